@@ -5,12 +5,12 @@ its format (`.gz` or `.zst` may follow any):
 
   sentences   .txt, none or unknown: one sentence a line, a blank line between documents, as in
               google-research/bert
-  lines       the same with a paragraph a line, to be split into sentences
+  lines       a paragraph a line, to be split into sentences; a blank line between documents
   paragraphs  .md: a blank line between paragraphs, wrapped lines joined; a heading opens a document
   jsonl       .jsonl, .json: one object a line whose text field is a document, a paragraph a line
   wiki        any file that begins with `<doc `: WikiExtractor output, a paragraph a line
   wikitext    any file that begins with a line like ` = Title = `: WikiText-2 and -103, a paragraph
-              a line; headings (` = = Section = = `) open documents as those of Markdown do
+              a line; headings (` = = Section = = `) open documents, as in Markdown
 
 Files are read as a stream and cut into blocks of whole documents. Cutting is quick, since it only
 looks for the lines that open a document; then any process can read a block into documents without
@@ -45,7 +45,7 @@ class Document(NamedTuple):
 
 
 class Block(NamedTuple):
-  """Some whole documents of a file, not yet read, or rows of a TFDS dataset."""
+  """Some whole documents of a file that are not yet parsed, or rows of a TFDS dataset."""
 
   path: str
   format: str
@@ -95,7 +95,7 @@ def sources(spec: str, format: str = 'auto') -> list[str]:
 def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Block]:
   """Cuts a file, or a TFDS dataset, into blocks; the same bytes give the same blocks."""
   if path.startswith('tfds:'):
-    files.tfds_source.cache_clear()  # it may have been prepared anew
+    files.tfds_source.cache_clear()  # the dataset may have been prepared anew
     _, rows = files.tfds_source(path, split)
     for first in range(0, len(rows), _TFDS_ROWS):
       number = min(_TFDS_ROWS, len(rows) - first)
@@ -123,7 +123,7 @@ def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Bl
 
 
 def _format_of(numbered, otherwise):
-  """(format, the lines again): by how the lines of a file begin, else the one of its suffix."""
+  """(format, the lines again), where the first lines tell the format, else the file's suffix."""
   head, first = [], ''
   for line in numbered:
     head.append(line)
@@ -186,7 +186,7 @@ def name_hash(name: str) -> int:
 
 
 def is_held_out(hashes, share: float):
-  """Whether the document of a name_hash is held out; elementwise for an array of hashes."""
+  """Whether the document with this name_hash is held out; elementwise for an array of hashes."""
   return hashes < share * 2**32
 
 
@@ -212,7 +212,7 @@ def _wikitext(path: Path, numbered: Lines) -> Iterator[Document]:
 
 
 def _by_headings(path: Path, parts: Iterator[tuple[int, str, bool]]) -> Iterator[Document]:
-  """Yields the documents of (line number, text, whether it is a heading)."""
+  """Groups paragraphs, (line number, text, whether it is a heading), into documents."""
   start, sentences, has_body = 0, [], False
   for number, text, is_heading in parts:
     if is_heading and has_body:  # a title directly above a heading stays with it
@@ -306,7 +306,7 @@ _SUFFIXES = {'.md': 'paragraphs', '.jsonl': 'jsonl', '.json': 'jsonl'}
 
 
 def _opens_sentences() -> Callable[[bytes], bool]:
-  """Returns a function that, called with each line in turn, says whether a document opens there."""
+  """Makes a function that takes each line in turn and says whether it opens a document."""
   blank = True
 
   def opens(raw):
@@ -319,12 +319,12 @@ def _opens_sentences() -> Callable[[bytes], bool]:
 
 
 def _stripped(raw: bytes) -> str:
-  """A line as the readers see it, who take white space of any script (U+3000) for blank."""
+  """A line as the readers see it: decoded, and stripped of white space of any script (U+3000)."""
   return raw.decode(errors='replace').strip()
 
 
 def _opens_by_headings(heading: Callable, rule=None) -> Callable[[bytes], bool]:
-  """The same where a heading opens a document if a paragraph came before it."""
+  """Like _opens_sentences, where a heading after a paragraph opens a document."""
   has_body = False
 
   def opens(raw):

@@ -33,13 +33,13 @@ _TOKENS = re.compile(rf'[{UNSPACED}]|[^\s{UNSPACED}]+')
 
 
 def exact_key(text: str) -> int:
-  """64-bit hash (0 <= key < 2**64) of a text without regard to white space, alike everywhere."""
+  """64-bit hash (0 <= key < 2**64) of a text, ignoring white space; the same on every machine."""
   words = ' '.join(text.split()).encode()
   return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), 'little')
 
 
 class Signer:
-  """Makes the signatures and bands that near-duplicates are recognised by.
+  """Computes MinHash signatures and the bands by which near-duplicates are found.
   threshold: the least Jaccard similarity of near-duplicates; 0.8 is usual.
   Measured on a core: 10 MB/s of English books, 5 of Chinese ones. The number of bands is chosen for
   few misses, since every hit is checked: at threshold 0.8, 14 bands of 9 find a pair of similarity
@@ -78,20 +78,20 @@ class Signer:
     return minhash.hashvalues.astype(np.uint16)
 
   def bands(self, signature: np.ndarray) -> list[int]:
-    """64-bit keys; similar documents probably share one. The same in all processes."""
+    """64-bit keys, the same in all processes; similar documents probably share one."""
     return self.bands_of(signature[None])[0].tolist()
 
   def bands_of(self, signatures: np.ndarray) -> np.ndarray:
-    """The `bands` of n signatures, uint16 [n, 128], as uint64 [n, num_bands]."""
+    """The band keys of n signatures, uint16 [n, 128], as uint64 [n, num_bands]."""
     count, rows = self._multipliers.shape
     values = signatures[:, : count * rows].reshape(-1, count, rows)
     return np.einsum('nbr,br->nb', values, self._multipliers, dtype=np.uint64)
 
 
 def near_of_band(members: Iterable[tuple[Any, np.ndarray]], threshold: float) -> Iterator[Any]:
-  """Yields those documents of one band that are near-duplicates of an earlier one.
-  members: (order key, signature) of all documents that have this key among their bands, in any
-  order. Yields their order keys. The near-duplicates of a corpus are the union over all bands."""
+  """Yields the order keys of the documents in one band that are near-duplicates of an earlier one.
+  members: (order key, signature) of all documents with this band's key, in any order. The
+  near-duplicates of a corpus are the union over all bands."""
   members = sorted(members, key=lambda member: member[0])
   signatures = np.array([signature for _, signature in members])
   for i, (key, signature) in enumerate(members):
@@ -100,7 +100,7 @@ def near_of_band(members: Iterable[tuple[Any, np.ndarray]], threshold: float) ->
 
 
 class Seen:
-  """Remembers documents and recognises what repeats one of them.
+  """Remembers documents and recognises later ones that duplicate them.
   kind: 'exact', or 'near', which recognises exact duplicates too.
   A document takes 16 to 20 bytes, with 'near' as many again for each band and 256 for its
   signature: at threshold 0.8 about 530. Exact duplicates take nothing. Measured 0.03 ms for a
@@ -120,8 +120,8 @@ class Seen:
     return self._table.count // self._width
 
   def is_duplicate(self, key: int, signature: np.ndarray | None = None) -> str:
-    """'exact', 'near' or '': what a document is to those before it, which it then joins.
-    key: its exact_key. signature: of a Signer of the same threshold, if kind is 'near'."""
+    """Adds a document; 'exact', 'near' or '': how it duplicates an earlier one.
+    key: its exact_key. signature: from a Signer with the same threshold, if kind is 'near'."""
     if any(number % self._width == 0 for number in self._table.find(key)):
       return 'exact'  # later documents are compared with the first one, which is the same text
     near, bands = False, []
@@ -139,7 +139,7 @@ class Seen:
     self._signatures[len(self) : end] = signatures
 
   def state(self) -> dict[str, np.ndarray]:
-    """The documents since the last call, to be saved: keys uint64 [n], signatures uint16 [n, 128].
+    """The documents since the last call, for saving: keys uint64 [n], signatures uint16 [n, 128].
     Exact duplicates are left out; signatures are there if kind is 'near'."""
     new, self._saved = slice(self._saved, len(self)), len(self)
     out = {'keys': self._table.keys[: self._table.count : self._width][new].copy()}
@@ -158,7 +158,7 @@ class Seen:
 
 
 class _Table:
-  """A chained hash table in numpy: 64-bit keys, equal ones too, to their numbers 0, 1, 2, ...
+  """A chained hash table in numpy, from 64-bit keys (repeats allowed) to their numbers 0, 1, 2, ...
   It takes 16 to 20 bytes a key, where a dict of ints takes over 100. Keys must be hashes: their
   high bits say which chain they are in."""
 
@@ -166,7 +166,7 @@ class _Table:
     self.count = 0
     self.keys = np.empty(0, np.uint64)
     self._before = np.empty(0, np.uint32)  # number + 1 of the previous key of its chain; 0: none
-    self._last, self._shift = np.zeros(16, np.uint32), 60  # the same for the last key of each chain
+    self._last, self._shift = np.zeros(16, np.uint32), 60  # number + 1 of each chain's last key
 
   def add(self, keys: np.ndarray) -> None:
     first, self.count = self.count, self.count + len(keys)
@@ -184,7 +184,7 @@ class _Table:
         self._last[chain] = number + 1
 
   def find(self, key: int) -> Iterator[int]:
-    """The numbers of all keys equal to this one, the last one first."""
+    """The numbers of all entries with this key, the last one first."""
     number = int(self._last[key >> self._shift])
     while number:
       if self.keys[number - 1] == key:
@@ -205,7 +205,7 @@ def _is_near(signature, signatures, numbers, threshold):
 
 
 def _with_room(array, count, size):
-  """array, or a copy of its first count rows that has room for size rows and some more."""
+  """The array, or a copy of its first count rows with room for size rows and some more."""
   if size <= len(array):
     return array
   larger = np.empty((size + count // 2, *array.shape[1:]), array.dtype)

@@ -1,4 +1,4 @@
-"""Reads files by lines, JSON files and TFDS datasets, and names what is damaged in them.
+"""Reads files by lines, JSON files and TFDS datasets, and reports damage with its place.
 
 A spec is a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. What can be repaired (invalid UTF-8) is
 repaired and counted; anything else wrong is an InputError that says where.
@@ -20,7 +20,7 @@ from bert_jax.text import utf8, values
 
 
 def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
-  """[(name, spec), ...] of `NAME=SPEC,...` or of a spec with {language}; else [('', spec)]."""
+  """Splits a spec into [(name, spec), ...]: `NAME=SPEC,...` or {language}; else [('', spec)]."""
   if '{language}' in spec:
     if not languages:
       raise InputError(f'{spec} wants languages; name them in corpus.languages (--languages)')
@@ -34,7 +34,7 @@ _NAMED = re.compile(r'[\w-]+=.')
 
 
 def exists(path: str | Path) -> bool:
-  """Whether a path exists; what cannot be one, such as a list of a hundred files, does not."""
+  """Whether a path exists; False for what cannot be a path, such as a long list of files."""
   try:
     return Path(path).expanduser().exists()
   except (OSError, ValueError):
@@ -69,7 +69,7 @@ def expand(spec: str) -> list[Path]:
 
 
 def suffix(path: Path) -> str:
-  """'.txt' of a.txt, a.txt.gz and a.txt.zst."""
+  """A file's suffix without the compression: '.txt' for a.txt, a.txt.gz and a.txt.zst."""
   return Path(path.name.removesuffix('.gz').removesuffix('.zst')).suffix.lower()
 
 
@@ -118,8 +118,8 @@ def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
 
 
 def _parts_of_line(raw: bytes, stream) -> Iterator[bytes]:
-  """Yields a line, which begins with `raw` and goes on in a stream, in parts of PART or a bit more
-  bytes, which end after a blank or, if there is none near, between two characters."""
+  """Yields a long line, which begins with `raw` and goes on in a stream, in parts of PART bytes or
+  a bit more, cut after a blank or, if there is none near, between two characters."""
   while True:
     start = 0
     while len(raw) - start >= 3 * PART:
@@ -155,7 +155,7 @@ PART = 1 << 20  # bytes of the parts of a longer line
 
 
 def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:
-  """The JSON object of one line; half a surrogate pair is invalid UTF-8 and treated like it."""
+  """The JSON object of one line; half a surrogate pair is repaired and counted as invalid UTF-8."""
   try:
     row, halves = values.json_text(line)
   except values.NotJson as error:
@@ -171,7 +171,7 @@ _TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<spl
 
 
 def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
-  """What a file of one JSON value holds; half a surrogate pair becomes U+FFFD and is counted.
+  """Reads a file of one JSON value; half a surrogate pair becomes U+FFFD and is counted.
   wrong: called with (where, sentence, kind) for a file that is not JSON; its result is returned."""
   content = '\n'.join(line for _, line in lines(path, counts))
   try:
@@ -185,8 +185,8 @@ def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
 
 
 def json_of(path: Path, kind: type = dict) -> Any:
-  """The dict or list that a JSON file of a model or a vocabulary holds, empty if there is no such
-  file; InputError if it holds something else."""
+  """Reads the dict or list in a JSON file of a model or a vocabulary; empty if there is no such
+  file, InputError if it holds something else."""
   try:
     data = read_bytes(path)
     value = kind() if data is None else values.json_value(data)
@@ -198,11 +198,11 @@ def json_of(path: Path, kind: type = dict) -> Any:
   return value
 
 
-def of_split(spec: str, split: str, *, one: bool = False, kind: str = '') -> list[Path]:
-  """The files of a spec; if it is a folder, those named for the split: train.tsv, x-ud-dev.conllu.
-  kind: a suffix; if some files of the folder have it, only these are looked at. one: several files
-  are an InputError, since they may well be different sets. Two that differ in their suffix only are
-  always an error, since they may well be the same set."""
+def split_files(spec: str, split: str, *, one: bool = False, kind: str = '') -> list[Path]:
+  """The files of a spec; in a folder, only those named for the split: train.tsv, x-ud-dev.conllu.
+  kind: a suffix; if some files of the folder have it, only these count. one: several files are an
+  InputError, since they may be different sets. Two that differ in their suffix only are always an
+  error, since they may be the same set."""
   paths = expand(spec)
   if not Path(spec).expanduser().is_dir():
     return paths
@@ -242,7 +242,7 @@ def tfds_rows(
 
 @functools.lru_cache(maxsize=4)
 def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsRows']:
-  """As tfds_rows, with random access: (features, rows), where rows(i) -> (name, raw row)."""
+  """Opens a TFDS dataset as tfds_rows does, with random access: rows(i) -> (name, raw row)."""
   if not (match := _TFDS.fullmatch(spec)):
     raise InputError(f'{spec!r} names no dataset; write tfds:NAME or tfds:NAME:SPLIT')
   name, split = match['name'], match['split'] or split
@@ -285,7 +285,7 @@ def _tfds_builder(name: str) -> Any:
 
 
 class TfdsRows:
-  """The rows of a TFDS data source by number, (name, row); a damaged one is an InputError."""
+  """Random access to the rows, (name, row), of a TFDS source; InputError if a row is damaged."""
 
   def __init__(self, source: Any, name: str):
     self.source, self.name = source, name

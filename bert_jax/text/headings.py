@@ -7,7 +7,7 @@ _MARKS = re.compile(r'#{1,6}\s+')
 
 
 def heading_of(line: str) -> str:
-  """The text of a heading of Markdown, without the marks that may close it; '' of another line.
+  """The text of a Markdown heading, without the marks that may close it; '' if the line is none.
   line: without blanks at its ends."""
   if not (match := _MARKS.match(line)):
     return ''
@@ -17,7 +17,7 @@ def heading_of(line: str) -> str:
 
 
 def wikitext_heading(line: str) -> str:
-  """The text of a heading of WikiText, `= = Title = =`; '' of another line.
+  """The text of a WikiText heading, `= = Title = =`; '' if the line is none.
   line: without blanks at its ends."""
   words = line.split() if line.startswith('= ') and line.endswith(' =') else []
   level = next((k for k, word in enumerate(words) if word != '='), 0)

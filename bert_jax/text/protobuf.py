@@ -1,4 +1,4 @@
-"""The messages of protocol buffers, read without their definitions
+"""Decodes protocol buffer messages without their definitions
 (protobuf.dev/programming-guides/encoding)."""
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-  """Yields (field number, value) of a message: an integer, or the bytes of a value."""
+  """Yields (field number, value) of a message; a value is an integer or bytes."""
   at = 0
   while at < len(data):
     tag, at = varint(data, at)

@@ -27,12 +27,12 @@ _TITLES = frozenset(
   + ['al', 'viz']
 )
 _COUNTERS = frozenset(['No', 'Nr', 'Nos', 'Vol', 'Fig', 'Sec', 'Ch', 'Art', 'p', 'pp', 'no', 'vol'])
-# What those of them end with that have four letters or more.
+# The last four letters of each longer abbreviation.
 _ENDINGS = frozenset(word[-4:] for word in _TITLES | _COUNTERS if len(word) >= 4)
 
 
 def split_sentences(paragraph: str) -> list[str]:
-  """Splits a paragraph into sentences by rules that know no language.
+  """Splits a paragraph into sentences by rules that depend on no language.
   A sentence ends at . ! ? or … before white space, closing quotes and brackets included, unless a
   small letter follows or the full stop belongs to an initial, an abbreviation such as U.S., a title
   or the number that opens a list item. It also ends at marks such as 。 or । wherever they are.
@@ -49,7 +49,7 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def _ends_sentence(text: str, start: int, match: re.Match) -> bool:
-  """Whether the mark of a match of _BREAK ends the sentence that begins at `start`."""
+  """Whether the mark that _BREAK matched ends the sentence that begins at `start`."""
   following = text[match.end() : match.end() + 8].lstrip(_OPEN)[:1]
   if following.islower():
     return False

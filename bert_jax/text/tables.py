@@ -5,9 +5,9 @@ from, and `where` ('dev.tsv:17') lets an error point at the line.
 
   .tsv            GLUE's: a header line, tabs, no quoting: a quote is a plain character
   .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks
-                  Where the header of a .tsv or .csv has none of its delimiter but ; | , or a tab,
-                  the cells are those between these, quoted as in a .csv; a first line sep=; as
-                  Excel writes it names the delimiter and is no row
+                  A .tsv or .csv whose header lacks its delimiter but has ; | , or a tab is split
+                  at that one, quoted as in a .csv; Excel's first line sep=; names the delimiter
+                  and is no row
   .jsonl, .json   one object a line; a value that is not a string is kept as its JSON text, and a
                   null is left out
   tfds:NAME       see files.tfds_rows; a ClassLabel becomes the name of its class
@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import InputError, listed
-from bert_jax.text.files import lines, of_split, parse_json, parts, suffix, tfds_rows
+from bert_jax.text.files import lines, parse_json, parts, split_files, suffix, tfds_rows
 from bert_jax.text.utf8 import Lines, decode
 
 
 class Row(dict[str, str]):
-  """{column: value}. header: 'dev.tsv:1', the line that names the columns; '': there is none."""
+  """One record as {column: value}; header: 'dev.tsv:1', the line that names the columns, or ''."""
 
   header = ''
 
@@ -75,8 +75,7 @@ def records(
 
 def column(row: dict[str, str], name: str, where: str, fields: str = '') -> str:
   """The row's value in a column; 'a|b' means column a or, if there is none, b.
-  InputError, which names the columns there are, if the row has no such column. fields: where they
-  are to be named, for that sentence."""
+  InputError, with the columns there are, if it is missing. fields: where to name them, for it."""
   for spelling in name.split('|'):
     if spelling in row:
       return row[spelling]
@@ -95,7 +94,7 @@ def _records_of(
     for where, row in rows:
       yield where, Row({k: _tfds_string(x, features[k], counts) for k, x in row.items()})
     return
-  for path in of_split(spec, split, one=split != 'train'):
+  for path in split_files(spec, split, one=split != 'train'):
     kind, numbered = suffix(path), lines(path, counts)
     if kind in _DELIMITERS:
       rows = _named(path, _cells(path, numbered, columns, counts), columns, counts, wrong)

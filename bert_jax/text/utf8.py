@@ -16,7 +16,7 @@ Lines = Iterable[tuple[int, str]]  # line numbers from 1, lines without their en
 
 
 def decode(raw: bytes, counts: Counter) -> str:
-  """The str of UTF-8 bytes; invalid ones become U+FFFD and are counted."""
+  """Decodes UTF-8; invalid bytes become U+FFFD and are counted."""
   try:
     return raw.decode()
   except UnicodeDecodeError:
@@ -27,7 +27,7 @@ def decode(raw: bytes, counts: Counter) -> str:
 def decoded(
   path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter
 ) -> Iterator[tuple[int, str]]:
-  """Decodes numbered raw lines and takes off their ends, as `lines` says."""
+  """Decodes numbered raw lines and strips byte order mark and line ends; refuses NUL bytes."""
   for number, raw in numbered:
     if b'\0' in raw:
       raise InputError(
@@ -48,8 +48,8 @@ def decoded(
 
 
 def decoded_lines(path: Path, data: bytes, first: int, counts: Counter) -> Lines:
-  """`decoded` of the lines of `data`, the first of which has the number `first`: at once, if there
-  is nothing to be mended or reported in them."""
+  """Decodes the lines of `data`, numbered from `first`, all at once unless some need repair
+  (`decoded`)."""
   with contextlib.suppress(UnicodeDecodeError):
     text = data.decode()
     plain = text.replace('\r\n', '\n')

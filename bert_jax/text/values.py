@@ -1,4 +1,4 @@
-"""Values that users write, JSON and whole numbers, read so that no input ends in a traceback.
+"""Reads JSON and whole numbers that users write, so that no input ends in a traceback.
 
 Python's own readers raise other errors than ValueError for JSON that is nested too deeply, and
 refuse numbers of more than 4,300 digits; every reader of a user's files goes through here.
@@ -9,20 +9,20 @@ import re
 from typing import Any
 
 DEEPEST = 100  # levels of lists and objects in JSON; data sets have ten at most
-MOST_DIGITS = 18  # of a whole number: any such number is an int64
+MOST_DIGITS = 18  # of a whole number, which then fits an int64
 
 _ESCAPED_SURROGATE = re.compile(r'\\u[dD][89a-fA-F]')
 _SURROGATE = re.compile('[\ud800-\udfff]')
 
 
 class NotJson(ValueError):
-  """What is wrong with a text, as the end of a sentence. line: where, or 0."""
+  """A text is not valid JSON; the message ends a sentence. line: where, or 0."""
 
   line = 0
 
 
 def json_value(text: str | bytes) -> Any:
-  """The value of a JSON text; NotJson, whatever is wrong with it."""
+  """Parses a JSON text; any fault is a NotJson."""
   try:
     value = json.loads(text)
   except json.JSONDecodeError as error:
@@ -42,7 +42,7 @@ def json_value(text: str | bytes) -> Any:
 
 
 def json_text(text: str) -> tuple[Any, int]:
-  """(the value of a JSON text, how many halves of surrogate pairs in it became U+FFFD)."""
+  """Parses a JSON text: (value, how many halves of surrogate pairs became U+FFFD)."""
   value, halves = json_value(text), 0
   if _ESCAPED_SURROGATE.search(text):
     repaired, halves = _SURROGATE.subn('\ufffd', json.dumps(value, ensure_ascii=False))
@@ -51,7 +51,7 @@ def json_text(text: str) -> tuple[Any, int]:
 
 
 def whole_number(text: str) -> int | None:
-  """The number that a text of decimal digits is; None for another text or for too many digits."""
+  """Parses decimal digits as an integer; None if there are other characters or too many digits."""
   text = text.strip()
   return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
 

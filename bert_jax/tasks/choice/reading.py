@@ -204,7 +204,7 @@ def _copa(spec, split, problems):
 
 
 def _dream(spec, split, problems):
-  for path in files.of_split(spec, split):
+  for path in files.split_files(spec, split):
     content = problems.json(path, path.name)
     if isinstance(content, list):
       for number, record in enumerate(content):

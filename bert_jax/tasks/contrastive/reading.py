@@ -123,7 +123,7 @@ def _squad(config, split, problems):
 def _lines(config, split, problems):
   none, number = [''] * len(config.contrastive.negative_columns), 0
   for _, spec in files.parts(config.data[split]):
-    for path in files.of_split(spec, split):
+    for path in files.split_files(spec, split):
       for at, line in files.lines(path, problems.counts):
         if not line.strip():
           problems.counts['blank_lines'] += 1

@@ -70,7 +70,7 @@ def records(spec, split, problems):
     for where, row in rows:
       yield where, *_of_tfds(row, problems.counts)
     return
-  for path in files.of_split(spec, split, one=True):
+  for path in files.split_files(spec, split, one=True):
     of_table = files.suffix(path) in ('.csv', '.tsv', '.jsonl')
     yield from _of_table(path, problems) if of_table else _of_file(path, problems)
 

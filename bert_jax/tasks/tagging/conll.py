@@ -64,7 +64,7 @@ def read(spec, split, problems, *, conllu, token_column, tag_column) -> list[Sen
         yield from _tfds(part, *options)
       else:
         kind = '.conllu' if conllu else ''
-        for path in files.of_split(part, split, one=split != 'train', kind=kind):
+        for path in files.split_files(part, split, one=split != 'train', kind=kind):
           jsonl = files.suffix(path) == '.jsonl'
           yield from _jsonl(path, split, problems) if jsonl else _file(path, *options)
 

@@ -55,11 +55,11 @@ def parallel(spec, split, names):
   there = {files.suffix(path) for path in files.expand(spec)}
   if not set(endings) <= there:
     return []
-  return [files.of_split(spec, split, one=True, kind=ending)[0] for ending in endings]
+  return [files.split_files(spec, split, one=True, kind=ending)[0] for ending in endings]
 
 
 def _file(spec, split):
-  paths = files.of_split(spec, split)
+  paths = files.split_files(spec, split)
   if len(paths) > 1:
     raise InputError(f'{spec} is {len(paths)} files; name one, whose lines have those of the other')
   return paths[0]

@@ -65,7 +65,7 @@ def _of_lines(spec, counts):
   read = Counter()
   out = [
     (tuple(words), (False, *[True] * (len(words) - 1)), ())
-    for path in files.of_split(spec, 'eval')
+    for path in files.split_files(spec, 'eval')
     for _, line in files.lines(path, read)
     if (words := line.split())
   ]

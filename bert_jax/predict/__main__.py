@@ -43,12 +43,12 @@ from bert_jax.text import files, utf8
 
 log = logging.getLogger('bert_jax')
 
-# What is said of lines that tables.records and utf8.decode count.
+# How the counts of tables.records and utf8.decode are worded.
 FAULTS = {
   'invalid_utf8_lines': 'lines that are not valid UTF-8 (bad bytes became U+FFFD)',
   'blank_lines': 'blank lines of the table (no answer)',
 }
-# {option: {task: its Option}}, of all tasks that have it.
+# {option: {task: its Option}} for all tasks that have the option.
 OPTIONS: dict[str, dict[str, Option]] = {}
 for _task, _prediction in PREDICTIONS.items():
   for _name, _option in _prediction.options.items():
@@ -151,7 +151,7 @@ def _flag(name: str, option: Option) -> str:
 
 
 def _help(of_tasks: dict[str, Option]) -> str:
-  """What an option says to the tasks that have it: those to which it says the same together."""
+  """The help of an option that several tasks have; tasks with the same help are named together."""
   tasks = {}
   for task, option in of_tasks.items():
     tasks.setdefault(option.help, []).append(task)
@@ -181,14 +181,14 @@ def check(args: argparse.Namespace, task: str) -> None:
 
 
 def options(task: str, args: argparse.Namespace) -> dict[str, Any]:
-  """{name: value} of the options of the command line that were set and that this task has."""
+  """The command line's options that were set and that this task has, {name: value}."""
   values = {name: getattr(args, name) for name in PREDICTIONS[task].options}
   values = {name: value for name, value in values.items() if value is not None}
   return {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
 
 
 def run(ask, chunks, writer, faults):
-  """Answers what is asked in all chunks; counts lines that are not valid UTF-8."""
+  """Answers all chunks of input; counts lines that are not valid UTF-8."""
   for chunk in chunks:
     for answer, error in answered(ask, chunk, faults):
       writer.write(answer, error)
@@ -196,8 +196,8 @@ def run(ask, chunks, writer, faults):
 
 
 def answered(ask, chunk, faults):
-  """Yields (answer, '') for each line, in bytes, or row of a table, or ({"line": that of a row, and
-  "id" if it has one}, why there is no answer)."""
+  """Yields, for each line (in bytes) or row of a table, (answer, '') or ({"line": number of a row,
+  "id": its id, if any}, why there is no answer)."""
   chunk = list(chunk)
   parsed = [_parsed(ask, asked, faults) for asked in chunk]
   replies = iter(ask.replies([record for record, _, error in parsed if not error]))
@@ -208,7 +208,7 @@ def answered(ask, chunk, faults):
 
 
 def _parsed(ask, asked, faults):
-  """(record or None, {"id": ..} or {}, '' or why it is no record) of what is asked."""
+  """Parses a line or row: (record or None, {"id": ..} or {}, '' or why it is no record)."""
   identity = {}
   try:
     if isinstance(asked, tuple):
@@ -235,9 +235,9 @@ def _parsed(ask, asked, faults):
 
 
 class Writer:
-  """Writes answers: as lines of JSON, or all vectors as one array (.npy), with NaN where none is.
-  An existing file stays as it is until `with` begins. To be set until then: array, the part of an
-  answer that is such a vector, and width, that of the vectors.
+  """Writes answers as lines of JSON, or vectors as one array (.npy), with NaN for missing ones.
+  An existing file stays as it is until `with` begins. To be set before: array, the key of the
+  vector in an answer, and width, the size of the vectors.
   lines, errors: how many were written so far. first: the first line without an answer, and why."""
 
   def __init__(self, args):

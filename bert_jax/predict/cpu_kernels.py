@@ -1,4 +1,4 @@
-"""Transposes the kernels of a model where a CPU multiplies faster with them so.
+"""Transposes a model's kernels, because a CPU multiplies faster with them that way.
 
 On a CPU, XLA multiplies a few rows by a kernel [in, out] more slowly than a transposed kernel
 [out, in] by the rows as columns: answers about single sentences take a quarter longer
@@ -18,7 +18,7 @@ FEW = 256  # rows of a product; with more than about this many both forms are eq
 
 
 def turned(params):
-  """params, on the host, with every kernel transposed; doing it twice gives params again. Layers
+  """The parameters, on the host, with every kernel transposed; applying it twice undoes it. Layers
   must not be stacked (see models.unstack_layers)."""
 
   def turn(path, x):
@@ -34,7 +34,7 @@ def dense(is_turned):
 
 
 def _multiply(call, args, kwargs, context):
-  """What a Dense returns, with its types, bias and precision, computed from a transposed kernel."""
+  """The output of a Dense, with its types, bias and precision, from a transposed kernel."""
   module = context.module
   if context.method_name != '__call__' or not isinstance(module, nn.Dense):
     kernel = module.variables.get('params', {}).get('kernel')

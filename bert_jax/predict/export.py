@@ -77,12 +77,12 @@ def write(model, task, folder):
 
 
 def labels_of(model, task):
-  """The labels that the last axis of logits stands for, in order; [] if it stands for others."""
+  """The labels on the last axis of the logits, in order; [] if that axis is not labels."""
   return list(model.ask(task).labels)
 
 
 def forward(model, task, params, input_ids, token_type_ids, attention_mask):
-  """{output: array} of int32 arrays [B, T] that hold one example in each row."""
+  """Runs the model: {output: array} for int32 arrays [B, T] that hold one example a row."""
   batch = {
     'input_ids': input_ids,
     'token_type_ids': token_type_ids if model.config.model.type_vocab_size else 0 * token_type_ids,
@@ -90,13 +90,13 @@ def forward(model, task, params, input_ids, token_type_ids, attention_mask):
     'segment_ids': attention_mask,
     'cls_positions': jnp.zeros_like(input_ids[:, :1]),
     'example_ids': jnp.ones_like(input_ids[:, :1]),
-    'groups': jnp.ones_like(input_ids[:, :1]),  # of a text that is one window
+    'groups': jnp.ones_like(input_ids[:, :1]),  # every text is one window
   }
   return model.ask(task).exported(params, batch)
 
 
 def _rust(tokenizer, limit):
-  """A tokenizer as one of the Rust library, which cuts texts after `limit` tokens and pads them."""
+  """A tokenizer of the Rust library that cuts texts after `limit` tokens and pads them."""
   out = exported_tokenizers.fast(tokenizer)
   out.enable_truncation(limit)
   out.enable_padding(pad_id=tokenizer.pad_id, pad_token=tokenizer.pieces[tokenizer.pad_id])

@@ -1,6 +1,6 @@
-"""What a model computes inside: the hidden states and attention probabilities of every layer.
+"""Returns or draws the hidden states and attention probabilities of every layer of a model.
 
-Linen's `sow` and `capture_intermediates` give them out. Training does not collect them.
+Linen's `sow` and `capture_intermediates` collect them. Training does not.
 """
 
 import functools
@@ -33,7 +33,7 @@ class States(NamedTuple):
 
 
 def states(model, inside, text, pair=None):
-  """The States of a text or a pair; a long one is cut. inside: the function below, compiled."""
+  """The States of a text or a pair; a long one is cut. inside: the function `inside`, compiled."""
   tokenizer = model.tokenizer
   parts = tokenizer.ids_batch([text] if pair is None else [text, pair])
   model.note({}, parts)
@@ -51,14 +51,14 @@ def states(model, inside, text, pair=None):
 
 
 def inside(config, params, row):
-  """(hidden [L + 1, T, D], attention [L, H, T, T]) of a row's arrays, each [1, T]."""
+  """(hidden [L + 1, T, D], attention [L, H, T, T]) of one row, whose arrays are [1, T]."""
   hidden, layers = captured(config, params, row)
   attention = [x for layer in layers for x in layer['attention']['probabilities']]
   return jnp.concatenate(hidden).astype(jnp.float32), jnp.concatenate(attention)
 
 
 def captured(config, params, row):
-  """([L + 1] hidden states [B, T, D], what the layers gave out) of rows' arrays, each [B, T]."""
+  """([L + 1] hidden states [B, T, D], what the layers sowed) of rows, whose arrays are [B, T]."""
   out, kept = Encoder(config).apply(
     {'params': params},
     *row,
@@ -67,7 +67,7 @@ def captured(config, params, row):
   )
   kept = kept['intermediates']
   count = 1 if config.share_layers else config.num_hidden_layers
-  layers = [kept[f'layer_{i}'] for i in range(count)]  # a shared one was called several times
+  layers = [kept[f'layer_{i}'] for i in range(count)]  # a shared layer was called several times
   hidden = [kept['embeddings']['__call__'][0]]
   hidden += [x for layer in layers for x, _ in layer['__call__']]
   hidden[-1] = out  # in a pre-LN model a LayerNorm follows the last block

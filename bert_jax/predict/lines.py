@@ -1,5 +1,5 @@
-"""What predict reads: lines of text or JSON from a file or stdin, or cells of a table, in lists of
-at most CHUNK, which are answered together."""
+"""Reads the input of predict: lines of text or JSON from a file or stdin, or cells of a table, in
+lists of at most CHUNK, which are answered together."""
 
 import codecs
 import contextlib
@@ -25,10 +25,10 @@ WAIT = 0.02  # seconds to wait for a further line before the lines read so far a
 
 
 def chunks_of(path, columns, counts):
-  """An iterator over lists of what is asked: lines, as bytes, of a file, or of stdin if path is '';
-  with names of columns, of each row of a table (text/tables.py) the tuple (its line, {'id': its id}
-  or {}, its cells, or an InputError if it is damaged). counts: as tables.records counts. What
-  cannot be read is raised as an InputError at once."""
+  """Iterates over lists of inputs: lines, as bytes, of a file, or of stdin if path is ''. With
+  names of columns: for each row of a table (text/tables.py) the tuple (its line, {'id': its id} or
+  {}, its cells, or an InputError if it is damaged). counts: as tables.records counts. InputError at
+  once if the input cannot be read."""
   if not columns and not path:
     if sys.stdin is None:
       raise InputError('there is no stdin; name a file with --input.')
@@ -46,7 +46,7 @@ def chunks_of(path, columns, counts):
 
 
 def _listed(values, unit):
-  """An iterator over lists of these, with a bar of progress."""
+  """Iterates over the values in lists, with a progress bar."""
   bar = iter(tqdm(values, unit=f' {unit}', disable=not sys.stderr.isatty()))
   return iter(lambda: list(itertools.islice(bar, CHUNK)), [])
 
@@ -68,19 +68,19 @@ def _rows(path, columns, counts):
         cells = InputError(f'the {" and ".join(columns)} of this row is empty')
       yield _number(where), identity, cells
     except InputError as error:
-      if row.header:  # which is that of all rows
+      if row.header:  # the same for all rows
         raise
       yield _number(where), identity, error
   yield from damaged
 
 
 def _number(where):
-  """The number of a record's line, or of the row of a TFDS dataset: 7 of 'dev.tsv:7'."""
+  """The number of a record's line or TFDS row: 7 for 'dev.tsv:7'."""
   return int(re.search(r'\d+$', where)[0])
 
 
 def _without_mark(chunks):
-  """Removes a byte order mark from the first line; InputError if it is that of UTF-16."""
+  """Removes a byte order mark from the first line; InputError for the mark of UTF-16."""
   for i, chunk in enumerate(chunks):
     if i == 0:
       if chunk[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -90,8 +90,8 @@ def _without_mark(chunks):
 
 
 def named_if_table(chunks, path, ask):
-  """Yields the chunks; warns if their first line is that of a table, which is read as plain lines.
-  path: the file, '' for stdin."""
+  """Yields the chunks; warns if the file looks like a table, which is then read as plain lines.
+  path: '' for stdin."""
   for i, chunk in enumerate(chunks):
     if i == 0 and _is_table(path, chunk[0].decode(errors='replace').strip(), ask):
       log.warning(
@@ -105,7 +105,7 @@ def named_if_table(chunks, path, ask):
 
 
 def _is_table(path, line, ask):
-  """Is this the first line of a table, by the file's name or by the column that a run has read?"""
+  """Whether the first line is a table's, by the file's name or the column that a run has read."""
   if line.startswith('{'):
     return False
   kind, columns = files.suffix(Path(path)), ask.model.family.text_columns(ask.model.config)
@@ -124,8 +124,8 @@ def as_they_come(stream):
 
   threading.Thread(target=read, daemon=True).start()
   chunk, line = [], b''
-  while line is not None:  # which ends the stream
-    line = b''  # which no line is: nothing came in time
+  while line is not None:  # None ends the stream
+    line = b''  # no line is empty: nothing came in time
     with contextlib.suppress(queue.Empty):
       line = lines.get(timeout=WAIT if chunk else None)
     if line:

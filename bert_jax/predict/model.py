@@ -1,4 +1,4 @@
-"""The Model: the weights, tokenizer and config of one source, and the questions it answers."""
+"""A trained model with its tokenizer and config, and a method for each question it can answer."""
 
 import functools
 import logging
@@ -26,7 +26,7 @@ from bert_jax.workdir import int8, trained
 
 # What any model can be asked, whatever it was trained for.
 OF_ALL = {'embed': EMBED, 'search': SEARCH, 'attention': ATTENTION}
-# {task: Prediction}; where families share a task, as the last of them has it.
+# {task: Prediction}; where families share a task, the last family's.
 PREDICTIONS = {name: x for task in TASKS.values() for name, x in task.predictions.items()} | OF_ALL
 METHODS = {x.method or name.replace('-', '_'): name for name, x in PREDICTIONS.items()}
 
@@ -38,15 +38,15 @@ def known(task: str) -> None:
 
 
 class Model:
-  """A trained model on one device, with a method for each task that it can be asked to do.
+  """A trained model on one device, with a method for each task.
 
   Each method (model.pyi lists them) takes a list and the options of its Prediction, and returns one
   answer for each element.
 
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. which: 'latest', 'best' or a
   step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
-  config, but float32 on a CPU, where bfloat16 takes two to three times as long. in_int8: with
-  weights as they are in int8 (bert_jax/workdir/int8.py).
+  config, but float32 on a CPU, where bfloat16 takes two to three times as long. in_int8: round the
+  weights to int8 (bert_jax/workdir/int8.py).
 
   Texts are str; pairs and other records are tuples or dicts of the fields in tasks/FAMILY/ask.py.
   counts: how many texts were cut or read in windows, and how many pieces were unknown.
@@ -62,7 +62,7 @@ class Model:
     self.pooling = origin.vector.pooling or 'mean'
     self.normalizes = origin.vector.normalized or not origin.vector.pooling
     self.cuts = bool(origin.vector.pooling)  # long texts, as in the training of vectors
-    # These fields were set for the device that it was trained on.
+    # These fields were set for the device of the training.
     self.config.model.update(scan_layers=False, remat='none', attention_implementation='einsum')
     if dtype not in ('', 'float32', 'bfloat16'):
       raise InputError(f'dtype is {dtype!r}; use float32 or bfloat16.')
@@ -72,7 +72,7 @@ class Model:
     self.family = TASKS[self.config.objective]
     self.objective = self.family.objective(self.config, self.tokenizer)
     params, self.in_int8 = models.unstack_layers(origin.params), in_int8
-    # Classifiers compute in float32 always, and what was in int8 stays exact.
+    # Classifiers always compute in float32, and weights from int8 stay exact.
     parts = () if in_int8 else ('encoder', 'decoder', 'mlm', 'pooler')
     types = dict.fromkeys(parts, self.config.model.dtype)
     params = int8.rounded(params) if in_int8 else params
@@ -120,7 +120,7 @@ class Model:
 
   @property
   def default_task(self) -> str:
-    """The task if none is named: the first of its objective that the model has all parts for."""
+    """The task if none is named: the objective's first for which the model has all parts."""
     predictions = self.family.predictions.items()
     able = (name for name, x in predictions if not x.by and self._has_parts(x))
     return next(able, next(iter(OF_ALL)))
@@ -137,7 +137,7 @@ class Model:
     return self.family.predictions.get(task) or OF_ALL.get(task)
 
   def answering(self, task: str) -> 'Model':
-    """The Model that does a task: this, or one of the family's other_models in it."""
+    """The Model that does a task: this one, or one of the family's other_models inside it."""
     prediction = self._prediction(task)
     by = prediction.by if prediction else ''
     if by not in self.weights:
@@ -166,12 +166,12 @@ class Model:
     return self._asks.setdefault(key, prediction.ask(self, **options))
 
   def outputs(self, function: Callable[..., Any], examples: Any) -> dict[str, Any]:
-    """{name: [R, ...]} of a function that `compiled` made, over R rows of Examples."""
+    """Runs a function made by `compiled` over R rows of Examples: {name: [R, ...]}."""
     alone = self.limit if self.config.model.mixer == 'fourier' else 0
     return packed_rows.outputs(function, self.weights, examples, alone)
 
   def note(self, counts: dict[str, int], read: Iterable[Any]) -> None:
-    """Adds counts of what was done to texts, and of the unknown pieces among the ids read."""
+    """Adds to the counts what happened to texts, and the unknown pieces among the ids read."""
     self.counts.update(counts)
     if unknown := sum(int(np.sum(ids == self.tokenizer.unk_id)) for ids in read):
       self.counts['pieces that are not in the vocabulary ([UNK])'] += unknown
@@ -185,7 +185,7 @@ class Model:
     return models.word_logits(self.objective.model, params, hidden_BKD)
 
   def __getattr__(self, name: str) -> Callable[..., Any]:
-    """The method of a task. Python asks for it where the object has no attribute of this name."""
+    """The method of a task; Python calls this when the object has no such attribute."""
     if name not in METHODS:
       raise AttributeError(f'{type(self).__name__!r} has no attribute {name!r}')
     return functools.partial(self._answers, METHODS[name])
@@ -194,7 +194,7 @@ class Model:
     return [*super().__dir__(), *METHODS]
 
   def _answers(self, task, values, *arguments, **options):
-    """What the method of a task returns for a list of values; arguments: options in their order."""
+    """Answers a list of values by a task's method; arguments: its options in order."""
     known_options = PREDICTIONS[task].options
     options |= dict(zip(known_options, arguments))
     for name, value in options.items():

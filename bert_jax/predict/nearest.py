@@ -1,8 +1,8 @@
-"""The lines of a file that are nearest to a question: exact, by comparing it with each of them.
+"""Finds the lines of a file nearest to a question: exact search, by comparing with every line.
 
 The lines are embedded once. With keep_index their vectors are kept beside the file, as
 FILE.vectors.npz, with a fingerprint of the lines and of all that makes a vector: the weights, the
-vocabulary, pooling, length. Where the fingerprint is another one they are made anew.
+vocabulary, pooling, length. If the fingerprint differs, the vectors are computed again.
 """
 
 import hashlib
@@ -30,7 +30,8 @@ CHUNK = 1024  # lines that are embedded at a time
 
 
 class Search(Embed):
-  """index: the file of lines; blank ones are left out. top_k: how many of them are answered."""
+  """Finds the nearest lines of a file. index: the file; blank lines are left out. top_k: how many
+  lines an answer has."""
 
   exports = {}
 
@@ -53,8 +54,8 @@ class Search(Embed):
     self.vectors = self._vectors(kept)
 
   def _vectors(self, kept):
-    """[lines, D] float32: those in the file `kept`, if they are of these lines and this model; else
-    they are computed, and kept there. None: there is no such file."""
+    """The vectors of the lines, [lines, D] float32: from the file `kept` if its fingerprint fits,
+    else computed and written there. None: computed only."""
     if kept is None:
       return self._embedded()
     fingerprint = self._fingerprint()
@@ -94,7 +95,7 @@ class Search(Embed):
   def _nearest(self, answer, text):
     similar = self.vectors @ answer['vector']
     least = np.partition(similar, -self.top_k)[-self.top_k]
-    # Of equally near lines the first come first.
+    # Equally near lines stay in the order of the file.
     best = sorted(np.flatnonzero(similar >= least), key=lambda i: -similar[i])[: self.top_k]
     nearest = [
       {'line': self.lines[i][0], 'score': float(similar[i]), 'text': self.lines[i][1]} for i in best

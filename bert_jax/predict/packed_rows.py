@@ -16,8 +16,8 @@ PER_SLOT = 8  # a row of T tokens holds at most T / PER_SLOT examples
 
 
 def outputs(function, params, examples, alone=0):
-  """{name: [R, ...]} of function(params, batch) over all rows of Examples, on the host. The rows
-  are not those of examples[i], but hold the same examples. Shorter ones are filled with zeros.
+  """Runs function(params, batch) over all rows of Examples: {name: [R, ...]} on the host. The rows
+  hold the same examples as examples[i], packed otherwise; shorter rows are filled with zeros.
   alone: if not 0, each item has a row of so many tokens to itself, for a model that mixes rows."""
   of_batches = [
     function(params, {name: np.stack([row[name] for row in rows]) for name in rows[0]})
@@ -37,10 +37,10 @@ def outputs(function, params, examples, alone=0):
 
 
 def batches(examples, alone=0):
-  """Yields lists of rows of Examples; their number and their length are of the few shapes."""
+  """Yields batches, lists of rows of Examples, in the few shapes that this module allows."""
   items = [item for row in range(len(examples)) for item in examples.items_of_row(row)]
   lengths = examples.room_of(items)
-  items_of_room = {}  # {length of a row: the numbers of the items that go into such rows}
+  items_of_room = {}  # {length of a row: the numbers of the items that go into rows of this length}
   short = int(lengths[lengths <= PACKED].sum())
   for k, length in enumerate(lengths):
     room = alone or power_of_two(min(PACKED, short) if length <= PACKED else int(length))
@@ -52,7 +52,7 @@ def batches(examples, alone=0):
     rows = [[items[numbers[i]] for i in order[a:b]] for a, b in zip(row_at, row_at[1:])]
     sizes = [1, *(n for k in range(1, 16) if (n := 4**k) * room <= TOKENS)]
     while rows:
-      # The next larger number of rows, if at least half of them are filled; else a smaller one.
+      # The next larger number of rows, if at least half of them are filled; else a smaller number.
       size = next((n for n in sizes if len(rows) <= n <= 2 * len(rows)), None)
       size = size or max(n for n in sizes if n <= len(rows))
       out = [examples.row(items_of_row, room, slots) for items_of_row in rows[:size]]

@@ -1,9 +1,9 @@
-"""A vector for each text: the mean of its last hidden states, or that of [CLS].
+"""Computes a vector for each text: the mean of its last hidden states, or the state of [CLS].
 
 The mean goes over all tokens, [CLS] and [SEP] included, as in sentence-transformers (Reimers &
 Gurevych 2019). A model that was trained on vectors reads the beginning of a text that is too long,
-as in its training and evaluation and as sentence-transformers would. Other models read windows of
-it that overlap by half; its vector is their mean, weighted by their numbers of tokens.
+as in its training and evaluation and as sentence-transformers would. Other models read windows that
+overlap by half; the vector is the windows' mean, weighted by their numbers of tokens.
 """
 
 import jax.numpy as jnp
@@ -19,8 +19,8 @@ from bert_jax.tasks.record import Option, Prediction
 
 
 class Embed(OfText):
-  """pooling: mean or cls; '': as the model was trained. normalize: scale vectors to length 1; None:
-  as the model was trained, or as the files of sentence-transformers in its folder say, else yes."""
+  """Answers a text with its vector. pooling: mean or cls; '': as trained. normalize: scale vectors
+  to length 1; None: as trained or as sentence-transformers' files in its folder say, else yes."""
 
   exports = {'embedding': '[B, D]', 'hidden': '[B, T, D]'}
 

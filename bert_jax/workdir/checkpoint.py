@@ -44,10 +44,10 @@ def newest_meta(workdir):
 
 
 class Checkpoints:
-  """The checkpoints of one workdir.
-  settings: config.checkpoint; None: they are only read. identity: {name: value} that every
-  checkpoint stores about its config and data. judged_by: names the metric and the data by which the
-  best checkpoint is the best. rollback: the newest multiple of this step is kept too; 0: none."""
+  """Saves, reads and deletes the checkpoints of one workdir.
+  settings: config.checkpoint; None: read-only. identity: {name: value} that every checkpoint stores
+  about its config and data. judged_by: names the metric and the data by which a checkpoint is the
+  best. rollback: the newest checkpoint at a multiple of this step is kept too; 0: none."""
 
   def __init__(self, workdir, settings=None, identity=None, judged_by='', rollback=0):
     self.folder = Path(workdir).expanduser().absolute() / 'checkpoints'
@@ -59,7 +59,7 @@ class Checkpoints:
     self.manager = self._open()
 
   def _no_best(self, number):
-    """What stands in `best` before there was an evaluation; patience counts from step `number`."""
+    """The value of `best` before the first evaluation; patience counts from step `number`."""
     return {'goodness': -math.inf, 'step': number, 'of': self.judged_by}
 
   def _open(self):
@@ -75,7 +75,7 @@ class Checkpoints:
     return ocp.CheckpointManager(self.folder, options=options, item_names=(*PARTS, 'meta'))
 
   def kept(self, steps):
-    """The steps among these whose checkpoints stay: the latest, those at multiples, the best."""
+    """Which of these steps keep their checkpoints: the latest, the multiples, the best."""
     latest = sorted(steps)[-self.settings.keep_latest :]
     every = self.settings.keep_every
     best = self.best['step'] if self.best['goodness'] > -math.inf else None
@@ -92,7 +92,7 @@ class Checkpoints:
     return sorted(self.manager.all_steps())
 
   def is_best(self, metrics, number):
-    """Are these, of the evaluation at step `number`, the best so far? The next save stores that."""
+    """Is the evaluation at step `number` the best so far? The next save stores the answer."""
     if not self.settings.best_metric or self._goodness(metrics) <= self.best['goodness']:
       return False
     self.best = self._no_best(number) | {'goodness': self._goodness(metrics)}
@@ -100,9 +100,9 @@ class Checkpoints:
 
   def save(self, state, metrics, seen, tally=None):
     """Starts writing the checkpoint of state.step; returns once the arrays may be donated.
-    metrics: of its evaluation, or {}; a checkpoint that was saved before its evaluation gets them
-    when it is saved again. seen: {name: number}, the run's counts since step 0. tally: what else
-    the loop has to know to go on, see Tally.to_meta."""
+    metrics: of the evaluation at this step, or {}; saving the step again adds them. seen: {name:
+    number}, the run's counts since step 0. tally: what else the loop needs to continue, see
+    Tally.to_meta."""
     number = int(state.step)
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     if number in self.manager.all_steps():
@@ -123,7 +123,7 @@ class Checkpoints:
       self.manager.save(number, args=ocp.args.Composite(meta=ocp.args.JsonSave(meta), **arrays))
 
   def _add_metrics(self, number, metrics):
-    """Adds the metrics of its evaluation to the newest checkpoint."""
+    """Adds the metrics of its evaluation to the checkpoint just saved."""
     if not metrics or self.newest.get('step') != number:
       return
     self.wait()
@@ -132,11 +132,11 @@ class Checkpoints:
     with self._disk_errors():
       if hosts.first():
         write_whole(self.folder / str(number) / 'meta' / 'metadata', json.dumps(meta))
-      for old in set(self.steps()) - self.kept(self.steps()):  # the one that was the best before
+      for old in set(self.steps()) - self.kept(self.steps()):  # the previous best
         self.manager.delete(old)
 
   def wait(self):
-    """Returns when what was saved is on disk."""
+    """Waits until every checkpoint saved so far is on disk."""
     with self._disk_errors():
       self.manager.wait_until_finished()
 
@@ -146,7 +146,7 @@ class Checkpoints:
 
   @contextlib.contextmanager
   def _disk_errors(self):
-    """Turns errors of the disk into an InputError; those of a lost process stay as they are."""
+    """Turns disk errors into an InputError; errors from a lost process pass unchanged."""
     try:
       yield
     except (OSError, ValueError) as error:
@@ -175,7 +175,7 @@ class Checkpoints:
     return None
 
   def back_to(self, number, shapes):
-    """(State, meta) of an earlier checkpoint, as of `restore`. Later checkpoints are deleted."""
+    """Restores an earlier checkpoint as (State, meta) and deletes the later ones."""
     self.wait()
     trees, meta = self.restore_step(number, {p: getattr(shapes, p) for p in PARTS})
     for later in self.steps():
@@ -184,14 +184,14 @@ class Checkpoints:
     return self._state(trees, meta, shapes), meta
 
   def _state(self, trees, meta, shapes):
-    """The State of a checkpoint that was read, which counts as the newest from now on."""
+    """The State of a checkpoint that was read; from now on it counts as the newest."""
     number, best = meta['step'], meta.get('best', {})
     self.best = best if best.get('of') == self.judged_by else self._no_best(number)
     self.newest = meta
     return step.State(jax.device_put(np.int32(number), shapes.step.sharding), **trees)
 
   def none_is_good(self, errors):
-    """The InputError if all checkpoints are Damaged."""
+    """The InputError to raise if all checkpoints are Damaged."""
     if renamed := [error for error in errors if isinstance(error, Renamed)]:
       return renamed[0]
     return InputError(
@@ -256,8 +256,8 @@ class Checkpoints:
     return out, meta
 
   def _put_aside(self, damaged):
-    """Moves checkpoints out of the folder, so that their steps can be saved again. damaged: the
-    Damaged errors of reading them."""
+    """Moves damaged checkpoints out of the folder, so that their steps can be saved again.
+    damaged: the errors raised when they were read."""
     if not damaged or self.settings is None:
       return
     self.manager.close()
@@ -284,7 +284,7 @@ class Retention(policies.PreservationPolicy):
 
 
 class Damaged(InputError):
-  """A checkpoint that cannot be trusted; the message says which and why. name: of such ones."""
+  """A checkpoint that cannot be trusted; the message says which and why."""
 
   name = 'damaged'
 
@@ -294,6 +294,6 @@ class Damaged(InputError):
 
 
 class Renamed(Damaged):
-  """A checkpoint that is of another step than its folder is called."""
+  """A checkpoint whose metadata is of another step than its folder's name."""
 
   name = 'renamed'

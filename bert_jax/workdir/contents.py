@@ -1,7 +1,7 @@
-"""The folder of a run: config.json, by which it belongs to one config, and run.json, its facts.
+"""A run's folder: config.json, which ties it to one config, and run.json, the facts of the run.
 
 config.json carries a seal, a hash of itself, and every checkpoint names the config and vocabulary
-that it was saved with. Whoever reads weights asks check_belongs whether the files still are those.
+that it was saved with. Whoever reads weights calls check_belongs to see that these still match.
 """
 
 import json
@@ -25,7 +25,7 @@ log = logging.getLogger('bert_jax')
 CONFIG = 'config.json'
 PACKAGES, CHANGES = 'packages.txt', 'code.diff'  # beside run.json
 LENGTH = ('steps', 'epochs')
-# Fields in which a run may change, as far as it has not come (run/setup.check_past).
+# Fields that a run may change for steps not yet taken (run/setup.check_past).
 MOVES = *LENGTH, GROWTH, *(name for name, field in config_lib.ALL.items() if field.by_step)
 
 
@@ -58,7 +58,7 @@ def read_config(workdir):
 
 
 def fingerprints(workdir, config):
-  """The fingerprints of a config, as it is and with what the run in a workdir has had in MOVES."""
+  """The fingerprints of a config: as it is, and with each earlier value of the fields in MOVES."""
   out = [config_lib.fingerprint(config)]
   for values in lengths(workdir):
     config = config.copy_and_resolve_references()
@@ -69,9 +69,9 @@ def fingerprints(workdir, config):
 
 
 def lengths(workdir: Path | str) -> list[dict[str, Any]]:
-  """[{name: value}, ...] of the fields in MOVES that a run has had until now, by its config.json;
-  [] without one. `earlier_lengths` there is [[steps, epochs], ...], and a third entry is {name:
-  value} of further fields that were not as they are now."""
+  """The values that the fields in MOVES had earlier in a run, by its config.json; [] without one.
+  `earlier_lengths` there is [[steps, epochs], ...]; a third entry of an element is {name: value} of
+  further fields that had other values."""
   if not (content := json_of(Path(workdir).expanduser() / CONFIG)):
     return []
   now = {name: value for name in MOVES if (value := _inner(content, name)) is not None}
@@ -87,8 +87,8 @@ def _inner(content, name):
 
 
 def check_belongs(workdir, meta):
-  """InputError unless the config and the vocabulary in a workdir are those that a checkpoint with
-  this metadata was saved with. Older checkpoints do not say their vocabulary."""
+  """InputError unless a checkpoint with this metadata was saved with the config and the vocabulary
+  that are in the workdir. Older checkpoints do not record their vocabulary."""
   folder, number = Path(workdir).expanduser(), meta['step']
   if meta['config'] not in fingerprints(folder, read_config(folder)):
     raise InputError(
@@ -105,8 +105,8 @@ def check_belongs(workdir, meta):
 
 
 def check(workdir, config):
-  """InputError if the workdir is a file or holds a run of another config. Writes nothing. What
-  differs in MOVES is the same config: the run goes on to it."""
+  """InputError if the workdir is a file or holds a run of another config. Writes nothing.
+  Configs that differ only in MOVES are the same: the run continues with the new values."""
   workdir = Path(workdir)
   if workdir.parts[:1] == ('gs:',):
     raise InputError(
@@ -145,13 +145,13 @@ def claim(workdir, config):
 
 
 def evaluated_on(train: str, evaluation: str) -> str:
-  """What a run with this data.train and data.eval is evaluated on, as answers_folder names it: a
-  held-out share of the user's data, if data.eval is empty; '': of the embedded data."""
+  """Names the evaluation data of a run for answers_folder. With an empty data.eval it is a held-out
+  share of data.train; '' is the embedded data."""
   return evaluation or ('held_out' if train else '')
 
 
 def answers_folder(workdir: Path | str, spec: str, number: int | str) -> Path:
-  """The folder in a workdir for the answers on `spec`, see evaluated_on, at step `number`."""
+  """The folder in a workdir for the answers on the data `spec` (see evaluated_on) at a step."""
   name = re.sub(r'[^\w.=-]+', '_', spec.removeprefix('tfds:')).strip('_') or 'embedded'
   if len(name) > 60:
     name = f'{name[-51:]}-{zlib.crc32(spec.encode()):08x}'
@@ -159,11 +159,11 @@ def answers_folder(workdir: Path | str, spec: str, number: int | str) -> Path:
 
 
 def write_facts(workdir, config, sources, mesh, costs):
-  """Writes run.json: versions, commands, devices, mesh, rows, fingerprint and baselines of each
-  split, and of labelled examples their number; beside it packages.txt, all that is installed, and
-  code.diff, if the code was changed since its commit.
-  costs: {'parameters', 'flops_per_step'} of the model. `earlier` holds, of a run that went on with
-  other versions or on other devices, what these were before."""
+  """Writes run.json: versions, commands, devices, mesh; rows, fingerprint, baselines and number of
+  labelled examples of each split. Beside it: packages.txt, all that is installed, and code.diff, if
+  the code was changed since its commit.
+  costs: {'parameters', 'flops_per_step'} of the model. `earlier` in run.json keeps the previous
+  versions and devices of a run that continued with others."""
   if not hosts.first():
     return
   path = workdir / 'run.json'
@@ -200,7 +200,7 @@ def write_facts(workdir, config, sources, mesh, costs):
 
 
 def made_by(mesh):
-  """What a run is made by here: versions, devices, environment, on which its bits depend."""
+  """The versions, devices and environment of this process, on which a run's bits depend."""
   return (
     provenance.versions()
     | provenance.machine()

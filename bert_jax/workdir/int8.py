@@ -1,15 +1,13 @@
 """Weights in int8, a quarter of float32: symmetric, with one scale for each output channel.
 
-A number of a channel is stored as the whole number, from -127 to 127, that is nearest to it divided
-by the channel's scale (Wu et al. 2020, https://arxiv.org/abs/2004.09602), so it moves by half a
-scale at most. A channel is a column of a kernel, or a row of a table of words, of which the same
-row is a column where words are predicted. Arrays of one dimension (biases, norms) stay float32, and
-so do the activations: weights are made float32 again when they are loaded, and cost less to store
-and to send, not to compute with.
+Each number is divided by its channel's scale and rounded to a whole number from -127 to 127 (Wu et
+al. 2020, https://arxiv.org/abs/2004.09602), so it moves by half a scale at most. A channel is a
+column of a kernel, or a row of an embedding table (which the tied decoder uses as a column). Arrays
+of one dimension (biases, norms) stay float32, and so do the activations: weights become float32
+again when they are loaded; they cost less to store and to send, not to compute with.
 
-The scale is the largest size in the channel over 127, rounded up to 16 bits. So a whole number
-times its scale is exact in float32, and weights that were in int8 once are the same bits if they
-are put into it again.
+The scale is the largest absolute value in the channel over 127, rounded up to 16 bits. So a whole
+number times its scale is exact in float32, and quantizing weights a second time changes no bit.
 """
 
 from pathlib import Path
@@ -29,7 +27,7 @@ BITS, MOST = 16, 127
 
 
 def scales(name, x):
-  """The scale of each channel of an array, float32, of a shape that broadcasts against it."""
+  """The float32 scale of each channel of an array, in a shape that broadcasts against it."""
   is_table = name.rpartition('.')[2] in TABLES
   axes = (x.ndim - 1,) if is_table else tuple(range(x.ndim - 1))
   largest = np.max(np.abs(x.astype(np.float64)), axis=axes, keepdims=True)
@@ -40,8 +38,8 @@ def scales(name, x):
 
 
 def quantized(params):
-  """{name: int8 array, name.int8_scale: its scales, or name: float32 array of one dimension} of a
-  tree of parameters. InputError if there is nothing to store in int8."""
+  """Quantizes a tree of parameters: {name: int8 array, name.int8_scale: its scales}, and {name:
+  float32 array} for arrays of one dimension. InputError if no array can be stored in int8."""
   out = {}
   for name, x in manifest.flat(models.unstack_layers(jax.device_get(params))).items():
     x = np.asarray(x, np.float32)
@@ -57,7 +55,7 @@ def quantized(params):
 
 
 def floats(arrays):
-  """{name: float32 array} of what `quantized` returned; they may be JAX arrays."""
+  """Undoes `quantized`: {name: float32 array}. The arrays may be JAX arrays."""
   return {
     name: x.astype(np.float32) * arrays[name + SCALE] if name + SCALE in arrays else x
     for name, x in arrays.items()
@@ -66,7 +64,7 @@ def floats(arrays):
 
 
 def rounded(params):
-  """A tree of parameters, on the host, as they are once they were in int8."""
+  """A tree of parameters on the host, quantized to int8 and back."""
   tree = traverse_util.unflatten_dict(floats(quantized(params)), sep='.')
   is_stacked = any('layers' in name.split('.') for name in manifest.flat(params))
   return models.stack_layers(tree) if is_stacked else tree
@@ -78,8 +76,8 @@ def size(arrays):
 
 
 def refuse_folder(folder: Path) -> None:
-  """InputError if a folder holds weights in int8 as earlier versions wrote them: they are no longer
-  read, since a run in float32 answers as they did with --int8."""
+  """InputError if a folder holds int8 weights written by an earlier version; they are no longer
+  read, since a float32 run gives the same answers with --int8."""
   if files.exists(Path(folder).expanduser() / 'int8.json'):
     raise InputError(
       f'{folder} holds weights in int8, which this version does not read; name the run that they '

@@ -1,10 +1,10 @@
-"""One training at a time in a workdir, and one preparation of data in its folder: the lock that the
-(first) process holds.
+"""The lock that allows one training at a time in a workdir, or one data preparation in a folder;
+the (first) process holds it.
 
-The file run.lock names its holder, and is locked by the operating system, which lets go of it
-however the process ends. Hosts that share a disk may not hear of each other's locks, so the holder
-also counts in the file while it lives. Where the count stands still, the holder is gone, and the
-next run takes over.
+The file run.lock names its holder and is locked by the operating system, which releases it however
+the process ends. Hosts that share a disk may not see each other's locks, so the holder also
+increases a counter in the file while it lives. If the counter stands still, the holder is gone and
+the next run takes over.
 """
 
 import contextlib
@@ -24,22 +24,21 @@ log = logging.getLogger('bert_jax')
 
 NAME = 'run.lock'
 BEAT_SECONDS = 2
-# How long a count may stand still. The system may take some time to end a killed process; on a
+# How long the counter may stand still. The system may take some time to end a killed process; on a
 # network file system what another host writes may be seen a minute late.
 SECONDS_HERE, SECONDS_ELSEWHERE = 10, 90
 
 
 class Busy(InputError):
-  """Another run is in the workdir; the same command can go on once that has ended."""
+  """Another run holds the workdir; the same command works once that has ended."""
 
   code = 3
 
 
 @contextlib.contextmanager
 def held(workdir):
-  """A context in which no other training begins in a workdir (or no other preparation in its
-  folder), which is made if it is not there. InputError if it cannot be written, Busy if another
-  process holds it."""
+  """A context that holds the lock of a workdir (or a corpus folder), which is created if missing.
+  InputError if it cannot be written, Busy if another process holds the lock."""
   path = Path(workdir) / NAME
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +66,7 @@ def held(workdir):
 
 
 def _take(path):
-  """The descriptor of the lock, once this process holds it."""
+  """Takes the lock and returns its file descriptor."""
   started, before, said = time.monotonic(), None, False
   while True:
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -89,7 +88,7 @@ def _take(path):
       if waited > limit:
         if lives:
           raise _busy(path, content)
-        if _is_at(lock, path):  # else another one has just taken it over
+        if _is_at(lock, path):  # else another process has just taken it over
           log.warning('%s is taken over; its run is gone: %s', path, _who(content))
           path.unlink(missing_ok=True)
         started, before = time.monotonic(), None
@@ -101,7 +100,7 @@ def _take(path):
 
 
 def _lock(lock):
-  """Does the system give the lock to this process? None: the file system has no locks."""
+  """Whether the system gave the lock to this process; None: the file system has no locks."""
   try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
@@ -141,7 +140,7 @@ def _parsed(content):
 
 
 def _holder_is_here(content):
-  """(does a lock name this host, and a process that lives?)"""
+  """Whether a lock names this host and a living process."""
   holder = _parsed(content)
   if holder.get('host') != socket.gethostname():
     return False, False

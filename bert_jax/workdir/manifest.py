@@ -1,7 +1,7 @@
 """The table of arrays in a checkpoint: their checksums, and whether a run can continue from them.
 
 A checksum is a sum over the elements of an array, so it is the same on any mesh and any number of
-hosts. The metadata, which holds the checksums, holds a hash of itself too, its seal.
+hosts. The metadata that holds the checksums also holds its seal, a hash of itself.
 """
 
 import logging
@@ -24,20 +24,20 @@ MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
 
 
 def flat(tree):
-  """{dotted path: array} of a tree: the form on disk, which needs no Python types to be read."""
+  """Flattens a tree to {dotted path: array}, the form on disk, which needs no Python types."""
   leaves = jax.tree_util.tree_leaves_with_path(tree)
   return {path_name(path).replace('/', '.'): x for path, x in leaves}
 
 
 def unflat(arrays, like):
-  """The inverse of flat: the arrays in the structure of the tree `like`."""
+  """Undoes `flat`: puts the arrays into the structure of the tree `like`."""
   return jax.tree_util.tree_map_with_path(
     lambda path, _: arrays[path_name(path).replace('/', '.')], like
   )
 
 
 def array_table(trees):
-  """{part/path: [shape, dtype, checksum]} of {part: tree of arrays}."""
+  """The table {part/path: [shape, dtype, checksum]} of {part: tree of arrays}."""
   arrays = {f'{part}/{name}': x for part, tree in trees.items() for name, x in flat(tree).items()}
   values, sums = [*arrays.values()], []
   for k in range(0, len(values), AT_ONCE):  # beyond XLA's limit they may block one another
@@ -65,7 +65,7 @@ def checksum(x):
 
 
 def compare(meta, part, arrays):
-  """InputError unless a part of a run has the names, shapes and types that the checkpoint has.
+  """InputError unless the arrays of a part match a checkpoint in names, shapes and types.
   A parameter that is frozen in only one of the two has moments only in the other: that is fine."""
   here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
   there = {name: row[:2] for name, row in rows_of(meta, part).items()}
@@ -79,14 +79,14 @@ def compare(meta, part, arrays):
 
 
 def rows_of(meta, part):
-  """{part/path: [shape, dtype, checksum]} of the arrays of one part of a checkpoint."""
+  """The rows of a checkpoint's array table that belong to one part."""
   return {name: row for name, row in meta['arrays'].items() if name.startswith(f'{part}/')}
 
 
 def stored(meta, part, shapes):
-  """{dotted path: ShapeDtypeStruct} of a checkpoint's arrays of a part, with a run's shardings.
-  shapes: {part: {dotted path: ShapeDtypeStruct}} of the run. A moment that the run does not have
-  has the sharding of its parameter."""
+  """The shapes of a checkpoint's arrays of one part, {dotted path: ShapeDtypeStruct}, sharded as
+  in the run. shapes: {part: {dotted path: ShapeDtypeStruct}} of the run. A moment that the run
+  lacks gets the sharding of its parameter."""
   out = {}
   for name, (shape, dtype, _) in rows_of(meta, part).items():
     path = name.partition('/')[2]
@@ -97,9 +97,9 @@ def stored(meta, part, shapes):
 
 def check_continues(meta, shapes, identity, steps, resumed_from, earlier=(), changes=()):
   """InputError unless a run with these shapes and this identity can continue from a checkpoint.
-  meta: the checkpoint's. resumed_from: is it of config.resume_from, and not of this workdir?
-  earlier: fingerprints of the config with other lengths that the run has had. changes: the fields
-  in which the run differs from that of config.resume_from."""
+  meta: the checkpoint's. resumed_from: is the checkpoint from config.resume_from, not this workdir?
+  earlier: fingerprints of the config with the run's earlier lengths. changes: the fields in which
+  the run differs from the run in config.resume_from."""
   number, same_data = meta['step'], meta['data'] == identity['data']
   if meta.get('vocabulary', identity.get('vocabulary')) != identity.get('vocabulary'):
     raise InputError(
@@ -145,7 +145,7 @@ def parts(meta):
 
 
 def trained(params, opt_state):
-  """{dotted path: array} of the parameters that have moments; of all, if none has any."""
+  """The parameters that have moments, {dotted path: array}; all, if none has any."""
   every, names = flat(params), {MOMENT.sub('', f'opt_state/{name}') for name in flat(opt_state)}
   return {name: x for name, x in every.items() if name in names} or every
 

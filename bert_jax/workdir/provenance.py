@@ -1,5 +1,4 @@
-"""What made a result: versions, command, commit, changes of the code. It is written to workdirs and
-to model cards."""
+"""Records what made a result (versions, command, commit, changed code) for workdirs and cards."""
 
 import os
 import platform
@@ -11,10 +10,10 @@ from pathlib import Path
 
 from bert_jax import __version__
 
-SHIPPED = '.commit'  # in which launch/ ships the commit with code without its .git
+SHIPPED = '.commit'  # names the commit where launch/ ships the code without its .git
 ROOT = Path(__file__).parents[2]
 MOST = 2_000_000  # characters of the changed code that are kept
-# Of the environment, what can change the numbers of a run.
+# The environment variables that can change the numbers of a run.
 ENVIRONMENT = (
   'XLA_FLAGS',
   'LIBTPU_INIT_ARGS',
@@ -42,7 +41,7 @@ def command():
 
 
 def commit():
-  """The git commit of this package, with + if files were changed since; '' if nothing says it."""
+  """The git commit of this package, with + if files were changed since; '' if unknown."""
   if not (ROOT / '.git').exists():
     try:
       return (ROOT / SHIPPED).read_text().strip()
@@ -53,7 +52,7 @@ def commit():
 
 def code_changes():
   """How the code differs from its commit, new Python files included, as a patch for `git apply`;
-  '' if it does not, or if git does not know. Of a long one the beginning."""
+  '' if it does not, or without git. A long patch is cut."""
   if not (ROOT / '.git').exists():
     return ''
   patch = _git('diff', 'HEAD', '--binary')
@@ -74,7 +73,7 @@ def installed():
 
 
 def machine():
-  """{'processor', 'environment'}: what else the last bits of a run depend on."""
+  """The processor and environment variables, on which the last bits of a run also depend."""
   processor = platform.processor() or platform.machine()
   try:
     lines = Path('/proc/cpuinfo').read_text().splitlines()
@@ -86,7 +85,7 @@ def machine():
 
 
 def _git(*words, fine=(0,)):
-  """What a git command prints, or '' if it fails."""
+  """The output of a git command, or '' if it fails."""
   try:
     out = subprocess.run(
       ('git', *words), cwd=ROOT, capture_output=True, text=True, errors='replace', timeout=30

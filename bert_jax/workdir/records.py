@@ -1,9 +1,9 @@
-"""Reads a workdir: what its files say of a run, living or finished, as a typed Run.
+"""Reads the files of a workdir, of a living or finished run, into a typed Run.
 
-Whoever shows, compares, repeats or exports a run reads it here. What is damaged, missing or another
-run's is a sentence in the run's `faults` and is left out; the rest is usable. Which files belong
-together is known by the fingerprint of the config (in run.json, summary.json and each checkpoint),
-by the fingerprint of the training data, and by the metrics that a checkpoint repeats.
+Whoever shows, compares, repeats or exports a run reads it here. A file that is damaged, missing or
+from another run is left out and named in the run's `faults`; the rest is usable. Files belong
+together if they agree in the fingerprint of the config (in run.json, summary.json and each
+checkpoint), the fingerprint of the training data, and the metrics that a checkpoint repeats.
 """
 
 import math
@@ -26,7 +26,7 @@ from bert_jax.workdir import contents
 FACTS, SUMMARY, METRICS = 'run.json', 'summary.json', 'metrics.jsonl'
 SWEEP, LOGS = 'sweep.json', 'logs'  # in the folder of a sweep; logs/RUN.json says how a run ended
 ENDED = 'finished', 'stopped early'  # states of a run that has nothing left to do
-# {field of run.json: its type} of what the last bits of a run depend on, see contents.made_by.
+# {field of run.json: its type}: what the last bits of a run depend on, see contents.made_by.
 MADE_BY = {
   'bert_jax': str,
   'commit': str,
@@ -43,7 +43,7 @@ _KINDS = {str: 'text', int: 'whole number', float: 'number', dict: 'object', lis
 
 @dataclass(frozen=True)
 class Split:
-  """What run.json says of the data of a split."""
+  """The facts in run.json about the data of one split."""
 
   rows: int = 0
   fingerprint: str = ''
@@ -53,9 +53,9 @@ class Split:
 
 @dataclass(frozen=True)
 class Facts:
-  """run.json: what made a run, and what it was made of."""
+  """The content of run.json: the code, machine, model and data of a run."""
 
-  made_by: Mapping[str, Any] = field(default_factory=dict)  # those of MADE_BY that are recorded
+  made_by: Mapping[str, Any] = field(default_factory=dict)  # the recorded fields of MADE_BY
   commands: Sequence[Mapping[str, Any]] = ()  # {'argv', 'time'} of each start
   earlier: Sequence[Mapping[str, Any]] = ()  # what `made_by` was before, for a run that moved
   data: Mapping[str, Split] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Summary:
-  """summary.json: how far a run has come, and how it ended."""
+  """The content of summary.json: how far a run has come, and how it ended."""
 
   state: str = ''
   step: int = 0
@@ -92,7 +92,7 @@ class Point(NamedTuple):
 
 
 class Length(NamedTuple):
-  """Scores of the texts of some length, in the last evaluation of a run."""
+  """Scores of the texts within a range of lengths, in the last evaluation of a run."""
 
   tokens: str  # '65-128'
   examples: int
@@ -101,7 +101,7 @@ class Length(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-  """What a workdir says of its run."""
+  """All that the files of a workdir record about its run."""
 
   path: Path
   config: ConfigDict | None  # None: there is none that can be trusted
@@ -124,8 +124,8 @@ class Run:
     return [point for point in self.points if point.kind == 'train']
 
   def counted(self) -> Point | None:
-    """The evaluation whose values count: the last one or, of a run that may stop early, the best
-    by its checkpoint.best_metric."""
+    """The evaluation whose values count: the last one or, if the run may stop early, the best by
+    checkpoint.best_metric."""
     judge, mode = self.fields.get('checkpoint.best_metric'), self.fields.get('checkpoint.best_mode')
     numbers = [point for point in self.evaluations if point.values.get(judge) is not None]
     if self.fields.get('eval.patience') and numbers:
@@ -133,20 +133,20 @@ class Run:
     return self.evaluations[-1] if self.evaluations else None
 
   def final(self, metric: str) -> float | None:
-    """The value of a metric in the evaluation that counts; None without one that is finite."""
+    """The value of a metric in the evaluation that counts; None if missing or not finite."""
     point = self.counted()
     return point.values.get(metric) if point else None
 
   def last_step(self) -> int:
-    """The last step that metrics or checkpoints are of."""
+    """The last step that has metrics or a checkpoint."""
     return max([*self.checkpoints, *(point.step for point in self.points)], default=0)
 
   def measured_step(self) -> int:
-    """The last step that metrics are of."""
+    """The last step that has metrics."""
     return max((point.step for point in self.points), default=0)
 
   def flops_before(self, step: int) -> float:
-    """The operations of the training before a step; NaN if the run does not say any."""
+    """The FLOPs of the training before a step; NaN if the run does not record them."""
     full = self.facts.flops_per_step
     if full is None or self.config is None:
       return math.nan
@@ -155,12 +155,12 @@ class Run:
     return timeline.flops_before(step, lambda moment: full * moment.rows / rows)
 
   def collapsed(self) -> bool:
-    """Are the answers of the evaluation that counts the same for every example?"""
+    """Whether the evaluation that counts gave the same answer to every example."""
     point = self.counted()
     return point is not None and 'constant' in point.values
 
   def by_length(self, metric: str) -> dict[str, tuple[int, float]]:
-    """{tokens: (examples, score)} of the last evaluation, where there is a score."""
+    """The scores of the last evaluation by length: {tokens: (examples, score)}."""
     return {
       length.tokens: (length.examples, score)
       for length in self.lengths
@@ -188,7 +188,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep:
-  """What the folder of a sweep says."""
+  """The planned runs in a sweep's folder, and how they ended."""
 
   path: Path
   baseline: str  # the name of an arm, or ''
@@ -223,8 +223,8 @@ def read(folder: Path | str) -> Run:
 
 
 def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
-  """(the runs with metrics below some folders, each once; sentences on what is left out and why).
-  InputError if there is no such run."""
+  """Finds the runs with metrics below some folders: (each run once, sentences on what is left out
+  and why). InputError if there is none."""
   runs, remarks, found = [], [], {}
   for folder in map(Path, folders):
     if not folder.is_dir():
@@ -252,7 +252,7 @@ def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
 
 
 def read_facts(workdir: Path | str, faults: list[str] | None = None) -> Facts:
-  """run.json of a workdir; what cannot be read of it is added to `faults`."""
+  """Reads run.json of a workdir; what cannot be read is added to `faults`."""
   at = _object(Path(workdir).expanduser() / FACTS, faults)
   costs, data = at.inside('costs'), at.inside('data')
   return Facts(
@@ -277,7 +277,7 @@ def _split(at: '_Object') -> Split:
 
 
 def read_summary(workdir: Path | str, faults: list[str] | None = None) -> Summary:
-  """summary.json of a workdir; runs of the first versions have none."""
+  """Reads summary.json of a workdir; runs of the first versions have none."""
   at = _object(Path(workdir).expanduser() / SUMMARY, faults)
   last = {split: line for split in ('eval', 'train') if (line := at.inside(split).content)}
   kinds = dict(state=str, step=int, steps=int, objective=str, seed=int, metric=str, config=str)
@@ -300,14 +300,14 @@ def read_sweep(folder: Path | str) -> Sweep | None:
 
 
 def read_outcome(folder: Path, name: str, faults: list[str] | None = None) -> Outcome:
-  """How the run of a name ended in the folder of a sweep."""
+  """How the named run of a sweep ended."""
   at = _object(folder / LOGS / f'{name}.json', faults)
   return Outcome(**at.several(state=str, error=str, seconds=float, metrics=dict, config=str))
 
 
 def _points(path: Path, steps: int, all_rows: bool, faults: list[str]) -> Iterator[Point]:
-  """The lines of metrics.jsonl that are whole. steps: the last of the run, whose evaluation is of
-  all the data, or 0. all_rows: every evaluation is."""
+  """The undamaged lines of metrics.jsonl. steps: the last step of the run, whose evaluation covers
+  all the data, or 0. all_rows: every evaluation does."""
   damaged, wrong = [], []
   for number, text in enumerate((files.read_bytes(path) or b'').split(b'\n'), 1):
     if not text:
@@ -333,7 +333,7 @@ def _points(path: Path, steps: int, all_rows: bool, faults: list[str]) -> Iterat
 
 
 def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
-  """(the steps of the checkpoints in a folder, the metadata of the newest one that is good)."""
+  """(the steps of the checkpoints in a folder, the metadata of the newest good one)."""
   steps = sorted(int(name) for name in files.names(folder) if name.isdecimal())
   for i in reversed(range(len(steps))):
     path = folder / str(steps[i])
@@ -358,7 +358,7 @@ def _lengths(run: Run, faults: list[str]) -> Iterator[Length]:
   """The scores by length of a run's last evaluation; none in pre-training."""
   steps = [point.step for point in run.evaluations]
   data = [run.fields.get(name, '') for name in ('data.train', 'data.eval')]
-  # Runs of earlier versions call a held-out share `embedded`, whosever data it is of.
+  # Runs of earlier versions call every held-out share `embedded`.
   named = (contents.evaluated_on(*data), data[1])
   folders = [contents.answers_folder(run.path, name, (steps or [0])[-1]) for name in named]
   folder = next((path for path in folders if files.exists(path)), folders[0])
@@ -368,9 +368,9 @@ def _lengths(run: Run, faults: list[str]) -> Iterator[Length]:
 
 
 def _without_strangers(run: Run, faults: list[str]) -> Run:
-  """The run without the files that are another run's."""
+  """The run without the contents of files that belong to another run."""
   folder, newest = run.path, f'checkpoint {(run.checkpoints or [0])[-1]}'
-  # Who says which config it is of, and whether that is the one of config.json.
+  # The files that name a config's fingerprint, and whether it is the config in config.json.
   said = {FACTS: run.facts.config, SUMMARY: run.summary.config, newest: run.newest.get('config')}
   if run.config:
     known = contents.fingerprints(folder, run.config)
@@ -414,7 +414,7 @@ def _without_strangers(run: Run, faults: list[str]) -> Run:
 
 
 def _same(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-  """Are the numbers equal that two lines of an evaluation both have?"""
+  """Whether two lines of metrics agree in all numbers that both have."""
   shared = [name for name in some.keys() & others.keys() if name not in ('step', 'split')]
   pairs = [(some[name], others[name]) for name in shared]
   numbers = [(a, b) for a, b in pairs if _is(a, float) and _is(b, float)]
@@ -425,12 +425,12 @@ def _same(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
 
 
 def _is(value: Any, kind: type) -> bool:
-  """Is a value of JSON of a type? A whole number is a number, true is none."""
+  """Whether a JSON value has a type. An integer counts as a float, a bool as no number."""
   return not isinstance(value, bool) and isinstance(value, (int, float) if kind is float else kind)
 
 
 def _object(path: Path, faults: list[str] | None) -> '_Object':
-  """The object in a file, empty where there is no file or none that can be read."""
+  """The JSON object in a file; empty if the file is missing or unreadable."""
   faults = [] if faults is None else faults
   try:
     content = json_of(path)
@@ -442,8 +442,8 @@ def _object(path: Path, faults: list[str] | None) -> '_Object':
 
 @dataclass(frozen=True)
 class _Object:
-  """An object of JSON whose fields are asked for by type: one of another type is a fault, and
-  counts as missing."""
+  """A JSON object whose fields are read by type: a field of another type is a fault and counts as
+  missing."""
 
   where: str
   content: dict
@@ -463,7 +463,7 @@ class _Object:
     return default
 
   def several(self, **kinds: type) -> dict[str, Any]:
-    """Those of {name: type} that are there."""
+    """The fields that are there, of {name: type}."""
     found = {name: self.take(name, kind) for name, kind in kinds.items()}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -471,7 +471,7 @@ class _Object:
     return _Object(f'{self.where}: {name}', self.take(name, dict, {}), self.faults)
 
   def objects(self, name: str, **kinds: type) -> Iterator['_Object']:
-    """The objects in a list that have all of these fields, {name: type}."""
+    """The objects of a list that have all of these fields, {name: type}."""
     for i, value in enumerate(self.take(name, list, [])):
       at = _Object(f'{self.where}: {name}[{i}]', value if isinstance(value, dict) else {}, [])
       found = [at.take(field, kind) is not None for field, kind in kinds.items()]

@@ -31,14 +31,14 @@ class Trained(NamedTuple):
   tokenizer: tokenizers.Tokenizer
   params: dict
   step: int  # of training; 0 for a released model
-  # How one vector is made of its hidden states, if it was trained for that or its folder says so.
+  # How a sentence vector is made of its hidden states, if it was trained for that or says so.
   vector: sentence_transformers.Vector = sentence_transformers.UNKNOWN
 
 
 def load(source, which='latest', positions=0):
-  """The trained model of a source: a run's workdir, a Hugging Face folder, the path of one inside
-  an installed package, hf:NAME on the Hub, or the folder of a TensorFlow checkpoint. That of a run
-  is put on the first device of this process.
+  """Loads a trained model from a source: a run's workdir, a Hugging Face folder, the path of one
+  inside an installed package, hf:NAME on the Hub, or the folder of a TensorFlow checkpoint. A run's
+  model is put on the first device of this process.
   which: the checkpoint of a run: 'latest', 'best' or a step. positions: the number of rows that the
   position table of a released model gets; 0: as many as it has."""
   folder = hub.folder(source)
@@ -71,7 +71,7 @@ def refuse_which(source, which):
 
 
 def from_weights(folder, weights):
-  """The trained model made of from_huggingface.Weights and the vocabulary in their folder."""
+  """Makes a Trained from from_huggingface.Weights and the vocabulary in their folder."""
   tokenizer = tokenizers.load_folder(folder)
   config = released_config.config_of(weights, tokenizer, sentence_transformers.longest(folder))
   pieces, rows = tokenizer.vocab_size, config.model.vocab_size
@@ -96,8 +96,8 @@ def from_weights(folder, weights):
 
 
 def part_of(model: Trained, part: str) -> Trained:
-  """One of the other models in a Trained, by the part of its parameters that the model's family
-  knows it by (Family.other_models); InputError if there is none."""
+  """Another model inside a Trained, such as ELECTRA's generator, by the part of the parameters that
+  names it (Family.other_models); InputError if there is none."""
   others = {part: name for name, family in TASKS.items() for part in family.other_models}
   if part not in model.params or part not in TASKS[model.config.objective].other_models:
     raise InputError(
@@ -109,6 +109,6 @@ def part_of(model: Trained, part: str) -> Trained:
 
 
 def shapes_of(config, tokenizer, mesh):
-  """The parameters of a config's objective as ShapeDtypeStructs with shardings on a mesh."""
+  """The shapes of an objective's parameters: ShapeDtypeStructs with shardings on a mesh."""
   objective = TASKS[config.objective].objective(config, tokenizer)
   return sharding.placed(jax.eval_shape(objective.init, jax.random.key(0)), mesh)

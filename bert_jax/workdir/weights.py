@@ -1,4 +1,4 @@
-"""The weights of a run, from the checkpoint that is asked for: the latest, the best, a step."""
+"""Loads the weights of a run from its latest or best checkpoint, or from a given step."""
 
 import contextlib
 import logging
@@ -12,10 +12,10 @@ log = logging.getLogger('bert_jax')
 
 
 def load_params(workdir, shapes, which='latest', partial=False):
-  """(params, step) of a workdir's run. which: 'latest', 'best' or a step.
+  """Loads a run's (params, step). which: 'latest', 'best' or a step.
   shapes: a tree of ShapeDtypeStructs with shardings (sharding.placed). Converted weights may lack
-  heads: with `partial` the params hold the parts that are there, else that is an InputError. So are
-  weights beside which another config or vocabulary lies than they were saved with."""
+  heads: with `partial` only the parts that are there are returned, else it is an InputError, as are
+  weights that were saved with another config or vocabulary than the workdir's."""
   int8.refuse_folder(workdir)
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
     damaged = []
@@ -48,8 +48,7 @@ def load_params(workdir, shapes, which='latest', partial=False):
 
 
 def _steps_of(checkpoints, workdir, which):
-  """The steps that 'latest', 'best' or a step may mean, the newest first; InputError if there is
-  none."""
+  """The candidate steps for 'latest', 'best' or a step, newest first; InputError if none."""
   steps = there = checkpoints.steps()[::-1]
   if which == 'best':
     if not (metric := contents.read_config(workdir).checkpoint.best_metric):
@@ -67,7 +66,7 @@ def _steps_of(checkpoints, workdir, which):
 
 
 def _good(checkpoints, number):
-  """The steps of the other checkpoints than `number` whose metadata is good."""
+  """The steps of all checkpoints but `number` whose metadata is good."""
   good = []
   for other in checkpoints.steps():
     with contextlib.suppress(Damaged):
@@ -77,7 +76,7 @@ def _good(checkpoints, number):
 
 
 def _best(checkpoints, steps, metric):
-  """[the step of the best checkpoint], or []: the newest good metadata knows it."""
+  """[the step of the best checkpoint] by the newest good metadata, or []."""
   for number in steps:
     try:
       meta = checkpoints.meta(number)

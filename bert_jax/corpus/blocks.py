@@ -1,13 +1,13 @@
 """The blocks of a prepared corpus: its index in parts, each read when its rows are reached.
 
 A block is a run of whole documents of one language in one shard. It has BLOCK_TOKENS tokens and
-BLOCK_DOCUMENTS documents at least, unless it reaches MOST_TOKENS or the run ends before. Of a
-corpus of 1 TB of text there are about a million, so the table of them is all that a run keeps of
-the index, and its start and its memory hardly depend on the size of the corpus.
+BLOCK_DOCUMENTS documents at least, unless it reaches MOST_TOKENS or the run ends before. A corpus
+of 1 TB of text has about a million blocks. A run keeps only the table of them in memory, so its
+start and its memory hardly depend on the size of the corpus.
 
   index/blocks.npz   the table: one array [blocks] for each of COLUMNS, and the unigram counts of
                      each language; corpus.json holds its checksum
-  index/blocks.bin   for each block its part of the index, compressed: the arrays of PARTS as int32
+  index/blocks.bin   the part of the index for each block, compressed: the arrays of PARTS as int32
 """
 
 import functools
@@ -38,9 +38,9 @@ PARTS = {  # {array of a shard's index: the column that says how long it is in a
   'sentences': 'sentences',
   'record_tokens': 'records',
 }
-WHOLE = 8  # blocks: a corpus of no more is planned at once, like text in memory
-EVALUATED = 4096  # blocks whose held-out documents are evaluated, of a corpus that has more
-SAMPLED = 4  # units whose tokens are counted for the frequencies of a part of the documents
+WHOLE = 8  # blocks: a corpus of at most so many is planned at once, like text in memory
+EVALUATED = 4096  # the most blocks whose held-out documents are evaluated
+SAMPLED = 4  # units whose tokens are counted to estimate the unigram frequencies
 
 
 def paths(folder):
@@ -49,8 +49,8 @@ def paths(folder):
 
 
 def has_blocks(folder, meta):
-  """Is the index of blocks that corpus.json, with the facts `meta`, was written with in the folder?
-  Of its parts only whether there are any is looked at; a corpus of an older version has none."""
+  """Whether a folder holds the block index that corpus.json, with content `meta`, was written with.
+  The parts only need to exist; a corpus of an older version has no block index and passes."""
   if 'blocks' not in meta:
     return True
   table, parts = paths(folder)
@@ -61,8 +61,8 @@ def has_blocks(folder, meta):
 
 
 def cut(tokens, languages):
-  """[B + 1] the first document of each block of a shard, and how many documents there are.
-  tokens, languages: [documents] of each."""
+  """Cuts a shard into blocks: [B + 1] the first document of each block, then the end.
+  tokens, languages: [documents] the token count and the language of each document."""
   at, begins = offsets(tokens), [0]
   run_ends = np.append(np.flatnonzero(np.diff(languages)) + 1, len(tokens))
   while (begin := begins[-1]) < len(tokens):
@@ -83,7 +83,7 @@ class Writer:
     self.columns, self.shard, self.complete = [], 0, True
 
   def add(self, index):
-    """The next shard's index, {name: array}."""
+    """Appends the blocks of the next shard, whose index is {name: array}."""
     self.complete &= all(name in index for name in PARTS)  # an older version wrote no sizes
     if self.complete:
       with open(self.path, 'ab' if self.shard else 'wb') as file:
@@ -105,8 +105,8 @@ class Writer:
       self.columns.append((self.shard, language, *sizes, total, len(data), zlib.crc32(data)))
 
   def close(self, unigrams):
-    """The checksum of the table, which is written last; None: of shards of an older version there
-    is none. unigrams: [languages, vocab_size] int64."""
+    """Writes the table and returns its checksum, or None if a shard of an older version lacks
+    sizes. unigrams: [languages, vocab_size] int64."""
     if not self.complete:
       self.path.unlink(missing_ok=True)
       return None
@@ -118,10 +118,10 @@ class Writer:
 
 
 class Index:
-  """The table of blocks of a prepared corpus, in memory; its parts and records on disk.
-  columns: {name: [blocks] int64}. unigrams: [languages, vocab_size] int64. room: of the records
-  that are mixed at a time, which stay in memory, see prepared.Reader. InputError if corpus.json was
-  written with another table."""
+  """The table of blocks of a prepared corpus, in memory; its parts and records stay on disk.
+  columns: {name: [blocks] int64}. unigrams: [languages, vocab_size] int64. room: tokens of records
+  that the reader may cache, see prepared.Reader. InputError if corpus.json was written with another
+  table."""
 
   def __init__(self, folder, meta):
     self.folder, self.meta, self.room = Path(folder).expanduser(), meta, 0
@@ -148,7 +148,7 @@ class Index:
     self.part_at, self.record_at = (offsets(self.columns[name]) for name in ('stored', 'records'))
 
   def __len__(self):
-    """How many blocks there are."""
+    """The number of blocks."""
     return len(self.columns['tokens'])
 
   def read(self, record):
@@ -163,8 +163,8 @@ class Index:
     return prepared.Reader(self.folder, records, offsets(shards.astype(np.int64)))
 
   def part(self, block):
-    """{name: array} of PARTS, of a block; from the index of its shard, if what is stored is not as
-    the table says. DamagedRecord if neither can be read."""
+    """A block's part of the index, {name: array} of PARTS; read from its shard's index if the
+    stored part does not match the table. DamagedRecord if neither can be read."""
     try:
       with open(self.parts, 'rb') as file:
         file.seek(self.part_at[block])
@@ -204,11 +204,11 @@ class Index:
 
 
 class Blocks:
-  """The documents of one language of a prepared corpus, as units: each a Corpus, made when it is
-  asked for. A unit is a block; where a share of the documents is kept only, as many consecutive
-  blocks as hold the documents of one; or all blocks of a language that has few of them. window:
-  blocks of this language whose rows are mixed at a time. share, held: see `divided`. Of held-out
-  documents there are those of EVALUATED blocks, evenly chosen."""
+  """The documents of one language of a prepared corpus, split into units that are loaded on demand.
+  A unit is one block; several consecutive ones where only a share of the documents is kept, so as
+  to hold about one block's worth; or all blocks of a language that has few. window: blocks of this
+  language whose rows are mixed at a time. share, held: see `divided`. Held-out documents come from
+  at most EVALUATED evenly chosen blocks."""
 
   def __init__(self, index, language, window, share=0.0, held=False):
     self.index, self.language, self.window = index, language, window
@@ -224,39 +224,39 @@ class Blocks:
     if held and len(index) > EVALUATED:
       most = max(1, EVALUATED * number // len(index) // self.blocks_of_unit)
       self.firsts = self.firsts[np.linspace(0, self.units - 1, min(most, self.units)).astype(int)]
-    of_corpus = index.meta['blocks'], index.meta['fingerprint']  # of the table, of the records
+    of_corpus = index.meta['blocks'], index.meta['fingerprint']  # the table, the records
     digest = repr((*of_corpus, language, share, held, self.blocks_of_unit))
     self.fingerprint = hashlib.sha256(digest.encode()).hexdigest()[:16]
 
   def divided(self, share):
-    """(the documents that are not held out, those that are), by a hash of their names."""
+    """Splits by a hash of document names: (Blocks to train on, held-out Blocks or None)."""
     of = self.index, self.language, self.window, share
     return Blocks(*of), Blocks(*of, held=True) if share else None
 
   @property
   def units(self):
-    """How many units there are."""
+    """The number of units."""
     return len(self.firsts)
 
-  def of_units(self, column):
-    """[units] the sums of a column of the table, expected of the documents that are kept."""
+  def unit_sums(self, column):
+    """[units] the sums of a column of the table, as expected for the documents that are kept."""
     at = offsets(self.index.columns[column][self.blocks])
     ends = np.minimum(self.firsts + self.blocks_of_unit, len(self.blocks))
     return (at[ends] - at[self.firsts]) * self.kept
 
   def __len__(self):
-    """How many tokens there are: of several units the expected number."""
-    return len(self.unit(0)) if self.units == 1 else int(self.of_units('tokens').sum())
+    """The number of tokens; with several units, the expected number."""
+    return len(self.unit(0)) if self.units == 1 else int(self.unit_sums('tokens').sum())
 
   @property
   def number_of_documents(self):
-    """The same of documents."""
+    """The number of documents; with several units, the expected number."""
     if self.units == 1:
       return self.unit(0).number_of_documents
-    return int(self.of_units('documents').sum())
+    return int(self.unit_sums('documents').sum())
 
   def unit(self, number):
-    """The Corpus of a unit."""
+    """Loads one unit as a Corpus."""
     first = self.firsts[number]
     blocks = self.blocks[first : first + self.blocks_of_unit]
     parts = [self.index.part(block) for block in blocks]
@@ -276,7 +276,7 @@ class Blocks:
     return whole.select(is_held_out(arrays['names'].view(np.uint32), self.share) == self.held)
 
   def unigrams(self, vocab_size, skip_damaged=False):
-    """How often each id occurs, [vocab_size] int64: of SAMPLED units, and as often as that in all
+    """Estimates how often each id occurs, [vocab_size] int64, from SAMPLED units, scaled up to all
     of them."""
     chosen = np.unique(np.linspace(0, self.units - 1, SAMPLED).round().astype(int))
     counts, tokens = np.zeros(vocab_size, np.int64), 0

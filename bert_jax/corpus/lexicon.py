@@ -1,8 +1,8 @@
-"""Finds words by a segmenter, and phrases and names by a user's lexicon, to be masked as one.
+"""Finds the words, phrases and names that are masked whole, by a segmenter or a user's lexicon.
 
 Whole-word masking of Chinese takes its words from a segmenter (Cui et al. 2019); phrase and entity
 masking hide what a lexicon names (ERNIE 1.0, Sun et al. 2019). The libraries are optional: jieba
-for the one, ahocorasick_rs for the other.
+for segmenting, ahocorasick_rs for lexicons.
 """
 
 import functools
@@ -40,8 +40,8 @@ class Segmenter:
     self.name = name
 
   def boundaries(self, text: str) -> np.ndarray | None:
-    """bool [len(text)], True where a word begins; None for a text without any Han character.
-    None means that words are the tokenizer's. White space and punctuation are words too."""
+    """bool [len(text)], True where a word begins; None for a text without any Han character, whose
+    words the tokenizer finds. White space and punctuation are words too."""
     if not _HAN.search(text):
       return None
     lengths = [len(word) for word in _SEGMENTERS[self.name]()(text)]
@@ -52,7 +52,7 @@ class Segmenter:
 
 @functools.cache
 def _jieba() -> Callable[[str], Iterable[str]]:
-  with warnings.catch_warnings():  # of old escapes and of pkg_resources
+  with warnings.catch_warnings():  # about old escapes and pkg_resources
     warnings.simplefilter('ignore')
     import jieba
   tokenizer = jieba.Tokenizer()
@@ -63,12 +63,12 @@ def _jieba() -> Callable[[str], Iterable[str]]:
   return tokenizer.cut
 
 
-LONGEST = 1000  # characters of an entry of a lexicon; the time to read one is quadratic in it
-_SEGMENTERS = {'jieba': _jieba}  # {name of the package: makes a function that cuts a text}
+LONGEST = 1000  # characters of a lexicon's entry; the time to read one is quadratic in it
+_SEGMENTERS = {'jieba': _jieba}  # {package: returns a function that cuts a text into words}
 
 
 class Lexicon:
-  """Finds the words, phrases or names of a file, one a line, in texts.
+  """Finds the entries of a lexicon file (words, phrases or names, one a line) in texts.
   UTF-8; blank lines and lines that begin with '#' are comments; runs of white space count as one
   blank, in entries and in texts. do_lower_case: upper and lower case are the same. Else entries
   must stand in a text character by character: accents and Unicode forms are not normalised.
@@ -107,7 +107,7 @@ class Lexicon:
     return {name: value for name, value in self.__dict__.items() if name != '_automaton'}
 
   def matches(self, text: str) -> list[tuple[int, int]]:
-    """(start, end) of every match, in characters of text: the leftmost, of those the longest.
+    """The matches in a text, [(start, end)] in characters: the leftmost, among those the longest.
     Matches do not overlap and neither begin nor end inside a word: 'art' is not in 'party'. In a
     script without blanks between words (Chinese, Japanese, Thai, ...), they may begin and end
     anywhere but before a combining mark."""
@@ -131,7 +131,7 @@ class Lexicon:
 
 
 def _lower(text: str) -> str:
-  """The text in lower case, character by character, so that its length stays."""
+  """Lower-cases a text character by character, so that its length stays."""
   # Only İ becomes two characters; only Σ looks at its neighbours, so its two small forms are one.
   return 'İ'.join(part.lower() for part in text.split('İ')).replace('ς', 'σ')
 
@@ -148,6 +148,6 @@ def _is_mark(character: str) -> bool:
 
 
 def _is_of_word(character: str) -> bool:
-  """Whether a character belongs to words that end at a blank or at punctuation."""
+  """Whether a character belongs to a word of a script that separates words by blanks."""
   is_letter = character.isalnum() or _is_mark(character) or character in _JOINERS
   return is_letter and not _UNSPACED.match(character)

@@ -1,4 +1,4 @@
-"""Loads the corpora that a config names: tokenizes text, opens prepared corpora."""
+"""Loads the corpora that a config names: tokenizes raw text and opens prepared corpora."""
 
 import logging
 from collections import Counter
@@ -16,7 +16,7 @@ log = logging.getLogger('bert_jax')
 
 
 def metas(spec, languages):
-  """[(language or '', corpus.json of a prepared corpus or None), ...] of a spec such as data.train.
+  """The parts of a spec such as data.train: [(language or '', corpus.json if prepared, else None)].
   InputError for files that do not exist."""
   out = []
   for name, part in files.parts(spec, languages):
@@ -28,8 +28,8 @@ def metas(spec, languages):
 
 
 def load(config, spec, tokenizer, split):
-  """{language: (Corpus, crc32 of each document's name [D], unigram counts [V])} of a split; of a
-  prepared corpus of more than a few blocks: (Blocks, None, unigram counts)."""
+  """Loads a split: {language: (Corpus, crc32 of each document's name [D], unigram counts [V])}; for
+  a large prepared corpus (more than blocks.WHOLE blocks): (Blocks, None, unigram counts)."""
   out, matched, encoder = {}, Counter(), None
   for name, part in files.parts(spec, config.corpus.languages):
     if prepared.is_prepared(part):
@@ -74,7 +74,7 @@ def load(config, spec, tokenizer, split):
 
 
 def _tokenize(config, spec, encoder, split, matched):
-  """(Corpus, crc32 of each document's name [D], unigram counts [V]) of text.
+  """Tokenizes raw text: (Corpus, crc32 of each document's name [D], unigram counts [V]).
   matched: {path of a lexicon: how many of its entries were met}, increased."""
   counts, names = Counter(), []
 
@@ -105,7 +105,7 @@ def _check_unknown(tokenizer, counts, what):
 
 
 def documents(config, spec, counts, split):
-  """Yields (name, sentences) of the documents of a spec; of the embedded corpus if it is empty."""
+  """Yields (name, sentences) of a spec's documents; an empty spec is the embedded corpus."""
   if not spec:
     yield from documentation.documents()
     return
@@ -120,5 +120,5 @@ def documents(config, spec, counts, split):
 
 
 def joined(name, language):
-  """A language's full name: NAME of data.train, / and its name in the prepared corpus, if any."""
+  """A language's full name: NAME in data.train, then / and its name in a prepared corpus."""
   return '/'.join(filter(None, (name, language)))

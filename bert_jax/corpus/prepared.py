@@ -1,14 +1,14 @@
 """Reads a prepared corpus: a TFDS dataset, its vocabulary, and an index for planning rows.
 
-  corpus.json      settings, counts, languages, fingerprints; written last: with it, it is finished
-  plan.json        the settings it was begun with
+  corpus.json      settings, counts, languages, fingerprints; written last, when all is finished
+  plan.json        the settings that preparing began with
   vocab.txt, ...   the vocabulary, as Tokenizer.save writes it
   corpus/1.0.0/    `tfds.data_source('corpus', data_dir=FOLDER, split='train')`: the records, in
                    shards train-00000.array_record, ...
-  index/           00000.npz, ...: for each shard, what planning rows needs to know; the same in
-                   parts that a large corpus is read by, see blocks.py, which older ones lack
+  index/           00000.npz, ...: for each shard, what planning rows needs to know; blocks.*: that
+                   index again, in the parts by which a large corpus is read (blocks.py; optional)
 
-A record is a document or, of a long one, 2,048 tokens of it: {name, language, tokens int32,
+A record is a document, or 2,048 tokens of a longer one: {name, language, tokens int32,
 sentences int32 (how many tokens each sentence that begins here has), starts uint8 (see units.py)}.
 shards.py writes it.
 """
@@ -31,7 +31,7 @@ from bert_jax.text import files
 from bert_jax.text.values import json_value
 
 META, PLAN = 'corpus.json', 'plan.json'
-KINDS = {  # of what corpus.json holds at least
+KINDS = {  # {key that corpus.json must have: its type}
   'vocabulary': str,
   'languages': list,
   'segmenter': str,
@@ -43,10 +43,10 @@ KINDS = {  # of what corpus.json holds at least
   'counts': dict,
   'kept': dict,
 }
-CACHE_TOKENS = 50_000_000  # of the records read last, which stay in memory
+CACHE_TOKENS = 50_000_000  # tokens of recently read records that stay in memory
 TOKEN_BYTES = 5  # an int32, and whether a unit begins there
 RECORD_TOKENS = 120  # tokens that take as much memory as the Python objects of a record, 600 bytes
-OPEN_SHARDS = 64  # that a Reader keeps open at most
+OPEN_SHARDS = 64  # the most shards that a Reader keeps open
 INDEX = (  # arrays of each shard's index; all but `names` are int32
   'sentences',  # tokens of each sentence
   'document_sentences',  # sentences of each document
@@ -59,7 +59,7 @@ SIZES = ('characters', 'bytes')  # of each document's text, int32; older corpora
 
 
 def shard_paths(folder, number):
-  """(path of the records, path of the index) of a shard."""
+  """(path of the records, path of the index) for a shard."""
   records = data_folder(folder) / f'train-{number:05d}.array_record'
   return records, Path(folder) / 'index' / f'{number:05d}.npz'
 
@@ -69,7 +69,7 @@ def data_folder(folder):
 
 
 def read_index(path):
-  """({fact: value}, {name: array}) of a shard's index."""
+  """Reads a shard's index: ({fact: value}, {name: array})."""
   try:
     check_sizes(path)
     with np.load(path) as file:
@@ -80,7 +80,7 @@ def read_index(path):
 
 
 def check_sizes(path):
-  """ValueError unless every array of an .npz has as many bytes as its header says."""
+  """Raises ValueError unless every array of an .npz has as many bytes as its header says."""
   with zipfile.ZipFile(path) as archive:
     for info in archive.infolist():
       with archive.open(info) as file:
@@ -94,7 +94,7 @@ def check_sizes(path):
 
 
 def finished(folder):
-  """How many shards of a corpus are whole, counted from the first."""
+  """The number of finished shards of a corpus, counted from the first."""
   number = 0
   while all(path.is_file() for path in shard_paths(folder, number)):
     number += 1
@@ -107,14 +107,14 @@ def is_prepared(spec):
 
 
 def read_meta(folder):
-  """What corpus.json of a finished corpus holds."""
+  """The content of corpus.json of a finished corpus."""
   path = Path(folder).expanduser() / META
   if not path.is_file():
     raise InputError(f'{folder} is not finished; run the bert_jax.tools.prepare that made it again')
   meta = files.json_of(path)
   if 'seal' in meta:
     is_whole = meta['seal'] == seal(meta)
-  else:  # of an older version: what it shares with plan.json, and what else it must hold
+  else:  # an older version: check what it shares with plan.json, and the other keys
     plan = files.json_of(path.with_name(PLAN))
     kinds = {name: type(meta.get(name)) for name in KINDS}
     is_whole = kinds == KINDS and set(meta['kept']) == set(meta['languages'])
@@ -134,23 +134,23 @@ def _damaged(path):
 
 
 def fingerprint(vocabulary, facts):
-  """That of a corpus, from the fingerprint of its vocabulary and the facts of its shards."""
+  """The fingerprint of a corpus, from its vocabulary's fingerprint and the facts of its shards."""
   content = json.dumps([vocabulary, [of_shard['sha256'] for of_shard in facts]])
   return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 class Prepared(NamedTuple):
-  """A prepared corpus, opened."""
+  """An opened prepared corpus."""
 
   meta: dict[str, Any]
   corpus: Corpus
-  languages: np.ndarray  # [documents] number of each one's language in meta['languages']
-  names: np.ndarray  # [documents] uint32, crc32 of each one's name
+  languages: np.ndarray  # [documents] number of the document's language in meta['languages']
+  names: np.ndarray  # [documents] uint32, crc32 of the document's name
   unigrams: np.ndarray  # [languages, vocab_size] int64
 
 
 def meta_for(folder, tokenizer):
-  """read_meta; InputError if the corpus has another vocabulary than the tokenizer."""
+  """Reads corpus.json; InputError if the tokenizer has another vocabulary than the corpus."""
   meta = read_meta(folder)
   if tokenizer.fingerprint != meta['vocabulary']:
     raise InputError(
@@ -192,16 +192,16 @@ def load(folder, tokenizer):
 
 
 class Reader:
-  """reader(record number) -> (tokens, starts); the records read last stay in memory, and the shards
-  read last open: a corpus may have more of them than a process may have files.
-  paths: of the shards. ends: [shards + 1] number of the first record of each, and how many there
-  are. room: tokens that may stay in memory, with RECORD_TOKENS more for each record."""
+  """Reads records by number, reader(number) -> (tokens, starts), with a cache of recent records. Of
+  the shards only the last ones read stay open: there may be more than a process may have files.
+  paths: of the shards. ends: [shards + 1] number of each shard's first record, and the total. room:
+  tokens that may stay in memory, with RECORD_TOKENS more for each record."""
 
   def __init__(self, folder, paths, ends):
     import tensorflow_datasets as tfds
 
     self.paths, self.ends = paths, ends
-    present = {path.name for path in data_folder(folder).glob('*')}  # asked once, of many shards
+    present = {path.name for path in data_folder(folder).glob('*')}  # one look for all shards
     if missing := [path for path in paths if path.name not in present]:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
     try:

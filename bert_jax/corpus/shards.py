@@ -27,7 +27,7 @@ from bert_jax.text.documents import name_hash
 
 log = logging.getLogger('bert_jax')
 
-RECORD_TOKENS = 2048  # at most in a record, which is read whole for each row that needs it
+RECORD_TOKENS = 2048  # the most in a record, which is read whole for each row that needs it
 
 
 class Item(NamedTuple):
@@ -38,14 +38,14 @@ class Item(NamedTuple):
   size: tuple[int, int]  # characters and bytes of its text
   tokens: np.ndarray  # [n] int32
   records: list[bytes]  # tf.train.Example messages
-  record_tokens: list[int]  # tokens of each
-  sentences: np.ndarray  # [sentences] int32, tokens of each
+  record_tokens: list[int]  # tokens in each record
+  sentences: np.ndarray  # [sentences] int32, tokens in each sentence
   key: int  # duplicates.exact_key of its text; 0 where duplicates are kept
   signature: np.ndarray | None  # for near-duplicates
 
 
 def features():
-  """What TFDS must know of a record: the names and types of its fields."""
+  """The TFDS features of a record: the names and types of its fields."""
   import tensorflow_datasets as tfds
 
   def array(dtype):  # as bytes, which numpy reads at once
@@ -64,7 +64,7 @@ def features():
 
 
 class Serializer:
-  """Makes tf.train.Example messages of a Record, the same bytes in every process."""
+  """Serializes a Record as tf.train.Example messages, the same bytes in every process."""
 
   def __init__(self):
     from tensorflow_datasets.core import example_serializer
@@ -73,7 +73,7 @@ class Serializer:
     self.serializer = example_serializer.ExampleSerializer(self.features.get_serialized_info())
 
   def __call__(self, name, language, record):
-    """(messages, tokens in each): a document longer than RECORD_TOKENS becomes several."""
+    """(messages, tokens in each); a document longer than RECORD_TOKENS becomes several messages."""
     begins = offsets(record.sentences)[:-1]
     messages, sizes = [], []
     for start in range(0, len(record.tokens), RECORD_TOKENS):
@@ -95,7 +95,7 @@ class Serializer:
 
 
 class Shard:
-  """A shard being written. `close` gives its files their names; until then it does not count."""
+  """A shard being written; it does not count until `close` gives its files their names."""
 
   def __init__(self, folder, number, vocab_size):
     from array_record.python import array_record_module
@@ -111,8 +111,8 @@ class Shard:
     self.blocks, self.counts, self.digest = 0, Counter(), hashlib.sha256()
 
   def add(self, items, counts, seen):
-    """Writes the items of a block and adds up its counts.
-    seen: a duplicates.Seen, which leaves out duplicates of earlier documents, or None."""
+    """Writes the documents of a text block and adds up its counts.
+    seen: a duplicates.Seen, to leave out duplicates of earlier documents, or None."""
     self.blocks += 1
     self.counts.update(counts)
     for item in items:
@@ -191,7 +191,7 @@ def _check_written(path, records):
 
 
 def finish(folder, plan, tokenizer, counts=None):
-  """Writes TFDS's metadata and, last, corpus.json; returns what it holds.
+  """Writes TFDS's metadata and, last, corpus.json, whose content it returns.
   counts: {name: number} of what was read, for Beam, whose shards have no counts."""
   import tensorflow_datasets as tfds
   from tensorflow_datasets.core import naming

@@ -19,16 +19,16 @@ BATCH_SENTENCES = 20_000  # sentences handed to the tokenizer at once
 
 
 class DamagedRecord(InputError):
-  """A record that cannot be read; the message names its shard and its number."""
+  """A record cannot be read; the message names its shard and its number."""
 
 
 class Corpus:
-  """Documents of sentences of tokens; sentence s is tokens sentences[s] to sentences[s + 1].
+  """A tokenized corpus: documents of sentences; sentence s is tokens sentences[s] to sentences[s +
+  1].
   Its tokens are read in records, one or more for each document: read(record) -> (tokens [n] int32,
   starts [n] uint8, see units.Record). records [R]: the numbers of the records, in order; record_at
-  [R + 1]: offset of the first token of each. sentences [S + 1] are offsets of tokens, documents
-  [D + 1] offsets of sentences. sizes [D, 2]: characters and bytes of each document's text; None:
-  not known."""
+  [R + 1]: offset of the first token of each. sentences [S + 1] are offsets of tokens, documents [D
+  + 1] offsets of sentences. sizes [D, 2]: characters and bytes of each document's text, or None."""
 
   def __init__(
     self, read: Callable, records, record_at, sentences, documents, fingerprint: str, sizes=None
@@ -40,7 +40,7 @@ class Corpus:
     self.documents = np.asarray(documents, np.int64)
 
   def __len__(self):
-    """How many tokens there are."""
+    """The number of tokens."""
     return int(self.record_at[-1])
 
   @property
@@ -49,11 +49,11 @@ class Corpus:
 
   @property
   def document_at(self):
-    """[D + 1] offset of the first token of each document, and the end."""
+    """[D + 1] offset of the first token of each document, and the number of tokens."""
     return self.sentences[self.documents]
 
   def piece(self, start, end):
-    """(tokens, starts) of the tokens from `start` to `end`, exclusive."""
+    """(tokens, starts) between two offsets, `end` exclusive."""
     r = int(self.record_at.searchsorted(start, side='right')) - 1
     tokens, starts = self._read(r)
     at = int(self.record_at[r])
@@ -77,7 +77,7 @@ class Corpus:
     return tokens, starts
 
   def select(self, keep):
-    """The Corpus of the documents where keep, [D] bool, is True."""
+    """A Corpus with only the documents where keep, bool [D], is True."""
     per_document = np.diff(self.documents)
     sentences = offsets(np.diff(self.sentences)[np.repeat(keep, per_document)])
     document = self.document_at[:-1].searchsorted(self.record_at[:-1], side='right') - 1
@@ -89,7 +89,7 @@ class Corpus:
     return Corpus(self.read, records, record_at, sentences, documents, digest[:16], sizes)
 
   def unigrams(self, vocab_size, skip_damaged=False):
-    """How often each id occurs, [vocab_size] int64; reads all of the corpus."""
+    """Counts how often each id occurs, [vocab_size] int64, by reading the whole corpus."""
     counts, texts, damaged = np.zeros(vocab_size, np.int64), [], []
     for k, record in enumerate(self.records, 1):
       try:
@@ -108,19 +108,19 @@ class Corpus:
 
 
 def size_of(sentences):
-  """(characters, bytes) of a document's text, in which a line break stands between sentences."""
+  """(characters, bytes) of a document's text with a line break between sentences."""
   whole = '\n'.join(sentences)
   return len(whole), len(whole.encode(errors='replace'))
 
 
 def offsets(lengths):
-  """[n + 1] offsets of where each of n stretches begins, and the end, from their lengths."""
+  """Cumulative sums with a 0 in front, [n + 1]: where each of n stretches begins, and the end."""
   return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
 def tokenize(documents: Iterable[list[str]], encoder, counts):
-  """(Corpus in memory, [documents] bool: whether each has a token; those without are left out).
-  documents: each a list of sentences. encoder: a units.Encoder. counts: see Encoder."""
+  """Tokenizes documents, lists of sentences: (Corpus in memory, [documents] bool: whether it has
+  tokens). Documents without a token are left out. encoder: a units.Encoder. counts: see Encoder."""
   records, pending, sizes = [], [], []
 
   def flush():
@@ -161,23 +161,23 @@ def tokenize(documents: Iterable[list[str]], encoder, counts):
 
 
 def _slice(tokens, starts, record_at, record):
-  """(tokens, starts) of a record of a corpus in memory."""
+  """(tokens, starts) of one record of a corpus in memory."""
   part = slice(record_at[record], record_at[record + 1])
   return tokens[part], starts[part]
 
 
 def predictable(counts, tokenizer):
-  """Counts [V] with 0 for the special pieces, [UNK] among them, which are never predicted."""
+  """The counts [V] with 0 at the special pieces, [UNK] among them, which are never predicted."""
   counts = counts.copy()
   counts[list(tokenizer.special_ids)] = 0
   return counts
 
 
 def unigram_nats(counts, of=None):
-  """Cross-entropy in nats per token of a text under the frequencies of another one.
-  counts: [V] of the text that the frequencies are of; a piece it does not have counts once. of: [V]
-  of the text to predict; None: the same one. The result is the loss of the best predictor that
-  never looks at the context; a masked-LM loss that stays there has learned frequencies only."""
+  """Cross-entropy in nats per token of a text under the unigram frequencies of another one.
+  counts: [V] of the text that gives the frequencies; a piece it lacks counts once. of: [V] of the
+  text to predict; None: the same text. The result is the loss of the best predictor that never
+  looks at the context; a masked-LM loss that stays there has learned frequencies only."""
   of = counts if of is None else of
   probabilities = np.maximum(counts, 1) / np.maximum(counts, 1)[counts + of > 0].sum()
   return float(-(of / of.sum()) @ np.log(probabilities))

@@ -1,9 +1,9 @@
-"""Encodes documents as tokens, and marks where the words, phrases and entities in them begin.
+"""Encodes documents as tokens and marks where the words, phrases and entities in them begin.
 
-These units are what whole-word, phrase and entity masking hide together. They are marked once, when
-a corpus is tokenized, so that masking need not know languages: words come from the tokenizer (a
-blank, a character of a script without blanks), for Chinese from a segmenter, phrases and entities
-from a user's lexicon.
+Whole-word, phrase and entity masking hide all tokens of such a unit together. Units are marked
+once, when a corpus is tokenized, so that masking need not know languages: words come from the
+tokenizer (a blank, a character of a script without blanks), for Chinese from a segmenter, phrases
+and entities from a user's lexicon.
 """
 
 from collections import Counter
@@ -18,18 +18,18 @@ WORD, PHRASE, ENTITY = 1, 2, 4  # bits of Record.starts
 
 
 class Record(NamedTuple):
-  """A document of n tokens, without [CLS] and [SEP]."""
+  """One encoded document of n tokens, without [CLS] and [SEP]."""
 
   tokens: np.ndarray  # [n] int32
-  sentences: np.ndarray  # [sentences] int32, how many tokens each has
+  sentences: np.ndarray  # [sentences] int32, tokens in each sentence
   starts: np.ndarray  # [n] uint8 bits: a word (1), a phrase (2), an entity (4) begins; see Encoder
 
 
 class Encoder:
-  """Makes Records of documents. segmenter: '' or 'jieba'; phrases, entities: lexicon files, or ''.
+  """Encodes documents as Records. segmenter: '' or 'jieba'; phrases, entities: lexicon file or ''.
   The tokens of a lexicon's match become one unit if the match begins and ends with words. A token
-  that is in no match belongs to the smaller unit: the phrase bit also marks words outside of
-  phrases, the entity bit phrases and words outside of entities (ERNIE 1.0, Sun et al. 2019)."""
+  in no match belongs to the smaller unit: the phrase bit also marks words outside of phrases, the
+  entity bit phrases and words outside of entities (ERNIE 1.0, Sun et al. 2019)."""
 
   def __init__(self, tokenizer, *, segmenter='', phrases='', entities=''):
     self.tokenizer = tokenizer
@@ -42,8 +42,8 @@ class Encoder:
     ]
 
   def __call__(self, documents: Sequence[Sequence[str]], counts: Counter) -> list[Record | None]:
-    """A Record for each document (a list of sentences), or None for one without a token. Increased
-    in counts: tokens, documents_without_tokens, phrases_matched, entities_matched."""
+    """Encodes documents, lists of sentences; None for a document without a token. Increases counts
+    of tokens, documents_without_tokens, phrases_matched, entities_matched."""
     sentences = [sentence for document in documents for sentence in document]
     ids = self.tokenizer.ids_batch(sentences)
     lengths = np.array([len(x) for x in ids], np.int32)
@@ -66,7 +66,7 @@ class Encoder:
 
   def _mark(self, sentences, begins, starts, counts):
     """Changes `starts` in sentences that the segmenter cuts or where a lexicon matches.
-    begins: [sentences] offset of the first token of each."""
+    begins: [sentences] offset of each sentence's first token."""
     if not (self.segmenter or self.lexicons):
       return
     marked = []  # (number of the sentence, where its words begin or None, matches of each lexicon)
@@ -88,9 +88,9 @@ class Encoder:
 
 
 def _join(flags, bit, spans, at, words):
-  """Makes each span (start, end) in characters that begins and ends with words one unit.
-  Returns how many did. flags: [n] uint8, changed; bit: PHRASE or ENTITY; at: [n, 2] span of each
-  token in characters; words: [n] bool, whether a word begins there."""
+  """Joins each span (start, end) in characters that begins and ends with words into one unit.
+  Returns how many it joined. flags: [n] uint8, changed; bit: PHRASE or ENTITY; at: [n, 2] span of
+  each token in characters; words: [n] bool, whether a word begins there."""
   # A phrase is a unit for the entity level too, unless an entity says otherwise.
   bits = np.uint8(PHRASE | ENTITY if bit == PHRASE else ENTITY)
   joined = 0

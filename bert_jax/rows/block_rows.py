@@ -123,7 +123,7 @@ class BlockRows:
 
   def _largest(self, column, number):
     """The sum of a column of the table of blocks over the `number` units that have most of it."""
-    return int(np.sort(self.blocks.of_units(column))[-number:].sum())
+    return int(np.sort(self.blocks.unit_sums(column))[-number:].sum())
 
   def _cached(self, units):
     """What the records of so many units take in the cache of prepared.Reader, in its tokens."""
@@ -207,7 +207,7 @@ class BlockRows:
     known = counts[:, 0] >= 0  # the others cannot be read
     if not known.any():
       self.blocks.unit(int(chosen[0]))  # says why
-    of_units = [self.blocks.of_units(x) for x in ('tokens', 'sentences', 'documents')]
+    of_units = [self.blocks.unit_sums(x) for x in ('tokens', 'sentences', 'documents')]
     about, counts = np.stack(of_units, axis=1), counts[known]
     counted, rows = chosen[known], counts[:, 0]
     if len(counted) < units:

@@ -581,7 +581,7 @@ def test_a_window_that_does_not_fit_into_memory_is_refused(folder, tokenizer, mo
   config = config_of(folder, 'corpus.window=6', 'corpus.eval_share=0')
   parts = task.sources(config, tokenizer)['train'].parts.values()
   tokens, records = (
-    sum(int(np.sort(part.blocks.of_units(name))[-3:].sum()) for part in parts)
+    sum(int(np.sort(part.blocks.unit_sums(name))[-3:].sum()) for part in parts)
     for name in ('tokens', 'records')
   )
   room = tokens + prepared.RECORD_TOKENS * records

@@ -19,7 +19,7 @@ def rows(config_file, first, last):
   from bert_jax.tokenizers import run_tokenizer
 
   config = task.resolve(config_lib.from_json(Path(config_file).read_text()))
-  tokenizer = run_tokenizer.of_run(config, None, None)
+  tokenizer = run_tokenizer.load_or_train(config, None, None)
   source = task.sources(config, tokenizer, ('train',))['train']
   spec = task.objective(config, tokenizer).spec(config.batch_size)
   where = sharding.batch_sharding(sharding.make_mesh(-1, 1, 1))

@@ -104,7 +104,7 @@ def read_inputs(config, workdir, given=()):
   if config.steps:  # else the rows say how many there are, and the program is refused
     config_lib.timeline_of(config).rates(0)
   folder = beginning.folder or (teaching.has_teacher(config) and hub.folder(config.teacher))
-  tokenizer = run_tokenizer.of_run(config, folder, lambda: task.texts(config))
+  tokenizer = run_tokenizer.load_or_train(config, folder, lambda: task.texts(config))
   objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
   sources = task.sources(config, tokenizer)
   task.check_sources(sources)

@@ -1,4 +1,4 @@
-"""Text to ids and back: WordPiece, SentencePiece, byte-level BPE, and what a file describes."""
+"""Tokenizers, text to ids and back: WordPiece, SentencePiece, byte-level BPE, tokenizer.json."""
 
 from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked
 from bert_jax.tokenizers.byte_level import ByteLevel

@@ -1,7 +1,7 @@
 """The interface of all tokenizers: a vocabulary with its reserved pieces, encoding, decoding.
 
-BERT reserves five. A GPT-2 has one, <|endoftext|>, which begins and ends a text, and a GPT none but
-<unk>; what needs another one says so when it asks for its id.
+BERT reserves five pieces. GPT-2 has one, <|endoftext|>, which begins and ends a text; GPT has only
+<unk>. Asking a vocabulary for the id of a reserved piece that it lacks is an InputError.
 """
 
 import abc
@@ -32,10 +32,10 @@ class Encoding(NamedTuple):
 
 
 class Tokenizer(abc.ABC):
-  """A vocabulary and how texts become its ids; a kind of tokenizer implements the abstract methods.
-  source: where the pieces come from, for messages. needs: those of RESERVED that each vocabulary of
-  a kind must have. blank_is_of_word: a blank is part of the word behind it. mask_takes_blank: the
-  blank before a mask is part of the mask, as RoBERTa was trained."""
+  """A vocabulary and the encoding of texts as its ids; each kind implements the abstract methods.
+  source: where the pieces come from, for messages. needs: the RESERVED pieces that every vocabulary
+  of the kind must have. blank_is_of_word: a blank is part of the word behind it. mask_takes_blank:
+  the blank before a mask is part of the mask, as RoBERTa was trained."""
 
   needs: tuple[str, ...] = RESERVED
   blank_is_of_word = mask_takes_blank = False
@@ -51,7 +51,7 @@ class Tokenizer(abc.ABC):
     ids |= {name: end for name in ('[CLS]', '[SEP]') if ids[name] is None}
     self.reserved = {name: i for name, i in ids.items() if i is not None}
     self.special_ids = tuple(sorted(set(self.reserved.values())))
-    # What stands before a text that a model is to continue. A GPT-2 gets the text alone, as at its
+    # The ids put before a text that a model is to continue. GPT-2 gets the text alone, as at its
     # release, since its one special piece says that another text has ended.
     self.begin_ids = () if ids['[CLS]'] in (None, end) else (ids['[CLS]'],)
     # [SEP]s between the two texts of a pair; a vocabulary with </s> is RoBERTa's.
@@ -72,31 +72,31 @@ class Tokenizer(abc.ABC):
 
   @property
   def unk_id(self) -> int:
-    """That of [UNK]; of a vocabulary to which nothing is unknown, of a piece that no text has."""
+    """The id of [UNK]; without one (byte-level), of a special piece, which no text produces."""
     return self.reserved.get('[UNK]', max(self.special_ids, default=0))
 
   @property
   def pad_id(self) -> int:
-    """That of [PAD]. Any piece may stand where segment_ids say that there is padding."""
+    """The id of [PAD], else unk_id: segment_ids say what is padding, so any piece will do."""
     return self.reserved.get('[PAD]', self.unk_id)
 
   @abc.abstractmethod
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-    """Pieces, offsets and word starts of each text, without [CLS] and [SEP]."""
+    """Encodes texts with offsets and word starts, without [CLS] and [SEP]."""
 
   def encoding(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoding:
-    """The Encoding of one text from the ids and the offsets of its pieces."""
+    """Builds the Encoding of one text from the ids and the offsets of its pieces."""
     ids = np.array(ids, np.int32)
     starts = self.word_starts(ids, np.zeros(min(1, len(ids)), int))
     return Encoding(ids, np.array(offsets, np.int32).reshape(-1, 2), starts)
 
   @abc.abstractmethod
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    """Only the ids of encode_batch, [n] int32 each, several times as fast."""
+    """The ids that encode_batch gives, [n] int32 for each text, several times as fast."""
 
   def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
     """The ids of words that are encoded one by one.
-    after_blank: whether a blank stands before each in its text."""
+    after_blank: whether each word follows a blank in its text."""
     if self.blank_is_of_word:
       words = [' ' * bool(blank) + word for word, blank in zip(checked(words), after_blank)]
     return self.ids_batch(words)
@@ -108,11 +108,11 @@ class Tokenizer(abc.ABC):
 
   @abc.abstractmethod
   def decode(self, ids: Iterable[int]) -> str:
-    """Readable text; [PAD], [CLS] and [SEP] are left out, [MASK] is shown."""
+    """Turns ids into readable text; [PAD], [CLS] and [SEP] are left out, [MASK] is shown."""
 
   @abc.abstractmethod
   def files(self) -> dict[str, str | bytes]:
-    """{name: content} of the files that it is read from again; the last one is for load()."""
+    """{name: content} of the files to save; the last one is the one to give to load()."""
 
   def save(self, folder: str | Path) -> Path:
     """Writes the files and returns the path to give to load()."""
@@ -122,7 +122,7 @@ class Tokenizer(abc.ABC):
     return Path(folder) / name
 
   def encode_with_masks(self, text: str) -> np.ndarray:
-    """The ids of a text in which "[MASK]" does mean mask_id: for fill-mask."""
+    """The ids of a text in which "[MASK]" means the mask token, for fill-mask."""
     *before, last = text.split('[MASK]')
     before = [part.rstrip() if self.mask_takes_blank else part for part in before]
     first, *rest = self.ids_batch([*before, last])
@@ -131,7 +131,7 @@ class Tokenizer(abc.ABC):
 
   def pair(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The ids of two texts for [CLS] first [SEP] second [SEP].
-    Where there is more than one [SEP] between them, the others are at the end of the first."""
+    Where a model has more than one [SEP] between them, the first text ends with the others."""
     more = np.full(self.between - 1, self.sep_id, np.int32)
     return np.concatenate([first, more]), second
 
@@ -141,7 +141,7 @@ class Tokenizer(abc.ABC):
     return [int(i) for i in ids if i not in hidden]
 
   def _between_masks(self, ids: Iterable[int]) -> list[list[int]]:
-    """The ids that decode shows, cut at each mask, which libraries would leave out."""
+    """The ids that decode shows, split at each mask, since libraries would drop masks."""
     runs = [[]]
     mask_id = self.reserved.get('[MASK]')
     for i in self._shown(ids):
@@ -150,7 +150,7 @@ class Tokenizer(abc.ABC):
 
 
 def checked(texts: Sequence[str]) -> list[str]:
-  """The texts; InputError if they are not strings.
+  """The texts as given; InputError if they are not strings.
   Lone surrogates (halves of characters), which both libraries refuse, become U+FFFD."""
   if isinstance(texts, str):
     raise InputError('expected a list of texts but got one string; put it in a list')
@@ -161,13 +161,13 @@ def checked(texts: Sequence[str]) -> list[str]:
 
 
 def reserved_id(pieces: list[str], name: str) -> int | None:
-  """The id of a reserved piece, in any of its spellings; None if it is missing."""
+  """The id of a reserved piece in any of its spellings; None if it is missing."""
   spellings = (name, name.lower(), OTHER_NAMES.get(name, name))
   return next((pieces.index(x) for x in spellings if x in pieces), None)
 
 
 def find_reserved(pieces: list[str], name: str, source: str) -> int:
-  """The same; InputError if it is missing."""
+  """The id of a reserved piece in any of its spellings; InputError if it is missing."""
   if (i := reserved_id(pieces, name)) is not None:
     return i
   other, needed = OTHER_NAMES[name], ' '.join(RESERVED)

@@ -1,8 +1,8 @@
-"""Byte-level BPE: RoBERTa's and GPT-2's vocabularies, by Hugging Face's Rust library.
+"""Byte-level BPE as in RoBERTa and GPT-2, by Hugging Face's Rust library.
 
 A text is its UTF-8 bytes, so nothing is unknown; a blank belongs to the word it stands before
-(Radford et al. 2019, section 2.2). A word at the beginning of a text has no blank and so, but for
-`add_prefix_space`, other pieces than amid it.
+(Radford et al. 2019, section 2.2). A word at the beginning of a text has no blank and so, without
+`add_prefix_space`, other pieces than the same word later in the text.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ BLANK = 'Ġ'  # how byte-level vocabularies write a space
 
 
 class ByteLevel(Tokenizer):
-  """Byte-pair encoding of UTF-8 bytes.
+  """A byte-pair encoding tokenizer of UTF-8 bytes.
   pieces: in order of their ids. merges: [(left, right), ...] in order of their rank."""
 
   needs = ()  # GPT-2's has <|endoftext|> alone
@@ -67,15 +67,14 @@ class ByteLevel(Tokenizer):
 
 
 def with_masks(texts: list[str], add_prefix_space: bool) -> str:
-  """Texts with masks between them, each of which takes the blank before it. One blank at the
-  beginning is left out where every text gets one (add_prefix_space) or where a mask begins it; all
-  other blanks are those of the text."""
+  """Joins texts by masks, each of which takes the blank before it. One blank at the beginning is
+  left out where every text gets one (add_prefix_space) or where a mask begins it."""
   whole = ' [MASK]'.join(texts)
   return whole.removeprefix(' ') if add_prefix_space or not texts[0] else whole
 
 
-def of_bytes() -> ByteLevel:
-  """The vocabulary of single bytes: the reserved pieces and 256 more, so 261. Each text begins with
-  a blank, which parts the sentences of a document."""
+def byte_tokenizer() -> ByteLevel:
+  """A tokenizer of single bytes: 261 pieces, the reserved ones and 256 more. Each text begins with
+  a blank, which separates the sentences of a document."""
   pieces = [*RESERVED, *sorted(pre_tokenizers.ByteLevel.alphabet())]
   return ByteLevel(pieces, [], add_prefix_space=True, source='the vocabulary of bytes')

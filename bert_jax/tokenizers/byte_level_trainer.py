@@ -23,11 +23,11 @@ def train_byte_level(
   texts: Texts, path: str | Path, *, vocab_size: int, sampling: float = 1.0
 ) -> dict[str, Any]:
   """Writes a tokenizer.json of exactly vocab_size pieces and returns what was counted on the way.
-  They are <s> <pad> </s> <unk>, the 256 bytes, what was merged of them (of pairs that occur twice
-  at least), and <mask>. A corpus too small for so many is filled up with <unused0>, <unused1>, ...
-  A blank stands before each text, so a word has the same pieces wherever it stands. The text is
-  held in memory. sampling: see language_weights.weights; 'shares' of the result is what each
-  language then makes up of the characters."""
+  They are <s> <pad> </s> <unk>, the 256 bytes, merges of pairs that occur at least twice, and
+  <mask>. A corpus too small for so many is filled up with <unused0>, <unused1>, ... A blank stands
+  before each text, so a word has the same pieces wherever it stands. The text is held in memory.
+  sampling: see language_weights.weights; 'shares' of the result is the share of the characters that
+  each language then has."""
   smallest = len(FIRST) + BYTES + 1
   if vocab_size < smallest:
     raise InputError(

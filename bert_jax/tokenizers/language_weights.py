@@ -1,20 +1,20 @@
-"""How much each language counts when one vocabulary is trained for several."""
+"""Weights languages against each other when one vocabulary is trained for several."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from bert_jax.errors import InputError
 from bert_jax.tokenizers.base import checked
 
-Texts = Iterable[str] | Mapping[str, Iterable[str]]  # of one language, or {language: its texts}
+Texts = Iterable[str] | Mapping[str, Iterable[str]]  # in one language, or {language: its texts}
 
 
 def by_language(texts: Texts) -> dict[str, Iterable[str]]:
-  """{language: its texts}; texts of one language without a name are those of ''."""
+  """{language: its texts}; texts that are not given by language get the name ''."""
   return dict(texts) if isinstance(texts, Mapping) else {'': texts}
 
 
 def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
-  """{language: how often each of its counts is counted}, whole numbers.
+  """{language: the whole number by which its counts are multiplied}.
   sizes: {language: words or characters}. With S = sampling, a language that makes up the share P(L)
   of all text counts in proportion to P(L)^S. That is how M-BERT, with S = 0.7, kept English from
   filling its vocabulary (google-research/bert, multilingual.md). 1 leaves all as it is."""
@@ -31,16 +31,16 @@ def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
 
 
 def weighted_shares(sizes: dict[str, int], weights: dict[str, int]) -> dict[str, float]:
-  """{language: its share of what is counted}, to six digits."""
+  """{language: its share of the weighted text}, to six digits."""
   counted = {name: size * weights[name] for name, size in sizes.items()}
   return {name: round(n / sum(counted.values()), 6) for name, n in counted.items()}
 
 
 class WeightedLines:
-  """The lines of texts, held in memory. Iterated, each comes as often as its language counts: the
-  languages with the lowest weight once. Where a weight is no multiple of it, some lines, evenly
-  spread, come once more.
-  lines_of(text) -> its lines. counts: what was counted. shares: as weighted_shares."""
+  """The lines of texts, in memory, each repeated on iteration as often as its language's weight
+  says: in the language with the lowest weight once. Where a weight is no multiple of that, some
+  lines, evenly spread, come once more.
+  lines_of(text) -> its lines. counts: lines and characters. shares: from weighted_shares."""
 
   def __init__(self, texts: Texts, sampling: float, lines_of: Callable[[str], Iterable[str]]):
     self._lines = {name: _lines(part, lines_of) for name, part in by_language(texts).items()}

@@ -1,4 +1,4 @@
-"""Reads a tokenizer from its file or from the folder of a model, and checks what lies beside it.
+"""Reads a tokenizer from its file or from a model's folder, and checks the files beside it.
 
 The encoding is done by two libraries, Hugging Face's Rust `tokenizers` and Google's
 `sentencepiece`. This package adds one interface for both, checks of the files, reserved tokens that
@@ -24,11 +24,11 @@ def load(
 ) -> Tokenizer:
   """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`, the
   `spiece.model` of an ALBERT or FNet, a `tokenizer.json`, or a `vocab.json` with merges.txt.
-  The flags are for vocab.txt, which does not say whether it is cased; the other files do. If a
-  tokenizer_config.json lies beside it, its settings for CJK characters and accents hold. Its casing
-  must be the one asked for, since nobody would notice that a cased vocabulary is given lower-cased
-  text. do_lower_case None: as the file beside it says, else a vocabulary without capitals is
-  lower-cased. Files beside it that ask for anything that no tokenizer here does are an error."""
+  The flags are for vocab.txt, which does not say whether it is cased; the other files do. A
+  tokenizer_config.json beside it decides on CJK characters and accents. Its casing must be the one
+  asked for, since nobody would notice that a cased vocabulary is given lower-cased text.
+  do_lower_case None: as the file beside it says, else a vocabulary without capitals is lower-cased.
+  Files beside it that ask for what no tokenizer here does are an error."""
   path = Path(path)
   if path.is_dir():
     raise InputError(f'{path} is a folder; give the path of the vocab.txt or *.model file in it')
@@ -47,9 +47,9 @@ def load(
 
 
 def _read(path, data, do_lower_case, tokenize_chinese_chars):
-  """The tokenizer of a file, from its content."""
+  """Makes the tokenizer from the content of its file."""
   if path.name == 'spiece.model':
-    return tokenizer_json.of_content(path, spiece.content(path, data))
+    return tokenizer_json.from_content(path, spiece.content(path, data))
   if path.suffix == '.model':
     return SentencePiece(data, source=str(path))
   if path.name == 'vocab.json' and path.with_name('merges.txt').is_file():
@@ -84,7 +84,7 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
 
 
 def _splitting(path, do_lower_case, tokenize_chinese_chars):
-  """The Splitting of a vocab.txt, by the tokenizer_config.json beside it and what is asked for."""
+  """The Splitting for a vocab.txt, from the tokenizer_config.json beside it and the arguments."""
   beside = path.with_name('tokenizer_config.json')
   settings = files.json_of(beside)
   asked = {'do_lower_case': do_lower_case, 'tokenize_chinese_chars': tokenize_chinese_chars}
@@ -102,7 +102,7 @@ def _splitting(path, do_lower_case, tokenize_chinese_chars):
 
 
 def _check_added(path: Path, tokenizer: Tokenizer):
-  """InputError if files beside a vocabulary add tokens that it does not have."""
+  """InputError if files beside a vocabulary add tokens that it lacks."""
   added, config = (path.with_name(f'{name}.json') for name in ('added_tokens', 'tokenizer_config'))
   listed = files.json_of(config).get('added_tokens_decoder')
   listed = listed.values() if isinstance(listed, dict) else ()
@@ -135,7 +135,7 @@ def _check_same(path: Path, pieces: list[str]):
 
 
 def _check_words(path: Path):
-  """InputError if files beside a vocabulary ask for another way to split words than ours."""
+  """InputError if files beside a vocabulary ask for a way to split words that is not supported."""
   settings = files.json_of(path.with_name('tokenizer_config.json'))
   kind = settings.get('tokenizer_class')
   kind = kind or files.json_of(path.with_name('config.json')).get('tokenizer_class')
@@ -155,13 +155,13 @@ def _check_words(path: Path):
 
 
 def in_folder(folder: str | Path) -> Path | None:
-  """The vocabulary of a folder, a run's or a released model's; None if there is none."""
+  """The vocabulary file in the folder of a run or a released model; None if there is none."""
   paths = (Path(folder) / name for name in FILES)
   return next((path for path in paths if path.is_file()), None)
 
 
 def load_folder(folder: str | Path) -> Tokenizer:
-  """The tokenizer of a folder, a run's or a released model's, with the casing it was made with.
+  """Reads the tokenizer in the folder of a run or a released model, with its own casing.
   Google's releases do not say the casing: a vocab.txt that has words with capitals is cased."""
   folder = Path(folder).expanduser()
   path = in_folder(folder)

@@ -1,4 +1,4 @@
-"""Which tokenizer a run has: that of the weights it starts from, that of a file, or a new one."""
+"""Chooses a run's tokenizer: from the weights it starts from, from a file, or a new one."""
 
 import contextlib
 import logging
@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_jax import tokenizers
 from bert_jax.errors import InputError
-from bert_jax.tokenizers.byte_level import of_bytes
+from bert_jax.tokenizers.byte_level import byte_tokenizer
 from bert_jax.tokenizers.byte_level_trainer import train_byte_level
 from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
 from bert_jax.tokenizers.wordpiece import Splitting
@@ -19,11 +19,11 @@ from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
 log = logging.getLogger('bert_jax')
 
 
-def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]):
-  """The tokenizer of a run: of the folder it starts from, else of tokenizer.path, else a new one.
-  texts: returns what a new vocabulary of model.vocab_size pieces is trained on. InputError if the
-  vocabulary in the folder is not that of tokenizer.path, or if its size is not model.vocab_size
-  (released weights may have more rows than their vocabulary has pieces)."""
+def load_or_train(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]):
+  """The tokenizer of a run: from the folder it starts from, else tokenizer.path, else a new one.
+  texts: returns the texts that a new vocabulary of model.vocab_size pieces is trained on.
+  InputError if the folder's vocabulary is not tokenizer.path's, or has not model.vocab_size pieces
+  (but released weights may have more rows than pieces)."""
   settings, size = config.tokenizer, config.model.vocab_size
   trains = not (folder or settings.path)
   if trains and settings.kind in ('bytes', 'byte_bpe') and settings.do_lower_case:
@@ -51,7 +51,7 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
   elif settings.path:
     tokenizer = from_path()
   elif settings.kind == 'bytes':
-    tokenizer = of_bytes()
+    tokenizer = byte_tokenizer()
   else:
     tokenizer = _trained(config, texts())
   if folder and tokenizer.vocab_size > size:
@@ -68,14 +68,14 @@ def of_run(config, folder: str | Path | None, texts: Callable[[], Iterable[str]]
 
 
 def check_path(config):
-  """InputError if tokenizer.path names no file. Only a run that begins needs one: one that goes on
-  has its vocabulary in its workdir."""
+  """InputError if tokenizer.path names no file. Only for new runs: a resumed run has its vocabulary
+  in its workdir."""
   if (path := config.tokenizer.path) and not Path(path).is_file():
     raise InputError(f'tokenizer.path={path} is no file; name a vocab.txt or *.model file.')
 
 
 def _trained(config, texts):
-  """A tokenizer of tokenizer.kind with model.vocab_size pieces, trained on texts."""
+  """Trains a tokenizer of tokenizer.kind with model.vocab_size pieces."""
   settings, size = config.tokenizer, config.model.vocab_size
   log.info('training a %s vocabulary of %d pieces', settings.kind, size)
   common = {
@@ -103,7 +103,7 @@ def _trained(config, texts):
 
 @contextlib.contextmanager
 def arguments_called(names):
-  """Errors of a trainer inside name its arguments as a user does. names: {argument: field}."""
+  """Renames a trainer's arguments in its errors to the user's. names: {argument: field}."""
   try:
     yield
   except InputError as error:
@@ -111,7 +111,7 @@ def arguments_called(names):
 
 
 def describe(counts: dict[str, Any]) -> str:
-  """'12,345 words, ...': the counts that a trainer returned, for a log line."""
+  """The counts of a trainer as text for the log: '12,345 words, ...'."""
   parts = [f'{n:,} {name.replace("_", " ")}' for name, n in counts.items() if name != 'shares']
   shares = counts['shares'] if len(counts['shares']) > 1 else {}
   return ', '.join(parts + [f'{share:.1%} {name}' for name, share in shares.items()])

@@ -1,8 +1,8 @@
 """Any tokenizer that a tokenizer.json describes, run by the library that the file is made for.
 
-Its normalizer, its way to split words, its model and the tokens that were added to its vocabulary
-(runs of blanks, as in ModernBERT's) are the library's, so its ids are too. One thing is not: text
-is not searched for special tokens ([CLS], <mask>), which stay plain where they are typed.
+The library does the normalizing, splits words, and applies the model and the tokens added to its
+vocabulary (runs of blanks, as in ModernBERT's), so the ids are its own. One thing differs: text is
+not searched for special tokens ([CLS], <mask>), which stay plain where they are typed.
 """
 
 import hashlib
@@ -18,13 +18,13 @@ from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
 from bert_jax.tokenizers.byte_level import BLANK, with_masks
 from bert_jax.tokenizers.sentence_piece import SentencePiece
 
-# {part of a tokenizer.json that splits words: what it puts before a word that follows a blank}.
+# {pre-tokenizer of a tokenizer.json: the mark it puts before a word that follows a blank}.
 _MARKS = {'ByteLevel': BLANK, 'Metaspace': '▁'}
 
 
 class RustTokenizer(Tokenizer):
-  """content: that of a tokenizer.json. pieces: all of them, added tokens too, in the order of their
-  ids."""
+  """A tokenizer that runs a tokenizer.json. content: the parsed file. pieces: all pieces with the
+  added tokens, in the order of their ids."""
 
   def __init__(self, content: dict[str, Any], pieces: Iterable[str], *, source: str):
     pieces = list(pieces)
@@ -41,8 +41,8 @@ class RustTokenizer(Tokenizer):
     self._rust = tokenizers.Tokenizer.from_str(json.dumps(self._searched(parts)))
 
   def _searched(self, parts):
-    """The tokenizer.json of what text is encoded with. Its special tokens have a blank before them,
-    and in no model of the library does a word: so no text holds one."""
+    """The tokenizer.json that texts are encoded with: its special tokens get a blank before them,
+    which no word has in the library's models, so no text can produce one."""
     special = {token['content'] for token in self._added if token.get('special')}
     special |= {self.pieces[i] for i in self.special_ids}
     names = [f' {piece}' if piece in special else piece for piece in self.pieces]
@@ -62,7 +62,7 @@ class RustTokenizer(Tokenizer):
     return parts | decoder | {'version': '1.0', 'model': model, 'added_tokens': added}
 
   def _set_words(self, parts, source):
-    """Sets where words begin and end, by the piece, for SentencePiece.word_starts."""
+    """Sets for each piece whether words begin or end there, for SentencePiece.word_starts."""
     model, kinds = parts['model'], _kinds(parts['pre_tokenizer'])
     marks = [mark for kind, mark in _MARKS.items() if kind in kinds]
     prefix, suffix = model.get('continuing_subword_prefix'), model.get('end_of_word_suffix')
@@ -102,7 +102,7 @@ class RustTokenizer(Tokenizer):
 
   def decode(self, ids: Iterable[int]) -> str:
     texts = [self._rust.decode(run) for run in self._between_masks(ids)]
-    if self.blank_is_of_word:  # the blank behind a mask is part of what follows
+    if self.blank_is_of_word:  # the blank behind a mask is part of the next word
       return with_masks(texts, self._has_prefix)
     parts = texts[:1] + [part for text in texts[1:] for part in ('[MASK]', text)]
     return ' '.join(part for part in parts if part)
@@ -113,13 +113,13 @@ class RustTokenizer(Tokenizer):
 
   @property
   def rust(self):
-    """The library's tokenizer as the file describes it, which does search for special tokens."""
+    """The library's tokenizer exactly as the file says, which does search for special tokens."""
     plain = {'truncation': None, 'padding': None}
     return tokenizers.Tokenizer.from_str(json.dumps(self.content | plain))
 
 
 def _kinds(part):
-  """The types of a part of a tokenizer.json and of those that it is a sequence of."""
+  """The type of a part of a tokenizer.json, or the types within if it is a Sequence."""
   part = part or {}
   inner = [kind for x in part.get('pretokenizers') or () for kind in _kinds(x)]
   return inner if part.get('type') == 'Sequence' else [part['type']] if part else []

@@ -1,4 +1,4 @@
-"""SentencePiece: Google's `*.model`, by Google's library."""
+"""SentencePiece tokenizers: Google's `*.model` files, by Google's library."""
 
 import hashlib
 import re
@@ -18,7 +18,7 @@ _UNSPACED_END = re.compile(f'[{UNSPACED}]$')
 
 class SentencePiece(Tokenizer):
   """A tokenizer of a model trained by `sentencepiece`, which includes normalisation and casing.
-  Offsets leave out the space before a word, so those of a lone '▁', which is it, are empty."""
+  Offsets leave out the space before a word, so a lone '▁', which is that space, has empty ones."""
 
   def __init__(self, model: bytes, *, source: str = 'the model'):
     try:

@@ -38,7 +38,7 @@ def train_sentencepiece(
   The ids are [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, then pieces; no text produces the
   reserved ones. The text is held in memory (46 MB of English: 1.1 GB, half a minute; unigram takes
   five times as long where there are no blanks). sampling: see language_weights.weights; 'shares' of
-  the result is what each language then makes up of the characters."""
+  the result is each language's share of the characters after that."""
   if model_type not in ('unigram', 'bpe'):
     raise InputError(f"model_type is '{model_type}'; use 'unigram' or 'bpe'")
   lines = WeightedLines(texts, sampling, _lines)
@@ -56,13 +56,13 @@ def train_sentencepiece(
 
 
 def _lines(text: str) -> list[str]:
-  """The lines of a text, cut into stretches that SentencePiece does not leave out."""
+  """Cuts a text into lines short enough that SentencePiece does not skip them."""
   lines = (line.strip() for line in text.translate(_LEFT_OUT).split('\n'))
   return [line[i : i + _SLICE] for line in lines for i in range(0, len(line), _SLICE)]
 
 
 def train_model(**settings) -> bytes:
-  """The bytes of a model; settings: the arguments of SentencePieceTrainer.train."""
+  """Trains a model and returns its bytes; settings: arguments of SentencePieceTrainer.train."""
   model = io.BytesIO()
   try:
     sentencepiece.SentencePieceTrainer.train(
@@ -74,7 +74,7 @@ def train_model(**settings) -> bytes:
 
 
 def _explain(message: str, vocab_size: int) -> str:
-  """What an error of SentencePiece's trainer means, in a sentence with the fix."""
+  """Turns an error of SentencePiece's trainer into a sentence with the fix."""
   if match := re.search(r'smaller than required_chars\. \d+ vs (\d+)', message):
     return (
       f'vocab_size {vocab_size} cannot hold the characters of the corpus; '

@@ -1,6 +1,6 @@
-"""The `spiece.model` of ALBERT and FNet as the tokenizer.json that Hugging Face makes of it.
+"""Converts the `spiece.model` of ALBERT and FNet to a tokenizer.json, as Hugging Face does.
 
-Both put text into lower case without accents, if nothing says otherwise, before SentencePiece's own
+Both lower-case text and strip accents, if nothing says otherwise, before SentencePiece's own
 normalisation, and never take a number and the comma behind it as one piece.
 """
 
@@ -14,15 +14,15 @@ from bert_jax.errors import InputError
 from bert_jax.text import files, protobuf
 
 CLASSES = {'albert': 'AlbertTokenizer', 'fnet': 'FNetTokenizer'}
-# The numbers of fields in sentencepiece_model.proto, and a value.
+# Field numbers in sentencepiece_model.proto; _UNIGRAM is a value of _MODEL_TYPE.
 _TRAINER, _MODEL_TYPE, _UNIGRAM = 2, 3, 1
 _NORMALIZER, _CHARSMAP = 3, 2
 _AFTER_NUMBER = 100.0  # what "1," costs more than its two pieces
 
 
 def content(path: Path, data: bytes) -> dict[str, Any]:
-  """The content of the tokenizer.json. InputError unless the files beside it say that it is one of
-  CLASSES, since others that have a file of this name treat text otherwise."""
+  """The content of the equivalent tokenizer.json. InputError unless the files beside it name one of
+  CLASSES, since other models with a file of this name treat text otherwise."""
   settings = files.json_of(path.with_name('tokenizer_config.json'))
   kind = files.json_of(path.with_name('config.json')).get('model_type')
   name = str(settings.get('tokenizer_class') or CLASSES.get(kind)).removesuffix('Fast')

@@ -1,8 +1,7 @@
 """Reads Hugging Face's tokenizer.json, and vocab.json with merges.txt (RoBERTa, GPT-2, GPT).
 
-WordPiece and byte-level BPE as BERT, RoBERTa and GPT-2 have them get the classes of this package; a
-tokenizer with another normaliser, another way to split words or tokens that were added to its
-vocabulary is run as the file says.
+WordPiece and byte-level BPE as in BERT, RoBERTa and GPT-2 get the classes of this package; with
+another normaliser, another way to split words or added tokens, the file runs as a RustTokenizer.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ _END = '</w>'  # how GPT's pieces write the end of a word
 
 @contextlib.contextmanager
 def _whole(path):
-  """Makes any error while a file is read an InputError that names the file.
+  """Turns any error while a file is read into an InputError that names the file.
   The Rust library raises plain Exceptions."""
   try:
     yield
@@ -33,17 +32,17 @@ def _whole(path):
 
 
 def read(path: Path):
-  """The tokenizer of a tokenizer.json."""
+  """Reads a tokenizer from a tokenizer.json."""
   content = files.json_of(path)
   with _whole(path):
-    return of_content(path, content)
+    return from_content(path, content)
 
 
-def of_content(path, content):
-  """The tokenizer of the content of a tokenizer.json. path: where it comes from."""
+def from_content(path, content):
+  """Makes a tokenizer from the parsed content of a tokenizer.json. path: the file, for messages."""
   model, splitter = content.get('model') or {}, content.get('pre_tokenizer') or {}
   kind, listed = (model.get('type'), splitter.get('type')), model.get('vocab') or {}
-  if isinstance(listed, list):  # of (piece, score), in order
+  if isinstance(listed, list):  # [(piece, score), ...] in order
     listed = {piece: i for i, (piece, _) in enumerate(listed)}
   vocabulary, added = dict(listed), content.get('added_tokens') or ()
   for token in added:
@@ -71,8 +70,8 @@ def of_content(path, content):
 
 
 def read_pair(vocabulary: Path, merges: Path):
-  """The tokenizer of vocab.json and merges.txt: byte-level, or that of a GPT if its pieces mark the
-  ends of words."""
+  """Reads a tokenizer from vocab.json and merges.txt: GPT's, whose pieces mark the ends of words,
+  or a byte-level one."""
   with _whole(vocabulary):
     pieces = _pieces(vocabulary, files.json_of(vocabulary))
   with _whole(merges):
@@ -86,7 +85,7 @@ def read_pair(vocabulary: Path, merges: Path):
 
 
 def _gpt(pieces, pairs):
-  """The tokenizer.json of a GPT (Radford et al. 2018): words as BERT's, in lower case."""
+  """The tokenizer.json of GPT (Radford et al. 2018): lower-cased words, split as in BERT."""
   unknown = dict(
     id=pieces.index('<unk>'),
     content='<unk>',
@@ -128,7 +127,7 @@ def _gpt(pieces, pairs):
 
 
 def _splitting(path, content):
-  """The Splitting of a WordPiece of a tokenizer.json; None if it does not treat text as BERT's."""
+  """The Splitting of a WordPiece tokenizer.json; None if it treats text otherwise than BERT."""
   settings, model = content.get('normalizer') or {}, content['model']
   is_berts = (
     settings.get('type') == 'BertNormalizer'

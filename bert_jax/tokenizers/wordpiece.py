@@ -26,17 +26,17 @@ from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked, fin
 
 _WORDS = pre_tokenizers.BertPreTokenizer()
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
-# A run is what stands between blanks. The ids of runs are remembered, since most occur again.
+# A run is a stretch of text between blanks. Runs' ids are cached, since most occur again.
 _KNOWN_RUNS = 500_000  # how many are remembered at most
 _LONGEST_RUN = 20  # characters; a longer one is not remembered
 _LONG_RUNS = 12  # characters; texts whose runs are so long on average are not split at blanks
 _HAS_CHINESE = re.compile('[\u4e00-\u9fff]{2}')
-_CHINESE = re.compile('[\u4e00-\u9fff]|[^ \u4e00-\u9fff]+')  # a character, or what is between two
+_CHINESE = re.compile('[\u4e00-\u9fff]|[^ \u4e00-\u9fff]+')  # a character, or the text between
 
 
 @dataclasses.dataclass(frozen=True)
 class Splitting:
-  """How a text is made ready and split into words, before words are split into pieces."""
+  """How a text is normalised and split into words, before words are split into pieces."""
 
   do_lower_case: bool = True
   tokenize_chinese_chars: bool = True  # each CJK character is a word
@@ -48,14 +48,14 @@ class Splitting:
 
   @classmethod
   def from_json(cls, path: Path, settings: Mapping[str, Any]) -> 'Splitting':
-    """The Splitting of {field: value} from a file; InputError if a value is not true or false."""
+    """A Splitting from a file's {field: value}; InputError if a value is not true or false."""
     for name, value in settings.items():
       if not isinstance(value, bool) and (name, value) != ('strip_accents', None):
         raise InputError(f'{path} says {name} is {quoted(value)}; write true or false.')
     return cls(**settings)
 
   def to_json(self) -> dict[str, bool]:
-    """{field: value} for a file, without what follows from the others."""
+    """{field: value} for a file; a field that follows from the others is left out."""
     settings = dataclasses.asdict(self)
     if self.strip_accents == self.do_lower_case:
       del settings['strip_accents']
@@ -63,7 +63,7 @@ class Splitting:
 
   @functools.cached_property
   def normalizer(self) -> normalizers.Normalizer:
-    """What is done to a text before it is split."""
+    """The normalizer that is applied to a text before it is split."""
     return normalizers.BertNormalizer(
       lowercase=self.do_lower_case,
       strip_accents=self.strip_accents,
@@ -79,7 +79,7 @@ UNCASED = Splitting()
 
 
 class WordPiece(Tokenizer):
-  """Greedy longest match first within words; a piece that continues a word starts with ##."""
+  """A WordPiece tokenizer: greedy longest match first in words; ## marks a continuing piece."""
 
   def __init__(
     self,
@@ -141,7 +141,7 @@ class WordPiece(Tokenizer):
 
 
 class _IdsOfRuns(dict):
-  """{run: its ids as bytes of int32}; a run that is asked for and not there is encoded."""
+  """A cache {run: its ids as bytes of int32}; a missing run is encoded when asked for."""
 
   def __init__(self, rust):
     super().__init__()
@@ -158,9 +158,9 @@ class _IdsOfRuns(dict):
 
 
 def _runs(text: str, characters_are_words: bool) -> list[str]:
-  """A text split at its blanks, which no rule of WordPiece reaches across; some runs are empty.
-  A text of long runs would hardly have them again. Chinese is split at its characters, if these are
-  words; others stay one run."""
+  """Splits a text at its blanks, which no rule of WordPiece reaches across; some runs are empty. A
+  text of long runs stays whole, as they rarely repeat; Chinese is split at its characters, if these
+  are words."""
   spaced = text.replace('\n', ' ').replace('\t', ' ').replace('\r', ' ')
   runs = spaced.split(' ')
   if len(text) < _LONG_RUNS * len(runs):

@@ -43,7 +43,7 @@ def train_wordpiece(
   character_coverage: the rarest characters, together 1 - character_coverage of the text, are left
   out, and words that contain them will be [UNK]. SentencePiece's default of 0.9995 would leave out
   the digits of English novels; for Chinese and Japanese it is the right value. sampling: see
-  language_weights.weights; 'shares' of the result is what each language then makes up of the words.
+  language_weights.weights; 'shares' of the result is each language's share of the words after that.
   """
   counts = {name: _count_words(part, splitting) for name, part in by_language(texts).items()}
   sizes = {language: words.total() for language, words in counts.items()}
@@ -87,7 +87,7 @@ def train_wordpiece(
 
 
 def _count_words(texts: Iterable[str], splitting: Splitting) -> Counter:
-  """{word: how often}, words as the tokenizer sees them.
+  """Counts words, as the tokenizer sees them.
   Each distinct stretch between blanks is split into words only once."""
   if isinstance(texts, str):
     checked(texts)
@@ -115,8 +115,8 @@ def _cover(characters: Counter, coverage: float) -> list[str]:
 
 def _merges(words: dict[str, int], alphabet: list[str], number: int) -> list[str]:
   """Up to `number` merged pieces in WordPiece notation, the most useful first.
-  SentencePiece is given one symbol for a character at the start of a word and another one for it
-  inside a word, which is the difference that ## makes."""
+  SentencePiece is given one symbol for a character at the start of a word and another one inside a
+  word, the difference that ## makes."""
   if not words or not number:
     return []
   first = {ord(c): _FIRST_SYMBOL + 2 * i for i, c in enumerate(alphabet)}

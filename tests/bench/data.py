@@ -104,7 +104,7 @@ def loading_once(settings):
     config = _config(settings['corpus'], seq_length, rows, 'base', fields)
     task = TASKS[config.objective]
     config = task.resolve(config)
-    tokenizer = run_tokenizer.of_run(config, None, lambda: ())
+    tokenizer = run_tokenizer.load_or_train(config, None, lambda: ())
     spec = task.objective(config, tokenizer).spec(config.batch_size)
     started = time.perf_counter()
     source = task.sources(config, tokenizer, ('train',))['train']

@@ -402,7 +402,7 @@ def test_weights_with_rows_that_no_piece_has_are_started_from(tmp_path):
   config = c.load('configs/pretrain.py', [f'--config.init_from={folder}', *SHORT])
   beginning = initialization.beginning_of(config, tmp_path / 'W')
   config = initialization.adopt_model(config, beginning)
-  tokenizer = run_tokenizer.of_run(config, folder, None)
+  tokenizer = run_tokenizer.load_or_train(config, folder, None)
   assert (config.model.vocab_size, tokenizer.vocab_size) == (30, 26)
   objective = TASKS['mlm_nsp'].objective(config, tokenizer)
   assert objective.masking['vocab_size'] == 26  # no word is drawn that is none

@@ -117,14 +117,14 @@ def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, weight
   source = folder(tmp_path / 'hf', weights, ('pooler',))
   config = finetune(tmp_path, source)  # do_lower_case=true
   config.model.vocab_size = len(WORDS)
-  assert not run_tokenizer.of_run(config, source, None).do_lower_case
+  assert not run_tokenizer.load_or_train(config, source, None).do_lower_case
   assert 'text is not lower-cased, as the vocabulary of' in caplog.text
   (source / 'tokenizer_config.json').unlink()
   for words in (WORDS, [*WORDS[:-1], 'film']):
     (source / 'vocab.txt').write_text('\n'.join(words) + '\n')
     for asked in (True, False):
       config.tokenizer.do_lower_case = asked
-      assert run_tokenizer.of_run(config, source, None).do_lower_case == ('film' in words)
+      assert run_tokenizer.load_or_train(config, source, None).do_lower_case == ('film' in words)
     found = trained.load(source)
     assert found.tokenizer.do_lower_case == found.config.tokenizer.do_lower_case
     assert found.tokenizer.do_lower_case == ('film' in words)

@@ -26,7 +26,7 @@ from bert_jax.objectives.language_model import LanguageModel
 from bert_jax.objectives.losses import label_nats
 from bert_jax.predict import Model, cpu_kernels
 from bert_jax.run import setup, tally
-from bert_jax.tokenizers.byte_level import of_bytes
+from bert_jax.tokenizers.byte_level import byte_tokenizer
 from bert_jax.tools import replay
 from bert_jax.tools.report import __main__ as report
 from bert_jax.train import train
@@ -302,7 +302,7 @@ def test_what_a_memory_costs_is_counted():
 
 
 def test_bytes_are_a_vocabulary(tmp_path):
-  tokenizer = of_bytes()
+  tokenizer = byte_tokenizer()
   assert tokenizer.vocab_size == 261 and tokenizer.special_ids == (0, 1, 2, 3, 4)
   text = '  Bytes of  "ü" 漢\t[MASK] \x00 \n '
   (ids,) = tokenizer.ids_batch([text])

@@ -21,7 +21,7 @@ TASK = TASKS['mlm_nsp']
 def judged(corpus_file, *overrides):
   """What an evaluation sees: {name: array} of its first batch, masked."""
   config = TASK.resolve(small_pretrain(corpus_file, *(f'--config.{x}' for x in overrides)))
-  tokenizer = run_tokenizer.of_run(config, None, lambda: TASK.texts(config))
+  tokenizer = run_tokenizer.load_or_train(config, None, lambda: TASK.texts(config))
   objective = TASK.objective(config, tokenizer)
   source = TASK.sources(config, tokenizer)['eval']
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])

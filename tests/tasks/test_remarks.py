@@ -19,7 +19,7 @@ def remarks_on(config, *overrides):
   config = c.load(config, [f'--config.{x}' for x in overrides])
   task = TASKS[config.objective]
   config = task.resolve(config)
-  tokenizer = run_tokenizer.of_run(config, None, lambda: task.texts(config))
+  tokenizer = run_tokenizer.load_or_train(config, None, lambda: task.texts(config))
   return task.remarks(config, tokenizer, task.sources(config, tokenizer))
 
 

@@ -72,11 +72,11 @@ def test_a_run_and_the_tool_train_one(corpus_file, tmp_path, capsys):
     [f'--config.data.train={corpus_file}', '--config.model.vocab_size=300'],
   )
   texts = lambda: task.texts(config)
-  ours = run_tokenizer.of_run(config, None, texts)
+  ours = run_tokenizer.load_or_train(config, None, texts)
   assert isinstance(ours, tokenizers.ByteLevel) and ours.vocab_size == 300
   assert tokenizers.load_folder(tmp_path / 'V').vocab_size == 300
   config.tokenizer.do_lower_case = True
   with pytest.raises(
     InputError, match='byte_bpe keeps capitals; set tokenizer.do_lower_case=false'
   ):
-    run_tokenizer.of_run(config, None, texts)
+    run_tokenizer.load_or_train(config, None, texts)

@@ -10,15 +10,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax.errors import InputError
 from bert_jax.workdir import records
 
-EVERY, SHARE = 2.0, 0.05  # a curve is drawn so often (seconds), for this share of the time at most
-BAR = '{percentage:3.0f} %|{bar:40}| step {n_fmt} of {total_fmt} [{elapsed}<{remaining}]{desc}'
 LOOKS = {'train': dict(color='0.6'), 'eval': dict(color='C0', marker='o', markersize=4)}
 DRIVE, BUCKET = 'drive:', 'gs://'  # what the name of a folder that is mounted begins with
 DRIVE_MOUNT, BUCKETS = '/content/drive', '~/buckets'  # where they are mounted
@@ -130,52 +127,6 @@ class Output:
 
   def flush(self):
     pass
-
-
-class Live:
-  """The progress of a run in a notebook, as training_log.Progress: a bar, below it what the last
-  steps and the last evaluation were like, and the curve of the run."""
-
-  def __init__(self, steps, start, workdir):
-    import tqdm
-
-    self.workdir, self.said, self.next = workdir, {}, 0.0
-    self.bar = tqdm.tqdm(
-      total=steps, initial=start, file=Output(), bar_format=BAR, mininterval=0.3, desc=''
-    )
-    self.curve = Output()
-
-  def update(self, text):
-    self.bar.update()
-    if text:
-      self._say('train', text)
-
-  def line(self, text):
-    """Shows what an evaluation was like; its text begins with its step."""
-    self._say('eval', text)
-
-  def _say(self, kind, text):
-    self.said[kind] = f'{kind:6}{text}' if kind == 'train' else text
-    self.bar.set_description_str(''.join(f'\n{x}' for x in self.said.values()), refresh=True)
-    if time.monotonic() >= self.next:
-      self._draw()
-
-  def _draw(self):
-    import matplotlib.figure  # noqa: F401  # outside of the time that is measured
-
-    started = time.monotonic()
-    if picture := drawn(self.workdir):
-      self.curve.show('image/png', picture)
-    now = time.monotonic()
-    self.next = now + max(EVERY, (now - started) / SHARE)
-
-  def back_to(self, step):
-    self.bar.n = step
-    self.bar.refresh()
-
-  def close(self):
-    self.bar.close()
-    self._draw()
 
 
 def show_curve(workdir):

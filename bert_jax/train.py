@@ -1,4 +1,5 @@
-"""The run and its loop. What happens before the first step is in run_setup.py.
+"""The run and its loop. What happens before the first step is in run/setup.py, what happens beside
+the steps in run/session.py.
 
     python -m bert_jax.train --config configs/pretrain.py:size=base --workdir W [--config.seed=1]
 
@@ -9,8 +10,8 @@ and ends with the same bits as if it had never stopped.
 
 import argparse
 import contextlib
-import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import jax
@@ -18,18 +19,10 @@ import jax
 from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, notebooks, sharding
 from bert_jax.command_line import command_line, show_log
-from bert_jax.errors import InputError, Paused, in_notebook
-from bert_jax.rows.ahead import Ahead
-from bert_jax.run import evaluation, setup, stopping, trackers
-from bert_jax.run.log import Writer, progress_of
-from bert_jax.run.profiling import Profile
-from bert_jax.run.summary import Summary
-from bert_jax.run.tally import Tally
-from bert_jax.workdir import contents, records
-
-log = logging.getLogger('bert_jax')
-
-LONG_WAIT = 0.02  # share of the time for which steps wait for their batches that is worth a word
+from bert_jax.errors import InputError, in_notebook
+from bert_jax.run import session, setup
+from bert_jax.step import State
+from bert_jax.workdir import records
 
 
 def train(config, workdir, given=()):
@@ -54,234 +47,33 @@ def train_on(inputs, started):
       if in_notebook() and hosts.first():
         notebooks.show_curve(inputs.workdir)
       return ended
-    run, state = setup.prepare(inputs, stack)
-    watch = stopping.Watch(inputs.config, inputs.mesh, started, run.signalled)
-    return loop(run, state, watch)
+    return loop(*setup.prepare(inputs, stack, started))
 
 
-def loop(run, state, watch):
-  """Trains from a State to the end -> (State, metrics of the last evaluation)."""
-  config, steps, checkpoints = run.inputs.config, run.inputs.steps, run.checkpoints
-  workdir, start = run.inputs.workdir, int(state.step)
-  number, pending, wish, early, cut = start, None, stopping.GO_ON, False, False
-  with contextlib.ExitStack() as stack:
-    missing = evaluates(run, start) and not run.results and run.inputs.in_workdir  # it was cut off
-    writer = Writer(workdir, start, trackers.opened(config, workdir, start), missing)
-    stack.enter_context(contextlib.closing(writer))
-    summary = Summary(run, writer, start, time.monotonic() - watch.started)
-    stack.enter_context(summary)
-    progress = progress_of(steps, start, workdir)
-    stack.enter_context(contextlib.closing(progress))
-    if missing:
-      try:
-        evaluate_now(run, state, writer, progress, watch)
-      except evaluation.Interrupted:
-        wish, cut = watch.ask(), True
-    if not cut and run.eval_step and start < steps and patience_is_over(config, checkpoints, start):
-      log.info('this run has stopped early, at step %d', start)
-      summary.state = 'stopped early'
-      return state, run.results
-
-    clock, profile = run.clock, Profile(config, workdir, run.clock)
-    stack.enter_context(contextlib.closing(profile))
-    ahead = Ahead(lambda n: run.inputs.batches.at(n, run.tally.skipped), steps)
-    stack.enter_context(contextlib.closing(ahead))
-    clock.reset()
-    while number < steps and wish < stopping.TIME_IS_UP:
-      profile.begin(number)
-      with jax.profiler.StepTraceAnnotation('train', step_num=number + 1):
-        batch, waited = ahead.take(number)
-        state, out = run.train_step(state, batch, run.constants)
-      clock.waited += waited
-      clock.batches += run.inputs.timeline.rows_at(number) / config.batch_size
-      summary.step = number = number + 1
-      clock.steps += 1
-      outs, pending = [pending] if pending else [], (out, number)
-
-      wish = watch.ask()
-      final = number == steps
-      log_now = final or number % config.log.every == 0
-      eval_now = evaluates(run, number)
-      save_now = final or wish > stopping.GO_ON or is_due(run, number)
-      # The metrics of a step are fetched while the next one runs, unless they are needed now.
-      if log_now or eval_now or save_now:
-        outs, pending = [*outs, pending], None
-      spike, target = take(run, outs)
-      if spike:
-        with clock.doing('save'):
-          state = go_back(run, state, spike, target, writer, progress)
-        ahead.forget()
-        pending, number = None, target
-        continue
-      shown = log_line(run, clock, number, writer, progress) if log_now else ''
-      progress.update(shown)
-
-      profile.end(number, state)
-      if save_now:  # before the evaluation, which may fail
-        save(run, state, {})
-        watch.saved()
-      if eval_now:
-        try:
-          early = evaluate_now(run, state, writer, progress, watch, save_now)
-        except evaluation.Interrupted:
-          save(run, state, {})
-          wish, cut = max(wish, watch.ask()), True
-      if save_now or eval_now:
-        summary.write()
-      if early:
-        break
-    whole = number == steps and not cut
-    summary.state = 'stopped early' if early else 'finished' if whole else 'stopped'
-
-  checkpoints.wait()
-  if early:
-    log.info(
-      'stopped early: no better %s than at step %d (evaluate --checkpoint best)',
-      config.checkpoint.best_metric,
-      checkpoints.best['step'],
-    )
-  elif not whole:
-    where = f'at step {number} of {steps}; the same command continues'
-    if wish == stopping.STOP:
-      raise KeyboardInterrupt(f'stopped by a signal {where}')
-    raise Paused(f'max_hours={config.max_hours:g} are over: saved {where}')
-  return state, run.results
-
-
-def due(number, every):
-  return every > 0 and number % every == 0
-
-
-def is_due(run, number):
-  """Is there a checkpoint after step `number`, whatever the clock says?"""
-  config = run.inputs.config
-  return due(number, config.checkpoint.every) or due(number, config.spikes.rollback)
-
-
-def evaluates(run, number):
-  """Is there an evaluation after step `number`?"""
-  every = run.inputs.config.eval.every
-  return run.eval_step is not None and (number == run.inputs.steps or due(number, every))
-
-
-def patience_is_over(config, checkpoints, number):
-  """Has the run been evaluated eval.patience times without a better checkpoint.best_metric?"""
-  patience, every = config.eval.patience, config.eval.every
-  return patience > 0 and (number - checkpoints.best['step']) // every >= patience
-
-
-def take(run, outs):
-  """Adds the metrics of steps, [(metrics, step)], to the run's tally. Returns (a step whose loss is
-  a spike, the step that the run goes back to from there), or (0, 0) if it goes on. InputError if
-  the loss or the gradient's norm is not finite."""
-  for out, number in outs:
-    if run.tally.take(run.inputs, out, number) and (target := target_of(run, number)):
-      return number, target
-  return 0, 0
-
-
-def target_of(run, spike):
-  """The step whose checkpoint the run goes back to from a spike, or 0."""
-  if not (every := run.inputs.config.spikes.rollback):
-    return 0
-  target = (spike - 1) // every * every
-  run.checkpoints.wait()
-  if target not in run.checkpoints.steps():
-    log.warning('there is no checkpoint to go back to from step %d', spike)
-    return 0
-  return target
-
-
-def go_back(run, state, spike, target, writer, progress):
-  """The State of the checkpoint `target`. The steps after it get batches from past the spike, which
-  do not continue those before the checkpoint: what is carried begins anew."""
-  shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
-  shapes = jax.tree.map(shape, state)
-  state, meta = run.checkpoints.back_to(target, shapes)
-  state = setup.carrying_nothing(state)
-  before, run.results = run.tally, meta['metrics']
-  run.tally = Tally.from_meta(meta, run.inputs.config.batch_size)
-  run.tally.went_back(target, before)
-  rows_before = run.inputs.timeline.rows_before
-  run.tally.skipped = before.skipped + rows_before(spike) - rows_before(target)
-  run.tally.moves = [*run.tally.moves, [target, run.tally.skipped]]
-  writer.back_to(target)
-  progress.back_to(target)
-  log.warning('going on from step %d with the data after that of step %d', target, spike)
-  return state
-
-
-def save(run, state, results):
-  setup.keep_workdir(run.inputs)
-  count_damaged(run, int(state.step))
-  with run.clock.doing('save'):
-    run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())
-
-
-def count_damaged(run, number):
-  """Adds the damaged rows of the steps up to `number` to the run's tally."""
-  batches = run.inputs.batches
-  if batches.skip_damaged:
-    run.tally.damaged(hosts.total(batches.damaged_before(number, run.tally.skipped)))
-
-
-def log_line(run, clock, number, writer, progress):
-  """Writes the metrics of the steps since the last line; returns them as text for the bar."""
-  baselines = run.inputs.batches.source.baselines
-  window, run.tally.window = run.tally.window, {}
-  window |= run.inputs.objective.shares(window) if window else {}
-  values, tokens, count = metrics.values(window, baselines), 0.0, 0
-  if window:  # else all its steps were skipped
-    count = float(window['loss'].weight)
-    # A part of the window may be from before the run was stopped.
-    tokens = float(window['tokens'].total) * clock.steps / count
-    values['fill'] = values.pop('tokens')
-  speed = clock.read(tokens)
-  count_damaged(run, number)
-  skipped = run.tally.events.get('skipped_steps', 0)  # the schedule did not count them
-  rate = {'learning_rate': float(run.rates[number - 1 - skipped])}
-  writer.write(number, 'train', values | rate | speed | run.tally.counts(run.inputs.config))
-  terms = {name: value for name, value in values.items() if name != 'fill'}
-  shown = f'{metrics.health(terms, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s'
-  shown += f'  MFU {speed["mfu"]:.1%}' if 'mfu' in speed else ''
-  if speed['data_wait'] > LONG_WAIT:
-    shown += f'  waits {speed["data_wait"]:.0%} of the time for data'
-  if progress.bar.disable:
-    left = (run.inputs.steps - number) / speed['steps_per_s']
-    progress.line(f'step {number}/{run.inputs.steps}  {shown}  ETA {left:.0f} s')
-  return shown
-
-
-def evaluate_now(run, state, writer, progress, watch, saved=True):
-  """Evaluates a state, adds that to its checkpoint, or saves one if it is the best. True if the run
-  is to stop early. saved: there is a checkpoint of this state already. Raises Interrupted if the
-  run is to end meanwhile."""
-  inputs, config, number = run.inputs, run.inputs.config, int(state.step)
-  last = number == inputs.steps
-  count = 0 if last else config.eval.batches
-  run.results = {}
-  with run.clock.doing('eval'):
-    run.results, answers = evaluation.one_pass(
-      run.eval_step,
-      state.params,
-      run.empty_carry,
-      inputs.eval_batches,
-      run.constants,
-      count,
-      inputs.objective.shares,
-      watch.ends,
-    )
-  writer.write(number, 'eval', run.results)
-  baselines = inputs.eval_batches.source.baselines
-  progress.line(f'step {number}/{inputs.steps}  eval  {metrics.health(run.results, baselines)}')
-  if run.checkpoints.is_best(run.results, number) or config.eval.patience > 0 or saved:
-    save(run, state, run.results)
-  early = not last and patience_is_over(config, run.checkpoints, number)
-  if answers and (early or last):
-    spec = contents.evaluated_on(config.data.train, config.data.eval)
-    folder = contents.answers_folder(inputs.workdir, spec, number)
-    evaluation.write(folder, inputs.eval_batches.source, answers, run.results)
-  return early
+def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
+  """Trains from a State to the end -> (State, metrics of its last evaluation)."""
+  with session.opened(run, state) as at:
+    step = int(jax.device_get(state.step))
+    wish = at.evaluator.catch_up(step, state)  # an evaluation that a stop broke off
+    while step < run.inputs.steps and not wish.ends:
+      at.profile.begin(step)
+      with jax.profiler.StepTraceAnnotation('train', step_num=step + 1):
+        batch = at.feed.take(step)  # made while the step before was computed
+        state, metrics = run.train_step(state, batch, run.constants)
+      step += 1
+      at.tally.take(step, metrics)  # still on the devices
+      wish = at.watch.ask()  # a vote of all processes
+      now = at.logger.due(step) or at.saver.due(step, wish) or at.evaluator.due(step)
+      if spike := at.tally.settle(now):  # of this step if something reads it now
+        state = at.go_back(spike, state)
+        step = int(jax.device_get(state.step))
+        continue  # nothing of the steps between is saved or logged
+      at.logger.maybe(step)
+      at.profile.end(step, state)
+      at.saver.maybe(step, state, wish)  # before the evaluation, which may fail
+      wish = max(wish, at.evaluator.maybe(step, state))
+      at.summary.maybe(step)
+    return at.end(step, state, wish)
 
 
 def main(argv=None):

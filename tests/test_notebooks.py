@@ -127,17 +127,18 @@ def test_the_first_cell_gets_the_code_once(tmp_path, monkeypatch):
 KILLED = """
 import os, signal
 from bert_jax import train
-save, number = train.save, 0
+from bert_jax.run.saver import Saver
+save, number = Saver.save, 0
 
-def killed(run, state, results):
+def killed(self, step, state, results):
   global number
-  save(run, state, results)
-  run.checkpoints.wait()
+  save(self, step, state, results)
+  self.run.checkpoints.wait()
   number += 1
   if number == 3:
     os.kill(os.getpid(), signal.SIGKILL)
 
-train.save = killed
+Saver.save = killed
 """
 AGAIN = """
 import time

@@ -1,19 +1,23 @@
-"""What a run writes while it trains: metrics.jsonl, trackers, a progress bar or lines (that of a
-notebook is in notebooks.py)."""
+"""What a run says of its steps: metrics.jsonl, trackers, and a line for somebody who watches."""
 
 import json
 import logging
-import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import tqdm
-
-from bert_jax import files, hosts, notebooks
-from bert_jax.errors import in_notebook, unwritten
-from bert_jax.metrics import to_json
+from bert_jax import files, hosts, metrics
+from bert_jax.errors import unwritten
+from bert_jax.run.progress import Progress
+from bert_jax.run.trackers import Tracker
 from bert_jax.workdir import records
 
+if TYPE_CHECKING:
+  from bert_jax.run.setup import Run
+
 log = logging.getLogger('bert_jax')
+
+LONG_WAIT = 0.02  # share of the time for which steps wait for their batches that is worth a word
 
 
 class Writer:
@@ -23,7 +27,9 @@ class Writer:
   run writes them again. evaluates: the evaluation of step `start` is made up for, so a line of it
   is dropped, too."""
 
-  def __init__(self, workdir, start, trackers=(), evaluates=False):
+  def __init__(
+    self, workdir: Path, start: int, trackers: Sequence[Tracker] = (), evaluates: bool = False
+  ):
     self.trackers, self.last = trackers, {}
     self.path = Path(workdir) / records.METRICS
     self._open(start, evaluates)
@@ -60,10 +66,10 @@ class Writer:
     self.last = {line['split']: line for line in map(json.loads, kept) if 'split' in line}
     files.write_whole(self.path, b''.join(line + b'\n' for line in kept))
 
-  def write(self, step, split, metrics):
+  def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
     if self.file is None:
       return
-    line = to_json({'step': step, 'split': split} | metrics)
+    line = metrics.to_json({'step': step, 'split': split} | values)
     self.last[split] = json.loads(line)
     try:
       if not files.exists(self.path):  # its folder was removed
@@ -72,18 +78,18 @@ class Writer:
       self.file.write(line + '\n')
       self.file.flush()
       for tracker in self.trackers:
-        tracker.write(step, split, metrics)
+        tracker.write(step, split, values)
     except OSError as error:
       raise unwritten(self.path, error) from None
 
-  def back_to(self, step):
+  def go_back(self, step: int) -> None:
     """Drops the lines past a step."""
     self._close(self.file)
     self._open(step)
     for tracker in self.trackers:
-      tracker.back_to(step)
+      tracker.go_back(step)
 
-  def close(self):
+  def close(self) -> None:
     self._close(self.file, *self.trackers)
 
   def _close(self, *opened):
@@ -103,41 +109,41 @@ def _step(line):
   return step if isinstance(step, int) else None
 
 
-def progress_of(steps, start, workdir):
-  """What shows how far a run has come: a Progress or, in a notebook, a notebooks.Live."""
-  if in_notebook() and hosts.first():
-    return notebooks.Live(steps, start, workdir)
-  return Progress(steps, start)
+class Logger:
+  """Writes the metrics of the steps since the last line, and moves the progress on."""
 
+  def __init__(self, run: 'Run', writer: Writer, progress: Progress):
+    self.run, self.writer, self.progress = run, writer, progress
 
-class Progress:
-  """A bar with loss, tokens/s, MFU and ETA on a terminal; elsewhere plain lines."""
+  def due(self, step: int) -> bool:
+    """Is there a line after this step?"""
+    return step == self.run.inputs.steps or step % self.run.inputs.config.log.every == 0
 
-  def __init__(self, steps, start):
-    self.bar = tqdm.tqdm(
-      total=steps,
-      initial=start,
-      unit='step',
-      dynamic_ncols=True,
-      leave=True,
-      disable=None if hosts.first() else True,  # None: shown on a terminal only
-    )
+  def maybe(self, step: int) -> None:
+    self.progress.update(self._line(step) if self.due(step) else '')
 
-  def update(self, text):
-    self.bar.update()
-    if text:
-      self.bar.set_postfix_str(text)
-
-  def back_to(self, step):
-    self.bar.n = step
-    self.bar.refresh()
-
-  def line(self, text):
-    """Writes a line to the log, above the bar if there is one."""
-    if self.bar.disable:
-      log.info(text)
-    else:
-      self.bar.write(text, file=sys.stderr)
-
-  def close(self):
-    self.bar.close()
+  def _line(self, step):
+    """Writes a line; returns it as text for the progress."""
+    run, tally = self.run, self.run.tally
+    baselines = run.inputs.batches.source.baselines
+    window = tally.take_window()
+    window |= run.inputs.objective.shares(window) if window else {}
+    values, tokens = metrics.values(window, baselines), 0.0
+    if window:  # else all its steps were skipped
+      # A part of the window may be from before the run was stopped.
+      tokens = float(window['tokens'].total) * run.clock.steps / float(window['loss'].weight)
+      values['fill'] = values.pop('tokens')
+    speed = run.clock.read(tokens)
+    tally.count_damaged(step)
+    skipped = tally.events.get('skipped_steps', 0)  # the schedule did not count them
+    rate = {'learning_rate': float(run.rates[step - 1 - skipped])}
+    self.writer.write(step, 'train', values | rate | speed | tally.counts(run.inputs.config))
+    terms = {name: value for name, value in values.items() if name != 'fill'}
+    shown = f'{metrics.health(terms, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s'
+    shown += f'  MFU {speed["mfu"]:.1%}' if 'mfu' in speed else ''
+    if speed['data_wait'] > LONG_WAIT:
+      shown += f'  waits {speed["data_wait"]:.0%} of the time for data'
+    if not self.progress.is_bar:
+      left = (run.inputs.steps - step) / speed['steps_per_s']
+      self.progress.line(f'step {step}/{run.inputs.steps}  {shown}  ETA {left:.0f} s')
+    return shown

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import math
 import time
+from collections.abc import Mapping
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from bert_jax.run import (
   initialization,
   profiling,
   speed,
+  spikes,
   stopping,
   tally,
   teacher,
@@ -82,10 +84,10 @@ class Run:
   empty_carry: Any  # that an evaluation begins with
   rates: np.ndarray  # the learning rate of each step
   checkpoints: checkpoint.Checkpoints
-  results: dict  # metrics of the newest evaluation
+  results: Mapping[str, float]  # metrics of the newest evaluation
   tally: tally.Tally
   clock: speed.Clock
-  signalled: Any  # -> was this process asked to stop?
+  watch: stopping.Watch
 
 
 def read_inputs(config, workdir, given=()):
@@ -167,8 +169,9 @@ def ended(inputs):
   return state, meta['metrics']
 
 
-def prepare(inputs, stack):
-  """Compiles the steps, claims the workdir and makes or restores the state -> (Run, State)."""
+def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tuple[Run, step.State]:
+  """Compiles the steps, claims the workdir and makes or restores the state.
+  started: time.monotonic() when the run began."""
   config, mesh, beginning = inputs.config, inputs.mesh, inputs.beginning
   program = step.program(config, inputs.objective, mesh, inputs.timeline)
   weights = None
@@ -184,7 +187,7 @@ def prepare(inputs, stack):
     remarks = TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources)
     if remarks:
       log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
-  started = time.perf_counter()
+  begun = time.perf_counter()
   # Both are traced before one is compiled, since tracing shows what is wrong with an objective.
   lowered = program.lower(), inputs.eval_batches and program.lower_evaluation()
   # What is dispatched here is computed while the steps are compiled.
@@ -196,7 +199,7 @@ def prepare(inputs, stack):
     'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs; there are %d steps of %d rows, and metrics '
     'every %d',
     dict(mesh.shape),
-    time.perf_counter() - started,
+    time.perf_counter() - begun,
     memory(train_step),
     flops_of(inputs),
     inputs.steps,
@@ -208,24 +211,23 @@ def prepare(inputs, stack):
   signalled = stack.enter_context(stopping.stop_signals())
   checkpoints = open_workdir(inputs)
   stack.enter_context(contextlib.closing(checkpoints))
-  state, results, counted = first_state(inputs, program, checkpoints, state)
+  state, meta = first_state(inputs, program, checkpoints, state)
   parameters = models.count_parameters(state.params)
   costs = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
   contents.write_facts(inputs.workdir, config, inputs.sources, mesh, costs)
-  constants = sharding.put(program.constants, mesh)
-  empty_carry = evaluation.empty_carry(inputs.objective, config, mesh)
+  seen = spikes.Spikes.from_meta(config.spikes, checkpoints, meta)
   run = Run(
     inputs,
     train_step,
     eval_step,
-    constants,
-    empty_carry,
+    sharding.put(program.constants, mesh),
+    evaluation.empty_carry(inputs.objective, config, mesh),
     inputs.timeline.rates(np.arange(inputs.steps)),
     checkpoints,
-    results,
-    counted,
+    meta.get('metrics', {}),
+    tally.Tally.from_meta(meta, config.batch_size, inputs=inputs, spikes=seen),
     speed.Clock(flops_of(inputs)),
-    signalled,
+    stopping.Watch(config, mesh, started, signalled),
   )
   return run, state
 
@@ -312,23 +314,15 @@ def open_workdir(inputs):
   return checkpoint.Checkpoints(workdir, config.checkpoint, inputs.identity, judged_by, rollback)
 
 
-def keep_workdir(inputs):
-  """Writes the config and the vocabulary of a run again if its workdir, or the disk, was taken
-  away since it began: without them nobody could read its checkpoints."""
-  if hosts.first() and not files.exists(inputs.workdir / contents.CONFIG):
-    contents.claim(inputs.workdir, inputs.config)
-    inputs.tokenizer.save(inputs.workdir)
-    log.warning(
-      '%s was removed while the run writes into it: its config and vocabulary are written again; '
-      'its checkpoints and metrics until here are gone',
-      inputs.workdir,
-    )
-
-
-def first_state(inputs, program, checkpoints, state):
-  """(State, metrics of its evaluation, Tally) that a run begins with. state: the one it begins with
-  unless it continues from a checkpoint."""
-  results, counted = {}, tally.Tally()
+def first_state(
+  inputs: Inputs,
+  program: step.Program,
+  checkpoints: checkpoint.Checkpoints,
+  state: step.State | None,
+) -> tuple[step.State, dict]:
+  """The State that a run begins with, and the metadata of its checkpoint ({}: there is none).
+  state: the one it begins with unless it continues from a checkpoint."""
+  meta = {}
   if inputs.beginning.continues:
     with contextlib.ExitStack() as stack:
       source = checkpoints
@@ -336,11 +330,10 @@ def first_state(inputs, program, checkpoints, state):
         source = checkpoint.Checkpoints(inputs.beginning.folder)
         stack.enter_context(contextlib.closing(source))
       state, meta = source.restore(program.state)
-    results, counted = meta['metrics'], tally.Tally.from_meta(meta, inputs.config.batch_size)
-    log.info('continuing at step %d of %d', int(state.step), inputs.steps)
+    log.info('continuing at step %d of %d', meta['step'], inputs.steps)
   if not inputs.in_workdir:
-    checkpoints.best['step'] = int(state.step)
-  return state, results, counted
+    checkpoints.best['step'] = meta.get('step', 0)
+  return state, meta
 
 
 def new_state(inputs, program, weights=None):

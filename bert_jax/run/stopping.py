@@ -6,24 +6,43 @@ so that all processes save, or end, after the same step.
 """
 
 import contextlib
+import enum
 import math
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+
+import jax
+from ml_collections import ConfigDict
 
 from bert_jax import hosts
 
-# What a run is to do. Where processes differ, the highest counts.
-GO_ON, SAVE, TIME_IS_UP, STOP = range(4)
 FIRST_SAVE = 0.1  # the first checkpoint by the clock comes after this share of checkpoint.minutes
+
+
+class Wish(enum.IntEnum):
+  """What a run is to do after a step. Where processes or reasons differ, the highest counts."""
+
+  GO_ON = 0
+  SAVE = 1  # checkpoint.minutes
+  TIME_IS_UP = 2  # max_hours
+  STOP = 3  # a signal
+  EARLY = 4  # eval.patience
+
+  @property
+  def ends(self) -> bool:
+    return self >= Wish.TIME_IS_UP
 
 
 class Watch:
   """Says after each step, and between the batches of an evaluation, what the run is to do.
-  started: time.monotonic() when the run began. signalled: a function, was this process asked to
-  stop? All processes call `ask` and `saved` equally often."""
+  started: time.monotonic() when the run began. signalled: was this process asked to stop? All
+  processes call `ask` and `saved` equally often."""
 
-  def __init__(self, config, mesh, started, signalled):
+  def __init__(
+    self, config: ConfigDict, mesh: jax.sharding.Mesh, started: float, signalled: Callable[[], bool]
+  ):
     self.started, self.signalled = started, signalled
     self.deadline = started + 3600 * config.max_hours if config.max_hours else math.inf
     self.pause = 60 * config.checkpoint.minutes or math.inf
@@ -31,27 +50,27 @@ class Watch:
     self.fresh = False  # has nothing been asked since the last save?
     self.vote = hosts.Vote(mesh)
 
-  def ask(self):
-    """GO_ON, SAVE, TIME_IS_UP or STOP, the same in all processes."""
+  def ask(self) -> Wish:
+    """The wish of all processes together."""
     now = time.monotonic()
-    wish = SAVE if now > self.save_at else GO_ON
-    wish = STOP if self.signalled() else TIME_IS_UP if now > self.deadline else wish
-    decision = self.vote.cast(wish)
+    wish = Wish.SAVE if now > self.save_at else Wish.GO_ON
+    wish = Wish.STOP if self.signalled() else Wish.TIME_IS_UP if now > self.deadline else wish
+    decision = Wish(self.vote.cast(wish))
     # A vote is counted a step later: after a save it may still be about that one.
     fresh, self.fresh = self.fresh, False
-    return GO_ON if fresh and decision == SAVE else decision
+    return Wish.GO_ON if fresh and decision == Wish.SAVE else decision
 
-  def ends(self):
+  def ends(self) -> bool:
     """Is the run to end now?"""
-    return self.ask() >= TIME_IS_UP
+    return self.ask().ends
 
-  def saved(self):
+  def saved(self) -> None:
     """The run was saved."""
     self.save_at, self.fresh = time.monotonic() + self.pause, True
 
 
 @contextlib.contextmanager
-def stop_signals():
+def stop_signals() -> Iterator[Callable[[], bool]]:
   """Yields a function: was the run asked to stop? SIGTERM, a closed terminal (SIGHUP, unless it
   is ignored, as nohup has it) and the first Ctrl-C save and end it; the second Ctrl-C ends it at
   once."""

@@ -14,23 +14,30 @@ its time went.
 import logging
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts
 from bert_jax.errors import first_line
+from bert_jax.run.log import Writer
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
+
+if TYPE_CHECKING:
+  from bert_jax.run.setup import Run
 
 log = logging.getLogger('bert_jax')
 
 
 class Summary:
-  """Writes summary.json when it is entered, whenever `write` is called, and at the end.
-  step, state: of the run, which the training loop sets. setup: seconds before the first step."""
+  """Writes summary.json when it is entered, after each checkpoint and evaluation, and at the end.
+  state: of the run, set at its end. setup: seconds before the first step."""
 
-  def __init__(self, run, writer, step, setup):
-    self.run, self.writer, self.step, self.setup = run, writer, step, setup
+  def __init__(self, run: 'Run', writer: Writer, setup: float):
+    self.run, self.writer, self.setup = run, writer, setup
     self.state = 'running'
 
   def __enter__(self):
@@ -42,7 +49,13 @@ class Summary:
       self.state = 'stopped' if issubclass(kind, KeyboardInterrupt) else 'failed'
     self.write({'error': first_line(error)} if self.state == 'failed' else {})
 
-  def write(self, more=()):
+  def maybe(self, step: int) -> None:
+    """Writes it if there is a checkpoint or an evaluation of this step."""
+    evaluated = self.writer.last.get('eval', {}).get('step')
+    if step in (self.run.checkpoints.newest.get('step'), evaluated):
+      self.write()
+
+  def write(self, more: Mapping[str, str] = MappingProxyType({})) -> None:
     if not hosts.first():
       return
     inputs, best = self.run.inputs, self.run.checkpoints.best
@@ -50,7 +63,7 @@ class Summary:
     judge = TASKS[config.objective].judge(config).metric
     facts = {
       'state': self.state,
-      'step': self.step,
+      'step': self.run.tally.step,
       'steps': inputs.steps,
       'objective': config.objective,
       'seed': config.seed,

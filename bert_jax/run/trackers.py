@@ -1,17 +1,25 @@
-"""Where the metrics of a run go besides metrics.jsonl: TensorBoard, Weights & Biases.
-
-A tracker has write(step, split, metrics), back_to(step), after which the steps past it are written
-again, and close(). It is open in the first process only.
-"""
+"""Where the metrics of a run go besides metrics.jsonl: TensorBoard, Weights & Biases."""
 
 import contextlib
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from bert_jax import files, hosts
 from bert_jax.errors import InputError, first_line, unwritten
+
+
+class Tracker(Protocol):
+  """Where metrics go; it is open in the first process only."""
+
+  def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None: ...
+
+  def go_back(self, step: int) -> None: ...  # the steps past this one will be written again
+
+  def close(self) -> None: ...
 
 
 def check(config):
@@ -65,7 +73,7 @@ class TensorBoard:
       self._write(step=step, summary=self.scalar(f'{split}/{name}', value))
     self.file.flush()
 
-  def back_to(self, step):
+  def go_back(self, step):
     self.close()
     self._open(step)
 
@@ -114,7 +122,7 @@ class WeightsAndBiases:
   def write(self, step, split, metrics):
     self.run.log({'step': step} | {f'{split}/{name}': x for name, x in metrics.items()})
 
-  def back_to(self, step):
+  def go_back(self, step):
     pass
 
   def close(self):

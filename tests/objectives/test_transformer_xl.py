@@ -451,10 +451,10 @@ def test_a_run_that_went_back_has_no_memory_of_a_text_that_it_does_not_continue(
 ):
   """After a spike in step 11 the rows of step 9 follow those of step 11, and not those before the
   checkpoint of step 8, whose memory was saved with it."""
-  prepare, take, seen = setup.prepare, tally.Tally.take, []
+  prepare, add, seen = setup.prepare, tally.Tally._add, []
 
-  def prepared(inputs, stack):
-    run, state = prepare(inputs, stack)
+  def prepared(*arguments):
+    run, state = prepare(*arguments)
     train_step = run.train_step
 
     def noting(state, *rest):
@@ -464,12 +464,12 @@ def test_a_run_that_went_back_has_no_memory_of_a_text_that_it_does_not_continue(
     run.train_step = noting
     return run, state
 
-  def spiking(self, inputs, out, number):
-    first = number == 11 and self.back == (0, 0)
-    return take(self, inputs, out | {'loss': out['loss'] * (1000 if first else 1)}, number)
+  def spiking(self, number, out):
+    first = number == 11 and self.spikes.back == (0, 0)
+    return add(self, number, out | {'loss': out['loss'] * (1000 if first else 1)})
 
   monkeypatch.setattr(setup, 'prepare', prepared)
-  monkeypatch.setattr(tally.Tally, 'take', spiking)
+  monkeypatch.setattr(tally.Tally, '_add', spiking)
   spikes = 'spikes.window=4', 'spikes.zscore=50', 'spikes.rollback=4', 'eval.every=0'
   train(small(corpus_file, *spikes, 'steps=14'), tmp_path / 'run')
   (before, then) = (memory for number, memory in seen if number == 8)

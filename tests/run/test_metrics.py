@@ -14,12 +14,13 @@ from conftest import small_pretrain
 
 from bert_jax import config as c
 from bert_jax import metrics, sharding, step, tokenizers
+from bert_jax.config import load
 from bert_jax.metrics import Level, LossLevel, Mean
 from bert_jax.run import log as training_log
-from bert_jax.run import speed
+from bert_jax.run import speed, tally
 from bert_jax.run.trackers import TensorBoard
 from bert_jax.tasks import TASKS
-from bert_jax.train import log_line, train
+from bert_jax.train import train
 
 
 def test_the_clock_counts_training_alone(monkeypatch):
@@ -48,15 +49,17 @@ def test_the_clock_counts_training_alone(monkeypatch):
 @pytest.mark.parametrize(('share', 'said'), [(0.019, ''), (0.021, 'waits 2% of the time for data')])
 def test_a_run_that_waits_for_its_data_says_so(share, said):
   batches = SimpleNamespace(source=SimpleNamespace(baselines={}), skip_damaged=False)
+  config = load('configs/pretrain.py:runlocal')
   run = SimpleNamespace(
-    inputs=SimpleNamespace(batches=batches, config=None),
-    schedule=lambda step: 0.0,
-    tally=SimpleNamespace(window={}, events={}, counts=lambda config: {}),
+    inputs=SimpleNamespace(batches=batches, config=config, steps=3),
+    rates=[0.0] * 3,
+    tally=tally.Tally(),
+    clock=SimpleNamespace(read=lambda tokens: {'tokens_per_s': 1.0, 'data_wait': share}),
   )
-  clock = SimpleNamespace(read=lambda tokens: {'tokens_per_s': 1.0, 'data_wait': share})
+  run.tally.inputs, shown = run.inputs, []
   writer = SimpleNamespace(write=lambda *line: None)
-  shown = log_line(run, clock, 1, writer, SimpleNamespace(bar=SimpleNamespace(disable=False)))
-  assert ('waits' in shown) == bool(said) and said in shown
+  training_log.Logger(run, writer, SimpleNamespace(is_bar=True, update=shown.append)).maybe(3)
+  assert ('waits' in shown[0]) == bool(said) and said in shown[0]
 
 
 def test_lines_past_the_start_are_written_again(tmp_path):

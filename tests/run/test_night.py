@@ -21,9 +21,8 @@ from test_train import lines, same_bits, train_lines
 
 from bert_jax import config as config_lib
 from bert_jax import errors, sharding, step
-from bert_jax import train as loop
 from bert_jax.errors import InputError
-from bert_jax.run import evaluation, setup, speed, stopping, tally
+from bert_jax.run import evaluation, saver, setup, speed, stopping, tally
 from bert_jax.tools import replay
 from bert_jax.train import train
 from bert_jax.workdir import checkpoint, contents
@@ -123,12 +122,12 @@ def test_the_clock_asks_for_a_checkpoint_soon_and_then_every_so_many_minutes(mon
   asked = []
   for clock.now in range(0, 3610, 5):
     wish = watch.ask()
-    if wish == stopping.SAVE:
+    if wish == stopping.Wish.SAVE:
       asked.append(clock.now)
       watch.saved()
-  assert asked[:3] == [35, 340, 645] and wish == stopping.TIME_IS_UP
+  assert asked[:3] == [35, 340, 645] and wish == stopping.Wish.TIME_IS_UP
   watch.signalled = lambda: True
-  assert watch.ask() == stopping.STOP and watch.ends()
+  assert watch.ask() == stopping.Wish.STOP and watch.ends()
 
 
 def test_a_vote_that_comes_late_does_not_save_twice(monkeypatch):
@@ -147,7 +146,7 @@ def test_a_vote_that_comes_late_does_not_save_twice(monkeypatch):
 
   watch.vote, asked = Late(), []
   for clock.now in range(0, 100, 5):
-    if watch.ask() == stopping.SAVE:
+    if watch.ask() == stopping.Wish.SAVE:
       asked.append(clock.now)
       watch.saved()
   assert asked == [15, 85]
@@ -156,13 +155,13 @@ def test_a_vote_that_comes_late_does_not_save_twice(monkeypatch):
 def test_a_run_without_checkpoints_saves_by_the_clock(
   corpus_file, pretrained, tmp_path, monkeypatch
 ):
-  save, steps = loop.save, []
+  save, steps = saver.Saver.save, []
 
-  def saving(run, state, results):
-    steps.append(int(state.step))
-    save(run, state, results)
+  def saving(self, step, state, results):
+    steps.append(step)
+    save(self, step, state, results)
 
-  monkeypatch.setattr(loop, 'save', saving)
+  monkeypatch.setattr(saver.Saver, 'save', saving)
   config = small_pretrain(
     corpus_file,
     '--config.checkpoint.every=0',
@@ -435,7 +434,7 @@ def spiking(monkeypatch, *places):
   """The batches at these places have a loss that is a thousand times as high."""
   from bert_jax.rows.batches import Batches
 
-  at, take = Batches.at, tally.Tally.take
+  at, add = Batches.at, tally.Tally._add
   read = []
 
   def getting(self, step, skipped=0):
@@ -443,13 +442,13 @@ def spiking(monkeypatch, *places):
       read.append(step + skipped // self.batch_size)
     return at(self, step, skipped)
 
-  def taking(self, inputs, out, number):
-    if number - 1 + self.skipped // inputs.batches.batch_size in places:
+  def adding(self, number, out):
+    if number - 1 + self.skipped // self.inputs.batches.batch_size in places:
       out = out | {'loss': out['loss'] * 1000}
-    return take(self, inputs, out, number)
+    return add(self, number, out)
 
   monkeypatch.setattr(Batches, 'at', getting)
-  monkeypatch.setattr(tally.Tally, 'take', taking)
+  monkeypatch.setattr(tally.Tally, '_add', adding)
   return read
 
 
@@ -501,9 +500,13 @@ def test_a_run_that_goes_back_again_and_again_ends(corpus_file, tmp_path, monkey
 
 
 def test_steps_that_were_skipped_and_undone_do_not_count():
-  saved = tally.Tally(events={'skipped_steps': 1})
-  saved.went_back(8, tally.Tally(events={'skipped_steps': 3, 'loss_spikes': 2}))
-  assert saved.events == {'skipped_steps': 1, 'loss_spikes': 2, 'rollbacks': 1}
+  inputs = SimpleNamespace(
+    config=SimpleNamespace(batch_size=4), timeline=SimpleNamespace(rows_before=lambda step: 4 * step)
+  )
+  counted = tally.Tally(events={'skipped_steps': 3, 'loss_spikes': 2}, inputs=inputs)
+  counted.go_back(8, 11, {'tally': {'events': {'skipped_steps': 1}}})
+  assert (counted.skipped, counted.moves) == (12, [[8, 12]])
+  assert counted.events == {'skipped_steps': 1, 'loss_spikes': 2, 'rollbacks': 1}
 
 
 def test_the_checkpoint_to_go_back_to_stays(tmp_path):

@@ -8,6 +8,7 @@ from conftest import small_pretrain
 from bert_jax import config as c
 from bert_jax.errors import InputError
 from bert_jax.run import tally
+from bert_jax.run.spikes import Spikes
 from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.train import train
 from bert_jax.workdir import checkpoint, contents, records
@@ -23,14 +24,14 @@ GROWING += '--config.corpus.rows=full', '--config.optimizer.warmup=2'
 def taking(monkeypatch, factor):
   """{(step, times it was taken): share of its positions that hold a token}, of the runs from here
   on, whose loss at a step is multiplied by factor(step, times)."""
-  take, seen = tally.Tally.take, {}
+  add, seen = tally.Tally._add, {}
 
-  def one(self, inputs, out, number):
+  def one(self, number, out):
     times = sum(at == number for at, _ in seen)
     seen[number, times] = float(out['tokens'].total) / float(out['tokens'].weight)
-    return take(self, inputs, out | {'loss': out['loss'] * factor(number, times)}, number)
+    return add(self, number, out | {'loss': out['loss'] * factor(number, times)})
 
-  monkeypatch.setattr(tally.Tally, 'take', one)
+  monkeypatch.setattr(tally.Tally, '_add', one)
   return seen
 
 
@@ -67,10 +68,11 @@ def test_batches_grow_by_time_after_a_run_went_back(corpus_file, tmp_path, monke
 
 def test_batches_skipped_by_an_earlier_version_are_rows():
   meta = {'tally': {'offset': 9, 'moves': [[4, 3], [8, 9]], 'losses': [2.5]}}
-  saved = tally.Tally.from_meta(meta, 8)
-  assert (saved.skipped, saved.moves, saved.losses) == (72, [[4, 24], [8, 72]], [2.5])
+  read = lambda meta: tally.Tally.from_meta(meta, 8, spikes=Spikes.from_meta(None, None, meta))
+  saved = read(meta)
+  assert (saved.skipped, saved.moves, saved.spikes.losses) == (72, [[4, 24], [8, 72]], [2.5])
   assert [saved.skipped_after(n) for n in (0, 4, 7, 8, 30)] == [0, 24, 24, 72, 72]
-  assert tally.Tally.from_meta({'tally': saved.to_meta()}, 8).to_meta() == saved.to_meta()
+  assert read({'tally': saved.to_meta()}).to_meta() == saved.to_meta()
 
 
 def test_a_run_goes_on_only_with_the_past_that_it_had(corpus_file, tmp_path, caplog):

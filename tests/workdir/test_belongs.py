@@ -23,11 +23,11 @@ from test_convert import exported
 
 from bert_jax import config as c
 from bert_jax import errors, evaluate, tokenizers
-from bert_jax import train as loop
 from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, farewell
 from bert_jax.files import write_whole
 from bert_jax.tasks.pretraining import task as pretraining
+from bert_jax.run import saver
 from bert_jax.text import files
 from bert_jax.tools import convert
 from bert_jax.tools.prepare import __main__ as prepare
@@ -494,14 +494,14 @@ def test_what_may_pass_is_tried_again():
 def test_a_workdir_that_is_removed_meanwhile_is_written_again(
   corpus_file, pretrained, tmp_path, monkeypatch, caplog
 ):
-  is_due = loop.is_due
+  maybe = saver.Saver.maybe
 
-  def removing(run, number):
-    if number == 12:
-      shutil.rmtree(run.inputs.workdir)
-    return is_due(run, number)
+  def removing(self, step, state, wish):
+    if step == 12:
+      shutil.rmtree(self.run.inputs.workdir)
+    maybe(self, step, state, wish)
 
-  monkeypatch.setattr(loop, 'is_due', removing)
+  monkeypatch.setattr(saver.Saver, 'maybe', removing)
   _, results = train(small_pretrain(corpus_file), tmp_path / 'run')
   assert 'run was removed while the run writes into it: its config and voc' in caplog.text
   assert results == pretrained[2] == evaluate.evaluate(tmp_path / 'run')[0]

@@ -1,0 +1,97 @@
+"""When a run is evaluated, and what follows: a line, the best checkpoint, answers, an early end."""
+
+from typing import TYPE_CHECKING
+
+from bert_jax import metrics
+from bert_jax.run import evaluation
+from bert_jax.run.log import Writer
+from bert_jax.run.progress import Progress
+from bert_jax.run.saver import Saver
+from bert_jax.run.stopping import Wish
+from bert_jax.step import State
+from bert_jax.workdir import contents
+
+if TYPE_CHECKING:
+  from bert_jax.run.setup import Run
+
+
+def is_due(run: 'Run', step: int) -> bool:
+  """Is there an evaluation after this step?"""
+  every = run.inputs.config.eval.every
+  return run.eval_step is not None and (
+    step == run.inputs.steps or (every > 0 and step % every == 0)
+  )
+
+
+def is_owed(run: 'Run', step: int) -> bool:
+  """Was the run stopped during the evaluation of the step that it now begins with?"""
+  return is_due(run, step) and not run.results and run.inputs.in_workdir
+
+
+class Evaluator:
+  """Evaluates the states of a run. owes: was an evaluation broken off and not made up for?"""
+
+  def __init__(self, run: 'Run', saver: Saver, writer: Writer, progress: Progress, owes: bool):
+    self.run, self.saver, self.writer, self.progress = run, saver, writer, progress
+    self.owes = owes
+
+  def due(self, step: int) -> bool:
+    return is_due(self.run, step)
+
+  def catch_up(self, step: int, state: State) -> Wish:
+    """Before the first step: makes the evaluation that a stop broke off. EARLY if the patience of
+    the run is over already."""
+    if self.owes:
+      try:
+        self._evaluate(step, state)
+      except evaluation.Interrupted:
+        return self.run.watch.ask()
+      self.owes = False
+    return Wish.EARLY if self._patience_is_over(step) else Wish.GO_ON
+
+  def maybe(self, step: int, state: State) -> Wish:
+    """What the run is to do after an evaluation; GO_ON if there is none."""
+    if not self.due(step):
+      return Wish.GO_ON
+    try:
+      self._evaluate(step, state)
+    except evaluation.Interrupted:
+      self.owes = True
+      self.saver.save(step, state, {})
+      return self.run.watch.ask()
+    return Wish.EARLY if self._patience_is_over(step) else Wish.GO_ON
+
+  def _patience_is_over(self, step):
+    """Has the run been evaluated eval.patience times without a better checkpoint.best_metric?"""
+    settings, best = self.run.inputs.config.eval, self.run.checkpoints.best
+    if self.run.eval_step is None or settings.patience <= 0 or step >= self.run.inputs.steps:
+      return False
+    return (step - best['step']) // settings.every >= settings.patience
+
+  def _evaluate(self, step, state):
+    """Evaluates a state, and adds that to its checkpoint, or saves one if it is the best. Raises
+    Interrupted if the run is to end meanwhile."""
+    run, inputs, config = self.run, self.run.inputs, self.run.inputs.config
+    last = step == inputs.steps
+    run.results = {}
+    with run.clock.doing('eval'):
+      run.results, answers = evaluation.one_pass(
+        run.eval_step,
+        state.params,
+        run.empty_carry,
+        inputs.eval_batches,
+        run.constants,
+        0 if last else config.eval.batches,
+        inputs.objective.shares,
+        run.watch.ends,
+      )
+    self.writer.write(step, 'eval', run.results)
+    source = inputs.eval_batches.source
+    said = metrics.health(run.results, source.baselines)
+    self.progress.line(f'step {step}/{inputs.steps}  eval  {said}')
+    is_best = run.checkpoints.is_best(run.results, step)
+    if is_best or config.eval.patience > 0 or self.saver.has(step):
+      self.saver.save(step, state, run.results)
+    if answers and (last or self._patience_is_over(step)):
+      folder = contents.answers_folder(inputs.workdir, config.data.eval, step)
+      evaluation.write(folder, source, answers, run.results)

@@ -1,0 +1,108 @@
+"""How far a run has come: a bar on a terminal, lines elsewhere, a bar and a curve in a notebook."""
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+import tqdm
+
+from bert_jax import hosts, notebooks
+from bert_jax.errors import in_notebook
+
+log = logging.getLogger('bert_jax')
+
+EVERY, SHARE = 2.0, 0.05  # a curve is drawn so often (seconds), for this share of the time at most
+BAR = '{percentage:3.0f} %|{bar:40}| step {n_fmt} of {total_fmt} [{elapsed}<{remaining}]{desc}'
+
+
+def opened(steps: int, start: int, workdir: Path) -> 'Progress | Live':
+  """What shows the progress of a run from a step on: a Live in a notebook, else a Progress."""
+  if in_notebook() and hosts.first():
+    return Live(steps, start, workdir)
+  return Progress(steps, start)
+
+
+class Progress:
+  """A bar with loss, tokens/s, MFU and ETA on a terminal; elsewhere plain lines."""
+
+  def __init__(self, steps: int, start: int):
+    self.bar = tqdm.tqdm(
+      total=steps,
+      initial=start,
+      unit='step',
+      dynamic_ncols=True,
+      leave=True,
+      disable=None if hosts.first() else True,  # None: shown on a terminal only
+    )
+
+  @property
+  def is_bar(self) -> bool:
+    """Does it show a bar, which says the step and the ETA itself?"""
+    return not self.bar.disable
+
+  def update(self, text: str) -> None:
+    """A step is done; text: what the last steps were like, or ''."""
+    self.bar.update()
+    if text:
+      self.bar.set_postfix_str(text)
+
+  def go_back(self, step: int) -> None:
+    self.bar.n = step
+    self.bar.refresh()
+
+  def line(self, text: str) -> None:
+    """Writes a line to the log, above the bar if there is one."""
+    if self.is_bar:
+      self.bar.write(text, file=sys.stderr)
+    else:
+      log.info(text)
+
+  def close(self) -> None:
+    self.bar.close()
+
+
+class Live(Progress):
+  """The progress of a run in a notebook: a bar, below it what the last steps and the last
+  evaluation were like, and the curve of the run."""
+
+  def __init__(self, steps: int, start: int, workdir: Path):
+    self.workdir, self.said, self.next = workdir, {}, 0.0
+    self.bar = tqdm.tqdm(
+      total=steps,
+      initial=start,
+      file=notebooks.Output(),
+      bar_format=BAR,
+      mininterval=0.3,
+      desc='',
+    )
+    self.curve = notebooks.Output()
+
+  def update(self, text: str) -> None:
+    self.bar.update()
+    if text:
+      self._say('train', text)
+
+  def line(self, text: str) -> None:
+    """Shows what an evaluation was like; its text begins with its step."""
+    self._say('eval', text)
+
+  def _say(self, kind, text):
+    self.said[kind] = f'{kind:6}{text}' if kind == 'train' else text
+    self.bar.set_description_str(''.join(f'\n{x}' for x in self.said.values()), refresh=True)
+    if time.monotonic() >= self.next:
+      self._draw()
+
+  def _draw(self):
+    import matplotlib.figure  # noqa: F401  # outside of the time that is measured
+
+    started = time.monotonic()
+    if picture := notebooks.drawn(self.workdir):
+      self.curve.show('image/png', picture)
+    now = time.monotonic()
+    self.next = now + max(EVERY, (now - started) / SHARE)
+
+  def close(self) -> None:
+    if self.is_bar:  # else it is closed already
+      self.bar.close()
+      self._draw()

@@ -1,0 +1,87 @@
+"""Spikes of the loss: a step whose loss is far above that of the steps before it, after which a run
+may go back to a checkpoint and leave out the data of the spike."""
+
+import logging
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax.errors import InputError
+from bert_jax.workdir.checkpoint import Checkpoints
+
+log = logging.getLogger('bert_jax')
+
+TRIES = 5  # how often a run goes back to the same checkpoint
+
+
+class Spikes:
+  """Compares the loss of each step with the losses before it.
+  settings: config.spikes. losses: those that the next one is compared with. back: (the step that
+  the run went back to last, how often)."""
+
+  def __init__(
+    self,
+    settings: ConfigDict,
+    checkpoints: Checkpoints,
+    losses: Sequence[float] = (),
+    back: Sequence[int] = (0, 0),
+  ):
+    self.settings, self.checkpoints = settings, checkpoints
+    self.losses, self.back = list(losses), tuple(back)
+
+  @classmethod
+  def from_meta(cls, settings: ConfigDict, checkpoints: Checkpoints, meta: Mapping[str, Any]):
+    """The Spikes of a run that begins at a checkpoint with this metadata ({}: of a new run)."""
+    saved = meta.get('tally', {})
+    return cls(settings, checkpoints, saved.get('losses', ()), saved.get('back', (0, 0)))
+
+  def to_meta(self) -> dict[str, Any]:
+    return {'losses': self.losses, 'back': list(self.back)}
+
+  def is_spike(self, step: int, loss: float) -> bool:
+    """Is the loss of this step a spike? It is remembered for the next ones either way."""
+    window = self.settings.window
+    if not window:
+      return False
+    earlier, self.losses = self.losses, [*self.losses, loss][-window:]
+    if len(earlier) < window:
+      return False
+    mean, deviation = statistics.fmean(earlier), statistics.pstdev(earlier)
+    if loss <= mean + self.settings.zscore * deviation:
+      return False
+    log.warning(
+      'the loss has a spike at step %d: %.4g, where it was %.4g ± %.2g in the %d steps before it',
+      step,
+      loss,
+      mean,
+      deviation,
+      window,
+    )
+    return True
+
+  def forget(self) -> None:
+    """The losses of the steps from now on are compared with none before them."""
+    self.losses = []
+
+  def target(self, spike: int) -> int:
+    """The step whose checkpoint the run goes back to from a spike, or 0: it goes on."""
+    if not (every := self.settings.rollback):
+      return 0
+    target = (spike - 1) // every * every
+    self.checkpoints.wait()
+    if target not in self.checkpoints.steps():
+      log.warning('there is no checkpoint to go back to from step %d', spike)
+      return 0
+    return target
+
+  def go_back(self, step: int, meta: Mapping[str, Any]) -> None:
+    """The run goes back to the checkpoint of a step. InputError if it has done so too often."""
+    times = self.back[1] + 1 if self.back[0] == step else 1
+    self.losses, self.back = list(meta.get('tally', {}).get('losses', ())), (step, times)
+    if times > TRIES:
+      raise InputError(
+        f'the loss has a spike again, after the run went back to step {step} {TRIES} times, each '
+        'time past other data; a lower optimizer.learning_rate or a higher spikes.zscore helps.'
+      )

@@ -243,7 +243,7 @@ class Vote:
     vote = np.full(1, number, np.int32)
     votes = jax.make_array_from_callback(self.shape, self.sharding, lambda index: vote)
     before, self.pending = self.pending, self.any(votes)
-    return int(before)
+    return int(jax.device_get(before))
 
 
 @contextlib.contextmanager

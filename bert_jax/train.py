@@ -57,7 +57,8 @@ def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
     wish = at.evaluator.catch_up(step, state)  # an evaluation that a stop broke off
     while step < run.inputs.steps and not wish.ends:
       at.profile.begin(step)
-      with jax.profiler.StepTraceAnnotation('train', step_num=step + 1):
+      traced = jax.profiler.StepTraceAnnotation('train', step_num=step + 1)
+      with traced, jax.transfer_guard('disallow'):  # nothing crosses from or to the host unasked
         batch = at.feed.take(step)  # made while the step before was computed
         state, metrics = run.train_step(state, batch, run.constants)
       step += 1

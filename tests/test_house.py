@@ -247,6 +247,19 @@ def test_tests_share_what_they_compile():
   assert jax.config.jax_platforms == os.environ['JAX_PLATFORMS']
 
 
+# What is on the devices while a run trains, as the files of run/ and workdir/ call it.
+ON_DEVICES = re.compile(r'\b(state|params|opt_state|carry|constants|batch|schedule)\b')
+
+
+@pytest.mark.parametrize('path', [p for p in MODULES if p.parts[1] in ('run', 'workdir')], ids=str)
+def test_arrays_are_fetched_where_it_says_so(path):
+  """int(array) waits for the device, and looks as if it did not."""
+  for node in ast.walk(ast.parse(path.read_text())):
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ('int', 'float', 'bool'):
+      text = ast.unparse(node)
+      assert 'device_get' in text or not ON_DEVICES.search(text), f'{path}:{node.lineno} {text}'
+
+
 def test_folders_hold_at_most_25_files():
   for folder in {path.parent for path in Path('bert_jax').rglob('*.py')}:
     assert len([path for path in folder.iterdir() if path.is_file()]) <= 25, folder

@@ -103,11 +103,12 @@ class Checkpoints:
     metrics: of the evaluation at this step, or {}; saving the step again adds them. seen: {name:
     number}, the run's counts since step 0. tally: what else the loop needs to continue, see
     Tally.to_meta."""
-    number = int(state.step)
+    number = int(jax.device_get(state.step))
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     if number in self.manager.all_steps():
       return self._add_metrics(number, metrics)
-    if not manifest.finite(manifest.trained(state.params, state.opt_state)):
+    are_finite = manifest.finite(manifest.trained(state.params, state.opt_state))
+    if not jax.device_get(are_finite):
       raise InputError(
         f'the parameters are not finite after step {number}, so nothing of it is saved; a lower '
         'optimizer.learning_rate, more warmup or float32 usually helps.'

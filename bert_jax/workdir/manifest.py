@@ -6,6 +6,7 @@ hosts. The metadata that holds the checksums also holds its seal, a hash of itse
 
 import logging
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -151,6 +152,6 @@ def trained(params, opt_state):
 
 
 @jax.jit
-def finite(tree):
+def finite(tree: Any) -> jax.Array:
   """Is every number of the tree finite?"""
   return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

@@ -501,7 +501,8 @@ def test_a_run_that_goes_back_again_and_again_ends(corpus_file, tmp_path, monkey
 
 def test_steps_that_were_skipped_and_undone_do_not_count():
   inputs = SimpleNamespace(
-    config=SimpleNamespace(batch_size=4), timeline=SimpleNamespace(rows_before=lambda step: 4 * step)
+    config=SimpleNamespace(batch_size=4),
+    timeline=SimpleNamespace(rows_before=lambda step: 4 * step),
   )
   counted = tally.Tally(events={'skipped_steps': 3, 'loss_spikes': 2}, inputs=inputs)
   counted.go_back(8, 11, {'tally': {'events': {'skipped_steps': 1}}})

@@ -1,161 +1,169 @@
-"""A run of 12 steps is stopped at each of them, whatever is due there, and loses nothing."""
+"""The loop alone, on steps of plain NumPy and checkpoints in memory: a run of 12 steps is stopped
+wherever it can be, whatever is due there, and loses nothing."""
 
-import dataclasses
+import copy
 import json
 import time
+from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-import toys
-from test_night import stop_when
-from test_train import lines, same_bits
 
-from bert_jax import sharding, step, train
-from bert_jax.rows.batches import batches_of
-from bert_jax.run import initialization, setup, speed, tally
-from bert_jax.tasks import TASKS
-from bert_jax.workdir import checkpoint, contents, provenance
+from bert_jax import train
+from bert_jax.config import load, timeline_of
+from bert_jax.metrics import Mean
+from bert_jax.run import evaluation, speed, spikes, stopping, tally
+from bert_jax.step import State
 
-STEPS = 12
-SPIKES = 'spikes.window=3', 'spikes.zscore=50', 'spikes.rollback=3'
+STEPS, SPIKES_AT = 12, (5, 9)
+SPIKES = 'spikes.window=2', 'spikes.zscore=1e4', 'spikes.rollback=3'
 SCHEDULES = {
   'each step': ('log.every=1', 'checkpoint.every=1', 'eval.every=1'),
   'in turn': ('log.every=3', 'checkpoint.every=5', 'eval.every=4'),
   'only at the end': ('log.every=50', 'checkpoint.every=0', 'eval.every=0'),
-  'with spikes': ('log.every=2', 'checkpoint.every=0', 'eval.every=4', *SPIKES),
+  'spikes': ('log.every=2', 'checkpoint.every=0', 'eval.every=4', *SPIKES),
+  'spikes where all is due': ('log.every=1', 'checkpoint.every=1', 'eval.every=1', *SPIKES),
 }
 
 
-class Rows:
-  """Rows of four equal ids."""
+class Batches:
+  """Batch n is the number n."""
 
-  baselines = {}
+  skip_damaged, source = False, SimpleNamespace(baselines={})
 
-  def __init__(self, count, first):
-    self.count, self.first = count, first
-    self.fingerprint = f'{count} from {first}'
-
-  def __len__(self):
-    return self.count
-
-  def __getitem__(self, i):
-    ids = np.full(4, self.first + i * 7 % 31, np.int32)
-    return {name: ids if name == 'input_ids' else np.ones(4, np.int32) for name in toys_row()}
+  def at(self, step, skipped):
+    return step + skipped // 8
 
 
-def toys_row():
-  return toys.Running().spec(8)
+class Checkpoints:
+  """Checkpoints of a run, in memory. kept: {step: (State, metadata)}, as on a disk."""
+
+  def __init__(self, kept):
+    self.kept, self.best = kept, {'step': 0}
+    self.newest = kept[max(kept)][1] if kept else {}
+
+  def save(self, state, metrics, seen, counts):
+    step = int(state.step)
+    if step in self.kept:
+      self.kept[step][1]['metrics'] = dict(metrics) or self.kept[step][1]['metrics']
+      return
+    meta = {'step': step, 'metrics': dict(metrics), 'seen': seen, 'tally': counts}
+    self.kept[step] = state, json.loads(json.dumps(meta))
+    self.newest = self.kept[step][1]
+
+  def back_to(self, step, shapes):
+    for later in [n for n in self.kept if n > step]:
+      del self.kept[later]
+    state, self.newest = self.kept[step]
+    return state, copy.deepcopy(self.newest)
+
+  def steps(self):
+    return sorted(self.kept)
+
+  def is_best(self, metrics, step):
+    return False
+
+  def wait(self):
+    pass
 
 
-class Words:
-  vocab_size, fingerprint = 1000, 'none'
+def train_step(state, batch, constants):
+  params = np.sin(1.1 * np.asarray(state.params) + batch)  # any change of a bit, or of order, stays
+  loss = np.float64(1 + abs(params)) * (1e6 if batch in SPIKES_AT else 1)
+  metrics = {'loss': loss, 'grad_norm': np.float64(1), 'tokens': Mean(5.0 + batch, 80.0)}
+  step = np.int32(jax.device_get(state.step) + 1)
+  new = State(*jax.device_put((step, params.astype(np.float32))), {}, {})
+  return new, metrics | {'seen': {'seen_tokens': 5.0 + batch}}
 
-  def save(self, workdir):
-    (workdir / 'vocab.txt').write_text('')
 
-
-@pytest.fixture(scope='module')
-def compiled():
-  """{schedule: a Program that is lowered and compiled once}"""
-  return {}
+def one_pass(step, params, carry, batches, constants, count, shares, ends):
+  for _ in range(2):
+    if ends():
+      raise evaluation.Interrupted
+  return {'mlm': float(params)}, []
 
 
 @pytest.fixture(params=SCHEDULES)
-def trains(request, compiled, monkeypatch):
-  """A function that trains in a workdir -> (State, metrics of its last evaluation)."""
-  fields = 'log.tensorboard=False', 'eval.batches=2', 'checkpoint.keep_latest=20'
-  config = toys.config_of(f'steps={STEPS}', *fields, *SCHEDULES[request.param])
-  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  objective, words = toys.Running(), Words()
-  sources = {'train': Rows(100, 3), 'eval': Rows(37, 5)}
-  common = config, words, objective, mesh
-  monkeypatch.setattr(contents, 'write_facts', lambda *_: None)
+def config(request, monkeypatch):
+  monkeypatch.setattr(evaluation, 'one_pass', one_pass)
   monkeypatch.setattr(speed, 'peak_flops', lambda: 1e9)
-  monkeypatch.setattr(provenance, 'code_changes', lambda: '')
-  task = dataclasses.replace(TASKS['mlm_nsp'], remarks=lambda *_: [])
-  monkeypatch.setitem(TASKS, 'mlm_nsp', task)
-  if request.param == 'with spikes':
-    spiking(monkeypatch, 5, 9)
-  program = compiled.setdefault(request.param, Once(*common[::2], mesh))
-  monkeypatch.setattr(step, 'program', lambda *_: program)
-
-  def training(workdir):
-    beginning = initialization.beginning_of(config, workdir)
-    batches = batches_of(sources['train'], *common, seed=config.seed)
-    every = batches, batches_of(sources['eval'], *common), STEPS
-    inputs = setup.Inputs(config, workdir, beginning, mesh, words, objective, sources, *every)
-    return train.train_on(inputs, time.monotonic())
-
-  return training
+  monkeypatch.setattr('os.fsync', lambda file: None)
+  fields = (
+    f'steps={STEPS}',
+    'epochs=0',
+    'batch_size=8',
+    'log.tensorboard=False',
+    *SCHEDULES[request.param],
+  )
+  return load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in fields])
 
 
-class Once:
-  """A step.Program whose steps are compiled once."""
-
-  def __init__(self, config, objective, mesh):
-    self.program = step.program(config, objective, mesh, STEPS)
-    self.made = {}
-
-  def __getattr__(self, name):
-    return getattr(self.program, name)
-
-  def _once(self, lower):
-    if lower not in self.made:
-      self.made[lower] = Compiled(getattr(self.program, lower)().compile())
-    return self.made[lower]
-
-  def lower(self):
-    return self._once('lower')
-
-  def lower_evaluation(self):
-    return self._once('lower_evaluation')
-
-
-class Compiled:
-  """What is compiled already, as what is to be compiled."""
-
-  def __init__(self, executable):
-    self.executable = executable
-
-  def compile(self):
-    return self.executable
-
-
-def spiking(monkeypatch, *places):
-  """The batches at these places have a loss that is a thousand times as high."""
-  add = tally.Tally._add
-
-  def adding(self, number, out):
-    if number - 1 + self.offset in places:
-      out = out | {'loss': out['loss'] * 1000}
-    return add(self, number, out)
-
-  monkeypatch.setattr(tally.Tally, '_add', adding)
+def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
+  """(parameters, metrics of the last evaluation) of a run from the newest of the checkpoints."""
+  workdir.mkdir(exist_ok=True)
+  (workdir / 'config.json').write_text('{}')
+  first = State(*jax.device_put((np.int32(0), np.float32(0.5))), {}, {})
+  state, meta = copy.deepcopy(kept[max(kept)]) if kept else (first, {})
+  mesh, checkpoints = jax.make_mesh((1,), ('data',)), Checkpoints(kept)
+  inputs = SimpleNamespace(
+    config=config,
+    steps=STEPS,
+    workdir=workdir,
+    in_workdir=bool(kept),
+    timeline=timeline_of(config, STEPS),
+    batches=Batches(),
+    eval_batches=Batches(),
+    objective=SimpleNamespace(shares=lambda sums: {}),
+  )
+  run = SimpleNamespace(
+    inputs=inputs,
+    train_step=step,
+    eval_step=step,
+    constants=None,
+    empty_carry={},
+    rates=np.float32(1 / np.arange(1, 1 + STEPS)),
+    checkpoints=checkpoints,
+    results=meta.get('metrics', {}),
+    clock=speed.Clock(1.0),
+    watch=stopping.Watch(config, mesh, time.monotonic(), signalled),
+  )
+  judge = spikes.Spikes.from_meta(config.spikes, checkpoints, meta)
+  run.tally = tally.Tally.from_meta(meta, config.batch_size, inputs=inputs, spikes=judge)
+  state, results = train.loop(run, state)
+  return float(state.params), results
 
 
-def written(workdir):
-  """What a run leaves, but for what a clock measures: lines, and its last checkpoint."""
+def written(workdir, kept):
+  """What a run leaves but for what a clock measures: its lines by step, its last checkpoint."""
   measured = {*speed.MEASURED, 'steps'}
-  logged = [
-    [{k: v for k, v in line.items() if k not in measured} for line in lines(workdir, split)]
-    for split in ('train', 'eval')
-  ]
-  meta = checkpoint.newest_meta(workdir)
-  return logged, {name: meta[name] for name in ('step', 'metrics', 'seen', 'tally', 'arrays')}
+  logged = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+  logged = [{k: v for k, v in line.items() if k not in measured} for line in logged]
+  assert json.loads((workdir / 'summary.json').read_text())['state'] == 'finished'
+  return sorted(logged, key=lambda line: (line['step'], line['split'])), kept[STEPS][1]
 
 
-def test_a_stop_at_any_step_loses_nothing(trains, tmp_path, monkeypatch):
-  whole = trains(tmp_path / 'whole')
-  expected = written(tmp_path / 'whole')
-  stops = [(at, False) for at in range(1, STEPS + 1)] + [(1, True), (STEPS, True)]
-  for at, evaluating in stops:
-    workdir = tmp_path / f'{at}-{evaluating}'
-    with monkeypatch.context() as patch:
-      stop_when(patch, lambda number, inside, at=at, e=evaluating: number >= at and inside == e)
-      with pytest.raises(KeyboardInterrupt):  # at the last step it breaks the evaluation off
-        trains(workdir)
-    state, results = trains(workdir)
-    same_bits(state, whole[0])
-    assert results == whole[1] and written(workdir) == expected
-    assert json.loads((workdir / 'summary.json').read_text())['state'] == 'finished'
+def test_a_stop_at_any_moment_loses_nothing(config, tmp_path):
+  asked, kept = [], {}
+  whole = trains(config, tmp_path / 'whole', kept, lambda: asked.append(1))
+  expected = written(tmp_path / 'whole', kept)
+  assert expected[1]['tally']['events'].get('rollbacks', 0) == 2 * bool(config.spikes.rollback)
+  for moment in range(1, len(asked) + 1):  # after each step, and before each batch of evaluations
+    workdir, asks, kept = tmp_path / str(moment), [], {}
+    with pytest.raises(KeyboardInterrupt, match='stopped by a signal at step'):
+      # It is asked again and again, as once a signal has come.
+      trains(config, workdir, kept, lambda: asks.append(1) or len(asks) >= moment)  # noqa: B023
+    assert json.loads((workdir / 'summary.json').read_text())['state'] == 'stopped'
+    assert trains(config, workdir, kept) == whole, moment
+    assert written(workdir, kept) == expected, moment
+
+
+def test_a_step_to_which_something_crosses_unasked_ends_the_run(config, tmp_path):
+  """Such as an array that each step makes of a number."""
+
+  def crossing(*arrays):
+    return jnp.zeros(3), train_step(*arrays)[1]
+
+  with pytest.raises(RuntimeError, match='Disallowed host-to-device transfer'):
+    trains(config, tmp_path / 'run', {}, step=crossing)

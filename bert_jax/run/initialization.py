@@ -7,11 +7,13 @@
 """
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import models, parameter_layers, tokenizers
@@ -58,24 +60,21 @@ def beginning_of(config, workdir):
   return Beginning(hub.folder(source) if source else None, None)
 
 
-def adopt_model(config, beginning, given=()):
+def adopt_model(
+  config: ConfigDict, beginning: Beginning, given: Collection[str] = ()
+) -> ConfigDict:
   """The config with the model that it starts from, if any: its sizes and what its targets begin
   with. All else stays as it is. given: names of fields that the user has set; InputError if that
   model has another value there."""
-  count, source = config.model.new_top_layers, teaching.source_of(config)
+  source = teaching.source_of(config)
   if not source:
-    if count:
+    if count := config.model.new_top_layers:
       raise InputError(
         f'model.new_top_layers={count} leaves out layers of init_from, which is empty; name a '
         'model with --config.init_from=W, or set it to 0.'
       )
     return config
-  if from_huggingface.is_model(beginning.folder):
-    description = from_huggingface.describe(beginning.folder)
-    model, begin = description.model, description.begin
-  else:
-    before = contents.read_config(beginning.folder)
-    model, begin = before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
+  model, begin = _model_and_begin(beginning.folder)
   # Pre-training may read another way than the model did; other tasks only if model.causal is given.
   may_change = TASKS[config.objective].reads_corpus or 'model.causal' in given
   # What must fit the weights is taken from their model; the rest is what the run says. (A released
@@ -84,45 +83,75 @@ def adopt_model(config, beginning, given=()):
   sizes = {field: value for field, value in model.items() if field in fixed}
   if teaching.every_layer(config) and not beginning.continues:
     sizes = teacher.student_sizes(config, sizes)
-  layers = sizes['num_hidden_layers']
-  if count > layers or (count and model['share_layers']):
-    has = 'layers that share their weights' if model['share_layers'] else f'{layers} layers'
+  if count := config.model.new_top_layers:
+    _check_new_top(count, sizes['num_hidden_layers'], model['share_layers'], source)
+  if config.model.extend_positions != 'none' and not beginning.continues:
+    _check_extension(config.model, model)
+    del sizes['max_position_embeddings']
+  if config.model.global_tokens:  # a pattern of attention, which any weights compute
+    for name in ('attention_window', 'global_attention_every', 'global_tokens'):
+      sizes.pop(name, None)
+  _check_given(config, sizes, source, given)
+  return _adopted(config, sizes, source, '' if TASKS[config.objective].begin in given else begin)
+
+
+def _model_and_begin(folder):
+  """The config.model of a run or a released model, and what its targets begin with."""
+  if from_huggingface.is_model(folder):
+    description = from_huggingface.describe(folder)
+    return description.model, description.begin
+  before = contents.read_config(folder)
+  return before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
+
+
+def _check_new_top(count, layers, shared, source):
+  """InputError unless `count` of the layers of a model can be left out."""
+  if count > layers or shared:
+    has = 'layers that share their weights' if shared else f'{layers} layers'
     raise InputError(
       f'model.new_top_layers={count} is to leave out layers of {source}, which has {has}; set it '
       'to less, or to 0.'
     )
-  config = config.copy_and_resolve_references()
-  if (how := config.model.extend_positions) != 'none' and not beginning.continues:
-    table, rows = sizes.pop('max_position_embeddings'), config.model.max_position_embeddings
-    if (kind := model['position_embeddings']) != 'learned':
-      raise InputError(
-        f'model.extend_positions={how} is for a table of learned positions, and those of init_from '
-        f'are {kind}; set it to none.'
-      )
-    if rows <= table:
-      raise InputError(
-        f'model.extend_positions={how} makes a table of {table} positions longer, and '
-        f'model.max_position_embeddings is {rows}; raise that, or set extend_positions to none.'
-      )
-    log.info('positions: %d of init_from become %d (%s)', table, rows, how)
-  if config.model.global_tokens:  # a pattern of attention, which any weights compute
-    for name in ('attention_window', 'global_attention_every', 'global_tokens'):
-      sizes.pop(name, None)
+
+
+def _check_extension(ours, model):
+  """InputError unless the table of positions of a model can be made as long as ours."""
+  how, rows = ours.extend_positions, ours.max_position_embeddings
+  table = model['max_position_embeddings']
+  if (kind := model['position_embeddings']) != 'learned':
+    raise InputError(
+      f'model.extend_positions={how} is for a table of learned positions, and those of init_from '
+      f'are {kind}; set it to none.'
+    )
+  if rows <= table:
+    raise InputError(
+      f'model.extend_positions={how} makes a table of {table} positions longer, and '
+      f'model.max_position_embeddings is {rows}; raise that, or set extend_positions to none.'
+    )
+  log.info('positions: %d of init_from become %d (%s)', table, rows, how)
+
+
+def _check_given(config, sizes, source, given):
+  """InputError if the user has set a size that the model to start from does not have. Without
+  a table of positions their number is only a limit, and a run may set a lower one."""
   started = models.ModelConfig(**{**config.model, **sizes})
-  # Without a table of positions this is only a limit, and a run may set a lower one.
-  limit = () if models.has_position_table(started) else ('max_position_embeddings',)
+  limit, lower = 'max_position_embeddings', config.model.max_position_embeddings
   for name in sizes:
-    if name in limit and config.model[name] < sizes[name]:
+    if name == limit and not models.has_position_table(started) and lower < sizes[name]:
       continue
     if f'model.{name}' in given and config.model[name] != sizes[name]:
       raise InputError(
         f'model.{name} is {sizes[name]!r} in what {source} gives this run to start from, and '
         f'--config.model.{name}={config.model[name]} is given; leave that out.'
       )
+
+
+def _adopted(config, sizes, source, begin):
+  """A config with these sizes of the model `source`, and what its targets begin with."""
+  config = config.copy_and_resolve_references()
   changed = [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]
   config.model.update(sizes)
-  field = TASKS[config.objective].begin
-  if field and begin and field not in given:
+  if begin and (field := TASKS[config.objective].begin):
     config_lib.set_field(config, field, begin)
   if changed:
     said = 'the model is that of %s, whatever the config says: %s'

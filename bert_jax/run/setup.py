@@ -105,6 +105,7 @@ def read_inputs(config, workdir, given=()):
     run_tokenizer.check_path(config)
   if config.steps:  # else the rows say how many there are, and the program is refused
     config_lib.timeline_of(config).rates(0)
+  log.info('reading the data')
   folder = beginning.folder or (teaching.has_teacher(config) and hub.folder(config.teacher))
   tokenizer = run_tokenizer.load_or_train(config, folder, lambda: task.texts(config))
   objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
@@ -187,6 +188,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
     remarks = TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources)
     if remarks:
       log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
+  log.info('compiling the steps')
   begun = time.perf_counter()
   # Both are traced before one is compiled, since tracing shows what is wrong with an objective.
   lowered = program.lower(), inputs.eval_batches and program.lower_evaluation()
@@ -324,6 +326,7 @@ def first_state(
   state: the one it begins with unless it continues from a checkpoint."""
   meta = {}
   if inputs.beginning.continues:
+    log.info('restoring the checkpoint of step %d', inputs.beginning.meta['step'])
     with contextlib.ExitStack() as stack:
       source = checkpoints
       if not inputs.in_workdir:

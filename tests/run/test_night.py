@@ -60,16 +60,21 @@ def stop_when(monkeypatch, condition):
 
 
 def test_lines_of_a_run_that_was_stopped_between_them_are_those_of_one_that_was_not(
-  corpus_file, pretrained, tmp_path, monkeypatch
+  corpus_file, pretrained, tmp_path, monkeypatch, caplog
 ):
+  caplog.set_level('INFO', 'bert_jax')
   stop_when(monkeypatch, lambda step, _: step == 7)
   with pytest.raises(KeyboardInterrupt, match='by a signal at step 7 of 20; the same command'):
     train(small_pretrain(corpus_file), tmp_path / 'run')
   assert saved(tmp_path / 'run') == [7]
   monkeypatch.undo()
   monkeypatch.chdir(ROOT)
+  caplog.clear()
   state, _ = train(small_pretrain(corpus_file), tmp_path / 'run')
   same_bits(state, pretrained[1])
+  starts = [text for text in caplog.messages if text.startswith(('reading', 'comp', 'rest'))]
+  said = ['reading the data', 'compiling the steps', 'restoring the checkpoint of step 7']
+  assert starts == said and 'continuing at step 7 of 20' in caplog.text
   expected = [{k: v for k, v in x.items() if k != 'steps'} for x in train_lines(pretrained[0])]
   got = [{k: v for k, v in x.items() if k != 'steps'} for x in train_lines(tmp_path / 'run')]
   assert got == expected

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-
 from bert_jax import files, hosts, metrics
 from bert_jax.errors import unwritten
 from bert_jax.run.progress import Progress

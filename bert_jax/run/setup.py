@@ -188,26 +188,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
     remarks = TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources)
     if remarks:
       log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
-  log.info('compiling the steps')
-  begun = time.perf_counter()
-  # Both are traced before one is compiled, since tracing shows what is wrong with an objective.
-  lowered = program.lower(), inputs.eval_batches and program.lower_evaluation()
-  # What is dispatched here is computed while the steps are compiled.
-  state = None if beginning.continues else new_state(inputs, program, weights)
-  with futures.ThreadPoolExecutor() as threads:
-    train_step, eval_step = threads.map(lambda x: x and x.compile(), lowered)
-  log.info('%s', sharding.describe(program.state.params, mesh, config.log.parameters))
-  log.info(
-    'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs; there are %d steps of %d rows, and metrics '
-    'every %d',
-    dict(mesh.shape),
-    time.perf_counter() - begun,
-    memory(train_step),
-    flops_of(inputs),
-    inputs.steps,
-    config.batch_size,
-    config.log.every,
-  )
+  train_step, eval_step, state = compiled(inputs, program, weights)
   hosts.wait('compiled')
   # Until here SIGTERM has ended the run at once, and Ctrl-C as soon as both steps were compiled.
   signalled = stack.enter_context(stopping.stop_signals())
@@ -232,6 +213,33 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
     stopping.Watch(config, mesh, started, signalled),
   )
   return run, state
+
+
+def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, Any, Any]:
+  """The compiled steps of training and of evaluation, None where nothing is evaluated; the State of
+  step 0, None where the run continues from a checkpoint. weights: see new_state."""
+  config = inputs.config
+  log.info('compiling the steps')
+  begun = time.perf_counter()
+  # Both are traced before one is compiled, since tracing shows what is wrong with an objective.
+  lowered = program.lower(), inputs.eval_batches and program.lower_evaluation()
+  # What is dispatched here is computed while the steps are compiled.
+  state = None if inputs.beginning.continues else new_state(inputs, program, weights)
+  with futures.ThreadPoolExecutor() as threads:
+    train_step, eval_step = threads.map(lambda x: x and x.compile(), lowered)
+  log.info('%s', sharding.describe(program.state.params, inputs.mesh, config.log.parameters))
+  log.info(
+    'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs; there are %d steps of %d rows, and metrics '
+    'every %d',
+    dict(inputs.mesh.shape),
+    time.perf_counter() - begun,
+    memory(train_step),
+    flops_of(inputs),
+    inputs.steps,
+    config.batch_size,
+    config.log.every,
+  )
+  return train_step, eval_step, state
 
 
 def check_newest(inputs):

@@ -1,4 +1,4 @@
-"""Multi-head attention: what tokens ask, what they are asked for, and the order of things.
+"""Multi-head attention: queries, keys and values, positions, memory, cache and kernel in order.
 
 B batch, T tokens, Tk keys, H heads, d size of a head, D hidden size.
 """
@@ -16,15 +16,15 @@ from bert_jax.models.tokens import Layer, Pattern, Tokens
 
 
 class Attention(nn.Module):
-  """The mixer 'attention': x [B, T, D], its Tokens, the numbers of its Layer -> [B, T, D].
-  With a context (vectors [B, Tk, D], their Tokens) keys and values come from the context, and a
+  """Attention over the tokens of each row, x [B, T, D] -> [B, T, D]: the mixer 'attention'.
+  With a context (vectors [B, Tk, D] and their Tokens), keys and values come from the context, and a
   token sees all of the context in its segment: causal, window and positions do not apply. Windows
   that are much shorter than a row are computed block by block (bands.py). Kernels are 2-D, as in
   released checkpoints.
 
-  With tokens.memory, keys and values are those of the vectors before the row, too (memory.py).
-  Where the collection `cache` is mutable, x holds the next tokens of sequences, and sees the keys
-  and values of the tokens before (cache.py)."""
+  With tokens.memory, tokens also see the vectors before the row (memory.py). Where the collection
+  `cache` is mutable, x holds the next tokens of sequences, which see the keys and values of the
+  tokens before (cache.py)."""
 
   config: ModelConfig
   deterministic: bool
@@ -71,7 +71,7 @@ class Attention(nn.Module):
 
   @nn.nowrap
   def _blocks(self, pattern, positions, x_BTD):
-    """How the rows are cut: into bands, or not at all."""
+    """Bands, or Whole if rows are not cut."""
     config = self.config
     # splash has windows of its own, and relative positions are scored for whole rows.
     if config.attention_implementation == 'splash' or positions.own_scores:
@@ -80,14 +80,14 @@ class Attention(nn.Module):
 
   @nn.nowrap
   def _heads(self, name, x_BTD):
-    """[B, T, H, d]: the queries, keys or values of all heads."""
+    """The queries, keys or values of all heads: x [B, T, D] -> [B, T, H, d]."""
     config = self.config
     y_BTD = layers.dense(config, config.hidden_size, name, config.attention_bias)(x_BTD)
     return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
 
   @nn.nowrap
   def _show(self, q_BTHd, k_BTHd, bias, pattern, blocks):
-    """Gives out the probabilities of whole rows where they are asked for (hidden_states.py)."""
+    """Stores the probabilities of whole rows if a caller collects intermediates (predict)."""
     if self.is_mutable_collection('intermediates'):
       bias, B = bias(self.config.num_attention_heads, pattern), len(pattern.queries.segment_ids)
       q_BTHd, k_BTHd = blocks.rows(q_BTHd, B), blocks.rows_of_keys(k_BTHd, B)
@@ -96,7 +96,7 @@ class Attention(nn.Module):
 
   @nn.nowrap
   def _attended(self, q_BTHd, k_BTHd, v_BTHd, bias, pattern, blocks):
-    """[B, T, H, d], with the queries, keys and values of rows or of blocks."""
+    """The weighted values [B, T, H, d] from queries, keys and values of rows or of blocks."""
     config = self.config
     rate = 0.0 if self.deterministic else config.attention_probs_dropout_prob
 

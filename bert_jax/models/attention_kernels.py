@@ -1,4 +1,4 @@
-"""Ways to compute attention from its description (tokens.Pattern): functions of arrays.
+"""Kernels of attention: functions of arrays and of a description (tokens.Pattern).
 
 B batch, Tq queries, Tk keys (T if they are the same), H heads, d size of a head.
 """
@@ -31,8 +31,8 @@ def softmax_attention(
   read), with dropout of the probabilities at `rate`. to_itself: are the queries the keys? Then
   only padding sees nothing, no loss depends on it, and the gradient of the scores needs no mask.
 
-  The gradient is written out for three reasons. The softmax needs the sum of the probabilities
-  times their gradients, which equals that of the output times its gradient (Dao et al. 2022,
+  The gradient is written out for three reasons. The softmax needs the sum of probability times
+  gradient, which equals the sum of output times gradient of the output (Dao et al. 2022,
   FlashAttention, appendix B.2): one pass over [B, H, Tq, Tk] less. Matrix products run in the type
   of q, not in the float32 of the scores. Probabilities are stored in that type too.
   """
@@ -78,7 +78,7 @@ def _attention_backward(rate, to_itself, saved, g_BTHd):
 
 
 def _summed_to(ds_BHTT, bias):
-  """The gradient of a bias that was broadcast to [B, H, Tq, Tk], from that of the scores."""
+  """Sums the gradient of the scores [B, H, Tq, Tk] to the shape of the bias added to them."""
   ds = ds_BHTT.sum(range(4 - bias.ndim))
   axes = [axis for axis, size in enumerate(bias.shape) if size == 1]
   return ds.sum(axes, keepdims=True).astype(bias.dtype)
@@ -88,10 +88,10 @@ softmax_attention.defvjp(_attention_forward, _attention_backward)
 
 
 class Unsupported(ValueError):
-  """Attention that a kernel cannot compute; the message says so with the fix."""
+  """An attention that a kernel cannot compute; the message says which, and what to set."""
 
 
-KERNELS = 'einsum', 'xla', 'cudnn', 'splash'  # that `attend` knows
+KERNELS = 'einsum', 'xla', 'cudnn', 'splash'  # values of model.attention_implementation
 
 
 def refusal(
@@ -103,10 +103,10 @@ def refusal(
   dropout: float = 0.0,
   places: bool = False,
 ) -> str:
-  """Why a kernel cannot compute such attention, with the fix, in a sentence; or ''.
+  """A sentence that says why a kernel cannot compute such attention, and the fix; '': it can.
   causal, window: as in Pattern; before there are arrays, 'by row' and 'by layer' stand for them.
-  bias, places: does the pattern have a bias, do its Tokens have places? dropout: the rate of the
-  probabilities' dropout."""
+  bias, places: does the pattern have a bias, do its Tokens have places? dropout: rate of dropout of
+  the probabilities."""
   name = f'model.attention_implementation={kernel}'
   if dropout and kernel != 'einsum':
     return (
@@ -138,14 +138,14 @@ def attend(
   key: jax.Array | None = None,
   rate: float = 0.0,
 ) -> jax.Array:
-  """softmax(q k' / sqrt(d) + bias) v, where a query sees the keys that `pattern` says.
+  """Attention by one of the KERNELS: softmax(q k' / sqrt(d) + bias) v, by a Pattern.
 
   q: [B, Tq, H, d]; k, v: [B, Tk, H, d]. Returns [B, Tq, H, d]; a query that sees nothing (padding)
   gets some finite value. key, rate: dropout of the probabilities [B, H, Tq, Tk].
-  kernel: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are those of
+  kernel: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are implementations of
   jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
-  probabilities of a row, and 'xla' where there is no TPU or a length is no multiple of 128. The
-  softmax is float32 in all of them. Unsupported for what the kernel cannot do.
+  probabilities of a row; without a TPU, or if a length is no multiple of 128, 'xla' runs instead.
+  The softmax is float32 in all of them. Raises Unsupported for what the kernel cannot do.
   """
   if sentence := refusal(
     kernel,

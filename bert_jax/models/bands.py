@@ -1,12 +1,12 @@
-"""Attention within a window, at the price of a window.
+"""Attention within a window, computed block by block, so that its cost grows with the window.
 
 The tokens of a row are cut into blocks, as long as the window. A block of queries and the keys near
 it, twice as many, are a row of their own for the attention. So scores are [B T / b, H, b, 2 b] for
 blocks of b tokens, never [B, H, T, T], and any implementation of attention computes them.
 ModernBERT's layers with a window of 128 read 256 keys for a query.
 
-The vectors are cut before they become queries, keys and values: a TPU keeps those with the tokens
-innermost, and would spend more on moving them into blocks than on the attention.
+The vectors are cut before they become queries, keys and values: a TPU stores these with the tokens
+innermost, and moving them into blocks would cost more than the attention.
 """
 
 import dataclasses
@@ -22,8 +22,8 @@ MULTIPLE = 128  # tokens of a block, so that the innermost axis fills the regist
 
 
 def blocks_of(pattern: Pattern, widest: int, length: int) -> 'Bands | Whole':
-  """The Bands of rows of so many tokens, or Whole rows where bands would save less than half of the
-  attention. widest: the widest window that is computed so, where pattern.window is an array."""
+  """How to cut rows of `length` tokens: Bands, or Whole where bands would save less than half of
+  the attention. widest: the window of the bands if pattern.window is an array."""
   window = pattern.window if isinstance(pattern.window, int) else widest
   if pattern.queries.everywhere is not None:  # whose keys are not near
     return Whole()
@@ -36,7 +36,7 @@ def blocks_of(pattern: Pattern, widest: int, length: int) -> 'Bands | Whole':
 
 
 class Whole:
-  """Rows that are not cut: what Bands do, and nothing is done."""
+  """Rows that are not cut: has the methods of Bands, which return their arguments unchanged."""
 
   def queries(self, x_BT: jax.Array) -> jax.Array:
     return x_BT
@@ -54,9 +54,9 @@ class Whole:
 
 @dataclasses.dataclass(frozen=True)
 class Bands:
-  """Rows of `length` tokens in n blocks of `block`, for a window of at most `window`. Blocks of
-  keys begin `before` tokens earlier than those of queries, and there is one more of them: a block
-  of queries sees the block of keys of its number and the next."""
+  """Cuts rows of `length` tokens into n blocks of `block`, for a window of at most `window`. Blocks
+  of keys begin `before` tokens earlier than blocks of queries, and there is one more of them: block
+  i of the queries sees blocks i and i + 1 of the keys."""
 
   window: int
   length: int
@@ -64,11 +64,11 @@ class Bands:
   before: int
 
   def queries(self, x_BT: jax.Array) -> jax.Array:
-    """[B, T, ...] -> [B n, b, ...]"""
+    """The blocks of queries: [B, T, ...] -> [B n, b, ...]"""
     return self._blocks(x_BT, 0, 0)
 
   def keys(self, x_BT: jax.Array) -> jax.Array:
-    """[B, T, ...] -> [B (n + 1), b, ...]"""
+    """The blocks of keys: [B, T, ...] -> [B (n + 1), b, ...]"""
     return self._blocks(x_BT, 1, self.before)
 
   def _blocks(self, x_BT, more, before):
@@ -106,8 +106,8 @@ class Bands:
     )
 
   def attention(self, attend: Callable, pattern: Pattern) -> Callable:
-    """The function of (q [B n, b, H, d], k, v [B (n + 1), b, H, d], (pattern, key)) -> [B n, b, H,
-    d] that computes what `attend`, of whole rows, does for this pattern."""
+    """Turns `attend`, attention of whole rows, into attention of blocks: a function of (q [B n, b,
+    H, d], k, v [B (n + 1), b, H, d], (pattern, key)) -> [B n, b, H, d]."""
     B = len(pattern.queries.segment_ids)
 
     def in_blocks(q_NbHd, k_MbHd, v_MbHd, rest):
@@ -127,8 +127,8 @@ class Bands:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def either(one, other, which, q_BTHd, k_BTHd, v_BTHd, rest):
-  """one(q, k, v, rest) if `which`, an array, else other(...). For scanned layers, of which some
-  have a window. The gradient computes the function again: jax.lax.cond by itself would keep what
+  """one(q, k, v, rest) if the boolean array `which` is True, else other(...): for scanned layers,
+  some with a window. The gradient computes the function again: jax.lax.cond alone would keep what
   both functions save, so [B, H, T, T] for a layer that needs none."""
   return jax.lax.cond(which, one, other, q_BTHd, k_BTHd, v_BTHd, rest)
 

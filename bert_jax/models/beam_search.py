@@ -1,4 +1,4 @@
-"""Text made by beam search: as Hugging Face's library does it, so that ids are the same.
+"""Beam search, as in Hugging Face's library, so that ids are the same.
 
 B sequences, K beams of each, X beams in all, M candidates of a sequence, N tokens at most,
 V vocabulary.
@@ -14,15 +14,15 @@ from jax import lax, nn
 
 from bert_jax.models.sampling import NONE, Choice, Step
 
-LOWEST = -1e9  # the score of what is not to be chosen
+LOWEST = -1e9  # the score of a sequence that must not be chosen
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Beams:
   """The running beams of a search, best first, and the best sequences that have ended.
-  scores, ended_scores [B, K]: the former are sums of log probabilities. open [B]: may a running
-  beam still become better than the worst of those that have ended?"""
+  scores, ended_scores [B, K]: scores are sums of log probabilities. open [B]: may a running beam
+  still become better than the worst ended sequence?"""
 
   cache: Any
   count: jax.Array
@@ -49,8 +49,8 @@ def beam_search(
   length_penalty: float = 1.0,
   seen_BV: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """(ids [B, N], scores [B]): the best sequence that a search with K beams comes to.
-  The score of one with n tokens is the sum of its log probabilities / n^length_penalty, so higher
+  """The best sequence that a search with K beams finds: (ids [B, N], scores [B]).
+  The score of n tokens is the sum of their log probabilities / n^length_penalty, so higher
   penalties favour long ones. A search ends if its best running beam, ended now, would not be better
   than the worst of K ended sequences. Of `choice`, only repetition_penalty, stop_ids and never_ids
   apply. Other arguments: see sampling.begin."""
@@ -84,7 +84,7 @@ def beam_search(
 def expanded(
   state: Beams, logits_XV: jax.Array, choice: Choice, length: int, length_penalty: float
 ) -> Beams:
-  """The best K beams with one more token each, and the best K sequences that have ended."""
+  """The Beams after one more token: the best K running, and the best K that have ended."""
   (B, K, N), V = state.ids.shape, logits_XV.shape[-1]
   rows_B1 = jnp.arange(B)[:, None]
   more = max(2, 1 + len(choice.stop_ids)) * K  # among so many candidates, at least K do not end

@@ -32,11 +32,11 @@ def glu(config, x_BTD):
   return layers.dense(config, config.hidden_size, 'output', outer, last=True)(x_BTF)
 
 
-# What is computed from each token alone: functions of (config, x [B, T, D]) -> [B, T, D], which
-# create their layers in the block that calls them.
+# Layers that read each token alone: functions of (config, x [B, T, D]) -> [B, T, D], which create
+# their parameters in the block that calls them.
 FEED_FORWARD = {'mlp': mlp, 'glu': glu}
 
-# Where a sublayer has its norm: functions of (x, sublayer, norm, dropout) -> x.
+# Where a sublayer has its norm: {name: (x, sublayer, norm, dropout) -> x}.
 NORM_PLACEMENTS = {
   'post': lambda x, sublayer, norm, drop: norm(x + drop(sublayer(x))),
   'pre': lambda x, sublayer, norm, drop: x + drop(sublayer(norm(x))),
@@ -44,10 +44,9 @@ NORM_PLACEMENTS = {
 
 
 class Block(nn.Module):
-  """One layer: x [B, T, D] -> (x [B, T, D], None), the form that nn.scan expects.
-  tokens: the Tokens of x. layer: its Layer. context: (vectors [B, Tk, D], their Tokens) of another
-  tower, to which x attends between its mixer and its feed-forward layer; or None. mixer_norm: False
-  if there is no norm before the mixer."""
+  """One layer of a tower: x [B, T, D] -> (x [B, T, D], None), the form that nn.scan expects.
+  context: (vectors [B, Tk, D], their Tokens) of another tower, to which x attends between its mixer
+  and its feed-forward layer; or None. mixer_norm: is there a norm before the mixer?"""
 
   config: ModelConfig
   deterministic: bool

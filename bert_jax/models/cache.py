@@ -1,7 +1,7 @@
-"""The key-value cache: the keys and values of the tokens before, kept while text is written.
+"""The key-value cache: the keys and values of earlier tokens, kept while text is generated.
 
-It is the collection `cache` of the attention modules, touched only where it is mutable. It has a
-fixed length, so that all steps are one compiled program.
+It is the collection `cache` of the attention modules, used only where it is mutable. It has a fixed
+length, so that all steps are one compiled program.
 
 B sequences, T tokens, P tokens of the longest prompt, H heads, d size of a head, V vocabulary.
 """
@@ -22,12 +22,12 @@ Cache = Any
 
 
 def caches(module: nn.Module) -> bool:
-  """Is the collection `cache` to be filled, in a call that makes no parameters?"""
+  """Does this call of a module fill the collection `cache`? (Never while it makes parameters.)"""
   return module.is_mutable_collection('cache') and not module.is_initializing()
 
 
 def stored_context(module: nn.Module) -> tuple[jax.Array, jax.Array] | None:
-  """The keys and values of a context that an attention module has read before, or None."""
+  """The keys and values of the context, if the cache of an attention module has them, or None."""
   if not caches(module) or not module.has_variable('cache', 'context_key'):
     return None
   return tuple(module.get_variable('cache', f'context_{x}') for x in ('key', 'value'))
@@ -36,8 +36,8 @@ def stored_context(module: nn.Module) -> tuple[jax.Array, jax.Array] | None:
 def extended(
   module: nn.Module, k_BTHd: jax.Array, v_BTHd: jax.Array, pattern: Pattern, of_context: bool
 ) -> tuple[jax.Array, jax.Array, Pattern]:
-  """The keys, values and Pattern of an attention module with those in its cache, into which the new
-  ones are put. Without a cache they are as before, and those of a context are only kept."""
+  """Puts new keys and values into the cache of an attention module, and returns all of them with
+  their Pattern. Without a cache, and for a context (which is kept), returns its arguments."""
   if not caches(module):
     return k_BTHd, v_BTHd, pattern
   if of_context:
@@ -46,16 +46,16 @@ def extended(
     return k_BTHd, v_BTHd, pattern
   k_BTHd = _put(module, 'key', k_BTHd, pattern.queries.places)
   v_BTHd = _put(module, 'value', v_BTHd, pattern.queries.places)
-  # Key j of a row stands at place j. What no token was put in yet is later than any query, so that
-  # none sees it.
+  # Key j of a row stands at place j. Places without a token yet are later than any query, so that
+  # no query sees them.
   B, length = k_BTHd.shape[:2]
   keys = Tokens(jnp.ones((B, length), jnp.int32), places=jnp.arange(length))
   return k_BTHd, v_BTHd, dataclasses.replace(pattern, keys=keys, causal=True)
 
 
 def _put(module, name, new_BTHd, places_BT):
-  """The keys or values in the cache, [B, length of the cache, H, d], after new ones are put at
-  consecutive places from places_BT[:, 0] on. It begins as long as what is first put in."""
+  """Puts new keys or values into the cache, at consecutive places from places_BT[:, 0] on; returns
+  all, [B, length of the cache, H, d]. A cache is at first as long as what is first put in."""
   if module.has_variable('cache', name):
     put = jax.vmap(lambda old, new, at: jax.lax.dynamic_update_slice(old, new, (at, 0, 0)))
     new_BTHd = put(module.get_variable('cache', name), new_BTHd, places_BT[:, 0])
@@ -64,7 +64,7 @@ def _put(module, name, new_BTHd, places_BT):
 
 
 def grown(cache: Cache, length: int) -> Cache:
-  """A cache with `length` places for the keys and values of self-attention."""
+  """Pads a cache to `length` places for the keys and values of self-attention."""
 
   def grow(path, x):
     if path[-1].key not in ('key', 'value'):
@@ -79,14 +79,15 @@ def grown(cache: Cache, length: int) -> Cache:
 def one_token_steps(
   config: ModelConfig, params: Any, read: Callable[..., tuple[jax.Array, Cache]]
 ) -> tuple[Callable, Callable]:
-  """(prefill, step) of an encoder or a decoder that reads from left to right, with its MLM head.
+  """(prefill, step): how an encoder or decoder with an MLM head reads on, token by token.
 
   prefill(ids_BP, lengths_B, length) -> (logits_BV, cache): reads the prompts, padded at the end,
-  into a cache of `length` places; logits are those of the token after each.
+  into a cache of `length` places; the logits are for the token after each prompt.
   step(cache, ids_B, places_B) -> (logits_BV, cache): reads one token of each sequence.
   read(config, ids_BT, places_BT, segment_ids_BT, variables) -> (hidden states, cache): applies the
   model; variables: its cache as a collection, or {} at first."""
-  # Steps of one token; and layers that share their weights have each a cache.
+  # A step of one token needs neither kernel nor remat. Scanned, layers with shared weights have a
+  # cache each.
   scan = config.scan_layers or config.share_layers
   config = dataclasses.replace(
     config, attention_implementation='einsum', remat='none', scan_layers=scan

@@ -21,17 +21,17 @@ def setting(
   past: bool = False,
   affects: Collection[str] = ('model', 'weights'),
 ) -> Any:
-  """A field of ModelConfig; bert_jax/config/model.py makes the field of configs of it.
-  allowed: choices, bounds as in '[0, 1)', or None; where the choices are the pieces in a table,
+  """A field of ModelConfig, from which bert_jax/config/model.py makes a field of configs.
+  allowed: choices, bounds as in '[0, 1)', or None; if the choices are the keys of a table,
   config/model.py names the table. past: was it added later, so that models saved without it have
-  its default? affects: what it bears on, of the PURPOSES in bert_jax/field.py."""
+  its default? affects: some of the PURPOSES in bert_jax/field.py."""
   metadata = {'meaning': meaning, 'allowed': allowed, 'past': past, 'affects': affects}
   return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-  """One Transformer: the list of all fields in the block `model` of a config."""
+  """The settings of one Transformer: all fields of the block `model` of a config."""
 
   # fmt: off
   vocab_size: int = setting(30522, 'pieces in the vocabulary', allowed='[5, inf)',
@@ -142,7 +142,7 @@ class ModelConfig:
 
   @property
   def stacks_layers(self) -> bool:
-    """Do the parameters of layers have a leading axis of layers? Shared ones are one copy."""
+    """Do parameters of layers have a leading axis of layers? Shared layers have one copy."""
     return self.scan_layers and not self.share_layers
 
   @property
@@ -150,12 +150,12 @@ class ModelConfig:
     """Rows of the embedding table: vocab_size rounded up, so that it splits evenly over devices."""
     return -(-self.vocab_size // self.vocab_multiple) * self.vocab_multiple
 
-  def of_words(self, count: int) -> 'ModelConfig':
-    """This model, with the same tables, of which the first `count` rows alone are words. Released
-    weights may have rows that their vocabulary has no piece for."""
+  def with_vocab_size(self, count: int) -> 'ModelConfig':
+    """This model with a vocabulary of `count` pieces and tables of the same size. Released weights
+    may have more rows than their vocabulary has pieces."""
     return dataclasses.replace(self, vocab_size=count, vocab_multiple=self.padded_vocab_size)
 
 
 def share_of_heads(heads: int, size: float) -> int:
-  """How many heads a model has that is `size` times as wide as one with so many."""
+  """The number of heads of a model that is `size` times as wide as one with `heads` heads."""
   return max(1, round(heads * size))

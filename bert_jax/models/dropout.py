@@ -2,7 +2,7 @@
 
 Whether an element is kept is a pure function of the key and of the element's place in the array, so
 the mask is the same in any layout over devices, and a compiler can compute it inside the operation
-that uses it. JAX's generators (threefry: 20 rounds) spend far more on a number than a mask needs.
+that uses it. JAX's generators (threefry: 20 rounds) do far more work than a mask needs.
 """
 
 import flax.linen as nn
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 
 class Dropout(nn.Module):
-  """`drop` by the rng 'dropout'; deterministic: returns its input as it is."""
+  """Applies `drop` with the rng 'dropout'; deterministic: returns its input."""
 
   rate: float
   deterministic: bool
@@ -34,7 +34,7 @@ def drop(x, key, rate):
 
 
 def keep_mask(key, rate, shape):
-  """Booleans of `shape`, each True with probability 1 - rate (to 2^-32).
+  """Which elements to keep: booleans of `shape`, True with probability 1 - rate (to 2^-32).
 
   The index of a row (first axis) and the two words of the key are hashed into two seeds of the row.
   These are hashed with an element's place in its row, and the highest bits of the result decide.
@@ -51,7 +51,7 @@ def keep_mask(key, rate, shape):
     place = place + jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride)
     stride *= shape[axis]
   bits = jnp.broadcast_to(_high_mix(place, seed1), shape)
-  # As signed numbers: TPUs compare those in one operation.
+  # As signed numbers, which TPUs compare in one operation.
   return jax.lax.bitcast_convert_type(bits, jnp.int32) >= round(rate * 2**32) - 2**31
 
 

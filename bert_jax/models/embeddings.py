@@ -16,10 +16,10 @@ from bert_jax.models.positions import POSITIONS
 
 
 class Embeddings(nn.Module):
-  """input_ids, token_type_ids, position_ids [B, T] -> x [B, T, D] in `config.dtype`.
+  """The vectors of tokens, x [B, T, D] in `config.dtype`, from three arrays of ids [B, T].
   Vectors are looked up and added in float32. The gradient of a table's row is a sum over all its
-  tokens, and in bfloat16 those of the two token types would stop growing at 256. Ids must lie
-  inside their tables; rows/batches.py checks every batch on the host."""
+  tokens, which in bfloat16 would stop growing at 256 for the two token types. Ids must lie inside
+  their tables; rows/batches.py checks every batch on the host."""
 
   config: ModelConfig
 

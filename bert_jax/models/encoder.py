@@ -20,10 +20,10 @@ from bert_jax.models.tokens import Tokens
 
 
 class Encoder(nn.Module):
-  """input_ids, token_type_ids, position_ids, segment_ids [B, T] -> hidden states [B, T, D].
+  """The hidden states [B, T, D] of rows of tokens, from four arrays of ids [B, T].
   segment_ids: 0 for padding, 1.. for the example of the row that a token belongs to. Tokens see
   their own example only, so several short examples can share a row. causal: True, or [B] bool by
-  row, if no token may see a later one; so it is for all with config.causal. memory: the Memory
+  row, if no token may see a later one; config.causal sets it for all rows. memory: the Memory
   before the rows, or None."""
 
   config: ModelConfig
@@ -62,8 +62,8 @@ def init_encoder(config, rng):
 
 
 def one_token_steps(config: ModelConfig, params: Any) -> tuple[Callable, Callable]:
-  """(prefill, step) of a causal encoder with its MLM head, see cache.one_token_steps. params: those
-  of 'encoder' and 'mlm'."""
+  """(prefill, step) of a causal encoder with its MLM head, see cache.one_token_steps. params:
+  {'encoder', 'mlm': parameters}."""
 
   def read(config, ids_BT, places_BT, segment_ids_BT, variables):
     variables = {'params': params['encoder']} | variables

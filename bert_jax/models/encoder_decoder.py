@@ -1,9 +1,9 @@
 """The Transformer of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762): an encoder, and a
 decoder that reads its hidden states while it writes.
 
-Both are towers of the same blocks; those of the decoder are causal and attend to a context, the
-encoder's hidden states, too. Both look words up in one table, that of the encoder. BART (Lewis et
-al. 2019, https://arxiv.org/abs/1910.13461) is the same with learned positions and a norm after the
+Both are towers of the same blocks, which in the decoder are causal and also attend to a context,
+the encoder's hidden states. Both use the encoder's word embeddings. BART (Lewis et al. 2019,
+https://arxiv.org/abs/1910.13461) is the same with learned positions and a norm after the
 embeddings.
 """
 
@@ -30,9 +30,9 @@ def decoder_layers(config):
 
 
 class Decoder(nn.Module):
-  """input_ids, position_ids, segment_ids [B, T] and a context (vectors [B, S, D], their Tokens) ->
-  hidden states [B, T, D]. A token sees those before it in its segment and itself, and all of the
-  context in its segment. It has no token types."""
+  """The hidden states [B, T, D] of the target side, from three arrays of ids [B, T] and a context
+  (vectors [B, S, D], their Tokens). A token sees itself and earlier tokens of its segment, and all
+  of the context in its segment. There are no token types."""
 
   config: ModelConfig
 
@@ -49,8 +49,8 @@ class Decoder(nn.Module):
 
 
 def init(config, rng):
-  """{'encoder', 'decoder': parameters}; the decoder has no table of words but that of the encoder
-  (see with_words). The same numbers whether layers are scanned or unrolled."""
+  """Initial {'encoder', 'decoder': parameters}; the decoder has no word embeddings of its own (see
+  with_words). The same numbers whether layers are scanned or unrolled."""
   encoder_key, decoder_key = jax.random.split(rng)
   unrolled = Decoder(dataclasses.replace(config, scan_layers=False, remat='none'))
   ids = jnp.zeros((1, 1), jnp.int32)
@@ -64,7 +64,7 @@ def init(config, rng):
 
 
 def with_words(params):
-  """The parameters of a Decoder: its own, and the encoder's table of words."""
+  """The parameters of a Decoder: its own, and the encoder's word embeddings."""
   words = {'word_embeddings': params['encoder']['embeddings']['word_embeddings']}
   return params['decoder'] | {'embeddings': words | params['decoder'].get('embeddings', {})}
 
@@ -78,23 +78,23 @@ def prefilled(
   length: int,
   copies: int = 1,
 ) -> tuple[jax.Array, Any, Callable]:
-  """(logits_BV, cache, step) of a Decoder that has read the prompts ids_BP, all of P tokens; logits
-  are those of the token after, step(cache, ids, places) reads one more (see cache.one_token_steps).
-  params: those of 'encoder', 'decoder' and 'mlm'. length: of the cache. The step reads `copies`
-  sequences, such as beams, for each prompt. The keys and values of the context are computed once.
-  They are not in the cache that a beam search reorders at each token: all beams of a prompt have
-  the same context."""
+  """Reads prompts ids_BP, all of P tokens, with a Decoder; returns (logits_BV of the next token,
+  cache, step), where step(cache, ids, places) reads one more (see cache.one_token_steps).
+  params: {'encoder', 'decoder', 'mlm': parameters}. length: places in the cache. The step reads
+  `copies` sequences, such as beams, for each prompt. The keys and values of the context are
+  computed once. They are not in the cache that a beam search reorders at each token: all beams of a
+  prompt have the same context."""
   weights = {'params': with_words(params)}
-  of_copies = lambda x: jnp.repeat(x, copies, axis=0)
+  copied = lambda x: jnp.repeat(x, copies, axis=0)
 
   def read(config, ids_BT, places_BT, segment_ids_BT, variables):
-    tokens = jax.tree.map(of_copies, context[1]) if variables else context[1]
+    tokens = jax.tree.map(copied, context[1]) if variables else context[1]
     arrays = ids_BT, places_BT, segment_ids_BT, (context[0], tokens)
     hidden_BTD, new = Decoder(config).apply(weights | variables, *arrays, mutable=['cache'])
     return hidden_BTD, new['cache']
 
   def apart(cache):
-    """(what each sequence has of its own, what belongs to the context)"""
+    """Splits a cache: (keys and values of the sequences, keys and values of the context)."""
     flat = flatten_dict(cache)
     fixed = {name: x for name, x in flat.items() if name[-1].startswith('context_')}
     return unflatten_dict({name: x for name, x in flat.items() if name not in fixed}), fixed
@@ -102,7 +102,7 @@ def prefilled(
   prefill, read_one = one_token_steps(config, params, read)
   logits_BV, cache = prefill(ids_BP, jnp.full(len(ids_BP), ids_BP.shape[1]), length)
   cache, fixed = apart(cache)
-  fixed = jax.tree.map(of_copies, fixed)
+  fixed = jax.tree.map(copied, fixed)
 
   def step(cache, ids_X, places_X):
     whole = unflatten_dict(flatten_dict(cache) | fixed)

@@ -1,4 +1,4 @@
-"""Floating-point operations, counted in what a function computes and not said beside it."""
+"""Floating-point operations, counted in the jaxpr of a function."""
 
 import math
 from collections.abc import Callable
@@ -8,9 +8,9 @@ import jax
 
 
 def products(function: Callable, *arguments: Any) -> int:
-  """The floating-point operations of all matrix products in function(*arguments), of which only the
-  shapes are used. Loops count as often as they run, and of branches the dearest one. Products in a
-  Pallas kernel are not seen, but those of the branch for other devices, which stands beside it."""
+  """Floating-point operations of the matrix products in function(*arguments), arrays or shapes.
+  Loops count as often as they run, and of branches the most expensive one. Products in a Pallas
+  kernel are not seen; the branch for other devices, which stands beside it, is counted."""
   return _products(jax.make_jaxpr(function)(*arguments).jaxpr)
 
 
@@ -29,7 +29,7 @@ def _products(jaxpr):
 
 
 def _inner(params):
-  """Yields the jaxprs in the parameters of an equation: of a loop, or of branches."""
+  """Yields the jaxprs in the parameters of an equation: the body of a loop, or branches."""
   for value in params.values():
     for part in value if isinstance(value, (tuple, list)) else [value]:
       part = getattr(part, 'jaxpr', part)

@@ -17,9 +17,9 @@ from bert_jax.models.embeddings import word_table
 
 
 class Pooler(nn.Module):
-  """The hidden states of each example's [CLS], [B, N, D] -> what a classifier reads, [B, N, D]:
-  tanh of a dense layer (BERT); dense layer, activation and norm (ModernBERT); or as they are, when
-  there are no parameters."""
+  """Turns the hidden state of each example's [CLS], [B, N, D], into what a classifier reads:
+  tanh of a dense layer (BERT); dense layer, activation and norm (ModernBERT); or unchanged, and
+  without parameters. config.pooler says which."""
 
   config: ModelConfig
 
@@ -35,7 +35,7 @@ class Pooler(nn.Module):
 
 
 class Classifier(nn.Module):
-  """Vectors [B, N, D] -> dropout -> logits [B, N, num_labels].
+  """Logits [B, N, num_labels] of vectors [B, N, D]: dropout and a dense layer.
   Always in float32: the product is tiny, and bfloat16 would make many logits equal."""
 
   config: ModelConfig
@@ -49,7 +49,7 @@ class Classifier(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-  """Hidden states of masked tokens [B, K, D] -> float32 logits [B, K, V].
+  """The float32 logits [B, K, V] of all words, from hidden states of masked tokens [B, K, D].
   Dense layer, activation, norm (config.mlm_head: or fewer of them), then the product with the word
   embeddings (embedding_VE, or a table of this head if not tie_word_embeddings), plus a bias for
   each word. V is the padded vocabulary; rows without a word get the lowest finite logit, so no
@@ -72,7 +72,7 @@ class MaskedLMHead(nn.Module):
       embedding_VE = self.param('decoder', layers.initializer(config), (V, E))
     table_VE = embedding_VE.astype(x_BKE.dtype)
     if jax.__version_info__ < (0, 8):
-      # Its CPU can multiply no arrays of bfloat16 with a float32 result but two matrices. A TPU's
+      # On the CPU these versions multiply bfloat16 into float32 for two matrices only. A TPU's
       # compiler makes slower steps of this: 69.9 % of the peak for BERT-base and not 73.9.
       x_RE = x_BKE.reshape(-1, x_BKE.shape[-1])
       logits_RV = jnp.einsum('rd,vd->rv', x_RE, table_VE, preferred_element_type=jnp.float32)
@@ -85,8 +85,8 @@ class MaskedLMHead(nn.Module):
 
 
 def word_logits(config: ModelConfig, params: Mapping[str, Any], x_BKD: jax.Array) -> jax.Array:
-  """Logits [B, K, V] of the MLM head, from the parameters of a model: those of its encoder, which
-  has the table of words, and those of `mlm`, which some models have not."""
+  """Logits [B, K, V] of the MLM head. params: {'encoder': parameters with the word embeddings,
+  'mlm': parameters of the head, absent if it has none}."""
   head = MaskedLMHead(config)
   return head.apply({'params': params.get('mlm', {})}, x_BKD, word_table(params['encoder']))
 

@@ -25,8 +25,8 @@ ACTIVATIONS = {
 
 def initializer(config, last=False):
   """Normal(0, initializer_range) cut off at two standard deviations and not rescaled, as BERT's.
-  last: of what a sublayer adds to the residual stream. With scaled_initializer it is divided by
-  sqrt(2 * layers), so that the sum over all layers does not grow (GPT-2, Megatron, ModernBERT)."""
+  last: for the output layer of a sublayer; scaled_initializer then divides by sqrt(2 * layers), so
+  that the sum over all layers of the model does not grow (GPT-2, Megatron, ModernBERT)."""
   scaled = last and config.scaled_initializer
   scale = (2 * config.num_hidden_layers) ** -0.5 if scaled else 1.0
   return nn.initializers.truncated_normal(config.initializer_range * scale)
@@ -34,7 +34,7 @@ def initializer(config, last=False):
 
 def dense(config, features, name, bias=True, *, last=False):
   """A matrix product in `config.dtype`, and a bias: [..., n] -> [..., features].
-  last: of a sublayer, see initializer."""
+  last: see initializer."""
   init = initializer(config, last)
   return nn.Dense(features, use_bias=bias, dtype=config.dtype, kernel_init=init, name=name)
 

@@ -1,7 +1,7 @@
-"""The memory of an attention: vectors of earlier tokens, which stand before those of a row.
+"""The memory of an attention layer: vectors of earlier tokens, placed before the row's own.
 
-They are a layer's input when it read those tokens (Transformer-XL, Dai et al. 2019), in the
-collection `memory`. No gradient goes into them. recurrence.py makes an encoder of such layers.
+They were the layer's input when it read those tokens (Transformer-XL, Dai et al. 2019), and lie in
+the collection `memory`. They get no gradient. recurrence.py makes an encoder of such layers.
 
 B batch, M vectors of memory, T tokens, D hidden size.
 """
@@ -18,24 +18,24 @@ from bert_jax.models.tokens import Tokens, described
 
 @described
 class Memory:
-  """What stands before the tokens of each row: M vectors for each layer.
-  segment_ids: [B, M] int32, as in Tokens; 0: there is nothing. taken: [B] int32, how many tokens of
-  each row it takes up, from the first on."""
+  """Describes the M vectors before the tokens of each row.
+  segment_ids: [B, M] int32, as in Tokens; 0: no vector. taken: [B] int32, how many tokens of each
+  row enter the memory, from the first on."""
 
   segment_ids: Any
   taken: Any
 
   def with_row(self, memory_BM: jax.Array, row_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """([B, M + T, ...], [B, M, ...]): the memory with the row after it, and the memory once it has
-    taken up its tokens of the row, so that the last M remain."""
+    """([B, M + T, ...], [B, M, ...]): the memory followed by the row, and the next memory, which is
+    the last M vectors after `taken` tokens of the row have entered."""
     both = jnp.concatenate([jax.lax.stop_gradient(memory_BM), row_BT], axis=1)
     last = jax.vmap(lambda x, at: jax.lax.dynamic_slice_in_dim(x, at, memory_BM.shape[1]))
     return both, jax.lax.stop_gradient(last(both, self.taken))
 
 
 def before(module: nn.Module, x_BTD: jax.Array, tokens: Tokens) -> tuple[jax.Array, Tokens, Tokens]:
-  """(memory and x [B, M + T, D], the Tokens of x, the Tokens of both) of an attention module; x is
-  put into its memory. Without a memory these are x and its Tokens."""
+  """Puts the memory of an attention module before x, and x into the memory. Returns (both [B, M +
+  T, D], the Tokens of x, the Tokens of both); without a memory x and its Tokens."""
   if tokens.memory is None:
     return x_BTD, tokens, tokens
   memory, (B, T, D) = tokens.memory, x_BTD.shape

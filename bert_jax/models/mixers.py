@@ -1,9 +1,9 @@
-"""How tokens read each other: attention, and what can stand in its place.
+"""How tokens read each other: attention, and mixers that can replace it.
 
 Modules of (config, deterministic), called with (x [B, T, D], tokens: Tokens, layer: Layer) ->
-[B, T, D]. All but the Fourier transform keep to the segments of a row. They are the baselines that
-say what attention is worth, with the same heads: a transform without weights (FNet), a recurrence,
-a convolution, and a mean that knows no order.
+[B, T, D]. All but the Fourier transform keep to the segments of a row. They are baselines that show
+what attention is worth, with the same heads: a transform without weights (FNet), a recurrence, a
+convolution, and a mean, which knows no order.
 """
 
 import flax.linen as nn
@@ -39,7 +39,7 @@ class LSTM(nn.Module):
   def __call__(self, x_BTD, tokens, layer):
     config, (B, T, D) = self.config, x_BTD.shape
     h = D // 2
-    # Of each direction (axis 2): the input, forget and output gates and the candidate.
+    # For each direction (axis 2): the input, forget and output gates and the candidate.
     gates_BT2g = layers.dense(config, 8 * h, 'input')(x_BTD).reshape(B, T, 2, 4 * h)
     recurrent_2hg = self.param('recurrent', nn.initializers.orthogonal(), (2, h, 4 * h))
     same_BT2 = jnp.stack([_same_segment(tokens.segment_ids, side) for side in (-1, 1)], axis=-1)
@@ -63,9 +63,9 @@ class LSTM(nn.Module):
 
 
 class Convolution(nn.Module):
-  """A gated depthwise convolution over the `conv_width` tokens around each that are of its segment,
-  between two dense layers (Wu et al. 2019, https://arxiv.org/abs/1901.10430, without sharing taps
-  among channels): output(sum of taps * (value * sigmoid(gate)))."""
+  """A gated depthwise convolution over `conv_width` tokens of a segment, between two dense layers
+  (Wu et al. 2019, https://arxiv.org/abs/1901.10430, without sharing taps among channels):
+  output(sum of taps * (value * sigmoid(gate)))."""
 
   config: ModelConfig
   deterministic: bool
@@ -86,7 +86,7 @@ class Convolution(nn.Module):
 
 
 class Bag(nn.Module):
-  """A dense layer of the mean over all tokens of the segment: a bag, which knows no order."""
+  """A bag of words: a dense layer over the mean of all tokens of the segment, without order."""
 
   config: ModelConfig
   deterministic: bool
@@ -103,13 +103,13 @@ class Bag(nn.Module):
 
 
 def _shifted(x, n):
-  """x [B, T, ...] with the element n places later at each place, zeros where there is none."""
+  """x [B, T, ...] moved n places to the left, so that place t has element t + n; zeros outside."""
   pads = [(0, 0), (max(0, -n), max(0, n))] + [(0, 0)] * (x.ndim - 2)
   return jnp.pad(x, pads)[:, max(0, n) : max(0, n) + x.shape[1]]
 
 
 def _same_segment(segment_ids_BT, n):
-  """[B, T] bool: is the token n places later of the same segment? Padding is a segment, too."""
+  """[B, T] bool: is the token n places later in the same segment? Padding is a segment, too."""
   return _shifted(segment_ids_BT + 1, n) == segment_ids_BT + 1
 
 

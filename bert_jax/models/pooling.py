@@ -6,27 +6,27 @@ B batch, T tokens, N examples in a row, K positions, D hidden size.
 import jax
 import jax.numpy as jnp
 
-POOLINGS = 'mean', 'cls'  # what the vector of a text is made of
+POOLINGS = 'mean', 'cls'  # how the vector of a text is made
 
 
 def gather_positions(x_BTD: jax.Array, positions_BK: jax.Array) -> jax.Array:
-  """The vectors [B, K, D] at these positions of each row."""
+  """The vectors [B, K, D] at the given positions of each row."""
   return jnp.take_along_axis(x_BTD, positions_BK[:, :, None], axis=1)
 
 
 def tokens_of_slots(segment_ids_BT: jax.Array, slots: int) -> jax.Array:
-  """[B, N, T] bool: is the token of the example in slot n, which has the segment id n + 1?"""
+  """[B, N, T] bool: does the token belong to the example in slot n, whose segment id is n + 1?"""
   return segment_ids_BT[:, None] == jnp.arange(1, slots + 1)[:, None]
 
 
 def tokens_of_examples(segment_ids_BT: jax.Array, positions_BN: jax.Array) -> jax.Array:
-  """[B, N, T] bool: is the token of the example that has a token at this position?"""
+  """[B, N, T] bool: does the token belong to the same example as the token at a position?"""
   segments_BN = jnp.take_along_axis(segment_ids_BT, positions_BN, axis=1)
   return segments_BN[:, :, None] == segment_ids_BT[:, None]
 
 
 def last_positions(segment_ids_BT: jax.Array, positions_BN: jax.Array) -> jax.Array:
-  """[B, N]: the position of the last token of each example, from that of one of its tokens."""
+  """[B, N]: the last position of each example, given the position of any of its tokens."""
   is_in_BNT = tokens_of_examples(segment_ids_BT, positions_BN)
   return jnp.max(jnp.where(is_in_BNT, jnp.arange(segment_ids_BT.shape[1]), 0), axis=-1)
 
@@ -46,9 +46,8 @@ def means(x_BTD: jax.Array, is_in_BNT: jax.Array, exact: bool = False) -> jax.Ar
 def text_vectors(
   hidden_BTD: jax.Array, segment_ids_BT: jax.Array, cls_positions_BN: jax.Array, kind: str
 ) -> jax.Array:
-  """The vectors [B, N, D] float32 of the texts of each row, of which text n is segment n + 1: the
-  mean of its hidden states (zeros if it has no token), or the one of its [CLS]. kind: one of
-  POOLINGS."""
+  """The vectors [B, N, D] float32 of the texts of each row; text n is segment n + 1.
+  kind: 'mean' of its hidden states (zeros if it has no token), or 'cls', the one at its [CLS]."""
   if kind == 'cls':
     return gather_positions(hidden_BTD, cls_positions_BN).astype(jnp.float32)
   is_in_BNT = tokens_of_slots(segment_ids_BT, cls_positions_BN.shape[1])

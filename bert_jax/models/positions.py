@@ -17,7 +17,7 @@ from bert_jax.models.tokens import distance
 
 
 class Positions(NamedTuple):
-  """One kind of position encoding, by the places of a model where it enters; None: not there.
+  """One kind of position encoding: a function for each place where it enters a model, or None.
 
   embed(config, position_ids [B, T]) -> [B, T, E], added to the embeddings; called inside their
   module, where it may create parameters.
@@ -62,7 +62,7 @@ def scaled_sinusoidal(config, position_ids_BT):
 
 def sinusoidal_table(length, width):
   """The original Transformer's position table (Vaswani et al. 2017, section 3.5): [length, width].
-  Even columns hold sin(position / 10000^(column / width)), odd columns the cosine of the same."""
+  Even columns hold sin(position / 10000^(column / width)), odd columns the cosine of this angle."""
   angle = np.arange(length)[:, None] / 10000 ** (np.arange(0, width, 2) / width)
   table = np.zeros((length, width), np.float32)
   table[:, 0::2] = np.sin(angle)
@@ -71,9 +71,9 @@ def sinusoidal_table(length, width):
 
 
 def extended(table_PE, rows, how):
-  """A table of learned positions made longer, [rows, E]. how: 'tile' begins anew after its last row
-  (Longformer, Beltagy et al. 2020, https://arxiv.org/abs/2004.05150); 'interpolate' spreads its
-  rows evenly, the first and the last where these are, with lines between them."""
+  """Makes a table of learned positions longer, [rows, E]. how: 'tile' repeats the table from its
+  start (Longformer, Beltagy et al. 2020, https://arxiv.org/abs/2004.05150); 'interpolate' spreads
+  its rows evenly from the first place to the last and interpolates linearly between them."""
   if how == 'tile':
     return table_PE[np.arange(rows) % len(table_PE)]
   at = np.linspace(0, len(table_PE) - 1, rows)
@@ -83,7 +83,7 @@ def extended(table_PE, rows, how):
 
 
 def rotary(x_BTHd, position_ids_BT, theta):
-  """x with each pair of its numbers (i, i + d/2) rotated as a point of the plane, by the angle
+  """Rotates each pair of numbers (i, i + d/2) of x as a point of the plane, by the angle
   position / theta^(2i/d) (Su et al. 2021, https://arxiv.org/abs/2104.09864; pairs as in GPT-NeoX,
   Llama and ModernBERT). The product of a query and a key then depends on their distance alone.
   theta may be traced. Computed in float32, returned in the type of x."""
@@ -96,15 +96,15 @@ def rotary(x_BTHd, position_ids_BT, theta):
 
 
 def alibi(heads, pattern):
-  """[B or 1, H, Tq, Tk]: minus the distance of query and key, in either direction, times the slope
-  of the head (Press et al. 2022, https://arxiv.org/abs/2108.12409)."""
+  """The ALiBi bias [B or 1, H, Tq, Tk]: minus the distance of query and key, in either direction,
+  times the slope of the head (Press et al. 2022, https://arxiv.org/abs/2108.12409)."""
   slopes_H11 = jnp.asarray(alibi_slopes(heads), jnp.float32)[:, None, None]
   return -slopes_H11 * jnp.abs(distance(pattern))[:, None].astype(jnp.float32)
 
 
 def alibi_slopes(heads):
-  """The paper's: 2^(-8/n), 2^(-16/n).. for n heads. If n is no power of 2, the slopes of the power
-  of 2 below it, followed by every other slope of the power above it."""
+  """The paper's slopes: 2^(-8/n), 2^(-16/n).. for n heads. If n is no power of 2, the slopes of the
+  power of 2 below it, followed by every other slope of the power above it."""
   power = 2 ** math.floor(math.log2(heads))
   slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
   return slopes + [2 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)]
@@ -122,5 +122,5 @@ POSITIONS = {
 
 
 def has_position_table(config):
-  """Is there a vector for each of config.max_position_embeddings positions, and for no other?"""
+  """Does the model add a position table, which has config.max_position_embeddings rows?"""
   return POSITIONS[config.position_embeddings].embed is not None

@@ -1,9 +1,9 @@
-"""An encoder that reads on: each layer sees, besides the tokens of a row, the vectors that it had
-of the tokens before (segment recurrence, Transformer-XL, Dai et al. 2019,
-https://arxiv.org/abs/1901.02860, 3.2). No gradient goes back through them.
+"""Segment recurrence: an encoder whose layers also see their vectors of earlier tokens, in a memory
+(Transformer-XL, Dai et al. 2019, https://arxiv.org/abs/1901.02860, 3.2). No gradient goes back
+through them.
 
 A memory is {'segment_ids': [B, M], 'states': the input of each layer's attention, [B, M, D] each},
-or [B, L, M, D] of scanned layers. Where segment_ids are 0 there is nothing. The newest stands last.
+or [B, L, M, D] for scanned layers. segment_ids are 0 where it is empty. The newest vector is last.
 
 B batch, M vectors of memory, T tokens, D hidden size.
 """
@@ -21,7 +21,7 @@ from bert_jax.models.stack import layers_apart
 
 
 def empty(config: ModelConfig, batch_size: int, length: int) -> dict[str, Any]:
-  """The memory of M = `length` vectors before anything was read, as ShapeDtypeStructs."""
+  """The shapes of a memory of M = `length` vectors, as ShapeDtypeStructs."""
   count = config.num_hidden_layers
   apart = layers_apart(config, count)
 
@@ -45,8 +45,8 @@ def encode(
   rng: jax.Array | None = None,
   causal: bool | jax.Array = False,
 ) -> tuple[jax.Array, dict[str, Any]]:
-  """(hidden states [B, T, D], the memory after them). arrays: the four [B, T] of an Encoder.
-  taken_B: how many tokens of each row the memory takes up. rng turns dropout on."""
+  """Encodes rows with a memory: (hidden states [B, T, D], the memory after them). arrays: the four
+  [B, T] of an Encoder. taken_B: how many tokens of each row enter the memory. rng: dropout on."""
   before = Memory(memory['segment_ids'], taken_B)
   variables = {'params': params, 'memory': memory['states']}
   rngs = {} if rng is None else {'dropout': rng}
@@ -71,7 +71,7 @@ def in_stretches(
   causal: bool | jax.Array = False,
 ) -> jax.Array:
   """Hidden states [B, T, D] of rows that are read in stretches of config.recurrent_length tokens,
-  each with a memory of those before. Positions of a table begin anew in each stretch."""
+  each with a memory of earlier stretches. Positions restart in each stretch."""
   (B, T), size = arrays[0].shape, config.recurrent_length
   ids_BT, types_BT, positions_BT, segments_BT = arrays
   number = -(-T // size)

@@ -1,4 +1,4 @@
-"""Models that cannot be computed: why, and what to set instead."""
+"""Rules that a ModelConfig must meet: why a model cannot be computed, and what to set instead."""
 
 import itertools
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from bert_jax.models.positions import POSITIONS
 
 
 def unsupported(config: ModelConfig, causal: bool | str = False) -> str:
-  """Why this model cannot be computed, with the fix, in a sentence; or ''.
-  causal: False, True, or 'by row'; of config.causal, True."""
+  """A sentence that says why this model cannot be computed, and the fix; '': it can.
+  causal: False, True, or 'by row'; config.causal makes it True."""
   causal = config.causal or causal
   rules = itertools.chain(
     mixer_rules(config, causal), layer_rules(config), window_rules(config, causal)
@@ -30,7 +30,7 @@ def unsupported(config: ModelConfig, causal: bool | str = False) -> str:
 
 
 def mixer_rules(config: ModelConfig, causal: bool | str) -> Iterator[tuple[bool, str]]:
-  """(does it hold, a sentence if not) of what the mixer and the positions ask of each other."""
+  """Rules of mixer and positions: (does it hold, a sentence if not)."""
   mixer, positions = config.mixer, POSITIONS[config.position_embeddings]
   attends = mixer == 'attention'
   without = 'has one copy of its layers' if attends else 'has no attention'
@@ -70,7 +70,7 @@ def mixer_rules(config: ModelConfig, causal: bool | str) -> Iterator[tuple[bool,
 
 
 def layer_rules(config: ModelConfig) -> Iterator[tuple[bool, str]]:
-  """(does it hold, a sentence if not) of what norms, heads and layers ask of each other."""
+  """Rules of norms, heads and layers: (does it hold, a sentence if not)."""
   post = config.norm_placement != 'pre'
   other = 'model.norm_placement=pre' if post else 'share_layers=false'
   yield (
@@ -85,7 +85,7 @@ def layer_rules(config: ModelConfig) -> Iterator[tuple[bool, str]]:
 
 
 def window_rules(config: ModelConfig, causal: bool | str) -> Iterator[tuple[bool, str]]:
-  """(does it hold, a sentence if not) of windows."""
+  """Rules of windows: (does it hold, a sentence if not)."""
   window, count = config.attention_window, config.global_tokens
   yield (
     not config.local_rotary_theta or (POSITIONS[config.position_embeddings].turn and window),

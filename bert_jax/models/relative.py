@@ -1,4 +1,4 @@
-"""Relative positions as in Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860, 3.3).
+"""Relative positions of Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860, 3.3).
 
 The score of query i and key j is, before it is divided by sqrt(d), the sum of four terms,
 
@@ -6,8 +6,8 @@ The score of query i and key j is, before it is divided by sqrt(d), the sum of f
 
 where r(s) is the sinusoidal encoding of the distance s, and the matrix W and the vectors u and v
 are learned, here by each layer (`untie_r` of the released code). Keys that come later have negative
-distances (XLNet, Yang et al. 2019). Distances and not positions count, so that what was computed of
-earlier tokens can stand before any row.
+distances (XLNet, Yang et al. 2019). Scores depend on distances and not on positions, so that a
+memory of earlier tokens can stand before any row.
 
 B batch, Tq queries, Tk keys, H heads, d size of a head, D hidden size, N distances.
 """
@@ -26,9 +26,9 @@ from bert_jax.models.tokens import distance, is_constant
 
 
 class Relative(nn.Module):
-  """(q [B, Tq, H, d], pattern) -> (q + u, the terms with r [B, H, Tq, Tk], divided by sqrt(d)).
+  """The scores of relative positions: (q + u, the terms with r [B, H, Tq, Tk] / sqrt(d)).
   The queries are the last Tq of the keys, or, with places by row, anywhere among them (decoding).
-  Distances above config.relative_clamp, either way, count as that one; 0: all differ."""
+  Distances beyond config.relative_clamp, either way, are clamped to it; 0: all differ."""
 
   config: ModelConfig
   deterministic: bool
@@ -43,7 +43,7 @@ class Relative(nn.Module):
     Tk = pattern.keys.segment_ids.shape[1]
     later = 0 if is_constant(pattern.causal, True) else Tq - 1
     N = Tk + later
-    # In a program that is exported Tk is no number.
+    # In a program that is exported Tk is symbolic, not an int.
     distances_N = Tk - 1 - (np if isinstance(Tk, int) else jnp).arange(N)
     if config.relative_clamp:
       distances_N = distances_N.clip(-config.relative_clamp, config.relative_clamp)
@@ -69,10 +69,10 @@ def sinusoids(distances_N, width):
 
 
 def shifted(x_BHTN, Tk):
-  """[B, H, Tq, Tk]: x[.., i, Tq - 1 - i + j] for query i and key j, which is the distance of both
-  where the N distances fall from Tk - 1 on; 0 or some other number for keys after N distances.
-  One more column shifts each row by one against the row before when all are read as one (the
-  appendix of the paper); nothing is gathered."""
+  """Picks the distance of each query and key: x[.., i, Tq - 1 - i + j] for query i and key j,
+  [B, H, Tq, Tk]; the N distances fall from Tk - 1 on, and keys after them get some number.
+  With one more column, rows read as one array shift by one against each other (the appendix of the
+  paper); nothing is gathered."""
   B, H, Tq, N = x_BHTN.shape
   flat = jnp.pad(x_BHTN, ((0, 0), (0, 0), (0, 0), (0, 1))).reshape(B, H, -1)
   flat = jax.lax.slice_in_dim(flat, Tq - 1, Tq - 1 + Tq * N, axis=2)

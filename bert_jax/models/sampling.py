@@ -1,4 +1,4 @@
-"""Text made token by token: the likeliest token each time, or one that is drawn.
+"""Generates text token by token, greedily or by sampling.
 
 Pure functions, to be jitted by the caller, which know a model only as a step function,
 
@@ -6,7 +6,7 @@ Pure functions, to be jitted by the caller, which know a model only as a step fu
 
 that reads one token of each sequence and gives the logits of the next one. A cache is any tree of
 arrays with the sequences as their first axis (see cache.one_token_steps). Every sequence has places
-of its own, so prompts may differ in length. A beam search is in beam_search.py.
+of its own, so prompts may differ in length. Beam search is in beam_search.py.
 
 B sequences, N tokens to be made at most, V vocabulary, T tokens of a row.
 """
@@ -47,17 +47,17 @@ class Choice:
     return jnp.isin(ids, jnp.array(self.stop_ids or (NONE,), ids.dtype))
 
   def first_seen(self, seen_BV: Any) -> Any:
-    """What is kept of the tokens that each sequence has: nothing if no penalty reads it."""
+    """The tokens that each sequence has, as state of the generation; () if no penalty needs it."""
     return () if self.repetition_penalty == 1 else seen_BV
 
   def with_seen(self, seen_BV: Any, ids_B: jax.Array) -> Any:
-    """The same with one more token of each sequence."""
+    """Adds one more token of each sequence to `seen_BV`."""
     if self.repetition_penalty == 1:
       return seen_BV
     return seen_BV.at[jnp.arange(len(ids_B)), ids_B].set(True)
 
   def penalised(self, logits_BV: jax.Array, seen_BV: Any) -> jax.Array:
-    """The logits without the tokens that are never chosen, those of seen ones made smaller."""
+    """The logits with never_ids at -inf and the repetition penalty on tokens already seen."""
     logits_BV = logits_BV.at[:, jnp.array(self.never_ids, jnp.int32)].set(-jnp.inf)
     if self.repetition_penalty == 1:
       return logits_BV
@@ -67,7 +67,7 @@ class Choice:
     return jnp.where(seen_BV, less, logits_BV)
 
   def kept(self, logits_BV: jax.Array) -> jax.Array:
-    """The logits that a token is drawn from: others are -inf."""
+    """The logits after temperature, top_k and top_p; tokens that cannot be drawn have -inf."""
     logits_BV = logits_BV / self.temperature
     if 0 < self.top_k < logits_BV.shape[-1]:
       least_B1 = lax.top_k(logits_BV, self.top_k)[0][:, -1:]
@@ -82,7 +82,7 @@ class Choice:
     return logits_BV
 
   def choose(self, logits_BV: jax.Array, keys_B: jax.Array, number: int | jax.Array) -> jax.Array:
-    """[B] ids. The draw of a sequence depends on its key and the number of the token alone."""
+    """The next ids [B]. A draw depends only on the key of its sequence and the token's number."""
     if self.temperature == 0:
       return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
     keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, number)
@@ -93,10 +93,10 @@ class Choice:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-  """Sequences while they are made. ids [B, N]: the tokens so far, and NONE after them; a stop token
-  is kept as the last. count: the number of tokens made. place [B]: of the last token. scores [B]:
-  the sum of the log probabilities that the model gave to the tokens. done [B]: has the sequence
-  ended? seen [B, V]: see begin."""
+  """The state of a generation. ids [B, N]: the tokens so far, and NONE after them; a stop token is
+  kept as the last. count: the number of tokens made. place [B]: place of the last token. scores
+  [B]: the sum of the log probabilities that the model gave to the tokens. done [B]: has the
+  sequence ended? seen [B, V]: see begin."""
 
   cache: Any
   keys: jax.Array
@@ -119,9 +119,9 @@ def begin(
   length: int,
   seen_BV: jax.Array | None = None,
 ) -> Drawn:
-  """The Drawn with the first token of each sequence. logits_BV, place_B: of that token. keys_B: a
-  random key of each sequence. length: places that a model has; a token that can have none ends its
-  sequence. seen_BV: the tokens in the prompts, for a repetition_penalty."""
+  """The Drawn with the first token of each sequence. logits_BV, place_B: for the first token.
+  keys_B: a random key of each sequence. length: places that the model has; a sequence ends at the
+  last one. seen_BV: the tokens in the prompts, for a repetition_penalty."""
   B = len(place_B)
   state = Drawn(
     cache,
@@ -137,7 +137,7 @@ def begin(
 
 
 def _with_next(state, logits_BV, choice, length):
-  """The state with the next token of each sequence that is not done."""
+  """The Drawn with the next token of each sequence that is not done."""
   likely_BV = choice.penalised(logits_BV, state.seen)
   next_B = choice.choose(likely_BV, state.keys, state.count)
   logs_B = jnp.take_along_axis(nn.log_softmax(logits_BV), next_B[:, None], axis=-1)[:, 0]
@@ -155,7 +155,7 @@ def _with_next(state, logits_BV, choice, length):
 def advance(
   step: Step, state: Drawn, choice: Choice, *, length: int, upto: int | jax.Array
 ) -> Drawn:
-  """The state with `upto` tokens of each sequence, or with fewer where all have ended."""
+  """The Drawn with `upto` tokens of each sequence, or with fewer if all have ended."""
 
   def more(state):
     return (state.count < upto) & ~state.done.all()
@@ -180,9 +180,9 @@ def unmask(
   surest: bool = False,
   seen_BV: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """(ids [B, N], scores [B]) of the tokens that a masked model puts at the positions open_BN.
-  Each pass fills one of them, and the next pass reads it as a part of the text: from left to right
-  or, if `surest`, the one at which a token has the highest probability. read(ids_BT) -> logits_BNV
+  """Fills the masked positions open_BN with a masked model, one at a pass: (ids [B, N], scores
+  [B]). The next pass reads the tokens chosen so far. Positions are filled from left to right or, if
+  `surest`, the one at which a token has the highest probability. read(ids_BT) -> logits_BNV
   at these positions. scores: the sum of the log probabilities of the tokens when they were chosen.
   Other arguments: see begin."""
   (B, N), rows = open_BN.shape, jnp.arange(len(open_BN))

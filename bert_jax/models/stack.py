@@ -1,4 +1,4 @@
-"""A tower of layers: unrolled or scanned, and what its backward pass computes again.
+"""A tower of layers: unrolled or scanned, with or without rematerialization.
 
 Its parameters have two layouts: `layer_0`, `layer_1`.. (unrolled), or `layers` with a leading axis
 of layers (scanned). A first layer with fewer parameters than the others stands before `layers` as
@@ -25,10 +25,10 @@ REMAT_POLICIES = {  # each takes more time and less memory than the one before
 
 
 def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=None):
-  """x [B, T, D] after `count` blocks and, if they are pre-LN, one more norm.
+  """Runs x [B, T, D] through `count` blocks and, if they are pre-LN, one more norm.
   To be called in the compact method of a module, which gets their parameters. context: see Block.
-  layer: a Layer with the numbers of all blocks, arrays [count] where they differ; None: those that
-  the config says."""
+  layer: a Layer with the numbers of all blocks, arrays [count] where they differ; None: by config.
+  """
   layer = layer_numbers(config, count) if layer is None else layer
   block = Block
   if config.remat != 'none':
@@ -58,14 +58,14 @@ def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=
 
 
 def layers_apart(config, count):
-  """How many layers of a tower of `count` are not scanned, which are the first."""
+  """How many of the first layers of a tower of `count` are not scanned."""
   if not config.scan_layers:
     return count
   return 0 if config.first_norm or count == 1 else 1
 
 
 class Stack(nn.Module):
-  """A tower of `count` blocks and nothing else; the arguments are those of run_blocks."""
+  """A tower of `count` blocks and nothing else; arguments as in run_blocks."""
 
   config: ModelConfig
   count: int
@@ -92,8 +92,8 @@ def layer_numbers(config, count):
 
 
 def stack_layers(params):
-  """Parameters with the layers of every tower stacked: 'layer_0', 'layer_1'.. at any depth of the
-  tree become 'layers' with a leading axis of layers. Everything else stays, and so do first layers
+  """Stacks the layers of every tower in a tree of parameters: 'layer_0', 'layer_1'.. at any depth
+  become 'layers' with a leading axis of layers. Everything else stays, and so do first layers
   with other parameters than the last."""
   if not isinstance(params, dict):
     return params

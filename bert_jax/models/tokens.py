@@ -1,6 +1,5 @@
-"""What a block knows about its tokens besides their vectors, and which tokens see which.
-
-`Pattern` describes attention; attention.py computes it.
+"""Descriptions of tokens (Tokens), of a layer's numbers (Layer), and of which tokens see which
+(Pattern); attention.py computes the attention that a Pattern describes.
 """
 
 import dataclasses
@@ -31,7 +30,7 @@ def described(cls):
 
 @described
 class Tokens:
-  """The tokens of a batch of rows.
+  """What a block knows about the tokens of a batch of rows besides their vectors.
 
   segment_ids: [B, T] int32; 0 for padding, 1.. for the example of the row a token belongs to.
   position_ids: [B, T] int32, a token's position in its example. None: its index in the row.
@@ -39,7 +38,7 @@ class Tokens:
   places: [T] or [B, T] int32, by which causal attention and windows order tokens and measure their
   distance. None: the index in the row. Keys that continue earlier ones (a memory, a cache) need it.
   memory: the Memory before the rows (memory.py), or None.
-  everywhere: [B, T] bool, the tokens that no window holds for, as queries or keys; None: none.
+  everywhere: [B, T] bool, global tokens, which windows do not restrict; None: there are none.
   """
 
   segment_ids: Any
@@ -52,15 +51,15 @@ class Tokens:
 
 @described
 class Layer:
-  """The numbers that may differ from layer to layer. Each is a Python number (of one layer, or the
-  same for all layers of a tower) or an array: [L] for a tower, [] inside a scan.
+  """The numbers that may differ from layer to layer. Each is a Python number (for one layer, or for
+  all layers of a tower) or an array: [L] for a tower, [] inside a scan.
   window: how far attention reaches, as in Pattern. rotary_theta: see positions.rotary."""
 
   window: Any = 0
   rotary_theta: Any = 10_000.0
 
   def at(self, i):
-    """The Layer number i of a tower, in Python numbers."""
+    """Layer i of a tower, with Python numbers."""
     return jax.tree.map(lambda x_L: x_L[i].item(), self)
 
   def since(self, i):
@@ -72,8 +71,8 @@ class Layer:
 class Pattern:
   """Which keys a query sees, and what is added to its scores.
 
-  queries, keys: Tokens, with segment_ids [B, Tq] and [B, Tk]. A query sees the keys of its segment
-  that are no padding, with two restrictions:
+  queries, keys: with segment_ids [B, Tq] and [B, Tk]. A query sees the keys of its segment that are
+  no padding, with two restrictions:
   causal: no later keys; True, or [B] bool by row.
   window: only near keys; an int, or an integer array [] that may be traced; 0: all. As in released
   models, these are, if causal, the last `window` keys up to the query's place (Mistral), otherwise

@@ -51,7 +51,7 @@ class Generate(Ask):
     order='',
   ):
     super().__init__(model)
-    self.config = model.objective.model.of_words(model.tokenizer.vocab_size)
+    self.config = model.objective.model.with_vocab_size(model.tokenizer.vocab_size)
     self.causal = model.config.model.causal or getattr(model.objective, 'writes', False)
     self.left = self.causal and not order
     check(

@@ -28,7 +28,7 @@ class Translate(OfHead):
     penalty = of.length_penalty if length_penalty is None else float(length_penalty)
     if not math.isfinite(penalty):
       raise InputError(f'length_penalty is {penalty}; use 1 for the mean.')
-    words = of.model.of_words(model.tokenizer.vocab_size)
+    words = of.model.with_vocab_size(model.tokenizer.vocab_size)
     self.objective = dataclasses.replace(
       of, model=words, beams=beams, longest=longest, length_penalty=penalty
     )

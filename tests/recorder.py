@@ -569,7 +569,9 @@ def main() -> None:
   parser.add_argument('--compare', type=Path, metavar='FILE', help='say what is not as in a record')
   parser.add_argument('--goldens', action='store_true', help='write tests/golden/configs anew')
   parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; all')
-  parser.add_argument('--only', default='', metavar='TEXT', help='what has this in its name')
+  parser.add_argument(
+    '--only', default='', metavar='TEXT', help='what has this in its name; added to FILE'
+  )
   args = parser.parse_args()
   if unknown := [part for part in args.parts if part not in PARTS]:
     parser.error(f'{unknown[0]} is no part; there are {", ".join(PARTS)}')
@@ -589,8 +591,11 @@ def main() -> None:
   for part, entries in record(args.root.resolve(), parts, args.only):
     found[part] = entries
     if write:
+      if args.only and part != 'about':
+        entries = old.get(part, {}) | entries
+      old[part] = entries
       write.parent.mkdir(parents=True, exist_ok=True)
-      write.write_text(json.dumps(old | found, indent=1) + '\n')
+      write.write_text(json.dumps(old, indent=1) + '\n')
   if not compare:
     return
   for line in differences(golden['about'], found['about']):

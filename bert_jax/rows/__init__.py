@@ -1,4 +1,4 @@
-"""From a corpus or examples to rows, and from rows to the global batch of a step."""
+"""Builds rows from a corpus or from examples, and the global batch of each step from rows."""
 
 from absl import logging
 

@@ -1,4 +1,4 @@
-"""Batches that are made in the background, before the step that needs them."""
+"""Makes batches in the background, before the step that needs them."""
 
 import time
 from concurrent import futures
@@ -7,7 +7,7 @@ AHEAD = 2  # batches
 
 
 class Ahead:
-  """Batches of which a thread makes the next ones while a step is computed.
+  """Makes the next batches in a thread while a step is computed.
   batch_of: the function that makes the batch of a step. end: the step after the last one."""
 
   def __init__(self, batch_of, end):
@@ -16,7 +16,7 @@ class Ahead:
     self._made = {}  # {step: future}
 
   def take(self, step):
-    """(the batch of a step, the seconds for which it was waited for)."""
+    """(the batch of a step, the seconds spent waiting for it)."""
     wanted = [step, *range(step + 1, min(step + 1 + AHEAD, self.end))]
     self._made = {n: self._made.get(n) or self._thread.submit(self.batch_of, n) for n in wanted}
     started = time.perf_counter()
@@ -24,7 +24,7 @@ class Ahead:
     return batch, time.perf_counter() - started
 
   def forget(self):
-    """Leaves out what was made ahead: from now on steps have other batches."""
+    """Drops the batches made ahead, because later steps will now use others."""
     for made in self._made.values():
       made.cancel()
     self._made = {}

@@ -1,4 +1,4 @@
-"""From a source of rows to the global batch of each step.
+"""Makes the global batch of each step from a source of rows.
 
 A batch is a function of (seed, step): each pass over the rows is a permutation of them, cut into
 consecutive batches. There is no state between steps, so a run resumes at any step, and each host
@@ -27,18 +27,18 @@ from bert_jax.rows.language_mixture import Mixture
 
 log = logging.getLogger('bert_jax')
 
-TRIED = 16  # rows that are looked at before a run, if the first ones cannot be read
-NAMED = 3  # rows that cannot be read and are named in the log; further ones are only counted
+TRIED = 16  # the most rows that are read before a run to find one that can be read
+NAMED = 3  # unreadable rows that are named in the log; further ones are only counted
 
 
 class Source(Protocol):
   """Random access to rows of one shape, {name: array}: the form of all data before batching.
-  A source of examples to be answered is a tasks.scored.Scored. Of other sources, an evaluation
-  reports the terms only and does not collect what the objective's `predict` returns. A source may
-  have `scales`, {metric: (term, factor)}: metrics of an evaluation, each a term times a number."""
+  A source of examples with answers to score is a tasks.scored.Scored. With other sources, an
+  evaluation reports the terms only and does not collect what the objective's `predict` returns. A
+  source may have `scales`, {metric: (term, factor)}: metrics that are a term times a number."""
 
   fingerprint: str  # changes when the rows do
-  baselines: dict[str, Level]  # {metric: what it is without reading the input}
+  baselines: dict[str, Level]  # {metric: its value without reading the input}
 
   def __len__(self) -> int: ...
 
@@ -95,7 +95,7 @@ class Batches:
     return self.at(step)
 
   def at(self, step: int, skipped: int = 0) -> dict[str, jax.Array]:
-    """The batch of a step of a run that has left out so many rows before it."""
+    """The batch of a step in a run that has skipped `skipped` rows before it."""
     numbers = [self._number(self.position(step, i, skipped)) for i in self.local]
     before = self.damaged_rows
     rows, place = self._rows(numbers), {i: k for k, i in enumerate(self.local)}
@@ -111,8 +111,8 @@ class Batches:
     }
 
   def row_numbers(self, step: int, skipped: int = 0) -> list[int] | list[str]:
-    """Which rows of the source the batch `at` a step is made of: numbers, with the language before
-    them where the source is a mixture."""
+    """The source's rows in the batch `at` a step: their numbers, with the language before them in a
+    mixture."""
     numbers = [self._number(self.position(step, i, skipped)) for i in range(self.batch_size)]
     numbers = [number for number in numbers if number is not None]
     if isinstance(self.source, Mixture):
@@ -120,8 +120,8 @@ class Batches:
     return numbers
 
   def damaged_before(self, end: int, skipped: int = 0) -> int:
-    """How many rows of this host were damaged since the last call, in the batches before step `end`
-    of a run that has left out so many rows. Batches made ahead are not among them."""
+    """This host's damaged rows in batches before step `end`, since the last call, in a run that has
+    skipped `skipped` rows. Batches made ahead are not counted."""
     known = [at for at in [*self._damaged_at] if at[0] < end or at[1] != skipped]
     counts = {at: self._damaged_at.pop(at) for at in known}
     return sum(count for at, count in counts.items() if at[1] == skipped)
@@ -130,7 +130,7 @@ class Batches:
     return step * self.batch_size + i + skipped
 
   def _number(self, i):
-    """The number of the row at place i, counted over all batches; None: an empty row."""
+    """The row number at place i, counted over all batches; None: an empty row."""
     if i is None or (not self.shuffled and i >= len(self.source)):
       return None
     if self.lanes:
@@ -138,7 +138,7 @@ class Batches:
     return self.order[i] if self.shuffled else i
 
   def _rows(self, numbers):
-    """{name: [R, ...]} of the rows of these numbers."""
+    """{name: [R, ...]} of the rows with these numbers; None gives an empty row."""
     shapes = ((name, len(numbers), spec) for name, spec in self.spec.items())
     out = {name: np.zeros((n, *spec.shape[1:]), spec.dtype) for name, n, spec in shapes}
     chosen = [k for k, number in enumerate(numbers) if number is not None]
@@ -154,14 +154,14 @@ class Batches:
     return out
 
   def _gather(self, numbers):
-    """{name: [R, ...]} of the rows of these numbers, checked."""
+    """{name: [R, ...]} of the rows with these numbers, checked."""
     if hasattr(self.source, 'gather'):
       return self._checked(numbers, self.source.gather(numbers))
     rows = [self._checked([i], _with_axis(self.source[i])) for i in numbers]
     return {name: np.concatenate([row[name] for row in rows]) for name in self.spec}
 
   def _gather_whole(self, number):
-    """The row of this number, or nothing, which is counted, if its record cannot be read."""
+    """The row with this number; if its record cannot be read, counts it and returns {}."""
     try:
       return self._gather([number])
     except DamagedRecord as error:
@@ -173,8 +173,8 @@ class Batches:
       return {}
 
   def check(self):
-    """InputError if the first row that can be read is not as the objective expects, or if none can,
-    of TRIED ones all over the source."""
+    """InputError if the first readable row is not as the objective expects, or if none of TRIED
+    rows all over the source can be read."""
     chosen = np.unique(np.linspace(0, len(self.source) - 1, TRIED).astype(int)).tolist()
     for number in chosen:
       try:
@@ -185,7 +185,7 @@ class Batches:
     raise InputError(f'no row can be read, of {len(chosen)} all over the data: {damage}')
 
   def _checked(self, numbers, rows):
-    """The rows themselves; InputError if an array is missing, of another form or out of bounds."""
+    """Returns the rows; InputError if an array is missing, has another form or is out of bounds."""
     for name, spec in self.spec.items():
       array = rows.get(name)
       if array is None or array.shape[1:] != spec.shape[1:] or array.dtype != spec.dtype:
@@ -205,13 +205,13 @@ class Batches:
     return rows
 
   def _in_lane(self, i):
-    """Which row of the source stands at place i, counted over all batches. Each lane reads one
-    contiguous stretch; pass p covers the places p * rows .. (p + 1) * rows - 1."""
+    """The source's row at place i, counted over all batches. Each lane reads one contiguous
+    stretch; pass p covers the places p * rows .. (p + 1) * rows - 1."""
     rows, lanes = len(self.source), self.batch_size
     number, lane = i // rows, i % lanes
 
     def places(end, *, below):
-      """How many of the places before `end` are in lanes of a number lower than `below`."""
+      """How many of the places before `end` are in lanes numbered lower than `below`."""
       return end // lanes * below + min(end % lanes, below)
 
     begin = number * rows
@@ -223,7 +223,7 @@ class Batches:
 
 
 def batches_of(source, config, tokenizer, objective, mesh, seed=None, position=None):
-  """The Batches of a source for the model of a config; seed, position: see Batches."""
+  """The Batches of a source for a config's model; seed, position: see Batches."""
   rows = config.batch_size
   where, skips = sharding.batch_sharding(mesh), config.data.skip_damaged
   lanes = bool(objective.eval_carry(rows) if seed is None else objective.carry(rows))
@@ -241,7 +241,7 @@ def batches_of(source, config, tokenizer, objective, mesh, seed=None, position=N
 
 
 class _Numbers:
-  """The numbers first, first + 1, .. of `count` rows, as a source."""
+  """A source of the row numbers first, first + 1, .., `count` of them."""
 
   def __init__(self, first, count):
     self.first, self.count = first, count
@@ -254,9 +254,9 @@ class _Numbers:
 
 
 def endless(source, seed, batch_size=1, first=0):
-  """The numbers of the rows of a source in endless passes, each in another order. The parts of a
-  Mixture are mixed by their weights, each with its own passes. batch_size: for BlockRows, see
-  block_rows.Order. first: the number of the first row."""
+  """Row numbers of a source in endless passes, each in another order. The parts of a Mixture are
+  mixed by their weights, each with its own passes. batch_size: for BlockRows, see block_rows.Order.
+  first: the number of the first row."""
   if isinstance(source, BlockRows) and source.blocks.units > 1:
     return Order(source, seed, batch_size, first)
   if not isinstance(source, Mixture):
@@ -264,7 +264,7 @@ def endless(source, seed, batch_size=1, first=0):
     return grain.MapDataset.source(numbers).seed(seed).shuffle().repeat()
   seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))
   begins, total = [0, *source.ends[:-1].tolist()], sum(source.weights.values())
-  parts = [  # of a batch, a part has its share of the rows
+  parts = [  # each part gets its share of a batch's rows
     endless(part, int(s), max(1, round(batch_size * source.weights[name] / total)), begin)
     for (name, part), s, begin in zip(source.parts.items(), seeds, begins, strict=True)
   ]

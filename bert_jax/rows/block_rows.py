@@ -1,20 +1,19 @@
-"""Rows of a prepared corpus that is too large to be planned at the start: by block, when reached.
+"""Plans the rows of a large prepared corpus block by block, when a batch first needs the block.
 
-The rows of each unit (corpus/blocks.py) are those of rows/corpus_rows.py, made of its documents
-alone; NSP's random halves are from the same unit. How many rows a unit has is known beforehand: for
-rows that are cut once every unit is counted (of COUNTED units at most; the counts are kept beside
-the corpus), so that each row comes once in a pass. Where there are more units, or pairs are
-cut anew, some units are counted and the rows of the others follow from their tokens, sentences and
-documents. A unit that then has more rows leaves some out, and one that has fewer gives some twice;
-how many that are in the counted units is logged.
+Each unit (corpus/blocks.py) is planned as in rows/corpus_rows.py from its documents alone; NSP's
+random halves are from the same unit. The number of rows of a unit is known beforehand: for rows
+that are cut once, every unit is counted (up to COUNTED units; the counts are kept beside the
+corpus), so that each row comes once in a pass. Where there are more units, or pairs are cut anew,
+some units are counted and the others estimated from their tokens, sentences and documents. A unit
+that then has more rows leaves some out, and one that has fewer gives some twice; the share of such
+rows in the counted units is logged.
 
-The order of a pass, in which each unit comes once (cut into pairs in one of dupe_factor ways): all
-units, permuted, one after the other, and the rows of each permuted, are one long row. It is cut
-into `window` lanes of equal length, and a batch takes a few consecutive rows from each lane. So all
-rows of some steps are from `window` units, which change one at a time, and a host whose devices
-have some rows of the batch reads the units of these lanes only. Place i of this order is
-arithmetic, so that a run resumes anywhere at once. How well that mixes 256 rows of 128 tokens of a
-corpus whose blocks have 512 documents each:
+Each unit comes once in a pass (cut into pairs in one of dupe_factor ways). The units are permuted,
+so are the rows in each, and all follow one another in a sequence, which is cut into `window` lanes
+of equal length; a batch takes a few consecutive rows from each lane. So all rows of some steps are
+from `window` units, which change one at a time, and a host reads only the units of the lanes that
+its devices' rows are in. Place i of this order is arithmetic, so that a run resumes anywhere at
+once. How well that mixes 256 rows of 128 tokens of a corpus whose blocks have 512 documents each:
 
   corpus.window               documents in a batch   of these in the next batch, too
   32                          254                    5
@@ -43,11 +42,11 @@ from bert_jax.rows.sentence_pairs import PAIRS, further_labels
 
 log = logging.getLogger('bert_jax')
 
-COUNTED = 4096  # units of a corpus of which all are counted, if rows are cut once
-FEWER, LEAST = 256, 16  # units that are counted where there are more, and of each language at least
-COUNTED_PAIRS = 32  # units of a language that are counted, of pairs
-VERSION = 1  # of the counts on the disk: raise it when rows are cut otherwise
-PLAN_BYTES = 3  # of memory that a token of an open unit takes in the plan of its rows
+COUNTED = 4096  # up to so many units of a corpus are all counted, if rows are cut once
+FEWER, LEAST = 256, 16  # units that are counted if there are more; the least for each language
+COUNTED_PAIRS = 32  # units that are counted for each language, if rows are pairs
+VERSION = 1  # version of the counts on disk: raise it when rows are cut otherwise
+PLAN_BYTES = 3  # bytes of memory in the plan for each token of an open unit
 TOTALS = (
   'examples',
   'tokens',
@@ -63,9 +62,9 @@ TOTALS = (
 
 
 class BlockRows:
-  """The rows of one language by number, like Rows, which see for the arguments. blocks: a
-  corpus.blocks.Blocks. Row (cut * units + unit, j) is the j-th one of a unit, which is cut into
-  pairs dupe_factor times."""
+  """Random access to the rows of one language of a large corpus. Arguments as in corpus_rows.Rows,
+  but blocks, a corpus.blocks.Blocks. Row (cut * units + unit, j) is row j of a unit, which is cut
+  into pairs dupe_factor times."""
 
   def __init__(
     self,
@@ -100,16 +99,16 @@ class BlockRows:
     blocks.index.room += self._cached(self.window)
     facts = VERSION, blocks.fingerprint, sorted(arguments.items())
     digest = repr((*facts, self.seed, self.cuts))
-    # Only of pairs does the number of rows depend on the seed.
+    # The number of rows depends on the seed only for pairs.
     counts_of = digest if kind in PAIRS else repr(facts)
-    # misses: the share of the rows of a pass that are left out, or given twice, by expectation
+    # misses: the expected share of rows in a pass that are left out or given twice
     self.rows_of, self.totals, self.misses = self._count(kind, counts_of)
-    self.row_at = offsets(self.rows_of)  # [units + 1] of a cut
+    self.row_at = offsets(self.rows_of)  # [units + 1] in one cut
     digest = hashlib.sha256(digest.encode() + self.rows_of.tobytes())
     self.fingerprint = digest.hexdigest()[:16]
 
   def keep_open(self, units):
-    """Keeps so many units open at once, for as many readers that each read one after the other."""
+    """Keeps `units` units open at once, for as many readers that each read one after the other."""
     needed, free = self.memory(units), free_memory()
     if needed > free:
       raise InputError(
@@ -122,15 +121,15 @@ class BlockRows:
     self.blocks.index.room = max(self.blocks.index.room, self.room + records)
 
   def _largest(self, column, number):
-    """The sum of a column of the table of blocks over the `number` units that have most of it."""
+    """The sum of a column of the block table over the `number` units with the most of it."""
     return int(np.sort(self.blocks.unit_sums(column))[-number:].sum())
 
   def _cached(self, units):
-    """What the records of so many units take in the cache of prepared.Reader, in its tokens."""
+    """The cache tokens of prepared.Reader that the records of `units` units take at most."""
     return self._largest('tokens', units) + RECORD_TOKENS * self._largest('records', units)
 
   def memory(self, units):
-    """Bytes that so many open units take at most."""
+    """The most bytes of memory that `units` open units take."""
     planned = max(self.room, self._largest('tokens', units))
     return PLAN_BYTES * planned + TOKEN_BYTES * self._cached(units)
 
@@ -140,12 +139,12 @@ class BlockRows:
 
   @property
   def fill(self):
-    """Share of all positions that hold a token, of the units that were counted."""
+    """Share of positions that hold a token, in the units that were counted."""
     return self.totals['tokens'] / max(1, len(self) * self.seq_length)
 
   @property
   def sample(self):
-    """The Corpus of a unit in the middle."""
+    """A Corpus like the whole text: the unit in the middle."""
     for unit in range(self.blocks.units // 2, self.blocks.units):
       with contextlib.suppress(DamagedRecord):
         return self.blocks.unit(unit)
@@ -158,7 +157,7 @@ class BlockRows:
     return {name: array[0] for name, array in self.gather([i]).items()}
 
   def gather(self, numbers):
-    """{name: [R, ...]} of the rows of these numbers."""
+    """{name: [R, ...]} of the rows with these numbers."""
     cut, within = np.divmod(np.asarray(numbers, np.int64), self.row_at[-1])
     unit = self.row_at.searchsorted(within, side='right') - 1
     place, within = cut * self.blocks.units + unit, within - self.row_at[unit]
@@ -170,8 +169,8 @@ class BlockRows:
     return {name: array[back] for name, array in built.items()}
 
   def _rows(self, place):
-    """The Rows at a place, of which the last ones used stay open; those of the next unit if it has
-    none, in spite of what was expected."""
+    """The Rows at a place, of which the last ones used stay open. If the unit has none, against
+    expectation, those at the next place."""
     if place in self._open:
       self._open.move_to_end(place)
       return self._open[place]
@@ -185,7 +184,7 @@ class BlockRows:
     return rows
 
   def _plan(self, place):
-    """The Rows of a unit in a cut, or () if it has too few documents."""
+    """Plans the Rows of a unit in one cut; () if it has too few documents."""
     corpus = self.blocks.unit(place % self.blocks.units)
     return (
       ()
@@ -194,8 +193,8 @@ class BlockRows:
     )
 
   def _count(self, kind, digest):
-    """([units] rows of each, totals as those of Rows, share of the rows that are left out, or
-    twice, by expectation)."""
+    """Counts or estimates rows: ([units] rows of each, totals as in Rows, the expected share of
+    rows left out or given twice)."""
     units, index = self.blocks.units, self.blocks.index
     most = fewer = COUNTED_PAIRS
     if kind not in PAIRS:
@@ -206,7 +205,7 @@ class BlockRows:
     counts = self._kept(digest, chosen)
     known = counts[:, 0] >= 0  # the others cannot be read
     if not known.any():
-      self.blocks.unit(int(chosen[0]))  # says why
+      self.blocks.unit(int(chosen[0]))  # raises the reason
     of_units = [self.blocks.unit_sums(x) for x in ('tokens', 'sentences', 'documents')]
     about, counts = np.stack(of_units, axis=1), counts[known]
     counted, rows = chosen[known], counts[:, 0]
@@ -220,7 +219,7 @@ class BlockRows:
     if self.cuts > 1:  # each has another number of rows
       last = {}
       for k in counted[:: -(-len(counted) // 8)]:
-        with contextlib.suppress(DamagedRecord):  # its rows are empty when they are reached
+        with contextlib.suppress(DamagedRecord):  # its rows will be empty
           last[k] = len(self._plan((self.cuts - 1) * units + int(k)))
       some = np.array([*last], np.int64)
       missed = np.abs(rows_of[some] - np.array([*last.values()], np.int64)).sum()
@@ -234,8 +233,8 @@ class BlockRows:
     return rows_of, totals, float(misses)
 
   def _kept(self, digest, chosen):
-    """[chosen, 1 + totals] the rows and the totals of some units, from the disk or counted; -1
-    where a unit cannot be read."""
+    """[chosen, 1 + totals] rows and totals of some units, read from disk or counted now; -1 where a
+    unit cannot be read."""
     shape = len(chosen), 1 + len(self._counted)
     name = f'rows-{hashlib.sha256(digest.encode()).hexdigest()[:16]}.npz'
     path = self.blocks.index.folder / 'index' / name
@@ -269,8 +268,8 @@ class BlockRows:
 
 
 class Order:
-  """order[i]: the number of the row at place i of endless passes over BlockRows, each in another
-  order, as batches of `batch_size` take them. See above."""
+  """The order of the rows of BlockRows in endless passes, each permuted anew (see the top of this
+  file): order[i] is the row number at place i, for batches of `batch_size`."""
 
   def __init__(self, rows, seed, batch_size, first=0):
     self.rows, self.seed, self.batch_size, self.first = rows, seed, batch_size, first
@@ -286,7 +285,7 @@ class Order:
     number, i = divmod(int(i), size)
     step, row = divmod(i, self.batch_size)
     lane = row * self.lanes // self.batch_size
-    # Rows begin..end - 1 of each batch are of this lane.
+    # Rows begin..end - 1 of each batch are from this lane.
     begin, end = (-(-k * self.batch_size // self.lanes) for k in (lane, lane + 1))
     steps, rest = divmod(size, self.batch_size)
     at = steps * begin + min(rest, begin) + step * (end - begin) + row - begin
@@ -297,7 +296,7 @@ class Order:
     return self.first + number % self.rows.cuts * size + int(self.rows.row_at[unit] + j)
 
   def _permuted_units(self, number):
-    """(the units in the order of a pass over them, at which row each ends)."""
+    """(the units in the order of a pass, the row at which each ends)."""
     order = np.random.default_rng([self.seed, number]).permutation(self.rows.blocks.units)
     return order, np.cumsum(self.rows.rows_of[order])
 
@@ -307,7 +306,7 @@ class Order:
 
 
 def check_memory(sources):
-  """InputError if what all BlockRows among some sources mix at a time does not fit into memory."""
+  """InputError if the units that all BlockRows among sources mix at a time exceed free memory."""
   parts = [source for source in sources if isinstance(source, BlockRows)]
   needed, free = sum(part.memory(part.window) for part in parts), free_memory()
   if needed > free:

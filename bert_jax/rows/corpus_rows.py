@@ -1,14 +1,14 @@
 """Rows of a tokenized corpus: planned once as ranges of tokens, so row i is a function of i alone.
 
-An example is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. What A and B are is the kind of rows:
+An example is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. The kind of rows says how A and B are chosen:
 
   nsp     next-sentence pairs (Devlin et al. 2018): label 1 where B is from another document
   sop     sentence-order pairs (ALBERT, Lan et al. 2019): label 1 where the two are swapped
   full    consecutive tokens of a document, as many as the row holds (the last one: the rest)
   single  whole sentences of a document, as many as the row holds
-  lm      stretches of a document that begin with the last token of the one before, so that every
-          token of a document is the next one of another in one row. [CLS] stands at the beginning
-          of the document only, and [SEP] at its end only
+  lm      stretches of a document, each beginning with the last token of the previous stretch, so
+          that every token is predicted once from the tokens before it. [CLS] stands at the
+          beginning of the document only, and [SEP] at its end only
 
 No example crosses a document. A row holds one example, or several packed ones, each with its
 segment id and with positions from 0; attention never crosses segments.
@@ -28,11 +28,11 @@ from bert_jax.rows.sentence_pairs import PAIRS, further_labels, plan_pairs
 
 
 class Rows:
-  """The rows of one corpus by number, {name: array} as build_rows makes them, with `language`.
-  kind: one of KINDS. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor:
-  how many times the corpus is cut into pairs, differently each time; other kinds are cut once.
-  examples_per_row: 1, or the most to pack into one row. language: the number of the corpus'
-  language, given to every row."""
+  """Random access to the rows of one corpus, {name: array} as in build_rows, with `language`.
+  kind: one of KINDS. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor: how many times
+  the corpus is cut into pairs, differently each time; other kinds are cut once. examples_per_row:
+  1, or the most to pack into one row. language: the number of the corpus' language, given to every
+  row."""
 
   def __init__(
     self,
@@ -74,7 +74,7 @@ class Rows:
     self.fingerprint = digest.hexdigest()[:16]
 
   def lengths(self):
-    """[examples] tokens of each example of the plan, [CLS] and [SEP] included."""
+    """[examples] the length of each example in tokens, [CLS] and [SEP] included."""
     sizes = self.plan[:, 1] - self.plan[:, 0] + self.plan[:, 3] - self.plan[:, 2]
     if self.marks is not None:
       return sizes + self.marks.sum(axis=1)
@@ -82,9 +82,9 @@ class Rows:
 
   @functools.cached_property
   def totals(self):
-    """{name: number} of the plan and of its text. tokens: of examples, [CLS] and [SEP] included;
-    alone: documents of one sentence; labelled, ones: examples with a label, and with label 1;
-    label_2, ..: with each further label of the kind of pairs."""
+    """{name: number}: counts of the plan and of its text. tokens: in examples, [CLS] and [SEP]
+    included; alone: documents of one sentence; labelled, ones: examples with a label, and with
+    label 1; label_2, ..: examples with each further label of the kind of pairs."""
     label, sentences = self.plan[:, 4], np.diff(self.corpus.documents)
     out = {
       'examples': len(self.plan),
@@ -103,7 +103,7 @@ class Rows:
 
   @property
   def sample(self):
-    """A Corpus that is like the text."""
+    """A Corpus that is like the text; here the whole text."""
     return self.corpus
 
   @property
@@ -118,12 +118,12 @@ class Rows:
     return {name: array[0] for name, array in self.gather([i]).items()}
 
   def gather(self, numbers):
-    """{name: [R, ...]} of the rows of these numbers."""
+    """{name: [R, ...]} of the rows with these numbers."""
     return self.build([self.examples(numbers)])
 
   def examples(self, numbers):
-    """The E examples of R rows: how many each row holds [R], the tokens of their A and B [E, 2],
-    labels [E], marks [E, 2], and their texts one after the other."""
+    """The E examples in R rows: (examples in each row [R], token counts of A and B [E, 2], labels
+    [E], marks [E, 2], their texts one after the other)."""
     numbers = np.asarray(numbers)
     if self.row_at is None:
       held, examples = np.ones(len(numbers), np.int64), numbers
@@ -137,7 +137,7 @@ class Rows:
     return held, np.diff(ranges).reshape(-1, 2), plan[:, 4], marks, texts
 
   def build(self, parts):
-    """{name: [R, ...]} of the rows of what `examples` returns, here or of other Rows alike."""
+    """{name: [R, ...]} of rows from a list of `examples` results, of this or of similar Rows."""
     held, sizes, labels, marks = (np.concatenate(x) for x in list(zip(*parts))[:4])
     texts = [text for *_, some in parts for text in some]
     tokens, units = map(np.concatenate, zip(*texts, strict=True))
@@ -157,19 +157,19 @@ class Rows:
 
 
 def plan_full(corpus, seq_length):
-  """(plan, None) of stretches that fill a row; the last one of a document is shorter."""
+  """Plans stretches that fill a row, the last one of a document shorter: (plan, None)."""
   room = seq_length - 2
   begin, end = corpus.document_at[:-1], corpus.document_at[1:]
   number = -(-(end - begin) // room)
   which = np.repeat(np.arange(len(begin)), number)
-  earlier = np.repeat(np.cumsum(number) - number, number)  # stretches of the documents before
+  earlier = np.repeat(np.cumsum(number) - number, number)  # stretches of earlier documents
   start = begin[which] + room * (np.arange(len(which)) - earlier)
   return _without_second(start, np.minimum(start + room, end[which])), None
 
 
 def plan_single(corpus, seq_length):
-  """(plan, None) of whole sentences, as many as fit into a row.
-  What does not fit of a sentence that is longer than that goes into the next row."""
+  """Plans whole sentences, as many as fit into a row: (plan, None).
+  The rest of a sentence that is longer than a row goes into the next one."""
   room = seq_length - 2
   at, ends = corpus.sentences, corpus.document_at[1:]
   document, start = np.arange(len(ends)), corpus.document_at[:-1]
@@ -186,8 +186,8 @@ def plan_single(corpus, seq_length):
 
 
 def plan_lm(corpus, seq_length):
-  """(plan, marks) of stretches of [CLS] document [SEP], of seq_length tokens with these two; each
-  begins with the last token of the one before."""
+  """Plans stretches of seq_length tokens of [CLS] document [SEP]; each begins with the last token
+  of the previous one: (plan, marks)."""
   begin, size = corpus.document_at[:-1], np.diff(corpus.document_at)
   step = seq_length - 1
   number = -(-(size + 1) // step)
@@ -199,11 +199,11 @@ def plan_lm(corpus, seq_length):
 
 
 def _without_second(start, end):
-  """The plan of examples that have no B and no label."""
+  """The plan for examples that have no B and no label."""
   none = np.zeros_like(start)
   return np.stack([start, end, none, none, none - 1], axis=1)
 
 
-# {kind of rows: (corpus, seq_length) -> (plan, marks or None)} of rows without pairs.
+# {kind of rows without pairs: (corpus, seq_length) -> (plan, marks or None)}.
 PLANS = {'full': plan_full, 'single': plan_single, 'lm': plan_lm}
 KINDS = (*PAIRS, *PLANS)

@@ -1,9 +1,9 @@
 """Examples of a fine-tuning task as rows: one in each row, or several packed.
 
 An example is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], with values for the example (a label), token
-positions (where an answer begins) or a value for each token (tags). What else is in its row does
-not change what is computed for it: each example has a segment id and positions that begin at 0, and
-attention crosses no segment.
+positions (where an answer begins) or a value for each token (tags). Its results do not depend on
+the other examples in its row: each has a segment id and positions that begin at 0, and attention
+crosses no segment.
 """
 
 import functools
@@ -17,7 +17,7 @@ from bert_jax.rows.row_arrays import build_row
 
 
 class Examples:
-  """The rows of E examples by number, each {name: array} of T tokens and at most N examples.
+  """Random access to the rows of E examples, {name: array} of T tokens and at most N examples.
 
   texts: [E] tuples of one or two int32 id arrays, without special tokens, short enough for a row.
   seq_length: T. slots: N; 1 does not pack.
@@ -27,10 +27,10 @@ class Examples:
     counted from the beginning of the row.
   per_token: {name: ([E] arrays with a value for each token of the example, special tokens
     included; their type)}; in a row [T].
-  takes: None, or [E] the tokens of a row that an example takes, if more than its texts have.
+  takes: None, or [E] tokens reserved in the row for each example, if more than its texts have.
   align: examples begin at multiples of this, and take a multiple of it.
-  lengths: None, or [E] the tokens that each example takes, special ones included, if texts are not
-    to be read for that. digest: stands for the texts in the fingerprint; '': they are read.
+  lengths: None, or [E] tokens of each example, special ones included, to avoid reading the texts
+    for that. digest: stands for the texts in the fingerprint; '': they are read.
   parts: P > 1: a row is [P, T / P], and the k-th example of an item lies in its k-th part, so that
     an item has P examples at most. Positions count on from part to part; encode.encode reads each
     part as a row.
@@ -65,11 +65,11 @@ class Examples:
     if lengths is None:
       lengths = np.array([1 + sum(map(len, parts)) + len(parts) for parts in texts], np.int64)
     self.lengths = lengths
-    # Items are what is packed: an example, or several that stay together.
+    # Items are packed: each is an example, or several that stay together.
     item_of = np.arange(len(texts)) if items is None else np.asarray(items)
     first = np.flatnonzero(np.diff(item_of, prepend=-1))
     sizes = np.diff(np.append(first, len(texts)))
-    self.size = len(first)  # of what the data holds, which a subclass may have cut into windows
+    self.size = len(first)  # records of the data; a subclass may have cut them into windows
     self.align, self.aligned = align, -(-self.lengths // align) * align
     takes = self.aligned if takes is None else np.maximum(takes, self.lengths)
     room = self._room(takes, first)
@@ -89,13 +89,13 @@ class Examples:
     self.fingerprint = self._digest(item_of, digest)
 
   def items_of_row(self, i):
-    """[range of examples of each item] of row i."""
+    """The items in row i, each as a range of its examples."""
     items = self.order[self.row_at[i] : self.row_at[i + 1]]
     begins, sizes = self.item_begins[items].tolist(), self.item_sizes[items].tolist()
     return [range(begin, begin + size) for begin, size in zip(begins, sizes)]
 
   def _room(self, takes, first):
-    """[I] the tokens of a row that items take whose examples take `takes`; first: [I]."""
+    """[I] the tokens that items take; takes: each example's, first: [I] items' first examples."""
     if not len(first):
       return takes
     if self.parts > 1:
@@ -103,7 +103,7 @@ class Examples:
     return np.add.reduceat(takes, first)
 
   def room_of(self, items):
-    """[I] the tokens of a row that these items take, ranges of examples one after the other."""
+    """[I] the tokens of a row that each of these items, ranges of examples, takes."""
     takes = np.concatenate([self.aligned[item.start : item.stop] for item in items])
     return self._room(takes, np.cumsum([0, *map(len, items)])[:-1])
 
@@ -134,7 +134,7 @@ class Examples:
     return self.row(self.items_of_row(i), self.seq_length, self.slots)
 
   def row(self, items, length, slots):
-    """The arrays of a row of `length` tokens that holds these items, `slots` examples at most."""
+    """Builds a row of `length` tokens from these items, with room for `slots` examples."""
     order = [(0, e) for item in items for e in item]
     if self.parts > 1:
       order = sorted((part, e) for item in items for part, e in enumerate(item))
@@ -162,7 +162,7 @@ class Examples:
     return row
 
   def _built(self, chosen, length):
-    """build_row's arrays of a row with these examples in each of its parts."""
+    """build_row's arrays for a row with these examples in each of its parts."""
     rows, before = [], 0
     for k, examples in enumerate(chosen):
       texts = [[(ids, 0) for ids in self.texts[e]] for e in examples]
@@ -179,7 +179,7 @@ class Examples:
 
 
 def by_example(outputs, *names):
-  """(numbers [K], [[K, ...] of each name]) of the K examples that were predicted, in their order.
+  """Orders outputs by example: (numbers [K], [[K, ...] of each name]) of the K predicted examples.
   outputs: {name: [R, N, ...]} of R rows, in any order."""
   ids = outputs['example_ids']
   real = ids > 0
@@ -188,7 +188,7 @@ def by_example(outputs, *names):
 
 
 def tokens_of(outputs, name, lengths):
-  """{number of an example: [n, ...] the outputs for its n tokens, special tokens included}.
+  """Splits outputs by example: {number: [n, ...] for its n tokens, special tokens included}.
   outputs: {name: [R, T, ...]}. lengths: [E] tokens of each example."""
   ids, begins, values = outputs['example_ids'], outputs['cls_positions'], outputs[name]
   return {

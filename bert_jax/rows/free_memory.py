@@ -1,13 +1,13 @@
-"""How much memory is free: that of the machine, or what a container or job may still take of it."""
+"""Measures the memory that is free on the machine, or left to its container or job."""
 
 import contextlib
 import sys
 from pathlib import Path
 
 PROC = Path('/proc')
-CGROUPS = {  # {controllers of a cgroup: (folder, its limit, what it has taken, in memory.stat)}
-  'memory': ('/sys/fs/cgroup/memory', 'memory.limit_in_bytes', 'total_rss'),  # of version 1
-  '': ('/sys/fs/cgroup', 'memory.max', 'anon'),  # of version 2
+CGROUPS = {  # {cgroup controllers: (folder, file of the limit, key of the use in memory.stat)}
+  'memory': ('/sys/fs/cgroup/memory', 'memory.limit_in_bytes', 'total_rss'),  # version 1
+  '': ('/sys/fs/cgroup', 'memory.max', 'anon'),  # version 2
 }
 
 
@@ -25,7 +25,7 @@ def free_memory():
 
 
 def _limits(root, limit, taken, path):
-  """Yields what is left in a cgroup and in those that it is part of, as far as they have limits."""
+  """Yields the bytes left in a cgroup and in each of its parents that has a limit."""
   folder = Path(root + path)
   for group in (folder, *folder.parents):
     with contextlib.suppress(OSError, KeyError, ValueError):  # 'max': none
@@ -33,5 +33,5 @@ def _limits(root, limit, taken, path):
 
 
 def _table(path):
-  """{name: number} of the lines of a file, as text."""
+  """{name: value} as text, from the lines of a file."""
   return dict(line.split()[:2] for line in path.read_text().splitlines())

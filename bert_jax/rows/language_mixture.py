@@ -1,4 +1,4 @@
-"""The rows of several languages as one source of rows, and how often each language is seen."""
+"""Mixes the rows of several languages into one source, each language with its share."""
 
 import hashlib
 
@@ -20,7 +20,7 @@ class Mixture:
     return int(self.ends[-1])
 
   def at(self, i):
-    """(language, the number of its row) of row i."""
+    """(language, row number within it) of row i."""
     k = int(np.searchsorted(self.ends, i, side='right'))
     name = list(self.parts)[k]
     return name, i - int(self.ends[k]) + len(self.parts[name])
@@ -30,7 +30,7 @@ class Mixture:
     return self.parts[name][number]
 
   def gather(self, numbers):
-    """{name: [R, ...]} of the rows of these numbers."""
+    """{name: [R, ...]} of the rows with these numbers."""
     places = [self.at(i) for i in numbers]
     out = {}
     for language in dict.fromkeys(name for name, _ in places):
@@ -43,10 +43,10 @@ class Mixture:
 
 
 def shares(sizes, sampling, factors=None):
-  """{language: share of what is seen}: P(L)^S renormalised, where P(L) is its share of the tokens.
+  """{language: its share of the rows}: P(L)^S renormalised, where P(L) is its share of the tokens.
   sizes: {language: tokens}. sampling: S; 1 is the data as it is, 0.7 is M-BERT's
-  (google-research/bert, multilingual.md), 0 shows all languages alike. factors: {language: what its
-  share is multiplied by before all are renormalised}."""
+  (google-research/bert, multilingual.md), 0 shows all languages alike. factors: {language: factor
+  on its share before all are renormalised}."""
   total = sum(sizes.values())
   smoothed = {k: (n / total) ** sampling * (factors or {}).get(k, 1.0) for k, n in sizes.items()}
   return {k: x / sum(smoothed.values()) for k, x in smoothed.items()}

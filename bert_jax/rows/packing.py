@@ -1,10 +1,10 @@
-"""Best-fit packing: which short examples share a row of fixed length."""
+"""Packs short examples into rows of fixed length by best fit."""
 
 import numpy as np
 
 
 def pack(lengths, room, most):
-  """Which examples share a row: best fit, longest first, at most `most` in each.
+  """Chooses the examples that share a row: best fit, longest first, at most `most` in each.
   lengths: [E] tokens of each example, 1 to `room`, the tokens of a row. Returns (order [E], row_at
   [R + 1]): row r holds the examples order[row_at[r]:row_at[r + 1]]. Rows, and the examples within a
   row, keep the order in which the examples came.
@@ -13,7 +13,7 @@ def pack(lengths, room, most):
   can, and then the next one."""
   row_of = np.zeros(len(lengths), np.int64)
   held = np.zeros(len(lengths), np.int32)  # how many examples each row holds
-  open_rows = [[] for _ in range(room + 1)]  # by tokens left: arrays of rows, the last one is next
+  open_rows = [[] for _ in range(room + 1)]  # by tokens left: arrays of rows, used from the end
   rows = 0
   by_length = np.argsort(-lengths, kind='stable')
   for same in np.split(by_length, np.flatnonzero(np.diff(lengths[by_length])) + 1):

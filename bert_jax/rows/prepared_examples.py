@@ -1,6 +1,6 @@
-"""Labelled texts on the disk as token ids, for sets that are too large for memory.
+"""Labelled texts stored on disk as token ids, for data sets that are too large for memory.
 
-  examples.json   what was read, the labels, seals; written last: with it, the folder is finished
+  examples.json   what was read, the labels, seals; written last, when the folder is finished
   vocab.txt, ...  the vocabulary, as Tokenizer.save writes it
   ids.bin         the ids of all texts, one after the other, without special tokens
   ends.npy        [E, sides] int64: where in ids.bin each text ends; sides: 1, or 2 of pairs
@@ -31,13 +31,13 @@ META, IDS, ENDS, LABELS, SUMS = (
   'labels.npy',
   'checksums.npy',
 )
-# The files of Tokenizer.files, of any kind of vocabulary.
+# Names that Tokenizer.files may give, for any kind of vocabulary.
 VOCABULARIES = 'tokenizer_config.json', 'vocab.txt', 'spm.model', 'tokenizer.json'
 PART, BLOCK = 4096, 65_536  # examples that are written at once, and that share a checksum
 
 
 def is_prepared(spec):
-  """Does data.train, or data.eval, name a folder of prepared examples? InputError if they are not
+  """Whether data.train, or data.eval, names a folder of prepared examples. InputError if it is not
   finished."""
   if not spec or files.exists(Path(spec) / META):
     return bool(spec)
@@ -47,7 +47,7 @@ def is_prepared(spec):
 
 
 def unfinished(folder):
-  """The files that a preparation which was stopped has left in a folder, to be written anew."""
+  """The files that a stopped preparation left in a folder, to be written anew."""
   there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
   if META in there or IDS not in there:
     return []
@@ -61,17 +61,17 @@ def id_type(tokenizer):
 
 
 class Writer:
-  """Writes the examples of a folder in parts, in their order."""
+  """Writes a folder of prepared examples in parts, in their order."""
 
   def __init__(self, folder, tokenizer):
     self.folder, self.tokenizer = Path(folder), tokenizer
     self.folder.mkdir(parents=True, exist_ok=True)
     self.id_type = id_type(tokenizer)
     self.ends, self.sums, self.tokens, self.number = [], [], 0, 0
-    self.sum = 0  # of the block that is not full yet
+    self.sum = 0  # checksum of the block that is not full yet
 
   def add(self, texts):
-    """texts: PART tuples of one or two id arrays, the last time fewer."""
+    """Writes a part: PART tuples of one or two id arrays, the last time fewer."""
     content = np.concatenate([part for ids in texts for part in ids]).astype(self.id_type).tobytes()
     with open(self.folder / IDS, 'ab') as file:
       file.write(content)
@@ -84,8 +84,8 @@ class Writer:
     self.tokens = int(ends[-1, -1])
 
   def close(self, facts, labels):
-    """Finishes the folder; returns the content of examples.json. facts: what else it holds. labels:
-    an iterable of arrays [n] or [n, L], which one after the other are labels.npy."""
+    """Finishes the folder and returns the content of examples.json. facts: its further content.
+    labels: an iterable of arrays [n] or [n, L], which one after the other are labels.npy."""
     arrays = {ENDS: np.concatenate(self.ends)}
     arrays[SUMS] = np.array(self.sums + [self.sum] * bool(self.number % BLOCK), np.uint32)
     for name, array in arrays.items():
@@ -111,8 +111,8 @@ class Writer:
 
 
 class Prepared:
-  """The examples of a folder. meta: the content of examples.json. labels: see labels.npy.
-  InputError if a file is missing or damaged."""
+  """A folder of prepared examples, opened. meta: examples.json. labels: see labels.npy. InputError
+  if a file is missing or damaged."""
 
   def __init__(self, folder):
     self.folder = Path(folder).expanduser()
@@ -131,13 +131,13 @@ class Prepared:
     if not path.is_file() or path.stat().st_size != self.meta['tokens'] * np.dtype(dtype).itemsize:
       raise self._damaged(IDS)
     self.ids = np.memmap(path, dtype, 'r', shape=(self.meta['tokens'],))
-    self.sides, self.intact = self.ends.shape[1], {}  # {block: is it as it was written?}
+    self.sides, self.intact = self.ends.shape[1], {}  # {block: whether its checksum holds}
 
   def __len__(self):
     return len(self.ends)
 
   def lengths(self):
-    """[E, sides] int32 tokens of each text."""
+    """[E, sides] int32, the token count of each text."""
     flat = np.diff(self.ends.reshape(-1), prepend=0)
     return flat.astype(np.int32).reshape(self.ends.shape)
 

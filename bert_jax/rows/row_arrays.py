@@ -1,15 +1,15 @@
-"""The arrays of rows, from the token ids of the examples in them."""
+"""Builds the arrays of rows from the token ids of the examples in them."""
 
 import numpy as np
 
-# The arrays that say of each token of a row what it is and where, in the order in which an encoder
-# takes them (see build_rows).
+# The arrays with a value for each token that an encoder takes, in the order of its arguments (see
+# build_rows).
 TOKENS = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
 
 
 def build_row(tokenizer, examples, seq_length, *, slots=1, align=1):
-  """{name: array} of one row, see build_rows. examples: for each, a list of one or two texts
-  (ids, unit_starts), arrays of one length."""
+  """{name: array} of one row, see build_rows. examples: each a list of one or two texts (ids,
+  unit_starts), arrays of one length."""
   texts = [text for parts in examples for text in parts]
   sizes = np.zeros((len(examples), 2), np.int64)
   for e, parts in enumerate(examples):
@@ -50,7 +50,7 @@ def build_rows(
   """{name: array} of R rows of `seq_length` = T tokens with E examples, up to `slots` = N in each.
 
   An example becomes [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. row_of: [E] its row, ascending.
-  sizes: [E, 2] the tokens of A and B. tokens, units: ids and unit_starts of A and B of all examples
+  sizes: [E, 2] token counts of A and B. tokens, units: ids and unit_starts of A and B, all examples
   one after the other. second: [E] whether there is a B; None: where it has tokens. labels: [E]
   numbers; below 0 is none. marks: [E, 2] whether an example has [CLS], and [SEP]; None: all do.
   align: examples begin at multiples of this.
@@ -64,7 +64,7 @@ def build_rows(
   second = sizes[:, 1] > 0 if second is None else second
   has_cls, has_sep = np.ones((2, len(sizes)), bool) if marks is None else np.transpose(marks)
   lengths = has_cls + sizes.sum(axis=1) + has_sep * (1 + second)
-  first = np.searchsorted(row_of, row_of)  # the first example of each one's row
+  first = np.searchsorted(row_of, row_of)  # the first example in the row of each example
   taken = -(-lengths // align) * align
   before = np.cumsum(taken) - taken
   slot, in_row = np.arange(len(sizes)) - first, before - before[first]
@@ -95,6 +95,6 @@ def build_rows(
 
 
 def spread(begins, sizes):
-  """The numbers begins[0], begins[0] + 1, .., `sizes[0]` of them, then those from begins[1] on.."""
+  """Concatenated ranges: sizes[0] numbers from begins[0] on, sizes[1] from begins[1] on, .."""
   sizes = np.asarray(sizes, np.int64)
   return np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())

@@ -1,4 +1,4 @@
-"""Sentence pairs: in half of NSP's the second one is random, in half of SOP's the two are swapped.
+"""Cuts sentence pairs: for NSP, half get a random second text; for SOP, half are swapped.
 
 The cutting is google-research/bert's create_pretraining_data.py (Devlin et al. 2018; sentence
 order: ALBERT, Lan et al. 2019), over all documents at once.
@@ -13,9 +13,9 @@ from bert_jax.corpus.tokenized import Corpus
 
 
 class Cuts(NamedTuple):
-  """Where consecutive sentences of n documents are cut into A and B, as arrays [n]: the document of
-  each, its first sentence, the first one of B, the end of B, and how many tokens there should be.
-  A document of which one sentence is left has no B: `split` is the end."""
+  """Where consecutive sentences of n documents are cut into A and B, as arrays [n]: the document,
+  its first sentence, the first sentence of B, the end of B, and the wanted number of tokens. A
+  document with one sentence left has no B: `split` is the end."""
 
   document: np.ndarray
   first: np.ndarray
@@ -26,9 +26,9 @@ class Cuts(NamedTuple):
 
 class Pair(NamedTuple):
   """A kind of sentence pairs.
-  labels: their names, in the order of their numbers. documents: how many a corpus needs.
-  draw: (corpus, Cuts, rng) -> (A, B [n, 2] tokens, labels [n], first sentences of the next examples
-  [n]); a label of -1 is none. words: what a model learns by it, as part of a sentence."""
+  labels: their names, in the order of their numbers. documents: the least a corpus needs. draw:
+  (corpus, Cuts, rng) -> (A, B [n, 2] tokens, labels [n], first sentences of the next examples [n]);
+  a label of -1 is none. words: the task that it teaches, as part of a sentence."""
 
   labels: tuple[str, ...]
   documents: int
@@ -40,7 +40,7 @@ def draw_next(
   corpus: Corpus, cuts: Cuts, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
   """Replaces B in half of the examples, and where there is none, by a stretch of another document.
-  The sentences that it displaces go into the next example."""
+  The sentences that this displaces go into the next example."""
   at, documents, n = corpus.sentences, corpus.documents, len(cuts.document)
   a, b = _spans(at, cuts)
   label = (rng.random(n) < 0.5) | (cuts.split == cuts.last)
@@ -68,7 +68,7 @@ def draw_order(
 
 
 def _spans(at, cuts):
-  """The tokens of A and of B, [n, 2] each."""
+  """The token spans of A and B, [n, 2] each."""
   a = np.stack([at[cuts.first], at[cuts.split]], axis=1)
   return a, np.stack([at[cuts.split], at[cuts.last]], axis=1)
 
@@ -80,12 +80,12 @@ PAIRS = {
 
 
 def further_labels(pair: Pair | None) -> tuple[str, ...]:
-  """The names under which the labels of a kind of pairs from the third on are counted."""
+  """The names under which the third and later labels of a kind of pairs are counted."""
   return tuple(f'label_{k}' for k in range(2, len(pair.labels))) if pair else ()
 
 
 def prior(totals: Sequence[Mapping[str, int]], kind: str) -> float:
-  """The share of the most frequent label of a kind of pairs, by Rows.totals of some corpora."""
+  """The share of the most frequent label of a kind of pairs, from Rows.totals of corpora."""
   total = lambda name: sum(x[name] for x in totals)
   names = 'ones', *further_labels(PAIRS[kind])
   shares = [total(name) / max(1, total('labelled')) for name in names]
@@ -95,20 +95,20 @@ def prior(totals: Sequence[Mapping[str, int]], kind: str) -> float:
 def plan_pairs(
   corpus: Corpus, room: int, kind: str, short_seq_prob: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, int]:
-  """One pass over a corpus: (plan, number of tokens cut off).
+  """Plans one pass over a corpus: (plan, number of tokens cut off).
 
   For the plan and its labels see corpus_rows.py; the examples of a document are consecutive, in the
   order of its text.
 
   Consecutive sentences of a document are gathered up to `room` tokens (with `short_seq_prob`: up to
-  a random smaller number) and split at a random sentence into A and B, with which the kind of pairs
-  does what its `draw` says. What is too long is cut from the front or the back of the longer half
-  at random. One difference to the reference: the length is drawn for each example, and not once per
-  document, so that `short_seq_prob` is a share of examples however long documents are.
+  a random smaller number) and split at a random sentence into A and B, which the kind's `draw` then
+  changes and labels. Excess tokens are cut from the front or the back of the longer half at random.
+  One difference to the reference: the length is drawn for each example, and not once per document,
+  so that `short_seq_prob` is a share of examples however long documents are.
   """
   at, documents = corpus.sentences, corpus.documents
   active = np.flatnonzero(np.diff(documents))  # documents with sentences left, one example of each
-  first = documents[active]  # the next sentence of each of them
+  first = documents[active]  # the next sentence of each document
   examples, cut = [], 0
   while len(active):
     n, stop = len(active), documents[active + 1]
@@ -130,12 +130,12 @@ def plan_pairs(
 
 
 def _below(rng, limits):
-  """A whole number from 0 to each limit, exclusive; 0 where the limit is 0."""
+  """Draws a whole number from 0 to each limit, exclusive; 0 where the limit is 0."""
   return (rng.random(len(limits)) * limits).astype(np.int64)
 
 
 def _truncate(a, b, room, rng):
-  """Spans (first token, end) [n, 2] shortened to `room` tokens in all, and what each row lost [n].
+  """Shortens spans (first token, end) [n, 2] to `room` tokens in all; also returns each loss [n].
   Tokens are taken from the longer of the two, each time from a random end."""
   size_a, size_b = a[:, 1] - a[:, 0], b[:, 1] - b[:, 0]
   lost = np.maximum(0, size_a + size_b - room)

@@ -1,26 +1,26 @@
-"""What is read of a text that is longer than a row: a part of it, or windows that overlap.
+"""Cuts texts that are longer than a row: to a part, or into overlapping windows.
 
-Who reads in windows chooses how: a stride (run_squad.py's for question answering, half a window for
-classifiers and sentence vectors), or with as much context as there is around what is asked.
+Windows lie a stride apart (run_squad.py's for question answering, half a window for classifiers
+and sentence vectors), or give as much context as there is around the tokens in question.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-WINDOW_STRIDE = 0.5  # from the start of a window to that of the next, as a share of its length
+WINDOW_STRIDE = 0.5  # between the starts of windows, as a share of their length
 
 
 def starts(size: int, room: int, stride: int) -> np.ndarray:
-  """Returns [W] the first tokens of windows of `room` tokens, at most a stride apart, that cover
-  `size` tokens. W > 0; the last window may be shorter."""
+  """The first tokens [W] of windows of `room` tokens, at most a stride apart, that cover `size`
+  tokens. W > 0; the last window may be shorter."""
   step = min(stride, room)
   return np.arange(1 + max(0, -(-(size - room) // step))) * step
 
 
 def around(first: int, last: int, length: int, room: int) -> list[tuple[int, int]]:
-  """Returns the (start, stop) of windows of `room` tokens that cover the tokens first to last - 1
-  of `length`. A single one has as much context on either side; several overlap by half."""
+  """Windows (start, stop) of `room` tokens that cover the tokens first to last - 1 of `length`. A
+  single one has as much context on either side; several overlap by half."""
   if last - first <= room:
     start = max(0, min(first - (room - (last - first)) // 2, length - room))
     return [(start, min(start + room, length))]
@@ -31,9 +31,9 @@ def around(first: int, last: int, length: int, room: int) -> list[tuple[int, int
 def owners(
   begins: Sequence[int], ends: Sequence[int], at: np.ndarray, bonus: float = 0.0
 ) -> np.ndarray:
-  """Returns for each position of `at` [n] the number of the window that gives it most context on
-  its shorter side ("maximum context" in run_squad.py). begins, ends: of the windows. bonus: what a
-  token of a window's length counts, when windows compete for a position."""
+  """The window, by number, that gives each position of `at` [n] most context on its shorter side
+  ("maximum context" in run_squad.py). begins, ends: of the windows. bonus: added per token of a
+  window's length, when windows compete for a position."""
   begins, ends = np.asarray(begins)[:, None], np.asarray(ends)[:, None]
   left, right = at - begins, ends - 1 - at
   context = np.minimum(left, right)
@@ -41,8 +41,8 @@ def owners(
 
 
 def cut(parts: Sequence[np.ndarray], room: int, keep: str = 'head') -> list[tuple]:
-  """Returns the token arrays of each window of a text (one array) or a pair (two) that is too long.
-  A window has `room` tokens in all; there is one, unless `keep` is windows or hierarchical."""
+  """Cuts a text (one array) or a pair (two) that is too long to the token arrays of its windows. A
+  window has `room` tokens in all; there is one, unless `keep` is windows or hierarchical."""
   if len(parts) == 2:
     return [truncate(parts, room)]
   (ids,) = parts

@@ -1,4 +1,4 @@
-"""Questions to a trained model: records become Examples, as in an evaluation, answers are dicts."""
+"""The base classes of questions to a trained model: records in, answers as dicts out."""
 
 import abc
 import itertools
@@ -17,8 +17,7 @@ NOTHING = 'nothing of it can be answered: it has no token'
 
 
 class RecordProblems(Problems):
-  """Collects why records cannot be answered, {where: reason}; the reason is returned in place of
-  an answer."""
+  """Collects the reasons why records cannot be answered, {where: reason}."""
 
   def __init__(self):
     super().__init__('asked', skip=True)
@@ -29,11 +28,11 @@ class RecordProblems(Problems):
 
 
 class Ask(abc.ABC):
-  """One kind of question to one Model; subclasses say what a record is and how it is answered.
-  fields: names of the fields of a record, in the order of the parts of a plain line. others: fields
-  that a record may have besides. shows: the parts of an answer that are shown; (): all. exports:
-  {output of its exported program: shape}; {}: it has none. labels: what the last axis of logits
-  stands for. The arguments of __init__ besides the model are the options of its Prediction."""
+  """One kind of question to one Model; subclasses define the records and how they are answered.
+  fields: the fields of a record, in the order of the parts of a plain line. others: optional
+  fields. shows: the keys of an answer that are shown; (): all. exports: {output of the exported
+  program: shape}; {}: it cannot be exported. labels: the names along the last axis of logits.
+  The arguments of __init__ besides the model are the options of its Prediction."""
 
   fields, others, shows = ('text',), (), ()
   exports, labels = {}, ()
@@ -43,11 +42,11 @@ class Ask(abc.ABC):
 
   @property
   def tabs(self):
-    """Do tabs separate the fields of a plain line? If not, they are blanks."""
+    """Whether tabs separate the fields of a plain line; if not, tabs count as blanks."""
     return len(self.fields) > 1
 
   def parsed(self, value):
-    """The record of a text, or of a tuple or dict of fields; InputError if it cannot be one."""
+    """Makes a record from a text, or a tuple or dict of fields; InputError if it cannot be one."""
     if not isinstance(value, (str, tuple, list, dict)):
       raise InputError(f'a {type(value).__name__} is no text, tuple of texts or dict')
     if not isinstance(value, dict):
@@ -61,7 +60,7 @@ class Ask(abc.ABC):
     return record
 
   def element(self, value):
-    """The record of an element of the list that a method of predict.Model is given."""
+    """Makes a record from an element of the list given to a method of predict.Model."""
     return self.parsed(value)
 
   def of_parts(self, parts):
@@ -72,14 +71,14 @@ class Ask(abc.ABC):
 
   @abc.abstractmethod
   def record(self, fields):
-    """The record of a dict of fields; InputError if it cannot be one."""
+    """Makes a record from a dict of fields; InputError if it cannot be one."""
 
   @abc.abstractmethod
   def replies(self, records):
-    """An iterable of (answer, '') or (None, why there is none) of each record, in order."""
+    """Iterates over (answer, '') or (None, why there is none) for each record, in order."""
 
   def answers(self, records):
-    """The answers to records in their order; None where there is none."""
+    """The answers to records, in order; None where there is none."""
     return [answer for answer, _ in self.replies(records)]
 
   def shown(self, answer):
@@ -88,7 +87,7 @@ class Ask(abc.ABC):
     return {name: answer[name] for name in names}
 
   def returned(self, answers: list[dict | None]) -> list[dict | None]:
-    """What a method of predict.Model returns for answers, of which some are None."""
+    """Converts answers, some of them None, to the return value of a method of predict.Model."""
     return [answer and self.shown(answer) for answer in answers]
 
 
@@ -101,14 +100,14 @@ class Packed(Ask):
 
   @abc.abstractmethod
   def examples(self, records, problems):
-    """Examples whose answers have the number of the record as `id`."""
+    """Makes Examples of records; their answers have the number of the record as `id`."""
 
   @abc.abstractmethod
   def outputs(self, params, batch):
-    """{name: array}: what the `answers` of the Examples needs of a batch."""
+    """The outputs for a batch that the Examples' `answers` needs, {name: array}."""
 
   def exported(self, params, batch):
-    """{name: array} of `exports`, for a batch with one example in each row."""
+    """The outputs named in `exports`, {name: array}, for a batch with one example in each row."""
     outputs = self.outputs(params, batch)  # of each token, or of the only example
     return {
       name: outputs[name][:, slice(None) if '[B, T' in shape else 0]
@@ -137,7 +136,7 @@ class OfText(Packed):
 
 
 class OfHead(Packed):
-  """A Packed Ask that is answered by the head that the model was trained with."""
+  """A Packed Ask that is answered by the head on which the model was trained."""
 
   examples_of = None  # the class of the family's rows, a scored.Scored
 
@@ -149,7 +148,7 @@ class OfHead(Packed):
     return self.model.objective.predict(params, batch)
 
   def config(self, row=0):
-    """The model's config with rows of `row` tokens; 0: of the longest example that it can read."""
+    """The model's config with rows of `row` tokens; 0: as long as its longest example."""
     config = self.model.config.copy_and_resolve_references()
     config.data.seq_length = row or self.model.limit
     config.data.examples_per_row = max(64, config.data.examples_per_row)
@@ -161,7 +160,7 @@ class OfHead(Packed):
 
 
 def is_id(name):
-  """Is this the name of the field of a record's id? GAP writes it in capitals."""
+  """Whether a field holds a record's id; GAP writes its name in capitals."""
   return str(name).lower() == 'id'
 
 
@@ -176,7 +175,7 @@ TOP_K = Option(int, 'how many to give; default: 5', check_top_k)
 
 
 def texts_of(fields, names):
-  """[text] of the named fields; InputError if one is missing or no text, or if all are empty."""
+  """The texts of the named fields; InputError if one is missing or no text, or all are empty."""
   for name in names:
     if name not in fields:
       there = listed(fields) or 'nothing'
@@ -190,12 +189,12 @@ def texts_of(fields, names):
 
 
 def numbered(records):
-  """The records with their numbers as ids, and their places as faults name them."""
+  """The records with their numbers as ids, and their places as named in faults."""
   return [record._replace(id=i, where=f'record {i}') for i, record in enumerate(records)]
 
 
 def grouped(numbers, *arrays):
-  """Yields (number, [elements of each array]) for numbers that are equal and adjacent."""
+  """Yields (number, [elements of each array]) for each run of equal adjacent numbers."""
   ends = np.flatnonzero(np.diff(numbers, append=-1)) + 1
   for start, end in itertools.pairwise([0, *ends.tolist()]):
     if end > start:

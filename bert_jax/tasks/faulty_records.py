@@ -1,4 +1,4 @@
-"""Faults in the data of a task: they are counted by kind, and the first places of each are named.
+"""Counts faults in the data of a task by kind and names the first places of each.
 
 A record that cannot be read (a column is missing, a label is unknown) stops the run with an error
 that names its place; with data.skip_damaged=true it is left out and counted. A fault that harms
@@ -18,7 +18,7 @@ from bert_jax.text import files, tables
 log = logging.getLogger('bert_jax')
 
 NAMED = 3  # places that are named of each kind
-REMEMBERED = 1_000_000  # ids, of which each takes 0.1 kB: those that come again are noticed
+REMEMBERED = 1_000_000  # ids kept to notice repeated ones; each takes 0.1 kB
 
 
 def names_data(read):
@@ -51,14 +51,14 @@ class Problems:
       self.places[kind].append(where)
 
   def note_id(self, record_id, where, fate='kept'):
-    """Notes that the id of a record came before, if it did. None: it has none."""
+    """Counts the id of a record if it is a repeated one. None: the record has no id."""
     if record_id is not None and record_id in self.ids:
       self.note(f'ids that came before ({fate})', where)
     if len(self.ids) < REMEMBERED:
       self.ids.add(record_id)
 
   def chosen(self, examples, number):
-    """All examples, or `number` of those of training (0: all), the same ones for every seed."""
+    """All examples or, in training, `number` of them (0: all), the same ones for every seed."""
     if self.split != 'train' or not 0 < number < len(examples):
       return examples
     keep = np.random.default_rng(0).permutation(len(examples))[:number]
@@ -66,7 +66,7 @@ class Problems:
     return [examples[i] for i in sorted(keep)]
 
   def wrong(self, where, sentence, kind):
-    """Raises InputError for a record that cannot be used, or counts it if such are left out."""
+    """Raises InputError for an unusable record, or counts it if unusable records are left out."""
     if not self.skip:
       fits = 'data.skip_damaged=true leaves such records out'
       advice = fits if self.ids else 'no record before it could be read: is it the right file?'
@@ -76,15 +76,15 @@ class Problems:
     self.note(f'{kind} (skipped)', where)
 
   def nothing(self, spec, kind):
-    """Raises InputError for data that holds none of a kind, such as 'questions'."""
+    """Raises InputError for data that holds no records of a kind, such as 'questions'."""
     why = 'is it the right file?'
     if self.cause:
       why = f'all {self.left_out:,} records were left out, the first of them since {self.cause}.'
     raise InputError(f'data.{self.split}={spec} holds no {kind}; {why}')
 
   def rows(self, spec, validation='validation', of='', **options):
-    """Yields (where, row) of a split, see tables.records; `validation` is TFDS' name of eval. of:
-    the split, if another one than that of the Problems."""
+    """Yields (where, row) of a split, see tables.records. validation: TFDS' name of eval. of: the
+    split, if not self.split."""
     split = 'train' if (of or self.split) == 'train' else validation
     options |= {'split': split, 'counts': self.counts, 'wrong': self.wrong}
     try:
@@ -95,7 +95,7 @@ class Problems:
       raise
 
   def columns(self, row, names, where, hint=''):
-    """[value] of these columns of a row; None, and the row is wrong, if one is missing."""
+    """The values of some columns of a row; None, and the row is `wrong`, if one is missing."""
     place = getattr(row, 'header', '') or where
     try:
       return [tables.column(row, name, place, hint) for name in names]
@@ -104,7 +104,7 @@ class Problems:
     return self.wrong(place, sentence, 'rows without a column')
 
   def json(self, path, where):
-    """The content of a JSON file; None, and the file is wrong, if it cannot be read."""
+    """The content of a JSON file; None, and the file is `wrong`, if it cannot be read."""
     return files.whole_json(path, where, self.counts, self.wrong)
 
   def log(self, source=None):

@@ -11,7 +11,7 @@ from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Card, Family
 
 # BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction. Without
-# that, as in BERT's release, the first steps are several times as long, and training on small data
+# it, as in BERT's release, the first steps are several times as long, and training on small data
 # sets collapses (Mosbach et al. 2021, Zhang et al. 2021).
 DEFAULTS = {
   'batch_size': 8,
@@ -31,7 +31,7 @@ DEFAULTS = {
 
 
 def task_fields(*formats):
-  """The fields of the block `task` of a family that reads these formats; the first is default."""
+  """The fields of the block `task` for a family that reads these formats (the first: default)."""
   layout = 'how the files are laid out, see the module that reads them'
   most = 'tokens of an example (or choice), [CLS] and [SEP] included; 0, not of choices: seq_length'
   return affecting(
@@ -47,7 +47,7 @@ def task_fields(*formats):
 
 
 def rules(config, pairs=False):
-  """Yields (what must hold, the sentence if it does not) for each rule. pairs: it reads pairs."""
+  """Yields (what must hold, the sentence if not) for each rule. pairs: the family reads pairs."""
   if 'teacher' in config:
     yield from teaching.rules(config)
   limit = config.task.max_length
@@ -61,9 +61,9 @@ def rules(config, pairs=False):
 
 
 def family(name, task, *, formats, fields=(), defaults=(), has_teacher=True, **more):
-  """The record of a family that reads files of these formats, and whose functions are in `task`.
-  fields: added to those of every such family. defaults: added to DEFAULTS, or replacing them.
-  has_teacher: can its models learn from one?"""
+  """Makes the record of a family that reads files of these formats, from the functions in `task`.
+  fields: in addition to the fields of every such family. defaults: override or extend DEFAULTS.
+  has_teacher: its models can be distilled from a teacher."""
   names = ('resolve', 'texts', 'objective', 'sources')
   functions = {name: getattr(task, name) for name in names if hasattr(task, name)}
 
@@ -81,12 +81,12 @@ def family(name, task, *, formats, fields=(), defaults=(), has_teacher=True, **m
 
 
 def card(**said):
-  """The `card` of a family of which the same is to be said whatever its config."""
+  """The `card` function of a family whose Card does not depend on the config."""
   return lambda config: Card(f'`{config.objective}`', **{'longer_texts': 'head'} | said)
 
 
 def objective(kind, config, *arguments, **options):
-  """The objective of this class, an OfExamples, for the model and the rows of a config."""
+  """Makes an objective of a class `kind`, an OfExamples, for a config's model and rows."""
   model, data = models.ModelConfig(**config.model), config.data
   options['examples_per_row'] = data.examples_per_row
   return kind(model, data.seq_length, *arguments, **options)
@@ -98,15 +98,17 @@ def limit(config: ConfigDict) -> int:
 
 
 def shape(config):
-  """The arguments of rows.examples.Examples that say how large a row is."""
+  """The arguments of rows.examples.Examples for the size of a row."""
   shape = {'seq_length': config.data.seq_length, 'slots': config.data.examples_per_row}
-  return shape | {'align': config.model.recurrent_length or 1}  # where stretches begin
+  return shape | {
+    'align': config.model.recurrent_length or 1
+  }  # the positions at which stretches begin
 
 
 def sources_of(read, rows, has_eval=lambda config: False):
-  """The `sources` of a family: its rows are rows(config, tokenizer, examples, problems) of the
-  examples that read(config, split, problems) yields. has_eval(config): is there data to evaluate on
-  without data.eval?"""
+  """Makes the `sources` function of a family from two functions: read(config, split, problems)
+  yields examples, rows(config, tokenizer, examples, problems) makes rows of them. has_eval(config):
+  there is evaluation data even without data.eval."""
 
   def sources(config, tokenizer, splits=('train', 'eval')):
     def rows_of(split, problems):
@@ -119,9 +121,8 @@ def sources_of(read, rows, has_eval=lambda config: False):
 
 
 def in_splits(config, splits, rows_of, has_eval=False):
-  """{split: rows_of(split, problems)}; without data.eval there is no `eval`, unless has_eval.
-  rows_of reads the examples of a split and makes a scored.Scored of them. What it notes in
-  `problems` is logged."""
+  """Reads the splits, {split: rows_of(split, problems)}, and logs the problems. Without data.eval
+  there is no `eval`, unless has_eval. rows_of makes a scored.Scored of the examples of a split."""
   out = {}
   for split in splits:
     if split == 'train' or config.data.eval or has_eval:
@@ -132,15 +133,15 @@ def in_splits(config, splits, rows_of, has_eval=False):
 
 
 def majority(labels):
-  """The accuracy of always answering the commonest of these label numbers, as a baseline."""
+  """The baseline accuracy of always answering the most frequent of these label numbers."""
   return Level(float(np.bincount(labels).max() / len(labels)), 'majority')
 
 
 def always(kind, scores):
-  """{metric: score} of the same answer to everything as baselines of this kind."""
+  """Baselines of a kind, from the {metric: score} of one constant answer."""
   return {name: Level(float(score), kind) for name, score in scores.items()}
 
 
 def f1_of_all(share):
-  """The F1 of a label that is given to everything, and right for this share."""
+  """The F1 of giving one label to every example, when it is right for this share of them."""
   return 2 * share / (1 + share)

@@ -1,4 +1,4 @@
-"""The record of a task family: what config, run, prediction, conversion and reports ask of it."""
+"""The record of a task family: all that the rest of the package needs to know about it."""
 
 import dataclasses
 import inspect
@@ -22,159 +22,156 @@ if TYPE_CHECKING:
 
 
 class Option(NamedTuple):
-  """An option of a kind of question: an argument of its Ask, and of the command line."""
+  """An option of a Prediction: an argument of its Ask, and of the command line."""
 
-  kind: type  # int, float, str, bool, or tuple: texts, for each of which the option is repeated
+  kind: type  # int, float, str, bool, or tuple: texts, the option being repeated for each
   help: str  # with the default
   check: Callable[[Any], None] = lambda value: None  # InputError for a value that no model takes
-  needs: str = ''  # another option, without which this one says nothing
-  is_negated: bool = False  # on the command line it is --no-NAME
+  needs: str = ''  # another option, without which this one has no effect
+  is_negated: bool = False  # written --no-NAME on the command line
 
 
 class Prediction(NamedTuple):
-  """A kind of question that a trained model answers."""
+  """A kind of question that a trained model answers, such as fill-mask."""
 
   ask: type['Ask']
-  parts: tuple[str, ...] = ()  # of the parameters that it needs
+  parts: tuple[str, ...] = ()  # the parts of the parameters that it needs
   lacks: str = ''  # what a model without them lacks, and what to do, as the end of a sentence
   method: str = ''  # its name in predict.Model; '': the task's name
   options: Mapping[str, Option] = types.MappingProxyType({})  # by argument of `ask`, in order
-  array: str = ''  # the part of an answer that is written to an .npy; '': none is
-  by: str = ''  # which of the family's other_models answers; '': the model itself
+  array: str = ''  # the key of an answer that is written to an .npy; '': none
+  by: str = ''  # the family's other_models entry that answers; '': the model itself
 
 
 class Head(NamedTuple):
-  """A class of Hugging Face's library that models of a family are written as, and read from."""
+  """A class of Hugging Face transformers in which a family's models are exported and imported."""
 
   class_suffix: str  # the end of the class's name, after the architecture
-  parameters: tuple[str, ...]  # the parts of ours that it has, its own last, on top of the others
+  parameters: tuple[str, ...]  # our parts of parameters that it has, its own head last
   pipeline: str = ''  # the task in its model card; '': there is none
   found_by_class_name: bool = False  # other heads have the same parts: only the name tells
-  # {part: the field that is 0 without it, or ''} of the parts that are left out, since they are for
-  # training alone (a generator).
+  # {part that is not exported, being for training alone (a generator): the field that is 0 without
+  # it, or ''}.
   training_only: Mapping[str, str] = types.MappingProxyType({})
-  causal: bool = False  # no token of such a model sees a later one
+  causal: bool = False  # its attention is causal
   # Is a released model with this head, if it has no bert_jax config, loaded as this family? False:
   # the head is only used for export.
   import_as_this_family: bool = True
 
 
 class Released(NamedTuple):
-  """What the files of a released model say about its head."""
+  """The facts about a released model's head that its files give."""
 
   parts: tuple[str, ...]  # the parts of our parameters that are there
-  labels: Callable[[], tuple[str, ...]]  # of its classifier, in order
+  labels: Callable[[], tuple[str, ...]]  # the labels of its classifier, in order
   problem: str  # Hugging Face's problem_type, or ''
   limit: int  # the most tokens of an example
-  pairs: str = 'nsp'  # what its head for pairs of texts says: nsp, or sop (ALBERT)
-  begin: str = ''  # what its targets begin with: cls, or sep (BART); '': it writes none
+  pairs: str = 'nsp'  # what its head for pairs of texts predicts: nsp, or sop (ALBERT)
+  begin: str = ''  # what its targets begin with: cls, or sep (BART); '': it has no decoder
 
 
 class PlainBaseline(NamedTuple):
-  """A model without a network, beside which the runs of a family are shown."""
+  """A model without a neural network, such as an SVM, that reports show beside a family's runs."""
 
   name: str
-  fields: tuple[str, ...]  # of the config that its metrics depend on
+  fields: tuple[str, ...]  # the fields of the config on which its metrics depend
   metrics: Callable[['ConfigDict', 'Tokenizer'], dict[str, float]]
 
 
 class Card(NamedTuple):
-  """What the model card of an exported model says of its family."""
+  """The parts of an exported model's model card that depend on its family."""
 
   trained_for: str  # what it was trained to do, in Markdown
   reads_pairs: bool = False  # an input is two texts
   all_labels: bool = False  # an input has any number of labels
-  # What `bert_jax.predict` does to a text that is too long: head, tail, head_tail, windows; '': the
+  # How `bert_jax.predict` treats a text that is too long: head, tail, head_tail, windows; '': as
   # text of a corpus, which is cut into rows.
   longer_texts: str = ''
-  # Metrics that are the share of right examples, not of tokens or pairs, so that they have a
-  # binomial interval.
+  # Metrics that are a share of examples, not of tokens or pairs, so that a binomial interval holds.
   shares_of_examples: tuple[str, ...] = ()
   languages: tuple[str, ...] = ()  # names of the languages of its corpora
 
 
 class Judge(NamedTuple):
-  """What a run is judged by."""
+  """The metric by which a run is judged."""
 
-  metric: str  # the name of a metric of its evaluations
-  mode: str  # is the best the 'min' or the 'max'; '': no checkpoint is kept as the best
-  under: Mapping[str, Any]  # what decides its value besides the data and the weights
+  metric: str  # its name in evaluations
+  mode: str  # the best value is the 'min' or 'max'; '': no best checkpoint is kept
+  under: Mapping[str, Any]  # what its value depends on besides the data and the weights
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-  """The record of a task family. Functions that take one argument take a config."""
+  """All that the package knows of a task family. Functions of one argument take a config."""
 
-  name: str  # what config.objective says
+  name: str  # the value of config.objective
 
   # Its data. resolve fills in what only the data can tell, such as a label set; stand_in does so
   # without the data, where only sizes matter.
   resolve: Callable[['ConfigDict'], 'ConfigDict'] = lambda config: config
   stand_in: Callable[['ConfigDict'], 'ConfigDict'] = lambda config: config
-  texts: Callable[['ConfigDict'], Any] = None  # what a vocabulary is trained on
+  texts: Callable[['ConfigDict'], Any] = None  # texts on which a vocabulary is trained
   sources: Callable[..., dict[str, 'Source']] = None  # (config, tokenizer, splits) -> their rows
-  # Sentences on what data and settings do to each other, shown before the first step.
+  # Warnings about data and settings that do not go well together, shown before the first step.
   remarks: Callable[['ConfigDict', 'Tokenizer', dict], list] = lambda config, tokenizer, sources: []
-  # Is it trained on documents, some of which are held out if data.eval is empty? Other families
-  # read files of labelled examples (labelled.py).
+  # Whether it is trained on documents, some of which are held out if data.eval is empty. Other
+  # families read files of labelled examples (labelled.py).
   reads_corpus: bool = False
   plain_baseline: PlainBaseline | None = None
-  # (config, tokenizer, folder) -> facts of its training examples, which it writes there as ids.
+  # (config, tokenizer, folder) -> facts of the training examples; writes them there as ids.
   prepare: Callable[['ConfigDict', 'Tokenizer', 'Path'], dict] | None = None
 
-  # The fields of its configs, besides those of every objective. A rule is (what must hold, the
-  # sentence if it does not). rules_to_begin are for new runs; runs of earlier versions may break
-  # them.
+  # Its own config fields. A rule is (what must hold, the sentence if it does not). rules_to_begin
+  # are for new runs; runs of earlier versions may break them.
   fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # that differ here
   rules: Callable[['ConfigDict'], Iterable[tuple[bool, str]]] = lambda config: ()
   rules_to_begin: Callable[['ConfigDict'], Iterable[tuple[bool, str]]] = lambda config: ()
   limit_field: str = ''  # the most tokens of an example (0: a row); '': rows are no examples
-  training_fields: tuple[str, ...] = ()  # what says nothing of a model that is trained
-  reads_stretches: bool = False  # may its rows be read in stretches (model.recurrent_length)?
-  rows_follow: bool = False  # does a row go on where the one before it ended (a memory)?
+  training_fields: tuple[str, ...] = ()  # fields that do not matter once a model is trained
+  reads_stretches: bool = False  # whether rows may be read in stretches (model.recurrent_length)
+  rows_follow: bool = False  # whether a row continues the text of the previous row (memory)
 
   # Its model.
   objective: Callable[['ConfigDict', 'Tokenizer'], 'Objective'] = None
-  microbatches: Callable[['ConfigDict'], int] = lambda config: 1  # in which its loss reads a batch
-  # {as a sentence names it: number} of the attention heads of its further towers.
+  microbatches: Callable[['ConfigDict'], int] = lambda config: 1  # in which its loss splits a batch
+  # The numbers of attention heads of its further towers, {name in messages: number}.
   heads_besides: Callable[['ConfigDict'], dict[str, int]] = lambda config: {}
-  # (config, objective, teacher) -> what is learned from that; None: it has no teachers.
+  # (config, objective, teacher) -> what is distilled; None: the family has no teachers.
   taught: Callable[['ConfigDict', 'Objective', 'Teacher'], 'Lesson'] | None = None
-  heads: tuple[Head, ...] = ()  # the one with most parts first; (): none is known
+  heads: tuple[Head, ...] = ()  # most parts first; (): no class is known
   # Adapts the config of a released model to its head.
   from_released: Callable[['ConfigDict', Released], None] = lambda config, released: None
   problem: Callable[['ConfigDict'], str] = lambda config: ''  # Hugging Face's problem_type
-  begin: str = ''  # the field that says what targets begin with; '': with [CLS], if there are any
-  # (pooling, is it scaled to length 1) of the vectors that a model is trained to make of texts.
+  begin: str = ''  # the field for the first token of targets; '': [CLS], if there are targets
+  # (pooling, whether scaled to length 1) of the sentence vectors that it is trained to make.
   vector: Callable[['ConfigDict'], tuple] = lambda config: ()
-  # {part of the parameters: Trained -> the Trained of another model that is in it}
+  # {part of the parameters: Trained -> the Trained of another model inside it}
   other_models: Mapping[str, Callable] = dataclasses.field(default_factory=dict)
 
   # Its answers. The first prediction that a model has the parts for is its default.
   predictions: Mapping[str, Prediction] = dataclasses.field(default_factory=dict)
   text_columns: Callable[['ConfigDict'], tuple[str, ...]] = lambda config: ()  # of its tables
-  cuts: Callable[['ConfigDict'], str] = lambda config: 'right'  # where tokenizers cut long texts
+  cuts: Callable[['ConfigDict'], str] = lambda config: 'right'  # the side on which tokenizers cut
 
-  # How it is judged: by main_metric, if the config names no other. judged_under is what decides
-  # the numbers of an evaluation besides its data and the weights.
+  # How it is judged: by main_metric, if the config names no other. judged_under: what else than
+  # data and weights the numbers of an evaluation depend on.
   main_metric: Callable[['ConfigDict'], str] = None
   judged_under: Callable[['ConfigDict'], dict[str, Any]] = lambda config: {}
   card: Callable[['ConfigDict'], Card] = lambda config: Card(f'`{config.objective}`')
 
   @property
   def blocks(self) -> tuple[str, ...]:
-    """The names of the blocks of the config that hold its fields."""
+    """The names of the config blocks that hold its fields."""
     return tuple(dict.fromkeys(name.partition('.')[0] for name in self.fields if '.' in name))
 
   @property
   def parts(self) -> tuple[str, ...]:
-    """The parts of our parameters that some class of Hugging Face's library has."""
+    """The parts of our parameters that can be exported to Hugging Face transformers."""
     return tuple(dict.fromkeys(part for head in self.heads for part in head.parameters))
 
   def judge(self, config: 'ConfigDict') -> Judge:
-    """What the run of a config is judged by: its checkpoint.best_metric or, if that is empty, the
-    main metric of the family."""
+    """The Judge of a run: by checkpoint.best_metric or, if empty, the family's main metric."""
     best = config.checkpoint.best_metric
     mode = config.checkpoint.best_mode if best else ''
     return Judge(best or self.main_metric(config), mode, self.judged_under(config))
@@ -185,7 +182,7 @@ class Family:
     return (config[block][field] or config.data.seq_length) if field else 0
 
   def check_whole(self) -> None:
-    """InputError if the record lacks something that every run needs, or what it names is not there:
+    """InputError if the record lacks what every run needs, or names something that does not exist:
     the field of a setting, the argument of an option, the model that answers."""
     required = 'texts', 'objective', 'sources', 'main_metric', 'resolve', 'rules', 'from_released'
     missing = [name for name in required if not callable(getattr(self, name))]
@@ -207,7 +204,7 @@ class Family:
       raise InputError(f'{fault}; add it where the record is made, see bert_jax/tasks/record.py.')
 
   def check_sources(self, sources: Any, needed: str = 'train') -> None:
-    """InputError unless these are {split: Source}, with the split that is needed."""
+    """InputError unless `sources` is {split: Source} and has the needed split."""
     fault = ''
     if not isinstance(sources, dict):
       fault = f'returns a {type(sources).__name__}'

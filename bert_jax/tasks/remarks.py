@@ -1,9 +1,9 @@
-"""What the data of a run and its settings do to each other, said before the first step.
+"""Warns, before the first step, of data and settings that do not go well together.
 
 Only what is out of the ordinary is said, with the field to set; the limits are below. Pieces are
 counted in some records of each language, accents and lines in the beginnings of some files, so this
 takes seconds for any corpus, and the same corpus gives the same sentences. A prepared corpus has no
-text any more: `tools.prepare` says what is lost there. Of labelled data, some examples are read.
+text any more: `tools.prepare` warns of what is lost. Of labelled data, some examples are read.
 """
 
 import contextlib
@@ -23,25 +23,25 @@ from bert_jax.text import documents, files
 from bert_jax.text.sentences import split_sentences
 from bert_jax.tokenizers.wordpiece import Splitting, WordPiece
 
-# The shares from which something is said, of: words that lose an accent, [UNK], words cut into
-# single characters, random pairs, documents of one sentence, lines that go on in the next one.
+# The shares above which there is a warning: words that lose an accent, [UNK], words cut into
+# single characters, random pairs, documents of one sentence, lines that go on in the next line.
 ACCENTS, UNKNOWN, LETTERS, RANDOM, ALONE, WRAPPED = 0.02, 0.02, 0.4, 0.7, 0.5, 0.3
 # Pieces of a word on average, punctuation counted. Google's vocabularies cut English into 1.06 and,
 # the multilingual one, German into 1.37; the English one cuts German into 1.9. The second number is
 # for a vocabulary of several languages, or one that was trained on this text.
 PIECES, PIECES_SHARED = 1.75, 2.5
-UNUSED = 0.1  # of the pieces of a vocabulary that was trained on the text
-PER_LINE = 1.5  # sentences of a line that counts as one
+UNUSED = 0.1  # share of the pieces of a vocabulary that was trained on the text
+PER_LINE = 1.5  # sentences, up to which a line counts as one sentence
 
 FILES, CHARACTERS, RECORDS, EXAMPLES = 16, 500_000, 200, 2000  # the size of a sample
-LONGEST_WORD = 24  # characters; longer ones, such as a line of Thai, are none
+LONGEST_WORD = 24  # characters; longer runs, such as a line of Thai, are not words
 SHOWN = 3  # languages that are named
 
 _ENDS = re.compile(r'[.!?…。！？।॥؟۔:;"”’»)\]]\s*$')
 
 
 class Pieces(NamedTuple):
-  """How a vocabulary cuts a text."""
+  """Statistics of how a vocabulary cuts a text."""
 
   unknown: float  # share of [UNK] among the pieces
   per_word: float  # pieces of a word
@@ -49,7 +49,7 @@ class Pieces(NamedTuple):
 
 
 def remarks(config, tokenizer, sources):
-  """Sentences about the training data, the vocabulary and the settings of a run."""
+  """Warnings about the training data, the vocabulary and the settings of a run on a corpus."""
   source = sources['train']
   parts = source.parts if isinstance(source, Mixture) else {'': source}
   cuts = {name: pieces(records(rows.sample), tokenizer) for name, rows in parts.items()}
@@ -64,7 +64,7 @@ def remarks(config, tokenizer, sources):
 
 
 def of_examples(config, tokenizer, texts, examples):
-  """The same for labelled texts. texts: an iterable. examples: their rows.examples.Examples."""
+  """Warnings about labelled texts and the vocabulary. examples: the Examples made of the texts."""
   sample = ([text] for text in itertools.islice(texts, EXAMPLES))
   chosen = (part for i in chosen_of(len(examples.texts)) for part in examples.texts[i])
   cuts = {'': pieces(chosen, tokenizer)}
@@ -73,17 +73,17 @@ def of_examples(config, tokenizer, texts, examples):
 
 
 def cased(config):
-  """What makes a run keep capitals and accents."""
+  """The setting that makes a run keep capitals and accents, in words."""
   if config.init_from:
     return 'start from a cased model (init_from)'
   return 'set tokenizer.do_lower_case=false, with a cased vocabulary'
 
 
 def of_vocabulary(config, tokenizer, cuts, another=''):
-  """Sentences about a vocabulary and the text that it cuts. cuts: {language: Pieces}. another: how
-  to come to another vocabulary, if not by the fields that name one."""
+  """Warnings about a vocabulary that suits the text badly. cuts: {language: Pieces}. another: how
+  to change the vocabulary, if not by the fields that name one."""
   if config.tokenizer.kind == 'bytes' and not (config.tokenizer.path or config.init_from):
-    return []  # which fits all texts, and cuts each word
+    return []  # bytes fit all texts, and cut each word
   out, trained = [], not (config.tokenizer.path or config.init_from)
   if config.init_from:
     another = 'start from a model of this language (init_from)'
@@ -113,8 +113,8 @@ def of_vocabulary(config, tokenizer, cuts, another=''):
 
 
 def of_accents(tokenizer, texts, cased):
-  """Sentences about accents that the tokenizer strips. texts: {language: documents}, see sample.
-  cased: what to do to keep them."""
+  """Warnings about accents that the tokenizer strips. texts: {language: documents}, see sample.
+  cased: the setting that keeps them, in words."""
   if not (isinstance(tokenizer, WordPiece) and tokenizer.splitting.strip_accents):
     return []
   lost = {name: accents(sample) for name, sample in texts.items()}
@@ -127,7 +127,7 @@ def of_accents(tokenizer, texts, cased):
 
 
 def of_pairs(config, parts, texts):
-  """Sentences about the lines of the text and the pairs that are made of them."""
+  """Warnings about the lines of the text and the sentence pairs made of them."""
   out, nsp = [], config.corpus.rows == 'nsp' and config.loss.nsp_weight > 0
   totals = sum((Counter(rows.totals) for rows in parts.values()), Counter())
   random = totals['ones'] / max(1, totals['examples'])
@@ -150,8 +150,8 @@ def of_pairs(config, parts, texts):
 
 
 def of_lines(texts, form):
-  """(what is odd about the lines of the text, the format that it should have), or ('', '').
-  texts: see of_accents. form: the format that it is read in."""
+  """(what is wrong with the lines of the text, the format to set instead), or ('', '').
+  texts: {language: documents}, see sample. form: the present format."""
   if form not in ('auto', 'sentences'):
     return '', ''
   per_line, wrapped = lines([x for documents in texts.values() for x in documents])
@@ -164,8 +164,8 @@ def of_lines(texts, form):
 
 
 def sample(spec, form, text_field, split='train'):
-  """Some documents, lists of sentences, of the beginnings of some files; [] of a prepared corpus
-  and of the embedded documentation. form, text_field, split: see documents.documents."""
+  """Reads some documents, lists of sentences, from the beginnings of some files; [] for a prepared
+  corpus and the embedded documentation. form, text_field, split: see documents.documents."""
   if not spec or prepared.is_prepared(spec):
     return []
   paths, out = documents.sources(spec, form), []
@@ -187,7 +187,7 @@ def sample(spec, form, text_field, split='train'):
 
 
 def accents(sample):
-  """(share of the words that lower-casing changes beyond their case, 'word -> what is left')."""
+  """(share of words that lose an accent by lower-casing, an example 'word -> what is left')."""
   words = Counter(word for sentences in sample for text in sentences for word in text.split())
   ours, theirs = (Splitting(True, False, strip).normalizer for strip in (True, False))
   changed = Counter()
@@ -201,7 +201,7 @@ def accents(sample):
 
 
 def lines(sample):
-  """(sentences of a line, share of the lines before another one that go on in it)."""
+  """(mean sentences of a line, share of lines whose sentence goes on in the next line)."""
   number = len([sentence for texts in sample for sentence in texts])
   split = sum(len(split_sentences(sentence)) for texts in sample for sentence in texts)
   pairs = [pair for texts in sample for pair in itertools.pairwise(texts)]
@@ -210,7 +210,7 @@ def lines(sample):
 
 
 def chosen_of(number):
-  """Some of so many numbers, evenly chosen."""
+  """At most RECORDS of the numbers below `number`, evenly spaced."""
   return np.unique(np.linspace(0, number - 1, RECORDS).round().astype(int)) if number else ()
 
 
@@ -222,7 +222,7 @@ def records(corpus):
 
 
 def pieces(records, tokenizer):
-  """The Pieces of records, arrays of piece ids."""
+  """Computes Pieces from records, arrays of piece ids."""
   size = np.array([len(piece.removeprefix('##').removeprefix('▁')) for piece in tokenizer.pieces])
   total = unknown = words = word_pieces = long = letters = 0
   for ids in filter(len, records):
@@ -240,7 +240,7 @@ def pieces(records, tokenizer):
 
 
 def _named(values, limit, form):
-  """'de 12%, fr 8% and 3 more languages': those above a limit; '': there is none."""
+  """Names the languages above a limit: 'de 12%, fr 8% and 3 more languages', or ''."""
   above = sorted(((x, name) for name, x in values.items() if x > limit), reverse=True)
   shown = ', '.join(f'{name} {form.format(x)}'.strip() for x, name in above[:SHOWN])
   return shown + (f' and {len(above) - SHOWN} more languages' if len(above) > SHOWN else '')

@@ -1,4 +1,4 @@
-"""Rows of examples whose answers can be scored, as every family of labelled examples has."""
+"""The base class of a labelled family's rows: examples whose answers can be scored."""
 
 import abc
 import json
@@ -10,37 +10,37 @@ from bert_jax.rows import examples
 
 
 def json_lines(rows: Iterable[dict]) -> str:
-  """Returns the content of a file with a JSON object in each line."""
+  """The content of a file with a JSON object on each line."""
   return ''.join(f'{json.dumps(row)}\n' for row in rows)
 
 
 def number_or_name(identity: str) -> int | str:
-  """Returns the id of an example as a number, if it is one: as leaderboards want it."""
+  """An example's id, converted to a number if it is one, as leaderboards expect."""
   return int(identity) if identity.isdecimal() else identity
 
 
 class Scored(examples.Examples, abc.ABC):
-  """Examples that know what the outputs of a model mean, and how good its answers are."""
+  """Examples that turn a model's outputs into answers, and score the answers."""
 
   @abc.abstractmethod
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
-    """Returns the model's answers: a JSON-ready dict for each example of which all was predicted.
+    """The model's answers: a JSON-ready dict for each example that was predicted completely.
     outputs: {name: [R, ...]}, what the objective's `predict` returned for R rows. Keys: id, where
     (file and line), length (tokens of its texts before any is cut), the question, gold (if known),
     prediction, probability, loss (-log of the probability of the gold answer)."""
 
   def score(self, answers: list[dict]) -> dict[str, float]:
-    """{metric: number} as the task's official scorer computes it; {} if no answer has gold."""
+    """Scores answers as the task's official scorer does, {metric: number}; {} without gold."""
     known = [answer for answer in answers if 'gold' in answer]
     return self.scores(known) if known else {}
 
   @abc.abstractmethod
   def scores(self, answers: list[dict]) -> dict[str, float]:
-    """{metric: number} of answers that all have gold."""
+    """Scores answers that all have gold, {metric: number}."""
 
   def by_length(self, answers: list[dict]) -> list[dict]:
-    """The scores of the answers of each length: [{'tokens': '65-128', 'examples': number, metric:
-    score, ..}, ..], shortest first. The bounds are powers of 2, from 64 on."""
+    """Scores by length: [{'tokens': '65-128', 'examples': number, metric: score, ..}, ..], shortest
+    first. The bounds are powers of 2, from 64 on."""
     groups = {}
     for answer in answers:
       if 'gold' in answer:
@@ -52,13 +52,13 @@ class Scored(examples.Examples, abc.ABC):
     ]
 
   def files(self, answers: list[dict]) -> dict[str, str]:
-    """{file name: content} in the formats that official scorers and leaderboards read."""
+    """Files for official scorers and leaderboards, {file name: content}."""
     del answers
     return {}
 
   def constant(self, answers: list[dict]) -> str:
-    """The one prediction for all examples though their gold differs, else ''.
-    A run whose answers are constant has collapsed."""
+    """The prediction, if it is the same for all examples though their gold differs (the run has
+    collapsed), else ''."""
     predicted = {str(answer['prediction']) for answer in answers}
     gold = {str(answer.get('gold')) for answer in answers}
     return predicted.pop() if len(predicted) == 1 and len(gold) > 1 else ''

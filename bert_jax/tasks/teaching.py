@@ -1,5 +1,5 @@
-"""A run that learns from a teacher, in all families that can: its fields and rules, and what it
-learns from. objectives/distillation.py says how."""
+"""Distillation in any family: the fields and rules of a run that learns from a teacher, and the
+Lesson it learns. objectives/distillation.py has the losses."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,7 +57,7 @@ def rules_to_begin(config):
 
 
 class Teacher(NamedTuple):
-  """A trained model from whose answers, and whose layers, another learns."""
+  """A trained model whose answers and layers a student imitates."""
 
   config: 'ConfigDict'
   objective: 'Objective'
@@ -66,11 +66,11 @@ class Teacher(NamedTuple):
 
 
 class Lesson(NamedTuple):
-  """What a student learns from its teacher."""
+  """The objective of a student, and the parts of its teacher that it needs."""
 
-  kind: type[Distilled]  # the objective of the student, around the one that it has alone
-  teacher: 'Objective'  # of the teacher's model, for the rows of the student
-  params: dict  # of the teacher, those that are needed
+  kind: type[Distilled]  # the student's objective, which wraps its objective without a teacher
+  teacher: 'Objective'  # the objective of the teacher's model, for the student's rows
+  params: dict  # the teacher's parameters that are needed
 
 
 def has_teacher(config: 'ConfigDict') -> bool:
@@ -78,23 +78,23 @@ def has_teacher(config: 'ConfigDict') -> bool:
 
 
 def every_layer(config: 'ConfigDict') -> int:
-  """Every how many layers of its teacher a run starts from; 0: from none."""
+  """The stride in which the teacher's layers initialize the student (2: every second); 0: none."""
   return config.distillation.every_layer if has_teacher(config) else 0
 
 
 def source_of(config: 'ConfigDict') -> str:
-  """The model that a run starts from, as config.init_from names it; '': none."""
+  """The model from which a run starts, as config.init_from names it; '': none."""
   return config.teacher if every_layer(config) else config.init_from
 
 
 def settings(config: 'ConfigDict') -> dict[str, Any]:
-  """The fields of objectives/distillation.py's classes that the config sets."""
+  """The arguments for the classes of objectives/distillation.py that the config sets."""
   return {name: x for name, x in config.distillation.items() if name != 'every_layer'}
 
 
 def by_answers(config: 'ConfigDict', objective: 'Objective', teacher: Teacher) -> Lesson:
-  """A Lesson of the teacher's answers to labelled examples. InputError unless it has answers to
-  the examples of this run, of the same form."""
+  """The Lesson in which a student imitates the teacher's answers to labelled examples. InputError
+  unless the teacher can answer the examples of this run, in the same form."""
   theirs = teacher.objective
   if teacher.config.objective != config.objective:
     raise InputError(
@@ -118,7 +118,7 @@ def by_answers(config: 'ConfigDict', objective: 'Objective', teacher: Teacher) -
     raise InputError(
       f'the weights of the teacher {config.teacher} came without {missing[0]}; fine-tune it first.'
     )
-  names = 'seq_length', 'examples_per_row', 'parts'  # of a row, as the student reads it
+  names = 'seq_length', 'examples_per_row', 'parts'  # the shape of the student's rows
   sizes = {name: getattr(objective, name) for name in names if hasattr(objective, name)}
   theirs = dataclasses.replace(theirs, model=teacher.model, **sizes)
   needed = jax.eval_shape(theirs.init, jax.random.key(0))

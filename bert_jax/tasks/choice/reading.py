@@ -10,9 +10,9 @@
          effect), choice1, choice2, label
 
 A model reads each choice as the context followed by the question and the choice. SWAG's context is
-sent1, its question sent2. COPA's questions are those of its annotation sheets, in English for every
-language, so that a model trained on one language meets the same question in another. A question of
-RACE with a blank (_) has the choice in its place, as in RoBERTa.
+sent1, its question sent2. COPA's questions are worded as on its annotation sheets, in English for
+every language, so that a model trained on one language meets the same question in another. A
+question of RACE with a blank (_) has the choice in its place, as in RoBERTa.
 
 Faults (see tasks/faulty_records.py):
 
@@ -50,7 +50,7 @@ class Question(NamedTuple):
 
   @property
   def seconds(self):
-    """For each choice the text that follows the context."""
+    """The text that follows the context, for each choice."""
     if self.fills and _BLANK.search(self.text):
       return [_BLANK.sub(lambda _, choice=choice: choice, self.text) for choice in self.choices]
     return [f'{self.text} {choice}'.strip() for choice in self.choices]
@@ -84,9 +84,9 @@ def _read(config, split, problems):
 
 
 def _checked(where, fields, answer, split, problems):
-  """A Question; None if it cannot be used.
-  answer: a function of the choices that returns the number of the right one, or None if it is none
-  of them; or None if the data does not say the answer."""
+  """Makes a Question; None if it cannot be used.
+  answer: a function of the choices that returns the number of the right one, or None if no choice
+  matches; or None if the data does not give the answer."""
   choices = fields['choices']
   if len(choices) < 2:
     sentence = f'there are {len(choices)} choices; a question needs two'
@@ -106,7 +106,7 @@ def _checked(where, fields, answer, split, problems):
   return Question(where, gold=gold, **fields | {'choices': tuple(choices)})
 
 
-# -- answers that are a letter, a number or a text: each returns an `answer` as above --------------
+# -- answers that are a letter, a number or a text: each returns an `answer` for _checked ----------
 
 
 def _letter(answer):
@@ -157,7 +157,7 @@ def _race(spec, split, problems):
 
 
 def _passages(spec, split, problems):
-  """Yields (where, passage of RACE); `where` contains the level."""
+  """Yields (where, passage) of RACE; `where` contains the level."""
   if spec.startswith('tfds:'):
     for where, row in problems.rows(spec, validation='dev'):
       lists = ('questions', 'options', 'answers')  # as JSON, if the data set has them

@@ -1,4 +1,4 @@
-"""Multiple choice (RACE, SWAG, DREAM, C3, COPA, XCOPA): its objective, its rows and its scores.
+"""The rows and scores of multiple choice (RACE, SWAG, DREAM, C3, COPA, XCOPA).
 
 Each choice is an example, [CLS] context [SEP] question and choice [SEP], of task.max_length tokens
 at most; the choices of a question share a row. A context that is too long loses its end: the same
@@ -122,8 +122,8 @@ sources = labelled.sources_of(reading.read, Choices)
 
 
 def _pairs(tokenizer, questions, limit, problems):
-  """([(ids of the context, ids of question and choice)] of every choice; with special tokens, each
-  has `limit` tokens at most), [tokens of each question's longest choice before it was cut]."""
+  """([(ids of the context, ids of question and choice)] of every choice, cut to `limit` tokens with
+  special ones, [tokens of each question's longest choice before it was cut])."""
   room = limit - 2 - tokenizer.between
   contexts = list(dict.fromkeys(question.context for question in questions))
   contexts = dict(zip(contexts, tokenizer.ids_batch(contexts), strict=True))

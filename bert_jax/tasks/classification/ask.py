@@ -48,7 +48,7 @@ class Classify(OfHead):
 
 
 class Pair(Classify):
-  """The same, for pairs. A released classifier does not say whether it reads them."""
+  """Classifies pairs of texts. A released classifier does not say whether it reads pairs."""
 
   fields = ('text', 'pair')
 

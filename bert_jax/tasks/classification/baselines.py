@@ -1,4 +1,4 @@
-"""What the scores of a classifier are that does not read its texts."""
+"""The scores of a classifier that does not read its texts."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from bert_jax.tasks import labelled
 
 
 def baselines_of(labels, number):
-  """{score: (its value, 'majority' or 'chance')} of always answering the commonest label, or those
-  that most texts have; for values, of answers that go with nothing.
-  labels: of labels [N] int; of several labels a text [N, number], 0 or 1; of values [N] float.
+  """The scores of always answering the most frequent label (or every label that most texts have);
+  for regression, of uncorrelated answers: {score: (value, 'majority' or 'chance')}.
+  labels: [N] int; with several labels a text [N, number], 0 or 1; for regression [N] float.
   number: how many labels there are."""
   if labels.ndim == 2:
     gold = labels > 0

@@ -1,4 +1,4 @@
-"""The fields in the block `table`: where labelled texts stand, and how they are learned."""
+"""The fields in the block `table`: the columns of labelled texts, and how they are learned."""
 
 from bert_jax.field import Field, affecting
 

@@ -1,4 +1,4 @@
-"""What is said about the labels of a classification before its first step."""
+"""Counts the labels of a classification and warns of odd ones before the first step."""
 
 import logging
 
@@ -9,13 +9,13 @@ from bert_jax.tasks.classification.reading import names
 log = logging.getLogger('bert_jax')
 
 NAMED = 10  # labels that are named
-NUMBERS = 5  # labels that are all numbers, from which on they may be quantities
+NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
 
 
 def counted(source, number):
-  """[L] how many examples have each of `number` labels. source: classification's Examples."""
+  """[L] how many texts have each of `number` labels. source: classification's Examples."""
   labels, weights = source.per_example['labels'], source.per_example['weights']
-  # The windows of a text share its weight, 1; that of a text without a label is 0.
+  # The windows of a text share its weight, 1; a text without a label has weight 0.
   if labels.ndim == 2:
     return np.rint(weights @ labels).astype(int)
   return np.rint(np.bincount(labels, weights, number)).astype(int)
@@ -32,7 +32,7 @@ def log_counts(config, source):
 
 
 def remarks(config, sources):
-  """Sentences about labels that are rare, or that may be quantities."""
+  """Warnings about labels that are rare, or that may be quantities."""
   table, labels, out = config.table, names(config.table.labels), []
   if table.regression:
     return out
@@ -60,6 +60,6 @@ def _is_number(label):
 
 
 def _some(shown):
-  """'a, b, c and 3 more'."""
+  """Joins some names: 'a, b, c and 3 more'."""
   more = f' and {len(shown) - NAMED} more' if len(shown) > NAMED else ''
   return ', '.join(shown[:NAMED]) + more

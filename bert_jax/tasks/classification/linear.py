@@ -15,7 +15,7 @@ from bert_jax.tokenizers import Tokenizer
 
 
 def metrics(config: ConfigDict, tokenizer: Tokenizer) -> dict[str, float]:
-  """Returns the metrics of such a machine on data.eval after training on data.train."""
+  """Trains the linear SVM on data.train and returns its metrics on data.eval."""
   if is_prepared(config.data.train):
     fault = f'data.train={config.data.train} is prepared, and a TF-IDF needs the texts'
     raise InputError(f'{fault}; leave out --svm.')
@@ -24,8 +24,7 @@ def metrics(config: ConfigDict, tokenizer: Tokenizer) -> dict[str, float]:
 
 
 def svm_scores(config: ConfigDict, train: task.Texts, evaluation: task.Texts) -> dict[str, float]:
-  """{metric: number} on the examples of one source after training on those of another, both
-  task.Texts of this config."""
+  """Trains the linear SVM on one source and scores it on another: {metric: number}."""
   # Imported here because they are slow to import and few runs need them.
   from scipy import sparse
   from sklearn.feature_extraction.text import TfidfVectorizer

@@ -1,4 +1,4 @@
-"""Training on labelled texts that tools/prepare_examples.py has put on the disk as token ids."""
+"""Reads labelled texts that tools/prepare_examples.py has put on the disk as token ids."""
 
 import logging
 from collections import Counter
@@ -13,7 +13,7 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.classification.baselines import baselines_of
 from bert_jax.tasks.classification.reading import balanced, names
 
-# Fields that say what is read of a table. They are settled when it is prepared.
+# The fields for reading a table; they are fixed when it is prepared.
 KIND = 'regression', 'multi_label'
 COLUMNS = 'text_column', 'pair_column', 'label_column'
 
@@ -21,8 +21,8 @@ log = logging.getLogger('bert_jax')
 
 
 def resolve(config, prepared):
-  """The config with the labels and the vocabulary of prepared examples. InputError if they were not
-  prepared for this config."""
+  """Fills the labels and the vocabulary of prepared examples into the config. InputError if they
+  were not prepared for this config."""
   config, meta, table = config.copy_and_resolve_references(), prepared.meta, config.table
   folder = config.data.train
   for name in KIND:
@@ -36,7 +36,7 @@ def resolve(config, prepared):
       f'asks for {wanted}; set or empty it.'
     )
   for name in COLUMNS:
-    if table[name] != meta.get(name, table[name]):  # an earlier version did not say
+    if table[name] != meta.get(name, table[name]):  # earlier versions did not record it
       log.warning(
         '%s was prepared with table.%s=%s, and other tables are read with %s: is it the same?',
         folder,
@@ -70,7 +70,7 @@ def resolve(config, prepared):
 
 
 def _chosen(config, prepared):
-  """[E] the numbers of the examples that are trained on; None: all of them."""
+  """[E] the numbers of the examples to train on; None: all."""
   number = config.task.train_examples
   if not 0 < number < len(prepared):
     return None
@@ -78,7 +78,7 @@ def _chosen(config, prepared):
 
 
 def _counted(config, prepared):
-  """(Counter of the labels, number) of the examples that are trained on."""
+  """(Counter of the labels, number of examples) of the examples to train on."""
   keep = _chosen(config, prepared)
   if keep is None:
     return Counter(prepared.meta['label_counts']), len(prepared)
@@ -89,7 +89,7 @@ def _counted(config, prepared):
 
 class Texts(Examples):
   """The rows of prepared examples: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP].
-  Their answers are not known, since their texts are not: it is for training alone."""
+  For training alone: answers need texts, which are not kept."""
 
   def __init__(self, config, tokenizer, prepared, problems):
     if tokenizer.fingerprint != prepared.meta['vocabulary']:
@@ -101,7 +101,7 @@ class Texts(Examples):
     if keep is not None:
       problems.counts['not used (task.train_examples)'] = len(prepared) - number
     limit = labelled.limit(config)
-    more = tokenizer.between - 1 if prepared.sides == 2 else 0  # further [SEP]s between two texts
+    more = tokenizer.between - 1 if prepared.sides == 2 else 0  # extra [SEP]s between two texts
     room = limit - 1 - prepared.sides - more
     sizes = prepared.lengths().sum(1)
     sizes = sizes if keep is None else sizes[keep]
@@ -124,8 +124,8 @@ class Texts(Examples):
 
 
 class _Kept:
-  """The texts of prepared examples by number, cut to `room` tokens. keep: [E] which examples, or
-  None for all."""
+  """Random access to the texts of prepared examples, cut to `room` tokens. keep: [E] which
+  examples; None: all."""
 
   def __init__(self, prepared, tokenizer, keep, room, long_texts):
     self.prepared, self.tokenizer, self.keep = prepared, tokenizer, keep

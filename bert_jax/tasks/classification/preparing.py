@@ -21,7 +21,7 @@ log = logging.getLogger('bert_jax')
 
 
 def prepare(config: ConfigDict, tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
-  """Writes the training examples of a config to the folder `out`; returns its examples.json."""
+  """Writes the training examples of a config to a folder; returns the content of examples.json."""
   table, started = config.table, time.perf_counter()
   problems, writer = Problems('train', config.data.skip_damaged), None
   labels = Labels(table)
@@ -62,7 +62,7 @@ class Labels:
     self.number = {name: k for k, name in enumerate(names(table.labels))}
 
   def add(self, labels):
-    """labels: those of some examples, as reading.Example has them."""
+    """Adds the labels of some examples, in the form of reading.Example."""
     if self.table.regression:
       self.parts.append(np.array(labels, np.float32))
       return
@@ -78,7 +78,7 @@ class Labels:
 
   @property
   def label_set(self):
-    """The label set: that of the config, or the labels that there are, sorted."""
+    """The label set: from the config, or the labels that occur, sorted."""
     if self.table.regression:
       return ()
     return tuple(self.table.labels) or label_set(self.table, set(self.counts))

@@ -22,7 +22,7 @@ from bert_jax.text.values import json_value
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
 HINT = ' with table.text_column, pair_column, label_column, or table.columns if there is no header'
-MOST_LABELS = 1000  # more are rather numbers, or texts
+MOST_LABELS = 1000  # more are probably numbers or texts
 INDEX = ('index', 'idx')  # columns that number the rows of GLUE's test sets
 
 
@@ -34,7 +34,7 @@ class Example(NamedTuple):
 
 
 def embedded(split):
-  """Yields (module, row) of the embedded task, without texts that modules of both splits have."""
+  """Yields (module, row) of the embedded task, without texts that occur in both splits."""
   for row in documentation.labelled():
     held_out = {documents.held_out(module, EMBEDDED_EVAL_SHARE) for module in row['modules']}
     if held_out == {split == 'eval'}:
@@ -43,7 +43,7 @@ def embedded(split):
 
 def read(config, split, problems, whole=False):
   """Yields the Examples of a split; those that cannot be used go to `problems`.
-  whole: table.eval_share leaves in data.train."""
+  whole: keep in data.train what table.eval_share would hold out."""
   share = 0.0 if whole else config.table.eval_share
   if not share or (split == 'eval' and config.data.eval):
     yield from _read(config, split, problems)
@@ -63,8 +63,8 @@ def read(config, split, problems, whole=False):
 
 
 def held_out(examples, share):
-  """The texts of a share of the examples, the same of each label, chosen by their hashes alone.
-  Examples of equal texts stay together, so that none is trained on and evaluated on."""
+  """Chooses a share of the texts, the same for each label, by their hashes alone.
+  Examples with equal texts stay together, so that no text is both trained and evaluated on."""
   labels = {}
   for example in examples:
     labels.setdefault(example.texts, example.label)
@@ -120,7 +120,7 @@ def _read(config, split, problems):
 
 
 def _label(label, table):
-  """(the label of a cell as it is learnt, '') or (None, what is wrong with it)."""
+  """Parses the label in a cell: (label, '') or (None, what is wrong with it)."""
   if table.regression:
     try:
       value = float(label)
@@ -152,12 +152,12 @@ def _label(label, table):
 
 
 def names(labels):
-  """The names of labels: of several spellings (a|b) the first."""
+  """The names of labels; a label with several spellings (a|b) has the first."""
   return tuple(label.split('|')[0] for label in labels)
 
 
 def label_set(table, found):
-  """The label set of training data: the labels found in it, sorted. table: config.table."""
+  """The label set of training data: the labels found in it, sorted."""
   labels = tuple(sorted(found))
   if len(labels) < 2:
     needs = 'classification needs two at least (for numbers set table.regression=true)'
@@ -173,7 +173,7 @@ def label_set(table, found):
 
 
 def balanced(labels, counts, number):
-  """((label, weight in the loss), ...): 1 / share. counts: {label: examples with it}; number: of
-  all examples."""
+  """Balanced class weights, ((label, 1 / its share), ...). counts: {label: examples with it};
+  number: of all examples."""
   known = dict.fromkeys(names(labels))
   return tuple((name, round(number / (len(known) * max(1, counts[name])), 6)) for name in known)

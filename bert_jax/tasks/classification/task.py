@@ -1,15 +1,15 @@
-"""Classification of texts and pairs of texts: its objective, its rows and its scores.
+"""The objective, rows and scores of the classification of texts and pairs of texts.
 
-A text has one label of a set, several of it (multi_label), or a number (regression). The scores
-are those of GLUE (Wang et al. 2018): accuracy, Matthews correlation and F1 of the second of two
-labels (of more labels macro F1); for numbers Pearson and Spearman correlation.
+A text has one label of a set, several labels (multi_label), or a number (regression). The scores
+are GLUE's (Wang et al. 2018): accuracy, Matthews correlation, and F1 of the second of two labels
+(of more labels macro F1); for numbers Pearson and Spearman correlation.
 
 A text that is too long keeps its head, its tail, or both: a quarter of the tokens from its head and
 the others from its tail (Sun et al. 2019, https://arxiv.org/abs/1905.05583, keep 128 and 382 of
 510). Or it becomes windows, which share its weight in the loss and whose logits are averaged;
-hierarchical: whose vectors are classified together, of as many windows as a row holds. A pair that
-is too long loses tokens from the end of its longer text, as in BERT's run_classifier.py. Examples
-that are cut are counted.
+hierarchical: the vectors of the windows in a row are classified together. A pair that is too long
+loses tokens from the end of its longer text, as in BERT's run_classifier.py. Examples that are cut
+are counted.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ from bert_jax.tasks.scored import Scored
 
 
 def resolve(config):
-  """Fills in table.labels (those of the training data, sorted) and balanced class weights."""
+  """Fills in table.labels (the labels of the training data, sorted) and balanced class weights."""
   table = config.table
   if is_prepared(config.data.train):
     return prepared.resolve(config, Prepared(config.data.train))
@@ -192,7 +192,7 @@ class Texts(Scored):
       out['f1'] = f1_score(gold, predicted, pos_label=self.labels[1], average='binary')
     else:
       out['macro_f1'] = f1_score(gold, predicted, average='macro')  # over the labels that occur
-    if len({*gold, *predicted}) == 1:  # which scikit-learn warns of
+    if len({*gold, *predicted}) == 1:  # scikit-learn would warn
       return out | {'matthews': 0.0}
     return out | {'matthews': float(sklearn_metrics.matthews_corrcoef(gold, predicted))}
 

@@ -1,4 +1,4 @@
-"""Sentence vectors: of pairs, triples, scored pairs, questions with paragraphs, plain lines."""
+"""Sentence vectors, learned from pairs, triples, scored pairs, paragraphs with questions, lines."""
 
 from bert_jax.tasks import labelled
 from bert_jax.tasks.contrastive import reading, task

@@ -1,4 +1,4 @@
-"""Reads what sentence vectors are trained and judged on: pairs, triples, scored pairs, questions.
+"""Reads the data of sentence vectors: pairs, triples, scored pairs, questions.
 
 A spec such as data.train is, by task.format (of data.eval: contrastive.eval_format),
 
@@ -13,8 +13,8 @@ A spec such as data.train is, by task.format (of data.eval: contrastive.eval_for
 
 or several of these: NAME=SPEC,NAME=SPEC. A record with an empty anchor or positive, with a negative
 that is its positive, or with a score that is no number cannot be used (tasks/faulty_records.py). In
-training, a positive that came before is a false negative of the other one: it is counted here and
-masked where both are in a batch.
+training, a positive that occurs twice is a false negative of its other anchor: it is counted here
+and masked where both are in a batch.
 """
 
 import math
@@ -33,7 +33,7 @@ AGAIN = 'positives that came before (false negatives, masked where they meet in 
 class Item(NamedTuple):
   where: str
   id: str
-  texts: tuple[str, ...]  # anchor, positive, negatives; '': there is no such negative
+  texts: tuple[str, ...]  # anchor, positive, negatives; '': a missing negative
   score: float | None = None
 
 
@@ -43,7 +43,7 @@ def format_of(config, split):
 
 
 def is_scored(config, split):
-  """Are the pairs of this split judged by scores? Else by which text belongs to which."""
+  """Whether the pairs of a split have scores; if not, retrieval is judged."""
   if split == 'train':
     return config.contrastive.loss == 'cosent'
   return bool(config.contrastive.score_column) and format_of(config, split) == 'table'
@@ -83,7 +83,7 @@ def _table(config, split, problems):
   rows = problems.rows(config.data[split], columns=tuple(fields.columns))
   for number, (where, row) in enumerate(rows):
     negatives = fields.negative_columns
-    if split != 'train':  # what is judged need not have what is trained with
+    if split != 'train':  # evaluation data may lack columns of the training data
       negatives = [name for name in negatives if any(x in row for x in name.split('|'))]
     last = [fields.score_column] if scored else []
     if (values := problems.columns(row, [*pair, *negatives, *last], where, HINT)) is None:
@@ -98,7 +98,7 @@ def _table(config, split, problems):
 
 
 def _number(text):
-  """The finite number that a text is, or None."""
+  """Parses a finite number; None if the text is none."""
   try:
     return value if math.isfinite(value := float(text)) else None
   except ValueError:

@@ -1,15 +1,15 @@
-"""Rows of texts whose vectors are trained or judged, and how good the vectors are.
+"""The rows and scores of sentence vectors.
 
 In training the texts of an item stand side by side in a row, each [CLS] text [SEP] and a segment of
-its own. A text is cut at task.max_length; where those of an item do not fit into a row together,
+its own. A text is cut at task.max_length; if the texts of an item do not fit into a row together,
 the longest lose tokens from their end until they do.
 
 An evaluation encodes each distinct text once, cut at task.max_length or at the row. Pairs with
 scores: Pearson's and Spearman's correlation of the similarities with the scores (STS). Others are
 retrieval: for each anchor all distinct positives and negatives of the data are ranked, by brute
-force. recall_at_k is the share of anchors one of whose positives is among the k nearest; mrr the
-mean of 1 / the rank of the nearest of them. A tie counts as a miss. With contrastive.widths there
-are the scores of each width besides those of the whole vectors.
+force. recall_at_k is the share of anchors with a positive among the k nearest; mrr the mean of 1 /
+the rank of an anchor's nearest positive. A tie counts as a miss. With contrastive.widths each width
+of the vectors is scored as well.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ def objective(config, tokenizer):
 
 
 def score_names(config):
-  """The metrics of an evaluation, the one that a run is judged by last."""
+  """The metrics of an evaluation; the last one judges the run."""
   names = ('pearson', 'spearman')
   if not is_scored(config, 'eval'):
     names = (*(f'recall_at_{k}' for k in DEPTHS), 'mrr')
@@ -68,13 +68,13 @@ def score_names(config):
 
 
 def endings(config):
-  """{what the names of scores end with: width}; '' is the whole width."""
+  """The endings of score names, {ending: width of the vectors}; '' is the whole width."""
   widths = [w for w in config.contrastive.widths if w != config.model.hidden_size]
   return {f'_{w}': w for w in sorted(widths)} | {'': config.model.hidden_size}
 
 
 class Items(Examples):
-  """The rows of items to train on: K texts of each, of weight 0 where an item has no such one."""
+  """The rows of training items. Each item has K texts; a missing one gets weight 0."""
 
   def __init__(self, config, tokenizer, items, problems):
     K, length = texts_per_item(config), config.data.seq_length
@@ -119,8 +119,7 @@ class Items(Examples):
 
 
 def fair_share(lengths, room):
-  """The most tokens of each text with which all together take `room` at most: the longest are cut
-  to equal lengths, the others not at all."""
+  """The largest cap on lengths with which they sum to `room` at most; only the longest are cut."""
   lengths, left = sorted(int(n) for n in lengths), int(room)
   for i, n in enumerate(lengths):
     share = left // (len(lengths) - i)
@@ -131,7 +130,7 @@ def fair_share(lengths, room):
 
 
 class Judged(Scored):
-  """The distinct texts of items, one example each, and how near they are to be to each other."""
+  """The rows and scores of an evaluation: each distinct text of the items is one example."""
 
   def __init__(self, config, tokenizer, items, problems):
     self.items_read, self.scored = items, is_scored(config, 'eval')
@@ -147,7 +146,7 @@ class Judged(Scored):
     if cut := sum(len(ids) > limit - 2 for ids in self.read):
       problems.counts[f'texts cut (longer than {limit} tokens)'] += cut
     problems.counts['distinct texts'] = len(self.read)
-    # Weights of 0: the rows hold no items, so the loss is not computed of them.
+    # Weights of 0: the rows hold no items, so they have no loss.
     of_text = {'weights': np.zeros(len(self.read), np.float32)}
     of_text |= {'text_ids': np.zeros(len(self.read), np.int32), 'scores': of_text['weights']}
     parts = [(ids[: limit - 2],) for ids in self.read]
@@ -208,11 +207,11 @@ class Judged(Scored):
       for answer, item, of_all in zip(out[start:], some, similar):
         anchor, itself = item.texts[0], column.get(number[item.texts[0]])
         gold = list(golds[number[anchor]])
-        if itself is not None and itself not in gold:  # it is no answer to itself
+        if itself is not None and itself not in gold:  # a text is no answer to itself
           of_all[itself] = -np.inf
         best = of_all[gold].max()
         others = np.delete(of_all, gold)
-        answer[f'rank{end}'] = int(1 + np.sum(~(others < best)))  # the last one, of no numbers
+        answer[f'rank{end}'] = int(1 + np.sum(~(others < best)))  # NaN ranks last
         if end:
           continue
         logits = of_all / self.temperature

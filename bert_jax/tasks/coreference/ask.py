@@ -34,7 +34,7 @@ class Coreference(OfHead):
 
 
 def _place(fields, text, name, span):
-  """(from, to) in characters: the span of the field `name` in its text."""
+  """Finds the field `name` in its text: (from, to) in characters."""
   if not span or not (number := text.count(span)):
     raise InputError(f'{name} {quoted(span)} is not in the text; write it as it stands there')
   offset = fields.get(f'{name}-offset')

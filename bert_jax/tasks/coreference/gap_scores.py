@@ -1,7 +1,7 @@
 """GAP's scores, as the official gap_scorer.py computes them (Webster et al. 2018).
 
-Whether A is meant and whether B is meant are two decisions. F1 is taken over all of them, and over
-those of masculine and of feminine pronouns.
+Whether A is meant and whether B is meant are two decisions. F1 is taken over all decisions, and
+separately for masculine and feminine pronouns.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ GENDERS |= dict.fromkeys(('she', 'her', 'hers'), 'feminine')
 
 
 def gap_scores(answers):
-  """{name: score} for the names of SCORES; F1 from 0 to 100.
+  """The scores named in SCORES, {name: score}; F1 from 0 to 100.
   answers: dicts with id, pronoun, gold and prediction (A, B or neither). Of answers with the same
   id the first counts. gap_bias is the feminine F1 over the masculine one; NaN if one of them is 0,
   where the official scorer prints '-'."""

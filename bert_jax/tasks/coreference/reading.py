@@ -88,7 +88,7 @@ def _gap_span(row, text, name, where, problems):
 
 
 def _place(text, name, offset, where, problems):
-  """(from, to) of a name that should be at an offset; None, and a fault, if the text lacks it."""
+  """Finds a name near an offset: (from, to); None, and a fault, if the text lacks it."""
   if name and text.startswith(name, offset):
     return offset, offset + len(name)
   if not (span := _nearest(text, name, offset)):
@@ -99,7 +99,7 @@ def _place(text, name, offset, where, problems):
 
 
 def _nearest(text, name, offset):
-  """(from, to) of the occurrence nearest to an offset, or None.
+  """Finds the occurrence nearest to an offset: (from, to), or None.
   Occurrences as a whole word come first, then those within a word, then those in another case."""
   plain = re.escape(name)
   for pattern, flags in ((rf'\b{plain}\b', 0), (plain, 0), (plain, re.IGNORECASE)):
@@ -140,19 +140,19 @@ def _wsc(rows, split, problems):
 
 
 def _index(value):
-  """The index of a span, a number or its text."""
+  """Parses the index of a span, which is a number or a text."""
   if (number := whole_number(str(value))) is None:
     raise ValueError(f'index {quoted(value)} is no number')
   return number
 
 
 def _until_none(values):
-  """The values before the first None: after one fault an example is looked at no further."""
+  """The values before the first None, so that only the first fault of an example is counted."""
   return tuple(itertools.takewhile(lambda value: value is not None, values))
 
 
 def _in_word(text, span, index):
-  """(from, to) of a span, in any case, that begins in word `index` of the text; or None."""
+  """Finds a span, in any case, that begins in word `index` of the text: (from, to), or None."""
   words = [match.span() for match in re.finditer(r'\S+', text)]
   if not span or not 0 <= index < len(words):
     return None
@@ -162,7 +162,7 @@ def _in_word(text, span, index):
 
 
 def _words(text, span, index, where, problems):
-  """(from, to) of a span that should begin with word `index`; None, and a fault, if it cannot."""
+  """Finds a span that should begin with word `index`: (from, to); None, and a fault, if not."""
   if place := _in_word(text, span, index):
     return place
   words = [match.span() for match in re.finditer(r'\S+', text)]

@@ -1,10 +1,10 @@
-"""Coreference: its objective and its rows. A pronoun stands for one of C candidates, or for none.
+"""The objective and rows of coreference: a pronoun stands for one of C candidates, or for none.
 
-  gap  two candidates; the answer is A, B or neither. The scores are those of gap_scores.py
+  gap  two candidates; the answer is A, B or neither. gap_scores.py computes the scores
   wsc  one candidate; the answer is true or false. The score is accuracy
 
-reading.py reads the examples. A span becomes the tokens that share a character with it. Of a text
-that is too long the part around its spans is kept, with all spans; such texts are counted.
+reading.py reads the examples. A span becomes the tokens that share a character with it. A text that
+is too long is cut around its spans, which are all kept, and counted.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.scored import Scored, json_lines, number_or_name
 
-# The answers in each format: one for each candidate, and one for none of them.
+# The answers in each format: one for each candidate, and one for no candidate.
 ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false')}
 
 
@@ -91,7 +91,7 @@ class Pronouns(Scored):
     return out | (gap_scores(answers) if self.format == 'gap' else {})
 
   def files(self, answers):
-    """The file that gap_scorer.py reads, or those for the leaderboards of SuperGLUE and CLUE."""
+    """The file for gap_scorer.py, or for the leaderboards of SuperGLUE and CLUE."""
     if self.format == 'gap':
       rows = [(a['id'], *(str(a['prediction'] == name).upper() for name in 'AB')) for a in answers]
       return {'gap.tsv': ''.join('\t'.join(row) + '\n' for row in rows)}
@@ -105,10 +105,10 @@ sources = labelled.sources_of(reading.read, Pronouns)
 
 
 def near(length, spans, room):
-  """[room] the numbers of the tokens to keep of `length`, in order; None: the spans need more room.
+  """Chooses which of `length` tokens to keep, [room] numbers in order; None: the spans need more.
 
-  spans [S, 2]: the first and last token of each. All from the first span to the last is kept, with
-  as much context on either side; if that is too much, what lies between and is nearest to a span.
+  spans [S, 2]: the first and last token of each. Kept is all from the first span to the last, with
+  equal context on both sides; if that is too much, the spans and the tokens nearest to them.
   """
   at = np.arange(length)
   first, last = spans[:, :1], spans[:, 1:]
@@ -120,7 +120,7 @@ def near(length, spans, room):
 
 
 def _pieces(example, offsets, problems):
-  """[S, 2]: the first and the last token that share a character with each span."""
+  """[S, 2]: the first and last token that share a character with each span."""
   out = []
   for start, end in example.spans:
     tokens = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))

@@ -45,7 +45,7 @@ def rules(config):
 
 
 def rules_of_words_alone(config):
-  """Rules of an objective without the terms of pre-training besides those of words."""
+  """The rules of an objective that predicts words only, without sentence pairs or entities."""
   for name in ('nsp_weight', 'sbo_weight'):
     value = config.loss[name]
     fault = f'loss.{name} is {value}, and {config.objective} has no such term'
@@ -53,7 +53,7 @@ def rules_of_words_alone(config):
 
 
 def length_rules(config):
-  """What does not go with rows that are cut by step."""
+  """The rules for rows whose length changes by step (corpus.lengths)."""
   if not (lengths := task.lengths(config)):
     return
   longest = config.data.seq_length
@@ -104,7 +104,7 @@ def card(config):
 
 
 def card_of_corpus(config):
-  """The card of a family on a corpus that is called by its name."""
+  """The Card of a family that is trained on a corpus and called by its name."""
   return Card(f'`{config.objective}`', languages=config.corpus.languages)
 
 

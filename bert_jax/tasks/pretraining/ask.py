@@ -1,8 +1,8 @@
-"""What a pre-trained model is asked.
+"""Questions to a pre-trained model.
 
 fill-mask      {"text"} with [MASK]s: the likeliest pieces for each. In a text that is too long a
                mask is filled in the window where it has most context on its shorter side
-perplexity     {"text"}: exp of the mean of -log p of each token after those before it, if the
+perplexity     {"text"}: exp of the mean of -log p of each token given the previous ones, if the
                model is causal; else the pseudo-perplexity of Salazar et al. 2020
                (https://arxiv.org/abs/1910.14659), with each token alone masked. A text that is too
                long is cut, and counted
@@ -28,17 +28,17 @@ from bert_jax.tasks.classification.ask import Classify
 from bert_jax.tokenizers.base import RESERVED
 
 MASK = RESERVED[4]
-# What the two labels of a pair of texts say.
+# The names of the two labels of a pair of texts.
 AT_ONCE = 256  # vectors for which probabilities of all pieces are held; a power of two
 
 
 def with_masks(tokenizer, text):
-  """A text in which each mask is [MASK], also where the vocabulary writes <mask>, as RoBERTa's."""
+  """Writes each mask of a text as [MASK], for vocabularies that write <mask>, as RoBERTa's."""
   return text.replace(tokenizer.pieces[tokenizer.mask_id], MASK)
 
 
 class FillMask(OfText):
-  """top_k: pieces in the answer for each mask."""
+  """Fills the masks of a text with the top_k likeliest pieces each."""
 
   exports = {'logits': '[B, T, V]'}
 
@@ -56,7 +56,7 @@ class FillMask(OfText):
       raise InputError('no [MASK] in the text')
     return text
 
-  def element(self, value):  # a text without a mask too, for which nothing is to be filled
+  def element(self, value):  # a text without a mask is allowed; nothing is filled in
     (text,) = tokenizers.checked([value])
     return text
 
@@ -64,9 +64,9 @@ class FillMask(OfText):
     return Masks(self.model, records, problems)
 
   def outputs(self, params, batch):
-    """[B, T, top_k] each, zeros where no mask is asked for.
-    The vectors of all X = B * T positions are sorted, masks first, and cut into P parts of S; of
-    parts without a mask, nothing is computed."""
+    """The likeliest pieces and their probabilities, [B, T, top_k] each, zeros where no mask is.
+    The vectors of all X = B * T positions are sorted, masks first, and cut into P parts of S; parts
+    without a mask are skipped."""
     (B, T), slots = batch['asked'].shape, batch['example_ids'].size
     flat_XD = self.model.hidden(params, batch).reshape(B * T, -1)
     asked_X = batch['asked'].reshape(-1)
@@ -76,7 +76,7 @@ class FillMask(OfText):
     vectors_PSD = flat_XD[order_X].reshape(-1, size, flat_XD.shape[1])
 
     def best(vectors_SD):
-      # Probabilities are over all rows of the table; only rows that have a piece are answers.
+      # Probabilities are over all rows of the table; only rows with a piece can be answers.
       shares_SV = nn.softmax(self.model.mlm_logits(params, vectors_SD[None])[0])
       return tuple(lax.top_k(shares_SV[:, : self.model.tokenizer.vocab_size], self.top_k))
 
@@ -106,7 +106,7 @@ class FillMask(OfText):
 
 
 class Masks(Examples):
-  """An example is a text, or a window of it, with the masks that are filled in it."""
+  """Texts, or windows of texts, with the masks that are to be filled in each."""
 
   def __init__(self, model, records, problems):
     self.records, self.read, self.asked, texts, flags = records, [], [], [], []
@@ -120,7 +120,7 @@ class Masks(Examples):
       if len(ids) > room:
         problems.counts[f'texts in windows (longer than {model.limit} tokens)'] += 1
       first, last = at[0], at[-1] + 1
-      if last - first > room:  # no window holds all masks: use those of the whole text
+      if last - first > room:  # no window holds all masks: use the windows of the whole text
         first, last = 0, len(ids)
       bounds = windows.around(first, last, len(ids), room)
       window_of = windows.owners(*zip(*bounds), at)
@@ -166,12 +166,12 @@ class Perplexity(OfText):
 
 
 def scored(config):
-  """The kind of examples by which a model of a config gives each token of a text a probability."""
+  """The class of examples with which a config's model gives each token of a text a probability."""
   return LeftToRight if config.model.causal else EachMasked
 
 
 class LeftToRight(Examples):
-  """Texts whose tokens are predicted from those before them. read: the ids of each."""
+  """Texts whose tokens are predicted from left to right. read: the ids of each text."""
 
   def __init__(self, model, records, read, problems):
     self.records, self.read, room = records, read, model.limit - 2
@@ -192,14 +192,14 @@ class LeftToRight(Examples):
 
 
 def _perplexity(number, text, logs):
-  """The answer for a text, by the log probabilities of its tokens."""
+  """The answer for a text, from the log probabilities of its tokens."""
   out = {'id': number, 'text': text, 'perplexity': float(np.exp(-logs.mean()))}
   return out | {'log_probability': float(logs.sum()), 'tokens': len(logs)}
 
 
 class EachMasked(Examples):
-  """A text of n pieces is n examples, with one of them masked in each. texts_ids: the ids of each
-  text."""
+  """Texts whose pieces are masked one at a time: n pieces make n examples. texts_ids: the ids of
+  each text."""
 
   def __init__(self, model, records, texts_ids, problems):
     tokenizer, room = model.tokenizer, model.limit - 2
@@ -233,8 +233,8 @@ class EachMasked(Examples):
 
 
 class NextSentence(Classify):
-  """Does the second text follow the first? Asks the head of pre-training (NSP or SOP); records and
-  answers are those of a classifier of pairs."""
+  """Asks the pre-training head (NSP or SOP) whether the second text follows the first; records and
+  answers are as for a classifier of pairs."""
 
   fields, exports = ('text', 'pair'), {'logits': '[B, 2]'}
 
@@ -262,5 +262,5 @@ class NextSentence(Classify):
     return out | {'label': answer['prediction'], 'probabilities': answer['probabilities']}
 
   def returned(self, answers: list[dict | None]) -> list[float | None]:
-    """Of each pair the probability that the second text follows the first."""
+    """The probability of each pair that the second text follows the first."""
     return [answer and next(iter(answer['probabilities'].values())) for answer in answers]

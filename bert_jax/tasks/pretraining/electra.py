@@ -1,4 +1,4 @@
-"""ELECTRA: pre-training as that of a masked language model, with another objective."""
+"""ELECTRA: pre-training on the rows of a masked language model, with a generator."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ DEFAULTS = {
 
 
 def objective(config, tokenizer):
-  """As MlmNsp of this config masks, with a generator."""
+  """The ELECTRA objective of a config, which masks as MlmNsp does."""
   masked = task.objective(config, tokenizer)
   masking = {field.name: getattr(masked, field.name) for field in dataclasses.fields(masked)}
   return electra.Electra(
@@ -48,7 +48,7 @@ def heads_besides(config):
 
 
 def generator_of(model):
-  """The generator of a Trained of this family, as the Trained of a masked language model."""
+  """The generator inside a Trained of this family, as a Trained masked language model."""
   objective = ELECTRA.objective(model.config, model.tokenizer)
   config = model.config.copy_and_resolve_references()
   with config.unlocked():

@@ -1,11 +1,11 @@
-"""Text that a model writes: {"text"}, a prompt, is continued.
+"""Continues a prompt, {"text"}, with text that the model writes.
 
 A causal model writes from left to right: the likeliest token each time (temperature 0), one drawn
 at random, or by beam search. It ends at [SEP], the end of a document, and at the `stop` pieces. A
-masked model fills as many masks after the prompt as are asked for, one at a time: with order=left
-the first one left, with order=confidence the one of whose token it is surest. The same prompt and
-seed give the same text, however prompts are batched. A prompt that occurs again in the same call is
-continued with other draws.
+masked model fills max_tokens masks after the prompt, one at a time: with order=left the first mask,
+with order=confidence the mask with the most probable token. The same prompt and seed give the same
+text, however prompts are batched. A prompt that is repeated in one call is continued with other
+draws.
 """
 
 import functools
@@ -32,9 +32,9 @@ NEVER = '[PAD]', '[CLS]', '[MASK]'  # no text has them
 
 
 class Generate(Ask):
-  """max_tokens: of each answer. temperature, top_k, top_p, repetition_penalty: see sampling.Choice;
-  beams, length_penalty: see models/beam_search.py. stop: pieces. show: called with the text as it
-  grows, where one prompt is answered from left to right."""
+  """Continues prompts by up to max_tokens. temperature, top_k, top_p, repetition_penalty: see
+  sampling.Choice; beams, length_penalty: see models/beam_search.py. stop: pieces. show: called with
+  the growing text, where one prompt is answered from left to right."""
 
   def __init__(
     self,
@@ -140,13 +140,13 @@ class Generate(Ask):
     return out | {name: float(score), 'tokens': len(new), 'ended': ended}
 
   def _decoded(self, prompt, new):
-    """The text of new tokens, with the blank before it."""
+    """The text of the new tokens after a prompt, with the blank before it."""
     decode = self.model.tokenizer.decode
     before, whole = decode(prompt), decode([*prompt, *new])
     return whole[len(before) :] if whole.startswith(before) else decode(new)
 
   def _written(self, room, part, alone):
-    """(ids [n, max_tokens], scores [n]) of some prompts, in rows of `room` tokens."""
+    """Continues n prompts in rows of `room` tokens: (ids [n, max_tokens], scores [n])."""
     B = 1 << (len(part) - 1).bit_length()
     ids_BP, lengths_B = np.zeros((B, room), np.int32), np.ones(B, np.int32)
     numbers_B2 = np.zeros((B, 2), np.uint32)
@@ -169,7 +169,7 @@ class Generate(Ask):
     while True:
       new = [i for i in np.asarray(state.ids[0]) if i not in (sampling.NONE, *self.choice.stop_ids)]
       text = self._decoded(prompt, new)
-      # A character may be only half there.
+      # The last character may still lack bytes.
       if text.startswith(shown) and not text.endswith('\ufffd'):
         self.show(text[len(shown) :])
         shown = text
@@ -179,7 +179,7 @@ class Generate(Ask):
       state = advance(self.model.weights, state, state.count + 1)
 
   def _left_to_right(self, length):
-    """Compiled (whole, begin, advance), with caches of `length` tokens."""
+    """The compiled functions (whole, begin, advance), with caches of `length` tokens."""
     config, choice, limits = self.config, self.choice, {'length': length}
 
     def read(params, ids_BP, lengths_B):
@@ -225,7 +225,7 @@ class Generate(Ask):
 
   @functools.cached_property
   def _fill(self):
-    """Compiled: fills max_tokens masks after each prompt."""
+    """The compiled function that fills max_tokens masks after each prompt."""
     model, N, tokenizer = self.model, self.max_tokens, self.model.tokenizer
 
     def fill(params, ids_BP, lengths_B, numbers_B2):
@@ -274,7 +274,7 @@ def _seen(ids_BP, lengths_B, config):
 def check(
   pieces, max_tokens, temperature, top_k, top_p, repetition_penalty, beams, length_penalty, seed
 ):
-  """InputError unless text can be made so by a vocabulary of so many pieces."""
+  """InputError for an option out of range. pieces: the size of the vocabulary."""
   whole = {'max_tokens': max_tokens, 'top_k': top_k, 'beams': beams, 'seed': seed}
   real = {'temperature': temperature, 'top_p': top_p, 'repetition_penalty': repetition_penalty}
   real['length_penalty'] = length_penalty

@@ -32,7 +32,7 @@ DEFAULTS = {'model.causal': True, 'corpus.rows': 'lm', 'loss.nsp_weight': 0.0}
 
 
 def stages(config):
-  """The kinds of the model, stage by stage."""
+  """The kinds of language model (causal, mlm, ..) that are trained, stage by stage."""
   return values_of(config.language_model.kind)
 
 
@@ -45,7 +45,7 @@ def objective(config, tokenizer):
 
 
 def main_metric(config):
-  """The loss of the last stage; of a hybrid, that of its causal rows if it has any."""
+  """The name of the last stage's loss; for a hybrid, of its causal rows if it has any."""
   kind = stages(config)[-1]
   if kind == 'hybrid':
     kind = 'causal' if config.language_model.causal_share else 'masked'
@@ -53,7 +53,8 @@ def main_metric(config):
 
 
 def judged_under(config):
-  """As in other pre-training, and the memory, which is empty where each row of a batch begins."""
+  """What an evaluation's numbers depend on: as in other pre-training, and the rows' memory, which
+  is empty where each row of a batch begins."""
   memory = config.language_model.eval_memory or config.model.memory_length
   lanes = f'{config.batch_size} with a memory of {memory}' if memory else ''
   return PRETRAINING.judged_under(config) | {'lanes': lanes}
@@ -84,12 +85,12 @@ def rules(config):
   yield not sentence, sentence
 
 
-# Position encodings that know distances only, so that earlier tokens may stand before any row.
+# Relative position encodings, with which earlier tokens may stand before any row.
 BY_DISTANCE = 'relative', 'rotary', 'alibi', 'none'
 
 
 def memory_rules(config, kinds):
-  """What does not go with a memory of the rows before."""
+  """The rules for a model with a memory of earlier rows."""
   model, longer = config.model, config.language_model.eval_memory
   name = 'model.memory_length' if model.memory_length else 'language_model.eval_memory'
   setting = f'{name}={model.memory_length or longer} gives each row a memory of the one before it'
@@ -115,7 +116,7 @@ def memory_rules(config, kinds):
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
-  """As in other pre-training, with baselines of its terms, and the sizes of texts for bits."""
+  """Rows as in other pre-training, with baselines of each loss, and text sizes for bits."""
   further = functools.partial(_further, config, tokenizer)
   return task.sources(config, tokenizer, splits, further)
 
@@ -139,7 +140,7 @@ def _further(config, tokenizer, source, rows, of_split, of_train, share):
     source.baselines |= {f'lm_{name}': LossLevel(x, 'unigram') for name, x in levels.items()}
     source.baselines |= {f'bound_{name}': source.baselines[f'mlm_{name}'] for name in levels}
   term, totals = main_metric(config), [part.totals for part in rows.values()]
-  if term == 'mlm':  # which says nothing of a whole text
+  if term == 'mlm':  # it says nothing about a whole text
     return
   if any('bytes' not in each for each in totals):
     log.info(
@@ -156,7 +157,7 @@ def _further(config, tokenizer, source, rows, of_split, of_train, share):
 
 
 def from_released(config, released):
-  config.data.seq_length = config.model.max_position_embeddings  # of all a text may be continued
+  config.data.seq_length = config.model.max_position_embeddings  # any text may be continued
 
 
 PREDICTIONS = {'generate': GENERATE} | PRETRAINING.predictions

@@ -1,4 +1,4 @@
-"""Pre-training: text or prepared corpora -> rows, and what a healthy run must beat."""
+"""Makes the rows of pre-training from text or prepared corpora, with baselines to beat."""
 
 import logging
 import math
@@ -27,19 +27,19 @@ LEXICONS = {'phrase': 'phrases', 'entity': 'entities'}  # {policy: the lexicon t
 
 
 def lengths(config):
-  """The numbers of tokens of corpus.lengths, stage by stage."""
+  """The row lengths in corpus.lengths, stage by stage."""
   return tuple(map(int, values_of(config.corpus.lengths)))
 
 
 def most_predictions(rate, tokens):
-  """The predictions in a row of so many tokens that a masking rate takes, rounded up."""
+  """The number of predictions in a row of so many tokens at a masking rate, rounded up."""
   return math.ceil(round(rate * tokens, 6))
 
 
 def resolve(config):
-  """The config with what only the data can tell, the languages and the vocabulary of a prepared
-  corpus, and with the number of predictions in a row. InputError if the corpora named do not fit
-  each other or the config."""
+  """Fills in what only the data can tell: the languages and the vocabulary of a prepared corpus,
+  and the number of predictions in a row. InputError if the corpora do not fit each other or the
+  config."""
   config = config.copy_and_resolve_references()
   if not config.masking.max_predictions_per_seq:
     rate = config.masking.masked_lm_prob
@@ -87,8 +87,8 @@ def resolve(config):
 
 
 def _check_marks(config, metas):
-  """InputError if the units of a masking policy were not marked when the corpus was made: without
-  marks, it would silently mask other units."""
+  """InputError if the units of a masking policy were not marked when the corpus was prepared: the
+  policy would silently mask other units."""
   policies = *values_of(config.masking.policy), config.eval_masking.policy
   for name in ('segmenter', 'phrases', 'entities'):
     policy, lexicon = (
@@ -106,7 +106,7 @@ def _check_marks(config, metas):
 
 
 def texts(config):
-  """Sentences of the training documents; {language: sentences} if there are several."""
+  """The sentences of the training documents; {language: sentences} with several languages."""
   parts = files.parts(config.data.train, config.corpus.languages)
   out = {name: _sentences(config, spec) for name, spec in parts}
   return out if len(parts) > 1 else out[parts[0][0]]
@@ -120,7 +120,7 @@ def _sentences(config, spec):
 
 
 def judged_under(config):
-  """{name: value}: the seed and the masking of an evaluation, which decide its numbers."""
+  """The seed and the masking of an evaluation, on which its numbers depend, {name: value}."""
   masking, cap = config.eval_masking, 0
   if not masking.policy:  # as in training
     masking, cap = config.masking, config.masking.max_predictions_per_seq
@@ -136,8 +136,8 @@ def judged_under(config):
 
 
 def objective(config, tokenizer, kind=MlmNsp, masks=True, **more):
-  """The objective of a config. kind: MlmNsp, or a class of its sort; more: its further fields.
-  masks: does it mask tokens, for which a vocabulary needs [MASK]?"""
+  """The objective of a config. kind: MlmNsp or a similar class; more: its further fields.
+  masks: it masks tokens, so the vocabulary needs [MASK]."""
   masking, under = config.masking, judged_under(config)
   most = most_predictions(masking.masked_lm_prob, config.data.seq_length)
   corruption = dict(
@@ -171,9 +171,9 @@ def objective(config, tokenizer, kind=MlmNsp, masks=True, **more):
 
 def sources(config, tokenizer, splits=('train', 'eval'), further=lambda *arguments: None):
   """Rows of each split. With data.eval empty, documents are held out by a hash of their names.
-  further(source, rows, of split, of train, share): called for each split, to add to a source what
-  else is known of it. rows: {language: Rows}; of split, of train: {language: (Corpus, unigram
-  counts)}; share: {language: its share}."""
+  further(source, rows, corpora, train_corpora, share): called for each split, to add further facts
+  to a source. rows: {language: Rows}; corpora of the split and of training: {language: (Corpus,
+  unigram counts)}; share: {language: its share}."""
   data = config.data
   # `resolve` checks this before a training; an evaluation may come with another policy.
   _check_marks(config, loading.metas(data.train, config.corpus.languages))
@@ -199,7 +199,7 @@ def sources(config, tokenizer, splits=('train', 'eval'), further=lambda *argumen
 
 
 def _source(config, tokenizer, split, corpora, further):
-  """Rows, or a Mixture of the languages' rows, of a split, with its baselines."""
+  """The rows of a split, a Mixture if there are several languages, with baselines."""
   of_split, languages, needed = corpora[split], list(corpora['train']), _documents_needed(config)
   few = [name for name, (corpus, _) in of_split.items() if corpus.number_of_documents < needed]
   if split == 'eval' and 0 < len(few) < len(of_split):
@@ -250,7 +250,7 @@ def _documents_needed(config):
 
 
 def pairs_of(config):
-  """The kind of sentence pairs that a config's head is for, also where its rows have none."""
+  """The kind of sentence pairs of a config's head, also if its rows have no pairs."""
   return config.corpus.rows if config.corpus.rows in PAIRS else 'nsp'
 
 

@@ -7,7 +7,7 @@ from bert_jax.tasks.qa.task import Windows
 
 
 class Answer(OfHead):
-  """top_k: how many of the best spans an answer shows."""
+  """Answers a question with the top_k best spans of its context."""
 
   fields = ('question', 'context')
   examples_of, exports = Windows, {'start_logits': '[B, T]', 'end_logits': '[B, T]'}

@@ -64,7 +64,7 @@ def questions(config, split, problems):
 
 
 def records(spec, split, problems):
-  """Yields (where, context, the record of a question as in SQuAD's JSON)."""
+  """Yields (where, context, record of a question as in SQuAD's JSON) of all files of a spec."""
   if spec.startswith('tfds:'):
     _, rows = files.tfds_rows(spec, 'train' if split == 'train' else 'validation')
     for where, row in rows:
@@ -76,7 +76,7 @@ def records(spec, split, problems):
 
 
 def _of_table(path, problems):
-  """Yields the same of a table."""
+  """Yields (where, context, record of a question) of a table."""
   for where, row in problems.rows(str(path)):
     if 'question' not in row or 'context' not in row:
       fault = f'a table of questions has columns question, context, answer, not {listed(row)}'
@@ -84,7 +84,7 @@ def _of_table(path, problems):
       continue
     record = {'id': where} | row
     if 'answers' in row:
-      with contextlib.suppress(values.NotJson):  # then it is no list either
+      with contextlib.suppress(values.NotJson):  # not JSON, so not a list
         record['answers'], _ = values.json_text(row['answers'])
       record['answers'] = _as_list(record['answers'], problems.counts)
     elif 'answer' in row:
@@ -93,7 +93,7 @@ def _of_table(path, problems):
 
 
 def _of_file(path, problems):
-  """Yields the same of a file: of each data[a].paragraphs[p].qas[q]."""
+  """Yields (where, context, data[a].paragraphs[p].qas[q]) of a file in SQuAD's JSON."""
 
   def each(holder, name, at):
     elements = holder.get(name) if isinstance(holder, dict) else None
@@ -121,7 +121,7 @@ def _of_tfds(row, counts):
 
 
 def _as_list(answers, counts):
-  """Answers of one record as SQuAD has them, of those whose texts and places are two lists."""
+  """Answers as SQuAD lists them, from one object with a list of texts and a list of places."""
   if not isinstance(answers, dict):
     return answers
   pairs = zip(answers.get('text', ()), answers.get('answer_start', ()))
@@ -130,7 +130,7 @@ def _as_list(answers, counts):
 
 
 def _question(where, context, record, problems):
-  """The Question of a record; None if it cannot be used."""
+  """Makes a Question of a record; None if it cannot be used."""
   if not isinstance(context, str):
     return problems.wrong(where, 'the question has no context', 'questions without a context')
   fields = record if isinstance(record, dict) else {}

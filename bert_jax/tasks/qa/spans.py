@@ -1,7 +1,7 @@
-"""The tokens of an answer, and the best spans over all windows of a context (rows/windows.py).
+"""Finds the tokens of an answer, and the best spans over all windows of a context.
 
 This is the method of google-research/bert's run_squad.py: windows begin a stride apart, so a token
-may be in several, and an answer that begins with it is judged in the window where the token has
+may be in several, and an answer that begins with it is scored in the window where the token has
 most context. There are two differences: the best spans are the best of all, where the reference
 searches the 20 best starts and ends of each window; and tokens are mapped to the text by offsets.
 """
@@ -26,16 +26,15 @@ class Spans(NamedTuple):
 
 
 def bounds_of(starts: np.ndarray, size: int, room: int) -> np.ndarray:
-  """Returns bounds [W + 1] that give each token of a context of `size` tokens to one window of
-  `room`: w answers with spans that begin at the tokens bounds[w] to bounds[w + 1] - 1."""
+  """Assigns each of the `size` tokens of a context to one window of `room`, as bounds [W + 1]:
+  window w answers with spans that begin at the tokens bounds[w] to bounds[w + 1] - 1."""
   ends = np.minimum(starts + room, size)
   owner = windows.owners(starts, ends, np.arange(size), LENGTH_BONUS)
   return np.searchsorted(owner, np.arange(len(starts) + 1))
 
 
 def tokens_between(offsets: np.ndarray, start: int, end: int) -> tuple[int, int]:
-  """Returns the (first, last) token of the characters start to end - 1; without a token, last =
-  first - 1."""
+  """The (first, last) token of characters start to end - 1; without a token, last = first - 1."""
   first = np.searchsorted(offsets[:, 1], start, side='right')
   return int(first), int(np.searchsorted(offsets[:, 0], end, side='left')) - 1
 
@@ -49,15 +48,15 @@ def best_spans(
   longest: int,
   count: int,
 ) -> Spans:
-  """Returns the `count` best Spans of at most `longest` tokens, by the sum of their logits.
+  """The `count` best Spans of at most `longest` tokens, by the sum of their logits.
   starts [W]: of the windows. bounds [W + 1]: see bounds_of. start_logits, end_logits: for each
-  window an array over its tokens. A span lies within the window that judges its first token."""
+  window an array over its tokens. A span lies within the window assigned to its first token."""
   firsts, sums = [], []
   for begin, low, high, start, end in zip(
     starts, bounds[:-1], bounds[1:], start_logits, end_logits, strict=True
   ):
     judged_here = start[low - begin : high - begin]
-    # ends[i, j]: the end logit of the span of j + 1 tokens that begins with the i-th of these.
+    # ends[i, j]: the end logit of the span of j + 1 tokens that begins at token low + i.
     ends = np.append(end[low - begin :], np.full(longest, -np.inf, end.dtype))
     ends = np.lib.stride_tricks.sliding_window_view(ends, longest)[: len(judged_here)]
     firsts.append(judged_here)

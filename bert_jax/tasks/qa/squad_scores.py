@@ -6,8 +6,8 @@
   cmrc             cmrc2018_evaluate.py (Cui et al. 2019): exact match, and F1 over the longest
                    common run of segments, which are Chinese characters and NLTK's words
 
-One difference: CMRC's script finds sentences with a trained model of NLTK and splits the full stop
-off the last word of each. Here the text between two Chinese characters is one sentence. Of the
+One difference: CMRC's script finds sentences with a trained model of NLTK and splits off the full
+stop of each. Here the text between two Chinese characters is one sentence. Of the
 9,657 answers of CMRC's dev set, 9 contain a full stop and a blank, all after an initial ('Henry A.
 Walsh').
 
@@ -47,8 +47,8 @@ def squad(predictions, golds):
 
 
 def squad2(predictions, golds):
-  """SQuAD 2.0: {exact, f1} of all questions, of those with an answer (HasAns_), and of the others.
-  The others have no answer (NoAns_): their gold is [] and their right prediction is ''."""
+  """SQuAD 2.0: {exact, f1} of all questions, of questions with an answer (HasAns_), and without
+  (NoAns_), whose gold is [] and whose right prediction is ''."""
   exact, f1 = _of_each(predictions, golds)
   answerable = np.array([bool(gold) for gold in golds])
   out = {}
@@ -59,7 +59,7 @@ def squad2(predictions, golds):
 
 
 def best_thresholds(answers, golds, odds):
-  """The best SQuAD 2.0 scores that some threshold on the odds of 'no answer' reaches.
+  """The best SQuAD 2.0 scores over all thresholds on the odds of 'no answer'.
   answers: for each question the best text that is not empty; it is the prediction if the odds are
   not above the threshold. odds: of each question. Returns {best_exact, best_f1} and the thresholds
   that reach them, {best_exact_thresh, best_f1_thresh}."""
@@ -79,7 +79,7 @@ def best_thresholds(answers, golds, odds):
 
 
 def _of_each(predictions, golds):
-  """(exact, f1) of SQuAD 2.0, an array [questions] each; two empty texts agree."""
+  """(exact, f1) of SQuAD 2.0 for each question, two arrays; two empty texts agree."""
   exact, f1 = np.zeros((2, len(golds)))
   for i, (prediction, gold) in enumerate(zip(predictions, golds, strict=True)):
     prediction = normalised(prediction)
@@ -93,8 +93,8 @@ def _of_each(predictions, golds):
 
 _MARKS = set('-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』')  # removed by its script
 _CHARACTER = re.compile('[\u4e00-\u9fa5]')
-# The replacements of NLTK's word_tokenize, in their order, for a sentence in lower case, without
-# those that only concern the marks above.
+# The replacements of NLTK's word_tokenize, in their order, for a sentence in lower case; those for
+# the marks above are left out.
 _NLTK = [
   ('([«‘„])', r' \1 '),
   ('^"', ' `` '),

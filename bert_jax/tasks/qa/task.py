@@ -1,4 +1,4 @@
-"""Extractive question answering: its objective and its rows. The answer is a part of a context.
+"""The objective and rows of extractive question answering: the answer is a part of a context.
 
 An example is [CLS] question [SEP] window of the context [SEP]; reading.py reads the questions,
 spans.py finds the best spans, squad_scores.py scores. Answers are characters of the context as it
@@ -6,8 +6,8 @@ was given. Of several gold answers the first is learnt, and all count in the sco
 without the whole answer, and for a question without one (qa.unanswerable, SQuAD 2.0), the answer to
 learn is [CLS].
 
-With qa.unanswerable the prediction is '' if the odds of no answer (the logits of [CLS] minus those
-of the best span) are above qa.null_threshold. Scores whose names begin with best_ are those of the
+With qa.unanswerable the prediction is '' if the odds of no answer (the logits of [CLS] minus the
+logits of the best span) are above qa.null_threshold. Scores whose names begin with best_ use the
 threshold that is best on the evaluated data.
 """
 
@@ -58,7 +58,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
 
 
 class Windows(Scored):
-  """The rows of questions: those of question i are the examples first[i] to first[i + 1] - 1.
+  """The rows of questions: the windows of question i are examples first[i] to first[i + 1] - 1.
   Training leaves out the questions that have nothing to learn. plans: for each question (the first
   tokens of its windows; their bounds, see spans.bounds_of; the position in a window where
   the context begins). spans: for each question [(first, last)] tokens of its gold answers."""
@@ -114,7 +114,7 @@ class Windows(Scored):
       self.baselines |= labelled.always('unanswered', dict.fromkeys(names, share))
 
   def _why_none(self):
-    """Why no question can be learnt, as the end of a sentence."""
+    """The reason why no question can be learnt, as the end of a sentence."""
     answered = next((question for question in self.questions if question.gold), None)
     if answered:
       return (
@@ -153,7 +153,7 @@ class Windows(Scored):
     """The answer to question i; start_logits, end_logits: an array over tokens for each window."""
     question, (starts, bounds, begin) = self.questions[i], self.plans[i]
     logits = ([x[begin:-1] for x in side] for side in (start_logits, end_logits))
-    count = 2 * self.qa.n_best_size  # more than are kept, as equal texts become one
+    count = 2 * self.qa.n_best_size  # more than are kept, since equal texts are merged
     options = {'longest': self.qa.max_answer_length, 'count': count}
     nbest = self._nbest(question, best_spans(starts, bounds, *logits, **options))
     out = {'id': question.id, 'where': question.where, 'question': question.text}
@@ -189,7 +189,7 @@ class Windows(Scored):
     return list(entries.values())[: self.qa.n_best_size]
 
   def _nats(self, i, start_logits, end_logits):
-    """[-log p] of each gold span in each window that has it, or of [CLS] in each window."""
+    """The -log p of each gold span in each window that has it, or of [CLS] in each window."""
     starts, _, begin = self.plans[i]
     nats = []
     for at, start, end in zip(starts, start_logits, end_logits, strict=True):
@@ -211,7 +211,7 @@ class Windows(Scored):
 
   def files(self, answers):
     """The files that run_squad.py writes and the official scripts read.
-    answers.json: the best spans, whatever the threshold; from these and null_odds.json
+    answers.json: the best spans, whatever the threshold; from this and null_odds.json
     evaluate-v2.0.py finds the best threshold."""
     kinds = {'predictions.json': 'prediction', 'nbest_predictions.json': 'nbest'}
     if self.qa.unanswerable:

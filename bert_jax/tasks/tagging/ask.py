@@ -69,7 +69,7 @@ class Tag(OfHead):
 
 
 def words(text):
-  """[(from, to)] in characters: the tokens of a text."""
+  """The tokens of a text, [(from, to)] in characters."""
   out = []
   for run in _RUNS.finditer(text):
     first, last = begin, end = run.span()

@@ -97,12 +97,12 @@ def is_chunk(label) -> bool:
 
 
 def as_bioes(tags):
-  """The tags with I- for M-, which libraries do not know."""
+  """Writes I- for M- in tags, since libraries do not know M-."""
   return [f'I{tag[1:]}' if tag.startswith('M-') else tag for tag in tags]
 
 
 def are_chunks(labels, places=None) -> bool:
-  """Do the tags mark chunks (O and B- I- M- E- S-), as those of entities do, or classes of tokens?
+  """Whether tags mark chunks such as entities (O and B- I- M- E- S-), not classes of tokens.
   InputError if some mark chunks and others look like tags of another scheme; places: {tag: a place
   where it occurs}, for the error."""
   marked = [label for label in labels if label != 'O' and is_chunk(label)]
@@ -116,8 +116,8 @@ def are_chunks(labels, places=None) -> bool:
 
 
 def check_chunks(sentences, problems) -> None:
-  """Counts the chunks, and warns of tags that break their scheme; these are kept. InputError if
-  there are more of them than half of the chunks. The scheme is BIOES if there is an E- or S-.
+  """Counts the chunks, and warns of tags that break their scheme, which are kept. InputError if
+  these are more than half as many as the chunks. The scheme is BIOES if there is an E- or S-.
   Otherwise it is IOB1 (Ramshaw and Marcus 1995: B- only between two adjacent chunks of a type) or
   IOB2 (each chunk begins with B-), whichever is broken by fewer tags."""
   breaks = {'IOB2': [], 'IOB1': [], 'BIOES': []}  # the places where a tag breaks each scheme
@@ -160,7 +160,7 @@ def _file(path, split, problems, conllu, token_column, tag_column):
   """Yields the sentences of a file; `id` is empty if the file does not name them."""
   name, token_at, tag_at = path.name, token_column, tag_column
   document, opened = 0, ''  # its number; where it begins, until its first sentence
-  where, named, rows, broken = '', '', [], False  # of the sentence that is being read
+  where, named, rows, broken = '', '', [], False  # the sentence being read
 
   def sentence():
     tokens = tuple(row[token_at] for row in rows)
@@ -245,7 +245,7 @@ def _jsonl(path, split, problems):
 
 
 def _peek(numbered):
-  """(the lines again, the first one that is no blank, comment or beginning of a document)."""
+  """Looks ahead: (all lines, the first that is no blank, comment or beginning of a document)."""
   head = []
   for number, line in numbered:
     head.append((number, line))
@@ -256,7 +256,7 @@ def _peek(numbered):
 
 
 def _places(where, width, token_column, tag_column, split):
-  """The numbers of the columns of tokens and of tags, from 0; None for tags: there are none."""
+  """The numbers of the columns of tokens and tags, from 0; None: there is no column of tags."""
   token_at, tag_at = (i if i >= 0 else width + i for i in (token_column, tag_column))
   if not 0 <= token_at < width:
     why = f'tagging.token_column is {token_column}; columns count from 0.'
@@ -294,7 +294,7 @@ def _tfds(spec, split, problems, conllu, token_column, tag_column):
 
 
 def _open_tfds(spec, split):
-  """(features, rows), as files.tfds_rows; tries the names that TFDS may give the split."""
+  """Opens a TFDS split by the names it may have: (features, rows), as files.tfds_rows."""
   first = None
   for name in ('train',) if split == 'train' else ('validation', 'dev'):
     try:
@@ -312,8 +312,8 @@ def _text(value, feature, counts):
 
 
 def _without_places(sentences, problems):
-  """The sentences without the places behind their tokens, '科0 技1' -> '科 技', if they have them.
-  They have, if every token ends in a number that is nearly always 0 or one more than before."""
+  """Removes the places behind tokens, '科0 技1' -> '科 技', if the sentences have them: every token
+  ends in a number that is nearly always 0 or one more than before."""
   right, number, out = 0, 0, []
   for sentence in sentences:
     ends = [max(1, len(token.rstrip(_DIGITS))) for token in sentence.tokens]

@@ -1,4 +1,4 @@
-"""The fields in the block `tagging`: the columns of words and tags, and their labels."""
+"""The fields in the block `tagging`: the columns of tokens and tags, and the label set."""
 
 from bert_jax.field import Field, affecting
 

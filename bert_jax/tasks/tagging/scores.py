@@ -4,11 +4,11 @@ Tags of chunks (O and B- I- E- S-, or M- for I-) are scored as conlleval
 (https://www.clips.uantwerpen.be/conll2000/chunking/) and the default mode of seqeval do: an entity
 is right if its type, its first and its last token are; a tag that breaks its scheme begins or ends
 an entity as in conlleval. The scores are precision, recall and F1 over all entities, the F1 of each
-type, and the share of right tokens. On IOB tags the numbers are those of conlleval; on BIOES and
-BMES its old Perl script errs, since it knows no S- and M- and sees no end at an E- before a B-, so
-there the numbers are those of seqeval.
+type, and the share of right tokens. On IOB tags the numbers equal conlleval's; on BIOES and BMES
+its old Perl script errs, since it knows no S- and M- and sees no end at an E- before a B-, so there
+the numbers equal seqeval's.
 
-For other tags they are the share of right tokens and the mean F1 of all tags that are given or
+Other tags are scored by the share of right tokens and the mean F1 of all tags that are given or
 predicted (scikit-learn's macro).
 """
 
@@ -23,7 +23,7 @@ ENTITY_SCORES = ('entity_precision', 'entity_recall', 'entity_f1')
 
 
 def tag_scores(gold, predicted, chunks):
-  """{metric: score from 0 to 1}; chunks: do the tags mark chunks?"""
+  """Scores predicted tags, {metric: score from 0 to 1}. chunks: whether the tags mark chunks."""
   flat = [list(itertools.chain(*side)) for side in (gold, predicted)]
   out = {'token_accuracy': float(np.mean(np.array(flat[0]) == np.array(flat[1])))}
   if not chunks:
@@ -37,7 +37,7 @@ def tag_scores(gold, predicted, chunks):
 
 
 def entities(gold, predicted):
-  """The numbers of entities: ((right, predicted, gold) in all, {type: the same of this type})."""
+  """Counts entities: ((right, predicted, gold) of all types, {type: (right, predicted, gold)})."""
   from seqeval.metrics.sequence_labeling import get_entities  # slow to import
 
   golds, guesses = (set(get_entities(list(map(as_bioes, x)))) for x in (gold, predicted))
@@ -76,14 +76,14 @@ def tag_table(gold, predicted):
 
 
 def _shares(counts):
-  """Precision, recall and F1 of the numbers (right, predicted, gold)."""
+  """Precision, recall and F1 from the numbers (right, predicted, gold)."""
   right, found, true = counts
   f1 = 2 * right / (found + true) if found + true else 0.0
   return right / found if found else 0.0, right / true if true else 0.0, f1
 
 
 def conll_lines(answer):
-  """An answer as conlleval reads it: lines 'token gold predicted' and a blank line.
+  """Writes an answer for conlleval: lines 'token gold predicted' and a blank line.
   Blanks separate the columns, so blanks in a token become '_'. An unknown gold tag is '_', too."""
   cells = [['_'.join(token.split()) or '_' for token in answer['tokens']], answer['prediction']]
   if 'gold' in answer:

@@ -1,4 +1,4 @@
-"""Tagging of tokens (BERT, 5.3): its objective and its rows. conll.py reads, scores.py scores.
+"""The objective and rows of token tagging (BERT, 5.3). conll.py reads, scores.py scores.
 
 Each token is cut into word pieces by itself; for a byte-level vocabulary, whose pieces contain
 blanks, all tokens but the first follow a blank. The first piece of a token learns its tag and
@@ -148,7 +148,7 @@ class Tagged(Scored):
       around = _documents(sentences)
     texts, tags, self.asked = [], [], []
     for number in numbers:
-      sentence, context = sentences[number], around[number]  # which may stand in its rows
+      sentence, context = sentences[number], around[number]  # the context may fill up its rows
       begin, end = begins[context.start][0], begins[context.stop - 1][-1]
       first = begins[number] - begin  # where each token begins in the context
       cuts = windows.around(first[0], first[-1], end - begin, limit - 2)
@@ -240,7 +240,7 @@ def _known_tags(answers):
 
 
 def _documents(sentences):
-  """For each sentence the range of the numbers of all sentences of its document."""
+  """The range of sentence numbers of its document, for each sentence."""
   out = []
   for _, group in itertools.groupby(sentences, key=lambda sentence: sentence.document):
     size = len(list(group))
@@ -249,10 +249,8 @@ def _documents(sentences):
 
 
 def _pieces(tokenizer, sentences, problems):
-  """(ids, begins): the piece ids of all tokens, one after the other, and where each token begins.
-
-  begins: for each sentence of n tokens an array [n + 1], which ends with the end of the last token.
-  """
+  """Tokenizes sentences: (the piece ids of all tokens, concatenated; begins). begins: for each
+  sentence of n tokens an array [n + 1], where each token begins and the last one ends."""
   blanks = (s.after_blank or (False, *[True] * (len(s.tokens) - 1)) for s in sentences)
   tokens = [token for sentence in sentences for token in sentence.tokens]
   ids = tokenizer.words_batch(tokens, list(itertools.chain.from_iterable(blanks)))

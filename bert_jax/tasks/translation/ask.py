@@ -1,4 +1,4 @@
-"""Texts for a model to translate, or whatever else it was trained to write: {"text"}."""
+"""Translates texts, {"text"}, or writes whatever else the model was trained to write."""
 
 import dataclasses
 import math
@@ -13,8 +13,8 @@ BEAMS = 4  # of a model that was trained with translation.beams=0
 
 
 class Translate(OfHead):
-  """beams, length_penalty: of the search; max_tokens: of each answer. None: as in training. Texts
-  that are too long are cut, and counted."""
+  """Translates by beam search. beams, length_penalty, max_tokens (of an answer): None: as in
+  training. Texts that are too long are cut, and counted."""
 
   examples_of, shows = Pairs, ('text', 'translation', 'score')
 

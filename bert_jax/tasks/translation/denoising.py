@@ -1,6 +1,6 @@
-"""Denoising (BART, Lewis et al. 2019): the texts of a corpus from what infilling leaves of them.
+"""Denoising (BART, Lewis et al. 2019): restores the texts of a corpus after text infilling.
 
-Corpora, rows and held-out documents are those of masked pre-training. The model is the
+Corpora, rows and held-out documents are the same as in masked pre-training. The model is the
 encoder-decoder of translation, and a translation may start from its weights (init_from).
 """
 
@@ -23,13 +23,13 @@ FIELDS = affecting(
     ),
   },
 )
-# Of the model's they are BART's: learned positions, a norm after the embeddings, and GELU.
+# The fields of the model are BART's: learned positions, a norm after the embeddings, and GELU.
 DEFAULTS = {'corpus.rows': 'full', 'model.type_vocab_size': 0, 'model.mlm_head': 'none'}
 
 
 def as_pretraining(config):
-  """The config as masked pre-training reads it, for what both do to a corpus: with the fields of
-  masks, which say nothing here, at their defaults, and without a head for pairs."""
+  """Converts the config for the corpus functions of masked pre-training: adds the masking fields,
+  unused here, at their defaults, and has no head for pairs."""
   out = config.to_dict()
   for name in PRETRAINING.fields.keys() - CORPUS.keys():
     block, _, field = name.partition('.')
@@ -57,7 +57,7 @@ def objective(config, tokenizer):
 def sources(config, tokenizer, splits=('train', 'eval')):
   out = PRETRAINING.sources(as_pretraining(config), tokenizer, splits)
   for source in out.values():
-    source.baselines = {}  # most of a text can be copied: its unigram line says nothing
+    source.baselines = {}  # most of a text can be copied, so a unigram baseline means nothing
   return out
 
 

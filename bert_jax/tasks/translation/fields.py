@@ -1,4 +1,4 @@
-"""The fields in the block `translation`, and the defaults of such runs."""
+"""The fields in the block `translation`, and the defaults of translation runs."""
 
 from bert_jax.field import Field, affecting
 

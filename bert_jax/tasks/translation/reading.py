@@ -4,9 +4,9 @@ A spec such as data.train is one of
 
   en=FILE,de=FILE        two files of text, of which line n of one is line n of the other, named as
                          the columns translation.source_column and target_column
-  train.{language}.gz    the same: {language} stands for these names
-  FOLDER                 the same, with the files of the split in it that end in .en and .de (or
-                         .en.gz); a folder without such is one of tables
+  train.{language}.gz    two such files: {language} stands for these names
+  FOLDER                 two such files, whose names contain the split and end in .en and .de (or
+                         .en.gz); a folder without them is read as tables
   a table                .tsv, .csv, .jsonl with these two columns, as text/tables.py says; also
                          {"translation": {"en": .., "de": ..}} as Hugging Face's datasets write it
   tfds:wmt16_translate/de-en    TFDS; its columns are the languages
@@ -38,8 +38,8 @@ class Pair(NamedTuple):
 
 
 def parallel(spec, split, names):
-  """[paths] of the files of the source and the target, or of the source alone, that a spec names;
-  [] if it names tables. names: those of the two columns."""
+  """The paths of the parallel files that a spec names (the target's may be missing); [] if it names
+  tables. names: of the two columns."""
   if spec.startswith('tfds:'):
     return []
   first = [name.split('|')[0] for name in names]
@@ -92,7 +92,7 @@ def _rows(config, split, problems):
 
 
 def _nested(row):
-  """{column: text} of a record that holds both texts in one field; {} of another one."""
+  """{column: text} of a record that holds both texts in one field; else {}."""
   try:
     value = json_value(row.get(NESTED, ''))
   except NotJson:

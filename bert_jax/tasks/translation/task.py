@@ -1,4 +1,4 @@
-"""Pairs of texts: their rows, and how good what a model writes for a source is.
+"""The rows of translation pairs, and the scores of translations.
 
 The sources and the targets of a row stand in two rows of tokens: [CLS] source [SEP], and [CLS]
 target, of which each token is to be followed by the next and the last one by [SEP].
@@ -7,8 +7,8 @@ In training a pair with a side that is too long is left out and counted; transla
 keeps the beginning of both (the source of a summary), and a target that is cut has no [SEP].
 In an evaluation the source is cut.
 
-Scores are those of sacrebleu (Post 2018, https://arxiv.org/abs/1804.08771), of texts as they are
-and not of tokens: BLEU and chrF. Its signatures stand in sacrebleu.txt beside the answers.
+The scores are sacrebleu's (Post 2018, https://arxiv.org/abs/1804.08771), computed from plain text,
+not tokens: BLEU and chrF. Its signatures stand in sacrebleu.txt beside the answers.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def resolve(config):
 
 
 def texts(config):
-  """Both sides: they share a vocabulary."""
+  """The texts of both sides, which share a vocabulary."""
   for pair in read(config, 'train', Problems('train', config.data.skip_damaged)):
     yield from (pair.source, pair.target)
 
@@ -47,7 +47,7 @@ def target_length(config):
 
 
 def limits(config):
-  """The most tokens of a source, [CLS] and [SEP] included, and of a target, one of them."""
+  """The most tokens of a source, [CLS] and [SEP] included, and of a target, with one of the two."""
   limit = config.task.max_length
   rows = config.data.seq_length, target_length(config)
   return tuple(min(row, limit or row) for row in rows)
@@ -70,7 +70,7 @@ def objective(config, tokenizer):
 
 
 def before(config, tokenizer):
-  """The ids before the text of a target: what it begins with, and then its first tokens."""
+  """The ids before the text of a target: [CLS], or [SEP] [CLS] as in BART."""
   ids = tokenizer.cls_id, tokenizer.sep_id
   return ids[:1] if config.translation.begin == 'cls' else ids[::-1]
 
@@ -103,7 +103,7 @@ class Pairs(Scored):
       advice = 'raise task.max_length and data.seq_length, or set translation.too_long=cut'
       raise InputError(f'no pair of data.{problems.split} is short enough; {advice}.')
     of_target = np.array([len(labels) for labels in self.targets], np.int64)
-    # As much of a row as the longer side takes: rows of both sides have room then.
+    # The larger share of a row that a side takes, so that the rows of both sides have room.
     takes = -(-of_target * config.data.seq_length // self.target_length)
     self.target_tokens = int(of_target.sum())
     super().__init__(tokenizer, texts, takes=takes, **labelled.shape(config))
@@ -165,12 +165,12 @@ class Pairs(Scored):
 
 
 def text_of(tokenizer, ids):
-  """The text of ids, of which [SEP] and what is no token are left out."""
+  """Decodes ids to text, without [SEP] and ids that are no token."""
   return tokenizer.decode(ids[ids >= 0])
 
 
 def sacrebleu_scores(answers):
-  """{metric: (score, the line and the signature of sacrebleu)} of answers that have gold."""
+  """Scores answers by sacrebleu: {metric: (score, sacrebleu's line and signature)}."""
   from sacrebleu.metrics import BLEU, CHRF  # slow to import
 
   texts, references = [a['prediction'] for a in answers], [[a['gold'] for a in answers]]

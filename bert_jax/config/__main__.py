@@ -3,7 +3,7 @@
 python -m bert_jax.config | less
 python -m bert_jax.config configs/pretrain.py:size=tiny --config.seed=1
 
-What differs from the default of its objective is marked, and what changes by step is said.
+Values that differ from the objective's default are marked; values that change by step are listed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ COLUMNS = 100
 
 
 def table() -> str:
-  """Each field, with its type, default and allowed values, and its meaning below."""
+  """All fields as text: each with its type, default and allowed values, and its meaning below."""
   parts = [_entry(name, field) for name, field in SHARED.items()]
   for task in TASKS.values():
     parts.append(f'-- objective={task.name}')
@@ -41,8 +41,8 @@ def _entry(name: str, field: Field) -> str:
 
 
 def lines(config: ConfigDict) -> Iterator[str]:
-  """`name=value` of each field; behind those that differ from the default, what that is. Then what
-  changes during the run, if the config says how long it is."""
+  """`name=value` for each field, with the default behind values that differ from it; then the
+  values that change during the run, if the config says how long it is."""
   usual = flatten(defaults(config.objective))
   for name, value in flatten(config).items():
     differs = value != usual[name] and name != 'objective'

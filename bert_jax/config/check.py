@@ -1,4 +1,4 @@
-"""Checks a config: the fields that it must have, their types and ranges, and all rules."""
+"""Checks a config: its set of fields, their types and ranges, and all rules on them."""
 
 import difflib
 import re
@@ -13,7 +13,7 @@ from bert_jax.field import Field
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import Timeline, parsed
 
-# {name: Field}: the fields that every objective has, and those of all objectives together.
+# {name: Field}: the fields that every objective has, and the fields of all objectives together.
 SHARED = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS
 ALL = SHARED | {name: field for task in TASKS.values() for name, field in task.fields.items()}
 TYPES = {
@@ -26,7 +26,7 @@ TYPES = {
 
 
 def fields(objective: str) -> dict[str, Field]:
-  """The fields that a config of this objective has, by name."""
+  """{name: Field} for the configs of an objective."""
   if objective not in TASKS:
     known = f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py'
     raise InputError(f'objective {objective!r} is not known; there are {known}.')
@@ -34,12 +34,12 @@ def fields(objective: str) -> dict[str, Field]:
 
 
 def timeline_of(config: ConfigDict, steps: int = 0) -> Timeline:
-  """The Timeline of a run of so many steps; 0: of as many as the config says."""
+  """The Timeline of a run of `steps` steps; 0: as many as the config says."""
   return Timeline(config, steps or config.steps, fields(config.objective))
 
 
 def check(config: ConfigDict) -> ConfigDict:
-  """The config itself; InputError unless it has exactly the fields of its objective, each of its
+  """Returns the config; InputError unless it has exactly the fields of its objective, each of its
   type and range, and all rules hold."""
   given = flatten(config)
   for name in given:
@@ -63,7 +63,7 @@ def check(config: ConfigDict) -> ConfigDict:
 
 
 def check_beginning(config: ConfigDict) -> None:
-  """InputError if a run that begins breaks a rule that runs of earlier versions may have broken."""
+  """Checks the rules for new runs, which runs of earlier versions may break; InputError."""
   if config.steps:
     timeline_of(config).check_beginning()
   for rules in (model, optimizer, TASKS[config.objective]):
@@ -85,7 +85,7 @@ def _check_field(config, given, name, field):
 
 
 def _checked(name, value, kind, allowed):
-  """The value of a field, as its type; InputError if it is of another type or not allowed."""
+  """A field's value converted to its type; InputError if it is of another type or not allowed."""
   if kind is float and isinstance(value, int) and not isinstance(value, bool):
     value = float(value)
   if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -104,7 +104,7 @@ def _checked(name, value, kind, allowed):
 
 
 def flatten(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
-  """The values of a config by the full names of their fields: {'model.hidden_size': 128, ...}."""
+  """Flattens a config by the full names of its fields: {'model.hidden_size': 128, ...}."""
   out = {}
   for key, value in config.items():
     if isinstance(value, ConfigDict):
@@ -115,7 +115,7 @@ def flatten(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
 
 
 def nested(values: Mapping[str, Any]) -> ConfigDict:
-  """The config of {'model.hidden_size': 128, ...}."""
+  """Builds a config from {'model.hidden_size': 128, ...}."""
   out = {}
   for name, value in values.items():
     *blocks, leaf = name.split('.')
@@ -127,7 +127,7 @@ def nested(values: Mapping[str, Any]) -> ConfigDict:
 
 
 def set_field(config: ConfigDict, name: str, value: Any) -> None:
-  """config.a.b = value for name 'a.b'."""
+  """Sets a field by its full name: config.a.b = value for 'a.b'."""
   *blocks, leaf = name.split('.')
   for block in blocks:
     config = config[block]
@@ -136,7 +136,7 @@ def set_field(config: ConfigDict, name: str, value: Any) -> None:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-  """'; did you mean X?' if a known name has all words of this one or is similar, else ''."""
+  """'; did you mean X?' if a known name has all words of this name or resembles it, else ''."""
   words, known = lambda text: set(re.split('[._]', text)), list(known)
   whole = [x for x in known if words(name) <= words(x)]
   near = difflib.get_close_matches(name, whole or known, 1, 0 if whole else 0.6)

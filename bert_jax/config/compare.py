@@ -1,4 +1,4 @@
-"""Compares configs: what decides a run's numbers, and what a run may change when it goes on."""
+"""Compares configs by the fields that decide a run's numbers, which a resumed run must keep."""
 
 import hashlib
 import json
@@ -13,12 +13,12 @@ from bert_jax.tasks import TASKS
 
 
 def fields_affecting(*purposes: str) -> frozenset[str]:
-  """The names of the fields of all objectives that affect one of these purposes."""
+  """The names of the fields, of any objective, that affect one of these purposes."""
   return frozenset(name for name, field in ALL.items() if field.affects & set(purposes))
 
 
 def pasts(known: Mapping[str, Field]) -> dict[str, Any]:
-  """The past values of those of these fields that have one, by name."""
+  """{name: past value, in effect before the field existed} for the fields that have one."""
   return {name: field.past for name, field in known.items() if field.past is not NO_PAST}
 
 
@@ -30,14 +30,14 @@ def fingerprint(config: ConfigDict) -> str:
   fixed = {name: x for name, x in _fixed(config).items() if x != known[name].past}
   if TASKS[config.objective].reads_corpus:
     # Without data.eval a share of data.train is held out, so only whether it is set matters. The
-    # name is that in the fingerprints of the first runs.
+    # first runs' fingerprints have it under this name.
     del fixed['data.eval']
     fixed['data.eval is given'] = bool(config.data.eval)
   return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
-  """['seed: 0 -> 1', ...]: the differences of two configs in what decides a run's numbers."""
+  """The differences of two configs that decide a run's numbers: ['seed: 0 -> 1', ...]."""
   a, b = _fixed(old), _fixed(new)
   if 'data.eval' in a and 'data.eval' in b and bool(a['data.eval']) == bool(b['data.eval']):
     del a['data.eval'], b['data.eval']
@@ -45,8 +45,8 @@ def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
 
 
 def _fixed(config):
-  """{name: value} of the fields that decide a run's numbers. data.eval is one of them where a share
-  of the corpus is held out without it."""
+  """{name: value} of the fields that decide a run's numbers. data.eval is one where, without it, a
+  share of the corpus is held out."""
   known = fields(config.objective)
   return {
     name: value
@@ -56,8 +56,8 @@ def _fixed(config):
 
 
 def judged_otherwise(config: ConfigDict) -> list[str]:
-  """['eval.seed=0', ...]: in what its evaluations differ from those that the run would have under
-  the fields' past, such as its seed and its masking."""
+  """The evaluation settings (seed, masking) that differ from their past values: ['eval.seed=0',
+  ...]. Evaluations of earlier versions used the past values."""
   task, old = TASKS[config.objective], config.copy_and_resolve_references()
   known = fields(config.objective)
   for name, value in pasts(known).items():

@@ -1,4 +1,4 @@
-"""The fields in the blocks `tokenizer` and `data`: the texts that a run reads."""
+"""The config fields of the blocks `tokenizer` and `data`: the texts that a run reads."""
 
 from bert_jax.field import Field, affecting
 

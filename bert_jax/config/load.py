@@ -1,5 +1,4 @@
-"""Reads configs: config files, changes of the command line, and the config.json of a run."""
-
+"""Reads configs from config files, from the command line, and from the config.json of a run."""
 import ast
 import json
 import runpy
@@ -26,20 +25,20 @@ from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.text.values import json_value
 
-# What stands in the config.json of a workdir beside the config (workdir/contents.py).
+# The keys in a workdir's config.json that are no fields (workdir/contents.py).
 BESIDE = ('earlier_lengths', 'seal')
 
 
 def defaults(objective: str) -> ConfigDict:
-  """The config of an objective with every field at its default: what config files begin with, and
-  what released models have, which come without a config."""
+  """The config of an objective with every field at its default, from which config files begin and
+  which released models, that come without a config, are given."""
   values = {name: field.default for name, field in fields(objective).items()}
   return nested(values | TASKS[objective].defaults | {'objective': objective})
 
 
 def parse_arg(arg: str, **defaults: str | bool) -> ConfigDict:
-  """The arguments of a config file, such as 'size=tiny,runlocal'.
-  defaults: the names that it knows, with their values where they are not given."""
+  """Parses the argument of a config file, such as 'size=tiny,runlocal'.
+  defaults: the known names with their values where they are not given."""
   out = ConfigDict(defaults)
   for part in filter(None, arg.split(',')):
     name, given, value = part.partition('=')
@@ -55,7 +54,7 @@ def parse_arg(arg: str, **defaults: str | bool) -> ConfigDict:
 
 
 def load(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
-  """The checked config of 'configs/pretrain.py:size=tiny' with ['--config.seed=1', ...] applied."""
+  """Loads the checked config of 'configs/pretrain.py:size=tiny' with ['--config.seed=1', ...]."""
   config, where = call(spec, 'get_config')
   if not where:
     raise InputError(f'config file {spec.partition(":")[0]} defines no get_config(arg).')
@@ -66,8 +65,8 @@ def load(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
 
 
 def call(spec: str, name: str) -> tuple[Any, str]:
-  """(what a function of a config file, get_config or sweep, returns for the arguments in a spec,
-  'FILE:LINE' of it); (None, '') if the file has none. A mistake in the file is one sentence."""
+  """Calls a config file's get_config or sweep with the spec's arguments: (the result, 'FILE:LINE');
+  (None, '') if the file has no such function. A mistake in the file is one sentence."""
   path, _, arg = spec.partition(':')
   if not Path(path).is_file():
     near = ', '.join(str(p) for p in sorted(Path('configs').glob('*.py')))
@@ -96,7 +95,7 @@ def call(spec: str, name: str) -> tuple[Any, str]:
 
 
 def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
-  """A copy of config with ['--config.a.b=1', '--config.a.c', '2'] applied, then checked."""
+  """Copies a config with ['--config.a.b=1', '--config.a.c', '2'] applied, and checks the copy."""
   config = config.copy_and_resolve_references()
   words = list(overrides)
   while words:
@@ -127,7 +126,7 @@ def names_of(overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def _parse(name, text, kind):
-  """The text of a command line as a value of the field's type."""
+  """Parses the text of a command line as a value of the field's type."""
   if kind is str:
     return text
   if kind is bool and text.lower() in ('true', 'false'):
@@ -146,13 +145,13 @@ def _parse(name, text, kind):
 
 
 def to_json(config: ConfigDict) -> str:
-  """The text of a config.json."""
+  """Writes a config as the text of a config.json."""
   return json.dumps(config.to_dict(), indent=2) + '\n'
 
 
 def from_json(text: str) -> ConfigDict:
-  """A config from the text that `to_json` wrote, checked again. Fields that were added to the
-  library since then get the value that was in effect without them."""
+  """Reads and checks a config that `to_json` wrote. Fields that were added to the library since
+  then get the value that was in effect without them."""
 
   def tuples(value):  # JSON has lists only
     if isinstance(value, dict):

@@ -1,5 +1,5 @@
-"""The fields in the block `model`, which describes a Transformer: those of models.ModelConfig, the
-values that they may have, rules on what goes together, and the sizes of BERTs."""
+"""The config fields of the block `model`: every setting of models.ModelConfig with its allowed
+values, rules on their combinations, and the sizes of released BERTs."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from bert_jax.models.positions import POSITIONS
 from bert_jax.models.stack import REMAT_POLICIES
 from bert_jax.tasks import TASKS
 
-# The values of fields are the pieces that there are, by name.
+# {field: table whose keys are its allowed values}.
 TABLES = {
   'hidden_act': ACTIVATIONS,
   'position_embeddings': POSITIONS,
@@ -32,7 +32,7 @@ TABLES = {
 
 
 def _field(setting: dataclasses.Field) -> Field:
-  """The Field of a setting of ModelConfig."""
+  """Makes the Field for a setting of ModelConfig."""
   facts, default = dict(setting.metadata), setting.default
   allowed = tuple(TABLES.get(setting.name, ())) or facts.pop('allowed')
   past = default if facts.pop('past') else NO_PAST
@@ -43,14 +43,14 @@ FIELDS = {f'model.{x.name}': _field(x) for x in dataclasses.fields(models.ModelC
 
 
 def settings_affecting(purpose: str) -> frozenset[str]:
-  """The names of the fields of config.model that affect this purpose, without `model.`."""
+  """The names, without `model.`, of the fields of config.model that affect a purpose."""
   return frozenset(
     name.removeprefix('model.') for name, field in FIELDS.items() if purpose in field.affects
   )
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Yields (what must hold, the sentence if it does not)."""
+  """Yields the rules for the block `model`: (whether it holds, the sentence if it does not)."""
   model, implementation = config.model, config.model.attention_implementation
   yield (
     model.hidden_size % model.num_attention_heads == 0,
@@ -143,9 +143,9 @@ def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   )
 
 
-# {size: (layers, hidden size)} of the 24 released models of Turc et al. 2019
-# (https://arxiv.org/abs/1908.08962), of which base is the largest, and of BERT-large. Attention
-# heads are 64 wide, the feed-forward layer 4 times the hidden size.
+# {size: (layers, hidden size)} of BERT-large and the 24 released models of Turc et al. 2019
+# (https://arxiv.org/abs/1908.08962), base being the largest. Attention heads are 64 wide, the
+# feed-forward layer 4 times the hidden size.
 SIZES = {f'{L}/{H}': (L, H) for L in (2, 4, 6, 8, 10, 12) for H in (128, 256, 512, 768)}
 SIZES |= {'24/1024': (24, 1024)}
 SIZES |= {

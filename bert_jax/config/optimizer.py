@@ -1,4 +1,4 @@
-"""The fields in the block `optimizer`; optim.py explains them."""
+"""The config fields of the block `optimizer`; optim.py explains them."""
 
 import re
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ FIELDS = affecting({'schedule'}, {
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Yields (what must hold, the sentence if it does not)."""
+  """Yields the rules for the block `optimizer`: (whether it holds, the sentence if it does not)."""
   optimizer = config.optimizer
   yield (
     config.batch_size % optimizer.accumulation == 0,
@@ -108,7 +108,7 @@ def _is_multiplier(pair):
 
 
 def _fault(pattern):
-  """What is wrong with a regex, or ''."""
+  """The fault in a regex, or '' if it has none."""
   try:
     re.compile(pattern)
   except re.error as error:

@@ -1,4 +1,4 @@
-"""The fields of the run itself: what is learned, how long, on which devices, and what is saved."""
+"""The config fields of the run itself: objective, length, devices, and the files it saves."""
 
 import re
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ FIELDS = {
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Yields (what must hold, the sentence if it does not)."""
+  """Yields the rules for a run's own fields: (whether it holds, the sentence if it does not)."""
   one = (config.steps > 0) != (config.epochs > 0)
   two = f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0'
   yield one, f'{two} (--config.epochs=0 to count steps, --config.steps=0 to count epochs).'
@@ -113,7 +113,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 
 def profile_window(text: str) -> tuple[int, int] | None:
-  """(start, stop) of a config.profile 'START:STOP'; (0, 0) of ''; None if it is neither."""
+  """Parses config.profile, 'START:STOP': (start, stop); (0, 0) for ''; None if it is neither."""
   if not text:
     return 0, 0
   numbers = re.fullmatch(r'(\d{1,15}):(\d{1,15})', text)

@@ -24,7 +24,7 @@ class Objective(abc.ABC):
   loss_weights: Mapping[str, float]  # {term: weight}: the loss is the sum of weight * term's mean
   metrics: tuple[str, ...]  # names of everything an evaluation reports: terms and scores
   labels: tuple[str, ...] = ()  # the classes of its classifier, in the order of their numbers
-  answer_fields: tuple[str, ...] = ()  # of its own, on which the form of its answers depends
+  answer_fields: tuple[str, ...] = ()  # its attributes on which the form of its answers depends
 
   def __new__(cls, *args: Any, **kwargs: Any):
     check.check_class(cls)
@@ -40,8 +40,8 @@ class Objective(abc.ABC):
     """Parameters, a plain nested dict."""
 
   def limits(self, vocab_size: int) -> dict[str, int]:
-    """{array of a batch: what its ids are below}. vocab_size: of the tokenizer. Default: the arrays
-    of an encoder."""
+    """{array of a batch: the number that all its ids lie below}. vocab_size: of the tokenizer.
+    Default: the arrays of an encoder."""
     limits, model = {}, getattr(self, 'model', None)
     if model:
       limits['input_ids'] = min(vocab_size, model.vocab_size)
@@ -52,10 +52,10 @@ class Objective(abc.ABC):
     return limits
 
   def carry(self, batch_size: int) -> Any:
-    """Arrays that each step hands to the next (Transformer-XL's memory), {name: ShapeDtypeStruct}.
+    """Shapes of the arrays that each step hands to the next (Transformer-XL's memory).
     The leading axis is the batch: row b of a step continues row b of the step before, but
     not where a pass over the data ends: nothing marks that place, and the carry goes on (see
-    rows/batches.py). The first step of a run, or of an evaluation, gets zeros. Default: nothing."""
+    rows/batches.py). The first step of a run, or of an evaluation, gets zeros. Default: {}."""
     return {}
 
   def eval_carry(self, batch_size: int) -> Any:
@@ -64,7 +64,7 @@ class Objective(abc.ABC):
 
   def constants(self, config: Any) -> Any:
     """A tree of weights that are not trained (a teacher's), read before the run. Default: {}.
-    config: None where their shapes alone count."""
+    config: None if only their shapes are needed."""
     return {}
 
   def prepare(self, batch: Batch, rng: jax.Array, moment: Moment) -> Batch:
@@ -73,17 +73,17 @@ class Objective(abc.ABC):
     return batch
 
   def seen(self, batch: Batch) -> dict[str, jax.Array]:
-    """{name: number}: counts of a batch, which a run adds up over its steps. Default: tokens."""
+    """Counts of a batch, which a run adds up over its steps. Default: tokens."""
     return {'seen_tokens': jnp.sum(batch['segment_ids'] > 0, dtype=jnp.float32)}
 
   def shares(self, sums: Mapping[str, Mean]) -> dict[str, Mean]:
-    """Further metrics, which follow on the host from the sums over some steps or an evaluation.
+    """Further metrics, computed on the host from the sums over some steps or an evaluation.
     sums: {name: Mean} of the terms and of `tokens`, the real ones. Default: none."""
     return {}
 
   def stepped(self, params: Params, update: Callable[[Params], tuple[Params, Any]]) -> Any:
-    """(parameters, optimizer state) after a step: update(params), or that of other parameters of
-    which those of the model are made. Each may be None, if it is frozen."""
+    """(parameters, optimizer state) after a step: update(params), or, if the optimizer steps other
+    parameters, these turned back into the model's. A frozen parameter is None."""
     return update(params)
 
   @abc.abstractmethod
@@ -96,11 +96,11 @@ class Objective(abc.ABC):
     carry: Any = None,
     constants: Any = None,
   ) -> tuple[dict[str, Mean], Any]:
-    """({name: Mean} of a prepared batch, the carry for the next step).
+    """The losses and metrics of a prepared batch, and the carry for the next step.
     The Means named in loss_weights make up the loss; the others are metrics. The weight of a Mean
     of the loss may depend on the batch only, never on params, since the step needs it before the
     forward pass.
-    Dropout is on if `train`. rng: in an evaluation too, for an objective that samples."""
+    Dropout is on if `train`. rng: given in an evaluation too, for an objective that samples."""
 
   def predict(
     self,
@@ -110,13 +110,12 @@ class Objective(abc.ABC):
     carry: Any = None,
     constants: Any = None,
   ) -> dict[str, jax.Array]:
-    """{name: array [B, ...]}, from which a task makes and scores its answers. Default: nothing."""
+    """The arrays [B, ...] from which a task makes and scores its answers. Default: none."""
     return {}
 
   def flops(self, batch_size: int, moment: Moment | None = None) -> float:
-    """Floating-point operations of a forward pass over one batch, matrix products only, as they are
-    counted in what `terms` computes. moment: of the training, for an objective that changes in its
-    course; None: at its end."""
+    """Floating-point operations of a forward pass over one batch: the matrix products in `terms`.
+    moment: a step of the training, for an objective that changes by step; None: the last one."""
     known = vars(self).setdefault('_flops', {})
     if batch_size not in known:
 

@@ -1,6 +1,6 @@
-"""What an objective has to be: each mistake is one sentence, before anything is compiled.
+"""Checks an objective's class, batch, carry and terms, before anything is compiled.
 
-Terms are checked while a step is traced, so that nothing is traced for this alone.
+Terms are checked while a step is traced, so that nothing is traced for the check alone.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from bert_jax.metrics import Mean
 
 
 def check_class(cls: type) -> None:
-  """InputError unless an objective's class has all that base.Objective asks for."""
+  """InputError unless an objective's class has everything that base.Objective requires."""
   fields = getattr(cls, '__dataclass_fields__', ())
   named = [x for x in ('loss_weights', 'metrics') if not hasattr(cls, x) and x not in fields]
   annotated = [name for name in inspect.get_annotations(cls) if name not in fields]
@@ -27,7 +27,7 @@ def check_class(cls: type) -> None:
 
 
 def check(objective: Any, config: Any) -> None:
-  """InputError unless an objective's batch and carry go with the training step of a config."""
+  """InputError unless a config's training step can take an objective's batch and carry."""
   accumulation = config.optimizer.accumulation
   if accumulation > 1 and objective.carry(config.batch_size):
     raise InputError(
@@ -40,8 +40,8 @@ def check(objective: Any, config: Any) -> None:
 
 
 def checked_terms(objective: Any, before: Any, pair: Any) -> tuple[dict[str, Mean], Any]:
-  """The `pair` that objective.terms returned; InputError unless it is one, has all the terms of the
-  loss, and a carry of the form of the one `before`."""
+  """Returns the `pair` that objective.terms gave; InputError unless it is (terms, carry), with all
+  terms of the loss and a carry of the same form as the carry `before`."""
   name = type(objective).__name__
   if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], dict):
     raise InputError(
@@ -58,7 +58,7 @@ def checked_terms(objective: Any, before: Any, pair: Any) -> tuple[dict[str, Mea
 
 
 def check_metrics(objective: Any, terms: dict[str, Mean]) -> None:
-  """InputError if an objective names a metric that its terms do not give."""
+  """InputError if an objective names a metric that neither `terms` nor `shares` computes."""
   none = dict.fromkeys((*terms, 'tokens'), Mean(0.0, 0.0))
   computed = {*terms, *objective.shares(none)}
   if unknown := [name for name in objective.metrics if name not in computed]:

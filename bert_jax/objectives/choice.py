@@ -1,4 +1,4 @@
-"""Multiple choice: one logit for the pooled [CLS] of each choice, softmax over those of a question.
+"""Multiple choice: a logit for the pooled [CLS] of each choice, a softmax over each question's.
 
 As Radford et al. 2018 and BERT (4.4, SWAG). Each choice of a question is an example with its own
 segment, all in one row. A row may hold several questions: the choices of one have the same number
@@ -18,9 +18,9 @@ from bert_jax.objectives.examples import Pooled
 
 @dataclasses.dataclass(frozen=True)
 class Choice(Pooled):
-  """examples_per_row: choices, not questions. labels of a batch: 1 for the right choice; 0 for the
-  others, and for all if the answer is unknown. parts: P > 1: rows are [P, T / P], and each choice
-  of a question lies in another part, so that attention costs what choices cost, not what rows do.
+  """Multiple choice; an example is a choice, not a question. labels of a batch: 1 for the right
+  choice; 0 for the others, and for all if the answer is unknown. parts: if P > 1, rows are [P, T /
+  P] and each choice of a question lies in another part: attention costs less than over whole rows.
   """
 
   parts: int = dataclasses.field(default=1, kw_only=True)
@@ -38,12 +38,12 @@ class Choice(Pooled):
     return super().spec(batch_size) | (of_parts if self.parts > 1 else {})
 
   def logits(self, params, batch, rng=None):
-    """[B, N]; rng turns dropout on."""
+    """The logits [B, N] of choices; rng turns dropout on."""
     return super().logits(params, batch, rng)[..., 0]
 
   def softmaxes(self, logits, batch):
-    """[B, N, N]: that of a choice runs over those of its question, itself among them: never over
-    none. Each question has the weight of its right choice."""
+    """The logits [B, N, N] of each choice's softmax, which runs over all choices of its question,
+    and weights [B, N]: a question counts at its right choice."""
     groups_BN = batch['groups']
     same_BNN = groups_BN[:, :, None] == groups_BN[:, None, :]
     others_BNN = jnp.where(same_BNN, logits[:, None, :], jnp.finfo(logits.dtype).min)

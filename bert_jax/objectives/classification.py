@@ -25,20 +25,19 @@ from bert_jax.objectives.losses import label_terms, nats_in_chunks
 
 @dataclasses.dataclass(frozen=True)
 class Classification(Pooled):
-  """labels: the classes in order; empty for regression. multi_label: a text may have any number of
-  them.
+  """Classifies texts, or regresses a number. labels: the classes in order; empty for regression.
+  multi_label: a text may have any number of them.
 
   class_weights: one for each label, or (). The loss of a text is multiplied by the weight of its
-  label; with multi_label the loss of each label by that label's weight. lm_weight: of the loss of a
-  causal language model on the same texts (GPT, Radford et al. 2018, section 3.2).
+  label; with multi_label the loss of each label by that label's weight. lm_weight: weight of the
+  loss of a causal language model on the same texts (GPT, Radford et al. 2018, section 3.2).
 
   pooling: 'cls', or 'mean': the mean of the hidden states of a text, without a pooler.
 
   hierarchical: the examples of a row with the same number in `groups` are windows of one text, and
   the classifier reads the sum of their vectors, weighted by a softmax of their products with a
-  learned vector (after Sun et al. 2019, https://arxiv.org/abs/1905.05583). That one begins at
-  zeros, and the sum as the mean.
-  """
+  learned vector (after Sun et al. 2019, https://arxiv.org/abs/1905.05583). The learned vector
+  begins at zeros, so that the sum begins as the mean."""
 
   labels: tuple[str, ...]
   multi_label: bool = False
@@ -133,14 +132,14 @@ class Classification(Pooled):
     return out
 
   def softmaxes(self, logits, batch):
-    """With multi_label each label is a softmax of its own, over no and yes."""
+    """As in the base class; with multi_label a softmax over no and yes for each label."""
     if not self.multi_label:
       return super().softmaxes(logits, batch)
     both = jnp.stack([jnp.zeros_like(logits), logits], axis=-1)
     return both, jnp.broadcast_to(batch['weights'][..., None], logits.shape)
 
   def soft(self, logits, theirs, batch, temperature):
-    """Of numbers (regression) the squared difference from the teacher's."""
+    """As in the base class; in regression the squared difference from the teacher's number."""
     if not self.regression:
       return super().soft(logits, theirs, batch, temperature)
     squares = jnp.square(logits - jax.lax.stop_gradient(theirs))[..., 0]
@@ -148,7 +147,7 @@ class Classification(Pooled):
 
 
 def over_groups(query_D, x_BND, groups_BN):
-  """For each example the weighted sum of the vectors of its group, [B, N, D]."""
+  """The weighted sum of the vectors of each example's group, [B, N, D]."""
   same_BNN = groups_BN[:, :, None] == groups_BN[:, None, :]
   scores_BN = jnp.einsum('bnd,d->bn', x_BND.astype(jnp.float32), query_D)
   shares_BNN = jax.nn.softmax(jnp.where(same_BNN, scores_BN[:, None, :], -jnp.inf), axis=-1)

@@ -1,21 +1,21 @@
-"""Sentence vectors: a text is to be nearer to its own text than to all others of the batch.
+"""Contrastive learning of sentence vectors: texts that belong together become similar.
 
 in_batch   an item is an anchor, its positive and perhaps hard negatives. The loss is the
            cross-entropy of the positive among the positives and negatives of the whole batch, by
-           similarity / temperature (Henderson et al. 2017, https://arxiv.org/abs/1705.00652). What
-           is known to be no negative of an anchor is masked: its positive or itself where they
+           similarity / temperature (Henderson et al. 2017, https://arxiv.org/abs/1705.00652). Texts
+           known to be no negatives of an anchor are masked: its positive or itself where they
            occur again, and other positives of the same anchor
-cosent     an item is a pair with a score. Of two pairs that with the higher score is to be the more
-           alike: log(1 + the sum of exp((similarity of the lower - of the higher) / temperature))
+cosent     an item is a pair with a score. Of two pairs, the one with the higher score is to be more
+           similar: log(1 + the sum of exp((similarity of the lower - of the higher) / temperature))
            over all two pairs of the batch with different scores (CoSENT, Su 2022). Only the order
            of the scores counts, so they may have any range
 
-A text of which both sides of a pair are made is encoded twice, with two draws of dropout (SimCSE,
+If both sides of a pair are the same text, it is encoded twice, with two draws of dropout (SimCSE,
 Gao et al. 2021, https://arxiv.org/abs/2104.08821). The losses of several widths, each of the first
 numbers of the vectors, add up (Matryoshka, Kusupati et al. 2022,
-https://arxiv.org/abs/2205.13147). In chunks, the vectors of the batch are computed chunk by chunk,
-and each chunk is encoded again for its gradient (GradCache, Gao et al. 2021,
-https://arxiv.org/abs/2101.06983): memory is that of a chunk, the gradient that of the whole batch.
+https://arxiv.org/abs/2205.13147). With chunks, the vectors of the batch are computed chunk by chunk
+and encoded again for the gradient (GradCache, Gao et al. 2021, https://arxiv.org/abs/2101.06983):
+memory is needed for one chunk, and the gradient is exact for the whole batch.
 
 All is computed on the arrays of the global batch, so negatives come from all devices and hosts.
 
@@ -40,8 +40,8 @@ LOSSES = 'in_batch', 'cosent'
 
 @dataclasses.dataclass(frozen=True)
 class Contrastive(LabelledExamples):
-  """loss: one of LOSSES. texts: K; those of an item stand in neighbouring slots of a row: anchor,
-  positive, negatives. widths: of vectors, each with a loss of its own; (): the whole width.
+  """Learns sentence vectors by one of LOSSES. texts: K texts of an item, in neighbouring slots of a
+  row: anchor, positive, negatives. widths: each has a loss of its own; (): the whole width.
   normalize: vectors have length 1, so that similarity is the cosine; else it is their product.
   chunks: parts in which a batch is encoded."""
 
@@ -54,14 +54,14 @@ class Contrastive(LabelledExamples):
   chunks: int
 
   @property
-  def of_width(self):
+  def losses_by_width(self):
     """{width: the name of its loss}, the widest last."""
     widths = sorted(self.widths)
     return {w: f'{self.loss}_{w}' for w in widths} or {self.model.hidden_size: self.loss}
 
   @property
   def loss_weights(self):
-    return dict.fromkeys(self.of_width.values(), 1.0)
+    return dict.fromkeys(self.losses_by_width.values(), 1.0)
 
   @property
   def reports(self):
@@ -76,7 +76,7 @@ class Contrastive(LabelledExamples):
     return init_model(self.model, rng)
 
   def vectors(self, params, batch, rng=None):
-    """[B, N, D] float32, neither cut nor scaled; rng turns dropout on."""
+    """The vectors [B, N, D] float32 of texts, neither cut nor scaled; rng turns dropout on."""
 
     def vectors_of(rows, rng):
       hidden_BTD = encode(self.model, params['encoder'], rows, rng)
@@ -121,9 +121,9 @@ class Contrastive(LabelledExamples):
       return out | {'false_negatives': mean(false_PC.astype(jnp.float32), pairs_PC)}, carry
 
   def _by_width(self, vectors_PKD, loss, *arguments):
-    """{name: Mean} of the loss of each width, and the other terms of the widest."""
+    """The loss of each width, and the other terms of the widest: {name: Mean}."""
     out = {}
-    for width, name in self.of_width.items():
+    for width, name in self.losses_by_width.items():
       part_PKD = vectors_PKD[..., :width]
       terms = loss(unit(part_PKD) if self.normalize else part_PKD, *arguments, self.temperature)
       out |= {name: terms.pop(self.loss)} | terms
@@ -136,9 +136,9 @@ def unit(x):
 
 
 def negatives(ids_PK, there_PK):
-  """(is it a negative, is it known to be none), each [P, C] bool, of the candidates besides the own
-  positive of each anchor. The anchor itself is none, nor is what any item has as its positive.
-  ids: equal ones of equal texts. there: 0 where an item has no text."""
+  """(is it a negative, is it known to be none), each [P, C] bool: all candidates of each anchor but
+  its own positive. The anchor itself is no negative, nor is a positive that any item has for it.
+  ids: equal for equal texts. there: 0 where an item has no text."""
   P, _ = ids_PK.shape
   anchors_P, positives_P = ids_PK[:, 0], ids_PK[:, 1]
   ids_C, there_C = (x[:, 1:].T.ravel() for x in (ids_PK, there_PK))
@@ -152,7 +152,7 @@ def negatives(ids_PK, there_PK):
 
 
 def in_batch(vectors_PKD, there_PK, negative_PC, temperature):
-  """{'in_batch': Mean of the cross-entropy in nats, 'in_batch_accuracy': Mean}."""
+  """The loss in_batch: {'in_batch': cross-entropy in nats, 'in_batch_accuracy'}, Means."""
   P, _, D = vectors_PKD.shape
   candidates_CD = vectors_PKD[:, 1:].swapaxes(0, 1).reshape(-1, D)
   logits_PC = temperature**-1 * jnp.einsum(
@@ -166,7 +166,7 @@ def in_batch(vectors_PKD, there_PK, negative_PC, temperature):
 
 
 def cosent(vectors_PKD, scores_P, there_PK, temperature):
-  """{'cosent': Mean}, whose weight is 1, or 0 if no two pairs have different scores."""
+  """The loss {'cosent': Mean}; its weight is 1, or 0 if no two pairs have different scores."""
   similar_P = jnp.sum(vectors_PKD[:, 0] * vectors_PKD[:, 1], axis=-1) / temperature
   there_P = there_PK[:, 0] * there_PK[:, 1] > 0
   higher_PP = (scores_P[:, None] > scores_P) & there_P[:, None] & there_P

@@ -3,8 +3,8 @@
 As in Lee et al. 2017 (https://arxiv.org/abs/1707.07045) and Joshi et al. 2019
 (https://arxiv.org/abs/1908.09091), without their features of head word, width and distance: a span
 is represented by the hidden vectors of its first and its last token, and the score of a candidate c
-for the pronoun p is FFNN([p; c; p * c]). The answer that it is none of them has the score 0. The
-softmax goes over all these scores; with C = 1 it is a sigmoid.
+for the pronoun p is FFNN([p; c; p * c]). "None of them" has the score 0. The softmax goes over all
+these scores; with C = 1 it is a sigmoid.
 
 B batch, N examples in a row, C candidates, S spans (pronoun, then candidates), D hidden.
 """
@@ -44,7 +44,7 @@ class Coreference(LabelledExamples):
     return {'encoder': models.init_encoder(self.model, encoder_key), 'scorer': scorer['params']}
 
   def logits(self, params, batch, rng=None):
-    """[B, N, C + 1], the last one for no candidate; rng turns dropout on."""
+    """The logits [B, N, C + 1], the last one for no candidate; rng turns dropout on."""
     hidden_key, head_key = two_keys(rng)
     hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
     B, N, S, _ = batch['spans'].shape
@@ -57,7 +57,7 @@ class Coreference(LabelledExamples):
 
 
 class Scorer(nn.Module):
-  """Spans [B, N, S, 2 D], the pronoun first -> float32 scores [B, N, C + 1], the last one 0."""
+  """Scores candidates: spans [B, N, S, 2 D], the pronoun first -> float32 [B, N, C + 1]."""
 
   config: ModelConfig
 

@@ -1,11 +1,11 @@
-"""Learning from a teacher: an objective and, beside it, the answers of a trained model.
+"""Knowledge distillation: a student learns its objective and, beside it, a teacher's answers.
 
 The teacher reads the same batch, masks and all, without dropout, in the same step; its weights are
 given to the step and never change (Objective.constants). For labelled examples the student learns
 the teacher's probabilities (Hinton et al. 2015, https://arxiv.org/abs/1503.02531); in pre-training
-those of the masked words, and the direction of the last hidden states (DistilBERT, Sanh et al.
-2019, https://arxiv.org/abs/1910.01108). B batch, T tokens, D hidden, K predictions, V vocabulary.
-"""
+its probabilities of masked words and the direction of its last hidden states (DistilBERT, Sanh et
+al. 2019, https://arxiv.org/abs/1910.01108). B batch, T tokens, D hidden, K predictions,
+V vocabulary."""
 
 import dataclasses
 from typing import Any
@@ -22,9 +22,9 @@ from bert_jax.objectives.losses import soft_nats
 
 @dataclasses.dataclass(frozen=True)
 class Distilled(base.Objective):
-  """student: the objective without a teacher, a LabelledExamples; its parameters and batches are
-  those of this. teacher: the same for the teacher's model. weights: the teacher's parameters;
-  fingerprint: a hash of them. The rest are fields of config.distillation."""
+  """An objective of labelled examples, learned with a teacher. student: the objective without a
+  teacher, whose parameters and batches this has. teacher: the objective of the teacher's model.
+  weights: the teacher's parameters; fingerprint: a hash of them. The rest: config.distillation."""
 
   student: base.Objective
   teacher: base.Objective
@@ -78,14 +78,15 @@ class Distilled(base.Objective):
     return self.student.predict(params, batch, rng, carry)
 
   def flops(self, batch_size, moment=None):
-    """A step counts three times the student's, with its backward pass, and the teacher's once."""
+    """The student's operations and a third of the teacher's. (A step counts three times a forward
+    pass, for its backward pass too, which a teacher does not have.)"""
     student, teacher = (x.flops(batch_size, moment) for x in (self.student, self.teacher))
     return student + teacher / 3
 
 
 @dataclasses.dataclass(frozen=True)
 class DistilledLanguageModel(Distilled):
-  """The same for masked words: student and teacher are MlmNsp, of which only the words count."""
+  """Masked language modelling with a teacher; both are MlmNsp, compared at masked words only."""
 
   hidden_weight: float = 1.0
 
@@ -104,7 +105,7 @@ class DistilledLanguageModel(Distilled):
     theirs_BTD = encode(model, constants['encoder'], batch)
     at_masks_BKD = models.gather_positions(theirs_BTD, batch['masked_positions'])
     theirs_BKV = models.word_logits(model, constants, at_masks_BKD)
-    # The tables of both may be padded to other numbers of rows.
+    # Both tables may be padded to different numbers of rows.
     V = min(self.student.model.vocab_size, model.vocab_size)
     nats_BK = soft_nats(mlm_BKV[..., :V], theirs_BKV[..., :V], self.temperature)
     terms['soft'] = mean(nats_BK, batch['masked_weights'])
@@ -116,7 +117,7 @@ class DistilledLanguageModel(Distilled):
 
 @jax.named_scope('loss')
 def cosine(x, y):
-  """The cosine [...] of the angle between vectors [..., D], in float32; of a zero vector 0."""
+  """The cosine [...] of the angle between vectors [..., D], in float32; 0 for a zero vector."""
   x, y = x.astype(jnp.float32), y.astype(jnp.float32)
   squares = jnp.sum(x * x, axis=-1) * jnp.sum(y * y, axis=-1)
   return jnp.sum(x * y, axis=-1) * jax.lax.rsqrt(squares + 1e-12)

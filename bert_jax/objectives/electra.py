@@ -1,6 +1,6 @@
 """ELECTRA (Clark et al. 2020, https://arxiv.org/abs/2003.10555): a small generator fills the masks
-of a text, and the discriminator, the model to be used later, says of every token whether it was
-replaced.
+of a text, and the discriminator, the model to be used later, predicts for every token whether it
+was replaced.
 
 The discriminator is called `encoder`, as in all objectives, so that fine-tuning, prediction and
 conversion take it; the generator is `generator`. Their embeddings are shared (ELECTRA), or shared
@@ -27,9 +27,9 @@ SHARING = 'shared', 'disentangled', 'separate'
 
 
 def generator_of(model, size):
-  """The model of the generator: as deep as the discriminator, with `size` times its heads, a
-  feed-forward layer narrower by as much, and embeddings of its width, which a dense layer makes
-  narrow."""
+  """The generator's ModelConfig: as deep as the discriminator, with `size` times its heads and its
+  feed-forward layer. The embeddings have the discriminator's width, and a dense layer narrows them.
+  """
   heads = models.share_of_heads(model.num_attention_heads, size)
   hidden, embedding = heads * model.head_size, model.embedding_width
   return dataclasses.replace(
@@ -42,7 +42,7 @@ def generator_of(model, size):
 
 
 class ReplacedHead(nn.Module):
-  """Hidden states [B, T, D] -> dense layer, activation, float32 logits [B, T] of being replaced."""
+  """The float32 logits [B, T] of being replaced: dense layer and activation over [B, T, D]."""
 
   config: ModelConfig
 
@@ -57,7 +57,7 @@ class ReplacedHead(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Electra(MlmNsp):
-  """generator: its model. sharing: one of SHARING. Texts are masked as in MlmNsp."""
+  """Replaced token detection; texts are masked as in MlmNsp. sharing: one of SHARING."""
 
   generator: models.ModelConfig = None
   sharing: str = 'shared'
@@ -80,7 +80,7 @@ class Electra(MlmNsp):
       embeddings = generator.pop('embeddings')
       if rest := {name: x for name, x in embeddings.items() if name not in _shared(tables)}:
         generator['embeddings'] = rest
-    if self.sharing == 'disentangled':  # what the discriminator adds to them begins at 0
+    if self.sharing == 'disentangled':  # both begin with the same tables
       generator['embeddings'] |= {name: x for name, x in tables.items() if _is_table(name)}
     mlm = init_words(self.generator, mlm_key, encoder)
     head = ReplacedHead(self.model).init(head_key, jnp.zeros((1, 1, self.model.hidden_size)))
@@ -88,8 +88,8 @@ class Electra(MlmNsp):
     return {'encoder': encoder, 'generator': generator, 'replaced': head['params']}
 
   def stepped(self, params, update):
-    """With disentangled gradients an optimizer steps what the discriminator's tables have beyond
-    the generator's, so that they move by their own gradients and with the generator's."""
+    """With disentangled gradients the optimizer steps the difference of the discriminator's tables
+    from the generator's, so that they move by their own gradients and with the generator's."""
     params, opt_state = update(self._with_tables(params, jnp.subtract))
     return self._with_tables(params, jnp.add), opt_state
 
@@ -103,7 +103,7 @@ class Electra(MlmNsp):
     return params | {'encoder': params['encoder'] | {'embeddings': mine | new}}
 
   def generator_params(self, params):
-    """{encoder, mlm}: the generator with its embeddings, as the parameters of an MlmNsp."""
+    """The generator with its embeddings, as the parameters {encoder, mlm} of an MlmNsp."""
     generator, encoder = params['generator'], params['generator']['encoder']
     if self.sharing == 'shared':
       tables = params['encoder']['embeddings']
@@ -119,7 +119,7 @@ class Electra(MlmNsp):
     return models.word_logits(self.generator, generator, at_masks_BKD)
 
   def filled(self, batch, mlm_BKV, rng):
-    """(the batch with a token drawn for each mask, replaced [B, T]: is it another than before?)"""
+    """Fills the masks with drawn tokens: (batch, replaced [B, T]: does a token differ now?)"""
     drawn_BK = jax.random.categorical(rng, mlm_BKV).astype(jnp.int32)
     labels_BK, chosen_BK = batch['masked_labels'], batch['masked_weights'] > 0
     put = jax.vmap(lambda x_T, at_K, new_K: x_T.at[at_K].set(new_K))
@@ -156,5 +156,5 @@ def _is_table(name):
 
 
 def _shared(embeddings):
-  """The parts of embeddings that ELECTRA shares: all but the layer that makes them narrow."""
+  """The parts of embeddings that ELECTRA shares: all but the dense layer that narrows them."""
   return [name for name in embeddings if name != 'projection']

@@ -1,4 +1,4 @@
-"""Rows through an encoder: the arrays of a batch, its hidden states, and the parameters of both.
+"""What objectives share: arrays of a batch, hidden states of an encoder, pooling, parameters.
 
 B batch, T tokens, N examples in a row, D hidden size, C classes.
 """
@@ -22,9 +22,8 @@ def row_spec(batch_size: int, seq_length: int) -> Spec:
 
 
 def cut_rows(batch: Batch, length: int | jax.Array) -> dict[str, jax.Array]:
-  """The batch, in whose rows no token sees beyond a multiple of `length`, an int or an int32
-  scalar: there the examples are cut, and positions begin anew. The parts are numbered from 1 on, as
-  the examples of a row are."""
+  """Cuts the examples of a batch at multiples of `length`, an int or an int32 scalar: no token sees
+  beyond a cut, and positions begin anew. Parts get segment ids from 1 on, as examples do."""
   position_BT = batch['position_ids'] % length
   real_BT = batch['segment_ids'] > 0
   segment_BT = jnp.cumsum(real_BT & (position_BT == 0), axis=1, dtype=jnp.int32)
@@ -34,7 +33,7 @@ def cut_rows(batch: Batch, length: int | jax.Array) -> dict[str, jax.Array]:
 
 def slot_spec(batch_size: int, slots: int, **kinds: Any) -> Spec:
   """Arrays [B, N] with a number for each example of each row: where it starts, its weight (1, or 0
-  for an empty slot), and those of `kinds`: {name: data type}."""
+  for an empty slot), and further arrays `kinds`: {name: data type}."""
   kinds = {'cls_positions': jnp.int32, 'weights': jnp.float32} | kinds
   return {name: jax.ShapeDtypeStruct((batch_size, slots), kind) for name, kind in kinds.items()}
 
@@ -56,7 +55,7 @@ def encode(
     parts = {name: x.reshape(-1, x.shape[-1]) for name, x in zip(TOKENS, arrays)}
     hidden_PSD = encode(model, params, parts, rng, causal)
     return hidden_PSD.reshape(len(arrays[0]), -1, hidden_PSD.shape[-1])
-  length = arrays[0].shape[1]  # in a program that is exported no number
+  length = arrays[0].shape[1]  # symbolic in a program that is exported
   if model.recurrent_length and not (isinstance(length, int) and length <= model.recurrent_length):
     return models.recurrence.in_stretches(model, params, arrays, rng, causal)
   return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
@@ -79,9 +78,8 @@ def pooled_logits(
 def pooled(
   model: models.ModelConfig, params: Params, batch: Batch, hidden_BTD: jax.Array
 ) -> jax.Array:
-  """The pooled [CLS] of each example, [B, N, D]. A causal model has its last token in place of
-  [CLS], which sees no other (GPT), and so has one that reads in stretches, of which only the last
-  one has a memory of all."""
+  """The pooled [CLS] of each example, [B, N, D]; of its last token if the model is causal (GPT) or
+  reads in stretches, since no other token sees, or remembers, the whole example."""
   positions_BN = batch['cls_positions']
   if model.causal or model.recurrent_length:
     segments_BT = batch['segment_ids'].reshape(positions_BN.shape[0], -1)
@@ -91,7 +89,7 @@ def pooled(
 
 
 def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
-  """(labels [B, T], weights [B, T]): the token after each one, and 1 where its example has one."""
+  """(labels [B, T], weights [B, T]): the token after each, and 1 if it is in the same example."""
   segments_BT = batch['segment_ids']
   labels_BT, next_BT = (
     jnp.pad(x[:, 1:], ((0, 0), (0, 1))) for x in (batch['input_ids'], segments_BT)
@@ -100,14 +98,14 @@ def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
 
 
 def init_words(model: models.ModelConfig, rng: jax.Array, encoder: Params) -> dict[str, Any]:
-  """{'mlm': parameters of the MLM head beside an encoder with these}, or {}: it has none."""
+  """Initial {'mlm': parameters} of the MLM head over an encoder; {} if the head has none."""
   x_BKD = jnp.zeros((1, 1, model.hidden_size))
   variables = models.MaskedLMHead(model).init(rng, x_BKD, models.word_table(encoder))
   return {'mlm': variables['params']} if variables else {}
 
 
 def init_model(model: models.ModelConfig, rng: jax.Array, **heads: nn.Module) -> dict[str, Any]:
-  """Parameters of an encoder and of the modules that read its vectors: {name: module}. A module
+  """Initial parameters of an encoder and of `heads`, modules that read its vectors. A module
   without parameters has no entry."""
   encoder_key, *keys = jax.random.split(rng, 1 + len(heads))
   x_BND = jnp.zeros((1, 1, model.hidden_size))
@@ -126,6 +124,6 @@ def two_keys(rng: jax.Array | None) -> tuple[jax.Array | None, jax.Array | None]
 def apply(
   module: nn.Module, params: Params, *arrays: Any, rng: jax.Array | None = None, **options: Any
 ) -> jax.Array:
-  """The module on these arrays; rng turns its dropout on."""
+  """Applies a module to arrays; rng turns its dropout on."""
   rngs = {} if rng is None else {'dropout': rng}
   return module.apply({'params': params}, *arrays, deterministic=rng is None, rngs=rngs, **options)

@@ -1,4 +1,4 @@
-"""Objectives of labelled examples, of which a row may hold several."""
+"""Base classes for objectives of labelled examples. A row may hold several examples."""
 
 import dataclasses
 
@@ -17,8 +17,8 @@ class LabelledExamples(Objective):
   """What the objectives of labelled examples share. Subclasses have `logits`, and `logit_terms`:
   {name: Mean} of the terms of a batch with these logits.
 
-  scores: metrics that the task's scorer computes. kinds: {name: data type} of the numbers of an
-  example besides those of slot_spec. beside: the arrays of a batch that stand beside its logits.
+  scores: metrics that the task's scorer computes. kinds: {name: data type} of further numbers of an
+  example, besides slot_spec's. beside: arrays of a batch that predict returns beside the logits.
   reports: the names of its terms.
   """
 
@@ -42,12 +42,12 @@ class LabelledExamples(Objective):
     return self.logit_terms(self.logits(params, batch, rng if train else None), batch), carry
 
   def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """(logits [..., C] over which the softmaxes of a batch go, their weights [...]), in which a
-    student is to agree with its teacher."""
+    """(logits [..., C], weights [...]): the softmaxes over the last axis in which a student is to
+    agree with its teacher."""
     return logits, batch['weights']
 
   def soft(self, logits: jax.Array, theirs: jax.Array, batch: Batch, temperature: float) -> Mean:
-    """The Mean of soft_nats between the logits of a batch and those of a teacher."""
+    """The Mean of soft_nats between the logits of a batch and a teacher's logits."""
     (mine, weights), (theirs, _) = (self.softmaxes(x, batch) for x in (logits, theirs))
     return mean(soft_nats(mine, theirs, temperature), weights)
 
@@ -62,5 +62,5 @@ class Pooled(LabelledExamples):
     return init_model(self.model, rng, pooler=models.Pooler(self.model), classifier=self.head)
 
   def logits(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> jax.Array:
-    """[B, N, C]; rng turns dropout on."""
+    """The logits [B, N, C] of examples; rng turns dropout on."""
     return pooled_logits(self.model, self.head, params, batch, rng)

@@ -1,9 +1,9 @@
 """BART's text infilling: spans of a text, each replaced by a single [MASK].
 
 Lewis et al. 2019 (https://arxiv.org/abs/1910.13461), 2.2. The lengths of spans are Poisson's (mean
-3); a span of length 0 is a [MASK] between two tokens. Of each text a fixed share of the tokens is
-hidden (30 %), and the last span is cut to that. A pure function that runs on the device inside the
-training step. B batch, T tokens, A atoms.
+3); a span of length 0 is a [MASK] between two tokens. A fixed share of each text is hidden (30 %),
+and the last span is cut to fit. A pure function that runs on the device inside the training step.
+B batch, T tokens, A atoms.
 """
 
 import math
@@ -14,13 +14,13 @@ import numpy as np
 
 from bert_jax.objectives.masking import last_true
 
-LONGEST = 24  # a span is no longer; of Poisson's lengths of mean 3, 1 in 10^14 is
+LONGEST = 24  # the longest span; 1 in 10^14 of Poisson's lengths with mean 3 is longer
 
 
 def infill(rng, input_ids_BT, segment_ids_BT, *, rate, mean_span, mask_id):
   """Hides a share `rate` of the tokens of each segment, in spans of mean_span tokens on average.
 
-  The first and the last token of a segment, [CLS] and [SEP], stay where they are. What is between
+  The first and the last token of a segment, [CLS] and [SEP], stay where they are. The text between
   them is cut into atoms, each a span to be hidden or a single token to be kept. The order of spans
   and kept tokens is drawn at random, so spans may begin anywhere; the tokens themselves stay in
   order. There are at least as many hidden tokens as spans, so no segment grows.
@@ -87,7 +87,7 @@ def _atoms_in_order(order_BA, used_BA, span_BT, input_ids_BT, segment_ids_BT, ma
 
 
 def poisson(mean):
-  """The probabilities that a length of Poisson's distribution is at most 0, 1 .. LONGEST - 1."""
+  """Poisson's cumulative distribution: P(length <= 0), P(length <= 1) .. P(<= LONGEST - 1)."""
   return np.cumsum([math.exp(-mean) * mean**k / math.factorial(k) for k in range(LONGEST)])
 
 

@@ -1,4 +1,4 @@
-"""One model trained as a language model of any kind: masked, causal, hybrid, or by diffusion.
+"""Language modelling of four kinds with one model: masked, causal, hybrid, or by diffusion.
 
   masked     the masked tokens of a text are predicted from both sides (BERT; see mlm_nsp.py)
   causal     each token is predicted from those before it (GPT, Radford et al. 2018)
@@ -10,12 +10,12 @@
              token from above (MDLM, Sahoo et al. 2024, https://arxiv.org/abs/2406.07524; LLaDA, Nie
              et al. 2025, https://arxiv.org/abs/2502.09992)
 
-All have the same parameters, so that what was trained as one kind can begin as any other, and the
-kind may change by step. The head is that of the masked language model.
+All have the same parameters, so that a model of one kind can go on as any other, and the kind may
+change by step. The head is MaskedLMHead.
 
 With model.memory_length a causal model is a Transformer-XL (Dai et al. 2019,
-https://arxiv.org/abs/1901.02860): row b of a batch continues row b of the one before, whose vectors
-it sees in each layer. As there, the memory goes on where a document ends.
+https://arxiv.org/abs/1901.02860): row b of a batch continues row b of the batch before, whose
+vectors it sees in each layer. As there, the memory goes on where a document ends.
 
 B batch, T tokens, K predictions, D hidden size, V vocabulary.
 """
@@ -33,19 +33,20 @@ from bert_jax.objectives.encode import encode, next_tokens, row_spec
 from bert_jax.objectives.losses import label_nats, nats_in_chunks
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
-# {kind: its term}: the loss in nats per token.
+# {kind: the name of its loss, in nats per token}
 TERMS = {'masked': 'mlm', 'causal': 'lm', 'diffusion': 'bound'}
 KINDS = (*TERMS, 'hybrid')
-IDS = {'masked': 'masked_ids', 'causal': 'input_ids', 'diffusion': 'noised_ids'}  # what it reads
+IDS = {'masked': 'masked_ids', 'causal': 'input_ids', 'diffusion': 'noised_ids'}  # inputs
 LEAST_RATE = 1e-3  # t is at least this, so that no weight is above its inverse
 
 
 @dataclasses.dataclass(frozen=True)
 class LanguageModel(MlmNsp):
-  """stages: the kind of each stage of language_model.kind; a hybrid can be the only one alone.
-  causal_share: the share of a hybrid's rows that are causal. eval_memory: the memory's length in
-  evaluations; 0: as in training. Evaluations report the loss of every kind among the stages, each
-  on all rows; the rates of diffusion are spread evenly over them."""
+  """Language modelling, whose kind may change by step. stages: the kind of each stage of
+  language_model.kind; a hybrid must be the only stage. causal_share: the share of a hybrid's rows
+  that are causal. eval_memory: the memory's length in evaluations; 0: as in training. Evaluations
+  report the loss of every kind, each on all rows, with diffusion's rates spread evenly over them.
+  """
 
   stages: tuple[str, ...] = ('causal',)
   causal_share: float = 0.5
@@ -53,7 +54,7 @@ class LanguageModel(MlmNsp):
 
   @property
   def kinds(self):
-    """The kinds of all stages, each once; a hybrid with rows of one kind only is that kind."""
+    """The kinds of all stages, each once; a hybrid counts as the kinds that its rows have."""
     share = self.causal_share
     parts = {'hybrid': ('causal',) * (share > 0) + ('masked',) * (share < 1)}
     return tuple(dict.fromkeys(x for kind in self.stages for x in parts.get(kind, (kind,))))
@@ -96,8 +97,8 @@ class LanguageModel(MlmNsp):
     return out
 
   def prepare(self, batch, rng, moment):
-    """The batch with what is to be predicted by each kind, and the ids that it reads: masked_ids,
-    noised_ids or, if causal, input_ids. In training, `kind` [B] says which one a row is of."""
+    """Adds the targets of each kind to a batch, and the ids that it reads: masked_ids, noised_ids
+    or, if causal, input_ids. In training, `kind` [B] is the kind of each row."""
     batch = self.cut(batch, moment)
     kinds, out = self.kinds, dict(batch)
     if kinds == ('masked',):
@@ -112,7 +113,7 @@ class LanguageModel(MlmNsp):
     return out
 
   def _kind_of_rows(self, rng, B, moment):
-    """[B] the number of each row's kind, in `kinds`, at a step."""
+    """The index [B] of each row's kind in `kinds`, at a step."""
     if self.stages == ('hybrid',):  # its kinds are causal and masked
       return (jax.random.uniform(rng, (B,)) >= self.causal_share).astype(jnp.int32)
     numbers = jnp.array([self.kinds.index(name) for name in self.stages])
@@ -122,7 +123,7 @@ class LanguageModel(MlmNsp):
     """noised_ids [B, T], and noise [B, T]: 1 / rate where a token is masked, else 0."""
     ids_BT, (rate_key, mask_key) = batch['input_ids'], jax.random.split(rng)
     draws_B = jax.random.uniform(rate_key, (len(ids_BT),))
-    if evenly:  # over the rows that hold something, since the last batch may have empty ones
+    if evenly:  # over the rows that have tokens, since the last batch may have empty rows
       real_B = (batch['segment_ids'] > 0).any(axis=1)
       draws_B = (jnp.cumsum(real_B) - 1 + draws_B[0]) / jnp.maximum(1, jnp.sum(real_B))
     rates_B1 = (LEAST_RATE + (1 - LEAST_RATE) * draws_B)[:, None]
@@ -131,7 +132,7 @@ class LanguageModel(MlmNsp):
     return {'noised_ids': noised_BT, 'noise': jnp.where(hidden_BT, 1 / rates_B1, 0)}
 
   def _ordinary(self, batch):
-    """[B, T] bool: neither padding nor a special piece."""
+    """[B, T] bool: is the token neither padding nor a special piece?"""
     special = jnp.asarray(self.masking['special_ids'])
     return (batch['segment_ids'] > 0) & ~jnp.isin(batch['input_ids'], special)
 
@@ -147,7 +148,7 @@ class LanguageModel(MlmNsp):
         hidden_BTD = self._hidden(params, batch, batch[IDS[kind]], kind == 'causal', rng)
         terms |= self._terms_of(kind, params, batch, hidden_BTD, train)
       return terms, carry
-    # One pass, in which each row is of a kind.
+    # One pass over rows of all kinds.
     is_kind_B = {kind: batch['kind'] == k for k, kind in enumerate(self.kinds)}
     ids_BT = batch['input_ids']
     for kind, is_B in is_kind_B.items():
@@ -159,8 +160,8 @@ class LanguageModel(MlmNsp):
     return terms, carry
 
   def _read_on(self, params, batch, rng, memory):
-    """(hidden states [B, T, D], the memory after them). The last token of a row is the first of the
-    next one, and so becomes no part of the memory."""
+    """Encodes rows with a memory: (hidden states [B, T, D], the memory after them). The last token
+    of a row does not enter the memory, since it is also the first of the next row."""
     tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.int32)
     arrays = [batch[name] for name in row_spec(1, 1)]
     taken_B = jnp.maximum(tokens_B - 1, 0)
@@ -172,7 +173,7 @@ class LanguageModel(MlmNsp):
     return encode(model, params['encoder'], batch | {'input_ids': ids_BT}, rng, causal)
 
   def _terms_of(self, kind, params, batch, hidden_BTD, train, rows_B=None):
-    """The terms of one kind, of the rows that are True in rows_B; None: of all."""
+    """The terms of one kind over the rows that are True in rows_B; None: over all rows."""
     name, (labels, counted, weights) = TERMS[kind], self._targets(kind, batch)
 
     def head(hidden_BTD):
@@ -182,7 +183,7 @@ class LanguageModel(MlmNsp):
 
     if rows_B is None:
       nats, hits = head(hidden_BTD)
-    else:  # nothing is computed where there is no such row
+    else:  # skip the head if there is no row of this kind
       none = lambda _: (jnp.zeros(labels.shape), jnp.zeros(labels.shape))
       nats, hits = jax.lax.cond(rows_B.any(), head, none, hidden_BTD)
       counted, weights = (x * rows_B[:, None] for x in (counted, weights))
@@ -196,7 +197,7 @@ class LanguageModel(MlmNsp):
     return terms
 
   def _targets(self, kind, batch):
-    """(labels [B, T] or, if masked, [B, K]; 1.0 for each that counts; the weight of its loss)."""
+    """(labels, 1.0 where one counts, weights of the loss), each [B, T] or, if masked, [B, K]."""
     if kind == 'masked':
       return batch['masked_labels'], batch['masked_weights'], batch['masked_weights']
     if kind == 'diffusion':
@@ -206,11 +207,11 @@ class LanguageModel(MlmNsp):
 
   @functools.cached_property
   def _alone(self):
-    """{kind: this objective with no other kind}"""
+    """This objective with one kind only: {kind: LanguageModel}."""
     return {kind: dataclasses.replace(self, stages=(kind,)) for kind in self.kinds}
 
   def flops(self, batch_size, moment=None):
-    """Each kind counts by its share of the rows."""
+    """Operations of a forward pass, in which each kind counts by its share of the rows."""
     values = moment.values if moment else {}
     kind = values.get('language_model.kind', self.stages[-1])
     shares = {'causal': self.causal_share, 'masked': 1 - self.causal_share}

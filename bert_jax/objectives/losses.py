@@ -1,4 +1,4 @@
-"""Losses, as numbers for each prediction and as weighted means.
+"""Losses, per prediction in nats and as weighted means.
 
 B batch, T tokens, D hidden size, C classes, V vocabulary.
 """
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from bert_jax import models
 from bert_jax.metrics import Mean, mean
 
-CHUNK = 64  # at most so many tokens of each row have logits of all words at a time
+CHUNK = 64  # the most tokens of each row that have logits of all words at a time
 
 
 def nats_in_chunks(
@@ -22,9 +22,9 @@ def nats_in_chunks(
   labels_BT: jax.Array,
   nats: Callable[..., tuple[jax.Array, ...]] | None = None,
 ) -> tuple[jax.Array, ...]:
-  """(cross-entropy in nats [B, T], hits [B, T]) of labels under the MLM head. The logits of all
-  tokens are never there at once, and are made again for the gradient. nats: a function other than
-  label_nats that gives arrays [B, t] for logits [B, t, V] and labels [B, t]."""
+  """(cross-entropy in nats [B, T], hits [B, T]) of labels under the MLM head, computed in chunks of
+  tokens, to save memory; the logits are computed again for the gradient. nats: a function in place
+  of label_nats, which gives arrays [B, t] for logits [B, t, V] and labels [B, t]."""
   B, T = labels_BT.shape
   size = -(-T // max(4, -(-T // CHUNK)))
   number = -(-T // size)
@@ -46,8 +46,8 @@ def nats_in_chunks(
 def label_terms(
   name: str, logits: jax.Array, labels: jax.Array, weights: jax.Array
 ) -> dict[str, Mean]:
-  """{name: cross-entropy in nats, name_accuracy}: logits [..., C], labels and weights [...].
-  The means are weighted by `weights`."""
+  """The Means {name: cross-entropy in nats, name_accuracy}, weighted by `weights`.
+  logits: [..., C]; labels, weights: [...]."""
   nats, hits = label_nats(logits, labels)
   return {name: mean(nats, weights), f'{name}_accuracy': mean(hits, weights)}
 
@@ -56,7 +56,7 @@ def label_nats(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Arr
   """(cross-entropy in nats, 1.0 where the label is hit), each [...], of logits [..., C].
   A label is hit if its logit is above all others (a tie is a miss). The largest of the others
   serves both terms: XLA computes it while it makes the logits, and only the exponentials need
-  another pass over them."""
+  another pass over the logits."""
   gold = jnp.take_along_axis(logits, labels[..., None], axis=-1)
   is_gold = jnp.arange(logits.shape[-1]) == labels[..., None]
   others = jnp.max(jnp.where(is_gold, -jnp.inf, logits), axis=-1, keepdims=True)
@@ -67,18 +67,17 @@ def label_nats(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Arr
 
 @jax.named_scope('loss')
 def soft_nats(logits: jax.Array, theirs: jax.Array, temperature: float) -> jax.Array:
-  """What a student loses by not giving the probabilities of its teacher, [...], of the logits
-  [..., C] of both: the soft cross-entropy of Hinton et al. 2015 (https://arxiv.org/abs/1503.02531,
-  section 2) at a temperature T, times T squared, which keeps its gradient as large at any T. The
-  entropy of the teacher, which has no gradient, is subtracted (Kullback-Leibler divergence), so
-  that agreement is 0. No gradient reaches the teacher."""
+  """The Kullback-Leibler divergence [...] of a student from its teacher, by the logits [..., C] of
+  both: the soft cross-entropy of Hinton et al. 2015 (https://arxiv.org/abs/1503.02531, section 2)
+  at a temperature T, times T squared, which keeps its gradient as large at any T, minus the entropy
+  of the teacher, so that agreement is 0. No gradient reaches the teacher."""
   theirs = jax.nn.log_softmax(jax.lax.stop_gradient(theirs) / temperature)
   mine = jax.nn.log_softmax(logits / temperature)
   return temperature**2 * jnp.sum(jnp.exp(theirs) * (theirs - mine), axis=-1)
 
 
 def flat_nats(logits_BKV: jax.Array, words: int) -> jax.Array:
-  """[B, K]: the mean of -log p over all words. Rows of the table without a word do not count."""
+  """The mean of -log p over all words, [B, K]. Rows of the table without a word do not count."""
   is_word_V = jnp.arange(logits_BKV.shape[-1]) < words
   total_BK = jax.nn.logsumexp(logits_BKV, axis=-1)
   return total_BK - jnp.sum(jnp.where(is_word_V, logits_BKV, 0), axis=-1) / words

@@ -13,7 +13,7 @@ from jax import lax
 
 from bert_jax.corpus.units import ENTITY, PHRASE, WORD
 
-# {policy: the bit of its units in unit_starts_BT; 0: each token is one}
+# {policy: the bit of its units in unit_starts_BT; 0: each token is a unit}
 POLICIES = {
   'token': 0,
   'whole_word': WORD,
@@ -48,7 +48,7 @@ def mask_tokens(
   """Chooses tokens to predict and hides most of them.
 
   policies: one for each stage of masking.policy: token, whole_word, span, phrase or entity. stage:
-  the number of the stage, int32 scalar or int; of one policy none is asked for. unit_starts_BT:
+  the number of the stage, int32 scalar or int; not read if there is one policy. unit_starts_BT:
   bits that say where units start (corpus.units.Record.starts); the policy token needs none.
 
   In each row min(max_predictions, max(1, round(masked_lm_prob * real tokens))) tokens are wanted,
@@ -129,7 +129,7 @@ def tile_spans(draws_BT, words_BT, breaks_BT):
 
 
 def choose_units(order_BT, starts_BT, candidate_BT, wanted_B):
-  """The reference's choice of whole words: [B, T] bool, True on the tokens of the units taken.
+  """Chooses whole units, as BERT's released code does: [B, T] bool, True on their tokens.
 
   A unit reaches from its start to the next start or to a token that is no candidate. Units are
   taken in rising order_BT of their starts, equal ones from left to right. A unit with more tokens
@@ -161,23 +161,23 @@ def choose_units(order_BT, starts_BT, candidate_BT, wanted_B):
 
 
 def _breaks(candidate_BT, segment_ids_BT):
-  """[B, T] bool: the token before is no candidate or of another example, so no unit goes on."""
+  """[B, T] bool: is the token before no candidate, or in another example, so that units end?"""
   before = lambda x_BT: jnp.pad(x_BT[:, :-1], ((0, 0), (1, 0)))
   return ~before(candidate_BT) | (before(segment_ids_BT) != segment_ids_BT)
 
 
 def last_true(x_BT):
-  """[B, T]: index of the last True at or before each position; 0 where there is none."""
+  """[B, T]: the index of the last True at or before each position; 0 where there is none."""
   return lax.cummax(jnp.where(x_BT, jnp.arange(x_BT.shape[1]), 0), axis=1)
 
 
 def _ordinary_ids(key, shape, vocab_size, special_ids):
-  """Ids drawn uniformly from those that are not special: a draw n gives the n-th of them."""
+  """Draws ids uniformly among those that are not special: a draw n gives the n-th of them."""
   draws = jax.random.randint(key, shape, 0, vocab_size - len(special_ids))
   steps = jnp.sort(jnp.asarray(special_ids)) - jnp.arange(len(special_ids))
   return draws + jnp.sum(steps <= draws[..., None], axis=-1)
 
 
 def _put(x_BT, index_BK, new_BK):
-  """x_BT with new_BK put at the positions index_BK of each row."""
+  """Puts new_BK at the positions index_BK of each row of x_BT."""
   return jax.vmap(lambda x, index, new: x.at[index].set(new))(x_BT, index_BK, new_BK)

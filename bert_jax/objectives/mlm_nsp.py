@@ -1,6 +1,6 @@
 """BERT's pre-training: masked language model + nsp_weight * next-sentence prediction.
 
-Devlin et al. 2018 (weight 1). If the pairs of the data are of sentence order, the second term is
+Devlin et al. 2018 (weight 1). If the pairs of the data are about sentence order, the second term is
 ALBERT's SOP (Lan et al. 2019) and has that name. Weight 0 on rows without pairs is RoBERTa's
 setting (Liu et al. 2019): then the model has neither a pooler nor an NSP head. With sbo_weight the
 loss has SpanBERT's term as well (span_boundary.py).
@@ -22,10 +22,10 @@ from bert_jax.rows.sentence_pairs import PAIRS
 
 @dataclasses.dataclass(frozen=True)
 class MlmNsp(base.Objective):
-  """masking: keyword arguments of masking.mask_tokens; eval_masking: those that differ in an
-  evaluation. pairs: one of sentence_pairs.PAIRS, what the label of a pair says. languages: the
-  names of the rows' languages, in the order of their numbers. lengths: how far apart tokens that
-  see each other may be in training, in each stage of corpus.lengths; (): as far as in the row."""
+  """BERT's pre-training. masking: keyword arguments of masking.mask_tokens; eval_masking: arguments
+  that differ in an evaluation. pairs: one of sentence_pairs.PAIRS, the meaning of a pair's label.
+  languages: names of the rows' languages, in the order of their numbers. lengths: the length to
+  which training rows are cut in each stage of corpus.lengths; (): they are not cut."""
 
   model: models.ModelConfig
   seq_length: int
@@ -91,7 +91,7 @@ class MlmNsp(base.Objective):
     return batch | dict(zip(names, masked))
 
   def logits(self, params, batch, rng=None):
-    """(MLM logits [B, K, V] at masked_positions, NSP logits [B, N, 2] or None); rng: dropout on."""
+    """MLM logits [B, K, V] at masked_positions, and NSP logits [B, N, 2] or None; rng: dropout."""
     return self._heads(params, batch, encode(self.model, params['encoder'], batch, rng))
 
   def _heads(self, params, batch, hidden_BTD):
@@ -109,7 +109,7 @@ class MlmNsp(base.Objective):
     return self.hidden_terms(params, batch, hidden_BTD, train)[0], carry
 
   def hidden_terms(self, params, batch, hidden_BTD, train):
-    """({name: Mean}, MLM logits [B, K, V]) of hidden states."""
+    """The terms of hidden states, {name: Mean}, and the MLM logits [B, K, V]."""
     mlm_BKV, nsp_BN2 = self._heads(params, batch, hidden_BTD)
     terms = label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
     if self.nsp_weight:
@@ -120,7 +120,7 @@ class MlmNsp(base.Objective):
     return terms | ({} if train else self.by_language(batch, mlm_BKV)), mlm_BKV
 
   def by_language(self, batch, mlm_BKV):
-    """{mlm_NAME: Mean}, the MLM loss of the rows of each language."""
+    """The MLM loss of the rows of each language, {mlm_NAME: Mean}."""
     terms = {}
     for k, name in enumerate(self.languages):
       weights_BK = batch['masked_weights'] * (batch['language'] == k)[:, None]
@@ -136,5 +136,5 @@ class MlmNsp(base.Objective):
     }
 
   def shares(self, sums):
-    # Of all tokens, [CLS] and [SEP] too, as the rate is that is asked for.
+    # The share of all tokens, [CLS] and [SEP] too, as masking.masked_lm_prob is.
     return {'masked': Mean(sums['mlm'].weight, sums['tokens'].total)}

@@ -1,8 +1,8 @@
 """Extractive question answering: where in a text the answer begins and ends (BERT, 4.2).
 
-Each token has two logits, of the start and of the end. Each of the two is a softmax over the tokens
-of one example, question and text; other examples in the row take no part. B batch, N examples in a
-row, T tokens.
+Each token has two logits, for the start and for the end. Each softmax runs over the tokens of one
+example, question and text; other examples in the row take no part. B batch, N examples in a row,
+T tokens.
 """
 
 import dataclasses
@@ -32,8 +32,8 @@ OUTSIDE = -1e9  # the logit of a token outside of an example; an empty slot stay
 
 @dataclasses.dataclass(frozen=True)
 class QuestionAnswering(LabelledExamples):
-  """unanswerable: questions may have no answer (SQuAD 2.0), which is then said to begin and end at
-  [CLS]; there are more scores."""
+  """Predicts where answers begin and end. unanswerable: questions may have no answer (SQuAD 2.0),
+  which then begins and ends at [CLS]; there are more scores."""
 
   unanswerable: bool = False
 
@@ -53,7 +53,7 @@ class QuestionAnswering(LabelledExamples):
     return models.Classifier(self.model, 2)
 
   def logits(self, params, batch, rng=None):
-    """[B, T, 2] float32, start and end; rng turns on dropout in the encoder (the head has none)."""
+    """Logits [B, T, 2] float32 of start and end; rng: dropout in the encoder (none in the head)."""
     hidden_BTD = encode(self.model, params['encoder'], batch, rng)
     return self._head.apply({'params': params['span']}, hidden_BTD)
 
@@ -66,17 +66,17 @@ class QuestionAnswering(LabelledExamples):
     return {'qa': mean(nats_BN / 2, batch['weights'])}
 
   def softmaxes(self, logits, batch):
-    """[B, N, 2, T]: of the start and of the end of each example, over its tokens."""
+    """Logits [B, N, 2, T] of the start and the end of each example over its tokens, and weights."""
     logits_B12T = jnp.moveaxis(logits, -1, 1)[:, None]
     logits_BN2T = jnp.where(self._inside(batch)[:, :, None], logits_B12T, OUTSIDE)
     return logits_BN2T, jnp.broadcast_to(batch['weights'][..., None], logits_BN2T.shape[:-1])
 
   def _inside(self, batch):
-    """[B, N, T]: is the token in the example?"""
+    """[B, N, T] bool: is the token in the example?"""
     return pooling.tokens_of_slots(batch['segment_ids'], self.examples_per_row)
 
   def predict(self, params, batch, rng=None, carry=None, constants=None):
-    """start_logits and end_logits [B, T], the numbers of the examples and where they begin."""
+    """start_logits and end_logits [B, T], example_ids and cls_positions."""
     out = super().predict(params, batch)
     logits_BT2 = out.pop('logits')
     return out | {'start_logits': logits_BT2[..., 0], 'end_logits': logits_BT2[..., 1]}

@@ -1,8 +1,8 @@
 """The span boundary objective of SpanBERT (Joshi et al. 2020, https://arxiv.org/abs/1907.10529).
 
 Each token of a masked span is predicted once more, from the two tokens beside the span and from its
-place in it (section 3.2). As in the released code, spans that touch are one span, and of a span the
-first 20 tokens are predicted. B batch, T tokens, K predictions, D hidden, E width of the
+place in it (section 3.2). As in the released code, spans that touch are one span, and only the
+first 20 tokens of a span are predicted. B batch, T tokens, K predictions, D hidden, E width of the
 embeddings, V vocabulary.
 """
 
@@ -15,13 +15,13 @@ from bert_jax import models
 from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
 
-PLACES, WIDTH = 20, 200  # tokens of a span that are predicted; numbers that say a token's place
+PLACES, WIDTH = 20, 200  # tokens of a span that are predicted; width of the table of their places
 
 
 def boundaries(positions_BK, weights_BK, length):
   """(left, right, place, weights), [B, K] each, of masked tokens in rows of `length` tokens: the
-  positions of the tokens beside the span of each, its place in the span from 0 on, and its weight,
-  which is 0 too past PLACES and where the row ends beside the span."""
+  positions of the tokens beside its span, its place in the span from 0 on, and its weight, which
+  becomes 0 past PLACES and if the span begins or ends the row."""
   put = jax.vmap(lambda at_K, masked_K: jnp.zeros(length, bool).at[at_K].set(masked_K))
   masked_BT = put(positions_BK, weights_BK > 0)
   at_T = jnp.arange(length)
@@ -35,9 +35,9 @@ def boundaries(positions_BK, weights_BK, length):
 
 
 class SpanBoundaryHead(nn.Module):
-  """Two dense layers, each with activation and norm, then the product with the word embeddings:
-  hidden states [B, K, D] of the left and the right boundary, places [B, K] and the table [V, E] ->
-  float32 logits [B, K, V]. The second layer and the product are those of a masked-LM head."""
+  """Logits [B, K, V] float32, from the hidden states [B, K, D] of the left and right boundary, the
+  places [B, K] and the word embeddings [V, E]: a dense layer with activation and norm, then a
+  masked-LM head."""
 
   config: ModelConfig
 
@@ -53,15 +53,15 @@ class SpanBoundaryHead(nn.Module):
 
 
 def init(config, rng, encoder):
-  """Parameters of a SpanBoundaryHead beside an encoder with these."""
+  """Initial parameters of a SpanBoundaryHead. encoder: the parameters of its encoder."""
   x_BKD, place_BK = jnp.zeros((1, 1, config.hidden_size)), jnp.zeros((1, 1), jnp.int32)
   table_VE = models.word_table(encoder)
   return SpanBoundaryHead(config).init(rng, x_BKD, x_BKD, place_BK, table_VE)['params']
 
 
 def logits(config, params, hidden_BTD, batch):
-  """(logits [B, K, V], weights [B, K]) of the masked tokens of a batch. Where another example of a
-  row begins or ends beside a span (or a part of one, if rows are cut), its tokens have weight 0."""
+  """(logits [B, K, V], weights [B, K]) of the masked tokens of a batch. The weight is 0 if a token
+  beside the span belongs to another example (or to another part of it, if rows are cut)."""
   positions_BK, weights_BK = batch['masked_positions'], batch['masked_weights']
   left, right, place, weights_BK = boundaries(positions_BK, weights_BK, hidden_BTD.shape[1])
   here_BK, *segments = (

@@ -15,8 +15,8 @@ from bert_jax.objectives.losses import label_terms
 
 @dataclasses.dataclass(frozen=True)
 class Tagging(LabelledExamples):
-  """labels: the tags, in order. `tags` [B, T] of a batch are 1 + the number of the tag to predict,
-  or 0 where there is none."""
+  """Predicts a tag for tokens. labels: the tags, in order. `tags` [B, T] of a batch are 1 + the
+  number of the tag to predict, or 0 where there is none."""
 
   labels: tuple[str, ...]
 
@@ -36,7 +36,7 @@ class Tagging(LabelledExamples):
     return models.Classifier(self.model, len(self.labels))
 
   def logits(self, params, batch, rng=None):
-    """[B, T, C]; rng turns dropout on."""
+    """The logits [B, T, C] of tags; rng turns dropout on."""
     hidden_key, head_key = two_keys(rng)
     hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
     return apply(self._head, params['classifier'], hidden_BTD, rng=head_key)

@@ -1,8 +1,8 @@
 """Sequence to sequence: the target, token by token, from the source and the target so far.
 
 Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762): cross-entropy of each target token, with
-label smoothing. Denoising (BART, Lewis et al. 2019) is the same for a corpus: the target is a text,
-and the source is the same text with spans replaced by masks (infilling.py).
+label smoothing. Denoising (BART, Lewis et al. 2019) does so with a corpus: the target is a text,
+and the source is this text with spans replaced by masks (infilling.py).
 
 A row holds several pairs. On both sides the tokens of a pair have the same segment id, and neither
 attention to the source nor to the target crosses it.
@@ -23,19 +23,19 @@ from bert_jax.objectives import infilling, losses
 from bert_jax.objectives.encode import apply, encode, init_words, next_tokens, row_spec, two_keys
 from bert_jax.objectives.examples import LabelledExamples
 
-MORE = 50  # tokens that a target may have beyond those of its source
+MORE = 50  # a target may have so many tokens more than its source
 UNLIKELY = -1e4  # the logit of a word that may not follow
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Translation(LabelledExamples):
-  """target_length: tokens of the target side of a row. smoothing: the share of label smoothing
-  (Szegedy et al. 2015, https://arxiv.org/abs/1512.00567): the target distribution has this share
-  spread evenly over all words, and the rest at the right one. The term `translation` is that loss,
-  `translation_nats` the one without smoothing.
-  beams: those of an evaluation, which writes a target for each source; 0: none. length_penalty:
-  see beam_search.py. longest: the most tokens that are written, begin_id: what stands before them,
-  end_id: what ends them.
+  """Learns to write a target text for each source text. target_length: tokens of the target side of
+  a row. smoothing: the share of label smoothing (Szegedy et al. 2015,
+  https://arxiv.org/abs/1512.00567): the target distribution has this share spread evenly over all
+  words, and the rest at the right one. The term `translation` is the smoothed loss,
+  `translation_nats` the loss without smoothing. beams: beams of the search in an evaluation, which
+  writes a target for each source; 0: no search. length_penalty: see beam_search.py. longest: the
+  most tokens that are written; begin_id stands before them, end_id ends them.
 
   A batch has the arrays of a row for the sources and, [B, target_length] each, target_ids (which
   begin with [CLS]), target_labels (the token after each), target_position_ids, target_segment_ids.
@@ -81,7 +81,7 @@ class Translation(LabelledExamples):
     return params | init_words(self.model, head_key, params['encoder'])
 
   def context(self, params, batch, rng=None):
-    """What the decoder reads of a batch: the encoder's vectors [B, S, D], and their Tokens."""
+    """The context of the decoder: the encoder's vectors [B, S, D], and their Tokens."""
     hidden_BSD = encode(self.model, params['encoder'], batch, rng)
     return hidden_BSD, Tokens(batch['segment_ids'])
 
@@ -94,7 +94,7 @@ class Translation(LabelledExamples):
     return apply(decoder, encoder_decoder.with_words(params), *arrays, context, rng=decoder_key)
 
   def logits(self, params, batch, rng=None):
-    """[B, T, V] of the token after each target token."""
+    """The logits [B, T, V] of the token after each target token."""
     return models.word_logits(self.model, params, self.hidden(params, batch, rng))
 
   def terms(self, params, batch, rng, train, carry=None, constants=None):
@@ -114,20 +114,20 @@ class Translation(LabelledExamples):
     return {name: mean(value_BT, weights_BT) for name, value_BT in values.items()}, carry
 
   def predict(self, params, batch, rng=None, carry=None, constants=None):
-    """What a beam search writes for each source: `written` [B, N, longest] ids, and NONE after
-    [SEP], and the `scores` [B, N]. The examples of a row are written one after the other."""
+    """The targets that a beam search writes: `written` [B, N, longest] ids, NONE after [SEP], and
+    their `scores` [B, N]. The examples of a row are written one after the other."""
     if not self.beams:
       return {}
     hidden_BSD, _ = self.context(params, batch)
     examples = jnp.arange(batch['example_ids'].shape[1])
-    of_example = lambda n: self.written(params, hidden_BSD, batch['segment_ids'] == n + 1)
-    written_NBT, scores_NB = jax.lax.map(of_example, examples)
+    write_one = lambda n: self.written(params, hidden_BSD, batch['segment_ids'] == n + 1)
+    written_NBT, scores_NB = jax.lax.map(write_one, examples)
     out = {'written': written_NBT.swapaxes(0, 1), 'scores': scores_NB.T}
     return out | {'example_ids': batch['example_ids']}
 
   def written(self, params, hidden_BSD, is_source_BS):
-    """(ids [B, longest], scores [B]) for the sources among the encoder's vectors. A target has at
-    most MORE tokens more than its source, as in Vaswani et al.; for no source it is empty."""
+    """Writes a target for one source a row: (ids [B, longest], scores [B]). A target has at most
+    MORE tokens more than its source, as in Vaswani et al.; without a source it is empty."""
     begin_B1 = jnp.full((len(hidden_BSD), 1), self.begin_id)
     context = hidden_BSD, Tokens(is_source_BS.astype(jnp.int32))
     longest_B = jnp.sum(is_source_BS, axis=1)
@@ -159,7 +159,8 @@ class Translation(LabelledExamples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Denoising(Translation):
-  """infilling: arguments of infilling.infill. `masked` is the share of tokens that it hides."""
+  """Learns to restore a text whose spans are masked. infilling: arguments of infilling.infill. The
+  metric `masked` is the share of hidden tokens."""
 
   infilling: dict
 

@@ -120,7 +120,7 @@ def main(argv=None):
       chunks = lines.named_if_table(chunks, args.input, ask)
     else:
       try:
-        ask.of_parts(columns)
+        ask.from_parts(columns)
       except InputError:
         reads = ', '.join(ask.fields)
         raise InputError(

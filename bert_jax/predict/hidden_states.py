@@ -97,7 +97,7 @@ class Attention(Ask):
     self.picture, self.drawn = Path(picture) if picture else None, 0
     self.layer, self.heads = layer % L, range(H) if head < 0 else [head]
 
-  def of_parts(self, parts):
+  def from_parts(self, parts):
     if len(parts) > 2:
       raise InputError(f'{len(parts)} fields where this task reads a text, or text and pair')
     return dict(zip(('text', 'pair'), parts))

@@ -50,7 +50,7 @@ class Ask(abc.ABC):
     if not isinstance(value, (str, tuple, list, dict)):
       raise InputError(f'a {type(value).__name__} is no text, tuple of texts or dict')
     if not isinstance(value, dict):
-      value = self.of_parts((value,) if isinstance(value, str) else tuple(value))
+      value = self.from_parts((value,) if isinstance(value, str) else tuple(value))
     record = self.record(value)
     known = *self.fields, *self.others
     if unread := [name for name in value if name not in known and not is_id(name)]:
@@ -63,7 +63,7 @@ class Ask(abc.ABC):
     """Makes a record from an element of the list given to a method of predict.Model."""
     return self.parsed(value)
 
-  def of_parts(self, parts):
+  def from_parts(self, parts):
     if len(parts) != len(self.fields):
       sentence = f'a line has {len(parts)} of the fields that this task reads between tabs'
       raise InputError(f'{sentence}: {", ".join(self.fields)}')

@@ -68,7 +68,7 @@ def family(name, task, *, formats, fields=(), defaults=(), has_teacher=True, **m
   functions = {name: getattr(task, name) for name in names if hasattr(task, name)}
 
   def remarks_on(config, tokenizer, sources):
-    return remarks.of_examples(config, tokenizer, task.texts(config), sources['train'])
+    return remarks.about_examples(config, tokenizer, task.texts(config), sources['train'])
 
   fields, defaults = task_fields(*formats) | dict(fields), DEFAULTS | dict(defaults)
   functions |= {'rules': rules, 'remarks': remarks_on, 'limit_field': 'task.max_length'}

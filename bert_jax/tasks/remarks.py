@@ -56,20 +56,22 @@ def remarks(config, tokenizer, sources):
   specs = dict(files.parts(config.data.train, config.corpus.languages))
   form, field = config.corpus.format, config.corpus.text_field
   texts = {name: sample(spec, form, field) for name, spec in specs.items()}
-  out = of_accents(tokenizer, texts, cased(config))
+  out = about_accents(tokenizer, texts, cased(config))
   another = ''
   if any(map(prepared.is_prepared, specs.values())):
     another = 'prepare the corpus with another --vocab (tools.vocab trains one)'
-  return out + of_vocabulary(config, tokenizer, cuts, another) + of_pairs(config, parts, texts)
+  return (
+    out + about_vocabulary(config, tokenizer, cuts, another) + about_pairs(config, parts, texts)
+  )
 
 
-def of_examples(config, tokenizer, texts, examples):
+def about_examples(config, tokenizer, texts, examples):
   """Warnings about labelled texts and the vocabulary. examples: the Examples made of the texts."""
   sample = ([text] for text in itertools.islice(texts, EXAMPLES))
   chosen = (part for i in chosen_of(len(examples.texts)) for part in examples.texts[i])
   cuts = {'': pieces(chosen, tokenizer)}
-  out = of_accents(tokenizer, {'': sample}, cased(config))
-  return out + of_vocabulary(config, tokenizer, cuts)
+  out = about_accents(tokenizer, {'': sample}, cased(config))
+  return out + about_vocabulary(config, tokenizer, cuts)
 
 
 def cased(config):
@@ -79,7 +81,7 @@ def cased(config):
   return 'set tokenizer.do_lower_case=false, with a cased vocabulary'
 
 
-def of_vocabulary(config, tokenizer, cuts, another=''):
+def about_vocabulary(config, tokenizer, cuts, another=''):
   """Warnings about a vocabulary that suits the text badly. cuts: {language: Pieces}. another: how
   to change the vocabulary, if not by the fields that name one."""
   if config.tokenizer.kind == 'bytes' and not (config.tokenizer.path or config.init_from):
@@ -112,7 +114,7 @@ def of_vocabulary(config, tokenizer, cuts, another=''):
   return out
 
 
-def of_accents(tokenizer, texts, cased):
+def about_accents(tokenizer, texts, cased):
   """Warnings about accents that the tokenizer strips. texts: {language: documents}, see sample.
   cased: the setting that keeps them, in words."""
   if not (isinstance(tokenizer, WordPiece) and tokenizer.splitting.strip_accents):
@@ -126,13 +128,13 @@ def of_accents(tokenizer, texts, cased):
   return [f'{lose}; if they matter, {cased}.']
 
 
-def of_pairs(config, parts, texts):
+def about_pairs(config, parts, texts):
   """Warnings about the lines of the text and the sentence pairs made of them."""
   out, nsp = [], config.corpus.rows == 'nsp' and config.loss.nsp_weight > 0
   totals = sum((Counter(rows.totals) for rows in parts.values()), Counter())
   random = totals['ones'] / max(1, totals['examples'])
   alone = totals['alone'] / max(1, totals['documents'])
-  lines_are, form = of_lines(texts, config.corpus.format)
+  lines_are, form = about_lines(texts, config.corpus.format)
   fix = f'corpus.format={form} makes sentences of them' if form else ''
   if nsp and random > RANDOM:
     because = lines_are or (
@@ -149,7 +151,7 @@ def of_pairs(config, parts, texts):
   return out
 
 
-def of_lines(texts, form):
+def about_lines(texts, form):
   """(what is wrong with the lines of the text, the format to set instead), or ('', '').
   texts: {language: documents}, see sample. form: the present format."""
   if form not in ('auto', 'sentences'):

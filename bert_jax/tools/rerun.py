@@ -71,8 +71,8 @@ def differences(run: records.Run, inputs: setup.Inputs) -> list[str]:
       out += [f'{p} {was.get(p)} -> {v}' for p, v in value.items() if was.get(p) != v]
     elif was != value:
       out.append(f'{name}: {was} -> {value}')
-  out += _of_text(run.path / contents.CHANGES, provenance.code_changes(), 'the changed code')
-  out += _of_packages(run.path / contents.PACKAGES, here['packages'])
+  out += _changed_text(run.path / contents.CHANGES, provenance.code_changes(), 'the changed code')
+  out += _changed_packages(run.path / contents.PACKAGES, here['packages'])
   out += config_lib.changes(run.config, inputs.config)
   for split, source in inputs.sources.items():
     was = run.facts.data[split].fingerprint if split in run.facts.data else None
@@ -94,11 +94,11 @@ def differences(run: records.Run, inputs: setup.Inputs) -> list[str]:
   return out
 
 
-def _of_text(path, here, what):
+def _changed_text(path, here, what):
   return [f'{what} ({path})'] if files.read_text(path) != here else []
 
 
-def _of_packages(path, named):
+def _changed_packages(path, named):
   """Sentences on the packages that are not among those that are named anyway."""
   if not files.exists(path):
     return []

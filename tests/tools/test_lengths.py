@@ -104,7 +104,7 @@ def test_a_panel_draws_them(runs):
   from bert_jax.tools.report import figures as report_figures
 
   (panel,) = report.read(runs).panels
-  drawn = {name: figure for name, _, figure in report_figures.of_panel(panel)}
+  drawn = {name: figure for name, _, figure in report_figures.panel_figures(panel)}
   (axis,) = drawn['lengths'].axes
   (line,) = axis.get_lines()
   assert [x.get_text() for x in axis.get_xticklabels()] == ['65-128\n(7)', '1025-2048\n(7)']
@@ -114,7 +114,7 @@ def test_a_panel_draws_them(runs):
   for path in runs.glob('*/**/scores.json'):
     path.unlink()
   (panel,) = report.read(runs).panels
-  assert 'lengths' not in [name for name, *_ in report_figures.of_panel(panel)]
+  assert 'lengths' not in [name for name, *_ in report_figures.panel_figures(panel)]
 
 
 def test_a_report_draws_them(runs):

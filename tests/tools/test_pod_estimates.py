@@ -303,7 +303,7 @@ def fake_chip(kind='TPU v5 lite'):
 
 def report_of(text=STEP, kind='TPU v5 lite', sides=(2, 2)):
   program = compiled_program.Program(text)
-  step = pod_estimates.of_step(program, fake_mesh(1, 4, sides), fake_chip(kind), 4e9, 1000, 4)
+  step = pod_estimates.step_times(program, fake_mesh(1, 4, sides), fake_chip(kind), 4e9, 1000, 4)
   cycles = sum(program.cycles().values())
   return step | {'steps': 1000, 'fits': True, 'hbm_bytes': 2 * GB, 'estimated_cycles': cycles}
 

@@ -129,7 +129,7 @@ def grid(tmp_path, arms, seeds=5, **more):
 
 @pytest.fixture
 def no_pictures(monkeypatch):
-  monkeypatch.setattr(report_figures, 'of_panel', lambda panel: ())
+  monkeypatch.setattr(report_figures, 'panel_figures', lambda panel: ())
 
 
 def made(folder, *more):

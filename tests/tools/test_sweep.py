@@ -313,7 +313,7 @@ def test_arms_are_chosen_by_their_names(tmp_path):
 def test_arms_of_other_depths_have_as_many_parameters():
   spec, counts = 'configs/ablations.py:depth_width,runlocal', []
   for arm in sweep_grid.arms_of(spec, [])[0].values():
-    config = c.load(*sweep_grid.of_arm(spec, arm, '0'))
+    config = c.load(*sweep_grid.arguments_of(spec, arm, '0'))
     shapes = jax.eval_shape(objective_of(config).init, jax.random.key(0))
     counts.append(sum(x.size for x in jax.tree.leaves(shapes)))
   assert max(counts) < 1.08 * min(counts)  # widths are multiples of 8

@@ -11,7 +11,7 @@ class Choose(OfHead):
   examples_of, exports = Choices, {'logits': '[B], of each choice'}
   shows = 'question', 'choices', 'prediction', 'prediction_text', 'probability', 'probabilities'
 
-  def of_parts(self, parts):
+  def from_parts(self, parts):
     if len(parts) < 4:
       raise InputError('a line of a context, a question and two choices at least has three tabs')
     return dict(zip(self.fields, (*parts[:2], list(parts[2:]))))

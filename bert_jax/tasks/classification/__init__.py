@@ -81,7 +81,7 @@ def stand_in(config):
 
 
 def remarks_on(config, tokenizer, sources):
-  out = remarks.of_examples(config, tokenizer, task.texts(config), sources['train'])
+  out = remarks.about_examples(config, tokenizer, task.texts(config), sources['train'])
   return out + label_remarks.remarks(config, sources)
 
 

@@ -20,7 +20,7 @@ class Classify(OfHead):
       config.data.seq_length = max(row, self.model.config.data.seq_length)
     return config
 
-  def of_parts(self, parts):
+  def from_parts(self, parts):
     if len(parts) != len(self.fields):
       if len(parts) == 2 and not self.model.step:
         advice = 'if it does, use --task pair (in Python, model.pair)'
@@ -28,11 +28,11 @@ class Classify(OfHead):
       reads = f'this model reads {("single texts", "pairs")[len(self.fields) - 1]}'
       got = f'{len(parts)} in {parts[0][:40]!r}'
       raise InputError(f'{reads} and got {got}; a tab separates the two texts of a pair')
-    return super().of_parts(parts)
+    return super().from_parts(parts)
 
   def record(self, fields):
     if 'pair' in fields and 'pair' not in self.fields:
-      self.of_parts(texts_of(fields, ('text', 'pair')))
+      self.from_parts(texts_of(fields, ('text', 'pair')))
     return Example('', '', tuple(texts_of(fields, self.fields)), None)
 
   def shown(self, answer):

@@ -242,8 +242,8 @@ class NextSentence(Classify):
   def labels(self):
     return PAIRS[self.model.objective.pairs].labels
 
-  def of_parts(self, parts):
-    return Packed.of_parts(self, parts)
+  def from_parts(self, parts):
+    return Packed.from_parts(self, parts)
 
   def outputs(self, params, batch):
     model = self.model.objective.model

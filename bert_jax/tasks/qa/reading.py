@@ -68,14 +68,14 @@ def records(spec, split, problems):
   if spec.startswith('tfds:'):
     _, rows = files.tfds_rows(spec, 'train' if split == 'train' else 'validation')
     for where, row in rows:
-      yield where, *_of_tfds(row, problems.counts)
+      yield where, *_from_tfds(row, problems.counts)
     return
   for path in files.split_files(spec, split, one=True):
     of_table = files.suffix(path) in ('.csv', '.tsv', '.jsonl')
-    yield from _of_table(path, problems) if of_table else _of_file(path, problems)
+    yield from _from_table(path, problems) if of_table else _from_file(path, problems)
 
 
-def _of_table(path, problems):
+def _from_table(path, problems):
   """Yields (where, context, record of a question) of a table."""
   for where, row in problems.rows(str(path)):
     if 'question' not in row or 'context' not in row:
@@ -92,7 +92,7 @@ def _of_table(path, problems):
     yield where, row['context'], record
 
 
-def _of_file(path, problems):
+def _from_file(path, problems):
   """Yields (where, context, data[a].paragraphs[p].qas[q]) of a file in SQuAD's JSON."""
 
   def each(holder, name, at):
@@ -112,7 +112,7 @@ def _of_file(path, problems):
         yield f'{path.name}:{at}', paragraph.get('context'), record
 
 
-def _of_tfds(row, counts):
+def _from_tfds(row, counts):
   """(context, record of a question) of a row of a TFDS data set like `squad`."""
   row = {k: utf8.decode(x, counts) if isinstance(x, bytes) else x for k, x in row.items()}
   if 'answers' in row:

@@ -49,7 +49,7 @@ def squad(predictions, golds):
 def squad2(predictions, golds):
   """SQuAD 2.0: {exact, f1} of all questions, of questions with an answer (HasAns_), and without
   (NoAns_), whose gold is [] and whose right prediction is ''."""
-  exact, f1 = _of_each(predictions, golds)
+  exact, f1 = _each_score(predictions, golds)
   answerable = np.array([bool(gold) for gold in golds])
   out = {}
   for name, chosen in (('', slice(None)), ('HasAns_', answerable), ('NoAns_', ~answerable)):
@@ -67,7 +67,7 @@ def best_thresholds(answers, golds, odds):
   order = np.argsort(odds, kind='stable')
   answerable = np.array([bool(gold) for gold in golds])
   out = {}
-  for name, scores in zip(('exact', 'f1'), _of_each(answers, golds), strict=True):
+  for name, scores in zip(('exact', 'f1'), _each_score(answers, golds), strict=True):
     wrong = np.array([-1.0 if text else 0.0 for text in answers])
     gain = np.where(answerable, scores, wrong)[order]
     none = np.sum(~answerable)  # the score if every question is said to have no answer
@@ -78,7 +78,7 @@ def best_thresholds(answers, golds, odds):
   return out
 
 
-def _of_each(predictions, golds):
+def _each_score(predictions, golds):
   """(exact, f1) of SQuAD 2.0 for each question, two arrays; two empty texts agree."""
   exact, f1 = np.zeros((2, len(golds)))
   for i, (prediction, gold) in enumerate(zip(predictions, golds, strict=True)):

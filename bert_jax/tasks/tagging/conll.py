@@ -57,7 +57,7 @@ def read(spec, split, problems, *, conllu, token_column, tag_column) -> list[Sen
   say where documents begin. InputError if the data is missing, empty or damaged, or if training
   data has no tags."""
 
-  def of_parts():
+  def read_parts():
     options = split, problems, conllu, token_column, tag_column
     for _, part in files.parts(spec):
       if part.startswith('tfds:'):
@@ -69,7 +69,7 @@ def read(spec, split, problems, *, conllu, token_column, tag_column) -> list[Sen
           yield from _jsonl(path, split, problems) if jsonl else _file(path, *options)
 
   sentences = []
-  for number, sentence in enumerate(of_parts()):
+  for number, sentence in enumerate(read_parts()):
     if not sentence.tokens:
       problems.note('sentences without a token (left out)', sentence.where)
       continue

@@ -126,7 +126,7 @@ def preflight(config, devices, chip):
   sizes = compiled.sizes
   hbm = sum(sizes.values()) - 2 * sizes['alias']  # what is an argument and a result is there once
   full_steps = timeline.rows_before(steps) / config.batch_size
-  out |= pods.of_step(parsed, mesh, chip, flops, full_steps, number)
+  out |= pods.step_times(parsed, mesh, chip, flops, full_steps, number)
   if any(i.opcode in ('send', 'recv') for i, _ in parsed.scheduled()):
     warnings.append('what slices send one another outside of collectives is left out of the times')
   return out | {

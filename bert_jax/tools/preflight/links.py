@@ -51,7 +51,7 @@ def _iota(text):
   return ids.reshape(numbers(shape)) if shape else ids
 
 
-def _of_mesh(sizes, order, axes):
+def _mesh_groups(sizes, order, axes):
   """Groups of mesh['a'=2,'b'=8], device_ids=([8,2]T(1,0)) {'a','b':(2)4}: devices that differ only
   along the named axes; of 'b':(2)4 along that of size 4 where b is cut into axes of 2, 4 and the
   rest."""
@@ -78,7 +78,7 @@ def groups_of(text, number):
   if match := re.search(
     r'_groups=@?mesh\[([^\]]*)\](?:, device_ids=\((.*?\]\S*)\))? \{(.*?)\}', text
   ):
-    groups = _of_mesh(*match.groups())
+    groups = _mesh_groups(*match.groups())
   elif match := re.search(r'_groups=(\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?)', text):
     groups = _iota(match[1])
   elif match := re.search(r'(?:_groups|target_pairs)=\{(\{[\d,{} ]*\})\}', text):

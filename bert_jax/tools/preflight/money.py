@@ -16,7 +16,7 @@ CLOCKS = {'calibrated': 'of a large product at its peak', 'data_sheet': 'of the 
 WITHOUT = {'Pallas kernels': 'Pallas kernels', 'unknown': 'operations of unknown cost'}
 
 
-def of_step(program, mesh, chip, flops, full_steps, chips):
+def step_times(program, mesh, chip, flops, full_steps, chips):
   """What is said of the time of a step, a dict that is valid JSON:
 
   estimates: {clock: {compute_only: {step_s, mfu, chip_hours}, with_communication: the same}}, where

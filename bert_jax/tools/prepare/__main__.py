@@ -222,8 +222,8 @@ def remarks_on(settings, specs, args):
     documents_of = remarks.sample(spec, args.format, args.text_field, args.split)
     texts.setdefault(language, []).extend(documents_of)
   tokenizer = tokenizers.load_folder(settings.vocab)
-  lines_are, form = remarks.of_lines(texts, args.format)
-  out = remarks.of_accents(tokenizer, texts, 'set --cased, with a cased vocabulary')
+  lines_are, form = remarks.about_lines(texts, args.format)
+  out = remarks.about_accents(tokenizer, texts, 'set --cased, with a cased vocabulary')
   return out + [f'{lines_are}; --format {form} makes sentences of them.'] * bool(form)
 
 

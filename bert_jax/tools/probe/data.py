@@ -35,7 +35,7 @@ def read(tokenizer, conllu, text, most, room, counts):
   conllu, text: [LANGUAGE=]SPEC of CoNLL-U and of files with a sentence on each line. room: the most
   pieces of a sentence; what is longer is cut. counts: what is left out or cut is counted there."""
   out = []
-  for option, specs, reader in (('--conllu', conllu, _of_conllu), ('--text', text, _of_lines)):
+  for option, specs, reader in (('--conllu', conllu, _from_conllu), ('--text', text, _from_lines)):
     for spec in specs:
       for language, part in files.parts(spec):
         try:
@@ -51,7 +51,7 @@ def read(tokenizer, conllu, text, most, room, counts):
   return out
 
 
-def _of_conllu(spec, counts):
+def _from_conllu(spec, counts):
   """[(words, does each follow a blank, tags)] of CoNLL-U files, or of a data set of TFDS."""
   problems = Problems('eval', skip=True)
   read = conll.read(spec, 'eval', problems, conllu=True, token_column=1, tag_column=3)
@@ -60,7 +60,7 @@ def _of_conllu(spec, counts):
   return [(s.tokens, blank(s), s.tags or (None,) * len(s.tokens)) for s in read]
 
 
-def _of_lines(spec, counts):
+def _from_lines(spec, counts):
   """The same of lines of text, whose words are what blanks separate; they have no tags."""
   read = Counter()
   out = [

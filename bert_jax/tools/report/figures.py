@@ -274,7 +274,7 @@ def side_by_side(panels):
   return figure
 
 
-def of_panel(panel):
+def panel_figures(panel):
   """Yields (name, what it shows, figure) of the pictures of a panel."""
   metric = panel.metrics[0]
   dots = 'A dot is a seed, the marker their mean with its 95 % interval (from 3 seeds on)'

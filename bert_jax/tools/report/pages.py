@@ -61,7 +61,7 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
       earlier.unlink()  # perhaps of other runs
   for number, panel in enumerate(report.panels):
     pictures.append([])
-    for kind, caption, figure in figures.of_panel(panel):
+    for kind, caption, figure in figures.panel_figures(panel):
       name = re.sub(r'\W+', '-', f'{panel.objective}-{panel.metrics[0]}-{kind}')
       name += f'-{number}' if panel.evaluated_on else ''
       drawn = saved(figure, name)

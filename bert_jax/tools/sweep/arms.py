@@ -221,7 +221,7 @@ def around(spec, axes, baseline, given):
   if len(bases) > 1:
     raise InputError(f'--baseline {quoted(baseline)} has several values; a baseline has one.')
   (base,) = bases
-  load = lambda arm: config_lib.load(*of_arm(spec, arm, '0', given))
+  load = lambda arm: config_lib.load(*arguments_of(spec, arm, '0', given))
   arms, first = {'baseline': base}, load(base)
   for change in itertools.chain(*axes):
     name = fitting(name_of(change))
@@ -232,7 +232,7 @@ def around(spec, axes, baseline, given):
   return arms, 'baseline'
 
 
-def of_arm(spec, arm, seed, given=()):
+def arguments_of(spec, arm, seed, given=()):
   """(FILE:ARGS, ['--config.NAME=VALUE', ...]) of an arm; {seed} in a value stands for the seed."""
   arm = {name: value.replace('{seed}', seed) for name, value in arm.items()}
   path, _, args = spec.partition(':')
@@ -246,7 +246,7 @@ def runs_of(spec, arms, seeds):
   out = []
   for name, arm in arms.items():
     for seed in map(str, seeds):
-      file, fields = of_arm(spec, arm, seed)
+      file, fields = arguments_of(spec, arm, seed)
       out.append(Run(_joined(name, f'seed={seed}'), name, file, [*fields, f'--config.seed={seed}']))
   return out
 

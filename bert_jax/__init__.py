@@ -20,7 +20,7 @@ if sys.argv[:1] == ['-m']:  # `python -m bert_jax.train`, which goes on to impor
 
 
 def load(path, which='latest', dtype=''):
-  """The Model of a run's workdir or of a Hugging Face folder, to be asked; see predict/model.py.
+  """Loads a trained Model from a run's workdir or a Hugging Face folder; see predict/model.py.
   which: 'latest', 'best' or a step. dtype: 'float32', 'bfloat16' or '', the device's best."""
   from bert_jax.predict.model import Model  # `import bert_jax` alone stays light
 

@@ -1,5 +1,5 @@
 """What every command line does: log lines on stderr, errors as one sentence and an exit code,
-signals as KeyboardInterrupt, and no traces of threads that only repeat what was said.
+signals as KeyboardInterrupt, and no tracebacks of threads that only repeat an error.
 """
 
 import _thread
@@ -19,8 +19,8 @@ from bert_jax.errors import InputError, farewell, first_line, in_notebook
 
 def show_log() -> None:
   """Shows the log lines of this package on stderr, unless logging is set up otherwise."""
-  # Orbax warns of settings that are intended, and its threads print the trace of every error that
-  # they raise again where it is waited for.
+  # Orbax warns of settings that are intended, and its threads print the traceback of every error
+  # that is raised again in the thread that waits for them.
   for name in ('absl', 'asyncio'):
     logging.getLogger(name).setLevel(logging.CRITICAL)
   log = logging.getLogger('bert_jax')
@@ -36,7 +36,7 @@ def show_log() -> None:
 
 @contextlib.contextmanager
 def command_line() -> Iterator[None]:
-  """For command lines: shows log lines on stderr, and errors as one sentence and an exit code."""
+  """A context for a command: log lines on stderr, errors as one sentence and an exit code."""
   logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
   show_log()
   threading.excepthook, sys.unraisablehook = _thread_failed, _unraisable
@@ -50,8 +50,8 @@ def command_line() -> Iterator[None]:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-  """An event loop that takes no answers once it is closed. After a write or a read has failed, the
-  threads of Orbax's disk library still answer, each with a printed traceback if that raises."""
+  """An event loop that ignores callbacks once it is closed. After a write or a read has failed, the
+  threads of Orbax's disk library still call back, and each would print a traceback."""
 
   def call_soon_threadsafe(self, callback, *args, context=None):
     try:
@@ -101,7 +101,7 @@ def _sentences():
 
 
 def _thread_failed(args):
-  """Says in a line that a thread, such as one of Orbax, has lost its disk."""
+  """Logs in one line that a thread, such as one of Orbax, has ended by an OSError."""
   if not isinstance(args.exc_value, OSError):
     threading.__excepthook__(args)
     return
@@ -109,14 +109,13 @@ def _thread_failed(args):
   logging.getLogger('bert_jax').warning('%s has ended: %s', name, first_line(args.exc_value))
 
 
-AGAIN_SECONDS = 0.02  # until a signal comes again
+AGAIN_SECONDS = 0.02  # until a signal is repeated
 
 
 def _unraisable(args):
-  """For errors where nothing can be raised. A signal that came there, such as in a callback of the
-  garbage collector, would be lost, and comes again a moment later. Keeps quiet about what a
-  coroutine raises when it is thrown away unfinished, as Orbax's are after the first of many reads
-  has failed, whose error is raised."""
+  """Handles errors in places that cannot raise, such as a callback of the garbage collector. A
+  signal there would be lost, so it is repeated a moment later. Errors of coroutines that are thrown
+  away unfinished are silent: Orbax's are, after the first of many reads has failed and raised."""
   if issubclass(args.exc_type, KeyboardInterrupt):
     threading.Timer(AGAIN_SECONDS, _thread.interrupt_main).start()
   elif not isinstance(args.object, types.CoroutineType):
@@ -124,6 +123,6 @@ def _unraisable(args):
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-  """The lines of a table whose columns stand below each other; the header is one of the rows."""
+  """The lines of a table with aligned columns; the header is one of the rows."""
   widths = [max(map(len, column)) for column in zip(*rows)]
   return ['  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]

@@ -33,7 +33,7 @@ class Unwritten(InputError):
 
 
 def unwritten(path, error, advice='check the disk, or use another folder'):
-  """The InputError that says that an OSError kept a path from being written."""
+  """The InputError for an OSError that kept a path from being written."""
   kind = InputError if stays(error) else Unwritten
   return kind(f'{path} cannot be written ({error.strerror or first_line(error)}); {advice}.')
 
@@ -48,13 +48,13 @@ WRONG_PATH = (
 
 
 def stays(error):
-  """Whether an OSError will come again at the next start. A wrong path stays wrong, and a disk that
-  may only be read stays so; a full disk or a network may work again."""
+  """Will an OSError come again at the next start? A wrong path stays wrong, and a read-only disk
+  stays so; a full disk or a network may work again."""
   return isinstance(error, WRONG_PATH) or error.errno == errno.EROFS
 
 
 def farewell(error):
-  """(sentence, exit code) of an exception that ends a program."""
+  """(sentence, exit code) for an exception that ends a program."""
   if isinstance(error, KeyboardInterrupt):
     return str(error) or 'stopped', getattr(error, 'code', 130)
   code = getattr(error, 'code', 2)
@@ -67,7 +67,7 @@ def farewell(error):
 
 @contextlib.contextmanager
 def about(name):
-  """For reading what a field names: an InputError that does not say which field begins with it."""
+  """Prefixes an InputError raised inside with the field's name, unless it names it already."""
   try:
     yield
   except InputError as error:
@@ -76,11 +76,11 @@ def about(name):
     raise
 
 
-QUOTED = 80  # the most characters that a sentence quotes of what it refuses
+QUOTED = 80  # the most characters of a value that a sentence quotes
 
 
 def quoted(value):
-  """repr of a value for a sentence: if it is long, its beginning and its length."""
+  """repr of a value for a sentence; if it is long, its beginning and its length."""
   is_text = isinstance(value, str)
   try:
     text = value if is_text else repr(value)
@@ -91,7 +91,7 @@ def quoted(value):
 
 
 def listed(values, most=8):
-  """'a', 'b' and 12 more: values for a sentence."""
+  """Values as a list for a sentence: 'a', 'b' and 12 more."""
   values = list(values)
   shown = ', '.join(map(quoted, values[:most]))
   return shown + (f' and {len(values) - most:,} more' if len(values) > most else '')

@@ -42,7 +42,7 @@ from bert_jax.workdir import weights as run_weights
 
 
 class Evaluation(NamedTuple):
-  """The metrics of a checkpoint, of step `step`, on a named set; beside: see metrics.beside."""
+  """The metrics of a checkpoint, saved at step `step`, on a named set; beside: metrics.beside."""
 
   name: str
   metrics: dict
@@ -51,9 +51,9 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(workdir, overrides=(), which='latest', out='', in_int8=False):
-  """(metrics, step) of a workdir's checkpoint on the data.eval of its config or the overrides.
-  The answers are written to the folder `out`; '': to one in the workdir. in_int8: with weights as
-  they are in int8."""
+  """Evaluates a workdir's checkpoint on data.eval of its config or the overrides: (metrics, step).
+  The answers are written to the folder `out`; '': to one in the workdir. in_int8: with weights
+  rounded to int8."""
   (result,) = evaluate_on(workdir, [('', '')], overrides, which, out, in_int8)
   return result.metrics, result.step
 
@@ -72,7 +72,7 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out='', in_int8=Fa
   objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
   mesh = sharding.mesh_of(config, task)
   shapes = trained.shapes_of(config, tokenizer, mesh)
-  # The checkpoint is read first, since a mistake in it shows sooner than large data is read.
+  # The checkpoint is read first: a mistake in it shows before large data is read.
   params, number = run_weights.load_params(workdir, shapes, which)
   if in_int8:
     hosts.refuse_several('bert_jax.evaluate --int8')

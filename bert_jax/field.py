@@ -33,12 +33,11 @@ class Field:
   default: the value that BERT was released with, or that changes nothing; the field has its type.
   A config file begins with all defaults (`config.defaults`) and says what differs. allowed: a tuple
   of choices, bounds as a text such as '[0, 1)' (a round bracket excludes its end), the type of a
-  tuple's members, or None. past: for a field that was added later, the value that the
-  runs before it had in effect, and every BERT; a config.json without it, of a run or a model, is
-  read as if it said so, and such a run keeps its fingerprint. NO_PAST: every run's config.json has
-  the field. affects: what it bears on, of PURPOSES. by_step: its value may change during a run
-  (timeline.py): it is a text such as token,phrase@1000, and `allowed` is of each part, choices or
-  bounds of whole numbers."""
+  tuple's members, or None. past: for a field that was added later, the value that earlier runs, and
+  every BERT, had in effect; a config.json without the field, of a run or a model, is read with this
+  value, and such a run keeps its fingerprint. NO_PAST: every run's config.json has the field.
+  affects: some of PURPOSES. by_step: its value may change during a run (timeline.py): it is a text
+  such as token,phrase@1000, and `allowed` holds for each value, choices or bounds of integers."""
 
   default: Any
   meaning: str
@@ -59,13 +58,13 @@ class Field:
 
   @property
   def decides(self) -> bool:
-    """Does it decide the numbers of a run? Others may have another value when a run goes on: also
-    those that name something with a checksum. A field that does not say what it affects decides."""
+    """Does the field decide the numbers of a run? If not, it may change when a run goes on, and so
+    may a field whose data has a checksum. A field without `affects` decides."""
     return not self.affects or bool(DECISIVE & self.affects and 'checked' not in self.affects)
 
 
 def affecting(purposes: Collection[str], fields: Mapping[str, Field]) -> dict[str, Field]:
-  """These fields, of which those that do not say what they affect affect `purposes`."""
+  """The given fields, where a field without `affects` gets `purposes`."""
   return {
     name: field if field.affects else dataclasses.replace(field, affects=purposes)
     for name, field in fields.items()
@@ -73,7 +72,7 @@ def affecting(purposes: Collection[str], fields: Mapping[str, Field]) -> dict[st
 
 
 def pairs_with_positive_numbers(value: tuple) -> bool:
-  """Is a tuple of the form ((name, number above 0), ...)?"""
+  """Does a tuple have the form ((name, number above 0), ...)?"""
   return all(
     isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], (int, float)) and pair[1] > 0
     for pair in value

@@ -1,5 +1,5 @@
-"""Reads and writes the files of a workdir: whole or not at all, and JSON that carries a hash of
-itself, its seal."""
+"""Reads and writes the files of a workdir: whole or not at all, and the seal of a JSON file, which
+is a hash of its content."""
 
 import contextlib
 import hashlib
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-# What numpy raises of a damaged .npz; RuntimeError: it seems encrypted, or compressed unusually.
+# What numpy raises for a damaged .npz; RuntimeError: it seems encrypted, or compressed unusually.
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
@@ -45,7 +45,7 @@ def write_json(path: Path | str, content: Any, indent: int = 2) -> None:
 
 
 def read_bytes(path: Path | str) -> bytes | None:
-  """The content of a file, or None if there is no such file."""
+  """The content of a file, or None if it does not exist."""
   try:
     return Path(path).read_bytes()
   except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -59,18 +59,18 @@ def read_text(path: Path | str) -> str:
 
 
 def append(path: Path | str) -> TextIO:
-  """A file that is open to write at its end; it is made, with its folder, if it is not there."""
+  """Opens a file to append to it; makes it, and its folder, if it does not exist."""
   make_folder(Path(path).parent)
   return Path(path).open('a')
 
 
 def exists(path: Path | str) -> bool:
-  """Is there a file or folder of this name?"""
+  """Does a file or folder exist?"""
   return Path(path).exists()
 
 
 def names(folder: Path | str) -> list[str]:
-  """The names of what lies in a folder, in order; none if there is no such folder."""
+  """The sorted names of files and folders in a folder; [] if it does not exist."""
   try:
     return sorted(os.listdir(folder))
   except (FileNotFoundError, NotADirectoryError):
@@ -78,7 +78,7 @@ def names(folder: Path | str) -> list[str]:
 
 
 def find(folder: Path | str, name: str) -> list[Path]:
-  """The files of a name in a folder and the folders below it, in order."""
+  """The files called `name` in a folder and the folders below it, sorted."""
   return sorted(Path(folder).rglob(name))
 
 
@@ -87,7 +87,7 @@ def make_folder(path: Path | str) -> None:
 
 
 def remove(path: Path | str) -> None:
-  """Removes a file if it is there."""
+  """Removes a file if it exists."""
   Path(path).unlink(missing_ok=True)
 
 

@@ -33,7 +33,7 @@ JOIN_SECONDS = 300  # how long processes wait for each other at the start
 LOST_SECONDS = 60  # a process that has been silent for so long counts as lost
 LEAVE_SECONDS = 5  # how long the first process waits for the messages of the others when it fails
 VISIBLE_SECONDS = 60  # how long a file that one process wrote may be invisible to others
-# What errors between processes begin with.
+# How errors between processes begin.
 STATUS = re.compile('(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED): ')
 AGAIN = 'is gone or unreachable; start all again, and the run goes on from its newest checkpoint.'
 ADDRESS, COUNT, INDEX = 'JAX_COORDINATOR_ADDRESS', 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'
@@ -46,7 +46,7 @@ class Alone(InputError):
 
 
 def add_argument(parser):
-  """Adds --distributed, whose value `join` takes."""
+  """Adds the option --distributed, whose value is the argument of `join`."""
   parser.add_argument(
     '--distributed',
     nargs='?',
@@ -103,8 +103,8 @@ def join(seconds=None):
 
 
 def _speak_when_aborted():
-  """Prints a sentence after the C++ trace with which JAX's client aborts this process.
-  It aborts a process that waits on its devices for a lost process."""
+  """Makes this process print a sentence when JAX's client aborts it, after a C++ trace.
+  The client aborts a process that waits on its devices for a lost process."""
   global _aborted  # a reference, since C keeps none
   who = f'process {jax.process_index()} of {jax.process_count()}'
 
@@ -118,7 +118,7 @@ def _speak_when_aborted():
 
 
 def _launched():
-  """Whether the environment says that this is one of several processes."""
+  """Does the environment say that this is one of several processes?"""
   return ADDRESS in os.environ or os.environ.get('SLURM_STEP_NUM_TASKS', '1') != '1'
 
 
@@ -132,7 +132,7 @@ def refuse_several(command):
 
 
 def _from_environment():
-  """The arguments of jax.distributed.initialize that the environment gives."""
+  """The arguments of jax.distributed.initialize, from the environment."""
   try:
     count, index = int(os.environ[COUNT]), int(os.environ[INDEX])
   except (KeyError, ValueError):
@@ -176,12 +176,12 @@ def check():
 
 
 def first():
-  """Whether this is the process that writes logs and answers."""
+  """Is this the process that writes logs and answers?"""
   return jax.process_index() == 0
 
 
 def wait(name):
-  """Returns when every process has called it with the same name."""
+  """Waits until every process has called it with the same name."""
   if jax.process_count() > 1:
     multihost_utils.sync_global_devices(name)
 
@@ -202,14 +202,14 @@ def agree(fingerprint):
 
 
 def _of_each(number):
-  """[processes] the number that each process gives."""
+  """The numbers that all processes give, in the order of the processes."""
   if jax.process_count() == 1:
     return [number]
   return multihost_utils.process_allgather(np.asarray(number, np.int64)).tolist()
 
 
 def exists(path):
-  """Whether a path exists; all processes must call it. InputError if only some of them see it."""
+  """Does a path exist? All processes must call this. InputError if only some of them see it."""
   sees = _of_each(path.exists())
   if any(sees) and not all(sees):  # a network file system may be a minute behind
     end = time.monotonic() + VISIBLE_SECONDS
@@ -225,9 +225,8 @@ def exists(path):
 
 
 class Vote:
-  """The highest number that any process has cast, without waiting: cast in one step, counted by the
-  next. The votes travel over the devices, so every process sees the same outcome at the same step.
-  """
+  """Finds the highest number of all processes without waiting: cast in one step, counted in the
+  next. Votes travel over the devices, so every process sees the same outcome at the same step."""
 
   def __init__(self, mesh):
     self.alone = jax.process_count() == 1
@@ -237,7 +236,7 @@ class Vote:
     self.pending = 0
 
   def cast(self, number):
-    """Casts this step's vote; returns the outcome of the last step, in one process of this one."""
+    """Casts this step's vote; returns the outcome of the last step (alone: of this step)."""
     if self.alone:
       return number
     vote = np.full(1, number, np.int32)
@@ -271,7 +270,7 @@ def together():
 
 
 def is_loss(error):
-  """Whether an exception comes from the connection between processes, and not from their work.
+  """Does an exception come from the connection between processes, and not from their work?
   Some versions of JAX raise a JaxRuntimeError, others a ValueError, whose text begins so."""
   return jax.process_count() > 1 and bool(STATUS.match(str(error)))
 

@@ -1,4 +1,4 @@
-"""Metrics of a run: sums with the weight they are divided by, and how they are printed."""
+"""Metrics of a run as (total, weight) pairs, baselines to judge them by, and their printed form."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ import numpy as np
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Mean:
-  """A total and the weight by which it is divided, once, when it is printed.
+  """A mean, kept as a total and the weight that divides it, once, when it is printed.
   So padding, gradient accumulation, several hosts and a short last batch change no mean."""
 
   total: jax.Array
@@ -30,14 +30,14 @@ class Mean:
 
 
 class Level(NamedTuple):
-  """What a score is without reading the input, and the name of who would reach it."""
+  """A baseline: the value of a score without reading the input, and the kind of baseline."""
 
   value: float
   kind: str  # majority, prior, chance, ...
 
 
 class LossLevel(Level):
-  """A Level of a loss, of which smaller values are better: unigram, uniform."""
+  """A baseline of a loss, where smaller values are better: unigram, uniform."""
 
 
 def mean(values, weights):
@@ -46,7 +46,7 @@ def mean(values, weights):
 
 
 def host_sum(tree):
-  """{name: Mean or scalar} fetched from the device as float64, to be summed on the host."""
+  """Fetches {name: Mean or scalar} from the device as float64, to be summed on the host."""
   return jax.tree.map(lambda x: np.asarray(x, np.float64), jax.device_get(tree))
 
 
@@ -57,7 +57,7 @@ def add(a, b):
 
 
 def values(terms: Mapping[str, Mean], baselines: Mapping[str, Level]) -> dict[str, float]:
-  """Returns the values of terms, and NAME_below_KIND of the losses that have a baseline."""
+  """The values of terms, and NAME_below_KIND for losses with a baseline."""
   out = {name: float(m.value) for name, m in terms.items() if m.weight}
   for name, baseline in baselines.items():
     if name in out and isinstance(baseline, LossLevel):
@@ -66,8 +66,8 @@ def values(terms: Mapping[str, Mean], baselines: Mapping[str, Level]) -> dict[st
 
 
 def beside(metrics, baselines, examples=0):
-  """What metrics are judged beside: {'examples': how many were scored, if any; NAME_KIND: the value
-  of the metric NAME without looking at the input, of each that has a baseline}."""
+  """What to judge metrics by: {'examples': how many were scored, if any; NAME_KIND: the baseline of
+  the metric NAME, if it has one}."""
   levels = {f'{name}_{kind}': x for name, (x, kind) in baselines.items() if name in metrics}
   return ({'examples': examples} if examples else {}) | levels
 

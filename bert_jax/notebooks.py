@@ -1,5 +1,5 @@
-"""What is different in a notebook (Jupyter, Colab): a bar that moves, a curve that draws itself, a
-log without red, and folders that outlive the machine.
+"""For notebooks (Jupyter, Colab): the machine, mounted folders that outlive it, outputs of a cell,
+and the curve of a run.
 """
 
 import base64
@@ -17,7 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.workdir import records
 
 LOOKS = {'train': dict(color='0.6'), 'eval': dict(color='C0', marker='o', markersize=4)}
-DRIVE, BUCKET = 'drive:', 'gs://'  # what the name of a folder that is mounted begins with
+DRIVE, BUCKET = 'drive:', 'gs://'  # prefixes of folders that must be mounted
 DRIVE_MOUNT, BUCKETS = '/content/drive', '~/buckets'  # where they are mounted
 APT = 'https://packages.cloud.google.com/apt'
 INSTALL_GCSFUSE = f"""set -e
@@ -34,8 +34,8 @@ ABOUT_GCSFUSE = 'https://cloud.google.com/storage/docs/cloud-storage-fuse/instal
 
 @functools.cache
 def machine():
-  """'tpu', 'gpu' or 'cpu', and prints what there is. A process of its own looks, since one that has
-  used a TPU or a GPU keeps it, or most of its memory, from the processes of a sweep."""
+  """Returns 'tpu', 'gpu' or 'cpu', and prints what there is. A process of its own looks, since one
+  that has used a TPU or GPU keeps it, or most of its memory, from the processes of a sweep."""
   code = 'import jax; x = jax.devices(); print(x[0].platform, len(x), x[0].device_kind)'
   asked = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
   if asked.returncode:
@@ -51,7 +51,7 @@ def machine():
 
 
 def folder(name):
-  """The Path of a folder that is to outlive this machine; what it lies in is mounted.
+  """The Path of a folder that is to outlive this machine; mounts Google Drive or the bucket.
   name: 'drive:NAME', a folder of your Google Drive (on Colab); 'gs://BUCKET/NAME', one of a bucket
   (mounted by gcsfuse; on Colab it is installed first); or a path."""
   if name.startswith(DRIVE):
@@ -96,7 +96,7 @@ def on_colab():
 
 
 def _of_colab(name):
-  """A module of Colab's; InputError elsewhere."""
+  """Imports a module of Colab; InputError elsewhere."""
   try:
     return importlib.import_module(f'google.colab.{name}')
   except ImportError:
@@ -109,7 +109,7 @@ def _of_colab(name):
 
 
 class Output:
-  """An output of a cell in which each thing replaces the one before. It is a file for tqdm."""
+  """An output of a cell in which each text or picture replaces the one before; a file for tqdm."""
 
   encoding = 'utf-8'
 
@@ -166,8 +166,8 @@ def drawn(workdir):
 
 
 def without_jag(points: Sequence[records.Point]) -> Sequence[records.Point]:
-  """Points of a training, without the last one if it is the mean of less than half as many steps
-  as the one before it: it would be a jag at the end of a curve."""
+  """Training points without the last one, if that is the mean of less than half as many steps as
+  the one before it: it would be a jag at the end of a curve."""
   if len(points) > 2:
     before, last, end = (point.step for point in points[-3:])
     if 2 * (end - last) < last - before:

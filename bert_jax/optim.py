@@ -1,8 +1,8 @@
-"""Optimizers: Optax, and what BERT did differently.
+"""Optimizers from Optax and from papers, BERT's own AdamW, and multipliers of the rate by layer.
 
 BERT's AdamW (google-research/bert, optimization.py) divides m by sqrt(v) + eps with no bias
-correction, and its linear schedule decays from step 0, not from the end of the warm-up. What an
-optimizer computes of a whole matrix, it computes for each layer, also where layers are stacked.
+correction, and its linear schedule decays from step 0, not from the end of the warm-up. Norms and
+means over a whole matrix are taken for each layer, also where layers are stacked.
 """
 
 import re
@@ -24,7 +24,7 @@ def numbers(optimizer):
 
 
 def scale_by_bert_adam(b1, b2, eps):
-  """Adam as BERT was trained: m / (sqrt(v) + eps), running means without bias correction."""
+  """BERT's Adam: m / (sqrt(v) + eps), with running means without bias correction."""
 
   def init(params):
     mu, nu = optax.tree.zeros_like(params), optax.tree.zeros_like(params)
@@ -41,8 +41,8 @@ def scale_by_bert_adam(b1, b2, eps):
 
 
 def clip_by_global_norm(limit):
-  """Gradients times min(1, limit / their norm). XLA fuses this product with what follows, while the
-  choice between two arrays in optax.clip_by_global_norm costs one more pass over all gradients."""
+  """Multiplies gradients by min(1, limit / their norm). XLA fuses this product with what follows;
+  the choice between two arrays in optax.clip_by_global_norm costs one more pass over gradients."""
 
   def clip(gradients, _):
     factor = jnp.minimum(1, limit / optax.tree.norm(gradients))
@@ -51,19 +51,19 @@ def clip_by_global_norm(limit):
   return optax.stateless(clip)
 
 
-MUON_MOMENTUM = 0.95  # Muon's other numbers are those of optax.contrib.scale_by_muon
-MUON_RMS = 0.2  # of the numbers in an update, about that of Adam's (Liu et al. 2025)
+MUON_MOMENTUM = 0.95  # other numbers of Muon: the defaults of optax.contrib.scale_by_muon
+MUON_RMS = 0.2  # root mean square of an update, about as Adam's (Liu et al. 2025)
 
 
 def stacked_in(params):
-  """A tree of booleans: is the leading axis of this array one of layers?"""
+  """A tree of booleans: is the leading axis of an array an axis of layers?"""
   return jax.tree_util.tree_map_with_path(
     lambda path, _: (parameter_layers.layer_of(path_name(path)) or ('', 0))[1] is None, params
   )
 
 
 def _by_layer(reduce, x, stacked):
-  """reduce(x, axis=...) over all axes, or over all but that of stacked layers; axes are kept."""
+  """reduce(x, axis=...) over all axes but the axis of stacked layers, if any; axes are kept."""
   return reduce(x, axis=tuple(range(1 if stacked else 0, x.ndim)), keepdims=True)
 
 
@@ -88,9 +88,9 @@ def stable_adamw(adam, decay, b2, eps, stacked):
 
 
 def scale_by_trust_ratio(adapted, stacked):
-  """LAMB's (You et al. 2020, https://arxiv.org/abs/1904.00962): an update times the norm of its
-  parameter over its own norm; 1 where one of them is 0, and for parameters that are not `adapted`.
-  adapted, stacked: trees of booleans."""
+  """LAMB's trust ratio (You et al. 2020, https://arxiv.org/abs/1904.00962): an update times the
+  norm of its parameter over its own norm; times 1 if one of them is 0, and for parameters that are
+  not `adapted`. adapted, stacked: trees of booleans."""
 
   def ratio(u, p, adapted, stacked):
     if not adapted:
@@ -129,7 +129,7 @@ def _moments(kind):
 
 _bert_adam, _adam = _moments(scale_by_bert_adam), _moments(optax.scale_by_adam)
 
-# {name: (optimizer, decay, decayed, params) -> what stands between clipping and the rate}.
+# {name: (optimizer, decay, decayed, params) -> transformations between clipping and the rate}.
 # decay: the transformation that adds the weight decay; decayed: a tree of booleans, where it does.
 OPTIMIZERS = {
   'bert_adamw': lambda optimizer, decay, *_: (_bert_adam(optimizer), decay),
@@ -147,8 +147,8 @@ OPTIMIZERS = {
 
 
 def make_optimizer(optimizer, steps, params, values=None):
-  """The Optax chain of `config.optimizer`. A frozen parameter has no moments, and its update is
-  None.
+  """The Optax transformation of `config.optimizer`. A frozen parameter has no moments, and its
+  update is None.
   params: arrays or shapes; only their paths and shapes are used. values: as `numbers` returns them,
   but traced; used in place of the config's."""
   values = values or numbers(optimizer)
@@ -158,7 +158,7 @@ def make_optimizer(optimizer, steps, params, values=None):
   decayed = trained(jax.tree.map(lambda hit: not hit, matches(optimizer.no_decay, params)))
   decay = optax.add_decayed_weights(values['weight_decay'], decayed)
   chain = optax.chain(
-    optax.identity(),  # keeps the places of the others, which checkpoints have in their names
+    optax.identity(),  # keeps the numbers of the others, which are in the names of checkpoints
     clip_by_global_norm(optimizer.clip_norm) if optimizer.clip_norm else optax.identity(),
     *OPTIMIZERS[optimizer.name](optimizer, decay, decayed, trained(params)),
     optax.scale_by_learning_rate(timeline.make_schedule(optimizer, steps, values['learning_rate'])),
@@ -177,7 +177,7 @@ def frozen(optimizer, params):
 
 
 def split(params, frozen=None):
-  """(trained, frozen): the tree twice, each with None in place of the other's parameters."""
+  """Splits a tree into (trained, frozen), each with None in place of the other's parameters."""
   frozen = frozen or jax.tree.map(lambda _: False, params)
   trained = jax.tree.map(lambda still, x: None if still else x, frozen, params)
   return trained, jax.tree.map(lambda still, x: x if still else None, frozen, params)
@@ -191,7 +191,7 @@ def merge(trained, frozen):
 
 
 def matches(pattern, params):
-  """A tree of booleans: does the regex occur in the parameter's path? '' occurs in none."""
+  """A tree of booleans: does a regex occur in the parameter's path? '' occurs in none."""
   hits = jax.tree_util.tree_map_with_path(
     lambda path, _: bool(pattern and re.search(pattern, path_name(path))), params
   )
@@ -205,7 +205,7 @@ def matches(pattern, params):
 
 
 def lr_multipliers(optimizer, params):
-  """The factor of each parameter's learning rate: a float, or an array over scanned layers.
+  """The factor on each parameter's learning rate: a float, or an array over scanned layers.
   0 for `freeze`; else the first factor of `lr_multipliers` whose regex matches, times
   layer_lr_decay ** depth (see layer_depths), where the last layer has the depth layer_lr_last. With
   2 that is ELECTRA's fine-tuning: layers + 1 - i in layer i, layers + 2 in the embeddings."""

@@ -1,4 +1,4 @@
-"""Which layer of which tower a parameter is in, by its path.
+"""Finds the tower and the layer of a parameter by its path.
 
 A tower is any subtree that holds `layer_0`, `layer_1`, ... or `layers`, whose arrays have a leading
 axis of layers; if it holds both, `layers` come after the others (see models/stack.py). A model may
@@ -13,19 +13,19 @@ import jax
 
 from bert_jax.sharding import path_name
 
-# Matches a parameter's path up to its layer: the tower, and the number of a layer that is apart.
+# Matches a parameter's path up to its layer: the tower, and the layer's number if not stacked.
 LAYER = re.compile(r'(?:(?P<tower>.*?)/)?(?:layer_(?P<number>\d+)|layers)/')
 
 
 def layer_of(name):
-  """(tower, number of the layer, None if layers are stacked) of a parameter's path; None for a
+  """(tower, number of the layer, or None if layers are stacked) of a parameter's path; None for a
   parameter outside of layers."""
   match = LAYER.match(name)
   return match and (match['tower'] or '', match['number'] and int(match['number']))
 
 
 def layer_counts(params):
-  """{tower: its number of layers} in a tree of arrays or shapes. Shared layers count as one."""
+  """The number of layers of each tower in a tree of arrays or shapes; shared layers are one."""
   apart, stacked = {}, {}
   for path, x in jax.tree_util.tree_leaves_with_path(params):
     if layer := layer_of(path_name(path)):
@@ -38,5 +38,5 @@ def layer_counts(params):
 
 
 def tower_of(name, towers):
-  """The innermost of these towers that holds a parameter's path, or None."""
+  """The innermost of some towers that holds a parameter's path, or None."""
   return max((t for t in towers if not t or name.startswith(f'{t}/')), key=len, default=None)

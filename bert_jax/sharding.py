@@ -1,4 +1,4 @@
-"""How arrays are split over devices: the device mesh, and a table of which axes split what.
+"""How arrays are split over devices: the device mesh, and a table of rules by parameter path.
 
 The mesh has three axes: `data` splits the batch; `fsdp` splits the batch and also stores each
 parameter in pieces; `tensor` splits the layers (as Megatron does: first a matrix by columns, then
@@ -21,19 +21,19 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError
 
 AXES = ('data', 'fsdp', 'tensor')
-BATCH = P(('data', 'fsdp'))  # of the leading axis of all arrays in a batch
+BATCH = P(('data', 'fsdp'))  # splits the leading axis of all arrays in a batch
 AUTO = 'auto'  # fsdp splits the largest dimension that it divides, if any
 SMALL = 2**14  # AUTO leaves arrays with fewer numbers whole
-MOST = 16  # devices that share the parameters if mesh.fsdp=0 leaves it open
+MOST = 16  # the most devices that share the parameters with mesh.fsdp=0
 
-LAYER = r'(^|/)layer(s|_\d+)/'  # begins what a rule says of the parameters of a block
+LAYER = r'(^|/)layer(s|_\d+)/'  # the path of a block
 ATTENTION = LAYER + '(cross_)?attention/'
 
 # (regex, spec): the first regex that occurs in a parameter's path counts. A spec names the trailing
-# dimensions, so it holds for scanned layers too, which have one more in front. The paths of
-# optimizer moments end like those of their parameters.
+# dimensions, so it holds for scanned layers too, which have one more in front. The path of an
+# optimizer's moment ends with the path of its parameter.
 RULES = (
-  # Tables are split by rows only: with a split width XLA rematerializes what is looked up.
+  # Tables are split by rows only: with a split width XLA rematerializes the gathered vectors.
   (r'(^|/)embeddings/word_embeddings/embedding$', P(('fsdp', 'tensor'), None)),
   (r'(^|/)embeddings/(position|token_type)_embeddings/embedding$', P()),
   (r'(^|/)decoder$', P(('fsdp', 'tensor'), None)),
@@ -49,7 +49,7 @@ RULES = (
   (r'.', AUTO),
 )
 
-# The mesh axes of the logical axes that models name in their constraints (see Flax).
+# The mesh axes for the logical axes that models name in their constraints (see Flax).
 ACTIVATION_RULES = (
   ('batch', ('data', 'fsdp')),
   ('length', None),
@@ -111,9 +111,9 @@ def _slices(devices, slices):
 
 
 def axes_of(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> dict[str, int]:
-  """{'data', 'fsdp', 'tensor', 'slices'} of a config, with a size for an fsdp of 0.
+  """The sizes {'data', 'fsdp', 'tensor', 'slices'} of a config's mesh, where fsdp=0 is chosen here.
 
-  On TPUs that is as many chips of a slice as divide the sizes of the model, 16 at most: the
+  On TPUs it is as many chips of a slice as divide the sizes of the model, 16 at most: the
   optimizer, which waits for memory, then takes a sixteenth of its time, and the parameters a
   sixteenth of the memory. Elsewhere it is 1."""
   devices, mesh, model = devices or jax.devices(), dict(config.mesh), config.model
@@ -126,7 +126,7 @@ def axes_of(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> 
 
 
 def mesh_of(config, family, devices=None):
-  """The mesh of a config of a task family. InputError unless its batch and its model fit."""
+  """The mesh of a config. InputError unless its batch and model fit. family: its task family."""
   mesh = make_mesh(**axes_of(config, devices), devices=devices)
   check_fits(mesh, config, family)
   return mesh
@@ -203,7 +203,7 @@ def _auto(shape, parts):
 
 def tree_shardings(tree: Any, mesh: Mesh, params: Any = None) -> Any:
   """A NamedSharding for every array (or shape) of a tree, by its path.
-  params: of the state of an optimizer, the parameters that it is of. What has another shape than
+  params: if the tree is the state of an optimizer, its parameters. An array with another shape than
   its parameter (sums over rows, Adafactor) is split by the automatic rule."""
   leaves = jax.tree_util.tree_leaves_with_path(params)
   shapes = {path_name(path): x.shape for path, x in leaves}
@@ -230,7 +230,7 @@ def like(shapes: Any, sharding: NamedSharding) -> Any:
 
 
 def put(tree: Any, mesh: Mesh) -> Any:
-  """The arrays of a tree on the mesh."""
+  """Puts the arrays of a tree on the mesh."""
   return jax.device_put(tree, tree_shardings(tree, mesh))
 
 
@@ -244,7 +244,7 @@ def activation_rules():
 
 
 def compiler_options(mesh: Mesh) -> dict[str, Any]:
-  """Options of XLA for a program on this mesh.
+  """Options of XLA for a program on a mesh.
   On TPUs: to gather the pieces of a parameter before its matrix product. By default XLA passes
   them round a ring during it, and BERT-base over 16 chips (v5e) takes 1.5 times the cycles."""
   if mesh.devices.flat[0].platform != 'tpu':
@@ -253,8 +253,8 @@ def compiler_options(mesh: Mesh) -> dict[str, Any]:
 
 
 def describe(params: Any, mesh: Mesh, table: bool) -> str:
-  """A line about the parameters: how many, and bytes on each device; before it, if asked for, a
-  table of them: path, shape, axes of the mesh, and bytes on each device."""
+  """A line about the parameters: how many, and bytes on each device. table: puts a table before it,
+  of path, shape, bytes on each device and mesh axes."""
   rows, total, split = [], 0, 0
   for path, x in jax.tree_util.tree_leaves_with_path(params):
     size = math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize

@@ -1,4 +1,4 @@
-"""The step of training and that of evaluation: pure functions, and what is compiled from them."""
+"""The training step and the evaluation step: pure functions, and the Program compiled from them."""
 
 import contextlib
 import dataclasses
@@ -36,8 +36,8 @@ class State:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Constants:
-  """What stays the same in all steps of a run. It is an argument of the compiled steps, so that
-  runs that differ in nothing else share them."""
+  """Arrays that stay the same in all steps of a run. They are an argument of the compiled steps, so
+  that runs that differ in nothing else share the compiled program."""
 
   train_key: jax.Array
   eval_key: jax.Array
@@ -51,7 +51,7 @@ def keys(seed, prng_impl):
 
 
 def constants_of(config, objective):
-  """The Constants of a run, as arrays of the host."""
+  """The Constants of a run, as arrays on the host."""
   _, train_key, eval_key = keys(config.seed, config.prng_impl)
   if config.eval.seed >= 0:
     _, _, eval_key = keys(config.eval.seed, config.prng_impl)
@@ -72,7 +72,7 @@ class Program:
   batch: Any
   constants: Constants
   mesh: jax.sharding.Mesh
-  eval_carry: Any  # as state.carry, of an evaluation
+  eval_carry: Any  # as state.carry, for an evaluation
 
   @property
   def layout(self):
@@ -91,7 +91,7 @@ class Program:
 
 
 def program(config, objective, mesh: jax.sharding.Mesh, timeline: Timeline) -> Program:
-  """The Program of a run with this Timeline on a mesh.
+  """Makes the Program of a run on a mesh.
   Call this outside of jax.set_mesh(mesh) if the devices of the mesh are only described, since the
   keys are real arrays; lower the Program inside, and inside sharding.activation_rules()."""
   check.check(objective, config)
@@ -131,13 +131,13 @@ def program(config, objective, mesh: jax.sharding.Mesh, timeline: Timeline) -> P
 
 
 def zeros(shapes):
-  """What a run, and each evaluation, starts with in place of a carry of these shapes."""
+  """Zeros of given shapes: the carry at the start of a run and of each evaluation."""
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
 @contextlib.contextmanager
 def _faults_in_a_sentence():
-  """Makes an InputError of what a model says it cannot compute, while a step is traced."""
+  """Turns models.Unsupported, raised while a step is traced, into an InputError."""
   try:
     yield
   except models.Unsupported as error:
@@ -154,14 +154,14 @@ def make_train_step(
   skip=False,
   grows=False,
 ):
-  """-> train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
+  """Makes train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
   make_optimizer: constants.numbers -> an Optax transformation. moment_of: Timeline.at. frozen: a
-  tree of booleans, True for parameters that get no gradient; None: there are none such. skip: where
-  the loss or the gradient is not finite, nothing but the step's number changes; the metrics hold
-  `module_norms` then.
+  tree of booleans, True for parameters that get no gradient; None: no parameter is frozen. skip: if
+  the loss or the gradient is not finite, only the step's number changes; metrics then have
+  `module_norms`.
   Random keys are fold_in(key, step), so a step is a function of (config, step, state). With
-  accumulation > 1 the batch is computed in that many microbatches, and the gradient is that of the
-  whole batch: each term is divided by its weight in the whole batch, not in its microbatch.
+  accumulation > 1 the batch is computed in that many microbatches, and the gradient is exact for
+  the whole batch: each term is divided by its weight in the whole batch, not in its microbatch.
   grows: microbatches may be empty (timeline.py), and nothing is computed for those."""
   weights = objective.loss_weights
 
@@ -238,7 +238,7 @@ def make_train_step(
 
 
 def module_norms(gradients):
-  """{'encoder/layer_0': norm of the gradient of its parameters, ...}"""
+  """The norm of each module's gradient: {'encoder/layer_0': norm, ...}."""
   modules = {}
   for path, x in jax.tree_util.tree_leaves_with_path(gradients):
     parts = sharding.path_name(path).split('/')
@@ -248,13 +248,13 @@ def module_norms(gradients):
 
 
 def make_eval_step(objective):
-  """-> eval_step(params, carry, batch, index, constants) -> (terms, predictions, next carry).
+  """Makes eval_step(params, carry, batch, index, constants) -> (terms, predictions, next carry).
   Random keys depend on the batch's number `index` alone, so all evaluations have the same."""
 
   @_faults_in_a_sentence()
   def eval_step(params, carry, batch, index, constants):
     batch = objective.prepare(batch, jax.random.fold_in(constants.eval_key, index), EVALUATION)
-    # No batch has the number 2**32 - 1, so these keys differ from those of the corruption.
+    # No batch has the number 2**32 - 1, so these keys differ from the keys of the corruption.
     key = jax.random.fold_in(jax.random.fold_in(constants.eval_key, 2**32 - 1), index)
     outputs = objective.predict(params, batch, key, carry, constants.fixed)
     pair = objective.terms(params, batch, key, False, carry, constants.fixed)

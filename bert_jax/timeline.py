@@ -1,16 +1,16 @@
 """What depends on the step of a run: its learning rate, the rows of its batches, and the fields
 whose value changes by step.
 
-A field that says `by_step` (field.py) is a text such as token,phrase@1000,entity@2000: values, and
-the steps from which on they hold. In place of the number of a step may stand a share of the steps
-of the run, as in token,phrase@0.5.
+A field with `by_step` (field.py) is a text such as token,phrase@1000,entity@2000: values, each with
+the first step for which it holds. A share of the run's steps may replace the number of a step, as
+in token,phrase@0.5.
 
 With optimizer.batch_warmup batches grow. All have the same shape, of optimizer.accumulation
 microbatches; in step n the first parts_at(n) of them have rows, from one at step 0 to all of them
-from step `growing` on. Those of the others are empty, and the step computes nothing for them. No
-row of the data is passed over: a step begins at the row after the last one of the step before.
+from step `growing` on. The others are empty, and the step computes nothing for them. No row of the
+data is left out: a step begins at the row after the last one of the step before.
 
-Steps count time, rows count data. They part where batches grow, and where a run goes back from a
+Steps count time, rows count data. They differ where batches grow, and after a run goes back from a
 spike of its loss: it skips rows then, not steps.
 """
 
@@ -27,18 +27,18 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError
 from bert_jax.field import Field
 
-SHARE = re.compile(r'0?\.\d+')  # of the steps
+SHARE = re.compile(r'0?\.\d+')  # a share of the steps
 GROWTH, RATE = 'optimizer.batch_warmup', 'optimizer.learning_rate'
 
 
 def _over(x: jax.Array, number: float) -> jax.Array:
-  """x / number. XLA multiplies a vector by the inverse of a number, which rounds otherwise than the
-  division of one rate in the compiled step; by a vector it divides."""
+  """x / number, by a true division. XLA multiplies a vector by the inverse of a number, which
+  rounds otherwise than the division of one rate in the compiled step; by a vector it divides."""
   return x / jnp.full_like(x, number)
 
 
-# {name: (step, steps, warm-up, decay) -> share of the peak after the warm-up}, of a schedule of
-# `steps` steps: what optimizer.schedule may be.
+# {name: (step, steps, warm-up, decay) -> share of the peak after the warm-up}: the values of
+# optimizer.schedule. steps: the length of the schedule.
 SCHEDULES = {
   'linear': lambda step, steps, warmup, decay: 1 - _over(step, steps),
   'cosine': lambda step, steps, warmup, decay: (
@@ -56,10 +56,10 @@ SCHEDULES = {
 
 
 class Moment(NamedTuple):
-  """A step, as an objective sees it.
+  """The values of one step: what an objective knows about time.
   rate: the learning rate. rows: how many rows of the batch are not empty. values: {field: its value
-  at this step} of the fields that change by step; in a compiled step, the number of its stage. An
-  evaluation (`train` is False) has the last of all values."""
+  at this step} for the fields that change by step; in a compiled step, the number of its stage. An
+  evaluation (`train` is False) has each field's last value."""
 
   rate: Any = 0.0
   rows: Any = None
@@ -67,7 +67,7 @@ class Moment(NamedTuple):
   train: bool = True
 
   def stage(self, field: str) -> int | jax.Array:
-    """The number of the stage that a field is in, counted from 0; -1 in an evaluation: the last."""
+    """The number of a field's stage, counted from 0; -1, the last one, in an evaluation."""
     return self.values.get(field, -1)
 
 
@@ -75,7 +75,7 @@ EVALUATION = Moment(train=False)
 
 
 class Change(NamedTuple):
-  """From step `step` on, the value of a field is another one."""
+  """A change of a field's value, from step `step` on."""
 
   step: int
   field: str
@@ -87,9 +87,9 @@ class Change(NamedTuple):
 
 
 class Timeline:
-  """What a run of a config is at each of its steps.
-  steps: how many there are; 0: unknown, and nothing may be a share of them. fields: {name: Field}
-  of the config. An InputError says what does not fit the length of the run."""
+  """What a run of a config does at each of its steps.
+  steps: the length of the run; 0: unknown, and nothing may be a share of it. fields: {name: Field}
+  of the config. InputError if a field does not fit the length of the run."""
 
   def __init__(self, config: ConfigDict, steps: int, fields: Mapping[str, Field]):
     self.steps, self.optimizer, self.batch_size = steps, config.optimizer, config.batch_size
@@ -102,7 +102,7 @@ class Timeline:
     growth = config.optimizer.batch_warmup
     self.parts = config.optimizer.accumulation if growth else 1
     self.growing = max(1, steps_of(growth, self.horizon)) if growth else 0
-    # The steps in which batches become larger, and how many rows there are before them.
+    # The steps at which batches become larger, and how many rows are read before them.
     firsts = [0, *(-(-k * self.growing // (self.parts - 1)) for k in range(1, self.parts))]
     self._firsts = sorted(set(firsts))
     self._before = [0]
@@ -110,7 +110,7 @@ class Timeline:
       self._before.append(self._before[-1] + (end - first) * self.rows_at(first))
 
   def at(self, step: int | jax.Array, peak: jax.Array | None = None) -> Moment:
-    """The Moment of a step. step: a number, or a traced array, for which values are numbers of
+    """The Moment of a step. step: an int, or a traced array, for which values are numbers of
     stages. peak: in place of the config's learning rate."""
     if isinstance(step, int):
       return self._at(step)._replace(rate=float(self.rates(step)))
@@ -122,18 +122,17 @@ class Timeline:
     return Moment(rate, self.rows_at(step), values)
 
   def _at(self, step):
-    """The Moment of a step of this number, without its rate."""
+    """The Moment of a step, without its rate. step: an int."""
     values = {field: _latest(stages, step) for field, stages in self._stages.items() if stages}
     return Moment(rows=self.rows_at(step), values=values)
 
   def stages(self, field: str) -> tuple[tuple[int, Any], ...]:
-    """((first step, value), ...) of a field that changes by step, the first from step 0; (): the
-    field is empty."""
+    """((first step, value), ...) of a field that changes by step, from step 0 on; () if empty."""
     return self._stages[field]
 
   def rates(self, steps: Any) -> np.ndarray:
-    """The learning rates of the steps of these numbers, by the formula of the compiled step. (NumPy
-    would give others in the last bit.)"""
+    """The learning rates of some steps, by the formula of the compiled step. (NumPy's would differ
+    in the last bit.)"""
     return np.asarray(make_schedule(self.optimizer, self.horizon)(np.asarray(steps)))
 
   def parts_at(self, step: Any) -> Any:
@@ -148,20 +147,20 @@ class Timeline:
     return self.parts_at(step) * (self.batch_size // self.parts)
 
   def rows_before(self, step: int) -> int:
-    """How many rows the steps before this one have."""
+    """How many rows all steps before this one have."""
     k = bisect.bisect_right(self._firsts, step) - 1
     return self._before[k] + (step - self._firsts[k]) * self.rows_at(self._firsts[k])
 
   def position(self, step: int, i: int, skipped: int = 0) -> int | None:
     """Which of all the rows of a run, counted from 0, is row i of the batch of a step; None: that
-    row is empty. Microbatch k has the rows k, k + parts, k + 2 * parts.. of the batch. skipped: the
-    rows that the run has left out, going back from spikes."""
+    row is empty. Microbatch k has the rows k, k + parts, k + 2 * parts.. of the batch. skipped: how
+    many rows the run has left out, going back from spikes."""
     used, (j, part) = self.parts_at(step), divmod(i, self.parts)
     return None if part >= used else self.rows_before(step) + j * used + part + skipped
 
   def flops_before(self, step: int, flops_of: Callable[[Moment], float]) -> float:
-    """The operations of the steps before this one. flops_of: those of the step at a Moment, which
-    has no rate."""
+    """The operations of all steps before this one. flops_of: operations of a step, from its Moment,
+    which has no rate."""
     firsts = {first for stages in self._stages.values() for first, _ in stages}
     firsts = sorted(x for x in firsts | {*self._firsts} if x < step)
     return sum(
@@ -189,13 +188,13 @@ class Timeline:
       yield self.horizon - decay, RATE, peak, self.optimizer.final_rate * peak
 
   def jumps(self) -> set[int]:
-    """The steps from which on a field has another value, where the loss may jump."""
+    """The steps at which a field gets another value, where the loss may jump."""
     return {step for stages in self._stages.values() for step, _ in stages[1:]}
 
   def same_until(self, other: 'Timeline', step: int) -> list[Change]:
-    """What differs before a step: for each field the first step where it has another value here
-    than in the other Timeline, which is `before`, of the same fields. The rate is RATE, the size of
-    batches is GROWTH."""
+    """What differs between two Timelines before a step: for each field the first step at which its
+    value here (`after`) is another than in `other` (`before`). RATE is the field of the rate,
+    GROWTH of the size of batches."""
     out = []
     for field, stages in self._stages.items():
       theirs = other._stages[field]
@@ -215,14 +214,14 @@ class Timeline:
     return out
 
   def without_shares(self, field: str) -> str:
-    """The value of a field with the numbers of steps in place of shares of the run."""
+    """The value of a field, with numbers of steps in place of shares of the run."""
     if field == GROWTH:
       return str(self.growing)
     first, *later = self._stages[field] or ((0, ''),)
     return ','.join([str(first[1]), *(f'{value}@{step}' for step, value in later)])
 
   def check_beginning(self) -> None:
-    """InputError if a stage begins after the last step; runs of earlier versions may have such."""
+    """InputError if a stage begins after the last step, as it may in runs of earlier versions."""
     for field, stages in self._stages.items():
       step, value = stages[-1] if stages else (0, '')
       if step and step >= self.steps:
@@ -235,13 +234,13 @@ class Timeline:
 def make_schedule(
   optimizer: ConfigDict, steps: int, peak: Any = None
 ) -> Callable[[Any], jax.Array]:
-  """step -> learning rate, for a schedule of `steps` steps. peak: used in place of the config's.
-  Every schedule first rises linearly from 0 over `warmup` steps. Then linear: peak *
+  """Makes a schedule of `steps` steps: a function step -> learning rate. peak: replaces the
+  config's. Every schedule first rises linearly from 0 over `warmup` steps. Then linear: peak *
   (1 - step / steps), counted from step 0 (BERT). cosine: falls to 0 over the remaining steps.
   inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd: constant, then linear to 0
-  over the last `decay` steps. wsd_sqrt: the same, but falling as 1 - sqrt(share of these steps)
-  (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). constant: the peak. What falls to 0 falls
-  to final_rate * peak instead, if that is set."""
+  over the last `decay` steps. wsd_sqrt: as wsd, but falling as 1 - sqrt(share of these steps)
+  (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). constant: the peak. With final_rate,
+  schedules fall to final_rate * peak instead of 0."""
   peak = optimizer.learning_rate if peak is None else peak
   warmup = steps_of(optimizer.warmup, steps)
   decay = max(1, steps_of(optimizer.decay, steps))
@@ -263,7 +262,7 @@ def make_schedule(
 
 
 def steps_of(amount: float, steps: int) -> int:
-  """An amount of steps; below 1 it is a share of a run of `steps` steps."""
+  """A number of steps; an amount below 1 is a share of a run of `steps` steps."""
   return round(amount * steps) if amount < 1 else round(amount)
 
 
@@ -273,7 +272,7 @@ def values_of(text: str) -> tuple[str, ...]:
 
 
 def parsed(name: str, field: Field, text: str, steps: int) -> tuple[tuple[int, Any], ...]:
-  """((first step, value), ...) of the text of a field that changes by step; () of an empty text."""
+  """Parses the text of a field that changes by step: ((first step, value), ...); () if empty."""
   if not text and isinstance(field.allowed, str):
     return ()
   bounds = isinstance(field.allowed, str)
@@ -305,7 +304,7 @@ def parsed(name: str, field: Field, text: str, steps: int) -> tuple[tuple[int, A
 
 
 def _latest(stages, step):
-  """The value that a field has at a step."""
+  """The value of a field at a step, from its stages."""
   return ([value for first, value in stages if first <= step] or [''])[-1]
 
 

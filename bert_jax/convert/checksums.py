@@ -1,7 +1,7 @@
-"""The SHA-256 of the files of a model that we have written, by which a change of one is noticed.
+"""SHA-256 checksums of the files of an exported model, to notice later changes.
 
-They lie in a file of their own, which Hugging Face's libraries do not look at. The model card is
-left out, since it is there to be edited.
+They lie in a file of their own, which Hugging Face's libraries ignore. The model card is left out,
+since it is there to be edited.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ NAME = 'checksums.json'
 
 
 def write(folder, later):
-  """Writes the checksums of all files in a folder, and of the text of those written `later`."""
+  """Writes the checksums of a folder's files and of `later`, {name: text} yet to be written."""
   sums = {
     str(path.relative_to(folder)): _of_file(path)
     for path in sorted(folder.rglob('*'))
@@ -26,7 +26,7 @@ def write(folder, later):
 
 
 def check(folder):
-  """InputError unless the files in a folder are those that its checksums.json lists, if any."""
+  """InputError if a file that the folder's checksums.json lists has changed or is missing."""
   for name, known in files.json_of(folder / NAME).items():
     path = folder / name
     if not path.is_file() or _of_file(path) != known:

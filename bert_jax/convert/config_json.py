@@ -1,8 +1,8 @@
-"""The config.json of a released model as fields of config.model.
+"""Converts between the config.json of a released model and fields of config.model.
 
-It is Hugging Face's, of one of the FAMILIES, or the bert_config.json of Google's.
-An option that makes its model compute something else than ours is an error that names it: weights
-that load and compute something else are worse than none. Other keys are not looked at.
+The file is Hugging Face's, for one of the FAMILIES, or Google's bert_config.json.
+An option that makes the model compute something else than ours is an error that names it: weights
+that load and compute something else are worse than none. Other keys are ignored.
 
 hidden_act gelu is the erf form (Hendrycks and Gimpel 2016), as Hugging Face reads Google's releases
 too; google-research/bert computes its tanh approximation, which differs by 5e-4 at most.
@@ -27,14 +27,14 @@ from bert_jax.convert.families.record import (
 from bert_jax.errors import InputError, quoted
 from bert_jax.text import files
 
-# The fields of a BERT. A field that was added for later models has the value that it had in effect
-# before it was there.
+# {field of config.model: its value in a BERT}. A field added for later models has its past value,
+# which was in effect before the field existed.
 BERT = {name.removeprefix('model.'): x for name, x in pasts(config_model.FIELDS).items()} | {
   'position_embeddings': 'learned',
   'norm_placement': 'post',
   'tie_word_embeddings': True,
 }
-# {option: the values that it may have, which are those of a BERT}.
+# {option: the values that it may have, as in a BERT}.
 FIXED = {
   'position_embedding_type': ('absolute', None),
   'is_decoder': (False, None),
@@ -44,7 +44,7 @@ FIXED = {
   'feed_forward_type': ('original', None),
   'is_encoder_decoder': (False, None),
 }
-# {key or our field: (type of its value, if it is there, and that type in words)}.
+# {(type, the type in words): the keys and fields whose value, if present, must have it}.
 TYPES = {
   (int, 'a whole number'): (
     *SIZES,
@@ -85,12 +85,12 @@ MAY_BE_NULL = (
 
 
 def is_model(folder: Path) -> bool:
-  """Does a folder hold a released model: a config.json, and not that of a run of ours?"""
+  """Whether a folder holds a released model: a config.json that no run of bert_jax wrote."""
   return _file(folder) is not None
 
 
 def read(folder: Path) -> Description:
-  """The Description of a folder; InputError if its model is of another kind."""
+  """Reads a model's folder as a Description; InputError if it is of another kind."""
   path = _file(folder)
   content = files.json_of(path)
   _check_types(path, content, TYPES)
@@ -122,7 +122,7 @@ def read(folder: Path) -> Description:
   if family.counts_offset:
     model['max_position_embeddings'] -= offset
   if model['type_vocab_size'] == 1:
-    model['type_vocab_size'] = 2  # its one row for both texts
+    model['type_vocab_size'] = 2  # its one row serves both texts
   ours = content.get('bert_jax') or {}
   if isinstance(saved := ours.get('model'), dict) and saved.get('type_vocab_size') == 0:
     model['type_vocab_size'] = 0
@@ -136,8 +136,8 @@ def read(folder: Path) -> Description:
 
 
 def write(family: ReleasedFamily, model: Mapping[str, Any], offset: int) -> dict[str, Any]:
-  """The inverse of read: what a config.json says of these fields of config.model. offset: rows of
-  the position table that stand before position 0."""
+  """The keys of a config.json for these fields of config.model: the inverse of read. offset: rows
+  of the position table before position 0."""
   usual = family.defaults.get('hidden_act', 'gelu')
   fields = {'hidden_act': activation_name(model['hidden_act'], usual)}
   fields |= {field: model[field] for field in (*SIZES, *OTHERS, *family.free)}
@@ -148,7 +148,7 @@ def write(family: ReleasedFamily, model: Mapping[str, Any], offset: int) -> dict
 
 
 def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | None:
-  """(field, its value there) of a field of config.model whose value a family has not; or None."""
+  """A field of config.model that a family cannot express, (field, the family's value); or None."""
   model = exported.model
   said = {
     *SIZES,
@@ -167,7 +167,7 @@ def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | 
   return family.refusal(exported)
 
 
-# {setting of transformers' generate that has no argument here: the value that changes nothing}
+# {setting of transformers' generate without an argument here: the value that changes nothing}.
 GENERATION = {
   'forced_bos_token_id': None,
   'no_repeat_ngram_size': 0,
@@ -180,7 +180,7 @@ GENERATION = {
 
 
 def generation_not_read(folder: Path) -> list[str]:
-  """['min_length=56', ..]: what a released model asks of generation that is not read here."""
+  """The generation settings of a released model that are ignored here: ['min_length=56', ...]."""
   asked = {}
   for name in ('config.json', 'generation_config.json'):
     content = files.json_of(folder / name)
@@ -190,7 +190,7 @@ def generation_not_read(folder: Path) -> list[str]:
 
 
 def _begin(path, content):
-  """What targets begin with: a BART's own with [SEP], which is </s>, others with [CLS]."""
+  """The first piece of targets: 'sep' ([SEP], here </s>) as in a BART, or 'cls' ([CLS])."""
   ids = {name: content.get(f'{name}_token_id', i) for name, i in (('bos', 0), ('eos', 2))}
   start = content.get('decoder_start_token_id', 2)
   if start not in ids.values():
@@ -202,7 +202,7 @@ def _begin(path, content):
 
 
 def _check_fixed(path, content, fixed):
-  """InputError for an option with a value that our encoder has not."""
+  """InputError for an option with a value that our encoder does not have."""
   for name, allowed in fixed.items():
     if content.get(name, allowed[0]) not in allowed:
       known = [repr(value) for value in allowed if value is not None]

@@ -1,4 +1,4 @@
-"""Our vocabularies as files that Hugging Face's AutoTokenizer reads."""
+"""Writes our vocabularies as files that Hugging Face's AutoTokenizer reads."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ from bert_jax.files import write_whole
 
 ROLES = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), tokenizers.RESERVED))
 INPUTS = ('input_ids', 'token_type_ids', 'attention_mask')
-# {what becomes of É: what the model card says}.
+# {normalised É: the model card's sentence}.
 CASINGS = {
   'e': 'lower-cases texts and strips accents',
   'é': 'lower-cases texts and keeps accents',
@@ -21,8 +21,8 @@ CASINGS = {
   'É': 'keeps capitals and accents',
 }
 
-# Lines by which a file is compared with the tokenizer that it is made from: case, accents, blanks,
-# numbers, punctuation and scripts without blanks.
+# Lines by which a written file is compared with its tokenizer: case, accents, blanks, numbers,
+# punctuation and scripts without blanks.
 SAMPLE = (
   "The Café's 2 doors aren't  open:\tcome at 10.30, please!",
   'ÉLAN, naïve Straße; Жёлтый дом — λόγος',
@@ -31,11 +31,11 @@ SAMPLE = (
 
 
 def write(out, tokenizer, family, longest, cuts='right'):
-  """Writes the files for a model that is given `longest` tokens of a text, of which the others are
-  cut off at the `right` or the `left`; returns what its reader must see, or ''."""
+  """Writes the files for a model that reads `longest` tokens of a text and loses the rest at the
+  `right` or the `left`; returns a note for the model card, or ''."""
   tokenizer.save(out)
   if isinstance(tokenizer, tokenizers.SentencePiece):
-    # Without this, AutoTokenizer makes one of no pieces, to which every word is unknown.
+    # Without this, AutoTokenizer makes one without pieces, to which every word is unknown.
     settings = {'tokenizer_class': 'spm.model (see README.md)'}
     write_whole(out / 'tokenizer_config.json', json.dumps(settings) + '\n')
     return (
@@ -67,7 +67,7 @@ def write(out, tokenizer, family, longest, cuts='right'):
 
 
 def _check(path, tokenizer):
-  """InputError unless the library reads a tokenizer that gives the ids of ours."""
+  """InputError unless the library reads the file as a tokenizer that gives the same ids as ours."""
   read = library.Tokenizer.from_file(str(path))
   read.no_padding()
   read.no_truncation()
@@ -77,7 +77,7 @@ def _check(path, tokenizer):
 
 
 def casing(tokenizer):
-  """What a vocabulary does to capitals and accents, as a sentence; '' if it cannot be asked."""
+  """A sentence on what a vocabulary does to capitals and accents; '' if that is unknown."""
   if isinstance(tokenizer, tokenizers.SentencePiece):
     return ''
   normalizer = tokenizer.rust.normalizer
@@ -87,16 +87,16 @@ def casing(tokenizer):
 
 
 def _special(tokenizer):
-  """{role: id} of the reserved pieces that a vocabulary has under BERT's or RoBERTa's names."""
-  ends = tokenizer.cls_id == tokenizer.sep_id  # a GPT-2's, which is neither [CLS] nor [SEP]
+  """{role: id} of the reserved pieces that a vocabulary has under any of their names."""
+  ends = tokenizer.cls_id == tokenizer.sep_id  # GPT-2's one piece, neither [CLS] nor [SEP]
   roles = {role: name for role, name in ROLES.items() if not (ends and role in ('cls', 'sep'))}
   known = tokenizer.reserved
   return {role: known[name] for role, name in roles.items() if name in known}
 
 
 def fast(tokenizer, continues=False):
-  """A tokenizer as one of the Rust library, which adds and knows the special tokens. continues: it
-  is for texts to be continued: only [CLS] is put before them, if it is not also what ends texts."""
+  """Converts a tokenizer to one of the Rust library that adds and knows the special tokens.
+  continues: for texts to be continued; only [CLS] goes before them, unless it also ends texts."""
   out = library.Tokenizer.from_str(tokenizer.rust.to_str())
   cls, sep = (tokenizer.pieces[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
   single = f'{cls}:0 $A:0 {sep}:0'
@@ -119,7 +119,7 @@ def fast(tokenizer, continues=False):
   known = tokenizer.reserved
   plain = dict.fromkeys(tokenizer.pieces[i] for name, i in known.items() if name != '[MASK]')
   out.add_special_tokens(list(plain))
-  if '[MASK]' in known:  # of a byte-level vocabulary the blank before a mask is part of it
+  if '[MASK]' in known:  # in byte-level vocabularies it takes the blank before it
     lstrip = isinstance(tokenizer, tokenizers.ByteLevel)
     mask = library.AddedToken(tokenizer.pieces[tokenizer.mask_id], lstrip=lstrip, special=True)
     out.add_special_tokens([mask])

@@ -1,11 +1,11 @@
-"""Released weights as parameters of our models, with every tensor accounted for.
+"""Reads released weights as parameters of our models, with every tensor accounted for.
 
-A folder holds a config.json, tensors under the names of a family of models, and a vocabulary. Which
-head the weights have says what the model can do, and so its objective. Our tables of words are
-padded with rows of zeros to `padded_vocab_size`; in files they are not.
+A folder holds a config.json, tensors under the names of a family of models, and a vocabulary. The
+head among the weights decides the model's objective. Our tables of words are padded with rows of
+zeros to `padded_vocab_size`; in files they are not.
 
-A path is that of one of our parameters, 'encoder/layer_0/output/kernel'; a source name is what a
-tensor is called in the file.
+Below, a path names one of our parameters, 'encoder/layer_0/output/kernel'; a source name is the
+name of a tensor in the file.
 """
 
 import importlib.util
@@ -33,7 +33,7 @@ TYPES = 'encoder/embeddings/token_type_embeddings/embedding'
 
 
 class Weights(NamedTuple):
-  """What a folder holds, and what became of each of its tensors."""
+  """The weights read from a folder, with the use made of each of its tensors."""
 
   description: Description
   objective: str
@@ -44,12 +44,12 @@ class Weights(NamedTuple):
   new: dict  # {path: which of its rows have no tensor in the source}
 
   def tree(self, model):
-    """The parameters as a ModelConfig lays them out; InputError if a shape does not fit it."""
+    """The parameters in a ModelConfig's tree; InputError if a shape does not fit it."""
     return tree(self.flat, model, self.sources)
 
 
 def locate(path):
-  """The folder of a path, which may begin with the name of an installed Python package."""
+  """Resolves a path, which may begin with the name of an installed Python package, to a folder."""
   folder = Path(path).expanduser()
   if files.exists(folder) or folder.is_absolute():
     return folder
@@ -62,8 +62,8 @@ is_model, describe = config_json.is_model, config_json.read
 
 
 def read(folder, positions=0):
-  """The Weights of a folder. positions: rows that the position table shall have; 0: as it is.
-  InputError if the encoder is not whole, or a tensor has another shape than config.json says."""
+  """Reads the Weights of a folder. positions: rows that the position table shall have; 0: as it is.
+  InputError if the encoder is incomplete, or a tensor's shape contradicts config.json."""
   checksums.check(Path(folder))
   description = describe(folder)
   tensors, file = tensor_files.read(folder)
@@ -71,7 +71,7 @@ def read(folder, positions=0):
   source_names = parameter_names.names_in_file(tensors, family, model['num_hidden_layers'])
   places = parameter_names.table(family, model)
   for place in (places[path] for path in family.zeros if places[path].name not in source_names):
-    source_names[place.name] = place.name  # their classes take it for zero
+    source_names[place.name] = place.name  # a missing one means zeros
     shape = [model[FIELDS[letter]] for letter in place.shape]
     tensors[place.name] = np.zeros([1] * place.is_row + shape, np.float32)
   other_head = family.other_head(description, source_names)
@@ -79,7 +79,7 @@ def read(folder, positions=0):
   copies = parameter_names.copies(family, places)
   ignored, copies = _not_parameters(source_names, tensors, copies)
   present = {path for path, place in places.items() if place.name in source_names}
-  incomplete = {}  # {part of a model that is not whole: the source names that it lacks}
+  incomplete = {}  # {incomplete part of a model: the source names that it lacks}
   for path in places.keys() - present:
     incomplete.setdefault(path.partition('/')[0], []).append(places[path].name)
   for tower in incomplete.keys() & {'encoder', 'decoder'}:
@@ -106,7 +106,7 @@ def read(folder, positions=0):
 
 
 def _named_as(tensors, description, file) -> ReleasedFamily:
-  """The family whose names the tensors have."""
+  """The family whose tensor names the file uses."""
   family = description.family
   if any('/' in name for name in tensors):
     if not any(map(google.is_ours, tensors)):
@@ -120,8 +120,8 @@ def _named_as(tensors, description, file) -> ReleasedFamily:
 
 
 def _not_parameters(source_names, tensors, copies):
-  """({source name: why it is no parameter}, source names of copies that are used because their
-  original is not in the file; these are put into source_names in its place)."""
+  """({source name: why it is no parameter}, source names of the copies that stand in for an
+  original which the file lacks; source_names is changed to use them)."""
   ignored, stand_ins = {}, {}
   for copy, original in copies.items():
     if copy not in source_names:
@@ -139,7 +139,7 @@ def _not_parameters(source_names, tensors, copies):
 
 
 def _objective(description, parts):
-  """The objective of a model with these whole parts. If it could be several, it is one trained on
+  """Chooses the objective of a model with these complete parts: of several that fit, one trained on
   labelled examples, then one that its class is named after, then the one with most parts."""
   architecture, fitting = description.architecture, []
   for task in TASKS.values():
@@ -158,8 +158,8 @@ def _objective(description, parts):
 
 
 def _unused(family, tensors, source_names, places, present, incomplete, objective, ignored, copies):
-  """{source name: why it cannot be used}: unknown names, and those of parts that are not whole or
-  that the objective has not. What may be left out silently is added to `ignored`."""
+  """{source name: why it cannot be used}: unknown names, and tensors of parts that are incomplete
+  or foreign to the objective. Tensors that may be left out silently are added to `ignored`."""
   used, unused = set(), {}
   parts = {path.partition('/')[0] for path in present} - incomplete.keys()
   no_pairs = TASKS[objective].reads_corpus and 'mlm' in parts and 'nsp' not in parts
@@ -190,7 +190,7 @@ def _unused(family, tensors, source_names, places, present, incomplete, objectiv
 
 def _layout(x, name, place, width):
   """A tensor as float32 in our layout; InputError if it cannot be a parameter. width: hidden size
-  of a TensorFlow model, or 0; TensorFlow 2 has attention heads on an axis: [D, H, d] for [D, D]."""
+  of a TensorFlow model, or 0; TensorFlow 2 has an axis of attention heads: [D, H, d] for [D, D]."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
     what = f'{name} is {x.dtype}, so the weights are quantized'
     raise InputError(f'{what}; give those they were made from.')
@@ -211,8 +211,8 @@ def _layout(x, name, place, width):
 
 
 def _fit_tables(weights, positions):
-  """The Weights with tables as we have them: without RoBERTa's rows before position 0, with two
-  token types or, if those are all zero, none, and with as many positions as are asked for."""
+  """Fits the embedding tables to ours: drops RoBERTa's rows before position 0, makes token types
+  two or, if all are zero, none, and cuts or extends the positions to the number asked for."""
   description, flat, new = weights.description, dict(weights.flat), {}
   model = dict(description.model)
   tables = [path for path in ALL_POSITIONS if path in flat]
@@ -228,7 +228,7 @@ def _fit_tables(weights, positions):
       raise InputError('config.json says there are no token types, but their table is not zero.')
     weights.ignored[weights.sources.pop(TYPES)[0]] = 'zeros: there are no token types'
     del flat[TYPES]
-  if description.ours.get('pooler') is False:  # as to_huggingface writes an encoder without one
+  if description.ours.get('pooler') is False:  # to_huggingface added zeros for a missing one
     for path in [path for path in flat if path.startswith('pooler/') and not flat[path].any()]:
       weights.ignored[weights.sources.pop(path)[0]] = 'zeros: there is no pooler'
       del flat[path]
@@ -252,7 +252,7 @@ def _fit_tables(weights, positions):
 
 def _check_shapes(flat, model, sources, description=None):
   """InputError unless every array has the shape that the fields of config.model ask for. sources:
-  those of Weights. description: of the config.json that the fields come from, if any."""
+  see Weights. description: of the config.json that the fields come from, if any."""
   fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
   shapes = parameter_names.shapes(model)
   for path, x in flat.items():
@@ -276,7 +276,7 @@ def _check_shapes(flat, model, sources, description=None):
 
 
 def tree(flat, model, sources=()):
-  """{path: array} -> the tree of parameters as a ModelConfig lays it out."""
+  """Builds a ModelConfig's tree of parameters from {path: array}."""
   _check_shapes(flat, vars(model), dict(sources))
   flat = dict(flat)
   for path in flat.keys() & set(VOCABULARY):
@@ -287,7 +287,7 @@ def tree(flat, model, sources=()):
 
 
 def flatten(params, model):
-  """The inverse of tree: {path: array}, layers apart, without the rows that pad."""
+  """Flattens a tree of parameters to {path: array}, layers apart, without padding rows."""
   flat = traverse_util.flatten_dict(models.unstack_layers(params), sep='/')
   size = dict.fromkeys(VOCABULARY, model.vocab_size)
   return {path: np.asarray(x)[: size.get(path)] for path, x in flat.items()}

@@ -1,8 +1,8 @@
-"""The folder of a source: a path, a path inside an installed package, or hf:NAME on the Hub.
+"""Finds the folder of a model: a path, a path inside an installed package, or hf:NAME on the Hub.
 
-A path is never asked of the Hub, where somebody else's weights may have such a name.
-The Hub (huggingface.co) needs `pip install huggingface_hub`, which keeps what it has fetched once;
-with HF_HUB_OFFLINE=1 it uses only that.
+A plain path is never looked up on the Hub, where a stranger's weights may have that name. The Hub
+(huggingface.co) needs `pip install huggingface_hub`, which caches its downloads; with
+HF_HUB_OFFLINE=1 it uses only the cache.
 """
 
 import os
@@ -16,11 +16,11 @@ from bert_jax.text import files
 HUB = 'hf:'
 NAME = re.compile(r'[\w-][\w.-]*(/[\w.-]+)?')  # name or org/name
 ABOUT = ['*.json', '*.txt', '*.model']
-WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # the first of these that is there
+WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # in order of preference
 
 
 def folder(source):
-  """The folder of a source. hf:NAME (hf:bert-base-uncased, hf:org/name) is fetched from the Hub.
+  """The folder of a model; hf:NAME (hf:bert-base-uncased, hf:org/name) is fetched from the Hub.
   InputError if there is no such folder."""
   if not isinstance(source, (str, os.PathLike)):
     raise InputError(f'a {type(source).__name__} is no path and no name of a model; give one.')
@@ -47,7 +47,7 @@ def folder(source):
   except errors.LocalEntryNotFoundError:
     why = 'no model of that name is kept here, and the Hub is not reached'
     raise InputError(f'{absent}: {why}; check the connection (and HF_HUB_OFFLINE).') from None
-  except Exception as error:  # of the network, of the Hub, of what it keeps
+  except Exception as error:  # from the network, the Hub or its cache
     why = f'the Hub gives no model of that name ({first_line(error)})'
     raise InputError(f'{absent}: {why}; check the name.') from None
   return path

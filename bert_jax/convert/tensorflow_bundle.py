@@ -1,9 +1,9 @@
-"""TensorFlow's checkpoints (tensor bundles) read without TensorFlow.
+"""Reads TensorFlow's checkpoints (tensor bundles) without TensorFlow.
 
-`NAME.index` is a sorted table in LevelDB's format (github.com/google/leveldb,
-doc/table_format.md) from a tensor's name to a BundleEntryProto (tensorflow/core/protobuf/
-tensor_bundle.proto): type, shape, and where in which `NAME.data-*` its bytes lie. Every block of
-the table and every tensor has a CRC-32C, and all are checked.
+`NAME.index` is a sorted table in LevelDB's format (github.com/google/leveldb, doc/table_format.md)
+from a tensor's name to a BundleEntryProto (tensorflow/core/protobuf/tensor_bundle.proto): type,
+shape, and where in which `NAME.data-*` its bytes lie. Every block of the table and every tensor has
+a CRC-32C, and all are checked.
 """
 
 import math
@@ -39,12 +39,12 @@ SNAPPY_RATIO = 32  # bytes that one byte can stand for: a copy of 64 bytes takes
 
 
 class Damaged(Exception):
-  """What is wrong with the bytes."""
+  """The bytes are not a valid checkpoint; the message says why."""
 
 
 def read(index):
-  """{name: array} of the checkpoint of an index file, without tensors of strings. TensorFlow 2's
-  object graph is there as an empty array, since it says which version wrote the checkpoint."""
+  """Reads the checkpoint of an index file: {name: array}, without tensors of strings. TensorFlow
+  2's object graph is an empty array; its presence tells which version wrote the checkpoint."""
   try:
     entries = dict(_table(index.read_bytes()))
     header = dict(fields(entries.pop(b'')))
@@ -98,14 +98,14 @@ def _tensor(name, entry, shard):
 
 
 def stored_checksum(data):
-  """The CRC-32C of some bytes as LevelDB and TensorFlow store it: turned by 15 bits, plus a
-  constant, so that data with checksums in it can be summed too."""
+  """The CRC-32C of some bytes as LevelDB and TensorFlow store it: rotated by 15 bits, plus a
+  constant, so that data that holds checksums can be checksummed too."""
   crc = crc32c(data)
   return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _table(data):
-  """Yields (key, value) of every entry, in order."""
+  """Yields (key, value) for every entry of the table, in order."""
   if len(data) < 48 or struct.unpack('<Q', data[-8:])[0] != MAGIC:
     raise Damaged('it does not end as a table does')
   footer, at = data[-48:], 0
@@ -119,7 +119,7 @@ def _table(data):
 
 
 def _block(data, offset, size):
-  """The content of a block, which a type and a checksum follow."""
+  """The content of a block, whose type and checksum follow it."""
   block, trailer = data[offset : offset + size], data[offset + size : offset + size + 5]
   if len(trailer) < 5:
     raise Damaged('it is cut off')
@@ -135,7 +135,7 @@ def _block(data, offset, size):
 
 
 def _entries(block):
-  """Yields (key, value); a key shares its beginning with the one before it."""
+  """Yields (key, value) of a block; a key omits the prefix it shares with the previous key."""
   (restarts,) = struct.unpack('<I', block[-4:])
   end, at, key = len(block) - 4 - 4 * restarts, 0, b''
   while at < end:

@@ -1,10 +1,10 @@
-"""A model of ours as a folder that Hugging Face's libraries load, no tensor missing or left over.
+"""Writes a model as a folder that Hugging Face's libraries load, no tensor missing or left over.
 
-The first of the families that fits says which one it is. With a vocabulary as RoBERTa's weights are
-a RoBERTa, unless they tell the two texts of a pair apart. Without token types and pooler they are a
-DistilBERT, and with a pooler a BERT whose token types are zeros. What no family can express is
-refused. What only we have stands in config.json under `bert_jax`. Where a class of theirs has a
-pooler and the weights have none, it is one of zeros: it would be drawn at random.
+It becomes a model of the first family that fits. With a vocabulary like RoBERTa's it is a RoBERTa,
+unless it tells the two texts of a pair apart. Without token types and pooler it is a DistilBERT,
+and with a pooler a BERT whose token types are zeros. A model that no family can express is refused.
+Settings without a key of Hugging Face's stand in config.json under `bert_jax`. If the class has a
+pooler and the weights have none, zeros are written: it would be drawn at random.
 """
 
 import json
@@ -40,8 +40,8 @@ NO_POOLER = (
 
 
 def write(out, trained, labels, facts):
-  """Writes a trained.Trained as the folder `out` -> ({our path: name in the file}, {our path: why
-  it is left out}). labels: of the classifier, in order. facts: of the run, for the model card."""
+  """Writes a trained.Trained as the folder `out`; returns ({our path: name in the file}, {our path:
+  why it is left out}). labels: of the classifier, in order. facts: of the run, for the card."""
   config, tokenizer, params = trained.config, trained.tokenizer, jax.device_get(trained.params)
   model = models.ModelConfig(**config.model)
   flat = from_huggingface.flatten(params, model)
@@ -95,8 +95,8 @@ def write(out, trained, labels, facts):
 
 
 def _family(model, parts, tokenizer, types, head) -> ReleasedFamily:
-  """The family that weights with these parts are written as. types: the table of token types, or
-  None. InputError if it has not what the model has."""
+  """Chooses the family for weights with these parts. types: the table of token types, or None.
+  InputError if the family cannot express the model."""
   tells_apart = 'nsp' in parts or (types is not None and (types != types[0]).any())
   has_pooler = 'pooler' in parts and ('pooler' in head.parameters or head.class_suffix == 'Model')
   exported = Exported(model, parts, tokenizer, tells_apart, has_pooler)
@@ -109,13 +109,13 @@ def _family(model, parts, tokenizer, types, head) -> ReleasedFamily:
 
 
 def _has_pooler(family, head):
-  """Has their class a pooler, whatever its head reads?"""
+  """Whether the Hugging Face class has a pooler, even if its head does not read it."""
   return head.class_suffix.endswith(family.pooler)
 
 
 def _tensors(kept, family, head, model, offset, type_rows):
-  """({name in the file: array}, {our path: name in the file}) of {our path: array}. offset: rows of
-  their table of positions before that of position 0. type_rows: of their table of token types."""
+  """Renames {our path: array}: ({name in the file: array}, {our path: name in the file}). offset:
+  rows of their position table before position 0. type_rows: rows of their token type table."""
   if 'classifier' in head.parameters and family.classifier:
     is_named_so = head.class_suffix.endswith(family.classifier.endings)
     family = family.named_as_classifier() if is_named_so else family
@@ -140,7 +140,7 @@ def _tensors(kept, family, head, model, offset, type_rows):
     tensors[names[path]] = np.pad(tensors[names[path]], ((offset, 0), (0, 0)))
   D, types = model.hidden_size, names.get(from_huggingface.TYPES)
   if types in tensors:
-    tensors[types] = tensors[types][:type_rows]  # those of a RoBERTa are equal
+    tensors[types] = tensors[types][:type_rows]  # a RoBERTa's rows are equal
   elif types:
     tensors[types] = np.zeros((type_rows, model.embedding_width), np.float32)
   if _has_pooler(family, head) and 'pooler/dense/kernel' not in kept:
@@ -153,7 +153,7 @@ def _tensors(kept, family, head, model, offset, type_rows):
 
 
 def _check(config, parts):
-  """InputError if there is no such model in Hugging Face's library, whatever its family."""
+  """InputError if no family of Hugging Face's library has such a model."""
   heads = TASKS[config.objective].heads
   if heads and config.model.causal and not any(head.causal for head in heads):
     raise InputError(
@@ -174,7 +174,7 @@ def _check(config, parts):
 
 
 def _head(config, parts):
-  """The Head of the Hugging Face model with these parts."""
+  """The record (Head) of the Hugging Face class for a model with these parts."""
   if 'nsp' in parts and 'pooler' not in parts:
     raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
   for head in TASKS[config.objective].heads:
@@ -185,14 +185,14 @@ def _head(config, parts):
 
 
 def _without_places(block):
-  """{field: value} of a block. Of a path, such as a lexicon's, the last part says what was read and
-  the rest nothing."""
+  """{field: value} of a block, with paths (a lexicon's) cut to their last part, which names the
+  content."""
   block = block.to_dict()
   return {k: model_card.without_places(x) if isinstance(x, str) else x for k, x in block.items()}
 
 
 def _ours(config, head):
-  """What config.json says of a run under bert_jax, for whoever reads it here again."""
+  """The settings of a run that config.json keeps under bert_jax, to be read here again."""
   names = {'version': __version__, 'objective': config.objective}
   ours = names | {'seq_length': config.data.seq_length}
   if head.class_suffix != 'Model':  # a bare encoder was not trained here
@@ -203,7 +203,7 @@ def _ours(config, head):
 
 
 def _settings(config, family, labels, tokenizer):
-  """What config.json says of the vocabulary and the head."""
+  """The keys of config.json for the vocabulary and the head."""
   task = TASKS[config.objective]
   ids = {key: getattr(tokenizer, f'{role}_id') for key, role in family.ids.items()}
   if family.has_decoder:

@@ -1,9 +1,9 @@
-"""torch's `.bin` files read with numpy, and safely.
+"""Reads torch's `.bin` files with numpy, and safely.
 
-A pickle is a program that may call whatever it can name. Here it can only name what a table of
-tensors is made of, so a file that asks for more is refused before anything of it runs. Both forms
-of torch/serialization.py are read: the zip of torch 1.6 and later, and the stream before it. What a
-file says of sizes is compared with the bytes it has before anything of that size is made.
+A pickle is a program that may call whatever it can name. Here it can only name the parts of a table
+of tensors, so a file that asks for more is refused before anything of it runs. Both forms of
+torch/serialization.py are read: the zip of torch 1.6 and later, and the stream before it. Sizes
+that a file states are compared with its bytes before anything of that size is made.
 """
 
 import math
@@ -38,7 +38,7 @@ class Refused(Exception):
   """The file asks for something that is not the data of a tensor."""
 
 
-PACKED = 20  # weights are hardly compressed: a zip that holds so many times its size is refused
+PACKED = 20  # weights hardly compress: a zip that unpacks to so many times its size is refused
 
 
 class _Tensor(NamedTuple):
@@ -77,7 +77,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read(path):
-  """{name: array} of a state_dict that torch.save wrote; InputError if the file is no such."""
+  """Reads a state_dict that torch.save wrote: {name: array}; InputError if the file is none."""
   try:
     table, storages = _read_zip(path) if zipfile.is_zipfile(path) else _read_stream(path)
     for key in ('state_dict', 'model'):  # as training scripts save it
@@ -97,8 +97,8 @@ def read(path):
 
 
 def _load(file):
-  """What the next pickle of a file holds. The library makes room for any number that the pickle
-  names, so these are looked at first."""
+  """Loads the next pickle of a file. The library makes room for any number that the pickle names,
+  so these are checked first."""
   start = file.tell()
   size = file.seek(0, 2)
   file.seek(start)
@@ -127,7 +127,7 @@ def _read_zip(path):
 
 
 def _read_stream(path):
-  """The form before torch 1.6: pickles of a magic number, a version, the machine's properties, the
+  """Reads the form before torch 1.6: pickles of a magic number, a version, machine properties, the
   table and the keys of its storages; then the count and the numbers of each storage."""
   with open(path, 'rb') as file:
     magic, version, machine, table, keys = (_load(file) for _ in range(5))

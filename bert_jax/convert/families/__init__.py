@@ -1,4 +1,4 @@
-"""The families of released models that are read and written, a file each."""
+"""The families of released models that are read and written, one file for each."""
 
 from bert_jax.convert.families.albert import ALBERT
 from bert_jax.convert.families.bart import BART
@@ -17,6 +17,6 @@ FAMILIES = {family.name: family for family in _ALL}
 
 
 def family_of(model_type: str | None) -> ReleasedFamily | None:
-  """The family of a model_type, or None if it is not read. Files of Google's have no model_type."""
+  """The family of a model_type, or None if unsupported. Google's files have no model_type."""
   name = BERT.name if model_type is None else model_type
   return next((x for x in _ALL if name in (x.name, *x.relatives)), None)

@@ -4,7 +4,7 @@ from bert_jax.convert.families.record import EMBEDDINGS, ENDS, HEADS, ReleasedFa
 
 
 def _refusal(exported):
-  model = exported.model  # theirs have a projection, however wide the embeddings are
+  model = exported.model  # an ALBERT has a projection, however wide its embeddings are
   return None if model['embedding_size'] else ('embedding_size', model['hidden_size'])
 
 

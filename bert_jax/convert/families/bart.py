@@ -1,4 +1,4 @@
-"""BART: an encoder and a decoder that writes, with one table of words."""
+"""BART: an encoder and a decoder that share one table of word embeddings."""
 
 from bert_jax.convert.families.record import ENDS, Place, ReleasedFamily, layers
 from bert_jax.errors import InputError, quoted

@@ -30,9 +30,9 @@ def _other_head(description, names):
 
 def _refusal(exported):
   model = exported.model
-  if 'mlm' in exported.parts and model['hidden_act'] != 'gelu':  # as its generator predicts
+  if 'mlm' in exported.parts and model['hidden_act'] != 'gelu':  # its generator's head has gelu
     return 'hidden_act', 'gelu'
-  # Theirs has a projection only where the embeddings are narrower.
+  # An ELECTRA has a projection only if its embeddings are narrower.
   return ('embedding_size', 0) if model['embedding_size'] == model['hidden_size'] else None
 
 

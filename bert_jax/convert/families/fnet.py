@@ -5,7 +5,7 @@ from bert_jax.convert.families.record import ENDS, ReleasedFamily, renamed
 
 
 def _read(path, content):
-  return content | {'embedding_size': content.get('hidden_size')}  # as wide as they are
+  return content | {'embedding_size': content.get('hidden_size')}  # projected at full width
 
 
 def _refusal(exported):

@@ -1,7 +1,7 @@
 """BERT in TensorFlow: google-research/bert, and the encoders of the Model Garden.
 
 In TensorFlow 1 kernels are [in, out], but for its output layers. Names of TensorFlow 2 (Model
-Garden, official/nlp/bert) become those of google-research/bert. A checkpoint is known by its
+Garden, official/nlp/bert) are mapped to google-research/bert's. A checkpoint is recognised by its
 tensors, not by a config.json, so this is not one of the FAMILIES.
 """
 
@@ -18,7 +18,7 @@ END = '/.ATTRIBUTES/VARIABLE_VALUE'
 _BLOCK = {f'_attention_layer/_{x}_dense': f'attention/self/{x}' for x in ('query', 'key', 'value')}
 _BLOCK |= {
   '_attention_layer/_output_dense': 'attention/output/dense',
-  '_attention_output_dense': 'attention/output/dense',  # of earlier releases
+  '_attention_output_dense': 'attention/output/dense',  # in earlier releases
   '_attention_layer_norm': 'attention/output/LayerNorm',
   '_intermediate_dense': 'intermediate/dense',
   '_output_dense': 'output/dense',
@@ -33,7 +33,7 @@ _OUTPUTS = {  # of heads, with what they compute: classifiers and SQuAD models t
 
 
 def _version_1(name: str, layers: int) -> str:
-  """The name in google-research/bert of a variable of an encoder; the name itself of others."""
+  """The name in google-research/bert for a variable of an encoder; other names unchanged."""
   match = re.fullmatch(rf'(?:model/)?layer_with_weights-(\d+)/(.+){re.escape(END)}', name)
   if not match:
     return name
@@ -48,7 +48,7 @@ def _version_1(name: str, layers: int) -> str:
 
 
 def is_ours(name: str) -> bool:
-  """Is a tensor of this name one of such an encoder?"""
+  """Whether a tensor of this name belongs to such an encoder."""
   return name.startswith('bert/') or '/layer_with_weights-0/' in f'/{name}'
 
 

@@ -71,8 +71,8 @@ def _read(path, content):
 
 
 def _thetas(path, content):
-  """{kind of attention: its rotary theta}, which a config.json says in several ways. InputError for
-  other rotations."""
+  """{kind of attention: its rotary theta}, from any of the ways a config.json gives it. InputError
+  for other rotations."""
   thetas, ropes = {}, content.get('rope_parameters') or {}
   for kind, key, default in (
     (FULL, 'global_rope_theta', 160_000.0),
@@ -89,7 +89,7 @@ def _thetas(path, content):
         f'{path} says rope_type {quoted(scaling)} of {kind}; our encoder has default only, so it '
         'would not be the same model.'
       )
-    if content.get(key, default) is None:  # of local layers: as the global ones
+    if content.get(key, default) is None:  # local layers: the same as global ones
       default = thetas.get(FULL, default)
     thetas[kind] = theta = rope.get('rope_theta') or content.get(key) or default
     if not isinstance(theta, int | float) or not theta > 1:
@@ -98,7 +98,7 @@ def _thetas(path, content):
 
 
 def _pattern(path, content):
-  """(window of local layers, which of the layers are global: every n-th), 0 if there are none.
+  """(window of local layers, n where every n-th layer is global), 0 if there are none.
   InputError for layers without a period."""
   count, window = content.get('num_hidden_layers', 0), content['attention_window']
   every = content.get('global_attn_every_n_layers', 3)
@@ -122,7 +122,7 @@ def _pattern(path, content):
 def _write(model):
   every, window = model['global_attention_every'], model['attention_window']
   theta, local = model['rotary_theta'], model['local_rotary_theta']
-  # None of the layers are global: as if the first one were and there were none.
+  # If no layer is global, n is more than the number of layers.
   layers = range(model['num_hidden_layers'])
   is_global = [not window or (every > 0 and i % every == 0) for i in layers]
   return {

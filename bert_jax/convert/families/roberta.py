@@ -1,4 +1,4 @@
-"""RoBERTa, XLM-R and CamemBERT: a BERT whose positions are counted from behind its padding's id."""
+"""RoBERTa, XLM-R and CamemBERT: a BERT whose positions begin after the id of [PAD]."""
 
 from bert_jax.convert.families.bert import ENCODER, POOLER
 from bert_jax.convert.families.record import ENDS, HEADS, Classifier, ReleasedFamily, renamed

@@ -21,7 +21,7 @@ from bert_jax.tasks.scored import Scored
 log = logging.getLogger('bert_jax')
 
 WORST = 100  # answers in worst.jsonl
-LEAST = 10  # answers that it takes to call a run collapsed
+LEAST = 10  # the fewest answers by which a run is called collapsed
 
 
 class Interrupted(Exception):
@@ -31,13 +31,13 @@ class Interrupted(Exception):
 def one_pass(
   eval_step, params, carry, batches, constants, count=0, shares=None, ends=lambda: False
 ):
-  """({metric: float}, the answers of a Scored source, else []). Metrics are totals in float64,
-  divided by their weights at the end.
-  carry: what the objective carries into the first batch. count: how many batches to look at, 0 for
-  all. They are spread evenly over the split, since neighbours in a corpus are alike, unless the
-  batches are lanes, which are read from their beginning. shares: that of the objective, if
-  it has any. A model that gives the same answer to everything gets the metric `constant`, 1. ends:
-  asked before each batch whether to break off, which raises Interrupted."""
+  """Evaluates a split: ({metric: float}, the answers of a Scored source, else []). Metrics are
+  totals in float64, divided by their weights at the end.
+  carry: the carry of the first batch. count: how many batches to evaluate, 0 for all. They are
+  spread evenly over the split, since neighbours in a corpus are alike, unless the batches are
+  lanes, which are read from their beginning. shares: Objective.shares, or None. A model that gives
+  the same answer to everything gets the metric `constant`, 1. ends: asked before each batch
+  whether to break off, which raises Interrupted."""
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
   number = lambda k: k if batches.lanes else k * len(batches) // count
@@ -75,19 +75,19 @@ def one_pass(
 
 @jax.jit
 def _tokens(segment_ids):
-  """How many of the positions hold a token, and how many there are."""
+  """The Mean of positions that hold a token: (how many do, how many there are)."""
   return metrics.mean(segment_ids > 0, jnp.ones_like(segment_ids))
 
 
 def empty_carry(objective, config, mesh):
-  """What an objective carries into the first batch of an evaluation, on the mesh."""
+  """Zeros on the mesh: the carry of an evaluation's first batch."""
   where = sharding.batch_sharding(mesh)
   shapes = objective.eval_carry(config.batch_size)
   return jax.jit(lambda: step.zeros(shapes), out_shardings=where)()
 
 
 def beside(result, source, answers):
-  """metrics.beside of the metrics and answers of a source."""
+  """What to judge the metrics of a source by; see metrics.beside."""
   scored = sum('gold' in answer for answer in answers)
   return metrics.beside(result, source.baselines, scored)
 

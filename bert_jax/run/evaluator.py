@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_due(run: 'Run', step: int) -> bool:
-  """Is there an evaluation after this step?"""
+  """Is the run evaluated after this step?"""
   every = run.inputs.config.eval.every
   return run.eval_step is not None and (
     step == run.inputs.steps or (every > 0 and step % every == 0)
@@ -39,7 +39,7 @@ class Evaluator:
     return is_due(self.run, step)
 
   def catch_up(self, step: int, state: State) -> Wish:
-    """Before the first step: makes the evaluation that a stop broke off. EARLY if the patience of
+    """Makes the evaluation that a stop broke off, before the first step. EARLY if the patience of
     the run is over already."""
     if self.owes:
       try:
@@ -50,7 +50,7 @@ class Evaluator:
     return Wish.EARLY if self._patience_is_over(step) else Wish.GO_ON
 
   def maybe(self, step: int, state: State) -> Wish:
-    """What the run is to do after an evaluation; GO_ON if there is none."""
+    """Evaluates if it is due; returns what the run is to do next."""
     if not self.due(step):
       return Wish.GO_ON
     try:
@@ -69,8 +69,8 @@ class Evaluator:
     return (step - best['step']) // settings.every >= settings.patience
 
   def _evaluate(self, step, state):
-    """Evaluates a state, and adds that to its checkpoint, or saves one if it is the best. Raises
-    Interrupted if the run is to end meanwhile."""
+    """Evaluates a state and adds the results to its checkpoint; saves one if it is the best so far.
+    Raises Interrupted if the run is to end meanwhile."""
     run, inputs, config = self.run, self.run.inputs, self.run.inputs.config
     last = step == inputs.steps
     run.results = {}

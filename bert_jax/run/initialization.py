@@ -1,6 +1,6 @@
-"""What a run continues or starts from: the first of these that exists.
+"""Where a run begins: with the first of these that exists.
 
-1. The newest checkpoint in its workdir, 2. that of the run config.resume_from: the whole state.
+1. The newest checkpoint in its workdir, 2. or in the workdir config.resume_from: the whole state.
 3. The model config.init_from, a run or a released one: its weights, as far as they fit; or layers
    of config.teacher.
 4. Nothing: new parameters and, unless tokenizer.path is given, a new vocabulary.
@@ -30,7 +30,7 @@ log = logging.getLogger('bert_jax')
 
 
 class Beginning(NamedTuple):
-  """Where a run begins; it is decided before any weights are read."""
+  """The folder and checkpoint where a run begins, decided before any weights are read."""
 
   folder: Path | None  # of the run or released model, with its tokenizer; None: from scratch
   meta: dict | None  # metadata of the checkpoint in it to continue from; None: start at step 0
@@ -41,7 +41,7 @@ class Beginning(NamedTuple):
 
 
 def beginning_of(config, workdir):
-  """The Beginning of a run. A config.init_from that is on the Hub (hf:NAME) is fetched here."""
+  """Decides the Beginning of a run. Fetches a config.init_from on the Hub (hf:NAME)."""
   for folder in (workdir, config.resume_from):
     if folder:
       int8.refuse_folder(folder)
@@ -63,9 +63,9 @@ def beginning_of(config, workdir):
 def adopt_model(
   config: ConfigDict, beginning: Beginning, given: Collection[str] = ()
 ) -> ConfigDict:
-  """The config with the model that it starts from, if any: its sizes and what its targets begin
-  with. All else stays as it is. given: names of fields that the user has set; InputError if that
-  model has another value there."""
+  """Takes the sizes of the model that a run starts from, if any, and the text that its targets
+  begin with, into the config. given: names of fields that the user has set; InputError if the model
+  has another value there."""
   source = teaching.source_of(config)
   if not source:
     if count := config.model.new_top_layers:
@@ -77,8 +77,8 @@ def adopt_model(
   model, begin = _model_and_begin(beginning.folder)
   # Pre-training may read another way than the model did; other tasks only if model.causal is given.
   may_change = TASKS[config.objective].reads_corpus or 'model.causal' in given
-  # What must fit the weights is taken from their model; the rest is what the run says. (A released
-  # model has no vocab_multiple: its tables are padded as the run says.)
+  # Fields that must fit the weights come from their model, others from the run. (A released model
+  # has no vocab_multiple: its tables are padded by the run's.)
   fixed = config_model.settings_affecting('weights') - ({'causal'} if may_change else set())
   sizes = {field: value for field, value in model.items() if field in fixed}
   if teaching.every_layer(config) and not beginning.continues:
@@ -96,7 +96,7 @@ def adopt_model(
 
 
 def _model_and_begin(folder):
-  """The config.model of a run or a released model, and what its targets begin with."""
+  """The config.model of a run or a released model, and the text that its targets begin with."""
   if from_huggingface.is_model(folder):
     description = from_huggingface.describe(folder)
     return description.model, description.begin
@@ -105,7 +105,7 @@ def _model_and_begin(folder):
 
 
 def _check_new_top(count, layers, shared, source):
-  """InputError unless `count` of the layers of a model can be left out."""
+  """InputError unless a model has `count` layers that can be left out."""
   if count > layers or shared:
     has = 'layers that share their weights' if shared else f'{layers} layers'
     raise InputError(
@@ -115,7 +115,7 @@ def _check_new_top(count, layers, shared, source):
 
 
 def _check_extension(ours, model):
-  """InputError unless the table of positions of a model can be made as long as ours."""
+  """InputError unless the position table of a model can be extended to the length of ours."""
   how, rows = ours.extend_positions, ours.max_position_embeddings
   table = model['max_position_embeddings']
   if (kind := model['position_embeddings']) != 'learned':
@@ -133,7 +133,7 @@ def _check_extension(ours, model):
 
 def _check_given(config, sizes, source, given):
   """InputError if the user has set a size that the model to start from does not have. Without
-  a table of positions their number is only a limit, and a run may set a lower one."""
+  a position table the number of positions is only a limit, and a run may set a lower one."""
   started = models.ModelConfig(**{**config.model, **sizes})
   limit, lower = 'max_position_embeddings', config.model.max_position_embeddings
   for name in sizes:
@@ -147,7 +147,7 @@ def _check_given(config, sizes, source, given):
 
 
 def _adopted(config, sizes, source, begin):
-  """A config with these sizes of the model `source`, and what its targets begin with."""
+  """The config with `sizes` of the model `source` and `begin`, which its targets begin with."""
   config = config.copy_and_resolve_references()
   changed = [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]
   config.model.update(sizes)
@@ -160,7 +160,7 @@ def _adopted(config, sizes, source, begin):
 
 
 def load_weights(beginning, config, objective, mesh):
-  """The `source` and `other_labels` of warm_start, for the model that a run starts from."""
+  """Loads the model that a run starts from: arguments `source` and `other_labels` of warm_start."""
   if teaching.every_layer(config):
     return teacher.layers_for(config, objective.weights), False
   folder = beginning.folder
@@ -185,7 +185,7 @@ def load_weights(beginning, config, objective, mesh):
 
 
 def _extended(params, model):
-  """The parameters with position tables as long as model.extend_positions says."""
+  """Extends the position tables in parameters by model.extend_positions."""
   if model.extend_positions == 'none':
     return params
   flat, end = manifest.flat(params), 'position_embeddings.embedding'
@@ -196,7 +196,7 @@ def _extended(params, model):
 
 
 def warm_start(params, source, other_labels=False):
-  """params with the arrays of `source` where both have one; logs what is new and what is unused.
+  """Replaces arrays of params by arrays of `source` with the same name; logs what is new or unused.
   Both are nested dicts of arrays; layers may be stacked in one of them and apart in the other. A
   tower (parameter_layers.py) that both have must fit as a whole, and there must be at least one. A
   head of another shape stays new, as does the classifier if the source's is for other labels."""
@@ -219,8 +219,8 @@ def warm_start(params, source, other_labels=False):
 
 
 def with_new_top(params, new, count):
-  """params with the last `count` layers of their encoder from `new`, of the same structure (Zhang
-  et al. 2021, https://arxiv.org/abs/2006.05987)."""
+  """Takes the last `count` layers of the encoder from `new`, and the rest from `params` (Zhang et
+  al. 2021, https://arxiv.org/abs/2006.05987)."""
   if not count:
     return params
 
@@ -238,7 +238,7 @@ def with_new_top(params, new, count):
 
 def names_taken(params, source, other_labels=False):
   """The names of the arrays that warm_start takes; InputError if the source does not fit. Only
-  shapes are looked at, so params may be ShapeDtypeStructs."""
+  shapes count, so params may be ShapeDtypeStructs."""
   shapes = jax.eval_shape(lambda source: _with_layers_as_in(params, source), source)
   new, old = manifest.flat(params), manifest.flat(shapes)
   taken = {
@@ -270,7 +270,7 @@ def _part(name):
 
 
 def _with_layers_as_in(params, source):
-  """source with the layers of each tower stacked or apart, as they are in params."""
+  """Stacks or unstacks the layers of each tower of `source` as in params."""
   if not isinstance(params, dict) or not isinstance(source, dict):
     return source
   if 'layers' in params:

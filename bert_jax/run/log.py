@@ -1,4 +1,4 @@
-"""What a run says of its steps: metrics.jsonl, trackers, and a line for somebody who watches."""
+"""Writes the metrics of a run: metrics.jsonl, trackers, and a line for somebody who watches."""
 
 import json
 import logging
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger('bert_jax')
 
-LONG_WAIT = 0.02  # share of the time for which steps wait for their batches that is worth a word
+LONG_WAIT = 0.02  # a line mentions waiting for batches from this share of the time on
 
 
 class Writer:
-  """Writes metrics.jsonl into the workdir, in the first process, and to trackers (trackers.py).
+  """Writes metrics into metrics.jsonl of the workdir, in the first process, and to trackers.
   last: {split: its last line}. start: the step at which the run begins. A killed run may have
   written lines of later steps after its last checkpoint; they are dropped, since the resumed
-  run writes them again. evaluates: the evaluation of step `start` is made up for, so a line of it
-  is dropped, too."""
+  run writes them again. evaluates: the evaluation of step `start` is repeated, so its line is
+  dropped, too."""
 
   def __init__(
     self, workdir: Path, start: int, trackers: Sequence[Tracker] = (), evaluates: bool = False
@@ -45,8 +45,8 @@ class Writer:
       raise unwritten(self.path, error) from None
 
   def _drop_later(self, start, evaluates):
-    """Rewrites metrics.jsonl without the lines that are written again. A file with damaged lines is
-    set aside whole; a line without an end was cut off by a kill."""
+    """Rewrites metrics.jsonl without the lines that will be written again. A file with damaged
+    lines is set aside whole; a line without an end was cut off by a kill."""
     if (data := files.read_bytes(self.path)) is None:
       return
     lines = data.split(b'\n')[:-1]
@@ -101,7 +101,7 @@ class Writer:
 
 
 def _step(line):
-  """The step of a line of metrics.jsonl, or None if it is not whole."""
+  """The step of a line of metrics.jsonl, or None if the line is damaged."""
   try:
     step = json.loads(line)['step']
   except (ValueError, KeyError, TypeError, RecursionError):
@@ -110,13 +110,13 @@ def _step(line):
 
 
 class Logger:
-  """Writes the metrics of the steps since the last line, and moves the progress on."""
+  """Writes a line of the metrics since the last line, and updates the progress."""
 
   def __init__(self, run: 'Run', writer: Writer, progress: Progress):
     self.run, self.writer, self.progress = run, writer, progress
 
   def due(self, step: int) -> bool:
-    """Is there a line after this step?"""
+    """Is a line written after this step?"""
     return step == self.run.inputs.steps or step % self.run.inputs.config.log.every == 0
 
   def maybe(self, step: int) -> None:

@@ -1,4 +1,4 @@
-"""A trace of some steps of a run by jax.profiler: which operations a step's time goes to.
+"""Traces some steps of a run by jax.profiler: which operations take the time of a step.
 
     python -m bert_jax.train ... --config.profile=10:13
     pip install xprof && xprof WORKDIR/profile       # or https://ui.perfetto.dev
@@ -21,7 +21,7 @@ log = logging.getLogger('bert_jax')
 
 
 def check(config, steps):
-  """InputError if the steps to be traced are not among those of the run."""
+  """InputError if the run ends before the steps to be traced."""
   start, stop = profile_window(config.profile)
   if stop > steps:
     raise InputError(
@@ -31,8 +31,8 @@ def check(config, steps):
 
 
 class Profile:
-  """The trace of a run: `begin(n)` comes before step n + 1, and `end(n, state)` after step n. Its
-  writing counts as saving on the speed.Clock."""
+  """Traces the steps of config.profile. Call `begin(n)` before step n + 1, and `end(n, state)`
+  after step n. Writing the trace counts as saving on the speed.Clock."""
 
   def __init__(self, config, workdir, clock):
     self.clock = clock

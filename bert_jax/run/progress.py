@@ -12,12 +12,12 @@ from bert_jax.errors import in_notebook
 
 log = logging.getLogger('bert_jax')
 
-EVERY, SHARE = 2.0, 0.05  # a curve is drawn so often (seconds), for this share of the time at most
+EVERY, SHARE = 2.0, 0.05  # seconds between drawings of a curve; the most of the time they may take
 BAR = '{percentage:3.0f} %|{bar:40}| step {n_fmt} of {total_fmt} [{elapsed}<{remaining}]{desc}'
 
 
 def opened(steps: int, start: int, workdir: Path) -> 'Progress | Live':
-  """What shows the progress of a run from a step on: a Live in a notebook, else a Progress."""
+  """Opens the display of a run from step `start` on: a Live in a notebook, else a Progress."""
   if in_notebook() and hosts.first():
     return Live(steps, start, workdir)
   return Progress(steps, start)
@@ -38,11 +38,11 @@ class Progress:
 
   @property
   def is_bar(self) -> bool:
-    """Does it show a bar, which says the step and the ETA itself?"""
+    """Is a bar shown, which has the step and the ETA?"""
     return not self.bar.disable
 
   def update(self, text: str) -> None:
-    """A step is done; text: what the last steps were like, or ''."""
+    """Moves on by one step; text: metrics of the last steps, or ''."""
     self.bar.update()
     if text:
       self.bar.set_postfix_str(text)
@@ -63,8 +63,8 @@ class Progress:
 
 
 class Live(Progress):
-  """The progress of a run in a notebook: a bar, below it what the last steps and the last
-  evaluation were like, and the curve of the run."""
+  """The progress of a run in a notebook: a bar, the metrics of the last steps and of the last
+  evaluation, and the curve of the run."""
 
   def __init__(self, steps: int, start: int, workdir: Path):
     self.workdir, self.said, self.next = workdir, {}, 0.0
@@ -84,7 +84,7 @@ class Live(Progress):
       self._say('train', text)
 
   def line(self, text: str) -> None:
-    """Shows what an evaluation was like; its text begins with its step."""
+    """Shows the metrics of an evaluation; the text begins with its step."""
     self._say('eval', text)
 
   def _say(self, kind, text):

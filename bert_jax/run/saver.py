@@ -22,7 +22,7 @@ class Saver:
     self.run = run
 
   def due(self, step: int, wish: Wish) -> bool:
-    """Is there a checkpoint after this step?"""
+    """Is a checkpoint saved after this step?"""
     config = self.run.inputs.config
     every = config.checkpoint.every, config.spikes.rollback
     at_end = step == self.run.inputs.steps
@@ -42,13 +42,13 @@ class Saver:
       run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())
 
   def has(self, step: int) -> bool:
-    """Is the newest checkpoint of this step?"""
+    """Was the newest checkpoint saved at this step?"""
     return self.run.checkpoints.newest.get('step') == step
 
 
 def keep_workdir(inputs: 'Inputs') -> None:
-  """Writes the config and the vocabulary of a run again if its workdir, or the disk, was taken
-  away since it began: without them nobody could read its checkpoints."""
+  """Writes the config and vocabulary of a run again if its workdir was removed since it began:
+  without them nobody could read its checkpoints."""
   if hosts.first() and not files.exists(inputs.workdir / contents.CONFIG):
     contents.claim(inputs.workdir, inputs.config)
     inputs.tokenizer.save(inputs.workdir)

@@ -1,7 +1,7 @@
 """What a run does beside its steps: batches made ahead, counts, lines, checkpoints, evaluations,
 and its end.
 
-Each part has one method that the loop calls after a step, and knows itself when it is due.
+Each part decides itself when it is due; the loop calls one method of it after each step.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class Feed:
     return batch
 
   def go_back(self) -> None:
-    """Steps have other batches from now on."""
+    """Forgets the batches made ahead, since steps get others from now on."""
     self.ahead.forget()
 
   def close(self) -> None:
@@ -74,8 +74,8 @@ class Session:
     run.clock.reset()
 
   def go_back(self, spike: int, state: State) -> State:
-    """The State of the checkpoint before a spike, from which everything goes on with the data past
-    the spike. That does not continue the data before it: what is carried begins anew."""
+    """Goes back to the checkpoint before a spike and returns its State; the run goes on with the
+    data past the spike. These do not continue the data before, so the carry begins anew."""
     run, step = self.run, self.run.tally.spikes.target(spike)
     shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
     with run.clock.doing('save'):
@@ -91,8 +91,8 @@ class Session:
     return state
 
   def end(self, step: int, state: State, wish: Wish) -> tuple[State, Mapping[str, float]]:
-    """Returns what the loop returns when everything is saved. KeyboardInterrupt, or Paused, if the
-    run ends before its end."""
+    """Waits until everything is saved; returns what the loop returns. Raises KeyboardInterrupt or
+    Paused if the run ends before its last step."""
     run, config = self.run, self.run.inputs.config
     self.progress.close()
     with run.clock.doing('save'):
@@ -116,6 +116,6 @@ class Session:
 
 @contextlib.contextmanager
 def opened(run: 'Run', state: State) -> Iterator[Session]:
-  """A Session of a run that goes on from a State; its parts are closed whatever happens."""
+  """A context with the Session of a run from a State on; its parts are closed whatever happens."""
   with contextlib.ExitStack() as stack:
     yield Session(run, state, stack)

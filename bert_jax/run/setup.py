@@ -38,14 +38,14 @@ from bert_jax.workdir import checkpoint, contents, lock, manifest, records
 
 log = logging.getLogger('bert_jax')
 
-FEW_STEPS = 100  # in fewer, fine-tuning has hardly begun to learn, as a rule
+FEW_STEPS = 100  # with fewer, fine-tuning has usually hardly begun to learn
 
 
 @dataclasses.dataclass
 class Inputs:
-  """What a run is made of, before anything is compiled or written."""
+  """The inputs of a run, read and checked before anything is compiled or written."""
 
-  config: Any  # with everything filled in that only the data can tell
+  config: Any  # complete, with the values that follow from the data
   workdir: Path
   beginning: initialization.Beginning
   mesh: jax.sharding.Mesh
@@ -75,13 +75,13 @@ class Inputs:
 
 @dataclasses.dataclass
 class Run:
-  """All that the loop needs: the compiled steps, their arrays, and the place to save them."""
+  """Everything that the loop needs: the compiled steps, their arrays, and where to save them."""
 
   inputs: Inputs
   train_step: Any
   eval_step: Any  # None: nothing is evaluated
   constants: step.Constants
-  empty_carry: Any  # that an evaluation begins with
+  empty_carry: Any  # the carry at the start of an evaluation
   rates: np.ndarray  # the learning rate of each step
   checkpoints: checkpoint.Checkpoints
   results: Mapping[str, float]  # metrics of the newest evaluation
@@ -216,14 +216,14 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
 
 
 def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, Any, Any]:
-  """The compiled steps of training and of evaluation, None where nothing is evaluated; the State of
-  step 0, None where the run continues from a checkpoint. weights: see new_state."""
+  """Compiles (training step, evaluation step or None, State of step 0 or None). None: nothing is
+  evaluated; the run continues from a checkpoint. weights: see new_state."""
   config = inputs.config
   log.info('compiling the steps')
   begun = time.perf_counter()
-  # Both are traced before one is compiled, since tracing shows what is wrong with an objective.
+  # Both are traced before one is compiled, since tracing shows mistakes of an objective.
   lowered = program.lower(), inputs.eval_batches and program.lower_evaluation()
-  # What is dispatched here is computed while the steps are compiled.
+  # The state is dispatched here, and computed while the steps are compiled.
   state = None if inputs.beginning.continues else new_state(inputs, program, weights)
   with futures.ThreadPoolExecutor() as threads:
     train_step, eval_step = threads.map(lambda x: x and x.compile(), lowered)
@@ -243,8 +243,8 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
 
 
 def check_newest(inputs):
-  """Busy if another run has saved a checkpoint in the workdir since this one looked for the newest,
-  which was before it held the lock."""
+  """Raises Busy if another run has saved a checkpoint in the workdir since this one looked for the
+  newest, which was before it held the lock."""
   hosts.wait('locked')
   then = inputs.beginning.meta if inputs.in_workdir else None
   now = checkpoint.newest_meta(inputs.workdir)
@@ -255,7 +255,7 @@ def check_newest(inputs):
 
 
 def check_continues(inputs, program):
-  """InputError unless a run can continue from the checkpoint that it begins with."""
+  """InputError unless a run can continue from its Beginning's checkpoint."""
   meta, folder, config = inputs.beginning.meta, inputs.beginning.folder, inputs.config
   moves, earlier, changes = not inputs.in_workdir, (), ()
   if moves:
@@ -272,8 +272,8 @@ def check_continues(inputs, program):
 
 
 def check_past(now: Timeline, then: Timeline, step: int) -> None:
-  """InputError if what was so until a step would have been otherwise, but for the rate, of which it
-  is said. now, then: of the run, and of it as it was until here."""
+  """InputError if a run's steps up to `step` would differ in its new Timeline; if only the learning
+  rate differs, it is logged. now, then: the new Timeline, and the one until here."""
   changed = now.same_until(then, min(step, then.steps, now.steps))
   if past := [change for change in changed if change.field != RATE]:
     instead = ' '.join(f'--config.{x.field}={then.without_shares(x.field)}' for x in past)
@@ -297,17 +297,17 @@ def check_past(now: Timeline, then: Timeline, step: int) -> None:
 
 
 def step_count(config, sources):
-  """How many steps a config asks for."""
+  """The number of steps of a config: config.steps, or by config.epochs."""
   return config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)
 
 
 def flops_of(inputs):
-  """Floating-point operations of a training step: backward is twice the forward pass."""
+  """Floating-point operations of a training step: three forward passes, two for the backward."""
   return 3 * inputs.objective.flops(inputs.config.batch_size)
 
 
 def open_workdir(inputs):
-  """Writes the config and the vocabulary of a run -> its Checkpoints."""
+  """Writes the config and the vocabulary of a run; returns its Checkpoints."""
   config, workdir = inputs.config, inputs.workdir
   if hosts.first():
     if not inputs.in_workdir and files.exists(workdir / contents.CONFIG):
@@ -331,7 +331,7 @@ def first_state(
   state: step.State | None,
 ) -> tuple[step.State, dict]:
   """The State that a run begins with, and the metadata of its checkpoint ({}: there is none).
-  state: the one it begins with unless it continues from a checkpoint."""
+  state: the State of step 0, used unless the run continues from a checkpoint."""
   meta = {}
   if inputs.beginning.continues:
     log.info('restoring the checkpoint of step %d', inputs.beginning.meta['step'])
@@ -348,7 +348,7 @@ def first_state(
 
 
 def new_state(inputs, program, weights=None):
-  """The State of step 0. weights: what initialization.load_weights returns, or None."""
+  """Makes the State of step 0. weights: what initialization.load_weights returns, or None."""
   init_key, _, _ = step.keys(inputs.config.seed, inputs.config.prng_impl)
   state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
   if weights:
@@ -360,13 +360,13 @@ def new_state(inputs, program, weights=None):
 
 
 def carrying_nothing(state: step.State) -> step.State:
-  """The State with zeros in place of what it carries, as at the first step of a run."""
+  """The State with a carry of zeros, as at the first step of a run."""
   zeros = jax.tree.map(lambda x: jnp.zeros_like(x, device=x.sharding), state.carry)
   return dataclasses.replace(state, carry=zeros)
 
 
 def memory(compiled):
-  """Memory of a compiled step on each device, as a sentence."""
+  """The memory of a compiled step on each device, as a text."""
   sizes = compiled.memory_analysis()
   if sizes is None:
     return 'memory unknown'

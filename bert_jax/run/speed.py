@@ -1,4 +1,4 @@
-"""How fast a run goes: steps and tokens a second, and the share of the devices' peak (MFU)."""
+"""The speed of a run: steps and tokens a second, and the share of the devices' peak (MFU)."""
 
 import contextlib
 import math
@@ -9,7 +9,7 @@ import timeit
 import jax
 import jax.numpy as jnp
 
-# {a regex of a part of jax's device_kind: peak dense bfloat16 operations per second of one device},
+# {regex in jax's device_kind: peak dense bfloat16 operations per second of one device},
 # from the makers' data sheets. The peak of a CPU is measured with a large matrix product.
 PEAK_FLOPS = {
   'TPU v2': 23e12,
@@ -31,7 +31,7 @@ PEAK_FLOPS = {
 }
 
 
-# The metrics that a clock measures, which differ each time that the same steps are run.
+# The metrics that a Clock measures, which differ each time the same steps are run.
 MEASURED = (
   'steps_per_s',
   'tokens_per_s',
@@ -46,10 +46,10 @@ MEASURED = (
 
 
 class Clock:
-  """Measures the speed of training, and apart from it the seconds of what `doing` names.
-  flops_per_step: floating point operations of the model in a step, if its batch is full. steps,
-  batches, waited: how many steps, full batches, and seconds of waiting for a batch there were since
-  the last read, which the training loop counts."""
+  """Measures the speed of training, and separately the seconds of evaluating and saving (`doing`).
+  flops_per_step: floating point operations of the model in a step with a full batch. steps,
+  batches, waited: steps, full batches, and seconds of waiting for a batch since the last read,
+  counted by the training loop."""
 
   def __init__(self, flops_per_step):
     self.flops_per_step = flops_per_step
@@ -64,14 +64,14 @@ class Clock:
     self.started, self.now = time.perf_counter(), 'train'
 
   def _change(self, now):
-    """From here on the time counts as `now`."""
+    """Counts the time from here on as `now`."""
     moment = time.perf_counter()
     self.spent[self.now] += moment - self.started
     self.started, self.now = moment, now
 
   @contextlib.contextmanager
   def doing(self, what):
-    """The time within is no training but 'eval' or 'save'; within another, it counts as this."""
+    """A context whose time counts as 'eval' or 'save', not as training; the innermost counts."""
     before = self.now
     self._change(what)
     try:
@@ -80,22 +80,22 @@ class Clock:
       self._change(before)
 
   def _seconds(self):
-    """Seconds since the last read: of steps, of waiting for data, of evaluating, of saving."""
+    """Seconds since the last read, by what they were spent on: step, data, eval, save."""
     step = max(self.spent['train'] - self.waited, 0.0)
     apart = {name: self.spent[name] for name in ('eval', 'save')}
     return {'step': step, 'data': self.waited} | apart
 
   def totals(self):
-    """{'step', 'data', 'eval', 'save'}: seconds since the beginning."""
+    """Seconds since the beginning: {'step', 'data', 'eval', 'save'}."""
     self._change(self.now)
     return {name: self.before.get(name, 0.0) + x for name, x in self._seconds().items()}
 
   def read(self, tokens):
-    """{'steps' and the names of MEASURED: number} since the last read; then starts anew.
+    """Returns 'steps' and the metrics MEASURED since the last read; then starts anew.
     tokens: how many were trained on since the last read, without padding. data_wait: the share of
-    the training for which a step waited for its batch. There is no mfu where the peak of the device
-    is not known, or too low to be true. NAME_seconds: where the time went, evaluations and saving
-    included; goodput: the share of it in which steps were computed."""
+    the training for which a step waited for its batch. There is no mfu if the peak of the device is
+    not known, or below the measured speed. NAME_seconds: where the time went, evaluations and
+    saving included; goodput: the share of it in which steps were computed."""
     self.before = self.totals()
     seconds = max(self.spent['train'], 1e-9)
     times = self._seconds()
@@ -117,13 +117,13 @@ class Clock:
 
 
 def peak_flops_of(device_kind):
-  """Peak bfloat16 operations per second of a kind of device; NaN if it is not in the table."""
+  """Peak bfloat16 operations per second of a kind of device; NaN if not in PEAK_FLOPS."""
   known = (peak for kind, peak in PEAK_FLOPS.items() if re.search(rf'{kind}\b', device_kind))
   return next(known, math.nan)
 
 
 def peak_flops():
-  """Peak operations per second of all devices; NaN for an accelerator not in the table."""
+  """Peak operations per second of all devices; NaN for an accelerator not in PEAK_FLOPS."""
   device = jax.devices()[0]
   known = peak_flops_of(device.device_kind)
   if not math.isnan(known):

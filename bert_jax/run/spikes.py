@@ -1,5 +1,5 @@
-"""Spikes of the loss: a step whose loss is far above that of the steps before it, after which a run
-may go back to a checkpoint and leave out the data of the spike."""
+"""Spikes of the loss: steps whose loss is far above the losses before, after which a run may go
+back to a checkpoint and leave out the data of the spike."""
 
 import logging
 import statistics
@@ -18,7 +18,7 @@ TRIES = 5  # how often a run goes back to the same checkpoint
 
 class Spikes:
   """Compares the loss of each step with the losses before it.
-  settings: config.spikes. losses: those that the next one is compared with. back: (the step that
+  settings: config.spikes. losses: losses with which the next one is compared. back: (the step that
   the run went back to last, how often)."""
 
   def __init__(
@@ -33,7 +33,7 @@ class Spikes:
 
   @classmethod
   def from_meta(cls, settings: ConfigDict, checkpoints: Checkpoints, meta: Mapping[str, Any]):
-    """The Spikes of a run that begins at a checkpoint with this metadata ({}: of a new run)."""
+    """The Spikes saved in a checkpoint's metadata; {}: of a new run."""
     saved = meta.get('tally', {})
     return cls(settings, checkpoints, saved.get('losses', ()), saved.get('back', (0, 0)))
 
@@ -41,7 +41,7 @@ class Spikes:
     return {'losses': self.losses, 'back': list(self.back)}
 
   def is_spike(self, step: int, loss: float) -> bool:
-    """Is the loss of this step a spike? It is remembered for the next ones either way."""
+    """Is the loss of this step a spike? Later steps are compared with it either way."""
     window = self.settings.window
     if not window:
       return False
@@ -62,11 +62,11 @@ class Spikes:
     return True
 
   def forget(self) -> None:
-    """The losses of the steps from now on are compared with none before them."""
+    """Forgets all losses so far, so that later steps are not compared with them."""
     self.losses = []
 
   def target(self, spike: int) -> int:
-    """The step whose checkpoint the run goes back to from a spike, or 0: it goes on."""
+    """The step of the checkpoint to which a run goes back from a spike; 0: it does not go back."""
     if not (every := self.settings.rollback):
       return 0
     target = (spike - 1) // every * every
@@ -77,7 +77,7 @@ class Spikes:
     return target
 
   def go_back(self, step: int, meta: Mapping[str, Any]) -> None:
-    """The run goes back to the checkpoint of a step. InputError if it has done so too often."""
+    """Restores the losses of a step's checkpoint; InputError if the run went back there too often."""
     times = self.back[1] + 1 if self.back[0] == step else 1
     self.losses, self.back = list(meta.get('tally', {}).get('losses', ())), (step, times)
     if times > TRIES:

@@ -1,8 +1,8 @@
-"""When a run saves by the clock and when it ends before its end: signals, checkpoint.minutes,
+"""Decides when a run saves by the clock and when it ends early: signals, checkpoint.minutes,
 max_hours.
 
-Every process looks at its own clock and its own signals. A hosts.Vote makes one decision of them,
-so that all processes save, or end, after the same step.
+Every process looks at its own clock and its own signals. A hosts.Vote turns these into one
+decision, so that all processes save, or end, after the same step.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ FIRST_SAVE = 0.1  # the first checkpoint by the clock comes after this share of 
 
 
 class Wish(enum.IntEnum):
-  """What a run is to do after a step. Where processes or reasons differ, the highest counts."""
+  """What a run is to do after a step. If processes or reasons differ, the highest counts."""
 
   GO_ON = 0
   SAVE = 1  # checkpoint.minutes
@@ -56,7 +56,7 @@ class Watch:
     wish = Wish.SAVE if now > self.save_at else Wish.GO_ON
     wish = Wish.STOP if self.signalled() else Wish.TIME_IS_UP if now > self.deadline else wish
     decision = Wish(self.vote.cast(wish))
-    # A vote is counted a step later: after a save it may still be about that one.
+    # A vote is counted a step later: after a save it may still ask for the same save.
     fresh, self.fresh = self.fresh, False
     return Wish.GO_ON if fresh and decision == Wish.SAVE else decision
 
@@ -65,7 +65,7 @@ class Watch:
     return self.ask().ends
 
   def saved(self) -> None:
-    """The run was saved."""
+    """Notes that the run was saved."""
     self.save_at, self.fresh = time.monotonic() + self.pause, True
 
 

@@ -1,5 +1,5 @@
-"""summary.json of a workdir: how far its run has come, how it ended, its last metrics, and where
-its time went.
+"""Writes summary.json of a workdir: how far its run has come, how it ended, its last metrics, and
+where its time went.
 
   state     running (or killed), finished, 'stopped early' (eval.patience), stopped (by a signal or
             max_hours; the same command continues it), failed
@@ -34,7 +34,7 @@ log = logging.getLogger('bert_jax')
 
 class Summary:
   """Writes summary.json when it is entered, after each checkpoint and evaluation, and at the end.
-  state: of the run, set at its end. setup: seconds before the first step."""
+  state: the state of the run, set at its end. setup: seconds before the first step."""
 
   def __init__(self, run: 'Run', writer: Writer, setup: float):
     self.run, self.writer, self.setup = run, writer, setup
@@ -50,7 +50,7 @@ class Summary:
     self.write({'error': first_line(error)} if self.state == 'failed' else {})
 
   def maybe(self, step: int) -> None:
-    """Writes it if there is a checkpoint or an evaluation of this step."""
+    """Writes summary.json if there is a checkpoint or an evaluation of this step."""
     evaluated = self.writer.last.get('eval', {}).get('step')
     if step in (self.run.checkpoints.newest.get('step'), evaluated):
       self.write()

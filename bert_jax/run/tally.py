@@ -1,5 +1,5 @@
-"""What a run adds up from the metrics of its steps: the sums of a line of the log, counts since
-step 0, and steps whose loss or gradient is not finite.
+"""Adds up the metrics of a run's steps: sums for a line of the log, counts since step 0, and steps
+whose loss or gradient is not finite.
 
 All of it is saved with a checkpoint, so that a run that continues writes the same lines and makes
 the same decisions as one that never stopped.
@@ -37,13 +37,12 @@ def number(x: float | jax.Array) -> float | str:
 
 @dataclass
 class Tally:
-  """seen: counts of the data since step 0. window: the sums since the last line of the log.
-  events: how many steps were skipped, losses were spikes and rows were damaged, and how often the
-  run went back.
-  in_a_row: steps that were skipped, up to the last one. skipped: how many rows of the data the run
-  left out, going back. moves: [[step, rows skipped from there on]] of each time that it went back.
-  Not saved: inputs, spikes: of the run. step: the newest one that was taken. pending: metrics that
-  are still on the devices, by step."""
+  """The sums and counts of a run. seen: counts of the data since step 0. window: the sums since the
+  last line of the log. events: how many steps were skipped, losses were spikes and rows were
+  damaged, and how often the run went back. in_a_row: how many of the last steps were skipped.
+  skipped: how many rows of the data the run left out, going back. moves: [[step, rows skipped from
+  there on]], one for each time that it went back. Not saved: inputs and spikes of the run; step:
+  the newest step that was taken; pending: metrics still on the devices, by step."""
 
   seen: dict[str, float] = field(default_factory=dict)
   window: dict[str, metrics.Mean] = field(default_factory=dict)
@@ -58,9 +57,8 @@ class Tally:
 
   @classmethod
   def from_meta(cls, meta: Mapping[str, Any], batch_size: int, **of_run) -> 'Tally':
-    """The Tally in the metadata of a checkpoint ({}: of a new run), with the `inputs` and `spikes`
-    of the run. Earlier versions counted skipped batches in place of rows, the first ones nothing
-    but what was seen."""
+    """The Tally saved in a checkpoint's metadata ({}: of a new run); of_run: `inputs`, `spikes`.
+    Earlier versions counted skipped batches in place of rows, the first ones `seen` only."""
     saved = dict(meta.get('tally', {}))
     if 'offset' in saved:
       saved['skipped'] = saved.pop('offset') * batch_size
@@ -70,7 +68,7 @@ class Tally:
     return cls(meta.get('seen', {}), window, step=meta.get('step', 0), **kept, **of_run)
 
   def to_meta(self) -> dict[str, Any]:
-    """What a checkpoint holds beside `seen`, for from_meta."""
+    """The metadata of a checkpoint that from_meta reads, besides `seen`."""
     window = {name: [float(m.total), float(m.weight)] for name, m in self.window.items()}
     return {
       'window': window,
@@ -81,7 +79,7 @@ class Tally:
     } | self.spikes.to_meta()
 
   def skipped_after(self, step: int) -> int:
-    """The rows skipped until the step that follows step `step`, which may be long past."""
+    """How many rows were skipped before the step after `step`, which may be long past."""
     first = 0 if self.moves else self.skipped  # of a version without `moves`
     return next((rows for at, rows in reversed(self.moves) if at <= step), first)
 
@@ -96,14 +94,14 @@ class Tally:
     return self.seen | {name: self.events.get(name, 0) for name, on in events.items() if on}
 
   def take(self, step: int, out: Mapping[str, Any]) -> None:
-    """Takes the metrics of a step, which is perhaps still computed."""
+    """Takes the metrics of a step, which may still be running."""
     self.step, self.pending[step] = step, out
 
   def settle(self, now: bool) -> int:
-    """Adds the metrics that were taken: all of them if something reads them now, else those of the
-    steps before the newest, so that no step waits for the one before it. Returns the step of a
-    spike from which the run goes back, whereupon later ones are forgotten, or 0. InputError if the
-    run stops here, since its numbers are not finite."""
+    """Adds the metrics that were taken: all of them if something reads them now, else all but the
+    newest step's, so that no step waits for the one before it. Returns the step of a spike from
+    which the run goes back, and then forgets later steps; or 0. InputError if the run stops here,
+    since its numbers are not finite."""
     for step in sorted(self.pending):
       due = now or step < self.step
       if due and self._add(step, metrics.host_sum(self.pending.pop(step))):
@@ -112,8 +110,8 @@ class Tally:
     return 0
 
   def _add(self, step, out):
-    """Adds the metrics of a step. Is its loss a spike from which the run goes back? Where a field
-    has another value than in the step before, it is compared with none before it."""
+    """Adds the metrics of a step; returns whether its loss is a spike from which the run goes back.
+    At a step where a field changes its value, the loss is not compared with earlier ones."""
     if step - 1 in self.inputs.timeline.jumps():
       self.spikes.forget()
     norms = {name: number(x) for name, x in out.pop('module_norms', {}).items()}
@@ -134,22 +132,22 @@ class Tally:
     return self.spikes.target(step) > 0
 
   def take_window(self) -> dict[str, metrics.Mean]:
-    """The sums since the last line of the log, which begin anew."""
+    """Returns the sums since the last line of the log, and begins them anew."""
     window, self.window = self.window, {}
     return window
 
   def count_damaged(self, step: int) -> None:
-    """Counts the rows of the steps up to this one that could not be read, in all processes."""
+    """Counts the rows up to this step that could not be read, in all processes."""
     batches = self.inputs.batches
     if batches.skip_damaged:
       damaged = batches.damaged_before(step, self.skipped)
       self._count('damaged_rows', hosts.total(damaged))
 
   def go_back(self, step: int, spike: int, meta: Mapping[str, Any]) -> None:
-    """The run goes back from a spike to the checkpoint of a step, which has this metadata. The
-    steps after it get batches from past the spike."""
+    """Restores the sums of a step's checkpoint, whose metadata is `meta`, when the run goes back to
+    it from a spike. The steps after it get batches from past the spike."""
     saved = Tally.from_meta(meta, self.inputs.config.batch_size)
-    # The steps from here to the spike are undone, and with them what was skipped or damaged.
+    # The steps from here to the spike are undone, and with them their skips and damages.
     undone = 'skipped_steps', 'damaged_rows'
     kept = {name: n for name, n in self.events.items() if name not in undone}
     self.events = kept | {name: n for name, n in saved.events.items() if name in undone}
@@ -164,7 +162,7 @@ class Tally:
     self.events = self.events | {event: self.events.get(event, 0) + number}
 
   def _not_finite(self, out, name, norms, step):
-    """The InputError that ends a run, once a file for bert_jax.tools.replay is written."""
+    """Writes a file for bert_jax.tools.replay; returns the InputError that ends the run."""
     inputs = self.inputs
     rows = inputs.batches.row_numbers(step - 1, self.skipped)
     path = Path(inputs.workdir) / f'nonfinite-{step}.json'

@@ -1,4 +1,4 @@
-"""The teacher of a run: it is loaded, compared with the run, and its objective made."""
+"""Loads the teacher of a run, checks that it fits, and makes the taught objective."""
 
 import hashlib
 import logging
@@ -15,8 +15,8 @@ log = logging.getLogger('bert_jax')
 
 
 def student_sizes(config, sizes):
-  """{field of config.model: value} of a run that starts from layers of a model with these sizes.
-  In pre-training it says itself whether it has token types."""
+  """The sizes of a student that starts from layers of a model: {field of config.model: value}.
+  In pre-training type_vocab_size is left out, since the run's config sets it."""
   every = teaching.every_layer(config)
   if sizes.get('share_layers'):
     raise InputError(
@@ -54,21 +54,21 @@ def _shape(model):
 
 
 def _model_of(config, theirs):
-  """The ModelConfig of the teacher, computed as the student is. InputError if it cannot read the
-  rows of this run."""
+  """The ModelConfig of the teacher, with the student's dtype and kernel of attention. InputError if
+  it cannot read the rows of this run."""
   theirs = theirs.copy_and_resolve_references()
   same = 'dtype', 'attention_implementation'
   theirs.update({name: config.model[name] for name in same} | {'remat': 'none'})
   longest = TASKS[config.objective].limit(config) or config.data.seq_length
   stretch, of_student = theirs.recurrent_length, config.model.recurrent_length
-  # Rows of several examples have them where the stretches of this run begin.
+  # The examples of a row begin where the stretches of this run begin.
   if stretch and config.data.examples_per_row > 1 and (not of_student or of_student % stretch):
     raise InputError(
       f'the teacher {config.teacher} reads stretches of {stretch} tokens, at which the examples of '
       f'a row are to begin; set model.recurrent_length={stretch} and memory_length, or '
       'data.examples_per_row=1.'
     )
-  longest = min(longest, stretch or longest)  # there positions begin anew
+  longest = min(longest, stretch or longest)  # positions restart in each stretch
   has_table = theirs.position_embeddings in ('learned', 'sinusoidal', 'scaled_sinusoidal')
   if has_table and longest > theirs.max_position_embeddings:
     raise InputError(
@@ -84,7 +84,7 @@ def _model_of(config, theirs):
 
 
 def _fingerprint(params):
-  """A hash of every number of the teacher, by which a run notices that it was exchanged."""
+  """A hash of every number of the teacher, by which a run notices another teacher."""
   total = hashlib.sha256()
   for name, x in sorted(manifest.flat(params).items()):
     total.update(f'{name} {x.shape} {x.dtype}'.encode())
@@ -93,8 +93,8 @@ def _fingerprint(params):
 
 
 def layers_for(config, params):
-  """The parameters of a teacher with the layers that a student starts from (every n-th from the
-  first, as DistilBERT), and without the token types that it has not."""
+  """The parameters of a teacher that a student starts from: every n-th layer from the first (as
+  DistilBERT), and token types only if the student has them."""
   params = models.unstack_layers(params)
   encoder = {name: x for name, x in params['encoder'].items() if not name.startswith('layer_')}
   for i in range(config.model.num_hidden_layers):

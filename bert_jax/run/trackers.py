@@ -1,4 +1,4 @@
-"""Where the metrics of a run go besides metrics.jsonl: TensorBoard, Weights & Biases."""
+"""Trackers, which get the metrics of a run besides metrics.jsonl: TensorBoard, Weights & Biases."""
 
 import contextlib
 import sys
@@ -13,7 +13,7 @@ from bert_jax.errors import InputError, first_line, unwritten
 
 
 class Tracker(Protocol):
-  """Where metrics go; it is open in the first process only."""
+  """A place to write metrics to, open in the first process only."""
 
   def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None: ...
 
@@ -35,7 +35,7 @@ def check(config):
 
 
 def opened(config, workdir, start):
-  """The trackers that a config asks for, of a run that begins at step `start`."""
+  """Opens the trackers of a config, for a run that begins at step `start`."""
   if not hosts.first():
     return []
   trackers = [TensorBoard(workdir, start)] if config.log.tensorboard else []
@@ -45,17 +45,17 @@ def opened(config, workdir, start):
 
 
 class TensorBoard:
-  """Event files in the workdir. They are written at once, by the thread that trains: tensorboardX's
-  SummaryWriter hands them to a thread of its own, for which a run waits for ever once that thread
-  has failed at a full disk. start: TensorBoard hides what earlier files have of the steps after
-  this one, since a run that continues from it writes them again."""
+  """Writes TensorBoard's event files in the workdir, at once and in the thread that trains:
+  tensorboardX's SummaryWriter has a thread of its own, for which a run waits for ever once that
+  thread has failed at a full disk. start: TensorBoard hides later steps in earlier files, since a
+  run that continues from this step writes them again."""
 
   def __init__(self, workdir, start):
     self.prefix = str(Path(workdir) / 'events')
     self._open(start)
 
   def _open(self, start):
-    with _unimportable('torch'):  # which takes seconds, and of which nothing is used
+    with _unimportable('torch'):  # it takes seconds, and nothing of it is used
       from tensorboardX import event_file_writer, summary
       from tensorboardX.proto import event_pb2
 
@@ -83,7 +83,7 @@ class TensorBoard:
 
 @contextlib.contextmanager
 def _unimportable(package):
-  """Inside, an optional package counts as not installed, unless it is imported already."""
+  """A context in which an optional package counts as not installed, unless already imported."""
   hidden = package not in sys.modules
   if hidden:
     sys.modules[package] = None
@@ -95,10 +95,10 @@ def _unimportable(package):
 
 
 class WeightsAndBiases:
-  """A run of https://wandb.ai, whose name is that of the workdir. Offline it is written to
-  WORKDIR/wandb, and `wandb sync` uploads it. Project, group and the like are set by the environment
-  (WANDB_PROJECT), as its documentation says. A run that continues keeps its id. Points of steps
-  that a run went back over stay, beside the new ones: what is logged there is never dropped."""
+  """Writes metrics to a run of https://wandb.ai with the name of the workdir. Offline it is written
+  to WORKDIR/wandb, and `wandb sync` uploads it. Project, group and the like are set by the
+  environment (WANDB_PROJECT), as its documentation says. A run that continues keeps its id. Points
+  of steps that a run went back over stay, beside the new ones: wandb never drops a point."""
 
   def __init__(self, workdir, config):
     folder = Path(workdir).expanduser().absolute()
@@ -130,8 +130,8 @@ class WeightsAndBiases:
 
 
 def _wandb():
-  """The package wandb, or an InputError. (A folder of that name imports too, as a package of
-  nothing.)"""
+  """Imports the package wandb, or raises an InputError. (A folder of that name also imports, as an
+  empty package.)"""
   try:
     import wandb
 

@@ -158,7 +158,7 @@ def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | 
     'tie_word_embeddings',
     'hidden_act',
   }
-  answering = config_model.settings_affecting('model')  # no config.json says the others
+  answering = config_model.settings_affecting('model')  # no config.json has the others
   expected = {field: value for field, value in BERT.items() if field in answering - said}
   expected |= family.fields | {field: family.default(field) for field in family.unsaid}
   for field, value in expected.items():

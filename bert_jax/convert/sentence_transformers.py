@@ -20,7 +20,7 @@ LENGTH = 'sentence_bert_config.json'
 
 
 class Vector(NamedTuple):
-  """How a text becomes a vector."""
+  """The settings by which a text becomes a vector."""
 
   pooling: str = ''  # mean or cls; '': not given, or not supported
   normalized: bool = False  # to length 1

@@ -35,14 +35,14 @@ TYPES = {
 
 
 class Refused(Exception):
-  """The file asks for something that is not the data of a tensor."""
+  """The file asks for something other than the data of tensors."""
 
 
 PACKED = 20  # weights hardly compress: a zip that unpacks to so many times its size is refused
 
 
 class _Tensor(NamedTuple):
-  """A tensor's place in a storage, the flat array that tensors share; counts are of numbers."""
+  """A tensor's place in a storage, a flat array that tensors share; counts are of numbers."""
 
   storage: tuple  # (key, type, count)
   offset: int

@@ -1,1 +1,1 @@
-"""A tokenized corpus, in memory or on disk, and the units in it that are masked together."""
+"""Tokenized corpora, in memory or on disk, with the units of tokens that are masked together."""

@@ -152,7 +152,7 @@ class Index:
     return len(self.columns['tokens'])
 
   def read(self, record):
-    """(tokens, starts) of a record."""
+    """Reads a record: (tokens, starts)."""
     self.reader.room = max(prepared.CACHE_TOKENS, self.room)
     return self.reader(record)
 
@@ -215,7 +215,7 @@ class Blocks:
     self.share, self.held = share, held
     languages = len(index.meta['languages'])
     self.blocks = np.flatnonzero(index.columns['language'] == language)
-    self.kept = share if held else 1 - share  # of the documents
+    self.kept = share if held else 1 - share  # the share of the documents
     number = len(self.blocks)
     self.blocks_of_unit = (
       number if number <= WHOLE // languages else min(number, int(1 / self.kept), EVALUATED)

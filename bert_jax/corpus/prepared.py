@@ -55,7 +55,7 @@ INDEX = (  # arrays of each shard's index; all but `names` are int32
   'languages',  # number of each document's language
   'names',  # uint32, crc32 of each document's name
 )
-SIZES = ('characters', 'bytes')  # of each document's text, int32; older corpora lack them
+SIZES = ('characters', 'bytes')  # int32, of each document's text; older corpora lack them
 
 
 def shard_paths(folder, number):

@@ -46,12 +46,12 @@ class Source(Protocol):
 
 
 class Batches:
-  """batches[step] -> {name: global jax.Array [B, ...]} sharded over the leading axis.
+  """The batch of each step: batches[step] -> {name: jax.Array [B, ...]}, sharded over axis 0.
   spec: the arrays that the objective expects, {name: ShapeDtypeStruct}. limits: {name: exclusive
-  upper bound} of integer arrays, where a batch has them, since JAX reports no index past the end of
-  a table. With a seed there are endless passes, each shuffled anew; without one the rows come once,
-  in order, and the last batch is filled up with empty rows of weight 0. lanes: each row of the
-  batch reads a stretch of the source, and the seed draws the row where a pass begins. position:
+  upper bound} of integer arrays to check, since JAX reports no index past the end of a table. With
+  a seed there are endless passes, each shuffled anew; without one the rows come once, in order, and
+  the last batch is filled up with empty rows of weight 0. lanes: each row of the batch reads a
+  stretch of the source, and the seed draws the row where a pass begins. position:
   Timeline.position, if not all batches are full. skip_damaged: a row whose record cannot be read
   becomes an empty row, and is counted in damaged_rows."""
 

@@ -119,7 +119,7 @@ class Examples:
 
   @functools.cached_property
   def read(self):
-    """The id arrays of all texts; subclasses whose examples share a text list it once."""
+    """The id arrays of all texts; a subclass whose examples share a text lists it once."""
     return [ids for parts in self.texts for ids in parts]
 
   @property

@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Mixture:
-  """Several sources of rows as one: one after the other or, in shuffled batches, mixed by weights.
+  """Joins several sources of rows: one after the other or, in shuffled batches, mixed by weights.
   parts: {language: source}. weights: {language: its share of the mixture's rows}."""
 
   def __init__(self, parts, weights):

@@ -56,7 +56,7 @@ def unfinished(folder):
 
 
 def id_type(tokenizer):
-  """The type of the numbers in ids.bin."""
+  """The dtype of the ids in ids.bin."""
   return np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
 
 
@@ -142,7 +142,7 @@ class Prepared:
     return flat.astype(np.int32).reshape(self.ends.shape)
 
   def texts(self, e):
-    """The id arrays of the texts of an example."""
+    """The texts of an example, as one or two id arrays."""
     self._check(e // BLOCK)
     begin = int(self.ends[e - 1, -1]) if e else 0
     return tuple(

@@ -1,1 +1,1 @@
-"""Reading text: files, tables, documents, sentences, the embedded documentation, duplicates."""
+"""Reads text: files, tables, documents, sentences, the embedded documentation; finds duplicates."""

@@ -70,8 +70,8 @@ def documents(
     format: 'auto' or one of 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki', 'wikitext'.
     text_field: the field of a JSON object or of a TFDS example that holds the text.
     counts: these keys are increased: files, bytes (uncompressed), documents, sentences,
-      empty_documents (skipped), invalid_utf8_lines (repaired), cut_sentences and cut_documents (too
-      long: made two).
+      empty_documents (skipped), invalid_utf8_lines (repaired), cut_sentences and cut_documents
+      (split because too long).
   InputError: the corpus is missing, empty, damaged, not text, or not in the format."""
   empty = True
   for path in sources(spec, format):
@@ -166,7 +166,7 @@ def _bounded(sentence: str, counts: Counter) -> list[str]:
   """The parts of a sentence, each of LONGEST_SENTENCE characters at most."""
   if len(sentence) <= LONGEST_SENTENCE:  # nearly all
     return [sentence] if (sentence := sentence.strip()) else []
-  parts, start = [], 0  # what is left is not copied: a sentence may have 100 million characters
+  parts, start = [], 0  # the rest is not copied: a sentence may have 100 million characters
   while len(sentence) - start > LONGEST_SENTENCE:
     counts['cut_sentences'] += 1
     end = sentence.rfind(' ', start + 1, start + LONGEST_SENTENCE) + 1 or start + LONGEST_SENTENCE

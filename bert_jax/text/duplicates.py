@@ -23,7 +23,7 @@ import numpy as np
 from bert_jax.errors import InputError
 from bert_jax.text.sentences import UNSPACED
 
-_WORDS = 5  # in a shingle, a run of words
+_WORDS = 5  # words in a shingle
 _PERMUTATIONS = 128  # the standard error of a similarity s is (s (1 - s) / 128) ** 0.5
 _SEED = 1
 _CHUNK = 1024  # shingles, keys or signatures at a time, which fit the processor's cache
@@ -64,8 +64,8 @@ class Signer:
     self._multipliers = random.randint(0, 1 << 64, (index.b, index.r), np.uint64)
 
   def signature(self, text: str) -> np.ndarray:
-    """uint16 [128], the MinHash of the runs of five words of a text; case does not count.
-    A word is what stands between white space; in scripts without blanks (Chinese, Thai, ...) every
+    """The MinHash of a text's runs of five words, uint16 [128]; case does not count.
+    A word is a stretch between white space; in scripts without blanks (Chinese, Thai, ...) every
     character is one. 16 bits of each minimum are kept: two different ones agree once in 65,536."""
     text = text.lower()
     spaced = text.isascii() or not _UNSPACED.search(text)

@@ -57,7 +57,7 @@ def whole_number(text: str) -> int | None:
 
 
 def _depth(value: Any) -> int:
-  """How many levels of lists and objects a value of JSON has, up to DEEPEST + 1."""
+  """The levels of lists and objects in a JSON value, counted up to DEEPEST + 1."""
   depth, level = 0, [value]
   while depth <= DEEPEST and (held := [x for x in level if isinstance(x, (dict, list))]):
     depth += 1

@@ -1,5 +1,5 @@
 """Trains byte-level BPE vocabularies, by Hugging Face's Rust library: the same texts give the same
-bytes, since it breaks ties by the numbers of the pieces, which begin with the sorted bytes."""
+bytes, since ties are broken by the numbers of the pieces, which begin with the sorted bytes."""
 
 import json
 from pathlib import Path

@@ -57,7 +57,7 @@ class SentencePiece(Tokenizer):
   def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
     starts = self._begins_word[ids]
     starts[1:] |= self._ends_word[ids[:-1]]
-    starts[1:] &= ~self._blank[ids[:-1]]  # a blank goes with what it stands before
+    starts[1:] &= ~self._blank[ids[:-1]]  # a blank goes with the next piece
     starts[text_starts] = True
     return starts
 

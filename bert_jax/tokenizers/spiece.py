@@ -17,7 +17,7 @@ CLASSES = {'albert': 'AlbertTokenizer', 'fnet': 'FNetTokenizer'}
 # Field numbers in sentencepiece_model.proto; _UNIGRAM is a value of _MODEL_TYPE.
 _TRAINER, _MODEL_TYPE, _UNIGRAM = 2, 3, 1
 _NORMALIZER, _CHARSMAP = 3, 2
-_AFTER_NUMBER = 100.0  # what "1," costs more than its two pieces
+_AFTER_NUMBER = 100.0  # the extra cost of "1," over its two pieces
 
 
 def content(path: Path, data: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""BERT, whose names most of its relatives have."""
+"""BERT: its tensor names, which most of its relatives share."""
 
 from bert_jax.convert.families.record import EMBEDDINGS, HEADS, ReleasedFamily, layers
 

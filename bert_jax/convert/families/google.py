@@ -25,7 +25,7 @@ _BLOCK |= {
   '_output_layer_norm': 'output/LayerNorm',
 }
 _MODULES = {ours: name for ours, name in (ENCODER | POOLER | MLM).items() if ours[-1] != '/'}
-_OUTPUTS = {  # of heads, with what they compute: classifiers and SQuAD models too
+_OUTPUTS = {  # {head's output layer: (prefix of its names, shape)}, with classifiers and SQuAD
   'nsp/dense': ('cls/seq_relationship/output_', 'D2'),
   'classifier/dense': ('output_', 'DC'),
   'span/dense': ('cls/squad/output_', 'D2'),

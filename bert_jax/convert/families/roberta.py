@@ -9,7 +9,7 @@ _MODULES = renamed(ENCODER | POOLER, 'bert.', 'roberta.') | {
   'mlm': 'lm_head',
   'mlm/': 'lm_head.decoder',
 }
-# Its sequence classifier has a dense layer with tanh over <s>, which is our pooler, and no other.
+# Its sequence classifier has our pooler as a dense layer with tanh over <s>, and no other pooler.
 _IN_CLASSIFIER = {'pooler/dense': 'classifier.dense', 'classifier/dense': 'classifier.out_proj'}
 
 ROBERTA = ReleasedFamily(

@@ -265,6 +265,27 @@ def test_folders_hold_at_most_25_files():
     assert len([path for path in folder.iterdir() if path.is_file()]) <= 25, folder
 
 
+def code_readme(title):
+  """A section of bert_jax/README.md."""
+  (section,) = re.findall(
+    rf'^## {title}\n(.*?)(?=^## |\Z)', Path('bert_jax/README.md').read_text(), re.M | re.S
+  )
+  return section
+
+
+def test_the_trail_is_read_in_an_evening():
+  paths = re.findall(r'^\d+\. `(\S+)`: ', code_readme('The trail'), re.M)
+  assert paths[0] == 'train.py' and 20 <= len(set(paths)) == len(paths) <= 24
+  lines = {path: len((Path('bert_jax') / path).read_text().splitlines()) for path in paths}
+  assert sum(lines.values()) <= 4000, lines
+
+
+def test_the_map_shows_every_room_from_the_bottom_up():
+  rows = re.findall(r'^\| (`.*?) \|', code_readme('The rooms'), re.M)
+  rooms = [name for row in rows for name in re.findall(r'`([a-z_]+)(?:/|\.py)`', row)]
+  assert rooms == LEVELS[1:]
+
+
 # A new objective is its own files and one line of tasks/__init__.py: nothing else knows it. The
 # first of two is as README.md says; the second has a carry, a second tower and a prediction with an
 # option.

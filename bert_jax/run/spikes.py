@@ -77,7 +77,7 @@ class Spikes:
     return target
 
   def go_back(self, step: int, meta: Mapping[str, Any]) -> None:
-    """Restores the losses of a step's checkpoint; InputError if the run went back there too often."""
+    """Goes back to the losses at a step's checkpoint. InputError if the run did so too often."""
     times = self.back[1] + 1 if self.back[0] == step else 1
     self.losses, self.back = list(meta.get('tally', {}).get('losses', ())), (step, times)
     if times > TRIES:

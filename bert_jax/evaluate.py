@@ -118,8 +118,8 @@ def evaluate_sets(
   out: str | Path = '',
   in_int8: bool = False,
 ) -> dict[str, Mapping[str, float]]:
-  """{set: its metrics} of a workdir's checkpoint. specs: NAME=DATA, or a path with {language}. The
-  answers, scores.json and table.txt are written to `out`; '': to W/eval/sets."""
+  """Evaluates a workdir's checkpoint on named sets: {set: its metrics}. specs: NAME=DATA, or a path
+  with {language}. Answers, scores.json and table.txt are written to `out`; '': to W/eval/sets."""
   parts = [part for spec in specs for part in files.parts(spec, languages)]
   if unnamed := [spec for name, spec in parts if not name]:
     raise InputError(f'--eval {unnamed[0]} has no name; write NAME={unnamed[0]}, or {{language}}.')

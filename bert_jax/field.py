@@ -6,7 +6,7 @@ from typing import Any
 
 NO_PAST = object()
 
-# What a field may affect. What a run computes depends on the first nine, see Field.decides.
+# What a field may affect. The first nine decide what a run computes, see Field.decides.
 PURPOSES = {
   'rows': 'which rows a run is trained and evaluated on',
   'vocabulary': 'the pieces of the vocabulary',

@@ -105,7 +105,7 @@ def join(seconds=None):
 def _speak_when_aborted():
   """Makes this process print a sentence when JAX's client aborts it, after a C++ trace.
   The client aborts a process that waits on its devices for a lost process."""
-  global _aborted  # a reference, since C keeps none
+  global _aborted  # Python must keep a reference, since C does not
   who = f'process {jax.process_index()} of {jax.process_count()}'
 
   def aborted(_):
@@ -188,12 +188,12 @@ def wait(name):
 
 def total(number):
   """The sum of a number over the processes; all of them must call it."""
-  return int(sum(_of_each(number)))
+  return int(sum(_from_all(number)))
 
 
 def agree(fingerprint):
   """InputError if the processes have rows of different fingerprints; all of them must call it."""
-  numbers = _of_each(zlib.crc32(fingerprint.encode()) >> 1)
+  numbers = _from_all(zlib.crc32(fingerprint.encode()) >> 1)
   if others := [k for k, number in enumerate(numbers) if number != numbers[0]]:
     raise InputError(
       f'process {others[0]} reads other rows than process 0; use data that all processes see, and '
@@ -201,7 +201,7 @@ def agree(fingerprint):
     )
 
 
-def _of_each(number):
+def _from_all(number):
   """The numbers that all processes give, in the order of the processes."""
   if jax.process_count() == 1:
     return [number]
@@ -210,12 +210,12 @@ def _of_each(number):
 
 def exists(path):
   """Does a path exist? All processes must call this. InputError if only some of them see it."""
-  sees = _of_each(path.exists())
+  sees = _from_all(path.exists())
   if any(sees) and not all(sees):  # a network file system may be a minute behind
     end = time.monotonic() + VISIBLE_SECONDS
     while not path.exists() and time.monotonic() < end:
       time.sleep(1)
-    sees = _of_each(path.exists())
+    sees = _from_all(path.exists())
   if any(sees) and not all(sees):
     raise InputError(
       f'process {sees.index(0)} does not see {path}, and process {sees.index(1)} does; use a '

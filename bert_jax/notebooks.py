@@ -55,7 +55,7 @@ def folder(name):
   name: 'drive:NAME', a folder of your Google Drive (on Colab); 'gs://BUCKET/NAME', one of a bucket
   (mounted by gcsfuse; on Colab it is installed first); or a path."""
   if name.startswith(DRIVE):
-    _of_colab('drive').mount(DRIVE_MOUNT)
+    _colab_module('drive').mount(DRIVE_MOUNT)
     return Path(DRIVE_MOUNT, 'MyDrive', name.removeprefix(DRIVE))
   if not name.startswith(BUCKET):
     if '://' in name:
@@ -72,7 +72,7 @@ def folder(name):
 
 def _mount(bucket, point):
   if on_colab():
-    _of_colab('auth').authenticate_user()
+    _colab_module('auth').authenticate_user()
     if not shutil.which('gcsfuse'):
       _run(['bash', '-c', INSTALL_GCSFUSE], 'gcsfuse cannot be installed')
   elif not shutil.which('gcsfuse'):
@@ -95,7 +95,7 @@ def on_colab():
   return 'google.colab' in sys.modules
 
 
-def _of_colab(name):
+def _colab_module(name):
   """Imports a module of Colab; InputError elsewhere."""
   try:
     return importlib.import_module(f'google.colab.{name}')

@@ -18,7 +18,7 @@ from bert_jax.sharding import path_name
 
 
 def numbers(optimizer):
-  """The numbers of config.optimizer that a compiled step takes as arguments, not as constants."""
+  """The learning rate and weight decay, which a compiled step takes as arguments."""
   rate, decay = np.float32(optimizer.learning_rate), np.float32(optimizer.weight_decay)
   return {'learning_rate': rate, 'weight_decay': decay}
 

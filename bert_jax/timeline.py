@@ -37,8 +37,8 @@ def _over(x: jax.Array, number: float) -> jax.Array:
   return x / jnp.full_like(x, number)
 
 
-# {name: (step, steps, warm-up, decay) -> share of the peak after the warm-up}: the values of
-# optimizer.schedule. steps: the length of the schedule.
+# {value of optimizer.schedule: (step, steps, warm-up, decay) -> share of the peak after the
+# warm-up}. steps: the length of the schedule.
 SCHEDULES = {
   'linear': lambda step, steps, warmup, decay: 1 - _over(step, steps),
   'cosine': lambda step, steps, warmup, decay: (
@@ -170,7 +170,7 @@ class Timeline:
   def changes(self) -> list[Change]:
     """What changes during the run, in order: the end of the warm-up, the first full batch, and each
     value of a field that changes by step."""
-    out = [Change(step, *rest) for step, *rest in self._of_rate() if 0 < step < self.steps]
+    out = [Change(step, *rest) for step, *rest in self._rate_changes() if 0 < step < self.steps]
     if self.parts > 1:
       before, after = f'{self.rows_at(0)} rows', f'{self.batch_size} rows'
       out.append(Change(self.growing, GROWTH, before, after))
@@ -179,7 +179,7 @@ class Timeline:
         out.append(Change(step, field, before, after))
     return sorted(out, key=lambda change: change.step)
 
-  def _of_rate(self):
+  def _rate_changes(self):
     warmup = steps_of(self.optimizer.warmup, self.horizon)
     peak = self.optimizer.learning_rate
     yield warmup, RATE, 0.0, peak

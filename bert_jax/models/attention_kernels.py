@@ -68,7 +68,7 @@ def _attention_backward(rate, to_itself, saved, g_BTHd):
   product_BTHd = g_BTHd * out_BTHd
   sum_BHT = jnp.einsum('bthd,hdg->bgt', product_BTHd, heads_HdH, preferred_element_type=jnp.float32)
   ds_BHTT = p_BHTT * (drop(dp_BHTT, key, rate) - sum_BHT[..., None])
-  if not to_itself:  # a query that sees nothing has probabilities, of keys that are masked
+  if not to_itself:  # a query that sees no key still has probabilities, of masked keys
     ds_BHTT = jnp.where(sees(pattern)[:, None], ds_BHTT, 0)
   dbias = None if bias is None else _summed_to(ds_BHTT, bias)
   ds_BHTT = ds_BHTT.astype(q_BTHd.dtype)

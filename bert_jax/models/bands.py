@@ -25,7 +25,7 @@ def blocks_of(pattern: Pattern, widest: int, length: int) -> 'Bands | Whole':
   """How to cut rows of `length` tokens: Bands, or Whole where bands would save less than half of
   the attention. widest: the window of the bands if pattern.window is an array."""
   window = pattern.window if isinstance(pattern.window, int) else widest
-  if pattern.queries.everywhere is not None:  # whose keys are not near
+  if pattern.queries.everywhere is not None:  # global tokens see distant keys
     return Whole()
   if not window or pattern.queries is not pattern.keys or pattern.keys.places is not None:
     return Whole()

@@ -25,7 +25,7 @@ class Dropout(nn.Module):
 
 @jax.named_scope('Dropout')
 def drop(x, key, rate):
-  """x with each number set to 0 with probability `rate`, else divided by 1 - rate."""
+  """Sets each number of x to 0 with probability `rate`, else divides it by 1 - rate."""
   if rate == 0:
     return x
   # In float32, since a bfloat16 factor would be off.

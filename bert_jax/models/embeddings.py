@@ -1,4 +1,4 @@
-"""Token ids to vectors: word + token type + position, norm, dropout (BERT, figure 2).
+"""The embeddings of tokens: word + token type + position, norm, dropout (BERT, figure 2).
 
 The tables may be narrower than the model, with a dense layer after them (ALBERT, Lan et al. 2019).
 """
@@ -43,5 +43,5 @@ class Embeddings(nn.Module):
 
 
 def word_table(encoder: Mapping[str, Any]) -> jax.Array:
-  """The table of words [V, E] in the parameters of an encoder."""
+  """The word embeddings [V, E] in the parameters of an encoder."""
   return encoder['embeddings']['word_embeddings']['embedding']

@@ -8,7 +8,7 @@ import jax
 
 
 def products(function: Callable, *arguments: Any) -> int:
-  """Floating-point operations of the matrix products in function(*arguments), arrays or shapes.
+  """Counts the operations of the matrix products in function(*arguments), arrays or shapes.
   Loops count as often as they run, and of branches the most expensive one. Products in a Pallas
   kernel are not seen; the branch for other devices, which stands beside it, is counted."""
   return _products(jax.make_jaxpr(function)(*arguments).jaxpr)

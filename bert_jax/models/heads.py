@@ -92,5 +92,5 @@ def word_logits(config: ModelConfig, params: Mapping[str, Any], x_BKD: jax.Array
 
 
 def count_parameters(params):
-  """How many numbers a tree of parameters (or of their shapes) holds."""
+  """The number of parameters in a tree of arrays or shapes."""
   return sum(x.size for x in jax.tree.leaves(params))

@@ -1,4 +1,4 @@
-"""Vectors of whole examples, from the hidden states of the tokens of rows.
+"""Pooling: vectors of whole examples, from the hidden states of their tokens.
 
 B batch, T tokens, N examples in a row, K positions, D hidden size.
 """

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax, nn
 
-NONE = -1  # in place of an id: no token
+NONE = -1  # the id that means: no token
 
 Step = Callable[[Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
 

@@ -89,7 +89,7 @@ class Pattern:
 
 
 def sees(pattern):
-  """[B, Tq, Tk] bool: does this query see this key?"""
+  """[B, Tq, Tk] bool: does a query see a key?"""
   queries_BT, keys_BT = pattern.queries.segment_ids, pattern.keys.segment_ids
   seen = queries_BT[:, :, None] == keys_BT[:, None, :]
   seen &= (keys_BT > 0)[:, None, :]
@@ -108,7 +108,7 @@ def sees(pattern):
 
 
 def distance(pattern):
-  """[B or 1, Tq, Tk] int32: how many places each key stands before each query."""
+  """[B or 1, Tq, Tk] int32: by how many places each key is before each query."""
   queries, keys = (
     (jnp.arange(x.segment_ids.shape[1]) if x.places is None else x.places)
     for x in (pattern.queries, pattern.keys)
@@ -117,5 +117,5 @@ def distance(pattern):
 
 
 def is_constant(value, constant):
-  """Is `value` this Python number (and not an array)?"""
+  """Is `value` the Python number `constant` (and not an array)?"""
   return isinstance(value, (bool, int, float)) and value == constant

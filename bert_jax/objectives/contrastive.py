@@ -131,7 +131,7 @@ class Contrastive(LabelledExamples):
 
 
 def unit(x):
-  """Vectors [..., D] scaled to length 1; zeros stay, and have a gradient."""
+  """Scales vectors [..., D] to length 1; zeros stay zeros, with a finite gradient."""
   return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(jnp.square(x), axis=-1, keepdims=True), 1e-24))
 
 

@@ -78,8 +78,8 @@ class Distilled(base.Objective):
     return self.student.predict(params, batch, rng, carry)
 
   def flops(self, batch_size, moment=None):
-    """The student's operations and a third of the teacher's. (A step counts three times a forward
-    pass, for its backward pass too, which a teacher does not have.)"""
+    """The student's operations and a third of the teacher's: a step counts three forward passes,
+    two of them for the backward pass, which a teacher does not have."""
     student, teacher = (x.flops(batch_size, moment) for x in (self.student, self.teacher))
     return student + teacher / 3
 

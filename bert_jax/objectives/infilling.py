@@ -37,7 +37,7 @@ def infill(rng, input_ids_BT, segment_ids_BT, *, rate, mean_span, mask_id):
   begin_BT = last_true(first_BT)
 
   def before(x_BT):
-    """[B, T]: the sum of x over the ordinary tokens of the segment that stand before each token."""
+    """[B, T]: the sum of x over the ordinary tokens before each token in its segment."""
     sums_BT = jnp.cumsum(x_BT * ordinary_BT, axis=1)  # the first token of a segment adds nothing
     return sums_BT - x_BT * ordinary_BT - jnp.take_along_axis(sums_BT, begin_BT, axis=1)
 
@@ -67,7 +67,7 @@ def infill(rng, input_ids_BT, segment_ids_BT, *, rate, mean_span, mask_id):
 
 
 def _atoms_in_order(order_BA, used_BA, span_BT, input_ids_BT, segment_ids_BT, mask_id):
-  """{input_ids, segment_ids, position_ids: [B, T]} of rows whose atoms stand in this order."""
+  """Writes the atoms of rows in a new order: {input_ids, segment_ids, position_ids: [B, T]}."""
   T = input_ids_BT.shape[1]
   length_BA = jnp.concatenate([jnp.ones_like(span_BT), span_BT], axis=1)
   used_BT, length_BT, segments_BT = (

@@ -61,7 +61,7 @@ class LanguageModel(MlmNsp):
 
   @property
   def writes(self):
-    """Does it read from left to right at the end of its training, at least in some rows?"""
+    """Can the model generate text: is it causal at the end of training, at least in some rows?"""
     last = self.stages[-1]
     return last == 'causal' or (last == 'hybrid' and self.causal_share > 0)
 
@@ -169,7 +169,7 @@ class LanguageModel(MlmNsp):
     return models.recurrence.encode(self.model, encoder, arrays, memory, taken_B, rng, causal=True)
 
   def _hidden(self, params, batch, ids_BT, causal, rng):
-    model = dataclasses.replace(self.model, causal=False)  # the kind of a row says so
+    model = dataclasses.replace(self.model, causal=False)  # `causal` holds by row instead
     return encode(model, params['encoder'], batch | {'input_ids': ids_BT}, rng, causal)
 
   def _terms_of(self, kind, params, batch, hidden_BTD, train, rows_B=None):

@@ -76,7 +76,7 @@ class MlmNsp(base.Objective):
     return models.Classifier(self.model, len(PAIRS[self.pairs].labels))
 
   def cut(self, batch, moment):
-    """The batch of a training step, its rows cut to the length of the step's stage."""
+    """Cuts the rows of a training step to the length of its stage (corpus.lengths)."""
     if not self.lengths or not moment.train:
       return batch
     return cut_rows(batch, jnp.array(self.lengths)[moment.stage('corpus.lengths')])

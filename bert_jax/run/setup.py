@@ -103,7 +103,7 @@ def read_inputs(config, workdir, given=()):
   if not (beginning.continues and beginning.folder == workdir):
     config_lib.check_beginning(config)
     run_tokenizer.check_path(config)
-  if config.steps:  # else the rows say how many there are, and the program is refused
+  if config.steps:  # checked before the data is read; with epochs the data decides the steps
     config_lib.timeline_of(config).rates(0)
   log.info('reading the data')
   folder = beginning.folder or (teaching.has_teacher(config) and hub.folder(config.teacher))
@@ -136,15 +136,15 @@ def read_inputs(config, workdir, given=()):
       '%d steps are few to learn a task: with so little data, raise epochs (to %d, say) and '
       'perhaps optimizer.learning_rate',
       steps,
-      math.ceil(1.05 * config.epochs * FEW_STEPS / steps),  # other rows, a few steps fewer
+      math.ceil(1.05 * config.epochs * FEW_STEPS / steps),  # 1.05: a margin for other rows
     )
   rows = sources, batches, eval_batches
   return Inputs(config, workdir, beginning, mesh, tokenizer, objective, *rows, steps, timeline)
 
 
 def ended(inputs):
-  """(State, metrics of its last evaluation) of a run that has ended in its workdir, as the config
-  asks that it should; None if there is something left to do. Nothing is compiled or written."""
+  """Restores a run that has ended in its workdir: (State, metrics of its last evaluation). None if
+  the config leaves something to do. Nothing is compiled or written."""
   beginning, workdir = inputs.beginning, inputs.workdir
   config = workdir / contents.CONFIG
   has_ended = (

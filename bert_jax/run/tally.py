@@ -31,7 +31,7 @@ SHOWN = 8  # rows that a sentence names
 
 
 def number(x: float | jax.Array) -> float | str:
-  """A number for JSON, which has none that is not finite: 'nan', 'inf'."""
+  """A number for JSON, which cannot hold NaN and infinity: these become 'nan' and 'inf'."""
   return float(x) if math.isfinite(x) else str(float(x))
 
 

@@ -1,4 +1,4 @@
-"""What the command lines of several tools share."""
+"""Helpers that the command lines of several tools share."""
 
 import argparse
 import os
@@ -10,13 +10,13 @@ from bert_jax.text import files
 
 
 def parser(tool, description, **settings):
-  """The parser of `python -m bert_jax.tools.TOOL`; a docstring's first paragraph describes it."""
+  """The parser of `python -m bert_jax.tools.TOOL`, described by a docstring's first paragraph."""
   prog, about = f'python -m bert_jax.tools.{tool}', description.partition('\n\n')[0]
   return argparse.ArgumentParser(prog, allow_abbrev=False, description=about, **settings)
 
 
 def add_text(add):
-  """Adds the arguments that say which text is read, and how; add: a parser's add_argument."""
+  """Adds the arguments for reading text, such as --input. add: a parser's add_argument."""
   add(
     '--input',
     action='append',
@@ -32,7 +32,7 @@ def add_text(add):
 
 
 def specs(args):
-  """[(language or '', spec), ...] of --input and --languages."""
+  """The inputs, [(language or '', spec), ...], from --input and --languages."""
   languages = args.languages
   if files.exists(languages) and Path(languages).is_file():
     languages = Path(languages).read_text()
@@ -43,7 +43,7 @@ def specs(args):
 
 
 def check_writable(out, option='--out'):
-  """InputError if the folder of an option can be neither made nor written to."""
+  """InputError if an option's folder cannot be made or written to."""
   nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
   if not nearest.is_dir():
     raise InputError(f'{nearest} is a file; give {option} a folder')
@@ -52,7 +52,7 @@ def check_writable(out, option='--out'):
 
 
 def cores():
-  """How many cores this process may use; macOS only knows how many there are."""
+  """How many cores this process may use; on macOS, how many there are."""
   if hasattr(os, 'sched_getaffinity'):
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1

@@ -44,12 +44,12 @@ from bert_jax.workdir import checkpoint, contents, provenance, records, trained
 log = logging.getLogger('bert_jax')
 
 HF = 'hf:'
-# {ending of an architecture's name: that of its Auto class in transformers}, where they differ.
+# {ending of an architecture's name: ending of its Auto class in transformers}, where they differ.
 AUTO = {'Model': '', 'LMHeadModel': 'ForCausalLM', 'ForConditionalGeneration': 'ForSeq2SeqLM'}
 
 
 def folders(target):
-  """(the folder of a target, the folder it is written to before it is compared and renamed)."""
+  """(the folder of a target, the temporary folder in which it is written and compared first)."""
   out = Path(target.removeprefix(HF)).expanduser().absolute()
   if out == Path.cwd() or not out.name:
     raise InputError(f'--to {target} is the folder that this runs in; name a new one.')
@@ -70,10 +70,9 @@ def convert(
   languages=(),
   verbose=False,
 ):
-  """Converts a source to a target (see above), checks what was written, and says what it is.
-  part: of a run with several models, the one to convert (Family.other_models). languages: codes of
-  those of its text, for the model card. verbose: prints the table, and each tensor that is not
-  used."""
+  """Converts a source to a target (see the module), checks what was written, and reports it.
+  part: which model of a run that has several (Family.other_models). languages: codes of the
+  languages of its text, for the model card. verbose: prints the table, and each unused tensor."""
   out, partial = folders(target)
   arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
@@ -132,7 +131,7 @@ def convert(
 
 
 def export_run(out, model, facts):
-  """Writes a Trained as a Hugging Face folder, as to_huggingface.write."""
+  """Writes a Trained as a Hugging Face folder; returns what to_huggingface.write does."""
   objective = TASKS[model.config.objective].objective(model.config, model.tokenizer)
   facts = {'versions': provenance.versions(), 'name': out.name} | facts
   labels = getattr(objective, 'labels', ())
@@ -159,7 +158,7 @@ def write_workdir(workdir, model, facts):
 
 
 def _facts_of_run(folder, model):
-  """The facts of a model card that a run's workdir holds."""
+  """Reads the facts for a model card from a run's workdir."""
   run, facts = records.read(folder), {'metrics': {}, 'step': model.step}
   for fault in run.faults:
     log.warning('%s', fault)
@@ -178,7 +177,7 @@ def _facts_of_run(folder, model):
 
 
 def _next(target, out):
-  """What to do with a target, as a line."""
+  """A line that says what to do next with a target."""
   if not target.startswith(HF):
     return f'next: bert_jax.predict --model {out}, or train with --config.init_from={out}'
   (architecture,) = json.loads((out / 'config.json').read_text())['architectures']
@@ -188,7 +187,7 @@ def _next(target, out):
 
 
 def _tell(kind, reasons, verbose):
-  """Prints the reasons, {name of a tensor: why}, each once with its first tensor; or all."""
+  """Prints reasons, {name of a tensor: why}, each once with its first tensor; verbose: all."""
   names = {}
   for name, why in sorted(reasons.items()):
     names.setdefault(name if verbose else why, []).append(name)
@@ -198,7 +197,7 @@ def _tell(kind, reasons, verbose):
 
 
 def _report(weights, strict, verbose):
-  """Prints what is not used and what is new; if strict, InputError if a tensor has no place."""
+  """Prints unused and new tensors; if strict, InputError if a tensor has no place."""
   _tell('ignored', weights.ignored, verbose)
   _tell('not used', weights.unused, verbose)
   _tell('new', weights.new, verbose)
@@ -223,14 +222,14 @@ def row_of(x):
 
 
 def table_of(model):
-  """{our path: Row} of the parameters of a Trained."""
+  """The parameters of a Trained as {our path: Row}."""
   shapes = models.ModelConfig(**model.config.model)
   flat = from_huggingface.flatten(jax.device_get(model.params), shapes)
   return {path: row_of(x) for path, x in flat.items()}
 
 
 def _compare(table, tokenizer, again, out):
-  """InputError unless what was read again is bit for bit what was to be written."""
+  """InputError unless the files, read again, equal the source bit for bit."""
   written = table_of(again)
   for path in sorted(table.keys() | written.keys()):
     if table.get(path) != written.get(path):

@@ -1,10 +1,10 @@
-"""One step of a run again, alone: which of its modules is the first whose numbers are not finite.
+"""Repeats one step of a run and finds the first module whose numbers are not finite.
 
     python -m bert_jax.tools.replay W/nonfinite-120.json
     python -m bert_jax.tools.replay W --step 120
 
 A run is a function of (config, step), so nothing but the workdir is needed. The newest checkpoint
-before the step is restored, the steps from there on are repeated, and of the step itself are shown:
+before the step is restored, and the steps from there on are repeated. Of the step itself it shows
 the rows, the loss and its terms, the norm of the gradient of each module, and the first module
 whose output is not finite though its input is. Nothing is written.
 """
@@ -35,8 +35,8 @@ log = logging.getLogger('bert_jax')
 
 
 def replay(path, at=0):
-  """The facts of step `at` of the run in a workdir; or of the step that a file is about, which
-  a run has written into its workdir."""
+  """The facts of a step: step `at` of the run in a workdir, or the step in a nonfinite-*.json file
+  that a run has written there."""
   path, moves = Path(path).expanduser(), None
   if path.is_file():
     at, moves = _place_of(path)
@@ -50,7 +50,7 @@ def replay(path, at=0):
     program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
     if inputs.beginning.continues:
       setup.check_continues(inputs, program)  # is it the same data and vocabulary?
-    # The newest checkpoint knows where the run went back; that before the step may be too old.
+    # Only the newest checkpoint surely knows where the run went back.
     meta = inputs.beginning.meta if inputs.beginning.continues else {}
     tally = Tally.from_meta(meta, inputs.config.batch_size)
     tally = tally if moves is None else Tally(moves=moves)
@@ -67,7 +67,7 @@ def replay(path, at=0):
 
 
 def _place_of(path):
-  """(step, Tally.moves) in a file that a run wrote."""
+  """(step, Tally.moves) from a nonfinite-*.json file."""
   try:
     facts = json_value(path.read_bytes())
     if 'offset' in facts:  # of an earlier version: batches
@@ -80,12 +80,12 @@ def _place_of(path):
 
 
 def _going_on(state, number, tally):
-  """The State that step `number` begins with: nothing is carried where the run went back to it."""
+  """The State at the beginning of a step; if the run went back to it, nothing is carried over."""
   return setup.carrying_nothing(state) if number in dict(tally.moves) else state
 
 
 def _state_before(inputs, program, at):
-  """The State of the newest good checkpoint before step `at`, else of step 0."""
+  """The State of the newest good checkpoint before step `at`, else the initial one."""
   config = inputs.config
   for folder in (inputs.workdir, config.resume_from):
     if not folder or not hosts.exists(Path(folder).expanduser() / 'checkpoints'):
@@ -108,11 +108,11 @@ def _state_before(inputs, program, at):
 
 
 def _facts(inputs, program, state, skipped):
-  """{name: value} of the step after `state`, of a run that had skipped so many rows."""
+  """The facts, {name: value}, of the step after `state`. skipped: rows skipped before it."""
   objective, before = inputs.objective, int(state.step)
   batch = inputs.batches.at(before, skipped)
   config = inputs.config.copy_and_resolve_references()
-  config.optimizer.skip_nonfinite = 1  # for the norms of each module
+  config.optimizer.skip_nonfinite = 1  # gives the norm of each module
   train_step = step.program(config, objective, inputs.mesh, inputs.timeline).train_step
   constants = sharding.put(program.constants, inputs.mesh)
   _, out = jax.jit(train_step)(state, batch, constants)
@@ -142,7 +142,7 @@ def _texts(inputs, batch, count=3, length=200):
 
 def first_not_finite(objective, state, batch, constants, timeline):
   """The path of the first module whose output in the forward pass of a step is not finite, though
-  its input is; '' if there is none. Of layers that are scanned it names which one."""
+  its input is; '' if there is none. Scanned layers are named by number."""
   within, paths, seen = [], [], []  # seen: (module, whether its output is finite), as they come
 
   is_float = lambda x: hasattr(x, 'dtype') and jnp.issubdtype(x.dtype, jnp.inexact)
@@ -152,8 +152,8 @@ def first_not_finite(objective, state, batch, constants, timeline):
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats])) if floats else True
 
   def noted(module, out):
-    """out, plus a zero that is there once it was noted whether it is finite. An effect, such as
-    that of jax.debug.callback, is not taken by Flax in the body of a scan."""
+    """Returns out plus a zero that depends on noting whether out is finite. Flax allows no effect,
+    such as jax.debug.callback, in the body of a scan."""
 
     def note(ok):
       seen.append((module, bool(ok)))
@@ -192,7 +192,7 @@ def first_not_finite(objective, state, batch, constants, timeline):
     layers[module] += 1
   if not wrong:
     return ''
-  # Modules are numbered as they are called; those of scanned layers come again with each layer.
+  # Modules are numbered as they are called; modules of scanned layers come once for each layer.
   first = min(module for _, module in wrong)
   if layers[first] == 1:
     return paths[first]

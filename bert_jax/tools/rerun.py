@@ -1,14 +1,14 @@
-"""Repeats a run from its config in a new workdir, and says whether it came out the same.
+"""Repeats a run from its config in a new workdir, and says whether the results are the same.
 
     python -m bert_jax.tools.rerun W --workdir AGAIN             # trains; given again, it continues
     python -m bert_jax.tools.rerun W --workdir AGAIN --dry-run   # only says what is not the same
 
 A run is a function of its config, on the same code, packages, devices and data. These are compared
-first, with what run.json, packages.txt and code.diff in W say, and each difference is named. Then
-the run is trained, and its metrics and the checksums of its last state are compared with those of
-W. --config.NAME=VALUE changes a field, such as data.train where the data lies elsewhere now. The
-exit status is 1 if something that was compared did not come out the same, or if the repetition
-ended before the run did; `compared` says how many of its steps and evaluations both have.
+first with run.json, packages.txt and code.diff in W, and each difference is named. Then the run is
+trained, and its metrics and the checksums of its last state are compared with the original's.
+--config.NAME=VALUE changes a field, such as data.train if the data lies elsewhere now. The exit
+status is 1 if a comparison fails, or if the repetition ended before the run did; `compared` says
+how many steps and evaluations both have.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ from bert_jax.workdir import checkpoint, contents, provenance, records
 
 log = logging.getLogger('bert_jax')
 
-# Each time that a run is started, its first line counts the steps from there.
+# Not compared: times, and `steps`, since the first line after a start counts from there.
 NOT_COMPARED = (*speed.MEASURED, 'steps')
 
 
 def rerun(workdir, new, overrides=(), dry_run=False):
-  """{name: value}: what is not the same, and unless dry_run what came out of it."""
+  """Compares, repeats (unless dry_run) and returns the findings, {name: value}."""
   started = time.monotonic()
   hosts.check()
   workdir, new = Path(workdir).expanduser(), Path(new).expanduser()
@@ -58,7 +58,7 @@ def rerun(workdir, new, overrides=(), dry_run=False):
 
 
 def differences(run: records.Run, inputs: setup.Inputs) -> list[str]:
-  """Sentences: in what this repetition differs from a run."""
+  """Sentences on how the circumstances of a repetition differ from the run's."""
   if not run.facts.made_by:
     unknown = 'so nothing is known of the code, the devices and the data'
     return [f'there is no run.json that can be read, {unknown}']
@@ -99,7 +99,7 @@ def _changed_text(path, here, what):
 
 
 def _changed_packages(path, named):
-  """Sentences on the packages that are not among those that are named anyway."""
+  """A sentence on changed packages besides the `named` ones, which are compared elsewhere."""
   if not files.exists(path):
     return []
   was, now = (
@@ -112,7 +112,7 @@ def _changed_packages(path, named):
 
 
 def lines(run: records.Run) -> dict[tuple[int, str], dict[str, float | None]]:
-  """{(step, 'train' or 'eval'): values that do not depend on the clock} of a run's metrics."""
+  """A run's metrics that do not depend on the clock, {(step, 'train' or 'eval'): values}."""
   return {
     (point.step, 'train' if point.kind == 'train' else 'eval'): {
       name: x for name, x in point.values.items() if name not in NOT_COMPARED
@@ -122,8 +122,8 @@ def lines(run: records.Run) -> dict[tuple[int, str], dict[str, float | None]]:
 
 
 def outcome(run: records.Run, again: records.Run) -> dict[str, Any]:
-  """{'compared', 'lines', 'same_lines', 'first_difference', 'state', 'same'} of a run and its
-  repetition; one that ended before the run did is not the same."""
+  """Compares a run with its repetition: {'compared', 'lines', 'same_lines', 'first_difference',
+  'state', 'same'}. A repetition that ended before the run did is not the same."""
   was, now = lines(run), lines(again)
   common = [key for key in was if key in now]
   differ = [key for key in common if was[key] != now[key]]

@@ -1,4 +1,4 @@
-"""Trains a vocabulary: the same texts give the same bytes.
+"""Trains a vocabulary; the same texts give the same bytes.
 
     python -m bert_jax.tools.vocab --input 'books/*.md' --kind wordpiece --size 30522 --out V
     python -m bert_jax.tools.vocab --input de='de/*.txt' --input sw='sw/*.txt' --sampling 0.7 ...
@@ -31,7 +31,7 @@ log = logging.getLogger('bert_jax')
 
 
 def train(args):
-  """Writes the vocabulary of parsed arguments to args.out; returns what was counted on the way."""
+  """Trains a vocabulary as parsed arguments say, writes it to args.out, and returns the counts."""
   started, out = time.perf_counter(), Path(args.out).expanduser()
   is_wordpiece, of_bytes = args.kind == 'wordpiece', args.kind == 'byte_bpe'
   if args.no_cjk_spaces and not is_wordpiece:

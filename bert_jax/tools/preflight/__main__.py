@@ -7,10 +7,10 @@
     python -m bert_jax.tools.preflight ... --best
 
 The real compiler (pip install libtpu; no TPU) compiles the real step with the config's mesh, and
-refuses what does not fit. Its estimated cycles become an estimated time and MFU (pod_estimates.py),
-without and with what the chips send one another (collectives.py). Nothing is timed. Only sizes
-matter: no data is read, and no weights but those that an objective is given besides
-(Objective.constants). What was compiled is kept, and not compiled again (compilation.py).
+refuses what does not fit. Its estimated cycles become an estimated time and MFU (money.py), without
+and with communication between the chips (links.py). Nothing is timed. Only sizes matter: no data is
+read, and no weights but a teacher's (Objective.constants). Compiled programs are kept, and not
+compiled again (compilation.py).
 """
 
 import json
@@ -37,7 +37,7 @@ from bert_jax.tools.preflight import money as pods
 
 log = logging.getLogger('bert_jax')
 
-STEPS = 1_000_000  # of a run whose length depends on its data
+STEPS = 1_000_000  # assumed for a run whose length depends on its data
 LARGEST = 5  # how many buffers are named
 MOST_ROWS = 2**14  # on each data shard
 SWEEPS = {
@@ -71,7 +71,7 @@ def objective_of(config):
 
 
 def preflight(config, devices, chip):
-  """The report of a config on devices of the kind of a chips.Chip, a dict that is valid JSON."""
+  """Compiles a config for devices; returns a report, a dict of valid JSON. chip: a chips.Chip."""
   config = config_lib.check(config)
   mesh = sharding.mesh_of(config, TASKS[config.objective], devices)
   objective = objective_of(config)
@@ -111,7 +111,7 @@ def preflight(config, devices, chip):
   parsed = compiled_program.Program(compiled.text)
   cycles = parsed.cycles()
   total = sum(cycles.values())
-  # Of some kinds of chips, two devices are one.
+  # Some kinds of chips are two devices each.
   number = len({(getattr(d, 'slice_index', 0), *d.coords) for d in devices})
   if loops := parsed.endless():
     warnings.append(f'{len(loops)} loops of unknown length, such as {loops[0]}, are left out')
@@ -124,7 +124,7 @@ def preflight(config, devices, chip):
   if products and config.model.dtype != 'float32':
     warnings.append(f'{len(products)} float32 matrix products in the layers, such as {products[0]}')
   sizes = compiled.sizes
-  hbm = sum(sizes.values()) - 2 * sizes['alias']  # what is an argument and a result is there once
+  hbm = sum(sizes.values()) - 2 * sizes['alias']  # aliased arguments and results share memory
   full_steps = timeline.rows_before(steps) / config.batch_size
   out |= pods.step_times(parsed, mesh, chip, flops, full_steps, number)
   if any(i.opcode in ('send', 'recv') for i, _ in parsed.scheduled()):
@@ -147,8 +147,8 @@ def named(pairs):
 
 
 def largest_batch(config, devices, chip):
-  """The report of the largest batch that fits, to within a sixteenth, beginning at that of the
-  config. The memory of a row follows from two batches; the third is near the largest that should
+  """Searches the largest batch that fits, to within a sixteenth, and returns its report. Two
+  batches, the config's first, give the memory of a row; the third is near the largest that should
   fit."""
   mesh = sharding.make_mesh(**sharding.axes_of(config, devices), devices=devices)
   shards = mesh.shape['data'] * mesh.shape['fsdp']
@@ -221,7 +221,7 @@ def table(report):
 
 
 def line_of(text, report):
-  """The text of a report as one line of a sweep; text: the fields changed."""
+  """A report as one line of a sweep; text: the fields changed."""
   if not report['fits']:
     return f'{text:40} does not fit: {_gb(report["hbm_over"])} too much'
   memory = f'{_gb(report["hbm_bytes"]):>9}'
@@ -235,7 +235,7 @@ def line_of(text, report):
 
 
 def _gb(size):
-  """'15.91 GB'; of 10^9 bytes, as bandwidths are published."""
+  """Formats bytes as '15.91 GB', of 10^9 bytes, as bandwidths are published."""
   return f'{size / 1e9:.2f} GB'
 
 
@@ -254,8 +254,8 @@ def sweep(kind, config, devices, chip):
 
 
 def best(config, devices, chip, show):
-  """-> (fields, report, report of the config as it is), see preflight_best.search; show: what is
-  called with a line about each attempt."""
+  """Searches the fastest step: (fields, report, report of the config as it is), see best.search.
+  show: called with a line about each attempt."""
 
   def attempt(fields):
     text = ' '.join(f'{name}={value}' for name, value in fields.items()) or 'the config as it is'

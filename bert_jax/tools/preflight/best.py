@@ -1,7 +1,7 @@
 """Searches the mesh, accumulation, remat and attention with which a step takes the least time.
 
-One thing is changed after the other, and what is better is kept, so that few steps are compiled.
-What is less than 2 % better is not: such differences come and go with the compiler's fusions.
+One setting is changed after the other, and an improvement is kept, so that few steps are compiled.
+Less than 2 % is no improvement: such differences come and go with the compiler's fusions.
 """
 
 import math
@@ -14,11 +14,11 @@ from bert_jax.tasks import TASKS
 from bert_jax.tools.preflight import money as pod_estimates
 
 NOISE = 0.02
-ATTENTION = ('einsum', 'xla')  # of the kernel, splash, the compiler knows no time
+ATTENTION = ('einsum', 'xla')  # the compiler knows no time for the kernel, splash
 
 
 def seconds(report):
-  """Of a step, with communication where it is known; infinite if it does not fit."""
+  """Estimated seconds of a step (with communication if known); inf if it does not fit."""
   if not report['fits']:
     return math.inf
   if not report['estimates']:
@@ -30,8 +30,8 @@ def seconds(report):
 
 
 def meshes(config, devices):
-  """Fields of the meshes to try: parameters whole on each chip; cut over one side of the slice,
-  over 16 chips and over all of it."""
+  """The meshes to try, as fields: parameters whole on each chip, or sharded over one side of the
+  slice, over 16 chips, or over the whole slice."""
   mesh = sharding.mesh_of(config, TASKS[config.objective], devices).shape
   within = len(devices) // config.mesh.slices // mesh['tensor']
   sides = [1 + max(column) for column in zip(*(d.coords for d in devices))]
@@ -40,7 +40,7 @@ def meshes(config, devices):
 
 
 def doubling(numbers, start):
-  """Those of some ordered numbers that are at least twice, or at most half, the one before."""
+  """Thins a sorted list so that neighbours, from `start` on, differ by a factor of two or more."""
   for n in numbers:
     if max(n, start) >= 2 * min(n, start):
       yield n
@@ -48,8 +48,8 @@ def doubling(numbers, start):
 
 
 def search(config, devices, attempt):
-  """-> ({field: value} that is best, its report, the report of the config as it is).
-  attempt: {field: value} -> report, or None of a config that cannot be."""
+  """Searches the best fields: ({field: value}, their report, the report of the config as it is).
+  attempt: {field: value} -> report, or None for an impossible config."""
   as_it_is = attempt({})
   best = {}, as_it_is
 

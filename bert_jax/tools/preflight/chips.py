@@ -1,7 +1,7 @@
-"""What libtpu's compiler knows of TPUs without a TPU (pip install libtpu), and what the maker says.
+"""Facts about TPUs from libtpu's compiler, which needs no TPU, and from the maker's publications.
 
-How much HBM a chip has follows from the programs that the compiler refuses, its speed from the
-cycles estimated for a large matrix product. How fast chips talk to one another only the maker says.
+The HBM of a chip follows from the programs that the compiler refuses, its speed from the cycles
+estimated for a large matrix product. The speed of the links is only published.
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ KNOWN = (
 )
 LARGE = 8192  # rows and columns of the matrices whose product calibrates the cycles
 
-# {number of chips: shape of the slice} as the cloud lends them.
+# {number of chips: shape of the slice} as offered in the cloud.
 LITE = {1: '1x1', 4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16', 256: '16x16'}
 FLAT = LITE | {512: '16x32', 1024: '32x32'}
 CUBE = {
@@ -42,7 +42,7 @@ CUBE = {
 }
 # {the cloud's accelerator type TYPE-N: (name of the chip, what N counts for each chip, shapes)}
 ACCELERATORS = {
-  'v2': ('v2', 2, FLAT),  # of v2 to v5p, N are cores
+  'v2': ('v2', 2, FLAT),  # for v2 to v5p, N counts cores
   'v3': ('v3', 2, FLAT),
   'v4': ('v4', 2, CUBE),
   'v5p': ('v5p', 2, CUBE),
@@ -50,7 +50,7 @@ ACCELERATORS = {
   'v5e': ('v5e', 1, LITE),
   'v6e': ('v6e', 1, LITE),
 }
-# {accelerator of a node pool in GKE, which is given with its topology: name of the chip}
+# {accelerator of a GKE node pool, which is named together with a topology: name of the chip}
 NODE_POOLS = {
   'tpu-v4-podslice': 'v4',
   'tpu-v5p-slice': 'v5p',
@@ -61,7 +61,7 @@ NODE_POOLS = {
 
 
 class Published(NamedTuple):
-  """What the maker says of a kind of chip; None of what is not known.
+  """The published facts of a kind of chip; None: not known.
   flops_per_cycle: of the matrix units of a device (v2, v3 and TPU7x have two on a chip), bfloat16.
   interconnect: bytes a second of all links of a chip to its neighbours, both directions together.
   links: how many. network: bytes a second to other slices. ring: a side of a slice is closed to a
@@ -78,8 +78,8 @@ class Published(NamedTuple):
 UNIT = 2 * 128**2  # FLOPs of a matrix unit of 128 x 128 in a cycle
 DOCS = 'cloud.google.com/tpu/docs'
 # {a regex of a part of jax's device_kind, as in speed.PEAK_FLOPS: Published}, read in 2026. The
-# pages of v2 to v4 give no bandwidth of the links, and that of TPU7x no size of its matrix units.
-# v5e and v6e: the network is that of a pod of 256 chips, divided. v6e: an older page counts 4 units
+# pages of v2 to v4 give no bandwidth of the links, TPU7x's page no size of its matrix units.
+# v5e and v6e: the network of a pod of 256 chips, divided. v6e: an older page counts 4 units
 # of 256 x 256, a newer one 2, with which the compiler's cycles would be faster than the chip is.
 PUBLISHED = {
   'TPU v2': Published(UNIT),
@@ -94,14 +94,14 @@ PUBLISHED = {
 
 
 def published_of(device_kind):
-  """The Published of a kind of device; one that says nothing if it is not in the table."""
+  """The Published of a kind of device; all unknown if it is not in the table."""
   known = (x for kind, x in PUBLISHED.items() if re.search(rf'(?:{kind})\b', device_kind))
   return next(known, Published(None))
 
 
 def topology_of(name):
-  """CHIP:AxB from a name of the cloud: v5litepod-16 (an accelerator type), or that of a node pool
-  with its topology, tpu-v5-lite-podslice:4x4. Other names as they are."""
+  """Converts a cloud's name to CHIP:AxB: an accelerator type, v5litepod-16, or a node pool's with
+  its topology, tpu-v5-lite-podslice:4x4. Other names stay."""
   pool, _, shape = name.partition(':')
   chip = NODE_POOLS.get(pool, pool)
   if shape and chip in ('v5e', 'v6e') and shape not in LITE.values():
@@ -126,7 +126,7 @@ def devices_of(topology, slices=1):
   if importlib.util.find_spec('libtpu') is None:
     raise InputError("the TPU compiler is missing; pip install 'jax[tpu]' (no TPU is needed).")
   os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
-  os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')  # two may compile at once
+  os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')  # two processes may compile at once
   from jax.experimental import topologies
 
   options = {'num_slices': slices} if slices > 1 else {}
@@ -143,7 +143,7 @@ def devices_of(topology, slices=1):
 class Chip:
   """A kind of chip: its HBM in bytes, the FLOPs of a cycle of a large bfloat16 product, and the
   seconds of a cycle by two clocks: `seconds_per_cycle` if that product ran at the chip's peak, and
-  `data_sheet_seconds` by the published clock, None where it is not."""
+  `data_sheet_seconds` by the published clock (None: not published)."""
 
   def __init__(self, device):
     one = jax.sharding.SingleDeviceSharding(device)

@@ -1,8 +1,7 @@
-"""Compiles a program for chips that are not there: says at once what it does, ticks, and keeps the
-result, so that the same program is compiled only once.
+"""Compiles a program for chips that are not there, shows progress, and caches the result.
 
-What the compiler made is kept in $XDG_CACHE_HOME/bert_jax/preflight (or ~/.cache/...), by a hash of
-the lowered program, the chips and the versions of jax and libtpu. The folder may be removed.
+The cache is $XDG_CACHE_HOME/bert_jax/preflight (or ~/.cache/...); the key is a hash of the lowered
+program, the chips and the versions of jax and libtpu. The folder may be removed.
 """
 
 import contextlib
@@ -35,9 +34,9 @@ SIZES = ('argument', 'output', 'alias', 'temp', 'generated_code')
 
 
 class Compiled(NamedTuple):
-  """What the compiler made of a program. text: HLO, '' if it does not fit in HBM; sizes: bytes of
-  each of SIZES; used, limit: bytes of HBM of a program that does not fit; resharded: how many
-  involuntary rematerialisations it warned of; seconds: how long it took, when it was compiled."""
+  """The result of a compilation. text: HLO, '' if it does not fit in HBM; sizes: bytes of each of
+  SIZES; used, limit: bytes of HBM of a program that does not fit; resharded: how many involuntary
+  rematerialisations the compiler warned of; seconds: how long it took, when it was compiled."""
 
   text: str
   sizes: dict
@@ -49,8 +48,8 @@ class Compiled(NamedTuple):
 
 
 def compiled(lowered, devices, what, options=None):
-  """The Compiled of a jax.stages.Lowered for these devices, with the compiler `options` it was
-  lowered with; what: such as 'a product for'."""
+  """Compiles a jax.stages.Lowered for devices, with the compiler `options` it was lowered with.
+  what: the program in words, such as 'a product for'."""
   name = f'{what} {chips_in_words(devices)}'
   path = folder() / key(lowered, devices, options)
   if kept := load(path):
@@ -74,7 +73,7 @@ def sizes_of(made):
 
 
 def chips_in_words(devices):
-  """Such as '16 TPU v5 lite'."""
+  """Names devices in words: '16 TPU v5 lite'."""
   return f'{len(devices)} {devices[0].device_kind}'
 
 
@@ -92,8 +91,8 @@ def versions():
 
 
 def key(lowered, devices, options=None):
-  """A hash of all that a compilation depends on. The text of a lowered program says neither where
-  the devices stand nor which options the compiler is given."""
+  """A hash of all that a compilation depends on. The text of a lowered program has neither the
+  positions of the devices nor the compiler's options."""
   places = [(d.id, getattr(d, 'slice_index', 0), *getattr(d, 'coords', ())) for d in devices]
   flags = os.environ.get('XLA_FLAGS', ''), os.environ.get('LIBTPU_INIT_ARGS', '')
   facts = json.dumps([versions(), devices[0].device_kind, places, flags, options])
@@ -101,7 +100,7 @@ def key(lowered, devices, options=None):
 
 
 def load(path):
-  """What `store` kept, or None if there is nothing or it is damaged."""
+  """Loads what `store` kept; None if there is nothing or it is damaged."""
   try:
     facts = json.loads(path.with_suffix('.json').read_text())
     text = gzip.decompress(path.with_suffix('.hlo.gz').read_bytes()).decode()
@@ -123,7 +122,7 @@ def store(path, name, made):
 
 
 def usual(name):
-  """How long it took before on this machine to compile what has this name, in words."""
+  """How long the program of this name took to compile on this machine before, in words."""
   seconds = []
   for path in folder().glob('*.json'):
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -135,15 +134,15 @@ def usual(name):
 
 
 def duration(seconds):
-  """'40 seconds' or '3 minutes'."""
+  """Formats seconds as '40 seconds' or '3 minutes'."""
   minutes, seconds = round(seconds / 60), max(1, round(seconds))
   return f'{minutes} minutes' if minutes > 1 else f'{seconds} second{"s" * (seconds > 1)}'
 
 
 @contextlib.contextmanager
 def ticking(sentence, every=EVERY):
-  """Writes a sentence to stderr at once, and then for how long it has been true: on a terminal the
-  same line each second, elsewhere a line at intervals of `every` seconds."""
+  """Writes a sentence to stderr at once, then the time since: on a terminal by renewing the line
+  each second, elsewhere by a line every `every` seconds."""
   with os.fdopen(os.dup(2), 'w') as out:  # stderr itself may be kept quiet meanwhile
     live, ended, started = out.isatty(), threading.Event(), time.perf_counter()
 

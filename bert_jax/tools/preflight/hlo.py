@@ -9,7 +9,7 @@ import math
 import re
 from typing import NamedTuple
 
-UNKNOWN = 2**64 - 1  # the compiler's estimate of what it cannot estimate
+UNKNOWN = 2**64 - 1  # the compiler's mark of an instruction that it cannot estimate
 COLLECTIVES = (
   'all-reduce',
   'all-gather',
@@ -43,7 +43,7 @@ _PASSED_ON = re.compile(r'parameter|tuple|get-tuple-element|bitcast|while|.*-(st
 
 class Instruction(NamedTuple):
   name: str
-  type: str  # of the result: bf16[8,128]{...} or a tuple of such
+  type: str  # of the result: bf16[8,128]{...} or a tuple of such types
   opcode: str
   rest: str  # operands and attributes
 
@@ -55,7 +55,7 @@ class Instruction(NamedTuple):
 
   @property
   def cycles(self):
-    """Of its estimate; 0 if there is none, or if it is UNKNOWN."""
+    """The estimated cycles; 0 if there is no estimate, or if it is UNKNOWN."""
     match = re.search(r'"estimated_cycles":"(\d+)"', self.rest)
     number = int(match[1]) if match else 0
     return number if number != UNKNOWN else 0
@@ -77,13 +77,13 @@ class Instruction(NamedTuple):
 
 
 def collective(opcode):
-  """The kind of collective of an opcode, 'all-reduce' for all-reduce-start too; '' of others."""
+  """The kind of collective of an opcode, 'all-reduce' for all-reduce-start too; else ''."""
   plain = opcode.removesuffix('-start')
   return plain if plain in COLLECTIVES else ''
 
 
 def arrays(text):
-  """[bytes] of the arrays in the text of a type, such as (f32[8,128]{...}, ...)."""
+  """The bytes of each array in the text of a type, such as (f32[8,128]{...}, ...)."""
   out = []
   for kind, shape in _ARRAY.findall(text):
     bits = _BITS.get(kind) or int((re.search(r'\d+', kind) or ['0'])[0])
@@ -104,7 +104,7 @@ class Program:
         current.append(Instruction(*match.groups()))
 
   def scheduled(self, name='', times=1):
-    """Yields (instruction, how often it runs) of what is scheduled, in loops and calls too."""
+    """Yields (instruction, how often it runs) for all that is scheduled, in loops and calls too."""
     for instruction in self.computations[name or self.entry]:
       yield instruction, times
       if instruction.opcode in ('while', 'call', 'conditional', 'async-start'):
@@ -129,7 +129,7 @@ class Program:
     return [i.name for lines in self.computations.values() for i in lines if not self.trips(i)]
 
   def choices(self):
-    """Names of the conditionals of which several branches have cycles; all of them are counted."""
+    """Names of the conditionals with cycles in several branches, which are all counted."""
     of = lambda name: any(i.cycles for i, _ in self.scheduled(name))
     return [
       i.name
@@ -139,7 +139,7 @@ class Program:
     ]
 
   def inside(self):
-    """Yields (computation, instruction, how often it runs) of everything, in fusions too."""
+    """Yields (computation, instruction, how often it runs) for all, in fusions too."""
     stack = [(self.entry, 1)]
     while stack:
       name, times = stack.pop()
@@ -152,7 +152,7 @@ class Program:
         ]
 
   def cycles(self):
-    """{component: estimated cycles}, most first."""
+    """The estimated cycles of each component of the model, {component: cycles}, most first."""
     out = collections.Counter()
     for instruction, times in self.scheduled():
       if instruction.cycles:
@@ -161,7 +161,7 @@ class Program:
 
   def moved(self, name, instruction):
     """(kind, bytes) of a collective in the computation `name`: bytes of the results on one device;
-    of a reduce-scatter, those of its operands. The fusions that a TPU's compiler calls
+    for a reduce-scatter, of the operands. The fusions that a TPU's compiler calls
     `all-reduce-scatter` are reduce-scatters."""
     kind, sizes = collective(instruction.opcode), arrays(instruction.type)
     if name.startswith('all-reduce-scatter'):
@@ -175,7 +175,7 @@ class Program:
     return kind, sum(sizes)
 
   def below(self, instruction):
-    """Yields (computation, instruction) of what an instruction calls, nested too."""
+    """Yields (computation, instruction) for all that an instruction calls, nested too."""
     for name in instruction.called:
       for inner in self.computations.get(name, ()):
         yield name, inner
@@ -183,8 +183,8 @@ class Program:
           yield from self.below(inner)
 
   def uncounted(self):
-    """{'Pallas kernels', 'unknown', 'gathers', 'scatters', 'sorts': how many of them run in a
-    step}: work to which the compiler gave no cycles, though it takes time."""
+    """Counts, in a step, the work without estimated cycles that takes time all the same: {'Pallas
+    kernels', 'unknown', 'gathers', 'scatters', 'sorts': how many}."""
     out = collections.Counter()
     for instruction, times in self.scheduled():
       if instruction.cycles or instruction.opcode in ('while', 'call', 'conditional'):

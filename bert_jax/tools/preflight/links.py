@@ -1,11 +1,11 @@
-"""What the devices of a compiled program send one another, and a model of the time it takes.
+"""Finds the communication between the devices of a compiled program, and models its time.
 
 The compiler gives collectives no cycles. Here each takes as long as its bytes need on the links
 that join the chips of its group, at the bandwidth that the maker publishes: all links of a group
 work at once and in both directions, groups that use the same link share it, and nothing is added
-for the start of a message, so the time is the least that it can be. The schedule says what waits: a
-collective that is started, and done further down, moves beside what is computed in between; all
-others are waited for. One moves at a time.
+for the start of a message, so the time is a lower bound. The schedule says what waits: a collective
+that is started, and done further down, overlaps with the computation in between; all others block.
+One moves at a time.
 """
 
 import collections
@@ -20,8 +20,8 @@ from bert_jax.tools.preflight.hlo import arrays, collective
 
 
 class Transfer(NamedTuple):
-  """kind: of collective; bytes: as compiled_program.Program.moved; groups: tuples of positions in
-  mesh.devices.flat, of the devices that talk to one another (of a permutation, pairs)."""
+  """A collective. kind, bytes: as hlo.Program.moved; groups: tuples of positions in
+  mesh.devices.flat, of the devices that talk to one another (pairs for a permutation)."""
 
   kind: str
   bytes: int
@@ -29,8 +29,8 @@ class Transfer(NamedTuple):
 
 
 class Row(NamedTuple):
-  """All transfers of a step that are alike. axes: names of mesh axes, such as 'data+fsdp'; beside:
-  they move while something is computed; seconds: that they take; waited: that are waited for."""
+  """All similar transfers of a step. axes: names of mesh axes, such as 'data+fsdp'; beside: they
+  overlap with computation; seconds: that they take; waited: seconds that do not overlap."""
 
   kind: str
   axes: str
@@ -42,8 +42,8 @@ class Row(NamedTuple):
 
 
 def _iota(text):
-  """The array of positions in [4,2]T(1,0), where 0, 1, ... fill [4,2], which is then transposed; in
-  [2,4]<=[4,2]T(1,0) it takes the shape [2,4] after that."""
+  """Parses an array of positions: in [4,2]T(1,0) 0, 1, ... fill [4,2], which is transposed;
+  [2,4]<=[4,2]T(1,0) is reshaped to [2,4] after that."""
   shape, dims, order = re.match(r'(?:\[([\d,]+)\]<=)?\[([\d,]+)\](?:T\(([\d,]+)\))?', text).groups()
   numbers = lambda x: [int(n) for n in x.split(',')]
   ids = np.arange(math.prod(numbers(dims))).reshape(numbers(dims))
@@ -52,9 +52,9 @@ def _iota(text):
 
 
 def _mesh_groups(sizes, order, axes):
-  """Groups of mesh['a'=2,'b'=8], device_ids=([8,2]T(1,0)) {'a','b':(2)4}: devices that differ only
-  along the named axes; of 'b':(2)4 along that of size 4 where b is cut into axes of 2, 4 and the
-  rest."""
+  """Parses groups like mesh['a'=2,'b'=8], device_ids=([8,2]T(1,0)) {'a','b':(2)4}: devices that
+  differ only along the named axes; for 'b':(2)4, b is split into axes of 2, 4 and the rest, and the
+  one of 4 is meant."""
   names = [(name, int(n)) for name, n in re.findall(r"'?([\w.]+)'?=(\d+)", sizes)]
   wanted = {}
   for name, before, size in re.findall(r"'([\w.]+)'(?::\((\d+)\)(\d+))?", axes):
@@ -72,9 +72,9 @@ def _mesh_groups(sizes, order, axes):
 
 
 def groups_of(text, number):
-  """The groups of a collective among `number` devices, from the text of its attributes:
-  {{0,1},{2,3}} or [2,2]<=[4] or mesh['x'=2,'y'=2] {'y'}; of a permutation the pairs (source,
-  target). Without any, all devices are one group."""
+  """Parses the groups of a collective among `number` devices from the text of its attributes:
+  {{0,1},{2,3}} or [2,2]<=[4] or mesh['x'=2,'y'=2] {'y'}; for a permutation the pairs (source,
+  target). By default all devices are one group."""
   if match := re.search(
     r'_groups=@?mesh\[([^\]]*)\](?:, device_ids=\((.*?\]\S*)\))? \{(.*?)\}', text
   ):
@@ -89,7 +89,7 @@ def groups_of(text, number):
 
 
 class Network:
-  """The links between the devices of a mesh, as chips.Published says of them."""
+  """The links between the devices of a mesh, by chips.Published."""
 
   def __init__(self, mesh, published):
     devices = list(mesh.devices.flat)
@@ -105,7 +105,7 @@ class Network:
     self.speeds = {}  # {groups of a Transfer: bytes a second within a slice}
 
   def axes(self, transfer):
-    """'fsdp', 'data+fsdp', ...: the axes of the mesh along which the devices of a group differ."""
+    """The mesh axes along which the devices of a group differ, such as 'data+fsdp'."""
     differ = set()
     for group in transfer.groups:
       positions = np.unravel_index(group, tuple(self.mesh.shape.values()))
@@ -113,10 +113,10 @@ class Network:
     return '+'.join(name for name in self.mesh.shape if name in differ)
 
   def seconds(self, transfer):
-    """How long a transfer takes at least; all of its groups talk at once. Only where `known`.
+    """The least seconds of a transfer, all groups of which talk at once. Only where `known`.
 
-    A chip that is to get an array of S bytes from the n chips of its group gets S (n - 1) / n of
-    them; to sum is the same way back. Between slices each chip moves its n-th part."""
+    A chip that gathers an array of S bytes from the n chips of its group receives S (n - 1) / n of
+    them; a reduction sends as much. Between slices each chip moves its n-th part."""
     if transfer.kind == 'collective-permute':
       return self._permutation(transfer)
     places = {self.places[i] for i in transfer.groups[0]}
@@ -133,9 +133,9 @@ class Network:
     return inside + share * size / chips * (slices - 1) / slices / self.published.network
 
   def _speed(self, groups):
-    """Bytes a second that a chip gets from those of its group over the links of a slice: one link
-    of each side along which they stand apart, or two around a ring, divided by how many groups use
-    the same link."""
+    """Bytes a second that a chip receives from its group over the links of a slice: one link of
+    each side along which the group extends, or two around a ring, divided by how many groups share
+    the link."""
     used = [self._links(group) for group in groups]
     ways = sum(
       one_or_two / _most(links[side][1] for links in used if side in links)
@@ -144,8 +144,8 @@ class Network:
     return ways * self._one_way
 
   def _links(self, group):
-    """{side: (1, or 2 around a ring, {link})} of the sides of a slice along which the chips of a
-    group stand apart, with the links that join them, past the chips in between."""
+    """The sides of a slice along which a group's chips extend, with all links between the outermost
+    chips: {side: (1, or 2 around a ring, {link})}."""
     columns = [sorted(set(column)) for column in zip(*(self.places[i] for i in group))]
     out = {}
     for side, (length, ring) in enumerate(zip(self.sides, self.rings), start=1):
@@ -166,11 +166,11 @@ class Network:
     return transfer.bytes * _most(self._route(a, b) for a, b in pairs) / self._one_way
 
   def _route(self, a, b):
-    """{link from a place to the next} from place a to b, along one side after the other."""
+    """The links from place a to b, {link from a place to the next}, side after side."""
     at, links = list(a), set()
     for side, (length, ring) in enumerate(zip(self.sides, self.rings), start=1):
       step = 1 if b[side] > a[side] else -1
-      if ring and 2 * abs(b[side] - a[side]) > length:  # the other way round is shorter
+      if ring and 2 * abs(b[side] - a[side]) > length:  # the other way round the ring is shorter
         step = -step
       while at[side] != b[side]:
         before = tuple(at)
@@ -190,9 +190,9 @@ def _most(sets):
 
 
 class Timeline:
-  """The schedule of a step with its collectives. seconds: of the step; rows: [Row].
-  program: a compiled_program.Program; network: a Network (if it is not `known`, collectives take no
-  time); seconds_per_cycle: of the computing."""
+  """Simulates the schedule of a step with its collectives. seconds: of the step; rows: [Row].
+  program: an hlo.Program; network: a Network (if it is not `known`, collectives take no time);
+  seconds_per_cycle: of the computing."""
 
   def __init__(self, program, network, seconds_per_cycle):
     self.program, self.network, self.seconds_per_cycle = program, network, seconds_per_cycle
@@ -205,7 +205,7 @@ class Timeline:
     self.rows = sorted(rows, key=lambda row: -row.waited)
 
   def bytes(self):
-    """{kind: bytes of all its transfers, as in Row}."""
+    """The bytes of all transfers of each kind, {kind: bytes as in Row}."""
     out = collections.Counter()
     for row in self.rows:
       out[row.kind] += row.bytes
@@ -214,7 +214,7 @@ class Timeline:
   def _run(self, name, times):
     """Seconds of a computation, which runs `times` times in a step."""
     now = free = 0.0
-    moving = {}  # {name of a collective: (when it has ended, its sums)}
+    moving = {}  # {name of a collective: (when it ends, its sums)}
     for instruction in self.program.computations[name]:
       moves = list(self._moves(name, instruction))
       if instruction.opcode in ('while', 'call', 'conditional') or (
@@ -223,7 +223,7 @@ class Timeline:
         trips = self.program.trips(instruction)
         now += trips * sum(self._run(called, times * trips) for called in instruction.called)
       for what, key, transfer in moves:
-        if what == 'update':  # the same move under a new name
+        if what == 'update':  # the same transfer under a new name
           if key in moving:
             moving[instruction.name] = moving.pop(key)
           continue
@@ -250,8 +250,8 @@ class Timeline:
     instruction.
 
     On TPUs an asynchronous collective is a chain of fusions: the first holds the custom call
-    AsyncCollectiveStart, those after it compute something and move a piece, the last holds
-    AsyncCollectiveDone. In all of them stands the collective, with the number of the chain."""
+    AsyncCollectiveStart, the next ones compute something and move a piece, the last holds
+    AsyncCollectiveDone. All of them contain the collective, with the number of the chain."""
     if re.fullmatch(r'(async|.*)-(done|update)', instruction.opcode):
       plain, _, what = instruction.opcode.rpartition('-')
       if plain == 'async' or collective(plain):

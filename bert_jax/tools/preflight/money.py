@@ -1,9 +1,9 @@
-"""What a step on many chips takes in time, chip-hours and money, by the compiler's cycles.
+"""Estimates time, chip-hours and cost of a step on many chips from the compiler's cycles.
 
 Two clocks turn cycles into seconds: `calibrated`, by which a large bfloat16 product runs at the
 chip's peak, and `data_sheet`, at which the chip's matrix units reach that peak. The MFU by the
 second is what others publish. Both are given for computing alone and, where the maker publishes the
-bandwidth of the links, with communication (collectives.py).
+bandwidth of the links, with communication (links.py).
 """
 
 import argparse
@@ -12,22 +12,22 @@ from bert_jax.errors import InputError
 from bert_jax.tools.preflight import links as collectives
 
 CLOCKS = {'calibrated': 'of a large product at its peak', 'data_sheet': 'of the data sheet'}
-# Without the cycles of these a step has no time.
+# A step that contains these cannot be timed, since the compiler gives them no cycles.
 WITHOUT = {'Pallas kernels': 'Pallas kernels', 'unknown': 'operations of unknown cost'}
 
 
 def step_times(program, mesh, chip, flops, full_steps, chips):
-  """What is said of the time of a step, a dict that is valid JSON:
+  """Estimates the time of a step, as a dict of valid JSON:
 
   estimates: {clock: {compute_only: {step_s, mfu, chip_hours}, with_communication: the same}}, where
-    with_communication is missing if there is one chip, or if nothing is published of its links; {}
-    of a program with kernels, or others, whose time the compiler does not know;
-  transfers: [collectives.Row as a dict], their times by the calibrated clock; interconnect: the
-    bandwidth they use, None if it is not published; collective_bytes: {kind: bytes on one device};
-  uncounted: see compiled_program.Program.
+    with_communication is missing with one chip, or if the links' bandwidth is not published; {} for
+    a program with kernels or other work whose time the compiler does not know;
+  transfers: [links.Row as a dict], their times by the calibrated clock; interconnect: the bandwidth
+    they use, None if it is not published; collective_bytes: {kind: bytes on one device};
+  uncounted: see hlo.Program.
 
-  program: compiled_program.Program; flops: of the model, over all devices; chips: how many there
-  are; full_steps: the rows of the run whose chip_hours are given, in full batches."""
+  program: hlo.Program; flops: of the model, over all devices; chips: how many there are;
+  full_steps: the rows of the run whose chip_hours are given, in full batches."""
   network, published = collectives.Network(mesh, chip.published), chip.published
   total, estimates, timelines = sum(program.cycles().values()), {}, []
   clocks = {'calibrated': chip.seconds_per_cycle, 'data_sheet': chip.data_sheet_seconds}
@@ -57,7 +57,7 @@ def step_times(program, mesh, chip, flops, full_steps, chips):
 
 
 def missing(report):
-  """'2 Pallas kernels': what a step cannot be timed without; or ''."""
+  """Names the work without cycles for which a step cannot be timed: '2 Pallas kernels', or ''."""
   counts = report['uncounted']
   return ' and '.join(
     f'{counts[name]} {words}' for name, words in WITHOUT.items() if name in counts
@@ -65,12 +65,12 @@ def missing(report):
 
 
 def fullest(estimate):
-  """Of the estimates by a clock, the one that leaves out least."""
+  """The most complete estimate by a clock: with communication, if known."""
   return estimate.get('with_communication', estimate['compute_only'])
 
 
 def dollars(text):
-  """1.2 of '1.2' and '$1.2'. argparse prints the sentence of an ArgumentTypeError."""
+  """Parses '1.2' or '$1.2'. argparse prints the sentence of an ArgumentTypeError."""
   try:
     return float(text.removeprefix('$'))
   except ValueError:
@@ -79,8 +79,8 @@ def dollars(text):
 
 
 def check_money(price, spot, sweeps):
-  """InputError unless --price and --spot are amounts that can be meant; sweeps: is there a --sweep,
-  which prices nothing?"""
+  """InputError unless --price and --spot are plausible amounts; sweeps: whether there is a --sweep,
+  which prices nothing."""
   if sweeps and (price, spot) != (None, None):
     raise InputError('--price prices one run; leave out --sweep.')
   if price is not None and not price > 0:
@@ -93,9 +93,9 @@ def check_money(price, spot, sweeps):
 
 
 def cost(report, price, spot=None):
-  """{'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]} of a run, by the two clocks
-  and with all that is known of its communication. price: of a chip-hour; spot: the share of it."""
-  rows = [fullest(x) for x in report.get('estimates', {}).values()]  # none of what does not fit
+  """The cost of a run, {'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]}, by the two
+  clocks, communication included if known. price: of a chip-hour; spot: the share of it."""
+  rows = [fullest(x) for x in report.get('estimates', {}).values()]  # empty if it does not fit
   if not rows:
     return {}
   span = lambda numbers: [min(numbers), max(numbers)]
@@ -111,7 +111,7 @@ def cost(report, price, spot=None):
 
 
 def _between(numbers, form='{:,.0f}'):
-  """'9 to 11', or '9' of two numbers that read the same."""
+  """Formats a range as '9 to 11', or '9' if both numbers read the same."""
   return ' to '.join(dict.fromkeys(form.format(n) for n in numbers))
 
 
@@ -141,7 +141,7 @@ def text_of(report):
 
 
 def _moved(report):
-  """Lines about what crosses between devices."""
+  """Lines about the communication between devices."""
   if not report['collective_bytes']:
     return ['between devices: nothing']
   if not report['interconnect']:
@@ -166,7 +166,7 @@ def _moved(report):
 
 
 def money_text(report, price, spot, minutes):
-  """Lines about the whole run; minutes: between two checkpoints."""
+  """Lines about the cost of the whole run; minutes: between two checkpoints."""
   costs = cost(report, price, spot)
   if not costs:
     return []

@@ -5,8 +5,8 @@
 
 and `bert_jax.train --config.data.train=D`. The main process cuts files into blocks of whole
 documents and writes what the workers make of them, in order, so the result is the same for any
-number of processes. Stopped and started again, it goes on after the last whole shard. With --beam
-the same functions run as an Apache Beam pipeline (tools/prepare_beam.py).
+number of processes. Stopped and started again, it continues after the last whole shard. With --beam
+the same functions run as an Apache Beam pipeline (beam.py).
 """
 
 import collections
@@ -41,7 +41,7 @@ log = logging.getLogger('bert_jax')
 
 
 def prepare(settings, out, processes=1):
-  """Makes the corpus of some Settings in a folder, or resumes making it; returns corpus.json."""
+  """Prepares the corpus of some Settings in a folder, or resumes; returns corpus.json."""
   out = Path(out).expanduser()
   if (out / prepared.META).is_file():
     return _prepare(settings, out, processes)
@@ -104,7 +104,7 @@ def _start(settings):
 
 
 def _end_with_the_main_process():
-  multiprocessing.parent_process().join()  # it cannot end the workers when it is killed with -9
+  multiprocessing.parent_process().join()  # a parent killed with -9 cannot end its workers
   os._exit(1)
 
 
@@ -114,7 +114,7 @@ def _make(language, block):
 
 @contextlib.contextmanager
 def results(settings, processes, skip):
-  """A context with an iterator over (items, counts) of all blocks in order but the first `skip`."""
+  """A context with an iterator over (items, counts) of all blocks after the first `skip`."""
   with contextlib.ExitStack() as stack:
     remaining = itertools.islice(_with_bar(settings, stack), skip, None)
     if processes == 1:
@@ -132,7 +132,7 @@ def results(settings, processes, skip):
 
 
 def _in_order(pool, blocks, ahead):
-  """Yields the results of (language number, block), of which `ahead` wait in the pool."""
+  """Yields the results of (language number, block) in order, with `ahead` of them in the pool."""
   waiting = collections.deque()
   for pair in blocks:
     waiting.append(pool.submit(_make, *pair))
@@ -143,11 +143,11 @@ def _in_order(pool, blocks, ahead):
 
 
 def _with_bar(settings, stack):
-  """Yields blocks(settings) under a bar: MB/s and the time left, or rows of a TFDS dataset."""
+  """Yields blocks(settings) with a progress bar in MB/s, or in rows of a TFDS dataset."""
   sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
   unit = dict(unit='B', unit_scale=True, total=sum(sizes)) if sizes else dict(unit='row')
   bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
-  positions = collections.Counter()  # {file: what was read of it}
+  positions = collections.Counter()  # {file: the position read up to}
   for language, block in blocks(settings):
     yield language, block
     bar.update(block.position - positions[block.path])
@@ -184,7 +184,7 @@ def parser():
 
 
 def run(args, beam_arguments=()):
-  """Prepares the corpus of parsed arguments; returns corpus.json."""
+  """Prepares a corpus as parsed arguments say; returns corpus.json."""
   started = time.perf_counter()
   os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # each process uses one core
   for name, low in (('processes', 1), ('shard_mb', 1), ('min_characters', 0), ('shards', 0)):
@@ -216,7 +216,7 @@ def run(args, beam_arguments=()):
 
 
 def remarks_on(settings, specs, args):
-  """Sentences on what the settings make of the text, by a sample of it."""
+  """Warnings about settings that do not suit the text, by a sample of it."""
   texts = {}
   for language, spec in specs:
     documents_of = remarks.sample(spec, args.format, args.text_field, args.split)
@@ -229,7 +229,7 @@ def remarks_on(settings, specs, args):
 
 @contextlib.contextmanager
 def vocabulary_folder(args):
-  """A context with the folder of --vocab; for a vocab.txt or *.model, with a temporary folder."""
+  """A context with the folder of --vocab; a vocab.txt or *.model gets a temporary folder."""
   path = Path(args.vocab).expanduser()
   if not path.exists():  # perhaps a name, as config.init_from knows them
     from bert_jax.convert import from_huggingface, hub

@@ -2,10 +2,10 @@
 
     python -m bert_jax.tools.prepare --beam --input ... --vocab V --out D [--runner NAME]
 
-Other arguments are those of Beam: the runner (DirectRunner if none is named) and its options.
-Blocks, records and the rule for duplicates are those of tools/prepare.py, and so are the documents,
-but in another order: a document's place in the input decides its shard. --out, --vocab, lexicons
-and inputs must be where all workers see them.
+Other arguments go to Beam: the runner (DirectRunner if none is named) and its options.
+Blocks, records, the rule for duplicates and the documents are the same as without Beam, but the
+order differs: a document's place in the input decides its shard. --out, --vocab, lexicons and
+inputs must be where all workers see them.
 """
 
 import json
@@ -29,8 +29,8 @@ except ImportError:
 
 
 def prepare(settings, out, arguments, shards=0):
-  """As tools/prepare.prepare, on the runner of Beam's `arguments`. shards: 0: as many as the input
-  files ask for by their size, which is not known of compressed files and TFDS."""
+  """Prepares the corpus of some Settings on the runner of Beam's `arguments`. shards: 0: by the
+  size of the input files, which is not known for compressed files and TFDS."""
   out = Path(out).expanduser().absolute()
   if not shards:
     sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
@@ -72,7 +72,7 @@ def prepare(settings, out, arguments, shards=0):
       | beam.MapTuple(lambda number, pairs: _write(out, number, pairs, tokenizer.vocab_size))
     )
   for number in range(shards):
-    if not prepared.shard_paths(out, number)[0].is_file():  # no document was dealt to it
+    if not prepared.shard_paths(out, number)[0].is_file():  # it got no document
       _write(out, number, [], tokenizer.vocab_size)
   meta = finish(out, plan, tokenizer, json.loads(counts_file.read_text()))
   counts_file.unlink()
@@ -81,7 +81,7 @@ def prepare(settings, out, arguments, shards=0):
 
 def _cut(file, format, split):
   """Yields (place, language number, block) of a file. A document's place is (number of its file,
-  first line or row of its block, number in the block), which is the order of tools/prepare.py."""
+  first line or row of its block, number in the block), by which it is sorted without Beam."""
   number, language, path = file
   for block in documents.blocks(path, format, split):
     yield (number, block.first), language, block
@@ -105,7 +105,7 @@ class _Make(beam.DoFn):
 
 
 def _without_exact(items):
-  """((place, Item) of the first of equal texts, counts of the others)."""
+  """Drops all but the first of equal texts: (its (place, Item), counts of the others)."""
   groups = (
     items
     | 'ByText' >> beam.Map(lambda pair: (pair[1].key, pair))
@@ -118,7 +118,7 @@ def _without_exact(items):
 
 
 def _without_near(items, threshold):
-  """((place, Item) of documents that are near no earlier one, counts of the others)."""
+  """Drops documents that are near an earlier one: ((place, Item) of the rest, counts of them)."""
   signer = duplicates.Signer(threshold)
   near = (
     items

@@ -1,4 +1,4 @@
-"""The steps of preparing a corpus that tools/prepare.py and tools/prepare_beam.py share."""
+"""The steps of preparing a corpus that are the same with and without Apache Beam."""
 
 import hashlib
 import json
@@ -34,18 +34,18 @@ class Settings(NamedTuple):
   shard_mb: int = 64
 
   def encoder(self, tokenizer):
-    """The Encoder of these settings; raises what is wrong with segmenter and lexicons."""
+    """The Encoder of these settings; raises errors in segmenter and lexicons."""
     lexicons = {'phrases': self.phrases, 'entities': self.entities}
     return Encoder(tokenizer, segmenter=self.segmenter, **lexicons)
 
   @property
   def languages(self):
-    """The languages of the inputs, each once, in order."""
+    """The distinct languages of the inputs, in order."""
     return tuple(dict.fromkeys(language for language, _ in self.inputs))
 
 
 class Maker:
-  """maker(language number, block) -> (items, counts) of its documents; each process makes one."""
+  """Encodes blocks: maker(language number, block) -> (items, counts). One for each process."""
 
   def __init__(self, settings):
     self.settings = settings
@@ -91,7 +91,7 @@ def blocks(settings):
 
 def begin(settings, out, by='processes'):
   """Writes vocabulary and plan.json; returns (tokenizer, plan). InputError if the folder holds a
-  corpus of another plan. by: what writes the shards, which cannot be changed half-way."""
+  corpus of another plan. by: how shards are written, which cannot be changed half-way."""
   tokenizer = tokenizers.load_folder(settings.vocab)
   settings.encoder(tokenizer)  # raises if a lexicon or the segmenter is not there
   plan = _plan(settings, tokenizer, by)
@@ -102,7 +102,7 @@ def begin(settings, out, by='processes'):
     if different and (prepared.finished(out) or (out / prepared.META).is_file()):
       begun = f'{out} holds a corpus that was begun with other settings ({different})'
       raise InputError(f'{begun}; choose another --out, or delete it')
-    if different:  # without a whole shard, plan and vocabulary may still change
+    if different:  # before the first whole shard, plan and vocabulary may change
       for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
         (out / name).unlink(missing_ok=True)
   elif out.is_dir() and any(path.name != lock.NAME for path in out.iterdir()):
@@ -119,7 +119,7 @@ def begin(settings, out, by='processes'):
 
 
 def _plan(settings, tokenizer, by):
-  """The plan of a corpus, which may only be resumed with an equal one, as JSON gives it back."""
+  """The plan of a corpus, as JSON gives it back; only an equal plan may resume the corpus."""
   sizes = [1 if f.startswith('tfds:') else Path(f).stat().st_size for _, f in settings.inputs]
   if 0 in sizes:
     raise InputError(f'{settings.inputs[sizes.index(0)][1]} is empty; remove it, or write it again')

@@ -3,14 +3,14 @@
     python -m bert_jax.tools.probe --model W --conllu $DATA/ud/en_ewt-ud-dev.conllu \
         --pairs '$DATA/blimp/*.jsonl' [--checkpoint all] [--text de=german.txt]
 
-W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. What it is probed
-for is in probe_pieces.py (loss by part of speech, frequency and language, beside unigrams and
-bigrams; minimal pairs) and probe_layers.py (linear probes, attention). {language} in a SPEC stands
-for each of the run's corpus.languages: --text 'wiki/{language}.txt'. The results are written as
-STEP.json to the folder --out, W/probe for a run, and shown as a table, which is table.txt there.
+W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. The probes are in
+pieces.py (loss by part of speech, frequency and language, beside unigrams and bigrams; minimal
+pairs) and layers.py (linear probes, attention). {language} in a SPEC stands for each of the run's
+corpus.languages: --text 'wiki/{language}.txt'. The results are written as STEP.json to the folder
+--out, W/probe for a run, and shown as a table, which is table.txt there.
 
---checkpoint all probes all the checkpoints of a run, and only those that have not been: give the
-same command while it trains (checkpoint.keep_every says which checkpoints stay).
+--checkpoint all probes all checkpoints of a run that have not been probed yet: give the same
+command while it trains (checkpoint.keep_every says which checkpoints stay).
 """
 
 import contextlib
@@ -40,7 +40,7 @@ KINDS = ('losses', 'pairs', 'layers', 'attention')
 
 
 def steps_of(source, which):
-  """The checkpoints of a source that are meant: those of a run, or ['latest'] of other weights."""
+  """The checkpoints to probe: steps of a run, or ['latest'] for released weights."""
   folder = hub.folder(source)
   if which != 'all' or from_huggingface.is_model(folder):
     return [which if which != 'all' else 'latest']
@@ -52,7 +52,7 @@ def steps_of(source, which):
 
 
 def probe(model, args, pairs, counts):
-  """{name: result} of what is asked of a Model. counts: of what was left out of the pairs."""
+  """Probes a Model as the arguments ask, {name: result}. counts: of the pairs left out."""
   counts, skipped, out = Counter(counts), {}, {'step': model.step}
   room, pieces = model.limit - 2, model.tokenizer
   read = lambda conllu, text, most: probe_data.read(pieces, conllu, text, most, room, counts)
@@ -84,7 +84,7 @@ def probe(model, args, pairs, counts):
 
 
 def in_each_language(spec, languages):
-  """'x/{language}.txt' -> 'de=x/de.txt,en=x/en.txt'; another spec stays as it is."""
+  """Expands 'x/{language}.txt' to 'de=x/de.txt,en=x/en.txt'; other specs stay."""
   if '{language}' not in spec:
     return spec
   if not languages:
@@ -96,7 +96,7 @@ def in_each_language(spec, languages):
 
 
 def settings_of(args, pairs):
-  """What decides a result besides the weights."""
+  """The settings on which a result depends besides the weights."""
   wanted = [
     *(
       path
@@ -112,13 +112,13 @@ def settings_of(args, pairs):
 
 
 def weights_of(model, step):
-  """What tells the checkpoint of a step from one that is written there later, or by another run."""
+  """Identifies the weights of a checkpoint, which may be replaced by a later or another run's."""
   folder = Path(model).expanduser().resolve() / 'checkpoints' / str(step)
   return zlib.crc32(repr(_files(str(folder)) if folder.is_dir() else str(folder)).encode())
 
 
 def _files(spec):
-  """(name, size, time of the last change) of the files of a spec."""
+  """The name, size and modification time of each file of a spec."""
   if spec.startswith('tfds:'):
     return [spec]
   stats = ((path, path.stat()) for path in files.expand(spec))
@@ -126,7 +126,7 @@ def _files(spec):
 
 
 def known(path, settings):
-  """The result in a file, if it is of the same settings, or None."""
+  """Reads the result in a file; None unless it has the same settings."""
   try:
     result = files.json_of(path)
   except InputError:
@@ -135,7 +135,7 @@ def known(path, settings):
 
 
 def table(results):
-  """The lines of a table with a row for each checkpoint, then those of the last one by group."""
+  """The lines of a table with a row for each checkpoint, then the last checkpoint's by group."""
   rows = [('step', 'loss', 'unigram', 'bigram', 'pairs', 'best layer', 'its accuracy')]
   for result in results:
     every = result.get('losses', {}).get('all', {})
@@ -186,7 +186,7 @@ def _shown(value):
 
 
 def run(args):
-  """Probes all that is asked for; returns the results in the order of the checkpoints."""
+  """Probes as parsed arguments say; returns the results in the order of the checkpoints."""
   if not (args.conllu or args.text or args.pairs):
     raise InputError('there is nothing to probe with; give --conllu, --text or --pairs.')
   steps, results = steps_of(args.model, args.checkpoint), []

@@ -1,4 +1,4 @@
-"""The sentences that a model is probed on: words and their tags from CoNLL-U, or lines of text."""
+"""Reads the sentences on which a model is probed, from CoNLL-U with tags or from lines of text."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from bert_jax.text import files
 
 class Sentence(NamedTuple):
   """A sentence of n pieces and W words.
-  words: [W]. tags: [W] parts of speech, None where not known; (): of text. ids: [n] int32.
+  words: [W]. tags: [W] parts of speech, None where not known; (): plain text. ids: [n] int32.
   word_of: [n] the number of each piece's word."""
 
   language: str  # '' if it is not named
@@ -24,16 +24,16 @@ class Sentence(NamedTuple):
 
   @property
   def first(self):
-    """[W] the number of each word's first piece; -1 of a word without a piece."""
+    """[W] the number of each word's first piece; -1 for a word without a piece."""
     out = np.full(len(self.words), -1)
     out[self.word_of[::-1]] = np.arange(len(self.ids))[::-1]
     return out
 
 
 def read(tokenizer, conllu, text, most, room, counts):
-  """[Sentence] of `most` sentences (0: all) of each spec, the same ones every time.
+  """Reads `most` sentences (0: all) of each spec, the same ones every time.
   conllu, text: [LANGUAGE=]SPEC of CoNLL-U and of files with a sentence on each line. room: the most
-  pieces of a sentence; what is longer is cut. counts: what is left out or cut is counted there."""
+  pieces of a sentence; longer ones are cut. counts: counts sentences left out or cut."""
   out = []
   for option, specs, reader in (('--conllu', conllu, _from_conllu), ('--text', text, _from_lines)):
     for spec in specs:
@@ -52,7 +52,7 @@ def read(tokenizer, conllu, text, most, room, counts):
 
 
 def _from_conllu(spec, counts):
-  """[(words, does each follow a blank, tags)] of CoNLL-U files, or of a data set of TFDS."""
+  """Reads CoNLL-U files or a TFDS data set: [(words, does each follow a blank, tags)]."""
   problems = Problems('eval', skip=True)
   read = conll.read(spec, 'eval', problems, conllu=True, token_column=1, tag_column=3)
   counts.update({kind: n for kind, n in problems.counts.items() if '(' in kind})
@@ -61,7 +61,7 @@ def _from_conllu(spec, counts):
 
 
 def _from_lines(spec, counts):
-  """The same of lines of text, whose words are what blanks separate; they have no tags."""
+  """Reads lines of text, whose words are separated by blanks: [(words, blanks, no tags)]."""
   read = Counter()
   out = [
     (tuple(words), (False, *[True] * (len(words) - 1)), ())
@@ -76,7 +76,7 @@ def _from_lines(spec, counts):
 
 
 def _encoded(tokenizer, language, sentences, room, counts):
-  """The Sentences of (words, blanks, tags)."""
+  """Tokenizes (words, blanks, tags) to Sentences."""
   out, at = [], 0
   pieces = tokenizer.words_batch(
     [word for words, _, _ in sentences for word in words],

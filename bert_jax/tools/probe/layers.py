@@ -1,4 +1,4 @@
-"""What the layers of a model know, and where its heads look.
+"""Linear probes of a model's layers, and statistics of where its attention heads look.
 
 Linear probes: a logistic regression (scikit-learn, C = 1, on standardized features) reads the part
 of speech of a word from the hidden state of its first piece, for each layer alone, 0 being the
@@ -7,8 +7,8 @@ tag, the most frequent tag of each word (of an unknown word: of all), and the co
 and Liang 2019 (https://arxiv.org/abs/1909.03368): tags that are drawn for each word, whose accuracy
 says what a probe learns by heart.
 
-Attention: of each head the mean share of the first token ([CLS]), the last ([SEP]), the token
-itself, the one before and the one after; the entropy in nats, and the mean distance in tokens.
+Attention: for each head the mean share of the first token ([CLS]), the last ([SEP]), the token
+itself, the previous and the next token; the entropy in nats, and the mean distance in tokens.
 Queries are all pieces but the special ones.
 """
 
@@ -30,7 +30,7 @@ AT_ONCE = 16  # rows
 
 
 def _layers(config, params, row):
-  """[L + 1, B, T, D] hidden states."""
+  """The hidden states [L + 1, B, T, D] of all layers."""
   return jnp.stack(hidden_states.captured(config, params, row)[0]).astype(jnp.float32)
 
 
@@ -40,7 +40,7 @@ def _row(model, sentence, length):
 
 
 def hidden(model, sentences):
-  """Yields (number of a Sentence, [L + 1, n, D] the hidden states of its pieces), by length."""
+  """Yields (number of a Sentence, its pieces' hidden states [L + 1, n, D]), sorted by length."""
   function = model.compiled(functools.partial(_layers, model.objective.model))
   by_length = defaultdict(list)
   alone = model.limit if model.config.model.mixer == 'fourier' else 0  # it mixes padding too
@@ -62,8 +62,8 @@ def hidden(model, sentences):
 
 
 def words_of(sentences, most, counts):
-  """{is it scored: [(number of the sentence, position of the word's first piece, word, tag)]} of
-  the words with a tag; of the training ones `most` at most, of the scored ones a quarter of it."""
+  """Splits words with a tag into training (at most `most`) and scored ones (a quarter of it):
+  {is it scored: [(number of the sentence, position of the word's first piece, word, tag)]}."""
   out = {False: [], True: []}
   for i, sentence in enumerate(sentences):
     for word, tag, at in zip(sentence.words, sentence.tags, sentence.first):
@@ -79,8 +79,8 @@ def words_of(sentences, most, counts):
 
 
 def linear(model, sentences, most, counts):
-  """{'accuracy': [L + 1], 'control': [L + 1], 'majority', 'of_the_word', 'words_trained',
-  'words_scored', 'tags'}, or {} if there are too few words with tags."""
+  """Probes each layer: {'accuracy': [L + 1], 'control': [L + 1], 'majority', 'of_the_word',
+  'words_trained', 'words_scored', 'tags'}, or {} if there are too few words with tags."""
   words = words_of(sentences, most, counts)
   tags = sorted({tag for *_, tag in words[False]})
   if len(tags) < 2 or not words[True]:
@@ -125,7 +125,7 @@ def linear(model, sentences, most, counts):
 
 
 def _accuracy(x, y, x_scored, y_scored):
-  """Of a logistic regression that is trained on [n, D] features with n tags, on other ones."""
+  """The accuracy of a logistic regression on x_scored [m, D], after training on x [n, D]."""
   # Imported here because it is slow to import and few commands need it.
   from sklearn.exceptions import ConvergenceWarning
   from sklearn.linear_model import LogisticRegression
@@ -133,14 +133,14 @@ def _accuracy(x, y, x_scored, y_scored):
   mean, deviation = x.mean(axis=0), x.std(axis=0) + 1e-6
   probe = LogisticRegression(max_iter=200)
   with warnings.catch_warnings():
-    warnings.simplefilter('ignore', ConvergenceWarning)  # 200 steps are the same for all layers
+    warnings.simplefilter('ignore', ConvergenceWarning)  # 200 steps for every layer
     probe.fit((x - mean) / deviation, y)
   return float(np.mean(probe.predict((x_scored - mean) / deviation) == np.asarray(y_scored)))
 
 
 def attention(model, sentences):
-  """[{'layer', 'head', 'first', 'last', 'itself', 'before', 'after', 'entropy', 'distance'}]."""
-  model.ask('attention')  # InputError if it has none
+  """Statistics of each attention head: a list of {'layer', 'head', 'first', 'last', ...}."""
+  model.ask('attention')  # InputError if the model has no attention
   function = model.compiled(functools.partial(hidden_states.inside, model.objective.model))
   total, queries = 0.0, 0
   for sentence in tqdm.tqdm(
@@ -163,7 +163,8 @@ def attention(model, sentences):
 
 
 def _patterns(maps):
-  """[7, L, H] sums over the queries of attention maps [L, H, n, n]; the first and last are none."""
+  """Statistics [7, L, H] of attention maps [L, H, n, n], summed over all but the first and last
+  query."""
   n = maps.shape[-1]
   q = np.arange(1, n - 1)
   of = maps[:, :, q]

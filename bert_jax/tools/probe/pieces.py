@@ -1,13 +1,13 @@
-"""What a model thinks of each piece of a text, and of minimal pairs, beside unigrams and bigrams.
+"""A model's losses on the pieces of a text and on minimal pairs, beside unigrams and bigrams.
 
 A masked model is asked with one piece masked at a time (Salazar et al. 2020,
 https://arxiv.org/abs/1910.14659), a causal one from left to right. A minimal pair counts as right
 if the good sentence has the higher sum of log probabilities (Warstadt et al. 2020, BLiMP,
 https://arxiv.org/abs/1912.00582).
 
-Unigrams: (count + 1) / (tokens + pieces of the vocabulary). Bigrams, after the piece before (or the
-beginning of the sentence), are mixed with unigrams as Witten and Bell 1991 do: (count of the pair +
-k * unigram) / (count of the piece before + k), where k kinds of pieces follow it.
+Unigrams: (count + 1) / (tokens + pieces of the vocabulary). Bigrams, given the previous piece (or
+the beginning of the sentence), are mixed with unigrams as in Witten and Bell 1991: (count of the
+pair + k * unigram) / (count of the previous piece + k), where k kinds of pieces follow it.
 """
 
 from collections import Counter
@@ -25,8 +25,8 @@ BANDS = (1, 10, 100, 1000)  # counts at which a band of frequency begins
 
 
 def logs_of(model, ids, counts, name):
-  """[log probabilities of its pieces] of each array of ids; [] where there is no piece. name: what
-  the progress bar says."""
+  """The log probabilities of the pieces in each array of ids; [] for an empty one. name: what the
+  progress bar says."""
   ask = model.ask('perplexity')
   model, outputs = ask.model, ask.model.compiled(ask.outputs)
   kind, problems, out = scored(model.config), RecordProblems(), []
@@ -55,11 +55,11 @@ class Counts:
       self.before[before] += n
 
   def unigram(self, ids):
-    """[n] log probabilities."""
+    """[n] unigram log probabilities."""
     return np.log((self.of_piece[ids] + 1) / (self.of_piece.sum() + len(self.of_piece)))
 
   def bigram(self, ids):
-    """[n] log probabilities, each after the piece before it."""
+    """[n] bigram log probabilities, each given the previous piece."""
     pairs = list(zip([-1, *ids[:-1].tolist()], ids.tolist()))
     seen = np.array([self.of_pair[pair] for pair in pairs], float)
     before = np.array([self.before[pair[0]] for pair in pairs], float)
@@ -71,9 +71,9 @@ class Counts:
 
 
 def baselines(sentences, reference, pieces):
-  """[(counts of its pieces, unigram and bigram log probabilities)] of each Sentence.
-  reference: [Sentence] that are counted; []: the sentences themselves, those of even number for
-  those of odd number and the other way around, so that no sentence counts for itself."""
+  """(counts of its pieces, unigram and bigram log probabilities) for each Sentence.
+  reference: [Sentence] to count; []: the sentences themselves, even ones for odd ones and the other
+  way around, so that no sentence counts for itself."""
   if reference:
     halves = [Counts([s.ids for s in reference], pieces)] * 2
   else:
@@ -86,8 +86,8 @@ def baselines(sentences, reference, pieces):
 
 
 def losses(model, sentences, reference, counts):
-  """{'all', 'by_pos', 'by_frequency', 'by_language'}: each {'pieces', 'loss', 'unigram', 'bigram'},
-  in nats for each piece, of all or by group. The frequency is the count in what is counted."""
+  """Mean losses in nats a piece, of all pieces and by group: {'all', 'by_pos', 'by_frequency',
+  'by_language'}, each {'pieces', 'loss', 'unigram', 'bigram'}. Frequency: as in `baselines`."""
   logs = logs_of(model, [s.ids for s in sentences], counts, 'masked pieces')
   base = baselines(sentences, reference, model.tokenizer.vocab_size)
   join = lambda arrays: np.concatenate([*arrays, np.zeros(0)])
@@ -119,8 +119,8 @@ def losses(model, sentences, reference, counts):
 
 
 def read_pairs(specs, most, counts):
-  """[(good, bad, kind, field)] of files in BLiMP's JSONL: sentence_good, sentence_bad, UID (or the
-  name of the file) and linguistics_term. most: of each file; 0: all."""
+  """Reads files in BLiMP's JSONL, [(good, bad, kind, field)]: sentence_good, sentence_bad, UID (or
+  the name of the file) and linguistics_term. most: of each file; 0: all."""
   out = []
   for spec in specs:
     for path in files.expand(spec):
@@ -153,9 +153,9 @@ def read_pairs(specs, most, counts):
 
 
 def minimal_pairs(model, pairs, counts):
-  """{'accuracy', 'pairs', 'ties', 'by_uid', 'by_term'} of what read_pairs returns. A pair of equal
-  sums (to rounding, which goes with a sentence's place in its batch), and one that has a sentence
-  without a piece, is wrong."""
+  """Scores minimal pairs of read_pairs: {'accuracy', 'pairs', 'ties', 'by_uid', 'by_term'}. A pair
+  of equal sums (up to rounding, which depends on a sentence's place in its batch), and one with an
+  empty sentence, is wrong."""
   ids = model.tokenizer.ids_batch([text for good, bad, *_ in pairs for text in (good, bad)])
   logs = logs_of(model, ids, counts, 'minimal pairs')
   sums = np.array([x.sum() if len(x) else np.nan for x in logs]).reshape(-1, 2)

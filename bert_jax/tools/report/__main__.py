@@ -8,13 +8,13 @@ results.csv (a line for each run) and each picture as PDF, SVG and PNG; all from
 Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds, and
 a 95 % interval of that mean (Student's t, from 3 seeds on); then the difference to the baseline
 over the seeds that both have, with its interval and p value (paired t-test), corrected for all
-comparisons of a table (Holm). An arm is called as its sweep calls it; else by the fields in which
-it differs from others or, where these are many, by its folder. FLOPs are those of the training,
-matrix products only. Copies of a run, of the same config, seed and data, count once; unfinished
-runs count only where no run is finished. Where runs collapsed, to one answer for every example, the
-mean without them stands beside. Runs that were evaluated on other rows, or under other masks, stand
-in tables of their own. --svm adds, to classification, the scores of TF-IDF and a linear support
-vector machine on the same examples. Scores of a task are shown by the length of its texts too.
+comparisons of a table (Holm). An arm has its name in the sweep; else it is named by the fields in
+which it differs from others or, where these are many, by its folder. FLOPs count the matrix
+products of the training. Copies of a run, of the same config, seed and data, count once; unfinished
+runs count only where no run is finished. If runs collapsed, to one answer for every example, the
+mean without them stands beside. Runs that were evaluated on other rows, or under other masks, have
+tables of their own. --svm adds, to classification, the scores of TF-IDF and a linear support vector
+machine on the same examples. Scores of a task are also shown by the length of its texts.
 """
 
 import dataclasses
@@ -43,15 +43,15 @@ def read(
   renamed: Sequence[str] = (),
   svm: bool = False,
 ) -> panels.Report:
-  """The Report of the runs below some folders, see panels.report. svm: with runs of TF-IDF and a
-  linear SVM."""
+  """The Report of the runs below some folders, see panels.report. svm: adds TF-IDF with a linear
+  SVM."""
   runs, remarks = records.below(*folders)
   runs += svms(runs) if svm else []
   return panels.report(runs, folders, metric, baseline, renamed, remarks)
 
 
 def svms(runs: Sequence[Run]) -> list[Run]:
-  """A run of the plain baseline of their family for each data that the runs learn from."""
+  """Runs of the family's plain baseline (an SVM), one for each training data of the runs."""
   out = {}
   for run in runs:
     family = TASKS[run.fields['objective']]

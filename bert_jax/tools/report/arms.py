@@ -1,4 +1,4 @@
-"""The arms of a report: runs that differ in the seed alone, and how they are called."""
+"""Groups runs into the arms of a report, which differ in the seed alone, and names them."""
 
 import collections
 import hashlib
@@ -22,15 +22,15 @@ WITHOUT_EFFECT = frozenset(
 )
 # Fields that decide which rows and which vocabulary a run reads.
 READING = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary')
-# Names of what an evaluation is of that are known by a checksum.
+# The two parts of an evaluation that are compared by checksum.
 ROWS, VOCABULARY = CHECKSUMS = 'rows of data.eval', 'vocabulary'
 SEED = re.compile(r',?seed=\d+$')  # how a sweep ends the name of a run's folder
-LOSSES = ('unigram', 'uniform')  # what losses are to beat; the other levels are of scores
+LOSSES = ('unigram', 'uniform')  # baselines of losses; the other kinds are for scores
 
 
 @dataclass
 class Arm:
-  """Runs that differ in the seed alone. names: what it is called, by which a user may name it."""
+  """Runs that differ in the seed alone. names: all names by which a user may call the arm."""
 
   label: str
   names: set[str]
@@ -41,10 +41,10 @@ class Arm:
 
 
 def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
-  """(runs whose fields say what they were evaluated under, where their configs leave that to
-  others; {path of a run: {name: value} of what decides its evaluation}). A loss depends on the rows
-  and the vocabulary, a score of labelled examples on these alone; where such a file was changed
-  between runs that should have the same rows, their checksum sets them apart."""
+  """Finds what each run was evaluated under: (runs with these values in their fields, {path of a
+  run: {name: value}}). A loss depends on the rows and the vocabulary, a score of labelled examples
+  on the rows alone; if such a file was changed between runs that should have the same rows, their
+  checksum separates them."""
   out, evaluated_on, alike = [], {}, {}  # alike: {what decides the rows: runs}
   for run in runs:
     data = run.facts.data.get('eval', records.Split())
@@ -55,7 +55,7 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
       rows = {ROWS: data.fingerprint or 'nothing', VOCABULARY: _vocabulary(run.path)}
       evaluated_on[run.path] = {**under, **rows}
       continue
-    # Other scores of the commonest answer follow from its accuracy; earlier versions lack them.
+    # The other baselines follow from the accuracy; earlier versions lack them.
     evaluated_on[run.path] = {'data.eval': run.fields['data.eval'] or run.fields['data.train']} | {
       f'{name} of a {level.kind}': level.value
       for name, level in data.baselines.items()
@@ -78,8 +78,8 @@ def _vocabulary(folder: Path) -> str:
 
 
 def without_copies(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, Path]]:
-  """(the runs, each once, {path of a copy: path of the run}): of runs with the same config, seed,
-  data and commit of the code the one that got furthest counts."""
+  """Removes copies: (runs, {path of a copy: path of the run}). Among runs with the same config,
+  seed, data and commit of the code the one that got furthest counts."""
   kept, copies = {}, {}
   for run in sorted(runs, key=lambda run: -run.measured_step()):
     fields = {k: v for k, v in run.fields.items() if k not in WITHOUT_EFFECT}
@@ -92,9 +92,9 @@ def without_copies(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, Path]]:
 
 
 def unfinished(run: Run, runs: Sequence[Run]) -> bool:
-  """Did a run end before its last step? Its summary says it. Runs of earlier versions have none:
-  where `epochs` decides, the furthest of `runs`, which differ from it in the seed, says which step
-  is the last, and a run may also stop early."""
+  """Whether a run ended before its last step, by its summary. Runs of earlier versions have none:
+  if `epochs` decides, the last step is the furthest of `runs`, which differ in the seed, and a run
+  may also stop early."""
   if run.summary.state:
     return run.summary.state not in records.ENDED
   if run.fields.get('eval.patience'):
@@ -104,7 +104,7 @@ def unfinished(run: Run, runs: Sequence[Run]) -> bool:
 
 
 def values_of(runs: Iterable[Run], metric: str) -> dict[int, float]:
-  """{seed: final value of a metric}, the mean of runs of one seed."""
+  """The final values of a metric, {seed: value}; runs of one seed are averaged."""
   by_seed = collections.defaultdict(list)
   for run in runs:
     if (value := run.final(metric)) is not None:
@@ -113,8 +113,8 @@ def values_of(runs: Iterable[Run], metric: str) -> dict[int, float]:
 
 
 def by_length(runs: Iterable[Run], metric: str) -> dict[str, tuple[int, list[float]]]:
-  """{tokens: (examples, [score of each run])} of runs that differ in the seed only; texts of the
-  shortest bucket first."""
+  """Scores by length of an arm's runs, {tokens: (examples, [score of each run])}, shortest texts
+  first."""
   out = {}
   for run in runs:
     for tokens, (count, score) in run.by_length(metric).items():
@@ -123,12 +123,12 @@ def by_length(runs: Iterable[Run], metric: str) -> dict[str, tuple[int, list[flo
 
 
 def examples(runs: Iterable[Run], metric: str) -> int:
-  """How many examples a score of these runs is of; 0 if they do not say, and of a loss."""
+  """How many examples a score of these runs counts; 0 if not recorded, and for a loss."""
   return sum(count for count, _ in by_length(runs, metric).values())
 
 
 def shortest(tokens: str) -> int:
-  """The least length of a bucket, as 65 of '65-128'."""
+  """The least length of a bucket: 65 for '65-128'."""
   return int(tokens.split('-')[0])
 
 
@@ -141,7 +141,7 @@ def lengths(arms: Iterable[Arm], metric: str) -> list[str]:
 
 
 def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str]]:
-  """What the sweeps in some folders say: (the name of the baseline, or ''; sentences on their runs
+  """Reads the sweeps in some folders: (the name of the baseline, or ''; sentences on their runs
   that failed or have not begun)."""
   baseline, remarks = '', []
   for folder in map(Path, folders):
@@ -162,14 +162,14 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str]]:
 
 
 def value_of(run: Run, name: str) -> Any:
-  """The value of a field; of a path that names the run's own seed, as that of the run it starts
-  from may, with {seed} in its place, so that it is the same for all seeds."""
+  """The value of a field. In a path that names the run's own seed, such as init_from, {seed} takes
+  its place, so that the value is the same for all seeds."""
   value, seed = run.fields.get(name), run.fields.get('seed')
   return re.sub(rf'\bseed={seed}\b', 'seed={seed}', value) if isinstance(value, str) else value
 
 
 def varied(runs: Sequence[Run]) -> list[str]:
-  """The names of the fields but the seed in which runs differ, and that may change a result."""
+  """The fields, except the seed, in which runs differ and that may change a result."""
   return [
     name
     for name in (runs[0].fields if runs else ())
@@ -180,9 +180,9 @@ def varied(runs: Sequence[Run]) -> list[str]:
 
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:
-  """The arms of the runs of one objective. An arm is called as sweep.json calls it; else by the
-  fields in which it differs from the others; where these are many, by its folder. Arms of one name
-  in several folders have the names of these behind it."""
+  """Groups the runs of one objective into arms. An arm is named by sweep.json; else by the fields
+  in which it differs from the others; if these are many, by its folder. If several folders have an
+  arm of the same name, the folder is added."""
   fields, groups = varied(runs), {}
   for run in runs:
     values = ((name, value_of(run, name)) for name in fields)
@@ -225,8 +225,8 @@ def _name(
 
 
 def shortened(texts: Sequence[str]) -> list[str]:
-  """['optimizer.beta1=0.8,seed=1', ...] -> ['beta1=0.8, seed=1', ...]: fields by their last names,
-  if these differ."""
+  """Shortens fields to their last names, if these differ: ['optimizer.beta1=0.8,seed=1', ...] ->
+  ['beta1=0.8, seed=1', ...]."""
   name = re.compile(r'(^|, ?)((?:\w+\.)*)(\w+)(?==)')
   full = {match[2] + match[3] for text in texts for match in name.finditer(text)}
   leaves = collections.Counter(name.rpartition('.')[2] for name in full)
@@ -239,7 +239,7 @@ def shortened(texts: Sequence[str]) -> list[str]:
 
 
 def differing(arms: Sequence[Arm]) -> tuple[list[str], dict[str, list[str]]]:
-  """(names, {label: [value of each]}): the fields in which the arms of an objective differ."""
+  """The fields in which the arms of an objective differ: (names, {label: [value of each]})."""
   names = varied([run for arm in arms for run in arm.runs])
   values = lambda arm: [str(value_of(arm.runs[0], name)) for name in names]
   return names, {arm.label: values(arm) for arm in arms if arm.runs}

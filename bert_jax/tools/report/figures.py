@@ -1,8 +1,8 @@
 """The pictures of a report: final values, curves, and a gallery of all scores.
 
-Each arm has its colour, which differ in lightness too, so that grey print keeps them apart, its
-marker and its kind of line. Bands and error bars are 95 % intervals of the mean over the seeds,
-where there are three or more; a dot is a seed.
+Each arm has its own marker, line style and colour; the colours differ in lightness too, for grey
+print. Bands and error bars are 95 % intervals of the mean over the seeds, with three seeds or more;
+a dot is a seed.
 """
 
 import bisect
@@ -19,7 +19,7 @@ from bert_jax.workdir.records import Run
 WIDTH = 9.0  # inches
 MARKERS, LINES = 'osD^vPX*', ('-', '--', '-.', ':')
 GREY = (0.299, 0.587, 0.114)  # what red, green and blue add to the lightness (ITU-R BT.601)
-LIGHTEST = 0.75  # what is lighter is hard to see on white
+LIGHTEST = 0.75  # lighter colours are hard to see on white
 # {name of a quantity: the label of its axis}
 ALONG = {
   'step': 'step',
@@ -30,16 +30,16 @@ ALONG = {
 
 
 def colours(count):
-  """As many colours of viridis, from dark to light in equal steps of grey."""
+  """`count` colours of viridis, from dark to light in equal steps of grey."""
   from matplotlib import colormaps
 
   every = colormaps['viridis'](np.linspace(0, 1, 256))
-  grey = every[:, :3] @ GREY  # which rises from the first to the last
+  grey = every[:, :3] @ GREY  # it rises from the first to the last
   return every[np.searchsorted(grey, np.linspace(grey[0], LIGHTEST, count))]
 
 
 def looks(panel):
-  """{label: how the lines of an arm are drawn}"""
+  """The line style of each arm, {label: arguments of matplotlib}."""
   each = zip(panel.arms, colours(len(panel.arms)))
   return {
     arm.label: dict(color=colour, marker=MARKERS[i % len(MARKERS)], linestyle=LINES[i % len(LINES)])
@@ -48,12 +48,12 @@ def looks(panel):
 
 
 def points(run: Run, metric: str, kind: str = 'eval') -> list[dict[str, float]]:
-  """[{'step', 'tokens', 'flops', 'seconds', 'value'}] of the evaluations of a run or, of kind
-  'train', of its training. tokens: without padding; seconds: of training alone, without evaluations
-  and saving. NaN where the run does not say."""
+  """The points of a run's curve, [{'step', 'tokens', 'flops', 'seconds', 'value'}], in evaluations
+  or (kind 'train') in training. tokens: without padding; seconds: of training alone, without
+  evaluations and saving. NaN where not recorded."""
   known, tokens, seconds = [(0, 0.0, 0.0)], 0.0, 0.0
   for point in run.training:
-    # Of a run that went on, the first line's speed is of the steps since then: taken for all.
+    # After a resume, the first line's speed covers only the steps since then; it is used for all.
     steps, speed = point.step - known[-1][0], point.values.get('steps_per_s')
     passed = steps / speed if speed else math.nan
     seconds += passed
@@ -79,7 +79,7 @@ def points(run: Run, metric: str, kind: str = 'eval') -> list[dict[str, float]]:
 
 
 def curve(runs, metric, along, kind='eval'):
-  """[(x, mean over the runs, its interval or None)] at the steps that all runs were evaluated at;
+  """A mean curve, [(x, mean over the runs, its interval or None)], at the steps that all runs have.
   x: the mean of a quantity of ALONG."""
   by_step = [{point['step']: point for point in points(run, metric, kind)} for run in runs]
   by_step = [x for x in by_step if x]
@@ -132,7 +132,7 @@ def draw_curves(axis, panel, metric, along):
 
 
 def with_legend(figure, axis):
-  """Puts the legend of an axis below the figure, or the part of one."""
+  """Puts the legend of an axis below the figure or subfigure."""
   handles, labels = axis.get_legend_handles_labels()
   if handles:
     letters = 12 * figure.bbox.width / figure.dpi
@@ -155,7 +155,7 @@ def new(count, height):
 
 
 def finals(panel, metric):
-  """Final values: a line for each arm with its seeds as dots, its mean and its interval."""
+  """Draws final values: a line for each arm with its seeds as dots, its mean and its interval."""
   rows = [row for row in panel.rows(metric) if row.values]
   figure, (axis,) = new(1, 0.7 + 0.38 * len(rows))
   for place, row in enumerate(rows):
@@ -182,7 +182,7 @@ def finals(panel, metric):
       axis.axvline(row.mean, color='0.6', linewidth=0.8, zorder=0)
   low, high = axis.get_xlim()
   level = panel.level(metric)
-  # What is far away would press all that differs into a corner; the table has it.
+  # An outlier would press all others into a corner; the table has it.
   if level and 2 * low - high < level[0] < 2 * high - low:
     axis.axvline(level[0], color='0.45', linestyle=':', linewidth=1)
     axis.annotate(
@@ -203,7 +203,7 @@ def finals(panel, metric):
 
 
 def along_all(panel, metric):
-  """The curve of a metric over steps, tokens, FLOPs and seconds, as far as runs say them."""
+  """Draws the curve of a metric over steps, tokens, FLOPs and seconds, as far as recorded."""
   there = [x for x in ALONG if any(curve(arm.runs, metric, x) for arm in panel.arms)]
   if not there:
     return None
@@ -214,7 +214,7 @@ def along_all(panel, metric):
 
 
 def gallery(panel):
-  """The curve of each score over the steps."""
+  """Draws the curve of each score over the steps."""
   names = [x for x in panel.metrics if any(curve(arm.runs, x, 'step') for arm in panel.arms)]
   if len(names) < 2:
     return None
@@ -225,7 +225,7 @@ def gallery(panel):
 
 
 def draw_lengths(axis, panel, metric, lengths):
-  """The scores of texts of these lengths, of the runs that were scored by it."""
+  """Draws the scores by length of text, for the runs that have them."""
   for arm in panel.arms:
     scores = report_arms.by_length(arm.runs, metric)
     there = [(i, *scores[x]) for i, x in enumerate(lengths) if x in scores]
@@ -243,7 +243,7 @@ def draw_lengths(axis, panel, metric, lengths):
 
 
 def over_lengths(panel, metric):
-  """The final values over the length of a text, if runs were scored by it."""
+  """Draws the final values over the length of a text, if runs have scores by length."""
   if not (lengths := report_arms.lengths(panel.arms, metric)):
     return None
   figure, (axis,) = new(1, 3.2)
@@ -252,7 +252,7 @@ def over_lengths(panel, metric):
 
 
 def side_by_side(panels):
-  """The curves of several panels, of training too, and below them the scores by length."""
+  """Draws the curves of several panels, of training too, and below them the scores by length."""
   from matplotlib.figure import Figure
 
   lengths = [report_arms.lengths(panel.arms, panel.metrics[0]) for panel in panels]
@@ -275,7 +275,7 @@ def side_by_side(panels):
 
 
 def panel_figures(panel):
-  """Yields (name, what it shows, figure) of the pictures of a panel."""
+  """Yields (name, caption, figure) for each picture of a panel."""
   metric = panel.metrics[0]
   dots = 'A dot is a seed, the marker their mean with its 95 % interval (from 3 seeds on)'
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''

@@ -1,5 +1,4 @@
-"""Writes a report: an HTML file with its pictures in it, Markdown, a LaTeX table, a CSV of runs,
-and the text that the terminal shows, all of the same tables."""
+"""Writes a report from the same tables as HTML with pictures, Markdown, LaTeX, CSV and text."""
 
 import html
 import io
@@ -37,7 +36,7 @@ figcaption, .note { color: #555; font-size: 90%; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } .wide { overflow: visible; }
   details > * { display: block; } h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
 """
-# What LaTeX has for characters that mean something else there.
+# The LaTeX commands for special characters.
 SPECIAL = {
   '\\': r'\textbackslash{}',
   '~': r'\textasciitilde{}',
@@ -54,11 +53,11 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
   """Writes the files of a Report into a folder; returns their names."""
   out = Path(out)
   out.mkdir(parents=True, exist_ok=True)
-  pictures = []  # of each panel: [{'name' of the files, 'caption', 'svg'}, ...]
+  pictures = []  # for each panel: [{'name' of the files, 'caption', 'svg'}, ...]
   names = ['report.html', 'report.md', 'results.csv', 'table.tex']
   for earlier in (p for ending in FORMATS for p in out.glob(f'*-*.{ending}')):
     if re.search(r'-(curves|final|scores|lengths)(-\d+)?$', earlier.stem):
-      earlier.unlink()  # perhaps of other runs
+      earlier.unlink()  # it may show other runs
   for number, panel in enumerate(report.panels):
     pictures.append([])
     for kind, caption, figure in figures.panel_figures(panel):
@@ -78,7 +77,7 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
 
 
 def saved(figure: Any, name: str) -> dict[str, bytes]:
-  """{ending: bytes} of a figure; the same each time, without the date."""
+  """Renders a figure, {ending: bytes}; without the date, so that the bytes are reproducible."""
   import matplotlib
 
   out = {}
@@ -158,7 +157,7 @@ def markdown(report: Report, title: str, pictures: list) -> str:
 
 
 def latex(report: Report) -> str:
-  r"""The text of table.tex: a table of each panel, narrow enough for a column of text, which wants
+  r"""The text of table.tex: a table of each panel, narrow enough for a column of text. It needs
   \usepackage{booktabs}. The other tables' numbers are in report.md."""
   out, line = [], lambda row: ' & '.join(map(tex, row)) + r' \\'
   for panel in report.panels:
@@ -171,13 +170,13 @@ def latex(report: Report) -> str:
 
 
 def tex(text: str) -> str:
-  """A text for LaTeX."""
+  """Escapes a text for LaTeX."""
   escaped = ''.join(SPECIAL.get(x, x) for x in text)
   return re.sub(r'(?<!\S)([-+])(?=\d)', r'$\1$', escaped)
 
 
 def text(report: Report) -> str:
-  """What the terminal shows."""
+  """The text that the terminal shows."""
   out = []
   for panel in report.panels:
     first, *others = tables.main_table(panel), *tables.more_tables(panel)

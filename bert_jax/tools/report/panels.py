@@ -1,7 +1,7 @@
-"""What a report says: the arms of each objective, and how they differ from a baseline.
+"""Compares the arms of each objective in panels, with their differences to a baseline.
 
 A panel holds arms of one objective that were evaluated in one way, on the same rows and masks, with
-the same vocabulary: only these stand in one column.
+the same vocabulary, so that their numbers can be compared.
 """
 
 import collections
@@ -19,11 +19,11 @@ from bert_jax.tools.report.arms import LOSSES, Arm
 from bert_jax.workdir import records
 from bert_jax.workdir.records import Run
 
-NO_SCORES = ('constant', 'masked')  # in a line of an evaluation
+NO_SCORES = ('constant', 'masked')  # values of an evaluation that are not scores
 
 
 class Row(NamedTuple):
-  """What an arm's seeds say of a metric."""
+  """The values of a metric over an arm's seeds, and their statistics."""
 
   label: str
   values: dict[int, float]  # {seed: value}
@@ -39,16 +39,16 @@ class Panel:
 
   objective: str
   arms: list[Arm]
-  metrics: list[str]  # the one that it is judged by first
+  metrics: list[str]  # the first one judges
   baseline: str  # the label of an arm, or ''
-  evaluated_on: str  # in what its evaluation differs from those of the panels beside it, or ''
+  evaluated_on: str  # how its evaluation differs from the other panels', or ''
 
   @property
   def runs(self) -> list[Run]:
     return [run for arm in self.arms for run in arm.runs]
 
   def rows(self, metric: str) -> list[Row]:
-    """A Row for each arm; p values are corrected for those of this metric."""
+    """A Row for each arm; p values are corrected for all comparisons of this metric."""
     values = {arm.label: report_arms.values_of(arm.runs, metric) for arm in self.arms}
     every = [value for by_seed in values.values() for value in by_seed.values()]
     step, compared, out = (
@@ -74,17 +74,17 @@ class Panel:
     return out
 
   def named(self, metric: str) -> str:
-    """The metric with its unit: a loss that unigrams have too is in nats."""
+    """The metric with its unit: a loss that has a unigram baseline is in nats."""
     level = self.level(metric)
     return f'{metric}, nats' if level and level.kind == 'unigram' else metric
 
   def level(self, metric: str) -> Level | None:
-    """What a metric must beat, such as the unigram line."""
+    """The baseline that a metric must beat, such as the unigram loss."""
     data = (run.facts.data.get('eval', records.Split()) for run in self.runs)
     return next((split.baselines[metric] for split in data if metric in split.baselines), None)
 
   def is_unbeaten(self, rows: Sequence[Row]) -> bool:
-    """Whether the first metric has a value to beat and the mean of no Row is better."""
+    """Whether the first metric has a baseline and no Row's mean is better."""
     means, level = [row.mean for row in rows if row.mean is not None], self.level(self.metrics[0])
     if not level or not means:
       return False
@@ -93,15 +93,15 @@ class Panel:
 
 @dataclass
 class Report:
-  """The panels of some runs, and what is to be said of the others."""
+  """The panels of some runs, and remarks on runs that are not in them."""
 
   panels: list[Panel]
-  runs: list[Run]  # all, also those that are not counted
-  status: dict[Path, str]  # why the run of a path is not counted or to be looked at
+  runs: list[Run]  # all, including runs that are not counted
+  status: dict[Path, str]  # {path: why its run is not counted, or deserves a look}
   # {objective: (names of fields in which runs differ, {label: [values]})}
   differences: dict[str, tuple[list[str], dict[str, list[str]]]]
   remarks: list[str]
-  unmatched: list[str]  # those of them on arguments that name no arm
+  unmatched: list[str]  # the remarks on arguments that name no arm
 
 
 def report(
@@ -112,8 +112,8 @@ def report(
   renamed: Sequence[str] = (),
   remarks: Sequence[str] = (),
 ) -> Report:
-  """The Report of runs. baseline: the name of an arm; '': that of the sweep. renamed: ['OLD=NEW',
-  ...] of labels. remarks: sentences on what was left out until now."""
+  """Makes the Report of runs. baseline: the name of an arm; '': the sweep's baseline. renamed:
+  ['OLD=NEW', ...] of labels. remarks: earlier sentences on what was left out."""
   (runs, evaluated_on), remarks = report_arms.judged(runs), list(remarks)
   counted, copies = report_arms.without_copies(runs)
   status = {path: f'a copy of {first}: counted once' for path, first in copies.items()}
@@ -135,7 +135,7 @@ def report(
         unused.pop(old, None)
     is_finished = any(run.path not in status for arm in arms for run in arm.runs)
     for arm in arms:
-      if is_finished:  # else what there is until now is shown
+      if is_finished:  # else the results so far are shown
         arm.runs = [run for run in arm.runs if run.path not in status]
       if [other.label for other in arms].count(arm.label) > 1:
         raise InputError(f'two arms are called {arm.label}; give --label another name.')
@@ -171,7 +171,7 @@ def report(
 
 
 def baseline_of(name: str, arms: Sequence[Arm], objective: str, remarks: list[str]) -> Arm | None:
-  """The arm of a name among several; None, with a remark, if that is not one."""
+  """Finds an arm by name; None, with a remark, unless exactly one matches."""
   if not name or len(arms) == 1:
     return None
   matching = [arm for arm in arms if name in arm.names | {arm.label}]
@@ -191,8 +191,8 @@ def panels_of(
   baseline: str,
   remarks: list[str],
 ) -> list[Panel]:
-  """The Panels of an objective, each with the arm called `baseline` among its own; those that have
-  one come first."""
+  """The Panels of an objective, each with its own arm called `baseline`; panels that have one come
+  first."""
   ways = collections.defaultdict(list)  # {ways in which runs were evaluated: arms}
   for arm in arms:
     if not arm.runs:
@@ -200,7 +200,7 @@ def panels_of(
       continue
     ways[frozenset(tuple(evaluated_on[run.path].items()) for run in arm.runs)].append(arm)
   chosen = {way: baseline_of(baseline, some, objective, []) for way, some in ways.items()}
-  if not any(chosen.values()):  # it may be alone in its panel
+  if not any(chosen.values()):  # the baseline may be alone in its panel
     every = [arm for some in ways.values() for arm in some]
     alone = baseline_of(baseline, every, objective, remarks)
     chosen = {way: alone if alone in some else None for way, some in ways.items()}
@@ -227,7 +227,7 @@ def panels_of(
 
 
 def metrics_of(runs: Iterable[Run]) -> list[str]:
-  """The names of the scores in the evaluations of runs that count."""
+  """The names of the scores in the runs' evaluations that count."""
   names = {}
   for run in runs:
     point = run.counted()
@@ -238,9 +238,9 @@ def metrics_of(runs: Iterable[Run]) -> list[str]:
 
 
 def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
-  """In what one way of {way: arms} of being evaluated differs from the others, and in what the runs
-  of an arm differ in it: 'eval.seed=0 or 3; data.eval=a.txt'. Of a checksum it says the fields that
-  rows and vocabulary are made by, and the checksum only where these are the same."""
+  """Describes how one way of evaluating, of {way: arms}, differs from the others, or among the runs
+  of an arm: 'eval.seed=0 or 3; data.eval=a.txt'. For a checksum it names the fields that determine
+  rows and vocabulary, and the checksum itself only if these are the same."""
   values = lambda way, name: sorted({str(dict(x).get(name)) for x in way})
   fields = lambda way, name: sorted(
     {str(run.fields.get(name)) for arm in ways[way] for run in arm.runs}

@@ -1,11 +1,11 @@
-"""What a few seeds say: intervals of means, differences to a baseline, corrected p values.
+"""Statistics of a few seeds: intervals of means, differences to a baseline, corrected p values.
 
-All of it is Student's t, as if the values of an arm were drawn from a normal distribution. With
+All use Student's t, as if the values of an arm were drawn from a normal distribution. With
 three to ten seeds a bootstrap gives intervals that are too narrow.
 
 A score of N examples is a multiple of a step of 1/N, or nearly (F1, Matthews): the seeds of an arm
 easily agree to the step, and their spread then says nothing. So rounding adds its variance,
-step² / 12, to that of the values. In simulations of arms that do not differ (1 to 8, 3 to 10 seeds,
+step² / 12, to the values' own. In simulations of arms that do not differ (1 to 8, 3 to 10 seeds,
 differences with a deviation of 0.6 to 7 steps) false alarms of a table are then within 5 %; without
 it they are 6 % for accuracy, 8 % for F1 and 15 % for Matthews.
 """
@@ -13,13 +13,13 @@ it they are 6 % for accuracy, 8 % for F1 and 15 % for Matthews.
 import statistics
 from typing import NamedTuple
 
-FEWEST = 3  # values of which an interval is given
+FEWEST = 3  # values for which an interval is given
 
 
 class Difference(NamedTuple):
-  """The mean of an arm minus that of the baseline over the seeds that both have.
-  seeds: how many; interval: (low, high) of 95 %, or None; p: that of a two-sided paired t-test, or
-  None; corrected: p after Holm's correction for all comparisons that are made together, or None."""
+  """The mean of an arm minus the baseline's mean, over the seeds that both have.
+  seeds: how many; interval: (low, high) of 95 %, or None; p: of a two-sided paired t-test, or None;
+  corrected: p after Holm's correction for all comparisons that are made together, or None."""
 
   seeds: int
   mean: float
@@ -29,19 +29,19 @@ class Difference(NamedTuple):
 
 
 def step_of(examples, values):
-  """What one of the evaluated examples is worth in a score with these values, which are percent if
-  one exceeds 1; 0 where the number of examples is not known (0)."""
+  """The contribution of one example to a score with these values, which are percent if one exceeds
+  1; 0 if the number of examples is not known (0)."""
   return (100 if max(map(abs, values), default=0) > 1 else 1) / examples if examples else 0.0
 
 
 def standard_error(values, step):
-  """That of the mean of some numbers that are rounded to steps; 0: to none."""
+  """The standard error of the mean of numbers that are rounded to a step (0: not rounded)."""
   return ((statistics.variance(values) + step**2 / 12) / len(values)) ** 0.5
 
 
 def interval(values, step=0.0):
-  """(low, high): the 95 % interval of the mean of some numbers, rounded to steps; None of fewer
-  than FEWEST."""
+  """The 95 % interval (low, high) of the mean of numbers rounded to a step; None for fewer than
+  FEWEST."""
   n = len(values)
   if n < FEWEST:
     return None
@@ -52,7 +52,7 @@ def interval(values, step=0.0):
 
 
 def difference(values, baseline, step=0.0):
-  """The Difference of two {seed: value}, both rounded to steps; None if they share no seed."""
+  """The Difference of two {seed: value}, both rounded to a step; None if they share no seed."""
   shared = [values[seed] - baseline[seed] for seed in values if seed in baseline]
   if not shared:
     return None
@@ -65,14 +65,14 @@ def difference(values, baseline, step=0.0):
   error = standard_error(shared, step)
   if error > 1e-12 * abs(mean):
     return Difference(n, mean, interval(shared, step), float(2 * stdtr(n - 1, -abs(mean) / error)))
-  if mean:  # the same in all seeds, and the step is not known: no spread to judge by
+  if mean:  # the same in all seeds, and the step is not known: there is no spread
     return Difference(n, mean, None, None)
   return Difference(n, mean, (0.0, 0.0), 1.0)
 
 
 def holm(ps):
-  """p values, each corrected for all of them (Holm 1979): if none of the differences is real, one
-  of the results is below 0.05 in at most 5 % of such lists."""
+  """Corrects p values for multiple comparisons (Holm 1979): if none of the differences is real, a
+  result is below 0.05 in at most 5 % of such lists."""
   out, running = [0.0] * len(ps), 0.0
   for rank, i in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
     running = max(running, min(1.0, (len(ps) - rank) * ps[i]))
@@ -81,8 +81,8 @@ def holm(ps):
 
 
 def differences(arms, baseline, step=0.0):
-  """{name: Difference or None} of {name: {seed: value}} to the arm named `baseline`, which is left
-  out; p values are corrected for all of them."""
+  """The Differences of arms, {name: {seed: value}}, to the arm named `baseline`, which is left out:
+  {name: Difference or None}; p values are corrected for all of them."""
   differences = {
     name: difference(values, arms[baseline], step)
     for name, values in arms.items()

@@ -1,4 +1,4 @@
-"""The tables of a report and the sentences below them, for all forms in which it is written."""
+"""The tables of a report and the notes below them, for all its output formats."""
 
 import csv
 import io
@@ -24,13 +24,13 @@ HEADER = (
   'p',
   'p, corrected',
 )
-NARROW = ('arm', 'seeds', 'mean ± sd', 'difference ± 95 %', 'p, corrected')  # of LaTeX
+NARROW = ('arm', 'seeds', 'mean ± sd', 'difference ± 95 %', 'p, corrected')  # the columns in LaTeX
 SCORES = 'Other scores, mean ± standard deviation'
 UNBEATEN = 'No arm beats a guess: nothing was learned that differences could speak of.'
 
 
 class Table(NamedTuple):
-  """A table of texts. baseline: what its line for the baseline begins with, or ''."""
+  """A table of texts. baseline: the first cell of its row for the baseline, or ''."""
 
   title: str
   header: Sequence[str]
@@ -39,7 +39,7 @@ class Table(NamedTuple):
 
 
 def main_table(panel: Panel) -> Table:
-  """The table of the metric that a panel is judged by."""
+  """The table of the metric by which a panel is judged."""
   rows = [cells(row, panel.baseline) for row in panel.rows(panel.metrics[0])]
   title = f'{panel.objective}: {panel.named(panel.metrics[0])}'
   title += f' ({panel.evaluated_on})' if panel.evaluated_on else ''
@@ -47,7 +47,7 @@ def main_table(panel: Panel) -> Table:
 
 
 def more_tables(panel: Panel) -> list[Table]:
-  """The tables below the main one, as far as they have a number."""
+  """The tables below the main table, if they have any number."""
   tables = [_scores(panel)] if panel.metrics[1:] else []
   for table in (_lengths(panel.arms, panel.metrics[0]), _costs(panel)):
     if {cell for row in table.rows for cell in row[1:]} - {'-'}:
@@ -56,7 +56,7 @@ def more_tables(panel: Panel) -> list[Table]:
 
 
 def cells(row: Row, baseline: str) -> tuple[str, ...]:
-  """The texts of a Row, as many as HEADER."""
+  """The cells of a Row, one for each column of HEADER."""
   within = lambda x: f'{x[0]:.4f} to {x[1]:.4f}' if x else '-'
   start = (row.label, str(len(row.values)), mean_of(row), within(row.interval))
   if row.label == baseline:
@@ -70,7 +70,7 @@ def cells(row: Row, baseline: str) -> tuple[str, ...]:
 
 
 def narrow(panel: Panel) -> tuple[list[tuple[str, ...]], list[str]]:
-  """(rows as many as NARROW, notes below them): the main table for a column of text."""
+  """The main table for a column of text: (rows with the columns of NARROW, notes below them)."""
   rows, notes = [], []
   for row in panel.rows(panel.metrics[0]):
     label, seeds, _, _, difference, *_, corrected = cells(row, panel.baseline)
@@ -90,13 +90,13 @@ def spread(values: Sequence[float]) -> str:
 
 
 def mean_of(row: Row) -> str:
-  """The mean of a Row: '0.7100 ± 0.0700 (1 of 5 collapsed, 0.7400 ± 0.0100 without)'."""
+  """Formats a Row's mean: '0.7100 ± 0.0700 (1 of 5 collapsed, 0.7400 ± 0.0100 without)'."""
   more = f' ({gone})' if (gone := collapsed(row)) else ''
   return spread(list(row.values.values())) + more
 
 
 def collapsed(row: Row) -> str:
-  """'1 of 5 collapsed, 0.7400 ± 0.0100 without' of a Row, or ''."""
+  """Formats a Row's collapsed runs, '1 of 5 collapsed, 0.7400 ± 0.0100 without', or ''."""
   rest = row.values_without_collapsed
   gone = sum(rest.get(seed) != value for seed, value in row.values.items())
   without = f', {spread(list(rest.values()))} without' if rest else ''
@@ -108,7 +108,7 @@ def probability(p: float | None) -> str:
 
 
 def notes(panel: Panel) -> Iterator[str]:
-  """Sentences on what a panel's table shows, and what it does not have, and why."""
+  """Sentences on what a panel's table shows, and what is missing and why."""
   rows = panel.rows(panel.metrics[0])
   may_stop = [arm.label for arm in panel.arms if any(x.fields['eval.patience'] for x in arm.runs)]
   best = (
@@ -136,7 +136,7 @@ def notes(panel: Panel) -> Iterator[str]:
 
 
 def _scores(panel: Panel) -> Table:
-  """The means of the other scores."""
+  """The table of the other scores' means."""
   others = panel.metrics[1:]
   by_metric = [panel.rows(name) for name in others]
   rows = [
@@ -146,7 +146,7 @@ def _scores(panel: Panel) -> Table:
 
 
 def _lengths(arms: Sequence[Arm], metric: str) -> Table:
-  """The means of a score, with a column for each length of texts."""
+  """The table of a score's means by length of text, a column for each length."""
   columns, rows = report_arms.lengths(arms, metric), []
   for arm in arms:
     scores = report_arms.by_length(arm.runs, metric)
@@ -157,7 +157,7 @@ def _lengths(arms: Sequence[Arm], metric: str) -> Table:
 
 
 def _costs(panel: Panel) -> Table:
-  """Parameters, operations, and tokens and time as means over an arm's runs."""
+  """The table of parameters and FLOPs, and of tokens and time as means over an arm's runs."""
   rows = []
   for arm in panel.arms:
     ends = [(figures.points(run, panel.metrics[0]) or [{}])[-1] for run in arm.runs]
@@ -169,7 +169,7 @@ def _costs(panel: Panel) -> Table:
 
 
 def _size(run: Run) -> tuple[str, str]:
-  """(parameters, operations of the training); runs of earlier versions do not say."""
+  """(parameters, FLOPs of the training); runs of earlier versions do not record them."""
   parameters, flops = run.facts.parameters, run.flops_before(run.measured_step())
   return (
     '-' if parameters is None else f'{parameters:,}',
@@ -178,7 +178,7 @@ def _size(run: Run) -> tuple[str, str]:
 
 
 def differences(report: Report) -> list[Table]:
-  """For each objective a line for each field in which its arms differ."""
+  """A table for each objective, with a row for each field in which its arms differ."""
   return [
     Table(
       objective,
@@ -190,7 +190,7 @@ def differences(report: Report) -> list[Table]:
 
 
 def listing(report: Report) -> Table:
-  """All runs."""
+  """The table of all runs with their status."""
   arms = {run.path: arm.label for panel in report.panels for arm in panel.arms for run in arm.runs}
   rows = []
   for run in report.runs:
@@ -207,8 +207,7 @@ def commits(report: Report) -> str:
 
 
 def results(report: Report) -> str:
-  """The text of results.csv: a line for each run, with its final scores and the fields in which
-  runs differ."""
+  """The text of results.csv: a line for each run, with its final scores and varied fields."""
   metrics = list(dict.fromkeys(name for panel in report.panels for name in panel.metrics))
   fields = list(dict.fromkeys(x for names, _ in report.differences.values() for x in names))
   where = {

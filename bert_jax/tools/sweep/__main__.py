@@ -12,11 +12,11 @@ phrase@500'" (in one line). {seed} in a value stands for the seed.
 --random 20 draws arms instead, from lists and from log(1e-4,1e-2), uniform(0,0.3), integers(2,8).
 A config file with sweep(arg) -> {name: {field: value}}, the baseline first, has arms of its own, of
 which --arms a,b chooses some.
---from S starts each run from the one of the same arm and seed of a sweep in S (config.init_from),
-which must be finished.
+--from S starts each run from the finished run of the same arm and seed of a sweep in S
+(config.init_from).
 
-Every run has its folder below --workdir; logs/ there has what it printed and how it ended. Started
-again, the sweep leaves out what is done and continues what was cut off. One that fails does not
+Every run has its folder below --workdir; logs/ there has its output and how it ended. Started
+again, the sweep leaves out finished runs and continues interrupted ones. A run that fails does not
 stop the rest. With --jobs each run has a share of the cores; on another number of cores its numbers
 differ in their last digits.
 """
@@ -45,12 +45,12 @@ from bert_jax.workdir import contents, records
 
 log = logging.getLogger('bert_jax')
 
-SHARE = 0.2  # of the peak of this machine that runs are expected to reach, if nothing is known yet
+SHARE = 0.2  # of this machine's peak that runs are assumed to reach, before any has been timed
 
 
 def within_budget(config, tokens, flops):
-  """The number of steps that a budget pays for: tokens counts all positions of the rows, flops the
-  matrix products of the training."""
+  """The number of steps within a budget: tokens counts all positions of the rows, flops the matrix
+  products of the training."""
   of_moment = flops_of(config) if flops else lambda moment: moment.rows * config.data.seq_length
   steps = steps_for(config, flops or tokens, of_moment)
   if steps < 1:
@@ -59,8 +59,8 @@ def within_budget(config, tokens, flops):
 
 
 def steps_for(config, budget, of_moment):
-  """The steps, and the share of a further one, that a budget pays for. of_moment: what a step costs
-  at a Moment. How fast a run changes may depend on how many steps it has."""
+  """How many steps a budget pays for, with a fraction. of_moment: the cost of a step at a Moment.
+  The schedule, and with it the cost, may depend on the number of steps."""
   cost = lambda steps: config_lib.timeline_of(config, steps).flops_before(steps, of_moment)
   most = 1
   while cost(most) <= budget:
@@ -71,8 +71,8 @@ def steps_for(config, budget, of_moment):
 
 
 def flops_of(config):
-  """A function of a Moment: the operations of a training step of the model that the config starts
-  from (init_from), if any, with the vocabulary and labels that it says."""
+  """Makes a function of a Moment: the FLOPs of a training step. The model is init_from's, if set,
+  with the config's vocabulary and labels."""
   from bert_jax.tools.preflight.__main__ import objective_of
 
   config = initialization.adopt_model(config, initialization.beginning_of(config, ''))
@@ -81,12 +81,12 @@ def flops_of(config):
 
 
 def flops_of_step(config):
-  """The operations of the last training step of a config."""
+  """The FLOPs of the last training step of a config."""
   return flops_of(config)(Moment(rows=config.batch_size))
 
 
 def planned(args, overrides):
-  """([(Run, config), ...], name of the baseline) of the command line, all checked."""
+  """Plans the runs of the command line and checks them: ([(Run, config), ...], the baseline)."""
   grid, name = sweep_grid.arms_of(
     args.config,
     args.vary,
@@ -115,7 +115,7 @@ def planned(args, overrides):
 
 
 def unfinished_sources(runs):
-  """A sentence that names which of what runs start from is no finished run; '': all are."""
+  """A sentence naming the sources (init_from) that are not finished runs; '' if all are."""
   folders = {config.init_from: Path(config.init_from).expanduser() for _, config in runs}
   missing = []
   for name, folder in folders.items():
@@ -135,7 +135,7 @@ def unfinished_sources(runs):
 
 
 def other_evaluations(runs):
-  """The fields in which arms differ and that decide what an evaluation is made of."""
+  """The fields in which arms differ and that affect what is evaluated."""
   configs = [config_lib.flatten(config) for _, config in runs]
   of_evaluation = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary', 'evaluation')
   return [
@@ -161,7 +161,7 @@ def command_of(run, root):
 
 
 def times(jobs, configs, root):
-  """({folder: seconds that a run takes, NaN if nothing says it}, how that is known)"""
+  """Estimates durations: ({folder: seconds of a run, NaN if unknown}, how they are known)."""
   ended = {job.run.folder: sweep_jobs.state_of(root, job) for job in jobs}
   known = sweep_jobs.expected(jobs, ended)
   if known:
@@ -181,7 +181,7 @@ def times(jobs, configs, root):
 
 
 def show(jobs, configs, root, processes):
-  """Prints the runs, how far they have come, and the time that they are expected to take yet."""
+  """Prints the runs, their progress, and the expected time left."""
   seconds, known_by = times(jobs, configs, root)
   left, rows = 0.0, [('run', 'steps', 'time left', 'state')]
   for job, config in zip(jobs, configs):
@@ -205,8 +205,8 @@ def show(jobs, configs, root, processes):
 
 
 def plan_of(root, runs, baseline, args):
-  """The content of sweep.json, which reports read. Of an earlier sweep in the folder the runs stay
-  in it, and so does the baseline unless --baseline is given. InputError if one of these runs was
+  """The content of sweep.json, which reports read. The runs of an earlier sweep in the folder stay
+  in it, and so does its baseline unless --baseline is given. InputError if one of these runs was
   trained with another config than it has now."""
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
@@ -216,7 +216,7 @@ def plan_of(root, runs, baseline, args):
     _, spec, fields = earlier.get(run.folder, ('', run.spec, run.fields))
     if fields != run.fields and files.exists(root / run.folder / contents.CONFIG):
       changes = []
-      with contextlib.suppress(InputError):  # the run itself looks, too
+      with contextlib.suppress(InputError):  # the run itself checks, too
         changes = config_lib.changes(config_lib.load(spec, fields), config)
       if changes := [x for x in changes if x.partition(':')[0] not in contents.MOVES]:
         raise InputError(
@@ -247,7 +247,7 @@ def plan_written(root, content):
 
 
 def whole(config):
-  """A short hash of all fields, those of evaluations too."""
+  """A short hash of all fields, including evaluation's."""
   fields = json.dumps(config_lib.flatten(config), sort_keys=True, default=str)
   return hashlib.sha256(fields.encode()).hexdigest()[:16]
 

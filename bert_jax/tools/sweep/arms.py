@@ -1,4 +1,4 @@
-"""The runs of a sweep: which arms there are, with which values and seeds, and in which folders.
+"""Parses --vary and other options into the arms of a sweep, and plans their runs and folders.
 
 An arm is {NAME: text}, the fields (or, as :NAME, the arguments of the config file) that it sets,
 and its name begins the folders of its runs: NAME,seed=0.
@@ -20,7 +20,7 @@ from bert_jax.workdir import records
 log = logging.getLogger('bert_jax')
 
 LONGEST = 200  # bytes in the name of an arm; file systems take 255
-# What a range of a random search is written like, and a number of it drawn by u from [0, 1).
+# The ranges of a random search: {how it is written: a number drawn by u from [0, 1)}.
 RANGES = {
   'uniform': lambda low, high, u: float(f'{low + (high - low) * u:.3g}'),
   'log': lambda low, high, u: float(f'{low * (high / low) ** u:.3g}'),
@@ -37,8 +37,8 @@ class Run(NamedTuple):
 
 
 def parts_of(text, separator):
-  """'a,(b,c),"d,e"' -> ['a', '(b,c)', '"d,e"']: parts of a text, split where no bracket and no
-  quotation is open; a quotation begins where a value does, or inside brackets."""
+  """Splits a text outside brackets and quotations: 'a,(b,c),"d,e"' -> ['a', '(b,c)', '"d,e"']. A
+  quotation begins where a value does, or inside brackets."""
   out, depth, quote = [''], 0, ''
   for x in text:
     if quote:
@@ -71,7 +71,7 @@ def value_of(text):
 
 
 def axis_of(text, option='--vary'):
-  """'a=1,2;b=3,4' -> [{'a': '1', 'b': '3'}, {'a': '2', 'b': '4'}]: fields that move together."""
+  """Parses fields that move together: 'a=1,2;b=3,4' -> [{'a': '1', 'b': '3'}, {'a': '2', ...}]."""
   columns = {}
   for part in parts_of(text, ';'):
     name, given, values = part.strip().partition('=')
@@ -92,8 +92,8 @@ def ranges_in(axis):
 
 
 def drawn(axes, count, seed):
-  """`count` arms of a random search: of each axis one of its values, a range giving a number. Arm i
-  depends on the seed and i alone, so that a longer search goes on from a shorter one."""
+  """Draws `count` arms of a random search: one value, or number from a range, of each axis. Arm i
+  depends on the seed and i alone, so that a longer search continues a shorter one."""
 
   def one(axis, rng):
     return {name: number(value, rng) for name, value in rng.choice(axis).items()}
@@ -115,14 +115,14 @@ def drawn(axes, count, seed):
 
 
 def name_of(arm):
-  """The name of an arm: 'a=1,b=x_y', with what a folder's name should not have as _."""
+  """The name of an arm: 'a=1,b=x_y', with _ for characters unsuited to a folder's name."""
   shown = ((name.strip(':'), value.strip('/')[-80:]) for name, value in arm.items())
   text = ','.join(f'{name}={value or "none"}' for name, value in shown)
   return re.sub(r'[^\w.,=+@{}-]', '_', text)
 
 
 def fitting(name):
-  """The name of an arm, short enough for a folder's with the seed behind it."""
+  """Shortens an arm's name so that a folder's name can hold it and the seed."""
   if len(name.encode()) <= LONGEST:
     return name
   kept = name.encode()[:LONGEST].decode(errors='ignore')
@@ -130,8 +130,8 @@ def fitting(name):
 
 
 def arms_of_file(spec):
-  """{name: {field: text}}: what sweep(arg) of a config file returns, the baseline first; {} if it
-  has none."""
+  """The arms that sweep(arg) of a config file returns, {name: {field: text}}, the baseline first;
+  {} if there is no such function."""
   arms, where = config_lib.call(spec, 'sweep')
   if not where:
     return {}
@@ -146,7 +146,7 @@ def arms_of_file(spec):
 
 
 def chosen(arms, only, source):
-  """The arms that are named in 'a,b', in that order, so that the first is the baseline; '': all."""
+  """Chooses the arms named in 'a,b', in that order: the first is the baseline. '': all."""
   if not only:
     return arms
   names = [value_of(part.strip()) for part in parts_of(only, ',')]
@@ -158,8 +158,8 @@ def chosen(arms, only, source):
 
 
 def arms_before(root):
-  """({name: {'init_from': ROOT/NAME,seed={seed}}}: an arm for each of the sweep in a folder, whose
-  runs start from those of the same seed there; the name of its baseline, or '')."""
+  """Arms that start from the runs of another sweep, arm by arm and seed by seed: ({name:
+  {'init_from': ROOT/NAME,seed={seed}}}, the name of its baseline or '')."""
   sweep = records.read_sweep(root)
   if sweep is None or not sweep.runs or not all(run.arm for run in sweep.runs.values()):
     raise InputError(f'--from {root} holds no sweep; give the --workdir of one.')
@@ -169,10 +169,10 @@ def arms_before(root):
 
 
 def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fields=(), only=''):
-  """({name: arm}, name of the baseline or '').
-  vary: texts of --vary; the arms are all combinations of them, with those of the file's sweep() or
-  of --from. baseline: 'a=1;b=2' or '' for the config as it is: one axis at a time varies around
-  it; None: no such. draws: as many arms of a random search instead; draw_seed: its seed. only:
+  """Makes the arms of a sweep: ({name: arm}, name of the baseline or '').
+  vary: texts of --vary; the arms are all combinations of them, with the arms of the file's sweep()
+  or of --from. baseline: 'a=1;b=2' or '' for the config as it is: one axis at a time varies around
+  it; None: no baseline. draws: as many arms of a random search instead; draw_seed: its seed. only:
   'a,b', which arms of the file or of --from; '': all."""
   axes = [axis_of(text) for text in vary]
   source = '--from' if before else 'sweep() of the config file'
@@ -215,8 +215,8 @@ def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fi
 
 
 def around(spec, axes, baseline, given):
-  """The baseline, and one value of one axis changed at a time; what is the baseline again is left
-  out. Arms are called by what they change."""
+  """The baseline, and arms that change one value of one axis; an arm equal to the baseline is left
+  out. Arms are named by their change."""
   bases = axis_of(baseline, '--baseline') if baseline else [{}]
   if len(bases) > 1:
     raise InputError(f'--baseline {quoted(baseline)} has several values; a baseline has one.')
@@ -233,7 +233,8 @@ def around(spec, axes, baseline, given):
 
 
 def arguments_of(spec, arm, seed, given=()):
-  """(FILE:ARGS, ['--config.NAME=VALUE', ...]) of an arm; {seed} in a value stands for the seed."""
+  """The config of an arm, (FILE:ARGS, ['--config.NAME=VALUE', ...]); {seed} in a value is
+  replaced."""
   arm = {name: value.replace('{seed}', seed) for name, value in arm.items()}
   path, _, args = spec.partition(':')
   of_file = [f'{name[1:]}={value}' for name, value in arm.items() if name.startswith(':')]
@@ -242,7 +243,7 @@ def arguments_of(spec, arm, seed, given=()):
 
 
 def runs_of(spec, arms, seeds):
-  """The Runs of {name: arm}: all seeds of an arm, then the next."""
+  """The Runs of {name: arm}: all seeds of one arm, then of the next."""
   out = []
   for name, arm in arms.items():
     for seed in map(str, seeds):
@@ -256,7 +257,7 @@ def _joined(*names):
 
 
 def seeds_of(text):
-  """'3' -> (0, 1, 2); '5,6,9' and '5-7' name the seeds themselves."""
+  """Parses seeds: '3' is (0, 1, 2); '5,6,9' and '5-7' name the seeds themselves."""
   wrong = InputError(f'--seeds is {quoted(text)}; give how many, or a list such as 5,6,9 or 5-9.')
   if match := re.fullmatch(r'(\d+)-(\d+)', text.strip()):
     seeds = range(int(match[1]), int(match[2]) + 1)

@@ -23,7 +23,7 @@ def main() -> None:
   from bert_jax import train  # JAX counts the cores when it is imported
   from bert_jax.workdir import lock
 
-  # What run.json keeps as the command: the one that trains this run alone.
+  # run.json records the command that trains this run alone.
   sys.argv = [train.__file__, *arguments]
   try:
     train.main(arguments)
@@ -34,8 +34,8 @@ def main() -> None:
 
 
 def take_cores(number: int, count: int) -> None:
-  """Leaves this process, one of `count`, its share of the cores: several processes that all use
-  every core hinder each other."""
+  """Limits this process, one of `count`, to its share of the cores, since several processes that
+  all use every core hinder each other."""
   if count > 1 and hasattr(os, 'sched_setaffinity'):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[number % len(cores) :: count])

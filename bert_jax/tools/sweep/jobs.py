@@ -1,7 +1,7 @@
 """Trains the runs of a sweep, each in a process of its own, several at a time.
 
-Beside the workdirs lie logs/NAME.txt, what run NAME has printed, and logs/NAME.json, how it ended.
-Whoever begins the sweep anew leaves out what is done; a run that was cut off continues.
+Beside the workdirs lie logs/NAME.txt, the output of run NAME, and logs/NAME.json, how it ended.
+A sweep that is started again leaves out finished runs and continues interrupted ones.
 """
 
 import contextlib
@@ -28,31 +28,31 @@ from bert_jax.workdir.records import LOGS, Outcome
 
 log = logging.getLogger('bert_jax')
 
-PAUSED, SIGNALLED = 3, 130  # exit codes of a run that may go on later, and of one that was stopped
+PAUSED, SIGNALLED = 3, 130  # exit codes of a run that may continue later, and of a stopped one
 STATES = {0: 'done', PAUSED: 'stopped', SIGNALLED: 'stopped', child.BUSY: 'stopped'}
-# A run whose workdir is held, perhaps by one of a sweep that was killed, which has child.PATIENCE
-# to end: how often it is tried, and seconds between.
+# How often, and after how many seconds, a run is retried whose workdir is held, perhaps by a child
+# of a killed sweep, which has child.PATIENCE to end.
 TRIES, PAUSE = 9, 10
 
 
 class Job(NamedTuple):
   """A run that is to be trained."""
 
-  run: arms.Run  # with the fields that all runs have
-  fingerprint: str  # of its whole config: a run that was done with another one is not done
-  metric: str  # that it is judged by
+  run: arms.Run  # including the fields that all runs share
+  fingerprint: str  # of its whole config; a run finished with another config counts as not run
+  metric: str  # by which it is judged
 
 
 def state_of(root: Path, job: Job) -> Outcome:
-  """How a run has ended; no state if it has not been run, or with another config."""
+  """How a run has ended; without a state if not run, or run with another config."""
   ended = records.read_outcome(root, job.run.folder)
   is_same = ended.config == job.fingerprint and files.exists(root / job.run.folder)
   return ended if is_same else Outcome('')
 
 
 def started(job: Job, root: Path, number: int, count: int) -> subprocess.Popen:
-  """The process that trains a run, the one of a number among `count` that train at a time. It has
-  its share of the cores and, if there are several GPUs, one of them."""
+  """Starts the process that trains a run, as process `number` of `count` at a time. It has its
+  share of the cores and, if there are several GPUs, one of them."""
   env = dict(os.environ)
   paths = str(Path(__file__).parents[3]), env.get('PYTHONPATH', '')
   env['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
@@ -87,7 +87,7 @@ class Crew:
       self.places.put(number)
 
   def train(self, job: Job) -> Outcome:
-    """Trains a run to its end, in one of `count` places -> how it ended, which is written, too."""
+    """Trains a run to its end, in one of `count` places; records and returns how it ended."""
     number, begun = self.places.get(), time.monotonic()
     self.since[job.run.folder] = begun
     try:
@@ -116,7 +116,7 @@ class Crew:
 
   def _written(self, job: Job, code: int, seconds: float) -> Outcome:
     error = self._last_line(job) if code else ''
-    if code < 0:  # perhaps by the system for its memory
+    if code < 0:  # killed by a signal, perhaps for lack of memory
       error = f'its process was killed (status {code})'
     evaluations = records.read(self.root / job.run.folder).evaluations if not code else ()
     outcome = Outcome(
@@ -136,7 +136,7 @@ class Crew:
     return lines[-1].removeprefix('error: ') if lines else ''
 
   def end(self) -> None:
-    """Lets the runs save themselves and end."""
+    """Makes the runs save themselves and end."""
     self.over.set()
     for process in list(self.running):
       with contextlib.suppress(OSError):
@@ -144,8 +144,8 @@ class Crew:
 
 
 def run_all(jobs: Sequence[Job], root: Path, processes: int) -> dict[str, Outcome]:
-  """Trains all Jobs below a folder that are not done -> {folder: how it ended}. One that fails does
-  not stop the rest."""
+  """Trains all unfinished Jobs below a folder: {folder: how it ended}. A run that fails does not
+  stop the rest."""
   files.make_folder(root / LOGS)
   ended = {job.run.folder: state_of(root, job) for job in jobs}
   ended = {name: x if x.state == 'done' else Outcome('') for name, x in ended.items()}
@@ -171,8 +171,8 @@ def run_all(jobs: Sequence[Job], root: Path, processes: int) -> dict[str, Outcom
 
 
 def expected(jobs: Sequence[Job], ended: Mapping[str, Outcome]) -> dict[str, float]:
-  """{folder: seconds} that runs take, by those of their arm that are done, else by all that are;
-  {} if none is."""
+  """The expected {folder: seconds} of runs, from finished runs of their arm, else from all finished
+  runs; {} if there is none."""
   done = [
     (job.run.arm, ended[job.run.folder].seconds)
     for job in jobs
@@ -187,7 +187,7 @@ def expected(jobs: Sequence[Job], ended: Mapping[str, Outcome]) -> dict[str, flo
 
 class Grid:
   """The progress of a sweep: a bar on a terminal, elsewhere a line for each run that has ended.
-  states: {folder: Outcome}, which the sweep fills."""
+  states: {folder: Outcome}, filled by the sweep."""
 
   def __init__(self, jobs: Sequence[Job], states: Mapping[str, Outcome]):
     self.jobs, self.states = jobs, states
@@ -204,8 +204,8 @@ class Grid:
     )
 
   def left(self, since: Mapping[str, float], waiting: Sequence[Job]) -> str:
-    """The time that is left, as a text. since: {folder: when it was begun} of the runs that train;
-    waiting: those and the others that have not ended."""
+    """The time left, as a text. since: {folder: when it was begun} of the running runs; waiting:
+    these and all others that have not ended."""
     seconds = expected(self.jobs, self.states)
     if not seconds:
       return 'ETA once a run is done'
@@ -221,7 +221,7 @@ class Grid:
       self.bar.set_postfix_str(self.left(since, waiting))
 
   def ended(self, job: Job, since: Mapping[str, float], waiting: Sequence[Job]) -> None:
-    """Says how a run has ended."""
+    """Reports how a run has ended."""
     self.bar.update()
     ended, done = self.states[job.run.folder], sum(bool(x.state) for x in self.states.values())
     value = ended.metrics.get(job.metric)
@@ -236,7 +236,7 @@ class Grid:
 
 
 def duration(seconds: float) -> str:
-  """'45 s', '12 min' or '3.4 h'."""
+  """Formats seconds as '45 s', '12 min' or '3.4 h'."""
   if seconds < 120:
     return f'{seconds:.0f} s'
   return f'{seconds / 60:.0f} min' if seconds < 7200 else f'{seconds / 3600:.1f} h'

@@ -51,14 +51,14 @@ def states(model, inside, text, pair=None):
 
 
 def inside(config, params, row):
-  """(hidden [L + 1, T, D], attention [L, H, T, T]) of one row, whose arrays are [1, T]."""
+  """Runs one row, arrays [1, T]: (hidden [L + 1, T, D], attention [L, H, T, T])."""
   hidden, layers = captured(config, params, row)
   attention = [x for layer in layers for x in layer['attention']['probabilities']]
   return jnp.concatenate(hidden).astype(jnp.float32), jnp.concatenate(attention)
 
 
 def captured(config, params, row):
-  """([L + 1] hidden states [B, T, D], what the layers sowed) of rows, whose arrays are [B, T]."""
+  """Runs rows, arrays [B, T]: ([L + 1] hidden states [B, T, D], what the layers sowed)."""
   out, kept = Encoder(config).apply(
     {'params': params},
     *row,

@@ -120,7 +120,7 @@ class Model:
 
   @property
   def default_task(self) -> str:
-    """The task if none is named: the objective's first for which the model has all parts."""
+    """The default task: the objective's first for which the model has all parts."""
     predictions = self.family.predictions.items()
     able = (name for name, x in predictions if not x.by and self._has_parts(x))
     return next(able, next(iter(OF_ALL)))

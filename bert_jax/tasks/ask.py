@@ -165,7 +165,7 @@ def is_id(name):
 
 
 def check_top_k(top_k):
-  """InputError unless at least one candidate is asked for."""
+  """InputError unless top_k is at least 1."""
   if type(top_k) is not int or top_k < 1:
     raise InputError(f'top_k is {top_k!r}; ask for 1 candidate or more.')
 

@@ -93,7 +93,7 @@ def objective(kind, config, *arguments, **options):
 
 
 def limit(config: ConfigDict) -> int:
-  """Returns the most tokens of an example, special ones included."""
+  """The most tokens of an example, special ones included."""
   return config.task.max_length or config.data.seq_length
 
 

@@ -177,7 +177,7 @@ class Family:
     return Judge(best or self.main_metric(config), mode, self.judged_under(config))
 
   def limit(self, config: 'ConfigDict') -> int:
-    """Returns the most tokens of an example, special ones included; 0: its rows are no examples."""
+    """The most tokens of an example, special ones included; 0: its rows are no examples."""
     block, _, field = self.limit_field.partition('.')
     return (config[block][field] or config.data.seq_length) if field else 0
 

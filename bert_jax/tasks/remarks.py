@@ -152,7 +152,7 @@ def about_pairs(config, parts, texts):
 
 
 def about_lines(texts, form):
-  """(what is wrong with the lines of the text, the format to set instead), or ('', '').
+  """Finds lines that do not fit the format: (what is wrong, the format to set), or ('', '').
   texts: {language: documents}, see sample. form: the present format."""
   if form not in ('auto', 'sentences'):
     return '', ''
@@ -189,7 +189,7 @@ def sample(spec, form, text_field, split='train'):
 
 
 def accents(sample):
-  """(share of words that lose an accent by lower-casing, an example 'word -> what is left')."""
+  """Counts words that lose an accent by lower-casing: (their share, 'word -> what is left')."""
   words = Counter(word for sentences in sample for text in sentences for word in text.split())
   ours, theirs = (Splitting(True, False, strip).normalizer for strip in (True, False))
   changed = Counter()
@@ -203,7 +203,7 @@ def accents(sample):
 
 
 def lines(sample):
-  """(mean sentences of a line, share of lines whose sentence goes on in the next line)."""
+  """Counts sentences in lines: (mean of a line, share of lines that go on in the next line)."""
   number = len([sentence for texts in sample for sentence in texts])
   split = sum(len(split_sentences(sentence)) for texts in sample for sentence in texts)
   pairs = [pair for texts in sample for pair in itertools.pairwise(texts)]

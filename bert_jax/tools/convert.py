@@ -49,7 +49,7 @@ AUTO = {'Model': '', 'LMHeadModel': 'ForCausalLM', 'ForConditionalGeneration': '
 
 
 def folders(target):
-  """(the folder of a target, the temporary folder in which it is written and compared first)."""
+  """The folder of a target, and the temporary one in which it is written and compared first."""
   out = Path(target.removeprefix(HF)).expanduser().absolute()
   if out == Path.cwd() or not out.name:
     raise InputError(f'--to {target} is the folder that this runs in; name a new one.')

@@ -7,8 +7,8 @@
 
 The table is read and checked as a training reads it, once. A run on the folder E begins in seconds
 and holds little more than the numbers of its texts and labels; one on the table holds all texts.
-Texts are kept whole; a run cuts them (task.max_length, table.long_texts). The vocabulary is that of
---vocab, the folder of tools.vocab, of a run or of released weights, which then start the training.
+Texts are kept whole; a run cuts them (task.max_length, table.long_texts). --vocab is the folder of
+tools.vocab, of a run or of released weights, which then start the training.
 """
 
 import json

@@ -67,7 +67,7 @@ def replay(path, at=0):
 
 
 def _place_of(path):
-  """(step, Tally.moves) from a nonfinite-*.json file."""
+  """Reads (step, Tally.moves) from a nonfinite-*.json file."""
   try:
     facts = json_value(path.read_bytes())
     if 'offset' in facts:  # of an earlier version: batches

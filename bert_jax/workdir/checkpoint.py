@@ -92,7 +92,7 @@ class Checkpoints:
     return sorted(self.manager.all_steps())
 
   def is_best(self, metrics, number):
-    """Is the evaluation at step `number` the best so far? The next save stores the answer."""
+    """Whether the evaluation at step `number` is the best so far; the next save stores that."""
     if not self.settings.best_metric or self._goodness(metrics) <= self.best['goodness']:
       return False
     self.best = self._no_best(number) | {'goodness': self._goodness(metrics)}
@@ -159,7 +159,7 @@ class Checkpoints:
       ) from error
 
   def restore(self, shapes):
-    """(State, meta) of the newest good checkpoint, or None if there is no checkpoint.
+    """Restores (State, meta) of the newest good checkpoint; None if there is no checkpoint.
     shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are put aside."""
     damaged = []
     for number in reversed(self.steps()):
@@ -225,7 +225,7 @@ class Checkpoints:
     return Damaged(f'checkpoint {number} in {self.folder} is damaged: {why}', number)
 
   def restore_step(self, number, shapes):
-    """({part: tree}, meta) of one checkpoint, verified; raises Damaged. shapes: {part: tree}."""
+    """Restores and verifies ({part: tree}, meta) of one checkpoint; raises Damaged."""
     meta = self.meta(number)
     flat = {part: manifest.flat(tree) for part, tree in shapes.items()}
     for part, arrays in flat.items():

@@ -111,7 +111,7 @@ def _lock(lock):
 
 
 def _is_at(lock, path):
-  """Is an open file still the one at a path?"""
+  """Whether an open file is still the one at a path."""
   try:
     return os.path.samestat(os.fstat(lock), os.stat(path))
   except FileNotFoundError:

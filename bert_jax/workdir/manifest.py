@@ -153,5 +153,5 @@ def trained(params, opt_state):
 
 @jax.jit
 def finite(tree: Any) -> jax.Array:
-  """Is every number of the tree finite?"""
+  """Whether every number of the tree is finite."""
   return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

@@ -26,7 +26,7 @@ PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'nump
 
 
 def versions():
-  """{name: version} of this package, its commit, Python and the packages that decide results."""
+  """The versions, {name: version}, of this package, its commit, Python and key packages."""
   return {
     'bert_jax': __version__,
     'commit': commit(),

@@ -285,7 +285,7 @@ def read_summary(workdir: Path | str, faults: list[str] | None = None) -> Summar
 
 
 def read_sweep(folder: Path | str) -> Sweep | None:
-  """What a sweep has planned in a folder and how its runs ended; None if it holds no sweep."""
+  """Reads a sweep's plan in a folder and how its runs ended; None if it holds no sweep."""
   path, faults = Path(folder).expanduser(), []
   if not files.exists(path / SWEEP):
     return None
@@ -333,7 +333,7 @@ def _points(path: Path, steps: int, all_rows: bool, faults: list[str]) -> Iterat
 
 
 def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
-  """(the steps of the checkpoints in a folder, the metadata of the newest good one)."""
+  """The steps of the checkpoints in a folder, and the metadata of the newest good one."""
   steps = sorted(int(name) for name in files.names(folder) if name.isdecimal())
   for i in reversed(range(len(steps))):
     path = folder / str(steps[i])

@@ -76,7 +76,7 @@ def _good(checkpoints, number):
 
 
 def _best(checkpoints, steps, metric):
-  """[the step of the best checkpoint] by the newest good metadata, or []."""
+  """The step of the best checkpoint, by the newest good metadata, as [step] or []."""
   for number in steps:
     try:
       meta = checkpoints.meta(number)

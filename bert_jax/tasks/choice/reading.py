@@ -57,7 +57,7 @@ class Question(NamedTuple):
 
 
 def read(config, split, problems):
-  """The Questions of a split; those that cannot be used go to `problems`."""
+  """The Questions of a split; unusable ones go to `problems`."""
   return list(_read(config, split, problems))
 
 

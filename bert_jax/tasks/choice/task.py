@@ -122,8 +122,8 @@ sources = labelled.sources_of(reading.read, Choices)
 
 
 def _pairs(tokenizer, questions, limit, problems):
-  """([(ids of the context, ids of question and choice)] of every choice, cut to `limit` tokens with
-  special ones, [tokens of each question's longest choice before it was cut])."""
+  """Tokenizes and cuts every choice to `limit` tokens: ([(ids of the context, ids of question and
+  choice)], [tokens of each question's longest choice before it was cut])."""
   room = limit - 2 - tokenizer.between
   contexts = list(dict.fromkeys(question.context for question in questions))
   contexts = dict(zip(contexts, tokenizer.ids_batch(contexts), strict=True))

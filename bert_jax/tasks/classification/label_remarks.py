@@ -13,7 +13,7 @@ NUMBERS = 5  # if at least so many labels are all numbers, they may be quantitie
 
 
 def counted(source, number):
-  """[L] how many texts have each of `number` labels. source: classification's Examples."""
+  """Counts the texts that have each of `number` labels, [L]. source: the Examples."""
   labels, weights = source.per_example['labels'], source.per_example['weights']
   # The windows of a text share its weight, 1; a text without a label has weight 0.
   if labels.ndim == 2:

@@ -70,7 +70,7 @@ def resolve(config, prepared):
 
 
 def _chosen(config, prepared):
-  """[E] the numbers of the examples to train on; None: all."""
+  """The numbers of the examples to train on, [E]; None: all."""
   number = config.task.train_examples
   if not 0 < number < len(prepared):
     return None
@@ -78,7 +78,7 @@ def _chosen(config, prepared):
 
 
 def _counted(config, prepared):
-  """(Counter of the labels, number of examples) of the examples to train on."""
+  """Counts the labels of the examples to train on: (Counter, number of examples)."""
   keep = _chosen(config, prepared)
   if keep is None:
     return Counter(prepared.meta['label_counts']), len(prepared)

@@ -42,7 +42,7 @@ def embedded(split):
 
 
 def read(config, split, problems, whole=False):
-  """Yields the Examples of a split; those that cannot be used go to `problems`.
+  """Yields the Examples of a split; unusable ones go to `problems`.
   whole: keep in data.train what table.eval_share would hold out."""
   share = 0.0 if whole else config.table.eval_share
   if not share or (split == 'eval' and config.data.eval):

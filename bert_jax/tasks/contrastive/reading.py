@@ -51,7 +51,7 @@ def is_scored(config, split):
 
 @names_data
 def read(config, split, problems):
-  """Yields the Items of a split; those that cannot be used go to `problems`."""
+  """Yields the Items of a split; unusable ones go to `problems`."""
   spec, seen = config.data[split], set()
   if not spec:
     raise InputError(f"data.{split} is empty; name a table of pairs, or a file in SQuAD's JSON.")

@@ -40,7 +40,7 @@ class Example(NamedTuple):
 
 @names_data
 def read(config, split, problems):
-  """Yields the Examples of a split; those that cannot be used go to `problems`."""
+  """Yields the Examples of a split; unusable ones go to `problems`."""
   spec = config.data[split]
   if not spec:
     raise InputError(f'data.{split} is empty; name a file of task.format={config.task.format}.')

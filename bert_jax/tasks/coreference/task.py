@@ -120,7 +120,7 @@ def near(length, spans, room):
 
 
 def _pieces(example, offsets, problems):
-  """[S, 2]: the first and last token that share a character with each span."""
+  """The first and last token that share a character with each span, [S, 2]."""
   out = []
   for start, end in example.spans:
     tokens = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))

@@ -35,7 +35,7 @@ def rules_to_begin(config):
 
 
 def by_words(config, objective, teacher):
-  """A teaching.Lesson of the teacher's probabilities of masked words, and of its hidden states."""
+  """The Lesson in which a student imitates a teacher's masked-word probabilities and states."""
   model, width = teacher.model, config.model.hidden_size
   if {'encoder', 'mlm'} - teacher.params.keys() or model.causal:
     raise InputError(

@@ -264,7 +264,7 @@ def _room(tokens, limit):
 
 
 def _seen(ids_BP, lengths_B, config):
-  """[B, V] bool: the tokens in each prompt."""
+  """Marks the tokens that occur in each prompt, [B, V] bool."""
   rows_B1, real_BP = jnp.arange(len(ids_BP))[:, None], jnp.arange(ids_BP.shape[1])
   real_BP = real_BP < lengths_B[:, None]
   none_BV = jnp.zeros((len(ids_BP), config.padded_vocab_size), bool)

@@ -41,7 +41,7 @@ class Question(NamedTuple):
 
 @names_data
 def questions(config, split, problems):
-  """Yields the Questions of a split; those that cannot be used go to `problems`."""
+  """Yields the Questions of a split; unusable ones go to `problems`."""
   if not config.data[split]:
     raise InputError(f"data.{split} is empty; name a file in SQuAD's JSON, or tfds:squad/v1.1.")
   number = 0
@@ -113,7 +113,7 @@ def _from_file(path, problems):
 
 
 def _from_tfds(row, counts):
-  """(context, record of a question) of a row of a TFDS data set like `squad`."""
+  """Converts a row of a TFDS data set like `squad` to (context, record of a question)."""
   row = {k: utf8.decode(x, counts) if isinstance(x, bytes) else x for k, x in row.items()}
   if 'answers' in row:
     row['answers'] = _as_list(row['answers'], counts)

@@ -79,7 +79,7 @@ def best_thresholds(answers, golds, odds):
 
 
 def _each_score(predictions, golds):
-  """(exact, f1) of SQuAD 2.0 for each question, two arrays; two empty texts agree."""
+  """SQuAD 2.0 for each question: (exact, f1), two arrays; two empty texts agree."""
   exact, f1 = np.zeros((2, len(golds)))
   for i, (prediction, gold) in enumerate(zip(predictions, golds, strict=True)):
     prediction = normalised(prediction)

@@ -126,7 +126,7 @@ class Windows(Scored):
     return 'none has an answer. If that is meant, as in SQuAD 2.0, set qa.unanswerable=true.'
 
   def _gold_tokens(self, question, problems):
-    """[(first, last)] tokens of the gold answers whose place in the context is known."""
+    """The (first, last) tokens of the gold answers whose place in the context is known."""
     spans, offsets = [], self.offsets[question.context]
     for text, start in zip(question.gold or (), question.starts, strict=True):
       if start < 0:

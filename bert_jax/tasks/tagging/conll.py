@@ -52,7 +52,7 @@ class Sentence(NamedTuple):
 
 
 def read(spec, split, problems, *, conllu, token_column, tag_column) -> list[Sentence]:
-  """The sentences of a split, in order; those that cannot be used go to `problems`.
+  """The sentences of a split, in order; unusable ones go to `problems`.
   Columns count from 0; -1 is the last. problems.counts['documents'] stays 0 if the data does not
   say where documents begin. InputError if the data is missing, empty or damaged, or if training
   data has no tags."""
@@ -92,7 +92,7 @@ def read(spec, split, problems, *, conllu, token_column, tag_column) -> list[Sen
 
 
 def is_chunk(label) -> bool:
-  """Is the tag O, or one of B- I- M- E- S- and a type?"""
+  """Whether a tag is O, or one of B- I- M- E- S- and a type."""
   return bool(_CHUNK_TAG.fullmatch(label))
 
 

@@ -234,7 +234,7 @@ class Tagged(Scored):
 
 
 def _known_tags(answers):
-  """(gold, predicted): [S] lists of the tags of the tokens whose gold tag is known."""
+  """The tags of tokens whose gold tag is known: (gold, predicted), [S] lists."""
   both = [list(zip(a['gold'], a['prediction'])) for a in answers if 'gold' in a]
   return tuple([[pair[k] for pair in pairs if pair[0]] for pairs in both] for k in (0, 1))
 

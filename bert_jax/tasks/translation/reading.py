@@ -92,7 +92,7 @@ def _rows(config, split, problems):
 
 
 def _nested(row):
-  """{column: text} of a record that holds both texts in one field; else {}."""
+  """Unpacks a record that holds both texts in one field, {column: text}; else {}."""
   try:
     value = json_value(row.get(NESTED, ''))
   except NotJson:
@@ -106,7 +106,7 @@ def _columns(config):
 
 @names_data
 def read(config, split, problems):
-  """Yields the Pairs of a split; those that cannot be used go to `problems`."""
+  """Yields the Pairs of a split; unusable ones go to `problems`."""
   source_name, target_name = _columns(config)
   for number, (where, row) in enumerate(_rows(config, split, problems)):
     there = any(name in row for name in target_name.split('|'))

@@ -203,7 +203,7 @@ def quiet():
 
 
 def too_large(error):
-  """(bytes used, bytes of HBM) from the error of a program that does not fit; else InputError."""
+  """Parses the error if a program does not fit: (bytes used, bytes of HBM); else InputError."""
   size = r'([\d.]+[BKMGT])'
   patterns = rf'Used {size}\w* of {size}\w* hbm', rf'\({size}\w*\) exceeds available HBM \({size}'
   match = next((m for p in patterns if (m := re.search(p, str(error)))), None)

@@ -160,8 +160,8 @@ class Program:
     return dict(out.most_common())
 
   def moved(self, name, instruction):
-    """(kind, bytes) of a collective in the computation `name`: bytes of the results on one device;
-    for a reduce-scatter, of the operands. The fusions that a TPU's compiler calls
+    """The (kind, bytes) of a collective in the computation `name`: bytes of the results on one
+    device; for a reduce-scatter, of the operands. The fusions that a TPU's compiler calls
     `all-reduce-scatter` are reduce-scatters."""
     kind, sizes = collective(instruction.opcode), arrays(instruction.type)
     if name.startswith('all-reduce-scatter'):
@@ -211,7 +211,7 @@ class Program:
     return sorted(names)
 
   def largest(self, number):
-    """[(bytes, JAX's name)] of the largest results but parameters, the largest of each name."""
+    """The largest results but parameters, [(bytes, JAX's name)], the largest of each name."""
     sizes = collections.Counter()
     for instruction, _ in self.scheduled():
       if not _PASSED_ON.fullmatch(instruction.opcode):

@@ -118,7 +118,7 @@ def _without_exact(items):
 
 
 def _without_near(items, threshold):
-  """Drops documents that are near an earlier one: ((place, Item) of the rest, counts of them)."""
+  """Drops documents near an earlier one: ((place, Item) of the rest, counts of the dropped)."""
   signer = duplicates.Signer(threshold)
   near = (
     items

@@ -24,7 +24,7 @@ class Sentence(NamedTuple):
 
   @property
   def first(self):
-    """[W] the number of each word's first piece; -1 for a word without a piece."""
+    """The number of each word's first piece, [W]; -1 for a word without a piece."""
     out = np.full(len(self.words), -1)
     out[self.word_of[::-1]] = np.arange(len(self.ids))[::-1]
     return out

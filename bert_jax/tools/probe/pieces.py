@@ -71,7 +71,7 @@ class Counts:
 
 
 def baselines(sentences, reference, pieces):
-  """(counts of its pieces, unigram and bigram log probabilities) for each Sentence.
+  """For each Sentence (counts of its pieces, unigram and bigram log probabilities).
   reference: [Sentence] to count; []: the sentences themselves, even ones for odd ones and the other
   way around, so that no sentence counts for itself."""
   if reference:

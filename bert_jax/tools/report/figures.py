@@ -142,7 +142,7 @@ def with_legend(figure, axis):
 
 
 def new(count, height):
-  """(a figure, its axes in a list), in rows of two or three. height: of a row, in inches."""
+  """Makes (a figure, its list of axes in rows of two or three). height: of a row, in inches."""
   from matplotlib.figure import Figure
 
   columns = {1: 1, 2: 2, 4: 2}.get(count, 3)

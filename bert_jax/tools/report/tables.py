@@ -84,7 +84,7 @@ def narrow(panel: Panel) -> tuple[list[tuple[str, ...]], list[str]]:
 
 
 def spread(values: Sequence[float]) -> str:
-  """The mean and standard deviation of some numbers."""
+  """Formats the mean and standard deviation of some numbers."""
   sd = f' ± {statistics.stdev(values):.4f}' if len(values) > 1 else ''
   return f'{statistics.fmean(values):.4f}{sd}' if values else '-'
 
@@ -169,7 +169,7 @@ def _costs(panel: Panel) -> Table:
 
 
 def _size(run: Run) -> tuple[str, str]:
-  """(parameters, FLOPs of the training); runs of earlier versions do not record them."""
+  """Formats (parameters, FLOPs of the training); runs of earlier versions do not record them."""
   parameters, flops = run.facts.parameters, run.flops_before(run.measured_step())
   return (
     '-' if parameters is None else f'{parameters:,}',

@@ -25,17 +25,17 @@ from bert_jax.step import State
 from bert_jax.workdir import records
 
 
-def train(config, workdir, given=()):
+def train(config, workdir, set_by_user=()):
   """Runs a config in a workdir -> (State, final metrics {name: float}).
   The order in which a run starts: 1. the newest checkpoint of the workdir, 2. that of
   config.resume_from, 3. weights from config.init_from, 4. scratch. Mistakes in the input are errors
   before anything is compiled or written. Asked to stop (SIGTERM, Ctrl-C), or after
-  config.max_hours, it finishes the step, saves, and raises KeyboardInterrupt. given: names of the
-  fields, such as 'model.hidden_size', that the user has set and init_from must not change."""
+  config.max_hours, it finishes the step, saves, and raises KeyboardInterrupt. set_by_user:
+  names of fields, such as 'model.hidden_size', that init_from must not change."""
   started = time.monotonic()
   show_log()
   hosts.check()
-  return train_on(setup.read_inputs(config, Path(workdir).expanduser(), given), started)
+  return train_on(setup.read_inputs(config, Path(workdir).expanduser(), set_by_user), started)
 
 
 def train_on(inputs, started):

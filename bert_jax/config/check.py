@@ -41,20 +41,20 @@ def timeline_of(config: ConfigDict, steps: int = 0) -> Timeline:
 def check(config: ConfigDict) -> ConfigDict:
   """Returns the config; InputError unless it has exactly the fields of its objective, each of its
   type and range, and all rules hold."""
-  given = flatten(config)
-  for name in given:
+  values = flatten(config)
+  for name in values:
     if name not in ALL:
       hint = suggestion(name, ALL) or '.'
       raise InputError(f'config has a field {quoted(name)} that nothing reads{hint}')
   for name, field in SHARED.items():
-    _check_field(config, given, name, field)
+    _check_field(config, values, name, field)
   task = TASKS[config.objective]
   task.check_whole()
-  for name in given:
+  for name in values:
     if name not in SHARED and name not in task.fields:
       raise InputError(f'config.{name} means nothing to objective {task.name!r}; remove it.')
   for name, field in task.fields.items():
-    _check_field(config, given, name, field)
+    _check_field(config, values, name, field)
   for rules in (model.rules, optimizer.rules, run.rules, task.rules):
     for holds, sentence in rules(config):
       if not holds:
@@ -72,15 +72,15 @@ def check_beginning(config: ConfigDict) -> None:
         raise InputError(sentence)
 
 
-def _check_field(config, given, name, field):
-  if name not in given:
+def _check_field(config, values, name, field):
+  if name not in values:
     raise InputError(
       f'config.{name} is missing; begin a config file with config.defaults(objective).'
     )
-  value = _checked(name, given[name], field.type, None if field.by_step else field.allowed)
+  value = _checked(name, values[name], field.type, None if field.by_step else field.allowed)
   if field.by_step:
     parsed(name, field, value, config.steps)  # or an InputError
-  if value is not given[name]:  # an integer became a float; a ConfigDict is slow to write to
+  if value is not values[name]:  # an integer became a float; a ConfigDict is slow to write to
     set_field(config, name, value)
 
 

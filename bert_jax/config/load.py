@@ -1,4 +1,5 @@
 """Reads configs from config files, from the command line, and from the config.json of a run."""
+
 import ast
 import json
 import runpy
@@ -41,15 +42,15 @@ def parse_arg(arg: str, **defaults: str | bool) -> ConfigDict:
   defaults: the known names with their values where they are not given."""
   out = ConfigDict(defaults)
   for part in filter(None, arg.split(',')):
-    name, given, value = part.partition('=')
+    name, equals, value = part.partition('=')
     if name not in defaults:
       raise InputError(
         f'config argument {quoted(name)} is not known here{suggestion(name, defaults)}; '
         f'there are: {", ".join(defaults)}.'
       )
-    if not given and not isinstance(defaults[name], bool):
+    if not equals and not isinstance(defaults[name], bool):
       raise InputError(f'config argument {quoted(name)} wants a value: {name}=...')
-    out[name] = _parse(name, value, type(defaults[name])) if given else True
+    out[name] = _parse(name, value, type(defaults[name])) if equals else True
   return out
 
 
@@ -105,13 +106,13 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
         f'argument {word!r} is not known; fields of the config are set as '
         '--config.NAME=VALUE, --help lists the rest.'
       )
-    name, given, text = word.removeprefix('--config.').partition('=')
+    name, equals, text = word.removeprefix('--config.').partition('=')
     fields = flatten(config)
     if name not in fields:
       hint = f'; it is a block: set {name}.FIELD.' if name in config else suggestion(name, fields)
       hint = hint or '; python -m bert_jax.config lists all.'
       raise InputError(f'config has no field {quoted(name)}{hint}')
-    if not given:
+    if not equals:
       text = 'true' if isinstance(fields[name], bool) else words.pop(0) if words else ''
       if text.startswith('--config.'):
         raise InputError(f'--config.{name} wants a value: --config.{name}=...')
@@ -159,6 +160,6 @@ def from_json(text: str) -> ConfigDict:
     return tuple(map(tuples, value)) if isinstance(value, list) else value
 
   content = {k: v for k, v in json_value(text).items() if k not in BESIDE}
-  given = flatten(ConfigDict(tuples(content)))
-  known = fields(given['objective']) if given.get('objective') in TASKS else SHARED
-  return check(nested(pasts(known) | given))
+  values = flatten(ConfigDict(tuples(content)))
+  known = fields(values['objective']) if values.get('objective') in TASKS else SHARED
+  return check(nested(pasts(known) | values))

@@ -96,10 +96,10 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
     ('rotary_theta', 'position_embeddings', 'rotary'),
     ('conv_width', 'mixer', 'conv'),
   ):
-    usual, given = FIELDS[f'model.{name}'].default, config.model[name]
+    usual, value_now = FIELDS[f'model.{name}'].default, config.model[name]
     yield (
-      given == usual or config.model[other] == value or bool(config.init_from),
-      f'model.{name}={given} is for model.{other}={value}, and this model has '
+      value_now == usual or config.model[other] == value or bool(config.init_from),
+      f'model.{name}={value_now} is for model.{other}={value}, and this model has '
       f'{config.model[other]}; set it to {usual}.',
     )
 

@@ -61,11 +61,11 @@ def beginning_of(config, workdir):
 
 
 def adopt_model(
-  config: ConfigDict, beginning: Beginning, given: Collection[str] = ()
+  config: ConfigDict, beginning: Beginning, set_by_user: Collection[str] = ()
 ) -> ConfigDict:
   """Takes the sizes of the model that a run starts from, if any, and the text that its targets
-  begin with, into the config. given: names of fields that the user has set; InputError if the model
-  has another value there."""
+  begin with, into the config. InputError if the model has another value in a field set_by_user
+  (names such as model.hidden_size)."""
   source = teaching.source_of(config)
   if not source:
     if count := config.model.new_top_layers:
@@ -75,8 +75,8 @@ def adopt_model(
       )
     return config
   model, begin = _model_and_begin(beginning.folder)
-  # Pre-training may read another way than the model did; other tasks only if model.causal is given.
-  may_change = TASKS[config.objective].reads_corpus or 'model.causal' in given
+  # Pre-training may read another way than the model did; other tasks only if the user says so.
+  may_change = TASKS[config.objective].reads_corpus or 'model.causal' in set_by_user
   # Fields that must fit the weights come from their model, others from the run. (A released model
   # has no vocab_multiple: its tables are padded by the run's.)
   fixed = config_model.settings_affecting('weights') - ({'causal'} if may_change else set())
@@ -91,8 +91,9 @@ def adopt_model(
   if config.model.global_tokens:  # a pattern of attention, which any weights compute
     for name in ('attention_window', 'global_attention_every', 'global_tokens'):
       sizes.pop(name, None)
-  _check_given(config, sizes, source, given)
-  return _adopted(config, sizes, source, '' if TASKS[config.objective].begin in given else begin)
+  _check_set_by_user(config, sizes, source, set_by_user)
+  begin = '' if TASKS[config.objective].begin in set_by_user else begin
+  return _adopted(config, sizes, source, begin)
 
 
 def _model_and_begin(folder):
@@ -131,7 +132,7 @@ def _check_extension(ours, model):
   log.info('positions: %d of init_from become %d (%s)', table, rows, how)
 
 
-def _check_given(config, sizes, source, given):
+def _check_set_by_user(config, sizes, source, set_by_user):
   """InputError if the user has set a size that the model to start from does not have. Without
   a position table the number of positions is only a limit, and a run may set a lower one."""
   started = models.ModelConfig(**{**config.model, **sizes})
@@ -139,7 +140,7 @@ def _check_given(config, sizes, source, given):
   for name in sizes:
     if name == limit and not models.has_position_table(started) and lower < sizes[name]:
       continue
-    if f'model.{name}' in given and config.model[name] != sizes[name]:
+    if f'model.{name}' in set_by_user and config.model[name] != sizes[name]:
       raise InputError(
         f'model.{name} is {sizes[name]!r} in what {source} gives this run to start from, and '
         f'--config.model.{name}={config.model[name]} is given; leave that out.'

@@ -90,12 +90,12 @@ class Run:
   watch: stopping.Watch
 
 
-def read_inputs(config, workdir, given=()):
-  """The Inputs of a run, or an InputError. given: see train.train."""
+def read_inputs(config, workdir, set_by_user=()):
+  """The Inputs of a run, or an InputError. set_by_user: see train.train."""
   config = config_lib.check(config)
   trackers.check(config)
   beginning = initialization.beginning_of(config, workdir)
-  config = initialization.adopt_model(config, beginning, given)
+  config = initialization.adopt_model(config, beginning, set_by_user)
   mesh = sharding.mesh_of(config, TASKS[config.objective])
   task = TASKS[config.objective]
   config = config_lib.check(task.resolve(config))

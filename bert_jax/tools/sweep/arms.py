@@ -74,8 +74,8 @@ def axis_of(text, option='--vary'):
   """Parses fields that move together: 'a=1,2;b=3,4' -> [{'a': '1', 'b': '3'}, {'a': '2', ...}]."""
   columns = {}
   for part in parts_of(text, ';'):
-    name, given, values = part.strip().partition('=')
-    if not given or not name:
+    name, equals, values = part.strip().partition('=')
+    if not equals or not name:
       raise InputError(f'{option} {quoted(text)} is not NAME=VALUE,... (;NAME=VALUE,...)')
     columns[name] = list(map(value_of, parts_of(values, ',')))
   counts = {name: len(values) for name, values in columns.items()}
@@ -168,7 +168,7 @@ def arms_before(root):
   return arms, sweep.baseline
 
 
-def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fields=(), only=''):
+def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', overrides=(), only=''):
   """Makes the arms of a sweep: ({name: arm}, name of the baseline or '').
   vary: texts of --vary; the arms are all combinations of them, with the arms of the file's sweep()
   or of --from. baseline: 'a=1;b=2' or '' for the config as it is: one axis at a time varies around
@@ -176,11 +176,11 @@ def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fi
   'a,b', which arms of the file or of --from; '': all."""
   axes = [axis_of(text) for text in vary]
   source = '--from' if before else 'sweep() of the config file'
-  all_given, first = arms_before(before) if before else (arms_of_file(spec), '')
-  given = chosen(all_given, only, source)
-  first = first if before and not only else next(iter(given), '')
+  every, first = arms_before(before) if before else (arms_of_file(spec), '')
+  listed = chosen(every, only, source)
+  first = first if before and not only else next(iter(listed), '')
   varied = [name for axis in axes for arm in axis for name in arm]
-  if twice := [name for arm in given.values() for name in arm if name in varied]:
+  if twice := [name for arm in listed.values() for name in arm if name in varied]:
     raise InputError(
       f'{twice[0]} is set by {source} and by --vary; leave out the --vary, and choose arms with '
       '--arms.'
@@ -191,7 +191,7 @@ def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fi
     )
   if draws and not axes:
     raise InputError('--random draws from --vary, which is missing.')
-  if baseline is not None and (given or draws):
+  if baseline is not None and (listed or draws):
     other = '--random' if draws else source
     raise InputError(
       f'--baseline varies one --vary at a time, and {other} has other arms; drop one.'
@@ -199,29 +199,29 @@ def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', given_fi
   if draws:
     combined = drawn(axes, draws, draw_seed)
   elif baseline is not None:
-    return around(spec, axes, baseline, given_fields)
+    return around(spec, axes, baseline, overrides)
   else:
     combined = [{k: v for x in chosen for k, v in x.items()} for chosen in itertools.product(*axes)]
   arms = {}
-  for (name, start), more in itertools.product((given or {'': {}}).items(), combined):
+  for (name, start), more in itertools.product((listed or {'': {}}).items(), combined):
     full = fitting(_joined(name, name_of(more)))
     if full in arms and not draws:
       raise InputError(f'two arms are called {full}; leave one out, or write its values otherwise.')
     arms[full] = start | more
-  if draws and (fewer := draws * max(1, len(given)) - len(arms)):
+  if draws and (fewer := draws * max(1, len(listed)) - len(arms)):
     log.warning('%d of the arms that --random has drawn are equal to others: left out', fewer)
-  base = fitting(_joined(first, name_of(combined[0]))) if first in given else ''
+  base = fitting(_joined(first, name_of(combined[0]))) if first in listed else ''
   return arms, base if base in arms else ''
 
 
-def around(spec, axes, baseline, given):
+def around(spec, axes, baseline, overrides):
   """The baseline, and arms that change one value of one axis; an arm equal to the baseline is left
   out. Arms are named by their change."""
   bases = axis_of(baseline, '--baseline') if baseline else [{}]
   if len(bases) > 1:
     raise InputError(f'--baseline {quoted(baseline)} has several values; a baseline has one.')
   (base,) = bases
-  load = lambda arm: config_lib.load(*arguments_of(spec, arm, '0', given))
+  load = lambda arm: config_lib.load(*arguments_of(spec, arm, '0', overrides))
   arms, first = {'baseline': base}, load(base)
   for change in itertools.chain(*axes):
     name = fitting(name_of(change))
@@ -232,14 +232,14 @@ def around(spec, axes, baseline, given):
   return arms, 'baseline'
 
 
-def arguments_of(spec, arm, seed, given=()):
+def arguments_of(spec, arm, seed, overrides=()):
   """The config of an arm, (FILE:ARGS, ['--config.NAME=VALUE', ...]); {seed} in a value is
   replaced."""
   arm = {name: value.replace('{seed}', seed) for name, value in arm.items()}
   path, _, args = spec.partition(':')
   of_file = [f'{name[1:]}={value}' for name, value in arm.items() if name.startswith(':')]
   fields = [f'--config.{name}={value}' for name, value in arm.items() if name[:1] != ':']
-  return f'{path}:{",".join(filter(None, [args, *of_file]))}', [*given, *fields]
+  return f'{path}:{",".join(filter(None, [args, *of_file]))}', [*overrides, *fields]
 
 
 def runs_of(spec, arms, seeds):

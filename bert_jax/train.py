@@ -21,6 +21,7 @@ from bert_jax import hosts, metrics, notebooks, sharding
 from bert_jax.command_line import command_line, show_log
 from bert_jax.errors import InputError, in_notebook
 from bert_jax.run import session, setup
+from bert_jax.run.inputs import read_inputs
 from bert_jax.step import State
 from bert_jax.workdir import records
 
@@ -35,7 +36,7 @@ def train(config, workdir, set_by_user=()):
   started = time.monotonic()
   show_log()
   hosts.check()
-  return train_on(setup.read_inputs(config, Path(workdir).expanduser(), set_by_user), started)
+  return train_on(read_inputs(config, Path(workdir).expanduser(), set_by_user), started)
 
 
 def train_on(inputs, started):

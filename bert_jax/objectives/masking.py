@@ -70,25 +70,8 @@ def mask_tokens(
   wanted_B = wanted[jnp.sum(segment_ids_BT > 0, axis=1)]
   order_BT = jax.random.uniform(choose_key, (B, T))
 
-  def choose(policy):
-    """(score_BT, leads_BT). The tokens with the highest scores are chosen, wanted_B of them, none
-    with a negative score. A token shares its draw of [MASK], random or unchanged with the last True
-    of leads_BT at or before it."""
-    leads_BT, turns_BT = jnp.ones((B, T), bool), order_BT
-    if policy == 'token':
-      return jnp.where(candidate_BT, order_BT, -1.0), leads_BT
-    breaks_BT = _breaks(candidate_BT, segment_ids_BT)
-    starts_BT = candidate_BT & (breaks_BT | (unit_starts_BT & POLICIES[policy] > 0))
-    if policy == 'span':
-      draws_BT = jax.random.uniform(span_key, (B, T))
-      leads_BT = tile_spans(draws_BT, starts_BT, breaks_BT)
-      # All words of a span have the same turn. The last span is cut when enough is chosen, as in
-      # SpanBERT.
-      turns_BT = jnp.take_along_axis(order_BT, last_true(leads_BT), axis=1)
-    taken_BT = choose_units(turns_BT, starts_BT, candidate_BT, wanted_B)
-    return jnp.where(taken_BT, 1.0, -1.0), leads_BT
-
-  branches = [lambda policy=policy: choose(policy) for policy in policies]
+  inputs = order_BT, candidate_BT, segment_ids_BT, unit_starts_BT, wanted_B, span_key
+  branches = [lambda policy=policy: _scores(policy, *inputs) for policy in policies]
   if len(policies) == 1 or isinstance(stage, int):
     score_BT, leads_BT = branches[stage if len(policies) > 1 else 0]()
   else:
@@ -105,6 +88,25 @@ def mask_tokens(
   new_BK = jnp.where(action_BK < mask_share, mask_id, random_BK)
   new_BK = jnp.where(kept_BK, labels_BK, new_BK).astype(input_ids_BT.dtype)
   return _put(input_ids_BT, positions_BK, new_BK), positions_BK, labels_BK, chosen_BK.astype('f4')
+
+
+def _scores(policy, order_BT, candidate_BT, segment_ids_BT, unit_starts_BT, wanted_B, span_key):
+  """Scores tokens by a policy -> (score_BT, leads_BT). The tokens with the highest scores are
+  chosen, wanted_B of them, none with a negative score. A token shares its draw of [MASK], random or
+  unchanged with the last True of leads_BT at or before it."""
+  leads_BT, turns_BT = jnp.ones(order_BT.shape, bool), order_BT
+  if policy == 'token':
+    return jnp.where(candidate_BT, order_BT, -1.0), leads_BT
+  breaks_BT = _breaks(candidate_BT, segment_ids_BT)
+  starts_BT = candidate_BT & (breaks_BT | (unit_starts_BT & POLICIES[policy] > 0))
+  if policy == 'span':
+    draws_BT = jax.random.uniform(span_key, order_BT.shape)
+    leads_BT = tile_spans(draws_BT, starts_BT, breaks_BT)
+    # All words of a span have the same turn. The last span is cut when enough is chosen, as in
+    # SpanBERT.
+    turns_BT = jnp.take_along_axis(order_BT, last_true(leads_BT), axis=1)
+  taken_BT = choose_units(turns_BT, starts_BT, candidate_BT, wanted_B)
+  return jnp.where(taken_BT, 1.0, -1.0), leads_BT
 
 
 def tile_spans(draws_BT, words_BT, breaks_BT):

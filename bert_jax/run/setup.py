@@ -1,14 +1,11 @@
-"""A run before its first step: the input is read and checked, the steps are compiled, and the state
-is made or restored."""
+"""A run before its first step: the steps are compiled, and the state is made or restored."""
 
 import contextlib
 import dataclasses
 import logging
-import math
 import time
 from collections.abc import Mapping
 from concurrent import futures
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,60 +14,19 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, models, sharding, step
-from bert_jax.convert import hub
-from bert_jax.errors import InputError
-from bert_jax.rows.batches import Batches, batches_of
 from bert_jax.run import (
   evaluation,
   initialization,
-  profiling,
   speed,
   spikes,
   stopping,
   tally,
-  teacher,
-  trackers,
 )
-from bert_jax.tasks import TASKS, teaching
-from bert_jax.timeline import RATE, Timeline
-from bert_jax.tokenizers import run_tokenizer
-from bert_jax.workdir import checkpoint, contents, lock, manifest, records
+from bert_jax.run.inputs import Inputs, check_continues
+from bert_jax.tasks import TASKS
+from bert_jax.workdir import checkpoint, contents, lock, records
 
 log = logging.getLogger('bert_jax')
-
-FEW_STEPS = 100  # with fewer, fine-tuning has usually hardly begun to learn
-
-
-@dataclasses.dataclass
-class Inputs:
-  """The inputs of a run, read and checked before anything is compiled or written."""
-
-  config: Any  # complete, with the values that follow from the data
-  workdir: Path
-  beginning: initialization.Beginning
-  mesh: jax.sharding.Mesh
-  tokenizer: Any
-  objective: Any
-  sources: dict  # {split: Source}
-  batches: Batches
-  eval_batches: Batches | None
-  steps: int
-  timeline: Timeline
-
-  @property
-  def in_workdir(self):
-    """Does the run continue in the workdir that it was stopped in?"""
-    return self.beginning.continues and self.beginning.folder == self.workdir
-
-  @property
-  def identity(self):
-    data = self.sources['train'].fingerprint
-    vocabulary = self.tokenizer.fingerprint
-    config = config_lib.fingerprint(self.config)
-    out = {'config': config, 'data': data, 'vocabulary': vocabulary}
-    if teaching.has_teacher(self.config):
-      out['teacher'] = self.objective.fingerprint
-    return out
 
 
 @dataclasses.dataclass
@@ -88,58 +44,6 @@ class Run:
   tally: tally.Tally
   clock: speed.Clock
   watch: stopping.Watch
-
-
-def read_inputs(config, workdir, set_by_user=()):
-  """The Inputs of a run, or an InputError. set_by_user: see train.train."""
-  config = config_lib.check(config)
-  trackers.check(config)
-  beginning = initialization.beginning_of(config, workdir)
-  config = initialization.adopt_model(config, beginning, set_by_user)
-  mesh = sharding.mesh_of(config, TASKS[config.objective])
-  task = TASKS[config.objective]
-  config = config_lib.check(task.resolve(config))
-  contents.check(workdir, config)
-  if not (beginning.continues and beginning.folder == workdir):
-    config_lib.check_beginning(config)
-    run_tokenizer.check_path(config)
-  if config.steps:  # checked before the data is read; with epochs the data decides the steps
-    config_lib.timeline_of(config).rates(0)
-  log.info('reading the data')
-  folder = beginning.folder or (teaching.has_teacher(config) and hub.folder(config.teacher))
-  tokenizer = run_tokenizer.load_or_train(config, folder, lambda: task.texts(config))
-  objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
-  sources = task.sources(config, tokenizer)
-  task.check_sources(sources)
-  task.check_metrics(config, objective)
-  if config.checkpoint.best_metric not in ('', *objective.metrics):
-    raise InputError(
-      f'checkpoint.best_metric {config.checkpoint.best_metric!r} is not among the metrics of this '
-      f'objective: {", ".join(objective.metrics)}.'
-    )
-  common = config, tokenizer, objective, mesh
-  steps = step_count(config, sources)
-  timeline = config_lib.timeline_of(config, steps)
-  if not (beginning.continues and beginning.folder == workdir):
-    timeline.check_beginning()
-  batches = batches_of(sources['train'], *common, seed=config.seed, position=timeline.position)
-  eval_batches = None
-  if 'eval' in sources:
-    eval_batches = batches_of(sources['eval'], *common)
-  else:
-    log.warning('nothing is evaluated: data.eval is empty')
-  for each in filter(None, (batches, eval_batches)):
-    each.check()
-  profiling.check(config, steps)
-  if config.epochs and steps < FEW_STEPS and not beginning.continues:
-    log.warning(
-      '%d steps are few to learn a task: with so little data, raise epochs (to %d, say) and '
-      'perhaps optimizer.learning_rate',
-      steps,
-      math.ceil(1.05 * config.epochs * FEW_STEPS / steps),  # 1.05: a margin for other rows
-    )
-  rows = sources, batches, eval_batches
-  return Inputs(config, workdir, beginning, mesh, tokenizer, objective, *rows, steps, timeline)
 
 
 def ended(inputs):
@@ -252,53 +156,6 @@ def check_newest(inputs):
     raise lock.Busy(
       f'another run has trained in {inputs.workdir} while this one was reading; start it again.'
     )
-
-
-def check_continues(inputs, program):
-  """InputError unless a run can continue from its Beginning's checkpoint."""
-  meta, folder, config = inputs.beginning.meta, inputs.beginning.folder, inputs.config
-  moves, earlier, changes = not inputs.in_workdir, (), ()
-  if moves:
-    changes = config_lib.changes(contents.read_config(folder), config)
-  else:
-    earlier = contents.fingerprints(folder, config)
-  manifest.check_continues(
-    meta, program.state, inputs.identity, inputs.steps, moves, earlier, changes
-  )
-  if not moves and files.exists(folder / contents.CONFIG):
-    before = contents.read_config(folder)
-    then = config_lib.timeline_of(before, step_count(before, inputs.sources))
-    check_past(inputs.timeline, then, meta['step'])
-
-
-def check_past(now: Timeline, then: Timeline, step: int) -> None:
-  """InputError if a run's steps up to `step` would differ in its new Timeline; if only the learning
-  rate differs, it is logged. now, then: the new Timeline, and the one until here."""
-  changed = now.same_until(then, min(step, then.steps, now.steps))
-  if past := [change for change in changed if change.field != RATE]:
-    instead = ' '.join(f'--config.{x.field}={then.without_shares(x.field)}' for x in past)
-    raise InputError(
-      f'the run has come to step {step}, and in one of {now.steps} steps its past would be another '
-      f'({"; ".join(map(str, past))}): give {instead}, as it was, or another --workdir.'
-    )
-  if now.steps != then.steps:
-    log.info(
-      'this run now has %d steps, before %d: %s',
-      now.steps,
-      then.steps,
-      'from here on its rate of learning is that of the new length, so its end differs from that '
-      'of a run that has had this length from the start'
-      if changed
-      else 'its rate of learning is as if it had been so from the start',
-    )
-  for change in now.same_until(then, min(then.steps, now.steps)):
-    if change.field != RATE:
-      log.info('from here on this run changes otherwise than before: %s', change)
-
-
-def step_count(config, sources):
-  """The number of steps of a config: config.steps, or by config.epochs."""
-  return config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)
 
 
 def flops_of(inputs):

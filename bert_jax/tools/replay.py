@@ -25,6 +25,7 @@ from bert_jax.command_line import command_line
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.run import initialization, setup
+from bert_jax.run.inputs import read_inputs
 from bert_jax.run.tally import Tally, number
 from bert_jax.tasks import teaching
 from bert_jax.text.values import json_value
@@ -43,7 +44,7 @@ def replay(path, at=0):
     path = path.parent
   if at < 1:
     raise InputError(f'--step is {at}; give the number of a step of {path}, from 1.')
-  inputs = setup.read_inputs(contents.read_config(path), path)
+  inputs = read_inputs(contents.read_config(path), path)
   if at > inputs.steps:
     raise InputError(f'--step is {at} and {path} has {inputs.steps} steps.')
   with jax.set_mesh(inputs.mesh), sharding.activation_rules():

@@ -23,7 +23,8 @@ from bert_jax import config as config_lib
 from bert_jax import files, hosts, train
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError, listed
-from bert_jax.run import setup, speed
+from bert_jax.run import speed
+from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.tools import arguments
 from bert_jax.workdir import checkpoint, contents, provenance, records
 
@@ -45,7 +46,7 @@ def rerun(workdir, new, overrides=(), dry_run=False):
     raise InputError(run.faults[0])
   for fault in run.faults:
     log.warning('%s', fault)
-  inputs = setup.read_inputs(config_lib.override(run.config, overrides), new)
+  inputs = read_inputs(config_lib.override(run.config, overrides), new)
   others = differences(run, inputs)
   for other in others:
     log.warning('not the same: %s', other)
@@ -57,7 +58,7 @@ def rerun(workdir, new, overrides=(), dry_run=False):
   return {'workdir': str(new), 'not_the_same': others} | outcome(run, records.read(new))
 
 
-def differences(run: records.Run, inputs: setup.Inputs) -> list[str]:
+def differences(run: records.Run, inputs: Inputs) -> list[str]:
   """Sentences on how the circumstances of a repetition differ from the run's."""
   if not run.facts.made_by:
     unknown = 'so nothing is known of the code, the devices and the data'

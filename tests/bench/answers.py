@@ -1,4 +1,4 @@
-"""Measures answers of a model: beside torch and ONNX Runtime, and in int8; see bench/__main__.py."""
+"""Measures answers of a model: beside torch and ONNX Runtime, and in int8."""
 
 import statistics
 import tempfile

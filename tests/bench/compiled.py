@@ -1,4 +1,4 @@
-"""Says what a training step takes by the compiler alone, here and on TPUs; see bench/__main__.py."""
+"""Says what a training step takes by the compiler alone, here and on TPUs."""
 
 import jax
 

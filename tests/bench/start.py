@@ -1,4 +1,4 @@
-"""Measures how soon commands answer, and what training holds and stops for; see bench/__main__.py."""
+"""Measures how soon commands answer, and what training holds and stops for."""
 
 import json
 import os

@@ -46,7 +46,7 @@ PROGRAMS = {
 }
 # What a run does while each of these functions runs; the innermost counts.
 PHASES = (
-  ('reading', setup, 'read_inputs'),
+  ('reading', train, 'read_inputs'),
   ('compiling', setup, 'prepare'),
   ('reading', checkpoint.Checkpoints, 'restore'),
   ('training', train, 'loop'),

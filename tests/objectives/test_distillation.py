@@ -24,6 +24,7 @@ from bert_jax.objectives.distillation import Distilled, DistilledLanguageModel, 
 from bert_jax.objectives.losses import soft_nats
 from bert_jax.predict import Model
 from bert_jax.run import setup, teacher
+from bert_jax.run.inputs import read_inputs
 from bert_jax.timeline import Moment
 from bert_jax.tools import convert
 from bert_jax.tools.preflight import __main__ as preflight
@@ -183,7 +184,7 @@ def student(corpus_file, taught_from, tmp_path_factory):
 
 def first_state(config, workdir):
   """(Inputs, State) of a run before its first step."""
-  inputs = setup.read_inputs(config, workdir)
+  inputs = read_inputs(config, workdir)
   program = step.program(config, inputs.objective, inputs.mesh, inputs.timeline)
   with jax.set_mesh(inputs.mesh), sharding.activation_rules():
     weights = setup.initialization.load_weights(
@@ -347,7 +348,7 @@ def test_a_task_is_learned_from_a_fine_tuned_teacher(vocab, tables, tuned, tmp_p
 def test_a_released_teacher_teaches_too(vocab, tables, tuned, tmp_path):
   convert.convert(tuned, f'hf:{tmp_path / "hf"}')
   config = task_config(vocab, tables, DISTILL, f'--config.teacher={tmp_path / "hf"}')
-  mine = setup.read_inputs(config, tmp_path / 'a').objective
+  mine = read_inputs(config, tmp_path / 'a').objective
   theirs = teacher.taught(
     config_lib.override(config, [f'--config.teacher={tuned}']), mine.student, trained.load(tuned)[1]
   )
@@ -405,7 +406,7 @@ def test_a_teacher_that_does_not_fit_is_refused_in_a_sentence(
     config = task_config(vocab, tables, spec, f'--config.teacher={tuned}', *overrides)
     if 'task' not in spec:
       config.data.train, config.data.eval = str(corpus_file), ''
-    setup.read_inputs(config, tmp_path / 'run')
+    read_inputs(config, tmp_path / 'run')
   assert '\n' not in str(caught.value) and not (tmp_path / 'run').exists()
 
 
@@ -438,7 +439,7 @@ def test_hidden_states_of_another_width_have_no_cosine(corpus_file, taught_from,
   ]
   config = distilled(corpus_file, taught_from, *wide)
   with pytest.raises(InputError, match='teacher are 32 wide and those of this run 16.*_weight=0'):
-    setup.read_inputs(config, tmp_path / 'run')
+    read_inputs(config, tmp_path / 'run')
   alone = ['--config.distillation.hidden_weight=0', '--config.distillation.label_weight=0']
   config = config_lib.override(config, alone)
   _, results = train(config, tmp_path / 'run')

@@ -23,6 +23,7 @@ from bert_jax import config as config_lib
 from bert_jax import errors, sharding, step
 from bert_jax.errors import InputError
 from bert_jax.run import evaluation, saver, setup, speed, stopping, tally
+from bert_jax.run.inputs import read_inputs
 from bert_jax.tools import replay
 from bert_jax.train import train
 from bert_jax.workdir import checkpoint, contents
@@ -383,7 +384,7 @@ def test_replay_gives_the_numbers_of_the_run(corpus_file, tmp_path):
 
 def test_the_first_module_whose_output_is_not_finite_is_named(pretrained):
   """Weights as large as that are finite themselves; their product is not."""
-  inputs = setup.read_inputs(contents.read_config(pretrained[0]), pretrained[0])
+  inputs = read_inputs(contents.read_config(pretrained[0]), pretrained[0])
   program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   params = jax.tree.map(lambda x: x, pretrained[1].params)
   dense = params['encoder']['layer_0']['intermediate']
@@ -403,7 +404,7 @@ def test_among_scanned_layers_it_is_named_with_its_layer(pretrained, corpus_file
     '--config.model.remat=full',
     f'--config.tokenizer.path={pretrained[0]}/vocab.txt',
   )
-  inputs = setup.read_inputs(config, tmp_path)
+  inputs = read_inputs(config, tmp_path)
   program = step.program(config, inputs.objective, inputs.mesh, inputs.timeline)
   state = setup.new_state(inputs, program, None)
   find = lambda: replay.first_not_finite(
@@ -416,7 +417,7 @@ def test_among_scanned_layers_it_is_named_with_its_layer(pretrained, corpus_file
 
 
 def test_rows_of_a_batch_are_named_as_they_are_read(pretrained):
-  batches = setup.read_inputs(contents.read_config(pretrained[0]), pretrained[0]).batches
+  batches = read_inputs(contents.read_config(pretrained[0]), pretrained[0]).batches
   for number in (0, 40):  # in the first pass and a later one
     rows = batches.row_numbers(number)
     ids = np.asarray(batches[number]['input_ids'])

@@ -12,7 +12,7 @@ from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax.errors import InputError
 from bert_jax.objectives.encode import encode
-from bert_jax.run import setup
+from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining.ask import Perplexity
 from bert_jax.tasks.record import Option, Prediction
@@ -22,7 +22,7 @@ def refused(monkeypatch, corpus_file, tmp_path, sentence, **changes):
   record = dataclasses.replace(TASKS['mlm_nsp'], **changes)
   monkeypatch.setitem(TASKS, 'mlm_nsp', record)
   with pytest.raises(InputError, match=sentence):
-    setup.read_inputs(small_pretrain(corpus_file), tmp_path / 'run')
+    read_inputs(small_pretrain(corpus_file), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
 
 
@@ -71,7 +71,7 @@ def test_a_record_that_names_what_is_not_there(monkeypatch, corpus_file, tmp_pat
   config = small_pretrain(corpus_file)
   monkeypatch.setitem(TASKS, 'mlm_nsp', dataclasses.replace(TASKS['mlm_nsp'], **changes))
   with pytest.raises(InputError, match=sentence):
-    setup.read_inputs(config, tmp_path / 'run')
+    read_inputs(config, tmp_path / 'run')
 
 
 def test_an_array_that_rows_lack(monkeypatch, corpus_file, tmp_path):

@@ -23,6 +23,7 @@ from bert_jax.objectives.classification import Classification, over_groups
 from bert_jax.objectives.encode import apply, encode, pooled
 from bert_jax.rows.examples import Examples
 from bert_jax.run import initialization, setup
+from bert_jax.run.inputs import read_inputs
 from bert_jax.train import train
 
 # ---- positions -----------------------------------------------------------------------------------
@@ -60,7 +61,7 @@ def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # n
   config = small_finetune(
     labelled, f'--config.init_from={pretrained[0]}', '--config.model.new_top_layers=1'
   )
-  inputs = setup.read_inputs(config, tmp_path / 'run')
+  inputs = read_inputs(config, tmp_path / 'run')
   program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   weights = initialization.load_weights(
     inputs.beginning, inputs.config, inputs.objective, inputs.mesh
@@ -83,7 +84,7 @@ def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # n
       f'--config.model.new_top_layers={count}',
     )
     with pytest.raises(InputError, match=sentence):
-      setup.read_inputs(config, tmp_path / 'run')
+      read_inputs(config, tmp_path / 'run')
 
 
 def test_a_run_with_longer_positions_goes_on(pretrained, labelled, tmp_path):  # noqa: F811

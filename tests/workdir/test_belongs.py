@@ -26,8 +26,8 @@ from bert_jax import errors, evaluate, tokenizers
 from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, farewell
 from bert_jax.files import write_whole
-from bert_jax.tasks.pretraining import task as pretraining
 from bert_jax.run import saver
+from bert_jax.tasks.pretraining import task as pretraining
 from bert_jax.text import files
 from bert_jax.tools import convert
 from bert_jax.tools.prepare import __main__ as prepare

@@ -20,6 +20,7 @@ from bert_jax.evaluate import main as evaluate_main
 from bert_jax.predict import Model, export
 from bert_jax.predict.__main__ import main as predict_main
 from bert_jax.run import setup
+from bert_jax.run.inputs import read_inputs
 from bert_jax.workdir import int8, trained
 from bert_jax.workdir.contents import answers_folder, evaluated_on
 
@@ -131,8 +132,8 @@ def test_an_int8_folder_of_an_earlier_version_is_refused_by_name(corpus_file, pr
   for reads in (
     lambda: trained.load(folder),
     lambda: evaluate(folder),
-    lambda: setup.read_inputs(small_pretrain(corpus_file), folder),
-    lambda: setup.prepare(setup.read_inputs(config, tmp_path / 'run'), contextlib.ExitStack()),
+    lambda: read_inputs(small_pretrain(corpus_file), folder),
+    lambda: setup.prepare(read_inputs(config, tmp_path / 'run'), contextlib.ExitStack()),
   ):
     with pytest.raises(InputError, match='holds weights in int8, which this version does not read'):
       reads()

@@ -524,7 +524,7 @@ SHARDS = """
 import json, sys
 import jax, jax.numpy as jnp
 from bert_jax import config as c, models, sharding
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode
 
 mesh = sharding.make_mesh(2, 2, 2)
 batch = {name: jnp.zeros((8, 16), int) for name in ('input_ids', 'token_type_ids', 'position_ids')}

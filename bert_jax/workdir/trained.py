@@ -21,8 +21,6 @@ from bert_jax.workdir import weights as run_weights
 
 log = logging.getLogger('bert_jax')
 
-WRITE = 'gpt2', 'openai-gpt', 'bart'  # families of released models that write text
-
 
 class Trained(NamedTuple):
   """A trained model. params holds the parts (encoder, pooler, mlm, classifier...) that it has."""
@@ -85,7 +83,7 @@ def from_weights(folder, weights):
       'them; it is cut off, or not theirs.'
     )
   asked = config_json.generation_not_read(folder)
-  if asked and weights.description.family in WRITE:
+  if asked and weights.description.family.writes:
     log.warning(
       '%s: %s of its generation is not read here; texts may differ from those of transformers',
       folder,

@@ -95,7 +95,10 @@ def test_every_config_is_whole_and_survives_json(spec):
     ('--config.checkpoint.best_metric=mlm', 'set eval.batches=0'),
     ('--config.corpus.rows=full', 'makes no sentence pairs'),
     ('--config.corpus.lengths=32', 'would part the sentences of a pair; set loss.nsp_weight=0'),
-    ('--config.corpus.lengths=32,6@9', "understood at '6@9'; use one of 8 to 64, or several"),
+    (
+      '--config.corpus.lengths=32,6@9',
+      "understood at '6@9'; use whole numbers from 8 on, or several",
+    ),
     ('--config.corpus.lengths=32@5', 'does not begin at step 0'),
     ('--config.model.type_vocab_size=1', 'two token types'),
   ],
@@ -241,7 +244,7 @@ def test_the_table_of_fields_names_every_field_of_every_objective():
   assert {line.split()[0] for line in lines if line[0] not in '- '} == ALL.keys()
   (i,) = (i for i, line in enumerate(lines) if line.startswith('optimizer.schedule '))
   assert lines[i].split()[:6] == ['optimizer.schedule', 'str', "'linear'", 'linear', '|', 'cosine']
-  assert lines[i + 1].startswith("    see optim.py; linear is BERT's")
+  assert lines[i + 1].startswith("    see timeline.py; linear is BERT's")
   of_task = [task for task in TASKS.values() if 'task.format' in task.fields]
   assert sum(line.startswith('task.format ') for line in lines) == len(of_task) > 1
 
@@ -251,6 +254,7 @@ def test_a_config_is_printed_with_marks_at_what_is_not_default():
   text = '\n'.join(__main__.lines(loaded))
   assert max(map(len, text.splitlines())) <= 100
   lines = text.replace('\n    ', ' ').splitlines()
+  assert lines.pop() == '# optimizer.learning_rate 0.0 -> 0.0001 from step 10000 on'
   assert [line.partition('=')[0] for line in lines] == list(config.flatten(loaded))
   assert 'seed=3  # not 0' in lines and "model.dtype='bfloat16'  # not 'float32'" in lines
   assert 'batch_size=256' in lines and "objective='mlm_nsp'" in lines

@@ -543,7 +543,7 @@ def test_the_hubs_own_library_finds_what_it_has_kept(tmp_path):
   shutil.copytree(folder, kept / 'snapshots' / ('a' * 40))
   env = dict(os.environ, HF_HUB_OFFLINE='1', HF_HUB_CACHE=str(tmp_path / 'cache'))
   for name, said in (('hf:someone/model', 'mlm_nsp'), ('hf:someone/other', 'cannot be fetched')):
-    code = f'from bert_jax import trained; print(trained.load({name!r}).config.objective)'
+    code = f'from bert_jax.workdir import trained; print(trained.load({name!r}).config.objective)'
     out = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
     assert said in out.stdout + out.stderr
 

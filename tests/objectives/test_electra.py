@@ -348,7 +348,7 @@ def test_the_generator_fills_masks(run, sharing):
   np.testing.assert_allclose([p for _, p in best], np.sort(shares)[:-4:-1], rtol=1e-4)
   assert shares.max() > 5 / len(shares)
   assert model.perplexity([text.replace('[MASK]', 'text')])[0] > 1
-  with pytest.raises(InputError, match='came without a next-sentence head'):
+  with pytest.raises(InputError, match='has no next-sentence head'):
     model.next_sentence([('a', 'b')])
   model.fill_mask(['a [MASK] ' + 'and on ' * 99])
   assert model.counts  # a long text is counted by the model that was asked

@@ -268,7 +268,8 @@ def test_every_single_bit_counts_in_the_checksum():
 MANY_ARRAYS = """
 import jax, jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
-from bert_jax import manifest, sharding
+from bert_jax import sharding
+from bert_jax.workdir import manifest
 
 mesh = sharding.make_mesh(2, 2, 2, jax.devices())
 where = [NamedSharding(mesh, PartitionSpec(*x)) for x in (('fsdp', 'tensor'), (None, 'fsdp'))]

@@ -552,7 +552,7 @@ def leaves(tree):
 def test_the_commit_goes_along_where_git_does_not(tmp_path):
   shutil.copytree(ROOT / 'bert_jax', tmp_path / 'bert_jax')
   (tmp_path / '.commit').write_text('abc1234+\n')
-  code = 'from bert_jax import provenance; print(provenance.commit())'
+  code = 'from bert_jax.workdir import provenance; print(provenance.commit())'
   command = [sys.executable, '-c', code]
   out = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
   assert out.stdout.strip() == 'abc1234+'

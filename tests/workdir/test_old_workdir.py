@@ -22,6 +22,7 @@ from conftest import run_module
 
 from bert_jax import config as config_lib
 from bert_jax.convert import released_config
+from bert_jax.convert.families import BERT
 from bert_jax.train import train
 from bert_jax.workdir import manifest, trained
 
@@ -124,7 +125,7 @@ def test_released_models_have_the_config_they_had(kind):
   if kind == 'mlm_nsp':
     flat = {'pooler/dense/bias': np.zeros(16), 'nsp/dense/bias': np.zeros(2)}
   old = config_lib.from_json(json.dumps(RELEASED[kind]['config']))
-  about = SimpleNamespace(family='bert', model=SIZES, labels=(), problem='', ours={}, begin='cls')
+  about = SimpleNamespace(family=BERT, model=SIZES, labels=(), problem='', ours={}, begin='cls')
   weights = SimpleNamespace(objective=kind.split()[0], flat=flat, description=about)
   new = released_config.config_of(weights)
   later = {'checkpoint.minutes': 5.0, 'eval.seed': 0} | (

@@ -164,6 +164,11 @@ class ReleasedFamily(NamedTuple):
   def has_decoder(self) -> bool:
     return any(module.startswith('decoder/') for module in self.modules)
 
+  @property
+  def writes(self) -> bool:
+    """Whether these models write text."""
+    return self.has_decoder or self.fields.get('causal', False)
+
   def named_as_classifier(self) -> 'ReleasedFamily':
     """The family with the module names of its sequence classifiers."""
     return self._replace(modules=self.classifier.modules)

@@ -449,7 +449,7 @@ def test_hidden_states_are_split_over_both_batch_axes():
   code = """
 import jax, jax.numpy as jnp
 from bert_jax import config, models, sharding
-from bert_jax.objectives import base
+from bert_jax.objectives.encode import encode
 block = config.bert('tiny', vocab_size=50, hidden_size=16, num_attention_heads=2,
                     intermediate_size=16, num_hidden_layers=1)
 model = models.ModelConfig(**block)

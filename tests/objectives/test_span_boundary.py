@@ -97,11 +97,10 @@ def test_the_loss_is_added_and_reads_the_boundaries_alone():
   assert OBJECTIVE.metrics == ('mlm', 'mlm_accuracy', 'sbo', 'sbo_accuracy', 'masked')
   terms, _ = OBJECTIVE.terms(params, batch, None, False)
   assert float(terms['sbo'].weight) == 8
-  table = params['encoder']['embeddings']['word_embeddings']['embedding']
   hidden = jax.random.normal(jax.random.key(1), (4, 8, 16))
 
   def nats(hidden):
-    logits, weights = span_boundary.logits(MODEL, params['sbo'], hidden, batch, table)
+    logits, weights = span_boundary.logits(MODEL, params, hidden, batch)
     gold = jnp.take_along_axis(jax.nn.log_softmax(logits), batch['masked_labels'][..., None], -1)
     return -(gold[..., 0] * weights).sum()
 
@@ -116,8 +115,7 @@ def test_the_term_is_the_cross_entropy_of_the_heads_logits():
   without, _ = plain.terms(params, batch, None, False)
   assert terms['mlm'].total == without['mlm'].total and 'sbo' not in without
   hidden = encode(MODEL, params['encoder'], batch)
-  table = params['encoder']['embeddings']['word_embeddings']['embedding']
-  logits, weights = span_boundary.logits(MODEL, params['sbo'], hidden, batch, table)
+  logits, weights = span_boundary.logits(MODEL, params, hidden, batch)
   nats = -log_softmax(np.float64(logits), -1)
   gold = np.take_along_axis(nats, np.asarray(batch['masked_labels'])[..., None], -1)[..., 0]
   assert float(terms['sbo'].total) == pytest.approx((gold * np.asarray(weights)).sum(), rel=1e-4)
@@ -132,8 +130,7 @@ def test_no_boundary_is_in_another_example():
     'masked_weights': jnp.tile(jnp.array([1.0, 1.0, 0.0]), (4, 1)),
   }
   hidden = encode(MODEL, params['encoder'], batch)
-  table = params['encoder']['embeddings']['word_embeddings']['embedding']
-  _, weights = span_boundary.logits(MODEL, params['sbo'], hidden, batch, table)
+  _, weights = span_boundary.logits(MODEL, params, hidden, batch)
   assert weights.tolist() == [[1, 0, 0], [0, 0, 0]] * 2
 
 

@@ -336,15 +336,15 @@ def test_a_run_that_dies_sees_the_same_rows_as_one_that_does_not(folder, tmp_pat
     'model.intermediate_size=64',
   )
   whole, _ = train(config, tmp_path / 'whole')
-  made = batches.Batches.__getitem__
+  made = batches.Batches.at
 
-  def dies(self, step):
+  def dies(self, step, skipped=0):
     if self.shuffled and step == 19:
       raise RuntimeError('power cut')
-    return made(self, step)
+    return made(self, step, skipped)
 
   with monkeypatch.context() as patch:
-    patch.setattr(batches.Batches, '__getitem__', dies)
+    patch.setattr(batches.Batches, 'at', dies)
     with pytest.raises(RuntimeError, match='power cut'):
       train(config, tmp_path / 'cut')
   resumed, _ = train(config, tmp_path / 'cut')

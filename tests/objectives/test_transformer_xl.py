@@ -569,7 +569,7 @@ def test_other_objectives_have_no_memory():
     (
       'configs/finetune.py:task=squad',
       ['model.recurrent_length=64', 'model.memory_length=64'],
-      'reads the long texts of classification and choice in stretches, and this objective is qa',
+      'reads the long texts of choice and classification in stretches, and this objective is qa',
     ),
   ):
     with pytest.raises(InputError, match=sentence):

@@ -14,7 +14,8 @@ from conftest import small_pretrain
 
 from bert_jax import config as config_lib
 from bert_jax.config import InputError
-from bert_jax.run import profiling, trackers
+from bert_jax.config.run import profile_window
+from bert_jax.run import trackers
 from bert_jax.tools import rerun
 from bert_jax.train import train
 from bert_jax.workdir import contents, provenance, records
@@ -172,7 +173,7 @@ def test_nothing_of_wandb_is_imported_unless_it_is_asked_for(corpus_file, tmp_pa
 
 @pytest.mark.parametrize('text', ['3', '5:5', '5:4', 'a:b', '1:2:3', '-1:4', '1:' + '9' * 40])
 def test_a_window_that_is_none_is_refused(text, corpus_file):
-  assert profiling.window(text) is None and profiling.window('0:1') == (0, 1)
+  assert profile_window(text) is None and profile_window('0:1') == (0, 1)
   with pytest.raises(InputError, match='write the steps to trace as START:STOP'):
     small_pretrain(corpus_file, f'--config.profile={text}')
 

@@ -406,8 +406,8 @@ def test_the_head_by_hand_and_empty_rows(tmp_path, tokenizer):
   params = objective.init(jax.random.key(0))
   source = rows(one, tokenizer)
   batch = {name: source[0][name][None] for name in objective.spec(1)}
-  encode = jax.jit(lambda params, batch: encode(objective.model, params, batch))
-  hidden = np.asarray(encode(params['encoder'], batch))[0]
+  encoded = jax.jit(lambda params, batch: encode(objective.model, params, batch))
+  hidden = np.asarray(encoded(params['encoder'], batch))[0]
   p, a, b = (hidden[ends].ravel() for ends in batch['spans'][0, 0])
   first, last = (jax.tree.map(np.asarray, params['scorer'][name]) for name in ('hidden', 'score'))
   want = []

@@ -14,6 +14,7 @@ from bert_jax import config as c
 from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.evaluate import evaluate
+from bert_jax.objectives.encode import encode
 from bert_jax.tasks.coreference import reading, task
 from bert_jax.tasks.coreference.gap_scores import gap_scores
 from bert_jax.tasks.faulty_records import Problems

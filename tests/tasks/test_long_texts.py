@@ -192,19 +192,19 @@ def test_an_encoder_has_as_many_global_tokens_as_its_field_says():
     MODEL, max_position_embeddings=600, attention_probs_dropout_prob=0.0, num_hidden_layers=1
   )
   params = models.init_encoder(wide, jax.random.key(0))
-  encode = lambda batch, **changes: np.asarray(
+  hidden = lambda batch, **changes: np.asarray(
     encode(dataclasses.replace(wide, **changes), params, batch)
   )
   short = batch_of(24)
-  whole = encode(short)
-  np.testing.assert_array_equal(encode(short, attention_window=4, global_tokens=24), whole)
-  assert np.abs(encode(short, attention_window=4, global_tokens=1) - whole).max() > 1e-4
+  whole = hidden(short)
+  np.testing.assert_array_equal(hidden(short, attention_window=4, global_tokens=24), whole)
+  assert np.abs(hidden(short, attention_window=4, global_tokens=1) - whole).max() > 1e-4
   long = batch_of(600, 1)
   other = long | {'input_ids': long['input_ids'].copy()}
   other['input_ids'][0, -1] += 1
   for number, reaches in ((0, False), (1, True)):
     fields = dict(attention_window=64, global_tokens=number)
-    moved = np.abs(encode(long, **fields) - encode(other, **fields))[0].max(axis=-1)
+    moved = np.abs(hidden(long, **fields) - hidden(other, **fields))[0].max(axis=-1)
     assert (moved[0] > 1e-7) == reaches and not moved[1:500].max()
 
 

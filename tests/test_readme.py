@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import config
+from bert_jax.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
 READMES = sorted(
@@ -39,13 +40,16 @@ def source_of(module):
   """The text of all files of a command, its --options among them."""
   path = ROOT / module.replace('.', '/')
   files = [path / '__main__.py'] if path.is_dir() else [path.with_suffix('.py')]
+  if path.is_dir():
+    files += path.glob('*.py')
   if 'tools' in module:
-    stem = path.stem.split('_')[0]
-    files += [
-      *(ROOT / 'bert_jax' / 'tools').glob(f'{stem}_*.py'),
-      ROOT / 'bert_jax' / 'tools' / 'arguments.py',
-    ]
-  return '\n'.join(file.read_text() for file in files)
+    files.append(ROOT / 'bert_jax' / 'tools' / 'arguments.py')
+  # predict's options are those of what the families' models answer.
+  options = {
+    name for task in TASKS.values() for x in task.predictions.values() for name in x.options
+  }
+  named = [f"'--{name.replace('_', '-')}'" for name in options if module == 'bert_jax.predict']
+  return '\n'.join([*(file.read_text() for file in files), *named])
 
 
 @pytest.mark.parametrize('path', READMES, ids=str)

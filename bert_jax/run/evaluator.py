@@ -93,5 +93,6 @@ class Evaluator:
     if is_best or config.eval.patience > 0 or self.saver.has(step):
       self.saver.save(step, state, run.results)
     if answers and (last or self._patience_is_over(step)):
-      folder = contents.answers_folder(inputs.workdir, config.data.eval, step)
+      data = contents.evaluated_on(config.data.train, config.data.eval)
+      folder = contents.answers_folder(inputs.workdir, data, step)
       evaluation.write(folder, source, answers, run.results)

@@ -212,8 +212,7 @@ def everything(args):
       run = subprocess.run(
         [
           sys.executable,
-          '-m',
-          'bench.__main__',
+          str(Path(__file__).parent),
           *command.split(),
           *options,
           f'--repeat={args.repeat}',

@@ -59,7 +59,7 @@ def ratios(measured):
 
 def in_process(name, values, **env):
   """Starts bench's command for a process of its own; values: its argument, valid JSON."""
-  command = [sys.executable, '-m', 'bench.__main__', name, json.dumps(values)]
+  command = [sys.executable, str(Path(__file__).parent), name, json.dumps(values)]
   return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env)
 
 

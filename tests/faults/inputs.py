@@ -1,5 +1,5 @@
 """Reads damaged files of every format: each must be read or refused in one sentence; for
-tools/faultbench.py (--only inputs).
+tests/faults (--only inputs).
 
 Small whole files are damaged (bits, cuts, repeated stretches, huge numbers, deep nesting, invalid
 UTF-8, NUL, swapped columns, another format under the name) and read as a run reads them, in worker
@@ -33,6 +33,8 @@ from bert_jax.errors import InputError
 
 SECONDS, MEGABYTES, LONGEST = 10, 300, 1500
 FINE = 'read', 'named'
+
+ROOTS = [str(path) for path in Path(__file__).resolve().parents[1:3]]  # tests, and the root
 
 
 # -- damage: functions of (random.Random, bytes) that return bytes ---------------------------------
@@ -239,7 +241,10 @@ def _judged(seed, numbers):
   """Yields [input, format, what was done, verdict, exception] from worker processes, one after
   the other: where one dies, the next begins behind that input."""
   while numbers:
-    command = [sys.executable, '-c', f'from {__name__} import work; work({seed}, {numbers})']
+    code = (
+      f'import sys; sys.path[:0] = {ROOTS}; from {__name__} import work; work({seed}, {numbers})'
+    )
+    command = [sys.executable, '-c', code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
       begun = []
       for line in worker.stdout:

@@ -562,7 +562,7 @@ def test_a_folder_of_the_name_of_a_language_is_no_list_of_them(tmp_path, monkeyp
 
 
 def test_nothing_uses_affinity_where_it_may_not_exist():
-  guarded = 'arguments.py', 'sweep_worker.py'
+  guarded = 'arguments.py', 'child.py'
   for path in Path('bert_jax').rglob('*.py'):
     assert 'sched_getaffinity' not in path.read_text() or path.name in guarded, path
 

@@ -366,7 +366,7 @@ def test_a_run_in_days_and_dollars():
     for name, x in zip(('compute_only', 'with_communication'), seconds)
   }
   estimates = {'calibrated': estimate(1.0, 2.0), 'data_sheet': estimate(1.5, 3.0)}
-  report = {'steps': 864_000, 'estimates': estimates}
+  report = {'full_steps': 864_000, 'estimates': estimates}
   found = pod_estimates.cost(report, 2.0, 0.25)
   assert found == {
     'days': [20, 30],

@@ -240,7 +240,7 @@ def searched(seconds_of, monkeypatch, changes=()):
   config = preflight.changed(c.load('configs/pretrain.py:size=base'), {'batch_size': 1024})
   config = preflight.changed(config, dict(changes))
   devices = [types.SimpleNamespace(coords=divmod(i, 4), slice_index=0) for i in range(16)]
-  shape = lambda config, devices: types.SimpleNamespace(
+  shape = lambda config, family, devices: types.SimpleNamespace(
     shape={'data': 16 // max(1, config.mesh.fsdp), 'fsdp': max(1, config.mesh.fsdp), 'tensor': 1}
   )
   monkeypatch.setattr(preflight_best.sharding, 'mesh_of', shape)

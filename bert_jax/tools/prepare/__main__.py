@@ -9,22 +9,14 @@ number of processes. Stopped and started again, it continues after the last whol
 the same functions run as an Apache Beam pipeline (beam.py).
 """
 
-import collections
 import contextlib
 import difflib
-import itertools
 import json
 import logging
-import multiprocessing
 import os
-import signal
 import tempfile
-import threading
 import time
-from concurrent import futures
 from pathlib import Path
-
-import tqdm
 
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line
@@ -34,7 +26,8 @@ from bert_jax.errors import InputError
 from bert_jax.tasks import remarks
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments
-from bert_jax.tools.prepare.steps import Maker, Settings, begin, blocks
+from bert_jax.tools.prepare.pool import results
+from bert_jax.tools.prepare.steps import Settings, begin
 from bert_jax.workdir import lock
 
 log = logging.getLogger('bert_jax')
@@ -91,67 +84,6 @@ def _prepare(settings, out, processes):
   if shard:
     close()
   return shards.finish(out, plan, tokenizer)
-
-
-_maker = None  # the Maker of this process, if it is a worker
-
-
-def _start(settings):
-  global _maker
-  signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process' to handle
-  threading.Thread(target=_end_with_the_main_process, daemon=True).start()
-  _maker = Maker(settings)
-
-
-def _end_with_the_main_process():
-  multiprocessing.parent_process().join()  # a parent killed with -9 cannot end its workers
-  os._exit(1)
-
-
-def _make(language, block):
-  return _maker(language, block)
-
-
-@contextlib.contextmanager
-def results(settings, processes, skip):
-  """A context with an iterator over (items, counts) of all blocks after the first `skip`."""
-  with contextlib.ExitStack() as stack:
-    remaining = itertools.islice(_with_bar(settings, stack), skip, None)
-    if processes == 1:
-      yield itertools.starmap(Maker(settings), remaining)
-      return
-    context = multiprocessing.get_context('spawn')
-    pool = futures.ProcessPoolExecutor(processes, context, _start, (settings,))
-    stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-    try:
-      yield _in_order(pool, remaining, 2 * processes + 1)
-    except futures.process.BrokenProcessPool:
-      again = 'run the same command again with fewer --processes: finished shards stay'
-      killed = 'a worker process was killed, perhaps for lack of memory'
-      raise InputError(f'{killed}; {again}') from None
-
-
-def _in_order(pool, blocks, ahead):
-  """Yields the results of (language number, block) in order, with `ahead` of them in the pool."""
-  waiting = collections.deque()
-  for pair in blocks:
-    waiting.append(pool.submit(_make, *pair))
-    if len(waiting) > ahead:
-      yield waiting.popleft().result()
-  while waiting:
-    yield waiting.popleft().result()
-
-
-def _with_bar(settings, stack):
-  """Yields blocks(settings) with a progress bar in MB/s, or in rows of a TFDS dataset."""
-  sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
-  unit = dict(unit='B', unit_scale=True, total=sum(sizes)) if sizes else dict(unit='row')
-  bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
-  positions = collections.Counter()  # {file: the position read up to}
-  for language, block in blocks(settings):
-    yield language, block
-    bar.update(block.position - positions[block.path])
-    positions[block.path] = block.position
 
 
 def parser():

@@ -584,7 +584,7 @@ def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path):
   code = (
     'import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); '
     'resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000)); '
-    'from bert_jax.tools import prepare; prepare.main(sys.argv[1:])'
+    'from bert_jax.tools.prepare import __main__ as prepare; prepare.main(sys.argv[1:])'
   )
   arguments = [str(x) for x in command(big, vocab, tmp_path / 'D', '--processes', 1)]
   out = subprocess.run(

@@ -194,7 +194,8 @@ def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures, c
       '--config.batch_size=64',
     )
     (tmp_path / f'words,seed={seed}' / 'vocab.txt').write_text('[PAD]\n')
-  text = made(tmp_path, '--baseline', 'masked_lm_prob=0.15')['report.md']
+  baseline = 'batch_size=32, eval_masking.masked_lm_prob=0.15, masking.masked_lm_prob=0.15'
+  text = made(tmp_path, '--baseline', baseline)['report.md']
   tables = re.findall(r'## mlm_nsp: mlm(?:, nats)? \((.*)\)\n', text)
   assert len(tables) == 3 and 'evaluated otherwise stand in tables of their own, 3' in text
   assert any('eval_masking.masked_lm_prob=0.05' in x for x in tables)
@@ -272,7 +273,8 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   text = (tmp_path / 'report' / 'report.md').read_text()
   for said in (
     'seed=0/metrics.jsonl: lines that are damaged are left out, 1; the first is line 5',
-    "seed=1 is left out: config has a field 'no_field'",
+    'seed=1 is left out: ',
+    "seed=1/config.json is not the config of a run of this version: config has a field 'no_field'",
     'stray has metrics.jsonl and no config.json',
     'begun has written no metrics yet',
     'seed=7: unfinished: at step 100 of 500',
@@ -363,7 +365,7 @@ def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictu
         f'--config.init_from=S/{arm},seed={seed}',
       )
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
-  assert [row[:2] for row in rows] == [[f'init_from=S/{x},seed={{seed}}', '3'] for x in 'ab']
+  assert [row[:2] for row in rows] == [[f'init_from=S/{x}, seed={{seed}}', '3'] for x in 'ab']
   plan(tmp_path)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
   assert [row[:2] for row in rows] == [['a', '3'], ['b', '3']]

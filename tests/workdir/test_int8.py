@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+import time
 
 import jax
 import numpy as np
@@ -133,7 +134,9 @@ def test_an_int8_folder_of_an_earlier_version_is_refused_by_name(corpus_file, pr
     lambda: trained.load(folder),
     lambda: evaluate(folder),
     lambda: read_inputs(small_pretrain(corpus_file), folder),
-    lambda: setup.prepare(read_inputs(config, tmp_path / 'run'), contextlib.ExitStack()),
+    lambda: setup.prepare(
+      read_inputs(config, tmp_path / 'run'), contextlib.ExitStack(), time.monotonic()
+    ),
   ):
     with pytest.raises(InputError, match='holds weights in int8, which this version does not read'):
       reads()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import config
-from bert_jax.tasks import TASKS
+from bert_jax.predict import __main__ as predict
 
 ROOT = Path(__file__).parents[1]
 READMES = sorted(
@@ -44,12 +44,8 @@ def source_of(module):
     files += path.glob('*.py')
   if 'tools' in module:
     files.append(ROOT / 'bert_jax' / 'tools' / 'arguments.py')
-  # predict's options are those of what the families' models answer.
-  options = {
-    name for task in TASKS.values() for x in task.predictions.values() for name in x.options
-  }
-  named = [f"'--{name.replace('_', '-')}'" for name in options if module == 'bert_jax.predict']
-  return '\n'.join([*(file.read_text() for file in files), *named])
+  options = predict.parser()._option_string_actions if module == 'bert_jax.predict' else ()
+  return '\n'.join([*(file.read_text() for file in files), *map(repr, options)])
 
 
 @pytest.mark.parametrize('path', READMES, ids=str)

@@ -77,7 +77,7 @@ def results_of(process):
   """The results that a process of in_process prints."""
   out = process.communicate()[0]
   if process.returncode:
-    raise InputError(f'{process.args[3].strip("_")} failed; see above')
+    raise InputError(f'{process.args[2].strip("_")} failed; see above')
   return [json.loads(line) for line in out.splitlines() if line[:1] == '{']
 
 

@@ -366,7 +366,7 @@ def test_a_run_in_days_and_dollars():
     for name, x in zip(('compute_only', 'with_communication'), seconds)
   }
   estimates = {'calibrated': estimate(1.0, 2.0), 'data_sheet': estimate(1.5, 3.0)}
-  report = {'full_steps': 864_000, 'estimates': estimates}
+  report = {'steps': 864_000, 'full_steps': 864_000, 'estimates': estimates}
   found = pod_estimates.cost(report, 2.0, 0.25)
   assert found == {
     'days': [20, 30],
@@ -383,7 +383,7 @@ def test_a_run_in_days_and_dollars():
   assert '--spot 0.5' in '\n'.join(pod_estimates.money_text(report, 2.0, None, 5))
   assert '--price' in pod_estimates.money_text(report, None, None, 5)[0]
   assert pod_estimates.money_text({'fits': False}, 2.0, None, 5) == []
-  few = pod_estimates.money_text(report | {'steps': 3_600}, 0.2, None, 5)[0]
+  few = pod_estimates.money_text(report | {'steps': 3_600, 'full_steps': 3_600}, 0.2, None, 5)[0]
   assert 'checkpoints: 2.0 to 3.0 hours, 200 to 300 chip-hours, $40.00 to $60.00 at $0.2' in few
 
 

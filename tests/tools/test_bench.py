@@ -101,7 +101,7 @@ def test_a_measurement_that_fails_is_named_and_the_others_go_on(monkeypatch, tmp
   ran = []
 
   def run(command, **_):
-    ran.append(command[3])
+    ran.append(command[2])
     return types.SimpleNamespace(returncode=ran[-1] == 'start', stdout='{"what": "x", "s": 2.0}\n')
 
   monkeypatch.setattr(bench_all.subprocess, 'run', run)

@@ -1,0 +1,43 @@
+"""Every public function says what it takes and returns, and the type checker believes it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MODULES = sorted(Path('bert_jax').rglob('*.py'))
+
+
+def without_a_signature(body, prefix=''):
+  """Yields the public functions and methods that leave a type out."""
+  for node in body:
+    public = not getattr(node, 'name', '_').startswith('_')
+    if isinstance(node, ast.ClassDef) and public:
+      yield from without_a_signature(node.body, f'{node.name}.')
+    elif isinstance(node, ast.FunctionDef) and (public or node.name in ('__init__', '__call__')):
+      a = node.args
+      given = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
+      static = any(ast.unparse(x) == 'staticmethod' for x in node.decorator_list)
+      typed = [x.annotation for x in given[bool(prefix and not static) :]]
+      if None in typed or (node.returns is None and node.name != '__init__'):
+        yield f'{node.lineno}: {prefix}{node.name}'
+
+
+@pytest.mark.parametrize('path', MODULES, ids=str)
+def test_public_functions_say_their_types(path):
+  assert not list(without_a_signature(ast.parse(path.read_text()).body))
+
+
+def test_a_missing_type_is_found():
+  code = 'def f(x: int, *, y): ...\ndef g() -> int: ...\nclass A:\n  def h(self, x: int): ...'
+  code += '\n  def __init__(self, x: int): ...\n  def _i(self, x): ...'
+  assert list(without_a_signature(ast.parse(code).body)) == ['1: f', '4: A.h']
+
+
+def test_the_type_checker_finds_nothing():
+  command = [sys.executable, '-m', 'pyrefly', 'check', '-c', 'tests/pyrefly.toml']
+  command += ['--python-interpreter-path', sys.executable, '--output-format', 'min-text']
+  found = subprocess.run(command, capture_output=True, text=True)
+  assert not found.returncode, found.stdout[-6000:] + found.stderr[-2000:]

@@ -56,14 +56,14 @@ def test_a_table_within_metrics_is_valid_json():
 
 
 SPEC = 'configs/finetune.py:task=table'
-GIVEN = ('--config.data.train=a.tsv', '--config.data.eval=b.tsv', '--config.table.labels=x,y')
+GIVEN = 'data.train=a.tsv', 'data.eval=b.tsv', 'table.labels=x,y'
 
 
 @pytest.fixture
 def runs(tmp_path):
   for seed, scores in enumerate(((0.9, 0.7), (0.8, 0.4))):
     lines = [(4, 'eval', {'classification_accuracy': 0.8, 'loss': 1.0})]
-    folder = workdir(tmp_path / str(seed), lines, *GIVEN, f'--config.seed={seed}', spec=SPEC)
+    folder = workdir(tmp_path / str(seed), lines, *GIVEN, f'seed={seed}', spec=SPEC)
     (folder / 'run.json').write_text('{"data": {"train": {"baselines": {}}}}')
     table = [
       {'tokens': tokens, 'examples': 7, 'classification_accuracy': score}

@@ -14,13 +14,17 @@ from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.report import arms, pages
 from bert_jax.workdir import records
 
+PRETRAIN = 'configs/pretrain.py:runlocal'
 
-def workdir(folder, lines, *overrides, spec='configs/pretrain.py:runlocal', level=None):
-  """The files by which a report knows a run. lines: (step, split, {metric: value})."""
+
+def workdir(folder, lines, *fields, spec=PRETRAIN, levels=(), rows='', **facts):
+  """The files by which a report knows a run. lines: (step, split, {metric: value}); fields:
+  'NAME=VALUE'; levels: baselines; rows: fingerprint of the evaluation; facts: more of run.json."""
   folder.mkdir(parents=True)
-  (folder / 'config.json').write_text(c.to_json(c.load(spec, overrides)))
-  baselines = {'mlm': (level, 'unigram')} if level else {}
-  (folder / 'run.json').write_text(json.dumps({'data': {'eval': {'baselines': baselines}}}))
+  config = c.load(spec, [f'--config.{field}' for field in fields])
+  (folder / 'config.json').write_text(c.to_json(config))
+  facts['data'] = {'eval': {'baselines': dict(levels), 'fingerprint': rows}}
+  (folder / 'run.json').write_text(json.dumps(facts))
   rows = (json.dumps({'step': step, 'split': split} | own) for step, split, own in lines)
   (folder / 'metrics.jsonl').write_text(''.join(f'{row}\n' for row in rows))
   return folder
@@ -45,9 +49,10 @@ def test_seeds_are_one_line_and_other_fields_another(tmp_path):
   for seed, value in enumerate(values):
     lines = [(1, 'eval', {'mlm': 9.0}), (2, 'eval', {'mlm': value}), (2, 'train', {'mlm': 1.0})]
     # How often it was saved, and on how many devices it ran, set no run apart.
-    same = f'--config.checkpoint.every={seed}', f'--config.log.every={1 + seed}'
-    workdir(tmp_path / f'a{seed}', lines, f'--config.seed={seed}', *same, level=4.25)
-  workdir(tmp_path / 'b', [(2, 'eval', {'mlm': 1.5})], '--config.optimizer.beta1=0.8')
+    same = f'checkpoint.every={seed}', f'log.every={1 + seed}'
+    levels = {'mlm': (4.25, 'unigram')}
+    workdir(tmp_path / f'a{seed}', lines, f'seed={seed}', *same, levels=levels)
+  workdir(tmp_path / 'b', [(2, 'eval', {'mlm': 1.5})], 'optimizer.beta1=0.8')
   _, seeds, other = cells(text := report.table(report.read(tmp_path)))
   assert other == ['beta1=0.8', '1', '1.5000', *5 * '-']
   middle = f'{np.mean(values):.4f} ± {statistics.stdev(values):.4f}'
@@ -66,26 +71,22 @@ def plan(folder, **more):
 
 
 def test_an_arm_has_the_name_of_its_sweep_else_its_fields_else_its_folder(tmp_path):
-  many = [
-    f'--config.model.{name}=false'
-    for name in ('norm_bias', 'attention_bias', 'head_bias', 'decoder_bias', 'embedding_norm')
-  ]
+  names = 'norm_bias', 'attention_bias', 'head_bias', 'decoder_bias', 'embedding_norm'
+  many = [f'model.{name}=false' for name in names]
+  costs = {'parameters': 1234567, 'flops_per_step': 5e8}
   for name, fields in (('plain', []), ('bare', many)):
     for seed in range(2):
       lines = [(4, 'eval', {'mlm': 2.0 + seed})]
       folder = tmp_path / 'runs' / f'arch={name},seed={seed}'
-      workdir(folder, lines, f'--config.seed={seed}', *fields)
-      facts = json.loads((folder / 'run.json').read_text())
-      facts['costs'] = {'parameters': 1234567, 'flops_per_step': 5e8}
-      (folder / 'run.json').write_text(json.dumps(facts))
+      workdir(folder, lines, f'seed={seed}', *fields, costs=costs)
   labels = lambda: sorted(row[0] for row in cells(report.table(report.read(tmp_path)))[1:])
   _, *rows = cells(text := report.table(report.read(tmp_path)))
   assert [(row[0], row[1]) for row in rows] == [('arch=bare', '2'), ('arch=plain', '2')]
   assert text.count('1,234,567   2e+09') == 2
   # Arms of one name have the folder above behind it; within one folder the fields.
-  workdir(tmp_path / 'more' / 'arch=bare,seed=0', lines, many[0], '--config.steps=9')
+  workdir(tmp_path / 'more' / 'arch=bare,seed=0', lines, many[0], 'steps=9')
   assert labels() == ['arch=bare (more)', 'arch=bare (runs)', 'arch=plain']
-  workdir(tmp_path / 'runs' / 'arch=bare,seed=9', lines, '--config.seed=9', many[1])
+  workdir(tmp_path / 'runs' / 'arch=bare,seed=9', lines, 'seed=9', many[1])
   assert [label.count('norm_bias=') for label in labels()] == [0, 0, 1, 1]
   # The name that the sweep has given goes before.
   shutil.rmtree(tmp_path / 'more')
@@ -93,70 +94,51 @@ def test_an_arm_has_the_name_of_its_sweep_else_its_fields_else_its_folder(tmp_pa
   (tmp_path / 'runs' / 'arch=bare,seed=0').rename(tmp_path / 'runs' / 'other')
   plan(tmp_path / 'runs', runs={'other': {'arm': 'arch=bare'}})
   assert labels() == ['arch=bare', 'arch=plain']
-  plan(
-    tmp_path / 'runs',
-    runs={'other': {'arm': 'model.x=1'}, 'arch=bare,seed=1': {'arm': 'model.x=1'}},
-  )
+  plan(tmp_path / 'runs', runs=dict.fromkeys(('other', 'arch=bare,seed=1'), {'arm': 'model.x=1'}))
   assert labels() == ['arch=plain', 'x=1']
 
 
 def test_a_run_is_judged_by_its_own_metric(tmp_path):
-  finetune, none = 'configs/finetune.py:task=', ['--config.checkpoint.best_metric=']
-  for k, (spec, overrides, metric) in enumerate(
+  table, none = 'finetune.py:task=table', 'checkpoint.best_metric='
+  for k, (spec, fields, metric) in enumerate(
     (
-      ('configs/pretrain.py', [], 'mlm'),
-      (
-        'configs/pretrain.py',
-        ['--config.checkpoint.best_metric=nsp', '--config.eval.batches=0'],
-        'nsp',
-      ),
-      (f'{finetune}table', ['--config.table.labels=a,b'], 'classification_accuracy'),
-      (f'{finetune}table', ['--config.table.regression=true'], 'pearson'),
-      (f'{finetune}table', ['--config.table.multi_label=true'], 'micro_f1'),
-      (f'{finetune}squad', none, 'f1'),
-      (f'{finetune}swag', none, 'choice_accuracy'),
-      (f'{finetune}gap', none, 'coreference_accuracy'),
+      ('pretrain.py', [], 'mlm'),
+      ('pretrain.py', ['checkpoint.best_metric=nsp', 'eval.batches=0'], 'nsp'),
+      (table, ['table.labels=a,b'], 'classification_accuracy'),
+      (table, ['table.regression=true'], 'pearson'),
+      (table, ['table.multi_label=true'], 'micro_f1'),
+      ('finetune.py:task=squad', [none], 'f1'),
+      ('finetune.py:task=swag', [none], 'choice_accuracy'),
+      ('finetune.py:task=gap', [none], 'coreference_accuracy'),
     )
   ):
-    folder = tmp_path / str(k)
-    folder.mkdir()
-    (run,), _ = records.below(workdir(folder / 'run', [], *overrides, spec=spec).parent)
+    run = records.read(workdir(tmp_path / str(k), [], *fields, spec=f'configs/{spec}'))
     assert run.judge == metric, spec
 
 
 def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
-  lines = [
-    (1, 'eval', {'mlm': 3.0}),
-    (2, 'eval', {'mlm': 2.0}),
-    (3, 'eval', {'mlm': 2.5}),
-    (4, 'eval', {'mlm': None}),
-    (4, 'train', {'mlm': 1.0}),
-  ]
-  stops = (
-    '--config.checkpoint.best_metric=mlm',
-    '--config.eval.batches=0',
-    '--config.eval.patience=2',
-    '--config.eval.every=1',
-  )
+  lines = [(k, 'eval', {'mlm': x}) for k, x in enumerate((3.0, 2.0, 2.5, None), 1)]
+  lines.append((4, 'train', {'mlm': 1.0}))
+  stops = 'checkpoint.best_metric=mlm', 'eval.batches=0', 'eval.patience=2', 'eval.every=1'
   workdir(tmp_path / 'a', lines)
-  workdir(tmp_path / 'b', lines, *stops, '--config.checkpoint.best_mode=min')
-  workdir(tmp_path / 'c', lines, *stops, '--config.checkpoint.best_mode=max')
+  workdir(tmp_path / 'b', lines, *stops, 'checkpoint.best_mode=min')
+  workdir(tmp_path / 'c', lines, *stops, 'checkpoint.best_mode=max')
   result = report.read(tmp_path)
   assert [run.final('mlm') for run in result.runs] == [None, 2.0, 3.0]
   assert result.runs[0].final('nsp') is None
   said = [x for x in report.table(result).splitlines() if x.startswith('Values are of the last')]
-  assert len(said) == 1 and 'those of b, c, which may stop early' in said[0]
+  assert len(said) == 1 and 'of b, c, where a run may stop early' in said[0]
   with pytest.raises(InputError, match='no run has an evaluated nsp; there are mlm.$'):
     report.read(tmp_path, metric='nsp')
 
 
 def test_runs_without_a_last_number_or_an_end_are_in_no_mean(tmp_path):
-  steps = '--config.steps=0', '--config.epochs=2.0'
+  steps = 'steps=0', 'epochs=2.0'
   for seed, (step, last, state) in enumerate(
     [(4, 2.0, 'finished'), (4, None, 'finished'), (2, 9.0, 'running'), (4, 3.0, 'finished')]
   ):
     lines = [(1, 'eval', {'mlm': 5.0}), (step, 'eval', {'mlm': last})]
-    path = workdir(tmp_path / f'a{seed}', lines, f'--config.seed={seed}', *steps)
+    path = workdir(tmp_path / f'a{seed}', lines, f'seed={seed}', *steps)
     (path / 'summary.json').write_text(json.dumps({'state': state, 'step': step}))
   found = report.read(tmp_path)
   ((row,),) = [panel.rows('mlm') for panel in found.panels]
@@ -172,18 +154,14 @@ def test_each_of_two_tasks_has_its_baseline(tmp_path):
     (tmp_path / task).mkdir()
     for arm, rate in (('low', 1e-5), ('high', 1e-4)):
       for seed in range(3):
-        path = workdir(
+        workdir(
           tmp_path / task / f'{arm},seed={seed}',
           [(2, 'eval', {'classification_accuracy': level + rate + seed / 100})],
-          f'--config.seed={seed}',
-          f'--config.optimizer.learning_rate={rate}',
-          f'--config.data.train={task}.tsv',
+          f'seed={seed}',
+          f'optimizer.learning_rate={rate}',
+          f'data.train={task}.tsv',
           spec='configs/finetune.py:task=table',
-        )
-        (path / 'run.json').write_text(
-          json.dumps(
-            {'data': {'eval': {'baselines': {'classification_accuracy': (level, 'majority')}}}}
-          )
+          levels={'classification_accuracy': (level, 'majority')},
         )
     plan(tmp_path / task)
   found = report.read(tmp_path, baseline='low')
@@ -192,23 +170,15 @@ def test_each_of_two_tasks_has_its_baseline(tmp_path):
   assert labels == {'low (sst)', 'high (sst)', 'low (cola)', 'high (cola)'}
   for panel in found.panels:
     assert panel.baseline
-    seeds = [
-      row.difference.seeds for row in panel.rows('classification_accuracy') if row.difference
-    ]
-    assert seeds == [3]
+    differences = [row.difference for row in panel.rows('classification_accuracy')]
+    assert [x.seeds for x in differences if x] == [3]
 
 
 def test_a_mean_with_collapsed_runs_says_so(tmp_path):
   for seed, (value, more) in enumerate(((0.9, {}), (0.92, {}), (0.91, {}), (0.5, {'constant': 1}))):
     scores = {'classification_accuracy': value} | more
-    workdir(
-      tmp_path / f's{seed}',
-      [(2, 'eval', scores)],
-      f'--config.seed={seed}',
-      '--config.epochs=0',
-      '--config.steps=2',
-      spec='configs/finetune.py:task=sst2',
-    )
+    fields, spec = (f'seed={seed}', 'epochs=0', 'steps=2'), 'configs/finetune.py:task=sst2'
+    workdir(tmp_path / f's{seed}', [(2, 'eval', scores)], *fields, spec=spec)
   _, row = cells(text := report.table(report.read(tmp_path)))
   assert row[1:3] == ['4', '0.8075 ± 0.2052 (1 of 4 collapsed, 0.9100 ± 0.0100 without)']
   assert 'Runs that collapsed, to one answer for every example, are in all means and tests.' in text
@@ -220,7 +190,7 @@ def test_a_mean_with_collapsed_runs_says_so(tmp_path):
 
 def test_two_arms_are_not_called_alike(tmp_path):
   for rate in (1, 2, 3):
-    workdir(tmp_path / f'r{rate}', [(2, 'eval', {'mlm': 1.0})], f'--config.data.seq_length=6{rate}')
+    workdir(tmp_path / f'r{rate}', [(2, 'eval', {'mlm': 1.0})], f'data.seq_length=6{rate}')
   names = [f'{arm.label}=X' for panel in report.read(tmp_path).panels for arm in panel.arms][:2]
   with pytest.raises(InputError, match='two arms are called X; give --label another name'):
     report.read(tmp_path, renamed=names)
@@ -228,11 +198,9 @@ def test_two_arms_are_not_called_alike(tmp_path):
 
 def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
   for seed, value in enumerate((2.0, 3.0)):
-    workdir(tmp_path / f'a{seed}', [(2, 'eval', {'mlm': value})], f'--config.seed={seed}')
+    workdir(tmp_path / f'a{seed}', [(2, 'eval', {'mlm': value})], f'seed={seed}')
   shutil.copytree(tmp_path / 'a1', tmp_path / 'copy')
-  workdir(
-    tmp_path / 'unfinished', [(1, 'eval', {'mlm': 9.0})], '--config.seed=1', '--config.log.every=7'
-  )
+  workdir(tmp_path / 'unfinished', [(1, 'eval', {'mlm': 9.0})], 'seed=1', 'log.every=7')
   _, row = cells(text := report.table(report.read(tmp_path)))
   assert row[1:3] == ['2', '2.5000 ± 0.7071']
   assert f'{tmp_path}/copy: a copy of {tmp_path}/a1: counted once' in text
@@ -248,7 +216,7 @@ def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
 def test_several_folders_are_one_report(tmp_path, capsys):
   for name in 'ab':
     (tmp_path / name).mkdir()
-    beta = f'--config.optimizer.beta1=0.{8 + (name == "b")}'
+    beta = f'optimizer.beta1=0.{8 + (name == "b")}'
     workdir(tmp_path / name / 'run', [(1, 'eval', {'mlm': 2.0})], beta)
   report.main([str(tmp_path / 'a'), str(tmp_path / 'b'), str(tmp_path / 'a' / 'run')])
   _, one, two = cells(capsys.readouterr().out)
@@ -258,13 +226,13 @@ def test_several_folders_are_one_report(tmp_path, capsys):
 def test_runs_judged_under_other_masks_are_named(tmp_path):
   """Runs of before evaluations had a masking are judged under their own, and by their seed."""
   lines = [(1, 'eval', {'mlm': 2.0})]
-  own = '--config.eval_masking.policy=', '--config.eval.seed=-1'
-  workdir(tmp_path / 'a', lines, '--config.masking.masked_lm_prob=0.4')
+  own = 'eval_masking.policy=', 'eval.seed=-1'
+  workdir(tmp_path / 'a', lines, 'masking.masked_lm_prob=0.4')
   workdir(tmp_path / 'b', lines)
-  workdir(tmp_path / 'old', lines, *own, '--config.optimizer.beta1=0.8')
+  workdir(tmp_path / 'old', lines, *own, 'optimizer.beta1=0.8')
   assert 'cannot be compared' not in report.table(report.read(tmp_path))
-  workdir(tmp_path / 'c', lines, '--config.masking.masked_lm_prob=0.4', *own)
-  workdir(tmp_path / 'd', lines, '--config.seed=3', *own)
+  workdir(tmp_path / 'c', lines, 'masking.masked_lm_prob=0.4', *own)
+  workdir(tmp_path / 'd', lines, 'seed=3', *own)
   text = report.table(report.read(tmp_path))
   assert 'stand in tables of their own, 3, since their numbers cannot be compared' in text
   rates = 'eval_masking.masked_lm_prob={}; predictions per row={}'
@@ -275,7 +243,5 @@ def test_runs_judged_under_other_masks_are_named(tmp_path):
 def test_runs_judged_on_other_rows_are_named(tmp_path):
   lines = [(1, 'eval', {'mlm': 2.0})]
   for name, rows in (('a', 'x'), ('b', 'y')):
-    folder = workdir(tmp_path / name, lines, f'--config.seed={ord(name)}')
-    facts = {'data': {'eval': {'baselines': {}, 'fingerprint': rows}}}
-    (folder / 'run.json').write_text(json.dumps(facts))
+    workdir(tmp_path / name, lines, f'seed={ord(name)}', rows=rows)
   assert '(rows of data.eval=x or y)\n' in report.table(report.read(tmp_path))

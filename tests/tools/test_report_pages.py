@@ -6,6 +6,7 @@ import io
 import json
 import random
 import re
+import shutil
 import statistics
 import xml.etree.ElementTree as ElementTree
 
@@ -94,36 +95,23 @@ def test_holm():
   assert stats.holm([0.9, 0.8]) == [1.0, 1.0] and stats.holm([]) == []
 
 
-def grid(tmp_path, arms, seeds=5, **more):
+LEVELS, COSTS = {'mlm': (6.0, 'unigram')}, {'parameters': 1000, 'flops_per_step': 2e6}
+
+
+def grid(tmp_path, arms, seeds=5):
   """Workdirs of a sweep of masking rates: {rate: mean}; the values of a seed move together."""
   rng = random.Random(0)
   effect = [rng.gauss(0, 0.2) for _ in range(seeds)]
   for rate, mean in arms.items():
     for seed in range(seeds):
       final = mean + effect[seed] + rng.gauss(0, 0.01)
-      lines = [
-        (
-          s,
-          split,
-          {
-            'mlm': 9 - (9 - final) * s / 500,
-            'nsp_accuracy': 0.5 + s / 5000,
-            **(
-              {'steps': 250, 'steps_per_s': 5.0, 'seen_tokens': 100.0 * s}
-              if split == 'train'
-              else {}
-            ),
-          },
-        )
-        for s in (250, 500)
-        for split in ('train', 'eval')
-      ]
-      name = f'masking.masked_lm_prob={rate},seed={seed}'
-      given = f'--config.masking.masked_lm_prob={rate}', f'--config.seed={seed}'
-      workdir(tmp_path / name, lines, *given, level=6.0)
-      facts = json.loads((tmp_path / name / 'run.json').read_text())
-      facts['costs'] = {'parameters': 1000, 'flops_per_step': 2e6}
-      (tmp_path / name / 'run.json').write_text(json.dumps(facts | more))
+      lines = []
+      for s in (250, 500):
+        scores = {'mlm': 9 - (9 - final) * s / 500, 'nsp_accuracy': 0.5 + s / 5000}
+        speed = {'steps': 250, 'steps_per_s': 5.0, 'seen_tokens': 100.0 * s}
+        lines += [(s, 'train', scores | speed), (s, 'eval', scores)]
+      fields = f'masking.masked_lm_prob={rate}', f'seed={seed}'
+      workdir(tmp_path / ','.join(fields), lines, *fields, levels=LEVELS, costs=COSTS)
   return tmp_path
 
 
@@ -181,18 +169,9 @@ def test_the_files_of_a_report(tmp_path):
 def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures, capsys):
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9})
   for seed in range(3):
-    workdir(
-      tmp_path / f'batch,seed={seed}',
-      [(500, 'eval', {'mlm': 2.0})],
-      f'--config.seed={seed}',
-      '--config.eval_masking.masked_lm_prob=0.05',
-    )
-    workdir(
-      tmp_path / f'words,seed={seed}',
-      [(500, 'eval', {'mlm': 1.0})],
-      f'--config.seed={seed}',
-      '--config.batch_size=64',
-    )
+    for name, field in (('batch', 'eval_masking.masked_lm_prob=0.05'), ('words', 'batch_size=64')):
+      folder = tmp_path / f'{name},seed={seed}'
+      workdir(folder, [(500, 'eval', {'mlm': 2.0})], f'seed={seed}', field)
     (tmp_path / f'words,seed={seed}' / 'vocab.txt').write_text('[PAD]\n')
   baseline = 'batch_size=32, eval_masking.masked_lm_prob=0.15, masking.masked_lm_prob=0.15'
   text = made(tmp_path, '--baseline', baseline)['report.md']
@@ -214,20 +193,18 @@ def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures, c
 def test_labelled_data_that_was_changed_between_runs_sets_them_apart(tmp_path, no_pictures):
   """By the fingerprint of the rows; those of another length differ, and are of the same data."""
   spec = 'configs/finetune.py:runlocal'
-  for name, rows, field in (
-    ('a', 'x', 'seed=0'),
-    ('b', 'x', 'optimizer.beta1=0.8'),
-    ('c', 'z', 'data.seq_length=64'),
-  ):
-    lines = [(500, 'eval', {'classification_accuracy': 0.5})]
-    workdir(tmp_path / name, lines, f'--config.{field}', '--config.steps=500', spec=spec)
-    facts = {'data': {'eval': {'baselines': {}, 'fingerprint': rows}}}
-    (tmp_path / name / 'run.json').write_text(json.dumps(facts))
+  lines = [(500, 'eval', {'classification_accuracy': 0.5})]
+  make = lambda name, rows, field: workdir(
+    tmp_path / name, lines, field, 'steps=500', spec=spec, rows=rows
+  )
+  make('a', 'x', 'seed=0')
+  make('b', 'x', 'optimizer.beta1=0.8')
+  make('c', 'z', 'data.seq_length=64')
   (panel,) = report.read(tmp_path).panels
   assert len(panel.arms) == 3
-  (tmp_path / 'b' / 'run.json').write_text(json.dumps(facts).replace('z', 'y'))
-  panels = report.read(tmp_path).panels
-  assert {panel.evaluated_on for panel in panels} == {
+  shutil.rmtree(tmp_path / 'b')
+  make('b', 'y', 'optimizer.beta1=0.8')
+  assert {panel.evaluated_on for panel in report.read(tmp_path).panels} == {
     'data.seq_length=64',
     *(f'data.seq_length=128; rows of data.eval={x}' for x in 'xy'),
   }
@@ -236,13 +213,9 @@ def test_labelled_data_that_was_changed_between_runs_sets_them_apart(tmp_path, n
 def test_an_evaluation_goes_by_its_file_and_not_by_its_checksum(tmp_path):
   for name in 'ab':
     lines = [(500, 'eval', {'mlm': 2.0})]
-    workdir(tmp_path / name, lines, f'--config.data.eval={name}.txt')
-    facts = {'data': {'eval': {'baselines': {}, 'fingerprint': f'{name}{10**15}'}}}
-    (tmp_path / name / 'run.json').write_text(json.dumps(facts))
-  assert [x.evaluated_on for x in report.read(tmp_path).panels] == [
-    'data.eval=a.txt',
-    'data.eval=b.txt',
-  ]
+    workdir(tmp_path / name, lines, f'data.eval={name}.txt', rows=f'{name}{10**15}')
+  panels = report.read(tmp_path).panels
+  assert [x.evaluated_on for x in panels] == ['data.eval=a.txt', 'data.eval=b.txt']
 
 
 def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
@@ -256,18 +229,13 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   (tmp_path / 'begun').mkdir()
   for name in ('config.json', 'run.json'):
     (tmp_path / 'begun' / name).write_text((runs[0] / name).read_text())
-  workdir(
-    tmp_path / 'masking.masked_lm_prob=0.3,seed=7',
-    [(100, 'eval', {'mlm': 9.0})],
-    '--config.masking.masked_lm_prob=0.3',
-    '--config.seed=7',
-  )
+  fields = 'masking.masked_lm_prob=0.3', 'seed=7'
+  workdir(tmp_path / ','.join(fields), [(100, 'eval', {'mlm': 9.0})], *fields)
   name = 'masking.masked_lm_prob=0.4,seed=0'
   (tmp_path / 'logs').mkdir()
   (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': 'why'}))
-  (tmp_path / 'sweep.json').write_text(
-    json.dumps({'baseline': 'x', 'runs': {name: {}, 'late': {}}})
-  )
+  planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}}}
+  (tmp_path / 'sweep.json').write_text(json.dumps(planned))
   with pytest.raises(SystemExit) as ended:
     report.main([str(tmp_path), '--label', 'what=ever'])
   assert ended.value.code == 1
@@ -308,7 +276,7 @@ def test_progress_is_that_of_checkpoints_and_unfinished_runs_have_no_scores(tmp_
   grid(tmp_path, {0.15: 4.0}, seeds=2)
   for seed, step in ((7, 100), (8, 500)):
     run = tmp_path / f'masking.masked_lm_prob=0.15,seed={seed}'
-    workdir(run, [(100, 'eval', {'mlm': 9.0})], f'--config.seed={seed}')
+    workdir(run, [(100, 'eval', {'mlm': 9.0})], f'seed={seed}')
     config = c.from_json((run / 'config.json').read_text())
     checkpoint_at(run, step, config=c.fingerprint(config))
     (run / 'summary.json').write_text(json.dumps({'state': 'running'}))
@@ -333,6 +301,10 @@ def test_pictures_of_other_runs_go(tmp_path):
 def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
   assert report_arms.shortened(['a.b=1,c.d=2', 'a.b=2,c.d=3']) == ['b=1, d=2', 'b=2, d=3']
   assert report_arms.shortened(['x.b=1,y.b=2', '-']) == ['x.b=1, y.b=2', '-']
+  # A comma in a path separates no fields: neither before a seed nor in the name of another arm.
+  texts = ['o.a=1, init_from=S/o.a=2,o.c=3,seed={seed}', 'init_from=S_x,seed={seed},o.d=1']
+  expected = ['a=1, init_from=S/o.a=2,o.c=3,seed={seed}', 'init_from=S_x,seed={seed}, d=1']
+  assert report_arms.shortened(texts) == expected
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=2)
   text = made(tmp_path, '--label', 'masked_lm_prob=0.3=30 %', '--title', 'Rates')['report.md']
   assert text.startswith('# Rates\n')
@@ -359,14 +331,11 @@ def test_the_baseline_is_the_first_row(tmp_path, no_pictures):
 def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictures):
   for arm in 'ab':
     for seed in range(3):
-      workdir(
-        tmp_path / f'{arm},seed={seed}',
-        [(500, 'eval', {'mlm': 2.0})],
-        f'--config.seed={seed}',
-        f'--config.init_from=S/{arm},seed={seed}',
-      )
+      name = f'{arm},seed={seed}'
+      fields = f'seed={seed}', f'init_from=S/{name}'
+      workdir(tmp_path / name, [(500, 'eval', {'mlm': 2.0})], *fields)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
-  assert [row[:2] for row in rows] == [[f'init_from=S/{x}, seed={{seed}}', '3'] for x in 'ab']
+  assert [row[:2] for row in rows] == [[f'init_from=S/{x},seed={{seed}}', '3'] for x in 'ab']
   plan(tmp_path)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
   assert [row[:2] for row in rows] == [['a', '3'], ['b', '3']]
@@ -375,15 +344,11 @@ def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictu
 def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
   for arm in 'ab':
     for seed in range(2):
-      more = f'--config.seed={seed}', f'--config.init_from=S/{arm},seed={seed}'
-      workdir(tmp_path / f'{arm},seed={seed}', [(500, 'eval', {'mlm': 2.0})], *more)
-      (tmp_path / 'T').mkdir(exist_ok=True)
-      workdir(
-        tmp_path / 'T' / f'{arm},seed={seed}',
-        [(500, 'eval', {'classification_accuracy': 0.5})],
-        *more,
-        spec='configs/finetune.py:task=sst2',
-      )
+      fields, name = (f'seed={seed}', f'init_from=S/{arm},seed={seed}'), f'{arm},seed={seed}'
+      workdir(tmp_path / name, [(500, 'eval', {'mlm': 2.0})], *fields)
+      scores = {'classification_accuracy': 0.5}
+      spec = 'configs/finetune.py:task=sst2'
+      workdir(tmp_path / 'T' / name, [(500, 'eval', scores)], *fields, spec=spec)
   for folder in (tmp_path, tmp_path / 'T'):
     plan(folder)
   text = made(tmp_path, '--label', 'a=A')['report.md']
@@ -402,7 +367,7 @@ def test_colours_survive_grey_print():
 def test_no_legend_stands_under_an_empty_place(tmp_path):
   grid(tmp_path, {0.15: 4.0}, seeds=1)
   found = report.read(tmp_path)
-  figure = report_figures.gallery(found.panels[0])
+  figure = {name: x for name, _, x in report_figures.panel_figures(found.panels[0])}['scores']
   figure.draw_without_rendering()
   assert [axis.get_position().x1 > 0.9 for axis in figure.axes] == [False, True]
   assert [len(report_figures.new(count, 1)[1]) for count in range(1, 8)] == list(range(1, 8))
@@ -410,11 +375,9 @@ def test_no_legend_stands_under_an_empty_place(tmp_path):
   long = report.read(tmp_path).panels[0]
   (run,) = long.arms[0].runs
   long.arms[0].runs = [dataclasses.replace(run, lengths=[length])]
-  heights = [
-    part.axes[-1].get_position().height
-    for part in report_figures.side_by_side([short, long]).subfigs
-  ]
-  assert heights[0] > 1.5 * heights[1]
+  parts = report_figures.side_by_side([short, long]).subfigs
+  first, second = (part.axes[-1].get_position().height for part in parts)
+  assert first > 1.5 * second
 
 
 def test_points_of_a_curve(tmp_path):

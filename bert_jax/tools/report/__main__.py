@@ -19,7 +19,6 @@ machine on the same examples. Scores of a task are also shown by the length of i
 
 import dataclasses
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from bert_jax.workdir import records
 from bert_jax.workdir.records import Run
 
 log = logging.getLogger('bert_jax')
+table = pages.text  # the tables of a Report as a text
 
 
 def read(
@@ -56,7 +56,7 @@ def svms(runs: Sequence[Run]) -> list[Run]:
   for run in runs:
     family = TASKS[run.fields['objective']]
     baseline = family.plain_baseline
-    if not baseline or 'eval' not in run.facts.data:
+    if not baseline or not run.config or 'eval' not in run.facts.data:
       continue
     fields = {name: run.fields[name] for name in baseline.fields if name in run.fields}
     if (key := repr(fields)) in out:
@@ -69,11 +69,6 @@ def svms(runs: Sequence[Run]) -> list[Run]:
   return list(out.values())
 
 
-def table(report: panels.Report) -> str:
-  """The tables of a Report as a text."""
-  return pages.text(report)
-
-
 def picture(report: panels.Report, path: Path | str) -> None:
   """Draws the curves of a Report into a file: a column for each of its tables."""
   try:
@@ -82,38 +77,28 @@ def picture(report: panels.Report, path: Path | str) -> None:
     raise InputError(f'--picture {path} cannot be written: {error}.') from None
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
   parser = arguments.parser('report', __doc__)
   add = parser.add_argument
   add('folder', nargs='+', help='workdir, or a folder of workdirs')
   add('--metric', default='', help='default: what the objective is judged by')
-  add(
-    '--baseline',
-    default='',
-    metavar='LABEL',
-    help="the arm that others are compared to; default: the sweep's",
-  )
+  add('--baseline', default='', metavar='LABEL', help="the arm to compare with, if not the sweep's")
   add('--out', default='', metavar='DIR', help='default: the folder report in the first folder')
   add('--title', default='', help='of the pages; default: the name of the first folder')
-  add(
-    '--label',
-    action='append',
-    default=[],
-    metavar='OLD=NEW',
-    help='renames an arm',
-  )
+  add('--label', action='append', default=[], metavar='OLD=NEW', help='renames an arm')
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
   args = parser.parse_args(argv)
   with command_line():
+    folders = [Path(folder) for folder in args.folder]
     report = read(
-      *args.folder, metric=args.metric, baseline=args.baseline, renamed=args.label, svm=args.svm
+      *folders, metric=args.metric, baseline=args.baseline, renamed=args.label, svm=args.svm
     )
     print(table(report))
-    first = next(filter(os.path.isdir, args.folder), args.folder[0])
-    out = Path(args.out or Path(first) / 'report')
+    first = next((folder for folder in folders if folder.is_dir()), folders[0])
+    out = Path(args.out or first / 'report')
     arguments.check_writable(out)
-    written = pages.write(report, out, args.title or Path(args.folder[0]).resolve().name)
+    written = pages.write(report, out, args.title or folders[0].resolve().name)
     log.info('written to %s: %s', out, ', '.join(written))
     if args.picture:
       picture(report, args.picture)

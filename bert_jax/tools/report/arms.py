@@ -18,7 +18,7 @@ from bert_jax.workdir.records import Run
 MANY = 4  # fields in which runs may differ and still be named by them
 # Fields that cannot change a run's result.
 WITHOUT_EFFECT = frozenset(
-  name for name, field in config_lib.ALL.items() if field.affects <= {'place', 'record'}
+  name for name, field in config_lib.ALL.items() if set(field.affects) <= {'place', 'record'}
 )
 # Fields that decide which rows and which vocabulary a run reads.
 READING = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary')
@@ -45,14 +45,15 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
   run: {name: value}}). A loss depends on the rows and the vocabulary, a score of labelled examples
   on the rows alone; if such a file was changed between runs that should have the same rows, their
   checksum separates them."""
-  out, evaluated_on, alike = [], {}, {}  # alike: {what decides the rows: runs}
+  out, evaluated_on, alike = [], {}, {}  # alike: {what decides the rows: {path of a run: checksum}}
   for run in runs:
     data = run.facts.data.get('eval', records.Split())
     under = TASKS[run.config.objective].judge(run.config).under if run.config else {}
     known = {name: x for name, x in under.items() if name in run.fields}
     out.append(replace(run, fields={**run.fields, **known}))
+    vocabulary = _vocabulary(run.path)
     if under:
-      rows = {ROWS: data.fingerprint or 'nothing', VOCABULARY: _vocabulary(run.path)}
+      rows = {ROWS: data.fingerprint or 'nothing', VOCABULARY: vocabulary}
       evaluated_on[run.path] = {**under, **rows}
       continue
     # The other baselines follow from the accuracy; earlier versions lack them.
@@ -61,8 +62,8 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
       for name, level in data.baselines.items()
       if level.kind in LOSSES or name.endswith('accuracy')
     }
-    fields = [(name, x) for name, x in run.fields.items() if name in READING]
-    same = alike.setdefault(repr((fields, _vocabulary(run.path))), {})
+    reading = [(name, x) for name, x in run.fields.items() if name in READING]
+    same = alike.setdefault(repr((reading, vocabulary)), {})
     same[run.path] = data.fingerprint or 'none'
   for some in alike.values():
     if len(set(some.values())) > 1:
@@ -119,7 +120,7 @@ def by_length(runs: Iterable[Run], metric: str) -> dict[str, tuple[int, list[flo
   for run in runs:
     for tokens, (count, score) in run.by_length(metric).items():
       out.setdefault(tokens, (count, []))[1].append(score)
-  return dict(sorted(out.items(), key=lambda item: shortest(item[0])))
+  return {tokens: out[tokens] for tokens in sorted(out, key=shortest)}
 
 
 def examples(runs: Iterable[Run], metric: str) -> int:
@@ -134,7 +135,7 @@ def shortest(tokens: str) -> int:
 
 def lengths(arms: Iterable[Arm], metric: str) -> list[str]:
   """The buckets of length that occur in some arms, shortest first."""
-  return sorted({x for arm in arms for x in by_length(arm.runs, metric)}, key=shortest)
+  return list(by_length((run for arm in arms for run in arm.runs), metric))
 
 
 # ---- Arms and their names -----------------------------------------------------------------------
@@ -149,13 +150,10 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str]]:
       continue
     baseline = baseline or sweep.baseline
     remarks += sweep.faults
-    waiting = []
-    for name, ended in sweep.ended.items():
-      if ended.state == 'failed':
-        remarks.append(f'{folder / name} failed: {ended.error}')
-      elif not ended.state and not files.exists(folder / name / records.METRICS):
-        waiting.append(name)
-    if waiting:
+    ended = sweep.ended.items()
+    remarks += [f'{folder / name} failed: {x.error}' for name, x in ended if x.state == 'failed']
+    waiting = [name for name, x in ended if not x.state]
+    if waiting := [x for x in waiting if not files.exists(folder / x / records.METRICS)]:
       more = f' and {len(waiting) - 1} more' if len(waiting) > 1 else ''
       remarks.append(f'{folder}: planned and not run yet: {waiting[0]}{more}')
   return baseline, remarks
@@ -188,10 +186,11 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
     values = ((name, value_of(run, name)) for name in fields)
     text = ', '.join(f'{name}={"none" if value == "" else value}' for name, value in values)
     groups.setdefault(text, []).append(run)
-  sweeps = {run.path.parent: None for run in runs}
-  sweeps = {folder: records.read_sweep(folder) for folder in sweeps}
-  by_folder = len(fields) > MANY
-  names = [_name(text, members, sweeps, by_folder) for text, members in groups.items()]
+  sweeps = {folder: records.read_sweep(folder) for folder in {run.path.parent for run in runs}}
+  names = []
+  for text, members in groups.items():
+    by_fields = text if len(fields) <= MANY else _by_folder(members)
+    names.append(_in_sweep(members, sweeps) or by_fields)
   parents = [sorted({run.path.parent.name for run in members}) for members in groups.values()]
   texts = [
     name if names.count(name) == 1 else f'{name} ({", ".join(folders)})'
@@ -199,43 +198,39 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
   ]
   texts = [text if texts.count(text) == 1 else key for text, key in zip(texts, groups)]
   labels = shortened([text or 'all runs' for text in texts])
-  return [
-    Arm(label, {label, name, text}, members)
-    for label, name, text, members in zip(labels, names, texts, groups.values())
-  ]
+  arms = zip(labels, names, texts, groups.values())
+  return [Arm(label, {label, name, text}, members) for label, name, text, members in arms]
 
 
-def _name(
-  text: str,
-  runs: Sequence[Run],
-  sweeps: Mapping[Path, records.Sweep | None],
-  by_folder: bool,
-) -> str:
-  """The name of an arm. text: the fields in which it differs from others."""
-  of_sweep = set()
-  for run in runs:
-    sweep = sweeps[run.path.parent]
-    of_sweep.add(sweep.runs[run.path.name].arm if sweep and run.path.name in sweep.runs else '')
-  if len(of_sweep) == 1 and '' not in of_sweep:
-    return of_sweep.pop()
-  if not by_folder:
-    return text
+def _in_sweep(runs: Sequence[Run], sweeps: Mapping[Path, records.Sweep | None]) -> str:
+  """The name that a sweep gave to the arm of all these runs, or ''."""
+  plans = ((run, sweeps[run.path.parent]) for run in runs)
+  planned = [plan.runs.get(run.path.name) if plan else None for run, plan in plans]
+  names = {run.arm if run else '' for run in planned}
+  return names.pop() if len(names) == 1 else ''
+
+
+def _by_folder(runs: Sequence[Run]) -> str:
+  """The name of an arm by the folders of its runs."""
   first, *others = sorted({SEED.sub('', run.path.name) for run in runs})
   return f'{first} and {len(others)} more' if others else first
 
 
 def shortened(texts: Sequence[str]) -> list[str]:
-  """Shortens fields to their last names, if these differ: ['optimizer.beta1=0.8,seed=1', ...] ->
-  ['beta1=0.8, seed=1', ...]."""
-  name = re.compile(r'(^|, ?)((?:\w+\.)*)(\w+)(?==)')
-  full = {match[2] + match[3] for text in texts for match in name.finditer(text)}
+  """Shortens fields to their last names, if these differ: ['optimizer.beta1=0.8,steps=1', ...] ->
+  ['beta1=0.8, steps=1', ...]. Commas inside a path, as in S/a=1,seed=0, separate nothing."""
+  field = r'((?:\w+\.)*)(\w+)(?==)'
+  name = re.compile(rf'(^|, |,(?!seed=)){field}')
+  in_path = re.compile(rf'(^|, ){field}')
+  by_text = {text: in_path if '/' in text else name for text in texts}
+  full = {match[2] + match[3] for text in texts for match in by_text[text].finditer(text)}
   leaves = collections.Counter(name.rpartition('.')[2] for name in full)
 
-  def short(match):
+  def short(match: re.Match[str]) -> str:
     name = match[3] if leaves[match[3]] == 1 else match[2] + match[3]
     return (match[1] and ', ') + name
 
-  return [name.sub(short, text) for text in texts]
+  return [by_text[text].sub(short, text) for text in texts]
 
 
 def differing(arms: Sequence[Arm]) -> tuple[list[str], dict[str, list[str]]]:

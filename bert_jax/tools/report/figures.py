@@ -5,16 +5,22 @@ print. Bands and error bars are 95 % intervals of the mean over the seeds, with 
 a dot is a seed.
 """
 
-import bisect
 import math
 import statistics
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_jax import notebooks
 from bert_jax.tools.report import arms as report_arms
+from bert_jax.tools.report.panels import Panel
 from bert_jax.tools.report.statistics import interval, step_of
 from bert_jax.workdir.records import Run
+
+if TYPE_CHECKING:
+  from matplotlib.axes import Axes
+  from matplotlib.figure import Figure, SubFigure
 
 WIDTH = 9.0  # inches
 MARKERS, LINES = 'osD^vPX*', ('-', '--', '-.', ':')
@@ -27,60 +33,37 @@ ALONG = {
   'flops': 'FLOPs of the training',
   'seconds': 'seconds of training',
 }
+# The points of a line: (x, mean, its interval or None).
+Line = Sequence[tuple[float, float, tuple[float, float] | None]]
 
 
-def colours(count):
-  """`count` colours of viridis, from dark to light in equal steps of grey."""
-  from matplotlib import colormaps
-
-  every = colormaps['viridis'](np.linspace(0, 1, 256))
-  grey = every[:, :3] @ GREY  # it rises from the first to the last
-  return every[np.searchsorted(grey, np.linspace(grey[0], LIGHTEST, count))]
-
-
-def looks(panel):
-  """The line style of each arm, {label: arguments of matplotlib}."""
-  each = zip(panel.arms, colours(len(panel.arms)))
-  return {
-    arm.label: dict(color=colour, marker=MARKERS[i % len(MARKERS)], linestyle=LINES[i % len(LINES)])
-    for i, (arm, colour) in enumerate(each)
-  }
+# ---- Numbers ------------------------------------------------------------------------------------
 
 
 def points(run: Run, metric: str, kind: str = 'eval') -> list[dict[str, float]]:
   """The points of a run's curve, [{'step', 'tokens', 'flops', 'seconds', 'value'}], in evaluations
   or (kind 'train') in training. tokens: without padding; seconds: of training alone, without
   evaluations and saving. NaN where not recorded."""
-  known, tokens, seconds = [(0, 0.0, 0.0)], 0.0, 0.0
+  known = {0: (0.0, 0.0)}  # {step: (tokens, seconds)}
+  last, tokens, seconds = 0, 0.0, 0.0
   for point in run.training:
     # After a resume, the first line's speed covers only the steps since then; it is used for all.
-    steps, speed = point.step - known[-1][0], point.values.get('steps_per_s')
-    passed = steps / speed if speed else math.nan
+    speed, rate, seen = map(point.values.get, ('steps_per_s', 'tokens_per_s', 'seen_tokens'))
+    passed = (point.step - last) / speed if speed else math.nan
     seconds += passed
-    rate = point.values.get('tokens_per_s', math.nan)
-    tokens = point.values.get('seen_tokens', tokens + rate * passed)
-    known.append((point.step, tokens, seconds))
+    tokens = tokens + (rate or math.nan) * passed if seen is None else seen
+    known[last := point.step] = tokens, seconds
   out = []
-  shown = notebooks.without_jag(run.training) if kind == 'train' else run.evaluations
-  for point in shown:
+  for point in notebooks.without_jag(run.training) if kind == 'train' else run.evaluations:
     if (value := point.values.get(metric)) is not None:
-      before = known[bisect.bisect_right(known, point.step, key=lambda x: x[0]) - 1]
-      exact = before if before[0] == point.step else (0, math.nan, math.nan)
-      out.append(
-        {
-          'step': point.step,
-          'tokens': exact[1],
-          'seconds': exact[2],
-          'flops': run.flops_before(point.step),
-          'value': value,
-        }
-      )
+      tokens, seconds = known.get(point.step, (math.nan, math.nan))
+      line = {'step': point.step, 'tokens': tokens, 'seconds': seconds}
+      out.append(line | {'flops': run.flops_before(point.step), 'value': value})
   return out
 
 
-def curve(runs, metric, along, kind='eval'):
-  """A mean curve, [(x, mean over the runs, its interval or None)], at the steps that all runs have.
-  x: the mean of a quantity of ALONG."""
+def curve(runs: Sequence[Run], metric: str, along: str, kind: str = 'eval') -> Line:
+  """A mean curve at the steps that all runs have. x: the mean of a quantity of ALONG."""
   by_step = [{point['step']: point for point in points(run, metric, kind)} for run in runs]
   by_step = [x for x in by_step if x]
   shared = sorted(set.intersection(*map(set, by_step))) if by_step else []
@@ -94,55 +77,82 @@ def curve(runs, metric, along, kind='eval'):
   return out
 
 
-def draw_line(axis, means, look, label):
-  """Draws [(x, mean, its interval or None)] with about 20 markers and a band."""
-  axis.plot(
-    [x for x, _, _ in means],
-    [y for _, y, _ in means],
-    label=label,
-    markersize=3.5,
-    linewidth=1.3,
-    markevery=-(-len(means) // 20) or 1,
-    **look,
-  )
-  band = [(x, *within) for x, _, within in means if within]
-  if band:
-    axis.fill_between(*zip(*band), color=look['color'], alpha=0.15, linewidth=0)
+# ---- Parts of pictures --------------------------------------------------------------------------
 
 
-def draw_curves(axis, panel, metric, along):
+def colours(count: int) -> np.ndarray:
+  """`count` colours of viridis, from dark to light in equal steps of grey."""
+  from matplotlib import colormaps
+
+  every = colormaps['viridis'](np.linspace(0, 1, 256))
+  grey = every[:, :3] @ GREY  # it rises from the first to the last
+  return every[np.searchsorted(grey, np.linspace(grey[0], LIGHTEST, count))]
+
+
+def looks(panel: Panel) -> dict[str, dict[str, Any]]:
+  """The line style of each arm, {label: arguments of matplotlib}."""
+  each = zip(panel.arms, colours(len(panel.arms)))
+  return {
+    arm.label: dict(color=colour, marker=MARKERS[i % len(MARKERS)], linestyle=LINES[i % len(LINES)])
+    for i, (arm, colour) in enumerate(each)
+  }
+
+
+def draw_line(axis: 'Axes', means: Line, look: dict[str, Any], label: str) -> None:
+  """Draws a line with about 20 markers and a band."""
+  every = -(-len(means) // 20) or 1
+  x, y = [x for x, _, _ in means], [y for _, y, _ in means]
+  axis.plot(x, y, label=label, markersize=3.5, linewidth=1.3, markevery=every, **look)
+  if band := [(x, *within) for x, _, within in means if within]:
+    x, low, high = zip(*band)
+    axis.fill_between(x, low, high, color=look['color'], alpha=0.15, linewidth=0)
+
+
+def draw_level(axis: 'Axes', value: float, kind: str, upright: bool) -> None:
+  """Draws a baseline as a dotted line with its name: upright, or else from left to right."""
+  (axis.axvline if upright else axis.axhline)(value, color='0.45', linestyle=':', linewidth=1)
+  place, ends = (value, 1) if upright else (1, value), ('data', 'axes fraction')
+  side, ends = ('center', ends) if upright else ('right', ends[::-1])
+  text: dict[str, Any] = dict(color='0.35', ha=side, va='bottom', fontsize=8, annotation_clip=False)
+  axis.annotate(kind, place, xycoords=ends, **text)
+
+
+def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
   for arm in panel.arms:
-    means = curve(arm.runs, metric, along)
-    if not means:
-      continue
-    draw_line(axis, means, looks(panel)[arm.label], arm.label)
+    if means := curve(arm.runs, metric, along):
+      draw_line(axis, means, looks(panel)[arm.label], arm.label)
   if level := panel.level(metric):
-    axis.axhline(level[0], color='0.45', linestyle=':', linewidth=1)
-    axis.annotate(
-      level[1],
-      (1, level[0]),
-      xycoords=('axes fraction', 'data'),
-      color='0.35',
-      ha='right',
-      va='bottom',
-      fontsize=8,
-    )
+    draw_level(axis, *level, upright=False)
   axis.set(xlabel=ALONG[along], ylabel=panel.named(metric))
   axis.spines[['top', 'right']].set_visible(False)
 
 
-def with_legend(figure, axis):
+def draw_lengths(axis: 'Axes', panel: Panel, metric: str, lengths: Sequence[str]) -> None:
+  """Draws the scores by length of text, for the runs that have them."""
+  counts = {}
+  for arm in panel.arms:
+    scores = report_arms.by_length(arm.runs, metric)
+    counts |= {x: count for x, (count, _) in scores.items()}
+    there = [(i, *scores[x]) for i, x in enumerate(lengths) if x in scores]
+    means = [(i, statistics.fmean(x), interval(x, step_of(count, x))) for i, count, x in there]
+    draw_line(axis, means, looks(panel)[arm.label], arm.label)
+  labels = [f'{x}\n({counts[x]:,})' for x in lengths]
+  axis.set(xticks=range(len(lengths)), xlabel='tokens of a text (texts)', ylabel=metric)
+  axis.set_xticklabels(labels, fontsize=8 if len(labels) < 6 else 6)
+  axis.spines[['top', 'right']].set_visible(False)
+
+
+def add_legend(figure: 'Figure | SubFigure', axis: 'Axes') -> None:
   """Puts the legend of an axis below the figure or subfigure."""
   handles, labels = axis.get_legend_handles_labels()
   if handles:
     letters = 12 * figure.bbox.width / figure.dpi
     columns = max(1, min(len(labels), int(letters / (8 + max(map(len, labels))))))
     figure.legend(handles, labels, loc='outside lower center', ncols=columns, frameon=False)
-  return figure
 
 
-def new(count, height):
-  """Makes (a figure, its list of axes in rows of two or three). height: of a row, in inches."""
+def new(count: int, height: float) -> tuple['Figure', list['Axes']]:
+  """Makes (a figure, its axes in rows of two or three). height: of a row, in inches."""
   from matplotlib.figure import Figure
 
   columns = {1: 1, 2: 2, 4: 2}.get(count, 3)
@@ -154,47 +164,26 @@ def new(count, height):
   return figure, axes[:count]
 
 
-def finals(panel, metric):
+# ---- Pictures -----------------------------------------------------------------------------------
+
+
+def finals(panel: Panel, metric: str) -> 'Figure':
   """Draws final values: a line for each arm with its seeds as dots, its mean and its interval."""
   rows = [row for row in panel.rows(metric) if row.values]
   figure, (axis,) = new(1, 0.7 + 0.38 * len(rows))
   for place, row in enumerate(rows):
-    look, count = looks(panel)[row.label], len(row.values)
-    for i, value in enumerate(row.values.values()):
-      height = place + 0.12 + 0.12 * i / max(1, count - 1)
-      axis.plot(
-        value, height, 'o', color=look['color'], markersize=3.5, alpha=0.75, markeredgewidth=0
-      )
-    arms = None
-    if row.interval:
-      arms = [[row.mean - row.interval[0]], [row.interval[1] - row.mean]]
-    axis.errorbar(
-      row.mean,
-      place - 0.08,
-      xerr=arms,
-      marker=look['marker'],
-      color=look['color'],
-      capsize=3,
-      markersize=6,
-      elinewidth=1.6,
-    )
+    look, values = looks(panel)[row.label], list(row.values.values())
+    mean, heights = statistics.fmean(values), np.linspace(0.12, 0.24, len(values)) + place
+    axis.plot(values, heights, 'o', color=look['color'], alpha=0.75, markersize=3, mew=0)
+    around = [[abs(end - mean)] for end in row.interval] if row.interval else None
+    axis.errorbar(mean, place - 0.08, xerr=around, capsize=3, markersize=6, elinewidth=1.6, **look)
     if row.label == panel.baseline:
-      axis.axvline(row.mean, color='0.6', linewidth=0.8, zorder=0)
+      axis.axvline(mean, color='0.6', linewidth=0.8, zorder=0)
   low, high = axis.get_xlim()
   level = panel.level(metric)
   # An outlier would press all others into a corner; the table has it.
-  if level and 2 * low - high < level[0] < 2 * high - low:
-    axis.axvline(level[0], color='0.45', linestyle=':', linewidth=1)
-    axis.annotate(
-      level[1],
-      (level[0], 1),
-      xycoords=('data', 'axes fraction'),
-      color='0.35',
-      ha='center',
-      va='bottom',
-      fontsize=8,
-      annotation_clip=False,
-    )
+  if level and 2 * low - high < level.value < 2 * high - low:
+    draw_level(axis, *level, upright=True)
   labels = [row.label for row in rows]
   axis.set(yticks=range(len(rows)), yticklabels=labels, xlabel=panel.named(metric))
   axis.set_ylim(len(rows) - 0.5, -0.5)
@@ -202,56 +191,16 @@ def finals(panel, metric):
   return figure
 
 
-def along_all(panel, metric):
-  """Draws the curve of a metric over steps, tokens, FLOPs and seconds, as far as recorded."""
-  there = [x for x in ALONG if any(curve(arm.runs, metric, x) for arm in panel.arms)]
-  if not there:
-    return None
-  figure, axes = new(len(there), 3.1)
-  for axis, name in zip(axes, there):
-    draw_curves(axis, panel, metric, name)
-  return with_legend(figure, axes[0])
+def several(panel: Panel, curves: Sequence[tuple[str, str]], height: float) -> 'Figure':
+  """Draws several curves of a panel, [(metric, quantity of ALONG)], side by side."""
+  figure, axes = new(len(curves), height)
+  for axis, (metric, along) in zip(axes, curves):
+    draw_curves(axis, panel, metric, along)
+  add_legend(figure, axes[0])
+  return figure
 
 
-def gallery(panel):
-  """Draws the curve of each score over the steps."""
-  names = [x for x in panel.metrics if any(curve(arm.runs, x, 'step') for arm in panel.arms)]
-  if len(names) < 2:
-    return None
-  figure, axes = new(len(names), 2.5)
-  for axis, name in zip(axes, names):
-    draw_curves(axis, panel, name, 'step')
-  return with_legend(figure, axes[0])
-
-
-def draw_lengths(axis, panel, metric, lengths):
-  """Draws the scores by length of text, for the runs that have them."""
-  for arm in panel.arms:
-    scores = report_arms.by_length(arm.runs, metric)
-    there = [(i, *scores[x]) for i, x in enumerate(lengths) if x in scores]
-    means = [(i, statistics.fmean(x), interval(x, step_of(count, x))) for i, count, x in there]
-    draw_line(axis, means, looks(panel)[arm.label], arm.label)
-  counts = {
-    x: count
-    for arm in panel.arms
-    for x, (count, _) in report_arms.by_length(arm.runs, metric).items()
-  }
-  labels = [f'{x}\n({counts[x]:,})' for x in lengths]
-  axis.set(xticks=range(len(lengths)), xlabel='tokens of a text (texts)', ylabel=metric)
-  axis.set_xticklabels(labels, fontsize=8 if len(labels) < 6 else 6)
-  axis.spines[['top', 'right']].set_visible(False)
-
-
-def over_lengths(panel, metric):
-  """Draws the final values over the length of a text, if runs have scores by length."""
-  if not (lengths := report_arms.lengths(panel.arms, metric)):
-    return None
-  figure, (axis,) = new(1, 3.2)
-  draw_lengths(axis, panel, metric, lengths)
-  return with_legend(figure, axis)
-
-
-def side_by_side(panels):
+def side_by_side(panels: Sequence[Panel]) -> 'Figure':
   """Draws the curves of several panels, of training too, and below them the scores by length."""
   from matplotlib.figure import Figure
 
@@ -270,20 +219,25 @@ def side_by_side(panels):
     axes[0].set_title(name, fontsize=9, wrap=True)
     if each:
       draw_lengths(axes[1], panel, metric, each)
-    with_legend(part, axes[0])
+    add_legend(part, axes[0])
   return figure
 
 
-def panel_figures(panel):
+def panel_figures(panel: Panel) -> Iterator[tuple[str, str, 'Figure']]:
   """Yields (name, caption, figure) for each picture of a panel."""
   metric = panel.metrics[0]
   dots = 'A dot is a seed, the marker their mean with its 95 % interval (from 3 seeds on)'
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''
   yield 'final', f'{metric}, final values. {dots}{grey}.', finals(panel, metric)
   bands = 'Mean over the seeds with its 95 % interval.'
-  if figure := along_all(panel, metric):
-    yield 'curves', f'{metric} on the evaluation data. {bands}', figure
-  if figure := gallery(panel):
-    yield 'scores', f'All scores on the evaluation data. {bands}', figure
-  if figure := over_lengths(panel, metric):
-    yield 'lengths', f'{metric} by the length of the texts, at the last step. {bands}', figure
+  drawn = lambda name, along: any(curve(arm.runs, name, along) for arm in panel.arms)
+  if along := [(metric, x) for x in ALONG if drawn(metric, x)]:
+    yield 'curves', f'{metric} on the evaluation data. {bands}', several(panel, along, 3.1)
+  if len(names := [(x, 'step') for x in panel.metrics if drawn(x, 'step')]) > 1:
+    yield 'scores', f'All scores on the evaluation data. {bands}', several(panel, names, 2.5)
+  if lengths := report_arms.lengths(panel.arms, metric):
+    figure, (axis,) = new(1, 3.2)
+    draw_lengths(axis, panel, metric, lengths)
+    caption = f'{metric} by the length of the texts, at the last step. {bands}'
+    add_legend(figure, axis)
+    yield 'lengths', caption, figure

@@ -4,7 +4,7 @@ import html
 import io
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bert_jax.command_line import aligned
 from bert_jax.files import write_whole
@@ -13,11 +13,14 @@ from bert_jax.tools.report.panels import Report
 from bert_jax.tools.report.statistics import FEWEST
 from bert_jax.tools.report.tables import Table
 
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
+
 FORMATS = ('pdf', 'svg', 'png')
 METHOD = (
   'Mean ± standard deviation over the seeds; intervals are Student’s t at 95 %, from '
   f'{FEWEST} seeds on. A difference is the mean of arm minus baseline over the '
-  'seeds that both have; p is that of a paired t-test, and corrected for all comparisons of its '
+  'seeds that both have; p is of a paired t-test, and corrected for all comparisons of its '
   'table (Holm). Scores of N examples are rounded to 1/N, which is counted as variance. All of it '
   'speaks of other seeds on the same data, not of other examples.'
 )
@@ -53,8 +56,10 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
   """Writes the files of a Report into a folder; returns their names."""
   out = Path(out)
   out.mkdir(parents=True, exist_ok=True)
-  pictures = []  # for each panel: [{'name' of the files, 'caption', 'svg'}, ...]
-  names = ['report.html', 'report.md', 'results.csv', 'table.tex']
+  pictures, names = (
+    [],
+    [],
+  )  # pictures: for each panel [{'name' of the files, 'caption', 'svg'}, ...]
   for earlier in (p for ending in FORMATS for p in out.glob(f'*-*.{ending}')):
     if re.search(r'-(curves|final|scores|lengths)(-\d+)?$', earlier.stem):
       earlier.unlink()  # it may show other runs
@@ -69,23 +74,26 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
       svg = drawn['svg'].decode()
       pictures[-1].append({'name': name, 'caption': caption, 'svg': svg[svg.index('<svg') :]})
       names.append(f'{name}.{{{",".join(FORMATS)}}}')
-  write_whole(out / 'report.html', page(report, title, pictures))
-  write_whole(out / 'report.md', markdown(report, title, pictures))
-  write_whole(out / 'table.tex', latex(report))
-  write_whole(out / 'results.csv', tables.results(report))
-  return names
+  texts = {
+    'report.html': page(report, title, pictures),
+    'report.md': markdown(report, title, pictures),
+    'results.csv': tables.results(report),
+    'table.tex': latex(report),
+  }
+  for name, text in texts.items():
+    write_whole(out / name, text)
+  return [*texts, *names]
 
 
-def saved(figure: Any, name: str) -> dict[str, bytes]:
+def saved(figure: 'Figure', name: str) -> dict[str, bytes]:
   """Renders a figure, {ending: bytes}; without the date, so that the bytes are reproducible."""
   import matplotlib
 
-  out = {}
+  out, undated = {}, {'svg': {'Date': None}, 'pdf': {'CreationDate': None}, 'png': {}}
   with matplotlib.rc_context({'svg.hashsalt': name}):
     for ending in FORMATS:
       file = io.BytesIO()
-      date = {'svg': {'Date': None}, 'pdf': {'CreationDate': None}, 'png': {}}[ending]
-      figure.savefig(file, format=ending, dpi=150, metadata=date)
+      figure.savefig(file, format=ending, dpi=150, metadata=undated[ending])
       out[ending] = file.getvalue()
   return out
 
@@ -116,8 +124,8 @@ def page(report: Report, title: str, pictures: list) -> str:
     table = tables.main_table(panel)
     out += [f'<h2>{say(table.title)}</h2>', html_table(table)]
     out += [f'<p class="note">{say(note)}</p>' for note in tables.notes(panel)]
-    for x in drawn:
-      out.append(f'<figure>{x["svg"]}<figcaption>{say(x["caption"])}</figcaption></figure>')
+    caption = lambda x: f'<figcaption>{say(x["caption"])}</figcaption>'
+    out += [f'<figure>{x["svg"]}{caption(x)}</figure>' for x in drawn]
     for table in tables.more_tables(panel):
       out += [f'<h3>{say(table.title)}</h3>', html_table(table)]
   out.append('<h2>In what the arms differ</h2>')

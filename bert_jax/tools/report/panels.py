@@ -51,26 +51,19 @@ class Panel:
     """A Row for each arm; p values are corrected for all comparisons of this metric."""
     values = {arm.label: report_arms.values_of(arm.runs, metric) for arm in self.arms}
     every = [value for by_seed in values.values() for value in by_seed.values()]
-    step, compared, out = (
-      report_statistics.step_of(report_arms.examples(self.runs, metric), every),
-      {},
-      [],
-    )
+    step = report_statistics.step_of(report_arms.examples(self.runs, metric), every)
+    compared = {}
     if self.baseline:
       compared = report_statistics.differences(values, self.baseline, step)
+    out = []
     for arm in self.arms:
-      by_seed = values[arm.label]
-      each = list(by_seed.values())
-      out.append(
-        Row(
-          arm.label,
-          by_seed,
-          report_arms.values_of([run for run in arm.runs if not run.collapsed()], metric),
-          statistics.fmean(each) if each else None,
-          report_statistics.interval(each, step),
-          compared.get(arm.label),
-        )
+      kept = report_arms.values_of([run for run in arm.runs if not run.collapsed()], metric)
+      each = list(values[arm.label].values())
+      mean, within = (
+        statistics.fmean(each) if each else None,
+        report_statistics.interval(each, step),
       )
+      out.append(Row(arm.label, values[arm.label], kept, mean, within, compared.get(arm.label)))
     return out
 
   def named(self, metric: str) -> str:
@@ -114,41 +107,23 @@ def report(
 ) -> Report:
   """Makes the Report of runs. baseline: the name of an arm; '': the sweep's baseline. renamed:
   ['OLD=NEW', ...] of labels. remarks: earlier sentences on what was left out."""
-  (runs, evaluated_on), remarks = report_arms.judged(runs), list(remarks)
+  runs, evaluated_on = report_arms.judged(runs)
   counted, copies = report_arms.without_copies(runs)
   status = {path: f'a copy of {first}: counted once' for path, first in copies.items()}
-  planned_baseline, planned_remarks = report_arms.planned_in(folders)
-  remarks += planned_remarks
-  unused = dict(text.rpartition('=')[::2] for text in renamed)
-  renamed, panels, fields, labels = dict(unused), [], {}, []
+  planned_baseline, planned = report_arms.planned_in(folders)
+  remarks, panels, fields, labels, unused = [*remarks, *planned], [], {}, [], set(renamed)
   for objective in sorted({run.fields['objective'] for run in counted}):
     arms = report_arms.arms_of([run for run in counted if run.fields['objective'] == objective])
-    for arm in arms:
-      for run in arm.runs:
-        if report_arms.unfinished(run, arm.runs):
-          last, end = run.last_step(), run.fields.get('steps') or 'its epochs'
-          where = 'not evaluated at its end' if last == end else f'at step {last} of {end}'
-          status[run.path] = f'unfinished: {where}'
-    for old in renamed:
-      if len(matching := [arm for arm in arms if old in arm.names]) == 1:
-        matching[0].label = renamed[old]
-        unused.pop(old, None)
-    is_finished = any(run.path not in status for arm in arms for run in arm.runs)
-    for arm in arms:
-      if is_finished:  # else the results so far are shown
+    status |= _unfinished(arms)
+    unused -= _rename(arms, renamed)
+    if any(run.path not in status for arm in arms for run in arm.runs):
+      for arm in arms:  # else the results so far are shown
         arm.runs = [run for run in arm.runs if run.path not in status]
-      if [other.label for other in arms].count(arm.label) > 1:
-        raise InputError(f'two arms are called {arm.label}; give --label another name.')
     labels += [arm.label for arm in arms]
     fields[objective] = report_arms.differing(arms)
     name = baseline or planned_baseline
     panels += panels_of(objective, arms, evaluated_on, metric, name, remarks)
-    for arm in arms:
-      if len(commits := sorted({run.facts.commit[:12] or 'none' for run in arm.runs})) > 1:
-        remarks.append(
-          f'{objective}: the runs of {arm.label} are of several commits of the code, '
-          f'{", ".join(commits)}, and of one seed their mean counts'
-        )
+    remarks += _several_commits(objective, arms)
   for run in counted:
     if run.collapsed():
       status[run.path] = 'collapsed: one answer for every example'
@@ -160,14 +135,52 @@ def report(
     if not names:
       raise InputError(f'none of the {len(runs)} runs has a metric yet; let them train on.')
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
-  there = ', '.join(labels)
+  there = f'there are {", ".join(labels)}'
   unmatched = [
-    f'--label {a}={b}: no arm is called {a}; there are {there}' for a, b in unused.items()
+    f'--label {text}: no arm is called {text.rpartition("=")[0]}; {there}'
+    for text in renamed
+    if text in unused
   ]
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
-    unmatched.append(f'--baseline {baseline} is no arm, so nothing is compared; there are {there}')
+    unmatched.append(f'--baseline {baseline} is no arm, so nothing is compared; {there}')
   remarks += unmatched + [f'{path}: {why}' for path, why in status.items()]
   return Report(panels, runs, status, fields, remarks, unmatched)
+
+
+def _unfinished(arms: Sequence[Arm]) -> dict[Path, str]:
+  """{path: how far it has come} of the runs that have not ended."""
+  out = {}
+  for arm in arms:
+    for run in arm.runs:
+      if report_arms.unfinished(run, arm.runs):
+        last, end = run.last_step(), run.fields.get('steps') or 'its epochs'
+        where = 'not evaluated at its end' if last == end else f'at step {last} of {end}'
+        out[run.path] = f'unfinished: {where}'
+  return out
+
+
+def _rename(arms: Sequence[Arm], renamed: Sequence[str]) -> set[str]:
+  """Gives arms new labels, ['OLD=NEW', ...]; returns those that name exactly one arm."""
+  used = set()
+  for text in renamed:
+    old, _, new = text.rpartition('=')
+    if len(matching := [arm for arm in arms if old in arm.names]) == 1:
+      matching[0].label = new
+      used.add(text)
+  labels = [arm.label for arm in arms]
+  if twice := [label for label in labels if labels.count(label) > 1]:
+    raise InputError(f'two arms are called {twice[0]}; give --label another name.')
+  return used
+
+
+def _several_commits(objective: str, arms: Sequence[Arm]) -> list[str]:
+  """Sentences on arms whose runs were made by several commits of the code."""
+  out = []
+  for arm in arms:
+    if len(commits := sorted({run.facts.commit[:12] or 'none' for run in arm.runs})) > 1:
+      several = f'the runs of {arm.label} are of several commits of the code, {", ".join(commits)}'
+      out.append(f'{objective}: {several}, and of one seed their mean counts')
+  return out
 
 
 def baseline_of(name: str, arms: Sequence[Arm], objective: str, remarks: list[str]) -> Arm | None:
@@ -175,12 +188,12 @@ def baseline_of(name: str, arms: Sequence[Arm], objective: str, remarks: list[st
   if not name or len(arms) == 1:
     return None
   matching = [arm for arm in arms if name in arm.names | {arm.label}]
-  if len(matching) != 1:
-    many = f'{len(matching)} arms match' if matching else 'no arm matches'
-    there = ', '.join(arm.label for arm in arms)
-    remarks.append(f'{objective}: {many} the baseline {name}; there are {there}')
-    return None
-  return matching[0]
+  if len(matching) == 1:
+    return matching[0]
+  many = f'{len(matching)} arms match' if matching else 'no arm matches'
+  there = ', '.join(arm.label for arm in arms)
+  remarks.append(f'{objective}: {many} the baseline {name}; there are {there}')
+  return None
 
 
 def panels_of(
@@ -214,10 +227,10 @@ def panels_of(
     if metric and metric not in names:
       remarks.append(f'{objective}: no evaluation has {metric}; there are {", ".join(names)}')
     first = next((name for name in (metric, judge) if name in names), names[0])
-    names = [first, *(name for name in names if name != first)]
-    label = chosen[way].label if chosen[way] else ''
-    arms = sorted(ways[way], key=lambda arm: arm.label != label)  # the baseline first
-    out.append(Panel(objective, arms, names, label, described(way, ways)))
+    names.sort(key=lambda name: name != first)
+    label = arm.label if (arm := chosen[way]) else ''
+    ordered = sorted(ways[way], key=lambda arm: arm.label != label)  # the baseline first
+    out.append(Panel(objective, ordered, names, label, described(way, ways)))
   if len(out) > 1:
     remarks.append(
       f'{objective}: arms that were evaluated otherwise stand in tables of their own, '
@@ -228,13 +241,9 @@ def panels_of(
 
 def metrics_of(runs: Iterable[Run]) -> list[str]:
   """The names of the scores in the runs' evaluations that count."""
-  names = {}
-  for run in runs:
-    point = run.counted()
-    for name, value in point.values.items() if point else ():
-      if value is not None and name not in NO_SCORES and '_below_' not in name:
-        names[name] = None
-  return list(names)
+  values = [point.values for run in runs if (point := run.counted())]
+  names = dict.fromkeys(name for of in values for name, x in of.items() if x is not None)
+  return [name for name in names if name not in NO_SCORES and '_below_' not in name]
 
 
 def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
@@ -243,23 +252,19 @@ def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
   rows and vocabulary, and the checksum itself only if these are the same."""
   values = lambda way, name: sorted({str(dict(x).get(name)) for x in way})
   fields = lambda way, name: sorted(
-    {str(run.fields.get(name)) for arm in ways[way] for run in arm.runs}
+    {str(r.fields.get(name)) for arm in ways[way] for r in arm.runs}
   )
-  names = dict.fromkeys(name for other in ways for x in other for name, _ in x)
-  apart = {
-    name: each
-    for name in names
-    if len(each := values(way, name)) > 1 or any(values(other, name) != each for other in ways)
-  }
+  others = [other for other in ways if other != way]
+  apart = {}
+  for name in dict.fromkeys(name for some in ways for x in some for name, _ in x):
+    each = values(way, name)
+    if len(each) > 1 or any(values(other, name) != each for other in others):
+      apart[name] = each
   sums = {name: [x[:8] for x in apart.pop(name)] for name in report_arms.CHECKSUMS if name in apart}
   if sums:
-    known = ways[way][0].runs[0].fields
-    made_by = {name: fields(way, name) for name in known if name in report_arms.READING}
-    others = [
-      {name for name, each in made_by.items() if fields(other, name) != each}
-      for other in ways
-      if other != way
-    ]
-    apart |= {name: made_by[name] for name in known if any(name in some for some in others)}
-    apart |= {} if others and all(others) else sums
+    known = [name for name in ways[way][0].runs[0].fields if name in report_arms.READING]
+    differ = lambda other, name: fields(other, name) != fields(way, name)
+    apart |= {x: fields(way, x) for x in known if any(differ(other, x) for other in others)}
+    if not others or not all(any(differ(other, x) for x in known) for other in others):
+      apart |= sums
   return '; '.join(f'{name}={" or ".join(each)[-60:] or "none"}' for name, each in apart.items())

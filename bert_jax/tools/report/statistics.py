@@ -11,37 +11,36 @@ it they are 6 % for accuracy, 8 % for F1 and 15 % for Matthews.
 """
 
 import statistics
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 FEWEST = 3  # values for which an interval is given
+Name = TypeVar('Name', bound=Hashable)
 
 
 class Difference(NamedTuple):
-  """The mean of an arm minus the baseline's mean, over the seeds that both have.
-  seeds: how many; interval: (low, high) of 95 %, or None; p: of a two-sided paired t-test, or None;
-  corrected: p after Holm's correction for all comparisons that are made together, or None."""
+  """The mean of an arm minus the baseline's mean, over the seeds that both have."""
 
-  seeds: int
+  seeds: int  # how many
   mean: float
-  interval: tuple | None
-  p: float | None
-  corrected: float | None = None
+  interval: tuple[float, float] | None  # of 95 %
+  p: float | None  # of a two-sided paired t-test
+  corrected: float | None = None  # p after Holm's correction for all comparisons made together
 
 
-def step_of(examples, values):
+def step_of(examples: int, values: Sequence[float]) -> float:
   """The contribution of one example to a score with these values, which are percent if one exceeds
   1; 0 if the number of examples is not known (0)."""
   return (100 if max(map(abs, values), default=0) > 1 else 1) / examples if examples else 0.0
 
 
-def standard_error(values, step):
+def standard_error(values: Sequence[float], step: float) -> float:
   """The standard error of the mean of numbers that are rounded to a step (0: not rounded)."""
   return ((statistics.variance(values) + step**2 / 12) / len(values)) ** 0.5
 
 
-def interval(values, step=0.0):
-  """The 95 % interval (low, high) of the mean of numbers rounded to a step; None for fewer than
-  FEWEST."""
+def interval(values: Sequence[float], step: float = 0.0) -> tuple[float, float] | None:
+  """The 95 % interval of the mean of numbers rounded to a step; None for fewer than FEWEST."""
   n = len(values)
   if n < FEWEST:
     return None
@@ -51,7 +50,9 @@ def interval(values, step=0.0):
   return float(mean - half), float(mean + half)
 
 
-def difference(values, baseline, step=0.0):
+def difference(
+  values: Mapping[int, float], baseline: Mapping[int, float], step: float = 0.0
+) -> Difference | None:
   """The Difference of two {seed: value}, both rounded to a step; None if they share no seed."""
   shared = [values[seed] - baseline[seed] for seed in values if seed in baseline]
   if not shared:
@@ -70,7 +71,7 @@ def difference(values, baseline, step=0.0):
   return Difference(n, mean, (0.0, 0.0), 1.0)
 
 
-def holm(ps):
+def holm(ps: Sequence[float]) -> list[float]:
   """Corrects p values for multiple comparisons (Holm 1979): if none of the differences is real, a
   result is below 0.05 in at most 5 % of such lists."""
   out, running = [0.0] * len(ps), 0.0
@@ -80,15 +81,14 @@ def holm(ps):
   return out
 
 
-def differences(arms, baseline, step=0.0):
-  """The Differences of arms, {name: {seed: value}}, to the arm named `baseline`, which is left out:
-  {name: Difference or None}; p values are corrected for all of them."""
-  differences = {
-    name: difference(values, arms[baseline], step)
-    for name, values in arms.items()
-    if name != baseline
-  }
-  tested = [name for name, x in differences.items() if x and x.p is not None]
-  for name, p in zip(tested, holm([differences[name].p for name in tested])):
-    differences[name] = differences[name]._replace(corrected=p)
-  return differences
+def differences(
+  arms: Mapping[Name, Mapping[int, float]], baseline: Name, step: float = 0.0
+) -> dict[Name, Difference | None]:
+  """The Differences of arms, {name: {seed: value}}, to the arm named `baseline`, which is left out;
+  p values are corrected for all of them."""
+  others = [name for name in arms if name != baseline]
+  out = {name: difference(arms[name], arms[baseline], step) for name in others}
+  tested = [(name, x, x.p) for name, x in out.items() if x and x.p is not None]
+  for (name, x, _), p in zip(tested, holm([p for *_, p in tested])):
+    out[name] = x._replace(corrected=p)
+  return out

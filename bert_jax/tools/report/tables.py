@@ -14,16 +14,8 @@ from bert_jax.tools.report.panels import Panel, Report, Row
 from bert_jax.tools.report.statistics import FEWEST
 from bert_jax.workdir.records import Run
 
-HEADER = (
-  'arm',
-  'seeds',
-  'mean ± sd',
-  '95 % interval',
-  'difference',
-  '95 % interval of it',
-  'p',
-  'p, corrected',
-)
+DIFFERENCE = 'difference', '95 % interval of it', 'p', 'p, corrected'
+HEADER = ('arm', 'seeds', 'mean ± sd', '95 % interval', *DIFFERENCE)
 NARROW = ('arm', 'seeds', 'mean ± sd', 'difference ± 95 %', 'p, corrected')  # the columns in LaTeX
 SCORES = 'Other scores, mean ± standard deviation'
 UNBEATEN = 'No arm beats a guess: nothing was learned that differences could speak of.'
@@ -112,7 +104,7 @@ def notes(panel: Panel) -> Iterator[str]:
   rows = panel.rows(panel.metrics[0])
   may_stop = [arm.label for arm in panel.arms if any(x.fields['eval.patience'] for x in arm.runs)]
   best = (
-    f'; those of {", ".join(may_stop)}, which may stop early, of the one that was best by '
+    f'; of {", ".join(may_stop)}, where a run may stop early, of the evaluation that was best by '
     'checkpoint.best_metric on the same examples, which flatters them'
   )
   yield f'Values are of the last evaluation of a run{best if may_stop else ""}.'
@@ -138,10 +130,8 @@ def notes(panel: Panel) -> Iterator[str]:
 def _scores(panel: Panel) -> Table:
   """The table of the other scores' means."""
   others = panel.metrics[1:]
-  by_metric = [panel.rows(name) for name in others]
-  rows = [
-    (arm.label, *(mean_of(rows[i]) for rows in by_metric)) for i, arm in enumerate(panel.arms)
-  ]
+  by_arm = zip(panel.arms, *(panel.rows(name) for name in others))
+  rows = [(arm.label, *map(mean_of, rows)) for arm, *rows in by_arm]
   return Table(SCORES, ('arm', *others), rows)
 
 
@@ -171,20 +161,14 @@ def _costs(panel: Panel) -> Table:
 def _size(run: Run) -> tuple[str, str]:
   """Formats (parameters, FLOPs of the training); runs of earlier versions do not record them."""
   parameters, flops = run.facts.parameters, run.flops_before(run.measured_step())
-  return (
-    '-' if parameters is None else f'{parameters:,}',
-    '-' if math.isnan(flops) else f'{flops:.3g}',
-  )
+  size = '-' if parameters is None else f'{parameters:,}'
+  return size, '-' if math.isnan(flops) else f'{flops:.3g}'
 
 
 def differences(report: Report) -> list[Table]:
   """A table for each objective, with a row for each field in which its arms differ."""
   return [
-    Table(
-      objective,
-      ('field', *values),
-      [(name, *(each[i] for each in values.values())) for i, name in enumerate(names)],
-    )
+    Table(objective, ('field', *values), list(zip(names, *values.values())))
     for objective, (names, values) in report.differences.items()
   ]
 
@@ -223,14 +207,11 @@ def results(report: Report) -> str:
   writer.writerow([*about, *passed, *metrics, *fields])
   for run in report.runs:
     number, panel, label = where.get(run.path, ('', None, ''))
-    points = figures.points(run, panel.metrics[0]) if panel else ()
+    points = figures.points(run, panel.metrics[0]) if panel else []
     last = points[-1] if points else {'step': run.last_step()}
-    about = run.path, run.fields['objective'], number, label, run.fields.get('seed', '')
-    size = '' if run.facts.parameters is None else run.facts.parameters
-    writer.writerow(
-      [*about, report.status.get(run.path, ''), last['step'], size]
-      + [last.get(name, '') for name in passed]
-      + [run.final(name) if panel else None for name in metrics]
-      + [run.fields.get(name, '') for name in fields]
-    )
+    row = [run.path, run.fields['objective'], number, label, run.fields.get('seed', '')]
+    row += [report.status.get(run.path, ''), last['step'], run.facts.parameters]
+    row += [last.get(name, '') for name in passed]
+    row += [run.final(name) if panel else None for name in metrics]
+    writer.writerow([*row, *(run.fields.get(name, '') for name in fields)])
   return file.getvalue()

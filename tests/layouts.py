@@ -18,7 +18,7 @@ from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax import tasks as families
 from bert_jax.objectives.distillation import DistilledLanguageModel
-from bert_jax.tools.preflight import __main__ as preflight
+from bert_jax.tools.preflight import estimate
 
 TASKS = {
   'pretrain': 'configs/pretrain.py',
@@ -90,7 +90,7 @@ def losses(task, shape, changes=()):
     overrides += ['data.examples_per_row=2', 'task.max_length=16']
   config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])
   mesh = sharding.mesh_of(config, families.TASKS[config.objective], jax.devices()[: np.prod(shape)])
-  objective = preflight.objective_of(config)
+  objective = estimate.objective_of(config)
   if task == 'distillation':
     given = objective.init(jax.random.key(7))
     objective = DistilledLanguageModel(objective, objective, given, '', 2.0, 5.0, 2.0)

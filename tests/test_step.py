@@ -30,7 +30,7 @@ from bert_jax.run import evaluation
 from bert_jax.step import Constants, State, keys, make_eval_step, make_train_step, program
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import EVALUATION
-from bert_jax.tools.preflight import __main__ as preflight
+from bert_jax.tools.preflight import estimate
 from bert_jax.workdir import manifest
 
 
@@ -347,7 +347,7 @@ def real_program(*overrides):
   """The Program of a small pre-training run on one device."""
   config = toys.config_of(*SMALL, 'optimizer.no_decay=bias', *overrides)
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  return program(config, preflight.objective_of(config), mesh, c.timeline_of(config, 10))
+  return program(config, estimate.objective_of(config), mesh, c.timeline_of(config, 10))
 
 
 def test_a_frozen_encoder_costs_a_forward_pass():
@@ -702,7 +702,7 @@ def test_specs_at_2x2x2(kind):
     shape = {'data': 2, 'fsdp': 2, 'tensor': 2}
 
   config = c.load(TABLES[kind])
-  params = jax.eval_shape(preflight.objective_of(config).init, jax.random.key(0))
+  params = jax.eval_shape(estimate.objective_of(config).init, jax.random.key(0))
   lines = []
   for path, x in jax.tree_util.tree_flatten_with_path(params)[0]:
     name = sharding.path_name(path)

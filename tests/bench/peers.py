@@ -78,6 +78,11 @@ def results_of(process):
   out = process.communicate()[0]
   if process.returncode:
     raise InputError(f'{process.args[2].strip("_")} failed; see above')
+  return read_lines(out)
+
+
+def read_lines(out):
+  """The results that a process has printed."""
   return [json.loads(line) for line in out.splitlines() if line[:1] == '{']
 
 
@@ -93,15 +98,8 @@ def bert_config(model, attention):
   """The BertConfig of transformers that config.model describes."""
   import transformers
 
-  names = (
-    'vocab_size',
-    'hidden_size',
-    'num_hidden_layers',
-    'num_attention_heads',
-    'intermediate_size',
-    'hidden_dropout_prob',
-    'attention_probs_dropout_prob',
-  )
+  sizes = 'vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size'
+  names = f'{sizes} hidden_dropout_prob attention_probs_dropout_prob'.split()
   out = transformers.BertConfig(**{name: model[name] for name in names})
   out._attn_implementation = attention
   return out
@@ -117,11 +115,11 @@ def vectors(model, dtype, folder):
   import transformers
 
   tokenizer = transformers.AutoTokenizer.from_pretrained(str(from_huggingface.locate(SOURCE)))
-  make = lambda attention: (
-    transformers.BertModel(bert_config(model, attention), add_pooling_layer=False)
-    .eval()
-    .to(getattr(torch, dtype))
-  )
+
+  def make(attention):
+    bert = transformers.BertModel(bert_config(model, attention), add_pooling_layer=False)
+    return bert.eval().to(getattr(torch, dtype))
+
   bert = make('sdpa')  # what transformers takes by itself
 
   def by_torch(program):
@@ -134,7 +132,7 @@ def vectors(model, dtype, folder):
 
   out = {'transformers': by_torch(bert), 'torch.compile': by_torch(torch.compile(bert))}
   if dtype == 'float32' and installed(*ONNX):
-    for name, session in sessions(make('eager'), tokenizer, Path(folder))[0].items():
+    for name, session in sessions(make('eager'), tokenizer, Path(folder)).items():
       out[name] = by_onnx(session, tokenizer)
   return out
 
@@ -147,8 +145,8 @@ def pooled(hidden, mask):
 
 
 def sessions(bert, tokenizer, folder):
-  """({name: session of ONNX Runtime}, {name: bytes}) of a model of transformers, its first output,
-  in float32 and with dynamic int8 weights."""
+  """{name: session of ONNX Runtime} of a model of transformers, its first output, in float32 and
+  with dynamic int8 weights."""
   import onnxruntime
   import torch
   from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -166,45 +164,20 @@ def sessions(bert, tokenizer, folder):
   files = {'ONNX Runtime': folder / 'model.onnx', 'ONNX Runtime, int8': folder / 'int8.onnx'}
   whole, small = map(str, files.values())
   sizes = {name: {0: 'rows', 1: 'tokens'} for name in names} | {'first': {0: 'rows', 1: 'second'}}
-  torch.onnx.export(
-    First().eval(),
-    tuple(rows[name] for name in names),
-    whole,
-    input_names=list(names),
-    output_names=['first'],
-    dynamic_axes=sizes,
-    dynamo=False,
-  )
+  called = dict(input_names=list(names), output_names=['first'], dynamic_axes=sizes)
+  given = tuple(rows[name] for name in names)
+  torch.onnx.export(First().eval(), given, whole, dynamo=False, **called)
   quantize_dynamic(whole, small, weight_type=QuantType.QInt8)
-  made = {name: onnxruntime.InferenceSession(str(path)) for name, path in files.items()}
-  return made, {name: path.stat().st_size for name, path in files.items()}
+  return {name: onnxruntime.InferenceSession(str(path)) for name, path in files.items()}
 
 
-def classifiers(trained, folder):
-  """({name: texts -> labels}, {name: bytes}) of a Trained classifier by ONNX Runtime; folder: for
-  its files."""
-  import transformers
-
-  from bert_jax.tools import convert
-
-  convert.export_run(folder / 'hf', trained, {})
-  tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder / 'hf'))
-  model = transformers.AutoModelForSequenceClassification.from_pretrained(
-    str(folder / 'hf'), attn_implementation='eager'
-  )
-  labels = model.config.id2label
-  finish = lambda logits, _: [labels[int(k)] for k in logits.argmax(1)]
-  made, sizes = sessions(model, tokenizer, folder)
-  return {name: by_onnx(session, tokenizer, finish) for name, session in made.items()}, sizes
-
-
-def by_onnx(session, tokenizer, finish=pooled):
-  """texts -> finish(first output, attention mask) by a session of `sessions`."""
+def by_onnx(session, tokenizer):
+  """texts -> mean-pooled vectors by a session of `sessions`."""
 
   def answer(texts):
     rows = tokenizer(texts, padding=True, truncation=True, max_length=512, return_tensors='np')
     (first,) = session.run(None, {name: x.astype(np.int64) for name, x in rows.items()})
-    return finish(first, rows['attention_mask'])
+    return pooled(first, rows['attention_mask'])
 
   return answer
 

@@ -1,4 +1,4 @@
-"""Measures steps of pre-training beside BertForPreTraining in torch; see bench/__main__.py."""
+"""Measures steps of training on one device, beside torch, and as the compiler alone sees them."""
 
 import jax
 import numpy as np
@@ -8,30 +8,23 @@ from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax.run import speed
 from bert_jax.tasks import TASKS
-from bert_jax.tools.preflight import __main__ as preflight
-
-
-def _config(args, batch_size):
-  """The config of a size of BERT, in which each row has 15 % of predictions."""
-  K = round(0.15 * args.seq_length)
-  dtype = args.dtype or ('float32' if jax.default_backend() == 'cpu' else 'bfloat16')
-  return config_lib.load(
-    f'configs/pretrain.py:size={args.size}',
-    [
-      f'--config.batch_size={batch_size}',
-      f'--config.data.seq_length={args.seq_length}',
-      f'--config.masking.max_predictions_per_seq={K}',
-      f'--config.model.dtype={dtype}',
-      *args.rest,
-    ],
-  )
+from bert_jax.tools.preflight import chips, estimate
 
 
 def pretrain(args):
-  """Yields the result {name: value} for each trainer, and their ratio; they take turns."""
-  config = _config(args, args.batch_size)
+  """Yields the result {name: value} for each trainer, and their ratio; they take turns. 15 % of a
+  row are predicted."""
+  dtype = args.dtype or ('float32' if jax.default_backend() == 'cpu' else 'bfloat16')
+  fields = {
+    'batch_size': args.batch_size,
+    'data.seq_length': args.seq_length,
+    'masking.max_predictions_per_seq': round(0.15 * args.seq_length),
+    'model.dtype': dtype,
+  }
+  fields = [f'--config.{name}={value}' for name, value in fields.items()]
+  config = config_lib.load(f'configs/pretrain.py:size={args.size}', [*fields, *args.rest])
   dtype = config.model.dtype
-  objective = preflight.objective_of(config)
+  objective = estimate.objective_of(config)
   rows = _rows(config, config.masking.max_predictions_per_seq)
   sides = {'bert_jax': _ours(config, objective, rows, args.steps)}
   if peers.installed('torch', 'transformers'):
@@ -56,25 +49,6 @@ def pretrain(args):
     }
   if 'transformers' in sides:
     yield {'what': what, **peers.ratios(measured)}
-
-
-def batches(args):
-  """Yields the time that a token takes in batches of other sizes, beside that of the smallest."""
-  sides = {}
-  for factor in (1, 2, 4, 8):
-    config = _config(args, args.batch_size * factor)
-    objective = preflight.objective_of(config)
-    rows = _rows(config, config.masking.max_predictions_per_seq)
-    run, _ = _ours(config, objective, rows, max(1, args.steps // factor))
-    sides[factor] = run, max(1, args.steps // factor) * config.batch_size * args.seq_length
-  measured = peers.in_turn(sides, args.repeat, lambda side: peers.seconds(side[0]) / side[1])
-  for factor, values in measured.items():
-    ratios = [x / smallest for x, smallest in zip(values, measured[1], strict=True)]
-    yield {
-      'what': f'a token of {args.size}, {args.batch_size * factor} x {args.seq_length}',
-      **peers.spread('us', [1e6 * x for x in values]),
-      **peers.spread('of the smallest batch', ratios),
-    }
 
 
 def _rows(config, K):
@@ -152,3 +126,36 @@ def _theirs(config, rows, steps):
     loss.item()
 
   return run, lambda: torch.cuda.max_memory_allocated() if gpu else 0
+
+
+def compiled(args):
+  """Yields the memory of a config's step on one device of this machine, or with a topology what
+  tools/preflight says of it: MFU, by its calibrated clock, is that of computing alone."""
+  config = config_lib.load(args.config, args.rest)
+  line = {'what': ' '.join(['compiled', args.config, args.topology or 'here', *args.rest])}
+  if not args.topology:
+    yield line | _here(config_lib.check(config))
+    return
+  devices = chips.devices_of(args.topology, config.mesh.slices)
+  report = estimate.estimate(config, devices, chips.Chip(devices[0]))
+  line |= {'GB': round(report['hbm_bytes'] / 1e9, 2), 'warnings': len(report['warnings'])}
+  line |= {'GB too much': max(0.0, round(report['hbm_over'] / 1e9, 2))}
+  estimates = report.get('estimates', {})  # of a step that fits
+  for name, clock, kind in (
+    ('MFU', 'calibrated', 'compute_only'),
+    ('MFU with communication', 'calibrated', 'with_communication'),
+    ('MFU of the data sheet', 'data_sheet', 'compute_only'),
+  ):
+    if found := estimates.get(clock, {}).get(kind):
+      line[name] = round(found['mfu'], 4)
+  yield line
+
+
+def _here(config):
+  mesh = sharding.mesh_of(config, TASKS[config.objective], jax.devices()[:1])
+  timeline = config_lib.timeline_of(config, estimate.STEPS)
+  program = step.program(config, estimate.objective_of(config), mesh, timeline)
+  with jax.set_mesh(mesh), sharding.activation_rules():
+    sizes = program.lower().compile().memory_analysis()
+  state, work = sizes.argument_size_in_bytes / 2**30, sizes.temp_size_in_bytes / 2**30
+  return {'GiB': round(state + work, 2), 'GiB of temporaries': round(work, 2)}

@@ -1,6 +1,5 @@
 """Measures how soon commands answer, and what training holds and stops for."""
 
-import json
 import os
 import subprocess
 import sys
@@ -14,19 +13,14 @@ from bench import peers
 from bert_jax import config as config_lib
 from bert_jax import tokenizers
 from bert_jax.errors import InputError
-from bert_jax.files import write_whole
-from bert_jax.run import log as training_log
-from bert_jax.workdir import contents
 
 WORDS = 20_000  # in the text that is trained on, which takes no time to read
 VOCABULARY = 30_522
 BETWEEN = 8  # steps from a save to the next, in which the first is written
 BASE = 'configs/pretrain.py:size=base', '--config.model.dtype=float32', '--config.batch_size=8'
 SMALL = 'configs/pretrain.py:runlocal', '--config.steps=20', '--config.eval.every=0'
-MODULE = {
-  name: [sys.executable, '-m', f'bert_jax.{name}']
-  for name in ('train', 'evaluate', 'predict', 'tools.report')
-}
+PROGRAMS = ('train', 'evaluate', 'predict')
+MODULE = {name: [sys.executable, '-m', f'bert_jax.{name}'] for name in PROGRAMS}
 
 
 def start(args):
@@ -36,9 +30,8 @@ def start(args):
     text, env = text_options(folder), os.environ | {'JAX_COMPILATION_CACHE_DIR': f'{folder}/XLA'}
     for what, options in (('tiny', SMALL), ('base, 8 x 128', BASE)):
       command = [*MODULE['train'], '--config', *options, *text]
-      times = [
-        _to_first_step(command, Path(folder) / f'{what}-{n}', env) for n in range(1 + args.repeat)
-      ]
+      workdirs = [Path(folder) / f'{what}-{n}' for n in range(1 + args.repeat)]
+      times = [_to_first_step(command, workdir, env) for workdir in workdirs]
       yield _times(f'train, {what}: to the first step, s', times)
     small = f'{folder}/small'
     train = [*MODULE['train'], '--config', *SMALL, *text, '--workdir', small]
@@ -54,31 +47,6 @@ def start(args):
       yield _times(what, [_ends(command, env) for _ in range(1 + args.repeat)])
 
 
-def report(args):
-  """Yields the seconds in which tools/report writes its pages of so many runs, each of 5 seeds."""
-  with tempfile.TemporaryDirectory() as folder:
-    for number in range(args.runs):
-      arm, seed = divmod(number, 5)
-      options = [f'--config.seed={seed}', f'--config.optimizer.learning_rate={(arm + 1) / 1e4:g}']
-      workdir = Path(folder) / f'{number}'
-      contents.claim(workdir, config_lib.load(SMALL[0], options))
-      facts = {'data': {}, 'costs': {'parameters': 10**6, 'flops_per_step': 10**9}}
-      write_whole(workdir / 'run.json', json.dumps(facts))
-      writer = training_log.Writer(workdir, 0)
-      for step in range(100, 2100, 100):
-        for split in ('train', 'eval'):
-          loss = 2 + arm / 10 + seed / 100 + 500 / step
-          metrics = {'mlm': loss, 'nsp': loss / 9}
-          if split == 'train':
-            metrics |= {'steps': 100, 'steps_per_s': 10.0, 'seen_tokens': 2000 * step}
-          writer.write(step, split, metrics)
-      writer.close()
-    with tempfile.TemporaryDirectory() as out:
-      command = [*MODULE['tools.report'], folder, '--out', out]
-      times = [_ends(command, os.environ) for _ in range(1 + args.repeat)]
-    yield _times(f'report of {args.runs} runs, s', times)
-
-
 def _ends(command, env):
   """Seconds that a command takes, which is given a line to read."""
   started = time.perf_counter()
@@ -89,11 +57,8 @@ def _ends(command, env):
 
 
 def _times(what, times):
-  return {
-    'what': what,
-    'first time': round(times[0], 2),
-    **peers.spread('compiled before', times[1:]),
-  }
+  first = {'what': what, 'first time': round(times[0], 2)}
+  return first | peers.spread('compiled before', times[1:])
 
 
 def text_options(folder):

@@ -21,7 +21,7 @@ from bert_jax.predict import Model
 from bert_jax.tasks.contrastive import reading, task
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tools import convert
-from bert_jax.tools.preflight import __main__ as preflight
+from bert_jax.tools.preflight import estimate
 from bert_jax.train import train
 from bert_jax.workdir import trained
 
@@ -462,7 +462,7 @@ def test_items_share_a_row_and_equal_texts_have_equal_numbers():
   items = [reading.Item('w', str(i), row) for i, row in enumerate([*ROWS, ('D', 'C d', 'q')])]
   rows = task.Items(found, Words(), items, Problems('train'))
   assert len(rows) == 2
-  of = preflight.objective_of(found)
+  of = estimate.objective_of(found)
   for i, row in enumerate(rows):
     for name, spec in of.spec(1).items():
       assert row[name].shape == spec.shape[1:] and row[name].dtype == spec.dtype, name
@@ -741,7 +741,7 @@ def test_lines_train_on_a_pretrained_run(run, topics, vocab, tmp_path):
 def test_a_preflight_knows_its_flops():
   for arg in ('task=triples', 'task=stsb'):
     found = config('', arg=arg)
-    of = preflight.objective_of(found)
+    of = estimate.objective_of(found)
     D, T, N = found.model.hidden_size, found.data.seq_length, of.examples_per_row
     rows = {name: np.zeros((8, T), np.int32) for name in row_spec(8, T)}
     params = jax.eval_shape(of.init, jax.random.key(0))

@@ -27,7 +27,7 @@ from bert_jax.run import setup, teacher
 from bert_jax.run.inputs import read_inputs
 from bert_jax.timeline import Moment
 from bert_jax.tools import convert
-from bert_jax.tools.preflight import __main__ as preflight
+from bert_jax.tools.preflight import estimate
 from bert_jax.train import train
 from bert_jax.workdir import checkpoint, contents, manifest, trained
 
@@ -86,7 +86,7 @@ def objectives(head, layers=1):
   if head != 'words':
     fields += ['data.examples_per_row=2', 'task.max_length=16']
   config = config_lib.load(f'configs/{spec}', [f'--config.{x}' for x in fields])
-  objective = preflight.objective_of(config)
+  objective = estimate.objective_of(config)
   params = objective.init(jax.random.key(layers))
   drawn = layouts.batch_of(objective.spec(4), 200, 0)
   batch = objective.prepare(jax.tree.map(jnp.asarray, drawn), jax.random.key(9), Moment())
@@ -149,7 +149,7 @@ def test_only_tokens_of_the_example_and_choices_of_the_question_are_in_a_softmax
 
 def test_distilbert_has_66_362_880_parameters_and_an_mlm_head():
   config = config_lib.load('configs/distill.py', ['--config.model.vocab_multiple=1'])
-  shapes = jax.eval_shape(preflight.objective_of(config).init, jax.random.key(0))
+  shapes = jax.eval_shape(estimate.objective_of(config).init, jax.random.key(0))
   assert models.count_parameters(shapes['encoder']) == 66_362_880
   assert models.count_parameters(shapes) == 66_985_530 and shapes.keys() == {'encoder', 'mlm'}
 
@@ -462,7 +462,7 @@ def test_a_preflight_counts_the_teacher(taught_from):
     'configs/distill.py:runlocal',
     [f'--config.teacher={taught_from}', *(f'--config.model.{x}' for x in SIZES)],
   )
-  objective = preflight.objective_of(config)
+  objective = estimate.objective_of(config)
   given = jax.tree.leaves(step.constants_of(config, objective).fixed)
   assert sum(x.size for x in given) > models.count_parameters(
     jax.eval_shape(objective.init, jax.random.key(0))

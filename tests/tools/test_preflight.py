@@ -22,10 +22,7 @@ from bert_jax.config import InputError
 from bert_jax.models.attention import Attention
 from bert_jax.models.tokens import Layer, Tokens
 from bert_jax.tasks import TASKS
-from bert_jax.tools.preflight import __main__ as preflight
-from bert_jax.tools.preflight import best as preflight_best
-from bert_jax.tools.preflight import chips, compilation
-from bert_jax.tools.preflight import hlo as compiled_program
+from bert_jax.tools.preflight import best, chips, compilation, estimate, hlo
 
 PROGRAM = """HloModule jit_train_step, is_scheduled=true
 
@@ -69,7 +66,7 @@ ENTRY %main (p: f32[8,16]) -> f32[8,16] {
 
 
 def test_loops_count_as_often_as_they_run():
-  program = compiled_program.Program(PROGRAM)
+  program = hlo.Program(PROGRAM)
   assert program.cycles() == {'attention': 1200, 'collectives': 7, 'optimizer': 5}
   (product,) = program.float32_products('/layer')
   assert product.endswith('/attention/query/dot_general')
@@ -81,18 +78,17 @@ def test_the_length_of_a_loop_is_read_from_its_condition_too():
   counted = PROGRAM.replace('condition=%cond, ', 'condition=%cond.2, ').replace(
     ', backend_config={"known_trip_count":{"n":"12"}}', ''
   )
-  assert compiled_program.Program(counted).cycles()['attention'] == 500
-  assert compiled_program.Program(counted).endless() == []
+  assert hlo.Program(counted).cycles()['attention'] == 500
+  assert hlo.Program(counted).endless() == []
   unsigned = counted.replace('%end = s32[]{:T(128)}', '%end = u32[]{:T(128)}')
-  assert compiled_program.Program(unsigned).cycles()['attention'] == 500
-  assert compiled_program.Program(counted.replace('=%cond.2, ', '=%cond.3, ')).endless() == [
-    'while.1'
-  ]
+  assert hlo.Program(unsigned).cycles()['attention'] == 500
+  unknown = hlo.Program(counted.replace('=%cond.2, ', '=%cond.3, '))
+  assert unknown.endless() == ['while.1']
 
 
 def test_conditionals_with_several_dear_branches_are_named():
   line = '  %if.1 = f32[8]{0} conditional(%p, %p), branch_computations={%body, OTHER}\n'
-  program = lambda other: compiled_program.Program(
+  program = lambda other: hlo.Program(
     PROGRAM.replace('  %async.1', line.replace('OTHER', other) + '  %async.1')
   )
   assert program('%piece').choices() == []  # which has no cycles
@@ -116,7 +112,7 @@ def test_what_the_compiler_says_when_it_does_not_fit(text, used, limit):
 @pytest.mark.parametrize('task', ['docs', 'stsb', 'ner', 'squad', 'dream', 'gap'])
 def test_every_objective_has_a_step_without_its_data(task):
   config = c.load(f'configs/finetune.py:task={task},size=tiny', [])
-  objective = preflight.objective_of(config)
+  objective = estimate.objective_of(config)
   B, *parts = objective.spec(8)['input_ids'].shape
   assert (B, math.prod(parts)) == (8, config.data.seq_length)
   assert objective.flops(8) > 0
@@ -130,7 +126,7 @@ def test_a_family_says_what_stands_for_its_labels(monkeypatch):
   config = c.load('configs/finetune.py:task=docs,size=tiny', [])
   record = dataclasses.replace(TASKS['classification'], stand_in=stand_in)
   monkeypatch.setitem(TASKS, 'classification', record)
-  assert preflight.objective_of(config).labels == ('a', 'b', 'c')
+  assert estimate.objective_of(config).labels == ('a', 'b', 'c')
   assert not config.table.labels
 
 
@@ -139,7 +135,7 @@ def test_a_family_says_what_stands_for_its_labels(monkeypatch):
   [
     (lambda rows: 1000 + 30 * rows, 500),
     (lambda rows: 1000 + 3000 * rows, 5),
-    (lambda rows: 1000 + rows // 2, preflight.MOST_ROWS),
+    (lambda rows: 1000 + rows // 2, estimate.MOST_ROWS),
     # What is recomputed near the limit takes no more memory, for a while.
     (lambda rows: min(1000 + 30 * rows, 15_900) if rows < 700 else 17_000, 699),
   ],
@@ -153,8 +149,8 @@ def test_the_largest_batch_is_found_in_a_few_compilations(bytes_of, most, monkey
     over = bytes_of(rows) - 16_000
     return {'fits': over <= 0, 'hbm_over': over}
 
-  monkeypatch.setattr(preflight, 'preflight', compiled)
-  found = preflight.largest_batch(c.load('configs/pretrain.py'), devices, None)
+  monkeypatch.setattr(estimate, 'estimate', compiled)
+  found = estimate.largest_batch(c.load('configs/pretrain.py'), devices, None)
   assert most * 15 / 16 <= found['batch_size'] / len(devices) <= most
   assert len(tried) == len(set(tried)) <= 10
   assert tried[0] == 256 // len(devices)  # of the config
@@ -237,22 +233,24 @@ def test_compiling_says_that_it_goes_on(capfd):
 def searched(seconds_of, monkeypatch, changes=()):
   """What preflight_best finds for 16 devices.
   seconds_of: config -> those of a step, 'unknown', or None: it is too large."""
-  config = preflight.changed(c.load('configs/pretrain.py:size=base'), {'batch_size': 1024})
-  config = preflight.changed(config, dict(changes))
+  config = estimate.changed(c.load('configs/pretrain.py:size=base'), {'batch_size': 1024})
+  config = estimate.changed(config, dict(changes))
   devices = [types.SimpleNamespace(coords=divmod(i, 4), slice_index=0) for i in range(16)]
   shape = lambda config, family, devices: types.SimpleNamespace(
     shape={'data': 16 // max(1, config.mesh.fsdp), 'fsdp': max(1, config.mesh.fsdp), 'tensor': 1}
   )
-  monkeypatch.setattr(preflight_best.sharding, 'mesh_of', shape)
+  monkeypatch.setattr(best.sharding, 'mesh_of', shape)
   tried = []
 
   def attempt(fields):
     tried.append(fields)
-    seconds = seconds_of(preflight.changed(config, fields))
+    seconds = seconds_of(estimate.changed(config, fields))
+    if seconds is None:
+      return {'fits': False}
     estimates = {'calibrated': {'compute_only': {}, 'with_communication': {'step_s': seconds}}}
-    return {'fits': seconds is not None, 'estimates': {} if seconds == 'unknown' else estimates}
+    return {'fits': True, 'estimates': {} if seconds == 'unknown' else estimates}
 
-  return *preflight_best.search(config, devices, attempt), tried
+  return *best.search(config, devices, attempt), tried
 
 
 def test_the_best_of_a_few_compilations_is_found(monkeypatch):
@@ -261,20 +259,15 @@ def test_the_best_of_a_few_compilations_is_found(monkeypatch):
     mesh = {1: 10.0, 4: 7.0, 16: 8.0}[config.mesh.fsdp]
     return mesh * parts * {'einsum': 1.0, 'xla': 0.99}[config.model.attention_implementation]
 
-  changes = {
-    'mesh.fsdp': 1,
-    'optimizer.accumulation': 1,
-    'model.attention_implementation': 'einsum',
-  }
+  changes = {'mesh.fsdp': 1, 'optimizer.accumulation': 1}
+  changes['model.attention_implementation'] = 'einsum'
   fields, report, own, tried = searched(seconds, monkeypatch, changes)
   # xla is faster by 1 % only, which is nothing.
   assert fields == {'mesh.data': -1, 'mesh.fsdp': 4, 'optimizer.accumulation': 2}
-  assert preflight_best.seconds(report) == pytest.approx(6.3)
-  assert preflight_best.seconds(own) == 10 and len(tried) <= 7
-  command = preflight_best.command('configs/pretrain.py', ['--config.seed=1'], fields)
-  assert command.startswith(
-    'python -m bert_jax.train --config configs/pretrain.py --config.seed=1 '
-  )
+  assert best.seconds(report) == pytest.approx(6.3)
+  assert best.seconds(own) == 10 and len(tried) <= 7
+  command = best.command('configs/pretrain.py', ['--config.seed=1'], fields)
+  assert command.startswith('python -m bert_jax.train --config configs/pretrain.py --config.seed=1')
   assert command.endswith(
     '--config.mesh.fsdp=4 --config.optimizer.accumulation=2 --workdir WORKDIR'
   )
@@ -294,7 +287,7 @@ def test_what_does_not_fit_is_made_to_fit_by_parts_and_then_by_remat(monkeypatch
 def test_kernels_without_cycles_cannot_be_searched():
   with pytest.raises(InputError, match='Pallas kernels cannot be estimated; set model.attention'):
     report = {'fits': True, 'estimates': {}, 'uncounted': {'Pallas kernels': 2}}
-    preflight_best.seconds(report)
+    best.seconds(report)
 
 
 def test_a_mesh_of_unknown_time_is_passed_over_and_less_is_computed_again(monkeypatch):
@@ -307,47 +300,26 @@ def test_a_mesh_of_unknown_time_is_passed_over_and_less_is_computed_again(monkey
 
   changes = {'mesh.fsdp': 4, 'model.remat': 'full'}
   fields, report, *_ = searched(seconds, monkeypatch, changes)
-  assert fields == {'model.remat': 'dots'} and preflight_best.seconds(report) == 6.0
+  assert fields == {'model.remat': 'dots'} and best.seconds(report) == 6.0
 
 
 def test_fewer_and_larger_parts_are_tried_where_they_fit(monkeypatch):
   seconds = lambda config: {64: 4.0, 16: 3.0, 8: 2.0, 4: 1.0}.get(config.optimizer.accumulation)
   changes = {'optimizer.accumulation': 16}
   fields, report, _, tried = searched(seconds, monkeypatch, changes)
-  assert fields == {'optimizer.accumulation': 4} and preflight_best.seconds(report) == 1.0
+  assert fields == {'optimizer.accumulation': 4} and best.seconds(report) == 1.0
   parts = [x['optimizer.accumulation'] for x in tried if 'optimizer.accumulation' in x]
   assert parts[:4] == [32, 8, 4, 2]  # 2 do not fit, and nothing beyond them is compiled
-  assert list(preflight_best.doubling([1, 2, 5, 6, 12, 30], 3)) == [1, 2, 5, 12, 30]
+  assert list(best.doubling([1, 2, 5, 6, 12, 30], 3)) == [1, 2, 5, 12, 30]
 
 
-SMALL = [
-  '--config.batch_size=64',
-  '--config.data.seq_length=128',
-  '--config.optimizer.warmup=0',
-  *(
-    f'--config.model.{field}'
-    for field in (
-      'num_hidden_layers=1',
-      'hidden_size=128',
-      'num_attention_heads=2',
-      'intermediate_size=256',
-      'vocab_size=1000',
-      'dtype=float32',
-      'hidden_dropout_prob=0',
-      'attention_probs_dropout_prob=0',
-    )
-  ),
-]
-SMALL_STEP = [
-  'bert_jax.tools.preflight',
-  '--config',
-  'configs/pretrain.py',
-  *SMALL,
-  '--json',
-  '--topology',
-  'v5litepod-4',
-  '--config.mesh.fsdp=1',
-]
+SIZES = dict(num_hidden_layers=1, hidden_size=128, num_attention_heads=2, intermediate_size=256)
+SIZES |= dict(vocab_size=1000, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+SIZES['dtype'] = 'float32'
+SMALL = [f'--config.model.{name}={x}' for name, x in SIZES.items()]
+SMALL += ['--config.batch_size=64', '--config.data.seq_length=128', '--config.optimizer.warmup=0']
+SMALL_STEP = ['bert_jax.tools.preflight', '--config', 'configs/pretrain.py', *SMALL, '--json']
+SMALL_STEP += ['--topology', 'v5litepod-4', '--config.mesh.fsdp=1']
 
 
 def test_the_tpu_compiler_takes_a_small_step():
@@ -362,7 +334,7 @@ def test_the_tpu_compiler_takes_a_small_step():
   assert {'attention', 'feed-forward', 'head', 'optimizer'} <= set(report['cycles'])
   # Data-parallel: the gradients cross once, and nothing else; but the two gradients of the tied
   # table, of looking words up and of predicting them, cross each for itself.
-  objective = preflight.objective_of(c.load('configs/pretrain.py', SMALL))
+  objective = estimate.objective_of(c.load('configs/pretrain.py', SMALL))
   # The backward pass is twice the forward pass; MFU is what was done of what could have been, at
   # the 197e12 operations a second that the maker says of a v5e.
   assert report['model_flops'] == 3 * objective.flops(64)
@@ -388,7 +360,7 @@ def test_the_tpu_compiler_takes_a_small_step():
 @pytest.mark.slow
 def test_the_tpu_compiler_gathers_and_scatters_fully_sharded_parameters():
   pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
-  objective = preflight.objective_of(c.load('configs/pretrain.py', SMALL))
+  objective = estimate.objective_of(c.load('configs/pretrain.py', SMALL))
   params = jax.eval_shape(objective.init, jax.random.key(0))
   # Each parameter is gathered for the forward and for the backward pass, and each gradient is
   # scattered; what is too small to be cut stays whole.
@@ -415,6 +387,6 @@ def test_a_window_of_128_costs_a_tpu_a_third_of_none():
     where = jax.sharding.SingleDeviceSharding(device)
     inputs = sharding.like((params, x, ids), where)
     compiled = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(*inputs).compile()
-    return sum(compiled_program.Program(compiled.as_text()).cycles().values())
+    return sum(hlo.Program(compiled.as_text()).cycles().values())
 
   assert 0 < cycles(128) < cycles(0) / 3

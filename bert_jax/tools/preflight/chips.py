@@ -5,17 +5,18 @@ estimated for a large matrix product. The speed of the links is only published.
 """
 
 import importlib.util
+import math
 import os
 import re
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from bert_jax.errors import InputError, first_line
 from bert_jax.run import speed
-from bert_jax.tools.preflight import compilation
-from bert_jax.tools.preflight import hlo as compiled_program
+from bert_jax.tools.preflight import compilation, hlo
 
 KNOWN = (
   'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 '
@@ -23,23 +24,15 @@ KNOWN = (
 )
 LARGE = 8192  # rows and columns of the matrices whose product calibrates the cycles
 
-# {number of chips: shape of the slice} as offered in the cloud.
-LITE = {1: '1x1', 4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16', 256: '16x16'}
-FLAT = LITE | {512: '16x32', 1024: '32x32'}
-CUBE = {
-  4: '2x2x1',
-  8: '2x2x2',
-  16: '2x2x4',
-  32: '2x4x4',
-  64: '4x4x4',
-  128: '4x4x8',
-  256: '4x8x8',
-  512: '8x8x8',
-  1024: '8x8x16',
-  2048: '8x16x16',
-  4096: '16x16x16',
-  6144: '16x16x24',
-}
+
+def _sizes(shapes: str) -> dict[int, str]:
+  """{number of chips: shape of the slice} as offered in the cloud."""
+  return {math.prod(map(int, shape.split('x'))): shape for shape in shapes.split()}
+
+
+LITE = _sizes('1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16')
+FLAT = LITE | _sizes('16x32 32x32')
+CUBE = _sizes('2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x16 16x16x24')
 # {the cloud's accelerator type TYPE-N: (name of the chip, what N counts for each chip, shapes)}
 ACCELERATORS = {
   'v2': ('v2', 2, FLAT),  # for v2 to v5p, N counts cores
@@ -61,16 +54,13 @@ NODE_POOLS = {
 
 
 class Published(NamedTuple):
-  """The published facts of a kind of chip; None: not known.
-  flops_per_cycle: of the matrix units of a device (v2, v3 and TPU7x have two on a chip), bfloat16.
-  interconnect: bytes a second of all links of a chip to its neighbours, both directions together.
-  links: how many. network: bytes a second to other slices. ring: a side of a slice is closed to a
-  ring if it is a multiple of this many chips, and so are all others where there are three."""
+  """The published facts of a kind of chip; None: not known. A side of a slice is closed to a ring
+  if it is a multiple of `ring` chips, and so are all others where there are three."""
 
-  flops_per_cycle: int | None
-  interconnect: float | None = None
-  links: int = 0
-  network: float | None = None
+  flops_per_cycle: int | None  # in bfloat16, of a device (v2, v3 and TPU7x have two on a chip)
+  interconnect: float | None = None  # bytes a second of all links of a chip, both directions added
+  links: int = 0  # to its neighbours
+  network: float | None = None  # bytes a second to other slices
   ring: int = 0
   source: str = ''
 
@@ -93,13 +83,13 @@ PUBLISHED = {
 }
 
 
-def published_of(device_kind):
+def published_of(device_kind: str) -> Published:
   """The Published of a kind of device; all unknown if it is not in the table."""
   known = (x for kind, x in PUBLISHED.items() if re.search(rf'(?:{kind})\b', device_kind))
   return next(known, Published(None))
 
 
-def topology_of(name):
+def topology_of(name: str) -> str:
   """Converts a cloud's name to CHIP:AxB: an accelerator type, v5litepod-16, or a node pool's with
   its topology, tpu-v5-lite-podslice:4x4. Other names stay."""
   pool, _, shape = name.partition(':')
@@ -118,7 +108,7 @@ def topology_of(name):
   return f'{chip}:{shapes[int(number) // each]}'
 
 
-def devices_of(topology, slices=1):
+def devices_of(topology: str, slices: int = 1) -> list[jax.Device]:
   """The devices of a topology, CHIP:AxB or a name of the cloud; needs libtpu, and no TPU."""
   name, topology = topology, topology_of(topology)
   if not re.fullmatch(r'\w+:\d+x\d+(x\d+)?', topology):
@@ -129,7 +119,7 @@ def devices_of(topology, slices=1):
   os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')  # two processes may compile at once
   from jax.experimental import topologies
 
-  options = {'num_slices': slices} if slices > 1 else {}
+  options: dict[str, Any] = {'num_slices': slices} if slices > 1 else {}
   if re.fullmatch(r'\w+:1x1(x1)?', topology):
     options['chips_per_host_bounds'] = [1, 1, 1]
   try:
@@ -145,14 +135,14 @@ class Chip:
   seconds of a cycle by two clocks: `seconds_per_cycle` if that product ran at the chip's peak, and
   `data_sheet_seconds` by the published clock (None: not published)."""
 
-  def __init__(self, device):
+  def __init__(self, device: jax.Device):
     one = jax.sharding.SingleDeviceSharding(device)
 
-    def compiled(function, size, dtype):
+    def compiled(function: Callable, size: int, dtype: type) -> compilation.Compiled:
       shape = jax.ShapeDtypeStruct((size, size), dtype, sharding=one)
       return compilation.compiled(jax.jit(function).lower(shape), [device], 'a product for')
 
-    program = compiled_program.Program(compiled(lambda x: x @ x, LARGE, jnp.bfloat16).text)
+    program = hlo.Program(compiled(lambda x: x @ x, LARGE, jnp.bfloat16).text)
     self.hbm = compiled(lambda x: x + 1, 2**19, jnp.float32).limit  # 1 TB
     self.published = published_of(device.device_kind)
     self.peak = speed.peak_flops_of(device.device_kind)

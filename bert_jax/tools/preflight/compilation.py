@@ -19,8 +19,9 @@ import tempfile
 import threading
 import time
 import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -34,23 +35,26 @@ SIZES = ('argument', 'output', 'alias', 'temp', 'generated_code')
 
 
 class Compiled(NamedTuple):
-  """The result of a compilation. text: HLO, '' if it does not fit in HBM; sizes: bytes of each of
-  SIZES; used, limit: bytes of HBM of a program that does not fit; resharded: how many involuntary
-  rematerialisations the compiler warned of; seconds: how long it took, when it was compiled."""
+  """The result of a compilation."""
 
-  text: str
-  sizes: dict
-  used: int
-  limit: int
-  resharded: int
-  seconds: float
+  text: str  # HLO, '' if it does not fit in HBM
+  sizes: Mapping[str, int]  # bytes of each of SIZES
+  used: int  # bytes of HBM, of a program that does not fit
+  limit: int  # bytes of HBM that there are, for such a program
+  resharded: int  # how many involuntary rematerialisations the compiler warned of
+  seconds: float  # how long it took, when it was compiled
   cached: bool = False
 
 
-def compiled(lowered, devices, what, options=None):
-  """Compiles a jax.stages.Lowered for devices, with the compiler `options` it was lowered with.
-  what: the program in words, such as 'a product for'."""
-  name = f'{what} {chips_in_words(devices)}'
+def compiled(
+  lowered: jax.stages.Lowered,
+  devices: Sequence[jax.Device],
+  what: str,
+  options: Mapping[str, Any] | None = None,
+) -> Compiled:
+  """Compiles a program for devices, with the compiler `options` it was lowered with. what: the
+  program in words, such as 'a product for'."""
+  name = f'{what} {len(devices)} {devices[0].device_kind}'
   path = folder() / key(lowered, devices, options)
   if kept := load(path):
     return kept
@@ -58,7 +62,9 @@ def compiled(lowered, devices, what, options=None):
   with ticking(f'compiling {name}, usually {usual(name)}'), quiet() as stderr, ending_at_once():
     try:
       made = lowered.compile()
-      text, sizes, used, limit = made.as_text(), sizes_of(made), 0, 0
+      memory = made.memory_analysis()
+      sizes = {name: getattr(memory, f'{name}_size_in_bytes') for name in SIZES}
+      text, used, limit = made.as_text() or '', 0, 0
     except Exception as error:
       text, sizes, (used, limit) = '', {}, too_large(error)
     resharded = len(re.findall(r'[Ii]nvoluntary full rematerialization', stderr()))
@@ -67,22 +73,12 @@ def compiled(lowered, devices, what, options=None):
   return out
 
 
-def sizes_of(made):
-  analysis = made.memory_analysis()
-  return {name: getattr(analysis, f'{name}_size_in_bytes') for name in SIZES}
-
-
-def chips_in_words(devices):
-  """Names devices in words: '16 TPU v5 lite'."""
-  return f'{len(devices)} {devices[0].device_kind}'
-
-
-def folder():
+def folder() -> Path:
   home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
   return Path(home, 'bert_jax', 'preflight')
 
 
-def versions():
+def versions() -> str:
   try:
     libtpu = importlib.metadata.version('libtpu')
   except importlib.metadata.PackageNotFoundError:
@@ -90,7 +86,11 @@ def versions():
   return f'jax {jax.__version__}, libtpu {libtpu}'
 
 
-def key(lowered, devices, options=None):
+def key(
+  lowered: jax.stages.Lowered,
+  devices: Sequence[jax.Device],
+  options: Mapping[str, Any] | None = None,
+) -> str:
   """A hash of all that a compilation depends on. The text of a lowered program has neither the
   positions of the devices nor the compiler's options."""
   places = [(d.id, getattr(d, 'slice_index', 0), *getattr(d, 'coords', ())) for d in devices]
@@ -99,7 +99,7 @@ def key(lowered, devices, options=None):
   return hashlib.sha256(f'{facts}\n{lowered.as_text()}'.encode()).hexdigest()[:24]
 
 
-def load(path):
+def load(path: Path) -> Compiled | None:
   """Loads what `store` kept; None if there is nothing or it is damaged."""
   try:
     facts = json.loads(path.with_suffix('.json').read_text())
@@ -109,7 +109,7 @@ def load(path):
     return None
 
 
-def store(path, name, made):
+def store(path: Path, name: str, made: Compiled) -> None:
   """Keeps a Compiled for later processes, if the folder can be written to."""
   facts = made._asdict() | {'name': name, 'versions': versions()}
   text = gzip.compress(facts.pop('text').encode(), compresslevel=1)
@@ -121,7 +121,7 @@ def store(path, name, made):
     log.info('what was compiled is not kept: %s', error)
 
 
-def usual(name):
+def usual(name: str) -> str:
   """How long the program of this name took to compile on this machine before, in words."""
   seconds = []
   for path in folder().glob('*.json'):
@@ -130,34 +130,23 @@ def usual(name):
       seconds += [float(facts['seconds'])] * (facts['name'] == name)
   if not seconds:
     return '1 to 5 minutes'
-  return duration(statistics.median(seconds))
-
-
-def duration(seconds):
-  """Formats seconds as '40 seconds' or '3 minutes'."""
-  minutes, seconds = round(seconds / 60), max(1, round(seconds))
-  return f'{minutes} minutes' if minutes > 1 else f'{seconds} second{"s" * (seconds > 1)}'
+  typical = max(1, round(statistics.median(seconds)))
+  minutes = round(typical / 60)
+  return f'{minutes} minutes' if minutes > 1 else f'{typical} second{"s" * (typical > 1)}'
 
 
 @contextlib.contextmanager
-def ticking(sentence, every=EVERY):
-  """Writes a sentence to stderr at once, then the time since: on a terminal by renewing the line
-  each second, elsewhere by a line every `every` seconds."""
+def ticking(sentence: str, every: float = EVERY) -> Iterator[None]:
+  """Writes a sentence to stderr at once, and every `every` seconds how long it has been."""
   with os.fdopen(os.dup(2), 'w') as out:  # stderr itself may be kept quiet meanwhile
-    live, ended, started = out.isatty(), threading.Event(), time.perf_counter()
+    ended, started = threading.Event(), time.perf_counter()
+    say = lambda text: print(text, file=out, flush=True)
 
-    def tick():
-      while not ended.wait(1 if live else every):
-        print(
-          f'\r{sentence}: {time.perf_counter() - started:.0f} s'
-          if live
-          else f'  still compiling after {time.perf_counter() - started:.0f} s',
-          end='' if live else '\n',
-          file=out,
-          flush=True,
-        )
+    def tick() -> None:
+      while not ended.wait(every):
+        say(f'  still compiling after {time.perf_counter() - started:.0f} s')
 
-    print(sentence, end='' if live else '\n', file=out, flush=True)
+    say(sentence)
     thread = threading.Thread(target=tick, daemon=True)
     thread.start()
     try:
@@ -165,12 +154,10 @@ def ticking(sentence, every=EVERY):
     finally:
       ended.set()
       thread.join()
-      if live:
-        print(file=out, flush=True)
 
 
 @contextlib.contextmanager
-def ending_at_once():
+def ending_at_once() -> Iterator[None]:
   """Lets Ctrl-C and SIGTERM end the process. A handler of Python would wait for the compiler."""
   numbers = signal.SIGINT, signal.SIGTERM
   if threading.current_thread() is not threading.main_thread():
@@ -184,14 +171,14 @@ def ending_at_once():
 
 
 @contextlib.contextmanager
-def quiet():
+def quiet() -> Iterator[Callable[[], str]]:
   """Keeps stderr off the terminal; yields a function that returns what was written to it."""
   with tempfile.TemporaryFile('w+b') as file:
     sys.stderr.flush()
     stderr = os.dup(2)
     os.dup2(file.fileno(), 2)
 
-    def written():
+    def written() -> str:
       file.seek(0)
       return file.read().decode(errors='replace')
 
@@ -202,7 +189,7 @@ def quiet():
       os.close(stderr)
 
 
-def too_large(error):
+def too_large(error: Exception) -> tuple[int, int]:
   """Parses the error if a program does not fit: (bytes used, bytes of HBM); else InputError."""
   size = r'([\d.]+[BKMGT])'
   patterns = rf'Used {size}\w* of {size}\w* hbm', rf'\({size}\w*\) exceeds available HBM \({size}'
@@ -210,4 +197,5 @@ def too_large(error):
   if not match:
     reason = first_line(error)
     raise InputError(f'the compiler takes no such program ({reason}); change the config.')
-  return tuple(int(float(text[:-1]) * 1024 ** 'BKMGT'.index(text[-1])) for text in match.groups())
+  used, limit = (int(float(x[:-1]) * 1024 ** 'BKMGT'.index(x[-1])) for x in match.groups())
+  return used, limit

@@ -7,6 +7,7 @@ cost model and not from a clock.
 import collections
 import math
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 UNKNOWN = 2**64 - 1  # the compiler's mark of an instruction that it cannot estimate
@@ -48,41 +49,41 @@ class Instruction(NamedTuple):
   rest: str  # operands and attributes
 
   @property
-  def op_name(self):
+  def op_name(self) -> str:
     """JAX's name of the operation it comes from, or ''."""
     match = re.search(r'op_name="([^"]*)"', self.rest)
     return match[1] if match else ''
 
   @property
-  def cycles(self):
+  def cycles(self) -> int:
     """The estimated cycles; 0 if there is no estimate, or if it is UNKNOWN."""
     match = re.search(r'"estimated_cycles":"(\d+)"', self.rest)
     number = int(match[1]) if match else 0
     return number if number != UNKNOWN else 0
 
   @property
-  def called(self):
+  def called(self) -> list[str]:
     match = _CALLED.search(self.rest)
     return [name.strip(' %') for name in match[1].split(',')] if match else []
 
   @property
-  def operands(self):
+  def operands(self) -> list[str]:
     return re.findall(r'%([\w.\-]+)', self.rest.partition('), ')[0])
 
   @property
-  def component(self):
+  def component(self) -> str:
     if collective(self.opcode):
       return 'collectives'
     return next((part for part, regex in COMPONENTS if re.search(regex, self.op_name)), 'other')
 
 
-def collective(opcode):
+def collective(opcode: str) -> str:
   """The kind of collective of an opcode, 'all-reduce' for all-reduce-start too; else ''."""
   plain = opcode.removesuffix('-start')
   return plain if plain in COLLECTIVES else ''
 
 
-def arrays(text):
+def arrays(text: str) -> list[int]:
   """The bytes of each array in the text of a type, such as (f32[8,128]{...}, ...)."""
   out = []
   for kind, shape in _ARRAY.findall(text):
@@ -94,8 +95,9 @@ def arrays(text):
 class Program:
   """A module of HLO as text, `jax.stages.Compiled.as_text()`."""
 
-  def __init__(self, text):
-    self.computations, self.entry, current = {}, '', None
+  def __init__(self, text: str):
+    self.computations: dict[str, list[Instruction]] = {}
+    self.entry, current = '', None
     for line in text.splitlines():
       if match := _COMPUTATION.match(line):
         current = self.computations.setdefault(match[2], [])
@@ -103,7 +105,7 @@ class Program:
       elif current is not None and (match := _INSTRUCTION.match(line)):
         current.append(Instruction(*match.groups()))
 
-  def scheduled(self, name='', times=1):
+  def scheduled(self, name: str = '', times: int = 1) -> Iterator[tuple[Instruction, int]]:
     """Yields (instruction, how often it runs) for all that is scheduled, in loops and calls too."""
     for instruction in self.computations[name or self.entry]:
       yield instruction, times
@@ -111,7 +113,7 @@ class Program:
         for called in instruction.called:
           yield from self.scheduled(called, times * self.trips(instruction))
 
-  def trips(self, instruction):
+  def trips(self, instruction: Instruction) -> int:
     """How often the computation that an instruction calls runs: once but for loops, 0 if unknown.
     The text gives the count of a loop or has a condition that compares a counter, which starts at
     0, with its only constant."""
@@ -119,39 +121,23 @@ class Program:
       return int(match[1])
     if instruction.opcode != 'while':
       return 1
-    condition = self.computations[re.search(r'condition=%([\w.\-]+)', instruction.rest)[1]]
+    (name,) = re.findall(r'condition=%([\w.\-]+)', instruction.rest)
+    condition = self.computations[name]
     ends = [i.rest for i in condition if i.opcode == 'constant' and i.type[:3] in ('s32', 'u32')]
     below = any(i.opcode == 'compare' and 'direction=LT' in i.rest for i in condition)
     return int(ends[0].partition(')')[0]) if below and len(ends) == 1 else 0
 
-  def endless(self):
+  def endless(self) -> list[str]:
     """Names of the loops of unknown length."""
     return [i.name for lines in self.computations.values() for i in lines if not self.trips(i)]
 
-  def choices(self):
+  def choices(self) -> list[str]:
     """Names of the conditionals with cycles in several branches, which are all counted."""
-    of = lambda name: any(i.cycles for i, _ in self.scheduled(name))
-    return [
-      i.name
-      for lines in self.computations.values()
-      for i in lines
-      if i.opcode == 'conditional' and sum(map(of, i.called)) > 1
-    ]
+    costs = lambda name: any(i.cycles for i, _ in self.scheduled(name))
+    conditionals = (i for x in self.computations.values() for i in x if i.opcode == 'conditional')
+    return [i.name for i in conditionals if sum(map(costs, i.called)) > 1]
 
-  def inside(self):
-    """Yields (computation, instruction, how often it runs) for all, in fusions too."""
-    stack = [(self.entry, 1)]
-    while stack:
-      name, times = stack.pop()
-      for instruction in self.computations[name]:
-        yield name, instruction, times
-        stack += [
-          (called, times * self.trips(instruction))
-          for called in instruction.called
-          if called in self.computations
-        ]
-
-  def cycles(self):
+  def cycles(self) -> dict[str, int]:
     """The estimated cycles of each component of the model, {component: cycles}, most first."""
     out = collections.Counter()
     for instruction, times in self.scheduled():
@@ -159,7 +145,7 @@ class Program:
         out[instruction.component] += times * instruction.cycles
     return dict(out.most_common())
 
-  def moved(self, name, instruction):
+  def moved(self, name: str, instruction: Instruction) -> tuple[str, int]:
     """The (kind, bytes) of a collective in the computation `name`: bytes of the results on one
     device; for a reduce-scatter, of the operands. The fusions that a TPU's compiler calls
     `all-reduce-scatter` are reduce-scatters."""
@@ -174,7 +160,7 @@ class Program:
       sizes = sizes[operands : 2 * operands]  # of operands, results, ...
     return kind, sum(sizes)
 
-  def below(self, instruction):
+  def below(self, instruction: Instruction) -> Iterator[tuple[str, Instruction]]:
     """Yields (computation, instruction) for all that an instruction calls, nested too."""
     for name in instruction.called:
       for inner in self.computations.get(name, ()):
@@ -182,7 +168,7 @@ class Program:
         if inner.opcode in ('fusion', 'call', 'async-start'):
           yield from self.below(inner)
 
-  def uncounted(self):
+  def uncounted(self) -> dict[str, int]:
     """Counts, in a step, the work without estimated cycles that takes time all the same: {'Pallas
     kernels', 'unknown', 'gathers', 'scatters', 'sorts': how many}."""
     out = collections.Counter()
@@ -200,17 +186,18 @@ class Program:
           out['Pallas kernels'] += times
     return dict(out)
 
-  def float32_products(self, within):
+  def float32_products(self, within: str) -> list[str]:
     """Names of the matrix products of float32 arrays whose op_name matches the regex `within`."""
     names = set()
-    for name, instruction, _ in self.inside():
-      if instruction.opcode in ('dot', 'convolution') and re.search(within, instruction.op_name):
-        types = {i.name: i.type for i in self.computations[name]}
-        if any(types.get(o, '').startswith('f32') for o in instruction.operands):
-          names.add(instruction.op_name)
+    for lines in self.computations.values():
+      types = {i.name: i.type for i in lines}
+      for i in lines:
+        if i.opcode in ('dot', 'convolution') and re.search(within, i.op_name):
+          is_float32 = any(types.get(operand, '').startswith('f32') for operand in i.operands)
+          names |= {i.op_name} if is_float32 else set()
     return sorted(names)
 
-  def largest(self, number):
+  def largest(self, number: int) -> list[tuple[int, str]]:
     """The largest results but parameters, [(bytes, JAX's name)], the largest of each name."""
     sizes = collections.Counter()
     for instruction, _ in self.scheduled():

@@ -2,30 +2,36 @@
 
 The compiler gives collectives no cycles. Here each takes as long as its bytes need on the links
 that join the chips of its group, at the bandwidth that the maker publishes: all links of a group
-work at once and in both directions, groups that use the same link share it, and nothing is added
-for the start of a message, so the time is a lower bound. The schedule says what waits: a collective
-that is started, and done further down, overlaps with the computation in between; all others block.
-One moves at a time.
+work at once and in both directions, groups that lie between one another share their links, and
+nothing is added for the start of a message, so the time is a lower bound. The schedule says what
+waits: a collective that is started, and done further down, overlaps with the computation in
+between; all others block. One moves at a time.
 """
 
 import collections
-import itertools
 import math
 import re
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from jax.sharding import Mesh
 
-from bert_jax.tools.preflight.hlo import arrays, collective
+from bert_jax.tools.preflight.hlo import Instruction, Program, arrays, collective
+
+if TYPE_CHECKING:
+  from bert_jax.tools.preflight.chips import Published
+
+Groups = tuple[tuple[int, ...], ...]  # of positions in mesh.devices.flat
 
 
 class Transfer(NamedTuple):
-  """A collective. kind, bytes: as hlo.Program.moved; groups: tuples of positions in
-  mesh.devices.flat, of the devices that talk to one another (pairs for a permutation)."""
+  """A collective. kind, bytes: as hlo.Program.moved; groups: of the devices that talk to one
+  another (pairs for a permutation)."""
 
   kind: str
   bytes: int
-  groups: tuple
+  groups: Groups
 
 
 class Row(NamedTuple):
@@ -41,70 +47,79 @@ class Row(NamedTuple):
   waited: float
 
 
-def _iota(text):
-  """Parses an array of positions: in [4,2]T(1,0) 0, 1, ... fill [4,2], which is transposed;
+# ---- Groups of devices --------------------------------------------------------------------------
+
+
+def _numbers(text: str) -> list[int]:
+  return [int(n) for n in re.findall(r'\d+', text)]
+
+
+def _iota(shape: str, dims: str, order: str) -> np.ndarray:
+  """An array of positions: in [4,2]T(1,0) 0, 1, ... fill [4,2], which is transposed;
   [2,4]<=[4,2]T(1,0) is reshaped to [2,4] after that."""
-  shape, dims, order = re.match(r'(?:\[([\d,]+)\]<=)?\[([\d,]+)\](?:T\(([\d,]+)\))?', text).groups()
-  numbers = lambda x: [int(n) for n in x.split(',')]
-  ids = np.arange(math.prod(numbers(dims))).reshape(numbers(dims))
-  ids = ids.transpose(numbers(order)) if order else ids
-  return ids.reshape(numbers(shape)) if shape else ids
+  ids = np.arange(math.prod(_numbers(dims))).reshape(_numbers(dims))
+  ids = ids.transpose(_numbers(order)) if order else ids
+  return ids.reshape(_numbers(shape)) if shape else ids
 
 
-def _mesh_groups(sizes, order, axes):
+def _mesh_groups(sizes: str, dims: str, order: str, axes: str) -> np.ndarray:
   """Parses groups like mesh['a'=2,'b'=8], device_ids=([8,2]T(1,0)) {'a','b':(2)4}: devices that
   differ only along the named axes; for 'b':(2)4, b is split into axes of 2, 4 and the rest, and the
   one of 4 is meant."""
-  names = [(name, int(n)) for name, n in re.findall(r"'?([\w.]+)'?=(\d+)", sizes)]
-  wanted = {}
-  for name, before, size in re.findall(r"'([\w.]+)'(?::\((\d+)\)(\d+))?", axes):
-    wanted[name] = (int(before), int(size)) if size else None
+  wanted = {
+    name: (int(before or 1), int(size or 0))
+    for name, before, size in re.findall(r"'([\w.]+)'(?::\((\d+)\)(\d+))?", axes)
+  }
   shape, along = [], []
-  for name, size in names:
-    before, part = wanted.get(name) or (1, size)
+  for name, size in re.findall(r"'?([\w.]+)'?=(\d+)", sizes):
+    before, part = wanted.get(name, (1, 0))
+    part = part or int(size)
     if name in wanted:
       along.append(len(shape) + 1)
-    shape += [before, part, size // (before * part)]
-  ids = _iota(order or f'[{math.prod(shape)}]')
+    shape += [before, part, int(size) // (before * part)]
+  ids = _iota('', dims or str(math.prod(shape)), order)
   rest = [i for i in range(len(shape)) if i not in along]
   ids = ids.reshape(shape).transpose(rest + along)
   return ids.reshape(-1, math.prod(shape[i] for i in along))
 
 
-def groups_of(text, number):
+def groups_of(text: str, number: int) -> Groups:
   """Parses the groups of a collective among `number` devices from the text of its attributes:
   {{0,1},{2,3}} or [2,2]<=[4] or mesh['x'=2,'y'=2] {'y'}; for a permutation the pairs (source,
   target). By default all devices are one group."""
-  if match := re.search(
-    r'_groups=@?mesh\[([^\]]*)\](?:, device_ids=\((.*?\]\S*)\))? \{(.*?)\}', text
-  ):
-    groups = _mesh_groups(*match.groups())
-  elif match := re.search(r'_groups=(\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?)', text):
-    groups = _iota(match[1])
+  iota = r'\[([\d,]+)\](?:T\(([\d,]+)\))?'
+  mesh = rf'_groups=@?mesh\[([^\]]*)\](?:, device_ids=\({iota}\))? \{{(.*?)\}}'
+  if match := re.search(mesh, text):
+    groups = _mesh_groups(*match.groups(default=''))
+  elif match := re.search(rf'_groups=\[([\d,]+)\]<={iota}', text):
+    groups = _iota(*match.groups(default=''))
   elif match := re.search(r'(?:_groups|target_pairs)=\{(\{[\d,{} ]*\})\}', text):
-    groups = [re.findall(r'\d+', part) for part in re.findall(r'\{([^{}]+)\}', match[1])]
+    groups = [_numbers(part) for part in re.findall(r'\{([^{}]+)\}', match[1])]
   else:
     groups = [range(number)]
   return tuple(tuple(int(i) for i in group) for group in groups)
 
 
-class Network:
-  """The links between the devices of a mesh, by chips.Published."""
+# ---- Time of a transfer -------------------------------------------------------------------------
 
-  def __init__(self, mesh, published):
+
+class Network:
+  """The links between the devices of a mesh. known: whether their bandwidth is published."""
+
+  def __init__(self, mesh: Mesh, published: 'Published'):
     devices = list(mesh.devices.flat)
     self.mesh, self.published = mesh, published
     # Several devices may be one chip.
     self.places = [(getattr(d, 'slice_index', 0) or 0, *d.coords) for d in devices]
     self.sides = [1 + max(column) for column in list(zip(*self.places))[1:]]
-    rings = [n % published.ring == 0 for n in self.sides] if published.ring else [False]
+    rings = [n % published.ring == 0 if published.ring else False for n in self.sides]
     flat = published.links == 4
     self.rings = [ring and (flat or all(rings)) for ring in rings]
+    self.one_way = (published.interconnect or 0) / 2 / (published.links or 1)  # of a link
     slices = len({place[0] for place in self.places})
     self.known = bool(published.interconnect and (slices == 1 or published.network))
-    self.speeds = {}  # {groups of a Transfer: bytes a second within a slice}
 
-  def axes(self, transfer):
+  def axes(self, transfer: Transfer) -> str:
     """The mesh axes along which the devices of a group differ, such as 'data+fsdp'."""
     differ = set()
     for group in transfer.groups:
@@ -112,106 +127,64 @@ class Network:
       differ |= {name for name, x in zip(self.mesh.shape, positions) if len(set(x)) > 1}
     return '+'.join(name for name in self.mesh.shape if name in differ)
 
-  def seconds(self, transfer):
-    """The least seconds of a transfer, all groups of which talk at once. Only where `known`.
+  def seconds(self, transfer: Transfer) -> float:
+    """The least seconds of a transfer, all groups of which talk at once; 0 if nothing is known.
 
     A chip that gathers an array of S bytes from the n chips of its group receives S (n - 1) / n of
-    them; a reduction sends as much. Between slices each chip moves its n-th part."""
+    them; a reduction sends as much. Between slices each chip moves its n-th part. A permutation is
+    taken to pass one link."""
+    if not self.known:
+      return 0.0
+    network = self.published.network or math.inf
     if transfer.kind == 'collective-permute':
-      return self._permutation(transfer)
+      crosses = any(len({self.places[i][0] for i in pair}) > 1 for pair in transfer.groups)
+      return transfer.bytes / (network if crosses else self.one_way)
     places = {self.places[i] for i in transfer.groups[0]}
     slices = len({place[0] for place in places})
     chips = len(places) // slices
     size = transfer.bytes * (2 if transfer.kind == 'all-reduce' else 1)
-    if transfer.groups not in self.speeds:
-      self.speeds[transfer.groups] = self._speed(transfer.groups)
-    inside = size * (chips - 1) / chips / self.speeds[transfer.groups] if chips > 1 else 0.0
-    if slices == 1:
-      return inside
-    # Devices of one chip share its network.
-    share = _most({self.places[i] for i in group} for group in transfer.groups)
-    return inside + share * size / chips * (slices - 1) / slices / self.published.network
+    inside = (chips - 1) / self._speed(places) if chips > 1 else 0.0
+    # Devices of one chip share its links.
+    share = len(transfer.groups) * len(places) / len(set(self.places))
+    return share * size / chips * (inside + (slices - 1) / slices / network)
 
-  def _speed(self, groups):
-    """Bytes a second that a chip receives from its group over the links of a slice: one link of
-    each side along which the group extends, or two around a ring, divided by how many groups share
-    the link."""
-    used = [self._links(group) for group in groups]
-    ways = sum(
-      one_or_two / _most(links[side][1] for links in used if side in links)
-      for side, (one_or_two, _) in used[0].items()
-    )
-    return ways * self._one_way
-
-  def _links(self, group):
-    """The sides of a slice along which a group's chips extend, with all links between the outermost
-    chips: {side: (1, or 2 around a ring, {link})}."""
-    columns = [sorted(set(column)) for column in zip(*(self.places[i] for i in group))]
-    out = {}
-    for side, (length, ring) in enumerate(zip(self.sides, self.rings), start=1):
-      stand = columns[side]
-      if len(stand) == 1:
-        continue
-      around = ring and set(np.diff(stand)) == {length / len(stand)}
-      links = range(length) if around else range(stand[0], stand[-1])
-      lines = columns[:side] + columns[side + 1 :]
-      out[side] = 1 + around, set(itertools.product(links, *lines))
-    return out
-
-  def _permutation(self, transfer):
-    """Seconds of a permutation, whose messages wait for one another where they share a link."""
-    pairs = [(self.places[a], self.places[b]) for a, b in transfer.groups]
-    if any(a[0] != b[0] for a, b in pairs):
-      return transfer.bytes / self.published.network
-    return transfer.bytes * _most(self._route(a, b) for a, b in pairs) / self._one_way
-
-  def _route(self, a, b):
-    """The links from place a to b, {link from a place to the next}, side after side."""
-    at, links = list(a), set()
-    for side, (length, ring) in enumerate(zip(self.sides, self.rings), start=1):
-      step = 1 if b[side] > a[side] else -1
-      if ring and 2 * abs(b[side] - a[side]) > length:  # the other way round the ring is shorter
-        step = -step
-      while at[side] != b[side]:
-        before = tuple(at)
-        at[side] = (at[side] + step) % length
-        links.add((before, tuple(at)))
-    return links
-
-  @property
-  def _one_way(self):
-    return self.published.interconnect / 2 / self.published.links
+  def _speed(self, places: set[tuple]) -> float:
+    """Bytes a second that a chip receives from the others of its group over the links of a slice:
+    one link of each side along which the group extends, or two around a ring. Where its chips stand
+    apart, as many groups lie between one another and share the link."""
+    ways = 0.0
+    for stand, length, ring in zip(list(zip(*places))[1:], self.sides, self.rings):
+      if steps := len(set(stand)) - 1:
+        apart = -(-(max(stand) - min(stand)) // steps)
+        ways += (2 if ring and (steps + 1) * apart == length else 1) / apart
+    return ways * self.one_way
 
 
-def _most(sets):
-  """In how many of these sets the most frequent member is; 0 if all are empty."""
-  counts = collections.Counter(itertools.chain.from_iterable(sets))
-  return max(counts.values(), default=0)
+# ---- Time of a step -----------------------------------------------------------------------------
 
 
 class Timeline:
   """Simulates the schedule of a step with its collectives. seconds: of the step; rows: [Row].
-  program: an hlo.Program; network: a Network (if it is not `known`, collectives take no time);
   seconds_per_cycle: of the computing."""
 
-  def __init__(self, program, network, seconds_per_cycle):
+  def __init__(self, program: Program, network: Network, seconds_per_cycle: float):
     self.program, self.network, self.seconds_per_cycle = program, network, seconds_per_cycle
-    self.sums = collections.defaultdict(lambda: np.zeros(4))
+    self.sums = collections.defaultdict(lambda: np.zeros(4))  # {the first fields of a Row: others}
     self.seconds = self._run(program.entry, 1)
     rows = [
-      Row(*key, round(number), round(size), float(took), float(waited))
-      for key, (number, size, took, waited) in self.sums.items()
+      Row(*key, number=round(n), bytes=round(size), seconds=float(took), waited=float(waited))
+      for key, (n, size, took, waited) in self.sums.items()
     ]
     self.rows = sorted(rows, key=lambda row: -row.waited)
 
-  def bytes(self):
-    """The bytes of all transfers of each kind, {kind: bytes as in Row}."""
+  def bytes(self) -> dict[str, int]:
+    """The bytes of all transfers of each kind, as in Row."""
     out = collections.Counter()
     for row in self.rows:
       out[row.kind] += row.bytes
     return dict(out)
 
-  def _run(self, name, times):
+  def _run(self, name: str, times: int) -> float:
     """Seconds of a computation, which runs `times` times in a step."""
     now = free = 0.0
     moving = {}  # {name of a collective: (when it ends, its sums)}
@@ -226,26 +199,26 @@ class Timeline:
         if what == 'update':  # the same transfer under a new name
           if key in moving:
             moving[instruction.name] = moving.pop(key)
-          continue
-        if what == 'done':
+        elif what == 'done':
           ended, sums = moving.pop(key, (0.0, np.zeros(4)))
           sums[3] += times * max(0.0, ended - now)
           now = max(now, ended)
-          continue
-        took = self.network.seconds(transfer) if self.network.known else 0.0
-        free = max(now, free) + took
-        row = transfer.kind, self.network.axes(transfer), what == 'start'
-        sums = self.sums[row]
-        sums[:3] += times, times * transfer.bytes, times * took
-        if what == 'start':
-          moving[key] = free, sums
-        else:
-          sums[3] += times * (free - now)
-          now = free
+        elif transfer:
+          took = self.network.seconds(transfer)
+          free = max(now, free) + took
+          sums = self.sums[transfer.kind, self.network.axes(transfer), what == 'start']
+          sums[:3] += times, times * transfer.bytes, times * took
+          if what == 'start':
+            moving[key] = free, sums
+          else:
+            sums[3] += times * (free - now)
+            now = free
       now += instruction.cycles * self.seconds_per_cycle
     return max([now, *(ended for ended, _ in moving.values())])
 
-  def _moves(self, name, instruction):
+  def _moves(
+    self, name: str, instruction: Instruction
+  ) -> Iterator[tuple[str, str, Transfer | None]]:
     """Yields ('whole', 'start', 'update' or 'done', key, Transfer) of the collectives of an
     instruction.
 
@@ -275,7 +248,7 @@ class Timeline:
           if what != 'part':
             yield what, key, self._transfer(where, i)
 
-  def _transfer(self, name, instruction):
+  def _transfer(self, name: str, instruction: Instruction) -> Transfer:
     kind, size = self.program.moved(name, instruction)
     if kind == 'collective-permute':  # a sum of operands, results and a context
       size = max(arrays(instruction.type))

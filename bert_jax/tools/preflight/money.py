@@ -7,37 +7,45 @@ bandwidth of the links, with communication (links.py).
 """
 
 import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jax.sharding import Mesh
 
 from bert_jax.errors import InputError
-from bert_jax.tools.preflight import links as collectives
+from bert_jax.tools.preflight import hlo, links
+
+if TYPE_CHECKING:
+  from bert_jax.tools.preflight.chips import Chip
 
 CLOCKS = {'calibrated': 'of a large product at its peak', 'data_sheet': 'of the data sheet'}
 # A step that contains these cannot be timed, since the compiler gives them no cycles.
 WITHOUT = {'Pallas kernels': 'Pallas kernels', 'unknown': 'operations of unknown cost'}
 
 
-def step_times(program, mesh, chip, flops, full_steps, chips):
-  """Estimates the time of a step, as a dict of valid JSON:
+def step_times(
+  program: hlo.Program, mesh: Mesh, chip: 'Chip', flops: float, full_steps: float, chips: int
+) -> dict[str, Any]:
+  """Estimates the time of a step, as valid JSON:
 
-  estimates: {clock: {compute_only: {step_s, mfu, chip_hours}, with_communication: the same}}, where
-    with_communication is missing with one chip, or if the links' bandwidth is not published; {} for
-    a program with kernels or other work whose time the compiler does not know;
+  estimates: {clock: {compute_only: {step_s, mfu, chip_hours}, with_communication: as compute_only},
+    where with_communication is missing with one chip, or if the links' bandwidth is not published;
+    {} for a program with kernels or other work whose time the compiler does not know;
   transfers: [links.Row as a dict], their times by the calibrated clock; interconnect: the bandwidth
     they use, None if it is not published; collective_bytes: {kind: bytes on one device};
   uncounted: see hlo.Program.
 
-  program: hlo.Program; flops: of the model, over all devices; chips: how many there are;
-  full_steps: the rows of the run whose chip_hours are given, in full batches."""
-  network, published = collectives.Network(mesh, chip.published), chip.published
-  total, estimates, timelines = sum(program.cycles().values()), {}, []
+  flops: of the model, over all devices; chips: how many there are; full_steps: the rows of the run
+  whose chip_hours are given, in full batches."""
+  network, published = links.Network(mesh, chip.published), chip.published
+  estimates, first = {}, links.Timeline(program, network, chip.seconds_per_cycle)
   clocks = {'calibrated': chip.seconds_per_cycle, 'data_sheet': chip.data_sheet_seconds}
   for clock, cycle in clocks.items():
     if not cycle:
       continue
-    timelines.append(collectives.Timeline(program, network, cycle))
-    seconds = {'compute_only': total * cycle}
+    seconds = {'compute_only': sum(program.cycles().values()) * cycle}
     if network.known and mesh.size > 1:
-      seconds['with_communication'] = timelines[-1].seconds
+      seconds['with_communication'] = links.Timeline(program, network, cycle).seconds
     estimates[clock] = {
       name: {
         'step_s': time,
@@ -48,28 +56,26 @@ def step_times(program, mesh, chip, flops, full_steps, chips):
     }
   wire = {'bytes_per_s': published.interconnect, 'source': published.source}
   out = {
-    'transfers': [row._asdict() for row in timelines[0].rows] if network.known else [],
+    'transfers': [row._asdict() for row in first.rows] if network.known else [],
     'interconnect': wire if network.known else None,
-    'collective_bytes': timelines[0].bytes(),
+    'collective_bytes': first.bytes(),
     'uncounted': program.uncounted(),
   }
   return {'estimates': {} if missing(out) else estimates} | out
 
 
-def missing(report):
+def missing(report: Mapping[str, Any]) -> str:
   """Names the work without cycles for which a step cannot be timed: '2 Pallas kernels', or ''."""
   counts = report['uncounted']
-  return ' and '.join(
-    f'{counts[name]} {words}' for name, words in WITHOUT.items() if name in counts
-  )
+  return ' and '.join(f'{counts[x]} {words}' for x, words in WITHOUT.items() if x in counts)
 
 
-def fullest(estimate):
+def fullest(estimate: Mapping[str, Any]) -> Any:
   """The most complete estimate by a clock: with communication, if known."""
   return estimate.get('with_communication', estimate['compute_only'])
 
 
-def dollars(text):
+def dollars(text: str) -> float:
   """Parses '1.2' or '$1.2'. argparse prints the sentence of an ArgumentTypeError."""
   try:
     return float(text.removeprefix('$'))
@@ -78,44 +84,40 @@ def dollars(text):
     raise argparse.ArgumentTypeError(sentence) from None
 
 
-def check_money(price, spot, sweeps):
-  """InputError unless --price and --spot are plausible amounts; sweeps: whether there is a --sweep,
-  which prices nothing."""
-  if sweeps and (price, spot) != (None, None):
-    raise InputError('--price prices one run; leave out --sweep.')
+def check(price: float | None, spot: float | None) -> None:
+  """InputError unless --price and --spot are plausible amounts."""
   if price is not None and not price > 0:
     raise InputError(f'--price {price:g} is no price; give dollars for a chip-hour, such as 1.2.')
   if spot is not None and (price is None or not 0 < spot <= 1):
-    raise InputError(
-      f'--spot {spot:g} is a share of --price, between 0 and 1; give both, such as --price 1.2 '
-      '--spot 0.5.'
-    )
+    use = 'between 0 and 1; give both, such as --price 1.2 --spot 0.5'
+    raise InputError(f'--spot {spot:g} is a share of --price, {use}.')
 
 
-def cost(report, price, spot=None):
+def cost(
+  report: Mapping[str, Any], price: float | None, spot: float | None = None
+) -> dict[str, Any]:
   """The cost of a run, {'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]}, by the two
   clocks, communication included if known. price: of a chip-hour; spot: the share of it."""
   rows = [fullest(x) for x in report.get('estimates', {}).values()]  # empty if it does not fit
   if not rows:
     return {}
   span = lambda numbers: [min(numbers), max(numbers)]
-  out = {
-    'days': span([report['full_steps'] * row['step_s'] / 86400 for row in rows]),
-    'chip_hours': span([row['chip_hours'] for row in rows]),
-  }
+  hours = span([row['chip_hours'] for row in rows])
+  days = span([report['full_steps'] * row['step_s'] / 86400 for row in rows])
+  out: dict[str, Any] = {'days': days, 'chip_hours': hours}
   if price is not None:
-    out |= {'price': price, 'dollars': [price * hours for hours in out['chip_hours']]}
-  if spot is not None:
-    out |= {'spot': spot, 'spot_dollars': [spot * dollars for dollars in out['dollars']]}
+    out |= {'price': price, 'dollars': [price * x for x in hours]}
+    if spot is not None:
+      out |= {'spot': spot, 'spot_dollars': [spot * price * x for x in hours]}
   return out
 
 
-def _between(numbers, form='{:,.0f}'):
+def _between(numbers: Sequence[float], form: str = '{:,.0f}') -> str:
   """Formats a range as '9 to 11', or '9' if both numbers read the same."""
   return ' to '.join(dict.fromkeys(form.format(n) for n in numbers))
 
 
-def text_of(report):
+def text_of(report: Mapping[str, Any]) -> list[str]:
   """Lines about time and communication."""
   lines, estimates = [], report['estimates']
   if lacking := missing(report):
@@ -133,14 +135,13 @@ def text_of(report):
       ]
       lines.append(f'  {CLOCKS[clock]:30}' + ''.join(f'{cell:>38}' for cell in cells))
     lines.append('  (MFU by the clock of the data sheet is the one that others publish)')
-  rest = {name: n for name, n in report['uncounted'].items() if name not in WITHOUT}
+  rest = [f'{name} {n:,}' for name, n in report['uncounted'].items() if name not in WITHOUT]
   if rest:
-    counts = ', '.join(f'{name} {n:,}' for name, n in rest.items())
-    lines.append(f'not counted, since the compiler gives them no cycles: {counts}')
+    lines.append(f'not counted, since the compiler gives them no cycles: {", ".join(rest)}')
   return lines + _moved(report)
 
 
-def _moved(report):
+def _moved(report: Mapping[str, Any]) -> list[str]:
   """Lines about the communication between devices."""
   if not report['collective_bytes']:
     return ['between devices: nothing']
@@ -165,7 +166,9 @@ def _moved(report):
   return lines
 
 
-def money_text(report, price, spot, minutes):
+def money_text(
+  report: Mapping[str, Any], price: float | None, spot: float | None, minutes: float
+) -> list[str]:
   """Lines about the cost of the whole run; minutes: between two checkpoints."""
   costs = cost(report, price, spot)
   if not costs:

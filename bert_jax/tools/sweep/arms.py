@@ -11,7 +11,10 @@ import logging
 import math
 import random
 import re
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError, quoted
@@ -19,6 +22,7 @@ from bert_jax.workdir import records
 
 log = logging.getLogger('bert_jax')
 
+Arm = dict[str, str]
 LONGEST = 200  # bytes in the name of an arm; file systems take 255
 # The ranges of a random search: {how it is written: a number drawn by u from [0, 1)}.
 RANGES = {
@@ -33,10 +37,10 @@ class Run(NamedTuple):
   folder: str  # its name below the folder of the sweep
   arm: str
   spec: str  # FILE:ARGS of the config
-  fields: list  # ['--config.NAME=VALUE', ...]
+  fields: list[str]  # ['--config.NAME=VALUE', ...]
 
 
-def parts_of(text, separator):
+def parts_of(text: str, separator: str) -> list[str]:
   """Splits a text outside brackets and quotations: 'a,(b,c),"d,e"' -> ['a', '(b,c)', '"d,e"']. A
   quotation begins where a value does, or inside brackets."""
   out, depth, quote = [''], 0, ''
@@ -63,14 +67,14 @@ def parts_of(text, separator):
   return out
 
 
-def value_of(text):
+def value_of(text: str) -> str:
   """The text of a value, without the quotation marks around it."""
   if len(text) > 1 and text[0] == text[-1] and text[0] in '\'"':
     return str(ast.literal_eval(text))
   return text
 
 
-def axis_of(text, option='--vary'):
+def axis_of(text: str, option: str = '--vary') -> list[Arm]:
   """Parses fields that move together: 'a=1,2;b=3,4' -> [{'a': '1', 'b': '3'}, {'a': '2', ...}]."""
   columns = {}
   for part in parts_of(text, ';'):
@@ -87,18 +91,11 @@ def axis_of(text, option='--vary'):
   return [dict(zip(columns, values)) for values in zip(*columns.values())]
 
 
-def ranges_in(axis):
-  return [value for arm in axis for value in arm.values() if RANGE.fullmatch(value)]
-
-
-def drawn(axes, count, seed):
+def drawn(axes: Sequence[Sequence[Arm]], count: int, seed: int) -> list[Arm]:
   """Draws `count` arms of a random search: one value, or number from a range, of each axis. Arm i
   depends on the seed and i alone, so that a longer search continues a shorter one."""
 
-  def one(axis, rng):
-    return {name: number(value, rng) for name, value in rng.choice(axis).items()}
-
-  def number(value, rng):
+  def number(value: str, rng: random.Random) -> str:
     if not (match := RANGE.fullmatch(value)):
       return value
     try:
@@ -107,21 +104,20 @@ def drawn(axes, count, seed):
     except (ValueError, ZeroDivisionError, TypeError, OverflowError):
       raise InputError(f'{value} is no range of numbers; write log(1e-4,1e-2).') from None
 
-  out = []
-  for i in range(count):
-    rng = random.Random(f'{seed} {i}')
-    out.append({k: v for axis in axes for k, v in one(axis, rng).items()})
-  return out
+  def arm(rng: random.Random) -> Arm:
+    return {k: number(v, rng) for axis in axes for k, v in rng.choice(axis).items()}
+
+  return [arm(random.Random(f'{seed} {i}')) for i in range(count)]
 
 
-def name_of(arm):
+def name_of(arm: Arm) -> str:
   """The name of an arm: 'a=1,b=x_y', with _ for characters unsuited to a folder's name."""
   shown = ((name.strip(':'), value.strip('/')[-80:]) for name, value in arm.items())
   text = ','.join(f'{name}={value or "none"}' for name, value in shown)
   return re.sub(r'[^\w.,=+@{}-]', '_', text)
 
 
-def fitting(name):
+def fitting(name: str) -> str:
   """Shortens an arm's name so that a folder's name can hold it and the seed."""
   if len(name.encode()) <= LONGEST:
     return name
@@ -129,14 +125,14 @@ def fitting(name):
   return f'{kept}+{hashlib.sha256(name.encode()).hexdigest()[:8]}'
 
 
-def arms_of_file(spec):
+def arms_of_file(spec: str) -> dict[str, Arm]:
   """The arms that sweep(arg) of a config file returns, {name: {field: text}}, the baseline first;
   {} if there is no such function."""
   arms, where = config_lib.call(spec, 'sweep')
   if not where:
     return {}
-  ok = isinstance(arms, dict) and arms and all(isinstance(arm, dict) for arm in arms.values())
-  if not ok:
+  is_dict = isinstance(arms, dict) and arms
+  if not is_dict or not all(isinstance(arm, dict) for arm in arms.values()):
     raise InputError(f'{where}: sweep(arg) returns no {{name of an arm: {{field: value}}}}.')
   as_text = lambda value: value if isinstance(value, str) else repr(value)
   return {
@@ -145,7 +141,7 @@ def arms_of_file(spec):
   }
 
 
-def chosen(arms, only, source):
+def chosen(arms: Mapping[str, Arm], only: str, source: str) -> Mapping[str, Arm]:
   """Chooses the arms named in 'a,b', in that order: the first is the baseline. '': all."""
   if not only:
     return arms
@@ -157,7 +153,7 @@ def chosen(arms, only, source):
   return {name: arms[name] for name in names}
 
 
-def arms_before(root):
+def arms_before(root: str) -> tuple[dict[str, Arm], str]:
   """Arms that start from the runs of another sweep, arm by arm and seed by seed: ({name:
   {'init_from': ROOT/NAME,seed={seed}}}, the name of its baseline or '')."""
   sweep = records.read_sweep(root)
@@ -168,40 +164,44 @@ def arms_before(root):
   return arms, sweep.baseline
 
 
-def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', overrides=(), only=''):
+def arms_of(
+  spec: str,
+  vary: Sequence[str],
+  baseline: str | None = None,
+  draws: int = 0,
+  draw_seed: int = 0,
+  before: str = '',
+  overrides: Sequence[str] = (),
+  only: str = '',
+) -> tuple[dict[str, Arm], str]:
   """Makes the arms of a sweep: ({name: arm}, name of the baseline or '').
   vary: texts of --vary; the arms are all combinations of them, with the arms of the file's sweep()
-  or of --from. baseline: 'a=1;b=2' or '' for the config as it is: one axis at a time varies around
-  it; None: no baseline. draws: as many arms of a random search instead; draw_seed: its seed. only:
-  'a,b', which arms of the file or of --from; '': all."""
+  or of --from (before). baseline: 'a=1;b=2' or '' for the config as it is: one axis at a time
+  varies around it; None: no baseline. draws: as many arms of a random search instead; draw_seed:
+  its seed. only: 'a,b', which arms of the file or of --from; '': all."""
   axes = [axis_of(text) for text in vary]
   source = '--from' if before else 'sweep() of the config file'
   every, first = arms_before(before) if before else (arms_of_file(spec), '')
   listed = chosen(every, only, source)
   first = first if before and not only else next(iter(listed), '')
-  varied = [name for axis in axes for arm in axis for name in arm]
+  values = {value for axis in axes for arm in axis for value in arm.values()}
+  varied = {name for axis in axes for arm in axis for name in arm}
   if twice := [name for arm in listed.values() for name in arm if name in varied]:
-    raise InputError(
-      f'{twice[0]} is set by {source} and by --vary; leave out the --vary, and choose arms with '
-      '--arms.'
-    )
-  if not draws and (ranges := [x for axis in axes for x in ranges_in(axis)]):
-    raise InputError(
-      f'{ranges[0]} is a range, for a random search; add --random 20, or list values.'
-    )
+    advice = 'leave out the --vary, and choose arms with --arms'
+    raise InputError(f'{twice[0]} is set by {source} and by --vary; {advice}.')
+  if not draws and (ranges := sorted(filter(RANGE.fullmatch, values))):
+    advice = 'for a random search; add --random 20, or list values'
+    raise InputError(f'{ranges[0]} is a range, {advice}.')
   if draws and not axes:
     raise InputError('--random draws from --vary, which is missing.')
   if baseline is not None and (listed or draws):
-    other = '--random' if draws else source
-    raise InputError(
-      f'--baseline varies one --vary at a time, and {other} has other arms; drop one.'
-    )
+    other = f'{"--random" if draws else source} has other arms; drop one'
+    raise InputError(f'--baseline varies one --vary at a time, and {other}.')
+  if baseline is not None:
+    return around(spec, axes, baseline, overrides)
+  combined = [{k: v for x in chosen for k, v in x.items()} for chosen in itertools.product(*axes)]
   if draws:
     combined = drawn(axes, draws, draw_seed)
-  elif baseline is not None:
-    return around(spec, axes, baseline, overrides)
-  else:
-    combined = [{k: v for x in chosen for k, v in x.items()} for chosen in itertools.product(*axes)]
   arms = {}
   for (name, start), more in itertools.product((listed or {'': {}}).items(), combined):
     full = fitting(_joined(name, name_of(more)))
@@ -214,14 +214,20 @@ def arms_of(spec, vary, baseline=None, draws=0, draw_seed=0, before='', override
   return arms, base if base in arms else ''
 
 
-def around(spec, axes, baseline, overrides):
+def around(
+  spec: str, axes: Sequence[Sequence[Arm]], baseline: str, overrides: Sequence[str]
+) -> tuple[dict[str, Arm], str]:
   """The baseline, and arms that change one value of one axis; an arm equal to the baseline is left
   out. Arms are named by their change."""
   bases = axis_of(baseline, '--baseline') if baseline else [{}]
   if len(bases) > 1:
     raise InputError(f'--baseline {quoted(baseline)} has several values; a baseline has one.')
   (base,) = bases
-  load = lambda arm: config_lib.load(*arguments_of(spec, arm, '0', overrides))
+
+  def load(arm: Arm) -> ConfigDict:
+    file, fields = arguments_of(spec, arm, '0')
+    return config_lib.load(file, [*overrides, *fields])
+
   arms, first = {'baseline': base}, load(base)
   for change in itertools.chain(*axes):
     name = fitting(name_of(change))
@@ -232,17 +238,17 @@ def around(spec, axes, baseline, overrides):
   return arms, 'baseline'
 
 
-def arguments_of(spec, arm, seed, overrides=()):
+def arguments_of(spec: str, arm: Arm, seed: str) -> tuple[str, list[str]]:
   """The config of an arm, (FILE:ARGS, ['--config.NAME=VALUE', ...]); {seed} in a value is
   replaced."""
   arm = {name: value.replace('{seed}', seed) for name, value in arm.items()}
   path, _, args = spec.partition(':')
   of_file = [f'{name[1:]}={value}' for name, value in arm.items() if name.startswith(':')]
   fields = [f'--config.{name}={value}' for name, value in arm.items() if name[:1] != ':']
-  return f'{path}:{",".join(filter(None, [args, *of_file]))}', [*overrides, *fields]
+  return f'{path}:{_joined(args, *of_file)}', fields
 
 
-def runs_of(spec, arms, seeds):
+def runs_of(spec: str, arms: Mapping[str, Arm], seeds: Sequence[int]) -> list[Run]:
   """The Runs of {name: arm}: all seeds of one arm, then of the next."""
   out = []
   for name, arm in arms.items():
@@ -252,22 +258,21 @@ def runs_of(spec, arms, seeds):
   return out
 
 
-def _joined(*names):
-  return ','.join(filter(None, names))
+def _joined(*names: str) -> str:
+  return ','.join(name for name in names if name)
 
 
-def seeds_of(text):
-  """Parses seeds: '3' is (0, 1, 2); '5,6,9' and '5-7' name the seeds themselves."""
-  wrong = InputError(f'--seeds is {quoted(text)}; give how many, or a list such as 5,6,9 or 5-9.')
-  if match := re.fullmatch(r'(\d+)-(\d+)', text.strip()):
+def seeds_of(text: str) -> tuple[int, ...]:
+  """Parses seeds: '3' is 0, 1, 2; '5,6,9' and '5-7' name the seeds themselves."""
+  text, seeds = text.strip(), []
+  parts = [part.strip() for part in text.split(',')]
+  if match := re.fullmatch(r'(\d+)-(\d+)', text):
     seeds = range(int(match[1]), int(match[2]) + 1)
-  elif re.fullmatch(r'\d+', text.strip()):
+  elif re.fullmatch(r'\d+', text):
     seeds = range(int(text))
-  else:
-    parts = [part.strip() for part in text.split(',') if part.strip()]
-    if not all(part.isdigit() for part in parts):
-      raise wrong
-    seeds = [int(part) for part in parts]
+  elif all(re.fullmatch(r'\d*', part) for part in parts):
+    seeds = [int(part) for part in parts if part]
   if not seeds or len(set(seeds)) < len(seeds):
-    raise wrong
+    use = 'give how many, or a list such as 5,6,9 or 5-9'
+    raise InputError(f'--seeds is {quoted(text)}; {use}.')
   return tuple(seeds)

@@ -13,12 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import NamedTuple
 
 import tqdm
+from ml_collections import ConfigDict
 
 from bert_jax import files
 from bert_jax.metrics import to_json
@@ -39,6 +40,7 @@ class Job(NamedTuple):
   """A run that is to be trained."""
 
   run: arms.Run  # including the fields that all runs share
+  config: ConfigDict
   fingerprint: str  # of its whole config; a run finished with another config counts as not run
   metric: str  # by which it is judged
 
@@ -106,28 +108,23 @@ class Crew:
   def _wait_for(self, process: subprocess.Popen) -> int:
     self.running.add(process)
     if self.over.is_set():
-      process.stdin.close()
+      _ask_to_end(process)
     try:
       return process.wait()
     finally:
       self.running.discard(process)
-      with contextlib.suppress(OSError):
-        process.stdin.close()
+      _ask_to_end(process)
 
   def _written(self, job: Job, code: int, seconds: float) -> Outcome:
     error = self._last_line(job) if code else ''
     if code < 0:  # killed by a signal, perhaps for lack of memory
       error = f'its process was killed (status {code})'
     evaluations = records.read(self.root / job.run.folder).evaluations if not code else ()
-    outcome = Outcome(
-      STATES.get(code, 'failed'),
-      error,
-      round(seconds, 2) + state_of(self.root, job).seconds,
-      evaluations[-1].values if evaluations else {},
-      job.fingerprint,
-    )
-    text = to_json(outcome._asdict()) + '\n'
-    files.write_whole(self.root / LOGS / f'{job.run.folder}.json', text)
+    metrics = evaluations[-1].values if evaluations else {}
+    seconds = round(seconds, 2) + state_of(self.root, job).seconds
+    outcome = Outcome(STATES.get(code, 'failed'), error, seconds, metrics, job.fingerprint)
+    path = self.root / LOGS / f'{job.run.folder}.json'
+    files.write_whole(path, to_json(outcome._asdict()) + '\n')
     return outcome
 
   def _last_line(self, job: Job) -> str:
@@ -139,8 +136,14 @@ class Crew:
     """Makes the runs save themselves and end."""
     self.over.set()
     for process in list(self.running):
-      with contextlib.suppress(OSError):
-        process.stdin.close()
+      _ask_to_end(process)
+
+
+def _ask_to_end(process: subprocess.Popen) -> None:
+  """Closes the standard input of a run, which then saves itself and ends."""
+  if process.stdin:
+    with contextlib.suppress(OSError):
+      process.stdin.close()
 
 
 def run_all(jobs: Sequence[Job], root: Path, processes: int) -> dict[str, Outcome]:
@@ -151,10 +154,9 @@ def run_all(jobs: Sequence[Job], root: Path, processes: int) -> dict[str, Outcom
   ended = {name: x if x.state == 'done' else Outcome('') for name, x in ended.items()}
   crew, shown = Crew(root, processes), Grid(jobs, ended)
   threads = futures.ThreadPoolExecutor(processes)
+  left = [job for job in jobs if not ended[job.run.folder].state]
   try:
-    waiting = {
-      threads.submit(crew.train, job): job for job in jobs if not ended[job.run.folder].state
-    }
+    waiting = {threads.submit(crew.train, job): job for job in left}
     while waiting:
       done, _ = futures.wait(waiting, 1.0, futures.FIRST_COMPLETED)
       for future in done:
@@ -163,7 +165,7 @@ def run_all(jobs: Sequence[Job], root: Path, processes: int) -> dict[str, Outcom
         shown.ended(job, crew.since, waiting.values())
       shown.tick(crew.since, waiting.values())
   finally:
-    shown.close()
+    shown.bar.close()
     threads.shutdown(wait=False, cancel_futures=True)
     crew.end()
     threads.shutdown()
@@ -173,11 +175,8 @@ def run_all(jobs: Sequence[Job], root: Path, processes: int) -> dict[str, Outcom
 def expected(jobs: Sequence[Job], ended: Mapping[str, Outcome]) -> dict[str, float]:
   """The expected {folder: seconds} of runs, from finished runs of their arm, else from all finished
   runs; {} if there is none."""
-  done = [
-    (job.run.arm, ended[job.run.folder].seconds)
-    for job in jobs
-    if ended[job.run.folder].state == 'done'
-  ]
+  done = [(job.run.arm, ended[job.run.folder]) for job in jobs]
+  done = [(arm, x.seconds) for arm, x in done if x.state == 'done']
   if not done:
     return {}
   mean = statistics.fmean(seconds for _, seconds in done)
@@ -194,16 +193,11 @@ class Grid:
     begun = sum(x.state == 'done' for x in states.values())
     if begun:
       log.info('%d of %d runs are done already', begun, len(jobs))
-    self.bar = tqdm.tqdm(
-      total=len(jobs),
-      initial=begun,
-      unit='run',
-      disable=None,
-      dynamic_ncols=True,
-      bar_format='{l_bar}{bar}| {n_fmt}/{total_fmt} runs{postfix}',
-    )
+    form = '{l_bar}{bar}| {n_fmt}/{total_fmt} runs{postfix}'
+    count = dict(total=len(jobs), initial=begun, unit='run', bar_format=form)
+    self.bar = tqdm.tqdm(disable=None, dynamic_ncols=True, **count)
 
-  def left(self, since: Mapping[str, float], waiting: Sequence[Job]) -> str:
+  def left(self, since: Mapping[str, float], waiting: Collection[Job]) -> str:
     """The time left, as a text. since: {folder: when it was begun} of the running runs; waiting:
     these and all others that have not ended."""
     seconds = expected(self.jobs, self.states)
@@ -216,11 +210,11 @@ class Grid:
         loads = sorted([loads[0] + seconds[job.run.folder], *loads[1:]])
     return f'ETA {duration(loads[-1])}'
 
-  def tick(self, since: Mapping[str, float], waiting: Sequence[Job]) -> None:
+  def tick(self, since: Mapping[str, float], waiting: Collection[Job]) -> None:
     if not self.bar.disable:
       self.bar.set_postfix_str(self.left(since, waiting))
 
-  def ended(self, job: Job, since: Mapping[str, float], waiting: Sequence[Job]) -> None:
+  def ended(self, job: Job, since: Mapping[str, float], waiting: Collection[Job]) -> None:
     """Reports how a run has ended."""
     self.bar.update()
     ended, done = self.states[job.run.folder], sum(bool(x.state) for x in self.states.values())
@@ -230,9 +224,6 @@ class Grid:
     if waiting:
       text += f'  {self.left(since, waiting)}'
     self.bar.write(text, file=sys.stderr) if not self.bar.disable else log.info('%s', text)
-
-  def close(self) -> None:
-    self.bar.close()
 
 
 def duration(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """The scripts of launch/: what they would run, and that a preempted TPU is requested again."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ TYPE = ['--type', 'v6e-8']
 # A gcloud that writes down what it is asked. `says` has what the worker says of the run, a line for
 # each time it is asked; when it says "gone" there is no worker any more, and "130:SUSPENDED" is an
 # answer and the state the TPU is in from then on.
-GCLOUD = """#!/usr/bin/env bash
+GCLOUD = """
 echo "$*" >> "$FAKE/calls"
 case "$*" in
   *queued-resources\\ create*) echo ACTIVE > "$FAKE/state" ;;
@@ -42,6 +43,24 @@ def launch(*arguments, check=True, **env):
   return out
 
 
+def tpu(verb, *arguments, **options):
+  """What launch/tpu says of a TPU called pod."""
+  return launch('launch/tpu', verb, 'pod', *arguments, **options)
+
+
+def restarted(env, *arguments, status=0):
+  """What launch/tpu says of a run that it starts again, which ends with this status."""
+  out = tpu('run', *arguments, '--restart', *TYPE, *TRAIN, check=False, **env)
+  assert out.returncode == status, out.stderr
+  return out.stderr
+
+
+def program(path, script):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text(f'#!/bin/bash\n{script}\n')
+  path.chmod(0o755)
+
+
 @pytest.mark.parametrize('script', SCRIPTS)
 def test_help(script):
   out = launch(script, '--help').stdout
@@ -56,126 +75,104 @@ def test_shellcheck():
 
 
 def test_tpu_shows_its_commands():
-  said = launch('launch/tpu', 'create', 'pod', '--dry-run', *TYPE).stderr
-  assert said.startswith('+ gcloud compute tpus tpu-vm create pod ')
-  said = launch(
-    'launch/tpu',
-    'create',
-    'pod',
-    '--dry-run',
-    '--type',
-    'v6e-16',
-    '--spot',
-    '--slices',
-    '2',
-    '--zone',
-    'z',
-  ).stderr
+  says = lambda verb, *arguments: tpu(verb, '--dry-run', *arguments).stderr.replace('\\', '')
+  assert says('create', *TYPE).startswith('+ gcloud compute tpus tpu-vm create pod ')
+  said = says('create', *['--type', 'v6e-16', '--spot', '--slices', '2', '--zone', 'z'])
   assert 'queued-resources create pod-request --zone=z --node-count=2 --node-prefix=pod' in said
   assert '--runtime-version=v2-alpha-tpuv6e --spot' in said
   for verb in ('setup', 'sync', 'logs', 'attach', 'status', 'stop', 'delete'):
-    assert '+ gcloud' in launch('launch/tpu', verb, 'pod', '--dry-run').stderr, verb
+    assert '+ gcloud' in says(verb), verb
   commit = subprocess.run(['git', 'rev-parse', 'HEAD'], capture_output=True, text=True).stdout
-  said = launch('launch/tpu', 'sync', 'pod', '--dry-run').stderr.replace('\\', '')
+  said = says('sync')
   assert f'echo {commit.strip()}' in said and '> bert_jax/.commit' in said  # which run.json names
-  said = launch('launch/tpu', 'run', 'pod', '--dry-run', '--slices', '2', *TRAIN).stderr
+  said = says('run', '--slices', '2', *TRAIN)
   assert said.count('bert_jax.train') == 3 and said.count('--worker=all') == 2  # once to read
-  said = launch('launch/tpu', 'setup', 'pod', '--dry-run', '--bucket', 'my-b').stderr
   mount = 'gcsfuse --implicit-dirs --rename-dir-limit=100000 my-b /mnt/my-b'
-  assert mount in said.replace('\\', '')
-  assert 'gcsfuse' not in launch('launch/tpu', 'setup', 'pod', '--dry-run').stderr
+  assert mount in says('setup', '--bucket', 'my-b') and 'gcsfuse' not in says('setup')
 
 
 def test_tpu_says_what_to_look_at_before_it_costs_money():
   workdir = ['--config=configs/pretrain.py:size=base', '--workdir', '/mnt/my-b/W']
-  run = ['launch/tpu', 'run', 'pod', '--dry-run', '--bucket', 'my-b', *TYPE, '--', *workdir]
-  said = launch(*run, '--config.data.train=/data/D', '--config.batch_size=512').stderr
+  run = lambda *more: (
+    tpu('run', '--dry-run', '--bucket', 'my-b', *TYPE, '--', *workdir, *more).stderr
+  )
+  said = run('--config.data.train=/data/D', '--config.batch_size=512')
   assert 'note: is data.train, /data/D, on every worker?' in said
   fields = '--config=configs/pretrain.py:size=base --config.batch_size=512'
   assert f'tools.preflight --topology {TYPE[1]} {fields}\n' in said
-  said = launch(*run, '--config.data.train=/mnt/my-b/D', '--config.data.eval=tfds:x/y').stderr
+  said = run('--config.data.train=/mnt/my-b/D', '--config.data.eval=tfds:x/y')
   assert 'on every worker?' not in said
 
 
 def test_a_wrong_config_is_said_before_it_costs_money(tmp_path):
-  python = tmp_path / 'python3'
-  python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-  python.chmod(0o755)
-  env, line = {'PATH': f'{tmp_path}:{os.environ["PATH"]}'}, ['launch/tpu', 'run', 'x', '--dry-run']
-  out = launch(*line, *TRAIN, '--config.batch_sise=4', check=False, **env)
+  program(tmp_path / 'python3', f'exec {sys.executable} "$@"')
+  env = {'PATH': f'{tmp_path}:{os.environ["PATH"]}'}
+  out = tpu('run', '--dry-run', *TRAIN, '--config.batch_sise=4', check=False, **env)
   assert out.returncode == 2 and 'did you mean' in out.stderr and 'gcloud' not in out.stderr
-  assert '+ gcloud' in launch(*line, *TRAIN, '--config.batch_size=4', **env).stderr
+  assert '+ gcloud' in tpu('run', '--dry-run', *TRAIN, '--config.batch_size=4', **env).stderr
 
 
-@pytest.mark.parametrize(
-  ('arguments', 'said'),
-  [
-    (['launch/tpu', 'destroy', 'x'], 'destroy is no verb'),
-    (['launch/tpu', 'create'], 'NAME is missing'),
-    (['launch/tpu', 'run', 'x', '--dry-run'], 'say what to run'),
-    (['launch/tpu', 'create', 'x', '--dry-run', '--sopt'], '--sopt is not known'),
-    (['launch/tpu', 'create', 'x', '--dry-run', '--slices', 'two'], 'not a number of slices'),
-    (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v9-8'], 'v9-8 is not known; there are'),
-    (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v6e-17'], 'v6e-17 is not known'),
-    (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v4-12'], 'v4-12 is not known'),
-    (['launch/slurm'], 'say what to run'),
-    (['launch/attempt', 'true'], 'there is no --workdir'),
-    (['launch/tpu', 'create', 'x', '--dry-run'], '--type is missing'),
-    (['launch/tpu', 'run', 'x', '--dry-run', '--restart', *TRAIN], '--type is missing'),
-    (
-      ['launch/tpu', 'run', 'x', '--dry-run', '--bucket', 'my-b', *TRAIN],
-      'not in the bucket: /mnt/my-b/',
-    ),
-    (
-      ['launch/tpu', 'run', 'x', '--dry-run', '--', '--config', 'c', '--workdir', 'gs://b/W'],
-      'and name a folder in /mnt/NAME',
-    ),
-    (['launch/tpu', 'run', 'x', '--dry-run', *TRAIN, '--config.data.train=gs://b'], 'in /mnt/NAME'),
-    (['launch/gke', '--image', 'i', '--', '--config', 'c', '--workdir', 'gs://b'], 'one in /data'),
-    (['launch/tpu', 'create', 'x', '--type', '--dry-run'], '--type needs a value'),
-    (['launch/tpu', 'setup', 'x', '--dry-run', '--bucket', 'gs://b'], 'without gs:'),
-    (['launch/tpu', 'create', 'x', '--dry-run', '--type', 'v5e:4x4'], 'v5e:4x4 is v5litepod-16'),
-    (['launch/tpu', 'create', 'My', '--dry-run'], 'My is no name of a TPU'),
-    (['launch/tpu', 'create', 'x', '--dry-run', *TYPE, '--restart'], 'only run takes --restart'),
-    (['launch/tpu', 'run', 'x', '--dry-run', '--', '--config', 'c'], 'say what to run'),
-    (['launch/tpu', 'run', 'x', '--dry-run', *TRAIN, '--config.mesh.slices=2'], '--slices before'),
-    (['launch/slurm', '--name', 'a b', *TRAIN], 'has blanks'),
-    (['launch/slurm', '--time', '1 day', *TRAIN], '--time 1 day is not like'),
-    (['launch/gke', *TRAIN], '--image is missing'),
-    (['launch/gke', '--image', 'i', '--topology', '3x3', *TRAIN], 'does not divide'),
-    (['launch/gke', '--image', 'i', '--topology', '0x4', *TRAIN], 'is not like 4x4'),
-    (['launch/gke', '--image', 'i', '--accelerator', 'v5e', *TRAIN], 'v5e is not known; use tpu-'),
-    (['launch/gke', '--image', 'i', '--accelerator', 'tpu-v4-podslice', *TRAIN], 'of 3 sides'),
-    (['launch/gke', '--image', 'i', '--claim', 'C d', *TRAIN], 'C d is no name of a volume claim'),
-    (['launch/gke', '--image', 'a: b', *TRAIN], 'a: b is no image'),
-    (['launch/local', '--processes', '0'], '0 is not a number'),
-    (['launch/local', '--', 'x'], 'PYTHON=no/python is no program'),
-  ],
-)
-def test_mistakes_are_sentences(arguments, said):
-  out = launch(*arguments, check=False, PYTHON='no/python')
-  assert out.returncode == 2 and out.stderr.startswith('error: ') and said in out.stderr
-  assert len(out.stderr.splitlines()) == 1
+# {a command: what its refusal says}. TRAIN stands for a run.
+MISTAKES = {
+  'tpu destroy x': 'destroy is no verb',
+  'tpu create': 'NAME is missing',
+  'tpu run x --dry-run': 'say what to run',
+  'tpu create x --dry-run --sopt': '--sopt is not known',
+  'tpu create x --dry-run --slices two': 'not a number of slices',
+  'tpu create x --dry-run --type v9-8': 'v9-8 is not known; there are',
+  'tpu create x --dry-run --type v6e-17': 'v6e-17 is not known',
+  'tpu create x --dry-run --type v4-12': 'v4-12 is not known',
+  'slurm': 'say what to run',
+  'attempt true': 'there is no --workdir',
+  'tpu create x --dry-run': '--type is missing',
+  'tpu run x --dry-run --restart TRAIN': '--type is missing',
+  'tpu run x --dry-run --bucket my-b TRAIN': 'not in the bucket: /mnt/my-b/',
+  'tpu run x --dry-run -- --config c --workdir gs://b/W': 'and name a folder in /mnt/NAME',
+  'tpu run x --dry-run TRAIN --config.data.train=gs://b': 'in /mnt/NAME',
+  'gke --image i -- --config c --workdir gs://b': 'one in /data',
+  'tpu create x --type --dry-run': '--type needs a value',
+  'tpu setup x --dry-run --bucket gs://b': 'without gs:',
+  'tpu create x --dry-run --type v5e:4x4': 'v5e:4x4 is v5litepod-16',
+  'tpu create My --dry-run': 'My is no name of a TPU',
+  'tpu create x --dry-run --type v6e-8 --restart': 'only run takes --restart',
+  'tpu run x --dry-run -- --config c': 'say what to run',
+  'tpu run x --dry-run TRAIN --config.mesh.slices=2': '--slices before',
+  "slurm --name 'a b' TRAIN": 'has blanks',
+  "slurm --time '1 day' TRAIN": '--time 1 day is not like',
+  'gke TRAIN': '--image is missing',
+  'gke --image i --topology 3x3 TRAIN': 'does not divide',
+  'gke --image i --topology 0x4 TRAIN': 'is not like 4x4',
+  'gke --image i --accelerator v5e TRAIN': 'v5e is not known; use tpu-',
+  'gke --image i --accelerator tpu-v4-podslice TRAIN': 'of 3 sides',
+  "gke --image i --claim 'C d' TRAIN": 'C d is no name of a volume claim',
+  "gke --image 'a: b' TRAIN": 'a: b is no image',
+  'local --processes 0': '0 is not a number',
+  'local -- x': 'PYTHON=no/python is no program',
+}
+
+
+@pytest.mark.parametrize('command', MISTAKES)
+def test_mistakes_are_sentences(command):
+  words = [y for x in shlex.split(f'launch/{command}') for y in (TRAIN if x == 'TRAIN' else [x])]
+  out = launch(*words, check=False, PYTHON='no/python')
+  assert out.returncode == 2 and out.stderr.startswith('error: ')
+  assert MISTAKES[command] in out.stderr and len(out.stderr.splitlines()) == 1
 
 
 @pytest.fixture
 def gcloud(tmp_path):
   """(environment with a fake gcloud, its folder)."""
-  program = tmp_path / 'bin' / 'gcloud'
-  program.parent.mkdir()
-  program.write_text(GCLOUD)
-  program.chmod(0o755)
+  program(tmp_path / 'bin' / 'gcloud', GCLOUD)
   (tmp_path / 'state').write_text('ACTIVE\n')
-  path = f'{program.parent}:{os.environ["PATH"]}'
+  path = f'{tmp_path / "bin"}:{os.environ["PATH"]}'
   return {'PATH': path, 'FAKE': str(tmp_path), 'POLL_SECONDS': '0'}, tmp_path
 
 
 def test_a_preempted_tpu_is_requested_again(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('running\nrunning\ngone\nrunning\n1\nrunning\n0\n')
-  out = launch('launch/tpu', 'run', 'pod', '--spot', '--restart', *TYPE, *TRAIN, **env)
-  calls = (folder / 'calls').read_text()
-  assert 'requesting it again' in out.stderr and 'the run has ended (0)' in out.stderr
+  said, calls = restarted(env, '--spot'), (folder / 'calls').read_text()
+  assert 'requesting it again' in said and 'the run has ended (0)' in said
   assert calls.count('queued-resources delete pod-request') == 1
   assert calls.count('queued-resources create pod-request') == 1
   assert calls.count('tpu-vm scp') == 1  # the new VMs get the code
@@ -189,11 +186,10 @@ def test_a_run_that_loses_a_slice_goes_on(ending, gcloud):
   """Worker 0 of the first slice is there, and what it says is how a run ends that loses another."""
   env, folder = gcloud
   (folder / 'says').write_text(f'running\n{ending}:SUSPENDED\nrunning\n{ending}\nrunning\n0\n')
-  out = launch('launch/tpu', 'run', 'pod', '--slices', '2', '--restart', *TYPE, *TRAIN, **env)
-  calls = (folder / 'calls').read_text()
-  assert 'the TPU is gone (SUSPENDED); requesting it again' in out.stderr
-  assert f'the run ended as {ending}; starting it again' in out.stderr
-  assert 'the run has ended (0)' in out.stderr
+  said, calls = restarted(env, '--slices', '2'), (folder / 'calls').read_text()
+  assert 'the TPU is gone (SUSPENDED); requesting it again' in said
+  assert f'the run ended as {ending}; starting it again' in said
+  assert 'the run has ended (0)' in said
   assert calls.count('queued-resources delete') == calls.count('queued-resources create') == 1
   assert calls.count('rm -f run.exit') == 6  # three starts on two slices
   assert calls.index('delete pod') < calls.index('create pod') < calls.index('tpu-vm scp')
@@ -202,34 +198,32 @@ def test_a_run_that_loses_a_slice_goes_on(ending, gcloud):
 def test_a_run_that_was_asked_to_stop_stays_stopped(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('running\n130 stopped\n')
-  out = launch(
-    'launch/tpu', 'run', 'pod', '--slices', '2', '--restart', *TYPE, *TRAIN, check=False, **env
-  )
-  assert out.returncode == 130 and 'the run has ended (130 stopped)' in out.stderr
+  said = restarted(env, '--slices', '2', status=130)
+  assert 'the run has ended (130 stopped)' in said
   assert (folder / 'calls').read_text().count('rm -f run.exit run.stopped') == 2
 
 
 def test_a_run_that_fails_again_and_again_ends(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('1\n1\n1\n1\n')
-  out = launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *TRAIN, check=False, **env)
-  assert out.returncode == 2 and 'failed three times (1)' in out.stderr
+  assert 'failed three times (1)' in restarted(env, status=2)
   (folder / 'says').write_text('2\n')  # what it is asked for is wrong: once is enough
-  out = launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *TRAIN, check=False, **env)
-  assert out.returncode == 2 and 'the run has ended (2)' in out.stderr
+  assert 'the run has ended (2)' in restarted(env, status=2)
+
+
+def sent(folder, what):
+  """The command that gcloud was given for a worker, which holds these words."""
+  (line,) = [x for x in (folder / 'calls').read_text().splitlines() if what in x]
+  return line.partition('--command=')[2]
 
 
 def test_the_line_arrives_on_the_workers_as_it_was_typed(gcloud, tmp_path):
   """What ssh would run is run here, with a python that writes down its arguments."""
   env, folder = gcloud
-  launch('launch/tpu', 'run', 'pod', *TRAIN, **env)
-  (line,) = [x for x in (folder / 'calls').read_text().splitlines() if 'bert_jax.train' in x]
+  tpu('run', *TRAIN, **env)
   home = tmp_path / 'home'
-  python = home / 'bert_jax' / '.venv' / 'bin' / 'python'
-  python.parent.mkdir(parents=True)
-  python.write_text('#!/bin/sh\nfor x; do echo "$x"; done > arguments\n')
-  python.chmod(0o755)
-  subprocess.run(['bash', '-c', line.partition('--command=')[2]], cwd=home, check=True)
+  program(home / 'bert_jax/.venv/bin/python', 'for x; do echo "$x"; done > arguments')
+  subprocess.run(['bash', '-c', sent(folder, 'bert_jax.train')], cwd=home, check=True)
   got = home / 'bert_jax' / 'run.exit'
   for _ in range(100):
     if got.exists() and got.read_text().strip():
@@ -244,9 +238,8 @@ def test_the_run_is_found_and_not_the_shell_that_asks(gcloud, tmp_path):
   """What the worker is asked is run here, beside a process that is named as a run is."""
   env, folder = gcloud
   (folder / 'says').write_text('running\n')
-  launch('launch/tpu', 'status', 'pod', **env)
-  launch('launch/tpu', 'stop', 'pod', **env)
-  launch('launch/tpu', 'run', 'pod', *TRAIN, **env)
+  for verb, *arguments in (['status'], ['stop'], ['run', *TRAIN]):
+    tpu(verb, *arguments, **env)
   lines = [line for line in (folder / 'calls').read_text().splitlines() if '--command=' in line]
   ask, stop, start = (line.partition('--command=')[2] for line in lines)
   home = tmp_path / 'home'
@@ -285,25 +278,21 @@ def test_a_run_that_fails_at_other_steps_goes_on(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('1\n' * 4 + '0\n')
   (folder / 'steps').write_text('10\n10\n20\n30\n')
-  out = launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *TRAIN, **env)
-  assert out.stderr.count('starting it again') == 4 and 'the run has ended (0)' in out.stderr
+  said = restarted(env)
+  assert said.count('starting it again') == 4 and 'the run has ended (0)' in said
   (folder / 'says').write_text('3\n1\n1\n0\n')  # that max_hours are over is no failure
   (folder / 'steps').write_text('30\n30\n30\n')
-  out = launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *TRAIN, **env)
-  assert 'the run has ended (0)' in out.stderr
+  assert 'the run has ended (0)' in restarted(env)
   (folder / 'says').write_text('1\n' * 4)
   (folder / 'steps').write_text('30\n40\n40\n40\n')
-  out = launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *TRAIN, check=False, **env)
-  assert out.returncode == 2 and 'failed three times (1) at step 40' in out.stderr
+  assert 'failed three times (1) at step 40' in restarted(env, status=2)
 
 
 def test_it_waits_before_it_starts_a_run_that_failed_twice(gcloud):
   env, folder = gcloud
-  (folder / 'bin' / 'sleep').write_text('#!/bin/sh\necho "$1" >> "$FAKE/slept"\n')
-  (folder / 'bin' / 'sleep').chmod(0o755)
+  program(folder / 'bin' / 'sleep', 'echo "$1" >> "$FAKE/slept"')
   (folder / 'says').write_text('1\n1\n1\n')
-  env |= {'POLL_SECONDS': '60'}
-  launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *TRAIN, check=False, **env)
+  restarted(env | {'POLL_SECONDS': '60'}, status=2)
   assert (folder / 'slept').read_text().split() == ['60', '0', '60', '120', '60']  # 60: polls
 
 
@@ -311,39 +300,24 @@ def test_the_step_is_looked_for_in_the_home_folder(gcloud):
   env, folder = gcloud
   (folder / 'says').write_text('1\n0\n')
   asked = ['--', '--config', 'c', '--workdir', '~/W']
-  launch('launch/tpu', 'run', 'pod', '--restart', *TYPE, *asked, **env)
-  (ask,) = [x for x in (folder / 'calls').read_text().splitlines() if 'attempt --step' in x]
+  tpu('run', '--restart', *TYPE, *asked, **env)
   home = folder / 'home'
   for step in '4', '12', '12.orbax-checkpoint-tmp':
     (home / 'W' / 'checkpoints' / step).mkdir(parents=True)
   shutil.copytree('launch', home / 'bert_jax' / 'launch')
-  out = subprocess.run(
-    ['bash', '-c', ask.partition('--command=')[2]],
-    cwd=home,
-    text=True,
-    env=os.environ | {'HOME': str(home)},
-    capture_output=True,
-  )
-  assert out.stdout == '12\n'
+  command, env = ['bash', '-c', sent(folder, 'attempt --step')], os.environ | {'HOME': str(home)}
+  assert subprocess.run(command, cwd=home, env=env, capture_output=True).stdout == b'12\n'
 
 
 def test_packages_arrive_as_words(gcloud, tmp_path):
   """What ssh would run is run here: `>=` is no redirection, and a second package is a word too."""
   env, folder = gcloud
-  launch('launch/tpu', 'setup', 'pod', '--extra', 'jieba>=0.42 pkg[all]', **env)
-  (line,) = [x for x in (folder / 'calls').read_text().splitlines() if 'pip install' in x]
+  tpu('setup', '--extra', 'jieba>=0.42 pkg[all]', **env)
   home = tmp_path / 'home'
-  (home / 'bert_jax' / '.venv' / 'bin').mkdir(parents=True)
   for name in ('bert_jax/.venv/bin/python', 'python3'):
-    (home / name).write_text('#!/bin/sh\nfor x; do echo "$x"; done > "$HOME/words"\n')
-    (home / name).chmod(0o755)
-  path = f'{home}:{os.environ["PATH"]}'
-  subprocess.run(
-    ['bash', '-c', line.partition('--command=')[2]],
-    cwd=home,
-    check=True,
-    env=os.environ | {'HOME': str(home), 'PATH': path},
-  )
+    program(home / name, 'for x; do echo "$x"; done > "$HOME/words"')
+  env = os.environ | {'HOME': str(home), 'PATH': f'{home}:{os.environ["PATH"]}'}
+  subprocess.run(['bash', '-c', sent(folder, 'pip install')], cwd=home, check=True, env=env)
   assert (home / 'words').read_text().splitlines()[-3:] == ['jax[tpu]', 'jieba>=0.42', 'pkg[all]']
   assert not list(home.rglob('*0.42*'))
 
@@ -351,19 +325,9 @@ def test_packages_arrive_as_words(gcloud, tmp_path):
 def attempt(folder, script, *flags, **env):
   """launch/attempt of a shell script that is given the workdir; $n is how often it was run."""
   count = 'n=$(($(cat "$2/count" 2> /dev/null || echo 0) + 1)); mkdir -p "$2"; echo $n > "$2/count"'
-  return launch(
-    'launch/attempt',
-    *flags,
-    'bash',
-    '-c',
-    f'{count}\n{script}',
-    '--workdir',
-    '--workdir',
-    str(folder),
-    check=False,
-    BACKOFF_SECONDS='0',
-    **env,
-  )
+  words = ['bash', '-c', f'{count}\n{script}', '--workdir', '--workdir', str(folder)]
+  env = {'BACKOFF_SECONDS': '0'} | env
+  return launch('launch/attempt', *flags, *words, check=False, **env)
 
 
 def test_a_run_is_tried_again_until_it_crashes_at_the_same_step(tmp_path):
@@ -392,20 +356,9 @@ def test_crashes_are_remembered_from_one_machine_to_the_next(tmp_path):
 
 
 def test_it_waits_longer_each_time(tmp_path):
-  (tmp_path / 'sleep').write_text('#!/bin/sh\necho "slept $1" >&2\n')
-  (tmp_path / 'sleep').chmod(0o755)
-  out = launch(
-    'launch/attempt',
-    '--again',
-    'bash',
-    '-c',
-    'exit 1',
-    '--workdir',
-    '--workdir',
-    str(tmp_path / 'w'),
-    check=False,
-    PATH=f'{tmp_path}:{os.environ["PATH"]}',
-  )
+  program(tmp_path / 'sleep', 'echo "slept $1" >&2')
+  path = f'{tmp_path}:{os.environ["PATH"]}'
+  out = attempt(tmp_path / 'w', 'exit 1', '--again', BACKOFF_SECONDS='', PATH=path)
   slept = [line.split()[1] for line in out.stderr.splitlines() if line.startswith('slept')]
   assert slept == ['10', '20', '40', '80']
 
@@ -413,19 +366,8 @@ def test_it_waits_longer_each_time(tmp_path):
 def test_a_signal_goes_on_to_the_run(tmp_path):
   script = 'trap "exit 130" TERM; touch "$2/up"; for i in $(seq 300); do sleep 0.1; done'
   (tmp_path / 'w').mkdir()
-  process = subprocess.Popen(
-    [
-      'bash',
-      'launch/attempt',
-      '--again',
-      'bash',
-      '-c',
-      script,
-      'x',
-      '--workdir',
-      str(tmp_path / 'w'),
-    ]
-  )
+  words = ['bash', '-c', script, 'x', '--workdir', str(tmp_path / 'w')]
+  process = subprocess.Popen(['bash', 'launch/attempt', '--again', *words])
   while not (tmp_path / 'w' / 'up').exists():
     time.sleep(0.05)
   process.terminate()
@@ -435,10 +377,8 @@ def test_a_signal_goes_on_to_the_run(tmp_path):
 def test_slurm_script(tmp_path):
   script = launch('launch/slurm', '--nodes', '2', '--gpus', '4', '--dry-run', *TRAIN).stdout
   assert '#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n' in script
-  (tmp_path / 'srun').write_text('#!/bin/sh\nfor x; do echo "$x"; done\nexit 130\n')
-  (tmp_path / 'scontrol').write_text('#!/bin/sh\necho scontrol "$@"\n')
-  for name in ('srun', 'scontrol'):
-    (tmp_path / name).chmod(0o755)
+  program(tmp_path / 'srun', 'for x; do echo "$x"; done\nexit 130')
+  program(tmp_path / 'scontrol', 'echo scontrol "$@"')
   path = f'{tmp_path}:{os.environ["PATH"]}'
   (tmp_path / 'script').write_text(script)
   out = launch(str(tmp_path / 'script'), check=False, PATH=path, SLURM_JOB_ID='7')
@@ -449,22 +389,13 @@ def test_slurm_script(tmp_path):
 
 
 def test_gke_manifest():
-  out = launch(
-    'launch/gke', '--image', 'I', '--topology', '4x4', '--slices', '2', '--claim', 'c', *TRAIN
-  ).stdout
+  options = ['--image', 'I', '--topology', '4x4', '--slices', '2', '--claim', 'c']
+  out = launch('launch/gke', *options, *TRAIN).stdout
   spec = yaml.safe_load(out)['spec']['replicatedJobs'][0]
   assert spec['replicas'] == 2 and spec['template']['spec']['parallelism'] == 4
   pod = spec['template']['spec']['template']['spec']
   (container,) = pod['containers']
-  assert container['command'] == [
-    'bash',
-    'launch/attempt',
-    'python',
-    '-m',
-    'bert_jax.train',
-    '--distributed',
-    *TRAIN[1:],
-    '--config.mesh.slices=2',
-  ]
+  command = ['bash', 'launch/attempt', 'python', '-m', 'bert_jax.train', '--distributed']
+  assert container['command'] == [*command, *TRAIN[1:], '--config.mesh.slices=2']
   assert container['resources']['limits'] == {'google.com/tpu': 4}
   assert pod['volumes'][0]['persistentVolumeClaim']['claimName'] == 'c'

@@ -10,15 +10,17 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
+import bundles
 import numpy as np
 import safetensors.numpy
+from bundles import varint
 from faults import released as fault_released
 
 from bert_jax import config as config_lib
 from bert_jax import tokenizers
 from bert_jax.convert import config_json, tensor_files
-from bert_jax.convert.tensorflow_bundle import MAGIC, stored_checksum
 from bert_jax.corpus import prepared
 from bert_jax.corpus.lexicon import Lexicon
 from bert_jax.tasks.choice import reading as choice
@@ -90,50 +92,25 @@ def _conll(config, split, problems):
 
 def _tables():
   plain = _table('\t', ('sentence', 'label'), *((x, i % 2) for i, x in enumerate(SENTENCES)))
-  quoted = _table(
-    ';', ('sentence', 'label'), *((f'"{x};"', 'ab'[i % 2]) for i, x in enumerate(SENTENCES))
-  )
+  rows = ((f'"{x};"', 'ab'[i % 2]) for i, x in enumerate(SENTENCES))
+  quoted = _table(';', ('sentence', 'label'), *rows)
   many = _jsonl(*({'sentence': x, 'label': ['a', 'b'][: i % 3]} for i, x in enumerate(SENTENCES)))
   numbers = _table(',', ('label', 'sentence'), *((i / 4, x[:20]) for i, x in enumerate(SENTENCES)))
-  gap = _table(
-    '\t',
-    (
-      'ID',
-      'Text',
-      'Pronoun',
-      'Pronoun-offset',
-      'A',
-      'A-offset',
-      'A-coref',
-      'B',
-      'B-offset',
-      'B-coref',
-      'URL',
-    ),
-    ('g-1', 'Ann saw Eve when she left.', 'she', 17, 'Ann', 0, 'TRUE', 'Eve', 8, 'FALSE', 'u'),
-    ('g-2', 'Ann saw Eve when she left.', 'she', 17, 'Ann', 0, 'FALSE', 'Eve', 8, 'TRUE', 'u'),
-  )
+  head = ['ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL']
+  row = 'g-1', 'Ann saw Eve when she left.', 'she', 17, 'Ann', 0, 'TRUE', 'Eve', 8, 'FALSE', 'u'
+  gap = _table('\t', head, row, [{'TRUE': 'FALSE', 'FALSE': 'TRUE'}.get(x, x) for x in row])
   target = {'span1_text': 'Ann', 'span1_index': 0, 'span2_text': 'she', 'span2_index': 4}
-  wsc = [
-    {'text': 'Ann saw Eve when she left.', 'target': target, 'label': x, 'idx': x} for x in (0, 1)
-  ]
-  swag = _table(
-    ',',
-    ('', 'sent1', 'sent2', 'ending0', 'ending1', 'ending2', 'ending3', 'label'),
-    *((i, '"a, b"', 'She', 'went', 'saw', 'was', 'is', i % 4) for i in range(3)),
-  )
+  wsc = {'text': 'Ann saw Eve when she left.', 'target': target}
+  wsc = [wsc | {'label': x, 'idx': x} for x in (0, 1)]
+  head = [',sent1,sent2,ending0,ending1,ending2,ending3,label']
+  rows = ((i, '"a, b"', 'She', 'went', 'saw', 'was', 'is', i % 4) for i in range(3))
+  swag = _table(',', head, *rows)
   record = {'premise': 'It rained.', 'choice1': 'a', 'choice2': 'b', 'label': 0}
   copa = [record | {'question': q, 'idx': i} for i, q in enumerate(('cause', 'effect'))]
-  dream = [
-    [['M: hi', 'W: ho'], [{'question': 'q', 'choice': ['a', 'b', 'c'], 'answer': 'b'}], '5-1']
-  ]
-  race = {
-    'article': 'A.',
-    'questions': ['q _ .'],
-    'options': [['a', 'b', 'c', 'd']],
-    'answers': ['B'],
-    'id': 'high1.txt',
-  }
+  asked = {'question': 'q', 'choice': ['a', 'b', 'c'], 'answer': 'b'}
+  dream = [[['M: hi', 'W: ho'], [asked], '5-1']]
+  race = {'article': 'A.', 'questions': ['q _ .'], 'options': [list('abcd')], 'answers': ['B']}
+  race['id'] = 'high1.txt'
   answer = {'text': 'river', 'answer_start': 4}
   asked = {'id': 'q1', 'question': 'what?', 'answers': [answer]}
   none = {'id': 'q2', 'answers': [], 'is_impossible': True}
@@ -143,13 +120,9 @@ def _tables():
   placed = '科0\tB-X\n技1\tM-X\n部2\tE-X\n\n今0\tO\n'
   germeval = '#\tn-tv [2010]\n1\tAda\tB-PER\tO\n2\twent\tO\tO\n\n#\tx [2010]\n1\tParis\tB-LOC\tO\n'
   conllu = '# sent_id = 1\n1\tAda\t_\tNOUN\t_\t_\t0\troot\t_\t_\n1-2\tx\t_\t_\t_\t_\t_\t_\t_\t_\n2\tsaw\t_\tVERB\t_\t_\t1\tx\t_\t_\n\n'  # noqa: E501
-  of = {
-    'classification': classification.read,
-    'tagging': _conll,
-    'qa': qa.questions,
-    'choice': choice.read,
-    'coreference': coreference.read,
-  }
+  columns = {'task.format': 'conllu', 'tagging.token_column': 1, 'tagging.tag_column': 3}
+  of = {'classification': classification.read, 'tagging': _conll, 'qa': qa.questions}
+  of |= {'choice': choice.read, 'coreference': coreference.read}
   for name, file, content, objective, fields in (
     ('TSV', 'a.tsv', plain, 'classification', {'table.eval_share': 0.25}),
     ('CSV', 'a.csv', quoted, 'classification', {}),
@@ -165,17 +138,10 @@ def _tables():
     ('CoNLL', 'a.conll', iob.encode(), 'tagging', {}),
     ('CoNLL, BMES', 'a.conll', placed.encode(), 'tagging', {}),
     ('GermEval', 'a.tsv', germeval.encode(), 'tagging', {'tagging.token_column': 1}),
-    (
-      'CoNLL-U',
-      'a.conllu',
-      2 * conllu.encode(),
-      'tagging',
-      {'task.format': 'conllu', 'tagging.token_column': 1, 'tagging.tag_column': 3},
-    ),
+    ('CoNLL-U', 'a.conllu', 2 * conllu.encode(), 'tagging', columns),
   ):
-    yield Format(
-      name, {file: content}, functools.partial(_labelled, of[objective], objective, fields)
-    )
+    read = functools.partial(_labelled, of[objective], objective, fields)
+    yield Format(name, {file: content}, read)
 
 
 def _texts():
@@ -222,39 +188,13 @@ def _pickle(rng):
   return {'pytorch_model.bin': file.getvalue()}
 
 
-def _varint(n):
-  out = b''
-  while n > 127:
-    out, n = out + bytes([n & 127 | 128]), n >> 7
-  return out + bytes([n])
-
-
 def _bundle(rng):
-  """A TensorFlow checkpoint of one tensor, whose numbers may be lies under a right checksum."""
-
-  def lie(value):
-    return rng.choice((value,) * 9 + (0, 2**63, 2**31, 7))
-
-  def field(number, value):
-    if isinstance(value, bytes):
-      return bytes([number << 3 | 2]) + _varint(len(value)) + value
-    return bytes([number << 3]) + _varint(value)
-
-  def block(*entries):
-    data = b''.join(_varint(0) + _varint(len(k)) + _varint(len(v)) + k + v for k, v in entries)
-    data += struct.pack('<II', 0, lie(1) % 2**32)
-    kind = bytes([rng.choice((0,) * 9 + (1,))])  # 1: compressed, which it is not
-    return data + kind + struct.pack('<I', stored_checksum(data + kind))
-
-  x = np.arange(6, dtype=np.float32).tobytes()
-  entry = field(1, lie(1)) + field(2, field(2, field(1, lie(2))) + field(2, field(1, lie(3))))
-  entry += field(3, lie(0)) + field(4, lie(0)) + field(5, lie(24))
-  entry += b'\x35' + struct.pack('<I', stored_checksum(x))
-  first = block((b'', field(1, 1)), (b'w', entry))
-  second = block((b'zz', _varint(0) + _varint(lie(len(first) - 5))))
-  handles = _varint(0) + _varint(0) + _varint(len(first)) + _varint(len(second) - 5)
-  index = first + second + handles.ljust(40, b'\0') + struct.pack('<Q', MAGIC)
-  return {'model.ckpt.index': index, 'model.ckpt.data-00000-of-00001': x}
+  """A TensorFlow checkpoint whose numbers may be lies under a right checksum."""
+  lie = lambda n: varint(rng.choice((n,) * 99 + (0, 2**63, 2**31, 7)))
+  snappy, table = rng.random() < 0.1, {'w': np.arange(6, dtype=np.float32).reshape(2, 3)}
+  with tempfile.TemporaryDirectory() as folder, mock.patch.object(bundles, 'varint', lie):
+    bundles.write_bundle(Path(folder), table, shards=1, snappy=snappy)
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def _released(folder):
@@ -285,14 +225,10 @@ def _made():
     (folder / 'a.txt').write_text(TEXT)
     (folder / 'vocab.txt').write_text(VOCAB)
     args = ['--input', str(folder / 'a.txt'), '--vocab', str(folder / 'vocab.txt')]
-    prepare.run(
-      prepare.parser().parse_args([*args, '--out', str(folder / 'c'), '--processes', '1'])
-    )
-    files = {
-      str(x.relative_to(folder / 'c')): x.read_bytes()
-      for x in (folder / 'c').rglob('*')
-      if x.is_file()
-    }
+    out = folder / 'c'
+    prepare.run(prepare.parser().parse_args([*args, '--out', str(out), '--processes', '1']))
+    written = (x for x in out.rglob('*') if x.is_file())
+    files = {str(x.relative_to(out)): x.read_bytes() for x in written}
     yield Format('prepared corpus', files, _corpus)
     train_sentencepiece(SENTENCES * 20, folder / 'spm.model', vocab_size=40)
     yield Format('SentencePiece', {'spm.model': (folder / 'spm.model').read_bytes()}, _tokenizer)
@@ -314,25 +250,19 @@ def formats():
   weights = safetensors.numpy.save({'w': np.ones((2, 3), np.float32), 'b': np.zeros(3, np.int64)})
   run = config_lib.to_json(config_lib.defaults('mlm_nsp')).encode()
   settings = json.dumps({'do_lower_case': True, 'tokenizer_class': 'BertTokenizer'}).encode()
+  vocabulary = {'vocab.txt': VOCAB.encode(), 'tokenizer_config.json': settings}
+  words = lambda folder: Lexicon(folder / 'a.txt', True).matches(SENTENCES[0])
   return [
     *_texts(),
     *_tables(),
     *_made(),
-    Format(
-      'vocab.txt', {'vocab.txt': VOCAB.encode(), 'tokenizer_config.json': settings}, _tokenizer
-    ),
+    Format('vocab.txt', vocabulary, _tokenizer),
     Format('tokenizer.json', {'tokenizer.json': json.dumps(whole).encode()}, _tokenizer),
-    Format(
-      'lexicon',
-      {'a.txt': '\n'.join(WORDS).encode()},
-      lambda folder: Lexicon(folder / 'a.txt', True).matches(SENTENCES[0]),
-    ),
+    Format('lexicon', {'a.txt': '\n'.join(WORDS).encode()}, words),
     Format('config.json', {'config.json': json.dumps(released).encode()}, _released),
     Format('config.json of a run', {'config.json': run}, contents.read_config),
     Format(
-      'config.py',
-      {'config.py': CONFIG.encode()},
-      lambda folder: config_lib.load(str(folder / 'config.py')),
+      'config.py', {'config.py': CONFIG.encode()}, lambda x: config_lib.load(f'{x}/config.py')
     ),
     Format('safetensors', {'model.safetensors': weights}, tensor_files.read),
     Format('.bin', _pickle, tensor_files.read),

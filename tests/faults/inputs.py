@@ -1,5 +1,4 @@
-"""Reads damaged files of every format: each must be read or refused in one sentence; for
-tests/faults (--only inputs).
+"""Reads damaged files of every format: each must be read or refused in one sentence.
 
 Small whole files are damaged (bits, cuts, repeated stretches, huge numbers, deep nesting, invalid
 UTF-8, NUL, swapped columns, another format under the name) and read as a run reads them, in worker
@@ -23,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter, defaultdict
 from concurrent import futures
 from pathlib import Path
@@ -68,47 +68,13 @@ def repeated(rng, data):
   return data[:end] + data[start:end] * rng.choice((1, 2, 500)) + data[end:]
 
 
+# Huge and odd numbers, other types, deep nesting, broken and rare characters, long stretches.
 INSERTED = (
-  b'1' * 5_000,
-  b'9' * 18,
-  b'-1',
-  b'1e999',
-  b'NaN',
-  b'null',
-  b'true',
-  b'{}',
-  b'[]',
-  b'""',
-  b'"x"',
-  b'[' * 100_000,
-  b'{"a":' * 20_000,
-  b'[' * 150 + b']' * 150,
-  b' ' * 20_000,
-  b'#' * 9_000,
-  b'\xff\xfe',
-  b'\0',
-  b'\xed\xa0\x80',
-  b'"\\ud800"',
-  b'\n',
-  b'\r',
-  b'\t',
-  b'\xe3\x80\x80',
-  b'\xc2\xa0',
-  b'\xef\xbb\xbf',
-  b'"',
-  b"'",
-  b',',
-  b'|',
-  b';',
-  b'\\',
-  b'= ',
-  b'# ',
-  b'-DOCSTART-\n',
-  b'\xf0\x9f\x98\x80',
-  b'\xe2\x80\xa8',
-  b'[MASK]',
-  b'a' * 100_000,
-  b'1\t2\t3\t4\n' * 3,
+  *b'-1 1e999 NaN null true {} [] "" "x" "\\ud800" [MASK]'.split(),
+  *(x.encode() for x in '\0\n\r\t"\',|;\\\u3000\xa0\ufeff\u2028😀'),
+  *(b'= ', b'# ', b'-DOCSTART-\n', b'\xff\xfe', b'\xed\xa0\x80'),
+  *(b'1' * 5_000, b'9' * 18, b'a' * 100_000, b' ' * 20_000, b'#' * 9_000, b'1\t2\t3\t4\n' * 3),
+  *(b'[' * 100_000, b'{"a":' * 20_000, b'[' * 150 + b']' * 150),
 )
 
 
@@ -119,15 +85,9 @@ def inserted(rng, data):
 
 def number(rng, data):
   """A number, a name or a quoted text is replaced."""
-  words = [m.span() for m in _words(data)]
-  if not words:
-    return inserted(rng, data)
-  start, end = rng.choice(words)
+  words = [m.span() for m in re.finditer(rb'"[^"]{0,60}"|\d+|[A-Za-z]+', data)]
+  start, end = rng.choice(words or [(0, 0)])
   return data[:start] + rng.choice(INSERTED) + data[end:]
-
-
-def _words(data):
-  return re.finditer(rb'"[^"]{0,60}"|\d+|[A-Za-z]+', data)
 
 
 def swapped(rng, data):
@@ -152,11 +112,7 @@ DAMAGE = (flipped, flipped, cut, dropped, repeated, inserted, number, number, sw
 
 
 class TooSlow(BaseException):
-  pass
-
-
-def _alarm(*_):
-  raise TooSlow
+  """Raised in an input that takes too long."""
 
 
 class Campaign:
@@ -191,7 +147,7 @@ class Campaign:
       (folder / name).write_bytes(data)
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     verdict, text = 'read', ''
-    signal.signal(signal.SIGALRM, _alarm)
+    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TooSlow))
     signal.alarm(6 * SECONDS)  # of the clock, as others may use the machine too
     try:
       format.read(folder)
@@ -208,11 +164,9 @@ class Campaign:
     except (KeyboardInterrupt, SystemExit):
       raise
     except BaseException as error:
-      frame = error.__traceback__
-      while frame.tb_next:
-        frame = frame.tb_next
-      place = f'{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}'
-      verdict, text = 'traceback', f'{type(error).__name__}: {str(error)[:300]} ({place})'
+      place = traceback.extract_tb(error.__traceback__)[-1]
+      where = f'{place.filename}:{place.lineno}'
+      verdict, text = 'traceback', f'{type(error).__name__}: {str(error)[:300]} ({where})'
     finally:
       signal.alarm(0)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10

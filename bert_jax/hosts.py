@@ -5,6 +5,7 @@ of them. Only the first process writes logs and answers; all write the checkpoin
 workdir must be a folder that all of them see. In a single process all of this does nothing.
 """
 
+import argparse
 import contextlib
 import ctypes
 import logging
@@ -17,6 +18,9 @@ import threading
 import time
 import traceback
 import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -45,21 +49,18 @@ class Alone(InputError):
   code = 3
 
 
-def add_argument(parser):
+def add_argument(parser: argparse.ArgumentParser) -> None:
   """Adds the option --distributed, whose value is the argument of `join`."""
-  parser.add_argument(
-    '--distributed',
-    nargs='?',
-    const=JOIN_SECONDS,
-    type=int,
-    metavar='SECONDS',
-    help='this is one of several processes (TPU pod, SLURM, Open MPI, Kubernetes, or '
+  text = (
+    'this is one of several processes (TPU pod, SLURM, Open MPI, Kubernetes, or '
     f'{ADDRESS}, {COUNT} and {INDEX} of the environment, which need no flag); '
-    f'SECONDS: how long to wait for the others, {JOIN_SECONDS} unless given',
+    f'SECONDS: how long to wait for the others, {JOIN_SECONDS} unless given'
   )
+  option: Any = {'nargs': '?', 'const': JOIN_SECONDS, 'type': int, 'metavar': 'SECONDS'}
+  parser.add_argument('--distributed', help=text, **option)
 
 
-def join(seconds=None):
+def join(seconds: int | None = None) -> None:
   """Joins the other processes of the run, if --distributed, srun or GKE says that there are any.
   It must be called before anything else that uses JAX's devices. seconds: the value of
   --distributed. Raises Alone (exit code 3) if the others do not join in time."""
@@ -67,11 +68,9 @@ def join(seconds=None):
   if not (seconds or _launched() or pod):
     return
   seconds = seconds or JOIN_SECONDS
-  coordinates = {}
-  if ADDRESS in os.environ:
-    coordinates = _from_environment()
-    if coordinates['process_id'] > 0:
-      _reach(coordinates['coordinator_address'], seconds)
+  coordinates = _from_environment() if ADDRESS in os.environ else (None, None, None)
+  if coordinates[0] and coordinates[2]:
+    _reach(coordinates[0], seconds)
   advice = (
     f'start all of them within {seconds} seconds, each with {ADDRESS}=HOST:PORT (of process 0), '
     f'{COUNT} and {INDEX}, or by srun or on a TPU pod with --distributed.'
@@ -82,14 +81,12 @@ def join(seconds=None):
     sys.stderr.flush()
     os._exit(Alone.code)
 
-  before = signal.getsignal(signal.SIGTERM)
-  waiting = threading.Timer(seconds, too_late)
+  before, waiting = signal.getsignal(signal.SIGTERM), threading.Timer(seconds, too_late)
   waiting.daemon = True
   waiting.start()
+  limits = {'initialization_timeout': seconds + 30, 'heartbeat_timeout_seconds': LOST_SECONDS}
   try:
-    jax.distributed.initialize(
-      **coordinates, initialization_timeout=seconds + 30, heartbeat_timeout_seconds=LOST_SECONDS
-    )
+    jax.distributed.initialize(*coordinates, **limits)
   except (ValueError, RuntimeError) as error:
     kind = Alone if STATUS.match(str(error)) else InputError
     raise kind(f'the processes did not come together ({first_line(error)}); {advice}') from None
@@ -106,10 +103,9 @@ def _speak_when_aborted():
   """Makes this process print a sentence when JAX's client aborts it, after a C++ trace.
   The client aborts a process that waits on its devices for a lost process."""
   global _aborted  # Python must keep a reference, since C does not
-  who = f'process {jax.process_index()} of {jax.process_count()}'
 
   def aborted(_):
-    message = f'error: {who} was aborted for the reason above: mostly, another one {AGAIN}\n'
+    message = f'error: {_who()} was aborted for the reason above: mostly, another one {AGAIN}\n'
     os.write(2, message.encode())
     os._exit(Alone.code)
 
@@ -117,12 +113,16 @@ def _speak_when_aborted():
   ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
 
 
-def _launched():
-  """Does the environment say that this is one of several processes?"""
+def _who() -> str:
+  return f'process {jax.process_index()} of {jax.process_count()}'
+
+
+def _launched() -> bool:
+  """Whether the environment says that this is one of several processes."""
   return ADDRESS in os.environ or os.environ.get('SLURM_STEP_NUM_TASKS', '1') != '1'
 
 
-def refuse_several(command):
+def refuse_several(command: str) -> None:
   """InputError if a command that runs in one process was started as one of several."""
   if _launched():
     raise InputError(
@@ -131,8 +131,9 @@ def refuse_several(command):
     )
 
 
-def _from_environment():
-  """The arguments of jax.distributed.initialize, from the environment."""
+def _from_environment() -> tuple[str, int, int]:
+  """(address of the coordinator, number of processes, which one this is)."""
+  address = os.environ[ADDRESS]
   try:
     count, index = int(os.environ[COUNT]), int(os.environ[INDEX])
   except (KeyError, ValueError):
@@ -140,16 +141,15 @@ def _from_environment():
       f'{ADDRESS} is set, so {COUNT} (how many processes) and {INDEX} (which one this is, from 0) '
       'must be numbers too.'
     ) from None
-  address = os.environ[ADDRESS]
   if not re.fullmatch(r'.+:\d+', address) or not 0 <= index < count:
     raise InputError(
       f'{ADDRESS}={address} {COUNT}={count} {INDEX}={index} does not say which process this is; '
       'the address is HOST:PORT and the index goes from 0 to the number of processes - 1.'
     )
-  return dict(coordinator_address=address, num_processes=count, process_id=index)
+  return address, count, index
 
 
-def _reach(address, seconds):
+def _reach(address: str, seconds: int) -> None:
   """Waits until something listens at HOST:PORT, since JAX's client would abort the process."""
   host, _, port = address.rpartition(':')
   end = time.monotonic() + seconds
@@ -157,16 +157,14 @@ def _reach(address, seconds):
     try:
       return socket.create_connection((host.strip('[]'), int(port)), timeout=5).close()
     except OSError as error:
-      reason = error.strerror or str(error)
-    if time.monotonic() > end:
-      raise Alone(
-        f'the coordinator {address} cannot be reached within {seconds} seconds ({reason}); start '
-        f'process 0 there, open its port, or mend {ADDRESS}.'
-      )
+      if time.monotonic() > end:
+        fault = f'the coordinator {address} cannot be reached within {seconds} seconds'
+        advice = f'start process 0 there, open its port, or mend {ADDRESS}'
+        raise Alone(f'{fault} ({error.strerror or error}); {advice}.') from None
     time.sleep(0.5)
 
 
-def check():
+def check() -> None:
   """InputError on a pod whose processes were started without --distributed."""
   if jax.process_count() > 1 and not jax.distributed.is_initialized():
     raise InputError(
@@ -175,23 +173,23 @@ def check():
     )
 
 
-def first():
+def first() -> bool:
   """Is this the process that writes logs and answers?"""
   return jax.process_index() == 0
 
 
-def wait(name):
+def wait(name: str) -> None:
   """Waits until every process has called it with the same name."""
   if jax.process_count() > 1:
     multihost_utils.sync_global_devices(name)
 
 
-def total(number):
+def total(number: int) -> int:
   """The sum of a number over the processes; all of them must call it."""
   return int(sum(_from_all(number)))
 
 
-def agree(fingerprint):
+def agree(fingerprint: str) -> None:
   """InputError if the processes have rows of different fingerprints; all of them must call it."""
   numbers = _from_all(zlib.crc32(fingerprint.encode()) >> 1)
   if others := [k for k, number in enumerate(numbers) if number != numbers[0]]:
@@ -201,52 +199,49 @@ def agree(fingerprint):
     )
 
 
-def _from_all(number):
+def _from_all(number: int) -> list[int]:
   """The numbers that all processes give, in the order of the processes."""
   if jax.process_count() == 1:
     return [number]
   return multihost_utils.process_allgather(np.asarray(number, np.int64)).tolist()
 
 
-def exists(path):
+def exists(path: Path) -> bool:
   """Does a path exist? All processes must call this. InputError if only some of them see it."""
   sees = _from_all(path.exists())
-  if any(sees) and not all(sees):  # a network file system may be a minute behind
+  if len({*sees}) > 1:  # a network file system may be a minute behind
     end = time.monotonic() + VISIBLE_SECONDS
     while not path.exists() and time.monotonic() < end:
       time.sleep(1)
     sees = _from_all(path.exists())
-  if any(sees) and not all(sees):
-    raise InputError(
-      f'process {sees.index(0)} does not see {path}, and process {sees.index(1)} does; use a '
-      'folder that all processes see.'
-    )
-  return bool(all(sees))
+  if len({*sees}) > 1:
+    others = f'process {sees.index(0)} does not see {path}, and process {sees.index(1)} does'
+    raise InputError(f'{others}; use a folder that all processes see.')
+  return bool(sees[0])
 
 
 class Vote:
   """Finds the highest number of all processes without waiting: cast in one step, counted in the
   next. Votes travel over the devices, so every process sees the same outcome at the same step."""
 
-  def __init__(self, mesh):
-    self.alone = jax.process_count() == 1
+  def __init__(self, mesh: jax.sharding.Mesh):
     self.sharding = NamedSharding(mesh, P(mesh.axis_names))  # one number for each device
     self.shape = (mesh.size,)
-    self.any = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, P()))
-    self.pending = 0
+    self.highest = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, P()))
+    self.pending: int | jax.Array = 0
 
-  def cast(self, number):
+  def cast(self, number: int) -> int:
     """Casts this step's vote; returns the outcome of the last step (alone: of this step)."""
-    if self.alone:
+    if jax.process_count() == 1:
       return number
     vote = np.full(1, number, np.int32)
     votes = jax.make_array_from_callback(self.shape, self.sharding, lambda index: vote)
-    before, self.pending = self.pending, self.any(votes)
+    before, self.pending = self.pending, self.highest(votes)
     return int(jax.device_get(before))
 
 
 @contextlib.contextmanager
-def together():
+def together() -> Iterator[None]:
   """A context that ends a failing process of several with one sentence; the others end soon after.
   JAX's shutdown would wait minutes for processes that may never come."""
   try:
@@ -265,17 +260,16 @@ def together():
     if not is_loss(error):
       traceback.print_exc()
       _leave('error: this process of several has failed, as above', 1)
-    who = f'process {jax.process_index()} of {jax.process_count()}'
-    _leave(f'error: {who} stops: {first_line(error)}; another one {AGAIN}', Alone.code)
+    _leave(f'error: {_who()} stops: {first_line(error)}; another one {AGAIN}', Alone.code)
 
 
-def is_loss(error):
+def is_loss(error: Exception) -> bool:
   """Does an exception come from the connection between processes, and not from their work?
   Some versions of JAX raise a JaxRuntimeError, others a ValueError, whose text begins so."""
   return jax.process_count() > 1 and bool(STATUS.match(str(error)))
 
 
-def _leave(message, code):
+def _leave(message: str, code: int) -> NoReturn:
   """Prints a message and ends the process."""
   print(message, file=sys.stderr, flush=True)
   sys.stdout.flush()

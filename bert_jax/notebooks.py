@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bert_jax.errors import InputError
 from bert_jax.workdir import records
@@ -33,7 +34,7 @@ ABOUT_GCSFUSE = 'https://cloud.google.com/storage/docs/cloud-storage-fuse/instal
 
 
 @functools.cache
-def machine():
+def machine() -> str:
   """Returns 'tpu', 'gpu' or 'cpu', and prints what there is. A process of its own looks, since one
   that has used a TPU or GPU keeps it, or most of its memory, from the processes of a sweep."""
   code = 'import jax; x = jax.devices(); print(x[0].platform, len(x), x[0].device_kind)'
@@ -50,7 +51,7 @@ def machine():
   return platform
 
 
-def folder(name):
+def folder(name: str) -> Path:
   """The Path of a folder that is to outlive this machine; mounts Google Drive or the bucket.
   name: 'drive:NAME', a folder of your Google Drive (on Colab); 'gs://BUCKET/NAME', one of a bucket
   (mounted by gcsfuse; on Colab it is installed first); or a path."""
@@ -71,7 +72,7 @@ def folder(name):
 
 
 def _mount(bucket, point):
-  if on_colab():
+  if 'google.colab' in sys.modules:
     _colab_module('auth').authenticate_user()
     if not shutil.which('gcsfuse'):
       _run(['bash', '-c', INSTALL_GCSFUSE], 'gcsfuse cannot be installed')
@@ -89,10 +90,6 @@ def _run(command, failed):
   if out.returncode:
     said = (out.stderr + out.stdout).strip().splitlines() or ['no reason was given']
     raise InputError(f'{failed}: {said[-1][:300]}')
-
-
-def on_colab():
-  return 'google.colab' in sys.modules
 
 
 def _colab_module(name):
@@ -116,26 +113,26 @@ class Output:
   def __init__(self):
     from IPython import display
 
-    self.handle = display.display({'text/plain': ''}, raw=True, display_id=True)
+    self.handle: Any = display.display({'text/plain': ''}, raw=True, display_id=True)
 
-  def show(self, kind, content):
+  def show(self, kind: str, content: str) -> None:
     self.handle.update({kind: content}, raw=True)
 
-  def write(self, text):
+  def write(self, text: str) -> None:
     if text := text.strip('\r\n '):
       self.show('text/plain', text)
 
-  def flush(self):
+  def flush(self) -> None:
     pass
 
 
-def show_curve(workdir):
+def show_curve(workdir: Path) -> None:
   """Shows the curve of a run in a cell."""
   if picture := drawn(workdir):
     Output().show('image/png', picture)
 
 
-def drawn(workdir):
+def drawn(workdir: Path) -> str:
   """The curve of a run as a PNG in base64; '' if it has written less than two lines."""
   run = records.read(workdir)
   if len(run.points) < 2:

@@ -79,54 +79,26 @@ def draw(row, texts, path):
   figure = Figure(figsize=(13, max(height, 3.6)), layout='constrained')
   cells, matrix = figure.subplots(1, 2, width_ratios=(3.2, 1))
   tint = lambda segment: TINTS[(segment - 1) % len(TINTS)] if segment else PADDING
-  plain = lambda text: text.replace('$', r'\$')
+
+  def write(x, y, text, size, color='black', **look):
+    cells.text(x, y, text.replace('$', r'\$'), fontsize=size, va='center', color=color, **look)
+
   for i, text in enumerate(texts):
-    cells.text(0, i * 0.42, f'text {i + 1}', fontsize=10, va='center', color='0.35')
-    cells.text(
-      1,
-      i * 0.42,
-      plain(text.replace('\t', '   |   ')),
-      fontsize=11,
-      va='center',
-      bbox=dict(facecolor=tint(i + 1), edgecolor='none', pad=2),
-    )
+    write(0, i * 0.42, f'text {i + 1}', 10, '0.35')
+    box = {'facecolor': tint(i + 1), 'edgecolor': 'none', 'pad': 2}
+    write(1, i * 0.42, text.replace('\t', '   |   '), 11, bbox=box)
   top = 0.42 * len(texts) + 0.35
   for place, piece in enumerate(row.pieces):
     x, y = place % COLUMNS, top + 1.15 * (place // COLUMNS)
     is_hidden = place in row.hidden
     color = MASKED if is_hidden else tint(row.segments[place])
     cells.add_patch(Rectangle((x, y), 0.96, 0.5, facecolor=color, edgecolor='none'))
-    size = 10 if len(piece) < 9 else 90 / len(piece)
-    cells.text(
-      x + 0.48,
-      y + 0.25,
-      plain(piece),
-      ha='center',
-      va='center',
-      fontsize=size,
-      color='white' if is_hidden else 'black',
-    )
+    size, color = min(10, 90 / max(1, len(piece))), 'white' if is_hidden else 'black'
+    write(x + 0.48, y + 0.25, piece, size, color, ha='center')
     if row.segments[place]:
-      cells.text(
-        x + 0.48,
-        y - 0.1,
-        str(row.positions[place]),
-        ha='center',
-        va='center',
-        fontsize=7,
-        color='0.45',
-      )
+      write(x + 0.48, y - 0.1, str(row.positions[place]), 7, '0.45', ha='center')
     if is_hidden:
-      cells.text(
-        x + 0.48,
-        y + 0.68,
-        plain(row.hidden[place]),
-        ha='center',
-        va='center',
-        fontsize=10,
-        fontstyle='italic',
-        color=MASKED,
-      )
+      write(x + 0.48, y + 0.68, row.hidden[place], 10, MASKED, ha='center', fontstyle='italic')
   cells.set(xlim=(0, COLUMNS), ylim=(top + 1.15 * lines, -0.35))
   cells.axis('off')
   shown = np.where(row.sees, row.segments, 0)

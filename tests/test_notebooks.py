@@ -21,7 +21,7 @@ from bert_jax import notebooks
 from bert_jax.config import InputError
 from bert_jax.workdir.contents import check
 
-NAMES = 'quickstart', 'finetune', 'ablation', 'tpu'
+NAMES = 'ablation', 'finetune', 'quickstart', 'tpu'
 PNG = b'\x89PNG\r\n'
 
 
@@ -81,25 +81,23 @@ def shows_a_run(cell, steps):
 # ---- The files ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('name', NAMES)
-def test_a_notebook_is_short_and_without_outputs(name):
-  notebook, first = read(name), read('quickstart')
-  nbformat.validate(notebook)
-  cells = [x for x in notebook.cells if x.cell_type == 'code']
-  assert all(x.outputs == [] and x.execution_count is None for x in cells)
-  assert all(len(x.source.splitlines()) <= 13 for x in cells)
-  # The same first cell in each, which holds the one address of the repository.
-  code_of = lambda notebook: next(x for x in notebook.cells if x.cell_type == 'code').source
-  assert code_of(notebook) == code_of(first) and 'REPOSITORY = ' in code_of(first)
-  text = (ROOT / 'launch' / f'colab_{name}.ipynb').read_text()
-  assert text.count('https://github.com/') == 1
-  # Between cells of code stands what they do, in English.
-  kinds = [x.cell_type for x in notebook.cells]
-  assert kinds[0] == 'markdown' and kinds.count('markdown') >= kinds.count('code') - 1
-
-
-def test_the_notebooks_are_these():
-  assert {x.name for x in (ROOT / 'launch').glob('*.ipynb')} == {f'colab_{x}.ipynb' for x in NAMES}
+def test_notebooks_are_short_and_without_outputs():
+  """And they begin with the same cell, which holds the one address of the repository."""
+  paths, begins = sorted((ROOT / 'launch').glob('*.ipynb')), set()
+  assert [x.name for x in paths] == [f'colab_{x}.ipynb' for x in NAMES]
+  for name, path in zip(NAMES, paths, strict=True):
+    notebook = read(name)
+    nbformat.validate(notebook)
+    cells = [x for x in notebook.cells if x.cell_type == 'code']
+    assert all(x.outputs == [] and x.execution_count is None for x in cells)
+    assert all(len(x.source.splitlines()) <= 13 for x in cells)
+    begins.add(cells[0].source)
+    assert path.read_text().count('https://github.com/') == 1
+    # Between cells of code stands what they do, in English.
+    kinds = [x.cell_type for x in notebook.cells]
+    assert kinds[0] == 'markdown' and kinds.count('markdown') >= len(cells) - 1
+  (begin,) = begins
+  assert 'REPOSITORY = ' in begin
 
 
 @pytest.mark.slow
@@ -123,7 +121,7 @@ def test_the_first_cell_gets_the_code_once(tmp_path, monkeypatch):
 
 # ---- Executed -----------------------------------------------------------------------------------
 
-# Ends the kernel at once, as a disconnect does, at the third checkpoint by the clock.
+# Ends the kernel at once, as a disconnect does, at the second checkpoint.
 KILLED = """
 import os, signal
 from bert_jax import train
@@ -135,7 +133,7 @@ def killed(self, step, state, results):
   save(self, step, state, results)
   self.run.checkpoints.wait()
   number += 1
-  if number == 3:
+  if number == 2:
     os.kill(os.getpid(), signal.SIGKILL)
 
 Saver.save = killed
@@ -153,31 +151,21 @@ print('again', int(state.step), time.monotonic() - started)
 
 
 def test_a_killed_notebook_continues_and_a_finished_one_returns(corpus_file, tmp_path):
-  small = [x for x in small_overrides(corpus_file) if 'checkpoint' not in x]
-  small += [
-    '--config.steps=400',
-    '--config.checkpoint.every=0',
-    '--config.checkpoint.minutes=0.002',
-    '--config.eval.every=100',
-    '--config.eval.batches=2',
-  ]
+  small = [*small_overrides(corpus_file), '--config.steps=40', '--config.eval.batches=2']
   parameters = {'FOLDER': str(tmp_path), 'OVERRIDES': small}
   with pytest.raises(DeadKernelError):
     execute('tpu', parameters, KILLED)
   steps = sorted(int(x.name) for x in (tmp_path / 'cpu' / 'checkpoints').iterdir())
-  assert 0 < steps[-1] < 400
+  assert steps[-1] == 20
   notebook = execute('tpu', parameters, then=AGAIN)
-  cell = cell_of(notebook, 'state, metrics')
-  again = cell_of(notebook, 'again')
   training = next(x for x in notebook.cells if x.source.startswith('import bert_jax'))
-  assert f'continuing at step {steps[-1]} of 400' in shows_a_run(training, 400)
-  assert text_of(training).splitlines()[-1].startswith('State(step 400, ')
-  assert pictures(cell_of(notebook, 'barh')) and 'Model(mlm_nsp, 1 layers x 32' in text_of(
-    cell_of(notebook, 'fill_mask')
-  )
-  assert cell is again and 'this run has finished, at step 400' in text_of(again)
-  assert 'again 400' in text_of(again) and len(pictures(again)) == 1
-  assert float(text_of(again).split('again 400 ')[1].split()[0]) < 15
+  assert 'continuing at step 20 of 40' in shows_a_run(training, 40)
+  assert text_of(training).splitlines()[-1].startswith('State(step 40, ')
+  assert pictures(cell_of(notebook, 'barh'))
+  assert 'Model(mlm_nsp, 1 layers x 32' in text_of(cell_of(notebook, 'fill_mask'))
+  again = cell_of(notebook, 'again')
+  assert 'this run has finished, at step 40' in text_of(again) and len(pictures(again)) == 1
+  assert float(text_of(again).split('again 40 ')[1].split()[0]) < 15
 
 
 def write_tickets(path, rng):
@@ -191,23 +179,16 @@ def write_tickets(path, rng):
 
 def test_a_table_becomes_a_classifier(tmp_path):
   write_tickets(tmp_path / 'tickets.csv', np.random.default_rng(0))
-  notebook = execute(
-    'finetune',
-    {
-      'DATA': str(tmp_path / 'tickets.csv'),
-      'TEXT': 'nachricht',
-      'LABEL': 'abteilung',
-      'CONFIG': 'configs/finetune.py:task=table,runlocal',
-      'FOLDER': str(tmp_path / 'out'),
-      'OVERRIDES': [
-        '--config.steps=60',
-        '--config.model.vocab_size=200',
-        '--config.batch_size=4',
-        '--config.data.seq_length=32',
-        '--config.log.tensorboard=false',
-      ],
-    },
-  )
+  fields = 'steps=60', 'model.vocab_size=200', 'batch_size=4', 'data.seq_length=32'
+  parameters = {
+    'DATA': str(tmp_path / 'tickets.csv'),
+    'TEXT': 'nachricht',
+    'LABEL': 'abteilung',
+    'CONFIG': 'configs/finetune.py:task=table,runlocal',
+    'FOLDER': str(tmp_path / 'out'),
+    'OVERRIDES': [f'--config.{x}' for x in (*fields, 'log.tensorboard=false')],
+  }
+  notebook = execute('finetune', parameters)
   log = shows_a_run(cell_of(notebook, 'train.train'), 60)
   assert '12 examples held out of training' in log
   assert 'nachricht;abteilung' in text_of(cell_of(notebook, 'read_bytes'))
@@ -222,24 +203,14 @@ def test_quickstart(corpus_file, tmp_path):
   small = [x for x in small_overrides(corpus_file) if 'layers' not in x and 'corpus.' not in x]
   data = tmp_path / 'tickets.csv'
   write_tickets(data, np.random.default_rng(0))
-  table = [
-    f'--config.data.train={data}',
-    '--config.table.eval_share=0.2',
-    '--config.epochs=2.0',
-    '--config.table.text_column=nachricht',
-    '--config.table.label_column=abteilung',
-    '--config.log.tensorboard=false',
-    '--config.task.train_examples=0',
-    '--config.model.vocab_size=200',
-  ]
-  notebook = execute(
-    'quickstart',
-    {
-      'FOLDER': str(tmp_path / 'out'),
-      'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],
-      'FINETUNE': table,
-    },
-  )
+  fields = f"""data.train={data} table.eval_share=0.2 epochs=2.0 table.text_column=nachricht
+  table.label_column=abteilung log.tensorboard=false task.train_examples=0 model.vocab_size=200"""
+  parameters = {
+    'FOLDER': str(tmp_path / 'out'),
+    'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],
+    'FINETUNE': [f'--config.{x}' for x in fields.split()],
+  }
+  notebook = execute('quickstart', parameters)
   shows_a_run(cell_of(notebook, 'stage=pretrain'), 20)
   assert len(pictures(cell_of(notebook, 'hidden_states.draw'))) == 1
   assert len(pictures(cell_of(notebook, 'stage=finetune'))) == 2  # a curve of each
@@ -249,16 +220,9 @@ def test_quickstart(corpus_file, tmp_path):
 
 @pytest.mark.slow
 def test_ablation(corpus_file, tmp_path):
-  small = ' '.join(x for x in small_overrides(corpus_file))
-  notebook = execute(
-    'ablation',
-    {
-      'ABLATION': 'norm_placement,runlocal',
-      'SEEDS': 2,
-      'OVERRIDES': small,
-      'FOLDER': str(tmp_path / 'out'),
-    },
-  )
+  parameters = {'ABLATION': 'norm_placement,runlocal', 'SEEDS': 2, 'FOLDER': str(tmp_path / 'out')}
+  parameters['OVERRIDES'] = ' '.join(small_overrides(corpus_file))
+  notebook = execute('ablation', parameters)
   assert '4 runs; time left' in text_of(cell_of(notebook, '--dry-run'))
   report = text_of(cell_of(notebook, 'tools.report'))
   assert 'norm_placement=pre' in report and ' ± ' in report
@@ -280,20 +244,17 @@ def write_run(folder, lines):
 def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   from matplotlib.axes import Axes
 
-  lines = [
-    json.dumps({'step': i, 'split': 'train', 'loss': 99.0 - i}) for i in (10, 20, 30, 33)
-  ]  # the last is of three steps, and no point of the curve
+  losses = [{'step': i, 'split': 'train', 'loss': 99.0 - i} for i in (10, 20, 30, 33)]
+  lines = [json.dumps(line) for line in losses]  # the last is of three steps, no point of the curve
   lines += ['{"step": 20, "split": "eval", "f1": 0.5}', '{"step": 33, "split": "eval", "f1": null}']
   write_run(tmp_path / 'run', [*lines, '{"step": 33, "spl'])
   drawn, plot = [], Axes.plot
-  monkeypatch.setattr(
-    Axes,
-    'plot',
-    lambda axis, x, y, **look: (
-      drawn.append((look['label'], list(x), list(y))),
-      plot(axis, x, y, **look),
-    )[1],
-  )
+
+  def noted(axis, x, y, **look):
+    drawn.append((look['label'], list(x), list(y)))
+    return plot(axis, x, y, **look)
+
+  monkeypatch.setattr(Axes, 'plot', noted)
   assert base64.b64decode(notebooks.drawn(tmp_path / 'run')).startswith(PNG)
   # The metric that it is judged by has no values in training, so the loss stands beside it.
   assert drawn == [('train', [10, 20, 30], [89.0, 79.0, 69.0]), ('eval', [20], [0.5])]
@@ -336,28 +297,22 @@ def test_a_bucket_is_no_workdir():
 
 
 def test_the_machine_is_named(capsys, monkeypatch):
-  notebooks.machine.cache_clear()
-  assert notebooks.machine() == 'cpu' and 'no TPU and no GPU' in capsys.readouterr().out
-  notebooks.machine.cache_clear()
+  look = notebooks.machine.__wrapped__
+  assert look() == 'cpu' and 'no TPU and no GPU' in capsys.readouterr().out
   found = subprocess.CompletedProcess([], 0, 'a warning\ntpu 4 TPU v5 lite\n', '')
   monkeypatch.setattr(subprocess, 'run', lambda *_, **__: found)
-  assert notebooks.machine() == 'tpu'
+  assert look() == 'tpu'
   assert capsys.readouterr().out == f'4 x TPU v5 lite, {os.cpu_count()} cores\n'
-  notebooks.machine.cache_clear()
   busy = subprocess.CompletedProcess([], 1, '', 'The TPU is already in use\n')
   monkeypatch.setattr(subprocess, 'run', lambda *_, **__: busy)
   with pytest.raises(InputError, match='already in use.*restart the runtime'):
-    notebooks.machine()
-  notebooks.machine.cache_clear()
+    look()
 
 
 def test_a_state_and_a_model_are_one_line(pretrained):
   import bert_jax
 
-  _, state, _ = pretrained
-  count = sum(x.size for x in state.params['encoder']['embeddings']['word_embeddings'].values())
-  assert repr(state).startswith('State(step 20, ') and '\n' not in repr(state) and count
-  assert len(repr(state)) < 60
-  model = bert_jax.load(pretrained[0])
-  assert repr(model).startswith('Model(mlm_nsp, 1 layers x 32, ') and len(repr(model)) < 100
-  assert repr(model).endswith('step 20)')
+  state, model = repr(pretrained[1]), repr(bert_jax.load(pretrained[0]))
+  assert state.startswith('State(step 20, ') and '\n' not in state and len(state) < 60
+  assert model.startswith('Model(mlm_nsp, 1 layers x 32, ') and len(model) < 100
+  assert model.endswith('step 20)')

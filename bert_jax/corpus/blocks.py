@@ -15,52 +15,55 @@ import hashlib
 import io
 import logging
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bert_jax.corpus import prepared
-from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
+from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece, offsets
 from bert_jax.errors import InputError, first_line
-from bert_jax.files import UNREADABLE, write_whole
+from bert_jax.files import write_whole
 from bert_jax.text.documents import is_held_out
 
 log = logging.getLogger('bert_jax')
 
 BLOCK_TOKENS, BLOCK_DOCUMENTS, MOST_TOKENS = 1 << 18, 16, 1 << 22
 COLUMNS = ('shard', 'language', 'documents', 'sentences', 'records', 'tokens', 'stored', 'crc32')
-PARTS = {  # {array of a shard's index: the column that says how long it is in a block}
-  'names': 'documents',
-  'characters': 'documents',
-  'bytes': 'documents',
-  'document_sentences': 'documents',
-  'document_records': 'documents',
-  'sentences': 'sentences',
-  'record_tokens': 'records',
-}
+OF_DOCUMENTS = 'names', 'characters', 'bytes', 'document_sentences', 'document_records'
+# {array of a shard's index: the column that says how long it is in a block}.
+PARTS = dict.fromkeys(OF_DOCUMENTS, 'documents')
+PARTS |= {'sentences': 'sentences', 'record_tokens': 'records'}
 WHOLE = 8  # blocks: a corpus of at most so many is planned at once, like text in memory
 EVALUATED = 4096  # the most blocks whose held-out documents are evaluated
 SAMPLED = 4  # units whose tokens are counted to estimate the unigram frequencies
 
 
-def paths(folder):
+def paths(folder: Path) -> tuple[Path, Path]:
   """(path of the table, path of the parts)."""
-  return Path(folder) / 'index' / 'blocks.npz', Path(folder) / 'index' / 'blocks.bin'
+  return folder / 'index' / 'blocks.npz', folder / 'index' / 'blocks.bin'
 
 
-def has_blocks(folder, meta):
-  """Whether a folder holds the block index that corpus.json, with content `meta`, was written with.
-  The parts only need to exist; a corpus of an older version has no block index and passes."""
-  if 'blocks' not in meta:
-    return True
-  table, parts = paths(folder)
+def table_of(folder: Path, meta: Mapping[str, Any]) -> bytes:
+  """The table's file. OSError or ValueError if it is not the one that corpus.json, with content
+  `meta`, was written with."""
+  data = paths(folder)[0].read_bytes()
+  if hashlib.sha256(data).hexdigest() != meta['blocks']:
+    raise ValueError('not the one that corpus.json was written with')
+  return data
+
+
+def has_blocks(folder: Path, meta: Mapping[str, Any]) -> bool:
+  """Whether a folder holds the block index that corpus.json was written with. The parts only need
+  to exist; a corpus of an older version has no block index and passes."""
   try:
-    return hashlib.sha256(table.read_bytes()).hexdigest() == meta['blocks'] and parts.is_file()
-  except OSError:
+    return 'blocks' not in meta or bool(table_of(folder, meta) and paths(folder)[1].is_file())
+  except (OSError, ValueError):
     return False
 
 
-def cut(tokens, languages):
+def cut(tokens: np.ndarray, languages: np.ndarray) -> np.ndarray:
   """Cuts a shard into blocks: [B + 1] the first document of each block, then the end.
   tokens, languages: [documents] the token count and the language of each document."""
   at, begins = offsets(tokens), [0]
@@ -78,93 +81,86 @@ def cut(tokens, languages):
 class Writer:
   """Writes the blocks of a corpus from the indexes of its shards."""
 
-  def __init__(self, folder):
+  def __init__(self, folder: Path):
     self.table_path, self.path = paths(folder)
     self.columns, self.shard, self.complete = [], 0, True
 
-  def add(self, index):
-    """Appends the blocks of the next shard, whose index is {name: array}."""
+  def add(self, index: Mapping[str, np.ndarray]) -> None:
+    """Appends the blocks of the next shard."""
     self.complete &= all(name in index for name in PARTS)  # an older version wrote no sizes
     if self.complete:
       with open(self.path, 'ab' if self.shard else 'wb') as file:
-        self._write(index, file)
+        for block, data in _parts(index):
+          file.write(data)
+          self.columns.append((self.shard, *block, len(data), zlib.crc32(data)))
     self.shard += 1
 
-  def _write(self, index, file):
-    records = offsets(index['document_records'])
-    tokens = np.diff(offsets(index['record_tokens'])[records])
-    documents = cut(tokens, index['languages'])
-    sentences = offsets(index['document_sentences'])[documents]
-    bounds = {'documents': documents, 'sentences': sentences, 'records': records[documents]}
-    for k in range(len(documents) - 1):
-      arrays = [index[x][bounds[of][k] : bounds[of][k + 1]] for x, of in PARTS.items()]
-      data = zlib.compress(b''.join(x.astype('<i4').tobytes() for x in arrays), 1)
-      file.write(data)
-      language, total = index['languages'][documents[k]], arrays[-1].sum(dtype=np.int64)
-      sizes = [of_all[k + 1] - of_all[k] for of_all in bounds.values()]
-      self.columns.append((self.shard, language, *sizes, total, len(data), zlib.crc32(data)))
-
-  def close(self, unigrams):
+  def close(self, unigrams: np.ndarray) -> str | None:
     """Writes the table and returns its checksum, or None if a shard of an older version lacks
     sizes. unigrams: [languages, vocab_size] int64."""
     if not self.complete:
       self.path.unlink(missing_ok=True)
       return None
     table = np.array(self.columns, np.int64).reshape(-1, len(COLUMNS)).T
+    columns: dict[str, Any] = dict(zip(COLUMNS, table, strict=True))
     data = io.BytesIO()
-    np.savez_compressed(data, unigrams=unigrams, **dict(zip(COLUMNS, table, strict=True)))
+    np.savez_compressed(data, unigrams=unigrams, **columns)
     write_whole(self.table_path, data.getvalue())
     return hashlib.sha256(data.getvalue()).hexdigest()
 
 
+def _parts(index):
+  """Yields, for each block of a shard, (the columns `language` to `tokens`, its part)."""
+  records = offsets(index['document_records'])
+  tokens = np.diff(offsets(index['record_tokens'])[records])
+  documents = cut(tokens, index['languages'])
+  sentences = offsets(index['document_sentences'])[documents]
+  bounds = {'documents': documents, 'sentences': sentences, 'records': records[documents]}
+  for k, first in enumerate(documents[:-1]):
+    arrays = [index[x][bounds[of][k] : bounds[of][k + 1]] for x, of in PARTS.items()]
+    sizes = [of_all[k + 1] - of_all[k] for of_all in bounds.values()]
+    content = b''.join(x.astype('<i4').tobytes() for x in arrays)
+    block = index['languages'][first], *sizes, arrays[-1].sum(dtype=np.int64)
+    yield block, zlib.compress(content, 1)
+
+
 class Index:
   """The table of blocks of a prepared corpus, in memory; its parts and records stay on disk.
-  columns: {name: [blocks] int64}. unigrams: [languages, vocab_size] int64. room: tokens of records
-  that the reader may cache, see prepared.Reader. InputError if corpus.json was written with another
-  table."""
+  meta: corpus.json. columns: {name: [blocks] int64}. unigrams: [languages, vocab_size] int64. room:
+  of the reader, see prepared.Reader."""
 
-  def __init__(self, folder, meta):
+  def __init__(self, folder: Path | str, meta: Mapping[str, Any]):
     self.folder, self.meta, self.room = Path(folder).expanduser(), meta, 0
     table, self.parts = paths(self.folder)
     try:
-      data = table.read_bytes()
-      if hashlib.sha256(data).hexdigest() != meta['blocks']:
-        raise ValueError
-      with np.load(io.BytesIO(data)) as file:
+      with np.load(io.BytesIO(table_of(self.folder, meta))) as file:
         self.columns = {name: file[name] for name in COLUMNS}
         self.unigrams = file['unigrams']
-    except UNREADABLE as error:
-      gone = isinstance(error, FileNotFoundError)
-      of_disk = isinstance(error, OSError)
-      other = 'not the one that corpus.json was written with'
-      fault = 'missing' if gone else f'unreadable ({first_line(error)})' if of_disk else other
+    except (OSError, ValueError) as error:
+      fault = 'missing' if isinstance(error, FileNotFoundError) else first_line(error)
       raise InputError(
         f'{table} is {fault}; delete corpus.json and run the bert_jax.tools.prepare that made the '
         'corpus again, which writes both anew'
       ) from None
-    self.lost = set()  # blocks of which nothing can be read
-    self.warned = set()  # shards whose own index is read in place of parts
-    self._index_of = functools.lru_cache(1)(prepared.read_index)
     self.part_at, self.record_at = (offsets(self.columns[name]) for name in ('stored', 'records'))
 
-  def __len__(self):
+  def __len__(self) -> int:
     """The number of blocks."""
     return len(self.columns['tokens'])
 
-  def read(self, record):
-    """Reads a record: (tokens, starts)."""
+  def read(self, record: int) -> Piece:
+    """Reads a record."""
     self.reader.room = max(prepared.CACHE_TOKENS, self.room)
     return self.reader(record)
 
   @functools.cached_property
-  def reader(self):
-    shards = np.bincount(self.columns['shard'], self.columns['records'], self.meta['shards'])
-    records = [prepared.shard_paths(self.folder, k)[0] for k in range(self.meta['shards'])]
-    return prepared.Reader(self.folder, records, offsets(shards.astype(np.int64)))
+  def reader(self) -> prepared.Reader:
+    records = np.bincount(self.columns['shard'], self.columns['records'], self.meta['shards'])
+    return prepared.Reader(self.folder, records.astype(np.int64))
 
-  def part(self, block):
-    """A block's part of the index, {name: array} of PARTS; read from its shard's index if the
-    stored part does not match the table. DamagedRecord if neither can be read."""
+  def part(self, block: int) -> dict[str, np.ndarray]:
+    """A block's part of the index, {name: array} of PARTS. DamagedRecord if it is not the one that
+    the table was written with."""
     try:
       with open(self.parts, 'rb') as file:
         file.seek(self.part_at[block])
@@ -173,34 +169,13 @@ class Index:
         raise ValueError
       whole = np.frombuffer(zlib.decompress(data), '<i4')
     except (OSError, ValueError, zlib.error):
-      return self._part_of_shard(block)
+      raise DamagedRecord(
+        f'block {block} of {self.parts} cannot be read, or has changed since the corpus was '
+        'prepared; delete that file and run the bert_jax.tools.prepare that made the corpus again, '
+        'or set data.skip_damaged=true to leave such rows empty and count them'
+      ) from None
     ends = np.cumsum([self.columns[of][block] for of in PARTS.values()])[:-1]
     return dict(zip(PARTS, np.split(whole, ends), strict=True))
-
-  def _part_of_shard(self, block):
-    said = f'block {block} of {self.parts} cannot be read, or has changed since the corpus was'
-    shard = int(self.columns['shard'][block])
-    before = slice(int(self.columns['shard'].searchsorted(shard)), block)
-    path, out = prepared.shard_paths(self.folder, shard)[1], {}
-    try:
-      if block in self.lost:
-        raise ValueError
-      _, arrays = self._index_of(path)
-      for name, of in PARTS.items():
-        begin, number = self.columns[of][before].sum(), self.columns[of][block]
-        out[name] = arrays[name][begin : begin + number].astype('<i4')
-      if out['record_tokens'].sum(dtype=np.int64) != self.columns['tokens'][block]:
-        raise ValueError
-    except (InputError, KeyError, ValueError):
-      self.lost.add(block)
-      raise DamagedRecord(
-        f'{said} prepared; prepare it again, or set data.skip_damaged=true to leave such rows '
-        'empty and count them'
-      ) from None
-    if shard not in self.warned:
-      self.warned.add(shard)
-      log.warning('%s prepared: such blocks are read from %s, which holds the same', said, path)
-    return out
 
 
 class Blocks:
@@ -208,74 +183,66 @@ class Blocks:
   A unit is one block; several consecutive ones where only a share of the documents is kept, so as
   to hold about one block's worth; or all blocks of a language that has few. window: blocks of this
   language whose rows are mixed at a time. share, held: see `divided`. Held-out documents come from
-  at most EVALUATED evenly chosen blocks."""
+  at most EVALUATED evenly chosen blocks. Lengths are expected ones where there are several units
+  and a share of the documents is kept."""
 
-  def __init__(self, index, language, window, share=0.0, held=False):
+  def __init__(
+    self, index: Index, language: int, window: int, share: float = 0.0, held: bool = False
+  ):
     self.index, self.language, self.window = index, language, window
     self.share, self.held = share, held
-    languages = len(index.meta['languages'])
     self.blocks = np.flatnonzero(index.columns['language'] == language)
     self.kept = share if held else 1 - share  # the share of the documents
+    few = WHOLE // len(index.meta['languages'])
     number = len(self.blocks)
-    self.blocks_of_unit = (
-      number if number <= WHOLE // languages else min(number, int(1 / self.kept), EVALUATED)
-    )
-    self.firsts = np.arange(0, number, self.blocks_of_unit)  # number of the first block of a unit
+    of_unit = number if number <= few else min(number, int(1 / self.kept), EVALUATED)
+    self.firsts = np.arange(0, number, of_unit)  # number of the first block of a unit
     if held and len(index) > EVALUATED:
-      most = max(1, EVALUATED * number // len(index) // self.blocks_of_unit)
+      most = max(1, EVALUATED * number // len(index) // of_unit)
       self.firsts = self.firsts[np.linspace(0, self.units - 1, min(most, self.units)).astype(int)]
+    self.blocks_of_unit = of_unit
     of_corpus = index.meta['blocks'], index.meta['fingerprint']  # the table, the records
-    digest = repr((*of_corpus, language, share, held, self.blocks_of_unit))
+    digest = repr((*of_corpus, language, share, held, of_unit))
     self.fingerprint = hashlib.sha256(digest.encode()).hexdigest()[:16]
 
-  def divided(self, share):
+  def divided(self, share: float) -> tuple['Blocks', 'Blocks | None']:
     """Splits by a hash of document names: (Blocks to train on, held-out Blocks or None)."""
     of = self.index, self.language, self.window, share
     return Blocks(*of), Blocks(*of, held=True) if share else None
 
   @property
-  def units(self):
+  def units(self) -> int:
     """The number of units."""
     return len(self.firsts)
 
-  def unit_sums(self, column):
+  def unit_sums(self, column: str) -> np.ndarray:
     """[units] the sums of a column of the table, as expected for the documents that are kept."""
     at = offsets(self.index.columns[column][self.blocks])
     ends = np.minimum(self.firsts + self.blocks_of_unit, len(self.blocks))
     return (at[ends] - at[self.firsts]) * self.kept
 
-  def __len__(self):
-    """The number of tokens; with several units, the expected number."""
+  def __len__(self) -> int:
+    """The number of tokens."""
     return len(self.unit(0)) if self.units == 1 else int(self.unit_sums('tokens').sum())
 
   @property
-  def number_of_documents(self):
-    """The number of documents; with several units, the expected number."""
+  def number_of_documents(self) -> int:
     if self.units == 1:
       return self.unit(0).number_of_documents
     return int(self.unit_sums('documents').sum())
 
-  def unit(self, number):
-    """Loads one unit as a Corpus."""
+  def unit(self, number: int) -> Corpus:
+    """Loads one unit."""
     first = self.firsts[number]
     blocks = self.blocks[first : first + self.blocks_of_unit]
     parts = [self.index.part(block) for block in blocks]
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in PARTS}
     numbers = [np.arange(*self.index.record_at[[block, block + 1]]) for block in blocks]
-    whole = Corpus(
-      self.index.read,
-      np.concatenate(numbers),
-      offsets(arrays['record_tokens']),
-      offsets(arrays['sentences']),
-      offsets(arrays['document_sentences']),
-      self.fingerprint,
-      np.stack([arrays['characters'], arrays['bytes']], axis=1),
-    )
-    if not self.share:
-      return whole
-    return whole.select(is_held_out(arrays['names'].view(np.uint32), self.share) == self.held)
+    records = np.concatenate(numbers)
+    whole = prepared.corpus_of(self.index.read, records, arrays, self.fingerprint)
+    return whole.select(is_held_out(whole.names, self.share) == self.held) if self.share else whole
 
-  def unigrams(self, vocab_size, skip_damaged=False):
+  def unigrams(self, vocab_size: int, skip_damaged: bool = False) -> np.ndarray:
     """Estimates how often each id occurs, [vocab_size] int64, from SAMPLED units, scaled up to all
     of them."""
     chosen = np.unique(np.linspace(0, self.units - 1, SAMPLED).round().astype(int))

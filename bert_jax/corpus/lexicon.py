@@ -27,24 +27,23 @@ _JOINERS = '\u200c\u200d'
 
 
 class Segmenter:
-  """Cuts text into words: 'jieba', for Chinese, with the dictionary and the HMM it brings.
+  """Cuts Chinese into words by jieba, with the dictionary and the HMM it brings.
   It is a pure function of the text and jieba's version: jieba's cache in the temporary folder and
   a user's words in `jieba.dt` play no part. Measured 0.8 MB/s on a core; a process takes 0.6 s and
   150 MB before its first word."""
 
   def __init__(self, name: str):
-    if name not in _SEGMENTERS:
-      raise InputError(f'segmenter {name!r} is not known; use one of {", ".join(_SEGMENTERS)}')
+    if name != 'jieba':
+      raise InputError(f'segmenter {name!r} is not known; use jieba')
     if importlib.util.find_spec(name) is None:
       raise InputError(f'segmenter {name!r} needs {name}; run: pip install {name}')
-    self.name = name
 
   def boundaries(self, text: str) -> np.ndarray | None:
     """bool [len(text)], True where a word begins; None for a text without any Han character, whose
     words the tokenizer finds. White space and punctuation are words too."""
     if not _HAN.search(text):
       return None
-    lengths = [len(word) for word in _SEGMENTERS[self.name]()(text)]
+    lengths = [len(word) for word in _jieba()(text)]
     begins = np.zeros(len(text), bool)
     begins[np.cumsum([0, *lengths[:-1]])] = True
     return begins
@@ -64,7 +63,6 @@ def _jieba() -> Callable[[str], Iterable[str]]:
 
 
 LONGEST = 1000  # characters of a lexicon's entry; the time to read one is quadratic in it
-_SEGMENTERS = {'jieba': _jieba}  # {package: returns a function that cuts a text into words}
 
 
 class Lexicon:
@@ -88,23 +86,14 @@ class Lexicon:
         f'lexicon {path} has {len(too_long)} entries of more than {LONGEST} characters, the first '
         f'{quoted(too_long[0])}; write each phrase or name on a line'
       )
-    self.do_lower_case = do_lower_case
-    self._patterns = sorted(set(map(_lower, entries) if do_lower_case else entries))
-    self.entries = len(self._patterns)
-    _ = self._automaton  # raises now if the library is missing
-
-  @functools.cached_property
-  def _automaton(self):
     try:
       import ahocorasick_rs
     except ImportError:
-      raise InputError(
-        'phrase and entity lexicons need ahocorasick_rs; run: pip install ahocorasick_rs'
-      ) from None
-    return ahocorasick_rs.AhoCorasick(self._patterns)
-
-  def __getstate__(self):
-    return {name: value for name, value in self.__dict__.items() if name != '_automaton'}
+      needs = 'phrase and entity lexicons need ahocorasick_rs'
+      raise InputError(f'{needs}; run: pip install ahocorasick_rs') from None
+    patterns = sorted(set(map(_lower, entries) if do_lower_case else entries))
+    self.do_lower_case, self.entries = do_lower_case, len(patterns)
+    self._automaton = ahocorasick_rs.AhoCorasick(patterns)
 
   def matches(self, text: str) -> list[tuple[int, int]]:
     """The matches in a text, [(start, end)] in characters: the leftmost, among those the longest.
@@ -117,14 +106,9 @@ class Lexicon:
       text = re.sub(r'\s+', ' ', text)
     folded = _lower(text) if self.do_lower_case else text
     matches = self._automaton.find_matches_as_indexes(folded, overlapping=True)
-    aligned = [
-      (start, end)
-      for _, start, end in matches
-      if not _is_inside_word(text, start) and not _is_inside_word(text, end)
-    ]
     out, last = [], 0
-    for start, end in sorted(aligned, key=lambda match: (match[0], -match[1])):
-      if start >= last:
+    for _, start, end in sorted(matches, key=lambda match: (match[1], -match[2])):
+      if start >= last and not (_is_inside_word(text, start) or _is_inside_word(text, end)):
         out.append((start, end))
         last = end
     return out if original is None else [(original[a], original[b - 1] + 1) for a, b in out]

@@ -2,20 +2,27 @@
 
 import logging
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import tqdm
+from ml_collections import ConfigDict
 
 from bert_jax.corpus import blocks, prepared, tokenized
+from bert_jax.corpus.blocks import Blocks, Index
 from bert_jax.corpus.units import Encoder
 from bert_jax.errors import InputError, about
 from bert_jax.text import documentation, files
 from bert_jax.text import documents as text
+from bert_jax.tokenizers import Tokenizer
 
 log = logging.getLogger('bert_jax')
 
+Loaded = tuple[tokenized.Corpus | Blocks, np.ndarray]  # a corpus, unigram counts [V]
 
-def metas(spec, languages):
+
+def metas(spec: str, languages: Iterable[str]) -> list[tuple[str, dict[str, Any] | None]]:
   """The parts of a spec such as data.train: [(language or '', corpus.json if prepared, else None)].
   InputError for files that do not exist."""
   out = []
@@ -27,37 +34,20 @@ def metas(spec, languages):
   return out
 
 
-def load(config, spec, tokenizer, split):
-  """Loads a split: {language: (Corpus, crc32 of each document's name [D], unigram counts [V])}; for
-  a large prepared corpus (more than blocks.WHOLE blocks): (Blocks, None, unigram counts)."""
+def load(config: ConfigDict, spec: str, tokenizer: Tokenizer, split: str) -> dict[str, Loaded]:
+  """Loads a split, {language: Loaded}. A prepared corpus of more than blocks.WHOLE blocks is Blocks."""
   out, matched, encoder = {}, Counter(), None
+  lexicons = {name: config.corpus[name] for name in ('phrases', 'entities')}
   for name, part in files.parts(spec, config.corpus.languages):
     if prepared.is_prepared(part):
       log.info('%s: %s', split, part)
-      meta = prepared.meta_for(part, tokenizer)
-      index = blocks.Index(part, meta) if 'blocks' in meta else ()  # () of an older version
-      if len(index) > blocks.WHOLE:
-        wanted = config.corpus.languages or meta['languages']
-        used = sum(joined(name, language) in wanted for language in meta['languages'])
-        for k, language in enumerate(meta['languages']):
-          of_language = blocks.Blocks(index, k, -(-config.corpus.window // max(1, used)))
-          out[joined(name, language)] = of_language, None, index.unigrams[k]
-        continue
-      loaded = prepared.load(part, tokenizer)
-      for k, language in enumerate(meta['languages']):
-        of_language = loaded.languages == k
-        corpus, names = loaded.corpus.select(of_language), loaded.names[of_language]
-        out[joined(name, language)] = corpus, names, loaded.unigrams[k]
+      languages = _opened(config, name, part, tokenizer)
+      out |= {joined(name, language): loaded for language, loaded in languages.items()}
     else:
-      encoder = encoder or Encoder(
-        tokenizer,
-        segmenter=config.corpus.segmenter,
-        phrases=config.corpus.phrases,
-        entities=config.corpus.entities,
-      )
+      encoder = encoder or Encoder(tokenizer, segmenter=config.corpus.segmenter, **lexicons)
       out[name] = _tokenize(config, part, encoder, split, matched)
-  for lexicon in (config.corpus.phrases, config.corpus.entities):
-    if encoder and lexicon and split == 'train' and not matched[lexicon]:
+  for kind, lexicon in lexicons.items():
+    if encoder and lexicon and split == 'train' and not matched[f'{kind}_matched']:
       raise InputError(f'no line of {lexicon} occurs in the text; is it for this language?')
   wanted = config.corpus.languages or ('',)
   unwanted = sorted(set(out) - set(wanted))
@@ -68,29 +58,35 @@ def load(config, spec, tokenizer, split):
     )
   if unwanted:
     log.info('%s: not used, since not in corpus.languages: %s', split, ', '.join(unwanted))
-  for language, (*_, counts) in out.items():
+  for language, (_, counts) in out.items():
     _check_unknown(tokenizer, counts, f'{split} {language}'.strip())
   return out
 
 
+def _opened(config, name, folder, tokenizer):
+  """Opens a prepared corpus, {language: Loaded}. name: its name in the spec."""
+  meta = prepared.read_meta(folder, tokenizer)
+  languages = meta['languages']
+  if 'blocks' in meta and len(index := Index(folder, meta)) > blocks.WHOLE:
+    used = [x for x in languages if joined(name, x) in (config.corpus.languages or languages)]
+    window = -(-config.corpus.window // max(1, len(used)))
+    each = enumerate(languages)
+    return {x: (Blocks(index, k, window), index.unigrams[k]) for k, x in each}
+  loaded = prepared.load(folder, tokenizer)
+  parts = [loaded.corpus.select(loaded.languages == k) for k in range(len(languages))]
+  return dict(zip(languages, zip(parts, loaded.unigrams, strict=True), strict=True))
+
+
 def _tokenize(config, spec, encoder, split, matched):
-  """Tokenizes raw text: (Corpus, crc32 of each document's name [D], unigram counts [V]).
-  matched: {path of a lexicon: how many of its entries were met}, increased."""
-  counts, names = Counter(), []
-
-  def sentences():
-    read = documents(config, spec, counts, split)
-    bar = tqdm.tqdm(read, desc=f'reading {split} data', unit=' documents', disable=None)
-    for name, sentences in bar:
-      names.append(text.name_hash(name))
-      yield sentences
-
-  whole, kept = tokenized.tokenize(sentences(), encoder, counts)
+  """Tokenizes raw text as Loaded. matched: counts of the entries of lexicons, increased."""
+  counts = Counter()
+  read = documents(config, spec, counts, split)
+  bar = tqdm.tqdm(read, desc=f'reading {split} data', unit=' documents', disable=None)
+  whole = tokenized.tokenize(bar, encoder, counts)
   said = (f'{n:,} {k.replace("_", " ")}' for k, n in sorted(counts.items()) if n)
   log.info('%s: %s', split, ', '.join(said))
-  matched[config.corpus.phrases] += counts['phrases_matched']
-  matched[config.corpus.entities] += counts['entities_matched']
-  return whole, np.array(names, np.uint32)[kept], whole.unigrams(encoder.tokenizer.vocab_size)
+  matched.update(counts)
+  return whole, whole.unigrams(encoder.tokenizer.vocab_size)
 
 
 def _check_unknown(tokenizer, counts, what):
@@ -104,21 +100,19 @@ def _check_unknown(tokenizer, counts, what):
   log.info('%s: %.2f %% of the tokens are [UNK]', what, 100 * unknown)
 
 
-def documents(config, spec, counts, split):
+def documents(
+  config: ConfigDict, spec: str, counts: Counter, split: str
+) -> Iterator[tuple[str, list[str]]]:
   """Yields (name, sentences) of a spec's documents; an empty spec is the embedded corpus."""
   if not spec:
     yield from documentation.documents()
     return
+  of_tfds = 'train' if split == 'train' else 'validation'
+  named = {'format': config.corpus.format, 'text_field': config.corpus.text_field}
   with about(f'data.{split}'):
-    yield from text.documents(
-      spec,
-      split='train' if split == 'train' else 'validation',
-      format=config.corpus.format,
-      text_field=config.corpus.text_field,
-      counts=counts,
-    )
+    yield from text.documents(spec, split=of_tfds, counts=counts, **named)
 
 
-def joined(name, language):
+def joined(name: str, language: str) -> str:
   """A language's full name: NAME in data.train, then / and its name in a prepared corpus."""
   return '/'.join(filter(None, (name, language)))

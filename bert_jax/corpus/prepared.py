@@ -19,32 +19,26 @@ import math
 import threading
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
+from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import UNREADABLE, seal
 from bert_jax.text import files
 from bert_jax.text.values import json_value
+from bert_jax.tokenizers import Tokenizer
 
 META, PLAN = 'corpus.json', 'plan.json'
-KINDS = {  # {key that corpus.json must have: its type}
-  'vocabulary': str,
-  'languages': list,
-  'segmenter': str,
-  'phrases': str,
-  'entities': str,
-  'fingerprint': str,
-  'shards': int,
-  'records': int,
-  'counts': dict,
-  'kept': dict,
-}
+DAMAGED = (
+  'is damaged; bring it back, or delete it and run the bert_jax.tools.prepare that made the corpus '
+  'again, which writes it anew'
+)
+KEYS = {'vocabulary', 'languages', 'fingerprint', 'shards', 'records', 'counts', 'kept'}
 CACHE_TOKENS = 50_000_000  # tokens of recently read records that stay in memory
-TOKEN_BYTES = 5  # an int32, and whether a unit begins there
 RECORD_TOKENS = 120  # tokens that take as much memory as the Python objects of a record, 600 bytes
 OPEN_SHARDS = 64  # the most shards that a Reader keeps open
 INDEX = (  # arrays of each shard's index; all but `names` are int32
@@ -58,20 +52,20 @@ INDEX = (  # arrays of each shard's index; all but `names` are int32
 SIZES = ('characters', 'bytes')  # int32, of each document's text; older corpora lack them
 
 
-def shard_paths(folder, number):
+def shard_paths(folder: Path, number: int) -> tuple[Path, Path]:
   """(path of the records, path of the index) for a shard."""
   records = data_folder(folder) / f'train-{number:05d}.array_record'
-  return records, Path(folder) / 'index' / f'{number:05d}.npz'
+  return records, folder / 'index' / f'{number:05d}.npz'
 
 
-def data_folder(folder):
-  return Path(folder) / 'corpus' / '1.0.0'
+def data_folder(folder: Path) -> Path:
+  return folder / 'corpus' / '1.0.0'
 
 
-def read_index(path):
+def read_index(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """Reads a shard's index: ({fact: value}, {name: array})."""
   try:
-    check_sizes(path)
+    _check_sizes(path)
     with np.load(path) as file:
       arrays = {name: file[name] for name in file.files}
     return json_value(arrays.pop('facts').tobytes()), arrays
@@ -79,21 +73,19 @@ def read_index(path):
     raise InputError(f'{path} is damaged ({first_line(error)}); prepare the corpus anew') from error
 
 
-def check_sizes(path):
+def _check_sizes(path: Path) -> None:
   """Raises ValueError unless every array of an .npz has as many bytes as its header says."""
   with zipfile.ZipFile(path) as archive:
     for info in archive.infolist():
       with archive.open(info) as file:
-        version = np.lib.format.read_magic(file)
-        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(version)
-        if read is None:
+        if (version := np.lib.format.read_magic(file)) != (1, 0):
           raise ValueError(f'{info.filename} is of version {version}')
-        shape, _, dtype = read(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         if math.prod(shape) * dtype.itemsize != info.file_size - file.tell():
           raise ValueError(f'{info.filename} has not the bytes of its shape {shape}')
 
 
-def finished(folder):
+def finished(folder: Path) -> int:
   """The number of finished shards of a corpus, counted from the first."""
   number = 0
   while all(path.is_file() for path in shard_paths(folder, number)):
@@ -101,39 +93,35 @@ def finished(folder):
   return number
 
 
-def is_prepared(spec):
+def is_prepared(spec: str) -> bool:
   """Whether a spec is the folder of a prepared corpus, finished or not."""
   return bool(spec) and any(files.exists(Path(spec) / name) for name in (META, PLAN))
 
 
-def read_meta(folder):
-  """The content of corpus.json of a finished corpus."""
+def read_meta(folder: Path | str, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
+  """The content of corpus.json of a finished corpus. InputError if it is damaged, or if the
+  tokenizer has another vocabulary than the corpus."""
   path = Path(folder).expanduser() / META
   if not path.is_file():
     raise InputError(f'{folder} is not finished; run the bert_jax.tools.prepare that made it again')
   meta = files.json_of(path)
   if 'seal' in meta:
     is_whole = meta['seal'] == seal(meta)
-  else:  # an older version: check what it shares with plan.json, and the other keys
+  else:  # an older version: it holds what plan.json says, and its own keys
     plan = files.json_of(path.with_name(PLAN))
-    kinds = {name: type(meta.get(name)) for name in KINDS}
-    is_whole = kinds == KINDS and set(meta['kept']) == set(meta['languages'])
-    if plan:
-      is_whole &= meta.keys() == plan.keys() | KINDS.keys()
-      is_whole &= all(meta.get(name) == value for name, value in plan.items())
+    is_whole = meta == meta | plan and meta.keys() >= KEYS
+    is_whole = is_whole and set(meta['kept']) == set(meta['languages'])
   if not is_whole:
-    raise _damaged(path)
+    raise InputError(f'{path} {DAMAGED}')
+  if tokenizer and tokenizer.fingerprint != meta['vocabulary']:
+    raise InputError(
+      f'{folder} was prepared with another vocabulary than this run has; prepare it again with '
+      '--vocab, or start from weights that were trained with its own'
+    )
   return meta
 
 
-def _damaged(path):
-  return InputError(
-    f'{path} is damaged; bring it back, or delete it and run the bert_jax.tools.prepare that made '
-    'the corpus again, which writes it anew'
-  )
-
-
-def fingerprint(vocabulary, facts):
+def fingerprint(vocabulary: str, facts: Iterable[Mapping[str, Any]]) -> str:
   """The fingerprint of a corpus, from its vocabulary's fingerprint and the facts of its shards."""
   content = json.dumps([vocabulary, [of_shard['sha256'] for of_shard in facts]])
   return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -142,86 +130,74 @@ def fingerprint(vocabulary, facts):
 class Prepared(NamedTuple):
   """An opened prepared corpus."""
 
-  meta: dict[str, Any]
   corpus: Corpus
   languages: np.ndarray  # [documents] number of the document's language in meta['languages']
-  names: np.ndarray  # [documents] uint32, crc32 of the document's name
   unigrams: np.ndarray  # [languages, vocab_size] int64
 
 
-def meta_for(folder, tokenizer):
-  """Reads corpus.json; InputError if the tokenizer has another vocabulary than the corpus."""
-  meta = read_meta(folder)
-  if tokenizer.fingerprint != meta['vocabulary']:
-    raise InputError(
-      f'{folder} was prepared with another vocabulary than this run has; prepare it again with '
-      '--vocab, or start from weights that were trained with its own'
-    )
-  return meta
-
-
-def load(folder, tokenizer):
+def load(folder: Path | str, tokenizer: Tokenizer) -> Prepared:
   """Opens a prepared corpus: its index in memory, its records on disk. InputError if damaged."""
   folder = Path(folder).expanduser()
-  meta = meta_for(folder, tokenizer)
-  unigrams = np.zeros((len(meta['languages']), tokenizer.vocab_size), np.int64)
-  ends, paths, indexes, all_facts = [0], [], [], []
-  for number in range(meta['shards']):
-    path, index_path = shard_paths(folder, number)
-    facts, index = read_index(index_path)
-    unigrams[facts['unigram_languages']] += index['unigrams']
-    all_facts.append(facts)
-    ends.append(ends[-1] + facts['records'])
-    paths.append(path)
-    indexes.append({name: index[name] for name in (*INDEX, *SIZES) if name in index})
+  meta = read_meta(folder, tokenizer)
+  read = [read_index(shard_paths(folder, number)[1]) for number in range(meta['shards'])]
+  all_facts, indexes = [facts for facts, _ in read], [arrays for _, arrays in read]
   if fingerprint(meta['vocabulary'], all_facts) != meta['fingerprint']:
-    raise _damaged(folder / META)
-  names = set.intersection(*map(set, indexes))
+    raise InputError(f'{folder / META} {DAMAGED}')
+  names = {*INDEX, *SIZES}.intersection(*indexes)
   joined = {name: np.concatenate([index[name] for index in indexes]) for name in names}
-  sizes = np.stack([joined[name] for name in SIZES], axis=1) if names >= {*SIZES} else None
-  corpus = Corpus(
-    Reader(folder, paths, np.array(ends)),
-    np.arange(ends[-1]),
-    offsets(joined['record_tokens']),
-    offsets(joined['sentences']),
-    offsets(joined['document_sentences']),
-    meta['fingerprint'],
-    sizes,
-  )
-  return Prepared(meta, corpus, joined['languages'], joined['names'], unigrams)
+  unigrams = np.zeros((len(meta['languages']), tokenizer.vocab_size), np.int64)
+  for facts, arrays in read:
+    unigrams[facts['unigram_languages']] += arrays['unigrams']
+  records = Reader(folder, [facts['records'] for facts in all_facts])
+  corpus = corpus_of(records, np.arange(records.ends[-1]), joined, meta['fingerprint'])
+  return Prepared(corpus, joined['languages'], unigrams)
+
+
+def corpus_of(
+  read: Callable[[int], Piece],
+  records: np.ndarray,
+  index: Mapping[str, np.ndarray],
+  fingerprint: str,
+) -> Corpus:
+  """The Corpus of some records, by the arrays of their index."""
+  there = index.keys() >= {*SIZES}
+  sizes = np.stack([index[name] for name in SIZES], axis=1) if there else None
+  tokens, sentences = index['record_tokens'], index['sentences']
+  documents, names = index['document_sentences'], index['names'].view(np.uint32)
+  return Corpus(read, records, tokens, sentences, documents, fingerprint, sizes, names)
 
 
 class Reader:
-  """Reads records by number, reader(number) -> (tokens, starts), with a cache of recent records. Of
-  the shards only the last ones read stay open: there may be more than a process may have files.
-  paths: of the shards. ends: [shards + 1] number of each shard's first record, and the total. room:
-  tokens that may stay in memory, with RECORD_TOKENS more for each record."""
+  """Reads records by number, with a cache of recent ones. Of the shards only the last ones read
+  stay open: there may be more than a process may have files. records: how many each shard has.
+  room: tokens that may stay in memory, with RECORD_TOKENS more for each record."""
 
-  def __init__(self, folder, paths, ends):
+  def __init__(self, folder: Path, records: Iterable[int]):
     import tensorflow_datasets as tfds
 
-    self.paths, self.ends = paths, ends
+    self.ends = np.cumsum([0, *records])  # number of each shard's first record, and the total
+    self.paths = [shard_paths(folder, k)[0] for k in range(len(self.ends) - 1)]
     present = {path.name for path in data_folder(folder).glob('*')}  # one look for all shards
-    if missing := [path for path in paths if path.name not in present]:
+    if missing := [path for path in self.paths if path.name not in present]:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
     try:
       info = tfds.builder_from_directory(str(data_folder(folder))).info
-      self.features, records = info.features, info.splits['train'].num_examples
+      self.features, number = info.features, info.splits['train'].num_examples
     except Exception as error:
       raise InputError(
         f'{folder} cannot be opened ({first_line(error)}); prepare it again'
       ) from error
-    if records != ends[-1]:
-      raise InputError(f'{folder} holds {records} of {ends[-1]} records; prepare it again')
+    if number != self.ends[-1]:
+      raise InputError(f'{folder} holds {number} of {self.ends[-1]} records; prepare it again')
     self.open = OrderedDict()  # {number of a shard: its ArrayRecordReader}
     self.cache, self.cached_tokens, self.room = OrderedDict(), 0, CACHE_TOKENS
     self.lock = threading.Lock()  # batches are made in a thread of their own
 
-  def __call__(self, record):
+  def __call__(self, record: int) -> Piece:
     with self.lock:
       return self._read(record)
 
-  def _read(self, record):
+  def _read(self, record: int) -> Piece:
     if record in self.cache:
       self.cache.move_to_end(record)
       return self.cache[record]
@@ -244,7 +220,7 @@ class Reader:
       self.cached_tokens -= len(self.cache.popitem(last=False)[1][0]) + RECORD_TOKENS
     return tokens, starts
 
-  def _opened(self, shard):
+  def _opened(self, shard: int) -> Any:
     from array_record.python.array_record_module import ArrayRecordReader
 
     if shard not in self.open:

@@ -1,29 +1,25 @@
 """Writes a prepared corpus, shard by shard; prepared.py lists the files and reads them."""
 
+import contextlib
 import hashlib
 import json
 import logging
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.corpus import blocks
-from bert_jax.corpus.prepared import (
-  INDEX,
-  META,
-  SIZES,
-  data_folder,
-  fingerprint,
-  finished,
-  read_index,
-  shard_paths,
-)
+from bert_jax.corpus import blocks, prepared
+from bert_jax.corpus.prepared import INDEX, META, SIZES, data_folder, read_index, shard_paths
 from bert_jax.corpus.tokenized import offsets
+from bert_jax.corpus.units import Record
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import seal, write_whole
 from bert_jax.text.documents import name_hash
+from bert_jax.text.duplicates import Seen
+from bert_jax.tokenizers import Tokenizer
 
 log = logging.getLogger('bert_jax')
 
@@ -44,23 +40,14 @@ class Item(NamedTuple):
   signature: np.ndarray | None  # for near-duplicates
 
 
-def features():
+def features() -> Any:
   """The TFDS features of a record: the names and types of its fields."""
-  import tensorflow_datasets as tfds
+  from tensorflow_datasets import features as tfds
 
-  def array(dtype):  # as bytes, which numpy reads at once
-    return tfds.features.Tensor(shape=(None,), dtype=dtype, encoding=tfds.features.Encoding.BYTES)
-
-  text = tfds.features.Text
-  return tfds.features.FeaturesDict(
-    {
-      'name': text(),
-      'language': text(),
-      'tokens': array(np.int32),
-      'sentences': array(np.int32),
-      'starts': array(np.uint8),
-    }
-  )
+  array = {'shape': (None,), 'encoding': tfds.Encoding.BYTES}  # which numpy reads at once
+  types = {'tokens': np.int32, 'sentences': np.int32, 'starts': np.uint8}
+  arrays = {name: tfds.Tensor(dtype=dtype, **array) for name, dtype in types.items()}
+  return tfds.FeaturesDict({'name': tfds.Text(), 'language': tfds.Text(), **arrays})
 
 
 class Serializer:
@@ -72,32 +59,24 @@ class Serializer:
     self.features = features()
     self.serializer = example_serializer.ExampleSerializer(self.features.get_serialized_info())
 
-  def __call__(self, name, language, record):
+  def __call__(self, name: str, language: str, record: Record) -> tuple[list[bytes], list[int]]:
     """(messages, tokens in each); a document longer than RECORD_TOKENS becomes several messages."""
-    begins = offsets(record.sentences)[:-1]
-    messages, sizes = [], []
+    begins, messages, sizes = offsets(record.sentences)[:-1], [], []
     for start in range(0, len(record.tokens), RECORD_TOKENS):
       part = slice(start, start + RECORD_TOKENS)
-      begins_here = (begins >= start) & (begins < start + RECORD_TOKENS)
-      example = self.features.encode_example(
-        {
-          'name': name,
-          'language': language,
-          'tokens': record.tokens[part],
-          'sentences': record.sentences[begins_here],
-          'starts': record.starts[part],
-        }
-      )
-      message = self.serializer.get_tf_example(example)
+      begin_here = (begins >= part.start) & (begins < part.stop)
+      content = {'tokens': record.tokens[part], 'starts': record.starts[part]}
+      content |= {'name': name, 'language': language, 'sentences': record.sentences[begin_here]}
+      message = self.serializer.get_tf_example(self.features.encode_example(content))
       messages.append(message.SerializeToString(deterministic=True))  # maps have no order otherwise
-      sizes.append(len(record.tokens[part]))
+      sizes.append(len(content['tokens']))
     return messages, sizes
 
 
 class Shard:
   """A shard being written; it does not count until `close` gives its files their names."""
 
-  def __init__(self, folder, number, vocab_size):
+  def __init__(self, folder: Path, number: int, vocab_size: int):
     from array_record.python import array_record_module
 
     self.path, self.index_path = shard_paths(folder, number)
@@ -110,9 +89,9 @@ class Shard:
     self.unigrams, self.by_language = {}, {}  # {language: [vocab_size]}, {language: Counter}
     self.blocks, self.counts, self.digest = 0, Counter(), hashlib.sha256()
 
-  def add(self, items, counts, seen):
-    """Writes the documents of a text block and adds up its counts.
-    seen: a duplicates.Seen, to leave out duplicates of earlier documents, or None."""
+  def add(self, items: Iterable[Item], counts: Mapping[str, int], seen: Seen | None) -> None:
+    """Writes the documents of a text block and adds up its counts. seen: leaves out duplicates of
+    earlier documents."""
     self.blocks += 1
     self.counts.update(counts)
     for item in items:
@@ -121,7 +100,7 @@ class Shard:
       else:
         self.write(item)
 
-  def write(self, item):
+  def write(self, item: Item) -> None:
     """Writes one document."""
     try:
       for message in item.records:
@@ -129,14 +108,13 @@ class Shard:
         self.digest.update(message)
     except Exception as error:
       raise self._unwritten(error) from error
+    numbers = {'document_sentences': len(item.sentences), 'document_records': len(item.records)}
+    numbers |= {'languages': item.language, 'names': name_hash(item.name)}
+    numbers |= zip(SIZES, item.size, strict=True)
+    for name, number in numbers.items():
+      self.items[name].append([number])
     self.items['sentences'].append(item.sentences)
-    self.items['document_sentences'].append([len(item.sentences)])
-    self.items['document_records'].append([len(item.records)])
     self.items['record_tokens'].append(item.record_tokens)
-    self.items['languages'].append([item.language])
-    self.items['names'].append([name_hash(item.name)])
-    for name, size in zip(SIZES, item.size, strict=True):
-      self.items[name].append([size])
     if item.language not in self.unigrams:
       self.unigrams[item.language] = np.zeros(self.vocab_size, np.int64)
     np.add.at(self.unigrams[item.language], item.tokens, 1)
@@ -144,15 +122,14 @@ class Shard:
       documents=1, sentences=len(item.sentences), tokens=len(item.tokens), bytes=item.size[1]
     )
 
-  def close(self, seen):
-    """Finishes the shard. seen: {name: array}, the state of duplicates.Seen for a restart."""
+  def close(self, seen: Mapping[str, np.ndarray]) -> None:
+    """Finishes the shard. seen: the state of duplicates.Seen for a restart."""
     languages = sorted(self.unigrams)
     records = sum(len(x) for x in self.items['record_tokens'])
-    kinds = dict.fromkeys(self.items, np.int32) | {'names': np.uint32}
-    arrays = {
-      name: np.concatenate([*parts, np.zeros(0, kinds[name])]).astype(kinds[name])
-      for name, parts in self.items.items()
-    }
+    arrays: dict[str, Any] = {}
+    for name, parts in self.items.items():
+      kind = np.uint32 if name == 'names' else np.int32
+      arrays[name] = np.concatenate([*parts, np.zeros(0, kind)]).astype(kind)
     facts = {
       'blocks': self.blocks,
       'counts': dict(self.counts),
@@ -167,7 +144,8 @@ class Shard:
     arrays |= {f'seen_{name}': array for name, array in seen.items()}
     try:
       self.writer.close()
-      _check_written(self.scratch, records)
+      if (held := _number_of_records(self.scratch)) != records:
+        raise OSError(f'it holds {held} of {records} records')
       with open(self.index_path, 'wb') as file:
         np.savez_compressed(file, **arrays)
       self.scratch.rename(self.path)
@@ -181,62 +159,77 @@ class Shard:
     )
 
 
-def _check_written(path, records):
-  from array_record.python import array_record_module
+def _number_of_records(path):
+  from array_record.python.array_record_module import ArrayRecordReader
 
-  reader = array_record_module.ArrayRecordReader(str(path))
-  if reader.num_records() != records:
-    raise OSError(f'it holds {reader.num_records()} of {records} records')
-  reader.close()
+  with contextlib.closing(ArrayRecordReader(str(path))) as reader:
+    return reader.num_records()
 
 
-def finish(folder, plan, tokenizer, counts=None):
+def finish(
+  folder: Path, plan: Mapping[str, Any], tokenizer: Tokenizer, read: Mapping[str, int] | None = None
+) -> dict[str, Any]:
   """Writes TFDS's metadata and, last, corpus.json, whose content it returns.
-  counts: {name: number} of what was read, for Beam, whose shards have no counts."""
+  read: counts of what was read, for Beam, whose shards have none."""
+  languages, parts = plan['languages'], blocks.Writer(folder)
+  unigrams = np.zeros((len(languages), tokenizer.vocab_size), np.int64)
+  shards, counts, kept = [], Counter(read), {name: Counter() for name in languages}
+  for number in range(prepared.finished(folder)):
+    facts, arrays = read_index(shard_paths(folder, number)[1])
+    shards.append(facts)
+    unigrams[facts['unigram_languages']] += arrays['unigrams']
+    parts.add(arrays)
+    counts.update(facts['counts'])
+    for k, numbers in facts['by_language'].items():
+      kept[languages[int(k)]].update(numbers)
+  counts['unknown_tokens'] = int(unigrams[:, tokenizer.unk_id].sum())
+  _check(plan, counts, kept)
+  records = [facts['records'] for facts in shards]
+  _write_tfds(folder, records)
+  meta = {
+    **plan,
+    'fingerprint': prepared.fingerprint(tokenizer.fingerprint, shards),
+    'shards': len(shards),
+    'records': sum(records),
+    'counts': dict(sorted(counts.items())),
+    'kept': {name: dict(numbers) for name, numbers in kept.items()},
+  }
+  if checksum := parts.close(unigrams):
+    meta['blocks'] = checksum
+  meta['seal'] = seal(meta)
+  write_whole(folder / META, json.dumps(meta, indent=2, ensure_ascii=False) + '\n')
+  return meta
+
+
+def _check(plan, counts, kept):
+  """InputError if a language has no text or a lexicon no match; a warning about many [UNK]."""
+  share = counts['unknown_tokens'] / max(1, sum(numbers['tokens'] for numbers in kept.values()))
+  if share > 0.02:
+    log.warning('%.1f %% of the tokens are [UNK]; is --vocab for this text?', 100 * share)
+  if empty := [name for name, numbers in kept.items() if not numbers['tokens']]:
+    what = f'language {empty[0]!r}' if empty[0] else 'the corpus'
+    counted = ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))
+    advice = 'give it more text or a lower --min-characters, and another --out'
+    raise InputError(f'nothing is left of {what}: {counted}; {advice}')
+  for name in ('phrases', 'entities'):
+    if plan[name] and not counts[f'{name}_matched']:
+      raise InputError(f'no line of {plan[name]} occurs in the text; is it for this language?')
+
+
+def _write_tfds(folder, records):
+  """Writes TFDS's metadata. records: how many each shard has."""
   import tensorflow_datasets as tfds
   from tensorflow_datasets.core import naming
   from tensorflow_datasets.core import splits as splits_lib
 
-  indexes, unknown, parts = [], 0, blocks.Writer(folder)
-  unigrams = np.zeros((len(plan['languages']), tokenizer.vocab_size), np.int64)
-  for number in range(finished(folder)):
-    facts, arrays = read_index(shard_paths(folder, number)[1])
-    indexes.append(facts)
-    unigrams[facts['unigram_languages']] += arrays['unigrams']
-    unknown += int(arrays['unigrams'][:, tokenizer.unk_id].sum())
-    parts.add(arrays)
-  languages = plan['languages']
-  counts, kept = Counter(counts), {name: Counter() for name in languages}
-  for facts in indexes:
-    counts.update(facts['counts'])
-    for k, numbers in facts['by_language'].items():
-      kept[languages[int(k)]].update(numbers)
-  counts['unknown_tokens'] = unknown
-  share = unknown / max(1, sum(numbers['tokens'] for numbers in kept.values()))
-  if share > 0.02:
-    log.warning('%.1f %% of the tokens are [UNK]; is --vocab for this text?', 100 * share)
-  if empty := [name for name, numbers in kept.items() if not numbers['tokens']]:
-    counted = ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))
-    raise InputError(
-      f'nothing is left of {"language " + repr(empty[0]) if empty[0] else "the corpus"}: '
-      f'{counted}; give it more text or a lower --min-characters, '
-      'and another --out'
-    )
-  for name in ('phrases', 'entities'):
-    if plan[name] and not counts[f'{name}_matched']:
-      raise InputError(f'no line of {plan[name]} occurs in the text; is it for this language?')
-  where, template = data_folder(folder), '{SPLIT}-{SHARD_INDEX}.{FILEFORMAT}'
+  where: Any = data_folder(folder)
+  template = '{SPLIT}-{SHARD_INDEX}.{FILEFORMAT}'
+  names = {'dataset_name': 'corpus', 'split': 'train', 'filetype_suffix': 'array_record'}
   train = splits_lib.SplitInfo(
     name='train',
-    shard_lengths=[facts['records'] for facts in indexes],
-    num_bytes=sum(shard_paths(folder, k)[0].stat().st_size for k in range(len(indexes))),
-    filename_template=naming.ShardedFileTemplate(
-      template=template,
-      data_dir=where,
-      dataset_name='corpus',
-      split='train',
-      filetype_suffix='array_record',
-    ),
+    shard_lengths=records,
+    num_bytes=sum(shard_paths(folder, k)[0].stat().st_size for k in range(len(records))),
+    filename_template=naming.ShardedFileTemplate(template=template, **names, data_dir=where),
   )
   tfds.folder_dataset.write_metadata(
     data_dir=where,
@@ -246,15 +239,3 @@ def finish(folder, plan, tokenizer, counts=None):
     description='A tokenized corpus prepared by bert_jax.tools.prepare.',
     check_data=False,
   )
-  meta = plan | {
-    'fingerprint': fingerprint(tokenizer.fingerprint, indexes),
-    'shards': len(indexes),
-    'records': sum(facts['records'] for facts in indexes),
-    'counts': dict(sorted(counts.items())),
-    'kept': {name: dict(numbers) for name, numbers in kept.items()},
-  }
-  if checksum := parts.close(unigrams):
-    meta['blocks'] = checksum
-  meta['seal'] = seal(meta)
-  write_whole(Path(folder) / META, json.dumps(meta, indent=2, ensure_ascii=False) + '\n')
-  return meta

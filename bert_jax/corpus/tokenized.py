@@ -4,18 +4,27 @@ The rows of a run (rows/corpus_rows.py) are planned as ranges of that sequence, 
 of numbers, and only the tokens of the rows in use are ever read.
 """
 
-import functools
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bert_jax.errors import InputError
+from bert_jax.text.documents import is_held_out, name_hash
+
+if TYPE_CHECKING:
+  from bert_jax.corpus.units import Encoder
+  from bert_jax.tokenizers import Tokenizer
 
 log = logging.getLogger('bert_jax')
 
 BATCH_SENTENCES = 20_000  # sentences handed to the tokenizer at once
+
+Piece = tuple[np.ndarray, np.ndarray]  # tokens [n] int32, starts [n] uint8 (see units.Record)
 
 
 class DamagedRecord(InputError):
@@ -23,72 +32,82 @@ class DamagedRecord(InputError):
 
 
 class Corpus:
-  """A tokenized corpus: documents of sentences; sentence s is tokens sentences[s] to sentences[s +
-  1].
-  Its tokens are read in records, one or more for each document: read(record) -> (tokens [n] int32,
-  starts [n] uint8, see units.Record). records [R]: the numbers of the records, in order; record_at
-  [R + 1]: offset of the first token of each. sentences [S + 1] are offsets of tokens, documents [D
-  + 1] offsets of sentences. sizes [D, 2]: characters and bytes of each document's text, or None."""
+  """A tokenized corpus: D documents of S sentences; sentence s is the tokens sentences[s] to
+  sentences[s + 1], document d the sentences documents[d] to documents[d + 1].
+  Its tokens are read in R records, one or more for each document. records: their numbers, in order,
+  for which `read` gives their content. record_tokens [R], sentence_tokens [S], document_sentences
+  [D]: how many there are in each. sizes [D, 2]: characters and bytes of each document's text.
+  names [D]: documents.name_hash of each."""
 
   def __init__(
-    self, read: Callable, records, record_at, sentences, documents, fingerprint: str, sizes=None
+    self,
+    read: Callable[[int], Piece],
+    records: ArrayLike,
+    record_tokens: ArrayLike,
+    sentence_tokens: ArrayLike,
+    document_sentences: ArrayLike,
+    fingerprint: str,
+    sizes: np.ndarray | None = None,
+    names: np.ndarray | None = None,
   ):
-    self.read, self.fingerprint, self.sizes = read, fingerprint, sizes
-    self.records = np.asarray(records, np.int64)
-    self.record_at = np.asarray(record_at, np.int64)
-    self.sentences = np.asarray(sentences, np.int64)
-    self.documents = np.asarray(documents, np.int64)
+    self.read, self.fingerprint, self.sizes, self.names = read, fingerprint, sizes, names
+    self.records, self.record_at = np.asarray(records, np.int64), offsets(record_tokens)
+    self.sentences, self.documents = offsets(sentence_tokens), offsets(document_sentences)
 
-  def __len__(self):
+  def __len__(self) -> int:
     """The number of tokens."""
     return int(self.record_at[-1])
 
   @property
-  def number_of_documents(self):
+  def number_of_documents(self) -> int:
     return len(self.documents) - 1
 
   @property
-  def document_at(self):
+  def document_at(self) -> np.ndarray:
     """[D + 1] offset of the first token of each document, and the number of tokens."""
     return self.sentences[self.documents]
 
-  def piece(self, start, end):
+  def piece(self, start: int, end: int) -> Piece:
     """(tokens, starts) between two offsets, `end` exclusive."""
-    r = int(self.record_at.searchsorted(start, side='right')) - 1
-    tokens, starts = self._read(r)
-    at = int(self.record_at[r])
-    if end <= at + len(tokens):
-      return tokens[start - at : end - at], starts[start - at : end - at]
-    parts = [(tokens[start - at :], starts[start - at :])]
-    while (at := int(self.record_at[r + 1])) < end:  # it goes on in the next records
-      r += 1
-      tokens, starts = self._read(r)
-      parts.append((tokens[: end - at], starts[: end - at]))
-    return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    first = int(self.record_at.searchsorted(start, side='right')) - 1
+    records = range(first, max(first + 1, int(self.record_at.searchsorted(end))))
+    parts = [self._read(r) for r in records]
+    tokens, starts = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+    part = slice(start - int(self.record_at[first]), end - int(self.record_at[first]))
+    return tokens[part], starts[part]
 
-  def _read(self, r):
+  def _read(self, r: int) -> Piece:
     tokens, starts = self.read(int(self.records[r]))
-    if len(tokens) != self.record_at[r + 1] - self.record_at[r]:
+    if len(tokens) != (expected := self.record_at[r + 1] - self.record_at[r]):
       raise DamagedRecord(
         f'record {self.records[r]} of the corpus has {len(tokens)} tokens and its index says '
-        f'{self.record_at[r + 1] - self.record_at[r]}: it has changed since it was prepared; '
-        'prepare it again'
+        f'{expected}: it has changed since it was prepared; prepare it again'
       )
     return tokens, starts
 
-  def select(self, keep):
+  def select(self, keep: np.ndarray) -> 'Corpus':
     """A Corpus with only the documents where keep, bool [D], is True."""
     per_document = np.diff(self.documents)
-    sentences = offsets(np.diff(self.sentences)[np.repeat(keep, per_document)])
     document = self.document_at[:-1].searchsorted(self.record_at[:-1], side='right') - 1
     chosen = keep[document] if len(keep) else np.zeros(0, bool)
-    records, record_at = self.records[chosen], offsets(np.diff(self.record_at)[chosen])
     digest = hashlib.sha256(self.fingerprint.encode() + np.packbits(keep).tobytes()).hexdigest()
-    documents = offsets(per_document[keep])
-    sizes = None if self.sizes is None else self.sizes[keep]
-    return Corpus(self.read, records, record_at, sentences, documents, digest[:16], sizes)
+    return Corpus(
+      self.read,
+      self.records[chosen],
+      np.diff(self.record_at)[chosen],
+      np.diff(self.sentences)[np.repeat(keep, per_document)],
+      per_document[keep],
+      digest[:16],
+      None if self.sizes is None else self.sizes[keep],
+      None if self.names is None else self.names[keep],
+    )
 
-  def unigrams(self, vocab_size, skip_damaged=False):
+  def divided(self, share: float) -> tuple['Corpus', 'Corpus | None']:
+    """Splits by a hash of document names: (the Corpus to train on, the held-out one or None)."""
+    held = is_held_out(self.names, share)
+    return self.select(~held), self.select(held) if share else None
+
+  def unigrams(self, vocab_size: int, skip_damaged: bool = False) -> np.ndarray:
     """Counts how often each id occurs, [vocab_size] int64, by reading the whole corpus."""
     counts, texts, damaged = np.zeros(vocab_size, np.int64), [], []
     for k, record in enumerate(self.records, 1):
@@ -107,73 +126,62 @@ class Corpus:
     return counts
 
 
-def size_of(sentences):
+def size_of(sentences: list[str]) -> tuple[int, int]:
   """(characters, bytes) of a document's text with a line break between sentences."""
   whole = '\n'.join(sentences)
   return len(whole), len(whole.encode(errors='replace'))
 
 
-def offsets(lengths):
+def offsets(lengths: ArrayLike) -> np.ndarray:
   """Cumulative sums with a 0 in front, [n + 1]: where each of n stretches begins, and the end."""
   return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
-def tokenize(documents: Iterable[list[str]], encoder, counts):
-  """Tokenizes documents, lists of sentences: (Corpus in memory, [documents] bool: whether it has
-  tokens). Documents without a token are left out. encoder: a units.Encoder. counts: see Encoder."""
-  records, pending, sizes = [], [], []
-
-  def flush():
-    records.extend(encoder(pending, counts))
-    pending.clear()
-
-  size = 0
-  for sentences in documents:
+def tokenize(
+  documents: Iterable[tuple[str, list[str]]], encoder: 'Encoder', counts: Counter
+) -> Corpus:
+  """A Corpus in memory of documents, (name, sentences). Those without a token are left out.
+  counts: see units.Encoder."""
+  records, pending, facts, waiting = [], [], [], 0
+  for name, sentences in documents:
     pending.append(sentences)
-    sizes.append(size_of(sentences))
-    size += len(sentences)
-    if size >= BATCH_SENTENCES:
-      flush()
-      size = 0
-  flush()
+    facts.append((*size_of(sentences), name_hash(name)))
+    waiting += len(sentences)
+    if waiting >= BATCH_SENTENCES:
+      records += encoder(pending, counts)
+      pending, waiting = [], 0
+  records += encoder(pending, counts)
+  has_tokens = np.array([record is not None for record in records], bool)
+  of_documents = np.array(facts, np.int64).reshape(-1, 3)[has_tokens]
   kept = [record for record in records if record is not None]
   tokens, sentences, starts = (
     np.concatenate([*(record[k] for record in kept), np.zeros(0, kind)]).astype(kind)
     for k, kind in enumerate((np.int32, np.int32, np.uint8))
   )
-  record_at = offsets([len(record.tokens) for record in kept])
-  documents = offsets([len(record.sentences) for record in kept])
+  record_tokens = [len(record.tokens) for record in kept]
+  document_sentences = [len(record.sentences) for record in kept]
   digest = hashlib.sha256()
-  for part in (tokens, sentences, starts, documents):
+  for part in (tokens, sentences, starts, offsets(document_sentences)):
     digest.update(part.tobytes())
-  has_tokens = np.array([record is not None for record in records], bool)
-  sizes = np.array(sizes, np.int64).reshape(-1, 2)[has_tokens]
-  whole = Corpus(
-    functools.partial(_slice, tokens, starts, record_at),
-    np.arange(len(kept)),
-    record_at,
-    offsets(sentences),
-    documents,
-    digest.hexdigest()[:16],
-    sizes,
-  )
-  return whole, has_tokens
+  begin = offsets(record_tokens)
+
+  def read(record: int) -> Piece:
+    part = slice(begin[record], begin[record + 1])
+    return tokens[part], starts[part]
+
+  lengths = record_tokens, sentences, document_sentences
+  sizes, names = of_documents[:, :2], of_documents[:, 2].astype(np.uint32)
+  return Corpus(read, np.arange(len(kept)), *lengths, digest.hexdigest()[:16], sizes, names)
 
 
-def _slice(tokens, starts, record_at, record):
-  """(tokens, starts) of one record of a corpus in memory."""
-  part = slice(record_at[record], record_at[record + 1])
-  return tokens[part], starts[part]
-
-
-def predictable(counts, tokenizer):
+def predictable(counts: np.ndarray, tokenizer: 'Tokenizer') -> np.ndarray:
   """The counts [V] with 0 at the special pieces, [UNK] among them, which are never predicted."""
   counts = counts.copy()
   counts[list(tokenizer.special_ids)] = 0
   return counts
 
 
-def unigram_nats(counts, of=None):
+def unigram_nats(counts: np.ndarray, of: np.ndarray | None = None) -> float:
   """Cross-entropy in nats per token of a text under the unigram frequencies of another one.
   counts: [V] of the text that gives the frequencies; a piece it lacks counts once. of: [V] of the
   text to predict; None: the same text. The result is the loss of the best predictor that never

@@ -6,6 +6,7 @@ tokenizer (a blank, a character of a script without blanks), for Chinese from a 
 and entities from a user's lexicon.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.corpus.lexicon import Lexicon, Segmenter
+from bert_jax.corpus.tokenized import offsets
+from bert_jax.tokenizers import Tokenizer
 
 WORD, PHRASE, ENTITY = 1, 2, 4  # bits of Record.starts
 
@@ -31,15 +34,14 @@ class Encoder:
   in no match belongs to the smaller unit: the phrase bit also marks words outside of phrases, the
   entity bit phrases and words outside of entities (ERNIE 1.0, Sun et al. 2019)."""
 
-  def __init__(self, tokenizer, *, segmenter='', phrases='', entities=''):
+  def __init__(
+    self, tokenizer: Tokenizer, *, segmenter: str = '', phrases: str = '', entities: str = ''
+  ):
     self.tokenizer = tokenizer
     self.segmenter = Segmenter(segmenter) if segmenter else None
     lower = getattr(tokenizer, 'do_lower_case', True)
-    self.lexicons = [
-      (name, bit, Lexicon(path, lower))
-      for name, bit, path in (('phrases', PHRASE, phrases), ('entities', ENTITY, entities))
-      if path
-    ]
+    levels = ('phrases', PHRASE, phrases), ('entities', ENTITY, entities)
+    self.lexicons = [(name, bit, Lexicon(path, lower)) for name, bit, path in levels if path]
 
   def __call__(self, documents: Sequence[Sequence[str]], counts: Counter) -> list[Record | None]:
     """Encodes documents, lists of sentences; None for a document without a token. Increases counts
@@ -47,26 +49,24 @@ class Encoder:
     sentences = [sentence for document in documents for sentence in document]
     ids = self.tokenizer.ids_batch(sentences)
     lengths = np.array([len(x) for x in ids], np.int32)
-    ends = np.cumsum(lengths)
-    begins = ends - lengths
+    at = offsets(lengths)
     tokens = np.concatenate([*ids, np.zeros(0, np.int32)])
-    words = self.tokenizer.word_starts(tokens, begins[lengths > 0])
+    words = self.tokenizer.word_starts(tokens, at[:-1][lengths > 0])
     starts = words * np.uint8(WORD | PHRASE | ENTITY)
-    self._mark(sentences, begins, starts, counts)
-    out, first = [], 0
-    for document in documents:
-      last = first + len(document)
-      a, b = (begins[first], ends[last - 1]) if document else (0, 0)
-      counts['documents_without_tokens'] += int(a == b)
-      kept = lengths[first:last]
-      out.append(Record(tokens[a:b], kept[kept > 0], starts[a:b]) if a < b else None)
-      first = last
+    self._mark(sentences, at, starts, counts)
+    out: list[Record | None] = []
+    for first, last in itertools.pairwise(offsets([len(document) for document in documents])):
+      part, numbers = slice(at[first], at[last]), lengths[first:last]
+      out.append(
+        Record(tokens[part], numbers[numbers > 0], starts[part]) if numbers.any() else None
+      )
+    counts['documents_without_tokens'] += out.count(None)
     counts['tokens'] += len(tokens)
     return out
 
   def _mark(self, sentences, begins, starts, counts):
     """Changes `starts` in sentences that the segmenter cuts or where a lexicon matches.
-    begins: [sentences] offset of each sentence's first token."""
+    begins: the offset of each sentence's first token."""
     if not (self.segmenter or self.lexicons):
       return
     marked = []  # (number of the sentence, where its words begin or None, matches of each lexicon)
@@ -96,12 +96,9 @@ def _join(flags, bit, spans, at, words):
   joined = 0
   for start, end in spans:
     i, j = np.searchsorted(at[:, 0], (start, end))
-    if not (i < j and at[i, 0] == start and at[j - 1, 1] == end and words[i]):
-      continue
-    if j < len(words) and not words[j]:
-      continue
-    flags[i] |= bits
-    flags[i + 1 : j] &= ~bits
-    flags[j : j + 1] |= bits
-    joined += 1
+    if i < j and at[i, 0] == start and at[j - 1, 1] == end and words[i] and words[j : j + 1].all():
+      flags[i] |= bits
+      flags[i + 1 : j] &= ~bits
+      flags[j : j + 1] |= bits
+      joined += 1
   return joined

@@ -10,13 +10,14 @@ within a pass. In the next one each lane begins anew, at another row, and nothin
 may lie inside a batch, and the carry is not reset.
 """
 
-import functools
 import logging
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grain
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax import hosts, sharding
 from bert_jax.corpus.tokenized import DamagedRecord
@@ -25,90 +26,94 @@ from bert_jax.metrics import Level
 from bert_jax.rows.block_rows import BlockRows, Order
 from bert_jax.rows.language_mixture import Mixture
 
+if TYPE_CHECKING:
+  from bert_jax.objectives.base import Objective
+  from bert_jax.tokenizers import Tokenizer
+
 log = logging.getLogger('bert_jax')
 
 TRIED = 16  # the most rows that are read before a run to find one that can be read
 NAMED = 3  # unreadable rows that are named in the log; further ones are only counted
+
+Arrays = dict[str, np.ndarray]
 
 
 class Source(Protocol):
   """Random access to rows of one shape, {name: array}: the form of all data before batching.
   A source of examples with answers to score is a tasks.scored.Scored. With other sources, an
   evaluation reports the terms only and does not collect what the objective's `predict` returns. A
-  source may have `scales`, {metric: (term, factor)}: metrics that are a term times a number."""
+  source may have `scales`, {metric: (term, factor)}: metrics that are a term times a number; and
+  `gather`, to read several rows at once."""
 
   fingerprint: str  # changes when the rows do
   baselines: dict[str, Level]  # {metric: its value without reading the input}
 
   def __len__(self) -> int: ...
 
-  def __getitem__(self, i: int) -> dict[str, np.ndarray]: ...
+  def __getitem__(self, i: int) -> Arrays: ...
 
 
 class Batches:
   """The batch of each step: batches[step] -> {name: jax.Array [B, ...]}, sharded over axis 0.
-  spec: the arrays that the objective expects, {name: ShapeDtypeStruct}. limits: {name: exclusive
-  upper bound} of integer arrays to check, since JAX reports no index past the end of a table. With
-  a seed there are endless passes, each shuffled anew; without one the rows come once, in order, and
-  the last batch is filled up with empty rows of weight 0. lanes: each row of the batch reads a
-  stretch of the source, and the seed draws the row where a pass begins. position:
-  Timeline.position, if not all batches are full. skip_damaged: a row whose record cannot be read
-  becomes an empty row, and is counted in damaged_rows."""
+  spec: the arrays that the objective expects. limits: {name: exclusive upper bound} of integer
+  arrays to check, since JAX reports no index past the end of a table. With a seed there are endless
+  passes, each shuffled anew; without one the rows come once, in order, and the last batch is filled
+  up with empty rows of weight 0. lanes: each row of the batch reads a stretch of the source, and
+  the seed draws the row where a pass begins. position: Timeline.position, if not all batches are
+  full. skip_damaged: a row whose record cannot be read becomes an empty row, and is counted in
+  damaged_rows."""
 
   def __init__(
     self,
     source: Source,
-    spec,
-    sharding,
+    spec: Mapping[str, jax.ShapeDtypeStruct],
+    sharding: jax.sharding.Sharding,
     *,
-    limits,
-    seed=None,
-    skip_damaged=False,
-    lanes=False,
-    position=None,
+    limits: Mapping[str, int],
+    seed: int | None = None,
+    skip_damaged: bool = False,
+    lanes: bool = False,
+    position: Callable[[int, int, int], int | None] | None = None,
   ):
     self.source, self.spec, self.sharding = source, spec, sharding
     self.limits = {name: limit for name, limit in limits.items() if name in spec}
     self.skip_damaged, self.damaged_rows = skip_damaged, 0
     self._damaged_at = {}  # {(step, skipped): damaged rows of its batch}
-    self.batch_size = next(iter(spec.values())).shape[0]
+    self.batch_size = size = next(iter(spec.values())).shape[0]
     self.shuffled, self.seed, self.lanes = seed is not None, seed, lanes
-    self.position = position or self._position
+    self.position = position or (lambda step, i, skipped: step * size + i + skipped)
     if not len(source):
       raise InputError('the data gives no rows; see the counts above, and data.train, data.eval.')
     if lanes and self.shuffled and isinstance(source, Mixture):
       raise InputError(
         'rows that continue each other from step to step cannot be mixed; give one data.train.'
       )
-    shuffled = self.shuffled and not lanes
-    self.order = endless(source, seed, self.batch_size) if shuffled else None
-    indices = sharding.addressable_devices_indices_map((self.batch_size,)).values()
-    self.local = sorted({i for (part,) in indices for i in range(self.batch_size)[part]})
+    self.order = range(len(source)) if seed is None or lanes else endless(source, seed, size)
+    indices: Any = sharding.addressable_devices_indices_map((size,)).values()
+    self.local = sorted({i for (part,) in indices for i in range(size)[part]})
     if lanes and isinstance(source, BlockRows):
       source.keep_open(len(self.local))
 
-  def __len__(self):
+  def __len__(self) -> int:
     """The number of batches in one pass (the last one may be partly empty)."""
     return -(-len(self.source) // self.batch_size)
 
-  def __getitem__(self, step):
+  def __getitem__(self, step: int) -> dict[str, jax.Array]:
     return self.at(step)
 
   def at(self, step: int, skipped: int = 0) -> dict[str, jax.Array]:
     """The batch of a step in a run that has skipped `skipped` rows before it."""
-    numbers = [self._number(self.position(step, i, skipped)) for i in self.local]
     before = self.damaged_rows
-    rows, place = self._rows(numbers), {i: k for k, i in enumerate(self.local)}
+    rows = self._rows([self._number(self.position(step, i, skipped)) for i in self.local])
     if self.damaged_rows > before:
       self._damaged_at[step, skipped] = self.damaged_rows - before
+    place = {i: k for k, i in enumerate(self.local)}
 
-    def part(name, index):
-      return rows[name][[place[i] for i in range(self.batch_size)[index[0]]]]
+    def array(name):
+      part = lambda index: rows[name][[place[i] for i in range(self.batch_size)[index[0]]]]
+      return jax.make_array_from_callback(self.spec[name].shape, self.sharding, part)
 
-    return {
-      name: jax.make_array_from_callback(spec.shape, self.sharding, functools.partial(part, name))
-      for name, spec in self.spec.items()
-    }
+    return {name: array(name) for name in self.spec}
 
   def row_numbers(self, step: int, skipped: int = 0) -> list[int] | list[str]:
     """The source's rows in the batch `at` a step: their numbers, with the language before them in a
@@ -123,44 +128,40 @@ class Batches:
     """This host's damaged rows in batches before step `end`, since the last call, in a run that has
     skipped `skipped` rows. Batches made ahead are not counted."""
     known = [at for at in [*self._damaged_at] if at[0] < end or at[1] != skipped]
-    counts = {at: self._damaged_at.pop(at) for at in known}
-    return sum(count for at, count in counts.items() if at[1] == skipped)
+    counts = [(at, self._damaged_at.pop(at)) for at in known]
+    return sum(count for (_, of), count in counts if of == skipped)
 
-  def _position(self, step, i, skipped):
-    return step * self.batch_size + i + skipped
-
-  def _number(self, i):
+  def _number(self, i: int | None) -> int | None:
     """The row number at place i, counted over all batches; None: an empty row."""
     if i is None or (not self.shuffled and i >= len(self.source)):
       return None
-    if self.lanes:
-      return self._in_lane(i)
-    return self.order[i] if self.shuffled else i
+    return self._in_lane(i) if self.lanes else self.order[i]
 
-  def _rows(self, numbers):
+  def _rows(self, numbers: Sequence[int | None]) -> Arrays:
     """{name: [R, ...]} of the rows with these numbers; None gives an empty row."""
-    shapes = ((name, len(numbers), spec) for name, spec in self.spec.items())
-    out = {name: np.zeros((n, *spec.shape[1:]), spec.dtype) for name, n, spec in shapes}
-    chosen = [k for k, number in enumerate(numbers) if number is not None]
+    shapes = {name: (len(numbers), *spec.shape[1:]) for name, spec in self.spec.items()}
+    out = {name: np.zeros(shape, self.spec[name].dtype) for name, shape in shapes.items()}
+    chosen = {k: number for k, number in enumerate(numbers) if number is not None}
     try:
-      parts = [(chosen, self._gather([numbers[k] for k in chosen]))] if chosen else []
+      parts = [([*chosen], self._gather([*chosen.values()]))] if chosen else []
     except DamagedRecord:
       if not self.skip_damaged:
         raise
-      parts = [([k], self._gather_whole(numbers[k])) for k in chosen]
+      parts = [([k], self._gather_whole(number)) for k, number in chosen.items()]
     for places, rows in parts:
       for name in out if rows else ():
         out[name][places] = rows[name]
     return out
 
-  def _gather(self, numbers):
+  def _gather(self, numbers: Sequence[int]) -> Arrays:
     """{name: [R, ...]} of the rows with these numbers, checked."""
-    if hasattr(self.source, 'gather'):
-      return self._checked(numbers, self.source.gather(numbers))
-    rows = [self._checked([i], _with_axis(self.source[i])) for i in numbers]
-    return {name: np.concatenate([row[name] for row in rows]) for name in self.spec}
+    if gather := getattr(self.source, 'gather', None):
+      return self._checked(numbers, gather(numbers))
+    rows = [self.source[i] for i in numbers]
+    names = self.spec.keys() & rows[0].keys()
+    return self._checked(numbers, {name: np.stack([row[name] for row in rows]) for name in names})
 
-  def _gather_whole(self, number):
+  def _gather_whole(self, number: int) -> Arrays:
     """The row with this number; if its record cannot be read, counts it and returns {}."""
     try:
       return self._gather([number])
@@ -172,11 +173,11 @@ class Batches:
         log.warning('further rows that stay empty are counted alone, in the metric damaged_rows')
       return {}
 
-  def check(self):
+  def check(self) -> None:
     """InputError if the first readable row is not as the objective expects, or if none of TRIED
     rows all over the source can be read."""
-    chosen = np.unique(np.linspace(0, len(self.source) - 1, TRIED).astype(int)).tolist()
-    for number in chosen:
+    chosen, damage = np.unique(np.linspace(0, len(self.source) - 1, TRIED).astype(int)), None
+    for number in chosen.tolist():
       try:
         self._gather([number])
         return
@@ -184,16 +185,15 @@ class Batches:
         damage = error
     raise InputError(f'no row can be read, of {len(chosen)} all over the data: {damage}')
 
-  def _checked(self, numbers, rows):
+  def _checked(self, numbers: Sequence[int], rows: Arrays) -> Arrays:
     """Returns the rows; InputError if an array is missing, has another form or is out of bounds."""
     for name, spec in self.spec.items():
       array = rows.get(name)
       if array is None or array.shape[1:] != spec.shape[1:] or array.dtype != spec.dtype:
         got = 'nothing' if array is None else f'{array.dtype}{list(array.shape[1:])}'
-        raise InputError(
-          f'row {numbers[0]} has {got} for {name!r} where the objective expects '
-          f'{np.dtype(spec.dtype)}{list(spec.shape[1:])}.'
-        )
+        expected = f'{np.dtype(spec.dtype)}{list(spec.shape[1:])}'
+        where = f'row {numbers[0]} has {got} for {name!r}'
+        raise InputError(f'{where} where the objective expects {expected}.')
     for name, limit in self.limits.items():
       wrong = (rows[name] < 0) | (rows[name] >= limit)
       if wrong.any():
@@ -204,7 +204,7 @@ class Batches:
         )
     return rows
 
-  def _in_lane(self, i):
+  def _in_lane(self, i: int) -> int:
     """The source's row at place i, counted over all batches. Each lane reads one contiguous
     stretch; pass p covers the places p * rows .. (p + 1) * rows - 1."""
     rows, lanes = len(self.source), self.batch_size
@@ -217,60 +217,48 @@ class Batches:
     begin = number * rows
     in_lower_lanes = places(begin + rows, below=lane) - places(begin, below=lane)
     before_pass = places(begin, below=lane + 1) - places(begin, below=lane)
-    earlier_in_lane = i // lanes - before_pass
-    shift = int(np.random.default_rng([self.seed, number]).integers(rows)) if self.shuffled else 0
-    return (shift + in_lower_lanes + earlier_in_lane) % rows
+    shift = 0 if self.seed is None else np.random.default_rng([self.seed, number]).integers(rows)
+    return (int(shift) + in_lower_lanes + i // lanes - before_pass) % rows
 
 
-def batches_of(source, config, tokenizer, objective, mesh, seed=None, position=None):
+def batches_of(
+  source: Source,
+  config: ConfigDict,
+  tokenizer: 'Tokenizer',
+  objective: 'Objective',
+  mesh: jax.sharding.Mesh,
+  seed: int | None = None,
+  position: Callable[[int, int, int], int | None] | None = None,
+) -> Batches:
   """The Batches of a source for a config's model; seed, position: see Batches."""
   rows = config.batch_size
-  where, skips = sharding.batch_sharding(mesh), config.data.skip_damaged
-  lanes = bool(objective.eval_carry(rows) if seed is None else objective.carry(rows))
   hosts.agree(source.fingerprint)
   return Batches(
     source,
     objective.spec(rows),
-    where,
+    sharding.batch_sharding(mesh),
     limits=objective.limits(tokenizer.vocab_size),
     seed=seed,
-    skip_damaged=skips,
-    lanes=lanes,
+    skip_damaged=config.data.skip_damaged,
+    lanes=bool(objective.eval_carry(rows) if seed is None else objective.carry(rows)),
     position=position,
   )
 
 
-class _Numbers:
-  """A source of the row numbers first, first + 1, .., `count` of them."""
-
-  def __init__(self, first, count):
-    self.first, self.count = first, count
-
-  def __len__(self):
-    return self.count
-
-  def __getitem__(self, i):
-    return self.first + int(i)
-
-
-def endless(source, seed, batch_size=1, first=0):
-  """Row numbers of a source in endless passes, each in another order. The parts of a Mixture are
-  mixed by their weights, each with its own passes. batch_size: for BlockRows, see block_rows.Order.
-  first: the number of the first row."""
+def endless(source: Source, seed: int, batch_size: int = 1, first: int = 0) -> Any:
+  """Row numbers of a source in endless passes, each in another order, as a sequence. The parts of a
+  Mixture are mixed by their weights, each with its own passes. batch_size: for BlockRows, see
+  block_rows.Order. first: the number of the first row."""
   if isinstance(source, BlockRows) and source.blocks.units > 1:
     return Order(source, seed, batch_size, first)
   if not isinstance(source, Mixture):
-    numbers = _Numbers(first, len(source))
+    numbers = range(first, first + len(source))
     return grain.MapDataset.source(numbers).seed(seed).shuffle().repeat()
   seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))
   begins, total = [0, *source.ends[:-1].tolist()], sum(source.weights.values())
-  parts = [  # each part gets its share of a batch's rows
-    endless(part, int(s), max(1, round(batch_size * source.weights[name] / total)), begin)
-    for (name, part), s, begin in zip(source.parts.items(), seeds, begins, strict=True)
-  ]
-  parts = [grain.MapDataset.source(x) if isinstance(x, Order) else x for x in parts]
+  parts = []
+  for (name, part), own, begin in zip(source.parts.items(), seeds, begins, strict=True):
+    rows = max(1, round(batch_size * source.weights[name] / total))  # of a batch
+    order = endless(part, int(own), rows, begin)
+    parts.append(grain.MapDataset.source(order) if isinstance(order, Order) else order)
   return grain.MapDataset.mix(parts, [source.weights[name] for name in source.parts])
-
-
-def _with_axis(row):
-  return {name: np.asarray(array)[None] for name, array in row.items()}

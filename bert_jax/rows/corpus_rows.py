@@ -18,13 +18,22 @@ A plan is [examples, 5] int64: first token and end of A, of B (0, 0: none), labe
 
 import functools
 import hashlib
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bert_jax.corpus.tokenized import Corpus
 from bert_jax.errors import InputError
 from bert_jax.rows.packing import pack
 from bert_jax.rows.row_arrays import build_rows, spread
 from bert_jax.rows.sentence_pairs import PAIRS, further_labels, plan_pairs
+from bert_jax.tokenizers import Tokenizer
+
+# The names of Rows.totals, but for further labels: counts of the plan, and of its text.
+OF_EXAMPLES = 'examples', 'tokens', 'cut_tokens', 'labelled', 'ones'
+OF_TEXT = 'text_tokens', 'documents', 'alone', 'characters', 'bytes'
+Examples = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list]  # see Rows.examples
+Plan = tuple[np.ndarray, np.ndarray]  # [examples, 5], marks [examples, 2] (see build_rows)
 
 
 class Rows:
@@ -32,144 +41,120 @@ class Rows:
   kind: one of KINDS. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor: how many times
   the corpus is cut into pairs, differently each time; other kinds are cut once. examples_per_row:
   1, or the most to pack into one row. language: the number of the corpus' language, given to every
-  row."""
+  row. row_at [R + 1]: row r holds the examples from row_at[r] on."""
 
   def __init__(
     self,
-    corpus,
-    tokenizer,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
     *,
-    kind,
-    seq_length,
-    seed=0,
-    short_seq_prob=0.0,
-    dupe_factor=1,
-    examples_per_row=1,
-    language=0,
+    kind: str,
+    seq_length: int,
+    seed: int | Sequence[int] = 0,
+    short_seq_prob: float = 0.0,
+    dupe_factor: int = 1,
+    examples_per_row: int = 1,
+    language: int = 0,
   ):
     self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
     self.language, self.examples_per_row = np.int32(language), examples_per_row
     self.baselines, self.scales = {}, {}
     self.cut_tokens = 0
-    self.marks = None  # [examples, 2] bool, see build_rows
-    self.pair = PAIRS.get(kind)  # a sentence_pairs.Pair, or None
-    if self.pair:
-      if corpus.number_of_documents < (least := self.pair.documents):
-        raise InputError(
-          f'{kind} pairs need at least {least} documents; separate them by blank lines.'
-        )
-      each = corpus, seq_length - 3, kind, short_seq_prob, np.random.default_rng(seed)
-      plans, cut = zip(*(plan_pairs(*each) for _ in range(dupe_factor)))
+    if pair := PAIRS.get(kind):
+      if corpus.number_of_documents < pair.documents:
+        least = f'{kind} pairs need at least {pair.documents} documents'
+        raise InputError(f'{least}; separate them by blank lines.')
+      each = corpus, seq_length - 3, pair, short_seq_prob, np.random.default_rng(seed)
+      plans, cut = zip(*(plan_pairs(*each) for _ in range(dupe_factor)), strict=True)
       self.plan, self.cut_tokens = np.concatenate(plans), sum(cut)
+      self.marks = np.ones((len(self.plan), 2), bool)
     else:
       self.plan, self.marks = PLANS[kind](corpus, seq_length)
-    self.row_at = None  # [R + 1]: row r holds the examples from row_at[r] on; None: one in each
-    if examples_per_row > 1:
+    self.further_labels, self.row_at = further_labels(pair), np.arange(len(self.plan) + 1)
+    if packed := examples_per_row > 1:
       order, self.row_at = pack(self.lengths(), seq_length, examples_per_row)
-      self.plan = self.plan[order]
-      self.marks = self.marks if self.marks is None else self.marks[order]
+      self.plan, self.marks = self.plan[order], self.marks[order]
     digest = hashlib.sha256(corpus.fingerprint.encode())
-    for array in (self.plan, self.row_at, seq_length):
-      digest.update(np.asarray(array if array is not None else 0, np.int64).tobytes())
+    for array in (self.plan, self.row_at if packed else 0, seq_length):
+      digest.update(np.asarray(array, np.int64).tobytes())
     self.fingerprint = digest.hexdigest()[:16]
 
-  def lengths(self):
+  def lengths(self) -> np.ndarray:
     """[examples] the length of each example in tokens, [CLS] and [SEP] included."""
     sizes = self.plan[:, 1] - self.plan[:, 0] + self.plan[:, 3] - self.plan[:, 2]
-    if self.marks is not None:
-      return sizes + self.marks.sum(axis=1)
-    return sizes + 2 + (self.plan[:, 3] > self.plan[:, 2])
+    return sizes + self.marks.sum(axis=1) + (self.plan[:, 3] > self.plan[:, 2])
 
   @functools.cached_property
-  def totals(self):
-    """{name: number}: counts of the plan and of its text. tokens: in examples, [CLS] and [SEP]
-    included; alone: documents of one sentence; labelled, ones: examples with a label, and with
-    label 1; label_2, ..: examples with each further label of the kind of pairs."""
+  def totals(self) -> dict[str, int]:
+    """Counts of the plan and of its text. tokens: in examples, [CLS] and [SEP] included; alone:
+    documents of one sentence; labelled, ones: examples with a label, and with label 1; label_2, ..:
+    examples with each further label of the kind of pairs."""
     label, sentences = self.plan[:, 4], np.diff(self.corpus.documents)
-    out = {
-      'examples': len(self.plan),
-      'tokens': self.lengths().sum(),
-      'cut_tokens': self.cut_tokens,
-      'labelled': (label >= 0).sum(),
-      'ones': (label == 1).sum(),
-      'text_tokens': len(self.corpus),
-      'documents': len(sentences),
-      'alone': (sentences == 1).sum(),
-    }
-    out |= {name: (label == int(name[6:])).sum() for name in further_labels(self.pair)}
-    if self.corpus.sizes is not None:
-      out |= dict(zip(('characters', 'bytes'), self.corpus.sizes.sum(axis=0)))
+    labelled, ones, alone = label >= 0, label == 1, sentences == 1
+    examples = len(label), self.lengths().sum(), self.cut_tokens, labelled.sum(), ones.sum()
+    sizes = () if self.corpus.sizes is None else self.corpus.sizes.sum(axis=0)
+    text = len(self.corpus), len(sentences), alone.sum(), *sizes
+    out = dict(zip(OF_EXAMPLES + OF_TEXT, examples + text))
+    out |= {name: (label == int(name[6:])).sum() for name in self.further_labels}
     return {name: int(value) for name, value in out.items()}
 
   @property
-  def sample(self):
+  def sample(self) -> Corpus:
     """A Corpus that is like the text; here the whole text."""
     return self.corpus
 
   @property
-  def fill(self):
+  def fill(self) -> float:
     """Share of all positions that hold a token."""
     return self.totals['tokens'] / max(1, len(self) * self.seq_length)
 
-  def __len__(self):
-    return len(self.plan if self.row_at is None else self.row_at) - (self.row_at is not None)
+  def __len__(self) -> int:
+    return len(self.row_at) - 1
 
-  def __getitem__(self, i):
+  def __getitem__(self, i: int) -> dict[str, np.ndarray]:
     return {name: array[0] for name, array in self.gather([i]).items()}
 
-  def gather(self, numbers):
+  def gather(self, numbers: Sequence[int] | np.ndarray) -> dict[str, np.ndarray]:
     """{name: [R, ...]} of the rows with these numbers."""
     return self.build([self.examples(numbers)])
 
-  def examples(self, numbers):
+  def examples(self, numbers: Sequence[int] | np.ndarray) -> Examples:
     """The E examples in R rows: (examples in each row [R], token counts of A and B [E, 2], labels
     [E], marks [E, 2], their texts one after the other)."""
     numbers = np.asarray(numbers)
-    if self.row_at is None:
-      held, examples = np.ones(len(numbers), np.int64), numbers
-    else:
-      begin, held = self.row_at[numbers], self.row_at[numbers + 1] - self.row_at[numbers]
-      examples = spread(begin, held)
-    plan = self.plan[examples]
-    ranges = plan[:, :4].reshape(-1, 2)
+    held = self.row_at[numbers + 1] - self.row_at[numbers]
+    chosen = spread(self.row_at[numbers], held)
+    ranges = self.plan[chosen, :4].reshape(-1, 2)
     texts = [self.corpus.piece(start, end) for start, end in ranges.tolist() if start < end]
-    marks = np.ones((len(plan), 2), bool) if self.marks is None else self.marks[examples]
-    return held, np.diff(ranges).reshape(-1, 2), plan[:, 4], marks, texts
+    sizes = np.diff(ranges).reshape(-1, 2)
+    return held, sizes, self.plan[chosen, 4], self.marks[chosen], texts
 
-  def build(self, parts):
-    """{name: [R, ...]} of rows from a list of `examples` results, of this or of similar Rows."""
-    held, sizes, labels, marks = (np.concatenate(x) for x in list(zip(*parts))[:4])
+  def build(self, parts: Sequence[Examples]) -> dict[str, np.ndarray]:
+    """{name: [R, ...]} of rows from results of `examples`, of this or of similar Rows."""
+    held, sizes, labels, marks = (np.concatenate(x) for x in list(zip(*parts, strict=True))[:4])
     texts = [text for *_, some in parts for text in some]
     tokens, units = map(np.concatenate, zip(*texts, strict=True))
-    out = build_rows(
-      self.tokenizer,
-      np.repeat(np.arange(len(held)), held),
-      sizes,
-      tokens,
-      units,
-      self.seq_length,
-      rows=len(held),
-      slots=self.examples_per_row,
-      labels=labels,
-      marks=marks,
-    )
+    shape = {'rows': len(held), 'slots': self.examples_per_row, 'seq_length': self.seq_length}
+    row_of = np.repeat(np.arange(len(held)), held)
+    examples = row_of, sizes, tokens, units
+    out = build_rows(self.tokenizer, *examples, **shape, labels=labels, marks=marks)
     return out | {'language': np.full(len(held), self.language)}
 
 
-def plan_full(corpus, seq_length):
-  """Plans stretches that fill a row, the last one of a document shorter: (plan, None)."""
+def plan_full(corpus: Corpus, seq_length: int) -> Plan:
+  """Plans stretches that fill a row, the last one of a document shorter."""
   room = seq_length - 2
   begin, end = corpus.document_at[:-1], corpus.document_at[1:]
   number = -(-(end - begin) // room)
   which = np.repeat(np.arange(len(begin)), number)
   earlier = np.repeat(np.cumsum(number) - number, number)  # stretches of earlier documents
   start = begin[which] + room * (np.arange(len(which)) - earlier)
-  return _without_second(start, np.minimum(start + room, end[which])), None
+  return _without_second(start, np.minimum(start + room, end[which]))
 
 
-def plan_single(corpus, seq_length):
-  """Plans whole sentences, as many as fit into a row: (plan, None).
-  The rest of a sentence that is longer than a row goes into the next one."""
+def plan_single(corpus: Corpus, seq_length: int) -> Plan:
+  """Plans whole sentences, as many as fit into a row. The rest of a sentence that is longer than a
+  row goes into the next one."""
   room = seq_length - 2
   at, ends = corpus.sentences, corpus.document_at[1:]
   document, start = np.arange(len(ends)), corpus.document_at[:-1]
@@ -182,12 +167,12 @@ def plan_single(corpus, seq_length):
     document, start = document[more], end[more]
   document, start, end = (np.concatenate(x) for x in zip(*ranges, strict=True))
   order = np.argsort(document, kind='stable')
-  return _without_second(start[order], end[order]), None
+  return _without_second(start[order], end[order])
 
 
-def plan_lm(corpus, seq_length):
+def plan_lm(corpus: Corpus, seq_length: int) -> Plan:
   """Plans stretches of seq_length tokens of [CLS] document [SEP]; each begins with the last token
-  of the previous one: (plan, marks)."""
+  of the previous one."""
   begin, size = corpus.document_at[:-1], np.diff(corpus.document_at)
   step = seq_length - 1
   number = -(-(size + 1) // step)
@@ -195,15 +180,20 @@ def plan_lm(corpus, seq_length):
   at = step * (np.arange(len(which)) - np.repeat(np.cumsum(number) - number, number))
   marks = np.stack([at == 0, at + seq_length >= size[which] + 2], axis=1)
   start, end = np.maximum(at - 1, 0), np.minimum(at + step, size[which])
-  return _without_second(begin[which] + start, begin[which] + end), marks
+  return _without_second(begin[which] + start, begin[which] + end)[0], marks
 
 
 def _without_second(start, end):
-  """The plan for examples that have no B and no label."""
+  """The Plan for examples of [CLS] A [SEP], without a label."""
   none = np.zeros_like(start)
-  return np.stack([start, end, none, none, none - 1], axis=1)
+  plan = np.stack([start, end, none, none, none - 1], axis=1)
+  return plan, np.ones((len(plan), 2), bool)
 
 
-# {kind of rows without pairs: (corpus, seq_length) -> (plan, marks or None)}.
-PLANS = {'full': plan_full, 'single': plan_single, 'lm': plan_lm}
+# {kind of rows without pairs: (corpus, seq_length) -> Plan}.
+PLANS: dict[str, Callable[[Corpus, int], Plan]] = {
+  'full': plan_full,
+  'single': plan_single,
+  'lm': plan_lm,
+}
 KINDS = (*PAIRS, *PLANS)

@@ -8,18 +8,24 @@ crosses no segment.
 
 import functools
 import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from bert_jax.errors import InputError
+from bert_jax.metrics import Level
 from bert_jax.rows.packing import pack
 from bert_jax.rows.row_arrays import build_row
+from bert_jax.tokenizers import Tokenizer
+
+Arrays = dict[str, np.ndarray]
 
 
 class Examples:
   """Random access to the rows of E examples, {name: array} of T tokens and at most N examples.
 
-  texts: [E] tuples of one or two int32 id arrays, without special tokens, short enough for a row.
+  texts: one or two id arrays of each, without special tokens, short enough for a row.
   seq_length: T. slots: N; 1 does not pack.
   items: None, or [E] numbers 0, 0, 1, 1, ..; examples of one item share a row, side by side.
   per_example: {name: array [E, ...]}; in a row [N, ...].
@@ -27,72 +33,69 @@ class Examples:
     counted from the beginning of the row.
   per_token: {name: ([E] arrays with a value for each token of the example, special tokens
     included; their type)}; in a row [T].
-  takes: None, or [E] tokens reserved in the row for each example, if more than its texts have.
+  takes: [E] tokens reserved in the row for each example, if more than its texts have.
   align: examples begin at multiples of this, and take a multiple of it.
-  lengths: None, or [E] tokens of each example, special ones included, to avoid reading the texts
-    for that. digest: stands for the texts in the fingerprint; '': they are read.
+  lengths: [E] tokens of each example, special ones included, to avoid reading the texts for that.
+  digest: stands for the texts in the fingerprint; '': they are read.
   parts: P > 1: a row is [P, T / P], and the k-th example of an item lies in its k-th part, so that
     an item has P examples at most. Positions count on from part to part; encode.encode reads each
     part as a row.
 
   Besides these and what build_row makes, a row has weights [N] (1: a real example), example_ids
   [N] (the example's number + 1, 0: none) and, with items, groups [N] (the items of the row, counted
-  from 1; 0: no example).
+  from 1; 0: no example). size: items, the records of the data; a subclass may have cut them into
+  windows.
   """
 
   def __init__(
     self,
-    tokenizer,
-    texts,
+    tokenizer: Tokenizer,
+    texts: Sequence[Sequence[np.ndarray]],
     *,
-    seq_length,
-    slots=1,
-    items=None,
-    per_example=None,
-    positions=None,
-    per_token=None,
-    takes=None,
-    align=1,
-    parts=1,
-    lengths=None,
-    digest='',
+    seq_length: int,
+    slots: int = 1,
+    items: Sequence[int] | np.ndarray | None = None,
+    per_example: Mapping[str, np.ndarray] | None = None,
+    positions: Mapping[str, np.ndarray] | None = None,
+    per_token: Mapping[str, tuple[Sequence[np.ndarray], Any]] | None = None,
+    takes: np.ndarray | None = None,
+    align: int = 1,
+    parts: int = 1,
+    lengths: np.ndarray | None = None,
+    digest: str = '',
   ):
-    self.parts = parts
     self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
     self.per_example, self.positions = per_example or {}, positions or {}
-    self.per_token, self.items = per_token or {}, items
-    self.baselines = {}
+    self.per_token, self.items, self.parts = per_token or {}, items, parts
+    self.baselines: dict[str, Level] = {}
     if lengths is None:
-      lengths = np.array([1 + sum(map(len, parts)) + len(parts) for parts in texts], np.int64)
-    self.lengths = lengths
+      lengths = np.array([1 + sum(map(len, text)) + len(text) for text in texts], np.int64)
+    self.lengths, self.align, self.aligned = lengths, align, -(-lengths // align) * align
     # Items are packed: each is an example, or several that stay together.
     item_of = np.arange(len(texts)) if items is None else np.asarray(items)
     first = np.flatnonzero(np.diff(item_of, prepend=-1))
     sizes = np.diff(np.append(first, len(texts)))
-    self.size = len(first)  # records of the data; a subclass may have cut them into windows
-    self.align, self.aligned = align, -(-self.lengths // align) * align
-    takes = self.aligned if takes is None else np.maximum(takes, self.lengths)
-    room = self._room(takes, first)
-    if len(room) and room.max() > seq_length:
+    self.item_begins, self.item_sizes, self.size = first, sizes, len(first)
+    takes = self.aligned if takes is None else np.maximum(takes, lengths)
+    room, largest = self._room(takes, first), int(sizes.max(initial=1))
+    if (longest := room.max(initial=0)) > seq_length:
       raise InputError(
-        f'an item of the data takes {room.max()} tokens and a row has {seq_length}; raise '
+        f'an item of the data takes {longest} tokens and a row has {seq_length}; raise '
         'data.seq_length or lower task.max_length.'
       )
-    if len(sizes) and sizes.max() > slots:
+    if largest > slots:
       raise InputError(
-        f'an item of the data has {sizes.max()} examples and a row takes {slots}; set '
-        f'data.examples_per_row={sizes.max()} at least.'
+        f'an item of the data has {largest} examples and a row takes {slots}; set '
+        f'data.examples_per_row={largest} at least.'
       )
-    most = slots // sizes.max() if len(sizes) else 1
-    self.order, self.row_at = pack(room, seq_length, most)
-    self.item_begins, self.item_sizes = first, sizes
+    self.order, self.row_at = pack(room, seq_length, slots // largest)
     self.fingerprint = self._digest(item_of, digest)
 
-  def items_of_row(self, i):
+  def items_of_row(self, i: int) -> list[range]:
     """The items in row i, each as a range of its examples."""
     items = self.order[self.row_at[i] : self.row_at[i + 1]]
     begins, sizes = self.item_begins[items].tolist(), self.item_sizes[items].tolist()
-    return [range(begin, begin + size) for begin, size in zip(begins, sizes)]
+    return [range(begin, begin + size) for begin, size in zip(begins, sizes, strict=True)]
 
   def _room(self, takes, first):
     """[I] the tokens that items take; takes: each example's, first: [I] items' first examples."""
@@ -102,7 +105,7 @@ class Examples:
       return self.parts * np.maximum.reduceat(takes, first)
     return np.add.reduceat(takes, first)
 
-  def room_of(self, items):
+  def room_of(self, items: Sequence[range]) -> np.ndarray:
     """[I] the tokens of a row that each of these items, ranges of examples, takes."""
     takes = np.concatenate([self.aligned[item.start : item.stop] for item in items])
     return self._room(takes, np.cumsum([0, *map(len, items)])[:-1])
@@ -113,60 +116,62 @@ class Examples:
     arrays = [item_of, self.lengths, *self.per_example.values(), *self.positions.values()]
     arrays += [x for values, _ in self.per_token.values() for x in values]
     digest.update(of_texts.encode())
-    for array in arrays + ([] if of_texts else [ids for parts in self.texts for ids in parts]):
+    for array in arrays + ([] if of_texts else [ids for text in self.texts for ids in text]):
       digest.update(np.ascontiguousarray(array).tobytes() + b'|')
     return digest.hexdigest()[:16]
 
   @functools.cached_property
-  def read(self):
+  def read(self) -> list[np.ndarray]:
     """The id arrays of all texts; a subclass whose examples share a text lists it once."""
-    return [ids for parts in self.texts for ids in parts]
+    return [ids for text in self.texts for ids in text]
 
   @property
-  def fill(self):
+  def fill(self) -> float:
     """Share of all positions that hold a token."""
     return float(self.lengths.sum() / max(1, len(self) * self.seq_length))
 
-  def __len__(self):
+  def __len__(self) -> int:
     return len(self.row_at) - 1
 
-  def __getitem__(self, i):
+  def __getitem__(self, i: int) -> Arrays:
     return self.row(self.items_of_row(i), self.seq_length, self.slots)
 
-  def row(self, items, length, slots):
+  def row(self, items: Sequence[range], length: int, slots: int) -> Arrays:
     """Builds a row of `length` tokens from these items, with room for `slots` examples."""
-    order = [(0, e) for item in items for e in item]
+    by_part = [[e for item in items for e in item]]
     if self.parts > 1:
-      order = sorted((part, e) for item in items for part, e in enumerate(item))
-    chosen = [e for _, e in order]
-    n = len(chosen)
-    row = self._built([[e for part, e in order if part == k] for k in range(self.parts)], length)
-    row['cls_positions'] = np.pad(row['cls_positions'], (0, slots - n))
-    begins = row['cls_positions'][:n]
-    row['weights'], row['example_ids'] = np.zeros(slots, np.float32), np.zeros(slots, np.int32)
-    row['weights'][:n], row['example_ids'][:n] = 1, np.array(chosen) + 1
+      by_part = [sorted(item[k] for item in items if k < len(item)) for k in range(self.parts)]
+    chosen = [e for examples in by_part for e in examples]
+    row = self._built(by_part, length)
+    begins = row['cls_positions']
+
+    def in_slots(values, kind):
+      array = np.zeros((slots, *np.shape(values)[1:]), kind)
+      array[: len(chosen)] = values
+      return array
+
+    row['cls_positions'] = in_slots(begins, begins.dtype)
+    row['weights'] = in_slots(np.ones(len(chosen)), np.float32)
+    row['example_ids'] = in_slots(np.array(chosen, int) + 1, np.int32)
     if self.items is not None:
       number = {e: k for k, item in enumerate(items, 1) for e in item}
-      row['groups'] = np.zeros(slots, np.int32)
-      row['groups'][:n] = [number[e] for e in chosen]
+      row['groups'] = in_slots([number[e] for e in chosen], np.int32)
     for name, values in self.per_example.items():
-      row[name] = np.zeros((slots, *values.shape[1:]), values.dtype)
-      row[name][:n] = values[chosen]
+      row[name] = in_slots(values[chosen], values.dtype)
     for name, values in self.positions.items():
-      row[name] = np.zeros((slots, *values.shape[1:]), np.int32)
-      row[name][:n] = values[chosen] + begins.reshape(-1, *[1] * (values.ndim - 1))
+      before = begins.reshape(-1, *[1] * (values.ndim - 1))
+      row[name] = in_slots(values[chosen] + before, np.int32)
     for name, (values, kind) in self.per_token.items():
       row[name] = np.zeros(length, kind)
-      for e, begin in zip(chosen, begins):
+      for e, begin in zip(chosen, begins, strict=True):
         row[name][begin : begin + len(values[e])] = values[e]
     return row
 
-  def _built(self, chosen, length):
+  def _built(self, by_part, length):
     """build_row's arrays for a row with these examples in each of its parts."""
-    rows, before = [], 0
-    for k, examples in enumerate(chosen):
+    rows, before, size = [], 0, length // self.parts
+    for k, examples in enumerate(by_part):
       texts = [[(ids, 0) for ids in self.texts[e]] for e in examples]
-      size = length // self.parts
       row = build_row(self.tokenizer, texts, size, slots=len(examples), align=self.align)
       row['cls_positions'] += k * size
       row['segment_ids'][row['segment_ids'] > 0] += before
@@ -178,7 +183,7 @@ class Examples:
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]} | {'cls_positions': at}
 
 
-def by_example(outputs, *names):
+def by_example(outputs: Mapping[str, np.ndarray], *names: str) -> tuple[np.ndarray, list]:
   """Orders outputs by example: (numbers [K], [[K, ...] of each name]) of the K predicted examples.
   outputs: {name: [R, N, ...]} of R rows, in any order."""
   ids = outputs['example_ids']
@@ -187,11 +192,13 @@ def by_example(outputs, *names):
   return ids[real][order] - 1, [outputs[name][real][order] for name in names]
 
 
-def tokens_of(outputs, name, lengths):
+def tokens_of(
+  outputs: Mapping[str, np.ndarray], name: str, lengths: np.ndarray
+) -> dict[int, np.ndarray]:
   """Splits outputs by example: {number: [n, ...] for its n tokens, special tokens included}.
   outputs: {name: [R, T, ...]}. lengths: [E] tokens of each example."""
   ids, begins, values = outputs['example_ids'], outputs['cls_positions'], outputs[name]
   return {
     int(ids[r, k]) - 1: values[r, begins[r, k] : begins[r, k] + lengths[ids[r, k] - 1]]
-    for r, k in zip(*np.nonzero(ids))
+    for r, k in zip(*np.nonzero(ids), strict=True)
   }

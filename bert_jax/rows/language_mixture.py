@@ -1,38 +1,43 @@
 """Mixes the rows of several languages into one source, each language with its share."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+  from bert_jax.rows.block_rows import BlockRows
+  from bert_jax.rows.corpus_rows import Rows
 
 
 class Mixture:
   """Joins several sources of rows: one after the other or, in shuffled batches, mixed by weights.
   parts: {language: source}. weights: {language: its share of the mixture's rows}."""
 
-  def __init__(self, parts, weights):
+  def __init__(self, parts: Mapping[str, 'Rows | BlockRows'], weights: Mapping[str, float]):
     self.parts, self.weights = parts, weights
     self.ends = np.cumsum([len(part) for part in parts.values()])
     self.baselines, self.scales = {}, {}
     digest = repr([(name, part.fingerprint, weights[name]) for name, part in parts.items()])
     self.fingerprint = hashlib.sha256(digest.encode()).hexdigest()[:16]
 
-  def __len__(self):
+  def __len__(self) -> int:
     return int(self.ends[-1])
 
-  def at(self, i):
+  def at(self, i: int) -> tuple[str, int]:
     """(language, row number within it) of row i."""
     k = int(np.searchsorted(self.ends, i, side='right'))
     name = list(self.parts)[k]
     return name, i - int(self.ends[k]) + len(self.parts[name])
 
-  def __getitem__(self, i):
+  def __getitem__(self, i: int) -> dict[str, np.ndarray]:
     name, number = self.at(i)
     return self.parts[name][number]
 
-  def gather(self, numbers):
+  def gather(self, numbers: Sequence[int]) -> dict[str, np.ndarray]:
     """{name: [R, ...]} of the rows with these numbers."""
-    places = [self.at(i) for i in numbers]
-    out = {}
+    places, out = [self.at(i) for i in numbers], {}
     for language in dict.fromkeys(name for name, _ in places):
       chosen = [k for k, (name, _) in enumerate(places) if name == language]
       rows = self.parts[language].gather([places[k][1] for k in chosen])
@@ -42,7 +47,9 @@ class Mixture:
     return out
 
 
-def shares(sizes, sampling, factors=None):
+def shares(
+  sizes: Mapping[str, int], sampling: float, factors: Mapping[str, float] | None = None
+) -> dict[str, float]:
   """{language: its share of the rows}: P(L)^S renormalised, where P(L) is its share of the tokens.
   sizes: {language: tokens}. sampling: S; 1 is the data as it is, 0.7 is M-BERT's
   (google-research/bert, multilingual.md), 0 shows all languages alike. factors: {language: factor

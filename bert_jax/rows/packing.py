@@ -3,14 +3,12 @@
 import numpy as np
 
 
-def pack(lengths, room, most):
+def pack(lengths: np.ndarray, room: int, most: int) -> tuple[np.ndarray, np.ndarray]:
   """Chooses the examples that share a row: best fit, longest first, at most `most` in each.
   lengths: [E] tokens of each example, 1 to `room`, the tokens of a row. Returns (order [E], row_at
   [R + 1]): row r holds the examples order[row_at[r]:row_at[r + 1]]. Rows, and the examples within a
-  row, keep the order in which the examples came.
-
-  Examples of one length are placed together: the row that fits best takes as many of them as it
-  can, and then the next one."""
+  row, keep the order in which the examples came. Examples of one length are placed together: the
+  row that fits best takes as many of them as it can, and then the next one."""
   row_of = np.zeros(len(lengths), np.int64)
   held = np.zeros(len(lengths), np.int32)  # how many examples each row holds
   open_rows = [[] for _ in range(room + 1)]  # by tokens left: arrays of rows, used from the end

@@ -1,52 +1,54 @@
 """Builds the arrays of rows from the token ids of the examples in them."""
 
+from collections.abc import Sequence
+
 import numpy as np
+
+from bert_jax.tokenizers import Tokenizer
 
 # The arrays with a value for each token that an encoder takes, in the order of its arguments (see
 # build_rows).
 TOKENS = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
 
 
-def build_row(tokenizer, examples, seq_length, *, slots=1, align=1):
-  """{name: array} of one row, see build_rows. examples: each a list of one or two texts (ids,
-  unit_starts), arrays of one length."""
+def build_row(
+  tokenizer: Tokenizer,
+  examples: Sequence[Sequence[tuple[np.ndarray, np.ndarray | int]]],
+  seq_length: int,
+  *,
+  slots: int = 1,
+  align: int = 1,
+) -> dict[str, np.ndarray]:
+  """One row, see build_rows. examples: each one or two texts (ids, unit_starts)."""
   texts = [text for parts in examples for text in parts]
   sizes = np.zeros((len(examples), 2), np.int64)
   for e, parts in enumerate(examples):
     sizes[e, : len(parts)] = [len(ids) for ids, _ in parts]
-  tokens = np.concatenate([*(ids for ids, _ in texts), np.zeros(0, np.int32)])
-  units = [np.broadcast_to(units, len(ids)) for ids, units in texts]
+  none = np.zeros(0, np.int32)
+  tokens = np.concatenate([*(ids for ids, _ in texts), none])
+  units = np.concatenate([*(np.broadcast_to(units, len(ids)) for ids, units in texts), none])
   second = np.array([len(parts) > 1 for parts in examples], bool)
-  arrays = build_rows(
-    tokenizer,
-    np.zeros(len(examples), np.int64),
-    sizes,
-    tokens,
-    np.concatenate([*units, np.zeros(0, np.int32)]),
-    seq_length,
-    rows=1,
-    slots=slots,
-    second=second,
-    align=align,
-  )
+  shape = {'rows': 1, 'slots': slots, 'seq_length': seq_length, 'align': align}
+  row_of = np.zeros(len(examples), np.int64)
+  arrays = build_rows(tokenizer, row_of, sizes, tokens, units, **shape, second=second)
   return {name: array[0] for name, array in arrays.items()}
 
 
 def build_rows(
-  tokenizer,
-  row_of,
-  sizes,
-  tokens,
-  units,
-  seq_length,
+  tokenizer: Tokenizer,
+  row_of: np.ndarray,
+  sizes: np.ndarray,
+  tokens: np.ndarray,
+  units: np.ndarray,
   *,
-  rows,
-  slots=1,
-  second=None,
-  labels=None,
-  marks=None,
-  align=1,
-):
+  seq_length: int,
+  rows: int,
+  slots: int = 1,
+  second: np.ndarray | None = None,
+  labels: np.ndarray | None = None,
+  marks: np.ndarray | None = None,
+  align: int = 1,
+) -> dict[str, np.ndarray]:
   """{name: array} of R rows of `seq_length` = T tokens with E examples, up to `slots` = N in each.
 
   An example becomes [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. row_of: [E] its row, ascending.
@@ -88,13 +90,12 @@ def build_rows(
 
   out['cls_positions'] = in_slots(in_row, np.int32)
   if labels is not None:
-    labels = np.asarray(labels)
     out['labels'] = in_slots(np.maximum(labels, 0), np.int32)
     out['weights'] = in_slots(labels >= 0, np.float32)
   return out
 
 
-def spread(begins, sizes):
+def spread(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
   """Concatenated ranges: sizes[0] numbers from begins[0] on, sizes[1] from begins[1] on, .."""
   sizes = np.asarray(sizes, np.int64)
   return np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())

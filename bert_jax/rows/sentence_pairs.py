@@ -24,21 +24,20 @@ class Cuts(NamedTuple):
   target: np.ndarray
 
 
+# A, B [n, 2] tokens, labels [n] (-1: none), first sentences of the next examples [n].
+Drawn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
 class Pair(NamedTuple):
-  """A kind of sentence pairs.
-  labels: their names, in the order of their numbers. documents: the least a corpus needs. draw:
-  (corpus, Cuts, rng) -> (A, B [n, 2] tokens, labels [n], first sentences of the next examples [n]);
-  a label of -1 is none. words: the task that it teaches, as part of a sentence."""
+  """A kind of sentence pairs."""
 
-  labels: tuple[str, ...]
-  documents: int
-  draw: Callable
-  words: str
+  labels: tuple[str, ...]  # their names, in the order of their numbers
+  documents: int  # the least a corpus needs
+  draw: Callable[[Corpus, Cuts, np.random.Generator], Drawn]
+  words: str  # the task that it teaches, as part of a sentence
 
 
-def draw_next(
-  corpus: Corpus, cuts: Cuts, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def draw_next(corpus: Corpus, cuts: Cuts, rng: np.random.Generator) -> Drawn:
   """Replaces B in half of the examples, and where there is none, by a stretch of another document.
   The sentences that this displaces go into the next example."""
   at, documents, n = corpus.sentences, corpus.documents, len(cuts.document)
@@ -53,9 +52,7 @@ def draw_next(
   return a, b, label, np.where(label, cuts.split, cuts.last)
 
 
-def draw_order(
-  corpus: Corpus, cuts: Cuts, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def draw_order(corpus: Corpus, cuts: Cuts, rng: np.random.Generator) -> Drawn:
   """Swaps A and B in half of the examples; a lone sentence is split within."""
   at, n = corpus.sentences, len(cuts.document)
   a, b = _spans(at, cuts)
@@ -93,15 +90,13 @@ def prior(totals: Sequence[Mapping[str, int]], kind: str) -> float:
 
 
 def plan_pairs(
-  corpus: Corpus, room: int, kind: str, short_seq_prob: float, rng: np.random.Generator
+  corpus: Corpus, room: int, pair: Pair, short_seq_prob: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, int]:
-  """Plans one pass over a corpus: (plan, number of tokens cut off).
-
-  For the plan and its labels see corpus_rows.py; the examples of a document are consecutive, in the
-  order of its text.
+  """Plans one pass over a corpus: (plan as in corpus_rows.py, number of tokens cut off). The
+  examples of a document are consecutive, in the order of its text.
 
   Consecutive sentences of a document are gathered up to `room` tokens (with `short_seq_prob`: up to
-  a random smaller number) and split at a random sentence into A and B, which the kind's `draw` then
+  a random smaller number) and split at a random sentence into A and B, which the pair's `draw` then
   changes and labels. Excess tokens are cut from the front or the back of the longer half at random.
   One difference to the reference: the length is drawn for each example, and not once per document,
   so that `short_seq_prob` is a share of examples however long documents are.
@@ -116,7 +111,7 @@ def plan_pairs(
     last = np.clip(at.searchsorted(at[first] + target), first + 1, stop)
     split = first + 1 + _below(rng, last - first - 1)
     cuts = Cuts(active, first, split, last, target)
-    a, b, label, last = PAIRS[kind].draw(corpus, cuts, rng)
+    a, b, label, last = pair.draw(corpus, cuts, rng)
     a, b, lost = _truncate(a, b, room, rng)
     swap = a[:, 0] == a[:, 1]  # A is empty: B stands first
     a, b = np.where(swap[:, None], b, a), np.where(swap[:, None], a, b)

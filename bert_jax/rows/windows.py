@@ -34,10 +34,9 @@ def owners(
   """The window, by number, that gives each position of `at` [n] most context on its shorter side
   ("maximum context" in run_squad.py). begins, ends: of the windows. bonus: added per token of a
   window's length, when windows compete for a position."""
-  begins, ends = np.asarray(begins)[:, None], np.asarray(ends)[:, None]
-  left, right = at - begins, ends - 1 - at
-  context = np.minimum(left, right)
-  return np.argmax(np.where(context >= 0, context + bonus * (ends - begins), -1.0), axis=0)
+  first, end = np.asarray(begins)[:, None], np.asarray(ends)[:, None]
+  context = np.minimum(at - first, end - 1 - at)
+  return np.argmax(np.where(context >= 0, context + bonus * (end - first), -1.0), axis=0)
 
 
 def cut(parts: Sequence[np.ndarray], room: int, keep: str = 'head') -> list[tuple]:
@@ -56,7 +55,7 @@ def cut(parts: Sequence[np.ndarray], room: int, keep: str = 'head') -> list[tupl
 def truncate(parts: Sequence[np.ndarray], room: int) -> tuple[np.ndarray, ...]:
   """Cuts one or two token arrays at the end of the longer one until they have `room` tokens."""
   if sum(map(len, parts)) <= room:
-    return parts
+    return tuple(parts)
   if len(parts) == 1:
     return (parts[0][:room],)
   a, b = map(len, parts)

@@ -12,6 +12,7 @@ tools.vocab, of a run or of released weights, which then start the training.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax import config as config_lib
@@ -25,7 +26,7 @@ from bert_jax.tools import arguments
 from bert_jax.workdir import lock
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
   parser = arguments.parser('prepare_examples', __doc__)
   add = parser.add_argument
   add('--config', required=True, metavar='FILE[:ARGS]', help='such as configs/finetune.py')

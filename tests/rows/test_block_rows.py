@@ -5,7 +5,6 @@ import json
 import os
 import resource
 import shutil
-import sys
 import zlib
 from collections import Counter
 
@@ -21,7 +20,7 @@ from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.errors import InputError
 from bert_jax.files import seal
 from bert_jax.objectives.encode import row_spec, slot_spec
-from bert_jax.rows import batches, block_rows, free_memory
+from bert_jax.rows import batches, block_rows
 from bert_jax.rows.block_rows import BlockRows
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture
@@ -73,7 +72,7 @@ def tokenizer(folder):
 
 @pytest.fixture
 def index(folder, tokenizer):
-  return blocks.Index(folder, prepared.meta_for(folder, tokenizer))
+  return blocks.Index(folder, prepared.read_meta(folder, tokenizer))
 
 
 def rows_of(index, tokenizer, settings, window=4):
@@ -178,12 +177,9 @@ def test_pairs_are_cut_anew_and_their_number_is_expected(index, tokenizer, kind)
   order = batches.endless(rows, 0, 8)
   numbers = [order[i] for i in range(len(rows))]
   assert sorted(numbers) == list(range(len(rows)))
-  third = len(rows) // 3  # in each third of a pass every unit comes once, in another way
-  assert [{n // third for n in numbers[k * third : (k + 1) * third]} for k in range(3)] == [
-    {0},
-    {1},
-    {2},
-  ]
+  # In each third of a pass every unit comes once, in another way.
+  for k, third in enumerate(np.split(np.array(numbers), 3)):
+    assert set(third * 3 // len(rows)) == {k}
   found = rows.gather(numbers)
   assert found['weights'].sum() > 0.9 * len(rows)
   for ids, types in zip(found['input_ids'][:200], found['token_type_ids'][:200]):
@@ -218,9 +214,8 @@ def test_rows_come_back_in_the_order_asked_for(index, tokenizer):
 
 @pytest.mark.parametrize('share', [0.0, 0.1, 0.7])
 def test_documents_are_held_out_as_in_memory(index, folder, tokenizer, share):
-  loaded, of_a = prepared.load(folder, tokenizer), of_language(folder, tokenizer)
-  names = loaded.names[loaded.languages == 0]
-  held = documents.is_held_out(names, share)
+  of_a = of_language(folder, tokenizer)
+  held = documents.is_held_out(of_a.names, share)
   kept, out = blocks.Blocks(index, 0, 2).divided(share)
   for part, keep in ((kept, ~held), (out, held)):
     if part is None:
@@ -260,19 +255,9 @@ def test_of_many_blocks_the_documents_held_out_of_some_are_evaluated(
 
 
 def config_of(folder, *overrides):
-  return task.resolve(
-    config_lib.load(
-      'configs/pretrain.py:runlocal',
-      [
-        f'--config.data.train={folder}',
-        '--config.corpus.rows=full',
-        '--config.loss.nsp_weight=0',
-        '--config.data.seq_length=20',
-        '--config.corpus.eval_share=0.2',
-        *(f'--config.{x}' for x in overrides),
-      ],
-    )
-  )
+  fields = f'data.train={folder}', 'corpus.rows=full', 'loss.nsp_weight=0', 'data.seq_length=20'
+  fields = [f'--config.{x}' for x in (*fields, 'corpus.eval_share=0.2', *overrides)]
+  return task.resolve(config_lib.load('configs/pretrain.py:runlocal', fields))
 
 
 def test_a_run_of_two_languages_reads_blocks(folder, tokenizer, monkeypatch):
@@ -286,10 +271,8 @@ def test_a_run_of_two_languages_reads_blocks(folder, tokenizer, monkeypatch):
     assert len(many[split]) == len(few[split])
     for name, (value, _) in few[split].baselines.items():
       assert many[split].baselines[name][0] == pytest.approx(value, rel=0.05), name
-    found = [
-      examples(source[split].gather(np.arange(len(source[split])))) for source in (few, many)
-    ]
-    assert found[0] == found[1]
+    one, two = (x[split].gather(np.arange(len(x[split]))) for x in (few, many))
+    assert examples(one) == examples(two)
   order = batches.endless(many['train'], 0, 8)
   numbers = [order[i] for i in range(2000)]
   languages = many['train'].gather(numbers)['language']
@@ -320,21 +303,10 @@ def test_a_batch_is_a_function_of_seed_and_step(index, tokenizer):
 
 
 def test_a_run_that_dies_sees_the_same_rows_as_one_that_does_not(folder, tmp_path, monkeypatch):
-  config = config_of(
-    folder,
-    'corpus.window=5',
-    'corpus.rows=nsp',
-    'corpus.dupe_factor=2',
-    'loss.nsp_weight=1',
-    'steps=24',
-    'checkpoint.every=8',
-    'eval.every=0',
-    'batch_size=8',
-    'log.tensorboard=false',
-    'model.num_hidden_layers=1',
-    'model.hidden_size=32',
-    'model.intermediate_size=64',
-  )
+  fields = """corpus.window=5 corpus.rows=nsp corpus.dupe_factor=2 loss.nsp_weight=1 steps=24
+  checkpoint.every=8 eval.every=0 batch_size=8 log.tensorboard=false model.num_hidden_layers=1
+  model.num_attention_heads=2 model.hidden_size=8 model.intermediate_size=8"""
+  config = config_of(folder, *fields.split())
   whole, _ = train(config, tmp_path / 'whole')
   made = batches.Batches.at
 
@@ -392,7 +364,7 @@ def test_a_corpus_of_many_shards_keeps_few_open(folder, tokenizer, monkeypatch):
   found = []
   for most in (1, 64):
     monkeypatch.setattr(prepared, 'OPEN_SHARDS', most)
-    reader = blocks.Index(folder, prepared.meta_for(folder, tokenizer)).reader
+    reader = blocks.Index(folder, prepared.read_meta(folder, tokenizer)).reader
     records = np.random.default_rng(0).permutation(reader.ends[-1])[:60]
     before = shards_open()
     found.append([reader(record)[0].tolist() for record in records])
@@ -451,12 +423,15 @@ def test_counts_are_kept_and_made_again_where_they_are_damaged(
   assert longer.fingerprint != first.fingerprint
 
 
-def copied(folder, tmp_path):
-  return shutil.copytree(folder, tmp_path / 'D')
+@pytest.fixture
+def copy(folder, tokenizer, tmp_path):
+  """(a copy of the corpus, to be damaged, its Index)."""
+  out = shutil.copytree(folder, tmp_path / 'D')
+  return out, blocks.Index(out, prepared.read_meta(out, tokenizer))
 
 
-def test_a_table_that_is_not_the_corpus_own_is_refused(folder, tokenizer, tmp_path):
-  out = copied(folder, tmp_path)
+def test_a_table_that_is_not_the_corpus_own_is_refused(copy, tokenizer):
+  out, _ = copy
   path, _ = blocks.paths(out)
   data = bytearray(path.read_bytes())
   data[len(data) // 2] ^= 1
@@ -473,27 +448,6 @@ def test_a_table_that_is_not_the_corpus_own_is_refused(folder, tokenizer, tmp_pa
     task.sources(config_of(out), tokenizer)
 
 
-@pytest.mark.parametrize('shard', [0, 1])
-def test_a_part_that_is_damaged_is_read_from_the_index_of_its_shard(
-  folder, tokenizer, tmp_path, caplog, shard
-):
-  """And all rows are as before, so a run goes on with them."""
-  out = copied(folder, tmp_path)
-  index = blocks.Index(out, prepared.meta_for(out, tokenizer))
-  block = index.columns['shard'].searchsorted(shard) + 5
-  whole, part = rows_of(index, tokenizer, FIXED['full']), index.part(block)
-  damage(index, block)
-  for path in (out / 'index').glob('rows-*.npz'):
-    path.unlink()  # so that all blocks are read again
-  rows = rows_of(index, tokenizer, FIXED['full'])
-  assert rows.fingerprint == whole.fingerprint
-  assert f'block {block} of {index.parts} cannot be read' in caplog.text
-  again = index.part(block)
-  for name, array in part.items():
-    np.testing.assert_array_equal(again[name], array)
-    assert again[name].dtype == array.dtype
-
-
 def damage(index, block):
   data = bytearray(index.parts.read_bytes())
   data[index.part_at[block] + 9] ^= 4
@@ -501,24 +455,20 @@ def damage(index, block):
 
 
 @pytest.mark.parametrize('kept', [True, False], ids=['counted before', 'not counted'])
-def test_a_block_that_cannot_be_read_is_named_or_skipped(folder, tokenizer, tmp_path, kept):
-  """Here its part of the index is damaged, and the index of its shard, of which it is read once;
-  the other rows are as they were. If it was counted before, even their numbers are."""
-  out = copied(folder, tmp_path)
-  index = blocks.Index(out, prepared.meta_for(out, tokenizer))
+def test_a_block_that_cannot_be_read_is_named_or_skipped(copy, tokenizer, kept):
+  """The other rows are as they were. If it was counted before, even their numbers are."""
+  out, index = copy
   whole = rows_of(index, tokenizer, FIXED['full'])
   expected = whole.gather(np.arange(len(whole)))['input_ids']
   damage(index, 5)
-  prepared.shard_paths(out, 0)[1].write_bytes(b'')
   if not kept:
     for path in (out / 'index').glob('rows-*.npz'):
       path.unlink()
   rows = rows_of(index, tokenizer, FIXED['full'])
   assert not kept or rows.fingerprint == whole.fingerprint
   assert np.delete(rows.rows_of, 5).tolist() == np.delete(whole.rows_of, 5).tolist()
-  with pytest.raises(InputError, match=r'block 5 of .*blocks.bin cannot be read, or has changed'):
-    for step in range(len(batches_of(rows, seed=None))):
-      batches_of(rows, seed=None)[step]
+  with pytest.raises(InputError, match=r'block 5 of .*blocks.bin cannot be read.*delete that file'):
+    rows.gather([whole.row_at[5]] if kept else [*range(len(rows))])
   part = batches_of(rows, seed=None, skip_damaged=True)
   found = np.concatenate([part[step]['input_ids'] for step in range(len(part))])
   assert part.damaged_rows == rows.rows_of[5] > 0
@@ -549,20 +499,18 @@ def test_a_corpus_of_which_nothing_can_be_read_is_refused(index, tokenizer, monk
     part.check()
 
 
-def test_pairs_are_planned_in_spite_of_a_block_that_cannot_be_read(folder, tokenizer, tmp_path):
-  out = copied(folder, tmp_path)
-  index = blocks.Index(out, prepared.meta_for(out, tokenizer))
+def test_pairs_are_planned_in_spite_of_a_block_that_cannot_be_read(copy, tokenizer):
+  _, index = copy
   pairs = dict(kind='nsp', dupe_factor=3)
   whole = rows_of(index, tokenizer, pairs)  # whose counts are kept
   damage(index, 0)
-  prepared.shard_paths(out, 0)[1].write_bytes(b'')
   rows = rows_of(index, tokenizer, pairs)
   assert rows.fingerprint == whole.fingerprint and len(rows) == len(whole)
 
 
 def test_other_records_are_other_rows(folder, tokenizer, index):
   """Prepared again with other marks of words: the table of blocks is the same."""
-  meta = prepared.meta_for(folder, tokenizer)
+  meta = prepared.read_meta(folder, tokenizer)
   other = blocks.Index(folder, meta | {'fingerprint': 'of other records'})
   one, two = (rows_of(x, tokenizer, FIXED['full']) for x in (index, other))
   assert one.rows_of.tolist() == two.rows_of.tolist() and one.fingerprint != two.fingerprint
@@ -576,55 +524,8 @@ def test_records_that_have_changed_are_named(index, tokenizer, monkeypatch):
     rows.gather([0])
 
 
-def test_a_window_that_does_not_fit_into_memory_is_refused(folder, tokenizer, monkeypatch):
-  """That of all languages together: of each 3 blocks are mixed."""
-  config = config_of(folder, 'corpus.window=6', 'corpus.eval_share=0')
-  parts = task.sources(config, tokenizer)['train'].parts.values()
-  tokens, records = (
-    sum(int(np.sort(part.blocks.unit_sums(name))[-3:].sum()) for part in parts)
-    for name in ('tokens', 'records')
-  )
-  room = tokens + prepared.RECORD_TOKENS * records
-  assert parts and all(part.blocks.index.room == room for part in parts)
-  needed = block_rows.PLAN_BYTES * 2 * tokens + prepared.TOKEN_BYTES * room
-  monkeypatch.setattr(block_rows, 'free_memory', lambda: needed)
-  task.sources(config, tokenizer)
-  monkeypatch.setattr(block_rows, 'free_memory', lambda: needed - 1)
-  with pytest.raises(InputError, match='the 6 blocks .* set corpus.window lower'):
-    task.sources(config, tokenizer)
-
-
-def test_free_memory_is_that_of_the_machine_or_of_the_cgroup(tmp_path, monkeypatch):
-  assert 1e6 < block_rows.free_memory() < 1e14
-  monkeypatch.setattr(free_memory, 'PROC', tmp_path)
-  monkeypatch.setattr(
-    free_memory,
-    'CGROUPS',
-    {
-      controllers: (f'{tmp_path}/{controllers}', *rest)
-      for controllers, (_, *rest) in free_memory.CGROUPS.items()
-    },
-  )
-  assert free_memory.free_memory() == sys.maxsize  # nothing says
-
-  def write(**files):
-    for name, text in files.items():
-      path = tmp_path / name.replace('__', '/').replace('memory_', 'memory.')
-      path.parent.mkdir(parents=True, exist_ok=True)
-      path.write_text(text)
-
-  write(meminfo='MemTotal:  9000 kB\nMemAvailable:  1000 kB\nHugePages_Total:  0\n')
-  assert free_memory.free_memory() == 1_024_000
-  write(self__cgroup='5:cpu:/\n4:memory:/job/a\n0::/pod\n', pod__memory_max='max\n')
-  assert free_memory.free_memory() == 1_024_000
-  write(pod__memory_max='500000\n', pod__memory_stat='anon 100000\nfile 300000\n')
-  assert free_memory.free_memory() == 400_000
-  write(memory__job__memory_limit_in_bytes='300000', memory__job__memory_stat='total_rss 50000\n')
-  assert free_memory.free_memory() == 250_000  # of the group that the group is in
-
-
-def test_an_older_corpus_is_read_as_before(folder, tokenizer, tmp_path, monkeypatch):
-  out = copied(folder, tmp_path)
+def test_an_older_corpus_is_read_as_before(folder, copy, tokenizer, monkeypatch):
+  out, _ = copy
   meta = json.loads((out / prepared.META).read_text())
   del meta['blocks']
   (out / prepared.META).write_text(json.dumps(meta | {'seal': seal(meta)}))

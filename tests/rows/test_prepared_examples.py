@@ -22,7 +22,13 @@ KINDS = {  # {kind: (fields, rng -> label)}
   'numbers': (['table.regression=true'], lambda rng: f'{rng.normal():.3f}'),
   'several': (['table.multi_label=true'], lambda rng: ','.join(rng.permutation(list('cba'))[:2])),
 }
+COLUMN = '--config.table.text_column=sentence'
 SHAPE = ['data.seq_length=16', 'data.examples_per_row=3']
+
+
+def prepared(path, vocab, out, *fields):
+  given = '--config=configs/finetune.py:task=table', f'--config.data.train={path}', *fields
+  prepare_examples.main([*given, f'--vocab={vocab}', f'--out={out}'])
 
 
 @pytest.fixture(scope='module')
@@ -40,22 +46,13 @@ def folders(vocab, tmp_path_factory):
       path = root / f'{kind}.tsv'
       path.write_text('\n'.join(['sentence\tsecond\tlabel', *rows]) + '\n')
       fields = [f'--config.{x}' for x in (*SHAPE, *fields)]
-      prepare_examples.main(
-        [
-          '--config=configs/finetune.py:task=table',
-          '--config.table.text_column=sentence',
-          f'--vocab={root / "V"}',
-          f'--out={root / kind}',
-          f'--config.data.train={path}',
-          *fields,
-        ]
-      )
+      prepared(path, root / 'V', root / kind, COLUMN, *fields)
       out[kind] = path, root / kind, fields
     yield out
 
 
 def source_of(vocab, tokenizer, path, fields, *more):
-  given = [f'--config.data.train={path}', '--config.table.text_column=sentence', *fields]
+  given = [f'--config.data.train={path}', COLUMN, *fields]
   more = [f'--config.{x}' for x in more]
   config = task.resolve(load(vocab, 'configs/finetune.py:task=table', *given, *more))
   return task.sources(config, tokenizer, ('train',))['train'], config
@@ -86,7 +83,7 @@ def test_texts_are_cut_as_the_run_says(vocab, tokenizer, folders, long_texts):
   path, folder, fields = folders['labels']
   more = f'table.long_texts={long_texts}', 'task.max_length=8'
   ours, theirs = (source_of(vocab, tokenizer, x, fields, *more)[0] for x in (folder, path))
-  assert any((ours[i]['input_ids'] != theirs[i]['input_ids']).any() for i in range(5)) is False
+  assert all((ours[i]['input_ids'] == theirs[i]['input_ids']).all() for i in range(5))
   whole = source_of(vocab, tokenizer, folder, fields)[0]
   assert ours.fingerprint != whole.fingerprint
 
@@ -99,7 +96,7 @@ def test_a_training_is_that_on_the_table(vocab, folders, tmp_path):
       vocab,
       'configs/finetune.py:task=table',
       *fields,
-      '--config.table.text_column=sentence',
+      COLUMN,
       f'--config.data.train={data}',
       f'--config.data.eval={path}',
       '--config.log.every=1',
@@ -194,22 +191,12 @@ def test_what_was_not_finished_is_named_and_begun_anew(vocab, folders, tmp_path)
   out = shutil.copytree(folder, tmp_path / 'E')
   (out / 'examples.json').unlink()
   (out / '.examples.json.12.tmp').write_text('{')
-  given = [f'--config.data.train={out}', '--config.table.text_column=sentence']
+  given = [f'--config.data.train={out}', COLUMN]
   with pytest.raises(InputError, match='E is not finished; run the prepare_examples that made it'):
     task.resolve(load(vocab, 'configs/finetune.py:task=table', *given, *fields))
-  prepare_examples.main(
-    [
-      '--config=configs/finetune.py:task=table',
-      '--config.table.text_column=sentence',
-      f'--vocab={folder}',
-      f'--out={out}',
-      f'--config.data.train={path}',
-      *fields,
-    ]
-  )
-  assert {x.name for x in out.iterdir()} - {'run.lock'} == {x.name for x in folder.iterdir()} - {
-    'run.lock'
-  }
+  prepared(path, folder, out, COLUMN, *fields)
+  names = ({x.name for x in where.iterdir()} - {'run.lock'} for where in (out, folder))
+  assert next(names) == next(names)
   assert Prepared(out).texts(60)[0].tolist() == Prepared(folder).texts(60)[0].tolist()
 
 
@@ -219,32 +206,24 @@ def test_balanced_weights_are_of_the_examples_that_are_trained_on(
 ):
   path, folder, fields = folders['labels']
   more = f'task.train_examples={number}', "table.class_weights=('balanced',)"
-  weights = [
-    source_of(vocab, tokenizer, data, fields, *more)[1].table.class_weights
-    for data in (path, folder)
-  ]
-  assert weights[0] == weights[1]
+  both = (source_of(vocab, tokenizer, data, fields, *more)[1] for data in (path, folder))
+  one, two = (config.table.class_weights for config in both)
+  assert one == two
 
 
 def test_what_cannot_be_prepared(folders, tmp_path, capsys):
   path, folder, fields = folders['labels']
-  common = ['--config=configs/finetune.py:task=table', f'--vocab={folder}']
-  column = '--config.table.text_column=sentence'
+  out = tmp_path / 'E'
 
-  def said(*given):
+  def said(data, out, *fields):
     with pytest.raises(SystemExit):
-      prepare_examples.main([*common, *given])
+      prepared(data, folder, out, *fields)
     return capsys.readouterr().err
 
-  assert 'give --out a new or an empty folder' in said(
-    f'--out={folder}', f'--config.data.train={path}'
-  )
-  assert 'name the table' in said(f'--out={tmp_path / "E"}', f'--config.data.train={folder}')
-  missing = said(f'--out={tmp_path / "E"}', '--config.data.train=not.tsv', column)
-  assert 'not.tsv' in missing and not (tmp_path / 'E').exists()
+  assert 'give --out a new or an empty folder' in said(path, folder)
+  assert 'name the table' in said(folder, out)
+  assert 'not.tsv' in said('not.tsv', out, COLUMN) and not out.exists()
   (tmp_path / 'one.tsv').write_text('sentence\tlabel\n' + f'{WORDS[0]}\tx\n' * 3)
-  single = said(f'--out={tmp_path / "E"}', f'--config.data.train={tmp_path / "one.tsv"}', column)
-  assert "single label 'x'" in single
-  rest = [f'--config.data.train={path}', column, f'--out={tmp_path / "E"}']
-  prepare_examples.main([*common, *rest])  # what was begun is begun anew
-  assert Prepared(tmp_path / 'E').texts(60)[0].tolist() == Prepared(folder).texts(60)[0].tolist()
+  assert "single label 'x'" in said(tmp_path / 'one.tsv', out, COLUMN)
+  prepared(path, folder, out, COLUMN)  # what was begun is begun anew
+  assert Prepared(out).texts(60)[0].tolist() == Prepared(folder).texts(60)[0].tolist()

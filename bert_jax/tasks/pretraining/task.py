@@ -14,7 +14,7 @@ from bert_jax.corpus.blocks import Blocks
 from bert_jax.errors import InputError, quoted
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.objectives.mlm_nsp import MlmNsp
-from bert_jax.rows.block_rows import BlockRows, check_memory
+from bert_jax.rows.block_rows import BlockRows
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
 from bert_jax.rows.sentence_pairs import PAIRS, prior
@@ -180,20 +180,15 @@ def sources(config, tokenizer, splits=('train', 'eval'), further=lambda *argumen
   share = 0.0 if data.eval else config.corpus.eval_share
   corpora = {'train': {}, 'eval': {}}  # {split: {language: (Corpus, unigram counts [V])}}
   loaded = loading.load(config, data.train, tokenizer, 'train')
-  for language, (whole, names, counts) in loaded.items():
-    if names is None:
-      kept, held_corpus = whole.divided(share)
-    else:
-      held = documents.is_held_out(names, share)
-      kept, held_corpus = whole.select(~held), whole.select(held) if share else None
-    if share:
+  for language, (whole, counts) in loaded.items():
+    kept, held_corpus = whole.divided(share)
+    if held_corpus:
       held_counts = held_corpus.unigrams(tokenizer.vocab_size, data.skip_damaged)
       corpora['eval'][language] = held_corpus, held_counts
       counts = np.maximum(counts - held_counts, 0)
     corpora['train'][language] = kept, counts
   if data.eval:
-    loaded = loading.load(config, data.eval, tokenizer, 'eval')
-    corpora['eval'] = {name: (whole, counts) for name, (whole, _, counts) in loaded.items()}
+    corpora['eval'] = loading.load(config, data.eval, tokenizer, 'eval')
   arguments = corpora, further
   return {x: _source(config, tokenizer, x, *arguments) for x in splits if corpora[x]}
 
@@ -211,7 +206,6 @@ def _source(config, tokenizer, split, corpora, further):
     parts[language] = _rows(config, corpus, tokenizer, split, languages.index(language), what)
     train = tokenized.predictable(corpora['train'][language][1], tokenizer)
     levels[language] = tokenized.unigram_nats(train, tokenized.predictable(counts, tokenizer))
-  check_memory(parts.values())
   if len(parts) == 1:
     (source,), (level,), share = parts.values(), levels.values(), dict.fromkeys(parts, 1.0)
   else:

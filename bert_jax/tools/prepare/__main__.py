@@ -9,6 +9,7 @@ number of processes. Stopped and started again, it continues after the last whol
 the same functions run as an Apache Beam pipeline (beam.py).
 """
 
+import argparse
 import contextlib
 import difflib
 import json
@@ -16,7 +17,9 @@ import logging
 import os
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line
@@ -33,7 +36,7 @@ from bert_jax.workdir import lock
 log = logging.getLogger('bert_jax')
 
 
-def prepare(settings, out, processes=1):
+def prepare(settings: Settings, out: Path | str, processes: int = 1) -> dict[str, Any]:
   """Prepares the corpus of some Settings in a folder, or resumes; returns corpus.json."""
   out = Path(out).expanduser()
   if (out / prepared.META).is_file():
@@ -44,8 +47,6 @@ def prepare(settings, out, processes=1):
 
 
 def _prepare(settings, out, processes):
-  keep_all = settings.duplicates == 'keep'
-  seen = None if keep_all else duplicates.Seen(settings.duplicates, settings.near_threshold)
   tokenizer, plan = begin(settings, out)
   if (out / prepared.META).is_file():
     meta = prepared.read_meta(out)
@@ -55,58 +56,47 @@ def _prepare(settings, out, processes):
     if prepared.finished(out) == meta['shards']:
       log.warning('the index of blocks of %s is missing or damaged: it is written again', out)
       return shards.finish(out, plan, tokenizer)
-  number, skip, read = prepared.finished(out), 0, 0
+  keep_all = settings.duplicates == 'keep'
+  seen = None if keep_all else duplicates.Seen(settings.duplicates, settings.near_threshold)
+  number, skip, size, shard = prepared.finished(out), 0, 0, None
   for k in range(number):
     facts, arrays = prepared.read_index(prepared.shard_paths(out, k)[1])
-    skip += facts['blocks']
-    read += facts['counts']['bytes']
-    if seen is not None:
+    skip, size = skip + facts['blocks'], size + facts['counts']['bytes']
+    if seen:
       seen.add({name[5:]: array for name, array in arrays.items() if name.startswith('seen_')})
   if number:
     log.info('going on after %d whole shards', number)
-
-  def close():
-    shard.close({} if seen is None else seen.state())
-
-  shard = None
   with results(settings, processes, skip) as made:
     for items, counts in made:
       shard = shard or shards.Shard(out, number, tokenizer.vocab_size)
       shard.add(items, counts, seen)
       if shard.counts['bytes'] >= settings.shard_mb << 20:
-        close()
-        number, read = number + 1, read + shard.counts['bytes']
-        log.info('%d shards are whole, of %.1f MB of text', number, read / 1e6)
+        shard.close(seen.state() if seen else {})
+        number, size = number + 1, size + shard.counts['bytes']
+        log.info('%d shards are whole, of %.1f MB of text', number, size / 1e6)
         for name in ('phrases', 'entities'):
           if number == 1 and plan[name] and not shard.counts[f'{name}_matched']:
             log.warning('no line of %s occurs in the first shard; is it for this text?', plan[name])
         shard = None
   if shard:
-    close()
+    shard.close(seen.state() if seen else {})
   return shards.finish(out, plan, tokenizer)
 
 
-def parser():
+def parser() -> argparse.ArgumentParser:
   parser = arguments.parser('prepare', __doc__)
   add = parser.add_argument
   arguments.add_text(add)
-  add(
-    '--vocab',
-    required=True,
-    help='folder of tools.vocab or of a model, hf:NAME, vocab.txt or *.model',
-  )
+  vocab = 'folder of tools.vocab or of a model, hf:NAME, vocab.txt or *.model'
+  add('--vocab', required=True, help=vocab)
   add('--cased', action='store_true', help='--vocab is a vocab.txt that is cased')
   add('--out', required=True, help='folder of the corpus; an unfinished one is resumed')
   add('--segmenter', default='', choices=('', 'jieba'), help='marks whole words of Chinese')
   add('--phrases', default='', metavar='FILE', help='lexicon of phrases, one a line')
   add('--entities', default='', metavar='FILE', help='lexicon of entities, one a line')
   add('--min-characters', type=int, default=0, help='leave out shorter documents')
-  add(
-    '--duplicates',
-    default='keep',
-    choices=('keep', 'exact', 'near'),
-    help='remove repeated documents; near: by MinHash (530 bytes a document)',
-  )
+  removes = 'remove repeated documents; near: by MinHash (530 bytes a document)'
+  add('--duplicates', default='keep', choices=('keep', 'exact', 'near'), help=removes)
   add('--near-threshold', type=float, default=0.8, help='Jaccard similarity of near duplicates')
   add('--processes', type=int, default=arguments.cores(), help='default: one per core')
   add('--shard-mb', type=int, default=64, help='text in a shard of the output')
@@ -115,7 +105,7 @@ def parser():
   return parser
 
 
-def run(args, beam_arguments=()):
+def run(args: argparse.Namespace, beam_arguments: Sequence[str] = ()) -> dict[str, Any]:
   """Prepares a corpus as parsed arguments say; returns corpus.json."""
   started = time.perf_counter()
   os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # each process uses one core
@@ -125,10 +115,9 @@ def run(args, beam_arguments=()):
   with vocabulary_folder(args) as vocab:
     specs = arguments.specs(args)
     inputs = [(name, path) for name, spec in specs for path in documents.sources(spec, args.format)]
-    fields = {name: getattr(args, name) for name in Settings._fields if name != 'inputs'}
+    fields = {name: value for name, value in vars(args).items() if name in Settings._fields}
     settings = Settings(**fields | {'inputs': tuple(inputs), 'vocab': str(vocab)})
-    said = remarks_on(settings, specs, args)
-    if said:
+    if said := remarks_on(settings, specs, args):
       log.warning('the text and the settings:%s', ''.join(f'\n  - {x}' for x in said))
     if args.beam:
       from bert_jax.tools.prepare import beam as prepare_beam
@@ -136,18 +125,16 @@ def run(args, beam_arguments=()):
       meta = prepare_beam.prepare(settings, args.out, beam_arguments, args.shards)
     else:
       meta = prepare(settings, args.out, args.processes)
-  seconds = time.perf_counter() - started
-  size = meta['counts']['bytes'] / 1e6
-  kept = '; '.join(
-    f'{name + ": " if name else ""}{", ".join(f"{n:,} {k}" for k, n in numbers.items())}'
-    for name, numbers in meta['kept'].items()
-  )
-  speed = '%s: %.1f MB in %.1f s (%.2f MB/s): %s'
-  log.info(speed, args.out, size, seconds, size / seconds, kept)
+  seconds, size = time.perf_counter() - started, meta['counts']['bytes'] / 1e6
+  log.info('%s: %.1f MB in %.1f s (%.2f MB/s)', args.out, size, seconds, size / seconds)
+  for name, numbers in meta['kept'].items():
+    log.info('%s: %s', name or 'kept', ', '.join(f'{n:,} {k}' for k, n in numbers.items()))
   return meta
 
 
-def remarks_on(settings, specs, args):
+def remarks_on(
+  settings: Settings, specs: Sequence[tuple[str, str]], args: argparse.Namespace
+) -> list[str]:
   """Warnings about settings that do not suit the text, by a sample of it."""
   texts = {}
   for language, spec in specs:
@@ -160,7 +147,7 @@ def remarks_on(settings, specs, args):
 
 
 @contextlib.contextmanager
-def vocabulary_folder(args):
+def vocabulary_folder(args: argparse.Namespace) -> Iterator[Path]:
   """A context with the folder of --vocab; a vocab.txt or *.model gets a temporary folder."""
   path = Path(args.vocab).expanduser()
   if not path.exists():  # perhaps a name, as config.init_from knows them
@@ -177,10 +164,10 @@ def vocabulary_folder(args):
     path = tokenizers.in_folder(path) or path
   with tempfile.TemporaryDirectory() as folder:
     tokenizers.load(path, do_lower_case=not args.cased).save(folder)
-    yield folder
+    yield Path(folder)
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
   args, rest = parser().parse_known_args(argv)
   with command_line():
     ours = ['--' + name.replace('_', '-') for name in vars(args)]

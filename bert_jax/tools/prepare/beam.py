@@ -12,7 +12,9 @@ import json
 import logging
 import zlib
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from bert_jax.corpus import prepared
 from bert_jax.corpus.shards import Shard, finish
@@ -28,13 +30,13 @@ except ImportError:
   raise InputError('--beam needs Apache Beam; run: pip install apache-beam') from None
 
 
-def prepare(settings, out, arguments, shards=0):
+def prepare(
+  settings: prepare_steps.Settings, out: Path | str, arguments: Sequence[str], shards: int = 0
+) -> dict[str, Any]:
   """Prepares the corpus of some Settings on the runner of Beam's `arguments`. shards: 0: by the
   size of the input files, which is not known for compressed files and TFDS."""
   out = Path(out).expanduser().absolute()
-  if not shards:
-    sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
-    shards = max(1, round(sum(sizes) / (settings.shard_mb << 20)))
+  shards = shards or max(1, round(sum(settings.file_sizes()) / (settings.shard_mb << 20)))
   tokenizer, plan = prepare_steps.begin(settings, out, f'Beam in {shards} shards')
   settings = settings._replace(vocab=str(out))  # where all workers see it
   if (out / prepared.META).is_file():
@@ -90,13 +92,13 @@ def _cut(file, format, split):
 class _Make(beam.DoFn):
   """Makes (place, Item) of each document of a block, and counts, from what _cut yields."""
 
-  def __init__(self, settings):
+  def __init__(self, settings: prepare_steps.Settings):
     self.settings = settings
 
-  def setup(self):
+  def setup(self) -> None:
     self.maker = prepare_steps.Maker(self.settings)
 
-  def process(self, element):
+  def process(self, element: Any) -> Iterator[Any]:
     place, language, block = element
     items, counts = self.maker(language, block)
     yield beam.pvalue.TaggedOutput('counts', dict(counts))

@@ -12,7 +12,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent import futures
-from pathlib import Path
 from typing import Any
 
 import tqdm
@@ -20,18 +19,19 @@ import tqdm
 from bert_jax.errors import InputError
 from bert_jax.tools.prepare.steps import Maker, Settings, blocks
 
-_maker = None  # the Maker of this process, if it is a worker
+_maker: Maker  # of this process, if it is a worker
 
 
 def _start(settings):
   global _maker
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process' to handle
-  threading.Thread(target=_end_with_the_main_process, daemon=True).start()
+  parent = multiprocessing.parent_process()
+  threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
   _maker = Maker(settings)
 
 
-def _end_with_the_main_process():
-  multiprocessing.parent_process().join()  # a parent killed with -9 cannot end its workers
+def _end_with(parent):
+  parent.join()  # a main process that was killed with -9 cannot end its workers
   os._exit(1)
 
 
@@ -71,8 +71,8 @@ def _in_order(pool, blocks, ahead):
 
 def _with_bar(settings, stack):
   """Yields blocks(settings) with a progress bar in MB/s, or in rows of a TFDS dataset."""
-  sizes = [Path(f).stat().st_size for _, f in settings.inputs if not f.startswith('tfds:')]
-  unit = dict(unit='B', unit_scale=True, total=sum(sizes)) if sizes else dict(unit='row')
+  size = sum(settings.file_sizes())
+  unit: Any = {'unit': 'B', 'unit_scale': True, 'total': size} if size else {'unit': 'row'}
   bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
   positions = collections.Counter()  # {file: the position read up to}
   for language, block in blocks(settings):

@@ -3,8 +3,9 @@
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert_jax import tokenizers
 from bert_jax.corpus import prepared, shards
@@ -33,21 +34,25 @@ class Settings(NamedTuple):
   near_threshold: float = 0.8
   shard_mb: int = 64
 
-  def encoder(self, tokenizer):
+  def encoder(self, tokenizer: tokenizers.Tokenizer) -> Encoder:
     """The Encoder of these settings; raises errors in segmenter and lexicons."""
     lexicons = {'phrases': self.phrases, 'entities': self.entities}
     return Encoder(tokenizer, segmenter=self.segmenter, **lexicons)
 
   @property
-  def languages(self):
+  def languages(self) -> tuple[str, ...]:
     """The distinct languages of the inputs, in order."""
     return tuple(dict.fromkeys(language for language, _ in self.inputs))
+
+  def file_sizes(self) -> list[int]:
+    """The bytes of each input that is a file."""
+    return [Path(f).stat().st_size for _, f in self.inputs if not f.startswith('tfds:')]
 
 
 class Maker:
   """Encodes blocks: maker(language number, block) -> (items, counts). One for each process."""
 
-  def __init__(self, settings):
+  def __init__(self, settings: Settings):
     self.settings = settings
     self.encode = settings.encoder(tokenizers.load_folder(settings.vocab))
     self.serialize = shards.Serializer()
@@ -55,7 +60,9 @@ class Maker:
     self.key = duplicates.exact_key if kind != 'keep' else lambda text: 0
     self.signer = duplicates.Signer(settings.near_threshold) if kind == 'near' else None
 
-  def __call__(self, language, block):
+  def __call__(
+    self, language: int, block: documents.Block
+  ) -> tuple[list[shards.Item], Counter[str]]:
     counts, kept = Counter(), []
     for document in documents.read_block(block, self.settings.text_field, counts):
       if sum(map(len, document.sentences)) < self.settings.min_characters:
@@ -67,29 +74,24 @@ class Maker:
     return [self._item(language, *pair) for pair in pairs if pair[1]], counts
 
   def _item(self, language, document, record):
-    whole = '\n'.join(document.sentences)
-    messages, sizes = self.serialize(document.name, self.settings.languages[language], record)
-    return shards.Item(
-      document.name,
-      language,
-      size_of(document.sentences),
-      record.tokens,
-      messages,
-      sizes,
-      record.sentences,
-      self.key(whole),
-      self.signer.signature(whole) if self.signer else None,
-    )
+    name, sentences = document
+    whole, size = '\n'.join(sentences), size_of(sentences)
+    messages, lengths = self.serialize(name, self.settings.languages[language], record)
+    written = record.tokens, messages, lengths, record.sentences
+    signature = self.signer.signature(whole) if self.signer else None
+    return shards.Item(name, language, size, *written, self.key(whole), signature)
 
 
-def blocks(settings):
+def blocks(settings: Settings) -> Iterator[tuple[int, documents.Block]]:
   """Yields (language number, block) of all inputs, in order."""
   for language, path in settings.inputs:
     for block in documents.blocks(path, settings.format, settings.split):
       yield settings.languages.index(language), block
 
 
-def begin(settings, out, by='processes'):
+def begin(
+  settings: Settings, out: Path, by: str = 'processes'
+) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
   """Writes vocabulary and plan.json; returns (tokenizer, plan). InputError if the folder holds a
   corpus of another plan. by: how shards are written, which cannot be changed half-way."""
   tokenizer = tokenizers.load_folder(settings.vocab)
@@ -120,17 +122,18 @@ def begin(settings, out, by='processes'):
 
 def _plan(settings, tokenizer, by):
   """The plan of a corpus, as JSON gives it back; only an equal plan may resume the corpus."""
-  sizes = [1 if f.startswith('tfds:') else Path(f).stat().st_size for _, f in settings.inputs]
-  if 0 in sizes:
-    raise InputError(f'{settings.inputs[sizes.index(0)][1]} is empty; remove it, or write it again')
+  inputs = []
+  for language, name in settings.inputs:
+    size = 1 if name.startswith('tfds:') else Path(name).stat().st_size
+    if not size:
+      raise InputError(f'{name} is empty; remove it, or write it again')
+    inputs.append((language, name, size))
+  digest = lambda path: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ''
   plan = settings._asdict() | {
     'languages': settings.languages,
     'vocabulary': tokenizer.fingerprint,
-    'inputs': [(*pair, size) for pair, size in zip(settings.inputs, sizes, strict=True)],
-    'lexicons': [
-      hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ''
-      for path in (settings.phrases, settings.entities)
-    ],
+    'inputs': inputs,
+    'lexicons': [digest(settings.phrases), digest(settings.entities)],
     'by': by,
   }
   del plan['vocab']

@@ -12,7 +12,6 @@ from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import pretraining
 from bert_jax.tasks.ask import OfText
 from bert_jax.tasks.record import Family, Prediction
-from bert_jax.text import documents
 
 
 def objective(config, tokenizer):
@@ -21,11 +20,11 @@ def objective(config, tokenizer):
 
 
 def sources(config, tokenizer, splits=('train', 'eval')):
-  ((whole, names, _),) = loading.load(config, config.data.train, tokenizer, 'train').values()
-  held = documents.is_held_out(names, config.corpus.eval_share)
+  ((whole, _),) = loading.load(config, config.data.train, tokenizer, 'train').values()
+  kept, held = whole.divided(config.corpus.eval_share)
   return {
     split: Rows(
-      whole.select(held if split == 'eval' else ~held),
+      held if split == 'eval' else kept,
       tokenizer,
       kind=config.last.rows,
       seq_length=config.data.seq_length,

@@ -129,6 +129,19 @@ def tokenizer(vocab):
   return tokenizers.load(vocab)
 
 
+@pytest.fixture(scope='session')
+def letters(tmp_path_factory):
+  """A tokenizer of some words, letters, digits and marks: nearly every word is several pieces."""
+  from bert_jax import tokenizers
+
+  path = tmp_path_factory.mktemp('letters') / 'vocab.txt'
+  alphabet, words = 'abcdefghijklmnopqrstuvwxyz', 'rome he was born in met she ann eve'.split()
+  ends = [f'##{x}' for x in (*alphabet, '2', 'km')]
+  pieces = '[PAD] [UNK] [CLS] [SEP] [MASK]'.split(), words, alphabet, ends, '0123456789().,;?:李白'
+  path.write_text('\n'.join(piece for part in pieces for piece in part) + '\n')
+  return tokenizers.load(path)
+
+
 def run_module(*arguments, devices=1, quick=True, stdin='', check=True, timeout=600):
   """`python -m ARGUMENTS` from the repository root with `devices` simulated CPU devices.
 

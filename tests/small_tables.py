@@ -5,26 +5,26 @@ from bert_jax import config as c
 WORDS = ['river', 'market', 'engine', 'garden', 'winter', 'letter', 'old', 'new', 'good', 'bad']
 
 
-def sentence(rng, least=1, most=9):
-  return ' '.join(rng.choice(WORDS, rng.integers(least, most)))
+def fields(*texts):
+  """Command-line arguments from texts such as 'seed=1 steps=2'."""
+  return [f'--config.{field}' for text in texts for field in text.split()]
 
 
 def load(vocab, spec, *overrides):
-  return c.load(
-    spec,
-    [
-      f'--config.tokenizer.path={vocab}',
-      f'--config.model.vocab_size={len(WORDS) + 5}',
-      '--config.model.hidden_size=16',
-      '--config.model.intermediate_size=32',
-      '--config.model.num_hidden_layers=1',
-      '--config.model.num_attention_heads=2',
-      '--config.log.tensorboard=false',
-      '--config.epochs=0',
-      '--config.steps=2',
-      *overrides,
-    ],
-  )
+  sizes = """model.hidden_size=16 model.intermediate_size=32 model.num_hidden_layers=1
+    model.num_attention_heads=2 log.tensorboard=false epochs=0 steps=2"""
+  words = f'tokenizer.path={vocab} model.vocab_size={len(WORDS) + 5}'
+  return c.load(spec, [*fields(words, sizes), *overrides])
+
+
+def finetune(vocab, train, *more, task='docs', evaluation=''):
+  """The config of a small model for a table of texts."""
+  data = f'data.train={train} data.eval={evaluation or train} data.seq_length=32'
+  return load(vocab, f'configs/finetune.py:task={task}', *fields(data, *more))
+
+
+def sentence(rng, least=1, most=9):
+  return ' '.join(rng.choice(WORDS, rng.integers(least, most)))
 
 
 def table(path, rng, number, labels=('0', '1'), most=9):

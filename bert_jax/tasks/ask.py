@@ -3,12 +3,18 @@
 import abc
 import itertools
 import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, listed
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Option
+
+if TYPE_CHECKING:
+  from bert_jax.predict.model import Model
 
 log = logging.getLogger('bert_jax')
 
@@ -23,29 +29,33 @@ class RecordProblems(Problems):
     super().__init__('asked', skip=True)
     self.reasons = {}
 
-  def wrong(self, where, sentence, kind):
+  def wrong(self, where: str, sentence: str, kind: str) -> None:
     self.reasons[where] = sentence
 
 
 class Ask(abc.ABC):
   """One kind of question to one Model; subclasses define the records and how they are answered.
   fields: the fields of a record, in the order of the parts of a plain line. others: optional
-  fields. shows: the keys of an answer that are shown; (): all. exports: {output of the exported
-  program: shape}; {}: it cannot be exported. labels: the names along the last axis of logits.
-  The arguments of __init__ besides the model are the options of its Prediction."""
+  fields. tabs: whether tabs separate the fields of a plain line; if not, they count as blanks.
+  shows: the keys of an answer that are shown; (): all. exports: {output of the exported program:
+  shape}; {}: it cannot be exported. The arguments of __init__ besides the model are the options of
+  its Prediction."""
 
-  fields, others, shows = ('text',), (), ()
-  exports, labels = {}, ()
+  fields: tuple[str, ...] = ('text',)
+  others: tuple[str, ...] = ()
+  tabs: bool = False
+  shows: tuple[str, ...] = ()
+  exports: Mapping[str, str] = {}
 
-  def __init__(self, model):
+  def __init__(self, model: 'Model'):
     self.model = model
 
   @property
-  def tabs(self):
-    """Whether tabs separate the fields of a plain line; if not, tabs count as blanks."""
-    return len(self.fields) > 1
+  def labels(self) -> tuple[str, ...]:
+    """The names along the last axis of logits."""
+    return ()
 
-  def parsed(self, value):
+  def parsed(self, value: Any) -> Any:
     """Makes a record from a text, or a tuple or dict of fields; InputError if it cannot be one."""
     if not isinstance(value, (str, tuple, list, dict)):
       raise InputError(f'a {type(value).__name__} is no text, tuple of texts or dict')
@@ -59,34 +69,34 @@ class Ask(abc.ABC):
       self.model.counts[UNREAD] += 1
     return record
 
-  def element(self, value):
+  def element(self, value: Any) -> Any:
     """Makes a record from an element of the list given to a method of predict.Model."""
     return self.parsed(value)
 
-  def from_parts(self, parts):
+  def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
     if len(parts) != len(self.fields):
       sentence = f'a line has {len(parts)} of the fields that this task reads between tabs'
       raise InputError(f'{sentence}: {", ".join(self.fields)}')
     return dict(zip(self.fields, parts))
 
   @abc.abstractmethod
-  def record(self, fields):
+  def record(self, fields: dict[str, Any]) -> Any:
     """Makes a record from a dict of fields; InputError if it cannot be one."""
 
   @abc.abstractmethod
-  def replies(self, records):
-    """Iterates over (answer, '') or (None, why there is none) for each record, in order."""
+  def replies(self, records: Sequence) -> Iterable[tuple[dict | None, str]]:
+    """Gives (answer, '') or (None, why there is none) for each record, in order."""
 
-  def answers(self, records):
+  def answers(self, records: Sequence) -> list[dict | None]:
     """The answers to records, in order; None where there is none."""
     return [answer for answer, _ in self.replies(records)]
 
-  def shown(self, answer):
+  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     """The JSON-ready dict of an answer."""
     names = self.shows or [name for name in answer if name not in ('id', 'where', 'length')]
     return {name: answer[name] for name in names}
 
-  def returned(self, answers: list[dict | None]) -> list[dict | None]:
+  def returned(self, answers: list[dict | None]) -> list:
     """Converts answers, some of them None, to the return value of a method of predict.Model."""
     return [answer and self.shown(answer) for answer in answers]
 
@@ -94,19 +104,19 @@ class Ask(abc.ABC):
 class Packed(Ask):
   """An Ask whose records become Examples, which are packed into rows and batches."""
 
-  def __init__(self, model):
+  def __init__(self, model: 'Model'):
     super().__init__(model)
     self._compiled = model.compiled(self.outputs)
 
   @abc.abstractmethod
-  def examples(self, records, problems):
+  def examples(self, records: Sequence, problems: RecordProblems) -> Any:
     """Makes Examples of records; their answers have the number of the record as `id`."""
 
   @abc.abstractmethod
-  def outputs(self, params, batch):
+  def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
     """The outputs for a batch that the Examples' `answers` needs, {name: array}."""
 
-  def exported(self, params, batch):
+  def exported(self, params: dict, batch: dict) -> dict[str, Any]:
     """The outputs named in `exports`, {name: array}, for a batch with one example in each row."""
     outputs = self.outputs(params, batch)  # of each token, or of the only example
     return {
@@ -114,7 +124,7 @@ class Packed(Ask):
       for name, shape in self.exports.items()
     }
 
-  def replies(self, records):
+  def replies(self, records: Sequence) -> Iterable[tuple[dict | None, str]]:
     if not records:
       return []
     problems, answers = RecordProblems(), {}
@@ -130,7 +140,7 @@ class Packed(Ask):
 class OfText(Packed):
   """A Packed Ask whose records are texts."""
 
-  def record(self, fields):
+  def record(self, fields: dict[str, Any]) -> Any:
     (text,) = texts_of(fields, self.fields)
     return text
 
@@ -138,16 +148,16 @@ class OfText(Packed):
 class OfHead(Packed):
   """A Packed Ask that is answered by the head on which the model was trained."""
 
-  examples_of = None  # the class of the family's rows, a scored.Scored
+  examples_of: type[Any]  # the class of the family's rows, a scored.Scored
 
   @property
-  def labels(self):
+  def labels(self) -> tuple[str, ...]:
     return self.model.objective.labels
 
-  def outputs(self, params, batch):
+  def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
     return self.model.objective.predict(params, batch)
 
-  def config(self, row=0):
+  def config(self, row: int = 0) -> ConfigDict:
     """The model's config with rows of `row` tokens; 0: as long as its longest example."""
     config = self.model.config.copy_and_resolve_references()
     config.data.seq_length = row or self.model.limit
@@ -155,16 +165,16 @@ class OfHead(Packed):
     config.task.max_length = self.model.limit
     return config
 
-  def examples(self, records, problems):
+  def examples(self, records: Sequence, problems: RecordProblems) -> Any:
     return self.examples_of(self.config(), self.model.tokenizer, numbered(records), problems)
 
 
-def is_id(name):
+def is_id(name: Any) -> bool:
   """Whether a field holds a record's id; GAP writes its name in capitals."""
   return str(name).lower() == 'id'
 
 
-def check_top_k(top_k):
+def check_top_k(top_k: Any) -> None:
   """InputError unless top_k is at least 1."""
   if type(top_k) is not int or top_k < 1:
     raise InputError(f'top_k is {top_k!r}; ask for 1 candidate or more.')
@@ -174,7 +184,7 @@ LENGTH_PENALTY = Option(float, 'higher ones favour long texts')
 TOP_K = Option(int, 'how many to give; default: 5', check_top_k)
 
 
-def texts_of(fields, names):
+def texts_of(fields: Mapping[str, Any], names: Sequence[str]) -> list[str]:
   """The texts of the named fields; InputError if one is missing or no text, or all are empty."""
   for name in names:
     if name not in fields:
@@ -188,12 +198,12 @@ def texts_of(fields, names):
   return [fields[name] for name in names]
 
 
-def numbered(records):
+def numbered(records: Sequence) -> list:
   """The records with their numbers as ids, and their places as named in faults."""
   return [record._replace(id=i, where=f'record {i}') for i, record in enumerate(records)]
 
 
-def grouped(numbers, *arrays):
+def grouped(numbers: np.ndarray, *arrays: np.ndarray) -> Iterator[tuple[int, list]]:
   """Yields (number, [elements of each array]) for each run of equal adjacent numbers."""
   ends = np.flatnonzero(np.diff(numbers, append=-1)) + 1
   for start, end in itertools.pairwise([0, *ends.tolist()]):

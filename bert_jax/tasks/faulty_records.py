@@ -9,10 +9,15 @@ the run stops in any case, with the cause and the count.
 import functools
 import logging
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, about
+from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables
 
 log = logging.getLogger('bert_jax')
@@ -21,15 +26,25 @@ NAMED = 3  # places that are named of each kind
 REMEMBERED = 1_000_000  # ids kept to notice repeated ones; each takes 0.1 kB
 
 
-def names_data(read):
-  """Decorates a generator read(config, split, problems): its errors say data.train or data.eval."""
+def reads(kind: str, fate: str = 'kept') -> Callable[[Callable], Callable]:
+  """Decorates a generator read(config, split, problems) of examples with an `id` and a `where`:
+  they are counted as `kind`, a repeated id as well, with its fate, and it is an error if there is
+  no example. Errors name data.train or data.eval."""
 
-  @functools.wraps(read)
-  def wrapped(config, split, problems, **options):
-    with about(f'data.{split}'):
-      yield from read(config, split, problems, **options)
+  def decorated(read: Callable) -> Callable:
+    @functools.wraps(read)
+    def wrapped(config: ConfigDict, split: str, problems: 'Problems', **options: Any) -> Iterator:
+      with about(f'data.{split}'):
+        for example in read(config, split, problems, **options):
+          problems.counts[kind] += 1
+          problems.note_id(example.id, example.where, fate)
+          yield example
+        if not problems.counts[kind]:
+          problems.nothing(config.data[split], kind)
 
-  return wrapped
+    return wrapped
+
+  return decorated
 
 
 class Problems:
@@ -37,27 +52,26 @@ class Problems:
   counts: {what is counted: number}; readers increase it, too. places: {kind of fault: the first
   places where it was met}. skip: leave out records that cannot be used, instead of an error."""
 
-  def __init__(self, split, skip=False):
+  def __init__(self, split: str, skip: bool = False):
     self.split, self.skip = split, skip
-    self.counts = Counter()
-    self.places = defaultdict(list)
+    self.counts, self.places = Counter(), defaultdict(list)
     self.ids = set()  # of the first REMEMBERED records that could be read
     self.cause, self.left_out = '', 0  # why the first record was left out; how many were
 
-  def note(self, kind, where):
+  def note(self, kind: str, where: str) -> None:
     """Counts a fault that harms nothing."""
     self.counts[kind] += 1
     if len(self.places[kind]) <= NAMED and where not in self.places[kind]:
       self.places[kind].append(where)
 
-  def note_id(self, record_id, where, fate='kept'):
-    """Counts the id of a record if it is a repeated one. None: the record has no id."""
-    if record_id is not None and record_id in self.ids:
+  def note_id(self, record_id: str, where: str, fate: str = 'kept') -> None:
+    """Counts the id of a record if it is a repeated one."""
+    if record_id in self.ids:
       self.note(f'ids that came before ({fate})', where)
     if len(self.ids) < REMEMBERED:
       self.ids.add(record_id)
 
-  def chosen(self, examples, number):
+  def chosen(self, examples: Sequence, number: int) -> Sequence:
     """All examples or, in training, `number` of them (0: all), the same ones for every seed."""
     if self.split != 'train' or not 0 < number < len(examples):
       return examples
@@ -65,7 +79,7 @@ class Problems:
     self.counts['not used (task.train_examples)'] = len(examples) - number
     return [examples[i] for i in sorted(keep)]
 
-  def wrong(self, where, sentence, kind):
+  def wrong(self, where: str, sentence: str, kind: str) -> None:
     """Raises InputError for an unusable record, or counts it if unusable records are left out."""
     if not self.skip:
       fits = 'data.skip_damaged=true leaves such records out'
@@ -75,18 +89,20 @@ class Problems:
     self.left_out += 1
     self.note(f'{kind} (skipped)', where)
 
-  def nothing(self, spec, kind):
+  def nothing(self, spec: str, kind: str) -> None:
     """Raises InputError for data that holds no records of a kind, such as 'questions'."""
     why = 'is it the right file?'
     if self.cause:
       why = f'all {self.left_out:,} records were left out, the first of them since {self.cause}.'
     raise InputError(f'data.{self.split}={spec} holds no {kind}; {why}')
 
-  def rows(self, spec, validation='validation', of='', **options):
+  def rows(
+    self, spec: str, validation: str = 'validation', of: str = '', columns: tuple[str, ...] = ()
+  ) -> Iterator[tuple[str, tables.Row]]:
     """Yields (where, row) of a split, see tables.records. validation: TFDS' name of eval. of: the
     split, if not self.split."""
     split = 'train' if (of or self.split) == 'train' else validation
-    options |= {'split': split, 'counts': self.counts, 'wrong': self.wrong}
+    options = {'split': split, 'columns': columns, 'counts': self.counts, 'wrong': self.wrong}
     try:
       yield from tables.records(spec, **options)
     except InputError:
@@ -94,32 +110,27 @@ class Problems:
         self.nothing(spec, 'records')
       raise
 
-  def columns(self, row, names, where, hint=''):
+  def columns(
+    self, row: dict[str, str], names: Iterable[str], where: str, hint: str = ''
+  ) -> list[str] | None:
     """The values of some columns of a row; None, and the row is `wrong`, if one is missing."""
     place = getattr(row, 'header', '') or where
     try:
       return [tables.column(row, name, place, hint) for name in names]
     except InputError as error:
-      sentence = str(error).removeprefix(f'{place} ')
-    return self.wrong(place, sentence, 'rows without a column')
+      return self.wrong(place, str(error).removeprefix(f'{place} '), 'rows without a column')
 
-  def json(self, path, where):
+  def json(self, path: Path, where: str) -> Any:
     """The content of a JSON file; None, and the file is `wrong`, if it cannot be read."""
     return files.whole_json(path, where, self.counts, self.wrong)
 
-  def log(self, source=None):
+  def log(self, source: Examples | None = None) -> None:
     """Logs how many rows the examples of `source` take, and all counts, with places of faults."""
     if source is not None:
-      number = len(source.texts)
-      log.info(
-        '%s: %s examples in %s rows of %d tokens (%.1f in each, %.0f %% filled)',
-        self.split,
-        f'{number:,}',
-        f'{len(source):,}',
-        source.seq_length,
-        number / max(1, len(source)),
-        100 * source.fill,
-      )
+      number, rows = len(source.texts), len(source)
+      each, fill = number / max(1, rows), 100 * source.fill
+      size = f'{number:,} examples in {rows:,} rows of {source.seq_length} tokens'
+      log.info('%s: %s (%.1f in each, %.0f %% filled)', self.split, size, each, fill)
     parts = []
     for kind, number in self.counts.items():
       places = self.places.get(kind, [])

@@ -1,6 +1,9 @@
 """What all families of labelled examples share: the fields of `task`, rules, defaults, sources."""
 
-import numpy as np
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from bert_jax import models
@@ -9,6 +12,7 @@ from bert_jax.metrics import Level
 from bert_jax.tasks import remarks, teaching
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Card, Family
+from bert_jax.tokenizers import Tokenizer
 
 # BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction. Without
 # it, as in BERT's release, the first steps are several times as long, and training on small data
@@ -30,23 +34,18 @@ DEFAULTS = {
 }
 
 
-def task_fields(*formats):
+def task_fields(*formats: str) -> dict[str, Field]:
   """The fields of the block `task` for a family that reads these formats (the first: default)."""
   layout = 'how the files are laid out, see the module that reads them'
   most = 'tokens of an example (or choice), [CLS] and [SEP] included; 0, not of choices: seq_length'
-  return affecting(
-    {'rows'},
-    {
-      'task.format': Field(formats[0], layout, allowed=formats),
-      'task.max_length': Field(0, most, allowed='[0, inf)'),
-      'task.train_examples': Field(
-        0, 'train on this many examples only; 0: all', allowed='[0, inf)'
-      ),
-    },
-  )
+  few = 'train on this many examples only; 0: all'
+  fields = {'task.format': Field(formats[0], layout, allowed=formats)}
+  for name, meaning in {'max_length': most, 'train_examples': few}.items():
+    fields[f'task.{name}'] = Field(0, meaning, allowed='[0, inf)')
+  return affecting({'rows'}, fields)
 
 
-def rules(config, pairs=False):
+def rules(config: ConfigDict, pairs: bool = False) -> Iterator[tuple[Any, str]]:
   """Yields (what must hold, the sentence if not) for each rule. pairs: the family reads pairs."""
   if 'teacher' in config:
     yield from teaching.rules(config)
@@ -60,32 +59,39 @@ def rules(config, pairs=False):
   yield not pairs or config.model.type_vocab_size != 1, one_type
 
 
-def family(name, task, *, formats, fields=(), defaults=(), has_teacher=True, **more):
+def family(
+  name: str,
+  task: ModuleType,
+  *,
+  formats: Sequence[str],
+  fields: Mapping[str, Field] | None = None,
+  defaults: Mapping[str, Any] | None = None,
+  has_teacher: bool = True,
+  **more: Any,
+) -> Family:
   """Makes the record of a family that reads files of these formats, from the functions in `task`.
   fields: in addition to the fields of every such family. defaults: override or extend DEFAULTS.
   has_teacher: its models can be distilled from a teacher."""
-  names = ('resolve', 'texts', 'objective', 'sources')
-  functions = {name: getattr(task, name) for name in names if hasattr(task, name)}
 
   def remarks_on(config, tokenizer, sources):
     return remarks.about_examples(config, tokenizer, task.texts(config), sources['train'])
 
-  fields, defaults = task_fields(*formats) | dict(fields), DEFAULTS | dict(defaults)
-  functions |= {'rules': rules, 'remarks': remarks_on, 'limit_field': 'task.max_length'}
-  functions |= {'card': card()}
+  names = ('resolve', 'texts', 'objective', 'sources')
+  parts = {name: getattr(task, name) for name in names if hasattr(task, name)}
+  parts |= {'rules': rules, 'remarks': remarks_on, 'limit_field': 'task.max_length', 'card': card()}
+  parts |= {'fields': task_fields(*formats) | dict(fields or {})}
   if has_teacher:
-    fields |= teaching.FIELDS
-    functions |= {'rules_to_begin': teaching.rules_to_begin, 'taught': teaching.by_answers}
-  functions |= more
-  return Family(name=name, fields=fields, defaults=defaults, **functions)
+    parts['fields'] |= teaching.FIELDS
+    parts |= {'rules_to_begin': teaching.rules_to_begin, 'taught': teaching.by_answers}
+  return Family(name=name, defaults=DEFAULTS | dict(defaults or {}), **parts | more)
 
 
-def card(**said):
+def card(longer_texts: str = 'head', **said: Any) -> Callable[[ConfigDict], Card]:
   """The `card` function of a family whose Card does not depend on the config."""
-  return lambda config: Card(f'`{config.objective}`', **{'longer_texts': 'head'} | said)
+  return lambda config: Card(f'`{config.objective}`', longer_texts=longer_texts, **said)
 
 
-def objective(kind, config, *arguments, **options):
+def objective(kind: type, config: ConfigDict, *arguments: Any, **options: Any) -> Any:
   """Makes an objective of a class `kind`, an OfExamples, for a config's model and rows."""
   model, data = models.ModelConfig(**config.model), config.data
   options['examples_per_row'] = data.examples_per_row
@@ -97,32 +103,38 @@ def limit(config: ConfigDict) -> int:
   return config.task.max_length or config.data.seq_length
 
 
-def shape(config):
-  """The arguments of rows.examples.Examples for the size of a row."""
+def shape(config: ConfigDict) -> dict[str, int]:
+  """The arguments of rows.examples.Examples for the size of a row, and where examples begin."""
   shape = {'seq_length': config.data.seq_length, 'slots': config.data.examples_per_row}
-  return shape | {
-    'align': config.model.recurrent_length or 1
-  }  # the positions at which stretches begin
+  return shape | {'align': config.model.recurrent_length or 1}
 
 
-def sources_of(read, rows, has_eval=lambda config: False):
+def sources_of(
+  read: Callable[..., Iterable], rows: Callable[..., Any]
+) -> Callable[..., dict[str, Any]]:
   """Makes the `sources` function of a family from two functions: read(config, split, problems)
-  yields examples, rows(config, tokenizer, examples, problems) makes rows of them. has_eval(config):
-  there is evaluation data even without data.eval."""
+  yields examples, rows(config, tokenizer, examples, problems) makes rows of them."""
 
-  def sources(config, tokenizer, splits=('train', 'eval')):
+  def sources(
+    config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
+  ) -> dict[str, Any]:
     def rows_of(split, problems):
       examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
       return rows(config, tokenizer, examples, problems)
 
-    return in_splits(config, splits, rows_of, has_eval(config))
+    return in_splits(config, splits, rows_of)
 
   return sources
 
 
-def in_splits(config, splits, rows_of, has_eval=False):
+def in_splits(
+  config: ConfigDict,
+  splits: Sequence[str],
+  rows_of: Callable[[str, Problems], Any],
+  has_eval: bool = False,
+) -> dict[str, Any]:
   """Reads the splits, {split: rows_of(split, problems)}, and logs the problems. Without data.eval
-  there is no `eval`, unless has_eval. rows_of makes a scored.Scored of the examples of a split."""
+  there is no `eval`, unless has_eval."""
   out = {}
   for split in splits:
     if split == 'train' or config.data.eval or has_eval:
@@ -132,16 +144,11 @@ def in_splits(config, splits, rows_of, has_eval=False):
   return out
 
 
-def majority(labels):
-  """The baseline accuracy of always answering the most frequent of these label numbers."""
-  return Level(float(np.bincount(labels).max() / len(labels)), 'majority')
-
-
-def always(kind, scores):
+def always(kind: str, scores: Mapping[str, Any]) -> dict[str, Level]:
   """Baselines of a kind, from the {metric: score} of one constant answer."""
   return {name: Level(float(score), kind) for name, score in scores.items()}
 
 
-def f1_of_all(share):
+def f1_of_all(share: Any) -> Any:
   """The F1 of giving one label to every example, when it is right for this share of them."""
   return 2 * share / (1 + share)

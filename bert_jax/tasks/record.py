@@ -21,6 +21,9 @@ if TYPE_CHECKING:
   from bert_jax.tokenizers import Tokenizer
 
 
+MISSING: Any = None  # stands for what every record gives; check_whole names it
+
+
 class Option(NamedTuple):
   """An option of a Prediction: an argument of its Ask, and of the command line."""
 
@@ -110,8 +113,8 @@ class Family:
   # without the data, where only sizes matter.
   resolve: Callable[['ConfigDict'], 'ConfigDict'] = lambda config: config
   stand_in: Callable[['ConfigDict'], 'ConfigDict'] = lambda config: config
-  texts: Callable[['ConfigDict'], Any] = None  # texts on which a vocabulary is trained
-  sources: Callable[..., dict[str, 'Source']] = None  # (config, tokenizer, splits) -> their rows
+  texts: Callable[['ConfigDict'], Any] = MISSING  # texts on which a vocabulary is trained
+  sources: Callable[..., dict[str, 'Source']] = MISSING  # (config, tokenizer, splits) -> their rows
   # Warnings about data and settings that do not go well together, shown before the first step.
   remarks: Callable[['ConfigDict', 'Tokenizer', dict], list] = lambda config, tokenizer, sources: []
   # Whether it is trained on documents, some of which are held out if data.eval is empty. Other
@@ -133,7 +136,7 @@ class Family:
   rows_follow: bool = False  # whether a row continues the text of the previous row (memory)
 
   # Its model.
-  objective: Callable[['ConfigDict', 'Tokenizer'], 'Objective'] = None
+  objective: Callable[['ConfigDict', 'Tokenizer'], 'Objective'] = MISSING
   microbatches: Callable[['ConfigDict'], int] = lambda config: 1  # in which its loss splits a batch
   # The numbers of attention heads of its further towers, {name in messages: number}.
   heads_besides: Callable[['ConfigDict'], dict[str, int]] = lambda config: {}
@@ -156,7 +159,7 @@ class Family:
 
   # How it is judged: by main_metric, if the config names no other. judged_under: what else than
   # data and weights the numbers of an evaluation depend on.
-  main_metric: Callable[['ConfigDict'], str] = None
+  main_metric: Callable[['ConfigDict'], str] = MISSING
   judged_under: Callable[['ConfigDict'], dict[str, Any]] = lambda config: {}
   card: Callable[['ConfigDict'], Card] = lambda config: Card(f'`{config.objective}`')
 
@@ -185,40 +188,41 @@ class Family:
     """InputError if the record lacks what every run needs, or names something that does not exist:
     the field of a setting, the argument of an option, the model that answers."""
     required = 'texts', 'objective', 'sources', 'main_metric', 'resolve', 'rules', 'from_released'
-    missing = [name for name in required if not callable(getattr(self, name))]
-    wrong = [f'Head where it says {head!r}' for head in self.heads if not isinstance(head, Head)]
-    of_heads = [field for head in self.heads if not wrong for field in head.training_only.values()]
-    for field in filter(None, [self.limit_field, self.begin, *self.training_fields, *of_heads]):
-      wrong += [] if field in self.fields else [f'field {field!r}, which it names']
+    lacking = [name for name in required if not callable(getattr(self, name))]
+    named = [self.limit_field, self.begin, *self.training_fields]
+    for head in self.heads:
+      named += head.training_only.values() if isinstance(head, Head) else []
+      lacking += [] if isinstance(head, Head) else [f'Head where it says {head!r}']
+    lacking += [f'field {x!r}, which it names' for x in named if x and x not in self.fields]
     for name, prediction in self.predictions.items():
       if not isinstance(prediction, Prediction):
-        missing.append(f'Prediction {name!r}')
+        lacking.append(f'Prediction {name!r}')
         continue
       if prediction.by and prediction.by not in self.other_models:
-        wrong.append(f'other_models[{prediction.by!r}], by which it does {name!r}')
+        lacking.append(f'other_models[{prediction.by!r}], by which it does {name!r}')
       arguments = inspect.signature(prediction.ask.__init__).parameters
       if odd := [option for option in prediction.options if option not in arguments]:
-        wrong.append(f'argument {odd[0]!r} of {prediction.ask.__name__}, an option of {name!r}')
-    if lacking := missing + wrong:
+        lacking.append(f'argument {odd[0]!r} of {prediction.ask.__name__}, an option of {name!r}')
+    if lacking:
       fault = f'the record of objective {self.name!r} has no {" and no ".join(lacking)}'
       raise InputError(f'{fault}; add it where the record is made, see bert_jax/tasks/record.py.')
 
   def check_sources(self, sources: Any, needed: str = 'train') -> None:
     """InputError unless `sources` is {split: Source} and has the needed split."""
-    fault = ''
+    faults, needs = [], ('__len__', '__getitem__', 'fingerprint', 'baselines')
     if not isinstance(sources, dict):
-      fault = f'returns a {type(sources).__name__}'
+      faults, sources = [f'returns a {type(sources).__name__}'], {}
     elif needed and needed not in sources:
-      fault = f'returns no {needed!r}'
-    for split, source in sources.items() if not fault else ():
-      needs = '__len__', '__getitem__', 'fingerprint', 'baselines'
+      faults.append(f'returns no {needed!r}')
+    for split, source in sources.items():
       if lacking := [name for name in needs if not hasattr(source, name)]:
-        fault = f'returns for {split!r} a {type(source).__name__} without {" and ".join(lacking)}'
+        of = f'a {type(source).__name__} without {" and ".join(lacking)}'
+        faults.append(f'returns for {split!r} {of}')
       elif odd := [name for name, x in source.baselines.items() if not isinstance(x, Level)]:
-        fault = f'has for {odd[0]!r} a baseline that is no metrics.Level or LossLevel'
-    if fault:
+        faults.append(f'has for {odd[0]!r} a baseline that is no metrics.Level or LossLevel')
+    if faults:
       advice = 'return {split: Source}, see bert_jax/rows/batches.py'
-      raise InputError(f'sources() of objective {self.name!r} {fault}; {advice}.')
+      raise InputError(f'sources() of objective {self.name!r} {faults[0]}; {advice}.')
 
   def check_metrics(self, config: 'ConfigDict', objective: 'Objective') -> None:
     """InputError if a run would be judged by a metric that its objective does not compute."""

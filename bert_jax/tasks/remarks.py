@@ -11,9 +11,11 @@ import itertools
 import re
 import unicodedata
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax.corpus import prepared
 from bert_jax.corpus.tokenized import DamagedRecord
@@ -21,7 +23,7 @@ from bert_jax.rows.language_mixture import Mixture
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.text import documents, files
 from bert_jax.text.sentences import split_sentences
-from bert_jax.tokenizers.wordpiece import Splitting, WordPiece
+from bert_jax.tokenizers import Splitting, Tokenizer, WordPiece
 
 # The shares above which there is a warning: words that lose an accent, [UNK], words cut into
 # single characters, random pairs, documents of one sentence, lines that go on in the next line.
@@ -48,7 +50,7 @@ class Pieces(NamedTuple):
   letters: float  # share of the words of 3 characters and more that are single characters
 
 
-def remarks(config, tokenizer, sources):
+def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]) -> list[str]:
   """Warnings about the training data, the vocabulary and the settings of a run on a corpus."""
   source = sources['train']
   parts = source.parts if isinstance(source, Mixture) else {'': source}
@@ -56,16 +58,17 @@ def remarks(config, tokenizer, sources):
   specs = dict(files.parts(config.data.train, config.corpus.languages))
   form, field = config.corpus.format, config.corpus.text_field
   texts = {name: sample(spec, form, field) for name, spec in specs.items()}
-  out = about_accents(tokenizer, texts, cased(config))
   another = ''
   if any(map(prepared.is_prepared, specs.values())):
     another = 'prepare the corpus with another --vocab (tools.vocab trains one)'
-  return (
-    out + about_vocabulary(config, tokenizer, cuts, another) + about_pairs(config, parts, texts)
-  )
+  out = about_accents(tokenizer, texts, cased(config))
+  out += about_vocabulary(config, tokenizer, cuts, another)
+  return out + about_pairs(config, parts, texts)
 
 
-def about_examples(config, tokenizer, texts, examples):
+def about_examples(
+  config: ConfigDict, tokenizer: Tokenizer, texts: Iterable[str], examples: Any
+) -> list[str]:
   """Warnings about labelled texts and the vocabulary. examples: the Examples made of the texts."""
   sample = ([text] for text in itertools.islice(texts, EXAMPLES))
   chosen = (part for i in chosen_of(len(examples.texts)) for part in examples.texts[i])
@@ -74,84 +77,82 @@ def about_examples(config, tokenizer, texts, examples):
   return out + about_vocabulary(config, tokenizer, cuts)
 
 
-def cased(config):
+def cased(config: ConfigDict) -> str:
   """The setting that makes a run keep capitals and accents, in words."""
   if config.init_from:
     return 'start from a cased model (init_from)'
   return 'set tokenizer.do_lower_case=false, with a cased vocabulary'
 
 
-def about_vocabulary(config, tokenizer, cuts, another=''):
+def about_vocabulary(
+  config: ConfigDict, tokenizer: Tokenizer, cuts: Mapping[str, Pieces], another: str = ''
+) -> list[str]:
   """Warnings about a vocabulary that suits the text badly. cuts: {language: Pieces}. another: how
   to change the vocabulary, if not by the fields that name one."""
-  if config.tokenizer.kind == 'bytes' and not (config.tokenizer.path or config.init_from):
+  trained = not (config.tokenizer.path or config.init_from)
+  if config.tokenizer.kind == 'bytes' and trained:
     return []  # bytes fit all texts, and cut each word
-  out, trained = [], not (config.tokenizer.path or config.init_from)
   if config.init_from:
     another = 'start from a model of this language (init_from)'
   another = another or 'name another tokenizer.path, or leave it empty to train one on this text'
   more = 'raise model.vocab_size' if trained else another
-  unknown = 'raise tokenizer.character_coverage' if trained else another
-  for text, values, limit, advice in (
-    ('{} of the pieces are [UNK]', {k: x.unknown for k, x in cuts.items()}, UNKNOWN, unknown),
-    (
-      '{} of the words are cut into single characters',
-      {k: x.letters for k, x in cuts.items()},
-      LETTERS,
-      more,
-    ),
-  ):
-    if shown := _named(values, limit, '{:.0%}'):
-      out.append(f'{text.format(shown)}: the vocabulary does not fit this text; {advice}.')
+  fix = {'unknown': 'raise tokenizer.character_coverage' if trained else another, 'letters': more}
+  of = {'unknown': 'pieces are [UNK]', 'letters': 'words are cut into single characters'}
+  out = []
+  for name, limit in (('unknown', UNKNOWN), ('letters', LETTERS)):
+    if shown := _named({k: getattr(x, name) for k, x in cuts.items()}, limit, '{:.0%}'):
+      fault = f'{shown} of the {of[name]}: the vocabulary does not fit this text'
+      out.append(f'{fault}; {fix[name]}.')
   limit = PIECES_SHARED if trained or len(cuts) > 1 else PIECES
   shown = _named({name: cut.per_word for name, cut in cuts.items()}, limit, '{:.1f}')
   if shown and not any('single characters' in sentence for sentence in out):
     out.append(f'a word is {shown} pieces on average: the vocabulary hardly fits it; {more}.')
-  unused = sum(piece.startswith('[unused') for piece in tokenizer.pieces)
-  if trained and unused > UNUSED * tokenizer.vocab_size:
-    held = f'the text gives {tokenizer.vocab_size - unused} pieces of {tokenizer.vocab_size}'
-    out.append(f'{held}; model.vocab_size={tokenizer.vocab_size - unused} has no rows to spare.')
+  size = tokenizer.vocab_size
+  used = size - sum(piece.startswith('[unused') for piece in tokenizer.pieces)
+  if trained and size - used > UNUSED * size:
+    advice = f'model.vocab_size={used} has no rows to spare'
+    out.append(f'the text gives {used} pieces of {size}; {advice}.')
   return out
 
 
-def about_accents(tokenizer, texts, cased):
+def about_accents(
+  tokenizer: Tokenizer, texts: Mapping[str, Iterable[Sequence[str]]], cased: str
+) -> list[str]:
   """Warnings about accents that the tokenizer strips. texts: {language: documents}, see sample.
   cased: the setting that keeps them, in words."""
   if not (isinstance(tokenizer, WordPiece) and tokenizer.splitting.strip_accents):
     return []
   lost = {name: accents(sample) for name, sample in texts.items()}
   shown = _named({name: share for name, (share, _) in lost.items()}, ACCENTS, '{:.0%}')
-  if not shown:
-    return []
-  _, example = max(lost.values())
-  lose = f'{shown} of the words lose their accents by lower-casing ({example})'
-  return [f'{lose}; if they matter, {cased}.']
+  lose = 'of the words lose their accents by lower-casing'
+  return [f'{shown} {lose} ({max(lost.values())[1]}); if they matter, {cased}.'] if shown else []
 
 
-def about_pairs(config, parts, texts):
+def about_pairs(
+  config: ConfigDict, parts: Mapping[str, Any], texts: Mapping[str, list[list[str]]]
+) -> list[str]:
   """Warnings about the lines of the text and the sentence pairs made of them."""
-  out, nsp = [], config.corpus.rows == 'nsp' and config.loss.nsp_weight > 0
+  nsp = config.corpus.rows == 'nsp' and config.loss.nsp_weight > 0
   totals = sum((Counter(rows.totals) for rows in parts.values()), Counter())
   random = totals['ones'] / max(1, totals['examples'])
   alone = totals['alone'] / max(1, totals['documents'])
   lines_are, form = about_lines(texts, config.corpus.format)
   fix = f'corpus.format={form} makes sentences of them' if form else ''
   if nsp and random > RANDOM:
-    because = lines_are or (
-      f'{alone:.0%} of the documents have one sentence (a blank line ends a document)'
-      if alone > ALONE
-      else 'a sentence often fills a row'
-    )
+    because = lines_are or 'a sentence often fills a row'
+    if alone > ALONE and not lines_are:
+      ends = 'a blank line ends a document'
+      because = f'{alone:.0%} of the documents have one sentence ({ends})'
     none = 'corpus.rows=full with loss.nsp_weight=0 has no pairs'
     learns = ', so that there is hardly anything to learn from them' if random > 0.9 else ''
-    fixes = ', '.join(filter(None, [fix or 'longer rows (data.seq_length) have fewer', none]))
-    out.append(f'{random:.0%} of the NSP pairs are random{learns}: {because}; {fixes}.')
-  elif lines_are and config.corpus.rows in (*PAIRS, 'single'):
-    out.append(f'{lines_are}; {fix}.')
-  return out
+    fixes = f'{fix or "longer rows (data.seq_length) have fewer"}, {none}'
+    return [f'{random:.0%} of the NSP pairs are random{learns}: {because}; {fixes}.']
+  if lines_are and config.corpus.rows in (*PAIRS, 'single'):
+    return [f'{lines_are}; {fix}.']
+  return []
 
 
-def about_lines(texts, form):
+def about_lines(texts: Mapping[str, list[list[str]]], form: str) -> tuple[str, str]:
   """Finds lines that do not fit the format: (what is wrong, the format to set), or ('', '').
   texts: {language: documents}, see sample. form: the present format."""
   if form not in ('auto', 'sentences'):
@@ -165,7 +166,7 @@ def about_lines(texts, form):
   return '', ''
 
 
-def sample(spec, form, text_field, split='train'):
+def sample(spec: str, form: str, text_field: str, split: str = 'train') -> list[list[str]]:
   """Reads some documents, lists of sentences, from the beginnings of some files; [] for a prepared
   corpus and the embedded documentation. form, text_field, split: see documents.documents."""
   if not spec or prepared.is_prepared(spec):
@@ -173,11 +174,8 @@ def sample(spec, form, text_field, split='train'):
   paths, out = documents.sources(spec, form), []
   chosen = [paths[i] for i in np.unique(np.linspace(0, len(paths) - 1, FILES).round().astype(int))]
   for path in chosen:
-    read = (
-      document
-      for block in documents.blocks(path, form, split)
-      for document in documents.read_block(block, text_field, Counter())
-    )
+    blocks = documents.blocks(path, form, split)
+    read = (x for block in blocks for x in documents.read_block(block, text_field, Counter()))
     room = CHARACTERS // len(chosen)
     for document in read:
       ends = itertools.accumulate(map(len, document.sentences))
@@ -188,7 +186,7 @@ def sample(spec, form, text_field, split='train'):
   return out
 
 
-def accents(sample):
+def accents(sample: Iterable[Sequence[str]]) -> tuple[float, str]:
   """Counts words that lose an accent by lower-casing: (their share, 'word -> what is left')."""
   words = Counter(word for sentences in sample for text in sentences for word in text.split())
   ours, theirs = (Splitting(True, False, strip).normalizer for strip in (True, False))
@@ -197,33 +195,32 @@ def accents(sample):
     left, whole = (unicodedata.normalize('NFC', x.normalize_str(word)) for x in (ours, theirs))
     if not word.isascii() and left != whole:
       changed[f'{whole} -> {left}'] = count
-  short = (x for x in changed.most_common() if len(x[0]) < LONGEST_WORD)
-  example = next(short, ('', 0))[0]
-  return changed.total() / max(1, words.total()), example
+  short = (x for x, _ in changed.most_common() if len(x) < LONGEST_WORD)
+  return changed.total() / max(1, words.total()), next(short, '')
 
 
-def lines(sample):
+def lines(sample: list[list[str]]) -> tuple[float, float]:
   """Counts sentences in lines: (mean of a line, share of lines that go on in the next line)."""
-  number = len([sentence for texts in sample for sentence in texts])
-  split = sum(len(split_sentences(sentence)) for texts in sample for sentence in texts)
+  sentences = [sentence for texts in sample for sentence in texts]
+  split = sum(len(split_sentences(sentence)) for sentence in sentences)
   pairs = [pair for texts in sample for pair in itertools.pairwise(texts)]
   goes_on = sum(b[0].islower() and not _ENDS.search(a) for a, b in pairs)
-  return split / max(1, number), goes_on / max(1, len(pairs))
+  return split / max(1, len(sentences)), goes_on / max(1, len(pairs))
 
 
-def chosen_of(number):
+def chosen_of(number: int) -> Any:
   """At most RECORDS of the numbers below `number`, evenly spaced."""
   return np.unique(np.linspace(0, number - 1, RECORDS).round().astype(int)) if number else ()
 
 
-def records(corpus):
+def records(corpus: Any) -> Iterator[np.ndarray]:
   """The piece ids of some records of a corpus."""
   for i in chosen_of(len(corpus.records)):
     with contextlib.suppress(DamagedRecord):
       yield corpus.read(int(corpus.records[i]))[0]
 
 
-def pieces(records, tokenizer):
+def pieces(records: Iterable[np.ndarray], tokenizer: Tokenizer) -> Pieces:
   """Computes Pieces from records, arrays of piece ids."""
   size = np.array([len(piece.removeprefix('##').removeprefix('▁')) for piece in tokenizer.pieces])
   total = unknown = words = word_pieces = long = letters = 0
@@ -231,17 +228,17 @@ def pieces(records, tokenizer):
     begin = np.flatnonzero(tokenizer.word_starts(ids, np.zeros(1, int)))
     begin = np.union1d([0], begin).astype(int)
     pieces_of, characters = np.diff([*begin, len(ids)]), np.add.reduceat(size[ids], begin)
-    known = ~np.logical_or.reduceat(ids == tokenizer.unk_id, begin)
-    word = known & (characters <= LONGEST_WORD) & (np.maximum.reduceat(size[ids], begin) > 0)
-    total, unknown = total + len(ids), unknown + int(np.sum(ids == tokenizer.unk_id))
+    longest, is_unknown = np.maximum.reduceat(size[ids], begin), ids == tokenizer.unk_id
+    known = ~np.logical_or.reduceat(is_unknown, begin)
+    word = known & (characters <= LONGEST_WORD) & (longest > 0)
+    total, unknown = total + len(ids), unknown + int(is_unknown.sum())
     words, word_pieces = words + int(word.sum()), word_pieces + int(pieces_of[word].sum())
     three = word & (characters >= 3)
-    single = np.maximum.reduceat(size[ids], begin) == 1
-    long, letters = long + int(three.sum()), letters + int((three & single).sum())
+    long, letters = long + int(three.sum()), letters + int((three & (longest == 1)).sum())
   return Pieces(unknown / max(1, total), word_pieces / max(1, words), letters / max(1, long))
 
 
-def _named(values, limit, form):
+def _named(values: Mapping[str, float], limit: float, form: str) -> str:
   """Names the languages above a limit: 'de 12%, fr 8% and 3 more languages', or ''."""
   above = sorted(((x, name) for name, x in values.items() if x > limit), reverse=True)
   shown = ', '.join(f'{name} {form.format(x)}'.strip() for x, name in above[:SHOWN])

@@ -2,9 +2,11 @@
 
 import abc
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax
 
 from bert_jax.rows import examples
 
@@ -17,6 +19,16 @@ def json_lines(rows: Iterable[dict]) -> str:
 def number_or_name(identity: str) -> int | str:
   """An example's id, converted to a number if it is one, as leaderboards expect."""
   return int(identity) if identity.isdecimal() else identity
+
+
+def of_labels(labels: Sequence[Any], logits: np.ndarray, gold: int | None) -> dict[str, Any]:
+  """The parts of an answer that say which of some labels is right: prediction, its probability,
+  all probabilities and, if the number of the right label is known, gold and loss."""
+  logs, best = log_softmax(logits), int(np.argmax(logits))
+  shares = np.exp(logs).tolist()
+  out = {'prediction': labels[best], 'probability': shares[best]}
+  out['probabilities'] = dict(zip(labels, shares))
+  return out | ({} if gold is None else {'gold': labels[gold], 'loss': float(-logs[gold])})
 
 
 class Scored(examples.Examples, abc.ABC):

@@ -2,18 +2,18 @@
 Lesson it learns. objectives/distillation.py has the losses."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+from ml_collections import ConfigDict
 
 from bert_jax import models
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, listed
 from bert_jax.field import Field, affecting
 from bert_jax.objectives.distillation import Distilled
 
 if TYPE_CHECKING:
-  from ml_collections import ConfigDict
-
   from bert_jax.objectives.base import Objective
 
 FIELDS = {
@@ -33,34 +33,29 @@ FIELDS = {
 })  # fmt: skip
 
 
-def rules(config):
+def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   """Yields (what must hold, the sentence if it does not)."""
-  every = config.distillation.every_layer
-  yield (
-    not every or not config.init_from,
-    f'distillation.every_layer={every} starts from the teacher and init_from={config.init_from} '
-    'from another model; set distillation.every_layer=0, or leave init_from empty.',
-  )
-  yield (
-    config.distillation.soft_weight or config.distillation.label_weight,
-    'distillation.soft_weight and label_weight are both 0, so there is nothing to learn.',
-  )
+  every, weights = config.distillation.every_layer, config.distillation
+  starts = f'distillation.every_layer={every} starts from the teacher and init_from='
+  advice = 'set distillation.every_layer=0, or leave init_from empty.'
+  two = f'{starts}{config.init_from} from another model; {advice}'
+  yield not every or not config.init_from, two
+  none = 'distillation.soft_weight and label_weight are both 0, so there is nothing to learn.'
+  yield weights.soft_weight or weights.label_weight, none
 
 
-def rules_to_begin(config):
+def rules_to_begin(config: ConfigDict) -> Iterator[tuple[Any, str]]:
+  """Yields the rule for new runs: layers are taken from a teacher that there is."""
   every = config.distillation.every_layer
-  yield (
-    not every or config.teacher,
-    f'distillation.every_layer={every} starts from layers of a teacher and there is none; name it '
-    'with --config.teacher=W.',
-  )
+  starts = f'distillation.every_layer={every} starts from layers of a teacher and there is none'
+  yield not every or config.teacher, f'{starts}; name it with --config.teacher=W.'
 
 
 class Teacher(NamedTuple):
   """A trained model whose answers and layers a student imitates."""
 
-  config: 'ConfigDict'
-  objective: 'Objective'
+  config: ConfigDict
+  objective: Any  # an Objective
   model: models.ModelConfig  # computed as the student is
   params: dict
 
@@ -73,58 +68,48 @@ class Lesson(NamedTuple):
   params: dict  # the teacher's parameters that are needed
 
 
-def has_teacher(config: 'ConfigDict') -> bool:
+def has_teacher(config: ConfigDict) -> bool:
   return 'teacher' in config and bool(config.teacher)
 
 
-def every_layer(config: 'ConfigDict') -> int:
+def every_layer(config: ConfigDict) -> int:
   """The stride in which the teacher's layers initialize the student (2: every second); 0: none."""
   return config.distillation.every_layer if has_teacher(config) else 0
 
 
-def source_of(config: 'ConfigDict') -> str:
+def source_of(config: ConfigDict) -> str:
   """The model from which a run starts, as config.init_from names it; '': none."""
   return config.teacher if every_layer(config) else config.init_from
 
 
-def settings(config: 'ConfigDict') -> dict[str, Any]:
+def settings(config: ConfigDict) -> dict[str, Any]:
   """The arguments for the classes of objectives/distillation.py that the config sets."""
   return {name: x for name, x in config.distillation.items() if name != 'every_layer'}
 
 
-def by_answers(config: 'ConfigDict', objective: 'Objective', teacher: Teacher) -> Lesson:
+def by_answers(config: ConfigDict, objective: Any, teacher: Teacher) -> Lesson:
   """The Lesson in which a student imitates the teacher's answers to labelled examples. InputError
   unless the teacher can answer the examples of this run, in the same form."""
-  theirs = teacher.objective
-  if teacher.config.objective != config.objective:
-    raise InputError(
-      f'the teacher {config.teacher} was trained for {teacher.config.objective!r} and this run is '
-      f'for {config.objective!r}; fine-tune a teacher for the same task.'
-    )
+  named, theirs = f'the teacher {config.teacher}', teacher.objective
+  if (task := teacher.config.objective) != config.objective:
+    other = f'{named} was trained for {task!r} and this run is for {config.objective!r}'
+    raise InputError(f'{other}; fine-tune a teacher for the same task.')
   if objective.labels != theirs.labels:
-    raise InputError(
-      f'the teacher {config.teacher} has other labels ({_listed(theirs)}) than this run '
-      f'({_listed(objective)}); give the run those of the teacher, in its order.'
-    )
+    other = f'{named} has other labels ({listed(theirs.labels, 5) or "none"}) than this run'
+    mine = listed(objective.labels, 5) or 'none'
+    raise InputError(f"{other} ({mine}); give the run the teacher's labels, in its order.")
   for name in objective.answer_fields:
     mine, other = getattr(objective, name), getattr(theirs, name)
     if mine != other:
-      raise InputError(
-        f'the teacher {config.teacher} was trained with {name}={other} and this run has {mine}, so '
-        'their answers have not the same form; give this run what the teacher has.'
-      )
+      fault = f'{named} was trained with {name}={other} and this run has {mine}'
+      advice = 'so their answers have not the same form; give this run what the teacher has'
+      raise InputError(f'{fault}, {advice}.')
   parts = jax.eval_shape(theirs.init, jax.random.key(0))
   if missing := sorted(parts.keys() - teacher.params.keys()):
-    raise InputError(
-      f'the weights of the teacher {config.teacher} came without {missing[0]}; fine-tune it first.'
-    )
+    fault = f'the weights of {named} came without {missing[0]}'
+    raise InputError(f'{fault}; fine-tune it first.')
   names = 'seq_length', 'examples_per_row', 'parts'  # the shape of the student's rows
   sizes = {name: getattr(objective, name) for name in names if hasattr(objective, name)}
   theirs = dataclasses.replace(theirs, model=teacher.model, **sizes)
   needed = jax.eval_shape(theirs.init, jax.random.key(0))
   return Lesson(Distilled, theirs, {part: teacher.params[part] for part in needed})
-
-
-def _listed(objective: 'Objective') -> str:
-  labels = ', '.join(map(str, objective.labels[:5]))
-  return labels + ', ..' * (len(objective.labels) > 5) or 'none'

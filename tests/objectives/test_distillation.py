@@ -362,8 +362,8 @@ def test_a_released_teacher_teaches_too(vocab, tables, tuned, tmp_path):
   [
     (DISTILL, ['teacher='], 'every_layer=2 starts from layers of a teacher and there is none'),
     (DISTILL, ['init_from=x'], 'every_layer=2 starts from the teacher and init_from=x from anoth'),
-    (DISTILL, ['table.labels=yes,no'], r'has other labels \(0, 1\) than this run \(yes, no'),
-    (DISTILL, ['table.labels=1|positive,0|negative'], 'give the run those of the teacher, in its'),
+    (DISTILL, ['table.labels=yes,no'], r"has other labels \('0', '1'\) than this run \('yes', 'no'"),
+    (DISTILL, ['table.labels=1|positive,0|negative'], "give the run the teacher's labels, in its"),
     (DISTILL, ['table.multi_label=true'], 'with multi_label=False and this run has True, so their'),
     (
       DISTILL,

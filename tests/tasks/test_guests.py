@@ -19,59 +19,56 @@ from bert_jax.tasks.record import Option, Prediction
 
 
 def refused(monkeypatch, corpus_file, tmp_path, sentence, **changes):
-  record = dataclasses.replace(TASKS['mlm_nsp'], **changes)
+  record, config = dataclasses.replace(TASKS['mlm_nsp'], **changes), small_pretrain(corpus_file)
   monkeypatch.setitem(TASKS, 'mlm_nsp', record)
   with pytest.raises(InputError, match=sentence):
-    read_inputs(small_pretrain(corpus_file), tmp_path / 'run')
+    read_inputs(config, tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
-
-
-def test_a_main_metric_that_nothing_computes(monkeypatch, corpus_file, tmp_path):
-  sentence = "main_metric of objective 'mlm_nsp' is 'bleu', whose objective has mlm, mlm_accuracy"
-  refused(monkeypatch, corpus_file, tmp_path, sentence, main_metric=lambda config: 'bleu')
 
 
 class Line(list):
   fingerprint, baselines = '', {'mlm': (3.0, 'unigram')}
 
 
+LACKS = "objective 'mlm_nsp' has no {}; add it"
+
+
+def predictions(**changes):
+  return {'predictions': {'next': Prediction(Perplexity, **changes)}}
+
+
 @pytest.mark.parametrize(
-  'sources, sentence',
+  'changes, sentence',
   [
-    (lambda *_: [1], r"sources\(\) of objective 'mlm_nsp' returns a list; return {split: Source}"),
-    (lambda *_: {'eval': [1]}, "returns no 'train'; return"),
-    (lambda *_: {'train': [1]}, "for 'train' a list without fingerprint and baselines; return"),
     (
-      lambda *_: {'train': Line()},
+      {'main_metric': lambda config: 'bleu'},
+      "main_metric of objective 'mlm_nsp' is 'bleu', whose objective has mlm, mlm_accuracy",
+    ),
+    (
+      {'sources': lambda *_: [1]},
+      "sources() of objective 'mlm_nsp' returns a list; return {split: Source}",
+    ),
+    ({'sources': lambda *_: {'eval': [1]}}, "returns no 'train'; return"),
+    (
+      {'sources': lambda *_: {'train': [1]}},
+      "for 'train' a list without fingerprint and baselines; return",
+    ),
+    (
+      {'sources': lambda *_: {'train': Line()}},
       "has for 'mlm' a baseline that is no metrics.Level or LossLevel",
     ),
+    ({'limit_field': 'corpus.most'}, LACKS.format("field 'corpus.most', which it names")),
+    ({'heads': ('Model',)}, LACKS.format("Head where it says 'Model'")),
+    ({'predictions': {'next': 1}, 'rules': None}, LACKS.format("rules and no Prediction 'next'")),
+    (
+      predictions(options={'many': Option(int, '')}),
+      LACKS.format("argument 'many' of Perplexity, an option of 'next'"),
+    ),
+    (predictions(by='other'), LACKS.format("other_models['other'], by which it does 'next'")),
   ],
 )
-def test_sources_of_another_form(monkeypatch, corpus_file, tmp_path, sources, sentence):
-  refused(monkeypatch, corpus_file, tmp_path, sentence, sources=sources)
-
-
-@pytest.mark.parametrize(
-  'changes, lacks',
-  [
-    ({'limit_field': 'corpus.most'}, "field 'corpus.most', which it names"),
-    ({'heads': ('Model',)}, "Head where it says 'Model'"),
-    (
-      {'predictions': {'next': Prediction(Perplexity, options={'many': Option(int, '')})}},
-      "argument 'many' of Perplexity, an option of 'next'",
-    ),
-    (
-      {'predictions': {'next': Prediction(Perplexity, by='other')}},
-      "other_models['other'], by which it does 'next'",
-    ),
-  ],
-)
-def test_a_record_that_names_what_is_not_there(monkeypatch, corpus_file, tmp_path, changes, lacks):
-  sentence = f'objective {"mlm_nsp"!r} has no {re.escape(lacks)}; add it'
-  config = small_pretrain(corpus_file)
-  monkeypatch.setitem(TASKS, 'mlm_nsp', dataclasses.replace(TASKS['mlm_nsp'], **changes))
-  with pytest.raises(InputError, match=sentence):
-    read_inputs(config, tmp_path / 'run')
+def test_a_record_that_is_not_whole(monkeypatch, corpus_file, tmp_path, changes, sentence):
+  refused(monkeypatch, corpus_file, tmp_path, re.escape(sentence), **changes)
 
 
 def test_an_array_that_rows_lack(monkeypatch, corpus_file, tmp_path):

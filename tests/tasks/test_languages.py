@@ -4,14 +4,18 @@ import json
 
 import pytest
 from conftest import small_pretrain
+from small_tables import fields
 
 from bert_jax import config as config_lib
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents
+from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Settings
 from bert_jax.train import train
+
+MIXED = 'corpus.sampling=0.3 corpus.eval_share=0.3'
 
 
 @pytest.fixture(scope='module')
@@ -33,9 +37,16 @@ def corpora(corpus_file, tmp_path_factory):
   return folder
 
 
+def on_text(corpora, name, *more):
+  """The config of a run on text under the vocabulary of the corpora."""
+  vocab = corpora / 'vocab' / 'vocab.txt'
+  size = len(vocab.read_text().splitlines())
+  words = f'tokenizer.path={vocab} model.vocab_size={size}'
+  return small_pretrain(corpora / name, *fields(words, *more))
+
+
 def run(train_data, workdir, *more):
-  config = small_pretrain(train_data, '--config.steps=12', '--config.log.every=4', *more)
-  return train(config, workdir)
+  return train(small_pretrain(train_data, *fields('steps=12 log.every=4', *more)), workdir)
 
 
 def lines(workdir, split):
@@ -43,18 +54,23 @@ def lines(workdir, split):
   return [line for line in found if line['split'] == split]
 
 
-def test_losses_and_tokens_of_each_language(corpora, tmp_path):
-  changes = ('--config.corpus.sampling=0.3', '--config.corpus.eval_share=0.3')
-  _, results = run(corpora / 'both', tmp_path / 'W', *changes)
-  config = json.loads((tmp_path / 'W' / 'config.json').read_text())
+@pytest.fixture(scope='module')
+def mixed(corpora, tmp_path_factory):
+  """(workdir, metrics) of a run on two languages."""
+  workdir = tmp_path_factory.mktemp('mixed') / 'W'
+  return workdir, run(corpora / 'both', workdir, MIXED)[1]
+
+
+def test_losses_and_tokens_of_each_language(corpora, mixed):
+  workdir, results = mixed
+  config = json.loads((workdir / 'config.json').read_text())
   assert config['corpus']['languages'] == ['fw', 'bw']
   assert {'mlm_fw', 'mlm_bw', 'mlm_fw_below_unigram', 'mlm_bw_below_unigram'} <= results.keys()
   low, high = sorted((results['mlm_fw'], results['mlm_bw']))
   assert low < results['mlm'] < high
-  seen = lines(tmp_path / 'W', 'train')
+  seen = lines(workdir, 'train')
   for line in seen:
-    total = line['seen_tokens_fw'] + line['seen_tokens_bw']
-    assert line['seen_tokens'] == total > 0
+    assert line['seen_tokens'] == line['seen_tokens_fw'] + line['seen_tokens_bw'] > 0
   assert seen[-1]['seen_tokens'] > seen[0]['seen_tokens']
   meta = json.loads((corpora / 'both' / 'corpus.json').read_text())['kept']
   sizes = {k: v['tokens'] for k, v in meta.items()}
@@ -65,38 +81,35 @@ def test_losses_and_tokens_of_each_language(corpora, tmp_path):
   assert abs(share - expected) < 0.08 < expected - natural
 
 
-def test_a_language_too_small_to_evaluate_is_left_out_and_named(corpora, tmp_path, caplog):
-  with caplog.at_level('WARNING', 'bert_jax'):  # of the second language one document is held out
-    _, results = run(corpora / 'both', tmp_path / 'W', '--config.steps=1')
-  assert 'too few documents to evaluate on bw' in caplog.text
-  assert 'mlm_fw' in results and 'mlm_bw' not in results
-
-
-def test_what_was_seen_survives_a_resume_between_log_lines(corpora, tmp_path):
-  run(corpora / 'both', tmp_path / 'whole')
-  run(corpora / 'both', tmp_path / 'parts', '--config.steps=6')
-  (tmp_path / 'parts').rename(tmp_path / 'first')
-  run(corpora / 'both', tmp_path / 'second', f'--config.resume_from={tmp_path / "first"}')
-  whole, parts = (lines(tmp_path / n, 'train')[-1] for n in ('whole', 'second'))
+def test_what_was_seen_survives_a_resume_between_log_lines(corpora, mixed, tmp_path):
+  run(corpora / 'both', tmp_path / 'first', MIXED, 'steps=6')
+  run(corpora / 'both', tmp_path / 'second', MIXED, f'resume_from={tmp_path / "first"}')
+  whole, parts = (lines(path, 'train')[-1] for path in (mixed[0], tmp_path / 'second'))
   for name in ('seen_tokens', 'seen_tokens_fw', 'seen_tokens_bw'):
     assert whole[name] == parts[name]
 
 
-def test_corpora_side_by_side_and_text_by_language_are_mixtures_too(corpora, tmp_path):
+def baselines(config):
+  """The baselines of the evaluation of a config."""
+  config = task.resolve(config)
+  tokenizer = run_tokenizer.load_or_train(config, None, lambda: task.texts(config))
+  return task.sources(config, tokenizer, ('eval',))['eval'].baselines
+
+
+def test_a_language_too_small_to_evaluate_is_left_out_and_named(corpora, caplog):
+  """Of the second language one document is held out."""
+  with caplog.at_level('WARNING', 'bert_jax'):
+    found = baselines(small_pretrain(corpora / 'both'))
+  assert 'too few documents to evaluate on bw' in caplog.text
+  assert 'mlm_fw' in found and 'mlm_bw' not in found
+
+
+def test_corpora_side_by_side_and_text_by_language_are_mixtures_too(corpora):
   both = f'new={corpora / "fw"},old={corpora / "bw"}'
   config = task.resolve(small_pretrain(both))
   assert config.corpus.languages == ('new/fw', 'old/bw')
-  path = str(corpora / '{language}.txt')
-  config = small_pretrain(
-    path,
-    f'--config.tokenizer.path={corpora / "vocab" / "vocab.txt"}',
-    "--config.corpus.languages=['bw','fw']",
-    "--config.corpus.weights=[('bw',3.0)]",
-    '--config.corpus.eval_share=0.3',
-  )
-  config.model.vocab_size = len((corpora / 'vocab' / 'vocab.txt').read_text().splitlines())
-  _, results = train(config, tmp_path / 'W')
-  assert {'mlm_fw', 'mlm_bw'} <= results.keys()
+  weights = "corpus.languages=['bw','fw'] corpus.weights=[('bw',3.0)] corpus.eval_share=0.3"
+  assert {'mlm_fw', 'mlm_bw'} <= baselines(on_text(corpora, '{language}.txt', weights)).keys()
 
 
 def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):
@@ -106,92 +119,62 @@ def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):
   assert round(first.steps * first.optimizer.horizon) == second.steps
   assert second.optimizer.horizon == 1
   assert (first.data.seq_length, second.data.seq_length) == (128, 512)
-  one = run(
-    corpora / 'fw',
-    tmp_path / 'one',
-    '--config.optimizer.horizon=1.5',
-    '--config.steps=8',
-  )[0]
-  state, _ = run(
-    corpora / 'fw',
-    tmp_path / 'two',
-    '--config.data.seq_length=64',
-    '--config.masking.max_predictions_per_seq=10',
-    f'--config.resume_from={tmp_path / "one"}',
-  )
+  one, _ = run(corpora / 'fw', tmp_path / 'one', 'optimizer.horizon=1.5 steps=8')
+  longer = f'data.seq_length=64 masking.max_predictions_per_seq=10 resume_from={tmp_path / "one"}'
+  state, _ = run(corpora / 'fw', tmp_path / 'two', longer)
   assert int(one.step) == 8 and int(state.step) == 12
   assert [line['step'] for line in lines(tmp_path / 'two', 'train')] == [12]
 
 
 @pytest.mark.parametrize(
-  'changes, message',
+  'data, more, message',
   [
-    (["--config.corpus.languages=['xx']"], "corpus.languages has 'xx', which is not in data.train"),
-    (["--config.corpus.weights=[('xx',2.0)]"], "corpus.weights has 'xx', which is not among"),
-    (['--config.masking.policy=entity'], 'prepare it again with --entities'),
-    (['--config.corpus.segmenter=jieba'], 'corpus.segmenter=jieba needs marks that are made when'),
-    (['--config.masking.policy=word'], "is not understood at 'word'; use one of token, whole_word"),
-    (['--config.masking.policy=token,span@0'], 'does not begin at step 0 and go up'),
-    (['--config.optimizer.horizon=0.5'], 'config.optimizer.horizon is 0.5, outside [1, inf)'),
+    ('both', "corpus.languages=['xx']", "corpus.languages has 'xx', which is not in data.train"),
+    ('both', "corpus.weights=[('xx',2.0)]", "corpus.weights has 'xx', which is not among"),
+    ('both', 'masking.policy=entity', 'prepare it again with --entities'),
+    ('both', 'corpus.segmenter=jieba', 'jieba needs marks that are made when'),
+    ('both', 'masking.policy=word', "is not understood at 'word'; use one of token, whole_word"),
+    ('both', 'masking.policy=token,span@0', 'does not begin at step 0 and go up'),
+    ('both', 'optimizer.horizon=0.5', 'config.optimizer.horizon is 0.5, outside [1, inf)'),
+    ('both', 'data.eval={}/fw.txt', 'data.eval has text without a language'),
+    ('fw.txt', 'data.train=a={0}/fw.txt,a={0}/bw.txt', "names 'a' twice"),
   ],
 )
-def test_mistakes_are_one_sentence(corpora, changes, message):
+def test_mistakes_are_one_sentence(corpora, data, more, message):
   with pytest.raises(InputError) as error:
-    task.resolve(small_pretrain(corpora / 'both', *changes))
+    config = task.resolve(small_pretrain(corpora / data, *fields(more.format(corpora))))
+    task.sources(config, run_tokenizer.load_or_train(config, None, None))
   assert message in str(error.value) and '\n' not in str(error.value)
 
 
 def test_a_policy_on_text_needs_its_lexicon(corpora):
-  config = small_pretrain(corpora / 'fw.txt', '--config.masking.policy=token,entity@2')
+  config = on_text(corpora, 'fw.txt', 'masking.policy=token,entity@2')
   for check in (task.resolve, lambda config: task.sources(config, None)):
     with pytest.raises(InputError, match='masking.policy=entity needs corpus.entities, a lexicon'):
       check(config)
 
 
-def test_evaluation_names_its_languages_as_training_does(corpora, tmp_path):
-  with pytest.raises(InputError, match='data.eval has text without a language'):
-    run(corpora / 'both', tmp_path / 'W', f'--config.data.eval={corpora / "fw.txt"}')
-
-
-@pytest.mark.parametrize('policy', ['whole_word', 'span', 'token,whole_word@2'])
-def test_policies_train(corpora, tmp_path, policy):
-  _, results = run(
-    corpora / 'fw', tmp_path / 'W', '--config.steps=4', f'--config.masking.policy={policy}'
+@pytest.mark.parametrize(
+  'more, names',
+  [
+    ('masking.policy=whole_word,span@2', {'mlm', 'nsp'}),
+    ('corpus.rows=sop data.examples_per_row=3 corpus.short_seq_prob=0.9', {'sop', 'sop_accuracy'}),
+  ],
+)
+def test_policies_and_packed_rows_train(corpora, tmp_path, more, names):
+  _, results = run(corpora / 'fw', tmp_path / 'W', 'steps=4', more)
+  assert (
+    names <= results.keys() and results['mlm'] > 0 and ('sop' in names) == ('nsp' not in results)
   )
-  assert results['mlm'] > 0
 
 
 def test_entities_of_a_lexicon_train(corpora, tmp_path):
   pytest.importorskip('ahocorasick_rs')
-  (tmp_path / 'entities.txt').write_text('small boat\nold stone\nred lamp\n')
-  changes = (
-    '--config.steps=4',
-    f'--config.tokenizer.path={corpora / "vocab" / "vocab.txt"}',
-    f'--config.corpus.entities={tmp_path / "entities.txt"}',
-    '--config.masking.policy=token,entity@2',
-  )
-  config = small_pretrain(corpora / 'fw.txt', *changes)
-  config.model.vocab_size = len((corpora / 'vocab' / 'vocab.txt').read_text().splitlines())
-  _, results = train(config, tmp_path / 'W')
-  assert results['mlm'] > 0
-  (tmp_path / 'entities.txt').write_text('Timbuktu\n')
+  lexicon = tmp_path / 'entities.txt'
+  lexicon.write_text('small boat\nold stone\nred lamp\n')
+  entities = f'steps=4 corpus.entities={lexicon} masking.policy=token,entity@2'
+  config = on_text(corpora, 'fw.txt', entities)
+  assert train(config, tmp_path / 'W')[1]['mlm'] > 0
+  lexicon.write_text('Timbuktu\n')
   with pytest.raises(InputError, match='no line of .*entities.txt occurs in the text'):
     train(config, tmp_path / 'W2')
-
-
-def test_two_corpora_of_one_name_are_refused(corpora):
-  both = f'a={corpora / "fw.txt"},a={corpora / "bw.txt"}'
-  with pytest.raises(InputError, match="names 'a' twice"):
-    task.resolve(small_pretrain(both))
-
-
-def test_packed_and_sentence_order_rows_train(corpora, tmp_path):
-  _, results = run(
-    corpora / 'fw',
-    tmp_path / 'W',
-    '--config.steps=4',
-    '--config.corpus.rows=sop',
-    '--config.data.examples_per_row=3',
-    '--config.corpus.short_seq_prob=0.9',
-  )
-  assert {'sop', 'sop_accuracy'} <= results.keys() and 'nsp' not in results

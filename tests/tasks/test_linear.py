@@ -9,10 +9,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC, LinearSVR
-from small_tables import load, sentence
+from small_tables import finetune, sentence
 
 from bert_jax import config as c
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.tasks.classification import linear
 from bert_jax.tasks.classification import task as classification
 from bert_jax.tools.report import __main__ as report
@@ -29,16 +29,9 @@ def drawn(number, seed, label):
   return [(a, b, label(a, b)) for a, b in texts]
 
 
-def config_of(tmp_path, vocab, train, evaluation, *fields):
-  config = load(
-    vocab,
-    'configs/finetune.py',
-    f'--config.data.train={written(tmp_path / "train.tsv", train)}',
-    f'--config.data.eval={written(tmp_path / "dev.tsv", evaluation)}',
-    '--config.data.seq_length=64',
-    *fields,
-  )
-  return c.check(classification.resolve(config))
+def config_of(tmp_path, vocab, train, evaluation, *more):
+  data, dev = written(tmp_path / 'train.tsv', train), written(tmp_path / 'dev.tsv', evaluation)
+  return c.check(classification.resolve(finetune(vocab, data, *more, evaluation=dev)))
 
 
 def scores_of(config, tokenizer):
@@ -50,35 +43,31 @@ def scores_of(config, tokenizer):
 VECTORS = dict(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r'\w+')
 
 
-def test_scores_are_those_of_scikit_learn_on_words(tmp_path, vocab, tokenizer):
+@pytest.mark.parametrize('weights', [None, {'a': 1.0, 'b': 9.0}])
+def test_scores_are_those_of_scikit_learn_on_words(weights, tmp_path, vocab, tokenizer):
   """A tenth of the labels are noise, so that not all are right."""
   noise = np.random.default_rng(9)
   label = lambda a, b: 'ab'[('good' in a) ^ (noise.random() < 0.1)]
   train, dev = drawn(60, 0, label), drawn(40, 1, label)
-  pipeline = make_pipeline(TfidfVectorizer(**VECTORS), LinearSVC(random_state=0))
+  model = LinearSVC(random_state=0, class_weight=weights)
+  pipeline = make_pipeline(TfidfVectorizer(**VECTORS), model)
   pipeline.fit([row[0] for row in train], [row[2] for row in train])
   gold, predicted = [row[2] for row in dev], pipeline.predict([row[0] for row in dev])
-  out = scores_of(config_of(tmp_path, vocab, train, dev), tokenizer)
+  more = [f'table.class_weights={tuple(weights.items())}'.replace(' ', '')] if weights else []
+  out = scores_of(config_of(tmp_path, vocab, train, dev, *more), tokenizer)
   assert out['classification_accuracy'] == np.mean(np.array(gold) == predicted)
   assert out['f1'] == pytest.approx(f1_score(gold, predicted, pos_label='b'))
   assert 0.5 < out['classification_accuracy'] < 1
-  # A run learns from so many examples, and with these weights; so does the line beside it.
-  few = config_of(tmp_path, vocab, train, dev, '--config.task.train_examples=8')
+  # A run learns from so many examples; so does the line beside it.
+  few = config_of(tmp_path, vocab, train, dev, 'task.train_examples=8', *more)
   assert scores_of(few, tokenizer) != out
-  weights = "--config.table.class_weights=(('a',1.0),('b',9.0))"
-  weighted = LinearSVC(random_state=0, class_weight={'a': 1.0, 'b': 9.0})
-  pipeline = make_pipeline(TfidfVectorizer(**VECTORS), weighted)
-  predicted = pipeline.fit(*zip(*((a, y) for a, _, y in train))).predict([a for a, _, _ in dev])
-  other = scores_of(config_of(tmp_path, vocab, train, dev, weights), tokenizer)
-  assert other['classification_accuracy'] == np.mean(np.array(gold) == predicted)
-  assert other != out
 
 
 def test_sides_of_a_pair_are_told_apart(tmp_path, vocab, tokenizer):
   """The label is whether the first text has a word that the second has not."""
   label = lambda a, b: str(int('old' in a and 'old' not in b))
   train, dev = drawn(300, 2, label), drawn(80, 3, label)
-  pair = '--config.table.pair_column=pair'
+  pair = 'table.pair_column=pair'
   out = scores_of(config_of(tmp_path, vocab, train, dev, pair), tokenizer)
   assert out['classification_accuracy'] > 0.8
   features = [TfidfVectorizer(**VECTORS).fit([row[k] for row in train]) for k in (0, 1)]
@@ -94,9 +83,7 @@ def test_sides_of_a_pair_are_told_apart(tmp_path, vocab, tokenizer):
 def test_numbers_and_several_labels(tmp_path, vocab, tokenizer):
   value = lambda a, b: f'{len(a.split()) + 3 * ("new" in a)}'
   train, dev = drawn(60, 4, value), drawn(40, 5, value)
-  out = scores_of(
-    config_of(tmp_path, vocab, train, dev, '--config.table.regression=true'), tokenizer
-  )
+  out = scores_of(config_of(tmp_path, vocab, train, dev, 'table.regression=true'), tokenizer)
   pipeline = make_pipeline(TfidfVectorizer(**VECTORS), LinearSVR(random_state=0))
   pipeline.fit([row[0] for row in train], [float(row[2]) for row in train])
   predicted = pipeline.predict([row[0] for row in dev])
@@ -106,9 +93,7 @@ def test_numbers_and_several_labels(tmp_path, vocab, tokenizer):
   words = ('good', 'bad', 'new')
   several = lambda a, b: ','.join(word for word in words if word in a)
   train, dev = drawn(300, 6, several), drawn(60, 7, several)
-  out = scores_of(
-    config_of(tmp_path, vocab, train, dev, '--config.table.multi_label=true'), tokenizer
-  )
+  out = scores_of(config_of(tmp_path, vocab, train, dev, 'table.multi_label=true'), tokenizer)
   assert out['micro_f1'] > 0.95 and out['subset_accuracy'] > 0.85
 
 
@@ -123,7 +108,7 @@ def test_a_report_has_a_line_for_each_data(tmp_path, vocab, tokenizer, capsys):
   train, dev = drawn(60, 0, label), drawn(40, 1, label)
   expected = {}
   for number in (0, 20):
-    fields = [f'--config.task.train_examples={number}']
+    fields = [f'task.train_examples={number}']
     config = config_of(tmp_path, vocab, train, dev, *fields)
     scores = scores_of(config, tokenizer)
     expected[f'task.train_examples={number}'] = f'{scores["classification_accuracy"]:.4f}'

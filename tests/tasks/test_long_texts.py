@@ -1,22 +1,22 @@
 """Texts longer than a BERT: longer tables, global tokens, windows together, a memory."""
 
 import dataclasses
-import json
 import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_tables import WORDS, load
-from test_classification import outputs_of
+from published import predicted, telling
+from small_tables import WORDS, fields, finetune
+from test_classification import outputs_of, source_of
 from test_objectives import MODEL
 from test_predict_states import exported
 from test_train import labelled, same_bits, small_finetune  # noqa: F401 (a fixture)
 
 from bert_jax import config as c
 from bert_jax import evaluate, models, predict, step
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.models.tokens import Pattern, Tokens, sees
 from bert_jax.objectives.choice import Choice
 from bert_jax.objectives.classification import Classification, over_groups
@@ -24,7 +24,9 @@ from bert_jax.objectives.encode import apply, encode, pooled
 from bert_jax.rows.examples import Examples
 from bert_jax.run import initialization, setup
 from bert_jax.run.inputs import read_inputs
+from bert_jax.tasks.classification import task as classification
 from bert_jax.train import train
+from bert_jax.workdir import trained
 
 # ---- positions -----------------------------------------------------------------------------------
 
@@ -57,100 +59,85 @@ def test_last_layers_that_are_new(stacked):
   assert initialization.with_new_top(taken, new, 0) is taken
 
 
+def begun(labelled, pretrained, *more):  # noqa: F811
+  """A config of fine-tuning that begins with the pre-trained run."""
+  return small_finetune(labelled, *fields(f'init_from={pretrained[0]}', *more))
+
+
 def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # noqa: F811
-  config = small_finetune(
-    labelled, f'--config.init_from={pretrained[0]}', '--config.model.new_top_layers=1'
-  )
-  inputs = read_inputs(config, tmp_path / 'run')
+  inputs = read_inputs(begun(labelled, pretrained, 'model.new_top_layers=1'), tmp_path / 'run')
   program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
-  weights = initialization.load_weights(
-    inputs.beginning, inputs.config, inputs.objective, inputs.mesh
-  )
-  drawn, begun = (setup.new_state(inputs, program, x).params for x in (None, weights))
-  drawn, begun, before = (
+  read = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+  weights = initialization.load_weights(*read)
+  drawn, begun_with = (setup.new_state(inputs, program, x).params for x in (None, weights))
+  drawn, begun_with, before = (
     models.unstack_layers(jax.device_get(x['encoder']))
-    for x in (drawn, begun, pretrained[1].params)
+    for x in (drawn, begun_with, pretrained[1].params)
   )
-  for name, tree in begun.items():  # its one layer is the last
+  for name, tree in begun_with.items():  # its one layer is the last
     same = drawn if name == 'layer_0' else before
     jax.tree.map(np.testing.assert_array_equal, tree, same[name])
-  for count, source, sentence in (
-    (9, pretrained[0], 'which has . layers; set it to less'),
-    (1, '', 'leaves out layers of init_from, which is empty'),
+  for more, sentence in (
+    ('model.new_top_layers=9', 'which has . layers; set it to less'),
+    ('model.new_top_layers=1 init_from=', 'leaves out layers of init_from, which is empty'),
   ):
-    config = small_finetune(
-      labelled,
-      f'--config.init_from={source}',
-      f'--config.model.new_top_layers={count}',
-    )
     with pytest.raises(InputError, match=sentence):
-      read_inputs(config, tmp_path / 'run')
+      read_inputs(begun(labelled, pretrained, more), tmp_path / 'run')
+
+
+LONGER = 'model.max_position_embeddings=96 data.seq_length=96'
 
 
 def test_a_run_with_longer_positions_goes_on(pretrained, labelled, tmp_path):  # noqa: F811
   """With the same command: its own table is as long as it is to be."""
 
   def config(*more):
-    return small_finetune(
-      labelled,
-      f'--config.init_from={pretrained[0]}',
-      '--config.model.extend_positions=tile',
-      '--config.model.max_position_embeddings=96',
-      '--config.data.seq_length=96',
-      '--config.steps=3',
-      *more,
-    )
+    return begun(labelled, pretrained, LONGER, 'model.extend_positions=tile steps=3', *more)
 
   given = ('model.extend_positions', 'model.max_position_embeddings')
   whole, results = train(config(), tmp_path / 'whole', given)
   with pytest.raises(KeyboardInterrupt):
-    train(config('--config.max_hours=1e-9'), tmp_path / 'run', given)  # saved after its first step
+    train(config('max_hours=1e-9'), tmp_path / 'run', given)  # saved after its first step
   again, metrics = train(config(), tmp_path / 'run', given)
   same_bits(whole, again)
   assert metrics == results
-
-
-@pytest.mark.parametrize('how', ['tile', 'interpolate'])
-def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path):  # noqa: F811
-  config = small_finetune(
-    labelled,
-    f'--config.init_from={pretrained[0]}',
-    f'--config.model.extend_positions={how}',
-    '--config.model.max_position_embeddings=96',
-    '--config.data.seq_length=96',
-    '--config.steps=1',
-    '--config.optimizer.learning_rate=0',
-  )
-  state, _ = train(config, tmp_path / 'run')
-  of = lambda params: params['encoder']['embeddings']['position_embeddings']['embedding']
-  before = np.asarray(of(pretrained[1].params))
-  assert len(before) == 64
-  np.testing.assert_array_equal(of(state.params), models.extended(before, 96, how))
   assert predict.Model(tmp_path / 'run').limit == 96
   evaluate.evaluate(tmp_path / 'run')
 
 
+@pytest.mark.parametrize('how', ['tile', 'interpolate'])
+def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path):  # noqa: F811
+  config = begun(labelled, pretrained, LONGER, f'model.extend_positions={how}')
+  inputs = read_inputs(config, tmp_path / 'run')
+  read = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+  of = lambda params: params['encoder']['embeddings']['position_embeddings']['embedding']
+  before = np.asarray(of(pretrained[1].params))
+  assert len(before) == 64
+  expected = models.extended(before, 96, how)
+  np.testing.assert_array_equal(of(initialization.load_weights(*read)), expected)
+
+
 @pytest.mark.parametrize(
-  'fields, sentence',
+  'more, sentence',
   [
-    (['max_position_embeddings=64'], 'makes a table of 64 positions longer, and'),
-    ([], 'and --config.model.max_position_embeddings=96 is given; leave that out'),
     (
-      ['extend_positions=tile', 'max_position_embeddings=96', 'seq_length=128'],
+      'model.extend_positions=tile model.max_position_embeddings=64',
+      'makes a table of 64 positions longer, and',
+    ),
+    (
+      'model.extend_positions=none model.max_position_embeddings=96',
+      'and --config.model.max_position_embeddings=96 is given; leave that out',
+    ),
+    (
+      'model.extend_positions=tile model.max_position_embeddings=96 data.seq_length=128',
       'data.seq_length 128 is longer than model.max_position_embeddings 96',
     ),
   ],
 )
-def test_what_cannot_be_extended_is_a_sentence(fields, sentence, pretrained, labelled, tmp_path):  # noqa: F811
-  fields = fields or ['extend_positions=none', 'max_position_embeddings=96']
-  names = [f'data.{x}' if x.startswith('seq') else f'model.{x}' for x in fields]
-  if not any('extend' in x for x in fields):
-    names.append('model.extend_positions=tile')
+def test_what_cannot_be_extended_is_a_sentence(more, sentence, pretrained, labelled, tmp_path):  # noqa: F811
   with pytest.raises(InputError, match=re.escape(sentence)):
-    config = small_finetune(
-      labelled, f'--config.init_from={pretrained[0]}', *(f'--config.{x}' for x in names)
-    )
-    train(config, tmp_path / 'run', tuple(x.partition('=')[0] for x in names))
+    config = begun(labelled, pretrained, more)
+    train(config, tmp_path / 'run', tuple(x.partition('=')[0] for x in more.split()))
   assert not (tmp_path / 'run').exists()
 
 
@@ -226,16 +213,12 @@ def test_global_tokens_stand_beside_a_window(fields, sentence):
 
 
 def test_a_window_with_global_tokens_is_put_on_any_weights(pretrained, labelled, tmp_path):  # noqa: F811
-  fields = ['--config.model.attention_window=4', '--config.model.global_tokens=1']
-  config = small_finetune(
-    labelled, f'--config.init_from={pretrained[0]}', '--config.steps=1', *fields
-  )
+  """A run that starts from such a run reads as it did."""
+  config = begun(labelled, pretrained, 'steps=1 model.attention_window=4 model.global_tokens=1')
   train(config, tmp_path / 'run', ('model.attention_window', 'model.global_tokens'))
-  # A run that starts from that one reads as it did.
-  config = small_finetune(labelled, f'--config.init_from={tmp_path / "run"}', '--config.steps=1')
-  train(config, tmp_path / 'next')
-  model = json.loads((tmp_path / 'next' / 'config.json').read_text())['model']
-  assert (model['attention_window'], model['global_tokens']) == (4, 1)
+  config = small_finetune(labelled, *fields(f'init_from={tmp_path / "run"}'))
+  model = read_inputs(config, tmp_path / 'next').config.model
+  assert (model.attention_window, model.global_tokens) == (4, 1)
 
 
 # ---- windows together ----------------------------------------------------------------------------
@@ -262,23 +245,15 @@ def long_table(tmp_path):
   return path
 
 
-HIERARCHICAL = (
-  '--config.data.seq_length=64',
-  '--config.task.max_length=16',
-  '--config.table.long_texts=hierarchical',
-)
+PARTS = 'data.seq_length=64 task.max_length=16'
+HIERARCHICAL = f'{PARTS} table.long_texts=hierarchical'
+MEMORY = 'data.seq_length=64 model.recurrent_length=16 model.memory_length=24'
 
 
 def test_windows_of_a_text_are_classified_together(tmp_path, vocab, tokenizer, caplog):
   caplog.set_level('INFO', 'bert_jax')
   path = long_table(tmp_path)
-  config = load(
-    vocab,
-    'configs/finetune.py:task=sst2',
-    f'--config.data.train={path}',
-    f'--config.data.eval={path}',
-    *HIERARCHICAL,
-  )
+  config = finetune(vocab, path, HIERARCHICAL, task='sst2')
   source, outputs = outputs_of(config, tokenizer)
   assert list(source.text_of) == [0, 0, 0, 0, 1, 2, 2, 2, 2, 3, 3]
   assert '1 examples that lost their end (longer than 4 windows)' in caplog.text
@@ -294,48 +269,32 @@ def test_windows_of_a_text_are_classified_together(tmp_path, vocab, tokenizer, c
 
 
 @pytest.mark.parametrize(
-  'more',
+  'more, alone',  # alone: how many are short enough for an exported program, which reads one window
   [
-    HIERARCHICAL,
-    (
-      '--config.data.seq_length=64',
-      '--config.data.examples_per_row=3',
-      '--config.model.recurrent_length=16',
-      '--config.model.memory_length=24',
-    ),
-    (
-      '--config.data.seq_length=64',
-      '--config.table.pooling=mean',
-      '--config.model.recurrent_length=16',
-      '--config.model.memory_length=24',
-    ),
+    (HIERARCHICAL, 1),
+    (f'{MEMORY} data.examples_per_row=3', 4),
+    (f'{MEMORY} table.pooling=mean', 4),
+    (f'{PARTS} table.long_texts=tail', 1),
+    (f'{PARTS} table.long_texts=windows', 1),
   ],
-  ids=['hierarchical', 'recurrent', 'recurrent, mean'],
 )
-def test_predict_reads_them_as_evaluation_does(more, tmp_path, vocab):
-  path = long_table(tmp_path)
-  config = load(
-    vocab,
-    'configs/finetune.py:task=sst2',
-    f'--config.data.train={path}',
-    f'--config.data.eval={path}',
-    '--config.model.max_position_embeddings=16',
-    '--config.optimizer.warmup=0',
-    '--config.optimizer.learning_rate=0.1',
-    *more,
-  )
-  state, _ = train(config, tmp_path / 'run')
-  (folder,) = (tmp_path / 'run' / 'eval').iterdir()
-  answers = [json.loads(line) for line in (folder / 'predictions.jsonl').read_text().splitlines()]
-  model = predict.Model(tmp_path / 'run')
+def test_predict_reads_them_as_evaluation_does(more, alone, tmp_path, vocab, tokenizer):
+  more = f'{more} model.max_position_embeddings=16 model.dtype=float32'
+  config = finetune(vocab, long_table(tmp_path), more, task='sst2')
+  source, objective = source_of(config, tokenizer), classification.objective(config, tokenizer)
+  params = jax.device_get(telling(objective, 1))
+  if 'windows' in params:
+    params['windows']['query'] = np.random.default_rng(0).normal(size=16).astype(np.float32)
+  outputs, _ = predicted(objective, params, source)
+  model = predict.Model(trained.Trained(config, tokenizer, params, 1))
+  answers = source.answers(outputs)
   for answer, shares in zip(answers, model.classify([a['texts'][0] for a in answers])):
     assert shares == pytest.approx(answer['probabilities'], abs=1e-5)
   assert len({round(a['probability'], 6) for a in answers}) > 2
-  if 'windows' in state.params:
-    assert np.asarray(state.params['windows']['query']).any()
-  inside = [a for a in answers if a['length'] <= model.limit - 2]  # a program reads one window
-  assert len(inside) == (1 if 'windows' in state.params else 4)
-  for i, answer in enumerate(inside):
+  assert model.counts['examples cut (longer than 16 tokens)'] == 3 * ('tail' in more)
+  inside = [a for a in answers if a['length'] <= model.limit - 2]
+  assert len(inside) == alone
+  for i, answer in enumerate(inside[:2]):
     _, found = exported(model, 'classify', tmp_path / f'out{i}', *answer['texts'])
     shares = np.exp(found['logits']) / np.exp(found['logits']).sum()
     np.testing.assert_allclose(shares, list(answer['probabilities'].values()), atol=1e-5)
@@ -356,17 +315,13 @@ def test_examples_begin_where_stretches_do(tokenizer):
   np.testing.assert_array_equal(row['segment_ids'], expected)
 
 
+STRETCHES = dict.fromkeys(('recurrent_length', 'memory_length', 'max_position_embeddings'), 8)
+STRETCHES |= {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0}
+
+
 def test_stretches_know_what_was_read_before_and_no_more():
   """The last stretch depends on those that its memory reaches, layer by layer."""
-  model = dataclasses.replace(
-    MODEL,
-    recurrent_length=8,
-    memory_length=8,
-    num_hidden_layers=2,
-    max_position_embeddings=8,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-  )
+  model = dataclasses.replace(MODEL, num_hidden_layers=2, **STRETCHES)
   params, batch = models.init_encoder(model, jax.random.key(0)), batch_of(32, 1)
   whole = np.asarray(encode(model, params, batch))
   for at, reaches in ((3, False), (9, True), (17, True), (25, True)):
@@ -378,21 +333,11 @@ def test_stretches_know_what_was_read_before_and_no_more():
     assert not moved[:first].any() and moved[first : first + 8].max() > 1e-4
 
 
-@pytest.mark.parametrize('kind', ['classification', 'choice'])
+@pytest.mark.parametrize('kind', [Classification, Choice])
 def test_a_text_is_classified_by_its_last_stretch(kind):
   """In place of [CLS], which sees the first one only; the gradient stays in it."""
-  model = dataclasses.replace(
-    MODEL,
-    recurrent_length=8,
-    memory_length=8,
-    max_position_embeddings=8,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-  )
-  objective = {
-    'classification': lambda: Classification(model, 32, ('a', 'b')),
-    'choice': lambda: Choice(model, 32),
-  }[kind]()
+  model, labels = dataclasses.replace(MODEL, **STRETCHES), [('a', 'b')] * (kind is Classification)
+  objective = kind(model, 32, *labels)
   params = objective.init(jax.random.key(0))
   batch = batch_of(32, 1) | {'cls_positions': np.zeros((1, 1), np.int32)}
   batch['segment_ids'][:, 29:] = 0

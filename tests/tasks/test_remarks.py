@@ -168,12 +168,8 @@ def test_wrapped_lines(tmp_path):
   wrapped = SENTENCES.replace(' crosses', '\ncrosses').replace(' follows', '\nfollows')
   wrapped = wrapped.replace(' knows', '\nknows').replace('. ', '.\n')
   (tmp_path / 'a.txt').write_text('\n\n'.join([wrapped] * 40))
-  (lines,) = said(
-    f'data.train={tmp_path / "a.txt"}',
-    'model.vocab_size=90',
-    'corpus.rows=single',
-    'loss.nsp_weight=0',
-  )
+  fields = 'model.vocab_size=90', 'corpus.rows=single', 'loss.nsp_weight=0'
+  (lines,) = said(f'data.train={tmp_path / "a.txt"}', *fields)
   assert lines.startswith('60% of the lines go on in the next one')
   assert 'corpus.format=paragraphs' in lines
 
@@ -198,17 +194,8 @@ def test_preparing_a_corpus_says_what_only_the_text_can_tell(tmp_path, caplog):
   prose(tmp_path / 'a.txt', text='Für die Männer war es schön. Der Fluss ist alt.')
   pieces = '[PAD] [UNK] [CLS] [SEP] [MASK] fur die manner war es schon der fluss ist alt .'
   (tmp_path / 'vocab.txt').write_text('\n'.join(pieces.split()) + '\n')
-  arguments = [
-    '--input',
-    f'{tmp_path}/a.txt',
-    '--vocab',
-    f'{tmp_path}/vocab.txt',
-    '--processes',
-    '1',
-    '--out',
-    f'{tmp_path}/out',
-  ]
-  prepare.run(prepare.parser().parse_args(arguments))
+  arguments = f'--input {tmp_path}/a.txt --vocab {tmp_path}/vocab.txt --out {tmp_path}/out'
+  prepare.run(prepare.parser().parse_args([*arguments.split(), '--processes', '1']))
   (block,) = (x.getMessage() for x in caplog.records if 'the text and the settings' in x.message)
   assert '30% of the words lose their accents' in block and 'set --cased' in block
   assert '--format lines makes sentences of them' in block

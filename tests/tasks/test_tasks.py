@@ -2,34 +2,25 @@
 
 import numpy as np
 import pytest
+from small_tables import fields
 
 from bert_jax import config as c
-from bert_jax import tokenizers
-from bert_jax.config import InputError
+from bert_jax.errors import InputError
 from bert_jax.rows import windows
 from bert_jax.tasks.classification import reading, task
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.text import documents
+from bert_jax.tokenizers import WordPiece
 
 
 @pytest.fixture(scope='module')
-def tokenizer(tmp_path_factory):
-  path = tmp_path_factory.mktemp('vocab') / 'vocab.txt'
-  words = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *'abcdefghij', 'good', 'bad']
-  path.write_text('\n'.join(words) + '\n')
-  return tokenizers.load(path)
+def tokenizer():
+  return WordPiece(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *'abcdefghij', 'good', 'bad'])
 
 
-def config(folder, *overrides, spec='configs/finetune.py'):
-  return c.load(
-    spec,
-    [
-      f'--config.data.train={folder}/train.tsv',
-      f'--config.data.eval={folder}/dev.tsv',
-      '--config.data.seq_length=8',
-      '--config.data.examples_per_row=1',
-      *overrides,
-    ],
-  )
+def config(folder, *more, spec='configs/finetune.py'):
+  data = f'data.train={folder}/train.tsv data.eval={folder}/dev.tsv data.seq_length=8'
+  return c.load(spec, fields(data, 'data.examples_per_row=1', *more))
 
 
 def write(folder, train, dev='sentence\tlabel\na\tx\n'):
@@ -45,7 +36,7 @@ def rows(config, tokenizer, split='train'):
 def test_labels_come_from_the_training_data_in_a_fixed_order(tmp_path):
   write(tmp_path, 'sentence\tlabel\na\tzebra\nb\tape\nc\tzebra\n')
   assert task.resolve(config(tmp_path)).table.labels == ('ape', 'zebra')
-  given = config(tmp_path, '--config.table.labels=zebra,ape')
+  given = config(tmp_path, 'table.labels=zebra,ape')
   assert task.resolve(given).table.labels == ('zebra', 'ape')
 
 
@@ -88,20 +79,15 @@ def test_what_is_cut_is_counted_and_said(tmp_path, tokenizer, caplog):
 
 
 def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, tokenizer):
-  letters = 'abcdefghij'
-  write(
-    tmp_path, 'sentence\tlabel\n' + ''.join(f'{x}\t{"xy"[i % 2]}\n' for i, x in enumerate(letters))
-  )
-  one, two = (
-    rows(config(tmp_path, '--config.task.train_examples=4', f'--config.seed={s}'), tokenizer)
-    for s in (0, 1)
-  )
+  lines = ''.join(f'{x}\t{"xy"[i % 2]}\n' for i, x in enumerate('abcdefghij'))
+  write(tmp_path, *[f'sentence\tlabel\n{lines}'] * 2)
+  few = 'task.train_examples=4'
+  one, two = (rows(config(tmp_path, few, f'seed={s}'), tokenizer) for s in (0, 1))
   assert len(one) == 4 and one.fingerprint == two.fingerprint
   # Drawn from all of them in their order, since a file may be sorted; evaluation is of everything.
   chosen = [e.texts[0] for e in one.examples]
   assert chosen == sorted(chosen) and chosen not in (list('abcd'), list('ghij'))
-  (tmp_path / 'dev.tsv').write_text((tmp_path / 'train.tsv').read_text())
-  assert len(rows(config(tmp_path, '--config.task.train_examples=4'), tokenizer, 'eval')) == 10
+  assert len(rows(config(tmp_path, few), tokenizer, 'eval')) == 10
   assert one.fingerprint != rows(config(tmp_path), tokenizer).fingerprint
 
 
@@ -112,32 +98,28 @@ def test_regression_reads_numbers(tmp_path, tokenizer):
   assert source[0]['labels'].dtype == np.float32 and source[0]['labels'] == [4.5]
 
 
+XY = 'sentence\tlabel\na\tx\nb\ty\n'
+
+
 @pytest.mark.parametrize(
-  'train, dev, overrides, sentence',
+  'train, dev, more, sentence',
   [
-    ('sentence\tlabel\na\tx\n', None, (), "single label .*'x'"),
+    ('sentence\tlabel\na\tx\n', XY, '', "single label .*'x'"),
     (
-      'sentense\tlabel\na\tx\nb\ty\n',
-      None,
-      (),
-      r"train.tsv:1: has no column 'sentence', only 'sentense', 'label' \(did you mean 'sentense'"
-      r'\?\); name one of these with table.text_column, ',
+      XY.replace('nce', 'nse'),
+      XY,
+      '',
+      r"train.tsv:1: has no column 'sentence'.*did you mean 'sentense'.*table.text_column, ",
     ),
-    (
-      'sentence\tlabel\na\tx\nb\ty\n',
-      'sentence\tlabel\na\tz\n',
-      (),
-      r"dev.tsv:2: label 'z' is not",
-    ),
-    ('sentence\tlabel\na\tx\tc\n', None, (), 'train.tsv:2: 3 columns where 2'),
-    ('', None, (), 'empty'),
-    ('sentence\tlabel\n', None, (), 'no records'),
-    ('sentence\tlabel\na\tx\n', None, ('--config.table.regression=true',), "'x' is not a number"),
+    (XY, 'sentence\tlabel\na\tz\n', '', r"dev.tsv:2: label 'z' is not"),
+    ('sentence\tlabel\na\tx\tc\n', XY, '', 'train.tsv:2: 3 columns where 2'),
+    ('', XY, '', 'empty'),
+    ('sentence\tlabel\n', XY, '', 'no records'),
+    ('sentence\tlabel\na\tx\n', XY, 'table.regression=true', "'x' is not a number"),
   ],
 )
-def test_bad_tables_are_one_sentence(tmp_path, tokenizer, train, dev, overrides, sentence):
-  write(tmp_path, train, *([dev] if dev else []))
-  given = config(tmp_path, *overrides)
+def test_bad_tables_are_one_sentence(tmp_path, tokenizer, train, dev, more, sentence):
+  given = config(write(tmp_path, train, dev), more)
   with pytest.raises(InputError, match=sentence) as caught:
     task.sources(task.resolve(given), tokenizer)
   assert '\n' not in str(caught.value)
@@ -145,32 +127,24 @@ def test_bad_tables_are_one_sentence(tmp_path, tokenizer, train, dev, overrides,
 
 def test_the_embedded_task_keeps_what_pretraining_holds_out():
   """Evaluation texts come from modules that pre-training on the same documentation never reads."""
-  from bert_jax.text import documents
-
   finetune = c.load('configs/quickstart.py:stage=finetune')
-  pretrain = c.load('configs/quickstart.py:stage=pretrain')
-  runlocal = c.load('configs/pretrain.py:runlocal')
-  modules = {
-    split: {e.where for e in reading.read(finetune, split, Problems(split))}
-    for split in ('train', 'eval')
-  }
+  read = {x: list(reading.read(finetune, x, Problems(x))) for x in ('train', 'eval')}
+  modules, texts = (
+    {split: {of(e) for e in examples} for split, examples in read.items()}
+    for of in (lambda e: e.where, lambda e: e.texts)
+  )
   assert len(modules['eval']) > 100 and not modules['train'] & modules['eval']
-  texts = {
-    split: {e.texts[0] for e in reading.read(finetune, split, Problems(split))}
-    for split in ('train', 'eval')
-  }
   assert not texts['train'] & texts['eval']
-  for share in (pretrain.corpus.eval_share, runlocal.corpus.eval_share):
+  for spec in ('configs/quickstart.py:stage=pretrain', 'configs/pretrain.py:runlocal'):
+    share = c.load(spec).corpus.eval_share
     assert all(documents.held_out(module, share) for module in modules['eval'])
 
 
 def test_a_glue_folder_gives_each_split_its_own_file(tmp_path, tokenizer):
   write(tmp_path, 'sentence\tlabel\na\tx\nb\ty\n', 'sentence\tlabel\nc\tx\n')
   (tmp_path / 'test.tsv').write_text('index\tsentence\n0\td\n')
-  given = c.load(
-    'configs/finetune.py',
-    [f'--config.data.train={tmp_path}', f'--config.data.eval={tmp_path}'],
-  )
+  data = f'data.train={tmp_path} data.eval={tmp_path}'
+  given = c.load('configs/finetune.py', fields(data))
   assert len(rows(given, tokenizer).texts) == 2
   assert len(rows(given, tokenizer, 'eval').texts) == 1
   for kind in ('matched', 'mismatched'):
@@ -185,22 +159,11 @@ def test_a_glue_folder_gives_each_split_its_own_file(tmp_path, tokenizer):
     rows(given, tokenizer, 'eval')
 
 
-def test_glue_files_as_published(shared, tokenizer):
-  given = c.load(
-    'configs/finetune.py:task=sst2',
-    [
-      f'--config.data.train={shared}/glue/SST-2/train.tsv',
-      f'--config.data.eval={shared}/glue/SST-2/dev.tsv',
-    ],
-  )
-  source = rows(given, tokenizer, 'eval')
-  assert len(source.texts) == 872 and len(source) < 872 / 4
-  assert source.baselines['classification_accuracy'][0] == pytest.approx(444 / 872)
-  given = c.load(
-    'configs/finetune.py:task=stsb',
-    [
-      f'--config.data.train={shared}/glue/STS-B/train.tsv',
-      f'--config.data.eval={shared}/glue/STS-B/dev.tsv',
-    ],
-  )
-  assert len(rows(given, tokenizer, 'eval').texts) == 1500
+@pytest.mark.parametrize('name, folder, number', [('sst2', 'SST-2', 872), ('stsb', 'STS-B', 1500)])
+def test_glue_files_as_published(shared, tokenizer, name, folder, number):
+  home = shared / 'glue' / folder
+  data = f'data.train={home}/train.tsv data.eval={home}/dev.tsv'
+  source = rows(c.load(f'configs/finetune.py:task={name}', fields(data)), tokenizer, 'eval')
+  assert len(source.texts) == number and len(source) < number / 4
+  if name == 'sst2':
+    assert source.baselines['classification_accuracy'][0] == pytest.approx(444 / 872)

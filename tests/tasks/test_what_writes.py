@@ -1,5 +1,6 @@
 """Models that write, asked for what they cannot do: one sentence, and the status of a mistake."""
 
+import contextlib
 import gzip
 import io
 import json
@@ -65,85 +66,61 @@ def refused(run, capsys):
   return sentence
 
 
+def asked(monkeypatch, folder, lines, task, *arguments):
+  """Runs predict's command for a task on these lines."""
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(lines.encode())))
+  __main__.main(['--model', str(folder), '--no-cache', '--task', task, *arguments])
+
+
 LONG = ' '.join(['river'] * LENGTH)
 
 
 @pytest.mark.parametrize(
   'kind, line, arguments, sentence',
   [
-    ('causal', 'the [MASK]', ['--task', 'fill-mask'], 'causal: at a [MASK] it knows nothing'),
-    ('masked', 'the river', ['--task', 'translate'], 'no decoder that was trained on pairs; train'),
-    ('causal', 'the river', ['--task', 'translate'], 'no decoder that was trained on pairs; train'),
-    (
-      'translation',
-      'the river',
-      ['--task', 'generate'],
-      'has no head that continues a prompt; use',
-    ),
+    ('causal', 'the [MASK]', 'fill-mask', 'causal: at a [MASK] it knows nothing'),
+    ('masked', 'the river', 'translate', 'no decoder that was trained on pairs; train'),
+    ('causal', 'the river', 'translate', 'no decoder that was trained on pairs; train'),
+    ('translation', 'the river', 'generate', 'has no head that continues a prompt; use'),
+    ('causal', 'the river', 'generate --beams 0', 'beams is 0; use 1 for no beam'),
+    ('translation', 'the river', 'translate --beams 0', 'beams is 0; use 1 or mo'),
+    ('causal', 'the river', 'generate --temperature=-0.5', 'temperature is -0.5; use'),
     (
       'causal',
       'the river',
-      ['--task', 'generate', '--beams', '0'],
-      'beams is 0; use 1 for no beam',
-    ),
-    (
-      'translation',
-      'the river',
-      ['--task', 'translate', '--beams', '0'],
-      'beams is 0; use 1 or mo',
-    ),
-    (
-      'causal',
-      'the river',
-      ['--task', 'generate', '--temperature=-0.5'],
-      'temperature is -0.5; use',
-    ),
-    (
-      'causal',
-      'the river',
-      ['--task', 'generate', '--temperature', '1', '--top-k', '27'],
+      'generate --temperature 1 --top-k 27',
       'top_k is 27; the vocabulary has 26 pieces',
     ),
     (
       'masked',
       'the river',
-      ['--task', 'generate', '--temperature', '1', '--top-k', '27'],
+      'generate --temperature 1 --top-k 27',
       'top_k is 27; the vocabulary has 26 pieces',
     ),
-    (
-      'masked',
-      'the river',
-      ['--task', 'generate', '--stop', 'stone'],
-      'stop says nothing to masks',
-    ),
+    ('masked', 'the river', 'generate --stop stone', 'stop says nothing to masks'),
+    ('causal', 'the river', 'generate --stop QQ', 'which is not in the vocabulary'),
     (
       'causal',
       'the river',
-      ['--task', 'generate', '--stop', 'QQ'],
-      'which is not in the vocabulary',
-    ),
-    (
-      'causal',
-      'the river',
-      ['--task', 'generate', '--length-penalty', '2'],
+      'generate --length-penalty 2',
       'length_penalty is 2.0, which only a beam search reads; add beams',
     ),
     (
       'translation',
       'the river',
-      ['--task', 'translate', '--length-penalty', 'nan'],
+      'translate --length-penalty nan',
       'length_penalty is nan; use 1',
     ),
     (
       'causal',
       LONG,
-      ['--task', 'generate', '--strict'],
+      'generate --strict',
       f'line 1: the prompt is {LENGTH + 1} tokens long, and this model reads {LENGTH}; cut it',
     ),
     (
       'masked',
       LONG,
-      ['--task', 'generate', '--strict', '--max-tokens', '4'],
+      'generate --strict --max-tokens 4',
       f'{LENGTH + 1} tokens long, and this model reads {LENGTH} with its 4 masks; cut it',
     ),
   ],
@@ -151,16 +128,13 @@ LONG = ' '.join(['river'] * LENGTH)
 def test_a_question_that_has_no_answer(
   folders, monkeypatch, capsys, kind, line, arguments, sentence
 ):
-  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(f'{line}\n'.encode())))
-  run = lambda: __main__.main(['--model', str(folders[kind]), '--no-cache', *arguments])
+  run = lambda: asked(monkeypatch, folders[kind], f'{line}\n', *arguments.split())
   assert sentence in refused(run, capsys)
 
 
 def test_text_grows_on_a_terminal(folders, monkeypatch, capsys):
-  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'the river\n')))
   monkeypatch.setattr(sys.stderr, 'isatty', lambda: True, raising=False)
-  arguments = ['--model', str(folders['causal']), '--task', 'generate', '--no-cache']
-  __main__.main([*arguments, '--max-tokens', '3'])
+  asked(monkeypatch, folders['causal'], 'the river\n', 'generate', '--max-tokens', '3')
   said = capsys.readouterr()
   written = json.loads(said.out)['generated']
   assert written.strip() and f'{written}\n' in said.err
@@ -169,14 +143,9 @@ def test_text_grows_on_a_terminal(folders, monkeypatch, capsys):
 def test_a_prompt_that_is_too_long_is_told_beside_the_others(folders, monkeypatch, capsys):
   """And where none has an answer, the status says so."""
   for lines, code in (f'{LONG}\nthe river\n', None), (f'{LONG}\n', 1):
-    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(lines.encode())))
-    arguments = ['--model', str(folders['causal']), '--task', 'generate', '--no-cache']
-    if code:
-      with pytest.raises(SystemExit) as stopped:
-        __main__.main([*arguments, '--max-tokens', '2'])
-      assert stopped.value.code == code
-    else:
-      __main__.main([*arguments, '--max-tokens', '2'])
+    with pytest.raises(SystemExit) if code else contextlib.nullcontext() as stopped:
+      asked(monkeypatch, folders['causal'], lines, 'generate', '--max-tokens', '2')
+    assert not code or stopped.value.code == code
     said = capsys.readouterr()
     assert 'tokens long, and this model reads' in said.out.splitlines()[0]
     assert 'the prompt is' in said.err and len(said.out.splitlines()) == lines.count('\n')

@@ -14,13 +14,9 @@ sent1, its question sent2. COPA's questions are worded as on its annotation shee
 every language, so that a model trained on one language meets the same question in another. A
 question of RACE with a blank (_) has the choice in its place, as in RoBERTa.
 
-Faults (see tasks/faulty_records.py):
-
-  cannot be used  no answer in training, an answer that is none of the choices, fewer than two
-                  choices, missing fields
-  mended          blanks around an answer or its choice
-  kept            empty contexts, questions and choices, another number of choices than most have,
-                  equal choices (the first one is the answer), repeated ids
+A question with missing fields, fewer than two choices, an answer that is none of them or, in
+training, no answer cannot be used (see tasks/faulty_records.py); of equal choices the first is the
+answer.
 """
 
 import re
@@ -28,8 +24,10 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from ml_collections import ConfigDict
+
 from bert_jax.errors import InputError, quoted
-from bert_jax.tasks.faulty_records import names_data
+from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.text import files
 from bert_jax.text.values import NotJson, json_value, whole_number
 
@@ -49,38 +47,33 @@ class Question(NamedTuple):
   fills: bool = False  # does a choice fill the blanks of the text, if it has any?
 
   @property
-  def seconds(self):
+  def seconds(self) -> list[str]:
     """The text that follows the context, for each choice."""
     if self.fills and _BLANK.search(self.text):
       return [_BLANK.sub(lambda _, choice=choice: choice, self.text) for choice in self.choices]
     return [f'{self.text} {choice}'.strip() for choice in self.choices]
 
 
-def read(config, split, problems):
+def read(config: ConfigDict, split: str, problems: Problems) -> list[Question]:
   """The Questions of a split; unusable ones go to `problems`."""
-  return list(_read(config, split, problems))
-
-
-@names_data
-def _read(config, split, problems):
-  if not config.data[split]:
-    raise InputError(f'data.{split} is empty; name data of task.format={config.task.format}.')
-  reader = {'race': _race, 'swag': _swag, 'dream': _dream, 'copa': _copa}[config.task.format]
-  out = []
-  for _, spec in files.parts(config.data[split]):
-    for where, fields, answer in reader(spec, split, problems):
-      if question := _checked(where, fields, answer, split, problems):
-        problems.note_id(question.id, where)
-        out.append(question)
-  if not out:
-    problems.nothing(config.data[split], 'questions')
-  problems.counts['questions'] += len(out)
+  out = list(_read(config, split, problems))
   usual = Counter(len(question.choices) for question in out).most_common(1)[0][0]
   for question in out:
     if (number := len(question.choices)) != usual:
       kind = f'questions of {number} choices, where most have {usual} (kept)'
       problems.note(kind, question.where)
-  yield from out
+  return out
+
+
+@reads('questions')
+def _read(config, split, problems):
+  if not config.data[split]:
+    raise InputError(f'data.{split} is empty; name data of task.format={config.task.format}.')
+  reader = {'race': _race, 'swag': _swag, 'dream': _dream, 'copa': _copa}[config.task.format]
+  for _, spec in files.parts(config.data[split]):
+    for where, fields, answer in reader(spec, split, problems):
+      if question := _checked(where, fields, answer, split, problems):
+        yield question
 
 
 def _checked(where, fields, answer, split, problems):
@@ -99,7 +92,7 @@ def _checked(where, fields, answer, split, problems):
     return problems.wrong(where, sentence, 'answers that are no choice')
   parts = {'contexts': [fields['context']], 'questions': [fields['text']], 'choices': choices}
   for name, texts in parts.items():
-    if not all(text.strip() for text in texts):
+    if not all(map(str.strip, texts)):
       problems.note(f'empty {name} (kept)', where)
   if len(set(choices)) < len(choices):
     problems.note('questions with equal choices (kept)', where)
@@ -163,11 +156,9 @@ def _passages(spec, split, problems):
       lists = ('questions', 'options', 'answers')  # as JSON, if the data set has them
       names = [name for name in lists if row.get(name, '').startswith('[')]
       try:
-        row |= {name: json_value(row[name]) for name in names}
+        yield where, row | {name: json_value(row[name]) for name in names}
       except NotJson as error:
         problems.wrong(where, f'its lists are {error}', 'passages without their fields')
-      else:
-        yield where, row
     return
   folder = Path(spec).expanduser() / ('train' if split == 'train' else 'dev')
   for path in files.expand(str(folder) if folder.is_dir() else spec):
@@ -181,12 +172,11 @@ def _passages(spec, split, problems):
 
 def _swag(spec, split, problems):
   for number, (where, row) in enumerate(problems.rows(spec)):
-    endings = [name for name in row if re.fullmatch(r'ending\d', name)]
-    if (sentences := problems.columns(row, ('sent1', 'sent2'), where)) is None:
-      continue
-    fields = dict(zip(('context', 'text'), sentences), choices=[row[name] for name in endings])
-    fields['id'] = row.get('', str(number))  # SWAG's first column has no name
-    yield where, fields, _number(row['label']) if row.get('label') else None
+    if sentences := problems.columns(row, ('sent1', 'sent2'), where):
+      endings = [row[name] for name in row if re.fullmatch(r'ending\d', name)]
+      fields = dict(zip(('context', 'text'), sentences), choices=endings)
+      fields['id'] = row.get('', str(number))  # SWAG's first column has no name
+      yield where, fields, _number(row['label']) if row.get('label') else None
 
 
 def _copa(spec, split, problems):
@@ -198,8 +188,8 @@ def _copa(spec, split, problems):
       sentence = f'no premise, question (cause or effect), choice1 and choice2 ({error!r:.100})'
       problems.wrong(where, sentence, 'records without their fields')
       continue
-    fields['id'] = row.get('idx', str(number))
-    label = {'choice1': '0', 'choice2': '1', '-1': ''}.get(row.get('label'), row.get('label'))
+    fields['id'], label = row.get('idx', str(number)), row.get('label')
+    label = {'choice1': '0', 'choice2': '1', '-1': ''}.get(label, label)
     yield where, fields, _number(label) if label else None
 
 

@@ -7,8 +7,11 @@ choice alone are too long, they lose their beginning. Both are counted. The scor
 RACE also the accuracy in each of its levels.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 import numpy as np
-from scipy.special import log_softmax
+from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
 from bert_jax.objectives.choice import Choice
@@ -16,18 +19,19 @@ from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.choice import reading
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored, json_lines, number_or_name
+from bert_jax.tasks.scored import Scored, json_lines, number_or_name, of_labels
+from bert_jax.tokenizers import Tokenizer
 
 SHOWN = 300  # the most characters of a context that an answer shows
 
 
-def texts(config):
+def texts(config: ConfigDict) -> Iterator[str]:
   for question in reading.read(config, 'train', Problems('train', config.data.skip_damaged)):
     yield question.context
     yield from question.seconds
 
 
-def objective(config, tokenizer):
+def objective(config: ConfigDict, tokenizer: Tokenizer) -> Choice:
   levels = reading.LEVELS if config.task.format == 'race' else ()
   scores = tuple(f'{name}_accuracy' for name in levels)
   return labelled.objective(Choice, config, scores=scores, parts=config.task.choices or 1)
@@ -37,7 +41,13 @@ class Choices(Scored):
   """The rows of Q questions, an example for each choice.
   question_at [Q + 1]: the number of each question's first choice, and the number of all choices."""
 
-  def __init__(self, config, tokenizer, questions, problems):
+  def __init__(
+    self,
+    config: ConfigDict,
+    tokenizer: Tokenizer,
+    questions: Sequence[reading.Question],
+    problems: Problems,
+  ):
     self.format, self.questions = config.task.format, questions
     numbers = np.array([len(question.choices) for question in questions])
     self.question_at = np.concatenate([[0], np.cumsum(numbers)])
@@ -50,7 +60,6 @@ class Choices(Scored):
       takes = f'a question of {most} choices takes {most} times task.max_length={limit} tokens'
       advice = f'set data.seq_length={most * limit} or task.max_length={seq_length // most}'
       raise InputError(f'{takes} and a row has {seq_length}; {advice}.')
-    parts = config.task.choices or 1
     pairs, self.tokens = _pairs(tokenizer, questions, limit, problems)
     contexts = [pairs[at][0] for at in self.question_at[:-1]]
     self.read = contexts + [ids for _, ids in pairs]
@@ -58,56 +67,44 @@ class Choices(Scored):
     golds = [question.gold for question in questions]
     labels[[at + gold for at, gold in zip(self.question_at, golds) if gold is not None]] = 1
     items = np.repeat(np.arange(len(questions)), numbers)
-    super().__init__(
-      tokenizer,
-      pairs,
-      items=items,
-      per_example={'labels': labels},
-      parts=parts,
-      **labelled.shape(config),
-    )
-    if known := [gold for gold in golds if gold is not None]:
-      self.baselines['choice_accuracy'] = labelled.majority(known)
-      right = np.array(known) == np.bincount(known).argmax()
-      levels = np.array([q.level for q in questions if q.gold is not None])
-      scores = {f'{name}_accuracy': right[levels == name].mean() for name in {*levels} - {''}}
-      self.baselines |= labelled.always('majority', scores)
+    options = labelled.shape(config) | {'parts': config.task.choices or 1, 'items': items}
+    super().__init__(tokenizer, pairs, per_example={'labels': labels}, **options)
+    if known := [question for question in questions if question.gold is not None]:
+      golds = np.array([question.gold for question in known])
+      right = golds == np.bincount(golds).argmax()
+      self.baselines |= labelled.always('majority', _accuracy(right, [q.level for q in known]))
 
-  def answers(self, outputs):
+  def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (predicted,) = by_example(outputs, 'logits')
     logits, seen = np.zeros(self.question_at[-1]), np.zeros(self.question_at[-1], bool)
     logits[numbers], seen[numbers] = predicted, True
-    out = []
-    ends = zip(self.questions, self.tokens, self.question_at, self.question_at[1:])
-    for question, length, first, last in ends:
-      if seen[first:last].all():
-        out.append(self._answer(question, logits[first:last]) | {'length': length})
-    return out
+    ends = self.question_at[1:-1]
+    of_question = zip(self.questions, self.tokens, np.split(logits, ends), np.split(seen, ends))
+    return [
+      self._answer(question, own) | {'length': length}
+      for question, length, own, seen in of_question
+      if seen.all()
+    ]
 
-  def _answer(self, question, logits):
-    logs, best, context = log_softmax(logits), int(np.argmax(logits)), question.context
+  def _answer(self, question: reading.Question, logits: np.ndarray) -> dict[str, Any]:
+    context, choices, gold = question.context, list(question.choices), question.gold
     context = context if len(context) <= SHOWN else context[:SHOWN] + '…'
+    found = of_labels(range(len(choices)), logits, gold)
     out = {'id': question.id, 'where': question.where, 'context': context}
-    out |= {'question': question.text, 'choices': list(question.choices), 'prediction': best}
-    out |= {'prediction_text': question.choices[best], 'probability': float(np.exp(logs[best]))}
-    out['probabilities'] = np.exp(logs).tolist()
+    out |= {'question': question.text, 'choices': choices, 'prediction': found['prediction']}
+    out |= {'prediction_text': choices[found['prediction']], 'probability': found['probability']}
+    out['probabilities'] = list(found['probabilities'].values())
     if question.level:
       out['level'] = question.level
-    if question.gold is not None:
-      text = question.choices[question.gold]
-      out |= {'gold': question.gold, 'gold_text': text, 'loss': float(-logs[question.gold])}
+    if gold is not None:
+      out |= {'gold': gold, 'gold_text': choices[gold], 'loss': found['loss']}
     return out
 
-  def scores(self, answers):
+  def scores(self, answers: list[dict]) -> dict[str, float]:
     hits = np.array([a['gold'] == a['prediction'] for a in answers])
-    levels = np.array([a.get('level', '') for a in answers])
-    out = {'choice_accuracy': float(hits.mean())}
-    for level in reading.LEVELS:
-      if (levels == level).any():
-        out[f'{level}_accuracy'] = float(hits[levels == level].mean())
-    return out
+    return _accuracy(hits, [a.get('level', '') for a in answers])
 
-  def files(self, answers):
+  def files(self, answers: list[dict]) -> dict[str, str]:
     """predictions.tsv (id and number of the choice, from 0) and SuperGLUE's COPA.jsonl.
     RACE, DREAM and SWAG publish no script that reads predictions."""
     lines = (f'{a["id"]}\t{a["prediction"]}\n' for a in answers)
@@ -116,6 +113,13 @@ class Choices(Scored):
       rows = ({'idx': number_or_name(a['id']), 'label': a['prediction']} for a in answers)
       out['COPA.jsonl'] = json_lines(rows)
     return out
+
+
+def _accuracy(hits, levels):
+  """The share of hits, of all questions and of each of the levels that they have."""
+  out, levels = {'choice_accuracy': float(hits.mean())}, np.array(levels)
+  names = [level for level in reading.LEVELS if level in levels]
+  return out | {f'{level}_accuracy': float(hits[levels == level].mean()) for level in names}
 
 
 sources = labelled.sources_of(reading.read, Choices)

@@ -1,10 +1,13 @@
 """Counts the labels of a classification and warns of odd ones before the first step."""
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
-from bert_jax.tasks.classification.reading import names
+from bert_jax.tasks.classification.reading import names, number_of
 
 log = logging.getLogger('bert_jax')
 
@@ -12,26 +15,24 @@ NAMED = 10  # labels that are named
 NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
 
 
-def counted(source, number):
+def counted(source: Any, number: int) -> np.ndarray:
   """Counts the texts that have each of `number` labels, [L]. source: the Examples."""
   labels, weights = source.per_example['labels'], source.per_example['weights']
   # The windows of a text share its weight, 1; a text without a label has weight 0.
-  if labels.ndim == 2:
-    return np.rint(weights @ labels).astype(int)
-  return np.rint(np.bincount(labels, weights, number)).astype(int)
+  total = weights @ labels if labels.ndim == 2 else np.bincount(labels, weights, number)
+  return np.rint(total).astype(int)
 
 
-def log_counts(config, source):
+def log_counts(config: ConfigDict, source: Any) -> None:
   """Logs the labels of the training data with their counts, the most frequent first."""
-  if config.table.regression:
-    return
-  labels = names(config.table.labels)
-  counts = counted(source, len(labels))
-  order = np.argsort(-counts, kind='stable')
-  log.info('labels: %s', _some([f'{labels[i]} {counts[i]:,}' for i in order]))
+  if not config.table.regression:
+    labels = names(config.table.labels)
+    counts = counted(source, len(labels))
+    order = np.argsort(-counts, kind='stable')
+    log.info('labels: %s', _some([f'{labels[i]} {counts[i]:,}' for i in order]))
 
 
-def remarks(config, sources):
+def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
   """Warnings about labels that are rare, or that may be quantities."""
   table, labels, out = config.table, names(config.table.labels), []
   if table.regression:
@@ -46,20 +47,14 @@ def remarks(config, sources):
     if missing and held.any():
       fix = 'name more in data.eval' if config.data.eval else 'raise table.eval_share'
       out.append(f'labels that no example of the held-out data has: {_some(missing)}; {fix}.')
-  if not table.multi_label and len(labels) >= NUMBERS and all(map(_is_number, labels)):
+  numbers = not table.multi_label and all(number_of(label) is not None for label in labels)
+  if numbers and len(labels) >= NUMBERS:
     quantity = 'table.regression=true learns them as numbers'
     out.append(f'all {len(labels)} labels are numbers and are taken as classes; {quantity}.')
   return out
 
 
-def _is_number(label):
-  try:
-    return np.isfinite(float(label))
-  except ValueError:
-    return False
-
-
-def _some(shown):
+def _some(shown: list[str]) -> str:
   """Joins some names: 'a, b, c and 3 more'."""
   more = f' and {len(shown) - NAMED} more' if len(shown) > NAMED else ''
   return ', '.join(shown[:NAMED]) + more

@@ -36,13 +36,7 @@ def svm_scores(config: ConfigDict, train: task.Texts, evaluation: task.Texts) ->
     return [' '.join(map(str, text.tolist())) for text in ids]
 
   def features(side):
-    tfidf = TfidfVectorizer(
-      tokenizer=str.split,
-      token_pattern=None,
-      lowercase=False,
-      ngram_range=(1, 2),
-      sublinear_tf=True,
-    )
+    tfidf = TfidfVectorizer(token_pattern=r'\d+', ngram_range=(1, 2), sublinear_tf=True)
     try:
       tfidf.fit(pieces(train, side))
     except ValueError:
@@ -52,20 +46,17 @@ def svm_scores(config: ConfigDict, train: task.Texts, evaluation: task.Texts) ->
   sides = [features(side) for side in range(len(train.examples[0].texts))]
   seen, unseen = (sparse.hstack(parts).tocsr() for parts in zip(*sides))
   labels = [example.label for example in train.examples]
+  weights = dict(config.table.class_weights) or None
   if train.regression:
     model = LinearSVR(random_state=0)
-  else:
-    model = LinearSVC(class_weight=dict(config.table.class_weights) or None, random_state=0)
-  if train.multi_label:
+  elif train.multi_label:
     labels = np.array([[name in held for name in train.labels] for held in labels], int)
     model = OneVsRestClassifier(LinearSVC(random_state=0))
+  else:
+    model = LinearSVC(class_weight=weights, random_state=0)
   predicted = model.fit(seen, labels).predict(unseen)
   if train.multi_label:
     predicted = [[name for name, on in zip(train.labels, row) if on] for row in predicted]
-  return evaluation.score(
-    [
-      {'prediction': prediction, 'gold': example.label}
-      for prediction, example in zip(predicted, evaluation.examples, strict=True)
-      if example.label is not None
-    ]
-  )
+  golds = [example.label for example in evaluation.examples]
+  both = zip(predicted, golds, strict=True)
+  return evaluation.score([{'prediction': x, 'gold': y} for x, y in both if y is not None])

@@ -11,12 +11,14 @@ pre-trained there has not seen their texts.
 """
 
 import hashlib
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, listed, quoted
-from bert_jax.tasks.faulty_records import names_data
+from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.text import documentation, documents
 from bert_jax.text.values import json_value
 
@@ -33,7 +35,7 @@ class Example(NamedTuple):
   label: Any  # a str, a float (regression) or a tuple of str (multi_label); None: not known
 
 
-def embedded(split):
+def embedded(split: str) -> Iterator[tuple[str, dict[str, Any]]]:
   """Yields (module, row) of the embedded task, without texts that occur in both splits."""
   for row in documentation.labelled():
     held_out = {documents.held_out(module, EMBEDDED_EVAL_SHARE) for module in row['modules']}
@@ -41,7 +43,9 @@ def embedded(split):
       yield row['modules'][0], row
 
 
-def read(config, split, problems, whole=False):
+def read(
+  config: ConfigDict, split: str, problems: Problems, whole: bool = False
+) -> Iterator[Example]:
   """Yields the Examples of a split; unusable ones go to `problems`.
   whole: keep in data.train what table.eval_share would hold out."""
   share = 0.0 if whole else config.table.eval_share
@@ -50,11 +54,10 @@ def read(config, split, problems, whole=False):
     return
   examples = list(_read(config, 'train', problems))
   out = held_out(examples, share)
-  if examples and not out:
-    raise InputError(
-      f'table.eval_share={share} of the {len(examples)} examples of data.train holds out none; use '
-      'a larger share, or name a file in data.eval.'
-    )
+  if not out:
+    number = f'table.eval_share={share} of the {len(examples)} examples of data.train'
+    advice = 'use a larger share, or name a file in data.eval'
+    raise InputError(f'{number} holds out none; {advice}.')
   name = 'examples held out of training (table.eval_share)'
   problems.counts[name] = sum(example.texts in out for example in examples)
   if repeated := len(examples) - len({example.texts for example in examples}):
@@ -62,7 +65,7 @@ def read(config, split, problems, whole=False):
   yield from (example for example in examples if (example.texts in out) == (split == 'eval'))
 
 
-def held_out(examples, share):
+def held_out(examples: Sequence[Example], share: float) -> set[tuple[str, ...]]:
   """Chooses a share of the texts, the same for each label, by their hashes alone.
   Examples with equal texts stay together, so that no text is both trained and evaluated on."""
   labels = {}
@@ -70,18 +73,14 @@ def held_out(examples, share):
     labels.setdefault(example.texts, example.label)
 
   def order(texts):
-    digest = hashlib.sha256('\n'.join(texts).encode()).hexdigest()
-    label = labels[texts]
+    digest, label = hashlib.sha256('\n'.join(texts).encode()).hexdigest(), labels[texts]
     return (label, '', digest) if isinstance(label, float) else (0.0, str(label), digest)
 
-  return {
-    texts
-    for k, texts in enumerate(sorted(labels, key=order))
-    if int((k + 1) * share) > int(k * share)  # evenly, label by label
-  }
+  numbered = enumerate(sorted(labels, key=order))
+  return {x for k, x in numbered if int((k + 1) * share) > int(k * share)}  # label by label
 
 
-@names_data
+@reads('examples')
 def _read(config, split, problems):
   spec, table = config.data[split], config.table
   if spec:
@@ -106,57 +105,61 @@ def _read(config, split, problems):
       problems.counts['without a label (predicted, not scored)'] += 1
       label = None
     else:
-      label, fault = _label(label, table)
-      if fault:
-        problems.wrong(where, fault, 'rows with an unknown label')
+      try:
+        label = label_of(label, table)
+      except ValueError as fault:
+        problems.wrong(where, str(fault), 'rows with an unknown label')
         continue
-    problems.counts['examples'] += 1
-    if any(not part.strip() for part in texts):
+    if not all(map(str.strip, texts)):
       problems.note('empty texts (kept)', where)
-    problems.note_id(example_id if id_columns else None, where)
     yield Example(where, example_id, texts, label)
-  if not problems.ids:
-    problems.nothing(spec, 'examples')
 
 
-def _label(label, table):
-  """Parses the label in a cell: (label, '') or (None, what is wrong with it)."""
+def label_of(cell: str, table: ConfigDict) -> Any:
+  """The label in a cell, as in an Example; ValueError if it cannot be one."""
   if table.regression:
-    try:
-      value = float(label)
-      if np.isfinite(value):
-        return value, ''
-    except ValueError:
-      pass
-    return None, f'label {quoted(label)} is not a number; table.regression=true wants numbers'
-  labels = (label,)
-  if table.multi_label:
-    try:
-      labels = json_value(label) if label[:1] in ('[', '{') else label.split(',')
-      if not isinstance(labels, list) or not all(isinstance(part, str | int) for part in labels):
-        raise ValueError
-    except ValueError:
-      return None, f'label {quoted(label)} is no list of labels; write ["a", "b"] or a,b'
-    labels = tuple(name for part in labels if (name := str(part).strip()))
-  elif not label.strip():
-    return None, 'the label is empty; write one'
-  elif not table.labels and label[0] == '[' and label[-1] == ']':
-    return None, f'label {quoted(label)} is a list; set table.multi_label=true'
+    if (number := number_of(cell)) is None:
+      raise ValueError(f'label {quoted(cell)} is not a number; table.regression=true wants numbers')
+    return number
+  labels = _labels_of(cell) if table.multi_label else (cell,)
+  if not table.multi_label and not cell.strip():
+    raise ValueError('the label is empty; write one')
+  if not (table.multi_label or table.labels) and cell[0] == '[' and cell[-1] == ']':
+    raise ValueError(f'label {quoted(cell)} is a list; set table.multi_label=true')
   if table.labels:
     known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
     if unknown := [name for name in labels if name not in known]:
-      where = f'the label set {listed(table.labels)}'
-      return None, f'label {quoted(unknown[0])} is not in {where}; mend the row or set table.labels'
+      fault = f'label {quoted(unknown[0])} is not in the label set {listed(table.labels)}'
+      raise ValueError(f'{fault}; mend the row or set table.labels')
     labels = tuple(known[name] for name in labels)
-  return (labels if table.multi_label else labels[0]), ''
+  return labels if table.multi_label else labels[0]
 
 
-def names(labels):
+def _labels_of(cell):
+  """The labels of a text that may have several, from a JSON list or between commas."""
+  try:
+    labels = json_value(cell) if cell[:1] in ('[', '{') else cell.split(',')
+    if isinstance(labels, list) and all(isinstance(part, str | int) for part in labels):
+      return tuple(name for part in labels if (name := str(part).strip()))
+  except ValueError:
+    pass
+  raise ValueError(f'label {quoted(cell)} is no list of labels; write ["a", "b"] or a,b')
+
+
+def number_of(text: str) -> float | None:
+  """The finite number that a text is, or None."""
+  try:
+    return value if math.isfinite(value := float(text)) else None
+  except ValueError:
+    return None
+
+
+def names(labels: Sequence[str]) -> tuple[str, ...]:
   """The names of labels; a label with several spellings (a|b) has the first."""
   return tuple(label.split('|')[0] for label in labels)
 
 
-def label_set(table, found):
+def label_set(table: ConfigDict, found: Collection[str]) -> tuple[str, ...]:
   """The label set of training data: the labels found in it, sorted."""
   labels = tuple(sorted(found))
   if len(labels) < 2:
@@ -172,7 +175,9 @@ def label_set(table, found):
   return labels
 
 
-def balanced(labels, counts, number):
+def balanced(
+  labels: Sequence[str], counts: Mapping[str, int], number: int
+) -> tuple[tuple[str, float], ...]:
   """Balanced class weights, ((label, 1 / its share), ...). counts: {label: examples with it};
   number: of all examples."""
   known = dict.fromkeys(names(labels))

@@ -13,9 +13,12 @@ are counted.
 """
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from scipy.special import expit, log_softmax
+from ml_collections import ConfigDict
+from scipy.special import expit
 
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.objectives.classification import Classification
@@ -25,12 +28,13 @@ from bert_jax.rows.windows import cut
 from bert_jax.tasks import labelled
 from bert_jax.tasks.classification import label_remarks, prepared
 from bert_jax.tasks.classification.baselines import baselines_of
-from bert_jax.tasks.classification.reading import balanced, label_set, names, read
+from bert_jax.tasks.classification.reading import Example, balanced, label_set, names, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored
+from bert_jax.tasks.scored import Scored, of_labels
+from bert_jax.tokenizers import Tokenizer
 
 
-def resolve(config):
+def resolve(config: ConfigDict) -> ConfigDict:
   """Fills in table.labels (the labels of the training data, sorted) and balanced class weights."""
   table = config.table
   if is_prepared(config.data.train):
@@ -54,26 +58,23 @@ def resolve(config):
   return config
 
 
-def texts(config):
-  if is_prepared(config.data.train):
-    return
-  for example in read(config, 'train', Problems('train', config.data.skip_damaged)):
-    yield from example.texts
+def texts(config: ConfigDict) -> Iterator[str]:
+  if not is_prepared(config.data.train):
+    for example in read(config, 'train', Problems('train', config.data.skip_damaged)):
+      yield from example.texts
 
 
-def objective(config, tokenizer):
-  class_weights, labels = config.table.class_weights, names(config.table.labels)
-  if unknown := [label for label, _ in class_weights if label not in labels]:
+def objective(config: ConfigDict, tokenizer: Tokenizer) -> Classification:
+  table, labels = config.table, names(config.table.labels)
+  weights = dict(table.class_weights)
+  if unknown := [label for label in weights if label not in labels]:
     fault = f'table.class_weights names {quoted(unknown[0])}, which is not a label'
     raise InputError(f'{fault}; there are {listed(labels)}.')
-  weights = (
-    tuple(float(dict(class_weights).get(label, 1.0)) for label in labels) if class_weights else ()
-  )
-  table = config.table
-  more = {'multi_label': table.multi_label, 'class_weights': weights, 'pooling': table.pooling}
-  more['lm_weight'] = table.lm_weight
-  more['hierarchical'] = table.long_texts == 'hierarchical'
-  return labelled.objective(Classification, config, labels, **more)
+  options = {name: table[name] for name in ('multi_label', 'pooling', 'lm_weight')}
+  options['hierarchical'] = table.long_texts == 'hierarchical'
+  if weights:
+    options['class_weights'] = tuple(float(weights.get(label, 1.0)) for label in labels)
+  return labelled.objective(Classification, config, labels, **options)
 
 
 class Texts(Scored):
@@ -82,51 +83,25 @@ class Texts(Scored):
   gold: for each text the number of its label, or [numbers] (multi_label), or the value to predict
   (regression); None: not known."""
 
-  def __init__(self, config, tokenizer, examples, problems):
+  def __init__(
+    self,
+    config: ConfigDict,
+    tokenizer: Tokenizer,
+    examples: Sequence[Example],
+    problems: Problems,
+  ):
     table, self.examples, self.labels = config.table, examples, names(config.table.labels)
     self.multi_label, self.regression = table.multi_label, table.regression
-    limit = labelled.limit(config)
     sides = [tokenizer.ids_batch(texts) for texts in zip(*(e.texts for e in examples))]
-    pairs, whole = len(sides) == 2, zip(*sides)
-    room = limit - 2 - pairs * tokenizer.between
     together = table.long_texts == 'hierarchical'
-    in_windows = together or table.long_texts == 'windows'
-    if in_windows and len(sides) == 1:
+    if len(sides) == 1 and (together or table.long_texts == 'windows'):
       self.read = sides[0]
-    parts, text_of, self.tokens = [], [], []
-    for i, ids in enumerate(whole):
-      kept = [ids]
-      self.tokens.append(sum(map(len, ids)))
-      if sum(map(len, ids)) > room:
-        kept = cut(ids, room, table.long_texts)
-        what = 'examples ' + ('in windows' if in_windows else 'cut')
-        problems.counts[f'{what} (longer than {limit} tokens)'] += 1
-        if together and len(kept) > (most := config.data.seq_length // limit):
-          problems.counts[f'examples that lost their end (longer than {most} windows)'] += 1
-          kept = kept[:most]
-      parts += [tokenizer.pair(*two) for two in kept] if pairs else kept
-      text_of += [i] * len(kept)
-    self.text_of = np.array(text_of, np.int64)
+    parts = self._parts(config, tokenizer, sides, problems)
     number = {label: i for i, label in enumerate(self.labels)}
-    self.gold = [
-      None
-      if e.label is None
-      else e.label
-      if self.regression
-      else [number[label] for label in e.label]
-      if self.multi_label
-      else number[e.label]
-      for e in examples
-    ]
-    kind = np.float32 if self.regression or self.multi_label else np.int32
-    if self.multi_label:
-      labels = np.zeros((len(examples), len(self.labels)), kind)
-      for row, numbers in zip(labels, self.gold):
-        row[numbers or []] = 1
-    else:
-      labels = np.array([gold or 0 for gold in self.gold], kind)
+    self.gold = [self._gold(example.label, number) for example in examples]
     known = np.array([gold is not None for gold in self.gold], np.float32)
     weights = known / np.maximum(1, np.bincount(self.text_of, minlength=len(known)))
+    labels = self._label_array()
     of_text = {'labels': labels, 'weights': weights.astype(np.float32)}
     per_example = {name: values[self.text_of] for name, values in of_text.items()}
     items, shape = self.text_of if together else None, labelled.shape(config)
@@ -135,46 +110,71 @@ class Texts(Scored):
     if known.any():
       self.baselines |= baselines_of(labels[known > 0], len(self.labels))
 
-  def answers(self, outputs):
+  def _parts(self, config, tokenizer, sides, problems):
+    """The token arrays of all windows of all texts; sets text_of, and tokens: of each text."""
+    limit, keep, parts, text_of = labelled.limit(config), config.table.long_texts, [], []
+    pairs, most = len(sides) == 2, config.data.seq_length // limit
+    room = limit - 2 - pairs * tokenizer.between
+    self.tokens = [sum(map(len, ids)) for ids in zip(*sides)]
+    for i, ids in enumerate(zip(*sides)):
+      kept = [ids]
+      if self.tokens[i] > room:
+        kept = cut(ids, room, keep)
+        what = 'in windows' if keep in ('windows', 'hierarchical') else 'cut'
+        problems.counts[f'examples {what} (longer than {limit} tokens)'] += 1
+        if keep == 'hierarchical' and len(kept) > most:
+          problems.counts[f'examples that lost their end (longer than {most} windows)'] += 1
+          kept = kept[:most]
+      parts += [tokenizer.pair(*two) for two in kept] if pairs else kept
+      text_of += [i] * len(kept)
+    self.text_of = np.array(text_of, np.int64)
+    return parts
+
+  def _gold(self, label: Any, number: dict[str, int]) -> Any:
+    if label is None or self.regression:
+      return label
+    return [number[name] for name in label] if self.multi_label else number[label]
+
+  def _label_array(self):
+    """What is learned of each text, [N] or [N, L]; 0 where it is not known."""
+    if not self.multi_label:
+      kind = np.float32 if self.regression else np.int32
+      return np.array([gold or 0 for gold in self.gold], kind)
+    out = np.zeros((len(self.gold), len(self.labels)), np.float32)
+    for row, numbers in zip(out, self.gold):
+      row[numbers or []] = 1
+    return out
+
+  def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (logits,) = by_example(outputs, 'logits')
     windows = np.bincount(self.text_of)
     seen = np.bincount(self.text_of[numbers], minlength=len(windows))
     total = np.zeros((len(windows), logits.shape[-1]))
     np.add.at(total, self.text_of[numbers], logits)
     whole = np.flatnonzero((seen == windows) & (seen > 0))
-    return [self._answer(i, total[i] / windows[i]) for i in whole]
+    return [self._answer(i, total[i] / windows[i]) for i in whole.tolist()]
 
-  def _answer(self, i, logits):
+  def _answer(self, i: int, logits: np.ndarray) -> dict[str, Any]:
     example, gold = self.examples[i], self.gold[i]
-    out = {'id': example.id, 'where': example.where, 'texts': list(example.texts)}
+    out: dict[str, Any] = {'id': example.id, 'where': example.where, 'texts': [*example.texts]}
     out['length'] = self.tokens[i]
     if self.regression:
       out['prediction'] = float(logits[0])
-      if gold is not None:
-        out |= {'gold': gold, 'loss': float((logits[0] - gold) ** 2)}
-      return out
-    if self.multi_label:
+      loss = None if gold is None else float((logits[0] - gold) ** 2)
+    elif self.multi_label:
       shares = expit(logits)
       out['prediction'] = [label for label, share in zip(self.labels, shares) if share > 0.5]
+      out['probabilities'] = dict(zip(self.labels, map(float, shares)))
       is_gold = np.isin(np.arange(len(shares)), gold or [])
-      nats = -np.log(np.where(is_gold, shares, 1 - shares) + 1e-12)
+      loss = float(np.sum(-np.log(np.where(is_gold, shares, 1 - shares) + 1e-12)))
     else:
-      logs = log_softmax(logits)
-      shares = np.exp(logs)
-      out |= {'prediction': self.labels[int(np.argmax(logits))], 'probability': float(shares.max())}
-      nats = -logs[gold or 0]
-    out['probabilities'] = dict(zip(self.labels, map(float, shares)))
-    if gold is not None:
-      out |= {'gold': example.label, 'loss': float(np.sum(nats))}
-    return out
+      return out | of_labels(self.labels, logits, gold)
+    return out if gold is None else out | {'gold': example.label, 'loss': loss}
 
-  def scores(self, answers):
+  def scores(self, answers: list[dict]) -> dict[str, float]:
     # Imported here because they are slow to import and most runs do not need them.
     import scipy.stats
-    from sklearn import metrics as sklearn_metrics
-
-    def f1_score(*sides, **options):
-      return float(sklearn_metrics.f1_score(*sides, zero_division=0, **options))
+    from sklearn.metrics import f1_score, matthews_corrcoef
 
     gold, predicted = ([a[key] for a in answers] for key in ('gold', 'prediction'))
     if self.regression:
@@ -182,50 +182,50 @@ class Texts(Scored):
         return {'pearson': float('nan'), 'spearman': float('nan')}
       tests = {'pearson': scipy.stats.pearsonr, 'spearman': scipy.stats.spearmanr}
       return {name: float(test(gold, predicted).statistic) for name, test in tests.items()}
+
+    def f1(average, **options):
+      return float(f1_score(gold, predicted, average=average, zero_division=0, **options))
+
     if self.multi_label:
       sides = ([[label in held for label in self.labels] for held in x] for x in (gold, predicted))
       gold, predicted = map(np.array, sides)
-      f1 = {f'{kind}_f1': f1_score(gold, predicted, average=kind) for kind in ('micro', 'macro')}
-      return f1 | {'subset_accuracy': float((gold == predicted).all(axis=1).mean())}
+      alike = float((gold == predicted).all(axis=1).mean())
+      return {'micro_f1': f1('micro'), 'macro_f1': f1('macro'), 'subset_accuracy': alike}
     out = {'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted)))}
     if len(self.labels) == 2:
-      out['f1'] = f1_score(gold, predicted, pos_label=self.labels[1], average='binary')
+      out['f1'] = f1('binary', pos_label=self.labels[1])
     else:
-      out['macro_f1'] = f1_score(gold, predicted, average='macro')  # over the labels that occur
-    if len({*gold, *predicted}) == 1:  # scikit-learn would warn
-      return out | {'matthews': 0.0}
-    return out | {'matthews': float(sklearn_metrics.matthews_corrcoef(gold, predicted))}
+      out['macro_f1'] = f1('macro')  # over the labels that occur
+    alone = len({*gold, *predicted}) == 1  # scikit-learn would warn
+    return out | {'matthews': 0.0 if alone else float(matthews_corrcoef(gold, predicted))}
 
-  def constant(self, answers):
+  def constant(self, answers: list[dict]) -> str:
     if not self.regression:
       return super().constant(answers)
     gold, predicted = ([a[key] for a in answers if 'gold' in a] for key in ('gold', 'prediction'))
     collapsed = gold and np.std(predicted) < 1e-3 * np.std(gold)
     return f'{np.mean(predicted):.3f}' if collapsed else ''
 
-  def files(self, answers):
+  def files(self, answers: list[dict]) -> dict[str, str]:
     """predictions.tsv as GLUE's leaderboard reads it: columns index and prediction."""
-    shown = (
-      f'{a["prediction"]:.3f}'
-      if self.regression
-      else ','.join(a['prediction'])
-      if self.multi_label
-      else a['prediction']
-      for a in answers
-    )
-    lines = (f'{a["id"]}\t{prediction}\n' for a, prediction in zip(answers, shown))
+    shown = str
+    if self.regression or self.multi_label:
+      shown = '{:.3f}'.format if self.regression else ','.join
+    lines = (f'{a["id"]}\t{shown(a["prediction"])}\n' for a in answers)
     return {'predictions.tsv': 'index\tprediction\n' + ''.join(lines)}
 
 
-def sources(config, tokenizer, splits=('train', 'eval')):
+def sources(
+  config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
+) -> dict[str, Any]:
   def rows_of(split, problems):
-    if is_prepared(config.data[split]):
-      if split == 'eval':
-        fault = f'data.eval={config.data.eval} is prepared, and answers need the texts'
-        raise InputError(f'{fault}; name the table.')
-      return prepared.Texts(config, tokenizer, Prepared(config.data[split]), problems)
-    examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
-    return Texts(config, tokenizer, examples, problems)
+    if not is_prepared(config.data[split]):
+      examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
+      return Texts(config, tokenizer, examples, problems)
+    if split == 'eval':
+      fault = f'data.eval={config.data.eval} is prepared, and answers need the texts'
+      raise InputError(f'{fault}; name the table.')
+    return prepared.Texts(config, tokenizer, Prepared(config.data[split]), problems)
 
   has_eval = not config.data.train or config.table.eval_share > 0
   out = labelled.in_splits(config, splits, rows_of, has_eval)

@@ -21,7 +21,7 @@ import math
 from typing import NamedTuple
 
 from bert_jax.errors import InputError, quoted
-from bert_jax.tasks.faulty_records import names_data
+from bert_jax.tasks.faulty_records import reads
 from bert_jax.tasks.qa.reading import records
 from bert_jax.text import files
 
@@ -49,11 +49,11 @@ def is_scored(config, split):
   return bool(config.contrastive.score_column) and format_of(config, split) == 'table'
 
 
-@names_data
+@reads('pairs')
 def read(config, split, problems):
   """Yields the Items of a split; unusable ones go to `problems`."""
-  spec, seen = config.data[split], set()
-  if not spec:
+  seen = set()
+  if not config.data[split]:
     raise InputError(f"data.{split} is empty; name a table of pairs, or a file in SQuAD's JSON.")
   of_format = {'table': _table, 'squad': _squad, 'lines': _lines}[format_of(config, split)]
   counted = split == 'train' and not is_scored(config, split)
@@ -67,14 +67,10 @@ def read(config, split, problems):
       fault = f'a negative is the positive, {quoted(positive)}; remove one of them'
       problems.wrong(item.where, fault, 'records with a negative that is the positive')
     else:
-      problems.counts['pairs'] += 1
-      problems.note_id(item.id, item.where)
       if counted and positive in seen:
         problems.note(AGAIN, item.where)
       seen.add(positive)
       yield item
-  if not seen:
-    problems.nothing(spec, 'pairs')
 
 
 def _table(config, split, problems):

@@ -4,30 +4,33 @@ The offset of a span ("pronoun-offset", "a-offset", ..) in characters may be lef
 has it once. Models of Winograd schemas have no "b".
 """
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from bert_jax.errors import InputError, quoted
 from bert_jax.tasks.ask import OfHead, texts_of
 from bert_jax.tasks.coreference.reading import Example
 from bert_jax.tasks.coreference.task import Pronouns
 
+if TYPE_CHECKING:
+  from bert_jax.predict.model import Model
+
 
 class Coreference(OfHead):
-  examples_of = Pronouns
+  examples_of, tabs = Pronouns, True
   shows = 'pronoun', 'candidates', 'prediction', 'probability', 'probabilities'
 
-  @property
-  def fields(self):
-    return ('text', 'pronoun', *('ab'[: self.model.objective.candidates]))
+  def __init__(self, model: 'Model'):
+    super().__init__(model)
+    self.fields = ('text', 'pronoun', *'ab'[: model.objective.candidates])
+    self.others = tuple(f'{name}-offset' for name in self.fields[1:])
 
-  @property
-  def others(self):
-    return [f'{name}-offset' for name in self.fields[1:]]
-
-  def parsed(self, value):
+  def parsed(self, value: Any) -> Example:
     if isinstance(value, dict):  # GAP writes the fields in capitals
       value = {str(name).lower(): x for name, x in value.items()}
     return super().parsed(value)
 
-  def record(self, fields):
+  def record(self, fields: Mapping[str, Any]) -> Example:
     text, *spans = texts_of(fields, self.fields)
     places = (_place(fields, text, name, span) for name, span in zip(self.fields[1:], spans))
     return Example('', '', text, tuple(places), None)

@@ -4,6 +4,8 @@ Whether A is meant and whether B is meant are two decisions. F1 is taken over al
 separately for masculine and feminine pronouns.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 SCORES = ('gap_f1', 'gap_f1_masculine', 'gap_f1_feminine', 'gap_bias')
@@ -11,7 +13,7 @@ GENDERS = dict.fromkeys(('he', 'his', 'him'), 'masculine')
 GENDERS |= dict.fromkeys(('she', 'her', 'hers'), 'feminine')
 
 
-def gap_scores(answers):
+def gap_scores(answers: Sequence[dict]) -> dict[str, float]:
   """The scores named in SCORES, {name: score}; F1 from 0 to 100.
   answers: dicts with id, pronoun, gold and prediction (A, B or neither). Of answers with the same
   id the first counts. gap_bias is the feminine F1 over the masculine one; NaN if one of them is 0,

@@ -7,24 +7,21 @@
        candidate. SuperGLUE counts indices in words, CLUE in characters: the unit is the one in
        which more spans of the data are where their index says
 
-Faults (see tasks/faulty_records.py):
-
-  a name is not at its offset    the nearest place is taken; if the text does not have the name, the
-                                 example cannot be used, or, for WSC with indices in words, the
-                                 words at the index are taken
-  A and B are both TRUE, or are not TRUE or FALSE; a label is neither true nor false
-                                 the example cannot be used
-  a pronoun of unknown gender    kept; it only counts in the overall F1
-  a repeated id                  kept; GAP's scores take the first, as the official scorer does
+A name that is not at its offset is taken at the nearest place. If the text does not have it, the
+example cannot be used (see tasks/faulty_records.py) or, for WSC with indices in words, the words at
+the index are taken.
 """
 
 import itertools
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
+
+from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, quoted
 from bert_jax.tasks.coreference.gap_scores import GENDERS
-from bert_jax.tasks.faulty_records import names_data
+from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.text.values import json_value, whole_number
 
 SPANS = ('Pronoun', 'A', 'B')  # the columns of GAP's spans
@@ -38,20 +35,13 @@ class Example(NamedTuple):
   gold: int | None  # the number of the right candidate; C: none of them is right; None: not known
 
 
-@names_data
-def read(config, split, problems):
+@reads('examples', 'kept; the scores of GAP take the first')
+def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Example]:
   """Yields the Examples of a split; unusable ones go to `problems`."""
-  spec = config.data[split]
-  if not spec:
+  if not config.data[split]:
     raise InputError(f'data.{split} is empty; name a file of task.format={config.task.format}.')
   reader = {'gap': _gap, 'wsc': _wsc}[config.task.format]
-  fate = 'not in the scores of GAP' if config.task.format == 'gap' else 'kept'
-  for example in reader(problems.rows(spec), split, problems):
-    problems.counts['examples'] += 1
-    problems.note_id(example.id, example.where, fate)
-    yield example
-  if not problems.ids:
-    problems.nothing(spec, 'examples')
+  yield from reader(problems.rows(config.data[split]), split, problems)
 
 
 def _gap(rows, split, problems):
@@ -62,7 +52,7 @@ def _gap(rows, split, problems):
     if (values := problems.columns(row, columns, where)) is None:
       continue
     example_id, text, *_ = values
-    spans = _until_none(_gap_span(row, text, name, where, problems) for name in SPANS)
+    spans = _until_none(_gap_span(row, name, where, problems) for name in SPANS)
     if len(spans) < 3:
       continue
     gold = None
@@ -79,12 +69,16 @@ def _gap(rows, split, problems):
     yield Example(where, example_id, text, spans, gold)
 
 
-def _gap_span(row, text, name, where, problems):
-  offset = whole_number(row[f'{name}-offset'])
-  if offset is not None:
-    return _place(text, row[name], offset, where, problems)
+def _gap_span(row, name, where, problems):
+  if (offset := whole_number(row[f'{name}-offset'])) is not None:
+    return _place(row['Text'], row[name], offset, where, problems)
   fault = f'{name}-offset {quoted(row[f"{name}-offset"])} is no number'
   return problems.wrong(where, fault, 'unreadable offsets')
+
+
+def _until_none(values):
+  """The values before the first None, so that only the first fault of an example is counted."""
+  return tuple(itertools.takewhile(lambda value: value is not None, values))
 
 
 def _place(text, name, offset, where, problems):
@@ -129,12 +123,12 @@ def _wsc(rows, split, problems):
     for span, index in named:
       fits['words'] += _in_word(text, span, index) is not None
       fits['characters'] += bool(span) and text.startswith(span, index)
-  unit = max(fits, key=fits.get)
+  unit = max(fits, key=lambda name: fits[name])
   kind = f'spans, of which {fits[unit]:,} lie where their index says, in {unit}'
   problems.counts[kind] = 2 * len(read)
   place = _words if unit == 'words' else _place
   for where, example_id, text, named, gold in read:
-    spans = _until_none(place(text, *span, where, problems) for span in named)
+    spans = _until_none(place(text, name, at, where, problems) for name, at in named)
     if len(spans) == len(named):
       yield Example(where, example_id, text, spans, gold)
 
@@ -146,14 +140,14 @@ def _index(value):
   return number
 
 
-def _until_none(values):
-  """The values before the first None, so that only the first fault of an example is counted."""
-  return tuple(itertools.takewhile(lambda value: value is not None, values))
+def _words_of(text):
+  """The words of a text between blanks, [(from, to)]."""
+  return [match.span() for match in re.finditer(r'\S+', text)]
 
 
 def _in_word(text, span, index):
   """Finds a span, in any case, that begins in word `index` of the text: (from, to), or None."""
-  words = [match.span() for match in re.finditer(r'\S+', text)]
+  words = _words_of(text)
   if not span or not 0 <= index < len(words):
     return None
   start, end = words[index]
@@ -165,7 +159,7 @@ def _words(text, span, index, where, problems):
   """Finds a span that should begin with word `index`: (from, to); None, and a fault, if not."""
   if place := _in_word(text, span, index):
     return place
-  words = [match.span() for match in re.finditer(r'\S+', text)]
+  words = _words_of(text)
   if not 0 <= index < len(words):
     sentence = f'index {index} of {quoted(span)} is past the {len(words)} words'
     return problems.wrong(where, sentence, 'unreadable offsets')

@@ -7,8 +7,11 @@ reading.py reads the examples. A span becomes the tokens that share a character 
 is too long is cut around its spans, which are all kept, and counted.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 import numpy as np
-from scipy.special import log_softmax
+from ml_collections import ConfigDict
 
 from bert_jax.objectives.coreference import Coreference
 from bert_jax.rows.examples import by_example
@@ -16,18 +19,19 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.coreference import reading
 from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored, json_lines, number_or_name
+from bert_jax.tasks.scored import Scored, json_lines, number_or_name, of_labels
+from bert_jax.tokenizers import Tokenizer
 
 # The answers in each format: one for each candidate, and one for no candidate.
 ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false')}
 
 
-def texts(config):
+def texts(config: ConfigDict) -> Iterator[str]:
   for example in reading.read(config, 'train', Problems('train', config.data.skip_damaged)):
     yield example.text
 
 
-def objective(config, tokenizer):
+def objective(config: ConfigDict, tokenizer: Tokenizer) -> Coreference:
   candidates = len(ANSWERS[config.task.format]) - 1
   scores = SCORES if config.task.format == 'gap' else ()
   return labelled.objective(Coreference, config, candidates, scores=scores)
@@ -36,7 +40,13 @@ def objective(config, tokenizer):
 class Pronouns(Scored):
   """The rows of texts: [CLS] text [SEP], the first and last tokens of its spans, and the answer."""
 
-  def __init__(self, config, tokenizer, examples, problems):
+  def __init__(
+    self,
+    config: ConfigDict,
+    tokenizer: Tokenizer,
+    examples: Sequence[reading.Example],
+    problems: Problems,
+  ):
     self.format, self.names = config.task.format, ANSWERS[config.task.format]
     limit = labelled.limit(config)
     self.examples, self.tokens, texts, spans = [], [], [], []
@@ -45,8 +55,8 @@ class Pronouns(Scored):
       pieces = _pieces(example, encoding.offsets, problems)
       kept = near(len(encoding.ids), pieces, limit - 2)
       if kept is None:
-        sentence = f'its names alone take more than {limit - 2} tokens; raise task.max_length'
-        problems.wrong(example.where, sentence, 'examples whose names do not fit')
+        fault = f'its names alone take more than {limit - 2} tokens; raise task.max_length'
+        problems.wrong(example.where, fault, 'examples whose names do not fit')
         continue
       if len(kept) < len(encoding.ids):
         problems.counts[f'examples cut (longer than {limit} tokens)'] += 1
@@ -57,10 +67,11 @@ class Pronouns(Scored):
     golds = [example.gold for example in self.examples]
     known = np.array([gold is not None for gold in golds], np.float32)
     labels = np.array([gold or 0 for gold in golds], np.int32)
-    per_example = {'labels': labels, 'weights': known}
-    positions = {'spans': np.array(spans, np.int32).reshape(-1, len(self.names), 2)}
-    options = labelled.shape(config) | {'per_example': per_example, 'positions': positions}
-    super().__init__(tokenizer, texts, **options)
+    options: dict[str, Any] = {
+      'positions': {'spans': np.array(spans, np.int32).reshape(-1, len(self.names), 2)}
+    }
+    options['per_example'] = {'labels': labels, 'weights': known}
+    super().__init__(tokenizer, texts, **options, **labelled.shape(config))
     if known.any():
       commonest = np.bincount(labels[known > 0]).argmax()
       zeros = np.zeros(len(self.names))
@@ -69,28 +80,22 @@ class Pronouns(Scored):
       scores = {name: x for name, x in self.scores(alike).items() if np.isfinite(x)}
       self.baselines |= labelled.always('majority', scores)
 
-  def answers(self, outputs):
+  def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (logits,) = by_example(outputs, 'logits')
     answers = ((i, self._answer(self.examples[i], x)) for i, x in zip(numbers, logits))
     return [answer | {'length': self.tokens[i]} for i, answer in answers]
 
-  def _answer(self, example, logits):
-    logs = log_softmax(np.asarray(logits, np.float64))
+  def _answer(self, example: reading.Example, logits: np.ndarray) -> dict[str, Any]:
     pronoun, *candidates = (example.text[start:end] for start, end in example.spans)
-    best = int(np.argmax(logs))
-    out = {'id': example.id, 'where': example.where, 'text': example.text, 'pronoun': pronoun}
-    out |= {'candidates': candidates, 'prediction': self.names[best]}
-    out['probability'] = float(np.exp(logs[best]))
-    out['probabilities'] = dict(zip(self.names, np.exp(logs).tolist()))
-    if example.gold is not None:
-      out |= {'gold': self.names[example.gold], 'loss': float(-logs[example.gold])}
-    return out
+    out = {'id': example.id, 'where': example.where, 'text': example.text}
+    out |= {'pronoun': pronoun, 'candidates': candidates}
+    return out | of_labels(self.names, np.asarray(logits, np.float64), example.gold)
 
-  def scores(self, answers):
+  def scores(self, answers: list[dict]) -> dict[str, float]:
     out = {'coreference_accuracy': float(np.mean([a['gold'] == a['prediction'] for a in answers]))}
     return out | (gap_scores(answers) if self.format == 'gap' else {})
 
-  def files(self, answers):
+  def files(self, answers: list[dict]) -> dict[str, str]:
     """The file for gap_scorer.py, or for the leaderboards of SuperGLUE and CLUE."""
     if self.format == 'gap':
       rows = [(a['id'], *(str(a['prediction'] == name).upper() for name in 'AB')) for a in answers]
@@ -104,12 +109,10 @@ class Pronouns(Scored):
 sources = labelled.sources_of(reading.read, Pronouns)
 
 
-def near(length, spans, room):
+def near(length: int, spans: np.ndarray, room: int) -> np.ndarray | None:
   """Chooses which of `length` tokens to keep, [room] numbers in order; None: the spans need more.
-
   spans [S, 2]: the first and last token of each. Kept is all from the first span to the last, with
-  equal context on both sides; if that is too much, the spans and the tokens nearest to them.
-  """
+  equal context on both sides; if that is too much, the spans and the tokens nearest to them."""
   at = np.arange(length)
   first, last = spans[:, :1], spans[:, 1:]
   distance = np.maximum(np.maximum(first - at, at - last), 0).min(axis=0)

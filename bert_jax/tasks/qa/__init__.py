@@ -1,5 +1,10 @@
 """Extractive question answering: which part of a context answers a question (SQuAD)."""
 
+from collections.abc import Iterator
+from typing import Any
+
+from ml_collections import ConfigDict
+
 from bert_jax.tasks import labelled
 from bert_jax.tasks.ask import TOP_K
 from bert_jax.tasks.qa import task
@@ -8,7 +13,7 @@ from bert_jax.tasks.qa.fields import FIELDS
 from bert_jax.tasks.record import Head, Prediction
 
 
-def rules(config):
+def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   return labelled.rules(config, pairs=True)
 
 

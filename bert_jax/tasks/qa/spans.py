@@ -1,9 +1,9 @@
 """Finds the tokens of an answer, and the best spans over all windows of a context.
 
-This is the method of google-research/bert's run_squad.py: windows begin a stride apart, so a token
-may be in several, and an answer that begins with it is scored in the window where the token has
-most context. There are two differences: the best spans are the best of all, where the reference
-searches the 20 best starts and ends of each window; and tokens are mapped to the text by offsets.
+As in google-research/bert's run_squad.py a token may be in several windows, which begin a stride
+apart, and an answer that begins with it is scored in the window where it has most context. But the
+best spans are the best of all, where the reference searches the 20 best starts and ends of each
+window; and tokens are mapped to the text by offsets.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ class Spans(NamedTuple):
 def bounds_of(starts: np.ndarray, size: int, room: int) -> np.ndarray:
   """Assigns each of the `size` tokens of a context to one window of `room`, as bounds [W + 1]:
   window w answers with spans that begin at the tokens bounds[w] to bounds[w + 1] - 1."""
-  ends = np.minimum(starts + room, size)
-  owner = windows.owners(starts, ends, np.arange(size), LENGTH_BONUS)
+  sides = starts.tolist(), np.minimum(starts + room, size).tolist()
+  owner = windows.owners(*sides, np.arange(size), LENGTH_BONUS)
   return np.searchsorted(owner, np.arange(len(starts) + 1))
 
 

@@ -7,9 +7,8 @@
                    common run of segments, which are Chinese characters and NLTK's words
 
 One difference: CMRC's script finds sentences with a trained model of NLTK and splits off the full
-stop of each. Here the text between two Chinese characters is one sentence. Of the
-9,657 answers of CMRC's dev set, 9 contain a full stop and a blank, all after an initial ('Henry A.
-Walsh').
+stop of each. Here the text between two Chinese characters is one sentence: of the 9,657 answers of
+CMRC's dev set, 9 contain a full stop and a blank, all after an initial ('Henry A. Walsh').
 
 predictions: a text for each question. golds: a list of texts for each question, in the same order.
 """
@@ -17,6 +16,7 @@ predictions: a text for each question. golds: a list of texts for each question,
 import re
 import string
 from collections import Counter
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 import numpy as np
@@ -25,48 +25,43 @@ _PUNCTUATION = str.maketrans('', '', string.punctuation)
 _ARTICLES = re.compile(r'\b(a|an|the)\b')
 
 
-def normalised(text):
+def normalised(text: str) -> str:
   """SQuAD's normalisation: lower case, no ASCII punctuation, no articles, single blanks."""
   return ' '.join(_ARTICLES.sub(' ', text.lower().translate(_PUNCTUATION)).split())
 
 
-def word_f1(prediction, gold):
+def word_f1(prediction: str, gold: str) -> float:
   """F1 over the words of two normalised texts; 0 if they share none, even if both are empty."""
   predicted, right = prediction.split(), gold.split()
-  return _f1(sum((Counter(predicted) & Counter(right)).values()), len(predicted), len(right))
+  return _f1((Counter(predicted) & Counter(right)).total(), len(predicted), len(right))
 
 
-def squad(predictions, golds):
+def squad(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, float]:
   """SQuAD 1.1: {exact, f1}; every question has a gold answer."""
-  exact, f1 = [], []
-  for prediction, gold in zip(predictions, golds, strict=True):
-    prediction, gold = normalised(prediction), list(map(normalised, gold))
-    exact.append(prediction in gold)
-    f1.append(max(word_f1(prediction, text) for text in gold))
-  return {'exact': _percent(exact), 'f1': _percent(f1)}
+  return _scored(predictions, golds, normalised, lambda *texts: word_f1(*map(normalised, texts)))
 
 
-def squad2(predictions, golds):
+def squad2(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, float]:
   """SQuAD 2.0: {exact, f1} of all questions, of questions with an answer (HasAns_), and without
   (NoAns_), whose gold is [] and whose right prediction is ''."""
   exact, f1 = _each_score(predictions, golds)
   answerable = np.array([bool(gold) for gold in golds])
   out = {}
-  for name, chosen in (('', slice(None)), ('HasAns_', answerable), ('NoAns_', ~answerable)):
-    if len(exact[chosen]):
+  for name, chosen in (('', answerable >= 0), ('HasAns_', answerable), ('NoAns_', ~answerable)):
+    if chosen.any():
       out |= {f'{name}exact': _percent(exact[chosen]), f'{name}f1': _percent(f1[chosen])}
   return out
 
 
-def best_thresholds(answers, golds, odds):
+def best_thresholds(
+  answers: Sequence[str], golds: Sequence[Sequence[str]], odds: Sequence[float]
+) -> dict[str, float]:
   """The best SQuAD 2.0 scores over all thresholds on the odds of 'no answer'.
   answers: for each question the best text that is not empty; it is the prediction if the odds are
   not above the threshold. odds: of each question. Returns {best_exact, best_f1} and the thresholds
   that reach them, {best_exact_thresh, best_f1_thresh}."""
-  odds = np.asarray(odds, np.float64)
-  order = np.argsort(odds, kind='stable')
+  order, out = np.argsort(odds, kind='stable'), {}
   answerable = np.array([bool(gold) for gold in golds])
-  out = {}
   for name, scores in zip(('exact', 'f1'), _each_score(answers, golds), strict=True):
     wrong = np.array([-1.0 if text else 0.0 for text in answers])
     gain = np.where(answerable, scores, wrong)[order]
@@ -74,7 +69,7 @@ def best_thresholds(answers, golds, odds):
     totals = np.cumsum(np.append(none, gain))
     best = int(np.argmax(totals))
     out[f'best_{name}'] = float(100 * totals[best] / len(odds))
-    out[f'best_{name}_thresh'] = float(odds[order][best - 1]) if best else 0.0
+    out[f'best_{name}_thresh'] = float(odds[order[best - 1]]) if best else 0.0
   return out
 
 
@@ -92,7 +87,7 @@ def _each_score(predictions, golds):
 # -- CMRC 2018 -------------------------------------------------------------------------------------
 
 _MARKS = set('-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』')  # removed by its script
-_CHARACTER = re.compile('[\u4e00-\u9fa5]')
+_CHARACTER = re.compile('([\u4e00-\u9fa5])')
 # The replacements of NLTK's word_tokenize, in their order, for a sentence in lower case; those for
 # the marks above are left out.
 _NLTK = [
@@ -117,16 +112,12 @@ _NLTK = [
 ]
 
 
-def segments(text):
+def segments(text: str) -> list[str]:
   """CMRC's segments of a text: its Chinese characters and the words between them, no marks."""
-  out, rest = [], ''
-  for character in _bare(text):
-    if _CHARACTER.match(character):
-      out += [*_words(rest), character]
-      rest = ''
-    else:
-      rest += character
-  return out + _words(rest)
+  out = []
+  for i, part in enumerate(_CHARACTER.split(_bare(text))):
+    out += [part] if i % 2 else _words(part)
+  return out
 
 
 def _words(text):
@@ -135,24 +126,29 @@ def _words(text):
   return text.split()
 
 
-def segment_f1(prediction, gold):
-  """F1 of the longest common run of two lists of segments."""
-  match = SequenceMatcher(None, prediction, gold, autojunk=False).find_longest_match()
-  return _f1(match.size, len(prediction), len(gold))
+def segment_f1(prediction: str, gold: str) -> float:
+  """F1 of the longest common run of the segments of two texts."""
+  sides = segments(prediction), segments(gold)
+  match = SequenceMatcher(None, *sides, autojunk=False).find_longest_match()
+  return _f1(match.size, *map(len, sides))
 
 
-def cmrc(predictions, golds):
+def cmrc(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, float]:
   """CMRC 2018: {exact, f1}; every question has a gold answer."""
-  exact, f1 = [], []
-  for prediction, gold in zip(predictions, golds, strict=True):
-    exact.append(_bare(prediction) in map(_bare, gold))
-    predicted = segments(prediction)
-    f1.append(max(segment_f1(predicted, segments(text)) for text in gold))
-  return {'exact': _percent(exact), 'f1': _percent(f1)}
+  return _scored(predictions, golds, _bare, segment_f1)
 
 
 def _bare(text):
   return ''.join(c for c in text.lower().strip() if c not in _MARKS)
+
+
+def _scored(predictions, golds, plain, f1_of):
+  """{exact, f1}, the best of the gold answers of each question; exact: plain(text) is the same."""
+  exact, f1 = [], []
+  for prediction, gold in zip(predictions, golds, strict=True):
+    exact.append(plain(prediction) in map(plain, gold))
+    f1.append(max(f1_of(prediction, text) for text in gold))
+  return {'exact': _percent(exact), 'f1': _percent(f1)}
 
 
 def _f1(shared, predicted, right):

@@ -12,8 +12,11 @@ threshold that is best on the evaluated data.
 """
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 from scipy.special import softmax
 
 from bert_jax.errors import InputError, quoted
@@ -23,29 +26,33 @@ from bert_jax.rows import windows
 from bert_jax.rows.examples import tokens_of
 from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.qa import reading, squad_scores
-from bert_jax.tasks.qa.spans import best_spans, bounds_of, tokens_between
+from bert_jax.tasks.qa import squad_scores
+from bert_jax.tasks.qa.reading import Question, questions
+from bert_jax.tasks.qa.spans import Spans, best_spans, bounds_of, tokens_between
 from bert_jax.tasks.scored import Scored
+from bert_jax.tokenizers import Tokenizer
 
 SPECIAL = 3  # [CLS] question [SEP] context [SEP]
 NO_SPAN = -1e6  # the sum of logits that stands for the best span of an empty context
 _CHUNK = 1000  # contexts that are tokenized at once, as the encodings of the library are large
 
 
-def texts(config):
+def texts(config: ConfigDict) -> Iterator[str]:
   seen = set()
-  for question in reading.questions(config, 'train', Problems('train', config.data.skip_damaged)):
+  for question in questions(config, 'train', Problems('train', config.data.skip_damaged)):
     yield question.text
     if question.context not in seen:
       seen.add(question.context)
       yield question.context
 
 
-def objective(config, tokenizer):
+def objective(config: ConfigDict, tokenizer: Tokenizer) -> QuestionAnswering:
   return labelled.objective(QuestionAnswering, config, unanswerable=config.qa.unanswerable)
 
 
-def sources(config, tokenizer, splits=('train', 'eval')):
+def sources(
+  config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
+) -> dict[str, 'Windows']:
   qa, limit = config.qa, labelled.limit(config)
   if limit <= qa.max_query_length + SPECIAL + tokenizer.between - 1:
     question = f'a question of qa.max_query_length {qa.max_query_length}'
@@ -54,7 +61,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
   if qa.unanswerable and qa.answer_units == 'characters':
     fault = 'qa.answer_units=characters scores as CMRC 2018, where every question has an answer'
     raise InputError(f'{fault}; set qa.unanswerable=false or qa.answer_units=words.')
-  return labelled.sources_of(reading.questions, Windows)(config, tokenizer, splits)
+  return labelled.sources_of(questions, Windows)(config, tokenizer, splits)
 
 
 class Windows(Scored):
@@ -63,47 +70,44 @@ class Windows(Scored):
   tokens of its windows; their bounds, see spans.bounds_of; the position in a window where
   the context begins). spans: for each question [(first, last)] tokens of its gold answers."""
 
-  def __init__(self, config, tokenizer, questions, problems):
-    self.qa, limit = config.qa, labelled.limit(config)
-    self.questions, learn = questions, problems.split == 'train'
-    contexts = list(dict.fromkeys(question.context for question in questions))
+  def __init__(
+    self,
+    config: ConfigDict,
+    tokenizer: Tokenizer,
+    questions: Sequence[Question],
+    problems: Problems,
+  ):
+    self.qa, self.questions, limit = config.qa, questions, labelled.limit(config)
     encodings = {}
+    contexts = list(dict.fromkeys(question.context for question in questions))
     for i in range(0, len(contexts), _CHUNK):
       part = contexts[i : i + _CHUNK]
       encodings |= zip(part, tokenizer.encode_batch(part), strict=True)
     self.offsets = {context: encoding.offsets for context, encoding in encodings.items()}
-    self.read = [encoding.ids for encoding in encodings.values()]
-    parts, positions, weights, self.first, self.plans, self.spans = [], [], [], [0], [], []
-    self.tokens = []
+    self.read, parts, self.tokens = [encoding.ids for encoding in encodings.values()], [], []
+    at, weights, self.first, self.plans, self.spans = [], [], [0], [], []
     for question, ids in zip(questions, tokenizer.ids_batch([q.text for q in questions])):
-      self.tokens.append(len(ids) + len(encodings[question.context].ids))
+      context = encodings[question.context].ids
+      self.tokens.append(len(ids) + len(context))
       if len(ids) > (most := self.qa.max_query_length):
         problems.note(f'questions cut (longer than {most} tokens)', question.where)
         ids = ids[:most]
       self.read.append(ids)
-      context = encodings[question.context].ids
       ids, _ = tokenizer.pair(ids, context)
-      room = limit - SPECIAL - len(ids)
+      room, begin = limit - SPECIAL - len(ids), len(ids) + 2
       starts = windows.starts(len(context), room, self.qa.doc_stride)
-      spans = self._gold_tokens(question, problems)
-      learnt = bool(spans) or (self.qa.unanswerable and question.gold == ())
-      if learnt or not learn:
-        at = np.zeros((len(starts), 2), np.int32)
-        if spans:
-          ends = np.minimum(starts + room, len(context))
-          whole = (starts <= spans[0][0]) & (spans[0][1] < ends)
-          at[whole] = np.array(spans[0]) - starts[whole, None] + len(ids) + 2
-          if not whole.any():
-            problems.note('answers that no window holds whole', question.where)
+      self.plans.append((starts, bounds_of(starts, len(context), room), begin))
+      self.spans.append(self._gold_tokens(question, problems))
+      learnt = bool(self.spans[-1]) or (self.qa.unanswerable and question.gold == ())
+      if learnt or problems.split != 'train':
         parts += [(ids, context[start : start + room]) for start in starts]
-        positions.append(at)
+        ends = np.minimum(starts + room, len(context))
+        at.append(self._positions(question, self.spans[-1][:1], starts, ends, begin, problems))
         weights.append(np.full(len(starts), learnt, np.float32))
-      self.plans.append((starts, bounds_of(starts, len(context), room), len(ids) + 2))
-      self.spans.append(spans)
       self.first.append(len(parts))
-    if learn and not parts:
+    if problems.split == 'train' and not parts:
       raise InputError(f'no question of data.train has an answer to learn; {self._why_none()}')
-    positions = dict(zip(('start_positions', 'end_positions'), np.concatenate(positions).T))
+    positions = dict(zip(('start_positions', 'end_positions'), np.concatenate(at).T))
     options = {'per_example': {'weights': np.concatenate(weights)}, 'positions': positions}
     super().__init__(tokenizer, parts, **options, **labelled.shape(config))
     self.size = len(questions)
@@ -113,14 +117,23 @@ class Windows(Scored):
       share = 100 * np.mean([gold == () for gold in known]) if self.qa.unanswerable else 0
       self.baselines |= labelled.always('unanswered', dict.fromkeys(names, share))
 
+  @staticmethod
+  def _positions(question, spans, starts, ends, begin, problems):
+    """The first and last position of the answer in each window, [W, 2]; 0 where it is not whole."""
+    at = np.zeros((len(starts), 2), np.int32)
+    for first, last in spans:
+      whole = (starts <= first) & (last < ends)
+      at[whole] = np.array([first, last]) - starts[whole, None] + begin
+      if not whole.any():
+        problems.note('answers that no window holds whole', question.where)
+    return at
+
   def _why_none(self):
     """The reason why no question can be learnt, as the end of a sentence."""
-    answered = next((question for question in self.questions if question.gold), None)
-    if answered:
-      return (
-        f'no answer stands once in its context, such as {quoted(answered.gold[0])} at '
-        f'{answered.where}; write answers as their contexts have them, and where they begin.'
-      )
+    if answered := [(q.gold[0], q.where) for q in self.questions if q.gold]:
+      such = f'such as {quoted(answered[0][0])} at {answered[0][1]}'
+      advice = 'write answers as their contexts have them, and where they begin.'
+      return f'no answer stands once in its context, {such}; {advice}'
     if self.qa.unanswerable:
       return 'they have no list of answers, not even an empty one.'
     return 'none has an answer. If that is meant, as in SQuAD 2.0, set qa.unanswerable=true.'
@@ -140,7 +153,7 @@ class Windows(Scored):
         problems.note('answers not on token borders (whole tokens learnt)', question.where)
     return spans
 
-  def answers(self, outputs):
+  def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     logits = [tokens_of(outputs, f'{side}_logits', self.lengths) for side in ('start', 'end')]
     out = []
     for i in range(len(self.questions)):
@@ -149,25 +162,27 @@ class Windows(Scored):
         out.append(self._answer(i, *([side[e] for e in examples] for side in logits)))
     return out
 
-  def _answer(self, i, start_logits, end_logits):
+  def _answer(
+    self, i: int, start_logits: list[np.ndarray], end_logits: list[np.ndarray]
+  ) -> dict[str, Any]:
     """The answer to question i; start_logits, end_logits: an array over tokens for each window."""
     question, (starts, bounds, begin) = self.questions[i], self.plans[i]
     logits = ([x[begin:-1] for x in side] for side in (start_logits, end_logits))
     count = 2 * self.qa.n_best_size  # more than are kept, since equal texts are merged
     options = {'longest': self.qa.max_answer_length, 'count': count}
     nbest = self._nbest(question, best_spans(starts, bounds, *logits, **options))
-    out = {'id': question.id, 'where': question.where, 'question': question.text}
+    out: dict[str, Any] = {'id': question.id, 'where': question.where, 'question': question.text}
     out['length'], out['answer'] = self.tokens[i], nbest[0]['text'] if nbest else ''
+    out['prediction'] = out['answer']
     if self.qa.unanswerable:
       at_cls = [(float(s[0]), float(e[0])) for s, e in zip(start_logits, end_logits, strict=True)]
       null = min(at_cls, key=sum)
       odds = sum(null) - (_sum(nbest[0]) if nbest else NO_SPAN)
       nbest = sorted([*nbest, _entry('', 0, 0, *null)], key=_sum, reverse=True)
-      out['prediction'] = '' if odds > self.qa.null_threshold else out['answer']
+      if odds > self.qa.null_threshold:
+        out['prediction'] = ''
       out['null_odds'] = odds
-    else:
-      nbest = nbest or [_entry('', 0, 0, 0.0, 0.0)]
-      out['prediction'] = out['answer']
+    nbest = nbest or [_entry('', 0, 0, 0.0, 0.0)]
     for entry, share in zip(nbest, softmax(list(map(_sum, nbest))), strict=True):
       entry['probability'] = float(share)
     shown = next(entry for entry in nbest if entry['text'] == out['prediction'])
@@ -175,10 +190,10 @@ class Windows(Scored):
     if question.gold is not None and (question.gold or self.qa.unanswerable):
       out['gold'] = list(question.gold)
       if nats := self._nats(i, start_logits, end_logits):
-        out['loss'] = float(max(nats) if not question.gold else min(nats))
+        out['loss'] = float(min(nats) if question.gold else max(nats))
     return out | {'nbest': nbest}
 
-  def _nbest(self, question, spans):
+  def _nbest(self, question: Question, spans: Spans) -> list[dict[str, Any]]:
     """The best spans with different texts, as entries of nbest_predictions.json."""
     offsets, entries = self.offsets[question.context], {}
     columns = offsets[spans.first, 0], offsets[spans.last, 1], spans.start_logits, spans.end_logits
@@ -195,21 +210,21 @@ class Windows(Scored):
     for at, start, end in zip(starts, start_logits, end_logits, strict=True):
       gold = [(first - at + begin, last - at + begin) for first, last in self.spans[i]]
       gold = [(a, b) for a, b in gold if a >= begin and b < len(end) - 1]
-      if not self.questions[i].gold:
-        gold = [(0, 0)]
       total = np.logaddexp.reduce(start) + np.logaddexp.reduce(end)
-      nats += [total - start[a] - end[b] for a, b in gold]
+      nats += [total - start[a] - end[b] for a, b in (gold if self.questions[i].gold else [(0, 0)])]
     return nats
 
-  def scores(self, answers):
-    predictions, golds = ([answer[key] for answer in answers] for key in ('prediction', 'gold'))
+  def scores(self, answers: list[dict]) -> dict[str, float]:
+    names = 'prediction', 'gold', 'answer'
+    predictions, golds, best = ([answer[name] for answer in answers] for name in names)
     if self.qa.unanswerable:
-      best = ([answer[key] for answer in answers] for key in ('answer', 'gold', 'null_odds'))
-      return squad_scores.squad2(predictions, golds) | squad_scores.best_thresholds(*best)
+      odds = [answer['null_odds'] for answer in answers]
+      of_best = squad_scores.best_thresholds(best, golds, odds)
+      return squad_scores.squad2(predictions, golds) | of_best
     scorer = squad_scores.cmrc if self.qa.answer_units == 'characters' else squad_scores.squad
     return scorer(predictions, golds)
 
-  def files(self, answers):
+  def files(self, answers: list[dict]) -> dict[str, str]:
     """The files that run_squad.py writes and the official scripts read.
     answers.json: the best spans, whatever the threshold; from this and null_odds.json
     evaluate-v2.0.py finds the best threshold."""
@@ -222,7 +237,7 @@ class Windows(Scored):
         out[name].setdefault(answer['id'], answer[kind])
     return {name: json.dumps(x, indent=1, ensure_ascii=False) + '\n' for name, x in out.items()}
 
-  def constant(self, answers):
+  def constant(self, answers: list[dict]) -> str:
     return super().constant([a | {'prediction': a['prediction'] or 'no answer'} for a in answers])
 
 

@@ -1,17 +1,19 @@
 """Tagging: a label for each token (named entities, chunks, parts of speech)."""
 
+from ml_collections import ConfigDict
+
 from bert_jax.tasks import labelled
-from bert_jax.tasks.record import Head, Prediction
+from bert_jax.tasks.record import Head, Prediction, Released
 from bert_jax.tasks.tagging import task
 from bert_jax.tasks.tagging.ask import Tag
 from bert_jax.tasks.tagging.fields import FIELDS
 
 
-def from_released(config, released):
+def from_released(config: ConfigDict, released: Released) -> None:
   config.tagging.labels = released.labels()
 
 
-def stand_in(config):
+def stand_in(config: ConfigDict) -> ConfigDict:
   config.tagging.labels = config.tagging.labels or ('0', '1')
   return config
 

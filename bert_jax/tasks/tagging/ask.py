@@ -6,6 +6,10 @@ token, and so is each character of a script without blanks.
 
 import re
 import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
 from bert_jax.tasks.ask import OfHead, texts_of
@@ -17,10 +21,9 @@ _RUNS = re.compile(rf'[{UNSPACED}]|[^\s{UNSPACED}]+')
 
 
 class Tag(OfHead):
-  examples_of, exports = Tagged, {'logits': '[B, T, labels]'}
-  others = ('tokens',)
+  examples_of, exports, others = Tagged, {'logits': '[B, T, labels]'}, ('tokens',)
 
-  def record(self, fields):
+  def record(self, fields: dict[str, Any]) -> Sentence:
     if 'tokens' not in fields:
       (text,) = texts_of(fields, ('text',))
       spans = words(text)
@@ -36,19 +39,19 @@ class Tag(OfHead):
       raise InputError('there are no tokens, or one of them is empty')
     return Sentence('', '', tuple(tokens), None, ())
 
-  def element(self, value):
+  def element(self, value: Any) -> Sentence:
     return self.parsed({'tokens': list(value)} if isinstance(value, (list, tuple)) else value)
 
-  def config(self, row=0):
+  def config(self, row: int = 0) -> ConfigDict:
     config = super().config(row)
     config.tagging.document_context = False
     return config
 
-  def replies(self, records):
+  def replies(self, records: Sequence[Sentence]) -> list[tuple[dict | None, str]]:
     replies = zip(records, super().replies(records))
     return [(a and a | {'text': record.document}, why) for record, (a, why) in replies]
 
-  def shown(self, answer):
+  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     names = 'tokens', 'prediction', 'probability', 'text'
     tokens, tags, shares, text = (answer[name] for name in names)
     out, at = ({'text': text[0]}, words(text[0])) if text else ({'tokens': tokens}, None)
@@ -68,7 +71,7 @@ class Tag(OfHead):
     return out | {'entities': entities}
 
 
-def words(text):
+def words(text: str) -> list[tuple[int, int]]:
   """The tokens of a text, [(from, to)] in characters."""
   out = []
   for run in _RUNS.finditer(text):

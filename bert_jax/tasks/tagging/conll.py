@@ -15,8 +15,7 @@
 
 A file without a tag column is a test set: its tokens have no tags. golden-horse's Weibo files write
 the place of each character in its word behind it; if all tokens end so, the places are removed. A
-line that cannot be used (too few columns, a wrong number) makes its whole sentence unusable, see
-tasks/faulty_records.py.
+line that cannot be used makes its whole sentence unusable, see tasks/faulty_records.py.
 
 The tags of entities are O and B- I- (IOB), with E- S- (BIOES), or B- M- E- S- (BMES, usual for
 Chinese), where M- is what I- is in BIOES. BILOU is not read.
@@ -25,9 +24,11 @@ Chinese), where M- is what I- is in BIOES. BILOU is not read.
 import itertools
 import logging
 import re
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, quoted
+from bert_jax.tasks.faulty_records import Problems
 from bert_jax.text import files, utf8
 from bert_jax.text.values import whole_number
 
@@ -35,10 +36,10 @@ log = logging.getLogger('bert_jax')
 
 CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')
 COLUMNS = ('tokens', 'pos', 'chunks', 'ner', 'tags')  # of TFDS, as far as a data set has them
+SCHEMES = ('IOB2', 'IOB1', 'BIOES')
 
 _CHUNK_TAG = re.compile(r'O|[BIES](-.+)?|M-.+')
 _COMMENT = re.compile(r'#\s*(sent_id|newdoc)\b\s*=?\s*(.*)')
-_DIGITS = '0123456789'
 _NO_WORD = re.compile(r'\d+[-.]\d+')
 
 
@@ -51,25 +52,35 @@ class Sentence(NamedTuple):
   after_blank: tuple[bool, ...] = ()  # does each token follow a blank? (): all but the first
 
 
-def read(spec, split, problems, *, conllu, token_column, tag_column) -> list[Sentence]:
-  """The sentences of a split, in order; unusable ones go to `problems`.
-  Columns count from 0; -1 is the last. problems.counts['documents'] stays 0 if the data does not
-  say where documents begin. InputError if the data is missing, empty or damaged, or if training
-  data has no tags."""
+class Layout(NamedTuple):
+  """How the lines of files are laid out. Columns count from 0; -1 is the last."""
 
-  def read_parts():
-    options = split, problems, conllu, token_column, tag_column
-    for _, part in files.parts(spec):
-      if part.startswith('tfds:'):
-        yield from _tfds(part, *options)
-      else:
-        kind = '.conllu' if conllu else ''
-        for path in files.split_files(part, split, one=split != 'train', kind=kind):
-          jsonl = files.suffix(path) == '.jsonl'
-          yield from _jsonl(path, split, problems) if jsonl else _file(path, *options)
+  conllu: bool
+  token_column: int
+  tag_column: int
 
-  sentences = []
-  for number, sentence in enumerate(read_parts()):
+  def places(self, where: str, width: int, split: str) -> tuple[int, int | None]:
+    """The numbers of the columns of tokens and tags, from 0; None: there is no column of tags."""
+    token_at, tag_at = (i if i >= 0 else width + i for i in self[1:])
+    if not 0 <= token_at < width:
+      why = f'tagging.token_column is {self.token_column}; columns count from 0.'
+      raise InputError(f'{where} has {width} columns and {why}')
+    if 0 <= tag_at < width and tag_at != token_at:
+      return token_at, tag_at
+    if split == 'train':
+      fault = f'none of them the tags that tagging.tag_column={self.tag_column} asks for'
+      raise InputError(f'{where} has {width} columns, {fault}; training needs them.')
+    return token_at, None
+
+
+def read(
+  spec: str, split: str, problems: Problems, *, conllu: bool, token_column: int, tag_column: int
+) -> list[Sentence]:
+  """The sentences of a split, in order; unusable ones go to `problems`. The last three arguments
+  are a Layout. problems.counts['documents'] stays 0 if the data does not say where documents begin.
+  InputError if the data is missing, empty or damaged, or if training data has no tags."""
+  layout, sentences = Layout(conllu, token_column, tag_column), []
+  for number, sentence in enumerate(_sentences(spec, split, problems, layout)):
     if not sentence.tokens:
       problems.note('sentences without a token (left out)', sentence.where)
       continue
@@ -83,25 +94,36 @@ def read(spec, split, problems, *, conllu, token_column, tag_column) -> list[Sen
   if not sentences:
     problems.nothing(spec, 'sentences')
   if all(s.tokens == tuple(map(str, range(1, len(s.tokens) + 1))) for s in sentences):
-    raise InputError(
-      f'column {token_column} of data.{split} counts the tokens: 1, 2, ..; name that of the tokens '
-      '(--config.tagging.token_column=1) and that of the tags (--config.tagging.tag_column=2), if '
-      f'it is not {tag_column}, where -1 is the last.'
-    )
+    fault = f'column {token_column} of data.{split} counts the tokens: 1, 2, ..'
+    words = 'name the column of the tokens (--config.tagging.token_column=1)'
+    tags = f'of the tags (--config.tagging.tag_column=2), if it is not {tag_column}'
+    raise InputError(f'{fault}; {words} and {tags}, where -1 is the last.')
   return _without_places(sentences, problems)
 
 
-def is_chunk(label) -> bool:
+def _sentences(spec, split, problems, layout):
+  for _, part in files.parts(spec):
+    if part.startswith('tfds:'):
+      yield from _tfds(part, split, problems, layout)
+      continue
+    for path in files.split_files(
+      part, split, one=split != 'train', kind='.conllu' * layout.conllu
+    ):
+      read = _jsonl if files.suffix(path) == '.jsonl' else _file
+      yield from read(path, split, problems, layout)
+
+
+def is_chunk(label: str) -> bool:
   """Whether a tag is O, or one of B- I- M- E- S- and a type."""
   return bool(_CHUNK_TAG.fullmatch(label))
 
 
-def as_bioes(tags):
+def as_bioes(tags: Iterable[str]) -> list[str]:
   """Writes I- for M- in tags, since libraries do not know M-."""
   return [f'I{tag[1:]}' if tag.startswith('M-') else tag for tag in tags]
 
 
-def are_chunks(labels, places=None) -> bool:
+def are_chunks(labels: Sequence[str], places: Mapping[str, str] | None = None) -> bool:
   """Whether tags mark chunks such as entities (O and B- I- M- E- S-), not classes of tokens.
   InputError if some mark chunks and others look like tags of another scheme; places: {tag: a place
   where it occurs}, for the error."""
@@ -115,114 +137,108 @@ def are_chunks(labels, places=None) -> bool:
   return bool(marked) and not others
 
 
-def check_chunks(sentences, problems) -> None:
+def check_chunks(sentences: Sequence[Sentence], problems: Problems) -> None:
   """Counts the chunks, and warns of tags that break their scheme, which are kept. InputError if
   these are more than half as many as the chunks. The scheme is BIOES if there is an E- or S-.
   Otherwise it is IOB1 (Ramshaw and Marcus 1995: B- only between two adjacent chunks of a type) or
   IOB2 (each chunk begins with B-), whichever is broken by fewer tags."""
-  breaks = {'IOB2': [], 'IOB1': [], 'BIOES': []}  # the places where a tag breaks each scheme
+  breaks = {scheme: [] for scheme in SCHEMES}  # the places where a tag breaks each scheme
   marks, number = {tag[0] for sentence in sentences for tag in sentence.tags or () if tag}, 0
-  bmes = 'M' in marks
   for sentence in sentences:
     tags = ['O', *as_bioes(tag or 'O' for tag in sentence.tags or ()), 'O']
-    for i, (before, tag) in enumerate(itertools.pairwise(tags)):
+    for i, (before, tag) in enumerate(itertools.pairwise(tags), 1):
       mark, mark_before = tag[0], before[0]
-      place = f'{sentence.where}, token {min(i + 1, len(sentence.tokens))}'
       alike = mark_before != 'O' and tag[2:] == before[2:]
       inside = mark_before in 'BI' and mark in 'IE' and alike
-      if mark == 'I' and not alike:
-        breaks['IOB2'].append(place)
-      if mark == 'B' and not alike:
-        breaks['IOB1'].append(place)
-      if not inside and (mark_before in 'BI' or mark in 'IE'):
-        breaks['BIOES'].append(place)
+      half = not inside and (mark_before in 'BI' or mark in 'IE')
+      place = f'{sentence.where}, token {min(i, len(sentence.tokens))}'
+      for scheme, is_broken in zip(
+        SCHEMES, (mark == 'I' and not alike, mark == 'B' and not alike, half)
+      ):
+        breaks[scheme] += [place] * is_broken
       number += mark != 'O' and not inside
   schemes = ('BIOES',) if marks & {'E', 'S', 'M'} else ('IOB2', 'IOB1')
   scheme = min(schemes, key=lambda name: len(breaks[name]))
-  name = 'BMES' if bmes else scheme
+  name, places = 'BMES' if 'M' in marks else scheme, breaks[scheme]
   if number:
     problems.counts[f'chunks ({name})'] += number
-  if not breaks[scheme]:
-    return
-  for place in breaks[scheme]:
+  for place in places:
     problems.note(f'tags that break {name} (kept)', place)
-  fault = f'{len(breaks[scheme]):,} tags break {name}, the scheme that their first letters mark'
-  of_all, first = f'data.{problems.split} has {number:,} chunks', breaks[scheme][0]
-  if 2 * len(breaks[scheme]) > number:
-    raise InputError(
-      f'{first}: {fault}, and {of_all}; write all tags in one of IOB1, IOB2, BIOES and BMES, or '
-      'name their column (tagging.tag_column).'
-    )
-  log.warning('%s: %s; they are kept (%s)', first, fault, of_all)
+  if places:
+    fault = f'{len(places):,} tags break {name}, the scheme that their first letters mark'
+    of_all = f'data.{problems.split} has {number:,} chunks'
+    if 2 * len(places) > number:
+      fix = 'write all tags in one of IOB1, IOB2, BIOES and BMES, or name their column'
+      raise InputError(f'{places[0]}: {fault}, and {of_all}; {fix} (tagging.tag_column).')
+    log.warning('%s: %s; they are kept (%s)', places[0], fault, of_all)
 
 
-def _file(path, split, problems, conllu, token_column, tag_column):
+def _file(path, split, problems, layout):
   """Yields the sentences of a file; `id` is empty if the file does not name them."""
-  name, token_at, tag_at = path.name, token_column, tag_column
-  document, opened = 0, ''  # its number; where it begins, until its first sentence
-  where, named, rows, broken = '', '', [], False  # the sentence being read
-
-  def sentence():
-    tokens = tuple(row[token_at] for row in rows)
-    tags = None if tag_at is None else tuple(row[tag_at] for row in rows)
-    if conllu:
-      tags = tuple(None if tag == '_' else tag for tag in tags)
-      tags = tags if any(tags) or not tags else None
-    return Sentence(where, named, tokens, tags, (path, document))
-
-  numbered, first = _peek(files.lines(path, problems.counts))
+  name, counts, conllu = path.name, problems.counts, layout.conllu
+  numbered = list(files.lines(path, counts))
+  plain = [line for line in numbered if _kind(line) == 'sentence']
+  if not plain:
+    return
+  number, first = next((line for line in plain if not line[1].startswith('#')), plain[-1])
   separator = '\t' if '\t' in first or conllu else ' +'
-
-  def cells_of(line):
-    return [cell.strip(' ') for cell in re.split(separator, line.strip(' '))]
-
-  width, checked = len(CONLLU) if conllu else len(cells_of(first)), False
-  # The blank line added at the end ends the last sentence.
-  for number, line in itertools.chain(numbered, [(0, '')]):
-    starts = line.startswith('-DOCSTART-')
-    if starts or not line.strip(' \t'):
-      if where and not broken:
-        yield sentence()
-      opened = '' if rows else opened
-      where, named, rows, broken = '', '', [], False
-      if opened and (starts or not number):
-        problems.note('documents without a sentence', opened)
-      if starts:
-        problems.counts['documents'] += 1
-        document, opened = document + 1, f'{name}:{number}'
+  cells_of = lambda line: [cell.strip(' ') for cell in re.split(separator, line.strip(' '))]
+  width = len(CONLLU) if conllu else len(cells_of(first))
+  token_at, tag_at = layout.places(f'{name}:{number}', width, split)
+  document = 0  # its number
+  for kind, group in itertools.groupby(numbered, key=_kind):
+    block, named, rows, broken = list(group), '', [], False
+    if kind == 'document':
+      document += len(block)
+      counts['documents'] += len(block)
+    if kind != 'sentence':
       continue
-    where = where or f'{name}:{number}'
-    if conllu and line.startswith('#'):
-      comment = _COMMENT.match(line)
+    for number, line in block:
+      cells, comment = cells_of(line), _COMMENT.match(line) if conllu else None
       if comment and comment[1] == 'sent_id':
         named = comment[2].strip()
       elif comment:
-        problems.counts['documents'] += 1
+        counts['documents'] += 1
         document += 1
-      continue
-    cells, fault = cells_of(line), ''
-    if line.startswith('#') and not rows and len(cells) != width:
-      problems.note('comments before sentences (left out)', f'{name}:{number}')
-      continue
-    if not checked:
-      token_at, tag_at = _places(f'{name}:{number}', width, token_column, tag_column, split)
-      checked = True
-    if len(cells) != width:
-      fault = f'{len(cells)} columns where {width} are expected; repair the line'
-    elif not cells[token_at] or not (tag_at is None or cells[tag_at]):
-      fault = 'its token or its tag is empty; repair the line'
-    if not fault and conllu and not cells[0].isdecimal():
-      if _NO_WORD.fullmatch(cells[0]):
-        problems.counts['multiword ranges' if '-' in cells[0] else 'empty nodes'] += 1
+      elif conllu and line.startswith('#'):
         continue
-      fault = f'its ID {quoted(cells[0])} is neither a number nor a range'
-    if fault:
-      problems.wrong(f'{name}:{number}', fault, 'sentences with a faulty line')
-      broken = True
-    rows.append(cells)
+      elif line.startswith('#') and not rows and len(cells) != width:
+        problems.note('comments before sentences (left out)', f'{name}:{number}')
+      elif fault := _fault(cells, width, (token_at, tag_at), conllu):
+        problems.wrong(f'{name}:{number}', fault, 'sentences with a faulty line')
+        broken = True
+      elif conllu and not cells[0].isdecimal():
+        counts['multiword ranges' if '-' in cells[0] else 'empty nodes'] += 1
+      else:
+        rows.append(cells)
+    tags = None if tag_at is None else tuple(row[tag_at] for row in rows)
+    if conllu and tags:
+      tags = tuple(None if tag == '_' else tag for tag in tags)
+      tags = tags if any(tags) else None
+    if not broken:
+      tokens = tuple(row[token_at] for row in rows)
+      yield Sentence(f'{name}:{block[0][0]}', named, tokens, tags, (path, document))
 
 
-def _jsonl(path, split, problems):
+def _kind(numbered):
+  """What a line of a file belongs to: 'document' (its beginning), 'sentence' or ''."""
+  if numbered[1].startswith('-DOCSTART-'):
+    return 'document'
+  return 'sentence' if numbered[1].strip(' \t') else ''
+
+
+def _fault(cells, width, at, conllu):
+  """What is wrong with the cells of a line; '': nothing."""
+  if len(cells) != width:
+    return f'{len(cells)} columns where {width} are expected; repair the line'
+  if not all(cells[i] for i in at if i is not None):
+    return 'its token or its tag is empty; repair the line'
+  if conllu and not cells[0].isdecimal() and not _NO_WORD.fullmatch(cells[0]):
+    return f'its ID {quoted(cells[0])} is neither a number nor a range'
+  return ''
+
+
+def _jsonl(path, split, problems, layout):
   """Yields the sentences of a JSONL file."""
   for number, line in files.lines(path, problems.counts):
     where = f'{path.name}:{number}'
@@ -234,7 +250,8 @@ def _jsonl(path, split, problems):
     except InputError as error:
       problems.wrong(where, str(error).removeprefix(f'{where} is '), 'lines without JSON')
       continue
-    tokens, tags = row.get('tokens'), row.get('tags', row.get('ner_tags'))
+    tokens: Any = row.get('tokens')
+    tags = row.get('tags', row.get('ner_tags'))
     lists = [tokens] if tags is None and split != 'train' else [tokens, tags]
     strings = all(isinstance(x, list) and all(isinstance(y, str) and y for y in x) for x in lists)
     if not strings or len({len(x) for x in lists}) > 1:
@@ -244,48 +261,23 @@ def _jsonl(path, split, problems):
     yield Sentence(where, str(row.get('id', '')), tuple(tokens), tags and tuple(tags), ())
 
 
-def _peek(numbered):
-  """Looks ahead: (all lines, the first that is no blank, comment or beginning of a document)."""
-  head = []
-  for number, line in numbered:
-    head.append((number, line))
-    if line.strip(' \t') and not line.startswith(('#', '-DOCSTART-')):
-      break
-  plain = [x for _, x in head if x.strip(' \t') and not x.startswith('-DOCSTART-')]
-  return itertools.chain(head, numbered), plain[-1] if plain else ''
-
-
-def _places(where, width, token_column, tag_column, split):
-  """The numbers of the columns of tokens and tags, from 0; None: there is no column of tags."""
-  token_at, tag_at = (i if i >= 0 else width + i for i in (token_column, tag_column))
-  if not 0 <= token_at < width:
-    why = f'tagging.token_column is {token_column}; columns count from 0.'
-    raise InputError(f'{where} has {width} columns and {why}')
-  if 0 <= tag_at < width and tag_at != token_at:
-    return token_at, tag_at
-  if split == 'train':
-    fault = f'none of them the tags that tagging.tag_column={tag_column} asks for'
-    raise InputError(f'{where} has {width} columns, {fault}; training needs them.')
-  return token_at, None
-
-
-def _tfds(spec, split, problems, conllu, token_column, tag_column):
+def _tfds(spec, split, problems, layout):
   features, rows = _open_tfds(spec, split)
+  conllu, counts, there = layout.conllu, problems.counts, ', '.join(features)
   names = CONLLU if conllu else [name for name in COLUMNS if name in features]
-  if not conllu and not names:
-    raise InputError(f'{spec} has no tokens, only {", ".join(features)}; is it tagged text?')
-  at = _places(spec, len(names), token_column, tag_column, split)
+  if not names:
+    raise InputError(f'{spec} has no tokens, only {there}; is it tagged text?')
+  at = layout.places(spec, len(names), split)
   chosen = [None if i is None else names[i] for i in at]
   if missing := [name for name in chosen if name and name not in features]:
-    there = ', '.join(features)
     raise InputError(f'{spec} has no {missing[0]}, only {there}; see tagging.tag_column.')
   for where, row in rows:
-    problems.counts['records'] += 1
-    counts = problems.counts
-    tokens, tags = (x and [_text(value, features[x], counts) for value in row[x]] for x in chosen)
+    counts['records'] += 1
+    texts = [[_text(x, features[name], counts) for x in row[name]] for name in chosen if name]
+    tokens, tags = texts[0], texts[1] if texts[1:] else None
     if conllu and tags:
       words = [i for i, tag in enumerate(tags) if tag != '_']
-      problems.counts['multiword ranges and empty nodes'] += len(tags) - len(words)
+      counts['multiword ranges and empty nodes'] += len(tags) - len(words)
       tokens, tags = ([side[i] for i in words] for side in (tokens, tags))
     if tags is not None and len(tags) != len(tokens):
       problems.wrong(where, f'{len(tokens)} tokens and {len(tags)} tags', 'records')
@@ -295,13 +287,12 @@ def _tfds(spec, split, problems, conllu, token_column, tag_column):
 
 def _open_tfds(spec, split):
   """Opens a TFDS split by the names it may have: (features, rows), as files.tfds_rows."""
-  first = None
-  for name in ('train',) if split == 'train' else ('validation', 'dev'):
-    try:
-      return files.tfds_rows(spec, name)
-    except InputError as error:
-      first = first or error
-  raise first
+  if split == 'train':
+    return files.tfds_rows(spec, split)
+  try:
+    return files.tfds_rows(spec, 'dev')
+  except InputError:
+    return files.tfds_rows(spec, 'validation')
 
 
 def _text(value, feature, counts):
@@ -316,14 +307,15 @@ def _without_places(sentences, problems):
   ends in a number that is nearly always 0 or one more than before."""
   right, number, out = 0, 0, []
   for sentence in sentences:
-    ends = [max(1, len(token.rstrip(_DIGITS))) for token in sentence.tokens]
-    places = [whole_number(token[end:]) for token, end in zip(sentence.tokens, ends)]
-    if None in places:
+    ends = [max(1, len(token.rstrip('0123456789'))) for token in sentence.tokens]
+    found = [whole_number(token[end:]) for token, end in zip(sentence.tokens, ends)]
+    places = [place for place in found if place is not None]
+    if len(places) < len(found):
       return sentences
     right += sum(place in (0, 1 + before) for before, place in zip([-1, *places], places))
     number += len(places)
-    words = (token[:end] for token, end in zip(sentence.tokens, ends))
-    out.append(sentence._replace(tokens=tuple(words)))
+    words = tuple(token[:end] for token, end in zip(sentence.tokens, ends))
+    out.append(sentence._replace(tokens=words))
   if right < 0.99 * number:
     return sentences
   problems.counts['tokens with their place in the word (taken off)'] = number

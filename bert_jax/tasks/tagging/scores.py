@@ -14,15 +14,18 @@ predicted (scikit-learn's macro).
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
 from bert_jax.tasks.tagging.conll import as_bioes
 
 ENTITY_SCORES = ('entity_precision', 'entity_recall', 'entity_f1')
+Tags = Sequence[Sequence[str]]  # of each sentence
+Counts = tuple[int, ...]  # of entities: right, predicted, gold
 
 
-def tag_scores(gold, predicted, chunks):
+def tag_scores(gold: Tags, predicted: Tags, chunks: bool) -> dict[str, float]:
   """Scores predicted tags, {metric: score from 0 to 1}. chunks: whether the tags mark chunks."""
   flat = [list(itertools.chain(*side)) for side in (gold, predicted)]
   out = {'token_accuracy': float(np.mean(np.array(flat[0]) == np.array(flat[1])))}
@@ -36,8 +39,8 @@ def tag_scores(gold, predicted, chunks):
   return out | {f'f1_{name}': _shares(counts)[2] for name, counts in types.items()}
 
 
-def entities(gold, predicted):
-  """Counts entities: ((right, predicted, gold) of all types, {type: (right, predicted, gold)})."""
+def entities(gold: Tags, predicted: Tags) -> tuple[Counts, dict[str, Counts]]:
+  """Counts entities: (of all types, {type: of it})."""
   from seqeval.metrics.sequence_labeling import get_entities  # slow to import
 
   golds, guesses = (set(get_entities(list(map(as_bioes, x)))) for x in (gold, predicted))
@@ -47,7 +50,7 @@ def entities(gold, predicted):
   return total, {kind: tuple(count[kind] for count in counts) for kind in types}
 
 
-def conlleval(gold, predicted):
+def conlleval(gold: Tags, predicted: Tags) -> str:
   """The report of chunks that the official scorer, conlleval, prints."""
   total, types = entities(gold, predicted)
   accuracy = tag_scores(gold, predicted, True)['token_accuracy']
@@ -67,12 +70,12 @@ def conlleval(gold, predicted):
   return ''.join(f'{text}\n' for text in lines)
 
 
-def tag_table(gold, predicted):
+def tag_table(gold: Tags, predicted: Tags) -> str:
   """Precision, recall and F1 of each tag, as scikit-learn shows them."""
   from sklearn import metrics as sklearn_metrics
 
   flat = (list(itertools.chain(*side)) for side in (gold, predicted))
-  return sklearn_metrics.classification_report(*flat, digits=4, zero_division=0)
+  return str(sklearn_metrics.classification_report(*flat, digits=4, zero_division=0))
 
 
 def _shares(counts):
@@ -82,7 +85,7 @@ def _shares(counts):
   return right / found if found else 0.0, right / true if true else 0.0, f1
 
 
-def conll_lines(answer):
+def conll_lines(answer: dict) -> str:
   """Writes an answer for conlleval: lines 'token gold predicted' and a blank line.
   Blanks separate the columns, so blanks in a token become '_'. An unknown gold tag is '_', too."""
   cells = [['_'.join(token.split()) or '_' for token in answer['tokens']], answer['prediction']]

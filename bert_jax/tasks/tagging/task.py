@@ -18,8 +18,11 @@ training data such a tag cannot be used (see tasks/faulty_records.py).
 import itertools
 import logging
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 from scipy.special import log_softmax
 
 from bert_jax.errors import InputError, about, listed, quoted
@@ -29,21 +32,15 @@ from bert_jax.rows.examples import tokens_of
 from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.scored import Scored
-from bert_jax.tasks.tagging import conll
-from bert_jax.tasks.tagging.scores import (
-  ENTITY_SCORES,
-  conll_lines,
-  conlleval,
-  tag_scores,
-  tag_table,
-)
+from bert_jax.tasks.tagging import conll, scores
+from bert_jax.tokenizers import Tokenizer
 
 log = logging.getLogger('bert_jax')
 
 LEAST = 1e-12  # the probability of a tag that the model does not have, for the loss of an answer
 
 
-def resolve(config):
+def resolve(config: ConfigDict) -> ConfigDict:
   """Fills in tagging.labels, if it is empty: the tags of the training data, sorted."""
   if not config.data.train:
     raise InputError('data.train is empty; name a file of tagged text.')
@@ -61,37 +58,38 @@ def resolve(config):
     config.tagging.labels = tuple(labels)
   if config.checkpoint.best_metric == 'entity_f1' and not conll.are_chunks(config.tagging.labels):
     tags = f'the tags of data.train ({", ".join(config.tagging.labels[:3])}, ..)'
-    advice = (
-      'write those of entities as B-NAME and I-NAME, or, if they are parts of speech or the like, '
-      'set checkpoint.best_metric=token_accuracy, as task=pos does'
-    )
-    raise InputError(f'{tags} have no B- and I-, so they mark no entities; {advice}.')
+    fix = 'write the tags of entities as B-NAME and I-NAME, or, if they are parts of speech or the'
+    fix = f'{fix} like, set checkpoint.best_metric=token_accuracy, as task=pos does'
+    raise InputError(f'{tags} have no B- and I-, so they mark no entities; {fix}.')
   return config
 
 
-def texts(config):
+def texts(config: ConfigDict) -> Iterator[str]:
   for sentence in _read(config, 'train', Problems('train', True)):
     yield ' '.join(sentence.tokens)
 
 
-def objective(config, tokenizer):
+def objective(config: ConfigDict, tokenizer: Tokenizer) -> Tagging:
   labels = tuple(config.tagging.labels)
-  scores = ENTITY_SCORES if conll.are_chunks(labels) else ('macro_f1',)
-  return labelled.objective(Tagging, config, labels, scores=scores)
+  names = scores.ENTITY_SCORES if conll.are_chunks(labels) else ('macro_f1',)
+  return labelled.objective(Tagging, config, labels, scores=names)
 
 
-def sources(config, tokenizer, splits=('train', 'eval')):
+def sources(
+  config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
+) -> dict[str, 'Tagged']:
   labels = config.tagging.labels
 
   def rows_of(split, problems):
     sentences = _known(_read(config, split, problems), split, labels, problems)
+    data = f'data.{split}={config.data[split]}'
     if not sentences:
       problems.log()
-      fault = f'no sentence of data.{split}={config.data[split]} is left'
+      fault = f'no sentence of {data} is left'
       raise InputError(f'{fault}; are tagging.labels {listed(labels)} its tags?')
     if config.tagging.document_context and not problems.counts['documents']:
-      fault = f'data.{split}={config.data[split]} does not say where documents begin'
-      raise InputError(f'{fault} (-DOCSTART- lines); set tagging.document_context=false.')
+      fault = f'{data} does not say where documents begin (-DOCSTART- lines)'
+      raise InputError(f'{fault}; set tagging.document_context=false.')
     if conll.are_chunks(labels):
       conll.check_chunks(sentences, problems)
     problems.counts['sentences'] = len(sentences)
@@ -110,14 +108,14 @@ def _read(config, split, problems):
 
 def _known(sentences, split, labels, problems):
   """The sentences without those with faulty tags; in training a tag must be in the label set."""
-  out = []
+  out, chunks = [], conll.are_chunks(labels)
   for sentence in sentences:
     unknown = [tag for tag in sentence.tags or () if tag and tag not in labels]
-    faulty = [tag for tag in unknown if conll.are_chunks(labels) and not conll.is_chunk(tag)]
+    faulty = [tag for tag in unknown if chunks and not conll.is_chunk(tag)]
     if unknown and split == 'train':
       fault = f'tag {quoted(unknown[0])} is not in the label set {listed(labels)}'
-      advice = 'mend it or set tagging.labels'
-      problems.wrong(sentence.where, f'{fault}; {advice}', 'sentences with an unknown tag')
+      fault += '; mend it or set tagging.labels'
+      problems.wrong(sentence.where, fault, 'sentences with an unknown tag')
     elif faulty:
       fault = f'tag {quoted(faulty[0])} is neither O nor begins with B- I- M- E- S-; mend it'
       problems.wrong(sentence.where, fault, 'sentences with a faulty tag')
@@ -135,11 +133,16 @@ class Tagged(Scored):
   asked: for each example (number of its sentence, numbers of the tokens that are predicted in it,
   the positions of their first pieces, where 0 is [CLS])."""
 
-  def __init__(self, config, tokenizer, sentences, problems):
+  def __init__(
+    self,
+    config: ConfigDict,
+    tokenizer: Tokenizer,
+    sentences: Sequence[conll.Sentence],
+    problems: Problems,
+  ):
     tagging, self.sentences, self.labels = config.tagging, sentences, tuple(config.tagging.labels)
     numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
-    self.chunks = conll.are_chunks(self.labels)
-    limit = labelled.limit(config)
+    self.chunks, limit = conll.are_chunks(self.labels), labelled.limit(config)
     label_ids = {label: k for k, label in enumerate(self.labels)}
     pieces, begins = _pieces(tokenizer, sentences, problems)
     self.read, self.sizes = [pieces], [int(at[-1] - at[0]) for at in begins]
@@ -154,16 +157,15 @@ class Tagged(Scored):
       cuts = windows.around(first[0], first[-1], end - begin, limit - 2)
       if len(cuts) > 1:
         problems.note(f'sentences in windows (longer than {limit} tokens)', sentence.where)
-      window_of = windows.owners(*zip(*cuts), first[:-1])
-      learnt = np.array([1 + label_ids.get(tag, -1) for tag in sentence.tags or ()], np.int32)
+      begins_at, ends_at = zip(*cuts)
+      window_of = windows.owners(begins_at, ends_at, first[:-1])
+      learnt = [1 + label_ids.get(tag, -1) for tag in sentence.tags or ()]
       for k, (start, stop) in enumerate(cuts):
         asked = np.flatnonzero(window_of == k)
-        at = 1 + first[asked] - start
-        row = np.zeros(stop - start + 2, np.int32)
-        if len(learnt):
-          ends = at + 1 if tagging.label_pieces == 'first' else 1 + first[asked + 1] - start
-          for token, a, b in zip(asked, at, ends):
-            row[a : min(b, stop - start + 1)] = learnt[token]
+        at, row = 1 + first[asked] - start, np.zeros(stop - start + 2, np.int32)
+        ends = at + 1 if tagging.label_pieces == 'first' else 1 + first[asked + 1] - start
+        for token, a, b in zip(asked, at, ends) if learnt else ():
+          row[a : min(b, stop - start + 1)] = learnt[token]
         texts.append((pieces[begin + start : begin + stop],))
         tags.append(row)
         self.asked.append((number, asked, at))
@@ -171,18 +173,24 @@ class Tagged(Scored):
     super().__init__(tokenizer, texts, per_token=per_token, **labelled.shape(config))
     self.size = len(numbers)
     gold = Counter(tag for number in numbers for tag in sentences[number].tags or () if tag)
-    if known := {tag: n for tag, n in gold.items() if tag in label_ids}:
-      commonest = max(known, key=known.get)
-      share = known[commonest] / gold.total()
-      always = {'token_accuracy': share}
-      if not self.chunks:
-        always['macro_f1'] = labelled.f1_of_all(share) / len(gold)
-      elif commonest == 'O':
-        types = {f'f1_{tag[2:]}' for tag in gold if tag != 'O'}
-        always |= dict.fromkeys([*ENTITY_SCORES, *sorted(types)], 0)
-      self.baselines |= labelled.always('majority', always)
+    self.baselines |= self._baselines(gold)
 
-  def answers(self, outputs):
+  def _baselines(self, gold):
+    """The scores of always giving the most frequent tag. gold: {tag: number of tokens}."""
+    known = {tag: n for tag, n in gold.items() if tag in self.labels}
+    if not known:
+      return {}
+    commonest = max(known, key=lambda tag: known[tag])
+    share = known[commonest] / gold.total()
+    always = {'token_accuracy': share}
+    if not self.chunks:
+      always['macro_f1'] = labelled.f1_of_all(share) / len(gold)
+    elif commonest == 'O':
+      types = {f'f1_{tag[2:]}' for tag in gold if tag != 'O'}
+      always |= dict.fromkeys([*scores.ENTITY_SCORES, *sorted(types)], 0)
+    return labelled.always('majority', always)
+
+  def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     logits, out = tokens_of(outputs, 'logits', self.lengths), []
     for number, group in itertools.groupby(enumerate(self.asked), key=lambda item: item[1][0]):
       group = list(group)
@@ -195,39 +203,38 @@ class Tagged(Scored):
         out.append(answer | {'length': self.sizes[number]})
     return out
 
-  def _answer(self, sentence, logs):
+  def _answer(self, sentence: conll.Sentence, logs: np.ndarray) -> dict[str, Any]:
     out = {'id': sentence.id, 'where': sentence.where, 'tokens': list(sentence.tokens)}
     out['prediction'] = [self.labels[k] for k in logs.argmax(axis=-1)]
     out['probability'] = np.exp(logs.max(axis=-1)).tolist()
     if sentence.tags is not None:
-      out['gold'] = list(sentence.tags)
-      out['loss'] = -sum(
-        float(of_token[self.labels.index(tag)]) if tag in self.labels else float(np.log(LEAST))
+      number, none = dict(zip(self.labels, itertools.count())), float(np.log(LEAST))
+      nats = [
+        float(of_token[number[tag]]) if tag in number else none
         for tag, of_token in zip(sentence.tags, logs)
         if tag
-      )
+      ]
+      out |= {'gold': list(sentence.tags), 'loss': -sum(nats)}
     return out
 
-  def scores(self, answers):
+  def scores(self, answers: list[dict]) -> dict[str, float]:
     gold, predicted = _known_tags(answers)
-    return tag_scores(gold, predicted, self.chunks) if gold else {}
+    return scores.tag_scores(gold, predicted, self.chunks) if gold else {}
 
-  def files(self, answers):
+  def files(self, answers: list[dict]) -> dict[str, str]:
     """predictions.conll, and a table of the scores of all types or tags."""
-    out = {'predictions.conll': ''.join(map(conll_lines, answers))}
+    out = {'predictions.conll': ''.join(map(scores.conll_lines, answers))}
     gold, predicted = _known_tags(answers)
     if gold and self.chunks:
-      out['conlleval.txt'] = conlleval(gold, predicted)
+      out['conlleval.txt'] = scores.conlleval(gold, predicted)
       if any(tag[:2] in ('S-', 'E-', 'M-') for tag in self.labels):
-        log.warning(
-          'the F1 of these tags is that of seqeval; the Perl script conlleval errs on them, since '
-          'it knows no S- and M- and sees no end at an E- before a B-'
-        )
+        errs = 'it knows no S- and M- and sees no end at an E- before a B-'
+        log.warning("seqeval's F1; the Perl script conlleval errs on these tags: %s", errs)
     elif gold:
-      out['tags.txt'] = tag_table(gold, predicted)
+      out['tags.txt'] = scores.tag_table(gold, predicted)
     return out
 
-  def constant(self, answers):
+  def constant(self, answers: list[dict]) -> str:
     predicted = {tag for answer in answers for tag in answer['prediction']}
     gold = {tag for answer in answers for tag in answer.get('gold', ())}
     return predicted.pop() if len(predicted) == 1 and len(gold) > 1 else ''

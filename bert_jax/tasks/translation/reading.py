@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.errors import InputError
-from bert_jax.tasks.faulty_records import names_data
+from bert_jax.tasks.faulty_records import reads
 from bert_jax.text import files
 from bert_jax.text.values import NotJson, json_value
 
@@ -104,7 +104,7 @@ def _columns(config):
   return config.translation.source_column, config.translation.target_column
 
 
-@names_data
+@reads('pairs')
 def read(config, split, problems):
   """Yields the Pairs of a split; unusable ones go to `problems`."""
   source_name, target_name = _columns(config)
@@ -121,8 +121,4 @@ def read(config, split, problems):
       continue
     if not there:
       problems.counts['without a target (translated, not scored)'] += 1
-    problems.counts['pairs'] += 1
-    problems.note_id(str(number), where)
     yield Pair(where, str(number), *values[:2], *([] if there else [None]))
-  if not problems.ids:
-    problems.nothing(config.data[split], 'pairs')

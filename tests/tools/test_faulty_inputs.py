@@ -498,7 +498,7 @@ def test_germeval_as_published(tmp_path):
   assert [s.tags for s in sentences] == [('B-PER', 'O'), ('O', 'B-LOC')]
   assert problems.counts['comments before sentences (left out)'] == 2
   counted = refused(tagged, path)  # 1, 2, .. are no tokens, nor is the last layer all there is
-  assert 'name that of the tokens' in counted and 'and that of the tags' in counted
+  assert 'name the column of the tokens' in counted and 'and of the tags' in counted
   path.write_text('#\tO\nAda\tB-PER\n\n#\tO\n')
   assert [s.tokens for s in tagged(path)[0]] == [('#', 'Ada'), ('#',)], 'a token of two columns'
 

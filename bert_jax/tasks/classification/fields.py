@@ -11,7 +11,7 @@ FIELDS = affecting({'rows'}, {
   'table.columns': Field((), 'names of the columns of a TSV without header; empty: it has one',
     allowed=str),
   'table.labels': Field((),
-    'the label set, in order (a|b: spelt a or b); empty: those of the training data, sorted',
+    'the label set, in order (a|b: spelt a or b); empty: what the training data has, sorted',
     allowed=str),
   'table.regression': Field(False, 'labels are numbers: squared error, Pearson and Spearman'),
   'table.multi_label': Field(False, 'a text has any number of labels, separated by commas'),
@@ -28,6 +28,6 @@ FIELDS = affecting({'rows'}, {
     'the windows that a row holds, whose vectors are classified together',
     allowed=('head', 'tail', 'head_tail', 'windows', 'hierarchical')),
   'table.lm_weight': Field(0.0,
-    'of the loss of a causal language model on the texts, beside that of labels (GPT: 0.5)',
+    'of the loss of a causal language model on the texts, beside the loss of labels (GPT: 0.5)',
     allowed='[0, inf)', past=0.0, affects={'objective'}),
 })  # fmt: skip

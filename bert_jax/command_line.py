@@ -5,6 +5,7 @@ signals as KeyboardInterrupt, and no tracebacks of threads that only repeat an e
 import _thread
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -13,6 +14,7 @@ import threading
 import traceback
 import types
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from bert_jax.errors import InputError, farewell, first_line, in_notebook
 
@@ -43,8 +45,9 @@ def command_line() -> Iterator[None]:
   asyncio.set_event_loop_policy(_Loops())
   with contextlib.ExitStack() as stack:
     if threading.current_thread() is threading.main_thread():
+      interrupt = functools.partial(_interrupt, os.getpid())
       for number in (signal.SIGINT, signal.SIGTERM):
-        stack.callback(signal.signal, number, signal.signal(number, _interrupter()))
+        stack.callback(signal.signal, number, signal.signal(number, interrupt))
     stack.enter_context(_sentences())
     yield
 
@@ -53,9 +56,9 @@ class _Loop(asyncio.SelectorEventLoop):
   """An event loop that ignores callbacks once it is closed. After a write or a read has failed, the
   threads of Orbax's disk library still call back, and each would print a traceback."""
 
-  def call_soon_threadsafe(self, callback, *args, context=None):
+  def call_soon_threadsafe(self, *args: Any, **options: Any) -> Any:
     try:
-      return super().call_soon_threadsafe(callback, *args, context=context)
+      return super().call_soon_threadsafe(*args, **options)
     except RuntimeError:
       if not self.is_closed():
         raise
@@ -66,16 +69,11 @@ class _Loops(asyncio.DefaultEventLoopPolicy):
     return _Loop()
 
 
-def _interrupter():
-  """A handler of signals that raises KeyboardInterrupt; a forked process ends silently."""
-  process = os.getpid()
-
-  def interrupt(number, frame):
-    if os.getpid() != process:
-      os._exit(128 + number)
-    raise KeyboardInterrupt
-
-  return interrupt
+def _interrupt(process: int, number: int, frame: types.FrameType | None) -> None:
+  """Handles a signal: KeyboardInterrupt, but a process forked from this one ends silently."""
+  if os.getpid() != process:
+    os._exit(128 + number)
+  raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -91,16 +89,13 @@ def _sentences():
   except (RuntimeError, AssertionError) as error:
     if not traceback.extract_tb(error.__traceback__)[-1].filename.endswith('xla_bridge.py'):
       raise
-    asked = os.environ.get('JAX_PLATFORMS', '')
-    print(
-      f'error: jax finds none of the devices that JAX_PLATFORMS={asked} asks for '
-      f'({first_line(error)}); start it where they are and are free, or unset JAX_PLATFORMS.',
-      file=sys.stderr,
-    )
+    asked = f'JAX_PLATFORMS={os.environ.get("JAX_PLATFORMS", "")} asks for ({first_line(error)})'
+    advice = 'start it where they are and are free, or unset JAX_PLATFORMS'
+    print(f'error: jax finds none of the devices that {asked}; {advice}.', file=sys.stderr)
     sys.exit(2)
 
 
-def _thread_failed(args):
+def _thread_failed(args: threading.ExceptHookArgs) -> None:
   """Logs in one line that a thread, such as one of Orbax, has ended by an OSError."""
   if not isinstance(args.exc_value, OSError):
     threading.__excepthook__(args)

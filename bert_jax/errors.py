@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import sys
+from collections.abc import Iterable, Iterator
 
 
 class InputError(ValueError):
@@ -21,8 +22,7 @@ class Paused(KeyboardInterrupt):
 
 def in_notebook() -> bool:
   """Is this process the kernel of a notebook?"""
-  ipython = sys.modules.get('IPython')
-  shell = getattr(ipython, 'get_ipython', lambda: None)()
+  shell = getattr(sys.modules.get('IPython'), 'get_ipython', lambda: None)()
   return hasattr(shell, 'kernel')
 
 
@@ -32,41 +32,35 @@ class Unwritten(InputError):
   code = 3
 
 
-def unwritten(path, error, advice='check the disk, or use another folder'):
+def unwritten(
+  path: object, error: OSError, advice: str = 'check the disk, or use another folder'
+) -> InputError:
   """The InputError for an OSError that kept a path from being written."""
   kind = InputError if stays(error) else Unwritten
   return kind(f'{path} cannot be written ({error.strerror or first_line(error)}); {advice}.')
 
 
-WRONG_PATH = (
-  FileNotFoundError,
-  FileExistsError,
-  NotADirectoryError,
-  IsADirectoryError,
-  PermissionError,
-)
-
-
-def stays(error):
+def stays(error: OSError) -> bool:
   """Will an OSError come again at the next start? A wrong path stays wrong, and a read-only disk
   stays so; a full disk or a network may work again."""
-  return isinstance(error, WRONG_PATH) or error.errno == errno.EROFS
+  wrong = FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError
+  return isinstance(error, wrong) or error.errno == errno.EROFS
 
 
-def farewell(error):
+def farewell(error: BaseException) -> tuple[str, int]:
   """(sentence, exit code) for an exception that ends a program."""
   if isinstance(error, KeyboardInterrupt):
     return str(error) or 'stopped', getattr(error, 'code', 130)
   code = getattr(error, 'code', 2)
-  if isinstance(error, OSError):
-    code = 2 if stays(error) else 3
-    where = f'{error.filename}: ' if error.filename else ''
-    error = f'{where}{error.strerror or error}; check the path, its permissions and the disk'
-  return f'error: {error}', code
+  if not isinstance(error, OSError):
+    return f'error: {error}', code
+  where = f'{error.filename}: ' if error.filename else ''
+  fault = f'{where}{error.strerror or error}; check the path, its permissions and the disk'
+  return f'error: {fault}', 2 if stays(error) else 3
 
 
 @contextlib.contextmanager
-def about(name):
+def about(name: str) -> Iterator[None]:
   """Prefixes an InputError raised inside with the field's name, unless it names it already."""
   try:
     yield
@@ -79,25 +73,24 @@ def about(name):
 QUOTED = 80  # the most characters of a value that a sentence quotes
 
 
-def quoted(value):
+def quoted(value: object) -> str:
   """repr of a value for a sentence; if it is long, its beginning and its length."""
-  is_text = isinstance(value, str)
   try:
-    text = value if is_text else repr(value)
+    text = value if isinstance(value, str) else repr(value)
   except ValueError:  # an integer of more than 4,300 digits
     return 'a number of thousands of digits'
-  shown = repr(text[:QUOTED]) if is_text else text[:QUOTED]
+  shown = repr(text[:QUOTED]) if text is value else text[:QUOTED]
   return shown if len(text) <= QUOTED else f'{shown}.. ({len(text):,} characters)'
 
 
-def listed(values, most=8):
+def listed(values: Iterable[object], most: int = 8) -> str:
   """Values as a list for a sentence: 'a', 'b' and 12 more."""
   values = list(values)
   shown = ', '.join(map(quoted, values[:most]))
   return shown + (f' and {len(values) - most:,} more' if len(values) > most else '')
 
 
-def first_line(error):
+def first_line(error: object) -> str:
   """The first line of an exception's message, short enough for a sentence."""
   text = error.args[0] if isinstance(error, KeyError) and error.args else error
   return (str(text).strip().splitlines() or [type(error).__name__])[0].rstrip('.')[:200]

@@ -1,7 +1,8 @@
 """A field of a config: its default, its meaning, its allowed values, and what it bears on."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 NO_PAST = object()
@@ -44,7 +45,7 @@ class Field:
   _: dataclasses.KW_ONLY
   allowed: Any = None
   past: Any = NO_PAST
-  affects: Collection[str] = frozenset()
+  affects: AbstractSet[str] = frozenset()
   by_step: bool = False
 
   def __post_init__(self):
@@ -63,7 +64,7 @@ class Field:
     return not self.affects or bool(DECISIVE & self.affects and 'checked' not in self.affects)
 
 
-def affecting(purposes: Collection[str], fields: Mapping[str, Field]) -> dict[str, Field]:
+def affecting(purposes: AbstractSet[str], fields: Mapping[str, Field]) -> dict[str, Field]:
   """The given fields, where a field without `affects` gets `purposes`."""
   return {
     name: field if field.affects else dataclasses.replace(field, affects=purposes)

@@ -12,67 +12,38 @@ from conftest import run_module
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = [
-  '--config.optimizer.name=adamw',
-  '--config.optimizer.schedule=cosine',
-  '--config.optimizer.learning_rate=2e-3',
-  '--config.optimizer.beta2=0.98',
-  '--config.model.hidden_dropout_prob=0',
-  '--config.model.attention_probs_dropout_prob=0',
-  '--config.eval.every=0',
-  '--config.log.every=200',
-]
+SETTINGS = """optimizer.name=adamw optimizer.schedule=cosine optimizer.learning_rate=2e-3
+  optimizer.beta2=0.98 model.hidden_dropout_prob=0 model.attention_probs_dropout_prob=0 eval.every=0
+  log.every=200"""
+
+
+def run(command, *more, **options):
+  """Runs a module of the package whose arguments have no blanks."""
+  return run_module(*f'bert_jax.{command}'.split(), *more, **options)
 
 
 def pretrain(args, corpus, workdir, *overrides):
-  out = run_module(
-    'bert_jax.train',
-    '--config',
-    f'configs/pretrain.py:runlocal,{args}',
-    '--workdir',
-    workdir,
-    f'--config.data.train={corpus}',
-    *SETTINGS,
-    *overrides,
-    quick=False,
-    timeout=3600,
-  )
+  config = f'--config configs/pretrain.py:runlocal,{args} --workdir {workdir}'
+  fields = [f'--config.{x}' for x in (f'data.train={corpus}', *SETTINGS.split(), *overrides)]
+  out = run(f'train {config}', *fields, quick=False, timeout=3600)
   results = json.loads(out.stdout.splitlines()[-1])
   print({k: round(v, 3) for k, v in results.items() if not isinstance(v, str)})
   return results
 
 
+def prepare(source, out, vocab, prepare=''):
+  """Trains a vocabulary and prepares the corpus out / D with it."""
+  run(f'tools.vocab --input {source} --character-coverage 0.9995 --out {out}/V {vocab}')
+  made = run(f'tools.prepare --input {source} --vocab {out}/V --out {out}/D {prepare}')
+  print(made.stderr.splitlines()[-1])
+  return out / 'D'
+
+
 def test_chinese_with_whole_words(shared, tmp_path):
   pytest.importorskip('jieba')
-  source = ('--input', shared / 'text_zh' / '*.txt', '--format', 'lines')
-  run_module(
-    'bert_jax.tools.vocab',
-    *source,
-    '--size',
-    8192,
-    '--character-coverage',
-    0.9995,
-    '--out',
-    tmp_path / 'V',
-  )
-  made = run_module(
-    'bert_jax.tools.prepare',
-    *source,
-    '--vocab',
-    tmp_path / 'V',
-    '--segmenter',
-    'jieba',
-    '--out',
-    tmp_path / 'D',
-  )
-  print(made.stderr.splitlines()[-1])
-  results = pretrain(
-    'lang=zh',
-    tmp_path / 'D',
-    tmp_path / 'W',
-    '--config.steps=2000',
-    '--config.corpus.eval_share=0.02',
-  )
+  source = f'{shared}/text_zh/*.txt --format lines'
+  corpus = prepare(source, tmp_path, '--size 8192', '--segmenter jieba')
+  results = pretrain('lang=zh', corpus, tmp_path / 'W', 'steps=2000', 'corpus.eval_share=0.02')
   assert results['mlm_below_unigram'] > 0.3
 
 
@@ -94,45 +65,21 @@ def test_thirty_languages(shared, tmp_path):
       folder = tmp_path / 'text' / language
       folder.mkdir(parents=True)
       (folder / 'news.txt').write_text('\n'.join(parts[1:]) + '\n')
-      code = {'zho-CN': 'cmn_hans', 'fas': 'pes_1', 'swa': 'swh', 'por': 'por_PT'}.get(
-        language, language
-      )
-      code = {'ell': 'ell_monotonic'}.get(code, code)
+      code = {'zho-CN': 'cmn_hans', 'fas': 'pes_1', 'swa': 'swh', 'por': 'por_PT'}
+      code = (code | {'ell': 'ell_monotonic'}).get(language, language)
       if f'udhr2/{code}.txt' in names:
         (folder / 'rights.txt').write_bytes(declarations.read(f'udhr2/{code}.txt'))
       languages.append(language)
   assert len(languages) == 30
   both = sum((tmp_path / 'text' / k / 'rights.txt').is_file() for k in languages)
   print(f'{both} languages have the declaration')
-  source = ('--input', tmp_path / 'text' / '{language}', '--languages', ','.join(languages))
-  run_module(
-    'bert_jax.tools.vocab',
-    *source,
-    '--size',
-    16000,
-    '--cased',
-    '--sampling',
-    0.7,
-    '--character-coverage',
-    0.9995,
-    '--out',
-    tmp_path / 'V',
-  )
-  made = run_module(
-    'bert_jax.tools.prepare', *source, '--vocab', tmp_path / 'V', '--out', tmp_path / 'D'
-  )
-  print(made.stderr.splitlines()[-1])
-  more = ('--config.corpus.languages=()', '--config.corpus.dupe_factor=4')
-  pretrain('lang=multi', tmp_path / 'D', tmp_path / 'W', '--config.steps=8000', *more)
-  results = pretrain(
-    'lang=multi',
-    tmp_path / 'D',
-    tmp_path / 'W2',
-    '--config.steps=1500',
-    f'--config.init_from={tmp_path / "W"}',
-    "--config.corpus.weights=[('zho-CN',4.0),('kor',1.5)]",
-    *more,
-  )
+  source = f'{tmp_path}/text/{{language}} --languages {",".join(languages)}'
+  corpus = prepare(source, tmp_path, '--size 16000 --cased --sampling 0.7')
+  more = 'corpus.languages=()', 'corpus.dupe_factor=4'
+  pretrain('lang=multi', corpus, tmp_path / 'W', 'steps=8000', *more)
+  weights = "corpus.weights=[('zho-CN',4.0),('kor',1.5)]"
+  further = 'steps=1500', f'init_from={tmp_path / "W"}', weights
+  results = pretrain('lang=multi', corpus, tmp_path / 'W2', *further, *more)
   below = {k: results[f'mlm_{k}_below_unigram'] for k in languages}
   print(dict(sorted(below.items(), key=lambda pair: pair[1])))
   assert min(below.values()) > 0

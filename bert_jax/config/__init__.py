@@ -8,29 +8,12 @@ anything is compiled; a mistake is one sentence with the fix.
 The fields of every objective are in model.py, data.py, optimizer.py and run.py, the others in the
 folders of task families. `python -m bert_jax.config` prints all.
 """
-# ruff: noqa: F401
+# ruff: noqa: F401, I001
 
-from bert_jax.config.check import (
-  ALL,
-  SHARED,
-  check,
-  check_beginning,
-  fields,
-  flatten,
-  nested,
-  set_field,
-  timeline_of,
-)
+from bert_jax.config.check import ALL, SHARED, check, check_beginning, fields, flatten, nested
+from bert_jax.config.check import set_field, timeline_of
 from bert_jax.config.compare import changes, fields_affecting, fingerprint, judged_otherwise, pasts
-from bert_jax.config.load import (
-  call,
-  defaults,
-  from_json,
-  load,
-  names_of,
-  override,
-  parse_arg,
-  to_json,
-)
+from bert_jax.config.load import call, defaults, from_json, load, names_of, override, parse_arg
+from bert_jax.config.load import to_json
 from bert_jax.config.model import SIZES, bert
 from bert_jax.errors import InputError

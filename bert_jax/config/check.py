@@ -1,8 +1,10 @@
 """Checks a config: its set of fields, their types and ranges, and all rules on them."""
 
 import difflib
+import functools
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -14,15 +16,10 @@ from bert_jax.tasks import TASKS
 from bert_jax.timeline import Timeline, parsed
 
 # {name: Field}: the fields that every objective has, and the fields of all objectives together.
-SHARED = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS
+SHARED: dict[str, Field] = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS
 ALL = SHARED | {name: field for task in TASKS.values() for name, field in task.fields.items()}
-TYPES = {
-  int: 'a whole number',
-  float: 'a number',
-  bool: 'true or false',
-  str: 'a text',
-  tuple: 'a tuple',
-}
+TYPES = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a text'}
+TYPES |= {tuple: 'a tuple'}
 
 
 def fields(objective: str) -> dict[str, Field]:
@@ -30,7 +27,7 @@ def fields(objective: str) -> dict[str, Field]:
   if objective not in TASKS:
     known = f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py'
     raise InputError(f'objective {objective!r} is not known; there are {known}.')
-  return SHARED | TASKS[objective].fields
+  return {**SHARED, **TASKS[objective].fields}
 
 
 def timeline_of(config: ConfigDict, steps: int = 0) -> Timeline:
@@ -42,23 +39,19 @@ def check(config: ConfigDict) -> ConfigDict:
   """Returns the config; InputError unless it has exactly the fields of its objective, each of its
   type and range, and all rules hold."""
   values = flatten(config)
-  for name in values:
-    if name not in ALL:
-      hint = suggestion(name, ALL) or '.'
-      raise InputError(f'config has a field {quoted(name)} that nothing reads{hint}')
+  for name in (name for name in values if name not in ALL):
+    hint = suggestion(name, ALL) or '.'
+    raise InputError(f'config has a field {quoted(name)} that nothing reads{hint}')
   for name, field in SHARED.items():
     _check_field(config, values, name, field)
   task = TASKS[config.objective]
   task.check_whole()
-  for name in values:
-    if name not in SHARED and name not in task.fields:
-      raise InputError(f'config.{name} means nothing to objective {task.name!r}; remove it.')
+  known = fields(task.name)
+  for name in (name for name in values if name not in known):
+    raise InputError(f'config.{name} means nothing to objective {task.name!r}; remove it.')
   for name, field in task.fields.items():
     _check_field(config, values, name, field)
-  for rules in (model.rules, optimizer.rules, run.rules, task.rules):
-    for holds, sentence in rules(config):
-      if not holds:
-        raise InputError(sentence)
+  _check_rules(config, model.rules, optimizer.rules, run.rules, task.rules)
   return config
 
 
@@ -66,17 +59,20 @@ def check_beginning(config: ConfigDict) -> None:
   """Checks the rules for new runs, which runs of earlier versions may break; InputError."""
   if config.steps:
     timeline_of(config).check_beginning()
-  for rules in (model, optimizer, TASKS[config.objective]):
-    for holds, sentence in rules.rules_to_begin(config):
-      if not holds:
-        raise InputError(sentence)
+  rules = (x.rules_to_begin for x in (model, optimizer, TASKS[config.objective]))
+  _check_rules(config, *rules)
 
 
-def _check_field(config, values, name, field):
+def _check_rules(config: ConfigDict, *rules: Callable[[ConfigDict], Iterable]) -> None:
+  for holds, sentence in itertools.chain.from_iterable(rule(config) for rule in rules):
+    if not holds:
+      raise InputError(sentence)
+
+
+def _check_field(config: ConfigDict, values: Mapping[str, Any], name: str, field: Field) -> None:
   if name not in values:
-    raise InputError(
-      f'config.{name} is missing; begin a config file with config.defaults(objective).'
-    )
+    advice = 'begin a config file with config.defaults(objective)'
+    raise InputError(f'config.{name} is missing; {advice}.')
   value = _checked(name, values[name], field.type, None if field.by_step else field.allowed)
   if field.by_step:
     parsed(name, field, value, config.steps)  # or an InputError
@@ -84,7 +80,7 @@ def _check_field(config, values, name, field):
     set_field(config, name, value)
 
 
-def _checked(name, value, kind, allowed):
+def _checked(name: str, value: Any, kind: type, allowed: Any) -> Any:
   """A field's value converted to its type; InputError if it is of another type or not allowed."""
   if kind is float and isinstance(value, int) and not isinstance(value, bool):
     value = float(value)
@@ -95,10 +91,9 @@ def _checked(name, value, kind, allowed):
   if isinstance(allowed, tuple) and value not in allowed:
     raise InputError(f'config.{name} is {quoted(value)}; use one of {", ".join(allowed)}.')
   if isinstance(allowed, str):
-    low, high = (float(x) for x in allowed[1:-1].split(','))
-    above = value > low if allowed[0] == '(' else value >= low
-    below = value < high if allowed[-1] == ')' else value <= high
-    if not (above and below):
+    low, high = map(float, allowed[1:-1].split(','))
+    excluded = low if allowed[0] == '(' else None, high if allowed[-1] == ')' else None
+    if not low <= value <= high or value in excluded:
       raise InputError(f'config.{name} is {quoted(value)}, outside {allowed}.')
   return value
 
@@ -107,10 +102,8 @@ def flatten(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
   """Flattens a config by the full names of its fields: {'model.hidden_size': 128, ...}."""
   out = {}
   for key, value in config.items():
-    if isinstance(value, ConfigDict):
-      out |= flatten(value, f'{prefix}{key}.')
-    else:
-      out[prefix + key] = value
+    is_block = isinstance(value, ConfigDict)
+    out |= flatten(value, f'{prefix}{key}.') if is_block else {prefix + key: value}
   return out
 
 
@@ -119,20 +112,16 @@ def nested(values: Mapping[str, Any]) -> ConfigDict:
   out = {}
   for name, value in values.items():
     *blocks, leaf = name.split('.')
-    inner = out
-    for block in blocks:
-      inner = inner.setdefault(block, {})
-    inner[leaf] = value
+    functools.reduce(lambda inner, block: inner.setdefault(block, {}), blocks, out)[leaf] = value
   return ConfigDict(out)
 
 
 def set_field(config: ConfigDict, name: str, value: Any) -> None:
   """Sets a field by its full name: config.a.b = value for 'a.b'."""
   *blocks, leaf = name.split('.')
-  for block in blocks:
-    config = config[block]
-  with config.ignore_type():
-    config[leaf] = value
+  block = functools.reduce(ConfigDict.__getitem__, blocks, config)
+  with block.ignore_type():
+    block[leaf] = value
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

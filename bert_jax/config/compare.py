@@ -14,7 +14,7 @@ from bert_jax.tasks import TASKS
 
 def fields_affecting(*purposes: str) -> frozenset[str]:
   """The names of the fields, of any objective, that affect one of these purposes."""
-  return frozenset(name for name, field in ALL.items() if field.affects & set(purposes))
+  return frozenset(name for name, field in ALL.items() if not field.affects.isdisjoint(purposes))
 
 
 def pasts(known: Mapping[str, Field]) -> dict[str, Any]:
@@ -44,15 +44,13 @@ def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
   return [f'{k}: {a.get(k)!r} -> {b.get(k)!r}' for k in a | b if a.get(k) != b.get(k)]
 
 
-def _fixed(config):
+def _fixed(config: ConfigDict) -> dict[str, Any]:
   """{name: value} of the fields that decide a run's numbers. data.eval is one where, without it, a
   share of the corpus is held out."""
   known = fields(config.objective)
-  return {
-    name: value
-    for name, value in (pasts(known) | flatten(config)).items()
-    if known[name].decides or (name == 'data.eval' and TASKS[config.objective].reads_corpus)
-  }
+  reads_corpus = TASKS[config.objective].reads_corpus
+  decides = lambda name: known[name].decides or (name == 'data.eval' and reads_corpus)
+  return {k: x for k, x in (pasts(known) | flatten(config)).items() if decides(k)}
 
 
 def judged_otherwise(config: ConfigDict) -> list[str]:

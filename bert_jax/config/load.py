@@ -34,7 +34,7 @@ def defaults(objective: str) -> ConfigDict:
   """The config of an objective with every field at its default, from which config files begin and
   which released models, that come without a config, are given."""
   values = {name: field.default for name, field in fields(objective).items()}
-  return nested(values | TASKS[objective].defaults | {'objective': objective})
+  return nested({**values, **TASKS[objective].defaults, 'objective': objective})
 
 
 def parse_arg(arg: str, **defaults: str | bool) -> ConfigDict:
@@ -44,10 +44,8 @@ def parse_arg(arg: str, **defaults: str | bool) -> ConfigDict:
   for part in filter(None, arg.split(',')):
     name, equals, value = part.partition('=')
     if name not in defaults:
-      raise InputError(
-        f'config argument {quoted(name)} is not known here{suggestion(name, defaults)}; '
-        f'there are: {", ".join(defaults)}.'
-      )
+      hint = f'{suggestion(name, defaults)}; there are: {", ".join(defaults)}.'
+      raise InputError(f'config argument {quoted(name)} is not known here{hint}')
     if not equals and not isinstance(defaults[name], bool):
       raise InputError(f'config argument {quoted(name)} wants a value: {name}=...')
     out[name] = _parse(name, value, type(defaults[name])) if equals else True
@@ -71,10 +69,8 @@ def call(spec: str, name: str) -> tuple[Any, str]:
   path, _, arg = spec.partition(':')
   if not Path(path).is_file():
     near = ', '.join(str(p) for p in sorted(Path('configs').glob('*.py')))
-    raise InputError(
-      f'config file {path} does not exist'
-      + (f'; there are {near}.' if near else '; run from the folder that holds configs/.')
-    )
+    advice = f'there are {near}' if near else 'run from the folder that holds configs/'
+    raise InputError(f'config file {path} does not exist; {advice}.')
   line = 0
   try:
     function = runpy.run_path(path).get(name)
@@ -85,14 +81,14 @@ def call(spec: str, name: str) -> tuple[Any, str]:
   except InputError:
     raise
   except Exception as error:
-    frames = [
-      frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path
-    ]
-    line = error.lineno if isinstance(error, SyntaxError) else (frames or [line])[-1]
-    where = f'{path}:{line}' if line else path
-    raise InputError(
-      f'{where} is wrong: {type(error).__name__}: {first_line(error)}; mend the config file.'
-    ) from error
+    trace = traceback.extract_tb(error.__traceback__)
+    lines = [line, *(frame.lineno for frame in trace if frame.filename == path)]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1]
+    where, fault = (
+      f'{path}:{line}' if line else path,
+      f'{type(error).__name__}: {first_line(error)}',
+    )
+    raise InputError(f'{where} is wrong: {fault}; mend the config file.') from error
 
 
 def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
@@ -102,10 +98,8 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
   while words:
     word = words.pop(0)
     if not word.startswith('--config.'):
-      raise InputError(
-        f'argument {word!r} is not known; fields of the config are set as '
-        '--config.NAME=VALUE, --help lists the rest.'
-      )
+      advice = 'fields of the config are set as --config.NAME=VALUE, --help lists the rest.'
+      raise InputError(f'argument {word!r} is not known; {advice}')
     name, equals, text = word.removeprefix('--config.').partition('=')
     fields = flatten(config)
     if name not in fields:
@@ -126,7 +120,7 @@ def names_of(overrides: Sequence[str]) -> tuple[str, ...]:
   return tuple(word.removeprefix('--config.').partition('=')[0] for word in words)
 
 
-def _parse(name, text, kind):
+def _parse(name: str, text: str, kind: type) -> Any:
   """Parses the text of a command line as a value of the field's type."""
   if kind is str:
     return text
@@ -154,7 +148,7 @@ def from_json(text: str) -> ConfigDict:
   """Reads and checks a config that `to_json` wrote. Fields that were added to the library since
   then get the value that was in effect without them."""
 
-  def tuples(value):  # JSON has lists only
+  def tuples(value: Any) -> Any:  # JSON has lists only
     if isinstance(value, dict):
       return {k: tuples(v) for k, v in value.items()}
     return tuple(map(tuples, value)) if isinstance(value, list) else value

@@ -44,102 +44,95 @@ FIELDS = {f'model.{x.name}': _field(x) for x in dataclasses.fields(models.ModelC
 
 def settings_affecting(purpose: str) -> frozenset[str]:
   """The names, without `model.`, of the fields of config.model that affect a purpose."""
-  return frozenset(
-    name.removeprefix('model.') for name, field in FIELDS.items() if purpose in field.affects
-  )
+  affecting = (name for name, field in FIELDS.items() if purpose in field.affects)
+  return frozenset(name.removeprefix('model.') for name in affecting)
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Yields the rules for the block `model`: (whether it holds, the sentence if it does not)."""
-  model, implementation = config.model, config.model.attention_implementation
-  yield (
-    model.hidden_size % model.num_attention_heads == 0,
-    f'model.hidden_size {model.hidden_size} does not divide into model.num_attention_heads '
-    f'{model.num_attention_heads}; use a multiple.',
-  )
+  model, heads = config.model, config.model.num_attention_heads
+  fault = f'model.hidden_size {model.hidden_size} does not divide into model.num_attention_heads'
+  yield model.hidden_size % heads == 0, f'{fault} {heads}; use a multiple.'
   # Positions are counted within an example, so a row of several may be longer than their table.
   family, row = TASKS[config.objective], config.data.seq_length
   limit = family.limit(config) or row
-  longest = model.recurrent_length or limit
+  longest, table = model.recurrent_length or limit, model.max_position_embeddings
+  fault = f'{family.limit_field if limit != row else "data.seq_length"} {longest} is longer than'
   yield (
-    not models.has_position_table(model) or longest <= model.max_position_embeddings,
-    f'{family.limit_field if limit != row else "data.seq_length"} {longest} is longer than model.'
-    f'max_position_embeddings {model.max_position_embeddings}; raise the one or lower the other.',
+    not models.has_position_table(model) or longest <= table,
+    f'{fault} model.max_position_embeddings {table}; raise the one or lower the other.',
   )
   yield from memory_rules(config)
   sentence = models.unsupported(models.ModelConfig(**model))
   yield not sentence, sentence
+  packed, rate = config.data.examples_per_row, config.optimizer.layer_lr_decay
+  fault = f'mixes all tokens of a row, and data.examples_per_row={packed} would mix examples'
   yield (
-    model.mixer != 'fourier' or config.data.examples_per_row == 1,
-    f'model.mixer=fourier mixes all tokens of a row, and data.examples_per_row='
-    f'{config.data.examples_per_row} would mix examples; set it to 1.',
+    model.mixer != 'fourier' or packed == 1,
+    f'model.mixer=fourier {fault}; set it to 1.',
   )
+  fault = f'optimizer.layer_lr_decay={rate} gives each layer another rate'
   yield (
-    not model.share_layers or config.optimizer.layer_lr_decay == 1,
-    f'optimizer.layer_lr_decay={config.optimizer.layer_lr_decay} gives each layer another rate, '
-    'and with model.share_layers=true there is one for all; set it to 1.',
+    not model.share_layers or rate == 1,
+    f'{fault}, and with model.share_layers=true there is one for all; set it to 1.',
   )
-  yield (
-    implementation != 'cudnn' or model.dtype == 'bfloat16',
-    'model.attention_implementation=cudnn computes in bfloat16; set model.dtype=bfloat16.',
-  )
-  yield (
-    implementation != 'splash' or config.data.seq_length % 128 == 0,
-    f'model.attention_implementation=splash takes rows of a multiple of 128 tokens, and '
-    f'data.seq_length is {config.data.seq_length}; change one of them.',
-  )
+  kernel = f'model.attention_implementation={model.attention_implementation}'
+  fault = f'{kernel} computes in bfloat16; set model.dtype=bfloat16.'
+  yield not kernel.endswith('cudnn') or model.dtype == 'bfloat16', fault
+  fault = f'{kernel} takes rows of a multiple of 128 tokens, and data.seq_length is {row}'
+  yield not kernel.endswith('splash') or row % 128 == 0, f'{fault}; change one of them.'
 
 
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Rules for new runs only; runs of earlier versions may break them."""
+  model = config.model
   for name, other, value in (
     ('rotary_theta', 'position_embeddings', 'rotary'),
     ('conv_width', 'mixer', 'conv'),
   ):
-    usual, value_now = FIELDS[f'model.{name}'].default, config.model[name]
-    yield (
-      value_now == usual or config.model[other] == value or bool(config.init_from),
-      f'model.{name}={value_now} is for model.{other}={value}, and this model has '
-      f'{config.model[other]}; set it to {usual}.',
-    )
+    usual, fault = FIELDS[f'model.{name}'].default, f'model.{name}={model[name]}'
+    fault += f' is for model.{other}={value}, and this model has {model[other]}'
+    holds = model[name] == usual or model[other] == value or bool(config.init_from)
+    yield holds, f'{fault}; set it to {usual}.'
 
 
 def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  model, objective = config.model, config.objective
+  """Yields the rules for models that read text in stretches or remember it."""
+  model, family = config.model, TASKS[config.objective]
   memory, stretch = f'model.memory_length={model.memory_length}', model.recurrent_length
+  stretches = f'model.recurrent_length={stretch}'
+  clamp = f'model.relative_clamp={model.relative_clamp}'
   yield (
     not model.relative_clamp or model.position_embeddings == 'relative',
-    f'model.relative_clamp={model.relative_clamp} is for model.position_embeddings=relative; set '
-    'it to 0.',
+    f'{clamp} is for model.position_embeddings=relative; set it to 0.',
   )
+  fault = f'model.extend_positions={model.extend_positions} extends the positions of init_from'
   yield (
     model.extend_positions == 'none' or bool(config.init_from),
-    f'model.extend_positions={model.extend_positions} extends the positions of init_from, which is '
-    'empty; set it to none.',
+    f'{fault}, which is empty; set it to none.',
   )
-  family = TASKS[objective]
-  follow = ' or '.join(name for name, x in TASKS.items() if x.rows_follow)
-  able = [name for name, x in TASKS.items() if x.reads_stretches]
+  able = ' and '.join(name for name, x in TASKS.items() if x.reads_stretches)
+  fault = f'{stretches} reads the long texts of {able} in stretches'
   yield (
     not stretch or family.reads_stretches,
-    f'model.recurrent_length={stretch} reads the long texts of {" and ".join(able)} in stretches, '
-    f'and this objective is {objective}; set it to 0.',
+    f'{fault}, and this objective is {config.objective}; set it to 0.',
   )
-  limit, sizes = family.limit_field, (config.data.seq_length, family.limit(config))
+  sizes = config.data.seq_length, family.limit(config)
+  fault = f'data.seq_length and {family.limit_field} are {" and ".join(map(str, sizes))}'
   yield (
     not stretch or not any(size % stretch for size in sizes),
-    f'data.seq_length and {limit} are {" and ".join(map(str, sizes))}, and not made of '
-    f'stretches of model.recurrent_length={stretch}; use multiples of it.',
+    f'{fault}, and not made of stretches of {stretches}; use multiples of it.',
   )
+  fault = f'{stretches} cuts rows into stretches that know nothing of each other'
   yield (
     not stretch or model.memory_length > 0,
-    f'model.recurrent_length={stretch} cuts rows into stretches that know nothing of each other '
-    'without model.memory_length; set that above 0.',
+    f'{fault} without model.memory_length; set that above 0.',
   )
+  follow = ' or '.join(name for name, x in TASKS.items() if x.rows_follow)
+  fault = f'{memory} is for objective={follow}, whose rows follow each other'
   yield (
     not model.memory_length or stretch or family.rows_follow,
-    f'{memory} is for objective={follow}, whose rows follow each other, or for rows that are '
-    'read in stretches (model.recurrent_length); set it to 0.',
+    f'{fault}, or for rows that are read in stretches (model.recurrent_length); set it to 0.',
   )
 
 
@@ -147,15 +140,8 @@ def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 # (https://arxiv.org/abs/1908.08962), base being the largest. Attention heads are 64 wide, the
 # feed-forward layer 4 times the hidden size.
 SIZES = {f'{L}/{H}': (L, H) for L in (2, 4, 6, 8, 10, 12) for H in (128, 256, 512, 768)}
-SIZES |= {'24/1024': (24, 1024)}
-SIZES |= {
-  'tiny': (2, 128),
-  'mini': (4, 256),
-  'small': (4, 512),
-  'medium': (8, 512),
-  'base': (12, 768),
-  'large': (24, 1024),
-}
+SIZES |= {'24/1024': (24, 1024), 'tiny': (2, 128), 'mini': (4, 256), 'small': (4, 512)}
+SIZES |= {'medium': (8, 512), 'base': (12, 768), 'large': (24, 1024)}
 
 
 def bert(size: str, **changes: Any) -> dict[str, Any]:

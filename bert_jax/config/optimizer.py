@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -53,30 +54,21 @@ FIELDS = affecting({'schedule'}, {
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Yields the rules for the block `optimizer`: (whether it holds, the sentence if it does not)."""
-  optimizer = config.optimizer
-  yield (
-    config.batch_size % optimizer.accumulation == 0,
-    f'batch_size {config.batch_size} does not divide into optimizer.accumulation '
-    f'{optimizer.accumulation} microbatches; use a multiple.',
-  )
-  yield (
-    not optimizer.batch_warmup or optimizer.accumulation > 1,
-    'optimizer.batch_warmup adds microbatches one by one; set optimizer.accumulation above 1.',
-  )
-  yield (
-    not optimizer.batch_warmup or config.steps > 0,
-    'optimizer.batch_warmup makes the number of steps in an epoch unclear; set steps instead.',
-  )
+  optimizer, parts = config.optimizer, config.optimizer.accumulation
+  fault = f'batch_size {config.batch_size} does not divide into optimizer.accumulation {parts}'
+  yield config.batch_size % parts == 0, f'{fault} microbatches; use a multiple.'
+  advice = 'adds microbatches one by one; set optimizer.accumulation above 1.'
+  yield not optimizer.batch_warmup or parts > 1, f'optimizer.batch_warmup {advice}'
+  advice = 'makes the number of steps in an epoch unclear; set steps instead.'
+  yield not optimizer.batch_warmup or config.steps > 0, f'optimizer.batch_warmup {advice}'
+  fault = f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}'
   yield (
     all(map(_is_multiplier, optimizer.lr_multipliers)),
-    f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}; write ((regex, factor), ...) with '
-    'factors of 0 or more.',
+    f'{fault}; write ((regex, factor), ...) with factors of 0 or more.',
   )
-  yield (
-    not optimizer.schedule.startswith('wsd') or optimizer.decay > 0,
-    f'optimizer.schedule={optimizer.schedule} decays over the last optimizer.decay steps; set it '
-    'above 0.',
-  )
+  fault = f'optimizer.schedule={optimizer.schedule} decays over the last optimizer.decay steps'
+  decays = optimizer.schedule.startswith('wsd')
+  yield not decays or optimizer.decay > 0, f'{fault}; set it above 0.'
   patterns = (pattern for pattern, _ in optimizer.lr_multipliers)
   for pattern in (optimizer.no_decay, optimizer.freeze, *patterns):
     fault = _fault(pattern)
@@ -87,27 +79,26 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Rules for new runs only; runs of earlier versions may break them."""
   optimizer = config.optimizer
   decays = optimizer.schedule.startswith('wsd')
-  yield (
-    decays or not optimizer.decay,
-    f'optimizer.decay is {optimizer.decay:g}, and optimizer.schedule={optimizer.schedule} has no '
-    'such steps; set it to 0, or the schedule to wsd.',
-  )
+  fault = f'optimizer.decay is {optimizer.decay:g}, and optimizer.schedule={optimizer.schedule}'
+  advice = 'has no such steps; set it to 0, or the schedule to wsd.'
+  yield decays or not optimizer.decay, f'{fault} {advice}'
   both = optimizer.warmup + optimizer.decay
   shares = optimizer.warmup < 1 and optimizer.decay < 1
+  fault = f'optimizer.warmup and optimizer.decay are {both:g} of the run together'
   yield (
     not (decays and shares and both > 1 + 1e-6),
-    f'optimizer.warmup and optimizer.decay are {both:g} of the run together, and the rate would '
-    'fall where the warm-up ends; lower one of them.',
+    f'{fault}, and the rate would fall where the warm-up ends; lower one of them.',
   )
 
 
-def _is_multiplier(pair):
-  if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
-    return False
-  return isinstance(pair[1], (int, float)) and pair[1] >= 0
+def _is_multiplier(pair: Any) -> bool:
+  match pair:
+    case (str(), int() | float() as factor) if isinstance(pair, tuple):
+      return factor >= 0
+  return False
 
 
-def _fault(pattern):
+def _fault(pattern: str) -> str:
   """The fault in a regex, or '' if it has none."""
   try:
     re.compile(pattern)

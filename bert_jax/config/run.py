@@ -84,30 +84,23 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   one = (config.steps > 0) != (config.epochs > 0)
   two = f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0'
   yield one, f'{two} (--config.epochs=0 to count steps, --config.steps=0 to count epochs).'
-  yield (
-    profile_window(config.profile) is not None,
-    f'profile is {quoted(config.profile)}; write the steps to trace as START:STOP, such as 10:13.',
-  )
-  axes = config.mesh.data, config.mesh.fsdp, config.mesh.tensor
+  fault = f'profile is {quoted(config.profile)}; write the steps to trace as START:STOP'
+  yield profile_window(config.profile) is not None, f'{fault}, such as 10:13.'
+  mesh, checkpoint, spikes = config.mesh, config.checkpoint, config.spikes
+  axes = mesh.data, mesh.fsdp, mesh.tensor
   yield axes.count(-1) <= 1, 'only one axis of the mesh can be -1 (all the rest).'
-  one = 0 not in (config.mesh.data, config.mesh.tensor)
-  yield one, 'a mesh axis is 0; use 1 to split nothing, -1 for all the rest.'
-  yield (
-    not config.checkpoint.best_metric or config.eval.batches == 0,
-    f'checkpoint.best_metric compares whole evaluations but eval.batches is '
-    f'{config.eval.batches}; set eval.batches=0.',
-  )
-  yield (
-    not config.eval.patience or (config.eval.every and config.checkpoint.best_metric),
-    'eval.patience counts evaluations without a better best_metric; set that and eval.every.',
-  )
-  spikes = config.spikes
-  yield (
-    spikes.window > 0 or not spikes.rollback,
-    'spikes.rollback goes back from spikes, and spikes.window=0 looks for none; set it to 100.',
-  )
-  holds = spikes.window != 1
-  yield holds, 'spikes.window=1 has no standard deviation; use 2 or more, such as 100.'
+  holds = 0 not in (mesh.data, mesh.tensor)
+  yield holds, 'a mesh axis is 0; use 1 to split nothing, -1 for all the rest.'
+  fault = 'checkpoint.best_metric compares whole evaluations but eval.batches is'
+  holds = not checkpoint.best_metric or config.eval.batches == 0
+  yield holds, f'{fault} {config.eval.batches}; set eval.batches=0.'
+  holds = not config.eval.patience or (config.eval.every and checkpoint.best_metric)
+  fault = 'eval.patience counts evaluations without a better best_metric'
+  yield holds, f'{fault}; set that and eval.every.'
+  fault = 'spikes.rollback goes back from spikes, and spikes.window=0 looks for none'
+  yield spikes.window > 0 or not spikes.rollback, f'{fault}; set it to 100.'
+  fault = 'spikes.window=1 has no standard deviation; use 2 or more, such as 100.'
+  yield spikes.window != 1, fault
   both = config.init_from and config.resume_from
   yield not both, 'init_from (weights only) and resume_from (whole state) are both set; choose one.'
 

@@ -9,6 +9,7 @@ numpy and scipy 7.7 MB. Labelled: 26,391 texts from 11 packages, 28 % of them py
 """
 
 import ast
+import contextlib
 import functools
 import gc
 import gzip
@@ -20,42 +21,26 @@ import os
 import re
 import sys
 import sysconfig
-import tempfile
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError
+from bert_jax.files import make_folder, write_whole
 from bert_jax.text.sentences import split_sentences
 
 log = logging.getLogger('bert_jax')
 
 # What is read, as far as it is installed: the standard library ('python') and packages by their
-# import names. These are the requirements of a run at the time the corpus was measured, with absl,
-# numpy and scipy, which come with them. The list stays as it is when requirements change (clu is
-# no longer one, safetensors came later), so that the corpus does too.
+# import names. The list stays as it is when requirements change, so that the corpus does too.
 PACKAGES = (
-  'python',
-  'absl',
-  'clu',
-  'flax',
-  'grain',
-  'jax',
-  'matplotlib',
-  'ml_collections',
-  'numpy',
-  'optax',
-  'orbax',
-  'scipy',
-  'sentencepiece',
-  'tensorboardX',
-  'tensorflow_datasets',
-  'tokenizers',
-  'tqdm',
+  *('python', 'absl', 'clu', 'flax', 'grain', 'jax', 'matplotlib', 'ml_collections', 'numpy'),
+  *('optax', 'orbax', 'scipy', 'sentencepiece', 'tensorboardX', 'tensorflow_datasets'),
+  *('tokenizers', 'tqdm'),
 )
 # How the documentation imports them and their main modules.
 ALIASES = ('jnp', 'mpl', 'nn', 'np', 'ocp', 'onp', 'plt', 'pygrain', 'sp', 'tfds')
@@ -80,19 +65,22 @@ def docstrings() -> Iterator[Docstring]:
   Parsing takes 8 to 15 s, so the result is kept in ~/.cache/bert_jax (or $XDG_CACHE_HOME/bert_jax)
   under a name that changes with the Python version, this file and every file read. Absent packages
   and files that do not parse are skipped and logged; InputError if all sources are absent."""
-  modules = [module for package in PACKAGES for module in _modules(package, _folders(package))]
+  modules = [module for package in PACKAGES for module in _modules(package)]
   if not modules:
-    raise InputError(
-      'no documentation found to read: neither the standard library nor the packages lie here as '
-      'source files; run pip install -r requirements.txt in a usual Python installation'
-    )
+    fault = 'neither the standard library nor the packages lie here as source files'
+    advice = 'run pip install -r requirements.txt in a usual Python installation'
+    raise InputError(f'no documentation found to read: {fault}; {advice}')
   installed = list(dict.fromkeys(package for package, _, _ in modules))
   log.info('docs: read are %s', ', '.join(installed))
   if absent := [package for package in PACKAGES if package not in installed]:
     log.info('docs: left out, as they are not installed: %s', ', '.join(absent))
 
   cache = _cache_path(modules)
-  texts, broken = _load(cache) or _store(cache, _read(modules))
+  try:
+    texts, broken = json.loads(gzip.decompress(cache.read_bytes()))
+  except (OSError, EOFError, ValueError, zlib.error):  # there is none, or it is damaged
+    texts, broken = _read(modules)
+    _store(cache, [texts, broken])
   if broken:
     log.warning('docs: skipped %d files that do not parse: %s', len(broken), ', '.join(broken))
   yield from (Docstring(*fields) for fields in texts)
@@ -105,7 +93,7 @@ def documents() -> Iterator[tuple[str, list[str]]]:
 
 
 @functools.cache  # a run reads it for its labels, its training and its evaluation split
-def labelled() -> tuple[dict, ...]:
+def labelled() -> tuple[dict[str, Any], ...]:
   """The task "which package is this docstring from?": {'text', 'label', 'modules'}.
   Package names and their import aliases become '_', so that the answer does not stand in the
   question. A text that stands in several modules is one example, with all of them named. Left out
@@ -123,16 +111,11 @@ def labelled() -> tuple[dict, ...]:
       examples[text] = {'text': text, 'label': package, 'modules': [module]}
   sizes = Counter(example['label'] for example in examples.values())
   rare = {label: size for label, size in sizes.items() if size < MIN_EXAMPLES}
-  log.info(
-    'docs: %d labelled texts; left out %d under %d words, %d duplicates, and labels under %d: %s',
-    len(examples) - sum(rare.values()),
-    short,
-    MIN_WORDS,
-    duplicates,
-    MIN_EXAMPLES,
-    rare or 'none',
-  )
-  return tuple(example for example in examples.values() if example['label'] not in rare)
+  kept = tuple(example for example in examples.values() if example['label'] not in rare)
+  words = f'{short} under {MIN_WORDS} words, {duplicates} duplicates'
+  labels = f'labels under {MIN_EXAMPLES}: {rare or "none"}'
+  log.info('docs: %d labelled texts; left out %s, and %s', len(kept), words, labels)
+  return kept
 
 
 def sentences(text: str) -> list[str]:
@@ -157,29 +140,20 @@ def sentences(text: str) -> list[str]:
   return result
 
 
-def _folders(package: str) -> list[Path]:
-  """The folders of a package. find_spec imports nothing for a name without dots."""
-  if package == 'python':
-    return [Path(sysconfig.get_path('stdlib'))]
-  spec = find_spec(package)
-  return [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
-
-
-def _is_read(name: str) -> bool:
-  return name.isidentifier() and not _SKIPPED.search(name)
-
-
-def _modules(package: str, folders: Iterable[Path]) -> list[tuple[str, str, Path]]:
-  """(package, dotted name, path) of the modules under `folders`, sorted, without tests."""
-  modules = []
-  for root in folders:
+def _modules(package: str) -> list[tuple[str, str, Path]]:
+  """(package, dotted name, path) of the modules of a package, sorted, without tests."""
+  is_read = lambda name: name.isidentifier() and not _SKIPPED.search(name)
+  top, roots, modules = (), [sysconfig.get_path('stdlib')], []
+  if package != 'python':
+    spec = find_spec(package)  # imports nothing for a name without dots
+    top, roots = (package,), (spec.submodule_search_locations or ()) if spec else ()
+  for root in roots:
     for folder, subfolders, files in os.walk(root):
-      subfolders[:] = filter(_is_read, subfolders)
-      prefix = () if package == 'python' else (package,)
-      prefix += Path(folder).relative_to(root).parts
+      subfolders[:] = filter(is_read, subfolders)
+      prefix = top + Path(folder).relative_to(root).parts
       for file in files:
         name, suffix = os.path.splitext(file)
-        if suffix == '.py' and _is_read(name):
+        if suffix == '.py' and is_read(name):
           parts = prefix if name == '__init__' else (*prefix, name)
           modules.append((package, '.'.join(parts), Path(folder, file)))
   return sorted(modules)
@@ -188,7 +162,6 @@ def _modules(package: str, folders: Iterable[Path]) -> list[tuple[str, str, Path
 def _read(modules: list[tuple[str, str, Path]]) -> tuple[list[Docstring], list[str]]:
   """Parses all (package, module, path); returns the docstrings and the files that do not parse."""
   texts, broken = [], []
-  collecting = gc.isenabled()
   gc.disable()  # Trees are made of many small objects: without the collector 40 % faster.
   try:
     for package, module, path in modules:
@@ -200,8 +173,7 @@ def _read(modules: list[tuple[str, str, Path]]) -> tuple[list[Docstring], list[s
       else:
         texts.extend(Docstring(package, module, text) for text in _texts(tree))
   finally:
-    if collecting:
-      gc.enable()
+    gc.enable()
   return texts, broken
 
 
@@ -217,31 +189,17 @@ def _texts(node: ast.AST) -> Iterator[str]:
 def _cache_path(modules: list[tuple[str, str, Path]]) -> Path:
   key = hashlib.sha256(sys.version.encode() + Path(__file__).read_bytes())
   for package, module, path in modules:
-    try:
+    with contextlib.suppress(OSError):  # e.g. a dangling link: _read counts it
       stat = path.stat()
-    except OSError:  # e.g. a dangling link: _read counts it
-      continue
-    key.update(f'{package} {module} {path} {stat.st_size} {stat.st_mtime_ns}\n'.encode())
+      key.update(f'{package} {module} {path} {stat.st_size} {stat.st_mtime_ns}\n'.encode())
   home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
   return Path(home, 'bert_jax', f'docs-{key.hexdigest()[:16]}.json.gz')
 
 
-def _load(path: Path):
-  """What _store wrote to the path, or None if there is no such file or it is damaged."""
+def _store(path: Path, result: list) -> None:
+  """Writes `result` for later processes, if the folder is writable."""
   try:
-    return json.loads(gzip.decompress(path.read_bytes()))
-  except (OSError, EOFError, ValueError, zlib.error):
-    return None
-
-
-def _store(path: Path, result):
-  """Writes `result` for later processes, if the folder is writable; returns it."""
-  data = gzip.compress(json.dumps(result).encode(), compresslevel=1)
-  try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-      Path(folder, path.name).write_bytes(data)
-      os.replace(Path(folder, path.name), path)
+    make_folder(path.parent)
+    write_whole(path, gzip.compress(json.dumps(result).encode(), compresslevel=1))
   except OSError as error:
     log.info('docs: not cached: %s', error)
-  return result

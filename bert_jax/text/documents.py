@@ -19,10 +19,12 @@ the rest of the file. A line of more than 16 MB (text8 is one line of 100 MB) is
 InputError.
 """
 
+import functools
 import itertools
+import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +39,8 @@ BLOCK_BYTES = 1 << 20  # a block ends where the first document begins after so m
 LONGEST_DOCUMENT = 16 << 20  # bytes; a longer one is cut here, and counted
 LONGEST_SENTENCE = 10_000  # characters; a longer one is cut at a blank, and counted
 _TFDS_ROWS = 256  # rows of a TFDS dataset in a block
+
+RawLines = Iterator[tuple[int, bytes, int]]  # as files.raw_lines yields them
 
 
 class Document(NamedTuple):
@@ -63,32 +67,26 @@ def documents(
   text_field: str = 'text',
   counts: Counter,
 ) -> Iterator[Document]:
-  """Yields the documents of a corpus in a fixed order, and counts what it reads.
-  Args:
-    spec: file, glob, folder or `tfds:NAME[:SPLIT]`, see the top of this file.
-    split: the split of a TFDS dataset whose spec names none.
-    format: 'auto' or one of 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki', 'wikitext'.
-    text_field: the field of a JSON object or of a TFDS example that holds the text.
-    counts: these keys are increased: files, bytes (uncompressed), documents, sentences,
-      empty_documents (skipped), invalid_utf8_lines (repaired), cut_sentences and cut_documents
-      (split because too long).
-  InputError: the corpus is missing, empty, damaged, not text, or not in the format."""
-  empty = True
+  """Yields the documents of a corpus in a fixed order.
+  split: of a TFDS dataset whose spec names none. format: 'auto' or one of those above. text_field:
+  holds the text of a JSON object or of a TFDS example. counts: increased are files, bytes
+  (uncompressed), documents, sentences, empty_documents (skipped), invalid_utf8_lines (repaired),
+  cut_sentences and cut_documents (split because too long). InputError: the corpus is missing,
+  empty, damaged, not text, or not in the format."""
+  before = counts['documents']
   for path in sources(spec, format):
     if not path.startswith('tfds:'):
       counts['files'] += 1
     for block in blocks(path, format, split):
-      for document in read_block(block, text_field, counts):
-        empty = False
-        yield document
-  if empty:
+      yield from read_block(block, text_field, counts)
+  if counts['documents'] == before:
     raise InputError(f'{spec} holds no text, only white space; give it at least one document')
 
 
 def sources(spec: str, format: str = 'auto') -> list[str]:
   """The paths to give to `blocks`: the files of a spec, in order, or the spec of a TFDS dataset."""
-  if format != 'auto' and format not in _READERS:
-    raise InputError(f'format {format!r} is unknown; use one of auto, {", ".join(_READERS)}')
+  if format != 'auto' and format not in _OPENS:
+    raise InputError(f'format {format!r} is unknown; use one of auto, {", ".join(_OPENS)}')
   return [spec] if spec.startswith('tfds:') else [str(path) for path in files.expand(spec)]
 
 
@@ -96,24 +94,23 @@ def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Bl
   """Cuts a file, or a TFDS dataset, into blocks; the same bytes give the same blocks."""
   if path.startswith('tfds:'):
     files.tfds_source.cache_clear()  # the dataset may have been prepared anew
-    _, rows = files.tfds_source(path, split)
-    for first in range(0, len(rows), _TFDS_ROWS):
-      number = min(_TFDS_ROWS, len(rows) - first)
-      yield Block(path, split, first, str(number).encode(), first + number, False)
+    total = len(files.tfds_source(path, split)[1])
+    for first in range(0, total, _TFDS_ROWS):
+      end = min(first + _TFDS_ROWS, total)
+      yield Block(path, split, first, str(end - first).encode(), end, False)
     return
   by_suffix = _SUFFIXES.get(files.suffix(Path(path)), 'sentences') if format == 'auto' else format
   # An object of JSON cannot be cut.
   numbered = files.raw_lines(Path(path), 0 if by_suffix == 'jsonl' else LONGEST_DOCUMENT)
   if format == 'auto':
     format, numbered = _format_of(numbered, by_suffix)
-  number, raw, position = next(numbered)
-  opens = _OPENS[format]()
-  opens(raw)
-  lines, size, first, is_cut = [raw], len(raw), number, False
+  bare = lambda raw: _bare(raw.decode(errors='replace'), _BLANK.get(format))
+  lines, size, first, position, is_cut = [], 0, 1, 0, False
   for number, raw, at in numbered:
-    goes_on = not lines[-1].endswith(b'\n')  # the line before was cut
-    opening = not goes_on and opens(raw)
-    if (opening and size >= BLOCK_BYTES) or size >= LONGEST_DOCUMENT or goes_on:
+    goes_on = bool(lines) and not lines[-1].endswith(b'\n')  # the line before was cut
+    is_full = size >= BLOCK_BYTES and not goes_on
+    opening = is_full and _OPENS[format](map(bare, reversed(lines)), bare(raw))
+    if opening or size >= LONGEST_DOCUMENT or goes_on:
       yield Block(path, format, first, b''.join(lines), position, is_cut)
       lines, size, first, is_cut = [], 0, number, not opening
     lines.append(raw)
@@ -122,14 +119,12 @@ def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Bl
   yield Block(path, format, first, b''.join(lines), position, is_cut)
 
 
-def _format_of(numbered, otherwise):
+def _format_of(numbered: RawLines, otherwise: str) -> tuple[str, RawLines]:
   """(format, the lines again), where the first lines tell the format, else the file's suffix."""
   head, first = [], ''
-  for line in numbered:
+  while not first.strip() and (line := next(numbered, None)):
     head.append(line)
     first = line[1][:LONGEST_SENTENCE].decode(errors='replace').lstrip('\ufeff').rstrip('\r\n')
-    if first.strip():
-      break
   format = otherwise
   if len(head) == 1 and first.startswith('<doc '):
     format = 'wiki'
@@ -151,15 +146,14 @@ def read_block(block: Block, text_field: str, counts: Counter) -> Iterator[Docum
 
 def _read(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
   if block.path.startswith('tfds:'):
-    _, rows = files.tfds_source(block.path, block.format)
-    return _tfds_documents(rows, block, text_field, counts)
+    return _tfds_documents(block, text_field, counts)
   if block.is_cut:
     counts['cut_documents'] += 1
   path = Path(block.path)
   numbered = utf8.decoded_lines(path, block.data, block.first, counts)
   if block.format == 'jsonl':
     return _jsonl(path, numbered, text_field, counts)
-  return _READERS[block.format](path, numbered)
+  return _plain_documents(path, numbered, block.format)
 
 
 def _bounded(sentence: str, counts: Counter) -> list[str]:
@@ -185,79 +179,28 @@ def name_hash(name: str) -> int:
   return zlib.crc32(name.encode())
 
 
-def is_held_out(hashes, share: float):
+def is_held_out(hashes: Any, share: float) -> Any:
   """Whether the document with this name_hash is held out; elementwise for an array of hashes."""
   return hashes < share * 2**32
 
 
-def _sentences(path: Path, numbered: Lines) -> Iterator[Document]:
-  start, sentences = 0, []
-  for number, line in itertools.chain(numbered, [(0, '')]):
-    if line := line.strip():
-      start = start or number
-      sentences.append(line)
-    elif sentences:
-      yield Document(f'{path.name}:{start}', sentences)
-      start, sentences = 0, []
+def _plain_documents(path: Path, numbered: Lines, format: str) -> Iterator[Document]:
+  opens, blank, start, lines = _OPENS[format], _BLANK.get(format), 0, []
+  for number, line in numbered:
+    line = _bare(line, blank)
+    if start and opens(reversed(lines), line):
+      yield Document(f'{path.name}:{start}', _SENTENCES[format](lines))
+      start, lines = 0, []
+    start = start or (number if line else 0)
+    lines.append(line)
+  if start:
+    yield Document(f'{path.name}:{start}', _SENTENCES[format](lines))
 
 
-def _paragraphs(path: Path, numbered: Lines) -> Iterator[Document]:
-  return _by_headings(path, _blocks(numbered))
-
-
-def _wikitext(path: Path, numbered: Lines) -> Iterator[Document]:
-  stripped = ((number, line.strip()) for number, line in numbered)
-  parts = ((number, line, wikitext_heading(line)) for number, line in stripped if line)
-  return _by_headings(path, ((number, title or line, bool(title)) for number, line, title in parts))
-
-
-def _by_headings(path: Path, parts: Iterator[tuple[int, str, bool]]) -> Iterator[Document]:
-  """Groups paragraphs, (line number, text, whether it is a heading), into documents."""
-  start, sentences, has_body = 0, [], False
-  for number, text, is_heading in parts:
-    if is_heading and has_body:  # a title directly above a heading stays with it
-      yield Document(f'{path.name}:{start}', sentences)
-      start, sentences, has_body = 0, [], False
-    start = start or number
-    sentences += [text] if is_heading else split_sentences(text)
-    has_body = has_body or not is_heading
-  yield Document(f'{path.name}:{start}', sentences)
-
-
-def _lines(path: Path, numbered: Lines) -> Iterator[Document]:
-  for name, lines in _sentences(path, numbered):
-    yield Document(name, [sentence for line in lines for sentence in split_sentences(line)])
-
-
-def _blocks(numbered: Lines) -> Iterator[tuple[int, str, bool]]:
-  """Yields (line number, text, whether it is a heading) for each heading and each paragraph."""
-  start, paragraph = 0, []
-  for number, line in itertools.chain(numbered, [(0, '')]):
-    line = line.strip()
-    heading = heading_of(line)
-    if line and not heading and not RULE.fullmatch(line):
-      start = start or number
-      paragraph.append(line)
-      continue
-    if paragraph:
-      yield start, ' '.join(paragraph), False
-      start, paragraph = 0, []
-    if heading:
-      yield number, heading, True
-
-
-def _wiki(path: Path, numbered: Lines) -> Iterator[Document]:
-  start, sentences = 0, []
-  for number, line in itertools.chain(numbered, [(0, '</doc>')]):
-    line = line.strip()
-    opens = line.startswith('<doc ')
-    if opens or line == '</doc>':
-      if start:
-        yield Document(f'{path.name}:{start}', sentences)
-      start, sentences = number if opens else 0, []
-    elif line:
-      start = start or number
-      sentences += split_sentences(line) if sentences else [line]  # the first line is the title
+def _bare(line: str, blank: re.Pattern | None) -> str:
+  """A line without white space (of any script) at its ends; '' for one that counts as blank."""
+  line = line.strip()
+  return '' if blank and blank.fullmatch(line) else line
 
 
 def _jsonl(path: Path, numbered: Lines, text_field: str, counts: Counter) -> Iterator[Document]:
@@ -268,83 +211,75 @@ def _jsonl(path: Path, numbered: Lines, text_field: str, counts: Counter) -> Ite
       yield Document(f'{path.name}:{number}', _text_of(row, text_field, where))
 
 
-def _tfds_documents(
-  rows: files.TfdsRows, block: Block, text_field: str, counts: Counter
-) -> Iterator[Document]:
+def _tfds_documents(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
+  _, rows = files.tfds_source(block.path, block.format)
   for i in range(block.first, block.position):
     name, row = rows(i)
-    counts['bytes'] += sum(len(v) for k, v in row.items() if k == text_field)
+    counts['bytes'] += len(row.get(text_field, ''))
     row = {k: decode(v, counts) if isinstance(v, bytes) else v for k, v in row.items()}
     yield Document(name, _text_of(row, text_field, name))
 
 
 def _text_of(row: dict[str, Any], field: str, where: str) -> list[str]:
   """The sentences of a row's text field; a line is a paragraph."""
+  advice = 'set corpus.text_field (--text-field)'
   if field not in row:
-    there = listed(row) or 'none'
-    raise InputError(
-      f'{where} has no field {field!r}, only {there}; set corpus.text_field (--text-field)'
-    )
+    raise InputError(f'{where} has no field {field!r}, only {listed(row) or "none"}; {advice}')
   text = row[field]
   if not isinstance(text, str):
-    raise InputError(
-      f'{where}: field {field!r} holds {quoted(text)}, not text; set corpus.text_field '
-      '(--text-field)'
-    )
-  return [sentence for line in text.splitlines() for sentence in split_sentences(line)]
+    raise InputError(f'{where}: field {field!r} holds {quoted(text)}, not text; {advice}')
+  return _by_line(text.splitlines())
 
 
-_READERS = {
-  'sentences': _sentences,
-  'lines': _lines,
-  'paragraphs': _paragraphs,
-  'jsonl': _jsonl,
-  'wiki': _wiki,
-  'wikitext': _wikitext,
+def _by_line(lines: Iterable[str], heading: Callable[[str], str] = lambda line: '') -> list[str]:
+  titled = ((line, heading(line)) for line in lines)
+  return [x for line, title in titled for x in ([title] if title else split_sentences(line))]
+
+
+def _by_paragraph(lines: list[str]) -> list[str]:
+  sentences, paragraph = [], []
+  for line in (*lines, ''):
+    if line and not heading_of(line):
+      paragraph.append(line)
+      continue
+    sentences += split_sentences(' '.join(paragraph)) + [heading_of(line)] * bool(line)
+    paragraph = []
+  return sentences
+
+
+def _by_wiki_line(lines: list[str]) -> list[str]:
+  title, *rest = [line for line in lines if line and not line.startswith('<doc ')] or ['']
+  return [title, *_by_line(rest)]
+
+
+# The functions in _OPENS say whether a line opens a document. before: the lines before it, the last
+# one first.
+
+
+def _after_blank(before: Iterator[str], line: str) -> bool:
+  return bool(line) and not next(before, '')
+
+
+def _at_heading(heading: Callable[[str], str], before: Iterator[str], line: str) -> bool:
+  """A heading opens a document, unless it follows another one."""
+  return bool(heading(line) and (body := next(filter(None, before), '')) and not heading(body))
+
+
+# {format: the sentences of a document, from its lines}
+_SENTENCES = {
+  'sentences': lambda lines: [line for line in lines if line],
+  'lines': _by_line,
+  'paragraphs': _by_paragraph,
+  'wiki': _by_wiki_line,
+  'wikitext': lambda lines: _by_line(lines, wikitext_heading),
 }
-_SUFFIXES = {'.md': 'paragraphs', '.jsonl': 'jsonl', '.json': 'jsonl'}
-
-
-def _opens_sentences() -> Callable[[bytes], bool]:
-  """Makes a function that takes each line in turn and says whether it opens a document."""
-  blank = True
-
-  def opens(raw):
-    nonlocal blank
-    before = blank
-    blank = not 32 < raw[0] < 127 and not _stripped(raw)  # most lines need not be decoded
-    return before and not blank
-
-  return opens
-
-
-def _stripped(raw: bytes) -> str:
-  """A line as the readers see it: decoded, and stripped of white space of any script (U+3000)."""
-  return raw.decode(errors='replace').strip()
-
-
-def _opens_by_headings(heading: Callable, rule=None) -> Callable[[bytes], bool]:
-  """Like _opens_sentences, where a heading after a paragraph opens a document."""
-  has_body = False
-
-  def opens(raw):
-    nonlocal has_body
-    if not (line := _stripped(raw)):
-      return False
-    if heading(line):
-      before, has_body = has_body, False
-      return before
-    has_body = has_body or not (rule and rule.fullmatch(line))
-    return False
-
-  return opens
-
-
 _OPENS = {
-  'sentences': _opens_sentences,
-  'lines': _opens_sentences,
-  'paragraphs': lambda: _opens_by_headings(heading_of, RULE),
-  'wikitext': lambda: _opens_by_headings(wikitext_heading),
-  'jsonl': lambda: lambda raw: True,
-  'wiki': lambda: lambda raw: raw.lstrip().startswith(b'<doc '),
+  'sentences': _after_blank,
+  'lines': _after_blank,
+  'paragraphs': functools.partial(_at_heading, heading_of),
+  'jsonl': lambda before, line: True,
+  'wiki': lambda before, line: line.startswith('<doc '),
+  'wikitext': functools.partial(_at_heading, wikitext_heading),
 }
+_BLANK = {'paragraphs': RULE, 'wiki': re.compile('</doc>')}  # lines that count as blank
+_SUFFIXES = {'.md': 'paragraphs', '.jsonl': 'jsonl', '.json': 'jsonl'}

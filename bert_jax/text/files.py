@@ -8,11 +8,12 @@ import functools
 import glob
 import gzip
 import re
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import read_bytes
@@ -25,12 +26,10 @@ def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
     if not languages:
       raise InputError(f'{spec} wants languages; name them in corpus.languages (--languages)')
     return [(name, spec.replace('{language}', name)) for name in languages]
-  if not _NAMED.match(spec) or exists(spec):
+  if not re.match(r'[\w-]+=.', spec) or exists(spec):
     return [('', spec)]
-  return [tuple(part.split('=', 1)) for part in re.split(r',(?=[\w-]+=)', spec)]
-
-
-_NAMED = re.compile(r'[\w-]+=.')
+  named = (part.partition('=') for part in re.split(r',(?=[\w-]+=)', spec))
+  return [(name, part) for name, _, part in named]
 
 
 def exists(path: str | Path) -> bool:
@@ -51,26 +50,26 @@ def expand(spec: str) -> list[Path]:
   except OSError as error:
     raise InputError(f'{spec:.60} cannot be looked up: {error.strerror}') from error
   if path.is_dir():
-    below = [
-      file
-      for file in path.rglob('*')
-      if file.is_file() and not any(part[0] in '._' for part in file.relative_to(path).parts)
-    ]
-    if not below:
-      raise InputError(f'{spec} is a folder without files; give the folder that holds the data')
-    return sorted(below)
-  matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
-  matches = sorted(match for match in matches if match.is_file())
-  if not matches and glob.has_magic(spec):
-    raise InputError(f'no file matches {spec}; check the pattern, and quote it in a shell')
-  if not matches:
-    raise InputError(f'{spec} does not exist; give a file, a glob, a folder or tfds:NAME')
-  return matches
+    hidden = lambda file: any(part[0] in '._' for part in file.relative_to(path).parts)
+    found = [file for file in path.rglob('*') if not hidden(file)]
+    advice = f'{spec} is a folder without files; give the folder that holds the data'
+  else:
+    found = map(Path, glob.glob(str(path), recursive=True))
+    advice = f'{spec} does not exist; give a file, a glob, a folder or tfds:NAME'
+    if glob.has_magic(spec):
+      advice = f'no file matches {spec}; check the pattern, and quote it in a shell'
+  if not (paths := sorted(file for file in found if file.is_file())):
+    raise InputError(advice)
+  return paths
 
 
 def suffix(path: Path) -> str:
   """A file's suffix without the compression: '.txt' for a.txt, a.txt.gz and a.txt.zst."""
-  return Path(path.name.removesuffix('.gz').removesuffix('.zst')).suffix.lower()
+  return _bare(path).suffix.lower()
+
+
+def _bare(path: Path) -> Path:
+  return Path(path.name.removesuffix('.gz').removesuffix('.zst'))
 
 
 def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
@@ -91,25 +90,20 @@ def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
       stream = _OPENERS[path.suffix](disk) if path.suffix in _OPENERS else disk
       at = disk.tell if disk.seekable() else lambda: 0  # a pipe
       while raw := stream.readline(cut or _LONGEST_LINE):
-        if cut and len(raw) >= cut and raw[-1:] != b'\n':
-          for part in _parts_of_line(raw, stream):
-            number += 1
-            yield number, part, at()
-          continue
-        number += 1
         if len(raw) == _LONGEST_LINE:
           raise InputError(
-            f'{path} has no line end in the {_LONGEST_LINE >> 20} MB of line {number}; is it text? '
-            'Put each document or sentence on lines of its own'
+            f'{path} has no line end in the {_LONGEST_LINE >> 20} MB of line {number + 1}; is it '
+            'text? Put each document or sentence on lines of its own'
           )
-        yield number, raw, at()
+        is_long = cut and len(raw) >= cut and raw[-1:] != b'\n'
+        for part in _parts_of_line(raw, stream) if is_long else (raw,):
+          number += 1
+          yield number, part, at()
   except Exception as error:
     # ZstdError is of a library that need not be installed.
     if isinstance(error, _BROKEN) or type(error).__name__ == 'ZstdError':
-      raise InputError(
-        f'{path} is a broken or truncated {path.suffix} file (after line {number}: {error}); '
-        'fetch it again'
-      ) from error
+      place = f'(after line {number}: {error}); fetch it again'
+      raise InputError(f'{path} is a broken or truncated {path.suffix} file {place}') from error
     if isinstance(error, OSError):
       raise InputError(f'{path} cannot be read: {error.strerror or error}') from error
     raise
@@ -117,10 +111,11 @@ def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
     raise InputError(f'{path} is empty; remove it, or write it again')
 
 
-def _parts_of_line(raw: bytes, stream) -> Iterator[bytes]:
+def _parts_of_line(raw: bytes, stream: Any) -> Iterator[bytes]:
   """Yields a long line, which begins with `raw` and goes on in a stream, in parts of PART bytes or
   a bit more, cut after a blank or, if there is none near, between two characters."""
-  while True:
+  more = raw
+  while more:
     start = 0
     while len(raw) - start >= 3 * PART:
       end = start + PART
@@ -129,22 +124,19 @@ def _parts_of_line(raw: bytes, stream) -> Iterator[bytes]:
         end += 1
       yield raw[start : (blank or end)]
       start = blank or end
-    raw = raw[start:]
     more = b'' if raw[-1:] == b'\n' else stream.readline(16 * PART)
-    if not more:
-      yield raw
-      return
-    raw += more
+    raw = raw[start:] + more
+  yield raw
 
 
-def _zstd(disk):
+def _zstd(disk: BinaryIO) -> Any:
   try:
-    from compression import zstd  # Python 3.14 has it
-  except ImportError:
-    try:
+    if sys.version_info >= (3, 14):
+      from compression import zstd
+    else:
       from backports import zstd
-    except ImportError:
-      raise InputError(f'{disk.name} needs a library; run: pip install backports.zstd') from None
+  except ImportError:
+    raise InputError(f'{disk.name} needs a library; run: pip install backports.zstd') from None
   return zstd.ZstdFile(disk)
 
 
@@ -167,10 +159,7 @@ def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:
   return row
 
 
-_TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<split>.+))?')
-
-
-def whole_json(path: Path, where: str, counts: Counter, wrong: Callable) -> Any:
+def whole_json(path: Path, where: str, counts: Counter, wrong: Callable[..., Any]) -> Any:
   """Reads a file of one JSON value; half a surrogate pair becomes U+FFFD and is counted.
   wrong: called with (where, sentence, kind) for a file that is not JSON; its result is returned."""
   content = '\n'.join(line for _, line in lines(path, counts))
@@ -193,7 +182,7 @@ def json_of(path: Path, kind: type = dict) -> Any:
   except (OSError, values.NotJson) as error:
     raise InputError(f'{path} cannot be read as JSON ({error}); is it whole?') from None
   if not isinstance(value, kind):
-    name = {dict: 'object', list: 'list'}[kind]
+    name = 'object' if kind is dict else 'list'
     raise InputError(f'{path} does not hold a JSON {name}; is it whole?')
   return value
 
@@ -212,21 +201,13 @@ def split_files(spec: str, split: str, *, one: bool = False, kind: str = '') -> 
     for name in names:
       matches = re.compile(pattern.format(name), re.IGNORECASE).match
       named = [path for path in paths if matches(path.name)]
-      stems = {
-        path.parent / Path(path.name.removesuffix('.gz').removesuffix('.zst')).stem
-        for path in named
-      }
-      if len(named) > (1 if one else len(stems)):
-        raise InputError(
-          f'{spec} holds {len(named)} files for {name}, {named[0].name} and {named[1].name}; name '
-          'the one you mean'
-        )
+      if len(named) > (1 if one else len({path.parent / _bare(path).stem for path in named})):
+        two = f'{len(named)} files for {name}, {named[0].name} and {named[1].name}'
+        raise InputError(f'{spec} holds {two}; name the one you mean')
       if named:
         return named
-  raise InputError(
-    f'{spec} holds no {" or ".join(names)} file but {", ".join(p.name for p in paths[:5])}; name '
-    'the file you mean'
-  )
+  there = f'no {" or ".join(names)} file but {", ".join(path.name for path in paths[:5])}'
+  raise InputError(f'{spec} holds {there}; name the file you mean')
 
 
 def tfds_rows(
@@ -237,7 +218,10 @@ def tfds_rows(
   beginning with / . or ~, the folder of a prepared dataset. SPLIT may be a slice, `train[:10%]`,
   and wins over `split`. Only ArrayRecord data is read: it needs no TensorFlow and loses no row."""
   features, rows = tfds_source.__wrapped__(spec, split)
-  return features, (rows(i) for i in range(len(rows)))
+  return features, map(rows, range(len(rows)))
+
+
+_TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<split>.+))?')
 
 
 @functools.lru_cache(maxsize=4)
@@ -276,11 +260,9 @@ def _tfds_builder(name: str) -> Any:
   if len(infos) != 1:
     raise InputError(f'{name} holds {len(infos)} prepared TFDS datasets; name the folder of one')
   builder = tfds.builder_from_directory(str(infos[0].parent))
-  if builder.info.file_format.value != 'array_record':
-    raise InputError(
-      f'{name} is prepared as {builder.info.file_format.value}, which needs TensorFlow or loses '
-      'rows; prepare it again with --file_format=array_record'
-    )
+  if (form := builder.info.file_format.value) != 'array_record':
+    why = 'which needs TensorFlow or loses rows; prepare it again with --file_format=array_record'
+    raise InputError(f'{name} is prepared as {form}, {why}')
   return builder
 
 
@@ -299,7 +281,8 @@ class TfdsRows:
     except Exception as error:
       where = f'{self.name}:{i}'
       raise InputError(f'{where} is damaged ({first_line(error)}); prepare it again') from error
-    # A file cut at the 64 KB blocks of ArrayRecord opens, and gives rows of None.
-    if all(value is None for value in row.values()):
+    if all(
+      value is None for value in row.values()
+    ):  # a file cut at the 64 KB blocks of ArrayRecord
       raise InputError(f'{self.name}:{i} is damaged (the file is truncated); prepare it again')
     return f'{self.name}:{i}', row

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 def varint(data: bytes, at: int) -> tuple[int, int]:
   """(number, where the next byte is) of the varint at a byte; ValueError or IndexError if cut."""
   value = shift = 0
-  while True:
-    byte = data[at]
-    value |= (byte & 0x7F) << shift
+  while shift < 70:
+    value |= (data[at] & 0x7F) << shift
     at, shift = at + 1, shift + 7
-    if byte < 0x80:
+    if data[at - 1] < 0x80:
       return value, at
-    if shift > 63:
-      raise ValueError('a number in it has no end')
+  raise ValueError('a number in it has no end')
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -23,14 +21,16 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
   while at < len(data):
     tag, at = varint(data, at)
     number, kind = tag >> 3, tag & 7
-    if kind == 0:
-      value, at = varint(data, at)
-    elif kind in (1, 5):
-      width = 8 if kind == 1 else 4
-      value, at = int.from_bytes(data[at : at + width], 'little'), at + width
-    elif kind == 2:
-      size, at = varint(data, at)
-      value, at = data[at : at + size], at + size
-    else:
+    if kind not in (0, 1, 2, 5):
       raise ValueError(f'a field of wire type {kind}')
-    yield number, value
+    size, at = varint(data, at) if kind in (0, 2) else ({1: 8, 5: 4}[kind], at)
+    if kind == 0:
+      yield number, size
+      continue
+    value, at = data[at : at + size], at + size
+    yield number, value if kind == 2 else int.from_bytes(value, 'little')
+
+
+def messages(data: bytes) -> dict[int, bytes]:
+  """{field number: value} of the fields of a message that hold bytes; of repeated ones the last."""
+  return {number: value for number, value in fields(data) if isinstance(value, bytes)}

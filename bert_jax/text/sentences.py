@@ -21,14 +21,14 @@ _BREAK = re.compile(rf"""{_ALONE}+[!?…]*["'”’»)\]）】》〉」』〕］
 _HAS_ALONE = re.compile(_ALONE)
 _BREAK_WITHOUT_ALONE = re.compile(_BEFORE_BLANK)  # four times as fast
 _LAST_WORD = re.compile(r'[^\W\d_][\w.]*$')
-_TITLES = frozenset(
-  ['Mr', 'Mrs', 'Ms', 'Messrs', 'Dr', 'Prof', 'St', 'Ste', 'Mt', 'Rev', 'Hon', 'Gen', 'Col', 'Maj']
-  + ['Capt', 'Lt', 'Sgt', 'Gov', 'Sen', 'Rep', 'Mme', 'Mlle', 'Sr', 'Sra', 'Hr', 'Fr', 'vs', 'cf']
-  + ['al', 'viz']
-)
-_COUNTERS = frozenset(['No', 'Nr', 'Nos', 'Vol', 'Fig', 'Sec', 'Ch', 'Art', 'p', 'pp', 'no', 'vol'])
+_TITLES = {
+  *('Mr', 'Mrs', 'Ms', 'Messrs', 'Dr', 'Prof', 'St', 'Ste', 'Mt', 'Rev', 'Hon', 'Gen', 'Col'),
+  *('Maj', 'Capt', 'Lt', 'Sgt', 'Gov', 'Sen', 'Rep', 'Mme', 'Mlle', 'Sr', 'Sra', 'Hr', 'Fr'),
+  *('vs', 'cf', 'al', 'viz'),
+}
+_COUNTERS = {'No', 'Nr', 'Nos', 'Vol', 'Fig', 'Sec', 'Ch', 'Art', 'p', 'pp', 'no', 'vol'}
 # The last four letters of each longer abbreviation.
-_ENDINGS = frozenset(word[-4:] for word in _TITLES | _COUNTERS if len(word) >= 4)
+_ENDINGS = {word[-4:] for word in _TITLES | _COUNTERS if len(word) >= 4}
 
 
 def split_sentences(paragraph: str) -> list[str]:

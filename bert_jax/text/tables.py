@@ -38,9 +38,11 @@ class Row(dict[str, str]):
   header = ''
 
 
+Wrong = Callable[[str, str, str], Any]  # (where, sentence, kind)
+
+
 def stop(where: str, sentence: str, kind: str) -> None:
-  """Raises InputError for a faulty record; tasks/faulty_records.py can count them instead."""
-  del kind
+  """InputError for a faulty record; tasks/faulty_records.py can count them instead."""
   raise InputError(f'{where}: {sentence}.')
 
 
@@ -50,26 +52,22 @@ def records(
   split: str = 'train',
   columns: tuple[str, ...] = (),
   counts: Counter,
-  wrong: Callable = stop,
+  wrong: Wrong = stop,
 ) -> Iterator[tuple[str, Row]]:
   """Yields (where, row) in file order.
-  Args:
-    spec: file, glob, folder, or `tfds:NAME[:SPLIT]`; or several of these, `a=SPEC,b=SPEC`.
-    split: the split of a TFDS dataset whose spec names none.
-    columns: names the columns of TSV and CSV files that have no header line, such as CoLA's. A
-      first line that holds one of these names is a header. The last column may be missing.
-    counts: these keys are increased: files, bytes, records, blank_lines (skipped),
-      invalid_utf8_lines (repaired).
-    wrong: called with (where, sentence, kind) for a line that does not have the header's columns or
-      is no JSON object; if it returns, the line is left out.
-  InputError: the data is missing, empty or damaged."""
-  empty = True
+  spec: file, glob, folder, or `tfds:NAME[:SPLIT]`; or several of these, `a=SPEC,b=SPEC`. split: of
+  a TFDS dataset whose spec names none. columns: the columns of TSV and CSV files that have no
+  header line, such as CoLA's; a first line that holds one of these names is a header, and the last
+  column may be missing. counts: increased are files, bytes, records, blank_lines (skipped),
+  invalid_utf8_lines (repaired). wrong: called for a line that does not have the header's columns or
+  is no JSON object; if it returns, the line is left out. InputError: the data is missing, empty or
+  damaged."""
+  before = counts['records']
   for _, part in parts(spec):
     for where, row in _records_of(part, split, columns, counts, wrong):
-      empty = False
       counts['records'] += 1
       yield where, row
-  if empty:
+  if counts['records'] == before:
     raise InputError(f'{spec} holds no records, at most a header; give a file with at least one')
 
 
@@ -81,12 +79,12 @@ def column(row: dict[str, str], name: str, where: str, fields: str = '') -> str:
       return row[spelling]
   close = difflib.get_close_matches(name.split('|')[0], row, n=1)
   meant = f' (did you mean {close[0]!r}?)' if close else ''
-  missing = f'has no column {name!r}, only {listed(row)}{meant}'
-  raise InputError(f'{where} {missing}; name one of these{fields}')
+  there = f'only {listed(row)}{meant}; name one of these{fields}'
+  raise InputError(f'{where} has no column {name!r}, {there}')
 
 
 def _records_of(
-  spec: str, split: str, columns: tuple[str, ...], counts: Counter, wrong: Callable
+  spec: str, split: str, columns: tuple[str, ...], counts: Counter, wrong: Wrong
 ) -> Iterator[tuple[str, Row]]:
   """Yields (where, row) of one file, glob, folder or TFDS dataset."""
   if spec.startswith('tfds:'):
@@ -108,49 +106,39 @@ def _records_of(
       yield f'{path.name}:{number}', row
 
 
+Cells = Iterator[tuple[int, list[str]]]  # line numbers, cells
+Rows = Iterator[tuple[int, Row]]
 _DELIMITERS = {'.tsv': '\t', '.csv': ','}
 _EXCEL = re.compile('"?sep=(.)"?', re.IGNORECASE)  # a first line that names the delimiter
 
 
-def _cells(
-  path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter
-) -> Iterator[tuple[int, list[str]]]:
-  """Yields (line number, cells) of a TSV or CSV file, whose first line shows the delimiter."""
+def _cells(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter) -> Cells:
+  """The cells of a TSV or CSV file, whose first line shows the delimiter."""
   usual, (first, line) = _DELIMITERS[suffix(path)], next(numbered)
   if match := _EXCEL.fullmatch(line):
-    return _between(path, numbered, match[1], first + 1, counts)
-  head = [(first, line)]
-  while not line.strip() and (following := next(numbered, None)):
-    head.append(following)
-    line = following[1]
-  often = {mark: line.count(mark) for mark in ',;|\t'}
-  delimiter = max(often, key=often.get)
-  named = {cell.strip(' "') for cell in line.split(delimiter)}
-  if often[usual] or not often[delimiter] or (columns and not named & set(columns)):
-    delimiter = usual
-  return _between(path, itertools.chain(head, numbered), delimiter, first, counts)
-
-
-def _between(
-  path: Path, numbered: Lines, delimiter: str, first: int, counts: Counter
-) -> Iterator[tuple[int, list[str]]]:
-  """Yields (line number, cells) of a table whose first line has the number `first`."""
-  usual = _DELIMITERS[suffix(path)]
+    delimiter, first = match[1], first + 1
+  else:
+    head = [(first, line)]
+    while not line.strip() and (following := next(numbered, None)):
+      head.append(following)
+      line = following[1]
+    delimiter = max(',;|\t', key=line.count)
+    named = {cell.strip(' "') for cell in line.split(delimiter)}
+    if usual in line or delimiter not in line or (columns and not named & set(columns)):
+      delimiter = usual
+    numbered = itertools.chain(head, numbered)
   if delimiter != usual:
     counts[f'tables with {delimiter!r} between their cells'] += 1
-  return _tsv(numbered) if delimiter == '\t' == usual else _csv(path, numbered, delimiter, first)
-
-
-def _tsv(numbered: Lines) -> Iterator[tuple[int, list[str]]]:
-  return ((number, line.split('\t') if line.strip(' ') else []) for number, line in numbered)
+  if delimiter == '\t' == usual:
+    return ((number, line.split('\t') if line.strip(' ') else []) for number, line in numbered)
+  return _csv(path, numbered, delimiter, first)
 
 
 csv.field_size_limit(2**31 - 1)  # for long documents; the default is 131,072 characters
 
 
-def _csv(
-  path: Path, numbered: Lines, delimiter: str, first: int
-) -> Iterator[tuple[int, list[str]]]:
+def _csv(path: Path, numbered: Lines, delimiter: str, first: int) -> Cells:
+  """The cells of a table with quotes whose first line has the number `first`."""
   reader = csv.reader((line + '\n' for _, line in numbered), strict=True, delimiter=delimiter)
   start = first
   try:
@@ -163,27 +151,28 @@ def _csv(
     ) from error
 
 
-def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Callable):
+def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:
   for number, line in numbered:
-    if line.strip():
-      try:
-        row = parse_json(line, f'{path}:{number}', counts)
-      except InputError as error:
-        where = f'{path}:{number}'
-        wrong(where, str(error).removeprefix(f'{where} is '), 'lines without JSON')
-        continue
-      yield number, Row({key: _string(x) for key, x in row.items() if x is not None})
-    else:
+    if not line.strip():
       counts['blank_lines'] += 1
+      continue
+    where = f'{path}:{number}'
+    try:
+      row = parse_json(line, where, counts)
+    except InputError as error:
+      wrong(where, str(error).removeprefix(f'{where} is '), 'lines without JSON')
+    else:
+      texts = {
+        key: x if isinstance(x, str) else json.dumps(x, ensure_ascii=False)
+        for key, x in row.items()
+        if x is not None
+      }
+      yield number, Row(texts)
 
 
 def _named(
-  path: Path,
-  rows: Iterator[tuple[int, list[str]]],
-  columns: tuple[str, ...],
-  counts: Counter,
-  wrong: Callable,
-) -> Iterator[tuple[int, Row]]:
+  path: Path, rows: Cells, columns: tuple[str, ...], counts: Counter, wrong: Wrong
+) -> Rows:
   """Yields each row as {column name: cell}; a row without cells is a blank line."""
   header, place = (), ''
   for number, cells in rows:
@@ -195,31 +184,21 @@ def _named(
     elif not header:
       header, place = tuple(cell.strip() for cell in cells), f'{path.name}:{number}'
       if '' in header[1:] or len(set(header)) < len(header):  # pandas leaves the first one empty
-        raise InputError(
-          f'{path}:{number} is no header: {listed(header)} has empty or repeated names; if the '
-          'file has no header line, name its columns with table.columns'
-        )
+        fault = f'is no header: {listed(header)} has empty or repeated names'
+        advice = 'if the file has no header line, name its columns with table.columns'
+        raise InputError(f'{path}:{number} {fault}; {advice}')
     elif len(cells) != len(header):
-      wrong(
-        f'{path}:{number}',
-        f'{len(cells)} columns where {len(header)} are expected ({listed(header)}); repair or '
-        'remove the line',
-        'lines with another number of columns',
-      )
+      expected = f'{len(cells)} columns where {len(header)} are expected ({listed(header)})'
+      kind = 'lines with another number of columns'
+      wrong(f'{path}:{number}', f'{expected}; repair or remove the line', kind)
     else:
       row = Row(zip(header, cells))
       row.header = place
       yield number, row
 
 
-def _string(value: Any) -> str:
-  return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def _tfds_string(value: Any, feature: Any, counts: Counter) -> str:
-  def plain(value):
-    return decode(value, counts) if isinstance(value, bytes) else value.tolist()
-
+  plain = lambda x: decode(x, counts) if isinstance(x, bytes) else x.tolist()
   if isinstance(value, bytes):
     return decode(value, counts)
   if hasattr(feature, 'int2str') and isinstance(value, (int, np.integer)):

@@ -12,7 +12,7 @@ from bert_jax.errors import InputError
 
 log = logging.getLogger('bert_jax')
 
-Lines = Iterable[tuple[int, str]]  # line numbers from 1, lines without their ends
+Lines = Iterator[tuple[int, str]]  # line numbers from 1, lines without their ends
 
 
 def decode(raw: bytes, counts: Counter) -> str:
@@ -24,9 +24,7 @@ def decode(raw: bytes, counts: Counter) -> str:
     return raw.decode(errors='replace')
 
 
-def decoded(
-  path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter
-) -> Iterator[tuple[int, str]]:
+def decoded(path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter) -> Lines:
   """Decodes numbered raw lines and strips byte order mark and line ends; refuses NUL bytes."""
   for number, raw in numbered:
     if b'\0' in raw:
@@ -57,17 +55,15 @@ def decoded_lines(path: Path, data: bytes, first: int, counts: Counter) -> Lines
       counts['bytes'] += len(data)
       if ends := len(text) - len(plain):
         counts['lines that end in CRLF (as in LF)'] += ends
-      lines = plain.split('\n')
-      return enumerate(lines if lines[-1] else lines[:-1], first)
+      return enumerate(plain.removesuffix('\n').split('\n') if plain else (), first)
   return decoded(path, enumerate(io.BytesIO(data), first), counts)
 
 
 @functools.cache
 def _not_utf8(path: Path, number: int) -> None:
   """Logs a line that is not UTF-8, once, however often its file is read."""
-  log.warning(
-    '%s:%d is not valid UTF-8; bad bytes become U+FFFD, here and in other lines, which are counted '
-    '(invalid_utf8_lines); if they are letters, save it as UTF-8, or: iconv -f cp1252 -t utf-8',
-    path,
-    number,
+  effect = (
+    'bad bytes become U+FFFD, here and in other lines, which are counted (invalid_utf8_lines)'
   )
+  advice = 'if they are letters, save it as UTF-8, or: iconv -f cp1252 -t utf-8'
+  log.warning('%s:%d is not valid UTF-8; %s; %s', path, number, effect, advice)

@@ -1,8 +1,5 @@
-"""Reads JSON and whole numbers that users write, so that no input ends in a traceback.
-
-Python's own readers raise other errors than ValueError for JSON that is nested too deeply, and
-refuse numbers of more than 4,300 digits; every reader of a user's files goes through here.
-"""
+"""Reads JSON and whole numbers that users write, so that no input ends in a traceback: Python's own
+readers raise other errors than ValueError for deep nesting, and refuse long numbers."""
 
 import json
 import re
@@ -11,14 +8,13 @@ from typing import Any
 DEEPEST = 100  # levels of lists and objects in JSON; data sets have ten at most
 MOST_DIGITS = 18  # of a whole number, which then fits an int64
 
-_ESCAPED_SURROGATE = re.compile(r'\\u[dD][89a-fA-F]')
-_SURROGATE = re.compile('[\ud800-\udfff]')
-
 
 class NotJson(ValueError):
   """A text is not valid JSON; the message ends a sentence. line: where, or 0."""
 
-  line = 0
+  def __init__(self, message: str, line: int = 0):
+    super().__init__(message)
+    self.line = line
 
 
 def json_value(text: str | bytes) -> Any:
@@ -26,9 +22,7 @@ def json_value(text: str | bytes) -> Any:
   try:
     value = json.loads(text)
   except json.JSONDecodeError as error:
-    fault = NotJson(f'not JSON ({error.msg} at column {error.colno})')
-    fault.line = error.lineno
-    raise fault from None
+    raise NotJson(f'not JSON ({error.msg} at column {error.colno})', error.lineno) from None
   except RecursionError:
     raise NotJson('JSON nested too deeply') from None
   except UnicodeDecodeError as error:
@@ -44,8 +38,8 @@ def json_value(text: str | bytes) -> Any:
 def json_text(text: str) -> tuple[Any, int]:
   """Parses a JSON text: (value, how many halves of surrogate pairs became U+FFFD)."""
   value, halves = json_value(text), 0
-  if _ESCAPED_SURROGATE.search(text):
-    repaired, halves = _SURROGATE.subn('\ufffd', json.dumps(value, ensure_ascii=False))
+  if re.search(r'\\u[dD][89a-fA-F]', text):
+    repaired, halves = re.subn('[\ud800-\udfff]', '\ufffd', json.dumps(value, ensure_ascii=False))
     value = json.loads(repaired)
   return value, halves
 

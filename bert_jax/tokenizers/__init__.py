@@ -1,4 +1,5 @@
 """Tokenizers, text to ids and back: WordPiece, SentencePiece, byte-level BPE, tokenizer.json."""
+# ruff: noqa: F401
 
 from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked
 from bert_jax.tokenizers.byte_level import ByteLevel
@@ -6,19 +7,3 @@ from bert_jax.tokenizers.reading import in_folder, load, load_folder
 from bert_jax.tokenizers.rust_tokenizer import RustTokenizer
 from bert_jax.tokenizers.sentence_piece import SentencePiece
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, Splitting, WordPiece
-
-__all__ = [
-  'MAX_WORD_CHARACTERS',
-  'RESERVED',
-  'ByteLevel',
-  'Encoding',
-  'RustTokenizer',
-  'SentencePiece',
-  'Splitting',
-  'Tokenizer',
-  'WordPiece',
-  'checked',
-  'in_folder',
-  'load',
-  'load_folder',
-]

@@ -6,20 +6,18 @@ BERT reserves five pieces. GPT-2 has one, <|endoftext|>, which begins and ends a
 
 import abc
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.files import write_whole
+from bert_jax.files import make_folder, write_whole
 
 RESERVED = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
-# {BERT's name: RoBERTa's}
-OTHER_NAMES = dict(zip(RESERVED, ('<pad>', '<unk>', '<s>', '</s>', '<mask>')))
-# GPT-2's one reserved piece, which stands for [CLS] and [SEP] where there are none.
-END_OF_TEXT = '<|endoftext|>'
+OTHER_NAMES = dict(zip(RESERVED, ('<pad>', '<unk>', '<s>', '</s>', '<mask>')))  # RoBERTa's
+END_OF_TEXT = '<|endoftext|>'  # GPT-2's; stands for [CLS] and [SEP] where there are none
 _SURROGATES = re.compile('[\ud800-\udfff]')
 
 
@@ -35,15 +33,19 @@ class Tokenizer(abc.ABC):
   """A vocabulary and the encoding of texts as its ids; each kind implements the abstract methods.
   source: where the pieces come from, for messages. needs: the RESERVED pieces that every vocabulary
   of the kind must have. blank_is_of_word: a blank is part of the word behind it. mask_takes_blank:
-  the blank before a mask is part of the mask, as RoBERTa was trained."""
+  the blank before a mask is part of the mask, as RoBERTa was trained. add_prefix_space: a blank is
+  put before each text. Each kind sets for its pieces whether they begin a word (`_begins_word`),
+  end one (`_ends_word`), or are a blank that goes with the next piece (`_blank`)."""
 
   needs: tuple[str, ...] = RESERVED
-  blank_is_of_word = mask_takes_blank = False
+  blank_is_of_word = mask_takes_blank = add_prefix_space = False
+  _begins_word: np.ndarray
 
   def __init__(self, pieces: Iterable[str], fingerprint: str, source: str):
     self.pieces, self.source = list(pieces), source
     self.vocab_size = len(self.pieces)
     self.fingerprint = fingerprint  # equal fingerprints give equal ids for every text
+    self._ends_word = self._blank = np.zeros(self.vocab_size, bool)
     for name in self.needs:
       find_reserved(self.pieces, name, source)
     ids = {name: reserved_id(self.pieces, name) for name in RESERVED}
@@ -60,10 +62,9 @@ class Tokenizer(abc.ABC):
 
   def _reserved_id(self, name: str) -> int:
     if name not in self.reserved:
-      raise InputError(
-        f'{self.source} has no {name} (nor {OTHER_NAMES[name]}), and what is asked of this model '
-        'cannot do without; use one whose vocabulary has it.'
-      )
+      lacks = f'{self.source} has no {name} (nor {OTHER_NAMES[name]})'
+      needed = 'what is asked of this model cannot do without; use one whose vocabulary has it'
+      raise InputError(f'{lacks}, and {needed}.')
     return self.reserved[name]
 
   cls_id = property(lambda self: self._reserved_id('[CLS]'))
@@ -84,11 +85,11 @@ class Tokenizer(abc.ABC):
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
     """Encodes texts with offsets and word starts, without [CLS] and [SEP]."""
 
-  def encoding(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoding:
+  def encoding(self, ids: Sequence[int], offsets: Any) -> Encoding:
     """Builds the Encoding of one text from the ids and the offsets of its pieces."""
-    ids = np.array(ids, np.int32)
-    starts = self.word_starts(ids, np.zeros(min(1, len(ids)), int))
-    return Encoding(ids, np.array(offsets, np.int32).reshape(-1, 2), starts)
+    array = np.array(ids, np.int32)
+    starts = self.word_starts(array, np.zeros(min(1, len(array)), int))
+    return Encoding(array, np.array(offsets, np.int32).reshape(-1, 2), starts)
 
   @abc.abstractmethod
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -101,22 +102,26 @@ class Tokenizer(abc.ABC):
       words = [' ' * bool(blank) + word for word, blank in zip(checked(words), after_blank)]
     return self.ids_batch(words)
 
-  @abc.abstractmethod
   def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
     """[n] bool, True where a word begins. ids: [n] of several texts, one after the other.
     text_starts: the index of the first id of each text that has ids."""
+    starts = self._begins_word[ids]
+    starts[1:] |= self._ends_word[ids[:-1]]
+    starts[1:] &= ~self._blank[ids[:-1]]
+    starts[text_starts] = True
+    return starts
 
   @abc.abstractmethod
   def decode(self, ids: Iterable[int]) -> str:
     """Turns ids into readable text; [PAD], [CLS] and [SEP] are left out, [MASK] is shown."""
 
   @abc.abstractmethod
-  def files(self) -> dict[str, str | bytes]:
+  def files(self) -> Mapping[str, str | bytes]:
     """{name: content} of the files to save; the last one is the one to give to load()."""
 
   def save(self, folder: str | Path) -> Path:
     """Writes the files and returns the path to give to load()."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name, content in self.files().items():
       write_whole(Path(folder) / name, content)
     return Path(folder) / name
@@ -136,17 +141,21 @@ class Tokenizer(abc.ABC):
     return np.concatenate([first, more]), second
 
   def _shown(self, ids: Iterable[int]) -> list[int]:
-    """The ids that decode shows: all but [PAD], [CLS] and [SEP]."""
     hidden = {self.reserved.get(name) for name in ('[PAD]', '[CLS]', '[SEP]')}
     return [int(i) for i in ids if i not in hidden]
 
-  def _between_masks(self, ids: Iterable[int]) -> list[list[int]]:
-    """The ids that decode shows, split at each mask, since libraries would drop masks."""
+  def _decoded(self, ids: Iterable[int], decode: Callable[[list[int]], str]) -> str:
+    """Decodes the ids between masks by a library's function, which would drop masks."""
     runs = [[]]
-    mask_id = self.reserved.get('[MASK]')
     for i in self._shown(ids):
-      runs.append([]) if i == mask_id else runs[-1].append(i)
-    return runs
+      runs.append([]) if i == self.reserved.get('[MASK]') else runs[-1].append(i)
+    first, *rest = map(decode, runs)
+    if not self.blank_is_of_word:
+      parts = [first, *(part for text in rest for part in ('[MASK]', text))]
+      return ' '.join(part for part in parts if part)
+    # A mask takes the blank before it; no text begins with a blank that was put there.
+    whole = ' [MASK]'.join([first, *rest])
+    return whole.removeprefix(' ') if self.add_prefix_space or not first else whole
 
 
 def checked(texts: Sequence[str]) -> list[str]:

@@ -8,14 +8,21 @@ A text is its UTF-8 bytes, so nothing is unknown; a blank belongs to the word it
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, processors
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
-from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked
+from bert_jax.errors import InputError
+from bert_jax.tokenizers.base import OTHER_NAMES, RESERVED, Encoding, Tokenizer, checked
+from bert_jax.tokenizers.language_weights import Texts, WeightedLines
 
 BLANK = 'Ġ'  # how byte-level vocabularies write a space
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())  # the pieces of single bytes
+# RoBERTa's reserved pieces, in the order of its ids; its <mask> is its last piece.
+FIRST = [OTHER_NAMES[name] for name in ('[CLS]', '[PAD]', '[SEP]', '[UNK]')]
+LAST = OTHER_NAMES['[MASK]']
 
 
 class ByteLevel(Tokenizer):
@@ -28,12 +35,12 @@ class ByteLevel(Tokenizer):
   def __init__(
     self,
     pieces: Iterable[str],
-    merges: Iterable[tuple[str, str]],
+    merges: Iterable[Sequence[str]],
     *,
     add_prefix_space: bool = False,
     source: str = 'the vocabulary',
   ):
-    pieces, merges = list(pieces), [tuple(pair) for pair in merges]
+    pieces, merges = list(pieces), [(left, right) for left, right in merges]
     content = json.dumps(['byte-level', add_prefix_space, pieces, merges])
     super().__init__(pieces, hashlib.sha256(content.encode()).hexdigest(), source)
     self.add_prefix_space = add_prefix_space
@@ -41,10 +48,8 @@ class ByteLevel(Tokenizer):
     # No special tokens are declared to the library, so a typed "<mask>" is plain text.
     ids = {piece: i for i, piece in enumerate(pieces)}
     self.rust = tokenizers.Tokenizer(models.BPE(ids, merges))
-    self.rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
-    self.rust.post_processor = processors.ByteLevel(
-      add_prefix_space=add_prefix_space, trim_offsets=True
-    )
+    self.rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space)
+    self.rust.post_processor = processors.ByteLevel(add_prefix_space, trim_offsets=True)
     self.rust.decoder = decoders.ByteLevel()
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
@@ -53,28 +58,44 @@ class ByteLevel(Tokenizer):
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     return [np.array(e.ids, np.int32) for e in self.rust.encode_batch_fast(checked(texts))]
 
-  def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
-    starts = self._begins_word[ids]
-    starts[text_starts] = True
-    return starts
-
   def decode(self, ids: Iterable[int]) -> str:
-    texts = [self.rust.decode(run) for run in self._between_masks(ids)]
-    return with_masks(texts, self.add_prefix_space)
+    return self._decoded(ids, self.rust.decode)
 
   def files(self) -> dict[str, str]:
     return {'tokenizer.json': self.rust.to_str(pretty=True)}
 
 
-def with_masks(texts: list[str], add_prefix_space: bool) -> str:
-  """Joins texts by masks, each of which takes the blank before it. One blank at the beginning is
-  left out where every text gets one (add_prefix_space) or where a mask begins it."""
-  whole = ' [MASK]'.join(texts)
-  return whole.removeprefix(' ') if add_prefix_space or not texts[0] else whole
-
-
 def byte_tokenizer() -> ByteLevel:
   """A tokenizer of single bytes: 261 pieces, the reserved ones and 256 more. Each text begins with
   a blank, which separates the sentences of a document."""
-  pieces = [*RESERVED, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+  pieces = [*RESERVED, *ALPHABET]
   return ByteLevel(pieces, [], add_prefix_space=True, source='the vocabulary of bytes')
+
+
+def train_byte_level(
+  texts: Texts, *, vocab_size: int, sampling: float = 1.0
+) -> tuple[ByteLevel, dict[str, Any]]:
+  """Trains a vocabulary of exactly vocab_size pieces: (it, what was counted on the way).
+  The pieces are <s> <pad> </s> <unk>, the 256 bytes, merges of pairs that occur at least twice, and
+  <mask>. A corpus too small for so many is filled up with <unused0>, <unused1>, ... A blank stands
+  before each text, so a word has the same pieces wherever it stands. The text is held in memory.
+  The same texts give the same pieces, since ties are broken by their numbers. sampling: see
+  language_weights.weights; 'shares' is the share of the characters that each language then has."""
+  smallest = len(FIRST) + len(ALPHABET) + 1
+  if vocab_size < smallest:
+    needed = f'{len(ALPHABET)} bytes and {len(FIRST) + 1} reserved pieces'
+    raise InputError(f'vocab_size {vocab_size} cannot hold {needed}; use {smallest} or more')
+  lines_of = lambda text: [line for line in text.split('\n') if line.strip()]
+  lines = WeightedLines(texts, sampling, lines_of)
+  rust = tokenizers.Tokenizer(models.BPE())
+  rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+  settings = dict(vocab_size=vocab_size - 1, special_tokens=FIRST, initial_alphabet=ALPHABET)
+  trainer = trainers.BpeTrainer(min_frequency=2, show_progress=False, **settings)
+  rust.train_from_iterator(lines, trainer)
+  ids = rust.get_vocab(with_added_tokens=True)
+  pieces = sorted(ids, key=lambda piece: ids[piece])
+  unused = [f'<unused{i}>' for i in range(vocab_size - 1 - len(pieces))]
+  merges = json.loads(rust.to_str())['model']['merges']
+  tokenizer = ByteLevel([*pieces, *unused, LAST], merges, add_prefix_space=True)
+  counts = lines.counts | {'pieces': len(pieces) + 1, 'unused': len(unused)}
+  return tokenizer, counts | {'shares': lines.shares}

@@ -10,7 +10,8 @@ Texts = Iterable[str] | Mapping[str, Iterable[str]]  # in one language, or {lang
 
 def by_language(texts: Texts) -> dict[str, Iterable[str]]:
   """{language: its texts}; texts that are not given by language get the name ''."""
-  return dict(texts) if isinstance(texts, Mapping) else {'': texts}
+  parts = dict(texts) if isinstance(texts, Mapping) else {'': texts}
+  return {name: checked(part) if isinstance(part, str) else part for name, part in parts.items()}
 
 
 def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
@@ -20,10 +21,8 @@ def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
   filling its vocabulary (google-research/bert, multilingual.md). 1 leaves all as it is."""
   for name, size in (sizes or {'': 0}).items():
     if not size:
-      raise InputError(
-        f'{f"language {name!r}" if name else "the corpus"} holds no words; check the paths and '
-        'filters that produce it'
-      )
+      text = f'language {name!r}' if name else 'the corpus'
+      raise InputError(f'{text} holds no words; check the paths and filters that produce it')
   if sampling == 1 or len(sizes) == 1:
     return dict.fromkeys(sizes, 1)
   largest = max(sizes.values())  # the largest language has weight 100
@@ -43,13 +42,14 @@ class WeightedLines:
   lines_of(text) -> its lines. counts: lines and characters. shares: from weighted_shares."""
 
   def __init__(self, texts: Texts, sampling: float, lines_of: Callable[[str], Iterable[str]]):
-    self._lines = {name: _lines(part, lines_of) for name, part in by_language(texts).items()}
+    self._lines = {
+      name: [line for text in part for line in lines_of(*checked([text]))]
+      for name, part in by_language(texts).items()
+    }
     sizes = {name: sum(map(len, part)) for name, part in self._lines.items()}
     self._times = weights(sizes, sampling)
-    self.counts = {
-      'lines': sum(map(len, self._lines.values())),
-      'characters': sum(sizes.values()),
-    }
+    lines = sum(map(len, self._lines.values()))
+    self.counts = {'lines': lines, 'characters': sum(sizes.values())}
     self.shares = weighted_shares(sizes, self._times)
 
   def __iter__(self) -> Iterator[str]:
@@ -59,9 +59,3 @@ class WeightedLines:
       for i, line in enumerate(part):
         for _ in range((i + 1) * times // once - i * times // once):
           yield line
-
-
-def _lines(texts, lines_of):
-  if isinstance(texts, str):
-    checked(texts)
-  return [line for text in texts for line in lines_of(*checked([text]))]

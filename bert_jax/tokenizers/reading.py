@@ -5,6 +5,7 @@ The encoding is done by two libraries, Hugging Face's Rust `tokenizers` and Goog
 stay plain text where they are typed ("[MASK]"), and offsets in characters of the text as given.
 """
 
+import re
 from pathlib import Path
 
 from bert_jax.errors import InputError, first_line, quoted
@@ -24,40 +25,36 @@ def load(
 ) -> Tokenizer:
   """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`, the
   `spiece.model` of an ALBERT or FNet, a `tokenizer.json`, or a `vocab.json` with merges.txt.
-  The flags are for vocab.txt, which does not say whether it is cased; the other files do. A
-  tokenizer_config.json beside it decides on CJK characters and accents. Its casing must be the one
-  asked for, since nobody would notice that a cased vocabulary is given lower-cased text.
+  The flags are for vocab.txt, which does not say whether it is cased. A tokenizer_config.json
+  beside it decides on CJK characters and accents, and its casing must be the one asked for.
   do_lower_case None: as the file beside it says, else a vocabulary without capitals is lower-cased.
   Files beside it that ask for what no tokenizer here does are an error."""
   path = Path(path)
-  if path.is_dir():
-    raise InputError(f'{path} is a folder; give the path of the vocab.txt or *.model file in it')
-  if not path.exists():
-    raise InputError(f'{path} does not exist; give the path of a vocab.txt or *.model file')
+  if not path.is_file():
+    fault = 'is a folder' if path.is_dir() else 'does not exist'
+    raise InputError(f'{path} {fault}; give the path of a vocab.txt or *.model file')
   data = path.read_bytes()
   if not data.strip():
     raise InputError(f'{path} is empty; was it cut off while it was copied?')
   if path.suffix != '.model' and path.name != 'tokenizer.json':
     _check_words(path)
-  tokenizer = _read(path, data, do_lower_case, tokenize_chinese_chars)
-  _check_added(path, tokenizer)
-  if path.name == 'vocab.txt':
-    _check_same(path, _read_vocab(path, data))
-  return tokenizer
-
-
-def _read(path, data, do_lower_case, tokenize_chinese_chars):
-  """Makes the tokenizer from the content of its file."""
+  merges = path.with_name('merges.txt')
   if path.name == 'spiece.model':
-    return tokenizer_json.from_content(path, spiece.content(path, data))
-  if path.suffix == '.model':
-    return SentencePiece(data, source=str(path))
-  if path.name == 'vocab.json' and path.with_name('merges.txt').is_file():
-    return tokenizer_json.read_pair(path, path.with_name('merges.txt'))
-  if path.suffix == '.json':
-    return tokenizer_json.read(path)
-  splitting = _splitting(path, do_lower_case, tokenize_chinese_chars)
-  return WordPiece(_read_vocab(path, data), splitting, source=str(path))
+    tokenizer = tokenizer_json.from_content(path, spiece.content(path, data))
+  elif path.suffix == '.model':
+    tokenizer = SentencePiece(data, source=str(path))
+  elif path.name == 'vocab.json' and merges.is_file():
+    tokenizer = tokenizer_json.read_pair(path, merges)
+  elif path.suffix == '.json':
+    tokenizer = tokenizer_json.read(path)
+  else:
+    splitting = _splitting(path, do_lower_case, tokenize_chinese_chars)
+    pieces = _read_vocab(path, data)
+    tokenizer = WordPiece(pieces, splitting, source=str(path))
+    if path.name == 'vocab.txt':
+      _check_same(path, pieces)
+  _check_added(path, tokenizer)
+  return tokenizer
 
 
 def _read_vocab(path: Path, data: bytes) -> list[str]:
@@ -72,18 +69,17 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
     raise InputError(f'{path} is not UTF-8 on line {line}; convert the file to UTF-8') from e
   # Split at \n alone: U+2028 is a piece of the Chinese vocabulary.
   pieces = [line.strip(' \t\r') for line in text.removesuffix('\n').split('\n')]
-  first = {}
+  lines = {}
   for line, piece in enumerate(pieces, 1):
     if not piece:
       raise InputError(f'{path} has nothing on line {line}; every line must hold one piece')
-    if piece in first:
-      both = f'{first[piece]} and {line}'
+    if (first := lines.setdefault(piece, line)) != line:
+      both = f'{first} and {line}'
       raise InputError(f'{path} has the piece {quoted(piece)} on lines {both}; drop one')
-    first[piece] = line
   return pieces
 
 
-def _splitting(path, do_lower_case, tokenize_chinese_chars):
+def _splitting(path: Path, do_lower_case: bool | None, tokenize_chinese_chars: bool) -> Splitting:
   """The Splitting for a vocab.txt, from the tokenizer_config.json beside it and the arguments."""
   beside = path.with_name('tokenizer_config.json')
   settings = files.json_of(beside)
@@ -91,17 +87,17 @@ def _splitting(path, do_lower_case, tokenize_chinese_chars):
   names = (*asked, 'strip_accents')
   said = {name: settings[name] for name in names if settings.get(name) is not None}
   if do_lower_case is None and 'do_lower_case' not in said:
-    asked['do_lower_case'] = not _has_capitals(path)
+    words = re.split(r'\s*\n(?:##)?', path.read_text(errors='replace'))
+    asked['do_lower_case'] = all(x == x.lower() for x in words if x.isalpha())
   splitting = Splitting.from_json(beside, asked | said)
   if do_lower_case not in (None, splitting.do_lower_case):
-    raise InputError(
-      f'the tokenizer_config.json beside {path} says do_lower_case is {not do_lower_case}, but '
-      f'{do_lower_case} was asked for; use do_lower_case={not do_lower_case}'
-    )
+    said = f'the tokenizer_config.json beside {path} says do_lower_case is {not do_lower_case}'
+    fix = f'use do_lower_case={not do_lower_case}'
+    raise InputError(f'{said}, but {do_lower_case} was asked for; {fix}')
   return splitting
 
 
-def _check_added(path: Path, tokenizer: Tokenizer):
+def _check_added(path: Path, tokenizer: Tokenizer) -> None:
   """InputError if files beside a vocabulary add tokens that it lacks."""
   added, config = (path.with_name(f'{name}.json') for name in ('added_tokens', 'tokenizer_config'))
   listed = files.json_of(config).get('added_tokens_decoder')
@@ -109,13 +105,12 @@ def _check_added(path: Path, tokenizer: Tokenizer):
   tokens = [*files.json_of(added), *(str(t.get('content')) for t in listed if isinstance(t, dict))]
   known = {*tokenizer.pieces, *map(str.lower, RESERVED)} if tokens else ()
   if new := [token for token in tokens if token not in known]:
-    raise InputError(
-      f'the files beside {path} add {len(new)} tokens that it has not, for example '
-      f'{quoted(new[0])}, and no text is searched for such; this model cannot be read.'
-    )
+    lacking = f'{len(new)} tokens that it has not, for example {quoted(new[0])}'
+    why = 'no text is searched for such; this model cannot be read'
+    raise InputError(f'the files beside {path} add {lacking}, and {why}.')
 
 
-def _check_same(path: Path, pieces: list[str]):
+def _check_same(path: Path, pieces: list[str]) -> None:
   """InputError if the tokenizer.json beside a vocab.txt gives its pieces other ids."""
   other = path.with_name('tokenizer.json')
   model = files.json_of(other).get('model')
@@ -127,14 +122,12 @@ def _check_same(path: Path, pieces: list[str]):
   for piece in [*ours, *theirs]:
     if theirs.get(piece) != ours.get(piece):
       here, there = (x.get(piece, 'none') for x in (ours, theirs))
-      raise InputError(
-        f'{path} and {other} differ: the id of {quoted(piece)} is {here} in the one and {there} '
-        'in the other; bring back the one that was changed, or remove the one that is not of these '
-        'weights'
-      )
+      ids = f'the id of {quoted(piece)} is {here} in the one and {there} in the other'
+      fix = 'bring back the one that was changed, or remove the one that is not of these weights'
+      raise InputError(f'{path} and {other} differ: {ids}; {fix}')
 
 
-def _check_words(path: Path):
+def _check_words(path: Path) -> None:
   """InputError if files beside a vocabulary ask for a way to split words that is not supported."""
   settings = files.json_of(path.with_name('tokenizer_config.json'))
   kind = settings.get('tokenizer_class')
@@ -148,10 +141,9 @@ def _check_words(path: Path):
     'never_split': bool(settings.get('never_split')),
   }
   if wrong := [name for name, is_wrong in refused.items() if is_wrong]:
-    raise InputError(
-      f'{path.parent} asks for {wrong[0]}, which splits words otherwise than is done here with a '
-      f'{path.name}, so the ids would differ; this model cannot be read.'
-    )
+    here = f'which splits words otherwise than is done here with a {path.name}'
+    effect = 'so the ids would differ; this model cannot be read'
+    raise InputError(f'{path.parent} asks for {wrong[0]}, {here}, {effect}.')
 
 
 def in_folder(folder: str | Path) -> Path | None:
@@ -163,13 +155,6 @@ def in_folder(folder: str | Path) -> Path | None:
 def load_folder(folder: str | Path) -> Tokenizer:
   """Reads the tokenizer in the folder of a run or a released model, with its own casing.
   Google's releases do not say the casing: a vocab.txt that has words with capitals is cased."""
-  folder = Path(folder).expanduser()
-  path = in_folder(folder)
-  if path is None:
+  if (path := in_folder(folder := Path(folder).expanduser())) is None:
     raise InputError(f'{folder} holds no vocabulary ({", ".join(FILES)}); is it a run?')
   return load(path, do_lower_case=None)
-
-
-def _has_capitals(path: Path) -> bool:
-  words = (line.strip().removeprefix('##') for line in path.read_text(errors='replace').split('\n'))
-  return any(word.isalpha() and word != word.lower() for word in words)

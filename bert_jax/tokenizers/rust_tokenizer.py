@@ -7,7 +7,7 @@ not searched for special tokens ([CLS], <mask>), which stay plain where they are
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,7 @@ import tokenizers
 
 from bert_jax.errors import InputError, first_line
 from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
-from bert_jax.tokenizers.byte_level import BLANK, with_masks
-from bert_jax.tokenizers.sentence_piece import SentencePiece
+from bert_jax.tokenizers.byte_level import BLANK
 
 # {pre-tokenizer of a tokenizer.json: the mark it puts before a word that follows a blank}.
 _MARKS = {'ByteLevel': BLANK, 'Metaspace': '▁'}
@@ -40,7 +39,7 @@ class RustTokenizer(Tokenizer):
     self.mask_takes_blank = '[MASK]' in self.reserved and pieces[self.mask_id] in takes_blank
     self._rust = tokenizers.Tokenizer.from_str(json.dumps(self._searched(parts)))
 
-  def _searched(self, parts):
+  def _searched(self, parts: dict[str, Any]) -> dict[str, Any]:
     """The tokenizer.json that texts are encoded with: its special tokens get a blank before them,
     which no word has in the library's models, so no text can produce one."""
     special = {token['content'] for token in self._added if token.get('special')}
@@ -49,9 +48,7 @@ class RustTokenizer(Tokenizer):
     model = dict(parts['model'])
     if model['type'] == 'Unigram':
       scores = [score for _, score in model['vocab']]
-      scores += [min(scores)] * (
-        len(names) - len(scores)
-      )  # unknown ones cost 10 more than the least
+      scores += [min(scores)] * (len(names) - len(scores))  # unknown ones cost 10 more than that
       model['vocab'] = [list(pair) for pair in zip(names, scores, strict=True)]
     else:
       model['vocab'] = {name: i for i, name in enumerate(names)}
@@ -61,17 +58,17 @@ class RustTokenizer(Tokenizer):
     decoder = {'decoder': self.content.get('decoder')}
     return parts | decoder | {'version': '1.0', 'model': model, 'added_tokens': added}
 
-  def _set_words(self, parts, source):
-    """Sets for each piece whether words begin or end there, for SentencePiece.word_starts."""
+  def _set_words(self, parts: Mapping[str, Any], source: str) -> None:
+    """Sets for each piece whether words begin or end there."""
     model, kinds = parts['model'], _kinds(parts['pre_tokenizer'])
     marks = [mark for kind, mark in _MARKS.items() if kind in kinds]
     prefix, suffix = model.get('continuing_subword_prefix'), model.get('end_of_word_suffix')
     if not (marks or suffix or model['type'] == 'WordPiece'):
+      by = first_line(', '.join(kinds)) if kinds else 'nothing'
+      read = 'WordPiece and what is split by ByteLevel or Metaspace or has an end_of_word_suffix'
       raise InputError(
-        f'{source} is a {first_line(model["type"])} split by '
-        f'{first_line(", ".join(kinds)) if kinds else "nothing"}; read are '
-        'WordPiece and what is split by ByteLevel or Metaspace or has an end_of_word_suffix, so '
-        'put a vocab.txt or *.model beside it.'
+        f'{source} is a {first_line(model["type"])} split by {by}; read are {read}, so put a '
+        'vocab.txt or *.model beside it.'
       )
     added = {token['content'] for token in self._added if not token.get('special')}
     is_added = np.array([piece in added for piece in self.pieces])
@@ -83,47 +80,50 @@ class RustTokenizer(Tokenizer):
     self._begins_word, self._ends_word = np.array(begins) | is_added, np.array(ends) | is_added
     self._blank = np.array([piece == '▁' for piece in self.pieces])
     self.blank_is_of_word = marks == [BLANK]
-    self._has_prefix = '"add_prefix_space": true' in json.dumps(parts['pre_tokenizer'])
-
-  word_starts = SentencePiece.word_starts
+    self.add_prefix_space = '"add_prefix_space": true' in json.dumps(parts['pre_tokenizer'])
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
     texts = checked(texts)
     encodings = self._rust.encode_batch(texts, add_special_tokens=False)
-    return [self._encoding(text, encoding) for text, encoding in zip(texts, encodings)]
-
-  def _encoding(self, text, encoding):
-    spans = [(start + _blanks(text[start:end]), end) for start, end in encoding.offsets]
-    return self.encoding(encoding.ids, spans)
+    blanks = lambda part: len(part) - len(part.lstrip())
+    return [
+      self.encoding(e.ids, [(start + blanks(text[start:end]), end) for start, end in e.offsets])
+      for text, e in zip(texts, encodings)
+    ]
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     encodings = self._rust.encode_batch_fast(checked(texts), add_special_tokens=False)
     return [np.array(e.ids, np.int32) for e in encodings]
 
   def decode(self, ids: Iterable[int]) -> str:
-    texts = [self._rust.decode(run) for run in self._between_masks(ids)]
-    if self.blank_is_of_word:  # the blank behind a mask is part of the next word
-      return with_masks(texts, self._has_prefix)
-    parts = texts[:1] + [part for text in texts[1:] for part in ('[MASK]', text)]
-    return ' '.join(part for part in parts if part)
+    return self._decoded(ids, self._rust.decode)
 
   def files(self) -> dict[str, str]:
     content = json.dumps(self.content, ensure_ascii=False, indent=2)
     return {'tokenizer.json': content + '\n'}
 
   @property
-  def rust(self):
+  def rust(self) -> tokenizers.Tokenizer:
     """The library's tokenizer exactly as the file says, which does search for special tokens."""
     plain = {'truncation': None, 'padding': None}
     return tokenizers.Tokenizer.from_str(json.dumps(self.content | plain))
 
 
-def _kinds(part):
+def _kinds(part: Mapping[str, Any] | None) -> list[str]:
   """The type of a part of a tokenizer.json, or the types within if it is a Sequence."""
   part = part or {}
   inner = [kind for x in part.get('pretokenizers') or () for kind in _kinds(x)]
   return inner if part.get('type') == 'Sequence' else [part['type']] if part else []
 
 
-def _blanks(text):
-  return len(text) - len(text.lstrip())
+# What a tokenizer.json says of a token besides its id, its text, and whether it is special.
+TOKEN_FLAGS = {'single_word': False, 'lstrip': False, 'rstrip': False, 'normalized': False}
+
+
+def whole_content(
+  added: list[Any], normalizer: Any, pre_tokenizer: Any, decoder: Any, model: Any
+) -> dict[str, Any]:
+  """The content of a tokenizer.json, from its parts. added: its added tokens."""
+  out = {'version': '1.0', 'truncation': None, 'padding': None, 'added_tokens': added}
+  out |= {'normalizer': normalizer, 'pre_tokenizer': pre_tokenizer, 'post_processor': None}
+  return out | {'decoder': decoder, 'model': model}

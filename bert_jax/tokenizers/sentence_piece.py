@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import sentencepiece
-from sentencepiece import sentencepiece_pb2
+from sentencepiece import sentencepiece_pb2  # which defines its classes when it is imported
 
 from bert_jax.errors import InputError
 from bert_jax.text.sentences import UNSPACED
@@ -33,18 +33,15 @@ class SentencePiece(Tokenizer):
     self._blank = np.array([piece == '▁' for piece in pieces])
     for i in (self.pad_id, self.cls_id, self.sep_id, self.mask_id):
       if not self._model.is_control(i):
-        raise InputError(
-          f'{source} has {pieces[i]} as an ordinary piece, which text could produce; '
-          'train it with --control_symbols instead'
-        )
+        fault = f'{source} has {pieces[i]} as an ordinary piece, which text could produce'
+        raise InputError(f'{fault}; train it with --control_symbols instead')
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
     texts = checked(texts)
-    protos = self._model.encode(texts, out_type='serialized_proto')
-    return [self._encoding(text, proto) for text, proto in zip(texts, protos)]
+    return list(map(self._encoding, texts, self._model.encode(texts, out_type='serialized_proto')))
 
   def _encoding(self, text: str, proto: bytes) -> Encoding:
-    pieces = sentencepiece_pb2.SentencePieceText.FromString(proto).pieces
+    pieces = sentencepiece_pb2.SentencePieceText.FromString(proto).pieces  # pyrefly: ignore[missing-attribute]
     spans = np.array([(p.begin, p.end) for p in pieces], np.int32).reshape(-1, 2)
     utf8 = np.frombuffer(text.encode(), np.uint8)
     offsets = np.cumsum(np.append(0, (utf8 & 0xC0) != 0x80), dtype=np.int32)[spans]
@@ -54,17 +51,8 @@ class SentencePiece(Tokenizer):
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     return [np.array(ids, np.int32) for ids in self._model.encode(checked(texts), out_type=int)]
 
-  def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
-    starts = self._begins_word[ids]
-    starts[1:] |= self._ends_word[ids[:-1]]
-    starts[1:] &= ~self._blank[ids[:-1]]  # a blank goes with the next piece
-    starts[text_starts] = True
-    return starts
-
   def decode(self, ids: Iterable[int]) -> str:
-    texts = [self._model.decode(run) for run in self._between_masks(ids)]
-    parts = texts[:1] + [part for text in texts[1:] for part in ('[MASK]', text)]
-    return ' '.join(part for part in parts if part)
+    return self._decoded(ids, self._model.decode)
 
   def files(self) -> dict[str, bytes]:
     return {'spm.model': self._model.serialized_model_proto()}

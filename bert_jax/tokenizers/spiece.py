@@ -12,6 +12,7 @@ import sentencepiece
 
 from bert_jax.errors import InputError
 from bert_jax.text import files, protobuf
+from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, whole_content
 
 CLASSES = {'albert': 'AlbertTokenizer', 'fnet': 'FNetTokenizer'}
 # Field numbers in sentencepiece_model.proto; _UNIGRAM is a value of _MODEL_TYPE.
@@ -38,53 +39,31 @@ def content(path: Path, data: bytes) -> dict[str, Any]:
     model = sentencepiece.SentencePieceProcessor(model_proto=data)
   except RuntimeError as error:
     raise InputError(f'{path} is not a SentencePiece model; is it damaged or cut off?') from error
-  parts = dict(protobuf.fields(data))
+  parts = protobuf.messages(data)
   if dict(protobuf.fields(parts.get(_TRAINER, b''))).get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
     raise InputError(f'{path} is no unigram model, as those of {name} are; is it of another?')
-  steps = [_replace('``', '"'), _replace("''", '"')]
+  steps: list[dict[str, Any]] = [
+    {'type': 'Replace', 'pattern': {'String': quote}, 'content': '"'} for quote in ('``', "''")
+  ]
   if not flags['keep_accents']:
     steps += [{'type': 'NFKD'}, {'type': 'StripAccents'}]
   if flags['do_lower_case']:
     steps.append({'type': 'Lowercase'})
-  if table := dict(protobuf.fields(parts.get(_NORMALIZER, b''))).get(_CHARSMAP):
+  if table := protobuf.messages(parts.get(_NORMALIZER, b'')).get(_CHARSMAP):
     steps.append({'type': 'Precompiled', 'precompiled_charsmap': base64.b64encode(table).decode()})
-  ids = range(model.get_piece_size())
-  pieces = [model.id_to_piece(i) for i in ids]
-  scores = [model.get_score(i) - _AFTER_NUMBER * _ends_a_number(pieces[i]) for i in ids]
+  pieces = [model.id_to_piece(i) for i in range(model.get_piece_size())]
+  ends_number = lambda piece: piece[-1:] == ',' and piece[-2:-1].isdigit()
+  vocabulary = [
+    [piece, model.get_score(i) - _AFTER_NUMBER * ends_number(piece)]
+    for i, piece in enumerate(pieces)
+  ]
+  special = [
+    {'id': i, 'content': piece, **TOKEN_FLAGS, 'lstrip': piece == '[MASK]', 'special': True}
+    for i, piece in enumerate(pieces)
+    if model.is_unknown(i) or model.is_control(i)
+  ]
   space = {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'always', 'split': True}
-  return {
-    'version': '1.0',
-    'truncation': None,
-    'padding': None,
-    'added_tokens': [
-      dict(
-        id=i,
-        content=pieces[i],
-        single_word=False,
-        lstrip=pieces[i] == '[MASK]',
-        rstrip=False,
-        normalized=False,
-        special=True,
-      )
-      for i in ids
-      if model.is_unknown(i) or model.is_control(i)
-    ],
-    'normalizer': {'type': 'Sequence', 'normalizers': steps},
-    'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [{'type': 'WhitespaceSplit'}, space]},
-    'post_processor': None,
-    'decoder': space,
-    'model': {
-      'type': 'Unigram',
-      'unk_id': model.unk_id(),
-      'byte_fallback': False,
-      'vocab': [list(pair) for pair in zip(pieces, scores, strict=True)],
-    },
-  }
-
-
-def _replace(old, new):
-  return {'type': 'Replace', 'pattern': {'String': old}, 'content': new}
-
-
-def _ends_a_number(piece):
-  return len(piece) > 1 and piece[-1] == ',' and piece[-2].isdigit()
+  words = {'type': 'Sequence', 'pretokenizers': [{'type': 'WhitespaceSplit'}, space]}
+  unigram = {'type': 'Unigram', 'unk_id': model.unk_id(), 'byte_fallback': False}
+  normalizer = {'type': 'Sequence', 'normalizers': steps}
+  return whole_content(special, normalizer, words, space, unigram | {'vocab': vocabulary})

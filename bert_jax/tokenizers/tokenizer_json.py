@@ -6,12 +6,15 @@ another normaliser, another way to split words or added tokens, the file runs as
 
 import contextlib
 import logging
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.text import files
+from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.byte_level import BLANK, ByteLevel
-from bert_jax.tokenizers.rust_tokenizer import RustTokenizer
+from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, RustTokenizer, whole_content
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, Splitting, WordPiece
 
 log = logging.getLogger('bert_jax')
@@ -19,7 +22,7 @@ _END = '</w>'  # how GPT's pieces write the end of a word
 
 
 @contextlib.contextmanager
-def _whole(path):
+def _whole(path: Path) -> Iterator[None]:
   """Turns any error while a file is read into an InputError that names the file.
   The Rust library raises plain Exceptions."""
   try:
@@ -31,14 +34,14 @@ def _whole(path):
     raise InputError(f'{path} is not built as a vocabulary is ({why}); is it whole?') from None
 
 
-def read(path: Path):
+def read(path: Path) -> Tokenizer:
   """Reads a tokenizer from a tokenizer.json."""
   content = files.json_of(path)
   with _whole(path):
     return from_content(path, content)
 
 
-def from_content(path, content):
+def from_content(path: Path, content: dict[str, Any]) -> Tokenizer:
   """Makes a tokenizer from the parsed content of a tokenizer.json. path: the file, for messages."""
   model, splitter = content.get('model') or {}, content.get('pre_tokenizer') or {}
   kind, listed = (model.get('type'), splitter.get('type')), model.get('vocab') or {}
@@ -60,16 +63,14 @@ def from_content(path, content):
     blank = bool(splitter.get('add_prefix_space'))
     mask = {token['content']: token for token in added}.get('<mask>', {})
     if mask.get('lstrip') is False:
-      log.warning(
-        '%s leaves the blank before <mask> to the text; here it belongs to the mask, as in the '
-        'releases of RoBERTa, so ids beside masks differ from theirs',
-        path,
-      )
+      ours = 'here it belongs to the mask, as in the releases of RoBERTa'
+      effect = f'{ours}, so ids beside masks differ from theirs'
+      log.warning('%s leaves the blank before <mask> to the text; %s', path, effect)
     return ByteLevel(pieces, merges, add_prefix_space=blank, source=str(path))
   return RustTokenizer(content, pieces, source=str(path))
 
 
-def read_pair(vocabulary: Path, merges: Path):
+def read_pair(vocabulary: Path, merges: Path) -> Tokenizer:
   """Reads a tokenizer from vocab.json and merges.txt: GPT's, whose pieces mark the ends of words,
   or a byte-level one."""
   with _whole(vocabulary):
@@ -84,49 +85,19 @@ def read_pair(vocabulary: Path, merges: Path):
     return ByteLevel(pieces, pairs, source=str(vocabulary))
 
 
-def _gpt(pieces, pairs):
+def _gpt(pieces: list[str], pairs: list[list[str]]) -> dict[str, Any]:
   """The tokenizer.json of GPT (Radford et al. 2018): lower-cased words, split as in BERT."""
-  unknown = dict(
-    id=pieces.index('<unk>'),
-    content='<unk>',
-    special=True,
-    single_word=False,
-    lstrip=False,
-    rstrip=False,
-    normalized=False,
-  )
-  normalizer = dict(
-    type='BertNormalizer',
-    clean_text=True,
-    handle_chinese_chars=True,
-    strip_accents=None,
-    lowercase=True,
-  )
-  model = dict(
-    type='BPE',
-    dropout=None,
-    unk_token='<unk>',
-    continuing_subword_prefix='',
-    end_of_word_suffix=_END,
-    fuse_unk=False,
-    byte_fallback=False,
-    vocab={piece: i for i, piece in enumerate(pieces)},
-    merges=pairs,
-  )
-  return {
-    'version': '1.0',
-    'truncation': None,
-    'padding': None,
-    'added_tokens': [unknown],
-    'normalizer': normalizer,
-    'pre_tokenizer': {'type': 'BertPreTokenizer'},
-    'post_processor': None,
-    'decoder': {'type': 'BPEDecoder', 'suffix': _END},
-    'model': model,
-  }
+  unknown = {'id': pieces.index('<unk>'), 'content': '<unk>', 'special': True} | TOKEN_FLAGS
+  normalizer = {'type': 'BertNormalizer', 'clean_text': True, 'handle_chinese_chars': True}
+  normalizer |= {'strip_accents': None, 'lowercase': True}
+  model = {'type': 'BPE', 'dropout': None, 'unk_token': '<unk>', 'continuing_subword_prefix': ''}
+  model |= {'end_of_word_suffix': _END, 'fuse_unk': False, 'byte_fallback': False}
+  model |= {'vocab': {piece: i for i, piece in enumerate(pieces)}, 'merges': pairs}
+  decoder = {'type': 'BPEDecoder', 'suffix': _END}
+  return whole_content([unknown], normalizer, {'type': 'BertPreTokenizer'}, decoder, model)
 
 
-def _splitting(path, content):
+def _splitting(path: Path, content: Mapping[str, Any]) -> Splitting | None:
   """The Splitting of a WordPiece tokenizer.json; None if it treats text otherwise than BERT."""
   settings, model = content.get('normalizer') or {}, content['model']
   is_berts = (
@@ -143,11 +114,11 @@ def _splitting(path, content):
   return Splitting.from_json(path, said) if is_berts else None
 
 
-def _pieces(path, vocabulary):
+def _pieces(path: Path, vocabulary: Mapping[str, Any]) -> list[str]:
   """The pieces in order of their ids, which must have no gap."""
   if odd := [piece for piece, i in vocabulary.items() if not isinstance(i, int)]:
     raise InputError(f'the id of {quoted(odd[0])} in {path} is no number; is it whole?')
-  pieces = sorted(vocabulary, key=vocabulary.get)
+  pieces = sorted(vocabulary, key=lambda piece: vocabulary[piece])
   if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
     raise InputError(f'the ids of {path} do not count from 0 without a gap; it cannot be read.')
   return pieces

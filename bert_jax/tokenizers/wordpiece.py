@@ -63,12 +63,8 @@ class Splitting:
 
   @functools.cached_property
   def normalizer(self) -> normalizers.Normalizer:
-    """The normalizer that is applied to a text before it is split."""
-    return normalizers.BertNormalizer(
-      lowercase=self.do_lower_case,
-      strip_accents=self.strip_accents,
-      handle_chinese_chars=self.tokenize_chinese_chars,
-    )
+    flags = dict(lowercase=self.do_lower_case, strip_accents=self.strip_accents)
+    return normalizers.BertNormalizer(handle_chinese_chars=self.tokenize_chinese_chars, **flags)
 
   def words(self, text: str) -> list[str]:
     normal = self.normalizer.normalize_str(text)
@@ -82,22 +78,16 @@ class WordPiece(Tokenizer):
   """A WordPiece tokenizer: greedy longest match first in words; ## marks a continuing piece."""
 
   def __init__(
-    self,
-    pieces: Iterable[str],
-    splitting: Splitting = UNCASED,
-    *,
-    source: str = 'the vocabulary',
+    self, pieces: Iterable[str], splitting: Splitting = UNCASED, *, source: str = 'the vocabulary'
   ):
     pieces = list(pieces)
     for name in RESERVED:  # some copies of bert-base-uncased spell them [unk]; write them one way
       pieces[find_reserved(pieces, name, source)] = name
-    strips = splitting.strip_accents
-    content = json.dumps(
-      ['wordpiece', splitting.do_lower_case, pieces]
-      + ([] if splitting.tokenize_chinese_chars else ['no spaces'])
-      + ([] if strips == splitting.do_lower_case else [f'strip accents {strips}'])
-    )
-    super().__init__(pieces, hashlib.sha256(content.encode()).hexdigest(), source)
+    strips, lower = splitting.strip_accents, splitting.do_lower_case
+    content = ['wordpiece', lower, pieces, *['no spaces'] * (not splitting.tokenize_chinese_chars)]
+    content += [f'strip accents {strips}'] * (strips != lower)
+    fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    super().__init__(pieces, fingerprint, source)
     self.splitting = splitting
     self._begins_word = np.array([not piece.startswith('##') for piece in pieces])
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
@@ -125,29 +115,25 @@ class WordPiece(Tokenizer):
       out[i] = np.array(encoding.ids, np.int32)
     return out
 
-  def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
-    return self._begins_word[ids]
-
   def decode(self, ids: Iterable[int]) -> str:
     return ' '.join(self.pieces[i] for i in self._shown(ids)).replace(' ##', '')
 
   def files(self) -> dict[str, str]:
     settings = {'tokenizer_class': 'BertTokenizer'} | self.splitting.to_json()
-    return {
-      # The casing is written first: without it, load would take the vocabulary for an uncased one.
-      'tokenizer_config.json': json.dumps(settings, indent=2) + '\n',
-      'vocab.txt': ''.join(f'{piece}\n' for piece in self.pieces),
-    }
+    vocabulary = ''.join(f'{piece}\n' for piece in self.pieces)
+    # The casing is written first: without it, load would take the vocabulary for an uncased one.
+    written = json.dumps(settings, indent=2) + '\n'
+    return {'tokenizer_config.json': written, 'vocab.txt': vocabulary}
 
 
 class _IdsOfRuns(dict):
   """A cache {run: its ids as bytes of int32}; a missing run is encoded when asked for."""
 
-  def __init__(self, rust):
+  def __init__(self, rust: tokenizers.Tokenizer):
     super().__init__()
     self.rust = rust
 
-  def __missing__(self, run):
+  def __missing__(self, run: str) -> bytes:
     (encoding,) = self.rust.encode_batch_fast([run])
     ids = np.array(encoding.ids, np.int32).tobytes()
     if len(self) >= _KNOWN_RUNS:

@@ -19,7 +19,7 @@ from bert_jax.errors import InputError
 from bert_jax.tokenizers.base import RESERVED, checked
 from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
 from bert_jax.tokenizers.sentencepiece_trainer import train_model
-from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, UNCASED, Splitting
+from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, UNCASED, Splitting, WordPiece
 
 _SPACE = re.compile('[ \t\r\n]+')
 _FIRST_SYMBOL = 0x10000  # symbols for SentencePiece lie above every character it treats specially
@@ -27,32 +27,27 @@ _FIRST_SYMBOL = 0x10000  # symbols for SentencePiece lie above every character i
 
 def train_wordpiece(
   texts: Texts,
-  path: str | Path,
   *,
   vocab_size: int,
   splitting: Splitting = UNCASED,
   character_coverage: float = 0.99999,
   sampling: float = 1.0,
-) -> dict[str, Any]:
-  """Writes a vocab.txt of exactly vocab_size lines and returns what was counted on the way.
-
-  The lines are [PAD] [UNK] [CLS] [SEP] [MASK], each kept character as `x`, each again as `##x` (but
+) -> tuple[WordPiece, dict[str, Any]]:
+  """Trains a vocabulary of exactly vocab_size pieces: (it, what was counted on the way).
+  They are [PAD] [UNK] [CLS] [SEP] [MASK], each kept character as `x`, each again as `##x` (but
   those that always stand alone), then pieces in the order they were merged. A corpus too small for
-  vocab_size pieces is filled up with [unused0], [unused1], ...
-
-  character_coverage: the rarest characters, together 1 - character_coverage of the text, are left
-  out, and words that contain them will be [UNK]. SentencePiece's default of 0.9995 would leave out
-  the digits of English novels; for Chinese and Japanese it is the right value. sampling: see
-  language_weights.weights; 'shares' of the result is each language's share of the words after that.
-  """
+  so many is filled up with [unused0], [unused1], ... character_coverage: the rarest characters,
+  together 1 - character_coverage of the text, are left out, and words that contain them will be
+  [UNK]. SentencePiece's default of 0.9995 would leave out the digits of English novels; for Chinese
+  and Japanese it is the right value. sampling: see language_weights.weights; 'shares' is the share
+  of the words that each language then has."""
   counts = {name: _count_words(part, splitting) for name, part in by_language(texts).items()}
   sizes = {language: words.total() for language, words in counts.items()}
   times = weights(sizes, sampling)
-  words = Counter()
+  words, characters = Counter(), Counter()
   for language, language_words in counts.items():
     for word, count in language_words.items():
       words[word] += count * times[language]
-  characters = Counter()
   for word, count in words.items():
     for c in word:
       characters[c] += count
@@ -62,38 +57,34 @@ def train_wordpiece(
   inside = [c for c in alphabet if len(splitting.words('a' + c)) == 1]
   smallest = len(RESERVED) + len(alphabet) + len(inside)
   if vocab_size < smallest:
-    raise InputError(
-      f'vocab_size {vocab_size} cannot hold the {len(alphabet)} characters of the corpus and the '
-      f'{len(inside)} that continue a word; use {smallest} or more, or lower character_coverage'
-    )
+    parts = f'{len(alphabet)} characters of the corpus and the {len(inside)} that continue a word'
+    fix = f'use {smallest} or more, or lower character_coverage'
+    raise InputError(f'vocab_size {vocab_size} cannot hold the {parts}; {fix}')
   known = {w: n for w, n in words.items() if kept.issuperset(w)}
   mergeable = {w: n for w, n in known.items() if 1 < len(w) <= MAX_WORD_CHARACTERS}
   pieces = [*RESERVED, *alphabet, *('##' + c for c in inside)]
   pieces += _merges(mergeable, alphabet, vocab_size - smallest)
   unused = [f'[unused{i}]' for i in range(vocab_size - len(pieces))]
-  Path(path).write_bytes(''.join(f'{piece}\n' for piece in pieces + unused).encode())
-  return {
+  dropped = sum(n for part in counts.values() for word, n in part.items() if word not in known)
+  found = {
     'words': sum(sizes.values()),
     'distinct_words': len(words),
-    'words_with_dropped_characters': sum(
-      n for language_words in counts.values() for w, n in language_words.items() if w not in known
-    ),
+    'words_with_dropped_characters': dropped,
     'characters_kept': len(alphabet),
     'characters_dropped': len(characters) - len(alphabet),
     'pieces': len(pieces),
     'unused': len(unused),
     'shares': weighted_shares(sizes, times),
   }
+  return WordPiece(pieces + unused, splitting), found
 
 
 def _count_words(texts: Iterable[str], splitting: Splitting) -> Counter:
   """Counts words, as the tokenizer sees them.
   Each distinct stretch between blanks is split into words only once."""
-  if isinstance(texts, str):
-    checked(texts)
   stretches = Counter()
   for text in texts:
-    stretches.update(_SPACE.split(*checked([text])))
+    stretches.update(_SPACE.split(checked([text])[0]))
   words = Counter()
   for stretch, count in stretches.items():
     for word in splitting.words(stretch):
@@ -103,12 +94,10 @@ def _count_words(texts: Iterable[str], splitting: Splitting) -> Counter:
 
 def _cover(characters: Counter, coverage: float) -> list[str]:
   """The most frequent characters that make up `coverage` of the text, in code point order."""
-  missing = coverage * characters.total()
-  kept = []
+  missing, kept = coverage * characters.total(), []
   for c, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
-    if missing <= 0:
-      break
-    kept.append(c)
+    if missing > 0:
+      kept.append(c)
     missing -= count
   return sorted(kept)
 

@@ -10,7 +10,6 @@ V/tokenizer.json of a RoBERTa.
 
 import json
 import logging
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -21,51 +20,43 @@ from bert_jax import tokenizers
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.text import documents as text
-from bert_jax.tokenizers.byte_level_trainer import train_byte_level
-from bert_jax.tokenizers.run_tokenizer import arguments_called, describe
-from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
-from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
+from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools import arguments
 
 log = logging.getLogger('bert_jax')
+FILES = {'wordpiece': 'vocab.txt', 'byte_bpe': 'tokenizer.json'}  # of the others spm.model
 
 
 def train(args):
   """Trains a vocabulary as parsed arguments say, writes it to args.out, and returns the counts."""
   started, out = time.perf_counter(), Path(args.out).expanduser()
-  is_wordpiece, of_bytes = args.kind == 'wordpiece', args.kind == 'byte_bpe'
-  if args.no_cjk_spaces and not is_wordpiece:
+  if args.no_cjk_spaces and args.kind != 'wordpiece':
     raise InputError('--no-cjk-spaces is for --kind wordpiece; the others put no spaces anywhere')
   arguments.check_writable(out)
-  if of_bytes and not args.cased:
+  if args.kind == 'byte_bpe' and not args.cased:
     raise InputError('--kind byte_bpe keeps capitals; say --cased')
-  file = 'vocab.txt' if is_wordpiece else 'tokenizer.json' if of_bytes else 'spm.model'
-  earlier = tokenizers.load_folder(out) if tokenizers.in_folder(out) else None
+  file = FILES.get(args.kind, 'spm.model')
+  there = tokenizers.in_folder(out)
+  earlier = tokenizers.load_folder(out) if there else None
   another = InputError(f'{out} holds another vocabulary; choose another --out, or delete it')
-  if earlier and (tokenizers.in_folder(out).name, earlier.vocab_size) != (file, args.size):
+  if there and earlier and (there.name, earlier.vocab_size) != (file, args.size):
     raise another
   specs = {}
   for language, spec in arguments.specs(args):
     text.sources(spec, args.format)  # reports what does not exist before reading
     specs.setdefault(language, []).append(spec)
   counts, documents = Counter(invalid_utf8_lines=0), Counter()
-  splitting = tokenizers.Splitting(not args.cased, not args.no_cjk_spaces)
-  coverage = args.character_coverage
-  settings = dict(vocab_size=args.size, character_coverage=coverage, sampling=args.sampling)
-  bar = tqdm.tqdm(desc='reading', unit='B', unit_scale=True, disable=None)
-  names = {'vocab_size': '--size', 'character_coverage': '--character-coverage'}
-  with bar, tempfile.TemporaryDirectory() as scratch, arguments_called(names):
-    path = Path(scratch) / file
-    texts = {n: _sentences(args, n, part, counts, documents, bar) for n, part in specs.items()}
-    if is_wordpiece:
-      made = train_wordpiece(texts, path, splitting=splitting, **settings)
-    elif of_bytes:
-      made = train_byte_level(texts, path, vocab_size=args.size, sampling=args.sampling)
-    else:
-      settings |= {'model_type': args.kind, 'do_lower_case': not args.cased}
-      made = train_sentencepiece(texts, path, **settings)
-    tokenizer = tokenizers.load(path, **splitting.to_json())
-  log.info('%s: %s', out, describe(made))
+  with tqdm.tqdm(desc='reading', unit='B', unit_scale=True, disable=None) as bar:
+    tokenizer, made = run_tokenizer.train(
+      args.kind,
+      {n: _sentences(args, n, part, counts, documents, bar) for n, part in specs.items()},
+      vocab_size=args.size,
+      splitting=tokenizers.Splitting(not args.cased, not args.no_cjk_spaces),
+      character_coverage=args.character_coverage,
+      sampling=args.sampling,
+      names={'vocab_size': '--size', 'character_coverage': '--character-coverage'},
+    )
+  log.info('%s: %s', out, run_tokenizer.describe(made))
   if earlier is None:
     tokenizer.save(out)
   elif earlier.fingerprint == tokenizer.fingerprint:

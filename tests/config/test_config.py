@@ -13,63 +13,11 @@ from bert_jax.field import Field
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import records
 
-ARCHITECTURES = (
-  'modern',
-  'mosaic',
-  'neo',
-  'cramming',
-  'albert',
-  'fnet',
-  'lstm',
-  'conv',
-  'bag',
-  'tutorial',
-  'roberta',
-  'electra',
-  'spanbert',
-  'ernie',
-  'wwm',
-)
-CONFIGS = [
-  'configs/pretrain.py',
-  'configs/pretrain.py:size=tiny,runlocal',
-  *(f'configs/pretrain.py:arch={arch}' for arch in ARCHITECTURES),
-  *(f'configs/pretrain.py:arch={arch},runlocal' for arch in ARCHITECTURES),
-  'configs/pretrain.py:continued',
-  'configs/pretrain.py:arch=modern,continued',
-  'configs/pretrain.py:arch=albert,continued,runlocal',
-  'configs/finetune.py',
-  'configs/finetune.py:task=sst2',
-  'configs/finetune.py:task=rte,size=small',
-  'configs/finetune.py:task=stsb,runlocal',
-  *(
-    f'configs/contrastive.py:task={task}' for task in ('pairs', 'stsb', 'squad', 'simcse,runlocal')
-  ),
-  'configs/distill.py',
-  'configs/distill.py:runlocal',
-  'configs/distill.py:task=sst2',
-  'configs/distill.py:task=squad,unpacked,runlocal',
-  *(f'configs/transformer_xl.py:{x}' for x in ('size=base', 'size=large', 'runlocal')),
-  'configs/quickstart.py:stage=pretrain',
-  'configs/quickstart.py:stage=finetune',
-]
-
-
-@pytest.mark.parametrize('spec', CONFIGS)
-def test_every_config_is_whole_and_survives_json(spec):
-  loaded = config.load(spec)
-  again = config.from_json(config.to_json(loaded))
-  assert config.flatten(again) == config.flatten(loaded)
-  assert config.fingerprint(again) == config.fingerprint(loaded)
-
 
 @pytest.mark.parametrize(
   'override, sentence',
   [
-    (
-      '--config.model.hiden_size=64',
-      "no field 'model.hiden_size'; did you mean 'model.hidden_size'",
-    ),
+    ('--config.model.hiden_size=64', "'model.hiden_size'; did you mean 'model.hidden_size'"),
     ('--config.model.num_layers=4', "did you mean 'model.num_hidden_layers'"),
     ('--config.model.hidden_size=abc', 'hidden_size=abc is not a whole number'),
     ('--config.model.hidden_size=64.5', 'is not a whole number'),
@@ -95,10 +43,7 @@ def test_every_config_is_whole_and_survives_json(spec):
     ('--config.checkpoint.best_metric=mlm', 'set eval.batches=0'),
     ('--config.corpus.rows=full', 'makes no sentence pairs'),
     ('--config.corpus.lengths=32', 'would part the sentences of a pair; set loss.nsp_weight=0'),
-    (
-      '--config.corpus.lengths=32,6@9',
-      "understood at '6@9'; use whole numbers from 8 on, or several",
-    ),
+    ('--config.corpus.lengths=32,6@9', "understood at '6@9'; use whole numbers from 8 on"),
     ('--config.corpus.lengths=32@5', 'does not begin at step 0'),
     ('--config.model.type_vocab_size=1', 'two token types'),
   ],
@@ -109,31 +54,38 @@ def test_a_wrong_field_is_one_sentence(override, sentence):
   assert '\n' not in str(caught.value)
 
 
+CUT = ['--config.corpus.rows=lm', '--config.corpus.lengths=32']
+WORDS = '--config.loss.nsp_weight=0'
+KERNEL = [
+  f'--config.model.{x}'
+  for x in ('attention_implementation=cudnn', 'attention_probs_dropout_prob=0')
+]
+
+
 @pytest.mark.parametrize(
-  'spec, override, sentence',
+  'spec, overrides, sentence',
   [
-    ('pretrain.py:arch=fnet', 'loss.nsp_weight=0', 'a Fourier transform mixes all'),
-    ('transformer_xl.py:runlocal', 'seed=0', 'set model.memory_length=0'),
+    ('pretrain.py:arch=fnet', [WORDS, *CUT], 'a Fourier transform mixes all'),
+    ('transformer_xl.py:runlocal', CUT, 'set model.memory_length=0'),
+    ('pretrain.py:arch=fnet', ['--config.data.examples_per_row=4'], 'would mix examples'),
+    ('pretrain.py:arch=albert', ['--config.optimizer.layer_lr_decay=0.9'], 'another rate'),
+    ('pretrain.py', [*KERNEL, '--config.model.dtype=float32'], 'in bfloat16'),
+    ('pretrain.py', ['--config.model.relative_clamp=4'], 'position_embeddings=relative'),
+    ('pretrain.py', ['--config.model.extend_positions=tile'], 'init_from, which is empty'),
+    ('pretrain.py', ['--config.model.recurrent_length=32'], 'and this objective is mlm_nsp'),
+    ('pretrain.py', ['--config.model.memory_length=32'], 'whose rows follow each other'),
   ],
 )
-def test_rows_that_cannot_be_cut_by_step(spec, override, sentence):
-  given = [f'--config.{override}', '--config.corpus.rows=lm', '--config.corpus.lengths=32']
-  with pytest.raises(InputError, match=re.escape(sentence)):
-    config.load(f'configs/{spec}', given)
+def test_a_model_that_cannot_be(spec, overrides, sentence):
+  with pytest.raises(InputError, match=re.escape(sentence)) as caught:
+    config.load(f'configs/{spec}', overrides)
+  assert '\n' not in str(caught.value)
 
 
 def test_values_come_as_their_types():
-  loaded = config.load(
-    'configs/pretrain.py:runlocal',
-    [
-      '--config.optimizer.learning_rate=1',
-      '--config.batch_size',
-      '64',
-      '--config.log.tensorboard',
-      '--config.optimizer.lr_multipliers=(("pooler",10),)',
-      '--config.data.train=1.txt',
-    ],
-  )
+  given = ['--config.optimizer.learning_rate=1', '--config.batch_size', '64']
+  given += ['--config.optimizer.lr_multipliers=(("pooler",10),)', '--config.data.train=1.txt']
+  loaded = config.load('configs/pretrain.py:runlocal', ['--config.log.tensorboard', *given])
   assert loaded.optimizer.learning_rate == 1.0 and loaded.batch_size == 64
   assert loaded.log.tensorboard is True and loaded.data.train == '1.txt'
   assert loaded.optimizer.lr_multipliers == (('pooler', 10),)
@@ -180,20 +132,19 @@ def test_labels_are_texts_whatever_they_look_like():
   assert loaded.table.labels == ('0', '1')
 
 
-def test_a_field_that_is_missing_or_unread_is_named():
-  loaded = config.load('configs/pretrain.py')
-  del loaded.optimizer['beta1']
-  with pytest.raises(InputError, match='config.optimizer.beta1 is missing'):
-    config.check(loaded)
-  loaded = config.load('configs/pretrain.py')
-  with loaded.unlocked():
-    loaded.optimizer.beta3 = 0.1
-  with pytest.raises(InputError, match='optimizer.beta3.*nothing reads'):
-    config.check(loaded)
+@pytest.mark.parametrize(
+  'change, sentence',
+  [
+    (lambda x: x.optimizer.__delitem__('beta1'), 'config.optimizer.beta1 is missing'),
+    (lambda x: x.optimizer.update(beta3=0.1), 'optimizer.beta3.*nothing reads'),
+    (lambda x: x.update(masking={'masked_lm_prob': 0.15}), 'means nothing to objective'),
+  ],
+)
+def test_a_field_that_is_missing_or_unread_is_named(change, sentence):
   loaded = config.load('configs/finetune.py')
   with loaded.unlocked():
-    loaded.masking = {'masked_lm_prob': 0.15}
-  with pytest.raises(InputError, match='means nothing to objective'):
+    change(loaded)
+  with pytest.raises(InputError, match=sentence):
     config.check(loaded)
 
 
@@ -203,11 +154,6 @@ def test_fingerprint_changes_with_what_decides_the_numbers_only():
   other = config.load('configs/pretrain.py', ['--config.seed=7'])
   assert config.fingerprint(base) == config.fingerprint(same) != config.fingerprint(other)
   assert config.changes(base, other) == ['seed: 0 -> 7']
-  # Without data.eval a share of data.train is held out, and is not trained on.
-  given, another = (
-    config.load('configs/pretrain.py', [f'--config.data.eval={name}.txt']) for name in 'ab'
-  )
-  assert config.fingerprint(base) != config.fingerprint(given) == config.fingerprint(another)
 
 
 def test_fields_are_documented_and_none_is_dead():
@@ -287,6 +233,7 @@ def test_a_field_knows_what_configs_without_it_meant(monkeypatch):
 
 
 def test_where_a_corpus_is_held_out_decides_the_numbers_of_pretraining_only():
+  """Without data.eval a share of data.train is held out, and is not trained on."""
   for spec, differs in (('configs/pretrain.py', True), ('configs/finetune.py:task=sst2', False)):
     one = config.load(spec, ['--config.data.train=a'])
     two = config.override(one, ['--config.data.eval=b'])

@@ -3,6 +3,8 @@
 import pytest
 import recorder
 
+from bert_jax import config
+
 FILES = sorted(path.stem for path in recorder.GOLDEN.glob('*.txt'))
 
 
@@ -28,6 +30,11 @@ def test_every_named_config_is_as_it_was(file):
   """
   golden = recorder.golden_configs((recorder.GOLDEN / f'{file}.txt').read_text())
   found = {x: recorder.named_config(recorder.HERE, f'{file}:{x}') for x in golden}
+  for arguments in [*golden][::4]:
+    loaded = config.load(f'configs/{file}.py:{arguments}')
+    again = config.from_json(config.to_json(loaded))
+    assert config.flatten(again) == config.flatten(loaded)
+    assert config.fingerprint(again) == config.fingerprint(loaded)
   lines = found_and_gone(golden, found)
   shown = '\n  '.join(lines[:20])
   assert not lines, (

@@ -13,7 +13,7 @@ import safetensors.numpy
 from golden import make_released_golden as hf
 from released import WORDS, logits_of, recorded_of
 from test_export import same
-from test_rust_tokenizer import modern
+from vocabularies import modern
 
 from bert_jax import config as c
 from bert_jax import models, optim, step, tokenizers, train

@@ -230,8 +230,8 @@ def _made():
     written = (x for x in out.rglob('*') if x.is_file())
     files = {str(x.relative_to(out)): x.read_bytes() for x in written}
     yield Format('prepared corpus', files, _corpus)
-    train_sentencepiece(SENTENCES * 20, folder / 'spm.model', vocab_size=40)
-    yield Format('SentencePiece', {'spm.model': (folder / 'spm.model').read_bytes()}, _tokenizer)
+    tokenizer, _ = train_sentencepiece(SENTENCES * 20, vocab_size=40)
+    yield Format('SentencePiece', tokenizer.files(), _tokenizer)
 
 
 @functools.cache

@@ -495,8 +495,7 @@ def test_bad_input_is_one_sentence(small, vocab, tmp_path):
 def test_a_failed_first_try_leaves_no_vocabulary_behind(small, vocab, tmp_path):
   """A try with another kind of vocabulary, whose file would otherwise stand beside the new one."""
   other = tmp_path / 'V'
-  train_sentencepiece({'': small.read_text().splitlines()}, tmp_path / 'spm.model', vocab_size=60)
-  tokenizers.load(tmp_path / 'spm.model').save(other)
+  train_sentencepiece({'': small.read_text().splitlines()}, vocab_size=60)[0].save(other)
   (tmp_path / 'cut.txt.gz').write_bytes(gzip.compress(small.read_bytes())[:-200])
   for name, failed, used in (('D', vocab, other), ('E', other, vocab)):
     with pytest.raises(InputError, match='broken or truncated'):

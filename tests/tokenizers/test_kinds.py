@@ -1,0 +1,383 @@
+"""Every kind of tokenizer: the ids of its maker's library, offsets, words, masks, files."""
+
+import json
+import re
+import unicodedata
+
+import numpy as np
+import pytest
+import tokenizers as library
+import vocabularies
+from released import WORDS, made
+from vocabularies import TEXTS, as_google, berts, gpt, gpt2, modern, roberta, spiece
+
+from bert_jax import config as c
+from bert_jax import tokenizers
+from bert_jax.config import InputError
+from bert_jax.predict import Model
+from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.tagging import conll, task
+from bert_jax.tools import convert
+from bert_jax.workdir.trained import load
+
+PRECOMPILED = 'albert', 'fnet', 'kept'  # whose normalizer may part or join characters
+KEPT = dict(do_lower_case=False, keep_accents=True, tokenizer_class='AlbertTokenizer')
+PIECES = ['<pad>', '<unk>', *WORDS[2:5]]
+# {kind: (a folder -> the library's tokenizer, our class, [CLS] [PAD] [SEP] [UNK] [MASK])}
+KINDS = {
+  'wordpiece': (vocabularies.wordpiece, tokenizers.WordPiece, WORDS[:5]),
+  'roberta': (roberta, tokenizers.ByteLevel, ['<pad>', '<unk>', '<s>', '</s>', '<mask>']),
+  'gpt2': (gpt2, tokenizers.ByteLevel, ['<|endoftext|>'] * 4),
+  'gpt': (gpt, tokenizers.RustTokenizer, ['<unk>'] * 2),
+  'modern': (modern, tokenizers.RustTokenizer, WORDS[:5]),
+  'albert': (lambda path: spiece(path, 'albert'), tokenizers.RustTokenizer, PIECES),
+  'fnet': (lambda path: spiece(path, 'fnet'), tokenizers.RustTokenizer, PIECES),
+  'kept': (lambda path: spiece(path, 'fnet', **KEPT), tokenizers.RustTokenizer, None),
+}
+
+
+@pytest.fixture(scope='module', params=KINDS)
+def pair(request, tmp_path_factory):
+  """(kind, the library's tokenizer, ours)"""
+  folder = tmp_path_factory.mktemp(request.param)
+  theirs = KINDS[request.param][0](folder)
+  return request.param, theirs, tokenizers.load_folder(folder)
+
+
+def ids_of(kind, theirs, text):
+  if kind in PRECOMPILED:
+    return theirs.encode(as_google(text, kind != 'kept', kind == 'kept'))
+  return theirs.encode(re.sub(r'<(/?\w+)>', r'< \1 >', text) if kind == 'gpt' else text).ids
+
+
+def test_ids_offsets_and_words(pair):
+  kind, theirs, ours = pair
+  assert isinstance(ours, KINDS[kind][1])
+  ids, encodings = ours.ids_batch(TEXTS), ours.encode_batch(TEXTS)
+  for text, fast, (full, offsets, starts) in zip(TEXTS, ids, encodings):
+    assert fast.tolist() == full.tolist() == ids_of(kind, theirs, text)
+    assert fast.dtype == full.dtype == offsets.dtype == np.int32 and starts.dtype == bool
+    assert offsets.shape == (len(full), 2) and starts.shape == (len(full),)
+    spans = [text[start:end] for start, end in offsets]
+    assert all(span == span.lstrip() or not span.strip() for span in spans)
+    if '\u0301' not in text and kind not in PRECOMPILED:
+      assert ''.join(''.join(spans).split()) == ''.join(text.split())
+  lengths = np.array([len(row) for row in ids])
+  begins = (np.cumsum(lengths) - lengths)[lengths > 0]
+  starts = ours.word_starts(np.concatenate(ids), begins)
+  np.testing.assert_array_equal(starts, np.concatenate([e.word_starts for e in encodings]))
+  for text in ('the rivers near', ' the rivers near'):
+    (found,) = ours.encode_batch([text])
+    at = found.offsets[found.word_starts, 0]
+    assert [text[i] for i in at] == ['t', 'r', 'n'] and len(found.ids) > 3
+
+
+def test_special_tokens(pair):
+  """They are plain where they are typed."""
+  kind, _, ours = pair
+  names = KINDS[kind][2] or KINDS['fnet'][2]
+  found = [ours.pad_id, ours.unk_id, *(ours.reserved.get(x) for x in tokenizers.RESERVED[2:])]
+  assert [ours.pieces[i] for i in found if i is not None] == names
+  typed = '[CLS] a [SEP][MASK] <pad>[PAD] <s> </s> <|endoftext|> <mask> <unk>'
+  (ids,) = ours.ids_batch([typed])
+  assert len(ids) > 20 and not set(ours.special_ids) - {ours.unk_id} & set(ids.tolist())
+  if kind in ('gpt', 'gpt2'):
+    with pytest.raises(InputError, match=r'has no \[MASK\] \(nor <mask>\), and what is asked'):
+      ours.encode_with_masks('a [MASK]')
+    return
+  masked = ours.encode_with_masks('the [MASK] crosses')
+  first, last = ours.ids_batch(['the', ' crosses'])
+  assert masked.dtype == np.int32 and masked.tolist() == [*first, ours.mask_id, *last]
+  padded = [ours.cls_id, *masked, ours.sep_id, ours.pad_id]
+  assert ours.decode(padded) == 'the [MASK] crosses'
+
+
+def test_text_comes_back(pair, tmp_path):
+  kind, _, ours = pair
+  known = 'the river crosses the old stone'
+  for text in TEXTS if kind in ('roberta', 'gpt2', 'modern') else [known, '']:
+    (ids,) = ours.ids_batch([text])
+    assert ours.decode(ids) == (unicodedata.normalize('NFC', text) if kind == 'modern' else text)
+  for again in (tokenizers.load(ours.save(tmp_path)), tokenizers.load_folder(tmp_path)):
+    assert (again.fingerprint, again.pieces) == (ours.fingerprint, ours.pieces)
+
+
+def test_only_lists_of_strings_are_texts(pair):
+  for encode in (pair[2].ids_batch, pair[2].encode_batch):
+    with pytest.raises(InputError, match='text 1 is bytes'):
+      encode(['a', b'a'])
+    with pytest.raises(InputError, match='put it in a list'):
+      encode('a')
+
+
+@pytest.mark.parametrize('kind', ['roberta', 'modern', 'albert', 'wordpiece'])
+def test_what_is_exported_is_the_same_vocabulary(tmp_path, kind):
+  KINDS[kind][0](tmp_path / 'theirs')
+  ours = tokenizers.load_folder(tmp_path / 'theirs')
+  found = made('masked-lm', vocab_size=ours.vocab_size)._replace(tokenizer=ours)
+  out = tmp_path / 'hf'
+  convert.export_run(out, found, {})
+  again = library.Tokenizer.from_file(str(out / 'tokenizer.json'))
+  (ids,) = ours.ids_batch([TEXTS[0]])
+  assert again.encode(TEXTS[0]).ids == [ours.cls_id, *ids, ours.sep_id]
+  for name in ('vocab.txt', 'tokenizer_config.json', 'checksums.json'):  # as transformers 5 does
+    (out / name).unlink(missing_ok=True)
+  assert load(out).tokenizer.fingerprint == ours.fingerprint
+  if kind in ('modern', 'albert'):
+    content = json.loads((out / 'tokenizer.json').read_text())
+    content['added_tokens'][-1]['normalized'] ^= True
+    (out / 'tokenizer.json').write_text(json.dumps(content))
+    assert tokenizers.load_folder(out).fingerprint != ours.fingerprint
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['modern', 'albert', 'fnet', 'roberta'])
+def test_their_tokenizer_reads_what_is_exported(tmp_path, kind):
+  transformers = pytest.importorskip('transformers')
+  KINDS[kind][0](tmp_path / 'theirs')
+  ours = tokenizers.load_folder(tmp_path / 'theirs')
+  found = made('masked-lm', vocab_size=ours.vocab_size)._replace(tokenizer=ours)
+  convert.export_run(tmp_path / 'hf', found, {})
+  readers = [transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf')]
+  if kind == 'roberta':
+    mask = transformers.AddedToken('<mask>', lstrip=True, special=True)  # as its releases say
+    read = transformers.RobertaTokenizer.from_pretrained
+    readers.append(read(tmp_path / 'theirs', mask_token=mask))
+  for theirs in readers:
+    assert (theirs.mask_token_id, theirs.pad_token_id) == (ours.mask_id, ours.pad_id)
+    for text in (text for text in TEXTS if '<mask>' not in text):
+      expected = [ours.cls_id, *ours.ids_batch([text])[0], ours.sep_id]
+      np.testing.assert_array_equal(theirs(text)['input_ids'], expected)
+    text = f'the {theirs.mask_token} crosses'
+    masked = theirs(text, add_special_tokens=False)['input_ids']
+    assert masked == ours.encode_with_masks('the [MASK] crosses').tolist()
+
+
+@pytest.mark.slow
+def test_their_class_of_a_gpt_gives_the_same_ids(tmp_path):
+  transformers = pytest.importorskip('transformers')
+  gpt(tmp_path)
+  theirs = transformers.OpenAIGPTTokenizer.from_pretrained(tmp_path)
+  for text, ids in zip(TEXTS[:6], tokenizers.load_folder(tmp_path).ids_batch(TEXTS[:6])):
+    assert theirs(text)['input_ids'] == ids.tolist()
+
+
+# ------------------------------------------------------------------------------ byte-level BPE
+
+
+@pytest.fixture(scope='module')
+def bytewise(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('roberta')
+  roberta(folder)
+  return tokenizers.load_folder(folder)
+
+
+def test_a_mask_takes_one_blank_before_it(bytewise):
+  text = '[MASK] [MASK]  crosses '
+  assert bytewise.decode(bytewise.encode_with_masks(text)) == text
+
+
+@pytest.mark.parametrize('prefix, shown', [(False, ' crosses it '), (True, 'crosses it ')])
+def test_the_blank_that_every_text_gets_is_not_shown(tmp_path, prefix, shown):
+  modern(tmp_path)
+  path = tmp_path / 'tokenizer.json'
+  content = json.loads(path.read_text())
+  content['pre_tokenizer']['add_prefix_space'] = prefix
+  path.write_text(json.dumps(content))
+  ours = tokenizers.load_folder(tmp_path)
+  assert ours.decode(ours.ids_batch([' crosses it '])[0]) == shown
+
+
+def test_added_runs_of_blanks_are_words(tmp_path):
+  blanks, ours = modern(tmp_path).token_to_id(' ' * 8), tokenizers.load_folder(tmp_path)
+  (code,) = ours.encode_batch([TEXTS[4]])
+  at = code.ids.tolist().index(blanks)
+  assert code.word_starts[at] and code.word_starts[at + 1]
+
+
+@pytest.mark.parametrize('blanks', [(), (False, True, True, True, True, True, False)])
+def test_words_to_tag_are_the_pieces_they_are_in_a_text(bytewise, blanks):
+  """Data says nothing of blanks: all words but the first are taken to stand after one."""
+  text = 'the river crosses the old stone' + (' !', '!')[bool(blanks)]
+  words = ('the', 'river', 'crosses', 'the', 'old', 'stone', '!')
+  config = c.load('configs/finetune.py:task=ner', ['--config.tagging.labels=B-PER,I-PER,O'])
+  sentence = conll.Sentence('', '', words, None, (), blanks)
+  found = task.Tagged(config, bytewise, [sentence], Problems('eval'))
+  (ids,) = bytewise.ids_batch([text])
+  np.testing.assert_array_equal(found.texts[0][0], ids)
+  assert not np.array_equal(ids, np.concatenate(bytewise.ids_batch(words)))
+
+
+def test_two_texts_stand_two_seps_apart(bytewise, tokenizer):
+  """RoBERTa's <s> A </s></s> B </s>, BERT's [CLS] A [SEP] B [SEP]."""
+  first, second = np.array([7, 8], np.int32), np.array([9], np.int32)
+  for ours, expected in ((bytewise, [[7, 8, bytewise.sep_id], [9]]), (tokenizer, [[7, 8], [9]])):
+    assert [part.tolist() for part in ours.pair(first, second)] == expected
+
+
+def test_a_gpt2_in_two_files_is_the_same(tmp_path):
+  gpt2(tmp_path / 'one')
+  model = json.loads((tmp_path / 'one' / 'tokenizer.json').read_text())['model']
+  vocabulary = model['vocab'] | {'<|endoftext|>': len(model['vocab'])}
+  (tmp_path / 'two').mkdir()
+  (tmp_path / 'two' / 'vocab.json').write_text(json.dumps(vocabulary))
+  merges = '\n'.join(['#version: 0.2', *map(' '.join, model['merges'])]) + '\n'
+  (tmp_path / 'two' / 'merges.txt').write_text(merges)
+  one, two = (tokenizers.load_folder(tmp_path / x) for x in ('one', 'two'))
+  assert one.fingerprint == two.fingerprint and one.begin_ids == () == two.begin_ids
+
+
+def test_its_own_mask_is_one_too(bytewise, tmp_path, caplog):
+  found = made('masked-lm', vocab_size=bytewise.vocab_size)._replace(tokenizer=bytewise)
+  ours, theirs = Model(found).fill_mask(['the [MASK] crosses', 'the <mask> crosses'])
+  assert [piece for piece, _ in ours[0]] == [piece for piece, _ in theirs[0]]
+  convert.export_run(tmp_path, found, {})
+  path = tmp_path / 'tokenizer.json'
+  tokenizers.load(path)
+  assert 'leaves the blank' not in caplog.text
+  path.write_text(path.read_text().replace('"lstrip": true', '"lstrip": false'))
+  tokenizers.load(path)
+  assert 'leaves the blank before <mask> to the text' in caplog.text
+
+
+@pytest.mark.parametrize(
+  'change, sentence',
+  [
+    (lambda merges: merges[: merges.rindex(b' ')], 'merges.txt has a line that is no pair'),
+    (lambda merges: merges + b'\xff\xfe \xff\n', 'merges.txt is not built .*UnicodeDecodeError'),
+    (lambda merges: merges + b'zz qq\n', 'merges.txt is not built as a vocabulary is'),
+  ],
+)
+def test_damaged_merges_are_one_sentence(tmp_path, change, sentence):
+  roberta(tmp_path)
+  path = tmp_path / 'merges.txt'
+  path.write_bytes(change(path.read_bytes()))
+  with pytest.raises(InputError, match=sentence):
+    tokenizers.load_folder(tmp_path)
+
+
+# ------------------------------------------------------------------------------ SentencePiece
+
+
+def test_a_number_and_the_comma_behind_it_are_two_pieces(tmp_path):
+  """As in ALBERT's code, whatever the vocabulary has."""
+  theirs, ours = spiece(tmp_path, 'albert'), tokenizers.load_folder(tmp_path)
+  scores = dict(ours.content['model']['vocab'])
+  ending = [p for p in scores if len(p) > 1 and p[-1] == ',' and p[-2].isdigit()]
+  assert ending
+  for i, (piece, score) in enumerate(scores.items()):
+    assert score == pytest.approx(theirs.get_score(i) - 100 * (piece in ending))
+
+
+@pytest.mark.parametrize(
+  'model_type, model, sentence',
+  [
+    (None, None, 'is not known to be of an ALBERT or FNet'),
+    ('xlnet', None, 'is not known to be of an ALBERT or FNet'),
+    ('albert', b'not a model', 'is not a SentencePiece model; is it damaged'),
+    ('albert', 'bpe', 'is no unigram model, as those of AlbertTokenizer are'),
+  ],
+)
+def test_another_spiece_model_is_refused(tmp_path, model_type, model, sentence):
+  spiece(tmp_path, 'albert')
+  (tmp_path / 'config.json').write_text(json.dumps({'model_type': model_type}))
+  if model:
+    bpe = lambda: vocabularies.sentencepiece_model(vocab_size=60, model_type='bpe')
+    (tmp_path / 'spiece.model').write_bytes(bpe() if model == 'bpe' else model)
+  with pytest.raises(InputError, match=sentence):
+    tokenizers.load_folder(tmp_path)
+
+
+def test_sentencepiece_models_of_others():
+  made = lambda **settings: tokenizers.SentencePiece(vocabularies.sentencepiece_model(**settings))
+  with pytest.raises(InputError, match=r'has no \[PAD\]'):
+    made()
+  pad = dict(pad_id=3, pad_piece='<pad>')
+  ours = made(control_symbols=['<mask>'], **pad)
+  ids = ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id
+  assert [ours.pieces[i] for i in ids] == ['<pad>', '<unk>', '<s>', '</s>', '<mask>']
+  with pytest.raises(InputError, match='text could produce'):
+    made(user_defined_symbols=['<mask>'], **pad)
+
+
+# ------------------------------------------------------------------------------ tokenizer.json
+
+
+def written(tmp_path, content):
+  path = tmp_path / 'tokenizer.json'
+  path.write_text(json.dumps(content))
+  return path
+
+
+TOKEN = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=False)
+NEW, YORK = len(WORDS), TOKEN | {'id': len(WORDS), 'content': 'New York'}
+
+
+@pytest.mark.parametrize(
+  'change',
+  [
+    {'normalizer': {'type': 'Lowercase'}},
+    {'normalizer': berts()['normalizer'] | {'clean_text': False}},
+    {'pre_tokenizer': {'type': 'Whitespace'}},
+    {'added_tokens': [YORK]},
+    {'added_tokens': [YORK | {'content': '<new>', 'special': True}, YORK | {'id': NEW + 1}]},
+  ],
+  ids=str,
+)
+def test_a_wordpiece_that_treats_text_otherwise(tmp_path, change):
+  theirs = library.Tokenizer.from_file(str(written(tmp_path, berts(**change))))
+  ours = tokenizers.load_folder(tmp_path)
+  assert isinstance(ours, tokenizers.RustTokenizer)
+  assert ours.pieces == [theirs.id_to_token(i) for i in range(theirs.get_vocab_size())]
+  for text in ('the OLD river crosses New York 12', 'cafés déjà-vu'):
+    assert ours.ids_batch([text])[0].tolist() == theirs.encode(text).ids
+  (encoding,) = ours.encode_batch(['the rivers'])
+  assert encoding.word_starts.tolist() == [True, True, False]
+
+
+def test_a_wordpiece_in_a_tokenizer_json(tmp_path):
+  """The ids are what it says, whatever the order of its lines, and accents stay if it says so."""
+  model = berts()['model']
+  model['vocab'] = dict(reversed(model['vocab'].items()))
+  normalizer = berts()['normalizer'] | {'strip_accents': False}
+  ours = tokenizers.load(written(tmp_path, berts(model=model, normalizer=normalizer)))
+  assert isinstance(ours, tokenizers.WordPiece) and ours.pieces == list(WORDS)
+  assert ours.decode(ours.ids_batch(['Café CAFE'])[0]) == 'café cafe'
+
+
+BYTES = {'normalizer': None, 'pre_tokenizer': {'type': 'ByteLevel'}}
+RESERVED = {'<s>': 0, '<pad>': 1, '</s>': 2, '<unk>': 3, '<mask>': 4}
+
+
+@pytest.mark.parametrize(
+  'change, sentence',
+  [
+    ({'model': {'type': 'Unigram', 'vocab': [[word, 0.0] for word in WORDS]}}, 'Unigram split by'),
+    ({'model': {'type': 'Unigram', 'vocab': [['a', 0.0]]}}, 'has no .PAD. .nor <pad>'),
+    ({'added_tokens': [{'id': 99, 'content': 'new'}]}, 'do not count from 0'),
+    ({'added_tokens': [{'id': 99, 'content': 'new', 'special': True}]}, 'do not count from 0'),
+    ({'added_tokens': [{'id': 99}]}, 'is not built as a vocabulary is .*KeyError'),
+    ({'added_tokens': 3}, 'is not built as a vocabulary is'),
+    ({'normalizer': 'lower'}, 'is not built as a vocabulary is'),
+    ({'normalizer': {'type': 'BertNormalizer', 'lowercase': 'no'}}, "do_lower_case is 'no'"),
+    ({'model': {'type': 'WordPiece', 'vocab': ['a', 'b']}}, 'is not built as a vocabulary is'),
+    ({'model': {'type': 'WordPiece', 'vocab': {'a': '0'}}}, "the id of 'a' in .* is no number"),
+    ({'model': {'type': 'BPE', 'vocab': {}}, **BYTES}, 'is not built .*KeyError: merges'),
+    (
+      {'model': berts()['model'] | {'vocab': {w: i for i, w in enumerate([*WORDS, '\ud83d'])}}},
+      'is not built as a vocabulary is',
+    ),
+    (
+      {'model': {'type': 'BPE', 'vocab': RESERVED, 'merges': ['a b']}, **BYTES},
+      'is not built as a vocabulary is',
+    ),
+    (
+      {'model': {'type': 'BPE', 'vocab': RESERVED, 'merges': []}, 'pre_tokenizer': None},
+      'is a BPE split by nothing; read are WordPiece and what',
+    ),
+  ],
+)
+def test_what_would_give_other_ids_is_refused(tmp_path, change, sentence):
+  with pytest.raises(InputError, match=sentence) as caught:
+    tokenizers.load(written(tmp_path, berts(**change)))
+  assert '\n' not in str(caught.value)

@@ -1,0 +1,266 @@
+"""WordPiece gives Google's pieces, survives hostile text, and reads a vocab.txt with its files."""
+
+import hashlib
+import itertools
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from tokenizers import BertWordPieceTokenizer
+
+from bert_jax import tokenizers
+from bert_jax.config import InputError
+from bert_jax.text import documents
+from bert_jax.tokenizers import RESERVED
+from bert_jax.tokenizers import wordpiece as wordpiece_module
+
+# The vocabulary of Google's own test; [PAD] and [MASK] stand at the end to leave its ids alone.
+TOY = '[UNK] [CLS] [SEP] want ##want ##ed wa un runn ##ing , [PAD] [MASK]'
+
+
+def wordpiece(words, **settings):
+  return tokenizers.WordPiece([*RESERVED, *words.split()], tokenizers.Splitting(**settings))
+
+
+def pieces(tokenizer, text):
+  return ' '.join(tokenizer.pieces[i] for i in tokenizer.ids_batch([text])[0])
+
+
+def test_golden_questions_of_squad(shared):
+  tokenizer = tokenizers.load(shared / 'vocab' / 'bert-base-uncased.txt')
+  golden = shared / 'golden' / 'tokenizer'
+  questions = json.loads((golden / 'question_tokens.json').read_text())
+  ours = tokenizer.ids_batch([q['original'] for q in questions])
+  assert len(ours) == 10570
+  expected = json.loads((golden / 'tokenized_questions.json').read_text())
+  assert [row.tolist() for row in ours] == expected
+  named = [[tokenizer.pieces[i] for i in row] for row in ours]
+  assert named == [q['wordpiece'] for q in questions]
+
+
+def test_released_vocabularies_come_back_byte_for_byte(shared, tmp_path):
+  """The shared copy of the uncased one spells [unk] in small letters; saved, it is the release."""
+  for name in ('uncased', 'cased', 'chinese', 'multilingual-cased'):
+    path, lower = shared / 'vocab' / f'bert-base-{name}.txt', name == 'uncased'
+    tokenizer = tokenizers.load(path, do_lower_case=lower)
+    saved = tokenizer.save(tmp_path / name).read_bytes()
+    assert lower or saved == path.read_bytes()
+    again = tokenizers.load(tmp_path / name / 'vocab.txt', do_lower_case=lower)
+    assert again.fingerprint == tokenizer.fingerprint
+    if lower:
+      assert (tokenizer.vocab_size, tokenizer.special_ids) == (30522, (0, 100, 101, 102, 103))
+      assert hashlib.md5(saved).hexdigest() == '64800d5d8528ce344256daf115d4965e'
+
+
+@pytest.mark.parametrize(
+  'words, settings, text, expected',
+  [
+    (TOY, {}, 'UNwant\u00e9d,running', 'un ##want ##ed , runn ##ing'),
+    (TOY, {}, 'unwantedX running', '[UNK] runn ##ing'),
+    ('ah 博 推 zz', {}, 'ah\u535a\u63a8zz', 'ah 博 推 zz'),
+    ('hello ! how are you ?', {}, ' \tHeLLo!how  \n Are yoU?  ', 'hello ! how are you ?'),
+    ('hello', {}, 'H\u00e9llo', 'hello'),
+    ('Hello hello Héllo', {'do_lower_case': False}, 'Hello Héllo HELLO', 'Hello Héllo [UNK]'),
+    ('über uber ##e', {'strip_accents': False}, 'Über UBER', 'über uber'),
+    ('über uber ##e', {}, 'Über UBER', 'uber uber'),
+    ('狐 狸 狐狸 ##狸 a', {}, 'a狐狸', 'a 狐 狸'),
+    ('狐 狸 狐狸 ##狸 a', {'tokenize_chinese_chars': False}, '狐狸 狐狐狸', '狐狸 [UNK]'),
+    ('\U0001f4a9 \U0001f923 ab', {}, '\U0001f4a9 \U0001f923', '💩 🤣'),
+    ('ab', {}, 'a\u200d\x00\ufffdb', 'ab'),
+    ('ab', {}, 'a\ud83db', 'ab'),  # half an emoji must not stop a run
+    ('a ##a', {}, 'a' * 100, 'a' + ' ##a' * 99),
+    ('a ##a', {}, 'a' * 101, '[UNK]'),
+    ('mask [ ] sep', {}, '[MASK] [SEP] [mask]', '[ mask ] [ sep ] [ mask ]'),
+  ],
+)
+def test_pieces_of_a_text(words, settings, text, expected):
+  words = words.split()
+  splitting = tokenizers.Splitting(**settings)
+  ours = tokenizers.WordPiece(words if words[0] == '[UNK]' else [*RESERVED, *words], splitting)
+  assert pieces(ours, text) == expected
+
+
+def test_offsets_point_into_the_text_as_given():
+  tokenizer = wordpiece('uber ##zug hello 博 推 i ##n caf ##e , !')
+  text = '\t Überzug,  Hello\u200b!推博 İn cafe\u0301 \U0001f4a9?'
+  encoding = tokenizer.encode_batch([text])[0]
+  shown = [(tokenizer.pieces[i], text[a:b]) for i, (a, b) in zip(encoding.ids, encoding.offsets)]
+  accent = shown.pop(10)  # which may be a part of its letter
+  assert accent[0] == '##e' and accent[1][0] == 'e'
+  names = ['uber', '##zug', ',', 'hello', '!', '推', '博', 'i', '##n', 'caf', '[UNK]', '[UNK]']
+  assert shown == list(zip(names, ['Über', 'zug', ',', 'Hello', *'!推博İn', 'caf', '💩', '?']))
+  assert encoding.word_starts.tolist() == [p[:2] != '##' for p in (*names[:10], '##e', *names[10:])]
+
+
+def test_the_cache_changes_no_ids(monkeypatch):
+  """Runs between blanks are encoded by themselves: no rule reaches across a blank."""
+  odd = (
+    ' \t\r\n\0\x01\x0b\x0c\x1c\x1d\x1e\x1f\x7f\x85\xa0\xad\u1680\u180e\u2003\u200b\u200d\u2028'
+    '\u202f\u2060\u3000\ufeff\ufffd\ue000\u0301\u0323\u0345\u1100\u1161\u0e17\u0e35'
+    'İıẞßΣςÉé狐あ😀\U0002f800ﬁ.[]#aAb'
+  )
+  letters = sorted({c for x in odd for c in (x + x.lower() + x.upper()) if c.isprintable()} - {' '})
+  rng = np.random.default_rng(0)
+  drawn = lambda letters, size: ''.join(rng.choice([*letters], size))
+  texts = [drawn(odd + '    ', rng.choice([0, 1, 3, 10, 40, 150])) for _ in range(1500)]
+  texts += ['x' * 300 + ' y', ' ', 'b ' * 50, 'a' * 15, 'a' * 25 + ' b', '[MASK] a']
+  texts += [drawn(odd + '狐狐狐狐狐あ。', 60) for _ in range(300)]
+  monkeypatch.setattr(wordpiece_module, '_KNOWN_RUNS', 100)
+  known = [*RESERVED, *letters, *('##' + c for c in letters), '##aa', 'ab', '狐狐', '##狐狐']
+  for lower, chinese in itertools.product((True, False), (True, False)):
+    ours = tokenizers.WordPiece(known, tokenizers.Splitting(lower, chinese))
+    for batch in (texts[:700], texts[600:], texts[::-1], texts[:50]):
+      same_both_ways(ours, batch)
+    assert max(map(len, ours._known)) <= 20 and len(ours._known) < 1000
+
+
+def same_both_ways(tokenizer, texts):
+  full, ids = tokenizer.encode_batch(texts), tokenizer.ids_batch(texts)
+  assert [row.tolist() for row in ids] == [e.ids.tolist() for e in full]
+  starts = tokenizer.word_starts(np.concatenate(ids), np.zeros(0, int))
+  assert (starts == np.concatenate([e.word_starts for e in full])).all()
+
+
+@pytest.mark.parametrize('name', ['uncased', 'multilingual-cased', 'chinese'])
+def test_the_cache_changes_no_ids_of_real_text(shared, name):
+  lower = name != 'multilingual-cased'
+  ours = tokenizers.load(shared / 'vocab' / f'bert-base-{name}.txt', do_lower_case=lower)
+  found = documents.documents(str(shared / 'ntrex' / '*.txt'), counts=Counter())
+  same_both_ways(ours, [s for document in found for s in document.sentences[:50]])
+
+
+def test_decode_joins_pieces_and_hides_padding():
+  tokenizer = wordpiece('jump ##ing fox')
+  assert tokenizer.decode(np.array([2, 7, 4, 5, 6, 1, 3, 0, 0])) == 'fox [MASK] jumping [UNK]'
+
+
+def test_the_fingerprint_tells_order_and_splitting_and_a_folder_keeps_them(tmp_path):
+  default = wordpiece('狐 狐狸 A')
+  content = json.dumps(['wordpiece', True, default.pieces])  # as before there were other flags
+  assert default.fingerprint == hashlib.sha256(content.encode()).hexdigest()
+  others = [wordpiece('狐狸 狐 A')]
+  flags = 'do_lower_case', 'tokenize_chinese_chars', 'strip_accents'
+  others += [wordpiece('狐 狐狸 A', **{flag: False}) for flag in flags]
+  assert len({default.fingerprint, *(x.fingerprint for x in others)}) == 5
+  for tokenizer in (default, *others):
+    path, splitting = tokenizer.save(tmp_path), tokenizer.splitting
+    again = tokenizers.load(path, do_lower_case=splitting.do_lower_case)
+    assert again.fingerprint == tokenizer.fingerprint
+    assert tokenizers.load_folder(tmp_path).splitting == splitting
+  default.save(tmp_path)
+  (tmp_path / 'tokenizer_config.json').unlink()
+  assert tokenizers.load(path).fingerprint == default.fingerprint
+  assert tokenizers.load(path, tokenize_chinese_chars=False).fingerprint == others[2].fingerprint
+
+
+@pytest.mark.parametrize('lower', [True, False])
+@pytest.mark.parametrize('strip', [True, False])
+def test_hugging_faces_class_gives_the_same_ids(tmp_path, lower, strip):
+  ours = wordpiece('über uber ##e Über', do_lower_case=lower, strip_accents=strip)
+  file = str(ours.save(tmp_path))
+  theirs = BertWordPieceTokenizer(file, lowercase=lower, strip_accents=strip)
+  text = 'Übere UBER über Uber'
+  assert theirs.encode(text, add_special_tokens=False).ids == ours.ids_batch([text])[0].tolist()
+
+
+@pytest.mark.slow
+def test_transformers_reads_what_we_save(shared, tmp_path):
+  transformers = pytest.importorskip('transformers')
+  ours = tokenizers.load(shared / 'vocab' / 'bert-base-cased.txt', do_lower_case=False)
+  ours.save(tmp_path)
+  theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+  lines = (shared / 'text_en' / 'wikitext-2' / 'valid.txt').read_text().splitlines()
+  expected = theirs(lines, add_special_tokens=False)['input_ids']
+  assert [row.tolist() for row in ours.ids_batch(lines)] == expected
+
+
+# ------------------------------------------------------------------------------ files
+
+
+def refuses(path, says):
+  with pytest.raises(InputError, match=says) as error:
+    tokenizers.load(path)
+  assert '\n' not in str(error.value)
+
+
+@pytest.mark.parametrize(
+  'name, content, says',
+  [
+    ('vocab.txt', b'', 'is empty'),
+    ('vocab.txt', b'[PAD]\n[UNK]\nab\x00c\n', 'line 3 holds a zero byte'),
+    ('vocab.txt', b'[PAD]\n\xff\xfe\n', 'not UTF-8 on line 2'),
+    ('vocab.txt', '\n'.join([*RESERVED, *'aba']), "the piece 'a' on lines 6 and 8"),
+    ('vocab.txt', '\n'.join([*RESERVED[:4], 'a']), r'has no \[MASK\]'),
+    ('vocab.txt', '\n'.join([*RESERVED, '', 'a']), 'nothing on line 6'),
+    ('vocab.txt', None, 'does not exist'),
+    ('.', None, 'is a folder'),
+    ('spm.model', b'not a model at all', 'not a SentencePiece model'),
+  ],
+)
+def test_damaged_vocabularies_are_refused_in_one_sentence(tmp_path, name, content, says):
+  if content is not None:
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+  refuses(tmp_path / name, says)
+
+
+def test_windows_line_ends_and_a_missing_last_one_are_harmless(tmp_path):
+  path = tmp_path / 'vocab.txt'
+  path.write_bytes('\r\n'.join([*RESERVED, 'a']).encode('utf-8-sig'))
+  assert tokenizers.load(path).pieces == [*RESERVED, 'a']
+
+
+def test_casing_that_contradicts_the_files_is_refused(tmp_path):
+  path = wordpiece('Hello', do_lower_case=False).save(tmp_path)
+  refuses(path, 'use do_lower_case=False')
+  assert pieces(tokenizers.load(path, do_lower_case=False), 'Hello') == 'Hello'
+
+
+@pytest.mark.parametrize('words, shown', [('hello ##s', 'hello ##s'), ('Hello ##s', 'Hello ##s')])
+def test_a_folder_that_says_nothing_is_cased_if_its_words_are(tmp_path, words, shown):
+  (tmp_path / 'vocab.txt').write_text('\n'.join([*RESERVED, *words.split()]) + '\n')
+  assert pieces(tokenizers.load_folder(tmp_path), 'Hellos') == shown
+
+
+CONFIG = 'tokenizer_config'
+
+
+@pytest.mark.parametrize(
+  'file, content, says',
+  [
+    (CONFIG, '{', 'cannot be read as JSON'),
+    (CONFIG, [], 'does not hold a JSON object'),
+    (CONFIG, {'do_lower_case': 0}, 'do_lower_case is 0; write true or false'),
+    (CONFIG, {'tokenize_chinese_chars': 'no'}, "_chars is 'no'; write true or false"),
+    (CONFIG, {'strip_accents': 'no'}, "strip_accents is 'no'"),
+    (CONFIG, {'tokenizer_class': 'BertJapaneseTokenizer'}, 'BertJapaneseTokenizer'),
+    ('config', {'tokenizer_class': 'BertJapaneseTokenizer'}, 'BertJapaneseTokenizer'),
+    (CONFIG, {'word_tokenizer_type': 'mecab'}, 'word_tokenizer_type mecab'),
+    (CONFIG, {'subword_tokenizer_type': 'character'}, 'tokenizer_type character'),
+    (CONFIG, {'do_basic_tokenize': False}, 'do_basic_tokenize false'),
+    (CONFIG, {'never_split': ['a-b']}, 'never_split'),
+    ('added_tokens', {'new-token': 7}, "add 1 tokens .*'new-token'"),
+    (CONFIG, {'added_tokens_decoder': {'7': {'content': '<e>'}}}, "1 tokens .*'<e>'"),
+    ('added_tokens', [], 'not hold a JSON object'),
+  ],
+)
+def test_words_found_in_another_way_are_refused(tmp_path, file, content, says):
+  vocabulary = wordpiece('a').save(tmp_path)
+  if file == 'config':  # which is asked where tokenizer_config.json says nothing
+    (tmp_path / 'tokenizer_config.json').unlink()
+  path = tmp_path / f'{file}.json'
+  path.write_text(content if isinstance(content, str) else json.dumps(content))
+  refuses(vocabulary, says)
+  with pytest.raises(InputError, match=re.compile(says)):
+    tokenizers.load_folder(tmp_path)
+
+
+def test_what_files_beside_it_may_say(tmp_path):
+  wordpiece('a').save(tmp_path)
+  said = {'added_tokens_decoder': {'4': {'content': '[MASK]'}}, 'tokenizer_class': 'BertTokenizer'}
+  said |= {'do_basic_tokenize': True, 'word_tokenizer_type': 'basic'}
+  said |= dict.fromkeys(['never_split', 'do_lower_case', 'tokenize_chinese_chars'])
+  (tmp_path / 'tokenizer_config.json').write_text(json.dumps(said))
+  (tmp_path / 'added_tokens.json').write_text('{"[MASK]": 4}')
+  assert tokenizers.load_folder(tmp_path).fingerprint == wordpiece('a').fingerprint

@@ -3,11 +3,15 @@
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  from bert_jax.predict.model import Model
 
 __version__ = '0.1.0'
 
 
-def stopped(number, frame):
+def stopped(number: int, frame: Any) -> None:
   """Ends the process with a line and no traceback: the handler of signals before and after main."""
   os.write(2, b'stopped\n')
   os._exit(130)
@@ -19,7 +23,7 @@ if sys.argv[:1] == ['-m']:  # `python -m bert_jax.train`, which goes on to impor
       signal.signal(_number, stopped)
 
 
-def load(path, which='latest', dtype=''):
+def load(path: str, which: str | int = 'latest', dtype: str = '') -> 'Model':
   """Loads a trained Model from a run's workdir or a Hugging Face folder; see predict/model.py.
   which: 'latest', 'best' or a step. dtype: 'float32', 'bfloat16' or '', the device's best."""
   from bert_jax.predict.model import Model  # `import bert_jax` alone stays light

@@ -21,9 +21,9 @@ import argparse
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -45,21 +45,31 @@ class Evaluation(NamedTuple):
   """The metrics of a checkpoint, saved at step `step`, on a named set; beside: metrics.beside."""
 
   name: str
-  metrics: dict
+  metrics: dict[str, float]
   step: int
-  beside: dict
+  beside: dict[str, Any]
 
 
-def evaluate(workdir, overrides=(), which='latest', out='', in_int8=False):
-  """Evaluates a workdir's checkpoint on data.eval of its config or the overrides: (metrics, step).
-  The answers are written to the folder `out`; '': to one in the workdir. in_int8: with weights
-  rounded to int8."""
-  (result,) = evaluate_on(workdir, [('', '')], overrides, which, out, in_int8)
+def evaluate(
+  workdir: str | Path, overrides: Sequence[str] = (), which: str | int = 'latest', **options: Any
+) -> tuple[dict[str, float], int]:
+  """Evaluates a workdir's checkpoint on data.eval of its config: (metrics, step). options: see
+  evaluate_on."""
+  (result,) = evaluate_on(workdir, [('', '')], overrides, which, **options)
   return result.metrics, result.step
 
 
-def evaluate_on(workdir, parts, overrides=(), which='latest', out='', in_int8=False):
-  """Yields the Evaluation on each (name, data.eval or '') of parts; compiles only once."""
+def evaluate_on(
+  workdir: str | Path,
+  parts: Sequence[tuple[str, str]],
+  overrides: Sequence[str] = (),
+  which: str | int = 'latest',
+  out: str | Path = '',
+  in_int8: bool = False,
+) -> Iterator[Evaluation]:
+  """Yields the Evaluation on each (name, data.eval or '': as in the config) of parts; compiles only
+  once. The answers are written to the folder `out`; '': to one in the workdir. in_int8: with
+  weights rounded to int8."""
   hosts.check()
   if from_huggingface.is_model(Path(workdir).expanduser()):
     raise InputError(
@@ -83,7 +93,7 @@ def evaluate_on(workdir, parts, overrides=(), which='latest', out='', in_int8=Fa
       f'{workdir} holds converted weights and no data; name what they are to be evaluated on: '
       '--config.data.eval=FILE.'
     )
-  sources = {}
+  sources: dict[str, Any] = {}
   for name, spec in parts:
     if spec:
       config = config_lib.override(config, [f'--config.data.eval={spec}'])
@@ -127,7 +137,7 @@ def evaluate_sets(
   if repeated := sorted(name for name in names if names.count(name) > 1):
     raise InputError(f'--eval names {repeated[0]} twice; give each set another name.')
   out = Path(out or Path(workdir).expanduser() / 'eval' / 'sets')
-  results = {}
+  results: dict[str, Mapping[str, float]] = {}
   for name, result, *_ in evaluate_on(workdir, parts, overrides, which, out, in_int8):
     results[name] = result
     logging.getLogger('bert_jax').info('%s: %s', name, metrics.to_json(result))
@@ -149,20 +159,19 @@ def table(results: Mapping[str, Mapping[str, float]]) -> str:
   return '\n'.join(aligned([('', *names), *zip([*results, 'mean'], *shown)]))
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
   parser = argparse.ArgumentParser(
     prog='python -m bert_jax.evaluate',
     allow_abbrev=False,
     description='Evaluates a finished run; --config.NAME=VALUE changes fields of its config.',
   )
-  parser.add_argument('--workdir', required=True, help='the run')
-  parser.add_argument(
-    '--eval', action='append', default=[], metavar='NAME=DATA', help='a set; may be repeated'
-  )
-  parser.add_argument('--languages', default='', help='a,b,c: what {language} in --eval stands for')
-  parser.add_argument('--checkpoint', default='latest', help='latest, best or a step')
-  parser.add_argument('--out', default='', help='folder for the answers; default: in the workdir')
-  parser.add_argument('--int8', action='store_true', help='with weights as they are in int8')
+  add = parser.add_argument
+  add('--workdir', required=True, help='the run')
+  add('--eval', action='append', default=[], metavar='NAME=DATA', help='a set; may be repeated')
+  add('--languages', default='', help='a,b,c: what {language} in --eval stands for')
+  add('--checkpoint', default='latest', help='latest, best or a step')
+  add('--out', default='', help='folder for the answers; default: in the workdir')
+  add('--int8', action='store_true', help='with weights as they are in int8')
   hosts.add_argument(parser)
   args, overrides = parser.parse_known_args(argv)
   with command_line(), hosts.together():

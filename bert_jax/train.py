@@ -11,23 +11,26 @@ and ends with the same bits as if it had never stopped.
 import argparse
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import jax
+from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, notebooks, sharding
 from bert_jax.command_line import command_line, show_log
 from bert_jax.errors import InputError, in_notebook
 from bert_jax.run import session, setup
-from bert_jax.run.inputs import read_inputs
+from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.step import State
 from bert_jax.workdir import records
 
 
-def train(config, workdir, set_by_user=()):
-  """Runs a config in a workdir -> (State, final metrics {name: float}).
+def train(
+  config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = ()
+) -> tuple[State, Mapping[str, float]]:
+  """Runs a config in a workdir; returns its last State and the metrics of its last evaluation.
   The order in which a run starts: 1. the newest checkpoint of the workdir, 2. that of
   config.resume_from, 3. weights from config.init_from, 4. scratch. Mistakes in the input are errors
   before anything is compiled or written. Asked to stop (SIGTERM, Ctrl-C), or after
@@ -39,8 +42,8 @@ def train(config, workdir, set_by_user=()):
   return train_on(read_inputs(config, Path(workdir).expanduser(), set_by_user), started)
 
 
-def train_on(inputs, started):
-  """Trains on Inputs -> (State, final metrics), as train. started: time.monotonic() of then."""
+def train_on(inputs: Inputs, started: float) -> tuple[State, Mapping[str, float]]:
+  """Trains on Inputs, as train. started: time.monotonic() when the run began."""
   with contextlib.ExitStack() as stack:
     stack.enter_context(jax.set_mesh(inputs.mesh))
     stack.enter_context(sharding.activation_rules())
@@ -52,7 +55,7 @@ def train_on(inputs, started):
 
 
 def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
-  """Trains from a State to the end -> (State, metrics of its last evaluation)."""
+  """Trains from a State to the end; returns what train returns."""
   with session.opened(run, state) as at:
     step = int(jax.device_get(state.step))
     wish = at.evaluator.catch_up(step, state)  # an evaluation that a stop broke off
@@ -78,7 +81,7 @@ def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
     return at.end(step, state, wish)
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
   parser = argparse.ArgumentParser(
     prog='python -m bert_jax.train',
     allow_abbrev=False,
@@ -86,9 +89,8 @@ def main(argv=None):
     epilog='Any field of the config is set as --config.NAME=VALUE, for example '
     '--config.optimizer.learning_rate=3e-4; python -m bert_jax.config lists them all.',
   )
-  parser.add_argument(
-    '--config', required=True, metavar='FILE[:ARGS]', help='such as configs/pretrain.py:size=tiny'
-  )
+  example = 'such as configs/pretrain.py:size=tiny'
+  parser.add_argument('--config', required=True, metavar='FILE[:ARGS]', help=example)
   parser.add_argument('--workdir', default='', help='where the run is written, and resumed from')
   hosts.add_argument(parser)
   args, overrides = parser.parse_known_args(argv)
@@ -101,7 +103,7 @@ def main(argv=None):
     if hosts.first():
       data = records.read_facts(args.workdir).data.get('eval', records.Split())
       known = metrics.beside(results, data.baselines, data.examples)
-      print(metrics.to_json({'workdir': args.workdir} | results | known))
+      print(metrics.to_json({'workdir': args.workdir, **results, **known}))
 
 
 if __name__ == '__main__':

@@ -1,6 +1,6 @@
 """When a run is evaluated, and what follows: a line, the best checkpoint, answers, an early end."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_jax import metrics
 from bert_jax.run import evaluation
@@ -42,23 +42,22 @@ class Evaluator:
     """Makes the evaluation that a stop broke off, before the first step. EARLY if the patience of
     the run is over already."""
     if self.owes:
-      try:
-        self._evaluate(step, state)
-      except evaluation.Interrupted:
-        return self.run.watch.ask()
-      self.owes = False
+      return self._evaluated(step, state)
     return Wish.EARLY if self._patience_is_over(step) else Wish.GO_ON
 
   def maybe(self, step: int, state: State) -> Wish:
     """Evaluates if it is due; returns what the run is to do next."""
-    if not self.due(step):
-      return Wish.GO_ON
+    return self._evaluated(step, state) if self.due(step) else Wish.GO_ON
+
+  def _evaluated(self, step, state):
+    """Evaluates a state; if the run is to end meanwhile, only saves it. Returns what is next."""
     try:
       self._evaluate(step, state)
     except evaluation.Interrupted:
       self.owes = True
       self.saver.save(step, state, {})
       return self.run.watch.ask()
+    self.owes = False
     return Wish.EARLY if self._patience_is_over(step) else Wish.GO_ON
 
   def _patience_is_over(self, step):
@@ -72,22 +71,16 @@ class Evaluator:
     """Evaluates a state and adds the results to its checkpoint; saves one if it is the best so far.
     Raises Interrupted if the run is to end meanwhile."""
     run, inputs, config = self.run, self.run.inputs, self.run.inputs.config
+    batches: Any = inputs.eval_batches
     last = step == inputs.steps
+    count = 0 if last else config.eval.batches
     run.results = {}
     with run.clock.doing('eval'):
-      run.results, answers = evaluation.one_pass(
-        run.eval_step,
-        state.params,
-        run.empty_carry,
-        inputs.eval_batches,
-        run.constants,
-        0 if last else config.eval.batches,
-        inputs.objective.shares,
-        run.watch.ends,
-      )
+      what = run.eval_step, state.params, run.empty_carry, batches, run.constants
+      shares = inputs.objective.shares
+      run.results, answers = evaluation.one_pass(*what, count, shares, run.watch.ends)
     self.writer.write(step, 'eval', run.results)
-    source = inputs.eval_batches.source
-    said = metrics.health(run.results, source.baselines)
+    said = metrics.health(run.results, batches.source.baselines)
     self.progress.line(f'step {step}/{inputs.steps}  eval  {said}')
     is_best = run.checkpoints.is_best(run.results, step)
     if is_best or config.eval.patience > 0 or self.saver.has(step):
@@ -95,4 +88,4 @@ class Evaluator:
     if answers and (last or self._patience_is_over(step)):
       data = contents.evaluated_on(config.data.train, config.data.eval)
       folder = contents.answers_folder(inputs.workdir, data, step)
-      evaluation.write(folder, source, answers, run.results)
+      evaluation.write(folder, batches.source, answers, run.results)

@@ -7,9 +7,9 @@
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,6 +20,7 @@ from bert_jax import models, parameter_layers, tokenizers
 from bert_jax.config import model as config_model
 from bert_jax.convert import from_huggingface, hub, released_config
 from bert_jax.errors import InputError
+from bert_jax.objectives.base import Objective
 from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.text import files
@@ -33,14 +34,14 @@ class Beginning(NamedTuple):
   """The folder and checkpoint where a run begins, decided before any weights are read."""
 
   folder: Path | None  # of the run or released model, with its tokenizer; None: from scratch
-  meta: dict | None  # metadata of the checkpoint in it to continue from; None: start at step 0
+  meta: Mapping[str, Any] | None  # of the checkpoint to continue from; None: start at step 0
 
   @property
-  def continues(self):
+  def continues(self) -> bool:
     return self.meta is not None
 
 
-def beginning_of(config, workdir):
+def beginning_of(config: ConfigDict, workdir: Path | str) -> Beginning:
   """Decides the Beginning of a run. Fetches a config.init_from on the Hub (hf:NAME)."""
   for folder in (workdir, config.resume_from):
     if folder:
@@ -83,8 +84,17 @@ def adopt_model(
   sizes = {field: value for field, value in model.items() if field in fixed}
   if teaching.every_layer(config) and not beginning.continues:
     sizes = teacher.student_sizes(config, sizes)
-  if count := config.model.new_top_layers:
-    _check_new_top(count, sizes['num_hidden_layers'], model['share_layers'], source)
+  count, layers, shared = (
+    config.model.new_top_layers,
+    sizes['num_hidden_layers'],
+    model['share_layers'],
+  )
+  if count and (count > layers or shared):
+    has = 'layers that share their weights' if shared else f'{layers} layers'
+    raise InputError(
+      f'model.new_top_layers={count} is to leave out layers of {source}, which has {has}; set it '
+      'to less, or to 0.'
+    )
   if config.model.extend_positions != 'none' and not beginning.continues:
     _check_extension(config.model, model)
     del sizes['max_position_embeddings']
@@ -103,16 +113,6 @@ def _model_and_begin(folder):
     return description.model, description.begin
   before = contents.read_config(folder)
   return before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
-
-
-def _check_new_top(count, layers, shared, source):
-  """InputError unless a model has `count` layers that can be left out."""
-  if count > layers or shared:
-    has = 'layers that share their weights' if shared else f'{layers} layers'
-    raise InputError(
-      f'model.new_top_layers={count} is to leave out layers of {source}, which has {has}; set it '
-      'to less, or to 0.'
-    )
 
 
 def _check_extension(ours, model):
@@ -160,11 +160,14 @@ def _adopted(config, sizes, source, begin):
   return config_lib.check(config)
 
 
-def load_weights(beginning, config, objective, mesh):
+def load_weights(
+  beginning: Beginning, config: ConfigDict, objective: Objective, mesh: jax.sharding.Mesh
+) -> tuple[Any, bool]:
   """Loads the model that a run starts from: arguments `source` and `other_labels` of warm_start."""
   if teaching.every_layer(config):
-    return teacher.layers_for(config, objective.weights), False
-  folder = beginning.folder
+    taught: Any = objective
+    return teacher.layers_for(config, taught.weights), False
+  folder: Any = beginning.folder
   tokenizer = tokenizers.load_folder(folder)
   if from_huggingface.is_model(folder):
     weights = from_huggingface.read(folder)
@@ -196,21 +199,22 @@ def _extended(params, model):
   return manifest.unflat(flat, params)
 
 
-def warm_start(params, source, other_labels=False):
+def warm_start(params: Any, source: Any, other_labels: bool = False) -> Any:
   """Replaces arrays of params by arrays of `source` with the same name; logs what is new or unused.
   Both are nested dicts of arrays; layers may be stacked in one of them and apart in the other. A
   tower (parameter_layers.py) that both have must fit as a whole, and there must be at least one. A
   head of another shape stays new, as does the classifier if the source's is for other labels."""
   taken = names_taken(params, source, other_labels)
   new, old = manifest.flat(params), manifest.flat(_with_layers_as_in(params, source))
-  parts = [
-    sorted({_part(name) for name in names})
+  here, fresh, unused = (
+    sorted({name.partition('.')[0] for name in names})
     for names in (taken, new.keys() - taken, old.keys() - taken)
-  ]
+  )
   if other_labels:
-    parts[2] = [f'{p} for other labels' if p == 'classifier' else p for p in parts[2]]
-  log.info('init_from: taken: %s; new: %s; not used: %s', *(', '.join(p) or 'none' for p in parts))
-  if 'mlm' in parts[1] and 'mlm' not in parts[0]:
+    unused = [f'{p} for other labels' if p == 'classifier' else p for p in unused]
+  parts = (', '.join(x) or 'none' for x in (here, fresh, unused))
+  log.info('init_from: taken: %s; new: %s; not used: %s', *parts)
+  if 'mlm' in fresh and 'mlm' not in here:
     log.warning(
       'init_from: these weights have no head for masked words, as those of sentence models; it is '
       'learned from nothing, which takes more steps'
@@ -219,7 +223,7 @@ def warm_start(params, source, other_labels=False):
   return manifest.unflat(moved, params)
 
 
-def with_new_top(params, new, count):
+def with_new_top(params: Any, new: Any, count: int) -> Any:
   """Takes the last `count` layers of the encoder from `new`, and the rest from `params` (Zhang et
   al. 2021, https://arxiv.org/abs/2006.05987)."""
   if not count:
@@ -237,16 +241,14 @@ def with_new_top(params, new, count):
   return params | {'encoder': encoder}
 
 
-def names_taken(params, source, other_labels=False):
+def names_taken(params: Any, source: Any, other_labels: bool = False) -> set[str]:
   """The names of the arrays that warm_start takes; InputError if the source does not fit. Only
   shapes count, so params may be ShapeDtypeStructs."""
   shapes = jax.eval_shape(lambda source: _with_layers_as_in(params, source), source)
   new, old = manifest.flat(params), manifest.flat(shapes)
-  taken = {
-    name
-    for name in new.keys() & old.keys()
-    if new[name].shape == old[name].shape and not (other_labels and _part(name) == 'classifier')
-  }
+  taken = {name for name in new.keys() & old.keys() if new[name].shape == old[name].shape}
+  if other_labels:
+    taken = {name for name in taken if not name.startswith('classifier.')}
   counts = parameter_layers.layer_counts(params)
   shared = counts.keys() & parameter_layers.layer_counts(source).keys()
   for name in [*sorted(new.keys() - taken), *sorted(old.keys() - new.keys())]:
@@ -263,11 +265,6 @@ def names_taken(params, source, other_labels=False):
       'run would start from nothing; name another model, or leave init_from empty.'
     )
   return taken
-
-
-def _part(name):
-  """The part of a model (encoder, mlm, ...) that a dotted path begins with."""
-  return name.partition('.')[0]
 
 
 def _with_layers_as_in(params, source):

@@ -16,6 +16,7 @@ from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches, batches_of
 from bert_jax.run import initialization, profiling, teacher, trackers
+from bert_jax.step import Program
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.timeline import RATE, Timeline
 from bert_jax.tokenizers import run_tokenizer
@@ -36,23 +37,22 @@ class Inputs:
   mesh: jax.sharding.Mesh
   tokenizer: Any
   objective: Any
-  sources: dict  # {split: Source}
+  sources: dict[str, Any]  # {split: Source}
   batches: Batches
   eval_batches: Batches | None
   steps: int
   timeline: Timeline
 
   @property
-  def in_workdir(self):
+  def in_workdir(self) -> bool:
     """Does the run continue in the workdir that it was stopped in?"""
     return self.beginning.continues and self.beginning.folder == self.workdir
 
   @property
-  def identity(self):
-    data = self.sources['train'].fingerprint
-    vocabulary = self.tokenizer.fingerprint
-    config = config_lib.fingerprint(self.config)
-    out = {'config': config, 'data': data, 'vocabulary': vocabulary}
+  def identity(self) -> dict[str, str]:
+    """The fingerprints by which a checkpoint knows its config, its data and its vocabulary."""
+    data, vocabulary = self.sources['train'].fingerprint, self.tokenizer.fingerprint
+    out = {'config': config_lib.fingerprint(self.config), 'data': data, 'vocabulary': vocabulary}
     if teaching.has_teacher(self.config):
       out['teacher'] = self.objective.fingerprint
     return out
@@ -64,17 +64,20 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   trackers.check(config)
   beginning = initialization.beginning_of(config, workdir)
   config = initialization.adopt_model(config, beginning, set_by_user)
-  mesh = sharding.mesh_of(config, TASKS[config.objective])
   task = TASKS[config.objective]
+  mesh = sharding.mesh_of(config, task)
   config = config_lib.check(task.resolve(config))
   contents.check(workdir, config)
-  if not (beginning.continues and beginning.folder == workdir):
+  begins = not (beginning.continues and beginning.folder == workdir)
+  if begins:
     config_lib.check_beginning(config)
     run_tokenizer.check_path(config)
   if config.steps:  # checked before the data is read; with epochs the data decides the steps
     config_lib.timeline_of(config).rates(0)
   log.info('reading the data')
-  folder = beginning.folder or (teaching.has_teacher(config) and hub.folder(config.teacher))
+  folder = beginning.folder or (
+    hub.folder(config.teacher) if teaching.has_teacher(config) else None
+  )
   tokenizer = run_tokenizer.load_or_train(config, folder, lambda: task.texts(config))
   objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
   sources = task.sources(config, tokenizer)
@@ -88,40 +91,34 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   common = config, tokenizer, objective, mesh
   steps = step_count(config, sources)
   timeline = config_lib.timeline_of(config, steps)
-  if not (beginning.continues and beginning.folder == workdir):
+  if begins:
     timeline.check_beginning()
   batches = batches_of(sources['train'], *common, seed=config.seed, position=timeline.position)
-  eval_batches = None
-  if 'eval' in sources:
-    eval_batches = batches_of(sources['eval'], *common)
-  else:
+  eval_batches = batches_of(sources['eval'], *common) if 'eval' in sources else None
+  if eval_batches is None:
     log.warning('nothing is evaluated: data.eval is empty')
   for each in filter(None, (batches, eval_batches)):
     each.check()
   profiling.check(config, steps)
   if config.epochs and steps < FEW_STEPS and not beginning.continues:
-    log.warning(
-      '%d steps are few to learn a task: with so little data, raise epochs (to %d, say) and '
-      'perhaps optimizer.learning_rate',
-      steps,
-      math.ceil(1.05 * config.epochs * FEW_STEPS / steps),  # 1.05: a margin for other rows
-    )
+    epochs = math.ceil(1.05 * config.epochs * FEW_STEPS / steps)  # 1.05: a margin for other rows
+    advice = f'raise epochs (to {epochs}, say) and perhaps optimizer.learning_rate'
+    log.warning('%d steps are few to learn a task: with so little data, %s', steps, advice)
   rows = sources, batches, eval_batches
   return Inputs(config, workdir, beginning, mesh, tokenizer, objective, *rows, steps, timeline)
 
 
-def check_continues(inputs, program):
+def check_continues(inputs: Inputs, program: Program) -> None:
   """InputError unless a run can continue from its Beginning's checkpoint."""
-  meta, folder, config = inputs.beginning.meta, inputs.beginning.folder, inputs.config
-  moves, earlier, changes = not inputs.in_workdir, (), ()
+  config, moves = inputs.config, not inputs.in_workdir
+  beginning: Any = inputs.beginning
+  folder, meta = beginning
+  given = meta, program.state, inputs.identity, inputs.steps, moves
   if moves:
     changes = config_lib.changes(contents.read_config(folder), config)
-  else:
-    earlier = contents.fingerprints(folder, config)
-  manifest.check_continues(
-    meta, program.state, inputs.identity, inputs.steps, moves, earlier, changes
-  )
-  if not moves and files.exists(folder / contents.CONFIG):
+    return manifest.check_continues(*given, changes=changes)
+  manifest.check_continues(*given, contents.fingerprints(folder, config))
+  if files.exists(inputs.workdir / contents.CONFIG):
     before = contents.read_config(folder)
     then = config_lib.timeline_of(before, step_count(before, inputs.sources))
     check_past(inputs.timeline, then, meta['step'])
@@ -138,15 +135,11 @@ def check_past(now: Timeline, then: Timeline, step: int) -> None:
       f'({"; ".join(map(str, past))}): give {instead}, as it was, or another --workdir.'
     )
   if now.steps != then.steps:
-    log.info(
-      'this run now has %d steps, before %d: %s',
-      now.steps,
-      then.steps,
-      'from here on its rate of learning is that of the new length, so its end differs from that '
-      'of a run that has had this length from the start'
-      if changed
-      else 'its rate of learning is as if it had been so from the start',
-    )
+    said = 'its rate of learning is as if it had been so from the start'
+    if changed:
+      said = 'from here on its rate of learning is that of the new length, so its end differs from '
+      said += 'that of a run that has had this length from the start'
+    log.info('this run now has %d steps, before %d: %s', now.steps, then.steps, said)
   for change in now.same_until(then, min(then.steps, now.steps)):
     if change.field != RATE:
       log.info('from here on this run changes otherwise than before: %s', change)

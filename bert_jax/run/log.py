@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_jax import files, hosts, metrics
 from bert_jax.errors import unwritten
@@ -22,16 +22,16 @@ LONG_WAIT = 0.02  # a line mentions waiting for batches from this share of the t
 
 class Writer:
   """Writes metrics into metrics.jsonl of the workdir, in the first process, and to trackers.
-  last: {split: its last line}. start: the step at which the run begins. A killed run may have
-  written lines of later steps after its last checkpoint; they are dropped, since the resumed
-  run writes them again. evaluates: the evaluation of step `start` is repeated, so its line is
-  dropped, too."""
+  last: {split: its last line}. start: the step at which the run begins; lines of later steps, which
+  a killed run wrote after its last checkpoint, are dropped, since they will be written again.
+  evaluates: the evaluation of step `start` is repeated, too."""
 
   def __init__(
     self, workdir: Path, start: int, trackers: Sequence[Tracker] = (), evaluates: bool = False
   ):
-    self.trackers, self.last = trackers, {}
-    self.path = Path(workdir) / records.METRICS
+    self.trackers = trackers
+    self.last: dict[str, Mapping[str, Any]] = {}
+    self.path = workdir / records.METRICS
     self._open(start, evaluates)
 
   def _open(self, start, evaluates=False):
@@ -45,21 +45,16 @@ class Writer:
       raise unwritten(self.path, error) from None
 
   def _drop_later(self, start, evaluates):
-    """Rewrites metrics.jsonl without the lines that will be written again. A file with damaged
-    lines is set aside whole; a line without an end was cut off by a kill."""
+    """Rewrites metrics.jsonl. A file with damaged lines is set aside whole; a line without an end
+    was cut off by a kill."""
     if (data := files.read_bytes(self.path)) is None:
       return
     lines = data.split(b'\n')[:-1]
     steps = [_step(line) for line in lines]
     if damaged := [n for n, step in enumerate(steps, 1) if step is None]:
-      log.warning(
-        '%s is damaged in %d lines, the first of which is line %d: it is set aside as %s, and the '
-        'others stay',
-        self.path,
-        len(damaged),
-        damaged[0],
-        files.set_aside(self.path),
-      )
+      count, first, aside = len(damaged), damaged[0], files.set_aside(self.path)
+      said = '%s is damaged in %d lines, the first of which is line %d: it is set aside as %s'
+      log.warning(f'{said}, and the others stay', self.path, count, first, aside)
     kept = [line for line, step in zip(lines, steps) if step is not None and step <= start]
     if evaluates:
       kept = [x for x in kept if (_step(x), json.loads(x).get('split')) != (start, 'eval')]
@@ -69,7 +64,7 @@ class Writer:
   def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
     if self.file is None:
       return
-    line = metrics.to_json({'step': step, 'split': split} | values)
+    line = metrics.to_json({'step': step, 'split': split, **values})
     self.last[split] = json.loads(line)
     try:
       if not files.exists(self.path):  # its folder was removed
@@ -129,8 +124,7 @@ class Logger:
     window = tally.take_window()
     window |= run.inputs.objective.shares(window) if window else {}
     values, tokens = metrics.values(window, baselines), 0.0
-    if window:  # else all its steps were skipped
-      # A part of the window may be from before the run was stopped.
+    if window:  # else all its steps were skipped. A part may be from before the run was stopped.
       tokens = float(window['tokens'].total) * run.clock.steps / float(window['loss'].weight)
       values['fill'] = values.pop('tokens')
     speed = run.clock.read(tokens)

@@ -12,18 +12,20 @@ import logging
 from pathlib import Path
 
 import jax
+from ml_collections import ConfigDict
 
 from bert_jax import hosts
 from bert_jax.config.run import profile_window
 from bert_jax.errors import InputError, unwritten
+from bert_jax.run.speed import Clock
+from bert_jax.step import State
 
 log = logging.getLogger('bert_jax')
 
 
-def check(config, steps):
+def check(config: ConfigDict, steps: int) -> None:
   """InputError if the run ends before the steps to be traced."""
-  start, stop = profile_window(config.profile)
-  if stop > steps:
+  if (profile_window(config.profile) or (0, 0))[1] > steps:
     raise InputError(
       f'profile={config.profile} is past the end of the run, which has {steps} steps; name steps '
       f'up to {steps}.'
@@ -34,12 +36,12 @@ class Profile:
   """Traces the steps of config.profile. Call `begin(n)` before step n + 1, and `end(n, state)`
   after step n. Writing the trace counts as saving on the speed.Clock."""
 
-  def __init__(self, config, workdir, clock):
-    self.clock = clock
-    self.start, self.stop = profile_window(config.profile) if hosts.first() else (0, 0)
-    self.folder, self.on = Path(workdir) / 'profile', False
+  def __init__(self, config: ConfigDict, workdir: Path, clock: Clock):
+    self.clock, self.folder, self.on = clock, workdir / 'profile', False
+    window = profile_window(config.profile) if hosts.first() else None
+    self.start, self.stop = window or (0, 0)
 
-  def begin(self, number):
+  def begin(self, number: int) -> None:
     if self.start <= number < self.stop and not self.on:
       try:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -49,14 +51,13 @@ class Profile:
         jax.profiler.start_trace(self.folder)
       self.on = True
 
-  def end(self, number, state):
+  def end(self, number: int, state: State) -> None:
     if self.on and number >= self.stop:
       jax.block_until_ready(state)
       self.close()
       log.info('profile of the steps until %d: %s', number, self.folder)
 
-  def close(self):
-    """Writes the trace of a run that ends before its last traced step."""
+  def close(self) -> None:
     if self.on:
       self.on = False
       try:

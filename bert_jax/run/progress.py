@@ -27,13 +27,9 @@ class Progress:
   """A bar with loss, tokens/s, MFU and ETA on a terminal; elsewhere plain lines."""
 
   def __init__(self, steps: int, start: int):
+    hidden = None if hosts.first() else True  # None: shown on a terminal only
     self.bar = tqdm.tqdm(
-      total=steps,
-      initial=start,
-      unit='step',
-      dynamic_ncols=True,
-      leave=True,
-      disable=None if hosts.first() else True,  # None: shown on a terminal only
+      total=steps, initial=start, unit='step', dynamic_ncols=True, disable=hidden
     )
 
   @property
@@ -68,15 +64,10 @@ class Live(Progress):
 
   def __init__(self, steps: int, start: int, workdir: Path):
     self.workdir, self.said, self.next = workdir, {}, 0.0
+    out, self.curve = notebooks.Output(), notebooks.Output()
     self.bar = tqdm.tqdm(
-      total=steps,
-      initial=start,
-      file=notebooks.Output(),
-      bar_format=BAR,
-      mininterval=0.3,
-      desc='',
+      total=steps, initial=start, file=out, bar_format=BAR, mininterval=0.3, desc=''
     )
-    self.curve = notebooks.Output()
 
   def update(self, text: str) -> None:
     self.bar.update()

@@ -23,10 +23,10 @@ class Saver:
 
   def due(self, step: int, wish: Wish) -> bool:
     """Is a checkpoint saved after this step?"""
-    config = self.run.inputs.config
+    inputs, config = self.run.inputs, self.run.inputs.config
     every = config.checkpoint.every, config.spikes.rollback
-    at_end = step == self.run.inputs.steps
-    return at_end or wish > Wish.GO_ON or any(n > 0 and step % n == 0 for n in every)
+    is_at = any(n > 0 and step % n == 0 for n in every)
+    return is_at or step == inputs.steps or wish > Wish.GO_ON
 
   def maybe(self, step: int, state: State, wish: Wish) -> None:
     if self.due(step, wish):
@@ -52,8 +52,5 @@ def keep_workdir(inputs: 'Inputs') -> None:
   if hosts.first() and not files.exists(inputs.workdir / contents.CONFIG):
     contents.claim(inputs.workdir, inputs.config)
     inputs.tokenizer.save(inputs.workdir)
-    log.warning(
-      '%s was removed while the run writes into it: its config and vocabulary are written again; '
-      'its checkpoints and metrics until here are gone',
-      inputs.workdir,
-    )
+    said = 'its config and vocabulary are written again; its checkpoints and metrics are gone'
+    log.warning('%s was removed while the run writes into it: %s', inputs.workdir, said)

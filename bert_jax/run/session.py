@@ -99,11 +99,8 @@ class Session:
       run.checkpoints.wait()
     if wish == Wish.EARLY:
       self.summary.state = 'stopped early'
-      log.info(
-        'stopped early: no better %s than at step %d (evaluate --checkpoint best)',
-        config.checkpoint.best_metric,
-        run.checkpoints.best['step'],
-      )
+      than = f'{config.checkpoint.best_metric} than at step {run.checkpoints.best["step"]}'
+      log.info('stopped early: no better %s (evaluate --checkpoint best)', than)
     elif step < run.inputs.steps or self.evaluator.owes:
       where = f'at step {step} of {run.inputs.steps}; the same command continues'
       if wish == Wish.STOP:

@@ -14,16 +14,10 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, models, sharding, step
-from bert_jax.run import (
-  evaluation,
-  initialization,
-  speed,
-  spikes,
-  stopping,
-  tally,
-)
+from bert_jax.run import evaluation, initialization, speed, spikes, stopping, tally
 from bert_jax.run.inputs import Inputs, check_continues
 from bert_jax.tasks import TASKS
+from bert_jax.timeline import Moment
 from bert_jax.workdir import checkpoint, contents, lock, records
 
 log = logging.getLogger('bert_jax')
@@ -46,28 +40,25 @@ class Run:
   watch: stopping.Watch
 
 
-def ended(inputs):
+def ended(inputs: Inputs) -> tuple[step.State, Mapping[str, float]] | None:
   """Restores a run that has ended in its workdir: (State, metrics of its last evaluation). None if
   the config leaves something to do. Nothing is compiled or written."""
-  beginning, workdir = inputs.beginning, inputs.workdir
-  config = workdir / contents.CONFIG
-  has_ended = (
-    inputs.in_workdir
-    and files.exists(config)
-    and (
-      (end := records.read_summary(workdir)).state in records.ENDED
-      and end.step == beginning.meta['step']
-      and config_lib.flatten(contents.read_config(workdir)) == config_lib.flatten(inputs.config)
-      and bool(beginning.meta['metrics']) == bool(inputs.eval_batches)
+  workdir, newest = inputs.workdir, inputs.beginning.meta or {}
+  has_ended = False
+  if inputs.in_workdir and files.exists(workdir / contents.CONFIG):
+    end, config = records.read_summary(workdir), contents.read_config(workdir)
+    has_ended = (
+      (end.state in records.ENDED and end.step == newest['step'])
+      and config_lib.flatten(config) == config_lib.flatten(inputs.config)
+      and bool(newest['metrics']) == bool(inputs.eval_batches)
     )
-  )
   if hosts.total(not has_ended):
     return None
   program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   check_continues(inputs, program)
   with contextlib.closing(checkpoint.Checkpoints(workdir)) as checkpoints:
     state, meta = checkpoints.restore(program.state)
-  if meta['seal'] != beginning.meta['seal']:  # the newest is damaged
+  if meta['seal'] != newest['seal']:  # the newest is damaged
     return None
   how = 'finished' if meta['step'] == inputs.steps else 'stopped early'
   log.info('this run has %s, at step %d', how, meta['step'])
@@ -100,7 +91,10 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   stack.enter_context(contextlib.closing(checkpoints))
   state, meta = first_state(inputs, program, checkpoints, state)
   parameters = models.count_parameters(state.params)
-  costs = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
+  costs: dict[str, Any] = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
+  stages = flops_by_stage(inputs)
+  if len({stage['flops'] for stage in stages}) > 1:
+    costs['flops_by_stage'] = stages
   contents.write_facts(inputs.workdir, config, inputs.sources, mesh, costs)
   seen = spikes.Spikes.from_meta(config.spikes, checkpoints, meta)
   run = Run(
@@ -132,21 +126,14 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
   with futures.ThreadPoolExecutor() as threads:
     train_step, eval_step = threads.map(lambda x: x and x.compile(), lowered)
   log.info('%s', sharding.describe(program.state.params, inputs.mesh, config.log.parameters))
-  log.info(
-    'mesh %s; step compiled in %.1f s: %s, %.3g FLOPs; there are %d steps of %d rows, and metrics '
-    'every %d',
-    dict(inputs.mesh.shape),
-    time.perf_counter() - begun,
-    memory(train_step),
-    flops_of(inputs),
-    inputs.steps,
-    config.batch_size,
-    config.log.every,
-  )
+  seconds, flops, axes = time.perf_counter() - begun, flops_of(inputs), dict(inputs.mesh.shape)
+  said = f'mesh {axes}; step compiled in {seconds:.1f} s: {memory(train_step)}, {flops:.3g} FLOPs'
+  counts = inputs.steps, config.batch_size, config.log.every
+  log.info('%s; there are %d steps of %d rows, and metrics every %d', said, *counts)
   return train_step, eval_step, state
 
 
-def check_newest(inputs):
+def check_newest(inputs: Inputs) -> None:
   """Raises Busy if another run has saved a checkpoint in the workdir since this one looked for the
   newest, which was before it held the lock."""
   hosts.wait('locked')
@@ -158,12 +145,19 @@ def check_newest(inputs):
     )
 
 
-def flops_of(inputs):
-  """Floating-point operations of a training step: three forward passes, two for the backward."""
-  return 3 * inputs.objective.flops(inputs.config.batch_size)
+def flops_of(inputs: Inputs, moment: Moment | None = None) -> float:
+  """Floating-point operations of a training step with a full batch: three forward passes, two for
+  the backward. moment: a step, if they change by step; None: the last one."""
+  return 3 * inputs.objective.flops(inputs.config.batch_size, moment)
 
 
-def open_workdir(inputs):
+def flops_by_stage(inputs: Inputs) -> list[dict[str, Any]]:
+  """The first step of each stage of the timeline, and the flops_of its steps."""
+  line, firsts = inputs.timeline, sorted({0, *inputs.timeline.jumps()})
+  return [{'step': step, 'flops': flops_of(inputs, line.at(step))} for step in firsts]
+
+
+def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:
   """Writes the config and the vocabulary of a run; returns its Checkpoints."""
   config, workdir = inputs.config, inputs.workdir
   if hosts.first():
@@ -174,11 +168,10 @@ def open_workdir(inputs):
       inputs.tokenizer.save(workdir)
   hosts.wait('claimed')
   hosts.exists(workdir / contents.CONFIG)
+  kept, rollback = config.checkpoint, config.spikes.rollback
   data = inputs.sources['eval'].fingerprint if inputs.eval_batches else ''
-  judged_by = f'{config.checkpoint.best_metric} {config.checkpoint.best_mode} {data}'
-  judged_by += ''.join(f' {x}' for x in config_lib.judged_otherwise(config))
-  rollback = config.spikes.rollback
-  return checkpoint.Checkpoints(workdir, config.checkpoint, inputs.identity, judged_by, rollback)
+  judged_by = [kept.best_metric, kept.best_mode, data, *config_lib.judged_otherwise(config)]
+  return checkpoint.Checkpoints(workdir, kept, inputs.identity, ' '.join(judged_by), rollback)
 
 
 def first_state(
@@ -186,17 +179,16 @@ def first_state(
   program: step.Program,
   checkpoints: checkpoint.Checkpoints,
   state: step.State | None,
-) -> tuple[step.State, dict]:
+) -> tuple[Any, Mapping[str, Any]]:
   """The State that a run begins with, and the metadata of its checkpoint ({}: there is none).
   state: the State of step 0, used unless the run continues from a checkpoint."""
-  meta = {}
-  if inputs.beginning.continues:
-    log.info('restoring the checkpoint of step %d', inputs.beginning.meta['step'])
+  meta, begins = {}, inputs.beginning
+  if begins.meta:
+    log.info('restoring the checkpoint of step %d', begins.meta['step'])
     with contextlib.ExitStack() as stack:
       source = checkpoints
-      if not inputs.in_workdir:
-        source = checkpoint.Checkpoints(inputs.beginning.folder)
-        stack.enter_context(contextlib.closing(source))
+      if begins.folder and not inputs.in_workdir:
+        source = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(begins.folder)))
       state, meta = source.restore(program.state)
     log.info('continuing at step %d of %d', meta['step'], inputs.steps)
   if not inputs.in_workdir:
@@ -204,7 +196,7 @@ def first_state(
   return state, meta
 
 
-def new_state(inputs, program, weights=None):
+def new_state(inputs: Inputs, program: step.Program, weights: Any = None) -> step.State:
   """Makes the State of step 0. weights: what initialization.load_weights returns, or None."""
   init_key, _, _ = step.keys(inputs.config.seed, inputs.config.prng_impl)
   state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
@@ -222,12 +214,9 @@ def carrying_nothing(state: step.State) -> step.State:
   return dataclasses.replace(state, carry=zeros)
 
 
-def memory(compiled):
+def memory(compiled: Any) -> str:
   """The memory of a compiled step on each device, as a text."""
-  sizes = compiled.memory_analysis()
-  if sizes is None:
+  if (sizes := compiled.memory_analysis()) is None:
     return 'memory unknown'
-  return (
-    f'{sizes.argument_size_in_bytes / 2**20:,.0f} MiB of state and batch, '
-    f'{sizes.temp_size_in_bytes / 2**20:,.0f} MiB of temporaries per device'
-  )
+  inputs, scratch = sizes.argument_size_in_bytes / 2**20, sizes.temp_size_in_bytes / 2**20
+  return f'{inputs:,.0f} MiB of state and batch, {scratch:,.0f} MiB of temporaries per device'

@@ -5,6 +5,8 @@ import math
 import re
 import time
 import timeit
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,33 +18,19 @@ PEAK_FLOPS = {
   'TPU v3': 61.5e12,
   'TPU v4 lite': 138e12,
   'TPU v4': 275e12,
-  'TPU v5 lite': 197e12,
-  'TPU v5e': 197e12,
+  'TPU v5( lite|e)': 197e12,
   'TPU v5p?': 459e12,
-  'TPU v6 lite': 918e12,
-  'TPU v6e': 918e12,
+  'TPU v6( lite|e)': 918e12,
   'TPU7x?': 1153.5e12,  # a device is half a chip
   'T4': 65e12,
   'L4': 121e12,
   'V100': 125e12,
   'A100': 312e12,
-  'H100': 989e12,
-  'H200': 989e12,
+  'H[12]00': 989e12,
 }
-
-
 # The metrics that a Clock measures, which differ each time the same steps are run.
-MEASURED = (
-  'steps_per_s',
-  'tokens_per_s',
-  'data_wait',
-  'mfu',
-  'step_seconds',
-  'data_seconds',
-  'eval_seconds',
-  'save_seconds',
-  'goodput',
-)
+MEASURED = ('steps_per_s', 'tokens_per_s', 'data_wait', 'mfu', 'goodput')
+MEASURED += tuple(f'{name}_seconds' for name in ('step', 'data', 'eval', 'save'))
 
 
 class Clock:
@@ -51,14 +39,14 @@ class Clock:
   batches, waited: steps, full batches, and seconds of waiting for a batch since the last read,
   counted by the training loop."""
 
-  def __init__(self, flops_per_step):
+  def __init__(self, flops_per_step: float):
     self.flops_per_step = flops_per_step
     self.peak = peak_flops()
     self.measured = jax.devices()[0].platform == 'cpu'
-    self.before = {}  # the totals of the last read
+    self.before: dict[str, float] = {}  # the totals of the last read
     self.reset()
 
-  def reset(self):
+  def reset(self) -> None:
     self.spent = dict.fromkeys(('train', 'eval', 'save'), 0.0)
     self.steps, self.batches, self.waited = 0, 0.0, 0.0
     self.started, self.now = time.perf_counter(), 'train'
@@ -70,7 +58,7 @@ class Clock:
     self.started, self.now = moment, now
 
   @contextlib.contextmanager
-  def doing(self, what):
+  def doing(self, what: str) -> Iterator[None]:
     """A context whose time counts as 'eval' or 'save', not as training; the innermost counts."""
     before = self.now
     self._change(what)
@@ -79,27 +67,26 @@ class Clock:
     finally:
       self._change(before)
 
-  def _seconds(self):
+  def _seconds(self) -> dict[str, float]:
     """Seconds since the last read, by what they were spent on: step, data, eval, save."""
     step = max(self.spent['train'] - self.waited, 0.0)
-    apart = {name: self.spent[name] for name in ('eval', 'save')}
-    return {'step': step, 'data': self.waited} | apart
+    return dict(step=step, data=self.waited, eval=self.spent['eval'], save=self.spent['save'])
 
-  def totals(self):
+  def totals(self) -> dict[str, float]:
     """Seconds since the beginning: {'step', 'data', 'eval', 'save'}."""
     self._change(self.now)
     return {name: self.before.get(name, 0.0) + x for name, x in self._seconds().items()}
 
-  def read(self, tokens):
+  def read(self, tokens: float) -> dict[str, Any]:
     """Returns 'steps' and the metrics MEASURED since the last read; then starts anew.
-    tokens: how many were trained on since the last read, without padding. data_wait: the share of
-    the training for which a step waited for its batch. There is no mfu if the peak of the device is
-    not known, or below the measured speed. NAME_seconds: where the time went, evaluations and
-    saving included; goodput: the share of it in which steps were computed."""
+    tokens: how many were trained on, without padding. data_wait: the share of the training in which
+    a step waited for its batch. There is no mfu if the peak of the device is not known, or below
+    the measured speed. NAME_seconds: where the time went; goodput: the share of it in which steps
+    were computed."""
     self.before = self.totals()
     seconds = max(self.spent['train'], 1e-9)
     times = self._seconds()
-    out = {
+    out: dict[str, Any] = {
       'steps': self.steps,
       'steps_per_s': self.steps / seconds,
       'tokens_per_s': tokens / seconds,
@@ -116,13 +103,13 @@ class Clock:
     return out
 
 
-def peak_flops_of(device_kind):
+def peak_flops_of(device_kind: str) -> float:
   """Peak bfloat16 operations per second of a kind of device; NaN if not in PEAK_FLOPS."""
   known = (peak for kind, peak in PEAK_FLOPS.items() if re.search(rf'{kind}\b', device_kind))
   return next(known, math.nan)
 
 
-def peak_flops():
+def peak_flops() -> float:
   """Peak operations per second of all devices; NaN for an accelerator not in PEAK_FLOPS."""
   device = jax.devices()[0]
   known = peak_flops_of(device.device_kind)

@@ -18,8 +18,7 @@ TRIES = 5  # how often a run goes back to the same checkpoint
 
 class Spikes:
   """Compares the loss of each step with the losses before it.
-  settings: config.spikes. losses: losses with which the next one is compared. back: (the step that
-  the run went back to last, how often)."""
+  settings: config.spikes. back: (the step that the run went back to last, how often)."""
 
   def __init__(
     self,
@@ -32,7 +31,9 @@ class Spikes:
     self.losses, self.back = list(losses), tuple(back)
 
   @classmethod
-  def from_meta(cls, settings: ConfigDict, checkpoints: Checkpoints, meta: Mapping[str, Any]):
+  def from_meta(
+    cls, settings: ConfigDict, checkpoints: Checkpoints, meta: Mapping[str, Any]
+  ) -> 'Spikes':
     """The Spikes saved in a checkpoint's metadata; {}: of a new run."""
     saved = meta.get('tally', {})
     return cls(settings, checkpoints, saved.get('losses', ()), saved.get('back', (0, 0)))
@@ -51,14 +52,8 @@ class Spikes:
     mean, deviation = statistics.fmean(earlier), statistics.pstdev(earlier)
     if loss <= mean + self.settings.zscore * deviation:
       return False
-    log.warning(
-      'the loss has a spike at step %d: %.4g, where it was %.4g ± %.2g in the %d steps before it',
-      step,
-      loss,
-      mean,
-      deviation,
-      window,
-    )
+    before = f'{mean:.4g} ± {deviation:.2g} in the {window} steps before it'
+    log.warning('the loss has a spike at step %d: %.4g, where it was %s', step, loss, before)
     return True
 
   def forget(self) -> None:

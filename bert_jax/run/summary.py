@@ -14,10 +14,7 @@ where its time went.
 import logging
 import math
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts
@@ -40,14 +37,14 @@ class Summary:
     self.run, self.writer, self.setup = run, writer, setup
     self.state = 'running'
 
-  def __enter__(self):
+  def __enter__(self) -> 'Summary':
     self.write()
     return self
 
-  def __exit__(self, kind, error, _):
+  def __exit__(self, kind: Any, error: Any, _: Any) -> None:
     if kind:
       self.state = 'stopped' if issubclass(kind, KeyboardInterrupt) else 'failed'
-    self.write({'error': first_line(error)} if self.state == 'failed' else {})
+    self.write(**({'error': first_line(error)} if self.state == 'failed' else {}))
 
   def maybe(self, step: int) -> None:
     """Writes summary.json if there is a checkpoint or an evaluation of this step."""
@@ -55,7 +52,7 @@ class Summary:
     if step in (self.run.checkpoints.newest.get('step'), evaluated):
       self.write()
 
-  def write(self, more: Mapping[str, str] = MappingProxyType({})) -> None:
+  def write(self, **more: str) -> None:
     if not hosts.first():
       return
     inputs, best = self.run.inputs, self.run.checkpoints.best
@@ -69,7 +66,7 @@ class Summary:
       'seed': config.seed,
       'config': config_lib.fingerprint(config),
       'metric': judge,
-      **dict(more),
+      **more,
       **self.writer.last,
     }
     goodness = best.get('goodness', -math.inf)
@@ -79,7 +76,7 @@ class Summary:
     facts['seconds'] = {name: round(x, 3) for name, x in seconds.items()}
     facts['goodput'] = seconds['step'] / max(sum(seconds.values()), 1e-9)
     facts['time'] = time.strftime('%Y-%m-%d %H:%M:%S')
-    path = Path(inputs.workdir) / records.SUMMARY
+    path = inputs.workdir / records.SUMMARY
     try:
       files.write_json(path, facts)
     except OSError as error:  # nothing depends on it

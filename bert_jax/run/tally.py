@@ -11,10 +11,8 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
 from ml_collections import ConfigDict
 
 from bert_jax import hosts, metrics
@@ -28,9 +26,10 @@ if TYPE_CHECKING:
 log = logging.getLogger('bert_jax')
 
 SHOWN = 8  # rows that a sentence names
+EVENTS = 'skipped_steps', 'loss_spikes', 'rollbacks', 'damaged_rows'
 
 
-def number(x: float | jax.Array) -> float | str:
+def number(x: Any) -> float | str:
   """A number for JSON, which cannot hold NaN and infinity: these become 'nan' and 'inf'."""
   return float(x) if math.isfinite(x) else str(float(x))
 
@@ -50,13 +49,13 @@ class Tally:
   in_a_row: int = 0
   skipped: int = 0
   moves: list[list[int]] = field(default_factory=list)
-  inputs: 'Inputs | None' = None
-  spikes: Spikes | None = None
+  inputs: 'Inputs' = None  # pyrefly: ignore[bad-assignment]  # a saved Tally has none
+  spikes: Spikes = None  # pyrefly: ignore[bad-assignment]
   step: int = 0
   pending: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
   @classmethod
-  def from_meta(cls, meta: Mapping[str, Any], batch_size: int, **of_run) -> 'Tally':
+  def from_meta(cls, meta: Mapping[str, Any], batch_size: int, **of_run: Any) -> 'Tally':
     """The Tally saved in a checkpoint's metadata ({}: of a new run); of_run: `inputs`, `spikes`.
     Earlier versions counted skipped batches in place of rows, the first ones `seen` only."""
     saved = dict(meta.get('tally', {}))
@@ -85,13 +84,9 @@ class Tally:
 
   def counts(self, config: ConfigDict) -> dict[str, float]:
     """The counts that a line of the log shows."""
-    events = {
-      'skipped_steps': config.optimizer.skip_nonfinite,
-      'loss_spikes': config.spikes.window,
-      'rollbacks': config.spikes.rollback,
-    }
-    events['damaged_rows'] = self.events.get('damaged_rows', 0)
-    return self.seen | {name: self.events.get(name, 0) for name, on in events.items() if on}
+    known, spikes = {name: self.events.get(name, 0) for name in EVENTS}, config.spikes
+    shown = config.optimizer.skip_nonfinite, spikes.window, spikes.rollback, known['damaged_rows']
+    return self.seen | {name: n for (name, n), on in zip(known.items(), shown) if on}
 
   def take(self, step: int, out: Mapping[str, Any]) -> None:
     """Takes the metrics of a step, which may still be running."""
@@ -148,9 +143,9 @@ class Tally:
     it from a spike. The steps after it get batches from past the spike."""
     saved = Tally.from_meta(meta, self.inputs.config.batch_size)
     # The steps from here to the spike are undone, and with them their skips and damages.
-    undone = 'skipped_steps', 'damaged_rows'
-    kept = {name: n for name, n in self.events.items() if name not in undone}
-    self.events = kept | {name: n for name, n in saved.events.items() if name in undone}
+    stays = lambda name: name in ('loss_spikes', 'rollbacks')
+    kept = {name: n for name, n in self.events.items() if stays(name)}
+    self.events = kept | {name: n for name, n in saved.events.items() if not stays(name)}
     self._count('rollbacks')
     self.seen, self.window, self.in_a_row = saved.seen, saved.window, saved.in_a_row
     rows_before = self.inputs.timeline.rows_before
@@ -165,15 +160,9 @@ class Tally:
     """Writes a file for bert_jax.tools.replay; returns the InputError that ends the run."""
     inputs = self.inputs
     rows = inputs.batches.row_numbers(step - 1, self.skipped)
-    path = Path(inputs.workdir) / f'nonfinite-{step}.json'
-    facts = {
-      'step': step,
-      'rows': rows,
-      'loss': number(out['loss']),
-      'grad_norm': number(out['grad_norm']),
-      'module_norms': norms,
-      'moves': self.moves,
-    }
+    path = inputs.workdir / f'nonfinite-{step}.json'
+    facts = {'step': step, 'rows': rows, 'module_norms': norms, 'moves': self.moves}
+    facts |= {name: number(out[name]) for name in ('loss', 'grad_norm')}
     if hosts.first():
       with contextlib.suppress(OSError):
         write_whole(path, json.dumps(facts) + '\n')

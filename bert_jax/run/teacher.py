@@ -2,19 +2,24 @@
 
 import hashlib
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax import models
 from bert_jax.errors import InputError
+from bert_jax.objectives.base import Objective
 from bert_jax.tasks import TASKS, teaching
+from bert_jax.tokenizers import Tokenizer
 from bert_jax.workdir import manifest, trained
 
 log = logging.getLogger('bert_jax')
 
 
-def student_sizes(config, sizes):
+def student_sizes(config: ConfigDict, sizes: Mapping[str, Any]) -> dict[str, Any]:
   """The sizes of a student that starts from layers of a model: {field of config.model: value}.
   In pre-training type_vocab_size is left out, since the run's config sets it."""
   every = teaching.every_layer(config)
@@ -23,13 +28,13 @@ def student_sizes(config, sizes):
       f'the layers of {config.teacher} share their weights, so none can be left out; set '
       'distillation.every_layer=0.'
     )
-  sizes = sizes | {'num_hidden_layers': -(-sizes['num_hidden_layers'] // every)}
+  sizes = {**sizes, 'num_hidden_layers': -(-sizes['num_hidden_layers'] // every)}
   if TASKS[config.objective].reads_corpus:
     del sizes['type_vocab_size']
   return sizes
 
 
-def taught(config, objective, tokenizer):
+def taught(config: ConfigDict, objective: Objective, tokenizer: Tokenizer) -> Objective:
   """The objective of a config, taught by config.teacher if there is one. InputError unless student
   and teacher read the same vocabulary and answer the same question; nothing is compiled yet."""
   if not teaching.has_teacher(config):
@@ -43,14 +48,12 @@ def taught(config, objective, tokenizer):
   model = _model_of(config, source.config.model)
   theirs = TASKS[source.config.objective].objective(source.config, tokenizer)
   teacher = teaching.Teacher(source.config, theirs, model, jax.device_get(source.params))
-  lesson = TASKS[config.objective].taught(config, objective, teacher)
-  log.info('teacher: %s, %d layers of %d', config.teacher, *_shape(model))
+  taught: Any = TASKS[config.objective].taught  # families that cannot be taught lack the field
+  lesson = taught(config, objective, teacher)
+  sizes = model.num_hidden_layers, model.hidden_size
+  log.info('teacher: %s, %d layers of %d', config.teacher, *sizes)
   fingerprint, settings = _fingerprint(lesson.params), teaching.settings(config)
   return lesson.kind(objective, lesson.teacher, lesson.params, fingerprint, **settings)
-
-
-def _shape(model):
-  return model.num_hidden_layers, model.hidden_size
 
 
 def _model_of(config, theirs):
@@ -92,7 +95,7 @@ def _fingerprint(params):
   return total.hexdigest()[:16]
 
 
-def layers_for(config, params):
+def layers_for(config: ConfigDict, params: Mapping[str, Any]) -> dict[str, Any]:
   """The parameters of a teacher that a student starts from: every n-th layer from the first (as
   DistilBERT), and token types only if the student has them."""
   params = models.unstack_layers(params)
@@ -100,7 +103,6 @@ def layers_for(config, params):
   for i in range(config.model.num_hidden_layers):
     encoder[f'layer_{i}'] = params['encoder'][f'layer_{i * teaching.every_layer(config)}']
   if not config.model.type_vocab_size:
-    tables = dict(encoder['embeddings'])
-    tables.pop('token_type_embeddings', None)
-    encoder['embeddings'] = tables
+    tables = encoder['embeddings'].items()
+    encoder['embeddings'] = {k: x for k, x in tables if k != 'token_type_embeddings'}
   return params | {'encoder': encoder}

@@ -1,12 +1,13 @@
 """Trackers, which get the metrics of a run besides metrics.jsonl: TensorBoard, Weights & Biases."""
 
-import contextlib
 import sys
 import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from ml_collections import ConfigDict
 
 from bert_jax import files, hosts
 from bert_jax.errors import InputError, first_line, unwritten
@@ -22,7 +23,7 @@ class Tracker(Protocol):
   def close(self) -> None: ...
 
 
-def check(config):
+def check(config: ConfigDict) -> None:
   """InputError if a tracker that a config asks for cannot be used here."""
   if config.log.wandb == 'off' or not hosts.first():
     return
@@ -34,11 +35,11 @@ def check(config):
     )
 
 
-def opened(config, workdir, start):
+def opened(config: ConfigDict, workdir: Path, start: int) -> list[Tracker]:
   """Opens the trackers of a config, for a run that begins at step `start`."""
   if not hosts.first():
     return []
-  trackers = [TensorBoard(workdir, start)] if config.log.tensorboard else []
+  trackers: list[Tracker] = [TensorBoard(workdir, start)] if config.log.tensorboard else []
   if config.log.wandb != 'off':
     trackers.append(WeightsAndBiases(workdir, config))
   return trackers
@@ -50,58 +51,50 @@ class TensorBoard:
   thread has failed at a full disk. start: TensorBoard hides later steps in earlier files, since a
   run that continues from this step writes them again."""
 
-  def __init__(self, workdir, start):
-    self.prefix = str(Path(workdir) / 'events')
+  def __init__(self, workdir: Path, start: int):
+    self.prefix = str(workdir / 'events')
     self._open(start)
 
   def _open(self, start):
-    with _unimportable('torch'):  # it takes seconds, and nothing of it is used
+    modules: dict[str, Any] = sys.modules
+    hidden = modules.setdefault('torch', None) is None  # its import takes seconds, and is not used
+    try:
       from tensorboardX import event_file_writer, summary
       from tensorboardX.proto import event_pb2
-
-    self.scalar, self.event = summary.scalar, event_pb2.Event
+    finally:
+      if hidden:
+        del modules['torch']
+    proto: Any = event_pb2
+    self.scalar, self.event = summary.scalar, proto.Event
     # Files that begin in the same second have names of their own.
     self.file = event_file_writer.EventsWriter(self.prefix, f'.{start}')
-    begins = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    begins = proto.SessionLog(status=proto.SessionLog.START)
     self._write(step=start + 1, session_log=begins)
 
   def _write(self, **content):
     self.file.write_event(self.event(wall_time=time.time(), **content))
 
-  def write(self, step, split, metrics):
+  def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
     for name, value in metrics.items():
       self._write(step=step, summary=self.scalar(f'{split}/{name}', value))
     self.file.flush()
 
-  def go_back(self, step):
+  def go_back(self, step: int) -> None:
     self.close()
     self._open(step)
 
-  def close(self):
+  def close(self) -> None:
     self.file.close()
-
-
-@contextlib.contextmanager
-def _unimportable(package):
-  """A context in which an optional package counts as not installed, unless already imported."""
-  hidden = package not in sys.modules
-  if hidden:
-    sys.modules[package] = None
-  try:
-    yield
-  finally:
-    if hidden:
-      del sys.modules[package]
 
 
 class WeightsAndBiases:
   """Writes metrics to a run of https://wandb.ai with the name of the workdir. Offline it is written
   to WORKDIR/wandb, and `wandb sync` uploads it. Project, group and the like are set by the
-  environment (WANDB_PROJECT), as its documentation says. A run that continues keeps its id. Points
-  of steps that a run went back over stay, beside the new ones: wandb never drops a point."""
+  environment (WANDB_PROJECT). A run that continues keeps its id. Points of steps that a run went
+  back over stay, beside the new ones: wandb never drops a point."""
 
-  def __init__(self, workdir, config):
-    folder = Path(workdir).expanduser().absolute()
+  def __init__(self, workdir: Path, config: ConfigDict):
+    folder = workdir.absolute()
     try:
       self.run = _wandb().init(
         dir=str(folder),
@@ -119,13 +112,13 @@ class WeightsAndBiases:
       raise InputError(f'Weights & Biases: {first_line(error)}; {advice}.') from None
     self.run.define_metric('*', step_metric='step')  # its own counter knows no way back
 
-  def write(self, step, split, metrics):
+  def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
     self.run.log({'step': step} | {f'{split}/{name}': x for name, x in metrics.items()})
 
-  def go_back(self, step):
+  def go_back(self, step: int) -> None:
     pass
 
-  def close(self):
+  def close(self) -> None:
     self.run.finish()
 
 
@@ -133,7 +126,7 @@ def _wandb():
   """Imports the package wandb, or raises an InputError. (A folder of that name also imports, as an
   empty package.)"""
   try:
-    import wandb
+    import wandb  # pyrefly: ignore[missing-import]  # optional
 
     wandb.init  # noqa: B018
   except (ImportError, AttributeError):

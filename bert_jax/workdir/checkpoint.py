@@ -10,12 +10,16 @@ import itertools
 import json
 import logging
 import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax import __version__, hosts, step
@@ -27,20 +31,13 @@ from bert_jax.workdir.manifest import PARTS
 log = logging.getLogger('bert_jax')
 
 
-def newest_meta(workdir):
+def newest_meta(workdir: str | Path) -> dict[str, Any] | None:
   """The metadata of a workdir's newest readable checkpoint, or None. It writes nothing."""
   if not hosts.exists(Path(workdir).expanduser() / 'checkpoints'):
     return None
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
-    damaged = []
-    for number in reversed(checkpoints.steps()):
-      try:
-        return checkpoints.meta(number)
-      except Damaged as error:
-        damaged.append(error)
-    if damaged:
-      raise checkpoints.none_is_good(damaged)
-  return None
+    steps = checkpoints.steps()[::-1]
+    return checkpoints.newest_good(checkpoints.meta, steps, log.debug)[0] if steps else None
 
 
 class Checkpoints:
@@ -49,13 +46,19 @@ class Checkpoints:
   about its config and data. judged_by: names the metric and the data by which a checkpoint is the
   best. rollback: the newest checkpoint at a multiple of this step is kept too; 0: none."""
 
-  def __init__(self, workdir, settings=None, identity=None, judged_by='', rollback=0):
+  def __init__(
+    self,
+    workdir: str | Path,
+    settings: ConfigDict | None = None,
+    identity: Mapping[str, str] = MappingProxyType({}),
+    judged_by: str = '',
+    rollback: int = 0,
+  ):
     self.folder = Path(workdir).expanduser().absolute() / 'checkpoints'
-    self.settings = settings
-    self.identity = identity or {}
-    self.judged_by, self.rollback = judged_by, rollback
+    self.writes, self.settings = settings is not None, settings or ConfigDict()
+    self.identity, self.judged_by, self.rollback = identity, judged_by, rollback
     self.best = self._no_best(0)
-    self.newest = {}  # the metadata of the checkpoint saved last
+    self.newest: Mapping[str, Any] = {}  # the metadata of the checkpoint saved last
     self.manager = self._open()
 
   def _no_best(self, number):
@@ -63,46 +66,46 @@ class Checkpoints:
     return {'goodness': -math.inf, 'step': number, 'of': self.judged_by}
 
   def _open(self):
-    writes = self.settings is not None
+    writes, policy = self.writes, Retention(self) if self.writes else None
+    if not writes and not self.folder.is_dir():
+      raise InputError(f'{self.folder.parent} holds no checkpoint; train it first.')
     options = ocp.CheckpointManagerOptions(
-      preservation_policy=Retention(self) if writes else None,
+      preservation_policy=policy,
       read_only=not writes,
       create=writes,
       cleanup_tmp_directories=writes,
     )
-    if not writes and not self.folder.is_dir():
-      raise InputError(f'{self.folder.parent} holds no checkpoint; train it first.')
     return ocp.CheckpointManager(self.folder, options=options, item_names=(*PARTS, 'meta'))
 
-  def kept(self, steps):
+  def kept(self, steps: Collection[int]) -> set[int]:
     """Which of these steps keep their checkpoints: the latest, the multiples, the best."""
-    latest = sorted(steps)[-self.settings.keep_latest :]
-    every = self.settings.keep_every
+    latest, every = sorted(steps)[-self.settings.keep_latest :], self.settings.keep_every
     best = self.best['step'] if self.best['goodness'] > -math.inf else None
     back = max((s for s in steps if self.rollback and s % self.rollback == 0), default=None)
-    return {s for s in steps if s in latest or s in (best, back) or (every and s % every == 0)}
+    return {s for s in steps if s in (*latest, best, back) or (every and s % every == 0)}
 
-  def _goodness(self, metrics):
-    value = metrics.get(self.settings.best_metric, math.nan)
-    if math.isnan(value):
-      return -math.inf
-    return value if self.settings.best_mode == 'max' else -value
-
-  def steps(self):
+  def steps(self) -> list[int]:
     return sorted(self.manager.all_steps())
 
-  def is_best(self, metrics, number):
+  def is_best(self, metrics: Mapping[str, float], number: int) -> bool:
     """Whether the evaluation at step `number` is the best so far; the next save stores that."""
-    if not self.settings.best_metric or self._goodness(metrics) <= self.best['goodness']:
+    value = metrics.get(self.settings.best_metric, math.nan)
+    goodness = value if self.settings.best_mode == 'max' else -value
+    if not goodness > self.best['goodness']:  # or it is NaN
       return False
-    self.best = self._no_best(number) | {'goodness': self._goodness(metrics)}
+    self.best = self._no_best(number) | {'goodness': goodness}
     return True
 
-  def save(self, state, metrics, seen, tally=None):
+  def save(
+    self,
+    state: step.State,
+    metrics: Mapping[str, float],
+    seen: Mapping[str, float],
+    tally: Mapping[str, Any] = MappingProxyType({}),
+  ) -> None:
     """Starts writing the checkpoint of state.step; returns once the arrays may be donated.
-    metrics: of the evaluation at this step, or {}; saving the step again adds them. seen: {name:
-    number}, the run's counts since step 0. tally: what else the loop needs to continue, see
-    Tally.to_meta."""
+    metrics: of the evaluation at this step, or {}; saving the step again adds them. seen: the run's
+    counts since step 0. tally: what else the loop needs to continue, see Tally.to_meta."""
     number = int(jax.device_get(state.step))
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     if number in self.manager.all_steps():
@@ -115,7 +118,7 @@ class Checkpoints:
       )
     trees = {part: getattr(state, part) for part in PARTS}
     meta = dict(self.identity, step=number, version=__version__, metrics=metrics, seen=seen)
-    meta |= {'tally': tally or {}, 'best': self.best, 'arrays': manifest.array_table(trees)}
+    meta |= {'tally': dict(tally), 'best': self.best, 'arrays': manifest.array_table(trees)}
     meta['seal'] = seal(meta)
     self.newest = meta
     flat = {part: manifest.flat(tree) for part, tree in trees.items()}
@@ -128,7 +131,7 @@ class Checkpoints:
     if not metrics or self.newest.get('step') != number:
       return
     self.wait()
-    meta = self.newest | {'metrics': metrics, 'best': self.best}
+    meta = {**self.newest, 'metrics': metrics, 'best': self.best}
     meta['seal'] = seal(meta)
     with self._disk_errors():
       if hosts.first():
@@ -136,17 +139,17 @@ class Checkpoints:
       for old in set(self.steps()) - self.kept(self.steps()):  # the previous best
         self.manager.delete(old)
 
-  def wait(self):
+  def wait(self) -> None:
     """Waits until every checkpoint saved so far is on disk."""
     with self._disk_errors():
       self.manager.wait_until_finished()
 
-  def close(self):
+  def close(self) -> None:
     with self._disk_errors():
       self.manager.close()
 
   @contextlib.contextmanager
-  def _disk_errors(self):
+  def _disk_errors(self) -> Iterator[None]:
     """Turns disk errors into an InputError; errors from a lost process pass unchanged."""
     try:
       yield
@@ -158,55 +161,58 @@ class Checkpoints:
         'space and start again, the earlier checkpoints are whole.'
       ) from error
 
-  def restore(self, shapes):
-    """Restores (State, meta) of the newest good checkpoint; None if there is no checkpoint.
-    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are put aside."""
+  def newest_good(
+    self, read: Callable[[int], Any], steps: Iterable[int], tell: Callable[..., None] = log.error
+  ) -> tuple[Any, list['Damaged']]:
+    """read(step) for the first of the steps where it raises no Damaged, and the Damaged of those
+    before it. InputError if there is none. tell: logs each Damaged."""
     damaged = []
-    for number in reversed(self.steps()):
+    for number in steps:
       try:
-        trees, meta = self.restore_step(number, {p: getattr(shapes, p) for p in PARTS})
+        return read(number), damaged
       except Damaged as error:
-        log.error('%s; trying the one before it', error)
+        tell('%s; trying the one before it', error)
         damaged.append(error)
-        continue
-      self._put_aside(damaged)
-      return self._state(trees, meta, shapes), meta
-    if damaged:
-      raise self.none_is_good(damaged)
-    return None
-
-  def back_to(self, number, shapes):
-    """Restores an earlier checkpoint as (State, meta) and deletes the later ones."""
-    self.wait()
-    trees, meta = self.restore_step(number, {p: getattr(shapes, p) for p in PARTS})
-    for later in self.steps():
-      if later > number:
-        self.manager.delete(later)
-    return self._state(trees, meta, shapes), meta
-
-  def _state(self, trees, meta, shapes):
-    """The State of a checkpoint that was read; from now on it counts as the newest."""
-    number, best = meta['step'], meta.get('best', {})
-    self.best = best if best.get('of') == self.judged_by else self._no_best(number)
-    self.newest = meta
-    return step.State(jax.device_put(np.int32(number), shapes.step.sharding), **trees)
-
-  def none_is_good(self, errors):
-    """The InputError to raise if all checkpoints are Damaged."""
-    if renamed := [error for error in errors if isinstance(error, Renamed)]:
-      return renamed[0]
-    return InputError(
+    raise next((error for error in damaged if isinstance(error, Renamed)), None) or InputError(
       f'all checkpoints in {self.folder} are damaged ({", ".join(map(str, self.steps()))}); bring '
       'them back from a backup, or delete the workdir to start over.'
     )
 
-  def meta(self, number):
+  def restore(self, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
+    """Restores (State, metadata) of the newest good checkpoint.
+    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are put aside."""
+    (state, meta), damaged = self.newest_good(
+      lambda number: self._restored(number, shapes), self.steps()[::-1]
+    )
+    self._put_aside(damaged)
+    return state, meta
+
+  def back_to(self, number: int, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
+    """Restores an earlier checkpoint as (State, metadata) and deletes the later ones."""
+    self.wait()
+    restored = self._restored(number, shapes)
+    for later in self.steps():
+      if later > number:
+        self.manager.delete(later)
+    return restored
+
+  def _restored(self, number, shapes):
+    """Restores (State, metadata) of a checkpoint; from now on it counts as the newest."""
+    trees, meta = self.restore_step(number, {part: getattr(shapes, part) for part in PARTS})
+    best = meta.get('best', {})
+    self.best = best if best.get('of') == self.judged_by else self._no_best(number)
+    self.newest = meta
+    return step.State(jax.device_put(np.int32(number), shapes.step.sharding), **trees), meta
+
+  def meta(self, number: int) -> dict[str, Any]:
     """The metadata of a checkpoint: identity, metrics, checksums."""
+    meta: Any = {}
     why = ''
     try:
       # Orbax's manager is not used to read, here and below: if a process cannot read, the others
       # would wait in the manager for it.
-      meta = ocp.JsonCheckpointHandler().restore(self.folder / str(number) / 'meta')
+      folder: Any = self.folder / str(number) / 'meta'
+      meta = ocp.JsonCheckpointHandler().restore(folder)
       if meta.get('seal') != seal(meta):
         why = 'its metadata does not match its seal'
     except Exception as error:
@@ -224,8 +230,8 @@ class Checkpoints:
   def _damaged(self, number, why):
     return Damaged(f'checkpoint {number} in {self.folder} is damaged: {why}', number)
 
-  def restore_step(self, number, shapes):
-    """Restores and verifies ({part: tree}, meta) of one checkpoint; raises Damaged."""
+  def restore_step(self, number: int, shapes: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Restores and verifies ({part: tree}, metadata) of one checkpoint; raises Damaged."""
     meta = self.meta(number)
     flat = {part: manifest.flat(tree) for part, tree in shapes.items()}
     for part, arrays in flat.items():
@@ -248,18 +254,16 @@ class Checkpoints:
       more = f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''
       raise self._damaged(number, f'{wrong[0]}{more} is not what was saved (checksum differs)')
     for part, arrays in flat.items():
-      zeros = {  # the moments of parameters that were frozen until now
-        name: jnp.zeros(x.shape, x.dtype, device=x.sharding)
-        for name, x in arrays.items()
-        if name not in out.get(part, {})
-      }
-      out[part] = manifest.unflat(out.get(part, {}) | zeros, shapes[part])
+      known = out.get(part, {})
+      zeros = lambda x: jnp.zeros(x.shape, x.dtype, device=x.sharding)
+      # Zeros are the moments of parameters that were frozen until now.
+      whole = {name: known[name] if name in known else zeros(x) for name, x in arrays.items()}
+      out[part] = manifest.unflat(whole, shapes[part])
     return out, meta
 
-  def _put_aside(self, damaged):
-    """Moves damaged checkpoints out of the folder, so that their steps can be saved again.
-    damaged: the errors raised when they were read."""
-    if not damaged or self.settings is None:
+  def _put_aside(self, damaged: Sequence['Damaged']) -> None:
+    """Moves damaged checkpoints out of the folder, so that their steps can be saved again."""
+    if not damaged or not self.writes:
       return
     self.manager.close()
     if hosts.first():
@@ -276,10 +280,10 @@ class Checkpoints:
 class Retention(policies.PreservationPolicy):
   """Tells Orbax which checkpoints to keep when another one is written."""
 
-  def __init__(self, checkpoints):
+  def __init__(self, checkpoints: Checkpoints):
     self.checkpoints = checkpoints
 
-  def should_preserve(self, checkpoints, *, context):
+  def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
     kept = self.checkpoints.kept([info.step for info in checkpoints])
     return [info.step in kept for info in checkpoints]
 
@@ -289,7 +293,7 @@ class Damaged(InputError):
 
   name = 'damaged'
 
-  def __init__(self, message, number):
+  def __init__(self, message: str, number: int):
     super().__init__(message)
     self.number = number
 

@@ -8,10 +8,12 @@ import json
 import logging
 import re
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, tokenizers
@@ -29,17 +31,12 @@ LENGTH = ('steps', 'epochs')
 MOVES = *LENGTH, GROWTH, *(name for name, field in config_lib.ALL.items() if field.by_step)
 
 
-def read_config(workdir):
+def read_config(workdir: str | Path) -> ConfigDict:
   """The config of the run in a workdir."""
   path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
-    lacking = (
-      f'{CONFIG} is missing'
-      if path.parent.is_dir()
-      else 'it is a file'
-      if path.parent.is_file()
-      else 'there is no such folder'
-    )
+    lacking = 'it is a file' if path.parent.is_file() else 'there is no such folder'
+    lacking = f'{CONFIG} is missing' if path.parent.is_dir() else lacking
     raise InputError(
       f'{workdir} holds no run ({lacking}); give the workdir of one or, to load or convert it, the '
       'folder of a model.'
@@ -57,7 +54,7 @@ def read_config(workdir):
     raise InputError(f'{path} is not the config of a run of this version: {error}') from None
 
 
-def fingerprints(workdir, config):
+def fingerprints(workdir: str | Path, config: ConfigDict) -> list[str]:
   """The fingerprints of a config: as it is, and with each earlier value of the fields in MOVES."""
   out = [config_lib.fingerprint(config)]
   for values in lengths(workdir):
@@ -74,19 +71,12 @@ def lengths(workdir: Path | str) -> list[dict[str, Any]]:
   further fields that had other values."""
   if not (content := json_of(Path(workdir).expanduser() / CONFIG)):
     return []
-  now = {name: value for name in MOVES if (value := _inner(content, name)) is not None}
-  earlier = content.get('earlier_lengths', [])
+  earlier = content.pop('earlier_lengths', [])
+  now = {k: x for k, x in config_lib.flatten(ConfigDict(content)).items() if k in MOVES}
   return [now | dict(zip(LENGTH, x)) | dict(*x[len(LENGTH) :]) for x in earlier] + [now]
 
 
-def _inner(content, name):
-  """The value of a field in nested dicts, or None."""
-  for part in name.split('.'):
-    content = content.get(part) if isinstance(content, dict) else None
-  return content
-
-
-def check_belongs(workdir, meta):
+def check_belongs(workdir: str | Path, meta: Mapping[str, Any]) -> None:
   """InputError unless a checkpoint with this metadata was saved with the config and the vocabulary
   that are in the workdir. Older checkpoints do not record their vocabulary."""
   folder, number = Path(workdir).expanduser(), meta['step']
@@ -104,10 +94,9 @@ def check_belongs(workdir, meta):
     )
 
 
-def check(workdir, config):
+def check(workdir: Path, config: ConfigDict) -> None:
   """InputError if the workdir is a file or holds a run of another config. Writes nothing.
   Configs that differ only in MOVES are the same: the run continues with the new values."""
-  workdir = Path(workdir)
   if workdir.parts[:1] == ('gs:',):
     raise InputError(
       f'{workdir} is in a bucket and not in a folder; mount the bucket by gcsfuse (notebooks: '
@@ -125,7 +114,7 @@ def check(workdir, config):
     )
 
 
-def claim(workdir, config):
+def claim(workdir: str | Path, config: ConfigDict) -> None:
   """Creates the workdir of a run and writes its config.json."""
   path = Path(workdir) / CONFIG
   now = {name: x for name, x in config_lib.flatten(config).items() if name in MOVES}
@@ -158,12 +147,18 @@ def answers_folder(workdir: Path | str, spec: str, number: int | str) -> Path:
   return Path(workdir).expanduser() / 'eval' / f'{name}-{number}'
 
 
-def write_facts(workdir, config, sources, mesh, costs):
+def write_facts(
+  workdir: Path,
+  config: ConfigDict,
+  sources: Mapping[str, Any],
+  mesh: jax.sharding.Mesh,
+  costs: Mapping[str, Any],
+) -> None:
   """Writes run.json: versions, commands, devices, mesh; rows, fingerprint, baselines and number of
   labelled examples of each split. Beside it: packages.txt, all that is installed, and code.diff, if
   the code was changed since its commit.
-  costs: {'parameters', 'flops_per_step'} of the model. `earlier` in run.json keeps the previous
-  versions and devices of a run that continued with others."""
+  costs: see records.Facts. `earlier` in run.json keeps the previous versions and devices of a run
+  that continued with others."""
   if not hosts.first():
     return
   path = workdir / 'run.json'
@@ -173,19 +168,18 @@ def write_facts(workdir, config, sources, mesh, costs):
     commands, earlier = list(before.get('commands', [])), list(before.get('earlier', []))
   except (InputError, TypeError, AttributeError):
     log.warning('%s is damaged and set aside as %s', path, files.set_aside(path))
-  made = made_by(mesh)
+  made, data = made_by(mesh), {}
   if other := {name: x for name, x in before.items() if name in made and made[name] != x}:
     earlier.append(other | {'commands': len(commands)})
+  for split, s in sources.items():
+    data[split] = {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
+    data[split] |= {'examples': s.size} if hasattr(s, 'size') else {}
   facts = made | {
     'commands': [*commands, provenance.command()],
     **({'earlier': earlier} if earlier else {}),
     'config': config_lib.fingerprint(config),
     'costs': costs,
-    'data': {
-      split: {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
-      | ({'examples': s.size} if hasattr(s, 'size') else {})
-      for split, s in sources.items()
-    },
+    'data': data,
   }
   beside = {PACKAGES: provenance.installed(), CHANGES: provenance.code_changes()}
   try:
@@ -199,14 +193,8 @@ def write_facts(workdir, config, sources, mesh, costs):
     raise unwritten(path, error) from None
 
 
-def made_by(mesh):
+def made_by(mesh: jax.sharding.Mesh) -> dict[str, Any]:
   """The versions, devices and environment of this process, on which a run's bits depend."""
-  return (
-    provenance.versions()
-    | provenance.machine()
-    | {
-      'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
-      'processes': jax.process_count(),
-      'mesh': dict(mesh.shape),
-    }
-  )
+  devices = f'{jax.device_count()} x {jax.devices()[0].device_kind}'
+  here = {'devices': devices, 'processes': jax.process_count(), 'mesh': dict(mesh.shape)}
+  return provenance.versions() | provenance.machine() | here

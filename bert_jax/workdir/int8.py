@@ -10,7 +10,9 @@ The scale is the largest absolute value in the channel over 127, rounded up to 1
 number times its scale is exact in float32, and quantizing weights a second time changes no bit.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,7 +28,7 @@ TABLES = 'embedding', 'decoder'  # arrays whose rows, not columns, are channels
 BITS, MOST = 16, 127
 
 
-def scales(name, x):
+def scales(name: str, x: np.ndarray) -> np.ndarray:
   """The float32 scale of each channel of an array, in a shape that broadcasts against it."""
   is_table = name.rpartition('.')[2] in TABLES
   axes = (x.ndim - 1,) if is_table else tuple(range(x.ndim - 1))
@@ -37,10 +39,10 @@ def scales(name, x):
   return np.ldexp(np.ceil(np.ldexp(share, BITS)), exponent - BITS).astype(np.float32)
 
 
-def quantized(params):
+def quantized(params: Any) -> dict[str, np.ndarray]:
   """Quantizes a tree of parameters: {name: int8 array, name.int8_scale: its scales}, and {name:
   float32 array} for arrays of one dimension. InputError if no array can be stored in int8."""
-  out = {}
+  out: dict[str, np.ndarray] = {}
   for name, x in manifest.flat(models.unstack_layers(jax.device_get(params))).items():
     x = np.asarray(x, np.float32)
     if x.ndim > 1:
@@ -54,7 +56,7 @@ def quantized(params):
   return out
 
 
-def floats(arrays):
+def floats(arrays: Mapping[str, Any]) -> dict[str, Any]:
   """Undoes `quantized`: {name: float32 array}. The arrays may be JAX arrays."""
   return {
     name: x.astype(np.float32) * arrays[name + SCALE] if name + SCALE in arrays else x
@@ -63,19 +65,19 @@ def floats(arrays):
   }
 
 
-def rounded(params):
+def rounded(params: Any) -> Any:
   """A tree of parameters on the host, quantized to int8 and back."""
   tree = traverse_util.unflatten_dict(floats(quantized(params)), sep='.')
   is_stacked = any('layers' in name.split('.') for name in manifest.flat(params))
   return models.stack_layers(tree) if is_stacked else tree
 
 
-def size(arrays):
+def size(arrays: Mapping[str, Any]) -> int:
   """Bytes of {name: array}."""
   return sum(x.size * x.dtype.itemsize for x in arrays.values())
 
 
-def refuse_folder(folder: Path) -> None:
+def refuse_folder(folder: str | Path) -> None:
   """InputError if a folder holds int8 weights written by an earlier version; they are no longer
   read, since a float32 run gives the same answers with --int8."""
   if files.exists(Path(folder).expanduser() / 'int8.json'):

@@ -16,7 +16,9 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from bert_jax.errors import InputError, unwritten
 
@@ -36,7 +38,7 @@ class Busy(InputError):
 
 
 @contextlib.contextmanager
-def held(workdir):
+def held(workdir: str | Path) -> Iterator[None]:
   """A context that holds the lock of a workdir (or a corpus folder), which is created if missing.
   InputError if it cannot be written, Busy if another process holds the lock."""
   path = Path(workdir) / NAME
@@ -74,7 +76,7 @@ def _take(path):
       if (content := os.pread(lock, 1000, 0)) and before not in (None, content):
         raise _busy(path, content)  # it counts, or another run was faster
       before = content
-      here, lives = _holder_is_here(content)
+      here = _parsed(content).get('host') == socket.gethostname()
       free = _lock(lock)
       may_take = not content or (here and free)
       if may_take and free is not False and _is_at(lock, path):
@@ -82,11 +84,10 @@ def _take(path):
         return lock
       waited, limit = time.monotonic() - started, SECONDS_HERE if here else SECONDS_ELSEWHERE
       if not said:
-        who = _who(content)
+        who, said = _who(content), True
         log.info('%s: waiting up to %d s for a sign of the run that holds it: %s', path, limit, who)
-        said = True
       if waited > limit:
-        if lives:
+        if here and _lives(_parsed(content)):
           raise _busy(path, content)
         if _is_at(lock, path):  # else another process has just taken it over
           log.warning('%s is taken over; its run is gone: %s', path, _who(content))
@@ -131,7 +132,7 @@ def _write(lock, holder, count):
     os.pwrite(lock, json.dumps(holder | {'count': count}).encode(), 0)
 
 
-def _parsed(content):
+def _parsed(content: bytes) -> dict[str, Any]:
   with contextlib.suppress(ValueError):
     holder = json.loads(content)
     if isinstance(holder, dict):
@@ -139,18 +140,15 @@ def _parsed(content):
   return {}
 
 
-def _holder_is_here(content):
-  """Whether a lock names this host and a living process."""
-  holder = _parsed(content)
-  if holder.get('host') != socket.gethostname():
-    return False, False
+def _lives(holder):
+  """Whether the process that a lock names lives on this host."""
   try:
     os.kill(int(holder['pid']), 0)
-  except PermissionError:
-    return True, True
   except (ProcessLookupError, KeyError, ValueError, TypeError, OverflowError):
-    return True, False
-  return True, True
+    return False
+  except PermissionError:
+    pass
+  return True
 
 
 def _who(content):

@@ -6,6 +6,7 @@ hosts. The metadata that holds the checksums also holds its seal, a hash of itse
 
 import logging
 import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,20 +25,20 @@ AT_ONCE = 16  # checksums that are computed at a time; XLA's limit on a CPU is 3
 MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
 
 
-def flat(tree):
+def flat(tree: Any) -> dict[str, Any]:
   """Flattens a tree to {dotted path: array}, the form on disk, which needs no Python types."""
   leaves = jax.tree_util.tree_leaves_with_path(tree)
   return {path_name(path).replace('/', '.'): x for path, x in leaves}
 
 
-def unflat(arrays, like):
+def unflat(arrays: Mapping[str, Any], like: Any) -> Any:
   """Undoes `flat`: puts the arrays into the structure of the tree `like`."""
   return jax.tree_util.tree_map_with_path(
     lambda path, _: arrays[path_name(path).replace('/', '.')], like
   )
 
 
-def array_table(trees):
+def array_table(trees: Mapping[str, Any]) -> dict[str, list[Any]]:
   """The table {part/path: [shape, dtype, checksum]} of {part: tree of arrays}."""
   arrays = {f'{part}/{name}': x for part, tree in trees.items() for name, x in flat(tree).items()}
   values, sums = [*arrays.values()], []
@@ -50,7 +51,7 @@ def array_table(trees):
 
 
 @jax.jit
-def checksum(x):
+def checksum(x: jax.Array) -> jax.Array:
   """uint32: the sum modulo 2**32 of an array's words, each times an odd number made from its
   position. As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap.
   Compiled for each shape, of which a model has far fewer than arrays."""
@@ -65,7 +66,7 @@ def checksum(x):
   return jnp.sum(word.astype(jnp.uint32) * (place | 1), dtype=jnp.uint32)
 
 
-def compare(meta, part, arrays):
+def compare(meta: Mapping[str, Any], part: str, arrays: Mapping[str, Any]) -> None:
   """InputError unless the arrays of a part match a checkpoint in names, shapes and types.
   A parameter that is frozen in only one of the two has moments only in the other: that is fine."""
   here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
@@ -79,12 +80,12 @@ def compare(meta, part, arrays):
       )
 
 
-def rows_of(meta, part):
+def rows_of(meta: Mapping[str, Any], part: str) -> dict[str, list[Any]]:
   """The rows of a checkpoint's array table that belong to one part."""
   return {name: row for name, row in meta['arrays'].items() if name.startswith(f'{part}/')}
 
 
-def stored(meta, part, shapes):
+def stored(meta: Mapping[str, Any], part: str, shapes: Mapping[str, Any]) -> dict[str, Any]:
   """The shapes of a checkpoint's arrays of one part, {dotted path: ShapeDtypeStruct}, sharded as
   in the run. shapes: {part: {dotted path: ShapeDtypeStruct}} of the run. A moment that the run
   lacks gets the sharding of its parameter."""
@@ -96,36 +97,41 @@ def stored(meta, part, shapes):
   return out
 
 
-def check_continues(meta, shapes, identity, steps, resumed_from, earlier=(), changes=()):
+def check_continues(
+  meta: Mapping[str, Any],
+  shapes: Any,
+  identity: Mapping[str, str],
+  steps: int,
+  resumed_from: bool,
+  earlier: Collection[str] = (),
+  changes: Sequence[str] = (),
+) -> None:
   """InputError unless a run with these shapes and this identity can continue from a checkpoint.
-  meta: the checkpoint's. resumed_from: is the checkpoint from config.resume_from, not this workdir?
-  earlier: fingerprints of the config with the run's earlier lengths. changes: the fields in which
-  the run differs from the run in config.resume_from."""
+  meta: the checkpoint's. shapes: a State. resumed_from: is the checkpoint from config.resume_from,
+  not this workdir? earlier: fingerprints of the config with the run's earlier lengths. changes: the
+  fields in which the run differs from the run in config.resume_from."""
   number, same_data = meta['step'], meta['data'] == identity['data']
+  back = 'bring it back, or use another --workdir with config.init_from to start from its weights'
+  wrong = ''
   if meta.get('vocabulary', identity.get('vocabulary')) != identity.get('vocabulary'):
-    raise InputError(
-      f'the vocabulary is not the one that checkpoint {number} was trained with; bring it back.'
+    wrong = (
+      f'the vocabulary is not the one that checkpoint {number} was trained with; bring it back'
     )
-  if not resumed_from and meta.get('teacher') != identity.get('teacher'):
-    raise InputError(
-      f'the teacher is not the one of checkpoint {number}; bring it back, or use another --workdir '
-      'with config.init_from to start from the weights of this run.'
-    )
-  if resumed_from and not same_data:
-    log.info('resume_from: the training data is another one than up to step %d', number)
+  elif resumed_from:
+    if not same_data:
+      log.info('resume_from: the training data is another one than up to step %d', number)
+    if number >= steps:
+      wrong = f'config.resume_from is at step {number} already; set steps above {steps}'
+  elif meta.get('teacher') != identity.get('teacher'):
+    wrong = f'the teacher is not the one of checkpoint {number}; {back}'
   elif not same_data:
-    raise InputError(
-      f'the training data is not what it was at checkpoint {number}; bring it back, or use another '
-      '--workdir with config.init_from to start from its weights.'
-    )
-  if not resumed_from and meta['config'] not in (identity['config'], *earlier):
-    raise InputError(f'{contents.CONFIG} was changed since checkpoint {number}; bring it back.')
-  if not resumed_from and number > steps:
-    raise InputError(
-      f'the run has come to step {number} already; set steps (or epochs) to as much or more.'
-    )
-  if resumed_from and number >= steps:
-    raise InputError(f'config.resume_from is at step {number} already; set steps above {steps}.')
+    wrong = f'the training data is not what it was at checkpoint {number}; {back}'
+  elif meta['config'] not in (identity['config'], *earlier):
+    wrong = f'{contents.CONFIG} was changed since checkpoint {number}; bring it back'
+  elif number > steps:
+    wrong = f'the run has come to step {number} already; set steps (or epochs) to as much or more'
+  if wrong:
+    raise InputError(f'{wrong}.')
   try:
     for part in PARTS:
       compare(meta, part, flat(getattr(shapes, part)))
@@ -140,12 +146,12 @@ def check_continues(meta, shapes, identity, steps, resumed_from, earlier=(), cha
     ) from None
 
 
-def parts(meta):
+def parts(meta: Mapping[str, Any]) -> set[str]:
   """The parts of a model that are in a checkpoint: encoder, pooler..."""
   return {name.split('/')[1].partition('.')[0] for name in rows_of(meta, 'params')}
 
 
-def trained(params, opt_state):
+def trained(params: Any, opt_state: Any) -> dict[str, Any]:
   """The parameters that have moments, {dotted path: array}; all, if none has any."""
   every, names = flat(params), {MOMENT.sub('', f'opt_state/{name}') for name in flat(opt_state)}
   return {name: x for name, x in every.items() if name in names} or every

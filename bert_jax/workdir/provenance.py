@@ -2,13 +2,15 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from bert_jax import __version__
+from bert_jax import __version__, files
 
 SHIPPED = '.commit'  # names the commit where launch/ ships the code without its .git
 ROOT = Path(__file__).parents[2]
@@ -25,7 +27,7 @@ ENVIRONMENT = (
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
 
 
-def versions():
+def versions() -> dict[str, Any]:
   """The versions, {name: version}, of this package, its commit, Python and key packages."""
   return {
     'bert_jax': __version__,
@@ -35,22 +37,19 @@ def versions():
   }
 
 
-def command():
+def command() -> dict[str, Any]:
   """The command line of this process, and the time."""
   return {'argv': sys.argv, 'time': time.strftime('%Y-%m-%d %H:%M:%S')}
 
 
-def commit():
+def commit() -> str:
   """The git commit of this package, with + if files were changed since; '' if unknown."""
   if not (ROOT / '.git').exists():
-    try:
-      return (ROOT / SHIPPED).read_text().strip()
-    except (OSError, ValueError):
-      return ''
+    return files.read_text(ROOT / SHIPPED).strip()
   return _git('rev-parse', 'HEAD').strip() + '+' * bool(_git('status', '--porcelain', '-uno'))
 
 
-def code_changes():
+def code_changes() -> str:
   """How the code differs from its commit, new Python files included, as a patch for `git apply`;
   '' if it does not, or without git. A long patch is cut."""
   if not (ROOT / '.git').exists():
@@ -63,33 +62,28 @@ def code_changes():
   return f'{patch[:MOST]}\n... cut here, after {MOST:,} of {len(patch):,} characters\n'
 
 
-def installed():
+def installed() -> str:
   """NAME==VERSION of every installed package, one a line, as `pip freeze` lists them."""
-  known = {}
+  known: dict[str, str] = {}
   for package in metadata.distributions():
     if name := package.metadata['Name']:
       known.setdefault(name.lower(), f'{name}=={package.version}')
   return ''.join(f'{line}\n' for _, line in sorted(known.items()))
 
 
-def machine():
+def machine() -> dict[str, Any]:
   """The processor and environment variables, on which the last bits of a run also depend."""
-  processor = platform.processor() or platform.machine()
-  try:
-    lines = Path('/proc/cpuinfo').read_text().splitlines()
-    processor = next(x.partition(': ')[2] for x in lines if x.startswith('model name'))
-  except (OSError, StopIteration):
-    pass
+  named = re.search(r'^model name\s*: (.*)', files.read_text('/proc/cpuinfo'), re.MULTILINE)
+  processor = named[1] if named else platform.processor() or platform.machine()
   environment = {name: os.environ[name] for name in ENVIRONMENT if os.environ.get(name)}
   return {'processor': processor, 'environment': environment}
 
 
 def _git(*words, fine=(0,)):
   """The output of a git command, or '' if it fails."""
+  reads: dict[str, Any] = dict(capture_output=True, text=True, errors='replace', timeout=30)
   try:
-    out = subprocess.run(
-      ('git', *words), cwd=ROOT, capture_output=True, text=True, errors='replace', timeout=30
-    )
+    out = subprocess.run(('git', *words), cwd=ROOT, **reads)
   except (OSError, subprocess.TimeoutExpired):
     return ''
   return out.stdout if out.returncode in fine else ''

@@ -22,23 +22,14 @@ from bert_jax.tasks import TASKS
 from bert_jax.text import values as text_values
 from bert_jax.text.files import json_of
 from bert_jax.workdir import contents
+from bert_jax.workdir.json_object import JsonObject, is_of, read_object
 
 FACTS, SUMMARY, METRICS = 'run.json', 'summary.json', 'metrics.jsonl'
 SWEEP, LOGS = 'sweep.json', 'logs'  # in the folder of a sweep; logs/RUN.json says how a run ended
 ENDED = 'finished', 'stopped early'  # states of a run that has nothing left to do
 # {field of run.json: its type}: what the last bits of a run depend on, see contents.made_by.
-MADE_BY = {
-  'bert_jax': str,
-  'commit': str,
-  'python': str,
-  'packages': dict,
-  'processor': str,
-  'environment': dict,
-  'devices': str,
-  'processes': int,
-  'mesh': dict,
-}
-_KINDS = {str: 'text', int: 'whole number', float: 'number', dict: 'object', list: 'list'}
+MADE_BY = dict.fromkeys(('bert_jax', 'commit', 'python', 'processor', 'devices'), str)
+MADE_BY |= {'processes': int, **dict.fromkeys(('packages', 'environment', 'mesh'), dict)}
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,10 @@ class Facts:
   earlier: Sequence[Mapping[str, Any]] = ()  # what `made_by` was before, for a run that moved
   data: Mapping[str, Split] = field(default_factory=dict)
   parameters: int | None = None
-  flops_per_step: float | None = None
+  flops_per_step: float | None = None  # of a full batch
+  flops_by_stage: Sequence[
+    tuple[int, float]
+  ] = ()  # the same, by first steps, if it changes by step
   source: str = ''  # of weights that were converted
   config: str = ''  # the fingerprint of the config; runs of earlier versions do not say it
 
@@ -126,11 +120,12 @@ class Run:
   def counted(self) -> Point | None:
     """The evaluation whose values count: the last one or, if the run may stop early, the best by
     checkpoint.best_metric."""
-    judge, mode = self.fields.get('checkpoint.best_metric'), self.fields.get('checkpoint.best_mode')
-    numbers = [point for point in self.evaluations if point.values.get(judge) is not None]
-    if self.fields.get('eval.patience') and numbers:
-      return {'max': max, 'min': min}[mode](numbers, key=lambda point: point.values[judge])
-    return self.evaluations[-1] if self.evaluations else None
+    evaluations, metric = self.evaluations, self.fields.get('checkpoint.best_metric', '')
+    known = [(x, p) for p in evaluations if (x := p.values.get(metric)) is not None]
+    if self.fields.get('eval.patience') and known:
+      best = max if self.fields['checkpoint.best_mode'] == 'max' else min
+      return best(known, key=lambda pair: pair[0])[1]
+    return evaluations[-1] if evaluations else None
 
   def final(self, metric: str) -> float | None:
     """The value of a metric in the evaluation that counts; None if missing or not finite."""
@@ -147,12 +142,14 @@ class Run:
 
   def flops_before(self, step: int) -> float:
     """The FLOPs of the training before a step; NaN if the run does not record them."""
-    full = self.facts.flops_per_step
-    if full is None or self.config is None:
+    if self.facts.flops_per_step is None or self.config is None:
       return math.nan
+    stages = self.facts.flops_by_stage or ((0, self.facts.flops_per_step),)
+    stages = [(first, flops) for first, flops in stages if first < step]
     timeline = config_lib.timeline_of(self.config, self.config.steps or self.last_step())
-    rows = self.config.batch_size
-    return timeline.flops_before(step, lambda moment: full * moment.rows / rows)
+    rows = [timeline.rows_before(at) for at in [*(first for first, _ in stages), step]]
+    counted = zip(rows, rows[1:], stages)
+    return sum((end - begin) * flops for begin, end, (_, flops) in counted) / self.config.batch_size
 
   def collapsed(self) -> bool:
     """Whether the evaluation that counts gave the same answer to every example."""
@@ -253,23 +250,25 @@ def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
 
 def read_facts(workdir: Path | str, faults: list[str] | None = None) -> Facts:
   """Reads run.json of a workdir; what cannot be read is added to `faults`."""
-  at = _object(Path(workdir).expanduser() / FACTS, faults)
+  at = read_object(Path(workdir).expanduser() / FACTS, faults)
   costs, data = at.inside('costs'), at.inside('data')
+  stages = [x.content for x in costs.objects('flops_by_stage', step=int, flops=float)]
   return Facts(
     made_by={k: x for k, kind in MADE_BY.items() if (x := at.take(k, kind)) is not None},
     commands=tuple(x.content for x in at.objects('commands', argv=list, time=str)),
     earlier=tuple(x.content for x in at.objects('earlier', commands=int)),
     data={name: _split(data.inside(name)) for name in data.content},
+    flops_by_stage=tuple((x['step'], x['flops']) for x in stages),
     **costs.several(parameters=int, flops_per_step=float),
     **at.several(source=str, config=str),
   )
 
 
-def _split(at: '_Object') -> Split:
+def _split(at: JsonObject) -> Split:
   baselines, levels = at.inside('baselines'), {}
   for name in baselines.content:
     level = baselines.take(name, list)
-    if level is not None and len(level) == 2 and _is(level[0], float) and _is(level[1], str):
+    if level is not None and len(level) == 2 and is_of(level[0], float) and is_of(level[1], str):
       levels[name] = Level(*level)
     elif level is not None:
       baselines.wrong(name, 'a value and the name of who reaches it')
@@ -278,7 +277,7 @@ def _split(at: '_Object') -> Split:
 
 def read_summary(workdir: Path | str, faults: list[str] | None = None) -> Summary:
   """Reads summary.json of a workdir; runs of the first versions have none."""
-  at = _object(Path(workdir).expanduser() / SUMMARY, faults)
+  at = read_object(Path(workdir).expanduser() / SUMMARY, faults)
   last = {split: line for split in ('eval', 'train') if (line := at.inside(split).content)}
   kinds = dict(state=str, step=int, steps=int, objective=str, seed=int, metric=str, config=str)
   return Summary(**at.several(**kinds), last=last)
@@ -289,7 +288,7 @@ def read_sweep(folder: Path | str) -> Sweep | None:
   path, faults = Path(folder).expanduser(), []
   if not files.exists(path / SWEEP):
     return None
-  at = _object(path / SWEEP, faults)
+  at = read_object(path / SWEEP, faults)
   if not faults and 'runs' not in at.content:
     faults.append(f'{path / SWEEP} names no runs')
   planned = at.inside('runs')
@@ -301,7 +300,7 @@ def read_sweep(folder: Path | str) -> Sweep | None:
 
 def read_outcome(folder: Path, name: str, faults: list[str] | None = None) -> Outcome:
   """How the named run of a sweep ended."""
-  at = _object(folder / LOGS / f'{name}.json', faults)
+  at = read_object(folder / LOGS / f'{name}.json', faults)
   return Outcome(**at.several(state=str, error=str, seconds=float, metrics=dict, config=str))
 
 
@@ -315,12 +314,12 @@ def _points(path: Path, steps: int, all_rows: bool, faults: list[str]) -> Iterat
     try:
       line = text_values.json_value(text)
       step, split = line.pop('step'), line.pop('split')
-      if not _is(step, int) or split not in ('train', 'eval'):
+      if not is_of(step, int) or split not in ('train', 'eval'):
         raise ValueError('it is no line of a run')
     except (ValueError, KeyError, TypeError, AttributeError):
       damaged.append(number)
       continue
-    kept = {name: x for name, x in line.items() if x is None or _is(x, float)}
+    kept = {name: x for name, x in line.items() if x is None or is_of(x, float)}
     wrong += [f'line {number}: {name} is {quoted(line[name])}' for name in line if name not in kept]
     whole = all_rows or (step == steps > 0)
     yield Point(step, 'train' if split == 'train' else 'whole' if whole else 'eval', kept)
@@ -335,22 +334,21 @@ def _points(path: Path, steps: int, all_rows: bool, faults: list[str]) -> Iterat
 def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
   """The steps of the checkpoints in a folder, and the metadata of the newest good one."""
   steps = sorted(int(name) for name in files.names(folder) if name.isdecimal())
-  for i in reversed(range(len(steps))):
-    path = folder / str(steps[i])
+  while steps:
+    path, why = folder / str(steps[-1]), ''
     try:
       meta = json_of(path / 'meta' / 'metadata')
-      if not meta:
-        raise InputError('its metadata is missing')
-      if meta.get('seal') != files.seal(meta):
-        raise InputError('its metadata does not match its seal')
-      if meta.get('step') != steps[i]:
-        raise InputError(f'it is of step {meta.get("step")}')
     except InputError as error:
-      if files.exists(path):  # else the run has removed it meanwhile
-        faults.append(f'checkpoint {path} is left out: {error}')
-      del steps[i]
-    else:
+      meta, why = {}, str(error)
+    if meta and meta.get('seal') != files.seal(meta):
+      why = 'its metadata does not match its seal'
+    elif meta and meta.get('step') != steps[-1]:
+      why = f'it is of step {meta.get("step")}'
+    elif meta:
       return tuple(steps), meta
+    if files.exists(path):  # else the run has removed it meanwhile
+      faults.append(f'checkpoint {path} is left out: {why or "its metadata is missing"}')
+    steps.pop()
   return (), {}
 
 
@@ -362,14 +360,19 @@ def _lengths(run: Run, faults: list[str]) -> Iterator[Length]:
   named = (contents.evaluated_on(*data), data[1])
   folders = [contents.answers_folder(run.path, name, (steps or [0])[-1]) for name in named]
   folder = next((path for path in folders if files.exists(path)), folders[0])
-  for at in _object(folder / 'scores.json', faults).objects('by_length', tokens=str, examples=int):
-    scores = {k: x for k, x in at.content.items() if x is None or _is(x, float)}
-    yield Length(at.content['tokens'], scores.pop('examples'), scores)
+  content = read_object(folder / 'scores.json', faults)
+  for at in content.objects('by_length', tokens=str, examples=int):
+    scores = {
+      k: x for k, x in at.content.items() if k != 'examples' and (x is None or is_of(x, float))
+    }
+    yield Length(at.content['tokens'], at.content['examples'], scores)
 
 
 def _without_strangers(run: Run, faults: list[str]) -> Run:
   """The run without the contents of files that belong to another run."""
   folder, newest = run.path, f'checkpoint {(run.checkpoints or [0])[-1]}'
+  empty: dict[str, Any] = {FACTS: {'facts': Facts()}, SUMMARY: {'summary': Summary()}}
+  empty[newest] = {'checkpoints': (), 'newest': {}}
   # The files that name a config's fingerprint, and whether it is the config in config.json.
   said = {FACTS: run.facts.config, SUMMARY: run.summary.config, newest: run.newest.get('config')}
   if run.config:
@@ -380,20 +383,12 @@ def _without_strangers(run: Run, faults: list[str]) -> Run:
       agrees[SUMMARY] = False
     others = [name for name, mine in agrees.items() if not mine]
     if others and len(others) == len(agrees):
-      faults.insert(
-        0,
-        f'{folder / contents.CONFIG} is of another run than {" and ".join(others)}, or was edited; '
-        'bring it back',
-      )
+      than = f'another run than {" and ".join(others)}, or was edited; bring it back'
+      faults.insert(0, f'{folder / contents.CONFIG} is of {than}')
       return replace(run, config=None)
     for name in others:
       faults.append(f'{folder}: {name} is of another run than {contents.CONFIG}: left out')
-    if FACTS in others:
-      run = replace(run, facts=Facts())
-    if SUMMARY in others:
-      run = replace(run, summary=Summary())
-    if newest in others:
-      run = replace(run, checkpoints=(), newest={})
+      run = replace(run, **empty[name])
   data = run.facts.data.get('train', Split()).fingerprint
   if data and run.newest.get('data') and data != run.newest['data']:
     faults.append(f'{folder / FACTS} is of other training data than {newest}: left out')
@@ -403,10 +398,8 @@ def _without_strangers(run: Run, faults: list[str]) -> Run:
   for name, (step, values) in repeated.items():
     lines = [point.values for point in run.evaluations if point.step == step]
     if lines and not _same(values, lines[-1]):
-      faults.append(
-        f'{folder / METRICS} is of another run than {name}, by the evaluation at step {step}: left '
-        'out'
-      )
+      than = f'another run than {name}, by the evaluation at step {step}'
+      faults.append(f'{folder / METRICS} is of {than}: left out')
       return replace(run, points=())
     if values and not lines and run.points and name == SUMMARY:
       faults.append(f'{folder / METRICS} lacks the evaluation at step {step} that {SUMMARY} has')
@@ -417,66 +410,5 @@ def _same(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
   """Whether two lines of metrics agree in all numbers that both have."""
   shared = [name for name in some.keys() & others.keys() if name not in ('step', 'split')]
   pairs = [(some[name], others[name]) for name in shared]
-  numbers = [(a, b) for a, b in pairs if _is(a, float) and _is(b, float)]
+  numbers = [(a, b) for a, b in pairs if is_of(a, float) and is_of(b, float)]
   return all(math.isclose(a, b, rel_tol=1e-9) for a, b in numbers)
-
-
-# ---- Objects of JSON ----------------------------------------------------------------------------
-
-
-def _is(value: Any, kind: type) -> bool:
-  """Whether a JSON value has a type. An integer counts as a float, a bool as no number."""
-  return not isinstance(value, bool) and isinstance(value, (int, float) if kind is float else kind)
-
-
-def _object(path: Path, faults: list[str] | None) -> '_Object':
-  """The JSON object in a file; empty if the file is missing or unreadable."""
-  faults = [] if faults is None else faults
-  try:
-    content = json_of(path)
-  except InputError as error:
-    faults.append(str(error))
-    content = {}
-  return _Object(str(path), content, faults)
-
-
-@dataclass(frozen=True)
-class _Object:
-  """A JSON object whose fields are read by type: a field of another type is a fault and counts as
-  missing."""
-
-  where: str
-  content: dict
-  faults: list[str]
-
-  def wrong(self, name: str, wanted: str) -> None:
-    value = quoted(self.content[name])
-    sentence = f'{self.where}: {name} is {value}, and not {wanted}: left out'
-    if sentence not in self.faults:
-      self.faults.append(sentence)
-
-  def take(self, name: str, kind: type, default: Any = None) -> Any:
-    value = self.content.get(name)
-    if value is None or _is(value, kind):
-      return default if value is None else value
-    self.wrong(name, f'a {_KINDS[kind]}')
-    return default
-
-  def several(self, **kinds: type) -> dict[str, Any]:
-    """The fields that are there, of {name: type}."""
-    found = {name: self.take(name, kind) for name, kind in kinds.items()}
-    return {name: value for name, value in found.items() if value is not None}
-
-  def inside(self, name: str) -> '_Object':
-    return _Object(f'{self.where}: {name}', self.take(name, dict, {}), self.faults)
-
-  def objects(self, name: str, **kinds: type) -> Iterator['_Object']:
-    """The objects of a list that have all of these fields, {name: type}."""
-    for i, value in enumerate(self.take(name, list, [])):
-      at = _Object(f'{self.where}: {name}[{i}]', value if isinstance(value, dict) else {}, [])
-      found = [at.take(field, kind) is not None for field, kind in kinds.items()]
-      if all(found):
-        yield at
-      else:
-        wanted = ', '.join(f'{field} (a {_KINDS[kind]})' for field, kind in kinds.items())
-        self.faults.append(f'{at.where} is {quoted(value)}, and has no {wanted}: left out')

@@ -1,9 +1,11 @@
 """A trained model as one object, whether it comes from a run or from released weights."""
 
 import logging
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import models, sharding, tokenizers
@@ -25,15 +27,15 @@ log = logging.getLogger('bert_jax')
 class Trained(NamedTuple):
   """A trained model. params holds the parts (encoder, pooler, mlm, classifier...) that it has."""
 
-  config: Any
+  config: ConfigDict
   tokenizer: tokenizers.Tokenizer
-  params: dict
+  params: dict[str, Any]
   step: int  # of training; 0 for a released model
   # How a sentence vector is made of its hidden states, if it was trained for that or says so.
   vector: sentence_transformers.Vector = sentence_transformers.UNKNOWN
 
 
-def load(source, which='latest', positions=0):
+def load(source: str | Path, which: str | int = 'latest', positions: int = 0) -> Trained:
   """Loads a trained model from a source: a run's workdir, a Hugging Face folder, the path of one
   inside an installed package, hf:NAME on the Hub, or the folder of a TensorFlow checkpoint. A run's
   model is put on the first device of this process.
@@ -62,13 +64,13 @@ def load(source, which='latest', positions=0):
   return Trained(config, tokenizer, params, step, vector)
 
 
-def refuse_which(source, which):
+def refuse_which(source: str | Path, which: str | int) -> None:
   """InputError unless `which` is the default, since a released model has no checkpoints."""
   if which != 'latest':
     raise InputError(f'{source} is a released model and has no checkpoint {which}; leave it out.')
 
 
-def from_weights(folder, weights):
+def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   """Makes a Trained from from_huggingface.Weights and the vocabulary in their folder."""
   tokenizer = tokenizers.load_folder(folder)
   config = released_config.config_of(weights, tokenizer, sentence_transformers.longest(folder))
@@ -82,13 +84,10 @@ def from_weights(folder, weights):
       f'the vocabulary in {folder} has {pieces} pieces only and the weights have {rows} rows for '
       'them; it is cut off, or not theirs.'
     )
-  asked = config_json.generation_not_read(folder)
+  asked = ', '.join(config_json.generation_not_read(folder))
   if asked and weights.description.family.writes:
-    log.warning(
-      '%s: %s of its generation is not read here; texts may differ from those of transformers',
-      folder,
-      ', '.join(asked),
-    )
+    said = 'of its generation is not read here; texts may differ from those of transformers'
+    log.warning('%s: %s %s', folder, asked, said)
   params = jax.device_put(weights.tree(models.ModelConfig(**config.model)))
   return Trained(config, tokenizer, params, 0, sentence_transformers.read(folder))
 
@@ -106,7 +105,9 @@ def part_of(model: Trained, part: str) -> Trained:
   return other._replace(config=config_lib.check(other.config), vector=sentence_transformers.UNKNOWN)
 
 
-def shapes_of(config, tokenizer, mesh):
+def shapes_of(
+  config: ConfigDict, tokenizer: tokenizers.Tokenizer, mesh: jax.sharding.Mesh
+) -> dict[str, Any]:
   """The shapes of an objective's parameters: ShapeDtypeStructs with shardings on a mesh."""
   objective = TASKS[config.objective].objective(config, tokenizer)
   return sharding.placed(jax.eval_shape(objective.init, jax.random.key(0)), mesh)

@@ -3,6 +3,8 @@
 import contextlib
 import logging
 import math
+from pathlib import Path
+from typing import Any
 
 from bert_jax.errors import InputError
 from bert_jax.workdir import contents, int8, manifest
@@ -11,40 +13,38 @@ from bert_jax.workdir.checkpoint import Checkpoints, Damaged
 log = logging.getLogger('bert_jax')
 
 
-def load_params(workdir, shapes, which='latest', partial=False):
+def load_params(
+  workdir: str | Path, shapes: dict[str, Any], which: str | int = 'latest', partial: bool = False
+) -> tuple[dict[str, Any], int]:
   """Loads a run's (params, step). which: 'latest', 'best' or a step.
   shapes: a tree of ShapeDtypeStructs with shardings (sharding.placed). Converted weights may lack
   heads: with `partial` only the parts that are there are returned, else it is an InputError, as are
   weights that were saved with another config or vocabulary than the workdir's."""
   int8.refuse_folder(workdir)
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
-    damaged = []
-    for number in _steps_of(checkpoints, workdir, which):
-      try:
-        meta = checkpoints.meta(number)
-        contents.check_belongs(workdir, meta)
-        there = manifest.parts(meta)
-        lacking = [part for part in shapes if part not in there]
-        if lacking and not partial:
-          raise InputError(
-            f'{workdir} has no {", ".join(lacking)} (its weights came without); start a run from '
-            'it with --config.init_from.'
-          )
-        shapes = {part: tree for part, tree in shapes.items() if part in there}
-        trees, _ = checkpoints.restore_step(number, {'params': shapes})
-        return trees['params'], number
-      except Damaged as error:
-        damaged.append(error)
-        if which != 'latest':
-          good = ', '.join(map(str, _good(checkpoints, number)))
-          good = (
-            f'there are good ones at {good} (--checkpoint latest or a step)'
-            if good
-            else ('no other is good')
-          )
-          raise InputError(f'{error}; {good}.') from None
-        log.error('%s; trying the one before it', error)
-  raise checkpoints.none_is_good(damaged)
+
+    def read(number):
+      meta = checkpoints.meta(number)
+      contents.check_belongs(workdir, meta)
+      there = manifest.parts(meta)
+      if (lacking := [part for part in shapes if part not in there]) and not partial:
+        raise InputError(
+          f'{workdir} has no {", ".join(lacking)} (its weights came without); start a run from it '
+          'with --config.init_from.'
+        )
+      wanted = {part: tree for part, tree in shapes.items() if part in there}
+      trees, _ = checkpoints.restore_step(number, {'params': wanted})
+      return trees['params'], number
+
+    steps = _steps_of(checkpoints, workdir, which)
+    if which == 'latest':
+      return checkpoints.newest_good(read, steps)[0]
+    try:
+      return read(steps[0])
+    except Damaged as error:
+      good = ', '.join(map(str, _good(checkpoints, error.number)))
+      said = f'there are good ones at {good} (--checkpoint latest or a step)'
+      raise InputError(f'{error}; {said if good else "no other is good"}.') from None
 
 
 def _steps_of(checkpoints, workdir, which):

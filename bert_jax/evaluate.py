@@ -1,4 +1,4 @@
-"""Evaluates a model on a split, exactly: while it is trained, and from the command line.
+"""Evaluates a run on a split, exactly, from the command line.
 
     python -m bert_jax.evaluate --workdir W [--config.data.eval=FILE] [--checkpoint best]
     python -m bert_jax.evaluate --workdir W --eval "$DATA/panx/test-{language}.tsv" \
@@ -7,14 +7,12 @@
 
 prints the metrics of a finished run as one line of JSON, with the number of examples and what each
 metric is without reading the input (metrics.beside). The answers of a fine-tuned model are
-written to W/eval/NAME-STEP (or --out): scores.json (by length, too), predictions.jsonl with
-probabilities, worst.jsonl (the answers whose label was least likely), and files for official
-scorers, such as the predictions.tsv that GLUE's leaderboard takes.
+written to W/eval/NAME-STEP (or --out), in the files that run/evaluation.py names.
 
 --eval may be repeated and names each set. Then a table of the sets and their metrics is printed,
-whose last line is the mean over the sets: trained on one language, evaluated on many, that is the
-cross-lingual experiment of M-BERT (Pires et al. 2019, https://arxiv.org/abs/1906.01502). The table
-(table.txt), scores.json and the answers on each set are in W/eval/sets, or in --out.
+with their mean: trained on one language, evaluated on many, that is the cross-lingual experiment of
+M-BERT (Pires et al. 2019, https://arxiv.org/abs/1906.01502). The table (table.txt), scores.json and
+the answers on each set are in W/eval/sets, or in --out.
 """
 
 import argparse
@@ -32,7 +30,7 @@ from bert_jax import hosts, metrics, sharding, step, tokenizers
 from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError
-from bert_jax.files import write_whole
+from bert_jax.files import make_folder, write_json, write_whole
 from bert_jax.rows.batches import batches_of
 from bert_jax.run import evaluation, teacher
 from bert_jax.tasks import TASKS
@@ -111,11 +109,9 @@ def evaluate_on(
       inputs = params, carry, batches, constants
       result, answers = evaluation.one_pass(eval_step, *inputs, shares=objective.shares)
       if answers:
-        place = f'{number}-int8' if in_int8 else number
         spec = spec or contents.evaluated_on(config.data.train, config.data.eval)
-        where = contents.answers_folder(workdir, spec, place)
-        folder = Path(out, name) if out else where
-        evaluation.write(folder, source, answers, result)
+        inside = contents.answers_folder(workdir, spec, f'{number}-int8' if in_int8 else number)
+        evaluation.write(Path(out, name) if out else inside, source, answers, result)
       yield Evaluation(name, result, number, evaluation.beside(result, source, answers))
 
 
@@ -123,13 +119,12 @@ def evaluate_sets(
   workdir: str | Path,
   specs: Sequence[str],
   languages: Sequence[str] = (),
-  overrides: Sequence[str] = (),
-  which: str = 'latest',
   out: str | Path = '',
-  in_int8: bool = False,
+  **options: Any,
 ) -> dict[str, Mapping[str, float]]:
   """Evaluates a workdir's checkpoint on named sets: {set: its metrics}. specs: NAME=DATA, or a path
-  with {language}. Answers, scores.json and table.txt are written to `out`; '': to W/eval/sets."""
+  with {language}. Answers, scores.json and table.txt are written to `out`; '': to W/eval/sets.
+  options: see evaluate_on."""
   parts = [part for spec in specs for part in files.parts(spec, languages)]
   if unnamed := [spec for name, spec in parts if not name]:
     raise InputError(f'--eval {unnamed[0]} has no name; write NAME={unnamed[0]}, or {{language}}.')
@@ -138,14 +133,13 @@ def evaluate_sets(
     raise InputError(f'--eval names {repeated[0]} twice; give each set another name.')
   out = Path(out or Path(workdir).expanduser() / 'eval' / 'sets')
   results: dict[str, Mapping[str, float]] = {}
-  for name, result, *_ in evaluate_on(workdir, parts, overrides, which, out, in_int8):
+  for name, result, *_ in evaluate_on(workdir, parts, out=out, **options):
     results[name] = result
     logging.getLogger('bert_jax').info('%s: %s', name, metrics.to_json(result))
   if hosts.first():
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     write_whole(out / 'table.txt', table(results) + '\n')
-    scores = {name: json.loads(metrics.to_json(result)) for name, result in results.items()}
-    write_whole(out / 'scores.json', json.dumps(scores, indent=2) + '\n')
+    write_json(out / 'scores.json', json.loads(metrics.to_json(results)))
   return results
 
 
@@ -176,16 +170,16 @@ def main(argv: Sequence[str] | None = None) -> None:
   args, overrides = parser.parse_known_args(argv)
   with command_line(), hosts.together():
     hosts.join(args.distributed)
-    where = overrides, args.checkpoint, args.out, args.int8
+    options = dict(overrides=overrides, which=args.checkpoint, in_int8=args.int8, out=args.out)
     if args.languages and not args.eval:
       raise InputError('--languages fills in {language} of --eval; name the sets by --eval.')
     if args.eval:
-      languages = [name for name in args.languages.split(',') if name]
-      results = evaluate_sets(args.workdir, args.eval, languages, *where)
+      languages = list(filter(None, args.languages.split(',')))
+      results = evaluate_sets(args.workdir, args.eval, languages, **options)
       if hosts.first():
         print(table(results))
       return
-    (result,) = evaluate_on(args.workdir, [('', '')], *where)
+    (result,) = evaluate_on(args.workdir, [('', '')], **options)
     if hosts.first():
       about = {'workdir': args.workdir, 'step': result.step}
       print(metrics.to_json(about | result.metrics | result.beside))

@@ -67,32 +67,32 @@ def corpus_file(tmp_path_factory):
   return path
 
 
+SMALL = """corpus.eval_share=0.2 model.vocab_size=200 model.num_hidden_layers=1 model.hidden_size=32
+model.intermediate_size=64 model.max_position_embeddings=64 batch_size=8 data.seq_length=32 steps=20
+masking.max_predictions_per_seq=5 eval.every=10 checkpoint.every=10 log.every=5
+log.tensorboard=false"""
+
+
+def fields(*texts):
+  """Options of a command: 'steps=3 eval.every=0' is --config.steps=3 and --config.eval.every=0."""
+  out = []
+  for text in texts:
+    is_short = '=' in text and not text.startswith('--')
+    out += [f'--config.{word}' for word in text.split()] if is_short else [text]
+  return out
+
+
 def small_overrides(corpus_file):
   """Of configs/pretrain.py:runlocal: compiles in seconds; a layer, 32 wide, 20 steps of 8 x 32."""
-  return [
-    f'--config.data.train={corpus_file}',
-    '--config.corpus.eval_share=0.2',
-    '--config.model.vocab_size=200',
-    '--config.model.num_hidden_layers=1',
-    '--config.model.hidden_size=32',
-    '--config.model.intermediate_size=64',
-    '--config.model.max_position_embeddings=64',
-    '--config.batch_size=8',
-    '--config.data.seq_length=32',
-    '--config.steps=20',
-    '--config.masking.max_predictions_per_seq=5',
-    '--config.eval.every=10',
-    '--config.checkpoint.every=10',
-    '--config.log.every=5',
-    '--config.log.tensorboard=false',
-  ]
+  return fields(f'--config.data.train={corpus_file}', SMALL)
 
 
 def small_pretrain(corpus_file, *overrides):
-  """The config of small_overrides."""
+  """The config of small_overrides, and of overrides written as in `fields`."""
   from bert_jax import config
 
-  return config.load('configs/pretrain.py:runlocal', [*small_overrides(corpus_file), *overrides])
+  given = [*small_overrides(corpus_file), *fields(*overrides)]
+  return config.load('configs/pretrain.py:runlocal', given)
 
 
 PEAK = 1e12  # operations per second of the device that `pretrained` believes to run on

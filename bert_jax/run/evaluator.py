@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 def is_due(run: 'Run', step: int) -> bool:
   """Is the run evaluated after this step?"""
   every = run.inputs.config.eval.every
-  return run.eval_step is not None and (
-    step == run.inputs.steps or (every > 0 and step % every == 0)
-  )
+  is_at = step == run.inputs.steps or (every > 0 and step % every == 0)
+  return is_at and run.eval_step is not None
 
 
 def is_owed(run: 'Run', step: int) -> bool:
@@ -76,14 +75,15 @@ class Evaluator:
     count = 0 if last else config.eval.batches
     run.results = {}
     with run.clock.doing('eval'):
-      what = run.eval_step, state.params, run.empty_carry, batches, run.constants
-      shares = inputs.objective.shares
-      run.results, answers = evaluation.one_pass(*what, count, shares, run.watch.ends)
+      what = run.eval_step, state.params, run.empty_carry, batches, run.constants, count
+      ends = lambda: run.watch.ask().ends
+      run.results, answers = evaluation.one_pass(*what, inputs.objective.shares, ends)
     self.writer.write(step, 'eval', run.results)
     said = metrics.health(run.results, batches.source.baselines)
     self.progress.line(f'step {step}/{inputs.steps}  eval  {said}')
     is_best = run.checkpoints.is_best(run.results, step)
-    if is_best or config.eval.patience > 0 or self.saver.has(step):
+    is_saved = run.checkpoints.newest.get('step') == step
+    if is_best or is_saved or config.eval.patience > 0:
       self.saver.save(step, state, run.results)
     if answers and (last or self._patience_is_over(step)):
       data = contents.evaluated_on(config.data.train, config.data.eval)

@@ -75,9 +75,8 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   if config.steps:  # checked before the data is read; with epochs the data decides the steps
     config_lib.timeline_of(config).rates(0)
   log.info('reading the data')
-  folder = beginning.folder or (
-    hub.folder(config.teacher) if teaching.has_teacher(config) else None
-  )
+  teacher_folder = hub.folder(config.teacher) if teaching.has_teacher(config) else None
+  folder = beginning.folder or teacher_folder
   tokenizer = run_tokenizer.load_or_train(config, folder, lambda: task.texts(config))
   objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
   sources = task.sources(config, tokenizer)
@@ -110,18 +109,47 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
 
 def check_continues(inputs: Inputs, program: Program) -> None:
   """InputError unless a run can continue from its Beginning's checkpoint."""
-  config, moves = inputs.config, not inputs.in_workdir
   beginning: Any = inputs.beginning
-  folder, meta = beginning
-  given = meta, program.state, inputs.identity, inputs.steps, moves
-  if moves:
-    changes = config_lib.changes(contents.read_config(folder), config)
-    return manifest.check_continues(*given, changes=changes)
-  manifest.check_continues(*given, contents.fingerprints(folder, config))
-  if files.exists(inputs.workdir / contents.CONFIG):
+  (folder, meta), identity, steps = beginning, inputs.identity, inputs.steps
+  number, same_data = meta['step'], meta['data'] == identity['data']
+  back = 'bring it back, or use another --workdir with config.init_from to start from its weights'
+  wrong = ''
+  if meta.get('vocabulary', identity['vocabulary']) != identity['vocabulary']:
+    wrong = (
+      f'the vocabulary is not the one that checkpoint {number} was trained with; bring it back'
+    )
+  elif not inputs.in_workdir:
+    if not same_data:
+      log.info('resume_from: the training data is another one than up to step %d', number)
+    if number >= steps:
+      wrong = f'config.resume_from is at step {number} already; set steps above {steps}'
+  elif meta.get('teacher') != identity.get('teacher'):
+    wrong = f'the teacher is not the one of checkpoint {number}; {back}'
+  elif not same_data:
+    wrong = f'the training data is not what it was at checkpoint {number}; {back}'
+  elif meta['config'] not in contents.fingerprints(folder, inputs.config):
+    wrong = f'{contents.CONFIG} was changed since checkpoint {number}; bring it back'
+  elif number > steps:
+    wrong = f'the run has come to step {number} already; set steps (or epochs) to as much or more'
+  if wrong:
+    raise InputError(f'{wrong}.')
+  try:
+    for part in manifest.PARTS:
+      manifest.compare(meta, part, manifest.flat(getattr(program.state, part)))
+  except InputError:
+    changes = config_lib.changes(contents.read_config(folder), inputs.config)
+    shaping = config_lib.fields_affecting('weights', 'bits')  # scan_layers stacks layers
+    decisive = [x for x in changes if x.partition(':')[0] in shaping]
+    if inputs.in_workdir or not decisive:
+      raise
+    raise InputError(
+      f'config.resume_from is of another model or optimizer ({"; ".join(decisive[:3])}); set these '
+      'fields as they are there, or start from its weights with config.init_from.'
+    ) from None
+  if inputs.in_workdir and files.exists(folder / contents.CONFIG):
     before = contents.read_config(folder)
     then = config_lib.timeline_of(before, step_count(before, inputs.sources))
-    check_past(inputs.timeline, then, meta['step'])
+    check_past(inputs.timeline, then, number)
 
 
 def check_past(now: Timeline, then: Timeline, step: int) -> None:

@@ -121,7 +121,7 @@ class Logger:
     """Writes a line; returns it as text for the progress."""
     run, tally = self.run, self.run.tally
     baselines = run.inputs.batches.source.baselines
-    window = tally.take_window()
+    window, tally.window = tally.window, {}
     window |= run.inputs.objective.shares(window) if window else {}
     values, tokens = metrics.values(window, baselines), 0.0
     if window:  # else all its steps were skipped. A part may be from before the run was stopped.

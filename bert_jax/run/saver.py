@@ -41,10 +41,6 @@ class Saver:
     with run.clock.doing('save'):
       run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())
 
-  def has(self, step: int) -> bool:
-    """Was the newest checkpoint saved at this step?"""
-    return self.run.checkpoints.newest.get('step') == step
-
 
 def keep_workdir(inputs: 'Inputs') -> None:
   """Writes the config and vocabulary of a run again if its workdir was removed since it began:

@@ -60,12 +60,7 @@ class Watch:
     fresh, self.fresh = self.fresh, False
     return Wish.GO_ON if fresh and decision == Wish.SAVE else decision
 
-  def ends(self) -> bool:
-    """Is the run to end now?"""
-    return self.ask().ends
-
   def saved(self) -> None:
-    """Notes that the run was saved."""
     self.save_at, self.fresh = time.monotonic() + self.pause, True
 
 
@@ -74,8 +69,7 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
   """Yields a function: was the run asked to stop? SIGTERM, a closed terminal (SIGHUP, unless it
   is ignored, as nohup has it) and the first Ctrl-C save and end it; the second Ctrl-C ends it at
   once."""
-  asked = threading.Event()
-  old = {}
+  asked, old = threading.Event(), {}
   if threading.current_thread() is threading.main_thread():
 
     def ask(number, frame):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ml_collections import ConfigDict
 
 from bert_jax import hosts, metrics
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, listed
 from bert_jax.files import write_whole
 from bert_jax.run.spikes import Spikes
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger('bert_jax')
 
-SHOWN = 8  # rows that a sentence names
+SAVED = 'events', 'in_a_row', 'skipped', 'moves'
 EVENTS = 'skipped_steps', 'loss_spikes', 'rollbacks', 'damaged_rows'
 
 
@@ -36,23 +36,18 @@ def number(x: Any) -> float | str:
 
 @dataclass
 class Tally:
-  """The sums and counts of a run. seen: counts of the data since step 0. window: the sums since the
-  last line of the log. events: how many steps were skipped, losses were spikes and rows were
-  damaged, and how often the run went back. in_a_row: how many of the last steps were skipped.
-  skipped: how many rows of the data the run left out, going back. moves: [[step, rows skipped from
-  there on]], one for each time that it went back. Not saved: inputs and spikes of the run; step:
-  the newest step that was taken; pending: metrics still on the devices, by step."""
+  """The sums and counts of a run, and, not saved, its inputs, its spikes and its newest step."""
 
-  seen: dict[str, float] = field(default_factory=dict)
-  window: dict[str, metrics.Mean] = field(default_factory=dict)
-  events: dict[str, int] = field(default_factory=dict)
-  in_a_row: int = 0
-  skipped: int = 0
-  moves: list[list[int]] = field(default_factory=list)
+  seen: dict[str, float] = field(default_factory=dict)  # counts of the data since step 0
+  window: dict[str, metrics.Mean] = field(default_factory=dict)  # sums since the last line
+  events: dict[str, int] = field(default_factory=dict)  # how often each of EVENTS happened
+  in_a_row: int = 0  # how many of the last steps were skipped
+  skipped: int = 0  # rows of the data that the run left out, going back
+  moves: list[list[int]] = field(default_factory=list)  # [step it went back to, skipped then]
   inputs: 'Inputs' = None  # pyrefly: ignore[bad-assignment]  # a saved Tally has none
   spikes: Spikes = None  # pyrefly: ignore[bad-assignment]
   step: int = 0
-  pending: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+  pending: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # {step: on the devices}
 
   @classmethod
   def from_meta(cls, meta: Mapping[str, Any], batch_size: int, **of_run: Any) -> 'Tally':
@@ -63,19 +58,14 @@ class Tally:
       saved['skipped'] = saved.pop('offset') * batch_size
       saved['moves'] = [[step, count * batch_size] for step, count in saved.get('moves', [])]
     window = {name: metrics.Mean(*pair) for name, pair in saved.get('window', {}).items()}
-    kept = {k: x for k, x in saved.items() if k in ('events', 'in_a_row', 'skipped', 'moves')}
+    kept = {name: saved[name] for name in SAVED if name in saved}
     return cls(meta.get('seen', {}), window, step=meta.get('step', 0), **kept, **of_run)
 
   def to_meta(self) -> dict[str, Any]:
     """The metadata of a checkpoint that from_meta reads, besides `seen`."""
     window = {name: [float(m.total), float(m.weight)] for name, m in self.window.items()}
-    return {
-      'window': window,
-      'events': self.events,
-      'in_a_row': self.in_a_row,
-      'skipped': self.skipped,
-      'moves': self.moves,
-    } | self.spikes.to_meta()
+    saved = {name: getattr(self, name) for name in SAVED}
+    return {'window': window} | saved | self.spikes.to_meta()
 
   def skipped_after(self, step: int) -> int:
     """How many rows were skipped before the step after `step`, which may be long past."""
@@ -126,17 +116,11 @@ class Tally:
     self._count('loss_spikes')
     return self.spikes.target(step) > 0
 
-  def take_window(self) -> dict[str, metrics.Mean]:
-    """Returns the sums since the last line of the log, and begins them anew."""
-    window, self.window = self.window, {}
-    return window
-
   def count_damaged(self, step: int) -> None:
     """Counts the rows up to this step that could not be read, in all processes."""
     batches = self.inputs.batches
     if batches.skip_damaged:
-      damaged = batches.damaged_before(step, self.skipped)
-      self._count('damaged_rows', hosts.total(damaged))
+      self._count('damaged_rows', hosts.total(batches.damaged_before(step, self.skipped)))
 
   def go_back(self, step: int, spike: int, meta: Mapping[str, Any]) -> None:
     """Restores the sums of a step's checkpoint, whose metadata is `meta`, when the run goes back to
@@ -166,8 +150,7 @@ class Tally:
     if hosts.first():
       with contextlib.suppress(OSError):
         write_whole(path, json.dumps(facts) + '\n')
-    named = ', '.join(map(str, rows[:SHOWN]))
-    named += f' and {len(rows) - SHOWN} more' if len(rows) > SHOWN else ''
+    named = listed(rows)
     if norms:
       named += '; gradient norms: ' + ', '.join(f'{k} {float(x):.3g}' for k, x in norms.items())
     again = f' as in the {self.in_a_row - 1} before it' if self.in_a_row > 1 else ''

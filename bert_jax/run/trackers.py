@@ -5,22 +5,12 @@ import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax import files, hosts
 from bert_jax.errors import InputError, first_line, unwritten
-
-
-class Tracker(Protocol):
-  """A place to write metrics to, open in the first process only."""
-
-  def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None: ...
-
-  def go_back(self, step: int) -> None: ...  # the steps past this one will be written again
-
-  def close(self) -> None: ...
 
 
 def check(config: ConfigDict) -> None:
@@ -35,12 +25,12 @@ def check(config: ConfigDict) -> None:
     )
 
 
-def opened(config: ConfigDict, workdir: Path, start: int) -> list[Tracker]:
-  """Opens the trackers of a config, for a run that begins at step `start`."""
-  if not hosts.first():
-    return []
-  trackers: list[Tracker] = [TensorBoard(workdir, start)] if config.log.tensorboard else []
-  if config.log.wandb != 'off':
+def opened(config: ConfigDict, workdir: Path, start: int) -> 'list[Tracker]':
+  """Opens the trackers of a config in the first process, for a run that begins at step `start`."""
+  trackers: list[Tracker] = []
+  if hosts.first() and config.log.tensorboard:
+    trackers.append(TensorBoard(workdir, start))
+  if hosts.first() and config.log.wandb != 'off':
     trackers.append(WeightsAndBiases(workdir, config))
   return trackers
 
@@ -80,6 +70,7 @@ class TensorBoard:
     self.file.flush()
 
   def go_back(self, step: int) -> None:
+    """Hides the steps past this one, which will be written again."""
     self.close()
     self._open(step)
 
@@ -120,6 +111,9 @@ class WeightsAndBiases:
 
   def close(self) -> None:
     self.run.finish()
+
+
+Tracker = TensorBoard | WeightsAndBiases
 
 
 def _wandb():

@@ -173,9 +173,10 @@ class Checkpoints:
       except Damaged as error:
         tell('%s; trying the one before it', error)
         damaged.append(error)
-    raise next((error for error in damaged if isinstance(error, Renamed)), None) or InputError(
-      f'all checkpoints in {self.folder} are damaged ({", ".join(map(str, self.steps()))}); bring '
-      'them back from a backup, or delete the workdir to start over.'
+    named, why = ', '.join(map(str, self.steps())), damaged[0] if damaged else 'there is none'
+    raise InputError(
+      f'all checkpoints in {self.folder} are damaged ({named}): {why}. Bring them back from a '
+      'backup, or delete the workdir to start over.'
     )
 
   def restore(self, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
@@ -220,10 +221,9 @@ class Checkpoints:
     if hosts.total(bool(why)):  # all processes go on to another checkpoint, or none
       raise self._damaged(number, why or 'another process cannot read its metadata')
     if (saved := meta['step']) != number:
-      raise Renamed(
-        f'checkpoint {number} in {self.folder} is not of step {number} but of step {saved}, and '
-        f'was renamed or copied; rename it back: mv {self.folder}/{number} {self.folder}/{saved}',
-        number,
+      back = f'mv {self.folder}/{number} {self.folder}/{saved}'
+      raise self._damaged(
+        number, f'it is of step {saved} and was renamed or copied; rename it back: {back}'
       )
     return meta
 
@@ -268,7 +268,7 @@ class Checkpoints:
     self.manager.close()
     if hosts.first():
       for error in damaged:
-        first = f'{error.name}-checkpoint-{error.number}'
+        first = f'damaged-checkpoint-{error.number}'
         names = (first + '-again' * k for k in itertools.count())
         target = next(p for name in names if not (p := self.folder.parent / name).exists())
         (self.folder / str(error.number)).rename(target)
@@ -291,14 +291,6 @@ class Retention(policies.PreservationPolicy):
 class Damaged(InputError):
   """A checkpoint that cannot be trusted; the message says which and why."""
 
-  name = 'damaged'
-
   def __init__(self, message: str, number: int):
     super().__init__(message)
     self.number = number
-
-
-class Renamed(Damaged):
-  """A checkpoint whose metadata is of another step than its folder's name."""
-
-  name = 'renamed'

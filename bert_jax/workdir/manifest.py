@@ -1,24 +1,19 @@
-"""The table of arrays in a checkpoint: their checksums, and whether a run can continue from them.
+"""The table of arrays in a checkpoint: their shapes, types and checksums.
 
 A checksum is a sum over the elements of an array, so it is the same on any mesh and any number of
 hosts. The metadata that holds the checksums also holds its seal, a hash of itself.
 """
 
-import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import config as config_lib
 from bert_jax.errors import InputError
 from bert_jax.sharding import path_name
-from bert_jax.workdir import contents
-
-log = logging.getLogger('bert_jax')
 
 PARTS = ('params', 'opt_state', 'carry')
 AT_ONCE = 16  # checksums that are computed at a time; XLA's limit on a CPU is 32 programs a device
@@ -95,55 +90,6 @@ def stored(meta: Mapping[str, Any], part: str, shapes: Mapping[str, Any]) -> dic
     here = shapes[part][path] if path in shapes[part] else shapes['params'][MOMENT.sub('', name)]
     out[path] = jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=here.sharding)
   return out
-
-
-def check_continues(
-  meta: Mapping[str, Any],
-  shapes: Any,
-  identity: Mapping[str, str],
-  steps: int,
-  resumed_from: bool,
-  earlier: Collection[str] = (),
-  changes: Sequence[str] = (),
-) -> None:
-  """InputError unless a run with these shapes and this identity can continue from a checkpoint.
-  meta: the checkpoint's. shapes: a State. resumed_from: is the checkpoint from config.resume_from,
-  not this workdir? earlier: fingerprints of the config with the run's earlier lengths. changes: the
-  fields in which the run differs from the run in config.resume_from."""
-  number, same_data = meta['step'], meta['data'] == identity['data']
-  back = 'bring it back, or use another --workdir with config.init_from to start from its weights'
-  wrong = ''
-  if meta.get('vocabulary', identity.get('vocabulary')) != identity.get('vocabulary'):
-    wrong = (
-      f'the vocabulary is not the one that checkpoint {number} was trained with; bring it back'
-    )
-  elif resumed_from:
-    if not same_data:
-      log.info('resume_from: the training data is another one than up to step %d', number)
-    if number >= steps:
-      wrong = f'config.resume_from is at step {number} already; set steps above {steps}'
-  elif meta.get('teacher') != identity.get('teacher'):
-    wrong = f'the teacher is not the one of checkpoint {number}; {back}'
-  elif not same_data:
-    wrong = f'the training data is not what it was at checkpoint {number}; {back}'
-  elif meta['config'] not in (identity['config'], *earlier):
-    wrong = f'{contents.CONFIG} was changed since checkpoint {number}; bring it back'
-  elif number > steps:
-    wrong = f'the run has come to step {number} already; set steps (or epochs) to as much or more'
-  if wrong:
-    raise InputError(f'{wrong}.')
-  try:
-    for part in PARTS:
-      compare(meta, part, flat(getattr(shapes, part)))
-  except InputError:
-    shaping = config_lib.fields_affecting('weights', 'bits')  # scan_layers stacks layers
-    decisive = [x for x in changes if x.partition(':')[0] in shaping]
-    if not decisive:
-      raise
-    raise InputError(
-      f'config.resume_from is of another model or optimizer ({"; ".join(decisive[:3])}); set these '
-      'fields as they are there, or start from its weights with config.init_from.'
-    ) from None
 
 
 def parts(meta: Mapping[str, Any]) -> set[str]:

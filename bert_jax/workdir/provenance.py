@@ -16,14 +16,8 @@ SHIPPED = '.commit'  # names the commit where launch/ ships the code without its
 ROOT = Path(__file__).parents[2]
 MOST = 2_000_000  # characters of the changed code that are kept
 # The environment variables that can change the numbers of a run.
-ENVIRONMENT = (
-  'XLA_FLAGS',
-  'LIBTPU_INIT_ARGS',
-  'JAX_DEFAULT_MATMUL_PRECISION',
-  'JAX_ENABLE_X64',
-  'JAX_THREEFRY_PARTITIONABLE',
-  'NVIDIA_TF32_OVERRIDE',
-)
+ENVIRONMENT = 'XLA_FLAGS', 'LIBTPU_INIT_ARGS', 'JAX_DEFAULT_MATMUL_PRECISION', 'JAX_ENABLE_X64'
+ENVIRONMENT += 'JAX_THREEFRY_PARTITIONABLE', 'NVIDIA_TF32_OVERRIDE'
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
 
 

@@ -52,9 +52,7 @@ class Facts:
   data: Mapping[str, Split] = field(default_factory=dict)
   parameters: int | None = None
   flops_per_step: float | None = None  # of a full batch
-  flops_by_stage: Sequence[
-    tuple[int, float]
-  ] = ()  # the same, by first steps, if it changes by step
+  flops_by_stage: Sequence[tuple[int, float]] = ()  # (first step, the same), if they differ
   source: str = ''  # of weights that were converted
   config: str = ''  # the fingerprint of the config; runs of earlier versions do not say it
 
@@ -85,14 +83,6 @@ class Point(NamedTuple):
   values: Mapping[str, float | None]  # None: it was not finite
 
 
-class Length(NamedTuple):
-  """Scores of the texts within a range of lengths, in the last evaluation of a run."""
-
-  tokens: str  # '65-128'
-  examples: int
-  scores: Mapping[str, float | None]
-
-
 @dataclass(frozen=True)
 class Run:
   """All that the files of a workdir record about its run."""
@@ -104,7 +94,7 @@ class Run:
   facts: Facts = Facts()
   summary: Summary = Summary()
   points: Sequence[Point] = ()
-  lengths: Sequence[Length] = ()
+  lengths: Mapping[str, tuple[int, Mapping]] = field(default_factory=dict)  # see by_length
   checkpoints: Sequence[int] = ()  # their steps
   newest: Mapping[str, Any] = field(default_factory=dict)  # metadata of the newest checkpoint
   faults: Sequence[str] = ()
@@ -157,12 +147,9 @@ class Run:
     return point is not None and 'constant' in point.values
 
   def by_length(self, metric: str) -> dict[str, tuple[int, float]]:
-    """The scores of the last evaluation by length: {tokens: (examples, score)}."""
-    return {
-      length.tokens: (length.examples, score)
-      for length in self.lengths
-      if (score := length.scores.get(metric)) is not None
-    }
+    """The scores of the last evaluation by length: {'65-128' tokens: (examples, score)}."""
+    scores = {tokens: (n, values.get(metric)) for tokens, (n, values) in self.lengths.items()}
+    return {tokens: (n, score) for tokens, (n, score) in scores.items() if score is not None}
 
 
 class Planned(NamedTuple):
@@ -210,13 +197,12 @@ def read(folder: Path | str) -> Run:
     faults.append(f'{path / FACTS} is missing, so nothing is known of the code and the data')
   facts, summary = read_facts(path, faults), read_summary(path, faults)
   steps = summary.steps or fields.get('steps') or 0
-  all_rows = fields.get('eval.batches') == 0
-  points = tuple(_points(path / METRICS, steps, all_rows, faults))
+  points = tuple(_points(path / METRICS, steps, fields.get('eval.batches') == 0, faults))
   checkpoints, newest = _checkpoints(path / 'checkpoints', faults)
   judge = TASKS[config.objective].judge(config).metric if config else summary.metric or 'loss'
-  run = Run(path, config, fields, judge, facts, summary, points, (), checkpoints, newest)
+  run = Run(path, config, fields, judge, facts, summary, points, {}, checkpoints, newest)
   run = _without_strangers(run, faults)
-  return replace(run, lengths=tuple(_lengths(run, faults)), faults=tuple(faults))
+  return replace(run, lengths=_lengths(run, faults), faults=tuple(faults))
 
 
 def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
@@ -352,20 +338,19 @@ def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapp
   return (), {}
 
 
-def _lengths(run: Run, faults: list[str]) -> Iterator[Length]:
+def _lengths(run: Run, faults: list[str]) -> dict[str, tuple[int, dict[str, Any]]]:
   """The scores by length of a run's last evaluation; none in pre-training."""
-  steps = [point.step for point in run.evaluations]
+  step = run.evaluations[-1].step if run.evaluations else 0
   data = [run.fields.get(name, '') for name in ('data.train', 'data.eval')]
   # Runs of earlier versions call every held-out share `embedded`.
-  named = (contents.evaluated_on(*data), data[1])
-  folders = [contents.answers_folder(run.path, name, (steps or [0])[-1]) for name in named]
+  named = contents.evaluated_on(*data), data[1]
+  folders = [contents.answers_folder(run.path, name, step) for name in named]
   folder = next((path for path in folders if files.exists(path)), folders[0])
-  content = read_object(folder / 'scores.json', faults)
+  content, out = read_object(folder / 'scores.json', faults), {}
   for at in content.objects('by_length', tokens=str, examples=int):
-    scores = {
-      k: x for k, x in at.content.items() if k != 'examples' and (x is None or is_of(x, float))
-    }
-    yield Length(at.content['tokens'], at.content['examples'], scores)
+    scores = {k: x for k, x in at.content.items() if x is None or is_of(x, float)}
+    out[at.content['tokens']] = scores.pop('examples'), scores
+  return out
 
 
 def _without_strangers(run: Run, faults: list[str]) -> Run:

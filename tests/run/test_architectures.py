@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, fields
 
 from bert_jax import config as c
 from bert_jax import evaluate
@@ -17,43 +17,21 @@ from bert_jax.workdir import trained
 
 # {arch: the class of transformers that it is exported as; '': there is none}. With a vocabulary of
 # bytes a roberta is a Roberta; the one that is trained where none is named is SentencePiece's.
-CLASSES = {
-  'modern': 'ModernBertForMaskedLM',
-  'albert': 'AlbertForPreTraining',
-  'electra': 'ElectraForPreTraining',
-  'roberta': 'BertForMaskedLM',
-  'ernie': 'BertForPreTraining',
-  'wwm': 'BertForPreTraining',
-  'spanbert': 'BertForMaskedLM',
-  'fnet': 'FNetForPreTraining',
-  'lstm': '',
-  'conv': '',
-  'bag': '',
-  'tutorial': '',
-  'mosaic': '',
-  'neo': '',
-  'cramming': '',
-}
-SMALL = {
-  'data.train': ROOT / 'bert_jax' / '*' / 'README.md',
-  'corpus.eval_share': 0.2,
-  'model.vocab_size': 400,
-  'model.dtype': 'float32',
-  'data.seq_length': 32,
-  'batch_size': 4,
-  'steps': 3,
-  'eval.batches': 2,
-  'log.tensorboard': 'false',
-  'optimizer.warmup': 1,
-}
+CLASSES = """modern=ModernBertForMaskedLM albert=AlbertForPreTraining electra=ElectraForPreTraining
+roberta=BertForMaskedLM ernie=BertForPreTraining wwm=BertForPreTraining spanbert=BertForMaskedLM
+fnet=FNetForPreTraining lstm= conv= bag= tutorial= mosaic= neo= cramming="""
+CLASSES = dict(pair.split('=') for pair in CLASSES.split())
+SMALL = f"""data.train={ROOT}/bert_jax/*/README.md corpus.eval_share=0.2 model.vocab_size=400
+model.dtype=float32 data.seq_length=32 batch_size=4 steps=3 eval.batches=2 log.tensorboard=false
+optimizer.warmup=1"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('arch', CLASSES)
 def test_an_architecture_is_trained_evaluated_asked_and_converted(arch, tmp_path):
-  ernie = {'masking.policy': 'whole_word,phrase@1,entity@2'} if arch == 'ernie' else {}
-  fields = [f'--config.{name}={value}' for name, value in (SMALL | ernie).items()]
-  _, results = train(c.load(f'configs/pretrain.py:arch={arch},runlocal', fields), tmp_path / 'W')
+  stages = 'masking.policy=whole_word,phrase@1,entity@2'
+  given = fields(SMALL, *([stages] if arch == 'ernie' else []))
+  _, results = train(c.load(f'configs/pretrain.py:arch={arch},runlocal', given), tmp_path / 'W')
   assert math.isfinite(results['mlm']) and 4 < results['mlm'] < 8  # of 400 pieces, log 400 = 6
   again, _ = evaluate.evaluate(tmp_path / 'W')
   assert again == results

@@ -37,213 +37,105 @@ old new good bad the a near crosses holds follows meets carries she he was born 
 BACKWARDS = [word[::-1] for word in WORDS[:18]]
 PIECES = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *WORDS, *BACKWARDS, '##s', '##ed', *'.,?']
 
-COMMON = {
-  'model.vocab_size': len(PIECES),
-  'model.vocab_multiple': 8,
-  'model.num_hidden_layers': 2,
-  'model.hidden_size': 32,
-  'model.num_attention_heads': 2,
-  'model.intermediate_size': 64,
-  'model.max_position_embeddings': 32,
-  'model.initializer_range': 0.1,  # at BERT's 0.02 so narrow a model hardly looks at its input
-  'model.hidden_dropout_prob': 0.1,
-  'model.attention_probs_dropout_prob': 0.2,
-  'model.scan_layers': True,
-  'batch_size': 8,
-  'steps': 10,
-  'epochs': 0,
-  'data.seq_length': 32,
-  'optimizer.learning_rate': 4e-3,
-  'optimizer.warmup': 3,
-  'optimizer.weight_decay': 0.5,
-  'optimizer.eps': 1e-4,  # what rounding leaves of a gradient of 0 stays small
-  'optimizer.accumulation': 2,
-  'eval.every': 0,
-  'checkpoint.every': 0,
-  'checkpoint.best_metric': '',
-  'log.every': 1,
-  'log.tensorboard': False,
-}
-PRETRAIN = {
-  'model.dtype': 'float32',  # each compiler rounds bfloat16 its way, and a run moves by 1e-3
-  'corpus.eval_share': 0.3,
-  'corpus.dupe_factor': 2,
-  'masking.max_predictions_per_seq': 5,
-  'eval.batches': 0,
-}
-FINETUNE = {'data.examples_per_row': 4}
 
-# name: (config, what differs from COMMON and the two above). {texts} are what write_texts writes.
+def settings(text):
+  """{field: its value} of 'field=value field=value'."""
+  return dict(word.split('=', 1) for word in text.split())
+
+
+# At BERT's initializer_range of 0.02 so narrow a model hardly looks at its input; with this eps
+# what rounding leaves of a gradient of 0 stays small.
+COMMON = settings(f"""model.vocab_size={len(PIECES)} model.vocab_multiple=8 model.hidden_size=32
+model.num_hidden_layers=2 model.num_attention_heads=2 model.intermediate_size=64
+model.max_position_embeddings=32 model.initializer_range=0.1 model.hidden_dropout_prob=0.1
+model.attention_probs_dropout_prob=0.2 model.scan_layers=True batch_size=8 steps=10 epochs=0
+data.seq_length=32 optimizer.learning_rate=4e-3 optimizer.warmup=3 optimizer.weight_decay=0.5
+optimizer.eps=1e-4 optimizer.accumulation=2 eval.every=0 checkpoint.every=0 checkpoint.best_metric=
+log.every=1 log.tensorboard=False""")
+# Each compiler rounds bfloat16 its way, and a run moves by 1e-3.
+PRETRAIN = settings("""model.dtype=float32 corpus.eval_share=0.3 corpus.dupe_factor=2 eval.batches=0
+masking.max_predictions_per_seq=5""")
+FINETUNE = {'data.examples_per_row': '4'}
+
+# {name: (config, what differs from COMMON and the two above)}. {texts} are what write_texts writes;
+# `data` is both data.train and data.eval.
 RUNS = {
-  'nsp': ('pretrain.py', {'data.train': '{texts}/corpus.txt', 'loss.nsp_weight': 0.5}),
+  'nsp': ('pretrain.py', 'data.train={texts}/corpus.txt loss.nsp_weight=0.5'),
   'sop, spans, horizon': (
     'pretrain.py',
-    {
-      'data.train': '{texts}/corpus.txt',
-      'corpus.rows': 'sop',
-      'masking.policy': 'span',
-      'optimizer.horizon': 2.0,
-      'eval_masking.policy': '',
-    },
+    """data.train={texts}/corpus.txt corpus.rows=sop masking.policy=span optimizer.horizon=2.0
+    eval_masking.policy=""",
   ),
   'two languages, full, packed, whole words from step 5': (
     'pretrain.py',
-    {
-      'data.train': 'fw={texts}/corpus.txt,bw={texts}/backwards.txt',
-      'corpus.sampling': 0.5,
-      'corpus.rows': 'full',
-      'data.examples_per_row': 4,
-      'loss.nsp_weight': 0,
-      'masking.policy': 'token,whole_word@5',
-      'eval_masking.policy': '',
-      'optimizer.name': 'adamw',
-      'optimizer.schedule': 'wsd',
-      'optimizer.decay': 4,
-      'model.tie_word_embeddings': False,
-    },
+    """data.train=fw={texts}/corpus.txt,bw={texts}/backwards.txt corpus.sampling=0.5
+    corpus.rows=full data.examples_per_row=4 loss.nsp_weight=0 masking.policy=token,whole_word@5
+    eval_masking.policy= optimizer.name=adamw optimizer.schedule=wsd optimizer.decay=4
+    model.tie_word_embeddings=False""",
   ),
   'single, pre-LN': (
     'pretrain.py',
-    {
-      'data.train': '{texts}/corpus.txt',
-      'corpus.rows': 'single',
-      'loss.nsp_weight': 0,
-      'model.norm_placement': 'pre',
-      'model.hidden_act': 'swish',
-      'model.remat': 'dots',
-      'model.position_embeddings': 'sinusoidal',
-      'model.layer_norm_eps': 1e-3,
-      'optimizer.schedule': 'cosine',
-      'optimizer.accumulation': 1,
-    },
+    """data.train={texts}/corpus.txt corpus.rows=single loss.nsp_weight=0 model.norm_placement=pre
+    model.hidden_act=swish model.remat=dots model.position_embeddings=sinusoidal
+    model.layer_norm_eps=0.001 optimizer.schedule=cosine optimizer.accumulation=1""",
   ),
   'causal, two languages': (
     'pretrain.py:objective=causal',
-    {
-      'data.train': 'fw={texts}/corpus.txt,bw={texts}/backwards.txt',
-      'data.examples_per_row': 4,
-      'model.mlm_head': 'none',
-      'model.decoder_bias': False,
-      'model.norm_placement': 'pre',
-    },
+    """data.train=fw={texts}/corpus.txt,bw={texts}/backwards.txt data.examples_per_row=4
+    model.mlm_head=none model.decoder_bias=False model.norm_placement=pre""",
   ),
   'hybrid': (
     'pretrain.py:objective=hybrid',
-    {'data.train': '{texts}/corpus.txt', 'language_model.causal_share': 0.25},
+    'data.train={texts}/corpus.txt language_model.causal_share=0.25',
   ),
   'causal, a memory': (
     'pretrain.py:objective=causal',
-    {
-      'data.train': '{texts}/corpus.txt',
-      'model.position_embeddings': 'relative',
-      'model.memory_length': 24,
-      'language_model.eval_memory': 40,
-      'optimizer.accumulation': 1,
-      'data.examples_per_row': 1,
-    },
+    """data.train={texts}/corpus.txt model.position_embeddings=relative model.memory_length=24
+    language_model.eval_memory=40 optimizer.accumulation=1 data.examples_per_row=1""",
   ),
   'causal, then diffusion': (
     'pretrain.py:objective=diffusion',
-    {
-      'data.train': '{texts}/corpus.txt',
-      'language_model.kind': 'causal,diffusion@5',
-      'model.position_embeddings': 'rotary',
-    },
+    """data.train={texts}/corpus.txt language_model.kind=causal,diffusion@5
+    model.position_embeddings=rotary""",
   ),
   'from a teacher': (
     'distill.py:runlocal',
-    {
-      'teacher': '{teacher}',
-      'data.train': '{texts}/corpus.txt',
-      'model.dtype': 'float32',
-      'corpus.eval_share': 0.3,
-      'eval.batches': 0,
-    },
+    """teacher={teacher} data.train={texts}/corpus.txt model.dtype=float32 corpus.eval_share=0.3
+    eval.batches=0""",
   ),
   'labels of pairs': (
     'finetune.py:task=mrpc',
-    {
-      'data.train': '{texts}/pairs.tsv',
-      'data.eval': '{texts}/pairs.tsv',
-      'table.labels': 'x,y',
-      'table.class_weights': "(('x', 1.0), ('y', 3.0))",
-      'table.text_column': 'first',
-      'table.pair_column': 'second',
-      'table.label_column': 'label',
-    },
+    """data={texts}/pairs.tsv table.labels=x,y table.class_weights=(('x',1.0),('y',3.0))
+    table.text_column=first table.pair_column=second table.label_column=label""",
   ),
   'a number': (
     'finetune.py:task=table',
-    {
-      'data.train': '{texts}/numbers.tsv',
-      'data.eval': '{texts}/numbers.tsv',
-      'table.text_column': 'text',
-      'table.regression': True,
-      'optimizer.layer_lr_decay': 0.7,
-      'optimizer.lr_multipliers': "(('classifier', 3.0), ('query', 0.5))",
-    },
+    """data={texts}/numbers.tsv table.text_column=text table.regression=True
+    optimizer.layer_lr_decay=0.7 optimizer.lr_multipliers=(('classifier',3.0),('query',0.5))""",
   ),
   'several labels, unrolled': (
     'finetune.py:task=table',
-    {
-      'data.train': '{texts}/many.tsv',
-      'data.eval': '{texts}/many.tsv',
-      'table.text_column': 'text',
-      'table.multi_label': True,
-      'model.scan_layers': False,
-      'optimizer.layer_lr_decay': 0.7,
-      'optimizer.freeze': 'word_embeddings',
-      'data.examples_per_row': 1,
-    },
+    """data={texts}/many.tsv table.text_column=text table.multi_label=True model.scan_layers=False
+    optimizer.layer_lr_decay=0.7 optimizer.freeze=word_embeddings data.examples_per_row=1""",
   ),
-  'tags': (
-    'finetune.py:task=ner',
-    {'data.train': '{texts}/tags.txt', 'data.eval': '{texts}/tags.txt'},
-  ),
+  'tags': ('finetune.py:task=ner', 'data={texts}/tags.txt'),
   'answers': (
     'finetune.py:task=squad2',
-    {
-      'data.train': '{texts}/squad.json',
-      'data.eval': '{texts}/squad.json',
-      'data.examples_per_row': 2,
-      'task.max_length': 24,
-      'qa.doc_stride': 6,
-      'qa.max_query_length': 8,
-      'qa.max_answer_length': 5,
-    },
+    """data={texts}/squad.json data.examples_per_row=2 task.max_length=24 qa.doc_stride=6
+    qa.max_query_length=8 qa.max_answer_length=5""",
   ),
-  'choices': (
-    'finetune.py:task=copa',
-    {
-      'data.train': '{texts}/copa.jsonl',
-      'data.eval': '{texts}/copa.jsonl',
-      'task.max_length': 16,
-      'task.choices': 0,
-    },
-  ),
+  'choices': ('finetune.py:task=copa', 'data={texts}/copa.jsonl task.max_length=16 task.choices=0'),
   'vectors, two widths, in chunks': (
     'contrastive.py',
-    {
-      'data.train': '{texts}/pairs.tsv',
-      'data.eval': '{texts}/pairs.tsv',
-      'contrastive.anchor_column': 'first',
-      'contrastive.positive_column': 'second',
-      'contrastive.widths': '(16, 32)',
-      'contrastive.chunks': 2,
-      'optimizer.accumulation': 1,
-      'model.dtype': 'float32',
-    },
+    """data={texts}/pairs.tsv contrastive.anchor_column=first contrastive.positive_column=second
+    contrastive.widths=(16,32) contrastive.chunks=2 optimizer.accumulation=1 model.dtype=float32""",
   ),
   'coreference': (
     'finetune.py:task=gap',
-    {
-      'data.train': '{texts}/gap.tsv',
-      'data.eval': '{texts}/gap.tsv',
-      'data.examples_per_row': 2,
-      'optimizer.schedule': 'inverse_sqrt',
-    },
+    'data={texts}/gap.tsv data.examples_per_row=2 optimizer.schedule=inverse_sqrt',
   ),
 }
+RUNS = {name: (spec, settings(text)) for name, (spec, text) in RUNS.items()}
 
 
 # ---- texts ---------------------------------------------------------------------------------------
@@ -293,17 +185,11 @@ def write_texts(folder):
     paragraphs.append({'context': context, 'qas': [asked, none]})
   (folder / 'squad.json').write_text(json.dumps({'data': [{'paragraphs': paragraphs}]}))
 
-  choices = [
-    dict(
-      idx=i,
-      premise=f'the {a}',
-      choice1=short(),
-      choice2=short(),
-      question=('cause', 'effect')[i % 2],
-      label=rng.randrange(2),
-    )
-    for i, (a, _) in enumerate(pairs[:30])
-  ]
+  choices = []
+  for i, (a, _) in enumerate(pairs[:30]):
+    asked = dict(premise=f'the {a}', choice1=short(), choice2=short())
+    question, label = ('cause', 'effect')[i % 2], rng.randrange(2)
+    choices.append(dict(idx=i, **asked, question=question, label=label))
   lines('copa.jsonl', map(json.dumps, choices))
 
   rows = ['ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL']
@@ -313,9 +199,8 @@ def write_texts(folder):
     pronoun = 'he' if i % 2 else 'she'
     at = [text.index(f' {word} ') + 1 for word in (a, b)] + [text.index(f' {pronoun} was') + 1]
     gold = [str(i % 3 == k).upper() for k in (0, 1)]
-    rows.append(
-      f'g{i}\t{text}\t{pronoun}\t{at[2]}\t{a}\t{at[0]}\t{gold[0]}\t{b}\t{at[1]}\t{gold[1]}\tu'
-    )
+    cells = f'g{i}', text, pronoun, at[2], a, at[0], gold[0], b, at[1], gold[1], 'u'
+    rows.append('\t'.join(map(str, cells)))
   lines('gap.tsv', rows)
 
 
@@ -334,19 +219,19 @@ def numbers(name, texts, workdir):
   teacher = workdir.with_name(f'{workdir.name} teacher')
   if 'teacher' in changes:
     numbers('nsp', texts, teacher)
-  settings = COMMON | (PRETRAIN if spec.startswith('pretrain') else FINETUNE) | changes
-  settings['tokenizer.path'] = '{texts}/vocab.txt'
+  given = COMMON | (PRETRAIN if spec.startswith('pretrain') else FINETUNE) | changes
+  given['tokenizer.path'] = '{texts}/vocab.txt'
+  if data := given.pop('data', ''):
+    given |= {'data.train': data, 'data.eval': data}
   config = c.load(
     f'configs/{spec}',
-    [f'--config.{k}={str(v).format(texts=texts, teacher=teacher)}' for k, v in settings.items()],
+    [f'--config.{k}={str(v).format(texts=texts, teacher=teacher)}' for k, v in given.items()],
   )
   state, results = train(config, workdir)
-  out = {}
-  for line in map(json.loads, (workdir / 'metrics.jsonl').read_text().splitlines()):
-    if line['split'] == 'train':
-      step = line['step']
-      out |= {f'{k} of step {step}': line[k] for k in ('loss', 'grad_norm', 'seen_tokens')}
-  last = {k: v for k, v in line.items() if line['split'] == 'eval' and k not in ('step', 'split')}
+  *steps, last = map(json.loads, (workdir / 'metrics.jsonl').read_text().splitlines())
+  names = 'loss', 'grad_norm', 'seen_tokens'
+  out = {f'{name} of step {line["step"]}': line[name] for line in steps for name in names}
+  last = {k: v for k, v in last.items() if k not in ('step', 'split')}
   assert last.keys() == results.keys(), 'the last line is that of the evaluation'
   out |= {f'{k} of the evaluation': v for k, v in last.items() if v is not None}
   parts = {}
@@ -405,12 +290,8 @@ def test_a_difference_is_seen_and_rounding_is_not():
   assert not differences(golden, golden)
   assert not differences(golden | {'a': 3.0001, 'b': 1e-7}, golden)
   found = {'a': 3.001, 'b': math.nan, 'new': 1.0}
-  assert [line.split(':')[0] for line in sorted(differences(found, golden))] == [
-    'a',
-    'b',
-    'gone',
-    'new',
-  ]
+  names = [line.partition(':')[0] for line in sorted(differences(found, golden))]
+  assert names == ['a', 'b', 'gone', 'new']
 
 
 def main():

@@ -17,84 +17,51 @@ import numpy as np
 import pytest
 import toys
 from conftest import ROOT, small_pretrain
-from test_train import lines, same_bits, train_lines
+from running import bytes_of, lines, same_bits, saved, stop_when, train_lines
+from test_train import kept_by
 
 from bert_jax import config as config_lib
 from bert_jax import errors, sharding, step
 from bert_jax.errors import InputError
-from bert_jax.run import evaluation, saver, setup, speed, stopping, tally
+from bert_jax.rows.batches import Batches
+from bert_jax.run import saver, setup, speed, stopping, tally
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tools import replay
 from bert_jax.train import train
 from bert_jax.workdir import checkpoint, contents
 
-
-def saved(workdir):
-  folder = workdir / 'checkpoints'
-  return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
-
-
-def stop_when(monkeypatch, condition):
-  """Sends this process SIGTERM when condition(step, in_evaluation) first holds."""
-  ask, run = stopping.Watch.ask, evaluation.one_pass
-  asks = SimpleNamespace(steps=0, evaluating=False, done=False)
-
-  def asking(self):
-    asks.steps += not asks.evaluating
-    if not asks.done and condition(asks.steps, asks.evaluating):
-      asks.done = True
-      os.kill(os.getpid(), signal.SIGTERM)
-    return ask(self)
-
-  def evaluating(*arguments):
-    asks.evaluating = True
-    try:
-      return run(*arguments)
-    finally:
-      asks.evaluating = False
-
-  monkeypatch.setattr(stopping.Watch, 'ask', asking)
-  monkeypatch.setattr(evaluation, 'one_pass', evaluating)
-
-
 # ---- stops ---------------------------------------------------------------------------------------
 
 
-def test_lines_of_a_run_that_was_stopped_between_them_are_those_of_one_that_was_not(
-  corpus_file, pretrained, tmp_path, monkeypatch, caplog
-):
+def test_a_stop_between_lines(corpus_file, pretrained, tmp_path, monkeypatch, caplog):
+  """The lines are those of a run that was not stopped."""
   caplog.set_level('INFO', 'bert_jax')
-  stop_when(monkeypatch, lambda step, _: step == 7)
-  with pytest.raises(KeyboardInterrupt, match='by a signal at step 7 of 20; the same command'):
-    train(small_pretrain(corpus_file), tmp_path / 'run')
+  with monkeypatch.context() as patch:
+    stop_when(patch, lambda step, _: step == 7)
+    with pytest.raises(KeyboardInterrupt, match='by a signal at step 7 of 20; the same command'):
+      train(small_pretrain(corpus_file), tmp_path / 'run')
   assert saved(tmp_path / 'run') == [7]
-  monkeypatch.undo()
-  monkeypatch.chdir(ROOT)
   caplog.clear()
   state, _ = train(small_pretrain(corpus_file), tmp_path / 'run')
   same_bits(state, pretrained[1])
   starts = [text for text in caplog.messages if text.startswith(('reading', 'comp', 'rest'))]
   said = ['reading the data', 'compiling the steps', 'restoring the checkpoint of step 7']
   assert starts == said and 'continuing at step 7 of 20' in caplog.text
-  expected = [{k: v for k, v in x.items() if k != 'steps'} for x in train_lines(pretrained[0])]
-  got = [{k: v for k, v in x.items() if k != 'steps'} for x in train_lines(tmp_path / 'run')]
-  assert got == expected
+  assert train_lines(tmp_path / 'run') == train_lines(pretrained[0])
 
 
-@pytest.mark.parametrize('every, at', [(10, 10), (0, 10), (10, 20)])
-def test_a_signal_breaks_an_evaluation_off_and_it_is_repeated(
-  every, at, corpus_file, pretrained, tmp_path, monkeypatch
-):
-  stop_when(monkeypatch, lambda step, evaluating: step >= at and evaluating)
-  config = small_pretrain(corpus_file, f'--config.checkpoint.every={every}')
-  with pytest.raises(KeyboardInterrupt, match=f'by a signal at step {at} of 20'):
-    train(config, tmp_path / 'run')
+@pytest.mark.parametrize('every, at', [(0, 10), (10, 20)])
+def test_a_stopped_evaluation(every, at, corpus_file, pretrained, tmp_path, monkeypatch):
+  """A signal breaks it off, and it is repeated."""
+  config = small_pretrain(corpus_file, f'checkpoint.every={every}')
+  with monkeypatch.context() as patch:
+    stop_when(patch, lambda step, evaluating: step >= at and evaluating)
+    with pytest.raises(KeyboardInterrupt, match=f'by a signal at step {at} of 20'):
+      train(config, tmp_path / 'run')
   assert saved(tmp_path / 'run')[-1] == at
   assert at not in [line['step'] for line in lines(tmp_path / 'run', 'eval')]
   with (tmp_path / 'run' / 'metrics.jsonl').open('a') as file:  # as if killed once it was written
     file.write(json.dumps({'step': at, 'split': 'eval'}) + '\n')
-  monkeypatch.undo()
-  monkeypatch.chdir(ROOT)
   state, results = train(config, tmp_path / 'run')
   same_bits(state, pretrained[1])
   assert results == pretrained[2]
@@ -102,7 +69,7 @@ def test_a_signal_breaks_an_evaluation_off_and_it_is_repeated(
 
 
 def test_max_hours_saves_and_ends_with_the_status_of_a_restart(corpus_file, pretrained, tmp_path):
-  config = small_pretrain(corpus_file, '--config.max_hours=1e-9')
+  config = small_pretrain(corpus_file, 'max_hours=1e-9')
   with pytest.raises(errors.Paused, match='max_hours=1e-09 are over: saved at step 1 of 20') as end:
     train(config, tmp_path / 'run')
   assert errors.farewell(end.value)[1] == 3 and saved(tmp_path / 'run') == [1]
@@ -110,38 +77,29 @@ def test_max_hours_saves_and_ends_with_the_status_of_a_restart(corpus_file, pret
   same_bits(state, pretrained[1])
 
 
-class Time:
-  """A clock that is set by hand, in place of the module `time`."""
-
-  now = 0.0
-
-  def monotonic(self):
-    return self.now
+def asked_to_save(monkeypatch, minutes, hours, seconds, vote=None):
+  """(when a Watch asks for a checkpoint, its last wish, the Watch), asked every 5 seconds."""
+  clock = SimpleNamespace(now=0.0)
+  monkeypatch.setattr(stopping, 'time', SimpleNamespace(monotonic=lambda: clock.now))
+  config = SimpleNamespace(checkpoint=SimpleNamespace(minutes=minutes), max_hours=hours)
+  watch = stopping.Watch(config, one_device(), 0.0, lambda: False)
+  watch.vote, asked = vote or watch.vote, []
+  for clock.now in range(0, seconds, 5):
+    if (wish := watch.ask()) == stopping.Wish.SAVE:
+      asked.append(clock.now)
+      watch.saved()
+  return asked, wish, watch
 
 
 def test_the_clock_asks_for_a_checkpoint_soon_and_then_every_so_many_minutes(monkeypatch):
-  clock = Time()
-  monkeypatch.setattr(stopping, 'time', clock)
-  config = SimpleNamespace(checkpoint=SimpleNamespace(minutes=5.0), max_hours=1.0)
-  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  watch = stopping.Watch(config, mesh, 0.0, lambda: False)
-  asked = []
-  for clock.now in range(0, 3610, 5):
-    wish = watch.ask()
-    if wish == stopping.Wish.SAVE:
-      asked.append(clock.now)
-      watch.saved()
+  asked, wish, watch = asked_to_save(monkeypatch, 5.0, 1.0, 3610)
   assert asked[:3] == [35, 340, 645] and wish == stopping.Wish.TIME_IS_UP
   watch.signalled = lambda: True
-  assert watch.ask() == stopping.Wish.STOP and watch.ends()
+  assert watch.ask() == stopping.Wish.STOP and watch.ask().ends
 
 
 def test_a_vote_that_comes_late_does_not_save_twice(monkeypatch):
   """Of several processes: each decision is about the step before."""
-  clock = Time()
-  monkeypatch.setattr(stopping, 'time', clock)
-  config = SimpleNamespace(checkpoint=SimpleNamespace(minutes=1.0), max_hours=0.0)
-  watch = stopping.Watch(config, sharding.make_mesh(1, 1, 1, jax.devices()[:1]), 0.0, lambda: False)
 
   class Late:
     pending = 0
@@ -150,17 +108,10 @@ def test_a_vote_that_comes_late_does_not_save_twice(monkeypatch):
       before, self.pending = self.pending, number
       return before
 
-  watch.vote, asked = Late(), []
-  for clock.now in range(0, 100, 5):
-    if watch.ask() == stopping.Wish.SAVE:
-      asked.append(clock.now)
-      watch.saved()
-  assert asked == [15, 85]
+  assert asked_to_save(monkeypatch, 1.0, 0.0, 100, Late())[0] == [15, 85]
 
 
-def test_a_run_without_checkpoints_saves_by_the_clock(
-  corpus_file, pretrained, tmp_path, monkeypatch
-):
+def test_a_run_saves_by_the_clock(corpus_file, pretrained, tmp_path, monkeypatch):
   save, steps = saver.Saver.save, []
 
   def saving(self, step, state, results):
@@ -168,52 +119,33 @@ def test_a_run_without_checkpoints_saves_by_the_clock(
     save(self, step, state, results)
 
   monkeypatch.setattr(saver.Saver, 'save', saving)
-  config = small_pretrain(
-    corpus_file,
-    '--config.checkpoint.every=0',
-    '--config.checkpoint.minutes=1e-9',
-    '--config.eval.every=0',
-  )
+  config = small_pretrain(corpus_file, 'checkpoint.every=0 checkpoint.minutes=1e-9 eval.every=0')
   state, _ = train(config, tmp_path / 'run')
   assert {1, 3, 5} <= set(steps)
   same_bits(state, pretrained[1])
 
 
-@pytest.mark.parametrize('name', ['INT', 'TERM'])
-def test_a_command_that_is_interrupted_while_it_imports_says_one_line(name, tmp_path):
-  """In place of grain is a module during whose import the signal comes."""
-  (tmp_path / 'grain.py').write_text(
-    f'import os, signal, time\nos.kill(os.getpid(), signal.SIG{name})\ntime.sleep(5)\n'
-  )
-  env = dict(os.environ, PYTHONPATH=f'{tmp_path}:{ROOT}')
-  listens = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # also in the background
-  out = subprocess.run(
-    [sys.executable, '-m', 'bert_jax.train', '--help'],
-    env=env,
-    cwd=ROOT,
+def python(*arguments, **env):
+  """A command of Python that listens to signals, as a shell starts it in the foreground."""
+  return subprocess.run(
+    [sys.executable, *arguments],
+    env=os.environ | {'PYTHONPATH': str(ROOT)} | env,
     capture_output=True,
     text=True,
-    preexec_fn=listens,
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   )
-  assert (out.returncode, out.stderr) == (130, 'stopped\n')
 
 
-@pytest.mark.parametrize('name', ['INT', 'TERM'])
-def test_a_command_that_is_interrupted_while_it_reads_says_one_line(name):
-  code = f"""
-import os, signal
-from bert_jax.command_line import command_line
-with command_line():
-  os.kill(os.getpid(), signal.SIG{name})
-  signal.pause()
-"""
-  out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
-  assert out.returncode == 130 and out.stderr == 'stopped\n'
-
-
-def test_a_signal_that_comes_while_garbage_is_collected_is_not_lost():
-  """Nothing can be raised there: Python prints it, and goes on as if there had been no signal."""
-  code = """
+# While it reads; and while garbage is collected, where nothing can be raised: Python prints it, and
+# goes on as if there had been no signal.
+READING, COLLECTING = (
+  'os.kill(os.getpid(), signal.SIG{})\n  signal.pause()',
+  """
+  gc.callbacks.append(callback)
+  gc.collect()
+  time.sleep(5)""",
+)
+LISTENING = """
 import gc, os, signal, time
 from bert_jax.command_line import command_line
 
@@ -222,11 +154,21 @@ def callback(phase, info):
   os.kill(os.getpid(), signal.SIGTERM)
 
 with command_line():
-  gc.callbacks.append(callback)
-  gc.collect()
-  time.sleep(5)
-"""
-  out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
+  """
+
+
+@pytest.mark.parametrize('code', [READING.format('INT'), READING.format('TERM'), COLLECTING])
+def test_a_command_that_is_interrupted_says_one_line(code):
+  out = python('-c', LISTENING + code)
+  assert (out.returncode, out.stderr) == (130, 'stopped\n')
+
+
+@pytest.mark.parametrize('name', ['INT', 'TERM'])
+def test_a_command_that_is_interrupted_while_it_imports_says_one_line(name, tmp_path):
+  """In place of grain is a module during whose import the signal comes."""
+  kill = f'os.kill(os.getpid(), signal.SIG{name})'
+  (tmp_path / 'grain.py').write_text(f'import os, signal, time\n{kill}\ntime.sleep(5)\n')
+  out = python('-m', 'bert_jax.train', '--help', PYTHONPATH=f'{tmp_path}:{ROOT}')
   assert (out.returncode, out.stderr) == (130, 'stopped\n')
 
 
@@ -244,11 +186,7 @@ def test_a_closed_terminal_saves_unless_nohup_has_it_ignored():
 
 def test_devices_that_are_not_here_are_one_sentence():
   code = 'import jax\nfrom bert_jax.command_line import command_line\n'
-  code += 'with command_line():\n  jax.devices()'
-  env = dict(os.environ, JAX_PLATFORMS='cuda')
-  out = subprocess.run(
-    [sys.executable, '-c', code], capture_output=True, text=True, env=env, cwd=ROOT
-  )
+  out = python('-c', f'{code}with command_line():\n  jax.devices()', JAX_PLATFORMS='cuda')
   assert out.returncode == 2 and out.stderr.count('\n') == 1, out.stderr
   assert 'JAX_PLATFORMS=cuda' in out.stderr
 
@@ -258,8 +196,6 @@ def test_devices_that_are_not_here_are_one_sentence():
 
 def poisoned(monkeypatch, *places):
   """The batches at these places make the loss NaN: the weights of their pairs are NaN."""
-  from bert_jax.rows.batches import Batches
-
   at = Batches.at
 
   def getting(self, step, skipped=0):
@@ -304,68 +240,57 @@ def test_a_step_that_is_not_finite_leaves_the_carry():
   same_bits(before.carry, state.carry)
 
 
-def test_steps_that_are_not_finite_are_skipped_and_counted(
-  corpus_file, tmp_path, monkeypatch, caplog
-):
+def test_skipped_steps_are_counted(corpus_file, tmp_path, monkeypatch, caplog):
   poisoned(monkeypatch, 3, 8, 9)
-  config = small_pretrain(corpus_file, '--config.optimizer.skip_nonfinite=3')
-  whole, _ = train(config, tmp_path / 'whole')
-  counts = {line['step']: line['skipped_steps'] for line in lines(tmp_path / 'whole', 'train')}
-  assert counts == {5: 1, 10: 3, 15: 3, 20: 3}
+  config, workdir = small_pretrain(corpus_file, 'optimizer.skip_nonfinite=3'), tmp_path / 'run'
+  whole, _ = train(config, workdir)
+  before, logged = train_lines(workdir), lines(workdir, 'train')
+  assert {line['step']: line['skipped_steps'] for line in logged} == {5: 1, 10: 3, 15: 3, 20: 3}
   assert 'step 4 is skipped: its loss is nan' in caplog.text
-  for line in lines(tmp_path / 'whole', 'train'):
-    assert all(math.isfinite(x) for x in line.values() if isinstance(x, float))
+  assert all(math.isfinite(x) for line in logged for x in line.values() if isinstance(x, float))
   # The schedule goes by the steps that counted.
-  rates = {line['step']: line['learning_rate'] for line in lines(tmp_path / 'whole', 'train')}
-  assert rates[20] == pytest.approx(1e-3 * (1 - 16 / 20))
-  shutil.copytree(tmp_path / 'whole', tmp_path / 'again')
-  shutil.rmtree(tmp_path / 'again' / 'checkpoints' / '20')
-  again, _ = train(config, tmp_path / 'again')  # from step 10
+  assert logged[-1]['learning_rate'] == pytest.approx(1e-3 * (1 - 16 / 20))
+  shutil.rmtree(workdir / 'checkpoints' / '20')
+  again, _ = train(config, workdir)  # from step 10
   same_bits(whole, again)
-  assert train_lines(tmp_path / 'again') == train_lines(tmp_path / 'whole')
+  assert train_lines(workdir) == before
 
 
-def test_too_many_of_them_in_a_row_end_the_run_wherever_it_was_stopped(
-  corpus_file, tmp_path, monkeypatch
-):
+def test_too_many_of_them_in_a_row_end_the_run(corpus_file, tmp_path, monkeypatch):
   poisoned(monkeypatch, 4, 5, 6)
-  config = small_pretrain(corpus_file, '--config.optimizer.skip_nonfinite=3')
-  said = (
-    r'the loss is nan at step 7 as in the 2 before it \(rows \d+, .*gradient norms: .*mlm.* nan'
-  )
-  with pytest.raises(InputError, match=said):
-    train(config, tmp_path / 'run')
+  config = small_pretrain(corpus_file, 'optimizer.skip_nonfinite=3')
   stop_when(monkeypatch, lambda number, _: number == 6)
   with pytest.raises(KeyboardInterrupt):
     train(config, tmp_path / 'cut')
   assert saved(tmp_path / 'cut') == [6]
-  with pytest.raises(InputError, match=f'{said}.*checkpoints in .*cut, if any, are from before'):
-    train(config, tmp_path / 'cut')
-
-
-def test_replay_runs_the_step_alone_and_names_the_first_module(corpus_file, tmp_path, monkeypatch):
-  """From scratch, since the first checkpoint would be that of step 10; and from a checkpoint."""
-  poisoned(monkeypatch, 13)
-  for name, every in (('run', 10), ('none', 0)):
-    config = small_pretrain(
-      corpus_file, f'--config.checkpoint.every={every}', '--config.eval.every=0'
-    )
-    with pytest.raises(InputError, match='replay .*nonfinite-14.json runs the step alone'):
+  norms = r'\(rows \d+, .*gradient norms: .*mlm.* nan'
+  said = rf'the loss is nan at step 7 as in the 2 before it {norms}.*checkpoints in .*, if any, are'
+  for name in ('cut', 'whole'):
+    with pytest.raises(InputError, match=said):
       train(config, tmp_path / name)
-    files = {p: p.read_bytes() for p in (tmp_path / name).rglob('*') if p.is_file()}
-    facts = replay.replay(tmp_path / name / 'nonfinite-14.json')
-    dumped = json.loads((tmp_path / name / 'nonfinite-14.json').read_text())
-    assert facts['step'] == 14 and facts['loss'] == facts['nsp'] == dumped['loss'] == 'nan'
-    assert math.isfinite(facts['mlm']) and facts['rows'] == dumped['rows']
-    assert facts['first_not_finite'] == ''  # the labels are wrong, and no module
-    assert 'mlm/dense' not in facts['gradients_not_finite']
-    assert 'nsp/dense' in facts['gradients_not_finite']
-    assert files == {p: p.read_bytes() for p in (tmp_path / name).rglob('*') if p.is_file()}
+
+
+@pytest.mark.parametrize('every', [10, 0])
+def test_replay_runs_the_step_alone(every, corpus_file, tmp_path, monkeypatch):
+  """From a checkpoint, and from scratch."""
+  poisoned(monkeypatch, 13)
+  workdir = tmp_path / 'run'
+  with pytest.raises(InputError, match='replay .*nonfinite-14.json runs the step alone'):
+    train(small_pretrain(corpus_file, f'checkpoint.every={every} eval.every=0'), workdir)
+  files = bytes_of(workdir)
+  facts = replay.replay(workdir / 'nonfinite-14.json')
+  dumped = json.loads((workdir / 'nonfinite-14.json').read_text())
+  assert facts['step'] == 14 and facts['loss'] == facts['nsp'] == dumped['loss'] == 'nan'
+  assert math.isfinite(facts['mlm']) and facts['rows'] == dumped['rows']
+  assert facts['first_not_finite'] == ''  # the labels are wrong, and no module
+  assert 'mlm/dense' not in facts['gradients_not_finite']
+  assert 'nsp/dense' in facts['gradients_not_finite']
+  assert files == bytes_of(workdir)
 
 
 def test_replay_gives_the_numbers_of_the_run(corpus_file, tmp_path):
   text = shutil.copy(corpus_file, tmp_path / 'text.txt')
-  config = small_pretrain(text, '--config.log.every=1', '--config.eval.every=0')
+  config = small_pretrain(text, 'log.every=1 eval.every=0')
   train(config, tmp_path / 'run')
   line = lines(tmp_path / 'run', 'train')[13]
   facts = replay.replay(tmp_path / 'run', 14)
@@ -382,38 +307,32 @@ def test_replay_gives_the_numbers_of_the_run(corpus_file, tmp_path):
     replay.replay(tmp_path / 'run', 14)
 
 
+def first_not_finite(inputs, state):
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
+  rest = inputs.batches[0], program.constants, inputs.timeline
+  return replay.first_not_finite(inputs.objective, state, *rest)
+
+
 def test_the_first_module_whose_output_is_not_finite_is_named(pretrained):
   """Weights as large as that are finite themselves; their product is not."""
   inputs = read_inputs(contents.read_config(pretrained[0]), pretrained[0])
-  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   params = jax.tree.map(lambda x: x, pretrained[1].params)
   dense = params['encoder']['layer_0']['intermediate']
   dense['kernel'] = jnp.full_like(dense['kernel'], 3e38)
   state = dataclasses.replace(pretrained[1], params=params)
-  found = replay.first_not_finite(
-    inputs.objective, state, inputs.batches[0], program.constants, inputs.timeline
-  )
-  assert found == 'Encoder/layer_0/intermediate'
+  assert first_not_finite(inputs, state) == 'Encoder/layer_0/intermediate'
 
 
 def test_among_scanned_layers_it_is_named_with_its_layer(pretrained, corpus_file, tmp_path):
-  config = small_pretrain(
-    corpus_file,
-    '--config.model.num_hidden_layers=3',
-    '--config.model.scan_layers=true',
-    '--config.model.remat=full',
-    f'--config.tokenizer.path={pretrained[0]}/vocab.txt',
-  )
+  scanned = 'model.num_hidden_layers=3 model.scan_layers=true model.remat=full'
+  config = small_pretrain(corpus_file, scanned, f'tokenizer.path={pretrained[0]}/vocab.txt')
   inputs = read_inputs(config, tmp_path)
-  program = step.program(config, inputs.objective, inputs.mesh, inputs.timeline)
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   state = setup.new_state(inputs, program, None)
-  find = lambda: replay.first_not_finite(
-    inputs.objective, state, inputs.batches[0], program.constants, inputs.timeline
-  )
-  assert find() == ''
+  assert first_not_finite(inputs, state) == ''
   dense = state.params['encoder']['layers']['intermediate']
   dense['kernel'] = dense['kernel'].at[1].set(3e38)
-  assert find() == 'Encoder/layers/intermediate of layer 1'
+  assert first_not_finite(inputs, state) == 'Encoder/layers/intermediate of layer 1'
 
 
 def test_rows_of_a_batch_are_named_as_they_are_read(pretrained):
@@ -427,21 +346,12 @@ def test_rows_of_a_batch_are_named_as_they_are_read(pretrained):
 
 # ---- spikes --------------------------------------------------------------------------------------
 
-SPIKES = (
-  '--config.spikes.window=4',
-  '--config.spikes.zscore=50',
-  '--config.spikes.rollback=4',
-  '--config.eval.every=4',
-  '--config.log.every=2',
-)
+SPIKES = 'spikes.window=4 spikes.zscore=50 spikes.rollback=4 eval.every=4 log.every=2'
 
 
 def spiking(monkeypatch, *places):
   """The batches at these places have a loss that is a thousand times as high."""
-  from bert_jax.rows.batches import Batches
-
-  at, add = Batches.at, tally.Tally._add
-  read = []
+  at, add, read = Batches.at, tally.Tally._add, []
 
   def getting(self, step, skipped=0):
     if self.shuffled:
@@ -460,7 +370,7 @@ def spiking(monkeypatch, *places):
 
 def test_a_spike_is_named_and_counted(corpus_file, pretrained, tmp_path, monkeypatch, caplog):
   spiking(monkeypatch, 10)
-  config = small_pretrain(corpus_file, *SPIKES, '--config.spikes.rollback=0')
+  config = small_pretrain(corpus_file, SPIKES, 'spikes.rollback=0')
   state, _ = train(config, tmp_path / 'run')
   same_bits(state, pretrained[1])
   assert 'the loss has a spike at step 11' in caplog.text
@@ -472,7 +382,7 @@ def test_a_spike_is_named_and_counted(corpus_file, pretrained, tmp_path, monkeyp
 
 def test_a_run_goes_back_past_the_data_of_a_spike(corpus_file, tmp_path, monkeypatch):
   read = spiking(monkeypatch, 10, 13)
-  config = small_pretrain(corpus_file, *SPIKES)
+  config = small_pretrain(corpus_file, SPIKES)
   whole, results = train(config, tmp_path / 'whole')
   # Step 11 has a spike, so steps 9, 10, ... get batches 11, 12, ...; of these, 13 has one again.
   assert read[:11] == list(range(11)) and int(whole.step) == 20
@@ -502,7 +412,7 @@ def test_a_run_goes_back_past_the_data_of_a_spike(corpus_file, tmp_path, monkeyp
 def test_a_run_that_goes_back_again_and_again_ends(corpus_file, tmp_path, monkeypatch):
   spiking(monkeypatch, *range(9, 60))
   with pytest.raises(InputError, match='after the run went back to step 8 5 times'):
-    train(small_pretrain(corpus_file, *SPIKES), tmp_path / 'run')
+    train(small_pretrain(corpus_file, SPIKES), tmp_path / 'run')
 
 
 def test_steps_that_were_skipped_and_undone_do_not_count():
@@ -517,8 +427,6 @@ def test_steps_that_were_skipped_and_undone_do_not_count():
 
 
 def test_the_checkpoint_to_go_back_to_stays(tmp_path):
-  from test_train import kept_by
-
   settings = kept_by(best_metric='')
   with contextlib.closing(checkpoint.Checkpoints(tmp_path, settings, rollback=10)) as checkpoints:
     assert checkpoints.kept([10, 20, 25, 27]) == {20, 27}
@@ -529,16 +437,9 @@ def test_the_checkpoint_to_go_back_to_stays(tmp_path):
 
 @pytest.mark.parametrize(
   'platform, peak, mfu',
-  [
-    ('tpu', 1e6, 0.5),
-    ('tpu', math.nan, None),
-    ('tpu', 1e5, None),
-    ('cpu', 1e5, 1.0),
-  ],
+  [('tpu', 1e6, 0.5), ('tpu', math.nan, None), ('tpu', 1e5, None), ('cpu', 1e5, 1.0)],
 )
-def test_mfu_is_left_out_where_it_is_not_known_and_never_above_all(
-  platform, peak, mfu, monkeypatch
-):
+def test_mfu_is_left_out_where_it_is_not_known(platform, peak, mfu, monkeypatch):
   monkeypatch.setattr(speed, 'peak_flops', lambda: peak)
   device = SimpleNamespace(platform=platform, device_kind='x')
   monkeypatch.setattr(speed.jax, 'devices', lambda: [device])
@@ -551,12 +452,10 @@ def test_mfu_is_left_out_where_it_is_not_known_and_never_above_all(
 # ---- before the vocabulary is trained ------------------------------------------------------------
 
 
-def test_a_warmup_as_long_as_the_run_is_refused_before_a_vocabulary_is_trained(
-  corpus_file, tmp_path, caplog
-):
+def test_a_warmup_as_long_as_the_run_is_refused(corpus_file, tmp_path, caplog):
   caplog.set_level('INFO', 'bert_jax')
   with pytest.raises(InputError, match='warmup of 30 steps leaves nothing of a run of 20'):
-    train(small_pretrain(corpus_file, '--config.optimizer.warmup=30'), tmp_path / 'run')
+    train(small_pretrain(corpus_file, 'optimizer.warmup=30'), tmp_path / 'run')
   assert 'vocabulary' not in caplog.text and not (tmp_path / 'run').exists()
 
 

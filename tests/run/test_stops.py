@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import fields
+from running import lines
 
 from bert_jax import train
 from bert_jax.config import load, timeline_of
@@ -18,13 +20,14 @@ from bert_jax.run import evaluation, speed, spikes, stopping, tally
 from bert_jax.step import State
 
 STEPS, SPIKES_AT = 12, (5, 9)
-SPIKES = 'spikes.window=2', 'spikes.zscore=1e4', 'spikes.rollback=3'
+SPIKES = 'spikes.window=2 spikes.zscore=1e4 spikes.rollback=3'
+EACH = 'log.every=1 checkpoint.every=1 eval.every=1'
 SCHEDULES = {
-  'each step': ('log.every=1', 'checkpoint.every=1', 'eval.every=1'),
-  'in turn': ('log.every=3', 'checkpoint.every=5', 'eval.every=4'),
-  'only at the end': ('log.every=50', 'checkpoint.every=0', 'eval.every=0'),
-  'spikes': ('log.every=2', 'checkpoint.every=0', 'eval.every=4', *SPIKES),
-  'spikes where all is due': ('log.every=1', 'checkpoint.every=1', 'eval.every=1', *SPIKES),
+  'each step': EACH,
+  'in turn': 'log.every=3 checkpoint.every=5 eval.every=4',
+  'only at the end': 'log.every=50 checkpoint.every=0 eval.every=0',
+  'spikes': f'log.every=2 checkpoint.every=0 eval.every=4 {SPIKES}',
+  'spikes where all is due': f'{EACH} {SPIKES}',
 }
 
 
@@ -90,14 +93,8 @@ def config(request, monkeypatch):
   monkeypatch.setattr(evaluation, 'one_pass', one_pass)
   monkeypatch.setattr(speed, 'peak_flops', lambda: 1e9)
   monkeypatch.setattr('os.fsync', lambda file: None)
-  fields = (
-    f'steps={STEPS}',
-    'epochs=0',
-    'batch_size=8',
-    'log.tensorboard=False',
-    *SCHEDULES[request.param],
-  )
-  return load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in fields])
+  common = f'steps={STEPS} epochs=0 batch_size=8 log.tensorboard=False'
+  return load('configs/pretrain.py:runlocal', fields(common, SCHEDULES[request.param]))
 
 
 def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
@@ -138,8 +135,7 @@ def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
 def written(workdir, kept):
   """What a run leaves but for what a clock measures: its lines by step, its last checkpoint."""
   measured = {*speed.MEASURED, 'steps'}
-  logged = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
-  logged = [{k: v for k, v in line.items() if k not in measured} for line in logged]
+  logged = [{k: v for k, v in line.items() if k not in measured} for line in lines(workdir)]
   assert json.loads((workdir / 'summary.json').read_text())['state'] == 'finished'
   return sorted(logged, key=lambda line: (line['step'], line['split'])), kept[STEPS][1]
 

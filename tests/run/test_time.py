@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from conftest import small_pretrain
+from conftest import fields, small_overrides, small_pretrain
+from running import lines
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
@@ -14,12 +15,8 @@ from bert_jax.tools.sweep import plan
 from bert_jax.train import train
 from bert_jax.workdir import checkpoint, contents, records
 
-GUARD = (
-  '--config.spikes.window=4', '--config.spikes.zscore=50', '--config.spikes.rollback=4',
-  '--config.eval.every=0', '--config.log.every=1',
-)  # fmt: skip
-GROWING = '--config.optimizer.accumulation=4', '--config.loss.nsp_weight=0'
-GROWING += '--config.corpus.rows=full', '--config.optimizer.warmup=2'
+GUARD = 'spikes.window=4 spikes.zscore=50 spikes.rollback=4 eval.every=0 log.every=1'
+GROWING = 'optimizer.accumulation=4 loss.nsp_weight=0 corpus.rows=full optimizer.warmup=2'
 
 
 def taking(monkeypatch, factor):
@@ -36,27 +33,20 @@ def taking(monkeypatch, factor):
   return seen
 
 
-def lines(workdir, split='train'):
-  rows = map(json.loads, (workdir / 'metrics.jsonl').read_text().splitlines())
-  return [row for row in rows if row['split'] == split]
-
-
 def test_a_change_of_stage_is_no_spike(corpus_file, tmp_path, monkeypatch):
   """Step 12 is the first of its stage, and the loss is higher from there on; later a real spike."""
-  taking(
-    monkeypatch,
-    lambda number, times: 3000 if number == 18 and not times else 3 if number > 12 else 1,
-  )
-  config = small_pretrain(corpus_file, *GUARD, '--config.masking.policy=token,span@12')
+  later = lambda number: 3 if number > 12 else 1
+  taking(monkeypatch, lambda n, times: 3000 if n == 18 and not times else later(n))
+  config = small_pretrain(corpus_file, GUARD, 'masking.policy=token,span@12')
   state, _ = train(config, tmp_path / 'run')
   assert int(state.step) == 20
-  assert [x['loss_spikes'] for x in lines(tmp_path / 'run')][-1] == 1
+  assert lines(tmp_path / 'run', 'train')[-1]['loss_spikes'] == 1
 
 
 def test_batches_grow_by_time_after_a_run_went_back(corpus_file, tmp_path, monkeypatch):
   """A quarter of the batch more every six steps, also where three steps were done again."""
   seen = taking(monkeypatch, lambda number, times: 1000 if number in (7, 11) and not times else 1)
-  config = small_pretrain(corpus_file, *GUARD, *GROWING, '--config.optimizer.batch_warmup=18')
+  config = small_pretrain(corpus_file, GUARD, GROWING, 'optimizer.batch_warmup=18')
   train(config, tmp_path / 'run')
   assert {number for number, times in seen if times} >= {5, 6, 7, 9, 10, 11}
   for (number, _), fill in seen.items():
@@ -78,16 +68,16 @@ def test_batches_skipped_by_an_earlier_version_are_rows():
 
 def test_a_run_goes_on_only_with_the_past_that_it_had(corpus_file, tmp_path, caplog):
   caplog.set_level('INFO', 'bert_jax')
-  changing = '--config.masking.policy=token,span@0.5', '--config.optimizer.batch_warmup=0.4'
-  short = [*GROWING, *changing, '--config.steps=10']
+  changing = 'masking.policy=token,span@0.5 optimizer.batch_warmup=0.4'
+  short = [GROWING, changing, 'steps=10']
   train(small_pretrain(corpus_file, *short), tmp_path / 'run')
-  for steps in ('--config.steps=20', '--config.steps=13'):
+  for steps in ('steps=20', 'steps=13'):
     with pytest.raises(InputError) as error:
       train(small_pretrain(corpus_file, *short, steps), tmp_path / 'run')
     given = '--config.masking.policy=token,span@5 --config.optimizer.batch_warmup=4'
     assert given in str(error.value) and '\n' not in str(error.value)
   assert contents.read_config(tmp_path / 'run').steps == 10
-  as_it_was = [*short, *given.split(), '--config.steps=20']
+  as_it_was = [*short, *given.split(), 'steps=20']
   state, results = train(small_pretrain(corpus_file, *as_it_was), tmp_path / 'run')
   assert int(state.step) == 20 and 'this run now has 20 steps, before 10' in caplog.text
   content = json.loads((tmp_path / 'run' / 'config.json').read_text())
@@ -95,7 +85,7 @@ def test_a_run_goes_on_only_with_the_past_that_it_had(corpus_file, tmp_path, cap
   assert content['earlier_lengths'] == [[10, 0.0, before]]
   contents.check_belongs(tmp_path / 'run', checkpoint.newest_meta(tmp_path / 'run'))
   # What lies ahead may change, and is said.
-  later = [*as_it_was, '--config.masking.policy=token,span@5,whole_word@22', '--config.steps=24']
+  later = [*as_it_was, 'masking.policy=token,span@5,whole_word@22 steps=24']
   train(small_pretrain(corpus_file, *later), tmp_path / 'run')
   known = json.loads((tmp_path / 'run' / 'config.json').read_text())['earlier_lengths']
   assert known == [*content['earlier_lengths'], [20, 0.0, {'masking.policy': 'token,span@5'}]]
@@ -105,17 +95,32 @@ def test_a_report_counts_the_rows_that_were_read(tmp_path):
   """Of 200 steps of 4 microbatches, a further of which has rows every 40 steps."""
   parts = sum(min(4, 1 + n * 3 // 120) for n in range(200))
   for growth, flops in (('0.6', 100 * parts / 4), ('0', 100 * 200)):
-    changes = f'--config.optimizer.batch_warmup={growth}', '--config.steps=200'
-    config = c.load('configs/pretrain.py:runlocal', [*GROWING, *changes])
+    changes = f'optimizer.batch_warmup={growth} steps=200'
+    config = c.load('configs/pretrain.py:runlocal', fields(GROWING, changes))
     facts = records.Facts(flops_per_step=100.0)
     run = records.Run(tmp_path, config, c.flatten(config), 'mlm', facts)
     assert run.flops_before(200) == pytest.approx(flops)
 
 
+def test_a_report_counts_the_operations_of_each_stage(corpus_file, tmp_path):
+  """A causal language model, then one of masked words, whose heads cost something else."""
+  kinds = 'language_model.kind=causal,masked@4 steps=6 eval.every=0'
+  config = c.load(
+    'configs/pretrain.py:objective=causal_then_masked,runlocal',
+    [*small_overrides(corpus_file), *fields(kinds)],
+  )
+  train(config, tmp_path / 'run')
+  run = records.read(tmp_path / 'run')
+  (_, causal), (first, masked) = run.facts.flops_by_stage
+  assert not run.faults and first == 4 and masked == run.facts.flops_per_step != causal
+  counted = [run.flops_before(step) for step in (0, 3, 4, 6)]
+  assert counted == pytest.approx([0, 3 * causal, 4 * causal, 4 * causal + 2 * masked])
+
+
 @pytest.mark.parametrize('growth', ['0.6', '100'])
 def test_a_budget_pays_for_the_rows_that_are_read(growth):
-  changes = f'--config.optimizer.batch_warmup={growth}', '--config.batch_size=24'
-  config = c.load('configs/pretrain.py:runlocal', [*GROWING, *changes, '--config.steps=150'])
+  changes = f'optimizer.batch_warmup={growth} batch_size=24 steps=150'
+  config = c.load('configs/pretrain.py:runlocal', fields(GROWING, changes))
   budget, row = 3000 * config.data.seq_length, plan.flops_of(config)(Moment(rows=1))
   for steps in (plan.within_budget(config, budget, 0), plan.within_budget(config, 0, 3000 * row)):
     first_full = round(0.6 * steps) if growth == '0.6' else 100

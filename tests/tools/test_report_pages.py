@@ -371,10 +371,10 @@ def test_no_legend_stands_under_an_empty_place(tmp_path):
   figure.draw_without_rendering()
   assert [axis.get_position().x1 > 0.9 for axis in figure.axes] == [False, True]
   assert [len(report_figures.new(count, 1)[1]) for count in range(1, 8)] == list(range(1, 8))
-  length, short = records.Length('1-16', 9, {'mlm': 4.0}), found.panels[0]
+  lengths, short = {'1-16': (9, {'mlm': 4.0})}, found.panels[0]
   long = report.read(tmp_path).panels[0]
   (run,) = long.arms[0].runs
-  long.arms[0].runs = [dataclasses.replace(run, lengths=[length])]
+  long.arms[0].runs = [dataclasses.replace(run, lengths=lengths)]
   parts = report_figures.side_by_side([short, long]).subfigs
   first, second = (part.axes[-1].get_position().height for part in parts)
   assert first > 1.5 * second

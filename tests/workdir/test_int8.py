@@ -4,16 +4,18 @@ import contextlib
 import json
 import shutil
 import time
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 import safetensors.numpy
 from bench import __main__ as bench
-from conftest import small_pretrain
+from conftest import fields, small_pretrain
 from jax import export as jax_export
-from test_train import same_bits
+from running import same_bits
 
+from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.config import InputError
 from bert_jax.evaluate import evaluate
@@ -31,18 +33,14 @@ TEXTS = ['the river meets the old stone .', 'the [MASK] crosses the road', 'near
 def some_params(width=384):
   """Parameters with numbers of very different sizes, by channel."""
   rng = np.random.default_rng(0)
-  draw = lambda *shape: (rng.standard_normal(shape) * 10.0 ** rng.uniform(-6, 3, shape[-1])).astype(
-    np.float32
-  )
+  size = lambda shape: 10.0 ** rng.uniform(-6, 3, shape[-1])
+  draw = lambda *shape: (rng.standard_normal(shape) * size(shape)).astype(np.float32)
   kernel = draw(width, 4 * width)
   kernel[:, 3] = 0
   table = draw(width, 1000).T.copy()
-  return {
-    'encoder': {
-      'embeddings': {'word_embeddings': {'embedding': table}, 'LayerNorm': {'scale': draw(width)}},
-      'layer_0': {'kernel': kernel, 'bias': draw(4 * width)},
-    }
-  }
+  tables = {'word_embeddings': {'embedding': table}, 'LayerNorm': {'scale': draw(width)}}
+  layer = {'kernel': kernel, 'bias': draw(4 * width)}
+  return {'encoder': {'embeddings': tables, 'layer_0': layer}}
 
 
 def test_a_number_moves_by_half_a_scale_at_most_and_once():
@@ -51,20 +49,19 @@ def test_a_number_moves_by_half_a_scale_at_most_and_once():
   name, table = 'encoder.layer_0.kernel', 'encoder.embeddings.word_embeddings.embedding'
   assert stored[name + int8.SCALE].shape == (1, 4 * 384)  # of each column
   assert stored[table + int8.SCALE].shape == (1000, 1)  # of each word
-  for place in (name, table):
+  for place, axis in ((name, 0), (table, 1)):
     whole, x = stored[place], int8.manifest.flat(params)[place]
     scale = stored[place + int8.SCALE].astype(np.float64)
     assert whole.dtype == np.int8 and whole.min() >= -127
     error = np.abs(whole * scale - x)
     assert (error <= scale / 2 * (1 + 1e-6)).all() and error.max() > 0
-    largest = np.abs(x).max(axis=1 if place == table else 0, keepdims=True)
+    largest, most = (np.abs(x).max(axis=axis, keepdims=True) for x in (x, whole))
     used = largest > 0
-    assert (np.abs(whole).max(axis=1 if place == table else 0, keepdims=True)[used] == 127).all()
+    assert (most[used] == 127).all()
     np.testing.assert_allclose(scale[used], (largest / 127)[used], rtol=2**-15)
   again = int8.rounded(params)
-  same_bits(
-    again['encoder']['embeddings']['LayerNorm'], params['encoder']['embeddings']['LayerNorm']
-  )
+  norms = lambda params: params['encoder']['embeddings']['LayerNorm']
+  same_bits(norms(again), norms(params))
   same_bits(again['encoder']['layer_0']['bias'], params['encoder']['layer_0']['bias'])
   assert not np.any(again['encoder']['layer_0']['kernel'][:, 3])
   same_bits(int8.rounded(again), again)
@@ -81,26 +78,16 @@ def test_stacked_layers_have_scales_of_their_own():
 
 
 def test_a_model_as_wide_as_minilm_takes_half_the_bytes_of_float16_and_two_percent():
-  config = small_config('hidden_size=384', 'intermediate_size=1536', 'vocab_size=4000')
-  objective = setup.TASKS['mlm_nsp'].objective(config, Pieces)
-  params = jax.tree.map(
-    lambda x: np.ones(x.shape, np.float32), jax.eval_shape(objective.init, jax.random.key(0))
-  )
+  wide = 'model.hidden_size=384 model.intermediate_size=1536 model.vocab_size=4000'
+  config = config_lib.load('configs/pretrain.py:runlocal', fields(wide))
+  pieces = SimpleNamespace(vocab_size=4000, special_ids=(0, 1, 2, 3, 4), mask_id=4)
+  objective = setup.TASKS['mlm_nsp'].objective(config, pieces)
+  shapes = jax.eval_shape(objective.init, jax.random.key(0))
+  params = jax.tree.map(lambda x: np.ones(x.shape, np.float32), shapes)
   half = models.count_parameters(params)
   stored = int8.quantized(params)
   assert half < int8.size(stored) <= 1.02 * half
   assert len(safetensors.numpy.save(stored)) <= 1.02 * half
-
-
-class Pieces:
-  vocab_size, special_ids, mask_id = 4000, (0, 1, 2, 3, 4), 4
-
-
-def small_config(*fields):
-  from bert_jax import config
-
-  fields = [f'--config.model.{x}' for x in fields]
-  return config.load('configs/pretrain.py:runlocal', fields)
 
 
 def test_answers_in_int8_are_near_the_runs_own(pretrained, capsys, tmp_path):
@@ -110,15 +97,8 @@ def test_answers_in_int8_are_near_the_runs_own(pretrained, capsys, tmp_path):
   (tmp_path / 'in.txt').write_text('\n'.join(TEXTS) + '\n')
   said = []
   for more in (['--int8'], []):
-    command = [
-      '--model',
-      str(pretrained[0]),
-      '--task',
-      'embed',
-      '--input',
-      str(tmp_path / 'in.txt'),
-    ]
-    predict_main([*command, *more])
+    command = ['--model', str(pretrained[0]), '--task', 'embed']
+    predict_main([*command, '--input', str(tmp_path / 'in.txt'), *more])
     said.append(capsys.readouterr().out)
   assert said[0] != said[1]
   first = json.loads(said[0].splitlines()[0])
@@ -129,14 +109,12 @@ def test_an_int8_folder_of_an_earlier_version_is_refused_by_name(corpus_file, pr
   folder = shutil.copytree(pretrained[0], tmp_path / 'in_int8')
   shutil.rmtree(folder / 'checkpoints')
   (folder / 'int8.json').write_text('{"step": 20}')
-  config = small_pretrain(corpus_file, f'--config.init_from={folder}')
+  config, new = small_pretrain(corpus_file, f'init_from={folder}'), tmp_path / 'run'
   for reads in (
     lambda: trained.load(folder),
     lambda: evaluate(folder),
     lambda: read_inputs(small_pretrain(corpus_file), folder),
-    lambda: setup.prepare(
-      read_inputs(config, tmp_path / 'run'), contextlib.ExitStack(), time.monotonic()
-    ),
+    lambda: setup.prepare(read_inputs(config, new), contextlib.ExitStack(), time.monotonic()),
   ):
     with pytest.raises(InputError, match='holds weights in int8, which this version does not read'):
       reads()
@@ -161,22 +139,19 @@ def test_an_evaluation_says_what_int8_costs(pretrained, capsys):
 
 
 def test_an_exported_program_reads_int8(pretrained, tmp_path):
-  model = Model(pretrained[0], in_int8=True)
-  export.write(model, 'embed', tmp_path / 'out')
-  weights = safetensors.numpy.load_file(tmp_path / 'out' / 'weights.safetensors')
-  kinds = {name: x.dtype for name, x in weights.items()}
-  assert kinds['encoder.layer_0.output.kernel'] == np.int8
-  program = jax_export.deserialize(bytearray((tmp_path / 'out' / 'model.stablehlo').read_bytes()))
+  programs = []
+  for in_int8 in (True, False):
+    model, out = Model(pretrained[0], in_int8=in_int8), tmp_path / str(in_int8)
+    export.write(model, 'embed', out)
+    programs.append(jax_export.deserialize(bytearray((out / 'model.stablehlo').read_bytes())))
+  weights = safetensors.numpy.load_file(tmp_path / 'True' / 'weights.safetensors')
+  assert weights['encoder.layer_0.output.kernel'].dtype == np.int8
   ids = np.array([[*model.tokenizer.begin_ids, 9, 11, 3]], np.int32)
   rows = ids, np.zeros_like(ids), np.ones_like(ids)
-  mine = program.call(weights, *rows)['embedding']
-  floats = Model(pretrained[0], in_int8=False)
-  export.write(floats, 'embed', tmp_path / 'floats')
-  program = jax_export.deserialize(
-    bytearray((tmp_path / 'floats' / 'model.stablehlo').read_bytes())
+  mine, other = (
+    program.call(each, *rows)['embedding']
+    for program, each in zip(programs, (weights, int8.floats(weights)))
   )
-  rounded = int8.floats(weights)
-  other = program.call(rounded, *rows)['embedding']
   np.testing.assert_allclose(mine, other, atol=1e-6)
 
 

@@ -11,14 +11,15 @@ they have: a field that is new states its past (bert_jax/field.py), parameters k
 
 import json
 import shutil
-import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
-from conftest import run_module
+from conftest import fields, run_module
+from running import same_bits
+from test_witnesses import machine
 
 from bert_jax import config as config_lib
 from bert_jax.convert import released_config
@@ -43,12 +44,8 @@ def workdir(tmp_path):
 
 def same_machine(known):
   """Are jax and the processor those that the numbers were made with?"""
-  try:
-    lines = Path('/proc/cpuinfo').read_text().splitlines()
-    about = [next(x for x in lines if x.startswith(name)) for name in ('model name', 'flags')]
-  except (OSError, StopIteration):
-    return False
-  return (jax.__version__, zlib.crc32('\n'.join(about).encode())) == (known['jax'], known['cpu'])
+  here = machine()
+  return (here['jax'], int(here['cpu'])) == (known['jax'], known['cpu'])
 
 
 def meta(workdir, step):
@@ -103,16 +100,9 @@ def test_it_is_continued_and_ends_with_the_same_numbers(workdir, known):
 
 def test_another_run_begins_from_it(tmp_path):
   config = config_lib.from_json((OLD / 'config.json').read_text())
-  config = config_lib.override(
-    config,
-    [f'--config.init_from={OLD}', '--config.optimizer.learning_rate=0', '--config.steps=1'],
-  )
-  train(config, tmp_path / 'new')
-  theirs = params(OLD)
-  ours = params(tmp_path / 'new')
-  assert ours.keys() == theirs.keys()
-  for name in theirs:
-    np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+  own = fields(f'init_from={OLD} optimizer.learning_rate=0 steps=1')
+  train(config_lib.override(config, own), tmp_path / 'new')
+  same_bits(params(tmp_path / 'new'), params(OLD))
 
 
 RELEASED = json.loads((GOLDEN / 'released_configs.json').read_text())
@@ -128,27 +118,14 @@ def test_released_models_have_the_config_they_had(kind):
   about = SimpleNamespace(family=BERT, model=SIZES, labels=(), problem='', ours={}, begin='cls')
   weights = SimpleNamespace(objective=kind.split()[0], flat=flat, description=about)
   new = released_config.config_of(weights)
-  later = {'checkpoint.minutes': 5.0, 'eval.seed': 0} | (
-    {'eval_masking.policy': 'token'} if 'mlm' in kind else {}
-  )
+  later = {'checkpoint.minutes': 5.0, 'eval.seed': 0}
+  later |= {'eval_masking.policy': 'token'} if 'mlm' in kind else {}
   assert config_lib.flatten(new) == config_lib.flatten(old) | later
   assert config_lib.fingerprint(old) == RELEASED[kind]['fingerprint']
 
 
-SIZES = dict(
-  vocab_size=100,
-  hidden_size=16,
-  num_hidden_layers=2,
-  num_attention_heads=2,
-  intermediate_size=32,
-  max_position_embeddings=64,
-  type_vocab_size=2,
-  hidden_act='gelu',
-  layer_norm_eps=1e-12,
-  position_embeddings='learned',
-  norm_placement='post',
-  tie_word_embeddings=True,
-  hidden_dropout_prob=0.1,
-  attention_probs_dropout_prob=0.1,
-  initializer_range=0.02,
-)
+SIZES = dict(vocab_size=100, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+SIZES |= dict(intermediate_size=32, max_position_embeddings=64, type_vocab_size=2)
+SIZES |= dict(position_embeddings='learned', norm_placement='post', tie_word_embeddings=True)
+SIZES |= dict(hidden_act='gelu', hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+SIZES |= dict(layer_norm_eps=1e-12, initializer_range=0.02)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import small_pretrain
+from running import edit
 
 from bert_jax import config as config_lib
 from bert_jax import notebooks
@@ -23,14 +24,12 @@ from bert_jax.tools.sweep import plan as sweep_plan
 from bert_jax.train import train
 from bert_jax.workdir import contents, records, trained
 
-LEVEL = {'mlm': [5.5, 'unigram']}
-
 
 @pytest.fixture(scope='module')
 def other(corpus_file, tmp_path_factory):
   """The workdir of another run, of another seed."""
   path = tmp_path_factory.mktemp('other') / 'run'
-  train(small_pretrain(corpus_file, '--config.seed=3', '--config.eval.seed=3'), path)
+  train(small_pretrain(corpus_file, 'seed=3 eval.seed=3'), path)
   return path
 
 
@@ -51,23 +50,14 @@ def scores(path):
   return contents.answers_folder(path, spec, 20) / 'scores.json'
 
 
-def edit(path, change):
-  """Changes the JSON of a file."""
-  content = json.loads(path.read_text())
-  path.write_text(json.dumps(change(content) or content))
-
-
 def test_a_whole_workdir_is_read_as_what_it_holds(pretrained, run):
   found, lines = records.read(run), (run / 'metrics.jsonl').read_text().splitlines()
   assert not found.faults and found.path == run and found.judge == 'mlm'
   assert found.config == contents.read_config(run) and found.fields['steps'] == 20
+  train, kinds = 'train', {(10, 'eval'): 'eval', (20, 'eval'): 'whole'}
+  said = [(x['step'], x['split']) for x in map(json.loads, lines)]
   assert [(p.step, p.kind) for p in found.points] == [
-    (5, 'train'),
-    (10, 'train'),
-    (10, 'eval'),
-    (15, 'train'),
-    (20, 'train'),
-    (20, 'whole'),
+    (n, kinds.get((n, k), train)) for n, k in said
   ]
   last = json.loads(lines[-1])
   assert found.points[-1].values == {k: x for k, x in last.items() if k not in ('step', 'split')}
@@ -124,193 +114,129 @@ def test_what_a_run_is_judged_by_is_said_once():
 
 # ---- Damages ------------------------------------------------------------------------------------
 
-# {name: (file or '', what happens to the workdir, with another run's beside; words of the fault or
-# '', what is lost: 'config', 'facts', 'summary', 'points', 'newest', or '')}
+# {name: (file, what happens to the workdir, with another run's beside; words of the fault or '',
+# what is lost: 'config', 'facts', 'summary', 'points', 'newest', 'all' checkpoints, or '')}
 DAMAGES = {}
 
 
-def damage(file, said, lost=''):
-  def add(function):
-    DAMAGES[function.__name__.strip('_')] = file, function, said, lost
-    return function
-
-  return add
-
-
-def damages(file, said, lost, **changes):
-  """Several ways in which the content of a file is wrong: {name: text, or a change of its JSON}."""
+def damage(file, said, lost='', **changes):
+  """Several ways in which a file is damaged: {name: its new text, a change of its JSON, or a
+  function of its path and the same path in another run}."""
   for name, change in changes.items():
 
     def apply(path, other, change=change):
-      target = path / file
-      target.write_text(change) if isinstance(change, str) else edit(target, change)
+      target = scores(path) if file == 'scores.json' else path / file
+      if isinstance(change, str):
+        target.write_text(change)
+      elif change.__code__.co_argcount == 1:
+        edit(target, change)
+      else:
+        change(target, other / file)
 
     DAMAGES[f'{file}: {name}'] = file, apply, said, lost
 
 
-damages(
+def adding(*rows):
+  """A change that adds lines to a file."""
+  return lambda path, other: path.write_text(path.read_text() + ''.join(f'{x}\n' for x in rows))
+
+
+def early(path, other):
+  """Takes the file of another run, as earlier versions wrote it: without a fingerprint."""
+  edit(other, lambda x: x.pop('config') and None)
+  shutil.copy(other, path)
+
+
+def without_checkpoints(path, other):
+  shutil.rmtree(path.parent / 'checkpoints')
+  shutil.copy(other, path)
+
+
+missing = lambda path, other: path.unlink()
+taken = lambda path, other: shutil.copy(other, path)
+rate = lambda x: x['optimizer'].update(learning_rate=0.5)
+cut = dict(truncated='{"objective": "mlm_nsp", "mod', list='[1]')
+data = lambda x: x['data']['eval']
+
+damage(
   'config.json',
   'config.json',
   'config',
-  truncated='{"objective": "mlm_nsp", "mod',
+  **cut,
   empty='',
-  list='[1]',
-  edited=lambda x: x['optimizer'].update(learning_rate=0.5),
-  edited_without_seal=lambda x: x['optimizer'].update(learning_rate=0.5) or x.pop('seal') and None,
+  edited=rate,
+  edited_without_seal=lambda x: rate(x) or x.pop('seal') and None,
   unknown_field=lambda x: sealed(x | {'no_field': 1}),
   text_for_block=lambda x: sealed(x | {'optimizer': 'adam'}),
 )
-damages('run.json', 'run.json', 'facts', truncated='{"commit": "a', empty='', list='[]')
-damages(
+damage('config.json', 'config.json is missing', 'config', missing=missing)
+damage('config.json', 'is of another run', 'config', another=taken)
+damage('run.json', 'run.json', 'facts', **cut, empty='')
+damage('run.json', 'run.json is missing', 'facts', missing=missing)
+damage('run.json', 'run.json is of another run', 'facts', another=taken)
+damage('run.json', 'run.json is of other training data', 'facts', early=early)
+damage(
   'run.json',
   'run.json: ',
-  '',
   costs=lambda x: x | {'costs': 'many'},
   parameters=lambda x: x | {'costs': {'parameters': '1 M', 'flops_per_step': True}},
+  stages=lambda x: x['costs'].update(flops_by_stage=[{'step': 0, 'flops': 'many'}]),
   data=lambda x: x | {'data': [1]},
   split=lambda x: x | {'data': {'eval': 3, 'train': x['data']['train']}},
-  baseline=lambda x: x['data']['eval'].update(baselines={'mlm': 'five'}),
-  level=lambda x: x['data']['eval'].update(baselines={'mlm': ['5', 'unigram']}),
-  fingerprint=lambda x: x['data']['eval'].update(fingerprint=5),
+  baseline=lambda x: data(x).update(baselines={'mlm': 'five'}),
+  level=lambda x: data(x).update(baselines={'mlm': ['5', 'unigram']}),
+  fingerprint=lambda x: data(x).update(fingerprint=5),
   commands=lambda x: x | {'commands': 'python'},
   command=lambda x: x | {'commands': [{'argv': 'python'}]},
   packages=lambda x: x | {'packages': 'jax'},
   earlier=lambda x: x | {'earlier': [{'python': '3.9'}]},
 )
-damages(
-  'summary.json', 'summary.json', 'summary', truncated='{"state": "fin', list='[]', deep='[' * 9999
-)
-damages(
+damage('summary.json', 'summary.json', 'summary', **cut, deep='[' * 9999)
+damage('summary.json', 'is of another run', 'summary', another=taken, early=early)
+damage(
   'summary.json',
   'summary.json: ',
-  '',
   state=lambda x: x | {'state': 3},
   step=lambda x: x | {'step': '20', 'steps': [20]},
   eval=lambda x: x | {'eval': 'good'},
 )
-damages(
-  'metrics.jsonl', 'metrics.jsonl', 'points', list='[]\n', binary='\x00\x01\n{\n', text='good\n'
-)
+wrong_types = '{"step": "25", "split": "eval"}', '{"step": 25, "split": "dev"}', '{"step": 25}'
+low = '{"step": 22, "split": "train", "mlm": "low", "nsp": 0.5}'
+half = lambda path, other: path.write_text(''.join(path.read_text().splitlines(True)[:4]))
+binary = '\x00\x01\n{\n'
+damage('metrics.jsonl', 'metrics.jsonl', 'points', list='[]\n', binary=binary, text='good\n')
+damage('metrics.jsonl', '', missing=missing)
+damage('metrics.jsonl', 'are left out, 1; the first is line 7', cut=adding('{"step": 25, "spl'))
+damage('metrics.jsonl', 'left out, 3; the first is line 7', types=adding(*wrong_types))
+damage('metrics.jsonl', "line 7: mlm is 'low'", value=adding(low))
+damage('metrics.jsonl', 'lacks the evaluation at step 20', half=half)
+damage('metrics.jsonl', 'is of another run', 'points', another=taken)
+damage('metrics.jsonl', 'another run than summary', 'points', alone=without_checkpoints)
+META = 'checkpoints/20/meta/metadata'
 
 
-@damage('config.json', 'config.json is missing', 'config')
-def config_missing(path, other):
-  (path / 'config.json').unlink()
+def other_number(path, other):
+  text = re.sub(r'"mlm": (\d)', lambda x: f'"mlm": {9 - int(x[1])}', path.read_text(), count=1)
+  path.write_text(text)
 
 
-@damage('config.json', 'is of another run', 'config')
-def config_of_another(path, other):
-  shutil.copy(other / 'config.json', path)
+def renamed(path, other):
+  path.parents[1].rename(path.parents[2] / '30')
 
 
-@damage('run.json', 'run.json is missing', 'facts')
-def facts_missing(path, other):
-  (path / 'run.json').unlink()
+def all_of_another(path, other):
+  shutil.rmtree(path.parents[2])
+  shutil.copytree(other.parents[2], path.parents[2])
 
 
-@damage('run.json', 'run.json is of another run', 'facts')
-def facts_of_another(path, other):
-  shutil.copy(other / 'run.json', path)
-
-
-@damage('run.json', 'run.json is of other training data', 'facts')
-def facts_of_another_early_version(path, other):
-  edit(other / 'run.json', lambda x: x.pop('config') and None)
-  shutil.copy(other / 'run.json', path)
-
-
-@damage('summary.json', 'summary.json is of another run', 'summary')
-def summary_of_another(path, other):
-  shutil.copy(other / 'summary.json', path)
-
-
-@damage('summary.json', 'summary.json is of another run', 'summary')
-def summary_of_another_early_version(path, other):
-  edit(other / 'summary.json', lambda x: x.pop('config') and None)
-  shutil.copy(other / 'summary.json', path)
-
-
-@damage('metrics.jsonl', '')
-def metrics_missing(path, other):
-  (path / 'metrics.jsonl').unlink()
-
-
-@damage('metrics.jsonl', 'lines that are damaged are left out, 1; the first is line 7')
-def metrics_cut_off(path, other):
-  with (path / 'metrics.jsonl').open('a') as file:
-    file.write('{"step": 25, "spl')
-
-
-@damage('metrics.jsonl', 'left out, 3; the first is line 7')
-def metrics_of_other_types(path, other):
-  with (path / 'metrics.jsonl').open('a') as file:
-    for line in ({'step': '25', 'split': 'eval'}, {'step': 25, 'split': 'dev'}, {'step': 25}):
-      file.write(json.dumps(line) + '\n')
-
-
-@damage('metrics.jsonl', "line 7: mlm is 'low'")
-def a_value_of_another_type(path, other):
-  with (path / 'metrics.jsonl').open('a') as file:
-    file.write('{"step": 22, "split": "train", "mlm": "low", "nsp": 0.5}\n')
-
-
-@damage('metrics.jsonl', 'lacks the evaluation at step 20')
-def metrics_without_their_end(path, other):
-  lines = (path / 'metrics.jsonl').read_text().splitlines(keepends=True)
-  (path / 'metrics.jsonl').write_text(''.join(lines[:4]))
-
-
-@damage('metrics.jsonl', 'metrics.jsonl is of another run', 'points')
-def metrics_of_another(path, other):
-  shutil.copy(other / 'metrics.jsonl', path)
-
-
-@damage('metrics.jsonl', 'metrics.jsonl is of another run than summary.json', 'points')
-def metrics_of_another_without_checkpoints(path, other):
-  shutil.rmtree(path / 'checkpoints')
-  shutil.copy(other / 'metrics.jsonl', path)
-
-
-META = Path('checkpoints', '20', 'meta', 'metadata')
-
-
-@damage(META, 'its metadata does not match its seal', 'newest')
-def checkpoint_flipped(path, other):
-  text = (path / META).read_text()
-  (path / META).write_text(
-    re.sub(r'"mlm": (\d)', lambda x: f'"mlm": {9 - int(x[1])}', text, count=1)
-  )
-
-
-@damage(META, 'its metadata is missing', 'newest')
-def checkpoint_without_metadata(path, other):
-  (path / META).unlink()
-
-
-@damage(META, 'metadata does not hold a JSON object', 'newest')
-def checkpoint_list(path, other):
-  (path / META).write_text('[]')
-
-
-@damage(META, 'it is of step 20', 'newest')
-def checkpoint_renamed(path, other):
-  (path / 'checkpoints' / '20').rename(path / 'checkpoints' / '30')
-
-
-@damage(META, 'checkpoint 20 is of another run', 'all')
-def checkpoint_of_another(path, other):
-  shutil.rmtree(path / 'checkpoints')
-  shutil.copytree(other / 'checkpoints', path / 'checkpoints')
-
-
-@damage('scores.json', 'scores.json', 'lengths')
-def scores_damaged(path, other):
-  scores(path).write_text('{"by_')
-
-
-@damage('scores.json', 'has no tokens')
-def scores_of_another_type(path, other):
-  edit(scores(path), lambda x: {'by_length': [*x['by_length'], 'long', {'tokens': 3}]})
+damage(META, 'its metadata does not match its seal', 'newest', flipped=other_number)
+damage(META, 'its metadata is missing', 'newest', missing=missing)
+damage(META, 'metadata does not hold a JSON object', 'newest', list='[]')
+damage(META, 'it is of step 20', 'newest', renamed=renamed)
+damage(META, 'checkpoint 20 is of another run', 'all', another=all_of_another)
+odd = lambda x: {'by_length': [*x['by_length'], 'long', {'tokens': 3}]}
+damage('scores.json', 'scores.json', 'lengths', truncated='{"by_')
+damage('scores.json', 'has no tokens', types=odd)
 
 
 @pytest.fixture(scope='module')
@@ -342,10 +268,9 @@ def test_each_reader_stands_each_damage(name, run, other_copy, model, tmp_path, 
   assert (found.config is None) == (lost == 'config')
   assert (found.facts == records.Facts()) == (lost == 'facts')
   assert (found.summary.state == '') == (lost == 'summary' or name == 'summary.json: state')
-  assert (found.checkpoints, found.newest.get('step')) == {
-    'newest': ((10,), 10),
-    'all': ((), None),
-  }.get(lost, ((), None) if not (run / 'checkpoints').exists() else ((10, 20), 20))
+  kept = {'newest': (10,), 'all': ()}.get(lost, (10, 20))
+  kept = kept if (run / 'checkpoints').exists() else ()
+  assert (found.checkpoints, found.newest.get('step', 0)) == (kept, max(kept, default=0))
   assert all(point.step > 20 for point in found.points if point not in whole.points)
   kept = {'points': 0, '': None}.get(lost, len(whole.points))
   assert kept is None or len(found.points) == kept
@@ -376,9 +301,9 @@ def test_each_reader_stands_each_damage(name, run, other_copy, model, tmp_path, 
 
 
 def test_there_are_enough_damages_of_each_file():
-  files = [str(file) for file, *_ in DAMAGES.values()]
+  files = [file for file, *_ in DAMAGES.values()]
   assert len(files) >= 30
-  for file in ('config.json', 'run.json', 'summary.json', 'metrics.jsonl', str(META)):
+  for file in ('config.json', 'run.json', 'summary.json', 'metrics.jsonl', META):
     assert files.count(file) >= 5, file
 
 
@@ -423,8 +348,7 @@ def test_how_a_run_of_a_sweep_ended_may_be_unreadable(tmp_path):
   (tmp_path / 'logs' / 'a.json').write_text('{"state": "done", "seconds": "5", "metrics": [1]}')
   (tmp_path / 'logs' / 'b.json').write_text('{"sta')
   found = records.read_sweep(tmp_path)
-  assert [found.ended[x].state for x in 'abc'] == ['done', '', ''] and math.isfinite(
-    found.ended['a'].seconds
-  )
+  assert [found.ended[x].state for x in 'abc'] == ['done', '', '']
+  assert math.isfinite(found.ended['a'].seconds)
   assert sum('a.json: ' in x for x in found.faults) == 2 and len(found.faults) == 3
   assert records.read_sweep(tmp_path / 'none') is None

@@ -1,0 +1,90 @@
+"""What tests of whole runs share: a run's lines and files, what harms and what stops it."""
+
+import json
+import os
+import signal
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+
+from bert_jax.run import evaluation, speed, stopping
+
+
+def same_bits(a, b):
+  flat, other = (jax.tree_util.tree_flatten_with_path(x)[0] for x in (a, b))
+  for (path, x), (path2, y) in zip(flat, other, strict=True):
+    assert path == path2
+    np.testing.assert_array_equal(np.asarray(x), np.asarray(y), str(path))
+
+
+# ---- what a workdir holds ------------------------------------------------------------------------
+
+
+def lines(workdir, split=''):
+  """The lines of metrics.jsonl, of one split or all."""
+  out = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+  return [line for line in out if split in ('', line['split'])]
+
+
+def train_lines(workdir):
+  """The lines of the training, without what a clock measures."""
+  measured = {*speed.MEASURED, 'steps'}
+  return [{k: v for k, v in x.items() if k not in measured} for x in lines(workdir, 'train')]
+
+
+def saved(workdir):
+  """The steps of the checkpoints."""
+  return sorted(int(p.name) for p in (workdir / 'checkpoints').iterdir() if p.name.isdigit())
+
+
+def bytes_of(folder):
+  return {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}
+
+
+# ---- what harms it -------------------------------------------------------------------------------
+
+
+def edit(path, change):
+  """Changes the JSON of a file: a function returns the new content, or None and changes it."""
+  content = json.loads(path.read_text())
+  path.write_text(json.dumps(change(content) or content))
+
+
+def flipped(data, place):
+  """Bytes in which the bit at a place is another."""
+  data = bytearray(data)
+  data[place // 8] ^= 1 << place % 8
+  return bytes(data)
+
+
+def flip_a_bit(folder):
+  """In the middle of the largest file: array data."""
+  path = max((p for p in folder.rglob('*') if p.is_file()), key=lambda p: p.stat().st_size)
+  path.write_bytes(flipped(path.read_bytes(), path.stat().st_size * 4 + 2))
+
+
+# ---- what stops it -------------------------------------------------------------------------------
+
+
+def stop_when(monkeypatch, condition):
+  """Sends this process SIGTERM when condition(step, in_evaluation) first holds."""
+  ask, run = stopping.Watch.ask, evaluation.one_pass
+  asks = SimpleNamespace(steps=0, evaluating=False, done=False)
+
+  def asking(self):
+    asks.steps += not asks.evaluating
+    if not asks.done and condition(asks.steps, asks.evaluating):
+      asks.done = True
+      os.kill(os.getpid(), signal.SIGTERM)
+    return ask(self)
+
+  def evaluating(*arguments):
+    asks.evaluating = True
+    try:
+      return run(*arguments)
+    finally:
+      asks.evaluating = False
+
+  monkeypatch.setattr(stopping.Watch, 'ask', asking)
+  monkeypatch.setattr(evaluation, 'one_pass', evaluating)

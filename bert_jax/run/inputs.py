@@ -112,13 +112,15 @@ def check_continues(inputs: Inputs, program: Program) -> None:
   beginning: Any = inputs.beginning
   (folder, meta), identity, steps = beginning, inputs.identity, inputs.steps
   number, same_data = meta['step'], meta['data'] == identity['data']
+  moves = not inputs.in_workdir
+  changes = config_lib.changes(contents.read_config(folder), inputs.config) if moves else []
   back = 'bring it back, or use another --workdir with config.init_from to start from its weights'
   wrong = ''
   if meta.get('vocabulary', identity['vocabulary']) != identity['vocabulary']:
     wrong = (
       f'the vocabulary is not the one that checkpoint {number} was trained with; bring it back'
     )
-  elif not inputs.in_workdir:
+  elif moves:
     if not same_data:
       log.info('resume_from: the training data is another one than up to step %d', number)
     if number >= steps:
@@ -137,16 +139,15 @@ def check_continues(inputs: Inputs, program: Program) -> None:
     for part in manifest.PARTS:
       manifest.compare(meta, part, manifest.flat(getattr(program.state, part)))
   except InputError:
-    changes = config_lib.changes(contents.read_config(folder), inputs.config)
     shaping = config_lib.fields_affecting('weights', 'bits')  # scan_layers stacks layers
     decisive = [x for x in changes if x.partition(':')[0] in shaping]
-    if inputs.in_workdir or not decisive:
+    if not decisive:
       raise
     raise InputError(
       f'config.resume_from is of another model or optimizer ({"; ".join(decisive[:3])}); set these '
       'fields as they are there, or start from its weights with config.init_from.'
     ) from None
-  if inputs.in_workdir and files.exists(folder / contents.CONFIG):
+  if not moves and files.exists(folder / contents.CONFIG):
     before = contents.read_config(folder)
     then = config_lib.timeline_of(before, step_count(before, inputs.sources))
     check_past(inputs.timeline, then, number)

@@ -135,9 +135,9 @@ def letters(tmp_path_factory):
   from bert_jax import tokenizers
 
   path = tmp_path_factory.mktemp('letters') / 'vocab.txt'
-  alphabet, words = 'abcdefghijklmnopqrstuvwxyz', 'rome he was born in met she ann eve'.split()
+  alphabet, words = 'abcdefghijklmnopqrstuvwxyz', 'rome he was born in met she ann eve'.split()  # noqa: SIM905
   ends = [f'##{x}' for x in (*alphabet, '2', 'km')]
-  pieces = '[PAD] [UNK] [CLS] [SEP] [MASK]'.split(), words, alphabet, ends, '0123456789().,;?:李白'
+  pieces = '[PAD] [UNK] [CLS] [SEP] [MASK]'.split(), words, alphabet, ends, '0123456789().,;?:李白'  # noqa: SIM905
   path.write_text('\n'.join(piece for part in pieces for piece in part) + '\n')
   return tokenizers.load(path)
 

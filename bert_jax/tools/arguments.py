@@ -3,35 +3,31 @@
 import argparse
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bert_jax.errors import InputError
 from bert_jax.text import files
 
 
-def parser(tool, description, **settings):
+def parser(tool: str, description: str, **settings: Any) -> argparse.ArgumentParser:
   """The parser of `python -m bert_jax.tools.TOOL`, described by a docstring's first paragraph."""
   prog, about = f'python -m bert_jax.tools.{tool}', description.partition('\n\n')[0]
   return argparse.ArgumentParser(prog, allow_abbrev=False, description=about, **settings)
 
 
-def add_text(add):
+def add_text(add: Callable[..., Any]) -> None:
   """Adds the arguments for reading text, such as --input. add: a parser's add_argument."""
-  add(
-    '--input',
-    action='append',
-    required=True,
-    metavar='[LANGUAGE=]SPEC',
-    help='file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language} in it stands for '
-    'each of --languages',
-  )
+  what = 'file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language}: each of --languages'
+  add('--input', action='append', required=True, metavar='[LANGUAGE=]SPEC', help=what)
   add('--languages', default='', help='a,b,c, or a file with one a line')
   add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl, wiki, wikitext')
   add('--text-field', default='text', help='of a JSONL or TFDS record')
   add('--split', default='train', help='of a TFDS dataset')
 
 
-def specs(args):
+def specs(args: argparse.Namespace) -> list[tuple[str, str]]:
   """The inputs, [(language or '', spec), ...], from --input and --languages."""
   languages = args.languages
   if files.exists(languages) and Path(languages).is_file():
@@ -42,7 +38,7 @@ def specs(args):
   return [part for spec in args.input for part in files.parts(spec, names)]
 
 
-def check_writable(out, option='--out'):
+def check_writable(out: Path, option: str = '--out') -> None:
   """InputError if an option's folder cannot be made or written to."""
   nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
   if not nearest.is_dir():
@@ -51,7 +47,7 @@ def check_writable(out, option='--out'):
     raise InputError(f'{nearest} cannot be written to; choose another {option}')
 
 
-def cores():
+def cores() -> int:
   """How many cores this process may use; on macOS, how many there are."""
   if hasattr(os, 'sched_getaffinity'):
     return len(os.sched_getaffinity(0))

@@ -13,7 +13,9 @@ import contextlib
 import json
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax
@@ -32,10 +34,15 @@ from bert_jax.text.values import json_value
 from bert_jax.tools import arguments
 from bert_jax.workdir import checkpoint, contents
 
+if TYPE_CHECKING:
+  from bert_jax.objectives.base import Objective
+  from bert_jax.run.inputs import Inputs
+  from bert_jax.timeline import Timeline
+
 log = logging.getLogger('bert_jax')
 
 
-def replay(path, at=0):
+def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
   """The facts of a step: step `at` of the run in a workdir, or the step in a nonfinite-*.json file
   that a run has written there."""
   path, moves = Path(path).expanduser(), None
@@ -52,7 +59,7 @@ def replay(path, at=0):
     if inputs.beginning.continues:
       setup.check_continues(inputs, program)  # is it the same data and vocabulary?
     # Only the newest checkpoint surely knows where the run went back.
-    meta = inputs.beginning.meta if inputs.beginning.continues else {}
+    meta = (inputs.beginning.meta if inputs.beginning.continues else None) or {}
     tally = Tally.from_meta(meta, inputs.config.batch_size)
     tally = tally if moves is None else Tally(moves=moves)
     state = _state_before(inputs, program, at)
@@ -67,7 +74,7 @@ def replay(path, at=0):
     return _facts(inputs, program, state, tally.skipped_after(at - 1))
 
 
-def _place_of(path):
+def _place_of(path: Path) -> tuple[int, list[list[int]]]:
   """Reads (step, Tally.moves) from a nonfinite-*.json file."""
   try:
     facts = json_value(path.read_bytes())
@@ -80,12 +87,12 @@ def _place_of(path):
     ) from None
 
 
-def _going_on(state, number, tally):
+def _going_on(state: step.State, number: int, tally: Tally) -> step.State:
   """The State at the beginning of a step; if the run went back to it, nothing is carried over."""
-  return setup.carrying_nothing(state) if number in dict(tally.moves) else state
+  return setup.carrying_nothing(state) if number in [step for step, _ in tally.moves] else state
 
 
-def _state_before(inputs, program, at):
+def _state_before(inputs: 'Inputs', program: Any, at: int) -> step.State:
   """The State of the newest good checkpoint before step `at`, else the initial one."""
   config = inputs.config
   for folder in (inputs.workdir, config.resume_from):
@@ -94,9 +101,8 @@ def _state_before(inputs, program, at):
     with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
       for saved in reversed([n for n in checkpoints.steps() if n < at]):
         with contextlib.suppress(checkpoint.Damaged):
-          trees, _ = checkpoints.restore_step(
-            saved, {part: getattr(program.state, part) for part in checkpoint.PARTS}
-          )
+          wanted = {part: getattr(program.state, part) for part in checkpoint.PARTS}
+          trees, _ = checkpoints.restore_step(saved, wanted)
           count = jax.device_put(np.int32(saved), program.state.step.sharding)
           return step.State(count, **trees)
   if config.resume_from:
@@ -108,7 +114,7 @@ def _state_before(inputs, program, at):
   return setup.new_state(inputs, program, weights)
 
 
-def _facts(inputs, program, state, skipped):
+def _facts(inputs: 'Inputs', program: Any, state: step.State, skipped: int) -> dict[str, Any]:
   """The facts, {name: value}, of the step after `state`. skipped: rows skipped before it."""
   objective, before = inputs.objective, int(state.step)
   batch = inputs.batches.at(before, skipped)
@@ -132,7 +138,7 @@ def _facts(inputs, program, state, skipped):
   }
 
 
-def _texts(inputs, batch, count=3, length=200):
+def _texts(inputs: 'Inputs', batch: Any, count: int = 3, length: int = 200) -> list[str]:
   """The beginnings of a batch's first rows, as text."""
   if 'input_ids' not in batch or jax.process_count() > 1:
     return []
@@ -141,7 +147,9 @@ def _texts(inputs, batch, count=3, length=200):
   return [decode(row.reshape(-1).tolist())[:length] for row in rows]
 
 
-def first_not_finite(objective, state, batch, constants, timeline):
+def first_not_finite(
+  objective: 'Objective', state: step.State, batch: Any, constants: Any, timeline: 'Timeline'
+) -> str:
   """The path of the first module whose output in the forward pass of a step is not finite, though
   its input is; '' if there is none. Scanned layers are named by number."""
   within, paths, seen = [], [], []  # seen: (module, whether its output is finite), as they come
@@ -203,7 +211,7 @@ def first_not_finite(objective, state, batch, constants, timeline):
   return f'{paths[module]} of layer {layer}'
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
   parser = arguments.parser('replay', __doc__)
   parser.add_argument('path', help='nonfinite-STEP.json of a run, or its workdir')
   parser.add_argument('--step', type=int, default=0, help='of the run in a workdir')

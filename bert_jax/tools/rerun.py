@@ -16,6 +16,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ log = logging.getLogger('bert_jax')
 NOT_COMPARED = (*speed.MEASURED, 'steps')
 
 
-def rerun(workdir, new, overrides=(), dry_run=False):
+def rerun(
+  workdir: Path | str, new: Path | str, overrides: Sequence[str] = (), dry_run: bool = False
+) -> dict[str, Any]:
   """Compares, repeats (unless dry_run) and returns the findings, {name: value}."""
   started = time.monotonic()
   hosts.check()
@@ -51,7 +54,7 @@ def rerun(workdir, new, overrides=(), dry_run=False):
   for other in others:
     log.warning('not the same: %s', other)
   if not others:
-    log.info('code, packages, devices, data and vocabulary are those of %s', workdir)
+    log.info('code, packages, devices, data and vocabulary are as in %s', workdir)
   if dry_run:
     return {'not_the_same': others}
   train.train_on(inputs, started)
@@ -63,18 +66,19 @@ def differences(run: records.Run, inputs: Inputs) -> list[str]:
   if not run.facts.made_by:
     unknown = 'so nothing is known of the code, the devices and the data'
     return [f'there is no run.json that can be read, {unknown}']
-  out, here = [], contents.made_by(inputs.mesh)
+  out, here, changes = [], contents.made_by(inputs.mesh), run.path / contents.CHANGES
+  packages: Any = here.pop('packages')
   for name, value in here.items():
     was = run.facts.made_by.get(name)
     if was is None:
       out.append(f'{name} was not recorded')
-    elif name == 'packages':
-      out += [f'{p} {was.get(p)} -> {v}' for p, v in value.items() if was.get(p) != v]
     elif was != value:
       out.append(f'{name}: {was} -> {value}')
-  out += _changed_text(run.path / contents.CHANGES, provenance.code_changes(), 'the changed code')
-  out += _changed_packages(run.path / contents.PACKAGES, here['packages'])
-  out += config_lib.changes(run.config, inputs.config)
+  out += _changed_packages(run, packages)
+  if files.read_text(changes) != provenance.code_changes():
+    out.append(f'the changed code ({changes})')
+  if run.config is not None:
+    out += config_lib.changes(run.config, inputs.config)
   for split, source in inputs.sources.items():
     was = run.facts.data[split].fingerprint if split in run.facts.data else None
     if was != source.fingerprint:
@@ -89,27 +93,27 @@ def differences(run: records.Run, inputs: Inputs) -> list[str]:
     names = listed([name for name in before if name != 'commands'])
     out.append(f'in its first {before["commands"]} commands the run had other {names}')
   for name in ('init_from', 'resume_from'):
-    if run.config[name]:
-      value = run.config[name]
+    if value := run.fields[name]:
       out.append(f'{name}={value} is taken as it is now; what it was then is not recorded')
   return out
 
 
-def _changed_text(path, here, what):
-  return [f'{what} ({path})'] if files.read_text(path) != here else []
-
-
-def _changed_packages(path, named):
-  """A sentence on changed packages besides the `named` ones, which are compared elsewhere."""
+def _changed_packages(run: records.Run, here: dict[str, str]) -> list[str]:
+  """Sentences on changed packages: the ones here, on which numbers depend, each; then the rest."""
+  was = run.facts.made_by.get('packages')
+  out = [] if was is not None else ['packages was not recorded']
+  if was is not None:
+    out = [f'{p} {was.get(p)} -> {v}' for p, v in here.items() if was.get(p) != v]
+  path = run.path / contents.PACKAGES
   if not files.exists(path):
-    return []
-  was, now = (
+    return out
+  then, now = (
     {name.lower(): version for name, _, version in (line.partition('==') for line in text.split())}
     for text in (files.read_text(path), provenance.installed())
   )
-  names = sorted(n for n in was.keys() | now.keys() if was.get(n) != now.get(n) and n not in named)
-  shown = [f'{n} {was.get(n, "none")} -> {now.get(n, "none")}' for n in names]
-  return [f'other packages: {listed(shown)}'] if shown else []
+  names = sorted(n for n in then.keys() | now.keys() if then.get(n) != now.get(n) and n not in here)
+  shown = [f'{n} {then.get(n, "none")} -> {now.get(n, "none")}' for n in names]
+  return out + ([f'other packages: {listed(shown)}'] if shown else [])
 
 
 def lines(run: records.Run) -> dict[tuple[int, str], dict[str, float | None]]:
@@ -150,7 +154,7 @@ def outcome(run: records.Run, again: records.Run) -> dict[str, Any]:
   return out | {'first_difference': first, 'state': state, 'same': same}
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
   parser = arguments.parser('rerun', __doc__)
   parser.add_argument('source', metavar='W', help='the workdir of the run to be repeated')
   parser.add_argument('--workdir', required=True, help='where it is repeated')

@@ -6,7 +6,6 @@
     python tests/bench loading --corpus D
     python tests/bench pretrain --size base --batch-size 64 --seq-length 128
     python tests/bench int8 --model W
-    python tests/bench compiled --config configs/finetune.py [--topology v5e:1x1]
 
 all: the others, each in a process of its own, with what is aimed at beside what came out; what
 cannot be measured here, or failed, is named. prepare: MB/s of text and the memory of a process,
@@ -24,8 +23,7 @@ float32 and with dynamic int8, which pad 32 sentences as they come; by a student
 layers, too, and the one sentence by arch=bag of that size. int8: bytes, metrics and answers of a
 run with its weights in float32 and in int8. start: seconds until a command has trained its first
 step, evaluated or answered. generate: the likeliest tokens after one prompt, and after several at
-once, by a GPT with random weights, beside Hugging Face's with its cache. compiled: what the
-compiler says of a config's step, here or on TPUs.
+once, by a GPT with random weights, beside Hugging Face's with its cache.
 
 The peers are those that are installed (pip install torch transformers accelerate onnx onnxruntime
 onnxscript); without them there is no ratio. Medians of --repeat runs, in turn, with the least and
@@ -70,8 +68,6 @@ HELP = {
   'corpus': 'a prepared corpus',
   'json': 'a file for all results',
   'only': 'those whose command begins so',
-  'config': 'FILE[:ARGS]',
-  'topology': 'of TPUs, such as v5e:4x4; empty: one device here',
   'processes': 'at most',
 }
 ROWS = dict(seq_length=128, batch_size=64)
@@ -94,9 +90,8 @@ PROGRAMS = {  # {command: (its function, {argument: its default; None: it is req
   'int8': (bench_answers.in_int8, dict(model=None, eval='', sentences=1000)),
   'start': (bench_start.start, {}),
   'generate': (bench_answers.generate, dict(size='gpt2', dtype='float32', tokens=32, prompts=16)),
-  'compiled': (bench_pretrain.compiled, dict(config=None, topology='')),
 }
-PASSED_ON = 'prepare', 'pretrain', 'compiled'  # commands that hand further arguments on
+PASSED_ON = 'prepare', 'pretrain'  # commands that hand further arguments on
 IN_A_PROCESS = {  # {command: its function of one argument, which is JSON}
   '_prepare': bench_data.prepare_once,
   '_loading': bench_data.loading_once,

@@ -162,13 +162,7 @@ def _their_tokens(model, dtype, tokens):
   @torch.no_grad()
   def write(ids):
     ids = torch.tensor(ids)
-    return gpt.generate(
-      ids,
-      attention_mask=torch.ones_like(ids),
-      max_new_tokens=tokens,
-      do_sample=False,
-      use_cache=True,
-      pad_token_id=0,
-    ).numpy()
+    options = dict(max_new_tokens=tokens, do_sample=False, use_cache=True, pad_token_id=0)
+    return gpt.generate(ids, attention_mask=torch.ones_like(ids), **options).numpy()
 
   return write

@@ -50,14 +50,6 @@ class Aim(NamedTuple):
     return line | {'verdict': reached if wanted else 'known'}
 
 
-def _compiled(config, topology, fields, *values):
-  """The measurement of a compiled step; fields: 'NAME=VALUE ..'; values: of its Aims."""
-  options = ''.join(f' --config.{field}' for field in fields.split())
-  what = f'compiled {config} {topology or "here"}{options}'
-  command = f'compiled --config {config}' + f' --topology {topology}' * bool(topology) + options
-  return command, 'libtpu' * bool(topology), *(f'{what} | {value}' for value in values)
-
-
 def _on_gpu(size, rows, length, *values):
   """The measurement of pre-training on a GPU; values: of more Aims."""
   command = f'pretrain --size {size} --batch-size {rows} --seq-length {length} --dtype bfloat16'
@@ -73,13 +65,8 @@ def _backend():
   return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
-BASE, DREAM = 'configs/pretrain.py:size=base', 'configs/finetune.py:task=dream'
-LONG = 'batch_size=128 optimizer.accumulation=16 data.seq_length=512'
-SIX_LAYERS = 'model.num_hidden_layers=6 model.hidden_size=384 model.intermediate_size=1536'
-ALONE = 'model.dtype=float32 optimizer.accumulation=8'  # one row at a time
 # What a measurement may need beside arguments: {name: (is it here?, what is said if not)}.
 HERE = {
-  'libtpu': (lambda: peers.installed('libtpu'), 'libtpu is not installed: pip install jax[tpu]'),
   'cpu': (lambda: _backend() == 'cpu', 'its peers run on a CPU; set JAX_PLATFORMS=cpu'),
   'weights': (
     lambda: peers.installed(peers.SOURCE.partition('/')[0]),
@@ -140,14 +127,6 @@ MEASUREMENTS = (
     'predict | compiled before <= 3',
   ),
   ('generate', 'cpu', '1 x | ours / transformers >= 1', '16 x | ours / transformers >= 1.5'),
-  _compiled(DREAM, '', f'{SIX_LAYERS} {ALONE}', 'GiB <= 2'),
-  _compiled('configs/finetune.py:task=race', 'v5e:1x1', '', 'GB too much <= 0', 'warnings <= 0'),
-  _compiled(BASE, 'v5e:1x1', 'batch_size=512 optimizer.accumulation=16', 'MFU >= 0.78'),
-  _compiled(BASE, 'v5e:1x1', LONG, 'MFU >= 0.66'),
-  _compiled(BASE, 'v5e:4x4', 'batch_size=1024', 'MFU with communication >= 0.68'),
-  _compiled(BASE, 'v5e:4x4', 'batch_size=2048 mesh.slices=2', 'MFU >= 0.60'),
-  _compiled(BASE, 'v6e:4x4', 'batch_size=1024', 'MFU >= 0.45'),
-  _compiled(BASE, 'v5p:4x4x4', 'batch_size=4096', 'MFU'),
   _on_gpu('base', 256, 128, 'MFU >= 0.5'),
   _on_gpu('base', 64, 512),
   _on_gpu('large', 128, 128),

@@ -64,16 +64,11 @@ def _their_examples_per_s(config, source, batch_size, steps, by_length=False):
   of_length = {'train_sampling_strategy': 'group_by_length'}
   of_length = of_length if set(of_length) <= set(given) else {'group_by_length': True}
   with tempfile.TemporaryDirectory() as out:
+    quiet = dict(use_cpu=True, report_to=[], save_strategy='no', disable_tqdm=True)
+    quiet |= of_length if by_length else {}
+    rate = config.optimizer.learning_rate
     options = transformers.TrainingArguments(
-      out,
-      per_device_train_batch_size=batch_size,
-      max_steps=steps,
-      use_cpu=True,
-      report_to=[],
-      save_strategy='no',
-      disable_tqdm=True,
-      learning_rate=config.optimizer.learning_rate,
-      **(of_length if by_length else {}),
+      out, per_device_train_batch_size=batch_size, max_steps=steps, learning_rate=rate, **quiet
     )
     trainer = transformers.Trainer(
       model=model, args=options, train_dataset=data, data_collator=padded, callbacks=[Clock()]

@@ -1,4 +1,4 @@
-"""Measures steps of training on one device, beside torch, and as the compiler alone sees them."""
+"""Measures steps of pre-training beside BertForPreTraining in torch."""
 
 import jax
 import numpy as np
@@ -8,7 +8,7 @@ from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax.run import speed
 from bert_jax.tasks import TASKS
-from bert_jax.tools.preflight import chips, estimate
+from bert_jax.tools.preflight import estimate
 
 
 def pretrain(args):
@@ -126,36 +126,3 @@ def _theirs(config, rows, steps):
     loss.item()
 
   return run, lambda: torch.cuda.max_memory_allocated() if gpu else 0
-
-
-def compiled(args):
-  """Yields the memory of a config's step on one device of this machine, or with a topology what
-  tools/preflight says of it: MFU, by its calibrated clock, is that of computing alone."""
-  config = config_lib.load(args.config, args.rest)
-  line = {'what': ' '.join(['compiled', args.config, args.topology or 'here', *args.rest])}
-  if not args.topology:
-    yield line | _here(config_lib.check(config))
-    return
-  devices = chips.devices_of(args.topology, config.mesh.slices)
-  report = estimate.estimate(config, devices, chips.Chip(devices[0]))
-  line |= {'GB': round(report['hbm_bytes'] / 1e9, 2), 'warnings': len(report['warnings'])}
-  line |= {'GB too much': max(0.0, round(report['hbm_over'] / 1e9, 2))}
-  estimates = report.get('estimates', {})  # of a step that fits
-  for name, clock, kind in (
-    ('MFU', 'calibrated', 'compute_only'),
-    ('MFU with communication', 'calibrated', 'with_communication'),
-    ('MFU of the data sheet', 'data_sheet', 'compute_only'),
-  ):
-    if found := estimates.get(clock, {}).get(kind):
-      line[name] = round(found['mfu'], 4)
-  yield line
-
-
-def _here(config):
-  mesh = sharding.mesh_of(config, TASKS[config.objective], jax.devices()[:1])
-  timeline = config_lib.timeline_of(config, estimate.STEPS)
-  program = step.program(config, estimate.objective_of(config), mesh, timeline)
-  with jax.set_mesh(mesh), sharding.activation_rules():
-    sizes = program.lower().compile().memory_analysis()
-  state, work = sizes.argument_size_in_bytes / 2**30, sizes.temp_size_in_bytes / 2**30
-  return {'GiB': round(state + work, 2), 'GiB of temporaries': round(work, 2)}

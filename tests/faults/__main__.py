@@ -22,7 +22,6 @@ folders stay there. The exit status is 0 if nothing was silent, a traceback or l
 
 import collections
 import concurrent.futures
-import contextlib
 import json
 import multiprocessing
 import os
@@ -33,6 +32,7 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from unittest import mock
 
 import tqdm
 
@@ -107,33 +107,22 @@ def case(kind, number, seed, base, folder, known):
 def mutated(seed):
   """The Trys of damaged files of every format."""
   counts, bad = fault_inputs.run(INPUTS, seed, 1)
-  row, outcomes = f'damaged files of {len(counts)} formats', {'traceback': 'tracebacks'}
-  good = [('read', 'survived'), ('named', 'named')]
-  numbers = {name: sum(n.get(verdict, 0) for n in counts.values()) for verdict, name in good}
-  out = [fault_files.Try(row, name) for name, number in numbers.items() for _ in range(number)]
+  row, out = f'damaged files of {len(counts)} formats', []
+  for verdict, outcome in (('read', 'survived'), ('named', 'named')):
+    number = sum(n.get(verdict, 0) for n in counts.values())
+    out += [fault_files.Try(row, outcome)] * number
   for i, name, done, verdict, text in bad:
-    note = f'input {i}, {done} {name}: {verdict}: {text}'
-    out.append(fault_files.Try(row, outcomes.get(verdict, 'lost'), note))
+    outcome = 'tracebacks' if verdict == 'traceback' else 'lost'
+    out.append(fault_files.Try(row, outcome, f'input {i}, {done} {name}: {verdict}: {text}'))
   return out
-
-
-@contextlib.contextmanager
-def environment():
-  """os.environ, which is afterwards as it was before."""
-  before = dict(os.environ)
-  try:
-    yield os.environ
-  finally:
-    os.environ.clear()
-    os.environ |= before
 
 
 def campaign(cases, seed, jobs, out):
   """Runs [(kind, number), ...] -> {(kind, number): its Trys}."""
   kinds, results = {kind for kind, _ in cases}, {}
-  with tempfile.TemporaryDirectory(prefix='faultbench-') as base, environment() as settings:
+  with tempfile.TemporaryDirectory(prefix='faultbench-') as base, mock.patch.dict(os.environ):
     base = Path(base)
-    settings |= ENVIRONMENT | {'JAX_COMPILATION_CACHE_DIR': str(base / 'compiled')}
+    os.environ |= ENVIRONMENT | {'JAX_COMPILATION_CACHE_DIR': str(base / 'compiled')}
     context = multiprocessing.get_context('spawn')
     with concurrent.futures.ProcessPoolExecutor(jobs, context) as pool:
       known = {'run': pool.submit(begin, base).result()} if kinds != {'inputs'} else {}
@@ -143,15 +132,13 @@ def campaign(cases, seed, jobs, out):
       folders = {each: base / '{}-{}'.format(*each) for each in shuffled}
       submit = lambda each: pool.submit(case, *each, seed, base, folders[each], known)
       futures = {submit(each): each for each in shuffled}
-      bar = tqdm.tqdm(total=len(cases), desc='faults', unit='case', disable=None)
-      for future in concurrent.futures.as_completed(futures):
+      done = concurrent.futures.as_completed(futures)
+      for future in tqdm.tqdm(done, 'faults', len(cases), unit='case', disable=None):
         each = futures[future]
         results[each] = future.result()
         if any(is_bad(x) for x in results[each]):
           shutil.copytree(folders[each], out / folders[each].name, dirs_exist_ok=True)
         shutil.rmtree(folders[each], ignore_errors=True)
-        bar.update()
-      bar.close()
   return {each: results[each] for each in cases}
 
 

@@ -1,5 +1,5 @@
 """Single faults in the files of a workdir, a prepared corpus and a released folder, and what the
-programs that read them make of it; for tools/faultbench.py."""
+programs that read them make of it."""
 
 import collections
 import hashlib
@@ -47,31 +47,19 @@ class Subject(NamedTuple):
   whole: Any = None
 
 
+TEXTS = 'text.txt', 'questions.txt'
+EVALUATE = 'evaluate', '--workdir', 'S'
+PREDICT = {x: ('predict', '--model', x, '--input', 'questions.txt') for x in 'SH'}
+CONVERT = {x: ('convert', '--from', x, '--to', 'hf:OUT') for x in 'SH'}
+OF_A_RUN = {'evaluate': EVALUATE, 'evaluate best': (*EVALUATE, '--checkpoint', 'best')}
+OF_A_RUN |= {'predict': PREDICT['S'], 'convert': CONVERT['S']}
+OF_RELEASED = {'predict': PREDICT['H'], 'convert': CONVERT['H']}
+OF_A_CORPUS = {'evaluate': ('evaluate', '--workdir', 'Q')}
 SUBJECTS = {
-  'workdir': Subject(
-    'S',
-    ('text.txt', 'questions.txt'),
-    'S',
-    train_command('S'),
-    {
-      'evaluate': ('evaluate', '--workdir', 'S'),
-      'evaluate best': ('evaluate', '--workdir', 'S', '--checkpoint', 'best'),
-      'predict': ('predict', '--model', 'S', '--input', 'questions.txt'),
-      'convert': ('convert', '--from', 'S', '--to', 'hf:OUT'),
-    },
-  ),
-  'prepared corpus': Subject(
-    'D', ('Q',), 'Q', train_command('Q', 'D'), {'evaluate': ('evaluate', '--workdir', 'Q')}
-  ),
+  'workdir': Subject('S', TEXTS, 'S', train_command('S'), OF_A_RUN),
+  'prepared corpus': Subject('D', ('Q',), 'Q', train_command('Q', 'D'), OF_A_CORPUS),
   'released folder': Subject(
-    'H',
-    ('text.txt', 'questions.txt'),
-    'F',
-    train_command('F', init_from='H', steps=3),
-    {
-      'predict': ('predict', '--model', 'H', '--input', 'questions.txt'),
-      'convert': ('convert', '--from', 'H', '--to', 'hf:OUT'),
-    },
+    'H', TEXTS, 'F', train_command('F', init_from='H', steps=3), OF_RELEASED
   ),
 }
 

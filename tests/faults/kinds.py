@@ -1,5 +1,5 @@
 """Faults that befall a run as a whole: kills, signals, full disks, a second run, numbers that are
-not finite, other devices, lost processes; for tools/faultbench.py. Each case gives its Trys."""
+not finite, other devices, lost processes. Each case gives its Trys."""
 
 import ctypes
 import os
@@ -208,15 +208,10 @@ def devices(folder, whole, seconds, number, rng):
 
 def close(some, others, tolerance=1e-5):
   """Are the metrics of two runs equal, but for rounding?"""
-  return some.keys() == others.keys() and all(
-    line.keys() == others[key].keys()
-    and all(
-      x == others[key][name]
-      or (isinstance(x, float) and abs(x - others[key][name]) <= tolerance * max(1, abs(x)))
-      for name, x in line.items()
-    )
-    for key, line in some.items()
-  )
+  equal = lambda x, y: x == y or (isinstance(x, float) and abs(x - y) <= tolerance * max(1, abs(x)))
+  flat = lambda lines: {(key, name): x for key, line in lines.items() for name, x in line.items()}
+  some, others = flat(some), flat(others)
+  return some.keys() == others.keys() and all(equal(x, others[key]) for key, x in some.items())
 
 
 def pair(folder):

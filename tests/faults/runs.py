@@ -1,4 +1,4 @@
-"""Runs of bert_jax in processes that are watched, stopped and killed, for tools/faultbench.py.
+"""Runs of bert_jax in processes that are watched, stopped and killed.
 
 A process of the campaign imports everything once and forks for each run, before JAX has started a
 backend, so that a run costs no imports. The run is the real program: main() with a command line, in
@@ -37,13 +37,8 @@ SECONDS = 150  # after which a run counts as stuck
 LONGEST = 1500  # characters of a sentence
 LOST_SECONDS = 10  # after which a process of two counts as lost here
 CONFIG = f'--config={Path(__file__).parents[2] / "configs" / "pretrain.py"}:runlocal'
-PROGRAMS = {
-  'train': train,
-  'evaluate': evaluate,
-  'predict': predict,
-  'convert': convert,
-  'prepare': prepare,
-}
+PROGRAMS = {'train': train, 'evaluate': evaluate, 'predict': predict, 'convert': convert}
+PROGRAMS['prepare'] = prepare
 # What a run does while each of these functions runs; the innermost counts.
 PHASES = (
   ('reading', train, 'read_inputs'),
@@ -60,17 +55,13 @@ STEPS = 40
 
 def train_command(workdir, data='text.txt', **fields):
   """The command line of the tiny run."""
-  fields = {
+  sizes = dict(num_hidden_layers=2, hidden_size=16, num_attention_heads=2, intermediate_size=32)
+  sizes |= dict(vocab_size=120, max_position_embeddings=32)
+  fields = {f'model.{name}': value for name, value in sizes.items()} | {
     'data.train': data,
-    'corpus.eval_share': 0.2,
-    'model.vocab_size': 120,
-    'batch_size': 8,
-    'model.num_hidden_layers': 2,
-    'model.hidden_size': 16,
-    'model.num_attention_heads': 2,
-    'model.intermediate_size': 32,
-    'model.max_position_embeddings': 32,
     'data.seq_length': 32,
+    'corpus.eval_share': 0.2,
+    'batch_size': 8,
     'masking.max_predictions_per_seq': 5,
     'steps': STEPS,
     'eval.every': 10,
@@ -79,7 +70,8 @@ def train_command(workdir, data='text.txt', **fields):
     'checkpoint.keep_latest': 3,
     'checkpoint.best_metric': 'mlm',
     'log.every': 1,
-  } | {name.replace('__', '.'): value for name, value in fields.items()}
+    **fields,
+  }
   named = (f'--config.{name}={value}' for name, value in fields.items())
   return 'train', CONFIG, '--workdir', workdir, *named
 
@@ -203,9 +195,7 @@ def _program(name, *arguments):
 def _tell_phases(there):
   """Lets the functions of PHASES, and the end of training, send messages."""
   entered = []
-
-  def enter(phase):
-    there.send(('phases', (phase, time.monotonic())))
+  enter = lambda phase: there.send(('phases', (phase, time.monotonic())))
 
   def watched(phase, function):
     @functools.wraps(function)

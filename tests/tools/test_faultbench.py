@@ -57,10 +57,9 @@ WHOLE = Whole('bits', {(n, 'train'): {'step': n, 'split': 'train', 'loss': 1 / n
 
 def logged(workdir, *losses):
   """A workdir with a metrics.jsonl that holds these losses of the steps 1, 2..."""
-  rows = [
-    {'step': n, 'split': 'train', 'loss': loss, 'mfu': 9.0} for n, loss in enumerate(losses, 1)
-  ]
-  (workdir / 'metrics.jsonl').write_text(''.join(f'{json.dumps(row)}\n' for row in rows))
+  row = lambda n, loss: json.dumps({'step': n, 'split': 'train', 'loss': loss, 'mfu': 9.0})
+  rows = [f'{row(n, loss)}\n' for n, loss in enumerate(losses, 1)]
+  (workdir / 'metrics.jsonl').write_text(''.join(rows))
   return workdir
 
 
@@ -98,13 +97,9 @@ def test_other_devices_may_round_otherwise_and_nothing_else():
 
 
 def folder_of(root):
-  for name, text in {
-    'checkpoints/10/meta': '{"step": 10}',
-    'checkpoints/20/meta': '{"step": 20}',
-    'vocab.txt': 'a\nb\nc\nd\n',
-    'config.json': '{\n "seed": 0\n}\n',
-    'empty': '',
-  }.items():
+  files = {f'checkpoints/{step}/meta': f'{{"step": {step}}}' for step in (10, 20)}
+  files |= {'vocab.txt': 'a\nb\nc\nd\n', 'config.json': '{\n "seed": 0\n}\n', 'empty': ''}
+  for name, text in files.items():
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     (root / name).write_text(text)
   return root
@@ -129,11 +124,9 @@ def test_every_kind_of_file_gets_every_fault_one_at_a_time(tmp_path):
     again = folder_of(tmp_path / f'{number}-again')
     assert fault_files.inject(again, number, random.Random(number)) == (path, fault)
     assert contents(again) == after
-  assert {fault for name, fault in injected if name == 'vocab.txt'} == {
-    *fault_files.ANY_FILE,
-    *fault_files.OF_LINES,
-  }
-  assert {fault for name, fault in injected if name == 'meta'} == {*fault_files.ANY_FILE}
+  faults = lambda file: {fault for name, fault in injected if name == file}
+  assert faults('vocab.txt') == {*fault_files.ANY_FILE, *fault_files.OF_LINES}
+  assert faults('meta') == {*fault_files.ANY_FILE}
 
 
 def test_how_long_a_run_was_in_a_phase():

@@ -92,41 +92,24 @@ def test_a_sentence_quotes_a_line_at_most():
 
 
 GAP = 'ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n'
-RECORDS = {
-  'gap': (
-    GAP + f'g\tAnn saw Eve, she left.\tshe\t{HUGE}\tAnn\t0\tTRUE\tEve\t8\tFALSE\tu\n',
-    '.tsv',
-  ),
-  'wsc': (
-    f'{{"text": "Ann she", "label": 1, "target": {{"span1_text": "Ann", "span1_index": {HUGE}'
-    ', "span2_text": "she", "span2_index": 1}}\n',
-    '.jsonl',
-  ),
-  'wsc, a text': (
-    json.dumps(
-      {
-        'text': 'Ann she',
-        'label': 1,
-        'target': {'span1_text': 'Ann', 'span1_index': HUGE, 'span2_text': 'she', 'span2_index': 1},
-      }
-    )
-    + '\n',
-    '.jsonl',
-  ),
-  'wsc, a target': (json.dumps({'text': 'Ann she', 'label': 1, 'target': DEEP}) + '\n', '.jsonl'),
-  'swag': (f',sent1,sent2,ending0,ending1,label\n0,a,b,c,d,{HUGE}\n', '.csv'),
-  'copa': (
-    json.dumps(dict(premise='p', question='cause', choice1='a', choice2='b', label=HUGE)),
-    '.jsonl',
-  ),
-  'dream': (f'[[["a"], [{{"question": "q", "choice": ["a", "b"], "answer": {DEEP}', '.json'),
+SPANS = {'span1_text': 'Ann', 'span1_index': 0, 'span2_text': 'she', 'span2_index': 1}
+WSC = {'text': 'Ann she', 'label': 1, 'target': SPANS}
+COPA = {'premise': 'p', 'question': 'cause', 'choice1': 'a', 'choice2': 'b', 'label': HUGE}
+RECORDS = {  # {name: (content, file)}
+  'gap': (GAP + f'g\tAnn saw Eve.\tshe\t{HUGE}\tAnn\t0\tTRUE\tEve\t8\tFALSE\tu\n', 'a.tsv'),
+  'wsc': (json.dumps(WSC).replace('0,', f'{HUGE},'), 'a.jsonl'),
+  'wsc, a text': (json.dumps(WSC | {'target': SPANS | {'span1_index': HUGE}}), 'a.jsonl'),
+  'wsc, a target': (json.dumps(WSC | {'target': DEEP}), 'a.jsonl'),
+  'swag': (f',sent1,sent2,ending0,ending1,label\n0,a,b,c,d,{HUGE}\n', 'a.csv'),
+  'copa': (json.dumps(COPA), 'a.jsonl'),
+  'dream': (f'[[["a"], [{{"question": "q", "choice": ["a", "b"], "answer": {DEEP}', 'a.json'),
 }
 
 
 @pytest.mark.parametrize('name', RECORDS)
 def test_huge_numbers_and_deep_json_in_records(tmp_path, name):
-  content, suffix = RECORDS[name]
-  path, format = tmp_path / f'a{suffix}', name.partition(',')[0]
+  content, file = RECORDS[name]
+  path, format = tmp_path / file, name.partition(',')[0]
   path.write_text(content)
   kind, reader = ('coreference', coreference) if format in ('gap', 'wsc') else ('choice', choice)
   fields = {'task.format': format, 'task.max_length': 32}
@@ -138,21 +121,13 @@ def test_huge_numbers_and_deep_json_in_records(tmp_path, name):
 
 def test_huge_numbers_and_deep_json_in_labels_answers_and_tags(tmp_path):
   path = tmp_path / 'a.tsv'
+  labels = lambda: read(classification.read, 'classification', path, **{'table.multi_label': True})
   for cell in (f'[{HUGE}]', DEEP):
     path.write_text(f'sentence\tlabel\na b\t{cell}\n')
-    fields = {'table.multi_label': True}
-    assert 'is no list of labels' in refused(
-      read, classification.read, 'classification', path, **fields
-    )
-  squad = {
-    'paragraphs': [
-      {
-        'context': 'a b',
-        'qas': [{'id': 'q', 'question': 'w', 'answers': [{'text': 'b', 'answer_start': '@'}]}],
-      }
-    ]
-  }
-  (tmp_path / 'a.json').write_text(json.dumps({'data': [squad]}).replace('"@"', HUGE))
+    assert 'is no list of labels' in refused(labels)
+  asked = {'id': 'q', 'question': 'w', 'answers': [{'text': 'b', 'answer_start': '@'}]}
+  squad = {'data': [{'paragraphs': [{'context': 'a b', 'qas': [asked]}]}]}
+  (tmp_path / 'a.json').write_text(json.dumps(squad).replace('"@"', HUGE))
   assert '4,300 digits' in refused(read, qa.questions, 'qa', tmp_path / 'a.json')
   placed = ''.join(f'x{HUGE}\tO\n' for _ in range(3))
   (tmp_path / 'a.conll').write_text(placed)
@@ -174,6 +149,9 @@ def test_damaged_config_json(tmp_path, content):
 
 LONG = 'x' * 9_000
 SIZED = dict.fromkeys(config_json.SIZES, 2)
+VOCAB, SETTINGS = {'vocab.txt': 'a\n'}, 'tokenizer_config.json'
+MODERN = {'model_type': 'modernbert', 'num_hidden_layers': 2}
+ROPE = {'full_attention': {'rope_theta': LONG}}
 
 
 @pytest.mark.parametrize(
@@ -184,21 +162,12 @@ SIZED = dict.fromkeys(config_json.SIZES, 2)
     (SIZED | {'vocab_size': -(10**4_000)}, 'write a positive number'),
     (SIZED | {'num_hidden_layers': 2 * 10**9}, 'num_hidden_layers is 2000000000; write 10,000 at'),
     ({'model_type': 'gpt2', 'n_embd': None}, 'hidden_size is None; write a whole number'),
-    ({'model_type': 'modernbert', 'num_hidden_layers': 2 * 10**9}, 'write 10,000 at most'),
+    (MODERN | {'num_hidden_layers': 2 * 10**9}, 'write 10,000 at most'),
     ({'model_type': 'modernbert', 'rope_parameters': {'full_attention': 5}}, 'write an object'),
     ({'model_type': 'modernbert', 'rope_parameters': {'rope_theta': 5.0}}, 'write an object'),
-    (
-      {'model_type': 'modernbert', 'rope_parameters': {'full_attention': {'rope_theta': LONG}}},
-      'write a number above 1',
-    ),
-    (
-      {'model_type': 'modernbert', 'num_hidden_layers': 2, 'layer_types': [['x'], 'x']},
-      'full_attention in every n-th layer',
-    ),
-    (
-      {'model_type': 'modernbert', 'num_hidden_layers': 2, 'layer_types': ['sliding_attention']},
-      'full_attention in every n-th layer',
-    ),
+    ({'model_type': 'modernbert', 'rope_parameters': ROPE}, 'write a number above 1'),
+    (MODERN | {'layer_types': [['x'], 'x']}, 'full_attention in every n-th layer'),
+    (MODERN | {'layer_types': ['sliding_attention']}, 'full_attention in every n-th layer'),
     ({'model_type': 'bart', 'encoder_ffn_dim': 2, 'decoder_ffn_dim': LONG}, 'decoder_ffn_dim is'),
   ],
 )
@@ -211,14 +180,8 @@ def test_what_a_released_config_says_is_checked_and_quoted_in_part(tmp_path, con
   'files, why',
   [
     ({'vocab.txt': f'[PAD]\n{LONG}\n{LONG}\n'}, 'on lines 2 and 3'),
-    (
-      {'vocab.txt': 'a\n', 'tokenizer_config.json': json.dumps({'do_lower_case': LONG})},
-      'write true or false',
-    ),
-    (
-      {'vocab.txt': 'a\n', 'tokenizer_config.json': f'{{"tokenizer_class": "Herbert{LONG}"}}'},
-      'splits words otherwise',
-    ),
+    (VOCAB | {SETTINGS: json.dumps({'do_lower_case': LONG})}, 'write true or false'),
+    (VOCAB | {SETTINGS: f'{{"tokenizer_class": "Herbert{LONG}"}}'}, 'splits words otherwise'),
     ({'vocab.json': json.dumps({LONG: 'x'}), 'merges.txt': ''}, 'is no number'),
     ({'vocab.json': '{"a": 0}', 'merges.txt': LONG}, 'a line that is no pair'),
   ],
@@ -281,9 +244,8 @@ def test_a_mistake_in_a_config_file_is_one_sentence_with_its_line(tmp_path, cont
   'shape, strides', [((2**30,), (0,)), ((2**15, 2**15), (0, 0)), ((6, 2**30), (1, 0))]
 )
 def test_a_small_bin_cannot_claim_gigabytes(tmp_path, shape, strides):
-  path = zipped(
-    tmp_path / 'a.bin', table(w=rebuilt('0', 'FloatStorage', 6, 0, shape, strides)), s0=bytes(24)
-  )
+  place = rebuilt('0', 'FloatStorage', 6, 0, shape, strides)
+  path = zipped(tmp_path / 'a.bin', table(w=place), s0=bytes(24))
   assert 'reaches beyond its storage of 6 numbers' in refused(torch_pickle.read, path)
 
 
@@ -302,17 +264,13 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
 def test_a_pickle_cannot_ask_for_memory_by_a_number(tmp_path):
   """The library makes a table as long as the largest number under which a value is kept."""
   for lie in (b'r' + struct.pack('<I', 2**31), b'\x95' + struct.pack('<Q', 2**40)):
-    path = zipped(tmp_path / 'a.bin', b'\x80\x04}' + lie + b'.')
-    assert (
-      ' of 2147483648 in ' in (why := refused(torch_pickle.read, path)) or '1099511627776' in why
-    )
+    why = refused(torch_pickle.read, zipped(tmp_path / 'a.bin', b'\x80\x04}' + lie + b'.'))
+    assert ' of 2147483648 in ' in why or '1099511627776' in why
 
 
 def test_an_index_of_arrays_cannot_claim_gigabytes(tmp_path):
-  file = io.BytesIO()
-  np.lib.format.write_array_header_1_0(
-    file, {'descr': '<i4', 'fortran_order': False, 'shape': (2**34,)}
-  )
+  file, header = io.BytesIO(), {'descr': '<i4', 'fortran_order': False, 'shape': (2**34,)}
+  np.lib.format.write_array_header_1_0(file, header)
   with zipfile.ZipFile(tmp_path / 'a.npz', 'w') as archive:
     archive.writestr('sentences.npy', file.getvalue() + bytes(8))
   assert 'has not the bytes of its shape' in refused(prepared.read_index, tmp_path / 'a.npz')
@@ -321,14 +279,11 @@ def test_an_index_of_arrays_cannot_claim_gigabytes(tmp_path):
 def test_a_compressed_block_cannot_claim_gigabytes(tmp_path):
   index = write_bundle(tmp_path, {'w': np.ones(3, np.float32)}, shards=1, snappy=True)
   assert list(tensor_files.read(tmp_path)[0]) == ['w']
-  data = index.read_bytes()
-  end = struct.unpack('<Q', data[-8:])[0] and len(data) - 48
-  at = data[end:]
   first = varint(2**31) + b'\0\0'
   lie = first + b'\1'
   lie += struct.pack('<I', tensorflow_bundle.stored_checksum(lie))
   handles = varint(0) + varint(0) + varint(0) + varint(len(first))
-  index.write_bytes(lie + handles.ljust(40, b'\0') + at[-8:])
+  index.write_bytes(lie + handles.ljust(40, b'\0') + index.read_bytes()[-8:])
   assert 'says that it holds more than it can' in refused(tensor_files.read, tmp_path)
 
 
@@ -389,10 +344,8 @@ def test_a_line_without_end_is_read_as_documents_of_a_megabyte(tmp_path):
 def test_the_cutter_and_the_reader_agree_on_what_is_blank(tmp_path, monkeypatch, blank):
   """Small blocks give the documents that one large block gives."""
   monkeypatch.setattr(documents, 'BLOCK_BYTES', 1 << 20)
-  for name, text_ in (
-    ('a.md', f'# Title\n{blank}\n## Chapter\nBody one.\n{blank}\n## Next\nBody.\n' * 3),
-    ('a.txt', f'One.\nTwo.\n{blank}\nThree.\n' * 3),
-  ):
+  chapters = f'# Title\n{blank}\n## Chapter\nBody one.\n{blank}\n## Next\nBody.\n'
+  for name, text_ in (('a.md', chapters * 3), ('a.txt', f'One.\nTwo.\n{blank}\nThree.\n' * 3)):
     (tmp_path / name).write_text(text_)
     whole = list(documents.documents(str(tmp_path / name), counts=Counter()))
     monkeypatch.setattr(documents, 'BLOCK_BYTES', 1)
@@ -408,10 +361,8 @@ def test_headings_of_wikitext_open_documents(tmp_path):
   (tmp_path / 'wiki.train.tokens').write_text(content)
   found = list(documents.documents(str(tmp_path / 'wiki.train.tokens'), counts=Counter()))
   first = ['Valkyria', 'Senjo is a game .', 'It is good .', 'Second one .']
-  assert found == [
-    ('wiki.train.tokens:2', first),
-    ('wiki.train.tokens:7', ['Gameplay', 'Story', 'A = b = c .']),
-  ]
+  second = ['Gameplay', 'Story', 'A = b = c .']
+  assert found == [('wiki.train.tokens:2', first), ('wiki.train.tokens:7', second)]
   assert [headings.wikitext_heading(x) for x in ('= =', '=', '= a', '= = a =', 'a')] == [''] * 5
 
 
@@ -456,9 +407,8 @@ def test_a_stratified_share_of_the_training_table_is_held_out(tmp_path):
     return read(classification.read, 'classification', path, name, **given)
 
   (train, problems), (held, _) = split('train'), split('eval')
-  assert Counter(x.label for x in held if x.texts != ('text 0',)) == Counter(a=12, b=6, c=2) or (
-    Counter(x.label for x in held) == Counter(a=14, b=6, c=2)
-  )
+  alone = Counter(x.label for x in held if x.texts != ('text 0',))
+  assert alone == Counter(a=12, b=6, c=2) or alone == Counter(a=11, b=6, c=2)
   assert not {x.texts for x in train} & {x.texts for x in held}, 'equal texts stay together'
   assert len(train) + len(held) == 102
   assert problems.counts['examples held out of training (table.eval_share)'] == len(held)
@@ -521,9 +471,8 @@ def test_bmes_is_a_scheme(tmp_path):
   (sentence,), problems = tagged(path)
   assert conll.are_chunks(sorted(set(sentence.tags)))
   conll.check_chunks([sentence], problems)
-  assert problems.counts == Counter(
-    {'files': 1, 'bytes': path.stat().st_size, 'chunks (BMES)': 2}
-  ), 'and no tag breaks it'
+  counts = {'files': 1, 'bytes': path.stat().st_size, 'chunks (BMES)': 2}
+  assert problems.counts == counts, 'and no tag breaks it'
   wrong = ('S-PER', 'O', 'B-LOC', 'E-LOC', 'S-LOC')
   assert scores.entities([sentence.tags], [sentence.tags])[0] == (2, 2, 2)
   assert scores.entities([sentence.tags], [wrong])[0] == (1, 3, 2)
@@ -547,11 +496,8 @@ def test_errors_of_data_name_the_field(tmp_path):
 
 def test_the_arguments_of_prepare_where_affinity_is_not_known(monkeypatch):
   monkeypatch.delattr(os, 'sched_getaffinity')
-  assert (
-    prepare.parser().parse_args(['--input', 'a', '--vocab', 'b', '--out', 'c']).processes
-    == arguments.cores()
-    == os.cpu_count()
-  )
+  args = prepare.parser().parse_args(['--input', 'a', '--vocab', 'b', '--out', 'c'])
+  assert args.processes == arguments.cores() == os.cpu_count()
 
 
 def test_a_folder_of_the_name_of_a_language_is_no_list_of_them(tmp_path, monkeypatch):
@@ -571,10 +517,10 @@ def test_nothing_uses_affinity_where_it_may_not_exist():
 
 
 def test_damaged_files_of_all_formats_are_read_or_named():
-  counts, faults = fault_inputs.run(370, seed=1, processes=1)
+  counts, faults = fault_inputs.run(5 * len(fault_formats.formats()), seed=1, processes=1)
   assert not faults
-  assert len(counts) > 30 and all(sum(of.values()) == 10 for of in counts.values())
-  assert sum(of.get('named', 0) for of in counts.values()) > 60
+  assert len(counts) > 30 and all(sum(of.values()) == 5 for of in counts.values())
+  assert sum(of.get('named', 0) for of in counts.values()) > 30
 
 
 def test_what_is_neither_read_nor_named_is_seen(tmp_path, monkeypatch):

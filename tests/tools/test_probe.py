@@ -15,21 +15,9 @@ from bert_jax.tools.probe import layers as probe_layers
 from bert_jax.tools.probe import pieces as probe_pieces
 from bert_jax.workdir import contents
 
-TAGS = {
-  'the': 'DET',
-  'near': 'ADP',
-  'number': 'NOUN',
-  'river': 'NOUN',
-  'market': 'NOUN',
-  'garden': 'NOUN',
-  'holds': 'VERB',
-  'meets': 'VERB',
-  'old': 'ADJ',
-  'stone': 'NOUN',
-  'small': 'ADJ',
-  'boat': 'NOUN',
-  '.': 'PUNCT',
-}
+WORDS = {'DET': 'the', 'ADP': 'near', 'VERB': 'holds meets', 'ADJ': 'old small', 'PUNCT': '.'}
+WORDS['NOUN'] = 'number river market garden stone boat'
+TAGS = {word: tag for tag, words in WORDS.items() for word in words.split()}
 SENTENCES = [
   f'the {a} {verb} the {thing} near {a} .'
   for a in ('river', 'market', 'garden')
@@ -128,9 +116,8 @@ def test_no_sentence_counts_for_its_own_baseline(sentences):
   twin = [sentences[0], sentences[0]]
   assert (probe_pieces.baselines(twin, [], 200)[0][0] > 0).all()
   only = set(sentences[0].ids.tolist()) - set(sentences[1].ids.tolist())
-  assert only and all(
-    (n == 0) == (i in only) for i, n in zip(sentences[0].ids.tolist(), base[0][0])
-  )
+  pairs = zip(sentences[0].ids.tolist(), base[0][0])
+  assert only and all((n == 0) == (i in only) for i, n in pairs)
   (counted, *_), _ = probe_pieces.baselines(sentences[:2], [sentences[5]], 200)
   assert counted.sum() == sum((sentences[5].ids == i).sum() for i in sentences[0].ids)
 
@@ -215,8 +202,8 @@ def test_where_a_head_looks():
 def test_all_checkpoints_are_probed_once(pretrained, conllu, pairs, tmp_path, capsys, monkeypatch):
   workdir = tmp_path / 'run'
   shutil.copytree(pretrained[0], workdir)
-  arguments = ['--model', workdir, '--conllu', f'en={conllu}', '--pairs', pairs]
-  arguments = [*map(str, arguments), '--checkpoint', 'all', '--sentences', '10']
+  given = f'--model {workdir} --conllu en={conllu} --pairs {pairs} --checkpoint all'
+  arguments = [*given.split(), '--sentences', '10']
   monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', str(tmp_path / 'cache'))
   probe.main(arguments)
   shown = capsys.readouterr().out
@@ -230,20 +217,17 @@ def test_all_checkpoints_are_probed_once(pretrained, conllu, pairs, tmp_path, ca
   for part in ('by pos', 'NOUN', 'by frequency', 'by language', 'majority', 'attends most to'):
     assert part in shown, part
 
-  class Never:
-    def __init__(self, *_):
-      raise AssertionError('a checkpoint is probed again')
+  def never(*_):
+    raise AssertionError('a checkpoint is probed again')
 
   with monkeypatch.context() as patch:
-    patch.setattr(predict, 'Model', Never)
+    patch.setattr(predict, 'Model', never)
     probe.main(arguments)
     assert capsys.readouterr().out == shown
     with pytest.raises(AssertionError):  # other settings are another result
       probe.main([*arguments, '--words', '7'])
-  # Another run's checkpoint of that step, too, is another result.
-  (workdir / 'checkpoints/10/meta/metadata').touch()
-  with monkeypatch.context() as patch:
-    patch.setattr(predict, 'Model', Never)
+    # Another run's checkpoint of that step, too, is another result.
+    (workdir / 'checkpoints/10/meta/metadata').touch()
     with pytest.raises(AssertionError):
       probe.main(arguments)
   # A checkpoint that cannot be read is left out and named; the others are probed.

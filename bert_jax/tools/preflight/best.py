@@ -7,7 +7,7 @@ Less than 2 % is no improvement: such differences come and go with the compiler'
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -16,10 +16,8 @@ from bert_jax.errors import InputError
 from bert_jax.models.stack import REMAT_POLICIES
 from bert_jax.tasks import TASKS
 from bert_jax.tools.preflight import money
+from bert_jax.tools.preflight.compilation import Devices
 from bert_jax.tools.preflight.estimate import Report
-
-if TYPE_CHECKING:
-  import jax
 
 Fields = dict[str, Any]
 # {field: value} -> the report of the config with these fields, or None if it is impossible.
@@ -41,7 +39,7 @@ def seconds(report: Report) -> float:
   return money.fullest(report['estimates']['calibrated'])['step_s']
 
 
-def meshes(config: ConfigDict, devices: Sequence['jax.Device']) -> list[Fields]:
+def meshes(config: ConfigDict, devices: Devices) -> list[Fields]:
   """The meshes to try, as fields: parameters whole on each chip, or sharded over one side of the
   slice, over 16 chips, or over the whole slice."""
   mesh = sharding.mesh_of(config, TASKS[config.objective], devices).shape
@@ -59,9 +57,7 @@ def doubling(numbers: Sequence[int], start: int) -> Iterator[int]:
       start = n
 
 
-def search(
-  config: ConfigDict, devices: Sequence['jax.Device'], attempt: Attempt
-) -> tuple[Fields, Report, Report]:
+def search(config: ConfigDict, devices: Devices, attempt: Attempt) -> tuple[Fields, Report, Report]:
   """Searches the best fields: (they, their report, the report of the config as it is)."""
   as_it_is = attempt({}) or {}
   best: tuple[Fields, Report] = {}, as_it_is
@@ -109,11 +105,7 @@ def command(config_file: str, overrides: Sequence[str], fields: Fields) -> str:
 
 
 def found(
-  config_file: str,
-  overrides: Sequence[str],
-  config: ConfigDict,
-  devices: Sequence['jax.Device'],
-  attempt: Attempt,
+  file: str, overrides: Sequence[str], config: ConfigDict, devices: Devices, attempt: Attempt
 ) -> tuple[Report, list[str]]:
   """The report of the best fields, with what is gained and how to train with them, in words too."""
   fields, report, as_it_is = search(config, devices, attempt)
@@ -123,6 +115,6 @@ def found(
   if as_it_is['fits']:
     ratio = seconds(report) / seconds(as_it_is)
     gain = f'a step takes {ratio:.1%} of the time of the config as it is'
-  train = command(config_file, overrides, fields)
+  train = command(file, overrides, fields)
   more = {'fields': fields, 'step_time_over_config_as_it_is': ratio, 'command': train}
   return report | more, [gain, train]

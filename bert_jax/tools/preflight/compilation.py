@@ -24,12 +24,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from jax.stages import Lowered
 
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import write_whole
 
 log = logging.getLogger('bert_jax')
 
+Devices = Sequence[jax.Device]
+Options = Mapping[str, Any] | None  # of the compiler
 EVERY = 30  # seconds between two lines about the same compilation
 SIZES = ('argument', 'output', 'alias', 'temp', 'generated_code')
 
@@ -46,12 +49,7 @@ class Compiled(NamedTuple):
   cached: bool = False
 
 
-def compiled(
-  lowered: jax.stages.Lowered,
-  devices: Sequence[jax.Device],
-  what: str,
-  options: Mapping[str, Any] | None = None,
-) -> Compiled:
+def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = None) -> Compiled:
   """Compiles a program for devices, with the compiler `options` it was lowered with. what: the
   program in words, such as 'a product for'."""
   name = f'{what} {len(devices)} {devices[0].device_kind}'
@@ -86,11 +84,7 @@ def versions() -> str:
   return f'jax {jax.__version__}, libtpu {libtpu}'
 
 
-def key(
-  lowered: jax.stages.Lowered,
-  devices: Sequence[jax.Device],
-  options: Mapping[str, Any] | None = None,
-) -> str:
+def key(lowered: Lowered, devices: Devices, options: Options = None) -> str:
   """A hash of all that a compilation depends on. The text of a lowered program has neither the
   positions of the devices nor the compiler's options."""
   places = [(d.id, getattr(d, 'slice_index', 0), *getattr(d, 'coords', ())) for d in devices]

@@ -17,6 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tools.preflight import compilation, hlo, money
+from bert_jax.tools.preflight.compilation import Devices
 
 if TYPE_CHECKING:
   from bert_jax.objectives.base import Objective
@@ -44,7 +45,7 @@ def objective_of(config: ConfigDict) -> 'Objective':
   return teacher.taught(config, task.objective(config, tokenizer), tokenizer)
 
 
-def estimate(config: ConfigDict, devices: Sequence[jax.Device], chip: 'Chip') -> Report:
+def estimate(config: ConfigDict, devices: Devices, chip: 'Chip') -> Report:
   """Compiles a config for devices and reports what its step takes."""
   config = config_lib.check(config)
   mesh = sharding.mesh_of(config, TASKS[config.objective], devices)
@@ -88,18 +89,11 @@ def estimate(config: ConfigDict, devices: Sequence[jax.Device], chip: 'Chip') ->
   cycles, full_steps = parsed.cycles(), timeline.rows_before(steps) / config.batch_size
   # Some kinds of chips are two devices each.
   number = len({(getattr(d, 'slice_index', 0), *d.coords) for d in devices})
-  return (
-    out
-    | money.step_times(parsed, mesh, chip, flops, full_steps, number)
-    | {
-      'hbm_temporaries': sizes['temp'],
-      'largest_temporaries': _named(parsed.largest(LARGEST)),
-      'estimated_cycles': sum(cycles.values()),
-      'cycles': cycles,
-      'steps': steps,
-      'full_steps': full_steps,
-    }
-  )
+  out |= {'hbm_temporaries': sizes['temp']}
+  out |= {'largest_temporaries': _named(parsed.largest(LARGEST))}
+  out |= {'estimated_cycles': sum(cycles.values()), 'cycles': cycles}
+  out |= {'steps': steps, 'full_steps': full_steps}
+  return out | money.step_times(parsed, mesh, chip, flops, full_steps, number)
 
 
 def _named(pairs: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
@@ -124,7 +118,7 @@ def _warnings(program: hlo.Program, dtype: str) -> list[str]:
   return out
 
 
-def largest_batch(config: ConfigDict, devices: Sequence[jax.Device], chip: 'Chip') -> Report:
+def largest_batch(config: ConfigDict, devices: Devices, chip: 'Chip') -> Report:
   """Searches the largest batch that fits, to within a sixteenth, and returns its report. Two
   batches, the config's first, give the memory of a row; the third is near the largest that should
   fit."""

@@ -11,14 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 UNKNOWN = 2**64 - 1  # the compiler's mark of an instruction that it cannot estimate
-COLLECTIVES = (
-  'all-reduce',
-  'all-gather',
-  'reduce-scatter',
-  'all-to-all',
-  'ragged-all-to-all',
-  'collective-permute',
-  'collective-broadcast',
+COLLECTIVE = re.compile(
+  r'all-reduce|all-gather|reduce-scatter|(ragged-)?all-to-all|collective-(permute|broadcast)'
 )
 # First match wins; matched against JAX's name of an operation, such as
 # jit(train_step)/transpose(jvp(Encoder))/layer_3/attention/query/dot_general. A fusion has the name
@@ -80,7 +74,7 @@ class Instruction(NamedTuple):
 def collective(opcode: str) -> str:
   """The kind of collective of an opcode, 'all-reduce' for all-reduce-start too; else ''."""
   plain = opcode.removesuffix('-start')
-  return plain if plain in COLLECTIVES else ''
+  return plain if COLLECTIVE.fullmatch(plain) else ''
 
 
 def arrays(text: str) -> list[int]:

@@ -13,12 +13,15 @@ corpus.languages: --text 'wiki/{language}.txt'. The results are written as STEP.
 command while it trains (checkpoint.keep_every says which checkpoints stay).
 """
 
+import argparse
 import contextlib
 import json
 import logging
 import zlib
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bert_jax import hosts, predict
 from bert_jax.command_line import aligned, command_line
@@ -32,6 +35,7 @@ from bert_jax.tools import arguments
 from bert_jax.tools.probe import data as probe_data
 from bert_jax.tools.probe import layers as probe_layers
 from bert_jax.tools.probe import pieces as probe_pieces
+from bert_jax.tools.probe.pieces import Pair
 from bert_jax.workdir import checkpoint, contents
 
 log = logging.getLogger('bert_jax')
@@ -39,7 +43,7 @@ log = logging.getLogger('bert_jax')
 KINDS = ('losses', 'pairs', 'layers', 'attention')
 
 
-def steps_of(source, which):
+def steps_of(source: str, which: str) -> Sequence[str | int]:
   """The checkpoints to probe: steps of a run, or ['latest'] for released weights."""
   folder = hub.folder(source)
   if which != 'all' or from_huggingface.is_model(folder):
@@ -51,39 +55,38 @@ def steps_of(source, which):
   return steps
 
 
-def probe(model, args, pairs, counts):
-  """Probes a Model as the arguments ask, {name: result}. counts: of the pairs left out."""
+def probe(
+  model: predict.Model, args: argparse.Namespace, pairs: Sequence[Pair], counts: Counter[str]
+) -> dict[str, Any]:
+  """Probes a model as the arguments ask, {name: result}. counts: of the pairs left out."""
   counts, skipped, out = Counter(counts), {}, {'step': model.step}
   room, pieces = model.limit - 2, model.tokenizer
   read = lambda conllu, text, most: probe_data.read(pieces, conllu, text, most, room, counts)
   sentences = read(args.conllu, args.text, args.sentences)
   reference = read([], args.reference, 0) if args.reference else []
   tagged = [s for s in sentences if any(s.tags)]
-  out['sentences'], out['tagged_sentences'] = len(sentences), len(tagged)
+  out |= {'sentences': len(sentences), 'tagged_sentences': len(tagged)}
+  some = sentences[: args.attention_sentences]
   ways = {
-    'losses': (sentences, lambda: probe_pieces.losses(model, sentences, reference, counts)),
-    'pairs': (pairs, lambda: probe_pieces.minimal_pairs(model, pairs, counts)),
-    'layers': (tagged, lambda: probe_layers.linear(model, tagged, args.words, counts)),
-    'attention': (
-      sentences,
-      lambda: probe_layers.attention(model, sentences[: args.attention_sentences]),
-    ),
+    'losses': lambda: probe_pieces.losses(model, sentences, reference, counts),
+    'pairs': lambda: probe_pieces.minimal_pairs(model, pairs, counts),
+    'layers': lambda: probe_layers.linear(model, tagged, args.words, counts),
+    'attention': lambda: probe_layers.attention(model, some),
   }
+  given = {'losses': sentences, 'pairs': pairs, 'layers': tagged, 'attention': some}
+  needs = {'pairs': '--pairs', 'layers': 'more sentences of --conllu'}
   for kind in args.only:
-    wanted, way = ways[kind]
     try:
-      result = way() if wanted else {}
-      if result:
+      if result := ways[kind]() if given[kind] else {}:
         out[kind] = result
       else:
-        needs = {'pairs': '--pairs', 'layers': 'more sentences of --conllu'}
         skipped[kind] = f'nothing to probe with; give {needs.get(kind, "--conllu or --text")}'
     except InputError as error:  # this model has no such head
       skipped[kind] = str(error)
   return out | {'counts': {k: n for k, n in counts.items() if n}, 'skipped': skipped}
 
 
-def in_each_language(spec, languages):
+def in_each_language(spec: str, languages: Sequence[str]) -> str:
   """Expands 'x/{language}.txt' to 'de=x/de.txt,en=x/en.txt'; other specs stay."""
   if '{language}' not in spec:
     return spec
@@ -95,29 +98,23 @@ def in_each_language(spec, languages):
   return ','.join(f'{name}={part}' for name, part in files.parts(spec, languages))
 
 
-def settings_of(args, pairs):
+def settings_of(args: argparse.Namespace, pairs: Sequence[Pair]) -> dict[str, Any]:
   """The settings on which a result depends besides the weights."""
-  wanted = [
-    *(
-      path
-      for spec in (*args.conllu, *args.text, *args.reference)
-      for _, part in files.parts(spec)
-      for path in _files(part)
-    )
-  ]
+  specs = [part for x in (*args.conllu, *args.text, *args.reference) for _, part in files.parts(x)]
+  read = [path for spec in specs for path in _files(spec)]
   names = 'conllu', 'text', 'reference', 'sentences', 'words', 'attention_sentences', 'only'
   out = {name: getattr(args, name) for name in names} | {'pairs': args.pairs}
-  out['data'] = zlib.crc32(repr([*wanted, pairs]).encode())
+  out['data'] = zlib.crc32(repr([*read, pairs]).encode())
   return json.loads(json.dumps(out))
 
 
-def weights_of(model, step):
+def weights_of(model: str, step: str | int) -> int:
   """Identifies the weights of a checkpoint, which may be replaced by a later or another run's."""
   folder = Path(model).expanduser().resolve() / 'checkpoints' / str(step)
   return zlib.crc32(repr(_files(str(folder)) if folder.is_dir() else str(folder)).encode())
 
 
-def _files(spec):
+def _files(spec: str) -> list:
   """The name, size and modification time of each file of a spec."""
   if spec.startswith('tfds:'):
     return [spec]
@@ -125,7 +122,7 @@ def _files(spec):
   return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
 
 
-def known(path, settings):
+def known(path: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
   """Reads the result in a file; None unless it has the same settings."""
   try:
     result = files.json_of(path)
@@ -134,58 +131,46 @@ def known(path, settings):
   return result if result.get('settings') == settings else None
 
 
-def table(results):
+def table(results: Sequence[Mapping[str, Any]]) -> list[str]:
   """The lines of a table with a row for each checkpoint, then the last checkpoint's by group."""
-  rows = [('step', 'loss', 'unigram', 'bigram', 'pairs', 'best layer', 'its accuracy')]
+  losses, last = ('loss', 'unigram', 'bigram'), results[-1]
+  rows: list[list] = [['step', *losses, 'pairs', 'best layer', 'its accuracy']]
   for result in results:
     every = result.get('losses', {}).get('all', {})
     accuracy = result.get('layers', {}).get('accuracy', [])
     best = max(range(len(accuracy)), key=accuracy.__getitem__, default='')
-    rows.append(
-      (
-        str(result['step']),
-        *(_shown(every.get(name)) for name in ('loss', 'unigram', 'bigram')),
-        _shown(result.get('pairs', {}).get('accuracy')),
-        str(best),
-        _shown(accuracy[best] if accuracy else None),
-      )
-    )
-  lines, last = aligned(rows), results[-1]
+    row = [result['step'], *map(every.get, losses), result.get('pairs', {}).get('accuracy')]
+    rows.append([*row, best, max(accuracy, default=None)])
+  parts = [rows]
   for name in ('by_pos', 'by_frequency', 'by_language'):
-    if groups := last.get('losses', {}).get(name):
-      rows = [(name.replace('_', ' '), 'pieces', 'loss', 'unigram', 'bigram')]
-      rows += [
-        (key, f'{g["pieces"]:,}', *(_shown(g[x]) for x in ('loss', 'unigram', 'bigram')))
-        for key, g in groups.items()
-      ]
-      lines += ['', *aligned(rows)]
+    groups = last.get('losses', {}).get(name, {})
+    rows = [[key, f'{g["pieces"]:,}', *(g[x] for x in losses)] for key, g in groups.items()]
+    parts.append([[name.replace('_', ' '), 'pieces', *losses], *rows])
   for name in ('by_term', 'by_uid'):
-    if groups := last.get('pairs', {}).get(name):
-      rows = [(f'pairs {name.replace("_", " ")}', 'accuracy')]
-      lines += ['', *aligned(rows + [(k, _shown(x)) for k, x in groups.items()])]
+    groups = last.get('pairs', {}).get(name, {})
+    parts.append([[f'pairs {name.replace("_", " ")}', 'accuracy'], *map(list, groups.items())])
   if layers := last.get('layers'):
-    rows = [('layer', 'part of speech', 'control')]
-    pairs = zip(layers['accuracy'], layers['control'])
-    rows += [(str(n), _shown(a), _shown(b)) for n, (a, b) in enumerate(pairs)]
-    rows += [
-      ('majority', _shown(layers['majority']), ''),
-      ("the word's usual tag", _shown(layers['of_the_word']), ''),
-    ]
-    lines += ['', *aligned(rows)]
+    pairs = enumerate(zip(layers['accuracy'], layers['control']))
+    rows = [['layer', 'part of speech', 'control'], *([n, *both] for n, both in pairs)]
+    usual = ["the word's usual tag", layers['of_the_word'], '']
+    parts.append([*rows, ['majority', layers['majority'], ''], usual])
   if heads := last.get('attention'):
-    rows = [('attends most to', 'layer', 'head', 'share')]
-    for name in ('first', 'last', 'itself', 'before', 'after'):
-      head = max(heads, key=lambda head: head[name])
-      rows.append((name, str(head['layer']), str(head['head']), _shown(head[name])))
-    lines += ['', *aligned(rows)]
-  return lines + [f'\nnot probed: {kind}: {why}' for kind, why in last['skipped'].items()]
+    names = 'first', 'last', 'itself', 'before', 'after'
+    most = [(name, max(heads, key=lambda head, name=name: head[name])) for name in names]
+    rows = [[name, head['layer'], head['head'], head[name]] for name, head in most]
+    parts.append([['attends most to', 'layer', 'head', 'share'], *rows])
+  lines = []
+  for rows in parts:
+    if len(rows) > 1:
+      lines += ['', *aligned([list(map(_shown, row)) for row in rows])]
+  return lines[1:] + [f'\nnot probed: {kind}: {why}' for kind, why in last['skipped'].items()]
 
 
-def _shown(value):
-  return '' if value is None else f'{value:.3f}'
+def _shown(value: Any) -> str:
+  return '' if value is None else f'{value:.3f}' if isinstance(value, float) else str(value)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> list[dict[str, Any]]:
   """Probes as parsed arguments say; returns the results in the order of the checkpoints."""
   if not (args.conllu or args.text or args.pairs):
     raise InputError('there is nothing to probe with; give --conllu, --text or --pairs.')
@@ -202,9 +187,9 @@ def run(args):
   pairs = probe_pieces.read_pairs(args.pairs, args.sentences, counts := Counter())
   settings, failed = settings_of(args, pairs), {}
   for number, which in enumerate(steps, 1):
-    path = out / f'{which}.json'
-    settings = settings | {'weights': weights_of(args.model, which)}
-    if which in ('latest', 'best') or not (result := known(path, settings)):
+    weights = settings | {'weights': weights_of(args.model, which)}
+    result = None if which in ('latest', 'best') else known(out / f'{which}.json', weights)
+    if not result:
       log.info('checkpoint %s (%d of %d)', which, number, len(steps))
       try:
         model = predict.Model(args.model, which)
@@ -213,7 +198,7 @@ def run(args):
           raise
         failed[which] = str(error)  # it was removed, or is damaged; the others are probed
         continue
-      result = {'model': Path(args.model).name, 'settings': settings}
+      result = {'model': Path(args.model).name, 'settings': weights}
       result |= probe(model, args, pairs, counts)
       path = out / f'{result["step"]}.json'
       try:
@@ -234,22 +219,17 @@ def run(args):
   return results
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
   parser = arguments.parser('probe', __doc__)
   add = parser.add_argument
   add('--model', required=True, metavar='W', help='workdir, or released weights')
   add('--checkpoint', default='latest', help='of a run: latest, best, a step, or all')
   add('--conllu', action='append', default=[], metavar='[LANGUAGE=]SPEC', help='tagged sentences')
   add('--text', action='append', default=[], metavar='[LANGUAGE=]SPEC', help='a sentence a line')
-  add(
-    '--reference',
-    action='append',
-    default=[],
-    metavar='SPEC',
-    help='text, a sentence a line, whose unigrams and bigrams are the baselines; default: the '
-    'other half of the sentences',
-  )
-  add('--pairs', action='append', default=[], metavar='SPEC', help="minimal pairs, BLiMP's JSONL")
+  more = dict(action='append', default=[], metavar='SPEC')
+  counted = 'text whose unigrams and bigrams are the baselines; default: half of the sentences'
+  add('--reference', help=counted, **more)
+  add('--pairs', help="minimal pairs, BLiMP's JSONL", **more)
   add('--sentences', type=int, default=500, help='of each SPEC, and pairs of each file; 0: all')
   add('--words', type=int, default=6000, help='that a linear probe is trained on')
   add('--attention-sentences', type=int, default=100, help='that attention is averaged over')
@@ -260,11 +240,9 @@ def main(argv=None):
     hosts.refuse_several('bert_jax.tools.probe')
     if wrong := [kind for kind in args.only if kind not in KINDS]:
       raise InputError(f'--only {wrong[0]} is not known; use some of {", ".join(KINDS)}.')
-    for name in ('sentences', 'words', 'attention_sentences'):
-      least = int(name != 'sentences')
-      if getattr(args, name) < least:
-        setting = f'--{name.replace("_", "-")} is {getattr(args, name)}'
-        raise InputError(f'{setting}; use {least} or more.')
+    for name, least in (('sentences', 0), ('words', 1), ('attention_sentences', 1)):
+      if (value := getattr(args, name)) < least:
+        raise InputError(f'--{name.replace("_", "-")} is {value}; use {least} or more.')
     keep_compiled()
     run(args)
 

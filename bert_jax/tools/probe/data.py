@@ -1,7 +1,8 @@
 """Reads the sentences on which a model is probed, from CoNLL-U with tags or from lines of text."""
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -10,27 +11,34 @@ from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll
 from bert_jax.text import files
 
+if TYPE_CHECKING:
+  from bert_jax.tokenizers.base import Tokenizer
+
+
+Specs = Sequence[str]
+Words = tuple[Sequence[str], Sequence[bool], Sequence[str | None]]  # and is a blank before, tags
+
 
 class Sentence(NamedTuple):
-  """A sentence of n pieces and W words.
-  words: [W]. tags: [W] parts of speech, None where not known; (): plain text. ids: [n] int32.
-  word_of: [n] the number of each piece's word."""
+  """A sentence of n pieces and W words."""
 
   language: str  # '' if it is not named
-  words: tuple
-  tags: tuple
-  ids: np.ndarray
-  word_of: np.ndarray
+  words: tuple[str, ...]  # [W]
+  tags: tuple[str | None, ...]  # [W] parts of speech, None where not known; (): plain text
+  ids: np.ndarray  # [n] int32
+  word_of: np.ndarray  # [n] the number of each piece's word
 
   @property
-  def first(self):
+  def first(self) -> np.ndarray:
     """The number of each word's first piece, [W]; -1 for a word without a piece."""
     out = np.full(len(self.words), -1)
     out[self.word_of[::-1]] = np.arange(len(self.ids))[::-1]
     return out
 
 
-def read(tokenizer, conllu, text, most, room, counts):
+def read(
+  tokenizer: 'Tokenizer', conllu: Specs, text: Specs, most: int, room: int, counts: Counter[str]
+) -> list[Sentence]:
   """Reads `most` sentences (0: all) of each spec, the same ones every time.
   conllu, text: [LANGUAGE=]SPEC of CoNLL-U and of files with a sentence on each line. room: the most
   pieces of a sentence; longer ones are cut. counts: counts sentences left out or cut."""
@@ -51,8 +59,8 @@ def read(tokenizer, conllu, text, most, room, counts):
   return out
 
 
-def _from_conllu(spec, counts):
-  """Reads CoNLL-U files or a TFDS data set: [(words, does each follow a blank, tags)]."""
+def _from_conllu(spec: str, counts: Counter[str]) -> list[Words]:
+  """Reads CoNLL-U files or a TFDS data set."""
   problems = Problems('eval', skip=True)
   read = conll.read(spec, 'eval', problems, conllu=True, token_column=1, tag_column=3)
   counts.update({kind: n for kind, n in problems.counts.items() if '(' in kind})
@@ -60,8 +68,8 @@ def _from_conllu(spec, counts):
   return [(s.tokens, blank(s), s.tags or (None,) * len(s.tokens)) for s in read]
 
 
-def _from_lines(spec, counts):
-  """Reads lines of text, whose words are separated by blanks: [(words, blanks, no tags)]."""
+def _from_lines(spec: str, counts: Counter[str]) -> Sequence[Words]:
+  """Reads lines of text, whose words are separated by blanks."""
   read = Counter()
   out = [
     (tuple(words), (False, *[True] * (len(words) - 1)), ())
@@ -75,8 +83,9 @@ def _from_lines(spec, counts):
   return out
 
 
-def _encoded(tokenizer, language, sentences, room, counts):
-  """Tokenizes (words, blanks, tags) to Sentences."""
+def _encoded(
+  tokenizer: 'Tokenizer', language: str, sentences: Sequence[Words], room: int, counts: Counter[str]
+) -> list[Sentence]:
   out, at = [], 0
   pieces = tokenizer.words_batch(
     [word for words, _, _ in sentences for word in words],

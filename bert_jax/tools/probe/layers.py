@@ -16,6 +16,8 @@ import functools
 import warnings
 import zlib
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,30 +27,34 @@ import tqdm
 from bert_jax.predict import hidden_states
 from bert_jax.predict.packed_rows import power_of_two
 from bert_jax.rows.row_arrays import TOKENS, build_row
+from bert_jax.tools.probe.data import Sentence
+
+if TYPE_CHECKING:
+  from bert_jax.predict import Model
 
 AT_ONCE = 16  # rows
+Word = tuple[int, int, str, str]  # the sentence's number, position of the first piece, word, tag
+bar = functools.partial(tqdm.tqdm, disable=None, leave=False)
 
 
-def _layers(config, params, row):
-  """The hidden states [L + 1, B, T, D] of all layers."""
-  return jnp.stack(hidden_states.captured(config, params, row)[0]).astype(jnp.float32)
-
-
-def _row(model, sentence, length):
+def _row(model: 'Model', sentence: Sentence, length: int) -> dict[str, np.ndarray]:
   row = build_row(model.tokenizer, [[(sentence.ids, 0)]], length)
   return {name: row[name] for name in TOKENS}
 
 
-def hidden(model, sentences):
+def hidden(model: 'Model', sentences: Sequence[Sentence]) -> Iterator[tuple[int, np.ndarray]]:
   """Yields (number of a Sentence, its pieces' hidden states [L + 1, n, D]), sorted by length."""
-  function = model.compiled(functools.partial(_layers, model.objective.model))
+
+  def layers(params: Any, row: Any) -> jax.Array:
+    states: Any = hidden_states.captured(model.objective.model, params, row)[0]
+    return jnp.stack(states).astype(jnp.float32)
+
+  function = model.compiled(layers)
   by_length = defaultdict(list)
   alone = model.limit if model.config.model.mixer == 'fourier' else 0  # it mixes padding too
   for i, sentence in enumerate(sentences):
     by_length[alone or power_of_two(len(sentence.ids) + 2)].append(i)
-  with tqdm.tqdm(
-    total=len(sentences), desc='layers', unit=' sentences', disable=None, leave=False
-  ) as bar:
+  with bar(total=len(sentences), desc='layers', unit=' sentences') as progress:
     for length, numbers in sorted(by_length.items()):
       for at in range(0, len(numbers), AT_ONCE):
         part = numbers[at : at + AT_ONCE]
@@ -58,12 +64,14 @@ def hidden(model, sentences):
         states = jax.device_get(function(model.weights['encoder'], arrays))
         for k, i in enumerate(part):
           yield i, states[:, k, 1 : 1 + len(sentences[i].ids)]
-        bar.update(len(part))
+        progress.update(len(part))
 
 
-def words_of(sentences, most, counts):
-  """Splits words with a tag into training (at most `most`) and scored ones (a quarter of it):
-  {is it scored: [(number of the sentence, position of the word's first piece, word, tag)]}."""
+def words_of(
+  sentences: Sequence[Sentence], most: int, counts: Counter[str]
+) -> dict[bool, list[Word]]:
+  """Splits words with a tag, {is it scored: [Word]}, into training (at most `most`) and scored ones
+  (a quarter of it)."""
   out = {False: [], True: []}
   for i, sentence in enumerate(sentences):
     for word, tag, at in zip(sentence.words, sentence.tags, sentence.first):
@@ -78,7 +86,9 @@ def words_of(sentences, most, counts):
   return out
 
 
-def linear(model, sentences, most, counts):
+def linear(
+  model: 'Model', sentences: Sequence[Sentence], most: int, counts: Counter[str]
+) -> dict[str, Any]:
   """Probes each layer: {'accuracy': [L + 1], 'control': [L + 1], 'majority', 'of_the_word',
   'words_trained', 'words_scored', 'tags'}, or {} if there are too few words with tags."""
   words = words_of(sentences, most, counts)
@@ -107,8 +117,7 @@ def linear(model, sentences, most, counts):
     of_word[word][tag] += 1
   usual = every.most_common(1)[0][0]
   guess = [of_word[w].most_common(1)[0][0] if w in of_word else usual for _, _, w, _ in words[True]]
-  count = len(features[False])
-  layers = tqdm.tqdm(range(count), desc='linear probes', unit=' layers', disable=None, leave=False)
+  layers = bar(range(len(features[False])), desc='linear probes', unit=' layers')
   accuracies = [
     [_accuracy(features[False][n], y[False], features[True][n], y[True]) for y in (gold, drawn)]
     for n in layers
@@ -124,7 +133,7 @@ def linear(model, sentences, most, counts):
   }
 
 
-def _accuracy(x, y, x_scored, y_scored):
+def _accuracy(x: np.ndarray, y: Sequence, x_scored: np.ndarray, y_scored: Sequence) -> float:
   """The accuracy of a logistic regression on x_scored [m, D], after training on x [n, D]."""
   # Imported here because it is slow to import and few commands need it.
   from sklearn.exceptions import ConvergenceWarning
@@ -138,14 +147,12 @@ def _accuracy(x, y, x_scored, y_scored):
   return float(np.mean(probe.predict((x_scored - mean) / deviation) == np.asarray(y_scored)))
 
 
-def attention(model, sentences):
+def attention(model: 'Model', sentences: Sequence[Sentence]) -> list[dict[str, float]]:
   """Statistics of each attention head: a list of {'layer', 'head', 'first', 'last', ...}."""
   model.ask('attention')  # InputError if the model has no attention
   function = model.compiled(functools.partial(hidden_states.inside, model.objective.model))
-  total, queries = 0.0, 0
-  for sentence in tqdm.tqdm(
-    sentences, desc='attention', unit=' sentences', disable=None, leave=False
-  ):
+  total, queries = np.zeros(()), 0
+  for sentence in bar(sentences, desc='attention', unit=' sentences'):
     n = len(sentence.ids) + 2
     row = _row(model, sentence, power_of_two(n))
     arrays = [row[name][None] for name in TOKENS]
@@ -162,7 +169,7 @@ def attention(model, sentences):
   ]
 
 
-def _patterns(maps):
+def _patterns(maps: np.ndarray) -> np.ndarray:
   """Statistics [7, L, H] of attention maps [L, H, n, n], summed over all but the first and last
   query."""
   n = maps.shape[-1]

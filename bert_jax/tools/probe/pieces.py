@@ -11,6 +11,8 @@ pair + k * unigram) / (count of the previous piece + k), where k kinds of pieces
 """
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tqdm
@@ -19,15 +21,23 @@ from bert_jax.errors import InputError
 from bert_jax.tasks.ask import RecordProblems
 from bert_jax.tasks.pretraining.ask import scored
 from bert_jax.text import files
+from bert_jax.tools.probe.data import Sentence
+
+if TYPE_CHECKING:
+  from bert_jax.predict import Model
 
 AT_ONCE = 64  # sentences
 BANDS = (1, 10, 100, 1000)  # counts at which a band of frequency begins
+Sentences = Sequence[Sentence]
+Pair = tuple[str, str, str, str]  # the good and the bad sentence, kind, field
 
 
-def logs_of(model, ids, counts, name):
+def logs_of(
+  model: 'Model', ids: Sequence[np.ndarray], counts: Counter[str], name: str
+) -> list[np.ndarray]:
   """The log probabilities of the pieces in each array of ids; [] for an empty one. name: what the
   progress bar says."""
-  ask = model.ask('perplexity')
+  ask: Any = model.ask('perplexity')
   model, outputs = ask.model, ask.model.compiled(ask.outputs)
   kind, problems, out = scored(model.config), RecordProblems(), []
   with tqdm.tqdm(total=len(ids), desc=name, unit=' sentences', disable=None, leave=False) as bar:
@@ -44,7 +54,7 @@ def logs_of(model, ids, counts, name):
 class Counts:
   """How often pieces, and pairs of neighbours, occur in arrays of ids."""
 
-  def __init__(self, arrays, pieces):
+  def __init__(self, arrays: Iterable[np.ndarray], pieces: int):
     self.of_piece = np.zeros(pieces, np.int64)
     self.of_pair, self.before = Counter(), Counter()
     for ids in arrays:
@@ -54,23 +64,26 @@ class Counts:
     for (before, _), n in self.of_pair.items():
       self.before[before] += n
 
-  def unigram(self, ids):
+  def unigram(self, ids: np.ndarray) -> np.ndarray:
     """[n] unigram log probabilities."""
     return np.log((self.of_piece[ids] + 1) / (self.of_piece.sum() + len(self.of_piece)))
 
-  def bigram(self, ids):
+  def bigram(self, ids: np.ndarray) -> np.ndarray:
     """[n] bigram log probabilities, each given the previous piece."""
     pairs = list(zip([-1, *ids[:-1].tolist()], ids.tolist()))
-    seen = np.array([self.of_pair[pair] for pair in pairs], float)
-    before = np.array([self.before[pair[0]] for pair in pairs], float)
-    kinds = np.array([self.kinds[pair[0]] for pair in pairs], float)
+    count = lambda counts, keys: np.array([counts[key] for key in keys], float)
+    firsts = [first for first, _ in pairs]
+    seen, before = count(self.of_pair, pairs), count(self.before, firsts)
+    kinds = count(self.kinds, firsts)
     unigram = np.exp(self.unigram(ids))
     known = before > 0
     mixed = (seen + kinds * unigram) / np.where(known, before + kinds, 1)
     return np.log(np.where(known, mixed, unigram))
 
 
-def baselines(sentences, reference, pieces):
+def baselines(
+  sentences: Sentences, reference: Sentences, pieces: int
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
   """For each Sentence (counts of its pieces, unigram and bigram log probabilities).
   reference: [Sentence] to count; []: the sentences themselves, even ones for odd ones and the other
   way around, so that no sentence counts for itself."""
@@ -85,42 +98,42 @@ def baselines(sentences, reference, pieces):
   return out
 
 
-def losses(model, sentences, reference, counts):
+def losses(
+  model: 'Model', sentences: Sentences, reference: Sentences, counts: Counter[str]
+) -> dict[str, Any]:
   """Mean losses in nats a piece, of all pieces and by group: {'all', 'by_pos', 'by_frequency',
   'by_language'}, each {'pieces', 'loss', 'unigram', 'bigram'}. Frequency: as in `baselines`."""
   logs = logs_of(model, [s.ids for s in sentences], counts, 'masked pieces')
   base = baselines(sentences, reference, model.tokenizer.vocab_size)
   join = lambda arrays: np.concatenate([*arrays, np.zeros(0)])
-  columns = {
-    'loss': join(logs),
-    'unigram': join(x for _, x, _ in base),
-    'bigram': join(x for _, _, x in base),
-  }
-  frequency = np.digitize(join(x for x, _, _ in base), BANDS)
+  counted, unigram, bigram = (join(x[k] for x in base) for k in range(3))
+  columns = {'loss': join(logs), 'unigram': unigram, 'bigram': bigram}
+  frequency = np.digitize(counted, BANDS)
   names = ['0', *(f'{a}-{b - 1}' for a, b in zip(BANDS, BANDS[1:])), f'{BANDS[-1]}+']
   tags = [s.tags[w] or '_' if s.tags else '' for s in sentences for w in s.word_of]
   languages = np.repeat([s.language for s in sentences], [len(s.ids) for s in sentences])
 
-  def means(which):
+  def means(which: np.ndarray) -> dict[str, float]:
     return {'pieces': int(which.sum())} | {k: float(-x[which].mean()) for k, x in columns.items()}
 
-  def groups(keys, order=None):
+  def groups(keys: Any, order: Sequence[str] = ()) -> dict[str, dict[str, float]]:
     keys = np.asarray(keys)
     known = [k for k in (order or sorted(set(keys))) if k and np.any(keys == k)]
     return {str(k): means(keys == k) for k in known}
 
-  out = {'asked': 'left to right' if model.config.model.causal else 'each piece masked alone'}
-  out['counted'] = 'the reference' if reference else 'the other half of the sentences'
-  out['all'] = means(np.ones(len(frequency), bool))
-  out['by_pos'] = groups(tags)
-  out['by_frequency'] = groups(np.array(names)[frequency], names)
-  out['by_language'] = groups(languages)
-  return out
+  return {
+    'asked': 'left to right' if model.config.model.causal else 'each piece masked alone',
+    'counted': 'the reference' if reference else 'the other half of the sentences',
+    'all': means(np.ones(len(frequency), bool)),
+    'by_pos': groups(tags),
+    'by_frequency': groups(np.array(names)[frequency], names),
+    'by_language': groups(languages),
+  }
 
 
-def read_pairs(specs, most, counts):
-  """Reads files in BLiMP's JSONL, [(good, bad, kind, field)]: sentence_good, sentence_bad, UID (or
-  the name of the file) and linguistics_term. most: of each file; 0: all."""
+def read_pairs(specs: Sequence[str], most: int, counts: Counter[str]) -> list[Pair]:
+  """Reads files in BLiMP's JSONL: sentence_good, sentence_bad, UID (or the name of the file) and
+  linguistics_term. most: of each file; 0: all."""
   out = []
   for spec in specs:
     for path in files.expand(spec):
@@ -152,7 +165,7 @@ def read_pairs(specs, most, counts):
   return out
 
 
-def minimal_pairs(model, pairs, counts):
+def minimal_pairs(model: 'Model', pairs: Sequence[Pair], counts: Counter[str]) -> dict[str, Any]:
   """Scores minimal pairs of read_pairs: {'accuracy', 'pairs', 'ties', 'by_uid', 'by_term'}. A pair
   of equal sums (up to rounding, which depends on a sentence's place in its batch), and one with an
   empty sentence, is wrong."""
@@ -165,6 +178,5 @@ def minimal_pairs(model, pairs, counts):
     name: float(right[[p[k] == name for p in pairs]].mean())
     for name in sorted({p[k] for p in pairs} - {''})
   }
-  out = {'pairs': len(pairs), 'accuracy': float(right.mean())}
-  out['ties'] = int(equal.sum())
+  out = {'pairs': len(pairs), 'accuracy': float(right.mean()), 'ties': int(equal.sum())}
   return out | {'by_uid': group(2), 'by_term': group(3)}

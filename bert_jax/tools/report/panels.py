@@ -19,6 +19,7 @@ from bert_jax.tools.report.arms import LOSSES, Arm
 from bert_jax.workdir import records
 from bert_jax.workdir.records import Run
 
+Under = Mapping[Path, Mapping[str, Any]]  # what each run was evaluated under, see arms.judged
 NO_SCORES = ('constant', 'masked')  # values of an evaluation that are not scores
 
 
@@ -197,12 +198,7 @@ def baseline_of(name: str, arms: Sequence[Arm], objective: str, remarks: list[st
 
 
 def panels_of(
-  objective: str,
-  arms: Sequence[Arm],
-  evaluated_on: Mapping[Path, Mapping[str, Any]],
-  metric: str,
-  baseline: str,
-  remarks: list[str],
+  objective: str, arms: Sequence[Arm], under: Under, metric: str, baseline: str, remarks: list[str]
 ) -> list[Panel]:
   """The Panels of an objective, each with its own arm called `baseline`; panels that have one come
   first."""
@@ -211,7 +207,7 @@ def panels_of(
     if not arm.runs:
       remarks.append(f'{objective}: no run of {arm.label} is finished, so no table has it')
       continue
-    ways[frozenset(tuple(evaluated_on[run.path].items()) for run in arm.runs)].append(arm)
+    ways[frozenset(tuple(under[run.path].items()) for run in arm.runs)].append(arm)
   chosen = {way: baseline_of(baseline, some, objective, []) for way, some in ways.items()}
   if not any(chosen.values()):  # the baseline may be alone in its panel
     every = [arm for some in ways.values() for arm in some]

@@ -49,24 +49,18 @@ def planned(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[Runs, s
 
 def within_budget(config: ConfigDict, tokens: float, flops: float) -> int:
   """The number of steps within a budget: tokens counts all positions of the rows, flops the matrix
-  products of the training."""
+  products of the training. The cost of a step may depend on how many there are."""
   of_moment = flops_of(config) if flops else lambda moment: moment.rows * config.data.seq_length
-  steps = steps_for(config, flops or tokens, of_moment)
-  if steps < 1:
-    raise InputError(f'the budget does not pay for a step ({steps:.2g}); give more.')
-  return round(steps)
-
-
-def steps_for(config: ConfigDict, budget: float, of_moment: Callable[[Moment], float]) -> float:
-  """How many steps a budget pays for, with a fraction. of_moment: the cost of a step at a Moment.
-  The schedule, and with it the cost, may depend on the number of steps."""
   cost = lambda steps: config_lib.timeline_of(config, steps).flops_before(steps, of_moment)
-  most = 1
+  budget, most = flops or tokens, 1
   while cost(most) <= budget:
     most *= 2
   steps = bisect.bisect_right(range(1, most + 1), budget, key=cost)
   before = cost(steps) if steps else 0
-  return steps + (budget - before) / (cost(steps + 1) - before)
+  exact = steps + (budget - before) / (cost(steps + 1) - before)
+  if exact < 1:
+    raise InputError(f'the budget does not pay for a step ({exact:.2g}); give more.')
+  return round(exact)
 
 
 def flops_of(config: ConfigDict) -> Callable[[Moment], float]:
@@ -81,8 +75,8 @@ def flops_of(config: ConfigDict) -> Callable[[Moment], float]:
 
 def unfinished_sources(runs: Runs) -> str:
   """A sentence naming the sources (init_from) that are not finished runs; '' if all are."""
-  sources, missing = {config.init_from for _, config in runs}, []
-  for name in dict.fromkeys(config.init_from for _, config in runs):
+  sources, missing = dict.fromkeys(config.init_from for _, config in runs), []
+  for name in sources:
     run = records.read(name)
     # Earlier versions wrote no summary.
     if run.summary.state not in ('', *records.ENDED) or not run.checkpoints:

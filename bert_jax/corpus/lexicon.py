@@ -121,17 +121,12 @@ def _lower(text: str) -> str:
 
 
 def _is_inside_word(text: str, i: int) -> bool:
-  """Whether text[i - 1] and text[i] belong to one word."""
+  """Whether text[i - 1] and text[i] belong to one word: of a script that separates words by blanks,
+  or by a combining mark."""
   if not 0 < i < len(text):
     return False
-  return _is_mark(text[i]) or (_is_of_word(text[i - 1]) and _is_of_word(text[i]))
-
-
-def _is_mark(character: str) -> bool:
-  return unicodedata.category(character)[0] == 'M'
-
-
-def _is_of_word(character: str) -> bool:
-  """Whether a character belongs to a word of a script that separates words by blanks."""
-  is_letter = character.isalnum() or _is_mark(character) or character in _JOINERS
-  return is_letter and not _UNSPACED.match(character)
+  is_mark = lambda x: unicodedata.category(x)[0] == 'M'
+  is_letter = lambda x: x.isalnum() or is_mark(x) or x in _JOINERS
+  return is_mark(text[i]) or all(
+    is_letter(x) and not _UNSPACED.match(x) for x in text[i - 1 : i + 1]
+  )

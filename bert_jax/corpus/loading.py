@@ -35,7 +35,7 @@ def metas(spec: str, languages: Iterable[str]) -> list[tuple[str, dict[str, Any]
 
 
 def load(config: ConfigDict, spec: str, tokenizer: Tokenizer, split: str) -> dict[str, Loaded]:
-  """Loads a split, {language: Loaded}. A prepared corpus of more than blocks.WHOLE blocks is Blocks."""
+  """Loads a split, {language: Loaded}; a prepared corpus of more than blocks.WHOLE as Blocks."""
   out, matched, encoder = {}, Counter(), None
   lexicons = {name: config.corpus[name] for name in ('phrases', 'entities')}
   for name, part in files.parts(spec, config.corpus.languages):

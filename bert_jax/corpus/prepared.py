@@ -14,6 +14,7 @@ shards.py writes it.
 """
 
 import hashlib
+import itertools
 import json
 import math
 import threading
@@ -87,10 +88,8 @@ def _check_sizes(path: Path) -> None:
 
 def finished(folder: Path) -> int:
   """The number of finished shards of a corpus, counted from the first."""
-  number = 0
-  while all(path.is_file() for path in shard_paths(folder, number)):
-    number += 1
-  return number
+  is_there = lambda number: all(path.is_file() for path in shard_paths(folder, number))
+  return next(number for number in itertools.count() if not is_there(number))
 
 
 def is_prepared(spec: str) -> bool:

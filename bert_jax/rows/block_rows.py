@@ -13,12 +13,7 @@ so are the rows in each, and all follow one another in a sequence, which is cut 
 of equal length; a batch takes a few consecutive rows from each lane. So all rows of some steps are
 from `window` units, which change one at a time, and a host reads only the units of the lanes that
 its devices' rows are in. Place i of this order is arithmetic, so that a run resumes anywhere at
-once. How well that mixes 256 rows of 128 tokens of a corpus whose blocks have 512 documents each:
-
-  corpus.window               documents in a batch   of these in the next batch, too
-  32                          254                    5
-  64                          255                    2
-  a permutation of all rows   256                    0
+once. With a window of 32 blocks of 512 documents, 256 rows of 128 tokens are of 254 documents.
 """
 
 import contextlib

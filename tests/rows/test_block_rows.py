@@ -5,7 +5,6 @@ import json
 import os
 import resource
 import shutil
-import zlib
 from collections import Counter
 
 import jax
@@ -28,7 +27,6 @@ from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Settings
-from bert_jax.train import train
 
 FIXED = {
   'full': dict(kind='full'),
@@ -302,28 +300,6 @@ def test_a_batch_is_a_function_of_seed_and_step(index, tokenizer):
     assert len(again._open) == 1
 
 
-def test_a_run_that_dies_sees_the_same_rows_as_one_that_does_not(folder, tmp_path, monkeypatch):
-  fields = """corpus.window=5 corpus.rows=nsp corpus.dupe_factor=2 loss.nsp_weight=1 steps=24
-  checkpoint.every=8 eval.every=0 batch_size=8 log.tensorboard=false model.num_hidden_layers=1
-  model.num_attention_heads=2 model.hidden_size=8 model.intermediate_size=8"""
-  config = config_of(folder, *fields.split())
-  whole, _ = train(config, tmp_path / 'whole')
-  made = batches.Batches.at
-
-  def dies(self, step, skipped=0):
-    if self.shuffled and step == 19:
-      raise RuntimeError('power cut')
-    return made(self, step, skipped)
-
-  with monkeypatch.context() as patch:
-    patch.setattr(batches.Batches, 'at', dies)
-    with pytest.raises(RuntimeError, match='power cut'):
-      train(config, tmp_path / 'cut')
-  resumed, _ = train(config, tmp_path / 'cut')
-  for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(resumed.params), strict=True):
-    np.testing.assert_array_equal(a, b)
-
-
 def test_a_pass_is_mixed_well(index, folder, tokenizer):
   """A batch of 16 rows beside one of a full permutation: how many documents it holds, how often two
   neighbours are of one document, and how far it is from the mean of the corpus, as the variance of
@@ -535,12 +511,3 @@ def test_an_older_corpus_is_read_as_before(folder, copy, tokenizer, monkeypatch)
   monkeypatch.setattr(blocks, 'WHOLE', 1000)
   same = task.sources(config_of(folder), tokenizer)['train']
   assert found.fingerprint == same.fingerprint
-
-
-def test_a_part_is_written_as_it_is_read(index):
-  whole = index.parts.read_bytes()
-  assert len(whole) == index.part_at[-1]
-  for k in (0, 7, len(index) - 1):
-    assert zlib.crc32(whole[index.part_at[k] : index.part_at[k + 1]]) == index.columns['crc32'][k]
-    part = index.part(k)
-    assert part['sentences'].sum() == part['record_tokens'].sum() == index.columns['tokens'][k]

@@ -417,16 +417,6 @@ def test_rows_that_are_made_together_are_those_that_are_made_alone(text, tokeniz
     assert together['language'].tolist() == [1, 0, 0, 0, 1, 0]
 
 
-def test_selected_documents_keep_their_tokens(text, tokenizer):
-  keep = np.arange(300) % 3 == 0
-  part = text.select(keep)
-  assert len(part.documents) - 1 == 100
-  at = text.document_at
-  expected = np.concatenate([text.piece(at[d], at[d + 1])[0] for d in np.flatnonzero(keep)])
-  assert (tokens_of(part) == expected).all()
-  assert part.fingerprint != text.fingerprint
-
-
 # ---- what is cut, what fits ----------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ choice alone are too long, they lose their beginning. Both are counted. The scor
 RACE also the accuracy in each of its levels.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.objectives.choice import Choice
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
-from bert_jax.tasks.choice import reading
+from bert_jax.tasks.choice.reading import LEVELS, Question, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.scored import Scored, json_lines, number_or_name, of_labels
 from bert_jax.tokenizers import Tokenizer
@@ -26,13 +26,13 @@ SHOWN = 300  # the most characters of a context that an answer shows
 
 
 def texts(config: ConfigDict) -> Iterator[str]:
-  for question in reading.read(config, 'train', Problems('train', config.data.skip_damaged)):
+  for question in read(config, 'train', Problems('train', config.data.skip_damaged)):
     yield question.context
     yield from question.seconds
 
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Choice:
-  levels = reading.LEVELS if config.task.format == 'race' else ()
+  levels = LEVELS if config.task.format == 'race' else ()
   scores = tuple(f'{name}_accuracy' for name in levels)
   return labelled.objective(Choice, config, scores=scores, parts=config.task.choices or 1)
 
@@ -42,11 +42,7 @@ class Choices(Scored):
   question_at [Q + 1]: the number of each question's first choice, and the number of all choices."""
 
   def __init__(
-    self,
-    config: ConfigDict,
-    tokenizer: Tokenizer,
-    questions: Sequence[reading.Question],
-    problems: Problems,
+    self, config: ConfigDict, tokenizer: Tokenizer, questions: list[Question], problems: Problems
   ):
     self.format, self.questions = config.task.format, questions
     numbers = np.array([len(question.choices) for question in questions])
@@ -86,7 +82,7 @@ class Choices(Scored):
       if seen.all()
     ]
 
-  def _answer(self, question: reading.Question, logits: np.ndarray) -> dict[str, Any]:
+  def _answer(self, question: Question, logits: np.ndarray) -> dict[str, Any]:
     context, choices, gold = question.context, list(question.choices), question.gold
     context = context if len(context) <= SHOWN else context[:SHOWN] + '…'
     found = of_labels(range(len(choices)), logits, gold)
@@ -118,11 +114,11 @@ class Choices(Scored):
 def _accuracy(hits, levels):
   """The share of hits, of all questions and of each of the levels that they have."""
   out, levels = {'choice_accuracy': float(hits.mean())}, np.array(levels)
-  names = [level for level in reading.LEVELS if level in levels]
+  names = [level for level in LEVELS if level in levels]
   return out | {f'{level}_accuracy': float(hits[levels == level].mean()) for level in names}
 
 
-sources = labelled.sources_of(reading.read, Choices)
+sources = labelled.sources_of(read, Choices)
 
 
 def _pairs(tokenizer, questions, limit, problems):

@@ -84,11 +84,7 @@ class Texts(Scored):
   (regression); None: not known."""
 
   def __init__(
-    self,
-    config: ConfigDict,
-    tokenizer: Tokenizer,
-    examples: Sequence[Example],
-    problems: Problems,
+    self, config: ConfigDict, tokenizer: Tokenizer, examples: Sequence[Example], problems: Problems
   ):
     table, self.examples, self.labels = config.table, examples, names(config.table.labels)
     self.multi_label, self.regression = table.multi_label, table.regression

@@ -7,7 +7,7 @@ reading.py reads the examples. A span becomes the tokens that share a character 
 is too long is cut around its spans, which are all kept, and counted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from ml_collections import ConfigDict
 from bert_jax.objectives.coreference import Coreference
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
-from bert_jax.tasks.coreference import reading
 from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
+from bert_jax.tasks.coreference.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.scored import Scored, json_lines, number_or_name, of_labels
 from bert_jax.tokenizers import Tokenizer
@@ -27,7 +27,7 @@ ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false')}
 
 
 def texts(config: ConfigDict) -> Iterator[str]:
-  for example in reading.read(config, 'train', Problems('train', config.data.skip_damaged)):
+  for example in read(config, 'train', Problems('train', config.data.skip_damaged)):
     yield example.text
 
 
@@ -41,11 +41,7 @@ class Pronouns(Scored):
   """The rows of texts: [CLS] text [SEP], the first and last tokens of its spans, and the answer."""
 
   def __init__(
-    self,
-    config: ConfigDict,
-    tokenizer: Tokenizer,
-    examples: Sequence[reading.Example],
-    problems: Problems,
+    self, config: ConfigDict, tokenizer: Tokenizer, examples: list[Example], problems: Problems
   ):
     self.format, self.names = config.task.format, ANSWERS[config.task.format]
     limit = labelled.limit(config)
@@ -85,7 +81,7 @@ class Pronouns(Scored):
     answers = ((i, self._answer(self.examples[i], x)) for i, x in zip(numbers, logits))
     return [answer | {'length': self.tokens[i]} for i, answer in answers]
 
-  def _answer(self, example: reading.Example, logits: np.ndarray) -> dict[str, Any]:
+  def _answer(self, example: Example, logits: np.ndarray) -> dict[str, Any]:
     pronoun, *candidates = (example.text[start:end] for start, end in example.spans)
     out = {'id': example.id, 'where': example.where, 'text': example.text}
     out |= {'pronoun': pronoun, 'candidates': candidates}
@@ -106,7 +102,7 @@ class Pronouns(Scored):
     return {'WSC.jsonl': json_lines(superglue), 'cluewsc_predict.json': json_lines(clue)}
 
 
-sources = labelled.sources_of(reading.read, Pronouns)
+sources = labelled.sources_of(read, Pronouns)
 
 
 def near(length: int, spans: np.ndarray, room: int) -> np.ndarray | None:

@@ -71,11 +71,7 @@ class Windows(Scored):
   the context begins). spans: for each question [(first, last)] tokens of its gold answers."""
 
   def __init__(
-    self,
-    config: ConfigDict,
-    tokenizer: Tokenizer,
-    questions: Sequence[Question],
-    problems: Problems,
+    self, config: ConfigDict, tokenizer: Tokenizer, questions: list[Question], problems: Problems
   ):
     self.qa, self.questions, limit = config.qa, questions, labelled.limit(config)
     encodings = {}

@@ -33,6 +33,7 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.scored import Scored
 from bert_jax.tasks.tagging import conll, scores
+from bert_jax.tasks.tagging.conll import Sentence
 from bert_jax.tokenizers import Tokenizer
 
 log = logging.getLogger('bert_jax')
@@ -134,11 +135,7 @@ class Tagged(Scored):
   the positions of their first pieces, where 0 is [CLS])."""
 
   def __init__(
-    self,
-    config: ConfigDict,
-    tokenizer: Tokenizer,
-    sentences: Sequence[conll.Sentence],
-    problems: Problems,
+    self, config: ConfigDict, tokenizer: Tokenizer, sentences: list[Sentence], problems: Problems
   ):
     tagging, self.sentences, self.labels = config.tagging, sentences, tuple(config.tagging.labels)
     numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
@@ -203,7 +200,7 @@ class Tagged(Scored):
         out.append(answer | {'length': self.sizes[number]})
     return out
 
-  def _answer(self, sentence: conll.Sentence, logs: np.ndarray) -> dict[str, Any]:
+  def _answer(self, sentence: Sentence, logs: np.ndarray) -> dict[str, Any]:
     out = {'id': sentence.id, 'where': sentence.where, 'tokens': list(sentence.tokens)}
     out['prediction'] = [self.labels[k] for k in logs.argmax(axis=-1)]
     out['probability'] = np.exp(logs.max(axis=-1)).tolist()

@@ -114,7 +114,7 @@ def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path)
   before = np.asarray(of(pretrained[1].params))
   assert len(before) == 64
   expected = models.extended(before, 96, how)
-  np.testing.assert_array_equal(of(initialization.load_weights(*read)), expected)
+  np.testing.assert_array_equal(of(initialization.load_weights(*read)[0]), expected)
 
 
 @pytest.mark.parametrize(

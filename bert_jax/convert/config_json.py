@@ -44,44 +44,22 @@ FIXED = {
   'feed_forward_type': ('original', None),
   'is_encoder_decoder': (False, None),
 }
-# {(type, the type in words): the keys and fields whose value, if present, must have it}.
-TYPES = {
-  (int, 'a whole number'): (
-    *SIZES,
-    'pad_token_id',
-    'embedding_size',
-    'attention_window',
-    'local_attention',
-    'global_attn_every_n_layers',
-    'num_decoder_layers',
-  ),
-  ((int, float), 'a number'): (*OTHERS, 'global_rope_theta', 'local_rope_theta'),
-  (str, 'a text'): ('hidden_act', 'model_type', 'problem_type', 'classifier_activation'),
-  (list, 'a list'): ('architectures', 'layer_types'),
-  (dict, 'an object'): ('bert_jax', 'id2label', 'rope_parameters'),
-  (bool, 'true or false'): (
-    'tie_word_embeddings',
-    'norm_bias',
-    'attention_bias',
-    'mlp_bias',
-    'head_bias',
-    'decoder_bias',
-    'embedding_scale',
-  ),
-}
-TYPES = {name: kind for kind, names in TYPES.items() for name in names}
+# {key or field whose value has a type, if it is there: (the type, the type in words)}.
+TYPES: dict[str, tuple[Any, str]] = {}
+for _kind, _in_words, _names in (
+  (int, 'a whole number', 'pad_token_id embedding_size attention_window local_attention'),
+  (int, 'a whole number', f'{" ".join(SIZES)} global_attn_every_n_layers num_decoder_layers'),
+  ((int, float), 'a number', f'{" ".join(OTHERS)} global_rope_theta local_rope_theta'),
+  (str, 'a text', 'hidden_act model_type problem_type classifier_activation'),
+  (list, 'a list', 'architectures layer_types'),
+  (dict, 'an object', 'bert_jax id2label rope_parameters'),
+  (bool, 'true or false', 'tie_word_embeddings norm_bias attention_bias mlp_bias head_bias'),
+  (bool, 'true or false', 'decoder_bias embedding_scale'),
+):
+  TYPES |= dict.fromkeys(_names.split(), (_kind, _in_words))
 LAYERS, MOST_LAYERS = ('num_hidden_layers', 'num_decoder_layers'), 10_000
-MAY_BE_NULL = (
-  'pad_token_id',
-  'problem_type',
-  'architectures',
-  'bert_jax',
-  'id2label',
-  'tie_word_embeddings',
-  'layer_types',
-  'rope_parameters',
-  'local_rope_theta',
-)
+MAY_BE_NULL = """pad_token_id problem_type architectures bert_jax id2label tie_word_embeddings
+  layer_types rope_parameters local_rope_theta""".split()  # noqa: SIM905
 
 
 def is_model(folder: Path) -> bool:
@@ -91,25 +69,23 @@ def is_model(folder: Path) -> bool:
 
 def read(folder: Path) -> Description:
   """Reads a model's folder as a Description; InputError if it is of another kind."""
-  path = _file(folder)
+  path = _file(folder) or folder / 'config.json'
   content = files.json_of(path)
-  _check_types(path, content, TYPES)
+  _check_types(path, content)
   if (family := family_of(content.get('model_type'))) is None:
     kind, known = quoted(content['model_type']), ', '.join(sorted(FAMILIES))
     raise InputError(f'{path} says model_type {kind}; weights are read of {known}.')
   _check_fixed(path, content, FIXED | family.fixed)
   content = family.defaults | {family.keys.get(key, key): x for key, x in content.items()}
   content = family.read(path, content)
-  _check_types(path, content, TYPES)
+  _check_types(path, content)
   act = content.get('hidden_act', 'gelu')
   if act not in ACTIVATIONS:
     known = ', '.join(ACTIVATIONS)
     raise InputError(f'{path} says hidden_act {quoted(act)}; our encoder has {known} only.')
-  if content.get('classifier_activation', act) != act:
-    raise InputError(
-      f'{path} says classifier_activation {content["classifier_activation"]!r:.60}, and our heads '
-      f'have the activation of the layers, {act}, so it would not be the same model.'
-    )
+  if (other := content.get('classifier_activation', act)) != act:
+    ours = f'our heads have the activation of the layers, {act}, so it would not be the same model'
+    raise InputError(f'{path} says classifier_activation {other!r:.60}, and {ours}.')
   if missing := [name for name in SIZES if name not in content]:
     raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
   said = *SIZES, *family.free, *family.derived
@@ -129,17 +105,24 @@ def read(folder: Path) -> Description:
   architectures = content.get('architectures') or ['']
   if not isinstance(architectures[0], str):
     raise InputError(f'{path} says architectures is {architectures!r:.60}; write names.')
-  labels, problem = _labels(path, content), content.get('problem_type') or ''
-  pooling = content.get('classifier_pooling', 'cls')
-  known = model, labels, problem, architectures[0], offset, ours, pooling
-  return Description(family, *known, _begin(path, content) if family.has_decoder else '')
+  return Description(
+    family,
+    model,
+    labels=_labels(path, content),
+    problem=content.get('problem_type') or '',
+    architecture=architectures[0],
+    offset=offset,
+    ours=ours,
+    pooling=content.get('classifier_pooling', 'cls'),
+    begin=_begin(path, content) if family.has_decoder else '',
+  )
 
 
 def write(family: ReleasedFamily, model: Mapping[str, Any], offset: int) -> dict[str, Any]:
   """The keys of a config.json for these fields of config.model: the inverse of read. offset: rows
   of the position table before position 0."""
   usual = family.defaults.get('hidden_act', 'gelu')
-  fields = {'hidden_act': activation_name(model['hidden_act'], usual)}
+  fields: dict[str, Any] = {'hidden_act': activation_name(model['hidden_act'], usual)}
   fields |= {field: model[field] for field in (*SIZES, *OTHERS, *family.free)}
   fields['type_vocab_size'] = fields['type_vocab_size'] or 2  # rows of zeros
   fields['max_position_embeddings'] += offset if family.counts_offset else 0
@@ -150,14 +133,7 @@ def write(family: ReleasedFamily, model: Mapping[str, Any], offset: int) -> dict
 def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | None:
   """A field of config.model that a family cannot express, (field, the family's value); or None."""
   model = exported.model
-  said = {
-    *SIZES,
-    *OTHERS,
-    *family.free,
-    *family.derived,
-    'tie_word_embeddings',
-    'hidden_act',
-  }
+  said = {*SIZES, *OTHERS, *family.free, *family.derived, 'tie_word_embeddings', 'hidden_act'}
   answering = config_model.settings_affecting('model')  # no config.json has the others
   expected = {field: value for field, value in BERT.items() if field in answering - said}
   expected |= family.fields | {field: family.default(field) for field in family.unsaid}
@@ -185,8 +161,8 @@ def generation_not_read(folder: Path) -> list[str]:
   for name in ('config.json', 'generation_config.json'):
     content = files.json_of(folder / name)
     asked |= {name: content[name] for name in GENERATION if name in content}
-  neutral = lambda name, value: value in (None, GENERATION[name])
-  return [f'{name}={value!r:.40}' for name, value in asked.items() if not neutral(name, value)]
+  changed = {name: value for name, value in asked.items() if value not in (None, GENERATION[name])}
+  return [f'{name}={value!r:.40}' for name, value in changed.items()]
 
 
 def _begin(path, content):
@@ -194,10 +170,8 @@ def _begin(path, content):
   ids = {name: content.get(f'{name}_token_id', i) for name, i in (('bos', 0), ('eos', 2))}
   start = content.get('decoder_start_token_id', 2)
   if start not in ids.values():
-    raise InputError(
-      f'{path} says decoder_start_token_id is {quoted(start)}; here targets begin with its '
-      'bos_token_id or its eos_token_id.'
-    )
+    known = 'here targets begin with its bos_token_id or its eos_token_id'
+    raise InputError(f'{path} says decoder_start_token_id is {quoted(start)}; {known}.')
   return 'sep' if start == ids['eos'] else 'cls'
 
 
@@ -211,17 +185,19 @@ def _check_fixed(path, content, fixed):
       raise InputError(f'{said}, so it would not be the same model.')
 
 
-def _check_types(path, content, names):
-  for name in names:
-    if name not in content or (content[name] is None and name in MAY_BE_NULL):
+def _check_types(path, content):
+  for name, value in content.items():
+    if name not in TYPES or (value is None and name in MAY_BE_NULL):
       continue
-    (kind, in_words), value = TYPES[name], content[name]
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-      raise InputError(f'{path} says {name} is {value!r:.60}; write {in_words}.')
-    if name in SIZES and value < (name != 'type_vocab_size'):
-      raise InputError(f'{path} says {name} is {quoted(value)}; write a positive number.')
-    if name in LAYERS and value > MOST_LAYERS:  # before a table of them is made
-      raise InputError(f'{path} says {name} is {quoted(value)}; write {MOST_LAYERS:,} at most.')
+    kind, wanted = TYPES[name]
+    fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    shown = quoted(value) if fits else f'{value!r:.60}'
+    if fits and name in SIZES and value < (name != 'type_vocab_size'):
+      fits, wanted = False, 'a positive number'
+    elif fits and name in LAYERS and value > MOST_LAYERS:  # before a table of them is made
+      fits, wanted = False, f'{MOST_LAYERS:,} at most'
+    if not fits:
+      raise InputError(f'{path} says {name} is {shown}; write {wanted}.')
 
 
 def _labels(path, content):
@@ -233,7 +209,7 @@ def _labels(path, content):
     raise InputError(f'id2label in {path} does not count from 0; number the labels.') from None
 
 
-def _file(folder):
+def _file(folder: Path) -> Path | None:
   """The config.json of a released model in a folder, or None."""
   for path in (folder / 'config.json', folder / 'bert_config.json'):
     if path.is_file():

@@ -3,13 +3,16 @@
 import dataclasses
 import json
 import unicodedata
+from pathlib import Path
 
 import tokenizers as library
 from tokenizers import decoders, processors
 
 from bert_jax import tokenizers
+from bert_jax.convert.families.record import ReleasedFamily
 from bert_jax.errors import InputError, quoted
-from bert_jax.files import write_whole
+from bert_jax.files import write_json, write_whole
+from bert_jax.tokenizers import Tokenizer
 
 ROLES = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), tokenizers.RESERVED))
 INPUTS = ('input_ids', 'token_type_ids', 'attention_mask')
@@ -20,7 +23,11 @@ CASINGS = {
   'E': 'keeps capitals and strips accents',
   'É': 'keeps capitals and accents',
 }
-
+AS_SENTENCEPIECE = (
+  'The vocabulary is a SentencePiece model, `spm.model`. AutoTokenizer has no class that reads it '
+  'with these special tokens, so it is not set up: encode with the sentencepiece library, and put '
+  '[CLS] before and [SEP] after each text.'
+)
 # Lines by which a written file is compared with its tokenizer: case, accents, blanks, numbers,
 # punctuation and scripts without blanks.
 SAMPLE = (
@@ -30,7 +37,9 @@ SAMPLE = (
 )
 
 
-def write(out, tokenizer, family, longest, cuts='right'):
+def write(
+  out: Path, tokenizer: Tokenizer, family: ReleasedFamily, longest: int, cuts: str = 'right'
+) -> str:
   """Writes the files for a model that reads `longest` tokens of a text and loses the rest at the
   `right` or the `left`; returns a note for the model card, or ''."""
   tokenizer.save(out)
@@ -38,11 +47,7 @@ def write(out, tokenizer, family, longest, cuts='right'):
     # Without this, AutoTokenizer makes one without pieces, to which every word is unknown.
     settings = {'tokenizer_class': 'spm.model (see README.md)'}
     write_whole(out / 'tokenizer_config.json', json.dumps(settings) + '\n')
-    return (
-      'The vocabulary is a SentencePiece model, `spm.model`. AutoTokenizer has no class that reads '
-      'it with these special tokens, so it is not set up: encode with the sentencepiece library, '
-      'and put [CLS] before and [SEP] after each text.'
-    )
+    return AS_SENTENCEPIECE
   continues, ids = family.continues, _special(tokenizer)
   if continues:
     ids |= {'bos': tokenizer.cls_id, 'eos': tokenizer.sep_id, 'pad': tokenizer.pad_id}
@@ -55,8 +60,8 @@ def write(out, tokenizer, family, longest, cuts='right'):
   if isinstance(tokenizer, tokenizers.WordPiece) and not continues:
     settings['tokenizer_class'] = family.tokenizer_class
     settings |= dataclasses.asdict(tokenizer.splitting)
-  for name, content in (('tokenizer_config.json', settings), ('special_tokens_map.json', special)):
-    write_whole(out / name, json.dumps(content, indent=2) + '\n')
+  write_json(out / 'tokenizer_config.json', settings)
+  write_json(out / 'special_tokens_map.json', special)
   text = fast(tokenizer, continues).to_str(pretty=True)
   if isinstance(tokenizer, tokenizers.RustTokenizer):  # otherwise as it was read, letter for letter
     content = tokenizer.content | {'post_processor': json.loads(text)['post_processor']}
@@ -76,7 +81,7 @@ def _check(path, tokenizer):
       raise InputError(f'{path} gives other ids for {quoted(text)} than its vocabulary; report it.')
 
 
-def casing(tokenizer):
+def casing(tokenizer: Tokenizer) -> str:
   """A sentence on what a vocabulary does to capitals and accents; '' if that is unknown."""
   if isinstance(tokenizer, tokenizers.SentencePiece):
     return ''
@@ -90,11 +95,10 @@ def _special(tokenizer):
   """{role: id} of the reserved pieces that a vocabulary has under any of their names."""
   ends = tokenizer.cls_id == tokenizer.sep_id  # GPT-2's one piece, neither [CLS] nor [SEP]
   roles = {role: name for role, name in ROLES.items() if not (ends and role in ('cls', 'sep'))}
-  known = tokenizer.reserved
-  return {role: known[name] for role, name in roles.items() if name in known}
+  return {role: tokenizer.reserved[x] for role, x in roles.items() if x in tokenizer.reserved}
 
 
-def fast(tokenizer, continues=False):
+def fast(tokenizer: Tokenizer, continues: bool = False) -> library.Tokenizer:
   """Converts a tokenizer to one of the Rust library that adds and knows the special tokens.
   continues: for texts to be continued; only [CLS] goes before them, unless it also ends texts."""
   out = library.Tokenizer.from_str(tokenizer.rust.to_str())
@@ -104,18 +108,14 @@ def fast(tokenizer, continues=False):
   if continues:
     single = '$A:0' if cls == sep else f'{cls}:0 $A:0'
     pair = f'{single} $B:1'
-  ends = {cls: tokenizer.cls_id, sep: tokenizer.sep_id}
-  template = processors.TemplateProcessing(
-    single=single, pair=pair, special_tokens=list(ends.items())
-  )
+  ends = list({cls: tokenizer.cls_id, sep: tokenizer.sep_id}.items())
+  template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ends)
+  is_own = isinstance(tokenizer, (tokenizers.WordPiece, tokenizers.RustTokenizer))
+  out.post_processor = template if is_own else processors.Sequence([out.post_processor, template])
+  if isinstance(tokenizer, tokenizers.RustTokenizer):
+    return out  # its file says which tokens are special
   if isinstance(tokenizer, tokenizers.WordPiece):
     out.decoder = decoders.WordPiece(prefix='##')
-    out.post_processor = template
-  elif isinstance(tokenizer, tokenizers.RustTokenizer):
-    out.post_processor = template
-    return out  # its file says which tokens are special
-  else:
-    out.post_processor = processors.Sequence([out.post_processor, template])
   known = tokenizer.reserved
   plain = dict.fromkeys(tokenizer.pieces[i] for name, i in known.items() if name != '[MASK]')
   out.add_special_tokens(list(plain))

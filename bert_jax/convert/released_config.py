@@ -2,28 +2,30 @@
 
 import json
 
+from ml_collections import ConfigDict
+
 from bert_jax import config as config_lib
+from bert_jax.convert.from_huggingface import Weights
 from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Released
+from bert_jax.tokenizers import Tokenizer
 
 LONGEST = 512  # tokens of an example, if the positions allow it
 
 
-def config_of(weights, tokenizer=None, longest=0):
-  """A complete config for Weights. longest: tokens of an example; 0: unknown."""
-  config = config_lib.defaults(weights.objective)
-  model = weights.description.model
+def config_of(weights: Weights, tokenizer: Tokenizer | None = None, longest: int = 0) -> ConfigDict:
+  """A complete config. longest: tokens of an example; 0: unknown."""
+  config, description = config_lib.defaults(weights.objective), weights.description
+  model = description.model
   config.model.update(model)
   config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
   config.data.seq_length = limit = min(longest or LONGEST, model['max_position_embeddings'])
   if config.model.mixer == 'fourier':  # it mixes all tokens of a row
     config.data.examples_per_row = 1
   parts = tuple(dict.fromkeys(path.partition('/')[0] for path in weights.flat))
-  problem = weights.description.problem
-  pairs = weights.description.family.pairs
-  begin = weights.description.begin
-  released = Released(parts, lambda: _labels(weights), problem, limit, pairs, begin)
+  head = description.problem, limit, description.family.pairs, description.begin
+  released = Released(parts, lambda: _labels(weights), *head)
   TASKS[weights.objective].from_released(config, released)
   return config_lib.check(_as_exported(config, weights, limit))
 
@@ -58,9 +60,9 @@ def _labels(weights):
   if not labels:
     labels = tuple(f'LABEL_{i}' for i in range(count))
   if len(labels) != count:
-    named = f'config.json names {len(labels)} labels (id2label)'
-    raise InputError(f'{named} and the classifier has {count}; name all.')
+    has = f'and the classifier has {count}; name all'
+    raise InputError(f'config.json names {len(labels)} labels (id2label) {has}.')
   if twice := [label for i, label in enumerate(labels) if label in labels[:i]]:
-    named = f'config.json names the label {quoted(twice[0])} twice'
-    raise InputError(f'{named}; rename one in id2label.')
+    label = f'the label {quoted(twice[0])} twice; rename one in id2label'
+    raise InputError(f'config.json names {label}.')
   return labels

@@ -4,12 +4,12 @@ Its folder has modules.json, 1_Pooling/config.json and sentence_bert_config.json
 "Creating Custom Models").
 """
 
-import json
 import logging
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError
-from bert_jax.files import write_whole
+from bert_jax.files import write_json
 from bert_jax.text import files
 
 log = logging.getLogger('bert_jax')
@@ -24,15 +24,15 @@ class Vector(NamedTuple):
 
   pooling: str = ''  # mean or cls; '': not given, or not supported
   normalized: bool = False  # to length 1
-  other: dict = {}  # the config.json of an unsupported pooling
+  other: dict[str, Any] = {}  # the config.json of an unsupported pooling
 
 
 UNKNOWN = Vector()
 
 
-def read(folder):
+def read(folder: Path) -> Vector:
   """Reads the Vector of a folder; warns of unsupported modules and poolings."""
-  paths = {}
+  paths: dict[str, str] = {}
   for module in files.json_of(folder / 'modules.json', list):
     if not isinstance(module, dict):
       raise InputError(f'{folder}/modules.json is no list of objects; is it whole?')
@@ -44,14 +44,14 @@ def read(folder):
     return UNKNOWN
   content = files.json_of(folder / paths['Pooling'] / 'config.json')
   modes = [name for name, on in content.items() if name.startswith('pooling_mode_') and on is True]
-  pooling = MODES.get(modes[0]) if len(modes) == 1 else content.get('pooling_mode')
+  pooling = MODES.get(modes[0], '') if len(modes) == 1 else content.get('pooling_mode')
   if pooling not in MODES.values():
     log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, pooling or modes)
     return Vector('', 'Normalize' in paths, content)
   return Vector(pooling, 'Normalize' in paths)
 
 
-def longest(folder):
+def longest(folder: Path) -> int:
   """The most tokens, with [CLS] and [SEP], that the model reads of a text; 0: not given."""
   length = files.json_of(folder / LENGTH).get('max_seq_length')
   if length is not None and (type(length) is not int or length < 1):
@@ -59,21 +59,18 @@ def longest(folder):
   return length or 0
 
 
-def write(folder, vector, width, length):
+def write(folder: Path, vector: Vector, width: int, length: int) -> None:
   """Writes the files that `read` reads, for hidden states [T, width] of T <= length tokens."""
-  modules = [('', 'Transformer'), ('1_Pooling', 'Pooling'), ('2_Normalize', 'Normalize')]
-  modes = {name: vector.pooling == mode for name, mode in MODES.items()}
-  content = {
-    '1_Pooling/config.json': vector.other or {'word_embedding_dimension': width} | modes,
-    LENGTH: {'max_seq_length': length, 'do_lower_case': False},
-    'config_sentence_transformers.json': {
-      'similarity_fn_name': 'cosine' if vector.normalized else 'dot'
-    },
-    'modules.json': [
-      {'idx': i, 'name': str(i), 'path': path, 'type': f'sentence_transformers.models.{name}'}
-      for i, (path, name) in enumerate(modules[: 2 + vector.normalized])
-    ],
-  }
   (folder / '1_Pooling').mkdir()
-  for name, value in content.items():
-    write_whole(folder / name, json.dumps(value, indent=2) + '\n')
+  modes = {name: vector.pooling == mode for name, mode in MODES.items()}
+  pooling = vector.other or {'word_embedding_dimension': width} | modes
+  write_json(folder / '1_Pooling' / 'config.json', pooling)
+  write_json(folder / LENGTH, {'max_seq_length': length, 'do_lower_case': False})
+  similarity = {'similarity_fn_name': 'cosine' if vector.normalized else 'dot'}
+  write_json(folder / 'config_sentence_transformers.json', similarity)
+  places = '', '1_Pooling', '2_Normalize'
+  modules = [
+    {'idx': i, 'name': str(i), 'path': path, 'type': f'sentence_transformers.models.{name}'}
+    for i, (path, name) in enumerate(zip(places, KNOWN[: 2 + vector.normalized]))
+  ]
+  write_json(folder / 'modules.json', modules)

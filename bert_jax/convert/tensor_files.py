@@ -7,6 +7,8 @@ import json
 import logging
 import re
 import struct
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,21 +19,14 @@ from bert_jax.errors import InputError
 from bert_jax.text.values import json_value
 
 SAFETENSORS, PICKLE = 'model.safetensors', 'pytorch_model.bin'
-TYPES = {
-  'F64': np.float64,
-  'F32': np.float32,
-  'F16': np.float16,
-  'BF16': ml_dtypes.bfloat16,
-  'I64': np.int64,
-  'I32': np.int32,
-  'I16': np.int16,
-  'I8': np.int8,
-  'U8': np.uint8,
-  'BOOL': bool,
-}
+TYPES: dict[str, Any] = dict(
+  F64='f8', F32='f4', F16='f2', I64='i8', I32='i4', I16='i2', I8='i1', U8='u1', BOOL='?'
+)
+TYPES['BF16'] = ml_dtypes.bfloat16
+Tensors = dict[str, np.ndarray]
 
 
-def read(folder):
+def read(folder: Path) -> tuple[Tensors, Path]:
   """Reads a folder: ({name: array}, the file read); InputError if none is there or it is
   damaged."""
   for name, reader in ((SAFETENSORS, read_safetensors), (PICKLE, torch_pickle.read)):
@@ -40,26 +35,22 @@ def read(folder):
     index = folder / f'{name}.index.json'
     if index.is_file():
       return _read_shards(index, reader), index
-  if indexes := checkpoints(folder):
-    last = indexes[-1]
-    if len(indexes) > 1:
-      said = 'of %d checkpoints in %s the last is read: %s'
-      logging.getLogger('bert_jax').info(said, len(indexes), folder, last.name)
-    return tensorflow_bundle.read(last), last
-  forms = f'no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and no TensorFlow *.ckpt*.index'
-  raise InputError(f'{folder} has {forms}; save the model in one of these forms.')
+  if not (indexes := checkpoints(folder)):
+    forms = f'no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and no TensorFlow'
+    raise InputError(f'{folder} has {forms} *.ckpt*.index; save the model in one of these forms.')
+  if len(indexes) > 1:
+    said = 'of %d checkpoints in %s the last is read: %s'
+    logging.getLogger('bert_jax').info(said, len(indexes), folder, indexes[-1].name)
+  return tensorflow_bundle.read(indexes[-1]), indexes[-1]
 
 
-def checkpoints(folder):
+def checkpoints(folder: Path) -> list[Path]:
   """The index files of the TensorFlow checkpoints in a folder, in the order of their steps."""
-
-  def number(path):
-    return [int(n) for n in re.findall(r'\d+', path.stem)], path.name
-
+  number = lambda path: ([int(n) for n in re.findall(r'\d+', path.stem)], path.name)
   return sorted((path for path in folder.glob('*.index') if 'ckpt' in path.stem), key=number)
 
 
-def read_safetensors(path):
+def read_safetensors(path: Path) -> Tensors:
   """Reads one safetensors file: {name: array}."""
   try:
     data = path.read_bytes()
@@ -74,10 +65,10 @@ def read_safetensors(path):
     raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
 
 
-def write_safetensors(path, tensors, metadata):
+def write_safetensors(path: Path, tensors: Tensors, metadata: dict[str, str]) -> None:
   """Writes {name: float32 array} one by one; the library would hold two copies of all at once. The
   format (github.com/huggingface/safetensors): the length of the header, the header, the data."""
-  header, at = {'__metadata__': metadata}, 0
+  header, at = dict[str, Any](__metadata__=metadata), 0
   for name, x in tensors.items():
     header[name] = {'dtype': 'F32', 'shape': x.shape, 'data_offsets': (at, at + 4 * x.size)}
     at += 4 * x.size

@@ -8,6 +8,9 @@ a CRC-32C, and all are checked.
 
 import math
 import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import cramjam
 import ml_dtypes
@@ -19,21 +22,9 @@ from bert_jax.errors import InputError
 from bert_jax.text.protobuf import fields, varint
 
 MAGIC = 0xDB4775248B80FB57
-TYPES = {  # tensorflow/core/framework/types.proto
-  1: np.float32,
-  2: np.float64,
-  3: np.int32,
-  4: np.uint8,
-  5: np.int16,
-  6: np.int8,
-  9: np.int64,
-  10: np.bool_,
-  14: ml_dtypes.bfloat16,
-  17: np.uint16,
-  19: np.float16,
-  22: np.uint32,
-  23: np.uint64,
-}
+# {number in tensorflow/core/framework/types.proto: type}.
+TYPES: dict[Any, Any] = {1: 'f4', 2: 'f8', 3: 'i4', 4: 'u1', 5: 'i2', 6: 'i1', 9: 'i8', 10: '?'}
+TYPES |= {14: ml_dtypes.bfloat16, 17: 'u2', 19: 'f2', 22: 'u4', 23: 'u8'}
 STRING = 7
 SNAPPY_RATIO = 32  # bytes that one byte can stand for: a copy of 64 bytes takes three
 
@@ -42,12 +33,17 @@ class Damaged(Exception):
   """The bytes are not a valid checkpoint; the message says why."""
 
 
-def read(index):
+# What a reader of damaged bytes can raise.
+FAULTS = Damaged, cramjam.DecompressionError, struct.error, LookupError, ValueError, TypeError
+FAULTS += MemoryError, OSError
+
+
+def read(index: Path) -> dict[str, np.ndarray]:
   """Reads the checkpoint of an index file: {name: array}, without tensors of strings. TensorFlow
   2's object graph is an empty array; its presence tells which version wrote the checkpoint."""
   try:
     entries = dict(_table(index.read_bytes()))
-    header = dict(fields(entries.pop(b'')))
+    header: dict[int, Any] = dict(fields(entries.pop(b'')))
     if header.get(2, 0):
       raise Damaged('it is big-endian, which no machine of today writes')
     shards, out = {}, {}
@@ -68,23 +64,13 @@ def read(index):
         shards[number] = np.memmap(path, np.uint8, 'r') if path.stat().st_size else empty
       out[name] = _tensor(name, entry, shards[number])
     return out
-  except (
-    Damaged,
-    cramjam.DecompressionError,
-    struct.error,
-    IndexError,
-    KeyError,
-    ValueError,
-    TypeError,
-    MemoryError,
-    OSError,
-  ) as error:
+  except FAULTS as error:
     raise InputError(f'{index} cannot be read ({error}); is it whole?') from None
 
 
-def _tensor(name, entry, shard):
-  dims = [value for number, value in fields(entry.get(2, b'')) if number == 2]
-  shape = [dict(fields(dim)).get(1, 0) for dim in dims]
+def _tensor(name: str, entry: dict[int, Any], shard: np.ndarray) -> np.ndarray:
+  dims: Any = [value for number, value in fields(entry.get(2, b'')) if number == 2]
+  shape: Any = [dict(fields(dim)).get(1, 0) for dim in dims]
   offset, size = entry.get(4, 0), entry.get(5, 0)
   data = shard[offset : offset + size]
   if len(data) != size:
@@ -97,25 +83,30 @@ def _tensor(name, entry, shard):
   return np.frombuffer(data.tobytes(), dtype).reshape(shape)
 
 
-def stored_checksum(data):
+def stored_checksum(data: Any) -> int:
   """The CRC-32C of some bytes as LevelDB and TensorFlow store it: rotated by 15 bits, plus a
   constant, so that data that holds checksums can be checksummed too."""
   crc = crc32c(data)
   return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _table(data):
+def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
   """Yields (key, value) for every entry of the table, in order."""
   if len(data) < 48 or struct.unpack('<Q', data[-8:])[0] != MAGIC:
     raise Damaged('it does not end as a table does')
-  footer, at = data[-48:], 0
-  handles = []
-  for _ in range(4):  # offset and size of the meta-index, then of the index
-    value, at = varint(footer, at)
-    handles.append(value)
-  for _, handle in _entries(_block(data, *handles[2:])):
-    offset, at = varint(handle, 0)
-    yield from _entries(_block(data, offset, varint(handle, at)[0]))
+  # Offset and size of the meta-index, which means nothing here, then of the index.
+  _, _, offset, size = _numbers(data[-48:], 4)
+  for _, handle in _entries(_block(data, offset, size)):
+    yield from _entries(_block(data, *_numbers(handle, 2)))
+
+
+def _numbers(data: bytes, count: int) -> list[int]:
+  """The numbers with which some bytes begin."""
+  out, at = [], 0
+  for _ in range(count):
+    number, at = varint(data, at)
+    out.append(number)
+  return out
 
 
 def _block(data, offset, size):

@@ -9,6 +9,9 @@ pooler and the weights have none, zeros are written: it would be drawn at random
 
 import json
 import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -24,12 +27,15 @@ from bert_jax.convert import (
   sentence_transformers,
 )
 from bert_jax.convert.families import FAMILIES
-from bert_jax.convert.families.record import Exported, ReleasedFamily
+from bert_jax.convert.families.record import Exported, Place, ReleasedFamily
 from bert_jax.convert.parameter_names import copies, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
 from bert_jax.errors import InputError
 from bert_jax.files import write_whole
 from bert_jax.tasks import TASKS
+
+if TYPE_CHECKING:
+  from bert_jax.workdir.trained import Trained
 
 log = logging.getLogger('bert_jax')
 
@@ -39,42 +45,41 @@ NO_POOLER = (
 )
 
 
-def write(out, trained, labels, facts):
-  """Writes a trained.Trained as the folder `out`; returns ({our path: name in the file}, {our path:
-  why it is left out}). labels: of the classifier, in order. facts: of the run, for the card."""
-  config, tokenizer, params = trained.config, trained.tokenizer, jax.device_get(trained.params)
-  model = models.ModelConfig(**config.model)
-  flat = from_huggingface.flatten(params, model)
+def write(
+  out: Path, trained: 'Trained', labels: Sequence[str], facts: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, str]]:
+  """Writes a model as the folder `out`; returns ({our path: name in the file}, {our path: why it is
+  left out}). labels: of the classifier, in order. facts: of the run, for the card."""
+  config, tokenizer = trained.config, trained.tokenizer
+  model, task = models.ModelConfig(**config.model), TASKS[config.objective]
+  flat = from_huggingface.flatten(jax.device_get(trained.params), model)
   parts = {path.partition('/')[0] for path in flat}
   _check(config, parts)
   head = _head(config, parts)
-  types = flat.get(from_huggingface.TYPES)
-  family = _family(config.model, parts, tokenizer, types, head)
-  architecture = family.classes + head.class_suffix
-  why = f'a {head.class_suffix} has none, it is for training alone'
-  left_out = {path: why for path in flat if path.partition('/')[0] in head.training_only}
-  if 'pooler' in parts and 'pooler' not in head.parameters and not _has_pooler(family, head):
-    why = f'a {config.objective} model of theirs has no pooler'
-    left_out |= {path: why for path in flat if path.startswith('pooler/')}
+  family = _family(config.model, parts, tokenizer, flat.get(from_huggingface.TYPES), head)
+  architecture, has_pooler = family.classes + head.class_suffix, _has_pooler(family, head)
+  reasons = dict.fromkeys(
+    head.training_only, f'a {head.class_suffix} has none, it is for training alone'
+  )
+  if 'pooler' not in head.parameters and not has_pooler:
+    reasons['pooler'] = f'a {config.objective} model of theirs has no pooler'
+  left_out = {path: reasons[part] for path in flat if (part := path.partition('/')[0]) in reasons}
   kept = {path: np.asarray(x, np.float32) for path, x in flat.items() if path not in left_out}
   offset = family.offset(tokenizer.pad_id)
   described = config_json.write(family, config.model, offset)
   tensors, names = _tensors(kept, family, head, model, offset, described.get('type_vocab_size'))
-  lacks_pooler = _has_pooler(family, head) and not any(x.startswith('pooler/') for x in kept)
   ours = _ours(config, head)
   if not model.type_vocab_size and 'type_vocab_size' in described:
     ours['model'] = {'type_vocab_size': 0}
-  if lacks_pooler:
+  if lacks_pooler := has_pooler and not any(path.startswith('pooler/') for path in kept):
     ours['pooler'] = False
   settings = {'architectures': [architecture], 'model_type': family.name, **described}
   settings |= _settings(config, family, labels, tokenizer) | {'bert_jax': ours}
   out.mkdir(parents=True, exist_ok=True)
   write_safetensors(out / SAFETENSORS, tensors, {'format': 'pt', 'bert_jax': __version__})
   # A text is cut where it was in training, so that the answers are the same.
-  limit = TASKS[config.objective].limit(config)
-  longest = min(limit or model.max_position_embeddings, model.max_position_embeddings)
-  cuts = TASKS[config.objective].cuts(config)
-  note = exported_tokenizers.write(out, tokenizer, family, longest, cuts)
+  longest = min(task.limit(config) or model.max_position_embeddings, model.max_position_embeddings)
+  note = exported_tokenizers.write(out, tokenizer, family, longest, task.cuts(config))
   no_pooler = NO_POOLER.format(architecture) if lacks_pooler else ''
   notes = [text for text in (note, no_pooler) if text]
   for text in notes:
@@ -85,7 +90,7 @@ def write(out, trained, labels, facts):
       vector = vector._replace(pooling=vector.pooling or 'mean')
     length = min(longest, config.data.seq_length)
     sentence_transformers.write(out, vector, model.hidden_size, length)
-  facts = facts | {'casing': exported_tokenizers.casing(tokenizer), 'longest': longest}
+  facts = {**facts, 'casing': exported_tokenizers.casing(tokenizer), 'longest': longest}
   write_whole(out / 'README.md', model_card.write(config, architecture, head, notes, facts))
   # Written last: a folder with a config.json is a whole model.
   text = json.dumps(settings, indent=2, ensure_ascii=False) + '\n'
@@ -103,8 +108,8 @@ def _family(model, parts, tokenizer, types, head) -> ReleasedFamily:
   family = next(family for family in FAMILIES.values() if family.fits(exported))
   if different := config_json.difference(family, exported):
     field, value = different
-    differ = f"model.{field} is {model[field]}, and Hugging Face's {family.classes} is {value}"
-    raise InputError(f'{differ}, so this model cannot be written as one.')
+    theirs = f"Hugging Face's {family.classes} is {value}, so this model cannot be written as one"
+    raise InputError(f'model.{field} is {model[field]}, and {theirs}.')
   return family
 
 
@@ -121,21 +126,12 @@ def _tensors(kept, family, head, model, offset, type_rows):
     family = family.named_as_classifier() if is_named_so else family
   places = table(family, vars(model))
   if unknown := sorted(kept.keys() - places.keys()):
-    raise InputError(
-      f'{unknown[0]} has no place in a {family.name} model of Hugging Face ({len(unknown)} '
-      'parameters have none); start an objective without it from this encoder with '
-      'config.init_from.'
-    )
+    none = f'has no place in a {family.name} model of Hugging Face ({len(unknown)} parameters have'
+    advice = 'start an objective without it from this encoder with config.init_from'
+    raise InputError(f'{unknown[0]} {none} none); {advice}.')
   prefix = family.prefix if head.class_suffix == 'Model' else ''
-  names = {path: place.name.removeprefix(prefix) for path, place in places.items()}
-  parts, axes = {}, {names[path]: places[path].axis for path in kept}
-  for path, x in kept.items():  # parts: {name: {number of a part: its numbers}}
-    part, place = parts.setdefault(names[path], {}), places[path]
-    part[place.part[0]] = x.T if place.turned else x[None] if place.is_row else x
-  tensors = {
-    name: np.concatenate([part[i] for i in sorted(part)], axes[name]) if len(part) > 1 else part[0]
-    for name, part in parts.items()
-  }
+  places = {path: x._replace(name=x.name.removeprefix(prefix)) for path, x in places.items()}
+  tensors, names = stored(kept, places), {path: place.name for path, place in places.items()}
   for path in set(from_huggingface.ALL_POSITIONS) & kept.keys() if offset else ():
     tensors[names[path]] = np.pad(tensors[names[path]], ((offset, 0), (0, 0)))
   D, types = model.hidden_size, names.get(from_huggingface.TYPES)
@@ -152,14 +148,27 @@ def _tensors(kept, family, head, model, offset, type_rows):
   return tensors, names
 
 
+def stored(flat: from_huggingface.Arrays, places: Mapping[str, Place]) -> dict[str, np.ndarray]:
+  """{name in a file: tensor} of parameters {our path: array}, in the layout of their places."""
+  parts, axes = {}, {places[path].name: places[path].axis for path in flat}
+  for path, x in flat.items():  # parts: {name: {number of a part: its numbers}}
+    place = places[path]
+    part = x.T if place.turned else x[None] if place.is_row else x
+    parts.setdefault(place.name, {})[place.part[0]] = part
+  return {
+    name: np.concatenate([part[i] for i in sorted(part)], axes[name]) if len(part) > 1 else part[0]
+    for name, part in parts.items()
+  }
+
+
 def _check(config, parts):
   """InputError if no family of Hugging Face's library has such a model."""
   heads = TASKS[config.objective].heads
+  anew = 'from its encoder with config.init_from'
   if heads and config.model.causal and not any(head.causal for head in heads):
-    raise InputError(
-      f'Hugging Face has no class that computes the same as a causal model for {config.objective}, '
-      'so it cannot be written; start a language model from its encoder with config.init_from.'
-    )
+    same = f'no class that computes the same as a causal model for {config.objective}'
+    advice = f'so it cannot be written; start a language model {anew}'
+    raise InputError(f'Hugging Face has {same}, {advice}.')
   if config.model.position_embeddings == 'relative':
     raise InputError(
       "Hugging Face's library has no class with such relative positions, since it no longer ships "
@@ -167,8 +176,7 @@ def _check(config, parts):
     )
   if not heads:
     head = f'objective {config.objective} has a head that Hugging Face has not'
-    how = 'start another objective from its encoder with config.init_from'
-    raise InputError(f'{head}, so it cannot be written; {how}.')
+    raise InputError(f'{head}, so it cannot be written; start another objective {anew}.')
   if 'encoder' not in parts:
     raise InputError('there is no encoder to write.')
 
@@ -184,19 +192,15 @@ def _head(config, parts):
   raise InputError(f'of a model for {config.objective} only {known} is there; convert a whole one.')
 
 
-def _without_places(block):
-  """{field: value} of a block, with paths (a lexicon's) cut to their last part, which names the
-  content."""
-  block = block.to_dict()
-  return {k: model_card.without_places(x) if isinstance(x, str) else x for k, x in block.items()}
-
-
-def _ours(config, head):
-  """The settings of a run that config.json keeps under bert_jax, to be read here again."""
-  names = {'version': __version__, 'objective': config.objective}
-  ours = names | {'seq_length': config.data.seq_length}
+def _ours(config, head) -> dict[str, Any]:
+  """The settings of a run that config.json keeps under bert_jax, to be read here again. Of a path,
+  a lexicon's, only the last part stands there."""
+  ours = {'version': __version__, 'objective': config.objective}
+  ours['seq_length'] = config.data.seq_length
   if head.class_suffix != 'Model':  # a bare encoder was not trained here
-    ours |= {block: _without_places(config[block]) for block in TASKS[config.objective].blocks}
+    local = lambda x: model_card.without_places(x) if isinstance(x, str) else x
+    for block in TASKS[config.objective].blocks:
+      ours[block] = {field: local(x) for field, x in config[block].to_dict().items()}
     for block, _, field in (name.partition('.') for name in head.training_only.values() if name):
       ours[block][field] = 0.0  # the head is left out, and its term with it
   return ours
@@ -210,12 +214,8 @@ def _settings(config, family, labels, tokenizer):
     begin = config_lib.flatten(config).get(task.begin, 'cls')
     ids['decoder_start_token_id'] = getattr(tokenizer, f'{begin}_id')
     ids['forced_eos_token_id'] = None
-  out = {
-    'tie_word_embeddings': config.model.tie_word_embeddings,
-    'pad_token_id': tokenizer.pad_id,
-    **ids,
-    'dtype': 'float32',
-  }
+  tied, pad_id = config.model.tie_word_embeddings, tokenizer.pad_id
+  out = {'tie_word_embeddings': tied, 'pad_token_id': pad_id, **ids, 'dtype': 'float32'}
   if problem := task.problem(config):
     out['problem_type'] = problem
     labels = labels or ('LABEL_0',)

@@ -12,6 +12,7 @@ import pickletools
 import struct
 import zipfile
 from collections import OrderedDict
+from pathlib import Path
 from typing import NamedTuple
 
 import ml_dtypes
@@ -20,31 +21,38 @@ import numpy as np
 from bert_jax.errors import InputError
 
 MAGIC = 0x1950A86A20F9469CFC6C
-TYPES = {
-  'FloatStorage': 'float32',
-  'DoubleStorage': 'float64',
-  'HalfStorage': 'float16',
-  'BFloat16Storage': 'bfloat16',
-  'LongStorage': 'int64',
-  'IntStorage': 'int32',
-  'ShortStorage': 'int16',
-  'CharStorage': 'int8',
-  'ByteStorage': 'uint8',
-  'BoolStorage': 'bool',
-}
+_KINDS = dict(Float='float32', Double='float64', Half='float16', BFloat16='bfloat16')
+_KINDS |= dict(Long='int64', Int='int32', Short='int16', Char='int8', Byte='uint8', Bool='bool')
+TYPES = {f'{name}Storage': kind for name, kind in _KINDS.items()}
+PACKED = 20  # weights hardly compress: a zip that unpacks to so many times its size is refused
 
 
 class Refused(Exception):
   """The file asks for something other than the data of tensors."""
 
 
-PACKED = 20  # weights hardly compress: a zip that unpacks to so many times its size is refused
+class _Storage(NamedTuple):
+  """A flat array, which tensors share."""
+
+  key: str
+  type: str
+  count: int  # of numbers
+
+  @property
+  def dtype(self) -> np.dtype:
+    return np.dtype(ml_dtypes.bfloat16 if self.type == 'bfloat16' else self.type)
+
+  def check(self, size: int) -> None:
+    """ValueError unless so many bytes are all its numbers."""
+    if size != self.count * self.dtype.itemsize:
+      number = size // self.dtype.itemsize
+      raise ValueError(f'storage {self.key} has {number} numbers, not {self.count}')
 
 
 class _Tensor(NamedTuple):
-  """A tensor's place in a storage, a flat array that tensors share; counts are of numbers."""
+  """A tensor's place in a storage; counts are of numbers."""
 
-  storage: tuple  # (key, type, count)
+  storage: _Storage
   offset: int
   shape: tuple
   strides: tuple
@@ -73,10 +81,10 @@ class _Unpickler(pickle.Unpickler):
       raise Refused(f'a storage {pid!r:.80}')
     if len(pid) > 5 and pid[5] is not None:
       raise Refused('a storage inside another (view_metadata)')
-    return str(pid[2]), pid[1], int(pid[4])
+    return _Storage(str(pid[2]), pid[1], int(pid[4]))
 
 
-def read(path):
+def read(path: Path) -> dict[str, np.ndarray]:
   """Reads a state_dict that torch.save wrote: {name: array}; InputError if the file is none."""
   try:
     table, storages = _read_zip(path) if zipfile.is_zipfile(path) else _read_stream(path)
@@ -85,10 +93,9 @@ def read(path):
         table = table[key]
     return {str(name): _array(name, tensor, storages) for name, tensor in table.items()}
   except Refused as error:
-    raise InputError(
-      f'{path} asks for {error}, which weights have no need of; it is refused and nothing of it '
-      'was run. Get the weights as safetensors, or from someone you trust.'
-    ) from None
+    advice = 'Get the weights as safetensors, or from someone you trust'
+    no_need = 'which weights have no need of; it is refused and nothing of it was run'
+    raise InputError(f'{path} asks for {error}, {no_need}. {advice}.') from None
   except InputError:
     raise
   except Exception as error:  # a damaged pickle can fail in any way
@@ -120,10 +127,12 @@ def _read_zip(path):
       raise InputError(f'{path} was written on a big-endian machine; save it as safetensors.')
     with archive.open(main) as file:
       table = _load(file)
-    wanted = {t.storage for t in _tensors(table)}
-    for storage in wanted:
-      _check_size(archive.getinfo(f'{root}data/{storage[0]}').file_size, storage)
-    return table, {s: _numbers(archive.read(f'{root}data/{s[0]}'), s) for s in wanted}
+    storages = {}
+    for storage in {tensor.storage for tensor in _tensors(table)}:
+      place = f'{root}data/{storage.key}'
+      storage.check(archive.getinfo(place).file_size)
+      storages[storage] = np.frombuffer(archive.read(place), storage.dtype)
+    return table, storages
 
 
 def _read_stream(path):
@@ -133,18 +142,16 @@ def _read_stream(path):
     magic, version, machine, table, keys = (_load(file) for _ in range(5))
     if (magic, version, machine['little_endian']) != (MAGIC, 1001, True):
       raise ValueError('not the header of torch.save')
-    by_key = {t.storage[0]: t.storage for t in _tensors(table)}
+    by_key = {tensor.storage.key: tensor.storage for tensor in _tensors(table)}
     storages = {}
     for key in map(str, keys):
       if key not in by_key:
         raise ValueError(f'storage {key} is of no tensor')
       (count,) = struct.unpack('<q', file.read(8))
-      storage = by_key[key]
-      if count != storage[2]:
-        raise ValueError(f'storage {key} has {count} numbers, not {storage[2]}')
-      size = count * _dtype(storage).itemsize
-      _check_size(min(size, path.stat().st_size - file.tell()), storage)
-      storages[storage] = _numbers(file.read(size), storage)
+      storage, left = by_key[key], path.stat().st_size - file.tell()
+      size = count * storage.dtype.itemsize
+      storage.check(min(size, left))
+      storages[storage] = np.frombuffer(file.read(size), storage.dtype)
   return table, storages
 
 
@@ -157,25 +164,14 @@ def _tensors(table):
       yield from _tensors(value)
 
 
-def _dtype(storage):
-  return np.dtype(ml_dtypes.bfloat16 if storage[1] == 'bfloat16' else storage[1])
-
-
-def _check_size(size, storage):
-  if size != storage[2] * _dtype(storage).itemsize:
-    number = size // _dtype(storage).itemsize
-    raise ValueError(f'storage {storage[0]} has {number} numbers, not {storage[2]}')
-
-
-def _numbers(data, storage):
-  return np.frombuffer(data, _dtype(storage))
-
-
 def _array(name, tensor, storages):
   if not isinstance(tensor, _Tensor):
-    kind = f'a .bin of weights holds tensors, and {name} in this one is of type'
-    raise InputError(f"{kind} {type(tensor).__name__}; save the model's state_dict alone.")
-  x, (_, offset, shape, strides) = storages[tensor.storage], tensor
+    kind = (
+      f"{name} in this one is of type {type(tensor).__name__}; save the model's state_dict alone"
+    )
+    raise InputError(f'a .bin of weights holds tensors, and {kind}.')
+  storage, offset, shape, strides = tensor
+  x = storages[storage]
   numbers = (offset, *shape, *strides)
   if len(shape) != len(strides) or not all(isinstance(n, int) and n >= 0 for n in numbers):
     raise ValueError(f'{name} has the shape {shape} and strides {strides}')

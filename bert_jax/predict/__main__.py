@@ -20,12 +20,14 @@ Texts that are too long are read in windows, or cut and counted.
 """
 
 import argparse
+import io
 import json
 import logging
 import math
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
-from bert_jax.tasks.ask import is_id
+from bert_jax.tasks.ask import Ask, is_id
 from bert_jax.tasks.record import Option
 from bert_jax.text import files, utf8
 
@@ -55,7 +57,7 @@ for _task, _prediction in PREDICTIONS.items():
     OPTIONS.setdefault(_name, {})[_task] = _option
 
 
-def parser():
+def parser() -> argparse.ArgumentParser:
   out = argparse.ArgumentParser(
     prog='python -m bert_jax.predict',
     allow_abbrev=False,
@@ -67,17 +69,13 @@ def parser():
   add('--task', default='', help=f'{", ".join(PREDICTIONS)}; default: what it can do')
   add('--checkpoint', default='latest', help='of a run: latest, best or a step')
   add('--input', default='', help='file of lines; default: stdin')
-  add(
-    '--columns',
-    default='',
-    help='--input is a table (.csv, .tsv, .jsonl): its column of texts, '
-    'or with commas one for each field of the task',
-  )
+  table = '--input is a table (.csv, .tsv, .jsonl): its column of texts'
+  add('--columns', default='', help=f'{table}, or with commas one for each field of the task')
   add('--output', default='-', help='file of JSON lines, or .npy of vectors; - is stdout')
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
   for name, of_tasks in OPTIONS.items():
     option = next(iter(of_tasks.values()))
-    how = {'type': option.kind}
+    how: dict[str, Any] = {'type': option.kind}
     if option.kind is bool:
       how = {'action': 'store_const', 'const': not option.is_negated}
     elif option.kind is tuple:
@@ -90,18 +88,18 @@ def parser():
   return out
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
   args = parser().parse_args(argv)
   with command_line():
     hosts.refuse_several('bert_jax.predict')
     if args.task:
       check(args, args.task)
     columns = tuple(name.strip() for name in args.columns.split(',') if name.strip())
-    faults = Counter()
     if columns and not args.input:
       raise InputError('--columns names those of a table; name its file with --input.')
-    writer = Writer(args)
-    chunks = [] if args.export else lines.chunks_of(args.input, columns, faults)
+    check_output(args.input, args.output)
+    faults = Counter()
+    chunks = iter(()) if args.export else lines.chunks_of(args.input, columns, faults)
     if not args.no_cache:
       keep_compiled()
     model = Model(args.model, args.checkpoint, args.dtype, args.int8)
@@ -112,32 +110,23 @@ def main(argv=None):
       export.write(model, task, args.export)
       log.info('the program, its weights and its vocabulary are in %s', args.export)
       return
-    ask, writer.width = model.ask(task, **options(task, args)), model.config.model.hidden_size
-    writer.array = PREDICTIONS[task].array
+    ask = model.ask(task, **options(task, args))
     if hasattr(ask, 'show') and sys.stderr.isatty():
-      ask.show = lambda text: print(text, end='', file=sys.stderr, flush=True)
-    if not columns:
-      chunks = lines.named_if_table(chunks, args.input, ask)
+      vars(ask)['show'] = lambda text: print(text, end='', file=sys.stderr, flush=True)
+    if columns:
+      _check_columns(ask, columns, args.columns)
     else:
-      try:
-        ask.from_parts(columns)
-      except InputError:
-        reads = ', '.join(ask.fields)
-        raise InputError(
-          f'--columns {args.columns}: this task reads {reads}; name a column for each.'
-        ) from None
-    try:
-      with writer:
-        run(ask, chunks, writer, faults)
-    except KeyboardInterrupt:
-      kept = 'none of them is kept' if writer.vectors is not None else 'these are kept'
-      raise KeyboardInterrupt(f'stopped after {writer.lines} answers; {kept}') from None
+      chunks = lines.named_if_table(chunks, args.input, ask)
+    width = model.config.model.hidden_size
+    with Writer(args.output, args.strict, PREDICTIONS[task].array, width) as writer:
+      for chunk in chunks:
+        for answer, error in answered(ask, chunk, faults):
+          writer.write(answer, error)
+        writer.file.flush()
     if not writer.lines:
       log.warning('there is no line in %s: nothing is answered', args.input or 'stdin')
-    for fault, what in FAULTS.items():
-      if faults[fault]:
-        model.counts[what] += faults[fault]
-    for what, number in model.counts.items():
+    counts = model.counts + Counter({what: faults[fault] for fault, what in FAULTS.items()})
+    for what, number in counts.items():
       log.warning('%s: %d', what, number)
     if writer.errors:
       message = '%d of %d lines have no answer; the first of them is %s'
@@ -187,17 +176,28 @@ def options(task: str, args: argparse.Namespace) -> dict[str, Any]:
   return {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
 
 
-def run(ask, chunks, writer, faults):
-  """Answers all chunks of input; counts lines that are not valid UTF-8."""
-  for chunk in chunks:
-    for answer, error in answered(ask, chunk, faults):
-      writer.write(answer, error)
-    writer.file.flush()
+def check_output(source: str, output: str) -> None:
+  """InputError if answers to the file `source` cannot be written to `output`."""
+  if all(map(os.path.isfile, (source, output))) and os.path.samefile(source, output):
+    raise InputError(f'--output {output} is --input too; name another file.')
+  path = Path(output)
+  nearest = path if path.exists() else path.parent
+  if output != '-' and (path.is_dir() or not os.access(nearest, os.W_OK)):
+    advice = 'name a file in a folder that is there and yours'
+    raise InputError(f'--output {path} cannot be written; {advice}.')
 
 
-def answered(ask, chunk, faults):
+def _check_columns(ask: Ask, columns: tuple[str, ...], named: str) -> None:
+  try:
+    ask.from_parts(columns)
+  except InputError:
+    reads = f'this task reads {", ".join(ask.fields)}; name a column for each'
+    raise InputError(f'--columns {named}: {reads}.') from None
+
+
+def answered(ask: Ask, chunk: Iterable[Any], faults: Counter) -> Iterator[tuple[dict, str]]:
   """Yields, for each line (in bytes) or row of a table, (answer, '') or ({"line": number of a row,
-  "id": its id, if any}, why there is no answer)."""
+  "id": its id, if any}, why there is no answer). Lines that are not valid UTF-8 are counted."""
   chunk = list(chunk)
   parsed = [_parsed(ask, asked, faults) for asked in chunk]
   replies = iter(ask.replies([record for record, _, error in parsed if not error]))
@@ -224,7 +224,7 @@ def _parsed(ask, asked, faults):
     if not line.lstrip().startswith('{'):
       return ask.parsed(line.split('\t') if ask.tabs else (line,)), identity, ''
     fields = files.parse_json(line, 'what begins with {', faults)
-    name = next((name for name in fields if is_id(name)), None)
+    name = next((name for name in fields if is_id(name)), '')
     value = fields.get(name)
     if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
       raise InputError(f'{name!r} is no text or number; write "id": "a" or "id": 1')
@@ -236,36 +236,31 @@ def _parsed(ask, asked, faults):
 
 class Writer:
   """Writes answers as lines of JSON, or vectors as one array (.npy), with NaN for missing ones.
-  An existing file stays as it is until `with` begins. To be set before: array, the key of the
-  vector in an answer, and width, the size of the vectors.
+  array: the key of the vector in an answer. width: the size of the vectors.
   lines, errors: how many were written so far. first: the first line without an answer, and why."""
 
-  def __init__(self, args):
-    self.array, self.width = '', 0
-    self.path, self.strict, self.lines, self.errors, self.first = args.output, args.strict, 0, 0, ''
-    self.vectors = [] if args.output.endswith('.npy') else None
-    both = args.input, args.output
-    if all(map(os.path.isfile, both)) and os.path.samefile(*both):
-      raise InputError(f'--output {args.output} is --input too; name another file.')
-    path = Path(args.output)
-    nearest = path if path.exists() else path.parent
-    if args.output != '-' and (path.is_dir() or not os.access(nearest, os.W_OK)):
-      wrong = f'--output {path} cannot be written'
-      raise InputError(f'{wrong}; name a file in a folder that is there and yours.')
+  def __init__(self, path: str, strict: bool, array: str, width: int):
+    self.path, self.strict, self.array, self.width = path, strict, array, width
+    self.lines, self.errors, self.first = 0, 0, ''
+    self.vectors = [] if path.endswith('.npy') else None
 
-  def __enter__(self):
-    sys.stdout.reconfigure(encoding='utf-8')
+  def __enter__(self) -> 'Writer':
     to_file = self.path != '-' and self.vectors is None
+    if isinstance(sys.stdout, io.TextIOWrapper):
+      sys.stdout.reconfigure(encoding='utf-8')
     self.file = open(self.path, 'w', encoding='utf-8') if to_file else sys.stdout
     return self
 
-  def __exit__(self, *failure):
+  def __exit__(self, kind, error, trace) -> None:
     if self.file is not sys.stdout:
       self.file.close()
-    if self.vectors is not None and not any(failure):
+    if self.vectors is not None and not kind:
       np.save(self.path, np.array(self.vectors, np.float32).reshape(-1, self.width))
+    if kind is KeyboardInterrupt:
+      kept = 'none of them is kept' if self.vectors is not None else 'these are kept'
+      raise KeyboardInterrupt(f'stopped after {self.lines} answers; {kept}') from None
 
-  def write(self, answer, error):
+  def write(self, answer: dict[str, Any], error: str) -> None:
     self.lines += 1
     if error:
       self.errors += 1
@@ -290,7 +285,7 @@ def _rounded(value):
   return round(value, 6) if isinstance(value, float) else value
 
 
-def keep_compiled():
+def keep_compiled() -> None:
   """Lets JAX keep compiled programs in the user's cache folder, unless another one is set."""
   if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
     home = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'

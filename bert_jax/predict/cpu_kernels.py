@@ -7,6 +7,7 @@ method interception makes every Dense multiply with them.
 """
 
 import contextlib
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -17,7 +18,7 @@ from jax import lax
 FEW = 256  # rows of a product; with more than about this many both forms are equally fast
 
 
-def turned(params):
+def turned(params: Any) -> Any:
   """The parameters, on the host, with every kernel transposed; applying it twice undoes it. Layers
   must not be stacked (see models.unstack_layers)."""
 
@@ -28,7 +29,7 @@ def turned(params):
   return jax.tree_util.tree_map_with_path(turn, params)
 
 
-def dense(is_turned):
+def dense(is_turned: bool) -> contextlib.AbstractContextManager:
   """A context in which every Dense multiplies with a transposed kernel, if is_turned."""
   return nn.intercept_methods(_multiply) if is_turned else contextlib.nullcontext()
 
@@ -39,10 +40,9 @@ def _multiply(call, args, kwargs, context):
   if context.method_name != '__call__' or not isinstance(module, nn.Dense):
     kernel = module.variables.get('params', {}).get('kernel')
     if getattr(kernel, 'ndim', 0) == 2:
-      raise TypeError(
-        f'{type(module).__name__} has a kernel that is stored transposed here, and is no Dense; '
-        'give its parameter another name, or teach predict/cpu_kernels.py its product.'
-      )
+      advice = 'give its parameter another name, or teach predict/cpu_kernels.py its product'
+      has = 'has a kernel that is stored transposed here, and is no Dense'
+      raise TypeError(f'{type(module).__name__} {has}; {advice}.')
     return call(*args, **kwargs)
   (x,) = (*args, *kwargs.values())
   kernel = module.get_variable('params', 'kernel')

@@ -11,9 +11,9 @@ are in int8, with their scales beside them (bert_jax/workdir/int8.py), and the p
 float32 in each call.
 """
 
-import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,8 @@ from jax import export as jax_export
 from bert_jax import __version__
 from bert_jax.convert import exported_tokenizers
 from bert_jax.errors import InputError
-from bert_jax.files import write_whole
-from bert_jax.predict.model import PREDICTIONS
+from bert_jax.files import write_json, write_whole
+from bert_jax.predict.model import PREDICTIONS, Model
 from bert_jax.tokenizers import SentencePiece
 from bert_jax.workdir import int8
 from bert_jax.workdir.manifest import flat, unflat
@@ -35,7 +35,7 @@ PLATFORMS = 'cpu', 'tpu', 'cuda'
 OUTPUTS = {name: x.ask.exports for name, x in PREDICTIONS.items() if x.ask.exports}
 
 
-def write(model, task, folder):
+def write(model: Model, task: str, folder: str | Path) -> None:
   """Writes the folder; InputError for a task that cannot be exported."""
   if task not in OUTPUTS:
     raise InputError(f'task {task!r} cannot be exported; use one of {", ".join(OUTPUTS)}.')
@@ -44,22 +44,15 @@ def write(model, task, folder):
   if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
     raise InputError(f'--export {folder} is not empty; give a new folder.')
   params = model.params
-  weights = {name: np.asarray(x) for name, x in flat(params).items()}
-  weights = int8.quantized(params) if model.in_int8 else weights
+  weights = int8.quantized(params) if model.in_int8 else flat(jax.tree.map(np.asarray, params))
   shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in weights.items()}
   any_size = jax_export.symbolic_shape('b, t', constraints=[f't <= {model.limit}'])
   rows = jax.ShapeDtypeStruct(any_size, jnp.int32)
   tree = lambda weights: unflat(int8.floats(weights), params)
   function = jax.jit(lambda weights, *rows: forward(model, task, tree(weights), *rows))
   exported = jax_export.export(function, platforms=PLATFORMS)(shapes, rows, rows, rows)
-  about = dict(
-    task=task,
-    outputs=OUTPUTS[task],
-    max_length=model.limit,
-    version=__version__,
-    labels=labels_of(model, task),
-    platforms=PLATFORMS,
-  )
+  about = dict(task=task, outputs=OUTPUTS[task], max_length=model.limit, version=__version__)
+  about |= dict(labels=list(model.ask(task).labels), platforms=PLATFORMS)
   try:
     model.tokenizer.save(folder)
     if isinstance(model.tokenizer, SentencePiece):
@@ -71,17 +64,14 @@ def write(model, task, folder):
       write_whole(folder / 'tokenizer.json', _rust(model.tokenizer, model.limit).to_str())
     write_whole(folder / 'model.stablehlo', bytes(exported.serialize()))
     write_whole(folder / 'weights.safetensors', safetensors.numpy.save(weights))
-    write_whole(folder / 'export.json', json.dumps(about, indent=2) + '\n')
+    write_json(folder / 'export.json', about)
   except OSError as error:
     raise InputError(f'--export {folder} cannot be written ({error.strerror}).') from None
 
 
-def labels_of(model, task):
-  """The labels on the last axis of the logits, in order; [] if that axis is not labels."""
-  return list(model.ask(task).labels)
-
-
-def forward(model, task, params, input_ids, token_type_ids, attention_mask):
+def forward(
+  model: Model, task: str, params: Any, input_ids: Any, token_type_ids: Any, attention_mask: Any
+) -> dict[str, jax.Array]:
   """Runs the model: {output: array} for int32 arrays [B, T] that hold one example a row."""
   batch = {
     'input_ids': input_ids,

@@ -4,15 +4,16 @@ Linen's `sow` and `capture_intermediates` collect them. Training does not.
 """
 
 import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.models import Encoder
+from bert_jax.models import Encoder, ModelConfig
 from bert_jax.models.block import Block
 from bert_jax.models.embeddings import Embeddings
 from bert_jax.predict.packed_rows import power_of_two
@@ -21,26 +22,29 @@ from bert_jax.rows.windows import truncate
 from bert_jax.tasks.ask import Ask, texts_of
 from bert_jax.tasks.record import Option, Prediction
 
+if TYPE_CHECKING:
+  from bert_jax.predict.model import Model
+
 PIXELS = 8000  # the most on the longer side of a picture, which all its heads share
 
 
 class States(NamedTuple):
   """The states of a model that reads one text of T tokens, [CLS] and [SEP] included."""
 
-  tokens: list  # [T] pieces
+  tokens: list[str]  # [T] pieces
   hidden: np.ndarray  # [L + 1, T, D]: of the embeddings, then of each layer
   attention: np.ndarray  # [L, H, T, T]: of each query over the keys, where they add up to 1
 
 
-def states(model, inside, text, pair=None):
+def states(model: 'Model', inside: Callable, text: str, pair: str | None = None) -> States:
   """The States of a text or a pair; a long one is cut. inside: the function `inside`, compiled."""
   tokenizer = model.tokenizer
-  parts = tokenizer.ids_batch([text] if pair is None else [text, pair])
+  parts = tuple(tokenizer.ids_batch([text] if pair is None else [text, pair]))
   model.note({}, parts)
   room = model.limit - 2 - (len(parts) - 1) * tokenizer.between
   if sum(map(len, parts)) > room:
     model.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
-    parts = truncate(tuple(parts), room)
+    parts = truncate(parts, room)
   parts = tokenizer.pair(*parts) if pair is not None else parts
   length = 1 + sum(len(ids) + 1 for ids in parts)
   row = build_row(tokenizer, [[(ids, 0) for ids in parts]], power_of_two(length))
@@ -50,22 +54,19 @@ def states(model, inside, text, pair=None):
   return States(tokens, hidden[:, :length], attention[:, :, :length, :length])
 
 
-def inside(config, params, row):
+def inside(config: ModelConfig, params: Any, row: Any) -> tuple[jax.Array, jax.Array]:
   """Runs one row, arrays [1, T]: (hidden [L + 1, T, D], attention [L, H, T, T])."""
   hidden, layers = captured(config, params, row)
   attention = [x for layer in layers for x in layer['attention']['probabilities']]
   return jnp.concatenate(hidden).astype(jnp.float32), jnp.concatenate(attention)
 
 
-def captured(config, params, row):
+def captured(config: ModelConfig, params: Any, row: Any) -> tuple[list[Any], list[Any]]:
   """Runs rows, arrays [B, T]: ([L + 1] hidden states [B, T, D], what the layers sowed)."""
-  out, kept = Encoder(config).apply(
-    {'params': params},
-    *row,
-    capture_intermediates=lambda module, _: isinstance(module, (Block, Embeddings)),
-    mutable=['intermediates'],
-  )
-  kept = kept['intermediates']
+  is_kept = lambda module, _: isinstance(module, (Block, Embeddings))
+  options: Any = dict(capture_intermediates=is_kept, mutable=['intermediates'])
+  out, sown = Encoder(config).apply({'params': params}, *row, **options)
+  kept: Any = sown['intermediates']
   count = 1 if config.share_layers else config.num_hidden_layers
   layers = [kept[f'layer_{i}'] for i in range(count)]  # a shared layer was called several times
   hidden = [kept['embeddings']['__call__'][0]]
@@ -80,14 +81,15 @@ class Attention(Ask):
   others = ('pair',)
   tabs = True  # a line may hold the two texts of a pair
 
-  def __init__(self, model, picture='', layer=-1, head=-1):
+  def __init__(self, model: 'Model', picture: str = '', layer: int = -1, head: int = -1):
     super().__init__(model)
-    if (mixer := model.config.model.mixer) != 'attention':
-      raise InputError(f'this model has no attention to show: its model.mixer is {mixer}.')
-    if stretch := model.config.model.recurrent_length:
-      reads = f'this model reads stretches of {stretch} tokens, whose attention goes into a memory'
-      raise InputError(f'{reads}; that is not shown.')
-    L, H = model.config.model.num_hidden_layers, model.config.model.num_attention_heads
+    settings = model.config.model
+    if settings.mixer != 'attention':
+      raise InputError(f'this model has no attention to show: its model.mixer is {settings.mixer}.')
+    if stretch := settings.recurrent_length:
+      memory = 'whose attention goes into a memory; that is not shown'
+      raise InputError(f'this model reads stretches of {stretch} tokens, {memory}.')
+    L, H = settings.num_hidden_layers, settings.num_attention_heads
     for name, value, number in (('layer', layer, L), ('head', head, H)):
       if not -1 <= value < number:
         raise InputError(f'--{name} is {value}; there are {number}, from 0 to {number - 1}.')
@@ -97,19 +99,19 @@ class Attention(Ask):
     self.picture, self.drawn = Path(picture) if picture else None, 0
     self.layer, self.heads = layer % L, range(H) if head < 0 else [head]
 
-  def from_parts(self, parts):
+  def from_parts(self, parts: tuple[Any, ...]) -> dict[str, Any]:
     if len(parts) > 2:
       raise InputError(f'{len(parts)} fields where this task reads a text, or text and pair')
     return dict(zip(('text', 'pair'), parts))
 
-  def record(self, fields):
+  def record(self, fields: dict[str, Any]) -> tuple[str, ...]:
     return tuple(texts_of(fields, ('text', 'pair') if 'pair' in fields else ('text',)))
 
-  def replies(self, records):
+  def replies(self, records: Iterable[Any]) -> Iterator[tuple[Any, str]]:
     # One at a time, since all of them together may not fit into memory.
     return ((states(self.model, self._inside, *record), '') for record in records)
 
-  def shown(self, answer):
+  def shown(self, answer: States) -> dict[str, Any]:
     if self.picture is None:
       return {'tokens': answer.tokens, 'attention': answer.attention.round(6).tolist()}
     self.drawn += 1
@@ -130,14 +132,13 @@ OPTIONS = {
 ATTENTION = Prediction(Attention, method='states', options=OPTIONS)
 
 
-def draw(states, path, layer, heads):
+def draw(states: States, path: Path, layer: int, heads: Sequence[int]) -> None:
   """Writes a PNG with a heat map for each head of a layer: queries in rows, keys in columns."""
   from matplotlib.figure import Figure
 
   tokens = [token.replace('$', r'\$') for token in states.tokens]
-  columns = min(4, len(heads))
+  columns, side = min(4, len(heads)), 1.5 + 0.17 * len(tokens)
   lines = -(-len(heads) // columns)
-  side = 1.5 + 0.17 * len(tokens)
   dpi = min(120, PIXELS / (side * max(columns, lines)))
   figure = Figure(figsize=(side * columns, side * lines), layout='constrained')
   axes = figure.subplots(lines, columns, squeeze=False)

@@ -9,12 +9,15 @@ import queue
 import re
 import sys
 import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from bert_jax.errors import InputError
-from bert_jax.tasks.ask import is_id
+from bert_jax.tasks.ask import Ask, is_id
 from bert_jax.text import files, tables
 
 log = logging.getLogger('bert_jax')
@@ -24,7 +27,7 @@ TAGGED = '.conll', '.conllu', '.iob'  # names of files that evaluations read
 WAIT = 0.02  # seconds to wait for a further line before the lines read so far are answered
 
 
-def chunks_of(path, columns, counts):
+def chunks_of(path: str | Path, columns: Sequence[str], counts: Counter) -> Iterator[list[Any]]:
   """Iterates over lists of inputs: lines, as bytes, of a file, or of stdin if path is ''. With
   names of columns: for each row of a table (text/tables.py) the tuple (its line, {'id': its id} or
   {}, its cells, or an InputError if it is damaged). counts: as tables.records counts. InputError at
@@ -34,10 +37,8 @@ def chunks_of(path, columns, counts):
       raise InputError('there is no stdin; name a file with --input.')
     return _without_mark(as_they_come(sys.stdin.buffer))
   if Path(path).suffix in TAGGED:
-    raise InputError(
-      f'--input {path} is tagged text, a token a line, by its name; bert_jax.evaluate '
-      f'--config.data.eval={path} tags and scores it.'
-    )
+    scores = f'bert_jax.evaluate --config.data.eval={path} tags and scores it'
+    raise InputError(f'--input {path} is tagged text, a token a line, by its name; {scores}.')
   if columns:
     chunks = _listed(_rows(path, columns, counts), 'rows')
   else:
@@ -54,9 +55,10 @@ def _listed(values, unit):
 def _rows(path, columns, counts):
   """Yields the cells of these columns of each row, or why a row has none."""
   damaged = []
-  wrong = lambda where, sentence, kind: damaged.append(
-    (_number(where), {}, InputError(f'{where}: {sentence}'))
-  )
+
+  def wrong(where, sentence, kind):
+    damaged.append((_number(where), {}, InputError(f'{where}: {sentence}')))
+
   for where, row in tables.records(path, counts=counts, wrong=wrong):
     yield from damaged
     damaged.clear()
@@ -76,7 +78,7 @@ def _rows(path, columns, counts):
 
 def _number(where):
   """The number of a record's line or TFDS row: 7 for 'dev.tsv:7'."""
-  return int(re.search(r'\d+$', where)[0])
+  return int(re.findall(r'\d+$', where)[0])
 
 
 def _without_mark(chunks):
@@ -89,18 +91,14 @@ def _without_mark(chunks):
     yield chunk
 
 
-def named_if_table(chunks, path, ask):
+def named_if_table(chunks: Iterable[list[bytes]], path: str, ask: Ask) -> Iterator[list[bytes]]:
   """Yields the chunks; warns if the file looks like a table, which is then read as plain lines.
   path: '' for stdin."""
   for i, chunk in enumerate(chunks):
     if i == 0 and _is_table(path, chunk[0].decode(errors='replace').strip(), ask):
-      log.warning(
-        '%s looks like a table and each line is read whole, as a text: name the columns that hold '
-        'its texts, --input %s --columns %s',
-        path or 'the input',
-        path or 'FILE',
-        ','.join(ask.fields),
-      )
+      whole = '%s looks like a table and each line is read whole, as a text: name the columns'
+      named = path or 'the input', path or 'FILE', ','.join(ask.fields)
+      log.warning(f'{whole} that hold its texts, --input %s --columns %s', *named)
     yield chunk
 
 
@@ -114,7 +112,7 @@ def _is_table(path, line, ask):
   return named or kind == '.csv' or (kind == '.tsv' and not ask.tabs)
 
 
-def as_they_come(stream):
+def as_they_come(stream: Iterable[bytes]) -> Iterator[list[bytes]]:
   """Yields lists of the lines of a stream, as bytes: all that are there, at most CHUNK."""
   lines = queue.Queue(4 * CHUNK)
 

@@ -86,15 +86,13 @@ class Model:
       self.limit = self.config.data.seq_length + self.config.model.memory_length
     self.counts = Counter()
     self._asks, self._others = {}, {}
-    spare = self.config.model.vocab_size - self.tokenizer.vocab_size
-    if spare < 0:
-      raise InputError(
-        f'the vocabulary has {self.tokenizer.vocab_size} pieces and the weights have '
-        f'{self.config.model.vocab_size} rows for them; put back the one they were trained with.'
-      )
-    if spare > 0 and 'mlm' in self.weights:
-      rows = 'the weights have %d rows that the vocabulary has no piece for; none fills a mask'
-      logging.getLogger('bert_jax').warning(rows, spare)
+    pieces, rows = self.tokenizer.vocab_size, self.config.model.vocab_size
+    if pieces > rows:
+      those = f'{rows} rows for them; put back the one they were trained with'
+      raise InputError(f'the vocabulary has {pieces} pieces and the weights have {those}.')
+    if pieces < rows and 'mlm' in self.weights:
+      said = 'the weights have %d rows that the vocabulary has no piece for; none fills a mask'
+      logging.getLogger('bert_jax').warning(said, rows - pieces)
 
   def __repr__(self):  # one line: a notebook shows the value of a cell
     model = self.config.model
@@ -195,25 +193,21 @@ class Model:
 
   def _answers(self, task, values, *arguments, **options):
     """Answers a list of values by a task's method; arguments: its options in order."""
+    if not isinstance(values, Iterable) or isinstance(values, (str, bytes, dict)):
+      kind = f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}'
+      raise InputError(f'{kind}; put what is asked in [].')
     known_options = PREDICTIONS[task].options
     options |= dict(zip(known_options, arguments))
     for name, value in options.items():
       if name in known_options and known_options[name].kind is tuple and not isinstance(value, str):
         options[name] = tuple(value)
     ask, records = self.ask(task, **options), []
-    for i, value in enumerate(_listed(task, values)):
+    for i, value in enumerate(values):
       try:
         records.append(ask.element(value))
       except InputError as error:
         raise InputError(f'{task}: element {i}: {error}') from None
     return ask.returned(ask.answers(records))
-
-
-def _listed(task, values):
-  if not isinstance(values, Iterable) or isinstance(values, (str, bytes, dict)):
-    kind = f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}'
-    raise InputError(f'{kind}; put what is asked in [].')
-  return values
 
 
 def _in(dtype, tree):

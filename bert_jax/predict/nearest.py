@@ -10,7 +10,9 @@ import io
 import logging
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -24,6 +26,9 @@ from bert_jax.tasks.record import Option, Prediction
 from bert_jax.text import files
 from bert_jax.workdir.manifest import flat
 
+if TYPE_CHECKING:
+  from bert_jax.predict.model import Model
+
 log = logging.getLogger('bert_jax')
 
 CHUNK = 1024  # lines that are embedded at a time
@@ -35,13 +40,20 @@ class Search(Embed):
 
   exports = {}
 
-  def __init__(self, model, index='', top_k=5, keep_index=False, pooling=''):
+  def __init__(
+    self,
+    model: 'Model',
+    index: str = '',
+    top_k: int = 5,
+    keep_index: bool = False,
+    pooling: str = '',
+  ):
     super().__init__(model, pooling)
     check_top_k(top_k)
     if not index:
       raise InputError('search has nothing to search in; name a file of lines with --index FILE.')
     counts = Counter()
-    numbered = [(n, line) for n, line in files.lines(Path(index).expanduser(), counts)]
+    numbered = list(files.lines(Path(index).expanduser(), counts))
     self.lines = [(n, line) for n, line in numbered if line.strip()]
     self.top_k = min(top_k, len(self.lines))
     if not self.lines:
@@ -88,7 +100,7 @@ class Search(Embed):
       digest.update(line.encode(errors='surrogatepass') + b'\n')
     return digest.hexdigest()
 
-  def replies(self, records):
+  def replies(self, records: Sequence[str]) -> list[tuple[Any, str]]:
     replies = zip(records, super().replies(records))
     return [(answer and self._nearest(answer, text), why) for text, (answer, why) in replies]
 
@@ -97,28 +109,24 @@ class Search(Embed):
     least = np.partition(similar, -self.top_k)[-self.top_k]
     # Equally near lines stay in the order of the file.
     best = sorted(np.flatnonzero(similar >= least), key=lambda i: -similar[i])[: self.top_k]
-    nearest = [
-      {'line': self.lines[i][0], 'score': float(similar[i]), 'text': self.lines[i][1]} for i in best
-    ]
+    found = ((*self.lines[i], float(similar[i])) for i in best)
+    nearest = [{'line': number, 'score': score, 'text': line} for number, line, score in found]
     return {'id': answer['id'], 'text': text, 'nearest': nearest}
 
-  def shown(self, answer):
+  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     return {'text': answer['text'], 'nearest': answer['nearest']}
 
   def returned(self, answers: list[dict | None]) -> list[dict | None]:
     return [answer and self.shown(answer) for answer in answers]
 
 
-KEEP = 'keep its vectors in FILE.vectors.npz, and use those there'
-SEARCH = Prediction(
-  Search,
-  options={
-    'index': Option(str, 'a file, of whose lines the nearest are the answer'),
-    'top_k': TOP_K,
-    'keep_index': Option(bool, KEEP),
-    'pooling': POOLING,
-  },
-)
+OPTIONS = {
+  'index': Option(str, 'a file, of whose lines the nearest are the answer'),
+  'top_k': TOP_K,
+  'keep_index': Option(bool, 'keep its vectors in FILE.vectors.npz, and use those there'),
+  'pooling': POOLING,
+}
+SEARCH = Prediction(Search, options=OPTIONS)
 
 
 def _read(path, fingerprint):

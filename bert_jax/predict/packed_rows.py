@@ -4,9 +4,13 @@ Several examples share a row, since attention does not cross them. The length of
 two and the number of rows in a batch a power of four, for at most TOKENS tokens.
 """
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import jax
 import numpy as np
 
+from bert_jax.rows.examples import Examples
 from bert_jax.rows.packing import pack
 
 SHORTEST = 16  # tokens of a row
@@ -15,28 +19,26 @@ TOKENS = 2048  # the most in a batch, unless a single row is longer
 PER_SLOT = 8  # a row of T tokens holds at most T / PER_SLOT examples
 
 
-def outputs(function, params, examples, alone=0):
+def outputs(
+  function: Callable, params: Any, examples: Examples, alone: int = 0
+) -> dict[str, np.ndarray]:
   """Runs function(params, batch) over all rows of Examples: {name: [R, ...]} on the host. The rows
   hold the same examples as examples[i], packed otherwise; shorter rows are filled with zeros.
   alone: if not 0, each item has a row of so many tokens to itself, for a model that mixes rows."""
-  of_batches = [
-    function(params, {name: np.stack([row[name] for row in rows]) for name in rows[0]})
-    for rows in batches(examples, alone)
-  ]
+  of_batches = []
+  for rows in batches(examples, alone):
+    batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    of_batches.append(function(params, batch))
   of_batches, out = jax.device_get(of_batches), {}
   for name in of_batches[0] if of_batches else ():
     arrays = [outputs[name] for outputs in of_batches]
     shape = np.max([x.shape[1:] for x in arrays], axis=0)
-    out[name] = np.concatenate(
-      [
-        np.pad(x, [(0, 0), *((0, int(full - size)) for full, size in zip(shape, x.shape[1:]))])
-        for x in arrays
-      ]
-    )
+    missing = [[(0, 0), *((0, int(n)) for n in shape - x.shape[1:])] for x in arrays]
+    out[name] = np.concatenate([np.pad(x, widths) for x, widths in zip(arrays, missing)])
   return out
 
 
-def batches(examples, alone=0):
+def batches(examples: Examples, alone: int = 0) -> Iterator[list[dict[str, np.ndarray]]]:
   """Yields batches, lists of rows of Examples, in the few shapes that this module allows."""
   items = [item for row in range(len(examples)) for item in examples.items_of_row(row)]
   lengths = examples.room_of(items)
@@ -61,6 +63,6 @@ def batches(examples, alone=0):
       rows = rows[size:]
 
 
-def power_of_two(number, least=SHORTEST):
+def power_of_two(number: int, least: int = SHORTEST) -> int:
   """The smallest power of two that is at least number, and at least `least`."""
   return max(least, 1 << (number - 1).bit_length())

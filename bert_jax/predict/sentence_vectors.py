@@ -6,6 +6,9 @@ as in its training and evaluation and as sentence-transformers would. Other mode
 overlap by half; the vector is the windows' mean, weighted by their numbers of tokens.
 """
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,8 +17,11 @@ from bert_jax.models.pooling import POOLINGS, text_vectors
 from bert_jax.objectives.contrastive import unit
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.rows.windows import cut
-from bert_jax.tasks.ask import OfText, grouped
+from bert_jax.tasks.ask import OfText, RecordProblems, grouped
 from bert_jax.tasks.record import Option, Prediction
+
+if TYPE_CHECKING:
+  from bert_jax.predict.model import Model
 
 
 class Embed(OfText):
@@ -24,7 +30,7 @@ class Embed(OfText):
 
   exports = {'embedding': '[B, D]', 'hidden': '[B, T, D]'}
 
-  def __init__(self, model, pooling='', normalize=None):
+  def __init__(self, model: 'Model', pooling: str = '', normalize: bool | None = None):
     super().__init__(model)
     pooling = pooling or model.pooling
     if pooling not in POOLINGS:
@@ -32,16 +38,16 @@ class Embed(OfText):
     self.pooling = pooling
     self.normalize = model.normalizes if normalize is None else normalize
 
-  def examples(self, records, problems):
+  def examples(self, records: Sequence[str], problems: RecordProblems) -> 'Windows':
     return Windows(self.model, records, problems, self.normalize)
 
-  def outputs(self, params, batch):
+  def outputs(self, params: Any, batch: Any) -> dict[str, Any]:
     hidden_BTD = self.model.hidden(params, batch)
     rows = batch['segment_ids'], batch['cls_positions']
     vectors_BND = text_vectors(hidden_BTD, *rows, self.pooling)
     return {'vectors': vectors_BND, 'example_ids': batch['example_ids']}
 
-  def exported(self, params, batch):
+  def exported(self, params: Any, batch: Any) -> dict[str, Any]:
     hidden_BTD = self.model.hidden(params, batch)
     kept = batch['segment_ids'][..., None].astype(jnp.float32)
     vector = jnp.sum(hidden_BTD * kept, axis=1) / jnp.maximum(jnp.sum(kept, axis=1), 1)
@@ -49,7 +55,7 @@ class Embed(OfText):
       vector = hidden_BTD[:, 0].astype(jnp.float32)
     return {'embedding': unit(vector) if self.normalize else vector, 'hidden': hidden_BTD}
 
-  def shown(self, answer):
+  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     return {'embedding': answer['vector']}
 
   def returned(self, answers: list[dict | None]) -> np.ndarray:
@@ -59,38 +65,33 @@ class Embed(OfText):
 
 
 POOLING = Option(str, "mean or cls; default: the model's, or mean")
-EMBED = Prediction(
-  Embed,
-  options={
-    'pooling': POOLING,
-    'normalize': Option(bool, 'vectors as long as they are', is_negated=True),
-  },
-  array='embedding',
-)
+NORMALIZE = Option(bool, 'vectors as long as they are', is_negated=True)
+OPTIONS = {'pooling': POOLING, 'normalize': NORMALIZE}
+EMBED = Prediction(Embed, options=OPTIONS, array='embedding')
 
 
 class Windows(Examples):
   """Texts as examples: one for each text, or for each window of a long one."""
 
-  def __init__(self, model, records, problems, normalize):
+  def __init__(
+    self, model: 'Model', records: Sequence[str], problems: RecordProblems, normalize: bool
+  ):
     self.normalize, room = normalize, model.limit - 2
     texts, text_of = [], []
     self.read = model.tokenizer.ids_batch(records)
     for i, ids in enumerate(self.read):
       parts = [(ids,)]
-      if len(ids) > room and model.cuts:
-        problems.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
-        parts = [(ids[:room],)]
-      elif len(ids) > room:
-        problems.counts[f'texts in windows (longer than {model.limit} tokens)'] += 1
-        parts = cut((ids,), room, 'windows')
+      if len(ids) > room:
+        how = 'cut' if model.cuts else 'in windows'
+        problems.counts[f'texts {how} (longer than {model.limit} tokens)'] += 1
+        parts = [(ids[:room],)] if model.cuts else cut((ids,), room, 'windows')
       texts += parts
       text_of += [i] * len(parts)
     self.text_of = np.array(text_of, np.int64)
     align = model.config.model.recurrent_length or 1
     super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64, align=align)
 
-  def answers(self, outputs):
+  def answers(self, outputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     numbers, (vectors,) = by_example(outputs, 'vectors')
     out = []
     for i, (of_text, weights) in grouped(self.text_of[numbers], vectors, self.lengths[numbers]):

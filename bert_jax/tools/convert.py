@@ -61,14 +61,7 @@ def folders(target):
 
 
 def convert(
-  source,
-  target,
-  which='latest',
-  positions=0,
-  strict=True,
-  part='',
-  languages=(),
-  verbose=False,
+  source, target, which='latest', positions=0, strict=True, part='', languages=(), verbose=False
 ):
   """Converts a source to a target (see the module), checks what was written, and reports it.
   part: which model of a run that has several (Family.other_models). languages: codes of the

@@ -352,11 +352,7 @@ def test_another_number_of_positions(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-  'source, sentence',
-  [
-    ('no/such/folder', 'holds no run'),
-    ('empty', 'holds no run'),
-  ],
+  'source, sentence', [('no/such/folder', 'holds no run'), ('empty', 'holds no run')]
 )
 def test_a_source_that_is_nothing(tmp_path, source, sentence):
   (tmp_path / 'empty').mkdir()

@@ -229,12 +229,7 @@ def test_an_export_names_no_folder_of_the_machine(tmp_path):
 def test_what_lies_in_a_folder(tmp_path):
   found = made('encoder and pooler')
   commands = [{'argv': ['train.py', '--config', 'x.py'], 'time': '2026-11-21 10:00:00'}]
-  told = {
-    'metrics': {'mlm': 2.5},
-    'step': 7,
-    'commands': commands,
-    'versions': {'commit': 'abc1'},
-  }
+  told = {'metrics': {'mlm': 2.5}, 'step': 7, 'commands': commands, 'versions': {'commit': 'abc1'}}
   convert.export_run(tmp_path / 'hf', found, told)
   settings = json.loads((tmp_path / 'hf' / 'config.json').read_text())
   assert settings['architectures'] == ['BertModel'] and settings['hidden_size'] == 12

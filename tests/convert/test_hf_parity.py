@@ -48,11 +48,7 @@ def setup(case_name, **changes):
   """(objective, parameters, first batch) of a case."""
   case = hf.CASES[case_name]
   objective = objective_of(case, **changes)
-  return (
-    objective,
-    to_params(tensors_of(case_name), objective.model),
-    hf.draw_batch(case, 0),
-  )
+  return (objective, to_params(tensors_of(case_name), objective.model), hf.draw_batch(case, 0))
 
 
 def forward(objective, params, batch):

@@ -415,14 +415,7 @@ def test_positions_that_are_no_table_are_not_cut(tmp_path, recorded):
 
 
 @pytest.mark.parametrize(
-  'every, kinds',
-  [
-    (3, 'fssf'),
-    (2, 'fsfs'),
-    (1, 'ffff'),
-    (0, 'ssss'),
-    (4, 'fsss'),
-  ],
+  'every, kinds', [(3, 'fssf'), (2, 'fsfs'), (1, 'ffff'), (0, 'ssss'), (4, 'fsss')]
 )
 def test_the_pattern_of_layers_is_read_and_written(tmp_path, recorded, every, kinds):
   names = {'f': 'full_attention', 's': 'sliding_attention'}

@@ -7,13 +7,7 @@ _LAYER = (
   ('self_attn.q_proj', 'self_attn.k_proj', 'self_attn.v_proj', 'self_attn.out_proj'),
   ('self_attn_layer_norm', 'fc1', 'fc2', 'final_layer_norm'),
 )
-_CROSS = {
-  'cross_attention/query': 'encoder_attn.q_proj',
-  'cross_attention/key': 'encoder_attn.k_proj',
-  'cross_attention/value': 'encoder_attn.v_proj',
-  'cross_attention/output': 'encoder_attn.out_proj',
-  'cross_attention_LayerNorm': 'encoder_attn_layer_norm',
-}
+_CROSS = dict(query='q_proj', key='k_proj', value='v_proj', output='out_proj')
 _KEYS = {
   'd_model': 'hidden_size',
   'encoder_layers': 'num_hidden_layers',
@@ -32,10 +26,8 @@ def _read(path, content):
   for name in ('attention_heads', 'ffn_dim'):
     ours, other = content.get(_KEYS[f'encoder_{name}']), content.get(f'decoder_{name}')
     if other not in (None, ours):
-      raise InputError(
-        f'{path} says decoder_{name} is {quoted(other)} and encoder_{name} is {quoted(ours)}; '
-        'here both are the same, so it would not be the same model.'
-      )
+      says = f'says decoder_{name} is {quoted(other)} and encoder_{name} is {quoted(ours)}'
+      raise InputError(f'{path} {says}; here both are the same, so it would not be the same model.')
   if content['num_decoder_layers'] == content.get('num_hidden_layers'):
     content['num_decoder_layers'] = 0
   return content
@@ -55,8 +47,12 @@ BART = ReleasedFamily(
   classes='Bart',
   modules=layers('model.encoder.layers.#.', *_LAYER)
   | layers('model.decoder.layers.#.', *_LAYER, 'decoder')
-  | {f'decoder/layer_#/{ours}': f'model.decoder.layers.#.{x}' for ours, x in _CROSS.items()}
   | {
+    f'decoder/layer_#/cross_attention/{ours}': f'model.decoder.layers.#.encoder_attn.{theirs}'
+    for ours, theirs in _CROSS.items()
+  }
+  | {
+    'decoder/layer_#/cross_attention_LayerNorm': 'model.decoder.layers.#.encoder_attn_layer_norm',
     'encoder/embeddings/word_embeddings': 'model.shared',
     'encoder/embeddings/position_embeddings': 'model.encoder.embed_positions',
     'encoder/embeddings/LayerNorm': 'model.encoder.layernorm_embedding',

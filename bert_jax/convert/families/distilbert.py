@@ -1,18 +1,13 @@
 """DistilBERT: a BERT without token types and pooler."""
 
-from bert_jax.convert.families.record import (
-  EMBEDDINGS,
-  HEADS,
-  OtherHead,
-  ReleasedFamily,
-  layers,
-)
+from bert_jax.convert.families.record import EMBEDDINGS, HEADS, OtherHead, ReleasedFamily, layers
 
 _DENSE = OtherHead(
   ('pre_classifier.', 'classifier.'),
   ('pooler', 'classifier'),
   "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh",
 )
+_EMBEDDINGS = [name for name in EMBEDDINGS if name != 'token_type_embeddings']
 
 
 def _fits(exported):
@@ -24,11 +19,7 @@ def _fits(exported):
 DISTILBERT = ReleasedFamily(
   name='distilbert',
   classes='DistilBert',
-  modules={
-    f'encoder/embeddings/{name}': f'distilbert.embeddings.{name}'
-    for name in EMBEDDINGS
-    if name != 'token_type_embeddings'
-  }
+  modules={f'encoder/embeddings/{x}': f'distilbert.embeddings.{x}' for x in _EMBEDDINGS}
   | layers(
     'distilbert.transformer.layer.#.',
     ('attention.q_lin', 'attention.k_lin', 'attention.v_lin', 'attention.out_lin'),

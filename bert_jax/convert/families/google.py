@@ -16,20 +16,22 @@ from bert_jax.convert.families.record import EMBEDDINGS, Place, renamed
 GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
 END = '/.ATTRIBUTES/VARIABLE_VALUE'
 _BLOCK = {f'_attention_layer/_{x}_dense': f'attention/self/{x}' for x in ('query', 'key', 'value')}
-_BLOCK |= {
-  '_attention_layer/_output_dense': 'attention/output/dense',
-  '_attention_output_dense': 'attention/output/dense',  # in earlier releases
+_OUTPUT = '_attention_layer/_output_dense', '_attention_output_dense'  # the latter is older
+_BLOCK |= dict.fromkeys(_OUTPUT, 'attention/output/dense') | {
   '_attention_layer_norm': 'attention/output/LayerNorm',
   '_intermediate_dense': 'intermediate/dense',
   '_output_dense': 'output/dense',
   '_output_layer_norm': 'output/LayerNorm',
 }
 _MODULES = {ours: name for ours, name in (ENCODER | POOLER | MLM).items() if ours[-1] != '/'}
-_OUTPUTS = {  # {head's output layer: (prefix of its names, shape)}, with classifiers and SQuAD
-  'nsp/dense': ('cls/seq_relationship/output_', 'D2'),
-  'classifier/dense': ('output_', 'DC'),
-  'span/dense': ('cls/squad/output_', 'D2'),
-}
+_PLACES = {'mlm/bias': Place('cls/predictions/output_bias', False, 'V')}
+for _ours, _theirs, _shape in (  # the output layers of heads: also of classifiers and for SQuAD
+  ('nsp/dense', 'cls/seq_relationship/output_', 'D2'),
+  ('classifier/dense', 'output_', 'DC'),
+  ('span/dense', 'cls/squad/output_', 'D2'),
+):
+  _PLACES[f'{_ours}/kernel'] = Place(f'{_theirs}weights', True, _shape)
+  _PLACES[f'{_ours}/bias'] = Place(f'{_theirs}bias', False, _shape[-1])
 
 
 def _version_1(name: str, layers: int) -> str:
@@ -55,13 +57,7 @@ def is_ours(name: str) -> bool:
 GOOGLE = BERT._replace(
   name='google',
   modules=renamed(renamed(_MODULES, '.', '/'), 'encoder/layer/#', 'encoder/layer_#'),
-  places={'mlm/bias': Place('cls/predictions/output_bias', False, 'V')}
-  | {
-    f'{ours}/kernel': Place(f'{x}weights', True, letters) for ours, (x, letters) in _OUTPUTS.items()
-  }
-  | {
-    f'{ours}/bias': Place(f'{x}bias', False, letters[-1]) for ours, (x, letters) in _OUTPUTS.items()
-  },
+  places=_PLACES,
   prefix='bert/',
   endings={
     'embed': {'embedding': ''},

@@ -11,33 +11,22 @@ from bert_jax.convert.families.record import (
 from bert_jax.errors import InputError, quoted
 
 FULL, SLIDING = 'full_attention', 'sliding_attention'
-_ENCODER = (
-  {
-    'encoder/layer_#/gate': 'model.layers.#.mlp.Wi',  # the half that goes through the activation
-  }
-  | layers(
+_ENCODER = {
+  'encoder/layer_#/gate': 'model.layers.#.mlp.Wi',  # the half that goes through the activation
+  **layers(
     'model.layers.#.',
     ('attn.Wqkv', 'attn.Wqkv', 'attn.Wqkv', 'attn.Wo'),
     ('attn_norm', 'mlp.Wi', 'mlp.Wo', 'mlp_norm'),
-  )
-  | {
-    'encoder/embeddings/word_embeddings': 'model.embeddings.tok_embeddings',
-    'encoder/embeddings/LayerNorm': 'model.embeddings.norm',
-    'encoder/LayerNorm': 'model.final_norm',
-  }
-)
-_MLM = {
-  'mlm/transform': 'head.dense',
-  'mlm/LayerNorm': 'head.norm',
-  'mlm': 'decoder',
-  'mlm/': 'decoder',
+  ),
+  'encoder/embeddings/word_embeddings': 'model.embeddings.tok_embeddings',
+  'encoder/embeddings/LayerNorm': 'model.embeddings.norm',
+  'encoder/LayerNorm': 'model.final_norm',
 }
+_MLM = {'mlm/transform': 'head.dense', 'mlm/LayerNorm': 'head.norm'}
+_MLM |= dict.fromkeys(('mlm', 'mlm/'), 'decoder')
 # Its sequence classifier has the same head over [CLS]; that is our pooler, and no MLM head.
-_CLASSIFIER = {
-  'pooler/dense': 'head.dense',
-  'pooler/LayerNorm': 'head.norm',
-  'classifier/dense': 'classifier',
-}
+_CLASSIFIER = {'pooler/dense': 'head.dense', 'pooler/LayerNorm': 'head.norm'}
+_CLASSIFIER['classifier/dense'] = 'classifier'
 _OF_TOKENS = OtherHead(
   ('head.', 'classifier.'),
   ('pooler', 'classifier'),
@@ -74,21 +63,15 @@ def _thetas(path, content):
   """{kind of attention: its rotary theta}, from any of the ways a config.json gives it. InputError
   for other rotations."""
   thetas, ropes = {}, content.get('rope_parameters') or {}
-  for kind, key, default in (
-    (FULL, 'global_rope_theta', 160_000.0),
-    (SLIDING, 'local_rope_theta', 10_000.0),
-  ):
+  kinds = (FULL, 'global_rope_theta', 160_000.0), (SLIDING, 'local_rope_theta', 10_000.0)
+  for kind, key, default in kinds:
     rope = ropes.get(kind) or {}
     if set(ropes) - {FULL, SLIDING} or not isinstance(rope, dict):
-      raise InputError(
-        f'{path} says rope_parameters is {quoted(ropes)}; write an object with one for {FULL} and '
-        f'one for {SLIDING}.'
-      )
+      wanted = f'write an object with one for {FULL} and one for {SLIDING}'
+      raise InputError(f'{path} says rope_parameters is {quoted(ropes)}; {wanted}.')
     if (scaling := rope.get('rope_type', 'default')) != 'default':
-      raise InputError(
-        f'{path} says rope_type {quoted(scaling)} of {kind}; our encoder has default only, so it '
-        'would not be the same model.'
-      )
+      only = 'our encoder has default only, so it would not be the same model'
+      raise InputError(f'{path} says rope_type {quoted(scaling)} of {kind}; {only}.')
     if content.get(key, default) is None:  # local layers: the same as global ones
       default = thetas.get(FULL, default)
     thetas[kind] = theta = rope.get('rope_theta') or content.get(key) or default
@@ -106,17 +89,14 @@ def _pattern(path, content):
     if said < 1:
       raise InputError(f'{path} says {name} is {quoted(said)}; write a positive number.')
   kinds = content.get('layer_types') or [SLIDING if i % every else FULL for i in range(count)]
-  periods = (every, *range(1, count + 1))
   is_global = [kind == FULL for kind in kinds]
-  fitting = (n for n in periods if is_global == [i % n == 0 for i in range(count)])
-  every = next(fitting, 0) if any(is_global) else 0
-  known = len(kinds) == count and all(kind in (FULL, SLIDING) for kind in kinds)
-  if not known or (any(is_global) and not every):
-    raise InputError(
-      f'{path} says layer_types {quoted(kinds)}; our encoder has full_attention in every n-th '
-      'layer from the first on, so it would not be the same model.'
-    )
-  return (0, 0) if every == 1 else (window, every)
+  periods = [0] if not any(is_global) else [every, *range(1, count + 1)]
+  fitting = [n for n in periods if is_global == [n > 0 and i % n == 0 for i in range(count)]]
+  if not fitting or not all(kind in (FULL, SLIDING) for kind in kinds):
+    pattern = 'our encoder has full_attention in every n-th layer from the first on'
+    so = f'{pattern}, so it would not be the same model'
+    raise InputError(f'{path} says layer_types {quoted(kinds)}; {so}.')
+  return (0, 0) if fitting[0] == 1 else (window, fitting[0])
 
 
 def _write(model):
@@ -131,8 +111,8 @@ def _write(model):
     'global_attn_every_n_layers': (every if window else 1) or len(layers) + 1,
     'layer_types': [FULL if x else SLIDING for x in is_global],
     'rope_parameters': {
-      kind: {'rope_type': 'default', 'rope_theta': x}
-      for kind, x in ((FULL, theta), (SLIDING, local or theta))
+      FULL: {'rope_type': 'default', 'rope_theta': theta},
+      SLIDING: {'rope_type': 'default', 'rope_theta': local or theta},
     },
     'mlp_dropout': model['hidden_dropout_prob'],
     'classifier_dropout': model['hidden_dropout_prob'],
@@ -162,16 +142,9 @@ MODERNBERT = ReleasedFamily(
     'mlp_bias': 'feed_forward_bias',
   },
   defaults={
-    'layer_norm_eps': 1e-5,
-    'hidden_dropout_prob': 0.0,
-    'type_vocab_size': 0,
-    'attention_probs_dropout_prob': 0.0,
-    'attention_window': 128,
-    'norm_bias': False,
-    'attention_bias': False,
-    'feed_forward_bias': False,
-    'head_bias': False,
-    'decoder_bias': True,
+    **dict.fromkeys(('norm_bias', 'attention_bias', 'feed_forward_bias', 'head_bias'), False),
+    **{'layer_norm_eps': 1e-5, 'type_vocab_size': 0, 'attention_window': 128, 'decoder_bias': True},
+    **dict.fromkeys(('hidden_dropout_prob', 'attention_probs_dropout_prob'), 0.0),
   },
   fields={
     'position_embeddings': 'rotary',

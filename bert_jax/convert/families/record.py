@@ -12,21 +12,10 @@ from typing import Any, NamedTuple
 from bert_jax.errors import InputError
 from bert_jax.tokenizers import Tokenizer
 
-SIZES = (
-  'vocab_size',
-  'hidden_size',
-  'num_hidden_layers',
-  'num_attention_heads',
-  'intermediate_size',
-  'max_position_embeddings',
-  'type_vocab_size',
-)
-OTHERS = {
-  'layer_norm_eps': 1e-12,
-  'initializer_range': 0.02,
-  'hidden_dropout_prob': 0.1,
-  'attention_probs_dropout_prob': 0.1,
-}
+SIZES = 'vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads'
+SIZES += 'intermediate_size', 'max_position_embeddings', 'type_vocab_size'
+OTHERS: dict[str, Any] = {'layer_norm_eps': 1e-12, 'initializer_range': 0.02}
+OTHERS |= {'hidden_dropout_prob': 0.1, 'attention_probs_dropout_prob': 0.1}
 # {hidden_act in a config.json: ours}. Ours is written as the first of its names here.
 ACTIVATIONS = {
   'gelu': 'gelu',
@@ -135,13 +124,13 @@ class ReleasedFamily(NamedTuple):
   heads_apart: bool = False  # attention heads may have an axis of their own, [D, H, d] for [D, D]
   # Their config.json.
   keys: Mapping[str, str] = {}  # {key: our field} where they differ
-  defaults: Mapping[str, Any] = {}  # {our field: value} where there is no key
-  fields: Mapping[str, Any] = {}  # {our field: value in all of them}, where not as in a BERT
+  defaults: dict[str, Any] = {}  # {our field: value} where there is no key
+  fields: dict[str, Any] = {}  # {our field: value in all of them}, where not as in a BERT
   free: tuple[str, ...] = ()  # our fields that it has besides SIZES and OTHERS
   derived: tuple[str, ...] = ()  # our fields that `read` and `write` convert from and to its keys
   unsaid: tuple[str, ...] = ()  # SIZES and OTHERS that it lacks: they have their default
   without_effect: tuple[str, ...] = ()  # our fields whose value changes nothing in these models
-  fixed: Mapping[str, tuple] = {}  # {option: the values that it may have}
+  fixed: dict[str, tuple] = {}  # {option: the values that it may have}
   ids: Mapping[str, str] = {}  # {key: role of the token with that id}
   # (path, content with our names and defaults) -> content with our values
   read: Callable[[Path, dict[str, Any]], dict[str, Any]] = lambda path, content: content
@@ -171,7 +160,7 @@ class ReleasedFamily(NamedTuple):
 
   def named_as_classifier(self) -> 'ReleasedFamily':
     """The family with the module names of its sequence classifiers."""
-    return self._replace(modules=self.classifier.modules)
+    return self._replace(modules=self.classifier.modules) if self.classifier else self
 
   def key_of(self, field: str) -> str:
     """The key in config.json for a field of config.model."""
@@ -187,7 +176,7 @@ def layers(
 ) -> dict[str, str]:
   """{our module: its name} for the layers of a tower. theirs: prefix of the names. attention,
   others: their endings, in the order of ATTENTION and LAYER."""
-  ours = [*(f'attention/{name}' for name in ATTENTION), *LAYER]
+  ours = *(f'attention/{name}' for name in ATTENTION), *LAYER
   names = zip(ours, (*attention, *others), strict=True)
   return {f'{tower}/layer_#/{name}': theirs + ending for name, ending in names}
 
@@ -201,8 +190,6 @@ def activation_name(ours: str, usual: str) -> str:
   """The name in config.json of an activation; the family's `usual` one if it means the same."""
   known = [theirs for theirs, kind in ACTIVATIONS.items() if kind == ours]
   if not known:
-    raise InputError(
-      f'model.hidden_act is {ours}, which no config.json of Hugging Face says here, so this model '
-      'cannot be written; use it with bert_jax.predict.'
-    )
+    none = 'which no config.json of Hugging Face says here, so this model cannot be written'
+    raise InputError(f'model.hidden_act is {ours}, {none}; use it with bert_jax.predict.')
   return usual if usual in known else known[0]

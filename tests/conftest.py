@@ -45,6 +45,13 @@ def shared():
   return SHARED
 
 
+@pytest.fixture
+def transformers():
+  """Hugging Face's library; tests that need it, and torch, are skipped where it is absent."""
+  pytest.importorskip('torch')
+  return pytest.importorskip('transformers')
+
+
 @pytest.fixture(scope='session')
 def corpus_file(tmp_path_factory):
   """40 documents in BERT's format, each about one subject, so that neighbours can be told."""

@@ -1,86 +1,69 @@
-"""Small models of every kind, as runs of ours would leave them, for the tests of conversions."""
+"""Small models of every kind, as runs of ours would leave them or as others release them, for the
+tests of conversions."""
+
+import functools
+import json
+import string
 
 import jax
 import numpy as np
+import safetensors.numpy
+from golden import make_released_golden as hf
 
 from bert_jax import config as c
 from bert_jax import models, tokenizers
-from bert_jax.convert import from_huggingface, parameter_names
+from bert_jax.convert import from_huggingface, parameter_names, to_huggingface
 from bert_jax.convert.families import FAMILIES
+from bert_jax.objectives import electra
 from bert_jax.objectives.encode import encode
 from bert_jax.tasks import TASKS
+from bert_jax.tools import convert
 from bert_jax.workdir import trained
 
-WORDS = [
-  '[PAD]',
-  '[UNK]',
-  '[CLS]',
-  '[SEP]',
-  '[MASK]',
-  'the',
-  'river',
-  'crosses',
-  'old',
-  'stone',
-  'near',
-  'market',
-  'a',
-  'café',
-  'cafe',
-  '!',
-  ',',
-  '.',
-  '1',
-  '##2',
-  '##s',
-  '河',
-  '流',
-  'deja',
-  '-',
-  'vu',
-]  # noqa: SIM905
-SIZES = dict(
-  vocab_size=len(WORDS),
-  hidden_size=12,
-  num_hidden_layers=2,
-  num_attention_heads=2,
-  intermediate_size=20,
-  max_position_embeddings=24,
-)
+WORDS = """[PAD] [UNK] [CLS] [SEP] [MASK] the river crosses old stone near market a café cafe ! , .
+  1 ##2 ##s 河 流 deja - vu""".split()  # noqa: SIM905
+SIZES = dict(vocab_size=len(WORDS), hidden_size=12, num_hidden_layers=2, num_attention_heads=2)
+SIZES |= dict(intermediate_size=20, max_position_embeddings=24)
 LABELS = ('B-PER', 'I-PER', 'O')
 PLAIN = ['--config.loss.nsp_weight=0', '--config.corpus.rows=full']
+UNTIED = [*PLAIN, '--config.model.tie_word_embeddings=false']
+SEVERAL = ['--config.table.labels=red,blue', '--config.table.multi_label=true']
+TABLE = 'finetune.py:task=table'
 # head: (config file, what else it says, parts left out)
 HEADS = {
   'pretraining': ('pretrain.py', [], ()),
   'masked-lm': ('pretrain.py', PLAIN, ()),
-  'untied masked-lm': ('pretrain.py', [*PLAIN, '--config.model.tie_word_embeddings=false'], ()),
+  'untied masked-lm': ('pretrain.py', UNTIED, ()),
   'next sentence': ('pretrain.py', [], ('mlm',)),
   'encoder and pooler': ('pretrain.py', [], ('mlm', 'nsp')),
-  'classifier': ('finetune.py:task=table', ['--config.table.labels=no,yes,maybe'], ()),
-  'multi-label': (
-    'finetune.py:task=table',
-    ['--config.table.labels=red,blue', '--config.table.multi_label=true'],
-    (),
-  ),
-  'regression': ('finetune.py:task=table', ['--config.table.regression=true'], ()),
+  'classifier': (TABLE, ['--config.table.labels=no,yes,maybe'], ()),
+  'multi-label': (TABLE, SEVERAL, ()),
+  'regression': (TABLE, ['--config.table.regression=true'], ()),
   'tagger': ('finetune.py:task=ner', [f'--config.tagging.labels={",".join(LABELS)}'], ()),
   'qa': ('finetune.py:task=squad', ['--config.qa.max_query_length=8'], ()),
   'choice': ('finetune.py:task=swag', ['--config.task.max_length=24'], ()),
 }
 TYPES = (2, 0)  # token types
+LETTERS = string.ascii_lowercase
+# {family: (its pieces, its merges)}.
+VOCABULARIES = {
+  'gpt2': ([*LETTERS[:23], 'Ġ', 'Ġt', '<|endoftext|>'], ['Ġ t']),
+  'openai-gpt': (['<unk>', *LETTERS[:12], *(f'{x}</w>' for x in LETTERS[:12]), 'ab'], ['a b']),
+  'bart': (['<s>', '<pad>', '</s>', '<unk>', *LETTERS[:20], 'Ġ', '<mask>'], []),
+}
 
 
-def recorded_of(golden):
-  """{case: {name: array}} of the FILE that a module golden/make_*.py wrote."""
-  arrays = np.load(golden.FILE)
-  parts = {case: [name for name in arrays if name.startswith(f'{case}/')] for case in golden.CASES}
-  return {
-    case: {name.partition('/')[2]: arrays[name] for name in names} for case, names in parts.items()
-  }
+# ---- models of ours ------------------------------------------------------------------------------
+
+
+def random_like(shapes):
+  """Parameters of these shapes, biases and norms drawn, too."""
+  rng = np.random.default_rng(0)
+  return jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), shapes)
 
 
 def made(head, lower=True, **changes):
-  """An Trained with random weights, biases and norms too, of one of HEADS."""
+  """An Trained with random weights of one of HEADS."""
   file, more, without = HEADS[head]
   config = c.load(f'configs/{file}')
   config.model.update(SIZES | {'dtype': 'float32', 'hidden_act': 'gelu'} | changes)
@@ -88,73 +71,174 @@ def made(head, lower=True, **changes):
   config = c.override(config, more)
   tokenizer = tokenizers.WordPiece(WORDS, tokenizers.Splitting(lower))
   objective = TASKS[config.objective].objective(config, tokenizer)
-  params = jax.eval_shape(objective.init, jax.random.key(0))
-  rng = np.random.default_rng(0)
-  params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), params)
+  params = random_like(jax.eval_shape(objective.init, jax.random.key(0)))
   params = {part: tree for part, tree in params.items() if part not in without}
   model = models.ModelConfig(**config.model)
   flat = from_huggingface.flatten(params, model)  # rows that pad become zeros
   return trained.Trained(config, tokenizer, from_huggingface.tree(flat, model), 7)
 
 
-def to_tensors(params, model):
-  """{Hugging Face's name: array} of parameters of ours, as BERT's classes of theirs name them."""
-  places = parameter_names.table(FAMILIES['bert'], vars(model))
-  flat = from_huggingface.flatten(params, model)
-  return {
-    places[path].name: np.ascontiguousarray(x.T if places[path].turned else x)
-    for path, x in flat.items()
-  }
+def exported(folder, head='pretraining', **changes):
+  """(Trained, its Hugging Face folder)."""
+  found = made(head, **{'type_vocab_size': 2} | changes)
+  convert.export_run(folder, found, {})
+  return found, folder
+
+
+def config_of(folder):
+  """What the config.json of a folder says."""
+  return json.loads((folder / 'config.json').read_text())
+
+
+def tensors_of(folder):
+  return safetensors.numpy.load_file(folder / 'model.safetensors')
+
+
+def rewrite(folder, change=dict, **settings):
+  """Applies a function to the tensors of a folder, and settings to its config.json, as others
+  release models: without checksums, and without what is ours."""
+  tensors = {k: np.ascontiguousarray(x) for k, x in change(tensors_of(folder)).items()}
+  safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
+  theirs = {name: x for name, x in config_of(folder).items() if name != 'bert_jax'}
+  (folder / 'config.json').write_text(json.dumps(theirs | settings))
+  (folder / 'checksums.json').unlink(missing_ok=True)
+  return folder
+
+
+def to_tensors(params, model, family='bert'):
+  """{Hugging Face's name: array} of parameters of ours, as classes of a family of theirs name
+  them."""
+  places = parameter_names.table(FAMILIES[family], vars(model))
+  tensors = to_huggingface.stored(from_huggingface.flatten(params, model), places)
+  return {name: np.ascontiguousarray(x) for name, x in tensors.items()}
 
 
 def to_params(tensors, model):
-  """The inverse of to_tensors."""
+  """The inverse of to_tensors, of a BERT."""
   places = parameter_names.table(FAMILIES['bert'], vars(model))
   known = {place.name: (path, place.turned) for path, place in places.items()}
   flat = {known[name][0]: x.T if known[name][1] else x for name, x in tensors.items()}
   return from_huggingface.tree(flat, model)
 
 
-def batch_of(config, rows=4):
-  """Rows of different lengths with two texts each, padded."""
-  rng = np.random.default_rng(1)
-  T = 24
-  lengths = np.array([T, 9, 15, 4])[:rows]
-  real = np.arange(T) < lengths[:, None]
-  types = (np.arange(T) >= lengths[:, None] // 2) & real
-  return {
-    'input_ids': np.where(real, rng.integers(5, len(WORDS), (rows, T)), 0).astype(np.int32),
-    'token_type_ids': types.astype(np.int32) * (config.model.type_vocab_size > 1),
-    'position_ids': np.broadcast_to(np.arange(T, dtype=np.int32), (rows, T)),
-    'segment_ids': real.astype(np.int32),
-    'cls_positions': np.zeros((rows, 1), np.int32),
-    'masked_positions': np.broadcast_to(np.arange(T, dtype=np.int32), (rows, T)),
-  }
+def same(a, b, config):
+  """Are two trees of parameters the same bits?"""
+  model = models.ModelConfig(**config.model)
+  a, b = (from_huggingface.flatten(jax.device_get(tree), model) for tree in (a, b))
+  assert a.keys() == b.keys()
+  for path, x in a.items():
+    assert x.tobytes() == b[path].tobytes(), path
+
+
+# ---- models of others ----------------------------------------------------------------------------
+
+
+@functools.cache
+def recorded_of(golden):
+  """{case: {name: array}} of the FILE that a module golden/make_*.py wrote."""
+  arrays = np.load(golden.FILE)
+  out = {case: {} for case in golden.CASES}
+  for name in arrays:
+    case, _, part = name.partition('/')
+    if case in out:
+      out[case][part] = arrays[name]
+  return out
+
+
+def folder_of(path, recorded, case, **settings):
+  """A folder as transformers saves a model of a recorded case, with a vocabulary beside it."""
+  content = json.loads(str(recorded[case]['config'])) | settings
+  hf.write_folder(path, case, json.dumps(content), json.loads(str(recorded[case]['shapes'])))
+  if case not in hf.WRITERS:
+    (path / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
+    return path
+  pieces, merges = VOCABULARIES[case.partition(' ')[0]]
+  (path / 'vocab.json').write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+  (path / 'merges.txt').write_text('\n'.join(['#version: 0.2', *merges]) + '\n')
+  return path
+
+
+def through(tmp_path, recorded, case):
+  """(a Trained made of a case, the folder to which it is exported by way of a workdir)."""
+  found = trained.load(folder_of(tmp_path / 'theirs', recorded, case))
+  convert.convert(str(tmp_path / 'theirs'), str(tmp_path / 'W'))
+  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/hf')
+  return found, tmp_path / 'hf'
+
+
+# ---- what they compute ---------------------------------------------------------------------------
+
+
+def batch_of(batch, **more):
+  """A batch of ours of one of theirs: {input_ids, attention_mask and, if any, token_type_ids}."""
+  ids, real = (batch[name].astype(np.int32) for name in ('input_ids', 'attention_mask'))
+  rows, T = ids.shape
+  places = np.broadcast_to(np.arange(T, dtype=np.int32), (rows, T))
+  types = batch.get('token_type_ids', 0 * ids).astype(np.int32)
+  out = {'input_ids': ids, 'token_type_ids': types, 'position_ids': places, 'segment_ids': real}
+  return out | {'cls_positions': np.zeros((rows, 1), np.int32), 'masked_positions': places} | more
 
 
 def logits_of(found, batch):
-  """{their name: array} of what our objective computes, of real tokens and words only."""
-  config, params = found.config, found.params
-  task = TASKS[config.objective]
-  objective = task.objective(config, found.tokenizer)
-  if task.reads_corpus and 'mlm' not in params:
-    model = models.ModelConfig(**config.model)
+  """{their name: array} of what a Trained computes of a batch, of words that are some."""
+  model = models.ModelConfig(**found.config.model)
+  out = jax.device_get(jax.jit(_logits(found, model))(found.params, batch))
+  if found.config.objective == 'qa':
+    return {'start_logits': out['logits'][..., 0], 'end_logits': out['logits'][..., 1]}
+  is_of_words = lambda x: x.shape[-1] == model.padded_vocab_size
+  return {k: x[..., : model.vocab_size] if is_of_words(x) else x for k, x in out.items()}
+
+
+def _logits(found, model):
+  task = TASKS[found.config.objective]
+  objective = task.objective(found.config, found.tokenizer)
+
+  def run(params, batch):
+    if 'decoder' in params:  # the targets are the sources in another order, and see all of them
+      ids = batch['input_ids']
+      target = {'target_ids': ids[:, ::-1], 'target_position_ids': batch['position_ids']}
+      return {
+        'logits': objective.logits(params, batch | target | {'target_segment_ids': 0 * ids + 1})
+      }
     hidden = encode(model, params['encoder'], batch)
-    pooled = models.Pooler(model).apply({'params': params['pooler']}, hidden[:, :1])
-    if 'nsp' in params:
-      nsp = models.Classifier(model, 2).apply({'params': params['nsp']}, pooled)
-      return {'logits': np.asarray(nsp[:, 0])}
-    return {'pooler_output': np.asarray(pooled[:, 0])}
-  out = objective.logits(params, batch)
-  if task.reads_corpus:
-    mlm, nsp = out
-    mlm = np.asarray(mlm)[..., : config.model.vocab_size]
-    if nsp is None:
-      return {'logits': mlm}
-    return {'prediction_logits': mlm, 'seq_relationship_logits': np.asarray(nsp[:, 0])}
-  out = np.asarray(out)
-  if config.objective == 'qa':
-    return {'start_logits': out[..., 0], 'end_logits': out[..., 1]}
-  if config.objective == 'choice':
-    return {'logits': out[:, 0]}
-  return {'logits': out[:, 0] if out.ndim == 3 and out.shape[1] == 1 else out}
+    if 'replaced' in params:
+      head = electra.ReplacedHead(model)
+      return {'logits': head.apply({'params': params['replaced']}, hidden)}
+    if model.causal:
+      return {'logits': models.word_logits(model, params, hidden)}
+    if task.reads_corpus and 'mlm' not in params:
+      pooled = models.Pooler(model).apply({'params': params['pooler']}, hidden[:, :1])
+      if 'nsp' not in params:
+        return {'pooler_output': pooled[:, 0]}
+      return {'logits': models.Classifier(model, 2).apply({'params': params['nsp']}, pooled)[:, 0]}
+    out = objective.logits(params, batch)
+    if task.reads_corpus:
+      mlm, nsp = out
+      if nsp is None:
+        return {'logits': mlm}
+      return {'prediction_logits': mlm, 'seq_relationship_logits': nsp[:, 0]}
+    of_rows = found.config.objective == 'choice' or (out.ndim == 3 and out.shape[1] == 1)
+    return {'logits': out[:, 0] if of_rows else out}
+
+  return run
+
+
+NAMES = {'sop_logits': 'seq_relationship_logits'}  # ALBERT's, as BERT's
+
+
+def compare(theirs, found, batch, atol=1e-4):
+  """Logits of theirs and ours, at tokens that are no padding: {name: array} of all that they have,
+  and a Trained."""
+  real = batch['segment_ids'] > 0
+  if 'decoder' in found.params:  # whose targets are whole rows
+    real = real | True
+  ours = logits_of(found, batch)
+  theirs = {NAMES.get(name, name): x for name, x in theirs.items()}
+  assert ours.keys() == {name for name in theirs if 'logits' in name or name in ours}
+  for name, x in ours.items():
+    other = theirs[name].reshape(x.shape)
+    if x.shape[:2] == real.shape:
+      x, other = x[real], other[real]
+    np.testing.assert_allclose(x, other, rtol=0, atol=atol)
+    assert np.std(other) > 0.01
+    print(f'{name}: at most {np.abs(x - other).max():.1e} apart')

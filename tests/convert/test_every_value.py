@@ -5,14 +5,12 @@ import functools
 import math
 
 import jax
-import numpy as np
 import pytest
-from released import made
+from released import made, random_like, same
 
 from bert_jax import config as c
 from bert_jax import models
 from bert_jax.config.model import FIELDS
-from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError
 from bert_jax.models.layers import ACTIVATIONS
 from bert_jax.tasks import TASKS
@@ -20,17 +18,18 @@ from bert_jax.tools import convert
 from bert_jax.workdir import trained
 
 # What a value stands on, where the rest of a small BERT does not have it.
+RELATIVE, ROTARY = {'position_embeddings': 'relative'}, {'position_embeddings': 'rotary'}
 NEEDS = {
   'attention_implementation': {'attention_probs_dropout_prob': 0.0},  # cudnn wants a GPU, too
-  'relative_clamp': {'position_embeddings': 'relative'},
-  'rotary_theta': {'position_embeddings': 'rotary'},
-  'local_rotary_theta': {'position_embeddings': 'rotary', 'attention_window': 6},
+  'relative_clamp': RELATIVE,
+  'rotary_theta': ROTARY,
+  'local_rotary_theta': ROTARY | {'attention_window': 6},
   'global_attention_every': {'attention_window': 6},
   'global_tokens': {'attention_window': 6},
   'first_norm': {'norm_placement': 'pre'},
   'conv_width': {'mixer': 'conv', 'position_embeddings': 'none'},
-  'recurrent_length': {'memory_length': 5, 'position_embeddings': 'relative'},
-  'memory_length': {'recurrent_length': 12, 'position_embeddings': 'relative'},
+  'recurrent_length': RELATIVE | {'memory_length': 5},
+  'memory_length': RELATIVE | {'recurrent_length': 12},
 }
 NUMBERS = {'conv_width': 5, 'recurrent_length': 12}  # where twice the usual is not allowed
 ALONE = {'extend_positions', 'new_top_layers'}  # stand on init_from, which builds nothing here
@@ -79,9 +78,7 @@ def test_every_value_builds_counts_and_converts_or_is_refused(tmp_path, name, va
   assert models.count_parameters(params) > 0
   flops = objective.flops(2)
   assert math.isfinite(flops) and flops > 0
-  rng = np.random.default_rng(0)
-  params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), params)
-  model = models.ModelConfig(**config.model)
+  params = random_like(params)
   found = trained.Trained(config, tokenizer, params, 3)
   try:
     convert.export_run(tmp_path / 'hf', found, {})
@@ -89,10 +86,7 @@ def test_every_value_builds_counts_and_converts_or_is_refused(tmp_path, name, va
     assert len(str(error).splitlines()) == 1 and 'cannot be written' in str(error), error
     return
   again = trained.load(tmp_path / 'hf')
-  ours, theirs = (from_huggingface.flatten(x, model) for x in (found.params, again.params))
-  assert ours.keys() == theirs.keys()
-  for path, x in ours.items():
-    np.testing.assert_array_equal(x, theirs[path], err_msg=path)
+  same(found.params, again.params, config)
   if 'model' in FIELDS[f'model.{name}'].affects:
     assert again.config.model[name] == value
 

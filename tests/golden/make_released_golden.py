@@ -1,10 +1,12 @@
-"""Records what Hugging Face's ModernBERT, ALBERT, ELECTRA and FNet compute, into hf_released.npz.
+"""Records what models of Hugging Face compute and write, into hf_released.npz: ModernBERT, ALBERT,
+ELECTRA, FNet, GPT-2, OpenAI-GPT and BART.
 
     python tests/golden/make_released_golden.py    # torch 2.13 (CPU) and transformers 5.23 wrote it
 
 As in make_hf_golden.py no weight is stored: weights are functions of their names, and batches of
-seeds. What is stored is the config.json, the names and shapes of the tensors that they save, and
-the logits; from the former a folder is written that is theirs but for its numbers.
+seeds. What is stored is the config.json, the names and shapes of the tensors that they save, the
+logits, and the tokens that continue some prompts, -1 behind their ends; from the former a folder is
+written that is theirs but for its numbers.
 """
 
 import json
@@ -13,90 +15,109 @@ from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
-from golden.make_hf_golden import draw
+from golden.make_hf_golden import adamw_losses, draw, save
 
 FILE = Path(__file__).with_name('hf_released.npz')
 STEPS, RATE, WEIGHT_DECAY = 20, 3e-3, 1.0
 LENGTHS = 24, 9, 15, 4  # real tokens of each row
 PAD, MASK, FIRST, VOCAB = 0, 4, 5, 26
-SIZES = dict(
-  vocab_size=VOCAB,
-  hidden_size=12,
-  num_hidden_layers=4,
-  num_attention_heads=2,
-  intermediate_size=20,
-  max_position_embeddings=24,
-  pad_token_id=PAD,
-)
-MODERN = SIZES | dict(
-  bos_token_id=2,
-  eos_token_id=3,
-  cls_token_id=2,
-  sep_token_id=3,
-  local_attention=6,
-  global_attn_every_n_layers=3,
-)
-BIASED = dict(
-  norm_bias=True,
-  attention_bias=True,
-  mlp_bias=True,
-  classifier_bias=True,
-  decoder_bias=False,
-  local_attention=5,
-  global_attn_every_n_layers=2,
-  hidden_activation='silu',
-  classifier_activation='silu',
-  norm_eps=1e-6,
-  global_rope_theta=5000.0,
-  local_rope_theta=100.0,
-)
-NARROW = SIZES | {'embedding_size': 8}
+END, BART_END, TOKENS = 25, 2, 10
+SIZES = dict(vocab_size=VOCAB, hidden_size=12, num_hidden_layers=4, num_attention_heads=2)
+SIZES |= dict(intermediate_size=20, max_position_embeddings=24, pad_token_id=PAD)
+NARROW, WIDE = SIZES | {'embedding_size': 8}, SIZES | {'embedding_size': 12}
+LABELS = {'num_labels': 3}
+MODERN = SIZES | dict(bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3)
+MODERN |= dict(local_attention=6, global_attn_every_n_layers=3)
+BIASED = dict(norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True)
+BIASED |= dict(decoder_bias=False, hidden_activation='silu', classifier_activation='silu')
+BIASED |= dict(local_attention=5, global_attn_every_n_layers=2, norm_eps=1e-6)
+BIASED |= dict(global_rope_theta=5000.0, local_rope_theta=100.0)
+GPT = dict(vocab_size=VOCAB, n_embd=12, n_layer=3, n_head=2, n_positions=24)
+GPT2 = GPT | dict(bos_token_id=END, eos_token_id=END)
+UNTIED = dict(tie_word_embeddings=False, activation_function='gelu', layer_norm_epsilon=1e-3)
+BART = dict(vocab_size=VOCAB, d_model=12, max_position_embeddings=24, forced_eos_token_id=None)
+BART |= dict(encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=20)
+BART |= dict(decoder_layers=3, decoder_attention_heads=2, decoder_ffn_dim=20)
+SCALED = dict(decoder_layers=2, scale_embedding=True, activation_function='relu')
+SCALED |= dict(decoder_start_token_id=0)
 # {case: (class, its config)}.
+WRITERS = {
+  'gpt2': ('GPT2LMHeadModel', GPT2 | dict(n_inner=20)),
+  'gpt2 untied': ('GPT2LMHeadModel', GPT2 | UNTIED),
+  'openai-gpt': ('OpenAIGPTLMHeadModel', GPT),
+  'bart': ('BartForConditionalGeneration', BART),
+  'bart scaled': ('BartForConditionalGeneration', BART | SCALED),
+}
 CASES = {
   'modernbert': ('ModernBertForMaskedLM', MODERN),
   'modernbert biased': ('ModernBertForMaskedLM', MODERN | BIASED),
   'modernbert untied': ('ModernBertForMaskedLM', MODERN | {'tie_word_embeddings': False}),
-  'modernbert classifier': ('ModernBertForSequenceClassification', MODERN | {'num_labels': 3}),
+  'modernbert classifier': ('ModernBertForSequenceClassification', MODERN | LABELS),
   'albert': ('AlbertForPreTraining', NARROW),
-  'albert tagger': ('AlbertForTokenClassification', SIZES | {'embedding_size': 12}),
-  'albert classifier': ('AlbertForSequenceClassification', NARROW | {'num_labels': 3}),
+  'albert tagger': ('AlbertForTokenClassification', WIDE),
+  'albert classifier': ('AlbertForSequenceClassification', NARROW | LABELS),
   'electra': ('ElectraForPreTraining', NARROW),
   'electra generator': ('ElectraForMaskedLM', NARROW),
-  'electra qa': ('ElectraForQuestionAnswering', SIZES | {'embedding_size': 12}),
+  'electra qa': ('ElectraForQuestionAnswering', WIDE),
   'electra tagger': ('ElectraForTokenClassification', NARROW),
   'fnet': ('FNetForPreTraining', SIZES),
   'fnet masked': ('FNetForMaskedLM', SIZES | {'hidden_act': 'relu'}),
-  'fnet classifier': ('FNetForSequenceClassification', SIZES | {'num_labels': 3}),
+  'fnet classifier': ('FNetForSequenceClassification', SIZES | LABELS),
+} | WRITERS
+PROMPTS = [3, 17, 4, 9, 21], [8], [11, 12, 13], [END], [6, 6, 20, 2, 14, 7, 1]
+# {name: arguments of generate}.
+WAYS = {
+  'greedy': {},
+  'beam': dict(num_beams=4),
+  'beam long': dict(num_beams=4, length_penalty=3.0),
+  'beam sum': dict(num_beams=4, length_penalty=0.0),
+  'beam penalty': dict(num_beams=4, repetition_penalty=1.5),
 }
+FEW = 'greedy', 'beam'  # those of all writers but the first of a kind
 
 
-def draw_weight(name, shape):
-  """No bias is 0 and no norm 1; attention is far from uniform."""
-  is_scale = 'norm' in name.lower() and name.endswith('weight')
-  return (draw(name, shape) * 0.3 + is_scale).astype(np.float32)
+def ways_of(case):
+  return () if case not in WRITERS else tuple(WAYS) if case in ('gpt2', 'bart') else FEW
 
 
-def draw_batch(step):
-  """Rows of several lengths with two texts each, an eighth of their tokens masked."""
+def draw_weight(name, shape, writes):
+  """No bias is 0 and no norm 1; attention and logits are far from uniform. Some texts end."""
+  if not writes:
+    is_scale = 'norm' in name.lower() and name.endswith('weight')
+    return (draw(name, shape) * 0.3 + is_scale).astype(np.float32)
+  is_scale = ('ln_' in name or 'norm' in name) and name.endswith('weight')
+  size = 0.1 if name.endswith('bias') else 0.2 if is_scale else 0.5
+  if 'embed_positions' in name:  # else most targets of a BART would be one token again and again
+    size = 1.0
+  x = draw(name, shape) * size + is_scale
+  if len(x) == VOCAB and 'model.' not in name:  # a GPT's words
+    x[END] *= 2
+  return x.astype(np.float32)
+
+
+def draw_batch(step=0, writes=False):
+  """Rows of several lengths, padded behind. If the model does not write, with two texts each and an
+  eighth of their tokens masked."""
   random, T = np.random.RandomState(step), LENGTHS[0]
   real = np.arange(T) < np.array(LENGTHS)[:, None]
+  if writes:
+    ids = np.where(real, random.randint(0, VOCAB, real.shape), 0)
+    return {'input_ids': ids.astype(np.int64), 'attention_mask': real.astype(np.int64)}
   ids = np.where(real, FIRST + (VOCAB - FIRST) * random.random_sample(real.shape) ** 3, PAD)
   masked = real & (random.random_sample(real.shape) < 1 / 8)
   masked[:, 1] = True
-  return {
-    'labels': np.where(masked, ids, -100).astype(np.int64),
-    'input_ids': np.where(masked, MASK, ids).astype(np.int64),
-    'attention_mask': real.astype(np.int64),
-    'token_type_ids': ((np.arange(T) >= np.array(LENGTHS)[:, None] // 2) & real).astype(np.int64),
-  }
+  types = (np.arange(T) >= np.array(LENGTHS)[:, None] // 2) & real
+  batch = {'labels': np.where(masked, ids, -100), 'input_ids': np.where(masked, MASK, ids)}
+  batch |= {'attention_mask': real, 'token_type_ids': types}
+  return {name: x.astype(np.int64) for name, x in batch.items()}
 
 
-def write_folder(folder, config, shapes):
+def write_folder(folder, case, config, shapes):
   """A folder as theirs, with the drawn weights. config: the text of config.json."""
   folder.mkdir(parents=True, exist_ok=True)
   (folder / 'config.json').write_text(config)
-  tensors = {name: draw_weight(name, tuple(shape)) for name, shape in shapes.items()}
-  safetensors.numpy.save_file(tensors, folder / 'model.safetensors', {'format': 'pt'})
+  drawn = {name: draw_weight(name, tuple(shape), case in WRITERS) for name, shape in shapes.items()}
+  safetensors.numpy.save_file(drawn, folder / 'model.safetensors', {'format': 'pt'})
 
 
 def load(folder):
@@ -110,52 +131,58 @@ def load(folder):
   return model.eval()
 
 
-def inputs_of(model, batch, names=('input_ids', 'attention_mask', 'token_type_ids')):
+def inputs_of(model, batch):
   """What of a batch a model is given."""
   import torch
 
-  without = {
-    'modernbert': 'token_type_ids',
-    'distilbert': 'token_type_ids',
-    'fnet': 'attention_mask',
-  }
+  no_types = dict.fromkeys(
+    ('modernbert', 'distilbert', 'roberta', 'gpt2', 'bart'), 'token_type_ids'
+  )
+  without = (no_types | {'fnet': 'attention_mask'}).get(model.config.model_type)
   return {
-    name: torch.tensor(batch[name])
-    for name in names
-    if name != without.get(model.config.model_type)
+    name: torch.tensor(x, dtype=torch.long)
+    for name, x in batch.items()
+    if name not in (without, 'labels')
   }
 
 
-def logits(model):
-  """{name: array} of what a model computes of the first batch."""
+def computed(model, ways=()):
+  """{name: array}: the logits of the batch, and what some of WAYS make of the prompts. Of a BART
+  the prompts are the sources, and the targets of the batch its sources in another order."""
   import torch
 
+  is_bart = model.config.is_encoder_decoder
+  writes = is_bart or 'gpt' in model.config.model_type
   with torch.no_grad():
-    out = model(**inputs_of(model, draw_batch(0)))
-  return {name: x.numpy() for name, x in out.items() if 'logits' in name}
+    batch = inputs_of(model, draw_batch(writes=writes))
+    if is_bart:
+      batch['decoder_input_ids'] = batch['input_ids'].flip(1)
+    out = {name: x.numpy() for name, x in model(**batch).items() if 'logits' in name}
+    for way in ways:
+      out[way] = np.full((len(PROMPTS), TOKENS), -1, np.int32)
+      for row, prompt in zip(out[way], PROMPTS):
+        ids = model.generate(
+          torch.tensor([prompt]),
+          max_new_tokens=TOKENS,
+          do_sample=False,
+          pad_token_id=0,
+          eos_token_id=BART_END if is_bart else END,
+          attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
+          **WAYS[way],
+        )[0, 1 if is_bart else len(prompt) :]
+        row[: len(ids)] = ids.numpy()
+  return out
 
 
 def losses(model):
   """The losses of STEPS steps of AdamW, without dropout."""
   import torch
 
-  plain = [p for n, p in model.named_parameters() if 'norm' in n or 'bias' in n]
-  decayed = [p for n, p in model.named_parameters() if 'norm' not in n and 'bias' not in n]
-  optimizer = torch.optim.AdamW(
-    [{'params': decayed, 'weight_decay': WEIGHT_DECAY}, {'params': plain, 'weight_decay': 0.0}],
-    lr=RATE,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-  )
-  out = []
-  for step in range(STEPS):
+  def loss(step):
     batch = draw_batch(step)
-    loss = model(**inputs_of(model, batch), labels=torch.tensor(batch['labels'])).loss
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    out.append(loss.item())
-  return np.array(out)
+    return model(**inputs_of(model, batch), labels=torch.tensor(batch['labels'])).loss
+
+  return adamw_losses(model, 'norm', RATE, WEIGHT_DECAY, map(loss, range(STEPS)))
 
 
 def record(case):
@@ -163,30 +190,19 @@ def record(case):
   import transformers
 
   kind, settings = CASES[case]
-  config = getattr(transformers, kind.partition('For')[0] + 'Config')(**settings)
-  with tempfile.TemporaryDirectory() as folder:
-    getattr(transformers, kind)(config).save_pretrained(folder)
-    saved = safetensors.numpy.load_file(Path(folder) / 'model.safetensors')
+  theirs = getattr(transformers, kind)
+  with tempfile.TemporaryDirectory() as name:
+    folder = Path(name)
+    theirs(theirs.config_class(**settings)).save_pretrained(folder)
+    saved = safetensors.numpy.load_file(folder / 'model.safetensors')
     shapes = {name: list(x.shape) for name, x in saved.items()}
-    text = (Path(folder) / 'config.json').read_text()
-    write_folder(Path(folder), text, shapes)
-    model = load(Path(folder))
-    out = {'config': np.array(text), 'shapes': np.array(json.dumps(shapes))} | logits(model)
+    text = (folder / 'config.json').read_text()
+    write_folder(folder, case, text, shapes)
+    model = load(folder)
+    out = {'config': np.array(text), 'shapes': np.array(json.dumps(shapes))}
+    out |= computed(model, ways_of(case))
     return out | ({'losses': losses(model)} if case == 'modernbert' else {})
 
 
-def main():
-  import torch
-  import transformers
-
-  arrays = {
-    'versions': np.array([f'torch {torch.__version__}', f'transformers {transformers.__version__}'])
-  }
-  for case in CASES:
-    arrays |= {f'{case}/{name}': x for name, x in record(case).items()}
-  np.savez_compressed(FILE, **arrays)
-  print(f'{FILE}: {FILE.stat().st_size:,} bytes')
-
-
 if __name__ == '__main__':
-  main()
+  save(FILE, {case: record(case) for case in CASES})

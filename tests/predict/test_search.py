@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from small_tables import sentence
-from test_predict import folder, load_pretrain, make, pretrained_model  # noqa: F401
+from test_predict import folder, pretrained_model, refused  # noqa: F401
 from test_predict_lines import command
 
 from bert_jax.config import InputError
@@ -89,10 +89,8 @@ def test_the_command_keeps_vectors_and_uses_them(folder, index, tmp_path, monkey
   said = capsys.readouterr().err
   assert said.count('is of other lines or of another model, or damaged') == 3
   index.write_text('\n'.join(['', *LINES[1:], LINES[0]]) + '\n')
-  moved = {x['text']: x['line'] for x in answers()[0]['nearest']}
-  assert moved == {
-    text: line - 1 for text, line in ((x['text'], x['line']) for x in first[0]['nearest'])
-  }
+  lines = lambda answer: {x['text']: x['line'] for x in answer['nearest']}
+  assert lines(answers()[0]) == {text: line - 1 for text, line in lines(first[0]).items()}
   assert kept.stat().st_mtime_ns > written
 
 
@@ -149,9 +147,7 @@ def test_what_is_wrong_with_a_search_is_one_sentence(pretrained_model, folder, t
     (['--task', 'search', '--index', 'x', '--top-k', '0'], 'ask for 1 candidate or more'),
     (['--task', 'embed', '--index', 'x'], '--index says nothing to --task embed, only to search'),
   ):
-    with pytest.raises(SystemExit):
-      command(folder, tmp_path, b'old\n', *arguments)
-    assert said in capsys.readouterr().err
+    assert said in refused(capsys, folder, *arguments)
 
 
 @pytest.mark.parametrize('pooling', ['cls', 'mean'])
@@ -159,10 +155,8 @@ def test_a_folder_of_sentence_transformers_is_searched_as_it_says(pooling, folde
   """Without a Normalize module, vectors are as long as they are."""
   shutil.copytree(folder, tmp_path / 'own')
   (tmp_path / 'own' / '1_Pooling').mkdir()
-  modes = {
-    'pooling_mode_cls_token': pooling == 'cls',
-    'pooling_mode_mean_tokens': pooling == 'mean',
-  }
+  names = {'cls': 'pooling_mode_cls_token', 'mean': 'pooling_mode_mean_tokens'}
+  modes = {name: pooling == mode for mode, name in names.items()}
   (tmp_path / 'own' / '1_Pooling' / 'config.json').write_text(json.dumps(modes))
   kinds = [('0', '', 'Transformer'), ('1', '1_Pooling', 'Pooling')]
   modules = [{'name': n, 'path': path, 'type': f'x.{kind}'} for n, path, kind in kinds]

@@ -1,6 +1,6 @@
 """Runs of commit daf2dea in golden/workdirs still are runs: evaluated, asked, continued, shown.
 
-golden/make_witnesses.py made them at that commit, with what the run of test_old_workdir has not:
+They were made at that commit, with what the run of test_old_workdir has not:
 growing batches, stages of masking and of lengths, a rollback after a spike, pairs of texts, the
 memory of a Transformer-XL, a folder in int8. known.json holds what daf2dea said of them. If one of
 these tests fails, users cannot go on with the runs they have. On the machine that wrote the file,

@@ -35,15 +35,9 @@ BERT = {name.removeprefix('model.'): x for name, x in pasts(config_model.FIELDS)
   'tie_word_embeddings': True,
 }
 # {option: the values that it may have, as in a BERT}.
-FIXED = {
-  'position_embedding_type': ('absolute', None),
-  'is_decoder': (False, None),
-  'add_cross_attention': (False, None),
-  'pruned_heads': ({}, None),
-  'auto_map': (None,),
-  'feed_forward_type': ('original', None),
-  'is_encoder_decoder': (False, None),
-}
+FIXED = dict.fromkeys(('is_decoder', 'add_cross_attention', 'is_encoder_decoder'), (False, None))
+FIXED |= {'position_embedding_type': ('absolute', None), 'feed_forward_type': ('original', None)}
+FIXED |= {'pruned_heads': ({}, None), 'auto_map': (None,)}
 # {key or field whose value has a type, if it is there: (the type, the type in words)}.
 TYPES: dict[str, tuple[Any, str]] = {}
 for _kind, _in_words, _names in (
@@ -144,15 +138,11 @@ def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | 
 
 
 # {setting of transformers' generate without an argument here: the value that changes nothing}.
-GENERATION = {
-  'forced_bos_token_id': None,
-  'no_repeat_ngram_size': 0,
-  'min_length': 0,
-  'bad_words_ids': None,
-  'suppress_tokens': None,
-  'begin_suppress_tokens': None,
-  'encoder_no_repeat_ngram_size': 0,
-}
+GENERATION = dict.fromkeys(
+  ('no_repeat_ngram_size', 'encoder_no_repeat_ngram_size', 'min_length'), 0
+)
+GENERATION |= dict.fromkeys(('forced_bos_token_id', 'bad_words_ids', 'suppress_tokens'))
+GENERATION |= {'begin_suppress_tokens': None}
 
 
 def generation_not_read(folder: Path) -> list[str]:

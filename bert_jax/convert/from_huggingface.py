@@ -71,7 +71,7 @@ def read(folder: Path, positions: int = 0) -> Weights:
   description = describe(folder)
   tensors, file = tensor_files.read(folder)
   family, model = _named_as(tensors, description, file), description.model
-  source_names = parameter_names.names_in_file(tensors, family, model['num_hidden_layers'])
+  source_names = parameter_names.names_in_file(tensors, family)
   places = parameter_names.table(family, model)
   for place in (places[path] for path in family.zeros if places[path].name not in source_names):
     source_names[place.name] = place.name  # a missing one means zeros
@@ -94,14 +94,13 @@ def read(folder: Path, positions: int = 0) -> Weights:
   rest = tensors.keys() - {*names.values(), *ignored, *stand_ins}
   unused |= _without_place(rest, source_names, family)
   unused |= {name: other_head.why for name in unused if name.startswith(other_head.names)}
-  flat, sources, width = {}, {}, model['hidden_size'] if family.heads_apart else 0
+  flat, sources = {}, {}
   for path, name in sorted(names.items()):
     if name not in unused and name not in ignored:
-      flat[path] = _layout(tensors[name], name, places[path], width)
+      flat[path] = _layout(tensors[name], name, places[path])
       sources[path] = name, str(tensors[name].dtype)
-  weights = _fit_tables(
-    Weights(description, objective, flat, sources, ignored, unused, {}), positions
-  )
+  weights = Weights(description, objective, flat, sources, ignored, unused, {})
+  weights = _fit_tables(weights, positions)
   _check_shapes(weights.flat, weights.description.model, weights.sources, description)
   if unused:
     logging.getLogger('bert_jax').info('%s: not used: %s', file, ', '.join(sorted(unused)))
@@ -117,10 +116,9 @@ def _named_as(tensors, description, file) -> ReleasedFamily:
   """The family whose tensor names the file uses."""
   family = description.family
   if any('/' in name for name in tensors):
-    if not any(map(google.is_ours, tensors)):
-      known = "google-research/bert (bert/...) or of an encoder of TensorFlow's Model Garden"
-      none = f'none of the names of {known} (layer_with_weights-0/...)'
-      raise InputError(f'{file} has {none}, but {quoted(min(tensors))}; it is not read.')
+    if not any(name.startswith('bert/') for name in tensors):
+      known = 'names of google-research/bert (bert/...), which alone is read of TensorFlow'
+      raise InputError(f'{file} has none of the {known}, but {quoted(min(tensors))}.')
     return google.GOOGLE
   if family.classifier and any(name.endswith(family.classifier.mark) for name in tensors):
     return family.named_as_classifier()
@@ -191,13 +189,11 @@ def _without_place(rest, source_names, family):
     more = f'tensors that ours has not ({len(inner)}, for example {quoted(inner[0])})'
     other = 'so it would not be the same model; is config.json theirs?'
     raise InputError(f'the encoder of these weights has {more}, {other}')
-  whys = {True: 'heads of TensorFlow 2 are not read', False: 'no parameter of ours is called so'}
-  return {name: whys[name.endswith(google.END)] for name in rest}
+  return dict.fromkeys(rest, 'no parameter of ours is called so')
 
 
-def _layout(x: np.ndarray, name: str, place: Place, width: int) -> np.ndarray:
-  """A tensor as float32 in our layout; InputError if it cannot be a parameter. width: hidden size
-  of a TensorFlow model, or 0; TensorFlow 2 has an axis of attention heads: [D, H, d] for [D, D]."""
+def _layout(x: np.ndarray, name: str, place: Place) -> np.ndarray:
+  """A tensor as float32 in our layout; InputError if it cannot be a parameter."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
     quantized = 'so the weights are quantized; give those they were made from'
     raise InputError(f'{name} is {x.dtype}, {quantized}.')
@@ -210,8 +206,6 @@ def _layout(x: np.ndarray, name: str, place: Place, width: int) -> np.ndarray:
       raise InputError(f'{name} is {x.shape}, which is not {n} matrices of one size; is it whole?')
     size = x.shape[place.axis] // n
     x = np.take(x, range(i * size, (i + 1) * size), place.axis)
-  if width and x.ndim == len(place.shape) + 1 and x.size == width ** len(place.shape):
-    x = x.reshape([width] * len(place.shape))
   if place.is_row and x.ndim == 2 and len(x) == 1:
     x = x[0]
   return np.ascontiguousarray(x.T) if place.turned else x

@@ -10,7 +10,7 @@ above the current folder or in a bucket is cut to its last part.
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -26,8 +26,6 @@ Facts = Mapping[str, Any]
 CODE = re.compile(r'[a-z]{2,3}(-[A-Za-z]{2,4})?')  # the Hub's codes of languages
 # A path with a location: absolute, in a home folder, up from here, or in a bucket.
 _PLACE = re.compile(r'(^|[=,:])(?:(?:gs|s3):/)?(?:~[\w.-]*|\.\.?)?/(?!/[^/])[^=,:]*')
-
-
 # Sentences on texts that are longer than the model reads, by Card.longer_texts.
 LONGER = {
   'head': 'Longer texts are cut at their end, as they were in training',
@@ -42,7 +40,6 @@ COLLAPSED = (
   '**It has collapsed**: it gave the same answer to every example that it was evaluated on, so it '
   'has learned nothing from its training.'
 )
-PIPELINE = 'from transformers import pipeline'
 VECTORS = (
   'from sentence_transformers import SentenceTransformer',
   "SentenceTransformer('{name}').encode(['A text.', 'Another.'])",
@@ -52,14 +49,11 @@ CLASSES = (
   "tokenizer, model = (x.from_pretrained('{name}') for x in (AutoTokenizer, {architecture}))",
   "inputs = tokenizer({texts}, truncation=True, return_tensors='pt')",
 )
+PIPELINE = 'from transformers import pipeline'
+ASKED = {'text-classification': '{texts}, truncation=True{more}', 'text-generation': "'A text'"}
+ASKED |= {'token-classification': "'A text.'"}
 # {pipeline_tag: lines of code that use a model}; '': for all others.
-USES = {
-  'text-classification': (
-    PIPELINE,
-    "pipeline('text-classification', '{name}')({texts}, truncation=True{more})",
-  ),
-  'token-classification': (PIPELINE, "pipeline('token-classification', '{name}')('A text.')"),
-  'text-generation': (PIPELINE, "pipeline('text-generation', '{name}')('A text')"),
+USES = {tag: (PIPELINE, f"pipeline('{tag}', '{{name}}')({x})") for tag, x in ASKED.items()} | {
   'fill-mask': (
     PIPELINE,
     "fill = pipeline('fill-mask', '{name}')",
@@ -72,9 +66,7 @@ USES = {
 }
 
 
-def write(
-  config: ConfigDict, architecture: str, head: Head, notes: Iterable[str], facts: Facts
-) -> str:
+def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], facts: Facts) -> str:
   """The text of the card. notes: paragraphs that a reader must see. facts: the known ones of
   name, source, step, metrics, losses (which metrics are losses), labels, data, commands, versions,
   languages, casing (a sentence), and longest, the most tokens of a text."""
@@ -84,18 +76,16 @@ def write(
   lines = ['---', *(['language:', *(f'- {x}' for x in languages)] if languages else [])]
   lines += [f'base_model: {base_name(origin)}'] if origin.startswith(HUB) else []
   lines += ['library_name: transformers', 'tags:', '- bert_jax']
-  lines += [f'pipeline_tag: {head.pipeline}', '---'] if head.pipeline else ['---']
+  lines += [*([f'pipeline_tag: {head.pipeline}'] if head.pipeline else []), '---']
   missing = '\n'.join(f'- {name}: {how}' for name, how in to_fill_in(config, facts).items())
   size = f'{model.num_hidden_layers} layers, {model.hidden_size} wide'
   size += f', a vocabulary of {model.vocab_size:,} pieces, at most'
   size += f' {facts.get("longest", model.max_position_embeddings)} tokens'
   spoken = f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'
   labels = f'Labels: {listed(facts["labels"])}.' if facts.get('labels') else ''
-  begun = ''
-  if source:
-    begun = f'Its weights were converted from `{source}`.'
-  elif base := base_name(origin):
-    begun = f'{"Pre-trained further" if task.reads_corpus else "Fine-tuned"} from `{base}`.'
+  how = 'Pre-trained further' if task.reads_corpus else 'Fine-tuned'
+  begun = f'{how} from `{base_name(origin)}`.' if base_name(origin) else ''
+  begun = f'Its weights were converted from `{source}`.' if source else begun
   # How converted weights were trained is not known here.
   title, known = ('Model', model) if source else ('Config', config)
   versions, commands = facts.get('versions'), facts.get('commands', ())
@@ -225,21 +215,16 @@ def _metrics(config, facts):
     is_loss = name in facts.get('losses', ()) or f'{name}_below_{kind}' in metrics
     within = ''
     if name in _card(config).shares_of_examples and number and math.isfinite(value):
-      within = ' ({:.3g} to {:.3g})'.format(*_interval(value, number))
+      import scipy.stats  # slow to import
+
+      right = scipy.stats.binomtest(round(value * number), number)
+      within = ' ({:.3g} to {:.3g})'.format(*right.proportion_ci(method='wilson'))
       remark = '\n\nIn brackets the 95 % interval for other examples of this kind (Wilson).'
     rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)}{within} | {beside} |')
   data = f'{number:,} held-out examples' if number else 'held-out data'
   text = f'On {data}, at step {facts["step"]} of one run (seed {config.seed})'
   text += f'; the model is judged by `{judge}`:' if judge in metrics else ':'
   return f'## Metrics\n\n{text}\n\n' + '\n'.join(rows) + remark
-
-
-def _interval(share, number):
-  """The 95 % interval of a share in `number` examples (Wilson 1927)."""
-  import scipy.stats  # slow to import
-
-  tested = scipy.stats.binomtest(round(share * number), number)
-  return tested.proportion_ci(method='wilson')
 
 
 def _rounded(value):

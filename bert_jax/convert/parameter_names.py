@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bert_jax.convert.families import google
 from bert_jax.convert.families.record import (
   ATTENTION,
   EMBEDDINGS,
@@ -115,10 +114,10 @@ def copies(family: ReleasedFamily, places: Mapping[str, Place]) -> dict[str, str
   return {copy: original for copy, original in out.items() if copy != original}
 
 
-def names_in_file(names: Iterable[str], family: ReleasedFamily, layers: int) -> dict[str, str]:
+def names_in_file(names: Iterable[str], family: ReleasedFamily) -> dict[str, str]:
   """{name in `table`: name in the file}. In a bare encoder's file, names lack the prefix that they
   have inside a model; it is added."""
-  out, prefix = {family.canonical(name, layers): name for name in names}, family.prefix
+  out, prefix = {family.canonical(name): name for name in names}, family.prefix
   if any(name.startswith(prefix) for name in out):
     return out
   inside = (x.removeprefix(prefix) for x in family.modules.values() if x.startswith(prefix))
@@ -129,15 +128,11 @@ def names_in_file(names: Iterable[str], family: ReleasedFamily, layers: int) -> 
 def not_a_parameter(name: str) -> str:
   """Why a tensor of this name is no parameter; '' if it may be one."""
   leaf = name.replace('/', '.').rpartition('.')[2]
-  if name == google.GRAPH:
-    return 'the graph of objects'
   if leaf in ('position_ids', 'token_type_ids'):
     return 'a buffer of numbers in order'
   if re.search(r'\bh\.\d+\.attn\.(masked_)?bias$', name):
     return "a buffer: a GPT's mask of later tokens"
-  slot = '.OPTIMIZER_SLOT' in name or re.match(r'(\w+/)?_?optimizer\b', name)
-  if slot or re.fullmatch(r'adam_[mv]|lamb_[mv]|(Adam|AdamWeightDecayOptimizer)(_1)?', leaf):
+  if re.fullmatch(r'adam_[mv]|lamb_[mv]|(Adam|AdamWeightDecayOptimizer)(_1)?', leaf):
     return "the optimizer's"
   training = 'global_step', 'beta1_power', 'beta2_power', 'good_steps', 'current_loss_scale'
-  is_training = leaf in training or re.match(r'(save_counter|global_step|step)/', name)
-  return "the training's" if is_training else ''
+  return "the training's" if leaf in training else ''

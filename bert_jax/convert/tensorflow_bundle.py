@@ -17,7 +17,6 @@ import ml_dtypes
 import numpy as np
 from crc32c import crc32c
 
-from bert_jax.convert.families.google import GRAPH
 from bert_jax.errors import InputError
 from bert_jax.text.protobuf import fields, varint
 
@@ -39,8 +38,7 @@ FAULTS += MemoryError, OSError
 
 
 def read(index: Path) -> dict[str, np.ndarray]:
-  """Reads the checkpoint of an index file: {name: array}, without tensors of strings. TensorFlow
-  2's object graph is an empty array; its presence tells which version wrote the checkpoint."""
+  """Reads the checkpoint of an index file: {name: array}, without tensors of strings."""
   try:
     entries = dict(_table(index.read_bytes()))
     header: dict[int, Any] = dict(fields(entries.pop(b'')))
@@ -50,8 +48,6 @@ def read(index: Path) -> dict[str, np.ndarray]:
     for key, value in entries.items():
       name, entry = key.decode(), dict(fields(value))
       if entry.get(1) == STRING:
-        if name == GRAPH:
-          out[name] = np.zeros(0, np.uint8)
         continue
       if 7 in entry or entry.get(1) not in TYPES:
         raise Damaged(f'{name} is of type {entry.get(1)} or in slices, which are not read')

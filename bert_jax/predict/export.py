@@ -56,12 +56,16 @@ def write(model: Model, task: str, folder: str | Path) -> None:
   try:
     model.tokenizer.save(folder)
     if isinstance(model.tokenizer, SentencePiece):
-      logging.getLogger('bert_jax').warning(
-        'the vocabulary is a SentencePiece model and no tokenizer.json is written: encode with the '
-        'sentencepiece library and spm.model, and put [CLS] before and [SEP] after each text.'
+      encode = 'the sentencepiece library and spm.model, and put [CLS] before and [SEP] after'
+      written = (
+        'the vocabulary is a SentencePiece model and no tokenizer.json is written: encode with'
       )
+      logging.getLogger('bert_jax').warning('%s %s each text.', written, encode)
     else:
-      write_whole(folder / 'tokenizer.json', _rust(model.tokenizer, model.limit).to_str())
+      rust, pad_id = exported_tokenizers.fast(model.tokenizer), model.tokenizer.pad_id
+      rust.enable_truncation(model.limit)
+      rust.enable_padding(pad_id=pad_id, pad_token=model.tokenizer.pieces[pad_id])
+      write_whole(folder / 'tokenizer.json', rust.to_str())
     write_whole(folder / 'model.stablehlo', bytes(exported.serialize()))
     write_whole(folder / 'weights.safetensors', safetensors.numpy.save(weights))
     write_json(folder / 'export.json', about)
@@ -83,11 +87,3 @@ def forward(
     'groups': jnp.ones_like(input_ids[:, :1]),  # every text is one window
   }
   return model.ask(task).exported(params, batch)
-
-
-def _rust(tokenizer, limit):
-  """A tokenizer of the Rust library that cuts texts after `limit` tokens and pads them."""
-  out = exported_tokenizers.fast(tokenizer)
-  out.enable_truncation(limit)
-  out.enable_padding(pad_id=tokenizer.pad_id, pad_token=tokenizer.pieces[tokenizer.pad_id])
-  return out

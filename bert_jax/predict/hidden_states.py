@@ -38,8 +38,8 @@ class States(NamedTuple):
 
 def states(model: 'Model', inside: Callable, text: str, pair: str | None = None) -> States:
   """The States of a text or a pair; a long one is cut. inside: the function `inside`, compiled."""
-  tokenizer = model.tokenizer
-  parts = tuple(tokenizer.ids_batch([text] if pair is None else [text, pair]))
+  tokenizer, texts = model.tokenizer, [text] if pair is None else [text, pair]
+  parts = tuple(tokenizer.ids_batch(texts))
   model.note({}, parts)
   room = model.limit - 2 - (len(parts) - 1) * tokenizer.between
   if sum(map(len, parts)) > room:

@@ -1,4 +1,4 @@
-# Made by tests/predict/test_model_stub.py of model.py and the records of the families.
+# tests/predict/test_model_stub.py compares it with model.py and the records of the families.
 from collections.abc import Callable, Iterable
 from typing import Any
 

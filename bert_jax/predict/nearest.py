@@ -52,8 +52,8 @@ class Search(Embed):
     check_top_k(top_k)
     if not index:
       raise InputError('search has nothing to search in; name a file of lines with --index FILE.')
-    counts = Counter()
-    numbered = list(files.lines(Path(index).expanduser(), counts))
+    found, counts = Path(index).expanduser(), Counter()
+    numbered = list(files.lines(found, counts))
     self.lines = [(n, line) for n, line in numbered if line.strip()]
     self.top_k = min(top_k, len(self.lines))
     if not self.lines:
@@ -62,25 +62,22 @@ class Search(Embed):
       model.counts['blank lines of the index (left out)'] += blank
     if faulty := counts['invalid_utf8_lines']:
       model.counts['lines of the index that are not UTF-8 (bad bytes became U+FFFD)'] += faulty
-    kept = Path(f'{index}.vectors.npz').expanduser() if keep_index else None
-    self.vectors = self._vectors(kept)
+    kept = found.with_name(f'{found.name}.vectors.npz')
+    self.vectors = self._kept_in(kept) if keep_index else self._embedded()  # [lines, D] float32
 
-  def _vectors(self, kept):
-    """The vectors of the lines, [lines, D] float32: from the file `kept` if its fingerprint fits,
-    else computed and written there. None: computed only."""
-    if kept is None:
-      return self._embedded()
+  def _kept_in(self, path):
+    """The vectors in a file if its fingerprint fits, else computed and written there."""
     fingerprint = self._fingerprint()
-    if kept.exists():
-      if (vectors := _read(kept, fingerprint)) is not None:
+    if path.exists():
+      if (vectors := _read(path, fingerprint)) is not None:
         return vectors
-      log.warning('%s is of other lines or of another model, or damaged: it is made anew', kept)
+      log.warning('%s is of other lines or of another model, or damaged: it is made anew', path)
     vectors, out = self._embedded(), io.BytesIO()
     np.savez(out, vectors=vectors, fingerprint=fingerprint)
     try:
-      write_whole(kept, out.getvalue())
+      write_whole(path, out.getvalue())
     except OSError as error:
-      raise unwritten(kept, error, 'leave out --keep-index') from None
+      raise unwritten(path, error, 'leave out --keep-index') from None
     return vectors
 
   def _embedded(self):
@@ -111,13 +108,13 @@ class Search(Embed):
     best = sorted(np.flatnonzero(similar >= least), key=lambda i: -similar[i])[: self.top_k]
     found = ((*self.lines[i], float(similar[i])) for i in best)
     nearest = [{'line': number, 'score': score, 'text': line} for number, line, score in found]
-    return {'id': answer['id'], 'text': text, 'nearest': nearest}
+    return {'text': text, 'nearest': nearest}
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
-    return {'text': answer['text'], 'nearest': answer['nearest']}
+    return answer
 
   def returned(self, answers: list[dict | None]) -> list[dict | None]:
-    return [answer and self.shown(answer) for answer in answers]
+    return answers
 
 
 OPTIONS = {
@@ -129,10 +126,10 @@ OPTIONS = {
 SEARCH = Prediction(Search, options=OPTIONS)
 
 
-def _read(path, fingerprint):
-  """The vectors in a file; None if it cannot be read or has another fingerprint."""
+def _read(path: Path, fingerprint: str) -> np.ndarray | None:
+  """The vectors in a file; None if it cannot be read (TypeError: an .npy) or does not fit."""
   try:
     with np.load(path, allow_pickle=False) as kept:
       return kept['vectors'] if str(kept['fingerprint']) == fingerprint else None
   except (*UNREADABLE, TypeError):
-    return None  # TypeError: an .npy
+    return None

@@ -94,43 +94,13 @@ def test_a_tensor_of_googles_is_where_it_belongs(shared):
   assert slots == {"the optimizer's"} and weights.ignored['global_step'] == "the training's"
 
 
-def test_an_encoder_of_tensorflow_2(tmp_path, shared):
-  """The golden one under the names and with the shapes of TensorFlow's Model Garden."""
-  golden = from_huggingface.read(shared / 'golden' / 'tf_checkpoint').flat
-  parts = 'query', 'key', 'value', 'output'
-  block = {f'attention/{x}': f'_attention_layer/_{x}_dense' for x in parts}
-  block |= {'intermediate': '_intermediate_dense', 'output': '_output_dense'}
-  block |= {f'{x}_LayerNorm': f'_{x}_layer_norm' for x in ('attention', 'output')}
-  embeddings = ['word_embeddings', 'position_embeddings', 'token_type_embeddings', 'LayerNorm']
-  table = {'save_counter': np.array(3), 'optimizer/learning_rate': np.array(3)}
-  for path, x in golden.items():
-    part, *inner, leaf = path.split('/')
-    leaf = {'scale': 'gamma', 'bias': 'beta' if 'LayerNorm' in path else 'bias'}.get(leaf, leaf)
-    if path.startswith('encoder/embeddings'):
-      number = embeddings.index(inner[1])
-      name = 'embeddings' if number < 3 else leaf
-    elif path.startswith('encoder/layer_'):
-      number, name = int(inner[0][6:]) + 4, f'{block["/".join(inner[1:])]}/{leaf}'
-      if 'attention/output' in path and leaf == 'kernel':
-        x = x.reshape(4, 1, 4)
-      elif 'attention/' in path and 'attention/output' not in path:
-        x = x.reshape(*x.shape[:-1], 4, 1)
-    elif part == 'pooler':
-      number, name = 6, leaf
-    else:
-      continue
-    table[f'model/layer_with_weights-{number}/{name}'] = x
-  table['next_sentence..pooler_dense/kernel'] = np.zeros((4, 4))
-  table = {f'{name}/.ATTRIBUTES/VARIABLE_VALUE': x for name, x in table.items()}
-  write_bundle(tmp_path, table | {'_CHECKPOINTABLE_OBJECT_GRAPH': np.array(0)})
-  for name in ('bert_config.json', 'vocab.txt'):
-    shutil.copy(shared / 'golden' / 'tf_checkpoint' / name, tmp_path)
-  weights = from_huggingface.read(tmp_path)
-  (why,) = weights.unused.values()
-  assert why == 'heads of TensorFlow 2 are not read' and len(weights.ignored) == 3
-  assert len(weights.flat) == 39 and weights.objective == 'mlm_nsp'
-  for path, x in weights.flat.items():
-    np.testing.assert_array_equal(x, golden[path])
+def test_a_checkpoint_of_tensorflow_2_is_not_read(tmp_path, shared):
+  """Its tensors are named by the objects that hold them."""
+  name = 'model/layer_with_weights-0/embeddings/.ATTRIBUTES/VARIABLE_VALUE'
+  write_bundle(tmp_path, {name: np.zeros((3, 4), np.float32)})
+  shutil.copy(shared / 'golden' / 'tf_checkpoint' / 'bert_config.json', tmp_path)
+  with pytest.raises(InputError, match='none of the names of google-research/bert .*weights-0'):
+    from_huggingface.read(tmp_path)
 
 
 @pytest.mark.parametrize('word, cased', [('River', True), ('<S>', False), ('##Er', True)])

@@ -89,14 +89,15 @@ def close(ours, theirs, **tolerance):
   print(f'max difference {np.max(np.abs(np.asarray(ours) - theirs)):.2e}')
 
 
-@pytest.fixture(
-  scope='module',
-  params=[
-    pytest.param((source, case), id=f'{source}-{case}', marks=marks)
-    for source, marks in (('golden', ()), ('live', pytest.mark.slow))
-    for case in ('small', 'base')
-  ],
-)
+MORE = ('golden', 'base'), ('live', 'small'), ('live', 'base')
+SOURCES = [
+  ('golden', 'small'),
+  MORE[0],
+  *(pytest.param(x, marks=pytest.mark.slow) for x in MORE[1:]),
+]
+
+
+@pytest.fixture(scope='module', params=SOURCES, ids='-'.join)
 def theirs(request):
   """(case name, what Hugging Face computes)."""
   source, case = request.param
@@ -141,6 +142,12 @@ def test_gradients(theirs):
     assert not len(wrong), f'{kind} of the gradients differ: {list(wrong)}'
 
 
+@pytest.mark.parametrize(
+  'theirs',
+  [('golden', 'small'), *(pytest.param(x, marks=pytest.mark.slow) for x in MORE)],
+  indirect=True,
+  ids='-'.join,
+)
 def test_twenty_adamw_steps(theirs):
   case, theirs = theirs
   objective, params, _ = setup(case)
@@ -192,11 +199,8 @@ def test_our_weights_load_in_theirs(transformers):
 @pytest.mark.parametrize(
   'changes',
   [
-    {'scan_layers': True},
-    {'attention_implementation': 'xla'},
-    {'vocab_multiple': 8},
-    {'remat': 'full'},
-    {'remat': 'dots', 'scan_layers': True},
+    {'scan_layers': True, 'remat': 'dots', 'vocab_multiple': 8},
+    {'attention_implementation': 'xla', 'remat': 'full'},
   ],
   ids=str,
 )

@@ -15,6 +15,7 @@ from released import (
   config_of,
   folder_of,
   logits_of,
+  random_like,
   recorded_of,
   rewrite,
   same,
@@ -27,6 +28,8 @@ from bert_jax import config as c
 from bert_jax import models, optim, step, tokenizers, train
 from bert_jax.config import InputError
 from bert_jax.convert import config_json, from_huggingface, parameter_names
+from bert_jax.models import bands
+from bert_jax.models.tokens import Pattern, Tokens
 from bert_jax.objectives import mlm_nsp
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
@@ -133,7 +136,7 @@ def electra_of(found, sharing):
   config.generator.update(size=0.5, embeddings=sharing)
   config.data.seq_length = found.config.data.seq_length
   objective = TASKS['electra'].objective(config, found.tokenizer)
-  params = objective.init(jax.random.key(0))
+  params = random_like(jax.eval_shape(objective.init, jax.random.key(0)))
   shapes = jax.tree.map(np.shape, params)
   encoder = dict(found.params['encoder'])
   if sharing == 'shared':
@@ -196,24 +199,54 @@ def test_a_theta_of_local_layers_that_is_null_is_the_global_one(tmp_path, record
     assert (model.rotary_theta, model.local_rotary_theta) == (7e4, theta)
 
 
-@pytest.mark.parametrize(
-  'case, scan', [('modernbert', False), ('modernbert', True), ('modernbert biased', True)]
-)
-def test_packed_rows_of_a_modernbert(tmp_path, recorded, case, scan):
-  """Rows longer than the window, side by side, as each in a row of its own."""
-  found = trained.load(folder_of(tmp_path, recorded, case))
+@pytest.mark.parametrize('scan', [False, True])
+def test_packed_rows_of_a_modernbert(tmp_path, recorded, scan):
+  """Examples longer than the window, side by side in a row that is computed in blocks."""
+  found = trained.load(folder_of(tmp_path, recorded, 'modernbert'))
   model = models.ModelConfig(**dict(found.config.model) | {'scan_layers': scan})
-  objective = mlm_nsp.MlmNsp(model, 60, 0.0, {})
-  params, batch = from_huggingface.read(tmp_path).tree(model), first_batch()
+  batch, times = first_batch(), 10
   real = batch['segment_ids'] > 0
+  length = times * real.sum()
   names = 'input_ids', 'token_type_ids', 'position_ids'
-  packed = {name: batch[name][real][None] for name in names}
-  packed['segment_ids'] = np.repeat([1, 2, 3, 4], hf.LENGTHS)[None].astype(np.int32)
-  packed['masked_positions'] = np.arange(real.sum(), dtype=np.int32)[None]
-  ours, _ = jax.jit(objective.logits)(params, packed)
-  assert max(hf.LENGTHS) > 2 * model.attention_window
-  theirs = recorded[case]['logits'][real]
+  packed = {name: np.tile(batch[name][real], times)[None] for name in names}
+  numbers = np.arange(4 * times, dtype=np.int32) + 1
+  packed['segment_ids'] = np.repeat(numbers, times * hf.LENGTHS)[None]
+  packed['masked_positions'] = np.arange(length, dtype=np.int32)[None]
+  tokens = Tokens(packed['segment_ids'])
+  pattern = Pattern(tokens, tokens, window=model.attention_window)
+  assert isinstance(bands.blocks_of(pattern, 0, length), bands.Bands)
+  objective = mlm_nsp.MlmNsp(model, length, 0.0, {})
+  ours, _ = jax.jit(objective.logits)(from_huggingface.read(tmp_path).tree(model), packed)
+  theirs = np.tile(recorded['modernbert']['logits'][real], (times, 1))
   np.testing.assert_allclose(ours[0, :, : hf.VOCAB], theirs, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+  'case, changes',
+  [
+    ('modernbert', {'scan_layers': True, 'remat': 'full'}),
+    ('modernbert biased', {'attention_implementation': 'xla'}),
+    ('albert', {'scan_layers': True, 'remat': 'dots'}),
+    ('fnet', {'scan_layers': True}),
+  ],
+  ids=str,
+)
+def test_another_way_to_compute_is_the_same_model(tmp_path, recorded, case, changes):
+  found = trained.load(folder_of(tmp_path, recorded, case))
+  found.config.model.update(changes)
+  params = from_huggingface.read(tmp_path).tree(models.ModelConfig(**found.config.model))
+  assert jax.tree.structure(models.unstack_layers(params)) == jax.tree.structure(found.params)
+  compare(recorded[case], found._replace(params=params), first_batch())
+
+
+@pytest.mark.parametrize('arch, number', [('modern', 149_014_272), ('albert', 11_683_584)])
+def test_parameter_counts_are_the_published_ones(arch, number):
+  """Those of AutoModel; an ALBERT's with its pooler."""
+  config = c.load(f'configs/pretrain.py:arch={arch}')
+  model = models.ModelConfig(**dict(config.model) | {'vocab_multiple': 1})
+  shapes = jax.eval_shape(mlm_nsp.MlmNsp(model, 8, 1.0, {}).init, jax.random.key(0))
+  parts = ('encoder', 'pooler') if arch == 'albert' else ('encoder',)
+  assert models.count_parameters({part: shapes[part] for part in parts}) == number
 
 
 class Masked(mlm_nsp.MlmNsp):

@@ -1,6 +1,13 @@
 """ALBERT: one layer for all, narrow embeddings, and a head that tells the order of two texts."""
 
-from bert_jax.convert.families.record import EMBEDDINGS, ENDS, HEADS, ReleasedFamily, layers
+from bert_jax.convert.families.record import (
+  EMBEDDINGS,
+  ENDS,
+  HEADS,
+  NO_DROPOUT,
+  ReleasedFamily,
+  layers,
+)
 
 
 def _refusal(exported):
@@ -28,12 +35,7 @@ ALBERT = ReleasedFamily(
     'nsp/dense': 'sop_classifier.classifier',
   },
   prefix='albert.',
-  defaults={
-    'hidden_act': 'gelu_new',
-    'embedding_size': 128,
-    'hidden_dropout_prob': 0.0,
-    'attention_probs_dropout_prob': 0.0,
-  },
+  defaults={'hidden_act': 'gelu_new', 'embedding_size': 128, **NO_DROPOUT},
   fields={'share_layers': True},
   free=('embedding_size',),
   fixed={'num_hidden_groups': (1,), 'inner_group_num': (1,)},

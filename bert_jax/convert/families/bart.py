@@ -8,18 +8,20 @@ _LAYER = (
   ('self_attn_layer_norm', 'fc1', 'fc2', 'final_layer_norm'),
 )
 _CROSS = dict(query='q_proj', key='k_proj', value='v_proj', output='out_proj')
-_KEYS = {
-  'd_model': 'hidden_size',
-  'encoder_layers': 'num_hidden_layers',
-  'encoder_attention_heads': 'num_attention_heads',
-  'encoder_ffn_dim': 'intermediate_size',
-  'decoder_layers': 'num_decoder_layers',
-  'activation_function': 'hidden_act',
-  'dropout': 'hidden_dropout_prob',
-  'attention_dropout': 'attention_probs_dropout_prob',
-  'init_std': 'initializer_range',
-  'scale_embedding': 'embedding_scale',
-}
+_KEYS = dict(
+  d_model='hidden_size', encoder_layers='num_hidden_layers', init_std='initializer_range'
+)
+_KEYS |= dict(encoder_attention_heads='num_attention_heads', encoder_ffn_dim='intermediate_size')
+_KEYS |= dict(decoder_layers='num_decoder_layers', activation_function='hidden_act')
+_KEYS |= dict(dropout='hidden_dropout_prob', attention_dropout='attention_probs_dropout_prob')
+_KEYS |= dict(scale_embedding='embedding_scale')
+_FIXED = dict(is_encoder_decoder=(True,), tie_word_embeddings=(True, None))
+_FIXED |= dict(
+  normalize_before=(False,), add_final_layer_norm=(False,), normalize_embedding=(True,)
+)
+_FIXED |= dict(static_position_embeddings=(False,))
+_DEFAULTS = dict(layer_norm_eps=1e-5, type_vocab_size=0, attention_probs_dropout_prob=0.0)
+_DEFAULTS |= dict(num_decoder_layers=12, embedding_scale=False)
 
 
 def _read(path, content):
@@ -64,25 +66,12 @@ BART = ReleasedFamily(
   tied=(*(f'model.{x}.embed_tokens.weight' for x in ('encoder', 'decoder')), 'lm_head.weight'),
   zeros=('mlm/bias',),
   keys=_KEYS,
-  defaults={
-    'layer_norm_eps': 1e-5,
-    'type_vocab_size': 0,
-    'attention_probs_dropout_prob': 0.0,
-    'num_decoder_layers': 12,
-    'embedding_scale': False,
-  },
+  defaults=_DEFAULTS,
   fields={'mlm_head': 'none', 'tie_word_embeddings': True},
   free=('num_decoder_layers', 'embedding_scale'),
   unsaid=('layer_norm_eps', 'type_vocab_size'),
   without_effect=('pooler',),
-  fixed={
-    'is_encoder_decoder': (True,),
-    'tie_word_embeddings': (True, None),
-    'normalize_before': (False,),
-    'add_final_layer_norm': (False,),
-    'normalize_embedding': (True,),
-    'static_position_embeddings': (False,),
-  },
+  fixed=_FIXED,
   ids=ENDS,
   read=_read,
   write=_write,

@@ -8,6 +8,11 @@ _DENSE = OtherHead(
   "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh",
 )
 _EMBEDDINGS = [name for name in EMBEDDINGS if name != 'token_type_embeddings']
+_KEYS = dict(dim='hidden_size', n_layers='num_hidden_layers', n_heads='num_attention_heads')
+_KEYS |= dict(
+  hidden_dim='intermediate_size', activation='hidden_act', dropout='hidden_dropout_prob'
+)
+_KEYS |= dict(attention_dropout='attention_probs_dropout_prob')
 
 
 def _fits(exported):
@@ -33,15 +38,7 @@ DISTILBERT = ReleasedFamily(
   }
   | HEADS,
   prefix='distilbert.',
-  keys={
-    'dim': 'hidden_size',
-    'n_layers': 'num_hidden_layers',
-    'n_heads': 'num_attention_heads',
-    'hidden_dim': 'intermediate_size',
-    'activation': 'hidden_act',
-    'dropout': 'hidden_dropout_prob',
-    'attention_dropout': 'attention_probs_dropout_prob',
-  },
+  keys=_KEYS,
   defaults={'type_vocab_size': 0},
   unsaid=('layer_norm_eps', 'type_vocab_size'),
   write=lambda model: {'sinusoidal_pos_embds': False},

@@ -1,21 +1,19 @@
 """The first GPT, which is read only, and GPT-2."""
 
-from bert_jax.convert.families.record import ENDS, ReleasedFamily, layers
+from bert_jax.convert.families.record import EMBEDDINGS, ENDS, ReleasedFamily, layers
 
 _MODULES = {'mlm/': 'lm_head'} | layers(
   'transformer.h.#.',
   ('attn.c_attn', 'attn.c_attn', 'attn.c_attn', 'attn.c_proj'),
   ('ln_1', 'mlp.c_fc', 'mlp.c_proj', 'ln_2'),
 )
-_KEYS = {
-  'n_embd': 'hidden_size',
-  'n_layer': 'num_hidden_layers',
-  'n_head': 'num_attention_heads',
-  'n_positions': 'max_position_embeddings',
-  'resid_pdrop': 'hidden_dropout_prob',
-  'attn_pdrop': 'attention_probs_dropout_prob',
-  'layer_norm_epsilon': 'layer_norm_eps',
-}
+_KEYS = dict(n_embd='hidden_size', n_layer='num_hidden_layers', n_head='num_attention_heads')
+_KEYS |= dict(n_positions='max_position_embeddings', resid_pdrop='hidden_dropout_prob')
+_KEYS |= dict(attn_pdrop='attention_probs_dropout_prob', layer_norm_epsilon='layer_norm_eps')
+
+
+def _tables(*names):
+  return {f'encoder/embeddings/{x}': f'transformer.{name}' for x, name in zip(EMBEDDINGS, names)}
 
 
 def _read(path, content):
@@ -35,22 +33,14 @@ def _read_first(path, content):
 OPENAI_GPT = ReleasedFamily(
   name='openai-gpt',
   classes='OpenAIGPT',
-  modules=_MODULES
-  | {
-    'encoder/embeddings/word_embeddings': 'transformer.tokens_embed',
-    'encoder/embeddings/position_embeddings': 'transformer.positions_embed',
-  },
+  modules=_MODULES | _tables('tokens_embed', 'positions_embed'),
   prefix='transformer.',
   turned=False,
   keys=_KEYS | {'afn': 'hidden_act'},
   defaults={'hidden_act': 'gelu_new', 'layer_norm_eps': 1e-5, 'type_vocab_size': 0},
-  fields={
-    'causal': True,
-    'embedding_norm': False,
-    'mlm_head': 'none',
-    'decoder_bias': False,
-    'pooler': 'none',
-  },
+  fields=dict(
+    causal=True, embedding_norm=False, mlm_head='none', decoder_bias=False, pooler='none'
+  ),
   unsaid=('type_vocab_size',),
   without_effect=('pooler',),
   read=_read_first,
@@ -58,12 +48,7 @@ OPENAI_GPT = ReleasedFamily(
 GPT2 = OPENAI_GPT._replace(
   name='gpt2',
   classes='GPT2',
-  modules=_MODULES
-  | {
-    'encoder/embeddings/word_embeddings': 'transformer.wte',
-    'encoder/embeddings/position_embeddings': 'transformer.wpe',
-    'encoder/LayerNorm': 'transformer.ln_f',
-  },
+  modules=_MODULES | _tables('wte', 'wpe') | {'encoder/LayerNorm': 'transformer.ln_f'},
   keys=_KEYS | {'activation_function': 'hidden_act', 'n_inner': 'intermediate_size'},
   fields=OPENAI_GPT.fields | {'norm_placement': 'pre'},
   fixed={'scale_attn_weights': (True,), 'scale_attn_by_inverse_layer_idx': (False,)},

@@ -2,6 +2,7 @@
 
 from bert_jax.convert.families.record import (
   ENDS,
+  NO_DROPOUT,
   Classifier,
   OtherHead,
   ReleasedFamily,
@@ -28,9 +29,9 @@ _MLM |= dict.fromkeys(('mlm', 'mlm/'), 'decoder')
 _CLASSIFIER = {'pooler/dense': 'head.dense', 'pooler/LayerNorm': 'head.norm'}
 _CLASSIFIER['classifier/dense'] = 'classifier'
 _OF_TOKENS = OtherHead(
-  ('head.', 'classifier.'),
-  ('pooler', 'classifier'),
-  "ModernBERT's classifier of tokens has a dense layer and a norm, which ours has not",
+  names=('head.', 'classifier.'),
+  parts=('pooler', 'classifier'),
+  why="ModernBERT's classifier of tokens has a dense layer and a norm, which ours has not",
 )
 _MEAN = _OF_TOKENS._replace(
   why="ModernBERT's classifier reads the mean of all tokens (classifier_pooling), ours [CLS]"
@@ -126,33 +127,21 @@ def _refusal(exported):
   return ('feed_forward_bias', 'all or none') if has_some else None
 
 
+_KEYS = dict(hidden_activation='hidden_act', norm_eps='layer_norm_eps', classifier_bias='head_bias')
+_KEYS |= dict(embedding_dropout='hidden_dropout_prob', local_attention='attention_window')
+_KEYS |= dict(attention_dropout='attention_probs_dropout_prob', mlp_bias='feed_forward_bias')
+_DEFAULTS = dict(norm_bias=False, attention_bias=False, feed_forward_bias=False, head_bias=False)
+_DEFAULTS |= dict(layer_norm_eps=1e-5, type_vocab_size=0, attention_window=128, decoder_bias=True)
+_FIELDS = dict(position_embeddings='rotary', norm_placement='pre', feed_forward='glu')
 MODERNBERT = ReleasedFamily(
   name='modernbert',
   classes='ModernBert',
   modules=_ENCODER | _MLM,
   prefix='model.',
   classifier=Classifier(_ENCODER | _CLASSIFIER, 'classifier.bias', ('',)),
-  keys={
-    'hidden_activation': 'hidden_act',
-    'norm_eps': 'layer_norm_eps',
-    'embedding_dropout': 'hidden_dropout_prob',
-    'attention_dropout': 'attention_probs_dropout_prob',
-    'local_attention': 'attention_window',
-    'classifier_bias': 'head_bias',
-    'mlp_bias': 'feed_forward_bias',
-  },
-  defaults={
-    **dict.fromkeys(('norm_bias', 'attention_bias', 'feed_forward_bias', 'head_bias'), False),
-    **{'layer_norm_eps': 1e-5, 'type_vocab_size': 0, 'attention_window': 128, 'decoder_bias': True},
-    **dict.fromkeys(('hidden_dropout_prob', 'attention_probs_dropout_prob'), 0.0),
-  },
-  fields={
-    'position_embeddings': 'rotary',
-    'norm_placement': 'pre',
-    'feed_forward': 'glu',
-    'first_norm': False,
-    'pooler': 'transform',
-  },
+  keys=_KEYS,
+  defaults=_DEFAULTS | NO_DROPOUT,
+  fields=_FIELDS | {'first_norm': False, 'pooler': 'transform'},
   free=('norm_bias', 'attention_bias', 'feed_forward_bias', 'head_bias', 'decoder_bias'),
   derived=('attention_window', 'global_attention_every', 'rotary_theta', 'local_rotary_theta'),
   unsaid=('type_vocab_size',),

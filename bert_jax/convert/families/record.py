@@ -16,15 +16,10 @@ SIZES = 'vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads'
 SIZES += 'intermediate_size', 'max_position_embeddings', 'type_vocab_size'
 OTHERS: dict[str, Any] = {'layer_norm_eps': 1e-12, 'initializer_range': 0.02}
 OTHERS |= {'hidden_dropout_prob': 0.1, 'attention_probs_dropout_prob': 0.1}
+NO_DROPOUT = {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0}
 # {hidden_act in a config.json: ours}. Ours is written as the first of its names here.
-ACTIVATIONS = {
-  'gelu': 'gelu',
-  'gelu_pytorch_tanh': 'gelu_tanh',
-  'gelu_new': 'gelu_tanh',
-  'relu': 'relu',
-  'silu': 'swish',
-  'swish': 'swish',
-}
+ACTIVATIONS = dict(gelu='gelu', gelu_pytorch_tanh='gelu_tanh', gelu_new='gelu_tanh', relu='relu')
+ACTIVATIONS |= dict(silu='swish', swish='swish')
 # {key of config.json: role} in families that put a text between [CLS] and [SEP].
 ENDS = {'bos_token_id': 'cls', 'eos_token_id': 'sep'}
 
@@ -97,9 +92,8 @@ class Exported(NamedTuple):
   has_pooler: bool  # whether a pooler is among the parts that are written
 
 
-def torch_name(name: str, layers: int) -> str:
+def torch_name(name: str) -> str:
   """Normalises a tensor's name: without prefixes of wrappers; weight, bias for gamma, beta."""
-  del layers
   short = re.sub(r'^(module\.)?(_orig_mod\.)?(model\.)?', '', name)
   return re.sub(r'\.beta$', '.bias', re.sub(r'\.gamma$', '.weight', short))
 
@@ -118,10 +112,9 @@ class ReleasedFamily(NamedTuple):
   places: Mapping[str, Place] = {}  # parameters whose names do not follow from their modules'
   endings: Mapping[str, Mapping[str, str]] = TORCH
   turned: bool = True  # kernels are [out, in]
-  canonical: Callable[[str, int], str] = torch_name  # (name in a file, layers) -> table's name
+  canonical: Callable[[str], str] = torch_name  # name in a file -> name in the tables
   tied: tuple[str, ...] = ()  # names of copies of the table of words that a file may hold
   zeros: tuple[str, ...] = ()  # paths that are zeros if a file lacks them
-  heads_apart: bool = False  # attention heads may have an axis of their own, [D, H, d] for [D, D]
   # Their config.json.
   keys: Mapping[str, str] = {}  # {key: our field} where they differ
   defaults: dict[str, Any] = {}  # {our field: value} where there is no key

@@ -195,7 +195,7 @@ def _head(config, parts):
 def _ours(config, head) -> dict[str, Any]:
   """The settings of a run that config.json keeps under bert_jax, to be read here again. Of a path,
   a lexicon's, only the last part stands there."""
-  ours = {'version': __version__, 'objective': config.objective}
+  ours: dict[str, Any] = {'version': __version__, 'objective': config.objective}
   ours['seq_length'] = config.data.seq_length
   if head.class_suffix != 'Model':  # a bare encoder was not trained here
     local = lambda x: model_card.without_places(x) if isinstance(x, str) else x

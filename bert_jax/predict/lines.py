@@ -2,13 +2,10 @@
 lists of at most CHUNK, which are answered together."""
 
 import codecs
-import contextlib
 import itertools
 import logging
-import queue
 import re
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -24,7 +21,7 @@ log = logging.getLogger('bert_jax')
 
 CHUNK = 256  # lines that are answered together
 TAGGED = '.conll', '.conllu', '.iob'  # names of files that evaluations read
-WAIT = 0.02  # seconds to wait for a further line before the lines read so far are answered
+AT_ONCE = 1 << 16  # bytes that are read from a stream at a time, at most
 
 
 def chunks_of(path: str | Path, columns: Sequence[str], counts: Counter) -> Iterator[list[Any]]:
@@ -55,9 +52,11 @@ def _listed(values, unit):
 def _rows(path, columns, counts):
   """Yields the cells of these columns of each row, or why a row has none."""
   damaged = []
+  # Of its line or TFDS row: 7 for 'dev.tsv:7'.
+  number = lambda where: int(re.findall(r'\d+$', where)[0])
 
   def wrong(where, sentence, kind):
-    damaged.append((_number(where), {}, InputError(f'{where}: {sentence}')))
+    damaged.append((number(where), {}, InputError(f'{where}: {sentence}')))
 
   for where, row in tables.records(path, counts=counts, wrong=wrong):
     yield from damaged
@@ -68,17 +67,12 @@ def _rows(path, columns, counts):
       cells = tuple(tables.column(row, name, row.header or where) for name in columns)
       if not any(map(str.strip, cells)):
         cells = InputError(f'the {" and ".join(columns)} of this row is empty')
-      yield _number(where), identity, cells
+      yield number(where), identity, cells
     except InputError as error:
       if row.header:  # the same for all rows
         raise
-      yield _number(where), identity, error
+      yield number(where), identity, error
   yield from damaged
-
-
-def _number(where):
-  """The number of a record's line or TFDS row: 7 for 'dev.tsv:7'."""
-  return int(re.findall(r'\d+$', where)[0])
 
 
 def _without_mark(chunks):
@@ -112,22 +106,15 @@ def _is_table(path, line, ask):
   return named or kind == '.csv' or (kind == '.tsv' and not ask.tabs)
 
 
-def as_they_come(stream: Iterable[bytes]) -> Iterator[list[bytes]]:
-  """Yields lists of the lines of a stream, as bytes: all that are there, at most CHUNK."""
-  lines = queue.Queue(4 * CHUNK)
-
-  def read():
-    for raw in itertools.chain(stream, [None]):
-      lines.put(raw)
-
-  threading.Thread(target=read, daemon=True).start()
-  chunk, line = [], b''
-  while line is not None:  # None ends the stream
-    line = b''  # no line is empty: nothing came in time
-    with contextlib.suppress(queue.Empty):
-      line = lines.get(timeout=WAIT if chunk else None)
-    if line:
-      chunk.append(line)
-    if chunk and (not line or len(chunk) == CHUNK):
-      yield chunk
-      chunk = []
+def as_they_come(stream: Any) -> Iterator[list[bytes]]:
+  """Yields lists of the lines of a stream of bytes: all that are there, at most CHUNK."""
+  parts = []
+  while part := stream.read1(AT_ONCE):  # waits until there is something
+    parts.append(part)
+    if b'\n' in part:
+      *lines, last = b''.join(parts).split(b'\n')
+      parts = [last]
+      for at in range(0, len(lines), CHUNK):
+        yield [line + b'\n' for line in lines[at : at + CHUNK]]
+  if any(parts):
+    yield [b''.join(parts)]

@@ -113,6 +113,7 @@ class Search(Embed):
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
+  # pyrefly: ignore[bad-override]: these answers are no vectors
   def returned(self, answers: list[dict | None]) -> list[dict | None]:
     return answers
 

@@ -20,8 +20,9 @@ import shutil
 import signal
 import sys
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -48,7 +49,7 @@ HF = 'hf:'
 AUTO = {'Model': '', 'LMHeadModel': 'ForCausalLM', 'ForConditionalGeneration': 'ForSeq2SeqLM'}
 
 
-def folders(target):
+def folders(target: str) -> tuple[Path, Path]:
   """The folder of a target, and the temporary one in which it is written and compared first."""
   out = Path(target.removeprefix(HF)).expanduser().absolute()
   if out == Path.cwd() or not out.name:
@@ -61,8 +62,15 @@ def folders(target):
 
 
 def convert(
-  source, target, which='latest', positions=0, strict=True, part='', languages=(), verbose=False
-):
+  source: str,
+  target: str,
+  which: str = 'latest',
+  positions: int = 0,
+  strict: bool = True,
+  part: str = '',
+  languages: Sequence[str] = (),
+  verbose: bool = False,
+) -> None:
   """Converts a source to a target (see the module), checks what was written, and reports it.
   part: which model of a run that has several (Family.other_models). languages: codes of the
   languages of its text, for the model card. verbose: prints the table, and each unused tensor."""
@@ -70,37 +78,35 @@ def convert(
   arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
     raise InputError(f'{out} is not empty; give --to a new folder.')
-  folder, weights = hub.folder(source), None
+  folder, missing = hub.folder(source), {}
   log.info('reading %s', folder)
-  if from_huggingface.is_model(folder):
-    trained.refuse_which(source, which)
-    weights = from_huggingface.read(folder, positions)
-    _report(weights, strict, verbose)
-    model = trained.from_weights(folder, weights)
-    weights = weights._replace(flat={})  # large, and in `model` too
-  elif not target.startswith(HF):
+  is_run = not from_huggingface.is_model(folder)
+  if is_run and not target.startswith(HF):
     contents.read_config(folder)
     raise InputError(f'{source} is a run already; --to hf:OUT writes it as a Hugging Face folder.')
+  if is_run and not strict:
+    raise InputError(f'{source} is a run, of which all is used; leave out --allow-unused.')
+  if is_run:
+    model, sources = trained.load(source, which, positions), {}
   else:
-    if not strict:
-      raise InputError(f'{source} is a run, of which all is used; leave out --allow-unused.')
-    model = trained.load(source, which, positions)
+    trained.refuse_which(source, which)
+    model, sources = _released(folder, positions, strict, verbose)
   if part:
     model = trained.part_of(model, part)
   table, tokenizer = table_of(model), model.tokenizer
   try:
     log.info('writing %s', partial)
     if target.startswith(HF):
-      facts = _facts_of_run(folder, model) if weights is None else {'source': str(source)}
+      facts = _facts_of_run(folder, model) if is_run else {'source': str(source)}
       facts |= {'name': out.name, 'languages': languages}
       if model_card.has_collapsed(facts):
         log.warning('the run has collapsed: it gave the same answer to every example')
       names, left_out = export_run(partial, model, facts)
       _tell('left out', left_out, verbose)
-      missing = ', '.join(model_card.to_fill_in(model.config, facts))
+      missing = model_card.to_fill_in(model.config, facts)
     else:
       write_workdir(partial, model, {'source': str(source)})
-      names = {path: name for path, (name, _) in weights.sources.items()}
+      names = {path: name for path, (name, _) in sources.items()}
     del model
     log.info('reading %s again', partial)
     table = {path: table[path] for path in names}
@@ -111,29 +117,41 @@ def convert(
   if out.exists():
     out.rmdir()
   partial.rename(out)
+  _done(out, table, sources)
   if verbose:
-    _print(table, names, weights)
-  numbers = sum(math.prod(row.shape) for row in table.values())
-  types = {dtype for _, dtype in weights.sources.values()} - {'float32'} if weights else ()
-  read = f' of {", ".join(sorted(types))}' if types else ''
-  size = f'{numbers:,} parameters in {len(table)} tensors{read}'
-  print(f'done: {size}, read again and compared: {out}')
+    _print(table, names, sources)
   print(_next(target, out))
-  if target.startswith(HF):
-    print(f'before publishing: fill in {missing}, see the first lines of {out / "README.md"}')
+  if missing:
+    first = f'see the first lines of {out / "README.md"}'
+    print(f'before publishing: fill in {", ".join(missing)}, {first}')
 
 
-def export_run(out, model, facts):
-  """Writes a Trained as a Hugging Face folder; returns what to_huggingface.write does."""
+def _released(folder, positions, strict, verbose):
+  """(the Trained in a folder of others, {our path: (name and dtype of its tensor)}), reported."""
+  weights = from_huggingface.read(folder, positions)
+  _report(weights, strict, verbose)
+  return trained.from_weights(folder, weights), weights.sources
+
+
+def _done(out, table, sources):
+  numbers = sum(math.prod(row.shape) for row in table.values())
+  others = ', '.join(sorted({dtype for _, dtype in sources.values()} - {'float32'}))
+  size = f'{numbers:,} parameters in {len(table)} tensors{" of " * bool(others)}{others}'
+  print(f'done: {size}, read again and compared: {out}')
+
+
+def export_run(
+  out: Path, model: trained.Trained, facts: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, str]]:
+  """Writes a model as a Hugging Face folder; returns what to_huggingface.write does."""
   objective = TASKS[model.config.objective].objective(model.config, model.tokenizer)
-  facts = {'versions': provenance.versions(), 'name': out.name} | facts
   labels = getattr(objective, 'labels', ())
-  facts |= {'losses': tuple(objective.loss_weights), 'labels': labels}
-  return to_huggingface.write(out, model, labels, facts)
+  facts = {'versions': provenance.versions(), 'name': out.name, **facts, 'labels': labels}
+  return to_huggingface.write(out, model, labels, facts | {'losses': tuple(objective.loss_weights)})
 
 
-def write_workdir(workdir, model, facts):
-  """Writes a Trained as a workdir to start from, evaluate or predict with, but not to continue."""
+def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any]) -> None:
+  """Writes a model as a workdir to start from, evaluate or predict with, but not to continue."""
   config = model.config
   identity = {'config': config_lib.fingerprint(config), 'data': '', 'converted': facts}
   identity['vocabulary'] = model.tokenizer.fingerprint
@@ -144,29 +162,27 @@ def write_workdir(workdir, model, facts):
     sentence_transformers.write(workdir, model.vector, width, length)
   checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, identity)
   with contextlib.closing(checkpoints):
-    checkpoints.save(step.State(np.int32(model.step), model.params, {}, {}), {}, {})
+    number: Any = np.int32(model.step)  # on the host
+    checkpoints.save(step.State(number, model.params, {}, {}), {}, {})
     checkpoints.wait()
-  content = provenance.versions() | {'commands': [provenance.command()]} | facts
+  content = {**provenance.versions(), 'commands': [provenance.command()], **facts}
   files.write_json(workdir / records.FACTS, content)
 
 
-def _facts_of_run(folder, model):
+def _facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
   """Reads the facts for a model card from a run's workdir."""
-  run, facts = records.read(folder), {'metrics': {}, 'step': model.step}
+  run = records.read(folder)
   for fault in run.faults:
     log.warning('%s', fault)
+  known, facts = run.facts, {'metrics': {}, 'step': model.step}
   with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
     facts['metrics'] = checkpoints.meta(model.step)['metrics']
-  known = run.facts
-  if known.commands:
-    facts['commands'] = known.commands
   if known.data:
     facts['data'] = {split: dataclasses.asdict(x) for split, x in known.data.items()}
-  if known.source:
-    facts['source'] = known.source
-  names = ('bert_jax', 'commit', 'python', 'packages')
+  names = 'bert_jax', 'commit', 'python', 'packages'
   versions = {name: known.made_by[name] for name in names if name in known.made_by}
-  return facts | ({'versions': versions} if versions else {})
+  others = {'commands': known.commands, 'source': known.source, 'versions': versions}
+  return facts | {name: x for name, x in others.items() if x}
 
 
 def _next(target, out):
@@ -174,7 +190,7 @@ def _next(target, out):
   if not target.startswith(HF):
     return f'next: bert_jax.predict --model {out}, or train with --config.init_from={out}'
   (architecture,) = json.loads((out / 'config.json').read_text())['architectures']
-  ending = re.search('(For[A-Z].*|LMHeadModel|Model)$', architecture)[0]
+  (ending,) = re.findall('(For[A-Z].*|LMHeadModel|Model)$', architecture)
   load = f"AutoModel{AUTO.get(ending, ending)}.from_pretrained('{out}')"
   return f'next: transformers.{load}'
 
@@ -196,8 +212,8 @@ def _report(weights, strict, verbose):
   _tell('new', weights.new, verbose)
   if weights.unused and strict:
     name, why = min(weights.unused.items())
-    some = f'tensors of the source have no place ({len(weights.unused)}, for example {name}: {why})'
-    raise InputError(f'{some}; --allow-unused converts the rest.')
+    some = f'({len(weights.unused)}, for example {name}: {why}); --allow-unused converts the rest'
+    raise InputError(f'tensors of the source have no place {some}.')
 
 
 class Row(NamedTuple):
@@ -209,13 +225,13 @@ class Row(NamedTuple):
   sha256: str
 
 
-def row_of(x):
+def row_of(x: np.ndarray) -> Row:
   data = np.ascontiguousarray(x, np.float32).data
   return Row(x.shape, str(x.dtype), zlib.crc32(data), hashlib.sha256(data).hexdigest())
 
 
-def table_of(model):
-  """The parameters of a Trained as {our path: Row}."""
+def table_of(model: trained.Trained) -> dict[str, Row]:
+  """The parameters of a model as {our path: Row}."""
   shapes = models.ModelConfig(**model.config.model)
   flat = from_huggingface.flatten(jax.device_get(model.params), shapes)
   return {path: row_of(x) for path, x in flat.items()}
@@ -224,23 +240,23 @@ def table_of(model):
 def _compare(table, tokenizer, again, out):
   """InputError unless the files, read again, equal the source bit for bit."""
   written = table_of(again)
-  for path in sorted(table.keys() | written.keys()):
-    if table.get(path) != written.get(path):
-      raise InputError(f'{path} in {out} is not what was to be written; do not use it.')
+  wrong = [x for x in sorted(table.keys() | written.keys()) if table.get(x) != written.get(x)]
   if again.tokenizer.fingerprint != tokenizer.fingerprint:
-    raise InputError(f'the vocabulary in {out} is not what was to be written; do not use it.')
+    wrong.append('the vocabulary')
+  if wrong:
+    raise InputError(f'{wrong[0]} in {out} is not what was to be written; do not use it.')
 
 
-def _print(table, names, weights):
+def _print(table, names, sources):
   """Prints a table of the parameters: shape, type and name in the source or target, CRC-32."""
   rows = [('parameter', 'shape', 'dtype', 'tensor', 'crc32')]
   for path, row in sorted(table.items()):
-    dtype = weights.sources[path][1] if weights and path in weights.sources else row.dtype
-    rows.append((path, 'x'.join(map(str, row.shape)), dtype, names[path], f'{row.crc32:08x}'))
+    shape, (_, dtype) = 'x'.join(map(str, row.shape)), sources.get(path, ('', row.dtype))
+    rows.append((path, shape, dtype, names[path], f'{row.crc32:08x}'))
   print('\n'.join(aligned(rows)))
 
 
-def end_at_once(partial):
+def end_at_once(partial: Path) -> None:
   """Lets Ctrl-C and SIGTERM remove what is half written and end the process at once. The
   interpreter's shutdown is left out, since Orbax's threads crash in it while they write."""
 
@@ -254,17 +270,11 @@ def end_at_once(partial):
     signal.signal(number, end)
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
   parser = arguments.parser('convert', __doc__)
-  add = parser.add_argument
-  add(
-    '--from',
-    dest='source',
-    required=True,
-    metavar='SRC',
-    help='workdir, Hugging Face folder, path of one in a package, hf:NAME on the Hub, or folder '
-    'of a TensorFlow checkpoint',
-  )
+  add, kinds = parser.add_argument, 'workdir, Hugging Face folder, path of one in a package'
+  about = f'{kinds}, hf:NAME on the Hub, or folder of a TensorFlow checkpoint'
+  add('--from', dest='source', required=True, metavar='SRC', help=about)
   add('--to', required=True, metavar='DST', help='new workdir; hf:OUT: a new folder')
   add('--which', default='latest', help='of a run: latest, best or a step')
   add('--positions', type=int, help='rows of the position table: cut, or the rest new')
@@ -285,9 +295,7 @@ def main(argv=None):
     if wrong := [code for code in languages if not model_card.CODE.fullmatch(code)]:
       raise InputError(f'--language {quoted(wrong[0])} is no code of a language; write de, en, zh.')
     end_at_once(folders(args.to)[1])
-    strict = not args.allow_unused
-    positions = args.positions or 0
-    options = positions, strict, args.part, languages, args.verbose
+    options = args.positions or 0, not args.allow_unused, args.part, languages, args.verbose
     convert(args.source, args.to, args.which, *options)
 
 

@@ -244,16 +244,12 @@ def test_one_row_of_token_types_is_for_both_texts_and_told(tmp_path, capsys):
 
 
 def test_one_label_of_several_is_no_regression(tmp_path):
-  for problem, regression in (
-    ('multi_label_classification', False),
-    ('single_label_classification', True),
-    (None, True),
-  ):
+  for problem in ('multi_label_classification', 'single_label_classification', None):
     _, folder = exported(tmp_path / f'{problem}', 'regression')
     rewrite(folder, problem_type=problem, id2label={'0': 'toxic'})
-    table = trained.load(folder).config.table
-    assert (table.regression, table.multi_label) == (regression, not regression)
-    assert table.labels == (() if regression else ('toxic',))
+    table, several = trained.load(folder).config.table, problem == 'multi_label_classification'
+    assert (table.regression, table.multi_label) == (not several, several)
+    assert table.labels == (('toxic',) if several else ())
 
 
 def test_what_is_written_wrongly_is_found(tmp_path):
@@ -359,16 +355,11 @@ def test_a_head_that_is_not_ours_does_not_keep_the_encoder(tmp_path, caplog):
 def test_layers_of_every_tower_are_flattened_apart():
   """As `convert` compares and prints them, however many towers a model has."""
   kernel = np.arange(12.0).reshape(2, 3, 2)
-  params = {
-    'encoder': {'layers': {'output': {'kernel': kernel}}},
-    'generator': {'encoder': {'layers': {'output': {'kernel': -kernel[:1]}}}},
-  }
+  stacked = lambda x: {'layers': {'output': {'kernel': x}}}
+  params = {'encoder': stacked(kernel), 'generator': {'encoder': stacked(-kernel[:1])}}
   flat = from_huggingface.flatten(params, types.SimpleNamespace(vocab_size=5))
-  expected = {
-    'encoder/layer_0/output/kernel': kernel[0],
-    'encoder/layer_1/output/kernel': kernel[1],
-    'generator/encoder/layer_0/output/kernel': -kernel[0],
-  }
+  expected = {f'encoder/layer_{i}/output/kernel': kernel[i] for i in range(2)}
+  expected['generator/encoder/layer_0/output/kernel'] = -kernel[0]
   assert flat.keys() == expected.keys()
   for path, x in expected.items():
     np.testing.assert_array_equal(flat[path], x)

@@ -148,18 +148,18 @@ def test_an_encoder_without_a_pooler_lacks_nothing_for_them(tmp_path, transforme
   assert type(hf.load(sent(tmp_path, found))) is transformers.BertModel
 
 
-@pytest.mark.parametrize(
-  'name, value',
-  [
-    ('norm_placement', 'pre'),
-    ('position_embeddings', 'sinusoidal'),
-    ('position_embeddings', 'none'),
-  ],
+LACKING = (
+  'norm_placement is pre',
+  'position_embeddings is sinusoidal',
+  'position_embeddings is none',
 )
-def test_what_they_cannot_express_is_refused(tmp_path, name, value):
-  found = made('masked-lm')
+
+
+@pytest.mark.parametrize('said', LACKING)
+def test_what_they_cannot_express_is_refused(tmp_path, said):
+  found, (name, _, value) = made('masked-lm'), said.partition(' is ')
   found.config.model[name] = value
-  with pytest.raises(InputError, match=f'model.{name} is {value}'):
+  with pytest.raises(InputError, match=f'model.{said}'):
     sent(tmp_path / 'hf', found)
   assert not (tmp_path / 'hf').exists()
 
@@ -272,13 +272,12 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
     trained.load(tmp_path / 'hf')
 
 
-@pytest.mark.parametrize(
-  'head, problem',
-  [('classifier', 'single_label'), ('multi-label', 'multi_label'), ('regression', 'regression')],
-)
-def test_problems_are_told(tmp_path, head, problem):
-  _, folder = exported(tmp_path, head)
-  assert config_of(folder)['problem_type'].startswith(problem)
+PROBLEMS = {'classifier': 'single_label', 'multi-label': 'multi_label', 'regression': 'regression'}
+
+
+@pytest.mark.parametrize('head', PROBLEMS)
+def test_problems_are_told(tmp_path, head):
+  assert config_of(exported(tmp_path, head)[1])['problem_type'].startswith(PROBLEMS[head])
 
 
 def test_labels_are_told(tmp_path):

@@ -249,12 +249,7 @@ def test_what_a_config_says_is_put_into_our_words(tmp_path):
   assert rest == newer | bert | {'rotary_theta': 10_000.0}
   fields = config_model.settings_affecting('weights') - {'vocab_multiple'}
   assert fields <= plain.model.keys()
-  acts = {
-    'gelu_new': 'gelu_tanh',
-    'gelu_pytorch_tanh': 'gelu_tanh',
-    'relu': 'relu',
-    'silu': 'swish',
-  }
+  acts = dict(gelu_new='gelu_tanh', gelu_pytorch_tanh='gelu_tanh', relu='relu', silu='swish')
   for theirs, ours in acts.items():
     assert read(hidden_act=theirs).model['hidden_act'] == ours
   other = read(layer_norm_eps=1e-5, hidden_dropout_prob=0.2, tie_word_embeddings=False).model

@@ -164,16 +164,6 @@ def test_the_generator_of_a_run_goes_out_as_theirs(tmp_path, recorded, sharing):
   compare(recorded['electra generator'], trained.load(tmp_path / 'hf'), first_batch())
 
 
-@pytest.mark.slow
-def test_their_class_computes_the_generator_of_a_run(tmp_path, transformers, recorded):
-  found = trained.load(folder_of(tmp_path / 'theirs', recorded, 'electra generator'))
-  generator = trained.part_of(electra_of(found, 'shared'), 'generator')
-  convert.export_run(tmp_path / 'hf', generator, {})
-  theirs = hf.load(tmp_path / 'hf')
-  assert type(theirs).__name__ == 'ElectraForMaskedLM'
-  compare(hf.computed(theirs), generator, first_batch())
-
-
 def test_a_generator_is_written_by_the_command(tmp_path, recorded):
   folder = folder_of(tmp_path / 'theirs', recorded, 'electra')
   with pytest.raises(InputError, match='has no generator; only runs of'):

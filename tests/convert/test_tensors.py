@@ -91,18 +91,12 @@ def test_a_malicious_pickle_is_refused_and_nothing_of_it_runs(tmp_path, form):
   assert marker.exists()
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
-    'builtins\neval',
-    'torch\nload',
-    'torch._utils\n__builtins__',
-    'collections\nOrderedDict.fromkeys',
-    'numpy\nload',
-  ],
-)
+BAD = 'builtins eval', 'torch load', 'numpy load', 'torch._utils __builtins__'
+
+
+@pytest.mark.parametrize('name', [*BAD, 'collections OrderedDict.fromkeys'])
 def test_only_what_tensors_are_made_of_has_a_name(tmp_path, name):
-  pickled = b'\x80\x02}(' + text('a') + f'c{name}\n'.encode() + b')Ru.'
+  pickled = b'\x80\x02}(' + text('a') + f'c{name}\n'.replace(' ', '\n').encode() + b')Ru.'
   with pytest.raises(InputError, match='is refused'):
     torch_pickle.read(zipped(tmp_path / 'a.bin', pickled))
 

@@ -125,15 +125,10 @@ def test_a_mistake_leaves_the_output_as_it_was(folder, tmp_path, capsys):  # noq
     assert (tmp_path / 'out.jsonl').read_text() == 'earlier'
 
 
-@pytest.mark.parametrize(
-  'encoding, first',
-  [
-    ('utf-8', b'old river\n'),
-    ('utf-8-sig', b'old river\n'),
-    ('utf-16', None),
-    ('utf-16-le', b'o\0l\0d\0'),
-  ],
-)
+ENCODED = {'utf-8': b'old river\n', 'utf-8-sig': b'old river\n', 'utf-16-le': b'o\0l\0d\0'}
+
+
+@pytest.mark.parametrize('encoding, first', [*ENCODED.items(), ('utf-16', None)])
 def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding, first):
   (tmp_path / 'in.txt').write_text('old river\ngarden\n', encoding=encoding)
   with open(tmp_path / 'in.txt') as stream:

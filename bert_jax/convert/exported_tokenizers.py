@@ -85,6 +85,7 @@ def casing(tokenizer: Tokenizer) -> str:
   """A sentence on what a vocabulary does to capitals and accents; '' if that is unknown."""
   if isinstance(tokenizer, tokenizers.SentencePiece):
     return ''
+  # pyrefly: ignore[missing-attribute]: all but a SentencePiece have it
   normalizer = tokenizer.rust.normalizer
   text = normalizer.normalize_str('É') if normalizer else 'É'
   done = CASINGS.get(unicodedata.normalize('NFC', text))
@@ -101,6 +102,7 @@ def _special(tokenizer):
 def fast(tokenizer: Tokenizer, continues: bool = False) -> library.Tokenizer:
   """Converts a tokenizer to one of the Rust library that adds and knows the special tokens.
   continues: for texts to be continued; only [CLS] goes before them, unless it also ends texts."""
+  # pyrefly: ignore[missing-attribute]: all but a SentencePiece have it
   out = library.Tokenizer.from_str(tokenizer.rust.to_str())
   cls, sep = (tokenizer.pieces[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
   single = f'{cls}:0 $A:0 {sep}:0'

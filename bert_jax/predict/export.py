@@ -86,4 +86,5 @@ def forward(
     'example_ids': jnp.ones_like(input_ids[:, :1]),
     'groups': jnp.ones_like(input_ids[:, :1]),  # every text is one window
   }
-  return model.ask(task).exported(params, batch)
+  ask: Any = model.ask(task)
+  return ask.exported(params, batch)

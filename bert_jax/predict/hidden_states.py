@@ -4,7 +4,7 @@ Linen's `sow` and `capture_intermediates` collect them. Training does not.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -99,7 +99,7 @@ class Attention(Ask):
     self.picture, self.drawn = Path(picture) if picture else None, 0
     self.layer, self.heads = layer % L, range(H) if head < 0 else [head]
 
-  def from_parts(self, parts: tuple[Any, ...]) -> dict[str, Any]:
+  def from_parts(self, parts: Sequence[Any]) -> dict[str, Any]:
     if len(parts) > 2:
       raise InputError(f'{len(parts)} fields where this task reads a text, or text and pair')
     return dict(zip(('text', 'pair'), parts))
@@ -107,11 +107,11 @@ class Attention(Ask):
   def record(self, fields: dict[str, Any]) -> tuple[str, ...]:
     return tuple(texts_of(fields, ('text', 'pair') if 'pair' in fields else ('text',)))
 
-  def replies(self, records: Iterable[Any]) -> Iterator[tuple[Any, str]]:
+  def replies(self, records: Sequence[Any]) -> Iterator[tuple[Any, str]]:
     # One at a time, since all of them together may not fit into memory.
     return ((states(self.model, self._inside, *record), '') for record in records)
 
-  def shown(self, answer: States) -> dict[str, Any]:
+  def shown(self, answer: Any) -> dict[str, Any]:
     if self.picture is None:
       return {'tokens': answer.tokens, 'attention': answer.attention.round(6).tolist()}
     self.drawn += 1
@@ -120,7 +120,7 @@ class Attention(Ask):
     draw(answer, path, self.layer, self.heads)
     return {'tokens': answer.tokens, 'picture': str(path)}
 
-  def returned(self, answers: list[States]) -> list[States]:
+  def returned(self, answers: list[Any]) -> list[States]:
     return list(answers)
 
 

@@ -84,7 +84,8 @@ class Search(Embed):
     texts, out = [line for _, line in self.lines], []
     starts = range(0, len(texts), CHUNK)
     for start in tqdm(starts, unit=f' x {CHUNK} lines', disable=not sys.stderr.isatty()):
-      out += [answer['vector'] for answer, _ in super().replies(texts[start : start + CHUNK])]
+      replies: Any = super().replies(texts[start : start + CHUNK])
+      out += [answer['vector'] for answer, _ in replies]
     return np.stack(out)
 
   def _fingerprint(self):

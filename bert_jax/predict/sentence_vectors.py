@@ -58,7 +58,8 @@ class Embed(OfText):
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     return {'embedding': answer['vector']}
 
-  def returned(self, answers: list[dict | None]) -> np.ndarray:
+  # pyrefly: ignore[bad-override]: an array in place of a list
+  def returned(self, answers: list[Any]) -> np.ndarray:
     """The vectors as one array [number of texts, D]."""
     size = self.model.config.model.hidden_size
     return np.array([answer['vector'] for answer in answers], np.float32).reshape(-1, size)

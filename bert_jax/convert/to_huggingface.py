@@ -58,9 +58,8 @@ def write(
   head = _head(config, parts)
   family = _family(config.model, parts, tokenizer, flat.get(from_huggingface.TYPES), head)
   architecture, has_pooler = family.classes + head.class_suffix, _has_pooler(family, head)
-  reasons = dict.fromkeys(
-    head.training_only, f'a {head.class_suffix} has none, it is for training alone'
-  )
+  why = f'a {head.class_suffix} has none, it is for training alone'
+  reasons = dict.fromkeys(head.training_only, why)
   if 'pooler' not in head.parameters and not has_pooler:
     reasons['pooler'] = f'a {config.objective} model of theirs has no pooler'
   left_out = {path: reasons[part] for path in flat if (part := path.partition('/')[0]) in reasons}

@@ -70,7 +70,7 @@ class Model:
       self.config.model.dtype = dtype or 'float32'
     self.config = config_lib.check(self.config)
     self.family = TASKS[self.config.objective]
-    self.objective = self.family.objective(self.config, self.tokenizer)
+    self.objective: Any = self.family.objective(self.config, self.tokenizer)
     params, self.in_int8 = models.unstack_layers(origin.params), in_int8
     # Classifiers always compute in float32, and weights from int8 stay exact.
     parts = () if in_int8 else ('encoder', 'decoder', 'mlm', 'pooler')
@@ -161,7 +161,8 @@ class Model:
       raise InputError(f'this model was trained for {self.config.objective!r} and has no {lacks}.')
     if not self._has_parts(prediction):
       raise InputError(f'the weights of this model came without a {lacks}.')
-    return self._asks.setdefault(key, prediction.ask(self, **options))
+    model: Any = self  # as the stub describes it
+    return self._asks.setdefault(key, prediction.ask(model, **options))
 
   def outputs(self, function: Callable[..., Any], examples: Any) -> dict[str, Any]:
     """Runs a function made by `compiled` over R rows of Examples: {name: [R, ...]}."""

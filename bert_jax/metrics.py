@@ -2,9 +2,8 @@
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +14,17 @@ import numpy as np
 @dataclasses.dataclass(frozen=True)
 class Mean:
   """A mean, kept as a total and the weight that divides it, once, when it is printed.
-  So padding, gradient accumulation, several hosts and a short last batch change no mean."""
+  So padding, gradient accumulation, several hosts and a short last batch change no mean. Both are
+  arrays of the device, or numbers of the host."""
 
-  total: jax.Array
-  weight: jax.Array
+  total: Any
+  weight: Any
 
-  def __add__(self, other):
+  def __add__(self, other: 'Mean') -> 'Mean':
     return Mean(self.total + other.total, self.weight + other.weight)
 
   @property
-  def value(self):
+  def value(self) -> Any:
     """total / weight; NaN if nothing was counted."""
     return self.total / self.weight if self.weight else float('nan')
 
@@ -40,17 +40,17 @@ class LossLevel(Level):
   """A baseline of a loss, where smaller values are better: unigram, uniform."""
 
 
-def mean(values, weights):
+def mean(values: jax.Array | float, weights: jax.Array) -> Mean:
   """The Mean of an array under weights of the same shape."""
   return Mean(jnp.sum(values * weights, dtype=jnp.float32), jnp.sum(weights, dtype=jnp.float32))
 
 
-def host_sum(tree):
+def host_sum(tree: Any) -> Any:
   """Fetches {name: Mean or scalar} from the device as float64, to be summed on the host."""
   return jax.tree.map(lambda x: np.asarray(x, np.float64), jax.device_get(tree))
 
 
-def add(a, b):
+def add(a: Mapping[str, Mean], b: Mapping[str, Any]) -> dict[str, Mean]:
   """The sum of two {name: Mean}, where a may be {}; scalars (loss) count as Means of weight 1."""
   b = {k: v if isinstance(v, Mean) else Mean(v, 1.0) for k, v in b.items()}
   return {k: a[k] + v if k in a else v for k, v in b.items()}
@@ -65,41 +65,33 @@ def values(terms: Mapping[str, Mean], baselines: Mapping[str, Level]) -> dict[st
   return out
 
 
-def beside(metrics, baselines, examples=0):
+def beside(
+  metrics: Mapping[str, float], baselines: Mapping[str, Level], examples: int = 0
+) -> dict[str, float]:
   """What to judge metrics by: {'examples': how many were scored, if any; NAME_KIND: the baseline of
   the metric NAME, if it has one}."""
   levels = {f'{name}_{kind}': x for name, (x, kind) in baselines.items() if name in metrics}
   return ({'examples': examples} if examples else {}) | levels
 
 
-def to_json(metrics):
+def to_json(metrics: Mapping[str, Any]) -> str:
   """One line of valid JSON; NaN and infinity become null."""
-
-  def valid(x):
-    if isinstance(x, dict):
-      return {k: valid(v) for k, v in x.items()}
-    if isinstance(x, list):
-      return [valid(v) for v in x]
-    return None if isinstance(x, float) and not math.isfinite(x) else x
-
-  return json.dumps(valid(metrics))
+  return json.dumps(json.loads(json.dumps(metrics), parse_constant=lambda name: None))
 
 
 def health(metrics: Mapping[str, float], baselines: Mapping[str, Level]) -> str:
   """The metrics as a line: 'mlm 4.102 (1.80 below unigram)  nsp_accuracy 0.71 (prior 0.53)'."""
-  losses = {name: x for name, x in baselines.items() if isinstance(x, LossLevel)}
-  derived = {f'{name}_below_{level.kind}' for name, level in losses.items()}
+  derived = {f'{name}_below_{x.kind}' for name, x in baselines.items() if isinstance(x, LossLevel)}
   parts = []
   for name, value in metrics.items():
     if name in derived:
       continue
-    text = f'{name} {value:.4g}'
-    if name in baselines:
-      level, kind = baselines[name]
+    text, baseline = f'{name} {value:.4g}', baselines.get(name, Level(0.0, ''))
+    level, kind = baseline
+    if isinstance(baseline, LossLevel):
       side = 'below' if value <= level else 'ABOVE'
-      if name in losses:
-        text += f' ({abs(level - value):.2f} {side} {kind})'
-      elif level:  # 0 says nothing
-        text += f' ({kind} {level:.2f})'
+      text += f' ({abs(level - value):.2f} {side} {kind})'
+    elif level:  # 0 says nothing
+      text += f' ({kind} {level:.2f})'
     parts.append(text)
   return '  '.join(parts)

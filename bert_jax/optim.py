@@ -1,46 +1,50 @@
 """Optimizers from Optax and from papers, BERT's own AdamW, and multipliers of the rate by layer.
 
-BERT's AdamW (google-research/bert, optimization.py) divides m by sqrt(v) + eps with no bias
-correction, and its linear schedule decays from step 0, not from the end of the warm-up. Norms and
-means over a whole matrix are taken for each layer, also where layers are stacked.
+BERT's AdamW (google-research/bert, optimization.py) has no bias correction. Norms and means over a
+whole matrix are taken for each layer, also where layers are stacked.
 """
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.tree_util import tree_map_with_path
+from ml_collections import ConfigDict
+from optax import GradientTransformation, GradientTransformationExtraArgs
 
 from bert_jax import parameter_layers, timeline
 from bert_jax.errors import InputError
 from bert_jax.sharding import path_name
 
+Tree = Any  # of arrays or shapes like the parameters, or of booleans or factors for each of them
 
-def numbers(optimizer):
+
+def numbers(optimizer: ConfigDict) -> dict[str, Any]:
   """The learning rate and weight decay, which a compiled step takes as arguments."""
-  rate, decay = np.float32(optimizer.learning_rate), np.float32(optimizer.weight_decay)
-  return {'learning_rate': rate, 'weight_decay': decay}
+  return {name: np.float32(optimizer[name]) for name in ('learning_rate', 'weight_decay')}
 
 
-def scale_by_bert_adam(b1, b2, eps):
+def scale_by_bert_adam(b1: float, b2: float, eps: float) -> GradientTransformation:
   """BERT's Adam: m / (sqrt(v) + eps), with running means without bias correction."""
 
   def init(params):
     mu, nu = optax.tree.zeros_like(params), optax.tree.zeros_like(params)
     return optax.ScaleByAdamState(count=jnp.zeros([], jnp.int32), mu=mu, nu=nu)
 
-  def update(gradients, state, params=None):
-    del params
-    mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, gradients)
-    nu = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, state.nu, gradients)
+  def update(updates, state, params=None):
+    mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, updates)
+    nu = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, state.nu, updates)
     updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mu, nu)
     return updates, optax.ScaleByAdamState(count=state.count + 1, mu=mu, nu=nu)
 
-  return optax.GradientTransformation(init, update)
+  return GradientTransformation(init, update)
 
 
-def clip_by_global_norm(limit):
+def clip_by_global_norm(limit: float) -> GradientTransformation:
   """Multiplies gradients by min(1, limit / their norm). XLA fuses this product with what follows;
   the choice between two arrays in optax.clip_by_global_norm costs one more pass over gradients."""
 
@@ -51,15 +55,14 @@ def clip_by_global_norm(limit):
   return optax.stateless(clip)
 
 
-MUON_MOMENTUM = 0.95  # other numbers of Muon: the defaults of optax.contrib.scale_by_muon
-MUON_RMS = 0.2  # root mean square of an update, about as Adam's (Liu et al. 2025)
-
-
-def stacked_in(params):
+def stacked_in(params: Tree) -> Tree:
   """A tree of booleans: is the leading axis of an array an axis of layers?"""
-  return jax.tree_util.tree_map_with_path(
-    lambda path, _: (parameter_layers.layer_of(path_name(path)) or ('', 0))[1] is None, params
-  )
+
+  def is_stacked(path, _):
+    layer = parameter_layers.layer_of(path_name(path))
+    return layer is not None and layer[1] is None
+
+  return tree_map_with_path(is_stacked, params)
 
 
 def _by_layer(reduce, x, stacked):
@@ -67,14 +70,17 @@ def _by_layer(reduce, x, stacked):
   return reduce(x, axis=tuple(range(1 if stacked else 0, x.ndim)), keepdims=True)
 
 
-def stable_adamw(adam, decay, b2, eps, stacked):
+def stable_adamw(
+  adam: GradientTransformation, decay: GradientTransformation, b2: float, eps: float, stacked: Tree
+) -> GradientTransformation:
   """AdamW with the update clipping of Adafactor (Wortsman et al. 2023, StableAdamW,
   https://arxiv.org/abs/2304.13013, algorithm 2): the rate of each array, for its decay too, is
   divided by max(1, sqrt(mean(g^2 / v))), which is large where v has not yet learned of g.
   adam: optax.scale_by_adam with these b2 and eps. decay: the transformation that adds the decay."""
 
-  def update(gradients, state, params):
-    updates, state = adam.update(gradients, state, params)
+  def update(updates: Any, state: Any, params: Any = None) -> Any:
+    after: Any = adam.update(updates, state, params)
+    gradients, (updates, state) = updates, after
     updates, _ = decay.update(updates, decay.init(params), params)
     correction = 1 - b2**state.count
 
@@ -84,13 +90,13 @@ def stable_adamw(adam, decay, b2, eps, stacked):
 
     return jax.tree.map(clipped, updates, gradients, state.nu, stacked), state
 
-  return optax.GradientTransformation(adam.init, update)
+  return GradientTransformation(adam.init, update)
 
 
-def scale_by_trust_ratio(adapted, stacked):
+def scale_by_trust_ratio(adapted: Tree, stacked: Tree) -> GradientTransformation:
   """LAMB's trust ratio (You et al. 2020, https://arxiv.org/abs/1904.00962): an update times the
   norm of its parameter over its own norm; times 1 if one of them is 0, and for parameters that are
-  not `adapted`. adapted, stacked: trees of booleans."""
+  not `adapted`."""
 
   def ratio(u, p, adapted, stacked):
     if not adapted:
@@ -102,10 +108,10 @@ def scale_by_trust_ratio(adapted, stacked):
   return optax.stateless(lambda *trees: jax.tree.map(ratio, *trees, adapted, stacked))
 
 
-def muon(adam, params):
+def muon(adam: GradientTransformation, params: Tree) -> GradientTransformationExtraArgs:
   """Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/) for the kernels in layers, and
-  `adam` for the rest. Muon's updates are scaled to the size of Adam's, so both take the same rate
-  and decay (Liu et al. 2025, https://arxiv.org/abs/2502.16982)."""
+  `adam` for the rest. Muon's updates are scaled to the root mean square 0.2, about as Adam's, so
+  both take the same rate and decay (Liu et al. 2025, https://arxiv.org/abs/2502.16982)."""
 
   def label(path, x, stacked):
     name = path_name(path)
@@ -113,44 +119,41 @@ def muon(adam, params):
     return 'muon' if is_matrix and parameter_layers.layer_of(name) else 'adam'
 
   matrix = optax.contrib.MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
-  orthogonal = optax.contrib.scale_by_muon(
-    beta=MUON_MOMENTUM, weight_dimension_numbers=lambda tree: jax.tree.map(lambda _: matrix, tree)
-  )
+  matrices = lambda tree: jax.tree.map(lambda _: matrix, tree)
+  orthogonal = optax.contrib.scale_by_muon(beta=0.95, weight_dimension_numbers=matrices)
   as_large = optax.stateless(
-    lambda updates, _: jax.tree.map(lambda u: u * MUON_RMS * max(u.shape[-2:]) ** 0.5, updates)
+    lambda updates, _: jax.tree.map(lambda u: u * 0.2 * max(u.shape[-2:]) ** 0.5, updates)
   )
-  labels = jax.tree_util.tree_map_with_path(label, params, stacked_in(params))
+  labels = tree_map_with_path(label, params, stacked_in(params))
   return optax.partition({'muon': optax.chain(orthogonal, as_large), 'adam': adam}, labels)
 
 
-def _moments(kind):
-  return lambda optimizer: kind(optimizer.beta1, optimizer.beta2, optimizer.eps)
+def _adam(optimizer, kind=optax.scale_by_adam):
+  return kind(optimizer.beta1, optimizer.beta2, optimizer.eps)
 
-
-_bert_adam, _adam = _moments(scale_by_bert_adam), _moments(optax.scale_by_adam)
 
 # {name: (optimizer, decay, decayed, params) -> transformations between clipping and the rate}.
 # decay: the transformation that adds the weight decay; decayed: a tree of booleans, where it does.
-OPTIMIZERS = {
-  'bert_adamw': lambda optimizer, decay, *_: (_bert_adam(optimizer), decay),
+OPTIMIZERS: dict[str, Callable[..., tuple[GradientTransformation, ...]]] = {
+  'bert_adamw': lambda optimizer, decay, *_: (_adam(optimizer, scale_by_bert_adam), decay),
   'adamw': lambda optimizer, decay, *_: (_adam(optimizer), decay),
   'stable_adamw': lambda optimizer, decay, _, params: (
     stable_adamw(_adam(optimizer), decay, optimizer.beta2, optimizer.eps, stacked_in(params)),
   ),
   'lamb': lambda optimizer, decay, decayed, params: (
-    _adam(optimizer),
-    decay,
+    *(_adam(optimizer), decay),
     scale_by_trust_ratio(decayed, stacked_in(params)),
   ),
   'muon': lambda optimizer, decay, _, params: (muon(_adam(optimizer), params), decay),
 }
 
 
-def make_optimizer(optimizer, steps, params, values=None):
+def make_optimizer(
+  optimizer: ConfigDict, steps: int, params: Tree, values: dict[str, Any] | None = None
+) -> GradientTransformation:
   """The Optax transformation of `config.optimizer`. A frozen parameter has no moments, and its
-  update is None.
-  params: arrays or shapes; only their paths and shapes are used. values: as `numbers` returns them,
-  but traced; used in place of the config's."""
+  update is None. Only paths and shapes of the parameters are used. values: as `numbers` returns
+  them, but traced; used in place of the config's."""
   values = values or numbers(optimizer)
   still = frozen(optimizer, params)
   trained = lambda tree: split(tree, still)[0]
@@ -165,36 +168,34 @@ def make_optimizer(optimizer, steps, params, values=None):
     optax.stateless(lambda updates, _: jax.tree.map(lambda u, m: u * m, updates, multipliers)),
   )
 
-  def update(gradients, state, params):
-    return chain.update(trained(gradients), state, trained(params))
+  def update(updates, state, params=None):
+    return chain.update(trained(updates), state, trained(params))
 
-  return optax.GradientTransformation(lambda params: chain.init(trained(params)), update)
+  return GradientTransformation(lambda params: chain.init(trained(params)), update)
 
 
-def frozen(optimizer, params):
+def frozen(optimizer: ConfigDict, params: Tree) -> Tree:
   """A tree of booleans: True for parameters that never change, since their multiplier is 0."""
   return jax.tree.map(lambda m: not np.any(m), lr_multipliers(optimizer, params))
 
 
-def split(params, frozen=None):
+def split(params: Tree, frozen: Tree = None) -> tuple[Tree, Tree]:
   """Splits a tree into (trained, frozen), each with None in place of the other's parameters."""
   frozen = frozen or jax.tree.map(lambda _: False, params)
   trained = jax.tree.map(lambda still, x: None if still else x, frozen, params)
   return trained, jax.tree.map(lambda still, x: x if still else None, frozen, params)
 
 
-def merge(trained, frozen):
+def merge(trained: Tree, frozen: Tree) -> Tree:
   """The inverse of `split`."""
-  return jax.tree.map(
-    lambda a, b: b if a is None else a, trained, frozen, is_leaf=lambda x: x is None
-  )
+  is_none = lambda x: x is None
+  return jax.tree.map(lambda a, b: b if a is None else a, trained, frozen, is_leaf=is_none)
 
 
-def matches(pattern, params):
+def matches(pattern: str, params: Tree) -> Tree:
   """A tree of booleans: does a regex occur in the parameter's path? '' occurs in none."""
-  hits = jax.tree_util.tree_map_with_path(
-    lambda path, _: bool(pattern and re.search(pattern, path_name(path))), params
-  )
+  hit = lambda path, _: bool(pattern and re.search(pattern, path_name(path)))
+  hits = tree_map_with_path(hit, params)
   if pattern and not any(jax.tree.leaves(hits)):
     names = [path_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
     raise InputError(
@@ -204,30 +205,27 @@ def matches(pattern, params):
   return hits
 
 
-def lr_multipliers(optimizer, params):
+def lr_multipliers(optimizer: ConfigDict, params: Tree) -> Tree:
   """The factor on each parameter's learning rate: a float, or an array over scanned layers.
   0 for `freeze`; else the first factor of `lr_multipliers` whose regex matches, times
-  layer_lr_decay ** depth (see layer_depths), where the last layer has the depth layer_lr_last. With
-  2 that is ELECTRA's fine-tuning: layers + 1 - i in layer i, layers + 2 in the embeddings."""
-  frozen = matches(optimizer.freeze, params)
-  rules = [(matches(pattern, params), factor) for pattern, factor in optimizer.lr_multipliers]
+  layer_lr_decay ** depth (see layer_depths), where the last layer has the depth layer_lr_last: 2 in
+  ELECTRA's fine-tuning."""
+  rules = [(optimizer.freeze, 0.0), *optimizer.lr_multipliers]
+  factors = [factor for _, factor in rules]
   above = optimizer.layer_lr_last - 1
-  depths = jax.tree.map(lambda depth: depth + above * (depth > 0), layer_depths(params))
 
-  def multiplier(frozen, depth, *hits):
-    if frozen:
-      return 0.0
-    factor = next((f for (_, f), hit in zip(rules, hits) if hit), 1.0)
-    return factor * optimizer.layer_lr_decay**depth
+  def multiplier(depth, *hits):
+    factor = next((factor for factor, hit in zip(factors, hits) if hit), 1.0)
+    return factor and factor * optimizer.layer_lr_decay ** (depth + above * (depth > 0))
 
-  return jax.tree.map(multiplier, frozen, depths, *(tree for tree, _ in rules))
+  hits = (matches(pattern, params) for pattern, _ in rules)
+  return jax.tree.map(multiplier, layer_depths(params), *hits)
 
 
-def layer_depths(params):
-  """How far each parameter lies below the top of its tower, in layers (parameter_layers.py).
-  1 in the last layer, the number of layers + 1 in the embeddings, 0 in the heads and in a final
-  LayerNorm. Embeddings beside towers lie below the deepest of them. An int, or an array over the
-  axis of scanned layers."""
+def layer_depths(params: Tree) -> Tree:
+  """How far each parameter lies below the top of its tower, in layers: 1 in the last layer, the
+  number of layers + 1 in the embeddings, 0 in the heads and in a final LayerNorm. Embeddings beside
+  towers lie below the deepest of them. An int, or an array over the axis of scanned layers."""
   counts = parameter_layers.layer_counts(params)
 
   def depth(path, x):
@@ -242,4 +240,4 @@ def layer_depths(params):
     beside = [t for t in counts if f'/{t}'.startswith(f'{folder}/')] if tower is None else [tower]
     return max((counts[t] for t in beside), default=-1) + 1 if in_embeddings else 0
 
-  return jax.tree_util.tree_map_with_path(depth, params)
+  return tree_map_with_path(depth, params)

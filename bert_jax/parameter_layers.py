@@ -1,13 +1,14 @@
 """Finds the tower and the layer of a parameter by its path.
 
-A tower is any subtree that holds `layer_0`, `layer_1`, ... or `layers`, whose arrays have a leading
-axis of layers; if it holds both, `layers` come after the others (see models/stack.py). A model may
-have several (a generator beside a discriminator, a decoder after an encoder), with different
-numbers of layers. A tower is named by its path, such as 'encoder' or 'generator/encoder'; '' is the
+A tower is any subtree that holds `layer_0`, `layer_1`.. or `layers`, which come after the others
+and whose arrays have a leading axis of layers (see models/stack.py). A model may have several, of
+different numbers of layers. A tower is named by its path, such as 'generator/encoder'; '' is the
 path of a tree that is itself a tower.
 """
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 import jax
 
@@ -17,14 +18,15 @@ from bert_jax.sharding import path_name
 LAYER = re.compile(r'(?:(?P<tower>.*?)/)?(?:layer_(?P<number>\d+)|layers)/')
 
 
-def layer_of(name):
+def layer_of(name: str) -> tuple[str, int | None] | None:
   """(tower, number of the layer, or None if layers are stacked) of a parameter's path; None for a
   parameter outside of layers."""
-  match = LAYER.match(name)
-  return match and (match['tower'] or '', match['number'] and int(match['number']))
+  if match := LAYER.match(name):
+    return match['tower'] or '', int(match['number']) if match['number'] else None
+  return None
 
 
-def layer_counts(params):
+def layer_counts(params: Any) -> dict[str, int]:
   """The number of layers of each tower in a tree of arrays or shapes; shared layers are one."""
   apart, stacked = {}, {}
   for path, x in jax.tree_util.tree_leaves_with_path(params):
@@ -37,6 +39,6 @@ def layer_counts(params):
   return {tower: apart.get(tower, 0) + stacked.get(tower, 0) for tower in apart | stacked}
 
 
-def tower_of(name, towers):
+def tower_of(name: str, towers: Iterable[str]) -> str | None:
   """The innermost of some towers that holds a parameter's path, or None."""
   return max((t for t in towers if not t or name.startswith(f'{t}/')), key=len, default=None)

@@ -5,9 +5,11 @@ parameter in pieces; `tensor` splits the layers (as Megatron does: first a matri
 one by rows). One CPU is a mesh of 1x1x1. Models know nothing of it.
 """
 
+import functools
 import math
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import flax.linen as nn
@@ -16,6 +18,7 @@ import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jax.tree_util import tree_leaves_with_path
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
@@ -38,10 +41,8 @@ RULES = (
   (r'(^|/)embeddings/(position|token_type)_embeddings/embedding$', P()),
   (r'(^|/)decoder$', P(('fsdp', 'tensor'), None)),
   (r'(^|/)mlm/bias$', P(('fsdp', 'tensor'))),
-  (ATTENTION + r'(query|key|value)/kernel$', P('fsdp', 'tensor')),
-  (ATTENTION + r'(query|key|value)/bias$', P('tensor')),
-  (ATTENTION + r'relative/distance/kernel$', P('fsdp', 'tensor')),
-  (ATTENTION + r'relative/(content|position)_bias$', P('tensor')),
+  (ATTENTION + r'(query|key|value|relative/distance)/kernel$', P('fsdp', 'tensor')),
+  (ATTENTION + r'((query|key|value)/|relative/(content|position)_)bias$', P('tensor')),
   (ATTENTION + r'output/kernel$', P('tensor', 'fsdp')),
   (LAYER + r'(intermediate|gate)/kernel$', P('fsdp', 'tensor')),
   (LAYER + r'(intermediate|gate)/bias$', P('tensor')),
@@ -50,20 +51,11 @@ RULES = (
 )
 
 # The mesh axes for the logical axes that models name in their constraints (see Flax).
-ACTIVATION_RULES = (
-  ('batch', ('data', 'fsdp')),
-  ('length', None),
-  ('hidden', None),
-  ('heads', 'tensor'),
-)
+ACTIVATION_RULES = {'batch': ('data', 'fsdp'), 'length': None, 'hidden': None, 'heads': 'tensor'}
 
 
 def make_mesh(
-  data: int,
-  fsdp: int,
-  tensor: int,
-  devices: Sequence[jax.Device] | None = None,
-  slices: int = 1,
+  data: int, fsdp: int, tensor: int, devices: Sequence[jax.Device] | None = None, slices: int = 1
 ) -> Mesh:
   """A mesh of the given shape over all devices. One of the three sizes may be -1: as large as fits.
   slices: how many TPU slices the devices are in. `data` goes over the slices first, so that only
@@ -84,11 +76,9 @@ def make_mesh(
   shape[0] //= slices
   # jax.make_mesh does not split an axis of the chip topology between two mesh axes, except on v5e.
   # mesh_utils raises any of these three for shapes or topologies that it cannot handle.
+  create = functools.partial(mesh_utils.create_device_mesh, allow_split_physical_axes=True)
   try:
-    blocks = [
-      mesh_utils.create_device_mesh(shape, group, allow_split_physical_axes=True)
-      for group in groups
-    ]
+    blocks = [create(shape, group) for group in groups]
   except (NotImplementedError, AssertionError, ValueError) as error:
     raise InputError(
       f'mesh data={shape[0] * slices} fsdp={shape[1]} tensor={shape[2]} cannot be laid over these '
@@ -100,8 +90,7 @@ def make_mesh(
 def _slices(devices, slices):
   """The devices of each slice. Devices other than TPUs are cut into groups of the same size."""
   if devices[0].platform != 'tpu' and len(devices) % slices == 0:
-    size = len(devices) // slices
-    return [devices[i * size : (i + 1) * size] for i in range(slices)]
+    return np.array(devices).reshape(slices, -1).tolist()
   groups = {}
   for device in devices:
     groups.setdefault(getattr(device, 'slice_index', 0), []).append(device)
@@ -112,7 +101,6 @@ def _slices(devices, slices):
 
 def axes_of(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> dict[str, int]:
   """The sizes {'data', 'fsdp', 'tensor', 'slices'} of a config's mesh, where fsdp=0 is chosen here.
-
   On TPUs it is as many chips of a slice as divide the sizes of the model, 16 at most: the
   optimizer, which waits for memory, then takes a sixteenth of its time, and the parameters a
   sixteenth of the memory. Elsewhere it is 1."""
@@ -125,18 +113,17 @@ def axes_of(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> 
   return mesh
 
 
-def mesh_of(config, family, devices=None):
+def mesh_of(config: ConfigDict, family: Any, devices: Sequence[jax.Device] | None = None) -> Mesh:
   """The mesh of a config. InputError unless its batch and model fit. family: its task family."""
   mesh = make_mesh(**axes_of(config, devices), devices=devices)
   check_fits(mesh, config, family)
   return mesh
 
 
-def check_fits(mesh, config, family):
+def check_fits(mesh: Mesh, config: ConfigDict, family: Any) -> None:
   """InputError unless the batch divides over the mesh and the heads over its tensor axis."""
-  shards = mesh.shape['data'] * mesh.shape['fsdp']
-  accumulation = config.optimizer.accumulation
-  chunks = family.microbatches(config)
+  shards, tensor = mesh.shape['data'] * mesh.shape['fsdp'], mesh.shape['tensor']
+  accumulation, chunks = config.optimizer.accumulation, family.microbatches(config)
   parts = accumulation * chunks
   rows = config.batch_size // parts
   if rows % shards:
@@ -144,18 +131,15 @@ def check_fits(mesh, config, family):
     fit = [str(n * parts) for n in (low, low + shards) if n]
     fewer = [n for n in range(1, accumulation) if config.batch_size % (n * chunks * shards) == 0]
     fit += [f'optimizer.accumulation={n}' for n in fewer[-1:]]
+    over = f'{shards} data shards' + f' in {parts} microbatches' * (parts > 1)
     raise InputError(
-      f'batch_size {config.batch_size} does not divide over {shards} data shards'
-      + f' in {parts} microbatches' * (parts > 1)
-      + f'; use {" or ".join(fit)}.'
+      f'batch_size {config.batch_size} does not divide over {over}; use {" or ".join(fit)}.'
     )
   heads = {'model.num_attention_heads': config.model.num_attention_heads}
   for name, number in (heads | family.heads_besides(config)).items():
-    if number % mesh.shape['tensor']:
-      raise InputError(
-        f'{name} {number} does not divide over mesh.tensor={mesh.shape["tensor"]}; use a tensor '
-        'size that divides it.'
-      )
+    if number % tensor:
+      fault = f'{name} {number} does not divide over mesh.tensor={tensor}'
+      raise InputError(f'{fault}; use a tensor size that divides it.')
 
 
 def path_name(path: Sequence[Any]) -> str:
@@ -175,45 +159,39 @@ def spec_of(
     if spec == AUTO:
       return _auto(shape, mesh.shape['fsdp'])
     if len(spec) > len(shape):
-      raise InputError(
-        f'sharding rule {pattern!r} names {len(spec)} dimensions but {name} has '
-        f'shape {shape}; mend the rule in sharding.py.'
-      )
+      fault = f'sharding rule {pattern!r} names {len(spec)} dimensions but {name} has shape {shape}'
+      raise InputError(f'{fault}; mend the rule in sharding.py.')
     spec = P(*(None,) * (len(shape) - len(spec)), *spec)
     for size, axes in zip(shape, spec):
       parts = math.prod(mesh.shape[a] for a in ((axes,) if isinstance(axes, str) else axes or ()))
       if size % parts:
         raise InputError(
-          f'{name} of shape {shape} does not divide over mesh axes {axes} '
-          f'({parts} parts); change the mesh or that size of the model (of words: '
-          'model.vocab_multiple).'
+          f'{name} of shape {shape} does not divide over mesh axes {axes} ({parts} parts); change '
+          'the mesh or that size of the model (of words: model.vocab_multiple).'
         )
     return spec
   raise InputError(f'no sharding rule matches {name}; add one to RULES in sharding.py.')
 
 
 def _auto(shape, parts):
-  if parts == 1 or math.prod(shape) < SMALL:
+  axes = [axis for axis, size in enumerate(shape) if size % parts == 0]
+  if parts == 1 or math.prod(shape) < SMALL or not axes:
     return P()
-  for axis in sorted(range(len(shape)), key=lambda i: -shape[i]):
-    if shape[axis] % parts == 0:
-      return P(*(None,) * axis, 'fsdp')
-  return P()
+  return P(*(None,) * max(axes, key=lambda axis: shape[axis]), 'fsdp')
 
 
 def tree_shardings(tree: Any, mesh: Mesh, params: Any = None) -> Any:
   """A NamedSharding for every array (or shape) of a tree, by its path.
   params: if the tree is the state of an optimizer, its parameters. An array with another shape than
   its parameter (sums over rows, Adafactor) is split by the automatic rule."""
-  leaves = jax.tree_util.tree_leaves_with_path(params)
-  shapes = {path_name(path): x.shape for path, x in leaves}
+  shapes = {path_name(path): x.shape for path, x in tree_leaves_with_path(params)}
 
   def sharding_of(path, x):
-    parts, rules = path_name(path).split('/'), RULES
-    ends = ('/'.join(parts[i:]) for i in range(len(parts)))
-    if shapes.get(next((end for end in ends if end in shapes), ''), x.shape) != x.shape:
-      rules = RULES[-1:]
-    return NamedSharding(mesh, spec_of('/'.join(parts), x.shape, mesh, rules))
+    name = path_name(path)
+    ends = (name[i:] for i in range(len(name)) if i == 0 or name[i - 1] == '/')
+    shape = next((shapes[end] for end in ends if end in shapes), x.shape)
+    rules = RULES if shape == x.shape else RULES[-1:]
+    return NamedSharding(mesh, spec_of(name, x.shape, mesh, rules))
 
   return jax.tree_util.tree_map_with_path(sharding_of, tree)
 
@@ -238,34 +216,30 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, BATCH)
 
 
-def activation_rules():
+def activation_rules() -> AbstractContextManager[None]:
   """A context in which the constraints inside models take effect."""
-  return nn.logical_axis_rules(ACTIVATION_RULES)
+  return nn.logical_axis_rules(tuple(ACTIVATION_RULES.items()))
 
 
 def compiler_options(mesh: Mesh) -> dict[str, Any]:
   """Options of XLA for a program on a mesh.
   On TPUs: to gather the pieces of a parameter before its matrix product. By default XLA passes
   them round a ring during it, and BERT-base over 16 chips (v5e) takes 1.5 times the cycles."""
-  if mesh.devices.flat[0].platform != 'tpu':
-    return {}
-  return {'xla_jf_spmd_threshold_for_windowed_einsum_mib': 2**20}
+  is_tpu = mesh.devices.flat[0].platform == 'tpu'
+  return {'xla_jf_spmd_threshold_for_windowed_einsum_mib': 2**20} if is_tpu else {}
 
 
 def describe(params: Any, mesh: Mesh, table: bool) -> str:
   """A line about the parameters: how many, and bytes on each device. table: puts a table before it,
   of path, shape, bytes on each device and mesh axes."""
-  rows, total, split = [], 0, 0
-  for path, x in jax.tree_util.tree_leaves_with_path(params):
-    size = math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
-    shape = 'x'.join(map(str, x.shape))
+  rows, count, total, split = [], 0, 0, 0
+  for path, x in tree_leaves_with_path(params):
+    part = x.sharding.shard_shape(x.shape)
+    size, shape = math.prod(part) * x.dtype.itemsize, 'x'.join(map(str, x.shape))
     rows.append(f'{path_name(path):64} {shape:>12} {size:>14,}  {x.sharding.spec}')
-    total += size
-    split += x.sharding.shard_shape(x.shape) != tuple(x.shape)
-  head = f'{"parameter":64} {"shape":>12} {"bytes a device":>14}  spec'
-  count = sum(x.size for x in jax.tree.leaves(params))
+    count, total, split = count + x.size, total + size, split + (part != tuple(x.shape))
   devices = f'each of {mesh.size} devices' if mesh.size > 1 else 'the device'
   line = f'{count:,} parameters in {len(rows)} arrays: {total:,} bytes on {devices}'
-  if split:
-    line += f', {split} arrays are split'
+  line += f', {split} arrays are split' if split else ''
+  head = f'{"parameter":64} {"shape":>12} {"bytes a device":>14}  spec'
   return '\n'.join([head, *rows, line] if table else [line])

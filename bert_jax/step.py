@@ -2,16 +2,19 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from ml_collections import ConfigDict
 
 from bert_jax import models, optim, sharding
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
 from bert_jax.objectives import check
+from bert_jax.objectives.base import Objective
 from bert_jax.timeline import EVALUATION, Moment, Timeline
 
 
@@ -20,12 +23,12 @@ from bert_jax.timeline import EVALUATION, Moment, Timeline
 class State:
   """What a step changes and a checkpoint saves. carry: see Objective.carry."""
 
-  step: jax.Array
+  step: Any
   params: Any
   opt_state: Any
   carry: Any
 
-  def __repr__(self):  # one line: a notebook shows the value of a cell
+  def __repr__(self) -> str:  # one line: a notebook shows the value of a cell
     try:
       number = f'{int(self.step):,}'
     except (TypeError, RuntimeError):  # a shape, or given away to the next step
@@ -45,52 +48,53 @@ class Constants:
   fixed: Any  # see Objective.constants
 
 
-def keys(seed, prng_impl):
+def keys(seed: int, prng_impl: str) -> jax.Array:
   """Three independent random keys: for initialisation, training and evaluation."""
   return jax.random.split(jax.random.key(seed, impl=prng_impl), 3)
 
 
-def constants_of(config, objective):
+def constants_of(config: ConfigDict, objective: Objective) -> Constants:
   """The Constants of a run, as arrays on the host."""
-  _, train_key, eval_key = keys(config.seed, config.prng_impl)
-  if config.eval.seed >= 0:
-    _, _, eval_key = keys(config.eval.seed, config.prng_impl)
-  return Constants(
-    train_key, eval_key, optim.numbers(config.optimizer), objective.constants(config)
-  )
+  train_key = keys(config.seed, config.prng_impl)[1]
+  eval_seed = config.eval.seed if config.eval.seed >= 0 else config.seed
+  eval_key = keys(eval_seed, config.prng_impl)[2]
+  fixed = objective.constants(config)
+  return Constants(train_key, eval_key, optim.numbers(config.optimizer), fixed)
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
   """The steps of a run before they are compiled. state, batch: ShapeDtypeStructs with shardings.
-  constants: arrays, which a compiled step accepts from any device."""
+  constants: arrays, which a compiled step accepts from any device. eval_carry: as state.carry, for
+  an evaluation."""
 
-  make_state: Any  # key -> State
-  train_step: Any
-  eval_step: Any
+  make_state: Callable[[jax.Array], State]  # of a random key
+  train_step: Callable[[State, Any, Constants], tuple[State, dict[str, Any]]]
+  eval_step: Callable[..., tuple[dict[str, Mean], Any, Any]]
   state: State
   batch: Any
   constants: Constants
   mesh: jax.sharding.Mesh
-  eval_carry: Any  # as state.carry, for an evaluation
+  eval_carry: Any
 
   @property
-  def layout(self):
+  def layout(self) -> State:
+    """The State of shardings."""
     return jax.tree.map(lambda x: x.sharding, self.state)
 
-  def lower(self):
-    options = sharding.compiler_options(self.mesh)
-    jitted = jax.jit(
-      self.train_step, donate_argnums=0, out_shardings=(self.layout, None), compiler_options=options
-    )
+  def lower(self) -> jax.stages.Lowered:
+    options: Any = dict(compiler_options=sharding.compiler_options(self.mesh), donate_argnums=0)
+    jitted = jax.jit(self.train_step, out_shardings=(self.layout, None), **options)
     return jitted.lower(self.state, self.batch, sharding.placed(self.constants, self.mesh))
 
-  def lower_evaluation(self):
+  def lower_evaluation(self) -> jax.stages.Lowered:
     inputs = self.state.params, self.eval_carry, self.batch, jax.ShapeDtypeStruct((), jnp.int32)
     return jax.jit(self.eval_step).lower(*inputs, sharding.placed(self.constants, self.mesh))
 
 
-def program(config, objective, mesh: jax.sharding.Mesh, timeline: Timeline) -> Program:
+def program(
+  config: ConfigDict, objective: Objective, mesh: jax.sharding.Mesh, timeline: Timeline
+) -> Program:
   """Makes the Program of a run on a mesh.
   Call this outside of jax.set_mesh(mesh) if the devices of the mesh are only described, since the
   keys are real arrays; lower the Program inside, and inside sharding.activation_rules()."""
@@ -106,22 +110,22 @@ def program(config, objective, mesh: jax.sharding.Mesh, timeline: Timeline) -> P
     carry = zeros(objective.carry(config.batch_size))
     return State(jnp.zeros([], jnp.int32), params, opt_state, carry)
 
-  frozen = optim.frozen(config.optimizer, params)
   train_step = make_train_step(
     objective,
     make_optimizer,
     moment_of=timeline.at,
     accumulation=config.optimizer.accumulation,
-    frozen=frozen,
+    frozen=optim.frozen(config.optimizer, params),
     skip=config.optimizer.skip_nonfinite > 0,
     grows=config.optimizer.batch_warmup > 0,
   )
   rows = sharding.batch_sharding(mesh)
   shapes = jax.eval_shape(state_of, params)
-  state = dataclasses.replace(
-    sharding.placed(dataclasses.replace(shapes, opt_state=()), mesh),
-    opt_state=sharding.placed(shapes.opt_state, mesh, params),
-    carry=sharding.like(shapes.carry, rows),
+  state = State(
+    sharding.placed(shapes.step, mesh),
+    sharding.placed(params, mesh),
+    sharding.placed(shapes.opt_state, mesh, params),
+    sharding.like(shapes.carry, rows),
   )
   batch = sharding.like(objective.spec(config.batch_size), rows)
   eval_step = make_eval_step(objective)
@@ -130,13 +134,13 @@ def program(config, objective, mesh: jax.sharding.Mesh, timeline: Timeline) -> P
   return Program(make_state, train_step, eval_step, state, batch, constants, mesh, eval_carry)
 
 
-def zeros(shapes):
+def zeros(shapes: Any) -> Any:
   """Zeros of given shapes: the carry at the start of a run and of each evaluation."""
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
 @contextlib.contextmanager
-def _faults_in_a_sentence():
+def _faults_in_a_sentence() -> Iterator[None]:
   """Turns models.Unsupported, raised while a step is traced, into an InputError."""
   try:
     yield
@@ -145,20 +149,19 @@ def _faults_in_a_sentence():
 
 
 def make_train_step(
-  objective,
-  make_optimizer,
+  objective: Objective,
+  make_optimizer: Callable[[Any], optax.GradientTransformation],
   *,
-  moment_of=lambda step, rate: Moment(rate),
-  accumulation=1,
-  frozen=None,
-  skip=False,
-  grows=False,
-):
+  moment_of: Callable[[Any, Any], Moment] = lambda step, rate: Moment(rate),
+  accumulation: int = 1,
+  frozen: Any = None,
+  skip: bool = False,
+  grows: bool = False,
+) -> Callable[[State, Any, Constants], tuple[State, dict[str, Any]]]:
   """Makes train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
-  make_optimizer: constants.numbers -> an Optax transformation. moment_of: Timeline.at. frozen: a
-  tree of booleans, True for parameters that get no gradient; None: no parameter is frozen. skip: if
-  the loss or the gradient is not finite, only the step's number changes; metrics then have
-  `module_norms`.
+  make_optimizer: of constants.numbers. moment_of: Timeline.at. frozen: a tree of booleans, True for
+  parameters that get no gradient; None: no parameter is frozen. skip: if the loss or the gradient
+  is not finite, only the step's number changes; metrics then have `module_norms`.
   Random keys are fold_in(key, step), so a step is a function of (config, step, state). With
   accumulation > 1 the batch is computed in that many microbatches, and the gradient is exact for
   the whole batch: each term is divided by its weight in the whole batch, not in its microbatch.
@@ -171,16 +174,14 @@ def make_train_step(
     with jax.named_scope('corruption'):
       moment = moment_of(state.step, constants.numbers.get('learning_rate'))
       batch = objective.prepare(batch, corrupt_key, moment)
-    inputs = state.carry, constants.fixed
 
     def terms_of(params, batch, rng):
-      pair = objective.terms(params, batch, rng, True, *inputs)
+      pair = objective.terms(params, batch, rng, True, state.carry, constants.fixed)
       return check.checked_terms(objective, state.carry, pair)
 
-    whole = None  # terms of the whole batch; a single microbatch is the whole batch
-    if accumulation > 1:
-      # Only the weights are used. They depend on the batch alone: XLA drops the forward pass.
-      whole, _ = terms_of(state.params, batch, dropout_key)
+    # Of the terms of the whole batch only the weights are used. They depend on the batch alone: XLA
+    # drops the forward pass. A single microbatch is the whole batch.
+    whole = terms_of(state.params, batch, dropout_key)[0] if accumulation > 1 else None
     trained, fixed = optim.split(state.params, frozen)
 
     def loss_fn(trained, batch, rng):
@@ -190,25 +191,9 @@ def make_train_step(
       return loss, (terms, carry)
 
     grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
-    if accumulation == 1:
-      (loss, (terms, carry)), gradients = grad_fn(trained, batch, dropout_key)
-    else:
-
-      def body(total, part):
-        i, microbatch = part
-
-        def added():
-          out = grad_fn(trained, microbatch, jax.random.fold_in(dropout_key, i))
-          return jax.tree.map(jnp.add, total, out)
-
-        if not grows:
-          return added(), None
-        return jax.lax.cond(jnp.any(microbatch['segment_ids'] > 0), added, lambda: total), None
-
-      parts = (jnp.arange(accumulation), jax.tree.map(_microbatches(accumulation), batch))
-      shapes = jax.eval_shape(grad_fn, trained, jax.tree.map(lambda x: x[0], parts[1]), dropout_key)
-      zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-      ((loss, (terms, carry)), gradients), _ = jax.lax.scan(body, zeros, parts)
+    if accumulation > 1:
+      grad_fn = _accumulated(grad_fn, accumulation, grows)
+    (loss, (terms, carry)), gradients = grad_fn(trained, batch, dropout_key)
 
     with jax.named_scope('optimizer'):
       optimizer = make_optimizer(constants.numbers)
@@ -220,13 +205,11 @@ def make_train_step(
       new, opt_state = objective.stepped(trained, update)
       # Not the norm of `updates`: XLA would compute all of them twice to add them up.
       update_norm = optax.tree.norm(jax.tree.map(jnp.subtract, new, trained))
-      params = optim.merge(new, fixed)
-      after = params, opt_state, carry
+      after = optim.merge(new, fixed), opt_state, carry
     metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(gradients)}
     real = batch['segment_ids'] > 0  # no padding; `tokens` becomes the share of such positions
     tokens = Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))
-    metrics |= {'update_norm': update_norm, 'tokens': tokens}
-    metrics['seen'] = objective.seen(batch)
+    metrics |= {'update_norm': update_norm, 'tokens': tokens, 'seen': objective.seen(batch)}
     if skip:
       finite = jnp.isfinite(loss) & jnp.isfinite(metrics['grad_norm'])
       before = state.params, state.opt_state, state.carry
@@ -237,17 +220,42 @@ def make_train_step(
   return train_step
 
 
-def module_norms(gradients):
+def _accumulated(grad_fn, count, grows):
+  """The function `grad_fn` of (params, batch, key), summed over `count` microbatches. Their rows
+  are interleaved, so that rows stay on their devices: [B, ...] -> [count, B / count, ...]."""
+
+  def summed(params, batch, key):
+    def body(total, part):
+      i, microbatch = part
+
+      def added():
+        out = grad_fn(params, microbatch, jax.random.fold_in(key, i))
+        return jax.tree.map(jnp.add, total, out)
+
+      if not grows:
+        return added(), None
+      return jax.lax.cond(jnp.any(microbatch['segment_ids'] > 0), added, lambda: total), None
+
+    def cut(x):
+      return jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
+
+    parts = jnp.arange(count), jax.tree.map(cut, batch)
+    shapes = jax.eval_shape(grad_fn, params, jax.tree.map(lambda x: x[0], parts[1]), key)
+    return jax.lax.scan(body, zeros(shapes), parts)[0]
+
+  return summed
+
+
+def module_norms(gradients: Any) -> dict[str, jax.Array]:
   """The norm of each module's gradient: {'encoder/layer_0': norm, ...}."""
   modules = {}
   for path, x in jax.tree_util.tree_leaves_with_path(gradients):
     parts = sharding.path_name(path).split('/')
-    name = '/'.join(parts[:-1][:2] or parts)
-    modules.setdefault(name, []).append(x)
+    modules.setdefault('/'.join(parts[:-1][:2] or parts), []).append(x)
   return {name: optax.tree.norm(leaves) for name, leaves in modules.items()}
 
 
-def make_eval_step(objective):
+def make_eval_step(objective: Objective) -> Callable[..., tuple[dict[str, Mean], Any, Any]]:
   """Makes eval_step(params, carry, batch, index, constants) -> (terms, predictions, next carry).
   Random keys depend on the batch's number `index` alone, so all evaluations have the same."""
 
@@ -264,8 +272,3 @@ def make_eval_step(objective):
     return terms, outputs, carry
 
   return eval_step
-
-
-def _microbatches(count):
-  """[B, ...] -> [count, B / count, ...], interleaved so that rows stay on their devices."""
-  return lambda x: jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)

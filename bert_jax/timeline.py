@@ -6,9 +6,9 @@ the first step for which it holds. A share of the run's steps may replace the nu
 in token,phrase@0.5.
 
 With optimizer.batch_warmup batches grow. All have the same shape, of optimizer.accumulation
-microbatches; in step n the first parts_at(n) of them have rows, from one at step 0 to all of them
-from step `growing` on. The others are empty, and the step computes nothing for them. No row of the
-data is left out: a step begins at the row after the last one of the step before.
+microbatches; in step n the first parts_at(n) of them have rows, from one at step 0 to all from step
+`growing` on. The others are empty, and the step computes nothing for them. No row of the data is
+left out.
 
 Steps count time, rows count data. They differ where batches grow, and after a run goes back from a
 spike of its loss: it skips rows then, not steps.
@@ -16,7 +16,7 @@ spike of its loss: it skips rows then, not steps.
 
 import bisect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +29,7 @@ from bert_jax.field import Field
 
 SHARE = re.compile(r'0?\.\d+')  # a share of the steps
 GROWTH, RATE = 'optimizer.batch_warmup', 'optimizer.learning_rate'
+Stages = tuple[tuple[int, Any], ...]  # (first step, value) of each value of a field, from step 0 on
 
 
 def _over(x: jax.Array, number: float) -> jax.Array:
@@ -45,9 +46,7 @@ SCHEDULES = {
     0.5 * (1 + jnp.cos(jnp.pi * jnp.clip(_over(step - warmup, max(1, steps - warmup)), 0, 1)))
   ),
   'constant': lambda step, steps, warmup, decay: jnp.ones_like(step),
-  'inverse_sqrt': lambda step, steps, warmup, decay: jnp.sqrt(
-    max(1, warmup) / jnp.maximum(step, 1)
-  ),
+  'inverse_sqrt': lambda step, steps, warmup, _: jnp.sqrt(max(1, warmup) / jnp.maximum(step, 1)),
   'wsd': lambda step, steps, warmup, decay: jnp.clip(_over(steps - step, decay), 0, 1),
   'wsd_sqrt': lambda step, steps, warmup, decay: (
     1 - jnp.sqrt(jnp.clip(1 - _over(steps - step, decay), 0, 1))
@@ -94,18 +93,16 @@ class Timeline:
   def __init__(self, config: ConfigDict, steps: int, fields: Mapping[str, Field]):
     self.steps, self.optimizer, self.batch_size = steps, config.optimizer, config.batch_size
     self.horizon = round(config.optimizer.horizon * steps)
-    self._stages = {
-      name: parsed(name, field, _value_of(config, name), steps)
-      for name, field in fields.items()
-      if field.by_step
-    }
+    self._stages: dict[str, Stages] = {}
+    for name, field in fields.items():
+      if field.by_step:
+        self._stages[name] = parsed(name, field, _value_of(config, name), steps)
     growth = config.optimizer.batch_warmup
     self.parts = config.optimizer.accumulation if growth else 1
     self.growing = max(1, steps_of(growth, self.horizon)) if growth else 0
     # The steps at which batches become larger, and how many rows are read before them.
-    firsts = [0, *(-(-k * self.growing // (self.parts - 1)) for k in range(1, self.parts))]
-    self._firsts = sorted(set(firsts))
-    self._before = [0]
+    firsts = {0, *(-(-k * self.growing // (self.parts - 1)) for k in range(1, self.parts))}
+    self._firsts, self._before = sorted(firsts), [0]
     for first, end in zip(self._firsts, self._firsts[1:]):
       self._before.append(self._before[-1] + (end - first) * self.rows_at(first))
 
@@ -114,21 +111,18 @@ class Timeline:
     stages. peak: in place of the config's learning rate."""
     if isinstance(step, int):
       return self._at(step)._replace(rate=float(self.rates(step)))
-    rate = make_schedule(self.optimizer, self.horizon, peak)(step)
-    values = dict.fromkeys((field for field, stages in self._stages.items() if stages), 0)
+    rate, values = make_schedule(self.optimizer, self.horizon, peak)(step), {}
     for field, stages in self._stages.items():
       if len(stages) > 1:
         values[field] = jnp.sum(step >= jnp.array([first for first, _ in stages])) - 1
+      elif stages:
+        values[field] = 0
     return Moment(rate, self.rows_at(step), values)
 
-  def _at(self, step):
-    """The Moment of a step, without its rate. step: an int."""
+  def _at(self, step: int) -> Moment:
+    """The Moment of a step, without its rate."""
     values = {field: _latest(stages, step) for field, stages in self._stages.items() if stages}
     return Moment(rows=self.rows_at(step), values=values)
-
-  def stages(self, field: str) -> tuple[tuple[int, Any], ...]:
-    """((first step, value), ...) of a field that changes by step, from step 0 on; () if empty."""
-    return self._stages[field]
 
   def rates(self, steps: Any) -> np.ndarray:
     """The learning rates of some steps, by the formula of the compiled step. (NumPy's would differ
@@ -153,8 +147,8 @@ class Timeline:
 
   def position(self, step: int, i: int, skipped: int = 0) -> int | None:
     """Which of all the rows of a run, counted from 0, is row i of the batch of a step; None: that
-    row is empty. Microbatch k has the rows k, k + parts, k + 2 * parts.. of the batch. skipped: how
-    many rows the run has left out, going back from spikes."""
+    row is empty. Microbatch k has the rows k, k + parts.. of the batch. skipped: how many rows the
+    run has left out, going back from spikes."""
     used, (j, part) = self.parts_at(step), divmod(i, self.parts)
     return None if part >= used else self.rows_before(step) + j * used + part + skipped
 
@@ -162,15 +156,13 @@ class Timeline:
     """The operations of all steps before this one. flops_of: operations of a step, from its Moment,
     which has no rate."""
     firsts = {first for stages in self._stages.values() for first, _ in stages}
-    firsts = sorted(x for x in firsts | {*self._firsts} if x < step)
-    return sum(
-      (end - first) * flops_of(self._at(first)) for first, end in zip(firsts, [*firsts[1:], step])
-    )
+    firsts = [*sorted(x for x in firsts | {*self._firsts} if x < step), step]
+    return sum((end - at) * flops_of(self._at(at)) for at, end in zip(firsts, firsts[1:]))
 
   def changes(self) -> list[Change]:
     """What changes during the run, in order: the end of the warm-up, the first full batch, and each
     value of a field that changes by step."""
-    out = [Change(step, *rest) for step, *rest in self._rate_changes() if 0 < step < self.steps]
+    out = [x for x in self._rate_changes() if 0 < x.step < self.steps]
     if self.parts > 1:
       before, after = f'{self.rows_at(0)} rows', f'{self.batch_size} rows'
       out.append(Change(self.growing, GROWTH, before, after))
@@ -179,13 +171,12 @@ class Timeline:
         out.append(Change(step, field, before, after))
     return sorted(out, key=lambda change: change.step)
 
-  def _rate_changes(self):
-    warmup = steps_of(self.optimizer.warmup, self.horizon)
-    peak = self.optimizer.learning_rate
-    yield warmup, RATE, 0.0, peak
-    if self.optimizer.schedule.startswith('wsd'):
-      decay = max(1, steps_of(self.optimizer.decay, self.horizon))
-      yield self.horizon - decay, RATE, peak, self.optimizer.final_rate * peak
+  def _rate_changes(self) -> Iterator[Change]:
+    optimizer, peak = self.optimizer, self.optimizer.learning_rate
+    yield Change(steps_of(optimizer.warmup, self.horizon), RATE, 0.0, peak)
+    if optimizer.schedule.startswith('wsd'):
+      decay = max(1, steps_of(optimizer.decay, self.horizon))
+      yield Change(self.horizon - decay, RATE, peak, optimizer.final_rate * peak)
 
   def jumps(self) -> set[int]:
     """The steps at which a field gets another value, where the loss may jump."""
@@ -193,21 +184,18 @@ class Timeline:
 
   def same_until(self, other: 'Timeline', step: int) -> list[Change]:
     """What differs between two Timelines before a step: for each field the first step at which its
-    value here (`after`) is another than in `other` (`before`). RATE is the field of the rate,
-    GROWTH of the size of batches."""
+    value here (`after`) is another than in `other` (`before`); RATE and GROWTH are fields too."""
+
+    def differences(field, firsts, value_in):
+      pairs = ((x, value_in(other, x), value_in(self, x)) for x in sorted(firsts) if x < step)
+      return [Change(x, field, was, now) for x, was, now in pairs if was != now][:1]
+
     out = []
     for field, stages in self._stages.items():
-      theirs = other._stages[field]
-      for first in sorted({first for first, _ in (*stages, *theirs) if first < step}):
-        before, after = (_latest(x, first) for x in (theirs, stages))
-        if before != after:
-          out.append(Change(first, field, before, after))
-          break
-    for first in sorted(x for x in {*self._firsts, *other._firsts} if x < step):
-      before, after = other.rows_at(first), self.rows_at(first)
-      if before != after:
-        out.append(Change(first, GROWTH, f'{before} rows', f'{after} rows'))
-        break
+      firsts = {first for first, _ in (*stages, *other._stages[field])}
+      out += differences(field, firsts, lambda line, x, f=field: _latest(line._stages[f], x))
+    firsts = {*self._firsts, *other._firsts}
+    out += differences(GROWTH, firsts, lambda line, x: f'{line.rows_at(x)} rows')
     theirs, ours = (line.rates(np.arange(step)) for line in (other, self))
     for first in np.flatnonzero(theirs != ours)[:1].tolist():
       out.append(Change(first, RATE, float(theirs[first]), float(ours[first])))
@@ -217,8 +205,9 @@ class Timeline:
     """The value of a field, with numbers of steps in place of shares of the run."""
     if field == GROWTH:
       return str(self.growing)
-    first, *later = self._stages[field] or ((0, ''),)
-    return ','.join([str(first[1]), *(f'{value}@{step}' for step, value in later)])
+    return ','.join(
+      f'{value}@{step}' if step else str(value) for step, value in self._stages[field]
+    )
 
   def check_beginning(self) -> None:
     """InputError if a stage begins after the last step, as it may in runs of earlier versions."""
@@ -231,16 +220,13 @@ class Timeline:
         )
 
 
-def make_schedule(
-  optimizer: ConfigDict, steps: int, peak: Any = None
-) -> Callable[[Any], jax.Array]:
+def make_schedule(optimizer: ConfigDict, steps: int, peak: Any = None) -> Callable[[Any], Any]:
   """Makes a schedule of `steps` steps: a function step -> learning rate. peak: replaces the
   config's. Every schedule first rises linearly from 0 over `warmup` steps. Then linear: peak *
   (1 - step / steps), counted from step 0 (BERT). cosine: falls to 0 over the remaining steps.
   inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd: constant, then linear to 0
-  over the last `decay` steps. wsd_sqrt: as wsd, but falling as 1 - sqrt(share of these steps)
-  (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). constant: the peak. With final_rate,
-  schedules fall to final_rate * peak instead of 0."""
+  over the last `decay` steps; wsd_sqrt: as 1 - sqrt(share of them) (Hägele et al. 2024,
+  https://arxiv.org/abs/2405.18392). With final_rate, they fall to final_rate * peak instead."""
   peak = optimizer.learning_rate if peak is None else peak
   warmup = steps_of(optimizer.warmup, steps)
   decay = max(1, steps_of(optimizer.decay, steps))
@@ -271,19 +257,18 @@ def values_of(text: str) -> tuple[str, ...]:
   return tuple(part.partition('@')[0].strip() for part in text.split(',')) if text else ()
 
 
-def parsed(name: str, field: Field, text: str, steps: int) -> tuple[tuple[int, Any], ...]:
-  """Parses the text of a field that changes by step: ((first step, value), ...); () if empty."""
-  if not text and isinstance(field.allowed, str):
+def parsed(name: str, field: Field, text: str, steps: int) -> Stages:
+  """Parses the text of a field that changes by step; () if it is empty."""
+  low = int(field.allowed[1:].partition(',')[0]) if isinstance(field.allowed, str) else None
+  if not text and low is not None:
     return ()
-  bounds = isinstance(field.allowed, str)
-  low = int(field.allowed[1:].partition(',')[0]) if bounds else 0
-  some = (low, 2 * low) if bounds else field.allowed[:2]
-  example = f'{some[0]},{some[-1]}@1000'
-  known = f'whole numbers from {low} on' if bounds else f'one of {", ".join(field.allowed)}'
+  some: Any = field.allowed if low is None else (low, 2 * low)
+  known = f'one of {", ".join(some)}' if low is None else f'whole numbers from {low} on'
+  example = f'{some[0]},{some[1]}@1000'
   stages = []
   for part in text.split(','):
     value, at, step = part.strip().partition('@')
-    is_known = value.isdecimal() and int(value) >= low if bounds else value in field.allowed
+    is_known = value in some if low is None else value.isdecimal() and int(value) >= low
     if is_known and SHARE.fullmatch(step):
       if not steps:
         raise InputError(
@@ -296,16 +281,16 @@ def parsed(name: str, field: Field, text: str, steps: int) -> tuple[tuple[int, A
         f'{name}={text} is not understood at {part.strip()!r}; use {known}, or several with their '
         f'first steps: {example}.'
       )
-    stages.append((int(step or 0), int(value) if bounds else value))
-  first, *later = [step for step, _ in stages]
-  if first or any(a >= b for a, b in zip([0, *later], later)):
+    stages.append((int(step or 0), value if low is None else int(value)))
+  firsts = [step for step, _ in stages]
+  if firsts[0] or firsts != sorted({*firsts}):
     raise InputError(f'{name}={text} does not begin at step 0 and go up; write it like {example}.')
   return tuple(stages)
 
 
 def _latest(stages, step):
-  """The value of a field at a step, from its stages."""
-  return ([value for first, value in stages if first <= step] or [''])[-1]
+  """The value of a field at a step, from its stages; '' if it has none."""
+  return next((value for first, value in reversed(stages) if first <= step), '')
 
 
 def _value_of(config, name):

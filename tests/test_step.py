@@ -8,6 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import jax
@@ -17,6 +18,7 @@ import optax
 import pytest
 import toys
 from conftest import ROOT, run_module, small_pretrain
+from test_models import MASKING, model
 
 from bert_jax import config as c
 from bert_jax import models, optim, sharding
@@ -35,32 +37,7 @@ from bert_jax.workdir import manifest
 
 
 def objective(nsp_weight=0.7):
-  model = models.ModelConfig(
-    **c.bert(
-      'tiny',
-      vocab_size=99,
-      hidden_size=24,
-      num_attention_heads=3,
-      intermediate_size=40,
-      hidden_dropout_prob=0.0,
-      attention_probs_dropout_prob=0.0,
-      initializer_range=0.1,
-    )
-  )
-  return MlmNsp(
-    model,
-    20,
-    nsp_weight,
-    dict(
-      special_ids=(0, 1, 2, 3, 4),
-      mask_id=4,
-      policies=('token',),
-      masked_lm_prob=0.15,
-      max_predictions=5,
-      mask_share=0.8,
-      random_share=0.1,
-    ),
-  )
+  return MlmNsp(model(initializer_range=0.1), 20, nsp_weight, MASKING)
 
 
 def ragged_batch(B=8, T=20):
@@ -86,14 +63,17 @@ def constants(seed=1, **parts):
   return Constants(**dict(train_key=key, eval_key=key, numbers={}, fixed={}) | parts)
 
 
+def stepping(own, number=0, **options):
+  """(the training step of an objective by plain gradient descent, its State)"""
+  optimizer, params = optax.sgd(1.0), jax.jit(own.init)(jax.random.key(0))
+  state = State(jnp.int32(number), params, optimizer.init(params), {})
+  return jax.jit(make_train_step(own, lambda _: optimizer, **options)), state
+
+
 @functools.cache
 def one_step(accumulation):
-  own = objective()
-  params = jax.jit(own.init)(jax.random.key(0))
-  optimizer = optax.sgd(1.0)
-  step = make_train_step(own, lambda _: optimizer, accumulation=accumulation)
-  state = State(jnp.zeros([], jnp.int32), params, optimizer.init(params), {})
-  return jax.jit(step)(state, ragged_batch(), constants())
+  step, state = stepping(objective(), accumulation=accumulation)
+  return step(state, ragged_batch(), constants())
 
 
 @pytest.mark.parametrize('accumulation', [2, 4])
@@ -107,16 +87,13 @@ def test_accumulation_equals_the_whole_batch(accumulation):
 
 def test_an_empty_microbatch_costs_nothing_and_changes_nothing():
   """Two microbatches of four, the others empty: the same step, by a program that skips them."""
-  own, optimizer = objective(), optax.sgd(1.0)
-  params = jax.jit(own.init)(jax.random.key(0))
-  state = State(jnp.zeros([], jnp.int32), params, optimizer.init(params), {})
   rows = ragged_batch()
   keep = jnp.arange(8) % 4 < 2
   half = {n: x * keep.reshape(-1, *[1] * (x.ndim - 1)).astype(x.dtype) for n, x in rows.items()}
   out = {}
   for grows in (False, True):
-    step = make_train_step(own, lambda _: optimizer, accumulation=4, grows=grows)
-    compiled = jax.jit(step).lower(state, half, constants()).compile()
+    step, state = stepping(objective(), accumulation=4, grows=grows)
+    compiled = step.lower(state, half, constants()).compile()
     out[grows] = compiled(state, half, constants())
     assert (' conditional(' in compiled.as_text()) == grows
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-7), *out.values())
@@ -137,29 +114,33 @@ def test_weights_are_computed_without_a_second_forward_pass(accumulation):
   """With microbatches the step asks the objective for the weights of the whole batch first; the
   compiler must drop the rest of that. It counts the operations of one microbatch."""
   own = objective()
-  params = jax.jit(own.init)(jax.random.key(0))
-  optimizer = optax.sgd(1.0)
-  state = State(jnp.zeros([], jnp.int32), params, optimizer.init(params), {})
-  step = jax.jit(make_train_step(own, lambda _: optimizer, accumulation=accumulation))
+  step, state = stepping(own, accumulation=accumulation)
   flops = step.lower(state, ragged_batch(), constants()).compile().cost_analysis()['flops']
 
   def bare(params, batch):
     batch = own.prepare(batch, jax.random.key(1), EVALUATION)
-    return sum(
-      t.total for n, t in own.terms(params, batch, None, False)[0].items() if n in ('mlm', 'nsp')
-    )
+    terms, _ = own.terms(params, batch, None, False)
+    return terms['mlm'].total + terms['nsp'].total
 
-  floor = jax.jit(jax.grad(bare)).lower(params, ragged_batch(8 // accumulation))
+  floor = jax.jit(jax.grad(bare)).lower(state.params, ragged_batch(8 // accumulation))
   assert flops < 1.15 * floor.compile().cost_analysis()['flops']
 
 
 # ---- what is carried, given, frozen --------------------------------------------------------------
 
 
-def toy_program(objective, *overrides):
+def toy_program(objective, *overrides, config=None):
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  config = toys.config_of(*overrides)
+  config = config or toys.config_of(*overrides)
   return program(config, objective, mesh, c.timeline_of(config, 10))
+
+
+def on_eight(*arguments):
+  """The lines that Python prints on 8 simulated devices."""
+  env = dict(os.environ, XLA_FLAGS='--xla_force_host_platform_device_count=8', PYTHONPATH=str(ROOT))
+  out = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True)
+  assert out.returncode == 0, out.stderr[-2000:]
+  return [json.loads(line) for line in out.stdout.splitlines()]
 
 
 def test_a_carry_moves_from_step_to_step():
@@ -174,14 +155,8 @@ def test_a_carry_moves_from_step_to_step():
 
 
 def test_a_carry_is_split_like_its_batch():
-  env = dict(os.environ, XLA_FLAGS='--xla_force_host_platform_device_count=8', PYTHONPATH=str(ROOT))
-  lines = [
-    subprocess.run(
-      [sys.executable, 'tests/toys.py', mesh], env=env, capture_output=True, text=True, check=True
-    ).stdout
-    for mesh in ('2,2,2', '1,1,1')
-  ]
-  (loss, carried, shards), (loss_of_one, carried_of_one, _) = map(json.loads, lines)
+  lines = on_eight('tests/toys.py', '2,2,2', '1,1,1')
+  (loss, carried, shards), (loss_of_one, carried_of_one, _) = lines
   assert carried == carried_of_one and loss == pytest.approx(loss_of_one, abs=1e-5)
   assert shards == sorted([carried[i : i + 2] for i in (0, 2, 4, 6)] * 2)  # twice along `tensor`
 
@@ -203,7 +178,10 @@ def test_a_carry_does_not_go_with_accumulation():
     toy_program(toys.Running(), 'optimizer.accumulation=2')
 
 
-@pytest.mark.parametrize('lower', ['lower', 'lower_evaluation'])
+BOTH = pytest.mark.parametrize('lower', ['lower', 'lower_evaluation'])
+
+
+@BOTH
 @pytest.mark.parametrize(
   'change, said',
   [
@@ -220,31 +198,26 @@ def test_a_carry_has_the_form_that_was_said(change, said, lower):
       terms, carry = super().terms(*args)
       return terms, change(carry['mean'])
 
-  sentence = (
-    f"Other.terms returns the carry {said}; return {{'mean': 'float32[8]'}}, as Other.carry says."
-  )
-  with pytest.raises(InputError, match=re.escape(sentence)):
+  words = f"Other.terms returns the carry {said}; return {{'mean': 'float32[8]'}}, as Other.carry"
+  with pytest.raises(InputError, match=re.escape(words)):
     getattr(toy_program(Other()), lower)()
 
 
-@pytest.mark.parametrize('lower', ['lower', 'lower_evaluation'])
-def test_a_term_of_the_loss_that_is_not_returned_is_named(lower):
+@BOTH
+def test_terms_are_a_pair_with_each_term_of_the_loss(lower):
   class Other(toys.Running):
     loss_weights = {'running': 1.0, 'walking': 0.5}
 
   with pytest.raises(InputError, match='Other.terms returns no walking, see its loss_weights'):
     getattr(toy_program(Other()), lower)()
 
-
-@pytest.mark.parametrize('lower', ['lower', 'lower_evaluation'])
-def test_terms_without_a_carry_are_no_pair(lower):
-  class Other(toys.Running):
+  class More(toys.Running):
     def terms(self, *arguments, **options):
       terms, _ = super().terms(*arguments, **options)
       return terms | {'more': terms['running']}  # two names, which would unpack as a pair
 
-  with pytest.raises(InputError, match=r'Other.terms returns no pair; return \(terms, carry\)'):
-    getattr(toy_program(Other()), lower)()
+  with pytest.raises(InputError, match=r'More.terms returns no pair; return \(terms, carry\)'):
+    getattr(toy_program(More()), lower)()
 
 
 def test_an_objective_that_is_not_whole_says_what_it_lacks():
@@ -265,18 +238,18 @@ def test_an_objective_that_is_not_whole_says_what_it_lacks():
     More({'x': 1.0})
 
 
-@pytest.mark.parametrize('lower', ['lower', 'lower_evaluation'])
+@BOTH
 def test_attention_that_cannot_be_computed_is_an_input_error(lower):
   """Causal in some rows: no rule of the config knows that of an objective."""
-  model = dataclasses.replace(objective().model, attention_implementation='splash')
+  config = model(attention_implementation='splash')
 
   class ByRow(toys.Taught):
     def init(self, rng):
-      return {'encoder': models.init_encoder(model, rng)}
+      return {'encoder': models.init_encoder(config, rng)}
 
     def terms(self, params, batch, rng, train, carry=None, constants=None):
       causal = batch['input_ids'][:, 0] > 0
-      x = encode(model, params['encoder'], batch, causal=causal)
+      x = encode(config, params['encoder'], batch, causal=causal)
       return {'running': Mean(x.sum(), jnp.float32(1))}, carry
 
   with pytest.raises(InputError, match='splash cannot be causal in some rows only; use einsum'):
@@ -332,22 +305,15 @@ def test_frozen_parameters_have_no_gradient_even_if_that_is_not_finite():
   assert not np.isfinite(metrics['grad_norm'])
 
 
-SMALL = [
-  'data.seq_length=16',
-  'model.vocab_size=99',
-  'model.num_hidden_layers=2',
-  'model.hidden_size=32',
-  'model.intermediate_size=64',
-  'model.num_attention_heads=2',
-  'masking.max_predictions_per_seq=2',
-]
+SIZES = 'num_hidden_layers=2 hidden_size=32 intermediate_size=64 num_attention_heads=2'
+SMALL = [*(f'model.{x}' for x in SIZES.split()), 'model.vocab_size=99', 'data.seq_length=16']
 
 
 def real_program(*overrides):
   """The Program of a small pre-training run on one device."""
-  config = toys.config_of(*SMALL, 'optimizer.no_decay=bias', *overrides)
-  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  return program(config, estimate.objective_of(config), mesh, c.timeline_of(config, 10))
+  more = 'optimizer.no_decay=bias', 'masking.max_predictions_per_seq=2'
+  config = toys.config_of(*SMALL, *more, *overrides)
+  return toy_program(estimate.objective_of(config), config=config)
 
 
 def test_a_frozen_encoder_costs_a_forward_pass():
@@ -360,14 +326,10 @@ def test_a_frozen_encoder_costs_a_forward_pass():
 
 
 def test_runs_that_differ_in_seed_and_rate_share_their_compiled_steps():
+  names = 'seed', 'optimizer.learning_rate', 'optimizer.weight_decay', 'model.hidden_dropout_prob'
   a, b, c = (
-    real_program(
-      f'seed={seed}',
-      f'optimizer.learning_rate={rate}',
-      'optimizer.weight_decay=0.1',
-      f'model.hidden_dropout_prob={dropout}',
-    )
-    for seed, rate, dropout in ((0, 1e-3, 0.1), (1, 3e-4, 0.1), (0, 1e-3, 0.2))
+    real_program(*map('{}={}'.format, names, values))
+    for values in ((0, 1e-3, 0.1, 0.1), (1, 3e-4, 0.2, 0.1), (0, 1e-3, 0.1, 0.2))
   )
   for lower in ('lower', 'lower_evaluation'):
     assert getattr(a, lower)().as_text() == getattr(b, lower)().as_text()
@@ -382,32 +344,18 @@ def test_eight_devices_train_as_one(mesh, corpus_file, pretrained, tmp_path):
 
   One of the meshes is compiled as a user's run is: what the tests compile computes the same.
   """
-  data, fsdp, tensor = mesh.split(',')
-  config = small_pretrain(corpus_file, '--config.eval.every=0')
-  overrides = [
-    f'--config.{k}={v}' for k, v in c.flatten(config).items() if not isinstance(v, tuple)
-  ]
-  run_module(
-    'bert_jax.train',
-    '--config',
-    'configs/pretrain.py',
-    '--workdir',
-    tmp_path / 'run',
-    *overrides,
-    f'--config.mesh.data={data}',
-    f'--config.mesh.fsdp={fsdp}',
-    f'--config.mesh.tensor={tensor}',
-    devices=8,
-    quick=mesh != '2,2,2',
-  )
-  lines = lambda folder: [
-    json.loads(x) for x in (folder / 'metrics.jsonl').read_text().splitlines()
-  ]
+  fields = c.flatten(small_pretrain(corpus_file, '--config.eval.every=0'))
+  fields |= {f'mesh.{axis}': n for axis, n in zip(sharding.AXES, mesh.split(','))}
+  overrides = [f'--config.{k}={v}' for k, v in fields.items() if not isinstance(v, tuple)]
+  command = 'bert_jax.train', '--config', 'configs/pretrain.py', '--workdir', tmp_path / 'run'
+  run_module(*command, *overrides, devices=8, quick=mesh != '2,2,2')
   for split in ('train', 'eval'):
-    one = [x for x in lines(pretrained[0]) if x['split'] == split][-1]
-    eight = [x for x in lines(tmp_path / 'run') if x['split'] == split][-1]
+    last = []
+    for folder in (pretrained[0], tmp_path / 'run'):
+      lines = map(json.loads, (folder / 'metrics.jsonl').read_text().splitlines())
+      last.append([x for x in lines if x['split'] == split][-1])
     for name in ('mlm', 'nsp'):
-      assert eight[name] == pytest.approx(one[name], abs=1e-5), (split, name)
+      assert last[1][name] == pytest.approx(last[0][name], abs=1e-5), (split, name)
 
 
 # ---- random bits and the rate, step by step ------------------------------------------------------
@@ -443,11 +391,8 @@ ROWS = dict.fromkeys(row_spec(4, 8), jnp.tile(jnp.arange(4)[:, None], 8))
 
 def drawn(number, accumulation=1, seed=0):
   """([4, 3], [4, 3]): what each row's loss drew at a step, and what corruption drew for it."""
-  optimizer = optax.sgd(1.0)
-  step = make_train_step(Draws(), lambda _: optimizer, accumulation=accumulation)
-  params = Draws().init(None)
-  state = State(jnp.int32(number), params, optimizer.init(params), {})
-  out = -4 * np.asarray(jax.jit(step)(state, ROWS, constants(seed))[0].params['draws'])
+  step, state = stepping(Draws(), number, accumulation=accumulation)
+  out = -4 * np.asarray(step(state, ROWS, constants(seed))[0].params['draws'])
   return out[:, :3].round(6), out[:, 3:].round(6)
 
 
@@ -496,21 +441,9 @@ class Slope(Draws):
 @pytest.mark.parametrize('horizon', [1.0, 2.0])
 def test_the_schedule_is_as_long_as_its_horizon(horizon):
   """The linear schedule of 10 steps, or of twice as many of which this run makes the first 10."""
-  config = c.load(
-    'configs/pretrain.py:runlocal',
-    [
-      '--config.optimizer.name=adamw',
-      '--config.optimizer.warmup=0',
-      '--config.batch_size=4',
-      '--config.optimizer.clip_norm=0',
-      '--config.optimizer.weight_decay=0',
-      '--config.optimizer.no_decay=',
-      '--config.optimizer.learning_rate=0.5',
-      f'--config.optimizer.horizon={horizon}',
-    ],
-  )
-  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  made = program(config, Slope(), mesh, c.timeline_of(config, 10))
+  fields = 'batch_size=4', 'optimizer.clip_norm=0', 'optimizer.learning_rate=0.5'
+  config = toys.config_of(*fields, f'optimizer.horizon={horizon}')
+  made = toy_program(Slope(), config=config)
   state, run = made.make_state(jax.random.key(0)), jax.jit(made.train_step)
   for number in range(4):
     before = state.params['draws'][0, 0]
@@ -521,7 +454,7 @@ def test_the_schedule_is_as_long_as_its_horizon(horizon):
 
 
 SHARDS = """
-import json, sys
+import json
 import jax, jax.numpy as jnp
 from bert_jax import config as c, models, sharding
 from bert_jax.objectives.encode import encode
@@ -546,94 +479,81 @@ with jax.set_mesh(mesh), sharding.activation_rules():
 out['columns'] = sharding.placed(params, mesh)['layer_0']['intermediate']['kernel'].sharding
 out['columns'] = out['columns'].shard_shape((32, 64))
 print(json.dumps(out))
-"""
-
-
-def test_batch_and_activations_are_split_over_data_and_fsdp():
-  """On 2x2x2 devices each has 2 of 8 rows, of what goes in and, by the model's own constraints, of
-  what it computes from an input that lies whole on every device."""
-  env = dict(os.environ, JAX_PLATFORMS='cpu', XLA_FLAGS='--xla_force_host_platform_device_count=8')
-  out = subprocess.run([sys.executable, '-c', SHARDS], env=env, capture_output=True, text=True)
-  assert out.returncode == 0, out.stderr[-2000:]
-  found = json.loads(out.stdout)
-  assert found == {'batch': [2, 16], 'hidden': [2, 16, 32], 'columns': [16, 32]}
-
-
-def test_a_scanned_layer_axis_changes_nothing():
-  class Mesh:
-    shape = {'data': 1, 'fsdp': 2, 'tensor': 2}
-
-  assert tuple(sharding.spec_of('encoder/layers/intermediate/kernel', (12, 64, 256), Mesh)) == (
-    None,
-    'fsdp',
-    'tensor',
-  )
-
-
-def test_slices_split_the_batch_first():
-  code = """
-import jax
-from bert_jax import sharding
 mesh = sharding.make_mesh(-1, 2, 1, slices=2)
 print([[d.id for d in row] for row in mesh.devices[:, :, 0]])
 try:
   sharding.make_mesh(1, 8, 1, slices=2)
 except sharding.InputError as error:
-  print(error)
+  print(json.dumps(str(error)))
 """
-  env = dict(os.environ, JAX_PLATFORMS='cpu', XLA_FLAGS='--xla_force_host_platform_device_count=8')
-  out = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
-  rows, error = out.stdout.splitlines()
-  assert rows == '[[0, 1], [2, 3], [4, 5], [6, 7]]'  # fsdp inside a slice, data over them
+
+
+def test_batch_and_activations_are_split_over_data_and_fsdp():
+  """On 2x2x2 devices each has 2 of 8 rows, of what goes in and, by the model's own constraints, of
+  what it computes from an input that lies whole on every device. And slices split rows first."""
+  found, rows, error = on_eight('-c', SHARDS)
+  assert found == {'batch': [2, 16], 'hidden': [2, 16, 32], 'columns': [16, 32]}
+  assert rows == [[0, 1], [2, 3], [4, 5], [6, 7]]  # fsdp inside a slice, data over them
   assert error.startswith('mesh.data 1 does not divide over mesh.slices=2')
+
+
+def shaped(data=1, fsdp=1, tensor=1):
+  return types.SimpleNamespace(shape={'data': data, 'fsdp': fsdp, 'tensor': tensor})
+
+
+def spec(name, shape, mesh, *rules):
+  return tuple(sharding.spec_of(name, shape, mesh, *rules))
+
+
+def test_rules_are_of_the_whole_name_of_a_part_and_of_trailing_axes():
+  mesh = shaped(fsdp=2, tensor=2)
+  kernel = spec('encoder/layers/intermediate/kernel', (12, 64, 256), mesh)
+  assert kernel == (None, 'fsdp', 'tensor')
+  assert spec('encoder/layer_1/attention/query/kernel', (8, 8), mesh) == ('fsdp', 'tensor')
+  assert spec('layers/cross_attention/output/kernel', (8, 8), mesh) == ('tensor', 'fsdp')
+  for other in ('probe/attention/query/kernel', 'head/intermediate/kernel', 'head/predecoder'):
+    assert spec(other, (8, 8), mesh) == ()
 
 
 def test_mesh_mistakes_are_sentences():
   with pytest.raises(InputError, match='does not multiply to the 1 devices'):
     sharding.make_mesh(2, 1, 1, jax.devices()[:1])
-
-  class Mesh:
-    shape = {'data': 8, 'fsdp': 1, 'tensor': 1}
-
-  config = c.load('configs/pretrain.py', ['--config.batch_size=250'])
-  with pytest.raises(
-    InputError, match='batch_size 250 does not divide over 8 data shards; use 248 or 256'
-  ):
-    sharding.check_fits(Mesh, config, TASKS[config.objective])
-  # The rows of a microbatch are what is split.
-  parts = c.load('configs/pretrain.py', ['--config.optimizer.accumulation=4'])
-  fits = {
-    32: '',
-    24: '; use 32 or optimizer.accumulation=3.',
-    36: 'in 4 microbatches; use 32 or 64.',
-    48: '; use 32 or 64 or optimizer.accumulation=3.',
-  }
-  for rows, said in fits.items():
-    parts.batch_size = rows
-    if said:
-      with pytest.raises(InputError, match=f'batch_size {rows} .* over 8 data shards.*{said}'):
-        sharding.check_fits(Mesh, parts, TASKS[parts.objective])
-    else:
-      sharding.check_fits(Mesh, parts, TASKS[parts.objective])
-  Mesh.shape = {'data': 1, 'fsdp': 1, 'tensor': 5}
-  with pytest.raises(InputError, match='num_attention_heads 12 does not divide over mesh.tensor=5'):
-    sharding.check_fits(Mesh, config, TASKS[config.objective])
-  Mesh.shape = {'data': 1, 'fsdp': 1, 'tensor': 3}
-  sharding.check_fits(Mesh, config, TASKS[config.objective])
-  generator = c.load('configs/pretrain.py:arch=electra')  # 12 heads, and 4 in the generator
-  with pytest.raises(InputError, match='of its heads 4 does not divide over mesh.tensor=3; use a'):
-    sharding.check_fits(Mesh, generator, TASKS[generator.objective])
-  Mesh.shape = {'data': 1, 'fsdp': 1, 'tensor': 4}
-  sharding.check_fits(Mesh, generator, TASKS[generator.objective])
+  rule = ((r'x$', jax.sharding.PartitionSpec('tensor', None)),)
   with pytest.raises(InputError, match='encoder/x of shape .* does not divide'):
-    sharding.spec_of(
-      'encoder/intermediate/kernel'.replace('intermediate/kernel', 'x'),
-      (7, 7),
-      Mesh,
-      ((r'x$', jax.sharding.PartitionSpec('tensor', None)),),
-    )
+    spec('encoder/x', (7, 7), shaped(tensor=4), rule)
+  with pytest.raises(InputError, match='names 2 dimensions but encoder/x has shape'):
+    spec('encoder/x', (8,), shaped(), rule)
   with pytest.raises(InputError, match='no sharding rule matches'):
-    sharding.spec_of('y', (7, 7), Mesh, ())
+    spec('y', (7, 7), shaped(), ())
+
+
+@pytest.mark.parametrize(
+  'config, change, mesh, said',
+  [
+    ('pretrain.py', 'batch_size=250', dict(data=8), '250 .* over 8 data shards; use 248 or 256'),
+    # The rows of a microbatch are what is split.
+    ('pretrain.py', 'batch_size=32', dict(data=8), ''),
+    ('pretrain.py', 'batch_size=24', dict(data=8), 'use 32 or optimizer.accumulation=3.'),
+    ('pretrain.py', 'batch_size=36', dict(data=4, fsdp=2), 'in 4 microbatches; use 32 or 64.'),
+    ('pretrain.py', 'batch_size=48', dict(data=8), 'use 32 or 64 or optimizer.accumulation=3.'),
+    ('pretrain.py', '', dict(tensor=5), 'num_attention_heads 12 .* over mesh.tensor=5'),
+    ('pretrain.py', '', dict(tensor=3), ''),
+    # 12 heads, and 4 in the generator.
+    ('pretrain.py:arch=electra', '', dict(tensor=3), 'its heads 4 .* over mesh.tensor=3; use a'),
+    ('pretrain.py:arch=electra', '', dict(tensor=4), ''),
+  ],
+)
+def test_a_batch_and_heads_divide_over_their_mesh(config, change, mesh, said):
+  config = c.load(f'configs/{config}')
+  if change:
+    config.batch_size = int(change.partition('=')[2])
+    config.optimizer.accumulation = 1 if '250' in change else 4
+  check = lambda: sharding.check_fits(shaped(**mesh), config, TASKS[config.objective])
+  if not said:
+    check()
+    return
+  with pytest.raises(InputError, match=said):
+    check()
 
 
 @pytest.mark.parametrize(
@@ -658,19 +578,13 @@ def test_mesh_mistakes_are_sentences():
 def test_the_parameters_are_shared_by_up_to_sixteen_chips_of_a_slice(
   platform, number, overrides, fsdp
 ):
-  class Device:
-    pass
-
-  Device.platform = platform
+  devices = [types.SimpleNamespace(platform=platform)] * number
   config = c.load('configs/pretrain.py:size=base', [f'--config.{x}' for x in overrides])
-  assert sharding.axes_of(config, [Device()] * number)['fsdp'] == fsdp
+  assert sharding.axes_of(config, devices)['fsdp'] == fsdp
 
 
 def test_fsdp_cuts_the_largest_dimension_that_it_divides():
-  class Mesh:
-    shape = {'data': 1, 'fsdp': 4, 'tensor': 1}
-
-  for shape, spec in (
+  for shape, expected in (
     ((256, 512), (None, 'fsdp')),
     ((512, 256), ('fsdp',)),
     ((512, 514), ('fsdp',)),  # 4 does not divide 514
@@ -678,7 +592,7 @@ def test_fsdp_cuts_the_largest_dimension_that_it_divides():
     ((128, 128), ('fsdp',)),
     ((128, 124), ()),  # too small to be worth it
   ):
-    assert tuple(sharding.spec_of('x', shape, Mesh)) == spec, shape
+    assert spec('x', shape, shaped(fsdp=4)) == expected, shape
 
 
 # The model of BERT-wwm is BERT's.
@@ -695,18 +609,13 @@ TABLES = (
 def test_specs_at_2x2x2(kind):
   """The tables of tests/golden, read and approved; a change of RULES is to be read there too. Of
   other configs than that of BERT-base, the lines that it does not have and the arrays that they do
-  not have, and one layer of each kind.
-  """
-
-  class Mesh:
-    shape = {'data': 2, 'fsdp': 2, 'tensor': 2}
-
+  not have, and one layer of each kind."""
   config = c.load(TABLES[kind])
   params = jax.eval_shape(estimate.objective_of(config).init, jax.random.key(0))
   lines = []
   for path, x in jax.tree_util.tree_flatten_with_path(params)[0]:
     name = sharding.path_name(path)
-    lines.append(f'{name} {list(x.shape)} {tuple(sharding.spec_of(name, x.shape, Mesh))}')
+    lines.append(f'{name} {list(x.shape)} {spec(name, x.shape, shaped(2, 2, 2))}')
   golden = Path('tests/golden/specs_base_2x2x2.txt').read_text().splitlines()
   if kind != 'base':
     names = {x.split()[0] for x in lines}
@@ -719,18 +628,13 @@ def test_specs_at_2x2x2(kind):
 
 def test_optimizer_state_follows_its_parameters():
   config = c.load('configs/pretrain.py:size=tiny')
-  model = models.ModelConfig(**config.model)
-  params = jax.eval_shape(MlmNsp(model, 20, 1.0, objective().masking).init, jax.random.key(0))
+  params = jax.eval_shape(objective().init, jax.random.key(0))
   optimizer = optim.make_optimizer(config.optimizer, 100_000, params)
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
   own = sharding.tree_shardings(params, mesh)
   moments = sharding.tree_shardings(jax.eval_shape(optimizer.init, params), mesh)
-  found = [
-    x
-    for x in jax.tree.leaves(moments, is_leaf=lambda x: isinstance(x, dict))
-    if isinstance(x, dict)
-  ]
-  assert len(found) == 2 and all(x == own for x in found)
+  found = jax.tree.leaves(moments, is_leaf=lambda x: isinstance(x, dict))
+  assert [x for x in found if isinstance(x, dict)] == [own, own]
 
 
 def test_optimizer_state_of_another_shape_than_its_parameter_falls_to_the_automatic_rule():
@@ -754,14 +658,3 @@ def test_optimizer_state_of_another_shape_than_its_parameter_falls_to_the_automa
   sums = {'v_row': {'kernel': jax.ShapeDtypeStruct((4, 2**14), jnp.float32)}}
   kernel = {'kernel': jax.ShapeDtypeStruct((4, 2**14, 8), jnp.float32)}
   assert specs(sums, mesh, kernel) == {'v_row/kernel': (None, 'fsdp')}
-
-
-def test_rules_are_of_the_whole_name_of_a_part():
-  class Mesh:
-    shape = {'data': 1, 'fsdp': 2, 'tensor': 2}
-
-  spec = lambda name: tuple(sharding.spec_of(name, (8, 8), Mesh))
-  assert spec('encoder/layer_1/attention/query/kernel') == ('fsdp', 'tensor')
-  assert spec('layers/cross_attention/output/kernel') == ('tensor', 'fsdp')
-  for other in ('probe/attention/query/kernel', 'head/intermediate/kernel', 'head/predecoder'):
-    assert spec(other) == ()

@@ -1,6 +1,6 @@
 """Objectives of a few numbers that carry something or are given something, for tests of the step.
 
-python tests/toys.py data,fsdp,tensor    # three steps of Running on the simulated devices
+python tests/toys.py data,fsdp,tensor ...    # three steps of Running on each mesh of devices
 """
 
 import json
@@ -102,11 +102,12 @@ def first_state(program):
 
 
 if __name__ == '__main__':
-  shape = [int(n) for n in sys.argv[1].split(',')]
-  mesh = sharding.make_mesh(*shape, jax.devices()[: np.prod(shape)])
-  config = config_of()
-  program = step.program(config, Running(), mesh, config_lib.timeline_of(config, 10))
-  state, metrics = steps_of(program, first_state(program), range(3))
-  carried = state.carry['mean']
-  shards = sorted(np.asarray(shard.data).tolist() for shard in carried.addressable_shards)
-  print(json.dumps([float(metrics['loss']), np.asarray(carried).tolist(), shards]))
+  for shape in sys.argv[1:]:
+    sizes = [int(n) for n in shape.split(',')]
+    mesh = sharding.make_mesh(*sizes, jax.devices()[: np.prod(sizes)])
+    config = config_of()
+    program = step.program(config, Running(), mesh, config_lib.timeline_of(config, 10))
+    state, metrics = steps_of(program, first_state(program), range(3))
+    carried = state.carry['mean']
+    shards = sorted(np.asarray(shard.data).tolist() for shard in carried.addressable_shards)
+    print(json.dumps([float(metrics['loss']), np.asarray(carried).tolist(), shards]))

@@ -5,17 +5,11 @@ from bert_jax.models.attention_kernels import Unsupported
 from bert_jax.models.config import ModelConfig, share_of_heads
 from bert_jax.models.embeddings import word_table
 from bert_jax.models.encoder import Encoder, init_encoder
-from bert_jax.models.heads import (
-  Classifier,
-  MaskedLMHead,
-  Pooler,
-  count_parameters,
-  word_logits,
-)
+from bert_jax.models.heads import Classifier, MaskedLMHead, Pooler, count_parameters, word_logits
 from bert_jax.models.pooling import gather_positions
 from bert_jax.models.positions import extended, has_position_table
 from bert_jax.models.refusals import unsupported
-from bert_jax.models.stack import Stack, stack_layers, unstack_layers
+from bert_jax.models.stack import stack_layers, unstack_layers
 from bert_jax.models.tokens import Layer, Tokens
 
 __all__ = [
@@ -25,7 +19,6 @@ __all__ = [
   'MaskedLMHead',
   'ModelConfig',
   'Pooler',
-  'Stack',
   'Tokens',
   'Unsupported',
   'count_parameters',

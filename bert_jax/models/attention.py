@@ -6,21 +6,22 @@ B batch, T tokens, Tk keys, H heads, d size of a head, D hidden size.
 import dataclasses
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from bert_jax.models import attention_kernels, bands, cache, layers, memory
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.tokens import Layer, Pattern, Tokens
 
+Context = tuple[Array, Tokens]  # vectors [B, Tk, D] to attend to, and their Tokens
+
 
 class Attention(nn.Module):
   """Attention over the tokens of each row, x [B, T, D] -> [B, T, D]: the mixer 'attention'.
-  With a context (vectors [B, Tk, D] and their Tokens), keys and values come from the context, and a
-  token sees all of the context in its segment: causal, window and positions do not apply. Windows
-  that are much shorter than a row are computed block by block (bands.py). Kernels are 2-D, as in
-  released checkpoints.
+  With a context, keys and values come from it, and a token sees all of it in its segment: causal,
+  window and positions do not apply. Windows that are much shorter than a row are computed block by
+  block (bands.py). Kernels are 2-D, as in released checkpoints.
 
   With tokens.memory, tokens also see the vectors before the row (memory.py). Where the collection
   `cache` is mutable, x holds the next tokens of sequences, which see the keys and values of the
@@ -31,12 +32,8 @@ class Attention(nn.Module):
 
   @nn.compact
   def __call__(
-    self,
-    x_BTD: jax.Array,
-    tokens: Tokens,
-    layer: Layer,
-    context: tuple[jax.Array, Tokens] | None = None,
-  ) -> jax.Array:
+    self, x_BTD: Array, tokens: Tokens, layer: Layer, context: Context | None = None
+  ) -> Array:
     config = self.config
     if context is None:
       positions = POSITIONS[config.position_embeddings]
@@ -45,7 +42,10 @@ class Attention(nn.Module):
     else:
       positions, (source_BTD, source) = POSITIONS['none'], context
       pattern = Pattern(tokens, source)
-    blocks = self._blocks(pattern, positions, x_BTD)
+    # splash has windows of its own, and relative positions are scored for whole rows.
+    is_whole = config.attention_implementation == 'splash' or positions.own_scores
+    window = config.attention_window
+    blocks = bands.Whole() if is_whole else bands.blocks_of(pattern, window, x_BTD.shape[1])
 
     queries_BTD = blocks.queries(x_BTD)
     q_BTHd = self._heads('query', queries_BTD)
@@ -65,18 +65,9 @@ class Attention(nn.Module):
       bias = lambda heads, pattern: scores
 
     self._show(q_BTHd, k_BTHd, bias, pattern, blocks)
-    out_BTHd = self._attended(q_BTHd, k_BTHd, v_BTHd, bias, pattern, blocks)
+    out_BTHd = self._attended((q_BTHd, k_BTHd, v_BTHd), bias, pattern, blocks)
     output = layers.dense(config, config.hidden_size, 'output', config.attention_bias, last=True)
     return blocks.rows(output(out_BTHd.reshape(queries_BTD.shape)), x_BTD.shape[0])
-
-  @nn.nowrap
-  def _blocks(self, pattern, positions, x_BTD):
-    """Bands, or Whole if rows are not cut."""
-    config = self.config
-    # splash has windows of its own, and relative positions are scored for whole rows.
-    if config.attention_implementation == 'splash' or positions.own_scores:
-      return bands.Whole()
-    return bands.blocks_of(pattern, config.attention_window, x_BTD.shape[1])
 
   @nn.nowrap
   def _heads(self, name, x_BTD):
@@ -95,21 +86,19 @@ class Attention(nn.Module):
       self.sow('intermediates', 'probabilities', p_BHTT)
 
   @nn.nowrap
-  def _attended(self, q_BTHd, k_BTHd, v_BTHd, bias, pattern, blocks):
+  def _attended(self, qkv, bias, pattern, blocks):
     """The weighted values [B, T, H, d] from queries, keys and values of rows or of blocks."""
     config = self.config
     rate = 0.0 if self.deterministic else config.attention_probs_dropout_prob
 
-    def attend(q_BTHd, k_BTHd, v_BTHd, rest):
+    def attend(qkv, rest):
       pattern, key = rest
       pattern = dataclasses.replace(pattern, bias=bias(config.num_attention_heads, pattern))
       kernel = config.attention_implementation
-      return attention_kernels.attend(
-        q_BTHd, k_BTHd, v_BTHd, pattern, kernel=kernel, key=key, rate=rate
-      )
+      return attention_kernels.attend(qkv, pattern, kernel=kernel, key=key, rate=rate)
 
     rest = pattern, self.make_rng('dropout') if rate else None
-    return blocks.attention(attend, pattern)(q_BTHd, k_BTHd, v_BTHd, rest)
+    return blocks.attention(attend, pattern)(qkv, rest)
 
 
 def _positions(x_BTD, tokens):

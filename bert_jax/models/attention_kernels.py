@@ -11,22 +11,18 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from bert_jax.models.dropout import drop
 from bert_jax.models.tokens import Pattern, sees
 
+QKV = tuple[Array, Array, Array]  # queries [B, Tq, H, d], keys and values [B, Tk, H, d]
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def softmax_attention(
-  q_BTHd: jax.Array,
-  k_BTHd: jax.Array,
-  v_BTHd: jax.Array,
-  bias: jax.Array | None,
-  pattern: Pattern,
-  key: jax.Array | None,
-  rate: float,
-  to_itself: bool = False,
-) -> jax.Array:
+  qkv: QKV, bias: Array | None, pattern: Pattern, key: Array | None, rate: float, to_itself: bool
+) -> Array:
   """softmax(q k' / sqrt(d) + bias) v where `pattern` lets a query see a key (pattern.bias is not
   read), with dropout of the probabilities at `rate`. to_itself: are the queries the keys? Then
   only padding sees nothing, no loss depends on it, and the gradient of the scores needs no mask.
@@ -36,12 +32,10 @@ def softmax_attention(
   FlashAttention, appendix B.2): one pass over [B, H, Tq, Tk] less. Matrix products run in the type
   of q, not in the float32 of the scores. Probabilities are stored in that type too.
   """
-  return _attention_forward(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate, to_itself)[0]
+  return _attention_forward(qkv, bias, pattern, key, rate, to_itself)[0]
 
 
-def probabilities(
-  q_BTHd: jax.Array, k_BTHd: jax.Array, bias: jax.Array | None, pattern: Pattern
-) -> jax.Array:
+def probabilities(q_BTHd: Array, k_BTHd: Array, bias: Array | None, pattern: Pattern) -> Array:
   """The attention probabilities of each query over the keys, [B, H, Tq, Tk] float32."""
   q_BTHd = q_BTHd / math.sqrt(q_BTHd.shape[-1])  # there are far more scores to divide
   scores = jnp.einsum('bqhd,bkhd->bhqk', q_BTHd, k_BTHd, preferred_element_type=jnp.float32)
@@ -51,15 +45,15 @@ def probabilities(
   return jax.nn.softmax(scores, axis=-1)
 
 
-def _attention_forward(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate, to_itself):
+def _attention_forward(qkv, bias, pattern, key, rate, to_itself):
+  q_BTHd, k_BTHd, v_BTHd = qkv
   p_BHTT = probabilities(q_BTHd, k_BTHd, bias, pattern).astype(v_BTHd.dtype)
   out_BTHd = jnp.einsum('bhqk,bkhd->bqhd', drop(p_BHTT, key, rate), v_BTHd)
-  again = None if to_itself else pattern
-  return out_BTHd, (q_BTHd, k_BTHd, v_BTHd, bias, again, key, p_BHTT, out_BTHd)
+  return out_BTHd, (qkv, bias, None if to_itself else pattern, key, p_BHTT, out_BTHd)
 
 
 def _attention_backward(rate, to_itself, saved, g_BTHd):
-  q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, p_BHTT, out_BTHd = saved
+  (q_BTHd, k_BTHd, v_BTHd), bias, pattern, key, p_BHTT, out_BTHd = saved
   dv_BTHd = jnp.einsum('bhqk,bqhd->bkhd', drop(p_BHTT, key, rate), g_BTHd)
   dp_BHTT = jnp.einsum('bqhd,bkhd->bhqk', g_BTHd, v_BTHd, preferred_element_type=jnp.float32)
   # The sum over d of each head, as a product with zeros and ones: nearly free on a TPU.
@@ -74,7 +68,7 @@ def _attention_backward(rate, to_itself, saved, g_BTHd):
   ds_BHTT = ds_BHTT.astype(q_BTHd.dtype)
   dq_BTHd = jnp.einsum('bhqk,bkhd->bqhd', ds_BHTT, k_BTHd) / math.sqrt(d)
   dk_BTHd = jnp.einsum('bhqk,bqhd->bkhd', ds_BHTT, q_BTHd / math.sqrt(d))
-  return dq_BTHd, dk_BTHd, dv_BTHd, dbias, None, None
+  return (dq_BTHd, dk_BTHd, dv_BTHd), dbias, None, None
 
 
 def _summed_to(ds_BHTT, bias):
@@ -95,55 +89,38 @@ KERNELS = 'einsum', 'xla', 'cudnn', 'splash'  # values of model.attention_implem
 
 
 def refusal(
-  kernel: str,
-  *,
-  causal: Any = False,
-  window: Any = 0,
-  bias: bool = False,
-  dropout: float = 0.0,
-  places: bool = False,
+  kernel: str, *, causal: Any, window: Any, bias: bool, dropout: float, places: bool
 ) -> str:
   """A sentence that says why a kernel cannot compute such attention, and the fix; '': it can.
   causal, window: as in Pattern; before there are arrays, 'by row' and 'by layer' stand for them.
-  bias, places: does the pattern have a bias, do its Tokens have places? dropout: rate of dropout of
-  the probabilities."""
-  name = f'model.attention_implementation={kernel}'
+  bias, places: does the pattern have a bias, do its Tokens have places? dropout: of probabilities.
+  """
+  is_splash, fix = kernel == 'splash', 'use einsum or xla.'
   if dropout and kernel != 'einsum':
-    return (
-      f'{name} cannot drop attention probabilities; set model.attention_probs_dropout_prob=0 or '
-      'use einsum.'
-    )
-  if bias and kernel in ('cudnn', 'splash'):
-    return f'{name} cannot add a bias (ALiBi, relative) to the scores; use einsum or xla.'
-  if kernel == 'splash':
-    if not isinstance(window, int):
-      return (
-        f'{name} has one window for all scanned layers, and here they differ; set '
-        'model.scan_layers=false or use einsum or xla.'
-      )
-    if not isinstance(causal, bool):
-      return f'{name} cannot be causal in some rows only; use einsum or xla.'
-    if places:
-      return f'{name} knows the order of tokens in a row only; use einsum or xla.'
-  return ''
+    fix = 'set model.attention_probs_dropout_prob=0 or use einsum.'
+    reason = f'cannot drop attention probabilities; {fix}'
+  elif bias and kernel in ('cudnn', 'splash'):
+    reason = f'cannot add a bias (ALiBi, relative) to the scores; {fix}'
+  elif is_splash and not isinstance(window, int):
+    fix = f'set model.scan_layers=false or {fix}'
+    reason = f'has one window for all scanned layers, and here they differ; {fix}'
+  elif is_splash and not isinstance(causal, bool):
+    reason = f'cannot be causal in some rows only; {fix}'
+  elif is_splash and places:
+    reason = f'knows the order of tokens in a row only; {fix}'
+  else:
+    return ''
+  return f'model.attention_implementation={kernel} {reason}'
 
 
 def attend(
-  q_BTHd: jax.Array,
-  k_BTHd: jax.Array,
-  v_BTHd: jax.Array,
-  pattern: Pattern,
-  *,
-  kernel: str,
-  key: jax.Array | None = None,
-  rate: float = 0.0,
-) -> jax.Array:
-  """Attention by one of the KERNELS: softmax(q k' / sqrt(d) + bias) v, by a Pattern.
+  qkv: QKV, pattern: Pattern, *, kernel: str, key: Array | None = None, rate: float = 0.0
+) -> Array:
+  """Attention by one of the KERNELS: softmax(q k' / sqrt(d) + bias) v, by a Pattern: [B, Tq, H, d].
 
-  q: [B, Tq, H, d]; k, v: [B, Tk, H, d]. Returns [B, Tq, H, d]; a query that sees nothing (padding)
-  gets some finite value. key, rate: dropout of the probabilities [B, H, Tq, Tk].
-  kernel: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are implementations of
-  jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
+  A query that sees nothing (padding) gets some finite value. key, rate: dropout of the
+  probabilities. kernel: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are implementations
+  of jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
   probabilities of a row; without a TPU, or if a length is no multiple of 128, 'xla' runs instead.
   The softmax is float32 in all of them. Raises Unsupported for what the kernel cannot do.
   """
@@ -156,50 +133,33 @@ def attend(
     places=any(x.places is not None for x in (pattern.queries, pattern.keys)),
   ):
     raise Unsupported(sentence)
-  if kernel == 'splash' and (q_BTHd.shape[1] % 128 or k_BTHd.shape[1] % 128):
+  if kernel == 'splash' and any(x.shape[1] % 128 for x in qkv):
     kernel = 'xla'
   if kernel == 'splash':
     elsewhere = functools.partial(attend, kernel='xla')
-    return jax.lax.platform_dependent(
-      q_BTHd, k_BTHd, v_BTHd, pattern, tpu=splash, default=elsewhere
-    )
+    return jax.lax.platform_dependent(qkv, pattern, tpu=splash, default=elsewhere)
   bias = pattern.bias
   if kernel == 'einsum':
     pattern, to_itself = dataclasses.replace(pattern, bias=None), pattern.queries is pattern.keys
-    return softmax_attention(q_BTHd, k_BTHd, v_BTHd, bias, pattern, key, rate, to_itself)
+    return softmax_attention(qkv, bias, pattern, key, rate, to_itself)
   if bias is not None:
     bias = jnp.expand_dims(bias, range(4 - bias.ndim))
-  mask_B1TT = sees(pattern)[:, None]
-  return jax.nn.dot_product_attention(
-    q_BTHd, k_BTHd, v_BTHd, bias, mask=mask_B1TT, implementation=kernel
-  )
+  options: Any = dict(mask=sees(pattern)[:, None], implementation=kernel)
+  return jax.nn.dot_product_attention(*qkv, bias, **options)
 
 
-def splash(
-  q_BTHd: jax.Array,
-  k_BTHd: jax.Array,
-  v_BTHd: jax.Array,
-  pattern: Pattern,
-  interpret: bool = False,
-) -> jax.Array:
+def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
   """Attention by Pallas's splash attention kernel; Tq and Tk are multiples of 128.
   XLA cannot split a kernel over devices, so shard_map does it, by the logical axes of rows and
   heads. interpret: run it slowly on any device."""
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-  shape = q_BTHd.shape[1], k_BTHd.shape[1]
+  shape = qkv[0].shape[1], qkv[1].shape[1]
   block_q, block_kv = (next(n for n in (512, 384, 256, 128) if t % n == 0) for t in shape)
-  sizes = kernels.BlockSizes(
-    block_q=block_q,
-    block_kv=block_kv,
-    block_kv_compute=block_kv,
-    block_q_dkv=block_q,
-    block_kv_dkv=block_kv,
-    block_kv_dkv_compute=block_kv,
-    block_q_dq=block_q,
-    block_kv_dq=block_kv,
-  )
+  names = 'block_kv', 'block_kv_compute', 'block_kv_dkv', 'block_kv_dkv_compute', 'block_kv_dq'
+  sizes: Any = dict.fromkeys(names, block_kv)
+  sizes = kernels.BlockSizes(block_q=block_q, block_q_dkv=block_q, block_q_dq=block_q, **sizes)
   window = pattern.window
   if window:
     sides = (window - 1, 0) if pattern.causal else (window // 2, window // 2)
@@ -211,13 +171,13 @@ def splash(
     by_head = masks.MultiHeadMask([mask] * q_BTHd.shape[2])
     kernel = kernels.make_splash_mha_single_device(by_head, block_sizes=sizes, interpret=interpret)
     q, k, v = (x.swapaxes(1, 2) for x in (q_BTHd / math.sqrt(q_BTHd.shape[-1]), k_BTHd, v_BTHd))
-    return jax.vmap(kernel)(q, k, v, kernels.SegmentIds(queries_BT, keys_BT)).swapaxes(1, 2)
+    out: Any = jax.vmap(kernel)(q, k, v, kernels.SegmentIds(queries_BT, keys_BT))
+    return out.swapaxes(1, 2)
 
-  arrays = q_BTHd, k_BTHd, v_BTHd, pattern.queries.segment_ids, pattern.keys.segment_ids
+  arrays = *qkv, pattern.queries.segment_ids, pattern.keys.segment_ids
   if jax.sharding.get_abstract_mesh().empty:
     return on_a_device(*arrays)
   heads = nn.logical_to_mesh_axes(('batch', None, 'heads', None))
   rows = nn.logical_to_mesh_axes(('batch', None))
-  return jax.shard_map(
-    on_a_device, in_specs=(heads, heads, heads, rows, rows), out_specs=heads, check_vma=False
-  )(*arrays)
+  specs = heads, heads, heads, rows, rows
+  return jax.shard_map(on_a_device, in_specs=specs, out_specs=heads, check_vma=False)(*arrays)

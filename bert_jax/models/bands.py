@@ -12,22 +12,26 @@ innermost, and moving them into blocks would cost more than the attention.
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
+from bert_jax.models.attention_kernels import QKV
 from bert_jax.models.tokens import Pattern, Tokens, is_constant
 
 MULTIPLE = 128  # tokens of a block, so that the innermost axis fills the registers of a TPU
+Attend = Callable[[QKV, tuple[Pattern, Array | None]], Array]  # of a Pattern and a key for dropout
 
 
 def blocks_of(pattern: Pattern, widest: int, length: int) -> 'Bands | Whole':
   """How to cut rows of `length` tokens: Bands, or Whole where bands would save less than half of
   the attention. widest: the window of the bands if pattern.window is an array."""
   window = pattern.window if isinstance(pattern.window, int) else widest
-  if pattern.queries.everywhere is not None:  # global tokens see distant keys
-    return Whole()
-  if not window or pattern.queries is not pattern.keys or pattern.keys.places is not None:
+  queries, keys = pattern.queries, pattern.keys
+  has_global_tokens = queries.everywhere is not None  # which see distant keys
+  if not window or has_global_tokens or queries is not keys or keys.places is not None:
     return Whole()
   back = window // 2 if is_constant(pattern.causal, False) else window - 1
   ahead = 0 if is_constant(pattern.causal, True) else window // 2
@@ -38,17 +42,17 @@ def blocks_of(pattern: Pattern, widest: int, length: int) -> 'Bands | Whole':
 class Whole:
   """Rows that are not cut: has the methods of Bands, which return their arguments unchanged."""
 
-  def queries(self, x_BT: jax.Array) -> jax.Array:
+  def queries(self, x_BT: Array) -> Array:
     return x_BT
 
   keys = queries
 
-  def rows(self, x_BT: jax.Array, rows: int) -> jax.Array:
+  def rows(self, x_BT: Array, rows: int) -> Array:
     return x_BT
 
   rows_of_keys = rows
 
-  def attention(self, attend: Callable, pattern: Pattern) -> Callable:
+  def attention(self, attend: Attend, pattern: Pattern) -> Attend:
     return attend
 
 
@@ -63,11 +67,11 @@ class Bands:
   block: int
   before: int
 
-  def queries(self, x_BT: jax.Array) -> jax.Array:
+  def queries(self, x_BT: Array) -> Array:
     """The blocks of queries: [B, T, ...] -> [B n, b, ...]"""
     return self._blocks(x_BT, 0, 0)
 
-  def keys(self, x_BT: jax.Array) -> jax.Array:
+  def keys(self, x_BT: Array) -> Array:
     """The blocks of keys: [B, T, ...] -> [B (n + 1), b, ...]"""
     return self._blocks(x_BT, 1, self.before)
 
@@ -76,18 +80,18 @@ class Bands:
     around = [(0, 0), (before, tokens - before - self.length)] + [(0, 0)] * (x_BT.ndim - 2)
     return jnp.pad(x_BT, around).reshape(-1, self.block, *x_BT.shape[2:])
 
-  def near(self, x_Mb: jax.Array, rows: int) -> jax.Array:
+  def near(self, x_Mb: Array, rows: int) -> Array:
     """The keys that each block of queries sees: [B (n + 1), b, ...] -> [B n, 2 b, ...]"""
     x_Bmb = x_Mb.reshape(rows, -1, *x_Mb.shape[1:])
     x_Bnb = jnp.concatenate([x_Bmb[:, :-1], x_Bmb[:, 1:]], axis=2)
     return x_Bnb.reshape(-1, *x_Bnb.shape[2:])
 
-  def rows(self, x_Nb: jax.Array, rows: int, before: int = 0) -> jax.Array:
+  def rows(self, x_Nb: Array, rows: int, before: int = 0) -> Array:
     """The inverse of `queries`: -> [B, T, ...]"""
     x_BT = x_Nb.reshape(rows, -1, *x_Nb.shape[2:])
     return x_BT[:, before : before + self.length]
 
-  def rows_of_keys(self, x_Mb: jax.Array, rows: int) -> jax.Array:
+  def rows_of_keys(self, x_Mb: Array, rows: int) -> Array:
     """The inverse of `keys`: -> [B, T, ...]"""
     return self.rows(x_Mb, rows, self.before)
 
@@ -98,26 +102,25 @@ class Bands:
     queries_Nb, keys_Nb = self.queries(ids_BT), self.near(self.keys(ids_BT), B)
     if not isinstance(causal, bool):
       causal = jnp.repeat(causal, len(queries_Nb) // B)
-    return dataclasses.replace(
-      pattern,
-      queries=Tokens(queries_Nb, places=jnp.arange(b)),
-      keys=Tokens(keys_Nb, places=jnp.arange(2 * b) - self.before),
-      causal=causal,
-    )
+    queries = Tokens(queries_Nb, places=jnp.arange(b))
+    keys = Tokens(keys_Nb, places=jnp.arange(2 * b) - self.before)
+    return dataclasses.replace(pattern, queries=queries, keys=keys, causal=causal)
 
-  def attention(self, attend: Callable, pattern: Pattern) -> Callable:
-    """Turns `attend`, attention of whole rows, into attention of blocks: a function of (q [B n, b,
-    H, d], k, v [B (n + 1), b, H, d], (pattern, key)) -> [B n, b, H, d]."""
+  def attention(self, attend: Attend, pattern: Pattern) -> Attend:
+    """Turns `attend`, attention of whole rows, into attention of blocks: of queries [B n, b, H, d],
+    keys and values [B (n + 1), b, H, d], and the Pattern of the rows."""
     B = len(pattern.queries.segment_ids)
 
-    def in_blocks(q_NbHd, k_MbHd, v_MbHd, rest):
+    def in_blocks(qkv, rest):
+      q_NbHd, k_MbHd, v_MbHd = qkv
       pattern, key = rest
-      k_NbHd, v_NbHd = self.near(k_MbHd, B), self.near(v_MbHd, B)
-      return attend(q_NbHd, k_NbHd, v_NbHd, (self.pattern(pattern), key))
+      near = q_NbHd, self.near(k_MbHd, B), self.near(v_MbHd, B)
+      return attend(near, (self.pattern(pattern), key))
 
-    def in_rows(q_NbHd, k_MbHd, v_MbHd, rest):
+    def in_rows(qkv, rest):
+      q_NbHd, k_MbHd, v_MbHd = qkv
       k_BTHd, v_BTHd = (self.rows_of_keys(x, B) for x in (k_MbHd, v_MbHd))
-      return self.queries(attend(self.rows(q_NbHd, B), k_BTHd, v_BTHd, rest))
+      return self.queries(attend((self.rows(q_NbHd, B), k_BTHd, v_BTHd), rest))
 
     if isinstance(pattern.window, int):
       return in_blocks
@@ -126,25 +129,21 @@ class Bands:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def either(one, other, which, q_BTHd, k_BTHd, v_BTHd, rest):
-  """one(q, k, v, rest) if the boolean array `which` is True, else other(...): for scanned layers,
+def either(one: Attend, other: Attend, which: Array, qkv: QKV, rest: Any) -> Array:
+  """one(qkv, rest) if the boolean array `which` is True, else other(qkv, rest): for scanned layers,
   some with a window. The gradient computes the function again: jax.lax.cond alone would keep what
   both functions save, so [B, H, T, T] for a layer that needs none."""
-  return jax.lax.cond(which, one, other, q_BTHd, k_BTHd, v_BTHd, rest)
+  return jax.lax.cond(which, one, other, qkv, rest)
 
 
-def _either_forward(one, other, which, *arrays):
-  return either(one, other, which, *arrays), (which, *arrays)
+def _either_forward(one, other, which, qkv, rest):
+  return either(one, other, which, qkv, rest), (which, qkv, rest)
 
 
 def _either_backward(one, other, saved, g_BTHd):
-  which, *qkv, rest = saved
-
-  def gradient_of(function):
-    return lambda g, *qkv: jax.vjp(lambda *qkv: function(*qkv, rest), *qkv)[1](g)
-
-  dq, dk, dv = jax.lax.cond(which, gradient_of(one), gradient_of(other), g_BTHd, *qkv)
-  return None, dq, dk, dv, None
+  which, qkv, rest = saved
+  gradient_of = lambda attend: lambda g, qkv: jax.vjp(lambda qkv: attend(qkv, rest), qkv)[1](g)
+  return None, *jax.lax.cond(which, gradient_of(one), gradient_of(other), g_BTHd, qkv), None
 
 
 either.defvjp(_either_forward, _either_backward)

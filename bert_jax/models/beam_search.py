@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax, nn
+from jax import Array, lax, nn
 
 from bert_jax.models.sampling import NONE, Choice, Step
 
@@ -25,35 +25,34 @@ class Beams:
   still become better than the worst ended sequence?"""
 
   cache: Any
-  count: jax.Array
-  place: jax.Array
-  ids: jax.Array
-  scores: jax.Array
-  ended_ids: jax.Array
-  ended_scores: jax.Array
-  has_ended: jax.Array
-  open: jax.Array
+  count: Array
+  place: Array
+  ids: Array
+  scores: Array
+  ended_ids: Array
+  ended_scores: Array
+  has_ended: Array
+  open: Array
   seen: Any
 
 
 def beam_search(
   step: Step,
   cache: Any,
-  logits_BV: jax.Array,
-  place_B: jax.Array,
+  logits_BV: Array,
+  place_B: Array,
   choice: Choice,
   *,
   beams: int,
   max_tokens: int,
   length: int,
   length_penalty: float = 1.0,
-  seen_BV: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array]:
+  seen_BV: Array | None = None,
+) -> tuple[Array, Array]:
   """The best sequence that a search with K beams finds: (ids [B, N], scores [B]).
-  The score of n tokens is the sum of their log probabilities / n^length_penalty, so higher
-  penalties favour long ones. A search ends if its best running beam, ended now, would not be better
-  than the worst of K ended sequences. Of `choice`, only repetition_penalty, stop_ids and never_ids
-  apply. Other arguments: see sampling.begin."""
+  The score of n tokens is the sum of their log probabilities / n^length_penalty. A search ends if
+  its best running beam, ended now, would not be better than the worst of K ended sequences. Of
+  `choice`, temperature, top_k and top_p do not apply. Other arguments: see sampling.begin."""
   B, K, N = len(logits_BV), beams, max_tokens
   in_beams = lambda x: jnp.repeat(x, K, axis=0)
   none_BKN, lowest_BK = jnp.full((B, K, N), NONE, jnp.int32), jnp.full((B, K), LOWEST)
@@ -64,25 +63,16 @@ def beam_search(
     logits_XV, cache = step(state.cache, jnp.maximum(last_X, 0), in_beams(state.place))
     return expand(dataclasses.replace(state, cache=cache), logits_XV)
 
-  state = Beams(
-    cache=jax.tree.map(in_beams, cache),
-    count=jnp.int32(0),
-    place=place_B - 1,
-    ids=none_BKN,
-    scores=lowest_BK.at[:, 0].set(0),
-    ended_ids=none_BKN,
-    ended_scores=lowest_BK,
-    has_ended=jnp.zeros((B, K), bool),
-    open=jnp.ones(B, bool),
-    seen=jax.tree.map(in_beams, choice.first_seen(seen_BV)),
-  )
-  state = expand(state, in_beams(logits_BV))
+  cache, seen = jax.tree.map(in_beams, (cache, choice.first_seen(seen_BV)))
+  running = cache, jnp.int32(0), place_B - 1, none_BKN, lowest_BK.at[:, 0].set(0)
+  ended = none_BKN, lowest_BK, jnp.zeros((B, K), bool)
+  state = expand(Beams(*running, *ended, jnp.ones(B, bool), seen), in_beams(logits_BV))
   state = lax.while_loop(lambda state: (state.count < N) & state.open.any(), body, state)
   return state.ended_ids[:, 0], state.ended_scores[:, 0]
 
 
 def expanded(
-  state: Beams, logits_XV: jax.Array, choice: Choice, length: int, length_penalty: float
+  state: Beams, logits_XV: Array, choice: Choice, length: int, length_penalty: float
 ) -> Beams:
   """The Beams after one more token: the best K running, and the best K that have ended."""
   (B, K, N), V = state.ids.shape, logits_XV.shape[-1]

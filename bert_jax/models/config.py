@@ -5,6 +5,7 @@ config.json. Parameters and the statistics of norms are float32; matrix products
 """
 
 import dataclasses
+import functools
 from collections.abc import Collection
 from typing import Any
 
@@ -16,8 +17,8 @@ from typing import Any
 def setting(
   default: Any,
   meaning: str,
-  *,
   allowed: Any = None,
+  *,
   past: bool = False,
   affects: Collection[str] = ('model', 'weights'),
 ) -> Any:
@@ -29,107 +30,102 @@ def setting(
   return dataclasses.field(default=default, metadata=metadata)
 
 
+later = functools.partial(setting, past=True)
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
   """The settings of one Transformer: all fields of the block `model` of a config."""
 
   # fmt: off
-  vocab_size: int = setting(30522, 'pieces in the vocabulary', allowed='[5, inf)',
+  vocab_size: int = setting(30522, 'pieces in the vocabulary', '[5, inf)',
     affects={'vocabulary', 'model', 'weights'})
-  hidden_size: int = setting(768, 'width of the residual stream', allowed='[1, inf)')
-  num_hidden_layers: int = setting(12, 'blocks', allowed='[1, inf)')
-  num_attention_heads: int = setting(12, 'heads per block; divides hidden_size',
-    allowed='[1, inf)')
-  intermediate_size: int = setting(3072, 'width of the feed-forward layer', allowed='[1, inf)')
-  max_position_embeddings: int = setting(512, 'longest row the position table covers',
-    allowed='[1, inf)')
-  type_vocab_size: int = setting(2, 'token types (2: first and second text); 0: none',
-    allowed='[0, inf)')
+  hidden_size: int = setting(768, 'width of the residual stream', '[1, inf)')
+  num_hidden_layers: int = setting(12, 'blocks', '[1, inf)')
+  num_attention_heads: int = setting(12, 'heads per block; divides hidden_size', '[1, inf)')
+  intermediate_size: int = setting(3072, 'width of the feed-forward layer', '[1, inf)')
+  max_position_embeddings: int = setting(512, 'longest row the position table covers', '[1, inf)')
+  type_vocab_size: int = setting(2, 'token types (2: first and second text); 0: none', '[0, inf)')
   hidden_act: str = setting('gelu', 'gelu is the exact, erf one')
   position_embeddings: str = setting('learned',
     'how tokens know their position, see models/positions.py')
   norm_placement: str = setting('post', 'LayerNorm after each sum (BERT) or before')
-  layer_norm_eps: float = setting(1e-12, 'added to the variance', allowed='(0, 1)')
-  initializer_range: float = setting(0.02, 'standard deviation of new weights', allowed='(0, inf)',
+  layer_norm_eps: float = setting(1e-12, 'added to the variance', '(0, 1)')
+  initializer_range: float = setting(0.02, 'standard deviation of new weights', '(0, inf)',
     affects={'weights', 'start'})
-  hidden_dropout_prob: float = setting(0.1, 'dropout on embeddings and sub-layer outputs',
-    allowed='[0, 1)', affects={'objective'})
-  attention_probs_dropout_prob: float = setting(0.1, 'dropout on attention probabilities',
-    allowed='[0, 1)', affects={'objective'})
+  hidden_dropout_prob: float = setting(0.1, 'dropout on embeddings and sub-layer outputs', '[0, 1)',
+    affects={'objective'})
+  attention_probs_dropout_prob: float = setting(0.1, 'dropout on attention probabilities', '[0, 1)',
+    affects={'objective'})
   tie_word_embeddings: bool = setting(True, 'MLM decoder = word embeddings')
-  vocab_multiple: int = setting(128, 'embedding rows are padded to a multiple of this',
-    allowed='[1, inf)', affects={'weights'})
+  vocab_multiple: int = setting(128, 'embedding rows are padded to a multiple of this', '[1, inf)',
+    affects={'weights'})
   attention_implementation: str = setting('einsum', 'see attention_kernels.py', affects={'bits'})
-  dtype: str = setting('float32', 'type of matrix products', allowed=('float32', 'bfloat16'),
+  dtype: str = setting('float32', 'type of matrix products', ('float32', 'bfloat16'),
     affects={'bits'})
   scan_layers: bool = setting(False, 'one compiled block for all layers: compiles faster',
     affects={'bits'})
   remat: str = setting('none', 'recompute in the backward pass to save memory', affects={'bits'})
-  mixer: str = setting('attention', 'how tokens read each other, see models/mixers.py', past=True)
-  feed_forward: str = setting('mlp', "BERT's two layers, or with a gate beside the first",
-    past=True)
-  norm: str = setting('layer_norm', 'rms_norm subtracts no mean', past=True)
-  attention_window: int = setting(0, 'a token sees so many around it, half on either side; 0: all',
-    allowed='[0, inf)', past=True)
-  global_attention_every: int = setting(0,
-    'every n-th layer, from the first on, has no window; 0: none', allowed='[0, inf)', past=True)
-  rotary_theta: float = setting(10_000.0, 'base of the wavelengths of rotary positions',
-    allowed='(1, inf)', past=True)
-  local_rotary_theta: float = setting(0.0, 'the same of the layers with a window; 0: rotary_theta',
-    allowed='[0, inf)', past=True)
-  conv_width: int = setting(7,
+  mixer: str = later('attention', 'how tokens read each other, see models/mixers.py')
+  feed_forward: str = later('mlp', "BERT's two layers, or with a gate beside the first")
+  norm: str = later('layer_norm', 'rms_norm subtracts no mean')
+  attention_window: int = later(0, 'a token sees so many around it, half on either side; 0: all',
+    '[0, inf)')
+  global_attention_every: int = later(0,
+    'every n-th layer, from the first on, has no window; 0: none', '[0, inf)')
+  rotary_theta: float = later(10_000.0, 'base of the wavelengths of rotary positions', '(1, inf)')
+  local_rotary_theta: float = later(0.0, 'the same of the layers with a window; 0: rotary_theta',
+    '[0, inf)')
+  conv_width: int = later(7,
     'tokens that the mixer conv sums for each: itself and half of the others on either side',
-    allowed='[1, inf)', past=True)
-  embedding_size: int = setting(0,
+    '[1, inf)')
+  embedding_size: int = later(0,
     'width of the embeddings, with a dense layer to hidden_size; 0: hidden_size, and no layer',
-    allowed='[0, inf)', past=True)
-  share_layers: bool = setting(False, 'all layers have the same weights, one copy (ALBERT)',
-    past=True)
-  num_decoder_layers: int = setting(0,
-    'blocks of a decoder after the encoder; 0: as many as the encoder has', allowed='[0, inf)',
-    past=True)
-  embedding_norm: bool = setting(True, 'a norm after the embeddings', past=True)
-  embedding_scale: bool = setting(False,
-    'the vectors of words times the root of their width (Vaswani et al. 2017)', past=True)
-  first_norm: bool = setting(True,
-    'with norm_placement=pre: a norm before the mixer of the first layer too', past=True)
-  norm_bias: bool = setting(True, 'LayerNorms add a bias', past=True)
-  attention_bias: bool = setting(True, 'the dense layers of attention add a bias', past=True)
-  feed_forward_bias: str = setting('all', 'which dense layers of the feed-forward layer add a bias',
-    allowed=('all', 'output', 'none'), past=True)
-  head_bias: bool = setting(True, 'the dense layers of pooler and MLM head add a bias', past=True)
-  decoder_bias: bool = setting(True, 'the MLM head adds a bias for each word', past=True)
-  mlm_head: str = setting('transform',
+    '[0, inf)')
+  share_layers: bool = later(False, 'all layers have the same weights, one copy (ALBERT)')
+  num_decoder_layers: int = later(0,
+    'blocks of a decoder after the encoder; 0: as many as the encoder has', '[0, inf)')
+  embedding_norm: bool = later(True, 'a norm after the embeddings')
+  embedding_scale: bool = later(False,
+    'the vectors of words times the root of their width (Vaswani et al. 2017)')
+  first_norm: bool = later(True,
+    'with norm_placement=pre: a norm before the mixer of the first layer too')
+  norm_bias: bool = later(True, 'LayerNorms add a bias')
+  attention_bias: bool = later(True, 'the dense layers of attention add a bias')
+  feed_forward_bias: str = later('all', 'which dense layers of the feed-forward layer add a bias',
+    ('all', 'output', 'none'))
+  head_bias: bool = later(True, 'the dense layers of pooler and MLM head add a bias')
+  decoder_bias: bool = later(True, 'the MLM head adds a bias for each word')
+  mlm_head: str = later('transform',
     'before the product with the words: dense, activation and norm (BERT), without norm, nothing',
-    allowed=('transform', 'dense', 'none'), past=True)
-  pooler: str = setting('tanh',
-    'dense and tanh on [CLS] (BERT); dense, activation and norm; nothing',
-    allowed=('tanh', 'transform', 'none'), past=True)
-  attention_output_dropout_prob: float = setting(0.0,
-    'dropout on what attention, or another mixer, adds; 0: hidden_dropout_prob', allowed='[0, 1)',
-    past=True, affects={'objective'})
-  scaled_initializer: bool = setting(False,
-    'new layers that add to the residual stream: initializer_range / sqrt(2 * layers)', past=True,
+    ('transform', 'dense', 'none'))
+  pooler: str = later('tanh', 'dense and tanh on [CLS] (BERT); dense, activation and norm; nothing',
+    ('tanh', 'transform', 'none'))
+  attention_output_dropout_prob: float = later(0.0,
+    'dropout on what attention, or another mixer, adds; 0: hidden_dropout_prob', '[0, 1)',
+    affects={'objective'})
+  scaled_initializer: bool = later(False,
+    'new layers that add to the residual stream: initializer_range / sqrt(2 * layers)',
     affects={'start'})
-  causal: bool = setting(False, 'no token sees a later one (GPT)', past=True)
-  relative_clamp: int = setting(0,
-    'relative positions: longer distances count as this one; 0: all differ', allowed='[0, inf)',
-    past=True, affects={'model'})
-  memory_length: int = setting(0,
+  causal: bool = later(False, 'no token sees a later one (GPT)')
+  relative_clamp: int = later(0,
+    'relative positions: longer distances count as this one; 0: all differ', '[0, inf)',
+    affects={'model'})
+  memory_length: int = later(0,
     'vectors that each layer keeps of the tokens before a row, or a stretch of it '
-    '(Transformer-XL); 0: none', allowed='[0, inf)', past=True, affects={'model'})
-  recurrent_length: int = setting(0,
+    '(Transformer-XL); 0: none', '[0, inf)', affects={'model'})
+  recurrent_length: int = later(0,
     'rows are read in stretches of so many tokens, each with the memory of those before; 0: whole',
-    allowed='[0, inf)', past=True, affects={'model', 'rows'})
-  extend_positions: str = setting('none',
+    '[0, inf)', affects={'model', 'rows'})
+  extend_positions: str = later('none',
     'how the position table of init_from becomes max_position_embeddings long; none: it stays',
-    allowed=('none', 'interpolate', 'tile'), past=True, affects={'start'})
-  new_top_layers: int = setting(0,
-    'so many last layers of the encoder of init_from are not taken and begin anew',
-    allowed='[0, inf)', past=True, affects={'start'})
-  global_tokens: int = setting(0,
+    ('none', 'interpolate', 'tile'), affects={'start'})
+  new_top_layers: int = later(0,
+    'so many last layers of the encoder of init_from are not taken and begin anew', '[0, inf)',
+    affects={'start'})
+  global_tokens: int = later(0,
     'with a window: the first tokens of each example that see all of it and that all see',
-    allowed='[0, inf)', past=True)
+    '[0, inf)')
   # fmt: on
 
   @property

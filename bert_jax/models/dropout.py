@@ -1,13 +1,14 @@
 """Dropout (Srivastava et al. 2014) whose mask is a hash: a few integer operations, no memory.
 
-Whether an element is kept is a pure function of the key and of the element's place in the array, so
-the mask is the same in any layout over devices, and a compiler can compute it inside the operation
-that uses it. JAX's generators (threefry: 20 rounds) do far more work than a mask needs.
+Whether an element is kept is a function of the key and its place in the array, so the mask is the
+same in any layout over devices, and a compiler can compute it inside the operation that uses it.
+JAX's generators (threefry: 20 rounds) do far more work than a mask needs.
 """
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 
 class Dropout(nn.Module):
@@ -17,36 +18,33 @@ class Dropout(nn.Module):
   deterministic: bool
 
   @nn.compact
-  def __call__(self, x):
-    if self.deterministic or self.rate == 0:
-      return x
-    return drop(x, self.make_rng('dropout'), self.rate)
+  def __call__(self, x: Array) -> Array:
+    still = self.deterministic or self.rate == 0
+    return x if still else drop(x, self.make_rng('dropout'), self.rate)
 
 
 @jax.named_scope('Dropout')
-def drop(x, key, rate):
+def drop(x: Array, key: Array | None, rate: float) -> Array:
   """Sets each number of x to 0 with probability `rate`, else divides it by 1 - rate."""
-  if rate == 0:
+  if key is None or rate == 0:
     return x
   # In float32, since a bfloat16 factor would be off.
   scaled = (x.astype(jnp.float32) * (1 / (1 - rate))).astype(x.dtype)
   return jnp.where(keep_mask(key, rate, x.shape), scaled, jnp.zeros((), x.dtype))
 
 
-def keep_mask(key, rate, shape):
+def keep_mask(key: Array, rate: float, shape: tuple[int, ...]) -> Array:
   """Which elements to keep: booleans of `shape`, True with probability 1 - rate (to 2^-32).
 
-  The index of a row (first axis) and the two words of the key are hashed into two seeds of the row.
-  These are hashed with an element's place in its row, and the highest bits of the result decide.
-  The mixing rounds and their constants are Wellons' "lowbias32"
-  (https://nullprogram.com/blog/2018/07/31/). Its last shift changes lower bits only and is left out
-  for elements: with it the TPU compiler no longer fuses the mask with the matrix products around.
-  """
+  The index of a row (first axis) and the two words of the key are hashed into two seeds of the row,
+  and these with an element's place in its row; the highest bits of the result decide. Rounds and
+  constants are Wellons' "lowbias32" (https://nullprogram.com/blog/2018/07/31/). Its last shift
+  changes lower bits only and is left out for elements: with it the TPU compiler no longer fuses the
+  mask with the matrix products around."""
   key0, key1 = jax.random.key_data(key).ravel()[:2]
   rows = jnp.arange(shape[0], dtype=jnp.uint32).reshape(-1, *[1] * (len(shape) - 1))
-  seed0 = _mix(rows ^ key0)
-  seed1 = _mix(seed0 ^ key1)
-  place, stride = seed0, 1
+  place = seed0 = _mix(rows ^ key0)
+  seed1, stride = _mix(seed0 ^ key1), 1
   for axis in reversed(range(1, len(shape))):
     place = place + jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride)
     stride *= shape[axis]

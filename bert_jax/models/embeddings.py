@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax
+from jax import Array
 
 from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
@@ -17,14 +17,19 @@ from bert_jax.models.positions import POSITIONS
 
 class Embeddings(nn.Module):
   """The vectors of tokens, x [B, T, D] in `config.dtype`, from three arrays of ids [B, T].
-  Vectors are looked up and added in float32. The gradient of a table's row is a sum over all its
-  tokens, which in bfloat16 would stop growing at 256 for the two token types. Ids must lie inside
-  their tables; rows/batches.py checks every batch on the host."""
+  Vectors are looked up and added in float32: in bfloat16 the gradient of a table's row, a sum over
+  all its tokens, would stop growing at 256. rows/batches.py checks that ids lie in their tables."""
 
   config: ModelConfig
 
   @nn.compact
-  def __call__(self, input_ids_BT, token_type_ids_BT, position_ids_BT, deterministic):
+  def __call__(
+    self,
+    input_ids_BT: Array,
+    token_type_ids_BT: Array | None,
+    position_ids_BT: Array,
+    deterministic: bool,
+  ) -> Array:
     config = self.config
     x_BTE = layers.embed(config, config.padded_vocab_size, 'word_embeddings')(input_ids_BT)
     if config.embedding_scale:
@@ -42,6 +47,6 @@ class Embeddings(nn.Module):
     return layers.dense(config, config.hidden_size, 'projection')(x_BTE)
 
 
-def word_table(encoder: Mapping[str, Any]) -> jax.Array:
+def word_table(encoder: Mapping[str, Any]) -> Array:
   """The word embeddings [V, E] in the parameters of an encoder."""
   return encoder['embeddings']['word_embeddings']['embedding']

@@ -1,19 +1,19 @@
 """The encoder: embeddings, then a tower of blocks.
 
 Blocks are post-LN, as in BERT, or pre-LN with one more norm at the end (Xiong et al. 2020,
-https://arxiv.org/abs/2002.04745). They are unrolled or scanned, with the same parameters in two
-layouts (see stack.py).
+https://arxiv.org/abs/2002.04745).
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax import Array
 
 from bert_jax.models import cache, embeddings
 from bert_jax.models.config import ModelConfig
+from bert_jax.models.memory import Memory
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.stack import run_blocks, stack_layers
 from bert_jax.models.tokens import Tokens
@@ -21,39 +21,46 @@ from bert_jax.models.tokens import Tokens
 
 class Encoder(nn.Module):
   """The hidden states [B, T, D] of rows of tokens, from four arrays of ids [B, T].
-  segment_ids: 0 for padding, 1.. for the example of the row that a token belongs to. Tokens see
-  their own example only, so several short examples can share a row. causal: True, or [B] bool by
-  row, if no token may see a later one; config.causal sets it for all rows. memory: the Memory
-  before the rows, or None."""
+  segment_ids: 0 for padding, 1.. for the example of the row that a token belongs to, and all that
+  it sees. causal: True, or [B] bool by row, if no token may see a later one; config.causal sets it
+  for all rows. memory: the Memory before the rows."""
 
   config: ModelConfig
 
   @nn.compact
   def __call__(
     self,
-    input_ids_BT,
-    token_type_ids_BT,
-    position_ids_BT,
-    segment_ids_BT,
-    deterministic=True,
-    causal=False,
-    memory=None,
-  ):
+    input_ids_BT: Array,
+    token_type_ids_BT: Array,
+    position_ids_BT: Array,
+    segment_ids_BT: Array,
+    deterministic: bool = True,
+    causal: Array | bool = False,
+    memory: Memory | None = None,
+  ) -> Array:
     config = self.config
     embed = embeddings.Embeddings(config, name='embeddings')
     x_BTD = embed(input_ids_BT, token_type_ids_BT, position_ids_BT, deterministic)
     x_BTD = nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden'))
-    # Layers need the positions only where they turn queries and keys.
-    positions_BT = position_ids_BT if POSITIONS[config.position_embeddings].turn else None
-    places_BT = position_ids_BT if cache.caches(self) else None
     everywhere_BT = position_ids_BT < config.global_tokens if config.global_tokens else None
-    tokens = Tokens(
-      segment_ids_BT, positions_BT, config.causal or causal, places_BT, memory, everywhere_BT
+    tokens = dataclasses.replace(
+      tokens_of(self, segment_ids_BT, position_ids_BT),
+      causal=config.causal or causal,
+      memory=memory,
+      everywhere=everywhere_BT,
     )
     return run_blocks(config, config.num_hidden_layers, deterministic, x_BTD, tokens)
 
 
-def init_encoder(config, rng):
+def tokens_of(module: Any, segment_ids_BT: Array, position_ids_BT: Array) -> Tokens:
+  """The Tokens for the layers of an encoder or decoder: with positions only if these turn queries
+  and keys, with places only if they fill a cache."""
+  turns = POSITIONS[module.config.position_embeddings].turn
+  places_BT = position_ids_BT if cache.caches(module) else None
+  return Tokens(segment_ids_BT, position_ids_BT if turns else None, places=places_BT)
+
+
+def init_encoder(config: ModelConfig, rng: Array) -> Any:
   """Parameters of an Encoder: the same numbers whether layers are scanned or unrolled."""
   unrolled = Encoder(dataclasses.replace(config, scan_layers=False, remat='none'))
   ids = jnp.zeros((1, 1), jnp.int32)
@@ -61,7 +68,7 @@ def init_encoder(config, rng):
   return stack_layers(params) if config.stacks_layers else params
 
 
-def one_token_steps(config: ModelConfig, params: Any) -> tuple[Callable, Callable]:
+def one_token_steps(config: ModelConfig, params: Any) -> tuple[cache.Prefill, cache.OneStep]:
   """(prefill, step) of a causal encoder with its MLM head, see cache.one_token_steps. params:
   {'encoder', 'mlm': parameters}."""
 

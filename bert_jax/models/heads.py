@@ -9,6 +9,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
@@ -17,14 +18,13 @@ from bert_jax.models.embeddings import word_table
 
 
 class Pooler(nn.Module):
-  """Turns the hidden state of each example's [CLS], [B, N, D], into what a classifier reads:
-  tanh of a dense layer (BERT); dense layer, activation and norm (ModernBERT); or unchanged, and
-  without parameters. config.pooler says which."""
+  """Turns the hidden state of each example's [CLS] into what a classifier reads, by config.pooler:
+  tanh of a dense layer (BERT); dense layer, activation and norm (ModernBERT); or unchanged."""
 
   config: ModelConfig
 
   @nn.compact
-  def __call__(self, x_BND):
+  def __call__(self, x_BND: Array) -> Array:
     config = self.config
     if config.pooler == 'none':
       return x_BND
@@ -35,14 +35,14 @@ class Pooler(nn.Module):
 
 
 class Classifier(nn.Module):
-  """Logits [B, N, num_labels] of vectors [B, N, D]: dropout and a dense layer.
-  Always in float32: the product is tiny, and bfloat16 would make many logits equal."""
+  """Logits [B, N, num_labels] of vectors [B, N, D]: dropout and a dense layer. Always in float32,
+  since bfloat16 would make many logits equal."""
 
   config: ModelConfig
   num_labels: int
 
   @nn.compact
-  def __call__(self, x_BND, deterministic=True):
+  def __call__(self, x_BND: Array, deterministic: bool = True) -> Array:
     x_BND = Dropout(self.config.hidden_dropout_prob, deterministic)(x_BND)
     init = layers.initializer(self.config)
     return nn.Dense(self.num_labels, dtype=jnp.float32, kernel_init=init, name='dense')(x_BND)
@@ -51,17 +51,15 @@ class Classifier(nn.Module):
 class MaskedLMHead(nn.Module):
   """The float32 logits [B, K, V] of all words, from hidden states of masked tokens [B, K, D].
   Dense layer, activation, norm (config.mlm_head: or fewer of them), then the product with the word
-  embeddings (embedding_VE, or a table of this head if not tie_word_embeddings), plus a bias for
-  each word. V is the padded vocabulary; rows without a word get the lowest finite logit, so no
-  probability."""
+  embeddings (embedding_VE, or a table of its own if not tie_word_embeddings), plus a bias. V is the
+  padded vocabulary; rows without a word get the lowest finite logit, so no probability."""
 
   config: ModelConfig
 
   @nn.compact
-  def __call__(self, x_BKD, embedding_VE):
+  def __call__(self, x_BKD: Array, embedding_VE: Array) -> Array:
     config = self.config
-    V, E = config.padded_vocab_size, config.embedding_width
-    x_BKE = x_BKD
+    V, E, x_BKE = config.padded_vocab_size, config.embedding_width, x_BKD
     if config.mlm_head != 'none':
       x_BKE = layers.dense(config, E, 'transform', config.head_bias)(x_BKE)
       x_BKE = layers.ACTIVATIONS[config.hidden_act](x_BKE)
@@ -74,7 +72,7 @@ class MaskedLMHead(nn.Module):
     if jax.__version_info__ < (0, 8):
       # On the CPU these versions multiply bfloat16 into float32 for two matrices only. A TPU's
       # compiler makes slower steps of this: 69.9 % of the peak for BERT-base and not 73.9.
-      x_RE = x_BKE.reshape(-1, x_BKE.shape[-1])
+      x_RE = x_BKE.reshape(-1, E)
       logits_RV = jnp.einsum('rd,vd->rv', x_RE, table_VE, preferred_element_type=jnp.float32)
       logits_BKV = logits_RV.reshape(*x_BKE.shape[:-1], -1)
     else:
@@ -84,13 +82,13 @@ class MaskedLMHead(nn.Module):
     return jnp.where(jnp.arange(V) < config.vocab_size, logits_BKV, jnp.finfo(jnp.float32).min)
 
 
-def word_logits(config: ModelConfig, params: Mapping[str, Any], x_BKD: jax.Array) -> jax.Array:
+def word_logits(config: ModelConfig, params: Mapping[str, Any], x_BKD: Array) -> Any:
   """Logits [B, K, V] of the MLM head. params: {'encoder': parameters with the word embeddings,
   'mlm': parameters of the head, absent if it has none}."""
-  head = MaskedLMHead(config)
-  return head.apply({'params': params.get('mlm', {})}, x_BKD, word_table(params['encoder']))
+  variables = {'params': params.get('mlm', {})}
+  return MaskedLMHead(config).apply(variables, x_BKD, word_table(params['encoder']))
 
 
-def count_parameters(params):
+def count_parameters(params: Any) -> int:
   """The number of parameters in a tree of arrays or shapes."""
   return sum(x.size for x in jax.tree.leaves(params))

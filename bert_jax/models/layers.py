@@ -1,16 +1,19 @@
 """The layers that all parts of a model share: activations, norms, matrix products, tables."""
 
 import math
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import Array
+
+from bert_jax.models.config import ModelConfig
 
 
-def gelu(x):
+def gelu(x: Array) -> Array:
   """The exact GELU, as BERT's: x times the normal distribution function (Hendrycks & Gimpel 2016).
-  Computed by erf in float32. jax.nn.gelu uses erfc, whose two branches cost a TPU more cycles for
-  digits that are rounded away here."""
+  By erf in float32: erfc, as in jax.nn.gelu, has two branches, which cost a TPU more cycles."""
   z = x.astype(jnp.float32)
   return (z * (0.5 + 0.5 * jax.lax.erf(z * math.sqrt(0.5)))).astype(x.dtype)
 
@@ -23,36 +26,37 @@ ACTIVATIONS = {
 }
 
 
-def initializer(config, last=False):
+def initializer(config: ModelConfig, last: bool = False) -> nn.initializers.Initializer:
   """Normal(0, initializer_range) cut off at two standard deviations and not rescaled, as BERT's.
   last: for the output layer of a sublayer; scaled_initializer then divides by sqrt(2 * layers), so
   that the sum over all layers of the model does not grow (GPT-2, Megatron, ModernBERT)."""
-  scaled = last and config.scaled_initializer
-  scale = (2 * config.num_hidden_layers) ** -0.5 if scaled else 1.0
+  smaller = last and config.scaled_initializer
+  scale = (2 * config.num_hidden_layers) ** -0.5 if smaller else 1.0
   return nn.initializers.truncated_normal(config.initializer_range * scale)
 
 
-def dense(config, features, name, bias=True, *, last=False):
-  """A matrix product in `config.dtype`, and a bias: [..., n] -> [..., features].
-  last: see initializer."""
+def dense(
+  config: ModelConfig, features: int, name: str, bias: bool = True, *, last: bool = False
+) -> nn.Dense:
+  """A matrix product in `config.dtype`, and a bias: [..., n] -> [..., features]."""
   init = initializer(config, last)
   return nn.Dense(features, use_bias=bias, dtype=config.dtype, kernel_init=init, name=name)
 
 
-def embed(config, count, name):
+def embed(config: ModelConfig, count: int, name: str) -> nn.Embed:
   """A table of `count` vectors, looked up by ids [B, T] -> [B, T, E] float32.
-  Ids must lie inside the table: nn.Embed returns NaN, and no error, for an id past its end."""
+  For an id past its end nn.Embed returns NaN, and no error."""
   init = initializer(config)
   return nn.Embed(count, config.embedding_width, dtype=jnp.float32, embedding_init=init, name=name)
 
 
-NORMS = {
-  'layer_norm': nn.LayerNorm,
-  'rms_norm': nn.RMSNorm,  # Zhang & Sennrich 2019: subtracts no mean and adds no bias
-}
+# RMSNorm (Zhang & Sennrich 2019) subtracts no mean and adds no bias.
+NORMS = {'layer_norm': nn.LayerNorm, 'rms_norm': nn.RMSNorm}
 
 
-def norm(config, name='LayerNorm'):
+def norm(config: ModelConfig, name: str = 'LayerNorm') -> nn.LayerNorm | nn.RMSNorm:
   """The norm `config.norm`. The name of its parameters does not depend on its kind."""
-  options = {'use_bias': False} if config.norm == 'layer_norm' and not config.norm_bias else {}
-  return NORMS[config.norm](epsilon=config.layer_norm_eps, dtype=config.dtype, name=name, **options)
+  options: Any = {'epsilon': config.layer_norm_eps, 'dtype': config.dtype, 'name': name}
+  if config.norm == 'layer_norm':
+    options['use_bias'] = config.norm_bias
+  return NORMS[config.norm](**options)

@@ -12,20 +12,21 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from bert_jax.models.tokens import Tokens, described
 
 
 @described
+@dataclasses.dataclass(frozen=True)
 class Memory:
-  """Describes the M vectors before the tokens of each row.
-  segment_ids: [B, M] int32, as in Tokens; 0: no vector. taken: [B] int32, how many tokens of each
-  row enter the memory, from the first on."""
+  """Describes the M vectors before the tokens of each row. segment_ids: [B, M], as in Tokens; 0: no
+  vector. taken: [B], how many tokens of each row enter the memory, from the first on."""
 
   segment_ids: Any
   taken: Any
 
-  def with_row(self, memory_BM: jax.Array, row_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
+  def with_row(self, memory_BM: Array, row_BT: Array) -> tuple[Array, Array]:
     """([B, M + T, ...], [B, M, ...]): the memory followed by the row, and the next memory, which is
     the last M vectors after `taken` tokens of the row have entered."""
     both = jnp.concatenate([jax.lax.stop_gradient(memory_BM), row_BT], axis=1)
@@ -33,17 +34,15 @@ class Memory:
     return both, jax.lax.stop_gradient(last(both, self.taken))
 
 
-def before(module: nn.Module, x_BTD: jax.Array, tokens: Tokens) -> tuple[jax.Array, Tokens, Tokens]:
+def before(module: nn.Module, x_BTD: Array, tokens: Tokens) -> tuple[Array, Tokens, Tokens]:
   """Puts the memory of an attention module before x, and x into the memory. Returns (both [B, M +
   T, D], the Tokens of x, the Tokens of both); without a memory x and its Tokens."""
   if tokens.memory is None:
     return x_BTD, tokens, tokens
   memory, (B, T, D) = tokens.memory, x_BTD.shape
   M = memory.segment_ids.shape[1]
-  states_BMD = jnp.zeros((B, M, D), x_BTD.dtype)
-  if module.has_variable('memory', 'states'):
-    states_BMD = module.get_variable('memory', 'states')
-  both_BTD, states_BMD = memory.with_row(states_BMD, x_BTD)
+  none_BMD = jnp.zeros((B, M, D), x_BTD.dtype)
+  both_BTD, states_BMD = memory.with_row(module.get_variable('memory', 'states', none_BMD), x_BTD)
   module.put_variable('memory', 'states', states_BMD)
   ids_BT = jnp.concatenate([memory.segment_ids, tokens.segment_ids], axis=1)
   places = jnp.arange(M + T)

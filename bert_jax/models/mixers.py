@@ -1,42 +1,44 @@
 """How tokens read each other: attention, and mixers that can replace it.
 
-Modules of (config, deterministic), called with (x [B, T, D], tokens: Tokens, layer: Layer) ->
-[B, T, D]. All but the Fourier transform keep to the segments of a row. They are baselines that show
-what attention is worth, with the same heads: a transform without weights (FNet), a recurrence, a
-convolution, and a mean, which knows no order.
+All but the Fourier transform keep to the segments of a row. They are baselines that show what
+attention is worth: a transform without weights (FNet), a recurrence, a convolution, and a mean,
+which knows no order.
 """
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from bert_jax.models import layers
 from bert_jax.models.attention import Attention
 from bert_jax.models.config import ModelConfig
+from bert_jax.models.tokens import Layer, Tokens
 
 
-class Fourier(nn.Module):
+class Mixer(nn.Module):
+  """The fields of a mixer, a module of (x [B, T, D], Tokens, Layer) -> [B, T, D]."""
+
+  config: ModelConfig
+  deterministic: bool
+
+
+class Fourier(Mixer):
   """The real part of the Fourier transform over tokens and hidden units, without parameters
   (Lee-Thorp et al. 2021, https://arxiv.org/abs/2105.03824). As there, it runs over the whole row,
   padding included, so a row may hold one example only, and its length counts."""
 
-  config: ModelConfig
-  deterministic: bool
-
   @nn.compact
-  def __call__(self, x_BTD, tokens, layer):
+  def __call__(self, x_BTD: Array, tokens: Tokens, layer: Layer) -> Array:
     return jnp.fft.fft2(x_BTD.astype(jnp.float32)).real.astype(x_BTD.dtype)
 
 
-class LSTM(nn.Module):
+class LSTM(Mixer):
   """A bidirectional LSTM (Hochreiter & Schmidhuber 1997; Graves & Schmidhuber 2005) of D / 2 units
   each way, which begins anew in every segment. States are float32."""
 
-  config: ModelConfig
-  deterministic: bool
-
   @nn.compact
-  def __call__(self, x_BTD, tokens, layer):
+  def __call__(self, x_BTD: Array, tokens: Tokens, layer: Layer) -> Array:
     config, (B, T, D) = self.config, x_BTD.shape
     h = D // 2
     # For each direction (axis 2): the input, forget and output gates and the candidate.
@@ -44,8 +46,8 @@ class LSTM(nn.Module):
     recurrent_2hg = self.param('recurrent', nn.initializers.orthogonal(), (2, h, 4 * h))
     same_BT2 = jnp.stack([_same_segment(tokens.segment_ids, side) for side in (-1, 1)], axis=-1)
 
-    def turned(x):  # the backward direction from its first token to its last, and back again
-      return jnp.stack([x[:, :, 0], x[:, ::-1, 1]], axis=2)
+    # Turns the backward direction, so that it begins at its first token, and back again.
+    turned = lambda x: jnp.stack([x[:, :, 0], x[:, ::-1, 1]], axis=2)
 
     def step(state, inputs):
       (hidden_B2h, cell_B2h), (gates_B2g, same_B2) = state, inputs
@@ -62,16 +64,13 @@ class LSTM(nn.Module):
     return turned(hidden_TB2h.swapaxes(0, 1)).reshape(B, T, D)
 
 
-class Convolution(nn.Module):
+class Convolution(Mixer):
   """A gated depthwise convolution over `conv_width` tokens of a segment, between two dense layers
   (Wu et al. 2019, https://arxiv.org/abs/1901.10430, without sharing taps among channels):
   output(sum of taps * (value * sigmoid(gate)))."""
 
-  config: ModelConfig
-  deterministic: bool
-
   @nn.compact
-  def __call__(self, x_BTD, tokens, layer):
+  def __call__(self, x_BTD: Array, tokens: Tokens, layer: Layer) -> Array:
     config, D = self.config, x_BTD.shape[-1]
     x_BTD, gate_BTD = jnp.split(layers.dense(config, 2 * D, 'input')(x_BTD), 2, axis=-1)
     x_BTD *= jax.nn.sigmoid(gate_BTD)
@@ -85,14 +84,11 @@ class Convolution(nn.Module):
     return layers.dense(config, D, 'output', last=True)(out_BTD)
 
 
-class Bag(nn.Module):
+class Bag(Mixer):
   """A bag of words: a dense layer over the mean of all tokens of the segment, without order."""
 
-  config: ModelConfig
-  deterministic: bool
-
   @nn.compact
-  def __call__(self, x_BTD, tokens, layer):
+  def __call__(self, x_BTD: Array, tokens: Tokens, layer: Layer) -> Array:
     def mean(x_TD, ids_T):
       total_SD = jax.ops.segment_sum(x_TD.astype(jnp.float32), ids_T, len(ids_T) + 1)
       count_S = jax.ops.segment_sum(jnp.ones(len(ids_T)), ids_T, len(ids_T) + 1)
@@ -113,10 +109,4 @@ def _same_segment(segment_ids_BT, n):
   return _shifted(segment_ids_BT + 1, n) == segment_ids_BT + 1
 
 
-MIXERS = {
-  'attention': Attention,
-  'fourier': Fourier,
-  'lstm': LSTM,
-  'conv': Convolution,
-  'bag': Bag,
-}
+MIXERS = {'attention': Attention, 'fourier': Fourier, 'lstm': LSTM, 'conv': Convolution, 'bag': Bag}

@@ -5,35 +5,36 @@ B batch, T tokens, N examples in a row, K positions, D hidden size.
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 POOLINGS = 'mean', 'cls'  # how the vector of a text is made
 
 
-def gather_positions(x_BTD: jax.Array, positions_BK: jax.Array) -> jax.Array:
+def gather_positions(x_BTD: Array, positions_BK: Array) -> Array:
   """The vectors [B, K, D] at the given positions of each row."""
   return jnp.take_along_axis(x_BTD, positions_BK[:, :, None], axis=1)
 
 
-def tokens_of_slots(segment_ids_BT: jax.Array, slots: int) -> jax.Array:
+def tokens_of_slots(segment_ids_BT: Array, slots: int) -> Array:
   """[B, N, T] bool: does the token belong to the example in slot n, whose segment id is n + 1?"""
   return segment_ids_BT[:, None] == jnp.arange(1, slots + 1)[:, None]
 
 
-def tokens_of_examples(segment_ids_BT: jax.Array, positions_BN: jax.Array) -> jax.Array:
+def tokens_of_examples(segment_ids_BT: Array, positions_BN: Array) -> Array:
   """[B, N, T] bool: does the token belong to the same example as the token at a position?"""
   segments_BN = jnp.take_along_axis(segment_ids_BT, positions_BN, axis=1)
   return segments_BN[:, :, None] == segment_ids_BT[:, None]
 
 
-def last_positions(segment_ids_BT: jax.Array, positions_BN: jax.Array) -> jax.Array:
+def last_positions(segment_ids_BT: Array, positions_BN: Array) -> Array:
   """[B, N]: the last position of each example, given the position of any of its tokens."""
   is_in_BNT = tokens_of_examples(segment_ids_BT, positions_BN)
   return jnp.max(jnp.where(is_in_BNT, jnp.arange(segment_ids_BT.shape[1]), 0), axis=-1)
 
 
-def means(x_BTD: jax.Array, is_in_BNT: jax.Array, exact: bool = False) -> jax.Array:
+def means(x_BTD: Array, is_in_BNT: Array, exact: bool = False) -> Array:
   """The mean [B, N, D] of each example's vectors; zeros if it has no token.
-  exact: float32, whatever the type and the precision of products; else the type of x."""
+  exact: in float32, whatever the type of x and the precision of other products."""
   kind, precision = (jnp.float32, jax.lax.Precision.HIGHEST) if exact else (x_BTD.dtype, None)
   is_in_BNT = is_in_BNT.astype(x_BTD.dtype)
   sums_BND = jnp.einsum(
@@ -44,8 +45,8 @@ def means(x_BTD: jax.Array, is_in_BNT: jax.Array, exact: bool = False) -> jax.Ar
 
 
 def text_vectors(
-  hidden_BTD: jax.Array, segment_ids_BT: jax.Array, cls_positions_BN: jax.Array, kind: str
-) -> jax.Array:
+  hidden_BTD: Array, segment_ids_BT: Array, cls_positions_BN: Array, kind: str
+) -> Array:
   """The vectors [B, N, D] float32 of the texts of each row; text n is segment n + 1.
   kind: 'mean' of its hidden states (zeros if it has no token), or 'cls', the one at its [CLS]."""
   if kind == 'cls':

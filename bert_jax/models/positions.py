@@ -4,16 +4,17 @@ rotated by their position (rotary), a bias of the attention scores (ALiBi), or s
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.relative import Relative
-from bert_jax.models.tokens import distance
+from bert_jax.models.tokens import Pattern, distance
 
 
 class Positions(NamedTuple):
@@ -21,25 +22,24 @@ class Positions(NamedTuple):
 
   embed(config, position_ids [B, T]) -> [B, T, E], added to the embeddings; called inside their
   module, where it may create parameters.
-  turn(x [B, T, H, d], position_ids [B, T], theta) -> x rotated: the queries or keys of
-  self-attention.
-  bias(heads, pattern) -> added to the scores of self-attention; broadcasts to [B, H, Tq, Tk].
-  own_scores: a module of (config, deterministic) that is called with the queries [B, Tq, H, d] and
-  the pattern -> (the queries as they meet the keys, what is added to the scores).
+  turn(x [B, T, H, d], position_ids [B, T], theta) -> x rotated: the queries or keys.
+  bias(heads, pattern) -> added to the scores; broadcasts to [B, H, Tq, Tk].
+  own_scores: a module, called with the queries [B, Tq, H, d] and the pattern -> (the queries as
+  they meet the keys, what is added to the scores).
   """
 
-  embed: Callable | None = None
-  turn: Callable | None = None
-  bias: Callable | None = None
-  own_scores: Callable | None = None
+  embed: Callable[[ModelConfig, Array], Array] | None = None
+  turn: Callable[[Array, Array, Any], Array] | None = None
+  bias: Callable[[int, Pattern], Array] | None = None
+  own_scores: type[Relative] | None = None
 
 
-def learned(config, position_ids_BT):
+def learned(config: ModelConfig, position_ids_BT: Array) -> Array:
   table = layers.embed(config, config.max_position_embeddings, 'position_embeddings')
   return table(position_ids_BT)
 
 
-def sinusoidal(config, position_ids_BT):
+def sinusoidal(config: ModelConfig, position_ids_BT: Array) -> Array:
   table = sinusoidal_table(config.max_position_embeddings, config.embedding_width)
   return jnp.asarray(table)[position_ids_BT]
 
@@ -51,29 +51,23 @@ class ScaledSinusoidal(nn.Module):
   config: ModelConfig
 
   @nn.compact
-  def __call__(self, position_ids_BT):
+  def __call__(self, position_ids_BT: Array) -> Array:
     start = nn.initializers.constant(self.config.embedding_width**-0.5)
     return self.param('scale', start, (1,)) * sinusoidal(self.config, position_ids_BT)
 
 
-def scaled_sinusoidal(config, position_ids_BT):
-  return ScaledSinusoidal(config, name='position_embeddings')(position_ids_BT)
-
-
-def sinusoidal_table(length, width):
+def sinusoidal_table(length: int, width: int) -> np.ndarray:
   """The original Transformer's position table (Vaswani et al. 2017, section 3.5): [length, width].
   Even columns hold sin(position / 10000^(column / width)), odd columns the cosine of this angle."""
   angle = np.arange(length)[:, None] / 10000 ** (np.arange(0, width, 2) / width)
-  table = np.zeros((length, width), np.float32)
-  table[:, 0::2] = np.sin(angle)
-  table[:, 1::2] = np.cos(angle)[:, : width // 2]
-  return table
+  pairs = np.stack([np.sin(angle), np.cos(angle)], axis=-1)
+  return pairs.reshape(length, -1)[:, :width].astype(np.float32)
 
 
-def extended(table_PE, rows, how):
-  """Makes a table of learned positions longer, [rows, E]. how: 'tile' repeats the table from its
-  start (Longformer, Beltagy et al. 2020, https://arxiv.org/abs/2004.05150); 'interpolate' spreads
-  its rows evenly from the first place to the last and interpolates linearly between them."""
+def extended(table_PE: np.ndarray, rows: int, how: str) -> np.ndarray:
+  """Makes a table of learned positions longer, [rows, E]. how: 'tile' repeats it from its start
+  (Longformer, Beltagy et al. 2020, https://arxiv.org/abs/2004.05150); 'interpolate' spreads its
+  rows evenly from the first place to the last and interpolates linearly between them."""
   if how == 'tile':
     return table_PE[np.arange(rows) % len(table_PE)]
   at = np.linspace(0, len(table_PE) - 1, rows)
@@ -82,11 +76,11 @@ def extended(table_PE, rows, how):
   return (1 - share) * table_PE[low] + share * table_PE[low + 1]
 
 
-def rotary(x_BTHd, position_ids_BT, theta):
+def rotary(x_BTHd: Array, position_ids_BT: Array, theta: Any) -> Array:
   """Rotates each pair of numbers (i, i + d/2) of x as a point of the plane, by the angle
   position / theta^(2i/d) (Su et al. 2021, https://arxiv.org/abs/2104.09864; pairs as in GPT-NeoX,
-  Llama and ModernBERT). The product of a query and a key then depends on their distance alone.
-  theta may be traced. Computed in float32, returned in the type of x."""
+  Llama and ModernBERT), so that the product of a query and a key depends on their distance alone.
+  Computed in float32."""
   d = x_BTHd.shape[-1]
   turns_d = jnp.asarray(theta, jnp.float32) ** (-jnp.arange(0, d, 2, dtype=jnp.float32) / d)
   angle_BT1d = position_ids_BT[:, :, None, None].astype(jnp.float32) * turns_d
@@ -95,14 +89,14 @@ def rotary(x_BTHd, position_ids_BT, theta):
   return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x_BTHd.dtype)
 
 
-def alibi(heads, pattern):
+def alibi(heads: int, pattern: Pattern) -> Array:
   """The ALiBi bias [B or 1, H, Tq, Tk]: minus the distance of query and key, in either direction,
   times the slope of the head (Press et al. 2022, https://arxiv.org/abs/2108.12409)."""
   slopes_H11 = jnp.asarray(alibi_slopes(heads), jnp.float32)[:, None, None]
   return -slopes_H11 * jnp.abs(distance(pattern))[:, None].astype(jnp.float32)
 
 
-def alibi_slopes(heads):
+def alibi_slopes(heads: int) -> list[float]:
   """The paper's slopes: 2^(-8/n), 2^(-16/n).. for n heads. If n is no power of 2, the slopes of the
   power of 2 below it, followed by every other slope of the power above it."""
   power = 2 ** math.floor(math.log2(heads))
@@ -113,7 +107,9 @@ def alibi_slopes(heads):
 POSITIONS = {
   'learned': Positions(embed=learned),
   'sinusoidal': Positions(embed=sinusoidal),
-  'scaled_sinusoidal': Positions(embed=scaled_sinusoidal),
+  'scaled_sinusoidal': Positions(
+    embed=lambda config, ids_BT: ScaledSinusoidal(config, name='position_embeddings')(ids_BT)
+  ),
   'rotary': Positions(turn=rotary),
   'alibi': Positions(bias=alibi),
   'relative': Positions(own_scores=Relative),
@@ -121,6 +117,6 @@ POSITIONS = {
 }
 
 
-def has_position_table(config):
+def has_position_table(config: ModelConfig) -> bool:
   """Does the model add a position table, which has config.max_position_embeddings rows?"""
   return POSITIONS[config.position_embeddings].embed is not None

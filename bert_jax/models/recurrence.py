@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.encoder import Encoder
@@ -29,36 +30,28 @@ def empty(config: ModelConfig, batch_size: int, length: int) -> dict[str, Any]:
     shape = batch_size, *layers, length, config.hidden_size
     return {'attention': {'states': jax.ShapeDtypeStruct(shape, jnp.dtype(config.dtype))}}
 
-  states_of = {f'layer_{i}': states() for i in range(apart)}
-  if apart < count:
-    states_of['layers'] = states(count - apart)
+  of_layers = {f'layer_{i}': states() for i in range(apart)}
+  of_layers |= {'layers': states(count - apart)} if apart < count else {}
   ids_BM = jax.ShapeDtypeStruct((batch_size, length), jnp.int32)
-  return {'segment_ids': ids_BM, 'states': states_of}
+  return {'segment_ids': ids_BM, 'states': of_layers}
 
 
 def encode(
   config: ModelConfig,
   params: Any,
-  arrays: Sequence[jax.Array],
+  arrays: Sequence[Array],
   memory: dict[str, Any],
-  taken_B: jax.Array,
-  rng: jax.Array | None = None,
-  causal: bool | jax.Array = False,
-) -> tuple[jax.Array, dict[str, Any]]:
+  taken_B: Array,
+  rng: Array | None = None,
+  causal: bool | Array = False,
+) -> tuple[Any, dict[str, Any]]:
   """Encodes rows with a memory: (hidden states [B, T, D], the memory after them). arrays: the four
-  [B, T] of an Encoder. taken_B: how many tokens of each row enter the memory. rng: dropout on."""
+  of an Encoder. taken_B: how many tokens of each row enter the memory. rng: for dropout."""
   before = Memory(memory['segment_ids'], taken_B)
+  options: Any = dict(causal=causal, memory=before, deterministic=rng is None, mutable=['memory'])
+  options['rngs'] = {} if rng is None else {'dropout': rng}
   variables = {'params': params, 'memory': memory['states']}
-  rngs = {} if rng is None else {'dropout': rng}
-  hidden_BTD, after = Encoder(config).apply(
-    variables,
-    *arrays,
-    deterministic=rng is None,
-    causal=causal,
-    memory=before,
-    rngs=rngs,
-    mutable=['memory'],
-  )
+  hidden_BTD, after = Encoder(config).apply(variables, *arrays, **options)
   _, ids_BM = before.with_row(before.segment_ids, arrays[3])
   return hidden_BTD, {'segment_ids': ids_BM, 'states': after['memory']}
 
@@ -66,10 +59,10 @@ def encode(
 def in_stretches(
   config: ModelConfig,
   params: Any,
-  arrays: Sequence[jax.Array],
-  rng: jax.Array | None = None,
-  causal: bool | jax.Array = False,
-) -> jax.Array:
+  arrays: Sequence[Array],
+  rng: Array | None = None,
+  causal: bool | Array = False,
+) -> Array:
   """Hidden states [B, T, D] of rows that are read in stretches of config.recurrent_length tokens,
   each with a memory of earlier stretches. Positions restart in each stretch."""
   (B, T), size = arrays[0].shape, config.recurrent_length
@@ -81,15 +74,13 @@ def in_stretches(
     return x_BT.reshape(B, number, size).swapaxes(0, 1)
 
   parts = [stretches(x) for x in (ids_BT, types_BT, positions_BT % size, segments_BT)]
-  memory = jax.tree.map(
-    lambda x: jnp.zeros(x.shape, x.dtype), empty(config, B, config.memory_length)
-  )
+  shapes = empty(config, B, config.memory_length)
+  memory = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
   def read(memory, part):
     i, arrays = part
     key = None if rng is None else jax.random.fold_in(rng, i)
-    taken_B = jnp.full(B, size)
-    hidden_BSD, memory = encode(config, params, arrays, memory, taken_B, key, causal)
+    hidden_BSD, memory = encode(config, params, arrays, memory, jnp.full(B, size), key, causal)
     return memory, hidden_BSD
 
   _, hidden_nBSD = jax.lax.scan(read, memory, (jnp.arange(number), parts))

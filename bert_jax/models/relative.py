@@ -6,35 +6,36 @@ The score of query i and key j is, before it is divided by sqrt(d), the sum of f
 
 where r(s) is the sinusoidal encoding of the distance s, and the matrix W and the vectors u and v
 are learned, here by each layer (`untie_r` of the released code). Keys that come later have negative
-distances (XLNet, Yang et al. 2019). Scores depend on distances and not on positions, so that a
-memory of earlier tokens can stand before any row.
+distances (XLNet, Yang et al. 2019).
 
 B batch, Tq queries, Tk keys, H heads, d size of a head, D hidden size, N distances.
 """
 
 import math
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.dropout import Dropout
-from bert_jax.models.tokens import distance, is_constant
+from bert_jax.models.tokens import Pattern, distance, is_constant
 
 
 class Relative(nn.Module):
   """The scores of relative positions: (q + u, the terms with r [B, H, Tq, Tk] / sqrt(d)).
   The queries are the last Tq of the keys, or, with places by row, anywhere among them (decoding).
-  Distances beyond config.relative_clamp, either way, are clamped to it; 0: all differ."""
+  """
 
   config: ModelConfig
   deterministic: bool
 
   @nn.compact
-  def __call__(self, q_BTHd, pattern):
+  def __call__(self, q_BTHd: Array, pattern: Pattern) -> tuple[Array, Array]:
     config, (_, Tq, H, d) = self.config, q_BTHd.shape
     u_Hd, v_Hd = (
       self.param(name, layers.initializer(config), (H * d,)).astype(q_BTHd.dtype).reshape(H, d)
@@ -61,14 +62,14 @@ class Relative(nn.Module):
     return q_BTHd + u_Hd, shifted(x_BHTN, Tk)
 
 
-def sinusoids(distances_N, width):
+def sinusoids(distances_N: Any, width: int) -> Array:
   """[N, width] float32: the sines of distance / 10000^(2i / width), then the cosines."""
   turns = 10_000.0 ** (-np.arange(0, width, 2) / width)
   angles = jnp.asarray(distances_N, jnp.float32)[:, None] * jnp.asarray(turns, jnp.float32)
   return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)[:, :width]
 
 
-def shifted(x_BHTN, Tk):
+def shifted(x_BHTN: Array, Tk: int) -> Array:
   """Picks the distance of each query and key: x[.., i, Tq - 1 - i + j] for query i and key j,
   [B, H, Tq, Tk]; the N distances fall from Tk - 1 on, and keys after them get some number.
   With one more column, rows read as one array shift by one against each other (the appendix of the

@@ -1,12 +1,11 @@
 """Generates text token by token, greedily or by sampling.
 
-Pure functions, to be jitted by the caller, which know a model only as a step function,
+Pure functions, to be jitted by the caller, which know a model only as a function
 
   step(cache, ids_B, places_B) -> (logits_BV, cache)
 
-that reads one token of each sequence and gives the logits of the next one. A cache is any tree of
-arrays with the sequences as their first axis (see cache.one_token_steps). Every sequence has places
-of its own, so prompts may differ in length. Beam search is in beam_search.py.
+that reads one token of each sequence and gives the logits of the next one (see
+cache.one_token_steps). A cache is any tree of arrays [B, ...]. Prompts may differ in length.
 
 B sequences, N tokens to be made at most, V vocabulary, T tokens of a row.
 """
@@ -17,23 +16,23 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax, nn
+from jax import Array, lax, nn
 
 NONE = -1  # the id that means: no token
 
-Step = Callable[[Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
+Step = Callable[[Any, Array, Array], tuple[Array, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
   """How the next token is chosen from its logits.
-  temperature: the logits are divided by it, and a token is drawn from their softmax; with 0 the
+  temperature: the logits are divided by it, and a token is drawn from their softmax; 0: the
   likeliest token is taken. top_k: only the k likeliest tokens can be drawn; 0: all can. top_p: only
   the fewest likeliest tokens whose probabilities add up to p can be drawn, at least one (Holtzman
-  et al. 2019). repetition_penalty: the logits of tokens that the sequence already has are divided
-  by it if positive, and multiplied by it if negative (CTRL, Keskar et al. 2019). As in Hugging
-  Face's library, the penalty comes first, then temperature, top_k and top_p. stop_ids: tokens that
-  end a sequence. never_ids: tokens that are not chosen."""
+  et al. 2019). repetition_penalty: divides the logits of tokens that the sequence already has if
+  positive, else multiplies them (CTRL, Keskar et al. 2019). As in Hugging Face's library, it comes
+  first, then temperature, top_k and top_p. stop_ids: tokens that end a sequence. never_ids: tokens
+  that are not chosen."""
 
   temperature: float = 0.0
   top_k: int = 0
@@ -42,7 +41,7 @@ class Choice:
   stop_ids: tuple[int, ...] = ()
   never_ids: tuple[int, ...] = ()
 
-  def stops(self, ids: jax.Array) -> jax.Array:
+  def stops(self, ids: Array) -> Array:
     """Which of these tokens end their sequences."""
     return jnp.isin(ids, jnp.array(self.stop_ids or (NONE,), ids.dtype))
 
@@ -50,23 +49,20 @@ class Choice:
     """The tokens that each sequence has, as state of the generation; () if no penalty needs it."""
     return () if self.repetition_penalty == 1 else seen_BV
 
-  def with_seen(self, seen_BV: Any, ids_B: jax.Array) -> Any:
-    """Adds one more token of each sequence to `seen_BV`."""
-    if self.repetition_penalty == 1:
-      return seen_BV
-    return seen_BV.at[jnp.arange(len(ids_B)), ids_B].set(True)
+  def with_seen(self, seen_BV: Any, ids_B: Array) -> Any:
+    """Adds one more token of each sequence to the state `seen_BV`."""
+    return jax.tree.map(lambda seen: seen.at[jnp.arange(len(ids_B)), ids_B].set(True), seen_BV)
 
-  def penalised(self, logits_BV: jax.Array, seen_BV: Any) -> jax.Array:
+  def penalised(self, logits_BV: Array, seen_BV: Any) -> Array:
     """The logits with never_ids at -inf and the repetition penalty on tokens already seen."""
     logits_BV = logits_BV.at[:, jnp.array(self.never_ids, jnp.int32)].set(-jnp.inf)
-    if self.repetition_penalty == 1:
+    penalty = self.repetition_penalty
+    if penalty == 1:
       return logits_BV
-    less = jnp.where(
-      logits_BV > 0, logits_BV / self.repetition_penalty, logits_BV * self.repetition_penalty
-    )
-    return jnp.where(seen_BV, less, logits_BV)
+    less_BV = jnp.where(logits_BV > 0, logits_BV / penalty, logits_BV * penalty)
+    return jnp.where(seen_BV, less_BV, logits_BV)
 
-  def kept(self, logits_BV: jax.Array) -> jax.Array:
+  def kept(self, logits_BV: Array) -> Array:
     """The logits after temperature, top_k and top_p; tokens that cannot be drawn have -inf."""
     logits_BV = logits_BV / self.temperature
     if 0 < self.top_k < logits_BV.shape[-1]:
@@ -77,11 +73,11 @@ class Choice:
       sorted_BV = jnp.take_along_axis(nn.softmax(logits_BV), order_BV, axis=-1)
       before_BV = jnp.cumsum(sorted_BV, axis=-1) - sorted_BV
       keep_BV = (before_BV < self.top_p) | (jnp.arange(sorted_BV.shape[-1]) == 0)
-      keep_BV = jax.vmap(lambda keep, at: jnp.zeros_like(keep).at[at].set(keep))(keep_BV, order_BV)
+      keep_BV = jnp.take_along_axis(keep_BV, jnp.argsort(order_BV, axis=-1), axis=-1)
       logits_BV = jnp.where(keep_BV, logits_BV, -jnp.inf)
     return logits_BV
 
-  def choose(self, logits_BV: jax.Array, keys_B: jax.Array, number: int | jax.Array) -> jax.Array:
+  def choose(self, logits_BV: Array, keys_B: Array, number: int | Array) -> Array:
     """The next ids [B]. A draw depends only on the key of its sequence and the token's number."""
     if self.temperature == 0:
       return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
@@ -93,46 +89,38 @@ class Choice:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-  """The state of a generation. ids [B, N]: the tokens so far, and NONE after them; a stop token is
-  kept as the last. count: the number of tokens made. place [B]: place of the last token. scores
-  [B]: the sum of the log probabilities that the model gave to the tokens. done [B]: has the
-  sequence ended? seen [B, V]: see begin."""
+  """The state of a generation. ids [B, N]: the tokens so far, with a stop token as the last, and
+  NONE after them. count: the number of tokens made. place [B]: place of the last token. scores [B]:
+  the sum of the tokens' log probabilities. done [B]: has it ended? seen [B, V]: see begin."""
 
   cache: Any
-  keys: jax.Array
-  ids: jax.Array
-  count: jax.Array
-  place: jax.Array
-  scores: jax.Array
-  done: jax.Array
+  keys: Array
+  ids: Array
+  count: Array
+  place: Array
+  scores: Array
+  done: Array
   seen: Any
 
 
 def begin(
   cache: Any,
-  logits_BV: jax.Array,
-  place_B: jax.Array,
-  keys_B: jax.Array,
+  logits_BV: Array,
+  place_B: Array,
+  keys_B: Array,
   choice: Choice,
   *,
   max_tokens: int,
   length: int,
-  seen_BV: jax.Array | None = None,
+  seen_BV: Array | None = None,
 ) -> Drawn:
   """The Drawn with the first token of each sequence. logits_BV, place_B: for the first token.
   keys_B: a random key of each sequence. length: places that the model has; a sequence ends at the
   last one. seen_BV: the tokens in the prompts, for a repetition_penalty."""
   B = len(place_B)
-  state = Drawn(
-    cache,
-    keys_B,
-    jnp.full((B, max_tokens), NONE, jnp.int32),
-    jnp.int32(0),
-    place_B - 1,
-    jnp.zeros(B),
-    jnp.zeros(B, bool),
-    choice.first_seen(seen_BV),
-  )
+  ids_BN, seen = jnp.full((B, max_tokens), NONE, jnp.int32), choice.first_seen(seen_BV)
+  scores_B, done_B = jnp.zeros(B), jnp.zeros(B, bool)
+  state = Drawn(cache, keys_B, ids_BN, jnp.int32(0), place_B - 1, scores_B, done_B, seen)
   return _with_next(state, logits_BV, choice, length)
 
 
@@ -152,13 +140,8 @@ def _with_next(state, logits_BV, choice, length):
   )
 
 
-def advance(
-  step: Step, state: Drawn, choice: Choice, *, length: int, upto: int | jax.Array
-) -> Drawn:
+def advance(step: Step, state: Drawn, choice: Choice, *, length: int, upto: Any) -> Drawn:
   """The Drawn with `upto` tokens of each sequence, or with fewer if all have ended."""
-
-  def more(state):
-    return (state.count < upto) & ~state.done.all()
 
   def body(state):
     last_B = lax.dynamic_index_in_dim(state.ids, state.count - 1, 1, keepdims=False)
@@ -167,24 +150,23 @@ def advance(
     logits_BV, cache = step(state.cache, jnp.maximum(last_B, 0), place_B)
     return _with_next(dataclasses.replace(state, cache=cache), logits_BV, choice, length)
 
-  return lax.while_loop(more, body, state)
+  return lax.while_loop(lambda state: (state.count < upto) & ~state.done.all(), body, state)
 
 
 def unmask(
-  read: Callable[[jax.Array], jax.Array],
-  ids_BT: jax.Array,
-  open_BN: jax.Array,
-  keys_B: jax.Array,
+  read: Callable[[Array], Array],
+  ids_BT: Array,
+  open_BN: Array,
+  keys_B: Array,
   choice: Choice,
   *,
   surest: bool = False,
-  seen_BV: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array]:
+  seen_BV: Array | None = None,
+) -> tuple[Array, Array]:
   """Fills the masked positions open_BN with a masked model, one at a pass: (ids [B, N], scores
-  [B]). The next pass reads the tokens chosen so far. Positions are filled from left to right or, if
-  `surest`, the one at which a token has the highest probability. read(ids_BT) -> logits_BNV
-  at these positions. scores: the sum of the log probabilities of the tokens when they were chosen.
-  Other arguments: see begin."""
+  [B]). Positions are filled from left to right or, if `surest`, first where a token has the highest
+  probability. read(ids_BT) -> logits_BNV at these positions. scores: the sum of the tokens' log
+  probabilities when they were chosen. Other arguments: see begin."""
   (B, N), rows = open_BN.shape, jnp.arange(len(open_BN))
 
   def body(number, state):

@@ -1,21 +1,24 @@
 """A tower of layers: unrolled or scanned, with or without rematerialization.
 
 Its parameters have two layouts: `layer_0`, `layer_1`.. (unrolled), or `layers` with a leading axis
-of layers (scanned). A first layer with fewer parameters than the others stands before `layers` as
-`layer_0`. Layers that share their weights are one `layer_0` in both layouts.
+of layers (scanned), after a `layer_0` that has fewer parameters, if any. Layers that share their
+weights are one `layer_0` in both.
 """
 
 import re
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from bert_jax.models import layers
+from bert_jax.models.attention import Context
 from bert_jax.models.block import Block
 from bert_jax.models.config import ModelConfig
-from bert_jax.models.tokens import Layer
+from bert_jax.models.tokens import Layer, Tokens
 
 REMAT_POLICIES = {  # each takes more time and less memory than the one before
   'none': None,
@@ -24,28 +27,33 @@ REMAT_POLICIES = {  # each takes more time and less memory than the one before
 }
 
 
-def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=None):
+def run_blocks(
+  config: ModelConfig,
+  count: int,
+  deterministic: bool,
+  x_BTD: Array,
+  tokens: Tokens,
+  context: Context | None = None,
+) -> Array:
   """Runs x [B, T, D] through `count` blocks and, if they are pre-LN, one more norm.
   To be called in the compact method of a module, which gets their parameters. context: see Block.
-  layer: a Layer with the numbers of all blocks, arrays [count] where they differ; None: by config.
   """
-  layer = layer_numbers(config, count) if layer is None else layer
-  block = Block
+  layer, block = layer_numbers(config, count), Block
   if config.remat != 'none':
     block = nn.remat(Block, policy=REMAT_POLICIES[config.remat], prevent_cse=not config.scan_layers)
 
   def block_at(i):
     return block(config, deterministic, config.first_norm or i > 0, name=f'layer_{i}')
 
-  apart = layers_apart(config, count)
-  shared = block_at(0) if config.share_layers and not config.scan_layers else None
+  apart, shares = layers_apart(config, count), config.share_layers
+  shared = block_at(0) if shares and not config.scan_layers else None
   for i in range(apart):
     x_BTD, _ = (shared or block_at(i))(x_BTD, tokens, layer.at(i), context)
   if apart < count:
-    shares = config.share_layers
+    axes: Any = {'cache': 1, 'memory': 1} | ({} if shares else {'params': 0})  # rows first
     scan = nn.scan(
       block,
-      variable_axes={'cache': 1, 'memory': 1} | ({} if shares else {'params': 0}),  # rows first
+      variable_axes=axes,
       variable_broadcast='params' if shares else False,
       in_axes=(nn.broadcast, 0, nn.broadcast),
       split_rngs={'params': not shares, 'dropout': True},
@@ -57,44 +65,29 @@ def run_blocks(config, count, deterministic, x_BTD, tokens, context=None, layer=
   return layers.norm(config)(x_BTD) if config.norm_placement == 'pre' else x_BTD
 
 
-def layers_apart(config, count):
+def layers_apart(config: ModelConfig, count: int) -> int:
   """How many of the first layers of a tower of `count` are not scanned."""
   if not config.scan_layers:
     return count
   return 0 if config.first_norm or count == 1 else 1
 
 
-class Stack(nn.Module):
-  """A tower of `count` blocks and nothing else; arguments as in run_blocks."""
-
-  config: ModelConfig
-  count: int
-
-  @nn.compact
-  def __call__(self, x_BTD, tokens, context=None, layer=None, deterministic=True):
-    return run_blocks(self.config, self.count, deterministic, x_BTD, tokens, context, layer)
-
-
-def layer_numbers(config, count):
+def layer_numbers(config: ModelConfig, count: int) -> Layer:
   """The Layer of a tower of `count` blocks. With global_attention_every = n, layers 0, n, 2n.. have
   no window (ModernBERT: n = 3), and with local_rotary_theta another theta."""
-  window, every = config.attention_window, config.global_attention_every
-  theta = config.rotary_theta
+  window, every, theta = config.attention_window, config.global_attention_every, config.rotary_theta
   local_theta = config.local_rotary_theta or theta
-  if window and every:
-    is_local = np.arange(count) % every > 0
-    window = np.where(is_local, window, 0).astype(np.int32)
-    if theta != local_theta:
-      theta = np.where(is_local, local_theta, theta).astype(np.float32)
-  elif window:
-    theta = local_theta
-  return Layer(window=window, rotary_theta=theta)
+  if not (window and every):
+    return Layer(window=window, rotary_theta=local_theta if window else theta)
+  is_local = np.arange(count) % every > 0
+  if theta != local_theta:
+    theta = np.where(is_local, local_theta, theta).astype(np.float32)
+  return Layer(window=np.where(is_local, window, 0).astype(np.int32), rotary_theta=theta)
 
 
-def stack_layers(params):
+def stack_layers(params: Any) -> Any:
   """Stacks the layers of every tower in a tree of parameters: 'layer_0', 'layer_1'.. at any depth
-  become 'layers' with a leading axis of layers. Everything else stays, and so do first layers
-  with other parameters than the last."""
+  become 'layers', but for first layers with other parameters than the last."""
   if not isinstance(params, dict):
     return params
   names = sorted((k for k in params if re.fullmatch(r'layer_\d+', k)), key=lambda k: int(k[6:]))
@@ -103,11 +96,11 @@ def stack_layers(params):
   rest = {k: stack_layers(v) for k, v in params.items() if k not in names}
   if not names:
     return rest
-  stack = jnp.stack if isinstance(jax.tree.leaves(params)[0], jax.Array) else np.stack
+  stack = jnp.stack if isinstance(jax.tree.leaves(params)[0], Array) else np.stack
   return rest | {'layers': jax.tree.map(lambda *x: stack(x), *(params[k] for k in names))}
 
 
-def unstack_layers(params):
+def unstack_layers(params: Any) -> Any:
   """The inverse of stack_layers."""
   if not isinstance(params, dict):
     return params
@@ -116,5 +109,5 @@ def unstack_layers(params):
     return rest
   layers = params['layers']
   before = sum(re.fullmatch(r'layer_\d+', k) is not None for k in rest)
-  numbers = range(jax.tree.leaves(layers)[0].shape[0])
+  numbers = range(len(jax.tree.leaves(layers)[0]))
   return rest | {f'layer_{before + i}': jax.tree.map(lambda x, i=i: x[i], layers) for i in numbers}

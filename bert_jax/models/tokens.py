@@ -3,22 +3,23 @@
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax import Array
+
+T = TypeVar('T')
 
 
-def described(cls):
-  """Makes `cls` a frozen dataclass and a pytree whose arrays are leaves, while plain Python numbers
-  are constants of the compiled program. So the same field may be a constant (`causal=True`) or an
-  array (`causal` [B])."""
-  cls = dataclasses.dataclass(frozen=True)(cls)
-  names = [field.name for field in dataclasses.fields(cls)]
+def described(cls: type[T]) -> type[T]:
+  """Makes a dataclass a pytree whose arrays are leaves, while plain Python numbers are constants of
+  the compiled program. So a field may be a constant (`causal=True`) or an array (`causal` [B])."""
+  names = list(cls.__annotations__)
 
   def flatten(value):
     values = [getattr(value, name) for name in names]
-    constants = tuple(x if isinstance(x, (bool, int, float)) else None for x in values)
+    constants = tuple(x if _is_number(x) else None for x in values)
     return [x if c is None else None for x, c in zip(values, constants)], constants
 
   def unflatten(constants, leaves):
@@ -29,6 +30,7 @@ def described(cls):
 
 
 @described
+@dataclasses.dataclass(frozen=True)
 class Tokens:
   """What a block knows about the tokens of a batch of rows besides their vectors.
 
@@ -50,24 +52,26 @@ class Tokens:
 
 
 @described
+@dataclasses.dataclass(frozen=True)
 class Layer:
-  """The numbers that may differ from layer to layer. Each is a Python number (for one layer, or for
-  all layers of a tower) or an array: [L] for a tower, [] inside a scan.
-  window: how far attention reaches, as in Pattern. rotary_theta: see positions.rotary."""
+  """The numbers that may differ from layer to layer: Python numbers (for one layer, or for all of a
+  tower), or arrays, [L] for a tower and [] inside a scan. window: as in Pattern. rotary_theta: see
+  positions.rotary."""
 
   window: Any = 0
   rotary_theta: Any = 10_000.0
 
-  def at(self, i):
+  def at(self, i: int) -> 'Layer':
     """Layer i of a tower, with Python numbers."""
     return jax.tree.map(lambda x_L: x_L[i].item(), self)
 
-  def since(self, i):
+  def since(self, i: int) -> 'Layer':
     """The Layer of a tower without its first i layers."""
     return jax.tree.map(lambda x_L: x_L[i:], self)
 
 
 @described
+@dataclasses.dataclass(frozen=True)
 class Pattern:
   """Which keys a query sees, and what is added to its scores.
 
@@ -88,7 +92,7 @@ class Pattern:
   bias: Any = None
 
 
-def sees(pattern):
+def sees(pattern: Pattern) -> Array:
   """[B, Tq, Tk] bool: does a query see a key?"""
   queries_BT, keys_BT = pattern.queries.segment_ids, pattern.keys.segment_ids
   seen = queries_BT[:, :, None] == keys_BT[:, None, :]
@@ -98,24 +102,28 @@ def sees(pattern):
   back = distance(pattern)
   causal = jnp.asarray(pattern.causal).reshape(-1, 1, 1)
   seen &= ~causal | (back >= 0)
-  if not is_constant(pattern.window, 0):
-    window = jnp.asarray(pattern.window)
-    near = jnp.where(causal, back < window, jnp.abs(back) <= window // 2)
-    if pattern.queries.everywhere is not None:
-      near |= pattern.queries.everywhere[:, :, None] | pattern.keys.everywhere[:, None, :]
-    seen &= (window == 0) | near
-  return seen
+  if is_constant(pattern.window, 0):
+    return seen
+  window = jnp.asarray(pattern.window)
+  near = jnp.where(causal, back < window, jnp.abs(back) <= window // 2)
+  if pattern.queries.everywhere is not None:
+    near |= pattern.queries.everywhere[:, :, None] | pattern.keys.everywhere[:, None, :]
+  return seen & ((window == 0) | near)
 
 
-def distance(pattern):
+def distance(pattern: Pattern) -> Array:
   """[B or 1, Tq, Tk] int32: by how many places each key is before each query."""
   queries, keys = (
-    (jnp.arange(x.segment_ids.shape[1]) if x.places is None else x.places)
+    jnp.arange(x.segment_ids.shape[1]) if x.places is None else x.places
     for x in (pattern.queries, pattern.keys)
   )
   return jnp.atleast_2d(queries)[:, :, None] - jnp.atleast_2d(keys)[:, None, :]
 
 
-def is_constant(value, constant):
+def is_constant(value: Any, constant: float) -> bool:
   """Is `value` the Python number `constant` (and not an array)?"""
-  return isinstance(value, (bool, int, float)) and value == constant
+  return _is_number(value) and value == constant
+
+
+def _is_number(value):
+  return isinstance(value, (bool, int, float))

@@ -1,117 +1,56 @@
-"""Blocks of named pieces, and towers of them."""
+"""Blocks of named pieces, what can stand in place of attention, and towers of blocks."""
 
 import dataclasses
+import functools
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_models import batch, hidden, model
+import references
+from references import float64, moved
+from test_models import Stack, batch, hidden, model
+from test_predict import load_pretrain, random_model, sentences
 
 from bert_jax import config as c
-from bert_jax import models, optim, parameter_layers, sharding
-from bert_jax.models import block, embeddings, flops, layers, positions, stack
+from bert_jax import models, optim, parameter_layers
+from bert_jax.models import block, flops, layers
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.tokens import Layer, Tokens
+from bert_jax.objectives.encode import encode
+from bert_jax.predict import packed_rows
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.ask import RecordProblems
 from bert_jax.workdir import manifest
 
 TOKENS = Tokens(np.array([[1] * 5 + [2] * 3, [1] * 6 + [0] * 2], np.int32))
 X = np.random.default_rng(0).normal(size=(2, 8, 24)).astype(np.float32)
+IDS = np.array([[1] * 6 + [2] * 5 + [3] + [0] * 4, [1] * 16], np.int32)
+X16 = np.random.default_rng(0).normal(size=(2, 16, 24)).astype(np.float32)
+close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-3)
 
 
-def changed(config=None, **fields):
-  return dataclasses.replace(config or model(), **fields)
-
-
-def one_block(config, context=None, x=X):
-  """(parameters, output) of a block whose biases and scales are not all alike."""
-  layer = block.Block(config, deterministic=True)
-  params = layer.init(jax.random.key(0), x, TOKENS, Layer(), context)['params']
-  keys = iter(jax.random.split(jax.random.key(1), 99))
-  params = jax.tree.map(lambda p: p + 0.1 * jax.random.normal(next(keys), p.shape), params)
-  return params, layer.apply({'params': params}, x, TOKENS, Layer(), context)[0]
-
-
-def product(x, params):
-  return x @ params['kernel'] + params['bias']
-
-
-def layer_norm(x, params, eps):
-  x = x - x.mean(-1, keepdims=True)
-  return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * params['scale'] + params['bias']
-
-
-def attend(config, params, x, keys, mask):
-  """Attention by numpy, [B, Tq, D]."""
-  q, k, v = (
-    product(a, params[n]).reshape(*a.shape[:2], 3, 8)
-    for a, n in ((x, 'query'), (keys, 'key'), (keys, 'value'))
-  )
-  scores = np.einsum('bqhd,bkhd->bhqk', q, k) / np.sqrt(8)
-  p = np.asarray(jax.nn.softmax(np.where(mask[:, None], scores, -1e30), axis=-1))
-  return product(np.einsum('bhqk,bkhd->bqhd', p, v).reshape(x.shape), params['output'])
-
-
-@pytest.mark.parametrize('crossing', [False, True], ids=['', 'context'])
-@pytest.mark.parametrize('feed_forward', ['mlp', 'glu'])
-@pytest.mark.parametrize('placement', ['post', 'pre'])
-def test_a_block_is_its_pieces_one_after_the_other(placement, feed_forward, crossing):
-  config = changed(
-    norm_placement=placement, feed_forward=feed_forward, layer_norm_eps=0.01, hidden_act='swish'
-  )
-  ids = TOKENS.segment_ids
-  far_ids = np.array([[1, 1, 2, 2, 2], [1, 1, 1, 1, 0]], np.int32)
+@pytest.mark.parametrize('placement, feed_forward', [('post', 'glu'), ('pre', 'mlp')])
+def test_a_block_with_a_context_is_its_pieces_one_after_the_other(placement, feed_forward):
+  """Causal as in a decoder, which holds for the tokens themselves and not for the context."""
+  config = model(norm_placement=placement, feed_forward=feed_forward, layer_norm_eps=0.01)
+  ids, far_ids = TOKENS.segment_ids, np.array([[1, 1, 2, 2, 2], [1, 1, 1, 1, 0]], np.int32)
   far = np.random.default_rng(5).normal(size=(2, 5, 24)).astype(np.float32)
-  # Causal, as a decoder's tokens are: it holds for the tokens themselves and not for the context.
-  tokens = dataclasses.replace(TOKENS, causal=True)
-  context = (far, Tokens(far_ids)) if crossing else None
-  params, _ = one_block(config, context)
-  got, _ = block.Block(config, True).apply({'params': params}, X, tokens, Layer(), context)
-  params = jax.device_get(params)
-  mask = (ids[:, :, None] == ids[:, None]) & (ids > 0)[:, None] & np.tri(8, dtype=bool)
-  far_mask = (ids[:, :, None] == far_ids[:, None]) & (far_ids > 0)[:, None]
-  act = lambda x: x / (1 + np.exp(-x))
-
-  def feed(x):
-    y = product(x, params['intermediate'])
-    y = act(product(x, params['gate'])) * y if feed_forward == 'glu' else act(y)
-    return product(y, params['output'])
-
-  pieces = {'attention': lambda x: attend(config, params['attention'], x, x, mask)}
-  if crossing:
-    pieces['cross_attention'] = lambda x: attend(
-      config, params['cross_attention'], x, far, far_mask
-    )
-  pieces['output'] = feed
-  x = X
-  for name, piece in pieces.items():
-    norm = lambda x, name=name: layer_norm(x, params[f'{name}_LayerNorm'], 0.01)
-    x = x + piece(norm(x)) if placement == 'pre' else norm(x + piece(x))
-  real = ids > 0
-  np.testing.assert_allclose(got[real], x[real], atol=2e-4)
-
-
-def test_rms_norm_divides_by_the_root_of_the_mean_square():
-  config = changed(norm='rms_norm', layer_norm_eps=0.01)
-  norm = layers.norm(config)
-  params = {'params': {'scale': np.linspace(1, 2, 24, dtype=np.float32)}}
-  expected = X / np.sqrt((X**2).mean(-1, keepdims=True) + 0.01) * params['params']['scale']
-  np.testing.assert_allclose(norm.apply(params, X), expected, atol=1e-5)
-  encoder = models.init_encoder(config, jax.random.key(0))
-  assert set(encoder['layer_0']['output_LayerNorm']) == {'scale'}
-  assert np.isfinite(hidden(config, batch(), encoder)).all()
-
-
-def test_a_gate_is_split_over_devices_as_what_it_opens():
-  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  for shape, part in (((24, 40), 'kernel'), ((40,), 'bias')):
-    gate, other = (
-      sharding.spec_of(f'encoder/layer_0/{name}/{part}', shape, mesh)
-      for name in ('gate', 'intermediate')
-    )
-    assert gate == other and 'tensor' in gate
+  arrays = X, Tokens(ids, causal=True), Layer(), (far, Tokens(far_ids))
+  layer = block.Block(config, True)
+  params = moved(layer.init(jax.random.key(0), *arrays)['params'])
+  got, _ = layer.apply({'params': params}, *arrays)
+  p, attend = float64(params), references.attend
+  seen, far_seen = references.sees(ids, ids, causal=True), references.sees(ids, far_ids)
+  pieces = {
+    'attention': lambda x: attend(config, p['attention'], x, x, seen),
+    'cross_attention': lambda x: attend(config, p['cross_attention'], x, far, far_seen),
+    'output': lambda x: references.feed_forward(config, p, x),
+  }
+  expected = references.residuals(config, p, pieces, X)
+  np.testing.assert_allclose(got[ids > 0], expected[ids > 0], atol=2e-4)
 
 
 def test_each_piece_in_a_table_is_a_value_of_its_field():
@@ -129,28 +68,34 @@ def test_each_piece_in_a_table_is_a_value_of_its_field():
   assert blocks == {name for name in c.ALL if name.startswith('model.')}
 
 
-def test_a_mixer_is_a_module_and_a_name(monkeypatch):
-  class Average(nn.Module):
-    config: ModelConfig
-    deterministic: bool
+class Ones(nn.Module):
+  """A mixer that adds 1."""
 
+  config: ModelConfig
+  deterministic: bool
+
+  @nn.compact
+  def __call__(self, x_BTD, tokens, layer):
+    return jnp.ones_like(x_BTD)
+
+
+def test_a_mixer_is_a_module_and_a_name(monkeypatch):
+  class Average(Ones):
     @nn.compact
-    def __call__(self, x_BTD, tokens, layer, context=None):
+    def __call__(self, x_BTD, tokens, layer):
       return jnp.broadcast_to(x_BTD.mean(1, keepdims=True), x_BTD.shape)
 
   monkeypatch.setitem(block.MIXERS, 'average', Average)
-  config = changed(mixer='average', scan_layers=True)
+  config = model(mixer='average', scan_layers=True)
   params = models.init_encoder(config, jax.random.key(0))
-  assert set(params['layers']) == {
-    'average_LayerNorm',
-    'intermediate',
-    'output',
-    'output_LayerNorm',
-  }
-  other = {name: np.array(x) for name, x in batch().items()}
-  other['input_ids'][:, 3] = 7
-  moved = np.abs(hidden(config, batch(), params) - hidden(config, other, params)).max(-1)
-  assert (moved > 1e-5).all()
+  names = {'average_LayerNorm', 'intermediate', 'output', 'output_LayerNorm'}
+  assert set(params['layers']) == names
+  other = batch() | {'input_ids': batch()['input_ids'].at[:, 3].set(7)}
+  changed = np.abs(hidden(config, batch(), params) - hidden(config, other, params)).max(-1)
+  assert (changed > 1e-5).all()
+
+
+# ---- towers --------------------------------------------------------------------------------------
 
 
 class TwoTowers(nn.Module):
@@ -159,19 +104,17 @@ class TwoTowers(nn.Module):
   config: ModelConfig
 
   @nn.compact
-  def __call__(self, x_BTD, y_BTD, tokens, deterministic=True):
-    x_BTD = models.Stack(self.config, 3, name='encoder')(x_BTD, tokens, deterministic=deterministic)
+  def __call__(self, x_BTD, y_BTD, tokens):
+    x_BTD = Stack(self.config, 3, name='encoder')(x_BTD, tokens)
     causal = Tokens(tokens.segment_ids, causal=True)
-    return models.Stack(self.config, 2, name='decoder')(
-      y_BTD, causal, context=(x_BTD, tokens), deterministic=deterministic
-    )
+    return Stack(self.config, 2, name='decoder')(y_BTD, causal, context=(x_BTD, tokens))
 
 
 @pytest.mark.parametrize('remat', ['none', 'dots'])
 def test_two_towers_scanned_or_not_are_the_same(remat):
   """Outputs, gradients, and parameters there and back; layers of the two differ in number."""
-  unrolled = TwoTowers(changed(norm_placement='pre'))
-  scanned = TwoTowers(changed(norm_placement='pre', scan_layers=True, remat=remat))
+  unrolled = TwoTowers(model(norm_placement='pre'))
+  scanned = TwoTowers(model(norm_placement='pre', scan_layers=True, remat=remat))
   y = X[::-1].copy()
   params = jax.jit(unrolled.init)(jax.random.key(0), X, y, TOKENS)['params']
   assert set(params['encoder']) == {'LayerNorm', 'layer_0', 'layer_1', 'layer_2'}
@@ -191,48 +134,27 @@ def test_two_towers_scanned_or_not_are_the_same(remat):
 
   (value_a, gradient_a), (value_b, gradient_b) = both(params, stacked)
   assert float(value_a) == pytest.approx(float(value_b), rel=1e-4)
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-3),
-    gradient_a,
-    models.unstack_layers(gradient_b),
-  )
+  jax.tree.map(close, gradient_a, models.unstack_layers(gradient_b))
   first = np.abs(gradient_a['encoder']['layer_0']['output']['kernel']).max()
   assert first > 1e-3  # the decoder's loss reaches the first layer of the encoder
 
 
-class Ones(nn.Module):
-  """A mixer that adds 1."""
-
-  config: ModelConfig
-  deterministic: bool
-
-  @nn.compact
-  def __call__(self, x_BTD, tokens, layer, context=None):
-    return jnp.ones_like(x_BTD)
-
-
+@pytest.mark.parametrize('share', [False, True])
 @pytest.mark.parametrize('scan', [False, True])
-def test_every_layer_of_every_tower_drops_others(scan, monkeypatch):
+def test_every_layer_of_every_tower_drops_others(scan, share, monkeypatch):
   """Of mixers whose outputs are all 1, before dropout of a half: what is added to the residual, by
-  the layers of two towers with one key, is different each time."""
+  the layers of three towers with one key, is different each time, also by shared layers."""
   monkeypatch.setitem(block.MIXERS, 'ones', Ones)
   monkeypatch.setitem(block.NORM_PLACEMENTS, 'none', lambda x, f, norm, drop: x + drop(f(x)))
   monkeypatch.setitem(block.FEED_FORWARD, 'nothing', lambda config, x_BTD: jnp.zeros_like(x_BTD))
-  config = changed(
-    hidden_dropout_prob=0.5,
-    mixer='ones',
-    feed_forward='nothing',
-    norm_placement='none',
-    scan_layers=scan,
-  )
+  names = dict(mixer='ones', feed_forward='nothing', norm_placement='none')
+  config = model(hidden_dropout_prob=0.5, scan_layers=scan, share_layers=share, **names)
 
   class Towers(nn.Module):
     @nn.compact
     def __call__(self, x):
-      towers = (('a', 1), ('b', 1), ('c', 2))
-      return [
-        models.Stack(config, n, name=name)(x, TOKENS, deterministic=False) for name, n in towers
-      ]
+      towers = [Stack(config, n, name=name) for name, n in (('a', 1), ('b', 1), ('c', 2))]
+      return [tower(x, TOKENS, deterministic=False) for tower in towers]
 
   run = lambda seed: Towers().apply({}, jnp.zeros_like(X), rngs={'dropout': jax.random.key(seed)})
   a, b, c = run(0)
@@ -253,17 +175,13 @@ def test_stacking_takes_each_tower_by_itself_and_keeps_the_rest(kind):
     'encoder': {'embeddings': {'table': kind(np.ones(4))}} | tower(12, 0.0),
     'pair': {'left': tower(2, 50.0), 'right': tower(4, 70.0) | {'norm': kind(np.ones(2))}},
     'layer_norm': kind(np.ones(3)),
-    'mlm': {'bias': kind(np.zeros(5))},
   }
   stacked = models.stack_layers(params)
-  np.testing.assert_array_equal(
-    stacked['encoder']['layers']['a']['kernel'][:, 0, 0], np.arange(12.0)
-  )
+  kernel = stacked['encoder']['layers']['a']['kernel']
+  np.testing.assert_array_equal(kernel[:, 0, 0], np.arange(12.0))
   assert stacked['pair']['left']['layers']['a']['kernel'].shape == (2, 2, 3)
-  assert stacked['pair']['right']['layers']['a']['kernel'].shape == (4, 2, 3)
   assert set(stacked['pair']['right']) == {'norm', 'layers'}
-  assert set(stacked) == set(params) and type(stacked['mlm']['bias']) is type(params['mlm']['bias'])
-  assert type(stacked['encoder']['layers']['a']['kernel']) is type(params['layer_norm'])
+  assert set(stacked) == set(params) and type(kernel) is type(params['layer_norm'])
   back = models.unstack_layers(stacked)
   assert jax.tree.structure(back) == jax.tree.structure(params)
   jax.tree.map(np.testing.assert_array_equal, back, params)
@@ -271,18 +189,73 @@ def test_stacking_takes_each_tower_by_itself_and_keeps_the_rest(kind):
   assert jax.tree.structure(models.unstack_layers(params)) == jax.tree.structure(params)
 
 
+def test_depths_where_the_first_layer_is_apart():
+  """Learning rates by layer: a first layer of fewer parameters stands before the stacked ones."""
+  config = model(num_hidden_layers=4, norm_placement='pre', first_norm=False)
+  params = {'encoder': models.init_encoder(config, jax.random.key(0))}
+  stacked = models.stack_layers(params)
+  assert set(stacked['encoder']) == {'embeddings', 'layer_0', 'layers', 'LayerNorm'}
+  for tree in (params, stacked):
+    assert parameter_layers.layer_counts(tree) == {'encoder': 4}
+  apart, depths = (optim.layer_depths(x)['encoder'] for x in (params, stacked))
+  assert depths['layer_0']['output']['kernel'] == 4 == apart['layer_0']['output']['kernel']
+  assert depths['layers']['output']['kernel'].ravel().tolist() == [3, 2, 1]
+  assert depths['embeddings'] == apart['embeddings']
+
+
 @pytest.mark.parametrize('feed_forward', ['mlp', 'glu'])
-def test_flops_of_towers_match_the_compilers_count(feed_forward):
-  config = changed(
-    hidden_size=192, intermediate_size=768, hidden_act='relu', feed_forward=feed_forward
-  )
-  towers = TwoTowers(config)
-  x = np.ones((2, 8, 192), np.float32)
-  params = jax.eval_shape(towers.init, jax.random.key(0), x, x, TOKENS)
-  apply = jax.jit(lambda params, x: towers.apply(params, x, x, TOKENS))
-  cost = apply.lower(params, x).compile().cost_analysis()
-  counted = flops.products(lambda params, x: towers.apply(params, x, x, TOKENS), params, x)
-  assert counted == pytest.approx(cost['flops'], rel=0.03)
+def test_biases_are_where_the_config_says(feed_forward):
+  def biases(**fields):
+    config = model(feed_forward=feed_forward, num_hidden_layers=1, **fields)
+    shapes = jax.eval_shape(lambda: models.init_encoder(config, jax.random.key(0)))
+    return {path for path in manifest.flat(shapes['layer_0']) if path.endswith('bias')}
+
+  norms = {'attention_LayerNorm.bias', 'output_LayerNorm.bias'}
+  attention = {f'attention.{name}.bias' for name in ('query', 'key', 'value', 'output')}
+  inner = {'intermediate.bias'} | ({'gate.bias'} if feed_forward == 'glu' else set())
+  every = norms | attention | inner | {'output.bias'}
+  assert biases() == every
+  assert biases(norm_bias=False) == every - norms == biases(norm='rms_norm')
+  assert biases(attention_bias=False) == every - attention
+  assert biases(feed_forward_bias='output') == every - inner
+  assert biases(feed_forward_bias='none') == every - inner - {'output.bias'}
+
+
+@pytest.mark.parametrize('mixer', ['attention', 'conv', 'bag'])
+def test_what_is_added_to_the_residual_stream_may_begin_smaller(mixer):
+  """By sqrt(2 * layers), 4 with 8 layers; all else begins as it does without the field."""
+  none = dict(position_embeddings='none', feed_forward='glu')
+  trees = [
+    manifest.flat(models.init_encoder(model(**fields, **none), jax.random.key(0)))
+    for on in (False, True)
+    for fields in [dict(num_hidden_layers=8, mixer=mixer, scaled_initializer=on)]
+  ]
+  smaller = {f'{mixer}.output.kernel', 'output.kernel'}
+  for path, x in trees[0].items():
+    scale = 0.25 if path.partition('.')[2] in smaller else 1.0
+    np.testing.assert_allclose(trees[1][path], x * scale, rtol=1e-6, err_msg=path)
+  assert all(f'layer_7.{name}' in trees[0] for name in smaller)
+
+
+# ---- operations ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'mixer, feed_forward', [('attention', 'glu'), *((x, 'mlp') for x in sorted(block.MIXERS))]
+)
+def test_flops_match_the_compilers_count(mixer, feed_forward):
+  """An LSTM of one token, since the compiler counts the body of a loop once. It counts 5 n log n
+  for a Fourier transform, and we none."""
+  T = 1 if mixer == 'lstm' else 8
+  wide = dict(hidden_size=192, intermediate_size=768, hidden_act='relu')
+  x, tokens = np.ones((16 // T, T, 192), np.float32), Tokens(np.ones((16 // T, T), np.int32))
+  config = model(**wide, mixer=mixer, feed_forward=feed_forward)
+  towers, arrays = Stack(config, 2), (x, tokens)
+  if feed_forward == 'glu':  # with cross-attention too
+    towers, arrays = TwoTowers(config), (x, x, tokens)
+  params = jax.eval_shape(towers.init, jax.random.key(0), *arrays)
+  cost = jax.jit(towers.apply).lower(params, *arrays).compile().cost_analysis()
+  assert flops.products(towers.apply, params, *arrays) == pytest.approx(cost['flops'], rel=0.07)
 
 
 def test_flops_count_what_is_computed_of_a_window():
@@ -290,127 +263,153 @@ def test_flops_count_what_is_computed_of_a_window():
   more; in rows that are shorter than four blocks, in whole rows."""
 
   def counted(config, T):
-    x, tower = jnp.ones((4, T, 24)), models.Stack(config, 3)
+    x, tower = jnp.ones((4, T, 24)), Stack(config, 3)
     tokens = Tokens(jnp.ones((4, T), jnp.int32))
     params = jax.eval_shape(tower.init, jax.random.key(0), x, tokens)
     return flops.products(tower.apply, params, x, tokens)
 
-  window = changed(attention_window=20)
+  window = model(attention_window=20)
   pairs, keys = 3 * 2 * 2 * 4 * 512 * 24, 3 * 2 * 2 * 4 * 128 * 24 * 24
   assert counted(model(), 512) - counted(window, 512) == pairs * (512 - 256) - keys
   assert counted(window, 100) == counted(model(), 100)
 
 
-def test_numbers_of_layers_follow_the_config():
-  numbers = lambda **fields: stack.layer_numbers(changed(**fields), 5)
-  assert numbers() == Layer(window=0, rotary_theta=10_000.0)
-  assert numbers(attention_window=8).window == 8
-  by_layer = numbers(attention_window=8, global_attention_every=3, rotary_theta=50.0)
-  np.testing.assert_array_equal(by_layer.window, [0, 8, 8, 0, 8])
-  assert by_layer.at(1) == Layer(8, 50.0) and type(by_layer.at(1).window) is int
+# ---- mixers --------------------------------------------------------------------------------------
 
 
-def head_by_hand(kind, x, params, act):
-  """Of a masked-LM head, before the product with the words."""
-  if kind != 'none':
-    x = act(product(x, params['transform']))
-  return layer_norm(x, params['LayerNorm'], 0.01) if kind == 'transform' else x
+def mixed(name, x, ids, **fields):
+  """(parameters, outputs) of a mixer whose parameters are all drawn, biases too."""
+  mixer = block.MIXERS[name](model(mixer=name, **fields), True)
+  variables = moved(mixer.init(jax.random.key(0), x, Tokens(ids), Layer()))
+  return variables.get('params', {}), np.asarray(mixer.apply(variables, x, Tokens(ids), Layer()))
 
 
-@pytest.mark.parametrize('kind', ['transform', 'dense', 'none'])
-def test_masked_lm_heads_with_fewer_pieces(kind):
-  config = changed(mlm_head=kind, hidden_act='swish', layer_norm_eps=0.01, vocab_multiple=1)
-  table = np.random.default_rng(1).normal(size=(99, 24)).astype(np.float32)
-  head = models.MaskedLMHead(config)
-  params = head.init(jax.random.key(0), X, table)['params']
-  params = jax.tree.map(lambda p: np.asarray(p) + 0.1, params)
-  expected = head_by_hand(kind, X, params, lambda x: x / (1 + np.exp(-x))) @ table.T
-  got = head.apply({'params': params}, X, table)
-  np.testing.assert_allclose(got, expected + params['bias'], atol=1e-4)
-  bare = models.MaskedLMHead(changed(config, decoder_bias=False))
-  rest = {k: x for k, x in params.items() if k != 'bias'}
-  np.testing.assert_allclose(bare.apply({'params': rest}, X, table), expected, atol=1e-4)
+@pytest.mark.parametrize('name', references.MIXERS)
+def test_mixers_are_their_formulas_in_each_example(name):
+  params, got = mixed(name, X16, IDS, conv_width=5)
+  for b, number in ((0, 1), (0, 2), (0, 3), (1, 1)):
+    here = IDS[b] == number
+    expected = references.MIXERS[name](float64(params), X16[b, here])
+    np.testing.assert_allclose(got[b, here], expected, atol=1e-5)
 
 
-def test_poolers():
-  for kind in ('tanh', 'transform', 'none'):
-    pooler = models.Pooler(changed(pooler=kind, hidden_act='swish', layer_norm_eps=0.01))
-    variables = jax.device_get(pooler.init(jax.random.key(0), X))
-    got = pooler.apply(variables, X)
-    if kind == 'none':
-      assert not variables
-      np.testing.assert_array_equal(got, X)
-      continue
-    y = product(X, variables['params']['dense'])
-    if kind == 'transform':
-      y = layer_norm(y / (1 + np.exp(-y)), variables['params']['LayerNorm'], 0.01)
-    else:
-      y = np.tanh(y)
-    np.testing.assert_allclose(got, y, atol=1e-4)
+def test_fourier_is_numpys():
+  params, got = mixed('fourier', X16, np.ones((2, 16), np.int32))
+  assert not params
+  np.testing.assert_allclose(got, np.fft.fft2(X16).real, atol=2e-4)
 
 
-def test_embeddings_without_a_norm_are_a_sum():
-  config = changed(embedding_norm=False, position_embeddings='scaled_sinusoidal')
-  inputs = batch()
-  params = models.init_encoder(config, jax.random.key(0))['embeddings']
-  assert set(params) == {'word_embeddings', 'token_type_embeddings', 'position_embeddings'}
-  assert float(params['position_embeddings']['scale'][0]) == pytest.approx(24**-0.5)
-  names = 'input_ids', 'token_type_ids', 'position_ids'
-  embed = embeddings.Embeddings(config)
-  got = embed.apply({'params': params}, *(inputs[n] for n in names), True)
-  table = positions.sinusoidal_table(32, 24)[inputs['position_ids']] * 24**-0.5
-  words = params['word_embeddings']['embedding'][inputs['input_ids']]
-  types = params['token_type_embeddings']['embedding'][inputs['token_type_ids']]
-  np.testing.assert_allclose(got, words + types + table, atol=1e-6)
+@pytest.mark.parametrize('name', sorted(block.MIXERS))
+def test_mixers_scanned_are_those_apart_and_learn(name):
+  """Gradients too; every parameter has one, and so has a token of another place."""
+  config = model(mixer=name, num_hidden_layers=3)
+  params, inputs = models.init_encoder(config, jax.random.key(0)), batch()
+
+  def gradient(config, params):
+    loss = lambda params: jnp.sum(encode(config, params, inputs)[:, 0] ** 3)  # of one token
+    return jax.jit(jax.grad(loss))(params)
+
+  apart = gradient(config, params)
+  scanned = gradient(dataclasses.replace(config, scan_layers=True), models.stack_layers(params))
+  jax.tree.map(close, apart, models.unstack_layers(scanned))
+  for path, x in jax.tree_util.tree_leaves_with_path(apart['layer_1']):
+    assert np.abs(x).max() > 0, path
+  words = apart['embeddings']['word_embeddings']['embedding']
+  assert np.abs(words[inputs['input_ids'][0, 1]]).max() > 0
 
 
-@pytest.mark.parametrize('feed_forward', ['mlp', 'glu'])
-def test_biases_are_where_the_config_says(feed_forward):
-  def biases(**fields):
-    config = changed(feed_forward=feed_forward, num_hidden_layers=1, **fields)
-    layer = models.init_encoder(config, jax.random.key(0))['layer_0']
-    return {path for path in manifest.flat(layer) if path.endswith('bias')}
-
-  norms = {'attention_LayerNorm.bias', 'output_LayerNorm.bias'}
-  attention = {f'attention.{name}.bias' for name in ('query', 'key', 'value', 'output')}
-  inner = {'intermediate.bias'} | ({'gate.bias'} if feed_forward == 'glu' else set())
-  every = norms | attention | inner | {'output.bias'}
-  assert biases() == every
-  assert biases(norm_bias=False) == every - norms
-  assert biases(attention_bias=False) == every - attention
-  assert biases(feed_forward_bias='output') == every - inner
-  assert biases(feed_forward_bias='none') == every - inner - {'output.bias'}
+# ---- models of them ------------------------------------------------------------------------------
 
 
-def test_depths_where_the_first_layer_is_apart():
-  """Learning rates by layer: a first layer of fewer parameters stands before the stacked ones."""
-  config = changed(num_hidden_layers=4, norm_placement='pre', first_norm=False)
-  params = {'encoder': models.init_encoder(config, jax.random.key(0))}
-  stacked = models.stack_layers(params)
-  assert set(stacked['encoder']) == {'embeddings', 'layer_0', 'layers', 'LayerNorm'}
-  assert (
-    parameter_layers.layer_counts(stacked)
-    == parameter_layers.layer_counts(params)
-    == {'encoder': 4}
-  )
-  apart, depths = (optim.layer_depths(x)['encoder'] for x in (params, stacked))
-  assert depths['layer_0']['output']['kernel'] == 4 == apart['layer_0']['output']['kernel']
-  assert depths['layers']['output']['kernel'].ravel().tolist() == [3, 2, 1]
-  assert depths['embeddings'] == apart['embeddings']
+@pytest.mark.parametrize(
+  'changes, sentence',
+  [
+    ('mixer=fourier data.examples_per_row=2', 'data.examples_per_row=2 would mix'),
+    ('mixer=lstm position_embeddings=rotary', 'is a part of attention, which'),
+    ('mixer=bag position_embeddings=relative', 'which model.mixer=bag has not'),
+    ('mixer=lstm hidden_size=33 num_attention_heads=3', 'model.mixer=lstm halves'),
+    ('mixer=conv attention_window=8', 'model.mixer=conv has no attention'),
+    ('mixer=bag attention_implementation=xla', 'implementation=einsum'),
+    ('mixer=conv conv_width=4', 'model.conv_width 4 has no middle'),
+    ('share_layers=true optimizer.layer_lr_decay=0.9', 'there is one for all; set it'),
+    ('attention_window=16', '[CLS] sees 8 tokens of a pair of up to 64'),
+    ('attention_window=125', '[CLS] sees 62 tokens of a pair of up to 64'),
+    ('first_norm=false', 'set model.norm_placement=pre'),
+    ('first_norm=false norm_placement=pre share_layers=true', 'set share_layers=false'),
+    ('mlm_head=none embedding_size=8', 'use mlm_head=dense, or embedding_size=0'),
+    ('local_rotary_theta=500', 'which this model has not; set it to 0'),
+    ('attention_window=16 global_attention_every=1', ''),
+    ('attention_window=16 global_tokens=1', ''),
+  ],
+)
+def test_what_does_not_go_together_is_one_sentence(changes, sentence):
+  names = [x if x.startswith(('data.', 'optimizer.')) else f'model.{x}' for x in changes.split()]
+  load = lambda: c.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in names])
+  if not sentence:
+    assert load().loss.nsp_weight > 0
+    return
+  with pytest.raises(c.InputError) as error:
+    load()
+  assert sentence in str(error.value) and str(error.value).count('\n') == 0
 
 
-@pytest.mark.parametrize('mixer', ['attention', 'conv', 'bag'])
-def test_what_is_added_to_the_residual_stream_may_begin_smaller(mixer):
-  """By sqrt(2 * layers), 4 with 8 layers; all else begins as it does without the field."""
-  config = changed(
-    num_hidden_layers=8, mixer=mixer, feed_forward='glu', hidden_size=48, position_embeddings='none'
-  )
-  trees = [
-    manifest.flat(models.init_encoder(changed(config, scaled_initializer=on), jax.random.key(0)))
-    for on in (False, True)
-  ]
-  smaller = {f'{mixer}.output.kernel', 'output.kernel'}
-  for path, x in trees[0].items():
-    scale = 0.25 if path.partition('.')[2] in smaller else 1.0
-    np.testing.assert_allclose(trees[1][path], x * scale, rtol=1e-6, err_msg=path)
-  assert all(f'layer_7.{name}' in trees[0] for name in smaller)
+def model_with(vocab, tokenizer, **fields):
+  config = load_pretrain(vocab, 2)
+  config.model.update(fields)
+  return random_model(c.check(config), tokenizer)
+
+
+def test_a_fourier_model_reads_each_text_alone_in_a_row_as_in_training(vocab, tokenizer):
+  """What is asked besides, and how long it is, changes no answer; and none shows attention."""
+  fourier = model_with(vocab, tokenizer, mixer='fourier')
+  texts = sentences(7, most=12)
+  together = fourier.embed(texts)
+  for text, vector in zip(texts, together):
+    np.testing.assert_allclose(fourier.embed([text])[0], vector, atol=1e-5)
+  examples = fourier.ask('embed').examples(texts, RecordProblems())
+  rows = [row for rows in packed_rows.batches(examples, 32) for row in rows]
+  assert {len(row['input_ids']) for row in rows} == {32}
+  assert max(row['segment_ids'].max() for row in rows) == 1
+  with pytest.raises(c.InputError, match='has no attention to show: its model.mixer is fourier'):
+    fourier.states(['old river'])
+
+
+def test_states_of_shared_layers_are_of_each_call(vocab, tokenizer):
+  shared = model_with(vocab, tokenizer, share_layers=True, embedding_size=8)
+  (found,) = shared.states(['old river new garden'])
+  assert found.hidden.shape == (3, 6, 16) and found.attention.shape[0] == 2
+  params, layer = shared.params['encoder'], shared.params['encoder']['layer_0']
+  tokens = Tokens(np.ones((1, 6), np.int32))
+  config = dataclasses.replace(shared.objective.model, num_hidden_layers=2)
+  x = found.hidden[None, 0]
+  for depth in (1, 2):
+    x, _ = block.Block(config, True).apply({'params': layer}, x, tokens, Layer())
+    np.testing.assert_allclose(found.hidden[depth], x[0], atol=1e-4)
+  assert np.abs(found.attention[0] - found.attention[1]).max() > 0.01
+  assert set(params) == {'embeddings', 'layer_0'}
+
+
+def test_encoders_that_are_compared_are_of_one_size_and_judged_alike(tokenizer):
+  """configs/encoders.py: as many parameters, the same rows and masks, and what it says of FLOPs."""
+  found = {}
+  for name in 'bert modern modern-recipe modern-flops lstm conv bag fnet'.split():  # noqa: SIM905
+    config = c.load(f'configs/encoders.py:arch={name}')
+    task = TASKS[config.objective]
+    objective = task.objective(config, tokenizer)
+    shapes = jax.eval_shape(objective.init, jax.random.key(0))
+    total = objective.flops(config.batch_size) * config.steps
+    found[name] = config, models.count_parameters(shapes), total, task.judged_under(config)
+  bert, parameters, total, judged = found['bert']
+  for name, (config, number, _, evaluated) in found.items():
+    assert abs(number / parameters - 1) < 1e-3, name
+    assert evaluated == judged and config.corpus == bert.corpus and config.data == bert.data
+    assert config.batch_size == bert.batch_size and config.tokenizer == bert.tokenizer
+    assert (config.steps == bert.steps) == (name != 'modern-flops')
+    recipe = config.copy_and_resolve_references().optimizer
+    recipe.learning_rate = bert.optimizer.learning_rate
+    same = recipe == bert.optimizer and config.masking == bert.masking
+    assert same == (name not in ('modern-recipe', 'modern-flops')), name
+  assert abs(found['modern-flops'][2] / total - 1) < 0.01
+  assert len({config.model.mixer for config, *_ in found.values()}) == 5
+  with pytest.raises(c.InputError, match='arch=bart is not known; use one of bert, modern, '):
+    c.load('configs/encoders.py:arch=bart')

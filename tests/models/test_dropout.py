@@ -4,9 +4,9 @@ independent draws would give, in standard deviations."""
 import jax
 import numpy as np
 import pytest
+from test_models import model as small_model
 
 from bert_jax import models
-from bert_jax.config import bert
 from bert_jax.models import attention, dropout, embeddings
 from bert_jax.models.block import Block
 
@@ -100,24 +100,16 @@ def test_numbers_are_dropped_or_scaled():
 
 
 def model(**changes):
-  small = dict(
-    vocab_size=9,
-    hidden_size=64,
-    num_hidden_layers=1,
-    num_attention_heads=4,
-    intermediate_size=8,
-    max_position_embeddings=64,
-    norm_placement='pre',
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-  )
-  return models.ModelConfig(**bert('tiny', **small | changes))
+  sizes = dict(hidden_size=64, num_attention_heads=4, max_position_embeddings=64)
+  return small_model(norm_placement='pre', **sizes, **changes)
+
+
+KEYS = {name: jax.random.key(1) for name in ('params', 'dropout')}
 
 
 def zeros(layer, *arguments):
   """Parameters of a layer, all of them 0, to be changed."""
-  keys = {'params': jax.random.key(0), 'dropout': jax.random.key(0)}
-  shapes = jax.eval_shape(lambda: layer.init(keys, *arguments))['params']
+  shapes = jax.eval_shape(lambda: layer.init(KEYS, *arguments))['params']
   return jax.tree.map(lambda x: np.zeros(x.shape, np.float32), shapes)
 
 
@@ -125,95 +117,54 @@ def test_attention_drops_probabilities_at_its_rate():
   """Queries of 0 look at all tokens alike and values are unit vectors, so what comes out are the
   probabilities as they were dropped."""
   config = model(attention_probs_dropout_prob=0.4)
+  x, tokens = np.tile(np.eye(64, dtype='f4'), (8, 1, 1)), models.Tokens(np.ones((8, 64), np.int32))
   layer = attention.Attention(config, deterministic=False)
-  x = np.tile(np.eye(64, dtype='f4'), (8, 1, 1))
-  tokens = models.Tokens(np.ones((8, 64), np.int32))
   params = zeros(layer, x, tokens, models.Layer())
   params['value']['kernel'] = params['output']['kernel'] = np.eye(64, dtype='f4')
-  out = layer.apply(
-    {'params': params}, x, tokens, models.Layer(), rngs={'dropout': jax.random.key(1)}
-  )
-  out = np.asarray(out)
+  out = np.asarray(layer.apply({'params': params}, x, tokens, models.Layer(), rngs=KEYS))
   np.testing.assert_allclose(out[out > 0], 1 / 64 / 0.6, rtol=1e-5)
   assert (out == 0).mean() == pytest.approx(0.4, abs=0.015)
   heads = (out.reshape(8, 64, 4, 16) == 0).mean((0, 1, 3))
   assert abs(heads - 0.4).max() < 0.03
-  layer = attention.Attention(config, deterministic=True)
-  still = layer.apply({'params': params}, x, tokens, models.Layer())
+  still = attention.Attention(config, True).apply({'params': params}, x, tokens, models.Layer())
   np.testing.assert_allclose(still, 1 / 64, rtol=1e-5)
 
 
-@pytest.mark.parametrize('part', ['attention', 'feed-forward', 'both'])
-def test_a_block_drops_what_its_parts_give_at_the_hidden_rate(part):
-  """Both parts give ones wherever their last bias is 1."""
-  layer = Block(model(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.1), False)
-  x, tokens = np.zeros((8, 32, 64), np.float32), models.Tokens(np.ones((8, 32), np.int32))
-  params = zeros(layer, x, tokens, models.Layer())
-  params['attention']['output']['bias'] += part != 'feed-forward'
-  params['output']['bias'] += part != 'attention'
-  out, _ = layer.apply(
-    {'params': params}, x, tokens, models.Layer(), rngs={'dropout': jax.random.key(1)}
-  )
-  kept = np.rint(np.asarray(out) * 0.7)
-  np.testing.assert_allclose(out, kept / 0.7, rtol=1e-5)
-  shares = np.bincount(kept.astype(int).ravel(), minlength=3) / kept.size
-  expected = [0.09, 0.42, 0.49] if part == 'both' else [0.3, 0.7, 0]
-  np.testing.assert_allclose(shares, expected, atol=0.015)
-
-
-def test_attention_may_have_an_output_rate_of_its_own():
-  """Attention gives ones and the feed-forward layer twos."""
-  config = model(hidden_dropout_prob=0.1, attention_output_dropout_prob=0.4)
+@pytest.mark.parametrize('own_rate', [0.0, 0.4])
+@pytest.mark.parametrize('first, second', [(0.6, 0.0), (0.0, 0.9), (0.6, 1.8)])
+def test_a_block_drops_what_its_parts_give(first, second, own_rate):
+  """Attention gives one number everywhere and the feed-forward layer another; dropped at the hidden
+  rate, or at a rate that attention has of its own."""
+  rates = dict(hidden_dropout_prob=0.1, attention_output_dropout_prob=own_rate)
+  config = model(attention_probs_dropout_prob=0.1, **rates)
   x, tokens = np.zeros((8, 32, 64), np.float32), models.Tokens(np.ones((8, 32), np.int32))
   params = zeros(Block(config, False), x, tokens, models.Layer())
-  params['attention']['output']['bias'] += 0.6
-  params['output']['bias'] += 2 * 0.9
-
-  def shares(deterministic):
-    out, _ = Block(config, deterministic).apply(
-      {'params': params}, x, tokens, models.Layer(), rngs={'dropout': jax.random.key(1)}
-    )
-    return np.bincount(np.rint(np.asarray(out)).astype(int).ravel(), minlength=4) / out.size
-
-  np.testing.assert_allclose(shares(False), [0.04, 0.06, 0.36, 0.54], atol=0.015)
-  assert shares(True)[2] == 1  # 0.6 + 1.8, nothing dropped or scaled
-
-
-@pytest.mark.parametrize('scan', [False, True])
-def test_every_layer_drops_elsewhere(scan):
-  """Each of 4 layers adds a mask to nothing; one and the same mask would leave two levels only."""
-  config = model(hidden_dropout_prob=0.5, num_hidden_layers=4, scan_layers=scan)
-  encoder = models.Encoder(config)
-  ids = np.ones((2, 16), np.int32)
-  params = zeros(encoder, ids, ids, ids, ids)
-  params['LayerNorm']['scale'] += 1
-  for layer in [params['layers']] if scan else [params[f'layer_{i}'] for i in range(4)]:
-    layer['attention']['output']['bias'] += 1
-  out = jax.jit(
-    lambda key: encoder.apply(
-      {'params': params}, ids, ids, ids, ids, deterministic=False, rngs={'dropout': key}
-    )
-  )(jax.random.key(1))
-  levels = [len(np.unique(token.round(3))) for token in np.asarray(out).reshape(-1, 64)]
-  assert min(levels) >= 4
+  params['attention']['output']['bias'] += first
+  params['output']['bias'] += second
+  run = lambda layer: layer.apply({'params': params}, x, tokens, models.Layer(), rngs=KEYS)[0]
+  out, rate = np.asarray(run(Block(config, False))), own_rate or 0.1
+  expected = {}  # {number: its share}
+  for a, share_a in ((0, rate), (first / (1 - rate), 1 - rate)):
+    for b, share_b in ((0, 0.1), (second / 0.9, 0.9)):
+      number = round((a if first else 0) + (b if second else 0), 4)
+      expected[number] = expected.get(number, 0) + share_a * share_b
+  for number, share in expected.items():
+    assert np.isclose(out, number, atol=1e-3).mean() == pytest.approx(share, abs=0.015)
+  np.testing.assert_allclose(run(Block(config, True)), first + second, rtol=1e-5)
 
 
-def test_embeddings_are_dropped_at_the_hidden_rate():
+@pytest.mark.parametrize('name', ['embeddings', 'classifier'])
+def test_a_layer_drops_at_the_hidden_rate(name):
   config = model(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.1)
-  layer = embeddings.Embeddings(config)
-  ids = np.ones((8, 64), np.int32)
-  params = zeros(layer, ids, ids, ids, False)
-  params['LayerNorm']['bias'] += 1
-  out = layer.apply({'params': params}, ids, ids, ids, False, rngs={'dropout': jax.random.key(1)})
+  ids, x = np.ones((8, 64), np.int32), np.ones((8, 64, 64), np.float32)
+  if name == 'embeddings':
+    layer, arrays = embeddings.Embeddings(config), (ids, ids, ids)
+    params = zeros(layer, *arrays, False)
+    params['LayerNorm']['bias'] += 1
+  else:  # its input
+    layer, arrays = models.Classifier(config, 64), (x,)
+    params = zeros(layer, *arrays, False)
+    params['dense']['kernel'] = np.eye(64, dtype='f4')
+  out = layer.apply({'params': params}, *arrays, False, rngs=KEYS)
   assert (np.asarray(out) == 0).mean() == pytest.approx(0.3, abs=0.015)
-
-
-def test_a_classifier_drops_its_input_at_the_hidden_rate():
-  config = model(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.1)
-  layer = models.Classifier(config, 64)
-  x = np.ones((8, 64, 64), np.float32)
-  params = zeros(layer, x, False)
-  params['dense']['kernel'] = np.eye(64, dtype='f4')
-  out = layer.apply({'params': params}, x, False, rngs={'dropout': jax.random.key(1)})
-  assert (np.asarray(out) == 0).mean() == pytest.approx(0.3, abs=0.015)
-  np.testing.assert_array_equal(layer.apply({'params': params}, x), x)
+  np.testing.assert_allclose(layer.apply({'params': params}, *arrays, True), x, rtol=1e-6)

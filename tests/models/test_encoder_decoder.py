@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import references
+from references import float64, moved
 from test_models import model
 
 from bert_jax import models
 from bert_jax.models import encoder_decoder
-from bert_jax.models.positions import sinusoidal_table
 from bert_jax.objectives import translation
 from bert_jax.objectives.infilling import infill
 from bert_jax.objectives.translation import Denoising, Translation
@@ -19,45 +20,36 @@ from bert_jax.timeline import Moment
 
 CLS, SEP, MASK = 2, 3, 4
 S, T = 14, 12
+PLAIN = dict(mlm_head='none', type_vocab_size=0)
 KINDS = {
-  'vaswani': dict(
-    position_embeddings='sinusoidal',
-    embedding_scale=True,
-    embedding_norm=False,
-    hidden_act='relu',
-    mlm_head='none',
-    type_vocab_size=0,
-  ),
-  'bart': dict(mlm_head='none', type_vocab_size=0, num_decoder_layers=1),
+  'vaswani': PLAIN
+  | dict(position_embeddings='sinusoidal', embedding_scale=True, embedding_norm=False),
+  'bart': PLAIN | dict(num_decoder_layers=1, hidden_act='relu'),
   'rotary': dict(position_embeddings='rotary', norm_placement='pre', scan_layers=True),
   'narrow': dict(embedding_size=8, tie_word_embeddings=False, share_layers=True),
 }
 
 
-def objective(kind='vaswani', slots=3, **changes):
-  options = {'examples_per_row': slots, 'begin_id': CLS, 'end_id': SEP, 'longest': T} | changes
+def objective(kind='vaswani', **changes):
+  options = {'examples_per_row': 3, 'begin_id': CLS, 'end_id': SEP, 'longest': T} | changes
   return Translation(model(**KINDS[kind]), S, target_length=T, **options)
 
 
 def params_of(objective):
-  """Random parameters, in which those that begin at 0 or 1 are others, too."""
-  params = objective.init(jax.random.key(0))
-  keys = jax.random.split(jax.random.key(1), len(jax.tree.leaves(params)))
-  noise = jax.tree.unflatten(jax.tree.structure(params), list(keys))
-  return jax.tree.map(lambda x, key: x + 0.1 * jax.random.normal(key, x.shape), params, noise)
+  return moved(objective.init(jax.random.key(0)))
 
 
 # Two pairs in the first row, one in the second.
 PAIRS = [([11, 12, 13], [21, 22, 23, 24]), ([14, 15], [25, 26]), ([16, 17, 18, 19], [27])]
 
 
-def batch_of(rows, slots=3):
+def batch_of(rows):
   """The batch of rows of pairs, with an array for each side."""
   names = 'input_ids', 'segment_ids', 'position_ids', 'token_type_ids'
   out = {name: np.zeros((len(rows), S), np.int32) for name in names}
   sides = 'target_ids', 'target_labels', 'target_position_ids', 'target_segment_ids'
   out |= {name: np.zeros((len(rows), T), np.int32) for name in sides}
-  out['example_ids'] = np.zeros((len(rows), slots), np.int32)
+  out['example_ids'] = np.zeros((len(rows), 3), np.int32)
   for b, row in enumerate(rows):
     at = to = 0
     for k, (source, target) in enumerate(row):
@@ -76,54 +68,29 @@ def batch_of(rows, slots=3):
 # ---- what sees what ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('kind', ['vaswani', 'rotary'])
-def test_no_logit_depends_on_a_later_target_or_on_another_pair_of_its_row(kind):
-  """By the gradient of the logits for the vectors of tokens: here of words that stand once."""
-  of = objective(kind)
-  batch = {name: x[:1] for name, x in batch_of([PAIRS[:2]]).items()}
-  # Every token a word of its own, [CLS] and [SEP] too.
-  ids, targets = np.arange(5, 5 + S), np.arange(5 + S, 5 + S + T)
-  batch |= {'input_ids': ids[None], 'target_ids': targets[None]}
-  params = params_of(of)
-  weights = jax.random.normal(jax.random.key(2), (of.model.padded_vocab_size,))
-  head = jax.tree.map(jnp.array, params)  # whose table is no variable here
-
-  def logits(table):
-    params['encoder']['embeddings']['word_embeddings'] = {'embedding': table}
-    logits = models.word_logits(of.model, head, of.hidden(params, batch))
-    return logits[0, :, :99] @ weights[:99]
-
-  table = params['encoder']['embeddings']['word_embeddings']['embedding']
-  gradient = np.abs(jax.jit(jax.jacrev(logits))(table)).max(axis=-1)  # [T, V]
-  depends = {'source': gradient[:, ids], 'target': gradient[:, targets]}
-  on, segments = batch['target_segment_ids'][0], batch['segment_ids'][0]
-  may_see = {
-    'source': on[:, None] == segments,
-    'target': (on[:, None] == on) & (np.arange(T)[:, None] >= np.arange(T)),
-  }
-  for side, may in may_see.items():
-    may = may & (on > 0)[:, None]
-    assert (depends[side][may] > 0).all() and may.any()
-    assert not depends[side][~may & (on > 0)[:, None]].any(), side
-
-
 @pytest.mark.parametrize('kind', KINDS)
-def test_packed_pairs_have_the_logits_of_single_ones(kind):
+def test_logits_and_terms_of_packed_pairs_are_those_of_the_formula(kind):
+  """Which lets no target see a later one or another pair of its row."""
   of = objective(kind)
-  params, run = params_of(of), jax.jit(of.logits)
-  packed = batch_of([PAIRS[:2], PAIRS[2:]])
-  whole = run(params, packed)
-  places = [(0, 1), (0, 2), (1, 1)]
-  for pair, (b, k) in zip(PAIRS, places):
-    alone = batch_of([[pair], []])
-    n = (alone['target_segment_ids'][0] > 0).sum()
-    in_row = np.flatnonzero(packed['target_segment_ids'][b] == k)
-    np.testing.assert_allclose(whole[b, in_row], run(params, alone)[0, :n], atol=1e-5)
-  terms = jax.jit(lambda batch: of.terms(params, batch, None, False)[0])
-  single = [terms(batch_of([[pair], []])) for pair in PAIRS]
-  for name, total in terms(packed).items():
-    np.testing.assert_allclose(sum(x[name].total for x in single), total.total, rtol=1e-5)
-    assert sum(x[name].weight for x in single) == total.weight == 10
+  config, params = of.model, params_of(of)
+  batch = batch_of([PAIRS[:2], PAIRS[2:], []])
+  p = float64(models.unstack_layers(params) if config.stacks_layers else params)
+  source = references.encoder(config, p['encoder'], batch)
+  names = {'input_ids': 'target_ids', **{x: f'target_{x}' for x in ('position_ids', 'segment_ids')}}
+  targets = {name: batch[x] for name, x in names.items()}
+  x = references.decoder(config, p, targets, (source, batch['segment_ids']))
+  x = references.transformed(config, x, p['mlm'], config.mlm_head)
+  table = p['mlm'].get('decoder', models.word_table(p['encoder']))
+  expected = (x @ table.T + p['mlm']['bias'])[..., :99]
+  real = targets['segment_ids'] > 0
+  logits = jax.jit(of.logits)(params, batch)[..., :99]
+  np.testing.assert_allclose(logits[real], expected[real], atol=3e-4)
+  terms, _ = jax.jit(lambda params: of.terms(params, batch, None, False))(params)
+  logs = references.log_softmax(expected)[real]
+  labels = batch['target_labels'][real]
+  loss = -logs[np.arange(len(labels)), labels].mean()
+  assert float(terms['translation'].value) == pytest.approx(loss, rel=1e-4)
+  assert float(terms['translation'].weight) == len(labels) == 10
 
 
 def test_words_share_a_table_and_the_decoder_has_no_types():
@@ -133,31 +100,14 @@ def test_words_share_a_table_and_the_decoder_has_no_types():
   assert {'layer_0'} == {x for x in params['decoder'] if x.startswith('layer')}
   assert 'embeddings' not in objective('vaswani').init(jax.random.key(0))['decoder']
   # The base model of Vaswani et al., table 3, has 65 million: 37,000 shared pieces.
-  base = dict(
-    vocab_size=37_000,
-    hidden_size=512,
-    num_hidden_layers=6,
-    num_attention_heads=8,
-    intermediate_size=2048,
-    vocab_multiple=1,
-  )
+  base = dict(hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=2048)
+  base |= dict(vocab_size=37_000, vocab_multiple=1)
   config = model(**KINDS['vaswani'] | base)
-  count = models.count_parameters(
-    jax.eval_shape(lambda key: encoder_decoder.init(config, key), jax.random.key(0))
-  )
+  shapes = jax.eval_shape(lambda key: encoder_decoder.init(config, key), jax.random.key(0))
   layer = 4 * (512 * 512 + 512) + 2 * 512
   inner = 2 * 512 * 2048 + 2048 + 512 + 2 * 512
-  assert count == 37_000 * 512 + 6 * (layer + inner) + 6 * (2 * layer + inner) == 63_082_496
-
-
-def test_scaled_embeddings_are_words_times_the_root_of_their_width_plus_positions():
-  config = model(**KINDS['vaswani'])
-  module = models.embeddings.Embeddings(config)
-  ids, at = jnp.array([[5, 7]]), jnp.array([[0, 3]])
-  params = module.init(jax.random.key(0), ids, None, at, True)
-  table = params['params']['word_embeddings']['embedding']
-  expected = table[ids[0]] * np.sqrt(24) + sinusoidal_table(4, 24)[np.array([0, 3])]
-  np.testing.assert_allclose(module.apply(params, ids, None, at, True)[0], expected, atol=1e-6)
+  count = 37_000 * 512 + 6 * (layer + inner) + 6 * (2 * layer + inner)
+  assert models.count_parameters(shapes) == count == 63_082_496
 
 
 # ---- loss ----------------------------------------------------------------------------------------
@@ -166,7 +116,7 @@ LOGITS = np.array([[2.0, -1.0, 0.5, 0.0, 1.5], [0.3, 0.2, -0.7, 4.0, -2.0], [1.0
 LABELS = np.array([0, 2, 4])
 
 
-@pytest.mark.parametrize('smoothing, expected', [(0.0, 2.355654), (0.1, 2.366987), (0.3, 2.389654)])
+@pytest.mark.parametrize('smoothing, expected', [(0.0, 2.355654), (0.3, 2.389654)])
 def test_label_smoothing_is_that_of_torch(smoothing, expected, monkeypatch):
   """torch.nn.functional.cross_entropy(LOGITS, LABELS, label_smoothing=smoothing)."""
   of = dataclasses.replace(objective(), smoothing=smoothing)
@@ -179,12 +129,9 @@ def test_label_smoothing_is_that_of_torch(smoothing, expected, monkeypatch):
   batch = {'target_labels': np.array([[*LABELS, 1]]), 'target_segment_ids': segments}
   terms, _ = of.terms({}, batch, None, False)
   assert float(terms['translation'].value) == pytest.approx(expected, abs=1e-5)
-  assert float(terms['translation_nats'].value) == pytest.approx(NATS, abs=1e-5)
+  assert float(terms['translation_nats'].value) == pytest.approx(2.355654, abs=1e-5)
   assert float(terms['translation_accuracy'].value) == pytest.approx(1 / 3)
   assert all(term.weight == 3 for term in terms.values())
-
-
-NATS = 2.355654
 
 
 # ---- writing -------------------------------------------------------------------------------------
@@ -197,13 +144,10 @@ def searched(of, params, pair, beams):
   run = jax.jit(of.logits)
   beams_now, ended = [(0.0, [])], []
   for n in range(1, of.longest + 1):
-    rows = batch_of([[(source, [*ids, 0])] for _, ids in beams_now])
-    logs = jax.nn.log_softmax(run(params, rows)[:, n - 1])
-    new = [
-      (s + float(p), [*ids, i])
-      for (s, ids), of_beam in zip(beams_now, logs)
-      for i, p in enumerate(of_beam[:99])
-    ]
+    rows = [[(source, [*ids, 0])] for _, ids in beams_now] + [[]] * (beams - len(beams_now))
+    logs = references.log_softmax(np.asarray(run(params, batch_of(rows))[:, n - 1, :99]))
+    parts = zip(beams_now, logs.tolist())
+    new = [(s + p, [*ids, i]) for (s, ids), of_beam in parts for i, p in enumerate(of_beam)]
     new = sorted(new, key=lambda x: -x[0])[: 2 * beams]
     is_over = lambda ids: ids[-1] == SEP or len(ids) == of.longest or len(ids) > limit
     ended += [(s / n, ids) for s, ids in new[:beams] if is_over(ids)]
@@ -221,7 +165,7 @@ ENDS = 3.0  # added to the logit of [SEP], so that random models end a text
 def test_a_cached_search_of_packed_sources_is_one_that_reads_everything_anew(kind, beams):
   of = objective(kind, beams=beams, longest=8)
   params = params_of(of)
-  params['mlm']['bias'] = params['mlm']['bias'].at[SEP].add(ENDS)
+  params['mlm']['bias'][SEP] += ENDS
   out = jax.jit(of.predict)(params, batch_of([PAIRS[:2], PAIRS[2:], []]))
   assert out['example_ids'][:, 0].tolist() == [1, 1, 0]
   for pair, (b, k) in zip(PAIRS, [(0, 0), (0, 1), (1, 0)]):
@@ -236,8 +180,8 @@ def test_a_text_has_at_most_so_many_tokens_more_than_its_source(monkeypatch):
   monkeypatch.setattr(translation, 'MORE', 1)
   of = objective(beams=2, longest=T)
   params = params_of(of)
-  params['mlm']['bias'] = params['mlm']['bias'].at[SEP].set(-50.0)
-  out = of.predict(params, batch_of([PAIRS[:2]]))
+  params['mlm']['bias'][SEP] = -50.0
+  out = jax.jit(of.predict)(params, batch_of([PAIRS[:2]]))
   counts = (np.asarray(out['written'][0]) >= 0).sum(axis=-1)
   assert counts.tolist()[:2] == [7, 6]  # 3 and 2 tokens, [CLS], [SEP], one more, and the end
 
@@ -287,7 +231,8 @@ def test_infilling_keeps_the_order_hides_the_share_and_crosses_no_text():
 def test_spans_have_poissons_lengths():
   """On long texts, where few spans are cut: their mean, and the share of those of length 0."""
   ids, segments = texts(1, B=60, length=402, least=402, most=403)
-  out = infill(jax.random.key(1), ids, segments, rate=0.3, mean_span=3.0, mask_id=MASK)
+  run = jax.jit(lambda key: infill(key, ids, segments, rate=0.3, mean_span=3.0, mask_id=MASK))
+  out = run(jax.random.key(1))
   spans = (out['input_ids'] == MASK).sum(axis=1)
   assert abs(float(120 / spans.mean()) - 3.0) < 0.12  # about 2,400 spans
   lengths = []
@@ -298,8 +243,7 @@ def test_spans_have_poissons_lengths():
         lengths.append(row.tolist().index(after) - row.tolist().index(before) - 1)
   zero = np.mean(np.array(lengths) == 0)
   assert abs(zero - np.exp(-3)) < 0.025
-  other = infill(jax.random.key(2), ids, segments, rate=0.3, mean_span=3.0, mask_id=MASK)
-  assert (other['input_ids'] != out['input_ids']).any()
+  assert (run(jax.random.key(2))['input_ids'] != out['input_ids']).any()
 
 
 def test_denoising_predicts_the_text_from_what_infilling_left():

@@ -160,12 +160,11 @@ def make_train_step(
 ) -> Callable[[State, Any, Constants], tuple[State, dict[str, Any]]]:
   """Makes train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
   make_optimizer: of constants.numbers. moment_of: Timeline.at. frozen: a tree of booleans, True for
-  parameters that get no gradient; None: no parameter is frozen. skip: if the loss or the gradient
-  is not finite, only the step's number changes; metrics then have `module_norms`.
+  parameters that get no gradient; None: there are none. skip: if loss or gradient are not finite,
+  only the step's number changes; metrics then have `module_norms`.
   Random keys are fold_in(key, step), so a step is a function of (config, step, state). With
-  accumulation > 1 the batch is computed in that many microbatches, and the gradient is exact for
-  the whole batch: each term is divided by its weight in the whole batch, not in its microbatch.
-  grows: microbatches may be empty (timeline.py), and nothing is computed for those."""
+  accumulation > 1 the gradient is exact for the whole batch: each term is divided by its weight in
+  the whole batch. grows: nothing is computed for microbatches without rows (timeline.py)."""
   weights = objective.loss_weights
 
   @_faults_in_a_sentence()
@@ -179,8 +178,7 @@ def make_train_step(
       pair = objective.terms(params, batch, rng, True, state.carry, constants.fixed)
       return check.checked_terms(objective, state.carry, pair)
 
-    # Of the terms of the whole batch only the weights are used. They depend on the batch alone: XLA
-    # drops the forward pass. A single microbatch is the whole batch.
+    # Only the weights are used, which depend on the batch alone: XLA drops the forward pass.
     whole = terms_of(state.params, batch, dropout_key)[0] if accumulation > 1 else None
     trained, fixed = optim.split(state.params, frozen)
 
@@ -194,22 +192,14 @@ def make_train_step(
     if accumulation > 1:
       grad_fn = _accumulated(grad_fn, accumulation, grows)
     (loss, (terms, carry)), gradients = grad_fn(trained, batch, dropout_key)
-
     with jax.named_scope('optimizer'):
       optimizer = make_optimizer(constants.numbers)
-
-      def update(params):
-        updates, opt_state = optimizer.update(gradients, state.opt_state, params)
-        return optax.apply_updates(params, updates), opt_state
-
-      new, opt_state = objective.stepped(trained, update)
-      # Not the norm of `updates`: XLA would compute all of them twice to add them up.
-      update_norm = optax.tree.norm(jax.tree.map(jnp.subtract, new, trained))
-      after = optim.merge(new, fixed), opt_state, carry
+      new, opt_state, norm = _updated(objective, optimizer, gradients, state.opt_state, trained)
+    after = optim.merge(new, fixed), opt_state, carry
     metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(gradients)}
     real = batch['segment_ids'] > 0  # no padding; `tokens` becomes the share of such positions
     tokens = Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))
-    metrics |= {'update_norm': update_norm, 'tokens': tokens, 'seen': objective.seen(batch)}
+    metrics |= {'update_norm': norm, 'tokens': tokens, 'seen': objective.seen(batch)}
     if skip:
       finite = jnp.isfinite(loss) & jnp.isfinite(metrics['grad_norm'])
       before = state.params, state.opt_state, state.carry
@@ -244,6 +234,18 @@ def _accumulated(grad_fn, count, grows):
     return jax.lax.scan(body, zeros(shapes), parts)[0]
 
   return summed
+
+
+def _updated(objective, optimizer, gradients, opt_state, params):
+  """(parameters, optimizer state, the norm of the update) after an update by the gradients."""
+
+  def update(params):
+    updates, after = optimizer.update(gradients, opt_state, params)
+    return optax.apply_updates(params, updates), after
+
+  new, after = objective.stepped(params, update)
+  # Not the norm of `updates`: XLA would compute all of them twice to add them up.
+  return new, after, optax.tree.norm(jax.tree.map(jnp.subtract, new, params))
 
 
 def module_norms(gradients: Any) -> dict[str, jax.Array]:

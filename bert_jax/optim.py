@@ -198,10 +198,9 @@ def matches(pattern: str, params: Tree) -> Tree:
   hits = tree_map_with_path(hit, params)
   if pattern and not any(jax.tree.leaves(hits)):
     names = [path_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-    raise InputError(
-      f'regex {pattern!r} in config.optimizer matches no parameter; their paths look '
-      f'like {", ".join(names[:: max(1, len(names) // 4)])}.'
-    )
+    fault = f'regex {pattern!r} in config.optimizer matches no parameter'
+    some = ', '.join(names[:: max(1, len(names) // 4)])
+    raise InputError(f'{fault}; their paths look like {some}.')
   return hits
 
 

@@ -15,6 +15,8 @@ spike of its loss: it skips rows then, not steps.
 """
 
 import bisect
+import functools
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -96,7 +98,8 @@ class Timeline:
     self._stages: dict[str, Stages] = {}
     for name, field in fields.items():
       if field.by_step:
-        self._stages[name] = parsed(name, field, _value_of(config, name), steps)
+        text = functools.reduce(operator.getitem, name.split('.'), config)
+        self._stages[name] = parsed(name, field, text, steps)
     growth = config.optimizer.batch_warmup
     self.parts = config.optimizer.accumulation if growth else 1
     self.growing = max(1, steps_of(growth, self.horizon)) if growth else 0
@@ -231,10 +234,8 @@ def make_schedule(optimizer: ConfigDict, steps: int, peak: Any = None) -> Callab
   warmup = steps_of(optimizer.warmup, steps)
   decay = max(1, steps_of(optimizer.decay, steps))
   if warmup >= steps:
-    raise InputError(
-      f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps} steps; lower it, a '
-      'number below 1 is a share of the run.'
-    )
+    fault = f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps} steps'
+    raise InputError(f'{fault}; lower it, a number below 1 is a share of the run.')
   after = SCHEDULES[optimizer.schedule]
 
   def schedule(step):
@@ -271,16 +272,12 @@ def parsed(name: str, field: Field, text: str, steps: int) -> Stages:
     is_known = value in some if low is None else value.isdecimal() and int(value) >= low
     if is_known and SHARE.fullmatch(step):
       if not steps:
-        raise InputError(
-          f'{name}={text} has a share of the steps, and steps is 0; set steps, and epochs=0, or '
-          'write the number of a step.'
-        )
+        fault = f'{name}={text} has a share of the steps, and steps is 0'
+        raise InputError(f'{fault}; set steps, and epochs=0, or write the number of a step.')
       step = str(round(float(step) * steps))
     if not is_known or (at and not step.isdecimal()):
-      raise InputError(
-        f'{name}={text} is not understood at {part.strip()!r}; use {known}, or several with their '
-        f'first steps: {example}.'
-      )
+      fault = f'{name}={text} is not understood at {part.strip()!r}; use {known}'
+      raise InputError(f'{fault}, or several with their first steps: {example}.')
     stages.append((int(step or 0), value if low is None else int(value)))
   firsts = [step for step, _ in stages]
   if firsts[0] or firsts != sorted({*firsts}):
@@ -291,9 +288,3 @@ def parsed(name: str, field: Field, text: str, steps: int) -> Stages:
 def _latest(stages, step):
   """The value of a field at a step, from its stages; '' if it has none."""
   return next((value for first, value in reversed(stages) if first <= step), '')
-
-
-def _value_of(config, name):
-  for part in name.split('.'):
-    config = config[part]
-  return config

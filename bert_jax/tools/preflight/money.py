@@ -39,6 +39,7 @@ def step_times(
   whose chip_hours are given, in full batches."""
   network, published = links.Network(mesh, chip.published), chip.published
   estimates, first = {}, links.Timeline(program, network, chip.seconds_per_cycle)
+  share = flops / mesh.size / chip.peak
   clocks = {'calibrated': chip.seconds_per_cycle, 'data_sheet': chip.data_sheet_seconds}
   for clock, cycle in clocks.items():
     if not cycle:
@@ -47,12 +48,8 @@ def step_times(
     if network.known and mesh.size > 1:
       seconds['with_communication'] = links.Timeline(program, network, cycle).seconds
     estimates[clock] = {
-      name: {
-        'step_s': time,
-        'mfu': flops / mesh.size / chip.peak / time,
-        'chip_hours': full_steps * time * chips / 3600,
-      }
-      for name, time in seconds.items()
+      name: {'step_s': t, 'mfu': share / t, 'chip_hours': full_steps * t * chips / 3600}
+      for name, t in seconds.items()
     }
   wire = {'bytes_per_s': published.interconnect, 'source': published.source}
   out = {

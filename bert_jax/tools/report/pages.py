@@ -40,16 +40,8 @@ figcaption, .note { color: #555; font-size: 90%; }
   details > * { display: block; } h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
 """
 # The LaTeX commands for special characters.
-SPECIAL = {
-  '\\': r'\textbackslash{}',
-  '~': r'\textasciitilde{}',
-  '^': r'\textasciicircum{}',
-  '±': r'$\pm$',
-  '†': r'\dag{}',
-  '<': r'$<$',
-  '>': r'$>$',
-  **{x: '\\' + x for x in '&%$#_{}'},
-}
+SPECIAL = {x: '\\' + x for x in '&%$#_{}'} | {'±': r'$\pm$', '†': r'\dag{}', '<': '$<$', '>': '$>$'}
+SPECIAL |= {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}'}
 
 
 def write(report: Report, out: Path | str, title: str) -> list[str]:

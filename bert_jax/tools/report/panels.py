@@ -112,11 +112,12 @@ def report(
   counted, copies = report_arms.without_copies(runs)
   status = {path: f'a copy of {first}: counted once' for path, first in copies.items()}
   planned_baseline, planned = report_arms.planned_in(folders)
-  remarks, panels, fields, labels, unused = [*remarks, *planned], [], {}, [], set(renamed)
+  remarks, panels, fields, labels, unused = [*remarks, *planned], [], {}, [], dict.fromkeys(renamed)
   for objective in sorted({run.fields['objective'] for run in counted}):
     arms = report_arms.arms_of([run for run in counted if run.fields['objective'] == objective])
     status |= _unfinished(arms)
-    unused -= _rename(arms, renamed)
+    for text in _rename(arms, renamed):
+      unused.pop(text, None)
     if any(run.path not in status for arm in arms for run in arm.runs):
       for arm in arms:  # else the results so far are shown
         arm.runs = [run for run in arm.runs if run.path not in status]
@@ -137,11 +138,7 @@ def report(
       raise InputError(f'none of the {len(runs)} runs has a metric yet; let them train on.')
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
   there = f'there are {", ".join(labels)}'
-  unmatched = [
-    f'--label {text}: no arm is called {text.rpartition("=")[0]}; {there}'
-    for text in renamed
-    if text in unused
-  ]
+  unmatched = [f'--label {x}: no arm is called {x.rpartition("=")[0]}; {there}' for x in unused]
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
     unmatched.append(f'--baseline {baseline} is no arm, so nothing is compared; {there}')
   remarks += unmatched + [f'{path}: {why}' for path, why in status.items()]

@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tqdm
 from ml_collections import ConfigDict
@@ -69,14 +69,9 @@ def started(job: Job, root: Path, number: int, count: int) -> subprocess.Popen:
   words = '--config', run.spec, '--workdir', str(root / run.folder), *run.fields
   with files.append(root / LOGS / f'{run.folder}.txt') as file:
     print(time.strftime('==== %F %T'), run.folder, file=file, flush=True)
-    return subprocess.Popen(
-      [sys.executable, '-m', child.__name__, str(number), str(count), *words],
-      env=env,
-      stdin=subprocess.PIPE,
-      stdout=file,
-      stderr=subprocess.STDOUT,
-      start_new_session=True,
-    )
+    command = [sys.executable, '-m', child.__name__, str(number), str(count), *words]
+    streams: dict[str, Any] = dict(stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT)
+    return subprocess.Popen(command, env=env, start_new_session=True, **streams)
 
 
 class Crew:

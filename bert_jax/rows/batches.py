@@ -260,5 +260,7 @@ def endless(source: Source, seed: int, batch_size: int = 1, first: int = 0) -> A
   for (name, part), own, begin in zip(source.parts.items(), seeds, begins, strict=True):
     rows = max(1, round(batch_size * source.weights[name] / total))  # of a batch
     order = endless(part, int(own), rows, begin)
-    parts.append(grain.MapDataset.source(order) if isinstance(order, Order) else order)
+    if isinstance(order, Order):
+      order = grain.MapDataset.source(order)  # pyrefly: ignore[bad-argument-type] (it is one)
+    parts.append(order)
   return grain.MapDataset.mix(parts, [source.weights[name] for name in source.parts])

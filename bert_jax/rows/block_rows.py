@@ -239,9 +239,9 @@ class Order:
   def __len__(self) -> int:
     return sys.maxsize
 
-  def __getitem__(self, record_key: SupportsIndex) -> int:  # as grain calls it
+  def __getitem__(self, i: SupportsIndex) -> int:
     size = int(self.rows.row_at[-1])
-    number, place = divmod(int(record_key), size)
+    number, place = divmod(int(i), size)
     step, row = divmod(place, self.batch_size)
     lane = row * self.lanes // self.batch_size
     # Rows begin..end - 1 of each batch are from this lane.

@@ -103,7 +103,7 @@ def limit(config: ConfigDict) -> int:
   return config.task.max_length or config.data.seq_length
 
 
-def shape(config: ConfigDict) -> dict[str, int]:
+def shape(config: ConfigDict) -> dict[str, Any]:
   """The arguments of rows.examples.Examples for the size of a row, and where examples begin."""
   shape = {'seq_length': config.data.seq_length, 'slots': config.data.examples_per_row}
   return shape | {'align': config.model.recurrent_length or 1}

@@ -2,6 +2,7 @@
 readers raise other errors than ValueError for deep nesting, and refuse long numbers."""
 
 import json
+import math
 import re
 from typing import Any
 
@@ -48,6 +49,14 @@ def whole_number(text: str) -> int | None:
   """Parses decimal digits as an integer; None if there are other characters or too many digits."""
   text = text.strip()
   return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
+
+
+def finite_number(text: str) -> float | None:
+  """Parses a finite number; None if the text is none."""
+  try:
+    return value if math.isfinite(value := float(text)) else None
+  except ValueError:
+    return None
 
 
 def _depth(value: Any) -> int:

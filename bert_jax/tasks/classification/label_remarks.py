@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.tasks.classification.reading import names, number_of
+from bert_jax.tasks.classification.reading import names
+from bert_jax.text.values import finite_number
 
 log = logging.getLogger('bert_jax')
 
@@ -47,7 +48,7 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
     if missing and held.any():
       fix = 'name more in data.eval' if config.data.eval else 'raise table.eval_share'
       out.append(f'labels that no example of the held-out data has: {_some(missing)}; {fix}.')
-  numbers = not table.multi_label and all(number_of(label) is not None for label in labels)
+  numbers = not table.multi_label and all(finite_number(label) is not None for label in labels)
   if numbers and len(labels) >= NUMBERS:
     quantity = 'table.regression=true learns them as numbers'
     out.append(f'all {len(labels)} labels are numbers and are taken as classes; {quantity}.')

@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -115,7 +116,7 @@ class Texts(Examples):
     digest = (prepared.meta['seal'], config.task.train_examples, room, long_texts)
     options = labelled.shape(config) | {'per_example': per_example, 'digest': repr(digest)}
     options['lengths'] = np.minimum(sizes, room) + np.int32(1 + prepared.sides + more)
-    texts = _Kept(prepared, tokenizer, keep, room, long_texts)
+    texts: Any = _Kept(prepared, tokenizer, keep, room, long_texts)
     super().__init__(tokenizer, texts, **options)
     self.baselines |= baselines_of(labels, len(prepared.meta['labels']))
 

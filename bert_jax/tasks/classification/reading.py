@@ -11,7 +11,6 @@ pre-trained there has not seen their texts.
 """
 
 import hashlib
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.text import documentation, documents
-from bert_jax.text.values import json_value
+from bert_jax.text.values import finite_number, json_value
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
 HINT = ' with table.text_column, pair_column, label_column, or table.columns if there is no header'
@@ -118,7 +117,7 @@ def _read(config, split, problems):
 def label_of(cell: str, table: ConfigDict) -> Any:
   """The label in a cell, as in an Example; ValueError if it cannot be one."""
   if table.regression:
-    if (number := number_of(cell)) is None:
+    if (number := finite_number(cell)) is None:
       raise ValueError(f'label {quoted(cell)} is not a number; table.regression=true wants numbers')
     return number
   labels = _labels_of(cell) if table.multi_label else (cell,)
@@ -144,14 +143,6 @@ def _labels_of(cell):
   except ValueError:
     pass
   raise ValueError(f'label {quoted(cell)} is no list of labels; write ["a", "b"] or a,b')
-
-
-def number_of(text: str) -> float | None:
-  """The finite number that a text is, or None."""
-  try:
-    return value if math.isfinite(value := float(text)) else None
-  except ValueError:
-    return None
 
 
 def names(labels: Sequence[str]) -> tuple[str, ...]:

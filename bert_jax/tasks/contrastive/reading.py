@@ -17,13 +17,13 @@ training, a positive that occurs twice is a false negative of its other anchor: 
 and masked where both are in a batch.
 """
 
-import math
 from typing import NamedTuple
 
 from bert_jax.errors import InputError, quoted
 from bert_jax.tasks.faulty_records import reads
 from bert_jax.tasks.qa.reading import records
 from bert_jax.text import files
+from bert_jax.text.values import finite_number
 
 FORMATS = 'table', 'squad', 'lines'
 HINT = ' with contrastive.anchor_column, positive_column, or columns if there is no header'
@@ -85,20 +85,12 @@ def _table(config, split, problems):
     if (values := problems.columns(row, [*pair, *negatives, *last], where, HINT)) is None:
       continue
     score = None
-    if scored and (score := _number(values.pop())) is None:
+    if scored and (score := finite_number(values.pop())) is None:
       fault = f'the score (column {fields.score_column!r}) is no number; write one'
       problems.wrong(where, fault, 'records without a score')
       continue
     values += [''] * (len(pair) + len(fields.negative_columns) - len(values))
     yield Item(where, str(number), tuple(values), score)
-
-
-def _number(text):
-  """Parses a finite number; None if the text is none."""
-  try:
-    return value if math.isfinite(value := float(text)) else None
-  except ValueError:
-    return None
 
 
 def _squad(config, split, problems):

@@ -32,13 +32,12 @@ DECISIVE = frozenset(list(PURPOSES)[:9])
 class Field:
   """One field of a config.
   default: the value that BERT was released with, or that changes nothing; the field has its type.
-  A config file begins with all defaults (`config.defaults`) and says what differs. allowed: a tuple
-  of choices, bounds as a text such as '[0, 1)' (a round bracket excludes its end), the type of a
-  tuple's members, or None. past: for a field that was added later, the value that earlier runs, and
-  every BERT, had in effect; a config.json without the field, of a run or a model, is read with this
-  value, and such a run keeps its fingerprint. NO_PAST: every run's config.json has the field.
-  affects: some of PURPOSES. by_step: its value may change during a run (timeline.py): it is a text
-  such as token,phrase@1000, and `allowed` holds for each value, choices or bounds of integers."""
+  allowed: a tuple of choices, bounds as a text such as '[0, 1)' (a round bracket excludes its end),
+  the type of a tuple's members, or None. past: for a field that was added later, the value that
+  earlier runs had in effect: a config.json without the field is read with it, and such a run keeps
+  its fingerprint. NO_PAST: every run's config.json has the field. affects: some of PURPOSES.
+  by_step: its value may change during a run (timeline.py): it is a text such as token,phrase@1000,
+  and `allowed` holds for each value, choices or bounds of integers."""
 
   default: Any
   meaning: str
@@ -66,15 +65,12 @@ class Field:
 
 def affecting(purposes: AbstractSet[str], fields: Mapping[str, Field]) -> dict[str, Field]:
   """The given fields, where a field without `affects` gets `purposes`."""
-  return {
-    name: field if field.affects else dataclasses.replace(field, affects=purposes)
-    for name, field in fields.items()
-  }
+  added = lambda field: field if field.affects else dataclasses.replace(field, affects=purposes)
+  return {name: added(field) for name, field in fields.items()}
 
 
 def pairs_with_positive_numbers(value: tuple) -> bool:
   """Does a tuple have the form ((name, number above 0), ...)?"""
-  return all(
-    isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], (int, float)) and pair[1] > 0
-    for pair in value
-  )
+  pairs = [pair for pair in value if isinstance(pair, tuple) and len(pair) == 2]
+  numbers = [number for _, number in pairs if isinstance(number, (int, float)) and number > 0]
+  return len(numbers) == len(value)

@@ -3,18 +3,16 @@
 from bert_jax.field import Field, affecting
 
 FIELDS = affecting({'vocabulary'}, {
-  'tokenizer.kind': Field('wordpiece',
-    "to train if `path` is empty; unigram, bpe: SentencePiece's; byte_bpe: RoBERTa's, of bytes; "
-    'bytes: those of UTF-8, nothing to train',
+  'tokenizer.kind': Field('wordpiece', 'to train if `path` is empty; unigram, bpe: '
+    "SentencePiece's; byte_bpe: RoBERTa's, of bytes; bytes: those of UTF-8, nothing to train",
     allowed=('wordpiece', 'unigram', 'bpe', 'byte_bpe', 'bytes')),
   'tokenizer.path': Field('', "a file with one; empty: init_from's, else train one"),
   'tokenizer.character_coverage': Field(0.99999, 'share of characters a new one keeps',
     allowed='(0, 1]'),
   'tokenizer.do_lower_case': Field(True, 'lower-case and strip accents (uncased)'),
 }) | affecting({'rows'}, {
-  'data.train': Field('',
-    'file, glob, folder, tfds:NAME, prepared corpus, or LANGUAGE=one of them,...; empty: the '
-    'embedded documentation'),
+  'data.train': Field('', 'file, glob, folder, tfds:NAME, prepared corpus, or LANGUAGE=one of '
+    'them,...; empty: the embedded documentation'),
   'data.eval': Field('', 'the same, to evaluate on; empty: a held-out share of a corpus',
     affects={'eval_rows'}),
   'data.seq_length': Field(128, 'tokens per row, [CLS] and [SEP] included', allowed='[8, inf)'),

@@ -58,8 +58,8 @@ def load(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
   if not where:
     raise InputError(f'config file {spec.partition(":")[0]} defines no get_config(arg).')
   if not isinstance(config, ConfigDict):
-    what = f'get_config returns {quoted(config)}, a {type(config).__name__}'
-    raise InputError(f'{where}: {what}; return a ConfigDict, as configs/pretrain.py does.')
+    fault = f'{where}: get_config returns {quoted(config)}, a {type(config).__name__}'
+    raise InputError(f'{fault}; return a ConfigDict, as configs/pretrain.py does.')
   return override(config, overrides)
 
 

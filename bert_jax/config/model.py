@@ -58,24 +58,18 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   limit = family.limit(config) or row
   longest, table = model.recurrent_length or limit, model.max_position_embeddings
   fault = f'{family.limit_field if limit != row else "data.seq_length"} {longest} is longer than'
-  yield (
-    not models.has_position_table(model) or longest <= table,
-    f'{fault} model.max_position_embeddings {table}; raise the one or lower the other.',
-  )
+  holds = not models.has_position_table(model) or longest <= table
+  yield holds, f'{fault} model.max_position_embeddings {table}; raise the one or lower the other.'
   yield from memory_rules(config)
   sentence = models.unsupported(models.ModelConfig(**model))
   yield not sentence, sentence
   packed, rate = config.data.examples_per_row, config.optimizer.layer_lr_decay
   fault = f'mixes all tokens of a row, and data.examples_per_row={packed} would mix examples'
-  yield (
-    model.mixer != 'fourier' or packed == 1,
-    f'model.mixer=fourier {fault}; set it to 1.',
-  )
+  holds = model.mixer != 'fourier' or packed == 1
+  yield holds, f'model.mixer=fourier {fault}; set it to 1.'
   fault = f'optimizer.layer_lr_decay={rate} gives each layer another rate'
-  yield (
-    not model.share_layers or rate == 1,
-    f'{fault}, and with model.share_layers=true there is one for all; set it to 1.',
-  )
+  holds = not model.share_layers or rate == 1
+  yield holds, f'{fault}, and with model.share_layers=true there is one for all; set it to 1.'
   kernel = f'model.attention_implementation={model.attention_implementation}'
   fault = f'{kernel} computes in bfloat16; set model.dtype=bfloat16.'
   yield not kernel.endswith('cudnn') or model.dtype == 'bfloat16', fault
@@ -102,32 +96,22 @@ def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   memory, stretch = f'model.memory_length={model.memory_length}', model.recurrent_length
   stretches = f'model.recurrent_length={stretch}'
   clamp = f'model.relative_clamp={model.relative_clamp}'
-  yield (
-    not model.relative_clamp or model.position_embeddings == 'relative',
-    f'{clamp} is for model.position_embeddings=relative; set it to 0.',
-  )
+  holds = not model.relative_clamp or model.position_embeddings == 'relative'
+  yield holds, f'{clamp} is for model.position_embeddings=relative; set it to 0.'
   fault = f'model.extend_positions={model.extend_positions} extends the positions of init_from'
-  yield (
-    model.extend_positions == 'none' or bool(config.init_from),
-    f'{fault}, which is empty; set it to none.',
-  )
+  holds = model.extend_positions == 'none' or bool(config.init_from)
+  yield holds, f'{fault}, which is empty; set it to none.'
   able = ' and '.join(name for name, x in TASKS.items() if x.reads_stretches)
   fault = f'{stretches} reads the long texts of {able} in stretches'
-  yield (
-    not stretch or family.reads_stretches,
-    f'{fault}, and this objective is {config.objective}; set it to 0.',
-  )
+  holds = not stretch or family.reads_stretches
+  yield holds, f'{fault}, and this objective is {config.objective}; set it to 0.'
   sizes = config.data.seq_length, family.limit(config)
   fault = f'data.seq_length and {family.limit_field} are {" and ".join(map(str, sizes))}'
-  yield (
-    not stretch or not any(size % stretch for size in sizes),
-    f'{fault}, and not made of stretches of {stretches}; use multiples of it.',
-  )
+  holds = not stretch or not any(size % stretch for size in sizes)
+  yield holds, f'{fault}, and not made of stretches of {stretches}; use multiples of it.'
   fault = f'{stretches} cuts rows into stretches that know nothing of each other'
-  yield (
-    not stretch or model.memory_length > 0,
-    f'{fault} without model.memory_length; set that above 0.',
-  )
+  holds = not stretch or model.memory_length > 0
+  yield holds, f'{fault} without model.memory_length; set that above 0.'
   follow = ' or '.join(name for name, x in TASKS.items() if x.rows_follow)
   fault = f'{memory} is for objective={follow}, whose rows follow each other'
   yield (

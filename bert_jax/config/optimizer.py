@@ -18,14 +18,12 @@ FIELDS = affecting({'schedule'}, {
     allowed=tuple(SCHEDULES)),
   'optimizer.warmup': Field(10_000.0, 'steps of linear warm-up; below 1: a share of the run',
     allowed='[0, inf)'),
-  'optimizer.horizon': Field(1.0,
-    'length of the schedule, in lengths of this run; what is over is for a run that continues it',
-    allowed='[1, inf)'),
+  'optimizer.horizon': Field(1.0, 'length of the schedule, in lengths of this run; what is over is '
+    'for a run that continues it', allowed='[1, inf)'),
   'optimizer.decay': Field(0.0, 'steps of decay at the end for wsd and wsd_sqrt; below 1: a share',
     allowed='[0, inf)'),
-  'optimizer.final_rate': Field(0.0,
-    'what a rate that falls to 0 falls to instead, as a share of the peak', allowed='[0, 1)',
-    past=0.0),
+  'optimizer.final_rate': Field(0.0, 'what a rate that falls to 0 falls to instead, as a share of '
+    'the peak', allowed='[0, 1)', past=0.0),
   'optimizer.beta1': Field(0.9, 'decay of the mean of gradients', allowed='[0, 1)'),
   'optimizer.beta2': Field(0.999, 'decay of the mean of their squares', allowed='[0, 1)'),
   'optimizer.eps': Field(1e-6, 'added to the root of that', allowed='(0, inf)'),
@@ -35,20 +33,17 @@ FIELDS = affecting({'schedule'}, {
     allowed='[0, inf)'),
   'optimizer.accumulation': Field(1, 'microbatches per step; divides batch_size',
     allowed='[1, inf)', affects={'schedule', 'bits'}),
-  'optimizer.skip_nonfinite': Field(0,
-    'steps in a row without a finite loss and gradient that end the run, which skips them until '
-    'then; 0: the first one ends it', allowed='[0, inf)', past=0),
-  'optimizer.batch_warmup': Field(0.0,
-    'steps over which a batch grows from one microbatch to all; below 1: a share',
-    allowed='[0, inf)', past=0.0),
+  'optimizer.skip_nonfinite': Field(0, 'steps in a row without a finite loss and gradient that end '
+    'the run, which skips them until then; 0: the first one ends it', allowed='[0, inf)', past=0),
+  'optimizer.batch_warmup': Field(0.0, 'steps over which a batch grows from one microbatch to all; '
+    'below 1: a share', allowed='[0, inf)', past=0.0),
   'optimizer.freeze': Field('', 'regex on parameter paths: not trained',
     affects={'schedule', 'weights'}),
   'optimizer.lr_multipliers': Field((), '((regex, factor), ...); the first match counts'),
   'optimizer.layer_lr_decay': Field(1.0, 'factor on the rate per layer below the heads',
     allowed='(0, 1]'),
-  'optimizer.layer_lr_last': Field(1,
-    'layer_lr_decay to this power is the factor of the last layer: 2 as in ELECTRA',
-    allowed='[1, inf)', past=1),
+  'optimizer.layer_lr_last': Field(1, 'layer_lr_decay to this power is the factor of the last '
+    'layer: 2 as in ELECTRA', allowed='[1, inf)', past=1),
 })  # fmt: skip
 
 
@@ -62,10 +57,8 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   advice = 'makes the number of steps in an epoch unclear; set steps instead.'
   yield not optimizer.batch_warmup or config.steps > 0, f'optimizer.batch_warmup {advice}'
   fault = f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}'
-  yield (
-    all(map(_is_multiplier, optimizer.lr_multipliers)),
-    f'{fault}; write ((regex, factor), ...) with factors of 0 or more.',
-  )
+  holds = all(map(_is_multiplier, optimizer.lr_multipliers))
+  yield holds, f'{fault}; write ((regex, factor), ...) with factors of 0 or more.'
   fault = f'optimizer.schedule={optimizer.schedule} decays over the last optimizer.decay steps'
   decays = optimizer.schedule.startswith('wsd')
   yield not decays or optimizer.decay > 0, f'{fault}; set it above 0.'
@@ -85,10 +78,8 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   both = optimizer.warmup + optimizer.decay
   shares = optimizer.warmup < 1 and optimizer.decay < 1
   fault = f'optimizer.warmup and optimizer.decay are {both:g} of the run together'
-  yield (
-    not (decays and shares and both > 1 + 1e-6),
-    f'{fault}, and the rate would fall where the warm-up ends; lower one of them.',
-  )
+  holds = not (decays and shares and both > 1 + 1e-6)
+  yield holds, f'{fault}, and the rate would fall where the warm-up ends; lower one of them.'
 
 
 def _is_multiplier(pair: Any) -> bool:

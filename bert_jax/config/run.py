@@ -16,9 +16,8 @@ FIELDS = {
     affects={'start', 'masks', 'bits'}),
   'prng_impl': Field('threefry2x32', 'random bits: the same on any mesh, or fast on TPUs',
     allowed=('threefry2x32', 'rbg'), affects={'bits'}),
-  'init_from': Field('',
-    'workdir, Hugging Face folder or hf:NAME, or TensorFlow checkpoint, whose weights, sizes and '
-    'vocabulary this run starts from', affects={'start'}),
+  'init_from': Field('', 'workdir, Hugging Face folder or hf:NAME, or TensorFlow checkpoint, whose '
+    'weights, sizes and vocabulary this run starts from', affects={'start'}),
   'resume_from': Field('', 'workdir whose whole state (step, optimizer) this run continues',
     affects={'start'}),
   'batch_size': Field(256, 'rows per step, over all devices', allowed='[1, inf)',
@@ -27,17 +26,14 @@ FIELDS = {
     affects={'schedule'}),
   'epochs': Field(0.0, 'passes over the training rows; 0: `steps` counts', allowed='[0, inf)',
     affects={'schedule'}),
-  'max_hours': Field(0.0,
-    'save and exit with status 3 after so long, to be started again; 0: no limit',
-    allowed='[0, inf)', past=0.0, affects={'record'}),
-  'profile': Field('',
-    'START:STOP: write a jax.profiler trace of the steps after START until STOP; empty: none',
-    past='', affects={'record'}),
+  'max_hours': Field(0.0, 'save and exit with status 3 after so long, to be started again; 0: no '
+    'limit', allowed='[0, inf)', past=0.0, affects={'record'}),
+  'profile': Field('', 'START:STOP: write a jax.profiler trace of the steps after START until '
+    'STOP; empty: none', past='', affects={'record'}),
 } | affecting({'place'}, {
   'mesh.data': Field(-1, 'devices that split the batch; -1: all the rest', allowed='[-1, inf)'),
-  'mesh.fsdp': Field(1,
-    'devices that split the batch and the parameters; 0: on TPUs up to 16, elsewhere 1',
-    allowed='[-1, inf)'),
+  'mesh.fsdp': Field(1, 'devices that split the batch and the parameters; 0: on TPUs up to 16, '
+    'elsewhere 1', allowed='[-1, inf)'),
   'mesh.tensor': Field(1, 'devices that split each layer', allowed='[-1, inf)'),
   'mesh.slices': Field(1, 'TPU slices that mesh.data goes over first', allowed='[1, inf)'),
 }) | affecting({'judging'}, {
@@ -46,9 +42,8 @@ FIELDS = {
     allowed='[0, inf)', affects={'evaluation'}),
   'eval.seed': Field(0, 'the seed of the rows and masks that a run is evaluated on; -1: `seed`',
     allowed='[-1, 2147483647]', past=-1, affects={'evaluation'}),
-  'eval.patience': Field(0,
-    'stop after this many evaluations without a better checkpoint.best_metric; 0: never',
-    allowed='[0, inf)'),
+  'eval.patience': Field(0, 'stop after this many evaluations without a better '
+    'checkpoint.best_metric; 0: never', allowed='[0, inf)'),
 }) | affecting({'record'}, {
   'checkpoint.every': Field(10_000, 'steps between checkpoints; 0: only at the end',
     allowed='[0, inf)'),
@@ -67,15 +62,12 @@ FIELDS = {
     allowed=('off', 'online', 'offline'), past='off'),
   'log.parameters': Field(False, 'a line for each parameter before the first step', past=False),
 }) | affecting({'schedule'}, {
-  'spikes.window': Field(0,
-    'a loss is compared with those of so many steps before it; 0: no step is', allowed='[0, inf)',
-    past=0),
-  'spikes.zscore': Field(6.0,
-    'a loss so many standard deviations above their mean is a spike: it is named and counted',
-    allowed='(0, inf)', past=6.0),
-  'spikes.rollback': Field(0,
-    'go back to the last multiple of this step and past the data of the spike; 0: go on',
-    allowed='[0, inf)', past=0),
+  'spikes.window': Field(0, 'a loss is compared with those of so many steps before it; 0: no step '
+    'is', allowed='[0, inf)', past=0),
+  'spikes.zscore': Field(6.0, 'a loss so many standard deviations above their mean is a spike: it '
+    'is named and counted', allowed='(0, inf)', past=6.0),
+  'spikes.rollback': Field(0, 'go back to the last multiple of this step and past the data of the '
+    'spike; 0: go on', allowed='[0, inf)', past=0),
 })  # fmt: skip
 
 

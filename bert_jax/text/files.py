@@ -74,8 +74,7 @@ def _bare(path: Path) -> Path:
 
 def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
   """Yields (line number, line) of a plain, .gz or .zst file, without byte order mark and line ends.
-  Invalid UTF-8 becomes U+FFFD, is counted, and the first line is logged once. A file without a
-  byte, with a NUL byte, or with a broken compressed stream is an InputError."""
+  Invalid UTF-8 becomes U+FFFD and is counted; an empty or damaged file is an InputError."""
   counts['files'] += 1
   return utf8.decoded(path, ((number, raw) for number, raw, _ in raw_lines(path)), counts)
 
@@ -235,10 +234,11 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsR
   except InputError:
     raise
   except Exception as error:  # TFDS raises a dozen unrelated types
-    raise InputError(
-      f'{spec} cannot be opened ({first_line(error)}); prepare it once where TensorFlow is there, '
-      "by 'tfds build NAME --file_format=array_record', and set TFDS_DATA_DIR or give its folder"
-    ) from error
+    build = (
+      "prepare it once where TensorFlow is there, by 'tfds build NAME --file_format=array_record'"
+    )
+    fix = f'{build}, and set TFDS_DATA_DIR or give its folder'
+    raise InputError(f'{spec} cannot be opened ({first_line(error)}); {fix}') from error
   try:
     source = builder.as_data_source(split=split)
   except Exception as error:

@@ -1,4 +1,9 @@
-"""Tokenizers, text to ids and back: WordPiece, SentencePiece, byte-level BPE, tokenizer.json."""
+"""Tokenizers, text to ids and back: WordPiece, SentencePiece, byte-level BPE, tokenizer.json.
+
+The encoding is done by two libraries, Hugging Face's Rust `tokenizers` and Google's
+`sentencepiece`. This package adds one interface for both, checks of the files, reserved tokens that
+stay plain text where they are typed ("[MASK]"), and offsets in characters of the text as given.
+"""
 # ruff: noqa: F401
 
 from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked

@@ -1,9 +1,4 @@
-"""Reads a tokenizer from its file or from a model's folder, and checks the files beside it.
-
-The encoding is done by two libraries, Hugging Face's Rust `tokenizers` and Google's
-`sentencepiece`. This package adds one interface for both, checks of the files, reserved tokens that
-stay plain text where they are typed ("[MASK]"), and offsets in characters of the text as given.
-"""
+"""Reads a tokenizer from its file or from a model's folder, and checks the files beside it."""
 
 import re
 from pathlib import Path
@@ -119,12 +114,11 @@ def _check_same(path: Path, pieces: list[str]) -> None:
   theirs, ours = model.get('vocab'), {piece: i for i, piece in enumerate(pieces)}
   if not isinstance(theirs, dict):
     raise InputError(f'{other} holds no vocabulary; is it whole?')
-  for piece in [*ours, *theirs]:
-    if theirs.get(piece) != ours.get(piece):
-      here, there = (x.get(piece, 'none') for x in (ours, theirs))
-      ids = f'the id of {quoted(piece)} is {here} in the one and {there} in the other'
-      fix = 'bring back the one that was changed, or remove the one that is not of these weights'
-      raise InputError(f'{path} and {other} differ: {ids}; {fix}')
+  for piece in (piece for piece in [*ours, *theirs] if theirs.get(piece) != ours.get(piece)):
+    here, there = (x.get(piece, 'none') for x in (ours, theirs))
+    ids = f'the id of {quoted(piece)} is {here} in the one and {there} in the other'
+    fix = 'bring back the one that was changed, or remove the one that is not of these weights'
+    raise InputError(f'{path} and {other} differ: {ids}; {fix}')
 
 
 def _check_words(path: Path) -> None:

@@ -72,10 +72,9 @@ class RustTokenizer(Tokenizer):
       )
     added = {token['content'] for token in self._added if not token.get('special')}
     is_added = np.array([piece in added for piece in self.pieces])
+    begins = [not suffix and not piece.startswith(prefix or '##') for piece in self.pieces]
     if marks:
       begins = [piece.startswith(marks[0]) for piece in self.pieces]
-    else:
-      begins = [not suffix and not piece.startswith(prefix or '##') for piece in self.pieces]
     ends = [bool(suffix) and piece.endswith(suffix) for piece in self.pieces]
     self._begins_word, self._ends_word = np.array(begins) | is_added, np.array(ends) | is_added
     self._blank = np.array([piece == '▁' for piece in self.pieces])

@@ -55,9 +55,9 @@ def from_content(path: Path, content: dict[str, Any]) -> Tokenizer:
   is_plain = kind == ('WordPiece', 'BertPreTokenizer') and not is_searched
   if is_plain and (splitting := _splitting(path, content)):
     return WordPiece(pieces, splitting, source=str(path))
-  other = [model.get(name) for name in ('continuing_subword_prefix', 'end_of_word_suffix')]
-  plain = not (content.get('normalizer') or any(other) or model.get('byte_fallback'))
-  plain = plain and splitter.get('use_regex', True) and not is_searched
+  names = 'continuing_subword_prefix', 'end_of_word_suffix', 'byte_fallback'
+  plain = not (content.get('normalizer') or any(map(model.get, names)) or is_searched)
+  plain = plain and splitter.get('use_regex', True)
   if kind == ('BPE', 'ByteLevel') and plain:
     merges = [m.split(' ') if isinstance(m, str) else m for m in model['merges']]
     blank = bool(splitter.get('add_prefix_space'))
@@ -99,19 +99,21 @@ def _gpt(pieces: list[str], pairs: list[list[str]]) -> dict[str, Any]:
 
 def _splitting(path: Path, content: Mapping[str, Any]) -> Splitting | None:
   """The Splitting of a WordPiece tokenizer.json; None if it treats text otherwise than BERT."""
-  settings, model = content.get('normalizer') or {}, content['model']
-  is_berts = (
-    settings.get('type') == 'BertNormalizer'
-    and settings.get('clean_text', True) is True
-    and model.get('continuing_subword_prefix', '##') == '##'
-    and model.get('max_input_chars_per_word', 100) == MAX_WORD_CHARACTERS
+  given, model = content.get('normalizer') or {}, content['model']
+  parts = (
+    given.get('type'),
+    given.get('clean_text', True),
+    model.get('continuing_subword_prefix', '##'),
   )
+  longest = model.get('max_input_chars_per_word', MAX_WORD_CHARACTERS)
+  if (*parts, longest) != ('BertNormalizer', True, '##', MAX_WORD_CHARACTERS):
+    return None
   said = {
-    'do_lower_case': settings.get('lowercase', True),
-    'tokenize_chinese_chars': settings.get('handle_chinese_chars', True),
-    'strip_accents': settings.get('strip_accents'),
+    'do_lower_case': given.get('lowercase', True),
+    'strip_accents': given.get('strip_accents'),
   }
-  return Splitting.from_json(path, said) if is_berts else None
+  chinese = given.get('handle_chinese_chars', True)
+  return Splitting.from_json(path, said | {'tokenize_chinese_chars': chinese})
 
 
 def _pieces(path: Path, vocabulary: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -82,26 +81,6 @@ def test_every_process_reads_the_same_and_imports_nothing(tmp_path):
     out = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     found.add(out.stdout.strip())
   assert len(found) == 1 and len(found.pop()) == 64
-
-
-# A backport of the standard library, and what came later: the corpus stays what was measured.
-NOT_READ = 'cramjam|crc32c|flatbuffers|importlib|safetensors|sacrebleu|scikit-learn|seqeval'
-
-
-def test_packages_cover_the_requirements():
-  norm = lambda name: re.sub(r'[-_.]+', '-', name).lower()
-  imports = {}
-  for package, distributions in packages_distributions().items():
-    for distribution in distributions:
-      imports.setdefault(norm(distribution), set()).add(package)
-  names = [
-    norm(re.match(r'[\w.-]+', line)[0])
-    for line in (ROOT / 'requirements.txt').read_text().splitlines()
-    if re.match(r'\w', line) and not re.match(NOT_READ, line)
-  ]
-  assert len(names) > 10
-  read = set(documentation.PACKAGES)
-  assert [name for name in names if not imports.get(name, set()) & read] == []
 
 
 def test_documents(corpus):

@@ -12,21 +12,10 @@ import types
 import jax
 import numpy as np
 import pytest
+import released
 from bundles import write_bundle
 from golden import make_released_golden as hf
-from released import (
-  LABELS,
-  SIZES,
-  WORDS,
-  batch_of,
-  config_of,
-  exported,
-  logits_of,
-  made,
-  rewrite,
-  same,
-  tensors_of,
-)
+from released import WORDS, batch_of, exported, logits_of, made, rewrite, same
 from test_export import as_theirs
 
 from bert_jax import config as c
@@ -157,7 +146,7 @@ def test_weights_without_a_head_say_what_they_can_do(tmp_path):
     expected = {'choice': 'classification'}.get(objective, objective)
     assert trained.load(rewrite(folder, architectures=None)).config.objective == expected
   labels = lambda **said: trained.load(rewrite(tmp_path / 'tagger', **said)).config.tagging.labels
-  assert labels() == LABELS
+  assert labels() == released.LABELS
   assert labels(id2label=None) == ('LABEL_0', 'LABEL_1', 'LABEL_2')
   with pytest.raises(InputError, match='names 2 labels .* the classifier has 3'):
     labels(id2label={'0': 'a', '1': 'b'})
@@ -192,7 +181,7 @@ def test_a_head_that_is_not_whole_is_named(tmp_path):
 def test_a_tensor_without_a_place_in_a_folder_of_ours_is_an_error(tmp_path):
   """Of others such tensors are said, and left out."""
   _, folder = exported(tmp_path / 'hf')
-  ours = config_of(folder)['bert_jax']
+  ours = released.config_of(folder)['bert_jax']
   rewrite(folder, lambda t: t | {'cls.third.weight': np.ones((3, 4), np.float32)}, bert_jax=ours)
   with pytest.raises(InputError, match='its tensor cls.third.weight has no place'):
     trained.load(folder)
@@ -523,8 +512,8 @@ def theirs_made(transformers, folder, kind, name, **sizes):
   return folder
 
 
-BERT = SIZES | {'type_vocab_size': 2}
-KINDS = {'Roberta': SIZES | ROBERTA, 'DistilBert': DISTILBERT, 'Bert': BERT}
+BERT = released.SIZES | {'type_vocab_size': 2}
+KINDS = {'Roberta': released.SIZES | ROBERTA, 'DistilBert': DISTILBERT, 'Bert': BERT}
 CLASSES = 'MaskedLM', 'SequenceClassification', 'TokenClassification', 'QuestionAnswering'
 
 
@@ -552,7 +541,7 @@ def test_a_roberta_reads_a_text_and_a_pair_as_theirs(tmp_path, transformers):
   texts = ['the old river crosses the stone market', 'a river, near the old market!', 'café 河流']
   special = ['<s>', '<pad>', '</s>', '<unk>', '<mask>']
   vocabulary.train_from_iterator(texts * 5, vocab_size=300, special_tokens=special)
-  sizes = SIZES | ROBERTA | {'vocab_size': vocabulary.get_vocab_size(), 'num_labels': 3}
+  sizes = released.SIZES | ROBERTA | {'vocab_size': vocabulary.get_vocab_size(), 'num_labels': 3}
   folder = theirs_made(
     transformers, tmp_path / 'hf', 'Roberta', 'ForSequenceClassification', **sizes
   )
@@ -580,7 +569,7 @@ def test_a_bare_distilbert_goes_in_and_out(tmp_path, transformers):
   found = trained.load(folder)
   assert set(found.params) == {'encoder'} and not found.config.model.type_vocab_size
   convert.convert(str(folder), f'hf:{tmp_path}/again')
-  first, second = tensors_of(folder), tensors_of(tmp_path / 'again')
+  first, second = released.tensors_of(folder), released.tensors_of(tmp_path / 'again')
   assert first.keys() == second.keys() and found.config.model.num_hidden_layers == 2
   for key, x in first.items():
     np.testing.assert_array_equal(x, second[key])

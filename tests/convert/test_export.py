@@ -5,7 +5,6 @@ import json
 import jax
 import numpy as np
 import pytest
-import sentencepiece
 import tokenizers as library
 from golden import make_released_golden as hf
 from released import (
@@ -21,6 +20,7 @@ from released import (
   same,
   tensors_of,
 )
+from vocabularies import sentencepiece_model
 
 from bert_jax import config as c
 from bert_jax import tokenizers
@@ -297,20 +297,18 @@ def test_the_tokenizer_file_gives_our_ids(tmp_path, lower):
   assert fast.encode('the [MASK]').ids[2] == 4
 
 
-def sentence_piece(path, texts):
+def sentence_piece(path):
   """A small SentencePiece vocabulary, written to a path."""
   names = ('pad', '[PAD]'), ('unk', '[UNK]'), ('bos', '[CLS]'), ('eos', '[SEP]')
   pieces = {f'{role}_piece': piece for role, piece in names}
   ids = {f'{role}_id': i for i, (role, _) in enumerate(names)}
-  limits = dict(vocab_size=40, hard_vocab_limit=False, minloglevel=2)
-  with path.open('wb') as file:
-    options = dict(sentence_iterator=iter(texts), model_writer=file, control_symbols=['[MASK]'])
-    sentencepiece.SentencePieceTrainer.train(**options, **ids, **pieces, **limits)
+  options = dict(vocab_size=40, control_symbols=['[MASK]'], **ids, **pieces)
+  path.write_bytes(sentencepiece_model(**options))
   return tokenizers.load(path)
 
 
 def with_sentencepiece(path):
-  return made('masked-lm')._replace(tokenizer=sentence_piece(path, TEXTS * 20))
+  return made('masked-lm')._replace(tokenizer=sentence_piece(path))
 
 
 def test_a_tokenizer_that_is_not_what_was_to_be_written_is_an_error(tmp_path, monkeypatch):

@@ -8,20 +8,10 @@ import json
 import jax
 import numpy as np
 import pytest
+import released
 import tokenizers as library
 from golden import make_released_golden as hf
-from released import (
-  SIZES,
-  WORDS,
-  batch_of,
-  config_of,
-  folder_of,
-  logits_of,
-  made,
-  recorded_of,
-  rewrite,
-  same,
-)
+from released import batch_of, folder_of, logits_of, recorded_of, same
 
 from bert_jax import config as c
 from bert_jax import models, tokenizers, train
@@ -115,7 +105,7 @@ def test_an_older_file_has_bare_names_and_masks(tmp_path, recorded, case):
   expected = trained.load(folder)
   masks = {f'h.{i}.attn.bias': np.tril(np.ones((1, 1, 24, 24), np.float32)) for i in range(3)}
   bare = lambda tensors: {name.removeprefix('transformer.'): x for name, x in tensors.items()}
-  rewrite(folder, lambda tensors: bare(tensors) | masks)
+  released.rewrite(folder, lambda tensors: bare(tensors) | masks)
   weights = from_huggingface.read(folder)
   assert not weights.unused
   assert weights.ignored == dict.fromkeys(masks, "a buffer: a GPT's mask of later tokens")
@@ -167,14 +157,14 @@ def test_a_gpt2_is_trained_on_and_goes_back(tmp_path, recorded):
 def test_a_run_with_any_vocabulary_goes_out_as_a_gpt2(tmp_path):
   """Whose prompts begin with [CLS], and whose texts end with [SEP]."""
   config = c.load('configs/causal_lm.py')
-  config.model.update(SIZES | {'dtype': 'float32'})
+  config.model.update(released.SIZES | {'dtype': 'float32'})
   config.data.seq_length = 24
-  tokenizer = tokenizers.WordPiece(WORDS)
+  tokenizer = tokenizers.WordPiece(released.WORDS)
   params = TASKS['language_model'].objective(config, tokenizer).init(jax.random.key(0))
   found = trained.Trained(config, tokenizer, jax.device_get(params), 1)
   convert.export_run(tmp_path, found, {})
   same(found.params, trained.load(tmp_path).params, config)
-  content, ids = config_of(tmp_path), [tokenizer.cls_id, tokenizer.sep_id]
+  content, ids = released.config_of(tmp_path), [tokenizer.cls_id, tokenizer.sep_id]
   assert content['architectures'] == ['GPT2LMHeadModel']
   assert [content['bos_token_id'], content['eos_token_id']] == ids
   theirs = library.Tokenizer.from_file(str(tmp_path / 'tokenizer.json'))
@@ -186,7 +176,7 @@ def test_a_run_with_any_vocabulary_goes_out_as_a_gpt2(tmp_path):
 
 def test_a_causal_classifier_has_no_class_of_theirs(tmp_path):
   with pytest.raises(InputError, match='no class that computes the same as a causal model'):
-    convert.export_run(tmp_path / 'no', made('classifier', causal=True), {})
+    convert.export_run(tmp_path / 'no', released.made('classifier', causal=True), {})
 
 
 @pytest.mark.parametrize('case', ['gpt2', 'openai-gpt'])

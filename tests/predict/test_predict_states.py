@@ -240,7 +240,7 @@ def test_exported_tokenizers_cut_and_pad_as_we_do(vocab, tokenizer, kind, tmp_pa
 
 
 def test_an_exported_sentencepiece_says_how_to_encode(vocab, tmp_path, caplog):
-  own = sentence_piece(tmp_path / 'spm.model', sentences(50))
+  own = sentence_piece(tmp_path / 'spm.model')
   config = load_pretrain(vocab, 1)
   config.model.vocab_size = own.vocab_size
   export.write(random_model(config, own), 'embed', tmp_path / 'out')

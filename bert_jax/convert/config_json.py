@@ -14,16 +14,8 @@ from typing import Any
 
 from bert_jax.config import model as config_model
 from bert_jax.config import pasts
-from bert_jax.convert.families import FAMILIES, family_of
-from bert_jax.convert.families.record import (
-  ACTIVATIONS,
-  OTHERS,
-  SIZES,
-  Description,
-  Exported,
-  ReleasedFamily,
-  activation_name,
-)
+from bert_jax.convert.families import FAMILIES, family_of, record
+from bert_jax.convert.families.record import OTHERS, SIZES, Description, Exported, ReleasedFamily
 from bert_jax.errors import InputError, quoted
 from bert_jax.text import files
 
@@ -74,8 +66,8 @@ def read(folder: Path) -> Description:
   content = family.read(path, content)
   _check_types(path, content)
   act = content.get('hidden_act', 'gelu')
-  if act not in ACTIVATIONS:
-    known = ', '.join(ACTIVATIONS)
+  if act not in record.ACTIVATIONS:
+    known = ', '.join(record.ACTIVATIONS)
     raise InputError(f'{path} says hidden_act {quoted(act)}; our encoder has {known} only.')
   if (other := content.get('classifier_activation', act)) != act:
     ours = f'our heads have the activation of the layers, {act}, so it would not be the same model'
@@ -85,7 +77,7 @@ def read(folder: Path) -> Description:
   said = *SIZES, *family.free, *family.derived
   model = BERT | family.fields | {field: content[field] for field in said}
   model |= {name: content.get(name, value) for name, value in OTHERS.items()} | {
-    'hidden_act': ACTIVATIONS[act],
+    'hidden_act': record.ACTIVATIONS[act],
     'tie_word_embeddings': content.get('tie_word_embeddings') is not False,
   }
   offset = family.offset(1 if content.get('pad_token_id') is None else content['pad_token_id'])
@@ -116,7 +108,7 @@ def write(family: ReleasedFamily, model: Mapping[str, Any], offset: int) -> dict
   """The keys of a config.json for these fields of config.model: the inverse of read. offset: rows
   of the position table before position 0."""
   usual = family.defaults.get('hidden_act', 'gelu')
-  fields: dict[str, Any] = {'hidden_act': activation_name(model['hidden_act'], usual)}
+  fields: dict[str, Any] = {'hidden_act': record.activation_name(model['hidden_act'], usual)}
   fields |= {field: model[field] for field in (*SIZES, *OTHERS, *family.free)}
   fields['type_vocab_size'] = fields['type_vocab_size'] or 2  # rows of zeros
   fields['max_position_embeddings'] += offset if family.counts_offset else 0

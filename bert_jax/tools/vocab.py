@@ -8,11 +8,14 @@ the kinds unigram and bpe write a SentencePiece model, V/spm.model, and byte_bpe
 V/tokenizer.json of a RoBERTa.
 """
 
+import argparse
 import json
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import tqdm
 
@@ -27,7 +30,7 @@ log = logging.getLogger('bert_jax')
 FILES = {'wordpiece': 'vocab.txt', 'byte_bpe': 'tokenizer.json'}  # of the others spm.model
 
 
-def train(args):
+def train(args: argparse.Namespace) -> dict[str, Any]:
   """Trains a vocabulary as parsed arguments say, writes it to args.out, and returns the counts."""
   started, out = time.perf_counter(), Path(args.out).expanduser()
   if args.no_cjk_spaces and args.kind != 'wordpiece':
@@ -80,7 +83,7 @@ def _sentences(args, language, specs, counts, documents, bar):
       yield from document.sentences
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
   parser = arguments.parser('vocab', __doc__)
   add = parser.add_argument
   arguments.add_text(add)

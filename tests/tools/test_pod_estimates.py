@@ -99,64 +99,30 @@ def test_a_transfer_takes_what_its_bytes_need_on_the_links_of_its_group():
 CROSSED = [(2 * i + k, j) for i in range(2) for j in range(4) for k in range(2)]
 
 
+FOURS = '{0,2,4,6},{8,10,12,14},{1,3,5,7},{9,11,13,15}'
+PAIRS = (
+  '{0,0},{8,2},{1,4},{9,6},{2,8},{10,10},{3,12},{11,14},{4,1},{12,3},{5,5},{13,7},{6,9},{14,11}'
+)
+EIGHT = "mesh['axis_0'=8,'axis_1'=1,'axis_2'=2], device_ids=([2,8]T(1,0)) {'axis_0'}"
+
+
 @pytest.mark.parametrize(
-  ('line', 'axes', 'seconds'),
+  ('kind', 'groups', 'axes', 'seconds'),
   [
     # Neighbours: a link for each side that a group has.
-    (
-      '%all-reduce.2 = bf16[32,128,256]{2,1,0} all-reduce(%get-tuple-element.906), '
-      'channel_id=14, replica_groups=[8,2]<=[16], use_global_device_ids=true, to_apply=%add.2',
-      'tensor',
-      2 * 1 / 2 / 50,
-    ),
-    (
-      '%all-gather.217 = bf16[256,128]{1,0:T(8,128)(2,1)S(1)} all-gather(%param_0.4194), '
-      'channel_id=10, replica_groups={{0,2,4,6},{8,10,12,14},{1,3,5,7},{9,11,13,15}}, '
-      'dimensions={0}, use_global_device_ids=true, frontend_attributes={chain_id="3"}',
-      'fsdp',
-      3 / 4 / 50,
-    ),
-    (
-      '%all-gather.287 = s32[128,20,1,1]{1,3,2,0:T(1,128)} all-gather(%param_0.4310), '
-      'channel_id=38, replica_groups=[4,4]<=[2,4,2]T(0,2,1), dimensions={0}, '
-      'use_global_device_ids=true',
-      'fsdp',
-      3 / 4 / 50,
-    ),
-    (
-      "%all-gather.353 = bf16[64,20,256]{2,1,0} all-gather(%x), replica_groups=mesh['axis_0'=8,"
-      "'axis_1'=1,'axis_2'=2], device_ids=([2,8]T(1,0)) {'axis_0'}, dimensions={0}",
-      'fsdp+tensor',
-      7 / 8 / 100,
-    ),
+    ('all-reduce', 'replica_groups=[8,2]<=[16]', 'tensor', 2 * 1 / 2 / 50),
+    ('all-gather', f'replica_groups={{{FOURS}}}', 'fsdp', 3 / 4 / 50),
+    ('all-gather', 'replica_groups=[4,4]<=[2,4,2]T(0,2,1)', 'fsdp', 3 / 4 / 50),
+    ('all-gather', f'replica_groups={EIGHT}', 'fsdp+tensor', 7 / 8 / 100),
     # Two chips apart: two groups share the link in the middle.
-    (
-      '%all-reduce.181 = (bf16[3824,256]{1,0:T(8,128)(2,1)S(1)}, f32[3824]{0:T(1024)S(1)}) '
-      'all-reduce(%get-tuple-element.1407, %copy-done.147), channel_id=79, '
-      'replica_groups=[8,2]<=[2,8]T(1,0), use_global_device_ids=true, to_apply=%add.17.clone',
-      'data',
-      2 * 1 / 2 / 25,
-    ),
-    (
-      '%all-gather.439 = f32[15296,256]{1,0:T(8,128)S(1)} all-gather(%param_0.4549), '
-      'channel_id=90, replica_groups=[4,4]<=[4,2,2]T(2,1,0), dimensions={0}, '
-      'use_global_device_ids=true',
-      'data+fsdp',
-      3 / 4 / (25 + 25),
-    ),
+    ('all-reduce', 'replica_groups=[8,2]<=[2,8]T(1,0)', 'data', 2 * 1 / 2 / 25),
+    ('all-gather', 'replica_groups=[4,4]<=[4,2,2]T(2,1,0)', 'data+fsdp', 3 / 4 / (25 + 25)),
     # A permutation is taken to pass one link.
-    (
-      '%collective-permute-start = (f32[3824,256]{1,0:T(8,128)S(1)}, '
-      'f32[3824,256]{1,0:T(8,128)S(1)}, u32[]{:S(2)}, u32[]{:S(2)}) '
-      'collective-permute-start(%convert_element_type.1325), channel_id=89, source_target_pairs='
-      '{{0,0},{8,2},{1,4},{9,6},{2,8},{10,10},{3,12},{11,14},{4,1},{12,3},{5,5},{13,7},{6,9},'
-      '{14,11},{7,13},{15,15}}',
-      'data+fsdp+tensor',
-      1 / 50,
-    ),
+    ('collective-permute', f'source_target_pairs={{{PAIRS}}}', 'data+fsdp+tensor', 1 / 50),
   ],
 )
-def test_groups_of_chips_that_stand_apart_share_links(line, axes, seconds):
+def test_groups_of_chips_that_stand_apart_share_links(kind, groups, axes, seconds):
+  line = f'%x = bf16[32,128,256]{{2,1,0}} {kind}(%p), channel_id=14, {groups}, dimensions={{0}}'
   program = hlo.Program('ENTRY %main (x: f32[8]) -> f32[8] {\n  ' + line + '\n}')
   mesh = fake_mesh(2, 4, (4, 4), tensor=2, places=CROSSED)
   network = links.Network(mesh, chips.published_of('TPU v5 lite'))

@@ -56,12 +56,8 @@ def _filled(text: str, indent: int) -> str:
 
 
 if __name__ == '__main__':
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.config',
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-    allow_abbrev=False,
-  )
+  settings = dict(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = argparse.ArgumentParser('python -m bert_jax.config', allow_abbrev=False, **settings)
   parser.add_argument('--config', default='', metavar='FILE[:ARGS]', help='may stand alone first')
   parser.add_argument('--workdir', default='', help='not looked at')
   words = sys.argv[1:]

@@ -1,7 +1,6 @@
 """Labelled records: one (where, row) per line of a TSV, CSV or JSONL file, or of a TFDS dataset.
 
-Every task family reads its public files through here. A row is a dict of strings whatever it came
-from, and `where` ('dev.tsv:17') lets an error point at the line.
+A row is a dict of strings whatever it came from; `where` is 'dev.tsv:17'.
 
   .tsv            GLUE's: a header line, tabs, no quoting: a quote is a plain character
   .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks

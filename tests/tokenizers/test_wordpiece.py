@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 import re
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from tokenizers import BertWordPieceTokenizer
 
 from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.text import documents
 from bert_jax.tokenizers import RESERVED
 from bert_jax.tokenizers import wordpiece as wordpiece_module
 
@@ -121,14 +119,6 @@ def same_both_ways(tokenizer, texts):
   assert [row.tolist() for row in ids] == [e.ids.tolist() for e in full]
   starts = tokenizer.word_starts(np.concatenate(ids), np.zeros(0, int))
   assert (starts == np.concatenate([e.word_starts for e in full])).all()
-
-
-@pytest.mark.parametrize('name', ['uncased', 'multilingual-cased', 'chinese'])
-def test_the_cache_changes_no_ids_of_real_text(shared, name):
-  lower = name != 'multilingual-cased'
-  ours = tokenizers.load(shared / 'vocab' / f'bert-base-{name}.txt', do_lower_case=lower)
-  found = documents.documents(str(shared / 'ntrex' / '*.txt'), counts=Counter())
-  same_both_ways(ours, [s for document in found for s in document.sentences[:50]])
 
 
 def test_decode_joins_pieces_and_hides_padding():

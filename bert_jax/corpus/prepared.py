@@ -112,7 +112,7 @@ def read_meta(folder: Path | str, tokenizer: Tokenizer | None = None) -> dict[st
     is_whole = is_whole and set(meta['kept']) == set(meta['languages'])
   if not is_whole:
     raise InputError(f'{path} {DAMAGED}')
-  if tokenizer and tokenizer.fingerprint != meta['vocabulary']:
+  if tokenizer is not None and tokenizer.fingerprint != meta['vocabulary']:
     raise InputError(
       f'{folder} was prepared with another vocabulary than this run has; prepare it again with '
       '--vocab, or start from weights that were trained with its own'

@@ -410,11 +410,11 @@ def test_what_was_begun_goes_on_behind_its_last_shard(vocab, tmp_path):
   assert make(out, vocab, *inputs, **settings) == meta and content(out) == before
 
 
-def test_shards_of_several_blocks_are_gone_on_behind(made, big, vocab, tmp_path, monkeypatch):
+def test_shards_of_several_blocks_are_gone_on_behind(big, vocab, tmp_path, monkeypatch):
   monkeypatch.setattr(text, 'BLOCK_BYTES', 250_000)
-  out, inputs = tmp_path / 'D', ('', big / 'a.txt')
+  out, inputs = tmp_path / 'D', ('', big)
   meta = make(out, vocab, inputs, shard_mb=1)
-  assert meta['shards'] == 2 and meta['kept']['']['documents'] == 680
+  assert meta['shards'] > 1 and meta['kept']['']['documents'] == 1360
   before = content(out)
   (out / 'corpus.json').unlink()
   prepared.shard_paths(out, 1)[0].unlink()

@@ -182,7 +182,7 @@ def sources(config, tokenizer, splits=('train', 'eval'), further=lambda *argumen
   loaded = loading.load(config, data.train, tokenizer, 'train')
   for language, (whole, counts) in loaded.items():
     kept, held_corpus = whole.divided(share)
-    if held_corpus:
+    if held_corpus is not None:
       held_counts = held_corpus.unigrams(tokenizer.vocab_size, data.skip_damaged)
       corpora['eval'][language] = held_corpus, held_counts
       counts = np.maximum(counts - held_counts, 0)

@@ -62,7 +62,7 @@ def _prepare(settings, out, processes):
   for k in range(number):
     facts, arrays = prepared.read_index(prepared.shard_paths(out, k)[1])
     skip, size = skip + facts['blocks'], size + facts['counts']['bytes']
-    if seen:
+    if seen is not None:
       seen.add({name[5:]: array for name, array in arrays.items() if name.startswith('seen_')})
   if number:
     log.info('going on after %d whole shards', number)
@@ -71,7 +71,7 @@ def _prepare(settings, out, processes):
       shard = shard or shards.Shard(out, number, tokenizer.vocab_size)
       shard.add(items, counts, seen)
       if shard.counts['bytes'] >= settings.shard_mb << 20:
-        shard.close(seen.state() if seen else {})
+        shard.close({} if seen is None else seen.state())
         number, size = number + 1, size + shard.counts['bytes']
         log.info('%d shards are whole, of %.1f MB of text', number, size / 1e6)
         for name in ('phrases', 'entities'):
@@ -79,7 +79,7 @@ def _prepare(settings, out, processes):
             log.warning('no line of %s occurs in the first shard; is it for this text?', plan[name])
         shard = None
   if shard:
-    shard.close(seen.state() if seen else {})
+    shard.close({} if seen is None else seen.state())
   return shards.finish(out, plan, tokenizer)
 
 

@@ -22,6 +22,11 @@ from bert_jax.tokenizers.sentencepiece_trainer import train_model
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, UNCASED, Splitting, WordPiece
 
 _SPACE = re.compile('[ \t\r\n]+')
+# Settings of SentencePiece: words are taken as they are, and any piece may be merged with any.
+_SETTINGS = dict(input_format='tsv', model_type='bpe', hard_vocab_limit=False, bos_id=-1, eos_id=-1)
+_SETTINGS |= dict(character_coverage=1.0, normalization_rule_name='identity')
+_SETTINGS |= dict(add_dummy_prefix=False, remove_extra_whitespaces=False, split_by_number=False)
+_SETTINGS |= dict(split_by_unicode_script=False, max_sentencepiece_length=MAX_WORD_CHARACTERS)
 _FIRST_SYMBOL = 0x10000  # symbols for SentencePiece lie above every character it treats specially
 
 
@@ -116,22 +121,7 @@ def _merges(words: dict[str, int], alphabet: list[str], number: int) -> list[str
   with tempfile.TemporaryDirectory() as folder:
     table = Path(folder) / 'words.tsv'
     table.write_bytes(''.join(f'{symbols}\t{n}\n' for symbols, n in rows).encode())
-    model = train_model(
-      input=str(table),
-      input_format='tsv',
-      model_type='bpe',
-      vocab_size=1 + symbols + number,
-      hard_vocab_limit=False,
-      character_coverage=1.0,
-      normalization_rule_name='identity',
-      add_dummy_prefix=False,
-      remove_extra_whitespaces=False,
-      split_by_unicode_script=False,
-      split_by_number=False,
-      max_sentencepiece_length=MAX_WORD_CHARACTERS,
-      bos_id=-1,
-      eos_id=-1,
-    )
+    model = train_model(input=str(table), vocab_size=1 + symbols + number, **_SETTINGS)
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   merged = []
   for i in range(1, processor.get_piece_size()):  # 0 is its <unk>

@@ -153,8 +153,8 @@ def export_run(
 def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any]) -> None:
   """Writes a model as a workdir to start from, evaluate or predict with, but not to continue."""
   config = model.config
-  identity = {'config': config_lib.fingerprint(config), 'data': '', 'converted': facts}
-  identity['vocabulary'] = model.tokenizer.fingerprint
+  identity: dict[str, Any] = {'config': config_lib.fingerprint(config), 'data': ''}
+  identity |= {'converted': facts, 'vocabulary': model.tokenizer.fingerprint}
   contents.claim(workdir, config)
   model.tokenizer.save(workdir)
   if model.vector != sentence_transformers.UNKNOWN:

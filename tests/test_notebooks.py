@@ -155,11 +155,11 @@ def test_a_killed_notebook_continues_and_a_finished_one_returns(corpus_file, tmp
   parameters = {'FOLDER': str(tmp_path), 'OVERRIDES': small}
   with pytest.raises(DeadKernelError):
     execute('tpu', parameters, KILLED)
-  steps = sorted(int(x.name) for x in (tmp_path / 'cpu' / 'checkpoints').iterdir())
-  assert steps[-1] == 20
+  last = max(int(x.name) for x in (tmp_path / 'cpu' / 'checkpoints').iterdir())
+  assert 0 < last < 40
   notebook = execute('tpu', parameters, then=AGAIN)
   training = next(x for x in notebook.cells if x.source.startswith('import bert_jax'))
-  assert 'continuing at step 20 of 40' in shows_a_run(training, 40)
+  assert f'continuing at step {last} of 40' in shows_a_run(training, 40)
   assert text_of(training).splitlines()[-1].startswith('State(step 40, ')
   assert pictures(cell_of(notebook, 'barh'))
   assert 'Model(mlm_nsp, 1 layers x 32' in text_of(cell_of(notebook, 'fill_mask'))

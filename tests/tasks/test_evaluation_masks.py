@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from conftest import small_pretrain
+from small_tables import fields
 
 from bert_jax import config as c
 from bert_jax import sharding, step
@@ -20,7 +21,7 @@ TASK = TASKS['mlm_nsp']
 
 def judged(corpus_file, *overrides):
   """What an evaluation sees: {name: array} of its first batch, masked."""
-  config = TASK.resolve(small_pretrain(corpus_file, *(f'--config.{x}' for x in overrides)))
+  config = TASK.resolve(small_pretrain(corpus_file, *fields(*overrides)))
   tokenizer = run_tokenizer.load_or_train(config, None, lambda: TASK.texts(config))
   objective = TASK.objective(config, tokenizer)
   source = TASK.sources(config, tokenizer)['eval']
@@ -56,7 +57,7 @@ def test_a_run_of_before_is_judged_as_it_was(corpus_file):
 
 
 def test_as_many_are_masked_as_the_rate_takes(corpus_file):
-  resolve = lambda *x: TASK.resolve(small_pretrain(corpus_file, *(f'--config.{y}' for y in x)))
+  resolve = lambda *x: TASK.resolve(small_pretrain(corpus_file, *fields(*x)))
   whole = 'masking.max_predictions_per_seq=0', 'model.max_position_embeddings=512'
   most = lambda *x: resolve(*whole, *x).masking.max_predictions_per_seq
   assert most() == 5  # of 32 tokens
@@ -77,13 +78,9 @@ def test_as_many_are_masked_as_the_rate_takes(corpus_file):
   ],
 )
 def test_a_cap_below_the_rate_is_refused_where_a_run_begins(corpus_file, tokens, rate, cap, fits):
-  config = small_pretrain(
-    corpus_file,
-    f'--config.data.seq_length={tokens}',
-    f'--config.masking.masked_lm_prob={rate}',
-    f'--config.masking.max_predictions_per_seq={cap}',
-    '--config.model.max_position_embeddings=512',
-  )
+  masking = f'masking.masked_lm_prob={rate} masking.max_predictions_per_seq={cap}'
+  rows = f'data.seq_length={tokens} model.max_position_embeddings=512'
+  config = small_pretrain(corpus_file, *fields(masking, rows))
   if fits:
     c.check_beginning(config)
     return

@@ -271,31 +271,20 @@ def test_a_warm_start_takes_each_tower_that_there_is(scanned, caplog):
 
 
 KERNEL = {'output': {'kernel': jnp.ones((2, 3)), 'bias': jnp.ones(3)}}
+HEAD = {'bias': jnp.ones(2)}
 ANOTHER = {'layers': {'another': {'kernel': jnp.ones((2, 2, 3))}}}
 
 
 @pytest.mark.parametrize(
   'source, sentence',
   [
-    (
-      {'decoder': tower(2, 1, scanned=True) | ANOTHER},
-      'has nothing for decoder/layers/output/kernel, which is .2, 2, 3. here',
-    ),
-    (
-      {'decoder': tower(1, 1)},
-      'has .1, 2, 3. for decoder/layers/output/kernel, which is',
-    ),
+    ({'decoder': tower(2, 1, True) | ANOTHER}, 'has nothing for decoder/layers/output/kernel'),
+    ({'decoder': tower(1, 1)}, 'has .1, 2, 3. for decoder/layers/output/kernel, which is'),
     ({'encoder': tower(1, 1)}, 'has nothing for encoder/layer_1/output/kernel, which is'),
     ({'encoder': tower(3, 1)}, 'has .2, 3. for encoder/layer_2/output/kernel, which this'),
     ({'encoder': tower(3, 1, True)}, 'has .2, 3. for encoder/layer_2/output/kernel, which this'),
-    (
-      {'encoder': tower(2, 1) | {'layer_1': KERNEL}},
-      'has .3,. for encoder/layer_1/output/bias, which this model',
-    ),
-    (
-      {'head': {'bias': jnp.ones(2)}, 'encoder': None},
-      'has nothing for decoder, encoder, so this run would start',
-    ),
+    ({'encoder': tower(2, 1) | {'layer_1': KERNEL}}, 'has .3,. for encoder/layer_1/output/bias'),
+    ({'head': HEAD, 'encoder': None}, 'has nothing for decoder, encoder, so this run would'),
   ],
 )
 def test_a_tower_is_taken_whole_or_refused(source, sentence):

@@ -124,8 +124,11 @@ def test_harmless_faults_are_kept_counted_and_named(tmp_path, records, task, kin
   assert read(empty, task=task)[1].counts['empty contexts (kept)'] == len(records)
 
 
-def paragraph(*records):
-  return {'data': [{'paragraphs': [{'context': 'c', 'qas': records}]}]}
+def paragraph(*records, context='c'):
+  return {'data': [{'paragraphs': [{'context': context, 'qas': records}]}]}
+
+
+UNREADABLE = 'questions with unreadable answers'
 
 
 @pytest.mark.parametrize(
@@ -134,28 +137,12 @@ def paragraph(*records):
     ([], "a.json: there is no list 'data'", 'parts without data'),
     ({'data': {}}, "a.json: there is no list 'data'", 'parts without data'),
     ({'data': [{}]}, r"data\[0\]: there is no list 'paragraphs'", 'parts without paragraphs'),
-    (
-      {'data': [{'paragraphs': ['x']}]},
-      r"data\[0\].paragraphs\[0\]: there is no list 'qas'",
-      'parts without qas',
-    ),
-    (
-      {'data': [{'paragraphs': [{'qas': [{'id': '1', 'question': 'x'}]}]}]},
-      r'paragraphs\[0\].qas\[0\]: the question has no context',
-      'questions without a context',
-    ),
+    ({'data': [{'paragraphs': ['x']}]}, r"0\]: there is no list 'qas'", 'parts without qas'),
+    (paragraph(asked('x'), context=7), r'qas\[0\]: .* no context', 'questions without a context'),
     (paragraph({'id': '1'}), r"qas\[0\]: there is no 'question'", 'questions without question'),
     (paragraph({'question': 'x'}), r"qas\[0\]: there is no 'id'", 'questions without id'),
-    (
-      paragraph(asked('x') | {'answers': ['c']}),
-      r"qas\[0\].answers\[0\]: there is no 'text'",
-      'questions with unreadable answers',
-    ),
-    (
-      paragraph(asked('x') | {'answers': 'c'}),
-      r"qas\[0\]: 'answers' is not a list",
-      'questions with unreadable answers',
-    ),
+    (paragraph(asked('x') | {'answers': ['c']}), r"0\].answers\[0\]: .* no 'text'", UNREADABLE),
+    (paragraph(asked('x') | {'answers': 'c'}), r"qas\[0\]: 'answers' is not a list", UNREADABLE),
   ],
 )
 def test_a_structure_that_is_wrong_is_one_sentence_with_its_place(

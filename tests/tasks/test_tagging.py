@@ -312,8 +312,7 @@ def test_tags_stand_on_the_first_piece_or_on_all(tmp_path, tokenizer, caplog):
   caplog.set_level(logging.INFO, 'bert_jax')
   path = columns(tmp_path / 'a', 'the/O unhappy/B-PER \x07/I-PER Ada/I-PER')
   for which, tags in (('first', [0, 3, 1, 0, 2, 2, 0]), ('all', [0, 3, 1, 1, 2, 2, 0])):
-    config = load(path, f'tagging.label_pieces={which}')
-    source, config = source_of(config, tokenizer)
+    source, config = source_of(load(path, f'tagging.label_pieces={which}'), tokenizer)
     assert config.tagging.labels == ('B-PER', 'I-PER', 'O')
     row = source[0]
     assert list(row['input_ids'][:7]) == [2, 8, 9, 10, tokenizer.unk_id, 5, 3]
@@ -325,9 +324,8 @@ def test_tags_stand_on_the_first_piece_or_on_all(tmp_path, tokenizer, caplog):
 def test_each_token_of_a_long_sentence_is_asked_where_it_has_most_context(tmp_path, tokenizer):
   """The outputs are made to say which position of which window was read."""
   words = [WORDS[i % 4] if i % 5 else 'unhappy' for i in range(60)]
-  path = columns(
-    tmp_path / 'a', ' '.join(f'{w}/{"OX"[i % 2]}' for i, w in enumerate(words)), 'Ada/O'
-  )
+  tagged = ' '.join(f'{w}/{"OX"[i % 2]}' for i, w in enumerate(words))
+  path = columns(tmp_path / 'a', tagged, 'Ada/O')
   source, _ = source_of(load(path, NO_CHUNKS), tokenizer)
   assert len(source.texts) > 8 and source.lengths.max() == 16
   batch = stacked(source)
@@ -360,8 +358,7 @@ def test_each_token_of_a_long_sentence_is_asked_where_it_has_most_context(tmp_pa
   assert [a['id'] for a in source.answers(outputs)] == ['1']
 
 
-def test_document_context_fills_rows_and_is_not_learnt(tmp_path, tokenizer, caplog):
-  caplog.set_level(logging.INFO, 'bert_jax')
+def test_document_context_fills_rows_and_is_not_learnt(tmp_path, tokenizer):
   path = tmp_path / 'a.conll'
   path.write_text(
     '-DOCSTART- O\n\nAda O\nunhappy O\n\nriver B-X\nriver I-X\n\nParis O\nold O\na O\n'
@@ -380,12 +377,8 @@ def test_document_context_fills_rows_and_is_not_learnt(tmp_path, tokenizer, capl
     assert texts == shown[length]
     assert [np.flatnonzero(t).tolist() for t in source.per_token['tags'][0]] == learnt[length]
     answers = source.answers(outputs_of(source, config, tokenizer))
-    assert [a['tokens'] for a in answers] == [
-      ['Ada', 'unhappy'],
-      ['river', 'river'],
-      ['Paris', 'old', 'a'],
-      ['the'],
-    ]
+    said = [' '.join(answer['tokens']) for answer in answers]
+    assert said == ['Ada unhappy', 'river river', 'Paris old a', 'the']
   # Of the few that are trained on, the others are still the context.
   few = load(path, 'task.train_examples=1', task='conll2003')
   source, _ = source_of(few, tokenizer, 'train')

@@ -73,6 +73,7 @@ def asked(monkeypatch, folder, lines, task, *arguments):
 
 
 LONG = ' '.join(['river'] * LENGTH)
+LONGER = f'{LENGTH + 1} tokens long, and this model'
 
 
 @pytest.mark.parametrize(
@@ -85,43 +86,18 @@ LONG = ' '.join(['river'] * LENGTH)
     ('causal', 'the river', 'generate --beams 0', 'beams is 0; use 1 for no beam'),
     ('translation', 'the river', 'translate --beams 0', 'beams is 0; use 1 or mo'),
     ('causal', 'the river', 'generate --temperature=-0.5', 'temperature is -0.5; use'),
-    (
-      'causal',
-      'the river',
-      'generate --temperature 1 --top-k 27',
-      'top_k is 27; the vocabulary has 26 pieces',
-    ),
-    (
-      'masked',
-      'the river',
-      'generate --temperature 1 --top-k 27',
-      'top_k is 27; the vocabulary has 26 pieces',
-    ),
+    ('causal', 'the river', 'generate --temperature 1 --top-k 27', 'the vocabulary has 26 pieces'),
+    ('masked', 'the river', 'generate --temperature 1 --top-k 27', 'the vocabulary has 26 pieces'),
     ('masked', 'the river', 'generate --stop stone', 'stop says nothing to masks'),
     ('causal', 'the river', 'generate --stop QQ', 'which is not in the vocabulary'),
-    (
-      'causal',
-      'the river',
-      'generate --length-penalty 2',
-      'length_penalty is 2.0, which only a beam search reads; add beams',
-    ),
-    (
-      'translation',
-      'the river',
-      'translate --length-penalty nan',
-      'length_penalty is nan; use 1',
-    ),
-    (
-      'causal',
-      LONG,
-      'generate --strict',
-      f'line 1: the prompt is {LENGTH + 1} tokens long, and this model reads {LENGTH}; cut it',
-    ),
+    ('causal', 'the river', 'generate --length-penalty 2', '2.0, which only a beam search reads'),
+    ('translation', 'the river', 'translate --length-penalty nan', 'length_penalty is nan; use 1'),
+    ('causal', LONG, 'generate --strict', f'line 1: the prompt is {LONGER} reads {LENGTH}; cut it'),
     (
       'masked',
       LONG,
       'generate --strict --max-tokens 4',
-      f'{LENGTH + 1} tokens long, and this model reads {LENGTH} with its 4 masks; cut it',
+      f'{LONGER} reads {LENGTH} with its 4 mask',
     ),
   ],
 )

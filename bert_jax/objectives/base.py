@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,21 +14,31 @@ from bert_jax.objectives import check
 from bert_jax.timeline import Moment
 
 Batch = Mapping[str, jax.Array]
-Params = Mapping[str, Any]
+Params = dict[str, Any]
 Spec = dict[str, jax.ShapeDtypeStruct]
+Key = jax.Array | None  # a random key; None: without dropout
+Terms = tuple[dict[str, Mean], Any]  # the terms of a batch, and the carry
 
 
 class Objective(abc.ABC):
   """What a model is trained to predict. Subclasses are frozen dataclasses with pure methods."""
 
-  loss_weights: Mapping[str, float]  # {term: weight}: the loss is the sum of weight * term's mean
-  metrics: tuple[str, ...]  # names of everything an evaluation reports: terms and scores
   labels: tuple[str, ...] = ()  # the classes of its classifier, in the order of their numbers
-  answer_fields: tuple[str, ...] = ()  # its attributes on which the form of its answers depends
+  answer_fields: ClassVar[tuple[str, ...]] = ()  # attributes that shape its answers
 
-  def __new__(cls, *args: Any, **kwargs: Any):
+  def __new__(cls, *args: Any, **kwargs: Any) -> 'Objective':
     check.check_class(cls)
     return super().__new__(cls)
+
+  @property
+  @abc.abstractmethod
+  def loss_weights(self) -> Mapping[str, float]:
+    """{term: weight}: the loss is the sum of weight * term's mean."""
+
+  @property
+  @abc.abstractmethod
+  def metrics(self) -> tuple[str, ...]:
+    """The names of everything that an evaluation reports: terms and scores."""
 
   @abc.abstractmethod
   def spec(self, batch_size: int) -> Spec:
@@ -42,13 +52,13 @@ class Objective(abc.ABC):
   def limits(self, vocab_size: int) -> dict[str, int]:
     """{array of a batch: the number that all its ids lie below}. vocab_size: of the tokenizer.
     Default: the arrays of an encoder."""
-    limits, model = {}, getattr(self, 'model', None)
-    if model:
-      limits['input_ids'] = min(vocab_size, model.vocab_size)
-      if model.type_vocab_size:
-        limits['token_type_ids'] = model.type_vocab_size
-      if models.has_position_table(model) and not model.recurrent_length:
-        limits['position_ids'] = model.max_position_embeddings
+    if not (model := getattr(self, 'model', None)):
+      return {}
+    limits = {'input_ids': min(vocab_size, model.vocab_size)}
+    if model.type_vocab_size:
+      limits['token_type_ids'] = model.type_vocab_size
+    if models.has_position_table(model) and not model.recurrent_length:
+      limits['position_ids'] = model.max_position_embeddings
     return limits
 
   def carry(self, batch_size: int) -> Any:
@@ -88,14 +98,8 @@ class Objective(abc.ABC):
 
   @abc.abstractmethod
   def terms(
-    self,
-    params: Params,
-    batch: Batch,
-    rng: jax.Array,
-    train: bool,
-    carry: Any = None,
-    constants: Any = None,
-  ) -> tuple[dict[str, Mean], Any]:
+    self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
+  ) -> Terms:
     """The losses and metrics of a prepared batch, and the carry for the next step.
     The Means named in loss_weights make up the loss; the others are metrics. The weight of a Mean
     of the loss may depend on the batch only, never on params, since the step needs it before the
@@ -103,12 +107,7 @@ class Objective(abc.ABC):
     Dropout is on if `train`. rng: given in an evaluation too, for an objective that samples."""
 
   def predict(
-    self,
-    params: Params,
-    batch: Batch,
-    rng: jax.Array | None = None,
-    carry: Any = None,
-    constants: Any = None,
+    self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
   ) -> dict[str, jax.Array]:
     """The arrays [B, ...] from which a task makes and scores its answers. Default: none."""
     return {}

@@ -16,26 +16,21 @@ from bert_jax.metrics import Mean
 def check_class(cls: type) -> None:
   """InputError unless an objective's class has everything that base.Objective requires."""
   fields = getattr(cls, '__dataclass_fields__', ())
-  named = [x for x in ('loss_weights', 'metrics') if not hasattr(cls, x) and x not in fields]
-  annotated = [name for name in inspect.get_annotations(cls) if name not in fields]
-  if annotated:
+  if annotated := [name for name in inspect.get_annotations(cls) if name not in fields]:
     fault = f'objective {cls.__name__} has the field {annotated[0]} but is no dataclass'
     raise InputError(f'{fault}; write @dataclasses.dataclass(frozen=True) above its class.')
-  if missing := named + sorted(cls.__abstractmethods__):
+  if missing := sorted(getattr(cls, '__abstractmethods__', ())):
     fault = f'objective {cls.__name__} has no {" and no ".join(missing)}'
     raise InputError(f'{fault}; add it to its class, see bert_jax/objectives/base.py.')
 
 
 def check(objective: Any, config: Any) -> None:
   """InputError unless a config's training step can take an objective's batch and carry."""
-  accumulation = config.optimizer.accumulation
+  accumulation, name = config.optimizer.accumulation, type(objective).__name__
   if accumulation > 1 and objective.carry(config.batch_size):
-    raise InputError(
-      f'objective {config.objective} carries something from step to step, which does not go with '
-      f'optimizer.accumulation={accumulation}; set it to 1.'
-    )
+    fault = f'objective {config.objective} carries something from step to step, which does not go'
+    raise InputError(f'{fault} with optimizer.accumulation={accumulation}; set it to 1.')
   if 'segment_ids' not in objective.spec(config.batch_size):
-    name = type(objective).__name__
     raise InputError(f'{name}.spec has no segment_ids, by which steps count tokens; add them.')
 
 
@@ -44,9 +39,7 @@ def checked_terms(objective: Any, before: Any, pair: Any) -> tuple[dict[str, Mea
   terms of the loss and a carry of the same form as the carry `before`."""
   name = type(objective).__name__
   if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], dict):
-    raise InputError(
-      f'{name}.terms returns no pair; return (terms, carry), see objectives/base.py.'
-    )
+    raise InputError(f'{name}.terms returns no pair; return (terms, carry), see base.Objective.')
   terms, carry = pair
   if missing := sorted(set(objective.loss_weights) - set(terms)):
     raise InputError(f'{name}.terms returns no {" and no ".join(missing)}, see its loss_weights.')
@@ -59,8 +52,7 @@ def checked_terms(objective: Any, before: Any, pair: Any) -> tuple[dict[str, Mea
 
 def check_metrics(objective: Any, terms: dict[str, Mean]) -> None:
   """InputError if an objective names a metric that neither `terms` nor `shares` computes."""
-  none = dict.fromkeys((*terms, 'tokens'), Mean(0.0, 0.0))
-  computed = {*terms, *objective.shares(none)}
+  computed = {*terms, *objective.shares(dict.fromkeys((*terms, 'tokens'), Mean(0.0, 0.0)))}
   if unknown := [name for name in objective.metrics if name not in computed]:
     name, has = type(objective).__name__, ', '.join(terms)
     raise InputError(

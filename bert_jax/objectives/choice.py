@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import models
-from bert_jax.metrics import mean
+from bert_jax.metrics import Mean, mean
+from bert_jax.objectives.base import Batch, Key, Params, Spec
 from bert_jax.objectives.encode import row_spec
 from bert_jax.objectives.examples import Pooled
 
@@ -25,23 +26,24 @@ class Choice(Pooled):
 
   parts: int = dataclasses.field(default=1, kw_only=True)
   loss_weights = {'choice': 1.0}
-  reports = 'choice', 'choice_accuracy'
   kinds = {'groups': jnp.int32, 'labels': jnp.float32}
 
   @property
-  def head(self):
+  def metrics(self) -> tuple[str, ...]:
+    return 'choice', 'choice_accuracy', *self.scores
+
+  @property
+  def head(self) -> models.Classifier:
     return models.Classifier(self.model, 1)
 
-  def spec(self, batch_size):
-    shape = (batch_size, self.parts, self.seq_length // self.parts)
-    of_parts = {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name in row_spec(1, 1)}
-    return super().spec(batch_size) | (of_parts if self.parts > 1 else {})
+  def spec(self, batch_size: int) -> Spec:
+    part = jax.ShapeDtypeStruct((batch_size, self.parts, self.seq_length // self.parts), jnp.int32)
+    return super().spec(batch_size) | dict.fromkeys(row_spec(1, 1) if self.parts > 1 else (), part)
 
-  def logits(self, params, batch, rng=None):
-    """The logits [B, N] of choices; rng turns dropout on."""
+  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     return super().logits(params, batch, rng)[..., 0]
 
-  def softmaxes(self, logits, batch):
+  def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
     """The logits [B, N, N] of each choice's softmax, which runs over all choices of its question,
     and weights [B, N]: a question counts at its right choice."""
     groups_BN = batch['groups']
@@ -49,10 +51,10 @@ class Choice(Pooled):
     others_BNN = jnp.where(same_BNN, logits[:, None, :], jnp.finfo(logits.dtype).min)
     return others_BNN, batch['labels'] * batch['weights']
 
-  def logit_terms(self, logits, batch):
-    logits_BN, (others_BNN, gold_BN) = logits, self.softmaxes(logits, batch)
-    nats_BN = jax.nn.logsumexp(others_BNN, axis=-1) - logits_BN
+  def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
+    others_BNN, gold_BN = self.softmaxes(logits, batch)
+    nats_BN = jax.nn.logsumexp(others_BNN, axis=-1) - logits
     # A tie is a miss, as in label_terms.
-    hits_BN = jnp.sum(others_BNN >= logits_BN[:, :, None], axis=-1) == 1
+    hits_BN = jnp.sum(others_BNN >= logits[:, :, None], axis=-1) == 1
     accuracy = mean(hits_BN.astype(jnp.float32), gold_BN)
     return {'choice': mean(nats_BN, gold_BN), 'choice_accuracy': accuracy}

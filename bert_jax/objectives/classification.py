@@ -2,23 +2,18 @@
 over the mean of all tokens."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from bert_jax import models
-from bert_jax.metrics import mean
+from bert_jax.metrics import Mean, mean
 from bert_jax.models import pooling
-from bert_jax.objectives.encode import (
-  apply,
-  encode,
-  init_model,
-  init_words,
-  next_tokens,
-  pooled,
-  two_keys,
-)
+from bert_jax.objectives import encode as shared
+from bert_jax.objectives.base import Batch, Key, Params, Spec, Terms
+from bert_jax.objectives.encode import apply, encode, two_keys
 from bert_jax.objectives.examples import Pooled
 from bert_jax.objectives.losses import label_terms, nats_in_chunks
 
@@ -26,38 +21,35 @@ from bert_jax.objectives.losses import label_terms, nats_in_chunks
 @dataclasses.dataclass(frozen=True)
 class Classification(Pooled):
   """Classifies texts, or regresses a number. labels: the classes in order; empty for regression.
-  multi_label: a text may have any number of them.
-
-  class_weights: one for each label, or (). The loss of a text is multiplied by the weight of its
-  label; with multi_label the loss of each label by that label's weight. lm_weight: weight of the
+  multi_label: a text may have any number of them. class_weights: of each label, or (): factors of
+  the loss of a text with this label; with multi_label, of the loss of this label. pooling: 'cls',
+  or 'mean': the mean of the hidden states of a text, without a pooler. lm_weight: weight of the
   loss of a causal language model on the same texts (GPT, Radford et al. 2018, section 3.2).
-
-  pooling: 'cls', or 'mean': the mean of the hidden states of a text, without a pooler.
 
   hierarchical: the examples of a row with the same number in `groups` are windows of one text, and
   the classifier reads the sum of their vectors, weighted by a softmax of their products with a
-  learned vector (after Sun et al. 2019, https://arxiv.org/abs/1905.05583). The learned vector
-  begins at zeros, so that the sum begins as the mean."""
+  learned vector (after Sun et al. 2019, https://arxiv.org/abs/1905.05583), which begins at zeros,
+  so that the sum begins as the mean."""
 
-  labels: tuple[str, ...]
+  labels: tuple[str, ...]  # pyrefly: ignore[bad-override] (it is never set)
   multi_label: bool = False
   class_weights: tuple[float, ...] = ()
   pooling: str = 'cls'
   lm_weight: float = 0.0
   hierarchical: bool = False
 
-  answer_fields = 'multi_label', 'hierarchical'
+  answer_fields = ('multi_label', 'hierarchical')
 
   @property
-  def loss_weights(self):
+  def loss_weights(self) -> dict[str, float]:
     return {'classification': 1.0} | ({'lm': self.lm_weight} if self.lm_weight else {})
 
   @property
-  def regression(self):
+  def regression(self) -> bool:
     return not self.labels
 
   @property
-  def metrics(self):
+  def metrics(self) -> tuple[str, ...]:
     terms = tuple(self.loss_weights)
     if self.regression:
       return *terms, 'pearson', 'spearman'
@@ -66,58 +58,58 @@ class Classification(Pooled):
     f1 = 'f1' if len(self.labels) == 2 else 'macro_f1'
     return *terms, 'classification_accuracy', f1, 'matthews'
 
-  @property
-  def kinds(self):
-    labels = jnp.float32 if self.regression or self.multi_label else jnp.int32
-    return {'labels': labels} | ({'groups': jnp.int32} if self.hierarchical else {})
-
-  def spec(self, batch_size):
+  def spec(self, batch_size: int) -> Spec:
     out = super().spec(batch_size)
-    if self.multi_label:
-      out['labels'] = out['labels'].update(shape=(*out['labels'].shape, len(self.labels)))
-    return out
+    slots = out['example_ids']
+    if self.hierarchical:
+      out['groups'] = slots
+    if self.regression or self.multi_label:
+      several = (len(self.labels),) if self.multi_label else ()
+      return out | {'labels': jax.ShapeDtypeStruct((*slots.shape, *several), jnp.float32)}
+    return out | {'labels': slots}
 
   @property
-  def head(self):
+  def head(self) -> models.Classifier:
     return models.Classifier(self.model, max(1, len(self.labels)))
 
-  def init(self, rng):
+  def init(self, rng: jax.Array) -> Params:
     if self.pooling == 'mean':
-      params = init_model(self.model, rng, classifier=self.head)
+      params = shared.init_model(self.model, rng, classifier=self.head)
     else:
       params = super().init(rng)
     if self.hierarchical:
       params['windows'] = {'query': jnp.zeros(self.model.hidden_size)}
     if self.lm_weight:
-      params |= init_words(self.model, jax.random.fold_in(rng, 0), params['encoder'])
+      params |= shared.init_words(self.model, jax.random.fold_in(rng, 0), params['encoder'])
     return params
 
-  def logits(self, params, batch, rng=None):
+  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
+    return self._logits_and_hidden(params, batch, rng)[0]
+
+  def _logits_and_hidden(self, params, batch, rng):
     hidden_key, head_key = two_keys(rng)
     hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
-    return self._logits_of_hidden(params, batch, hidden_BTD, head_key)
-
-  def _logits_of_hidden(self, params, batch, hidden_BTD, head_key):
     if self.pooling == 'cls':
-      x_BND = pooled(self.model, params, batch, hidden_BTD)
+      x_BND = shared.pooled(self.model, params, batch, hidden_BTD)
     else:
       segments_BT, positions_BN = batch['segment_ids'], batch['cls_positions']
       x_BND = pooling.means(hidden_BTD, pooling.tokens_of_examples(segments_BT, positions_BN))
     if self.hierarchical:
       x_BND = over_groups(params['windows']['query'], x_BND, batch['groups'])
-    return apply(self.head, params['classifier'], x_BND, rng=head_key)
+    return apply(self.head, params['classifier'], x_BND, rng=head_key), hidden_BTD
 
-  def terms(self, params, batch, rng, train, carry=None, constants=None):
-    hidden_key, head_key = two_keys(rng if train else None)
-    hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
-    terms = self.logit_terms(self._logits_of_hidden(params, batch, hidden_BTD, head_key), batch)
+  def terms(
+    self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
+  ) -> Terms:
+    logits, hidden_BTD = self._logits_and_hidden(params, batch, rng if train else None)
+    terms = self.logit_terms(logits, batch)
     if self.lm_weight:
-      labels_BT, weights_BT = next_tokens(batch)
+      labels_BT, weights_BT = shared.next_tokens(batch)
       nats_BT, _ = nats_in_chunks(self.model, params, hidden_BTD, labels_BT)
       terms['lm'] = mean(nats_BT, weights_BT)
     return terms, carry
 
-  def logit_terms(self, logits, batch):
+  def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     labels, weights_BN = batch['labels'], batch['weights']
     if self.regression:
       return {'classification': mean(jnp.square(logits[..., 0] - labels), weights_BN)}
@@ -131,14 +123,14 @@ class Classification(Pooled):
       out['classification'] = mean(nats, weights_BN * by_class[labels])
     return out
 
-  def softmaxes(self, logits, batch):
+  def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
     """As in the base class; with multi_label a softmax over no and yes for each label."""
     if not self.multi_label:
       return super().softmaxes(logits, batch)
     both = jnp.stack([jnp.zeros_like(logits), logits], axis=-1)
     return both, jnp.broadcast_to(batch['weights'][..., None], logits.shape)
 
-  def soft(self, logits, theirs, batch, temperature):
+  def soft(self, logits: jax.Array, theirs: jax.Array, batch: Batch, temperature: float) -> Mean:
     """As in the base class; in regression the squared difference from the teacher's number."""
     if not self.regression:
       return super().soft(logits, theirs, batch, temperature)
@@ -146,7 +138,7 @@ class Classification(Pooled):
     return mean(squares, batch['weights'])
 
 
-def over_groups(query_D, x_BND, groups_BN):
+def over_groups(query_D: jax.Array, x_BND: jax.Array, groups_BN: jax.Array) -> jax.Array:
   """The weighted sum of the vectors of each example's group, [B, N, D]."""
   same_BNN = groups_BN[:, :, None] == groups_BN[:, None, :]
   scores_BN = jnp.einsum('bnd,d->bn', x_BND.astype(jnp.float32), query_D)

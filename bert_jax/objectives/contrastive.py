@@ -1,37 +1,34 @@
 """Contrastive learning of sentence vectors: texts that belong together become similar.
 
 in_batch   an item is an anchor, its positive and perhaps hard negatives. The loss is the
-           cross-entropy of the positive among the positives and negatives of the whole batch, by
+           cross-entropy of the positive among the positives and negatives of the global batch, by
            similarity / temperature (Henderson et al. 2017, https://arxiv.org/abs/1705.00652). Texts
-           known to be no negatives of an anchor are masked: its positive or itself where they
-           occur again, and other positives of the same anchor
+           known to be no negatives of an anchor are masked
 cosent     an item is a pair with a score. Of two pairs, the one with the higher score is to be more
            similar: log(1 + the sum of exp((similarity of the lower - of the higher) / temperature))
-           over all two pairs of the batch with different scores (CoSENT, Su 2022). Only the order
-           of the scores counts, so they may have any range
+           over all two pairs of the batch with different scores (CoSENT, Su 2022)
 
 If both sides of a pair are the same text, it is encoded twice, with two draws of dropout (SimCSE,
 Gao et al. 2021, https://arxiv.org/abs/2104.08821). The losses of several widths, each of the first
 numbers of the vectors, add up (Matryoshka, Kusupati et al. 2022,
-https://arxiv.org/abs/2205.13147). With chunks, the vectors of the batch are computed chunk by chunk
-and encoded again for the gradient (GradCache, Gao et al. 2021, https://arxiv.org/abs/2101.06983):
-memory is needed for one chunk, and the gradient is exact for the whole batch.
-
-All is computed on the arrays of the global batch, so negatives come from all devices and hosts.
+https://arxiv.org/abs/2205.13147). With chunks, the batch is encoded chunk by chunk, and again for
+the gradient, which is exact (GradCache, Gao et al. 2021, https://arxiv.org/abs/2101.06983).
 
 B rows, T tokens, N texts in a row, K texts of an item, P items of the batch, D width, C candidates:
 the positives of all items, and then their negatives.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from bert_jax.metrics import Mean, mean
 from bert_jax.models import pooling
+from bert_jax.objectives.base import Batch, Key, Params, Spec, Terms
 from bert_jax.objectives.encode import encode, init_model
-from bert_jax.objectives.examples import LabelledExamples
+from bert_jax.objectives.examples import ExampleRows
 from bert_jax.objectives.losses import label_nats
 from bert_jax.rows.row_arrays import TOKENS
 
@@ -39,7 +36,7 @@ LOSSES = 'in_batch', 'cosent'
 
 
 @dataclasses.dataclass(frozen=True)
-class Contrastive(LabelledExamples):
+class Contrastive(ExampleRows):
   """Learns sentence vectors by one of LOSSES. texts: K texts of an item, in neighbouring slots of a
   row: anchor, positive, negatives. widths: each has a loss of its own; (): the whole width.
   normalize: vectors have length 1, so that similarity is the cosine; else it is their product.
@@ -54,35 +51,35 @@ class Contrastive(LabelledExamples):
   chunks: int
 
   @property
-  def losses_by_width(self):
+  def losses_by_width(self) -> dict[int, str]:
     """{width: the name of its loss}, the widest last."""
     widths = sorted(self.widths)
     return {w: f'{self.loss}_{w}' for w in widths} or {self.model.hidden_size: self.loss}
 
   @property
-  def loss_weights(self):
+  def loss_weights(self) -> dict[str, float]:
     return dict.fromkeys(self.losses_by_width.values(), 1.0)
 
   @property
-  def reports(self):
+  def metrics(self) -> tuple[str, ...]:
     more = ('in_batch_accuracy', 'false_negatives') if self.loss == 'in_batch' else ()
-    return *self.loss_weights, *more
+    return *self.loss_weights, *more, *self.scores
 
-  @property
-  def kinds(self):
-    return {'text_ids': jnp.int32} if self.loss == 'in_batch' else {'scores': jnp.float32}
+  def spec(self, batch_size: int) -> Spec:
+    name, kind = ('text_ids', jnp.int32) if self.loss == 'in_batch' else ('scores', jnp.float32)
+    out = super().spec(batch_size)
+    return out | {name: jax.ShapeDtypeStruct(out['weights'].shape, kind)}
 
-  def init(self, rng):
+  def init(self, rng: jax.Array) -> Params:
     return init_model(self.model, rng)
 
-  def vectors(self, params, batch, rng=None):
+  def vectors(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The vectors [B, N, D] float32 of texts, neither cut nor scaled; rng turns dropout on."""
 
     def vectors_of(rows, rng):
       hidden_BTD = encode(self.model, params['encoder'], rows, rng)
-      return pooling.text_vectors(
-        hidden_BTD, rows['segment_ids'], rows['cls_positions'], self.pooling
-      )
+      places = rows['segment_ids'], rows['cls_positions']
+      return pooling.text_vectors(hidden_BTD, *places, self.pooling)
 
     if self.chunks == 1:
       return vectors_of(batch, rng)
@@ -92,23 +89,21 @@ class Contrastive(LabelledExamples):
       i, rows = part
       return vectors_of(rows, None if rng is None else jax.random.fold_in(rng, i))
 
-    def split(x):  # interleaved, so that rows stay on their devices
-      return x.reshape(-1, self.chunks, *x.shape[1:]).swapaxes(0, 1)
-
-    parts = (
-      jnp.arange(self.chunks),
-      {name: split(batch[name]) for name in (*TOKENS, 'cls_positions')},
-    )
-    vectors = jax.lax.map(in_chunk, parts).swapaxes(0, 1)
+    # Interleaved, so that rows stay on their devices.
+    split = lambda x: x.reshape(-1, self.chunks, *x.shape[1:]).swapaxes(0, 1)
+    rows = {name: split(batch[name]) for name in (*TOKENS, 'cls_positions')}
+    vectors = jax.lax.map(in_chunk, (jnp.arange(self.chunks), rows)).swapaxes(0, 1)
     return vectors.reshape(-1, *vectors.shape[2:])
 
-  def predict(self, params, batch, rng=None, carry=None, constants=None):
+  def predict(
+    self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
+  ) -> dict[str, jax.Array]:
     return {'vectors': self.vectors(params, batch), 'example_ids': batch['example_ids']}
 
-  def terms(self, params, batch, rng, train, carry=None, constants=None):
-    def by_item(x):
-      return x.reshape(-1, self.texts, *x.shape[2:])
-
+  def terms(
+    self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
+  ) -> Terms:
+    by_item = lambda x: x.reshape(-1, self.texts, *x.shape[2:])
     vectors_PKD = by_item(self.vectors(params, batch, rng if train else None))
     there_PK = by_item(batch['weights'])
     with jax.named_scope('loss'):
@@ -130,12 +125,12 @@ class Contrastive(LabelledExamples):
     return out
 
 
-def unit(x):
+def unit(x: jax.Array) -> jax.Array:
   """Scales vectors [..., D] to length 1; zeros stay zeros, with a finite gradient."""
   return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(jnp.square(x), axis=-1, keepdims=True), 1e-24))
 
 
-def negatives(ids_PK, there_PK):
+def negatives(ids_PK: jax.Array, there_PK: jax.Array) -> tuple[jax.Array, jax.Array]:
   """(is it a negative, is it known to be none), each [P, C] bool: all candidates of each anchor but
   its own positive. The anchor itself is no negative, nor is a positive that any item has for it.
   ids: equal for equal texts. there: 0 where an item has no text."""
@@ -151,13 +146,15 @@ def negatives(ids_PK, there_PK):
   return others_PC & ~known_PC, others_PC & known_PC
 
 
-def in_batch(vectors_PKD, there_PK, negative_PC, temperature):
+def in_batch(
+  vectors_PKD: jax.Array, there_PK: jax.Array, negative_PC: jax.Array, temperature: float
+) -> dict[str, Mean]:
   """The loss in_batch: {'in_batch': cross-entropy in nats, 'in_batch_accuracy'}, Means."""
   P, _, D = vectors_PKD.shape
   candidates_CD = vectors_PKD[:, 1:].swapaxes(0, 1).reshape(-1, D)
-  logits_PC = temperature**-1 * jnp.einsum(
-    'pd,cd->pc', vectors_PKD[:, 0], candidates_CD, precision=jax.lax.Precision.HIGHEST
-  )
+  exact = jax.lax.Precision.HIGHEST
+  similar_PC = jnp.einsum('pd,cd->pc', vectors_PKD[:, 0], candidates_CD, precision=exact)
+  logits_PC = temperature**-1 * similar_PC
   own_PC = jnp.arange(P)[:, None] == jnp.arange(len(candidates_CD))
   logits_PC = jnp.where(own_PC | negative_PC, logits_PC, -jnp.inf)
   nats_P, hits_P = label_nats(logits_PC, jnp.arange(P))
@@ -165,7 +162,9 @@ def in_batch(vectors_PKD, there_PK, negative_PC, temperature):
   return {'in_batch': mean(nats_P, weights_P), 'in_batch_accuracy': mean(hits_P, weights_P)}
 
 
-def cosent(vectors_PKD, scores_P, there_PK, temperature):
+def cosent(
+  vectors_PKD: jax.Array, scores_P: jax.Array, there_PK: jax.Array, temperature: float
+) -> dict[str, Mean]:
   """The loss {'cosent': Mean}; its weight is 1, or 0 if no two pairs have different scores."""
   similar_P = jnp.sum(vectors_PKD[:, 0] * vectors_PKD[:, 1], axis=-1) / temperature
   there_P = there_PK[:, 0] * there_PK[:, 1] > 0

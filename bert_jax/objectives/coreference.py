@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import models
+from bert_jax.metrics import Mean
 from bert_jax.models import layers
-from bert_jax.models.config import ModelConfig
 from bert_jax.models.dropout import Dropout
+from bert_jax.objectives.base import Batch, Key, Params, Spec
 from bert_jax.objectives.encode import apply, encode, two_keys
 from bert_jax.objectives.examples import LabelledExamples
 from bert_jax.objectives.losses import label_terms
@@ -30,21 +31,24 @@ class Coreference(LabelledExamples):
 
   loss_weights = {'coreference': 1.0}
   answer_fields = ('candidates',)
-  reports = 'coreference', 'coreference_accuracy'
   kinds = {'labels': jnp.int32}
 
-  def spec(self, batch_size):
+  @property
+  def metrics(self) -> tuple[str, ...]:
+    return 'coreference', 'coreference_accuracy', *self.scores
+
+  def spec(self, batch_size: int) -> Spec:
     shape = (batch_size, self.examples_per_row, 1 + self.candidates, 2)
     return super().spec(batch_size) | {'spans': jax.ShapeDtypeStruct(shape, jnp.int32)}
 
-  def init(self, rng):
+  def init(self, rng: jax.Array) -> Params:
     encoder_key, head_key = jax.random.split(rng)
     spans = jnp.zeros((1, 1, 1 + self.candidates, 2 * self.model.hidden_size))
     scorer = Scorer(self.model).init(head_key, spans)
     return {'encoder': models.init_encoder(self.model, encoder_key), 'scorer': scorer['params']}
 
-  def logits(self, params, batch, rng=None):
-    """The logits [B, N, C + 1], the last one for no candidate; rng turns dropout on."""
+  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
+    """The logits [B, N, C + 1], the last one for no candidate."""
     hidden_key, head_key = two_keys(rng)
     hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
     B, N, S, _ = batch['spans'].shape
@@ -52,23 +56,23 @@ class Coreference(LabelledExamples):
     spans = ends.reshape(B, N, S, -1)
     return apply(Scorer(self.model), params['scorer'], spans, rng=head_key)
 
-  def logit_terms(self, logits, batch):
+  def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     return label_terms('coreference', logits, batch['labels'], batch['weights'])
 
 
 class Scorer(nn.Module):
   """Scores candidates: spans [B, N, S, 2 D], the pronoun first -> float32 [B, N, C + 1]."""
 
-  config: ModelConfig
+  config: models.ModelConfig
 
   @nn.compact
-  def __call__(self, spans, deterministic=True):
-    config = self.config
+  def __call__(self, spans: jax.Array, deterministic: bool = True) -> jax.Array:
+    config, init = self.config, layers.initializer(self.config)
     candidates = spans[:, :, 1:].astype(jnp.float32)
     pronoun = jnp.broadcast_to(spans[:, :, :1], candidates.shape).astype(jnp.float32)
     x = jnp.concatenate([pronoun, candidates, pronoun * candidates], axis=-1)
     x = Dropout(config.hidden_dropout_prob, deterministic)(x)
-    x = nn.Dense(config.hidden_size, kernel_init=layers.initializer(config), name='hidden')(x)
+    x = nn.Dense(config.hidden_size, kernel_init=init, name='hidden')(x)
     x = Dropout(config.hidden_dropout_prob, deterministic)(nn.relu(x))
-    scores_BNC = nn.Dense(1, kernel_init=layers.initializer(config), name='score')(x)[..., 0]
+    scores_BNC = nn.Dense(1, kernel_init=init, name='score')(x)[..., 0]
     return jnp.pad(scores_BNC, ((0, 0), (0, 0), (0, 1)))

@@ -1,83 +1,88 @@
 """Knowledge distillation: a student learns its objective and, beside it, a teacher's answers.
 
-The teacher reads the same batch, masks and all, without dropout, in the same step; its weights are
-given to the step and never change (Objective.constants). For labelled examples the student learns
-the teacher's probabilities (Hinton et al. 2015, https://arxiv.org/abs/1503.02531); in pre-training
-its probabilities of masked words and the direction of its last hidden states (DistilBERT, Sanh et
-al. 2019, https://arxiv.org/abs/1910.01108). B batch, T tokens, D hidden, K predictions,
-V vocabulary."""
+The teacher reads the same batch, masks and all, without dropout, in the same step; its weights
+never change (Objective.constants). For labelled examples the student learns the teacher's
+probabilities (Hinton et al. 2015, https://arxiv.org/abs/1503.02531); in pre-training those of
+masked words and the direction of its last hidden states (DistilBERT, Sanh et al. 2019,
+https://arxiv.org/abs/1910.01108). B batch, T tokens, D hidden, K predictions, V vocabulary."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from bert_jax import models
-from bert_jax.metrics import mean
-from bert_jax.objectives import base
+from bert_jax.metrics import Mean, mean
+from bert_jax.objectives.base import Batch, Key, Objective, Params, Spec, Terms
 from bert_jax.objectives.encode import encode
 from bert_jax.objectives.losses import soft_nats
+from bert_jax.timeline import Moment
 
 
 @dataclasses.dataclass(frozen=True)
-class Distilled(base.Objective):
+class Distilled(Objective):
   """An objective of labelled examples, learned with a teacher. student: the objective without a
   teacher, whose parameters and batches this has. teacher: the objective of the teacher's model.
   weights: the teacher's parameters; fingerprint: a hash of them. The rest: config.distillation."""
 
-  student: base.Objective
-  teacher: base.Objective
-  weights: Any = dataclasses.field(repr=False)
+  student: Any
+  teacher: Any
+  weights: Params = dataclasses.field(repr=False)
   fingerprint: str
   temperature: float
   soft_weight: float
   label_weight: float
 
   @property
-  def loss_weights(self):
-    of_labels = {name: self.label_weight * x for name, x in self.student.loss_weights.items()}
-    return of_labels | {'soft': self.soft_weight}
+  def loss_weights(self) -> dict[str, float]:
+    own = {name: self.label_weight * x for name, x in self.student.loss_weights.items()}
+    return own | {'soft': self.soft_weight}
 
   @property
-  def metrics(self):
+  def metrics(self) -> tuple[str, ...]:
     return *self.student.metrics, 'soft'
 
   @property
-  def labels(self):
+  def labels(self) -> tuple[str, ...]:  # pyrefly: ignore[bad-override] (it is never set)
     return self.student.labels
 
-  def spec(self, batch_size):
+  def spec(self, batch_size: int) -> Spec:
     return self.student.spec(batch_size)
 
-  def init(self, rng):
+  def init(self, rng: jax.Array) -> Params:
     return self.student.init(rng)
 
-  def limits(self, vocab_size):
+  def limits(self, vocab_size: int) -> dict[str, int]:
     return self.student.limits(vocab_size)
 
-  def constants(self, config):
+  def constants(self, config: Any) -> Any:
     return {'teacher': self.weights}
 
-  def prepare(self, batch, rng, moment):
+  def prepare(self, batch: Batch, rng: jax.Array, moment: Moment) -> Batch:
     return self.student.prepare(batch, rng, moment)
 
-  def seen(self, batch):
+  def seen(self, batch: Batch) -> dict[str, jax.Array]:
     return self.student.seen(batch)
 
-  def shares(self, sums):
+  def shares(self, sums: Mapping[str, Mean]) -> dict[str, Mean]:
     return self.student.shares(sums)
 
-  def terms(self, params, batch, rng, train, carry=None, constants=None):
+  def terms(
+    self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
+  ) -> Terms:
     logits = self.student.logits(params, batch, rng if train else None)
     theirs = self.teacher.logits(constants['teacher'], batch)
     soft = self.student.soft(logits, theirs, batch, self.temperature)
     return self.student.logit_terms(logits, batch) | {'soft': soft}, carry
 
-  def predict(self, params, batch, rng=None, carry=None, constants=None):
+  def predict(
+    self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
+  ) -> dict[str, jax.Array]:
     return self.student.predict(params, batch, rng, carry)
 
-  def flops(self, batch_size, moment=None):
+  def flops(self, batch_size: int, moment: Moment | None = None) -> float:
     """The student's operations and a third of the teacher's: a step counts three forward passes,
     two of them for the backward pass, which a teacher does not have."""
     student, teacher = (x.flops(batch_size, moment) for x in (self.student, self.teacher))
@@ -91,14 +96,16 @@ class DistilledLanguageModel(Distilled):
   hidden_weight: float = 1.0
 
   @property
-  def loss_weights(self):
+  def loss_weights(self) -> dict[str, float]:
     return super().loss_weights | ({'cosine': self.hidden_weight} if self.hidden_weight else {})
 
   @property
-  def metrics(self):
+  def metrics(self) -> tuple[str, ...]:
     return *super().metrics, *(('cosine',) if self.hidden_weight else ())
 
-  def terms(self, params, batch, rng, train, carry=None, constants=None):
+  def terms(
+    self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
+  ) -> Terms:
     hidden_BTD = encode(self.student.model, params['encoder'], batch, rng if train else None)
     terms, mlm_BKV = self.student.hidden_terms(params, batch, hidden_BTD, train)
     constants, model = jax.lax.stop_gradient(constants['teacher']), self.teacher.model
@@ -116,7 +123,7 @@ class DistilledLanguageModel(Distilled):
 
 
 @jax.named_scope('loss')
-def cosine(x, y):
+def cosine(x: jax.Array, y: jax.Array) -> jax.Array:
   """The cosine [...] of the angle between vectors [..., D], in float32; 0 for a zero vector."""
   x, y = x.astype(jnp.float32), y.astype(jnp.float32)
   squares = jnp.sum(x * x, axis=-1) * jnp.sum(y * y, axis=-1)

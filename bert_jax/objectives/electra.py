@@ -1,14 +1,15 @@
 """ELECTRA (Clark et al. 2020, https://arxiv.org/abs/2003.10555): a small generator fills the masks
-of a text, and the discriminator, the model to be used later, predicts for every token whether it
-was replaced.
+of a text, and the discriminator predicts for every token whether it was replaced.
 
-The discriminator is called `encoder`, as in all objectives, so that fine-tuning, prediction and
-conversion take it; the generator is `generator`. Their embeddings are shared (ELECTRA), or shared
-with disentangled gradients (DeBERTa-v3, He et al. 2021, https://arxiv.org/abs/2111.09543), or not.
-The generator learns nothing from the discriminator: drawing tokens has no gradient.
+The discriminator, the model to be used later, is called `encoder` as in all objectives. The two
+embeddings are shared (ELECTRA), or shared with disentangled gradients (DeBERTa-v3, He et al. 2021,
+https://arxiv.org/abs/2111.09543), or not. The generator learns nothing from the discriminator:
+drawing tokens has no gradient.
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -18,15 +19,16 @@ import optax
 from bert_jax import models
 from bert_jax.metrics import mean
 from bert_jax.models import layers
-from bert_jax.models.config import ModelConfig
-from bert_jax.objectives.encode import encode, init_words
+from bert_jax.objectives.base import Batch, Key, Params, Terms
+from bert_jax.objectives.encode import apply, encode, init_words
 from bert_jax.objectives.losses import label_terms
+from bert_jax.objectives.masking import put_at
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
 SHARING = 'shared', 'disentangled', 'separate'
 
 
-def generator_of(model, size):
+def generator_of(model: models.ModelConfig, size: float) -> models.ModelConfig:
   """The generator's ModelConfig: as deep as the discriminator, with `size` times its heads and its
   feed-forward layer. The embeddings have the discriminator's width, and a dense layer narrows them.
   """
@@ -44,14 +46,13 @@ def generator_of(model, size):
 class ReplacedHead(nn.Module):
   """The float32 logits [B, T] of being replaced: dense layer and activation over [B, T, D]."""
 
-  config: ModelConfig
+  config: models.ModelConfig
 
   @nn.compact
-  def __call__(self, x_BTD):
+  def __call__(self, x_BTD: jax.Array) -> jax.Array:
     config, init = self.config, layers.initializer(self.config)
-    x_BTD = layers.ACTIVATIONS[config.hidden_act](
-      layers.dense(config, config.hidden_size, 'dense')(x_BTD)
-    )
+    x_BTD = layers.dense(config, config.hidden_size, 'dense')(x_BTD)
+    x_BTD = layers.ACTIVATIONS[config.hidden_act](x_BTD)
     return nn.Dense(1, dtype=jnp.float32, kernel_init=init, name='score')(x_BTD)[..., 0]
 
 
@@ -59,35 +60,33 @@ class ReplacedHead(nn.Module):
 class Electra(MlmNsp):
   """Replaced token detection; texts are masked as in MlmNsp. sharing: one of SHARING."""
 
-  generator: models.ModelConfig = None
+  generator: models.ModelConfig = dataclasses.field(kw_only=True)
   sharing: str = 'shared'
   replaced_weight: float = 50.0
 
   @property
-  def loss_weights(self):
+  def loss_weights(self) -> dict[str, float]:
     return {'mlm': 1.0, 'replaced': self.replaced_weight}
 
   @property
-  def metrics(self):
+  def metrics(self) -> tuple[str, ...]:
     return *super().metrics, 'replaced_recall', 'replaced_precision'
 
-  def init(self, rng):
+  def init(self, rng: jax.Array) -> Params:
     encoder_key, generator_key, mlm_key, head_key = jax.random.split(rng, 4)
     encoder = models.init_encoder(self.model, encoder_key)
     generator = models.init_encoder(self.generator, generator_key)
-    tables = encoder['embeddings']
+    tables, own = encoder['embeddings'], generator.pop('embeddings')
     if self.sharing == 'shared':
-      embeddings = generator.pop('embeddings')
-      if rest := {name: x for name, x in embeddings.items() if name not in _shared(tables)}:
-        generator['embeddings'] = rest
+      own = {name: x for name, x in own.items() if name not in _shared(tables)}
     if self.sharing == 'disentangled':  # both begin with the same tables
-      generator['embeddings'] |= {name: x for name, x in tables.items() if _is_table(name)}
-    mlm = init_words(self.generator, mlm_key, encoder)
+      own |= {name: x for name, x in tables.items() if _is_table(name)}
+    generator = {'encoder': generator | ({'embeddings': own} if own else {}), 'mlm': {}}
+    generator |= init_words(self.generator, mlm_key, encoder)
     head = ReplacedHead(self.model).init(head_key, jnp.zeros((1, 1, self.model.hidden_size)))
-    generator = {'encoder': generator, 'mlm': mlm.get('mlm', {})}
     return {'encoder': encoder, 'generator': generator, 'replaced': head['params']}
 
-  def stepped(self, params, update):
+  def stepped(self, params: Params, update: Callable[[Params], tuple[Params, Any]]) -> Any:
     """With disentangled gradients the optimizer steps the difference of the discriminator's tables
     from the generator's, so that they move by their own gradients and with the generator's."""
     params, opt_state = update(self._with_tables(params, jnp.subtract))
@@ -102,7 +101,7 @@ class Electra(MlmNsp):
     new = {name: jax.tree.map(combine, mine[name], other[name]) for name in both}
     return params | {'encoder': params['encoder'] | {'embeddings': mine | new}}
 
-  def generator_params(self, params):
+  def generator_params(self, params: Params) -> Params:
     """The generator with its embeddings, as the parameters {encoder, mlm} of an MlmNsp."""
     generator, encoder = params['generator'], params['generator']['encoder']
     if self.sharing == 'shared':
@@ -111,32 +110,33 @@ class Electra(MlmNsp):
       encoder = encoder | {'embeddings': shared | encoder.get('embeddings', {})}
     return {'encoder': encoder, 'mlm': generator['mlm']}
 
-  def generated(self, params, batch, rng=None):
+  def generated(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The generator's logits [B, K, V] at masked_positions; rng turns dropout on."""
     generator = self.generator_params(params)
     hidden_BTD = encode(self.generator, generator['encoder'], batch, rng)
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
     return models.word_logits(self.generator, generator, at_masks_BKD)
 
-  def filled(self, batch, mlm_BKV, rng):
+  def filled(self, batch: Batch, mlm_BKV: jax.Array, rng: jax.Array) -> tuple[Batch, jax.Array]:
     """Fills the masks with drawn tokens: (batch, replaced [B, T]: does a token differ now?)"""
     drawn_BK = jax.random.categorical(rng, mlm_BKV).astype(jnp.int32)
     labels_BK, chosen_BK = batch['masked_labels'], batch['masked_weights'] > 0
-    put = jax.vmap(lambda x_T, at_K, new_K: x_T.at[at_K].set(new_K))
     ids_BT, positions_BK = batch['input_ids'], batch['masked_positions']
-    new_BT = put(ids_BT, positions_BK, jnp.where(chosen_BK, drawn_BK, labels_BK))
+    new_BT = put_at(ids_BT, positions_BK, jnp.where(chosen_BK, drawn_BK, labels_BK))
     differs_BK = chosen_BK & (drawn_BK != labels_BK)
-    replaced_BT = put(jnp.zeros(ids_BT.shape, bool), positions_BK, differs_BK)
-    return batch | {'input_ids': new_BT}, replaced_BT
+    replaced_BT = put_at(jnp.zeros(ids_BT.shape, bool), positions_BK, differs_BK)
+    return {**batch, 'input_ids': new_BT}, replaced_BT
 
-  def terms(self, params, batch, rng, train, carry=None, constants=None):
+  def terms(
+    self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
+  ) -> Terms:
     draw_key, *keys = jax.random.split(rng, 3)
     generator_key, encoder_key = keys if train else (None, None)
     mlm_BKV = self.generated(params, batch, generator_key)
     terms = label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
     filled, replaced_BT = self.filled(batch, mlm_BKV, draw_key)
     hidden_BTD = encode(self.model, params['encoder'], filled, encoder_key)
-    logits_BT = ReplacedHead(self.model).apply({'params': params['replaced']}, hidden_BTD)
+    logits_BT = apply(ReplacedHead(self.model), params['replaced'], hidden_BTD)
     real_BT = (batch['segment_ids'] > 0).astype(jnp.float32)
     with jax.named_scope('loss'):
       nats_BT = optax.sigmoid_binary_cross_entropy(logits_BT, replaced_BT)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from bert_jax import models
 from bert_jax.errors import InputError
 from bert_jax.models import pooling
-from bert_jax.objectives.base import Batch, Params, Spec
+from bert_jax.objectives.base import Batch, Key, Params, Spec
 from bert_jax.rows.row_arrays import TOKENS
 
 
@@ -21,14 +21,14 @@ def row_spec(batch_size: int, seq_length: int) -> Spec:
   return dict.fromkeys(TOKENS, jax.ShapeDtypeStruct((batch_size, seq_length), jnp.int32))
 
 
-def cut_rows(batch: Batch, length: int | jax.Array) -> dict[str, jax.Array]:
+def cut_rows(batch: Batch, length: int | jax.Array) -> Batch:
   """Cuts the examples of a batch at multiples of `length`, an int or an int32 scalar: no token sees
   beyond a cut, and positions begin anew. Parts get segment ids from 1 on, as examples do."""
   position_BT = batch['position_ids'] % length
   real_BT = batch['segment_ids'] > 0
   segment_BT = jnp.cumsum(real_BT & (position_BT == 0), axis=1, dtype=jnp.int32)
   segment_BT = jnp.where(real_BT, segment_BT, 0)
-  return batch | {'segment_ids': segment_BT, 'position_ids': position_BT}
+  return {**batch, 'segment_ids': segment_BT, 'position_ids': position_BT}
 
 
 def slot_spec(batch_size: int, slots: int, **kinds: Any) -> Spec:
@@ -42,7 +42,7 @@ def encode(
   model: models.ModelConfig,
   params: Params,
   batch: Batch,
-  rng: jax.Array | None = None,
+  rng: Key = None,
   causal: bool | jax.Array = False,
 ) -> jax.Array:
   """Hidden states [B, T, D] of the encoder; rng turns dropout on. causal: True, or [B] bool by row,
@@ -62,11 +62,7 @@ def encode(
 
 
 def pooled_logits(
-  model: models.ModelConfig,
-  head: nn.Module,
-  params: Params,
-  batch: Batch,
-  rng: jax.Array | None = None,
+  model: models.ModelConfig, head: nn.Module, params: Params, batch: Batch, rng: Key = None
 ) -> jax.Array:
   """Logits [B, N, C] of `head` for the pooled vector of each example; rng turns dropout on."""
   hidden_key, head_key = two_keys(rng)
@@ -85,15 +81,14 @@ def pooled(
     segments_BT = batch['segment_ids'].reshape(positions_BN.shape[0], -1)
     positions_BN = pooling.last_positions(segments_BT, positions_BN)
   at_cls_BND = models.gather_positions(hidden_BTD, positions_BN)
-  return models.Pooler(model).apply({'params': params.get('pooler', {})}, at_cls_BND)
+  return apply(models.Pooler(model), params.get('pooler', {}), at_cls_BND)
 
 
 def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
   """(labels [B, T], weights [B, T]): the token after each, and 1 if it is in the same example."""
   segments_BT = batch['segment_ids']
-  labels_BT, next_BT = (
-    jnp.pad(x[:, 1:], ((0, 0), (0, 1))) for x in (batch['input_ids'], segments_BT)
-  )
+  later = lambda x_BT: jnp.pad(x_BT[:, 1:], ((0, 0), (0, 1)))
+  labels_BT, next_BT = later(batch['input_ids']), later(segments_BT)
   return labels_BT, ((segments_BT > 0) & (next_BT == segments_BT)).astype(jnp.float32)
 
 
@@ -109,21 +104,18 @@ def init_model(model: models.ModelConfig, rng: jax.Array, **heads: nn.Module) ->
   without parameters has no entry."""
   encoder_key, *keys = jax.random.split(rng, 1 + len(heads))
   x_BND = jnp.zeros((1, 1, model.hidden_size))
+  variables = {name: head.init(key, x_BND) for (name, head), key in zip(heads.items(), keys)}
   params = {'encoder': models.init_encoder(model, encoder_key)}
-  for (name, head), key in zip(heads.items(), keys, strict=True):
-    if variables := head.init(key, x_BND):
-      params[name] = variables['params']
-  return params
+  return params | {name: x['params'] for name, x in variables.items() if x}
 
 
-def two_keys(rng: jax.Array | None) -> tuple[jax.Array | None, jax.Array | None]:
+def two_keys(rng: Key) -> tuple[Key, Key]:
   """Independent keys for dropout in the encoder and in the head; (None, None) from None."""
-  return (None, None) if rng is None else jax.random.split(rng)
+  return (None, None) if rng is None else tuple(jax.random.split(rng))
 
 
-def apply(
-  module: nn.Module, params: Params, *arrays: Any, rng: jax.Array | None = None, **options: Any
-) -> jax.Array:
+def apply(module: nn.Module, params: Params, *arrays: Any, rng: Key = None, **options: Any) -> Any:
   """Applies a module to arrays; rng turns its dropout on."""
-  rngs = {} if rng is None else {'dropout': rng}
-  return module.apply({'params': params}, *arrays, deterministic=rng is None, rngs=rngs, **options)
+  if rng is not None:
+    options |= {'deterministic': False, 'rngs': {'dropout': rng}}
+  return module.apply({'params': params}, *arrays, **options)

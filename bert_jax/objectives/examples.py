@@ -1,44 +1,55 @@
-"""Base classes for objectives of labelled examples. A row may hold several examples."""
+"""Base classes for objectives of examples, of which a row may hold several."""
 
+import abc
 import dataclasses
+from typing import Any, ClassVar
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.metrics import Mean, mean
-from bert_jax.objectives.base import Batch, Objective, Params, Spec
+from bert_jax.objectives.base import Batch, Key, Objective, Params, Spec, Terms
 from bert_jax.objectives.encode import init_model, pooled_logits, row_spec, slot_spec
 from bert_jax.objectives.losses import soft_nats
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelledExamples(Objective):
-  """What the objectives of labelled examples share. Subclasses have `logits`, and `logit_terms`:
-  {name: Mean} of the terms of a batch with these logits.
-
-  scores: metrics that the task's scorer computes. kinds: {name: data type} of further numbers of an
-  example, besides slot_spec's. beside: arrays of a batch that predict returns beside the logits.
-  reports: the names of its terms.
-  """
+class ExampleRows(Objective):
+  """An objective whose rows hold examples. scores: metrics that the task's scorer computes. kinds:
+  {name: data type} of further numbers of an example, besides slot_spec's."""
 
   model: models.ModelConfig
   seq_length: int
   examples_per_row: int = dataclasses.field(default=1, kw_only=True)
   scores: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
 
-  kinds, beside, reports = {}, ('example_ids',), ()
-
-  @property
-  def metrics(self) -> tuple[str, ...]:
-    return *self.reports, *self.scores
+  kinds: ClassVar[dict[str, Any]] = {}
 
   def spec(self, batch_size: int) -> Spec:
     kinds = {'example_ids': jnp.int32} | self.kinds
     slots = slot_spec(batch_size, self.examples_per_row, **kinds)
     return row_spec(batch_size, self.seq_length) | slots
 
-  def terms(self, params, batch, rng, train, carry=None, constants=None):
+
+class LabelledExamples(ExampleRows):
+  """An objective of labelled examples. beside: arrays of a batch that predict returns beside the
+  logits."""
+
+  beside: ClassVar[tuple[str, ...]] = ('example_ids',)
+
+  @abc.abstractmethod
+  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
+    """The answers of the model, in a form of its own; rng turns dropout on."""
+
+  @abc.abstractmethod
+  def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
+    """The terms of a batch with these logits."""
+
+  def terms(
+    self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
+  ) -> Terms:
     return self.logit_terms(self.logits(params, batch, rng if train else None), batch), carry
 
   def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -51,16 +62,21 @@ class LabelledExamples(Objective):
     (mine, weights), (theirs, _) = (self.softmaxes(x, batch) for x in (logits, theirs))
     return mean(soft_nats(mine, theirs, temperature), weights)
 
-  def predict(self, params, batch, rng=None, carry=None, constants=None):
+  def predict(
+    self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
+  ) -> dict[str, jax.Array]:
     return {'logits': self.logits(params, batch)} | {name: batch[name] for name in self.beside}
 
 
 class Pooled(LabelledExamples):
-  """Gives each example logits by `head`, a module, over its pooled [CLS] (BERT, 3.2)."""
+  """Gives each example logits [B, N, C] by `head` over its pooled [CLS] (BERT, 3.2)."""
+
+  @property
+  @abc.abstractmethod
+  def head(self) -> nn.Module: ...
 
   def init(self, rng: jax.Array) -> Params:
     return init_model(self.model, rng, pooler=models.Pooler(self.model), classifier=self.head)
 
-  def logits(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> jax.Array:
-    """The logits [B, N, C] of examples; rng turns dropout on."""
+  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     return pooled_logits(self.model, self.head, params, batch, rng)

@@ -17,16 +17,24 @@ from bert_jax.objectives.masking import last_true
 LONGEST = 24  # the longest span; 1 in 10^14 of Poisson's lengths with mean 3 is longer
 
 
-def infill(rng, input_ids_BT, segment_ids_BT, *, rate, mean_span, mask_id):
+def infill(
+  rng: jax.Array,
+  input_ids_BT: jax.Array,
+  segment_ids_BT: jax.Array,
+  *,
+  rate: float,
+  mean_span: float,
+  mask_id: int,
+) -> dict[str, jax.Array]:
   """Hides a share `rate` of the tokens of each segment, in spans of mean_span tokens on average.
 
-  The first and the last token of a segment, [CLS] and [SEP], stay where they are. The text between
-  them is cut into atoms, each a span to be hidden or a single token to be kept. The order of spans
-  and kept tokens is drawn at random, so spans may begin anywhere; the tokens themselves stay in
-  order. There are at least as many hidden tokens as spans, so no segment grows.
+  The first and the last token of a segment, [CLS] and [SEP], stay. The text between them is cut
+  into atoms, each a span to be hidden or a single token to be kept. The order of spans and kept
+  tokens is drawn at random; the tokens themselves stay in order. There are at least as many hidden
+  tokens as spans, so no segment grows.
 
-  Returns a dict of arrays: input_ids, segment_ids, position_ids [B, T] of the texts with masks; how
-  many tokens of each row are between [CLS] and [SEP] (`ordinary` [B]), and how many are `hidden`.
+  Returns input_ids, segment_ids, position_ids [B, T] of the texts with masks; how many tokens of
+  each row are between [CLS] and [SEP] (`ordinary` [B]), and how many are `hidden` [B].
   """
   length_key, order_key = jax.random.split(rng)
   B, T = input_ids_BT.shape
@@ -86,7 +94,7 @@ def _atoms_in_order(order_BA, used_BA, span_BT, input_ids_BT, segment_ids_BT, ma
   }
 
 
-def poisson(mean):
+def poisson(mean: float) -> np.ndarray:
   """Poisson's cumulative distribution: P(length <= 0), P(length <= 1) .. P(<= LONGEST - 1)."""
   return np.cumsum([math.exp(-mean) * mean**k / math.factorial(k) for k in range(LONGEST)])
 

@@ -3,15 +3,13 @@
   masked     the masked tokens of a text are predicted from both sides (BERT; see mlm_nsp.py)
   causal     each token is predicted from those before it (GPT, Radford et al. 2018)
   hybrid     some rows of a batch are causal, the others masked (GPT-BERT, Charpentier & Samuel
-             2024, https://arxiv.org/abs/2410.24159, where a masked token is predicted one place
-             earlier)
+             2024, https://arxiv.org/abs/2410.24159)
   diffusion  a rate t is drawn for each row, uniformly from 0 to 1, each token masked with that
              probability, and the loss of the masked ones divided by t. That bounds the nats per
              token from above (MDLM, Sahoo et al. 2024, https://arxiv.org/abs/2406.07524; LLaDA, Nie
              et al. 2025, https://arxiv.org/abs/2502.09992)
 
-All have the same parameters, so that a model of one kind can go on as any other, and the kind may
-change by step. The head is MaskedLMHead.
+All have the same parameters, so that the kind may change by step.
 
 With model.memory_length a causal model is a Transformer-XL (Dai et al. 2019,
 https://arxiv.org/abs/1901.02860): row b of a batch continues row b of the batch before, whose
@@ -22,6 +20,8 @@ B batch, T tokens, K predictions, D hidden size, V vocabulary.
 
 import dataclasses
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +29,12 @@ import numpy as np
 
 from bert_jax import models
 from bert_jax.metrics import Mean, mean
-from bert_jax.objectives.encode import encode, next_tokens, row_spec
+from bert_jax.objectives.base import Batch, Key, Terms
+from bert_jax.objectives.encode import encode, next_tokens
 from bert_jax.objectives.losses import label_nats, nats_in_chunks
 from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.rows.row_arrays import TOKENS
+from bert_jax.timeline import Moment
 
 # {kind: the name of its loss, in nats per token}
 TERMS = {'masked': 'mlm', 'causal': 'lm', 'diffusion': 'bound'}
@@ -53,50 +56,48 @@ class LanguageModel(MlmNsp):
   eval_memory: int = 0
 
   @property
-  def kinds(self):
+  def kinds(self) -> tuple[str, ...]:
     """The kinds of all stages, each once; a hybrid counts as the kinds that its rows have."""
     share = self.causal_share
     parts = {'hybrid': ('causal',) * (share > 0) + ('masked',) * (share < 1)}
     return tuple(dict.fromkeys(x for kind in self.stages for x in parts.get(kind, (kind,))))
 
   @property
-  def writes(self):
+  def writes(self) -> bool:
     """Can the model generate text: is it causal at the end of training, at least in some rows?"""
     last = self.stages[-1]
     return last == 'causal' or (last == 'hybrid' and self.causal_share > 0)
 
   @property
-  def loss_weights(self):
+  def loss_weights(self) -> dict[str, float]:
     share, kinds = self.causal_share, self.kinds
     if kinds == ('causal', 'masked') and len(self.stages) == 1:
       return {'lm': share, 'mlm': 1 - share}
     return {TERMS[kind]: 1.0 for kind in kinds}
 
   @property
-  def metrics(self):
+  def metrics(self) -> tuple[str, ...]:
     out = ['masked'] if 'masked' in self.kinds else []
     for kind in self.kinds:
       name = TERMS[kind]
       out += [name, f'{name}_accuracy', *(f'{name}_{language}' for language in self.languages)]
     return (*out, *(('perplexity',) if 'causal' in self.kinds else ()))
 
-  def carry(self, batch_size):
-    return self._memory(batch_size, self.model.memory_length)
-
-  def eval_carry(self, batch_size):
-    return self._memory(batch_size, self.eval_memory or self.model.memory_length)
-
-  def _memory(self, batch_size, length):
+  def carry(self, batch_size: int, length: int = 0) -> Any:
+    length = length or self.model.memory_length
     return models.recurrence.empty(self.model, batch_size, length) if length else {}
 
-  def shares(self, sums):
+  def eval_carry(self, batch_size: int) -> Any:
+    return self.carry(batch_size, self.eval_memory)
+
+  def shares(self, sums: Mapping[str, Mean]) -> dict[str, Mean]:
     out = super().shares(sums) if 'mlm' in sums else {}
     if 'lm' in sums:
-      value, weight = np.exp(np.minimum(sums['lm'].value, 700.0)), sums['lm'].weight
-      out['perplexity'] = Mean(value * weight, weight)
+      weight = sums['lm'].weight
+      out['perplexity'] = Mean(np.exp(np.minimum(sums['lm'].value, 700.0)) * weight, weight)
     return out
 
-  def prepare(self, batch, rng, moment):
+  def prepare(self, batch: Batch, rng: jax.Array, moment: Moment) -> Batch:
     """Adds the targets of each kind to a batch, and the ids that it reads: masked_ids, noised_ids
     or, if causal, input_ids. In training, `kind` [B] is the kind of each row."""
     batch = self.cut(batch, moment)
@@ -105,7 +106,7 @@ class LanguageModel(MlmNsp):
       return super().prepare(batch, rng, moment)
     if 'masked' in kinds:
       masked = super().prepare(batch, rng, moment)
-      out |= masked | {'input_ids': batch['input_ids'], 'masked_ids': masked['input_ids']}
+      out |= {**masked, 'input_ids': batch['input_ids'], 'masked_ids': masked['input_ids']}
     if 'diffusion' in kinds:
       out |= self._noised(batch, jax.random.fold_in(rng, 1), not moment.train)
     if moment.train and len(kinds) > 1:
@@ -136,7 +137,9 @@ class LanguageModel(MlmNsp):
     special = jnp.asarray(self.masking['special_ids'])
     return (batch['segment_ids'] > 0) & ~jnp.isin(batch['input_ids'], special)
 
-  def terms(self, params, batch, rng, train, carry=None, constants=None):
+  def terms(
+    self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
+  ) -> Terms:
     if self.kinds == ('masked',):
       return super().terms(params, batch, rng, train, carry, constants)
     rng, terms = rng if train else None, {}
@@ -153,8 +156,7 @@ class LanguageModel(MlmNsp):
     ids_BT = batch['input_ids']
     for kind, is_B in is_kind_B.items():
       ids_BT = jnp.where(is_B[:, None], batch[IDS[kind]], ids_BT)
-    causal_B = is_kind_B.get('causal', False)
-    hidden_BTD = self._hidden(params, batch, ids_BT, causal_B, rng)
+    hidden_BTD = self._hidden(params, batch, ids_BT, is_kind_B.get('causal', False), rng)
     for kind, is_B in is_kind_B.items():
       terms |= self._terms_of(kind, params, batch, hidden_BTD, train, is_B)
     return terms, carry
@@ -163,8 +165,7 @@ class LanguageModel(MlmNsp):
     """Encodes rows with a memory: (hidden states [B, T, D], the memory after them). The last token
     of a row does not enter the memory, since it is also the first of the next row."""
     tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.int32)
-    arrays = [batch[name] for name in row_spec(1, 1)]
-    taken_B = jnp.maximum(tokens_B - 1, 0)
+    arrays, taken_B = [batch[name] for name in TOKENS], jnp.maximum(tokens_B - 1, 0)
     encoder = params['encoder']
     return models.recurrence.encode(self.model, encoder, arrays, memory, taken_B, rng, causal=True)
 
@@ -210,14 +211,11 @@ class LanguageModel(MlmNsp):
     """This objective with one kind only: {kind: LanguageModel}."""
     return {kind: dataclasses.replace(self, stages=(kind,)) for kind in self.kinds}
 
-  def flops(self, batch_size, moment=None):
+  def flops(self, batch_size: int, moment: Moment | None = None) -> float:
     """Operations of a forward pass, in which each kind counts by its share of the rows."""
     values = moment.values if moment else {}
     kind = values.get('language_model.kind', self.stages[-1])
     shares = {'causal': self.causal_share, 'masked': 1 - self.causal_share}
-    shares = shares if kind == 'hybrid' else {kind: 1.0}
-    return sum(
-      x * super(LanguageModel, self._alone[kind]).flops(batch_size)
-      for kind, x in shares.items()
-      if x
-    )
+    shares = {k: x for k, x in shares.items() if x} if kind == 'hybrid' else {kind: 1.0}
+    of_kind = lambda kind: super(LanguageModel, self._alone[kind]).flops(batch_size)
+    return sum(x * of_kind(kind) for kind, x in shares.items())

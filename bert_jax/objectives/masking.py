@@ -1,10 +1,12 @@
-"""Masking for masked-language-model training: chooses the tokens to predict and hides them.
+"""Masking: chooses the tokens that a masked language model predicts, and hides them.
 
-Pure functions that run on the device inside the training step. A policy says which tokens form a
-unit, to be chosen together: single tokens (Devlin et al. 2018), whole words (google-research/bert,
-create_pretraining_data.py), spans of words (SpanBERT, Joshi et al. 2020), or the phrases and
-entities marked in the data (ERNIE, Sun et al. 2019). B batch, T tokens, K predictions.
+Pure functions that run on the device inside the training step. A policy says which tokens are
+chosen together: single tokens (Devlin et al. 2018), whole words (google-research/bert), spans of
+words (SpanBERT, Joshi et al. 2020), or phrases and entities that the data marks (ERNIE, Sun et al.
+2019). B batch, T tokens, K predictions.
 """
+
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -30,36 +32,32 @@ UNROLL = 8  # tokens in one iteration of a device loop: an iteration costs more 
 
 
 def mask_tokens(
-  rng,
-  input_ids_BT,
-  segment_ids_BT,
-  unit_starts_BT=None,
-  stage=-1,
+  rng: jax.Array,
+  input_ids_BT: jax.Array,
+  segment_ids_BT: jax.Array,
+  unit_starts_BT: jax.Array | None = None,
+  stage: int | jax.Array = -1,
   *,
-  policies,
-  special_ids,
-  mask_id,
-  vocab_size,
-  masked_lm_prob,
-  max_predictions,
-  mask_share,
-  random_share,
-):
-  """Chooses tokens to predict and hides most of them.
+  policies: Sequence[str],
+  special_ids: Sequence[int],
+  mask_id: int,
+  vocab_size: int,
+  masked_lm_prob: float,
+  max_predictions: int,
+  mask_share: float,
+  random_share: float,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """Chooses tokens to predict and hides most of them: (corrupted ids [B, T], positions [B, K],
+  labels [B, K], weights [B, K], 0.0 for a slot without a prediction), K = min(max_predictions, T).
 
-  policies: one for each stage of masking.policy: token, whole_word, span, phrase or entity. stage:
-  the number of the stage, int32 scalar or int; not read if there is one policy. unit_starts_BT:
-  bits that say where units start (corpus.units.Record.starts); the policy token needs none.
+  policies: one of POLICIES for each stage of masking.policy. stage: the number of the stage; not
+  read if there is one policy. unit_starts_BT: bits that say where units start
+  (corpus.units.Record.starts); the policy token needs none.
 
   In each row min(max_predictions, max(1, round(masked_lm_prob * real tokens))) tokens are wanted,
-  none of them special or padding. The policy token draws them uniformly, the others choose as
-  choose_units does. Of the chosen, mask_share become [MASK], random_share a piece drawn uniformly
-  from the vocabulary without special_ids, and the rest stay as they are (as google-research/bert,
-  but there [UNK] may be chosen, and here it is special). This is drawn for each token, or once for
-  all tokens of a span, as in SpanBERT.
-
-  Returns (corrupted ids [B, T], positions [B, K], labels [B, K], weights [B, K] of 0.0 or 1.0) with
-  K = min(max_predictions, T). Weight 0 marks a slot without a prediction.
+  none of them special or padding. Of these, mask_share become [MASK], random_share a piece drawn
+  uniformly from the vocabulary without special_ids, and the rest stay (as google-research/bert, but
+  there [UNK] may be chosen). This is drawn for each token, or once for a span, as in SpanBERT.
   """
   choose_key, action_key, random_key, span_key = jax.random.split(rng, 4)
   B, T = input_ids_BT.shape
@@ -72,10 +70,9 @@ def mask_tokens(
 
   inputs = order_BT, candidate_BT, segment_ids_BT, unit_starts_BT, wanted_B, span_key
   branches = [lambda policy=policy: _scores(policy, *inputs) for policy in policies]
-  if len(policies) == 1 or isinstance(stage, int):
-    score_BT, leads_BT = branches[stage if len(policies) > 1 else 0]()
-  else:
-    score_BT, leads_BT = lax.switch(stage, branches)
+  stage = 0 if len(policies) == 1 else stage
+  chosen = branches[stage]() if isinstance(stage, int) else lax.switch(stage, branches)
+  score_BT, leads_BT = chosen
   score_BK, positions_BK = lax.top_k(score_BT, K)
   chosen_BK = (jnp.arange(K) < wanted_B[:, None]) & (score_BK >= 0)
 
@@ -87,13 +84,13 @@ def mask_tokens(
   kept_BK = ~chosen_BK | (action_BK >= mask_share + random_share)
   new_BK = jnp.where(action_BK < mask_share, mask_id, random_BK)
   new_BK = jnp.where(kept_BK, labels_BK, new_BK).astype(input_ids_BT.dtype)
-  return _put(input_ids_BT, positions_BK, new_BK), positions_BK, labels_BK, chosen_BK.astype('f4')
+  return put_at(input_ids_BT, positions_BK, new_BK), positions_BK, labels_BK, chosen_BK.astype('f4')
 
 
 def _scores(policy, order_BT, candidate_BT, segment_ids_BT, unit_starts_BT, wanted_B, span_key):
-  """Scores tokens by a policy -> (score_BT, leads_BT). The tokens with the highest scores are
-  chosen, wanted_B of them, none with a negative score. A token shares its draw of [MASK], random or
-  unchanged with the last True of leads_BT at or before it."""
+  """Scores tokens by a policy -> (score_BT, leads_BT). The wanted_B tokens with the highest scores
+  are chosen, none with a negative score. A token shares its draw of [MASK], random or unchanged
+  with the last True of leads_BT at or before it."""
   leads_BT, turns_BT = jnp.ones(order_BT.shape, bool), order_BT
   if policy == 'token':
     return jnp.where(candidate_BT, order_BT, -1.0), leads_BT
@@ -102,20 +99,18 @@ def _scores(policy, order_BT, candidate_BT, segment_ids_BT, unit_starts_BT, want
   if policy == 'span':
     draws_BT = jax.random.uniform(span_key, order_BT.shape)
     leads_BT = tile_spans(draws_BT, starts_BT, breaks_BT)
-    # All words of a span have the same turn. The last span is cut when enough is chosen, as in
-    # SpanBERT.
+    # All words of a span have the same turn; the last span is cut, as in SpanBERT.
     turns_BT = jnp.take_along_axis(order_BT, last_true(leads_BT), axis=1)
   taken_BT = choose_units(turns_BT, starts_BT, candidate_BT, wanted_B)
   return jnp.where(taken_BT, 1.0, -1.0), leads_BT
 
 
-def tile_spans(draws_BT, words_BT, breaks_BT):
+def tile_spans(draws_BT: jax.Array, words_BT: jax.Array, breaks_BT: jax.Array) -> jax.Array:
   """Cuts each row into spans of words: [B, T] bool, True where a span begins.
 
   draws_BT: uniform in [0, 1), sets the length of a span that begins there. words_BT: where words
   begin. breaks_BT: see _breaks; a span never crosses a break, and a new one begins there. A
-  geometric length has no memory, so this favours no position in a span but for SPAN_MAX. (Spans
-  that begin at a random place before a break were measured to be no more even, and cut one more.)
+  geometric length has no memory, so this favours no position in a span but for SPAN_MAX.
   """
   ends = jnp.cumsum(SPAN_SHARES)[:-1]
   length_BT = 1 + jnp.sum(draws_BT[..., None] >= ends, axis=-1)
@@ -130,14 +125,15 @@ def tile_spans(draws_BT, words_BT, breaks_BT):
   return starts_TB.T
 
 
-def choose_units(order_BT, starts_BT, candidate_BT, wanted_B):
+def choose_units(
+  order_BT: jax.Array, starts_BT: jax.Array, candidate_BT: jax.Array, wanted_B: jax.Array
+) -> jax.Array:
   """Chooses whole units, as BERT's released code does: [B, T] bool, True on their tokens.
 
   A unit reaches from its start to the next start or to a token that is no candidate. Units are
-  taken in rising order_BT of their starts, equal ones from left to right. A unit with more tokens
-  than are still wanted is left out, and so are later units of the same order. So a row never has
-  more than wanted_B tokens, but sometimes a few less. The words of a span are units of the same
-  order, so the last span is cut when enough is chosen.
+  taken in rising order_BT of their starts, equal ones (the words of a span) from left to right. A
+  unit with more tokens than are still wanted is left out, and so are later ones of the same order:
+  a row never has more than wanted_B tokens, but sometimes a few less.
   """
   T = order_BT.shape[1]
   at_T = jnp.arange(T)
@@ -158,7 +154,7 @@ def choose_units(order_BT, starts_BT, candidate_BT, wanted_B):
   units = tuple(jnp.take_along_axis(x_BT, turn_BT, axis=1).T for x_BT in (size_BT, order_BT))
   first = wanted_B, jnp.full_like(order_BT[:, 0], -1.0)
   _, fits_TB = lax.scan(at_turn, first, units, unroll=UNROLL)
-  taken_BT = _put(jnp.zeros_like(starts_BT), turn_BT, fits_TB.T)
+  taken_BT = put_at(jnp.zeros_like(starts_BT), turn_BT, fits_TB.T)
   return candidate_BT & jnp.take_along_axis(taken_BT, last_true(starts_BT), axis=1)
 
 
@@ -168,7 +164,7 @@ def _breaks(candidate_BT, segment_ids_BT):
   return ~before(candidate_BT) | (before(segment_ids_BT) != segment_ids_BT)
 
 
-def last_true(x_BT):
+def last_true(x_BT: jax.Array) -> jax.Array:
   """[B, T]: the index of the last True at or before each position; 0 where there is none."""
   return lax.cummax(jnp.where(x_BT, jnp.arange(x_BT.shape[1]), 0), axis=1)
 
@@ -180,6 +176,6 @@ def _ordinary_ids(key, shape, vocab_size, special_ids):
   return draws + jnp.sum(steps <= draws[..., None], axis=-1)
 
 
-def _put(x_BT, index_BK, new_BK):
+def put_at(x_BT: jax.Array, index_BK: jax.Array, new_BK: jax.Array) -> jax.Array:
   """Puts new_BK at the positions index_BK of each row of x_BT."""
   return jax.vmap(lambda x, index, new: x.at[index].set(new))(x_BT, index_BK, new_BK)

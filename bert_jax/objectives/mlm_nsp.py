@@ -7,6 +7,7 @@ loss has SpanBERT's term as well (span_boundary.py).
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,14 +15,16 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.metrics import Mean
-from bert_jax.objectives import base, masking, span_boundary
-from bert_jax.objectives.encode import cut_rows, encode, init_words, row_spec, slot_spec
+from bert_jax.objectives import masking, span_boundary
+from bert_jax.objectives.base import Batch, Key, Objective, Params, Spec, Terms
+from bert_jax.objectives.encode import apply, cut_rows, encode, init_words, row_spec, slot_spec
 from bert_jax.objectives.losses import label_terms
 from bert_jax.rows.sentence_pairs import PAIRS
+from bert_jax.timeline import Moment
 
 
 @dataclasses.dataclass(frozen=True)
-class MlmNsp(base.Objective):
+class MlmNsp(Objective):
   """BERT's pre-training. masking: keyword arguments of masking.mask_tokens; eval_masking: arguments
   that differ in an evaluation. pairs: one of sentence_pairs.PAIRS, the meaning of a pair's label.
   languages: names of the rows' languages, in the order of their numbers. lengths: the length to
@@ -39,16 +42,16 @@ class MlmNsp(base.Objective):
   lengths: tuple[int, ...] = ()
 
   @property
-  def loss_weights(self):
+  def loss_weights(self) -> dict[str, float]:
     optional = {self.pairs: self.nsp_weight, 'sbo': self.sbo_weight}
     return {'mlm': 1.0} | {name: weight for name, weight in optional.items() if weight}
 
   @property
-  def metrics(self):
+  def metrics(self) -> tuple[str, ...]:
     terms = (name for term in self.loss_weights for name in (term, f'{term}_accuracy'))
     return (*terms, 'masked', *(f'mlm_{language}' for language in self.languages))
 
-  def spec(self, batch_size):
+  def spec(self, batch_size: int) -> Spec:
     out = row_spec(batch_size, self.seq_length)
     if {*self.masking['policies'], *self.eval_masking.get('policies', ())} != {'token'}:
       out['unit_starts'] = out['input_ids']
@@ -58,7 +61,7 @@ class MlmNsp(base.Objective):
       out['language'] = jax.ShapeDtypeStruct((batch_size,), jnp.int32)
     return out
 
-  def init(self, rng):
+  def init(self, rng: jax.Array) -> Params:
     encoder_key, mlm_key, pooler_key, nsp_key = jax.random.split(rng, 4)
     x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
     encoder = models.init_encoder(self.model, encoder_key)
@@ -72,25 +75,27 @@ class MlmNsp(base.Objective):
     return params
 
   @property
-  def _pair_head(self):
+  def _pair_head(self) -> models.Classifier:
     return models.Classifier(self.model, len(PAIRS[self.pairs].labels))
 
-  def cut(self, batch, moment):
+  def cut(self, batch: Batch, moment: Moment) -> Batch:
     """Cuts the rows of a training step to the length of its stage (corpus.lengths)."""
     if not self.lengths or not moment.train:
       return batch
     return cut_rows(batch, jnp.array(self.lengths)[moment.stage('corpus.lengths')])
 
-  def prepare(self, batch, rng, moment):
+  def prepare(self, batch: Batch, rng: jax.Array, moment: Moment) -> Batch:
     batch = self.cut(batch, moment)
     arrays = batch['input_ids'], batch['segment_ids'], batch.get('unit_starts')
     options = self.masking if moment.train else self.masking | self.eval_masking
     options = {'vocab_size': self.model.vocab_size} | options
     names = 'input_ids', 'masked_positions', 'masked_labels', 'masked_weights'
     masked = masking.mask_tokens(rng, *arrays, moment.stage('masking.policy'), **options)
-    return batch | dict(zip(names, masked))
+    return {**batch, **dict(zip(names, masked))}
 
-  def logits(self, params, batch, rng=None):
+  def logits(
+    self, params: Params, batch: Batch, rng: Key = None
+  ) -> tuple[jax.Array, jax.Array | None]:
     """MLM logits [B, K, V] at masked_positions, and NSP logits [B, N, 2] or None; rng: dropout."""
     return self._heads(params, batch, encode(self.model, params['encoder'], batch, rng))
 
@@ -100,15 +105,19 @@ class MlmNsp(base.Objective):
     if not self.nsp_weight:
       return mlm_BKV, None
     at_cls_BND = models.gather_positions(hidden_BTD, batch['cls_positions'])
-    pooled_BND = models.Pooler(self.model).apply({'params': params.get('pooler', {})}, at_cls_BND)
+    pooled_BND = apply(models.Pooler(self.model), params.get('pooler', {}), at_cls_BND)
     # BERT's NSP head has no dropout, unlike a fine-tuned classifier.
-    return mlm_BKV, self._pair_head.apply({'params': params['nsp']}, pooled_BND)
+    return mlm_BKV, apply(self._pair_head, params['nsp'], pooled_BND)
 
-  def terms(self, params, batch, rng, train, carry=None, constants=None):
+  def terms(
+    self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
+  ) -> Terms:
     hidden_BTD = encode(self.model, params['encoder'], batch, rng if train else None)
     return self.hidden_terms(params, batch, hidden_BTD, train)[0], carry
 
-  def hidden_terms(self, params, batch, hidden_BTD, train):
+  def hidden_terms(
+    self, params: Params, batch: Batch, hidden_BTD: jax.Array, train: bool
+  ) -> tuple[dict[str, Mean], jax.Array]:
     """The terms of hidden states, {name: Mean}, and the MLM logits [B, K, V]."""
     mlm_BKV, nsp_BN2 = self._heads(params, batch, hidden_BTD)
     terms = label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
@@ -119,7 +128,7 @@ class MlmNsp(base.Objective):
       terms |= label_terms('sbo', sbo_BKV, batch['masked_labels'], weights_BK)
     return terms | ({} if train else self.by_language(batch, mlm_BKV)), mlm_BKV
 
-  def by_language(self, batch, mlm_BKV):
+  def by_language(self, batch: Batch, mlm_BKV: jax.Array) -> dict[str, Mean]:
     """The MLM loss of the rows of each language, {mlm_NAME: Mean}."""
     terms = {}
     for k, name in enumerate(self.languages):
@@ -128,13 +137,13 @@ class MlmNsp(base.Objective):
       terms[f'mlm_{name}'] = of_rows['mlm']
     return terms
 
-  def seen(self, batch):
+  def seen(self, batch: Batch) -> dict[str, jax.Array]:
     tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.float32)
     return super().seen(batch) | {
       f'seen_tokens_{name}': jnp.sum(tokens_B * (batch['language'] == k))
       for k, name in enumerate(self.languages)
     }
 
-  def shares(self, sums):
+  def shares(self, sums: Mapping[str, Mean]) -> dict[str, Mean]:
     # The share of all tokens, [CLS] and [SEP] too, as masking.masked_lm_prob is.
     return {'masked': Mean(sums['mlm'].weight, sums['tokens'].total)}

@@ -6,27 +6,23 @@ T tokens.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from bert_jax import models
-from bert_jax.metrics import mean
+from bert_jax.metrics import Mean, mean
 from bert_jax.models import pooling
-from bert_jax.objectives.encode import encode, init_model
+from bert_jax.objectives.base import Batch, Key, Params
+from bert_jax.objectives.encode import apply, encode, init_model
 from bert_jax.objectives.examples import LabelledExamples
 
+# Further scores where questions may have no answer.
 UNANSWERABLE = (
-  'HasAns_exact',
-  'HasAns_f1',
-  'NoAns_exact',
-  'NoAns_f1',
-  'best_exact',
-  'best_exact_thresh',
-  'best_f1',
-  'best_f1_thresh',
+  *('HasAns_exact', 'HasAns_f1', 'NoAns_exact', 'NoAns_f1'),
+  *('best_exact', 'best_exact_thresh', 'best_f1', 'best_f1_thresh'),
 )
-
 OUTSIDE = -1e9  # the logit of a token outside of an example; an empty slot stays finite
 
 
@@ -39,33 +35,35 @@ class QuestionAnswering(LabelledExamples):
 
   loss_weights = {'qa': 1.0}
   kinds = {'start_positions': jnp.int32, 'end_positions': jnp.int32}
-  beside = 'example_ids', 'cls_positions'
+  beside = ('example_ids', 'cls_positions')
 
   @property
-  def metrics(self):
+  def metrics(self) -> tuple[str, ...]:
     return ('qa', 'exact', 'f1', *(UNANSWERABLE if self.unanswerable else ()))
 
-  def init(self, rng):
+  def init(self, rng: jax.Array) -> Params:
     return init_model(self.model, rng, span=self._head)
 
   @property
-  def _head(self):
+  def _head(self) -> models.Classifier:
     return models.Classifier(self.model, 2)
 
-  def logits(self, params, batch, rng=None):
+  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """Logits [B, T, 2] float32 of start and end; rng: dropout in the encoder (none in the head)."""
     hidden_BTD = encode(self.model, params['encoder'], batch, rng)
-    return self._head.apply({'params': params['span']}, hidden_BTD)
+    return apply(self._head, params['span'], hidden_BTD)
 
-  def logit_terms(self, logits, batch):
+  def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     inside_BNT = self._inside(batch)
-    nats_BN = sum(
-      _nats(logits[..., k], batch[f'{side}_positions'], inside_BNT)
-      for k, side in enumerate(('start', 'end'))
-    )
-    return {'qa': mean(nats_BN / 2, batch['weights'])}
 
-  def softmaxes(self, logits, batch):
+    def nats(k, side):  # of each example's position among its tokens, [B, N]
+      logits_BNT = jnp.where(inside_BNT, logits[:, None, :, k], OUTSIDE)
+      gold_BN = jnp.take_along_axis(logits[..., k], batch[f'{side}_positions'], axis=1)
+      return jax.nn.logsumexp(logits_BNT, axis=-1) - gold_BN
+
+    return {'qa': mean((nats(0, 'start') + nats(1, 'end')) / 2, batch['weights'])}
+
+  def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
     """Logits [B, N, 2, T] of the start and the end of each example over its tokens, and weights."""
     logits_B12T = jnp.moveaxis(logits, -1, 1)[:, None]
     logits_BN2T = jnp.where(self._inside(batch)[:, :, None], logits_B12T, OUTSIDE)
@@ -75,16 +73,10 @@ class QuestionAnswering(LabelledExamples):
     """[B, N, T] bool: is the token in the example?"""
     return pooling.tokens_of_slots(batch['segment_ids'], self.examples_per_row)
 
-  def predict(self, params, batch, rng=None, carry=None, constants=None):
+  def predict(
+    self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
+  ) -> dict[str, jax.Array]:
     """start_logits and end_logits [B, T], example_ids and cls_positions."""
     out = super().predict(params, batch)
     logits_BT2 = out.pop('logits')
     return out | {'start_logits': logits_BT2[..., 0], 'end_logits': logits_BT2[..., 1]}
-
-
-def _nats(logits_BT, positions_BN, inside_BNT):
-  """Minus the logarithm of the probability of each example's position among its tokens, [B, N].
-  inside_BNT: is the token in the example?"""
-  logits_BNT = jnp.where(inside_BNT, logits_BT[:, None, :], OUTSIDE)
-  gold_BN = jnp.take_along_axis(logits_BT, positions_BN, axis=1)
-  return jax.nn.logsumexp(logits_BNT, axis=-1) - gold_BN

@@ -13,17 +13,21 @@ from jax import lax
 
 from bert_jax import models
 from bert_jax.models import layers
-from bert_jax.models.config import ModelConfig
+from bert_jax.objectives.base import Batch, Params
+from bert_jax.objectives.encode import apply
+from bert_jax.objectives.masking import put_at
 
 PLACES, WIDTH = 20, 200  # tokens of a span that are predicted; width of the table of their places
 
 
-def boundaries(positions_BK, weights_BK, length):
+def boundaries(
+  positions_BK: jax.Array, weights_BK: jax.Array, length: int
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
   """(left, right, place, weights), [B, K] each, of masked tokens in rows of `length` tokens: the
   positions of the tokens beside its span, its place in the span from 0 on, and its weight, which
   becomes 0 past PLACES and if the span begins or ends the row."""
-  put = jax.vmap(lambda at_K, masked_K: jnp.zeros(length, bool).at[at_K].set(masked_K))
-  masked_BT = put(positions_BK, weights_BK > 0)
+  nothing_BT = jnp.zeros((len(positions_BK), length), bool)
+  masked_BT = put_at(nothing_BT, positions_BK, weights_BK > 0)
   at_T = jnp.arange(length)
   before_BT = lax.cummax(jnp.where(masked_BT, -1, at_T), axis=1)
   after_BT = lax.cummin(jnp.where(masked_BT, length, at_T), axis=1, reverse=True)
@@ -39,12 +43,13 @@ class SpanBoundaryHead(nn.Module):
   places [B, K] and the word embeddings [V, E]: a dense layer with activation and norm, then a
   masked-LM head."""
 
-  config: ModelConfig
+  config: models.ModelConfig
 
   @nn.compact
-  def __call__(self, left_BKD, right_BKD, place_BK, table_VE):
-    config = self.config
-    init = layers.initializer(config)
+  def __call__(
+    self, left_BKD: jax.Array, right_BKD: jax.Array, place_BK: jax.Array, table_VE: jax.Array
+  ) -> jax.Array:
+    config, init = self.config, layers.initializer(self.config)
     place = nn.Embed(PLACES, WIDTH, dtype=config.dtype, embedding_init=init, name='places')
     x = jnp.concatenate([left_BKD, right_BKD, place(place_BK)], axis=-1)
     x_BKD = layers.dense(config, config.hidden_size, 'dense')(x)
@@ -52,23 +57,23 @@ class SpanBoundaryHead(nn.Module):
     return models.MaskedLMHead(config, name='mlm')(x_BKD, table_VE)
 
 
-def init(config, rng, encoder):
+def init(config: models.ModelConfig, rng: jax.Array, encoder: Params) -> Params:
   """Initial parameters of a SpanBoundaryHead. encoder: the parameters of its encoder."""
   x_BKD, place_BK = jnp.zeros((1, 1, config.hidden_size)), jnp.zeros((1, 1), jnp.int32)
   table_VE = models.word_table(encoder)
   return SpanBoundaryHead(config).init(rng, x_BKD, x_BKD, place_BK, table_VE)['params']
 
 
-def logits(config, params, hidden_BTD, batch):
+def logits(
+  config: models.ModelConfig, params: Params, hidden_BTD: jax.Array, batch: Batch
+) -> tuple[jax.Array, jax.Array]:
   """(logits [B, K, V], weights [B, K]) of the masked tokens of a batch. The weight is 0 if a token
   beside the span belongs to another example (or to another part of it, if rows are cut)."""
   positions_BK, weights_BK = batch['masked_positions'], batch['masked_weights']
   left, right, place, weights_BK = boundaries(positions_BK, weights_BK, hidden_BTD.shape[1])
-  here_BK, *segments = (
-    jnp.take_along_axis(batch['segment_ids'], at, axis=1) for at in (positions_BK, left, right)
-  )
-  weights_BK *= (segments[0] == here_BK) & (segments[1] == here_BK)
+  segment_at = lambda at_BK: jnp.take_along_axis(batch['segment_ids'], at_BK, axis=1)
+  here_BK = segment_at(positions_BK)
+  weights_BK *= (segment_at(left) == here_BK) & (segment_at(right) == here_BK)
   beside = (models.gather_positions(hidden_BTD, at) for at in (left, right))
-  head = SpanBoundaryHead(config)
   table_VE = models.word_table(params['encoder'])
-  return head.apply({'params': params['sbo']}, *beside, place, table_VE), weights_BK
+  return apply(SpanBoundaryHead(config), params['sbo'], *beside, place, table_VE), weights_BK

@@ -5,9 +5,12 @@ B batch, T tokens, N examples in a row, D hidden, C tags.
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 
 from bert_jax import models
+from bert_jax.metrics import Mean
+from bert_jax.objectives.base import Batch, Key, Params, Spec
 from bert_jax.objectives.encode import apply, encode, init_model, two_keys
 from bert_jax.objectives.examples import LabelledExamples
 from bert_jax.objectives.losses import label_terms
@@ -18,34 +21,36 @@ class Tagging(LabelledExamples):
   """Predicts a tag for tokens. labels: the tags, in order. `tags` [B, T] of a batch are 1 + the
   number of the tag to predict, or 0 where there is none."""
 
-  labels: tuple[str, ...]
+  labels: tuple[str, ...]  # pyrefly: ignore[bad-override] (it is never set)
 
   loss_weights = {'tagging': 1.0}
-  reports = 'tagging', 'token_accuracy'
-  beside = 'example_ids', 'cls_positions'
+  beside = ('example_ids', 'cls_positions')
 
-  def spec(self, batch_size):
+  @property
+  def metrics(self) -> tuple[str, ...]:
+    return 'tagging', 'token_accuracy', *self.scores
+
+  def spec(self, batch_size: int) -> Spec:
     out = super().spec(batch_size)
     return out | {'tags': out['input_ids']}
 
-  def init(self, rng):
+  def init(self, rng: jax.Array) -> Params:
     return init_model(self.model, rng, classifier=self._head)
 
   @property
-  def _head(self):
+  def _head(self) -> models.Classifier:
     return models.Classifier(self.model, len(self.labels))
 
-  def logits(self, params, batch, rng=None):
-    """The logits [B, T, C] of tags; rng turns dropout on."""
+  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
+    """The logits [B, T, C] of tags."""
     hidden_key, head_key = two_keys(rng)
     hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
     return apply(self._head, params['classifier'], hidden_BTD, rng=head_key)
 
-  def logit_terms(self, logits, batch):
-    logits_BTC, weights_BT = self.softmaxes(logits, batch)
+  def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     labels_BT = jnp.maximum(batch['tags'] - 1, 0)
-    out = label_terms('tagging', logits_BTC, labels_BT, weights_BT)
+    out = label_terms('tagging', logits, labels_BT, self.softmaxes(logits, batch)[1])
     return {'tagging': out['tagging'], 'token_accuracy': out['tagging_accuracy']}
 
-  def softmaxes(self, logits, batch):
+  def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
     return logits, (batch['tags'] > 0).astype(jnp.float32)

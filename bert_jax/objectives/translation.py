@@ -2,13 +2,12 @@
 
 Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762): cross-entropy of each target token, with
 label smoothing. Denoising (BART, Lewis et al. 2019) does so with a corpus: the target is a text,
-and the source is this text with spans replaced by masks (infilling.py).
-
-A row holds several pairs. On both sides the tokens of a pair have the same segment id, and neither
-attention to the source nor to the target crosses it.
+and the source is this text with spans replaced by masks (infilling.py). A row holds several pairs;
+on both sides the tokens of a pair have the same segment id, which attention does not cross.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,26 +19,26 @@ from bert_jax.models.beam_search import beam_search
 from bert_jax.models.sampling import Choice
 from bert_jax.models.tokens import Tokens
 from bert_jax.objectives import infilling, losses
+from bert_jax.objectives.base import Batch, Key, Params, Spec, Terms
 from bert_jax.objectives.encode import apply, encode, init_words, next_tokens, row_spec, two_keys
-from bert_jax.objectives.examples import LabelledExamples
+from bert_jax.objectives.examples import ExampleRows
+from bert_jax.timeline import Moment
 
+# The arrays of the target side of a row.
+TARGET = 'target_ids', 'target_labels', 'target_position_ids', 'target_segment_ids'
 MORE = 50  # a target may have so many tokens more than its source
 UNLIKELY = -1e4  # the logit of a word that may not follow
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Translation(LabelledExamples):
+class Translation(ExampleRows):
   """Learns to write a target text for each source text. target_length: tokens of the target side of
-  a row. smoothing: the share of label smoothing (Szegedy et al. 2015,
-  https://arxiv.org/abs/1512.00567): the target distribution has this share spread evenly over all
-  words, and the rest at the right one. The term `translation` is the smoothed loss,
-  `translation_nats` the loss without smoothing. beams: beams of the search in an evaluation, which
-  writes a target for each source; 0: no search. length_penalty: see beam_search.py. longest: the
-  most tokens that are written; begin_id stands before them, end_id ends them.
-
-  A batch has the arrays of a row for the sources and, [B, target_length] each, target_ids (which
-  begin with [CLS]), target_labels (the token after each), target_position_ids, target_segment_ids.
-  """
+  a row, whose arrays [B, target_length] are TARGET (labels: the token after each). smoothing: the
+  share of the target distribution that is spread evenly over all words (Szegedy et al. 2015,
+  https://arxiv.org/abs/1512.00567); the term `translation_nats` is the loss without it. beams:
+  beams of the search in an evaluation, which writes a target for each source; 0: no search.
+  length_penalty: see beam_search.py. longest: the most tokens that are written; begin_id stands
+  before them, end_id ends them."""
 
   target_length: int
   smoothing: float = 0.0
@@ -52,80 +51,82 @@ class Translation(LabelledExamples):
   name = 'translation'
 
   @property
-  def loss_weights(self):
+  def loss_weights(self) -> dict[str, float]:
     return {self.name: 1.0}
 
   @property
-  def reports(self):
-    return self.name, f'{self.name}_accuracy', f'{self.name}_nats'
+  def metrics(self) -> tuple[str, ...]:
+    return self.name, f'{self.name}_accuracy', f'{self.name}_nats', *self.scores
 
-  def spec(self, batch_size):
+  def spec(self, batch_size: int) -> Spec:
     side = jax.ShapeDtypeStruct((batch_size, self.target_length), jnp.int32)
-    names = 'target_ids', 'target_labels', 'target_position_ids', 'target_segment_ids'
-    return super().spec(batch_size) | dict.fromkeys(names, side)
+    return super().spec(batch_size) | dict.fromkeys(TARGET, side)
 
-  def limits(self, vocab_size):
+  def limits(self, vocab_size: int) -> dict[str, int]:
     limits = super().limits(vocab_size)
     limits['target_ids'] = limits['target_labels'] = limits['input_ids']
     if 'position_ids' in limits:
       limits['target_position_ids'] = limits['position_ids']
     return limits
 
-  def seen(self, batch):
+  def seen(self, batch: Batch) -> dict[str, jax.Array]:
     target = jnp.sum(batch['target_segment_ids'] > 0, dtype=jnp.float32)
     return super().seen(batch) | {'seen_target_tokens': target}
 
-  def init(self, rng):
+  def init(self, rng: jax.Array) -> Params:
     towers_key, head_key = jax.random.split(rng)
     params = encoder_decoder.init(self.model, towers_key)
     return params | init_words(self.model, head_key, params['encoder'])
 
-  def context(self, params, batch, rng=None):
+  def context(self, params: Params, batch: Batch, rng: Key = None) -> tuple[jax.Array, Tokens]:
     """The context of the decoder: the encoder's vectors [B, S, D], and their Tokens."""
     hidden_BSD = encode(self.model, params['encoder'], batch, rng)
     return hidden_BSD, Tokens(batch['segment_ids'])
 
-  def hidden(self, params, batch, rng=None):
+  def hidden(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The decoder's hidden states [B, T, D]; rng turns dropout on."""
     encoder_key, decoder_key = two_keys(rng)
-    arrays = (batch[f'target_{name}'] for name in ('ids', 'position_ids', 'segment_ids'))
+    arrays = (batch[name] for name in TARGET if name != 'target_labels')
     decoder = encoder_decoder.Decoder(self.model)
     context = self.context(params, batch, encoder_key)
     return apply(decoder, encoder_decoder.with_words(params), *arrays, context, rng=decoder_key)
 
-  def logits(self, params, batch, rng=None):
+  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The logits [B, T, V] of the token after each target token."""
     return models.word_logits(self.model, params, self.hidden(params, batch, rng))
 
-  def terms(self, params, batch, rng, train, carry=None, constants=None):
+  def terms(
+    self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
+  ) -> Terms:
     hidden_BTD = self.hidden(params, batch, rng if train else None)
-    labels_BT = batch['target_labels']
     weights_BT = (batch['target_segment_ids'] > 0).astype(jnp.float32)
 
     def nats(logits_BKV, labels_BK):
       flat_BK = losses.flat_nats(logits_BKV, self.model.vocab_size)
       return *losses.label_nats(logits_BKV, labels_BK), flat_BK
 
-    nats_BT, hits_BT, flat_BT = losses.nats_in_chunks(
-      self.model, params, hidden_BTD, labels_BT, nats
-    )
+    arrays = self.model, params, hidden_BTD, batch['target_labels']
+    nats_BT, hits_BT, flat_BT = losses.nats_in_chunks(*arrays, nats)
     loss_BT = (1 - self.smoothing) * nats_BT + self.smoothing * flat_BT
     values = {self.name: loss_BT, f'{self.name}_accuracy': hits_BT, f'{self.name}_nats': nats_BT}
     return {name: mean(value_BT, weights_BT) for name, value_BT in values.items()}, carry
 
-  def predict(self, params, batch, rng=None, carry=None, constants=None):
+  def predict(
+    self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
+  ) -> dict[str, jax.Array]:
     """The targets that a beam search writes: `written` [B, N, longest] ids, NONE after [SEP], and
     their `scores` [B, N]. The examples of a row are written one after the other."""
     if not self.beams:
       return {}
-    hidden_BSD, _ = self.context(params, batch)
-    examples = jnp.arange(batch['example_ids'].shape[1])
+    (hidden_BSD, _), ids_BN = self.context(params, batch), batch['example_ids']
     write_one = lambda n: self.written(params, hidden_BSD, batch['segment_ids'] == n + 1)
-    written_NBT, scores_NB = jax.lax.map(write_one, examples)
+    written_NBT, scores_NB = jax.lax.map(write_one, jnp.arange(ids_BN.shape[1]))
     out = {'written': written_NBT.swapaxes(0, 1), 'scores': scores_NB.T}
-    return out | {'example_ids': batch['example_ids']}
+    return out | {'example_ids': ids_BN}
 
-  def written(self, params, hidden_BSD, is_source_BS):
+  def written(
+    self, params: Params, hidden_BSD: jax.Array, is_source_BS: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
     """Writes a target for one source a row: (ids [B, longest], scores [B]). A target has at most
     MORE tokens more than its source, as in Vaswani et al.; without a source it is empty."""
     begin_B1 = jnp.full((len(hidden_BSD), 1), self.begin_id)
@@ -144,17 +145,10 @@ class Translation(LabelledExamples):
       logits_XV, cache = step(cache, ids_X, places_X)
       return ending(logits_XV, places_X >= jnp.repeat(longest_B, self.beams)), cache
 
-    return beam_search(
-      bounded,
-      cache,
-      ending(logits_BV, longest_B == 0),
-      jnp.ones(len(hidden_BSD), jnp.int32),
-      Choice(stop_ids=(self.end_id,)),
-      beams=self.beams,
-      max_tokens=self.longest,
-      length=self.longest,
-      length_penalty=self.length_penalty,
-    )
+    first_BV, at_B = ending(logits_BV, longest_B == 0), jnp.ones(len(hidden_BSD), jnp.int32)
+    sizes = {'beams': self.beams, 'max_tokens': self.longest, 'length': self.longest}
+    choice, penalty = Choice(stop_ids=(self.end_id,)), self.length_penalty
+    return beam_search(bounded, cache, first_BV, at_B, choice, **sizes, length_penalty=penalty)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,29 +156,27 @@ class Denoising(Translation):
   """Learns to restore a text whose spans are masked. infilling: arguments of infilling.infill. The
   metric `masked` is the share of hidden tokens."""
 
-  infilling: dict
+  infilling: dict[str, Any]
 
   name = 'denoising'
 
   @property
-  def metrics(self):
-    return *self.reports, 'masked'
+  def metrics(self) -> tuple[str, ...]:
+    return *super().metrics, 'masked'
 
-  def spec(self, batch_size):
+  def spec(self, batch_size: int) -> Spec:
     return row_spec(batch_size, self.seq_length)
 
-  def prepare(self, batch, rng, moment):
+  def prepare(self, batch: Batch, rng: jax.Array, moment: Moment) -> Batch:
     ids_BT, segments_BT = batch['input_ids'], batch['segment_ids']
     labels_BT, weights_BT = next_tokens(batch)
-    target = {
-      'target_ids': ids_BT,
-      'target_labels': labels_BT,
-      'target_position_ids': batch['position_ids'],
-      'target_segment_ids': jnp.where(weights_BT > 0, segments_BT, 0),
-    }
-    return batch | target | infilling.infill(rng, ids_BT, segments_BT, **self.infilling)
+    target_BT = jnp.where(weights_BT > 0, segments_BT, 0)
+    target = dict(zip(TARGET, (ids_BT, labels_BT, batch['position_ids'], target_BT)))
+    return {**batch, **target, **infilling.infill(rng, ids_BT, segments_BT, **self.infilling)}
 
-  def terms(self, params, batch, rng, train, carry=None, constants=None):
+  def terms(
+    self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
+  ) -> Terms:
     terms, carry = super().terms(params, batch, rng, train, carry, constants)
     hidden, ordinary = (jnp.sum(batch[name], dtype=jnp.float32) for name in ('hidden', 'ordinary'))
     return terms | {'masked': Mean(hidden, ordinary)}, carry

@@ -3,10 +3,8 @@
 A spec such as data.train is, by task.format (of data.eval: contrastive.eval_format),
 
   table   .tsv, .csv, .jsonl or tfds:NAME (text/tables.py) with the columns that
-          contrastive.anchor_column and positive_column name; negative_columns, whose cells may be
-          empty; and, of scored pairs, score_column. Without a positive_column each text is its own
-          positive (SimCSE). A file of question<TAB>paragraph is a .tsv with
-          contrastive.columns=question,paragraph
+          contrastive.anchor_column, positive_column (without one each text is its own positive:
+          SimCSE), negative_columns (cells may be empty) and, of scored pairs, score_column name
   squad   SQuAD's JSON, as tasks/qa/reading.py reads it: each question and its paragraph. Questions
           without an answer there are left out and counted
   lines   text files: each line that is not blank is its own positive (SimCSE)
@@ -17,10 +15,13 @@ training, a positive that occurs twice is a false negative of its other anchor: 
 and masked where both are in a batch.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from ml_collections import ConfigDict
+
 from bert_jax.errors import InputError, quoted
-from bert_jax.tasks.faulty_records import reads
+from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.tasks.qa.reading import records
 from bert_jax.text import files
 from bert_jax.text.values import finite_number
@@ -37,12 +38,11 @@ class Item(NamedTuple):
   score: float | None = None
 
 
-def format_of(config, split):
-  of_eval = config.contrastive.eval_format if split != 'train' else ''
-  return of_eval or config.task.format
+def format_of(config: ConfigDict, split: str) -> str:
+  return (split != 'train' and config.contrastive.eval_format) or config.task.format
 
 
-def is_scored(config, split):
+def is_scored(config: ConfigDict, split: str) -> bool:
   """Whether the pairs of a split have scores; if not, retrieval is judged."""
   if split == 'train':
     return config.contrastive.loss == 'cosent'
@@ -50,7 +50,7 @@ def is_scored(config, split):
 
 
 @reads('pairs')
-def read(config, split, problems):
+def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Item]:
   """Yields the Items of a split; unusable ones go to `problems`."""
   seen = set()
   if not config.data[split]:
@@ -58,7 +58,7 @@ def read(config, split, problems):
   of_format = {'table': _table, 'squad': _squad, 'lines': _lines}[format_of(config, split)]
   counted = split == 'train' and not is_scored(config, split)
   for item in of_format(config, split, problems):
-    anchor, positive, *negatives = item.texts
+    _, positive, *negatives = item.texts
     empty = [kind for kind, text in zip(('anchor', 'positive'), item.texts) if not text.strip()]
     if empty:
       fault = f'the {empty[0]} is empty; write one, or remove the record'
@@ -76,16 +76,16 @@ def read(config, split, problems):
 def _table(config, split, problems):
   fields, scored = config.contrastive, is_scored(config, split)
   pair = [fields.anchor_column, fields.positive_column or fields.anchor_column]
+  last = [fields.score_column] if scored else []
   rows = problems.rows(config.data[split], columns=tuple(fields.columns))
   for number, (where, row) in enumerate(rows):
     negatives = fields.negative_columns
     if split != 'train':  # evaluation data may lack columns of the training data
       negatives = [name for name in negatives if any(x in row for x in name.split('|'))]
-    last = [fields.score_column] if scored else []
     if (values := problems.columns(row, [*pair, *negatives, *last], where, HINT)) is None:
       continue
-    score = None
-    if scored and (score := finite_number(values.pop())) is None:
+    score = finite_number(values.pop()) if scored else None
+    if scored and score is None:
       fault = f'the score (column {fields.score_column!r}) is no number; write one'
       problems.wrong(where, fault, 'records without a score')
       continue
@@ -110,11 +110,11 @@ def _squad(config, split, problems):
 
 def _lines(config, split, problems):
   none, number = [''] * len(config.contrastive.negative_columns), 0
-  for _, spec in files.parts(config.data[split]):
-    for path in files.split_files(spec, split):
-      for at, line in files.lines(path, problems.counts):
-        if not line.strip():
-          problems.counts['blank_lines'] += 1
-          continue
+  paths = (x for _, spec in files.parts(config.data[split]) for x in files.split_files(spec, split))
+  for path in paths:
+    for at, line in files.lines(path, problems.counts):
+      if line.strip():
         yield Item(f'{path.name}:{at}', str(number), (line, line, *none))
         number += 1
+      else:
+        problems.counts['blank_lines'] += 1

@@ -6,68 +6,61 @@ the longest lose tokens from their end until they do.
 
 An evaluation encodes each distinct text once, cut at task.max_length or at the row. Pairs with
 scores: Pearson's and Spearman's correlation of the similarities with the scores (STS). Others are
-retrieval: for each anchor all distinct positives and negatives of the data are ranked, by brute
-force. recall_at_k is the share of anchors with a positive among the k nearest; mrr the mean of 1 /
-the rank of an anchor's nearest positive. A tie counts as a miss. With contrastive.widths each width
-of the vectors is scored as well.
+retrieval: for each anchor all distinct positives and negatives of the data are ranked. recall_at_k
+is the share of anchors with a positive among the k nearest; mrr the mean of 1 / the rank of an
+anchor's nearest positive. A tie counts as a miss. Each of contrastive.widths is scored as well.
 """
 
 import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
 from bert_jax.objectives.contrastive import Contrastive
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import labelled
-from bert_jax.tasks.contrastive.reading import is_scored, read
+from bert_jax.tasks.contrastive.reading import Item, is_scored, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.scored import Scored
+from bert_jax.tokenizers import Tokenizer
 
 DEPTHS = 1, 5, 10  # k of recall_at_k
 AT_ONCE = 256  # anchors that are compared with all candidates at a time
 
 
-def resolve(config):
+def resolve(config: ConfigDict) -> ConfigDict:
   if not config.data.train:
     raise InputError("data.train is empty; name a table of pairs, or a file in SQuAD's JSON.")
   return config
 
 
-def texts_per_item(config):
+def texts_per_item(config: ConfigDict) -> int:
   return 2 + len(config.contrastive.negative_columns)
 
 
-def texts(config):
+def texts(config: ConfigDict) -> Iterator[str]:
   for item in read(config, 'train', Problems('train', config.data.skip_damaged)):
     yield from dict.fromkeys(filter(None, item.texts))
 
 
-def objective(config, tokenizer):
-  fields = config.contrastive
-  return labelled.objective(
-    Contrastive,
-    config,
-    loss=fields.loss,
-    texts=texts_per_item(config),
-    temperature=fields.temperature,
-    widths=tuple(fields.widths),
-    pooling=fields.pooling,
-    normalize=fields.normalize,
-    chunks=fields.chunks,
-    scores=score_names(config),
-  )
+def objective(config: ConfigDict, tokenizer: Tokenizer) -> Contrastive:
+  names = 'loss', 'temperature', 'pooling', 'normalize', 'chunks'
+  fields = {name: config.contrastive[name] for name in names}
+  fields |= {'texts': texts_per_item(config), 'widths': tuple(config.contrastive.widths)}
+  return labelled.objective(Contrastive, config, scores=score_names(config), **fields)
 
 
-def score_names(config):
+def score_names(config: ConfigDict) -> tuple[str, ...]:
   """The metrics of an evaluation; the last one judges the run."""
-  names = ('pearson', 'spearman')
-  if not is_scored(config, 'eval'):
-    names = (*(f'recall_at_{k}' for k in DEPTHS), 'mrr')
+  retrieval = *(f'recall_at_{k}' for k in DEPTHS), 'mrr'
+  names = ('pearson', 'spearman') if is_scored(config, 'eval') else retrieval
   return tuple(f'{name}{end}' for end in endings(config) for name in names)
 
 
-def endings(config):
+def endings(config: ConfigDict) -> dict[str, int]:
   """The endings of score names, {ending: width of the vectors}; '' is the whole width."""
   widths = [w for w in config.contrastive.widths if w != config.model.hidden_size]
   return {f'_{w}': w for w in sorted(widths)} | {'': config.model.hidden_size}
@@ -76,10 +69,11 @@ def endings(config):
 class Items(Examples):
   """The rows of training items. Each item has K texts; a missing one gets weight 0."""
 
-  def __init__(self, config, tokenizer, items, problems):
+  def __init__(
+    self, config: ConfigDict, tokenizer: Tokenizer, items: list[Item], problems: Problems
+  ):
     K, length = texts_per_item(config), config.data.seq_length
     limit = labelled.limit(config)
-    self.items_read = items
     texts = list(dict.fromkeys(text for item in items for text in item.texts))
     ids_of = dict(zip(texts, tokenizer.ids_batch(texts)))
     self.read, numbers, parts, text_ids = list(ids_of.values()), {}, [], []
@@ -92,33 +86,28 @@ class Items(Examples):
       parts += [(x[:room],) for x in ids]
       # Texts that differ in capitals that the tokenizer drops, or after the cut, are one text.
       text_ids += [numbers.setdefault(x[: limit - 2].tobytes(), len(numbers) + 1) for x in ids]
-    of_text = {'weights': np.array([bool(x) for item in items for x in item.texts], np.float32)}
+    there = [bool(x) for item in items for x in item.texts]
+    of_text: dict[str, np.ndarray] = {'weights': np.array(there, np.float32)}
     if config.contrastive.loss == 'in_batch':
       of_text['text_ids'] = np.array(text_ids, np.int32)
-      self._check_negatives(of_text['text_ids'].reshape(-1, K), problems)
+      has_negatives = any(text for item in items for text in item.texts[2:])
+      if not has_negatives and len(set(text_ids[1::K])) < 2:
+        problems.log()
+        pairs = f'{len(items)} pairs with one and the same positive'
+        few = f'data.train has {"one pair" if len(items) == 1 else pairs}, so there is nothing to'
+        advice = 'give pairs with different positives, or contrastive.negative_columns'
+        raise InputError(f'{few} tell a positive from; {advice}.')
     else:
       scores = np.array([item.score for item in items], np.float32)
       of_text['scores'] = np.repeat(scores, K)
       if len(set(scores.tolist())) < 2:
         raise InputError('all scores of data.train are equal; give pairs of different scores.')
-    shape = labelled.shape(config)
     item_of = np.repeat(np.arange(len(items)), K)
+    shape = labelled.shape(config)
     super().__init__(tokenizer, parts, items=item_of, per_example=of_text, **shape)
 
-  def _check_negatives(self, ids, problems):
-    """InputError if no item can have a negative. ids: [items, K] numbers of texts."""
-    if any(text for item in self.items_read for text in item.texts[2:]):
-      return
-    if len(set(ids[:, 1].tolist())) < 2:
-      one = 'one pair' if len(ids) == 1 else f'{len(ids)} pairs with one and the same positive'
-      problems.log()
-      raise InputError(
-        f'data.train has {one}, so there is nothing to tell a positive from; give pairs with '
-        'different positives, or contrastive.negative_columns.'
-      )
 
-
-def fair_share(lengths, room):
+def fair_share(lengths: Sequence[int] | np.ndarray, room: int) -> int:
   """The largest cap on lengths with which they sum to `room` at most; only the longest are cut."""
   lengths, left = sorted(int(n) for n in lengths), int(room)
   for i, n in enumerate(lengths):
@@ -132,7 +121,9 @@ def fair_share(lengths, room):
 class Judged(Scored):
   """The rows and scores of an evaluation: each distinct text of the items is one example."""
 
-  def __init__(self, config, tokenizer, items, problems):
+  def __init__(
+    self, config: ConfigDict, tokenizer: Tokenizer, items: list[Item], problems: Problems
+  ):
     self.items_read, self.scored = items, is_scored(config, 'eval')
     self.temperature, self.normalize = config.contrastive.temperature, config.contrastive.normalize
     self.endings = endings(config)
@@ -152,11 +143,11 @@ class Judged(Scored):
     parts = [(ids[: limit - 2],) for ids in self.read]
     super().__init__(tokenizer, parts, per_example=of_text, **labelled.shape(config))
     self.size = len(items)
-    chance = dict.fromkeys(('pearson', 'spearman'), 0)
+    chance: dict[str, float] = dict.fromkeys(('pearson', 'spearman'), 0)
     if not self.scored:
       candidates = len({self.number[text] for item in items for text in item.texts[1:] if text})
       chance = {f'recall_at_{k}': min(1, k / candidates) for k in DEPTHS}
-      chance['mrr'] = np.mean(1 / np.arange(1, 1 + candidates))
+      chance['mrr'] = float(np.mean(1 / np.arange(1, 1 + candidates)))
     scores = {f'{name}{end}': x for end in self.endings for name, x in chance.items()}
     self.baselines |= labelled.always('chance', scores)
 
@@ -166,16 +157,13 @@ class Judged(Scored):
       digest.update(repr((item.texts, item.score)).encode())
     return digest.hexdigest()[:16]
 
-  def answers(self, outputs):
+  def answers(self, outputs: Any) -> list[dict]:
     numbers, (vectors,) = by_example(outputs, 'vectors')
     at = {number: row for row, number in enumerate(numbers.tolist())}
     rows = {text: at[i] for text, i in self.number.items() if i in at}
     items = [item for item in self.items_read if all(x in rows for x in item.texts if x)]
     lengths = [sum(len(self.read[self.number[x]]) for x in item.texts[:2] if x) for item in items]
-    out = [
-      {'id': item.id, 'where': item.where, 'length': int(length)}
-      for item, length in zip(items, lengths)
-    ]
+    out = [{'id': x.id, 'where': x.where, 'length': n} for x, n in zip(items, lengths)]
     add = self._add_similarities if self.scored else self._add_ranks
     for end, width in self.endings.items():
       part = vectors[:, :width].astype(np.float32)
@@ -192,10 +180,8 @@ class Judged(Scored):
 
   def _add_ranks(self, out, items, rows, vectors, end):
     number, first = self.number, {}
-    for item in items:
-      for text in item.texts[1:]:
-        if text:
-          first.setdefault(number[text], text)
+    for text in (x for item in items for x in item.texts[1:] if x):
+      first.setdefault(number[text], text)
     texts, column = list(first.values()), {n: i for i, n in enumerate(first)}
     candidates = vectors[[rows[text] for text in texts]]
     golds = {}
@@ -220,7 +206,7 @@ class Judged(Scored):
         answer |= {'question': anchor, 'prediction': texts[int(of_all.argmax())]}
         answer |= {'gold': item.texts[1], 'loss': float(nats)}
 
-  def scores(self, answers):
+  def scores(self, answers: list[dict]) -> dict[str, float]:
     import scipy.stats  # slow to import
 
     out = {}
@@ -236,14 +222,16 @@ class Judged(Scored):
         out[name + end] = float(test(gold, predicted).statistic) if varied else float('nan')
     return out
 
-  def constant(self, answers):
+  def constant(self, answers: list[dict]) -> str:
     if not self.scored:
       return super().constant(answers)
     gold, predicted = ([answer[key] for answer in answers] for key in ('gold', 'prediction'))
     return f'{np.mean(predicted):.3f}' if np.std(gold) and np.std(predicted) < 1e-4 else ''
 
 
-def sources(config, tokenizer, splits=('train', 'eval')):
+def sources(
+  config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
+) -> dict[str, Examples]:
   def rows_of(split, problems):
     items = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
     return (Items if split == 'train' else Judged)(config, tokenizer, items, problems)

@@ -1,5 +1,9 @@
 """Pre-training on a corpus: masked language model and next-sentence prediction (BERT, 3.1)."""
 
+from collections.abc import Iterator
+
+from ml_collections import ConfigDict
+
 from bert_jax.errors import quoted
 from bert_jax.field import pairs_with_positive_numbers
 from bert_jax.rows.sentence_pairs import PAIRS
@@ -9,87 +13,74 @@ from bert_jax.tasks.pretraining import task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
 from bert_jax.tasks.pretraining.fields import CORPUS, EVAL_MASKING, LOSS, MASKING
 from bert_jax.tasks.pretraining.generate import GENERATE
-from bert_jax.tasks.record import Card, Family, Head, Prediction
+from bert_jax.tasks.record import Card, Family, Head, Prediction, Released
 from bert_jax.timeline import values_of
 
 
-def rules(config):
+def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   policies = values_of(config.masking.policy)
-  weight, types = config.loss.nsp_weight, config.model.type_vocab_size
+  weight, model, rows = config.loss.nsp_weight, config.model, config.corpus.rows
   for block in ('masking', 'eval_masking'):
     much = f'{block}.mask_share and {block}.random_share add up to more than 1.'
     yield config[block].mask_share + config[block].random_share <= 1, much
-  rows = f'corpus.rows={config.corpus.rows} makes no sentence pairs'
-  no_pairs = f'loss.nsp_weight is {weight} but {rows}; set loss.nsp_weight=0 or corpus.rows=nsp.'
-  yield weight == 0 or config.corpus.rows in PAIRS, no_pairs
+  no_pairs = f'loss.nsp_weight is {weight} but corpus.rows={rows} makes no sentence pairs'
+  yield weight == 0 or rows in PAIRS, f'{no_pairs}; set loss.nsp_weight=0 or corpus.rows=nsp.'
   yield from length_rules(config)
   one_type = 'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'
-  yield weight == 0 or types != 1, one_type
-  model, row = config.model, config.data.seq_length
+  yield weight == 0 or model.type_vocab_size != 1, one_type
+  row, window = config.data.seq_length, model.attention_window
   sees_all = model.global_attention_every or model.global_tokens  # so does [CLS]
-  yield (
-    weight == 0 or sees_all or not 0 < model.attention_window < 2 * (row - 1),
-    f'[CLS] sees {model.attention_window // 2} tokens of a pair of up to {row} '
-    '(model.attention_window); set model.global_attention_every or model.global_tokens, or '
-    'loss.nsp_weight=0.',
+  near = (
+    f'[CLS] sees {window // 2} tokens of a pair of up to {row} (model.attention_window); set '
+    'model.global_attention_every or model.global_tokens, or loss.nsp_weight=0.'
   )
-  spans = policies == ('span',)
+  yield weight == 0 or sees_all or not 0 < window < 2 * (row - 1), near
   no_spans = (
     f'loss.sbo_weight is {config.loss.sbo_weight} but masking.policy={config.masking.policy} masks '
     'no spans; set masking.policy=span, or loss.sbo_weight=0.'
   )
-  yield not config.loss.sbo_weight or spans, no_spans
-  weights, form = config.corpus.weights, 'write ((language, factor), ...) with factors above 0'
-  odd = f'corpus.weights is {quoted(weights)}; {form}; corpus.languages leaves languages out.'
-  yield pairs_with_positive_numbers(weights), odd
+  yield not config.loss.sbo_weight or policies == ('span',), no_spans
+  odd = f'corpus.weights is {quoted(config.corpus.weights)}; write ((language, factor), ...)'
+  wanted = f'{odd} with factors above 0; corpus.languages leaves languages out.'
+  yield pairs_with_positive_numbers(config.corpus.weights), wanted
 
 
-def rules_of_words_alone(config):
-  """The rules of an objective that predicts words only, without sentence pairs or entities."""
+def rules_of_words_alone(config: ConfigDict) -> Iterator[tuple[bool, str]]:
+  """The rules of an objective that predicts words only, without sentence pairs or spans."""
   for name in ('nsp_weight', 'sbo_weight'):
-    value = config.loss[name]
-    fault = f'loss.{name} is {value}, and {config.objective} has no such term'
-    yield not value, f'{fault}; set it to 0.'
+    fault = f'loss.{name} is {config.loss[name]}, and {config.objective} has no such term'
+    yield not config.loss[name], f'{fault}; set it to 0.'
 
 
-def length_rules(config):
+def length_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """The rules for rows whose length changes by step (corpus.lengths)."""
   if not (lengths := task.lengths(config)):
     return
-  longest = config.data.seq_length
-  yield (
-    max(lengths) <= longest,
-    f'corpus.lengths={config.corpus.lengths} is longer than a row; use at most {longest}, or raise '
-    'data.seq_length.',
-  )
-  model, setting = config.model, f'corpus.lengths={config.corpus.lengths} cuts rows in training'
-  for holds, rest in (
-    (
-      not config.loss.nsp_weight,
-      'which would part the sentences of a pair; set loss.nsp_weight=0 and corpus.rows=full',
-    ),
-    (
-      model.mixer != 'fourier',
-      'and a Fourier transform mixes all that is in a row; choose another model.mixer',
-    ),
-    (not model.memory_length, 'and a memory goes on from row to row; set model.memory_length=0'),
-  ):
-    yield holds, f'{setting}, {rest}.'
+  model, longest, setting = config.model, config.data.seq_length, config.corpus.lengths
+  most = f'use at most {longest}, or raise data.seq_length'
+  yield max(lengths) <= longest, f'corpus.lengths={setting} is longer than a row; {most}.'
+  cuts = f'corpus.lengths={setting} cuts rows in training'
+  parts = 'which would part the sentences of a pair'
+  yield not config.loss.nsp_weight, f'{cuts}, {parts}; set loss.nsp_weight=0 and corpus.rows=full.'
+  mixes = 'and a Fourier transform mixes all that is in a row'
+  yield model.mixer != 'fourier', f'{cuts}, {mixes}; choose another model.mixer.'
+  follows = 'and a memory goes on from row to row'
+  yield not model.memory_length, f'{cuts}, {follows}; set model.memory_length=0.'
 
 
-def rules_to_begin(config):
+def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   masking, tokens = config.masking, config.data.seq_length
   most, rate = masking.max_predictions_per_seq, masking.masked_lm_prob
   takes = task.most_predictions(rate, tokens)
   # Published caps round the rate up or down: 20 of 128 tokens, 76 and 77 of 512.
-  yield (
-    most in (0, takes) or most >= int(rate * tokens),
-    f'masking.max_predictions_per_seq is {most}, and masking.masked_lm_prob={rate:g} of '
-    f'{tokens} tokens takes {takes}; set it to {takes} or more, or to 0 for as many as it takes.',
+  few = (
+    f'masking.max_predictions_per_seq is {most}, and masking.masked_lm_prob={rate:g} of {tokens}'
   )
+  advice = f'tokens takes {takes}; set it to {takes} or more, or to 0 for as many as it takes.'
+  yield most in (0, takes) or most >= int(rate * tokens), f'{few} {advice}'
 
 
-def from_released(config, released):
+def from_released(config: ConfigDict, released: Released) -> None:
   config.masking.max_predictions_per_seq = max(1, round(0.15 * released.limit))
   if not {'pooler', 'nsp'} & set(released.parts):
     config.loss.nsp_weight, config.corpus.rows = 0.0, 'full'
@@ -97,13 +88,13 @@ def from_released(config, released):
     config.corpus.rows = released.pairs
 
 
-def card(config):
+def card(config: ConfigDict) -> Card:
   pair = config.loss.nsp_weight and PAIRS[config.corpus.rows]
   trained_for = f'masked words and {pair.words}' if pair else 'masked words alone'
   return Card(trained_for, languages=config.corpus.languages)
 
 
-def card_of_corpus(config):
+def card_of_corpus(config: ConfigDict) -> Card:
   """The Card of a family that is trained on a corpus and called by its name."""
   return Card(f'`{config.objective}`', languages=config.corpus.languages)
 

@@ -9,7 +9,10 @@ perplexity     {"text"}: exp of the mean of -log p of each token given the previ
 next-sentence  {"text", "pair"}: does the pair follow the text?
 """
 
+import abc
 import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +21,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import models, tokenizers
 from bert_jax.errors import InputError
+from bert_jax.objectives.base import Batch, Params
 from bert_jax.objectives.encode import next_tokens, pooled_logits
 from bert_jax.objectives.losses import nats_in_chunks
 from bert_jax.rows import windows
@@ -25,14 +29,15 @@ from bert_jax.rows.examples import Examples, by_example, tokens_of
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.ask import OfText, Packed, check_top_k, grouped
 from bert_jax.tasks.classification.ask import Classify
+from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tokenizers.base import RESERVED
 
 MASK = RESERVED[4]
-# The names of the two labels of a pair of texts.
+Outputs = Mapping[str, np.ndarray]  # what an Ask's `outputs` gave for all rows
 AT_ONCE = 256  # vectors for which probabilities of all pieces are held; a power of two
 
 
-def with_masks(tokenizer, text):
+def with_masks(tokenizer: tokenizers.Tokenizer, text: str) -> str:
   """Writes each mask of a text as [MASK], for vocabularies that write <mask>, as RoBERTa's."""
   return text.replace(tokenizer.pieces[tokenizer.mask_id], MASK)
 
@@ -42,7 +47,7 @@ class FillMask(OfText):
 
   exports = {'logits': '[B, T, V]'}
 
-  def __init__(self, model, top_k=5):
+  def __init__(self, model: Any, top_k: int = 5):
     if model.config.model.causal:
       causal = 'this model is causal: at a [MASK] it knows nothing of the text after it'
       raise InputError(f'{causal}; use a masked one, or let this one write (--task generate).')
@@ -50,20 +55,20 @@ class FillMask(OfText):
     check_top_k(top_k)
     self.top_k = min(top_k, model.tokenizer.vocab_size)
 
-  def record(self, fields):
+  def record(self, fields: Mapping[str, Any]) -> str:
     text = super().record(fields)
     if MASK not in with_masks(self.model.tokenizer, text):
       raise InputError('no [MASK] in the text')
     return text
 
-  def element(self, value):  # a text without a mask is allowed; nothing is filled in
+  def element(self, value: Any) -> str:  # a text without a mask is allowed; nothing is filled in
     (text,) = tokenizers.checked([value])
     return text
 
-  def examples(self, records, problems):
+  def examples(self, records: list[str], problems: Problems) -> 'Masks':
     return Masks(self.model, records, problems)
 
-  def outputs(self, params, batch):
+  def outputs(self, params: Params, batch: Batch) -> Batch:
     """The likeliest pieces and their probabilities, [B, T, top_k] each, zeros where no mask is.
     The vectors of all X = B * T positions are sorted, masks first, and cut into P parts of S; parts
     without a mask are skipped."""
@@ -80,13 +85,10 @@ class FillMask(OfText):
       shares_SV = nn.softmax(self.model.mlm_logits(params, vectors_SD[None])[0])
       return tuple(lax.top_k(shares_SV[:, : self.model.tokenizer.vocab_size], self.top_k))
 
-    def none(_):
-      return jnp.zeros((size, self.top_k)), jnp.zeros((size, self.top_k), jnp.int32)
-
+    none = lambda _: (jnp.zeros((size, self.top_k)), jnp.zeros((size, self.top_k), jnp.int32))
+    best_or_none = lambda part: lax.cond(part[0].any(), best, none, part[1])
     # The first part is always computed, outside of the loop, which is slower.
-    others = lax.map(
-      lambda part: lax.cond(part[0].any(), best, none, part[1]), (asked_PS[1:], vectors_PSD[1:])
-    )
+    others = lax.map(best_or_none, (asked_PS[1:], vectors_PSD[1:]))
     both = zip(best(vectors_PSD[0]), others)
     values, ids = (jnp.concatenate([first[None], rest]) for first, rest in both)
     back_X = jnp.argsort(order_X)
@@ -94,21 +96,21 @@ class FillMask(OfText):
     names = 'example_ids', 'cls_positions'
     return {'values': values, 'ids': ids} | {name: batch[name] for name in names}
 
-  def exported(self, params, batch):
+  def exported(self, params: Params, batch: Batch) -> Batch:
     return {'logits': self.model.mlm_logits(params, self.model.hidden(params, batch))}
 
-  def shown(self, answer):
+  def shown(self, answer: dict) -> dict:
     masks = [[{'piece': piece, 'probability': p} for piece, p in mask] for mask in answer['masks']]
     return {'text': answer['text'], 'masks': masks}
 
-  def returned(self, answers: list[dict | None]) -> list[list[list[tuple[str, float]]]]:
+  def returned(self, answers: Sequence[dict | None]) -> list[list[list[tuple[str, float]]]]:
     return [answer['masks'] if answer else [] for answer in answers]
 
 
 class Masks(Examples):
   """Texts, or windows of texts, with the masks that are to be filled in each."""
 
-  def __init__(self, model, records, problems):
+  def __init__(self, model: Any, records: list[str], problems: Problems):
     self.records, self.read, self.asked, texts, flags = records, [], [], [], []
     room = model.limit - 2
     for i, text in enumerate(records):
@@ -133,23 +135,22 @@ class Masks(Examples):
     per_token = {'asked': (flags, np.int32)}
     super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64, per_token=per_token)
 
-  def answers(self, outputs):
-    masks_of = [[] for _ in self.records]
+  def answers(self, outputs: Outputs) -> list[dict]:
+    out = [{'id': i, 'text': text, 'masks': []} for i, text in enumerate(self.records)]
     values, ids = (tokens_of(outputs, name, self.lengths) for name in ('values', 'ids'))
     for e, (i, at) in enumerate(self.asked):
       for shares, best in zip(values[e][at], ids[e][at]):
         pieces = (self.tokenizer.pieces[piece] for piece in best)
-        masks_of[i].append(list(zip(pieces, map(float, shares))))
-    answers = enumerate(zip(self.records, masks_of))
-    return [{'id': i, 'text': text, 'masks': masks} for i, (text, masks) in answers]
+        out[i]['masks'].append(list(zip(pieces, map(float, shares))))
+    return out
 
 
 class Perplexity(OfText):
-  def examples(self, records, problems):
+  def examples(self, records: list[str], problems: Problems) -> 'TokenScores':
     ids = self.model.tokenizer.ids_batch(records)
     return scored(self.model.config)(self.model, records, ids, problems)
 
-  def outputs(self, params, batch):
+  def outputs(self, params: Params, batch: Batch) -> Batch:
     if self.model.config.model.causal:
       hidden_BTD = self.model.hidden(params, batch)
       labels_BT, _ = next_tokens(batch)
@@ -161,75 +162,70 @@ class Perplexity(OfText):
     logs = jnp.take_along_axis(logs, batch['targets'][..., None], axis=-1)[..., 0]
     return {'logs': logs, 'example_ids': batch['example_ids']}
 
-  def returned(self, answers: list[dict | None]) -> list[float]:
+  def returned(self, answers: Sequence[dict | None]) -> list[float]:
     return [answer['perplexity'] if answer else math.nan for answer in answers]
 
 
-def scored(config):
+def scored(config: ConfigDict) -> type['TokenScores']:
   """The class of examples with which a config's model gives each token of a text a probability."""
   return LeftToRight if config.model.causal else EachMasked
 
 
-class LeftToRight(Examples):
-  """Texts whose tokens are predicted from left to right. read: the ids of each text."""
+class TokenScores(Examples, abc.ABC):
+  """Texts of which each token gets a probability. texts: the ids of each, which are cut to fit."""
 
-  def __init__(self, model, records, read, problems):
-    self.records, self.read, room = records, read, model.limit - 2
-    if number := sum(len(ids) > room for ids in self.read):
+  def __init__(self, model: Any, records: list[str], texts: list[np.ndarray], problems: Problems):
+    self.records, self.read, room = records, texts, model.limit - 2
+    if number := sum(len(ids) > room for ids in texts):
       problems.counts[f'texts cut (longer than {model.limit} tokens)'] += number
-    self.numbers = [i for i, ids in enumerate(self.read) if len(ids)]
-    texts = [(self.read[i][:room],) for i in self.numbers]
-    super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64)
+    examples, options = self.made([ids[:room] for ids in texts], model.tokenizer.mask_id)
+    super().__init__(model.tokenizer, examples, seq_length=model.limit, slots=64, **options)
 
-  def logs(self, outputs):
+  @abc.abstractmethod
+  def made(self, texts: list[np.ndarray], mask_id: int) -> tuple[list[tuple], dict[str, Any]]:
+    """Makes (examples, further arguments of Examples) of texts."""
+
+  @abc.abstractmethod
+  def logs(self, outputs: Outputs) -> Iterator[tuple[int, np.ndarray]]:
     """Yields (number of a text, the log probabilities of its tokens)."""
+
+  def answers(self, outputs: Outputs) -> list[dict]:
+    out = []
+    for i, logs in self.logs(outputs):
+      out.append({'id': i, 'text': self.records[i], 'perplexity': float(np.exp(-logs.mean()))})
+      out[-1] |= {'log_probability': float(logs.sum()), 'tokens': len(logs)}
+    return out
+
+
+class LeftToRight(TokenScores):
+  """Texts whose tokens are predicted from left to right."""
+
+  def made(self, texts: list[np.ndarray], mask_id: int) -> tuple[list[tuple], dict[str, Any]]:
+    self.numbers = [i for i, ids in enumerate(texts) if len(ids)]
+    return [(texts[i],) for i in self.numbers], {}
+
+  def logs(self, outputs: Outputs) -> Iterator[tuple[int, np.ndarray]]:
     values = tokens_of(outputs, 'logs', self.lengths)
     for e, i in enumerate(self.numbers):
       yield i, values[e][:-2].astype(np.float64)  # at [CLS] and each token but the last
 
-  def answers(self, outputs):
-    return [_perplexity(i, self.records[i], logs) for i, logs in self.logs(outputs)]
 
+class EachMasked(TokenScores):
+  """Texts whose pieces are masked one at a time: n pieces make n examples."""
 
-def _perplexity(number, text, logs):
-  """The answer for a text, from the log probabilities of its tokens."""
-  out = {'id': number, 'text': text, 'perplexity': float(np.exp(-logs.mean()))}
-  return out | {'log_probability': float(logs.sum()), 'tokens': len(logs)}
+  def made(self, texts: list[np.ndarray], mask_id: int) -> tuple[list[tuple], dict[str, Any]]:
+    self.read, sizes = texts, [len(ids) for ids in texts]
+    self.text_of = np.repeat(np.arange(len(sizes)), sizes)
+    masked = [np.where(np.eye(len(ids), dtype=bool), mask_id, ids) for ids in texts]
+    at = np.concatenate([np.arange(1, n + 1, dtype=np.int32) for n in (*sizes, 0)])
+    targets = np.concatenate([*texts, np.zeros(0, np.int32)])
+    options = {'per_example': {'targets': targets}, 'positions': {'masked_positions': at[:, None]}}
+    return [(row,) for rows in masked for row in rows], options
 
-
-class EachMasked(Examples):
-  """Texts whose pieces are masked one at a time: n pieces make n examples. texts_ids: the ids of
-  each text."""
-
-  def __init__(self, model, records, texts_ids, problems):
-    tokenizer, room = model.tokenizer, model.limit - 2
-    self.records, self.read, texts, targets, at, text_of = records, [], [], [], [], []
-    for i, ids in enumerate(texts_ids):
-      if len(ids) > room:
-        problems.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
-        ids = ids[:room]
-      self.read.append(ids)
-      if not len(ids):
-        continue
-      masked = np.tile(ids, (len(ids), 1))
-      np.fill_diagonal(masked, tokenizer.mask_id)
-      texts += [(row,) for row in masked]
-      targets += ids.tolist()
-      at += range(1, len(ids) + 1)
-      text_of += [i] * len(ids)
-    self.text_of = np.array(text_of, np.int64)
-    positions = {'masked_positions': np.array(at, np.int32)[:, None]}
-    options = {'per_example': {'targets': np.array(targets, np.int32)}, 'positions': positions}
-    super().__init__(tokenizer, texts, seq_length=model.limit, slots=64, **options)
-
-  def logs(self, outputs):
-    """Yields (number of a text, the log probabilities of its tokens)."""
+  def logs(self, outputs: Outputs) -> Iterator[tuple[int, np.ndarray]]:
     numbers, (values,) = by_example(outputs, 'logs')
     for i, (logs,) in grouped(self.text_of[numbers], values.astype(np.float64)):
       yield i, logs
-
-  def answers(self, outputs):
-    return [_perplexity(i, self.records[i], logs) for i, logs in self.logs(outputs)]
 
 
 class NextSentence(Classify):
@@ -239,28 +235,28 @@ class NextSentence(Classify):
   fields, exports = ('text', 'pair'), {'logits': '[B, 2]'}
 
   @property
-  def labels(self):
+  def labels(self) -> tuple[str, ...]:
     return PAIRS[self.model.objective.pairs].labels
 
-  def from_parts(self, parts):
+  def from_parts(self, parts: Any) -> Any:
     return Packed.from_parts(self, parts)
 
-  def outputs(self, params, batch):
+  def outputs(self, params: Params, batch: Batch) -> Batch:
     model = self.model.objective.model
     params = params | {'classifier': params['nsp']}
     logits = pooled_logits(model, models.Classifier(model, len(self.labels)), params, batch)
     return {'logits': logits, 'example_ids': batch['example_ids']}
 
-  def config(self, row=0):
+  def config(self, row: int = 0) -> ConfigDict:
     table = dict(labels=self.labels, multi_label=False, regression=False, long_texts='head')
     data = dict(seq_length=self.model.limit, examples_per_row=64)
     task, model = dict(max_length=self.model.limit), self.model.config.model
     return ConfigDict(dict(table=table, task=task, data=data, model=model))
 
-  def shown(self, answer):
+  def shown(self, answer: dict) -> dict:
     out = dict(zip(self.fields, answer['texts']))
     return out | {'label': answer['prediction'], 'probabilities': answer['probabilities']}
 
-  def returned(self, answers: list[dict | None]) -> list[float | None]:
+  def returned(self, answers: Sequence[dict | None]) -> list[float | None]:
     """The probability of each pair that the second text follows the first."""
-    return [answer and next(iter(answer['probabilities'].values())) for answer in answers]
+    return [next(iter(x['probabilities'].values())) if x else None for x in answers]

@@ -1,10 +1,14 @@
 """Pre-training from a teacher (DistilBERT): a masked language model without pairs of sentences."""
 
 import dataclasses
+from collections.abc import Iterator
+
+from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.objectives.distillation import DistilledLanguageModel
+from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.tasks import teaching
 from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone
 
@@ -22,31 +26,28 @@ DEFAULTS = {
 }
 
 
-def rules(config):
+def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield from PRETRAINING.rules(config)
   yield from teaching.rules(config)
   yield from rules_of_words_alone(config)
   yield not config.model.causal, 'distillation predicts masked words; set model.causal=false.'
 
 
-def rules_to_begin(config):
+def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield from PRETRAINING.rules_to_begin(config)
   yield bool(config.teacher), 'there is no teacher to learn from; name it with --config.teacher=W.'
 
 
-def by_words(config, objective, teacher):
+def by_words(config: ConfigDict, objective: MlmNsp, teacher: teaching.Teacher) -> teaching.Lesson:
   """The Lesson in which a student imitates a teacher's masked-word probabilities and states."""
   model, width = teacher.model, config.model.hidden_size
   if {'encoder', 'mlm'} - teacher.params.keys() or model.causal:
-    raise InputError(
-      f'the teacher {config.teacher} does not predict masked words, which are what is learned '
-      'here; name a masked language model.'
-    )
+    fault = f'the teacher {config.teacher} does not predict masked words, which are learned here'
+    raise InputError(f'{fault}; name a masked language model.')
   if config.distillation.hidden_weight and model.hidden_size != width:
-    raise InputError(
-      f'the hidden states of the teacher are {model.hidden_size} wide and those of this run '
-      f'{width}, so there is no cosine between them; set distillation.hidden_weight=0.'
-    )
+    widths = f'{model.hidden_size} wide and those of this run {width}, so there is no cosine'
+    advice = 'set distillation.hidden_weight=0'
+    raise InputError(f'the hidden states of the teacher are {widths} between them; {advice}.')
   params = {part: teacher.params[part] for part in ('encoder', 'mlm')}
   theirs = dataclasses.replace(objective, model=model)
   return teaching.Lesson(DistilledLanguageModel, theirs, params)

@@ -1,12 +1,17 @@
 """ELECTRA: pre-training on the rows of a masked language model, with a generator."""
 
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from ml_collections import ConfigDict
 
 from bert_jax import models
 from bert_jax.field import Field, affecting
 from bert_jax.objectives import electra
 from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone, task
 from bert_jax.tasks.record import Head
+from bert_jax.tokenizers import Tokenizer
 
 FIELDS = affecting({'objective'}, {
   'loss.replaced_weight': Field(50.0,
@@ -25,37 +30,32 @@ DEFAULTS = {
 }
 
 
-def objective(config, tokenizer):
+def objective(config: ConfigDict, tokenizer: Tokenizer) -> electra.Electra:
   """The ELECTRA objective of a config, which masks as MlmNsp does."""
-  masked = task.objective(config, tokenizer)
-  masking = {field.name: getattr(masked, field.name) for field in dataclasses.fields(masked)}
-  return electra.Electra(
-    **masking,
-    generator=electra.generator_of(masked.model, config.generator.size),
-    sharing=config.generator.embeddings,
-    replaced_weight=config.loss.replaced_weight,
-  )
+  more = {'sharing': config.generator.embeddings, 'replaced_weight': config.loss.replaced_weight}
+  generator = electra.generator_of(models.ModelConfig(**config.model), config.generator.size)
+  return task.objective(config, tokenizer, electra.Electra, generator=generator, **more)
 
 
-def rules(config):
+def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield from PRETRAINING.rules(config)
   yield from rules_of_words_alone(config)
 
 
-def heads_besides(config):
+def heads_besides(config: ConfigDict) -> dict[str, int]:
   heads = models.share_of_heads(config.model.num_attention_heads, config.generator.size)
   return {f'of generator.size={config.generator.size:.3g}, the number of its heads': heads}
 
 
-def generator_of(model):
+def generator_of(model: Any) -> Any:
   """The generator inside a Trained of this family, as a Trained masked language model."""
-  objective = ELECTRA.objective(model.config, model.tokenizer)
+  own = objective(model.config, model.tokenizer)
   config = model.config.copy_and_resolve_references()
   with config.unlocked():
     del config.generator, config.loss.replaced_weight
   config.objective, config.checkpoint.best_metric = PRETRAINING.name, ''
-  config.model.update(dataclasses.asdict(objective.generator))
-  return model._replace(config=config, params=objective.generator_params(model.params))
+  config.model.update(dataclasses.asdict(own.generator))
+  return model._replace(config=config, params=own.generator_params(model.params))
 
 
 ELECTRA = dataclasses.replace(

@@ -10,9 +10,12 @@ draws.
 
 import functools
 import math
+import types
 import zlib
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,33 +41,26 @@ class Generate(Ask):
 
   def __init__(
     self,
-    model,
-    max_tokens=50,
-    temperature=0.0,
-    top_k=0,
-    top_p=1.0,
-    repetition_penalty=1.0,
-    beams=1,
-    length_penalty=1.0,
-    stop=(),
-    seed=0,
-    order='',
+    model: Any,
+    max_tokens: int = 50,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    repetition_penalty: float = 1.0,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    stop: Sequence[str] = (),
+    seed: int = 0,
+    order: str = '',
   ):
     super().__init__(model)
     self.config = model.objective.model.with_vocab_size(model.tokenizer.vocab_size)
     self.causal = model.config.model.causal or getattr(model.objective, 'writes', False)
     self.left = self.causal and not order
-    check(
-      model.tokenizer.vocab_size,
-      max_tokens,
-      temperature,
-      top_k,
-      top_p,
-      repetition_penalty,
-      beams,
-      length_penalty,
-      seed,
-    )
+    numbers = {'max_tokens': max_tokens, 'top_k': top_k, 'beams': beams, 'seed': seed}
+    numbers |= {'temperature': temperature, 'top_p': top_p}
+    numbers |= {'repetition_penalty': repetition_penalty, 'length_penalty': length_penalty}
+    _check(model.tokenizer.vocab_size, numbers)
     if order and (model.config.model.causal or order not in ORDERS):
       causal = 'this model is causal and writes from left to right; leave order out.'
       raise InputError(causal if order in ORDERS else f'order is {order!r}; use left, confidence.')
@@ -74,21 +70,15 @@ class Generate(Ask):
       raise InputError('stop says nothing to masks, which are all filled; leave it out.')
     if isinstance(stop, str):
       raise InputError(f'stop is {quoted(stop)}; put it in [], since there may be several.')
-    end_id = model.tokenizer.reserved.get('[SEP]')  # a GPT's vocabulary has none
-    stop_ids = [] if end_id is None else [end_id]
-    stop_ids += [self._piece(text) for text in stop]
     reserved = model.tokenizer.reserved
-    never_ids = {reserved[x] for x in NEVER if x in reserved} - set(stop_ids)
-    self.choice = sampling.Choice(
-      float(temperature),
-      top_k,
-      float(top_p),
-      float(repetition_penalty),
-      tuple(stop_ids) if self.left else (),
-      tuple(never_ids),
-    )
+    ends = [reserved['[SEP]']] if '[SEP]' in reserved else []  # a GPT's vocabulary has none
+    stop_ids = (*ends, *map(self._piece, stop))
+    never_ids = tuple({reserved[x] for x in NEVER if x in reserved} - {*stop_ids})
+    drawn = float(temperature), top_k, float(top_p), float(repetition_penalty)
+    self.choice = sampling.Choice(*drawn, stop_ids if self.left else (), never_ids)
     self.max_tokens, self.beams, self.seed = max_tokens, beams, seed
-    self.length_penalty, self.order, self.show = float(length_penalty), order or ORDERS[0], None
+    self.length_penalty, self.order = float(length_penalty), order or ORDERS[0]
+    self.show: Callable[[str], Any] | None = None
     self._programs = functools.cache(self._left_to_right)
 
   def _piece(self, text):
@@ -99,10 +89,10 @@ class Generate(Ask):
       raise InputError(f'stop is {quoted(text)}, which is not in the vocabulary; name a piece.')
     return int(ids[0])
 
-  def record(self, fields):
+  def record(self, fields: Mapping[str, Any]) -> str:
     return texts_of(fields, self.fields)[0]
 
-  def replies(self, records):
+  def replies(self, records: Sequence[str]) -> list[tuple[dict | None, str]]:
     tokenizer, limit = self.model.tokenizer, self.model.limit
     read = tokenizer.ids_batch(records)
     prompts = [np.array([*tokenizer.begin_ids, *ids], np.int32) for ids in read]
@@ -159,28 +149,29 @@ class Generate(Ask):
       length = _room(room + self.max_tokens, self.model.limit)
       whole, begin, advance = self._programs(length)
       if self.show and alone and self.beams == 1:
-        out = self._shown_as_it_grows(begin(*arrays), advance, part[0][1])
+        out = self._shown_as_it_grows(begin(*arrays), advance, part[0][1], self.show)
       else:
         out = whole(*arrays)
     return [np.asarray(x)[: len(part)] for x in out]
 
-  def _shown_as_it_grows(self, state, advance, prompt):
+  def _shown_as_it_grows(self, state, advance, prompt, show):
     shown = ''
     while True:
       new = [i for i in np.asarray(state.ids[0]) if i not in (sampling.NONE, *self.choice.stop_ids)]
       text = self._decoded(prompt, new)
       # The last character may still lack bytes.
       if text.startswith(shown) and not text.endswith('\ufffd'):
-        self.show(text[len(shown) :])
+        show(text[len(shown) :])
         shown = text
       if bool(state.done.all()) or int(state.count) == self.max_tokens:
-        self.show('\n')
+        show('\n')
         return state.ids, state.scores
       state = advance(self.model.weights, state, state.count + 1)
 
   def _left_to_right(self, length):
     """The compiled functions (whole, begin, advance), with caches of `length` tokens."""
-    config, choice, limits = self.config, self.choice, {'length': length}
+    config, choice = self.config, self.choice
+    sizes = {'max_tokens': self.max_tokens, 'length': length}
 
     def read(params, ids_BP, lengths_B):
       prefill, step = encoder.one_token_steps(config, params)
@@ -188,38 +179,20 @@ class Generate(Ask):
 
     def begin(params, ids_BP, lengths_B, numbers_B2):
       _, logits_BV, cache, seen_BV = read(params, ids_BP, lengths_B)
-      return sampling.begin(
-        cache,
-        logits_BV,
-        lengths_B,
-        self._keys(numbers_B2),
-        choice,
-        max_tokens=self.max_tokens,
-        seen_BV=seen_BV,
-        **limits,
-      )
+      first = cache, logits_BV, lengths_B, self._keys(numbers_B2), choice
+      return sampling.begin(*first, seen_BV=seen_BV, **sizes)
 
     def advance(params, state, upto):
       step = encoder.one_token_steps(config, params)[1]
-      return sampling.advance(step, state, choice, upto=upto, **limits)
+      return sampling.advance(step, state, choice, upto=upto, length=length)
 
     def whole(params, ids_BP, lengths_B, numbers_B2):
       if self.beams == 1:
         state = advance(params, begin(params, ids_BP, lengths_B, numbers_B2), self.max_tokens)
         return state.ids, state.scores
       step, logits_BV, cache, seen_BV = read(params, ids_BP, lengths_B)
-      return beam_search(
-        step,
-        cache,
-        logits_BV,
-        lengths_B,
-        choice,
-        beams=self.beams,
-        max_tokens=self.max_tokens,
-        length_penalty=self.length_penalty,
-        seen_BV=seen_BV,
-        **limits,
-      )
+      search = {'beams': self.beams, 'length_penalty': self.length_penalty, 'seen_BV': seen_BV}
+      return beam_search(step, cache, logits_BV, lengths_B, choice, **search, **sizes)
 
     return tuple(map(self.model.compiled, (whole, begin, advance)))
 
@@ -271,39 +244,31 @@ def _seen(ids_BP, lengths_B, config):
   return none_BV.at[rows_B1, ids_BP].max(real_BP)
 
 
-def check(
-  pieces, max_tokens, temperature, top_k, top_p, repetition_penalty, beams, length_penalty, seed
-):
+def _check(pieces, numbers):
   """InputError for an option out of range. pieces: the size of the vocabulary."""
-  whole = {'max_tokens': max_tokens, 'top_k': top_k, 'beams': beams, 'seed': seed}
-  real = {'temperature': temperature, 'top_p': top_p, 'repetition_penalty': repetition_penalty}
-  real['length_penalty'] = length_penalty
-  for name, value in (whole | real).items():
-    kind = Integral if name in whole else Real
-    if isinstance(value, bool) or not isinstance(value, kind):
-      wanted = 'a whole number' if name in whole else 'a number'
+  for name, value in numbers.items():
+    whole = OPTIONS[name].kind is int
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+      wanted = 'a whole number' if whole else 'a number'
       raise InputError(f'{name} is {quoted(value)}; give {wanted}.')
-  for holds, sentence in (
-    (max_tokens >= 1, f'max_tokens is {max_tokens}; ask for 1 token or more.'),
-    (beams >= 1, f'beams is {beams}; use 1 for no beam search, or more, such as 4.'),
-    (temperature >= 0, f'temperature is {temperature}; use 0 for the likeliest token, or above.'),
-    (0 <= top_k <= pieces, f'top_k is {top_k}; the vocabulary has {pieces} pieces, and 0 is all.'),
-    (0 < top_p <= 1, f'top_p is {top_p}, and probabilities add up to 1; use 0.9, say.'),
-    (repetition_penalty > 0, f'repetition_penalty is {repetition_penalty}; use 1 for none.'),
-    (math.isfinite(length_penalty), f'length_penalty is {length_penalty}; use 1 for the mean.'),
-    (
-      length_penalty == 1 or beams > 1,
-      f'length_penalty is {length_penalty}, which only a beam search reads; add beams, such as 4.',
-    ),
-    (0 <= seed < 2**31, f'seed is {quoted(seed)}; use one from 0 to {2**31 - 1}.'),
-    (not temperature or beams == 1, f'beams is {beams}, which draws nothing; no temperature then.'),
-    (
-      temperature or (not top_k and top_p == 1),
-      'top_k and top_p cut what tokens are drawn from; set temperature above 0, such as 1.',
-    ),
+  x = types.SimpleNamespace(**numbers)
+  no_beams = ', which only a beam search reads; add beams, such as 4'
+  no_draws = ', and top_k and top_p cut what is drawn; set temperature above 0, such as 1'
+  for name, holds, rest in (
+    ('max_tokens', x.max_tokens >= 1, '; ask for 1 token or more'),
+    ('beams', x.beams >= 1, '; use 1 for no beam search, or more, such as 4'),
+    ('temperature', x.temperature >= 0, '; use 0 for the likeliest token, or above'),
+    ('top_k', 0 <= x.top_k <= pieces, f'; the vocabulary has {pieces} pieces, and 0 is all'),
+    ('top_p', 0 < x.top_p <= 1, ', and probabilities add up to 1; use 0.9, say'),
+    ('repetition_penalty', x.repetition_penalty > 0, '; use 1 for none'),
+    ('length_penalty', math.isfinite(x.length_penalty), '; use 1 for the mean'),
+    ('length_penalty', x.length_penalty == 1 or x.beams > 1, no_beams),
+    ('seed', 0 <= x.seed < 2**31, f'; use one from 0 to {2**31 - 1}'),
+    ('beams', not x.temperature or x.beams == 1, ', which draws nothing; no temperature then'),
+    ('temperature', x.temperature or (not x.top_k and x.top_p == 1), no_draws),
   ):
     if not holds:
-      raise InputError(sentence)
+      raise InputError(f'{name} is {quoted(numbers[name])}{rest}.')
 
 
 LACKS = 'head that continues a prompt; use a masked or a causal language model'

@@ -4,6 +4,10 @@ import dataclasses
 import functools
 import logging
 import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
 
 from bert_jax import models
 from bert_jax.corpus.tokenized import unigram_nats
@@ -13,8 +17,9 @@ from bert_jax.objectives import language_model
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone, task
 from bert_jax.tasks.pretraining.generate import GENERATE
-from bert_jax.tasks.record import Head
+from bert_jax.tasks.record import Head, Released
 from bert_jax.timeline import values_of
+from bert_jax.tokenizers import Tokenizer
 
 log = logging.getLogger('bert_jax')
 
@@ -31,20 +36,19 @@ FIELDS = affecting({'objective'}, {
 DEFAULTS = {'model.causal': True, 'corpus.rows': 'lm', 'loss.nsp_weight': 0.0}
 
 
-def stages(config):
-  """The kinds of language model (causal, mlm, ..) that are trained, stage by stage."""
+def stages(config: ConfigDict) -> tuple[str, ...]:
+  """The kinds of language model (causal, masked, ..) that are trained, stage by stage."""
   return values_of(config.language_model.kind)
 
 
-def objective(config, tokenizer):
-  share = config.language_model.causal_share
-  more = {'stages': stages(config), 'causal_share': share}
-  more['eval_memory'] = config.language_model.eval_memory
-  more['masks'] = {*more['stages']} != {'causal'}
+def objective(config: ConfigDict, tokenizer: Tokenizer) -> language_model.LanguageModel:
+  block = config.language_model
+  more = {'causal_share': block.causal_share, 'eval_memory': block.eval_memory}
+  more |= {'stages': stages(config), 'masks': {*stages(config)} != {'causal'}}
   return task.objective(config, tokenizer, language_model.LanguageModel, **more)
 
 
-def main_metric(config):
+def main_metric(config: ConfigDict) -> str:
   """The name of the last stage's loss; for a hybrid, of its causal rows if it has any."""
   kind = stages(config)[-1]
   if kind == 'hybrid':
@@ -52,7 +56,7 @@ def main_metric(config):
   return language_model.TERMS[kind]
 
 
-def judged_under(config):
+def judged_under(config: ConfigDict) -> dict[str, Any]:
   """What an evaluation's numbers depend on: as in other pre-training, and the rows' memory, which
   is empty where each row of a batch begins."""
   memory = config.language_model.eval_memory or config.model.memory_length
@@ -60,28 +64,25 @@ def judged_under(config):
   return PRETRAINING.judged_under(config) | {'lanes': lanes}
 
 
-def rules(config):
+def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield from rules_of_words_alone(config)
   yield from PRETRAINING.rules(config)
-  kinds = stages(config)
+  kinds, rows, model = stages(config), config.corpus.rows, config.model
   setting = f'language_model.kind={config.language_model.kind}'
   alone = 'hybrid' not in kinds or len(kinds) == 1
   yield alone, f'{setting}: a hybrid does not change by step; leave out the other kinds.'
   all_rows_causal = kinds[-1] == 'hybrid' and config.language_model.causal_share == 1
   causal = kinds[-1] == 'causal' or all_rows_causal
   share = ' with language_model.causal_share=1' * all_rows_causal
-  yield (
-    config.model.causal == causal,
-    f'{setting}{share} ends with a model that {"is" if causal else "is not"} causal, and '
-    f'model.causal is {str(config.model.causal).lower()}; set model.causal={str(causal).lower()}.',
-  )
+  ends = f'{setting}{share} ends with a model that {"is" if causal else "is not"} causal'
+  said = f'model.causal is {str(model.causal).lower()}; set model.causal={str(causal).lower()}.'
+  yield model.causal == causal, f'{ends}, and {said}'
   yield from memory_rules(config, kinds)
-  rows = config.corpus.rows
   pairs = f'corpus.rows={rows} makes pairs, of which a language model knows nothing; set it to lm.'
   yield rows not in PAIRS, pairs
   sees = 'by row' if 'hybrid' in kinds or len(set(kinds)) > 1 else causal
-  model = dataclasses.replace(models.ModelConfig(**config.model), causal=False)
-  sentence = models.unsupported(model, sees)
+  blind = dataclasses.replace(models.ModelConfig(**model), causal=False)
+  sentence = models.unsupported(blind, sees)
   yield not sentence, sentence
 
 
@@ -89,33 +90,32 @@ def rules(config):
 BY_DISTANCE = 'relative', 'rotary', 'alibi', 'none'
 
 
-def memory_rules(config, kinds):
+def memory_rules(config: ConfigDict, kinds: Sequence[str]) -> Iterator[tuple[bool, str]]:
   """The rules for a model with a memory of earlier rows."""
   model, longer = config.model, config.language_model.eval_memory
+  if not (length := model.memory_length or longer):
+    return
   name = 'model.memory_length' if model.memory_length else 'language_model.eval_memory'
-  setting = f'{name}={model.memory_length or longer} gives each row a memory of the one before it'
-  packed, accumulation = config.data.examples_per_row, config.optimizer.accumulation
+  setting = f'{name}={length} gives each row a memory of the one before it'
+  packed, parts = config.data.examples_per_row, config.optimizer.accumulation
   rows, positions = config.corpus.rows, model.position_embeddings
-  for holds, rest in (
-    (set(kinds) == {'causal'}, 'which a causal model reads; set language_model.kind=causal'),
-    (rows == 'lm', f'and rows of corpus.rows={rows} do not follow each other; set it to lm'),
-    (packed == 1, f'and data.examples_per_row={packed} packs several texts into one; set it to 1'),
-    (
-      accumulation == 1,
-      f'and optimizer.accumulation={accumulation} splits the rows that it belongs to; set it to 1',
-    ),
-    (
-      positions in BY_DISTANCE,
-      f'and model.position_embeddings={positions} counts from the beginning of a row; use one of '
-      f'{", ".join(BY_DISTANCE)}',
-    ),
-  ):
-    yield holds or not (model.memory_length or longer), f'{setting}, {rest}.'
+  kind = 'which a causal model reads; set language_model.kind=causal'
+  yield set(kinds) == {'causal'}, f'{setting}, {kind}.'
+  order = f'and rows of corpus.rows={rows} do not follow each other; set it to lm'
+  yield rows == 'lm', f'{setting}, {order}.'
+  texts = f'and data.examples_per_row={packed} packs several texts into one; set it to 1'
+  yield packed == 1, f'{setting}, {texts}.'
+  split = f'and optimizer.accumulation={parts} splits the rows that it belongs to; set it to 1'
+  yield parts == 1, f'{setting}, {split}.'
+  begins = f'and model.position_embeddings={positions} counts from the beginning of a row'
+  yield positions in BY_DISTANCE, f'{setting}, {begins}; use one of {", ".join(BY_DISTANCE)}.'
   alone = f'language_model.eval_memory={longer} is for a model with a memory'
-  yield not longer or model.memory_length > 0, f'{alone}; set model.memory_length, or it to 0.'
+  yield model.memory_length > 0, f'{alone}; set model.memory_length, or it to 0.'
 
 
-def sources(config, tokenizer, splits=('train', 'eval')):
+def sources(
+  config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
+) -> dict[str, Any]:
   """Rows as in other pre-training, with baselines of each loss, and text sizes for bits."""
   further = functools.partial(_further, config, tokenizer)
   return task.sources(config, tokenizer, splits, further)
@@ -143,20 +143,15 @@ def _further(config, tokenizer, source, rows, of_split, of_train, share):
   if term == 'mlm':  # it says nothing about a whole text
     return
   if any('bytes' not in each for each in totals):
-    log.info(
-      'no bits per character and byte: the corpus was prepared without counts of them; prepare it '
-      'again for these metrics'
-    )
+    log.info('no bits per character and byte: the corpus was prepared without counts of them')
     return
   predicted = targets if term == 'lm' else sum(each['text_tokens'] for each in totals)
-  sizes = [sum(each[name] for each in totals) for name in ('characters', 'bytes')]
-  names = 'bits_per_character', 'bits_per_byte'
-  source.scales = {
-    name: (term, predicted / size / math.log(2)) for name, size in zip(names, sizes) if size
-  }
+  for name, unit in (('bits_per_character', 'characters'), ('bits_per_byte', 'bytes')):
+    if size := sum(each[unit] for each in totals):
+      source.scales[name] = term, predicted / size / math.log(2)
 
 
-def from_released(config, released):
+def from_released(config: ConfigDict, released: Released) -> None:
   config.data.seq_length = config.model.max_position_embeddings  # any text may be continued
 
 

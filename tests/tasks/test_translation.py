@@ -2,17 +2,17 @@
 
 import gzip
 import json
-import re
 
 import jax
 import numpy as np
 import pytest
 from conftest import run_module
 from small_tables import WORDS, sentence
+from test_objectives import one_sentence
 from test_train import same_bits
+from toys import load
 
 from bert_jax import config as c
-from bert_jax.config import InputError
 from bert_jax.predict import Model
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.translation import reading, task
@@ -22,21 +22,13 @@ PAIRS = [('A dog runs .', 'Ein Hund rennt .'), ('Two men', 'Zwei Männer'), ('Go
 
 
 def config(train='x', *overrides):
-  fields = [f'data.train={train}', *overrides]
-  return c.load('configs/translate.py:pair=en-de,size=small', [f'--config.{x}' for x in fields])
+  return load('configs/translate.py:pair=en-de,size=small', f'data.train={train}', *overrides)
 
 
 def read(train, *overrides, split='train', skip=False):
   of_split = f'data.{split}={train}'
   problems = Problems(split, skip)
   return list(reading.read(config('x', of_split, *overrides), split, problems)), problems
-
-
-def fails(train, *overrides, **options):
-  with pytest.raises(InputError) as error:
-    read(train, *overrides, **options)
-  assert '\n' not in str(error.value)
-  return str(error.value)
 
 
 def parallel(folder, pairs=PAIRS, name='train', ending=''):
@@ -123,10 +115,12 @@ def test_files_of_different_lengths_are_refused_at_the_first_line(longer, tmp_pa
   parallel(tmp_path)
   with open(tmp_path / f'train.{longer}', 'a') as file:
     file.write('one more\nand another\n')
-  said = fails(tmp_path, skip=True)  # nothing says which line is lost: it cannot be skipped
-  shorter = {'en': 'de', 'de': 'en'}[longer]
-  assert said.startswith(f'data.train: {tmp_path}/train.{shorter} ends after line 3 and ')
-  assert f'train.{longer} goes on with line 4' in said
+  shorter, folder = {'en': 'de', 'de': 'en'}[longer], f'{tmp_path}/train'
+  said = (
+    f'data.train: {folder}.{shorter} ends after line 3 and {folder}.{longer} goes on with line 4'
+  )
+  with one_sentence(said):
+    read(tmp_path, skip=True)  # nothing says which line is lost: it cannot be skipped
 
 
 @pytest.mark.parametrize('side, column', [('source', 'en'), ('target', 'de')])
@@ -139,8 +133,8 @@ def test_an_empty_side_is_refused_at_its_line_or_left_out(side, column, form, tm
   else:
     spec, place = tmp_path / 'train.tsv', 'train.tsv:3'
     spec.write_text('en\tde\n' + ''.join(f'{a}\t{b}\n' for a, b in pairs))
-  said = fails(spec)
-  assert f"{place}: the {side} (column '{column}') is empty" in said and 'skip_damaged' in said
+  with one_sentence(f"{place}: the {side} (column '{column}') is empty"):
+    read(spec)
   kept, problems = read(spec, skip=True)
   assert texts_of(kept) == PAIRS[:2]
   assert problems.counts[f'pairs without a {side} (skipped)'] == 1
@@ -148,29 +142,36 @@ def test_an_empty_side_is_refused_at_its_line_or_left_out(side, column, form, tm
 
 def test_what_has_no_target_is_translated_and_not_scored_but_no_training_data(tmp_path):
   (tmp_path / 'a.tsv').write_text('en\tnote\nGood\tx\n')
-  assert "no column 'de'" in fails(tmp_path / 'a.tsv')
+  with one_sentence("no column 'de'"):
+    read(tmp_path / 'a.tsv')
   pairs, problems = read(tmp_path / 'a.tsv', split='eval')
   assert texts_of(pairs) == [('Good', None)]
   assert problems.counts['without a target (translated, not scored)'] == 1
   parallel(tmp_path)
   assert texts_of(read(f'en={tmp_path}/train.en', split='eval')[0])[1] == ('Two men', None)
-  assert 'names no de; write en=FILE,de=FILE' in fails(f'en={tmp_path}/train.en')
+  with one_sentence('names no de; write en=FILE,de=FILE'):
+    read(f'en={tmp_path}/train.en')
 
 
-def test_mistakes_of_a_config_are_sentences(tmp_path):
-  for field, fault in (
+@pytest.mark.parametrize(
+  'field, fault',
+  [
     ('translation.target_column=en', "target_column are both 'en'"),
     ('translation.beams=0', 'translation.beams=0 it writes nothing'),
     ('translation.beams=-1', 'outside'),
     ('translation.target_length=2000', 'longer than model.max_position_embeddings 1024'),
     ('model.mixer=bag', 'reads later tokens too'),
     ('model.causal=true', 'hide the rest of a source'),
-  ):
-    with pytest.raises(InputError, match=re.escape(fault)):
-      config('x', field)
-  with pytest.raises(InputError, match='data.train is empty'):
-    task.resolve(config(''))
-  with pytest.raises(InputError, match='write pair=en-de'):
+    ('data.train=', 'data.train is empty'),
+  ],
+)
+def test_a_mistake_in_a_config_is_a_sentence(field, fault):
+  with one_sentence(fault):
+    task.resolve(config('x', field))
+
+
+def test_the_languages_of_a_pair_are_named():
+  with one_sentence('write pair=en-de'):
     c.load('configs/translate.py:pair=ende')
 
 
@@ -243,7 +244,7 @@ def test_long_pairs_are_left_out_of_training_or_cut_and_always_counted(tokenizer
     assert len(kept.texts[1][0]) == 10 and len(kept.targets[2]) == 12
     assert kept.targets[2][-1] != tokenizer.sep_id  # a text that goes on does not end here
     assert kept.pairs[2].target == long  # and is scored whole
-  with pytest.raises(InputError, match='no pair of data.train is short enough'):
+  with one_sentence('no pair of data.train is short enough'):
     rows(pairs[1:], tokenizer)
 
 
@@ -258,15 +259,10 @@ def test_a_vocabulary_is_trained_on_both_sides(tmp_path):
 def test_scores_are_those_of_sacrebleu_with_its_signature(tokenizer):
   """Hypothesis and reference of Papineni et al. 2002, section 2.1, as one sentence and a half; the
   numbers are those of the program sacrebleu 2.6.0 on the two files."""
-  gold = [
-    'It is a guide to action that ensures that the military will forever heed Party commands.',
-    'The dog, it runs.',
-  ]
-  said = [
-    'It is a guide to action which ensures that the military always obeys the commands of '
-    'the party.',
-    'The dog runs.',
-  ]
+  action = 'It is a guide to action'
+  gold = [f'{action} that ensures that the military will forever heed Party commands.']
+  said = [f'{action} which ensures that the military always obeys the commands of the party.']
+  gold, said = [*gold, 'The dog, it runs.'], [*said, 'The dog runs.']
   source, _ = rows([('old', 'new')] * 2, tokenizer)
   answers = [{'prediction': p, 'gold': g} for p, g in zip(said, gold)]
   scores = source.scores(answers)
@@ -296,32 +292,17 @@ def words(tmp_path_factory):
   return folder
 
 
+SMALL = """
+  model.hidden_size=16 model.num_hidden_layers=1 model.num_attention_heads=2
+  model.intermediate_size=32 model.max_position_embeddings=24 data.seq_length=24 batch_size=4
+  optimizer.warmup=2 checkpoint.every=3 log.every=2 log.tensorboard=false
+  tokenizer.do_lower_case=true"""
+
+
 def small(words, vocab, *overrides):
-  fields = [
-    f'data.train={words}',
-    f'data.eval={words}',
-    f'tokenizer.path={vocab}',
-    'steps=6',
-    f'model.vocab_size={len(WORDS) + 5}',
-    'model.hidden_size=16',
-    'model.num_hidden_layers=1',
-    'model.num_attention_heads=2',
-    'model.intermediate_size=32',
-    'model.vocab_multiple=1',
-    'model.max_position_embeddings=24',
-    'data.seq_length=24',
-    'data.examples_per_row=4',
-    'batch_size=4',
-    'optimizer.warmup=2',
-    'eval.every=3',
-    'checkpoint.every=3',
-    'log.every=2',
-    'log.tensorboard=false',
-    'translation.beams=2',
-    'tokenizer.do_lower_case=true',
-    *overrides,
-  ]
-  return c.load('configs/translate.py:pair=en-de,size=small', [f'--config.{x}' for x in fields])
+  data = f'data.eval={words} tokenizer.path={vocab} model.vocab_size={len(WORDS) + 5}'
+  own = 'steps=6 eval.every=3 model.vocab_multiple=1 data.examples_per_row=4 translation.beams=2'
+  return config(words, SMALL, data, own, *overrides)
 
 
 @pytest.fixture(scope='module')
@@ -360,18 +341,17 @@ def test_predictions_are_those_of_the_evaluation_whatever_shares_a_row(translate
   (short,) = model.translate(sources[:1], max_tokens=1)
   assert len(short.split()) <= 1
   for options in ({'beams': 0}, {'max_tokens': 0}):
-    with pytest.raises(InputError, match='is 0; use 1 or more'):
+    with one_sentence('is 0; use 1 or more'):
       model.ask('translate', **options)
-  with pytest.raises(InputError, match="trained for 'translation' and has no masked-LM head"):
+  with one_sentence("trained for 'translation' and has no masked-LM head"):
     model.fill_mask(['old [MASK]'])
 
 
 @pytest.mark.slow
 def test_the_command_line(translated, words):
   workdir = translated[0]
-  out = run_module(
-    'bert_jax.predict', '--model', workdir, '--task', 'translate', '--no-cache', stdin='old river\n'
-  )
+  ask = '--model', workdir, '--task', 'translate', '--no-cache'
+  out = run_module('bert_jax.predict', *ask, stdin='old river\n')
   assert {'text', 'translation', 'score'} == {*json.loads(out.stdout)}
   out = run_module('bert_jax.evaluate', '--workdir', workdir)
   assert json.loads(out.stdout)['bleu'] == pytest.approx(translated[2]['bleu'])
@@ -380,61 +360,30 @@ def test_the_command_line(translated, words):
 def test_denoising_learns_resumes_with_the_same_bits_and_begins_a_translation(
   corpus_file, words, tmp_path, caplog
 ):
-  fields = [
-    f'data.train={corpus_file}',
-    'corpus.eval_share=0.2',
-    'model.vocab_size=220',
-    'steps=4',
-    'model.hidden_size=16',
-    'model.num_hidden_layers=1',
-    'model.num_attention_heads=2',
-    'model.intermediate_size=32',
-    'data.seq_length=24',
-    'batch_size=4',
-    'optimizer.warmup=2',
-    'eval.every=0',
-    'eval.batches=3',
-    'log.tensorboard=false',
-    'tokenizer.do_lower_case=true',
-    'model.max_position_embeddings=24',
-    'tokenizer.kind=wordpiece',
-  ]
-  overrides = [f'--config.{x}' for x in fields]
-  config = c.load('configs/translate.py:denoise,size=small', overrides)
-  state, results = train(config, tmp_path / 'whole')
+  data = f'data.train={corpus_file} corpus.eval_share=0.2 tokenizer.kind=wordpiece steps=4'
+  own = 'model.vocab_size=220 eval.every=0 eval.batches=3'
+  denoising = load('configs/translate.py:denoise,size=small', SMALL, data, own)
+  state, results = train(denoising, tmp_path / 'whole')
   assert 0.25 < results['masked'] < 0.35 and results['denoising'] < 6
   with pytest.raises(KeyboardInterrupt):
-    train(c.override(config, ['--config.max_hours=1e-9']), tmp_path / 'cut')
-  same_bits(state, train(config, tmp_path / 'cut')[0])
-  begins = f'init_from={tmp_path}/whole'
+    train(c.override(denoising, ['--config.max_hours=1e-9']), tmp_path / 'cut')
+  same_bits(state, train(denoising, tmp_path / 'cut')[0])
   caplog.set_level('INFO', 'bert_jax')
-  train(
-    small(
-      words,
-      '',
-      begins,
-      'steps=1',
-      'eval.every=0',
-      'translation.beams=0',
-      'checkpoint.best_metric=',
-      'model.vocab_size=220',
-      'optimizer.warmup=0',
-    ),
-    tmp_path / 'tuned',
-  )
+  begins = f'init_from={tmp_path}/whole steps=1 translation.beams=0 checkpoint.best_metric='
+  train(small(words, '', own, begins, 'optimizer.warmup=0'), tmp_path / 'tuned')
   assert 'taken: decoder, encoder, mlm; new: none; not used: none' in caplog.text
 
 
 def test_denoising_says_what_does_not_go_with_it(corpus_file):
-  for field in ('masking.policy=span', 'loss.nsp_weight=1', 'eval_masking.mask_share=0.5'):
-    with pytest.raises(InputError, match='config has no field'):
-      c.load('configs/translate.py:denoise', [f'--config.{field}'])
   for field, fault in (
+    ('masking.policy=span', 'config has no field'),
+    ('loss.nsp_weight=1', 'config has no field'),
+    ('eval_masking.mask_share=0.5', 'config has no field'),
     ('corpus.rows=sop', 'makes pairs; set it to full or single'),
     ('corpus.lengths=32,64@9', 'which denoising reads whole; leave it empty'),
   ):
-    with pytest.raises(InputError, match=fault):
-      c.load('configs/translate.py:denoise', [f'--config.{field}'])
+    with one_sentence(fault):
+      load('configs/translate.py:denoise', field)
 
 
 def test_counts_of_tokens_are_of_both_sides(words, vocab, tokenizer):

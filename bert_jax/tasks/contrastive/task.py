@@ -31,12 +31,6 @@ DEPTHS = 1, 5, 10  # k of recall_at_k
 AT_ONCE = 256  # anchors that are compared with all candidates at a time
 
 
-def resolve(config: ConfigDict) -> ConfigDict:
-  if not config.data.train:
-    raise InputError("data.train is empty; name a table of pairs, or a file in SQuAD's JSON.")
-  return config
-
-
 def texts_per_item(config: ConfigDict) -> int:
   return 2 + len(config.contrastive.negative_columns)
 
@@ -148,8 +142,8 @@ class Judged(Scored):
       candidates = len({self.number[text] for item in items for text in item.texts[1:] if text})
       chance = {f'recall_at_{k}': min(1, k / candidates) for k in DEPTHS}
       chance['mrr'] = float(np.mean(1 / np.arange(1, 1 + candidates)))
-    scores = {f'{name}{end}': x for end in self.endings for name, x in chance.items()}
-    self.baselines |= labelled.always('chance', scores)
+    by_name = {f'{name}{end}': x for end in self.endings for name, x in chance.items()}
+    self.baselines |= labelled.always('chance', by_name)
 
   def _digest(self, item_of, of_texts):
     digest = hashlib.sha256(super()._digest(item_of, of_texts).encode())
@@ -209,7 +203,7 @@ class Judged(Scored):
   def scores(self, answers: list[dict]) -> dict[str, float]:
     import scipy.stats  # slow to import
 
-    out = {}
+    out, correlations = {}, {'pearson': scipy.stats.pearsonr, 'spearman': scipy.stats.spearmanr}
     for end in self.endings:
       if not self.scored:
         ranks = np.array([answer[f'rank{end}'] for answer in answers])
@@ -218,7 +212,7 @@ class Judged(Scored):
         continue
       gold, predicted = ([a[key] for a in answers] for key in ('gold', f'prediction{end}'))
       varied = len(gold) > 1 and np.std(gold) > 0 and np.std(predicted) > 0
-      for name, test in (('pearson', scipy.stats.pearsonr), ('spearman', scipy.stats.spearmanr)):
+      for name, test in correlations.items():
         out[name + end] = float(test(gold, predicted).statistic) if varied else float('nan')
     return out
 
@@ -229,11 +223,10 @@ class Judged(Scored):
     return f'{np.mean(predicted):.3f}' if np.std(gold) and np.std(predicted) < 1e-4 else ''
 
 
-def sources(
-  config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
-) -> dict[str, Examples]:
-  def rows_of(split, problems):
-    items = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
-    return (Items if split == 'train' else Judged)(config, tokenizer, items, problems)
+def rows(
+  config: ConfigDict, tokenizer: Tokenizer, items: list[Item], problems: Problems
+) -> Items | Judged:
+  return (Items if problems.split == 'train' else Judged)(config, tokenizer, items, problems)
 
-  return labelled.in_splits(config, splits, rows_of)
+
+sources = labelled.sources_of(read, rows)

@@ -21,7 +21,6 @@ from ml_collections import ConfigDict
 
 from bert_jax import models, tokenizers
 from bert_jax.errors import InputError
-from bert_jax.objectives.base import Batch, Params
 from bert_jax.objectives.encode import next_tokens, pooled_logits
 from bert_jax.objectives.losses import nats_in_chunks
 from bert_jax.rows import windows
@@ -55,7 +54,7 @@ class FillMask(OfText):
     check_top_k(top_k)
     self.top_k = min(top_k, model.tokenizer.vocab_size)
 
-  def record(self, fields: Mapping[str, Any]) -> str:
+  def record(self, fields: dict[str, Any]) -> str:
     text = super().record(fields)
     if MASK not in with_masks(self.model.tokenizer, text):
       raise InputError('no [MASK] in the text')
@@ -65,10 +64,10 @@ class FillMask(OfText):
     (text,) = tokenizers.checked([value])
     return text
 
-  def examples(self, records: list[str], problems: Problems) -> 'Masks':
+  def examples(self, records: Sequence[str], problems: Problems) -> 'Masks':
     return Masks(self.model, records, problems)
 
-  def outputs(self, params: Params, batch: Batch) -> Batch:
+  def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
     """The likeliest pieces and their probabilities, [B, T, top_k] each, zeros where no mask is.
     The vectors of all X = B * T positions are sorted, masks first, and cut into P parts of S; parts
     without a mask are skipped."""
@@ -96,14 +95,14 @@ class FillMask(OfText):
     names = 'example_ids', 'cls_positions'
     return {'values': values, 'ids': ids} | {name: batch[name] for name in names}
 
-  def exported(self, params: Params, batch: Batch) -> Batch:
+  def exported(self, params: dict, batch: dict) -> dict[str, Any]:
     return {'logits': self.model.mlm_logits(params, self.model.hidden(params, batch))}
 
-  def shown(self, answer: dict) -> dict:
+  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     masks = [[{'piece': piece, 'probability': p} for piece, p in mask] for mask in answer['masks']]
     return {'text': answer['text'], 'masks': masks}
 
-  def returned(self, answers: Sequence[dict | None]) -> list[list[list[tuple[str, float]]]]:
+  def returned(self, answers: list[dict | None]) -> list[list[list[tuple[str, float]]]]:
     return [answer['masks'] if answer else [] for answer in answers]
 
 
@@ -125,7 +124,8 @@ class Masks(Examples):
       if last - first > room:  # no window holds all masks: use the windows of the whole text
         first, last = 0, len(ids)
       bounds = windows.around(first, last, len(ids), room)
-      window_of = windows.owners(*zip(*bounds), at)
+      starts, stops = zip(*bounds)
+      window_of = windows.owners(starts, stops, at)
       for k in np.unique(window_of):
         start, stop = bounds[k]
         texts.append((ids[start:stop],))
@@ -146,11 +146,11 @@ class Masks(Examples):
 
 
 class Perplexity(OfText):
-  def examples(self, records: list[str], problems: Problems) -> 'TokenScores':
+  def examples(self, records: Sequence[str], problems: Problems) -> 'TokenScores':
     ids = self.model.tokenizer.ids_batch(records)
     return scored(self.model.config)(self.model, records, ids, problems)
 
-  def outputs(self, params: Params, batch: Batch) -> Batch:
+  def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
     if self.model.config.model.causal:
       hidden_BTD = self.model.hidden(params, batch)
       labels_BT, _ = next_tokens(batch)
@@ -162,7 +162,7 @@ class Perplexity(OfText):
     logs = jnp.take_along_axis(logs, batch['targets'][..., None], axis=-1)[..., 0]
     return {'logs': logs, 'example_ids': batch['example_ids']}
 
-  def returned(self, answers: Sequence[dict | None]) -> list[float]:
+  def returned(self, answers: list[dict | None]) -> list[float]:
     return [answer['perplexity'] if answer else math.nan for answer in answers]
 
 
@@ -238,10 +238,10 @@ class NextSentence(Classify):
   def labels(self) -> tuple[str, ...]:
     return PAIRS[self.model.objective.pairs].labels
 
-  def from_parts(self, parts: Any) -> Any:
+  def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
     return Packed.from_parts(self, parts)
 
-  def outputs(self, params: Params, batch: Batch) -> Batch:
+  def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
     model = self.model.objective.model
     params = params | {'classifier': params['nsp']}
     logits = pooled_logits(model, models.Classifier(model, len(self.labels)), params, batch)
@@ -253,10 +253,10 @@ class NextSentence(Classify):
     task, model = dict(max_length=self.model.limit), self.model.config.model
     return ConfigDict(dict(table=table, task=task, data=data, model=model))
 
-  def shown(self, answer: dict) -> dict:
+  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     out = dict(zip(self.fields, answer['texts']))
     return out | {'label': answer['prediction'], 'probabilities': answer['probabilities']}
 
-  def returned(self, answers: Sequence[dict | None]) -> list[float | None]:
+  def returned(self, answers: list[dict | None]) -> list[float | None]:
     """The probability of each pair that the second text follows the first."""
     return [next(iter(x['probabilities'].values())) if x else None for x in answers]

@@ -60,7 +60,7 @@ DISTILLATION = dataclasses.replace(
   taught=by_words,
   rules=rules,
   rules_to_begin=rules_to_begin,
-  fields=PRETRAINING.fields | FIELDS,
-  defaults=PRETRAINING.defaults | DEFAULTS,
+  fields={**PRETRAINING.fields, **FIELDS},
+  defaults={**PRETRAINING.defaults, **DEFAULTS},
   predictions={name: x for name, x in PRETRAINING.predictions.items() if name != 'next-sentence'},
 )

@@ -13,7 +13,7 @@ import math
 import types
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -78,7 +78,7 @@ class Generate(Ask):
     self.choice = sampling.Choice(*drawn, stop_ids if self.left else (), never_ids)
     self.max_tokens, self.beams, self.seed = max_tokens, beams, seed
     self.length_penalty, self.order = float(length_penalty), order or ORDERS[0]
-    self.show: Callable[[str], Any] | None = None
+    self.show: Any = None
     self._programs = functools.cache(self._left_to_right)
 
   def _piece(self, text):
@@ -89,7 +89,7 @@ class Generate(Ask):
       raise InputError(f'stop is {quoted(text)}, which is not in the vocabulary; name a piece.')
     return int(ids[0])
 
-  def record(self, fields: Mapping[str, Any]) -> str:
+  def record(self, fields: dict[str, Any]) -> str:
     return texts_of(fields, self.fields)[0]
 
   def replies(self, records: Sequence[str]) -> list[tuple[dict | None, str]]:
@@ -109,9 +109,8 @@ class Generate(Ask):
       number = zlib.crc32(ids.tobytes())
       groups.setdefault(_room(len(ids), limit), []).append((i, ids, number, again[number]))
       again[number] += 1
-    cut = 0
+    cut, size = 0, max(1, ROWS // self.beams)
     for room, group in groups.items():
-      size = max(1, ROWS // self.beams)
       for first in range(0, len(group), size):
         part = group[first : first + size]
         ids_BN, scores_B = self._written(room, part, alone=len(records) == 1)
@@ -148,23 +147,22 @@ class Generate(Ask):
     else:
       length = _room(room + self.max_tokens, self.model.limit)
       whole, begin, advance = self._programs(length)
-      if self.show and alone and self.beams == 1:
-        out = self._shown_as_it_grows(begin(*arrays), advance, part[0][1], self.show)
-      else:
-        out = whole(*arrays)
+      grows = self.show and alone and self.beams == 1
+      out = self._shown(begin(*arrays), advance, part[0][1]) if grows else whole(*arrays)
     return [np.asarray(x)[: len(part)] for x in out]
 
-  def _shown_as_it_grows(self, state, advance, prompt, show):
+  def _shown(self, state, advance, prompt):
+    """Goes on to the end with one prompt, and shows the text as it grows."""
     shown = ''
     while True:
       new = [i for i in np.asarray(state.ids[0]) if i not in (sampling.NONE, *self.choice.stop_ids)]
       text = self._decoded(prompt, new)
       # The last character may still lack bytes.
       if text.startswith(shown) and not text.endswith('\ufffd'):
-        show(text[len(shown) :])
+        self.show(text[len(shown) :])
         shown = text
       if bool(state.done.all()) or int(state.count) == self.max_tokens:
-        show('\n')
+        self.show('\n')
         return state.ids, state.scores
       state = advance(self.model.weights, state, state.count + 1)
 
@@ -220,9 +218,8 @@ class Generate(Ask):
         return jnp.where(special, -jnp.inf, logits_BNV)
 
       keys_B, seen_BV = self._keys(numbers_B2), _seen(ids_BP, lengths_B, self.config)
-      return sampling.unmask(
-        read, ids_BT, new_BN, keys_B, self.choice, surest=self.order == ORDERS[1], seen_BV=seen_BV
-      )
+      how = {'surest': self.order == 'confidence', 'seen_BV': seen_BV}
+      return sampling.unmask(read, ids_BT, new_BN, keys_B, self.choice, **how)
 
     return model.compiled(fill)
 

@@ -155,7 +155,7 @@ def from_released(config: ConfigDict, released: Released) -> None:
   config.data.seq_length = config.model.max_position_embeddings  # any text may be continued
 
 
-PREDICTIONS = {'generate': GENERATE} | PRETRAINING.predictions
+PREDICTIONS = {'generate': GENERATE, **PRETRAINING.predictions}
 
 LANGUAGE_MODEL = dataclasses.replace(
   PRETRAINING,
@@ -164,8 +164,8 @@ LANGUAGE_MODEL = dataclasses.replace(
   objective=objective,
   sources=sources,
   rules=rules,
-  fields=PRETRAINING.fields | FIELDS,
-  defaults=PRETRAINING.defaults | DEFAULTS,
+  fields={**PRETRAINING.fields, **FIELDS},
+  defaults={**PRETRAINING.defaults, **DEFAULTS},
   main_metric=main_metric,
   judged_under=judged_under,
   predictions={name: x for name, x in PREDICTIONS.items() if name != 'next-sentence'},

@@ -1,14 +1,19 @@
 """Sequence to sequence: translation, summaries, and other tables of sources and targets."""
 
+from collections.abc import Iterator
+from typing import Any
+
+from ml_collections import ConfigDict
+
 from bert_jax import models
 from bert_jax.tasks import labelled
-from bert_jax.tasks.record import Head, Prediction
+from bert_jax.tasks.record import Head, Prediction, Released
 from bert_jax.tasks.translation import task
 from bert_jax.tasks.translation.ask import OPTIONS, Translate
 from bert_jax.tasks.translation.fields import DEFAULTS, FIELDS
 
 
-def decoder_rules(config):
+def decoder_rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   """Yields (what must hold, the sentence if it does not) for a model with a decoder."""
   sentence = models.unsupported(models.ModelConfig(**config.model), causal=True)
   yield not sentence, sentence
@@ -16,33 +21,31 @@ def decoder_rules(config):
   yield not config.model.causal, causal
 
 
-def rules(config):
+def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   yield from labelled.rules(config)
   yield from decoder_rules(config)
-  translation, limit = config.translation, config.task.max_length
-  length, longest = translation.target_length, config.model.max_position_embeddings
+  fields, limit = config.translation, config.task.max_length
+  length, longest = fields.target_length, config.model.max_position_embeddings
   fits = (limit and limit <= longest) or length <= longest
   long = (
-    f'translation.target_length {length} is longer than model.max_position_embeddings {longest}; '
-    'raise the one, lower the other, or set task.max_length.'
+    f'translation.target_length {length} is longer than model.max_position_embeddings {longest}'
   )
-  yield not models.has_position_table(config.model) or fits, long
-  same = translation.source_column != translation.target_column
-  both = f'translation.source_column and target_column are both {translation.source_column!r}'
-  yield same, f'{both}; name two columns.'
+  advice = 'raise the one, lower the other, or set task.max_length'
+  yield not models.has_position_table(config.model) or fits, f'{long}; {advice}.'
+  both = f'translation.source_column and target_column are both {fields.source_column!r}'
+  yield fields.source_column != fields.target_column, f'{both}; name two columns.'
   best = config.checkpoint.best_metric
-  unwritten = f'checkpoint.best_metric={best} is of what an evaluation writes, and with '
-  yield (
-    translation.beams > 0 or best not in task.SCORES,
-    f'{unwritten}translation.beams=0 it writes nothing; set it to 1 or more.',
-  )
+  unwritten = f'checkpoint.best_metric={best} is of what an evaluation writes, and with'
+  nothing = 'translation.beams=0 it writes nothing; set it to 1 or more'
+  yield fields.beams > 0 or best not in task.SCORES, f'{unwritten} {nothing}.'
 
 
-def from_released(config, released):
+def from_released(config: ConfigDict, released: Released) -> None:
   config.translation.begin = released.begin
 
 
-HEADS = (Head('ForConditionalGeneration', ('encoder', 'decoder', 'mlm'), 'text2text-generation'),)
+PARTS = 'encoder', 'decoder', 'mlm'
+HEADS = (Head('ForConditionalGeneration', PARTS, 'text2text-generation'),)
 LACKS = 'decoder that was trained on pairs; train one with configs/translate.py'
 
 TRANSLATION = labelled.family(
@@ -54,9 +57,7 @@ TRANSLATION = labelled.family(
   fields=FIELDS,
   rules=rules,
   defaults=DEFAULTS,
-  predictions={
-    'translate': Prediction(Translate, ('encoder', 'decoder', 'mlm'), LACKS, options=OPTIONS)
-  },
+  predictions={'translate': Prediction(Translate, PARTS, LACKS, options=OPTIONS)},
   heads=HEADS,
   from_released=from_released,
   begin='translation.begin',

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 from bert_jax.errors import InputError
 from bert_jax.tasks.ask import LENGTH_PENALTY, OfHead, texts_of
@@ -18,7 +19,13 @@ class Translate(OfHead):
 
   examples_of, shows = Pairs, ('text', 'translation', 'score')
 
-  def __init__(self, model, beams=None, length_penalty=None, max_tokens=None):
+  def __init__(
+    self,
+    model: Any,
+    beams: int | None = None,
+    length_penalty: float | None = None,
+    max_tokens: int | None = None,
+  ):
     of = model.objective
     beams = of.beams or BEAMS if beams is None else beams
     longest = of.longest if max_tokens is None else min(of.longest, max_tokens)
@@ -29,23 +36,22 @@ class Translate(OfHead):
     if not math.isfinite(penalty):
       raise InputError(f'length_penalty is {penalty}; use 1 for the mean.')
     words = of.model.with_vocab_size(model.tokenizer.vocab_size)
-    self.objective = dataclasses.replace(
-      of, model=words, beams=beams, longest=longest, length_penalty=penalty
-    )
+    search = {'beams': beams, 'longest': longest, 'length_penalty': penalty}
+    self.objective = dataclasses.replace(of, model=words, **search)
     super().__init__(model)
 
-  def outputs(self, params, batch):
+  def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
     return self.objective.predict(params, batch)
 
-  def record(self, fields):
+  def record(self, fields: dict[str, Any]) -> Pair:
     (text,) = texts_of(fields, self.fields)
     return Pair('', '', text, None)
 
-  def shown(self, answer):
+  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     return super().shown(answer | {'text': answer['source'], 'translation': answer['prediction']})
 
   def returned(self, answers: list[dict | None]) -> list[str | None]:
-    return [answer and answer['prediction'] for answer in answers]
+    return [answer['prediction'] if answer else None for answer in answers]
 
 
 OPTIONS = {

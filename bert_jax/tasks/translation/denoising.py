@@ -5,29 +5,25 @@ encoder-decoder of translation, and a translation may start from its weights (in
 """
 
 import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import models
 from bert_jax.field import Field, affecting
 from bert_jax.objectives.translation import Denoising
-from bert_jax.tasks import translation
+from bert_jax.tasks import labelled, translation
 from bert_jax.tasks.pretraining import CORPUS, PRETRAINING, card_of_corpus
+from bert_jax.tokenizers import Tokenizer
 
-FIELDS = affecting(
-  {'objective'},
-  {
-    'denoising.rate': Field(0.3, 'share of the tokens of a text that is hidden', allowed='(0, 1)'),
-    'denoising.mean_span': Field(
-      3.0, "mean of Poisson's lengths of the spans that are hidden", allowed='(0, 10]'
-    ),
-  },
-)
+RATE = Field(0.3, 'share of the tokens of a text that is hidden', allowed='(0, 1)')
+SPAN = Field(3.0, "mean of Poisson's lengths of the spans that are hidden", allowed='(0, 10]')
+FIELDS = affecting({'objective'}, {'denoising.rate': RATE, 'denoising.mean_span': SPAN})
 # The fields of the model are BART's: learned positions, a norm after the embeddings, and GELU.
 DEFAULTS = {'corpus.rows': 'full', 'model.type_vocab_size': 0, 'model.mlm_head': 'none'}
 
 
-def as_pretraining(config):
+def as_pretraining(config: ConfigDict) -> ConfigDict:
   """Converts the config for the corpus functions of masked pre-training: adds the masking fields,
   unused here, at their defaults, and has no head for pairs."""
   out = config.to_dict()
@@ -38,40 +34,36 @@ def as_pretraining(config):
   return ConfigDict(out)
 
 
-def resolve(config):
+def resolve(config: ConfigDict) -> ConfigDict:
   resolved = PRETRAINING.resolve(as_pretraining(config)).to_dict()
   return ConfigDict({name: resolved[name] for name in config})
 
 
-def objective(config, tokenizer):
-  model, data, options = models.ModelConfig(**config.model), config.data, config.denoising
-  return Denoising(
-    model,
-    data.seq_length,
-    target_length=data.seq_length,
-    examples_per_row=data.examples_per_row,
-    infilling=dict(rate=options.rate, mean_span=options.mean_span, mask_id=tokenizer.mask_id),
-  )
+def objective(config: ConfigDict, tokenizer: Tokenizer) -> Denoising:
+  hides = {**config.denoising, 'mask_id': tokenizer.mask_id}
+  length = config.data.seq_length
+  return labelled.objective(Denoising, config, target_length=length, infilling=hides)
 
 
-def sources(config, tokenizer, splits=('train', 'eval')):
+def sources(
+  config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
+) -> dict[str, Any]:
   out = PRETRAINING.sources(as_pretraining(config), tokenizer, splits)
   for source in out.values():
     source.baselines = {}  # most of a text can be copied, so a unigram baseline means nothing
   return out
 
 
-def rules(config):
+def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   pairs = f'corpus.rows={config.corpus.rows} makes pairs; set it to full or single.'
   yield config.corpus.rows in ('full', 'single'), pairs
-  lengths = config.corpus.lengths
-  cut = f'corpus.lengths={lengths} cuts rows, which denoising reads whole; leave it empty.'
-  yield not lengths, cut
+  cut = f'corpus.lengths={config.corpus.lengths} cuts rows, which denoising reads whole'
+  yield not config.corpus.lengths, f'{cut}; leave it empty.'
   yield from PRETRAINING.rules(as_pretraining(config))
   yield from translation.decoder_rules(config)
 
 
-def judged_under(config):
+def judged_under(config: ConfigDict) -> dict[str, Any]:
   seed = PRETRAINING.judged_under(as_pretraining(config))['eval.seed']
   return {'eval.seed': seed, **{name: config.denoising[name.partition('.')[2]] for name in FIELDS}}
 
@@ -88,7 +80,7 @@ DENOISING = dataclasses.replace(
   judged_under=judged_under,
   remarks=lambda config, *others: PRETRAINING.remarks(as_pretraining(config), *others),
   fields=CORPUS | FIELDS,
-  defaults=PRETRAINING.defaults | DEFAULTS,
+  defaults={**PRETRAINING.defaults, **DEFAULTS},
   main_metric=lambda config: 'denoising',
   predictions={},
   heads=translation.HEADS,

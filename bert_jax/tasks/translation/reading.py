@@ -18,11 +18,15 @@ file of the sources alone (en=FILE), is translated and not scored.
 """
 
 import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ml_collections import ConfigDict
+
 from bert_jax.errors import InputError
-from bert_jax.tasks.faulty_records import reads
+from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.text import files
 from bert_jax.text.values import NotJson, json_value
 
@@ -37,7 +41,7 @@ class Pair(NamedTuple):
   target: str | None  # None: not known
 
 
-def parallel(spec, split, names):
+def parallel(spec: str, split: str, names: Sequence[str]) -> list[Path]:
   """The paths of the parallel files that a spec names (the target's may be missing); [] if it names
   tables. names: of the two columns."""
   if spec.startswith('tfds:'):
@@ -49,11 +53,9 @@ def parallel(spec, split, names):
     if split == 'train' and not sides[1]:
       raise InputError(f'{spec} names no {first[1]}; write {first[0]}=FILE,{first[1]}=FILE')
     return [_file(part, split) for part in filter(None, sides)]
-  if not Path(spec).expanduser().is_dir():
-    return []
   endings = [f'.{name}' for name in first]
-  there = {files.suffix(path) for path in files.expand(spec)}
-  if not set(endings) <= there:
+  is_folder = Path(spec).expanduser().is_dir()
+  if not is_folder or not {*endings} <= {files.suffix(path) for path in files.expand(spec)}:
     return []
   return [files.split_files(spec, split, one=True, kind=ending)[0] for ending in endings]
 
@@ -65,24 +67,24 @@ def _file(spec, split):
   return paths[0]
 
 
-def aligned(paths, counts):
+def aligned(paths: Sequence[Path], counts: Counter) -> Iterator[tuple[str, list[str]]]:
   """Yields (where, lines) of parallel files; InputError if one of them ends before another."""
   sides = [files.lines(path, counts) for path in paths]
   for number, line_of in enumerate(itertools.zip_longest(*sides), 1):
-    for path, line in zip(paths, line_of):
-      if line is None:
-        longer = next(p for p, x in zip(paths, line_of) if x is not None)
-        raise InputError(
-          f'{path} ends after line {number - 1} and {longer} goes on with line {number}; pairs are '
-          'the lines of equal number, so bring both files of one release'
-        )
+    if None in line_of:
+      ended = paths[line_of.index(None)]
+      longer = next(path for path, line in zip(paths, line_of) if line is not None)
+      fault = f'{ended} ends after line {number - 1} and {longer} goes on with line {number}'
+      advice = 'pairs are the lines of equal number, so bring both files of one release'
+      raise InputError(f'{fault}; {advice}')
     counts['records'] += 1
     yield f'{paths[0].name}:{number}', [text for _, text in line_of]
 
 
 def _rows(config, split, problems):
   """Yields (where, {column: text})."""
-  spec, names = config.data[split], _columns(config)
+  spec = config.data[split]
+  names = config.translation.source_column, config.translation.target_column
   if paths := parallel(spec, split, names):
     for where, texts in aligned(paths, problems.counts):
       yield where, dict(zip((name.split('|')[0] for name in names), texts))
@@ -100,24 +102,20 @@ def _nested(row):
   return {k: x for k, x in value.items() if isinstance(x, str)} if isinstance(value, dict) else {}
 
 
-def _columns(config):
-  return config.translation.source_column, config.translation.target_column
-
-
 @reads('pairs')
-def read(config, split, problems):
+def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Pair]:
   """Yields the Pairs of a split; unusable ones go to `problems`."""
-  source_name, target_name = _columns(config)
+  source_name, target_name = config.translation.source_column, config.translation.target_column
   for number, (where, row) in enumerate(_rows(config, split, problems)):
     there = any(name in row for name in target_name.split('|'))
     wanted = [source_name, *([target_name] if there or split == 'train' else [])]
     if (values := problems.columns(row, wanted, where, HINT)) is None:
       continue
-    empty = [kind for kind, text in zip(('source', 'target'), values) if not text.strip()]
-    if empty:
-      column = dict(source=source_name, target=target_name)[empty[0]]
-      fault = f'the {empty[0]} (column {column!r}) is empty; write one, or remove the pair'
-      problems.wrong(where, fault, f'pairs without a {empty[0]}')
+    sides = zip(('source', 'target'), wanted, values)
+    if empty := [(kind, name) for kind, name, text in sides if not text.strip()]:
+      kind, column = empty[0]
+      fault = f'the {kind} (column {column!r}) is empty; write one, or remove the pair'
+      problems.wrong(where, fault, f'pairs without a {kind}')
       continue
     if not there:
       problems.counts['without a target (translated, not scored)'] += 1

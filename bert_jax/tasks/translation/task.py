@@ -12,64 +12,58 @@ not tokens: BLEU and chrF. Its signatures stand in sacrebleu.txt beside the answ
 """
 
 import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax.corpus import tokenized
 from bert_jax.errors import InputError
 from bert_jax.metrics import LossLevel
-from bert_jax.objectives.translation import Translation
+from bert_jax.objectives.translation import TARGET, Translation
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.scored import Scored
-from bert_jax.tasks.translation.reading import read
+from bert_jax.tasks.translation.reading import Pair, read
+from bert_jax.tokenizers import Tokenizer
 
 SCORES = 'bleu', 'chrf'
 
 
-def resolve(config):
+def resolve(config: ConfigDict) -> ConfigDict:
   if not config.data.train:
-    raise InputError(
-      'data.train is empty; name two parallel files (en=FILE,de=FILE) or a table of pairs.'
-    )
+    advice = 'name two parallel files (en=FILE,de=FILE) or a table of pairs'
+    raise InputError(f'data.train is empty; {advice}.')
   return config
 
 
-def texts(config):
+def texts(config: ConfigDict) -> Iterator[str]:
   """The texts of both sides, which share a vocabulary."""
   for pair in read(config, 'train', Problems('train', config.data.skip_damaged)):
     yield from (pair.source, pair.target)
 
 
-def target_length(config):
+def target_length(config: ConfigDict) -> int:
   return config.translation.target_length or config.data.seq_length
 
 
-def limits(config):
+def limits(config: ConfigDict) -> tuple[int, int]:
   """The most tokens of a source, [CLS] and [SEP] included, and of a target, with one of the two."""
-  limit = config.task.max_length
-  rows = config.data.seq_length, target_length(config)
-  return tuple(min(row, limit or row) for row in rows)
+  source, target, limit = config.data.seq_length, target_length(config), config.task.max_length
+  return min(source, limit or source), min(target, limit or target)
 
 
-def objective(config, tokenizer):
-  translation = config.translation
-  return labelled.objective(
-    Translation,
-    config,
-    target_length=target_length(config),
-    smoothing=translation.label_smoothing,
-    scores=SCORES if translation.beams else (),
-    beams=translation.beams,
-    length_penalty=translation.length_penalty,
-    longest=limits(config)[1],
-    begin_id=before(config, tokenizer)[0],
-    end_id=tokenizer.sep_id,
-  )
+def objective(config: ConfigDict, tokenizer: Tokenizer) -> Translation:
+  fields, ids = config.translation, (before(config, tokenizer)[0], tokenizer.sep_id)
+  options = {'beams': fields.beams, 'length_penalty': fields.length_penalty}
+  options |= {'smoothing': fields.label_smoothing, 'scores': SCORES if fields.beams else ()}
+  options |= {'target_length': target_length(config), 'longest': limits(config)[1]}
+  return labelled.objective(Translation, config, begin_id=ids[0], end_id=ids[1], **options)
 
 
-def before(config, tokenizer):
+def before(config: ConfigDict, tokenizer: Tokenizer) -> tuple[int, ...]:
   """The ids before the text of a target: [CLS], or [SEP] [CLS] as in BART."""
   ids = tokenizer.cls_id, tokenizer.sep_id
   return ids[:1] if config.translation.begin == 'cls' else ids[::-1]
@@ -78,7 +72,9 @@ def before(config, tokenizer):
 class Pairs(Scored):
   """The rows of pairs. targets: [E] arrays of the labels of each target; empty if none is known."""
 
-  def __init__(self, config, tokenizer, pairs, problems):
+  def __init__(
+    self, config: ConfigDict, tokenizer: Tokenizer, pairs: list[Pair], problems: Problems
+  ):
     self.target_length = target_length(config)
     self.begin_id, *first = before(config, tokenizer)
     source_limit, target_limit = limits(config)
@@ -119,11 +115,11 @@ class Pairs(Scored):
     return digest.hexdigest()[:16]
 
   @property
-  def fill(self):
+  def fill(self) -> float:
     used = self.lengths.sum() + self.target_tokens
     return float(used / (len(self) * (self.seq_length + self.target_length)))
 
-  def row(self, items, length, slots):
+  def row(self, items: Any, length: int, slots: int) -> dict[str, np.ndarray]:
     row = super().row(items, length, slots)
     sides = np.zeros((4, self.target_length), np.int32)
     ids, labels, positions, segments = sides
@@ -135,26 +131,22 @@ class Pairs(Scored):
       ids[at:end], labels[at:end] = np.append(self.begin_id, target)[: len(target)], target
       positions[at:end], segments[at:end] = np.arange(len(target)), k + 1
       at = end
-    names = 'target_ids', 'target_labels', 'target_position_ids', 'target_segment_ids'
-    return row | dict(zip(names, sides))
+    return row | dict(zip(TARGET, sides))
 
-  def answers(self, outputs):
+  def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (written, scores) = by_example(outputs, 'written', 'scores')
     out = []
     for e, ids, score in zip(numbers, written, scores):
-      pair = self.pairs[e]
-      prediction = text_of(self.tokenizer, ids)
+      pair, prediction = self.pairs[e], text_of(self.tokenizer, ids)
       out.append({'id': pair.id, 'where': pair.where, 'length': self.tokens[e]})
-      out[-1]['source'] = pair.source
-      out[-1] |= {'prediction': prediction, 'score': float(score)}
-      if pair.target is not None:
-        out[-1]['gold'] = pair.target
+      out[-1] |= {'source': pair.source, 'prediction': prediction, 'score': float(score)}
+      out[-1] |= {} if pair.target is None else {'gold': pair.target}
     return out
 
-  def scores(self, answers):
+  def scores(self, answers: list[dict]) -> dict[str, float]:
     return {name: score for name, (score, _, _) in sacrebleu_scores(answers).items()}
 
-  def files(self, answers):
+  def files(self, answers: list[dict]) -> dict[str, str]:
     """translations.txt, a line for each source, and the scores as sacrebleu prints them."""
     lines = (f'{" ".join(a["prediction"].split())}\n' for a in answers)
     out = {'translations.txt': ''.join(lines)}
@@ -164,12 +156,12 @@ class Pairs(Scored):
     return out
 
 
-def text_of(tokenizer, ids):
+def text_of(tokenizer: Tokenizer, ids: np.ndarray) -> str:
   """Decodes ids to text, without [SEP] and ids that are no token."""
   return tokenizer.decode(ids[ids >= 0])
 
 
-def sacrebleu_scores(answers):
+def sacrebleu_scores(answers: list[dict]) -> dict[str, tuple[float, str, str]]:
   """Scores answers by sacrebleu: {metric: (score, sacrebleu's line and signature)}."""
   from sacrebleu.metrics import BLEU, CHRF  # slow to import
 

@@ -19,13 +19,8 @@ class LastPiece(base.Objective):
   seq_length: int
   mask_id: int
 
-  @property
-  def loss_weights(self):
-    return {'last': 1.0}
-
-  @property
-  def metrics(self):
-    return 'last', 'last_accuracy'
+  loss_weights = {'last': 1.0}
+  metrics = 'last', 'last_accuracy'
 
   def spec(self, batch_size):
     return row_spec(batch_size, self.seq_length)
@@ -34,10 +29,8 @@ class LastPiece(base.Objective):
     encoder_key, head_key = jax.random.split(rng)
     encoder = models.init_encoder(self.model, encoder_key)
     x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
-    head = models.MaskedLMHead(self.model).init(head_key, x_BKD, models.word_table(encoder))[
-      'params'
-    ]
-    return {'encoder': encoder, 'last': head}
+    head = models.MaskedLMHead(self.model).init(head_key, x_BKD, models.word_table(encoder))
+    return {'encoder': encoder, 'last': head['params']}
 
   def prepare(self, batch, rng, moment):
     ids_BT, length_B = batch['input_ids'], jnp.sum(batch['segment_ids'] > 0, axis=1)

@@ -21,17 +21,10 @@ def objective(config, tokenizer):
 
 def sources(config, tokenizer, splits=('train', 'eval')):
   ((whole, _),) = loading.load(config, config.data.train, tokenizer, 'train').values()
-  kept, held = whole.divided(config.corpus.eval_share)
-  return {
-    split: Rows(
-      held if split == 'eval' else kept,
-      tokenizer,
-      kind=config.last.rows,
-      seq_length=config.data.seq_length,
-      seed=(config.seed, split == 'eval', 0),
-    )
-    for split in splits
-  }
+  parts = dict(zip(('train', 'eval'), whole.divided(config.corpus.eval_share)))
+  shape = {'kind': config.last.rows, 'seq_length': config.data.seq_length}
+  seed = lambda split: (config.seed, split == 'eval', 0)
+  return {x: Rows(parts[x], tokenizer, seed=seed(x), **shape) for x in splits}
 
 
 class Next(OfText):
@@ -52,15 +45,20 @@ class Ended(Examples):
   def __init__(self, model, records):
     mask, room = model.tokenizer.mask_id, model.limit - 3
     texts = [(np.append(ids[-room:], mask),) for ids in model.tokenizer.ids_batch(records)]
-    at = np.array([[len(ids)] for (ids,) in texts], np.int32)
-    super().__init__(
-      model.tokenizer, texts, seq_length=model.limit, slots=8, positions={'asked': at}
-    )
+    asked = {'asked': np.array([[len(ids)] for (ids,) in texts], np.int32)}
+    super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=8, positions=asked)
 
   def answers(self, outputs):
     numbers, (shares,) = by_example(outputs, 'shares')
     best = zip(numbers.tolist(), shares.argmax(-1).tolist(), shares.max(-1).tolist())
     return [{'id': i, 'piece': self.tokenizer.pieces[k], 'probability': p} for i, k, p in best]
+
+
+ROWS = Field('full', 'how documents become rows', allowed=('full', 'single'), affects={'rows'})
+
+
+def rules(config):
+  yield not config.data.eval, 'objective last_piece holds out documents; leave data.eval empty.'
 
 
 TASK = Family(
@@ -70,15 +68,8 @@ TASK = Family(
   objective=objective,
   sources=sources,
   main_metric=lambda config: 'last',
-  fields=pretraining.CORPUS
-  | {
-    'last.rows': Field(
-      'full', 'how documents become rows', allowed=('full', 'single'), affects={'rows'}
-    )
-  },
-  rules=lambda config: [
-    (not config.data.eval, 'objective last_piece holds out documents; leave data.eval empty.')
-  ],
+  fields=pretraining.CORPUS | {'last.rows': ROWS},
+  rules=rules,
   defaults={'optimizer.warmup': 1.0, 'steps': 3, 'log.tensorboard': False},
   reads_corpus=True,
   predictions={'next': Prediction(Next)},

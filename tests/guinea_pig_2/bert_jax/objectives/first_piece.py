@@ -21,13 +21,8 @@ class FirstPiece(base.Objective):
   seq_length: int
   mask_id: int
 
-  @property
-  def loss_weights(self):
-    return {'first': 1.0}
-
-  @property
-  def metrics(self):
-    return 'first', 'first_accuracy'
+  loss_weights = {'first': 1.0}
+  metrics = 'first', 'first_accuracy'
 
   def spec(self, batch_size):
     return row_spec(batch_size, self.seq_length)

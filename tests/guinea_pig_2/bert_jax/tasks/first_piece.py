@@ -25,17 +25,10 @@ def objective(config, tokenizer):
 
 def sources(config, tokenizer, splits=('train', 'eval')):
   ((whole, _),) = loading.load(config, config.data.train, tokenizer, 'train').values()
-  kept, held = whole.divided(config.corpus.eval_share)
-  options = dict(kind='full', seq_length=config.data.seq_length)
-  return {
-    split: Rows(
-      held if split == 'eval' else kept,
-      tokenizer,
-      seed=(config.seed, split == 'eval', 0),
-      **options,
-    )
-    for split in splits
-  }
+  parts = dict(zip(('train', 'eval'), whole.divided(config.corpus.eval_share)))
+  shape = {'kind': 'full', 'seq_length': config.data.seq_length}
+  seed = lambda split: (config.seed, split == 'eval', 0)
+  return {x: Rows(parts[x], tokenizer, seed=seed(x), **shape) for x in splits}
 
 
 class Begins(OfText):
@@ -74,32 +67,27 @@ class Begun(Examples):
     return [{'id': int(i), 'pieces': row} for i, row in zip(numbers, pieces)]
 
 
+LAYERS = Field(1, 'blocks of the narrow tower', allowed='[1, inf)', affects={'model', 'weights'})
+LACKS = 'reader; train one with configs/first_piece.py'
+MOST = {'most': Option(int, 'how many pieces; default: 1')}
+
+
+def rules(config):
+  yield not config.data.eval, 'objective first_piece holds out documents; leave data.eval empty.'
+
+
 RECORD = Family(
   name='first_piece',
   texts=pretraining.task.texts,
   objective=objective,
   sources=sources,
   main_metric=lambda config: 'first',
-  fields=pretraining.CORPUS
-  | {
-    'reader.layers': Field(
-      1, 'blocks of the narrow tower', allowed='[1, inf)', affects={'model', 'weights'}
-    )
-  },
-  rules=lambda config: [
-    (not config.data.eval, 'objective first_piece holds out documents; leave data.eval empty.')
-  ],
+  fields=pretraining.CORPUS | {'reader.layers': LAYERS},
+  rules=rules,
   defaults={'optimizer.warmup': 1.0, 'steps': 3, 'log.tensorboard': False},
   reads_corpus=True,
   rows_follow=True,
   heads_besides=lambda config: {'of the reader, the number of its heads': 2},
-  predictions={
-    'begin-with': Prediction(
-      Begins,
-      parts=('encoder', 'reader', 'first'),
-      lacks='reader; train one with configs/first_piece.py',
-      options={'most': Option(int, 'how many pieces; default: 1')},
-    )
-  },
+  predictions={'begin-with': Prediction(Begins, ('encoder', 'reader', 'first'), LACKS, '', MOST)},
   card=lambda config: Card('the first piece of each row'),
 )

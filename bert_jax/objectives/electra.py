@@ -130,7 +130,7 @@ class Electra(MlmNsp):
   def terms(
     self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
   ) -> Terms:
-    draw_key, *keys = jax.random.split(rng, 3)
+    draw_key, *keys = jax.random.split(rng, 3)  # pyrefly: ignore[bad-argument-type] (not None)
     generator_key, encoder_key = keys if train else (None, None)
     mlm_BKV = self.generated(params, batch, generator_key)
     terms = label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])

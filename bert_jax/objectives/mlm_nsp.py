@@ -87,8 +87,8 @@ class MlmNsp(Objective):
   def prepare(self, batch: Batch, rng: jax.Array, moment: Moment) -> Batch:
     batch = self.cut(batch, moment)
     arrays = batch['input_ids'], batch['segment_ids'], batch.get('unit_starts')
-    options = self.masking if moment.train else self.masking | self.eval_masking
-    options = {'vocab_size': self.model.vocab_size} | options
+    options: dict[str, Any] = {'vocab_size': self.model.vocab_size} | self.masking
+    options |= {} if moment.train else self.eval_masking
     names = 'input_ids', 'masked_positions', 'masked_labels', 'masked_weights'
     masked = masking.mask_tokens(rng, *arrays, moment.stage('masking.policy'), **options)
     return {**batch, **dict(zip(names, masked))}
@@ -121,7 +121,7 @@ class MlmNsp(Objective):
     """The terms of hidden states, {name: Mean}, and the MLM logits [B, K, V]."""
     mlm_BKV, nsp_BN2 = self._heads(params, batch, hidden_BTD)
     terms = label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
-    if self.nsp_weight:
+    if nsp_BN2 is not None:
       terms |= label_terms(self.pairs, nsp_BN2, batch['labels'], batch['weights'])
     if self.sbo_weight:
       sbo_BKV, weights_BK = span_boundary.logits(self.model, params, hidden_BTD, batch)

@@ -19,14 +19,13 @@ from test_train import same_bits
 from toys import load
 
 from bert_jax import config as c
-from bert_jax import models, tokenizers
+from bert_jax import models
 from bert_jax.metrics import Mean
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.encode import encode
 from bert_jax.objectives.language_model import LanguageModel
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.predict import Model
-from bert_jax.predict import __main__ as predict_main
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
@@ -312,23 +311,6 @@ def runs(corpus_file, tmp_path_factory):
   return run
 
 
-def test_bits_are_the_nats_of_a_text_by_its_size(runs, corpus_file):
-  workdir, _, metrics = runs('causal')
-  assert metrics['perplexity'] == pytest.approx(math.exp(metrics['lm']))
-  assert metrics['lm_below_unigram'] > -1
-  config = c.from_json((workdir / 'config.json').read_text())
-  words = tokenizers.load_folder(workdir)
-  source = TASKS['language_model'].sources(config, words, ('eval',))['eval']
-  segments = np.array([source[i]['segment_ids'] for i in range(len(source))])
-  targets = ((segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)).sum()
-  kept = source.corpus.sizes.sum(axis=0)
-  per_byte = metrics['lm'] * targets / kept[1] / math.log(2)
-  assert metrics['bits_per_byte'] == pytest.approx(per_byte, rel=1e-6)
-  assert metrics['bits_per_character'] == metrics['bits_per_byte']  # of ASCII
-  size = len(corpus_file.read_bytes())
-  assert 0.05 * size < kept[1] < 0.4 * size
-
-
 @pytest.mark.parametrize('objective', ['hybrid', 'diffusion', 'causal_then_masked'])
 def test_resumed_it_ends_with_the_same_bits(runs, corpus_file, tmp_path, objective):
   """As if it was killed after step 8, with the last checkpoint of step 4 or 8."""
@@ -470,25 +452,6 @@ def test_masks_are_filled_one_by_one(runs, objective):
     expected.append(int(logits.argmax()))
   (answer,) = model.generate(['the river'], max_tokens=5, order='left')
   assert answer['generated'].strip() == model.tokenizer.decode(expected)
-
-
-def test_the_command_line_writes_on(runs, tmp_path, capsys):
-  lines, out = tmp_path / 'in.txt', tmp_path / 'out.jsonl'
-  lines.write_text(f'the river\n\n{"the river " * 40}\n{{"text": "winter", "id": 7}}\n')
-  main = predict_main.main
-  options = ['--model', str(runs('causal')[0]), '--task', 'generate', '--input', str(lines)]
-  options += ['--max-tokens', '4', '--temperature', '1', '--seed', '3', '--no-cache']
-  main([*options, '--output', str(out)])
-  first, empty, long, last = map(json.loads, out.read_text().splitlines())
-  model = Model(runs('causal')[0])
-  expected = model.generate(['the river'], max_tokens=4, temperature=1.0, seed=3)[0]
-  assert first['generated'] == expected['generated'] and first['text'] == 'the river'
-  assert empty['error'] == 'empty line' and 'tokens long' in long['error']
-  assert last['id'] == 7 and last['tokens'] <= 4
-  for wrong in (['--beams', '0'], ['--top-k', '99999'], ['--temperature=-1']):
-    with pytest.raises(SystemExit) as error:
-      main([*options, *wrong])
-    assert error.value.code == 2
 
 
 # ---- mistakes ------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import json
 import jax
 import numpy as np
 import pytest
-from conftest import run_module
 from small_tables import WORDS, sentence
 from test_objectives import one_sentence
 from test_train import same_bits
@@ -345,16 +344,6 @@ def test_predictions_are_those_of_the_evaluation_whatever_shares_a_row(translate
       model.ask('translate', **options)
   with one_sentence("trained for 'translation' and has no masked-LM head"):
     model.fill_mask(['old [MASK]'])
-
-
-@pytest.mark.slow
-def test_the_command_line(translated, words):
-  workdir = translated[0]
-  ask = '--model', workdir, '--task', 'translate', '--no-cache'
-  out = run_module('bert_jax.predict', *ask, stdin='old river\n')
-  assert {'text', 'translation', 'score'} == {*json.loads(out.stdout)}
-  out = run_module('bert_jax.evaluate', '--workdir', workdir)
-  assert json.loads(out.stdout)['bleu'] == pytest.approx(translated[2]['bleu'])
 
 
 def test_denoising_learns_resumes_with_the_same_bits_and_begins_a_translation(

@@ -109,7 +109,7 @@ class FillMask(OfText):
 class Masks(Examples):
   """Texts, or windows of texts, with the masks that are to be filled in each."""
 
-  def __init__(self, model: Any, records: list[str], problems: Problems):
+  def __init__(self, model: Any, records: Sequence[str], problems: Problems):
     self.records, self.read, self.asked, texts, flags = records, [], [], [], []
     room = model.limit - 2
     for i, text in enumerate(records):
@@ -174,7 +174,9 @@ def scored(config: ConfigDict) -> type['TokenScores']:
 class TokenScores(Examples, abc.ABC):
   """Texts of which each token gets a probability. texts: the ids of each, which are cut to fit."""
 
-  def __init__(self, model: Any, records: list[str], texts: list[np.ndarray], problems: Problems):
+  def __init__(
+    self, model: Any, records: Sequence[str], texts: list[np.ndarray], problems: Problems
+  ):
     self.records, self.read, room = records, texts, model.limit - 2
     if number := sum(len(ids) > room for ids in texts):
       problems.counts[f'texts cut (longer than {model.limit} tokens)'] += number

@@ -2,13 +2,13 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.objectives.distillation import DistilledLanguageModel
-from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.tasks import teaching
 from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone
 
@@ -38,7 +38,7 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield bool(config.teacher), 'there is no teacher to learn from; name it with --config.teacher=W.'
 
 
-def by_words(config: ConfigDict, objective: MlmNsp, teacher: teaching.Teacher) -> teaching.Lesson:
+def by_words(config: ConfigDict, objective: Any, teacher: teaching.Teacher) -> teaching.Lesson:
   """The Lesson in which a student imitates a teacher's masked-word probabilities and states."""
   model, width = teacher.model, config.model.hidden_size
   if {'encoder', 'mlm'} - teacher.params.keys() or model.causal:

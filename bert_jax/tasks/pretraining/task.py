@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def _check_marks(config, metas):
       raise InputError(f'{fault}; prepare it again with --{name}.')
 
 
-def texts(config: ConfigDict) -> Iterator[str] | dict[str, Iterator[str]]:
+def texts(config: ConfigDict) -> Iterator[str] | Mapping[str, Iterator[str]]:
   """The sentences of the training documents; {language: sentences} with several languages."""
   parts = files.parts(config.data.train, config.corpus.languages)
   out = {name: _sentences(config, spec) for name, spec in parts}
@@ -219,11 +219,11 @@ def _source(config, tokenizer, split, corpora, further):
     sizes = {language: len(corpus) for language, (corpus, _) in of_split.items()}
     source, share = _mixture(config, split, parts, sizes)
   level = sum(share[language] * levels[language] for language in parts)
-  unigram = {name: LossLevel(x, 'unigram') for name, x in levels.items() if name}
-  source.baselines = {'mlm': LossLevel(level, 'unigram')}
+  baselines: dict[str, Level] = {'mlm': LossLevel(level, 'unigram')}
   if config.loss.sbo_weight:
-    source.baselines['sbo'] = source.baselines['mlm']
-  source.baselines |= {f'mlm_{name}': x for name, x in unigram.items()}
+    baselines['sbo'] = baselines['mlm']
+  of_languages = {f'mlm_{name}': LossLevel(x, 'unigram') for name, x in levels.items() if name}
+  source.baselines = baselines | of_languages
   further(source, parts, of_split, corpora['train'], share)
   if config.loss.nsp_weight:
     name = pairs_of(config)
@@ -272,13 +272,13 @@ def _rows(config, corpus, tokenizer, split, language, what):
   shape = {'seq_length': length, 'examples_per_row': config.data.examples_per_row}
   cuts = {'kind': block.rows, 'short_seq_prob': block.short_seq_prob, 'dupe_factor': times}
   drawn = {'seed': (drawn_by, split == 'eval', language), 'language': language}
-  by_block = isinstance(corpus, Blocks)
-  out = (BlockRows if by_block else Rows)(corpus, tokenizer, **shape, **cuts, **drawn)
+  kind = BlockRows if isinstance(corpus, Blocks) else Rows
+  out = kind(corpus, tokenizer, **shape, **cuts, **drawn)
   made = f'{len(out):,} rows of {length}, {100 * out.fill:.1f} % filled'
   repeated = f', of which rows are made {times} times' if times > 1 else ''
   size = f'{number:,} documents, {len(corpus):,} tokens{repeated} -> {made}'
   log.info('%s: %s, %s tokens cut to fit', what, size, f'{out.cut_tokens:,}')
-  if by_block:
+  if isinstance(out, BlockRows):
     lost = f'rows of a pass that are left out, or twice: {100 * out.misses:.2f} %'
     log.info('%s: planned by block, %d units; %s', what, corpus.units, lost)
   return out

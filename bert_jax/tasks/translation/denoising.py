@@ -68,6 +68,10 @@ def judged_under(config: ConfigDict) -> dict[str, Any]:
   return {'eval.seed': seed, **{name: config.denoising[name.partition('.')[2]] for name in FIELDS}}
 
 
+def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: dict[str, Any]) -> list:
+  return PRETRAINING.remarks(as_pretraining(config), tokenizer, sources)
+
+
 DENOISING = dataclasses.replace(
   PRETRAINING,
   card=card_of_corpus,
@@ -78,7 +82,7 @@ DENOISING = dataclasses.replace(
   rules=rules,
   rules_to_begin=lambda config: (),
   judged_under=judged_under,
-  remarks=lambda config, *others: PRETRAINING.remarks(as_pretraining(config), *others),
+  remarks=remarks,
   fields=CORPUS | FIELDS,
   defaults={**PRETRAINING.defaults, **DEFAULTS},
   main_metric=lambda config: 'denoising',

@@ -6,6 +6,8 @@ first 20 tokens of a span are predicted. B batch, T tokens, K predictions, D hid
 embeddings, V vocabulary.
 """
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -57,7 +59,7 @@ class SpanBoundaryHead(nn.Module):
     return models.MaskedLMHead(config, name='mlm')(x_BKD, table_VE)
 
 
-def init(config: models.ModelConfig, rng: jax.Array, encoder: Params) -> Params:
+def init(config: models.ModelConfig, rng: jax.Array, encoder: Params) -> Any:
   """Initial parameters of a SpanBoundaryHead. encoder: the parameters of its encoder."""
   x_BKD, place_BK = jnp.zeros((1, 1, config.hidden_size)), jnp.zeros((1, 1), jnp.int32)
   table_VE = models.word_table(encoder)

@@ -42,8 +42,8 @@ class Objective(abc.ABC):
 
   @abc.abstractmethod
   def spec(self, batch_size: int) -> Spec:
-    """The arrays of a batch: {name: ShapeDtypeStruct [B, ...]}. They hold segment_ids [B, T], by
-    which steps count tokens, and for `encode` all four of row_spec."""
+    """The arrays of a batch, each [B, ...]: segment_ids [B, T], by which steps count tokens, and
+    for `encode` all four of row_spec."""
 
   @abc.abstractmethod
   def init(self, rng: jax.Array) -> Params:
@@ -62,10 +62,9 @@ class Objective(abc.ABC):
     return limits
 
   def carry(self, batch_size: int) -> Any:
-    """Shapes of the arrays that each step hands to the next (Transformer-XL's memory).
-    The leading axis is the batch: row b of a step continues row b of the step before, but
-    not where a pass over the data ends: nothing marks that place, and the carry goes on (see
-    rows/batches.py). The first step of a run, or of an evaluation, gets zeros. Default: {}."""
+    """Shapes of the arrays that each step hands to the next (Transformer-XL's memory). The leading
+    axis is the batch: row b of a step continues row b of the step before. Nothing marks where a
+    pass over the data ends (see rows/batches.py). The first step gets zeros. Default: {}."""
     return {}
 
   def eval_carry(self, batch_size: int) -> Any:
@@ -100,11 +99,10 @@ class Objective(abc.ABC):
   def terms(
     self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
   ) -> Terms:
-    """The losses and metrics of a prepared batch, and the carry for the next step.
-    The Means named in loss_weights make up the loss; the others are metrics. The weight of a Mean
-    of the loss may depend on the batch only, never on params, since the step needs it before the
-    forward pass.
-    Dropout is on if `train`. rng: given in an evaluation too, for an objective that samples."""
+    """The losses and metrics of a prepared batch, and the carry for the next step. The Means named
+    in loss_weights make up the loss; the weight of such a Mean may depend on the batch only, never
+    on params, since the step needs it before the forward pass. Dropout is on if `train`. rng: given
+    in an evaluation too, for an objective that samples."""
 
   def predict(
     self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
@@ -113,8 +111,8 @@ class Objective(abc.ABC):
     return {}
 
   def flops(self, batch_size: int, moment: Moment | None = None) -> float:
-    """Floating-point operations of a forward pass over one batch: the matrix products in `terms`.
-    moment: a step of the training, for an objective that changes by step; None: the last one."""
+    """Floating-point operations of the matrix products in `terms` of one batch. moment: a step of
+    the training, for an objective that changes by step; None: the last one."""
     known = vars(self).setdefault('_flops', {})
     if batch_size not in known:
 

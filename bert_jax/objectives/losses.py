@@ -22,9 +22,9 @@ def nats_in_chunks(
   labels_BT: jax.Array,
   nats: Callable[..., tuple[jax.Array, ...]] | None = None,
 ) -> tuple[jax.Array, ...]:
-  """(cross-entropy in nats [B, T], hits [B, T]) of labels under the MLM head, computed in chunks of
-  tokens, to save memory; the logits are computed again for the gradient. nats: a function in place
-  of label_nats, which gives arrays [B, t] for logits [B, t, V] and labels [B, t]."""
+  """(cross-entropy in nats [B, T], hits [B, T]) of labels under the MLM head, in chunks of tokens,
+  to save memory; the logits are computed again for the gradient. nats: what takes the place of
+  label_nats: a function of logits [B, t, V] and labels [B, t] that gives arrays [B, t]."""
   B, T = labels_BT.shape
   size = -(-T // max(4, -(-T // CHUNK)))
   number = -(-T // size)
@@ -53,10 +53,9 @@ def label_terms(
 
 
 def label_nats(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """(cross-entropy in nats, 1.0 where the label is hit), each [...], of logits [..., C].
-  A label is hit if its logit is above all others (a tie is a miss). The largest of the others
-  serves both terms: XLA computes it while it makes the logits, and only the exponentials need
-  another pass over the logits."""
+  """(cross-entropy in nats, 1.0 where the label is hit), each [...], of logits [..., C]. A label is
+  hit if its logit is above all others (a tie is a miss). The largest of the others serves both
+  terms: XLA computes it while it makes the logits."""
   gold = jnp.take_along_axis(logits, labels[..., None], axis=-1)
   is_gold = jnp.arange(logits.shape[-1]) == labels[..., None]
   others = jnp.max(jnp.where(is_gold, -jnp.inf, logits), axis=-1, keepdims=True)

@@ -4,8 +4,7 @@ A causal model writes from left to right: the likeliest token each time (tempera
 at random, or by beam search. It ends at [SEP], the end of a document, and at the `stop` pieces. A
 masked model fills max_tokens masks after the prompt, one at a time: with order=left the first mask,
 with order=confidence the mask with the most probable token. The same prompt and seed give the same
-text, however prompts are batched. A prompt that is repeated in one call is continued with other
-draws.
+text, however prompts are batched; if it is repeated in one call, it is continued with other draws.
 """
 
 import functools

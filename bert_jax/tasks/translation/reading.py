@@ -11,10 +11,9 @@ A spec such as data.train is one of
                          {"translation": {"en": .., "de": ..}} as Hugging Face's datasets write it
   tfds:wmt16_translate/de-en    TFDS; its columns are the languages
 
-A pair without a source, or without a target in its column, cannot be used: it stops the run, or is
-left out and counted (data.skip_damaged). Files of different lengths stop it in any case, since
-nothing says where a line was lost. A table to be evaluated on without the target's column, or the
-file of the sources alone (en=FILE), is translated and not scored.
+A pair without a source, or without a target in its column, cannot be used (faulty_records.py).
+Files of different lengths stop the run, since nothing says where a line was lost. A table to be
+evaluated on without the target's column, or the sources alone (en=FILE), is translated, not scored.
 """
 
 import itertools
@@ -42,8 +41,7 @@ class Pair(NamedTuple):
 
 
 def parallel(spec: str, split: str, names: Sequence[str]) -> list[Path]:
-  """The paths of the parallel files that a spec names (the target's may be missing); [] if it names
-  tables. names: of the two columns."""
+  """The parallel files that a spec names (the target's may be missing); [] if it names tables."""
   if spec.startswith('tfds:'):
     return []
   first = [name.split('|')[0] for name in names]

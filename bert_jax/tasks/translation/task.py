@@ -4,11 +4,10 @@ The sources and the targets of a row stand in two rows of tokens: [CLS] source [
 target, of which each token is to be followed by the next and the last one by [SEP].
 
 In training a pair with a side that is too long is left out and counted; translation.too_long=cut
-keeps the beginning of both (the source of a summary), and a target that is cut has no [SEP].
-In an evaluation the source is cut.
+keeps the beginning of both, and a target that is cut has no [SEP]. In an evaluation both are cut.
 
-The scores are sacrebleu's (Post 2018, https://arxiv.org/abs/1804.08771), computed from plain text,
-not tokens: BLEU and chrF. Its signatures stand in sacrebleu.txt beside the answers.
+The scores are sacrebleu's BLEU and chrF of plain text (Post 2018,
+https://arxiv.org/abs/1804.08771). Its signatures stand in sacrebleu.txt beside the answers.
 """
 
 import hashlib

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import scipy.stats
 import test_objectives
+from running import same_bits
 from small_tables import WORDS, sentence
 from test_objectives import close, one_sentence
 from test_processes import local, logged, same, succeeded
-from test_train import same_bits
 from toys import load
 
 from bert_jax import config as c

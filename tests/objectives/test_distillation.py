@@ -10,12 +10,11 @@ import layouts
 import numpy as np
 import pytest
 from conftest import ROOT, small_overrides, small_pretrain
+from running import same_bits, stop_when
 from small_tables import load as load_small
 from small_tables import table
-from test_night import stop_when
 from test_objectives import one_sentence
 from test_processes import local, logged, same, succeeded
-from test_train import same_bits
 from toys import load
 
 from bert_jax import config as config_lib

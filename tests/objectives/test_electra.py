@@ -10,8 +10,8 @@ import numpy as np
 import optax
 import pytest
 from conftest import small_overrides, small_pretrain
+from running import same_bits
 from test_objectives import MASKING, MODEL, batch_of, one_sentence
-from test_train import same_bits
 from toys import load
 
 from bert_jax import config as config_lib

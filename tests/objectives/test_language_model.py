@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import small_overrides
+from running import same_bits
 from test_objectives import MASKING, MODEL, one_sentence
 from test_rows import text, tokenize, tokenizer  # noqa: F401 (fixtures)
-from test_train import same_bits
 from toys import load
 
 from bert_jax import config as c

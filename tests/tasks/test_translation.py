@@ -6,9 +6,9 @@ import json
 import jax
 import numpy as np
 import pytest
+from running import same_bits
 from small_tables import WORDS, sentence
 from test_objectives import one_sentence
-from test_train import same_bits
 from toys import load
 
 from bert_jax import config as c

@@ -175,7 +175,7 @@ class TokenScores(Examples, abc.ABC):
   """Texts of which each token gets a probability. texts: the ids of each, which are cut to fit."""
 
   def __init__(
-    self, model: Any, records: Sequence[str], texts: list[np.ndarray], problems: Problems
+    self, model: Any, records: Sequence, texts: Sequence[np.ndarray], problems: Problems
   ):
     self.records, self.read, room = records, texts, model.limit - 2
     if number := sum(len(ids) > room for ids in texts):

@@ -177,7 +177,7 @@ class TokenScores(Examples, abc.ABC):
   def __init__(
     self, model: Any, records: Sequence, texts: Sequence[np.ndarray], problems: Problems
   ):
-    self.records, self.read, room = records, texts, model.limit - 2
+    self.records, self.read, room = records, list(texts), model.limit - 2
     if number := sum(len(ids) > room for ids in texts):
       problems.counts[f'texts cut (longer than {model.limit} tokens)'] += number
     examples, options = self.made([ids[:room] for ids in texts], model.tokenizer.mask_id)

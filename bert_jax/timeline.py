@@ -98,7 +98,7 @@ class Timeline:
     self._stages: dict[str, Stages] = {}
     for name, field in fields.items():
       if field.by_step:
-        text = functools.reduce(operator.getitem, name.split('.'), config)
+        text: Any = functools.reduce(operator.getitem, name.split('.'), config)
         self._stages[name] = parsed(name, field, text, steps)
     growth = config.optimizer.batch_warmup
     self.parts = config.optimizer.accumulation if growth else 1

@@ -105,4 +105,4 @@ def layers_for(config: ConfigDict, params: Mapping[str, Any]) -> dict[str, Any]:
   if not config.model.type_vocab_size:
     tables = encoder['embeddings'].items()
     encoder['embeddings'] = {k: x for k, x in tables if k != 'token_type_embeddings'}
-  return params | {'encoder': encoder}
+  return {**params, 'encoder': encoder}

@@ -108,7 +108,7 @@ def read_meta(folder: Path | str, tokenizer: Tokenizer | None = None) -> dict[st
     is_whole = meta['seal'] == seal(meta)
   else:  # an older version: it holds what plan.json says, and its own keys
     plan = files.json_of(path.with_name(PLAN))
-    is_whole = meta == meta | plan and meta.keys() >= KEYS
+    is_whole = meta == meta | plan and meta.keys() == KEYS | (plan or meta).keys()
     is_whole = is_whole and set(meta['kept']) == set(meta['languages'])
   if not is_whole:
     raise InputError(f'{path} {DAMAGED}')

@@ -292,7 +292,7 @@ def test_every_bit_of_a_corpus_counts(corpus, tmp_path, sealed):
     path.write_text(json.dumps(meta, indent=2) + '\n')
   data = path.read_bytes()
   assert prepared.read_meta(folder, tokenizer) == meta
-  free = {'seal'} if sealed else {'counts', 'kept', 'records'}  # a seal of another name is none
+  free = set() if sealed else {'counts', 'kept', 'records'}
   places, found = range(0, 8 * len(data), 7), 0
   for place in places:
     path.write_bytes(flipped(data, place))

@@ -172,9 +172,12 @@ def record_configs(folder: Path, only: str, runs: None):
 # ---- golden runs ---------------------------------------------------------------------------------
 
 TINY = {
-  'model.dtype': 'float32', 'model.scan_layers': False, 'optimizer.accumulation': 1,
-  'optimizer.warmup': 3.0, 'steps': 6,
-}  # fmt: skip
+  'model.dtype': 'float32',
+  'model.scan_layers': False,
+  'optimizer.accumulation': 1,
+  'optimizer.warmup': 3.0,
+  'steps': 6,
+}
 WORDS = TINY | {'data.train': '{texts}/corpus.txt', 'masking.max_predictions_per_seq': 0}
 # Further runs, of what no golden run has, by the same rules: {name: (config, what differs)}.
 MORE_RUNS = {
@@ -293,20 +296,32 @@ GAP = (
   '"a": "river", "a-offset": 4, "b": "garden", "b-offset": 16}\n'
 )
 CORPUS_TASKS = {
-  'fill-mask': (MASKED, []), 'perplexity': (PLAIN, []), 'embed': (PLAIN, []),
-  'generate': (PLAIN, ['--max-tokens', '5']), 'attention': (PLAIN, []),
-}  # fmt: skip
+  'fill-mask': (MASKED, []),
+  'perplexity': (PLAIN, []),
+  'embed': (PLAIN, []),
+  'generate': (PLAIN, ['--max-tokens', '5']),
+  'attention': (PLAIN, []),
+}
 DRAWN = ['--max-tokens', '6', '--temperature', '0.9', '--top-k', '20', '--seed', '3']
 # {run: {prediction: (lines, further arguments)}}
 ASKED = {
-  'nsp': CORPUS_TASKS | {'next-sentence': (TWO, []), 'generate by order': (
-    PLAIN, ['--max-tokens', '4', '--order', 'confidence'])},
-  'single, pre-LN': {'fill-mask': (MASKED, []), 'embed': (PLAIN, ['--pooling', 'cls']),
-                     'fill-mask in int8': (MASKED, ['--int8'])},
+  'nsp': CORPUS_TASKS
+  | {
+    'next-sentence': (TWO, []),
+    'generate by order': (PLAIN, ['--max-tokens', '4', '--order', 'confidence']),
+  },
+  'single, pre-LN': {
+    'fill-mask': (MASKED, []),
+    'embed': (PLAIN, ['--pooling', 'cls']),
+    'fill-mask in int8': (MASKED, ['--int8']),
+  },
   'causal, two languages': {
-    'generate': (PLAIN, ['--max-tokens', '8']), 'perplexity': (PLAIN, []),
+    'generate': (PLAIN, ['--max-tokens', '8']),
+    'perplexity': (PLAIN, []),
     'generate with beams': (
-      PLAIN, ['--max-tokens', '5', '--beams', '3', '--length-penalty', '0.8']),
+      PLAIN,
+      ['--max-tokens', '5', '--beams', '3', '--length-penalty', '0.8'],
+    ),
     'generate what is drawn': (PLAIN, DRAWN),
   },
   'causal, a memory': {'generate': (PLAIN, ['--max-tokens', '4']), 'perplexity': (PLAIN, [])},
@@ -319,12 +334,14 @@ ASKED = {
   'answers': {'answer': (QUESTION, [])},
   'choices': {'choose': (CHOICE, [])},
   'vectors, two widths, in chunks': {
-    'embed': (PLAIN, []), 'search': (PLAIN, ['--index', '{corpus}'])},
+    'embed': (PLAIN, []),
+    'search': (PLAIN, ['--index', '{corpus}']),
+  },
   'coreference': {'coreference': (GAP, [])},
   'translation': {'translate': (PLAIN, []), 'translate with beams': (PLAIN, ['--beams', '3'])},
   'electra': {'fill-mask': (MASKED, []), 'embed': (PLAIN, [])},
   'a modern one': {'fill-mask': (MASKED, [])},
-}  # fmt: skip
+}
 
 
 def record_answers(folder: Path, only: str, runs: Runs):
@@ -450,9 +467,12 @@ def leaves(value, name: str = ''):
 # ---- what all parts use --------------------------------------------------------------------------
 
 PARTS = {
-  'configs': record_configs, 'runs': record_runs, 'answers': record_answers,
-  'exports': record_exports, 'preflight': record_preflight,
-}  # fmt: skip
+  'configs': record_configs,
+  'runs': record_runs,
+  'answers': record_answers,
+  'exports': record_exports,
+  'preflight': record_preflight,
+}
 SHARING = ('runs', 'answers', 'exports')  # which begin with the same runs
 
 
@@ -536,10 +556,12 @@ def about(jax) -> dict[str, str]:
   cpu = Path('/proc/cpuinfo')
   names = re.findall(r'^model name\s*: (.*)', cpu.read_text(), re.M) if cpu.exists() else []
   return {
-    'jax': jax.__version__, 'python': platform.python_version(),
-    'cpu': (names or [platform.processor()])[0], 'XLA_FLAGS': os.environ.get('XLA_FLAGS', ''),
+    'jax': jax.__version__,
+    'python': platform.python_version(),
+    'cpu': (names or [platform.processor()])[0],
+    'XLA_FLAGS': os.environ.get('XLA_FLAGS', ''),
     'cores': str(len(os.sched_getaffinity(0))),
-  }  # fmt: skip
+  }
 
 
 def differences(before: dict[str, str], now: dict[str, str]) -> list[str]:

@@ -71,8 +71,12 @@ def test_a_record_says_what_differs():
   now = {'a': '2', 'b': 'x\nz', 'c': 'e' * 150, 'new': ''}
   assert recorder.differences(before, before) == []
   assert recorder.differences(before, now) == [
-    'gone: now gone', 'new: not there before', 'a: 1 before, 2 now', 'b: y before', 'b: z now',
+    'gone: now gone',
+    'new: not there before',
+    'a: 1 before, 2 now',
+    'b: y before',
+    'b: z now',
     'c: differs',
-  ]  # fmt: skip
+  ]
   (line,) = recorder.differences({'a': 'x\ny'}, {'a': 'y\nx'})
   assert line == 'a: its lines stand in another order'

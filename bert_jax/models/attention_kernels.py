@@ -180,4 +180,5 @@ def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
   heads = nn.logical_to_mesh_axes(('batch', None, 'heads', None))
   rows = nn.logical_to_mesh_axes(('batch', None))
   specs = heads, heads, heads, rows, rows
-  return jax.shard_map(on_a_device, in_specs=specs, out_specs=heads, check_vma=False)(*arrays)
+  by_shard: Any = jax.shard_map(on_a_device, in_specs=specs, out_specs=heads, check_vma=False)
+  return by_shard(*arrays)

@@ -111,7 +111,10 @@ def init_model(model: models.ModelConfig, rng: jax.Array, **heads: nn.Module) ->
 
 def two_keys(rng: Key) -> tuple[Key, Key]:
   """Independent keys for dropout in the encoder and in the head; (None, None) from None."""
-  return (None, None) if rng is None else tuple(jax.random.split(rng))
+  if rng is None:
+    return None, None
+  encoder, head = jax.random.split(rng)
+  return encoder, head
 
 
 def apply(module: nn.Module, params: Params, *arrays: Any, rng: Key = None, **options: Any) -> Any:

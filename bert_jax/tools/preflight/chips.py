@@ -138,7 +138,7 @@ class Chip:
   def __init__(self, device: jax.Device):
     one = jax.sharding.SingleDeviceSharding(device)
 
-    def compiled(function: Callable, size: int, dtype: type) -> compilation.Compiled:
+    def compiled(function: Callable, size: int, dtype: Any) -> compilation.Compiled:
       shape = jax.ShapeDtypeStruct((size, size), dtype, sharding=one)
       return compilation.compiled(jax.jit(function).lower(shape), [device], 'a product for')
 

@@ -72,8 +72,7 @@ def _model_of(config, theirs):
       'data.examples_per_row=1.'
     )
   longest = min(longest, stretch or longest)  # positions restart in each stretch
-  has_table = theirs.position_embeddings in ('learned', 'sinusoidal', 'scaled_sinusoidal')
-  if has_table and longest > theirs.max_position_embeddings:
+  if models.has_position_table(theirs) and longest > theirs.max_position_embeddings:
     raise InputError(
       f'the teacher {config.teacher} reads {theirs.max_position_embeddings} tokens at most and '
       f'this run has up to {longest}; lower data.seq_length, or name another teacher.'

@@ -1,5 +1,6 @@
 """Reads a tokenizer from its file or from a model's folder, and checks the files beside it."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def _splitting(path: Path, do_lower_case: bool | None, tokenize_chinese_chars: b
   beside = path.with_name('tokenizer_config.json')
   settings = files.json_of(beside)
   asked = {'do_lower_case': do_lower_case, 'tokenize_chinese_chars': tokenize_chinese_chars}
-  names = (*asked, 'strip_accents')
+  names = [field.name for field in dataclasses.fields(Splitting)]
   said = {name: settings[name] for name in names if settings.get(name) is not None}
   if do_lower_case is None and 'do_lower_case' not in said:
     words = re.split(r'\s*\n(?:##)?', path.read_text(errors='replace'))

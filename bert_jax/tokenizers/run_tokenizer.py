@@ -78,7 +78,7 @@ def _trained(config: ConfigDict, texts: Iterable[str]) -> Tokenizer:
     settings.kind,
     texts,
     vocab_size=size,
-    splitting=Splitting(settings.do_lower_case),
+    splitting=Splitting.of(settings),
     character_coverage=settings.character_coverage,
     sampling=config.corpus.sampling if 'corpus' in config else 1.0,
     names=dict(vocab_size='model.vocab_size', character_coverage='tokenizer.character_coverage'),

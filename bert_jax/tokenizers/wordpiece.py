@@ -47,6 +47,12 @@ class Splitting:
       object.__setattr__(self, 'strip_accents', self.do_lower_case)
 
   @classmethod
+  def of(cls, settings: Mapping[str, Any]) -> 'Splitting':
+    """A Splitting from settings that have some of its fields, such as config.tokenizer."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    return cls(**{name: settings[name] for name in names if settings.get(name) is not None})
+
+  @classmethod
   def from_json(cls, path: Path, settings: Mapping[str, Any]) -> 'Splitting':
     """A Splitting from a file's {field: value}; InputError if a value is not true or false."""
     for name, value in settings.items():

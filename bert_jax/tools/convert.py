@@ -117,9 +117,9 @@ def convert(
   if out.exists():
     out.rmdir()
   partial.rename(out)
-  _done(out, table, sources)
   if verbose:
     _print(table, names, sources)
+  _done(out, table, sources)
   print(_next(target, out))
   if missing:
     first = f'see the first lines of {out / "README.md"}'

@@ -165,6 +165,7 @@ def test_fields_are_documented_and_none_is_dead():
   )
   called = {'model': 'config|model|self', 'tokenizer': 'settings'}
   called |= {'contrastive': 'settings|fields|contrastive', 'checkpoint': 'checkpoint|keep|settings'}
+  called |= {'translation': 'translation|fields'}
   for name, field in ALL.items():
     block, _, leaf = name.rpartition('.')
     assert field.meaning, name

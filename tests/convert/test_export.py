@@ -302,7 +302,7 @@ def sentence_piece(path):
   names = ('pad', '[PAD]'), ('unk', '[UNK]'), ('bos', '[CLS]'), ('eos', '[SEP]')
   pieces = {f'{role}_piece': piece for role, piece in names}
   ids = {f'{role}_id': i for i, (role, _) in enumerate(names)}
-  options = dict(vocab_size=40, control_symbols=['[MASK]'], **ids, **pieces)
+  options = dict(vocab_size=60, control_symbols=['[MASK]'], **ids, **pieces)
   path.write_bytes(sentencepiece_model(**options))
   return tokenizers.load(path)
 

@@ -234,7 +234,7 @@ class NextSentence(Classify):
   """Asks the pre-training head (NSP or SOP) whether the second text follows the first; records and
   answers are as for a classifier of pairs."""
 
-  fields, exports = ('text', 'pair'), {'logits': '[B, 2]'}
+  fields = 'text', 'pair'
 
   @property
   def labels(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from bert_jax import models
 from bert_jax.corpus.tokenized import unigram_nats
 from bert_jax.field import Field, affecting
 from bert_jax.metrics import LossLevel
+from bert_jax.models.positions import POSITIONS
 from bert_jax.objectives import language_model
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone, task
@@ -86,10 +87,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield not sentence, sentence
 
 
-# Relative position encodings, with which earlier tokens may stand before any row.
-BY_DISTANCE = 'relative', 'rotary', 'alibi', 'none'
-
-
 def memory_rules(config: ConfigDict, kinds: Sequence[str]) -> Iterator[tuple[bool, str]]:
   """The rules for a model with a memory of earlier rows."""
   model, longer = config.model, config.language_model.eval_memory
@@ -108,7 +105,8 @@ def memory_rules(config: ConfigDict, kinds: Sequence[str]) -> Iterator[tuple[boo
   split = f'and optimizer.accumulation={parts} splits the rows that it belongs to; set it to 1'
   yield parts == 1, f'{setting}, {split}.'
   begins = f'and model.position_embeddings={positions} counts from the beginning of a row'
-  yield positions in BY_DISTANCE, f'{setting}, {begins}; use one of {", ".join(BY_DISTANCE)}.'
+  fine = [name for name, scheme in POSITIONS.items() if scheme.embed is None]
+  yield positions in fine, f'{setting}, {begins}; use one of {", ".join(fine)}.'
   alone = f'language_model.eval_memory={longer} is for a model with a memory'
   yield model.memory_length > 0, f'{alone}; set model.memory_length, or it to 0.'
 

@@ -57,11 +57,13 @@ class QuestionAnswering(LabelledExamples):
     inside_BNT = self._inside(batch)
 
     def nats(k, side):  # of each example's position among its tokens, [B, N]
-      logits_BNT = jnp.where(inside_BNT, logits[:, None, :, k], OUTSIDE)
-      gold_BN = jnp.take_along_axis(logits[..., k], batch[f'{side}_positions'], axis=1)
+      logits_BT = logits[..., k]
+      logits_BNT = jnp.where(inside_BNT, logits_BT[:, None], OUTSIDE)
+      gold_BN = jnp.take_along_axis(logits_BT, batch[f'{side}_positions'], axis=1)
       return jax.nn.logsumexp(logits_BNT, axis=-1) - gold_BN
 
-    return {'qa': mean((nats(0, 'start') + nats(1, 'end')) / 2, batch['weights'])}
+    nats_BN = sum(nats(k, side) for k, side in enumerate(('start', 'end')))
+    return {'qa': mean(nats_BN / 2, batch['weights'])}
 
   def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
     """Logits [B, N, 2, T] of the start and the end of each example over its tokens, and weights."""

@@ -21,7 +21,7 @@ def number_or_name(identity: str) -> int | str:
   return int(identity) if identity.isdecimal() else identity
 
 
-def of_labels(labels: Sequence[Any], logits: np.ndarray, gold: int | None) -> dict[str, Any]:
+def choice_of_label(labels: Sequence[Any], logits: np.ndarray, gold: int | None) -> dict[str, Any]:
   """The parts of an answer that say which of some labels is right: prediction, its probability,
   all probabilities and, if the number of the right label is known, gold and loss."""
   logs, best = log_softmax(logits), int(np.argmax(logits))

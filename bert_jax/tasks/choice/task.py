@@ -19,7 +19,7 @@ from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.choice.reading import LEVELS, Question, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored, json_lines, number_or_name, of_labels
+from bert_jax.tasks.scored import Scored, choice_of_label, json_lines, number_or_name
 from bert_jax.tokenizers import Tokenizer
 
 SHOWN = 300  # the most characters of a context that an answer shows
@@ -85,7 +85,7 @@ class Choices(Scored):
   def _answer(self, question: Question, logits: np.ndarray) -> dict[str, Any]:
     context, choices, gold = question.context, list(question.choices), question.gold
     context = context if len(context) <= SHOWN else context[:SHOWN] + '…'
-    found = of_labels(range(len(choices)), logits, gold)
+    found = choice_of_label(range(len(choices)), logits, gold)
     out = {'id': question.id, 'where': question.where, 'context': context}
     out |= {'question': question.text, 'choices': choices, 'prediction': found['prediction']}
     out |= {'prediction_text': choices[found['prediction']], 'probability': found['probability']}

@@ -30,7 +30,7 @@ from bert_jax.tasks.classification import label_remarks, prepared
 from bert_jax.tasks.classification.baselines import baselines_of
 from bert_jax.tasks.classification.reading import Example, balanced, label_set, names, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored, of_labels
+from bert_jax.tasks.scored import Scored, choice_of_label
 from bert_jax.tokenizers import Tokenizer
 
 
@@ -164,7 +164,7 @@ class Texts(Scored):
       is_gold = np.isin(np.arange(len(shares)), gold or [])
       loss = float(np.sum(-np.log(np.where(is_gold, shares, 1 - shares) + 1e-12)))
     else:
-      return out | of_labels(self.labels, logits, gold)
+      return out | choice_of_label(self.labels, logits, gold)
     return out if gold is None else out | {'gold': example.label, 'loss': loss}
 
   def scores(self, answers: list[dict]) -> dict[str, float]:

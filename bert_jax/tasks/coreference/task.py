@@ -19,7 +19,7 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
 from bert_jax.tasks.coreference.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored, json_lines, number_or_name, of_labels
+from bert_jax.tasks.scored import Scored, choice_of_label, json_lines, number_or_name
 from bert_jax.tokenizers import Tokenizer
 
 # The answers in each format: one for each candidate, and one for no candidate.
@@ -85,7 +85,7 @@ class Pronouns(Scored):
     pronoun, *candidates = (example.text[start:end] for start, end in example.spans)
     out = {'id': example.id, 'where': example.where, 'text': example.text}
     out |= {'pronoun': pronoun, 'candidates': candidates}
-    return out | of_labels(self.names, np.asarray(logits, np.float64), example.gold)
+    return out | choice_of_label(self.names, np.asarray(logits, np.float64), example.gold)
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
     out = {'coreference_accuracy': float(np.mean([a['gold'] == a['prediction'] for a in answers]))}

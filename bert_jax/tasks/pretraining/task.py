@@ -65,7 +65,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
 
 
 def _take_vocabulary(config, folder):
-  """Sets a config's vocabulary to that of the prepared corpus in a folder."""
+  """Gives a config the vocabulary of the prepared corpus in a folder."""
   tokenizer, path = tokenizers.load_folder(folder), config.tokenizer.path
   if path:
     named = tokenizers.load(path, do_lower_case=config.tokenizer.do_lower_case)

@@ -335,7 +335,8 @@ def _lines(data: Path) -> dict[tuple[str, int], set[str]]:
 
 def pytest_runtest_logreport(report) -> None:
   """Writes how long each test took, when pytest loads this file as a plugin (-p mutate)."""
-  if path := os.environ.get('MUTATE_SECONDS'):
+  path = os.environ.get('MUTATE_SECONDS')
+  if path and not hasattr(report, 'node'):  # a process that only gathers reports of others has it
     with open(path, 'a') as file:
       file.write(json.dumps({'test': report.nodeid, 'seconds': report.duration}) + '\n')
 

@@ -1,10 +1,10 @@
 """Vocabularies that are trained here: the same everywhere, of the exact size, fair to languages."""
 
-import json
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,25 +53,18 @@ def texts():
   return out
 
 
-CHILD = """
-import json, sys
-from bert_jax.tokenizers import Splitting, run_tokenizer
-sizes, corpus = json.load(sys.stdin)
-for kind, size in sizes.items():
-  for texts in (corpus, {'a': corpus[::2], 'b': corpus[1::2]}):
-    settings = dict(vocab_size=size, splitting=Splitting(), character_coverage=0.99999)
-    print(run_tokenizer.train(kind, texts, sampling=0.7, names={}, **settings)[0].fingerprint)
-"""
+def fingerprints():
+  both = CORPUS, {'a': CORPUS[::2], 'b': CORPUS[1::2]}
+  return [train(kind, texts, sampling=0.7)[0].fingerprint for kind in SIZES for texts in both]
 
 
 def test_vocabularies_are_the_same_bytes_in_every_process():
-  found = []
-  for seed, threads in (('0', '1'), ('1', '8')):
-    env = os.environ | {'PYTHONHASHSEED': seed, 'RAYON_NUM_THREADS': threads}
-    options = dict(cwd=ROOT, env=env, input=json.dumps([SIZES, CORPUS]), text=True)
-    command = [sys.executable, '-c', CHILD]
-    found.append(subprocess.run(command, check=True, stdout=subprocess.PIPE, **options).stdout)
-  assert len(set(found[0].split())) == 8 and found[0] == found[1]
+  folders = ROOT, ROOT / 'tests', Path(__file__).parent
+  env = os.environ | {'PYTHONPATH': ':'.join(map(str, folders))}
+  env |= {'PYTHONHASHSEED': '1', 'RAYON_NUM_THREADS': '8'}
+  command = [sys.executable, '-c', 'import test_training as t; print(*t.fingerprints())']
+  out = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=env, text=True).stdout
+  assert out.split() == fingerprints() and len(set(out.split())) == 8
 
 
 def test_trained_wordpiece_has_googles_layout_and_the_exact_size():

@@ -130,6 +130,8 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
   said = f'mesh {axes}; step compiled in {seconds:.1f} s: {memory(train_step)}, {flops:.3g} FLOPs'
   counts = inputs.steps, config.batch_size, config.log.every
   log.info('%s; there are %d steps of %d rows, and metrics every %d', said, *counts)
+  for change in inputs.timeline.changes():
+    log.info('%s', change)
   return train_step, eval_step, state
 
 

@@ -21,6 +21,7 @@ from bert_jax.metrics import Level
 from bert_jax.tasks import TASKS
 from bert_jax.text import values as text_values
 from bert_jax.text.files import json_of
+from bert_jax.timeline import Timeline
 from bert_jax.workdir import contents
 from bert_jax.workdir.json_object import JsonObject, is_of, read_object
 
@@ -130,16 +131,22 @@ class Run:
     """The last step that has metrics."""
     return max((point.step for point in self.points), default=0)
 
+  @property
+  def timeline(self) -> Timeline | None:
+    """What the run does at each step; None without a config."""
+    if self.config is None:
+      return None
+    return config_lib.timeline_of(self.config, self.config.steps or self.last_step())
+
   def flops_before(self, step: int) -> float:
     """The FLOPs of the training before a step; NaN if the run does not record them."""
-    if self.facts.flops_per_step is None or self.config is None:
+    if self.facts.flops_per_step is None or (timeline := self.timeline) is None:
       return math.nan
     stages = self.facts.flops_by_stage or ((0, self.facts.flops_per_step),)
     stages = [(first, flops) for first, flops in stages if first < step]
-    timeline = config_lib.timeline_of(self.config, self.config.steps or self.last_step())
     rows = [timeline.rows_before(at) for at in [*(first for first, _ in stages), step]]
     counted = zip(rows, rows[1:], stages)
-    return sum((end - begin) * flops for begin, end, (_, flops) in counted) / self.config.batch_size
+    return sum((end - begin) * flops for begin, end, (_, flops) in counted) / timeline.batch_size
 
   def collapsed(self) -> bool:
     """Whether the evaluation that counts gave the same answer to every example."""

@@ -47,6 +47,7 @@ def test_a_stop_between_lines(corpus_file, pretrained, tmp_path, monkeypatch, ca
   starts = [text for text in caplog.messages if text.startswith(('reading', 'comp', 'rest'))]
   said = ['reading the data', 'compiling the steps', 'restoring the checkpoint of step 7']
   assert starts == said and 'continuing at step 7 of 20' in caplog.text
+  assert 'optimizer.learning_rate 0.0 -> ' in caplog.text  # what changes during the run
   assert train_lines(tmp_path / 'run') == train_lines(pretrained[0])
 
 

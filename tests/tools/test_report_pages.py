@@ -10,6 +10,7 @@ import shutil
 import statistics
 import xml.etree.ElementTree as ElementTree
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from test_report import checkpoint_at, plan, workdir
@@ -378,6 +379,16 @@ def test_no_legend_stands_under_an_empty_place(tmp_path):
   parts = report_figures.side_by_side([short, long]).subfigs
   first, second = (part.axes[-1].get_position().height for part in parts)
   assert first > 1.5 * second
+
+
+def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):
+  lines = [(s, 'eval', {'mlm': 4.0}) for s in (250, 500)]
+  workdir(tmp_path / 'run', lines, 'masking.policy=token,span@130', 'steps=500')
+  panel = report.read(tmp_path).panels[0]
+  for along, marked in (('step', [('span', 130)]), ('tokens', [])):
+    axis = plt.figure().add_subplot()
+    report_figures.draw_curves(axis, panel, 'mlm', along)
+    assert [(x.get_text(), x.xy[0]) for x in axis.texts if x.get_text() == 'span'] == marked
 
 
 def test_points_of_a_curve(tmp_path):

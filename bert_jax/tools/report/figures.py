@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_jax import notebooks
+from bert_jax.timeline import RATE
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.panels import Panel
 from bert_jax.tools.report.statistics import interval, step_of
@@ -77,6 +78,13 @@ def curve(runs: Sequence[Run], metric: str, along: str, kind: str = 'eval') -> L
   return out
 
 
+def changes(panel: Panel) -> set[tuple[int, str]]:
+  """(step, new value) of what changes during the runs, other than the learning rate."""
+  lines = [run.timeline for arm in panel.arms for run in arm.runs]
+  known = [change for line in lines if line for change in line.changes()]
+  return {(x.step, str(x.after)) for x in known if x.field != RATE}
+
+
 # ---- Parts of pictures --------------------------------------------------------------------------
 
 
@@ -123,6 +131,8 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
       draw_line(axis, means, looks(panel)[arm.label], arm.label)
   if level := panel.level(metric):
     draw_level(axis, *level, upright=False)
+  for step, value in sorted(changes(panel)) if along == 'step' else ():
+    draw_level(axis, step, value, upright=True)
   axis.set(xlabel=ALONG[along], ylabel=panel.named(metric))
   axis.spines[['top', 'right']].set_visible(False)
 

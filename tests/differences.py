@@ -1,9 +1,11 @@
 """The worked differences of README.md, as patches that are applied to a copy of the code."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -32,3 +34,26 @@ def apply(folder, title):
   env = os.environ | {'GIT_CEILING_DIRECTORIES': str(folder.parent)}  # it is no repository
   out = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
   assert not out.returncode, f'{title}: {out.stderr}'
+
+
+SEVERAL = """
+import json, sys
+from recorder import command
+print(json.dumps([command(*words, stdin=lines) for lines, *words in json.loads(sys.argv[1])]))
+"""
+
+
+def printed(folder, *commands):
+  """What commands print, each a text of its words or a list of them, first its standard input.
+  They run one after the other in one process of a copy of the code."""
+  words = [x if isinstance(x, list) else ['', *x.split()] for x in commands]
+  out = subprocess.run(
+    [sys.executable, '-c', SEVERAL, json.dumps(words)],
+    cwd=folder,
+    env=dict(os.environ, PYTHONPATH=f'{folder}:{ROOT}/tests'),
+    capture_output=True,
+    text=True,
+    timeout=600,
+  )
+  assert not out.returncode, out.stderr[-3000:]
+  return json.loads(out.stdout.splitlines()[-1])

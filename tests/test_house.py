@@ -1,6 +1,7 @@
 """The house is as DESIGN says: its tree, the order and floor of imports, what a guest brings."""
 
 import ast
+import functools
 import graphlib
 import json
 import os
@@ -11,52 +12,28 @@ import sys
 from pathlib import Path
 
 import pytest
-from differences import ROOT, apply, copy_to
+from differences import ROOT, apply, copy_to, printed
 
 from bert_jax.convert.families import FAMILIES
 from bert_jax.tasks import TASKS
 
 # Rooms, the files and folders of bert_jax, from the bottom up, one on each level. A room imports
 # those below it, so that no circle of rooms is possible.
-LEVELS = [
-  '__version__',
-  'errors',
-  'command_line',
-  'field',
-  'files',
-  'models',
-  'hosts',
-  'text',
-  'metrics',
-  'sharding',
-  'parameter_layers',
-  'timeline',
-  'optim',
-  'tokenizers',
-  'corpus',
-  'rows',
-  'objectives',
-  'step',
-  'tasks',
-  'config',
-  'convert',
-  'workdir',
-  'notebooks',
-  'run',
-  'evaluate',
-  'train',
-  'predict',
-  'tools',
-]
+LEVELS = """
+  __version__ errors command_line field files models hosts text metrics sharding
+  parameter_layers timeline optim tokenizers corpus rows objectives step tasks config convert
+  workdir notebooks run evaluate train predict tools""".split()  # noqa: SIM905
 MODULES = sorted(Path('bert_jax').rglob('*.py'))
 
 
-def imports(path):
+@functools.cache
+def imports(path, inside=True):
   """Names of our own modules, without `bert_jax.`, that a file imports where it runs: what stands
-  under `if TYPE_CHECKING:` only names types."""
-  tree = ast.parse(path.read_text())
+  under `if TYPE_CHECKING:` only names types. inside: in functions, too."""
+  tree, out = ast.parse(path.read_text()), []
   for node in ast.walk(tree):
-    if isinstance(node, ast.If) and ast.unparse(node.test).endswith('TYPE_CHECKING'):
+    types = isinstance(node, ast.If) and ast.unparse(node.test).endswith('TYPE_CHECKING')
+    if types or (isinstance(node, ast.FunctionDef) and not inside):
       node.body = []
   for node in ast.walk(tree):
     if isinstance(node, ast.Import):
@@ -65,9 +42,8 @@ def imports(path):
       names = [f'{node.module}.{alias.name}' for alias in node.names]
     else:
       continue
-    for name in names:
-      if name.startswith('bert_jax.'):
-        yield name.removeprefix('bert_jax.')
+    out += [x.removeprefix('bert_jax.') for x in names if x.startswith('bert_jax.')]
+  return out
 
 
 def level(module):
@@ -77,13 +53,15 @@ def level(module):
   return LEVELS.index(room)
 
 
-@pytest.mark.parametrize('path', MODULES, ids=str)
-def test_imports_go_one_way(path):
-  module = '.'.join(path.relative_to('bert_jax').with_suffix('').parts).removesuffix('.__init__')
-  if module == '__init__':
-    return
-  for name in imports(path):
-    assert level(name) <= level(module), f'{path} imports {name}, which lives above it'
+def name_of(path):
+  """The name of a module, such as tasks.qa.reading."""
+  return '.'.join(path.relative_to('bert_jax').with_suffix('').parts).removesuffix('.__init__')
+
+
+def test_imports_go_one_way():
+  for path in MODULES[1:]:  # without bert_jax itself
+    for name in imports(path):
+      assert level(name) <= level(name_of(path)), f'{path} imports {name}, which lives above it'
 
 
 def test_a_room_is_one_file_or_one_folder():
@@ -93,24 +71,27 @@ def test_a_room_is_one_file_or_one_folder():
   assert set(LEVELS) - {'__version__'} == paths - {'__init__', '__pycache__'}
 
 
-def test_folders_inside_a_room_form_no_circle():
-  """Such as two packages of tools. A folder and the one around it are one idea."""
-  files = {'.'.join(p.relative_to('bert_jax').with_suffix('').parts): p.parent for p in MODULES}
-  files = {name.removesuffix('.__init__'): folder for name, folder in files.items()}
-  below = {}
+def test_files_and_folders_form_no_circle():
+  """Files by what they import when they are imported, so that each may be the first; folders, such
+  as two packages of tools, by all imports. A folder and the one around it are one idea."""
+  paths = {name_of(path): path for path in MODULES}
+  folders, files = {}, {}
   for path in MODULES:
     for name in imports(path):
-      folder = files.get(name) or files.get(name.rpartition('.')[0])
-      if folder and not (path.parent.is_relative_to(folder) or folder.is_relative_to(path.parent)):
-        below.setdefault(path.parent, set()).add(folder)
-  list(graphlib.TopologicalSorter(below).static_order())  # or a CycleError that names them
+      folder = (paths.get(name) or paths.get(name.rpartition('.')[0], path)).parent
+      if not (path.parent.is_relative_to(folder) or folder.is_relative_to(path.parent)):
+        folders.setdefault(path.parent, set()).add(folder)
+    for name in imports(path, inside=False):
+      files.setdefault(path, set()).add(paths.get(name) or paths.get(name.rpartition('.')[0]))
+  for below in folders, files:
+    list(graphlib.TopologicalSorter(below).static_order())  # or a CycleError that names them
 
 
 def test_types_of_higher_rooms_may_be_named(tmp_path):
   code = 'from typing import TYPE_CHECKING\nfrom bert_jax import step\n'
   code += 'if TYPE_CHECKING:\n  from bert_jax.run import setup\n'
   (tmp_path / 'x.py').write_text(code)
-  assert list(imports(tmp_path / 'x.py')) == ['step']
+  assert imports(tmp_path / 'x.py') == ['step']
 
 
 def rooms(path):
@@ -174,62 +155,34 @@ def test_objectives_do_not_know_the_loop_and_configs_only_the_config():
     assert rooms(path) <= {'config'}, path
 
 
-def test_every_room_can_be_imported_first():
-  """There is no circle of imports between rooms that only works in one order."""
-  modules = sorted(
-    '.'.join(path.with_suffix('').parts).removesuffix('.__init__')
-    for path in [*Path('bert_jax').glob('*.py'), *Path('bert_jax').rglob('__init__.py')]
-  )
-  code = """
-import importlib, sys
-for name in sys.argv[1:]:
-  for known in [known for known in sys.modules if known.partition('.')[0] == 'bert_jax']:
-    del sys.modules[known]
-  importlib.import_module(name)
-"""
-  out = subprocess.run([sys.executable, '-c', code, *modules], capture_output=True, text=True)
-  assert not out.returncode, out.stderr[-2000:]
-
-
 def test_top_level_is_the_agreed_six():
   listed = subprocess.run(['git', 'ls-files'], capture_output=True, text=True)
   if listed.returncode:
     pytest.skip('not a git checkout')
   top = {line.split('/')[0] for line in listed.stdout.splitlines()}
-  assert {name for name in top if not name.startswith('.')} <= {
-    'README.md',
-    'requirements.txt',
-    'bert_jax',
-    'configs',
-    'launch',
-    'tests',
-  }
+  allowed = {'README.md', 'requirements.txt', 'bert_jax', 'configs', 'launch', 'tests'}
+  assert {name for name in top if not name.startswith('.')} <= allowed
 
 
 HEAVY = {'tensorflow', 'torch', 'transformers', 'tensorflow_datasets', 'matplotlib'}
 SCORERS = {'sklearn', 'seqeval', 'sacrebleu', 'scipy.stats'}  # wanted where a score is computed
 
 
-@pytest.mark.parametrize(
-  'module, without',
-  [
-    ('bert_jax', HEAVY | SCORERS | {'jax', 'IPython'}),
-    ('bert_jax.train', HEAVY | SCORERS),
-    ('bert_jax.predict', HEAVY | SCORERS),
-    ('bert_jax.predict.__main__', HEAVY | SCORERS),
-    ('bert_jax.tools.prepare', HEAVY | SCORERS | {'jax', 'IPython'}),
-  ],
-)
-def test_import_floor(module, without):
-  code = f'import sys, {module}; print(*sys.modules)'
-  loaded = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
-  assert not without & set(loaded.stdout.split())
+def loaded_by(*modules):
+  """After the import of each module, one after the other in a new process, all that are loaded."""
+  code = 'import sys\n' + ''.join(f'import {x}\nprint(*sys.modules)\n' for x in modules)
+  out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+  return [set(line.split()) for line in out.stdout.splitlines()]
 
 
-def test_mean_imports_neither_tqdm_nor_hosts():
-  code = 'import sys; from bert_jax.metrics import Mean; print(*sys.modules)'
-  loaded = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
-  assert not {'tqdm', 'bert_jax.hosts', 'bert_jax.config'} & set(loaded.stdout.split())
+def test_import_floor():
+  tools = ('bert_jax', 'bert_jax.tools.prepare', 'bert_jax.tools.prepare.__main__')
+  light = loaded_by(*tools, 'bert_jax.train', 'bert_jax.predict', 'bert_jax.predict.__main__')
+  for loaded in light:
+    assert not (HEAVY | SCORERS) & loaded
+  assert not {'jax', 'IPython'} & light[1]
+  (of_mean,) = loaded_by('bert_jax.metrics')
+  assert not {'tqdm', 'bert_jax.hosts', 'bert_jax.config'} & of_mean
 
 
 def test_orbax_lives_in_one_file():
@@ -251,13 +204,13 @@ def test_tests_share_what_they_compile():
 ON_DEVICES = re.compile(r'\b(state|params|opt_state|carry|constants|batch|schedule)\b')
 
 
-@pytest.mark.parametrize('path', [p for p in MODULES if p.parts[1] in ('run', 'workdir')], ids=str)
-def test_arrays_are_fetched_where_it_says_so(path):
+def test_arrays_are_fetched_where_it_says_so():
   """int(array) waits for the device, and looks as if it did not."""
-  for node in ast.walk(ast.parse(path.read_text())):
-    if isinstance(node, ast.Call) and ast.unparse(node.func) in ('int', 'float', 'bool'):
-      text = ast.unparse(node)
-      assert 'device_get' in text or not ON_DEVICES.search(text), f'{path}:{node.lineno} {text}'
+  for path in (path for path in MODULES if path.parts[1] in ('run', 'workdir')):
+    for node in ast.walk(ast.parse(path.read_text())):
+      if isinstance(node, ast.Call) and ast.unparse(node.func) in ('int', 'float', 'bool'):
+        text = ast.unparse(node)
+        assert 'device_get' in text or not ON_DEVICES.search(text), f'{path}:{node.lineno} {text}'
 
 
 def test_folders_hold_at_most_25_files():
@@ -314,24 +267,37 @@ def contents(folder):
   return {path.relative_to(folder): path.read_text() for path in folder.rglob('*.py')}
 
 
-def run_in(folder, *arguments, stdin=''):
-  out = subprocess.run(
-    [sys.executable, '-m', *map(str, arguments)],
-    cwd=folder,
-    env=dict(os.environ, JAX_PLATFORMS='cpu', PYTHONPATH=str(folder)),
-    input=stdin,
-    capture_output=True,
-    text=True,
-    timeout=600,
-  )
-  assert not out.returncode, out.stderr[-3000:]
-  return out.stdout
+ASKED = """
+import bert_jax
+from bert_jax import config
+from bert_jax.tools.report import __main__ as report
+print(report.table(report.read(report.Path('last'))).count('last_piece'))
+model = bert_jax.load('first')
+print(model.default_task, 'begin_with' in dir(model))
+print(*model.begin_with(['the river'], most=2)[0])
+for ask in [lambda: model.begin_with(['the river'], 0)] + [
+  lambda name=name: config.load('configs/last_piece.py', [f'--config.{name}'])
+  for name in ('last.rows=pairs', 'data.eval=x', 'loss.nsp_weight=1', 'objective=last')
+]:
+  try:
+    ask()
+  except config.InputError as error:
+    print(error)
+"""
 
 
-def trained_in(folder, name, corpus_file, workdir):
-  data = f'--config.data.train={corpus_file}'
-  config = '--config', f'configs/{name}.py', data, '--workdir', workdir
-  return json.loads(run_in(folder, 'bert_jax.train', *config))
+@pytest.fixture(scope='module')
+def said(copy, corpus_file):
+  """What both print when they are trained and asked, and then ASKED, in one process."""
+  folder, commands = copy[0], []
+  (folder / 'asked.py').write_text(ASKED)
+  for name, more in ('last', ()), ('first', ('--most', '2')):
+    small = f'--config.data.train={corpus_file} --config.model.num_hidden_layers=1'
+    commands += [f'bert_jax.train --config configs/{name}_piece.py {small} --workdir {name}']
+    commands += [f'bert_jax.evaluate --workdir {name}'] * (name == 'first')
+    ask = ['the river\n', 'bert_jax.predict', '--model', name, '--no-cache']
+    commands += [[*ask, *more]]
+  return printed(folder, *commands, 'bert_jax.predict --help', 'asked')
 
 
 def test_they_touch_their_own_files_and_one_line_each(copy):
@@ -348,60 +314,33 @@ def test_they_touch_their_own_files_and_one_line_each(copy):
   assert tuple(line for line in now if line not in old) == LINES and len(now) == len(old) + 2
 
 
-def test_it_trains_evaluates_and_answers(copy, corpus_file):
-  folder, _ = copy
-  trained = trained_in(folder, 'last_piece', corpus_file, 'run')
-  lines = [json.loads(x) for x in (folder / 'run' / 'metrics.jsonl').read_text().splitlines()]
+def test_it_trains_evaluates_and_answers(copy, said):
+  trained, answer = map(json.loads, said[:2])
+  lines = [json.loads(x) for x in (copy[0] / 'last' / 'metrics.jsonl').read_text().splitlines()]
   assert lines[-1]['step'] == 3 and lines[-1]['split'] == 'eval'
   assert 4.5 < trained['last'] < 6  # near log 200: three steps
-  evaluated = json.loads(run_in(folder, 'bert_jax.evaluate', '--workdir', 'run'))
-  assert evaluated['step'] == 3 and evaluated['last'] == pytest.approx(trained['last'], rel=1e-6)
-  answers = run_in(folder, 'bert_jax.predict', '--model', 'run', '--no-cache', stdin='the river\n')
-  (answer,) = map(json.loads, answers.splitlines())
-  pieces = (folder / 'run' / 'vocab.txt').read_text().splitlines()
+  pieces = (copy[0] / 'last' / 'vocab.txt').read_text().splitlines()
   assert answer['piece'] in pieces and 0 < answer['probability'] <= 1
-  assert 'last_piece' in run_in(folder, 'bert_jax.tools.report', 'run')
+  assert int(said[-1].splitlines()[0])  # times that a report names it
 
 
-def test_the_second_carries_on_and_answers_by_command_and_method(copy, corpus_file):
-  folder, _ = copy
-  trained = trained_in(folder, 'first_piece', corpus_file, 'second')
+def test_the_second_carries_on_and_answers_by_command_and_method(said):
+  trained, evaluated, answer = map(json.loads, said[2:5])
   assert 4.5 < trained['first'] < 6  # near log 200: three steps
-  evaluated = json.loads(run_in(folder, 'bert_jax.evaluate', '--workdir', 'second'))
+  assert evaluated['step'] == 3
   assert evaluated['first'] == pytest.approx(trained['first'], rel=1e-6)
-  ask = 'bert_jax.predict', '--model', 'second', '--no-cache', '--most', 2
-  (answer,) = run_in(folder, *ask, stdin='the river\n').splitlines()
-  pieces = json.loads(answer)['pieces']
-  assert len(set(pieces)) == 2
-  code = """
-import bert_jax
-model = bert_jax.load('second')
-assert model.default_task == 'begin-with' and 'begin_with' in dir(model)
-print(*model.begin_with(['the river'], most=2)[0])
-try:
-  model.begin_with(['the river'], 0)
-except bert_jax.config.InputError as error:
-  print(error)
-"""
-  (folder / 'asked.py').write_text(code)
-  said, refused = run_in(folder, 'asked').splitlines()
-  assert said.split() == pieces and refused == 'most is 0; ask for 1 piece or more.'
-  assert '--most' in run_in(folder, 'bert_jax.predict', '--help')
+  pieces = answer['pieces']
+  assert len(set(pieces)) == 2 and '--most' in said[5]
+  asked = said[-1].splitlines()
+  assert asked[1] == 'begin-with True' and asked[2].split() == pieces
+  assert asked[3] == 'most is 0; ask for 1 piece or more.'
 
 
-def test_its_mistakes_are_sentences(copy):
-  folder, _ = copy
-  code = """
-from bert_jax import config
-for name in ('last.rows=pairs', 'data.eval=x', 'loss.nsp_weight=1', 'objective=last'):
-  try:
-    config.load('configs/last_piece.py', [f'--config.{name}'])
-  except config.InputError as error:
-    print(error)
-"""
-  (folder / 'mistakes.py').write_text(code)
-  said = run_in(folder, 'mistakes').splitlines()
-  assert said[0] == "config.last.rows is 'pairs'; use one of full, single."
-  assert said[1] == 'objective last_piece holds out documents; leave data.eval empty.'
-  assert said[2].startswith("config has no field 'loss.nsp_weight'")
-  assert said[3].startswith("config.objective is 'last'; use one of ") and 'last_piece' in said[3]
+def test_its_mistakes_are_sentences(said):
+  rows, held_out, block, objective = said[-1].splitlines()[4:]
+  assert rows == "config.last.rows is 'pairs'; use one of full, single."
+  assert held_out == 'objective last_piece holds out documents; leave data.eval empty.'
+  assert block.startswith("config has no field 'loss.nsp_weight'")
+  assert (
+    objective.startswith("config.objective is 'last'; use one of ") and 'last_piece' in objective
+  )

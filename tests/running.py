@@ -1,14 +1,18 @@
 """What tests of whole runs share: a run's lines and files, what harms and what stops it."""
 
+import contextlib
 import json
 import os
+import resource
+import shutil
 import signal
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 
-from bert_jax.run import evaluation, speed, stopping
+from bert_jax.run import evaluation, initialization, speed, stopping
+from bert_jax.run.inputs import read_inputs
 
 
 def same_bits(a, b):
@@ -42,6 +46,13 @@ def bytes_of(folder):
   return {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}
 
 
+def read_weights(config, workdir):
+  """(Inputs, parameters) of a run that begins from others: nothing is compiled or written."""
+  inputs = read_inputs(config, workdir)
+  given = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+  return inputs, initialization.load_weights(*given)[0]
+
+
 # ---- what harms it -------------------------------------------------------------------------------
 
 
@@ -64,7 +75,28 @@ def flip_a_bit(folder):
   path.write_bytes(flipped(path.read_bytes(), path.stat().st_size * 4 + 2))
 
 
+@contextlib.contextmanager
+def files_up_to(size):
+  """While it lasts no file can grow longer, as on a full disk."""
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+  try:
+    yield
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, old)
+
+
 # ---- what stops it -------------------------------------------------------------------------------
+
+
+def stopped(workdir, copy):
+  """A copy of a finished run as if it had been stopped after its last checkpoint but one."""
+  shutil.copytree(workdir, copy)
+  shutil.rmtree(copy / 'checkpoints' / str(saved(copy)[-1]))
+  (copy / 'summary.json').unlink()
+  return copy
 
 
 def stop_when(monkeypatch, condition):

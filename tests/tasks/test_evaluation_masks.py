@@ -1,5 +1,6 @@
 """Runs that differ in their seed and their masking are evaluated on the same rows and masks."""
 
+import functools
 import json
 
 import jax
@@ -9,51 +10,56 @@ from conftest import small_pretrain
 from small_tables import fields
 
 from bert_jax import config as c
-from bert_jax import sharding, step
+from bert_jax import sharding, step, tokenizers
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import batches_of
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import EVALUATION
-from bert_jax.tokenizers import run_tokenizer
 
 TASK = TASKS['mlm_nsp']
 
 
-def judged(corpus_file, *overrides):
-  """What an evaluation sees: {name: array} of its first batch, masked."""
+@pytest.fixture
+def judged(corpus_file, pretrained):
+  """A function of fields of a config: what an evaluation sees, {name: array} of its first batch,
+  masked."""
+  return functools.partial(first_batch, corpus_file, tokenizers.load_folder(pretrained[0]))
+
+
+def first_batch(corpus_file, tokenizer, *overrides):
   config = TASK.resolve(small_pretrain(corpus_file, *fields(*overrides)))
-  tokenizer = run_tokenizer.load_or_train(config, None, lambda: TASK.texts(config))
   objective = TASK.objective(config, tokenizer)
   source = TASK.sources(config, tokenizer)['eval']
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
   batch = batches_of(source, config, tokenizer, objective, mesh)[0]
   key = jax.random.fold_in(step.constants_of(config, objective).eval_key, 0)
-  return {k: np.asarray(x) for k, x in objective.prepare(batch, key, EVALUATION).items()}
+  masked = jax.jit(lambda batch: objective.prepare(batch, key, EVALUATION))(batch)
+  return {k: np.asarray(x) for k, x in masked.items()}
 
 
 def same(one, other):
   return all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_they_are_the_same_whatever_the_run_masks_and_draws(corpus_file):
-  first = judged(corpus_file)
-  assert same(first, judged(corpus_file, 'seed=7'))
+def test_they_are_the_same_whatever_the_run_masks_and_draws(judged):
+  first = judged()
+  assert same(first, judged('seed=7'))
   more = 'masking.masked_lm_prob=0.4', 'masking.max_predictions_per_seq=0'
   other = 'seed=7', 'masking.policy=span', 'masking.random_share=0.2'
-  assert same(first, judged(corpus_file, *more, *other))
-  assert not same(first, judged(corpus_file, 'eval.seed=1'))
-  assert not same(first, judged(corpus_file, 'eval_masking.masked_lm_prob=0.3'))
+  assert same(first, judged(*more, *other))
+  assert not same(first, judged('eval.seed=1'))
+  assert not same(first, judged('eval_masking.masked_lm_prob=0.3'))
 
 
-def test_a_run_of_before_is_judged_as_it_was(corpus_file):
+def test_a_run_of_before_is_judged_as_it_was(judged):
   """By its own seed and masking, which is what the fields' past says."""
   own = 'eval.seed=-1', 'eval_masking.policy='
-  assert same(judged(corpus_file), judged(corpus_file, *own))
-  assert not same(judged(corpus_file), judged(corpus_file, *own, 'seed=7'))
-  assert same(judged(corpus_file, *own, 'seed=7'), judged(corpus_file, 'eval.seed=7'))
+  assert same(judged(), judged(*own))
+  assert not same(judged(), judged(*own, 'seed=7'))
+  assert same(judged(*own, 'seed=7'), judged('eval.seed=7'))
   more = 'masking.masked_lm_prob=0.4', 'masking.max_predictions_per_seq=0'
-  masked = judged(corpus_file, *own, *more)['masked_weights']
-  assert masked.sum() > 2 * judged(corpus_file, *more)['masked_weights'].sum()
+  masked = judged(*own, *more)['masked_weights']
+  assert masked.sum() > 2 * judged(*more)['masked_weights'].sum()
 
 
 def test_as_many_are_masked_as_the_rate_takes(corpus_file):

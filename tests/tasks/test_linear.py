@@ -103,7 +103,7 @@ def test_texts_without_a_piece_are_a_mistake(tmp_path, vocab, tokenizer):
     scores_of(config_of(tmp_path, vocab, rows, rows), tokenizer)
 
 
-def test_a_report_has_a_line_for_each_data(tmp_path, vocab, tokenizer, capsys):
+def test_a_report_has_a_line_for_each_data(tmp_path, vocab, tokenizer):
   label = lambda a, b: 'ab'['good' in a]
   train, dev = drawn(60, 0, label), drawn(40, 1, label)
   expected = {}
@@ -123,13 +123,12 @@ def test_a_report_has_a_line_for_each_data(tmp_path, vocab, tokenizer, capsys):
       line = {'step': 2, 'split': 'eval', 'classification_accuracy': 0.5 + seed / 10}
       (folder / 'metrics.jsonl').write_text(json.dumps(line) + '\n')
       tokenizer.save(folder)
-  report.main([str(tmp_path / 'runs'), '--svm'])
-  lines = capsys.readouterr().out.splitlines()
+  shown = lambda svm: report.table(report.read(tmp_path / 'runs', svm=svm))
+  lines = shown(True).splitlines()
   at = lines.index('TF-IDF + linear SVM: classification_accuracy')
   rows = lines[at + 3 : at + 5]
   assert len(set(expected.values())) == 2 and 'To beat: 0.6250 (majority).' in lines[at:]
   for text, score in expected.items():
     (row,) = (row for row in rows if f'{text.removeprefix("task.")}  ' in row)
     assert f'  {score}  ' in row
-  report.main([str(tmp_path / 'runs')])
-  assert 'SVM' not in capsys.readouterr().out
+  assert 'SVM' not in shown(False)

@@ -213,13 +213,13 @@ def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
   assert 'are of several commits of the code, abc, none' in report.table(result)
 
 
-def test_several_folders_are_one_report(tmp_path, capsys):
+def test_several_folders_are_one_report(tmp_path):
   for name in 'ab':
     (tmp_path / name).mkdir()
     beta = f'optimizer.beta1=0.{8 + (name == "b")}'
     workdir(tmp_path / name / 'run', [(1, 'eval', {'mlm': 2.0})], beta)
-  report.main([str(tmp_path / 'a'), str(tmp_path / 'b'), str(tmp_path / 'a' / 'run')])
-  _, one, two = cells(capsys.readouterr().out)
+  found = report.read(tmp_path / 'a', tmp_path / 'b', tmp_path / 'a' / 'run')
+  _, one, two = cells(report.table(found))
   assert [one[0], two[0]] == ['beta1=0.8', 'beta1=0.9'] and one[1] == '1'
 
 

@@ -138,6 +138,10 @@ def rows_of(markdown, after):
 
 
 def test_the_files_of_a_report(tmp_path):
+  others = 'classification-f1-final-0.png', 'qa-f1-lengths.svg', 'my-final-notes.txt'
+  (tmp_path / 'report').mkdir()
+  for name in others:
+    (tmp_path / 'report' / name).write_text('')
   files = made(grid(tmp_path, {0.15: 4.0, 0.3: 3.9, 0.6: 4.0}), '--baseline', 'masked_lm_prob=0.15')
   rows = rows_of(files['report.md'], '## mlm_nsp: mlm, nats\n')
   assert [row[0] for row in rows] == [f'masked_lm_prob={x}' for x in (0.15, 0.3, 0.6)]
@@ -165,6 +169,8 @@ def test_the_files_of_a_report(tmp_path):
     content = [(tmp_path / 'report' / f'{name}.{x}').read_bytes()[:8] for x in ('pdf', 'png')]
     assert content[0].startswith(b'%PDF') and content[1] == b'\x89PNG\r\n\x1a\n'
     ElementTree.parse(tmp_path / 'report' / f'{name}.svg')
+  # Pictures of other runs go.
+  assert [x for x in others if (tmp_path / 'report' / x).exists()] == ['my-final-notes.txt']
 
 
 def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures, capsys):
@@ -286,17 +292,6 @@ def test_progress_is_that_of_checkpoints_and_unfinished_runs_have_no_scores(tmp_
   rows = {row['seed']: row for row in csv.DictReader(io.StringIO(files['results.csv']))}
   assert rows['7']['step'] == '100' and rows['8']['step'] == '500'
   assert rows['7']['mlm'] == '' and float(rows['0']['mlm']) > 0
-
-
-def test_pictures_of_other_runs_go(tmp_path):
-  grid(tmp_path, {0.15: 4.0}, seeds=2)
-  folder = tmp_path / 'report'
-  folder.mkdir()
-  for name in ('classification-f1-final-0.png', 'qa-f1-lengths.svg', 'my-final-notes.txt'):
-    (folder / name).write_text('')
-  made(tmp_path)
-  assert (folder / 'my-final-notes.txt').exists() and (folder / 'mlm_nsp-mlm-final.png').exists()
-  assert not any(folder.glob('classification*')) and not any(folder.glob('qa*'))
 
 
 def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):

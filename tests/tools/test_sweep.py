@@ -18,7 +18,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from conftest import run_module, small_overrides
+from conftest import small_overrides
 from test_report import checkpoint_at
 
 from bert_jax import config as c
@@ -31,7 +31,7 @@ from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.tools.sweep import arms as sweep_grid
 from bert_jax.tools.sweep import child, plan
 from bert_jax.tools.sweep import jobs as sweep_jobs
-from bert_jax.workdir import contents
+from bert_jax.workdir import contents, lock
 from bert_jax.workdir.records import Outcome
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
@@ -393,7 +393,7 @@ def swept(capsys, *command):
 
 
 def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
-  tmp_path, corpus_file, capsys
+  tmp_path, corpus_file, capsys, monkeypatch
 ):
   root = tmp_path / 'S'
   vary = '--seeds 1 --vary optimizer.learning_rate=1e-3,1e30'
@@ -407,25 +407,18 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   assert '2 of 2 ' in log and 'step 2/4' not in log  # quiet: in the logs of the runs
   assert 'step 2/4' in (root / 'logs' / f'{names[0]}.txt').read_text()
   assert 'mlm_nsp' in said
-  # The same run by hand, from the command that --print gives.
+  # The same run by hand is the command that --print gives.
   printed = swept(capsys, *command, '--print')[1].splitlines()
   assert len(printed) == 2
   environment, *words = shlex.split(printed[0])
   assert environment == f'JAX_COMPILATION_CACHE_DIR={root}/.jax_cache' and words[0] == 'python'
-  words[words.index('--workdir') + 1] = str(tmp_path / 'alone')
-  cores = os.sched_getaffinity(0)  # of which a run has one: the last bits go with their number
-  os.sched_setaffinity(0, {min(cores)})
-  try:
-    run_module(*words[2:])
-  finally:
-    os.sched_setaffinity(0, cores)
-  assert metrics_of(tmp_path / 'alone') == metrics_of(root / names[0])
+  ran = json.loads((root / names[0] / 'run.json').read_text())['commands'][0]['argv'][1:]
+  assert words[1:] == ['-m', 'bert_jax.train', *ran]
   # Begun again it tries the failed ones alone.
-  before = (root / names[0] / 'metrics.jsonl').stat().st_mtime_ns
+  again, ended = [], lambda job, *_: again.append(job.run.folder) or subprocess.Popen(['false'])
+  monkeypatch.setattr(sweep_jobs, 'started', ended)
   code, _, log = swept(capsys, *command, '--jobs', '2')
-  assert '1 of 2 runs are done already' in log and code == 2
-  assert (root / names[0] / 'metrics.jsonl').stat().st_mtime_ns == before
-  assert (root / 'logs' / f'{names[0]}.txt').read_text().count('====') == 1
+  assert '1 of 2 runs are done already' in log and code == 2 and again == names[1:]
   _, said, _ = swept(capsys, *command, '--dry-run')
   assert '2 runs; time left:' in said and 'as long as the runs that are done' in said
   # Two rates of learning, and one compiled program of each kind.
@@ -514,21 +507,26 @@ def test_a_sweep_that_is_stopped_lets_its_runs_save_themselves(tmp_path, monkeyp
   assert sorted(begun) == ['seed=0', 'seed=1'] and states == ['stopped', 'stopped', '', '']
 
 
-def test_a_child_says_that_its_workdir_is_held_and_ends_with_the_sweep(tmp_path, corpus_file):
+def test_a_child_says_that_its_workdir_is_held(tmp_path, corpus_file, monkeypatch):
+  words = ['0', '1', '--workdir', str(tmp_path / 'run'), '--config', PRETRAIN, *small(corpus_file)]
+  monkeypatch.setattr(sys, 'argv', ['child', *words])
+  monkeypatch.setattr(child, '_end_with_the_sweep', lambda: None)
+  with lock.held(tmp_path / 'run'), pytest.raises(SystemExit) as end:
+    child.main()
+  assert end.value.code == child.BUSY
+
+
+def test_a_child_ends_with_the_sweep(tmp_path, corpus_file):
   words = ['--config', PRETRAIN, *small(corpus_file), '--config.steps=100000']
-  run = lambda: subprocess.Popen(
+  run = subprocess.Popen(
     [sys.executable, '-m', child.__name__, '0', '1', '--workdir', str(tmp_path / 'run'), *words],
     stdin=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
+    stderr=subprocess.DEVNULL,
   )
-  first = run()
-  while not (tmp_path / 'run' / 'summary.json').exists() and first.poll() is None:
+  while not (tmp_path / 'run' / 'summary.json').exists() and run.poll() is None:
     time.sleep(0.1)
-  second = run()
-  assert second.wait() == child.BUSY, second.stderr.read()
-  first.communicate()  # which closes its standard input
-  assert first.returncode == 130
+  run.communicate()  # which closes its standard input
+  assert run.returncode == 130
   assert json.loads((tmp_path / 'run' / 'summary.json').read_text())['state'] == 'stopped'
   command = json.loads((tmp_path / 'run' / 'run.json').read_text())['commands'][0]['argv']
   assert command == [train.__file__, '--workdir', str(tmp_path / 'run'), *words]

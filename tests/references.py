@@ -10,10 +10,13 @@ def float64(tree):
   return jax.tree.map(lambda x: np.asarray(x, np.float64), jax.device_get(tree))
 
 
-def moved(params, seed=1):
-  """Parameters none of which is 0 or 1, as biases and scales of norms are at first."""
+def drawn(init, *arrays, seed=1):
+  """Parameters as init(key, *arrays) makes them, but drawn by numpy, which compiles nothing; none
+  is 0 or 1, as biases and scales of norms are at first."""
   rng = np.random.default_rng(seed)
-  return jax.tree.map(lambda x: np.asarray(x) + rng.normal(0, 0.2, x.shape).astype('f4'), params)
+  shapes = jax.eval_shape(lambda: init(jax.random.key(0), *arrays))
+  draw = lambda path, x: rng.normal(path[-1].key == 'scale', 0.28, x.shape).astype(x.dtype)
+  return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
 # ---- pieces of a layer ---------------------------------------------------------------------------

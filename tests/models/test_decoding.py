@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from references import log_softmax
+from references import drawn, log_softmax
 from scipy.stats import chisquare
-from test_models import Stack, model
+from test_models import Stack, model, weights
 
 from bert_jax import models
 from bert_jax.models import cache as key_values
@@ -19,10 +19,10 @@ from bert_jax.models.sampling import NONE, Choice
 from bert_jax.models.tokens import Tokens
 
 KINDS = {
-  'learned': dict(position_embeddings='learned'),
-  'rotary': dict(position_embeddings='rotary', norm_placement='pre'),
+  'learned': dict(position_embeddings='learned', num_hidden_layers=1),
+  'rotary': dict(position_embeddings='rotary', norm_placement='pre', num_hidden_layers=1),
   'alibi': dict(position_embeddings='alibi', feed_forward='glu'),
-  'window': dict(position_embeddings='rotary', attention_window=3),
+  'window': dict(position_embeddings='rotary', attention_window=3, num_hidden_layers=1),
   'windows': dict(attention_window=3, global_attention_every=2, scan_layers=True),
   'shared': dict(share_layers=True, mlm_head='none'),
 }
@@ -31,10 +31,9 @@ KINDS = {
 @functools.cache
 def causal(kind):
   """(model, its parameters)"""
-  config = model(causal=True, initializer_range=0.3, **KINDS[kind])
-  encoder = models.init_encoder(config, jax.random.key(0))
-  table = models.word_table(encoder)
-  head = models.MaskedLMHead(config).init(jax.random.key(1), jnp.zeros((1, 1, 24)), table)
+  config = model(causal=True, **KINDS[kind])
+  encoder = weights(config)
+  head = drawn(models.MaskedLMHead(config).init, jnp.zeros((1, 1, 24)), models.word_table(encoder))
   return config, {'encoder': encoder, 'mlm': head['params']}
 
 
@@ -54,7 +53,7 @@ def padded(texts, length):
   return ids
 
 
-@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('kind', [kind for kind in KINDS if kind != 'learned'])
 def test_decoding_with_a_cache_is_the_full_forward(kind):
   """Prompts of three lengths in a batch, and seven tokens after each: the logits of every step."""
   config, params = causal(kind)
@@ -74,13 +73,13 @@ def test_decoding_with_a_cache_is_the_full_forward(kind):
 
 def test_a_context_is_read_once():
   """A tower that attends to another one: its cache holds the keys and values of the context."""
-  tower = Stack(model(causal=True, position_embeddings='none'), 2)
+  tower = Stack(model(causal=True, position_embeddings='none'), 1)
   rng = np.random.default_rng(0)
   x, context = (rng.normal(size=(2, T, 24)).astype(np.float32) for T in (6, 4))
   seen = Tokens(jnp.array([[1, 1, 1, 0], [1, 1, 1, 1]]))
   ones, at = jnp.ones((2, 6), jnp.int32), jnp.broadcast_to(jnp.arange(6), (2, 6))
   tokens = Tokens(ones, causal=True)
-  params = jax.jit(tower.init)(jax.random.key(0), x, tokens, (context, seen))['params']
+  params = drawn(tower.init, x, tokens, (context, seen))['params']
   expected = jax.jit(tower.apply)({'params': params}, x, tokens, (context, seen))
   apply = jax.jit(functools.partial(tower.apply, mutable=['cache']))
   cache = {}
@@ -93,11 +92,11 @@ def test_a_context_is_read_once():
 
 
 def test_without_a_cache_nothing_is_kept():
-  config, params = causal('learned')
-  ids = jnp.ones((1, 4), jnp.int32)
-  out = models.Encoder(config).apply({'params': params['encoder']}, ids, ids, ids, ids)
+  (config, params), ids = causal('learned'), jnp.ones((1, 4), jnp.int32)
+  model = models.Encoder(config)
+  assert set(drawn(model.init, ids, ids, ids, ids)) == {'params'}
+  out = jax.eval_shape(lambda: model.apply({'params': params['encoder']}, ids, ids, ids, ids))
   assert out.shape == (1, 4, 24)
-  assert set(models.Encoder(config).init(jax.random.key(0), ids, ids, ids, ids)) == {'params'}
 
 
 def naive(config, params, prompt, tokens):
@@ -174,7 +173,8 @@ def test_a_sequence_ends_where_the_model_has_no_more_places():
 def test_a_draw_does_not_depend_on_the_rest_of_the_batch():
   choice = Choice(temperature=1.0)
   both = texts(decoded('rotary', PROMPTS, choice).ids)
-  assert texts(decoded('rotary', PROMPTS[:1], choice).ids) == both[:1]
+  others = [PROMPTS[0], [40, 41], [50]]
+  assert texts(decoded('rotary', others, choice).ids)[0] == both[0]
   assert texts(decoded('rotary', PROMPTS, choice, seed=1).ids) != both
   assert texts(decoded('rotary', PROMPTS, choice, upto=range(1, 9)).ids) == both
 
@@ -185,16 +185,15 @@ def first_tokens(choice, logits, rows=20_000, seen=None):
   keys = jax.random.split(jax.random.key(5), rows)
   many = jnp.broadcast_to(jnp.asarray(logits, jnp.float32), (rows, V))
   seen = None if seen is None else jnp.broadcast_to(jnp.asarray(seen), (rows, V))
-  state = sampling.begin(
-    {}, many, jnp.ones(rows, jnp.int32), keys, choice, max_tokens=1, length=9, seen_BV=seen
-  )
-  return np.bincount(np.asarray(state.ids[:, 0]), minlength=V)
+  options = dict(max_tokens=1, length=9, seen_BV=seen)
+  begin = lambda logits, keys: sampling.begin({}, logits, jnp.ones(rows), keys, choice, **options)
+  return np.bincount(np.asarray(jax.jit(begin)(many, keys).ids[:, 0]), minlength=V)
 
 
 LOGITS = np.array([1.0, -0.5, 2.0, 0.3, 1.7, -1.2, 0.0, 0.9])
 
 
-@pytest.mark.parametrize('temperature', [1.0, 0.5, 2.0])
+@pytest.mark.parametrize('temperature', [1.0, 0.6])
 def test_tokens_are_drawn_as_often_as_their_probabilities_say(temperature):
   counts = first_tokens(Choice(temperature=temperature), LOGITS)
   shares = np.exp(LOGITS / temperature)
@@ -208,10 +207,8 @@ def test_tokens_are_drawn_as_often_as_their_probabilities_say(temperature):
   'options, kept',
   [
     (dict(top_k=3), [2, 4, 0]),
-    (dict(top_k=1), [2]),
     (dict(top_k=99), range(8)),
-    (dict(top_p=0.5), [2, 4]),  # probabilities in order: 0.346, 0.257, 0.127, 0.115, 0.063..
-    (dict(top_p=0.61), [2, 4, 0]),
+    (dict(top_p=0.61), [2, 4, 0]),  # probabilities in order: 0.346, 0.257, 0.127, 0.115, 0.063..
     (dict(top_p=1e-6), [2]),
     (dict(top_k=4, top_p=0.73), [2, 4, 0]),  # of what top_k leaves: 0.409, 0.303, 0.151, 0.136
   ],
@@ -231,9 +228,9 @@ def test_tokens_that_were_there_are_less_likely():
   shares = np.exp(logits)
   assert chisquare(counts, 20_000 * shares / shares.sum()).pvalue > 1e-3
   # And a token is seen once it was made: with a high penalty none comes twice.
-  plain = texts(decoded('learned', PROMPTS, Choice(), tokens=16).ids)
+  plain = texts(decoded('learned', PROMPTS, Choice()).ids)
   assert any(len(set(x)) < len(x) for x in plain)
-  new = texts(decoded('learned', PROMPTS, Choice(repetition_penalty=1e6), tokens=16).ids)
+  new = texts(decoded('learned', PROMPTS, Choice(repetition_penalty=1e6)).ids)
   assert all(len(set(p + x)) == len(p + x) for p, x in zip(PROMPTS, new))
 
 
@@ -249,13 +246,21 @@ def toy_step(cache, ids_B, places_B):
 STARTS, ONES = np.array([1, 2, 3]), np.ones(3, np.int32)
 
 
+@functools.cache
+def toy_machine(beams, max_tokens, length, choice):
+  def run(starts, places, penalty):
+    cache, seen = {'history': starts}, jax.nn.one_hot(starts, V) > 0
+    options = dict(max_tokens=max_tokens, length=length, length_penalty=penalty, seen_BV=seen)
+    arrays = cache, jnp.asarray(TABLE)[starts], places, choice
+    return beam_search(toy_step, *arrays, beams=beams, **options)
+
+  return jax.jit(run)
+
+
 def toy_search(beams, starts=STARTS, places=ONES, max_tokens=N, length=99, penalty=0.0, **choice):
   """(texts, scores) of a beam search on the toy."""
-  cache, seen = {'history': jnp.asarray(starts)}, jax.nn.one_hot(starts, V) > 0
-  options = dict(max_tokens=max_tokens, length=length, length_penalty=penalty, seen_BV=seen)
-  logits, places = jnp.asarray(TABLE)[starts], jnp.asarray(places)
-  search = functools.partial(beam_search, toy_step, choice=Choice(**choice), beams=beams, **options)
-  ids, scores = jax.jit(search)(cache, logits, places)
+  search = toy_machine(beams, max_tokens, length, Choice(**choice))
+  ids, scores = search(starts, places, penalty)
   return texts(ids), np.asarray(scores)
 
 
@@ -274,7 +279,7 @@ def toy_best(start, length_penalty, stop=0):
   return best
 
 
-@pytest.mark.parametrize('length_penalty', [0.0, 1.0, 2.0])
+@pytest.mark.parametrize('length_penalty', [0.0, 1.5])
 def test_a_wide_beam_finds_the_best_of_all_sequences(length_penalty):
   ids, scores = toy_search(V**N, penalty=length_penalty, stop_ids=(0,))
   for row, score, start in zip(ids, scores, STARTS):
@@ -285,12 +290,17 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(length_penalty):
   assert (narrow <= scores + 1e-5).all() and (narrow < scores - 1e-3).any()
 
 
-@pytest.mark.parametrize('stop_ids', [(), (0,), (0, 2)])
-def test_one_beam_is_greedy_choice(stop_ids):
-  choice, keys = Choice(stop_ids=stop_ids), jax.random.split(jax.random.key(0), 3)
-  arrays = {'history': jnp.asarray(STARTS)}, jnp.asarray(TABLE)[STARTS], ONES, keys
-  state = sampling.begin(*arrays, choice, max_tokens=N, length=99)
-  state = sampling.advance(toy_step, state, choice, length=99, upto=N)
+def test_one_beam_is_greedy_choice():
+  stop_ids = 0, 2
+  choice = Choice(stop_ids=stop_ids)
+
+  @jax.jit
+  def greedy(keys):
+    arrays = {'history': jnp.asarray(STARTS)}, jnp.asarray(TABLE)[STARTS], ONES, keys
+    state = sampling.begin(*arrays, choice, max_tokens=N, length=99)
+    return sampling.advance(toy_step, state, choice, length=99, upto=N)
+
+  state = greedy(jax.random.split(jax.random.key(0), 3))
   ids, scores = toy_search(1, stop_ids=stop_ids)
   assert ids == texts(state.ids)
   np.testing.assert_allclose(scores, state.scores, rtol=1e-5)
@@ -298,16 +308,14 @@ def test_one_beam_is_greedy_choice(stop_ids):
   assert toy_search(1, repetition_penalty=9.0, stop_ids=stop_ids)[0] != ids
 
 
-@pytest.mark.parametrize('beams', [1, 3])
-def test_a_beam_ends_where_the_model_has_no_more_places(beams):
+def test_a_beam_ends_where_the_model_has_no_more_places():
   """Prompts of 1, 2 and 3 tokens and a model of 4 places: as many tokens as are left, and one more,
   which nothing is read after."""
-  ids, scores = toy_search(beams, places=STARTS, length=4)
+  ids, scores = toy_search(3, places=STARTS, length=4)
   assert [len(x) for x in ids] == [4, 3, 2]
   for start, made, score in zip(STARTS, ids, scores):
-    alone = toy_search(
-      beams, starts=STARTS[start - 1 : start], places=ONES[:1], max_tokens=len(made)
-    )
+    first = STARTS[start - 1 : start]
+    alone = toy_search(3, starts=first, places=ONES[:1], max_tokens=len(made))
     assert alone[0] == [made]
     np.testing.assert_allclose(alone[1][0], score, rtol=1e-6)
 
@@ -338,24 +346,27 @@ def one_by_one(prompt, surest, penalty):
   return ids[len(prompt) :], total
 
 
-@pytest.mark.parametrize('penalty', [1.0, 3.0])
-@pytest.mark.parametrize('surest', [False, True])
+@pytest.mark.parametrize('penalty, surest', [(1.0, True), (3.0, False)])
 def test_masks_are_filled_in_their_order_each_seeing_those_before(surest, penalty):
   prompts = [[0, 1], [2, 3], [1, 1], [3, 0]]
   ids = np.array([[*prompt, *[V] * N] for prompt in prompts])
   open_BN = jnp.broadcast_to(jnp.arange(2, 2 + N), (4, N))
   seen = jax.nn.one_hot(np.array(prompts), V + 1).any(axis=1)
   keys = jax.random.split(jax.random.key(0), 4)
-  fill = functools.partial(sampling.unmask, toy_read, ids, open_BN, keys, seen_BV=seen)
-  out, scores = fill(Choice(repetition_penalty=penalty), surest=surest)
+
+  def fill(choice, surest):
+    options = dict(seen_BV=seen, surest=surest)
+    return jax.jit(lambda ids: sampling.unmask(toy_read, ids, open_BN, keys, choice, **options))(
+      ids
+    )
+
+  out, scores = fill(Choice(repetition_penalty=penalty), surest)
   for prompt, row, score in zip(prompts, out.tolist(), scores):
     expected, total = one_by_one(prompt, surest, penalty)
     assert row == expected
     np.testing.assert_allclose(score, total, rtol=1e-4)
-  other, _ = fill(Choice(repetition_penalty=penalty), surest=not surest)
-  assert (out != other).any()
-  drawn, _ = fill(Choice(temperature=2.0), surest=surest)
-  assert (drawn != out).any()
+  other, _ = fill(Choice(temperature=2.0, repetition_penalty=penalty), surest)
+  assert (other != out).any()
 
 
 def test_a_beam_search_takes_its_cache_along():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import references
-from references import float64, moved
+from references import drawn, float64
 from test_models import model
 
 from bert_jax import models
@@ -30,13 +30,14 @@ KINDS = {
 }
 
 
-def objective(kind='vaswani', **changes):
+def objective(kind='vaswani', layers=2, **changes):
   options = {'examples_per_row': 3, 'begin_id': CLS, 'end_id': SEP, 'longest': T} | changes
-  return Translation(model(**KINDS[kind]), S, target_length=T, **options)
+  config = model(**KINDS[kind], num_hidden_layers=layers)
+  return Translation(config, S, target_length=T, **options)
 
 
 def params_of(objective):
-  return moved(objective.init(jax.random.key(0)))
+  return drawn(objective.init)
 
 
 # Two pairs in the first row, one in the second.
@@ -83,9 +84,9 @@ def test_logits_and_terms_of_packed_pairs_are_those_of_the_formula(kind):
   table = p['mlm'].get('decoder', models.word_table(p['encoder']))
   expected = (x @ table.T + p['mlm']['bias'])[..., :99]
   real = targets['segment_ids'] > 0
-  logits = jax.jit(of.logits)(params, batch)[..., :99]
+  logits = np.asarray(of.logits(params, batch))[..., :99]
   np.testing.assert_allclose(logits[real], expected[real], atol=3e-4)
-  terms, _ = jax.jit(lambda params: of.terms(params, batch, None, False))(params)
+  terms, _ = of.terms(params, batch, None, False)
   logs = references.log_softmax(expected)[real]
   labels = batch['target_labels'][real]
   loss = -logs[np.arange(len(labels)), labels].mean()
@@ -94,11 +95,11 @@ def test_logits_and_terms_of_packed_pairs_are_those_of_the_formula(kind):
 
 
 def test_words_share_a_table_and_the_decoder_has_no_types():
-  params = objective('bart').init(jax.random.key(0))
+  params = params_of(objective('bart'))
   assert set(params) == {'encoder', 'decoder', 'mlm'} and set(params['mlm']) == {'bias'}
   assert set(params['decoder']['embeddings']) == {'LayerNorm', 'position_embeddings'}
   assert {'layer_0'} == {x for x in params['decoder'] if x.startswith('layer')}
-  assert 'embeddings' not in objective('vaswani').init(jax.random.key(0))['decoder']
+  assert 'embeddings' not in params_of(objective('vaswani'))['decoder']
   # The base model of Vaswani et al., table 3, has 65 million: 37,000 shared pieces.
   base = dict(hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=2048)
   base |= dict(vocab_size=37_000, vocab_multiple=1)
@@ -127,7 +128,7 @@ def test_label_smoothing_is_that_of_torch(smoothing, expected, monkeypatch):
   monkeypatch.setattr(models, 'word_logits', lambda model, params, x: x)
   segments = np.array([[1, 1, 2, 0]])
   batch = {'target_labels': np.array([[*LABELS, 1]]), 'target_segment_ids': segments}
-  terms, _ = of.terms({}, batch, None, False)
+  terms, _ = jax.jit(lambda batch: of.terms({}, batch, None, False))(batch)
   assert float(terms['translation'].value) == pytest.approx(expected, abs=1e-5)
   assert float(terms['translation_nats'].value) == pytest.approx(2.355654, abs=1e-5)
   assert float(terms['translation_accuracy'].value) == pytest.approx(1 / 3)
@@ -161,9 +162,9 @@ def searched(of, params, pair, beams):
 ENDS = 3.0  # added to the logit of [SEP], so that random models end a text
 
 
-@pytest.mark.parametrize('kind, beams', [('vaswani', 3), ('rotary', 1), ('narrow', 2)])
-def test_a_cached_search_of_packed_sources_is_one_that_reads_everything_anew(kind, beams):
-  of = objective(kind, beams=beams, longest=8)
+def test_a_cached_search_of_packed_sources_is_one_that_reads_everything_anew():
+  beams = 3
+  of = objective(layers=1, beams=beams, longest=8)
   params = params_of(of)
   params['mlm']['bias'][SEP] += ENDS
   out = jax.jit(of.predict)(params, batch_of([PAIRS[:2], PAIRS[2:], []]))
@@ -178,7 +179,7 @@ def test_a_cached_search_of_packed_sources_is_one_that_reads_everything_anew(kin
 
 def test_a_text_has_at_most_so_many_tokens_more_than_its_source(monkeypatch):
   monkeypatch.setattr(translation, 'MORE', 1)
-  of = objective(beams=2, longest=T)
+  of = objective(layers=1, beams=2, longest=T)
   params = params_of(of)
   params['mlm']['bias'][SEP] = -50.0
   out = jax.jit(of.predict)(params, batch_of([PAIRS[:2]]))
@@ -243,7 +244,6 @@ def test_spans_have_poissons_lengths():
         lengths.append(row.tolist().index(after) - row.tolist().index(before) - 1)
   zero = np.mean(np.array(lengths) == 0)
   assert abs(zero - np.exp(-3)) < 0.025
-  assert (run(jax.random.key(2))['input_ids'] != out['input_ids']).any()
 
 
 def test_denoising_predicts_the_text_from_what_infilling_left():
@@ -253,12 +253,12 @@ def test_denoising_predicts_the_text_from_what_infilling_left():
   plain = dict.fromkeys(('position_ids', 'token_type_ids'), np.zeros_like(ids))
   plain |= {'input_ids': ids, 'segment_ids': segments}
   assert set(of.spec(4)) == set(plain)
-  batch = of.prepare(plain, jax.random.key(0), Moment())
+  prepare = jax.jit(lambda batch, key: of.prepare(batch, key, Moment()))
+  batch = prepare(plain, jax.random.key(0))
   on = np.asarray(batch['target_segment_ids']) > 0
   assert (np.asarray(batch['target_ids']) == ids).all()
   np.testing.assert_array_equal(np.asarray(batch['target_labels'])[on], np.roll(ids, -1, 1)[on])
   assert not on[ids == SEP].any() and (on | (ids == SEP) | (segments == 0)).all()
-  params = of.init(jax.random.key(0))
-  terms, _ = of.terms(params, batch, None, False)
+  terms, _ = jax.jit(lambda params: of.terms(params, batch, None, False))(params_of(of))
   assert float(terms['masked'].value) == pytest.approx(0.3, abs=0.02)
   assert terms['denoising'].weight == on.sum()

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 
+from bert_jax import config as config_lib
 from bert_jax.run import evaluation, initialization, speed, stopping
 from bert_jax.run.inputs import read_inputs
 
@@ -120,3 +121,21 @@ def stop_when(monkeypatch, condition):
 
   monkeypatch.setattr(stopping.Watch, 'ask', asking)
   monkeypatch.setattr(evaluation, 'one_pass', evaluating)
+
+
+SLOW = """
+import time
+from bert_jax import config
+from bert_jax.rows.batches import Batches
+
+at = Batches.at
+Batches.at = lambda *arguments: time.sleep(0.1) or at(*arguments)
+get_config = lambda _: config.from_json({!r})
+"""
+
+
+def slow(path, config):
+  """--config=PATH of a file that is written: a run whose batches take a moment each, so that it can
+  be stopped amid its steps."""
+  path.write_text(SLOW.format(config_lib.to_json(config)))
+  return f'--config={path}'

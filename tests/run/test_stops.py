@@ -1,5 +1,6 @@
 """The loop alone, on steps of plain NumPy and checkpoints in memory: a run of 12 steps is stopped
-wherever it can be, whatever is due there, and loses nothing."""
+wherever it can be, whatever is due there, and loses nothing; what it writes, evaluates, saves; and
+spikes of its loss."""
 
 import copy
 import json
@@ -15,6 +16,7 @@ from running import lines
 
 from bert_jax import train
 from bert_jax.config import load, timeline_of
+from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
 from bert_jax.run import evaluation, speed, spikes, stopping, tally
 from bert_jax.step import State
@@ -22,9 +24,9 @@ from bert_jax.step import State
 STEPS, SPIKES_AT = 12, (5, 9)
 SPIKES = 'spikes.window=2 spikes.zscore=1e4 spikes.rollback=3'
 EACH = 'log.every=1 checkpoint.every=1 eval.every=1'
+IN_TURN = 'log.every=3 checkpoint.every=5 eval.every=4'
 SCHEDULES = {
-  'each step': EACH,
-  'in turn': 'log.every=3 checkpoint.every=5 eval.every=4',
+  'in turn': IN_TURN,
   'only at the end': 'log.every=50 checkpoint.every=0 eval.every=0',
   'spikes': f'log.every=2 checkpoint.every=0 eval.every=4 {SPIKES}',
   'spikes where all is due': f'{EACH} {SPIKES}',
@@ -85,16 +87,19 @@ def one_pass(step, params, carry, batches, constants, count, shares, ends):
   for _ in range(2):
     if ends():
       raise evaluation.Interrupted
-  return {'mlm': float(params)}, []
+  return {'mlm': float(params), 'count': count}, []
 
 
-@pytest.fixture(params=SCHEDULES)
-def config(request, monkeypatch):
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
   monkeypatch.setattr(evaluation, 'one_pass', one_pass)
   monkeypatch.setattr(speed, 'peak_flops', lambda: 1e9)
   monkeypatch.setattr('os.fsync', lambda file: None)
+
+
+def configured(*settings):
   common = f'steps={STEPS} epochs=0 batch_size=8 log.tensorboard=False'
-  return load('configs/pretrain.py:runlocal', fields(common, SCHEDULES[request.param]))
+  return load('configs/pretrain.py:runlocal', fields(common, *settings))
 
 
 def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
@@ -140,8 +145,9 @@ def written(workdir, kept):
   return sorted(logged, key=lambda line: (line['step'], line['split'])), kept[STEPS][1]
 
 
-def test_a_stop_at_any_moment_loses_nothing(config, tmp_path):
-  asked, kept = [], {}
+@pytest.mark.parametrize('schedule', SCHEDULES)
+def test_a_stop_at_any_moment_loses_nothing(schedule, tmp_path):
+  config, asked, kept = configured(SCHEDULES[schedule]), [], {}
   whole = trains(config, tmp_path / 'whole', kept, lambda: asked.append(1))
   expected = written(tmp_path / 'whole', kept)
   assert expected[1]['tally']['events'].get('rollbacks', 0) == 2 * bool(config.spikes.rollback)
@@ -155,11 +161,63 @@ def test_a_stop_at_any_moment_loses_nothing(config, tmp_path):
     assert written(workdir, kept) == expected, moment
 
 
-def test_a_step_to_which_something_crosses_unasked_ends_the_run(config, tmp_path):
+def test_a_line_is_the_mean_since_the_line_before(tmp_path):
+  """And an evaluation looks at eval.batches on the way and at everything in the end."""
+  trains(configured(EACH), tmp_path / 'each', {})
+  trains(configured(IN_TURN, 'eval.batches=7'), tmp_path / 'run', {})
+  each = {line['step']: line for line in lines(tmp_path / 'each', 'train')}
+  logged = lines(tmp_path / 'run', 'train')
+  assert [line['step'] for line in logged] == [3, 6, 9, 12]
+  for line in logged:
+    for name in ('loss', 'fill'):
+      values = [each[line['step'] - k][name] for k in range(3)]
+      assert line[name] == pytest.approx(np.mean(values), rel=1e-9)
+  counts = {line['step']: line['count'] for line in lines(tmp_path / 'run', 'eval')}
+  assert counts == {4: 7, 8: 7, 12: 0}
+
+
+def test_a_run_saves_by_the_clock(tmp_path):
+  kept = {}
+  trains(configured('checkpoint.every=0 checkpoint.minutes=1e-9 eval.every=0'), tmp_path, kept)
+  assert {1, 3, 5, 12} <= set(kept)
+
+
+def test_a_spike_is_named_and_counted(tmp_path, caplog):
+  guard = configured('log.every=2', SPIKES, 'spikes.rollback=0')
+  expected = trains(configured('log.every=2'), tmp_path / 'without', {})
+  assert trains(guard, tmp_path / 'run', {}) == expected
+  said = [text for text in caplog.messages if 'the loss has a spike at step' in text]
+  assert len(said) == 2 and 'at step 6' in said[0] and 'at step 10' in said[1]
+  logged, others = (lines(tmp_path / name, 'train') for name in ('run', 'without'))
+  assert [line['loss_spikes'] for line in logged] == [0, 0, 1, 1, 2, 2]
+  assert [x['seen_tokens'] for x in logged] == [x['seen_tokens'] for x in others]
+
+
+def test_a_change_of_stage_is_no_spike(tmp_path, monkeypatch):
+  """Step 9 is the first of its stage, and the loss is higher from there on."""
+  monkeypatch.setattr('test_stops.SPIKES_AT', (5, 11))
+
+  def higher(state, batch, constants):
+    state, metrics = train_step(state, batch, constants)
+    return state, metrics | {'loss': metrics['loss'] * (1e7 if batch >= 8 else 1)}
+
+  config = configured(SPIKES, 'spikes.rollback=0 masking.policy=token,span@8')
+  trains(config, tmp_path, {}, step=higher)
+  assert lines(tmp_path, 'train')[-1]['loss_spikes'] == 2
+
+
+def test_a_run_that_goes_back_again_and_again_ends(tmp_path, monkeypatch):
+  monkeypatch.setattr('test_stops.SPIKES_AT', range(5, 99))
+  with pytest.raises(InputError, match='after the run went back to step 3 5 times'):
+    trains(configured(SPIKES), tmp_path, {})
+  assert json.loads((tmp_path / 'summary.json').read_text())['state'] == 'failed'
+
+
+def test_a_step_to_which_something_crosses_unasked_ends_the_run(tmp_path):
   """Such as an array that each step makes of a number."""
 
   def crossing(*arrays):
     return jnp.zeros(3), train_step(*arrays)[1]
 
   with pytest.raises(RuntimeError, match='Disallowed host-to-device transfer'):
-    trains(config, tmp_path / 'run', {}, step=crossing)
+    trains(configured(), tmp_path, {}, step=crossing)

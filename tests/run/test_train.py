@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -16,19 +17,28 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toys
-from conftest import PEAK, ROOT, fields, run_module, small_pretrain
+from conftest import PEAK, ROOT, fields, small_pretrain
 from ml_collections import ConfigDict
-from running import bytes_of, edit, flip_a_bit, flipped, lines, same_bits, saved, train_lines
+from running import (
+  bytes_of,
+  edit,
+  flip_a_bit,
+  flipped,
+  lines,
+  same_bits,
+  saved,
+  slow,
+  stop_when,
+  train_lines,
+)
 
 from bert_jax import config as c
-from bert_jax import evaluate, metrics, models, optim, predict, sharding, tokenizers
+from bert_jax import evaluate, metrics, optim, predict, sharding, tokenizers
 from bert_jax.config import InputError
-from bert_jax.metrics import mean
-from bert_jax.objectives import mlm_nsp
 from bert_jax.run import evaluation, initialization
 from bert_jax.step import Program, State
 from bert_jax.tasks import TASKS
-from bert_jax.train import train
+from bert_jax.train import main, train
 from bert_jax.workdir import checkpoint, contents, manifest, trained
 from bert_jax.workdir import weights as run_weights
 
@@ -42,61 +52,31 @@ def workdir(pretrained, tmp_path):
 # ---- a run is a function of (config, step) -------------------------------------------------------
 
 
-def start(config, workdir):
-  """The run as a process of its own."""
-  workdir.parent.mkdir(parents=True, exist_ok=True)
-  path = workdir.parent / f'{workdir.name}.py'
-  path.write_text(
-    'from bert_jax import config as c\n'
-    f'def get_config(arg): return c.from_json({c.to_json(config)!r})\n'
-  )
+def test_killed_and_stopped_and_resumed_ends_with_the_same_bits(
+  corpus_file, pretrained, tmp_path, monkeypatch
+):
+  """In a process of its own, whose batches take a moment each, by kill -9; then asked to stop."""
+  config, workdir = small_pretrain(corpus_file), tmp_path / 'run'
+  command = '-m', 'bert_jax.train', slow(tmp_path / 'slow.py', config), '--workdir', workdir
   env = dict(os.environ, PYTHONPATH=str(ROOT))
-  return subprocess.Popen(
-    [sys.executable, '-m', 'bert_jax.train', '--config', path, '--workdir', workdir],
-    cwd=ROOT,
-    env=env,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
-
-
-def test_killed_and_stopped_and_resumed_ends_with_the_same_bits(corpus_file, tmp_path):
-  often = 'steps=300 checkpoint.every=20 eval.every=0 log.every=20'
-  config = small_pretrain(corpus_file, often)
-  whole, _ = train(config, tmp_path / 'whole')
-
-  workdir = tmp_path / 'cut'
-  process = start(config, workdir)
-  while not (workdir / 'checkpoints' / '40').exists():  # killed without warning, after step 40
+  process = subprocess.Popen([sys.executable, *command], cwd=ROOT, env=env, stderr=subprocess.PIPE)
+  while not (workdir / 'checkpoints' / '10').exists():
     assert process.poll() is None, process.stderr.read()
     time.sleep(0.005)
+  time.sleep(0.7 * random.random())  # ten steps take a second
   process.kill()
   assert process.wait() == -signal.SIGKILL
 
-  process = start(config, workdir)  # asked to stop: saves where it is and says so
-  seen = ''
-  while 'continuing at step' not in seen:
-    seen = process.stderr.readline()
-    assert seen, 'the run ended before it continued'
-  process.send_signal(signal.SIGTERM)
-  rest = process.communicate()[1]
-  assert process.returncode == 130 and 'the same command continues' in rest, rest
-  assert 40 <= saved(workdir)[-1] < 300
-
-  resumed, _ = train(config, workdir)
-  same_bits(whole, resumed)
-  assert train_lines(workdir)[-1] == train_lines(tmp_path / 'whole')[-1]
-  steps = [line['step'] for line in train_lines(workdir)]
-  assert steps == sorted(set(steps)), 'a line was written twice'
-
-
-def test_a_run_without_a_checkpoint_begins_anew(corpus_file, pretrained, workdir, caplog):
-  caplog.set_level('INFO', 'bert_jax')
-  shutil.rmtree(workdir / 'checkpoints')  # as if it was killed before the first
-  state, metrics = train(small_pretrain(corpus_file), workdir)
-  assert f'{workdir} has left no checkpoint: this one begins anew' in caplog.text
+  with monkeypatch.context() as patch:
+    stop_when(patch, lambda steps, _: steps == 3)
+    with pytest.raises(KeyboardInterrupt, match='the same command continues'):
+      train(config, workdir)
+  assert 10 < saved(workdir)[-1] < 20
+  state, results = train(config, workdir)
   same_bits(state, pretrained[1])
-  assert metrics == pretrained[2]
+  assert results == pretrained[2]
+  assert train_lines(workdir) == train_lines(pretrained[0])  # none of them twice
+  assert lines(workdir, 'eval') == lines(pretrained[0], 'eval')
 
 
 def test_a_finished_run_stays_finished(corpus_file, pretrained, workdir, monkeypatch):
@@ -154,20 +134,9 @@ def test_a_workdir_tells_about_its_run(pretrained):
   assert {line['step'] for line in lines(workdir, 'eval')} == {10, 20}
 
 
-def test_a_line_is_the_mean_since_the_line_before(corpus_file, pretrained, tmp_path):
-  train(
-    small_pretrain(corpus_file, 'log.every=1 eval.every=0 checkpoint.every=0'), tmp_path / 'run'
-  )
-  each = {line['step']: line for line in lines(tmp_path / 'run', 'train')}
-  for line in lines(pretrained[0], 'train'):
-    steps = range(line['step'] - 4, line['step'] + 1)
-    for name in ('loss', 'grad_norm', 'nsp'):  # every step has as many pairs
-      assert line[name] == pytest.approx(np.mean([each[i][name] for i in steps]), rel=1e-5)
-
-
 def test_it_learns(corpus_file, tmp_path):
-  """The corpus is so regular that 400 steps must bring the loss far below its unigram line."""
-  faster = 'steps=400 optimizer.name=adamw optimizer.learning_rate=3e-3 model.hidden_dropout_prob=0'
+  """The corpus is so regular that 150 steps must bring the loss far below its unigram line."""
+  faster = 'steps=150 optimizer.name=adamw optimizer.learning_rate=1e-2 model.hidden_dropout_prob=0'
   seldom = 'model.attention_probs_dropout_prob=0 eval.every=0 checkpoint.every=0'
   _, metrics = train(small_pretrain(corpus_file, faster, seldom), tmp_path / 'run')
   assert metrics['mlm_below_unigram'] > 0.5
@@ -201,37 +170,13 @@ def test_every_single_bit_counts_in_the_checksum():
   assert table(x[::-1]) != table(x)
 
 
-MANY_ARRAYS = """
-import jax, jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
-from bert_jax import sharding
-from bert_jax.workdir import manifest
-
-mesh = sharding.make_mesh(2, 2, 2, jax.devices())
-where = [NamedSharding(mesh, PartitionSpec(*x)) for x in (('fsdp', 'tensor'), (None, 'fsdp'))]
-arrays = {str(i): jax.device_put(jnp.ones((32, 64)), where[i % 2]) for i in range(100)}
-for _ in range(60):
-  manifest.array_table({'params': arrays})
-"""
-
-
-def test_checksums_of_many_arrays_on_eight_devices_do_not_wait_for_one_another(tmp_path):
-  """XLA lets a simulated device have 32 programs; one that waits for its turn may keep a thread
-  that another, which sums over devices, waits for. It gives up after 40 seconds."""
-  flags = '--xla_force_host_platform_device_count=8'
-  env = dict(os.environ, PYTHONPATH=str(ROOT), JAX_PLATFORMS='cpu', XLA_FLAGS=flags)
-  subprocess.run([sys.executable, '-c', MANY_ARRAYS], env=env, check=True, timeout=300)
-
-
 @pytest.fixture(scope='module')
 def judged(corpus_file, tmp_path_factory):
   """(config, workdir, the step that was best) of a run that keeps its best checkpoint."""
-  often = 'steps=60 checkpoint.every=5 eval.every=5 eval.batches=0 optimizer.learning_rate=0.02'
-  kept = 'checkpoint.keep_latest=2 checkpoint.keep_every=25 checkpoint.best_metric=nsp'
-  config, workdir = (
-    small_pretrain(corpus_file, often, kept),
-    tmp_path_factory.mktemp('best') / 'run',
-  )
+  often = 'steps=24 checkpoint.every=4 eval.every=4 eval.batches=0 optimizer.learning_rate=0.02'
+  kept = 'checkpoint.keep_latest=2 checkpoint.keep_every=12 checkpoint.best_metric=nsp'
+  workdir = tmp_path_factory.mktemp('best') / 'run'
+  config = small_pretrain(corpus_file, often, kept)
   train(config, workdir)
   history = {line['step']: line['nsp'] for line in lines(workdir, 'eval')}
   return config, workdir, min(history, key=history.get)
@@ -239,7 +184,7 @@ def judged(corpus_file, tmp_path_factory):
 
 def test_best_latest_and_every_are_kept(judged):
   _, workdir, best = judged
-  assert saved(workdir) == sorted({best, 25, 50, 55, 60})
+  assert saved(workdir) == sorted({best, 12, 20, 24})
   assert evaluate.evaluate(workdir, which='best')[1] == best
 
 
@@ -247,37 +192,37 @@ def test_the_best_is_still_kept_after_a_resume(judged, tmp_path):
   """Its score must come from the disk."""
   config, source, best = judged
   workdir = shutil.copytree(source, tmp_path / 'run')
-  worse = fields('optimizer.learning_rate=0.5 steps=80', f'resume_from={workdir}')
+  worse = fields('optimizer.learning_rate=0.5 steps=30', f'resume_from={workdir}')
 
   def change(saved):
-    saved['optimizer']['learning_rate'], saved['steps'] = 0.5, 80
+    saved['optimizer']['learning_rate'], saved['steps'] = 0.5, 30
     saved['resume_from'] = str(workdir)
     del saved['seal']
 
   edit(shutil.copytree(source, tmp_path / 'worse') / 'config.json', change)
-  with pytest.raises(InputError, match='config.json was changed since checkpoint 60'):
+  with pytest.raises(InputError, match='config.json was changed since checkpoint 24'):
     train(c.override(config, worse), tmp_path / 'worse')
   meta, shapes = checkpoint.newest_meta(workdir), abstract_state(config, workdir)
   arguments = workdir, config.checkpoint, {k: meta[k] for k in ('config', 'data')}
   resumed = checkpoint.Checkpoints(*arguments, judged_by=meta['best']['of'])
   state, meta = resumed.restore(shapes)
   score = -meta['best']['goodness']
-  assert not resumed.is_best({'nsp': score + 0.1}, 61) and resumed.best['step'] == best
+  assert not resumed.is_best({'nsp': score + 0.1}, 25) and resumed.best['step'] == best
   save = lambda to, k: to.save(
     dataclasses.replace(state, step=state.step + k), {'nsp': score + k}, {}
   )
   for k in (1, 2, 3):
     save(resumed, k)
   resumed.wait()
-  assert resumed.steps() == sorted({best, 25, 50, 62, 63})
+  assert resumed.steps() == sorted({best, 12, 24, 26, 27})
   # Judged on other data, the old best is none, however good its number.
   other = checkpoint.Checkpoints(*arguments, judged_by='nsp min other')
   for k in (4, 5, 6):
-    other.is_best({'nsp': score + k}, 60 + k)
+    other.is_best({'nsp': score + k}, 24 + k)
     save(other, k)
   other.wait()
-  assert other.steps() == sorted({25, 50, 64, 65, 66})
-  assert run_weights.load_params(workdir, shapes.params, 'best')[1] == 64
+  assert other.steps() == sorted({12, 24, 28, 29, 30})
+  assert run_weights.load_params(workdir, shapes.params, 'best')[1] == 28
 
 
 def test_the_best_is_read_whatever_became_of_others(judged, tmp_path):
@@ -355,29 +300,7 @@ def test_the_best_is_the_highest_or_the_lowest(mode, best, tmp_path):
   assert found == best and checkpoints.best['step'] == best[-1]
 
 
-def test_the_best_is_saved_when_no_checkpoint_is_due(corpus_file, tmp_path):
-  """At a rate of 0.5 the first evaluation is the best one, and checkpoint.every saves nothing."""
-  often = 'steps=9 eval.every=3 eval.batches=0 checkpoint.every=0 checkpoint.best_metric=mlm'
-  config = small_pretrain(corpus_file, often, 'optimizer.learning_rate=0.5 optimizer.warmup=0')
-  train(config, tmp_path / 'run')
-  history = {line['step']: line['mlm'] for line in lines(tmp_path / 'run', 'eval')}
-  best = min(history, key=history.get)
-  assert best < 9
-  shapes = abstract_state(config, tmp_path / 'run').params
-  assert run_weights.load_params(tmp_path / 'run', shapes, 'best')[1] == best
-
-
 # ---- evaluations ---------------------------------------------------------------------------------
-
-
-def test_the_last_evaluation_is_of_everything(corpus_file, tmp_path):
-  """Those on the way look at eval.batches of them. At a rate of 0 nothing else differs."""
-  often = 'steps=2 eval.every=1 eval.batches=1 checkpoint.every=0 corpus.eval_share=0.4'
-  train(small_pretrain(corpus_file, often, 'optimizer.learning_rate=0'), tmp_path / 'run')
-  first, last = lines(tmp_path / 'run', 'eval')
-  whole, _ = evaluate.evaluate(tmp_path / 'run')
-  assert {name: last[name] for name in whole} == pytest.approx(whole)
-  assert first['mlm'] != pytest.approx(last['mlm'], rel=1e-6)
 
 
 class Numbers:
@@ -410,7 +333,7 @@ def test_an_evaluation_looks_at_batches_all_over_the_split(count, expected):
   assert result['score'] == pytest.approx(sum(expected) / sum(1 + i for i in expected))
 
 
-# ---- a failing evaluation, a carry, frozen parameters --------------------------------------------
+# ---- a failing evaluation, frozen parameters -----------------------------------------------------
 
 
 def test_a_failing_evaluation_loses_nothing(corpus_file, pretrained, tmp_path, monkeypatch):
@@ -452,43 +375,6 @@ def test_train_lines_tell_the_rate_and_the_norm_of_the_update(pretrained):
     )
     # Each number moves by about the rate.
     assert 0.01 < line['update_norm'] / (line['learning_rate'] * 1e2) < 100
-
-
-class Remembering(mlm_nsp.MlmNsp):
-  """MLM whose rows also guess the mean word vector of the rows before them in their lane."""
-
-  @property
-  def metrics(self):
-    return tuple(name for name in super().metrics if name != 'memory_accuracy')
-
-  @property
-  def loss_weights(self):
-    return super().loss_weights | {'memory': 1.0}
-
-  def carry(self, batch_size):
-    return {'mean': jax.ShapeDtypeStruct((batch_size, self.model.hidden_size), jnp.float32)}
-
-  def terms(self, params, batch, rng, train, carry=None, constants=None):
-    terms, _ = super().terms(params, batch, rng, train)
-    table_VD = params['encoder']['embeddings']['word_embeddings']['embedding']
-    mean_BD = table_VD[batch['input_ids']].mean(axis=1)
-    errors_B = jnp.sum((mean_BD - carry['mean']) ** 2, axis=1)
-    terms['memory'] = mean(errors_B, jnp.ones_like(errors_B))
-    return terms, {'mean': 0.9 * carry['mean'] + 0.1 * jax.lax.stop_gradient(mean_BD)}
-
-
-def test_a_carry_is_saved_and_resumed(corpus_file, tmp_path, monkeypatch):
-  pretraining = TASKS['mlm_nsp']
-  remembering = lambda *arguments: Remembering(**vars(pretraining.objective(*arguments)))
-  monkeypatch.setitem(TASKS, 'mlm_nsp', dataclasses.replace(pretraining, objective=remembering))
-  config = small_pretrain(corpus_file, 'eval.batches=2')
-  whole, results = train(config, tmp_path / 'run')
-  assert whole.carry['mean'].shape == (8, 32) and np.abs(whole.carry['mean']).min(axis=0).max() > 0
-  shutil.rmtree(tmp_path / 'run' / 'checkpoints' / '20')
-  resumed, again = train(config, tmp_path / 'run')
-  same_bits(whole, resumed)
-  assert again == results
-  assert evaluate.evaluate(tmp_path / 'run')[0] == pytest.approx(results, rel=1e-6)
 
 
 def test_moments_of_frozen_parameters_are_read_and_dropped_or_zero(pretrained, tmp_path):
@@ -538,11 +424,10 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_pat
     train(small_pretrain(corpus_file, f'steps=40 data.train={text}'), workdir)
 
 
-@pytest.mark.parametrize('rate', ['1e38', '1e18'])
-def test_numbers_that_are_not_finite_end_the_run_and_are_never_saved(corpus_file, tmp_path, rate):
-  steep = f'optimizer.learning_rate={rate} optimizer.clip_norm=0 optimizer.warmup=0'
+def test_numbers_that_are_not_finite_end_the_run_and_are_never_saved(corpus_file, tmp_path):
+  steep = 'optimizer.learning_rate=1e18 optimizer.clip_norm=0 optimizer.warmup=0'
   config = small_pretrain(corpus_file, steep, 'checkpoint.every=1 checkpoint.keep_latest=100')
-  with pytest.raises(InputError, match='not finite after step|the (loss|grad_norm) is (nan|inf)'):
+  with pytest.raises(InputError, match='the (loss|grad_norm) is (nan|inf)'):
     train(config, tmp_path / 'run')
   objective = TASKS['mlm_nsp'].objective(config, tokenizers.load_folder(tmp_path / 'run'))
   shapes = jax.eval_shape(objective.init, jax.random.key(0))
@@ -550,6 +435,8 @@ def test_numbers_that_are_not_finite_end_the_run_and_are_never_saved(corpus_file
   for step in checkpoint.Checkpoints(tmp_path / 'run').steps():
     params, _ = run_weights.load_params(tmp_path / 'run', shapes, step)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(params))
+  summary = json.loads((tmp_path / 'run' / 'summary.json').read_text())
+  assert summary['state'] == 'failed' and 'so the run stops' in summary['error']
 
 
 @pytest.mark.parametrize(
@@ -588,11 +475,11 @@ def test_a_vocabulary_of_another_size_is_refused(corpus_file, pretrained, tmp_pa
     train(config, tmp_path / 'run')
 
 
-def test_the_command_line_says_it_in_one_line():
-  given = '--config', 'configs/pretrain.py:runlocal', '--config.model.hiden_size=64'
-  out = run_module('bert_jax.train', *given, check=False)
-  said = "error: config has no field 'model.hiden_size'; did you mean 'model.hidden_size'?"
-  assert out.returncode == 2 and out.stderr.splitlines()[-1] == said
+def test_the_command_line_says_it_in_one_line(capsys):
+  with pytest.raises(SystemExit) as end:
+    main(['--config', 'configs/pretrain.py:runlocal', '--config.model.hiden_size=64'])
+  said = "error: config has no field 'model.hiden_size'; did you mean 'model.hidden_size'?\n"
+  assert (end.value.code, capsys.readouterr().err) == (2, said)
 
 
 # ---- from pre-trained weights to answers ---------------------------------------------------------
@@ -621,35 +508,36 @@ def small_finetune(labelled, *overrides):
 
 @pytest.fixture(scope='module')
 def finetuned(pretrained, labelled, tmp_path_factory):
-  workdir = tmp_path_factory.mktemp('finetuned') / 'run'
-  return workdir, *train(small_finetune(labelled, f'init_from={pretrained[0]}'), workdir)
+  """(workdir, State, metrics, config) of a run whose init_from is gone."""
+  folder = tmp_path_factory.mktemp('finetuned')
+  source = shutil.copytree(pretrained[0], folder / 'source')
+  config = small_finetune(labelled, f'init_from={source}')
+  state, metrics = train(config, folder / 'run')
+  shutil.rmtree(source)
+  return folder / 'run', state, metrics, config
 
 
 def test_fine_tuning_takes_sizes_vocabulary_and_weights(finetuned, pretrained):
-  workdir, state, metrics = finetuned
+  workdir, state, metrics, config = finetuned
   assert contents.read_config(workdir).model.hidden_size == 32
   assert (workdir / 'vocab.txt').read_bytes() == (pretrained[0] / 'vocab.txt').read_bytes()
   assert metrics['classification_accuracy'] == 1.0
-
-
-def test_a_run_that_has_begun_needs_init_from_no_more(workdir, labelled, tmp_path):
-  config = small_finetune(labelled, f'init_from={workdir} steps=5')
-  state, metrics = train(config, tmp_path / 'run')
-  shutil.rmtree(workdir)
-  again, metrics2 = train(config, tmp_path / 'run')
+  again, metrics2 = train(config, workdir)  # a run that has begun needs init_from no more
   same_bits(state, again)
   assert metrics2 == metrics
 
 
-@pytest.mark.parametrize('number', [2, 3])
-def test_a_head_for_other_labels_starts_new(number, finetuned, labelled, tmp_path, caplog):
+def test_a_head_for_other_labels_starts_new(finetuned, labelled, tmp_path, caplog):
   """Also if there are as many."""
   caplog.set_level('INFO', 'bert_jax')
   text = (labelled / 'train.tsv').read_text().replace('\triver\n', '\tnot river\n')
-  (tmp_path / 'train.tsv').write_text(text + 'the winter\twinter\n' * (number - 2))
+  (tmp_path / 'train.tsv').write_text(text)
   given = f'init_from={finetuned[0]} steps=1 data.train={tmp_path}/train.tsv data.eval='
-  state, _ = train(small_finetune(labelled, given), tmp_path / 'run')
-  assert state.params['classifier']['dense']['kernel'].shape == (32, number)
+  state, _ = train(small_finetune(labelled, given, 'optimizer.learning_rate=0'), tmp_path / 'run')
+  kernel, other = (x.params['classifier']['dense']['kernel'] for x in (state, finetuned[1]))
+  assert kernel.shape == other.shape == (32, 2) and not np.allclose(kernel, other)
+  for part in ('encoder', 'pooler'):
+    same_bits(state.params[part], finetuned[1].params[part])
   said = 'taken: encoder, pooler; new: classifier; not used: classifier for other labels'
   assert said in caplog.text
 
@@ -664,21 +552,11 @@ def test_another_vocabulary_of_the_same_size_is_refused(pretrained, labelled, tm
     train(small_finetune(labelled, given, 'tokenizer.path=nowhere/vocab.txt'), tmp_path / 'run')
 
 
-@pytest.mark.parametrize('scan', [False, True])
-def test_warm_start(scan, pretrained, labelled, tmp_path, caplog):
-  caplog.set_level('INFO', 'bert_jax')
-  given = f'init_from={pretrained[0]} steps=1 optimizer.learning_rate=0 model.scan_layers={scan}'
-  state, _ = train(small_finetune(labelled, given), tmp_path / 'run')
-  ours, theirs = state.params, pretrained[1].params
-  same_bits(models.unstack_layers(ours['encoder']), theirs['encoder'])
-  same_bits(ours['pooler'], theirs['pooler'])
-  assert ('layers' in ours['encoder']) == scan
-  assert 'new: classifier; not used: mlm, nsp' in caplog.text
-
-
-def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(finetuned, labelled, tmp_path):
-  out = run_module('bert_jax.evaluate', '--workdir', finetuned[0])
-  result = json.loads(out.stdout)
+def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(
+  finetuned, labelled, tmp_path, capsys
+):
+  evaluate.main(['--workdir', str(finetuned[0])])
+  result = json.loads(capsys.readouterr().out)
   for name, value in finetuned[2].items():
     assert result[name] == pytest.approx(value, abs=1e-5)
   data = json.loads((finetuned[0] / 'run.json').read_text())['data']
@@ -691,15 +569,6 @@ def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(finetuned, 
   (tmp_path / 'wrong.tsv').write_text('\n'.join([header, *wrong, '']))
   result, _ = evaluate.evaluate(finetuned[0], [f'--config.data.eval={tmp_path}/wrong.tsv'])
   assert result['classification_accuracy'] == 0.0
-
-
-def test_predict_classifies_from_stdin(finetuned):
-  asked = 'the river holds\n\nthe market holds\n'
-  out = run_module('bert_jax.predict', '--model', finetuned[0], stdin=asked)
-  first, empty, second = map(json.loads, out.stdout.splitlines())
-  assert first['label'] == 'river' and second['label'] == 'market'
-  assert first['probability'] == max(first['probabilities'].values()) > 0.5
-  assert empty['error'] == 'empty line'
 
 
 def test_fill_mask_ranks_candidates_for_each_mask(pretrained):

@@ -1,5 +1,7 @@
 """What the tests share: a small corpus with real structure, small configs, the real data."""
 
+import functools
+import json
 import logging
 import os
 import random
@@ -147,6 +149,49 @@ def letters(tmp_path_factory):
   pieces = '[PAD] [UNK] [CLS] [SEP] [MASK]'.split(), words, alphabet, ends, '0123456789().,;?:李白'  # noqa: SIM905
   path.write_text('\n'.join(piece for part in pieces for piece in part) + '\n')
   return tokenizers.load(path)
+
+
+# ---- small models that are asked (test_predict.py has the functions) -----------------------------
+
+
+@pytest.fixture(scope='session')
+def make_model(vocab, tokenizer):
+  """A random Model of configs/finetune.py:task=NAME, of few words."""
+  import small_tables
+  from test_predict import random_model
+
+  @functools.cache
+  def make(task, *overrides):
+    sizes = 'data.seq_length=64', 'model.max_position_embeddings=64', 'model.num_hidden_layers=1'
+    given = '--config.data.train=none', *overrides, *fields(' '.join(sizes))
+    config = small_tables.load(vocab, f'configs/finetune.py:task={task}', *given)
+    return random_model(config, tokenizer)
+
+  return make
+
+
+@pytest.fixture(scope='session')
+def pretrained_model(vocab, tokenizer):
+  from test_predict import load_pretrain, random_model
+
+  return random_model(load_pretrain(vocab, 1), tokenizer)
+
+
+@pytest.fixture(scope='session')
+def model_folder(pretrained_model, tmp_path_factory):
+  """pretrained_model as others release one."""
+  import safetensors.numpy
+  from released import to_tensors
+
+  folder, model = tmp_path_factory.mktemp('model'), pretrained_model.objective.model
+  tensors = to_tensors(pretrained_model.params, model)
+  safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
+  names = """vocab_size hidden_size num_hidden_layers num_attention_heads layer_norm_eps hidden_act
+    intermediate_size max_position_embeddings type_vocab_size"""
+  settings = {name: getattr(model, name) for name in names.split()}
+  (folder / 'config.json').write_text(json.dumps(settings | {'model_type': 'bert'}))
+  pretrained_model.tokenizer.save(folder)
+  return folder
 
 
 def run_module(*arguments, devices=1, quick=True, stdin='', check=True, timeout=600):

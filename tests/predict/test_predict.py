@@ -1,6 +1,5 @@
 """A model is asked, in Python and on the command line: every task, bad input, streams, shapes."""
 
-import functools
 import io
 import json
 import os
@@ -11,11 +10,9 @@ from collections import Counter
 import jax
 import numpy as np
 import pytest
-import safetensors.numpy
 from conftest import ROOT
-from released import to_tensors
 from scipy.special import softmax
-from small_tables import WORDS, load
+from small_tables import WORDS
 
 import bert_jax
 from bert_jax import config as c
@@ -26,9 +23,6 @@ from bert_jax.tasks.ask import RecordProblems
 from bert_jax.tasks.tagging.ask import words
 from bert_jax.workdir import trained
 
-# Of a config.json.
-FIELDS = """vocab_size hidden_size num_hidden_layers num_attention_heads layer_norm_eps hidden_act
-  intermediate_size max_position_embeddings type_vocab_size""".split()  # noqa: SIM905
 NER = "--config.tagging.labels=('B-PER','I-PER','O')"
 
 
@@ -39,37 +33,6 @@ def random_model(config, tokenizer, seed=0):
   rng = np.random.default_rng(seed)
   params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), shapes)
   return Model(trained.Trained(config, tokenizer, params, 0))
-
-
-@pytest.fixture(scope='module')
-def make(vocab, tokenizer):
-  """A random Model of configs/finetune.py:task=NAME, of few words."""
-
-  @functools.cache
-  def make(task, *overrides):
-    sizes = 'data.seq_length=64', 'model.max_position_embeddings=64', 'model.num_hidden_layers=1'
-    fields = '--config.data.train=none', *overrides, *(f'--config.{x}' for x in sizes)
-    config = load(vocab, f'configs/finetune.py:task={task}', *fields)
-    return random_model(config, tokenizer)
-
-  return make
-
-
-@pytest.fixture(scope='module')
-def pretrained_model(vocab, tokenizer):
-  return random_model(load_pretrain(vocab, 1), tokenizer)
-
-
-@pytest.fixture(scope='module')
-def folder(pretrained_model, tmp_path_factory):
-  """pretrained_model as a Hugging Face folder."""
-  folder, model = tmp_path_factory.mktemp('model'), pretrained_model.objective.model
-  tensors = to_tensors(pretrained_model.params, model)
-  safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
-  settings = {name: getattr(model, name) for name in FIELDS}
-  (folder / 'config.json').write_text(json.dumps(settings | {'model_type': 'bert'}))
-  pretrained_model.tokenizer.save(folder)
-  return folder
 
 
 def load_pretrain(vocab, layers):
@@ -110,12 +73,12 @@ def refused(capsys, model, *arguments):
 # ---- the tasks -----------------------------------------------------------------------------------
 
 
-def test_packed_answers_are_those_of_each_text_alone(pretrained_model, make):
+def test_packed_answers_are_those_of_each_text_alone(pretrained_model, make_model):
   texts = sentences(40, most=14)  # alone in rows of 16 tokens
   together = pretrained_model.embed(texts)
   alone = np.concatenate([pretrained_model.embed([text]) for text in texts])
   np.testing.assert_allclose(together, alone, atol=2e-6)
-  classifier = make('sst2')
+  classifier = make_model('sst2')
   for text, shares in zip(texts[:10], classifier.classify(texts)):
     assert shares == pytest.approx(classifier.classify([text])[0], abs=1e-5)
 
@@ -209,26 +172,26 @@ def test_sentence_order_is_asked_by_its_own_names(vocab, tokenizer):
   assert model.next_sentence([pair]) == [pytest.approx(in_order)]
 
 
-def test_classify_says_what_it_reads(make):
-  pairs = make('mrpc')
+def test_classify_says_what_it_reads(make_model):
+  pairs = make_model('mrpc')
   (answer,) = as_lines(pairs.ask('pair'), ['old river\tnew garden'])
   assert answer['text'] == 'old river' and answer['pair'] == 'new garden'
   assert answer['label'] in ('0', '1') and sum(answer['probabilities'].values()) == pytest.approx(1)
   same = as_lines(pairs.ask('classify'), [json.dumps({'text': 'old river', 'pair': 'new garden'})])
   assert same == [answer]
   assert 'reads pairs and got 1' in as_lines(pairs.ask('pair'), ['old river'])[0]['error']
-  single = make('sst2')
+  single = make_model('sst2')
   (released,) = as_lines(single.ask('classify'), ['old river\tnew garden'])
   assert 'if it does, use --task pair' in released['error']
   assert 'reads single texts and got 3' in as_lines(single.ask('classify'), ['a\tb\tc'])[0]['error']
   (released,) = as_lines(single.ask('pair'), ['old river\tnew garden'])
   assert released['pair'] == 'new garden'
-  (number,) = as_lines(make('stsb').ask('pair'), ['old river\tnew garden'])
+  (number,) = as_lines(make_model('stsb').ask('pair'), ['old river\tnew garden'])
   assert isinstance(number['value'], float)
 
 
-def test_entities_lie_in_the_text_as_given(make):
-  model = make('ner', NER, '--config.data.examples_per_row=4')
+def test_entities_lie_in_the_text_as_given(make_model):
+  model = make_model('ner', NER, '--config.data.examples_per_row=4')
   texts = ['  old River, (garden) "letter".', '老 new 市場 bad', ' '.join(WORDS * 30)]
   found = model.tag(texts)
   assert any(answer['entities'] for answer in found)
@@ -246,26 +209,26 @@ def test_entities_lie_in_the_text_as_given(make):
   assert "'text' and 'tokens' are both there" in both['error']
 
 
-def test_an_entity_is_as_sure_as_its_least_sure_token(make):
+def test_an_entity_is_as_sure_as_its_least_sure_token(make_model):
   answer = {'tokens': ['a', 'old', 'River', '!', 'new'], 'text': ('a old  River! new',)}
   answer['prediction'] = ['O', 'B-PER', 'I-PER', 'I-PER', 'B-PER']
   answer['probability'] = [0.3, 0.9, 0.5, 0.7, 0.8]
-  first, second = make('ner', NER).ask('tag').shown(answer)['entities']
+  first, second = make_model('ner', NER).ask('tag').shown(answer)['entities']
   assert first == dict(
     type='PER', text='old  River!', start=2, end=13, tokens=[1, 4], probability=0.5
   )
   assert second == dict(type='PER', text='new', start=14, end=17, tokens=[4, 5], probability=0.8)
 
 
-def test_tags_without_entities_come_with_each_token(make):
-  model = make('pos', "--config.tagging.labels=('NOUN','VERB')")
+def test_tags_without_entities_come_with_each_token(make_model):
+  model = make_model('pos', "--config.tagging.labels=('NOUN','VERB')")
   (found,) = model.tag(['old river.'])
   assert found['tokens'] == ['old', 'river', '.'] and len(found['tags']) == 3
   assert found['offsets'] == [[0, 3], [4, 9], [9, 10]]
 
 
-def test_answers_lie_in_the_context_as_given(make):
-  model = make('squad', '--config.qa.max_query_length=8', '--config.qa.doc_stride=16')
+def test_answers_lie_in_the_context_as_given(make_model):
+  model = make_model('squad', '--config.qa.max_query_length=8', '--config.qa.doc_stride=16')
   context = '  Old RIVER, ' + ' '.join(WORDS * 20)
   asked = [('good market', own) for own in ('the old, RIVER', context)]
   short, long = model.answer(asked, top_k=3)
@@ -276,8 +239,8 @@ def test_answers_lie_in_the_context_as_given(make):
       assert own[entry['start'] : entry['end']] == entry['text'] != ''
 
 
-def test_a_question_may_have_any_number_of_choices(make):
-  model = make('copa')
+def test_a_question_may_have_any_number_of_choices(make_model):
+  model = make_model('copa')
   question = ('old river', 'new?', 'good', 'bad')
   two, three = model.choose([question, (*question, 'market')])
   assert len(two['probabilities']) == 2 and len(three['probabilities']) == 3
@@ -289,8 +252,8 @@ def test_a_question_may_have_any_number_of_choices(make):
   assert from_json.pop('id') == 'q7' and from_json == from_tabs
 
 
-def test_coreference_finds_its_names(make):
-  model = make('gap')
+def test_coreference_finds_its_names(make_model):
+  model = make_model('gap')
   record = {'text': 'old river and new river: good', 'pronoun': 'good', 'a': 'old river'}
   record |= {'b': 'river', 'b-offset': 18}
   (answer,) = model.coreference([record])
@@ -309,6 +272,7 @@ def test_coreference_finds_its_names(make):
 
 def test_what_cannot_be_answered_says_why_in_its_place(pretrained_model):
   ask = pretrained_model.ask('fill-mask', top_k=2)
+  pretrained_model.counts.clear()
   lines = {
     'old [MASK]': '',
     '': 'empty line',
@@ -325,13 +289,13 @@ def test_what_cannot_be_answered_says_why_in_its_place(pretrained_model):
   assert pretrained_model.counts['pieces that are not in the vocabulary ([UNK])'] == 3
 
 
-def test_a_line_of_100_000_characters_is_answered(pretrained_model, make):
+def test_a_line_of_100_000_characters_is_answered(pretrained_model, make_model):
   long = (' '.join(WORDS) * 2000)[:100_000]
   assert len(as_lines(pretrained_model.ask('embed'), [long])[0]['embedding']) == 16
-  classifier = make('sst2')
+  classifier = make_model('sst2')
   assert 'label' in as_lines(classifier.ask('classify'), [long])[0]
   assert classifier.counts['examples cut (longer than 64 tokens)']
-  tagger = make('ner', NER)
+  tagger = make_model('ner', NER)
   last = tagger.tag([long])[0]['entities'][-1]
   assert long[last['start'] : last['end']] == last['text'] and last['end'] > 90_000
 
@@ -352,10 +316,10 @@ def test_a_few_shapes_hold_everything(pretrained_model):
   assert seen == list(range(1, 301))
 
 
-def test_lines_are_answered_while_the_pipe_is_open(folder):
+def test_lines_are_answered_while_the_pipe_is_open(model_folder):
   """An interactive line gets its answer at once; the command as people run it."""
   env = dict(os.environ, PYTHONPATH=str(ROOT), JAX_PLATFORMS='cpu')
-  command = [sys.executable, '-m', 'bert_jax.predict', '--model', str(folder), '--top-k', '2']
+  command = [sys.executable, '-m', 'bert_jax.predict', '--model', str(model_folder), '--top-k', '2']
   pipes = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.PIPE)
   with subprocess.Popen(command, cwd=ROOT, env=env, text=True, **pipes) as run:
     for text in ('the [MASK] river', 'no mask'):
@@ -368,16 +332,16 @@ def test_lines_are_answered_while_the_pipe_is_open(folder):
     assert '1 of 2 lines have no answer' in run.stderr.read()
 
 
-def test_files_in_and_out(folder, tmp_path, capsys):
+def test_files_in_and_out(model_folder, tmp_path, capsys):
   (tmp_path / 'in.txt').write_text('old river\n\nnew market\n')
   common = '--task', 'embed', '--input', tmp_path / 'in.txt'
-  main(folder, *common, '--output', tmp_path / 'out.npy')
+  main(model_folder, *common, '--output', tmp_path / 'out.npy')
   vectors = np.load(tmp_path / 'out.npy')
   assert vectors.shape == (3, 16) and np.isnan(vectors[1]).all()
   assert 'the first of them is line 2: empty line' in capsys.readouterr().err
-  expected = bert_jax.load(folder).embed(['old river', 'new market'])
+  expected = bert_jax.load(model_folder).embed(['old river', 'new market'])
   np.testing.assert_allclose(vectors[[0, 2]], expected, atol=1e-6)
-  main(folder, *common, '--output', tmp_path / 'out.jsonl')
+  main(model_folder, *common, '--output', tmp_path / 'out.jsonl')
   found = [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()]
   assert found[1] == {'line': 2, 'error': 'empty line'}
   np.testing.assert_allclose(found[2]['embedding'], expected[1], atol=1e-6)
@@ -386,7 +350,7 @@ def test_files_in_and_out(folder, tmp_path, capsys):
     (['--task', 'tag'], "trained for 'mlm_nsp' and has no head for 'tag'"),
     (['--pooling', 'max'], 'use one of mean, cls'),
   ):
-    assert said in refused(capsys, folder, *common, *arguments)
+    assert said in refused(capsys, model_folder, *common, *arguments)
 
 
 def test_lines_come_as_they_are_there():

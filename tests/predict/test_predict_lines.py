@@ -13,14 +13,11 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from small_tables import WORDS
-from test_predict import (  # noqa: F401
+from test_predict import (
   NER,
   as_lines,
-  folder,
   load_pretrain,
   main,
-  make,
-  pretrained_model,
   random_model,
   refused,
   sentences,
@@ -44,7 +41,7 @@ def command(model, tmp_path, lines, *arguments):
   return [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()]
 
 
-def test_damaged_lines_are_answered_and_counted(folder, tmp_path, capsys):  # noqa: F811
+def test_damaged_lines_are_answered_and_counted(model_folder, tmp_path, capsys):
   lines = (
     b'\xef\xbb\xbfold [MASK]\n'  # a byte order mark
     b'old \0 [MASK]\n'
@@ -54,7 +51,7 @@ def test_damaged_lines_are_answered_and_counted(folder, tmp_path, capsys):  # no
     b'{"text": "old [MASK]", "id": [[1]]}\n'
     b'{"text": "old [MASK]", "id": 0.123456789}\n'
   )
-  found = command(folder, tmp_path, lines, '--task', 'fill-mask')
+  found = command(model_folder, tmp_path, lines, '--task', 'fill-mask')
   assert found[0]['text'] == 'old [MASK]'
   assert found[1]['line'] == 2 and 'NUL byte' in found[1]['error']
   assert found[2]['text'] == 'old \ufffd [MASK]'
@@ -65,18 +62,18 @@ def test_damaged_lines_are_answered_and_counted(folder, tmp_path, capsys):  # no
   assert 'not valid UTF-8 (bad bytes became U+FFFD): 2' in capsys.readouterr().err
 
 
-def test_no_line_at_all_is_said(folder, monkeypatch, capsys):  # noqa: F811
+def test_no_line_at_all_is_said(model_folder, monkeypatch, capsys):
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'')))
-  main(folder, '--task', 'fill-mask')
+  main(model_folder, '--task', 'fill-mask')
   assert 'there is no line in stdin: nothing is answered' in capsys.readouterr().err
 
 
-def test_the_input_is_never_overwritten(folder, tmp_path, capsys):  # noqa: F811
+def test_the_input_is_never_overwritten(model_folder, tmp_path, capsys):
   (tmp_path / 'in.txt').write_text('old river\n')
   (tmp_path / 'same.npy').symlink_to('in.txt')
   for name in ('in.txt', 'same.npy'):
     places = '--input', tmp_path / 'in.txt', '--output', tmp_path / name
-    assert 'is --input too' in refused(capsys, folder, '--task', 'embed', *places)
+    assert 'is --input too' in refused(capsys, model_folder, '--task', 'embed', *places)
     assert (tmp_path / 'in.txt').read_text() == 'old river\n'
 
 
@@ -109,19 +106,19 @@ def test_one_of_several_processes_answers_nothing(monkeypatch, capsys):
   assert 'bert_jax.predict runs in one process' in refused(capsys, 'no model')
 
 
-def test_arguments_of_another_task_than_the_models_own_are_told(folder, capsys):  # noqa: F811
-  said = refused(capsys, folder, '--pooling', 'cls')
+def test_arguments_of_another_task_than_the_models_own_are_told(model_folder, capsys):
+  said = refused(capsys, model_folder, '--pooling', 'cls')
   assert '--pooling says nothing to --task fill-mask' in said
-  assert 'only embed writes .npy' in refused(capsys, folder, '--output', 'x.npy')
+  assert 'only embed writes .npy' in refused(capsys, model_folder, '--output', 'x.npy')
 
 
-def test_a_mistake_leaves_the_output_as_it_was(folder, tmp_path, capsys):  # noqa: F811
+def test_a_mistake_leaves_the_output_as_it_was(model_folder, tmp_path, capsys):
   (tmp_path / 'out.jsonl').write_text('earlier')
   (tmp_path / 'wide.txt').write_text('old river', encoding='utf-16')
   (tmp_path / 'in.txt').write_text('old river\n')
   for name, task in (('none.txt', 'embed'), ('wide.txt', 'embed'), ('in.txt', 'tag')):
     places = '--input', tmp_path / name, '--output', tmp_path / 'out.jsonl'
-    assert refused(capsys, folder, *places, '--task', task)
+    assert refused(capsys, model_folder, *places, '--task', task)
     assert (tmp_path / 'out.jsonl').read_text() == 'earlier'
 
 
@@ -165,12 +162,12 @@ def test_a_table_that_is_read_as_lines_is_named(path, line, tabs, is_table, capl
     assert f'--input {path or "FILE"} --columns text,pair' in caplog.text
 
 
-def test_rows_of_a_table_are_asked(folder, tmp_path, capsys):  # noqa: F811
+def test_rows_of_a_table_are_asked(model_folder, tmp_path, capsys):
   table = tmp_path / 'in.csv'
   rows = '1;"old; [MASK]\nriver";a', '2;;b', '', '7;old', '3;[MASK] garden;'
   table.write_text('\n'.join(['id;body;team', *rows]))
   ask = '--input', table, '--task', 'fill-mask'
-  main(folder, *ask, '--columns', 'body', '--output', tmp_path / 'out')
+  main(model_folder, *ask, '--columns', 'body', '--output', tmp_path / 'out')
   first, second, third, last = map(json.loads, (tmp_path / 'out').read_text().splitlines())
   assert first['text'] == 'old; [MASK]\nriver' and last['text'] == '[MASK] garden'
   assert [x.get('id') for x in (first, second, third, last)] == ['1', '2', None, '3']
@@ -182,31 +179,33 @@ def test_rows_of_a_table_are_asked(folder, tmp_path, capsys):  # noqa: F811
     ('body, team', '--columns body, team: this task reads text; name a column for each'),
     ('bodi', "in.csv:1 has no column 'bodi', only 'id', 'body', 'team' (did you mean 'body'?)"),
   ):
-    assert said in refused(capsys, folder, *ask, '--columns', columns)
+    assert said in refused(capsys, model_folder, *ask, '--columns', columns)
 
 
-def test_fields_that_are_not_read_are_counted(pretrained_model, make, caplog):  # noqa: F811
+def test_fields_that_are_not_read_are_counted(pretrained_model, make_model, caplog):
   counts = pretrained_model.counts
   counts.clear()
   lines = [{'text': 'old', 'id': 1}, {'text': 'old', 'foo': 1}, {'text': 'old', 'x': 1, 'y': 2}]
   found = as_lines(pretrained_model.ask('embed'), map(json.dumps, lines))
   assert [answer.keys() for answer in found] == [{'id', 'embedding'}, *2 * [{'embedding'}]]
   assert counts == {UNREAD: 2} and caplog.text.count("does not read the field 'foo'") == 1
-  make('gap').coreference([{'Text': 'a b c', 'Pronoun': 'a', 'A': 'b', 'B': 'c', 'A-offset': 2}])
-  assert not make('gap').counts[UNREAD]
+  make_model('gap').coreference(
+    [{'Text': 'a b c', 'Pronoun': 'a', 'A': 'b', 'B': 'c', 'A-offset': 2}]
+  )
+  assert not make_model('gap').counts[UNREAD]
 
 
-def test_vectors_are_stored_as_computed(folder, tmp_path):  # noqa: F811
+def test_vectors_are_stored_as_computed(model_folder, tmp_path):
   texts = sentences(5)
   (tmp_path / 'in.txt').write_text('\n'.join(texts))
   places = '--input', tmp_path / 'in.txt', '--output', tmp_path / 'out.npy'
-  main(folder, '--task', 'embed', '--no-normalize', *places)
+  main(model_folder, '--task', 'embed', '--no-normalize', *places)
   found = np.load(tmp_path / 'out.npy')
-  expected = Model(folder).embed(texts, normalize=False)
+  expected = Model(model_folder).embed(texts, normalize=False)
   assert found.tobytes() == expected.tobytes()
 
 
-def test_a_text_without_a_piece_has_no_perplexity(pretrained_model):  # noqa: F811
+def test_a_text_without_a_piece_has_no_perplexity(pretrained_model):
   for texts in (['\u200b'], ['\u200b', 'old river']):
     found = pretrained_model.perplexity(texts)
     assert np.isnan(found[0]) and not any(map(np.isnan, found[1:]))
@@ -214,7 +213,7 @@ def test_a_text_without_a_piece_has_no_perplexity(pretrained_model):  # noqa: F8
   assert answer == {'error': 'nothing of it can be answered: it has no token'}
 
 
-def test_what_is_not_in_the_vocabulary_is_counted_once(pretrained_model, make):  # noqa: F811
+def test_what_is_not_in_the_vocabulary_is_counted_once(pretrained_model, make_model):
   counts, what = pretrained_model.counts, 'pieces that are not in the vocabulary ([UNK])'
   counts.clear()
   pretrained_model.perplexity(['old \u16a0 river garden'])
@@ -229,15 +228,15 @@ def test_what_is_not_in_the_vocabulary_is_counted_once(pretrained_model, make): 
     ('squad', ['--config.qa.max_query_length=8', '--config.qa.doc_stride=16'], ('old', long)),
     ('copa', [], ('\u16a0', 'old', 'river', 'garden')),
   ):
-    model = make(task, *options)
+    model = make_model(task, *options)
     ask = model.ask(model.default_task)
     read = ask.examples([ask.parsed(asked)], RecordProblems()).read
     assert sum((ids == model.tokenizer.unk_id).sum() for ids in read) == 1, task
 
 
-def test_what_is_done_to_names_is_told(make):  # noqa: F811
+def test_what_is_done_to_names_is_told(make_model):
   """Of coreference: a name without a token is counted, and why none is answered is said."""
-  model = make('gap')
+  model = make_model('gap')
   record = {'text': 'old \u200b river and good', 'pronoun': 'good', 'a': '\u200b', 'b': 'river'}
   assert model.coreference([record])[0]['candidates'] == ['\u200b', 'river']
   assert model.counts['names without a token (the next one taken)'] == 1
@@ -253,8 +252,8 @@ def test_what_is_done_to_names_is_told(make):  # noqa: F811
   assert 'not at a-offset -5' in answer['error']
 
 
-def test_what_is_no_text_or_no_list_is_told(pretrained_model, make):  # noqa: F811
-  single = make('sst2')
+def test_what_is_no_text_or_no_list_is_told(pretrained_model, make_model):
+  single = make_model('sst2')
   lines = [
     '{"text": null, "pair": "b", "id": 1}',
     '{"text": "old", "ID": 2}',
@@ -267,7 +266,7 @@ def test_what_is_no_text_or_no_list_is_told(pretrained_model, make):  # noqa: F8
   for ask, value in (
     (pretrained_model.fill_mask, {'text': 'the [MASK]'}),
     (pretrained_model.fill_mask, None),
-    (make('ner', NER).tag, 'old river'),
+    (make_model('ner', NER).tag, 'old river'),
   ):
     with pytest.raises(InputError, match=r'takes a list of texts.* put what is asked in \[\]'):
       ask(value)
@@ -285,7 +284,7 @@ def test_a_pipe_is_read_as_a_file_is():
   os.close(reads)
 
 
-def test_attention_reads_a_text_or_two(pretrained_model):  # noqa: F811
+def test_attention_reads_a_text_or_two(pretrained_model):
   counts, what = pretrained_model.counts, 'pieces that are not in the vocabulary ([UNK])'
   counts.clear()
   pretrained_model.states(['old \u16a0'])
@@ -295,7 +294,7 @@ def test_attention_reads_a_text_or_two(pretrained_model):  # noqa: F811
   assert found[1] == {'error': '3 fields where this task reads a text, or text and pair'}
 
 
-def test_many_masks_are_filled_as_few_are(pretrained_model, monkeypatch):  # noqa: F811
+def test_many_masks_are_filled_as_few_are(pretrained_model, monkeypatch):
   """In parts of AT_ONCE, wherever in a row they are; expected: the head over all tokens of each."""
   monkeypatch.setattr(masked_words, 'AT_ONCE', 8)
   rng, texts = np.random.default_rng(0), []
@@ -345,7 +344,7 @@ def test_rows_without_a_piece_fill_no_mask(vocab, tokenizer, wide, caplog):
   assert sum(share for _, share in found) < 0.1  # the probabilities are those of all rows
 
 
-def test_a_vocabulary_that_is_not_the_models_is_refused(pretrained_model, vocab, tokenizer):  # noqa: F811
+def test_a_vocabulary_that_is_not_the_models_is_refused(pretrained_model, vocab, tokenizer):
   config = pretrained_model.config.copy_and_resolve_references()
   found = trained.Trained(config, tokenizer, pretrained_model.params, 0)
   config.model.vocab_size -= 1
@@ -353,7 +352,7 @@ def test_a_vocabulary_that_is_not_the_models_is_refused(pretrained_model, vocab,
     Model(found)
 
 
-def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
+def test_embed_pools_as_the_model_was_trained(pretrained_model):
   own = pretrained_model
   found = trained.Trained(own.config, own.tokenizer, own.params, 0, Vector('cls', True))
   text = ['old river']
@@ -370,7 +369,7 @@ def test_embed_pools_as_the_model_was_trained(pretrained_model):  # noqa: F811
     np.testing.assert_allclose(out['embedding'][1], own.embed(text, pooling=pooling)[0], atol=1e-5)
 
 
-def test_an_export_goes_to_a_new_folder(pretrained_model, tmp_path):  # noqa: F811
+def test_an_export_goes_to_a_new_folder(pretrained_model, tmp_path):
   assert list(pretrained_model.ask('next-sentence').labels) == ['next', 'random']
   (tmp_path / 'vocab.txt').write_text('mine')
   with pytest.raises(InputError, match='is not empty'):
@@ -378,8 +377,8 @@ def test_an_export_goes_to_a_new_folder(pretrained_model, tmp_path):  # noqa: F8
   assert (tmp_path / 'vocab.txt').read_text() == 'mine'
 
 
-def test_the_exit_status_tells_if_nothing_was_answered(folder, tmp_path):  # noqa: F811
+def test_the_exit_status_tells_if_nothing_was_answered(model_folder, tmp_path):
   with pytest.raises(SystemExit) as stopped:
-    command(folder, tmp_path, b'no mask\n\n', '--task', 'fill-mask')
+    command(model_folder, tmp_path, b'no mask\n\n', '--task', 'fill-mask')
   assert stopped.value.code == 1
-  assert len(command(folder, tmp_path, b'no mask\nold [MASK]\n', '--task', 'fill-mask')) == 2
+  assert len(command(model_folder, tmp_path, b'no mask\nold [MASK]\n', '--task', 'fill-mask')) == 2

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from small_tables import sentence
-from test_predict import folder, pretrained_model, refused  # noqa: F401
+from test_predict import refused
 from test_predict_lines import command
 
 from bert_jax.config import InputError
@@ -33,7 +33,7 @@ def by_hand(model, question, k):
   return [(int(i) + 2, float(similar[i])) for i in order]
 
 
-def test_a_line_finds_itself_first_and_others_by_their_similarity(pretrained_model, index):  # noqa: F811
+def test_a_line_finds_itself_first_and_others_by_their_similarity(pretrained_model, index):
   model = pretrained_model
   model.counts.clear()
   for answer, line in zip(model.search(LINES, index, top_k=3), LINES):
@@ -49,14 +49,14 @@ def test_a_line_finds_itself_first_and_others_by_their_similarity(pretrained_mod
   assert len(model.search(['old'], index, top_k=1000)[0]['nearest']) == len(LINES)
 
 
-def test_equal_lines_come_in_their_order(pretrained_model, tmp_path):  # noqa: F811
+def test_equal_lines_come_in_their_order(pretrained_model, tmp_path):
   path = tmp_path / 'lines.txt'
   path.write_text('bad\ngood\nbad\ngood\ngood\n')
   (answer,) = pretrained_model.search(['good'], path, top_k=2)
   assert [x['line'] for x in answer['nearest']] == [2, 4]
 
 
-def test_vectors_that_are_not_scaled_are_compared_by_their_product(pretrained_model, index):  # noqa: F811
+def test_vectors_that_are_not_scaled_are_compared_by_their_product(pretrained_model, index):
   own = pretrained_model
   model = Model(trained.Trained(own.config, own.tokenizer, own.params, 0, Vector('mean', False)))
   (answer,) = model.search(['old river'], index, top_k=4)
@@ -65,12 +65,14 @@ def test_vectors_that_are_not_scaled_are_compared_by_their_product(pretrained_mo
   np.testing.assert_allclose([x['score'] for x in answer['nearest']], expected, rtol=1e-5)
 
 
-def test_the_command_keeps_vectors_and_uses_them(folder, index, tmp_path, monkeypatch, capsys):  # noqa: F811
+def test_the_command_keeps_vectors_and_uses_them(
+  model_folder, index, tmp_path, monkeypatch, capsys
+):
   arguments = ['--task', 'search', '--index', str(index), '--top-k', '2']
   kept = tmp_path / 'lines.txt.vectors.npz'
 
   def answers():
-    return command(folder, tmp_path, b'old river\n{"text": "good", "id": 7}\n\n', *arguments)
+    return command(model_folder, tmp_path, b'old river\n{"text": "good", "id": 7}\n\n', *arguments)
 
   first = answers()
   assert first[1]['id'] == 7 and len(first[0]['nearest']) == 2 and 'empty line' in first[2]['error']
@@ -83,11 +85,9 @@ def test_the_command_keeps_vectors_and_uses_them(folder, index, tmp_path, monkey
   monkeypatch.setattr(nearest.Search, '_embedded', embedded)
   capsys.readouterr()
   whole, written = kept.read_bytes(), kept.stat().st_mtime_ns
-  for damaged in (whole[: len(whole) // 2], b'', b'no zip'):
-    kept.write_bytes(damaged)
-    assert answers() == first and kept.read_bytes() != damaged
-  said = capsys.readouterr().err
-  assert said.count('is of other lines or of another model, or damaged') == 3
+  kept.write_bytes(damaged := whole[: len(whole) // 2])
+  assert answers() == first and kept.read_bytes() != damaged
+  assert 'is of other lines or of another model, or damaged' in capsys.readouterr().err
   index.write_text('\n'.join(['', *LINES[1:], LINES[0]]) + '\n')
   lines = lambda answer: {x['text']: x['line'] for x in answer['nearest']}
   assert lines(answers()[0]) == {text: line - 1 for text, line in lines(first[0]).items()}
@@ -100,16 +100,19 @@ def test_a_kept_file_with_any_bit_flipped_is_whole_or_none(tmp_path):
   whole = kept.read_bytes()
   directory = whole.index(b'PK\x01\x02')
   for byte in range(directory, len(whole)):
-    for bit in (1, 16, 32, 64):
+    for bit in (1, 32):
       kept.write_bytes(whole[:byte] + bytes([whole[byte] ^ bit]) + whole[byte + 1 :])
       if (read := nearest._read(kept, 'lines')) is not None:
         np.testing.assert_array_equal(read, vectors)
   with open(kept, 'wb') as out:
     np.save(out, vectors)
   assert nearest._read(kept, 'lines') is None
+  for other in (b'', b'no zip'):
+    kept.write_bytes(other)
+    assert nearest._read(kept, 'lines') is None
 
 
-def test_lines_of_an_index_that_are_not_utf8_are_counted(pretrained_model, tmp_path):  # noqa: F811
+def test_lines_of_an_index_that_are_not_utf8_are_counted(pretrained_model, tmp_path):
   path = tmp_path / 'lines.txt'
   path.write_bytes(b'good\nold \xff\n\xfe river\n')
   pretrained_model.counts.clear()
@@ -118,7 +121,7 @@ def test_lines_of_an_index_that_are_not_utf8_are_counted(pretrained_model, tmp_p
   assert pretrained_model.counts[what] == 2
 
 
-def test_vectors_of_another_model_or_pooling_are_not_used(pretrained_model, index, caplog):  # noqa: F811
+def test_vectors_of_another_model_or_pooling_are_not_used(pretrained_model, index, caplog):
   own = pretrained_model
   own.search(['old'], index, keep_index=True)
   (answer,) = own.search(['old river'], index, keep_index=True, pooling='cls')
@@ -133,7 +136,9 @@ def test_vectors_of_another_model_or_pooling_are_not_used(pretrained_model, inde
   assert 'it is made anew' in caplog.text
 
 
-def test_what_is_wrong_with_a_search_is_one_sentence(pretrained_model, folder, tmp_path, capsys):  # noqa: F811
+def test_what_is_wrong_with_a_search_is_one_sentence(
+  pretrained_model, model_folder, tmp_path, capsys
+):
   (tmp_path / 'blank.txt').write_text('\n \n')
   for index, said in (
     ('', 'search has nothing to search in; name a file of lines with --index FILE'),
@@ -147,20 +152,18 @@ def test_what_is_wrong_with_a_search_is_one_sentence(pretrained_model, folder, t
     (['--task', 'search', '--index', 'x', '--top-k', '0'], 'ask for 1 candidate or more'),
     (['--task', 'embed', '--index', 'x'], '--index says nothing to --task embed, only to search'),
   ):
-    assert said in refused(capsys, folder, *arguments)
+    assert said in refused(capsys, model_folder, *arguments)
 
 
-@pytest.mark.parametrize('pooling', ['cls', 'mean'])
-def test_a_folder_of_sentence_transformers_is_searched_as_it_says(pooling, folder, tmp_path):  # noqa: F811
+def test_a_folder_of_sentence_transformers_is_searched_as_it_says(model_folder, tmp_path):
   """Without a Normalize module, vectors are as long as they are."""
-  shutil.copytree(folder, tmp_path / 'own')
+  shutil.copytree(model_folder, tmp_path / 'own')
   (tmp_path / 'own' / '1_Pooling').mkdir()
-  names = {'cls': 'pooling_mode_cls_token', 'mean': 'pooling_mode_mean_tokens'}
-  modes = {name: pooling == mode for mode, name in names.items()}
+  modes = {'pooling_mode_cls_token': True, 'pooling_mode_mean_tokens': False}
   (tmp_path / 'own' / '1_Pooling' / 'config.json').write_text(json.dumps(modes))
   kinds = [('0', '', 'Transformer'), ('1', '1_Pooling', 'Pooling')]
   modules = [{'name': n, 'path': path, 'type': f'x.{kind}'} for n, path, kind in kinds]
   (tmp_path / 'own' / 'modules.json').write_text(json.dumps(modules))
   found = Model(tmp_path / 'own').embed(['old river'])
-  expected = Model(folder).embed(['old river'], pooling=pooling, normalize=False)
+  expected = Model(model_folder).embed(['old river'], pooling='cls', normalize=False)
   np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -115,17 +115,3 @@ def test_a_panel_draws_them(runs):
     path.unlink()
   (panel,) = report.read(runs).panels
   assert 'lengths' not in [name for name, *_ in report_figures.panel_figures(panel)]
-
-
-def test_a_report_draws_them(runs):
-  pytest.importorskip('matplotlib')
-  from matplotlib.figure import Figure
-
-  drawn = []
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(Figure, 'savefig', lambda self, *a, **k: drawn.append(self))
-    report.picture(report.read(runs), runs / 'p.png')
-  (axis, lengths), (legend,) = drawn[0].axes, drawn[0].subfigs[0].legends
-  (line,) = lengths.get_lines()
-  assert list(line.get_ydata()) == pytest.approx([0.85, 0.55]) and line.get_marker() == 'o'
-  assert [x.get_text() for x in legend.get_texts()] == ['all runs'] and not axis.get_legend()

@@ -210,7 +210,6 @@ def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
   (tmp_path / 'copy' / 'run.json').write_text(json.dumps(facts | {'commit': 'abc'}))
   result = report.read(tmp_path)
   assert len(arms.without_copies(result.runs)[0]) == 3
-  assert 'are of several commits of the code, abc, none' in report.table(result)
 
 
 def test_several_folders_are_one_report(tmp_path):

@@ -5,21 +5,15 @@
 prints a table and writes S/report: report.html (one file, with its pictures), report.md, table.tex,
 results.csv (a line for each run) and each picture as PDF, SVG and PNG; all from the workdirs alone.
 
-Runs that differ in nothing but the seed are one line: mean ± standard deviation over the seeds, and
-a 95 % interval of that mean (Student's t, from 3 seeds on); then the difference to the baseline
-over the seeds that both have, with its interval and p value (paired t-test), corrected for all
-comparisons of a table (Holm). An arm has its name in the sweep; else it is named by the fields in
-which it differs from others or, where these are many, by its folder. FLOPs count the matrix
-products of the training. Copies of a run, of the same config, seed and data, count once; unfinished
-runs count only where no run is finished. If runs collapsed, to one answer for every example, the
-mean without them stands beside. Runs that were evaluated on other rows, or under other masks, have
-tables of their own. --svm adds, to classification, the scores of TF-IDF and a linear support vector
-machine on the same examples. Scores of a task are also shown by the length of its texts.
+Runs that differ in nothing but the seed are an arm, one line of a table. An arm has its name in the
+sweep; else it is named by the fields in which it differs from others or, where these are many, by
+its folder. Copies of a run, of the same config, seed and data, count once; unfinished runs count
+only where no run is finished. Runs that were evaluated on other rows, or under other masks, have
+tables of their own. statistics.py says what is computed, pages.METHOD how it is explained.
 """
 
 import dataclasses
 import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,7 +67,7 @@ def picture(report: panels.Report, path: Path | str) -> None:
   """Draws the curves of a Report into a file: a column for each of its tables."""
   try:
     figures.side_by_side(report.panels).savefig(path, dpi=120)
-  except (OSError, ValueError) as error:
+  except ValueError as error:
     raise InputError(f'--picture {path} cannot be written: {error}.') from None
 
 
@@ -95,18 +89,13 @@ def main(argv: Sequence[str] | None = None) -> None:
       *folders, metric=args.metric, baseline=args.baseline, renamed=args.label, svm=args.svm
     )
     print(table(report))
-    first = next((folder for folder in folders if folder.is_dir()), folders[0])
-    out = Path(args.out or first / 'report')
+    out = Path(args.out or next(filter(Path.is_dir, folders)) / 'report')
     arguments.check_writable(out)
     written = pages.write(report, out, args.title or folders[0].resolve().name)
     log.info('written to %s: %s', out, ', '.join(written))
     if args.picture:
       picture(report, args.picture)
       print(f'curves: {args.picture}')
-    for sentence in report.unmatched:
-      log.error('%s', sentence)
-    if report.unmatched:
-      sys.exit(1)
 
 
 if __name__ == '__main__':

@@ -4,7 +4,7 @@ import collections
 import hashlib
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,17 +51,13 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
     under = TASKS[run.config.objective].judge(run.config).under if run.config else {}
     known = {name: x for name, x in under.items() if name in run.fields}
     out.append(replace(run, fields={**run.fields, **known}))
-    vocabulary = _vocabulary(run.path)
+    path = tokenizers.in_folder(run.path)
+    vocabulary = hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path else 'none'
     if under:
       rows = {ROWS: data.fingerprint or 'nothing', VOCABULARY: vocabulary}
       evaluated_on[run.path] = {**under, **rows}
       continue
-    # The other baselines follow from the accuracy; earlier versions lack them.
-    evaluated_on[run.path] = {'data.eval': run.fields['data.eval'] or run.fields['data.train']} | {
-      f'{name} of a {level.kind}': level.value
-      for name, level in data.baselines.items()
-      if level.kind in LOSSES or name.endswith('accuracy')
-    }
+    evaluated_on[run.path] = {'data.eval': run.fields['data.eval'] or run.fields['data.train']}
     reading = [(name, x) for name, x in run.fields.items() if name in READING]
     same = alike.setdefault(repr((reading, vocabulary)), {})
     same[run.path] = data.fingerprint or 'none'
@@ -70,12 +66,6 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
       for path, fingerprint in some.items():
         evaluated_on[path][ROWS] = fingerprint
   return out, evaluated_on
-
-
-def _vocabulary(folder: Path) -> str:
-  """A hash of the vocabulary of a run, or 'none'."""
-  path = tokenizers.in_folder(folder)
-  return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path else 'none'
 
 
 def without_copies(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, Path]]:
@@ -92,16 +82,21 @@ def without_copies(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, Path]]:
   return [run for run in runs if run.path not in copies], copies
 
 
-def unfinished(run: Run, runs: Sequence[Run]) -> bool:
-  """Whether a run ended before its last step, by its summary. Runs of earlier versions have none:
-  if `epochs` decides, the last step is the furthest of `runs`, which differ in the seed, and a run
-  may also stop early."""
-  if run.summary.state:
-    return run.summary.state not in records.ENDED
-  if run.fields.get('eval.patience'):
-    return False
-  furthest = max(other.measured_step() for other in runs)
-  return run.measured_step() < (run.fields.get('steps') or furthest)
+def unfinished(runs: Sequence[Run]) -> dict[Path, str]:
+  """{path: how far it has come} of the runs that ended before their last step, by their summaries.
+  Runs of earlier versions have none: if `epochs` decides, the last step is the furthest of `runs`,
+  which differ in the seed, and a run may also stop early."""
+  out, furthest = {}, max((run.measured_step() for run in runs), default=0)
+  for run in runs:
+    steps = run.fields.get('steps')
+    goes_on = run.summary.state not in records.ENDED
+    if not run.summary.state:
+      goes_on = not run.fields.get('eval.patience') and run.measured_step() < (steps or furthest)
+    if goes_on:
+      last, end = run.last_step(), steps or 'its epochs'
+      where = 'not evaluated at its end' if last == end else f'at step {last} of {end}'
+      out[run.path] = f'unfinished: {where}'
+  return out
 
 
 def values_of(runs: Iterable[Run], metric: str) -> dict[int, float]:
@@ -120,17 +115,14 @@ def by_length(runs: Iterable[Run], metric: str) -> dict[str, tuple[int, list[flo
   for run in runs:
     for tokens, (count, score) in run.by_length(metric).items():
       out.setdefault(tokens, (count, []))[1].append(score)
-  return {tokens: out[tokens] for tokens in sorted(out, key=shortest)}
+  return {
+    tokens: out[tokens] for tokens in sorted(out, key=lambda tokens: int(tokens.split('-')[0]))
+  }
 
 
 def examples(runs: Iterable[Run], metric: str) -> int:
   """How many examples a score of these runs counts; 0 if not recorded, and for a loss."""
   return sum(count for count, _ in by_length(runs, metric).values())
-
-
-def shortest(tokens: str) -> int:
-  """The least length of a bucket: 65 for '65-128'."""
-  return int(tokens.split('-')[0])
 
 
 def lengths(arms: Iterable[Arm], metric: str) -> list[str]:
@@ -168,13 +160,9 @@ def value_of(run: Run, name: str) -> Any:
 
 def varied(runs: Sequence[Run]) -> list[str]:
   """The fields, except the seed, in which runs differ and that may change a result."""
-  return [
-    name
-    for name in (runs[0].fields if runs else ())
-    if name not in ('seed', 'eval.seed')
-    and name not in WITHOUT_EFFECT
-    and len({str(value_of(run, name)) for run in runs}) > 1
-  ]
+  differ = lambda name: len({str(value_of(run, name)) for run in runs}) > 1
+  ignored = {'seed', 'eval.seed', *WITHOUT_EFFECT}
+  return [x for x in (runs[0].fields if runs else ()) if x not in ignored and differ(x)]
 
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:
@@ -189,8 +177,12 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
   sweeps = {folder: records.read_sweep(folder) for folder in {run.path.parent for run in runs}}
   names = []
   for text, members in groups.items():
-    by_fields = text if len(fields) <= MANY else _by_folder(members)
-    names.append(_in_sweep(members, sweeps) or by_fields)
+    plans = [(run.path.name, sweeps[run.path.parent]) for run in members]
+    planned = {plan.runs[name].arm if plan and name in plan.runs else '' for name, plan in plans}
+    first, *others = sorted({SEED.sub('', name) for name, _ in plans})
+    by_folder = f'{first} and {len(others)} more' if others else first
+    in_sweep = planned.pop() if len(planned) == 1 else ''
+    names.append(in_sweep or (text if len(fields) <= MANY else by_folder))
   parents = [sorted({run.path.parent.name for run in members}) for members in groups.values()]
   texts = [
     name if names.count(name) == 1 else f'{name} ({", ".join(folders)})'
@@ -202,35 +194,19 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
   return [Arm(label, {label, name, text}, members) for label, name, text, members in arms]
 
 
-def _in_sweep(runs: Sequence[Run], sweeps: Mapping[Path, records.Sweep | None]) -> str:
-  """The name that a sweep gave to the arm of all these runs, or ''."""
-  plans = ((run, sweeps[run.path.parent]) for run in runs)
-  planned = [plan.runs.get(run.path.name) if plan else None for run, plan in plans]
-  names = {run.arm if run else '' for run in planned}
-  return names.pop() if len(names) == 1 else ''
-
-
-def _by_folder(runs: Sequence[Run]) -> str:
-  """The name of an arm by the folders of its runs."""
-  first, *others = sorted({SEED.sub('', run.path.name) for run in runs})
-  return f'{first} and {len(others)} more' if others else first
-
-
 def shortened(texts: Sequence[str]) -> list[str]:
   """Shortens fields to their last names, if these differ: ['optimizer.beta1=0.8,steps=1', ...] ->
   ['beta1=0.8, steps=1', ...]. Commas inside a path, as in S/a=1,seed=0, separate nothing."""
   field = r'((?:\w+\.)*)(\w+)(?==)'
-  name = re.compile(rf'(^|, |,(?!seed=)){field}')
-  in_path = re.compile(rf'(^|, ){field}')
-  by_text = {text: in_path if '/' in text else name for text in texts}
-  full = {match[2] + match[3] for text in texts for match in by_text[text].finditer(text)}
+  of = lambda text: rf'(^|, ){field}' if '/' in text else rf'(^|, |,(?!seed=)){field}'
+  full = {prefix + name for text in texts for _, prefix, name in re.findall(of(text), text)}
   leaves = collections.Counter(name.rpartition('.')[2] for name in full)
 
   def short(match: re.Match[str]) -> str:
-    name = match[3] if leaves[match[3]] == 1 else match[2] + match[3]
-    return (match[1] and ', ') + name
+    prefix = match[2] if leaves[match[3]] > 1 else ''
+    return (match[1] and ', ') + prefix + match[3]
 
-  return [by_text[text].sub(short, text) for text in texts]
+  return [re.sub(of(text), short, text) for text in texts]
 
 
 def differing(arms: Sequence[Arm]) -> tuple[list[str], dict[str, list[str]]]:

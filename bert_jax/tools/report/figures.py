@@ -119,10 +119,9 @@ def draw_line(axis: 'Axes', means: Line, look: dict[str, Any], label: str) -> No
 def draw_level(axis: 'Axes', value: float, kind: str, upright: bool) -> None:
   """Draws a baseline as a dotted line with its name: upright, or else from left to right."""
   (axis.axvline if upright else axis.axhline)(value, color='0.45', linestyle=':', linewidth=1)
-  place, ends = (value, 1) if upright else (1, value), ('data', 'axes fraction')
-  side, ends = ('center', ends) if upright else ('right', ends[::-1])
-  text: dict[str, Any] = dict(color='0.35', ha=side, va='bottom', fontsize=8, annotation_clip=False)
-  axis.annotate(kind, place, xycoords=ends, **text)
+  place, side = ((value, 1), 'center') if upright else ((1, value), 'right')
+  where = axis.get_xaxis_transform() if upright else axis.get_yaxis_transform()
+  axis.text(*place, kind, transform=where, color='0.35', ha=side, va='bottom', fontsize=8)
 
 
 def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
@@ -211,25 +210,20 @@ def several(panel: Panel, curves: Sequence[tuple[str, str]], height: float) -> '
 
 
 def side_by_side(panels: Sequence[Panel]) -> 'Figure':
-  """Draws the curves of several panels, of training too, and below them the scores by length."""
+  """Draws the curves of several panels, of training too."""
   from matplotlib.figure import Figure
 
-  lengths = [report_arms.lengths(panel.arms, panel.metrics[0]) for panel in panels]
-  height = 3.9 * (1 + any(lengths)) + 0.4
-  figure = Figure(figsize=(6 * len(panels), height), layout='constrained')
-  parts = figure.subfigures(1, len(panels), squeeze=False).flat
-  for panel, part, each in zip(panels, parts, lengths):
-    metric, axes = panel.metrics[0], part.subplots(1 + bool(each), 1, squeeze=False).flat
+  figure = Figure(figsize=(6 * len(panels), 4.3), layout='constrained')
+  for panel, part in zip(panels, figure.subfigures(1, len(panels), squeeze=False).flat):
+    metric, axis = panel.metrics[0], part.subplots()
     for arm in panel.arms:
       if means := curve(arm.runs, metric, 'step', 'train'):
         look = looks(panel)[arm.label] | {'marker': ''}
-        axes[0].plot(*list(zip(*means))[:2], linewidth=0.7, alpha=0.6, **look)
-    draw_curves(axes[0], panel, metric, 'step')
+        axis.plot(*list(zip(*means))[:2], linewidth=0.7, alpha=0.6, **look)
+    draw_curves(axis, panel, metric, 'step')
     name = f'{panel.objective} (thin: in training)\n{panel.evaluated_on}'.strip()
-    axes[0].set_title(name, fontsize=9, wrap=True)
-    if each:
-      draw_lengths(axes[1], panel, metric, each)
-    add_legend(part, axes[0])
+    axis.set_title(name, fontsize=9, wrap=True)
+    add_legend(part, axis)
   return figure
 
 

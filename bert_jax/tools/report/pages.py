@@ -16,7 +16,10 @@ from bert_jax.tools.report.tables import Table
 if TYPE_CHECKING:
   from matplotlib.figure import Figure
 
-FORMATS = ('pdf', 'svg', 'png')
+Pictures = list[list[tuple[str, str, str]]]  # of each panel (name of the files, caption, SVG)
+# The formats of pictures, with metadata that leave out the date.
+FORMATS = {'pdf': {'CreationDate': None}, 'svg': {'Date': None}, 'png': {}}
+EARLIER = re.compile(r'-(curves|final|scores|lengths)(-\d+)?\.(pdf|svg|png)$')
 METHOD = (
   'Mean ± standard deviation over the seeds; intervals are Student’s t at 95 %, from '
   f'{FEWEST} seeds on. A difference is the mean of arm minus baseline over the '
@@ -37,7 +40,7 @@ figure { margin: 1em 0; break-inside: avoid; } figure svg { max-width: 100%; hei
 figcaption, .note { color: #555; font-size: 90%; }
 .wide { overflow-x: auto; } li { overflow-wrap: anywhere; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } .wide { overflow: visible; }
-  details > * { display: block; } h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
+  h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
 """
 # The LaTeX commands for special characters.
 SPECIAL = {x: '\\' + x for x in '&%$#_{}'} | {'±': r'$\pm$', '†': r'\dag{}', '<': '$<$', '>': '$>$'}
@@ -48,13 +51,10 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
   """Writes the files of a Report into a folder; returns their names."""
   out = Path(out)
   out.mkdir(parents=True, exist_ok=True)
-  pictures, names = (
-    [],
-    [],
-  )  # pictures: for each panel [{'name' of the files, 'caption', 'svg'}, ...]
-  for earlier in (p for ending in FORMATS for p in out.glob(f'*-*.{ending}')):
-    if re.search(r'-(curves|final|scores|lengths)(-\d+)?$', earlier.stem):
+  for earlier in out.iterdir():
+    if EARLIER.search(earlier.name):
       earlier.unlink()  # it may show other runs
+  pictures, names = [], []
   for number, panel in enumerate(report.panels):
     pictures.append([])
     for kind, caption, figure in figures.panel_figures(panel):
@@ -63,8 +63,7 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
       drawn = saved(figure, name)
       for ending, content in drawn.items():
         write_whole(out / f'{name}.{ending}', content)
-      svg = drawn['svg'].decode()
-      pictures[-1].append({'name': name, 'caption': caption, 'svg': svg[svg.index('<svg') :]})
+      pictures[-1].append((name, caption, drawn['svg'].decode()))
       names.append(f'{name}.{{{",".join(FORMATS)}}}')
   texts = {
     'report.html': page(report, title, pictures),
@@ -81,11 +80,11 @@ def saved(figure: 'Figure', name: str) -> dict[str, bytes]:
   """Renders a figure, {ending: bytes}; without the date, so that the bytes are reproducible."""
   import matplotlib
 
-  out, undated = {}, {'svg': {'Date': None}, 'pdf': {'CreationDate': None}, 'png': {}}
+  out = {}
   with matplotlib.rc_context({'svg.hashsalt': name}):
-    for ending in FORMATS:
+    for ending, undated in FORMATS.items():
       file = io.BytesIO()
-      figure.savefig(file, format=ending, dpi=150, metadata=undated[ending])
+      figure.savefig(file, format=ending, dpi=150, metadata=undated)
       out[ending] = file.getvalue()
   return out
 
@@ -94,41 +93,36 @@ def saved(figure: 'Figure', name: str) -> dict[str, bytes]:
 
 
 def html_table(table: Table) -> str:
-  cell = lambda tag, text: f'<{tag}>{html.escape(text)}</{tag}>'
-  head = (cell('th', x) for x in table.header)
-  out = ['<div class="wide"><table><thead><tr>', *head, '</tr></thead>']
-  for row in table.rows:
-    marked = ' class="baseline"' if table.baseline and row[0] == table.baseline else ''
-    out += [f'<tr{marked}>', *(cell('td', x) for x in row), '</tr>']
+  row = lambda tag, cells: ''.join(f'<{tag}>{html.escape(x)}</{tag}>' for x in cells)
+  out = [f'<div class="wide"><table><thead><tr>{row("th", table.header)}</tr></thead>']
+  for cells in table.rows:
+    marked = ' class="baseline"' if table.baseline and cells[0] == table.baseline else ''
+    out.append(f'<tr{marked}>{row("td", cells)}</tr>')
   return ''.join([*out, '</table></div>'])
 
 
-def page(report: Report, title: str, pictures: list) -> str:
+def page(report: Report, title: str, pictures: Pictures) -> str:
   """The text of report.html."""
-  say = html.escape
+  note = lambda text: f'<p class="note">{html.escape(text)}</p>'
+  headed = lambda tag, table: f'<{tag}>{html.escape(table.title)}</{tag}>{html_table(table)}'
   out = [
     '<!doctype html><html lang="en"><head><meta charset="utf-8">',
     '<meta name="viewport" content="width=device-width, initial-scale=1">',
-    f'<title>{say(title)}</title><style>{STYLE}</style></head><body><h1>{say(title)}</h1>',
-    f'<p class="note">{say(METHOD)}</p>',
+    f'<title>{html.escape(title)}</title><style>{STYLE}</style></head>',
+    f'<body><h1>{html.escape(title)}</h1>{note(METHOD)}',
   ]
   for panel, drawn in zip(report.panels, pictures):
-    table = tables.main_table(panel)
-    out += [f'<h2>{say(table.title)}</h2>', html_table(table)]
-    out += [f'<p class="note">{say(note)}</p>' for note in tables.notes(panel)]
-    caption = lambda x: f'<figcaption>{say(x["caption"])}</figcaption>'
-    out += [f'<figure>{x["svg"]}{caption(x)}</figure>' for x in drawn]
-    for table in tables.more_tables(panel):
-      out += [f'<h3>{say(table.title)}</h3>', html_table(table)]
+    out += [headed('h2', tables.main_table(panel)), *map(note, tables.notes(panel))]
+    for _, caption, svg in drawn:
+      caption = f'<figcaption>{html.escape(caption)}</figcaption>'
+      out.append(f'<figure>{svg[svg.index("<svg") :]}{caption}</figure>')
+    out += [headed('h3', table) for table in tables.more_tables(panel)]
   out.append('<h2>In what the arms differ</h2>')
-  for table in tables.differences(report):
-    out.append(f'<h3>{say(table.title)}</h3>')
-    out.append(html_table(table) if table.rows else '<p>In nothing.</p>')
+  out += [headed('h3', table) for table in tables.differences(report) if table.rows]
   if report.remarks:
-    remarks = (f'<li>{say(x)}</li>' for x in report.remarks)
+    remarks = (f'<li>{html.escape(x)}</li>' for x in report.remarks)
     out += ['<h2>Left out, or to be looked at</h2><ul>', *remarks, '</ul>']
-  out += ['<h2>Runs</h2>', html_table(tables.listing(report))]
-  out.append(f'<p class="note">{say(tables.commits(report))}</p>')
+  out += [headed('h2', tables.listing(report)), note(tables.commits(report))]
   return '\n'.join([*out, '</body></html>\n'])
 
 
@@ -138,21 +132,18 @@ def markdown_table(table: Table) -> str:
   return '\n'.join([line(table.header), separator, *map(line, table.rows), ''])
 
 
-def markdown(report: Report, title: str, pictures: list) -> str:
+def markdown(report: Report, title: str, pictures: Pictures) -> str:
   """The text of report.md, which shows the SVG files beside it."""
-  out = [f'# {title}', '', METHOD, '']
+  headed = lambda table, level='##': f'{level} {table.title}\n\n{markdown_table(table)}'
+  out = [f'# {title}\n', f'{METHOD}\n']
   for panel, drawn in zip(report.panels, pictures):
-    table = tables.main_table(panel)
-    out += [f'## {table.title}', '', markdown_table(table)]
-    out += [f'{note}\n' for note in tables.notes(panel)]
-    out += [f'![{x["caption"]}]({x["name"]}.svg)\n' for x in drawn]
-    for table in tables.more_tables(panel):
-      out += [f'### {table.title}', '', markdown_table(table)]
-  for table in tables.differences(report):
-    out += [f'## In what the arms of {table.title} differ', '']
-    out.append(markdown_table(table) if table.rows else 'In nothing.\n')
+    out += [headed(tables.main_table(panel)), *(f'{note}\n' for note in tables.notes(panel))]
+    out += [f'![{caption}]({name}.svg)\n' for name, caption, _ in drawn]
+    out += [headed(table, '###') for table in tables.more_tables(panel)]
+  out.append('## In what the arms differ\n')
+  out += [headed(table, '###') for table in tables.differences(report) if table.rows]
   if report.remarks:
-    out += ['## Left out, or to be looked at', '', *(f'- {x}' for x in report.remarks), '']
+    out += ['## Left out, or to be looked at\n', *(f'- {x}' for x in report.remarks), '']
   return '\n'.join([*out, tables.commits(report), ''])
 
 

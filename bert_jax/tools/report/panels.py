@@ -5,6 +5,7 @@ the same vocabulary, so that their numbers can be compared.
 """
 
 import collections
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from typing import Any, NamedTuple
 from bert_jax.errors import InputError
 from bert_jax.metrics import Level
 from bert_jax.tools.report import arms as report_arms
-from bert_jax.tools.report import statistics as report_statistics
 from bert_jax.tools.report.arms import LOSSES, Arm
+from bert_jax.tools.report.statistics import Difference, differences, interval, step_of
 from bert_jax.workdir import records
 from bert_jax.workdir.records import Run
 
@@ -31,7 +32,7 @@ class Row(NamedTuple):
   values_without_collapsed: dict[int, float]
   mean: float | None  # None without a value
   interval: tuple[float, float] | None
-  difference: report_statistics.Difference | None  # to the baseline
+  difference: Difference | None  # to the baseline
 
 
 @dataclass
@@ -52,18 +53,13 @@ class Panel:
     """A Row for each arm; p values are corrected for all comparisons of this metric."""
     values = {arm.label: report_arms.values_of(arm.runs, metric) for arm in self.arms}
     every = [value for by_seed in values.values() for value in by_seed.values()]
-    step = report_statistics.step_of(report_arms.examples(self.runs, metric), every)
-    compared = {}
-    if self.baseline:
-      compared = report_statistics.differences(values, self.baseline, step)
+    step = step_of(report_arms.examples(self.runs, metric), every)
+    compared = differences(values, self.baseline, step) if self.baseline else {}
     out = []
     for arm in self.arms:
       kept = report_arms.values_of([run for run in arm.runs if not run.collapsed()], metric)
       each = list(values[arm.label].values())
-      mean, within = (
-        statistics.fmean(each) if each else None,
-        report_statistics.interval(each, step),
-      )
+      mean, within = statistics.fmean(each) if each else None, interval(each, step)
       out.append(Row(arm.label, values[arm.label], kept, mean, within, compared.get(arm.label)))
     return out
 
@@ -95,7 +91,6 @@ class Report:
   # {objective: (names of fields in which runs differ, {label: [values]})}
   differences: dict[str, tuple[list[str], dict[str, list[str]]]]
   remarks: list[str]
-  unmatched: list[str]  # the remarks on arguments that name no arm
 
 
 def report(
@@ -112,20 +107,19 @@ def report(
   counted, copies = report_arms.without_copies(runs)
   status = {path: f'a copy of {first}: counted once' for path, first in copies.items()}
   planned_baseline, planned = report_arms.planned_in(folders)
-  remarks, panels, fields, labels, unused = [*remarks, *planned], [], {}, [], dict.fromkeys(renamed)
-  for objective in sorted({run.fields['objective'] for run in counted}):
-    arms = report_arms.arms_of([run for run in counted if run.fields['objective'] == objective])
-    status |= _unfinished(arms)
-    for text in _rename(arms, renamed):
-      unused.pop(text, None)
+  remarks, panels, fields, unused = [*remarks, *planned], [], {}, set(renamed)
+  of = lambda run: run.fields['objective']
+  for objective, some in itertools.groupby(sorted(counted, key=of), of):
+    arms = report_arms.arms_of(list(some))
+    for arm in arms:
+      status |= report_arms.unfinished(arm.runs)
+    unused -= _rename(arms, renamed)
     if any(run.path not in status for arm in arms for run in arm.runs):
       for arm in arms:  # else the results so far are shown
         arm.runs = [run for run in arm.runs if run.path not in status]
-    labels += [arm.label for arm in arms]
     fields[objective] = report_arms.differing(arms)
     name = baseline or planned_baseline
     panels += panels_of(objective, arms, evaluated_on, metric, name, remarks)
-    remarks += _several_commits(objective, arms)
   for run in counted:
     if run.collapsed():
       status[run.path] = 'collapsed: one answer for every example'
@@ -134,27 +128,16 @@ def report(
       status[run.path] = f'its last {name} is no number: in no mean'
   if not any(metric in panel.metrics if metric else panel.metrics for panel in panels):
     names = sorted({name for run in runs for point in run.points for name in point.values})
-    if not names:
-      raise InputError(f'none of the {len(runs)} runs has a metric yet; let them train on.')
-    raise InputError(f'no run has an evaluated {metric or "metric"}; there are {", ".join(names)}.')
-  there = f'there are {", ".join(labels)}'
-  unmatched = [f'--label {x}: no arm is called {x.rpartition("=")[0]}; {there}' for x in unused]
+    there = ', '.join(names) or 'none yet'
+    raise InputError(f'no run has an evaluated {metric or "metric"}; there are {there}.')
+  unmatched = [f'--label {x}' for x in sorted(unused)]
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
-    unmatched.append(f'--baseline {baseline} is no arm, so nothing is compared; {there}')
-  remarks += unmatched + [f'{path}: {why}' for path, why in status.items()]
-  return Report(panels, runs, status, fields, remarks, unmatched)
-
-
-def _unfinished(arms: Sequence[Arm]) -> dict[Path, str]:
-  """{path: how far it has come} of the runs that have not ended."""
-  out = {}
-  for arm in arms:
-    for run in arm.runs:
-      if report_arms.unfinished(run, arm.runs):
-        last, end = run.last_step(), run.fields.get('steps') or 'its epochs'
-        where = 'not evaluated at its end' if last == end else f'at step {last} of {end}'
-        out[run.path] = f'unfinished: {where}'
-  return out
+    unmatched.append(f'--baseline {baseline}')
+  if unmatched:
+    labels = dict.fromkeys(arm.label for panel in panels for arm in panel.arms)
+    raise InputError(f'no arm is called as {unmatched[0]} says; there are {", ".join(labels)}.')
+  remarks += [f'{path}: {why}' for path, why in status.items()]
+  return Report(panels, runs, status, fields, remarks)
 
 
 def _rename(arms: Sequence[Arm], renamed: Sequence[str]) -> set[str]:
@@ -171,29 +154,6 @@ def _rename(arms: Sequence[Arm], renamed: Sequence[str]) -> set[str]:
   return used
 
 
-def _several_commits(objective: str, arms: Sequence[Arm]) -> list[str]:
-  """Sentences on arms whose runs were made by several commits of the code."""
-  out = []
-  for arm in arms:
-    if len(commits := sorted({run.facts.commit[:12] or 'none' for run in arm.runs})) > 1:
-      several = f'the runs of {arm.label} are of several commits of the code, {", ".join(commits)}'
-      out.append(f'{objective}: {several}, and of one seed their mean counts')
-  return out
-
-
-def baseline_of(name: str, arms: Sequence[Arm], objective: str, remarks: list[str]) -> Arm | None:
-  """Finds an arm by name; None, with a remark, unless exactly one matches."""
-  if not name or len(arms) == 1:
-    return None
-  matching = [arm for arm in arms if name in arm.names | {arm.label}]
-  if len(matching) == 1:
-    return matching[0]
-  many = f'{len(matching)} arms match' if matching else 'no arm matches'
-  there = ', '.join(arm.label for arm in arms)
-  remarks.append(f'{objective}: {many} the baseline {name}; there are {there}')
-  return None
-
-
 def panels_of(
   objective: str, arms: Sequence[Arm], under: Under, metric: str, baseline: str, remarks: list[str]
 ) -> list[Panel]:
@@ -201,34 +161,33 @@ def panels_of(
   first."""
   ways = collections.defaultdict(list)  # {ways in which runs were evaluated: arms}
   for arm in arms:
-    if not arm.runs:
+    if arm.runs:
+      ways[frozenset(tuple(under[run.path].items()) for run in arm.runs)].append(arm)
+    else:
       remarks.append(f'{objective}: no run of {arm.label} is finished, so no table has it')
-      continue
-    ways[frozenset(tuple(under[run.path].items()) for run in arm.runs)].append(arm)
-  chosen = {way: baseline_of(baseline, some, objective, []) for way, some in ways.items()}
-  if not any(chosen.values()):  # the baseline may be alone in its panel
-    every = [arm for some in ways.values() for arm in some]
-    alone = baseline_of(baseline, every, objective, remarks)
-    chosen = {way: alone if alone in some else None for way, some in ways.items()}
+  named = lambda arm: baseline and baseline in arm.names | {arm.label}
+  matching = {way: [arm.label for arm in some if named(arm)] for way, some in ways.items()}
+  chosen = {way: labels[0] if len(labels) == 1 else '' for way, labels in matching.items()}
+  if baseline and len(arms) > 1 and not any(chosen.values()):
+    how = 'several arms match' if any(matching.values()) else 'no arm matches'
+    there = ', '.join(arm.label for arm in arms)
+    remarks.append(f'{objective}: {how} the baseline {baseline}; there are {there}')
   out = []
   for way in sorted(ways, key=lambda way: not chosen[way]):
     runs = [run for arm in ways[way] for run in arm.runs]
-    names = metrics_of(runs)
-    if not names:
+    if not (names := metrics_of(runs)):
       continue
     judge = collections.Counter(run.judge for run in runs).most_common(1)[0][0]
     if metric and metric not in names:
       remarks.append(f'{objective}: no evaluation has {metric}; there are {", ".join(names)}')
     first = next((name for name in (metric, judge) if name in names), names[0])
     names.sort(key=lambda name: name != first)
-    label = arm.label if (arm := chosen[way]) else ''
+    label = chosen[way]
     ordered = sorted(ways[way], key=lambda arm: arm.label != label)  # the baseline first
     out.append(Panel(objective, ordered, names, label, described(way, ways)))
   if len(out) > 1:
-    remarks.append(
-      f'{objective}: arms that were evaluated otherwise stand in tables of their own, '
-      f'{len(out)}, since their numbers cannot be compared; the headings say in what they differ'
-    )
+    apart = f'evaluated otherwise stand in tables of their own, {len(out)}'
+    remarks.append(f'{objective}: arms {apart}, since their numbers cannot be compared')
   return out
 
 
@@ -244,20 +203,19 @@ def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
   of an arm: 'eval.seed=0 or 3; data.eval=a.txt'. For a checksum it names the fields that determine
   rows and vocabulary, and the checksum itself only if these are the same."""
   values = lambda way, name: sorted({str(dict(x).get(name)) for x in way})
-  fields = lambda way, name: sorted(
-    {str(r.fields.get(name)) for arm in ways[way] for r in arm.runs}
-  )
+  runs = {way: [run for arm in arms for run in arm.runs] for way, arms in ways.items()}
+  fields = lambda way, name: sorted({str(run.fields.get(name)) for run in runs[way]})
   others = [other for other in ways if other != way]
-  apart = {}
-  for name in dict.fromkeys(name for some in ways for x in some for name, _ in x):
-    each = values(way, name)
-    if len(each) > 1 or any(values(other, name) != each for other in others):
-      apart[name] = each
+  differ = lambda of, name: any(of(other, name) != of(way, name) for other in others)
+  names = dict.fromkeys(name for some in ways for x in some for name, _ in x)
+  apart = {
+    name: each for name in names if len(each := values(way, name)) > 1 or differ(values, name)
+  }
   sums = {name: [x[:8] for x in apart.pop(name)] for name in report_arms.CHECKSUMS if name in apart}
   if sums:
-    known = [name for name in ways[way][0].runs[0].fields if name in report_arms.READING]
-    differ = lambda other, name: fields(other, name) != fields(way, name)
-    apart |= {x: fields(way, x) for x in known if any(differ(other, x) for other in others)}
-    if not others or not all(any(differ(other, x) for x in known) for other in others):
+    known = [name for name in runs[way][0].fields if name in report_arms.READING]
+    apart |= {name: fields(way, name) for name in known if differ(fields, name)}
+    read = lambda way: [fields(way, name) for name in known]
+    if not others or read(way) in map(read, others):
       apart |= sums
   return '; '.join(f'{name}={" or ".join(each)[-60:] or "none"}' for name, each in apart.items())

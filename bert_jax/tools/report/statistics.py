@@ -14,6 +14,8 @@ import statistics
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 FEWEST = 3  # values for which an interval is given
 Name = TypeVar('Name', bound=Hashable)
 
@@ -74,11 +76,10 @@ def difference(
 def holm(ps: Sequence[float]) -> list[float]:
   """Corrects p values for multiple comparisons (Holm 1979): if none of the differences is real, a
   result is below 0.05 in at most 5 % of such lists."""
-  out, running = [0.0] * len(ps), 0.0
-  for rank, i in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-    running = max(running, min(1.0, (len(ps) - rank) * ps[i]))
-    out[i] = running
-  return out
+  scaled = np.sort(ps) * np.arange(len(ps), 0, -1)
+  out = np.zeros(len(ps))
+  out[np.argsort(ps)] = np.minimum(1, np.maximum.accumulate(scaled))
+  return out.tolist()
 
 
 def differences(

@@ -5,14 +5,14 @@ import io
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report import figures
 from bert_jax.tools.report.arms import Arm
 from bert_jax.tools.report.panels import Panel, Report, Row
 from bert_jax.tools.report.statistics import FEWEST
-from bert_jax.workdir.records import Run
 
 DIFFERENCE = 'difference', '95 % interval of it', 'p', 'p, corrected'
 HEADER = ('arm', 'seeds', 'mean ± sd', '95 % interval', *DIFFERENCE)
@@ -103,10 +103,7 @@ def notes(panel: Panel) -> Iterator[str]:
   """Sentences on what a panel's table shows, and what is missing and why."""
   rows = panel.rows(panel.metrics[0])
   may_stop = [arm.label for arm in panel.arms if any(x.fields['eval.patience'] for x in arm.runs)]
-  best = (
-    f'; of {", ".join(may_stop)}, where a run may stop early, of the evaluation that was best by '
-    'checkpoint.best_metric on the same examples, which flatters them'
-  )
+  best = f'; of {", ".join(may_stop)}, where a run may stop early, of its best, which flatters them'
   yield f'Values are of the last evaluation of a run{best if may_stop else ""}.'
   if any(row.values_without_collapsed != row.values for row in rows):
     yield 'Runs that collapsed, to one answer for every example, are in all means and tests.'
@@ -147,22 +144,19 @@ def _lengths(arms: Sequence[Arm], metric: str) -> Table:
 
 
 def _costs(panel: Panel) -> Table:
-  """The table of parameters and FLOPs, and of tokens and time as means over an arm's runs."""
+  """The table of parameters and FLOPs, and of tokens and time as means over an arm's runs. Runs of
+  earlier versions do not record all of them."""
   rows = []
   for arm in panel.arms:
+    run = arm.runs[0]
     ends = [(figures.points(run, panel.metrics[0]) or [{}])[-1] for run in arm.runs]
     means = [statistics.fmean(end.get(x, 0) for end in ends) for x in ('tokens', 'seconds')]
+    flops = run.flops_before(run.measured_step())
+    parameters = '-' if run.facts.parameters is None else f'{run.facts.parameters:,}'
     counts = (f'{mean:,.0f}' if mean > 0 else '-' for mean in means)
-    rows.append((arm.label, *_size(arm.runs[0]), *counts))
+    rows.append((arm.label, parameters, '-' if math.isnan(flops) else f'{flops:.3g}', *counts))
   header = 'arm', 'parameters', 'FLOPs', 'tokens, mean', 'seconds of training, mean'
   return Table('Costs (seconds depend on what else ran, such as --jobs)', header, rows)
-
-
-def _size(run: Run) -> tuple[str, str]:
-  """Formats (parameters, FLOPs of the training); runs of earlier versions do not record them."""
-  parameters, flops = run.facts.parameters, run.flops_before(run.measured_step())
-  size = '-' if parameters is None else f'{parameters:,}'
-  return size, '-' if math.isnan(flops) else f'{flops:.3g}'
 
 
 def differences(report: Report) -> list[Table]:
@@ -194,24 +188,20 @@ def results(report: Report) -> str:
   """The text of results.csv: a line for each run, with its final scores and varied fields."""
   metrics = list(dict.fromkeys(name for panel in report.panels for name in panel.metrics))
   fields = list(dict.fromkeys(x for names, _ in report.differences.values() for x in names))
-  where = {
-    run.path: (number, panel, arm.label)
-    for number, panel in enumerate(report.panels)
-    for arm in panel.arms
-    for run in arm.runs
-  }
-  passed = 'flops', 'tokens', 'seconds'
+  counted: dict[Path, dict[str, Any]] = {}
+  for number, panel in enumerate(report.panels):
+    for arm in panel.arms:
+      for run in arm.runs:
+        last = (figures.points(run, panel.metrics[0]) or [{}])[-1]
+        scores = {name: run.final(name) for name in metrics}
+        counted[run.path] = {**last, 'table': number, 'arm': arm.label, **scores}
   about = 'run', 'objective', 'table', 'arm', 'seed', 'status', 'step', 'parameters'
+  columns = [*about, 'flops', 'tokens', 'seconds', *metrics, *fields]
   file = io.StringIO()
-  writer = csv.writer(file, lineterminator='\n')
-  writer.writerow([*about, *passed, *metrics, *fields])
+  writer = csv.DictWriter(file, columns, restval='', extrasaction='ignore', lineterminator='\n')
+  writer.writeheader()
   for run in report.runs:
-    number, panel, label = where.get(run.path, ('', None, ''))
-    points = figures.points(run, panel.metrics[0]) if panel else []
-    last = points[-1] if points else {'step': run.last_step()}
-    row = [run.path, run.fields['objective'], number, label, run.fields.get('seed', '')]
-    row += [report.status.get(run.path, ''), last['step'], run.facts.parameters]
-    row += [last.get(name, '') for name in passed]
-    row += [run.final(name) if panel else None for name in metrics]
-    writer.writerow([*row, *(run.fields.get(name, '') for name in fields)])
+    row = {**run.fields, 'run': run.path, 'step': run.last_step(), **counted.get(run.path, {})}
+    status, parameters = report.status.get(run.path, ''), run.facts.parameters
+    writer.writerow(row | {'status': status, 'parameters': parameters})
   return file.getvalue()

@@ -22,7 +22,7 @@ from bert_jax.config import InputError
 from bert_jax.models.attention import Attention
 from bert_jax.models.tokens import Layer, Tokens
 from bert_jax.tasks import TASKS
-from bert_jax.tools.preflight import best, chips, compilation, estimate, hlo
+from bert_jax.tools.preflight import chips, compilation, estimate, hlo
 
 PROGRAM = """HloModule jit_train_step, is_scheduled=true
 
@@ -231,7 +231,7 @@ def test_compiling_says_that_it_goes_on(capfd):
 
 
 def searched(seconds_of, monkeypatch, changes=()):
-  """What preflight_best finds for 16 devices.
+  """What --best finds for 16 devices.
   seconds_of: config -> those of a step, 'unknown', or None: it is too large."""
   config = estimate.changed(c.load('configs/pretrain.py:size=base'), {'batch_size': 1024})
   config = estimate.changed(config, dict(changes))
@@ -239,7 +239,7 @@ def searched(seconds_of, monkeypatch, changes=()):
   shape = lambda config, family, devices: types.SimpleNamespace(
     shape={'data': 16 // max(1, config.mesh.fsdp), 'fsdp': max(1, config.mesh.fsdp), 'tensor': 1}
   )
-  monkeypatch.setattr(best.sharding, 'mesh_of', shape)
+  monkeypatch.setattr(estimate.sharding, 'mesh_of', shape)
   tried = []
 
   def attempt(fields):
@@ -250,7 +250,7 @@ def searched(seconds_of, monkeypatch, changes=()):
     estimates = {'calibrated': {'compute_only': {}, 'with_communication': {'step_s': seconds}}}
     return {'fits': True, 'estimates': {} if seconds == 'unknown' else estimates}
 
-  return *best.search(config, devices, attempt), tried
+  return *estimate.search(config, devices, attempt), tried
 
 
 def test_the_best_of_a_few_compilations_is_found(monkeypatch):
@@ -264,9 +264,13 @@ def test_the_best_of_a_few_compilations_is_found(monkeypatch):
   fields, report, own, tried = searched(seconds, monkeypatch, changes)
   # xla is faster by 1 % only, which is nothing.
   assert fields == {'mesh.data': -1, 'mesh.fsdp': 4, 'optimizer.accumulation': 2}
-  assert best.seconds(report) == pytest.approx(6.3)
-  assert best.seconds(own) == 10 and len(tried) <= 7
-  command = best.command('configs/pretrain.py', ['--config.seed=1'], fields)
+  assert estimate.seconds(report) == pytest.approx(6.3)
+  assert estimate.seconds(own) == 10 and len(tried) <= 7
+  monkeypatch.setattr(estimate, 'search', lambda *_: (fields, report, own))
+  more = 'configs/pretrain.py', ['--config.seed=1'], None, None, None
+  found, (gain, command) = estimate.fastest(*more)
+  assert found['step_time_over_config_as_it_is'] == pytest.approx(0.63) and '63.0%' in gain
+  assert found['fields'] == fields and found['command'] == command
   assert command.startswith('python -m bert_jax.train --config configs/pretrain.py --config.seed=1')
   assert command.endswith(
     '--config.mesh.fsdp=4 --config.optimizer.accumulation=2 --workdir WORKDIR'
@@ -287,7 +291,7 @@ def test_what_does_not_fit_is_made_to_fit_by_parts_and_then_by_remat(monkeypatch
 def test_kernels_without_cycles_cannot_be_searched():
   with pytest.raises(InputError, match='Pallas kernels cannot be estimated; set model.attention'):
     report = {'fits': True, 'estimates': {}, 'uncounted': {'Pallas kernels': 2}}
-    best.seconds(report)
+    estimate.seconds(report)
 
 
 def test_a_mesh_of_unknown_time_is_passed_over_and_less_is_computed_again(monkeypatch):
@@ -300,17 +304,17 @@ def test_a_mesh_of_unknown_time_is_passed_over_and_less_is_computed_again(monkey
 
   changes = {'mesh.fsdp': 4, 'model.remat': 'full'}
   fields, report, *_ = searched(seconds, monkeypatch, changes)
-  assert fields == {'model.remat': 'dots'} and best.seconds(report) == 6.0
+  assert fields == {'model.remat': 'dots'} and estimate.seconds(report) == 6.0
 
 
 def test_fewer_and_larger_parts_are_tried_where_they_fit(monkeypatch):
   seconds = lambda config: {64: 4.0, 16: 3.0, 8: 2.0, 4: 1.0}.get(config.optimizer.accumulation)
   changes = {'optimizer.accumulation': 16}
   fields, report, _, tried = searched(seconds, monkeypatch, changes)
-  assert fields == {'optimizer.accumulation': 4} and best.seconds(report) == 1.0
+  assert fields == {'optimizer.accumulation': 4} and estimate.seconds(report) == 1.0
   parts = [x['optimizer.accumulation'] for x in tried if 'optimizer.accumulation' in x]
   assert parts[:4] == [32, 8, 4, 2]  # 2 do not fit, and nothing beyond them is compiled
-  assert list(best.doubling([1, 2, 5, 6, 12, 30], 3)) == [1, 2, 5, 12, 30]
+  assert list(estimate.doubling([1, 2, 5, 6, 12, 30], 3)) == [1, 2, 5, 12, 30]
 
 
 SIZES = dict(num_hidden_layers=1, hidden_size=128, num_attention_heads=2, intermediate_size=256)

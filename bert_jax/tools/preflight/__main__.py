@@ -8,9 +8,7 @@
 The real compiler (pip install libtpu; no TPU) compiles the real step with the config's mesh, and
 refuses what does not fit. Its estimated cycles become an estimated time and MFU (money.py), without
 and with communication between the chips (links.py). Nothing is timed. Only sizes matter: no data is
-read, and no weights but a teacher's (Objective.constants). Compiled programs are kept, and not
-compiled again (compilation.py). --best tries meshes, accumulations, remat and attention one after
-the other, and shows a line for each.
+read, and no weights but a teacher's (Objective.constants).
 """
 
 import json
@@ -24,21 +22,20 @@ from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
-from bert_jax.tools.preflight import best, chips, money
-from bert_jax.tools.preflight.estimate import Report, changed, estimate, gigabytes, largest_batch
+from bert_jax.tools.preflight import chips, estimate, money
 
 log = logging.getLogger('bert_jax')
 
 
-def table(report: Report) -> str:
+def table(report: estimate.Report) -> str:
   """The text of a report."""
   kept = ', compiled before and kept' if report['cached'] else ''
   over = report['hbm_over']
   lines = [
     f'{report["devices"]}, mesh {report["mesh"]}, '
     f'{report["rows_per_data_shard"]} rows on each data shard{kept}',
-    f'{"fits" if report["fits"] else "DOES NOT FIT"}: {gigabytes(report["hbm_bytes"])} of '
-    f'{gigabytes(report["hbm_limit"])} HBM, {gigabytes(abs(over))} '
+    f'{"fits" if report["fits"] else "DOES NOT FIT"}: {estimate.gigabytes(report["hbm_bytes"])} of '
+    f'{estimate.gigabytes(report["hbm_limit"])} HBM, {estimate.gigabytes(abs(over))} '
     + ('left' if over <= 0 else 'too much'),
     f'model FLOPs of a step: {report["model_flops"]:.4g}, model.dtype={report["dtype"]}'
     + ' (bfloat16 is faster on TPUs)' * (report['dtype'] == 'float32'),
@@ -53,12 +50,12 @@ def table(report: Report) -> str:
   return '\n'.join(lines + [f'warning: {w}' for w in report['warnings']])
 
 
-def line_of(fields: Mapping[str, Any], report: Report) -> str:
+def line_of(fields: Mapping[str, Any], report: estimate.Report) -> str:
   """A report of a config with some fields changed as one line."""
   text = ' '.join(f'{name}={value}' for name, value in fields.items()) or 'the config as it is'
   if not report['fits']:
-    return f'{text:40} does not fit: {gigabytes(report["hbm_over"])} too much'
-  memory = f'{gigabytes(report["hbm_bytes"]):>9}'
+    return f'{text:40} does not fit: {estimate.gigabytes(report["hbm_over"])} too much'
+  memory = f'{estimate.gigabytes(report["hbm_bytes"]):>9}'
   cycles = f'{text:40} {memory}  {report["estimated_cycles"]:13,} cycles'
   if not report['estimates']:
     return f'{cycles}  no MFU: {money.missing(report)} count no cycles'
@@ -74,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--config', required=True, metavar='FILE[:ARGS]')
   add('--topology', required=True, metavar='CHIP:AxB', help=topology)
   add('--slices', type=int, help='of that topology, joined by DCN')
-  add('--price', type=money.dollars, help='dollars for a chip-hour')
+  add('--price', type=float, help='dollars for a chip-hour')
   add('--spot', type=float, help='price of a spot chip, as a share of --price')
   add('--json', action='store_true', help='print JSON')
   either = parser.add_mutually_exclusive_group()
@@ -93,9 +90,9 @@ def main(argv: Sequence[str] | None = None) -> None:
       sharding.mesh_of(config, TASKS[config.objective], devices)
     chip = chips.Chip(devices[0])
 
-    def attempt(fields: Mapping[str, Any]) -> Report | None:
+    def attempt(fields: Mapping[str, Any]) -> estimate.Report | None:
       try:
-        report = estimate(changed(config, fields), devices, chip)
+        report = estimate.estimate(estimate.changed(config, fields), devices, chip)
       except InputError as error:
         if not fields:
           raise
@@ -105,9 +102,11 @@ def main(argv: Sequence[str] | None = None) -> None:
       return report
 
     if args.best:
-      report, sentences = best.found(args.config, overrides, config, devices, attempt)
+      report, sentences = estimate.fastest(args.config, overrides, config, devices, attempt)
     else:
-      report = (largest_batch if args.largest_batch else estimate)(config, devices, chip)
+      report = (estimate.largest_batch if args.largest_batch else estimate.estimate)(
+        config, devices, chip
+      )
       sentences = []
     if args.json:
       print(json.dumps(report | money.cost(report, args.price, args.spot)))

@@ -18,10 +18,6 @@ from bert_jax.errors import InputError, first_line
 from bert_jax.run import speed
 from bert_jax.tools.preflight import compilation, hlo
 
-KNOWN = (
-  'v5e:1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16, v6e: the same, v5p:2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 '
-  '... 16x16x24, v2 and v3:2x2 ... 32x32, tpu7x:2x2x1 and larger'
-)
 LARGE = 8192  # rows and columns of the matrices whose product calibrates the cycles
 
 
@@ -33,6 +29,9 @@ def _sizes(shapes: str) -> dict[int, str]:
 LITE = _sizes('1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16')
 FLAT = LITE | _sizes('16x32 32x32')
 CUBE = _sizes('2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x16 16x16x24')
+KNOWN = (
+  f'v5e:{" ".join(LITE.values())}, v6e: the same, v5p:{" ".join(CUBE.values())}, v2, v3, tpu7x'
+)
 # {the cloud's accelerator type TYPE-N: (name of the chip, what N counts for each chip, shapes)}
 ACCELERATORS = {
   'v2': ('v2', 2, FLAT),  # for v2 to v5p, N counts cores
@@ -42,14 +41,6 @@ ACCELERATORS = {
   'v5litepod': ('v5e', 1, LITE),
   'v5e': ('v5e', 1, LITE),
   'v6e': ('v6e', 1, LITE),
-}
-# {accelerator of a GKE node pool, which is named together with a topology: name of the chip}
-NODE_POOLS = {
-  'tpu-v4-podslice': 'v4',
-  'tpu-v5p-slice': 'v5p',
-  'tpu-v5-lite-podslice': 'v5e',
-  'tpu-v5-lite-device': 'v5e',
-  'tpu-v6e-slice': 'v6e',
 }
 
 
@@ -90,14 +81,10 @@ def published_of(device_kind: str) -> Published:
 
 
 def topology_of(name: str) -> str:
-  """Converts a cloud's name to CHIP:AxB: an accelerator type, v5litepod-16, or a node pool's with
-  its topology, tpu-v5-lite-podslice:4x4. Other names stay."""
-  pool, _, shape = name.partition(':')
-  chip = NODE_POOLS.get(pool, pool)
+  """Converts an accelerator type of the cloud, v5litepod-16, to CHIP:AxB. Other names stay."""
+  chip, _, shape = name.partition(':')
   if shape and chip in ('v5e', 'v6e') and shape not in LITE.values():
-    raise InputError(f'--topology {name} is not lent; there are {pool}:{" ".join(LITE.values())}.')
-  if shape:
-    return f'{chip}:{shape}'
+    raise InputError(f'--topology {name} is not lent; there are {chip}:{" ".join(LITE.values())}.')
   kind, _, number = name.rpartition('-')
   if kind not in ACCELERATORS or not number.isdigit():
     return name

@@ -21,7 +21,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import jax
 from jax.stages import Lowered
@@ -77,11 +77,8 @@ def folder() -> Path:
 
 
 def versions() -> str:
-  try:
-    libtpu = importlib.metadata.version('libtpu')
-  except importlib.metadata.PackageNotFoundError:
-    libtpu = 'none'
-  return f'jax {jax.__version__}, libtpu {libtpu}'
+  libtpu = [x.version for x in importlib.metadata.distributions(name='libtpu')]
+  return f'jax {jax.__version__}, libtpu {libtpu[0] if libtpu else "none"}'
 
 
 def key(lowered: Lowered, devices: Devices, options: Options = None) -> str:
@@ -122,26 +119,22 @@ def usual(name: str) -> str:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
       facts = json.loads(path.read_text())
       seconds += [float(facts['seconds'])] * (facts['name'] == name)
-  if not seconds:
-    return '1 to 5 minutes'
-  typical = max(1, round(statistics.median(seconds)))
-  minutes = round(typical / 60)
-  return f'{minutes} minutes' if minutes > 1 else f'{typical} second{"s" * (typical > 1)}'
+  return f'{statistics.median(seconds):.0f} seconds' if seconds else '1 to 5 minutes'
 
 
 @contextlib.contextmanager
 def ticking(sentence: str, every: float = EVERY) -> Iterator[None]:
   """Writes a sentence to stderr at once, and every `every` seconds how long it has been."""
+  ended, started = threading.Event(), time.perf_counter()
+
+  def tick(out: TextIO) -> None:
+    while not ended.wait(every):
+      seconds = time.perf_counter() - started
+      print(f'  still compiling after {seconds:.0f} s', file=out, flush=True)
+
   with os.fdopen(os.dup(2), 'w') as out:  # stderr itself may be kept quiet meanwhile
-    ended, started = threading.Event(), time.perf_counter()
-    say = lambda text: print(text, file=out, flush=True)
-
-    def tick() -> None:
-      while not ended.wait(every):
-        say(f'  still compiling after {time.perf_counter() - started:.0f} s')
-
-    say(sentence)
-    thread = threading.Thread(target=tick, daemon=True)
+    print(sentence, file=out, flush=True)
+    thread = threading.Thread(target=tick, args=(out,), daemon=True)
     thread.start()
     try:
       yield
@@ -153,15 +146,11 @@ def ticking(sentence: str, every: float = EVERY) -> Iterator[None]:
 @contextlib.contextmanager
 def ending_at_once() -> Iterator[None]:
   """Lets Ctrl-C and SIGTERM end the process. A handler of Python would wait for the compiler."""
-  numbers = signal.SIGINT, signal.SIGTERM
-  if threading.current_thread() is not threading.main_thread():
-    numbers = ()
-  before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
-  try:
+  with contextlib.ExitStack() as stack:
+    if threading.current_thread() is threading.main_thread():
+      for number in (signal.SIGINT, signal.SIGTERM):
+        stack.callback(signal.signal, number, signal.signal(number, signal.SIG_DFL))
     yield
-  finally:
-    for number, handler in before.items():
-      signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -171,13 +160,8 @@ def quiet() -> Iterator[Callable[[], str]]:
     sys.stderr.flush()
     stderr = os.dup(2)
     os.dup2(file.fileno(), 2)
-
-    def written() -> str:
-      file.seek(0)
-      return file.read().decode(errors='replace')
-
     try:
-      yield written
+      yield lambda: os.pread(file.fileno(), 2**24, 0).decode(errors='replace')
     finally:
       os.dup2(stderr, 2)
       os.close(stderr)

@@ -1,10 +1,11 @@
-"""Compiles a config's training step for devices and reports its memory, cycles and time."""
+"""Compiles a config's training step for devices and reports its memory, cycles and time; searches
+the largest batch, and the mesh, accumulation, remat and attention with which it takes least time.
+"""
 
 import logging
 import math
-import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,6 +15,7 @@ from bert_jax import config as config_lib
 from bert_jax import sharding, step, tokenizers
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
+from bert_jax.models.stack import REMAT_POLICIES
 from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tools.preflight import compilation, hlo, money
@@ -29,17 +31,21 @@ STEPS = 1_000_000  # assumed for a run whose length depends on its data
 LARGEST = 5  # how many buffers are named
 MOST_ROWS = 2**14  # on each data shard
 Report = dict[str, Any]  # valid JSON
+Fields = dict[str, Any]
+# {field: value} -> the report of the config with these fields, or None if it is impossible.
+Attempt = Callable[[Mapping[str, Any]], Report | None]
+# Settings are changed one after the other, and an improvement is kept, so that few steps are
+# compiled. Less than 2 % is no improvement: that much comes and goes with the compiler's fusions.
+NOISE = 0.02
+ATTENTION = ('einsum', 'xla')  # the compiler knows no time for the kernel, splash
 
 
 def objective_of(config: ConfigDict) -> 'Objective':
   """The objective of a config, with stand-ins for the words and the labels of its data."""
   task = TASKS[config.objective]
   config = task.stand_in(config.copy_and_resolve_references())
-  with tempfile.TemporaryDirectory() as folder:
-    path = Path(folder) / 'vocab.txt'
-    words = (f'w{i}' for i in range(config.model.vocab_size - len(tokenizers.RESERVED)))
-    path.write_text('\n'.join([*tokenizers.RESERVED, *words]) + '\n')
-    tokenizer = tokenizers.load(path)
+  words = (f'w{i}' for i in range(config.model.vocab_size - len(tokenizers.RESERVED)))
+  tokenizer: tokenizers.Tokenizer = tokenizers.WordPiece([*tokenizers.RESERVED, *words])
   if teaching.has_teacher(config):
     tokenizer = tokenizers.load_folder(hub.folder(config.teacher))
   return teacher.taught(config, task.objective(config, tokenizer), tokenizer)
@@ -106,10 +112,8 @@ def _warnings(program: hlo.Program, dtype: str) -> list[str]:
   if loops := program.endless():
     out.append(f'{len(loops)} loops of unknown length, such as {loops[0]}, are left out')
   if choices := program.choices():
-    out.append(
-      f'{len(choices)} conditionals, such as {choices[0]}, count all of their branches; of layers '
-      'with a window and without, model.scan_layers=false gives the true sum'
-    )
+    true = 'model.scan_layers=false gives the true sum'
+    out.append(f'{len(choices)} conditionals, such as {choices[0]}, count all branches; {true}')
   products = program.float32_products(r'/layer')
   if products and dtype != 'float32':
     out.append(f'{len(products)} float32 matrix products in the layers, such as {products[0]}')
@@ -119,16 +123,15 @@ def _warnings(program: hlo.Program, dtype: str) -> list[str]:
 
 
 def largest_batch(config: ConfigDict, devices: Devices, chip: 'Chip') -> Report:
-  """Searches the largest batch that fits, to within a sixteenth, and returns its report. Two
-  batches, the config's first, give the memory of a row; the third is near the largest that should
-  fit."""
+  """Searches the largest batch that fits, to within a sixteenth, and returns its report: the
+  config's batch is doubled until it does not fit, and halved between the two after that."""
   mesh = sharding.make_mesh(**sharding.axes_of(config, devices), devices=devices)
   shards = mesh.shape['data'] * mesh.shape['fsdp']
   unit = shards * config.optimizer.accumulation
   reports: dict[int, Report] = {}
-  low, high, step = 0, max(1, min(config.batch_size // unit, MOST_ROWS)), 0
+  low, high = 0, max(1, min(config.batch_size // unit, MOST_ROWS))
   span = f'from {high * unit} to {MOST_ROWS * unit} and to within a sixteenth'
-  log.info('searching the largest batch_size, %s: usually 4 to 8 compilations', span)
+  log.info('searching the largest batch_size, %s: usually 5 to 10 compilations', span)
 
   def fits(rows: int) -> bool:
     report = estimate(changed(config, {'batch_size': rows * unit}), devices, chip)
@@ -137,26 +140,94 @@ def largest_batch(config: ConfigDict, devices: Devices, chip: 'Chip') -> Report:
     reports[rows] = report | {'batch_size': rows * unit}
     return report['fits']
 
-  while fits(high):
-    low = high
-    if low == MOST_ROWS:
-      break
-    if len(reports) == 1:
-      high = 2 * low
-    elif len(reports) == 2:
-      before, over = (reports[rows]['hbm_over'] for rows in (low // 2, low))
-      row = max(1, (over - before) // (low // 2))
-      high = max(2 * low, int(0.95 * (low - over // row)))
-    else:
-      step = 2 * step or max(1, low // 16)
-      high = low + step
-    high = min(high, MOST_ROWS)
+  while low < MOST_ROWS and fits(high):
+    low, high = high, min(2 * high, MOST_ROWS)
   while high - low > max(1, high // 16):
     middle = (low + high) // 2
     low, high = (middle, high) if fits(middle) else (low, middle)
   if not low:
     raise InputError(f'not even {unit} rows fit; use more chips, fsdp or remat.')
   return reports[low]
+
+
+def seconds(report: Report) -> float:
+  """Estimated seconds of a step (with communication if known); inf if it does not fit."""
+  if not report['fits']:
+    return math.inf
+  if not report['estimates']:
+    what = f'the time of {money.missing(report)} cannot be estimated'
+    raise InputError(f'{what}; set model.attention_implementation to einsum or xla.')
+  return money.fullest(report['estimates']['calibrated'])['step_s']
+
+
+def doubling(numbers: Sequence[int], start: int) -> Iterator[int]:
+  """Thins a sorted list so that neighbours, from `start` on, differ by a factor of two or more."""
+  for n in numbers:
+    if max(n, start) >= 2 * min(n, start):
+      yield n
+      start = n
+
+
+def search(config: ConfigDict, devices: Devices, attempt: Attempt) -> tuple[Fields, Report, Report]:
+  """Searches the best fields: (they, their report, the report of the config as it is)."""
+  as_it_is = attempt({}) or {}
+  best: tuple[Fields, Report] = {}, as_it_is
+  seconds(as_it_is)  # raises if its time cannot be estimated
+
+  def better(name: str, value: Any) -> bool:
+    nonlocal best
+    fields = best[0] | ({'mesh.data': -1} if name == 'mesh.fsdp' else {}) | {name: value}
+    report = attempt(fields)
+    if not report or (report['fits'] and not report['estimates']):
+      return False
+    is_better = seconds(report) < (1 - NOISE) * seconds(best[1])
+    best = (fields, report) if is_better else best
+    return is_better
+
+  # Parameters whole on each chip, or sharded over one side of the slice, over 16 chips, or over the
+  # whole slice.
+  mesh = sharding.mesh_of(config, TASKS[config.objective], devices).shape
+  within = len(devices) // config.mesh.slices // mesh['tensor']
+  sides = [1 + max(column) for column in zip(*(d.coords for d in devices))]
+  sizes = {n for n in (1, max(sides), 16, within) if within % n == 0} - {mesh['fsdp']}
+  for n in sorted(sizes, reverse=True):
+    better('mesh.fsdp', n)
+  parts, shards = config.optimizer.accumulation, mesh['data'] * mesh['fsdp']
+  possible = [n for n in range(1, config.batch_size + 1) if config.batch_size % (n * shards) == 0]
+  more, fewer = [n for n in possible if n > parts], [n for n in possible[::-1] if n < parts]
+  for numbers in (more, fewer):
+    for n in doubling(numbers, parts):
+      if not better('optimizer.accumulation', n) and best[1]['fits']:
+        break
+    if 'optimizer.accumulation' in best[0] or not best[1]['fits']:
+      break
+  names = tuple(REMAT_POLICIES)
+  now = names.index(config.model.remat)
+  for name in names[:now] if best[1]['fits'] else names[now + 1 :]:
+    if better('model.remat', name):
+      break
+  for name in ATTENTION:
+    if name != config.model.attention_implementation:
+      better('model.attention_implementation', name)
+  return *best, as_it_is
+
+
+def fastest(
+  file: str, overrides: Sequence[str], config: ConfigDict, devices: Devices, attempt: Attempt
+) -> tuple[Report, list[str]]:
+  """The report of the best fields, with what is gained and how to train with them, in words too."""
+  fields, report, as_it_is = search(config, devices, attempt)
+  if not report['fits']:
+    raise InputError('nothing that was tried fits; use more chips or fewer rows.')
+  ratio, gain = None, 'the config as it is does not fit; this does'
+  if as_it_is['fits']:
+    ratio = seconds(report) / seconds(as_it_is)
+    gain = f'a step takes {ratio:.1%} of the time of the config as it is'
+  more = [f'--config.{name}={value}' for name, value in fields.items()]
+  words = ['python', '-m', 'bert_jax.train', '--config', file, *overrides, *more]
+  train = shlex.join([*words, '--workdir', 'WORKDIR'])
+  facts = {'fields': fields, 'step_time_over_config_as_it_is': ratio, 'command': train}
+  return report | facts, [gain, train]
 
 
 def changed(config: ConfigDict, fields: Mapping[str, Any]) -> ConfigDict:

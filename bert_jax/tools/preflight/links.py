@@ -12,6 +12,7 @@ import collections
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -34,17 +35,18 @@ class Transfer(NamedTuple):
   groups: Groups
 
 
-class Row(NamedTuple):
+@dataclass
+class Row:
   """All similar transfers of a step. axes: names of mesh axes, such as 'data+fsdp'; beside: they
   overlap with computation; seconds: that they take; waited: seconds that do not overlap."""
 
   kind: str
   axes: str
   beside: bool
-  number: int
-  bytes: int
-  seconds: float
-  waited: float
+  number: int = 0
+  bytes: int = 0
+  seconds: float = 0.0
+  waited: float = 0.0
 
 
 # ---- Groups of devices --------------------------------------------------------------------------
@@ -169,13 +171,9 @@ class Timeline:
 
   def __init__(self, program: Program, network: Network, seconds_per_cycle: float):
     self.program, self.network, self.seconds_per_cycle = program, network, seconds_per_cycle
-    self.sums = collections.defaultdict(lambda: np.zeros(4))  # {the first fields of a Row: others}
+    self.sums: dict[tuple[str, str, bool], Row] = {}  # {the first fields of a Row: Row}
     self.seconds = self._run(program.entry, 1)
-    rows = [
-      Row(*key, number=round(n), bytes=round(size), seconds=float(took), waited=float(waited))
-      for key, (n, size, took, waited) in self.sums.items()
-    ]
-    self.rows = sorted(rows, key=lambda row: -row.waited)
+    self.rows = sorted(self.sums.values(), key=lambda row: -row.waited)
 
   def bytes(self) -> dict[str, int]:
     """The bytes of all transfers of each kind, as in Row."""
@@ -187,7 +185,7 @@ class Timeline:
   def _run(self, name: str, times: int) -> float:
     """Seconds of a computation, which runs `times` times in a step."""
     now = free = 0.0
-    moving = {}  # {name of a collective: (when it ends, its sums)}
+    moving: dict[str, tuple[float, Row]] = {}  # {name of a collective: (when it ends, its Row)}
     for instruction in self.program.computations[name]:
       moves = list(self._moves(name, instruction))
       if instruction.opcode in ('while', 'call', 'conditional') or (
@@ -196,22 +194,23 @@ class Timeline:
         trips = self.program.trips(instruction)
         now += trips * sum(self._run(called, times * trips) for called in instruction.called)
       for what, key, transfer in moves:
-        if what == 'update':  # the same transfer under a new name
-          if key in moving:
-            moving[instruction.name] = moving.pop(key)
-        elif what == 'done':
-          ended, sums = moving.pop(key, (0.0, np.zeros(4)))
-          sums[3] += times * max(0.0, ended - now)
+        if what == 'update' and key in moving:  # the same transfer under a new name
+          moving[instruction.name] = moving.pop(key)
+        elif what == 'done' and key in moving:
+          ended, row = moving.pop(key)
+          row.waited += times * max(0.0, ended - now)
           now = max(now, ended)
         elif transfer:
-          took = self.network.seconds(transfer)
+          first = transfer.kind, self.network.axes(transfer), what == 'start'
+          row, took = self.sums.setdefault(first, Row(*first)), self.network.seconds(transfer)
           free = max(now, free) + took
-          sums = self.sums[transfer.kind, self.network.axes(transfer), what == 'start']
-          sums[:3] += times, times * transfer.bytes, times * took
+          row.number += times
+          row.bytes += times * transfer.bytes
+          row.seconds += times * took
           if what == 'start':
-            moving[key] = free, sums
+            moving[key] = free, row
           else:
-            sums[3] += times * (free - now)
+            row.waited += times * (free - now)
             now = free
       now += instruction.cycles * self.seconds_per_cycle
     return max([now, *(ended for ended, _ in moving.values())])

@@ -6,12 +6,13 @@ second is what others publish. Both are given for computing alone and, where the
 bandwidth of the links, with communication (links.py).
 """
 
-import argparse
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jax.sharding import Mesh
 
+from bert_jax.command_line import aligned
 from bert_jax.errors import InputError
 from bert_jax.tools.preflight import hlo, links
 
@@ -53,7 +54,7 @@ def step_times(
     }
   wire = {'bytes_per_s': published.interconnect, 'source': published.source}
   out = {
-    'transfers': [row._asdict() for row in first.rows] if network.known else [],
+    'transfers': [dataclasses.asdict(row) for row in first.rows] if network.known else [],
     'interconnect': wire if network.known else None,
     'collective_bytes': first.bytes(),
     'uncounted': program.uncounted(),
@@ -72,22 +73,12 @@ def fullest(estimate: Mapping[str, Any]) -> Any:
   return estimate.get('with_communication', estimate['compute_only'])
 
 
-def dollars(text: str) -> float:
-  """Parses '1.2' or '$1.2'. argparse prints the sentence of an ArgumentTypeError."""
-  try:
-    return float(text.removeprefix('$'))
-  except ValueError:
-    sentence = f'{text!r} is no price; give dollars for a chip-hour, such as 1.2'
-    raise argparse.ArgumentTypeError(sentence) from None
-
-
 def check(price: float | None, spot: float | None) -> None:
   """InputError unless --price and --spot are plausible amounts."""
   if price is not None and not price > 0:
     raise InputError(f'--price {price:g} is no price; give dollars for a chip-hour, such as 1.2.')
   if spot is not None and (price is None or not 0 < spot <= 1):
-    use = 'between 0 and 1; give both, such as --price 1.2 --spot 0.5'
-    raise InputError(f'--spot {spot:g} is a share of --price, {use}.')
+    raise InputError(f'--spot {spot:g} is a share of --price, between 0 and 1; give both.')
 
 
 def cost(
@@ -95,21 +86,20 @@ def cost(
 ) -> dict[str, Any]:
   """The cost of a run, {'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]}, by the two
   clocks, communication included if known. price: of a chip-hour; spot: the share of it."""
-  rows = [fullest(x) for x in report.get('estimates', {}).values()]  # empty if it does not fit
-  if not rows:
+  rows = [fullest(x) for x in report.get('estimates', {}).values()]
+  if not rows:  # it does not fit, or its time is not known
     return {}
-  span = lambda numbers: [min(numbers), max(numbers)]
-  hours = span([row['chip_hours'] for row in rows])
-  days = span([report['full_steps'] * row['step_s'] / 86400 for row in rows])
-  out: dict[str, Any] = {'days': days, 'chip_hours': hours}
+  days = sorted(report['full_steps'] * row['step_s'] / 86400 for row in rows)
+  hours = sorted(row['chip_hours'] for row in rows)
+  out: dict[str, Any] = {'days': [days[0], days[-1]], 'chip_hours': [hours[0], hours[-1]]}
   if price is not None:
-    out |= {'price': price, 'dollars': [price * x for x in hours]}
-    if spot is not None:
-      out |= {'spot': spot, 'spot_dollars': [spot * price * x for x in hours]}
+    out |= {'price': price, 'dollars': [price * x for x in out['chip_hours']]}
+  if price is not None and spot is not None:
+    out |= {'spot': spot, 'spot_dollars': [spot * x for x in out['dollars']]}
   return out
 
 
-def _between(numbers: Sequence[float], form: str = '{:,.0f}') -> str:
+def _between(numbers: Sequence[float], form: str) -> str:
   """Formats a range as '9 to 11', or '9' if both numbers read the same."""
   return ' to '.join(dict.fromkeys(form.format(n) for n in numbers))
 
@@ -118,19 +108,14 @@ def text_of(report: Mapping[str, Any]) -> list[str]:
   """Lines about time and communication."""
   lines, estimates = [], report['estimates']
   if lacking := missing(report):
-    lines.append(
-      f'no time and no MFU: the compiler gives no cycles to {lacking}, while what they compute is '
-      'among the model FLOPs'
-    )
+    lines.append(f'no time and no MFU: the compiler gives no cycles to {lacking}')
   if estimates:
-    names = [name.replace('_', ' ') for name in next(iter(estimates.values()))]
-    lines.append(f'{"estimated, by the clock":32}' + ''.join(f'{name:>38}' for name in names))
+    rows = [('estimated, by the clock', *(x.replace('_', ' ') for x in estimates['calibrated']))]
     for clock, by in estimates.items():
-      cells = [
-        f'{1e3 * r["step_s"]:.2f} ms, MFU {r["mfu"]:.1%}, {r["chip_hours"]:,.1f} chip-hours'
-        for r in by.values()
-      ]
-      lines.append(f'  {CLOCKS[clock]:30}' + ''.join(f'{cell:>38}' for cell in cells))
+      cell = '{:.2f} ms, MFU {:.1%}, {:,.1f} chip-hours'
+      cells = (cell.format(1e3 * r['step_s'], r['mfu'], r['chip_hours']) for r in by.values())
+      rows.append((f'  {CLOCKS[clock]}', *cells))
+    lines += aligned(rows)
     lines.append('  (MFU by the clock of the data sheet is the one that others publish)')
   rest = [f'{name} {n:,}' for name, n in report['uncounted'].items() if name not in WITHOUT]
   if rest:
@@ -142,25 +127,18 @@ def _moved(report: Mapping[str, Any]) -> list[str]:
   """Lines about the communication between devices."""
   if not report['collective_bytes']:
     return ['between devices: nothing']
-  if not report['interconnect']:
+  wire, each = report['interconnect'], 'between devices, each step and device'
+  if not wire:
     moved = ', '.join(f'{k} {n / 1e6:,.1f} MB' for k, n in report['collective_bytes'].items())
-    return [
-      f'between devices, each step and device: {moved}; no bandwidth of the links of this chip is '
-      'published, so no time is given for it'
-    ]
-  wire = report['interconnect']
-  lines = [
-    f'between devices, each step and device, by {wire["bytes_per_s"] / 1e9:,.0f} GB/s of all links '
-    f'of a chip ({wire["source"]}) and the first clock:'
-  ]
+    return [f'{each}: {moved}; no bandwidth of the links of this chip is published']
+  rows = []
   for row in report['transfers']:
+    took, waited = (f'{1e3 * row[x]:.2f} ms' for x in ('seconds', 'waited'))
+    what = f'  {row["number"]} x {row["kind"]}', row['axes'] or '-', f'{row["bytes"] / 1e6:,.1f} MB'
     how = ', beside compute' if row['beside'] else ''
-    lines.append(
-      f'  {row["number"]:5} x {row["kind"]:15} {row["axes"] or "-":12}'
-      f'{row["bytes"] / 1e6:10,.1f} MB {1e3 * row["seconds"]:8.2f} ms, '
-      f'waited for {1e3 * row["waited"]:.2f} ms{how}'
-    )
-  return lines
+    rows.append((*what, took, f'waited for {waited}{how}'))
+  speed = f'{wire["bytes_per_s"] / 1e9:,.0f} GB/s of all links of a chip ({wire["source"]})'
+  return [f'{each}, by {speed} and the first clock:', *aligned(rows)]
 
 
 def money_text(
@@ -170,23 +148,18 @@ def money_text(
   costs = cost(report, price, spot)
   if not costs:
     return []
-  form = '{:,.2f}' if max(costs.get('dollars', [0])) < 100 else '{:,.0f}'
-  dollars = lambda numbers: f'${_between(numbers, form)}'.replace('to ', 'to $')
+  form = '${:,.2f}' if max(costs.get('dollars', [0])) < 100 else '${:,.0f}'
   short = max(costs['days']) < 2
-  time = [24 * x if short else x for x in costs['days']]
+  time = _between([24 * x if short else x for x in costs['days']], '{:,.1f}')
   line = (
     f'{report["steps"]:,} steps, without their data, evaluations and checkpoints: '
-    f'{_between(time, "{:,.1f}")} {"hours" if short else "days"}, '
-    f'{_between(costs["chip_hours"])} chip-hours'
+    f'{time} {"hours" if short else "days"}, {_between(costs["chip_hours"], "{:,.0f}")} chip-hours'
   )
   if price is None:
     return [f'{line} (--price says the dollars)']
-  lines = [f'{line}, {dollars(costs["dollars"])} at ${price:g} a chip-hour']
-  taken = (
-    'spot chips may be taken away at any time; what was computed since the last checkpoint '
-    f'(every {minutes:g} minutes) is then computed again'
-  )
+  lines = [f'{line}, {_between(costs["dollars"], form)} at ${price:g} a chip-hour']
+  again = f'every {minutes:g} minutes a checkpoint, from which what is lost is computed again'
+  taken = f'spot chips may be taken away at any time ({again})'
   if spot is None:
-    return [*lines, f'{taken}. Their price changes: --spot 0.5 says what half of it makes']
-  cheaper = dollars(costs['spot_dollars'])
-  return [*lines, f'on spot chips at {spot:g} of that price {cheaper}; {taken}']
+    return [*lines, f'{taken}; their price changes: --spot 0.5 says what half of it makes']
+  return [*lines, f'at {spot:g} of that {_between(costs["spot_dollars"], form)}; {taken}']

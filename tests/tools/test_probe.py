@@ -157,7 +157,7 @@ def test_minimal_pairs_are_judged_by_their_sums(model, pairs):
 
 
 def test_hidden_states_are_those_of_predict(model, sentences):
-  states = dict(probe_layers.hidden(model, sentences[:5]))
+  states = list(probe_layers.hidden(model, sentences[:5]))
   for i, text in enumerate(SENTENCES[:5]):
     expected = model.states([text])[0].hidden[:, 1:-1]
     np.testing.assert_allclose(states[i], expected, atol=1e-5)
@@ -260,7 +260,7 @@ def test_what_is_asked_wrongly_is_a_sentence(pretrained, tmp_path, capsys):
     (['--text', 'x', '--only', 'syntax'], '--only syntax is not known'),
     (['--text', 'x', '--words', '0'], '--words is 0; use 1 or more'),
     (['--pairs', __file__], 'holds no minimal pair'),
-    (['--text', '{language}.txt'], 'the model has no corpus.languages; name the files'),
+    (['--text', '{language}.txt'], 'wants languages; name them in corpus.languages'),
   ):
     with pytest.raises(SystemExit) as end:
       probe.main(['--model', str(pretrained[0]), *arguments])

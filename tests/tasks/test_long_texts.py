@@ -2,20 +2,22 @@
 
 import dataclasses
 import re
+import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from published import predicted, telling
+from running import goes_on, read_weights
 from small_tables import WORDS, fields, finetune
 from test_classification import outputs_of, source_of
 from test_objectives import MODEL
 from test_predict_states import exported
-from test_train import labelled, same_bits, small_finetune  # noqa: F401 (a fixture)
+from test_train import labelled, small_finetune  # noqa: F401 (a fixture)
 
 from bert_jax import config as c
-from bert_jax import evaluate, models, predict, step
+from bert_jax import models, predict, step
 from bert_jax.errors import InputError
 from bert_jax.models.tokens import Pattern, Tokens, sees
 from bert_jax.objectives.choice import Choice
@@ -26,7 +28,7 @@ from bert_jax.run import initialization, setup
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks.classification import task as classification
 from bert_jax.train import train
-from bert_jax.workdir import trained
+from bert_jax.workdir import contents, trained
 
 # ---- positions -----------------------------------------------------------------------------------
 
@@ -44,9 +46,9 @@ def test_a_table_is_tiled_or_interpolated():
 @pytest.mark.parametrize('stacked', [True, False])
 def test_last_layers_that_are_new(stacked):
   model = dataclasses.replace(MODEL, num_hidden_layers=3, scan_layers=stacked)
+  init = jax.jit(lambda rng: models.init_encoder(model, rng))
   taken, new = (
-    {'encoder': models.init_encoder(model, jax.random.key(seed)), 'classifier': jnp.ones(seed)}
-    for seed in (1, 2)
+    {'encoder': init(jax.random.key(seed)), 'classifier': jnp.ones(seed)} for seed in (1, 2)
   )
   mixed = initialization.with_new_top(taken, new, 2)
   assert jax.tree.structure(mixed) == jax.tree.structure(taken)
@@ -65,11 +67,11 @@ def begun(labelled, pretrained, *more):  # noqa: F811
 
 
 def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # noqa: F811
-  inputs = read_inputs(begun(labelled, pretrained, 'model.new_top_layers=1'), tmp_path / 'run')
-  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
-  read = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
-  weights = initialization.load_weights(*read)
-  drawn, begun_with = (setup.new_state(inputs, program, x).params for x in (None, weights))
+  inputs, weights = read_weights(
+    begun(labelled, pretrained, 'model.new_top_layers=1'), tmp_path / 'run'
+  )
+  shapes = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
+  drawn, begun_with = (setup.new_state(inputs, shapes, x).params for x in (None, (weights, True)))
   drawn, begun_with, before = (
     models.unstack_layers(jax.device_get(x['encoder']))
     for x in (drawn, begun_with, pretrained[1].params)
@@ -90,31 +92,21 @@ LONGER = 'model.max_position_embeddings=96 data.seq_length=96'
 
 def test_a_run_with_longer_positions_goes_on(pretrained, labelled, tmp_path):  # noqa: F811
   """With the same command: its own table is as long as it is to be."""
-
-  def config(*more):
-    return begun(labelled, pretrained, LONGER, 'model.extend_positions=tile steps=3', *more)
-
+  config = begun(labelled, pretrained, LONGER, 'model.extend_positions=tile steps=1')
   given = ('model.extend_positions', 'model.max_position_embeddings')
-  whole, results = train(config(), tmp_path / 'whole', given)
-  with pytest.raises(KeyboardInterrupt):
-    train(config('max_hours=1e-9'), tmp_path / 'run', given)  # saved after its first step
-  again, metrics = train(config(), tmp_path / 'run', given)
-  same_bits(whole, again)
-  assert metrics == results
+  train(config, tmp_path / 'run', given)
+  assert goes_on(config, tmp_path / 'run', given).in_workdir
   assert predict.Model(tmp_path / 'run').limit == 96
-  evaluate.evaluate(tmp_path / 'run')
 
 
 @pytest.mark.parametrize('how', ['tile', 'interpolate'])
 def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path):  # noqa: F811
   config = begun(labelled, pretrained, LONGER, f'model.extend_positions={how}')
-  inputs = read_inputs(config, tmp_path / 'run')
-  read = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+  weights = read_weights(config, tmp_path / 'run')[1]
   of = lambda params: params['encoder']['embeddings']['position_embeddings']['embedding']
   before = np.asarray(of(pretrained[1].params))
   assert len(before) == 64
-  expected = models.extended(before, 96, how)
-  np.testing.assert_array_equal(of(initialization.load_weights(*read)[0]), expected)
+  np.testing.assert_array_equal(of(weights), models.extended(before, 96, how))
 
 
 @pytest.mark.parametrize(
@@ -179,8 +171,9 @@ def test_an_encoder_has_as_many_global_tokens_as_its_field_says():
     MODEL, max_position_embeddings=600, attention_probs_dropout_prob=0.0, num_hidden_layers=1
   )
   params = models.init_encoder(wide, jax.random.key(0))
+  of = jax.jit(lambda params, batch, model: encode(model, params, batch), static_argnums=2)
   hidden = lambda batch, **changes: np.asarray(
-    encode(dataclasses.replace(wide, **changes), params, batch)
+    of(params, batch, dataclasses.replace(wide, **changes))
   )
   short = batch_of(24)
   whole = hidden(short)
@@ -214,8 +207,12 @@ def test_global_tokens_stand_beside_a_window(fields, sentence):
 
 def test_a_window_with_global_tokens_is_put_on_any_weights(pretrained, labelled, tmp_path):  # noqa: F811
   """A run that starts from such a run reads as it did."""
-  config = begun(labelled, pretrained, 'steps=1 model.attention_window=4 model.global_tokens=1')
-  train(config, tmp_path / 'run', ('model.attention_window', 'model.global_tokens'))
+  config = begun(labelled, pretrained, 'model.attention_window=4 model.global_tokens=1')
+  given = 'model.attention_window', 'model.global_tokens'
+  inputs = read_inputs(config, tmp_path / 'run', given)
+  contents.claim(tmp_path / 'run', inputs.config)
+  inputs.tokenizer.save(tmp_path / 'run')
+  shutil.copytree(pretrained[0] / 'checkpoints', tmp_path / 'run' / 'checkpoints')
   config = small_finetune(labelled, *fields(f'init_from={tmp_path / "run"}'))
   model = read_inputs(config, tmp_path / 'next').config.model
   assert (model.attention_window, model.global_tokens) == (4, 1)
@@ -323,11 +320,12 @@ def test_stretches_know_what_was_read_before_and_no_more():
   """The last stretch depends on those that its memory reaches, layer by layer."""
   model = dataclasses.replace(MODEL, num_hidden_layers=2, **STRETCHES)
   params, batch = models.init_encoder(model, jax.random.key(0)), batch_of(32, 1)
-  whole = np.asarray(encode(model, params, batch))
+  hidden = jax.jit(lambda batch: encode(model, params, batch))
+  whole = np.asarray(hidden(batch))
   for at, reaches in ((3, False), (9, True), (17, True), (25, True)):
     other = batch | {'input_ids': batch['input_ids'].copy()}
     other['input_ids'][0, at] = (other['input_ids'][0, at] - 4) % 20 + 5
-    moved = np.abs(np.asarray(encode(model, params, other)) - whole)[0].max(axis=-1)
+    moved = np.abs(np.asarray(hidden(other)) - whole)[0].max(axis=-1)
     assert (moved[24:].max() > 1e-6) == reaches
     first = at // 8 * 8
     assert not moved[:first].any() and moved[first : first + 8].max() > 1e-4
@@ -338,14 +336,14 @@ def test_a_text_is_classified_by_its_last_stretch(kind):
   """In place of [CLS], which sees the first one only; the gradient stays in it."""
   model, labels = dataclasses.replace(MODEL, **STRETCHES), [('a', 'b')] * (kind is Classification)
   objective = kind(model, 32, *labels)
-  params = objective.init(jax.random.key(0))
+  params = jax.jit(objective.init)(jax.random.key(0))
   batch = batch_of(32, 1) | {'cls_positions': np.zeros((1, 1), np.int32)}
   batch['segment_ids'][:, 29:] = 0
-  logits = lambda batch: np.asarray(objective.logits(params, batch))
+  logits = jax.jit(lambda batch: objective.logits(params, batch))
   other = batch | {'input_ids': batch['input_ids'].copy()}
   other['input_ids'][0, 26] = (other['input_ids'][0, 26] - 4) % 20 + 5
   assert np.abs(logits(other) - logits(batch)).max() > 1e-6
-  hidden = encode(model, params['encoder'], batch)
+  hidden = jax.jit(lambda batch: encode(model, params['encoder'], batch))(batch)
   at_last = batch | {'cls_positions': np.full((1, 1), 28)}
   whole = dataclasses.replace(model, recurrent_length=0)
   expected = apply(objective.head, params['classifier'], pooled(whole, params, at_last, hidden))

@@ -7,9 +7,11 @@ from conftest import small_overrides
 from small_tables import WORDS
 
 from bert_jax import config as c
+from bert_jax.run import setup
 from bert_jax.tasks import TASKS, remarks
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools.prepare import __main__ as prepare
+from bert_jax.train import train
 
 SENTENCES = 'The old river crosses the town. A small boat follows it. Nobody knows the long road.'
 
@@ -201,16 +203,13 @@ def test_preparing_a_corpus_says_what_only_the_text_can_tell(tmp_path, caplog):
   assert '--format lines makes sentences of them' in block
 
 
-def test_it_is_said_once_in_one_block(corpus_file, tmp_path, caplog):
-  from bert_jax.train import train
-
+def test_it_is_said_once_in_one_block_before_the_steps_are_compiled(tmp_path, caplog, monkeypatch):
   caplog.set_level(logging.INFO, 'bert_jax')
+  monkeypatch.setattr(setup, 'compiled', None)
   text = prose(tmp_path / 'a.txt')
-  overrides = [*small_overrides(text), '--config.steps=1', '--config.model.vocab_size=90']
-  train(c.load('configs/pretrain.py:runlocal', overrides), tmp_path / 'run')
+  overrides = [*small_overrides(text), '--config.model.vocab_size=90']
+  with pytest.raises(TypeError, match='not callable'):
+    train(c.load('configs/pretrain.py:runlocal', overrides), tmp_path / 'run')
   blocks = [x for x in caplog.records if x.getMessage().startswith('the data and the settings:')]
   assert len(blocks) == 1 and '\n  - 100% of the NSP pairs' in blocks[0].getMessage()
   assert [x for x in caplog.records if x.levelno >= logging.WARNING] == blocks
-  logged = [x.getMessage() for x in caplog.records]
-  (compiled,) = (i for i, x in enumerate(logged) if 'step compiled in' in x)
-  assert caplog.records.index(blocks[0]) < compiled, 'whoever reads it does not wait for that'

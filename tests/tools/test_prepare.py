@@ -1,7 +1,6 @@
 """Prepared corpora: the same however they are made, readable by TFDS, and nothing bad unnoticed."""
 
 import gzip
-import json
 import os
 import random
 import shutil
@@ -15,7 +14,8 @@ from collections import Counter
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT, run_module
+from conftest import ROOT
+from running import files_up_to, lines, stopped
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers
@@ -169,23 +169,17 @@ def test_a_vocabulary_may_be_named_as_a_model_is(vocab, tmp_path, monkeypatch):
     pass
 
 
-def started(code, *arguments):
-  """A Python process of its own group."""
-  return subprocess.Popen(
-    [sys.executable, *code, *arguments],
-    cwd=ROOT,
-    env=dict(os.environ, PYTHONPATH=str(ROOT)),
-    stdout=subprocess.DEVNULL,
-    stderr=subprocess.PIPE,
-    text=True,
-    start_new_session=True,
-  )
-
-
-def test_killed_and_started_again_two_processes_give_the_bytes_of_one(made, big, vocab, tmp_path):
+def test_killed_and_started_again_two_processes_give_the_bytes_of_one(
+  made, big, vocab, tmp_path, capsys
+):
   out = tmp_path / 'D'
   arguments = command(big, vocab, out, '--processes', 2)
-  process = started(('-m', 'bert_jax.tools.prepare'), *arguments)
+  process = subprocess.Popen(
+    [sys.executable, '-m', 'bert_jax.tools.prepare', *arguments],
+    env=dict(os.environ, PYTHONPATH=str(ROOT)),
+    stderr=subprocess.DEVNULL,
+    start_new_session=True,
+  )
   while prepared.finished(out) < 1 and process.poll() is None:
     time.sleep(0.002)
   process.send_signal(signal.SIGKILL)
@@ -199,8 +193,8 @@ def test_killed_and_started_again_two_processes_give_the_bytes_of_one(made, big,
   before = {k: prepared.shard_paths(out, k)[0].stat().st_mtime_ns for k in range(whole)}
   with pytest.raises(InputError, match='is not finished'):
     task.resolve(pretrain_config(out))
-  run = run_module('bert_jax.tools.prepare', *arguments)
-  assert 'going on after' in run.stderr and content(out) == content(made)
+  prepare.main(arguments)
+  assert 'going on after' in capsys.readouterr().err and content(out) == content(made)
   for k, at in before.items():
     assert prepared.shard_paths(out, k)[0].stat().st_mtime_ns == at  # stayed
   assert make(out, vocab, ('', big), shard_mb=1) == prepared.read_meta(made)  # whole already
@@ -512,17 +506,12 @@ def test_a_lexicon_must_match_something(small, vocab, tmp_path):
     make(tmp_path / 'D', vocab, ('', small), entities=str(tmp_path / 'lexicon.txt'))
 
 
-def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path):
+def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path, capsys):
   """A limit on the size of files stands in for the disk."""
-  code = (
-    'import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); '
-    'resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000)); '
-    'from bert_jax.tools.prepare import __main__ as prepare; prepare.main(sys.argv[1:])'
-  )
-  process = started(('-c', code), *command(big, vocab, tmp_path / 'D', '--processes', 1))
-  _, said = process.communicate(timeout=300)
-  assert process.returncode == 2 and 'could not be written' in said, said[-2000:]
-  assert 'Traceback' not in said and 'finished shards stay' in said
+  with files_up_to(400_000), pytest.raises(SystemExit) as end:
+    prepare.main(command(big, vocab, tmp_path / 'D', '--processes', 1))
+  said = capsys.readouterr().err
+  assert end.value.code == 2 and 'could not be written' in said and 'finished shards stay' in said
 
 
 @pytest.fixture
@@ -560,14 +549,15 @@ def test_a_flipped_bit_is_named_or_skipped_and_counted(damaged):
 
 
 def test_damaged_rows_are_counted_once_whether_a_run_stops_or_not(damaged, tmp_path):
-  def last(name, *lengths):
-    for steps in lengths:
-      changes = f'steps={steps}', 'data.skip_damaged=true', 'eval.every=0', 'corpus.eval_share=0'
-      train(pretrain_config(damaged, *changes), tmp_path / name)
-    return json.loads((tmp_path / name / 'metrics.jsonl').read_text().splitlines()[-1])
-
-  whole, stopped = last('whole', 6), last('stopped', 3, 6)
-  assert whole['damaged_rows'] == stopped['damaged_rows'] > 0
+  changes = 'steps=6', 'data.skip_damaged=true', 'eval.every=0', 'corpus.eval_share=0'
+  changes += 'checkpoint.every=3', 'batch_size=32', 'data.seq_length=32'
+  counts = []
+  for workdir in (tmp_path / 'whole', tmp_path / 'stopped'):
+    if counts:
+      stopped(tmp_path / 'whole', workdir)
+    train(pretrain_config(damaged, *changes), workdir)
+    counts.append(lines(workdir)[-1]['damaged_rows'])
+  assert counts[0] == counts[1] > 0
 
 
 def test_a_flipped_bit_in_a_held_out_document_is_named_or_skipped(damaged):

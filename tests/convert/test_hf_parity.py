@@ -170,39 +170,6 @@ def test_full_size_live(transformers):
   close(ours['loss'], theirs['loss'], rtol=1e-5)
 
 
-def test_another_way_to_compute_is_the_same_model():
-  expected, expected_gradients = computed('small')
-  changes = dict(scan_layers=True, remat='dots', vocab_multiple=8, attention_implementation='xla')
-  objective, params, batch = setup('small', **changes)
-  found, found_gradients = gradients(objective, params, batch)
-  real = objective.model.vocab_size
-  assert found['mlm'].shape[1] == objective.model.padded_vocab_size
-  assert np.all(found['mlm'][:, real:] == np.finfo(np.float32).min)
-  found['mlm'] = found['mlm'][:, :real]
-  for key, x in expected.items():
-    close(found[key], x, rtol=0, atol=1e-5)
-  for name, x in expected_gradients.items():
-    np.testing.assert_allclose(found_gradients[name], x, rtol=0, atol=1e-5, err_msg=name)
-
-
-def test_a_packed_row_is_the_same_as_separate_rows():
-  objective, params, batch = setup('small')
-  lengths = hf.CASES['small'].lengths[1:3]
-  apart = {k: x[1:3] for k, x in batch.items()}
-  cut = {k: [x[b, :n] for b, n in enumerate(lengths)] for k, x in apart.items()}
-  starts, padding = np.array([[0], [lengths[0]]]), [np.zeros(3, np.int32)]
-  of_tokens = 'input_ids', 'token_type_ids', 'position_ids'
-  packed = {k: np.concatenate(cut[k] + padding)[None] for k in of_tokens}
-  packed['segment_ids'] = np.repeat([1, 2, 0], [*lengths, 3])[None]
-  of_rows = 'masked_labels', 'masked_weights', 'labels', 'weights'
-  packed |= {k: apart[k].reshape(1, -1) for k in of_rows}
-  packed['masked_positions'] = (apart['masked_positions'] + starts).reshape(1, -1)
-  packed['cls_positions'] = starts.T
-  separate, together = forward(objective, params, apart), forward(objective, params, packed)
-  for key, x in separate.items():
-    close(together[key], x, rtol=0, atol=1e-5)
-
-
 def test_names_go_both_ways():
   objective, params, _ = setup('small', vocab_multiple=8, scan_layers=True)
   expected = jax.eval_shape(objective.init, jax.random.key(0))

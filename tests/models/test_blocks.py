@@ -278,7 +278,7 @@ def test_fourier_is_numpys():
   np.testing.assert_allclose(got, np.fft.fft2(X16).real, atol=2e-4)
 
 
-@pytest.mark.parametrize('name', references.MIXERS)
+@pytest.mark.parametrize('name', ['conv', 'lstm'])
 def test_mixers_scanned_are_those_apart_and_learn(name):
   """Gradients of one token; every parameter has one, and so has a token of another place."""
   params = drawn(Stack(model(mixer=name), 2).init, X, TOKENS)['params']

@@ -53,7 +53,7 @@ def padded(texts, length):
   return ids
 
 
-@pytest.mark.parametrize('kind', [kind for kind in KINDS if kind != 'learned'])
+@pytest.mark.parametrize('kind', ['alibi', 'window', 'windows', 'shared'])  # others: see below
 def test_decoding_with_a_cache_is_the_full_forward(kind):
   """Prompts of three lengths in a batch, and seven tokens after each: the logits of every step."""
   config, params = causal(kind)

@@ -227,7 +227,6 @@ CONFIG = 'tokenizer_config'
     (CONFIG, {'tokenizer_class': 'BertJapaneseTokenizer'}, 'BertJapaneseTokenizer'),
     ('config', {'tokenizer_class': 'BertJapaneseTokenizer'}, 'BertJapaneseTokenizer'),
     (CONFIG, {'word_tokenizer_type': 'mecab'}, 'word_tokenizer_type mecab'),
-    (CONFIG, {'subword_tokenizer_type': 'character'}, 'tokenizer_type character'),
     (CONFIG, {'do_basic_tokenize': False}, 'do_basic_tokenize false'),
     (CONFIG, {'never_split': ['a-b']}, 'never_split'),
     ('added_tokens', {'new-token': 7}, "add 1 tokens .*'new-token'"),

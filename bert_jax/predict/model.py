@@ -48,7 +48,7 @@ class Model:
   config, but float32 on a CPU, where bfloat16 takes two to three times as long. in_int8: round the
   weights to int8 (bert_jax/workdir/int8.py).
 
-  Texts are str; pairs and other records are tuples or dicts of the fields in tasks/FAMILY/ask.py.
+  Texts are str; pairs and other records are tuples or dicts of the fields in tasks/FAMILY.
   counts: how many texts were cut or read in windows, and how many pieces were unknown.
   """
 
@@ -161,6 +161,9 @@ class Model:
       raise InputError(f'this model was trained for {self.config.objective!r} and has no {lacks}.')
     if not self._has_parts(prediction):
       raise InputError(f'the weights of this model came without a {lacks}.')
+    for name, value in options.items():
+      if value is not None and name in prediction.options:
+        prediction.options[name].check(name, value)
     model: Any = self  # as the stub describes it
     return self._asks.setdefault(key, prediction.ask(model, **options))
 

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from bert_jax.errors import InputError, unwritten
 from bert_jax.files import UNREADABLE, write_whole
 from bert_jax.predict.sentence_vectors import POOLING, Embed
-from bert_jax.tasks.ask import TOP_K, check_top_k
+from bert_jax.tasks.ask import TOP_K
 from bert_jax.tasks.record import Option, Prediction
 from bert_jax.text import files
 from bert_jax.workdir.manifest import flat
@@ -49,7 +49,6 @@ class Search(Embed):
     pooling: str = '',
   ):
     super().__init__(model, pooling)
-    check_top_k(top_k)
     if not index:
       raise InputError('search has nothing to search in; name a file of lines with --index FILE.')
     found, counts = Path(index).expanduser(), Counter()

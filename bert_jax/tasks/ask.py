@@ -174,14 +174,8 @@ def is_id(name: Any) -> bool:
   return str(name).lower() == 'id'
 
 
-def check_top_k(top_k: Any) -> None:
-  """InputError unless top_k is at least 1."""
-  if type(top_k) is not int or top_k < 1:
-    raise InputError(f'top_k is {top_k!r}; ask for 1 candidate or more.')
-
-
-LENGTH_PENALTY = Option(float, 'higher ones favour long texts')
-TOP_K = Option(int, 'how many to give; default: 5', check_top_k)
+LENGTH_PENALTY = Option(float, 'higher ones favour long texts', -100, 100)
+TOP_K = Option(int, 'how many to give; default: 5', 1)
 
 
 def texts_of(fields: Mapping[str, Any], names: Sequence[str]) -> list[str]:

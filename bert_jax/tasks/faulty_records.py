@@ -6,6 +6,7 @@ nothing (an empty text, a wrong offset) is kept or mended, and counted. Where no
 the run stops in any case, with the cause and the count.
 """
 
+import contextlib
 import functools
 import logging
 from collections import Counter, defaultdict
@@ -26,14 +27,21 @@ NAMED = 3  # places that are named of each kind
 REMEMBERED = 1_000_000  # ids kept to notice repeated ones; each takes 0.1 kB
 
 
-def reads(kind: str, fate: str = 'kept') -> Callable[[Callable], Callable]:
+class Unusable(Exception):
+  """A record cannot be used: (what is wrong, the kind of fault, its place if not the record's)."""
+
+
+def reads(kind: str, fate: str = 'kept', name: str = '') -> Callable[[Callable], Callable]:
   """Decorates a generator read(config, split, problems) of examples with an `id` and a `where`:
   they are counted as `kind`, a repeated id as well, with its fate, and it is an error if there is
-  no example. Errors name data.train or data.eval."""
+  no example. Errors name data.train or data.eval. name: what to name if that is empty; '': it may
+  be empty."""
 
   def decorated(read: Callable) -> Callable:
     @functools.wraps(read)
     def wrapped(config: ConfigDict, split: str, problems: 'Problems', **options: Any) -> Iterator:
+      if name and not config.data[split]:
+        raise InputError(f'data.{split} is empty; name {name}.')
       with about(f'data.{split}'):
         for example in read(config, split, problems, **options):
           problems.counts[kind] += 1
@@ -89,6 +97,20 @@ class Problems:
     self.left_out += 1
     self.note(f'{kind} (skipped)', where)
 
+  @contextlib.contextmanager
+  def of_record(self, where: str, layout: str = '', kind: str = '') -> Iterator[None]:
+    """The block that reads a record: if it raises Unusable, the record is `wrong`. layout: the
+    sentence about a record that lacks what the block looks up, and `kind` its kind of fault."""
+    try:
+      yield
+    except Unusable as error:
+      sentence, kind, place = (*error.args, where)[:3]
+      self.wrong(place, sentence, kind)
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+      if not layout or isinstance(error, InputError):
+        raise
+      self.wrong(where, f'{layout} ({error!r:.100})', kind)
+
   def nothing(self, spec: str, kind: str) -> None:
     """Raises InputError for data that holds no records of a kind, such as 'questions'."""
     why = 'is it the right file?'
@@ -97,11 +119,10 @@ class Problems:
     raise InputError(f'data.{self.split}={spec} holds no {kind}; {why}')
 
   def rows(
-    self, spec: str, validation: str = 'validation', of: str = '', columns: tuple[str, ...] = ()
+    self, spec: str, of: str = '', columns: tuple[str, ...] = ()
   ) -> Iterator[tuple[str, tables.Row]]:
-    """Yields (where, row) of a split, see tables.records. validation: TFDS' name of eval. of: the
-    split, if not self.split."""
-    split = 'train' if (of or self.split) == 'train' else validation
+    """Yields (where, row) of a split, see tables.records. of: the split, if not self.split."""
+    split = 'train' if (of or self.split) == 'train' else 'validation'
     options = {'split': split, 'columns': columns, 'counts': self.counts, 'wrong': self.wrong}
     try:
       yield from tables.records(spec, **options)
@@ -112,13 +133,14 @@ class Problems:
 
   def columns(
     self, row: dict[str, str], names: Iterable[str], where: str, hint: str = ''
-  ) -> list[str] | None:
-    """The values of some columns of a row; None, and the row is `wrong`, if one is missing."""
+  ) -> list[str]:
+    """The values of some columns of a row; Unusable if one is missing."""
     place = getattr(row, 'header', '') or where
     try:
       return [tables.column(row, name, place, hint) for name in names]
     except InputError as error:
-      return self.wrong(place, str(error).removeprefix(f'{place} '), 'rows without a column')
+      fault = str(error).removeprefix(f'{place} ')
+      raise Unusable(fault, 'rows without a column', place) from None
 
   def json(self, path: Path, where: str) -> Any:
     """The content of a JSON file; None, and the file is `wrong`, if it cannot be read."""

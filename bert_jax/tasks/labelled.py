@@ -109,39 +109,41 @@ def shape(config: ConfigDict) -> dict[str, Any]:
   return shape | {'align': config.model.recurrent_length or 1}
 
 
+def texts_of(
+  read: Callable[..., Iterable], texts: Callable[[Any], Iterable[str]]
+) -> Callable[[ConfigDict], Iterator[str]]:
+  """Makes the `texts` function of a family from read(config, split, problems), which yields
+  examples, and texts(example)."""
+
+  def of_training_data(config: ConfigDict) -> Iterator[str]:
+    for example in read(config, 'train', Problems('train', config.data.skip_damaged)):
+      yield from texts(example)
+
+  return of_training_data
+
+
 def sources_of(
-  read: Callable[..., Iterable], rows: Callable[..., Any]
+  rows: Callable[..., Any],
+  read: Callable[..., Iterable] | None = None,
+  has_eval: Callable[[ConfigDict], Any] = lambda config: config.data.eval,
 ) -> Callable[..., dict[str, Any]]:
-  """Makes the `sources` function of a family from two functions: read(config, split, problems)
-  yields examples, rows(config, tokenizer, examples, problems) makes rows of them."""
+  """Makes the `sources` function of a family, which logs problems, from rows(config, tokenizer,
+  examples, problems). examples: some of what read(config, split, problems) yields, or, without
+  `read`, the split. has_eval: whether a config has evaluation data."""
 
   def sources(
     config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
   ) -> dict[str, Any]:
-    def rows_of(split, problems):
-      examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
-      return rows(config, tokenizer, examples, problems)
-
-    return in_splits(config, splits, rows_of)
+    out = {}
+    for split in splits if has_eval(config) else {'train'} & set(splits):
+      problems, examples = Problems(split, config.data.skip_damaged), split
+      if read:
+        examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
+      out[split] = rows(config, tokenizer, examples, problems)
+      problems.log(out[split])
+    return out
 
   return sources
-
-
-def in_splits(
-  config: ConfigDict,
-  splits: Sequence[str],
-  rows_of: Callable[[str, Problems], Any],
-  has_eval: bool = False,
-) -> dict[str, Any]:
-  """Reads the splits, {split: rows_of(split, problems)}, and logs the problems. Without data.eval
-  there is no `eval`, unless has_eval."""
-  out = {}
-  for split in splits:
-    if split == 'train' or config.data.eval or has_eval:
-      problems = Problems(split, config.data.skip_damaged)
-      out[split] = rows_of(split, problems)
-      problems.log(out[split])
-  return out
 
 
 def always(kind: str, scores: Mapping[str, Any]) -> dict[str, Level]:

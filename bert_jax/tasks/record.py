@@ -2,11 +2,13 @@
 
 import dataclasses
 import inspect
+import math
 import types
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.metrics import Level
 
 if TYPE_CHECKING:
@@ -29,9 +31,22 @@ class Option(NamedTuple):
 
   kind: type  # int, float, str, bool, or tuple: texts, the option being repeated for each
   help: str  # with the default
-  check: Callable[[Any], None] = lambda value: None  # InputError for a value that no model takes
+  low: float = -math.inf  # bounds of a number
+  high: float = math.inf
   needs: str = ''  # another option, without which this one has no effect
   is_negated: bool = False  # written --no-NAME on the command line
+
+  def check(self, name: str, value: Any) -> None:
+    """InputError for a number of another kind, or out of bounds, which no model takes."""
+    if self.kind not in (int, float):
+      return
+    kind: Any = Integral if self.kind is int else Real
+    if isinstance(value, bool) or not isinstance(value, kind):
+      wanted = 'a whole number' if self.kind is int else 'a number'
+      raise InputError(f'{name} is {quoted(value)}; give {wanted}.')
+    if not self.low <= value <= self.high:
+      bounds = f'{self.low} or more' if self.high == math.inf else f'{self.low} to {self.high}'
+      raise InputError(f'{name} is {value}; use {bounds}.')
 
 
 class Prediction(NamedTuple):
@@ -188,23 +203,23 @@ class Family:
     """InputError if the record lacks what every run needs, or names something that does not exist:
     the field of a setting, the argument of an option, the model that answers."""
     required = 'texts', 'objective', 'sources', 'main_metric', 'resolve', 'rules', 'from_released'
-    lacking = [name for name in required if not callable(getattr(self, name))]
-    named = [self.limit_field, self.begin, *self.training_fields]
-    for head in self.heads:
-      named += head.training_only.values() if isinstance(head, Head) else []
-      lacking += [] if isinstance(head, Head) else [f'Head where it says {head!r}']
-    lacking += [f'field {x!r}, which it names' for x in named if x and x not in self.fields]
+    lacks = [name for name in required if not callable(getattr(self, name))]
+    heads = [head for head in self.heads if isinstance(head, Head)]
+    lacks += [f'Head where it says {head!r}' for head in self.heads if head not in heads]
+    fields = [self.limit_field, self.begin, *self.training_fields]
+    fields += [field for head in heads for field in head.training_only.values()]
+    lacks += [f'field {x!r}, which it names' for x in fields if x and x not in self.fields]
     for name, prediction in self.predictions.items():
       if not isinstance(prediction, Prediction):
-        lacking.append(f'Prediction {name!r}')
+        lacks.append(f'Prediction {name!r}')
         continue
       if prediction.by and prediction.by not in self.other_models:
-        lacking.append(f'other_models[{prediction.by!r}], by which it does {name!r}')
-      arguments = inspect.signature(prediction.ask.__init__).parameters
-      if odd := [option for option in prediction.options if option not in arguments]:
-        lacking.append(f'argument {odd[0]!r} of {prediction.ask.__name__}, an option of {name!r}')
-    if lacking:
-      fault = f'the record of objective {self.name!r} has no {" and no ".join(lacking)}'
+        lacks.append(f'other_models[{prediction.by!r}], by which it does {name!r}')
+      kind = prediction.ask
+      for odd in prediction.options.keys() - inspect.signature(kind.__init__).parameters.keys():
+        lacks.append(f'argument {odd!r} of {kind.__name__}, an option of {name!r}')
+    if lacks:
+      fault = f'the record of objective {self.name!r} has no {" and no ".join(lacks)}'
       raise InputError(f'{fault}; add it where the record is made, see bert_jax/tasks/record.py.')
 
   def check_sources(self, sources: Any, needed: str = 'train') -> None:
@@ -228,9 +243,8 @@ class Family:
     """InputError if a run would be judged by a metric that its objective does not compute."""
     judge, known = self.main_metric(config), tuple(objective.metrics)
     if judge not in known:
-      advice = 'let it name one of them, see bert_jax/tasks/record.py'
-      has = f'whose objective has {", ".join(known)}'
-      raise InputError(f'main_metric of objective {self.name!r} is {judge!r}, {has}; {advice}.')
+      fault = f'main_metric of objective {self.name!r} is {judge!r}, whose objective has'
+      raise InputError(f'{fault} {", ".join(known)}; let it name one of them.')
 
 
 def records(namespace: Mapping[str, Any]) -> dict[str, Family]:

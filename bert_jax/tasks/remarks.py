@@ -96,16 +96,15 @@ def about_vocabulary(
     another = 'start from a model of this language (init_from)'
   another = another or 'name another tokenizer.path, or leave it empty to train one on this text'
   more = 'raise model.vocab_size' if trained else another
-  fix = {'unknown': 'raise tokenizer.character_coverage' if trained else another, 'letters': more}
-  of = {'unknown': 'pieces are [UNK]', 'letters': 'words are cut into single characters'}
-  out = []
-  for name, limit in (('unknown', UNKNOWN), ('letters', LETTERS)):
-    if shown := _named({k: getattr(x, name) for k, x in cuts.items()}, limit, '{:.0%}'):
-      fault = f'{shown} of the {of[name]}: the vocabulary does not fit this text'
-      out.append(f'{fault}; {fix[name]}.')
+  cover = 'raise tokenizer.character_coverage' if trained else another
+  of = {name: {k: getattr(cut, name) for k, cut in cuts.items()} for name in Pieces._fields}
+  out, misfit = [], 'the vocabulary does not fit this text'
+  if shown := _named(of['unknown'], UNKNOWN, '{:.0%}'):
+    out.append(f'{shown} of the pieces are [UNK]: {misfit}; {cover}.')
   limit = PIECES_SHARED if trained or len(cuts) > 1 else PIECES
-  shown = _named({name: cut.per_word for name, cut in cuts.items()}, limit, '{:.1f}')
-  if shown and not any('single characters' in sentence for sentence in out):
+  if shown := _named(of['letters'], LETTERS, '{:.0%}'):
+    out.append(f'{shown} of the words are cut into single characters: {misfit}; {more}.')
+  elif shown := _named(of['per_word'], limit, '{:.1f}'):
     out.append(f'a word is {shown} pieces on average: the vocabulary hardly fits it; {more}.')
   size = tokenizer.vocab_size
   used = size - sum(piece.startswith('[unused') for piece in tokenizer.pieces)
@@ -137,15 +136,14 @@ def about_pairs(
   random = totals['ones'] / max(1, totals['examples'])
   alone = totals['alone'] / max(1, totals['documents'])
   lines_are, form = about_lines(texts, config.corpus.format)
-  fix = f'corpus.format={form} makes sentences of them' if form else ''
+  fix = f'corpus.format={form} makes sentences of them'
   if nsp and random > RANDOM:
     because = lines_are or 'a sentence often fills a row'
     if alone > ALONE and not lines_are:
-      ends = 'a blank line ends a document'
-      because = f'{alone:.0%} of the documents have one sentence ({ends})'
-    none = 'corpus.rows=full with loss.nsp_weight=0 has no pairs'
+      because = f'{alone:.0%} of the documents have one sentence (a blank line ends a document)'
     learns = ', so that there is hardly anything to learn from them' if random > 0.9 else ''
-    fixes = f'{fix or "longer rows (data.seq_length) have fewer"}, {none}'
+    fix = fix if form else 'longer rows (data.seq_length) have fewer'
+    fixes = f'{fix}, corpus.rows=full with loss.nsp_weight=0 has no pairs'
     return [f'{random:.0%} of the NSP pairs are random{learns}: {because}; {fixes}.']
   if lines_are and config.corpus.rows in (*PAIRS, 'single'):
     return [f'{lines_are}; {fix}.']
@@ -159,11 +157,10 @@ def about_lines(texts: Mapping[str, list[list[str]]], form: str) -> tuple[str, s
     return '', ''
   per_line, wrapped = lines([x for documents in texts.values() for x in documents])
   if wrapped > WRAPPED:
-    one = 'each counts as a sentence'
-    return f'{wrapped:.0%} of the lines go on in the next one, and {one}', 'paragraphs'
-  if per_line > PER_LINE:
-    return f'a line has {per_line:.1f} sentences on average and counts as one', 'lines'
-  return '', ''
+    fault = f'{wrapped:.0%} of the lines go on in the next one, and each counts as a sentence'
+    return fault, 'paragraphs'
+  few = f'a line has {per_line:.1f} sentences on average and counts as one', 'lines'
+  return few if per_line > PER_LINE else ('', '')
 
 
 def sample(spec: str, form: str, text_field: str, split: str = 'train') -> list[list[str]]:

@@ -35,11 +35,10 @@ FIELDS = {
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   """Yields (what must hold, the sentence if it does not)."""
-  every, weights = config.distillation.every_layer, config.distillation
-  starts = f'distillation.every_layer={every} starts from the teacher and init_from='
-  advice = 'set distillation.every_layer=0, or leave init_from empty.'
-  two = f'{starts}{config.init_from} from another model; {advice}'
-  yield not every or not config.init_from, two
+  weights, every = config.distillation, config.distillation.every_layer
+  two = f'distillation.every_layer={every} starts from the teacher and init_from={config.init_from}'
+  fix = 'from another model; set distillation.every_layer=0, or leave init_from empty.'
+  yield not every or not config.init_from, f'{two} {fix}'
   none = 'distillation.soft_weight and label_weight are both 0, so there is nothing to learn.'
   yield weights.soft_weight or weights.label_weight, none
 
@@ -95,19 +94,17 @@ def by_answers(config: ConfigDict, objective: Any, teacher: Teacher) -> Lesson:
     other = f'{named} was trained for {task!r} and this run is for {config.objective!r}'
     raise InputError(f'{other}; fine-tune a teacher for the same task.')
   if objective.labels != theirs.labels:
-    other = f'{named} has other labels ({listed(theirs.labels, 5) or "none"}) than this run'
-    mine = listed(objective.labels, 5) or 'none'
-    raise InputError(f"{other} ({mine}); give the run the teacher's labels, in its order.")
+    mine, other = (listed(x.labels, 5) or 'none' for x in (objective, theirs))
+    fault = f'{named} has other labels ({other}) than this run ({mine})'
+    raise InputError(f"{fault}; give the run the teacher's labels, in its order.")
   for name in objective.answer_fields:
     mine, other = getattr(objective, name), getattr(theirs, name)
     if mine != other:
       fault = f'{named} was trained with {name}={other} and this run has {mine}'
-      advice = 'so their answers have not the same form; give this run what the teacher has'
-      raise InputError(f'{fault}, {advice}.')
+      raise InputError(f'{fault}, so their answers have not the same form; take what it has.')
   parts = jax.eval_shape(theirs.init, jax.random.key(0))
   if missing := sorted(parts.keys() - teacher.params.keys()):
-    fault = f'the weights of {named} came without {missing[0]}'
-    raise InputError(f'{fault}; fine-tune it first.')
+    raise InputError(f'the weights of {named} came without {missing[0]}; fine-tune it first.')
   names = 'seq_length', 'examples_per_row', 'parts'  # the shape of the student's rows
   sizes = {name: getattr(objective, name) for name in names if hasattr(objective, name)}
   theirs = dataclasses.replace(theirs, model=teacher.model, **sizes)

@@ -239,6 +239,8 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsR
     )
     fix = f'{build}, and set TFDS_DATA_DIR or give its folder'
     raise InputError(f'{spec} cannot be opened ({first_line(error)}); {fix}') from error
+  if split == 'validation' and split not in builder.info.splits and 'dev' in builder.info.splits:
+    split = 'dev'  # as CoNLL-2003 and RACE call it
   try:
     source = builder.as_data_source(split=split)
   except Exception as error:

@@ -202,6 +202,8 @@ def _tfds_string(value: Any, feature: Any, counts: Counter) -> str:
     return decode(value, counts)
   if hasattr(feature, 'int2str') and isinstance(value, (int, np.integer)):
     return feature.int2str(value) if value >= 0 else str(value)  # -1: the label of a test set
+  if hasattr(of_each := getattr(feature, 'feature', None), 'int2str'):  # a list of classes
+    value = [of_each.int2str(int(x)) for x in value]
   if isinstance(value, float):
     return str(np.dtype(feature.np_dtype).type(value))  # float32 3.8 comes as 3.799999952316284
   return json.dumps(value, ensure_ascii=False, default=plain)

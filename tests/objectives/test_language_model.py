@@ -474,7 +474,7 @@ def test_masks_are_filled_one_by_one(runs, objective):
     (dict(stop='river'), "stop is 'river'; put it in []"),
     (dict(max_tokens=2.5), 'max_tokens is 2.5; give a whole number'),
     (dict(temperature='1'), "temperature is '1'; give a number"),
-    (dict(seed=2**70, temperature=1.0), 'use one from 0 to'),
+    (dict(seed=2**70, temperature=1.0), 'use 0 to'),
     (dict(length_penalty=2.0), 'which only a beam search reads'),
     (dict(beams=2, length_penalty=float('nan')), 'length_penalty is nan'),
   ],

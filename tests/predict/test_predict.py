@@ -20,7 +20,7 @@ from bert_jax.config import InputError
 from bert_jax.predict import Model, __main__, lines, packed_rows
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import RecordProblems
-from bert_jax.tasks.tagging.ask import words
+from bert_jax.tasks.tagging import words
 from bert_jax.workdir import trained
 
 NER = "--config.tagging.labels=('B-PER','I-PER','O')"

@@ -89,7 +89,7 @@ def test_the_input_is_never_overwritten(model_folder, tmp_path, capsys):
     ('--task tag --output x.npy', 'only embed writes .npy'),
     ('--task tagg', "task 'tagg' is not known; use one of"),
     ('--input dev.conll', '--config.data.eval=dev.conll tags and scores it'),
-    ('--task fill-mask --top-k 0', 'ask for 1 candidate or more'),
+    ('--task fill-mask --top-k 0', 'top_k is 0; use 1 or more'),
     ('--output none/x', '--output none/x cannot be written'),
     ('--input none.txt', 'none.txt cannot be read'),
     ('--input none.csv --columns a', 'none.csv does not exist'),

@@ -149,7 +149,7 @@ def test_what_is_wrong_with_a_search_is_one_sentence(
       pretrained_model.search(['old'], index)
   for arguments, said in (
     (['--task', 'search'], 'name a file of lines with --index'),
-    (['--task', 'search', '--index', 'x', '--top-k', '0'], 'ask for 1 candidate or more'),
+    (['--task', 'search', '--index', 'x', '--top-k', '0'], 'top_k is 0; use 1 or more'),
     (['--task', 'embed', '--index', 'x'], '--index says nothing to --task embed, only to search'),
   ):
     assert said in refused(capsys, model_folder, *arguments)

@@ -451,7 +451,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_are_never_saved(corpus_file
     ('corpus.eval_share=0.0001', 'eval data has 0 documents and needs 2'),
     (
       'corpus.eval_share=0.0001 corpus.format=paragraphs',
-      'needs 2 .*; a file is a document here .*; give more files, name some in data.eval, or lower',
+      'needs 2 .*; a file is a document .*; give more, or name some in data.eval',
     ),
     ('model.vocab_size=30', r'model.vocab_size 30 cannot hold .*; use \d+ or more, or'),
     (

@@ -125,7 +125,7 @@ BAD_RACE = (
   (p.PASSAGE | {'answers': ['A', 'ß']}, ':1: .* none of the 4', 'answers that are no choice'),
   (p.PASSAGE | {'answers': ['A']}, ': .*2 options, 1 answers', 'passages without their fields'),
   (p.PASSAGE | {'article': 7}, ': no article', 'passages without their fields'),
-  ([p.PASSAGE], ': no JSON object', 'files without a passage'),
+  ([p.PASSAGE], ': no article', 'passages without their fields'),
 )
 ENDS = {'sent2': 'b', 'ending0': 'c', 'ending1': 'd', 'label': 0}
 BAD_ROWS = (
@@ -279,7 +279,6 @@ def test_the_context_is_cut_alike_for_all_choices_and_counted(tmp_path, letters,
 def test_a_row_that_cannot_hold_a_question_says_what_to_set(tmp_path, letters):
   path = p.race(tmp_path, p.PASSAGE)
   for fields, sentence in (
-    ('task.max_length=64', 'task.max_length=64 .* set data.seq_length=256 or task.max_length=32'),
     ('data.examples_per_row=3', 'set data.examples_per_row=4'),
     ('task.max_length=0', 'task.max_length is 0; set it to the tokens of one choice'),
   ):

@@ -357,7 +357,7 @@ def test_a_text_is_classified_by_its_last_stretch(kind):
     ('table.long_texts=hierarchical', 'holds less than two of task.max_length 0; set'),
     (
       'table.long_texts=hierarchical task.max_length=8 data.examples_per_row=2',
-      'data.examples_per_row is 2; set it to 16 or more',
+      'set data.examples_per_row=16 or more',
     ),
   ],
 )

@@ -124,7 +124,7 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
   assert any(x.startswith('labels: 0.5 4, ') and x.endswith(' and 2 more') for x in caplog.messages)
   assert about('12345' * 4, 'table.regression=true') == about('1234' * 4) == []
   assert about(['a,b', 'b', '', 'a,b'], 'table.multi_label=true') == []
-  assert caplog.messages[-1] == 'labels: b 3, a 2'
+  assert 'labels: b 3, a 2' in caplog.messages
 
 
 def test_scripts_that_a_vocabulary_lacks(shared, tmp_path):

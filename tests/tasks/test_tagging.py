@@ -125,9 +125,9 @@ def test_a_file_without_tags_is_a_test_set_and_no_training_data(tmp_path, tokeni
   path, test = columns(tmp_path / 'train', 'Ada/B-PER old/O'), columns(tmp_path / 'test', 'Ada old')
   found, problems = read(test, 'eval')
   assert found[0].tags is None and problems.counts['sentences without tags'] == 1
-  with pytest.raises(InputError, match='test:1 has 1 columns, none of them the tags'):
+  with pytest.raises(InputError, match='test:1: there are 1 columns and none of them has the tags'):
     read(test)
-  with pytest.raises(InputError, match='has 2 columns and tagging.token_column is 2'):
+  with pytest.raises(InputError, match='are 2 columns and tagging.token_column is 2'):
     read(path, at=(2, -1))
   source, config = source_of(load(path, evaluation=test), tokenizer)
   answers = source.answers(outputs_of(source, config, tokenizer))
@@ -180,7 +180,7 @@ def test_folders_and_several_files(tmp_path):
     ('BIOES', 'S-X I-X O B-X E-Y B-X O S-X B-X O S-X O S-Y S-X', [2, 3, 5, 7, 10]),
   ],
 )
-def test_tags_that_break_their_scheme_are_named(scheme, tags, broken, caplog):
+def test_tags_that_break_their_scheme_are_named(scheme, tags, broken):
   tags = tags.split()
   sentence = conll.Sentence('a:1', '0', ('x',) * len(tags), tuple(tags), ())
   problems = Problems('train')
@@ -188,8 +188,6 @@ def test_tags_that_break_their_scheme_are_named(scheme, tags, broken, caplog):
   kind = f'tags that break {scheme} (kept)'
   assert problems.counts[kind] == len(broken)
   assert problems.places[kind] == [f'a:1, token {i}' for i in broken[: len(problems.places[kind])]]
-  said = f'a:1, token {broken[0]}: {len(broken)} tags break {scheme}' if broken else ''
-  assert (said in caplog.text) if said else not caplog.text
   # seqeval's default mode finds as many chunks; its strict mode wants the scheme when all is well.
   total, _ = scores.entities([tags], [tags])
   assert problems.counts[f'chunks ({scheme})'] == total[2]
@@ -291,7 +289,7 @@ def test_tfds(tmp_path, tokenizer, names, row, expected):
     with pytest.raises(InputError, match='does not say where documents begin'):
       source_of(load(spec, task='conll2003'), tokenizer)
   if 'xpos' not in names:
-    with pytest.raises(InputError, match='none of them the tags|has no xpos'):
+    with pytest.raises(InputError, match='none of them has the tags|xpos'):
       read(spec, conllu=conllu, at=(1, 4) if conllu else (0, 9))
 
 
@@ -516,7 +514,7 @@ def test_a_run_that_says_the_same_of_every_token_has_collapsed(tmp_path, tokeniz
   'text, more, sentence',
   [
     ('Ada\tO\nold\tO\n', '', r"data.train holds 1 different tags \('O'\)"),
-    ('Ada\tX\nold\tY\n', '', r'tags of data.train \(X, Y, ..\) have no B- and I-'),
+    ('Ada\tX\nold\tY\n', '', r'tags of data.train \(X, Y, ..\) mark no entities'),
     ('Ada\tO\nold\tB-X\nthe\tX\n', 'tagging.labels=O,B-X', "a:1: tag 'X' is neither O nor begins"),
     ('Ada\tO\nold\tB-X\nthe\tL-X\n', '', "a:1: the tag 'L-X' is neither O nor begins with"),
     ('Ada\tO\nold\tB-X\n', 'task.max_length=2', 'examples take 8 tokens at least'),
@@ -532,14 +530,13 @@ def test_bad_input_is_one_sentence(tmp_path, tokenizer, text, more, sentence):
 
 
 @pytest.mark.parametrize('tags', ['B-PER/E-PER/S-LOC', 'B-PER/M-PER/S-LOC', 'B-PER/I-PER/B-LOC'])
-def test_scores_of_which_conlleval_knows_not_all_tags_say_so(tokenizer, tmp_path, caplog, tags):
+def test_tags_that_conlleval_does_not_know_are_scored(tokenizer, tmp_path, tags):
   path = tmp_path / 'a.conll'
   path.write_text(''.join(f'{word}\t{tag}\n' for word, tag in zip(WORDS, tags.split('/'))))
   source, _ = source_of(load(path), tokenizer)
   tags = [s.tags for s in source.sentences]
   files = source.files([{'tokens': WORDS[:3], 'gold': x, 'prediction': x} for x in tags])
   assert 'FB1: 100.00' in files['conlleval.txt']
-  assert ('the Perl script conlleval errs on these' in caplog.text) == ('S-LOC' in tags[0])
 
 
 # ---- real data -----------------------------------------------------------------------------------

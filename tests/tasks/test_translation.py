@@ -166,7 +166,7 @@ def test_what_has_no_target_is_translated_and_not_scored_but_no_training_data(tm
 )
 def test_a_mistake_in_a_config_is_a_sentence(field, fault):
   with one_sentence(fault):
-    task.resolve(config('x', field))
+    list(task.texts(config('x', field)))
 
 
 def test_the_languages_of_a_pair_are_named():

@@ -83,7 +83,7 @@ LONGER = f'{LENGTH + 1} tokens long, and this model'
     ('masked', 'the river', 'translate', 'no decoder that was trained on pairs; train'),
     ('causal', 'the river', 'translate', 'no decoder that was trained on pairs; train'),
     ('translation', 'the river', 'generate', 'has no head that continues a prompt; use'),
-    ('causal', 'the river', 'generate --beams 0', 'beams is 0; use 1 for no beam'),
+    ('causal', 'the river', 'generate --beams 0', 'beams is 0; use 1 or more'),
     ('translation', 'the river', 'translate --beams 0', 'beams is 0; use 1 or mo'),
     ('causal', 'the river', 'generate --temperature=-0.5', 'temperature is -0.5; use'),
     ('causal', 'the river', 'generate --temperature 1 --top-k 27', 'the vocabulary has 26 pieces'),
@@ -91,7 +91,12 @@ LONGER = f'{LENGTH + 1} tokens long, and this model'
     ('masked', 'the river', 'generate --stop stone', 'stop says nothing to masks'),
     ('causal', 'the river', 'generate --stop QQ', 'which is not in the vocabulary'),
     ('causal', 'the river', 'generate --length-penalty 2', '2.0, which only a beam search reads'),
-    ('translation', 'the river', 'translate --length-penalty nan', 'length_penalty is nan; use 1'),
+    (
+      'translation',
+      'the river',
+      'translate --length-penalty nan',
+      'length_penalty is nan; use -100 to',
+    ),
     ('causal', LONG, 'generate --strict', f'line 1: the prompt is {LONGER} reads {LENGTH}; cut it'),
     (
       'masked',

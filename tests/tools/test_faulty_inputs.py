@@ -25,10 +25,10 @@ from bert_jax.convert import config_json, tensor_files, tensorflow_bundle, torch
 from bert_jax.corpus import prepared
 from bert_jax.errors import listed, quoted
 from bert_jax.tasks import TASKS
+from bert_jax.tasks import coreference as ask
 from bert_jax.tasks.ask import texts_of
 from bert_jax.tasks.choice import reading as choice
 from bert_jax.tasks.classification import reading as classification
-from bert_jax.tasks.coreference import ask
 from bert_jax.tasks.coreference import reading as coreference
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading as qa
@@ -448,7 +448,7 @@ def test_germeval_as_published(tmp_path):
   assert [s.tags for s in sentences] == [('B-PER', 'O'), ('O', 'B-LOC')]
   assert problems.counts['comments before sentences (left out)'] == 2
   counted = refused(tagged, path)  # 1, 2, .. are no tokens, nor is the last layer all there is
-  assert 'name the column of the tokens' in counted and 'and of the tags' in counted
+  assert 'name the columns of tokens' in counted and 'and of tags' in counted
   path.write_text('#\tO\nAda\tB-PER\n\n#\tO\n')
   assert [s.tokens for s in tagged(path)[0]] == [('#', 'Ada'), ('#',)], 'a token of two columns'
 

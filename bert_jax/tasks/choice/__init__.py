@@ -1,16 +1,25 @@
 """Multiple choice: which of several answers fits a context and a question."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
+from bert_jax.errors import InputError
+from bert_jax.field import Field
 from bert_jax.tasks import labelled
+from bert_jax.tasks.ask import OfHead, RecordProblems, numbered, texts_of
 from bert_jax.tasks.choice import task
-from bert_jax.tasks.choice.ask import Choose
-from bert_jax.tasks.choice.fields import FIELDS
+from bert_jax.tasks.choice.reading import Question
+from bert_jax.tasks.choice.task import Choices
 from bert_jax.tasks.record import Head, Prediction, Released
 
+FIELDS = {
+  'task.choices': Field(0,
+    'of a question: a row has a part for each, of data.seq_length / task.choices tokens, in which '
+    'attention stays; 0: the choices of a question share a row, and attention costs what it does',
+    allowed='[0, inf)', past=0, affects={'rows'}),
+}  # fmt: skip
 CHOICES = 4  # choices that a row of a released model has room for
 
 
@@ -24,6 +33,35 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
 def from_released(config: ConfigDict, released: Released) -> None:
   config.task.max_length = released.limit
   config.data.seq_length = CHOICES * released.limit
+
+
+class Choose(OfHead):
+  """Asks a model of multiple choice: {"context", "question", "choices": [..]}."""
+
+  fields, tabs = ('context', 'question', 'choices'), True
+  examples_of, exports = Choices, {'logits': '[B], of each choice'}
+  shows = 'question', 'choices', 'prediction', 'prediction_text', 'probability', 'probabilities'
+
+  def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
+    if len(parts) < 4:
+      raise InputError('a line of a context, a question and two choices at least has three tabs')
+    return dict(zip(self.fields, (*parts[:2], list(parts[2:]))))
+
+  def record(self, fields: dict[str, Any]) -> Question:
+    context, question = texts_of(fields, self.fields[:2])
+    choices = fields.get('choices')
+    if not isinstance(choices, (list, tuple)) or not all(isinstance(x, str) for x in choices):
+      raise InputError('\'choices\' is no list of texts; write ["a", "b"]')
+    if len(choices) < 2:
+      raise InputError(f'there are {len(choices)} choices; give two at least')
+    fills = self.model.config.task.format == 'race'
+    return Question('', '', context, question, tuple(choices), None, fills=fills)
+
+  def examples(self, records: Sequence[Question], problems: RecordProblems) -> Choices:
+    most = max(len(record.choices) for record in records)
+    config = self.config(most * self.model.limit)
+    config.data.examples_per_row = config.task.choices = most
+    return Choices(config, self.model.tokenizer, numbered(records), problems)
 
 
 CHOICE = labelled.family(

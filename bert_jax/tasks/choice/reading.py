@@ -26,12 +26,14 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, quoted
-from bert_jax.tasks.faulty_records import Problems, reads
+from bert_jax.errors import quoted
+from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.text import files
-from bert_jax.text.values import NotJson, json_value, whole_number
+from bert_jax.text.values import json_value, whole_number
 
 LEVELS = 'middle', 'high'  # the kinds of school of RACE
+LETTERS = dict(zip('ABCDEFGHIJ', range(10)))
+DIALOGUE = 'not [turns, [{question, choice, answer}, ..], id]'
 COPA = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
 _BLANK = re.compile(r'(?<!\w)_+|_+(?!\w)|_{2,}')  # RACE also writes "that_."; not my_name
 
@@ -65,31 +67,27 @@ def read(config: ConfigDict, split: str, problems: Problems) -> list[Question]:
   return out
 
 
-@reads('questions')
+@reads('questions', name='data in the layout that task.format names')
 def _read(config, split, problems):
-  if not config.data[split]:
-    raise InputError(f'data.{split} is empty; name data of task.format={config.task.format}.')
   reader = {'race': _race, 'swag': _swag, 'dream': _dream, 'copa': _copa}[config.task.format]
   for _, spec in files.parts(config.data[split]):
-    for where, fields, answer in reader(spec, split, problems):
-      if question := _checked(where, fields, answer, split, problems):
-        yield question
+    for where, fields, gold in reader(spec, split, problems):
+      with problems.of_record(where):
+        yield _checked(where, fields, gold, split, problems)
 
 
-def _checked(where, fields, answer, split, problems):
-  """Makes a Question; None if it cannot be used.
-  answer: a function of the choices that returns the number of the right one, or None if no choice
-  matches; or None if the data does not give the answer."""
+def _checked(where, fields, gold, split, problems):
+  """Makes a Question. gold: the number of the right choice; -1: the data gives an answer that is
+  none of them; None: it gives no answer."""
   choices = fields['choices']
   if len(choices) < 2:
-    sentence = f'there are {len(choices)} choices; a question needs two'
-    return problems.wrong(where, sentence, 'questions without a choice')
-  if answer is None and split == 'train':
-    return problems.wrong(where, 'the answer is missing', 'questions without an answer')
-  gold = None if answer is None else answer(choices)
-  if answer is not None and (gold is None or not 0 <= gold < len(choices)):
-    sentence = f'its answer is none of the {len(choices)} choices'
-    return problems.wrong(where, sentence, 'answers that are no choice')
+    few = f'there are {len(choices)} choices; a question needs two'
+    raise Unusable(few, 'questions without a choice')
+  if gold is None and split == 'train':
+    raise Unusable('the answer is missing', 'questions without an answer')
+  if gold is not None and not 0 <= gold < len(choices):
+    none = f'its answer is none of the {len(choices)} choices'
+    raise Unusable(none, 'answers that are no choice')
   parts = {'contexts': [fields['context']], 'questions': [fields['text']], 'choices': choices}
   for name, texts in parts.items():
     if not all(map(str.strip, texts)):
@@ -99,98 +97,59 @@ def _checked(where, fields, answer, split, problems):
   return Question(where, gold=gold, **fields | {'choices': tuple(choices)})
 
 
-# -- answers that are a letter, a number or a text: each returns an `answer` for _checked ----------
-
-
-def _letter(answer):
-  letters = dict(zip('ABCDEFGHIJ', range(10)))
-  return lambda choices: letters.get(answer.strip().upper())
-
-
-def _number(answer):
-  return lambda choices: whole_number(answer)
-
-
-def _text(answer, where, problems):
-  def number(choices):
-    if answer in choices:
-      return choices.index(answer)
-    plain = [choice.strip() for choice in choices]
-    if answer.strip() not in plain:
-      return None
-    problems.note('answers with other blanks than their choice (mended)', where)
-    return plain.index(answer.strip())
-
-  return number
-
-
-# -- a reader of each format: yields (where, {field of a Question: value}, answer or None) ---------
+# -- a reader of each format: yields (where, {field of a Question: value}, gold as in _checked) ----
 
 
 def _race(spec, split, problems):
+  layout = 'no article, questions, options, answers and id of equal number'
   for where, passage in _passages(spec, split, problems):
-    try:
-      article, questions, options = passage['article'], passage['questions'], passage['options']
+    with problems.of_record(where, layout, 'passages without their fields'):
+      questions, options = (_list(passage[name]) for name in ('questions', 'options'))
+      answers = _list(passage.get('answers', [None] * len(questions) if split != 'train' else []))
       name = passage['id'] if 'id' in passage else passage['example_id']
-      answers = passage.get('answers', [None] * len(questions) if split != 'train' else [])
       numbers = len(questions), len(options), len(answers)
       if len(set(numbers)) > 1:
         raise ValueError('{} questions, {} options, {} answers'.format(*numbers))
-      _check_texts(article, name, *_list(questions), *(x for x in answers if x is not None))
-      for choices in _list(options):
+      _check_texts(passage['article'], name, *questions, *(x for x in answers if x is not None))
+      for choices in options:
         _check_texts(*_list(choices))
-    except (KeyError, TypeError, ValueError) as error:
-      sentence = f'no article, questions, options, answers and id of equal number ({error!r:.100})'
-      problems.wrong(where, sentence, 'passages without their fields')
-      continue
-    level = next((part for part in where.split('/') if part in LEVELS), '')
-    for k, (text, choices, answer) in enumerate(zip(questions, options, answers)):
-      fields = dict(id=f'{name}-{k}', context=article, text=text, choices=choices, level=level)
-      yield f'{where}:{k}', fields | {'fills': True}, None if answer is None else _letter(answer)
+      level = next((part for part in where.split('/') if part in LEVELS), '')
+      of_all = dict(context=passage['article'], level=level, fills=True)
+      for k, (text, choices, answer) in enumerate(zip(questions, options, answers)):
+        gold = None if answer is None else LETTERS.get(answer.strip().upper(), -1)
+        yield f'{where}:{k}', dict(of_all, id=f'{name}-{k}', text=text, choices=choices), gold
 
 
 def _passages(spec, split, problems):
   """Yields (where, passage) of RACE; `where` contains the level."""
   if spec.startswith('tfds:'):
-    for where, row in problems.rows(spec, validation='dev'):
-      lists = ('questions', 'options', 'answers')  # as JSON, if the data set has them
-      names = [name for name in lists if row.get(name, '').startswith('[')]
-      try:
-        yield where, row | {name: json_value(row[name]) for name in names}
-      except NotJson as error:
-        problems.wrong(where, f'its lists are {error}', 'passages without their fields')
+    yield from problems.rows(spec)
     return
   folder = Path(spec).expanduser() / ('train' if split == 'train' else 'dev')
   for path in files.expand(str(folder) if folder.is_dir() else spec):
     where = f'{path.parent.name}/{path.name}'
-    passage = problems.json(path, where)
-    if isinstance(passage, dict):
+    if (passage := problems.json(path, where)) is not None:
       yield where, passage
-    elif passage is not None:
-      problems.wrong(where, 'no JSON object; RACE has one in each file', 'files without a passage')
 
 
 def _swag(spec, split, problems):
   for number, (where, row) in enumerate(problems.rows(spec)):
-    if sentences := problems.columns(row, ('sent1', 'sent2'), where):
-      endings = [row[name] for name in row if re.fullmatch(r'ending\d', name)]
-      fields = dict(zip(('context', 'text'), sentences), choices=endings)
+    with problems.of_record(where):
+      fields = dict(zip(('context', 'text'), problems.columns(row, ('sent1', 'sent2'), where)))
+      fields['choices'] = [row[name] for name in row if re.fullmatch(r'ending\d', name)]
       fields['id'] = row.get('', str(number))  # SWAG's first column has no name
-      yield where, fields, _number(row['label']) if row.get('label') else None
+      yield where, fields, _number(row.get('label'))
 
 
 def _copa(spec, split, problems):
+  layout = 'no premise, question (cause or effect), choice1 and choice2'
   for number, (where, row) in enumerate(problems.rows(spec)):
-    try:
+    with problems.of_record(where, layout, 'records without their fields'):
       fields = {'context': row['premise'], 'text': COPA[row['question']]}
-      fields['choices'] = [row['choice1'], row['choice2']]
-    except KeyError as error:
-      sentence = f'no premise, question (cause or effect), choice1 and choice2 ({error!r:.100})'
-      problems.wrong(where, sentence, 'records without their fields')
-      continue
-    fields['id'], label = row.get('idx', str(number)), row.get('label')
-    label = {'choice1': '0', 'choice2': '1', '-1': ''}.get(label, label)
-    yield where, fields, _number(label) if label else None
+      fields |= {'choices': [row['choice1'], row['choice2']], 'id': row.get('idx', str(number))}
+      label = row.get('label')
+      label = {'choice1': '0', 'choice2': '1', '-1': ''}.get(label, label)
+      yield where, fields, _number(label)
 
 
 def _dream(spec, split, problems):
@@ -198,30 +157,43 @@ def _dream(spec, split, problems):
     content = problems.json(path, path.name)
     if isinstance(content, list):
       for number, record in enumerate(content):
-        yield from _dialogue(record, f'{path.name}[{number}]', problems)
+        where = f'{path.name}[{number}]'
+        with problems.of_record(where, DIALOGUE, 'dialogues without their fields'):
+          yield from _dialogue(record, where, problems)
     elif content is not None:
       sentence = 'no JSON list; is it data of DREAM or C3?'
       problems.wrong(path.name, sentence, 'files without a list')
 
 
 def _dialogue(record, where, problems):
-  try:
-    (turns, asked, name), questions = record, []
-    for k, question in enumerate(asked):
-      answer = question.get('answer')
-      fields = dict(id=f'{name}-{k}', text=question['question'], choices=_list(question['choice']))
-      fields['context'] = '\n'.join(_list(turns))
-      _check_texts(fields['text'], *fields['choices'], answer or '')
-      questions.append((fields, answer))
-  except (AttributeError, KeyError, TypeError, ValueError) as error:
-    sentence = f'not [turns, [{{question, choice, answer}}, ..], id] ({error!r:.100})'
-    problems.wrong(where, sentence, 'dialogues without their fields')
-    return
-  for k, (fields, answer) in enumerate(questions):
-    yield f'{where}:{k}', fields, _text(answer, where, problems) if answer else None
+  """The questions about a dialogue, as a list: one that is faulty makes all of them so."""
+  (turns, asked, name), out = record, []
+  for k, question in enumerate(asked):
+    answer, choices, place = question.get('answer'), _list(question['choice']), f'{where}:{k}'
+    fields = dict(id=f'{name}-{k}', text=question['question'], choices=choices)
+    fields['context'] = '\n'.join(_list(turns))
+    _check_texts(fields['text'], *choices, answer or '')
+    gold = None
+    if answer:
+      plain = [choice.strip() for choice in choices]
+      gold = next((i for i, choice in enumerate(choices) if choice == answer), -1)
+      if gold < 0 and answer.strip() in plain:
+        problems.note('answers with other blanks than their choice (mended)', place)
+        gold = plain.index(answer.strip())
+    out.append((place, fields, gold))
+  return out
+
+
+def _number(label):
+  """The number of the right choice as in _checked, from a text; None or '': not given."""
+  number = whole_number(label or '')
+  return None if not label else -1 if number is None else number
 
 
 def _list(value):
+  """The list that a value is, or that a data set of TFDS holds as JSON; TypeError if it is none."""
+  if isinstance(value, str) and value.startswith('['):
+    value = json_value(value)
   if not isinstance(value, list):
     raise TypeError(f'{quoted(value)} is no list')
   return value

@@ -7,7 +7,7 @@ choice alone are too long, they lose their beginning. Both are counted. The scor
 RACE also the accuracy in each of its levels.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,6 @@ from bert_jax.tasks.scored import Scored, choice_of_label, json_lines, number_or
 from bert_jax.tokenizers import Tokenizer
 
 SHOWN = 300  # the most characters of a context that an answer shows
-
-
-def texts(config: ConfigDict) -> Iterator[str]:
-  for question in read(config, 'train', Problems('train', config.data.skip_damaged)):
-    yield question.context
-    yield from question.seconds
 
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Choice:
@@ -47,15 +41,10 @@ class Choices(Scored):
     self.format, self.questions = config.task.format, questions
     numbers = np.array([len(question.choices) for question in questions])
     self.question_at = np.concatenate([[0], np.cumsum(numbers)])
-    seq_length, limit, most = config.data.seq_length, config.task.max_length, numbers.max()
+    limit, most = config.task.max_length, numbers.max()
     if 0 < config.task.choices < most:
       fault = f'a question has {most} choices and task.choices is {config.task.choices}'
       raise InputError(f'{fault}; set task.choices={most} and data.seq_length={most * limit}.')
-    most = max(most, config.task.choices)
-    if most * limit > seq_length:
-      takes = f'a question of {most} choices takes {most} times task.max_length={limit} tokens'
-      advice = f'set data.seq_length={most * limit} or task.max_length={seq_length // most}'
-      raise InputError(f'{takes} and a row has {seq_length}; {advice}.')
     pairs, self.tokens = _pairs(tokenizer, questions, limit, problems)
     contexts = [pairs[at][0] for at in self.question_at[:-1]]
     self.read = contexts + [ids for _, ids in pairs]
@@ -118,7 +107,8 @@ def _accuracy(hits, levels):
   return out | {f'{level}_accuracy': float(hits[levels == level].mean()) for level in names}
 
 
-sources = labelled.sources_of(read, Choices)
+texts = labelled.texts_of(read, lambda question: (question.context, *question.seconds))
+sources = labelled.sources_of(Choices, read)
 
 
 def _pairs(tokenizer, questions, limit, problems):

@@ -1,18 +1,52 @@
 """Classification and regression of texts and pairs: GLUE, any table with named columns."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, quoted
-from bert_jax.field import pairs_with_positive_numbers
+from bert_jax.field import Field, affecting, pairs_with_positive_numbers
 from bert_jax.tasks import labelled, remarks
-from bert_jax.tasks.classification import label_remarks, linear, preparing, task
-from bert_jax.tasks.classification.ask import Classify, Pair
-from bert_jax.tasks.classification.fields import FIELDS
+from bert_jax.tasks.ask import OfHead, texts_of
+from bert_jax.tasks.classification import label_sets, linear, prepared, task
+from bert_jax.tasks.classification.reading import Example
+from bert_jax.tasks.classification.task import Texts
 from bert_jax.tasks.record import Card, Head, PlainBaseline, Prediction, Released
 from bert_jax.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+  from bert_jax.predict.model import Model
+
+FIELDS = affecting({'rows'}, {
+  'table.text_column': Field('sentence',
+    'column of the text; a|b: the first of these that is there'),
+  'table.pair_column': Field('', 'column of the second text; empty: single texts'),
+  'table.label_column': Field('label', 'column of the label'),
+  'table.id_column': Field('', 'column that names a row; empty: rows are numbered from 0'),
+  'table.columns': Field((), 'names of the columns of a TSV without header; empty: it has one',
+    allowed=str),
+  'table.labels': Field((),
+    'the label set, in order (a|b: spelt a or b); empty: what the training data has, sorted',
+    allowed=str),
+  'table.regression': Field(False, 'labels are numbers: squared error, Pearson and Spearman'),
+  'table.multi_label': Field(False, 'a text has any number of labels, separated by commas'),
+  'table.eval_share': Field(0.0,
+    'share of data.train that leaves it, to evaluate on if data.eval is empty; 0: none',
+    allowed='[0, 1)', past=0.0),
+  'table.class_weights': Field((), "((label, weight in the loss), ...); ('balanced',): 1/share",
+    affects={'objective'}),
+  'table.pooling': Field('cls',
+    'what is classified: the pooled [CLS] (BERT), or the mean of all tokens, without a pooler',
+    allowed=('cls', 'mean'), past='cls', affects={'objective'}),
+  'table.long_texts': Field('head',
+    'what is kept of a text that is too long; windows: all of it, logits averaged; hierarchical: '
+    'the windows that a row holds, whose vectors are classified together',
+    allowed=('head', 'tail', 'head_tail', 'windows', 'hierarchical')),
+  'table.lm_weight': Field(0.0,
+    'of the loss of a causal language model on the texts, beside the loss of labels (GPT: 0.5)',
+    allowed='[0, inf)', past=0.0, affects={'objective'}),
+})  # fmt: skip
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
@@ -24,8 +58,8 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   odd = f"table.class_weights is {quoted(weights)}; write ((label, weight), ...) or ('balanced',)."
   yield weights == ('balanced',) or pairs_with_positive_numbers(weights), odd
   lm = f'table.lm_weight is {table.lm_weight}'
-  both = f'{lm}, for causal models; set model.causal=true, or it to 0.'
-  yield not table.lm_weight or config.model.causal, both
+  causal = f'{lm}, for causal models; set model.causal=true, or it to 0.'
+  yield not table.lm_weight or config.model.causal, causal
   taught = f'{lm}, which no teacher knows of; set it to 0.'
   yield not table.lm_weight or not config.teacher, taught
   share = f'table.eval_share {table.eval_share} is a share of data.train, which is empty'
@@ -34,14 +68,17 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   cut = f'{long} is for single texts; of a pair the longer text loses its end.'
   yield single or table.long_texts == 'head', cut
   if table.long_texts == 'hierarchical':
-    row, window = config.data.seq_length, config.task.max_length
-    setting, two = f'{long} puts all windows of a text into one row', window and row >= 2 * window
-    less = f'data.seq_length {row} holds less than two of task.max_length {window}'
+    row, window, slots = (
+      config.data.seq_length,
+      config.task.max_length,
+      config.data.examples_per_row,
+    )
+    less = f'{long} puts all windows of a text into one row, and data.seq_length {row}'
     advice = 'set task.max_length=128, say, and data.seq_length to a multiple of it'
-    yield two, f'{setting}, and {less}; {advice}.'
-    slots, most = config.data.examples_per_row, row // max(1, window)
-    few = f'up to {most}, and data.examples_per_row is {slots}; set it to {most} or more.'
-    yield not two or slots >= most, f'{setting}, {few}'
+    two, most = window and row >= 2 * window, row // max(1, window)
+    yield two, f'{less} holds less than two of task.max_length {window}; {advice}.'
+    few = f'{less} has {most}; set data.examples_per_row={most} or more'
+    yield not two or slots >= most, f'{few}.'
 
 
 def main_metric(config: ConfigDict) -> str:
@@ -78,7 +115,7 @@ def stand_in(config: ConfigDict) -> ConfigDict:
 
 def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]) -> list[str]:
   out = remarks.about_examples(config, tokenizer, task.texts(config), sources['train'])
-  return out + label_remarks.remarks(config, sources)
+  return out + label_sets.remarks(config, sources)
 
 
 def card(config: ConfigDict) -> Card:
@@ -90,6 +127,61 @@ def card(config: ConfigDict) -> Card:
     longer_texts='windows' if long == 'hierarchical' else long,
     shares_of_examples=('classification_accuracy',),
   )
+
+
+class Classify(OfHead):
+  """Asks a classifier: {"text"} or, if it reads pairs, {"text", "pair"}."""
+
+  examples_of, exports = Texts, {'logits': '[B, labels]'}
+  tabs = True  # so that a pair is never taken for a single text
+
+  def __init__(self, model: 'Model'):
+    super().__init__(model)
+    if 'table' in model.config and model.config.table.pair_column:
+      self.fields = ('text', 'pair')
+
+  def config(self, row: int = 0) -> ConfigDict:
+    config = super().config(row)
+    if config.table.long_texts == 'hierarchical':  # a row holds all windows of a text
+      config.data.seq_length = max(row, self.model.config.data.seq_length)
+    return config
+
+  def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
+    if len(parts) != len(self.fields):
+      if len(parts) == 2 and not self.model.step:
+        advice = 'if it does, use --task pair (in Python, model.pair)'
+        raise InputError(f'nothing says that this model reads pairs; {advice}')
+      reads = f'this model reads {("single texts", "pairs")[len(self.fields) - 1]}'
+      got = f'{len(parts)} in {parts[0][:40]!r}'
+      raise InputError(f'{reads} and got {got}; a tab separates the two texts of a pair')
+    return super().from_parts(parts)
+
+  def record(self, fields: dict[str, Any]) -> Example:
+    if 'pair' in fields and 'pair' not in self.fields:
+      self.from_parts(texts_of(fields, ('text', 'pair')))
+    return Example('', '', tuple(texts_of(fields, self.fields)), None)
+
+  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
+    out = dict(zip(self.fields, answer['texts']))
+    several, regression = self.model.objective.multi_label, self.model.objective.regression
+    out['value' if regression else 'labels' if several else 'label'] = answer['prediction']
+    names = 'probability', 'probabilities'
+    return out | {name: answer[name] for name in names if name in answer}
+
+  def returned(self, answers: list[dict | None]) -> list:
+    name = 'prediction' if self.model.objective.regression else 'probabilities'
+    return [answer and answer[name] for answer in answers]
+
+
+class Pair(Classify):
+  """Classifies pairs of texts. A released classifier does not say whether it reads pairs."""
+
+  fields = ('text', 'pair')
+
+  def __init__(self, model: 'Model'):
+    if model.step and not model.config.table.pair_column:
+      raise InputError('this model was trained on single texts, not on pairs; use classify.')
+    super().__init__(model)
 
 
 BASELINE_FIELDS = ('data.train', 'data.eval', 'task.train_examples', *FIELDS)
@@ -116,5 +208,5 @@ CLASSIFICATION = labelled.family(
   cuts=lambda config: 'left' if config.table.long_texts == 'tail' else 'right',
   card=card,
   plain_baseline=PlainBaseline('TF-IDF + linear SVM', BASELINE_FIELDS, linear.metrics),
-  prepare=preparing.prepare,
+  prepare=prepared.prepare,
 )

@@ -1,20 +1,27 @@
-"""Reads labelled texts that tools/prepare_examples.py has put on the disk as token ids."""
+"""Labelled texts as ids of tokens and of labels on the disk (rows/prepared_examples.py): `prepare`
+writes them for tools/prepare_examples.py, `Texts` reads them in a training."""
 
+import itertools
 import logging
+import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tqdm
 from ml_collections import ConfigDict
 
 from bert_jax import tokenizers
 from bert_jax.errors import InputError, listed
+from bert_jax.rows import prepared_examples
 from bert_jax.rows.examples import Examples
 from bert_jax.rows.prepared_examples import Prepared
 from bert_jax.rows.windows import cut
 from bert_jax.tasks import labelled
-from bert_jax.tasks.classification.baselines import baselines_of
-from bert_jax.tasks.classification.reading import balanced, names
+from bert_jax.tasks.classification import label_sets
+from bert_jax.tasks.classification.label_sets import names
+from bert_jax.tasks.classification.reading import read
 from bert_jax.tasks.faulty_records import Problems
 
 # The fields for reading a table; they are fixed when it is prepared.
@@ -22,6 +29,50 @@ KIND = 'regression', 'multi_label'
 COLUMNS = 'text_column', 'pair_column', 'label_column'
 
 log = logging.getLogger('bert_jax')
+
+
+def prepare(config: ConfigDict, tokenizer: tokenizers.Tokenizer, out: Path) -> dict[str, Any]:
+  """Writes the training examples of a config to a folder; returns the content of examples.json."""
+  table, started, arrays, counts = config.table, time.perf_counter(), [], Counter()
+  problems = Problems('train', config.data.skip_damaged)
+  examples = read(config, 'train', problems, whole=True)
+  parts = iter(lambda: list(itertools.islice(examples, prepared_examples.PART)), [])
+  first = next(parts)
+  writer = prepared_examples.Writer(out, tokenizer)  # now that the data could be read
+  with tqdm.tqdm(desc='preparing', unit=' examples', unit_scale=True, disable=None) as bar:
+    for part in itertools.chain([first], parts):
+      sides = [tokenizer.ids_batch(texts) for texts in zip(*(x.texts for x in part))]
+      writer.add(list(zip(*sides)))
+      labels = [x.label for x in part]
+      if not table.regression:
+        counts.update(itertools.chain.from_iterable(labels if table.multi_label else zip(labels)))
+      if len(counts) > label_sets.MOST_LABELS:
+        label_sets.label_set(table, counts)  # an InputError
+      array = label_sets.label_array(labels, list(counts), table)
+      arrays.append(array > 0 if table.multi_label else array)
+      bar.update(len(part))
+  known = () if table.regression else table.labels or label_sets.label_set(table, counts)
+  facts = {'data': config.data.train} | {name: table[name] for name in (*KIND, *COLUMNS)}
+  facts |= {'labels': list(known), 'label_counts': dict(counts), 'counts': dict(problems.counts)}
+  meta = writer.close(facts, _in_order(arrays, counts, names(known)))
+  problems.log()
+  seconds, number = time.perf_counter() - started, meta['examples']
+  size = f'{number:,} examples of {meta["tokens"]:,} tokens in {seconds:.0f} s'
+  log.info('%s: %s, %s a second', out, size, f'{number / seconds:,.0f}')
+  return meta
+
+
+def _in_order(arrays, found, known):
+  """Yields label arrays, in which labels have the order in which they were found, with the order of
+  the label set."""
+  order = np.array([known.index(label) for label in found], np.int32)
+  for array in arrays:
+    if array.ndim == 2:
+      out = np.zeros((len(array), len(known)), np.float32)
+      out[:, order[: array.shape[1]]] = array
+      yield out
+    else:
+      yield array if array.dtype.kind == 'f' else order[array]
 
 
 def resolve(config: ConfigDict, prepared: Prepared) -> ConfigDict:
@@ -33,7 +84,7 @@ def resolve(config: ConfigDict, prepared: Prepared) -> ConfigDict:
     config.table.labels = tuple(meta['labels'])
   if config.table.class_weights == ('balanced',):
     with config.ignore_type():
-      config.table.class_weights = balanced(meta['labels'], *_counted(config, prepared))
+      config.table.class_weights = label_sets.balanced(meta['labels'], *_counted(config, prepared))
   if not (config.init_from or config.tokenizer.path):
     config.tokenizer.path = str(tokenizers.in_folder(prepared.folder))
     config.tokenizer.do_lower_case = getattr(prepared.tokenizer, 'do_lower_case', True)
@@ -42,7 +93,7 @@ def resolve(config: ConfigDict, prepared: Prepared) -> ConfigDict:
 
 
 def _check(table, folder, prepared):
-  meta = prepared.meta
+  meta, long = prepared.meta, f'table.long_texts={table.long_texts}'
   for name in KIND:
     if table[name] != meta[name]:
       was = f'{folder} was prepared with table.{name}={str(meta[name]).lower()}'
@@ -51,10 +102,6 @@ def _check(table, folder, prepared):
     held, other = ('pairs', 'single texts') if prepared.sides == 2 else ('single texts', 'pairs')
     wanted = f'table.pair_column asks for {other}; set or empty it'
     raise InputError(f'{folder} holds {held} and {wanted}.')
-  for name in COLUMNS:
-    if table[name] != meta.get(name, table[name]):  # earlier versions did not record it
-      was = f'{folder} was prepared with table.{name}={meta[name]}'
-      log.warning('%s, and other tables are read with %s: is it the same?', was, table[name])
   if not table.regression and tuple(table.labels) not in ((), tuple(meta['labels'])):
     setting = f'table.labels is {listed(names(table.labels))}, and the labels of {folder} are'
     raise InputError(f'{setting} {listed(meta["labels"])}; leave table.labels empty.')
@@ -62,9 +109,8 @@ def _check(table, folder, prepared):
     share = f'table.eval_share={table.eval_share} is a share of a table and {folder} is prepared'
     raise InputError(f'{share}; name a table in data.eval.')
   if table.long_texts in ('windows', 'hierarchical'):
-    several = f'table.long_texts={table.long_texts} makes several examples of a text'
-    advice = f'and {folder} has one of each; use head, tail or head_tail'
-    raise InputError(f'{several}, {advice}.')
+    one = f'{long} makes several examples of a text, and {folder} has one of each'
+    raise InputError(f'{one}; use head, tail or head_tail.')
 
 
 def _chosen(config, prepared):
@@ -98,10 +144,7 @@ class Texts(Examples):
   ):
     if tokenizer.fingerprint != prepared.meta['vocabulary']:
       was = f'{prepared.folder} was prepared with another vocabulary than the one of this run'
-      advice = (
-        'prepare the table again with --vocab, the folder of the vocabulary or of the weights'
-      )
-      raise InputError(f'{was}; {advice}.')
+      raise InputError(f'{was}; prepare the table again with --vocab.')
     limit, long_texts = labelled.limit(config), config.table.long_texts
     more = tokenizer.between - 1 if prepared.sides == 2 else 0  # extra [SEP]s between two texts
     room = limit - 1 - prepared.sides - more
@@ -118,7 +161,7 @@ class Texts(Examples):
     options['lengths'] = np.minimum(sizes, room) + np.int32(1 + prepared.sides + more)
     texts: Any = _Kept(prepared, tokenizer, keep, room, long_texts)
     super().__init__(tokenizer, texts, **options)
-    self.baselines |= baselines_of(labels, len(prepared.meta['labels']))
+    self.baselines |= label_sets.baselines_of(labels, len(prepared.meta['labels']))
 
 
 class _Kept:

@@ -26,9 +26,9 @@ from bert_jax.rows.examples import by_example
 from bert_jax.rows.prepared_examples import Prepared, is_prepared
 from bert_jax.rows.windows import cut
 from bert_jax.tasks import labelled
-from bert_jax.tasks.classification import label_remarks, prepared
-from bert_jax.tasks.classification.baselines import baselines_of
-from bert_jax.tasks.classification.reading import Example, balanced, label_set, names, read
+from bert_jax.tasks.classification import label_sets, prepared
+from bert_jax.tasks.classification.label_sets import names
+from bert_jax.tasks.classification.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.scored import Scored, choice_of_label
 from bert_jax.tokenizers import Tokenizer
@@ -50,10 +50,10 @@ def resolve(config: ConfigDict) -> ConfigDict:
   read_labels = [label for e in examples for label in (e.label if table.multi_label else [e.label])]
   config = config.copy_and_resolve_references()
   if not table.labels:
-    config.table.labels = label_set(table, set(read_labels))
+    config.table.labels = label_sets.label_set(table, set(read_labels))
   if table.class_weights == ('balanced',):
     with config.ignore_type():
-      weights = balanced(config.table.labels, Counter(read_labels), len(examples))
+      weights = label_sets.balanced(config.table.labels, Counter(read_labels), len(examples))
       config.table.class_weights = weights
   return config
 
@@ -80,8 +80,7 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> Classification:
 class Texts(Scored):
   """The rows of labelled texts: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP].
   Each window of a text is an example of its own; text_of [E]: the number of each example's text.
-  gold: for each text the number of its label, or [numbers] (multi_label), or the value to predict
-  (regression); None: not known."""
+  tokens: of each text."""
 
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, examples: Sequence[Example], problems: Problems
@@ -93,21 +92,19 @@ class Texts(Scored):
     if len(sides) == 1 and (together or table.long_texts == 'windows'):
       self.read = sides[0]
     parts = self._parts(config, tokenizer, sides, problems)
-    number = {label: i for i, label in enumerate(self.labels)}
-    self.gold = [self._gold(example.label, number) for example in examples]
-    known = np.array([gold is not None for gold in self.gold], np.float32)
+    known = np.array([example.label is not None for example in examples], np.float32)
     weights = known / np.maximum(1, np.bincount(self.text_of, minlength=len(known)))
-    labels = self._label_array()
+    labels = label_sets.label_array([example.label for example in examples], self.labels, table)
     of_text = {'labels': labels, 'weights': weights.astype(np.float32)}
     per_example = {name: values[self.text_of] for name, values in of_text.items()}
     items, shape = self.text_of if together else None, labelled.shape(config)
     super().__init__(tokenizer, parts, items=items, per_example=per_example, **shape)
     self.size = len(examples)
     if known.any():
-      self.baselines |= baselines_of(labels[known > 0], len(self.labels))
+      self.baselines |= label_sets.baselines_of(labels[known > 0], len(self.labels))
 
   def _parts(self, config, tokenizer, sides, problems):
-    """The token arrays of all windows of all texts; sets text_of, and tokens: of each text."""
+    """The token arrays of all windows of all texts."""
     limit, keep, parts, text_of = labelled.limit(config), config.table.long_texts, [], []
     pairs, most = len(sides) == 2, config.data.seq_length // limit
     room = limit - 2 - pairs * tokenizer.between
@@ -126,21 +123,6 @@ class Texts(Scored):
     self.text_of = np.array(text_of, np.int64)
     return parts
 
-  def _gold(self, label: Any, number: dict[str, int]) -> Any:
-    if label is None or self.regression:
-      return label
-    return [number[name] for name in label] if self.multi_label else number[label]
-
-  def _label_array(self):
-    """What is learned of each text, [N] or [N, L]; 0 where it is not known."""
-    if not self.multi_label:
-      kind = np.float32 if self.regression else np.int32
-      return np.array([gold or 0 for gold in self.gold], kind)
-    out = np.zeros((len(self.gold), len(self.labels)), np.float32)
-    for row, numbers in zip(out, self.gold):
-      row[numbers or []] = 1
-    return out
-
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (logits,) = by_example(outputs, 'logits')
     windows = np.bincount(self.text_of)
@@ -151,7 +133,7 @@ class Texts(Scored):
     return [self._answer(i, total[i] / windows[i]) for i in whole.tolist()]
 
   def _answer(self, i: int, logits: np.ndarray) -> dict[str, Any]:
-    example, gold = self.examples[i], self.gold[i]
+    example, gold, loss = self.examples[i], self.examples[i].label, None
     out: dict[str, Any] = {'id': example.id, 'where': example.where, 'texts': [*example.texts]}
     out['length'] = self.tokens[i]
     if self.regression:
@@ -161,11 +143,12 @@ class Texts(Scored):
       shares = expit(logits)
       out['prediction'] = [label for label, share in zip(self.labels, shares) if share > 0.5]
       out['probabilities'] = dict(zip(self.labels, map(float, shares)))
-      is_gold = np.isin(np.arange(len(shares)), gold or [])
+      is_gold = np.isin(self.labels, gold or ())
       loss = float(np.sum(-np.log(np.where(is_gold, shares, 1 - shares) + 1e-12)))
     else:
-      return out | choice_of_label(self.labels, logits, gold)
-    return out if gold is None else out | {'gold': example.label, 'loss': loss}
+      number = None if gold is None else self.labels.index(gold)
+      return out | choice_of_label(self.labels, logits, number)
+    return out if gold is None else out | {'gold': gold, 'loss': loss}
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
     # Imported here because they are slow to import and most runs do not need them.
@@ -195,13 +178,6 @@ class Texts(Scored):
     alone = len({*gold, *predicted}) == 1  # scikit-learn would warn
     return out | {'matthews': 0.0 if alone else float(matthews_corrcoef(gold, predicted))}
 
-  def constant(self, answers: list[dict]) -> str:
-    if not self.regression:
-      return super().constant(answers)
-    gold, predicted = ([a[key] for a in answers if 'gold' in a] for key in ('gold', 'prediction'))
-    collapsed = gold and np.std(predicted) < 1e-3 * np.std(gold)
-    return f'{np.mean(predicted):.3f}' if collapsed else ''
-
   def files(self, answers: list[dict]) -> dict[str, str]:
     """predictions.tsv as GLUE's leaderboard reads it: columns index and prediction."""
     shown = str
@@ -211,20 +187,22 @@ class Texts(Scored):
     return {'predictions.tsv': 'index\tprediction\n' + ''.join(lines)}
 
 
-def sources(
-  config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
-) -> dict[str, Any]:
-  def rows_of(split, problems):
-    if not is_prepared(config.data[split]):
-      examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
-      return Texts(config, tokenizer, examples, problems)
-    if split == 'eval':
-      fault = f'data.eval={config.data.eval} is prepared, and answers need the texts'
-      raise InputError(f'{fault}; name the table.')
-    return prepared.Texts(config, tokenizer, Prepared(config.data[split]), problems)
-
-  has_eval = not config.data.train or config.table.eval_share > 0
-  out = labelled.in_splits(config, splits, rows_of, has_eval)
-  if 'train' in out:
-    label_remarks.log_counts(config, out['train'])
+def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> Any:
+  if not is_prepared(config.data[split]):
+    examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
+    out = Texts(config, tokenizer, examples, problems)
+  elif split == 'train':
+    out = prepared.Texts(config, tokenizer, Prepared(config.data.train), problems)
+  else:
+    fault = f'data.eval={config.data.eval} is prepared, and answers need the texts'
+    raise InputError(f'{fault}; name the table.')
+  if split == 'train':
+    label_sets.log_counts(config, out)
   return out
+
+
+def has_eval(config: ConfigDict) -> bool:
+  return config.data.eval or not config.data.train or config.table.eval_share > 0
+
+
+sources = labelled.sources_of(rows, has_eval=has_eval)

@@ -4,10 +4,45 @@ from collections.abc import Iterator
 
 from ml_collections import ConfigDict
 
+from bert_jax.field import Field, affecting
+from bert_jax.models.pooling import POOLINGS
+from bert_jax.objectives.contrastive import LOSSES
 from bert_jax.tasks import labelled
 from bert_jax.tasks.contrastive import reading, task
-from bert_jax.tasks.contrastive.fields import DEFAULTS, FIELDS
 from bert_jax.tasks.record import Head
+
+FIELDS = affecting({'rows'}, {
+  'contrastive.loss': Field('in_batch',
+    'in_batch: negatives are the other texts of the global batch; cosent: pairs with scores',
+    allowed=LOSSES),
+  'contrastive.temperature': Field(0.05,
+    'similarities are divided by it; 1 / the scale of sentence-transformers', allowed='(0, inf)',
+    affects={'objective'}),
+  'contrastive.widths': Field((),
+    'widths of which each has a loss (Matryoshka), the whole one too if it is named; (): only that',
+    affects={'objective'}),
+  'contrastive.pooling': Field('mean',
+    'the vector of a text: the mean of its hidden states, or the one of [CLS]', allowed=POOLINGS,
+    affects={'objective'}),
+  'contrastive.normalize': Field(True,
+    'vectors have length 1, and similarity is the cosine; false: it is the product',
+    affects={'objective'}),
+  'contrastive.chunks': Field(1,
+    'parts in which a batch is encoded, the gradient being that of the whole (GradCache)',
+    allowed='[1, inf)', affects={'objective'}),
+  'contrastive.anchor_column': Field('anchor|question|query|sentence1',
+    'column of the anchor; a|b: the first of these that is there'),
+  'contrastive.positive_column': Field('positive|paragraph|answer|sentence2',
+    'the same of its positive; empty: a text is its own, under another dropout (SimCSE)'),
+  'contrastive.negative_columns': Field((), 'columns of hard negatives', allowed=str),
+  'contrastive.score_column': Field('',
+    'column of the score of a pair, for cosent and, in a table, data.eval; empty: none'),
+  'contrastive.columns': Field((),
+    'names of the columns of a TSV without header; empty: it has one', allowed=str),
+  'contrastive.eval_format': Field('', 'the format of data.eval; empty: task.format',
+    allowed=('', *reading.FORMATS)),
+})  # fmt: skip
+DEFAULTS = {'batch_size': 64, 'data.examples_per_row': 2, 'optimizer.learning_rate': 2e-5}
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
@@ -18,33 +53,29 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
     f'the answers of the teacher {config.teacher} are those of a head, and contrastive has none'
   )
   yield not config.teacher, f'{head}; leave teacher empty.'
-  fits = f'a multiple of {texts}, the texts of an item, which share a row'
-  yield per_row % texts == 0, f'data.examples_per_row is {per_row}; use {fits}.'
+  fits = f'use a multiple of {texts}, the texts of an item, which share a row.'
+  yield per_row % texts == 0, f'data.examples_per_row is {per_row}; {fits}'
   few = f'data.seq_length {data.seq_length} has no room for {texts} texts of 8 tokens; raise it.'
   yield data.seq_length >= 8 * texts, few
   has_others = batch_size * (per_row // texts) >= 2 or bool(fields.negative_columns)
-  alone = f'batch_size {batch_size} is too small: a batch of one pair has no other text'
-  yield has_others, f'{alone} to tell its positive from; use 2 at least, better 64 or more.'
+  alone = f'batch_size {batch_size} leaves a positive without another text; use 2 at least.'
+  yield has_others, alone
   parts = config.optimizer.accumulation
   apart = f'optimizer.accumulation={parts} would part the batch that negatives come from'
   yield parts == 1, f'{apart}; set it to 1, and contrastive.chunks={parts} for as little memory.'
   chunks = f'batch_size {batch_size} does not divide into contrastive.chunks={fields.chunks}'
   yield batch_size % fields.chunks == 0, f'{chunks}; use a divisor.'
   whole = all(type(x) is int and 0 < x <= model.hidden_size for x in fields.widths)
-  odd = (
-    f'contrastive.widths is {fields.widths}; name different whole numbers up to the width of the'
-  )
+  odd = f'contrastive.widths is {fields.widths}; name different whole numbers up to the width of'
   distinct = len(set(fields.widths)) == len(fields.widths)
-  yield whole and distinct, f'{odd} model, {model.hidden_size}.'
-  if fields.loss == 'cosent':
-    of_cosent = 'contrastive.loss=cosent'
-    yield bool(fields.score_column), f'{of_cosent} learns scores; name their score_column.'
-    yield (
-      not fields.negative_columns,
-      f'{of_cosent} has no negatives; leave negative_columns empty.',
-    )
-    table = config.task.format == 'table'
-    yield table, f'{of_cosent} reads scores, which are in tables; set task.format=table.'
+  yield whole and distinct, f'{odd} the model, {model.hidden_size}.'
+  cosent, of_cosent = fields.loss == 'cosent', 'contrastive.loss=cosent'
+  scores = f'{of_cosent} learns scores; name their score_column.'
+  yield not cosent or bool(fields.score_column), scores
+  none = f'{of_cosent} has no negatives; leave negative_columns empty.'
+  yield not cosent or not fields.negative_columns, none
+  tables = f'{of_cosent} reads scores, which are in tables; set task.format=table.'
+  yield not cosent or config.task.format == 'table', tables
   simcse = {'lines': True, 'table': not fields.positive_column}.get(config.task.format, False)
   drops = model.hidden_dropout_prob + model.attention_probs_dropout_prob > 0
   twice = 'a text that is its own positive is told from itself by dropout, and there is none'
@@ -56,6 +87,8 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield not first, 'the [CLS] of a causal model sees no text; set contrastive.pooling=mean.'
 
 
+HEAD = Head('Model', ('encoder',), 'sentence-similarity', import_as_this_family=False)
+
 CONTRASTIVE = labelled.family(
   'contrastive',
   task,
@@ -66,9 +99,6 @@ CONTRASTIVE = labelled.family(
   rules=rules,
   microbatches=lambda config: config.contrastive.chunks,
   vector=lambda config: (config.contrastive.pooling, config.contrastive.normalize),
-  heads=tuple(
-    Head('Model', ('encoder',), 'sentence-similarity', causal=causal, import_as_this_family=False)
-    for causal in (False, True)
-  ),
+  heads=(HEAD, HEAD._replace(causal=True)),
   from_released=lambda config, released: None,
 )

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, quoted
-from bert_jax.tasks.faulty_records import Problems, reads
+from bert_jax.errors import quoted
+from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.tasks.qa.reading import records
 from bert_jax.text import files
 from bert_jax.text.values import finite_number
@@ -49,24 +49,21 @@ def is_scored(config: ConfigDict, split: str) -> bool:
   return bool(config.contrastive.score_column) and format_of(config, split) == 'table'
 
 
-@reads('pairs')
+@reads('pairs', name="a table of pairs, or a file in SQuAD's JSON")
 def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Item]:
   """Yields the Items of a split; unusable ones go to `problems`."""
-  seen = set()
-  if not config.data[split]:
-    raise InputError(f"data.{split} is empty; name a table of pairs, or a file in SQuAD's JSON.")
-  of_format = {'table': _table, 'squad': _squad, 'lines': _lines}[format_of(config, split)]
+  seen, format = set(), format_of(config, split)
   counted = split == 'train' and not is_scored(config, split)
-  for item in of_format(config, split, problems):
-    _, positive, *negatives = item.texts
-    empty = [kind for kind, text in zip(('anchor', 'positive'), item.texts) if not text.strip()]
-    if empty:
-      fault = f'the {empty[0]} is empty; write one, or remove the record'
-      problems.wrong(item.where, fault, f'records without {empty[0]}')
-    elif positive in negatives:
-      fault = f'a negative is the positive, {quoted(positive)}; remove one of them'
-      problems.wrong(item.where, fault, 'records with a negative that is the positive')
-    else:
+  for item in {'table': _table, 'squad': _squad, 'lines': _lines}[format](config, split, problems):
+    with problems.of_record(item.where):
+      _, positive, *negatives = item.texts
+      for kind, text in zip(('anchor', 'positive'), item.texts):
+        if not text.strip():
+          fault = f'the {kind} is empty; write one, or remove the record'
+          raise Unusable(fault, f'records without {kind}')
+      if positive in negatives:
+        fault = f'a negative is the positive, {quoted(positive)}; remove one of them'
+        raise Unusable(fault, 'records with a negative that is the positive')
       if counted and positive in seen:
         problems.note(AGAIN, item.where)
       seen.add(positive)
@@ -82,15 +79,14 @@ def _table(config, split, problems):
     negatives = fields.negative_columns
     if split != 'train':  # evaluation data may lack columns of the training data
       negatives = [name for name in negatives if any(x in row for x in name.split('|'))]
-    if (values := problems.columns(row, [*pair, *negatives, *last], where, HINT)) is None:
-      continue
-    score = finite_number(values.pop()) if scored else None
-    if scored and score is None:
-      fault = f'the score (column {fields.score_column!r}) is no number; write one'
-      problems.wrong(where, fault, 'records without a score')
-      continue
-    values += [''] * (len(pair) + len(fields.negative_columns) - len(values))
-    yield Item(where, str(number), tuple(values), score)
+    with problems.of_record(where):
+      values = problems.columns(row, [*pair, *negatives, *last], where, HINT)
+      score = finite_number(values.pop()) if scored else None
+      if scored and score is None:
+        fault = f'the score (column {fields.score_column!r}) is no number; write one'
+        raise Unusable(fault, 'records without a score')
+      values += [''] * (len(pair) + len(fields.negative_columns) - len(values))
+      yield Item(where, str(number), tuple(values), score)
 
 
 def _squad(config, split, problems):

@@ -12,13 +12,12 @@ anchor's nearest positive. A tie counts as a miss. Each of contrastive.widths is
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError
 from bert_jax.objectives.contrastive import Contrastive
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import labelled
@@ -33,11 +32,6 @@ AT_ONCE = 256  # anchors that are compared with all candidates at a time
 
 def texts_per_item(config: ConfigDict) -> int:
   return 2 + len(config.contrastive.negative_columns)
-
-
-def texts(config: ConfigDict) -> Iterator[str]:
-  for item in read(config, 'train', Problems('train', config.data.skip_damaged)):
-    yield from dict.fromkeys(filter(None, item.texts))
 
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Contrastive:
@@ -84,18 +78,9 @@ class Items(Examples):
     of_text: dict[str, np.ndarray] = {'weights': np.array(there, np.float32)}
     if config.contrastive.loss == 'in_batch':
       of_text['text_ids'] = np.array(text_ids, np.int32)
-      has_negatives = any(text for item in items for text in item.texts[2:])
-      if not has_negatives and len(set(text_ids[1::K])) < 2:
-        problems.log()
-        pairs = f'{len(items)} pairs with one and the same positive'
-        few = f'data.train has {"one pair" if len(items) == 1 else pairs}, so there is nothing to'
-        advice = 'give pairs with different positives, or contrastive.negative_columns'
-        raise InputError(f'{few} tell a positive from; {advice}.')
     else:
       scores = np.array([item.score for item in items], np.float32)
       of_text['scores'] = np.repeat(scores, K)
-      if len(set(scores.tolist())) < 2:
-        raise InputError('all scores of data.train are equal; give pairs of different scores.')
     item_of = np.repeat(np.arange(len(items)), K)
     shape = labelled.shape(config)
     super().__init__(tokenizer, parts, items=item_of, per_example=of_text, **shape)
@@ -153,8 +138,8 @@ class Judged(Scored):
 
   def answers(self, outputs: Any) -> list[dict]:
     numbers, (vectors,) = by_example(outputs, 'vectors')
-    at = {number: row for row, number in enumerate(numbers.tolist())}
-    rows = {text: at[i] for text, i in self.number.items() if i in at}
+    row_of = dict(zip(numbers.tolist(), range(len(numbers))))
+    rows = {text: row_of[i] for text, i in self.number.items() if i in row_of}  # of vectors
     items = [item for item in self.items_read if all(x in rows for x in item.texts if x)]
     lengths = [sum(len(self.read[self.number[x]]) for x in item.texts[:2] if x) for item in items]
     out = [{'id': x.id, 'where': x.where, 'length': n} for x, n in zip(items, lengths)]
@@ -173,20 +158,18 @@ class Judged(Scored):
       answer['gold'] = item.score
 
   def _add_ranks(self, out, items, rows, vectors, end):
-    number, first = self.number, {}
+    candidates, golds = {}, {}  # {row: its text}; {row of an anchor: the columns of its positives}
     for text in (x for item in items for x in item.texts[1:] if x):
-      first.setdefault(number[text], text)
-    texts, column = list(first.values()), {n: i for i, n in enumerate(first)}
-    candidates = vectors[[rows[text] for text in texts]]
-    golds = {}
+      candidates.setdefault(rows[text], text)
+    texts, column = list(candidates.values()), {row: i for i, row in enumerate(candidates)}
+    of_candidates = vectors[list(candidates)]
     for item in items:
-      golds.setdefault(number[item.texts[0]], set()).add(column[number[item.texts[1]]])
+      golds.setdefault(rows[item.texts[0]], set()).add(column[rows[item.texts[1]]])
     for start in range(0, len(items), AT_ONCE):
-      some = items[start : start + AT_ONCE]
-      similar = vectors[[rows[item.texts[0]] for item in some]] @ candidates.T
-      for answer, item, of_all in zip(out[start:], some, similar):
-        anchor, itself = item.texts[0], column.get(number[item.texts[0]])
-        gold = list(golds[number[anchor]])
+      anchors = [rows[item.texts[0]] for item in items[start : start + AT_ONCE]]
+      similar = vectors[anchors] @ of_candidates.T
+      for answer, item, anchor, of_all in zip(out[start:], items[start:], anchors, similar):
+        gold, itself = list(golds[anchor]), column.get(anchor)
         if itself is not None and itself not in gold:  # a text is no answer to itself
           of_all[itself] = -np.inf
         best = of_all[gold].max()
@@ -197,7 +180,7 @@ class Judged(Scored):
         logits = of_all / self.temperature
         top = logits.max()
         nats = top + np.log(np.exp(logits - top).sum()) - best / self.temperature
-        answer |= {'question': anchor, 'prediction': texts[int(of_all.argmax())]}
+        answer |= {'question': item.texts[0], 'prediction': texts[int(of_all.argmax())]}
         answer |= {'gold': item.texts[1], 'loss': float(nats)}
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
@@ -216,12 +199,6 @@ class Judged(Scored):
         out[name + end] = float(test(gold, predicted).statistic) if varied else float('nan')
     return out
 
-  def constant(self, answers: list[dict]) -> str:
-    if not self.scored:
-      return super().constant(answers)
-    gold, predicted = ([answer[key] for answer in answers] for key in ('gold', 'prediction'))
-    return f'{np.mean(predicted):.3f}' if np.std(gold) and np.std(predicted) < 1e-4 else ''
-
 
 def rows(
   config: ConfigDict, tokenizer: Tokenizer, items: list[Item], problems: Problems
@@ -229,4 +206,5 @@ def rows(
   return (Items if problems.split == 'train' else Judged)(config, tokenizer, items, problems)
 
 
-sources = labelled.sources_of(read, rows)
+texts = labelled.texts_of(read, lambda item: dict.fromkeys(filter(None, item.texts)))
+sources = labelled.sources_of(rows, read)

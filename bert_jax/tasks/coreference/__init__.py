@@ -1,9 +1,55 @@
 """Coreference: whom a pronoun stands for (GAP, Winograd schemas)."""
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import labelled
+from bert_jax.tasks.ask import OfHead, texts_of
 from bert_jax.tasks.coreference import task
-from bert_jax.tasks.coreference.ask import Coreference
+from bert_jax.tasks.coreference.reading import Example
+from bert_jax.tasks.coreference.task import Pronouns
 from bert_jax.tasks.record import Prediction
+
+if TYPE_CHECKING:
+  from bert_jax.predict.model import Model
+
+
+class Coreference(OfHead):
+  """Asks a coreference model: {"text", "pronoun", "a", "b"}, without "b" for Winograd schemas. The
+  offset of a span ("a-offset", ..) in characters may be left out if the text has it once."""
+
+  examples_of, tabs = Pronouns, True
+  shows = 'pronoun', 'candidates', 'prediction', 'probability', 'probabilities'
+
+  def __init__(self, model: 'Model'):
+    super().__init__(model)
+    self.fields = ('text', 'pronoun', *'ab'[: model.objective.candidates])
+    self.others = tuple(f'{name}-offset' for name in self.fields[1:])
+
+  def parsed(self, value: Any) -> Example:
+    if isinstance(value, dict):  # GAP writes the fields in capitals
+      value = {str(name).lower(): x for name, x in value.items()}
+    return super().parsed(value)
+
+  def record(self, fields: Mapping[str, Any]) -> Example:
+    text, *spans = texts_of(fields, self.fields)
+    places = (_place(fields, text, name, span) for name, span in zip(self.fields[1:], spans))
+    return Example('', '', text, tuple(places), None)
+
+
+def _place(fields, text, name, span):
+  """Finds the field `name` in its text: (from, to) in characters."""
+  if not span or not (number := text.count(span)):
+    raise InputError(f'{name} {quoted(span)} is not in the text; write it as it stands there')
+  offset = fields.get(f'{name}-offset')
+  if offset is None and number == 1:
+    offset = text.index(span)
+  if type(offset) is not int or offset < 0 or not text.startswith(span, offset):
+    fault = f'{quoted(span)} is {number} times in the text'
+    raise InputError(f'{fault}, and not at {name}-offset {quoted(offset)}; say where')
+  return offset, offset + len(span)
+
 
 COREFERENCE = labelled.family(
   'coreference',

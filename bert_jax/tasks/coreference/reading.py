@@ -12,16 +12,15 @@ example cannot be used (see tasks/faulty_records.py) or, for WSC with indices in
 the index are taken.
 """
 
-import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import quoted
 from bert_jax.tasks.coreference.gap_scores import GENDERS
-from bert_jax.tasks.faulty_records import Problems, reads
+from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.text.values import json_value, whole_number
 
 SPANS = ('Pronoun', 'A', 'B')  # the columns of GAP's spans
@@ -35,11 +34,9 @@ class Example(NamedTuple):
   gold: int | None  # the number of the right candidate; C: none of them is right; None: not known
 
 
-@reads('examples', 'kept; the scores of GAP take the first')
+@reads('examples', 'kept; the scores of GAP take the first', 'a file as task.format names it')
 def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Example]:
   """Yields the Examples of a split; unusable ones go to `problems`."""
-  if not config.data[split]:
-    raise InputError(f'data.{split} is empty; name a file of task.format={config.task.format}.')
   reader = {'gap': _gap, 'wsc': _wsc}[config.task.format]
   yield from reader(problems.rows(config.data[split]), split, problems)
 
@@ -49,45 +46,36 @@ def _gap(rows, split, problems):
     has_gold = any(row.get(f'{name}-coref', '').strip() for name in 'AB')  # a test set has none
     marked = ('A-coref', 'B-coref') if split == 'train' or has_gold else ()
     columns = ('ID', 'Text', *SPANS, *(f'{name}-offset' for name in SPANS), *marked)
-    if (values := problems.columns(row, columns, where)) is None:
-      continue
-    example_id, text, *_ = values
-    spans = _until_none(_gap_span(row, name, where, problems) for name in SPANS)
-    if len(spans) < 3:
-      continue
-    gold = None
-    if marked:
-      marks = [row[name].strip().lower() for name in marked]
-      if set(marks) - {'true', 'false'} or marks == ['true', 'true']:
-        fault = 'A-coref and B-coref are {} and {}'.format(*map(quoted, marks))
-        sentence = f'{fault}; write TRUE for one of them at most, and FALSE'
-        problems.wrong(where, sentence, 'examples without one answer')
-        continue
-      gold = (marks + ['true']).index('true')
-    if row['Pronoun'].lower() not in GENDERS:
-      problems.note('pronouns of unknown gender (in the overall F1 only)', where)
-    yield Example(where, example_id, text, spans, gold)
+    with problems.of_record(where):
+      example_id, text, *values = problems.columns(row, columns, where)
+      spans = tuple(_gap_span(row, name, where, problems) for name in SPANS)
+      gold = None
+      if marked:
+        marks = [mark.strip().lower() for mark in values[2 * len(SPANS) :]]
+        if set(marks) - {'true', 'false'} or marks == ['true', 'true']:
+          fault = 'A-coref and B-coref are {} and {}'.format(*map(quoted, marks))
+          sentence = f'{fault}; write TRUE for one of them at most, and FALSE'
+          raise Unusable(sentence, 'examples without one answer')
+        gold = (marks + ['true']).index('true')
+      if row['Pronoun'].lower() not in GENDERS:
+        problems.note('pronouns of unknown gender (in the overall F1 only)', where)
+      yield Example(where, example_id, text, spans, gold)
 
 
 def _gap_span(row, name, where, problems):
-  if (offset := whole_number(row[f'{name}-offset'])) is not None:
-    return _place(row['Text'], row[name], offset, where, problems)
-  fault = f'{name}-offset {quoted(row[f"{name}-offset"])} is no number'
-  return problems.wrong(where, fault, 'unreadable offsets')
-
-
-def _until_none(values):
-  """The values before the first None, so that only the first fault of an example is counted."""
-  return tuple(itertools.takewhile(lambda value: value is not None, values))
+  if (offset := whole_number(row[f'{name}-offset'])) is None:
+    fault = f'{name}-offset {quoted(row[f"{name}-offset"])} is no number'
+    raise Unusable(fault, 'unreadable offsets')
+  return _place(row['Text'], row[name], offset, where, problems)
 
 
 def _place(text, name, offset, where, problems):
-  """Finds a name near an offset: (from, to); None, and a fault, if the text lacks it."""
+  """Finds a name near an offset: (from, to)."""
   if name and text.startswith(name, offset):
     return offset, offset + len(name)
   if not (span := _nearest(text, name, offset)):
     sentence = f'{quoted(name)} is nowhere in its text'
-    return problems.wrong(where, sentence, 'names that are not in their text')
+    raise Unusable(sentence, 'names that are not in their text')
   problems.note('offsets that are off (the nearest place taken)', where)
   return span
 
@@ -105,31 +93,27 @@ def _nearest(text, name, offset):
 
 def _wsc(rows, split, problems):
   read, fits = [], {'words': 0, 'characters': 0}
+  layout = 'no text, target (span1_text, span1_index, span2_text, span2_index), label'
   for number, (where, row) in enumerate(rows):
-    try:
+    with problems.of_record(where, layout, 'records without their fields'):
       target = json_value(row['target']) if 'target' in row else row
       named = [(target[f'span{k}_text'] + '', _index(target[f'span{k}_index'])) for k in (2, 1)]
       text, label = row['text'], row['label'] if split == 'train' else row.get('label', '-1')
-    except (KeyError, ValueError, TypeError, OverflowError) as error:
-      sentence = 'no text, target (span1_text, span1_index, span2_text, span2_index), label'
-      problems.wrong(where, f'{sentence}: {error!r:.100}', 'records without their fields')
-      continue
-    answer = {'true': 0, '1': 0, 'false': 1, '0': 1, '-1': None}.get(label.lower(), label)
-    if answer == label or (split == 'train' and answer is None):
-      problems.wrong(where, f'label {quoted(label)} is neither true nor false', 'unknown labels')
-      continue
-    example_id = str(row.get('idx', row.get('id', number)))
-    read.append((where, example_id, text, named, answer))
-    for span, index in named:
-      fits['words'] += _in_word(text, span, index) is not None
-      fits['characters'] += bool(span) and text.startswith(span, index)
+      answer = {'true': 0, '1': 0, 'false': 1, '0': 1, '-1': None}.get(label.lower(), label)
+      if answer == label or (split == 'train' and answer is None):
+        raise Unusable(f'label {quoted(label)} is neither true nor false', 'unknown labels')
+      example_id = str(row.get('idx', row.get('id', number)))
+      read.append((where, example_id, text, named, answer))
+      for span, index in named:
+        fits['words'] += _in_word(text, span, index) is not None
+        fits['characters'] += bool(span) and text.startswith(span, index)
   unit = max(fits, key=lambda name: fits[name])
   kind = f'spans, of which {fits[unit]:,} lie where their index says, in {unit}'
   problems.counts[kind] = 2 * len(read)
   place = _words if unit == 'words' else _place
   for where, example_id, text, named, gold in read:
-    spans = _until_none(place(text, name, at, where, problems) for name, at in named)
-    if len(spans) == len(named):
+    with problems.of_record(where):
+      spans = tuple(place(text, name, at, where, problems) for name, at in named)
       yield Example(where, example_id, text, spans, gold)
 
 
@@ -140,31 +124,26 @@ def _index(value):
   return number
 
 
-def _words_of(text):
-  """The words of a text between blanks, [(from, to)]."""
-  return [match.span() for match in re.finditer(r'\S+', text)]
-
-
 def _in_word(text, span, index):
   """Finds a span, in any case, that begins in word `index` of the text: (from, to), or None."""
-  words = _words_of(text)
+  words = list(re.finditer(r'\S+', text))
   if not span or not 0 <= index < len(words):
     return None
-  start, end = words[index]
-  match = re.compile(re.escape(span), re.IGNORECASE).search(text, start)
-  return match.span() if match and match.start() < end else None
+  match = re.compile(re.escape(span), re.IGNORECASE).search(text, words[index].start())
+  return match.span() if match and match.start() < words[index].end() else None
 
 
 def _words(text, span, index, where, problems):
-  """Finds a span that should begin with word `index`: (from, to); None, and a fault, if not."""
+  """Finds a span that should begin with word `index`: (from, to)."""
   if place := _in_word(text, span, index):
     return place
-  words = _words_of(text)
+  words = list(re.finditer(r'\S+', text))
   if not 0 <= index < len(words):
     sentence = f'index {index} of {quoted(span)} is past the {len(words)} words'
-    return problems.wrong(where, sentence, 'unreadable offsets')
-  if place := _nearest(text, span, words[index][0]):
+    raise Unusable(sentence, 'unreadable offsets')
+  if place := _nearest(text, span, words[index].start()):
     problems.note('offsets that are off (the nearest place taken)', where)
     return place
   problems.note('spans that are not in their text (the words at their index taken)', where)
-  return words[index][0], words[min(index + max(1, len(span.split())), len(words)) - 1][1]
+  last = words[index : index + max(1, len(span.split()))][-1]
+  return words[index].start(), last.end()

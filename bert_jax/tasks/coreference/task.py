@@ -7,7 +7,7 @@ reading.py reads the examples. A span becomes the tokens that share a character 
 is too long is cut around its spans, which are all kept, and counted.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,12 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
 from bert_jax.tasks.coreference.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.qa.spans import tokens_between
 from bert_jax.tasks.scored import Scored, choice_of_label, json_lines, number_or_name
 from bert_jax.tokenizers import Tokenizer
 
 # The answers in each format: one for each candidate, and one for no candidate.
 ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false')}
-
-
-def texts(config: ConfigDict) -> Iterator[str]:
-  for example in read(config, 'train', Problems('train', config.data.skip_damaged)):
-    yield example.text
 
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Coreference:
@@ -63,11 +59,9 @@ class Pronouns(Scored):
     golds = [example.gold for example in self.examples]
     known = np.array([gold is not None for gold in golds], np.float32)
     labels = np.array([gold or 0 for gold in golds], np.int32)
-    options: dict[str, Any] = {
-      'positions': {'spans': np.array(spans, np.int32).reshape(-1, len(self.names), 2)}
-    }
-    options['per_example'] = {'labels': labels, 'weights': known}
-    super().__init__(tokenizer, texts, **options, **labelled.shape(config))
+    positions = {'spans': np.array(spans, np.int32).reshape(-1, len(self.names), 2)}
+    of_example, shape = {'labels': labels, 'weights': known}, labelled.shape(config)
+    super().__init__(tokenizer, texts, positions=positions, per_example=of_example, **shape)
     if known.any():
       commonest = np.bincount(labels[known > 0]).argmax()
       zeros = np.zeros(len(self.names))
@@ -102,7 +96,8 @@ class Pronouns(Scored):
     return {'WSC.jsonl': json_lines(superglue), 'cluewsc_predict.json': json_lines(clue)}
 
 
-sources = labelled.sources_of(read, Pronouns)
+texts = labelled.texts_of(read, lambda example: [example.text])
+sources = labelled.sources_of(Pronouns, read)
 
 
 def near(length: int, spans: np.ndarray, room: int) -> np.ndarray | None:
@@ -121,10 +116,10 @@ def near(length: int, spans: np.ndarray, room: int) -> np.ndarray | None:
 def _pieces(example, offsets, problems):
   """The first and last token that share a character with each span, [S, 2]."""
   out = []
-  for start, end in example.spans:
-    tokens = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
-    if not len(tokens):
+  for span in example.spans:
+    first, last = tokens_between(offsets, *span)
+    if first > last:
       problems.note('names without a token (the next one taken)', example.where)
-      tokens = [min(np.searchsorted(offsets[:, 0], start), len(offsets) - 1)]
-    out.append((tokens[0], tokens[-1]))
+      first = last = min(first, len(offsets) - 1)
+    out.append((first, last))
   return np.array(out)

@@ -1,25 +1,83 @@
 """Pre-training on a corpus: masked language model and next-sentence prediction (BERT, 3.1)."""
 
+import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax.errors import quoted
-from bert_jax.field import pairs_with_positive_numbers
+from bert_jax.field import Field, affecting, pairs_with_positive_numbers
+from bert_jax.objectives.masking import POLICIES
+from bert_jax.rows.corpus_rows import KINDS
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks import remarks
 from bert_jax.tasks.ask import TOP_K
 from bert_jax.tasks.pretraining import task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
-from bert_jax.tasks.pretraining.fields import CORPUS, EVAL_MASKING, LOSS, MASKING
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Card, Family, Head, Prediction, Released
 from bert_jax.timeline import values_of
 
+CORPUS = affecting({'rows'}, {
+  'corpus.format': Field('auto', 'see text/documents.py',
+    allowed=('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki', 'wikitext')),
+  'corpus.text_field': Field('text', 'field of a JSONL or TFDS record that holds the text'),
+  'corpus.eval_share': Field(0.01, 'documents held out for evaluation if data.eval is empty',
+    allowed='[0, 1)'),
+  'corpus.rows': Field('nsp', 'what an example is, see rows/corpus_rows.py',
+    allowed=KINDS),
+  'corpus.short_seq_prob': Field(0.1, 'share of pairs with a random, shorter length',
+    allowed='[0, 1]'),
+  'corpus.dupe_factor': Field(5, 'times the corpus is cut into pairs, differently each',
+    allowed='[1, inf)'),
+  'corpus.window': Field(32, 'blocks of a large prepared corpus whose rows are mixed at a time',
+    allowed='[1, inf)', past=32),
+  'corpus.lengths': Field('',
+    'how far apart tokens that see each other may be in training, by step, as in '
+    '32,64@2000,128@4000 or 32,64@0.3,128@0.6 (rows are cut there); empty: as far as in the row',
+    allowed='[8, inf)', past='', affects={'masks', 'schedule'}, by_step=True),
+  'corpus.languages': Field((), 'to use, in order; empty: all that data.train has', allowed=str),
+  'corpus.sampling': Field(1.0, 'S: a language is seen in proportion to P(L)^S of tokens',
+    allowed='[0, 1]'),
+  'corpus.weights': Field((), '((language, factor), ...) on top of that'),
+  'corpus.segmenter': Field('', 'marks whole words of Chinese', allowed=('', 'jieba')),
+  'corpus.phrases': Field('', 'lexicon, one a line: units of masking.policy=phrase'),
+  'corpus.entities': Field('', 'lexicon, one a line: units of masking.policy=entity'),
+})  # fmt: skip
+MASKING = affecting({'masks'}, {
+  'masking.policy': Field('token',
+    'token, whole_word, span, phrase or entity; or by step, as in token,phrase@1000,entity@2000, '
+    'or token,phrase@0.5: from half of the steps on',
+    allowed=tuple(POLICIES), by_step=True),
+  'masking.masked_lm_prob': Field(0.15, 'share of tokens to predict', allowed='(0, 1)'),
+  'masking.max_predictions_per_seq': Field(0,
+    'most predictions in a row (static); 0: masked_lm_prob * data.seq_length, rounded up',
+    allowed='[0, inf)'),
+  'masking.mask_share': Field(0.8, 'of these, replaced by [MASK]', allowed='[0, 1]'),
+  'masking.random_share': Field(0.1, 'of these, replaced by a random piece; the rest stay',
+    allowed='[0, 1]'),
+})  # fmt: skip
+EVAL_MASKING = affecting({'evaluation'}, {
+  'eval_masking.policy': Field('token',
+    'as masking.policy, in evaluations; empty: evaluations mask as masking.* says',
+    allowed=('', *POLICIES), past=''),
+  'eval_masking.masked_lm_prob': Field(0.15, 'share of tokens to predict', allowed='(0, 1)',
+    past=0.15),
+  'eval_masking.mask_share': Field(0.8, 'of these, replaced by [MASK]', allowed='[0, 1]', past=0.8),
+  'eval_masking.random_share': Field(0.1, 'of these, replaced by a random piece; the rest stay',
+    allowed='[0, 1]', past=0.1),
+})  # fmt: skip
+LOSS = affecting({'objective'}, {
+  'loss.nsp_weight': Field(1.0, 'lambda in MLM + lambda * NSP (or SOP); 0: no such head',
+    allowed='[0, inf)'),
+  'loss.sbo_weight': Field(0.0, "the same of SpanBERT's span boundary objective; 0: no such head",
+    allowed='[0, inf)', past=0.0),
+})  # fmt: skip
+
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  policies = values_of(config.masking.policy)
-  weight, model, rows = config.loss.nsp_weight, config.model, config.corpus.rows
+  weight, sbo, rows = config.loss.nsp_weight, config.loss.sbo_weight, config.corpus.rows
   for block in ('masking', 'eval_masking'):
     much = f'{block}.mask_share and {block}.random_share add up to more than 1.'
     yield config[block].mask_share + config[block].random_share <= 1, much
@@ -27,19 +85,15 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield weight == 0 or rows in PAIRS, f'{no_pairs}; set loss.nsp_weight=0 or corpus.rows=nsp.'
   yield from length_rules(config)
   one_type = 'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'
-  yield weight == 0 or model.type_vocab_size != 1, one_type
-  row, window = config.data.seq_length, model.attention_window
-  sees_all = model.global_attention_every or model.global_tokens  # so does [CLS]
-  near = (
-    f'[CLS] sees {window // 2} tokens of a pair of up to {row} (model.attention_window); set '
-    'model.global_attention_every or model.global_tokens, or loss.nsp_weight=0.'
-  )
+  yield weight == 0 or config.model.type_vocab_size != 1, one_type
+  row, window = config.data.seq_length, config.model.attention_window
+  sees_all = config.model.global_attention_every or config.model.global_tokens  # so does [CLS]
+  near = f'[CLS] sees {window // 2} tokens of a pair of up to {row} (model.attention_window)'
+  near = f'{near}; set model.global_tokens, or loss.nsp_weight=0.'
   yield weight == 0 or sees_all or not 0 < window < 2 * (row - 1), near
-  no_spans = (
-    f'loss.sbo_weight is {config.loss.sbo_weight} but masking.policy={config.masking.policy} masks '
-    'no spans; set masking.policy=span, or loss.sbo_weight=0.'
-  )
-  yield not config.loss.sbo_weight or policies == ('span',), no_spans
+  no_spans = f'loss.sbo_weight is {sbo} but masking.policy={config.masking.policy} masks no spans'
+  spans = values_of(config.masking.policy) == ('span',)
+  yield not sbo or spans, f'{no_spans}; set masking.policy=span, or loss.sbo_weight=0.'
   odd = f'corpus.weights is {quoted(config.corpus.weights)}; write ((language, factor), ...)'
   wanted = f'{odd} with factors above 0; corpus.languages leaves languages out.'
   yield pairs_with_positive_numbers(config.corpus.weights), wanted
@@ -50,33 +104,28 @@ def rules_of_words_alone(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   for name in ('nsp_weight', 'sbo_weight'):
     fault = f'loss.{name} is {config.loss[name]}, and {config.objective} has no such term'
     yield not config.loss[name], f'{fault}; set it to 0.'
+  yield from rules(config)
 
 
 def length_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """The rules for rows whose length changes by step (corpus.lengths)."""
-  if not (lengths := task.lengths(config)):
-    return
-  model, longest, setting = config.model, config.data.seq_length, config.corpus.lengths
-  most = f'use at most {longest}, or raise data.seq_length'
-  yield max(lengths) <= longest, f'corpus.lengths={setting} is longer than a row; {most}.'
-  cuts = f'corpus.lengths={setting} cuts rows in training'
-  parts = 'which would part the sentences of a pair'
-  yield not config.loss.nsp_weight, f'{cuts}, {parts}; set loss.nsp_weight=0 and corpus.rows=full.'
-  mixes = 'and a Fourier transform mixes all that is in a row'
-  yield model.mixer != 'fourier', f'{cuts}, {mixes}; choose another model.mixer.'
-  follows = 'and a memory goes on from row to row'
-  yield not model.memory_length, f'{cuts}, {follows}; set model.memory_length=0.'
+  lengths, longest, cuts = task.lengths(config), config.data.seq_length, 'corpus.lengths cuts rows'
+  most = f'use at most {longest}, or raise data.seq_length.'
+  yield max(lengths, default=0) <= longest, f'corpus.lengths is longer than a row; {most}'
+  parts = 'which would part the sentences of a pair; set loss.nsp_weight=0 and corpus.rows=full.'
+  yield not (lengths and config.loss.nsp_weight), f'{cuts}, {parts}'
+  mixes = 'and a Fourier transform mixes all that is in a row; choose another model.mixer.'
+  yield not lengths or config.model.mixer != 'fourier', f'{cuts}, {mixes}'
+  follows = 'and a memory goes on from row to row; set model.memory_length=0.'
+  yield not (lengths and config.model.memory_length), f'{cuts}, {follows}'
 
 
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  masking, tokens = config.masking, config.data.seq_length
-  most, rate = masking.max_predictions_per_seq, masking.masked_lm_prob
-  takes = task.most_predictions(rate, tokens)
+  rate, tokens = config.masking.masked_lm_prob, config.data.seq_length
+  most, takes = config.masking.max_predictions_per_seq, task.most_predictions(rate, tokens)
   # Published caps round the rate up or down: 20 of 128 tokens, 76 and 77 of 512.
-  few = (
-    f'masking.max_predictions_per_seq is {most}, and masking.masked_lm_prob={rate:g} of {tokens}'
-  )
-  advice = f'tokens takes {takes}; set it to {takes} or more, or to 0 for as many as it takes.'
+  few = f'masking.max_predictions_per_seq is {most}, and masked_lm_prob={rate:g} of {tokens} tokens'
+  advice = f'takes {takes}; set it to {takes} or more, or to 0 for as many as it takes.'
   yield most in (0, takes) or most >= int(rate * tokens), f'{few} {advice}'
 
 
@@ -94,14 +143,22 @@ def card(config: ConfigDict) -> Card:
   return Card(trained_for, languages=config.corpus.languages)
 
 
-def card_of_corpus(config: ConfigDict) -> Card:
-  """The Card of a family that is trained on a corpus and called by its name."""
-  return Card(f'`{config.objective}`', languages=config.corpus.languages)
+def variant(name: str, **changes: Any) -> Family:
+  """Makes the record of another objective on the rows of PRETRAINING, without sentence pairs."""
+  of_all: dict[str, Any] = {'predictions': OF_WORDS, 'rules': rules_of_words_alone}
+  of_all['card'] = lambda config: Card(f'`{name}`', languages=config.corpus.languages)
+  return dataclasses.replace(PRETRAINING, name=name, **of_all | changes)
 
 
 SBO = {'sbo': 'loss.sbo_weight'}
 MASKED_LM = 'masked-LM head; use a pre-trained one'
 PAIR_HEAD = 'next-sentence head; use one pre-trained with loss.nsp_weight above 0'
+
+OF_WORDS = {
+  'fill-mask': Prediction(FillMask, ('mlm',), MASKED_LM, options={'top_k': TOP_K}),
+  'perplexity': Prediction(Perplexity, ('mlm',), MASKED_LM),
+  'generate': GENERATE,
+}
 
 PRETRAINING = Family(
   name='mlm_nsp',
@@ -116,12 +173,7 @@ PRETRAINING = Family(
   judged_under=task.judged_under,
   remarks=remarks.remarks,
   reads_corpus=True,
-  predictions={
-    'fill-mask': Prediction(FillMask, ('mlm',), MASKED_LM, options={'top_k': TOP_K}),
-    'perplexity': Prediction(Perplexity, ('mlm',), MASKED_LM),
-    'next-sentence': Prediction(NextSentence, ('pooler', 'nsp'), PAIR_HEAD),
-    'generate': GENERATE,
-  },
+  predictions=OF_WORDS | {'next-sentence': Prediction(NextSentence, ('pooler', 'nsp'), PAIR_HEAD)},
   heads=(
     Head('ForPreTraining', ('encoder', 'pooler', 'mlm', 'nsp'), 'fill-mask', training_only=SBO),
     Head('ForMaskedLM', ('encoder', 'mlm'), 'fill-mask', training_only=SBO),

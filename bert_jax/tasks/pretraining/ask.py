@@ -9,7 +9,6 @@ perplexity     {"text"}: exp of the mean of -log p of each token given the previ
 next-sentence  {"text", "pair"}: does the pair follow the text?
 """
 
-import abc
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,8 +25,8 @@ from bert_jax.objectives.losses import nats_in_chunks
 from bert_jax.rows import windows
 from bert_jax.rows.examples import Examples, by_example, tokens_of
 from bert_jax.rows.sentence_pairs import PAIRS
-from bert_jax.tasks.ask import OfText, Packed, check_top_k, grouped
-from bert_jax.tasks.classification.ask import Classify
+from bert_jax.tasks.ask import OfText, Packed, grouped
+from bert_jax.tasks.classification import Classify
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tokenizers.base import RESERVED
 
@@ -51,7 +50,6 @@ class FillMask(OfText):
       causal = 'this model is causal: at a [MASK] it knows nothing of the text after it'
       raise InputError(f'{causal}; use a masked one, or let this one write (--task generate).')
     super().__init__(model)
-    check_top_k(top_k)
     self.top_k = min(top_k, model.tokenizer.vocab_size)
 
   def record(self, fields: dict[str, Any]) -> str:
@@ -148,7 +146,7 @@ class Masks(Examples):
 class Perplexity(OfText):
   def examples(self, records: Sequence[str], problems: Problems) -> 'TokenScores':
     ids = self.model.tokenizer.ids_batch(records)
-    return scored(self.model.config)(self.model, records, ids, problems)
+    return TokenScores(self.model, records, ids, problems)
 
   def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
     if self.model.config.model.causal:
@@ -166,30 +164,42 @@ class Perplexity(OfText):
     return [answer['perplexity'] if answer else math.nan for answer in answers]
 
 
-def scored(config: ConfigDict) -> type['TokenScores']:
-  """The class of examples with which a config's model gives each token of a text a probability."""
-  return LeftToRight if config.model.causal else EachMasked
-
-
-class TokenScores(Examples, abc.ABC):
-  """Texts of which each token gets a probability. texts: the ids of each, which are cut to fit."""
+class TokenScores(Examples):
+  """Texts of which each token gets a probability. texts: the ids of each, which are cut to fit.
+  text_of [E]: the number of each example's text. To a causal model a text is an example; else each
+  of its n pieces is masked in one of n."""
 
   def __init__(
     self, model: Any, records: Sequence, texts: Sequence[np.ndarray], problems: Problems
   ):
-    self.records, self.read, room = records, list(texts), model.limit - 2
-    if number := sum(len(ids) > room for ids in texts):
+    self.records, self.causal = records, model.config.model.causal
+    cut = [ids[: model.limit - 2] for ids in texts]
+    if number := sum(len(ids) < len(whole) for ids, whole in zip(cut, texts)):
       problems.counts[f'texts cut (longer than {model.limit} tokens)'] += number
-    examples, options = self.made([ids[:room] for ids in texts], model.tokenizer.mask_id)
+    sizes, options = [len(ids) for ids in cut], {}
+    self.read, self.text_of = list(texts) if self.causal else cut, np.flatnonzero(sizes)
+    examples = [(cut[i],) for i in self.text_of]
+    if not self.causal:
+      self.text_of = np.repeat(np.arange(len(sizes)), sizes)
+      mask_id = model.tokenizer.mask_id
+      masked = [np.where(np.eye(len(ids), dtype=bool), mask_id, ids) for ids in cut]
+      examples = [(row,) for rows in masked for row in rows]
+      at = np.concatenate([np.arange(1, n + 1, dtype=np.int32) for n in (*sizes, 0)])
+      targets = np.concatenate([*cut, np.zeros(0, np.int32)])
+      options['per_example'] = {'targets': targets}
+      options['positions'] = {'masked_positions': at[:, None]}
     super().__init__(model.tokenizer, examples, seq_length=model.limit, slots=64, **options)
 
-  @abc.abstractmethod
-  def made(self, texts: list[np.ndarray], mask_id: int) -> tuple[list[tuple], dict[str, Any]]:
-    """Makes (examples, further arguments of Examples) of texts."""
-
-  @abc.abstractmethod
   def logs(self, outputs: Outputs) -> Iterator[tuple[int, np.ndarray]]:
     """Yields (number of a text, the log probabilities of its tokens)."""
+    if self.causal:
+      values = tokens_of(outputs, 'logs', self.lengths)
+      for e, i in enumerate(self.text_of.tolist()):
+        yield i, values[e][:-2].astype(np.float64)  # at [CLS] and each token but the last
+      return
+    numbers, (values,) = by_example(outputs, 'logs')
+    for i, (logs,) in grouped(self.text_of[numbers], values.astype(np.float64)):
+      yield i, logs
 
   def answers(self, outputs: Outputs) -> list[dict]:
     out = []
@@ -197,37 +207,6 @@ class TokenScores(Examples, abc.ABC):
       out.append({'id': i, 'text': self.records[i], 'perplexity': float(np.exp(-logs.mean()))})
       out[-1] |= {'log_probability': float(logs.sum()), 'tokens': len(logs)}
     return out
-
-
-class LeftToRight(TokenScores):
-  """Texts whose tokens are predicted from left to right."""
-
-  def made(self, texts: list[np.ndarray], mask_id: int) -> tuple[list[tuple], dict[str, Any]]:
-    self.numbers = [i for i, ids in enumerate(texts) if len(ids)]
-    return [(texts[i],) for i in self.numbers], {}
-
-  def logs(self, outputs: Outputs) -> Iterator[tuple[int, np.ndarray]]:
-    values = tokens_of(outputs, 'logs', self.lengths)
-    for e, i in enumerate(self.numbers):
-      yield i, values[e][:-2].astype(np.float64)  # at [CLS] and each token but the last
-
-
-class EachMasked(TokenScores):
-  """Texts whose pieces are masked one at a time: n pieces make n examples."""
-
-  def made(self, texts: list[np.ndarray], mask_id: int) -> tuple[list[tuple], dict[str, Any]]:
-    self.read, sizes = texts, [len(ids) for ids in texts]
-    self.text_of = np.repeat(np.arange(len(sizes)), sizes)
-    masked = [np.where(np.eye(len(ids), dtype=bool), mask_id, ids) for ids in texts]
-    at = np.concatenate([np.arange(1, n + 1, dtype=np.int32) for n in (*sizes, 0)])
-    targets = np.concatenate([*texts, np.zeros(0, np.int32)])
-    options = {'per_example': {'targets': targets}, 'positions': {'masked_positions': at[:, None]}}
-    return [(row,) for rows in masked for row in rows], options
-
-  def logs(self, outputs: Outputs) -> Iterator[tuple[int, np.ndarray]]:
-    numbers, (values,) = by_example(outputs, 'logs')
-    for i, (logs,) in grouped(self.text_of[numbers], values.astype(np.float64)):
-      yield i, logs
 
 
 class NextSentence(Classify):

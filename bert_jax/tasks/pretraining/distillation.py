@@ -10,7 +10,7 @@ from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.objectives.distillation import DistilledLanguageModel
 from bert_jax.tasks import teaching
-from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone
+from bert_jax.tasks.pretraining import PRETRAINING, rules_of_words_alone, variant
 
 FIELDS = teaching.FIELDS | {
   'distillation.hidden_weight': Field(1.0,
@@ -27,9 +27,8 @@ DEFAULTS = {
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  yield from PRETRAINING.rules(config)
-  yield from teaching.rules(config)
   yield from rules_of_words_alone(config)
+  yield from teaching.rules(config)
   yield not config.model.causal, 'distillation predicts masked words; set model.causal=false.'
 
 
@@ -42,8 +41,8 @@ def by_words(config: ConfigDict, objective: Any, teacher: teaching.Teacher) -> t
   """The Lesson in which a student imitates a teacher's masked-word probabilities and states."""
   model, width = teacher.model, config.model.hidden_size
   if {'encoder', 'mlm'} - teacher.params.keys() or model.causal:
-    fault = f'the teacher {config.teacher} does not predict masked words, which are learned here'
-    raise InputError(f'{fault}; name a masked language model.')
+    fault = f'the teacher {config.teacher} does not predict masked words'
+    raise InputError(f'{fault}, which are learned here; name a masked language model.')
   if config.distillation.hidden_weight and model.hidden_size != width:
     widths = f'{model.hidden_size} wide and those of this run {width}, so there is no cosine'
     advice = 'set distillation.hidden_weight=0'
@@ -53,14 +52,11 @@ def by_words(config: ConfigDict, objective: Any, teacher: teaching.Teacher) -> t
   return teaching.Lesson(DistilledLanguageModel, theirs, params)
 
 
-DISTILLATION = dataclasses.replace(
-  PRETRAINING,
-  card=card_of_corpus,
-  name='distillation',
+DISTILLATION = variant(
+  'distillation',
+  fields={**PRETRAINING.fields, **FIELDS},
+  defaults=DEFAULTS,
   taught=by_words,
   rules=rules,
   rules_to_begin=rules_to_begin,
-  fields={**PRETRAINING.fields, **FIELDS},
-  defaults={**PRETRAINING.defaults, **DEFAULTS},
-  predictions={name: x for name, x in PRETRAINING.predictions.items() if name != 'next-sentence'},
 )

@@ -1,7 +1,6 @@
 """ELECTRA: pre-training on the rows of a masked language model, with a generator."""
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -9,7 +8,7 @@ from ml_collections import ConfigDict
 from bert_jax import models
 from bert_jax.field import Field, affecting
 from bert_jax.objectives import electra
-from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone, task
+from bert_jax.tasks.pretraining import OF_WORDS, PRETRAINING, task, variant
 from bert_jax.tasks.record import Head
 from bert_jax.tokenizers import Tokenizer
 
@@ -37,11 +36,6 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> electra.Electra:
   return task.objective(config, tokenizer, electra.Electra, generator=generator, **more)
 
 
-def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  yield from PRETRAINING.rules(config)
-  yield from rules_of_words_alone(config)
-
-
 def heads_besides(config: ConfigDict) -> dict[str, int]:
   heads = models.share_of_heads(config.model.num_attention_heads, config.generator.size)
   return {f'of generator.size={config.generator.size:.3g}, the number of its heads': heads}
@@ -58,20 +52,13 @@ def generator_of(model: Any) -> Any:
   return model._replace(config=config, params=own.generator_params(model.params))
 
 
-ELECTRA = dataclasses.replace(
-  PRETRAINING,
-  card=card_of_corpus,
-  name='electra',
-  objective=objective,
-  rules=rules,
+ELECTRA = variant(
+  'electra',
   fields={**PRETRAINING.fields, **FIELDS},
-  defaults={**PRETRAINING.defaults, **DEFAULTS},
+  defaults=DEFAULTS,
+  objective=objective,
   main_metric=lambda config: 'replaced',
-  predictions={
-    name: x._replace(by='generator')
-    for name, x in PRETRAINING.predictions.items()
-    if name != 'next-sentence'
-  },
+  predictions={name: x._replace(by='generator') for name, x in OF_WORDS.items()},
   other_models={'generator': generator_of},
   heads_besides=heads_besides,
   heads=(

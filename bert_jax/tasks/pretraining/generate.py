@@ -8,12 +8,9 @@ text, however prompts are batched; if it is repeated in one call, it is continue
 """
 
 import functools
-import math
-import types
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from numbers import Integral, Real
 from typing import Any
 
 import jax
@@ -53,22 +50,25 @@ class Generate(Ask):
     order: str = '',
   ):
     super().__init__(model)
-    self.config = model.objective.model.with_vocab_size(model.tokenizer.vocab_size)
-    self.causal = model.config.model.causal or getattr(model.objective, 'writes', False)
+    causal, pieces = model.config.model.causal, model.tokenizer.vocab_size
+    self.config = model.objective.model.with_vocab_size(pieces)
+    self.causal = causal or getattr(model.objective, 'writes', False)
     self.left = self.causal and not order
-    numbers = {'max_tokens': max_tokens, 'top_k': top_k, 'beams': beams, 'seed': seed}
-    numbers |= {'temperature': temperature, 'top_p': top_p}
-    numbers |= {'repetition_penalty': repetition_penalty, 'length_penalty': length_penalty}
-    _check(model.tokenizer.vocab_size, numbers)
-    if order and (model.config.model.causal or order not in ORDERS):
-      causal = 'this model is causal and writes from left to right; leave order out.'
-      raise InputError(causal if order in ORDERS else f'order is {order!r}; use left, confidence.')
-    if beams > 1 and not self.left:
-      raise InputError(f'beams is {beams}, and masks are filled one at a time; leave beams out.')
-    if stop and not self.left:
-      raise InputError('stop says nothing to masks, which are all filled; leave it out.')
-    if isinstance(stop, str):
-      raise InputError(f'stop is {quoted(stop)}; put it in [], since there may be several.')
+    only_beams = f'length_penalty is {length_penalty}, which only a beam search reads'
+    no_draws = 'temperature is 0, and top_k and top_p cut what is drawn'
+    for holds, sentence in (
+      (top_k <= pieces, f'top_k is {top_k}; the vocabulary has {pieces} pieces, and 0 is all'),
+      (length_penalty == 1 or beams > 1, f'{only_beams}; add beams, such as 4'),
+      (beams == 1 or not temperature, f'beams is {beams}, which draws nothing; no temperature'),
+      (temperature or not top_k and top_p == 1, f'{no_draws}; set temperature above 0'),
+      (order in ('', *ORDERS), f'order is {order!r}; use left, confidence'),
+      (not (order and causal), 'this model is causal and writes from left to right; no order then'),
+      (beams == 1 or self.left, f'beams is {beams}, and masks are filled one at a time'),
+      (not stop or self.left, 'stop says nothing to masks, which are all filled; leave it out'),
+      (not isinstance(stop, str), f'stop is {quoted(stop)}; put it in [], with others if any'),
+    ):
+      if not holds:
+        raise InputError(f'{sentence}.')
     reserved = model.tokenizer.reserved
     ends = [reserved['[SEP]']] if '[SEP]' in reserved else []  # a GPT's vocabulary has none
     stop_ids = (*ends, *map(self._piece, stop))
@@ -240,44 +240,17 @@ def _seen(ids_BP, lengths_B, config):
   return none_BV.at[rows_B1, ids_BP].max(real_BP)
 
 
-def _check(pieces, numbers):
-  """InputError for an option out of range. pieces: the size of the vocabulary."""
-  for name, value in numbers.items():
-    whole = OPTIONS[name].kind is int
-    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
-      wanted = 'a whole number' if whole else 'a number'
-      raise InputError(f'{name} is {quoted(value)}; give {wanted}.')
-  x = types.SimpleNamespace(**numbers)
-  no_beams = ', which only a beam search reads; add beams, such as 4'
-  no_draws = ', and top_k and top_p cut what is drawn; set temperature above 0, such as 1'
-  for name, holds, rest in (
-    ('max_tokens', x.max_tokens >= 1, '; ask for 1 token or more'),
-    ('beams', x.beams >= 1, '; use 1 for no beam search, or more, such as 4'),
-    ('temperature', x.temperature >= 0, '; use 0 for the likeliest token, or above'),
-    ('top_k', 0 <= x.top_k <= pieces, f'; the vocabulary has {pieces} pieces, and 0 is all'),
-    ('top_p', 0 < x.top_p <= 1, ', and probabilities add up to 1; use 0.9, say'),
-    ('repetition_penalty', x.repetition_penalty > 0, '; use 1 for none'),
-    ('length_penalty', math.isfinite(x.length_penalty), '; use 1 for the mean'),
-    ('length_penalty', x.length_penalty == 1 or x.beams > 1, no_beams),
-    ('seed', 0 <= x.seed < 2**31, f'; use one from 0 to {2**31 - 1}'),
-    ('beams', not x.temperature or x.beams == 1, ', which draws nothing; no temperature then'),
-    ('temperature', x.temperature or (not x.top_k and x.top_p == 1), no_draws),
-  ):
-    if not holds:
-      raise InputError(f'{name} is {quoted(numbers[name])}{rest}.')
-
-
 LACKS = 'head that continues a prompt; use a masked or a causal language model'
 OPTIONS = {
-  'max_tokens': Option(int, 'most tokens of an answer; default: 50'),
-  'temperature': Option(float, '0 takes the likeliest token (default), 1 draws'),
-  'top_k': Option(int, 'draw from so many pieces; default: 0, all'),
-  'top_p': Option(float, 'draw from the likeliest pieces of such a share'),
-  'repetition_penalty': Option(float, 'above 1, pieces come again less often'),
-  'beams': Option(int, 'beam search with so many; default: 1, none'),
+  'max_tokens': Option(int, 'most tokens of an answer; default: 50', 1),
+  'temperature': Option(float, '0 takes the likeliest token (default), 1 draws', 0),
+  'top_k': Option(int, 'draw from so many pieces; default: 0, all', 0),
+  'top_p': Option(float, 'draw from the likeliest pieces of such a share', 0.001, 1),
+  'repetition_penalty': Option(float, 'above 1, pieces come again less often', 0.001),
+  'beams': Option(int, 'beam search with so many; default: 1, none', 1),
   'length_penalty': LENGTH_PENALTY,
   'stop': Option(tuple, 'a piece that ends the answer; may be repeated'),
-  'seed': Option(int, 'of what is drawn; default: 0'),
+  'seed': Option(int, 'of what is drawn; default: 0', 0, 2**31 - 1),
   'order': Option(str, 'of masked models: left or confidence; default: left'),
 }
 GENERATE = Prediction(Generate, ('mlm',), LACKS, options=OPTIONS)

@@ -16,7 +16,7 @@ from bert_jax.metrics import LossLevel
 from bert_jax.models.positions import POSITIONS
 from bert_jax.objectives import language_model
 from bert_jax.rows.sentence_pairs import PAIRS
-from bert_jax.tasks.pretraining import PRETRAINING, card_of_corpus, rules_of_words_alone, task
+from bert_jax.tasks.pretraining import OF_WORDS, PRETRAINING, rules_of_words_alone, task, variant
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Head, Released
 from bert_jax.timeline import values_of
@@ -67,7 +67,6 @@ def judged_under(config: ConfigDict) -> dict[str, Any]:
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield from rules_of_words_alone(config)
-  yield from PRETRAINING.rules(config)
   kinds, rows, model = stages(config), config.corpus.rows, config.model
   setting = f'language_model.kind={config.language_model.kind}'
   alone = 'hybrid' not in kinds or len(kinds) == 1
@@ -76,8 +75,8 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   causal = kinds[-1] == 'causal' or all_rows_causal
   share = ' with language_model.causal_share=1' * all_rows_causal
   ends = f'{setting}{share} ends with a model that {"is" if causal else "is not"} causal'
-  said = f'model.causal is {str(model.causal).lower()}; set model.causal={str(causal).lower()}.'
-  yield model.causal == causal, f'{ends}, and {said}'
+  said = f'and model.causal is {str(model.causal).lower()}'
+  yield model.causal == causal, f'{ends}, {said}; set model.causal={str(causal).lower()}.'
   yield from memory_rules(config, kinds)
   pairs = f'corpus.rows={rows} makes pairs, of which a language model knows nothing; set it to lm.'
   yield rows not in PAIRS, pairs
@@ -96,16 +95,16 @@ def memory_rules(config: ConfigDict, kinds: Sequence[str]) -> Iterator[tuple[boo
   setting = f'{name}={length} gives each row a memory of the one before it'
   packed, parts = config.data.examples_per_row, config.optimizer.accumulation
   rows, positions = config.corpus.rows, model.position_embeddings
-  kind = 'which a causal model reads; set language_model.kind=causal'
-  yield set(kinds) == {'causal'}, f'{setting}, {kind}.'
-  order = f'and rows of corpus.rows={rows} do not follow each other; set it to lm'
-  yield rows == 'lm', f'{setting}, {order}.'
-  texts = f'and data.examples_per_row={packed} packs several texts into one; set it to 1'
-  yield packed == 1, f'{setting}, {texts}.'
-  split = f'and optimizer.accumulation={parts} splits the rows that it belongs to; set it to 1'
-  yield parts == 1, f'{setting}, {split}.'
-  begins = f'and model.position_embeddings={positions} counts from the beginning of a row'
+  kind = 'which a causal model reads; set language_model.kind=causal.'
+  yield set(kinds) == {'causal'}, f'{setting}, {kind}'
+  order = f'and rows of corpus.rows={rows} do not follow each other; set it to lm.'
+  yield rows == 'lm', f'{setting}, {order}'
+  texts = f'and data.examples_per_row={packed} packs several texts into one; set it to 1.'
+  yield packed == 1, f'{setting}, {texts}'
+  split = f'and optimizer.accumulation={parts} splits the rows that it belongs to; set it to 1.'
+  yield parts == 1, f'{setting}, {split}'
   fine = [name for name, scheme in POSITIONS.items() if scheme.embed is None]
+  begins = f'and model.position_embeddings={positions} counts from the beginning of a row'
   yield positions in fine, f'{setting}, {begins}; use one of {", ".join(fine)}.'
   alone = f'language_model.eval_memory={longer} is for a model with a memory'
   yield model.memory_length > 0, f'{alone}; set model.memory_length, or it to 0.'
@@ -153,20 +152,16 @@ def from_released(config: ConfigDict, released: Released) -> None:
   config.data.seq_length = config.model.max_position_embeddings  # any text may be continued
 
 
-PREDICTIONS = {'generate': GENERATE, **PRETRAINING.predictions}
-
-LANGUAGE_MODEL = dataclasses.replace(
-  PRETRAINING,
-  card=card_of_corpus,
-  name='language_model',
+LANGUAGE_MODEL = variant(
+  'language_model',
+  fields={**PRETRAINING.fields, **FIELDS},
+  defaults=DEFAULTS,
   objective=objective,
   sources=sources,
   rules=rules,
-  fields={**PRETRAINING.fields, **FIELDS},
-  defaults={**PRETRAINING.defaults, **DEFAULTS},
   main_metric=main_metric,
   judged_under=judged_under,
-  predictions={name: x for name, x in PREDICTIONS.items() if name != 'next-sentence'},
+  predictions={'generate': GENERATE} | OF_WORDS,
   heads=(
     Head('LMHeadModel', ('encoder', 'mlm'), 'text-generation', causal=True),
     Head('LMHeadModel', ('encoder',), 'text-generation', causal=True),  # tied to the words

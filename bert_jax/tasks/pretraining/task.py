@@ -27,8 +27,6 @@ from bert_jax.tokenizers import Tokenizer
 
 log = logging.getLogger('bert_jax')
 
-LEXICONS = {'phrase': 'phrases', 'entity': 'entities'}  # {policy: the lexicon that marks its units}
-
 
 def lengths(config: ConfigDict) -> tuple[int, ...]:
   """The row lengths in corpus.lengths, stage by stage."""
@@ -54,8 +52,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
   if made and len(made) < len(metas):
     raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
   if len(set(made)) > 1:
-    fault = 'the corpora of data.train were prepared with different vocabularies'
-    raise InputError(f'{fault}; prepare them with one.')
+    raise InputError('data.train was prepared with several vocabularies; prepare it with one.')
   # Where data.train is prepared, data.eval may be text that no lexicon has marked.
   _check_marks(config, metas + [(name, meta) for name, meta in evals if meta])
   if made:
@@ -86,9 +83,9 @@ def _take_languages(config, metas):
   known = []
   for name, meta in metas:
     known += [loading.joined(name, x) for x in (meta['languages'] if meta else ('',))]
-  if len(known) > len(set(known)):
+  if twice := [name for name, number in Counter(known).items() if number > 1]:
     advice = 'give each corpus its own name, or prepare them together'
-    raise InputError(f'data.train names {quoted(max(known, key=known.count))} twice; {advice}.')
+    raise InputError(f'data.train names {quoted(twice[0])} twice; {advice}.')
   if missing := sorted(set(config.corpus.languages) - set(known)):
     there = f'which is not in data.train: {", ".join(map(repr, known))}'
     raise InputError(f'corpus.languages has {missing[0]!r}, {there}; change corpus.languages.')
@@ -101,19 +98,15 @@ def _take_languages(config, metas):
 def _check_marks(config, metas):
   """InputError if the units of a masking policy were not marked when the corpus was prepared: the
   policy would silently mask other units."""
-  policies = *values_of(config.masking.policy), config.eval_masking.policy
+  policies = {*values_of(config.masking.policy), config.eval_masking.policy}
   made = [meta for _, meta in metas if meta]
-  for name in ('segmenter', 'phrases', 'entities'):
-    policy, lexicon = (
-      next((p for p in policies if LEXICONS.get(p) == name), ''),
-      config.corpus[name],
-    )
-    asked = f'masking.policy={policy}' if policy else f'corpus.{name}={lexicon}'
-    if policy and not lexicon and len(made) < len(metas):  # there is text
+  for name, policy in (('segmenter', ''), ('phrases', 'phrase'), ('entities', 'entity')):
+    lexicon, masks = config.corpus[name], policy in policies - {''}
+    asked = f'masking.policy={policy}' if masks else f'corpus.{name}={lexicon}'
+    if masks and not lexicon and len(made) < len(metas):  # there is text
       raise InputError(f'{asked} needs corpus.{name}, a lexicon; name its file.')
-    if (policy or lexicon) and not all(meta[name] for meta in made):
-      marks = 'marks that are made when a corpus is prepared'
-      fault = f'{asked} needs {marks}, and this one was prepared without them'
+    if (masks or lexicon) and not all(meta[name] for meta in made):
+      fault = f'{asked} needs marks that are made when a corpus is prepared, and this one has none'
       raise InputError(f'{fault}; prepare it again with --{name}.')
 
 
@@ -263,10 +256,11 @@ def _rows(config, corpus, tokenizer, split, language, what):
     pairs = ' (sentence pairs take two)' if needed == 2 else ''
     advice = 'give more text, separate documents by blank lines, or change corpus.eval_share'
     if block.format == 'paragraphs':
-      advice = 'a file is a document here (corpus.format=paragraphs); give more files, name some '
-      advice += f'in data.eval, or {"raise" if split == "eval" else "lower"} corpus.eval_share'
+      advice = (
+        'a file is a document (corpus.format=paragraphs); give more, or name some in data.eval'
+      )
     few = f'the {what} data has {number} documents and needs {needed}{pairs}; {advice}'
-    raise InputError(f'{few} ({block.eval_share}), the share held out while data.eval is empty.')
+    raise InputError(f'{few} ({block.eval_share}, the share held out while data.eval is empty).')
   drawn_by = judged_under(config)['eval.seed'] if split == 'eval' else config.seed
   times, length = block.dupe_factor if split == 'train' else 1, config.data.seq_length
   shape = {'seq_length': length, 'examples_per_row': config.data.examples_per_row}

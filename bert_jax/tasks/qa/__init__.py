@@ -1,20 +1,75 @@
 """Extractive question answering: which part of a context answers a question (SQuAD)."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
+from bert_jax.errors import InputError
+from bert_jax.field import Field, affecting
 from bert_jax.tasks import labelled
-from bert_jax.tasks.ask import TOP_K
+from bert_jax.tasks.ask import TOP_K, OfHead, texts_of
 from bert_jax.tasks.qa import task
-from bert_jax.tasks.qa.ask import Answer
-from bert_jax.tasks.qa.fields import FIELDS
+from bert_jax.tasks.qa.reading import Question
+from bert_jax.tasks.qa.task import Windows
 from bert_jax.tasks.record import Head, Prediction
+
+if TYPE_CHECKING:
+  from bert_jax.predict.model import Model
+
+FIELDS = affecting({'rows'}, {
+  'qa.doc_stride': Field(128, 'tokens between the starts of two windows of a context',
+    allowed='[1, inf)'),
+  'qa.max_query_length': Field(64, 'tokens of a question; a longer one is cut', allowed='[1, inf)'),
+  'qa.max_answer_length': Field(30, 'tokens of an answer', allowed='[1, inf)',
+    affects={'objective', 'evaluation'}),
+  'qa.n_best_size': Field(20, 'spans kept of each question', allowed='[1, inf)',
+    affects={'objective', 'evaluation'}),
+  'qa.unanswerable': Field(False, 'a question may have no answer (SQuAD 2.0)'),
+  'qa.null_threshold': Field(0.0, 'no answer where its lead over the best span is above this',
+    affects={'objective', 'evaluation'}),
+  'qa.answer_units': Field('words', 'of the F1; characters for Chinese (CMRC)',
+    allowed=('words', 'characters'), affects={'objective', 'evaluation'}),
+})  # fmt: skip
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
-  return labelled.rules(config, pairs=True)
+  yield from labelled.rules(config, pairs=True)
+  limit, most = labelled.limit(config), config.qa.max_query_length
+  none = f'a window of {limit} tokens has no room for a context beside a question of'
+  fix = f'{none} qa.max_query_length {most}; raise task.max_length or data.seq_length.'
+  yield not config.data.train or limit > most + task.SPECIAL + 1, fix
+  cmrc = 'qa.answer_units=characters scores as CMRC 2018, where every question has an answer; set '
+  fits = not config.qa.unanswerable or config.qa.answer_units == 'words'
+  yield fits, f'{cmrc}qa.unanswerable=false or qa.answer_units=words.'
+
+
+class Answer(OfHead):
+  """Answers {"question", "context"} with the top_k best spans of the context."""
+
+  fields, tabs = ('question', 'context'), True
+  examples_of, exports = Windows, {'start_logits': '[B, T]', 'end_logits': '[B, T]'}
+
+  def __init__(self, model: 'Model', top_k: int = 5):
+    super().__init__(model)
+    self.top_k = top_k
+
+  def config(self, row: int = 0) -> ConfigDict:
+    config = super().config(row)
+    config.qa.n_best_size = max(self.top_k, config.qa.n_best_size)
+    return config
+
+  def record(self, fields: dict[str, Any]) -> Question:
+    question, context = texts_of(fields, self.fields)
+    if not question.strip() or not context.strip():
+      raise InputError('the question or its context is empty')
+    return Question('', '', question, context, None, ())
+
+  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
+    names, best = ('text', 'probability', 'start', 'end'), answer['nbest'][: self.top_k]
+    out = {'question': answer['question'], 'answer': answer['prediction']}
+    out |= {'probability': answer['probability']} | dict(zip(('start', 'end'), answer['span']))
+    return out | {'nbest': [{name: entry[name] for name in names} for entry in best]}
 
 
 QA = labelled.family(

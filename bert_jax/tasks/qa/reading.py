@@ -13,15 +13,14 @@ qa.unanswerable, is predicted, but not learnt and not scored.
 """
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed
-from bert_jax.tasks.faulty_records import Problems, reads
-from bert_jax.text import files, utf8, values
+from bert_jax.errors import listed
+from bert_jax.tasks.faulty_records import Problems, Unusable, reads
+from bert_jax.text import files, values
 
 
 class Question(NamedTuple):
@@ -33,48 +32,49 @@ class Question(NamedTuple):
   starts: tuple[int, ...]  # the character of the context where each answer begins; -1: not known
 
 
-@reads('questions', 'scored, but not in predictions.json')
+@reads(
+  'questions', 'scored, but not in predictions.json', "a file in SQuAD's JSON, or tfds:squad/v1.1"
+)
 def questions(config: ConfigDict, split: str, problems: Problems) -> Iterator[Question]:
   """Yields the Questions of a split; unusable ones go to `problems`."""
-  if not config.data[split]:
-    raise InputError(f"data.{split} is empty; name a file in SQuAD's JSON, or tfds:squad/v1.1.")
   for _, spec in files.parts(config.data[split]):
     for where, context, record in records(spec, split, problems):
-      if (question := _question(where, context, record, problems)) is None:
-        continue
-      for name, text in (('questions', question.text), ('contexts', question.context)):
-        if not text.strip():
-          problems.note(f'empty {name} (kept)', where)
-      if question.gold is None or not (question.gold or config.qa.unanswerable):
-        problems.note('questions without an answer (not learnt, not scored)', where)
-      yield question
+      with problems.of_record(where):
+        question = _question(where, context, record, problems)
+        for name, text in (('questions', question.text), ('contexts', question.context)):
+          if not text.strip():
+            problems.note(f'empty {name} (kept)', where)
+        if question.gold is None or not (question.gold or config.qa.unanswerable):
+          problems.note('questions without an answer (not learnt, not scored)', where)
+        yield question
 
 
 def records(spec: str, split: str, problems: Problems) -> Iterator[tuple[str, Any, Any]]:
   """Yields (where, context, record of a question as in SQuAD's JSON) of all files of a spec."""
   if spec.startswith('tfds:'):
-    counts = problems.counts
-    for where, row in files.tfds_rows(spec, 'train' if split == 'train' else 'validation')[1]:
-      row = {name: _decoded(x, counts) for name, x in row.items()}
-      yield where, row.get('context'), row | {'answers': _as_list(row.get('answers'), counts)}
+    yield from _from_table(spec, problems)
     return
   for path in files.split_files(spec, split, one=True):
     of_table = files.suffix(path) in ('.csv', '.tsv', '.jsonl')
-    yield from _from_table(path, problems) if of_table else _from_file(path, problems)
+    yield from _from_table(str(path), problems) if of_table else _from_file(path, problems)
 
 
-def _from_table(path, problems):
+def _from_table(spec, problems):
   """Yields (where, context, record of a question) of a table."""
-  for where, row in problems.rows(str(path)):
+  for where, row in problems.rows(spec):
     if 'question' not in row or 'context' not in row:
       fault = f'a table of questions has columns question, context, answer, not {listed(row)}'
       problems.wrong(getattr(row, 'header', '') or where, fault, 'rows without a column')
       continue
-    record = {'id': where} | row
+    record: dict[str, Any] = {'id': where} | row
+    if 'is_impossible' in row:
+      record['is_impossible'] = row['is_impossible'].lower() == 'true'
     if 'answers' in row:
       with contextlib.suppress(values.NotJson):  # not JSON, so not a list
         record['answers'], _ = values.json_text(row['answers'])
-      record['answers'] = _as_list(record['answers'], problems.counts)
+      if isinstance(answers := record['answers'], dict):  # of lists, as Hugging Face has it
+        pairs = zip(answers.get('text', ()), answers.get('answer_start', ()))
+        record['answers'] = [{'text': text, 'answer_start': int(at)} for text, at in pairs]
     elif 'answer' in row:
       record['answers'] = [{'text': row['answer']}]
     yield where, row['context'], record
@@ -100,34 +100,22 @@ def _from_file(path, problems):
         yield f'{path.name}:{at}', paragraph.get('context'), record
 
 
-def _decoded(value: Any, counts: Counter) -> Any:
-  return utf8.decode(value, counts) if isinstance(value, bytes) else value
-
-
-def _as_list(answers: Any, counts: Counter) -> Any:
-  """Answers as SQuAD lists them, from one object with a list of texts and a list of places."""
-  if not isinstance(answers, dict):
-    return answers
-  pairs = zip(answers.get('text', ()), answers.get('answer_start', ()))
-  return [{'text': _decoded(text, counts), 'answer_start': int(start)} for text, start in pairs]
-
-
 def _question(where, context, record, problems):
-  """Makes a Question of a record; None if it cannot be used."""
+  """Makes a Question of a record."""
   fields: dict[str, Any] = record if isinstance(record, dict) else {}
   identity, text, answers = fields.get('id'), fields.get('question'), fields.get('answers')
   if not isinstance(context, str):
-    return problems.wrong(where, 'the question has no context', 'questions without a context')
+    raise Unusable('the question has no context', 'questions without a context')
   if not isinstance(text, str) or not isinstance(identity, str | int):
     missing = 'question' if isinstance(identity, str | int) else 'id'
-    return problems.wrong(where, f'there is no {missing!r}', f'questions without {missing}')
+    raise Unusable(f'there is no {missing!r}', f'questions without {missing}')
   if not isinstance(answers, list | None):
-    return problems.wrong(where, "'answers' is not a list", 'questions with unreadable answers')
+    raise Unusable("'answers' is not a list", 'questions with unreadable answers')
   gold, starts = [], []
   for i, answer in enumerate(answers or ()):
     if not isinstance(answer, dict) or not isinstance(answer.get('text'), str):
       place = f'{where}.answers[{i}]'
-      return problems.wrong(place, "there is no 'text'", 'questions with unreadable answers')
+      raise Unusable("there is no 'text'", 'questions with unreadable answers', place)
     if not answer['text'].strip():
       problems.note('empty answers (left out)', where)
       continue

@@ -12,14 +12,14 @@ threshold that is best on the evaluated data.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 from scipy.special import softmax
 
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError
 from bert_jax.metrics import LossLevel
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.rows import windows
@@ -48,20 +48,6 @@ def texts(config: ConfigDict) -> Iterator[str]:
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> QuestionAnswering:
   return labelled.objective(QuestionAnswering, config, unanswerable=config.qa.unanswerable)
-
-
-def sources(
-  config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
-) -> dict[str, 'Windows']:
-  qa, limit = config.qa, labelled.limit(config)
-  if limit <= qa.max_query_length + SPECIAL + tokenizer.between - 1:
-    question = f'a question of qa.max_query_length {qa.max_query_length}'
-    fault = f'a window of {limit} tokens has no room for a context beside {question}'
-    raise InputError(f'{fault}; raise task.max_length or data.seq_length.')
-  if qa.unanswerable and qa.answer_units == 'characters':
-    fault = 'qa.answer_units=characters scores as CMRC 2018, where every question has an answer'
-    raise InputError(f'{fault}; set qa.unanswerable=false or qa.answer_units=words.')
-  return labelled.sources_of(questions, Windows)(config, tokenizer, splits)
 
 
 class Windows(Scored):
@@ -102,7 +88,8 @@ class Windows(Scored):
         weights.append(np.full(len(starts), learnt, np.float32))
       self.first.append(len(parts))
     if problems.split == 'train' and not parts:
-      raise InputError(f'no question of data.train has an answer to learn; {self._why_none()}')
+      none = 'no question of data.train has an answer to learn; write answers as contexts have them'
+      raise InputError(f'{none}, or set qa.unanswerable=true if there are none, as in SQuAD 2.0.')
     positions = dict(zip(('start_positions', 'end_positions'), np.concatenate(at).T))
     options = {'per_example': {'weights': np.concatenate(weights)}, 'positions': positions}
     super().__init__(tokenizer, parts, **options, **labelled.shape(config))
@@ -124,29 +111,17 @@ class Windows(Scored):
         problems.note('answers that no window holds whole', question.where)
     return at
 
-  def _why_none(self):
-    """The reason why no question can be learnt, as the end of a sentence."""
-    if answered := [(q.gold[0], q.where) for q in self.questions if q.gold]:
-      such = f'such as {quoted(answered[0][0])} at {answered[0][1]}'
-      advice = 'write answers as their contexts have them, and where they begin.'
-      return f'no answer stands once in its context, {such}; {advice}'
-    if self.qa.unanswerable:
-      return 'they have no list of answers, not even an empty one.'
-    return 'none has an answer. If that is meant, as in SQuAD 2.0, set qa.unanswerable=true.'
-
   def _gold_tokens(self, question, problems):
     """The (first, last) tokens of the gold answers whose place in the context is known."""
     spans, offsets = [], self.offsets[question.context]
     for text, start in zip(question.gold or (), question.starts, strict=True):
-      if start < 0:
-        continue
       first, last = tokens_between(offsets, start, start + len(text))
-      if first > last:
+      if start >= 0 and first > last:
         problems.note('answers without a token (not learnt)', question.where)
-        continue
-      spans.append((first, last))
-      if question.context[offsets[first, 0] : offsets[last, 1]] != text.strip():
-        problems.note('answers not on token borders (whole tokens learnt)', question.where)
+      elif start >= 0:
+        spans.append((first, last))
+        if question.context[offsets[first, 0] : offsets[last, 1]] != text.strip():
+          problems.note('answers not on token borders (whole tokens learnt)', question.where)
     return spans
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
@@ -194,9 +169,8 @@ class Windows(Scored):
     offsets, entries = self.offsets[question.context], {}
     columns = offsets[spans.first, 0], offsets[spans.last, 1], spans.start_logits, spans.end_logits
     for start, end, *logits in zip(*(column.tolist() for column in columns), strict=True):
-      text = question.context[start:end]
-      if text and text not in entries:
-        entries[text] = _entry(text, start, end, *logits)
+      if text := question.context[start:end]:
+        entries.setdefault(text, _entry(text, start, end, *logits))
     return list(entries.values())[: self.qa.n_best_size]
 
   def _nats(self, i, start_logits, end_logits):
@@ -245,3 +219,6 @@ def _entry(text, start, end, start_logit, end_logit):
 
 def _sum(entry):
   return entry['start_logit'] + entry['end_logit']
+
+
+sources = labelled.sources_of(Windows, questions)

@@ -1,12 +1,32 @@
 """Tagging: a label for each token (named entities, chunks, parts of speech)."""
 
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
 from ml_collections import ConfigDict
 
+from bert_jax.errors import InputError
+from bert_jax.field import Field, affecting
 from bert_jax.tasks import labelled
+from bert_jax.tasks.ask import OfHead, texts_of
 from bert_jax.tasks.record import Head, Prediction, Released
 from bert_jax.tasks.tagging import task
-from bert_jax.tasks.tagging.ask import Tag
-from bert_jax.tasks.tagging.fields import FIELDS
+from bert_jax.tasks.tagging.conll import Sentence, are_chunks, as_bioes
+from bert_jax.tasks.tagging.task import Tagged
+from bert_jax.text.sentences import UNSPACED
+
+_RUNS = re.compile(rf'[{UNSPACED}]|[^\s{UNSPACED}]+')
+FIELDS = affecting({'rows'}, {
+  'tagging.token_column': Field(0, 'column of the token, from 0; -1 is the last'),
+  'tagging.tag_column': Field(-1, 'column of the tag'),
+  'tagging.labels': Field((), 'the tags, in order; empty: what the training data has, sorted',
+    allowed=str),
+  'tagging.label_pieces': Field('first', 'pieces of a word that carry its tag',
+    allowed=('first', 'all')),
+  'tagging.document_context': Field(False, 'fill rows with the sentences around (-DOCSTART-)'),
+})  # fmt: skip
 
 
 def from_released(config: ConfigDict, released: Released) -> None:
@@ -16,6 +36,79 @@ def from_released(config: ConfigDict, released: Released) -> None:
 def stand_in(config: ConfigDict) -> ConfigDict:
   config.tagging.labels = config.tagging.labels or ('0', '1')
   return config
+
+
+class Tag(OfHead):
+  """Asks a tagger: {"text"} or {"tokens": [..]}; the answer is entities, or a tag per token."""
+
+  examples_of, exports, others = Tagged, {'logits': '[B, T, labels]'}, ('tokens',)
+
+  def record(self, fields: dict[str, Any]) -> Sentence:
+    if 'tokens' not in fields:
+      (text,) = texts_of(fields, ('text',))
+      spans = words(text)
+      after_blank = tuple(a > 0 and text[a - 1].isspace() for a, _ in spans)
+      tokens = tuple(text[a:b] for a, b in spans)
+      return Sentence('', '', tokens, None, (text,), after_blank)
+    tokens = fields['tokens']
+    if 'text' in fields:
+      raise InputError("'text' and 'tokens' are both there; give the one that is to be tagged")
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+      raise InputError('\'tokens\' is no list of texts; write ["a", "b"]')
+    if not tokens or not all(map(str.strip, tokens)):
+      raise InputError('there are no tokens, or one of them is empty')
+    return Sentence('', '', tuple(tokens), None, ())
+
+  def element(self, value: Any) -> Sentence:
+    return self.parsed({'tokens': list(value)} if isinstance(value, (list, tuple)) else value)
+
+  def config(self, row: int = 0) -> ConfigDict:
+    config = super().config(row)
+    config.tagging.document_context = False
+    return config
+
+  def replies(self, records: Sequence[Sentence]) -> list[tuple[dict | None, str]]:
+    replies = zip(records, super().replies(records))
+    return [(a and a | {'text': record.document}, why) for record, (a, why) in replies]
+
+  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
+    names = 'tokens', 'prediction', 'probability', 'text'
+    tokens, tags, shares, text = (answer[name] for name in names)
+    out, at = ({'text': text[0]}, words(text[0])) if text else ({'tokens': tokens}, None)
+    if not are_chunks(self.model.objective.labels):
+      out = {'tokens': tokens, 'tags': tags, 'probabilities': shares}
+      return out | ({'offsets': [list(span) for span in at]} if at else {})
+    from seqeval.metrics.sequence_labeling import get_entities  # slow to import
+
+    entities = []
+    for kind, first, last in get_entities(as_bioes(tags)):
+      entity = {'type': kind, 'text': ' '.join(tokens[first : last + 1])}
+      if at:
+        start, end = at[first][0], at[last][1]
+        entity |= {'text': text[0][start:end], 'start': start, 'end': end}
+      entity |= {'tokens': [first, last + 1], 'probability': min(shares[first : last + 1])}
+      entities.append(entity)
+    return out | {'entities': entities}
+
+
+def words(text: str) -> list[tuple[int, int]]:
+  """The tokens of a text, [(from, to)] in characters: what stands between blanks, each punctuation
+  mark at its ends by itself, and each character of a script without blanks."""
+  out = []
+  for run in _RUNS.finditer(text):
+    first, last = begin, end = run.span()
+    while begin < end and _is_mark(text[begin]):
+      begin += 1
+    while end > begin and _is_mark(text[end - 1]):
+      end -= 1
+    out += [(i, i + 1) for i in range(first, begin)]
+    out += [(begin, end)] if begin < end else []
+    out += [(i, i + 1) for i in range(end, last)]
+  return out
+
+
+def _is_mark(character):
+  return unicodedata.category(character)[0] in 'PS'
 
 
 TAGGING = labelled.family(

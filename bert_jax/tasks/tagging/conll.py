@@ -22,17 +22,14 @@ Chinese), where M- is what I- is in BIOES. BILOU is not read.
 """
 
 import itertools
-import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bert_jax.errors import InputError, quoted
-from bert_jax.tasks.faulty_records import Problems
-from bert_jax.text import files, utf8
-from bert_jax.text.values import whole_number
-
-log = logging.getLogger('bert_jax')
+from bert_jax.tasks.faulty_records import Problems, Unusable
+from bert_jax.text import files
+from bert_jax.text.values import json_value, whole_number
 
 CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')
 COLUMNS = ('tokens', 'pos', 'chunks', 'ner', 'tags')  # of TFDS, as far as a data set has them
@@ -60,16 +57,18 @@ class Layout(NamedTuple):
   tag_column: int
 
   def places(self, where: str, width: int, split: str) -> tuple[int, int | None]:
-    """The numbers of the columns of tokens and tags, from 0; None: there is no column of tags."""
+    """The numbers of the columns of tokens and tags, from 0; None: there is no column of tags.
+    Unusable if these are not among the columns, of which there are `width`."""
     token_at, tag_at = (i if i >= 0 else width + i for i in self[1:])
+    has, kind = f'there are {width} columns and', 'records'
     if not 0 <= token_at < width:
-      why = f'tagging.token_column is {self.token_column}; columns count from 0.'
-      raise InputError(f'{where} has {width} columns and {why}')
+      fault = f'{has} tagging.token_column is {self.token_column}; columns count from 0'
+      raise Unusable(fault, kind, where)
     if 0 <= tag_at < width and tag_at != token_at:
       return token_at, tag_at
     if split == 'train':
-      fault = f'none of them the tags that tagging.tag_column={self.tag_column} asks for'
-      raise InputError(f'{where} has {width} columns, {fault}; training needs them.')
+      fault = f'{has} none of them has the tags that tagging.tag_column={self.tag_column} asks for'
+      raise Unusable(f'{fault}; training needs them', kind, where)
     return token_at, None
 
 
@@ -95,22 +94,23 @@ def read(
     problems.nothing(spec, 'sentences')
   if all(s.tokens == tuple(map(str, range(1, len(s.tokens) + 1))) for s in sentences):
     fault = f'column {token_column} of data.{split} counts the tokens: 1, 2, ..'
-    words = 'name the column of the tokens (--config.tagging.token_column=1)'
-    tags = f'of the tags (--config.tagging.tag_column=2), if it is not {tag_column}'
-    raise InputError(f'{fault}; {words} and {tags}, where -1 is the last.')
+    fix = 'name the columns of tokens (tagging.token_column=1) and of tags (tagging.tag_column=2)'
+    raise InputError(f'{fault}; {fix}.')
   return _without_places(sentences, problems)
 
 
 def _sentences(spec, split, problems, layout):
   for _, part in files.parts(spec):
     if part.startswith('tfds:'):
-      yield from _tfds(part, split, problems, layout)
+      yield from _of_lists(part, split, problems, layout)
       continue
-    for path in files.split_files(
-      part, split, one=split != 'train', kind='.conllu' * layout.conllu
-    ):
-      read = _jsonl if files.suffix(path) == '.jsonl' else _file
-      yield from read(path, split, problems, layout)
+    options = {'one': split != 'train', 'kind': '.conllu' * layout.conllu}
+    for path in files.split_files(part, split, **options):
+      if files.suffix(path) == '.jsonl':
+        yield from _of_lists(str(path), split, problems)
+        continue
+      with problems.of_record(path.name):
+        yield from _file(path, split, problems, layout)
 
 
 def is_chunk(label: str) -> bool:
@@ -138,8 +138,8 @@ def are_chunks(labels: Sequence[str], places: Mapping[str, str] | None = None) -
 
 
 def check_chunks(sentences: Sequence[Sentence], problems: Problems) -> None:
-  """Counts the chunks, and warns of tags that break their scheme, which are kept. InputError if
-  these are more than half as many as the chunks. The scheme is BIOES if there is an E- or S-.
+  """Counts the chunks, and the tags that break their scheme, which are kept. InputError if there
+  are more than half as many of these as of chunks. The scheme is BIOES if there is an E- or S-.
   Otherwise it is IOB1 (Ramshaw and Marcus 1995: B- only between two adjacent chunks of a type) or
   IOB2 (each chunk begins with B-), whichever is broken by fewer tags."""
   breaks = {scheme: [] for scheme in SCHEMES}  # the places where a tag breaks each scheme
@@ -147,16 +147,14 @@ def check_chunks(sentences: Sequence[Sentence], problems: Problems) -> None:
   for sentence in sentences:
     tags = ['O', *as_bioes(tag or 'O' for tag in sentence.tags or ()), 'O']
     for i, (before, tag) in enumerate(itertools.pairwise(tags), 1):
-      mark, mark_before = tag[0], before[0]
-      alike = mark_before != 'O' and tag[2:] == before[2:]
-      inside = mark_before in 'BI' and mark in 'IE' and alike
-      half = not inside and (mark_before in 'BI' or mark in 'IE')
-      place = f'{sentence.where}, token {min(i, len(sentence.tokens))}'
-      for scheme, is_broken in zip(
-        SCHEMES, (mark == 'I' and not alike, mark == 'B' and not alike, half)
-      ):
-        breaks[scheme] += [place] * is_broken
-      number += mark != 'O' and not inside
+      alike = before[0] != 'O' and tag[2:] == before[2:]
+      goes_on, ends = before[0] in 'BI', tag[0] in 'IE'
+      inside = alike and goes_on and ends
+      number += tag[0] != 'O' and not inside
+      begins = {mark: tag[0] == mark and not alike for mark in 'IB'}
+      for scheme, broken in zip(SCHEMES, (*begins.values(), not inside and (goes_on or ends))):
+        if broken:
+          breaks[scheme].append(f'{sentence.where}, token {min(i, len(sentence.tokens))}')
   schemes = ('BIOES',) if marks & {'E', 'S', 'M'} else ('IOB2', 'IOB1')
   scheme = min(schemes, key=lambda name: len(breaks[name]))
   name, places = 'BMES' if 'M' in marks else scheme, breaks[scheme]
@@ -164,13 +162,11 @@ def check_chunks(sentences: Sequence[Sentence], problems: Problems) -> None:
     problems.counts[f'chunks ({name})'] += number
   for place in places:
     problems.note(f'tags that break {name} (kept)', place)
-  if places:
-    fault = f'{len(places):,} tags break {name}, the scheme that their first letters mark'
-    of_all = f'data.{problems.split} has {number:,} chunks'
-    if 2 * len(places) > number:
-      fix = 'write all tags in one of IOB1, IOB2, BIOES and BMES, or name their column'
-      raise InputError(f'{places[0]}: {fault}, and {of_all}; {fix} (tagging.tag_column).')
-    log.warning('%s: %s; they are kept (%s)', places[0], fault, of_all)
+  if 2 * len(places) > number:
+    fault = f'{places[0]}: {len(places):,} tags break {name}, the scheme that their first letters '
+    fault += f'mark, and data.{problems.split} has {number:,} chunks'
+    fix = 'write all tags in one of IOB1, IOB2, BIOES and BMES, or name their column'
+    raise InputError(f'{fault}; {fix} (tagging.tag_column).')
 
 
 def _file(path, split, problems, layout):
@@ -187,35 +183,34 @@ def _file(path, split, problems, layout):
   token_at, tag_at = layout.places(f'{name}:{number}', width, split)
   document = 0  # its number
   for kind, group in itertools.groupby(numbered, key=_kind):
-    block, named, rows, broken = list(group), '', [], False
+    block, named, rows = list(group), '', []
     if kind == 'document':
       document += len(block)
       counts['documents'] += len(block)
     if kind != 'sentence':
       continue
-    for number, line in block:
-      cells, comment = cells_of(line), _COMMENT.match(line) if conllu else None
-      if comment and comment[1] == 'sent_id':
-        named = comment[2].strip()
-      elif comment:
-        counts['documents'] += 1
-        document += 1
-      elif conllu and line.startswith('#'):
-        continue
-      elif line.startswith('#') and not rows and len(cells) != width:
-        problems.note('comments before sentences (left out)', f'{name}:{number}')
-      elif fault := _fault(cells, width, (token_at, tag_at), conllu):
-        problems.wrong(f'{name}:{number}', fault, 'sentences with a faulty line')
-        broken = True
-      elif conllu and not cells[0].isdecimal():
-        counts['multiword ranges' if '-' in cells[0] else 'empty nodes'] += 1
-      else:
-        rows.append(cells)
-    tags = None if tag_at is None else tuple(row[tag_at] for row in rows)
-    if conllu and tags:
-      tags = tuple(None if tag == '_' else tag for tag in tags)
-      tags = tags if any(tags) else None
-    if not broken:
+    with problems.of_record(name):
+      for number, line in block:
+        cells, comment = cells_of(line), _COMMENT.match(line) if conllu else None
+        if comment and comment[1] == 'sent_id':
+          named = comment[2].strip()
+        elif comment:
+          counts['documents'] += 1
+          document += 1
+        elif conllu and line.startswith('#'):
+          continue
+        elif line.startswith('#') and not rows and len(cells) != width:
+          problems.note('comments before sentences (left out)', f'{name}:{number}')
+        elif fault := _fault(cells, width, (token_at, tag_at), conllu):
+          raise Unusable(fault, 'sentences with a faulty line', f'{name}:{number}')
+        elif conllu and not cells[0].isdecimal():
+          counts['multiword ranges' if '-' in cells[0] else 'empty nodes'] += 1
+        else:
+          rows.append(cells)
+      tags = None if tag_at is None else tuple(row[tag_at] for row in rows)
+      if conllu and tags:
+        tags = tuple(None if tag == '_' else tag for tag in tags)
+        tags = tags if any(tags) else None
       tokens = tuple(row[token_at] for row in rows)
       yield Sentence(f'{name}:{block[0][0]}', named, tokens, tags, (path, document))
 
@@ -238,68 +233,26 @@ def _fault(cells, width, at, conllu):
   return ''
 
 
-def _jsonl(path, split, problems, layout):
-  """Yields the sentences of a JSONL file."""
-  for number, line in files.lines(path, problems.counts):
-    where = f'{path.name}:{number}'
-    if not line.strip():
-      problems.counts['blank_lines'] += 1
-      continue
-    try:
-      row = files.parse_json(line, where, problems.counts)
-    except InputError as error:
-      problems.wrong(where, str(error).removeprefix(f'{where} is '), 'lines without JSON')
-      continue
-    tokens: Any = row.get('tokens')
-    tags = row.get('tags', row.get('ner_tags'))
-    lists = [tokens] if tags is None and split != 'train' else [tokens, tags]
-    strings = all(isinstance(x, list) and all(isinstance(y, str) and y for y in x) for x in lists)
-    if not strings or len({len(x) for x in lists}) > 1:
-      fault = 'it is not {"tokens": [...], "tags": [...]} with as many strings in both'
-      problems.wrong(where, fault, 'records')
-      continue
-    yield Sentence(where, str(row.get('id', '')), tuple(tokens), tags and tuple(tags), ())
-
-
-def _tfds(spec, split, problems, layout):
-  features, rows = _open_tfds(spec, split)
-  conllu, counts, there = layout.conllu, problems.counts, ', '.join(features)
-  names = CONLLU if conllu else [name for name in COLUMNS if name in features]
-  if not names:
-    raise InputError(f'{spec} has no tokens, only {there}; is it tagged text?')
-  at = layout.places(spec, len(names), split)
-  chosen = [None if i is None else names[i] for i in at]
-  if missing := [name for name in chosen if name and name not in features]:
-    raise InputError(f'{spec} has no {missing[0]}, only {there}; see tagging.tag_column.')
-  for where, row in rows:
-    counts['records'] += 1
-    texts = [[_text(x, features[name], counts) for x in row[name]] for name in chosen if name]
-    tokens, tags = texts[0], texts[1] if texts[1:] else None
-    if conllu and tags:
-      words = [i for i, tag in enumerate(tags) if tag != '_']
-      counts['multiword ranges and empty nodes'] += len(tags) - len(words)
-      tokens, tags = ([side[i] for i in words] for side in (tokens, tags))
-    if tags is not None and len(tags) != len(tokens):
-      problems.wrong(where, f'{len(tokens)} tokens and {len(tags)} tags', 'records')
-      continue
-    yield Sentence(where, '', tuple(tokens), None if tags is None else tuple(tags), ())
-
-
-def _open_tfds(spec, split):
-  """Opens a TFDS split by the names it may have: (features, rows), as files.tfds_rows."""
-  if split == 'train':
-    return files.tfds_rows(spec, split)
-  try:
-    return files.tfds_rows(spec, 'dev')
-  except InputError:
-    return files.tfds_rows(spec, 'validation')
-
-
-def _text(value, feature, counts):
-  feature = getattr(feature, 'feature', feature)  # of a Sequence
-  if hasattr(feature, 'int2str'):
-    return feature.int2str(int(value))
-  return utf8.decode(value, counts) if isinstance(value, bytes) else str(value)
+def _of_lists(spec, split, problems, layout=None):
+  """Yields the sentences of a table whose columns hold lists: JSONL or, with a layout, TFDS."""
+  shape = 'it is not {"tokens": [...], "tags": [...]} with as many strings in both'
+  for where, row in problems.rows(spec):
+    with problems.of_record(where, shape, 'records'):
+      tags = next((name for name in ('tags', 'ner_tags') if name in row), '')
+      names, at = ('tokens', tags or 'tags'), (0, 1 if tags or split == 'train' else None)
+      if layout:
+        names = CONLLU if layout.conllu else [name for name in COLUMNS if name in row]
+        at = layout.places(where, len(names), split)
+      lists = [json_value(row[names[i]]) for i in at if i is not None]
+      if not all(isinstance(x, list) and all(isinstance(y, str) and y for y in x) for x in lists):
+        raise TypeError('these are not lists of strings')
+      rows = list(zip(*lists, strict=True))
+      if layout and layout.conllu and len(lists) > 1:
+        there = [(token, tag) for token, tag in rows if tag != '_']
+        problems.counts['multiword ranges and empty nodes'] += len(rows) - len(there)
+        rows = there
+      tokens, *tags = zip(*rows) if rows else [()] * len(lists)
+      yield Sentence(where, str(row.get('id', '')), tokens, tags[0] if tags else None, ())
 
 
 def _without_places(sentences, problems):

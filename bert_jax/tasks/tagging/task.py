@@ -16,9 +16,8 @@ training data such a tag cannot be used (see tasks/faulty_records.py).
 """
 
 import itertools
-import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,13 +29,11 @@ from bert_jax.objectives.tagging import Tagging
 from bert_jax.rows import windows
 from bert_jax.rows.examples import tokens_of
 from bert_jax.tasks import labelled
-from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.faulty_records import Problems, Unusable
 from bert_jax.tasks.scored import Scored
 from bert_jax.tasks.tagging import conll, scores
 from bert_jax.tasks.tagging.conll import Sentence
 from bert_jax.tokenizers import Tokenizer
-
-log = logging.getLogger('bert_jax')
 
 LEAST = 1e-12  # the probability of a tag that the model does not have, for the loss of an answer
 
@@ -58,16 +55,10 @@ def resolve(config: ConfigDict) -> ConfigDict:
     config = config.copy_and_resolve_references()
     config.tagging.labels = tuple(labels)
   if config.checkpoint.best_metric == 'entity_f1' and not conll.are_chunks(config.tagging.labels):
-    tags = f'the tags of data.train ({", ".join(config.tagging.labels[:3])}, ..)'
-    fix = 'write the tags of entities as B-NAME and I-NAME, or, if they are parts of speech or the'
-    fix = f'{fix} like, set checkpoint.best_metric=token_accuracy, as task=pos does'
-    raise InputError(f'{tags} have no B- and I-, so they mark no entities; {fix}.')
+    tags = f'the tags of data.train ({", ".join(config.tagging.labels[:3])}, ..) mark no entities'
+    fix = 'write B-NAME and I-NAME or, for parts of speech, set checkpoint.best_metric'
+    raise InputError(f'{tags}; {fix}=token_accuracy, as task=pos does.')
   return config
-
-
-def texts(config: ConfigDict) -> Iterator[str]:
-  for sentence in _read(config, 'train', Problems('train', True)):
-    yield ' '.join(sentence.tokens)
 
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Tagging:
@@ -76,28 +67,25 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> Tagging:
   return labelled.objective(Tagging, config, labels, scores=names)
 
 
-def sources(
-  config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
-) -> dict[str, 'Tagged']:
-  labels = config.tagging.labels
+def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> 'Tagged':
+  labels, data = config.tagging.labels, f'data.{split}={config.data[split]}'
+  sentences = _known(_read(config, split, problems), split, labels, problems)
+  if not sentences:
+    problems.log()
+    raise InputError(
+      f'no sentence of {data} is left; are tagging.labels {listed(labels)} its tags?'
+    )
+  if config.tagging.document_context and not problems.counts['documents']:
+    fault = f'{data} does not say where documents begin (-DOCSTART- lines)'
+    raise InputError(f'{fault}; set tagging.document_context=false.')
+  if conll.are_chunks(labels):
+    conll.check_chunks(sentences, problems)
+  problems.counts['sentences'] = len(sentences)
+  problems.counts['tokens'] = sum(len(sentence.tokens) for sentence in sentences)
+  return Tagged(config, tokenizer, sentences, problems)
 
-  def rows_of(split, problems):
-    sentences = _known(_read(config, split, problems), split, labels, problems)
-    data = f'data.{split}={config.data[split]}'
-    if not sentences:
-      problems.log()
-      fault = f'no sentence of {data} is left'
-      raise InputError(f'{fault}; are tagging.labels {listed(labels)} its tags?')
-    if config.tagging.document_context and not problems.counts['documents']:
-      fault = f'{data} does not say where documents begin (-DOCSTART- lines)'
-      raise InputError(f'{fault}; set tagging.document_context=false.')
-    if conll.are_chunks(labels):
-      conll.check_chunks(sentences, problems)
-    problems.counts['sentences'] = len(sentences)
-    problems.counts['tokens'] = sum(len(sentence.tokens) for sentence in sentences)
-    return Tagged(config, tokenizer, sentences, problems)
 
-  return labelled.in_splits(config, splits, rows_of)
+sources = labelled.sources_of(rows)
 
 
 def _read(config, split, problems):
@@ -107,20 +95,23 @@ def _read(config, split, problems):
     return conll.read(config.data[split], split, problems, conllu=conllu, **columns)
 
 
+texts = labelled.texts_of(_read, lambda sentence: [' '.join(sentence.tokens)])
+
+
 def _known(sentences, split, labels, problems):
   """The sentences without those with faulty tags; in training a tag must be in the label set."""
   out, chunks = [], conll.are_chunks(labels)
   for sentence in sentences:
     unknown = [tag for tag in sentence.tags or () if tag and tag not in labels]
     faulty = [tag for tag in unknown if chunks and not conll.is_chunk(tag)]
-    if unknown and split == 'train':
-      fault = f'tag {quoted(unknown[0])} is not in the label set {listed(labels)}'
-      fault += '; mend it or set tagging.labels'
-      problems.wrong(sentence.where, fault, 'sentences with an unknown tag')
-    elif faulty:
-      fault = f'tag {quoted(faulty[0])} is neither O nor begins with B- I- M- E- S-; mend it'
-      problems.wrong(sentence.where, fault, 'sentences with a faulty tag')
-    else:
+    with problems.of_record(sentence.where):
+      if unknown and split == 'train':
+        fault = f'tag {quoted(unknown[0])} is not in the label set {listed(labels)}'
+        fault = f'{fault}; mend it or set tagging.labels'
+        raise Unusable(fault, 'sentences with an unknown tag')
+      if faulty:
+        fault = f'tag {quoted(faulty[0])} is neither O nor begins with B- I- M- E- S-; mend it'
+        raise Unusable(fault, 'sentences with a faulty tag')
       for tag in unknown:
         kind = f'tags {quoted(tag)} that training does not have (always wrong)'
         problems.note(kind, sentence.where)
@@ -174,18 +165,16 @@ class Tagged(Scored):
 
   def _baselines(self, gold):
     """The scores of always giving the most frequent tag. gold: {tag: number of tokens}."""
-    known = {tag: n for tag, n in gold.items() if tag in self.labels}
+    known = [tag for tag, _ in gold.most_common() if tag in self.labels]
     if not known:
       return {}
-    commonest = max(known, key=lambda tag: known[tag])
-    share = known[commonest] / gold.total()
-    always = {'token_accuracy': share}
+    share, scored = gold[known[0]] / gold.total(), {}
     if not self.chunks:
-      always['macro_f1'] = labelled.f1_of_all(share) / len(gold)
-    elif commonest == 'O':
-      types = {f'f1_{tag[2:]}' for tag in gold if tag != 'O'}
-      always |= dict.fromkeys([*scores.ENTITY_SCORES, *sorted(types)], 0)
-    return labelled.always('majority', always)
+      scored = {'macro_f1': labelled.f1_of_all(share) / len(gold)}
+    elif known[0] == 'O':
+      types = sorted({f'f1_{tag[2:]}' for tag in gold if tag != 'O'})
+      scored = dict.fromkeys([*scores.ENTITY_SCORES, *types], 0)
+    return labelled.always('majority', {'token_accuracy': share} | scored)
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     logits, out = tokens_of(outputs, 'logits', self.lengths), []
@@ -205,12 +194,9 @@ class Tagged(Scored):
     out['prediction'] = [self.labels[k] for k in logs.argmax(axis=-1)]
     out['probability'] = np.exp(logs.max(axis=-1)).tolist()
     if sentence.tags is not None:
-      number, none = dict(zip(self.labels, itertools.count())), float(np.log(LEAST))
-      nats = [
-        float(of_token[number[tag]]) if tag in number else none
-        for tag, of_token in zip(sentence.tags, logs)
-        if tag
-      ]
+      number = {label: k for k, label in enumerate(self.labels)}
+      both = [(number.get(tag, -1), of_token) for tag, of_token in zip(sentence.tags, logs) if tag]
+      nats = [float(x[k]) if k >= 0 else float(np.log(LEAST)) for k, x in both]
       out |= {'gold': list(sentence.tags), 'loss': -sum(nats)}
     return out
 
@@ -224,9 +210,6 @@ class Tagged(Scored):
     gold, predicted = _known_tags(answers)
     if gold and self.chunks:
       out['conlleval.txt'] = scores.conlleval(gold, predicted)
-      if any(tag[:2] in ('S-', 'E-', 'M-') for tag in self.labels):
-        errs = 'it knows no S- and M- and sees no end at an E- before a B-'
-        log.warning("seqeval's F1; the Perl script conlleval errs on these tags: %s", errs)
     elif gold:
       out['tags.txt'] = scores.tag_table(gold, predicted)
     return out

@@ -1,16 +1,67 @@
 """Sequence to sequence: translation, summaries, and other tables of sources and targets."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax import models
+from bert_jax.field import Field, affecting
 from bert_jax.tasks import labelled
-from bert_jax.tasks.record import Head, Prediction, Released
+from bert_jax.tasks.ask import LENGTH_PENALTY, OfHead, texts_of
+from bert_jax.tasks.record import Head, Option, Prediction, Released
 from bert_jax.tasks.translation import task
-from bert_jax.tasks.translation.ask import OPTIONS, Translate
-from bert_jax.tasks.translation.fields import DEFAULTS, FIELDS
+from bert_jax.tasks.translation.reading import Pair
+from bert_jax.tasks.translation.task import Pairs
+
+FIELDS = affecting({'rows'}, {
+  'translation.source_column': Field('source',
+    'column of the source, or name of its file; a|b: the first of these that is there'),
+  'translation.target_column': Field('target', 'the same of the target'),
+  'translation.columns': Field((),
+    'names of the columns of a TSV without header; empty: it has one', allowed=str),
+  'translation.target_length': Field(0, 'tokens of the target side of a row; 0: data.seq_length',
+    allowed='[0, inf)'),
+  'translation.begin': Field('cls',
+    'what a target begins with: [CLS]; or [SEP], with [CLS] as its first token (BART)',
+    allowed=('cls', 'sep'), past='cls'),
+  'translation.too_long': Field('leave_out',
+    'what training does with a pair that is longer than a row, or than task.max_length',
+    allowed=('leave_out', 'cut')),
+  'translation.label_smoothing': Field(0.1,
+    'share of the probability that the loss wants spread over all words', allowed='[0, 1)',
+    affects={'objective'}),
+  'translation.beams': Field(4,
+    'beams by which evaluations and predictions write; 0: evaluations write nothing',
+    allowed='[0, inf)', affects={'objective', 'evaluation'}),
+  'translation.length_penalty': Field(1.0,
+    'a text is as good as its log-probability, divided by its length to this power',
+    affects={'objective', 'evaluation'}),
+})  # fmt: skip
+# The base model of Vaswani et al. 2017 (section 5), with about as many tokens in a step.
+DEFAULTS = {
+  'batch_size': 128,
+  'steps': 100_000,
+  'epochs': 0.0,
+  'data.seq_length': 256,
+  'tokenizer.kind': 'unigram',
+  'tokenizer.do_lower_case': False,
+  'model.type_vocab_size': 0,
+  'model.position_embeddings': 'sinusoidal',
+  'model.embedding_scale': True,
+  'model.embedding_norm': False,
+  'model.hidden_act': 'relu',
+  'model.mlm_head': 'none',
+  'optimizer.learning_rate': 7e-4,
+  'optimizer.schedule': 'inverse_sqrt',
+  'optimizer.warmup': 4000.0,
+  'optimizer.beta2': 0.98,
+  'optimizer.eps': 1e-9,
+  'optimizer.weight_decay': 0.0,
+  'optimizer.clip_norm': 0.0,
+  'checkpoint.best_metric': 'bleu',
+}
 
 
 def decoder_rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
@@ -24,24 +75,66 @@ def decoder_rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   yield from labelled.rules(config)
   yield from decoder_rules(config)
-  fields, limit = config.translation, config.task.max_length
-  length, longest = fields.target_length, config.model.max_position_embeddings
-  fits = (limit and limit <= longest) or length <= longest
-  long = (
-    f'translation.target_length {length} is longer than model.max_position_embeddings {longest}'
-  )
-  advice = 'raise the one, lower the other, or set task.max_length'
-  yield not models.has_position_table(config.model) or fits, f'{long}; {advice}.'
+  fields, longest = config.translation, config.model.max_position_embeddings
+  length, best = task.limits(config)[1], config.checkpoint.best_metric
+  long = f'translation.target_length {length} is longer than model.max_position_embeddings'
+  fits = not models.has_position_table(config.model) or length <= longest
+  yield fits, f'{long} {longest}; raise the one, lower the other, or set task.max_length.'
   both = f'translation.source_column and target_column are both {fields.source_column!r}'
   yield fields.source_column != fields.target_column, f'{both}; name two columns.'
-  best = config.checkpoint.best_metric
   unwritten = f'checkpoint.best_metric={best} is of what an evaluation writes, and with'
-  nothing = 'translation.beams=0 it writes nothing; set it to 1 or more'
-  yield fields.beams > 0 or best not in task.SCORES, f'{unwritten} {nothing}.'
+  nothing = 'translation.beams=0 it writes nothing; set it to 1 or more.'
+  yield fields.beams > 0 or best not in task.SCORES, f'{unwritten} {nothing}'
 
 
 def from_released(config: ConfigDict, released: Released) -> None:
   config.translation.begin = released.begin
+
+
+BEAMS = 4  # of a model that was trained with translation.beams=0
+
+
+class Translate(OfHead):
+  """Translates {"text"} by beam search. beams, length_penalty, max_tokens (of an answer): None: as
+  in training. Texts that are too long are cut, and counted."""
+
+  examples_of, shows = Pairs, ('text', 'translation', 'score')
+
+  def __init__(
+    self,
+    model: Any,
+    beams: int | None = None,
+    length_penalty: float | None = None,
+    max_tokens: int | None = None,
+  ):
+    of = model.objective
+    beams = of.beams or BEAMS if beams is None else beams
+    longest = of.longest if max_tokens is None else min(of.longest, max_tokens)
+    penalty = of.length_penalty if length_penalty is None else float(length_penalty)
+    words = of.model.with_vocab_size(model.tokenizer.vocab_size)
+    search = {'beams': beams, 'longest': longest, 'length_penalty': penalty}
+    self.objective = dataclasses.replace(of, model=words, **search)
+    super().__init__(model)
+
+  def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
+    return self.objective.predict(params, batch)
+
+  def record(self, fields: dict[str, Any]) -> Pair:
+    (text,) = texts_of(fields, self.fields)
+    return Pair('', '', text, None)
+
+  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
+    return super().shown(answer | {'text': answer['source'], 'translation': answer['prediction']})
+
+  def returned(self, answers: list[dict | None]) -> list[str | None]:
+    return [answer['prediction'] if answer else None for answer in answers]
+
+
+OPTIONS = {
+  'beams': Option(int, 'default: as in its config', 1),
+  'length_penalty': LENGTH_PENALTY,
+  'max_tokens': Option(int, 'default: as trained', 1),
+}
 
 
 PARTS = 'encoder', 'decoder', 'mlm'

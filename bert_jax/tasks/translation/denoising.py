@@ -4,7 +4,6 @@ Corpora, rows and held-out documents are the same as in masked pre-training. The
 encoder-decoder of translation, and a translation may start from its weights (init_from).
 """
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from ml_collections import ConfigDict
 from bert_jax.field import Field, affecting
 from bert_jax.objectives.translation import Denoising
 from bert_jax.tasks import labelled, translation
-from bert_jax.tasks.pretraining import CORPUS, PRETRAINING, card_of_corpus
+from bert_jax.tasks.pretraining import CORPUS, PRETRAINING, variant
 from bert_jax.tokenizers import Tokenizer
 
 RATE = Field(0.3, 'share of the tokens of a text that is hidden', allowed='(0, 1)')
@@ -72,10 +71,8 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: dict[str, Any]) -
   return PRETRAINING.remarks(as_pretraining(config), tokenizer, sources)
 
 
-DENOISING = dataclasses.replace(
-  PRETRAINING,
-  card=card_of_corpus,
-  name='denoising',
+DENOISING = variant(
+  'denoising',
   resolve=resolve,
   objective=objective,
   sources=sources,
@@ -84,7 +81,7 @@ DENOISING = dataclasses.replace(
   judged_under=judged_under,
   remarks=remarks,
   fields=CORPUS | FIELDS,
-  defaults={**PRETRAINING.defaults, **DEFAULTS},
+  defaults=DEFAULTS,
   main_metric=lambda config: 'denoising',
   predictions={},
   heads=translation.HEADS,

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
-from bert_jax.tasks.faulty_records import Problems, reads
+from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.text import files
 from bert_jax.text.values import NotJson, json_value
 
@@ -100,21 +100,19 @@ def _nested(row):
   return {k: x for k, x in value.items() if isinstance(x, str)} if isinstance(value, dict) else {}
 
 
-@reads('pairs')
+@reads('pairs', name='two parallel files (en=FILE,de=FILE) or a table of pairs')
 def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Pair]:
   """Yields the Pairs of a split; unusable ones go to `problems`."""
   source_name, target_name = config.translation.source_column, config.translation.target_column
   for number, (where, row) in enumerate(_rows(config, split, problems)):
     there = any(name in row for name in target_name.split('|'))
     wanted = [source_name, *([target_name] if there or split == 'train' else [])]
-    if (values := problems.columns(row, wanted, where, HINT)) is None:
-      continue
-    sides = zip(('source', 'target'), wanted, values)
-    if empty := [(kind, name) for kind, name, text in sides if not text.strip()]:
-      kind, column = empty[0]
-      fault = f'the {kind} (column {column!r}) is empty; write one, or remove the pair'
-      problems.wrong(where, fault, f'pairs without a {kind}')
-      continue
-    if not there:
-      problems.counts['without a target (translated, not scored)'] += 1
-    yield Pair(where, str(number), *values[:2], *([] if there else [None]))
+    with problems.of_record(where):
+      values = problems.columns(row, wanted, where, HINT)
+      for kind, column, text in zip(('source', 'target'), wanted, values):
+        if not text.strip():
+          fault = f'the {kind} (column {column!r}) is empty; write one, or remove the pair'
+          raise Unusable(fault, f'pairs without a {kind}')
+      if not there:
+        problems.counts['without a target (translated, not scored)'] += 1
+      yield Pair(where, str(number), *values[:2], *([] if there else [None]))

@@ -11,7 +11,7 @@ https://arxiv.org/abs/1804.08771). Its signatures stand in sacrebleu.txt beside 
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,19 +29,6 @@ from bert_jax.tasks.translation.reading import Pair, read
 from bert_jax.tokenizers import Tokenizer
 
 SCORES = 'bleu', 'chrf'
-
-
-def resolve(config: ConfigDict) -> ConfigDict:
-  if not config.data.train:
-    advice = 'name two parallel files (en=FILE,de=FILE) or a table of pairs'
-    raise InputError(f'data.train is empty; {advice}.')
-  return config
-
-
-def texts(config: ConfigDict) -> Iterator[str]:
-  """The texts of both sides, which share a vocabulary."""
-  for pair in read(config, 'train', Problems('train', config.data.skip_damaged)):
-    yield from (pair.source, pair.target)
 
 
 def target_length(config: ConfigDict) -> int:
@@ -172,4 +159,6 @@ def sacrebleu_scores(answers: list[dict]) -> dict[str, tuple[float, str, str]]:
   return out
 
 
-sources = labelled.sources_of(read, Pairs)
+# Both sides share a vocabulary.
+texts = labelled.texts_of(read, lambda pair: (pair.source, pair.target))
+sources = labelled.sources_of(Pairs, read)

@@ -19,7 +19,7 @@ import tqdm
 
 from bert_jax.errors import InputError
 from bert_jax.tasks.ask import RecordProblems
-from bert_jax.tasks.pretraining.ask import scored
+from bert_jax.tasks.pretraining.ask import TokenScores
 from bert_jax.text import files
 from bert_jax.tools.probe.data import Sentence
 
@@ -39,11 +39,11 @@ def logs_of(
   progress bar says."""
   ask: Any = model.ask('perplexity')
   model, outputs = ask.model, ask.model.compiled(ask.outputs)
-  kind, problems, out = scored(model.config), RecordProblems(), []
+  problems, out = RecordProblems(), []
   with tqdm.tqdm(total=len(ids), desc=name, unit=' sentences', disable=None, leave=False) as bar:
     for at in range(0, len(ids), AT_ONCE):
       part = ids[at : at + AT_ONCE]
-      examples = kind(model, part, part, problems)
+      examples = TokenScores(model, part, part, problems)
       logs = dict(examples.logs(model.outputs(outputs, examples))) if examples.texts else {}
       out += [logs.get(i, np.zeros(0)) for i in range(len(part))]
       bar.update(len(part))

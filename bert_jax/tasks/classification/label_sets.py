@@ -1,0 +1,170 @@
+"""The labels of a classification: read from cells, counted, remarked on, and guessed blindly."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from bert_jax.errors import InputError, listed, quoted
+from bert_jax.metrics import Level
+from bert_jax.tasks.faulty_records import Unusable
+from bert_jax.tasks.labelled import always, f1_of_all
+from bert_jax.text.values import finite_number, json_value
+
+log = logging.getLogger('bert_jax')
+
+MOST_LABELS = 1000  # more are probably numbers or texts
+UNKNOWN = 'rows with an unknown label'  # a kind of fault
+NAMED = 10  # labels that are named
+NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
+
+
+def label_of(cell: str, table: ConfigDict) -> Any:
+  """The label in a cell, as in an Example; Unusable if it cannot be one."""
+  fault, known = '', {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
+  if table.regression:
+    if (number := finite_number(cell)) is not None:
+      return number
+    fault = f'label {quoted(cell)} is not a number; table.regression=true wants numbers'
+    raise Unusable(fault, UNKNOWN)
+  labels = _labels_of(cell) if table.multi_label else (cell,)
+  unknown = [name for name in labels if name not in known] if known else []
+  if not table.multi_label and not cell.strip():
+    fault = 'the label is empty; write one'
+  elif not table.multi_label and not known and cell[0] == '[' and cell[-1] == ']':
+    fault = f'label {quoted(cell)} is a list; set table.multi_label=true'
+  elif unknown:
+    fault = f'label {quoted(unknown[0])} is not in the label set {listed(table.labels)}'
+    fault = f'{fault}; mend the row or set table.labels'
+  if fault:
+    raise Unusable(fault, UNKNOWN)
+  labels = tuple(known.get(name, name) for name in labels)
+  return labels if table.multi_label else labels[0]
+
+
+def _labels_of(cell):
+  """The labels of a text that may have several, from a JSON list or between commas."""
+  try:
+    labels = json_value(cell) if cell[:1] in ('[', '{') else cell.split(',')
+    if isinstance(labels, list) and all(isinstance(part, str | int) for part in labels):
+      return tuple(name for part in labels if (name := str(part).strip()))
+  except ValueError:
+    pass
+  fault = f'label {quoted(cell)} is no list of labels; write ["a", "b"] or a,b'
+  raise Unusable(fault, UNKNOWN)
+
+
+def names(labels: Sequence[str]) -> tuple[str, ...]:
+  """The names of labels; a label with several spellings (a|b) has the first."""
+  return tuple(label.split('|')[0] for label in labels)
+
+
+def label_set(table: ConfigDict, found: Collection[str]) -> tuple[str, ...]:
+  """The label set of training data: the labels found in it, sorted."""
+  labels = tuple(sorted(found))
+  if len(labels) < 2:
+    needs = 'classification needs two at least (for numbers set table.regression=true)'
+    raise InputError(f'the training data has the single label {listed(labels)}; {needs}.')
+  if len(labels) > MOST_LABELS:
+    fault = f'column {table.label_column!r} holds {len(labels)} different labels, for example '
+    advice = 'name another table.label_column or set table.regression=true'
+    raise InputError(f'{fault}{listed(labels[:3])}; {advice}.')
+  if odd := [label for label in labels if '|' in label]:
+    fault = f'label {quoted(odd[0])} has a | in it, which parts the spellings of a label'
+    raise InputError(f'{fault}; write it otherwise.')
+  return labels
+
+
+def balanced(
+  labels: Sequence[str], counts: Mapping[str, int], number: int
+) -> tuple[tuple[str, float], ...]:
+  """Balanced class weights, ((label, 1 / its share), ...). counts: {label: examples with it};
+  number: of all examples."""
+  known = dict.fromkeys(names(labels))
+  return tuple((name, round(number / (len(known) * max(1, counts[name])), 6)) for name in known)
+
+
+def label_array(labels: Sequence[Any], names: Sequence[str], table: ConfigDict) -> np.ndarray:
+  """What is learned of labels as in Examples: [N] their numbers among `names`, or the quantities
+  that they are, or [N, L] which of L a text has. 0 where a label is not known."""
+  if table.regression:
+    return np.array([label or 0 for label in labels], np.float32)
+  number = {name: k for k, name in enumerate(names)}
+  if not table.multi_label:
+    return np.array([number.get(label, 0) for label in labels], np.int32)
+  out = np.zeros((len(labels), len(names)), np.float32)
+  for row, held in zip(out, labels):
+    row[[number[name] for name in held or ()]] = 1
+  return out
+
+
+def baselines_of(labels: np.ndarray, number: int) -> dict[str, Level]:
+  """The scores of always answering the most frequent label (or every label that most texts have);
+  for regression, of uncorrelated answers: {score: (value, 'majority' or 'chance')}.
+  labels: [N] int; with several labels a text [N, number], 0 or 1; for regression [N] float.
+  number: how many labels there are."""
+  if labels.dtype.kind == 'f' and labels.ndim == 1:
+    return always('chance', {'pearson': 0, 'spearman': 0})
+  if labels.ndim == 2:
+    gold = labels > 0
+    shares = gold.mean(axis=0)
+    common = shares[shares > 0.5]
+    answered = len(common) + shares.sum()
+    out = {'micro_f1': 2 * common.sum() / answered if answered else 0}
+    out['macro_f1'] = f1_of_all(common).sum() / number
+    out['subset_accuracy'] = (gold == (shares > 0.5)).all(axis=1).mean()
+    return always('majority', out)
+  shares = np.bincount(labels, minlength=number) / len(labels)
+  f1 = f1_of_all(shares.max())
+  of_label = {'macro_f1': f1 / np.count_nonzero(shares)}
+  if number == 2:
+    of_label = {'f1': f1 if shares[1] > shares[0] else 0}
+  out = {'classification_accuracy': shares.max(), 'matthews': 0}
+  return always('majority', out | of_label)
+
+
+def counted(source: Any, number: int) -> np.ndarray:
+  """Counts the texts that have each of `number` labels, [L]. source: the Examples."""
+  labels, weights = source.per_example['labels'], source.per_example['weights']
+  # The windows of a text share its weight, 1; a text without a label has weight 0.
+  total = weights @ labels if labels.ndim == 2 else np.bincount(labels, weights, number)
+  return np.rint(total).astype(int)
+
+
+def log_counts(config: ConfigDict, source: Any) -> None:
+  """Logs the labels of the training data with their counts, the most frequent first."""
+  if not config.table.regression:
+    labels = names(config.table.labels)
+    counts = counted(source, len(labels))
+    order = np.argsort(-counts, kind='stable')
+    log.info('labels: %s', _some([f'{labels[i]} {counts[i]:,}' for i in order]))
+
+
+def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
+  """Warnings about labels that are rare, or that may be quantities."""
+  table, labels, out = config.table, names(config.table.labels), []
+  if table.regression:
+    return out
+  train = counted(sources['train'], len(labels))
+  if rare := [label for label, number in zip(labels, train) if number < 2]:
+    fix = 'give more examples, or put them under another label'
+    out.append(f'labels with one example or none in training: {_some(rare)}; {fix}.')
+  if 'eval' in sources:
+    held = counted(sources['eval'], len(labels))
+    missing = [label for label, n, m in zip(labels, train, held) if n and not m]
+    if missing and held.any():
+      fix = 'name more in data.eval' if config.data.eval else 'raise table.eval_share'
+      out.append(f'labels that no example of the held-out data has: {_some(missing)}; {fix}.')
+  numbers = not table.multi_label and all(finite_number(label) is not None for label in labels)
+  if numbers and len(labels) >= NUMBERS:
+    quantity = 'table.regression=true learns them as numbers'
+    out.append(f'all {len(labels)} labels are numbers and are taken as classes; {quantity}.')
+  return out
+
+
+def _some(shown: list[str]) -> str:
+  """Joins some names: 'a, b, c and 3 more'."""
+  more = f' and {len(shown) - NAMED} more' if len(shown) > NAMED else ''
+  return ', '.join(shown[:NAMED]) + more

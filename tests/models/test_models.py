@@ -330,6 +330,19 @@ def test_flops_match_the_compilers_count():
   assert objective.flops(4) == pytest.approx(cost['flops'], rel=0.03)
 
 
+def test_masked_words_and_pairs_are_read_at_their_places():
+  objective = MlmNsp(model(num_hidden_layers=1), 20, 1.0, MASKING)
+  params, inputs = drawn(objective.init), batch(B=1)
+
+  def logits(*at):
+    places = dict.fromkeys(('masked_positions', 'cls_positions'), np.array(at))
+    return objective.logits(params, inputs | places)
+
+  for x, turned in zip(logits([0, 13]), logits([13, 0])):
+    np.testing.assert_allclose(x[:, ::-1], turned, rtol=1e-5)
+    assert np.abs(x[:, 0, :2] - x[:, 1, :2]).max() > 1e-3
+
+
 def test_classifier_reads_every_packed_example():
   objective = Classification(model(), 20, ('a', 'b', 'c'), examples_per_row=2)
   inputs = batch(B=1) | {

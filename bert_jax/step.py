@@ -1,8 +1,7 @@
 """The training step and the evaluation step: pure functions, and the Program compiled from them."""
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +10,6 @@ import optax
 from ml_collections import ConfigDict
 
 from bert_jax import models, optim, sharding
-from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
 from bert_jax.objectives import check
 from bert_jax.objectives.base import Objective
@@ -139,15 +137,6 @@ def zeros(shapes: Any) -> Any:
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
-@contextlib.contextmanager
-def _faults_in_a_sentence() -> Iterator[None]:
-  """Turns models.Unsupported, raised while a step is traced, into an InputError."""
-  try:
-    yield
-  except models.Unsupported as error:
-    raise InputError(str(error)) from None
-
-
 def make_train_step(
   objective: Objective,
   make_optimizer: Callable[[Any], optax.GradientTransformation],
@@ -167,7 +156,6 @@ def make_train_step(
   the whole batch. grows: nothing is computed for microbatches without rows (timeline.py)."""
   weights = objective.loss_weights
 
-  @_faults_in_a_sentence()
   def train_step(state, batch, constants):
     corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
     with jax.named_scope('corruption'):
@@ -261,12 +249,11 @@ def make_eval_step(objective: Objective) -> Callable[..., tuple[dict[str, Mean],
   """Makes eval_step(params, carry, batch, index, constants) -> (terms, predictions, next carry).
   Random keys depend on the batch's number `index` alone, so all evaluations have the same."""
 
-  @_faults_in_a_sentence()
   def eval_step(params, carry, batch, index, constants):
     batch = objective.prepare(batch, jax.random.fold_in(constants.eval_key, index), EVALUATION)
     # No batch has the number 2**32 - 1, so these keys differ from the keys of the corruption.
     key = jax.random.fold_in(jax.random.fold_in(constants.eval_key, 2**32 - 1), index)
-    outputs = objective.predict(params, batch, key, carry, constants.fixed)
+    outputs = objective.predict(params, batch)
     pair = objective.terms(params, batch, key, False, carry, constants.fixed)
     terms, carry = check.checked_terms(objective, carry, pair)
     if not outputs:  # else a scorer computes metrics too

@@ -162,15 +162,20 @@ def test_a_carry_is_split_like_its_batch():
 
 
 def test_an_evaluation_passes_its_carry_on_and_draws_alike_each_time():
-  objective = toys.Running()
+  class Drawing(toys.Running):
+    def terms(self, params, batch, rng, *rest):
+      terms, carry = super().terms(params, batch, rng, *rest)
+      return terms | {'drawn': Mean(jax.random.uniform(rng), 1.0)}, carry
+
+  objective = Drawing()
   eval_step = jax.jit(make_eval_step(objective))
   params, carry, outputs = objective.init(None), {'mean': jnp.zeros(8)}, []
   for index in (0, 1, 1):
-    _, out, carry = eval_step(params, carry, toys.batch_of(index), index, constants())
-    outputs.append(jax.device_get(out))
-  np.testing.assert_allclose(outputs[1]['before'], np.arange(8) / 2)
-  assert (outputs[0]['drawn'] != outputs[1]['drawn']).all()
-  np.testing.assert_array_equal(outputs[1]['drawn'], outputs[2]['drawn'])
+    terms, _, carry = eval_step(params, carry, toys.batch_of(index), index, constants())
+    outputs.append((float(terms['drawn'].total), np.asarray(carry['mean'])))
+  (first, carried), (second, _), (again, _) = outputs
+  np.testing.assert_allclose(carried, np.arange(8) / 2)
+  assert first != second == again
 
 
 def test_a_carry_does_not_go_with_accumulation():
@@ -227,12 +232,12 @@ def test_an_objective_that_is_not_whole_says_what_it_lacks():
     def spec(self, batch_size):
       return {}
 
-  with pytest.raises(InputError, match='Part has no init and no loss_weights and no terms; add'):
+  with pytest.raises(TypeError, match='Part with abstract methods init, loss_weights, terms'):
     Part()
 
 
 @BOTH
-def test_attention_that_cannot_be_computed_is_an_input_error(lower):
+def test_attention_that_cannot_be_computed_says_so(lower):
   """Causal in some rows: no rule of the config knows that of an objective."""
   config = model(attention_implementation='splash')
 
@@ -245,7 +250,7 @@ def test_attention_that_cannot_be_computed_is_an_input_error(lower):
       x = encode(config, params['encoder'], batch, causal=causal)
       return {'running': Mean(x.sum(), jnp.float32(1))}, carry
 
-  with pytest.raises(InputError, match='splash cannot be causal in some rows only; use einsum'):
+  with pytest.raises(ValueError, match='splash cannot be causal in some rows only; use einsum'):
     getattr(toy_program(ByRow()), lower)()
 
 

@@ -38,9 +38,6 @@ class Running(base.Objective):
     terms = {'running': mean((guess_B - x_B) ** 2, jnp.ones_like(x_B))}
     return terms, {'mean': carry['mean'] / 2 + x_B / 2}
 
-  def predict(self, params, batch, rng=None, carry=None, constants=None):
-    return {'before': carry['mean'], 'drawn': jax.random.uniform(rng, carry['mean'].shape)}
-
 
 class Taught(Running):
   """Its one number goes to the teacher's, scaled by a number that has no gradient at 0."""
@@ -60,9 +57,6 @@ class Taught(Running):
   def terms(self, params, batch, rng, train, carry=None, constants=None):
     difference = params['student'] - constants['teacher']['kernel'] + jnp.sqrt(params['scale'])
     return {'running': mean(difference**2, jnp.ones(1))}, carry
-
-  def predict(self, params, batch, rng=None, carry=None, constants=None):
-    return {}
 
 
 def load(spec, *settings):

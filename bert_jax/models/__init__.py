@@ -1,7 +1,6 @@
 """Transformers as plain Flax Linen modules, without losses, tasks or devices."""
 
 from bert_jax.models import recurrence
-from bert_jax.models.attention_kernels import Unsupported
 from bert_jax.models.config import ModelConfig, share_of_heads
 from bert_jax.models.embeddings import word_table
 from bert_jax.models.encoder import Encoder, init_encoder
@@ -11,26 +10,3 @@ from bert_jax.models.positions import extended, has_position_table
 from bert_jax.models.refusals import unsupported
 from bert_jax.models.stack import stack_layers, unstack_layers
 from bert_jax.models.tokens import Layer, Tokens
-
-__all__ = [
-  'Classifier',
-  'Encoder',
-  'Layer',
-  'MaskedLMHead',
-  'ModelConfig',
-  'Pooler',
-  'Tokens',
-  'Unsupported',
-  'count_parameters',
-  'extended',
-  'gather_positions',
-  'has_position_table',
-  'init_encoder',
-  'recurrence',
-  'share_of_heads',
-  'stack_layers',
-  'unstack_layers',
-  'unsupported',
-  'word_logits',
-  'word_table',
-]

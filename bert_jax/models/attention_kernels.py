@@ -81,10 +81,6 @@ def _summed_to(ds_BHTT, bias):
 softmax_attention.defvjp(_attention_forward, _attention_backward)
 
 
-class Unsupported(ValueError):
-  """An attention that a kernel cannot compute; the message says which, and what to set."""
-
-
 KERNELS = 'einsum', 'xla', 'cudnn', 'splash'  # values of model.attention_implementation
 
 
@@ -122,7 +118,7 @@ def attend(
   probabilities. kernel: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are implementations
   of jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
   probabilities of a row; without a TPU, or if a length is no multiple of 128, 'xla' runs instead.
-  The softmax is float32 in all of them. Raises Unsupported for what the kernel cannot do.
+  The softmax is float32 in all of them. ValueError for what the kernel cannot do.
   """
   if sentence := refusal(
     kernel,
@@ -132,7 +128,7 @@ def attend(
     dropout=rate,
     places=any(x.places is not None for x in (pattern.queries, pattern.keys)),
   ):
-    raise Unsupported(sentence)
+    raise ValueError(sentence)
   if kernel == 'splash' and any(x.shape[1] % 128 for x in qkv):
     kernel = 'xla'
   if kernel == 'splash':

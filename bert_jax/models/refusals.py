@@ -32,17 +32,11 @@ def _of_mixer(config: ModelConfig, causal: bool | str) -> Iterator[str]:
   mixer, positions = f'model.mixer={config.mixer}', POSITIONS[config.position_embeddings]
   attends, encoding = config.mixer == 'attention', config.position_embeddings
   if config.memory_length and (config.share_layers or not attends):
-    without = 'has one copy of its layers' if attends else 'has no attention'
-    yield (
-      f'model.memory_length={config.memory_length} is for the attention of each layer, and this '
-      f'model {without}; set it to 0, or model.mixer=attention and model.share_layers=false.'
-    )
+    fix = 'set it to 0, or model.mixer=attention and model.share_layers=false'
+    yield f'model.memory_length is for the attention of layers that are each their own; {fix}.'
   if positions.turn and config.head_size % 2:
-    yield (
-      f'model.position_embeddings={encoding} turns pairs of numbers, and heads of '
-      f'{config.hidden_size} / {config.num_attention_heads} have an odd one; use another '
-      'model.num_attention_heads.'
-    )
+    fix = 'heads of an odd size; use another model.num_attention_heads'
+    yield f'model.position_embeddings={encoding} turns pairs of numbers, and this model has {fix}.'
   if causal and not attends:
     yield f'{mixer} reads later tokens too, which may not be; use attention.'
   if not attends and (positions.turn or positions.bias or positions.own_scores):
@@ -59,36 +53,25 @@ def _of_mixer(config: ModelConfig, causal: bool | str) -> Iterator[str]:
 
 def _of_layers(config: ModelConfig) -> Iterator[str]:
   """Yields the faults of norms and heads."""
-  post = config.norm_placement != 'pre'
-  if not config.first_norm and (post or config.share_layers):
-    fix = 'model.norm_placement=pre' if post else 'share_layers=false'
-    yield f'model.first_norm=false leaves out the norm before the first layer alone; set {fix}.'
+  if not config.first_norm and (config.norm_placement != 'pre' or config.share_layers):
+    fix = 'set model.norm_placement=pre and share_layers=false'
+    yield f'model.first_norm=false leaves out the norm before the first layer alone; {fix}.'
   if config.mlm_head == 'none' and config.embedding_size:
-    yield (
-      f'model.mlm_head=none leaves vectors of model.hidden_size {config.hidden_size}, and words '
-      f'have model.embedding_size {config.embedding_size}; use mlm_head=dense, or embedding_size=0.'
-    )
+    fix = 'use mlm_head=dense, or embedding_size=0'
+    yield f'model.mlm_head=none leaves vectors of another size than embedding_size; {fix}.'
 
 
 def _of_windows(config: ModelConfig, causal: bool | str) -> Iterator[str]:
   """Yields the faults of windows."""
-  window, every, count = (
-    config.attention_window,
-    config.global_attention_every,
-    config.global_tokens,
-  )
+  window, count = config.attention_window, config.global_tokens
   if config.local_rotary_theta and not (POSITIONS[config.position_embeddings].turn and window):
-    yield (
-      'model.local_rotary_theta is for rotary positions of layers with a window, which this model '
-      'has not; set it to 0.'
-    )
-  if every and not window:
-    fault = f'model.global_attention_every is {every} and there is no window'
-    yield f'{fault}; set model.attention_window, or this to 0.'
+    yield 'model.local_rotary_theta is for rotary positions of layers with a window; set it to 0.'
+  if config.global_attention_every and not window:
+    fix = 'there is no window; set model.attention_window, or this to 0'
+    yield f'model.global_attention_every is {config.global_attention_every} and {fix}.'
   if count and (config.memory_length or causal or not window):
     fix = 'model.causal=false and model.memory_length=0' if window else 'model.attention_window'
     fault = f'model.global_tokens={count} are for windows that look both ways in whole rows'
     yield f'{fault}; set {fix}, or it to 0.'
   if count and config.attention_implementation == 'splash':
-    fault = f'model.global_tokens={count} cannot be computed by splash, which has windows alone'
-    yield f'{fault}; use einsum or xla.'
+    yield f'model.global_tokens={count} cannot be computed by splash; use einsum or xla.'

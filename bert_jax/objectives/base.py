@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from bert_jax import models
 from bert_jax.metrics import Mean
 from bert_jax.models import flops
-from bert_jax.objectives import check
 from bert_jax.timeline import Moment
 
 Batch = Mapping[str, jax.Array]
@@ -25,10 +24,6 @@ class Objective(abc.ABC):
 
   labels: tuple[str, ...] = ()  # the classes of its classifier, in the order of their numbers
   answer_fields: ClassVar[tuple[str, ...]] = ()  # attributes that shape its answers
-
-  def __new__(cls, *args: Any, **kwargs: Any) -> 'Objective':
-    check.check_class(cls)
-    return super().__new__(cls)
 
   @property
   @abc.abstractmethod
@@ -104,9 +99,7 @@ class Objective(abc.ABC):
     on params, since the step needs it before the forward pass. Dropout is on if `train`. rng: given
     in an evaluation too, for an objective that samples."""
 
-  def predict(
-    self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
-  ) -> dict[str, jax.Array]:
+  def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
     """The arrays [B, ...] from which a task makes and scores its answers. Default: none."""
     return {}
 

@@ -29,10 +29,6 @@ class Choice(Pooled):
   kinds = {'groups': jnp.int32, 'labels': jnp.float32}
 
   @property
-  def metrics(self) -> tuple[str, ...]:
-    return 'choice', 'choice_accuracy', *self.scores
-
-  @property
   def head(self) -> models.Classifier:
     return models.Classifier(self.model, 1)
 

@@ -13,7 +13,6 @@ from bert_jax.metrics import Mean, mean
 from bert_jax.models import pooling
 from bert_jax.objectives import encode as shared
 from bert_jax.objectives.base import Batch, Key, Params, Spec, Terms
-from bert_jax.objectives.encode import apply, encode, two_keys
 from bert_jax.objectives.examples import Pooled
 from bert_jax.objectives.losses import label_terms, nats_in_chunks
 
@@ -83,25 +82,20 @@ class Classification(Pooled):
       params |= shared.init_words(self.model, jax.random.fold_in(rng, 0), params['encoder'])
     return params
 
-  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
-    return self._logits_and_hidden(params, batch, rng)[0]
-
-  def _logits_and_hidden(self, params, batch, rng):
-    hidden_key, head_key = two_keys(rng)
-    hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
+  def inputs(self, params: Params, batch: Batch, hidden_BTD: jax.Array) -> jax.Array:
     if self.pooling == 'cls':
-      x_BND = shared.pooled(self.model, params, batch, hidden_BTD)
+      x_BND = super().inputs(params, batch, hidden_BTD)
     else:
       segments_BT, positions_BN = batch['segment_ids'], batch['cls_positions']
       x_BND = pooling.means(hidden_BTD, pooling.tokens_of_examples(segments_BT, positions_BN))
-    if self.hierarchical:
-      x_BND = over_groups(params['windows']['query'], x_BND, batch['groups'])
-    return apply(self.head, params['classifier'], x_BND, rng=head_key), hidden_BTD
+    if not self.hierarchical:
+      return x_BND
+    return over_groups(params['windows']['query'], x_BND, batch['groups'])
 
   def terms(
     self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
   ) -> Terms:
-    logits, hidden_BTD = self._logits_and_hidden(params, batch, rng if train else None)
+    logits, hidden_BTD = self.logits_and_hidden(params, batch, rng if train else None)
     terms = self.logit_terms(logits, batch)
     if self.lm_weight:
       labels_BT, weights_BT = shared.next_tokens(batch)

@@ -95,9 +95,7 @@ class Contrastive(ExampleRows):
     vectors = jax.lax.map(in_chunk, (jnp.arange(self.chunks), rows)).swapaxes(0, 1)
     return vectors.reshape(-1, *vectors.shape[2:])
 
-  def predict(
-    self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
-  ) -> dict[str, jax.Array]:
+  def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
     return {'vectors': self.vectors(params, batch), 'example_ids': batch['example_ids']}
 
   def terms(

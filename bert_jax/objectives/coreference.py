@@ -19,8 +19,7 @@ from bert_jax import models
 from bert_jax.metrics import Mean
 from bert_jax.models import layers
 from bert_jax.models.dropout import Dropout
-from bert_jax.objectives.base import Batch, Key, Params, Spec
-from bert_jax.objectives.encode import apply, encode, two_keys
+from bert_jax.objectives.base import Batch, Params, Spec
 from bert_jax.objectives.examples import LabelledExamples
 from bert_jax.objectives.losses import label_terms
 
@@ -29,13 +28,10 @@ from bert_jax.objectives.losses import label_terms
 class Coreference(LabelledExamples):
   candidates: int
 
+  part = 'scorer'
   loss_weights = {'coreference': 1.0}
   answer_fields = ('candidates',)
   kinds = {'labels': jnp.int32}
-
-  @property
-  def metrics(self) -> tuple[str, ...]:
-    return 'coreference', 'coreference_accuracy', *self.scores
 
   def spec(self, batch_size: int) -> Spec:
     shape = (batch_size, self.examples_per_row, 1 + self.candidates, 2)
@@ -44,17 +40,18 @@ class Coreference(LabelledExamples):
   def init(self, rng: jax.Array) -> Params:
     encoder_key, head_key = jax.random.split(rng)
     spans = jnp.zeros((1, 1, 1 + self.candidates, 2 * self.model.hidden_size))
-    scorer = Scorer(self.model).init(head_key, spans)
+    scorer = self.head.init(head_key, spans)
     return {'encoder': models.init_encoder(self.model, encoder_key), 'scorer': scorer['params']}
 
-  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
-    """The logits [B, N, C + 1], the last one for no candidate."""
-    hidden_key, head_key = two_keys(rng)
-    hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
+  @property
+  def head(self) -> 'Scorer':
+    """Gives the logits [B, N, C + 1], the last one for no candidate."""
+    return Scorer(self.model)
+
+  def inputs(self, params: Params, batch: Batch, hidden_BTD: jax.Array) -> jax.Array:
     B, N, S, _ = batch['spans'].shape
     ends = models.gather_positions(hidden_BTD, batch['spans'].reshape(B, -1))
-    spans = ends.reshape(B, N, S, -1)
-    return apply(Scorer(self.model), params['scorer'], spans, rng=head_key)
+    return ends.reshape(B, N, S, -1)
 
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     return label_terms('coreference', logits, batch['labels'], batch['weights'])

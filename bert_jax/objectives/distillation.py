@@ -77,10 +77,8 @@ class Distilled(Objective):
     soft = self.student.soft(logits, theirs, batch, self.temperature)
     return self.student.logit_terms(logits, batch) | {'soft': soft}, carry
 
-  def predict(
-    self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
-  ) -> dict[str, jax.Array]:
-    return self.student.predict(params, batch, rng, carry)
+  def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
+    return self.student.predict(params, batch)
 
   def flops(self, batch_size: int, moment: Moment | None = None) -> float:
     """The student's operations and a third of the teacher's: a step counts three forward passes,

@@ -61,16 +61,6 @@ def encode(
   return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
 
 
-def pooled_logits(
-  model: models.ModelConfig, head: nn.Module, params: Params, batch: Batch, rng: Key = None
-) -> jax.Array:
-  """Logits [B, N, C] of `head` for the pooled vector of each example."""
-  hidden_key, head_key = two_keys(rng)
-  hidden_BTD = encode(model, params['encoder'], batch, hidden_key)
-  pooled_BND = pooled(model, params, batch, hidden_BTD)
-  return apply(head, params['classifier'], pooled_BND, rng=head_key)
-
-
 def pooled(
   model: models.ModelConfig, params: Params, batch: Batch, hidden_BTD: jax.Array
 ) -> jax.Array:

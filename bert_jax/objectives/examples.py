@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.metrics import Mean, mean
+from bert_jax.objectives import encode as shared
 from bert_jax.objectives.base import Batch, Key, Objective, Params, Spec, Terms
-from bert_jax.objectives.encode import init_model, pooled_logits, row_spec, slot_spec
 from bert_jax.objectives.losses import soft_nats
 
 
@@ -29,19 +29,44 @@ class ExampleRows(Objective):
 
   def spec(self, batch_size: int) -> Spec:
     kinds = {'example_ids': jnp.int32} | self.kinds
-    slots = slot_spec(batch_size, self.examples_per_row, **kinds)
-    return row_spec(batch_size, self.seq_length) | slots
+    slots = shared.slot_spec(batch_size, self.examples_per_row, **kinds)
+    return shared.row_spec(batch_size, self.seq_length) | slots
 
 
 class LabelledExamples(ExampleRows):
-  """An objective of labelled examples. beside: arrays of a batch that predict returns beside the
-  logits."""
+  """An objective of labelled examples, answered by `head` over an encoder. part: the name of the
+  head's parameters. beside: arrays of a batch that predict returns beside the logits."""
 
+  part: ClassVar[str] = 'classifier'
   beside: ClassVar[tuple[str, ...]] = ('example_ids',)
 
+  @property
+  def metrics(self) -> tuple[str, ...]:
+    terms = tuple(self.loss_weights)
+    return *terms, *(f'{name}_accuracy' for name in terms), *self.scores
+
+  @property
   @abc.abstractmethod
+  def head(self) -> nn.Module:
+    """The module whose answers are learned."""
+
+  def init(self, rng: jax.Array) -> Params:
+    return shared.init_model(self.model, rng, **{self.part: self.head})
+
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The answers of the model, in a form of its own; rng turns dropout on."""
+    return self.logits_and_hidden(params, batch, rng)[0]
+
+  def logits_and_hidden(self, params: Params, batch: Batch, rng: Key) -> tuple[Any, jax.Array]:
+    """(logits, the hidden states [B, T, D] from which the head made them)."""
+    hidden_key, head_key = shared.two_keys(rng)
+    hidden_BTD = shared.encode(self.model, params['encoder'], batch, hidden_key)
+    inputs = self.inputs(params, batch, hidden_BTD)
+    return shared.apply(self.head, params[self.part], inputs, rng=head_key), hidden_BTD
+
+  def inputs(self, params: Params, batch: Batch, hidden_BTD: jax.Array) -> jax.Array:
+    """What the head reads. Default: the hidden states of all tokens."""
+    return hidden_BTD
 
   @abc.abstractmethod
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
@@ -62,21 +87,17 @@ class LabelledExamples(ExampleRows):
     (mine, weights), (theirs, _) = (self.softmaxes(x, batch) for x in (logits, theirs))
     return mean(soft_nats(mine, theirs, temperature), weights)
 
-  def predict(
-    self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
-  ) -> dict[str, jax.Array]:
+  def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
     return {'logits': self.logits(params, batch)} | {name: batch[name] for name in self.beside}
 
 
 class Pooled(LabelledExamples):
-  """Gives each example logits [B, N, C] by `head` over its pooled [CLS] (BERT, 3.2)."""
-
-  @property
-  @abc.abstractmethod
-  def head(self) -> nn.Module: ...
+  """Gives each example logits [B, N, C] by its head over its pooled [CLS] (BERT, 3.2)."""
 
   def init(self, rng: jax.Array) -> Params:
-    return init_model(self.model, rng, pooler=models.Pooler(self.model), classifier=self.head)
+    return shared.init_model(
+      self.model, rng, pooler=models.Pooler(self.model), classifier=self.head
+    )
 
-  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
-    return pooled_logits(self.model, self.head, params, batch, rng)
+  def inputs(self, params: Params, batch: Batch, hidden_BTD: jax.Array) -> jax.Array:
+    return shared.pooled(self.model, params, batch, hidden_BTD)

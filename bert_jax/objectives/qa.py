@@ -15,7 +15,7 @@ from bert_jax import models
 from bert_jax.metrics import Mean, mean
 from bert_jax.models import pooling
 from bert_jax.objectives.base import Batch, Key, Params
-from bert_jax.objectives.encode import apply, encode, init_model
+from bert_jax.objectives.encode import apply, encode
 from bert_jax.objectives.examples import LabelledExamples
 
 # Further scores where questions may have no answer.
@@ -33,6 +33,7 @@ class QuestionAnswering(LabelledExamples):
 
   unanswerable: bool = False
 
+  part = 'span'
   loss_weights = {'qa': 1.0}
   kinds = {'start_positions': jnp.int32, 'end_positions': jnp.int32}
   beside = ('example_ids', 'cls_positions')
@@ -41,17 +42,14 @@ class QuestionAnswering(LabelledExamples):
   def metrics(self) -> tuple[str, ...]:
     return ('qa', 'exact', 'f1', *(UNANSWERABLE if self.unanswerable else ()))
 
-  def init(self, rng: jax.Array) -> Params:
-    return init_model(self.model, rng, span=self._head)
-
   @property
-  def _head(self) -> models.Classifier:
+  def head(self) -> models.Classifier:
     return models.Classifier(self.model, 2)
 
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """Logits [B, T, 2] float32 of start and end; rng: dropout in the encoder (none in the head)."""
     hidden_BTD = encode(self.model, params['encoder'], batch, rng)
-    return apply(self._head, params['span'], hidden_BTD)
+    return apply(self.head, params['span'], hidden_BTD)
 
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     inside_BNT = self._inside(batch)
@@ -75,9 +73,7 @@ class QuestionAnswering(LabelledExamples):
     """[B, N, T] bool: is the token in the example?"""
     return pooling.tokens_of_slots(batch['segment_ids'], self.examples_per_row)
 
-  def predict(
-    self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
-  ) -> dict[str, jax.Array]:
+  def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
     """start_logits and end_logits [B, T], example_ids and cls_positions."""
     out = super().predict(params, batch)
     logits_BT2 = out.pop('logits')

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.metrics import Mean
-from bert_jax.objectives.base import Batch, Key, Params, Spec
-from bert_jax.objectives.encode import apply, encode, init_model, two_keys
+from bert_jax.objectives.base import Batch, Spec
 from bert_jax.objectives.examples import LabelledExamples
 from bert_jax.objectives.losses import label_terms
 
@@ -34,18 +33,10 @@ class Tagging(LabelledExamples):
     out = super().spec(batch_size)
     return out | {'tags': out['input_ids']}
 
-  def init(self, rng: jax.Array) -> Params:
-    return init_model(self.model, rng, classifier=self._head)
-
   @property
-  def _head(self) -> models.Classifier:
+  def head(self) -> models.Classifier:
+    """Gives the logits [B, T, C] of tags."""
     return models.Classifier(self.model, len(self.labels))
-
-  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
-    """The logits [B, T, C] of tags."""
-    hidden_key, head_key = two_keys(rng)
-    hidden_BTD = encode(self.model, params['encoder'], batch, hidden_key)
-    return apply(self._head, params['classifier'], hidden_BTD, rng=head_key)
 
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     labels_BT = jnp.maximum(batch['tags'] - 1, 0)

@@ -111,9 +111,7 @@ class Translation(ExampleRows):
     values = {self.name: loss_BT, f'{self.name}_accuracy': hits_BT, f'{self.name}_nats': nats_BT}
     return {name: mean(value_BT, weights_BT) for name, value_BT in values.items()}, carry
 
-  def predict(
-    self, params: Any, batch: Batch, rng: Key = None, carry: Any = None, constants: Any = None
-  ) -> dict[str, jax.Array]:
+  def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
     """The targets that a beam search writes: `written` [B, N, longest] ids, NONE after [SEP], and
     their `scores` [B, N]. The examples of a row are written one after the other."""
     if not self.beams:

@@ -203,7 +203,7 @@ WINDOWS = dict(attention_window=8, global_attention_every=2)
     (dict(global_attention_every=3), False, 'there is no window; set model.attention_window'),
     (dict(global_tokens=3), False, 'set model.attention_window'),
     (dict(global_tokens=3, attention_window=8), True, 'both ways'),
-    (dict(memory_length=3, share_layers=True), False, 'one copy of its layers'),
+    (dict(memory_length=3, share_layers=True), False, 'layers that are each their own'),
     (dict(attention_implementation='xla', attention_probs_dropout_prob=0.1), False, 'cannot drop'),
     (dict(mixer='conv'), 'by row', 'use attention'),
     (dict(mixer='conv'), False, ''),

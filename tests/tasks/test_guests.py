@@ -64,7 +64,6 @@ def predictions(**changes):
       predictions(options={'many': Option(int, '')}),
       LACKS.format("argument 'many' of Perplexity, an option of 'next'"),
     ),
-    (predictions(by='other'), LACKS.format("other_models['other'], by which it does 'next'")),
   ],
 )
 def test_a_record_that_is_not_whole(monkeypatch, corpus_file, tmp_path, changes, sentence):
@@ -92,9 +91,6 @@ def test_a_metric_that_nothing_computes():
   class Bleu(toys.Running):
     metrics = ('running', 'bleu')
 
-    def predict(self, *arguments):
-      return {}  # so that no scorer can compute it
-
   with pytest.raises(InputError, match='Bleu.metrics names bleu, which nothing computes'):
     lowered(Bleu())
 
@@ -108,12 +104,3 @@ def test_arrays_that_steps_and_encoders_need():
     lowered(NoSegments())
   with pytest.raises(InputError, match='the batch has no token_type_ids, which an encoder reads'):
     encode(None, {}, dict.fromkeys(('input_ids', 'position_ids', 'segment_ids')))
-
-
-def test_an_objective_that_is_no_dataclass():
-  class Forgotten(toys.Running):
-    scale: float
-
-  with pytest.raises(InputError, match=r'Forgotten has the field scale but is no dataclass; write'):
-    Forgotten(2.0)
-  assert dataclasses.dataclass(frozen=True)(Forgotten)(2.0).scale == 2.0

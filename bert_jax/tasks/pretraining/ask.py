@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import models, tokenizers
 from bert_jax.errors import InputError
-from bert_jax.objectives.encode import next_tokens, pooled_logits
+from bert_jax.objectives.encode import apply, next_tokens, pooled
 from bert_jax.objectives.losses import nats_in_chunks
 from bert_jax.rows import windows
 from bert_jax.rows.examples import Examples, by_example, tokens_of
@@ -223,9 +223,9 @@ class NextSentence(Classify):
     return Packed.from_parts(self, parts)
 
   def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
-    model = self.model.objective.model
-    params = params | {'classifier': params['nsp']}
-    logits = pooled_logits(model, models.Classifier(model, len(self.labels)), params, batch)
+    model, hidden_BTD = self.model.objective.model, self.model.hidden(params, batch)
+    pooled_BND = pooled(model, params, batch, hidden_BTD)
+    logits = apply(models.Classifier(model, len(self.labels)), params['nsp'], pooled_BND)
     return {'logits': logits, 'example_ids': batch['example_ids']}
 
   def config(self, row: int = 0) -> ConfigDict:

@@ -14,18 +14,15 @@ def varint(n):
   return out + bytes([n])
 
 
-def block(entries, snappy):
+def block(entries, kind):
   data = b''.join(varint(0) + varint(len(k)) + varint(len(v)) + k + v for k, v in entries)
   data += struct.pack('<II', 0, 1)
-  if snappy:  # as bytes that are what they are; 'damaged': one less than is said
-    length = struct.pack('<H', len(data) - 1)
-    data = varint(len(data) + (snappy == 'damaged')) + bytes([61 << 2]) + length + data
-  kind = bytes([bool(snappy)])
-  return data + kind + struct.pack('<I', stored_checksum(data + kind))
+  data += bytes([kind])
+  return data + struct.pack('<I', stored_checksum(data))
 
 
-def write_bundle(folder, table, shards=2, snappy=False):
-  """A checkpoint of {name: array}; returns its index file."""
+def write_bundle(folder, table, shards=2, kind=0):
+  """A checkpoint of {name: array}; returns its index file. kind: 1 says that it is compressed."""
   data, entries = [b''] * shards, []
   for i, (name, x) in enumerate(sorted(table.items())):
     shard = i % shards
@@ -38,9 +35,9 @@ def write_bundle(folder, table, shards=2, snappy=False):
     data[shard] += x.tobytes()
   for i, content in enumerate(data):
     (folder / f'model.ckpt.data-{i:05d}-of-{shards:05d}').write_bytes(content)
-  first = block([(b'', b'\x08' + varint(shards)), *entries], snappy)
+  first = block([(b'', b'\x08' + varint(shards)), *entries], kind)
   size = len(first) - 5
-  second = block([(b'zzz', varint(0) + varint(size))], snappy)
+  second = block([(b'zzz', varint(0) + varint(size))], kind)
   handles = varint(0) + varint(0) + varint(len(first)) + varint(len(second) - 5)
   footer = handles.ljust(40, b'\0') + struct.pack('<Q', 0xDB4775248B80FB57)
   (folder / 'model.ckpt.index').write_bytes(first + second + footer)

@@ -26,6 +26,7 @@ BERT = {name.removeprefix('model.'): x for name, x in pasts(config_model.FIELDS)
   'norm_placement': 'post',
   'tie_word_embeddings': True,
 }
+ANSWERING = config_model.settings_affecting('model')  # no config.json has the others
 # {option: the values that it may have, as in a BERT}.
 FIXED = dict.fromkeys(('is_decoder', 'add_cross_attention', 'is_encoder_decoder'), (False, None))
 FIXED |= {'position_embedding_type': ('absolute', None), 'feed_forward_type': ('original', None)}
@@ -63,15 +64,21 @@ def read(folder: Path) -> Description:
     raise InputError(f'{path} says model_type {kind}; weights are read of {known}.')
   _check_fixed(path, content, FIXED | family.fixed)
   content = family.defaults | {family.keys.get(key, key): x for key, x in content.items()}
+  for key, field in family.also.items():
+    if field in ANSWERING and content.get(key) not in (None, ours := content.get(field)):
+      raise record.other_model(path, key, content[key], f'here it is {field}, {quoted(ours)}')
   content = family.read(path, content)
+  if family.projects == 'full width':
+    content['embedding_size'] = content.get('hidden_size')
+  content |= {field: 0 for field, x in family.same.items() if content[field] == content.get(x)}
   _check_types(path, content)
   act = content.get('hidden_act', 'gelu')
   if act not in record.ACTIVATIONS:
-    known = ', '.join(record.ACTIVATIONS)
-    raise InputError(f'{path} says hidden_act {quoted(act)}; our encoder has {known} only.')
+    ours = f'our encoder has {", ".join(record.ACTIVATIONS)} only'
+    raise record.other_model(path, 'hidden_act', act, ours)
   if (other := content.get('classifier_activation', act)) != act:
-    ours = f'our heads have the activation of the layers, {act}, so it would not be the same model'
-    raise InputError(f'{path} says classifier_activation {other!r:.60}, and {ours}.')
+    ours = f'our heads have the activation of the layers, {act}'
+    raise record.other_model(path, 'classifier_activation', other, ours)
   if missing := [name for name in SIZES if name not in content]:
     raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
   said = *SIZES, *family.free, *family.derived
@@ -88,15 +95,12 @@ def read(folder: Path) -> Description:
   ours = content.get('bert_jax') or {}
   if isinstance(saved := ours.get('model'), dict) and saved.get('type_vocab_size') == 0:
     model['type_vocab_size'] = 0
-  architectures = content.get('architectures') or ['']
-  if not isinstance(architectures[0], str):
-    raise InputError(f'{path} says architectures is {architectures!r:.60}; write names.')
   return Description(
     family,
     model,
     labels=_labels(path, content),
     problem=content.get('problem_type') or '',
-    architecture=architectures[0],
+    architecture=str((content.get('architectures') or [''])[0]),
     offset=offset,
     ours=ours,
     pooling=content.get('classifier_pooling', 'cls'),
@@ -112,7 +116,8 @@ def write(family: ReleasedFamily, model: Mapping[str, Any], offset: int) -> dict
   fields |= {field: model[field] for field in (*SIZES, *OTHERS, *family.free)}
   fields['type_vocab_size'] = fields['type_vocab_size'] or 2  # rows of zeros
   fields['max_position_embeddings'] += offset if family.counts_offset else 0
-  fields |= family.write(model)
+  fields |= {field: model[field] or model[other] for field, other in family.same.items()}
+  fields |= {key: model[field] for key, field in family.also.items()} | family.write(model)
   return {family.key_of(x): value for x, value in fields.items() if x not in family.unsaid}
 
 
@@ -120,21 +125,21 @@ def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | 
   """A field of config.model that a family cannot express, (field, the family's value); or None."""
   model = exported.model
   said = {*SIZES, *OTHERS, *family.free, *family.derived, 'tie_word_embeddings', 'hidden_act'}
-  answering = config_model.settings_affecting('model')  # no config.json has the others
-  expected = {field: value for field, value in BERT.items() if field in answering - said}
+  expected = {field: value for field, value in BERT.items() if field in ANSWERING - said}
   expected |= family.fields | {field: family.default(field) for field in family.unsaid}
   for field, value in expected.items():
     if field not in family.without_effect and field in model and model[field] != value:
       return field, value
+  width = record.PROJECTIONS[family.projects](model['embedding_size'], model['hidden_size'])
+  if model['embedding_size'] != width:
+    return 'embedding_size', width
   return family.refusal(exported)
 
 
 # {setting of transformers' generate without an argument here: the value that changes nothing}.
-GENERATION = dict.fromkeys(
-  ('no_repeat_ngram_size', 'encoder_no_repeat_ngram_size', 'min_length'), 0
-)
-GENERATION |= dict.fromkeys(('forced_bos_token_id', 'bad_words_ids', 'suppress_tokens'))
-GENERATION |= {'begin_suppress_tokens': None}
+GENERATION = dict(no_repeat_ngram_size=0, encoder_no_repeat_ngram_size=0, min_length=0)
+_TOKENS = 'forced_bos_token_id', 'bad_words_ids', 'suppress_tokens', 'begin_suppress_tokens'
+GENERATION |= dict.fromkeys(_TOKENS)
 
 
 def generation_not_read(folder: Path) -> list[str]:
@@ -149,12 +154,12 @@ def generation_not_read(folder: Path) -> list[str]:
 
 def _begin(path, content):
   """The first piece of targets: 'sep' ([SEP], here </s>) as in a BART, or 'cls' ([CLS])."""
-  ids = {name: content.get(f'{name}_token_id', i) for name, i in (('bos', 0), ('eos', 2))}
+  begin, end = content.get('bos_token_id', 0), content.get('eos_token_id', 2)
   start = content.get('decoder_start_token_id', 2)
-  if start not in ids.values():
-    known = 'here targets begin with its bos_token_id or its eos_token_id'
-    raise InputError(f'{path} says decoder_start_token_id is {quoted(start)}; {known}.')
-  return 'sep' if start == ids['eos'] else 'cls'
+  if start not in (begin, end):
+    ours = 'here targets begin with its bos_token_id or its eos_token_id'
+    raise record.other_model(path, 'decoder_start_token_id', start, ours)
+  return 'sep' if start == end else 'cls'
 
 
 def _check_fixed(path, content, fixed):
@@ -162,9 +167,10 @@ def _check_fixed(path, content, fixed):
   for name, allowed in fixed.items():
     if content.get(name, allowed[0]) not in allowed:
       known = [repr(value) for value in allowed if value is not None]
-      only = f'{" and ".join(known)} only' if known else 'none of it'
-      said = f'{path} says {name} {content[name]!r:.60}; our encoder has {only}'
-      raise InputError(f'{said}, so it would not be the same model.')
+      ours = (
+        f'our encoder has {" and ".join(known)} only' if known else 'our encoder has none of it'
+      )
+      raise record.other_model(path, name, content[name], ours)
 
 
 def _check_types(path, content):

@@ -101,7 +101,7 @@ def read(folder: Path, positions: int = 0) -> Weights:
       sources[path] = name, str(tensors[name].dtype)
   weights = Weights(description, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
-  _check_shapes(weights.flat, weights.description.model, weights.sources, description)
+  _check_shapes(weights.flat, weights.description.model, weights.sources)
   if unused:
     logging.getLogger('bert_jax').info('%s: not used: %s', file, ', '.join(sorted(unused)))
   return weights
@@ -117,8 +117,8 @@ def _named_as(tensors, description, file) -> ReleasedFamily:
   family = description.family
   if any('/' in name for name in tensors):
     if not any(name.startswith('bert/') for name in tensors):
-      known = 'names of google-research/bert (bert/...), which alone is read of TensorFlow'
-      raise InputError(f'{file} has none of the {known}, but {quoted(min(tensors))}.')
+      known = 'none of the names of google-research/bert (bert/..)'
+      raise InputError(f'{file} has {known}, but {quoted(min(tensors))}.')
     return google.GOOGLE
   if family.classifier and any(name.endswith(family.classifier.mark) for name in tensors):
     return family.named_as_classifier()
@@ -135,7 +135,7 @@ def _not_parameters(source_names, tensors, copies):
     if original not in source_names:
       stand_ins[original] = source_names[copy]
     elif not np.array_equal(tensors[source_names[copy]], tensors[source_names[original]]):
-      two = f'{source_names[copy]} differs from {source_names[original]}, so they are not tied'
+      two = f'{source_names[copy]} differs from {source_names[original]}'
       raise InputError(f'{two}; say "tie_word_embeddings": false in config.json.')
     else:
       ignored[source_names[copy]] = f'a copy of {source_names[original]}'
@@ -187,16 +187,14 @@ def _without_place(rest, source_names, family):
   plain = {name: short for short, name in source_names.items()}
   if inner := [name for name in sorted(rest) if plain.get(name, name).startswith(family.prefix)]:
     more = f'tensors that ours has not ({len(inner)}, for example {quoted(inner[0])})'
-    other = 'so it would not be the same model; is config.json theirs?'
-    raise InputError(f'the encoder of these weights has {more}, {other}')
+    raise InputError(f'the encoder of these weights has {more}; is config.json theirs?')
   return dict.fromkeys(rest, 'no parameter of ours is called so')
 
 
 def _layout(x: np.ndarray, name: str, place: Place) -> np.ndarray:
   """A tensor as float32 in our layout; InputError if it cannot be a parameter."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
-    quantized = 'so the weights are quantized; give those they were made from'
-    raise InputError(f'{name} is {x.dtype}, {quantized}.')
+    raise InputError(f'{name} is {x.dtype}: quantized; give the weights it was made from.')
   x = np.asarray(x).astype(np.float32)
   if not np.isfinite(x).all():
     raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
@@ -236,8 +234,7 @@ def _fit_tables(weights: Weights, positions: int) -> Weights:
     for path in [path for path in flat if path.startswith('pooler/') and not flat[path].any()]:
       left_out(path, 'zeros: there is no pooler')
   if positions and not tables:
-    kind = model['position_embeddings']
-    raise InputError(f'this model has {kind} positions and no table of them; leave out positions.')
+    raise InputError('this model has no table of positions; leave out --positions.')
   for path in tables if positions else ():
     table = flat[path]
     if positions > len(table):
@@ -252,27 +249,19 @@ def _fit_tables(weights: Weights, positions: int) -> Weights:
   return weights._replace(description=description._replace(model=model))
 
 
-def _check_shapes(flat, model, sources, description=None):
+def _check_shapes(flat, model, sources):
   """InputError unless every array has the shape that the fields of config.model ask for. sources:
-  see Weights. description: of the config.json that the fields come from, if any."""
+  see Weights."""
   fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
   shapes = parameter_names.shapes(model)
   for path, x in flat.items():
     letters = shapes[path]
     sizes = [model[fields[c]] if c in fields else int(c) if c in '12' else None for c in letters]
-    if x.ndim == len(sizes) and all(m in (n, None) for n, m in zip(x.shape, sizes)):
-      continue
-    name = sources[path][0] if path in sources else path
-    wrong = [(fields[c], n) for c, n, m in zip(letters, x.shape, sizes) if n != m and c in fields]
-    if x.ndim != len(sizes) or len(wrong) != 1:
-      raise InputError(f'{name} is {x.shape}, where the config asks for {tuple(sizes)} of {path}.')
-    ((field, n),) = wrong
-    fix, is_position = f'set model.{field}={n}', field == 'max_position_embeddings'
-    if description:
-      n += description.offset if is_position and description.family.counts_offset else 0
-      fix = f'write "{description.family.key_of(field)}": {n} in its config.json'
-    fix += ' or convert it with --positions' if is_position else ''
-    raise InputError(f'{name} is {x.shape}, and {field} is {model[field]}; {fix}.')
+    if x.ndim != len(sizes) or any(m not in (n, None) for n, m in zip(x.shape, sizes)):
+      name, sizes = sources.get(path, (path,))[0], tuple(sizes)
+      wrong = [fields[c] for c, n, m in zip(letters, x.shape, sizes) if n != m and c in fields]
+      fields_of = ' and '.join(wrong) or 'the model'
+      raise InputError(f'{name} is {x.shape}, where {fields_of} of the config asks for {sizes}.')
 
 
 def tree(flat: Arrays, model: models.ModelConfig, sources: Sources | None = None) -> dict[str, Any]:

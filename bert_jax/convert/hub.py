@@ -44,9 +44,7 @@ def folder(source: str | os.PathLike) -> Path:
       if any(file for pattern in weights for file in path.glob(pattern)):
         break
   except errors.LocalEntryNotFoundError:
-    why = 'no model of that name is kept here, and the Hub is not reached'
-    raise InputError(f'{absent}: {why}; check the connection (and HF_HUB_OFFLINE).') from None
+    raise InputError(f'{absent}, and is not kept here; check the connection.') from None
   except Exception as error:  # from the network, the Hub or its cache
-    why = f'the Hub gives no model of that name ({first_line(error)})'
-    raise InputError(f'{absent}: {why}; check the name.') from None
+    raise InputError(f'{absent} ({first_line(error)}); check the name.') from None
   return path

@@ -8,7 +8,6 @@ above the current folder or in a bucket is cut to its last part.
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -36,10 +35,7 @@ LONGER = {
   'them it gives other answers',
 }
 NO_SCORES = {'masked', 'constant'}  # metrics that do not say how well a model answered
-COLLAPSED = (
-  '**It has collapsed**: it gave the same answer to every example that it was evaluated on, so it '
-  'has learned nothing from its training.'
-)
+COLLAPSED = '**It has collapsed**: it gave the same answer to every example of its evaluation.'
 VECTORS = (
   'from sentence_transformers import SentenceTransformer',
   "SentenceTransformer('{name}').encode(['A text.', 'Another.'])",
@@ -73,14 +69,13 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
   languages, source = languages_of(config, facts), without_places(facts.get('source', ''))
   origin, name = facts.get('source') or config.init_from, facts.get('name') or architecture
   task, card, model = TASKS[config.objective], _card(config), config.model
-  lines = ['---', *(['language:', *(f'- {x}' for x in languages)] if languages else [])]
+  lines = ['language:', *(f'- {x}' for x in languages)] if languages else []
   lines += [f'base_model: {base_name(origin)}'] if origin.startswith(HUB) else []
   lines += ['library_name: transformers', 'tags:', '- bert_jax']
-  lines += [*([f'pipeline_tag: {head.pipeline}'] if head.pipeline else []), '---']
-  missing = '\n'.join(f'- {name}: {how}' for name, how in to_fill_in(config, facts).items())
-  size = f'{model.num_hidden_layers} layers, {model.hidden_size} wide'
-  size += f', a vocabulary of {model.vocab_size:,} pieces, at most'
-  size += f' {facts.get("longest", model.max_position_embeddings)} tokens'
+  lines += [f'pipeline_tag: {head.pipeline}'] if head.pipeline else []
+  missing = '\n'.join(f'- {fact}: {how}' for fact, how in to_fill_in(config, facts).items())
+  size = f'{model.num_hidden_layers} layers, {model.hidden_size} wide, a vocabulary of '
+  size += f'{model.vocab_size:,} pieces, at most {facts["longest"]} tokens'
   spoken = f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'
   labels = f'Labels: {listed(facts["labels"])}.' if facts.get('labels') else ''
   how = 'Pre-trained further' if task.reads_corpus else 'Fine-tuned'
@@ -90,14 +85,14 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
   title, known = ('Model', model) if source else ('Config', config)
   versions, commands = facts.get('versions'), facts.get('commands', ())
   parts = [
-    '\n'.join(lines),
+    '\n'.join(['---', *lines, '---']),
     f'<!-- Before publishing, fill in what the run does not know:\n{missing}\n-->',
     f'# {name}',
     f'A `{architecture}` made with bert_jax: {size}. Objective: {card.trained_for}. {spoken}',
     facts.get('casing'),
     labels,
     *notes,
-    COLLAPSED if has_collapsed(facts) else '',
+    COLLAPSED if 'constant' in facts.get('metrics', {}) else '',
     begun,
     *_use(config, architecture, head, name, facts),
     _metrics(config, facts) if facts.get('metrics') else '',
@@ -127,11 +122,6 @@ def to_fill_in(config: ConfigDict, facts: Facts) -> dict[str, str]:
   if origin and not origin.startswith(HUB):
     out['base_model'] = f'the name on the Hub of `{base_name(origin)}`, if it is there'
   return out | {'intended use': 'what it is for and what not, and whose texts it has read'}
-
-
-def has_collapsed(facts: Facts) -> bool:
-  """Whether the model gave the same answer to every example of its last evaluation."""
-  return 'constant' in facts.get('metrics', {})
 
 
 def languages_of(config: ConfigDict, facts: Facts) -> tuple[str, ...]:
@@ -189,13 +179,10 @@ def without_places(value: Any) -> Any:
 
 def _command(argv):
   """The command line of a run as a user types it."""
-  program, arguments = PurePosixPath(argv[0]), without_places(argv[1:])
-  if 'bert_jax' not in program.parts:
-    return ' '.join([program.name, *arguments])
-  # python -m, whose first word is the path of the module
-  inside = program.parts[len(program.parts) - 1 - program.parts[::-1].index('bert_jax') :]
-  module = '.'.join(inside).removesuffix('.py').removesuffix('.__main__')
-  return ' '.join(['python -m', module, *arguments])
+  program, _, inside = argv[0].rpartition('/bert_jax/')  # of python -m, the path of the module
+  module = inside.removesuffix('.py').removesuffix('/__main__').replace('/', '.')
+  start = f'python -m bert_jax.{module}' if program else PurePosixPath(inside).name
+  return ' '.join([start, *without_places(argv[1:])])
 
 
 def _metrics(config, facts):
@@ -206,25 +193,18 @@ def _metrics(config, facts):
   left_out = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()} | NO_SCORES
   # If a loss has a baseline and its accuracy has none (masked words), the accuracy is left out.
   left_out |= {f'{name}_accuracy' for name in baselines} - baselines.keys()
-  rows, remark = ['| metric | value | without reading the input |', '|---|---|---|'], ''
+  rows = ['| metric | value | without reading the input |', '|---|---|---|']
   for name, value in sorted(metrics.items(), key=lambda item: item[0] != judge):
     if name in left_out or not isinstance(value, (int, float)):
       continue
     level, kind = baselines.get(name, (None, ''))
     beside = f'{kind} {_rounded(level)}' if kind else ''
     is_loss = name in facts.get('losses', ()) or f'{name}_below_{kind}' in metrics
-    within = ''
-    if name in _card(config).shares_of_examples and number and math.isfinite(value):
-      import scipy.stats  # slow to import
-
-      right = scipy.stats.binomtest(round(value * number), number)
-      within = ' ({:.3g} to {:.3g})'.format(*right.proportion_ci(method='wilson'))
-      remark = '\n\nIn brackets the 95 % interval for other examples of this kind (Wilson).'
-    rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)}{within} | {beside} |')
+    rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)} | {beside} |')
   data = f'{number:,} held-out examples' if number else 'held-out data'
   text = f'On {data}, at step {facts["step"]} of one run (seed {config.seed})'
   text += f'; the model is judged by `{judge}`:' if judge in metrics else ':'
-  return f'## Metrics\n\n{text}\n\n' + '\n'.join(rows) + remark
+  return f'## Metrics\n\n{text}\n\n' + '\n'.join(rows)
 
 
 def _rounded(value):

@@ -8,14 +8,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bert_jax.convert.families.record import (
-  ATTENTION,
-  EMBEDDINGS,
-  LAYER,
-  TORCH,
-  Place,
-  ReleasedFamily,
-)
+from bert_jax.convert.families import record
+from bert_jax.convert.families.record import Place, ReleasedFamily
 
 FIELDS = dict(V='vocab_size', P='max_position_embeddings', T='type_vocab_size')
 FIELDS |= dict(D='hidden_size', F='intermediate_size', E='embedding_size')
@@ -43,11 +37,11 @@ MODULES = {
 }
 _LAYER = ('norm', 'D'), ('dense', 'DF'), ('dense', 'FD'), ('norm', 'D')
 for _tower in ('encoder', 'decoder'):
-  MODULES |= {f'{_tower}/layer_#/{name}': kind for name, kind in zip(LAYER, _LAYER)}
+  MODULES |= {f'{_tower}/layer_#/{name}': kind for name, kind in zip(record.LAYER, _LAYER)}
 for _place in ('encoder/layer_#/', 'decoder/layer_#/', 'decoder/layer_#/cross_'):
-  MODULES |= {f'{_place}attention/{name}': ('dense', 'DD') for name in ATTENTION}
+  MODULES |= {f'{_place}attention/{name}': ('dense', 'DD') for name in record.ATTENTION}
 _TABLES = ('embed', 'VE'), ('embed', 'PE'), ('embed', 'TE'), ('norm', 'E')
-MODULES |= {f'encoder/embeddings/{name}': kind for name, kind in zip(EMBEDDINGS, _TABLES)}
+MODULES |= {f'encoder/embeddings/{name}': kind for name, kind in zip(record.EMBEDDINGS, _TABLES)}
 # (regex of paths, function of config.model's fields: whether the model has such parameters).
 OPTIONAL = (
   (r'.*LayerNorm/bias', lambda model: model['norm_bias']),
@@ -86,7 +80,7 @@ def shapes(model: Mapping[str, Any]) -> dict[str, str]:
   return {
     path: _letters(leaf, letters)
     for ours, (kind, letters) in MODULES.items()
-    for leaf in TORCH[kind]
+    for leaf in record.TORCH[kind]
     for path, _ in _paths(ours, leaf, model)
   }
 

@@ -60,9 +60,8 @@ def _labels(weights):
   if not labels:
     labels = tuple(f'LABEL_{i}' for i in range(count))
   if len(labels) != count:
-    has = f'and the classifier has {count}; name all'
-    raise InputError(f'config.json names {len(labels)} labels (id2label) {has}.')
+    fault = f'id2label of config.json names {len(labels)} labels, and the classifier has {count}'
+    raise InputError(f'{fault}; name all.')
   if twice := [label for i, label in enumerate(labels) if label in labels[:i]]:
-    label = f'the label {quoted(twice[0])} twice; rename one in id2label'
-    raise InputError(f'config.json names {label}.')
+    raise InputError(f'id2label of config.json names {quoted(twice[0])} twice; rename one.')
   return labels

@@ -45,10 +45,10 @@ def read(folder: Path) -> Vector:
   content = files.json_of(folder / paths['Pooling'] / 'config.json')
   modes = [name for name, on in content.items() if name.startswith('pooling_mode_') and on is True]
   pooling = MODES.get(modes[0], '') if len(modes) == 1 else content.get('pooling_mode')
-  if pooling not in MODES.values():
-    log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, pooling or modes)
-    return Vector('', 'Normalize' in paths, content)
-  return Vector(pooling, 'Normalize' in paths)
+  if pooling in MODES.values():
+    return Vector(pooling, 'Normalize' in paths)
+  log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, pooling or modes)
+  return Vector('', 'Normalize' in paths, content)
 
 
 def longest(folder: Path) -> int:

@@ -4,8 +4,6 @@ TensorFlow checkpoint. They are read with numpy: neither torch nor TensorFlow is
 """
 
 import json
-import logging
-import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -35,19 +33,13 @@ def read(folder: Path) -> tuple[Tensors, Path]:
     index = folder / f'{name}.index.json'
     if index.is_file():
       return _read_shards(index, reader), index
-  if not (indexes := checkpoints(folder)):
-    forms = f'no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and no TensorFlow'
-    raise InputError(f'{folder} has {forms} *.ckpt*.index; save the model in one of these forms.')
-  if len(indexes) > 1:
-    said = 'of %d checkpoints in %s the last is read: %s'
-    logging.getLogger('bert_jax').info(said, len(indexes), folder, indexes[-1].name)
-  return tensorflow_bundle.read(indexes[-1]), indexes[-1]
-
-
-def checkpoints(folder: Path) -> list[Path]:
-  """The index files of the TensorFlow checkpoints in a folder, in the order of their steps."""
-  number = lambda path: ([int(n) for n in re.findall(r'\d+', path.stem)], path.name)
-  return sorted((path for path in folder.glob('*.index') if 'ckpt' in path.stem), key=number)
+  indexes = [path for path in folder.glob('*.index') if 'ckpt' in path.stem]
+  if len(indexes) != 1:
+    forms = (
+      f'no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and {len(indexes)} *.ckpt*.index'
+    )
+    raise InputError(f'{folder} has {forms}; leave the weights of one model there.')
+  return tensorflow_bundle.read(indexes[0]), indexes[0]
 
 
 def read_safetensors(path: Path) -> Tensors:
@@ -59,8 +51,7 @@ def read_safetensors(path: Path) -> Tensors:
     tensors = safetensors.deserialize(data)
     return {k: np.frombuffer(x['data'], TYPES[x['dtype']]).reshape(x['shape']) for k, x in tensors}
   except KeyError as error:
-    known = ', '.join(TYPES)
-    raise InputError(f'{path} holds tensors of type {error}; use one of {known}.') from None
+    raise InputError(f'{path} has type {error}; use one of {", ".join(TYPES)}.') from None
   except (safetensors.SafetensorError, OSError, ValueError) as error:
     raise InputError(f'{path} cannot be read ({error}); is it whole?') from None
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cramjam
 import ml_dtypes
 import numpy as np
 from crc32c import crc32c
@@ -25,7 +24,6 @@ MAGIC = 0xDB4775248B80FB57
 TYPES: dict[Any, Any] = {1: 'f4', 2: 'f8', 3: 'i4', 4: 'u1', 5: 'i2', 6: 'i1', 9: 'i8', 10: '?'}
 TYPES |= {14: ml_dtypes.bfloat16, 17: 'u2', 19: 'f2', 22: 'u4', 23: 'u8'}
 STRING = 7
-SNAPPY_RATIO = 32  # bytes that one byte can stand for: a copy of 64 bytes takes three
 
 
 class Damaged(Exception):
@@ -33,8 +31,7 @@ class Damaged(Exception):
 
 
 # What a reader of damaged bytes can raise.
-FAULTS = Damaged, cramjam.DecompressionError, struct.error, LookupError, ValueError, TypeError
-FAULTS += MemoryError, OSError
+FAULTS = Damaged, struct.error, LookupError, ValueError, TypeError, MemoryError, OSError
 
 
 def read(index: Path) -> dict[str, np.ndarray]:
@@ -112,13 +109,9 @@ def _block(data, offset, size):
     raise Damaged('it is cut off')
   if stored_checksum(block + trailer[:1]) != struct.unpack('<I', trailer[1:])[0]:
     raise Damaged(f'the checksum of the block at byte {offset} differs')
-  if trailer[0] > 1:
-    raise Damaged(f'the block at byte {offset} is compressed in an unknown way, {trailer[0]}')
-  if not trailer[0]:
-    return block
-  if varint(block, 0)[0] > SNAPPY_RATIO * len(block):
-    raise Damaged(f'the block at byte {offset} says that it holds more than it can')
-  return bytes(cramjam.snappy.decompress_raw(block))
+  if trailer[0]:
+    raise Damaged(f'the block at byte {offset} is compressed, as no TensorFlow since 1.2 writes it')
+  return block
 
 
 def _entries(block):

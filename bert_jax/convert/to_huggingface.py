@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger('bert_jax')
 
-NO_POOLER = (
-  'The model has no pooler. {} has one, so its weights are here as zeros: its pooler_output means '
-  'nothing, use last_hidden_state.'
-)
+NO_POOLER = 'The model has no pooler. That of {} is zeros: use last_hidden_state, no pooler_output.'
 
 
 def write(
@@ -107,7 +104,7 @@ def _family(model, parts, tokenizer, types, head) -> ReleasedFamily:
   family = next(family for family in FAMILIES.values() if family.fits(exported))
   if different := config_json.difference(family, exported):
     field, value = different
-    theirs = f"Hugging Face's {family.classes} is {value}, so this model cannot be written as one"
+    theirs = f"Hugging Face's {family.classes} is {value}, so this cannot be written as one"
     raise InputError(f'model.{field} is {model[field]}, and {theirs}.')
   return family
 
@@ -125,9 +122,8 @@ def _tensors(kept, family, head, model, offset, type_rows):
     family = family.named_as_classifier() if is_named_so else family
   places = table(family, vars(model))
   if unknown := sorted(kept.keys() - places.keys()):
-    none = f'has no place in a {family.name} model of Hugging Face ({len(unknown)} parameters have'
-    advice = 'start an objective without it from this encoder with config.init_from'
-    raise InputError(f'{unknown[0]} {none} none); {advice}.')
+    none = f'{unknown[0]} has no place in a {family.name} model of Hugging Face'
+    raise InputError(f'{none}; start an objective without it from this encoder by init_from.')
   prefix = family.prefix if head.class_suffix == 'Model' else ''
   places = {path: x._replace(name=x.name.removeprefix(prefix)) for path, x in places.items()}
   tensors, names = stored(kept, places), {path: place.name for path, place in places.items()}
@@ -162,22 +158,16 @@ def stored(flat: from_huggingface.Arrays, places: Mapping[str, Place]) -> dict[s
 
 def _check(config, parts):
   """InputError if no family of Hugging Face's library has such a model."""
-  heads = TASKS[config.objective].heads
-  anew = 'from its encoder with config.init_from'
+  heads, fault = TASKS[config.objective].heads, ''
   if heads and config.model.causal and not any(head.causal for head in heads):
-    same = f'no class that computes the same as a causal model for {config.objective}'
-    advice = f'so it cannot be written; start a language model {anew}'
-    raise InputError(f'Hugging Face has {same}, {advice}.')
-  if config.model.position_embeddings == 'relative':
-    raise InputError(
-      "Hugging Face's library has no class with such relative positions, since it no longer ships "
-      'Transformer-XL, so this model cannot be written; use it with bert_jax.predict.'
-    )
-  if not heads:
-    head = f'objective {config.objective} has a head that Hugging Face has not'
-    raise InputError(f'{head}, so it cannot be written; start another objective {anew}.')
-  if 'encoder' not in parts:
-    raise InputError('there is no encoder to write.')
+    fault = f'no class that computes the same as a causal model for {config.objective}'
+  elif config.model.position_embeddings == 'relative':
+    fault = 'no class with relative positions, since it no longer ships Transformer-XL'
+  elif not heads or 'encoder' not in parts:
+    fault = f'no class for a model of {config.objective} with {", ".join(sorted(parts))}'
+  if fault:
+    advice = 'use it with bert_jax.predict, or begin another objective from it by config.init_from'
+    raise InputError(f'Hugging Face has {fault}, so this cannot be written; {advice}.')
 
 
 def _head(config, parts):

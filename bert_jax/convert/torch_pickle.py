@@ -13,7 +13,7 @@ import struct
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -21,9 +21,9 @@ import numpy as np
 from bert_jax.errors import InputError
 
 MAGIC = 0x1950A86A20F9469CFC6C
-_KINDS = dict(Float='float32', Double='float64', Half='float16', BFloat16='bfloat16')
-_KINDS |= dict(Long='int64', Int='int32', Short='int16', Char='int8', Byte='uint8', Bool='bool')
-TYPES = {f'{name}Storage': kind for name, kind in _KINDS.items()}
+_KINDS: dict[str, Any] = dict(Float='f4', Double='f8', Half='f2', BFloat16=ml_dtypes.bfloat16)
+_KINDS |= dict(Long='i8', Int='i4', Short='i2', Char='i1', Byte='u1', Bool='?')
+TYPES = {f'{name}Storage': np.dtype(kind) for name, kind in _KINDS.items()}
 PACKED = 20  # weights hardly compress: a zip that unpacks to so many times its size is refused
 
 
@@ -35,12 +35,8 @@ class _Storage(NamedTuple):
   """A flat array, which tensors share."""
 
   key: str
-  type: str
+  dtype: np.dtype
   count: int  # of numbers
-
-  @property
-  def dtype(self) -> np.dtype:
-    return np.dtype(ml_dtypes.bfloat16 if self.type == 'bfloat16' else self.type)
 
   def check(self, size: int) -> None:
     """ValueError unless so many bytes are all its numbers."""
@@ -77,7 +73,7 @@ class _Unpickler(pickle.Unpickler):
     return ALLOWED[module, name]
 
   def persistent_load(self, pid):
-    if len(pid) < 5 or pid[0] != 'storage' or pid[1] not in TYPES.values():
+    if len(pid) < 5 or pid[0] != 'storage' or not isinstance(pid[1], np.dtype):
       raise Refused(f'a storage {pid!r:.80}')
     if len(pid) > 5 and pid[5] is not None:
       raise Refused('a storage inside another (view_metadata)')
@@ -93,9 +89,8 @@ def read(path: Path) -> dict[str, np.ndarray]:
         table = table[key]
     return {str(name): _array(name, tensor, storages) for name, tensor in table.items()}
   except Refused as error:
-    advice = 'Get the weights as safetensors, or from someone you trust'
-    no_need = 'which weights have no need of; it is refused and nothing of it was run'
-    raise InputError(f'{path} asks for {error}, {no_need}. {advice}.') from None
+    no_need = 'which weights do not need; it is refused, and nothing of it was run'
+    raise InputError(f'{path} asks for {error}, {no_need}. Get safetensors.') from None
   except InputError:
     raise
   except Exception as error:  # a damaged pickle can fail in any way
@@ -166,10 +161,8 @@ def _tensors(table):
 
 def _array(name, tensor, storages):
   if not isinstance(tensor, _Tensor):
-    kind = (
-      f"{name} in this one is of type {type(tensor).__name__}; save the model's state_dict alone"
-    )
-    raise InputError(f'a .bin of weights holds tensors, and {kind}.')
+    fault = f'{name} is of type {type(tensor).__name__} and no tensor'
+    raise InputError(f"{fault}; save the model's state_dict alone as .bin.")
   storage, offset, shape, strides = tensor
   x = storages[storage]
   numbers = (offset, *shape, *strides)

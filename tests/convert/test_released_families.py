@@ -300,7 +300,7 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
 @pytest.mark.parametrize(
   'case, settings, sentence',
   [
-    ('modernbert', YARN, "rope_type 'yarn' of full_attention; our encoder has default only"),
+    ('modernbert', YARN, "rope_type of full_attention 'yarn'; our encoder has default only"),
     ('modernbert', {'rope_scaling': {'factor': 2}}, 'rope_scaling .* our encoder has none of it'),
     ('modernbert', ODD, 'full_attention in every n-th layer'),
     ('modernbert', {'classifier_activation': 'relu'}, 'have the activation of the layers, gelu'),
@@ -308,20 +308,32 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
     ('modernbert', {'local_attention': 0}, 'local_attention is 0; write a positive number'),
     ('modernbert', {'norm_bias': True}, 'the encoder of these weights is not whole: 9 missing'),
     ('modernbert', {'num_hidden_layers': 3, 'layer_types': None}, 'tensors that ours has not'),
-    ('modernbert', {'intermediate_size': 19}, 'Wi.weight is .* write "intermediate_size": 20'),
+    (
+      'modernbert',
+      {'intermediate_size': 19},
+      'Wi.weight is .*, where intermediate_size of the config',
+    ),
     ('albert', {'num_hidden_groups': 2}, 'num_hidden_groups 2; our encoder has 1 only'),
-    ('albert', {'embedding_size': 9}, 'and embedding_size is 9; write "embedding_size": 8'),
+    ('albert', {'embedding_size': 9}, 'where embedding_size of the config asks for .9,'),
     ('fnet', {'use_tpu_fourier_optimizations': True}, 'optimizations True; our encoder has False'),
     ('gpt2', {'scale_attn_weights': False}, 'scale_attn_weights False; our encoder has True only'),
-    ('gpt2', {'n_inner': 19}, r'c_fc.bias is .20,., and .* is 19; write "n_inner": 20 in its'),
-    ('gpt2', {'n_inner': None}, 'write "n_inner": 20 in its config.json'),
+    ('gpt2', {'n_inner': 19}, r'c_fc.bias is .20,., where intermediate_size of the config'),
+    ('gpt2', {'n_inner': None}, 'where intermediate_size of the config asks for'),
     ('gpt2', {'n_layer': 2}, 'tensors that ours has not .12, for example .transformer.h.2'),
     ('gpt2', {'model_type': 'llama'}, "model_type 'llama'; weights are read of .*bert, .*gpt2"),
-    ('bart', {'decoder_attention_heads': 3}, 'decoder_attention_heads is 3 and .* is 2; here'),
+    (
+      'bart',
+      {'decoder_attention_heads': 3},
+      'decoder_attention_heads 3; here it is num_attention_heads, 2',
+    ),
     ('bart', {'normalize_before': True}, 'normalize_before True; our encoder has False only'),
     ('bart', {'decoder_layers': 4}, 'the decoder of these weights is not whole: 26 missing'),
-    ('bart', {'max_position_embeddings': 26}, 'write "max_position_embeddings": 24 in its config'),
-    ('bart', {'decoder_start_token_id': 5}, 'decoder_start_token_id is 5; here targets begin with'),
+    (
+      'bart',
+      {'max_position_embeddings': 26},
+      'where max_position_embeddings of the config asks for .26',
+    ),
+    ('bart', {'decoder_start_token_id': 5}, 'decoder_start_token_id 5; here targets begin with'),
   ],
 )
 def test_an_option_that_we_lack_is_one_sentence(tmp_path, recorded, case, settings, sentence):
@@ -387,7 +399,7 @@ def test_what_a_family_has_not_is_not_written(tmp_path, recorded, case, changes,
 
 def test_positions_that_are_no_table_are_not_cut(tmp_path, recorded):
   folder = folder_of(tmp_path, recorded, 'modernbert')
-  with pytest.raises(InputError, match='has rotary positions and no table of them'):
+  with pytest.raises(InputError, match='has no table of positions'):
     from_huggingface.read(folder, positions=8)
 
 

@@ -1,47 +1,22 @@
 """BART: an encoder and a decoder that share one table of word embeddings."""
 
 from bert_jax.convert.families.record import ENDS, Place, ReleasedFamily, layers
-from bert_jax.errors import InputError, quoted
 
 _LAYER = (
   ('self_attn.q_proj', 'self_attn.k_proj', 'self_attn.v_proj', 'self_attn.out_proj'),
   ('self_attn_layer_norm', 'fc1', 'fc2', 'final_layer_norm'),
 )
 _CROSS = dict(query='q_proj', key='k_proj', value='v_proj', output='out_proj')
-_KEYS = dict(
-  d_model='hidden_size', encoder_layers='num_hidden_layers', init_std='initializer_range'
-)
+_KEYS = dict(d_model='hidden_size', init_std='initializer_range', scale_embedding='embedding_scale')
+_KEYS |= dict(encoder_layers='num_hidden_layers', decoder_layers='num_decoder_layers')
 _KEYS |= dict(encoder_attention_heads='num_attention_heads', encoder_ffn_dim='intermediate_size')
-_KEYS |= dict(decoder_layers='num_decoder_layers', activation_function='hidden_act')
-_KEYS |= dict(dropout='hidden_dropout_prob', attention_dropout='attention_probs_dropout_prob')
-_KEYS |= dict(scale_embedding='embedding_scale')
+_KEYS |= dict(activation_function='hidden_act', attention_dropout='attention_probs_dropout_prob')
+_KEYS |= dict(dropout='hidden_dropout_prob')
 _FIXED = dict(is_encoder_decoder=(True,), tie_word_embeddings=(True, None))
-_FIXED |= dict(
-  normalize_before=(False,), add_final_layer_norm=(False,), normalize_embedding=(True,)
-)
-_FIXED |= dict(static_position_embeddings=(False,))
+_FIXED |= dict.fromkeys(('normalize_before', 'add_final_layer_norm'), (False,))
+_FIXED |= dict(normalize_embedding=(True,), static_position_embeddings=(False,))
 _DEFAULTS = dict(layer_norm_eps=1e-5, type_vocab_size=0, attention_probs_dropout_prob=0.0)
 _DEFAULTS |= dict(num_decoder_layers=12, embedding_scale=False)
-
-
-def _read(path, content):
-  for name in ('attention_heads', 'ffn_dim'):
-    ours, other = content.get(_KEYS[f'encoder_{name}']), content.get(f'decoder_{name}')
-    if other not in (None, ours):
-      says = f'says decoder_{name} is {quoted(other)} and encoder_{name} is {quoted(ours)}'
-      raise InputError(f'{path} {says}; here both are the same, so it would not be the same model.')
-  if content['num_decoder_layers'] == content.get('num_hidden_layers'):
-    content['num_decoder_layers'] = 0
-  return content
-
-
-def _write(model):
-  return {
-    'num_decoder_layers': model['num_decoder_layers'] or model['num_hidden_layers'],
-    'decoder_attention_heads': model['num_attention_heads'],
-    'decoder_ffn_dim': model['intermediate_size'],
-    'is_encoder_decoder': True,
-  }
 
 
 BART = ReleasedFamily(
@@ -68,13 +43,14 @@ BART = ReleasedFamily(
   keys=_KEYS,
   defaults=_DEFAULTS,
   fields={'mlm_head': 'none', 'tie_word_embeddings': True},
+  same={'num_decoder_layers': 'num_hidden_layers'},
   free=('num_decoder_layers', 'embedding_scale'),
   unsaid=('layer_norm_eps', 'type_vocab_size'),
   without_effect=('pooler',),
   fixed=_FIXED,
   ids=ENDS,
-  read=_read,
-  write=_write,
+  also=dict(decoder_attention_heads='num_attention_heads', decoder_ffn_dim='intermediate_size'),
+  write=lambda model: {'is_encoder_decoder': True},
   fits=lambda exported: 'decoder' in exported.parts,
   offset=lambda pad_id: 2,
   not_given='token_type_ids',

@@ -14,12 +14,6 @@ _GENERATOR = OtherHead(
 )
 
 
-def _read(path, content):
-  if content['embedding_size'] == content.get('hidden_size'):
-    content['embedding_size'] = 0
-  return content
-
-
 def _other_head(description, names):
   if 'classifier.dense.weight' in names:
     return _DENSE
@@ -29,11 +23,9 @@ def _other_head(description, names):
 
 
 def _refusal(exported):
-  model = exported.model
-  if 'mlm' in exported.parts and model['hidden_act'] != 'gelu':  # its generator's head has gelu
-    return 'hidden_act', 'gelu'
-  # An ELECTRA has a projection only if its embeddings are narrower.
-  return ('embedding_size', 0) if model['embedding_size'] == model['hidden_size'] else None
+  # Its generator's head has gelu.
+  is_other = 'mlm' in exported.parts and exported.model['hidden_act'] != 'gelu'
+  return ('hidden_act', 'gelu') if is_other else None
 
 
 ELECTRA = ReleasedFamily(
@@ -53,8 +45,8 @@ ELECTRA = ReleasedFamily(
   prefix='electra.',
   defaults={'embedding_size': 128},
   free=('embedding_size',),
-  read=_read,
-  write=lambda model: {'embedding_size': model['embedding_size'] or model['hidden_size']},
+  projects='narrower',
+  same={'embedding_size': 'hidden_size'},
   refusal=_refusal,
   fits=lambda exported: exported.model['embedding_size'] or 'replaced' in exported.parts,
   other_head=_other_head,

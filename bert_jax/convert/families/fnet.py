@@ -3,17 +3,6 @@
 from bert_jax.convert.families.bert import BERT
 from bert_jax.convert.families.record import ENDS, ReleasedFamily, renamed
 
-
-def _read(path, content):
-  return content | {'embedding_size': content.get('hidden_size')}  # projected at full width
-
-
-def _refusal(exported):
-  model = exported.model
-  is_like_it = model['embedding_size'] == model['hidden_size']
-  return None if is_like_it else ('embedding_size', model['hidden_size'])
-
-
 FNET = ReleasedFamily(
   name='fnet',
   classes='FNet',
@@ -30,8 +19,7 @@ FNET = ReleasedFamily(
   free=('embedding_size',),
   fixed={'use_tpu_fourier_optimizations': (False,)},
   ids=ENDS,
-  read=_read,
-  refusal=_refusal,
+  projects='full width',
   fits=lambda exported: exported.model['mixer'] == 'fourier',
   pooler=('',),  # all
   not_given='attention_mask',

@@ -1,14 +1,7 @@
 """ModernBERT: rotary positions, gated feed-forward layers, and a pattern of local attention."""
 
-from bert_jax.convert.families.record import (
-  ENDS,
-  NO_DROPOUT,
-  Classifier,
-  OtherHead,
-  ReleasedFamily,
-  activation_name,
-  layers,
-)
+from bert_jax.convert.families import record
+from bert_jax.convert.families.record import ReleasedFamily, layers
 from bert_jax.errors import InputError, quoted
 
 FULL, SLIDING = 'full_attention', 'sliding_attention'
@@ -28,7 +21,7 @@ _MLM |= dict.fromkeys(('mlm', 'mlm/'), 'decoder')
 # Its sequence classifier has the same head over [CLS]; that is our pooler, and no MLM head.
 _CLASSIFIER = {'pooler/dense': 'head.dense', 'pooler/LayerNorm': 'head.norm'}
 _CLASSIFIER['classifier/dense'] = 'classifier'
-_OF_TOKENS = OtherHead(
+_OF_TOKENS = record.OtherHead(
   names=('head.', 'classifier.'),
   parts=('pooler', 'classifier'),
   why="ModernBERT's classifier of tokens has a dense layer and a norm, which ours has not",
@@ -40,10 +33,10 @@ _MEAN = _OF_TOKENS._replace(
 
 def _other_head(description, names):
   if 'classifier.bias' not in names:
-    return OtherHead()
+    return record.OtherHead()
   if not description.architecture.endswith(('ForSequenceClassification', 'ForMultipleChoice')):
     return _OF_TOKENS
-  return _MEAN if description.pooling == 'mean' else OtherHead()
+  return _MEAN if description.pooling == 'mean' else record.OtherHead()
 
 
 def _read(path, content):
@@ -68,11 +61,12 @@ def _thetas(path, content):
   for kind, key, default in kinds:
     rope = ropes.get(kind) or {}
     if set(ropes) - {FULL, SLIDING} or not isinstance(rope, dict):
-      wanted = f'write an object with one for {FULL} and one for {SLIDING}'
+      wanted = f'write an object with {FULL} and {SLIDING}'
       raise InputError(f'{path} says rope_parameters is {quoted(ropes)}; {wanted}.')
     if (scaling := rope.get('rope_type', 'default')) != 'default':
-      only = 'our encoder has default only, so it would not be the same model'
-      raise InputError(f'{path} says rope_type {quoted(scaling)} of {kind}; {only}.')
+      raise record.other_model(
+        path, f'rope_type of {kind}', scaling, 'our encoder has default only'
+      )
     if content.get(key, default) is None:  # local layers: the same as global ones
       default = thetas.get(FULL, default)
     thetas[kind] = theta = rope.get('rope_theta') or content.get(key) or default
@@ -95,8 +89,7 @@ def _pattern(path, content):
   fitting = [n for n in periods if is_global == [n > 0 and i % n == 0 for i in range(count)]]
   if not fitting or not all(kind in (FULL, SLIDING) for kind in kinds):
     pattern = 'our encoder has full_attention in every n-th layer from the first on'
-    so = f'{pattern}, so it would not be the same model'
-    raise InputError(f'{path} says layer_types {quoted(kinds)}; {so}.')
+    raise record.other_model(path, 'layer_types', kinds, pattern)
   return (0, 0) if fitting[0] == 1 else (window, fitting[0])
 
 
@@ -104,12 +97,12 @@ def _write(model):
   every, window = model['global_attention_every'], model['attention_window']
   theta, local = model['rotary_theta'], model['local_rotary_theta']
   # If no layer is global, n is more than the number of layers.
-  layers = range(model['num_hidden_layers'])
-  is_global = [not window or (every > 0 and i % every == 0) for i in layers]
+  count = model['num_hidden_layers']
+  is_global = [not window or (every > 0 and i % every == 0) for i in range(count)]
   return {
     'feed_forward_bias': model['feed_forward_bias'] == 'all',
     'local_attention': window or MODERNBERT.defaults['attention_window'],
-    'global_attn_every_n_layers': (every if window else 1) or len(layers) + 1,
+    'global_attn_every_n_layers': (every if window else 1) or count + 1,
     'layer_types': [FULL if x else SLIDING for x in is_global],
     'rope_parameters': {
       FULL: {'rope_type': 'default', 'rope_theta': theta},
@@ -117,7 +110,7 @@ def _write(model):
     },
     'mlp_dropout': model['hidden_dropout_prob'],
     'classifier_dropout': model['hidden_dropout_prob'],
-    'classifier_activation': activation_name(model['hidden_act'], 'gelu'),
+    'classifier_activation': record.activation_name(model['hidden_act'], 'gelu'),
     'classifier_pooling': 'cls',
   }
 
@@ -138,15 +131,15 @@ MODERNBERT = ReleasedFamily(
   classes='ModernBert',
   modules=_ENCODER | _MLM,
   prefix='model.',
-  classifier=Classifier(_ENCODER | _CLASSIFIER, 'classifier.bias', ('',)),
+  classifier=record.Classifier(_ENCODER | _CLASSIFIER, 'classifier.bias', ('',)),
   keys=_KEYS,
-  defaults=_DEFAULTS | NO_DROPOUT,
+  defaults=_DEFAULTS | record.NO_DROPOUT,
   fields=_FIELDS | {'first_norm': False, 'pooler': 'transform'},
   free=('norm_bias', 'attention_bias', 'feed_forward_bias', 'head_bias', 'decoder_bias'),
   derived=('attention_window', 'global_attention_every', 'rotary_theta', 'local_rotary_theta'),
   unsaid=('type_vocab_size',),
   fixed={'rope_scaling': (None,), 'classifier_pooling': ('cls', 'mean')},
-  ids=ENDS | {'cls_token_id': 'cls', 'sep_token_id': 'sep'},
+  ids=record.ENDS | {'cls_token_id': 'cls', 'sep_token_id': 'sep'},
   read=_read,
   write=_write,
   refusal=_refusal,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.tokenizers import Tokenizer
 
 SIZES = 'vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads'
@@ -22,6 +22,15 @@ ACTIVATIONS = dict(gelu='gelu', gelu_pytorch_tanh='gelu_tanh', gelu_new='gelu_ta
 ACTIVATIONS |= dict(silu='swish', swish='swish')
 # {key of config.json: role} in families that put a text between [CLS] and [SEP].
 ENDS = {'bos_token_id': 'cls', 'eos_token_id': 'sep'}
+
+# {which embeddings have a dense layer to the hidden size: (embedding_size, hidden_size) -> the
+# embedding_size of such a model}.
+PROJECTIONS: dict[str, Callable[[int, int], int]] = {
+  '': lambda E, D: E,
+  'all': lambda E, D: E or D,
+  'narrower': lambda E, D: 0 if E == D else E,
+  'full width': lambda E, D: D,
+}
 
 ATTENTION = 'query', 'key', 'value', 'output'
 LAYER = 'attention_LayerNorm', 'intermediate', 'output', 'output_LayerNorm'
@@ -119,6 +128,9 @@ class ReleasedFamily(NamedTuple):
   keys: Mapping[str, str] = {}  # {key: our field} where they differ
   defaults: dict[str, Any] = {}  # {our field: value} where there is no key
   fields: dict[str, Any] = {}  # {our field: value in all of them}, where not as in a BERT
+  projects: str = ''  # a key of PROJECTIONS, if embeddings go through a dense layer
+  same: Mapping[str, str] = {}  # {our field, where 0 means as another one: that field}
+  also: Mapping[str, str] = {}  # {further key: our field, whose value it must have}
   free: tuple[str, ...] = ()  # our fields that it has besides SIZES and OTHERS
   derived: tuple[str, ...] = ()  # our fields that `read` and `write` convert from and to its keys
   unsaid: tuple[str, ...] = ()  # SIZES and OTHERS that it lacks: they have their default
@@ -179,10 +191,16 @@ def renamed(modules: Mapping[str, str], old: str, new: str) -> dict[str, str]:
   return {ours: theirs.replace(old, new) for ours, theirs in modules.items()}
 
 
+def other_model(path: Path, name: str, value: object, ours: str) -> InputError:
+  """The InputError for a config.json with a value that ours cannot have. ours: what it has."""
+  said = f'{path} says {name} {quoted(value)}'
+  return InputError(f'{said}; {ours}, so it would not be the same model.')
+
+
 def activation_name(ours: str, usual: str) -> str:
   """The name in config.json of an activation; the family's `usual` one if it means the same."""
   known = [theirs for theirs, kind in ACTIVATIONS.items() if kind == ours]
   if not known:
-    none = 'which no config.json of Hugging Face says here, so this model cannot be written'
+    none = 'which no config.json of Hugging Face says, so this cannot be written'
     raise InputError(f'model.hidden_act is {ours}, {none}; use it with bert_jax.predict.')
   return usual if usual in known else known[0]

@@ -125,7 +125,6 @@ def card(config: ConfigDict) -> Card:
     reads_pairs=bool(config.table.pair_column),
     all_labels=config.table.multi_label,
     longer_texts='windows' if long == 'hierarchical' else long,
-    shares_of_examples=('classification_accuracy',),
   )
 
 
@@ -204,7 +203,6 @@ CLASSIFICATION = labelled.family(
   stand_in=stand_in,
   reads_stretches=True,
   training_fields=('table.eval_share',),
-  text_columns=lambda config: tuple(config.table.text_column.split('|')),
   cuts=lambda config: 'left' if config.table.long_texts == 'tail' else 'right',
   card=card,
   plain_baseline=PlainBaseline('TF-IDF + linear SVM', BASELINE_FIELDS, linear.metrics),

@@ -57,5 +57,5 @@ COREFERENCE = labelled.family(
   formats=('gap', 'wsc'),
   main_metric=lambda config: 'coreference_accuracy',
   predictions={'coreference': Prediction(Coreference)},
-  card=labelled.card(shares_of_examples=('coreference_accuracy',)),
+  card=labelled.card(),
 )

@@ -104,7 +104,6 @@ def main(argv: Sequence[str] | None = None) -> None:
       keep_compiled()
     model = Model(args.model, args.checkpoint, args.dtype, args.int8)
     task = args.task or model.default_task
-    model = model.answering(task)
     check(args, task)
     if args.export:
       export.write(model, task, args.export)
@@ -116,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if columns:
       _check_columns(ask, columns, args.columns)
     else:
-      chunks = lines.named_if_table(chunks, args.input, ask)
+      lines.warn_of_table(args.input, ask)
     width = model.config.model.hidden_size
     with Writer(args.output, args.strict, PREDICTIONS[task].array, width) as writer:
       for chunk in chunks:

@@ -6,9 +6,8 @@ writes model.stablehlo (jax.export; any number of rows, any length up to the mod
 and CUDA), weights.safetensors, the vocabulary, tokenizer.json (unless the vocabulary is a
 SentencePiece model) and export.json, which names the outputs and labels. The program is a function
 of ({name: weight}, input_ids, token_type_ids, attention_mask), the last three int32 [B, T], and
-returns {name: array}. The README.md here shows how to call it. With --int8 the weights
-are in int8, with their scales beside them (bert_jax/workdir/int8.py), and the program makes them
-float32 in each call.
+returns {name: array}: see README.md. With --int8 the weights are in int8, with their scales
+(bert_jax/workdir/int8.py), and the program makes them float32 in each call.
 """
 
 import logging
@@ -56,11 +55,7 @@ def write(model: Model, task: str, folder: str | Path) -> None:
   try:
     model.tokenizer.save(folder)
     if isinstance(model.tokenizer, SentencePiece):
-      encode = 'the sentencepiece library and spm.model, and put [CLS] before and [SEP] after'
-      written = (
-        'the vocabulary is a SentencePiece model and no tokenizer.json is written: encode with'
-      )
-      logging.getLogger('bert_jax').warning('%s %s each text.', written, encode)
+      logging.getLogger('bert_jax').warning('%s', exported_tokenizers.AS_SENTENCEPIECE)
     else:
       rust, pad_id = exported_tokenizers.fast(model.tokenizer), model.tokenizer.pad_id
       rust.enable_truncation(model.limit)

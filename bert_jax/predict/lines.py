@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,25 +85,11 @@ def _without_mark(chunks):
     yield chunk
 
 
-def named_if_table(chunks: Iterable[list[bytes]], path: str, ask: Ask) -> Iterator[list[bytes]]:
-  """Yields the chunks; warns if the file looks like a table, which is then read as plain lines.
-  path: '' for stdin."""
-  for i, chunk in enumerate(chunks):
-    if i == 0 and _is_table(path, chunk[0].decode(errors='replace').strip(), ask):
-      whole = '%s looks like a table and each line is read whole, as a text: name the columns'
-      named = path or 'the input', path or 'FILE', ','.join(ask.fields)
-      log.warning(f'{whole} that hold its texts, --input %s --columns %s', *named)
-    yield chunk
-
-
-def _is_table(path, line, ask):
-  """Whether the first line is a table's, by the file's name or the column that a run has read."""
-  if line.startswith('{'):
-    return False
-  kind, columns = files.suffix(Path(path)), ask.model.family.text_columns(ask.model.config)
-  cells = [cell.strip(' "') for cell in re.split(r'[,;|\t]', line)]
-  named = len(cells) > 1 and not set(columns).isdisjoint(cells)
-  return named or kind == '.csv' or (kind == '.tsv' and not ask.tabs)
+def warn_of_table(path: str, ask: Ask) -> None:
+  """Warns if a file whose lines are read as texts is a table, by its name."""
+  if (kind := files.suffix(Path(path))) == '.csv' or (kind == '.tsv' and not ask.tabs):
+    advice = 'name the columns that hold its texts, --columns'
+    log.warning('%s is a table, read line by line: %s %s', path, advice, ','.join(ask.fields))
 
 
 def as_they_come(stream: Any) -> Iterator[list[bytes]]:

@@ -1,7 +1,6 @@
 """A trained model with its tokenizer and config, and a method for each question it can answer."""
 
 import functools
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -21,7 +20,6 @@ from bert_jax.predict.nearest import SEARCH
 from bert_jax.predict.sentence_vectors import EMBED
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import Ask
-from bert_jax.tasks.record import Prediction
 from bert_jax.workdir import int8, trained
 
 # What any model can be asked, whatever it was trained for.
@@ -85,14 +83,11 @@ class Model:
     if not self.limit:  # distances as long as with a memory
       self.limit = self.config.data.seq_length + self.config.model.memory_length
     self.counts = Counter()
-    self._asks, self._others = {}, {}
+    self._asks = {}
     pieces, rows = self.tokenizer.vocab_size, self.config.model.vocab_size
     if pieces > rows:
       those = f'{rows} rows for them; put back the one they were trained with'
       raise InputError(f'the vocabulary has {pieces} pieces and the weights have {those}.')
-    if pieces < rows and 'mlm' in self.weights:
-      said = 'the weights have %d rows that the vocabulary has no piece for; none fills a mask'
-      logging.getLogger('bert_jax').warning(said, rows - pieces)
 
   def __repr__(self):  # one line: a notebook shows the value of a cell
     model = self.config.model
@@ -120,7 +115,7 @@ class Model:
   def default_task(self) -> str:
     """The default task: the objective's first for which the model has all parts."""
     predictions = self.family.predictions.items()
-    able = (name for name, x in predictions if not x.by and self._has_parts(x))
+    able = (name for name, x in predictions if self._has_parts(x))
     return next(able, next(iter(OF_ALL)))
 
   def _has_parts(self, prediction):
@@ -130,34 +125,16 @@ class Model:
       without.add('mlm')
     return set(prediction.parts) - without <= self.weights.keys()
 
-  def _prediction(self, task: str) -> Prediction | None:
-    known(task)
-    return self.family.predictions.get(task) or OF_ALL.get(task)
-
-  def answering(self, task: str) -> 'Model':
-    """The Model that does a task: this one, or one of the family's other_models inside it."""
-    prediction = self._prediction(task)
-    by = prediction.by if prediction else ''
-    if by not in self.weights:
-      return self
-    if by not in self._others:
-      whole = trained.Trained(self.config, self.tokenizer, self.params, self.step)
-      other = trained.part_of(whole, by)
-      self._others[by] = Model(other, dtype=self.config.model.dtype, in_int8=self.in_int8)
-      self._others[by].counts = self.counts
-    return self._others[by]
-
   def ask(self, task: str, **options: Any) -> Ask:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
     key = (task, *sorted(options.items()))
     if key in self._asks:
       return self._asks[key]
-    if (other := self.answering(task)) is not self:
-      return self._asks.setdefault(key, other.ask(task, **options))
-    prediction = self._prediction(task)
+    known(task)
+    prediction = self.family.predictions.get(task) or OF_ALL.get(task)
     lacks = (prediction or PREDICTIONS[task]).lacks
     lacks = lacks or f'head for {task!r}; use one that was trained for it'
-    if not prediction or prediction.by:
+    if not prediction:
       raise InputError(f'this model was trained for {self.config.objective!r} and has no {lacks}.')
     if not self._has_parts(prediction):
       raise InputError(f'the weights of this model came without a {lacks}.')

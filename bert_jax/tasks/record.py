@@ -58,7 +58,6 @@ class Prediction(NamedTuple):
   method: str = ''  # its name in predict.Model; '': the task's name
   options: Mapping[str, Option] = types.MappingProxyType({})  # by argument of `ask`, in order
   array: str = ''  # the key of an answer that is written to an .npy; '': none
-  by: str = ''  # the family's other_models entry that answers; '': the model itself
 
 
 class Head(NamedTuple):
@@ -105,8 +104,6 @@ class Card(NamedTuple):
   # How `bert_jax.predict` treats a text that is too long: head, tail, head_tail, windows; '': as
   # text of a corpus, which is cut into rows.
   longer_texts: str = ''
-  # Metrics that are a share of examples, not of tokens or pairs, so that a binomial interval holds.
-  shares_of_examples: tuple[str, ...] = ()
   languages: tuple[str, ...] = ()  # names of the languages of its corpora
 
 
@@ -169,7 +166,6 @@ class Family:
 
   # Its answers. The first prediction that a model has the parts for is its default.
   predictions: Mapping[str, Prediction] = dataclasses.field(default_factory=dict)
-  text_columns: Callable[['ConfigDict'], tuple[str, ...]] = lambda config: ()  # of its tables
   cuts: Callable[['ConfigDict'], str] = lambda config: 'right'  # the side on which tokenizers cut
 
   # How it is judged: by main_metric, if the config names no other. judged_under: what else than
@@ -213,8 +209,6 @@ class Family:
       if not isinstance(prediction, Prediction):
         lacks.append(f'Prediction {name!r}')
         continue
-      if prediction.by and prediction.by not in self.other_models:
-        lacks.append(f'other_models[{prediction.by!r}], by which it does {name!r}')
       kind = prediction.ask
       for odd in prediction.options.keys() - inspect.signature(kind.__init__).parameters.keys():
         lacks.append(f'argument {odd!r} of {kind.__name__}, an option of {name!r}')

@@ -246,7 +246,7 @@ def test_an_exported_sentencepiece_says_how_to_encode(vocab, tmp_path, caplog):
   config = load_pretrain(vocab, 1)
   config.model.vocab_size = own.vocab_size
   export.write(random_model(config, own), 'embed', tmp_path / 'out')
-  assert 'no tokenizer.json is written: encode with the sentencepiece library' in caplog.text
+  assert 'it is not set up: encode with the sentencepiece library' in caplog.text
   assert (tmp_path / 'out' / 'spm.model').is_file()
   assert not (tmp_path / 'out' / 'tokenizer.json').exists()
 

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from bert_jax import models
 from bert_jax.field import Field, affecting
 from bert_jax.objectives import electra
-from bert_jax.tasks.pretraining import OF_WORDS, PRETRAINING, task, variant
+from bert_jax.tasks.pretraining import PRETRAINING, task, variant
 from bert_jax.tasks.record import Head
 from bert_jax.tokenizers import Tokenizer
 
@@ -58,7 +58,7 @@ ELECTRA = variant(
   defaults=DEFAULTS,
   objective=objective,
   main_metric=lambda config: 'replaced',
-  predictions={name: x._replace(by='generator') for name, x in OF_WORDS.items()},
+  predictions={},  # its generator's are asked after convert --generator
   other_models={'generator': generator_of},
   heads_besides=heads_besides,
   heads=(

@@ -70,10 +70,8 @@ def evaluate_on(
   weights rounded to int8."""
   hosts.check()
   if from_huggingface.is_model(Path(workdir).expanduser()):
-    raise InputError(
-      f'{workdir} is a released model and no run; make it a workdir, to be evaluated with '
-      f'--config.data.eval=FILE, by: python -m bert_jax.tools.convert --from {workdir} --to W'
-    )
+    advice = f'make it one by: python -m bert_jax.tools.convert --from {workdir} --to W'
+    raise InputError(f'{workdir} is a released model and no run; {advice}')
   config = config_lib.override(contents.read_config(workdir), overrides)
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]
@@ -87,10 +85,8 @@ def evaluate_on(
     params = jax.tree.map(lambda x, y: jax.device_put(y, x.sharding), params, int8.rounded(params))
   is_given = config.data.train or config.data.eval or all(spec for _, spec in parts)
   if not is_given and (checkpoint.newest_meta(workdir) or {}).get('converted'):
-    raise InputError(
-      f'{workdir} holds converted weights and no data; name what they are to be evaluated on: '
-      '--config.data.eval=FILE.'
-    )
+    fault = f'{workdir} holds converted weights and no data'
+    raise InputError(f'{fault}; name what to evaluate on, --config.data.eval=FILE.')
   sources: dict[str, Any] = {}
   for name, spec in parts:
     if spec:

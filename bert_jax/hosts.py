@@ -52,9 +52,8 @@ class Alone(InputError):
 def add_argument(parser: argparse.ArgumentParser) -> None:
   """Adds the option --distributed, whose value is the argument of `join`."""
   text = (
-    'this is one of several processes (TPU pod, SLURM, Open MPI, Kubernetes, or '
-    f'{ADDRESS}, {COUNT} and {INDEX} of the environment, which need no flag); '
-    f'SECONDS: how long to wait for the others, {JOIN_SECONDS} unless given'
+    f'this is one of several processes (TPU pod, SLURM, Open MPI, Kubernetes; {ADDRESS} needs no '
+    f'flag); SECONDS: how long to wait for the others, {JOIN_SECONDS} unless given'
   )
   option: Any = {'nargs': '?', 'const': JOIN_SECONDS, 'type': int, 'metavar': 'SECONDS'}
   parser.add_argument('--distributed', help=text, **option)
@@ -125,28 +124,20 @@ def _launched() -> bool:
 def refuse_several(command: str) -> None:
   """InputError if a command that runs in one process was started as one of several."""
   if _launched():
-    raise InputError(
-      f'{command} runs in one process, and this is one of several (by {ADDRESS} or srun); start it '
-      'alone. bert_jax.train and bert_jax.evaluate run in several.'
-    )
+    here = f'and this is one of several (by {ADDRESS} or srun)'
+    raise InputError(f'{command} runs in one process, {here}; start it alone.')
 
 
 def _from_environment() -> tuple[str, int, int]:
   """(address of the coordinator, number of processes, which one this is)."""
-  address = os.environ[ADDRESS]
-  try:
-    count, index = int(os.environ[COUNT]), int(os.environ[INDEX])
-  except (KeyError, ValueError):
-    raise InputError(
-      f'{ADDRESS} is set, so {COUNT} (how many processes) and {INDEX} (which one this is, from 0) '
-      'must be numbers too.'
-    ) from None
-  if not re.fullmatch(r'.+:\d+', address) or not 0 <= index < count:
+  address, count, index = (os.environ.get(name, '') for name in (ADDRESS, COUNT, INDEX))
+  is_one = count.isdecimal() and index.isdecimal() and int(index) < int(count)
+  if not is_one or not re.fullmatch(r'.+:\d+', address):
     raise InputError(
       f'{ADDRESS}={address} {COUNT}={count} {INDEX}={index} does not say which process this is; '
       'the address is HOST:PORT and the index goes from 0 to the number of processes - 1.'
     )
-  return address, count, index
+  return address, int(count), int(index)
 
 
 def _reach(address: str, seconds: int) -> None:
@@ -159,18 +150,15 @@ def _reach(address: str, seconds: int) -> None:
     except OSError as error:
       if time.monotonic() > end:
         fault = f'the coordinator {address} cannot be reached within {seconds} seconds'
-        advice = f'start process 0 there, open its port, or mend {ADDRESS}'
-        raise Alone(f'{fault} ({error.strerror or error}); {advice}.') from None
+        raise Alone(f'{fault} ({error.strerror or error}); start process 0 there.') from None
     time.sleep(0.5)
 
 
 def check() -> None:
   """InputError on a pod whose processes were started without --distributed."""
   if jax.process_count() > 1 and not jax.distributed.is_initialized():
-    raise InputError(
-      f'this is one of {jax.process_count()} processes; start each with --distributed (in a '
-      'notebook: jax.distributed.initialize() first).'
-    )
+    advice = 'start each with --distributed (in a notebook: jax.distributed.initialize() first)'
+    raise InputError(f'this is one of {jax.process_count()} processes; {advice}.')
 
 
 def first() -> bool:
@@ -193,10 +181,8 @@ def agree(fingerprint: str) -> None:
   """InputError if the processes have rows of different fingerprints; all of them must call it."""
   numbers = _from_all(zlib.crc32(fingerprint.encode()) >> 1)
   if others := [k for k, number in enumerate(numbers) if number != numbers[0]]:
-    raise InputError(
-      f'process {others[0]} reads other rows than process 0; use data that all processes see, and '
-      'bring back what one of them cannot read.'
-    )
+    fault = f'process {others[0]} reads other rows than process 0'
+    raise InputError(f'{fault}; use data that all processes see and can read.')
 
 
 def _from_all(number: int) -> list[int]:

@@ -30,9 +30,6 @@ apt-get -qq install gcsfuse"""
 ABOUT_GCSFUSE = 'https://cloud.google.com/storage/docs/cloud-storage-fuse/install'
 
 
-# ---- The machine and its folders ----------------------------------------------------------------
-
-
 @functools.cache
 def machine() -> str:
   """Returns 'tpu', 'gpu' or 'cpu', and prints what there is. A process of its own looks, since one
@@ -41,10 +38,8 @@ def machine() -> str:
   asked = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
   if asked.returncode:
     said = (asked.stderr.strip().splitlines() or ['it said nothing'])[-1]
-    raise InputError(
-      f'JAX finds no device here ({said[:200]}); if this notebook has used it already, restart the '
-      'runtime (Runtime > Restart session) and begin with the first cell.'
-    )
+    advice = 'if this notebook has used it already, restart the runtime (Runtime > Restart session)'
+    raise InputError(f'JAX finds no device here ({said[:200]}); {advice}.')
   platform, count, kind = asked.stdout.strip().splitlines()[-1].split(maxsplit=2)
   cores = f'{os.cpu_count()} cores'
   print(f'{cores}, no TPU and no GPU' if platform == 'cpu' else f'{count} x {kind}, {cores}')
@@ -97,12 +92,8 @@ def _colab_module(name):
   try:
     return importlib.import_module(f'google.colab.{name}')
   except ImportError:
-    raise InputError(
-      f'{DRIVE}NAME is a folder of Google Drive, which Colab alone can mount; give a path here.'
-    ) from None
-
-
-# ---- What a cell shows --------------------------------------------------------------------------
+    fault = f'{DRIVE}NAME is a folder of Google Drive, which Colab alone can mount'
+    raise InputError(f'{fault}; give a path here.') from None
 
 
 class Output:

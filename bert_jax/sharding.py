@@ -66,10 +66,8 @@ def make_mesh(
   if -1 in shape and len(devices) % known == 0:
     shape[shape.index(-1)] = len(devices) // known
   if math.prod(shape) != len(devices):
-    raise InputError(
-      f'mesh data={data} fsdp={fsdp} tensor={tensor} does not multiply to the {len(devices)} '
-      'devices here; leave one axis at -1 and let the others divide that number.'
-    )
+    fault = f'mesh data={data} fsdp={fsdp} tensor={tensor} does not multiply to the {len(devices)}'
+    raise InputError(f'{fault} devices here; leave one axis at -1, others that divide this number.')
   groups = _slices(devices, slices)
   if shape[0] % slices:
     raise InputError(f'mesh.data {shape[0]} does not divide over mesh.slices={slices}; change one.')
@@ -80,10 +78,8 @@ def make_mesh(
   try:
     blocks = [create(shape, group) for group in groups]
   except (NotImplementedError, AssertionError, ValueError) as error:
-    raise InputError(
-      f'mesh data={shape[0] * slices} fsdp={shape[1]} tensor={shape[2]} cannot be laid over these '
-      f'{len(devices)} {devices[0].device_kind} ({error}); use other sizes.'
-    ) from None
+    sizes = f'mesh data={shape[0] * slices} fsdp={shape[1]} tensor={shape[2]}'
+    raise InputError(f'{sizes} cannot be laid over these devices ({error}).') from None
   return Mesh(np.concatenate(blocks), AXES, axis_types=(AxisType.Auto,) * 3)
 
 
@@ -132,9 +128,8 @@ def check_fits(mesh: Mesh, config: ConfigDict, family: Any) -> None:
     fewer = [n for n in range(1, accumulation) if config.batch_size % (n * chunks * shards) == 0]
     fit += [f'optimizer.accumulation={n}' for n in fewer[-1:]]
     over = f'{shards} data shards' + f' in {parts} microbatches' * (parts > 1)
-    raise InputError(
-      f'batch_size {config.batch_size} does not divide over {over}; use {" or ".join(fit)}.'
-    )
+    fault = f'batch_size {config.batch_size} does not divide over {over}'
+    raise InputError(f'{fault}; use {" or ".join(fit)}.')
   heads = {'model.num_attention_heads': config.model.num_attention_heads}
   for name, number in (heads | family.heads_besides(config)).items():
     if number % tensor:
@@ -165,10 +160,8 @@ def spec_of(
     for size, axes in zip(shape, spec):
       parts = math.prod(mesh.shape[a] for a in ((axes,) if isinstance(axes, str) else axes or ()))
       if size % parts:
-        raise InputError(
-          f'{name} of shape {shape} does not divide over mesh axes {axes} ({parts} parts); change '
-          'the mesh or that size of the model (of words: model.vocab_multiple).'
-        )
+        fault = f'{name} of shape {shape} does not divide over mesh axes {axes} ({parts} parts)'
+        raise InputError(f'{fault}; change the mesh or that size (of words: vocab_multiple).')
     return spec
   raise InputError(f'no sharding rule matches {name}; add one to RULES in sharding.py.')
 

@@ -18,7 +18,7 @@ import bisect
 import functools
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -165,7 +165,12 @@ class Timeline:
   def changes(self) -> list[Change]:
     """What changes during the run, in order: the end of the warm-up, the first full batch, and each
     value of a field that changes by step."""
-    out = [x for x in self._rate_changes() if 0 < x.step < self.steps]
+    optimizer, peak = self.optimizer, self.optimizer.learning_rate
+    out = [Change(steps_of(optimizer.warmup, self.horizon), RATE, 0.0, peak)]
+    if optimizer.schedule.startswith('wsd'):
+      decay = max(1, steps_of(optimizer.decay, self.horizon))
+      out.append(Change(self.horizon - decay, RATE, peak, optimizer.final_rate * peak))
+    out = [x for x in out if 0 < x.step < self.steps]
     if self.parts > 1:
       before, after = f'{self.rows_at(0)} rows', f'{self.batch_size} rows'
       out.append(Change(self.growing, GROWTH, before, after))
@@ -173,13 +178,6 @@ class Timeline:
       for (_, before), (step, after) in zip(stages, stages[1:]):
         out.append(Change(step, field, before, after))
     return sorted(out, key=lambda change: change.step)
-
-  def _rate_changes(self) -> Iterator[Change]:
-    optimizer, peak = self.optimizer, self.optimizer.learning_rate
-    yield Change(steps_of(optimizer.warmup, self.horizon), RATE, 0.0, peak)
-    if optimizer.schedule.startswith('wsd'):
-      decay = max(1, steps_of(optimizer.decay, self.horizon))
-      yield Change(self.horizon - decay, RATE, peak, optimizer.final_rate * peak)
 
   def jumps(self) -> set[int]:
     """The steps at which a field gets another value, where the loss may jump."""
@@ -208,19 +206,15 @@ class Timeline:
     """The value of a field, with numbers of steps in place of shares of the run."""
     if field == GROWTH:
       return str(self.growing)
-    return ','.join(
-      f'{value}@{step}' if step else str(value) for step, value in self._stages[field]
-    )
+    return ','.join(f'{x}@{step}' if step else str(x) for step, x in self._stages[field])
 
   def check_beginning(self) -> None:
     """InputError if a stage begins after the last step, as it may in runs of earlier versions."""
     for field, stages in self._stages.items():
       step, value = stages[-1] if stages else (0, '')
       if step and step >= self.steps:
-        raise InputError(
-          f'{field}: {value} would begin at step {step}, and the run ends with step {self.steps}; '
-          f'leave it out, set steps above {step}, or write a share of the run, such as {value}@0.5.'
-        )
+        fault = f'{field}: {value} would begin at step {step}, and the run ends with step'
+        raise InputError(f'{fault} {self.steps}; leave it out, or write a share, {value}@0.5.')
 
 
 def make_schedule(optimizer: ConfigDict, steps: int, peak: Any = None) -> Callable[[Any], Any]:
@@ -234,8 +228,7 @@ def make_schedule(optimizer: ConfigDict, steps: int, peak: Any = None) -> Callab
   warmup = steps_of(optimizer.warmup, steps)
   decay = max(1, steps_of(optimizer.decay, steps))
   if warmup >= steps:
-    fault = f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps} steps'
-    raise InputError(f'{fault}; lower it, a number below 1 is a share of the run.')
+    raise InputError(f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps}.')
   after = SCHEDULES[optimizer.schedule]
 
   def schedule(step):

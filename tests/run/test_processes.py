@@ -301,7 +301,7 @@ def test_a_process_that_is_left_alone_says_so(address, index, seconds, said, tmp
 @pytest.mark.parametrize(
   ('changes', 'said'),
   [
-    ({'JAX_NUM_PROCESSES': 'two'}, 'must be numbers too'),
+    ({'JAX_NUM_PROCESSES': 'two'}, 'does not say which process this is'),
     ({'JAX_PROCESS_ID': '2'}, 'does not say which process this is'),
   ],
 )

@@ -5,22 +5,8 @@ import logging
 
 import jax
 import numpy as np
+import published as p
 import pytest
-from published import (
-  CONTEXT,
-  NONE,
-  RECORDS,
-  asked,
-  check_fault,
-  config_of,
-  predicted,
-  reader,
-  squad,
-  stacked,
-  telling,
-  tfds_set,
-  whole,
-)
 from scipy.special import log_softmax
 
 from bert_jax import config as c
@@ -31,7 +17,7 @@ from bert_jax.tasks.qa import reading, squad_scores
 from bert_jax.tasks.qa import task as qa
 from bert_jax.train import train
 
-of_task = reader('qa', reading.questions)
+of_task = p.reader('qa', reading.questions)
 NOT_LEARNT = 'questions without an answer (not learnt, not scored)'
 REPEATED = 'ids that came before (scored, but not in predictions.json)'
 AT = 'a.json:data[0].paragraphs[0].qas'
@@ -42,11 +28,11 @@ def read(path, split='train', task='squad', skip=False):
 
 
 def windows(path, letters, *fields, split='eval', task='squad'):
-  return qa.sources(config_of('qa', task, path, *fields), letters, (split,))[split]
+  return qa.sources(p.config_of('qa', task, path, *fields), letters, (split,))[split]
 
 
 def random_outputs(source, seed=0, scale=3.0):
-  rows, rng = stacked(source), np.random.default_rng(seed)
+  rows, rng = p.stacked(source), np.random.default_rng(seed)
   logits = rng.normal(0, scale, (2, *rows['input_ids'].shape)).astype(np.float32)
   out = {'start_logits': logits[0], 'end_logits': logits[1]}
   return out | {name: rows[name] for name in ('example_ids', 'cls_positions')}
@@ -56,14 +42,14 @@ def random_outputs(source, seed=0, scale=3.0):
 
 
 def test_squad_json_as_published(tmp_path):
-  questions, problems = read(squad(tmp_path / 'a.json', *RECORDS))
+  questions, problems = read(p.squad(tmp_path / 'a.json', *p.RECORDS))
   assert [question.id for question in questions] == list('abcd')
   assert questions[1].gold == ('12km', '12km from Ostia')
-  assert all(CONTEXT[q.starts[0] :].startswith(q.gold[0]) for q in questions)
+  assert all(p.CONTEXT[q.starts[0] :].startswith(q.gold[0]) for q in questions)
   assert questions[2].where == f'{AT}[2]'
   assert problems.counts['questions'] == 4 and not problems.places
   context = 'one\r\ntwo three'
-  file = squad(tmp_path / 'a.json', asked('x', 'two', context=context), context=context)
+  file = p.squad(tmp_path / 'a.json', p.asked('x', 'two', context=context), context=context)
   file.write_bytes(b'\xef\xbb\xbf' + file.read_bytes().replace(b', ', b',\r\n'))
   ((question,), problems) = read(file)
   assert question.context == context and question.starts == (5,) and not problems.places
@@ -71,8 +57,8 @@ def test_squad_json_as_published(tmp_path):
 
 def test_half_characters_are_repaired_wherever_they_are(tmp_path, letters):
   """Else no file could be written: JSON can say what UTF-8 cannot."""
-  file = squad(tmp_path / 'a.json', asked('he? HALF', 'Rome', id='HALF', context='HALF Rome'))
-  context = json.dumps(CONTEXT, ensure_ascii=False)
+  file = p.squad(tmp_path / 'a.json', p.asked('he? HALF', 'Rome', id='HALF', context='HALF Rome'))
+  context = json.dumps(p.CONTEXT, ensure_ascii=False)
   content = file.read_text().replace(context, '"HALF Rome"').replace('HALF', r'\ud83d')
   file.write_text(content)
   ((question,), problems) = read(file)
@@ -87,8 +73,8 @@ def test_answers_that_are_not_at_their_offset(tmp_path):
   answers = [{'text': 'Rome', 'answer_start': 3}, {'text': 'in', 'answer_start': 3}]
   answers += [{'text': 'Paris', 'answer_start': 10_000}, {'text': 'Ostia'}]
   records = [{'id': str(i), 'question': 'x', 'answers': [x]} for i, x in enumerate(answers)]
-  questions, problems = read(squad(tmp_path / 'a.json', *records))
-  known = [CONTEXT.index('Rome'), -1, -1, CONTEXT.index('Ostia')]
+  questions, problems = read(p.squad(tmp_path / 'a.json', *records))
+  known = [p.CONTEXT.index('Rome'), -1, -1, p.CONTEXT.index('Ostia')]
   assert [question.starts for question in questions] == [(start,) for start in known]
   assert dict(problems.places) == {
     'answers at another offset than theirs (mended)': [f'{AT}[0]', f'{AT}[3]'],
@@ -102,25 +88,25 @@ EMPTY = {'text': ''}
 @pytest.mark.parametrize(
   'records, task, kinds',
   [
-    ([RECORDS[0]] * 2, 'squad', {REPEATED: 1}),
-    ([asked(' ', 'May')], 'squad', {'empty questions (kept)': 1}),
-    ([NONE], 'squad', {NOT_LEARNT: 1}),
-    ([NONE], 'squad2', {}),
+    ([p.RECORDS[0]] * 2, 'squad', {REPEATED: 1}),
+    ([p.asked(' ', 'May')], 'squad', {'empty questions (kept)': 1}),
+    ([p.NONE], 'squad', {NOT_LEARNT: 1}),
+    ([p.NONE], 'squad2', {}),
     ([{'id': 'x', 'question': 'x'}], 'squad2', {NOT_LEARNT: 1}),
     (
-      [NONE | {'is_impossible': False}],
+      [p.NONE | {'is_impossible': False}],
       'squad2',
       {'questions without an answer that should have one': 1},
     ),
-    ([asked('x') | {'answers': [EMPTY]}], 'squad2', {'empty answers (left out)': 1}),
+    ([p.asked('x') | {'answers': [EMPTY]}], 'squad2', {'empty answers (left out)': 1}),
   ],
 )
 def test_harmless_faults_are_kept_counted_and_named(tmp_path, records, task, kinds):
-  questions, problems = read(squad(tmp_path / 'a.json', *records), task=task)
+  questions, problems = read(p.squad(tmp_path / 'a.json', *records), task=task)
   assert {kind: problems.counts[kind] for kind in problems.places} == kinds
   gold = () if records[0].get('answers') in ([], [EMPTY]) else None
   assert len(questions) == len(records) and (questions[0].gold or gold) == questions[0].gold
-  empty = squad(tmp_path / 'b.json', *records, context='')
+  empty = p.squad(tmp_path / 'b.json', *records, context='')
   assert read(empty, task=task)[1].counts['empty contexts (kept)'] == len(records)
 
 
@@ -138,18 +124,18 @@ UNREADABLE = 'questions with unreadable answers'
     ({'data': {}}, "a.json: there is no list 'data'", 'parts without data'),
     ({'data': [{}]}, r"data\[0\]: there is no list 'paragraphs'", 'parts without paragraphs'),
     ({'data': [{'paragraphs': ['x']}]}, r"0\]: there is no list 'qas'", 'parts without qas'),
-    (paragraph(asked('x'), context=7), r'qas\[0\]: .* no context', 'questions without a context'),
+    (paragraph(p.asked('x'), context=7), r'qas\[0\]: .* no context', 'questions without a context'),
     (paragraph({'id': '1'}), r"qas\[0\]: there is no 'question'", 'questions without question'),
     (paragraph({'question': 'x'}), r"qas\[0\]: there is no 'id'", 'questions without id'),
-    (paragraph(asked('x') | {'answers': ['c']}), r"0\].answers\[0\]: .* no 'text'", UNREADABLE),
-    (paragraph(asked('x') | {'answers': 'c'}), r"qas\[0\]: 'answers' is not a list", UNREADABLE),
+    (paragraph(p.asked('x') | {'answers': ['c']}), r"0\].answers\[0\]: .* no 'text'", UNREADABLE),
+    (paragraph(p.asked('x') | {'answers': 'c'}), r"qas\[0\]: 'answers' is not a list", UNREADABLE),
   ],
 )
 def test_a_structure_that_is_wrong_is_one_sentence_with_its_place(
   tmp_path, content, sentence, kind
 ):
-  both = f'a={whole(tmp_path / "a.json", content)},b={squad(tmp_path / "b.json", *RECORDS)}'
-  check_fault(lambda skip: read(both, skip=skip), sentence, kind)
+  both = f'a={p.whole(tmp_path / "a.json", content)},b={p.squad(tmp_path / "b.json", *p.RECORDS)}'
+  p.check_fault(lambda skip: read(both, skip=skip), sentence, kind)
 
 
 def test_files_that_are_no_json_or_not_there(tmp_path, letters):
@@ -162,13 +148,13 @@ def test_files_that_are_no_json_or_not_there(tmp_path, letters):
   ):
     with pytest.raises(InputError, match=sentence):
       read(tmp_path / f'{name}.json')
-  good = squad(tmp_path / 'good.json', *RECORDS)
+  good = p.squad(tmp_path / 'good.json', *p.RECORDS)
   questions, problems = read(f'a={tmp_path}/a.json,b={tmp_path}/deep.json,c={good}', skip=True)
   assert [question.id for question in questions] == list('abcd')
   assert problems.places == {'damaged files (skipped)': ['a.json:2', 'deep.json']}
   with pytest.raises(InputError, match='holds no questions'):
-    read(whole(tmp_path / 'none.json', {'data': []}))
-  given = config_of('qa', 'squad', good)
+    read(p.whole(tmp_path / 'none.json', {'data': []}))
+  given = p.config_of('qa', 'squad', good)
   given.data.eval = ''
   with pytest.raises(InputError, match='data.eval is empty'):
     list(reading.questions(given, 'eval', Problems('eval')))
@@ -176,13 +162,13 @@ def test_files_that_are_no_json_or_not_there(tmp_path, letters):
 
 
 def test_several_sets_globs_and_folders(tmp_path):
-  one = squad(tmp_path / 'train-a.json', *RECORDS[:2])
-  two = squad(tmp_path / 'dev-b.json', *RECORDS[2:])
+  one = p.squad(tmp_path / 'train-a.json', *p.RECORDS[:2])
+  two = p.squad(tmp_path / 'dev-b.json', *p.RECORDS[2:])
   assert [q.id for q in read(f'squad={one},tydi={two}')[0]] == list('abcd')
   assert [q.id for q in read(f'{tmp_path}/*.json')[0]] == list('cdab')
   assert [q.id for q in read(tmp_path)[0]] == list('ab')
   assert [q.id for q in read(tmp_path, 'eval')[0]] == list('cd')
-  squad(tmp_path / 'train-c.json', *RECORDS)
+  p.squad(tmp_path / 'train-c.json', *p.RECORDS)
   with pytest.raises(InputError, match='2 files for train, train-a.json and train-c.json'):
     read(tmp_path)
 
@@ -194,12 +180,12 @@ def test_tfds_squad(tmp_path):
     {'text': tfds.features.Text(), 'answer_start': np.int32}
   )
   features['is_impossible'] = np.bool_  # as squad/v2.0 has it
-  more = {'title': 't', 'context': CONTEXT, 'is_impossible': False}
-  hidden = [NONE, NONE | {'id': 'f', 'is_impossible': False}]
-  splits = {'train': [more | x for x in RECORDS], 'validation': [more | x for x in hidden]}
-  spec = tfds_set(tmp_path, features, splits, 'squad')
+  more = {'title': 't', 'context': p.CONTEXT, 'is_impossible': False}
+  hidden = [p.NONE, p.NONE | {'id': 'f', 'is_impossible': False}]
+  splits = {'train': [more | x for x in p.RECORDS], 'validation': [more | x for x in hidden]}
+  spec = p.tfds_set(tmp_path, features, splits, 'squad')
   found, expected = (
-    {q.id: q for q in read(x)[0]} for x in (spec, squad(tmp_path / 'a.json', *RECORDS))
+    {q.id: q for q in read(x)[0]} for x in (spec, p.squad(tmp_path / 'a.json', *p.RECORDS))
   )
   assert found.keys() == expected.keys()
   for own, question in found.items():
@@ -214,22 +200,24 @@ def test_tfds_squad(tmp_path):
 
 def test_rows_hold_question_window_and_where_the_answer_is(tmp_path, letters):
   context = 'he was born in rome'
-  file = squad(tmp_path / 'a.json', asked('he?', 'rome', context=context), context=context)
+  file = p.squad(tmp_path / 'a.json', p.asked('he?', 'rome', context=context), context=context)
   row = windows(file, letters, 'data.examples_per_row=1')[0]
   tokens = ' '.join(letters.pieces[i] for i in row['input_ids'][:11])
   assert tokens == '[CLS] he ? [SEP] he was born in rome [SEP] [PAD]'
   assert list(row['token_type_ids'][:11]) == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0]
   assert row['start_positions'] == [8] == row['end_positions'] and row['weights'] == [1]
   # Who guesses has a chance of 1 in the tokens of each window, for either end of the answer.
-  two = squad(tmp_path / 'b.json', asked('he?', id='a'), asked('he met?'), context=context)
+  two = p.squad(tmp_path / 'b.json', p.asked('he?', id='a'), p.asked('he met?'), context=context)
   level, kind = windows(two, letters).baselines['qa']
   assert (level, kind) == (pytest.approx((np.log(10) + np.log(11)) / 2), 'uniform')
 
 
 def test_windows_without_the_answer_point_at_cls(tmp_path, letters):
-  long = asked('He?', 'in (Rome), 12km', id='f')  # some windows hold a part of it
-  source = windows(squad(tmp_path / 'a.json', *RECORDS, long), letters, 'data.examples_per_row=3')
-  rows, parts = stacked(source), 0
+  long = p.asked('He?', 'in (Rome), 12km', id='f')  # some windows hold a part of it
+  source = windows(
+    p.squad(tmp_path / 'a.json', *p.RECORDS, long), letters, 'data.examples_per_row=3'
+  )
+  rows, parts = p.stacked(source), 0
   seen = {question.id: 0 for question in source.questions}
   for r, k in zip(*np.nonzero(rows['example_ids'])):
     e = rows['example_ids'][r, k] - 1
@@ -245,7 +233,7 @@ def test_windows_without_the_answer_point_at_cls(tmp_path, letters):
       parts += last >= at and first < window_end
       continue
     seen[question.id] += 1
-    text = CONTEXT[offsets[start - begin + at, 0] : offsets[end - begin + at, 1]]
+    text = p.CONTEXT[offsets[start - begin + at, 0] : offsets[end - begin + at, 1]]
     assert text == question.gold[0]
   assert all(seen.values()) and parts
 
@@ -268,9 +256,9 @@ def test_questions_in_tables(tmp_path):
 
 def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_path, letters):
   nowhere = {'id': 'x', 'question': 'x', 'answers': [{'text': 'Paris', 'answer_start': 0}]}
-  file = squad(tmp_path / 'a.json', RECORDS[0], nowhere, NONE)
+  file = p.squad(tmp_path / 'a.json', p.RECORDS[0], nowhere, p.NONE)
   learnt = windows(file, letters, split='train')
-  assert stacked(learnt)['weights'].sum() == len(learnt.texts) == learnt.first[1]
+  assert p.stacked(learnt)['weights'].sum() == len(learnt.texts) == learnt.first[1]
   source = windows(file, letters)
   answers = source.answers(random_outputs(source))
   assert [answer['id'] for answer in answers] == ['a', 'x', 'e']
@@ -278,29 +266,31 @@ def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_p
   scored = [answers[0]['prediction'], answers[1]['prediction']], [['Rome'], ['Paris']]
   assert source.score(answers) == squad_scores.squad(*scored)
   with pytest.raises(InputError, match='to learn; write .* or set qa.unanswerable=true if'):
-    windows(squad(tmp_path / 'b.json', NONE), letters, split='train')
+    windows(p.squad(tmp_path / 'b.json', p.NONE), letters, split='train')
   assert windows(tmp_path / 'b.json', letters, split='train', task='squad2')
   unknown = {'id': 'u', 'question': 'he?'}  # nobody says that it has no answer
-  learnt = windows(squad(tmp_path / 'c.json', NONE, unknown), letters, split='train', task='squad2')
+  learnt = windows(
+    p.squad(tmp_path / 'c.json', p.NONE, unknown), letters, split='train', task='squad2'
+  )
   assert learnt.first[0] < learnt.first[1] == learnt.first[2] == len(learnt.texts)
 
 
 def test_what_is_cut_and_what_is_no_token_is_counted(tmp_path, letters, caplog):
   caplog.set_level(logging.INFO, 'bert_jax')
-  more = asked('o', 'orn', id='p'), asked('y', CONTEXT, id='q')
-  source = windows(squad(tmp_path / 'a.json', *RECORDS, *more), letters)
+  more = p.asked('o', 'orn', id='p'), p.asked('y', p.CONTEXT, id='q')
+  source = windows(p.squad(tmp_path / 'a.json', *p.RECORDS, *more), letters)
   pieces = [letters.pieces[i] for i in source.texts[source.first[3]][0]]
   assert ' '.join(pieces) == 'w ##h ##o l ##e ##f ##t f'  # the beginning of the question
   assert f'1 questions cut (longer than 8 tokens) ({AT}[3])' in caplog.text
   assert '1 answers not on token borders (whole tokens learnt)' in caplog.text
   assert '1 answers that no window holds whole' in caplog.text
   caplog.clear()
-  windows(squad(tmp_path / 'b.json', asked('w', ' met ', 'left ', id='w')), letters)
+  windows(p.squad(tmp_path / 'b.json', p.asked('w', ' met ', 'left ', id='w')), letters)
   assert 'token borders' not in caplog.text  # blanks at the ends of an answer are no part of it
 
 
 def test_settings_that_do_not_fit_are_one_sentence(tmp_path, letters):
-  file = squad(tmp_path / 'a.json', *RECORDS)
+  file = p.squad(tmp_path / 'a.json', *p.RECORDS)
   with pytest.raises(InputError, match='no room for a context beside a question'):
     windows(file, letters, 'qa.max_query_length=21')
   with pytest.raises(InputError, match='every question has an answer'):
@@ -312,7 +302,7 @@ def test_featurisation_of_xquad_with_googles_vocabulary(shared, caplog):
   '(2,70' of '2,700', whose end is inside a token."""
   caplog.set_level(logging.INFO, 'bert_jax')
   tokenizer = tokenizers.load(shared / 'vocab/bert-base-uncased.txt')
-  given = config_of('qa', 'squad', shared / 'xquad/xquad.en.json', small=False)
+  given = p.config_of('qa', 'squad', shared / 'xquad/xquad.en.json', small=False)
   source = qa.sources(given, tokenizer, ('eval',))['eval']
   off = []
   for i, question in enumerate(source.questions):
@@ -375,9 +365,9 @@ def sums_of_all_spans(source, outputs, i, longest):
 
 @pytest.mark.parametrize('task', ['squad', 'squad2'])
 def test_predictions_are_stretches_of_the_text(tmp_path, letters, task):
-  contexts = [CONTEXT, '李白met  Élan,Rome\u00a0(born\tin ROME). ' * 3, 'x', ' \n ']
+  contexts = [p.CONTEXT, '李白met  Élan,Rome\u00a0(born\tin ROME). ' * 3, 'x', ' \n ']
   files = (
-    squad(tmp_path / f'{k}', *(asked('he?', id=f'{k}-{n}') for n in range(8)), context=text)
+    p.squad(tmp_path / f'{k}', *(p.asked('he?', id=f'{k}-{n}') for n in range(8)), context=text)
     for k, text in enumerate(contexts)
   )
   source = windows(','.join(f'{path.name}={path}' for path in files), letters, task=task)
@@ -406,7 +396,7 @@ def test_predictions_are_stretches_of_the_text(tmp_path, letters, task):
 
 def test_a_text_that_comes_often_has_its_best_place_and_leaves_room(tmp_path, letters):
   context = 'Rome Rome Rome Rome he met in'
-  file = squad(tmp_path / 'a.json', asked('he?'), context=context)
+  file = p.squad(tmp_path / 'a.json', p.asked('he?'), context=context)
   source = windows(file, letters, 'qa.max_answer_length=1')
   outputs, begin = random_outputs(source), source.plans[0][2]
   for name in ('start_logits', 'end_logits'):
@@ -418,7 +408,7 @@ def test_a_text_that_comes_often_has_its_best_place_and_leaves_room(tmp_path, le
 
 
 def test_the_threshold_decides_between_an_answer_and_none(tmp_path, letters):
-  file = squad(tmp_path / 'a.json', *RECORDS, NONE)
+  file = p.squad(tmp_path / 'a.json', *p.RECORDS, p.NONE)
   source = windows(file, letters, task='squad2')
   outputs = random_outputs(source)
   answers = source.answers(outputs)
@@ -426,7 +416,7 @@ def test_the_threshold_decides_between_an_answer_and_none(tmp_path, letters):
     own = range(source.first[i], source.first[i + 1])
     at = [np.argwhere(outputs['example_ids'] == e + 1)[0] for e in own]
     cls = [(r, outputs['cls_positions'][r, k]) for r, k in at]
-    null = min(outputs['start_logits'][p] + outputs['end_logits'][p] for p in cls)
+    null = min(outputs['start_logits'][x] + outputs['end_logits'][x] for x in cls)
     best = next(entry for entry in answer['nbest'] if entry['text'])
     assert answer['answer'] == best['text']
     odds = null - best['start_logit'] - best['end_logit']
@@ -437,13 +427,13 @@ def test_the_threshold_decides_between_an_answer_and_none(tmp_path, letters):
   assert sum(answer['prediction'] == '' for answer in moved) == 2
   scores = source.score(answers)
   assert scores['best_f1'] >= scores['f1']
-  assert set(scores) | {'qa'} == set(qa.objective(config_of('qa', 'squad2', file), None).metrics)
+  assert set(scores) | {'qa'} == set(qa.objective(p.config_of('qa', 'squad2', file), None).metrics)
   collapsed = [answer | {'prediction': ''} for answer in answers]
   assert source.constant(collapsed) == 'no answer' and not source.constant(answers)
 
 
 def test_the_loss_of_an_answer_is_that_of_the_likeliest_window(tmp_path, letters):
-  file = squad(tmp_path / 'a.json', RECORDS[0], NONE)
+  file = p.squad(tmp_path / 'a.json', p.RECORDS[0], p.NONE)
   source = windows(file, letters, task='squad2')
   outputs = random_outputs(source)
   flat = outputs | {name: np.zeros_like(outputs[name]) for name in ('start_logits', 'end_logits')}
@@ -465,7 +455,7 @@ def test_the_loss_of_an_answer_is_that_of_the_likeliest_window(tmp_path, letters
 
 
 def test_files_for_the_official_scripts(tmp_path, letters):
-  file = squad(tmp_path / 'a.json', *RECORDS, NONE, RECORDS[0])
+  file = p.squad(tmp_path / 'a.json', *p.RECORDS, p.NONE, p.RECORDS[0])
   source = windows(file, letters, task='squad2')
   answers = source.answers(random_outputs(source))
   files = {name: json.loads(content) for name, content in source.files(answers).items()}
@@ -479,7 +469,7 @@ def test_files_for_the_official_scripts(tmp_path, letters):
 
 
 def test_a_partial_evaluation_answers_what_it_saw_whole(tmp_path, letters):
-  source = windows(squad(tmp_path / 'a.json', *RECORDS), letters)
+  source = windows(p.squad(tmp_path / 'a.json', *p.RECORDS), letters)
   outputs = random_outputs(source)
   every = {answer['id']: answer for answer in source.answers(outputs)}
   some = source.answers({name: x[: len(source) - 1] for name, x in outputs.items()})
@@ -491,11 +481,11 @@ def test_a_partial_evaluation_answers_what_it_saw_whole(tmp_path, letters):
 
 
 def test_the_loss_is_the_mean_over_start_and_end_within_each_example(tmp_path, letters):
-  file = squad(tmp_path / 'a.json', *RECORDS)
-  objective = qa.objective(config_of('qa', 'squad', file, 'data.examples_per_row=3'), letters)
+  file = p.squad(tmp_path / 'a.json', *p.RECORDS)
+  objective = qa.objective(p.config_of('qa', 'squad', file, 'data.examples_per_row=3'), letters)
   source = windows(file, letters, 'data.examples_per_row=3')
-  batch, params = stacked(source), telling(objective)
-  _, terms = predicted(objective, params, source)
+  batch, params = p.stacked(source), p.telling(objective)
+  _, terms = p.predicted(objective, params, source)
   logits = np.asarray(jax.jit(objective.logits)(params, batch), np.float64)
   nats = []
   for r, k in zip(*np.nonzero(batch['example_ids'])):
@@ -511,7 +501,7 @@ def test_flops_by_hand(tmp_path):
   """2 rows of 48 tokens, 2 layers, 32 wide: two operations for each product of a token and a
   weight, of two tokens' vectors (scores, then the mix of values), and of the two logits."""
   sizes = 'model.hidden_size=32 model.intermediate_size=64 model.num_hidden_layers=2'
-  task = qa.objective(config_of('qa', 'squad', tmp_path, sizes), None)
+  task = qa.objective(p.config_of('qa', 'squad', tmp_path, sizes), None)
   layer = 4 * 32 * 32 + 2 * 32 * 64 + 2 * 48 * 32
   assert task.flops(2) == 2 * 2 * 48 * (2 * layer + 2 * 32) == 4_337_664
 
@@ -519,12 +509,10 @@ def test_flops_by_hand(tmp_path):
 def test_what_is_learnt_is_what_is_answered(tmp_path):
   """A model that has learnt its few questions by heart answers them all, and a threshold tells the
   one without an answer: labels, windows, logits and offsets agree."""
-  file = squad(tmp_path / 'a.json', *RECORDS, NONE)
-  fields = (
-    'steps=300 optimizer.learning_rate=2e-3 model.hidden_size=32 model.intermediate_size=64',
-    'model.num_hidden_layers=2 model.hidden_dropout_prob=0 model.attention_probs_dropout_prob=0',
-  )
-  _, results = train(config_of('qa', 'squad2', file, *fields), tmp_path / 'w')
+  file = p.squad(tmp_path / 'a.json', *p.RECORDS, p.NONE)
+  fields = """steps=120 optimizer.learning_rate=5e-3 model.hidden_size=32 model.num_hidden_layers=1
+  model.intermediate_size=64 model.hidden_dropout_prob=0 model.attention_probs_dropout_prob=0"""
+  _, results = train(p.config_of('qa', 'squad2', file, fields), tmp_path / 'w')
   assert results['HasAns_exact'] == results['best_exact'] == results['best_f1'] == 100
   assert results['qa'] < 0.5
 

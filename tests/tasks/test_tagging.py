@@ -564,14 +564,15 @@ def test_real_files_give_every_token_one_place(shared, name, vocabulary, task, n
   for (number, which, at), (ids,) in zip(source.asked, source.texts):
     asked[number] += which.tolist()
     heads[number] += ids[at - 1].tolist()
-  for sentence, which, pieces in zip(source.sentences, asked, heads):
+  for sentence, which in zip(source.sentences, asked):
     assert sorted(which) == list(range(len(sentence.tokens)))
+  for sentence, which, pieces in list(zip(source.sentences, asked, heads))[::7]:
     encodings = tokenizer.encode_batch(sentence.tokens)
     firsts = [e.ids[0] if len(e.ids) else tokenizer.unk_id for e in encodings]
     assert [pieces[k] for k in np.argsort(which)] == firsts
   # Words cut one by one are what the text is cut into: nothing reaches across a blank.
-  whole = tokenizer.ids_batch([' '.join(s.tokens) for s in source.sentences[:500]])
-  alone = [np.concatenate(tokenizer.ids_batch(s.tokens)) for s in source.sentences[:500]]
+  whole = tokenizer.ids_batch([' '.join(s.tokens) for s in source.sentences[:100]])
+  alone = [np.concatenate(tokenizer.ids_batch(s.tokens)) for s in source.sentences[:100]]
   assert all(np.array_equal(a, b) for a, b in zip(whole, alone))
   answers = [{'gold': list(s.tags), 'prediction': list(s.tags)} for s in source.sentences]
   score = source.score(answers)

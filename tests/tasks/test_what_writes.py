@@ -42,7 +42,7 @@ def writer(kind, **changes):
   config.model.update(SIZES | {'dtype': 'float32'} | fields | changes)
   config.data.seq_length = LENGTH
   tokenizer = tokenizers.WordPiece(WORDS)
-  params = TASKS[config.objective].objective(config, tokenizer).init(jax.random.key(0))
+  params = jax.jit(TASKS[config.objective].objective(config, tokenizer).init)(jax.random.key(0))
   return trained.Trained(config, tokenizer, jax.device_get(params), 1)
 
 

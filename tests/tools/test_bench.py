@@ -128,7 +128,8 @@ def test_without_peers_there_is_no_ratio(monkeypatch, capsys):
   monkeypatch.setattr(bench_peers, 'installed', lambda *names: False)
   monkeypatch.setitem(sys.modules, 'torch', None)
   small = 'pretrain --size tiny --repeat 1 --steps 1 --batch-size 2 --seq-length 16'
-  bench.main([*small.split(' '), '--config.model.vocab_size=100'])
+  sizes = 'vocab_size=100', 'num_hidden_layers=1', 'hidden_size=32', 'intermediate_size=32'
+  bench.main([*small.split(' '), *(f'--config.model.{x}' for x in sizes)])
   (line,) = lines(capsys)
   assert line['what'] == 'pretrain, tiny, 2 x 16, float32: bert_jax' and line['tokens/s'] > 0
 

@@ -19,6 +19,10 @@ from pathlib import Path
 
 import pytest
 from recorder import command
+from running import goes_on
+
+from bert_jax import config as config_lib
+from bert_jax.tools.report import figures
 
 FOLDER = Path(__file__).resolve().parents[1] / 'golden' / 'workdirs'
 KNOWN = FOLDER / 'known.json'
@@ -143,6 +147,21 @@ def test_what_is_compared():
 
 
 @pytest.mark.parametrize('name', NAMES)
+def test_it_can_go_on(name, tmp_path, known):
+  """Its config, data and vocabulary are those that its checkpoint knows, and so are its arrays."""
+  workdir = unpacked(name, tmp_path)
+  words = json.loads((workdir / 'run.json').read_text())['commands'][0]['argv']
+  fields = [word for word in words if word.startswith('--config.')]
+  config = config_lib.load(words[words.index('--config') + 1], fields)
+  inputs = goes_on(config, workdir)
+  assert inputs.in_workdir and inputs.beginning.meta['step'] == steps(workdir)[-1] < inputs.steps
+  assert list(inputs.identity.values()) == known[name]['resumed']['fingerprints']
+
+
+LATER = [pytest.param(name, marks=pytest.mark.slow) for name in ('stages', 'contrastive')]
+
+
+@pytest.mark.parametrize('name', ['growth', 'rollback', 'memory', *LATER])
 def test_it_goes_on_and_ends_as_it_did(name, tmp_path, known):
   found, expected = resumed(unpacked(name, tmp_path)), known[name]['resumed']
   exact = machine() == known['machine']
@@ -173,8 +192,9 @@ def test_a_folder_in_int8_is_refused_and_its_run_answers_as_it_did(tmp_path, kno
   same(answered(run, 'growth', '--int8'), known['growth']['int8'], exact)
 
 
-def test_they_are_shown_by_a_report(tmp_path, known):
+def test_they_are_shown_by_a_report(tmp_path, monkeypatch):
   """Each with the metric that it is judged by."""
+  monkeypatch.setattr(figures, 'panel_figures', lambda panel: ())
   for name in NAMES:
     shutil.move(unpacked(f'{name} finished', tmp_path / name), tmp_path / 'S' / name)
   shown = command('bert_jax.tools.report', tmp_path / 'S')

@@ -67,7 +67,7 @@ def read(config: ConfigDict, split: str, problems: Problems) -> list[Question]:
   return out
 
 
-@reads('questions', name='data in the layout that task.format names')
+@reads('questions', name='data of the format in task.format')
 def _read(config, split, problems):
   reader = {'race': _race, 'swag': _swag, 'dream': _dream, 'copa': _copa}[config.task.format]
   for _, spec in files.parts(config.data[split]):

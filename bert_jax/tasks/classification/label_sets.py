@@ -1,4 +1,4 @@
-"""The labels of a classification: read from cells, counted, remarked on, and guessed blindly."""
+"""The labels of a classification: their cells, the label set, remarks on them, and baselines."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence

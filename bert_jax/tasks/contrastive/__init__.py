@@ -100,5 +100,4 @@ CONTRASTIVE = labelled.family(
   microbatches=lambda config: config.contrastive.chunks,
   vector=lambda config: (config.contrastive.pooling, config.contrastive.normalize),
   heads=(HEAD, HEAD._replace(causal=True)),
-  from_released=lambda config, released: None,
 )

@@ -34,7 +34,7 @@ class Example(NamedTuple):
   gold: int | None  # the number of the right candidate; C: none of them is right; None: not known
 
 
-@reads('examples', 'kept; the scores of GAP take the first', 'a file as task.format names it')
+@reads('examples', 'kept; the scores of GAP take the first', 'data of the format in task.format')
 def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Example]:
   """Yields the Examples of a split; unusable ones go to `problems`."""
   reader = {'gap': _gap, 'wsc': _wsc}[config.task.format]

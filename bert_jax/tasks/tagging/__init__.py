@@ -94,21 +94,17 @@ class Tag(OfHead):
 def words(text: str) -> list[tuple[int, int]]:
   """The tokens of a text, [(from, to)] in characters: what stands between blanks, each punctuation
   mark at its ends by itself, and each character of a script without blanks."""
-  out = []
+  out, is_mark = [], lambda character: unicodedata.category(character)[0] in 'PS'
   for run in _RUNS.finditer(text):
     first, last = begin, end = run.span()
-    while begin < end and _is_mark(text[begin]):
+    while begin < end and is_mark(text[begin]):
       begin += 1
-    while end > begin and _is_mark(text[end - 1]):
+    while end > begin and is_mark(text[end - 1]):
       end -= 1
     out += [(i, i + 1) for i in range(first, begin)]
     out += [(begin, end)] if begin < end else []
     out += [(i, i + 1) for i in range(end, last)]
   return out
-
-
-def _is_mark(character):
-  return unicodedata.category(character)[0] in 'PS'
 
 
 TAGGING = labelled.family(

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -117,6 +118,51 @@ def pretrained(corpus_file, tmp_path_factory):
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(speed, 'peak_flops', lambda: PEAK)
     return workdir, *train(small_pretrain(corpus_file), workdir)
+
+
+# Fields that no step knows of.
+BESIDE = (
+  'checkpoint.',
+  'log.',
+  'spikes.',
+  'eval.every',
+  'eval.batches',
+  'max_hours',
+  'resume_from',
+)
+
+
+@pytest.fixture(scope='module')
+def steps_once():
+  """The steps of a file's runs are traced and compiled once for the same config, objective, mesh
+  and timeline, of which a Program is a function; it must not change what is traced."""
+  from bert_jax import config as config_lib
+  from bert_jax import step
+
+  make, programs, compiled = step.program, {}, {}
+
+  def program(config, objective, mesh, timeline):
+    fields = {k: x for k, x in config_lib.flatten(config).items() if not k.startswith(BESIDE)}
+    parts = {k: x for k, x in vars(objective).items() if k != '_flops'}
+    key = repr((fields, type(objective), parts, mesh, vars(timeline)))
+    if key not in programs:
+      programs[key] = make(config, objective, mesh, timeline)
+    return programs[key]
+
+  def once(lower):
+    def lowered(self):
+      key = lower, id(self)
+      if key not in compiled:  # with the Program, so that no other gets its id
+        compiled[key] = self, SimpleNamespace(compile=functools.cache(lower(self).compile))
+      return compiled[key][1]
+
+    return lowered
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(step, 'program', program)
+    for name in ('lower', 'lower_evaluation'):
+      patch.setattr(step.Program, name, once(getattr(step.Program, name)))
+    yield
 
 
 @pytest.fixture(scope='session')

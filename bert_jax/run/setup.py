@@ -90,11 +90,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   checkpoints = open_workdir(inputs)
   stack.enter_context(contextlib.closing(checkpoints))
   state, meta = first_state(inputs, program, checkpoints, state)
-  parameters = models.count_parameters(state.params)
-  costs: dict[str, Any] = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
-  stages = flops_by_stage(inputs)
-  if len({stage['flops'] for stage in stages}) > 1:
-    costs['flops_by_stage'] = stages
+  costs = costs_of(inputs, models.count_parameters(state.params))
   contents.write_facts(inputs.workdir, config, inputs.sources, mesh, costs)
   seen = spikes.Spikes.from_meta(config.spikes, checkpoints, meta)
   run = Run(
@@ -153,10 +149,14 @@ def flops_of(inputs: Inputs, moment: Moment | None = None) -> float:
   return 3 * inputs.objective.flops(inputs.config.batch_size, moment)
 
 
-def flops_by_stage(inputs: Inputs) -> list[dict[str, Any]]:
-  """The first step of each stage of the timeline, and the flops_of its steps."""
+def costs_of(inputs: Inputs, parameters: int) -> dict[str, Any]:
+  """The costs of records.Facts; `flops_by_stage`, if stages of the timeline differ in them: the
+  first step of each stage, and the flops_of its steps."""
   line, firsts = inputs.timeline, sorted({0, *inputs.timeline.jumps()})
-  return [{'step': step, 'flops': flops_of(inputs, line.at(step))} for step in firsts]
+  stages = [{'step': step, 'flops': flops_of(inputs, line.at(step))} for step in firsts]
+  costs: dict[str, Any] = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
+  differ = len({stage['flops'] for stage in stages}) > 1
+  return costs | ({'flops_by_stage': stages} if differ else {})
 
 
 def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:

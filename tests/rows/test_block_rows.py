@@ -155,7 +155,7 @@ def test_each_row_comes_once_in_a_pass(index, folder, tokenizer, kind):
   assert [other[i] for i in numbers] != passes[0]
 
 
-@pytest.mark.parametrize('size, window', [(8, 3), (7, 3), (2, 5), (250, 16), (1, 4)])
+@pytest.mark.parametrize('size, window', [(7, 3), (250, 16), (1, 4)])
 def test_lanes_of_any_batch_cover_a_pass(index, tokenizer, size, window):
   rows = rows_of(index, tokenizer, FIXED['full'], window)
   order = batches.endless(rows, 0, size)
@@ -205,9 +205,9 @@ def test_rows_beyond_what_was_expected_and_too_few(index, tokenizer, monkeypatch
 def test_rows_come_back_in_the_order_asked_for(index, tokenizer):
   rows = rows_of(index, tokenizer, FIXED['full'])
   numbers = np.random.default_rng(0).permutation(len(rows))[:50]
-  found = rows.gather(numbers)
+  found, alone = rows.gather(numbers), [rows[i] for i in numbers]
   for name, array in found.items():
-    np.testing.assert_array_equal(array, [rows[i][name] for i in numbers])
+    np.testing.assert_array_equal(array, [row[name] for row in alone])
 
 
 @pytest.mark.parametrize('share', [0.0, 0.1, 0.7])
@@ -315,7 +315,6 @@ def test_a_pass_is_mixed_well(index, folder, tokenizer):
     held = np.mean([len(set(batch)) for batch in of_batch])
     same = np.mean(of_batch[:, 1:] == of_batch[:, :-1])
     found[name] = held, same, of_batch.mean(axis=1).var() * size / document.var()
-  print(found)
   (held, same, spread), (most, _, independent) = found['blocks'], found['all']
   assert held > 0.85 * most and same < 0.15
   assert 0.6 < independent < 1.4 and spread < 2
@@ -358,20 +357,21 @@ def test_a_start_reads_no_more_and_takes_no_more_memory_for_1_tb(tokenizer, tmp_
   """1e6 blocks are 2.6e11 tokens. How long it takes is measured by `bench planning`."""
   read, reads, part = [], {}, bench_large.Simulated.part
   monkeypatch.setattr(bench_large.Simulated, 'part', lambda *given: read.append(1) or part(*given))
+  monkeypatch.setattr(block_rows, 'COUNTED', 1024)
+  monkeypatch.setattr(blocks, 'EVALUATED', 1024)
   before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  for number in (40, 1000, 1_000_000):
+  for number in (40, 1_000_000):
     facts = bench_large.simulated(tmp_path / str(number), number)
     for kind in ('nsp', 'full'):
       read.clear()
       source, held, evaluated = bench_large.begun(tmp_path / str(number), facts, tokenizer, kind)
-      assert len(held) == pytest.approx(min(number, 4096) * 0.01 * 2**18, rel=0.3)
+      assert len(held) == pytest.approx(min(number, 1024) * 0.01 * 2**18, rel=0.3)
       assert kind == 'nsp' or evaluated.misses == 0
       reads[kind, number] = len(read)
-    if number > 1000:
+    if number > 40:
       assert len(source) == pytest.approx(number * 2**18 / 110, rel=0.1)
-  print(reads)
   for kind in ('nsp', 'full'):
-    assert reads[kind, 1_000_000] < 1.1 * block_rows.COUNTED
+    assert reads[kind, 1_000_000] < block_rows.COUNTED + block_rows.FEWER
   assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1e6  # KB
 
 

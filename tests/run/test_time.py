@@ -4,11 +4,12 @@ import json
 
 import pytest
 from conftest import fields, small_overrides, small_pretrain
-from running import lines
+from running import goes_on
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
-from bert_jax.run import tally
+from bert_jax.run import setup, tally
+from bert_jax.run.inputs import read_inputs
 from bert_jax.run.spikes import Spikes
 from bert_jax.timeline import Moment
 from bert_jax.tools.sweep import plan
@@ -31,16 +32,6 @@ def taking(monkeypatch, factor):
 
   monkeypatch.setattr(tally.Tally, '_add', one)
   return seen
-
-
-def test_a_change_of_stage_is_no_spike(corpus_file, tmp_path, monkeypatch):
-  """Step 12 is the first of its stage, and the loss is higher from there on; later a real spike."""
-  later = lambda number: 3 if number > 12 else 1
-  taking(monkeypatch, lambda n, times: 3000 if n == 18 and not times else later(n))
-  config = small_pretrain(corpus_file, GUARD, 'masking.policy=token,span@12')
-  state, _ = train(config, tmp_path / 'run')
-  assert int(state.step) == 20
-  assert lines(tmp_path / 'run', 'train')[-1]['loss_spikes'] == 1
 
 
 def test_batches_grow_by_time_after_a_run_went_back(corpus_file, tmp_path, monkeypatch):
@@ -68,27 +59,30 @@ def test_batches_skipped_by_an_earlier_version_are_rows():
 
 def test_a_run_goes_on_only_with_the_past_that_it_had(corpus_file, tmp_path, caplog):
   caplog.set_level('INFO', 'bert_jax')
+  workdir = tmp_path / 'run'
   changing = 'masking.policy=token,span@0.5 optimizer.batch_warmup=0.4'
   short = [GROWING, changing, 'steps=10']
-  train(small_pretrain(corpus_file, *short), tmp_path / 'run')
+  train(small_pretrain(corpus_file, *short), workdir)
   for steps in ('steps=20', 'steps=13'):
     with pytest.raises(InputError) as error:
-      train(small_pretrain(corpus_file, *short, steps), tmp_path / 'run')
+      train(small_pretrain(corpus_file, *short, steps), workdir)
     given = '--config.masking.policy=token,span@5 --config.optimizer.batch_warmup=4'
     assert given in str(error.value) and '\n' not in str(error.value)
-  assert contents.read_config(tmp_path / 'run').steps == 10
+  assert contents.read_config(workdir).steps == 10
+
+  def claimed(*settings):
+    contents.claim(workdir, goes_on(small_pretrain(corpus_file, *settings), workdir).config)
+    return json.loads((workdir / 'config.json').read_text())['earlier_lengths']
+
   as_it_was = [*short, *given.split(), 'steps=20']
-  state, results = train(small_pretrain(corpus_file, *as_it_was), tmp_path / 'run')
-  assert int(state.step) == 20 and 'this run now has 20 steps, before 10' in caplog.text
-  content = json.loads((tmp_path / 'run' / 'config.json').read_text())
   before = {'optimizer.batch_warmup': 0.4, 'masking.policy': 'token,span@0.5'}
-  assert content['earlier_lengths'] == [[10, 0.0, before]]
-  contents.check_belongs(tmp_path / 'run', checkpoint.newest_meta(tmp_path / 'run'))
+  assert claimed(*as_it_was) == [[10, 0.0, before]]
+  assert 'this run now has 20 steps, before 10' in caplog.text
+  contents.check_belongs(workdir, checkpoint.newest_meta(workdir))
   # What lies ahead may change, and is said.
-  later = [*as_it_was, 'masking.policy=token,span@5,whole_word@22 steps=24']
-  train(small_pretrain(corpus_file, *later), tmp_path / 'run')
-  known = json.loads((tmp_path / 'run' / 'config.json').read_text())['earlier_lengths']
-  assert known == [*content['earlier_lengths'], [20, 0.0, {'masking.policy': 'token,span@5'}]]
+  known = claimed(*as_it_was, 'masking.policy=token,span@5,whole_word@18 steps=24')
+  assert known == [[10, 0.0, before], [20, 0.0, {'masking.policy': 'token,span@5'}]]
+  assert 'from here on this run changes otherwise than before' in caplog.text
 
 
 def test_a_report_counts_the_rows_that_were_read(tmp_path):
@@ -109,10 +103,13 @@ def test_a_report_counts_the_operations_of_each_stage(corpus_file, tmp_path):
     'configs/pretrain.py:objective=causal_then_masked,runlocal',
     [*small_overrides(corpus_file), *fields(kinds)],
   )
-  train(config, tmp_path / 'run')
+  inputs = read_inputs(config, tmp_path / 'run')
+  contents.claim(inputs.workdir, inputs.config)
+  costs = setup.costs_of(inputs, parameters=5)
+  contents.write_facts(inputs.workdir, inputs.config, inputs.sources, inputs.mesh, costs)
   run = records.read(tmp_path / 'run')
   (_, causal), (first, masked) = run.facts.flops_by_stage
-  assert not run.faults and first == 4 and masked == run.facts.flops_per_step != causal
+  assert run.facts.parameters == 5 and first == 4 and masked == run.facts.flops_per_step != causal
   counted = [run.flops_before(step) for step in (0, 3, 4, 6)]
   assert counted == pytest.approx([0, 3 * causal, 4 * causal, 4 * causal + 2 * masked])
 

@@ -28,7 +28,7 @@ from bert_jax.timeline import Moment
 from bert_jax.tools.preflight.estimate import objective_of
 from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.tools.sweep import arms as sweep_grid
-from bert_jax.tools.sweep import child, plan
+from bert_jax.tools.sweep import child
 from bert_jax.tools.sweep import jobs as sweep_jobs
 from bert_jax.workdir import contents, lock
 from bert_jax.workdir.records import Outcome
@@ -62,7 +62,7 @@ def test_a_sweep_is_every_combination_in_a_folder_of_its_own():
 def test_a_sweep_varies_arguments_of_the_config_file():
   found = runs_of([':b=1,2', 'steps=3'], spec='f.py:a')
   fields = ['--config.steps=3', '--config.seed=0']
-  assert [tuple(run) for run in found.values()] == [
+  assert [tuple(run)[:4] for run in found.values()] == [
     (f'b={b},steps=3,seed=0', f'b={b},steps=3', f'f.py:a,b={b}', fields) for b in '12'
   ]
   (run,) = runs_of([':size=4/256'], spec='configs/pretrain.py').values()
@@ -200,8 +200,8 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
   root, spec = tmp_path / 'S', 'configs/finetune.py:runlocal'
   before = ['--config', PRETRAIN, '--vary', 'masking.masked_lm_prob=0.15,0.3', '--seeds', '4,7']
   args = sweep.parser().parse_args([*before, '--workdir', str(root)])
-  runs, name = plan.planned(args, [])
-  plan.write(root, plan.content_of(root, runs, name, args))
+  runs, name = sweep.planned(args, [])
+  sweep.write(root, sweep.content_of(root, runs, name, args))
   there = tmp_path / 'T'
   after = f'--config {spec} --workdir {there} --from {root} --seeds 4,7 --vary steps=5,6;epochs=0,0'
   after = after.split()
@@ -224,7 +224,7 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
     f'{there}/{run.arm},steps={steps},epochs=0,{run.folder.rpartition(",")[2]}': (
       f'{root}/{run.folder}'
     )
-    for run, _ in runs
+    for run in runs
     for steps in (5, 6)
   }
   planned = json.loads((there / 'sweep.json').read_text())['runs']
@@ -253,15 +253,15 @@ def test_every_ready_ablation_is_a_sweep(short):
     spec = f'configs/ablations.py:{name}{short}'
     arms, baseline = sweep_grid.arms_of(spec, [])
     runs = sweep_grid.runs_of(spec, arms, (0,))
-    loaded = [(run, c.load(run.spec, run.fields)) for run in runs]
+    loaded = [run._replace(config=c.load(run.spec, run.fields)) for run in runs]
     assert len(loaded) > 1 and baseline == next(iter(arms))
-    assert len({c.fingerprint(config) for _, config in loaded}) == len(loaded), name
-    differ = plan.other_evaluations(loaded)
+    assert len({c.fingerprint(run.config) for run in loaded}) == len(loaded), name
+    differ = sweep.other_evaluations(loaded)
     apart = name in ('packing', 'vocabulary_size', 'vocabulary_kind', 'pairs')
     assert bool([x for x in differ if x[:7] != 'corpus.' or x == 'corpus.rows']) == apart, differ
     assert 'corpus.lengths' not in differ
     if kind == 'words':
-      assert {config.loss.nsp_weight for _, config in loaded} == {0.0}
+      assert {run.config.loss.nsp_weight for run in loaded} == {0.0}
   with pytest.raises(InputError, match='name one of the ablations masking_rate'):
     c.load('configs/ablations.py:runlocal')
 
@@ -288,15 +288,15 @@ def test_arms_of_other_depths_have_as_many_parameters():
 
 
 def flops_of_step(config):
-  return plan.flops_of(config)(Moment(rows=config.batch_size))
+  return sweep.flops_of(config)(Moment(rows=config.batch_size))
 
 
 def test_budgets_make_arms_comparable():
   args = f'--config {PRETRAIN} --workdir S --seeds 1 --vary batch_size=16,32;data.seq_length=64,32'
   args = args.split()
-  parse = lambda *more: plan.planned(sweep.parser().parse_args([*args, *more]), [])[0]
-  assert [config.steps for _, config in parse('--tokens', '102400')] == [100, 100]
-  flops = [flops_of_step(config) * config.steps for _, config in parse('--flops', '1e12')]
+  parse = lambda *more: sweep.planned(sweep.parser().parse_args([*args, *more]), [])[0]
+  assert [run.config.steps for run in parse('--tokens', '102400')] == [100, 100]
+  flops = [flops_of_step(run.config) * run.config.steps for run in parse('--flops', '1e12')]
   assert flops == pytest.approx([1e12, 1e12], rel=0.02)
   with pytest.raises(InputError, match='does not pay for a step'):
     parse('--tokens', '100')
@@ -309,34 +309,31 @@ def test_the_flops_of_a_run_are_those_of_the_model_that_it_starts_from(tmp_path)
   alone, started = (flops_of_step(c.load(spec, [x])) for x in (size, start))
   assert alone == started
   words = f'--config {spec} --workdir S --seeds 1 --flops {7 * alone}'.split()
-  ((_, config),), _ = plan.planned(sweep.parser().parse_args(words), [start])
-  assert config.steps == 7
+  (run,), _ = sweep.planned(sweep.parser().parse_args(words), [start])
+  assert run.config.steps == 7
 
 
-def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, caplog):
+def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path):
   """Its arms are added, and the baseline stays unless --baseline names another."""
   root = tmp_path / 'S'
 
   def planned(*words):
     args = sweep.parser().parse_args(['--config', PRETRAIN, '--workdir', str(root), *words])
-    runs, baseline = plan.planned(args, [])
-    content = plan.content_of(root, runs, baseline, args)
-    plan.write(root, content)
+    runs, baseline = sweep.planned(args, [])
+    content = sweep.content_of(root, runs, baseline, args)
+    sweep.write(root, content)
     return content
 
   one = '--seeds', '1', '--vary'
   assert planned(*one, 'batch_size=16', '--baseline', '')['baseline'] == 'baseline'
   again = planned(*one, 'optimizer.beta1=0.8')
-  assert again['baseline'] == 'baseline' and len(again['runs']) == 3 and not caplog.text
+  assert again['baseline'] == 'baseline' and len(again['runs']) == 3
   (root / 'sweep.json').write_text(json.dumps(again | {'baseline': 'batch_size=16'}))
   assert planned(*one, 'batch_size=8', '--baseline', '')['baseline'] == 'baseline'
-  assert 'S was batch_size=16 and is now baseline' in caplog.text
   # An arm that was trained is not another one of the same name.
   other = *one, 'batch_size=16', '--baseline', 'optimizer.beta1=0.7'
   planned(*other)
-  planned(*one, 'batch_size=16', '--baseline', '')
-  (root / 'baseline,seed=0').mkdir()
-  (root / 'baseline,seed=0' / 'config.json').touch()
+  contents.claim(root / 'baseline,seed=0', c.load(PRETRAIN, ['--config.seed=0']))
   planned(*one, 'batch_size=16', '--baseline', 'steps=7;epochs=0')  # a run may have another length
   with pytest.raises(InputError, match=r'with another config \(optimizer.beta1: 0.9 -> 0.7'):
     planned(*other)
@@ -355,7 +352,7 @@ def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys
       (tmp_path / f'seed={seed}' / 'checkpoints' / '350' / 'meta' / 'metadata').write_text('{}')
     (tmp_path / f'seed={seed}' / 'summary.json').write_text('{"steps": 400}')
   monkeypatch.setattr(sweep, 'times', lambda *_: (dict.fromkeys(names, 1000.0), 'known'))
-  ended = lambda _, job: Outcome('done' if job.run.folder == 'seed=3' else '')
+  ended = lambda _, run: Outcome('done' if run.folder == 'seed=3' else '')
   monkeypatch.setattr(sweep_jobs, 'state_of', ended)
   sweep.main(words.split())
   said = [re.split(' {2,}', line) for line in capsys.readouterr().out.splitlines()]
@@ -399,10 +396,10 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   command = [*f'--config {PRETRAIN} --workdir {root} {vary}'.split(), *small(corpus_file)]
   real, begun = sweep_jobs.started, []
 
-  def started(job, *more):
+  def started(run, *more):
     """Of the second run a process that fails."""
-    begun.append(job.run.folder)
-    return real(job, *more) if '1e-3' in job.run.folder else subprocess.Popen(['false'])
+    begun.append(run.folder)
+    return real(run, *more) if '1e-3' in run.folder else subprocess.Popen(['false'])
 
   monkeypatch.setattr(sweep_jobs, 'started', started)
   code, said, log = swept(capsys, *command, '--jobs', '2')
@@ -429,22 +426,22 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   assert '2 runs; time left:' in said and 'as long as the runs that are done' in said
 
 
-def job_of(folder, arm=''):
-  return sweep_jobs.Job(sweep_grid.Run(folder, arm, 'f.py', []), c.defaults('mlm_nsp'), 'x', 'mlm')
+def run_of(folder, arm=''):
+  return sweep_grid.Run(folder, arm, 'f.py', [], c.defaults('mlm_nsp'))
 
 
 def test_as_many_runs_as_processes_train_at_once_each_on_its_cores(tmp_path, monkeypatch):
   together, places, cores, shares = threading.Barrier(2), [], set(range(5)), []
 
-  def started(job, root, number, count):
+  def started(run, root, number, count):
     """Ends once another run trains, too."""
     places.append((number, count))
-    (root / job.run.folder).mkdir()
+    (root / run.folder).mkdir()
     together.wait(20)
     return subprocess.Popen(['true'], stdin=subprocess.PIPE)
 
   monkeypatch.setattr(sweep_jobs, 'started', started)
-  ended = sweep_jobs.run_all([job_of(f'seed={i}') for i in range(6)], tmp_path, 2)
+  ended = sweep_jobs.run_all([run_of(f'seed={i}') for i in range(6)], tmp_path, 2)
   assert [x.state for x in ended.values()] == ['done'] * 6, ended
   assert set(places) == {(0, 2), (1, 2)} and len(places) == 6
   monkeypatch.setattr(os, 'sched_getaffinity', lambda _: cores)
@@ -455,22 +452,20 @@ def test_as_many_runs_as_processes_train_at_once_each_on_its_cores(tmp_path, mon
 
 
 def test_how_a_run_ended_is_its_exit_code_and_the_last_line_that_it_printed(tmp_path, monkeypatch):
-  """A run whose workdir another process holds is tried again."""
-  given, ends = [], {'a': [child.BUSY, 0], 'b': [3], 'c': [2], 'd': ['kill -9 $$']}
+  given, ends = [], {'a': [0], 'b': [3], 'c': [2], 'd': ['kill -9 $$']}
 
-  def started(job, root, number, count):
-    given.append(job.run.folder)
-    end = ends[job.run.folder].pop(0)
-    (root / job.run.folder).mkdir(exist_ok=True)
-    command = f'echo error: why it ended >> {root}/logs/{job.run.folder}.txt; '
+  def started(run, root, number, count):
+    given.append(run.folder)
+    end = ends[run.folder].pop(0)
+    (root / run.folder).mkdir(exist_ok=True)
+    command = f'echo error: why it ended >> {root}/logs/{run.folder}.txt; '
     command += end if isinstance(end, str) else f'exit {end}'
     return subprocess.Popen(['sh', '-c', command], stdin=subprocess.PIPE)
 
   monkeypatch.setattr(sweep_jobs, 'started', started)
-  monkeypatch.setattr(sweep_jobs, 'PAUSE', 0)
-  jobs = [job_of(name) for name in ends]
+  jobs = [run_of(name) for name in ends]
   ended = sweep_jobs.run_all(jobs, tmp_path, 1)
-  assert given == ['a', 'a', 'b', 'c', 'd']
+  assert given == ['a', 'b', 'c', 'd']
   assert {name: (x.state, x.error) for name, x in ended.items()} == {
     'a': ('done', ''),
     'b': ('stopped', 'why it ended'),
@@ -479,18 +474,18 @@ def test_how_a_run_ended_is_its_exit_code_and_the_last_line_that_it_printed(tmp_
   }
   # That is written, and what is done is left out.
   assert [sweep_jobs.state_of(tmp_path, job) for job in jobs] == list(ended.values())
-  assert sweep_jobs.state_of(tmp_path, jobs[0]._replace(fingerprint='other')).state == ''
+  assert sweep_jobs.state_of(tmp_path, jobs[0]._replace(config=c.load(PRETRAIN))).state == ''
   ends |= {'b': [0], 'c': [0], 'd': [0]}
   assert {x.state for x in sweep_jobs.run_all(jobs, tmp_path, 1).values()} == {'done'}
-  assert given[5:] == ['b', 'c', 'd']
+  assert given[4:] == ['b', 'c', 'd']
 
 
 def test_a_sweep_that_is_stopped_lets_its_runs_save_themselves(tmp_path, monkeypatch):
   begun = []
 
-  def started(job, root, number, count):
+  def started(run, root, number, count):
     """Ends, as a child of a sweep does, when its standard input is closed."""
-    begun.append(job.run.folder)
+    begun.append(run.folder)
     return subprocess.Popen(['sh', '-c', 'cat; exit 130'], stdin=subprocess.PIPE)
 
   def interrupted(*_):
@@ -500,22 +495,24 @@ def test_a_sweep_that_is_stopped_lets_its_runs_save_themselves(tmp_path, monkeyp
 
   monkeypatch.setattr(sweep_jobs, 'started', started)
   monkeypatch.setattr(sweep_jobs.futures, 'wait', interrupted)
-  jobs = [job_of(f'seed={i}') for i in range(4)]
-  for job in jobs:
-    (tmp_path / job.run.folder).mkdir()
+  jobs = [run_of(f'seed={i}') for i in range(4)]
+  for run in jobs:
+    (tmp_path / run.folder).mkdir()
   with pytest.raises(KeyboardInterrupt):
     sweep_jobs.run_all(jobs, tmp_path, 2)
   states = [sweep_jobs.state_of(tmp_path, job).state for job in jobs]
   assert sorted(begun) == ['seed=0', 'seed=1'] and states == ['stopped', 'stopped', '', '']
 
 
-def test_a_child_says_that_its_workdir_is_held(tmp_path, corpus_file, monkeypatch):
+def test_a_child_tries_a_workdir_that_is_held_again(tmp_path, corpus_file, monkeypatch, capsys):
   words = ['0', '1', '--workdir', str(tmp_path / 'run'), '--config', PRETRAIN, *small(corpus_file)]
   monkeypatch.setattr(sys, 'argv', ['child', *words])
   monkeypatch.setattr(child, '_end_with_the_sweep', lambda: None)
+  for name, value in (('TRIES', 2), ('PAUSE', 0)):
+    monkeypatch.setattr(child, name, value)
   with lock.held(tmp_path / 'run'), pytest.raises(SystemExit) as end:
     child.main()
-  assert end.value.code == child.BUSY
+  assert end.value.code == 3 and capsys.readouterr().err.count('is in use') == 2
 
 
 def test_a_child_ends_with_the_sweep(tmp_path, corpus_file):
@@ -536,7 +533,7 @@ def test_a_child_ends_with_the_sweep(tmp_path, corpus_file):
 
 def test_another_evaluation_is_another_run():
   given = [c.load(PRETRAIN, [f'--config.eval.batches={n}']) for n in (4, 4, 5)]
-  first, same, other = map(plan.fingerprint, given)
+  first, same, other = map(sweep_jobs.fingerprint, given)
   assert first == same != other
 
 
@@ -562,14 +559,9 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path, corpus_file):
 
 
 def test_the_expected_time_is_that_of_the_runs_that_are_done():
-  jobs = [job_of(f'{arm},seed={seed}', arm) for arm in 'ab' for seed in (0, 1)]
-  ended = {x.run.folder: Outcome('') for x in jobs} | {'a,seed=0': Outcome('done', '', 10.0)}
+  jobs = [run_of(f'{arm},seed={seed}', arm) for arm in 'ab' for seed in (0, 1)]
+  ended = {'a,seed=0': Outcome('done', '', 10.0)}
   assert sweep_jobs.expected(jobs, ended)['b,seed=1'] == 10.0
   ended['b,seed=0'] = Outcome('done', '', 30.0)
   assert list(sweep_jobs.expected(jobs, ended).values()) == [10.0, 10.0, 30.0, 30.0]
-  assert sweep_jobs.Grid(jobs, ended).left({}, jobs[1::2]) == 'ETA 40 s'
-  begun = {'b,seed=1': time.monotonic() - 5}
-  assert sweep_jobs.Grid(jobs, ended).left(begun, jobs[1::2]) == 'ETA 35 s'
-  begun['a,seed=1'] = time.monotonic()
-  assert sweep_jobs.Grid(jobs, ended).left(begun, jobs[1::2]) == 'ETA 25 s'
   assert [sweep_jobs.duration(x) for x in (45, 720, 9000)] == ['45 s', '12 min', '2.5 h']

@@ -3,17 +3,9 @@
     python -m bert_jax.tools.sweep --config configs/finetune.py:runlocal --workdir S --seeds 3 \
         --vary optimizer.learning_rate=1e-4,3e-4 [--jobs 2] [--config.NAME=VALUE ...]
 
---vary may be repeated: all combinations are run. --vary 'a=1,2;b=3,4' moves a and b together.
---vary :size=tiny,mini varies an argument of the config file (configs/pretrain.py:size=tiny). A
-value may be a tuple or list; one with a comma is quoted: --vary "masking.policy=token,'token,
-phrase@500'" (in one line). {seed} in a value stands for the seed.
-
---baseline 'a=1;b=2' (or '', the config as it is) runs it and, one at a time, each value of --vary.
---random 20 draws arms instead, from lists and from log(1e-4,1e-2), uniform(0,0.3), integers(2,8).
-A config file with sweep(arg) -> {name: {field: value}}, the baseline first, has arms of its own, of
-which --arms a,b chooses some.
---from S starts each run from the finished run of the same arm and seed of a sweep in S
-(config.init_from).
+configs/README.md has a table of the ways to vary. --vary :size=tiny,mini varies an argument of the
+config file (configs/pretrain.py:size=tiny). A value may be a tuple or list; one with a comma is
+quoted: --vary "masking.policy=token,'token,phrase@500'". {seed} in a value stands for the seed.
 
 Every run has its folder below --workdir; logs/ there has its output and how it ended. Started
 again, the sweep leaves out finished runs and continues interrupted ones. A run that fails does not
@@ -22,27 +14,129 @@ differ in their last digits.
 """
 
 import argparse
+import bisect
 import logging
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
+from bert_jax import files
 from bert_jax.command_line import aligned, command_line
 from bert_jax.errors import InputError
-from bert_jax.tasks import TASKS
+from bert_jax.run import initialization
+from bert_jax.timeline import Moment
 from bert_jax.tools import arguments
 from bert_jax.tools.report import __main__ as report
+from bert_jax.tools.sweep import arms as sweep_arms
 from bert_jax.tools.sweep import jobs as sweep_jobs
-from bert_jax.tools.sweep import plan
 from bert_jax.tools.sweep.arms import Run
-from bert_jax.tools.sweep.jobs import Job
-from bert_jax.workdir import records
+from bert_jax.workdir import contents, records
 
 log = logging.getLogger('bert_jax')
 
+MOST_STEPS = 2**40
 SHARE = 0.2  # of this machine's peak that runs are assumed to reach, before any has been timed
+
+
+def planned(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[list[Run], str]:
+  """Plans the runs of the command line and checks them: (the runs, the name of the baseline)."""
+  spec, before, steps = args.config, args.before, {}
+  search = args.baseline, args.random, args.random_seed
+  grid, name = sweep_arms.arms_of(spec, args.vary, *search, before, overrides, args.arms)
+  load = lambda run, *fields: run._replace(
+    fields=[*run.fields, *fields], config=config_lib.load(run.spec, [*run.fields, *fields])
+  )
+  runs = sweep_arms.runs_of(spec, grid, sweep_arms.seeds_of(args.seeds), overrides)
+  runs = [load(run) for run in runs]
+  if before and (sentence := unfinished_sources(runs)):
+    if not args.print:
+      raise InputError(sentence)
+    log.warning('%s', sentence)  # a scheduler may wait for them
+  if not (args.tokens or args.flops):
+    return runs, name
+  for run in runs:
+    if run.arm not in steps:
+      steps[run.arm] = within_budget(run.config, args.tokens, args.flops)
+  return [
+    load(run, f'--config.steps={steps[run.arm]}', '--config.epochs=0.0') for run in runs
+  ], name
+
+
+def within_budget(config: ConfigDict, tokens: float, flops: float) -> int:
+  """The number of steps within a budget: tokens counts all positions of the rows, flops the matrix
+  products of the training. The cost of a step may depend on how many there are."""
+  of_moment = flops_of(config) if flops else lambda moment: moment.rows * config.data.seq_length
+  cost = lambda steps: config_lib.timeline_of(config, steps).flops_before(steps, of_moment)
+  budget = flops or tokens
+  steps = bisect.bisect_right(range(1, MOST_STEPS), budget, key=cost)
+  before = cost(steps) if steps else 0
+  exact = steps + (budget - before) / (cost(steps + 1) - before)
+  if exact < 1:
+    raise InputError(f'the budget does not pay for a step ({exact:.2g}); give more.')
+  return round(exact)
+
+
+def flops_of(config: ConfigDict) -> Callable[[Moment], float]:
+  """Makes a function of a Moment: the FLOPs of a training step. The model is init_from's, if set,
+  with the config's vocabulary and labels."""
+  from bert_jax.tools.preflight.estimate import objective_of
+
+  config = initialization.adopt_model(config, initialization.beginning_of(config, ''))
+  objective, rows = objective_of(config), config.batch_size
+  return lambda moment: 3 * objective.flops(rows, moment) * moment.rows / rows
+
+
+def unfinished_sources(runs: Sequence[Run]) -> str:
+  """A sentence naming the sources (init_from) that are not finished runs; '' if all are."""
+  sources, missing = dict.fromkeys(run.config.init_from for run in runs), []
+  for name in sources:
+    run = records.read(name)
+    # Earlier versions wrote no summary.
+    if run.summary.state not in ('', *records.ENDED) or not run.checkpoints:
+      missing.append(name)
+  if not missing:
+    return ''
+  how = f'{len(missing)} of the {len(sources)} runs to start from are not finished'
+  again = 'give the command of that sweep again, or choose others with --seeds and --arms'
+  return f'--from: {how}, the first of which is {missing[0]}; {again}.'
+
+
+def other_evaluations(runs: Sequence[Run]) -> list[str]:
+  """The fields in which arms differ and that affect what is evaluated."""
+  configs = [config_lib.flatten(run.config) for run in runs]
+  affecting = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary', 'evaluation')
+  differ = lambda name: len({str(config.get(name)) for config in configs}) > 1
+  return [name for name in configs[0] if name in affecting and differ(name)]
+
+
+def content_of(
+  root: Path, runs: Sequence[Run], baseline: str, args: argparse.Namespace
+) -> dict[str, Any]:
+  """The content of sweep.json, which reports read. The runs of an earlier sweep in the folder stay
+  in it, and so does its baseline unless --baseline is given. InputError if one of these runs was
+  trained with another config than it has now."""
+  path, sweep = root / records.SWEEP, records.read_sweep(root)
+  if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
+    raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
+  for run in runs:
+    contents.check(root / run.folder, run.config)
+  earlier, before = (sweep.runs, sweep.baseline) if sweep else ({}, '')
+  if before and args.baseline is None:
+    baseline = before
+  now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
+  both = {name: run._asdict() for name, run in earlier.items()} | now
+  return {'config': args.config, 'baseline': baseline, 'runs': both}
+
+
+def write(root: Path, content: dict[str, Any]) -> None:
+  """Writes sweep.json."""
+  files.make_folder(root / records.LOGS)
+  files.write_json(root / records.SWEEP, content, indent=1)
 
 
 def command_of(run: Run, root: Path) -> str:
@@ -52,60 +146,58 @@ def command_of(run: Run, root: Path) -> str:
   return f'JAX_COMPILATION_CACHE_DIR={shlex.quote(str(root / ".jax_cache"))} {command}'
 
 
-def times(jobs: Sequence[Job], root: Path) -> tuple[Mapping[str, float], str]:
+def times(runs: Sequence[Run], root: Path) -> tuple[Mapping[str, float], str]:
   """Estimates durations: ({folder: seconds of a run, NaN if unknown}, how they are known)."""
-  ended = {job.run.folder: sweep_jobs.state_of(root, job) for job in jobs}
-  if known := sweep_jobs.expected(jobs, ended):
+  ended = {run.folder: sweep_jobs.state_of(root, run) for run in runs}
+  if known := sweep_jobs.expected(runs, ended):
     return known, 'as long as the runs that are done'
   from bert_jax.run import speed
 
   peak, by_arm = speed.peak_flops(), {}
-  for arm, config in {job.run.arm: job.config for job in jobs}.items():
+  for arm, config in {run.arm: run.config for run in runs}.items():
     timeline = config_lib.timeline_of(config)
-    flops = timeline.flops_before(config.steps, plan.flops_of(config))
+    flops = timeline.flops_before(config.steps, flops_of(config))
     by_arm[arm] = flops / peak / SHARE or math.nan
   how = f'a guess: {SHARE:.0%} of {peak:.2g} FLOPs a second, without compilation and evaluation'
-  return {job.run.folder: by_arm[job.run.arm] for job in jobs}, how
+  return {run.folder: by_arm[run.arm] for run in runs}, how
 
 
-def show(jobs: Sequence[Job], root: Path, processes: int) -> None:
+def show(runs: Sequence[Run], root: Path, processes: int) -> None:
   """Prints the runs, their progress, and the expected time left."""
-  seconds, known_by = times(jobs, root)
+  seconds, known_by = times(runs, root)
   left, rows = 0.0, [('run', 'steps', 'time left', 'state')]
-  for job in jobs:
-    run, config = records.read(root / job.run.folder), job.config
-    saved = max(run.checkpoints, default=0)
-    state = sweep_jobs.state_of(root, job).state or ('begun' if saved else '-')
-    last = config.steps or run.summary.steps
-    each = seconds[job.run.folder] * (1 - min(1, saved / last) if last else 1)
+  for run in runs:
+    there = records.read(root / run.folder)
+    saved = max(there.checkpoints, default=0)
+    state = sweep_jobs.state_of(root, run).state or ('begun' if saved else '-')
+    last = run.config.steps or there.summary.steps
+    each = seconds[run.folder] * (1 - min(1, saved / last) if last else 1)
     each = 0.0 if state == 'done' else each
     left += each
     shown = '?' if math.isnan(each) else sweep_jobs.duration(each)
-    rows.append((job.run.folder, f'{saved} of {last or f"{config.epochs:g} epochs"}', shown, state))
+    rows.append((run.folder, f'{saved} of {last or f"{run.config.epochs:g} epochs"}', shown, state))
   print('\n'.join(aligned(rows)))
   total = 'unknown, since the data decides how many steps an epoch has'
   if not math.isnan(left):
     total = f'{sweep_jobs.duration(left / processes)} with --jobs {processes}'
-  print(f'{len(jobs)} runs; time left: {total} ({known_by})')
+  print(f'{len(runs)} runs; time left: {total} ({known_by})')
 
 
-def train(jobs: Sequence[Job], root: Path, processes: int) -> None:
-  """Trains the jobs and prints their table; InputError if one did not end well."""
+def train(runs: Sequence[Run], root: Path, processes: int) -> None:
+  """Trains the runs and prints their table; InputError if one did not end well."""
   try:
-    ended = sweep_jobs.run_all(jobs, root, processes)
+    ended = sweep_jobs.run_all(runs, root, processes)
   except KeyboardInterrupt:
-    done = sum(sweep_jobs.state_of(root, job).state == 'done' for job in jobs)
-    text = f'stopped; {done} of {len(jobs)} runs are done, and the same command continues'
+    done = sum(sweep_jobs.state_of(root, run).state == 'done' for run in runs)
+    text = f'stopped; {done} of {len(runs)} runs are done, and the same command continues'
     raise KeyboardInterrupt(text) from None
   wrong = {name: x for name, x in ended.items() if x.state != 'done'}
   if len(wrong) < len(ended):
     print(report.table(report.read(root)))
   if wrong:
     name, first = next(iter(wrong.items()))
-    raise InputError(
-      f'{len(wrong)} of {len(ended)} runs did not end, the first of which is {name}: '
-      f'{first.error} (see {root / records.LOGS}/{name}.txt). The same command tries them again.'
-    )
+    counts, where = f'{len(wrong)} of {len(ended)} runs did not end', root / records.LOGS
+    raise InputError(f'{counts}, the first of which is {name}: {first.error} (see {where}).')
 
 
 def parser() -> argparse.ArgumentParser:
@@ -135,28 +227,20 @@ def main(argv: Sequence[str] | None = None) -> None:
       raise InputError('--tokens and --flops are two budgets; give one.')
     if min(args.jobs, args.random, args.tokens, args.flops) < 0:
       raise InputError('--jobs, --random, --tokens and --flops are not negative.')
-    runs, baseline = plan.planned(args, overrides)
+    runs, baseline = planned(args, overrides)
     root, processes = Path(args.workdir).expanduser(), args.jobs or arguments.cores()
-    content = plan.content_of(root, runs, baseline, args)
+    content = content_of(root, runs, baseline, args)
     if args.print:
-      plan.write(root, content)  # for the report, and for --from
-      print('\n'.join(command_of(run, root) for run, _ in runs))
+      write(root, content)  # for the report, and for --from
+      print('\n'.join(command_of(run, root) for run in runs))
       return
-    if fields := plan.other_evaluations(runs):
-      log.warning(
-        'the arms differ in %s, which decides what an evaluation is made of: a report does not '
-        'compare their losses',
-        ', '.join(fields),
-      )
-    jobs = [
-      Job(run, config, plan.fingerprint(config), TASKS[config.objective].judge(config).metric)
-      for run, config in runs
-    ]
+    if fields := other_evaluations(runs):
+      log.warning('the arms differ in %s: a report compares no losses', ', '.join(fields))
     if args.dry_run:
-      show(jobs, root, processes)
+      show(runs, root, processes)
       return
-    plan.write(root, content)
-    train(jobs, root, processes)
+    write(root, content)
+    train(runs, root, processes)
 
 
 if __name__ == '__main__':

@@ -4,7 +4,6 @@ An arm is {NAME: text}, the fields (or, as :NAME, the arguments of the config fi
 and its name begins the folders of its runs: NAME,seed=0.
 """
 
-import ast
 import hashlib
 import itertools
 import logging
@@ -30,6 +29,9 @@ RANGES = {
   'log': lambda low, high, u: float(f'{low * (high / low) ** u:.3g}'),
   'integers': lambda low, high, u: math.floor(low + (high + 1 - low) * u),
 }
+# A quotation, which begins where a value does, or the beginning of one.
+QUOTATION = re.compile(r"""((?:^|[=,;:([{])\s*)(['"]).*?\2""")
+BEGUN = re.compile(r"""(?:^|[=,;:([{])\s*['"]""")
 RANGE = re.compile(rf'({"|".join(RANGES)})\(([^,()]+),([^,()]+)\)')
 
 
@@ -38,40 +40,29 @@ class Run(NamedTuple):
   arm: str
   spec: str  # FILE:ARGS of the config
   fields: list[str]  # ['--config.NAME=VALUE', ...]
+  config: ConfigDict = ConfigDict()  # of these, once it is loaded
 
 
 def parts_of(text: str, separator: str) -> list[str]:
-  """Splits a text outside brackets and quotations: 'a,(b,c),"d,e"' -> ['a', '(b,c)', '"d,e"']. A
-  quotation begins where a value does, or inside brackets."""
-  out, depth, quote = [''], 0, ''
-  for x in text:
-    if quote:
-      quote = '' if x == quote else quote
-    elif x in '\'"' and (depth or out[-1].strip()[-1:] in ('', '=', ',', ';')):
-      quote = x
-    elif x in '([{':
-      depth += 1
-    elif x in ')]}':
-      depth -= 1
-    elif x == separator and not depth:
-      out.append('')
-      continue
-    out[-1] += x
-    if depth < 0:
-      break
-  if depth or quote:
-    raise InputError(
-      f'{quoted(text)} has a bracket or a quotation that is not closed; quote a value with commas '
-      "or brackets of its own like 'a,b'."
-    )
+  """Splits a text outside brackets and quotations: 'a,(b,c),"d,e"' -> ['a', '(b,c)', '"d,e"']."""
+  out, part = [], ''
+  for piece in text.split(separator):
+    part += piece
+    bare = QUOTATION.sub(r'\1', part)
+    depth = len(re.findall(r'[(\[{]', bare)) - len(re.findall(r'[)\]}]', bare))
+    if depth or BEGUN.search(bare):
+      part += separator
+    else:
+      out.append(part)
+      part = ''
+  if part:
+    raise InputError(f'{quoted(text)} has a bracket or a quotation that is not closed; close it.')
   return out
 
 
 def value_of(text: str) -> str:
   """The text of a value, without the quotation marks around it."""
-  if len(text) > 1 and text[0] == text[-1] and text[0] in '\'"':
-    return str(ast.literal_eval(text))
-  return text
+  return text[1:-1] if re.fullmatch(r'(["\']).*\1', text) else text
 
 
 def axis_of(text: str, option: str = '--vary') -> list[Arm]:
@@ -82,32 +73,29 @@ def axis_of(text: str, option: str = '--vary') -> list[Arm]:
     if not equals or not name:
       raise InputError(f'{option} {quoted(text)} is not NAME=VALUE,... (;NAME=VALUE,...)')
     columns[name] = list(map(value_of, parts_of(values, ',')))
-  counts = {name: len(values) for name, values in columns.items()}
-  if len(set(counts.values())) > 1:
-    each = ', '.join(f'{n} of {name}' for name, n in counts.items())
-    raise InputError(
-      f'{option} {quoted(text)} moves fields together and has {each}; give each as many values.'
-    )
+  if len(set(map(len, columns.values()))) > 1:
+    each = ', '.join(f'{len(values)} of {name}' for name, values in columns.items())
+    raise InputError(f'{option} {quoted(text)} has {each}; give each as many values.')
   return [dict(zip(columns, values)) for values in zip(*columns.values())]
 
 
 def drawn(axes: Sequence[Sequence[Arm]], count: int, seed: int) -> list[Arm]:
   """Draws `count` arms of a random search: one value, or number from a range, of each axis. Arm i
   depends on the seed and i alone, so that a longer search continues a shorter one."""
+  return [
+    {name: number_of(value, rng) for axis in axes for name, value in rng.choice(axis).items()}
+    for rng in (random.Random(f'{seed} {i}') for i in range(count))
+  ]
 
-  def number(value: str, rng: random.Random) -> str:
-    if not (match := RANGE.fullmatch(value)):
-      return value
-    try:
-      low, high = float(match[2]), float(match[3])
-      return str(RANGES[match[1]](low, high, rng.random()))
-    except (ValueError, ZeroDivisionError, TypeError, OverflowError):
-      raise InputError(f'{value} is no range of numbers; write log(1e-4,1e-2).') from None
 
-  def arm(rng: random.Random) -> Arm:
-    return {k: number(v, rng) for axis in axes for k, v in rng.choice(axis).items()}
-
-  return [arm(random.Random(f'{seed} {i}')) for i in range(count)]
+def number_of(value: str, rng: random.Random) -> str:
+  """Draws a number if a value is a range."""
+  if not (match := RANGE.fullmatch(value)):
+    return value
+  try:
+    return str(RANGES[match[1]](float(match[2]), float(match[3]), rng.random()))
+  except (ValueError, ZeroDivisionError, TypeError, OverflowError):
+    raise InputError(f'{value} is no range of numbers; write log(1e-4,1e-2).') from None
 
 
 def name_of(arm: Arm) -> str:
@@ -184,24 +172,24 @@ def arms_of(
   every, first = arms_before(before) if before else (arms_of_file(spec), '')
   listed = chosen(every, only, source)
   first = first if before and not only else next(iter(listed), '')
-  values = {value for axis in axes for arm in axis for value in arm.values()}
-  varied = {name for axis in axes for arm in axis for name in arm}
-  if twice := [name for arm in listed.values() for name in arm if name in varied]:
-    advice = 'leave out the --vary, and choose arms with --arms'
-    raise InputError(f'{twice[0]} is set by {source} and by --vary; {advice}.')
-  if not draws and (ranges := sorted(filter(RANGE.fullmatch, values))):
-    advice = 'for a random search; add --random 20, or list values'
-    raise InputError(f'{ranges[0]} is a range, {advice}.')
+  changes = [change for axis in axes for arm in axis for change in arm.items()]
+  twice = [name for arm in listed.values() for name in arm if name in dict(changes)]
+  ranges = [value for _, value in changes if RANGE.fullmatch(value)]
+  if twice:
+    raise InputError(f'{twice[0]} is set by {source} and by --vary; drop one, or choose by --arms.')
+  if ranges and not draws:
+    raise InputError(f'{ranges[0]} is a range, for a random search; add --random 20.')
   if draws and not axes:
     raise InputError('--random draws from --vary, which is missing.')
-  if baseline is not None and (listed or draws):
-    other = f'{"--random" if draws else source} has other arms; drop one'
-    raise InputError(f'--baseline varies one --vary at a time, and {other}.')
   if baseline is not None:
+    if listed or draws:
+      other = f'{"--random" if draws else source} has other arms; drop one'
+      raise InputError(f'--baseline varies one --vary at a time, and {other}.')
     return around(spec, axes, baseline, overrides)
-  combined = [{k: v for x in chosen for k, v in x.items()} for chosen in itertools.product(*axes)]
   if draws:
     combined = drawn(axes, draws, draw_seed)
+  else:
+    combined = [{k: v for x in some for k, v in x.items()} for some in itertools.product(*axes)]
   arms = {}
   for (name, start), more in itertools.product((listed or {'': {}}).items(), combined):
     full = fitting(_joined(name, name_of(more)))
@@ -248,13 +236,16 @@ def arguments_of(spec: str, arm: Arm, seed: str) -> tuple[str, list[str]]:
   return f'{path}:{_joined(args, *of_file)}', fields
 
 
-def runs_of(spec: str, arms: Mapping[str, Arm], seeds: Sequence[int]) -> list[Run]:
-  """The Runs of {name: arm}: all seeds of one arm, then of the next."""
+def runs_of(
+  spec: str, arms: Mapping[str, Arm], seeds: Sequence[int], overrides: Sequence[str] = ()
+) -> list[Run]:
+  """The Runs of {name: arm}: all seeds of one arm, then of the next. overrides: fields of all."""
   out = []
   for name, arm in arms.items():
     for seed in map(str, seeds):
       file, fields = arguments_of(spec, arm, seed)
-      out.append(Run(_joined(name, f'seed={seed}'), name, file, [*fields, f'--config.seed={seed}']))
+      fields = [*overrides, *fields, f'--config.seed={seed}']
+      out.append(Run(_joined(name, f'seed={seed}'), name, file, fields))
   return out
 
 
@@ -264,15 +255,11 @@ def _joined(*names: str) -> str:
 
 def seeds_of(text: str) -> tuple[int, ...]:
   """Parses seeds: '3' is 0, 1, 2; '5,6,9' and '5-7' name the seeds themselves."""
-  text, seeds = text.strip(), []
-  parts = [part.strip() for part in text.split(',')]
-  if match := re.fullmatch(r'(\d+)-(\d+)', text):
-    seeds = range(int(match[1]), int(match[2]) + 1)
-  elif re.fullmatch(r'\d+', text):
-    seeds = range(int(text))
-  elif all(re.fullmatch(r'\d*', part) for part in parts):
-    seeds = [int(part) for part in parts if part]
+  seeds = []
+  if match := re.fullmatch(r'\s*(?:(\d+)-)?(\d+)\s*', text):
+    seeds = range(int(match[2])) if match[1] is None else range(int(match[1]), int(match[2]) + 1)
+  elif re.fullmatch(r'[\d\s,]*', text):
+    seeds = [int(part) for part in re.findall(r'\d+', text)]
   if not seeds or len(set(seeds)) < len(seeds):
-    use = 'give how many, or a list such as 5,6,9 or 5-9'
-    raise InputError(f'--seeds is {quoted(text)}; {use}.')
+    raise InputError(f'--seeds is {quoted(text)}; give how many, or a list such as 5,6,9 or 5-9.')
   return tuple(seeds)

@@ -3,7 +3,8 @@
     python -m bert_jax.tools.sweep.child NUMBER COUNT --config FILE --workdir W [...]
 
 It is process NUMBER of COUNT. If its standard input is closed, the sweep is gone, however it ended:
-the run saves itself and ends.
+the run saves itself and ends. A workdir that another process holds, perhaps a child of a killed
+sweep that saves itself, is tried again for a while.
 """
 
 import os
@@ -13,7 +14,7 @@ import threading
 import time
 
 PATIENCE = 60  # seconds in which a run has to save itself
-BUSY = 75  # the exit code if another process holds the workdir
+TRIES, PAUSE = 18, 5  # how often, and after how many seconds, a held workdir is tried
 
 
 def main() -> None:
@@ -25,12 +26,13 @@ def main() -> None:
 
   # run.json records the command that trains this run alone.
   sys.argv = [train.__file__, *arguments]
-  try:
-    train.main(arguments)
-  except SystemExit as end:
-    if isinstance(end.__context__, lock.Busy):
-      sys.exit(BUSY)
-    raise
+  for tried in range(1, TRIES + 1):
+    try:
+      return train.main(arguments)
+    except SystemExit as end:
+      if not isinstance(end.__context__, lock.Busy) or tried == TRIES:
+        raise
+    time.sleep(PAUSE)
 
 
 def take_cores(number: int, count: int) -> None:

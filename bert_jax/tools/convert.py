@@ -10,12 +10,10 @@ for each parameter, with the CRC-32 of its float32 bytes as our layout has them.
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import logging
 import math
 import os
-import re
 import shutil
 import signal
 import sys
@@ -45,19 +43,19 @@ from bert_jax.workdir import checkpoint, contents, provenance, records, trained
 log = logging.getLogger('bert_jax')
 
 HF = 'hf:'
-# {ending of an architecture's name: ending of its Auto class in transformers}, where they differ.
-AUTO = {'Model': '', 'LMHeadModel': 'ForCausalLM', 'ForConditionalGeneration': 'ForSeq2SeqLM'}
 
 
 def folders(target: str) -> tuple[Path, Path]:
   """The folder of a target, and the temporary one in which it is written and compared first."""
   out = Path(target.removeprefix(HF)).expanduser().absolute()
+  partial = out.with_name(f'{out.name}.partial')
   if out == Path.cwd() or not out.name:
     raise InputError(f'--to {target} is the folder that this runs in; name a new one.')
-  partial = out.with_name(f'{out.name}.partial')
   if partial.exists():
-    there = f'{partial} is there already, of a conversion that was killed or of somebody else'
-    raise InputError(f'{there}; remove it, or give --to another folder.')
+    raise InputError(f'{partial} is there already, of another conversion; remove it, or wait.')
+  arguments.check_writable(out, '--to')
+  if out.exists() and any(out.iterdir()):
+    raise InputError(f'{out} is not empty; give --to a new folder.')
   return out, partial
 
 
@@ -75,29 +73,27 @@ def convert(
   part: which model of a run that has several (Family.other_models). languages: codes of the
   languages of its text, for the model card. verbose: prints the table, and each unused tensor."""
   out, partial = folders(target)
-  arguments.check_writable(out, '--to')
-  if out.exists() and any(out.iterdir()):
-    raise InputError(f'{out} is not empty; give --to a new folder.')
-  folder, missing = hub.folder(source), {}
+  folder, facts, missing = hub.folder(source), {'source': str(source)}, {}
   log.info('reading %s', folder)
-  is_run = not from_huggingface.is_model(folder)
-  if is_run and not target.startswith(HF):
-    contents.read_config(folder)
-    raise InputError(f'{source} is a run already; --to hf:OUT writes it as a Hugging Face folder.')
-  if is_run and not strict:
-    raise InputError(f'{source} is a run, of which all is used; leave out --allow-unused.')
-  if is_run:
-    model, sources = trained.load(source, which, positions), {}
-  else:
+  if from_huggingface.is_model(folder):
     trained.refuse_which(source, which)
-    model, sources = _released(folder, positions, strict, verbose)
+    weights = from_huggingface.read(folder, positions)
+    _report(weights, strict, verbose)
+    model, sources = trained.from_weights(folder, weights), weights.sources
+  else:
+    contents.read_config(folder)
+    if not target.startswith(HF):
+      raise InputError(f'{source} is a run already; --to hf:OUT makes a Hugging Face folder.')
+    if not strict:
+      raise InputError(f'{source} is a run, of which all is used; leave out --allow-unused.')
+    model, sources = trained.load(source, which, positions), {}
+    facts = _facts_of_run(folder, model)
   if part:
     model = trained.part_of(model, part)
   table, tokenizer = table_of(model), model.tokenizer
   try:
     log.info('writing %s', partial)
     if target.startswith(HF):
-      facts = _facts_of_run(folder, model) if is_run else {'source': str(source)}
       facts |= {'name': out.name, 'languages': languages}
       if 'constant' in facts.get('metrics', {}):
         log.warning('the run has collapsed: it gave the same answer to every example')
@@ -105,7 +101,7 @@ def convert(
       _tell('left out', left_out, verbose)
       missing = model_card.to_fill_in(model.config, facts)
     else:
-      write_workdir(partial, model, {'source': str(source)})
+      write_workdir(partial, model, facts)
       names = {path: name for path, (name, _) in sources.items()}
     del model
     log.info('reading %s again', partial)
@@ -119,25 +115,10 @@ def convert(
   partial.rename(out)
   if verbose:
     _print(table, names, sources)
-  _done(out, table, sources)
-  print(_next(target, out))
+  print(_done(target, out, table, sources))
   if missing:
     first = f'see the first lines of {out / "README.md"}'
     print(f'before publishing: fill in {", ".join(missing)}, {first}')
-
-
-def _released(folder, positions, strict, verbose):
-  """(the Trained in a folder of others, {our path: (name and dtype of its tensor)}), reported."""
-  weights = from_huggingface.read(folder, positions)
-  _report(weights, strict, verbose)
-  return trained.from_weights(folder, weights), weights.sources
-
-
-def _done(out, table, sources):
-  numbers = sum(math.prod(row.shape) for row in table.values())
-  others = ', '.join(sorted({dtype for _, dtype in sources.values()} - {'float32'}))
-  size = f'{numbers:,} parameters in {len(table)} tensors{" of " * bool(others)}{others}'
-  print(f'done: {size}, read again and compared: {out}')
 
 
 def export_run(
@@ -185,14 +166,16 @@ def _facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
   return facts | {name: x for name, x in others.items() if x}
 
 
-def _next(target, out):
-  """A line that says what to do next with a target."""
+def _done(target, out, table, sources):
+  """Two lines: what was done, and what to do next with a target."""
+  numbers = sum(math.prod(row.shape) for row in table.values())
+  others = ', '.join(sorted({dtype for _, dtype in sources.values()} - {'float32'}))
+  size = f'{numbers:,} parameters in {len(table)} tensors{" of " * bool(others)}{others}'
+  done = f'done: {size}, read again and compared: {out}\nnext:'
   if not target.startswith(HF):
-    return f'next: bert_jax.predict --model {out}, or train with --config.init_from={out}'
+    return f'{done} bert_jax.predict --model {out}, or train with --config.init_from={out}'
   (architecture,) = json.loads((out / 'config.json').read_text())['architectures']
-  (ending,) = re.findall('(For[A-Z].*|LMHeadModel|Model)$', architecture)
-  load = f"AutoModel{AUTO.get(ending, ending)}.from_pretrained('{out}')"
-  return f'next: transformers.{load}'
+  return f"{done} transformers.{architecture}.from_pretrained('{out}')"
 
 
 def _tell(kind, reasons, verbose):
@@ -217,17 +200,15 @@ def _report(weights, strict, verbose):
 
 
 class Row(NamedTuple):
-  """The shape, type and checksums of an array, to compare it bit for bit without keeping it."""
+  """The shape, type and checksum of an array, to compare it bit for bit without keeping it."""
 
   shape: tuple
   dtype: str
   crc32: int  # of its float32 bytes
-  sha256: str
 
 
 def row_of(x: np.ndarray) -> Row:
-  data = np.ascontiguousarray(x, np.float32).data
-  return Row(x.shape, str(x.dtype), zlib.crc32(data), hashlib.sha256(data).hexdigest())
+  return Row(x.shape, str(x.dtype), zlib.crc32(np.ascontiguousarray(x, np.float32).data))
 
 
 def table_of(model: trained.Trained) -> dict[str, Row]:

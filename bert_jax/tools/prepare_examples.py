@@ -5,10 +5,8 @@
     python -m bert_jax.train --config configs/finetune.py:task=table --workdir W \
         --config.data.train=E --config.data.eval=dev.tsv --config.table.text_column=text
 
-The table is read and checked as a training reads it, once. A run on the folder E begins in seconds
-and holds little more than the numbers of its texts and labels; one on the table holds all texts.
-Texts are kept whole; a run cuts them (task.max_length, table.long_texts). --vocab is the folder of
-tools.vocab, of a run or of released weights, which then start the training.
+A run on the folder E begins in seconds and holds little more than the numbers of its texts and
+labels; one on the table holds all texts. Texts are kept whole; a run cuts them.
 """
 
 import json

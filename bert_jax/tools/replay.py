@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger('bert_jax')
 
+TEXTS, LETTERS = 3, 200  # of a batch: so many rows are shown, and so much of each
+
 
 def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
   """The facts of a step: step `at` of the run in a workdir, or the step in a nonfinite-*.json file
@@ -49,18 +51,18 @@ def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
   if path.is_file():
     at, moves = _place_of(path)
     path = path.parent
-  if at < 1:
-    raise InputError(f'--step is {at}; give the number of a step of {path}, from 1.')
   inputs = read_inputs(contents.read_config(path), path)
-  if at > inputs.steps:
-    raise InputError(f'--step is {at} and {path} has {inputs.steps} steps.')
+  if not 1 <= at <= inputs.steps:
+    raise InputError(f'--step is {at}; give the number of a step of {path}, 1 to {inputs.steps}.')
   with jax.set_mesh(inputs.mesh), sharding.activation_rules():
     program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
+    meta = None
     if inputs.beginning.continues:
       setup.check_continues(inputs, program)  # is it the same data and vocabulary?
-    # Only the newest checkpoint surely knows where the run went back.
-    meta = (inputs.beginning.meta if inputs.beginning.continues else None) or {}
-    tally = Tally.from_meta(meta, inputs.config.batch_size)
+      meta = (
+        inputs.beginning.meta
+      )  # only the newest checkpoint surely knows where the run went back
+    tally = Tally.from_meta(meta or {}, inputs.config.batch_size)
     tally = tally if moves is None else Tally(moves=moves)
     state = _state_before(inputs, program, at)
     log.info('from step %d on', int(state.step))
@@ -78,12 +80,10 @@ def _place_of(path: Path) -> tuple[int, list[list[int]]]:
   """Reads (step, Tally.moves) from a nonfinite-*.json file."""
   try:
     facts = json_value(path.read_bytes())
-    if 'offset' in facts:  # of an earlier version: batches
-      facts['moves'] = [[0, facts['offset'] * contents.read_config(path.parent).batch_size]]
     return int(facts['step']), [[int(step), int(rows)] for step, rows in facts['moves']]
   except (ValueError, KeyError, TypeError):
     raise InputError(
-      f'{path} is no file of a step; give the nonfinite-STEP.json of a run, or its workdir.'
+      f'{path} is no nonfinite-STEP.json of a run; give one, or a workdir.'
     ) from None
 
 
@@ -126,25 +126,19 @@ def _facts(inputs: 'Inputs', program: Any, state: step.State, skipped: int) -> d
   out = metrics.host_sum(out)
   norms = {name: number(x) for name, x in out.pop('module_norms').items()}
   out.pop('seen')
-  where = first_not_finite(objective, state, batch, constants, inputs.timeline)
+  texts = []
+  if 'input_ids' in batch:
+    rows = np.asarray(batch['input_ids'])[:TEXTS]
+    texts = [inputs.tokenizer.decode(row.reshape(-1).tolist())[:LETTERS] for row in rows]
   return {
     'step': before + 1,
     'rows': inputs.batches.row_numbers(before, skipped),
-    'texts': _texts(inputs, batch),
+    'texts': texts,
     **{name: number(x) for name, x in metrics.values(metrics.add({}, out), {}).items()},
     'module_norms': norms,
     'gradients_not_finite': [name for name, x in norms.items() if isinstance(x, str)],
-    'first_not_finite': where,
+    'first_not_finite': first_not_finite(objective, state, batch, constants, inputs.timeline),
   }
-
-
-def _texts(inputs: 'Inputs', batch: Any, count: int = 3, length: int = 200) -> list[str]:
-  """The beginnings of a batch's first rows, as text."""
-  if 'input_ids' not in batch or jax.process_count() > 1:
-    return []
-  decode = inputs.tokenizer.decode
-  rows = np.asarray(batch['input_ids'])[:count]
-  return [decode(row.reshape(-1).tolist())[:length] for row in rows]
 
 
 def first_not_finite(

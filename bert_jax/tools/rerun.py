@@ -3,12 +3,11 @@
     python -m bert_jax.tools.rerun W --workdir AGAIN             # trains; given again, it continues
     python -m bert_jax.tools.rerun W --workdir AGAIN --dry-run   # only says what is not the same
 
-A run is a function of its config, on the same code, packages, devices and data. These are compared
-first with run.json, packages.txt and code.diff in W, and each difference is named. Then the run is
-trained, and its metrics and the checksums of its last state are compared with the original's.
---config.NAME=VALUE changes a field, such as data.train if the data lies elsewhere now. The exit
-status is 1 if a comparison fails, or if the repetition ended before the run did; `compared` says
-how many steps and evaluations both have.
+A run is a function of its config, on the same code, packages, devices and data. Each difference in
+these is named first. Then the run is trained, and its metrics and the checksums of its last state
+are compared with the original's. --config.NAME=VALUE changes a field, such as data.train if the
+data lies elsewhere now. The exit status is 1 if a comparison fails, or if the repetition ended
+before the run did.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,57 +62,48 @@ def rerun(
 
 def differences(run: records.Run, inputs: Inputs) -> list[str]:
   """Sentences on how the circumstances of a repetition differ from the run's."""
-  if not run.facts.made_by:
+  was, here = run.facts.made_by, contents.made_by(inputs.mesh)
+  if not was:
     unknown = 'so nothing is known of the code, the devices and the data'
     return [f'there is no run.json that can be read, {unknown}']
-  out, here, changes = [], contents.made_by(inputs.mesh), run.path / contents.CHANGES
-  packages: Any = here.pop('packages')
-  for name, value in here.items():
-    was = run.facts.made_by.get(name)
-    if was is None:
-      out.append(f'{name} was not recorded')
-    elif was != value:
-      out.append(f'{name}: {was} -> {value}')
+  packages, changes = here.pop('packages'), run.path / contents.CHANGES
+  out = [f'{name} was not recorded' for name in (*here, 'packages') if name not in was]
+  out += [f'{name}: {was[name]} -> {x}' for name, x in here.items() if was.get(name, x) != x]
   out += _changed_packages(run, packages)
   if files.read_text(changes) != provenance.code_changes():
     out.append(f'the changed code ({changes})')
   if run.config is not None:
     out += config_lib.changes(run.config, inputs.config)
   for split, source in inputs.sources.items():
-    was = run.facts.data[split].fingerprint if split in run.facts.data else None
-    if was != source.fingerprint:
-      out.append(f'the data of {split}: fingerprint {was} -> {source.fingerprint}')
+    before = run.facts.data[split].fingerprint if split in run.facts.data else None
+    if before != source.fingerprint:
+      out.append(f'the data of {split}: fingerprint {before} -> {source.fingerprint}')
   if run.newest.get('vocabulary', inputs.tokenizer.fingerprint) != inputs.tokenizer.fingerprint:
     out.append('the vocabulary')
   *earlier, now = contents.lengths(run.path)
   for values in earlier:
     then = ', '.join(f'{name}={x}' for name, x in values.items() if x != now[name])
     out.append(f'the run had another length before: {then}')
-  for before in run.facts.earlier:
-    names = listed([name for name in before if name != 'commands'])
-    out.append(f'in its first {before["commands"]} commands the run had other {names}')
-  for name in ('init_from', 'resume_from'):
-    if value := run.fields[name]:
-      out.append(f'{name}={value} is taken as it is now; what it was then is not recorded')
-  return out
+  for facts in run.facts.earlier:
+    names = listed([name for name in facts if name != 'commands'])
+    out.append(f'in its first {facts["commands"]} commands the run had other {names}')
+  taken = [f'{name}={x}' for name in ('init_from', 'resume_from') if (x := run.fields[name])]
+  return out + [f'{x} is taken as it is now; what it was then is not recorded' for x in taken]
 
 
-def _changed_packages(run: records.Run, here: dict[str, str]) -> list[str]:
+def _changed_packages(run: records.Run, here: Mapping[str, str]) -> list[str]:
   """Sentences on changed packages: the ones here, on which numbers depend, each; then the rest."""
-  was = run.facts.made_by.get('packages')
-  out = [] if was is not None else ['packages was not recorded']
-  if was is not None:
-    out = [f'{p} {was.get(p)} -> {v}' for p, v in here.items() if was.get(p) != v]
-  path = run.path / contents.PACKAGES
-  if not files.exists(path):
-    return out
-  then, now = (
-    {name.lower(): version for name, _, version in (line.partition('==') for line in text.split())}
-    for text in (files.read_text(path), provenance.installed())
-  )
-  names = sorted(n for n in then.keys() | now.keys() if then.get(n) != now.get(n) and n not in here)
-  shown = [f'{n} {then.get(n, "none")} -> {now.get(n, "none")}' for n in names]
-  return out + ([f'other packages: {listed(shown)}'] if shown else [])
+  then = run.facts.made_by.get('packages', here)
+  out = [f'{name} {then.get(name)} -> {x}' for name, x in here.items() if then.get(name) != x]
+  if text := files.read_text(run.path / contents.PACKAGES):
+    was, now = (
+      {name: version for name, _, version in (line.partition('==') for line in x.lower().split())}
+      for x in (text, provenance.installed())
+    )
+    names = sorted({name for name, _ in was.items() ^ now.items()} - here.keys())
+    shown = [f'{name} {was.get(name, "none")} -> {now.get(name, "none")}' for name in names]
+    out += [f'other packages: {listed(shown)}'] if shown else []
+  return out
 
 
 def lines(run: records.Run) -> dict[tuple[int, str], dict[str, float | None]]:
@@ -132,26 +122,29 @@ def outcome(run: records.Run, again: records.Run) -> dict[str, Any]:
   was, now = lines(run), lines(again)
   common = [key for key in was if key in now]
   differ = [key for key in common if was[key] != now[key]]
-  first = ''
-  if differ:
-    step, split = differ[0]
-    a, b = was[differ[0]], now[differ[0]]
-    name = next(name for name in [*a, *b] if a.get(name) != b.get(name))
-    first = f'step {step}, {split}: {name} {a.get(name)} -> {b.get(name)}'
-  state = 'not compared: the two have no checkpoint of the same step'
-  if (number := run.newest.get('step')) is not None and number in again.checkpoints:
-    with contextlib.closing(checkpoint.Checkpoints(again.path)) as checkpoints:
-      same = checkpoints.meta(number)['arrays'] == run.newest['arrays']
-    state = f'step {number}: ' + ('the same bits' if same else 'other bits')
   last = lambda keys: max((step for step, _ in keys), default=0)
   evaluations = lambda keys: sum(split == 'eval' for _, split in keys)
-  if not first and last(now) < last(was):
+  first = ''
+  if differ:
+    (step, split), (a, b) = differ[0], (was[differ[0]], now[differ[0]])
+    name = next(name for name in [*a, *b] if a.get(name) != b.get(name))
+    first = f'step {step}, {split}: {name} {a.get(name)} -> {b.get(name)}'
+  elif last(now) < last(was):
     first = f'the repetition ended at step {last(now)} and the run at step {last(was)}'
-  same = not first and not state.endswith('other bits') and bool(common)
-  compared = f'{last(common)} of {last(was)} steps, {evaluations(common)} of {evaluations(was)} '
-  out = {'compared': f'{compared}evaluations', 'lines': len(common)}
-  out['same_lines'] = len(common) - len(differ)
-  return out | {'first_difference': first, 'state': state, 'same': same}
+  state, has_same_bits = 'not compared: the two have no checkpoint of the same step', True
+  if (number := run.newest.get('step')) is not None and number in again.checkpoints:
+    with contextlib.closing(checkpoint.Checkpoints(again.path)) as checkpoints:
+      has_same_bits = checkpoints.meta(number)['arrays'] == run.newest['arrays']
+    state = f'step {number}: {"the same" if has_same_bits else "other"} bits'
+  return {
+    'compared': f'{last(common)} of {last(was)} steps, '
+    f'{evaluations(common)} of {evaluations(was)} evaluations',
+    'lines': len(common),
+    'same_lines': len(common) - len(differ),
+    'first_difference': first,
+    'state': state,
+    'same': not first and has_same_bits and bool(common),
+  }
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -91,12 +91,8 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--kind', default='wordpiece', choices=('wordpiece', 'unigram', 'bpe', 'byte_bpe'))
   add('--size', type=int, default=30522, help='number of pieces, default 30522')
   add('--cased', action='store_true', help='keep case and accents')
-  add(
-    '--character-coverage',
-    type=float,
-    default=0.99999,
-    help='share of the text whose characters are kept; 0.9995 for Chinese, Japanese',
-  )
+  covered = 'share of the text whose characters are kept; 0.9995 for Chinese, Japanese'
+  add('--character-coverage', type=float, default=0.99999, help=covered)
   add('--no-cjk-spaces', action='store_true', help='a CJK character is not a word by itself')
   add('--sampling', type=float, default=1.0, help='S: a language counts as P(L)^S; M-BERT: 0.7')
   args = parser.parse_args(argv)

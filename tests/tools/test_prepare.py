@@ -164,7 +164,7 @@ def test_a_vocabulary_may_be_named_as_a_model_is(vocab, tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(tmp_path)
   with vocabulary('named_weights/model') as folder:
     assert tokenizers.load_folder(folder).fingerprint == tokenizer.fingerprint
-  wrong = pytest.raises(InputError, match='no_such_weights/model does not exist')
+  wrong = pytest.raises(InputError, match='no_such_weights/model holds no run and no model')
   with wrong, vocabulary('no_such_weights/model'):
     pass
 

@@ -23,14 +23,14 @@ from typing import Any
 
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line
+from bert_jax.convert import hub
 from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.blocks import has_blocks
 from bert_jax.errors import InputError
 from bert_jax.tasks import remarks
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments
-from bert_jax.tools.prepare.pool import results
-from bert_jax.tools.prepare.steps import Settings, begin
+from bert_jax.tools.prepare.steps import Settings, begin, results
 from bert_jax.workdir import lock
 
 log = logging.getLogger('bert_jax')
@@ -149,12 +149,7 @@ def remarks_on(
 @contextlib.contextmanager
 def vocabulary_folder(args: argparse.Namespace) -> Iterator[Path]:
   """A context with the folder of --vocab; a vocab.txt or *.model gets a temporary folder."""
-  path = Path(args.vocab).expanduser()
-  if not path.exists():  # perhaps a name, as config.init_from knows them
-    from bert_jax.convert import from_huggingface, hub
-
-    is_on_hub = args.vocab.startswith(hub.HUB)
-    path = hub.folder(args.vocab) if is_on_hub else from_huggingface.locate(args.vocab)
+  path = hub.folder(args.vocab)
   if path.is_dir() and (not args.cased or (path / 'tokenizer_config.json').is_file()):
     if args.cased and getattr(tokenizers.load_folder(path), 'do_lower_case', False):
       raise InputError(f'{path} is uncased, by its tokenizer_config.json; leave out --cased')

@@ -69,8 +69,7 @@ def prepare(
     )
     _ = (
       items
-      | 'ToShards' >> beam.Map(lambda pair: (zlib.crc32(repr(pair[0]).encode()) % shards, pair))
-      | 'GroupShards' >> beam.GroupByKey()
+      | 'GroupShards' >> beam.GroupBy(lambda pair: zlib.crc32(repr(pair[0]).encode()) % shards)
       | beam.MapTuple(lambda number, pairs: _write(out, number, pairs, tokenizer.vocab_size))
     )
   for number in range(shards):
@@ -110,10 +109,8 @@ def _without_exact(items):
   """Drops all but the first of equal texts: (its (place, Item), counts of the others)."""
   groups = (
     items
-    | 'ByText' >> beam.Map(lambda pair: (pair[1].key, pair))
-    | 'GroupTexts' >> beam.GroupByKey()
-    | 'Ranked' >> beam.Values()
-    | 'InOrder' >> beam.Map(lambda pairs: sorted(pairs, key=lambda pair: pair[0]))
+    | 'GroupTexts' >> beam.GroupBy(lambda pair: pair[1].key)
+    | 'InOrder' >> beam.MapTuple(lambda _, pairs: sorted(pairs, key=lambda pair: pair[0]))
   )
   others = groups | 'Others' >> beam.Map(lambda pairs: {'exact_duplicates': len(pairs) - 1})
   return groups | 'First' >> beam.Map(lambda pairs: pairs[0]), others

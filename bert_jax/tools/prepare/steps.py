@@ -1,11 +1,24 @@
-"""The steps of preparing a corpus that are the same with and without Apache Beam."""
+"""The steps of preparing a corpus, and the processes that take them where there is no Beam.
 
+Worker processes import what they run, so it stands here and not in the command's own module.
+"""
+
+import collections
+import contextlib
 import hashlib
+import itertools
 import json
+import multiprocessing
+import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import tqdm
 
 from bert_jax import tokenizers
 from bert_jax.corpus import prepared, shards
@@ -14,7 +27,6 @@ from bert_jax.corpus.units import Encoder
 from bert_jax.errors import InputError
 from bert_jax.files import write_whole
 from bert_jax.text import documents, duplicates, files
-from bert_jax.tools import arguments
 from bert_jax.workdir import lock
 
 
@@ -82,13 +94,6 @@ class Maker:
     return shards.Item(name, language, size, *written, self.key(whole), signature)
 
 
-def blocks(settings: Settings) -> Iterator[tuple[int, documents.Block]]:
-  """Yields (language number, block) of all inputs, in order."""
-  for language, path in settings.inputs:
-    for block in documents.blocks(path, settings.format, settings.split):
-      yield settings.languages.index(language), block
-
-
 def begin(
   settings: Settings, out: Path, by: str = 'processes'
 ) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
@@ -97,23 +102,19 @@ def begin(
   tokenizer = tokenizers.load_folder(settings.vocab)
   settings.encoder(tokenizer)  # raises if a lexicon or the segmenter is not there
   plan = _plan(settings, tokenizer, by)
-  path = out / prepared.PLAN
+  path, different = out / prepared.PLAN, 'everything'
   if path.is_file():
     earlier = files.json_of(path)
     different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
     if different and (prepared.finished(out) or (out / prepared.META).is_file()):
-      begun = f'{out} holds a corpus that was begun with other settings ({different})'
-      raise InputError(f'{begun}; choose another --out, or delete it')
+      raise InputError(f'{out} was begun with other settings ({different}); choose another --out')
     if different:  # before the first whole shard, plan and vocabulary may change
       for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
         (out / name).unlink(missing_ok=True)
   elif out.is_dir() and any(path.name != lock.NAME for path in out.iterdir()):
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')
-  else:
-    arguments.check_writable(out)
-    out.mkdir(parents=True, exist_ok=True)
-    different = 'everything'
   if different:
+    out.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
   if not tokenizers.in_folder(out):
     tokenizer.save(out)
@@ -138,3 +139,68 @@ def _plan(settings, tokenizer, by):
   }
   del plan['vocab']
   return json.loads(json.dumps(plan))
+
+
+# ---- Blocks, tokenized by one process or by several, in order ------------------------------------
+
+_maker: Maker  # of this process, if it is a worker
+
+
+def _start(settings):
+  global _maker
+  signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process' to handle
+  parent = multiprocessing.parent_process()
+  threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+  _maker = Maker(settings)
+
+
+def _end_with(parent):
+  parent.join()  # a main process that was killed with -9 cannot end its workers
+  os._exit(1)
+
+
+def _make(language, block):
+  return _maker(language, block)
+
+
+@contextlib.contextmanager
+def results(settings: Settings, processes: int, skip: int) -> Iterator[Iterator[tuple[Any, Any]]]:
+  """A context with an iterator over (items, counts) of all blocks after the first `skip`."""
+  with contextlib.ExitStack() as stack:
+    remaining = itertools.islice(_with_bar(settings, stack), skip, None)
+    if processes == 1:
+      yield itertools.starmap(Maker(settings), remaining)
+      return
+    context = multiprocessing.get_context('spawn')
+    pool = futures.ProcessPoolExecutor(processes, context, _start, (settings,))
+    stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+    try:
+      yield _in_order(pool, remaining, 2 * processes + 1)
+    except futures.process.BrokenProcessPool:
+      why = 'a worker process was killed, perhaps for lack of memory'
+      raise InputError(f'{why}; give the command again with fewer --processes') from None
+
+
+def _in_order(pool, blocks, ahead):
+  """Yields the results of (language number, block) in order, with `ahead` of them in the pool."""
+  waiting = collections.deque()
+  for pair in blocks:
+    waiting.append(pool.submit(_make, *pair))
+    if len(waiting) > ahead:
+      yield waiting.popleft().result()
+  while waiting:
+    yield waiting.popleft().result()
+
+
+def _with_bar(settings, stack):
+  """Yields (language number, block) of all inputs, in order, with a progress bar in MB/s, or in
+  rows of a TFDS dataset."""
+  size = sum(settings.file_sizes())
+  unit: Any = {'unit': 'B', 'unit_scale': True, 'total': size} if size else {'unit': 'row'}
+  bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
+  positions = collections.Counter()  # {file: the position read up to}
+  for language, path in settings.inputs:
+    for block in documents.blocks(path, settings.format, settings.split):
+      yield settings.languages.index(language), block
+      bar.update(block.position - positions[block.path])
+      positions[block.path] = block.position

@@ -5,7 +5,7 @@ the largest batch, and the mesh, accumulation, remat and attention with which it
 import logging
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -160,14 +160,6 @@ def seconds(report: Report) -> float:
   return money.fullest(report['estimates']['calibrated'])['step_s']
 
 
-def doubling(numbers: Sequence[int], start: int) -> Iterator[int]:
-  """Thins a sorted list so that neighbours, from `start` on, differ by a factor of two or more."""
-  for n in numbers:
-    if max(n, start) >= 2 * min(n, start):
-      yield n
-      start = n
-
-
 def search(config: ConfigDict, devices: Devices, attempt: Attempt) -> tuple[Fields, Report, Report]:
   """Searches the best fields: (they, their report, the report of the config as it is)."""
   as_it_is = attempt({}) or {}
@@ -196,7 +188,11 @@ def search(config: ConfigDict, devices: Devices, attempt: Attempt) -> tuple[Fiel
   possible = [n for n in range(1, config.batch_size + 1) if config.batch_size % (n * shards) == 0]
   more, fewer = [n for n in possible if n > parts], [n for n in possible[::-1] if n < parts]
   for numbers in (more, fewer):
-    for n in doubling(numbers, parts):
+    tried = parts
+    for n in numbers:
+      if max(n, tried) < 2 * min(n, tried):
+        continue
+      tried = n
       if not better('optimizer.accumulation', n) and best[1]['fits']:
         break
     if 'optimizer.accumulation' in best[0] or not best[1]['fits']:

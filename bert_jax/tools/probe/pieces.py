@@ -10,6 +10,7 @@ the beginning of the sentence), are mixed with unigrams as in Witten and Bell 19
 pair + k * unigram) / (count of the previous piece + k), where k kinds of pieces follow it.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -137,21 +138,17 @@ def read_pairs(specs: Sequence[str], most: int, counts: Counter[str]) -> list[Pa
   out = []
   for spec in specs:
     for path in files.expand(spec):
-      pairs = []
-      for number, line in files.lines(path, read := Counter()):
-        if not line.strip():
-          continue
-        try:
+      pairs, stem, read = [], path.name.partition('.')[0], Counter()
+      lines = [(n, line) for n, line in files.lines(path, read) if line.strip()]
+      for number, line in lines:
+        record = {}
+        with contextlib.suppress(InputError):
           record = files.parse_json(line, f'{path.name}:{number}', read)
-          good, bad = (record[f'sentence_{x}'] for x in ('good', 'bad'))
-          if not (isinstance(good, str) and isinstance(bad, str)):
-            raise TypeError
-        except (InputError, KeyError, TypeError):
-          counts['lines that are no minimal pair (left out)'] += 1
-          continue
-        stem = path.name.partition('.')[0]
+        texts = record.get('sentence_good'), record.get('sentence_bad')
         kinds = record.get('UID', stem), record.get('linguistics_term', '')
-        pairs.append((good, bad, *map(str, kinds)))
+        if all(isinstance(text, str) for text in texts):
+          pairs.append((*texts, *map(str, kinds)))
+      counts['lines that are no minimal pair (left out)'] += len(lines) - len(pairs)
       if 0 < most < len(pairs):
         counts['pairs not used (--sentences)'] += len(pairs) - most
         chosen = sorted(np.random.default_rng(0).permutation(len(pairs))[:most])

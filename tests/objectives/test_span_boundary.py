@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from references import drawn
 from scipy.special import log_softmax
 from test_objectives import MASKING, MODEL, batch_of, one_sentence
 from toys import load
@@ -62,8 +63,8 @@ def test_boundaries_are_the_tokens_beside_each_span():
 
 def test_the_head_is_its_formula():
   """h = LN(gelu(W1 [x_left; x_right; p] + b)), y = LN(gelu(W2 h + b)), logits y E' + b."""
-  params = OBJECTIVE.init(jax.random.key(0))
-  head = jax.tree.map(lambda x: np.float64(x + 0.1), params['sbo'])  # no bias is 0
+  params = drawn(OBJECTIVE.init)
+  head = jax.tree.map(np.float64, params['sbo'])
   rng = np.random.default_rng(0)
   left, right = rng.normal(size=(2, 1, 3, 16)).astype('f4')
   table = np.asarray(params['encoder']['embeddings']['word_embeddings']['embedding'], np.float64)
@@ -81,13 +82,13 @@ def test_the_head_is_its_formula():
   expected = x @ table.T + head['mlm']['bias']
   as_float32 = jax.tree.map(jnp.float32, head)
   arrays = left, right, place, jnp.float32(table)
-  found = span_boundary.SpanBoundaryHead(MODEL).apply({'params': as_float32}, *arrays)
+  found = jax.jit(span_boundary.SpanBoundaryHead(MODEL).apply)({'params': as_float32}, *arrays)
   np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_loss_is_added_and_reads_the_boundaries_alone():
   """Of a span of two, the gradient of the term reaches the two tokens beside it, and no other."""
-  params, batch = OBJECTIVE.init(jax.random.key(0)), batch_of(OBJECTIVE)
+  params, batch = drawn(OBJECTIVE.init), batch_of(OBJECTIVE)
   batch |= {
     'masked_positions': jnp.tile(jnp.array([3, 4, 0]), (4, 1)),
     'masked_weights': jnp.tile(jnp.array([1.0, 1.0, 0.0]), (4, 1)),
@@ -95,27 +96,31 @@ def test_the_loss_is_added_and_reads_the_boundaries_alone():
   }
   assert OBJECTIVE.loss_weights == {'mlm': 1.0, 'sbo': 1.0}
   assert OBJECTIVE.metrics == ('mlm', 'mlm_accuracy', 'sbo', 'sbo_accuracy', 'masked')
-  terms, _ = OBJECTIVE.terms(params, batch, None, False)
-  assert float(terms['sbo'].weight) == 8
   hidden = jax.random.normal(jax.random.key(1), (4, 8, 16))
 
   def nats(hidden):
     logits, weights = span_boundary.logits(MODEL, params, hidden, batch)
     gold = jnp.take_along_axis(jax.nn.log_softmax(logits), batch['masked_labels'][..., None], -1)
-    return -(gold[..., 0] * weights).sum()
+    return -(gold[..., 0] * weights).sum(), weights.sum()
 
-  reached = np.abs(np.asarray(jax.grad(nats)(hidden))).sum(axis=(0, 2)) > 0
+  gradient, weight = jax.jit(jax.grad(nats, has_aux=True))(hidden)
+  reached = np.abs(np.asarray(gradient)).sum(axis=(0, 2)) > 0
+  assert weight == 8
   assert np.flatnonzero(reached).tolist() == [2, 5]
 
 
 def test_the_term_is_the_cross_entropy_of_the_heads_logits():
-  params, batch = OBJECTIVE.init(jax.random.key(0)), batch_of(OBJECTIVE)
-  terms, _ = OBJECTIVE.terms(params, batch, None, False)
+  params, batch = drawn(OBJECTIVE.init), batch_of(OBJECTIVE)
   plain = dataclasses.replace(OBJECTIVE, sbo_weight=0.0)
-  without, _ = plain.terms(params, batch, None, False)
+
+  @jax.jit
+  def run(params):
+    hidden = encode(MODEL, params['encoder'], batch)
+    terms, without = (x.hidden_terms(params, batch, hidden, True)[0] for x in (OBJECTIVE, plain))
+    return terms, without, span_boundary.logits(MODEL, params, hidden, batch)
+
+  terms, without, (logits, weights) = run(params)
   assert terms['mlm'].total == without['mlm'].total and 'sbo' not in without
-  hidden = encode(MODEL, params['encoder'], batch)
-  logits, weights = span_boundary.logits(MODEL, params, hidden, batch)
   nats = -log_softmax(np.float64(logits), -1)
   gold = np.take_along_axis(nats, np.asarray(batch['masked_labels'])[..., None], -1)[..., 0]
   assert float(terms['sbo'].total) == pytest.approx((gold * np.asarray(weights)).sum(), rel=1e-4)
@@ -123,14 +128,14 @@ def test_the_term_is_the_cross_entropy_of_the_heads_logits():
 
 def test_no_boundary_is_in_another_example():
   """Examples of 3, 3 and 2 tokens: a span amid one, one at an end, and one across two of them."""
-  params, batch = OBJECTIVE.init(jax.random.key(0)), batch_of(OBJECTIVE)
+  params, batch = drawn(OBJECTIVE.init), batch_of(OBJECTIVE)
   batch |= {
     'segment_ids': jnp.tile(jnp.array([1, 1, 1, 2, 2, 2, 3, 3]), (4, 1)),
     'masked_positions': jnp.tile(jnp.array([[1, 5, 0], [2, 3, 0]]), (2, 1)),
     'masked_weights': jnp.tile(jnp.array([1.0, 1.0, 0.0]), (4, 1)),
   }
-  hidden = encode(MODEL, params['encoder'], batch)
-  _, weights = span_boundary.logits(MODEL, params, hidden, batch)
+  hidden = jnp.ones((4, 8, 16))
+  _, weights = jax.jit(lambda: span_boundary.logits(MODEL, params, hidden, batch))()
   assert weights.tolist() == [[1, 0, 0], [0, 0, 0]] * 2
 
 

@@ -189,22 +189,31 @@ def _metrics(config, facts):
   """A table of the metrics, each beside its baseline without reading the input (unigram, prior)."""
   split = (facts.get('data') or {}).get('eval') or {}
   baselines, number = split.get('baselines') or {}, split.get('examples')
-  metrics, judge = facts['metrics'], TASKS[config.objective].judge(config).metric
+  metrics, task = facts['metrics'], TASKS[config.objective]
+  judge = task.judge(config).metric
   left_out = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()} | NO_SCORES
   # If a loss has a baseline and its accuracy has none (masked words), the accuracy is left out.
   left_out |= {f'{name}_accuracy' for name in baselines} - baselines.keys()
-  rows = ['| metric | value | without reading the input |', '|---|---|---|']
+  rows, remark = ['| metric | value | without reading the input |', '|---|---|---|'], ''
   for name, value in sorted(metrics.items(), key=lambda item: item[0] != judge):
     if name in left_out or not isinstance(value, (int, float)):
       continue
     level, kind = baselines.get(name, (None, ''))
     beside = f'{kind} {_rounded(level)}' if kind else ''
     is_loss = name in facts.get('losses', ()) or f'{name}_below_{kind}' in metrics
-    rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)} | {beside} |')
+    within = ''
+    # A family's main accuracy, if it is called after it, is the share of right examples.
+    if number and name == f'{config.objective}_accuracy' == task.main_metric(config):
+      import scipy.stats  # slow to import
+
+      right = scipy.stats.binomtest(round(value * number), number)
+      within = ' ({:.3g} to {:.3g})'.format(*right.proportion_ci(method='wilson'))
+      remark = '\n\nIn brackets the 95 % interval for other examples of this kind (Wilson).'
+    rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)}{within} | {beside} |')
   data = f'{number:,} held-out examples' if number else 'held-out data'
   text = f'On {data}, at step {facts["step"]} of one run (seed {config.seed})'
   text += f'; the model is judged by `{judge}`:' if judge in metrics else ':'
-  return f'## Metrics\n\n{text}\n\n' + '\n'.join(rows)
+  return f'## Metrics\n\n{text}\n\n' + '\n'.join(rows) + remark
 
 
 def _rounded(value):

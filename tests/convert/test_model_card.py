@@ -135,7 +135,7 @@ def test_a_card_counts_examples_and_rounds_scores(tmp_path):
   data['eval'] = {'rows': 7, 'examples': 30, 'fingerprint': 'f', 'baselines': baselines}
   metrics = {'classification_accuracy': 25 / 30}
   card = card_of(tmp_path / 'hf', step=41, metrics=metrics, data=data)
-  assert '| classification_accuracy | 0.833 | majority 0.267 |' in card
+  assert '| classification_accuracy | 0.833 (0.664 to 0.927) | majority 0.267 |' in card
   assert 'On 30 held-out examples, at step 41 of one run (seed 0)' in card
   assert 'Labels: ' in card.partition('<details>')[0]
   assert '270 examples' in card and '65' not in card.partition('<details>')[0]

@@ -136,6 +136,8 @@ RUNS = {
   ),
 }
 RUNS = {name: (spec, settings(text)) for name, (spec, text) in RUNS.items()}
+# Each objective is in another run, too.
+SLOW = {'sop, spans, horizon', 'single, pre-LN', 'causal, two languages', 'hybrid', 'a number'}
 
 
 # ---- texts ---------------------------------------------------------------------------------------
@@ -271,7 +273,10 @@ def texts(tmp_path_factory):
   return folder
 
 
-@pytest.mark.parametrize('name', RUNS)
+marked = lambda name: pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+
+
+@pytest.mark.parametrize('name', map(marked, RUNS))
 def test_a_run_gives_the_numbers_it_gave(name, texts, tmp_path):
   golden = json.loads(GOLDEN.read_text()).get(name)
   assert golden, f'write its numbers: python tests/run/test_golden_runs.py --write {name!r}'

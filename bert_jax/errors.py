@@ -1,9 +1,13 @@
-"""Errors of the user: one sentence that says what to do, and the exit code of a command line."""
+"""Errors of the user, each one sentence that says what to do, with the exit code of a command line;
+and the logger of all modules."""
 
 import contextlib
 import errno
+import logging
 import sys
 from collections.abc import Iterable, Iterator
+
+log = logging.getLogger('bert_jax')
 
 
 class InputError(ValueError):
@@ -38,6 +42,15 @@ def unwritten(
   """The InputError for an OSError that kept a path from being written."""
   kind = InputError if stays(error) else Unwritten
   return kind(f'{path} cannot be written ({error.strerror or first_line(error)}); {advice}.')
+
+
+@contextlib.contextmanager
+def writing(path: object, *advice: str) -> Iterator[None]:
+  """A context in which an OSError means that the path cannot be written. advice: see unwritten."""
+  try:
+    yield
+  except OSError as error:
+    raise unwritten(path, error, *advice) from None
 
 
 def stays(error: OSError) -> bool:

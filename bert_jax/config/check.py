@@ -36,8 +36,7 @@ def timeline_of(config: ConfigDict, steps: int = 0) -> Timeline:
 
 
 def check(config: ConfigDict) -> ConfigDict:
-  """Returns the config; InputError unless it has exactly the fields of its objective, each of its
-  type and range, and all rules hold."""
+  """The config; InputError unless it has the fields of its objective and keeps all rules."""
   values = flatten(config)
   for name in (name for name in values if name not in ALL):
     hint = suggestion(name, ALL) or '.'

@@ -23,34 +23,26 @@ def pasts(known: Mapping[str, Field]) -> dict[str, Any]:
 
 
 def fingerprint(config: ConfigDict) -> str:
-  """A short hash of the fields that decide a run's numbers.
-  A field at its past value is left out, so that a config keeps the fingerprint that it had before
-  the field was added."""
-  known = fields(config.objective)
-  fixed = {name: x for name, x in _fixed(config).items() if x != known[name].past}
-  if TASKS[config.objective].reads_corpus:
-    # Without data.eval a share of data.train is held out, so only whether it is set matters. The
-    # first runs' fingerprints have it under this name.
-    del fixed['data.eval']
-    fixed['data.eval is given'] = bool(config.data.eval)
+  """A short hash of the fields that decide a run's numbers, but for fields at their past value: a
+  config keeps the fingerprint that it had before a field was added."""
+  past = pasts(fields(config.objective))
+  fixed = {name: x for name, x in _fixed(config).items() if name not in past or x != past[name]}
   return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
   """The differences of two configs that decide a run's numbers: ['seed: 0 -> 1', ...]."""
   a, b = _fixed(old), _fixed(new)
-  if 'data.eval' in a and 'data.eval' in b and bool(a['data.eval']) == bool(b['data.eval']):
-    del a['data.eval'], b['data.eval']
   return [f'{k}: {a.get(k)!r} -> {b.get(k)!r}' for k in a | b if a.get(k) != b.get(k)]
 
 
 def _fixed(config: ConfigDict) -> dict[str, Any]:
-  """{name: value} of the fields that decide a run's numbers. data.eval is one where, without it, a
-  share of the corpus is held out."""
+  """{name: value} of the fields that decide a run's numbers. Without data.eval a share of a corpus
+  is held out, so whether it is given decides, too."""
   known = fields(config.objective)
-  reads_corpus = TASKS[config.objective].reads_corpus
-  decides = lambda name: known[name].decides or (name == 'data.eval' and reads_corpus)
-  return {k: x for k, x in (pasts(known) | flatten(config)).items() if decides(k)}
+  fixed = {k: x for k, x in (pasts(known) | flatten(config)).items() if known[k].decides}
+  is_given = {'data.eval is given': bool(config.data.eval)}
+  return fixed | (is_given if TASKS[config.objective].reads_corpus else {})
 
 
 def judged_otherwise(config: ConfigDict) -> list[str]:

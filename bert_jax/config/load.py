@@ -31,15 +31,13 @@ BESIDE = ('earlier_lengths', 'seal')
 
 
 def defaults(objective: str) -> ConfigDict:
-  """The config of an objective with every field at its default, from which config files begin and
-  which released models, that come without a config, are given."""
+  """The config of an objective with every field at its default."""
   values = {name: field.default for name, field in fields(objective).items()}
   return nested({**values, **TASKS[objective].defaults, 'objective': objective})
 
 
 def parse_arg(arg: str, **defaults: str | bool) -> ConfigDict:
-  """Parses the argument of a config file, such as 'size=tiny,runlocal'.
-  defaults: the known names with their values where they are not given."""
+  """Parses the argument of a config file, such as 'size=tiny,runlocal'. defaults: {name: value}."""
   out = ConfigDict(defaults)
   for part in filter(None, arg.split(',')):
     name, equals, value = part.partition('=')
@@ -64,8 +62,8 @@ def load(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
 
 
 def call(spec: str, name: str) -> tuple[Any, str]:
-  """Calls a config file's get_config or sweep with the spec's arguments: (the result, 'FILE:LINE');
-  (None, '') if the file has no such function. A mistake in the file is one sentence."""
+  """(the result of a config file's get_config or sweep with the spec's arguments, 'FILE:LINE'), or
+  (None, '') if the file has no such function."""
   path, _, arg = spec.partition(':')
   if not Path(path).is_file():
     near = ', '.join(str(p) for p in sorted(Path('configs').glob('*.py')))
@@ -145,8 +143,7 @@ def to_json(config: ConfigDict) -> str:
 
 
 def from_json(text: str) -> ConfigDict:
-  """Reads and checks a config that `to_json` wrote. Fields that were added to the library since
-  then get the value that was in effect without them."""
+  """Reads and checks a config that `to_json` wrote; fields added since get their past value."""
 
   def tuples(value: Any) -> Any:  # JSON has lists only
     if isinstance(value, dict):

@@ -16,7 +16,7 @@ from bert_jax.models.layers import ACTIVATIONS, NORMS
 from bert_jax.models.mixers import MIXERS
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.stack import REMAT_POLICIES
-from bert_jax.tasks import TASKS
+from bert_jax.tasks import TASKS, teaching
 
 # {field: table whose keys are its allowed values}.
 TABLES = {
@@ -57,67 +57,58 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   family, row = TASKS[config.objective], config.data.seq_length
   limit = family.limit(config) or row
   longest, table = model.recurrent_length or limit, model.max_position_embeddings
-  fault = f'{family.limit_field if limit != row else "data.seq_length"} {longest} is longer than'
+  field = family.limit_field if limit != row else 'data.seq_length'
   holds = not models.has_position_table(model) or longest <= table
-  yield holds, f'{fault} model.max_position_embeddings {table}; raise the one or lower the other.'
+  yield holds, f'{field} {longest} is longer than model.max_position_embeddings {table}.'
   yield from memory_rules(config)
   sentence = models.unsupported(models.ModelConfig(**model))
   yield not sentence, sentence
-  packed, rate = config.data.examples_per_row, config.optimizer.layer_lr_decay
-  fault = f'mixes all tokens of a row, and data.examples_per_row={packed} would mix examples'
-  holds = model.mixer != 'fourier' or packed == 1
-  yield holds, f'model.mixer=fourier {fault}; set it to 1.'
-  fault = f'optimizer.layer_lr_decay={rate} gives each layer another rate'
-  holds = not model.share_layers or rate == 1
-  yield holds, f'{fault}, and with model.share_layers=true there is one for all; set it to 1.'
+  holds = model.mixer != 'fourier' or config.data.examples_per_row == 1
+  yield holds, 'model.mixer=fourier would mix examples; set data.examples_per_row=1.'
+  holds = not model.share_layers or config.optimizer.layer_lr_decay == 1
+  yield holds, 'optimizer.layer_lr_decay wants another rate and there is one for all; set it to 1.'
   kernel = f'model.attention_implementation={model.attention_implementation}'
-  fault = f'{kernel} computes in bfloat16; set model.dtype=bfloat16.'
-  yield not kernel.endswith('cudnn') or model.dtype == 'bfloat16', fault
-  fault = f'{kernel} takes rows of a multiple of 128 tokens, and data.seq_length is {row}'
-  yield not kernel.endswith('splash') or row % 128 == 0, f'{fault}; change one of them.'
+  holds = not kernel.endswith('cudnn') or model.dtype == 'bfloat16'
+  yield holds, f'{kernel} computes in bfloat16; set model.dtype=bfloat16.'
+  holds = not kernel.endswith('splash') or row % 128 == 0
+  yield holds, f'{kernel} takes rows of a multiple of 128 tokens; data.seq_length is {row}.'
 
 
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Rules for new runs only; runs of earlier versions may break them."""
   model = config.model
-  for name, other, value in (
-    ('rotary_theta', 'position_embeddings', 'rotary'),
-    ('conv_width', 'mixer', 'conv'),
-  ):
+  others = {'rotary_theta': ('position_embeddings', 'rotary'), 'conv_width': ('mixer', 'conv')}
+  for name, (other, value) in others.items():
     usual, fault = FIELDS[f'model.{name}'].default, f'model.{name}={model[name]}'
-    fault += f' is for model.{other}={value}, and this model has {model[other]}'
     holds = model[name] == usual or model[other] == value or bool(config.init_from)
-    yield holds, f'{fault}; set it to {usual}.'
+    yield holds, f'{fault} is for model.{other}={value}; set it to {usual}.'
 
 
 def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Yields the rules for models that read text in stretches or remember it."""
   model, family = config.model, TASKS[config.objective]
-  memory, stretch = f'model.memory_length={model.memory_length}', model.recurrent_length
+  stretch, clamp = model.recurrent_length, model.relative_clamp
   stretches = f'model.recurrent_length={stretch}'
-  clamp = f'model.relative_clamp={model.relative_clamp}'
-  holds = not model.relative_clamp or model.position_embeddings == 'relative'
-  yield holds, f'{clamp} is for model.position_embeddings=relative; set it to 0.'
-  fault = f'model.extend_positions={model.extend_positions} extends the positions of init_from'
+  holds = not clamp or model.position_embeddings == 'relative'
+  yield holds, f'model.relative_clamp={clamp} is for model.position_embeddings=relative.'
   holds = model.extend_positions == 'none' or bool(config.init_from)
-  yield holds, f'{fault}, which is empty; set it to none.'
+  yield holds, 'model.extend_positions extends the positions of init_from, which is empty.'
+  holds = not model.new_top_layers or bool(teaching.source_of(config))
+  yield holds, 'model.new_top_layers leaves out layers of init_from, which is empty; set it to 0.'
   able = ' and '.join(name for name, x in TASKS.items() if x.reads_stretches)
-  fault = f'{stretches} reads the long texts of {able} in stretches'
   holds = not stretch or family.reads_stretches
+  fault = f'{stretches} reads the long texts of {able} in stretches'
   yield holds, f'{fault}, and this objective is {config.objective}; set it to 0.'
   sizes = config.data.seq_length, family.limit(config)
-  fault = f'data.seq_length and {family.limit_field} are {" and ".join(map(str, sizes))}'
   holds = not stretch or not any(size % stretch for size in sizes)
+  fault = f'data.seq_length and {family.limit_field} are {" and ".join(map(str, sizes))}'
   yield holds, f'{fault}, and not made of stretches of {stretches}; use multiples of it.'
-  fault = f'{stretches} cuts rows into stretches that know nothing of each other'
   holds = not stretch or model.memory_length > 0
-  yield holds, f'{fault} without model.memory_length; set that above 0.'
+  yield holds, f'Stretches of {stretches} know nothing of each other without model.memory_length.'
   follow = ' or '.join(name for name, x in TASKS.items() if x.rows_follow)
-  fault = f'{memory} is for objective={follow}, whose rows follow each other'
-  yield (
-    not model.memory_length or stretch or family.rows_follow,
-    f'{fault}, or for rows that are read in stretches (model.recurrent_length); set it to 0.',
-  )
+  holds = not model.memory_length or stretch or family.rows_follow
+  fault = f'model.memory_length is for objective={follow}, whose rows follow each other'
+  yield holds, f'{fault}, or for model.recurrent_length; set it to 0.'
 
 
 # {size: (layers, hidden size)} of BERT-large and the 24 released models of Turc et al. 2019

@@ -52,16 +52,14 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   optimizer, parts = config.optimizer, config.optimizer.accumulation
   fault = f'batch_size {config.batch_size} does not divide into optimizer.accumulation {parts}'
   yield config.batch_size % parts == 0, f'{fault} microbatches; use a multiple.'
-  advice = 'adds microbatches one by one; set optimizer.accumulation above 1.'
-  yield not optimizer.batch_warmup or parts > 1, f'optimizer.batch_warmup {advice}'
-  advice = 'makes the number of steps in an epoch unclear; set steps instead.'
-  yield not optimizer.batch_warmup or config.steps > 0, f'optimizer.batch_warmup {advice}'
+  grows = optimizer.batch_warmup > 0
+  yield not grows or parts > 1, 'optimizer.batch_warmup wants optimizer.accumulation above 1.'
+  yield not grows or config.steps > 0, 'optimizer.batch_warmup wants steps in place of epochs.'
   fault = f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}'
   holds = all(map(_is_multiplier, optimizer.lr_multipliers))
   yield holds, f'{fault}; write ((regex, factor), ...) with factors of 0 or more.'
-  fault = f'optimizer.schedule={optimizer.schedule} decays over the last optimizer.decay steps'
-  decays = optimizer.schedule.startswith('wsd')
-  yield not decays or optimizer.decay > 0, f'{fault}; set it above 0.'
+  holds = not optimizer.schedule.startswith('wsd') or optimizer.decay > 0
+  yield holds, f'optimizer.schedule={optimizer.schedule} has optimizer.decay steps; set it above 0.'
   patterns = (pattern for pattern, _ in optimizer.lr_multipliers)
   for pattern in (optimizer.no_decay, optimizer.freeze, *patterns):
     fault = _fault(pattern)
@@ -73,13 +71,11 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   optimizer = config.optimizer
   decays = optimizer.schedule.startswith('wsd')
   fault = f'optimizer.decay is {optimizer.decay:g}, and optimizer.schedule={optimizer.schedule}'
-  advice = 'has no such steps; set it to 0, or the schedule to wsd.'
-  yield decays or not optimizer.decay, f'{fault} {advice}'
+  yield decays or not optimizer.decay, f'{fault} has no such steps; set it to 0.'
   both = optimizer.warmup + optimizer.decay
   shares = optimizer.warmup < 1 and optimizer.decay < 1
-  fault = f'optimizer.warmup and optimizer.decay are {both:g} of the run together'
   holds = not (decays and shares and both > 1 + 1e-6)
-  yield holds, f'{fault}, and the rate would fall where the warm-up ends; lower one of them.'
+  yield holds, f'optimizer.warmup and optimizer.decay are {both:g} of the run together; lower one.'
 
 
 def _is_multiplier(pair: Any) -> bool:

@@ -83,16 +83,13 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield axes.count(-1) <= 1, 'only one axis of the mesh can be -1 (all the rest).'
   holds = 0 not in (mesh.data, mesh.tensor)
   yield holds, 'a mesh axis is 0; use 1 to split nothing, -1 for all the rest.'
-  fault = 'checkpoint.best_metric compares whole evaluations but eval.batches is'
   holds = not checkpoint.best_metric or config.eval.batches == 0
-  yield holds, f'{fault} {config.eval.batches}; set eval.batches=0.'
+  yield holds, 'checkpoint.best_metric compares whole evaluations; set eval.batches=0.'
   holds = not config.eval.patience or (config.eval.every and checkpoint.best_metric)
-  fault = 'eval.patience counts evaluations without a better best_metric'
-  yield holds, f'{fault}; set that and eval.every.'
-  fault = 'spikes.rollback goes back from spikes, and spikes.window=0 looks for none'
-  yield spikes.window > 0 or not spikes.rollback, f'{fault}; set it to 100.'
-  fault = 'spikes.window=1 has no standard deviation; use 2 or more, such as 100.'
-  yield spikes.window != 1, fault
+  yield holds, 'eval.patience counts evaluations by checkpoint.best_metric; set it and eval.every.'
+  holds = spikes.window > 0 or not spikes.rollback
+  yield holds, 'spikes.rollback goes back from spikes; set spikes.window=100.'
+  yield spikes.window != 1, 'spikes.window=1 has no standard deviation; use more, such as 100.'
   both = config.init_from and config.resume_from
   yield not both, 'init_from (weights only) and resume_from (whole state) are both set; choose one.'
 

@@ -1,9 +1,8 @@
 """The blocks of a prepared corpus: its index in parts, each read when its rows are reached.
 
 A block is a run of whole documents of one language in one shard. It has BLOCK_TOKENS tokens and
-BLOCK_DOCUMENTS documents at least, unless it reaches MOST_TOKENS or the run ends before. A corpus
-of 1 TB of text has about a million blocks. A run keeps only the table of them in memory, so its
-start and its memory hardly depend on the size of the corpus.
+BLOCK_DOCUMENTS documents at least, unless it reaches MOST_TOKENS or the run ends before. A run
+keeps only the table of them in memory, so its start hardly depends on the size of the corpus.
 
   index/blocks.npz   the table: one array [blocks] for each of COLUMNS, and the unigram counts of
                      each language; corpus.json holds its checksum
@@ -13,7 +12,6 @@ start and its memory hardly depend on the size of the corpus.
 import functools
 import hashlib
 import io
-import logging
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,11 +21,9 @@ import numpy as np
 
 from bert_jax.corpus import prepared
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece, offsets
-from bert_jax.errors import InputError, first_line
+from bert_jax.errors import InputError, first_line, log
 from bert_jax.files import write_whole
 from bert_jax.text.documents import is_held_out
-
-log = logging.getLogger('bert_jax')
 
 BLOCK_TOKENS, BLOCK_DOCUMENTS, MOST_TOKENS = 1 << 18, 16, 1 << 22
 COLUMNS = ('shard', 'language', 'documents', 'sentences', 'records', 'tokens', 'stored', 'crc32')
@@ -46,8 +42,7 @@ def paths(folder: Path) -> tuple[Path, Path]:
 
 
 def table_of(folder: Path, meta: Mapping[str, Any]) -> bytes:
-  """The table's file. OSError or ValueError if it is not the one that corpus.json, with content
-  `meta`, was written with."""
+  """The table's file. OSError or ValueError if corpus.json, with content `meta`, is not of it."""
   data = paths(folder)[0].read_bytes()
   if hashlib.sha256(data).hexdigest() != meta['blocks']:
     raise ValueError('not the one that corpus.json was written with')
@@ -55,8 +50,7 @@ def table_of(folder: Path, meta: Mapping[str, Any]) -> bytes:
 
 
 def has_blocks(folder: Path, meta: Mapping[str, Any]) -> bool:
-  """Whether a folder holds the block index that corpus.json was written with. The parts only need
-  to exist; a corpus of an older version has no block index and passes."""
+  """Is the block index of corpus.json there? A corpus of an older version has none, and passes."""
   try:
     return 'blocks' not in meta or bool(table_of(folder, meta) and paths(folder)[1].is_file())
   except (OSError, ValueError):
@@ -96,8 +90,7 @@ class Writer:
     self.shard += 1
 
   def close(self, unigrams: np.ndarray) -> str | None:
-    """Writes the table and returns its checksum, or None if a shard of an older version lacks
-    sizes. unigrams: [languages, vocab_size] int64."""
+    """Writes the table; returns its checksum, or None if an older shard lacks sizes."""
     if not self.complete:
       self.path.unlink(missing_ok=True)
       return None
@@ -125,12 +118,11 @@ def _parts(index):
 
 
 class Index:
-  """The table of blocks of a prepared corpus, in memory; its parts and records stay on disk.
-  meta: corpus.json. columns: {name: [blocks] int64}. unigrams: [languages, vocab_size] int64. room:
-  of the reader, see prepared.Reader."""
+  """The table of blocks of a prepared corpus, in memory. meta: corpus.json. columns: {name:
+  [blocks] int64}. unigrams: [languages, vocab_size] int64."""
 
   def __init__(self, folder: Path | str, meta: Mapping[str, Any]):
-    self.folder, self.meta, self.room = Path(folder).expanduser(), meta, 0
+    self.folder, self.meta = Path(folder).expanduser(), meta
     table, self.parts = paths(self.folder)
     try:
       with np.load(io.BytesIO(table_of(self.folder, meta))) as file:
@@ -138,10 +130,7 @@ class Index:
         self.unigrams = file['unigrams']
     except (OSError, ValueError) as error:
       fault = 'missing' if isinstance(error, FileNotFoundError) else first_line(error)
-      raise InputError(
-        f'{table} is {fault}; delete corpus.json and run the bert_jax.tools.prepare that made the '
-        'corpus again, which writes both anew'
-      ) from None
+      raise InputError(f'{table} is {fault}; delete corpus.json and run prepare again') from None
     self.part_at, self.record_at = (offsets(self.columns[name]) for name in ('stored', 'records'))
 
   def __len__(self) -> int:
@@ -149,8 +138,6 @@ class Index:
     return len(self.columns['tokens'])
 
   def read(self, record: int) -> Piece:
-    """Reads a record."""
-    self.reader.room = max(prepared.CACHE_TOKENS, self.room)
     return self.reader(record)
 
   @functools.cached_property
@@ -159,8 +146,7 @@ class Index:
     return prepared.Reader(self.folder, records.astype(np.int64))
 
   def part(self, block: int) -> dict[str, np.ndarray]:
-    """A block's part of the index, {name: array} of PARTS. DamagedRecord if it is not the one that
-    the table was written with."""
+    """A block's part of the index, {name: array} of PARTS; or DamagedRecord."""
     try:
       with open(self.parts, 'rb') as file:
         file.seek(self.part_at[block])
@@ -169,11 +155,8 @@ class Index:
         raise ValueError
       whole = np.frombuffer(zlib.decompress(data), '<i4')
     except (OSError, ValueError, zlib.error):
-      raise DamagedRecord(
-        f'block {block} of {self.parts} cannot be read, or has changed since the corpus was '
-        'prepared; delete that file and run the bert_jax.tools.prepare that made the corpus again, '
-        'or set data.skip_damaged=true to leave such rows empty and count them'
-      ) from None
+      fault = f'block {block} of {self.parts} cannot be read, or has changed'
+      raise DamagedRecord(f'{fault}; delete that file and {prepared.AGAIN}') from None
     ends = np.cumsum([self.columns[of][block] for of in PARTS.values()])[:-1]
     return dict(zip(PARTS, np.split(whole, ends), strict=True))
 
@@ -183,8 +166,7 @@ class Blocks:
   A unit is one block; several consecutive ones where only a share of the documents is kept, so as
   to hold about one block's worth; or all blocks of a language that has few. window: blocks of this
   language whose rows are mixed at a time. share, held: see `divided`. Held-out documents come from
-  at most EVALUATED evenly chosen blocks. Lengths are expected ones where there are several units
-  and a share of the documents is kept."""
+  at most EVALUATED evenly chosen blocks. Lengths of several units are expected ones."""
 
   def __init__(
     self, index: Index, language: int, window: int, share: float = 0.0, held: bool = False
@@ -243,8 +225,7 @@ class Blocks:
     return whole.select(is_held_out(whole.names, self.share) == self.held) if self.share else whole
 
   def unigrams(self, vocab_size: int, skip_damaged: bool = False) -> np.ndarray:
-    """Estimates how often each id occurs, [vocab_size] int64, from SAMPLED units, scaled up to all
-    of them."""
+    """Estimates how often each id occurs, [vocab_size] int64, from SAMPLED units."""
     chosen = np.unique(np.linspace(0, self.units - 1, SAMPLED).round().astype(int))
     counts, tokens = np.zeros(vocab_size, np.int64), 0
     for number in chosen:

@@ -1,9 +1,5 @@
-"""Finds the words, phrases and names that are masked whole, by a segmenter or a user's lexicon.
-
-Whole-word masking of Chinese takes its words from a segmenter (Cui et al. 2019); phrase and entity
-masking hide what a lexicon names (ERNIE 1.0, Sun et al. 2019). The libraries are optional: jieba
-for segmenting, ahocorasick_rs for lexicons.
-"""
+"""Finds the words, phrases and names that are masked whole: of Chinese by a segmenter, jieba (Cui
+et al. 2019), others in a user's lexicon, by ahocorasick_rs (ERNIE 1.0, Sun et al. 2019)."""
 
 import functools
 import importlib.util
@@ -27,10 +23,8 @@ _JOINERS = '\u200c\u200d'
 
 
 class Segmenter:
-  """Cuts Chinese into words by jieba, with the dictionary and the HMM it brings.
-  It is a pure function of the text and jieba's version: jieba's cache in the temporary folder and
-  a user's words in `jieba.dt` play no part. Measured 0.8 MB/s on a core; a process takes 0.6 s and
-  150 MB before its first word."""
+  """Cuts Chinese into words by jieba, with the dictionary and the HMM it brings: a pure function of
+  the text and jieba's version, without its cache in the temporary folder and `jieba.dt`."""
 
   def __init__(self, name: str):
     if name != 'jieba':
@@ -55,8 +49,7 @@ def _jieba() -> Callable[[str], Iterable[str]]:
     warnings.simplefilter('ignore')
     import jieba
   tokenizer = jieba.Tokenizer()
-  # What initialize() does without a cache. Reading the cache is no faster, it may be of another
-  # version, and processes of two users of a machine trip over each other's.
+  # What initialize() does without a cache, which may be of another version or of another user.
   tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
   tokenizer.initialized = True
   return tokenizer.cut
@@ -66,11 +59,9 @@ LONGEST = 1000  # characters of a lexicon's entry; the time to read one is quadr
 
 
 class Lexicon:
-  """Finds the entries of a lexicon file (words, phrases or names, one a line) in texts.
-  UTF-8; blank lines and lines that begin with '#' are comments; runs of white space count as one
-  blank, in entries and in texts. do_lower_case: upper and lower case are the same. Else entries
-  must stand in a text character by character: accents and Unicode forms are not normalised.
-  Raises InputError: the file is missing, not UTF-8 or without entries, or ahocorasick_rs is."""
+  """Finds the entries of a lexicon file (words, phrases or names, one a line) in texts. Blank lines
+  and lines that begin with '#' are comments; runs of white space count as one blank. do_lower_case:
+  upper and lower case are the same. Unicode forms are not normalised."""
 
   def __init__(self, path: str, do_lower_case: bool):
     if not Path(path).exists():
@@ -82,10 +73,8 @@ class Lexicon:
     if not (entries := [line for line in lines if line and line[0] != '#']):
       raise InputError(f'lexicon {path} has no entries; write one on a line')
     if too_long := [entry for entry in entries if len(entry) > LONGEST]:
-      raise InputError(
-        f'lexicon {path} has {len(too_long)} entries of more than {LONGEST} characters, the first '
-        f'{quoted(too_long[0])}; write each phrase or name on a line'
-      )
+      fault = f'lexicon {path} has {len(too_long)} entries of more than {LONGEST} characters'
+      raise InputError(f'{fault}, the first {quoted(too_long[0])}; write one on a line')
     try:
       import ahocorasick_rs
     except ImportError:
@@ -97,9 +86,8 @@ class Lexicon:
 
   def matches(self, text: str) -> list[tuple[int, int]]:
     """The matches in a text, [(start, end)] in characters: the leftmost, among those the longest.
-    Matches do not overlap and neither begin nor end inside a word: 'art' is not in 'party'. In a
-    script without blanks between words (Chinese, Japanese, Thai, ...), they may begin and end
-    anywhere but before a combining mark."""
+    They do not overlap and neither begin nor end inside a word: 'art' is not in 'party'. In a
+    script without blanks between words, they begin and end anywhere but before a combining mark."""
     original = None  # positions in `text` of its characters when stretches of blanks are one
     if _ODD_BLANKS.search(text):
       original = [part.start() for part in re.finditer(r'\s+|\S', text)]
@@ -121,8 +109,7 @@ def _lower(text: str) -> str:
 
 
 def _is_inside_word(text: str, i: int) -> bool:
-  """Whether text[i - 1] and text[i] belong to one word: of a script that separates words by blanks,
-  or by a combining mark."""
+  """Whether text[i - 1] and text[i] belong to one character, or word of a script with blanks."""
   if not 0 < i < len(text):
     return False
   is_mark = lambda x: unicodedata.category(x)[0] == 'M'

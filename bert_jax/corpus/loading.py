@@ -1,6 +1,5 @@
 """Loads the corpora that a config names: tokenizes raw text and opens prepared corpora."""
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,19 +11,16 @@ from ml_collections import ConfigDict
 from bert_jax.corpus import blocks, prepared, tokenized
 from bert_jax.corpus.blocks import Blocks, Index
 from bert_jax.corpus.units import Encoder
-from bert_jax.errors import InputError, about
+from bert_jax.errors import InputError, about, log
 from bert_jax.text import documentation, files
 from bert_jax.text import documents as text
 from bert_jax.tokenizers import Tokenizer
-
-log = logging.getLogger('bert_jax')
 
 Loaded = tuple[tokenized.Corpus | Blocks, np.ndarray]  # a corpus, unigram counts [V]
 
 
 def metas(spec: str, languages: Iterable[str]) -> list[tuple[str, dict[str, Any] | None]]:
-  """The parts of a spec such as data.train: [(language or '', corpus.json if prepared, else None)].
-  InputError for files that do not exist."""
+  """The parts of a spec (data.train): [(language or '', corpus.json if prepared, else None)]."""
   out = []
   for name, part in files.parts(spec, languages):
     is_prepared = prepared.is_prepared(part)
@@ -52,14 +48,16 @@ def load(config: ConfigDict, spec: str, tokenizer: Tokenizer, split: str) -> dic
   wanted = config.corpus.languages or ('',)
   unwanted = sorted(set(out) - set(wanted))
   if not (out := {name: out[name] for name in wanted if name in out}):
-    raise InputError(
-      f'data.{split} has {unwanted[0] or "text without a language"}, data.train has '
-      f'{", ".join(wanted)}; name the languages alike.'
-    )
+    theirs, ours = unwanted[0] or 'text without a language', ', '.join(wanted)
+    raise InputError(f'data.{split} has {theirs}, data.train has {ours}; name them alike.')
   if unwanted:
     log.info('%s: not used, since not in corpus.languages: %s', split, ', '.join(unwanted))
   for language, (_, counts) in out.items():
-    _check_unknown(tokenizer, counts, f'{split} {language}'.strip())
+    unknown, what = counts[tokenizer.unk_id] / max(1, counts.sum()), f'{split} {language}'.strip()
+    if unknown > 0.5:
+      fault = f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text'
+      raise InputError(f'{fault}; name another tokenizer.path (--vocab), or leave it empty.')
+    log.info('%s: %.2f %% of the tokens are [UNK]', what, 100 * unknown)
   return out
 
 
@@ -87,17 +85,6 @@ def _tokenize(config, spec, encoder, split, matched):
   log.info('%s: %s', split, ', '.join(said))
   matched.update(counts)
   return whole, whole.unigrams(encoder.tokenizer.vocab_size)
-
-
-def _check_unknown(tokenizer, counts, what):
-  """InputError if most tokens are [UNK]. what: which text, for messages."""
-  unknown = counts[tokenizer.unk_id] / max(1, counts.sum())
-  if unknown > 0.5:
-    raise InputError(
-      f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text; name '
-      'another tokenizer.path, or leave it empty to train one (or prepare it with another --vocab).'
-    )
-  log.info('%s: %.2f %% of the tokens are [UNK]', what, 100 * unknown)
 
 
 def documents(

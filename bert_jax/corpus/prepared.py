@@ -13,6 +13,7 @@ sentences int32 (how many tokens each sentence that begins here has), starts uin
 shards.py writes it.
 """
 
+import functools
 import hashlib
 import itertools
 import json
@@ -34,12 +35,13 @@ from bert_jax.text.values import json_value
 from bert_jax.tokenizers import Tokenizer
 
 META, PLAN = 'corpus.json', 'plan.json'
-DAMAGED = (
-  'is damaged; bring it back, or delete it and run the bert_jax.tools.prepare that made the corpus '
-  'again, which writes it anew'
+AGAIN = (
+  'run the prepare that made the corpus again, or set data.skip_damaged=true to leave such rows '
+  'empty and count them'
 )
+DAMAGED = 'is damaged; bring it back, or delete it and run the prepare that made the corpus again'
 KEYS = {'vocabulary', 'languages', 'fingerprint', 'shards', 'records', 'counts', 'kept'}
-CACHE_TOKENS = 50_000_000  # tokens of recently read records that stay in memory
+CACHE_TOKENS = 64_000_000  # tokens of recently read records that stay in memory, in 5 bytes each
 RECORD_TOKENS = 120  # tokens that take as much memory as the Python objects of a record, 600 bytes
 OPEN_SHARDS = 64  # the most shards that a Reader keeps open
 INDEX = (  # arrays of each shard's index; all but `names` are int32
@@ -98,8 +100,7 @@ def is_prepared(spec: str) -> bool:
 
 
 def read_meta(folder: Path | str, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
-  """The content of corpus.json of a finished corpus. InputError if it is damaged, or if the
-  tokenizer has another vocabulary than the corpus."""
+  """The content of a finished corpus.json; InputError if damaged or of another vocabulary."""
   path = Path(folder).expanduser() / META
   if not path.is_file():
     raise InputError(f'{folder} is not finished; run the bert_jax.tools.prepare that made it again')
@@ -114,8 +115,7 @@ def read_meta(folder: Path | str, tokenizer: Tokenizer | None = None) -> dict[st
     raise InputError(f'{path} {DAMAGED}')
   if tokenizer is not None and tokenizer.fingerprint != meta['vocabulary']:
     raise InputError(
-      f'{folder} was prepared with another vocabulary than this run has; prepare it again with '
-      '--vocab, or start from weights that were trained with its own'
+      f'{folder} was prepared with another vocabulary than this run has; use --vocab'
     )
   return meta
 
@@ -167,9 +167,7 @@ def corpus_of(
 
 
 class Reader:
-  """Reads records by number, with a cache of recent ones. Of the shards only the last ones read
-  stay open: there may be more than a process may have files. records: how many each shard has.
-  room: tokens that may stay in memory, with RECORD_TOKENS more for each record."""
+  """Reads records by number, of which recent ones are kept. records: how many each shard has."""
 
   def __init__(self, folder: Path, records: Iterable[int]):
     import tensorflow_datasets as tfds
@@ -183,13 +181,12 @@ class Reader:
       info = tfds.builder_from_directory(str(data_folder(folder))).info
       self.features, number = info.features, info.splits['train'].num_examples
     except Exception as error:
-      raise InputError(
-        f'{folder} cannot be opened ({first_line(error)}); prepare it again'
-      ) from error
+      why = first_line(error)
+      raise InputError(f'{folder} cannot be opened ({why}); prepare it again') from error
     if number != self.ends[-1]:
       raise InputError(f'{folder} holds {number} of {self.ends[-1]} records; prepare it again')
-    self.open = OrderedDict()  # {number of a shard: its ArrayRecordReader}
-    self.cache, self.cached_tokens, self.room = OrderedDict(), 0, CACHE_TOKENS
+    self._opened = functools.lru_cache(OPEN_SHARDS)(self._open)
+    self.cache, self.cached_tokens = OrderedDict(), 0
     self.lock = threading.Lock()  # batches are made in a thread of their own
 
   def __call__(self, record: int) -> Piece:
@@ -209,24 +206,15 @@ class Reader:
         raise ValueError('the file is truncated')
     except Exception as error:
       where = f'{self.paths[shard]}: record {record - self.ends[shard]}'
-      raise DamagedRecord(
-        f'{where} is damaged ({first_line(error)}); prepare the corpus again, or set '
-        'data.skip_damaged=true to leave such rows empty and count them'
-      ) from error
+      raise DamagedRecord(f'{where} is damaged ({first_line(error)}); {AGAIN}') from error
     self.cache[record] = tokens, starts
     self.cached_tokens += len(tokens) + RECORD_TOKENS
-    while self.cached_tokens > self.room:
+    while self.cached_tokens > CACHE_TOKENS:
       self.cached_tokens -= len(self.cache.popitem(last=False)[1][0]) + RECORD_TOKENS
     return tokens, starts
 
-  def _opened(self, shard: int) -> Any:
+  def _open(self, shard: int) -> Any:
     from array_record.python.array_record_module import ArrayRecordReader
 
-    if shard not in self.open:
-      if len(self.open) >= OPEN_SHARDS:
-        self.open.popitem(last=False)[1].close()
-      self.open[shard] = ArrayRecordReader(
-        str(self.paths[shard]), options='readahead_buffer_size:0', file_reader_buffer_size=32768
-      )
-    self.open.move_to_end(shard)
-    return self.open[shard]
+    settings = dict(options='readahead_buffer_size:0', file_reader_buffer_size=32768)
+    return ArrayRecordReader(str(self.paths[shard]), **settings)

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,13 +14,11 @@ from bert_jax.corpus import blocks, prepared
 from bert_jax.corpus.prepared import INDEX, META, SIZES, data_folder, read_index, shard_paths
 from bert_jax.corpus.tokenized import offsets
 from bert_jax.corpus.units import Record
-from bert_jax.errors import InputError, first_line
+from bert_jax.errors import InputError, first_line, log
 from bert_jax.files import seal, write_whole
 from bert_jax.text.documents import name_hash
 from bert_jax.text.duplicates import Seen
 from bert_jax.tokenizers import Tokenizer
-
-log = logging.getLogger('bert_jax')
 
 RECORD_TOKENS = 2048  # the most in a record, which is read whole for each row that needs it
 
@@ -90,8 +87,7 @@ class Shard:
     self.blocks, self.counts, self.digest = 0, Counter(), hashlib.sha256()
 
   def add(self, items: Iterable[Item], counts: Mapping[str, int], seen: Seen | None) -> None:
-    """Writes the documents of a text block and adds up its counts. seen: leaves out duplicates of
-    earlier documents."""
+    """Writes the documents of a text block that were not `seen` before; adds up its counts."""
     self.blocks += 1
     self.counts.update(counts)
     for item in items:
@@ -124,6 +120,8 @@ class Shard:
 
   def close(self, seen: Mapping[str, np.ndarray]) -> None:
     """Finishes the shard. seen: the state of duplicates.Seen for a restart."""
+    from array_record.python import array_record_module
+
     languages = sorted(self.unigrams)
     records = sum(len(x) for x in self.items['record_tokens'])
     arrays: dict[str, Any] = {}
@@ -144,8 +142,9 @@ class Shard:
     arrays |= {f'seen_{name}': array for name, array in seen.items()}
     try:
       self.writer.close()
-      if (held := _number_of_records(self.scratch)) != records:
-        raise OSError(f'it holds {held} of {records} records')
+      with contextlib.closing(array_record_module.ArrayRecordReader(str(self.scratch))) as reader:
+        if (held := reader.num_records()) != records:
+          raise OSError(f'it holds {held} of {records} records')
       with open(self.index_path, 'wb') as file:
         np.savez_compressed(file, **arrays)
       self.scratch.rename(self.path)
@@ -153,17 +152,8 @@ class Shard:
       raise self._unwritten(error) from error
 
   def _unwritten(self, error):
-    return InputError(
-      f'{self.path} could not be written ({first_line(error)}); free some space and '
-      'run the same command again: finished shards stay'
-    )
-
-
-def _number_of_records(path):
-  from array_record.python.array_record_module import ArrayRecordReader
-
-  with contextlib.closing(ArrayRecordReader(str(path))) as reader:
-    return reader.num_records()
+    fault = f'{self.path} could not be written ({first_line(error)})'
+    return InputError(f'{fault}; free some space and run it again: finished shards stay')
 
 
 def finish(
@@ -209,8 +199,7 @@ def _check(plan, counts, kept):
   if empty := [name for name, numbers in kept.items() if not numbers['tokens']]:
     what = f'language {empty[0]!r}' if empty[0] else 'the corpus'
     counted = ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))
-    advice = 'give it more text or a lower --min-characters, and another --out'
-    raise InputError(f'nothing is left of {what}: {counted}; {advice}')
+    raise InputError(f'nothing is left of {what}: {counted}; give more text, and another --out')
   for name in ('phrases', 'entities'):
     if plan[name] and not counts[f'{name}_matched']:
       raise InputError(f'no line of {plan[name]} occurs in the text; is it for this language?')

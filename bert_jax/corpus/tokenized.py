@@ -5,7 +5,6 @@ of numbers, and only the tokens of the rows in use are ever read.
 """
 
 import hashlib
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -13,14 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.text.documents import is_held_out, name_hash
 
 if TYPE_CHECKING:
   from bert_jax.corpus.units import Encoder
   from bert_jax.tokenizers import Tokenizer
-
-log = logging.getLogger('bert_jax')
 
 BATCH_SENTENCES = 20_000  # sentences handed to the tokenizer at once
 
@@ -79,10 +76,8 @@ class Corpus:
   def _read(self, r: int) -> Piece:
     tokens, starts = self.read(int(self.records[r]))
     if len(tokens) != (expected := self.record_at[r + 1] - self.record_at[r]):
-      raise DamagedRecord(
-        f'record {self.records[r]} of the corpus has {len(tokens)} tokens and its index says '
-        f'{expected}: it has changed since it was prepared; prepare it again'
-      )
+      fault = f'record {self.records[r]} of the corpus has {len(tokens)} tokens'
+      raise DamagedRecord(f'{fault} and its index says {expected}: it has changed')
     return tokens, starts
 
   def select(self, keep: np.ndarray) -> 'Corpus':
@@ -140,8 +135,7 @@ def offsets(lengths: ArrayLike) -> np.ndarray:
 def tokenize(
   documents: Iterable[tuple[str, list[str]]], encoder: 'Encoder', counts: Counter
 ) -> Corpus:
-  """A Corpus in memory of documents, (name, sentences). Those without a token are left out.
-  counts: see units.Encoder."""
+  """A Corpus in memory of the documents that have tokens. counts: see units.Encoder."""
   records, pending, facts, waiting = [], [], [], 0
   for name, sentences in documents:
     pending.append(sentences)
@@ -182,10 +176,9 @@ def predictable(counts: np.ndarray, tokenizer: 'Tokenizer') -> np.ndarray:
 
 
 def unigram_nats(counts: np.ndarray, of: np.ndarray | None = None) -> float:
-  """Cross-entropy in nats per token of a text under the unigram frequencies of another one.
-  counts: [V] of the text that gives the frequencies; a piece it lacks counts once. of: [V] of the
-  text to predict; None: the same text. The result is the loss of the best predictor that never
-  looks at the context; a masked-LM loss that stays there has learned frequencies only."""
+  """Cross-entropy in nats per token of a text under the unigram frequencies of another one: the
+  loss of the best predictor that never looks at the context. counts: [V] of the text that gives the
+  frequencies; a piece it lacks counts once. of: [V] of the text to predict; None: the same one."""
   of = counts if of is None else of
   probabilities = np.maximum(counts, 1) / np.maximum(counts, 1)[counts + of > 0].sum()
   return float(-(of / of.sum()) @ np.log(probabilities))

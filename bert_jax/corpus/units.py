@@ -1,7 +1,6 @@
 """Encodes documents as tokens and marks where the words, phrases and entities in them begin.
 
-Whole-word, phrase and entity masking hide all tokens of such a unit together. Units are marked
-once, when a corpus is tokenized, so that masking need not know languages: words come from the
+Whole-word, phrase and entity masking hide all tokens of such a unit together. Words come from the
 tokenizer (a blank, a character of a script without blanks), for Chinese from a segmenter, phrases
 and entities from a user's lexicon.
 """

@@ -9,8 +9,7 @@ AHEAD = 2  # batches
 
 
 class Ahead:
-  """Makes the next batches in a thread while a step is computed.
-  batch_of: the function that makes the batch of a step. end: the step after the last one."""
+  """Makes the next batches in a thread, while a step is computed: batch_of(step), until `end`."""
 
   def __init__(self, batch_of: Callable[[int], Any], end: int):
     self.batch_of, self.end = batch_of, end

@@ -5,12 +5,10 @@ consecutive batches. There is no state between steps, so a run resumes at any st
 builds only the rows of its devices, whatever the mesh.
 
 For an objective with a carry, batches are drawn in lanes instead: row b of a batch is the row of
-the source that follows row b of the batch before (the first row follows the last one). This holds
-within a pass. In the next one each lane begins anew, at another row, and nothing marks the seam: it
-may lie inside a batch, and the carry is not reset.
+the source that follows row b of the batch before (the first row follows the last one). In the next
+pass each lane begins at another row. Nothing marks the seam, and the carry is not reset.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +19,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import hosts, sharding
 from bert_jax.corpus.tokenized import DamagedRecord
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.metrics import Level
 from bert_jax.rows.block_rows import BlockRows, Order
 from bert_jax.rows.language_mixture import Mixture
@@ -30,20 +28,17 @@ if TYPE_CHECKING:
   from bert_jax.objectives.base import Objective
   from bert_jax.tokenizers import Tokenizer
 
-log = logging.getLogger('bert_jax')
-
 TRIED = 16  # the most rows that are read before a run to find one that can be read
-NAMED = 3  # unreadable rows that are named in the log; further ones are only counted
+NAMED = 3  # unreadable rows that are named in the log
 
 Arrays = dict[str, np.ndarray]
 
 
 class Source(Protocol):
   """Random access to rows of one shape, {name: array}: the form of all data before batching.
-  A source of examples with answers to score is a tasks.scored.Scored. With other sources, an
-  evaluation reports the terms only and does not collect what the objective's `predict` returns. A
-  source may have `scales`, {metric: (term, factor)}: metrics that are a term times a number; and
-  `gather`, to read several rows at once."""
+  A source of examples with answers to score is a tasks.scored.Scored; with others, an evaluation
+  reports the terms only. A source may have `scales`, {metric: (term, factor)}: metrics that are a
+  term times a number; and `gather`, to read several rows at once."""
 
   fingerprint: str  # changes when the rows do
   baselines: dict[str, Level]  # {metric: its value without reading the input}
@@ -58,10 +53,9 @@ class Batches:
   spec: the arrays that the objective expects. limits: {name: exclusive upper bound} of integer
   arrays to check, since JAX reports no index past the end of a table. With a seed there are endless
   passes, each shuffled anew; without one the rows come once, in order, and the last batch is filled
-  up with empty rows of weight 0. lanes: each row of the batch reads a stretch of the source, and
-  the seed draws the row where a pass begins. position: Timeline.position, if not all batches are
-  full. skip_damaged: a row whose record cannot be read becomes an empty row, and is counted in
-  damaged_rows."""
+  up with empty rows of weight 0. lanes: each row of the batch reads a stretch of the source.
+  position: Timeline.position, if not all batches are full. skip_damaged: a row whose record cannot
+  be read becomes an empty row, and is counted in damaged_rows."""
 
   def __init__(
     self,
@@ -85,14 +79,12 @@ class Batches:
     if not len(source):
       raise InputError('the data gives no rows; see the counts above, and data.train, data.eval.')
     if lanes and self.shuffled and isinstance(source, Mixture):
-      raise InputError(
-        'rows that continue each other from step to step cannot be mixed; give one data.train.'
-      )
+      raise InputError('rows that continue each other cannot be mixed; give one data.train.')
     self.order = range(len(source)) if seed is None or lanes else endless(source, seed, size)
     indices: Any = sharding.addressable_devices_indices_map((size,)).values()
     self.local = sorted({i for (part,) in indices for i in range(size)[part]})
     if lanes and isinstance(source, BlockRows):
-      source.keep_open(len(self.local))
+      source.most_open = max(source.most_open, 2 * len(self.local))
 
   def __len__(self) -> int:
     """The number of batches in one pass (the last one may be partly empty)."""
@@ -103,21 +95,19 @@ class Batches:
 
   def at(self, step: int, skipped: int = 0) -> dict[str, jax.Array]:
     """The batch of a step in a run that has skipped `skipped` rows before it."""
-    before = self.damaged_rows
+    before, local = self.damaged_rows, np.array(self.local)
     rows = self._rows([self._number(self.position(step, i, skipped)) for i in self.local])
     if self.damaged_rows > before:
       self._damaged_at[step, skipped] = self.damaged_rows - before
-    place = {i: k for k, i in enumerate(self.local)}
 
     def array(name):
-      part = lambda index: rows[name][[place[i] for i in range(self.batch_size)[index[0]]]]
+      part = lambda index: rows[name][local.searchsorted(range(self.batch_size)[index[0]])]
       return jax.make_array_from_callback(self.spec[name].shape, self.sharding, part)
 
     return {name: array(name) for name in self.spec}
 
   def row_numbers(self, step: int, skipped: int = 0) -> list[int] | list[str]:
-    """The source's rows in the batch `at` a step: their numbers, with the language before them in a
-    mixture."""
+    """The numbers of the rows in the batch `at` a step, in a mixture behind their language."""
     numbers = [self._number(self.position(step, i, skipped)) for i in range(self.batch_size)]
     numbers = [number for number in numbers if number is not None]
     if isinstance(self.source, Mixture):
@@ -125,8 +115,7 @@ class Batches:
     return numbers
 
   def damaged_before(self, end: int, skipped: int = 0) -> int:
-    """This host's damaged rows in batches before step `end`, since the last call, in a run that has
-    skipped `skipped` rows. Batches made ahead are not counted."""
+    """This host's damaged rows in batches before step `end`, since the last call."""
     known = [at for at in [*self._damaged_at] if at[0] < end or at[1] != skipped]
     counts = [(at, self._damaged_at.pop(at)) for at in known]
     return sum(count for (_, of), count in counts if of == skipped)
@@ -174,8 +163,7 @@ class Batches:
       return {}
 
   def check(self) -> None:
-    """InputError if the first readable row is not as the objective expects, or if none of TRIED
-    rows all over the source can be read."""
+    """InputError if no row of TRIED all over the source can be read, or is as expected."""
     chosen, damage = np.unique(np.linspace(0, len(self.source) - 1, TRIED).astype(int)), None
     for number in chosen.tolist():
       try:
@@ -198,10 +186,9 @@ class Batches:
       wrong = (rows[name] < 0) | (rows[name] >= limit)
       if wrong.any():
         row = int(np.argwhere(wrong)[0, 0])
-        raise InputError(
-          f'row {numbers[row]} has {name} {rows[name][wrong][0]}, outside [0, {limit}): the '
-          'vocabulary or the lengths of the data do not fit the model.'
-        )
+        value = rows[name][wrong][0]
+        fault = f'row {numbers[row]} has {name} {value}, outside [0, {limit})'
+        raise InputError(f'{fault}: the vocabulary or the data does not fit the model.')
     return rows
 
   def _in_lane(self, i: int) -> int:
@@ -246,9 +233,8 @@ def batches_of(
 
 
 def endless(source: Source, seed: int, batch_size: int = 1, first: int = 0) -> Any:
-  """Row numbers of a source in endless passes, each in another order, as a sequence. The parts of a
-  Mixture are mixed by their weights, each with its own passes. batch_size: for BlockRows, see
-  block_rows.Order. first: the number of the first row."""
+  """Row numbers of a source in endless passes, each in another order, as a sequence from `first`
+  on. The parts of a Mixture are mixed by their weights. batch_size: see block_rows.Order."""
   if isinstance(source, BlockRows) and source.blocks.units > 1:
     return Order(source, seed, batch_size, first)
   if not isinstance(source, Mixture):

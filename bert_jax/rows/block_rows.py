@@ -1,26 +1,23 @@
 """Plans the rows of a large prepared corpus block by block, when a batch first needs the block.
 
-Each unit (corpus/blocks.py) is planned as in rows/corpus_rows.py from its documents alone; NSP's
-random halves are from the same unit. The number of rows of a unit is known beforehand: for rows
-that are cut once, every unit is counted (up to COUNTED units; the counts are kept beside the
-corpus), so that each row comes once in a pass. Where there are more units, or pairs are cut anew,
-some units are counted and the others estimated from their tokens, sentences and documents. A unit
-that then has more rows leaves some out, and one that has fewer gives some twice; the share of such
-rows in the counted units is logged.
+Each unit (corpus/blocks.py) is planned as in rows/corpus_rows.py from its documents alone. The
+number of rows of a unit is known beforehand: for rows that are cut once, every unit is counted (up
+to COUNTED units; the counts are kept beside the corpus), so that each row comes once in a pass.
+Where there are more units, or pairs are cut anew, some units are counted and the others estimated
+from their tokens, sentences and documents. A unit that then has more rows leaves some out, and one
+that has fewer gives some twice.
 
 Each unit comes once in a pass (cut into pairs in one of dupe_factor ways). The units are permuted,
 so are the rows in each, and all follow one another in a sequence, which is cut into `window` lanes
 of equal length; a batch takes a few consecutive rows from each lane. So all rows of some steps are
-from `window` units, which change one at a time, and a host reads only the units of the lanes that
-its devices' rows are in. Place i of this order is arithmetic, so that a run resumes anywhere at
-once. With a window of 32 blocks of 512 documents, 256 rows of 128 tokens are of 254 documents.
+from `window` units, and a host reads only the units of its own rows. Place i of this order is
+arithmetic, so that a run resumes at once.
 """
 
 import contextlib
 import functools
 import hashlib
 import io
-import logging
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -31,14 +28,12 @@ import numpy as np
 import tqdm
 
 from bert_jax.corpus.blocks import Blocks
-from bert_jax.corpus.prepared import RECORD_TOKENS
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
+from bert_jax.errors import log
 from bert_jax.files import UNREADABLE, write_whole
 from bert_jax.rows.corpus_rows import OF_EXAMPLES, OF_TEXT, Rows
 from bert_jax.rows.sentence_pairs import PAIRS, further_labels
 from bert_jax.tokenizers import Tokenizer
-
-log = logging.getLogger('bert_jax')
 
 COUNTED = 4096  # up to so many units of a corpus are all counted, if rows are cut once
 FEWER, LEAST = 256, 16  # units that are counted if there are more; the least for each language
@@ -48,9 +43,8 @@ VERSION = 1  # version of the counts on disk: raise it when rows are cut otherwi
 
 class BlockRows:
   """Random access to the rows of one language of a large corpus. kind, dupe_factor, settings: as in
-  corpus_rows.Rows. Row (cut * units + unit, j) is row j of a unit, which is cut into pairs
-  dupe_factor times. rows_of: [units] the rows of each; misses: the expected share of rows in a pass
-  that are left out or given twice."""
+  corpus_rows.Rows. Row (cut * units + unit, j) is row j of a unit. rows_of: [units] the rows of
+  each; misses: the expected share of rows in a pass that are left out or given twice."""
 
   def __init__(
     self,
@@ -67,17 +61,11 @@ class BlockRows:
     pair = PAIRS.get(kind)
     self.seed, self.cuts = tuple(map(int, seed)), dupe_factor if pair else 1
     self.needed = pair.documents if pair else 1  # documents
-    settings = {
-      'short_seq_prob': 0.0,
-      'examples_per_row': 1,
-      'language': 0,
-      'kind': kind,
-    } | settings
+    defaults = {'short_seq_prob': 0.0, 'examples_per_row': 1, 'language': 0}
+    settings = defaults | {'kind': kind} | settings
     self._cut = functools.partial(Rows, tokenizer=tokenizer, **settings)
-    self._open, self._open_tokens = OrderedDict(), 0  # the Rows in use, by cut * units + unit
-    # Tokens of the units that stay open: lanes do not end at the same time.
-    self.room = 2 * (mixed := self._largest('tokens', self.window))
-    blocks.index.room += mixed + RECORD_TOKENS * self._largest('records', self.window)
+    self._open = OrderedDict()  # the Rows in use, by cut * units + unit
+    self.most_open = 2 * self.window  # since lanes do not end at the same time
     facts = VERSION, blocks.fingerprint, sorted(settings.items())
     digest = repr((*facts, self.seed, self.cuts))
     # The number of rows depends on the seed only for pairs.
@@ -87,20 +75,6 @@ class BlockRows:
     self.row_at = offsets(self.rows_of)  # [units + 1] in one cut
     digest = hashlib.sha256(digest.encode() + self.rows_of.tobytes())
     self.fingerprint = digest.hexdigest()[:16]
-
-  def keep_open(self, units: int) -> None:
-    """Keeps `units` units open at once, for as many readers that each read one after the other."""
-    self.room = max(self.room, self._largest('tokens', units))
-    records = RECORD_TOKENS * self._largest('records', units)
-    self.blocks.index.room = max(self.blocks.index.room, self.room + records)
-
-  def _largest(self, column, number):
-    """The sum of a column of the block table over the `number` units with the most of it."""
-    return int(np.sort(self.blocks.unit_sums(column))[-number:].sum())
-
-  @property
-  def cut_tokens(self) -> int:
-    return self.totals['cut_tokens']
 
   @property
   def fill(self) -> float:
@@ -134,8 +108,7 @@ class BlockRows:
     return {name: array[back] for name, array in built.items()}
 
   def _rows(self, place: int) -> Rows:
-    """The Rows at a place, of which the last ones used stay open. If the unit has none, against
-    expectation, those at the next place."""
+    """The Rows at a place, of which the last ones stay open; if it has none, at the next one."""
     if place in self._open:
       self._open.move_to_end(place)
       return self._open[place]
@@ -144,16 +117,15 @@ class BlockRows:
       tried = (tried + 1) % (self.cuts * self.blocks.units)
       rows = self._plan(tried)
     self._open[place] = rows
-    self._open_tokens += len(rows.corpus)
-    while self._open_tokens > self.room and len(self._open) > 1:
-      self._open_tokens -= len(self._open.popitem(last=False)[1].corpus)
+    while len(self._open) > self.most_open:
+      self._open.popitem(last=False)
     return rows
 
   def _plan(self, place: int) -> Rows | None:
     """Plans the Rows of a unit in one cut; None if it has too few documents."""
     corpus = self.blocks.unit(place % self.blocks.units)
-    few = corpus.number_of_documents < self.needed
-    return None if few else self._cut(corpus, seed=(*self.seed, place))
+    enough = corpus.number_of_documents >= self.needed
+    return self._cut(corpus, seed=(*self.seed, place)) if enough else None
 
   def _count(self, kept: Path, pair: Any) -> tuple[np.ndarray, dict[str, int], float]:
     """Counts or estimates rows: (rows_of, totals as in Rows, misses). kept: the file of counts."""
@@ -196,13 +168,12 @@ class BlockRows:
     return float(np.abs(expected - found).sum() / 2 / max(1, expected.sum()))
 
   def _kept(self, path: Path, chosen: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """[chosen, 1 + totals] rows and totals of some units, read from disk or counted now; -1 where a
-    unit cannot be read."""
+    """[chosen, 1 + totals] rows and totals of units, from disk or counted now; -1: unreadable."""
     counts = np.zeros((len(chosen), 1 + len(names)), np.int64)
     try:
       with np.load(path) as file:
         kept = file['counts']
-      if kept.shape == counts.shape and kept.dtype == counts.dtype:
+      if (kept.shape, kept.dtype) == (counts.shape, counts.dtype):
         return kept
       raise ValueError
     except FileNotFoundError:
@@ -227,8 +198,8 @@ class BlockRows:
 
 
 class Order:
-  """The order of the rows of BlockRows in endless passes, each permuted anew (see the top of this
-  file): order[i] is the row number at place i, for batches of `batch_size`."""
+  """The order of the rows of BlockRows in endless passes, each permuted anew: order[i] is the row
+  number at place i, for batches of `batch_size`."""
 
   def __init__(self, rows: BlockRows, seed: int, batch_size: int, first: int = 0):
     self.rows, self.seed, self.batch_size, self.first = rows, seed, batch_size, first

@@ -18,7 +18,7 @@ A plan is [examples, 5] int64: first token and end of A, of B (0, 0: none), labe
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -61,9 +61,8 @@ class Rows:
     self.baselines, self.scales = {}, {}
     self.cut_tokens = 0
     if pair := PAIRS.get(kind):
-      if corpus.number_of_documents < pair.documents:
-        least = f'{kind} pairs need at least {pair.documents} documents'
-        raise InputError(f'{least}; separate them by blank lines.')
+      if corpus.number_of_documents < (least := pair.documents):
+        raise InputError(f'{kind} pairs need at least {least} documents, between blank lines.')
       each = corpus, seq_length - 3, pair, short_seq_prob, np.random.default_rng(seed)
       plans, cut = zip(*(plan_pairs(*each) for _ in range(dupe_factor)), strict=True)
       self.plan, self.cut_tokens = np.concatenate(plans), sum(cut)
@@ -153,8 +152,7 @@ def plan_full(corpus: Corpus, seq_length: int) -> Plan:
 
 
 def plan_single(corpus: Corpus, seq_length: int) -> Plan:
-  """Plans whole sentences, as many as fit into a row. The rest of a sentence that is longer than a
-  row goes into the next one."""
+  """Plans whole sentences, as many as fit; one longer than a row goes on in the next."""
   room = seq_length - 2
   at, ends = corpus.sentences, corpus.document_at[1:]
   document, start = np.arange(len(ends)), corpus.document_at[:-1]
@@ -171,8 +169,7 @@ def plan_single(corpus: Corpus, seq_length: int) -> Plan:
 
 
 def plan_lm(corpus: Corpus, seq_length: int) -> Plan:
-  """Plans stretches of seq_length tokens of [CLS] document [SEP]; each begins with the last token
-  of the previous one."""
+  """Plans stretches of seq_length tokens of [CLS] document [SEP], which overlap by one token."""
   begin, size = corpus.document_at[:-1], np.diff(corpus.document_at)
   step = seq_length - 1
   number = -(-(size + 1) // step)
@@ -191,9 +188,5 @@ def _without_second(start, end):
 
 
 # {kind of rows without pairs: (corpus, seq_length) -> Plan}.
-PLANS: dict[str, Callable[[Corpus, int], Plan]] = {
-  'full': plan_full,
-  'single': plan_single,
-  'lm': plan_lm,
-}
+PLANS = {'full': plan_full, 'single': plan_single, 'lm': plan_lm}
 KINDS = (*PAIRS, *PLANS)

@@ -1,9 +1,8 @@
 """Examples of a fine-tuning task as rows: one in each row, or several packed.
 
 An example is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], with values for the example (a label), token
-positions (where an answer begins) or a value for each token (tags). Its results do not depend on
-the other examples in its row: each has a segment id and positions that begin at 0, and attention
-crosses no segment.
+positions (where an answer begins) or a value for each token (tags). Each has a segment id and
+positions that begin at 0, and attention crosses no segment.
 """
 
 import functools
@@ -79,15 +78,11 @@ class Examples:
     takes = self.aligned if takes is None else np.maximum(takes, lengths)
     room, largest = self._room(takes, first), int(sizes.max(initial=1))
     if (longest := room.max(initial=0)) > seq_length:
-      raise InputError(
-        f'an item of the data takes {longest} tokens and a row has {seq_length}; raise '
-        'data.seq_length or lower task.max_length.'
-      )
+      fault = f'an item of the data takes {longest} tokens and a row has {seq_length}'
+      raise InputError(f'{fault}; raise data.seq_length or lower task.max_length.')
     if largest > slots:
-      raise InputError(
-        f'an item of the data has {largest} examples and a row takes {slots}; set '
-        f'data.examples_per_row={largest} at least.'
-      )
+      fault = f'an item of the data has {largest} examples and a row takes {slots}'
+      raise InputError(f'{fault}; set data.examples_per_row={largest} at least.')
     self.order, self.row_at = pack(room, seq_length, slots // largest)
     self.fingerprint = self._digest(item_of, digest)
 
@@ -99,11 +94,8 @@ class Examples:
 
   def _room(self, takes, first):
     """[I] the tokens that items take; takes: each example's, first: [I] items' first examples."""
-    if not len(first):
-      return takes
-    if self.parts > 1:
-      return self.parts * np.maximum.reduceat(takes, first)
-    return np.add.reduceat(takes, first)
+    joined = np.maximum if self.parts > 1 else np.add
+    return self.parts * joined.reduceat(takes, first) if len(first) else takes
 
   def room_of(self, items: Sequence[range]) -> np.ndarray:
     """[I] the tokens of a row that each of these items, ranges of examples, takes."""

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class Mixture:
-  """Joins several sources of rows: one after the other or, in shuffled batches, mixed by weights.
-  parts: {language: source}. weights: {language: its share of the mixture's rows}."""
+  """Joins sources of rows, {language: source}: one after the other or, in shuffled batches, mixed
+  by weights, {language: its share of the rows}."""
 
   def __init__(self, parts: Mapping[str, 'Rows | BlockRows'], weights: Mapping[str, float]):
     self.parts, self.weights = parts, weights
@@ -51,9 +51,8 @@ def shares(
   sizes: Mapping[str, int], sampling: float, factors: Mapping[str, float] | None = None
 ) -> dict[str, float]:
   """{language: its share of the rows}: P(L)^S renormalised, where P(L) is its share of the tokens.
-  sizes: {language: tokens}. sampling: S; 1 is the data as it is, 0.7 is M-BERT's
-  (google-research/bert, multilingual.md), 0 shows all languages alike. factors: {language: factor
-  on its share before all are renormalised}."""
+  sizes: {language: tokens}. sampling: S; 1 is the data as it is, 0.7 is M-BERT's, 0 shows all
+  languages alike. factors: {language: factor on its share before all are renormalised}."""
   total = sum(sizes.values())
   smoothed = {k: (n / total) ** sampling * (factors or {}).get(k, 1.0) for k, n in sizes.items()}
   return {k: x / sum(smoothed.values()) for k, x in smoothed.items()}

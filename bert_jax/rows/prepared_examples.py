@@ -7,8 +7,7 @@
   labels.npy      [E] int32 numbers of labels, [E] float32 numbers, or [E, L] float32: which of L
   checksums.npy   [blocks] uint32: the CRC-32 of the ids of each block of BLOCK examples
 
-tools/prepare_examples.py writes it. A block of ids is checked when it is first read, all else when
-it is opened.
+A block of ids is checked when it is first read, all else when the folder is opened.
 """
 
 import itertools
@@ -35,8 +34,7 @@ PART, BLOCK = 4096, 65_536  # examples that are written at once, and that share 
 
 
 def is_prepared(spec: str) -> bool:
-  """Whether data.train, or data.eval, names a folder of prepared examples. InputError if it is not
-  finished."""
+  """Whether data.train or data.eval names a folder of prepared examples, which is finished."""
   if not spec or files.exists(Path(spec) / META):
     return bool(spec)
   if files.exists(Path(spec) / IDS):
@@ -80,8 +78,7 @@ class Writer:
     self.tokens += int(lengths.sum())
 
   def close(self, facts: dict[str, Any], labels: Iterable[np.ndarray]) -> dict[str, Any]:
-    """Finishes the folder and returns the content of examples.json. facts: its further content.
-    labels: arrays [n] or [n, L], which one after the other are labels.npy."""
+    """Finishes the folder; returns examples.json with these facts. labels: parts of labels.npy."""
     np.save(self.folder / ENDS, np.concatenate(self.ends))
     rest = [self.sum] * bool(self.number % BLOCK)
     np.save(self.folder / SUMS, np.array(self.sums + rest, np.uint32))
@@ -106,8 +103,7 @@ class Writer:
 
 
 class Prepared:
-  """A folder of prepared examples, opened. meta: examples.json. labels: see labels.npy. InputError
-  if a file is missing or damaged."""
+  """An opened folder of prepared examples, or an InputError. meta: examples.json."""
 
   def __init__(self, folder: Path | str):
     self.folder = Path(folder).expanduser()
@@ -142,10 +138,8 @@ class Prepared:
       ids = self.ids[self._begin(first) : self._begin(last)]
       self.intact[block] = zlib.crc32(ids.tobytes()) == self.sums[block]
     if not self.intact[block]:
-      raise DamagedRecord(
-        f'{self.folder / IDS}: examples {first:,} to {last - 1:,} are damaged; prepare them again, '
-        'or set data.skip_damaged=true to leave such rows empty and count them'
-      )
+      fault = f'{self.folder / IDS}: examples {first:,} to {last - 1:,} are damaged'
+      raise DamagedRecord(f'{fault}; prepare them again, or set data.skip_damaged=true')
     bounds = itertools.pairwise([self._begin(e), *self.ends[e]])
     return tuple(np.asarray(self.ids[a:b], np.int32) for a, b in bounds)
 
@@ -161,8 +155,4 @@ class Prepared:
 
 def _checksum(path):
   """The CRC-32 of a file."""
-  checksum = 0
-  with open(path, 'rb') as file:
-    while part := file.read(2**20):
-      checksum = zlib.crc32(part, checksum)
-  return checksum
+  return zlib.crc32(np.memmap(path, np.uint8, 'r').data) if path.stat().st_size else 0

@@ -97,10 +97,8 @@ def plan_pairs(
 
   Consecutive sentences of a document are gathered up to `room` tokens (with `short_seq_prob`: up to
   a random smaller number) and split at a random sentence into A and B, which the pair's `draw` then
-  changes and labels. Excess tokens are cut from the front or the back of the longer half at random.
-  One difference to the reference: the length is drawn for each example, and not once per document,
-  so that `short_seq_prob` is a share of examples however long documents are.
-  """
+  changes and labels. Excess tokens are cut from either end of the longer half at random. Unlike in
+  the reference, the length is drawn for each example, and not once per document."""
   at, documents = corpus.sentences, corpus.documents
   active = np.flatnonzero(np.diff(documents))  # documents with sentences left, one example of each
   first = documents[active]  # the next sentence of each document

@@ -1,8 +1,5 @@
-"""Cuts texts that are longer than a row: to a part, or into overlapping windows.
-
-Windows lie a stride apart (run_squad.py's for question answering, half a window for classifiers
-and sentence vectors), or give as much context as there is around the tokens in question.
-"""
+"""Cuts texts that are longer than a row: to a part, or into overlapping windows, which lie a stride
+apart or give as much context as there is around the tokens in question."""
 
 from collections.abc import Sequence
 
@@ -12,8 +9,7 @@ WINDOW_STRIDE = 0.5  # between the starts of windows, as a share of their length
 
 
 def starts(size: int, room: int, stride: int) -> np.ndarray:
-  """The first tokens [W] of windows of `room` tokens, at most a stride apart, that cover `size`
-  tokens. W > 0; the last window may be shorter."""
+  """The first tokens [W] of windows of `room` tokens, at most a stride apart, that cover `size`."""
   step = min(stride, room)
   return np.arange(1 + max(0, -(-(size - room) // step))) * step
 
@@ -32,16 +28,15 @@ def owners(
   begins: Sequence[int], ends: Sequence[int], at: np.ndarray, bonus: float = 0.0
 ) -> np.ndarray:
   """The window, by number, that gives each position of `at` [n] most context on its shorter side
-  ("maximum context" in run_squad.py). begins, ends: of the windows. bonus: added per token of a
-  window's length, when windows compete for a position."""
+  (run_squad.py's "maximum context"). bonus: added per token of a window's length."""
   first, end = np.asarray(begins)[:, None], np.asarray(ends)[:, None]
   context = np.minimum(at - first, end - 1 - at)
   return np.argmax(np.where(context >= 0, context + bonus * (end - first), -1.0), axis=0)
 
 
 def cut(parts: Sequence[np.ndarray], room: int, keep: str = 'head') -> list[tuple]:
-  """Cuts a text (one array) or a pair (two) that is too long to the token arrays of its windows. A
-  window has `room` tokens in all; there is one, unless `keep` is windows or hierarchical."""
+  """Cuts a text (one array) or a pair (two) that is too long to `room` tokens, or to several
+  windows if `keep` is windows or hierarchical: [the token arrays of each window]."""
   if len(parts) == 2:
     return [truncate(parts, room)]
   (ids,) = parts

@@ -13,10 +13,9 @@ its format (`.gz` or `.zst` may follow any):
               a line; headings (` = = Section = = `) open documents, as in Markdown
 
 Files are read as a stream and cut into blocks of whole documents. Cutting is quick, since it only
-looks for the lines that open a document; then any process can read a block into documents without
-the rest of the file. A line of more than 16 MB (text8 is one line of 100 MB) is read as several of
-1 MB, each a document of its own. Invalid UTF-8 is repaired and counted; any other fault is an
-InputError.
+looks for the lines that open a document; then any process can read a block without the rest of the
+file. A line of more than 16 MB (text8 is one of 100 MB) is read as several of 1 MB, each a document
+of its own. Invalid UTF-8 is repaired and counted; any other fault is an InputError.
 """
 
 import functools
@@ -31,15 +30,17 @@ from typing import Any, NamedTuple
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.text import files, utf8
 from bert_jax.text.files import parse_json
-from bert_jax.text.headings import RULE, heading_of, wikitext_heading
 from bert_jax.text.sentences import split_sentences
 from bert_jax.text.utf8 import Lines, decode
 
+RULE = re.compile(r'([-*_=])(?:\s*\1){2,}')  # a break in Markdown, or the line under a title
+_MARKS = re.compile(r'#{1,6}\s+')
 BLOCK_BYTES = 1 << 20  # a block ends where the first document begins after so many bytes
 LONGEST_DOCUMENT = 16 << 20  # bytes; a longer one is cut here, and counted
 LONGEST_SENTENCE = 10_000  # characters; a longer one is cut at a blank, and counted
 _TFDS_ROWS = 256  # rows of a TFDS dataset in a block
 
+_tfds_source = functools.lru_cache(maxsize=4)(files.tfds_source)
 RawLines = Iterator[tuple[int, bytes, int]]  # as files.raw_lines yields them
 
 
@@ -70,9 +71,8 @@ def documents(
   """Yields the documents of a corpus in a fixed order.
   split: of a TFDS dataset whose spec names none. format: 'auto' or one of those above. text_field:
   holds the text of a JSON object or of a TFDS example. counts: increased are files, bytes
-  (uncompressed), documents, sentences, empty_documents (skipped), invalid_utf8_lines (repaired),
-  cut_sentences and cut_documents (split because too long). InputError: the corpus is missing,
-  empty, damaged, not text, or not in the format."""
+  (uncompressed), documents, sentences, empty_documents, invalid_utf8_lines, cut_sentences and
+  cut_documents. InputError: the corpus is missing, empty, damaged, or not in the format."""
   before = counts['documents']
   for path in sources(spec, format):
     if not path.startswith('tfds:'):
@@ -93,8 +93,8 @@ def sources(spec: str, format: str = 'auto') -> list[str]:
 def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Block]:
   """Cuts a file, or a TFDS dataset, into blocks; the same bytes give the same blocks."""
   if path.startswith('tfds:'):
-    files.tfds_source.cache_clear()  # the dataset may have been prepared anew
-    total = len(files.tfds_source(path, split)[1])
+    _tfds_source.cache_clear()  # the dataset may have been prepared anew
+    total = len(_tfds_source(path, split)[1])
     for first in range(0, total, _TFDS_ROWS):
       end = min(first + _TFDS_ROWS, total)
       yield Block(path, split, first, str(end - first).encode(), end, False)
@@ -135,25 +135,24 @@ def _format_of(numbered: RawLines, otherwise: str) -> tuple[str, RawLines]:
 
 def read_block(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
   """Yields the documents of a block that are not empty; counts as `documents` does."""
-  for document in _read(block, text_field, counts):
+  path = Path(block.path)
+  if block.path.startswith('tfds:'):
+    read = _tfds_documents(block, text_field, counts)
+  else:
+    if block.is_cut:
+      counts['cut_documents'] += 1
+    numbered = utf8.decoded_lines(path, block.data, block.first, counts)
+    if block.format == 'jsonl':
+      read = _jsonl(path, numbered, text_field, counts)
+    else:
+      read = _plain_documents(path, numbered, block.format)
+  for document in read:
     if sentences := [part for s in document.sentences for part in _bounded(s, counts)]:
       counts['documents'] += 1
       counts['sentences'] += len(sentences)
       yield Document(document.name, sentences)
     else:
       counts['empty_documents'] += 1
-
-
-def _read(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
-  if block.path.startswith('tfds:'):
-    return _tfds_documents(block, text_field, counts)
-  if block.is_cut:
-    counts['cut_documents'] += 1
-  path = Path(block.path)
-  numbered = utf8.decoded_lines(path, block.data, block.first, counts)
-  if block.format == 'jsonl':
-    return _jsonl(path, numbered, text_field, counts)
-  return _plain_documents(path, numbered, block.format)
 
 
 def _bounded(sentence: str, counts: Counter) -> list[str]:
@@ -212,7 +211,7 @@ def _jsonl(path: Path, numbered: Lines, text_field: str, counts: Counter) -> Ite
 
 
 def _tfds_documents(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
-  _, rows = files.tfds_source(block.path, block.format)
+  _, rows = _tfds_source(block.path, block.format)
   for i in range(block.first, block.position):
     name, row = rows(i)
     counts['bytes'] += len(row.get(text_field, ''))
@@ -250,6 +249,24 @@ def _by_paragraph(lines: list[str]) -> list[str]:
 def _by_wiki_line(lines: list[str]) -> list[str]:
   title, *rest = [line for line in lines if line and not line.startswith('<doc ')] or ['']
   return [title, *_by_line(rest)]
+
+
+def heading_of(line: str) -> str:
+  """The text of a Markdown heading, without the marks that may close it; '' if the line, which has
+  no blanks at its ends, is none. Like the next, it takes time linear in the line's length."""
+  if not (match := _MARKS.match(line)):
+    return ''
+  text = line[match.end() :]
+  bare = text.rstrip('#')
+  return bare.rstrip() if bare != text and bare[-1:].isspace() else text
+
+
+def wikitext_heading(line: str) -> str:
+  """The text of a WikiText heading, `= = Title = =`; '' if the line is none."""
+  words = line.split() if line.startswith('= ') and line.endswith(' =') else []
+  level = next((k for k, word in enumerate(words) if word != '='), 0)
+  closed = level and words[-level:] == ['='] * level and words[-level - 1] != '='
+  return ' '.join(words[level:-level]) if closed else ''
 
 
 # The functions in _OPENS say whether a line opens a document. before: the lines before it, the last

@@ -1,13 +1,9 @@
-"""Recognises documents that repeat an earlier one, exactly or nearly.
+"""Recognises documents that repeat an earlier one, exactly (but for white space) or nearly.
 
-Exact duplicates have the same text but for white space. Near-duplicates share most of their runs of
-five words: MinHash (Broder 1997) estimates how many, and locality-sensitive hashing in bands says
-which documents to compare at all (Leskovec et al., Mining of Massive Datasets, chapter 3). Removing
-them improves language models (Lee et al. 2022).
-
-The rule: a document is a near-duplicate if an earlier one, whether that was removed or not, has a
-band in common with it and the estimated Jaccard similarity of the two is at least the threshold. So
-the result depends on the order of the documents only: `Seen`, which takes one document after
+Near-duplicates share most of their runs of five words: MinHash (Broder 1997) estimates how many,
+and locality-sensitive hashing in bands says which documents to compare at all. A document is one if
+an earlier one, whether that was removed or not, has a band in common with it and the estimated
+Jaccard similarity of the two is at least the threshold. So `Seen`, which takes one document after
 another, and `near_of_band`, which takes one band after another in any process, agree.
 """
 
@@ -41,20 +37,19 @@ class Signer:
   """Computes MinHash signatures and the bands by which near-duplicates are found.
   threshold: the least Jaccard similarity of near-duplicates; 0.8 is usual. The number of bands is
   chosen for few misses, since every hit is checked: at threshold 0.8, 14 bands of 9 find a pair of
-  similarity 0.8 with probability 0.87, of 0.9 with 0.999. Pickles; needs datasketch. Measured on a
-  core: 10 MB/s of English books, 5 of Chinese ones."""
+  similarity 0.8 with probability 0.87, of 0.9 with 0.999. Pickles; needs datasketch."""
 
   def __init__(self, threshold: float):
     if not 0 < threshold <= 0.99:
-      advice = '0.8 is usual, and exact duplicates are found without one'
-      raise InputError(f'near-duplicate threshold {threshold} is not between 0 and 0.99; {advice}')
+      fault = f'near-duplicate threshold {threshold} is not between 0 and 0.99'
+      raise InputError(f'{fault}; 0.8 is usual')
     try:
       from datasketch import MinHash, MinHashLSH
 
       self._empty = MinHash(_PERMUTATIONS, _SEED, hashfunc=zlib.crc32, scheme='affine32')
     except (ImportError, TypeError):  # version 1 has no schemes
-      fix = "run: pip install 'datasketch>=2'"
-      raise InputError(f'near-duplicate removal needs datasketch; {fix}') from None
+      fault = 'near-duplicate removal needs datasketch'
+      raise InputError(f"{fault}; run: pip install 'datasketch>=2'") from None
     index = MinHashLSH(threshold, _PERMUTATIONS, weights=(0.1, 0.9))
     self.threshold, self.num_bands = threshold, index.b
     random = np.random.RandomState(_SEED)  # numpy promises that its numbers never change
@@ -87,8 +82,7 @@ class Signer:
 
 def near_of_band(members: Iterable[tuple[Any, np.ndarray]], threshold: float) -> Iterator[Any]:
   """Yields the order keys of the documents in one band that are near-duplicates of an earlier one.
-  members: (order key, signature) of all documents with this band's key, in any order. The
-  near-duplicates of a corpus are the union over all bands."""
+  members: (order key, signature) of all documents with this band's key, in any order."""
   keys, signatures = zip(*sorted(members, key=lambda member: member[0]))
   signatures = np.array(signatures)
   for i, key in enumerate(keys):
@@ -97,9 +91,8 @@ def near_of_band(members: Iterable[tuple[Any, np.ndarray]], threshold: float) ->
 
 
 class Seen:
-  """Remembers documents and recognises later ones that duplicate them, in 0.03 ms.
-  kind: 'exact', or 'near', which recognises exact duplicates too. A document takes 16 to 20 bytes,
-  with 'near' and threshold 0.8 about 530, an exact duplicate none."""
+  """Remembers documents and recognises later ones that duplicate them. kind: 'exact', or 'near',
+  which recognises both. A document takes 16 to 20 bytes, with 'near' about 530."""
 
   def __init__(self, kind: str, threshold: float = 0.8):
     if kind not in ('exact', 'near'):
@@ -154,8 +147,7 @@ class Seen:
 
 class _Table:
   """A chained hash table in numpy, from 64-bit keys (repeats allowed) to their numbers 0, 1, 2, ...
-  It takes 16 to 20 bytes a key, where a dict of ints takes over 100. Keys must be hashes: their
-  high bits say which chain they are in."""
+  It takes 16 to 20 bytes a key. The keys' high bits say which chain they are in."""
 
   def __init__(self):
     self.count = 0

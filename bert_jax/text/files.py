@@ -4,12 +4,10 @@ A spec is a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. What can be repaired
 repaired and counted; anything else wrong is an InputError that says where.
 """
 
-import functools
 import glob
 import gzip
 import re
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -57,7 +55,7 @@ def expand(spec: str) -> list[Path]:
     found = map(Path, glob.glob(str(path), recursive=True))
     advice = f'{spec} does not exist; give a file, a glob, a folder or tfds:NAME'
     if glob.has_magic(spec):
-      advice = f'no file matches {spec}; check the pattern, and quote it in a shell'
+      advice = f'no file matches {spec}; check the pattern'
   if not (paths := sorted(file for file in found if file.is_file())):
     raise InputError(advice)
   return paths
@@ -73,16 +71,14 @@ def _bare(path: Path) -> Path:
 
 
 def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
-  """Yields (line number, line) of a plain, .gz or .zst file, without byte order mark and line ends.
-  Invalid UTF-8 becomes U+FFFD and is counted; an empty or damaged file is an InputError."""
+  """Yields (line number, line) of a file, see raw_lines and utf8.decoded."""
   counts['files'] += 1
   return utf8.decoded(path, ((number, raw) for number, raw, _ in raw_lines(path)), counts)
 
 
 def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
-  """Yields (line number, line, bytes read so far of the file on disk, 0 for a pipe).
-  cut: a line of so many bytes or more is read as several of about 1 MB, cut at blanks; 0: a line of
-  more than 256 MB is an InputError."""
+  """Yields (line number, line, bytes read so far of the file on disk, 0 for a pipe). cut: a line of
+  so many bytes or more is read as several of about 1 MB; 0: a line of 256 MB is an InputError."""
   number = 0
   try:
     with open(path, 'rb') as disk:
@@ -90,29 +86,26 @@ def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
       at = disk.tell if disk.seekable() else lambda: 0  # a pipe
       while raw := stream.readline(cut or _LONGEST_LINE):
         if len(raw) == _LONGEST_LINE:
-          raise InputError(
-            f'{path} has no line end in the {_LONGEST_LINE >> 20} MB of line {number + 1}; is it '
-            'text? Put each document or sentence on lines of its own'
-          )
+          much = f'the {_LONGEST_LINE >> 20} MB of line {number + 1}'
+          raise InputError(f'{path} has no line end in {much}; is it text?')
         is_long = cut and len(raw) >= cut and raw[-1:] != b'\n'
         for part in _parts_of_line(raw, stream) if is_long else (raw,):
           number += 1
           yield number, part, at()
-  except Exception as error:
-    # ZstdError is of a library that need not be installed.
-    if isinstance(error, _BROKEN) or type(error).__name__ == 'ZstdError':
-      place = f'(after line {number}: {error}); fetch it again'
-      raise InputError(f'{path} is a broken or truncated {path.suffix} file {place}') from error
-    if isinstance(error, OSError):
-      raise InputError(f'{path} cannot be read: {error.strerror or error}') from error
+  except (InputError, MemoryError):
     raise
+  except Exception as error:
+    if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+      raise InputError(f'{path} cannot be read: {error.strerror or error}') from error
+    place = f'(after line {number}: {error}); fetch it again'
+    raise InputError(f'{path} is a broken or truncated {path.suffix} file {place}') from error
   if not number:
     raise InputError(f'{path} is empty; remove it, or write it again')
 
 
 def _parts_of_line(raw: bytes, stream: Any) -> Iterator[bytes]:
-  """Yields a long line, which begins with `raw` and goes on in a stream, in parts of PART bytes or
-  a bit more, cut after a blank or, if there is none near, between two characters."""
+  """Yields a long line, which begins with `raw` and goes on in a stream, in parts of about PART
+  bytes, cut after a blank or, if there is none near, between two characters."""
   more = raw
   while more:
     start = 0
@@ -140,7 +133,6 @@ def _zstd(disk: BinaryIO) -> Any:
 
 
 _OPENERS = {'.gz': lambda disk: gzip.GzipFile(fileobj=disk), '.zst': _zstd}
-_BROKEN = (EOFError, gzip.BadGzipFile, zlib.error)
 _LONGEST_LINE = 1 << 28  # bytes
 PART = 1 << 20  # bytes of the parts of a longer line
 
@@ -173,8 +165,7 @@ def whole_json(path: Path, where: str, counts: Counter, wrong: Callable[..., Any
 
 
 def json_of(path: Path, kind: type = dict) -> Any:
-  """Reads the dict or list in a JSON file of a model or a vocabulary; empty if there is no such
-  file, InputError if it holds something else."""
+  """The dict or list in a JSON file, or InputError; empty if there is no such file."""
   try:
     data = read_bytes(path)
     value = kind() if data is None else values.json_value(data)
@@ -188,9 +179,8 @@ def json_of(path: Path, kind: type = dict) -> Any:
 
 def split_files(spec: str, split: str, *, one: bool = False, kind: str = '') -> list[Path]:
   """The files of a spec; in a folder, only those named for the split: train.tsv, x-ud-dev.conllu.
-  kind: a suffix; if some files of the folder have it, only these count. one: several files are an
-  InputError, since they may be different sets. Two that differ in their suffix only are always an
-  error, since they may be the same set."""
+  kind: a suffix that goes before others. one: several files are an InputError, as are always two
+  that differ in their suffix only, since they may be the same set."""
   paths = expand(spec)
   if not Path(spec).expanduser().is_dir():
     return paths
@@ -216,14 +206,13 @@ def tfds_rows(
   NAME is what `tfds.builder` takes (`glue/sst2`, `my_corpus:1.0.0`; looked up in TFDS_DATA_DIR) or,
   beginning with / . or ~, the folder of a prepared dataset. SPLIT may be a slice, `train[:10%]`,
   and wins over `split`. Only ArrayRecord data is read: it needs no TensorFlow and loses no row."""
-  features, rows = tfds_source.__wrapped__(spec, split)
+  features, rows = tfds_source(spec, split)
   return features, map(rows, range(len(rows)))
 
 
 _TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<split>.+))?')
 
 
-@functools.lru_cache(maxsize=4)
 def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsRows']:
   """Opens a TFDS dataset as tfds_rows does, with random access: rows(i) -> (name, raw row)."""
   if not (match := _TFDS.fullmatch(spec)):
@@ -234,11 +223,10 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsR
   except InputError:
     raise
   except Exception as error:  # TFDS raises a dozen unrelated types
-    build = (
-      "prepare it once where TensorFlow is there, by 'tfds build NAME --file_format=array_record'"
-    )
-    fix = f'{build}, and set TFDS_DATA_DIR or give its folder'
-    raise InputError(f'{spec} cannot be opened ({first_line(error)}); {fix}') from error
+    how = "'tfds build NAME --file_format=array_record', and set TFDS_DATA_DIR or give its folder"
+    raise InputError(
+      f'{spec} cannot be opened ({first_line(error)}); prepare it by {how}'
+    ) from error
   if split == 'validation' and split not in builder.info.splits and 'dev' in builder.info.splits:
     split = 'dev'  # as CoNLL-2003 and RACE call it
   try:
@@ -263,8 +251,8 @@ def _tfds_builder(name: str) -> Any:
     raise InputError(f'{name} holds {len(infos)} prepared TFDS datasets; name the folder of one')
   builder = tfds.builder_from_directory(str(infos[0].parent))
   if (form := builder.info.file_format.value) != 'array_record':
-    why = 'which needs TensorFlow or loses rows; prepare it again with --file_format=array_record'
-    raise InputError(f'{name} is prepared as {form}, {why}')
+    fault = f'{name} is prepared as {form}, which needs TensorFlow'
+    raise InputError(f'{fault}; prepare it with --file_format=array_record')
   return builder
 
 
@@ -278,13 +266,11 @@ class TfdsRows:
     return len(self.source)
 
   def __call__(self, i: int) -> tuple[str, dict[str, Any]]:
+    where = f'{self.name}:{i}'
     try:
       row = self.source[i]
+      if all(x is None for x in row.values()):  # a file cut at the 64 KB blocks of ArrayRecord
+        raise EOFError('the file is truncated')
     except Exception as error:
-      where = f'{self.name}:{i}'
       raise InputError(f'{where} is damaged ({first_line(error)}); prepare it again') from error
-    if all(
-      value is None for value in row.values()
-    ):  # a file cut at the 64 KB blocks of ArrayRecord
-      raise InputError(f'{self.name}:{i} is damaged (the file is truncated); prepare it again')
-    return f'{self.name}:{i}', row
+    return where, row

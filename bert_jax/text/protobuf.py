@@ -1,5 +1,4 @@
-"""Decodes protocol buffer messages without their definitions
-(protobuf.dev/programming-guides/encoding)."""
+"""Decodes protocol buffers without definitions (protobuf.dev/programming-guides/encoding)."""
 
 from collections.abc import Iterator
 

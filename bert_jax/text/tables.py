@@ -57,10 +57,9 @@ def records(
   spec: file, glob, folder, or `tfds:NAME[:SPLIT]`; or several of these, `a=SPEC,b=SPEC`. split: of
   a TFDS dataset whose spec names none. columns: the columns of TSV and CSV files that have no
   header line, such as CoLA's; a first line that holds one of these names is a header, and the last
-  column may be missing. counts: increased are files, bytes, records, blank_lines (skipped),
-  invalid_utf8_lines (repaired). wrong: called for a line that does not have the header's columns or
-  is no JSON object; if it returns, the line is left out. InputError: the data is missing, empty or
-  damaged."""
+  column may be missing. counts: increased are files, bytes, records, blank_lines,
+  invalid_utf8_lines. wrong: called for a line that has not the header's columns or is no JSON
+  object; if it returns, the line is left out. InputError: the data is missing, empty or damaged."""
   before = counts['records']
   for _, part in parts(spec):
     for where, row in _records_of(part, split, columns, counts, wrong):
@@ -98,9 +97,7 @@ def _records_of(
     elif kind in ('.jsonl', '.json'):
       rows = _jsonl(path, numbered, counts, wrong)
     else:
-      raise InputError(
-        f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .json, or these with .gz'
-      )
+      raise InputError(f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .json (.gz)')
     for number, row in rows:
       yield f'{path.name}:{number}', row
 
@@ -145,9 +142,7 @@ def _csv(path: Path, numbered: Lines, delimiter: str, first: int) -> Cells:
       yield start, row
       start = first + reader.line_num
   except csv.Error as error:
-    raise InputError(
-      f'{path}:{start} is not CSV ({error}); close every quote, and double those inside a field'
-    ) from error
+    raise InputError(f'{path}:{start} is not CSV ({error}); close and double its quotes') from error
 
 
 def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:

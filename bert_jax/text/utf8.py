@@ -3,14 +3,11 @@
 import contextlib
 import functools
 import io
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bert_jax.errors import InputError
-
-log = logging.getLogger('bert_jax')
+from bert_jax.errors import InputError, log
 
 Lines = Iterator[tuple[int, str]]  # line numbers from 1, lines without their ends
 
@@ -28,10 +25,8 @@ def decoded(path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter) 
   """Decodes numbered raw lines and strips byte order mark and line ends; refuses NUL bytes."""
   for number, raw in numbered:
     if b'\0' in raw:
-      raise InputError(
-        f'{path} is not text: line {number} has a NUL byte, {raw.index(0)} bytes in; '
-        'leave the file out, or convert it to UTF-8 if it is UTF-16'
-      )
+      where = f'line {number} has a NUL byte, {raw.index(0)} bytes in'
+      raise InputError(f'{path} is not text: {where}; leave the file out, or write it as UTF-8')
     counts['bytes'] += len(raw)
     invalid = counts['invalid_utf8_lines']
     line = decode(raw, counts)
@@ -46,8 +41,7 @@ def decoded(path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter) 
 
 
 def decoded_lines(path: Path, data: bytes, first: int, counts: Counter) -> Lines:
-  """Decodes the lines of `data`, numbered from `first`, all at once unless some need repair
-  (`decoded`)."""
+  """Decodes the lines of `data`, numbered from `first`, like `decoded`, but at once if it can."""
   with contextlib.suppress(UnicodeDecodeError):
     text = data.decode()
     plain = text.replace('\r\n', '\n')

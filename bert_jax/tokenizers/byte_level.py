@@ -15,7 +15,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from bert_jax.errors import InputError
-from bert_jax.tokenizers.base import OTHER_NAMES, RESERVED, Encoding, Tokenizer, checked
+from bert_jax.tokenizers.base import OTHER_NAMES, RESERVED, Tokenizer
 from bert_jax.tokenizers.language_weights import Texts, WeightedLines
 
 BLANK = 'Ġ'  # how byte-level vocabularies write a space
@@ -47,27 +47,17 @@ class ByteLevel(Tokenizer):
     self._begins_word = np.array([piece.startswith(BLANK) for piece in pieces])
     # No special tokens are declared to the library, so a typed "<mask>" is plain text.
     ids = {piece: i for i, piece in enumerate(pieces)}
-    self.rust = tokenizers.Tokenizer(models.BPE(ids, merges))
+    self.rust = self._rust = tokenizers.Tokenizer(models.BPE(ids, merges))
     self.rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space)
     self.rust.post_processor = processors.ByteLevel(add_prefix_space, trim_offsets=True)
     self.rust.decoder = decoders.ByteLevel()
-
-  def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-    return [self.encoding(e.ids, e.offsets) for e in self.rust.encode_batch(checked(texts))]
-
-  def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    return [np.array(e.ids, np.int32) for e in self.rust.encode_batch_fast(checked(texts))]
-
-  def decode(self, ids: Iterable[int]) -> str:
-    return self._decoded(ids, self.rust.decode)
 
   def files(self) -> dict[str, str]:
     return {'tokenizer.json': self.rust.to_str(pretty=True)}
 
 
 def byte_tokenizer() -> ByteLevel:
-  """A tokenizer of single bytes: 261 pieces, the reserved ones and 256 more. Each text begins with
-  a blank, which separates the sentences of a document."""
+  """A tokenizer of single bytes: 261 pieces, 5 of them reserved. Each text begins with a blank."""
   pieces = [*RESERVED, *ALPHABET]
   return ByteLevel(pieces, [], add_prefix_space=True, source='the vocabulary of bytes')
 
@@ -76,11 +66,11 @@ def train_byte_level(
   texts: Texts, *, vocab_size: int, sampling: float = 1.0
 ) -> tuple[ByteLevel, dict[str, Any]]:
   """Trains a vocabulary of exactly vocab_size pieces: (it, what was counted on the way).
-  The pieces are <s> <pad> </s> <unk>, the 256 bytes, merges of pairs that occur at least twice, and
-  <mask>. A corpus too small for so many is filled up with <unused0>, <unused1>, ... A blank stands
-  before each text, so a word has the same pieces wherever it stands. The text is held in memory.
-  The same texts give the same pieces, since ties are broken by their numbers. sampling: see
-  language_weights.weights; 'shares' is the share of the characters that each language then has."""
+  The pieces are <s> <pad> </s> <unk>, the 256 bytes, merges of pairs that occur at least twice,
+  <unused0>, <unused1>, ... if the corpus is too small, and <mask>. A blank stands before each text,
+  so a word has the same pieces wherever it stands. The text is held in memory. The same texts give
+  the same pieces, since ties are broken by their numbers. sampling: see language_weights.weights;
+  'shares' is the share of the characters that each language then has."""
   smallest = len(FIRST) + len(ALPHABET) + 1
   if vocab_size < smallest:
     needed = f'{len(ALPHABET)} bytes and {len(FIRST) + 1} reserved pieces'

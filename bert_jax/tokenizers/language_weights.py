@@ -15,10 +15,9 @@ def by_language(texts: Texts) -> dict[str, Iterable[str]]:
 
 
 def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
-  """{language: the whole number by which its counts are multiplied}.
-  sizes: {language: words or characters}. With S = sampling, a language that makes up the share P(L)
-  of all text counts in proportion to P(L)^S. That is how M-BERT, with S = 0.7, kept English from
-  filling its vocabulary (google-research/bert, multilingual.md). 1 leaves all as it is."""
+  """{language: the whole number by which its counts are multiplied}, at most 100. sizes: {language:
+  words or characters}. With S = sampling, a language that makes up the share P(L) of all text
+  counts in proportion to P(L)^S, as in M-BERT, whose S is 0.7; 1 leaves all as it is."""
   for name, size in (sizes or {'': 0}).items():
     if not size:
       text = f'language {name!r}' if name else 'the corpus'
@@ -36,9 +35,8 @@ def weighted_shares(sizes: dict[str, int], weights: dict[str, int]) -> dict[str,
 
 
 class WeightedLines:
-  """The lines of texts, in memory, each repeated on iteration as often as its language's weight
-  says: in the language with the lowest weight once. Where a weight is no multiple of that, some
-  lines, evenly spread, come once more.
+  """The lines of texts, in memory, each repeated as often as its language's weight says: in the
+  language with the lowest weight once. Where a weight is no multiple of that, some come once more.
   lines_of(text) -> its lines. counts: lines and characters. shares: from weighted_shares."""
 
   def __init__(self, texts: Texts, sampling: float, lines_of: Callable[[str], Iterable[str]]):

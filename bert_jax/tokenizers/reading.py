@@ -1,6 +1,5 @@
 """Reads a tokenizer from its file or from a model's folder, and checks the files beside it."""
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -28,10 +27,10 @@ def load(
   path = Path(path)
   if not path.is_file():
     fault = 'is a folder' if path.is_dir() else 'does not exist'
-    raise InputError(f'{path} {fault}; give the path of a vocab.txt or *.model file')
+    raise InputError(f'{path} {fault}; give a vocab.txt or *.model file')
   data = path.read_bytes()
   if not data.strip():
-    raise InputError(f'{path} is empty; was it cut off while it was copied?')
+    raise InputError(f'{path} is empty')
   if path.suffix != '.model' and path.name != 'tokenizer.json':
     _check_words(path)
   merges = path.with_name('merges.txt')
@@ -70,40 +69,36 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
     if not piece:
       raise InputError(f'{path} has nothing on line {line}; every line must hold one piece')
     if (first := lines.setdefault(piece, line)) != line:
-      both = f'{first} and {line}'
-      raise InputError(f'{path} has the piece {quoted(piece)} on lines {both}; drop one')
+      raise InputError(f'{path} has the piece {quoted(piece)} on lines {first} and {line}')
   return pieces
 
 
 def _splitting(path: Path, do_lower_case: bool | None, tokenize_chinese_chars: bool) -> Splitting:
   """The Splitting for a vocab.txt, from the tokenizer_config.json beside it and the arguments."""
   beside = path.with_name('tokenizer_config.json')
-  settings = files.json_of(beside)
   asked = {'do_lower_case': do_lower_case, 'tokenize_chinese_chars': tokenize_chinese_chars}
-  names = [field.name for field in dataclasses.fields(Splitting)]
-  said = {name: settings[name] for name in names if settings.get(name) is not None}
+  said = Splitting.known(files.json_of(beside))
   if do_lower_case is None and 'do_lower_case' not in said:
     words = re.split(r'\s*\n(?:##)?', path.read_text(errors='replace'))
     asked['do_lower_case'] = all(x == x.lower() for x in words if x.isalpha())
   splitting = Splitting.from_json(beside, asked | said)
   if do_lower_case not in (None, splitting.do_lower_case):
-    said = f'the tokenizer_config.json beside {path} says do_lower_case is {not do_lower_case}'
-    fix = f'use do_lower_case={not do_lower_case}'
-    raise InputError(f'{said}, but {do_lower_case} was asked for; {fix}')
+    raise InputError(f'{beside} says otherwise; use do_lower_case={not do_lower_case}')
   return splitting
 
 
 def _check_added(path: Path, tokenizer: Tokenizer) -> None:
   """InputError if files beside a vocabulary add tokens that it lacks."""
   added, config = (path.with_name(f'{name}.json') for name in ('added_tokens', 'tokenizer_config'))
-  listed = files.json_of(config).get('added_tokens_decoder')
-  listed = listed.values() if isinstance(listed, dict) else ()
-  tokens = [*files.json_of(added), *(str(t.get('content')) for t in listed if isinstance(t, dict))]
+  more = files.json_of(config).get('added_tokens_decoder')
+  more = more.values() if isinstance(more, dict) else ()
+  tokens = [*files.json_of(added), *(str(t.get('content')) for t in more if isinstance(t, dict))]
   known = {*tokenizer.pieces, *map(str.lower, RESERVED)} if tokens else ()
   if new := [token for token in tokens if token not in known]:
-    lacking = f'{len(new)} tokens that it has not, for example {quoted(new[0])}'
-    why = 'no text is searched for such; this model cannot be read'
-    raise InputError(f'the files beside {path} add {lacking}, and {why}.')
+    raise InputError(
+      f'the files beside {path} add {len(new)} tokens that it lacks, such as {quoted(new[0])}, and '
+      'no text is searched for such; this model cannot be read.'
+    )
 
 
 def _check_same(path: Path, pieces: list[str]) -> None:
@@ -118,8 +113,7 @@ def _check_same(path: Path, pieces: list[str]) -> None:
   for piece in (piece for piece in [*ours, *theirs] if theirs.get(piece) != ours.get(piece)):
     here, there = (x.get(piece, 'none') for x in (ours, theirs))
     ids = f'the id of {quoted(piece)} is {here} in the one and {there} in the other'
-    fix = 'bring back the one that was changed, or remove the one that is not of these weights'
-    raise InputError(f'{path} and {other} differ: {ids}; {fix}')
+    raise InputError(f'{path} and {other} differ: {ids}; remove the one that is not of this model')
 
 
 def _check_words(path: Path) -> None:
@@ -136,9 +130,8 @@ def _check_words(path: Path) -> None:
     'never_split': bool(settings.get('never_split')),
   }
   if wrong := [name for name, is_wrong in refused.items() if is_wrong]:
-    here = f'which splits words otherwise than is done here with a {path.name}'
-    effect = 'so the ids would differ; this model cannot be read'
-    raise InputError(f'{path.parent} asks for {wrong[0]}, {here}, {effect}.')
+    fault = f'{path.parent} asks for {wrong[0]}, which splits words otherwise than here'
+    raise InputError(f'{fault} with a {path.name}; this model cannot be read.')
 
 
 def in_folder(folder: str | Path) -> Path | None:

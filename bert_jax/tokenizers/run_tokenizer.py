@@ -1,6 +1,5 @@
 """Chooses a run's tokenizer: from the weights it starts from, from a file, or a new one."""
 
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -9,82 +8,65 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax import tokenizers
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.byte_level import byte_tokenizer, train_byte_level
 from bert_jax.tokenizers.language_weights import Texts
-from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
+from bert_jax.tokenizers.sentence_piece import train_sentencepiece
 from bert_jax.tokenizers.wordpiece import Splitting
 from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
-
-log = logging.getLogger('bert_jax')
 
 
 def load_or_train(
   config: ConfigDict, folder: str | Path | None, texts: Callable[[], Iterable[str]]
 ) -> Tokenizer:
-  """The tokenizer of a run: from the folder it starts from, else tokenizer.path, else a new one.
-  texts: returns the texts that a new vocabulary of model.vocab_size pieces is trained on.
-  InputError if the folder's vocabulary is not tokenizer.path's, or has not model.vocab_size pieces
-  (but released weights may have more rows than pieces)."""
+  """The tokenizer of a run: from the folder it starts from, else tokenizer.path, else one trained
+  on texts(). InputError if the folder's vocabulary is not tokenizer.path's, or has not
+  model.vocab_size pieces (but released weights may have more rows than pieces)."""
   settings, size = config.tokenizer, config.model.vocab_size
   from_path = lambda: tokenizers.load(settings.path, do_lower_case=settings.do_lower_case)
   if folder:
     tokenizer = tokenizers.load_folder(folder)
     lower = getattr(tokenizer, 'do_lower_case', settings.do_lower_case)
     if lower != settings.do_lower_case:
-      how = 'lower-cased' if lower else 'not lower-cased'
-      asked = f'as the vocabulary of {folder} asks'
-      log.warning('text is %s, %s, although tokenizer.do_lower_case is %s', how, asked, not lower)
+      said = 'text is %slower-cased, as the vocabulary of %s asks, not as tokenizer.do_lower_case'
+      log.warning(said, '' if lower else 'not ', folder)
     if Path(settings.path).is_file() and from_path().fingerprint != tokenizer.fingerprint:
-      raise InputError(
-        f'tokenizer.path={settings.path} is not the vocabulary of {folder}, whose weights only fit '
-        'their own; leave tokenizer.path empty.'
-      )
+      raise InputError(f'tokenizer.path is not the vocabulary of {folder}; leave it empty.')
     if tokenizer.vocab_size > size:
-      raise InputError(
-        f'the vocabulary of {folder} has {tokenizer.vocab_size} pieces and its weights have rows '
-        f'for {size}; it is not theirs, so bring theirs back.'
-      )
+      fault = f'the vocabulary of {folder} has {tokenizer.vocab_size} pieces'
+      raise InputError(f'{fault} and its weights have {size} rows; it is not theirs.')
     return tokenizer
   if not settings.path and settings.kind in ('bytes', 'byte_bpe') and settings.do_lower_case:
-    kept = f'tokenizer.kind={settings.kind} keeps capitals'
-    raise InputError(f'{kept}; set tokenizer.do_lower_case=false.')
+    raise InputError(
+      f'tokenizer.kind={settings.kind} keeps capitals; set tokenizer.do_lower_case=false.'
+    )
   if settings.path:
     tokenizer = from_path()
   elif settings.kind == 'bytes':
     tokenizer = byte_tokenizer()
   else:
-    tokenizer = _trained(config, texts())
-  if tokenizer.vocab_size != size:
-    raise InputError(
-      f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}; set '
-      f'--config.model.vocab_size={tokenizer.vocab_size}, or name another tokenizer.path.'
+    log.info('training a %s vocabulary of %d pieces', settings.kind, size)
+    tokenizer, counts = train(
+      settings.kind,
+      texts(),
+      vocab_size=size,
+      splitting=Splitting(**Splitting.known(settings)),
+      character_coverage=settings.character_coverage,
+      sampling=config.corpus.sampling if 'corpus' in config else 1.0,
+      names=dict(vocab_size='model.vocab_size', character_coverage='tokenizer.character_coverage'),
     )
+    log.info('vocabulary: %s', describe(counts))
+  if tokenizer.vocab_size != size:
+    fault = f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}'
+    raise InputError(f'{fault}; set --config.model.vocab_size={tokenizer.vocab_size}.')
   return tokenizer
 
 
 def check_path(config: ConfigDict) -> None:
-  """InputError if tokenizer.path names no file. Only for new runs: a resumed run has its vocabulary
-  in its workdir."""
+  """InputError if tokenizer.path of a new run names no file."""
   if (path := config.tokenizer.path) and not Path(path).is_file():
     raise InputError(f'tokenizer.path={path} is no file; name a vocab.txt or *.model file.')
-
-
-def _trained(config: ConfigDict, texts: Iterable[str]) -> Tokenizer:
-  settings, size = config.tokenizer, config.model.vocab_size
-  log.info('training a %s vocabulary of %d pieces', settings.kind, size)
-  tokenizer, counts = train(
-    settings.kind,
-    texts,
-    vocab_size=size,
-    splitting=Splitting.of(settings),
-    character_coverage=settings.character_coverage,
-    sampling=config.corpus.sampling if 'corpus' in config else 1.0,
-    names=dict(vocab_size='model.vocab_size', character_coverage='tokenizer.character_coverage'),
-  )
-  log.info('vocabulary: %s', describe(counts))
-  return tokenizer
 
 
 def train(

@@ -22,8 +22,7 @@ _MARKS = {'ByteLevel': BLANK, 'Metaspace': '▁'}
 
 
 class RustTokenizer(Tokenizer):
-  """A tokenizer that runs a tokenizer.json. content: the parsed file. pieces: all pieces with the
-  added tokens, in the order of their ids."""
+  """Runs a tokenizer.json, parsed as `content`. pieces: in order of their ids, added ones too."""
 
   def __init__(self, content: dict[str, Any], pieces: Iterable[str], *, source: str):
     pieces = list(pieces)
@@ -66,10 +65,7 @@ class RustTokenizer(Tokenizer):
     if not (marks or suffix or model['type'] == 'WordPiece'):
       by = first_line(', '.join(kinds)) if kinds else 'nothing'
       read = 'WordPiece and what is split by ByteLevel or Metaspace or has an end_of_word_suffix'
-      raise InputError(
-        f'{source} is a {first_line(model["type"])} split by {by}; read are {read}, so put a '
-        'vocab.txt or *.model beside it.'
-      )
+      raise InputError(f'{source} is a {first_line(model["type"])} split by {by}; read are {read}.')
     added = {token['content'] for token in self._added if not token.get('special')}
     is_added = np.array([piece in added for piece in self.pieces])
     begins = [not suffix and not piece.startswith(prefix or '##') for piece in self.pieces]
@@ -89,13 +85,6 @@ class RustTokenizer(Tokenizer):
       self.encoding(e.ids, [(start + blanks(text[start:end]), end) for start, end in e.offsets])
       for text, e in zip(texts, encodings)
     ]
-
-  def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    encodings = self._rust.encode_batch_fast(checked(texts), add_special_tokens=False)
-    return [np.array(e.ids, np.int32) for e in encodings]
-
-  def decode(self, ids: Iterable[int]) -> str:
-    return self._decoded(ids, self._rust.decode)
 
   def files(self) -> dict[str, str]:
     content = json.dumps(self.content, ensure_ascii=False, indent=2)

@@ -28,11 +28,8 @@ def content(path: Path, data: bytes) -> dict[str, Any]:
   kind = files.json_of(path.with_name('config.json')).get('model_type')
   name = str(settings.get('tokenizer_class') or CLASSES.get(kind)).removesuffix('Fast')
   if name not in CLASSES.values():
-    known = ' and '.join(CLASSES.values())
-    raise InputError(
-      f'{path} is not known to be of an ALBERT or FNet; write its tokenizer_class ({known} are '
-      'read) into a tokenizer_config.json beside it, or put its tokenizer.json there.'
-    )
+    fault = f'{path} is not known to be of an ALBERT or FNet'
+    raise InputError(f'{fault}; write its tokenizer_class into a tokenizer_config.json beside it.')
   flags = {'do_lower_case': True, 'keep_accents': False}
   flags |= {flag: settings[flag] for flag in flags if settings.get(flag) is not None}
   try:

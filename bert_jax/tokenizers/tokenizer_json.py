@@ -5,26 +5,23 @@ another normaliser, another way to split words or added tokens, the file runs as
 """
 
 import contextlib
-import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax.errors import InputError, first_line, quoted
+from bert_jax.errors import InputError, first_line, log, quoted
 from bert_jax.text import files
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.byte_level import BLANK, ByteLevel
 from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, RustTokenizer, whole_content
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, Splitting, WordPiece
 
-log = logging.getLogger('bert_jax')
 _END = '</w>'  # how GPT's pieces write the end of a word
 
 
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[None]:
-  """Turns any error while a file is read into an InputError that names the file.
-  The Rust library raises plain Exceptions."""
+  """Turns any error while a file is read, such as the Rust library's, into an InputError."""
   try:
     yield
   except InputError:
@@ -36,9 +33,8 @@ def _whole(path: Path) -> Iterator[None]:
 
 def read(path: Path) -> Tokenizer:
   """Reads a tokenizer from a tokenizer.json."""
-  content = files.json_of(path)
   with _whole(path):
-    return from_content(path, content)
+    return from_content(path, files.json_of(path))
 
 
 def from_content(path: Path, content: dict[str, Any]) -> Tokenizer:
@@ -63,18 +59,15 @@ def from_content(path: Path, content: dict[str, Any]) -> Tokenizer:
     blank = bool(splitter.get('add_prefix_space'))
     mask = {token['content']: token for token in added}.get('<mask>', {})
     if mask.get('lstrip') is False:
-      ours = 'here it belongs to the mask, as in the releases of RoBERTa'
-      effect = f'{ours}, so ids beside masks differ from theirs'
+      effect = 'ids beside masks differ, since it belongs to the mask here, as in RoBERTa'
       log.warning('%s leaves the blank before <mask> to the text; %s', path, effect)
     return ByteLevel(pieces, merges, add_prefix_space=blank, source=str(path))
   return RustTokenizer(content, pieces, source=str(path))
 
 
 def read_pair(vocabulary: Path, merges: Path) -> Tokenizer:
-  """Reads a tokenizer from vocab.json and merges.txt: GPT's, whose pieces mark the ends of words,
-  or a byte-level one."""
-  with _whole(vocabulary):
-    pieces = _pieces(vocabulary, files.json_of(vocabulary))
+  """Reads GPT's or a byte-level tokenizer from vocab.json and merges.txt."""
+  pieces = _pieces(vocabulary, files.json_of(vocabulary))
   with _whole(merges):
     lines = merges.read_bytes().decode('utf-8').replace('\r\n', '\n').split('\n')
     pairs = [line.split(' ') for line in lines if line and not line.startswith('#version')]
@@ -100,20 +93,15 @@ def _gpt(pieces: list[str], pairs: list[list[str]]) -> dict[str, Any]:
 def _splitting(path: Path, content: Mapping[str, Any]) -> Splitting | None:
   """The Splitting of a WordPiece tokenizer.json; None if it treats text otherwise than BERT."""
   given, model = content.get('normalizer') or {}, content['model']
-  parts = (
-    given.get('type'),
-    given.get('clean_text', True),
-    model.get('continuing_subword_prefix', '##'),
-  )
+  prefix = model.get('continuing_subword_prefix', '##')
   longest = model.get('max_input_chars_per_word', MAX_WORD_CHARACTERS)
-  if (*parts, longest) != ('BertNormalizer', True, '##', MAX_WORD_CHARACTERS):
+  parts = given.get('type'), given.get('clean_text', True), prefix, longest
+  if parts != ('BertNormalizer', True, '##', MAX_WORD_CHARACTERS):
     return None
-  said = {
-    'do_lower_case': given.get('lowercase', True),
-    'strip_accents': given.get('strip_accents'),
-  }
-  chinese = given.get('handle_chinese_chars', True)
-  return Splitting.from_json(path, said | {'tokenize_chinese_chars': chinese})
+  names = {'lowercase': 'do_lower_case', 'handle_chinese_chars': 'tokenize_chinese_chars'}
+  names['strip_accents'] = 'strip_accents'
+  said = {ours: given[theirs] for theirs, ours in names.items() if theirs in given}
+  return Splitting.from_json(path, said)
 
 
 def _pieces(path: Path, vocabulary: Mapping[str, Any]) -> list[str]:

@@ -1,11 +1,9 @@
 """WordPiece: Google's `vocab.txt`, by Hugging Face's Rust library.
 
 The algorithm is Google's (google-research/bert, tokenization.py): control characters are dropped,
-CJK characters and punctuation are words, uncased vocabularies lower-case and strip accents, cased
-ones do neither, unless strip_accents says otherwise; words of more than 100 characters become [UNK]
-(Hugging Face's limit for BERT; Google's later 200 changes only words that are noise anyway).
-The Rust code differs from Google's Python in corners of Unicode: private-use characters are
-dropped, a word-final capital sigma becomes a plain one.
+CJK characters and punctuation are words, uncased vocabularies lower-case and strip accents, unless
+strip_accents says otherwise; words of more than 100 characters become [UNK]. The Rust code differs
+in corners of Unicode: private-use characters are dropped, a word-final sigma becomes a plain one.
 """
 
 import dataclasses
@@ -22,13 +20,12 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from bert_jax.errors import InputError, quoted
-from bert_jax.tokenizers.base import RESERVED, Encoding, Tokenizer, checked, find_reserved
+from bert_jax.tokenizers.base import RESERVED, Tokenizer, checked, find_reserved
 
 _WORDS = pre_tokenizers.BertPreTokenizer()
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
 # A run is a stretch of text between blanks. Runs' ids are cached, since most occur again.
 _KNOWN_RUNS = 500_000  # how many are remembered at most
-_LONGEST_RUN = 20  # characters; a longer one is not remembered
 _LONG_RUNS = 12  # characters; texts whose runs are so long on average are not split at blanks
 _HAS_CHINESE = re.compile('[\u4e00-\u9fff]{2}')
 _CHINESE = re.compile('[\u4e00-\u9fff]|[^ \u4e00-\u9fff]+')  # a character, or the text between
@@ -47,10 +44,10 @@ class Splitting:
       object.__setattr__(self, 'strip_accents', self.do_lower_case)
 
   @classmethod
-  def of(cls, settings: Mapping[str, Any]) -> 'Splitting':
-    """A Splitting from settings that have some of its fields, such as config.tokenizer."""
+  def known(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """{field: value} of its fields that some settings, such as config.tokenizer, have."""
     names = [field.name for field in dataclasses.fields(cls)]
-    return cls(**{name: settings[name] for name in names if settings.get(name) is not None})
+    return {name: settings[name] for name in names if settings.get(name) is not None}
 
   @classmethod
   def from_json(cls, path: Path, settings: Mapping[str, Any]) -> 'Splitting':
@@ -99,27 +96,28 @@ class WordPiece(Tokenizer):
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
     ids = {piece: i for i, piece in enumerate(pieces)}
     model = models.WordPiece(ids, unk_token='[UNK]', max_input_chars_per_word=MAX_WORD_CHARACTERS)
-    self.rust = tokenizers.Tokenizer(model)
+    self.rust = self._rust = tokenizers.Tokenizer(model)
     self.rust.normalizer, self.rust.pre_tokenizer = splitting.normalizer, _WORDS
-    self._known = _IdsOfRuns(self.rust)
+    self._ids_of_run = functools.lru_cache(_KNOWN_RUNS)(self._encode_run)
 
   do_lower_case = property(lambda self: self.splitting.do_lower_case)
 
-  def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-    return [self.encoding(e.ids, e.offsets) for e in self.rust.encode_batch(checked(texts))]
-
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    ids_of, out, whole = self._known.__getitem__, [], []
+    out, whole = [], []
     for i, text in enumerate(checked(texts)):
       runs = _runs(text, self.splitting.tokenize_chinese_chars)
-      if len(runs) == 1 and len(text) > _LONGEST_RUN:
+      if len(runs) == 1 and len(text) > _LONG_RUNS:
         whole.append(i)
         out.append(text)
       else:
-        out.append(np.frombuffer(b''.join(map(ids_of, runs)), np.int32))
+        out.append(np.frombuffer(b''.join(map(self._ids_of_run, runs)), np.int32))
     for i, encoding in zip(whole, self.rust.encode_batch_fast([out[i] for i in whole])):
       out[i] = np.array(encoding.ids, np.int32)
     return out
+
+  def _encode_run(self, run: str) -> bytes:
+    (encoding,) = self.rust.encode_batch_fast([run])
+    return np.array(encoding.ids, np.int32).tobytes()
 
   def decode(self, ids: Iterable[int]) -> str:
     return ' '.join(self.pieces[i] for i in self._shown(ids)).replace(' ##', '')
@@ -132,27 +130,9 @@ class WordPiece(Tokenizer):
     return {'tokenizer_config.json': written, 'vocab.txt': vocabulary}
 
 
-class _IdsOfRuns(dict):
-  """A cache {run: its ids as bytes of int32}; a missing run is encoded when asked for."""
-
-  def __init__(self, rust: tokenizers.Tokenizer):
-    super().__init__()
-    self.rust = rust
-
-  def __missing__(self, run: str) -> bytes:
-    (encoding,) = self.rust.encode_batch_fast([run])
-    ids = np.array(encoding.ids, np.int32).tobytes()
-    if len(self) >= _KNOWN_RUNS:
-      self.clear()
-    if len(run) <= _LONGEST_RUN:
-      self[run] = ids
-    return ids
-
-
 def _runs(text: str, characters_are_words: bool) -> list[str]:
-  """Splits a text at its blanks, which no rule of WordPiece reaches across; some runs are empty. A
-  text of long runs stays whole, as they rarely repeat; Chinese is split at its characters, if these
-  are words."""
+  """Splits a text at its blanks, which no rule of WordPiece reaches across. A text of long runs
+  stays whole, as they rarely repeat; Chinese is split at its characters, if these are words."""
   spaced = text.replace('\n', ' ').replace('\t', ' ').replace('\r', ' ')
   runs = spaced.split(' ')
   if len(text) < _LONG_RUNS * len(runs):

@@ -1,9 +1,8 @@
 """Trains WordPiece vocabularies: the same texts give the same bytes, on any machine.
 
-Hugging Face's WordPiece trainer breaks ties by hash order, so two runs differ. SentencePiece's
-byte-pair trainer does not, and it is faster: words are counted here as the tokenizer will see them,
-SentencePiece chooses the merges, and its pieces are written in Google's notation.
-(Byte-pair encoding: Sennrich et al. 2016; WordPiece training as BERT's was never published.)
+Hugging Face's trainer breaks ties by hash order. So words are counted here as the tokenizer will
+see them, SentencePiece's byte-pair trainer (Sennrich et al. 2016) chooses the merges, and its
+pieces are written in Google's notation.
 """
 
 import re
@@ -18,7 +17,7 @@ import sentencepiece
 from bert_jax.errors import InputError
 from bert_jax.tokenizers.base import RESERVED, checked
 from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
-from bert_jax.tokenizers.sentencepiece_trainer import train_model
+from bert_jax.tokenizers.sentence_piece import train_model
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, UNCASED, Splitting, WordPiece
 
 _SPACE = re.compile('[ \t\r\n]+')
@@ -40,12 +39,11 @@ def train_wordpiece(
 ) -> tuple[WordPiece, dict[str, Any]]:
   """Trains a vocabulary of exactly vocab_size pieces: (it, what was counted on the way).
   They are [PAD] [UNK] [CLS] [SEP] [MASK], each kept character as `x`, each again as `##x` (but
-  those that always stand alone), then pieces in the order they were merged. A corpus too small for
-  so many is filled up with [unused0], [unused1], ... character_coverage: the rarest characters,
-  together 1 - character_coverage of the text, are left out, and words that contain them will be
-  [UNK]. SentencePiece's default of 0.9995 would leave out the digits of English novels; for Chinese
-  and Japanese it is the right value. sampling: see language_weights.weights; 'shares' is the share
-  of the words that each language then has."""
+  those that always stand alone), then pieces in the order they were merged, then [unused0],
+  [unused1], ... character_coverage: the rarest characters, together 1 - character_coverage of the
+  text, are left out, and words that contain them will be [UNK]. SentencePiece's default of 0.9995
+  would leave out the digits of English novels; for Chinese and Japanese it is right. sampling: see
+  language_weights.weights; 'shares': the share of the words that each language then has."""
   counts = {name: _count_words(part, splitting) for name, part in by_language(texts).items()}
   sizes = {language: words.total() for language, words in counts.items()}
   times = weights(sizes, sampling)
@@ -85,8 +83,7 @@ def train_wordpiece(
 
 
 def _count_words(texts: Iterable[str], splitting: Splitting) -> Counter:
-  """Counts words, as the tokenizer sees them.
-  Each distinct stretch between blanks is split into words only once."""
+  """Counts words, as the tokenizer sees them; each stretch between blanks is split only once."""
   stretches = Counter()
   for text in texts:
     stretches.update(_SPACE.split(checked([text])[0]))

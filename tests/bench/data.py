@@ -89,10 +89,10 @@ def loading(args):
 
 
 def loading_once(settings):
-  """What `loading` measures in this process. Of the corpus only the blocks that are mixed stay in
-  memory, however small it is."""
+  """What `loading` measures in this process. Of the corpus little more than the blocks that are
+  mixed stays in memory, however small it is."""
   hosts.join()
-  prepared.CACHE_TOKENS = 0
+  prepared.CACHE_TOKENS = 10_000_000
   seq_length, rows = settings['seq_length'], settings['batch_size'] * jax.process_count()
   where = sharding.batch_sharding(sharding.make_mesh(-1, 1, 1))
   for name, fields in KINDS.items():

@@ -30,7 +30,7 @@ from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading as qa
 from bert_jax.tasks.tagging import conll
 from bert_jax.text import documents
-from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
+from bert_jax.tokenizers.sentence_piece import train_sentencepiece
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.workdir import contents
 

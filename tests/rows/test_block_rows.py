@@ -295,7 +295,7 @@ def test_a_batch_is_a_function_of_seed_and_step(index, tokenizer):
   steps = [np.asarray(whole[step]['input_ids']) for step in range(60)]
   for step in (47, 3, 59):
     again = rows_of(index, tokenizer, settings)
-    again.room = 1
+    again.most_open = 1
     np.testing.assert_array_equal(batches_of(again)[step]['input_ids'], steps[step])
     assert len(again._open) == 1
 

@@ -33,7 +33,7 @@ from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading as qa
 from bert_jax.tasks.qa import squad_scores
 from bert_jax.tasks.tagging import conll, scores
-from bert_jax.text import documents, headings, tables
+from bert_jax.text import documents, tables
 from bert_jax.text.values import NotJson, json_value, whole_number
 from bert_jax.tools import arguments
 from bert_jax.tools.prepare import __main__ as prepare
@@ -300,8 +300,8 @@ def test_reading_time_grows_with_the_length_of_a_line(tmp_path):
 
   assert grows(cut, 200_000, 3_200_000) < 80
   for heading in ('# a' + ' ' * 8_000 + 'b', '# a' + ' #' * 4_000 + 'b'):
-    assert headings.heading_of(heading) == heading[2:]
-  assert grows(lambda n: headings.heading_of('# a' + ' ' * n + 'b'), 5_000, 80_000) < 80
+    assert documents.heading_of(heading) == heading[2:]
+  assert grows(lambda n: documents.heading_of('# a' + ' ' * n + 'b'), 5_000, 80_000) < 80
 
   def places(size):
     sentence = conll.Sentence('a:1', '0', ('x' + '1' * size + 'x',) * 10, None, ())
@@ -351,7 +351,7 @@ def test_headings_of_wikitext_open_documents(tmp_path):
   first = ['Valkyria', 'Senjo is a game .', 'It is good .', 'Second one .']
   second = ['Gameplay', 'Story', 'A = b = c .']
   assert found == [('wiki.train.tokens:2', first), ('wiki.train.tokens:7', second)]
-  assert [headings.wikitext_heading(x) for x in ('= =', '=', '= a', '= = a =', 'a')] == [''] * 5
+  assert [documents.wikitext_heading(x) for x in ('= =', '=', '= a', '= = a =', 'a')] == [''] * 5
 
 
 def test_invalid_utf8_in_many_files_is_one_warning(tmp_path, caplog):

@@ -26,7 +26,7 @@ from bert_jax.rows.batches import Batches
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents as text
-from bert_jax.tokenizers.sentencepiece_trainer import train_sentencepiece
+from bert_jax.tokenizers.sentence_piece import train_sentencepiece
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Maker, Settings
 from bert_jax.train import train

@@ -271,7 +271,7 @@ def _rows(config, corpus, tokenizer, split, language, what):
   made = f'{len(out):,} rows of {length}, {100 * out.fill:.1f} % filled'
   repeated = f', of which rows are made {times} times' if times > 1 else ''
   size = f'{number:,} documents, {len(corpus):,} tokens{repeated} -> {made}'
-  log.info('%s: %s, %s tokens cut to fit', what, size, f'{out.cut_tokens:,}')
+  log.info('%s: %s, %s tokens cut to fit', what, size, f'{out.totals["cut_tokens"]:,}')
   if isinstance(out, BlockRows):
     lost = f'rows of a pass that are left out, or twice: {100 * out.misses:.2f} %'
     log.info('%s: planned by block, %d units; %s', what, corpus.units, lost)

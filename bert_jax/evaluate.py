@@ -36,7 +36,6 @@ from bert_jax.run import evaluation, teacher
 from bert_jax.tasks import TASKS
 from bert_jax.text import files
 from bert_jax.workdir import checkpoint, contents, int8, trained
-from bert_jax.workdir import weights as run_weights
 
 
 class Evaluation(NamedTuple):
@@ -79,7 +78,7 @@ def evaluate_on(
   mesh = sharding.mesh_of(config, task)
   shapes = trained.shapes_of(config, tokenizer, mesh)
   # The checkpoint is read first: a mistake in it shows before large data is read.
-  params, number = run_weights.load_params(workdir, shapes, which)
+  params, number = trained.load_params(workdir, shapes, which)
   if in_int8:
     hosts.refuse_several('bert_jax.evaluate --int8')
     params = jax.tree.map(lambda x, y: jax.device_put(y, x.sharding), params, int8.rounded(params))

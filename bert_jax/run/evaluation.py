@@ -5,7 +5,6 @@ label was least likely), and files for official scorers.
 
 import contextlib
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,12 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import hosts, metrics, sharding, step
-from bert_jax.errors import unwritten
+from bert_jax.errors import log, writing
 from bert_jax.files import make_folder, write_whole
 from bert_jax.objectives.base import Objective
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.batches import Batches
 from bert_jax.tasks.scored import Scored
-
-log = logging.getLogger('bert_jax')
 
 WORST = 100  # answers in worst.jsonl
 LEAST = 10  # the fewest answers by which a run is called collapsed
@@ -46,11 +43,10 @@ def one_pass(
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
   """Evaluates a split: (its metrics, the answers of a Scored source, else []). Metrics are totals
   in float64, divided by their weights at the end.
-  carry: the carry of the first batch. count: how many batches to evaluate, 0 for all. They are
-  spread evenly over the split, since neighbours in a corpus are alike, unless the batches are
-  lanes, which are read from their beginning. shares: Objective.shares. A model that gives the same
-  answer to everything gets the metric `constant`, 1. ends: asked before each batch whether to break
-  off, which raises Interrupted."""
+  carry: the carry of the first batch. count: how many batches to evaluate, 0 for all: spread evenly
+  over the split, since neighbours in a corpus are alike, or, of lanes, from their beginning.
+  shares: Objective.shares. A model that gives the same answer to everything gets the metric
+  `constant`, 1. ends: asked before each batch whether to break off, which raises Interrupted."""
   source: Any = batches.source
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
@@ -76,8 +72,7 @@ def one_pass(
     result['damaged_rows'] = damaged
   if not outputs:
     return result, []
-  joined = {name: np.concatenate([out[name] for out in outputs]) for name in outputs[0]}
-  answers = source.answers(joined)
+  answers = source.answers(jax.tree.map(lambda *parts: np.concatenate(parts), *outputs))
   result |= source.score(answers)
   if answers and not any('gold' in answer for answer in answers):
     log.warning('nothing is scored: no example has a label')
@@ -115,13 +110,10 @@ def write(
   lines = lambda answers: ''.join(json.dumps(x, ensure_ascii=False) + '\n' for x in answers)
   worst = sorted((a for a in answers if 'loss' in a), key=lambda a: -a['loss'])[:WORST]
   files = {'predictions.jsonl': lines(answers), 'worst.jsonl': lines(worst)}
-  known = {**result, **beside(result, source, answers)}
-  scores = known | {'by_length': source.by_length(answers)}
+  scores = {**result, **beside(result, source, answers), 'by_length': source.by_length(answers)}
   files |= source.files(answers) | {'scores.json': metrics.to_json(scores) + '\n'}
-  try:
+  with writing(folder, 'write elsewhere (evaluate --out)'):
     make_folder(folder)
     for name, content in files.items():
       write_whole(folder / name, content)
-  except OSError as error:
-    raise unwritten(folder, error, 'write elsewhere (evaluate --out)') from None
   log.info('answers: %s', folder)

@@ -1,12 +1,10 @@
 """Where a run begins: with the first of these that exists.
 
 1. The newest checkpoint in its workdir, 2. or in the workdir config.resume_from: the whole state.
-3. The model config.init_from, a run or a released one: its weights, as far as they fit; or layers
-   of config.teacher.
+3. The model config.init_from: its weights, as far as they fit; or layers of config.teacher.
 4. Nothing: new parameters and, unless tokenizer.path is given, a new vocabulary.
 """
 
-import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,15 +17,12 @@ from bert_jax import config as config_lib
 from bert_jax import models, parameter_layers, tokenizers
 from bert_jax.config import model as config_model
 from bert_jax.convert import from_huggingface, hub, released_config
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.objectives.base import Objective
 from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.text import files
 from bert_jax.workdir import checkpoint, contents, int8, manifest, trained
-from bert_jax.workdir import weights as run_weights
-
-log = logging.getLogger('bert_jax')
 
 
 class Beginning(NamedTuple):
@@ -48,9 +43,9 @@ def beginning_of(config: ConfigDict, workdir: Path | str) -> Beginning:
       int8.refuse_folder(folder)
     if folder and (meta := checkpoint.newest_meta(folder)):
       if meta.get('converted'):
+        advice = f'train in another --workdir with --config.init_from={folder}'
         raise InputError(
-          f'{folder} holds converted weights and no training to go on with; train in another '
-          f'--workdir with --config.init_from={folder}.'
+          f'{folder} holds converted weights and no training to go on with; {advice}.'
         )
       return Beginning(Path(folder), meta)
   if config.resume_from:
@@ -65,17 +60,16 @@ def adopt_model(
   config: ConfigDict, beginning: Beginning, set_by_user: Collection[str] = ()
 ) -> ConfigDict:
   """Takes the sizes of the model that a run starts from, if any, and the text that its targets
-  begin with, into the config. InputError if the model has another value in a field set_by_user
-  (names such as model.hidden_size)."""
-  source = teaching.source_of(config)
-  if not source:
-    if count := config.model.new_top_layers:
-      raise InputError(
-        f'model.new_top_layers={count} leaves out layers of init_from, which is empty; name a '
-        'model with --config.init_from=W, or set it to 0.'
-      )
+  begin with, into the config. InputError if the model has another value in a field set_by_user."""
+  if not (source := teaching.source_of(config)):
     return config
-  model, begin = _model_and_begin(beginning.folder)
+  folder: Any = beginning.folder
+  if from_huggingface.is_model(folder):
+    described = from_huggingface.describe(folder)
+    model, begin = described.model, described.begin
+  else:
+    before = contents.read_config(folder)
+    model, begin = before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
   # Pre-training may read another way than the model did; other tasks only if the user says so.
   may_change = TASKS[config.objective].reads_corpus or 'model.causal' in set_by_user
   # Fields that must fit the weights come from their model, others from the run. (A released model
@@ -84,17 +78,10 @@ def adopt_model(
   sizes = {field: value for field, value in model.items() if field in fixed}
   if teaching.every_layer(config) and not beginning.continues:
     sizes = teacher.student_sizes(config, sizes)
-  count, layers, shared = (
-    config.model.new_top_layers,
-    sizes['num_hidden_layers'],
-    model['share_layers'],
-  )
-  if count and (count > layers or shared):
-    has = 'layers that share their weights' if shared else f'{layers} layers'
-    raise InputError(
-      f'model.new_top_layers={count} is to leave out layers of {source}, which has {has}; set it '
-      'to less, or to 0.'
-    )
+  count, layers = config.model.new_top_layers, sizes['num_hidden_layers']
+  if count and (count > layers or model['share_layers']):
+    has = 'layers that share their weights' if model['share_layers'] else f'{layers} layers'
+    raise InputError(f'model.new_top_layers={count}: {source} has {has}; set it to less, or to 0.')
   if config.model.extend_positions != 'none' and not beginning.continues:
     _check_extension(config.model, model)
     del sizes['max_position_embeddings']
@@ -102,62 +89,38 @@ def adopt_model(
     for name in ('attention_window', 'global_attention_every', 'global_tokens'):
       sizes.pop(name, None)
   _check_set_by_user(config, sizes, source, set_by_user)
-  begin = '' if TASKS[config.objective].begin in set_by_user else begin
-  return _adopted(config, sizes, source, begin)
-
-
-def _model_and_begin(folder):
-  """The config.model of a run or a released model, and the text that its targets begin with."""
-  if from_huggingface.is_model(folder):
-    description = from_huggingface.describe(folder)
-    return description.model, description.begin
-  before = contents.read_config(folder)
-  return before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
+  config = config.copy_and_resolve_references()
+  if changed := [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]:
+    log.info('the model is of %s, whatever the config says: %s', source, ', '.join(changed))
+  config.model.update(sizes)
+  field = TASKS[config.objective].begin
+  if begin and field and field not in set_by_user:
+    config_lib.set_field(config, field, begin)
+  return config_lib.check(config)
 
 
 def _check_extension(ours, model):
   """InputError unless the position table of a model can be extended to the length of ours."""
   how, rows = ours.extend_positions, ours.max_position_embeddings
-  table = model['max_position_embeddings']
-  if (kind := model['position_embeddings']) != 'learned':
+  table, kind = model['max_position_embeddings'], model['position_embeddings']
+  if kind != 'learned' or rows <= table:
     raise InputError(
-      f'model.extend_positions={how} is for a table of learned positions, and those of init_from '
-      f'are {kind}; set it to none.'
-    )
-  if rows <= table:
-    raise InputError(
-      f'model.extend_positions={how} makes a table of {table} positions longer, and '
-      f'model.max_position_embeddings is {rows}; raise that, or set extend_positions to none.'
+      f'model.extend_positions={how} makes a learned table longer, and init_from has {table} '
+      f'positions, {kind}; raise model.max_position_embeddings ({rows}), or set it to none.'
     )
   log.info('positions: %d of init_from become %d (%s)', table, rows, how)
 
 
 def _check_set_by_user(config, sizes, source, set_by_user):
-  """InputError if the user has set a size that the model to start from does not have. Without
-  a position table the number of positions is only a limit, and a run may set a lower one."""
+  """InputError if the user has set a size that the model to start from does not have."""
   started = models.ModelConfig(**{**config.model, **sizes})
   limit, lower = 'max_position_embeddings', config.model.max_position_embeddings
   for name in sizes:
     if name == limit and not models.has_position_table(started) and lower < sizes[name]:
       continue
     if f'model.{name}' in set_by_user and config.model[name] != sizes[name]:
-      raise InputError(
-        f'model.{name} is {sizes[name]!r} in what {source} gives this run to start from, and '
-        f'--config.model.{name}={config.model[name]} is given; leave that out.'
-      )
-
-
-def _adopted(config, sizes, source, begin):
-  """The config with `sizes` of the model `source` and `begin`, which its targets begin with."""
-  config = config.copy_and_resolve_references()
-  changed = [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]
-  config.model.update(sizes)
-  if begin and (field := TASKS[config.objective].begin):
-    config_lib.set_field(config, field, begin)
-  if changed:
-    said = 'the model is that of %s, whatever the config says: %s'
-    log.info(said, source, ', '.join(changed))
-  return config_lib.check(config)
+      given = f'--config.model.{name}={config.model[name]} is given; leave that out'
+      raise InputError(f'model.{name} is {sizes[name]!r} in what {source} gives, and {given}.')
 
 
 def load_weights(
@@ -182,7 +145,7 @@ def load_weights(
   else:
     source = contents.read_config(folder)
     shapes = trained.shapes_of(source, tokenizer, mesh)
-    params, _ = run_weights.load_params(folder, shapes, partial=True)
+    params, _ = trained.load_params(folder, shapes, partial=True)
     params = _extended(params, config.model)
   labels = TASKS[source.objective].objective(source, tokenizer).labels
   return params, (source.objective, labels) != (config.objective, objective.labels)
@@ -206,26 +169,22 @@ def warm_start(params: Any, source: Any, other_labels: bool = False) -> Any:
   head of another shape stays new, as does the classifier if the source's is for other labels."""
   taken = names_taken(params, source, other_labels)
   new, old = manifest.flat(params), manifest.flat(_with_layers_as_in(params, source))
-  here, fresh, unused = (
+  parts = [
     sorted({name.partition('.')[0] for name in names})
     for names in (taken, new.keys() - taken, old.keys() - taken)
-  )
+  ]
   if other_labels:
-    unused = [f'{p} for other labels' if p == 'classifier' else p for p in unused]
-  parts = (', '.join(x) or 'none' for x in (here, fresh, unused))
-  log.info('init_from: taken: %s; new: %s; not used: %s', *parts)
-  if 'mlm' in fresh and 'mlm' not in here:
-    log.warning(
-      'init_from: these weights have no head for masked words, as those of sentence models; it is '
-      'learned from nothing, which takes more steps'
-    )
+    parts[2] = [f'{p} for other labels' if p == 'classifier' else p for p in parts[2]]
+  said = (', '.join(names) or 'none' for names in parts)
+  log.info('init_from: taken: %s; new: %s; not used: %s', *said)
+  if 'mlm' in parts[1] and 'mlm' not in parts[0]:
+    log.warning('init_from has no head for masked words: it is learned from nothing')
   moved = {n: jax.device_put(old[n], x.sharding) if n in taken else x for n, x in new.items()}
   return manifest.unflat(moved, params)
 
 
 def with_new_top(params: Any, new: Any, count: int) -> Any:
-  """Takes the last `count` layers of the encoder from `new`, and the rest from `params` (Zhang et
-  al. 2021, https://arxiv.org/abs/2006.05987)."""
+  """Takes the last `count` layers of the encoder from `new` (arXiv:2006.05987)."""
   if not count:
     return params
 
@@ -242,8 +201,7 @@ def with_new_top(params: Any, new: Any, count: int) -> Any:
 
 
 def names_taken(params: Any, source: Any, other_labels: bool = False) -> set[str]:
-  """The names of the arrays that warm_start takes; InputError if the source does not fit. Only
-  shapes count, so params may be ShapeDtypeStructs."""
+  """The names of the arrays that warm_start takes; InputError if the source does not fit."""
   shapes = jax.eval_shape(lambda source: _with_layers_as_in(params, source), source)
   new, old = manifest.flat(params), manifest.flat(shapes)
   taken = {name for name in new.keys() & old.keys() if new[name].shape == old[name].shape}
@@ -260,10 +218,8 @@ def names_taken(params: Any, source: Any, other_labels: bool = False) -> set[str
         f'config.init_from has {theirs} for {path}, which {here}; give both runs the same model.'
       )
   if not (shared if counts else taken):
-    raise InputError(
-      f'config.init_from has nothing for {", ".join(sorted(counts)) or "any parameter"}, so this '
-      'run would start from nothing; name another model, or leave init_from empty.'
-    )
+    named = ', '.join(sorted(counts)) or 'any parameter'
+    raise InputError(f'config.init_from has nothing for {named}, so this run would start anew.')
   return taken
 
 

@@ -1,7 +1,6 @@
 """The inputs of a run: what is read and checked before anything is compiled or written."""
 
 import dataclasses
-import logging
 import math
 from collections.abc import Collection
 from pathlib import Path
@@ -13,7 +12,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax import files, sharding
 from bert_jax.convert import hub
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.rows.batches import Batches, batches_of
 from bert_jax.run import initialization, profiling, teacher, trackers
 from bert_jax.step import Program
@@ -21,8 +20,6 @@ from bert_jax.tasks import TASKS, teaching
 from bert_jax.timeline import RATE, Timeline
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import contents, manifest
-
-log = logging.getLogger('bert_jax')
 
 FEW_STEPS = 100  # with fewer, fine-tuning has usually hardly begun to learn
 
@@ -83,10 +80,8 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   task.check_sources(sources)
   task.check_metrics(config, objective)
   if config.checkpoint.best_metric not in ('', *objective.metrics):
-    raise InputError(
-      f'checkpoint.best_metric {config.checkpoint.best_metric!r} is not among the metrics of this '
-      f'objective: {", ".join(objective.metrics)}.'
-    )
+    known = ', '.join(objective.metrics)
+    raise InputError(f'checkpoint.best_metric is not among the metrics of this objective: {known}.')
   common = config, tokenizer, objective, mesh
   steps = step_count(config, sources)
   timeline = config_lib.timeline_of(config, steps)
@@ -117,9 +112,7 @@ def check_continues(inputs: Inputs, program: Program) -> None:
   back = 'bring it back, or use another --workdir with config.init_from to start from its weights'
   wrong = ''
   if meta.get('vocabulary', identity['vocabulary']) != identity['vocabulary']:
-    wrong = (
-      f'the vocabulary is not the one that checkpoint {number} was trained with; bring it back'
-    )
+    wrong = f'the vocabulary is not the one of checkpoint {number}; bring it back'
   elif moves:
     if not same_data:
       log.info('resume_from: the training data is another one than up to step %d', number)
@@ -145,7 +138,7 @@ def check_continues(inputs: Inputs, program: Program) -> None:
       raise
     raise InputError(
       f'config.resume_from is of another model or optimizer ({"; ".join(decisive[:3])}); set these '
-      'fields as they are there, or start from its weights with config.init_from.'
+      'fields as they are there, or use config.init_from.'
     ) from None
   if not moves and files.exists(folder / contents.CONFIG):
     before = contents.read_config(folder)
@@ -166,8 +159,7 @@ def check_past(now: Timeline, then: Timeline, step: int) -> None:
   if now.steps != then.steps:
     said = 'its rate of learning is as if it had been so from the start'
     if changed:
-      said = 'from here on its rate of learning is that of the new length, so its end differs from '
-      said += 'that of a run that has had this length from the start'
+      said = 'from here on its rate of learning is of the new length, until here of the old one'
     log.info('this run now has %d steps, before %d: %s', now.steps, then.steps, said)
   for change in now.same_until(then, min(then.steps, now.steps)):
     if change.field != RATE:

@@ -1,13 +1,12 @@
 """Writes the metrics of a run: metrics.jsonl, trackers, and a line for somebody who watches."""
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_jax import files, hosts, metrics
-from bert_jax.errors import unwritten
+from bert_jax.errors import log, writing
 from bert_jax.run.progress import Progress
 from bert_jax.run.trackers import Tracker
 from bert_jax.workdir import records
@@ -15,16 +14,13 @@ from bert_jax.workdir import records
 if TYPE_CHECKING:
   from bert_jax.run.setup import Run
 
-log = logging.getLogger('bert_jax')
-
 LONG_WAIT = 0.02  # a line mentions waiting for batches from this share of the time on
 
 
 class Writer:
   """Writes metrics into metrics.jsonl of the workdir, in the first process, and to trackers.
-  last: {split: its last line}. start: the step at which the run begins; lines of later steps, which
-  a killed run wrote after its last checkpoint, are dropped, since they will be written again.
-  evaluates: the evaluation of step `start` is repeated, too."""
+  last: {split: its last line}. start: the step at which the run begins; later lines of a killed run
+  are dropped, since they will be written again. evaluates: so is the evaluation of step `start`."""
 
   def __init__(
     self, workdir: Path, start: int, trackers: Sequence[Tracker] = (), evaluates: bool = False
@@ -36,37 +32,36 @@ class Writer:
 
   def _open(self, start, evaluates=False):
     self.file = None
-    if not hosts.first():
-      return
-    try:
-      self._drop_later(start, evaluates)
-      self.file = files.append(self.path)
-    except OSError as error:
-      raise unwritten(self.path, error) from None
+    if hosts.first():
+      with writing(self.path):
+        self._drop_later(start, evaluates)
+        self.file = files.append(self.path)
 
   def _drop_later(self, start, evaluates):
-    """Rewrites metrics.jsonl. A file with damaged lines is set aside whole; a line without an end
-    was cut off by a kill."""
+    """Rewrites metrics.jsonl without later lines; with damaged lines it is set aside whole."""
     if (data := files.read_bytes(self.path)) is None:
       return
-    lines = data.split(b'\n')[:-1]
-    steps = [_step(line) for line in lines]
-    if damaged := [n for n, step in enumerate(steps, 1) if step is None]:
+    raw = data.split(b'\n')[:-1]
+    lines = [records.line_of(text) for text in raw]
+    if damaged := [n for n, line in enumerate(lines, 1) if line is None]:
       count, first, aside = len(damaged), damaged[0], files.set_aside(self.path)
       said = '%s is damaged in %d lines, the first of which is line %d: it is set aside as %s'
       log.warning(f'{said}, and the others stay', self.path, count, first, aside)
-    kept = [line for line, step in zip(lines, steps) if step is not None and step <= start]
-    if evaluates:
-      kept = [x for x in kept if (_step(x), json.loads(x).get('split')) != (start, 'eval')]
-    self.last = {line['split']: line for line in map(json.loads, kept) if 'split' in line}
-    files.write_whole(self.path, b''.join(line + b'\n' for line in kept))
+    repeated = (start, 'eval') if evaluates else ()
+    kept = [
+      (line, text)
+      for line, text in zip(lines, raw)
+      if line and line['step'] <= start and (line['step'], line['split']) != repeated
+    ]
+    self.last = {line['split']: line for line, _ in kept}
+    files.write_whole(self.path, b''.join(text + b'\n' for _, text in kept))
 
   def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
     if self.file is None:
       return
     line = metrics.to_json({'step': step, 'split': split, **values})
     self.last[split] = json.loads(line)
-    try:
+    with writing(self.path):
       if not files.exists(self.path):  # its folder was removed
         self.file.close()
         self.file = files.append(self.path)
@@ -74,8 +69,6 @@ class Writer:
       self.file.flush()
       for tracker in self.trackers:
         tracker.write(step, split, values)
-    except OSError as error:
-      raise unwritten(self.path, error) from None
 
   def go_back(self, step: int) -> None:
     """Drops the lines past a step."""
@@ -88,20 +81,9 @@ class Writer:
     self._close(self.file, *self.trackers)
 
   def _close(self, *opened):
-    try:
+    with writing(self.path):
       for file in filter(None, opened):
         file.close()
-    except OSError as error:
-      raise unwritten(self.path, error) from None
-
-
-def _step(line):
-  """The step of a line of metrics.jsonl, or None if the line is damaged."""
-  try:
-    step = json.loads(line)['step']
-  except (ValueError, KeyError, TypeError, RecursionError):
-    return None
-  return step if isinstance(step, int) else None
 
 
 class Logger:

@@ -3,12 +3,9 @@
     python -m bert_jax.train ... --config.profile=10:13
     pip install xprof && xprof WORKDIR/profile       # or https://ui.perfetto.dev
 
-The trace is of the steps 11, 12 and 13 here, in the first process. Its files are
-WORKDIR/profile/plugins/profile/TIME/*: an .xplane.pb for xprof and TensorBoard, and a
-.trace.json.gz for Perfetto.
+Here the steps 11, 12 and 13 are traced, in the first process.
 """
 
-import logging
 from pathlib import Path
 
 import jax
@@ -16,25 +13,20 @@ from ml_collections import ConfigDict
 
 from bert_jax import hosts
 from bert_jax.config.run import profile_window
-from bert_jax.errors import InputError, unwritten
+from bert_jax.errors import InputError, log
 from bert_jax.run.speed import Clock
 from bert_jax.step import State
-
-log = logging.getLogger('bert_jax')
 
 
 def check(config: ConfigDict, steps: int) -> None:
   """InputError if the run ends before the steps to be traced."""
   if (profile_window(config.profile) or (0, 0))[1] > steps:
-    raise InputError(
-      f'profile={config.profile} is past the end of the run, which has {steps} steps; name steps '
-      f'up to {steps}.'
-    )
+    fault = f'profile={config.profile} is past the end of the run'
+    raise InputError(f'{fault}, which has {steps} steps.')
 
 
 class Profile:
-  """Traces the steps of config.profile. Call `begin(n)` before step n + 1, and `end(n, state)`
-  after step n. Writing the trace counts as saving on the speed.Clock."""
+  """Traces the steps of config.profile. Call begin(n) before step n + 1, end(n) after step n."""
 
   def __init__(self, config: ConfigDict, workdir: Path, clock: Clock):
     self.clock, self.folder, self.on = clock, workdir / 'profile', False
@@ -43,10 +35,6 @@ class Profile:
 
   def begin(self, number: int) -> None:
     if self.start <= number < self.stop and not self.on:
-      try:
-        self.folder.mkdir(parents=True, exist_ok=True)
-      except OSError as error:
-        raise unwritten(self.folder, error) from None
       with self.clock.doing('save'):
         jax.profiler.start_trace(self.folder)
       self.on = True

@@ -1,6 +1,5 @@
 """How far a run has come: a bar on a terminal, lines elsewhere, a bar and a curve in a notebook."""
 
-import logging
 import sys
 import time
 from pathlib import Path
@@ -8,19 +7,16 @@ from pathlib import Path
 import tqdm
 
 from bert_jax import hosts, notebooks
-from bert_jax.errors import in_notebook
-
-log = logging.getLogger('bert_jax')
+from bert_jax.errors import in_notebook, log
 
 EVERY, SHARE = 2.0, 0.05  # seconds between drawings of a curve; the most of the time they may take
 BAR = '{percentage:3.0f} %|{bar:40}| step {n_fmt} of {total_fmt} [{elapsed}<{remaining}]{desc}'
 
 
-def opened(steps: int, start: int, workdir: Path) -> 'Progress | Live':
+def opened(steps: int, start: int, workdir: Path) -> 'Progress':
   """Opens the display of a run from step `start` on: a Live in a notebook, else a Progress."""
-  if in_notebook() and hosts.first():
-    return Live(steps, start, workdir)
-  return Progress(steps, start)
+  live = in_notebook() and hosts.first()
+  return Live(steps, start, workdir) if live else Progress(steps, start)
 
 
 class Progress:
@@ -59,8 +55,7 @@ class Progress:
 
 
 class Live(Progress):
-  """The progress of a run in a notebook: a bar, the metrics of the last steps and of the last
-  evaluation, and the curve of the run."""
+  """The progress of a run in a notebook: a bar, the last metrics, and the curve of the run."""
 
   def __init__(self, steps: int, start: int, workdir: Path):
     self.workdir, self.said, self.next = workdir, {}, 0.0

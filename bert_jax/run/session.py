@@ -5,28 +5,25 @@ Each part decides itself when it is due; the loop calls one method of it after e
 """
 
 import contextlib
-import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 
-from bert_jax.errors import Paused
+from bert_jax import files, hosts, metrics
+from bert_jax.errors import Paused, log
 from bert_jax.rows.ahead import Ahead
-from bert_jax.run import evaluator, progress, setup, trackers
-from bert_jax.run.evaluator import Evaluator
+from bert_jax.run import evaluation, progress, setup, trackers
 from bert_jax.run.log import Logger, Writer
 from bert_jax.run.profiling import Profile
-from bert_jax.run.saver import Saver
 from bert_jax.run.stopping import Wish
 from bert_jax.run.summary import Summary
 from bert_jax.step import State
+from bert_jax.workdir import contents
 
 if TYPE_CHECKING:
   from bert_jax.run.setup import Run
-
-log = logging.getLogger('bert_jax')
 
 
 class Feed:
@@ -45,12 +42,103 @@ class Feed:
     clock.batches += inputs.timeline.rows_at(step) / inputs.config.batch_size
     return batch
 
-  def go_back(self) -> None:
-    """Forgets the batches made ahead, since steps get others from now on."""
-    self.ahead.forget()
 
-  def close(self) -> None:
-    self.ahead.close()
+class Saver:
+  """Saves the states of a run."""
+
+  def __init__(self, run: 'Run'):
+    self.run = run
+
+  def due(self, step: int, wish: Wish) -> bool:
+    """Is a checkpoint saved after this step?"""
+    inputs, config = self.run.inputs, self.run.inputs.config
+    every = config.checkpoint.every, config.spikes.rollback
+    is_at = any(n > 0 and step % n == 0 for n in every)
+    return is_at or step == inputs.steps or wish > Wish.GO_ON
+
+  def maybe(self, step: int, state: State, wish: Wish) -> None:
+    if self.due(step, wish):
+      self.save(step, state, {})
+      self.run.watch.saved()
+
+  def save(self, step: int, state: State, results: Mapping[str, float]) -> None:
+    """Saves a state, or adds the results of its evaluation to its checkpoint. Nobody could read it
+    without a config and a vocabulary: a workdir that was removed since the run began gets them."""
+    run, workdir = self.run, self.run.inputs.workdir
+    if hosts.first() and not files.exists(workdir / contents.CONFIG):
+      contents.claim(workdir, run.inputs.config)
+      run.inputs.tokenizer.save(workdir)
+      said = 'its config and vocabulary are written again; its checkpoints and metrics are gone'
+      log.warning('%s was removed while the run writes into it: %s', workdir, said)
+    run.tally.count_damaged(step)
+    with run.clock.doing('save'):
+      run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())
+
+
+class Evaluator:
+  """Evaluates the states of a run, and does what follows: a line, the best checkpoint, answers, an
+  early end. owes: was an evaluation broken off and not made up for?"""
+
+  def __init__(self, session: 'Session', step: int):
+    self.at, self.run = session, session.run
+    self.owes = self.due(step) and not self.run.results and self.run.inputs.in_workdir
+
+  def due(self, step: int) -> bool:
+    """Is the run evaluated after this step?"""
+    every = self.run.inputs.config.eval.every
+    is_at = step == self.run.inputs.steps or (every > 0 and step % every == 0)
+    return is_at and self.run.eval_step is not None
+
+  def catch_up(self, step: int, state: State) -> Wish:
+    """Makes the evaluation that a stop broke off. EARLY if patience is over already."""
+    if self.owes:
+      return self._evaluated(step, state)
+    return Wish.EARLY if self._patience_is_over(step) else Wish.GO_ON
+
+  def maybe(self, step: int, state: State) -> Wish:
+    """Evaluates if it is due; returns what the run is to do next."""
+    return self._evaluated(step, state) if self.due(step) else Wish.GO_ON
+
+  def _evaluated(self, step, state):
+    """Evaluates a state; if the run is to end meanwhile, only saves it. Returns what is next."""
+    try:
+      self._evaluate(step, state)
+    except evaluation.Interrupted:
+      self.owes = True
+      self.at.saver.save(step, state, {})
+      return self.run.watch.ask()
+    self.owes = False
+    return Wish.EARLY if self._patience_is_over(step) else Wish.GO_ON
+
+  def _patience_is_over(self, step):
+    """Has the run been evaluated eval.patience times without a better checkpoint.best_metric?"""
+    settings, best = self.run.inputs.config.eval, self.run.checkpoints.best
+    if self.run.eval_step is None or settings.patience <= 0 or step >= self.run.inputs.steps:
+      return False
+    return (step - best['step']) // settings.every >= settings.patience
+
+  def _evaluate(self, step, state):
+    """Evaluates a state and adds the results to its checkpoint; saves it if it is the best."""
+    run, inputs, config = self.run, self.run.inputs, self.run.inputs.config
+    batches: Any = inputs.eval_batches
+    last = step == inputs.steps
+    count = 0 if last else config.eval.batches
+    run.results = {}
+    with run.clock.doing('eval'):
+      what = run.eval_step, state.params, run.empty_carry, batches, run.constants, count
+      ends = lambda: run.watch.ask().ends
+      run.results, answers = evaluation.one_pass(*what, inputs.objective.shares, ends)
+    self.at.writer.write(step, 'eval', run.results)
+    said = metrics.health(run.results, batches.source.baselines)
+    self.at.progress.line(f'step {step}/{inputs.steps}  eval  {said}')
+    is_best = run.checkpoints.is_best(run.results, step)
+    is_saved = run.checkpoints.newest.get('step') == step
+    if is_best or is_saved or config.eval.patience > 0:
+      self.at.saver.save(step, state, run.results)
+    if answers and (last or self._patience_is_over(step)):
+      data = contents.evaluated_on(config.data.train, config.data.eval)
+      folder = contents.answers_folder(inputs.workdir, data, step)
+      evaluation.write(folder, batches.source, answers, run.results)
 
 
 class Session:
@@ -60,17 +148,17 @@ class Session:
     self.run, config, workdir = run, run.inputs.config, run.inputs.workdir
     step = int(jax.device_get(state.step))
     closed = lambda part: stack.enter_context(contextlib.closing(part))
-    owes = evaluator.is_owed(run, step)
-    self.writer = closed(Writer(workdir, step, trackers.opened(config, workdir, step), owes))
-    self.tally, self.watch = run.tally, run.watch
-    self.saver = Saver(run)
+    self.tally, self.watch, self.saver = run.tally, run.watch, Saver(run)
+    self.evaluator = Evaluator(self, step)
+    opened = trackers.opened(config, workdir, step)
+    self.writer = closed(Writer(workdir, step, opened, self.evaluator.owes))
     self.summary = Summary(run, self.writer, time.monotonic() - run.watch.started)
     stack.enter_context(self.summary)
     self.progress = closed(progress.opened(run.inputs.steps, step, workdir))
     self.logger = Logger(run, self.writer, self.progress)
-    self.evaluator = Evaluator(run, self.saver, self.writer, self.progress, owes)
     self.profile = closed(Profile(config, workdir, run.clock))
-    self.feed = closed(Feed(run))
+    self.feed = Feed(run)
+    closed(self.feed.ahead)
     run.clock.reset()
 
   def go_back(self, spike: int, state: State) -> State:
@@ -84,15 +172,14 @@ class Session:
       state = setup.carrying_nothing(state)
       self.tally.go_back(step, spike, meta)
       self.tally.spikes.go_back(step, meta)
-      self.feed.go_back()
+      self.feed.ahead.forget()  # steps get other batches from now on
       self.writer.go_back(step)
       self.progress.go_back(step)
     log.warning('going on from step %d with the data after that of step %d', step, spike)
     return state
 
   def end(self, step: int, state: State, wish: Wish) -> tuple[State, Mapping[str, float]]:
-    """Waits until everything is saved; returns what the loop returns. Raises KeyboardInterrupt or
-    Paused if the run ends before its last step."""
+    """Waits until all is saved. KeyboardInterrupt or Paused if the run is not over."""
     run, config = self.run, self.run.inputs.config
     self.progress.close()
     with run.clock.doing('save'):

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import logging
 import time
 from collections.abc import Mapping
 from concurrent import futures
@@ -14,13 +13,12 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, models, sharding, step
+from bert_jax.errors import log
 from bert_jax.run import evaluation, initialization, speed, spikes, stopping, tally
 from bert_jax.run.inputs import Inputs, check_continues
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import Moment
 from bert_jax.workdir import checkpoint, contents, lock, records
-
-log = logging.getLogger('bert_jax')
 
 
 @dataclasses.dataclass
@@ -41,10 +39,8 @@ class Run:
 
 
 def ended(inputs: Inputs) -> tuple[step.State, Mapping[str, float]] | None:
-  """Restores a run that has ended in its workdir: (State, metrics of its last evaluation). None if
-  the config leaves something to do. Nothing is compiled or written."""
-  workdir, newest = inputs.workdir, inputs.beginning.meta or {}
-  has_ended = False
+  """(State, metrics) of a run that has ended in its workdir; None if something is left to do."""
+  workdir, newest, has_ended = inputs.workdir, inputs.beginning.meta or {}, False
   if inputs.in_workdir and files.exists(workdir / contents.CONFIG):
     end, config = records.read_summary(workdir), contents.read_config(workdir)
     has_ended = (
@@ -66,8 +62,7 @@ def ended(inputs: Inputs) -> tuple[step.State, Mapping[str, float]] | None:
 
 
 def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tuple[Run, step.State]:
-  """Compiles the steps, claims the workdir and makes or restores the state.
-  started: time.monotonic() when the run began."""
+  """Compiles the steps, claims the workdir, and makes or restores the state."""
   config, mesh, beginning = inputs.config, inputs.mesh, inputs.beginning
   program = step.program(config, inputs.objective, mesh, inputs.timeline)
   weights = None
@@ -79,10 +74,9 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   if hosts.first():
     stack.enter_context(lock.held(inputs.workdir))
   check_newest(inputs)
-  if hosts.first():
-    remarks = TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources)
-    if remarks:
-      log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
+  remarks_on = TASKS[config.objective].remarks
+  if hosts.first() and (remarks := remarks_on(config, inputs.tokenizer, inputs.sources)):
+    log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
   train_step, eval_step, state = compiled(inputs, program, weights)
   hosts.wait('compiled')
   # Until here SIGTERM has ended the run at once, and Ctrl-C as soon as both steps were compiled.
@@ -92,7 +86,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   state, meta = first_state(inputs, program, checkpoints, state)
   costs = costs_of(inputs, models.count_parameters(state.params))
   contents.write_facts(inputs.workdir, config, inputs.sources, mesh, costs)
-  seen = spikes.Spikes.from_meta(config.spikes, checkpoints, meta)
+  seen = spikes.Spikes(config.spikes, checkpoints, meta)
   run = Run(
     inputs,
     train_step,
@@ -132,15 +126,12 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
 
 
 def check_newest(inputs: Inputs) -> None:
-  """Raises Busy if another run has saved a checkpoint in the workdir since this one looked for the
-  newest, which was before it held the lock."""
+  """Raises Busy if another run has saved a checkpoint before this one held the lock."""
   hosts.wait('locked')
   then = inputs.beginning.meta if inputs.in_workdir else None
   now = checkpoint.newest_meta(inputs.workdir)
   if (now and now['seal']) != (then and then['seal']):
-    raise lock.Busy(
-      f'another run has trained in {inputs.workdir} while this one was reading; start it again.'
-    )
+    raise lock.Busy(f'another run has trained in {inputs.workdir} meanwhile; start it again.')
 
 
 def flops_of(inputs: Inputs, moment: Moment | None = None) -> float:

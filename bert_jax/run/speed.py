@@ -35,9 +35,8 @@ MEASURED += tuple(f'{name}_seconds' for name in ('step', 'data', 'eval', 'save')
 
 class Clock:
   """Measures the speed of training, and separately the seconds of evaluating and saving (`doing`).
-  flops_per_step: floating point operations of the model in a step with a full batch. steps,
-  batches, waited: steps, full batches, and seconds of waiting for a batch since the last read,
-  counted by the training loop."""
+  flops_per_step: of a step with a full batch. steps, batches, waited: steps, full batches, and
+  seconds of waiting for a batch since the last read, counted by the training loop."""
 
   def __init__(self, flops_per_step: float):
     self.flops_per_step = flops_per_step
@@ -80,9 +79,8 @@ class Clock:
   def read(self, tokens: float) -> dict[str, Any]:
     """Returns 'steps' and the metrics MEASURED since the last read; then starts anew.
     tokens: how many were trained on, without padding. data_wait: the share of the training in which
-    a step waited for its batch. There is no mfu if the peak of the device is not known, or below
-    the measured speed. NAME_seconds: where the time went; goodput: the share of it in which steps
-    were computed."""
+    a step waited for its batch. goodput: the share of all time in which steps were computed. There
+    is no mfu if the peak of the device is not known, or below the measured speed."""
     self.before = self.totals()
     seconds = max(self.spent['train'], 1e-9)
     times = self._seconds()

@@ -1,42 +1,25 @@
 """Spikes of the loss: steps whose loss is far above the losses before, after which a run may go
 back to a checkpoint and leave out the data of the spike."""
 
-import logging
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.workdir.checkpoint import Checkpoints
-
-log = logging.getLogger('bert_jax')
 
 TRIES = 5  # how often a run goes back to the same checkpoint
 
 
 class Spikes:
-  """Compares the loss of each step with the losses before it.
-  settings: config.spikes. back: (the step that the run went back to last, how often)."""
+  """Compares each loss with those before it. back: (the step gone back to last, how often)."""
 
-  def __init__(
-    self,
-    settings: ConfigDict,
-    checkpoints: Checkpoints,
-    losses: Sequence[float] = (),
-    back: Sequence[int] = (0, 0),
-  ):
-    self.settings, self.checkpoints = settings, checkpoints
-    self.losses, self.back = list(losses), tuple(back)
-
-  @classmethod
-  def from_meta(
-    cls, settings: ConfigDict, checkpoints: Checkpoints, meta: Mapping[str, Any]
-  ) -> 'Spikes':
-    """The Spikes saved in a checkpoint's metadata; {}: of a new run."""
+  def __init__(self, settings: ConfigDict, checkpoints: Checkpoints, meta: Mapping[str, Any]):
     saved = meta.get('tally', {})
-    return cls(settings, checkpoints, saved.get('losses', ()), saved.get('back', (0, 0)))
+    self.settings, self.checkpoints = settings, checkpoints
+    self.losses, self.back = [*saved.get('losses', ())], tuple(saved.get('back', (0, 0)))
 
   def to_meta(self) -> dict[str, Any]:
     return {'losses': self.losses, 'back': list(self.back)}
@@ -77,6 +60,6 @@ class Spikes:
     self.losses, self.back = list(meta.get('tally', {}).get('losses', ())), (step, times)
     if times > TRIES:
       raise InputError(
-        f'the loss has a spike again, after the run went back to step {step} {TRIES} times, each '
-        'time past other data; a lower optimizer.learning_rate or a higher spikes.zscore helps.'
+        f'the loss has a spike again, after the run went back to {step} {TRIES} times; a lower '
+        'optimizer.learning_rate or a higher spikes.zscore helps.'
       )

@@ -1,9 +1,6 @@
-"""Decides when a run saves by the clock and when it ends early: signals, checkpoint.minutes,
-max_hours.
-
-Every process looks at its own clock and its own signals. A hosts.Vote turns these into one
-decision, so that all processes save, or end, after the same step.
-"""
+"""Decides when a run saves by the clock and when it ends: signals, checkpoint.minutes, max_hours.
+Every process looks at its own clock and signals; a hosts.Vote makes one decision of these, so that
+all save, or end, after the same step."""
 
 import contextlib
 import enum
@@ -66,9 +63,8 @@ class Watch:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-  """Yields a function: was the run asked to stop? SIGTERM, a closed terminal (SIGHUP, unless it
-  is ignored, as nohup has it) and the first Ctrl-C save and end it; the second Ctrl-C ends it at
-  once."""
+  """Yields a function: was the run asked to stop? SIGTERM, a closed terminal (SIGHUP, unless it is
+  ignored) and the first Ctrl-C save and end it; the second Ctrl-C ends it at once."""
   asked, old = threading.Event(), {}
   if threading.current_thread() is threading.main_thread():
 

@@ -11,14 +11,13 @@ where its time went.
             eval, save; goodput: the share of `step`
 """
 
-import logging
 import math
 import time
 from typing import TYPE_CHECKING, Any
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts
-from bert_jax.errors import first_line
+from bert_jax.errors import first_line, log
 from bert_jax.run.log import Writer
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
@@ -26,12 +25,9 @@ from bert_jax.workdir import records
 if TYPE_CHECKING:
   from bert_jax.run.setup import Run
 
-log = logging.getLogger('bert_jax')
-
 
 class Summary:
-  """Writes summary.json when it is entered, after each checkpoint and evaluation, and at the end.
-  state: the state of the run, set at its end. setup: seconds before the first step."""
+  """Writes summary.json when it is entered, when something was saved, and at the end."""
 
   def __init__(self, run: 'Run', writer: Writer, setup: float):
     self.run, self.writer, self.setup = run, writer, setup

@@ -1,13 +1,9 @@
 """Adds up the metrics of a run's steps: sums for a line of the log, counts since step 0, and steps
-whose loss or gradient is not finite.
-
-All of it is saved with a checkpoint, so that a run that continues writes the same lines and makes
-the same decisions as one that never stopped.
-"""
+whose loss or gradient is not finite. All of it is saved with a checkpoint, so that a run that
+continues makes the same decisions as one that never stopped."""
 
 import contextlib
 import json
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ml_collections import ConfigDict
 
 from bert_jax import hosts, metrics
-from bert_jax.errors import InputError, listed
+from bert_jax.errors import InputError, listed, log
 from bert_jax.files import write_whole
 from bert_jax.run.spikes import Spikes
 
 if TYPE_CHECKING:
   from bert_jax.run.setup import Inputs
-
-log = logging.getLogger('bert_jax')
 
 SAVED = 'events', 'in_a_row', 'skipped', 'moves'
 EVENTS = 'skipped_steps', 'loss_spikes', 'rollbacks', 'damaged_rows'
@@ -85,8 +79,7 @@ class Tally:
   def settle(self, now: bool) -> int:
     """Adds the metrics that were taken: all of them if something reads them now, else all but the
     newest step's, so that no step waits for the one before it. Returns the step of a spike from
-    which the run goes back, and then forgets later steps; or 0. InputError if the run stops here,
-    since its numbers are not finite."""
+    which the run goes back, or 0. InputError if the run stops here."""
     for step in sorted(self.pending):
       due = now or step < self.step
       if due and self._add(step, metrics.host_sum(self.pending.pop(step))):
@@ -123,8 +116,7 @@ class Tally:
       self._count('damaged_rows', hosts.total(batches.damaged_before(step, self.skipped)))
 
   def go_back(self, step: int, spike: int, meta: Mapping[str, Any]) -> None:
-    """Restores the sums of a step's checkpoint, whose metadata is `meta`, when the run goes back to
-    it from a spike. The steps after it get batches from past the spike."""
+    """Restores the sums of the checkpoint of a step to which the run goes back from a spike."""
     saved = Tally.from_meta(meta, self.inputs.config.batch_size)
     # The steps from here to the spike are undone, and with them their skips and damages.
     stays = lambda name: name in ('loss_spikes', 'rollbacks')
@@ -155,8 +147,7 @@ class Tally:
       named += '; gradient norms: ' + ', '.join(f'{k} {float(x):.3g}' for k, x in norms.items())
     again = f' as in the {self.in_a_row - 1} before it' if self.in_a_row > 1 else ''
     return InputError(
-      f'the {name} is {float(out[name])} at step {step}{again} (rows {named}), so the run stops; '
-      f'checkpoints in {inputs.workdir}, if any, are from before it. A lower '
-      'optimizer.learning_rate, more warmup or float32 usually helps; python -m '
+      f'the {name} is {float(out[name])} at step {step}{again} (rows {named}), so the run stops; a '
+      'lower optimizer.learning_rate, more warmup or float32 usually helps; python -m '
       f'bert_jax.tools.replay {path} runs the step alone.'
     )

@@ -1,7 +1,6 @@
 """Loads the teacher of a run, checks that it fits, and makes the taught objective."""
 
 import hashlib
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,24 +9,18 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import models
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.objectives.base import Objective
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tokenizers import Tokenizer
 from bert_jax.workdir import manifest, trained
 
-log = logging.getLogger('bert_jax')
-
 
 def student_sizes(config: ConfigDict, sizes: Mapping[str, Any]) -> dict[str, Any]:
-  """The sizes of a student that starts from layers of a model: {field of config.model: value}.
-  In pre-training type_vocab_size is left out, since the run's config sets it."""
+  """The sizes of a student that starts from layers of a model: {field of config.model: value}."""
   every = teaching.every_layer(config)
   if sizes.get('share_layers'):
-    raise InputError(
-      f'the layers of {config.teacher} share their weights, so none can be left out; set '
-      'distillation.every_layer=0.'
-    )
+    raise InputError(f'{config.teacher} shares layers; set distillation.every_layer=0.')
   sizes = {**sizes, 'num_hidden_layers': -(-sizes['num_hidden_layers'] // every)}
   if TASKS[config.objective].reads_corpus:
     del sizes['type_vocab_size']
@@ -36,15 +29,13 @@ def student_sizes(config: ConfigDict, sizes: Mapping[str, Any]) -> dict[str, Any
 
 def taught(config: ConfigDict, objective: Objective, tokenizer: Tokenizer) -> Objective:
   """The objective of a config, taught by config.teacher if there is one. InputError unless student
-  and teacher read the same vocabulary and answer the same question; nothing is compiled yet."""
+  and teacher read the same vocabulary and answer the same question."""
   if not teaching.has_teacher(config):
     return objective
   source = trained.load(config.teacher)
   if source.tokenizer.fingerprint != tokenizer.fingerprint:
-    raise InputError(
-      f'the teacher {config.teacher} has another vocabulary than this run, so its probabilities '
-      'are of other words; give the run its vocabulary (tokenizer.path), or name another teacher.'
-    )
+    fault = f'the teacher {config.teacher} has another vocabulary than this run'
+    raise InputError(f'{fault}; give the run its vocabulary (tokenizer.path).')
   model = _model_of(config, source.config.model)
   theirs = TASKS[source.config.objective].objective(source.config, tokenizer)
   teacher = teaching.Teacher(source.config, theirs, model, jax.device_get(source.params))
@@ -57,8 +48,7 @@ def taught(config: ConfigDict, objective: Objective, tokenizer: Tokenizer) -> Ob
 
 
 def _model_of(config, theirs):
-  """The ModelConfig of the teacher, with the student's dtype and kernel of attention. InputError if
-  it cannot read the rows of this run."""
+  """The ModelConfig of the teacher with the student's dtype, if it can read the student's rows."""
   theirs = theirs.copy_and_resolve_references()
   same = 'dtype', 'attention_implementation'
   theirs.update({name: config.model[name] for name in same} | {'remat': 'none'})
@@ -67,21 +57,19 @@ def _model_of(config, theirs):
   # The examples of a row begin where the stretches of this run begin.
   if stretch and config.data.examples_per_row > 1 and (not of_student or of_student % stretch):
     raise InputError(
-      f'the teacher {config.teacher} reads stretches of {stretch} tokens, at which the examples of '
-      f'a row are to begin; set model.recurrent_length={stretch} and memory_length, or '
-      'data.examples_per_row=1.'
+      f'the teacher {config.teacher} reads stretches of {stretch} tokens; set '
+      f'data.examples_per_row=1, or model.recurrent_length={stretch} and memory_length.'
     )
   longest = min(longest, stretch or longest)  # positions restart in each stretch
   if models.has_position_table(theirs) and longest > theirs.max_position_embeddings:
-    raise InputError(
-      f'the teacher {config.teacher} reads {theirs.max_position_embeddings} tokens at most and '
-      f'this run has up to {longest}; lower data.seq_length, or name another teacher.'
+    most = theirs.max_position_embeddings
+    fault = (
+      f'the teacher {config.teacher} reads {most} tokens at most and this run has up to {longest}'
     )
+    raise InputError(f'{fault}; lower data.seq_length, or name another teacher.')
   if theirs.type_vocab_size == 1 != config.model.type_vocab_size:
-    raise InputError(
-      f'the teacher {config.teacher} has one token type and this run '
-      f'{config.model.type_vocab_size or "any"}; set model.type_vocab_size=1.'
-    )
+    fault = f'the teacher {config.teacher} has one token type and this run more'
+    raise InputError(f'{fault}; set model.type_vocab_size=1.')
   return models.ModelConfig(**theirs)
 
 
@@ -95,8 +83,8 @@ def _fingerprint(params):
 
 
 def layers_for(config: ConfigDict, params: Mapping[str, Any]) -> dict[str, Any]:
-  """The parameters of a teacher that a student starts from: every n-th layer from the first (as
-  DistilBERT), and token types only if the student has them."""
+  """The parameters of a teacher that a student starts from: every n-th layer from the first, as
+  DistilBERT, and token types only if it has them."""
   params = models.unstack_layers(params)
   encoder = {name: x for name, x in params['encoder'].items() if not name.startswith('layer_')}
   for i in range(config.model.num_hidden_layers):

@@ -18,11 +18,9 @@ def check(config: ConfigDict) -> None:
   if config.log.wandb == 'off' or not hosts.first():
     return
   wandb = _wandb()
-  if config.log.wandb == 'online' and not _knows_key(wandb):
-    raise InputError(
-      'log.wandb=online, and Weights & Biases knows no key of yours; give the command '
-      '"wandb login" once, or set --config.log.wandb=offline.'
-    )
+  if config.log.wandb == 'online' and not wandb.login(prompt=False):
+    fault = 'log.wandb=online, and Weights & Biases knows no key of yours'
+    raise InputError(f'{fault}; run "wandb login" once, or set --config.log.wandb=offline.')
 
 
 def opened(config: ConfigDict, workdir: Path, start: int) -> 'list[Tracker]':
@@ -36,10 +34,9 @@ def opened(config: ConfigDict, workdir: Path, start: int) -> 'list[Tracker]':
 
 
 class TensorBoard:
-  """Writes TensorBoard's event files in the workdir, at once and in the thread that trains:
-  tensorboardX's SummaryWriter has a thread of its own, for which a run waits for ever once that
-  thread has failed at a full disk. start: TensorBoard hides later steps in earlier files, since a
-  run that continues from this step writes them again."""
+  """Writes TensorBoard's event files in the workdir, in the thread that trains: tensorboardX's
+  SummaryWriter has one of its own, for which a run waits for ever once it has failed at a full
+  disk. start: TensorBoard hides later steps in earlier files."""
 
   def __init__(self, workdir: Path, start: int):
     self.prefix = str(workdir / 'events')
@@ -79,17 +76,20 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-  """Writes metrics to a run of https://wandb.ai with the name of the workdir. Offline it is written
-  to WORKDIR/wandb, and `wandb sync` uploads it. Project, group and the like are set by the
-  environment (WANDB_PROJECT). A run that continues keeps its id. Points of steps that a run went
-  back over stay, beside the new ones: wandb never drops a point."""
+  """Writes metrics to a run of https://wandb.ai with the name of the workdir; offline to
+  WORKDIR/wandb. Project and group are set by the environment (WANDB_PROJECT). A run that continues
+  keeps its id, and points of steps that it went back over stay: wandb never drops a point."""
 
   def __init__(self, workdir: Path, config: ConfigDict):
     folder = workdir.absolute()
+    drawn = folder / 'wandb' / 'id.txt'  # the id of the run
     try:
+      if not files.exists(drawn):
+        files.make_folder(drawn.parent)
+        files.write_whole(drawn, uuid.uuid4().hex[:12] + '\n')
       self.run = _wandb().init(
         dir=str(folder),
-        id=_id(folder / 'wandb' / 'id.txt'),
+        id=files.read_text(drawn).strip(),
         resume='allow',
         name=folder.name,
         mode=config.log.wandb,
@@ -99,7 +99,7 @@ class WeightsAndBiases:
     except OSError as error:
       raise unwritten(folder / 'wandb', error) from None
     except _wandb().Error as error:
-      advice = 'set --config.log.wandb=offline, and upload it later by "wandb sync"'
+      advice = 'set --config.log.wandb=offline'
       raise InputError(f'Weights & Biases: {first_line(error)}; {advice}.') from None
     self.run.define_metric('*', step_metric='step')  # its own counter knows no way back
 
@@ -117,30 +117,13 @@ Tracker = TensorBoard | WeightsAndBiases
 
 
 def _wandb():
-  """Imports the package wandb, or raises an InputError. (A folder of that name also imports, as an
-  empty package.)"""
+  """The package wandb, or an InputError. (A folder of that name imports as an empty package.)"""
   try:
     import wandb  # pyrefly: ignore[missing-import]  # optional
 
     wandb.init  # noqa: B018
   except (ImportError, AttributeError):
     raise InputError(
-      'log.wandb needs the package wandb; pip install wandb, or set --config.log.wandb=off.'
+      'log.wandb needs the package wandb; pip install wandb, or set it to off.'
     ) from None
   return wandb
-
-
-def _knows_key(wandb):
-  """Has the user logged in to Weights & Biases on this machine?"""
-  try:
-    return wandb.login(prompt=False)
-  except TypeError:  # of a version whose login always asks
-    return bool(wandb.api.api_key)
-
-
-def _id(path):
-  """The id of a run, which is drawn once and kept in a file."""
-  if not files.exists(path):
-    files.make_folder(path.parent)
-    files.write_whole(path, uuid.uuid4().hex[:12] + '\n')
-  return files.read_text(path).strip()

@@ -1,14 +1,12 @@
 """Checkpoints: saved atomically by Orbax, and verified by checksums when they are restored.
 
-Orbax survives kill -9 but restores a flipped bit without an error, so the checksum of every array
-(see manifest.py) is stored beside it and compared at restore. A damaged checkpoint is put aside and
-the newest good one is used.
+Orbax restores a flipped bit without an error, so the checksum of every array (manifest.py) is
+stored beside it. A damaged checkpoint is put aside and the newest good one is used.
 """
 
 import contextlib
 import itertools
 import json
-import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,12 +21,10 @@ from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax import __version__, hosts, step
-from bert_jax.errors import InputError, Unwritten, first_line
+from bert_jax.errors import InputError, Unwritten, first_line, listed, log
 from bert_jax.files import seal, write_whole
 from bert_jax.workdir import manifest
-from bert_jax.workdir.manifest import PARTS
-
-log = logging.getLogger('bert_jax')
+from bert_jax.workdir.manifest import PARTS, Damaged
 
 
 def newest_meta(workdir: str | Path) -> dict[str, Any] | None:
@@ -40,7 +36,7 @@ def newest_meta(workdir: str | Path) -> dict[str, Any] | None:
     return checkpoints.newest_good(checkpoints.meta, steps, log.debug)[0] if steps else None
 
 
-class Checkpoints:
+class Checkpoints(policies.PreservationPolicy):
   """Saves, reads and deletes the checkpoints of one workdir.
   settings: config.checkpoint; None: read-only. identity: {name: value} that every checkpoint stores
   about its config and data. judged_by: names the metric and the data by which a checkpoint is the
@@ -66,16 +62,21 @@ class Checkpoints:
     return {'goodness': -math.inf, 'step': number, 'of': self.judged_by}
 
   def _open(self):
-    writes, policy = self.writes, Retention(self) if self.writes else None
+    writes = self.writes
     if not writes and not self.folder.is_dir():
       raise InputError(f'{self.folder.parent} holds no checkpoint; train it first.')
     options = ocp.CheckpointManagerOptions(
-      preservation_policy=policy,
+      preservation_policy=self if writes else None,
       read_only=not writes,
       create=writes,
       cleanup_tmp_directories=writes,
     )
     return ocp.CheckpointManager(self.folder, options=options, item_names=(*PARTS, 'meta'))
+
+  def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+    """Tells Orbax which checkpoints to keep when another one is written."""
+    kept = self.kept([info.step for info in checkpoints])
+    return [info.step in kept for info in checkpoints]
 
   def kept(self, steps: Collection[int]) -> set[int]:
     """Which of these steps keep their checkpoints: the latest, the multiples, the best."""
@@ -112,10 +113,8 @@ class Checkpoints:
       return self._add_metrics(number, metrics)
     are_finite = manifest.finite(manifest.trained(state.params, state.opt_state))
     if not jax.device_get(are_finite):
-      raise InputError(
-        f'the parameters are not finite after step {number}, so nothing of it is saved; a lower '
-        'optimizer.learning_rate, more warmup or float32 usually helps.'
-      )
+      fault = f'the parameters are not finite after step {number}, so nothing of it is saved'
+      raise InputError(f'{fault}; a lower optimizer.learning_rate or float32 usually helps.')
     trees = {part: getattr(state, part) for part in PARTS}
     meta = dict(self.identity, step=number, version=__version__, metrics=metrics, seen=seen)
     meta |= {'tally': dict(tally), 'best': self.best, 'arrays': manifest.array_table(trees)}
@@ -135,7 +134,7 @@ class Checkpoints:
     meta['seal'] = seal(meta)
     with self._disk_errors():
       if hosts.first():
-        write_whole(self.folder / str(number) / 'meta' / 'metadata', json.dumps(meta))
+        write_whole(manifest.path_of(self.folder, number), json.dumps(meta))
       for old in set(self.steps()) - self.kept(self.steps()):  # the previous best
         self.manager.delete(old)
 
@@ -156,16 +155,13 @@ class Checkpoints:
     except (OSError, ValueError) as error:
       if hosts.is_loss(error):
         raise
-      raise Unwritten(
-        f'a checkpoint could not be written to {self.folder} ({first_line(error)}); free some '
-        'space and start again, the earlier checkpoints are whole.'
-      ) from error
+      fault = f'a checkpoint could not be written to {self.folder} ({first_line(error)})'
+      raise Unwritten(f'{fault}; free some space and start again.') from error
 
   def newest_good(
     self, read: Callable[[int], Any], steps: Iterable[int], tell: Callable[..., None] = log.error
   ) -> tuple[Any, list['Damaged']]:
-    """read(step) for the first of the steps where it raises no Damaged, and the Damaged of those
-    before it. InputError if there is none. tell: logs each Damaged."""
+    """(read(step) of the first step where it raises no Damaged, the Damaged before)."""
     damaged = []
     for number in steps:
       try:
@@ -207,28 +203,16 @@ class Checkpoints:
 
   def meta(self, number: int) -> dict[str, Any]:
     """The metadata of a checkpoint: identity, metrics, checksums."""
-    meta: Any = {}
-    why = ''
+    damage = None
     try:
       # Orbax's manager is not used to read, here and below: if a process cannot read, the others
       # would wait in the manager for it.
-      folder: Any = self.folder / str(number) / 'meta'
-      meta = ocp.JsonCheckpointHandler().restore(folder)
-      if meta.get('seal') != seal(meta):
-        why = 'its metadata does not match its seal'
-    except Exception as error:
-      why = f'its metadata cannot be read ({first_line(error)})'
-    if hosts.total(bool(why)):  # all processes go on to another checkpoint, or none
-      raise self._damaged(number, why or 'another process cannot read its metadata')
-    if (saved := meta['step']) != number:
-      back = f'mv {self.folder}/{number} {self.folder}/{saved}'
-      raise self._damaged(
-        number, f'it is of step {saved} and was renamed or copied; rename it back: {back}'
-      )
+      meta = manifest.read(self.folder, number)
+    except Damaged as error:
+      meta, damage = {}, error
+    if hosts.total(bool(damage)):  # all processes go on to another checkpoint, or none
+      raise damage or Damaged(self.folder, number, 'another process cannot read its metadata')
     return meta
-
-  def _damaged(self, number, why):
-    return Damaged(f'checkpoint {number} in {self.folder} is damaged: {why}', number)
 
   def restore_step(self, number: int, shapes: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """Restores and verifies ({part: tree}, metadata) of one checkpoint; raises Damaged."""
@@ -248,11 +232,12 @@ class Checkpoints:
         raise
       failure = first_line(error)
     if hosts.total(bool(failure)):  # as above
-      raise self._damaged(number, f'its arrays cannot be read ({failure or "by another process"})')
+      why = f'its arrays cannot be read ({failure or "by another process"})'
+      raise Damaged(self.folder, number, why)
     wrong = [name for name, row in manifest.array_table(out).items() if row != meta['arrays'][name]]
     if wrong:
-      more = f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''
-      raise self._damaged(number, f'{wrong[0]}{more} is not what was saved (checksum differs)')
+      why = f'{listed(wrong, 1)} is not what was saved (checksum differs)'
+      raise Damaged(self.folder, number, why)
     for part, arrays in flat.items():
       known = out.get(part, {})
       zeros = lambda x: jnp.zeros(x.shape, x.dtype, device=x.sharding)
@@ -275,22 +260,3 @@ class Checkpoints:
         log.warning('checkpoint %d is put aside as %s', error.number, target)
     hosts.wait('damaged checkpoints are aside')
     self.manager = self._open()
-
-
-class Retention(policies.PreservationPolicy):
-  """Tells Orbax which checkpoints to keep when another one is written."""
-
-  def __init__(self, checkpoints: Checkpoints):
-    self.checkpoints = checkpoints
-
-  def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-    kept = self.checkpoints.kept([info.step for info in checkpoints])
-    return [info.step in kept for info in checkpoints]
-
-
-class Damaged(InputError):
-  """A checkpoint that cannot be trusted; the message says which and why."""
-
-  def __init__(self, message: str, number: int):
-    super().__init__(message)
-    self.number = number

@@ -5,7 +5,6 @@ that it was saved with. Whoever reads weights calls check_belongs to see that th
 """
 
 import json
-import logging
 import re
 import zlib
 from collections.abc import Mapping
@@ -17,12 +16,10 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, tokenizers
-from bert_jax.errors import InputError, unwritten
+from bert_jax.errors import InputError, log, writing
 from bert_jax.text.files import json_of
 from bert_jax.timeline import GROWTH
 from bert_jax.workdir import provenance
-
-log = logging.getLogger('bert_jax')
 
 CONFIG = 'config.json'
 PACKAGES, CHANGES = 'packages.txt', 'code.diff'  # beside run.json
@@ -35,18 +32,15 @@ def read_config(workdir: str | Path) -> ConfigDict:
   """The config of the run in a workdir."""
   path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
-    lacking = 'it is a file' if path.parent.is_file() else 'there is no such folder'
-    lacking = f'{CONFIG} is missing' if path.parent.is_dir() else lacking
+    lacking = f'{CONFIG} is missing' if path.parent.is_dir() else 'there is no such folder'
     raise InputError(
-      f'{workdir} holds no run ({lacking}); give the workdir of one or, to load or convert it, the '
-      'folder of a model.'
+      f'{workdir} holds no run ({lacking}); give a workdir or the folder of a model.'
     )
   content = json_of(path)
   if 'seal' in content and content['seal'] != files.seal(content):
     raise InputError(
       f'{path} is not as the run wrote it: it was edited or is damaged. Bring it back, or delete '
-      'it and give the command of the training again, which writes it anew; settings are changed '
-      'for one command with --config.NAME=VALUE.'
+      'it and give the command of the training again, which writes it anew.'
     )
   try:
     return config_lib.from_json(json.dumps(content))
@@ -77,20 +71,16 @@ def lengths(workdir: Path | str) -> list[dict[str, Any]]:
 
 
 def check_belongs(workdir: str | Path, meta: Mapping[str, Any]) -> None:
-  """InputError unless a checkpoint with this metadata was saved with the config and the vocabulary
-  that are in the workdir. Older checkpoints do not record their vocabulary."""
+  """InputError unless a checkpoint was saved with the config and the vocabulary in the workdir."""
   folder, number = Path(workdir).expanduser(), meta['step']
   if meta['config'] not in fingerprints(folder, read_config(folder)):
-    raise InputError(
-      f'{folder / CONFIG} is not the config that checkpoint {number} was trained with; bring it '
-      'back, or delete it and give the command of the training again, which writes it anew.'
-    )
+    why = f'is not the config that checkpoint {number} was trained with'
+    raise InputError(f'{folder / CONFIG} {why}; bring it back.')
   known = meta.get('vocabulary')
   if known and tokenizers.load_folder(folder).fingerprint != known:
     raise InputError(
       f'{tokenizers.in_folder(folder)} is not the vocabulary that checkpoint {number} was trained '
-      'with (its pieces, their order, or what tokenizer_config.json says of case and accents); '
-      'bring it back.'
+      'with, nor is what tokenizer_config.json says of case and accents; bring both back.'
     )
 
 
@@ -99,8 +89,7 @@ def check(workdir: Path, config: ConfigDict) -> None:
   Configs that differ only in MOVES are the same: the run continues with the new values."""
   if workdir.parts[:1] == ('gs:',):
     raise InputError(
-      f'{workdir} is in a bucket and not in a folder; mount the bucket by gcsfuse (notebooks: '
-      'bert_jax.notebooks.folder) and name a folder in it.'
+      f'{workdir} is in a bucket; mount the bucket by gcsfuse and name a folder in it.'
     )
   if workdir.exists() and not workdir.is_dir():
     raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
@@ -110,7 +99,7 @@ def check(workdir: Path, config: ConfigDict) -> None:
     more = f' and {len(different) - 3} more' if len(different) > 3 else ''
     raise InputError(
       f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more}); use another '
-      '--workdir (config.init_from or config.resume_from can start from this one), or delete it.'
+      '--workdir (config.init_from or config.resume_from start from this one), or delete it.'
     )
 
 
@@ -126,16 +115,13 @@ def claim(workdir: str | Path, config: ConfigDict) -> None:
   if earlier:
     content['earlier_lengths'] = earlier
   content['seal'] = files.seal(content)
-  try:
+  with writing(workdir):
     files.make_folder(path.parent)
     files.write_json(path, content)
-  except OSError as error:
-    raise unwritten(workdir, error) from None
 
 
 def evaluated_on(train: str, evaluation: str) -> str:
-  """Names the evaluation data of a run for answers_folder. With an empty data.eval it is a held-out
-  share of data.train; '' is the embedded data."""
+  """Names the evaluation data of a run for answers_folder; '' is the embedded data."""
   return evaluation or ('held_out' if train else '')
 
 
@@ -155,10 +141,8 @@ def write_facts(
   costs: Mapping[str, Any],
 ) -> None:
   """Writes run.json: versions, commands, devices, mesh; rows, fingerprint, baselines and number of
-  labelled examples of each split. Beside it: packages.txt, all that is installed, and code.diff, if
-  the code was changed since its commit.
-  costs: see records.Facts. `earlier` in run.json keeps the previous versions and devices of a run
-  that continued with others."""
+  labelled examples of each split; and beside it packages.txt and code.diff (provenance.py).
+  `earlier` there keeps the versions and devices before, if these have changed."""
   if not hosts.first():
     return
   path = workdir / 'run.json'
@@ -166,31 +150,25 @@ def write_facts(
   try:
     before = json_of(path)
     commands, earlier = list(before.get('commands', [])), list(before.get('earlier', []))
-  except (InputError, TypeError, AttributeError):
+  except (InputError, TypeError):
     log.warning('%s is damaged and set aside as %s', path, files.set_aside(path))
-  made, data = made_by(mesh), {}
-  if other := {name: x for name, x in before.items() if name in made and made[name] != x}:
+  facts = made_by(mesh)
+  if other := {name: x for name, x in before.items() if name in facts and facts[name] != x}:
     earlier.append(other | {'commands': len(commands)})
+  facts['commands'] = [*commands, provenance.command()]
+  facts |= {'earlier': earlier} if earlier else {}
+  facts |= {'config': config_lib.fingerprint(config), 'costs': costs, 'data': {}}
   for split, s in sources.items():
-    data[split] = {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
-    data[split] |= {'examples': s.size} if hasattr(s, 'size') else {}
-  facts = made | {
-    'commands': [*commands, provenance.command()],
-    **({'earlier': earlier} if earlier else {}),
-    'config': config_lib.fingerprint(config),
-    'costs': costs,
-    'data': data,
-  }
+    of_split = {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
+    facts['data'][split] = of_split | ({'examples': s.size} if hasattr(s, 'size') else {})
   beside = {PACKAGES: provenance.installed(), CHANGES: provenance.code_changes()}
-  try:
+  with writing(path):
     files.write_json(path, facts)
     for name, text in beside.items():
       if text:
         files.write_whole(workdir / name, text)
       else:
         files.remove(workdir / name)
-  except OSError as error:
-    raise unwritten(path, error) from None
 
 
 def made_by(mesh: jax.sharding.Mesh) -> dict[str, Any]:

@@ -1,10 +1,8 @@
 """Weights in int8, a quarter of float32: symmetric, with one scale for each output channel.
 
 Each number is divided by its channel's scale and rounded to a whole number from -127 to 127 (Wu et
-al. 2020, https://arxiv.org/abs/2004.09602), so it moves by half a scale at most. A channel is a
-column of a kernel, or a row of an embedding table (which the tied decoder uses as a column). Arrays
-of one dimension (biases, norms) stay float32, and so do the activations: weights become float32
-again when they are loaded; they cost less to store and to send, not to compute with.
+al. 2020, https://arxiv.org/abs/2004.09602). A channel is a column of a kernel, or a row of an
+embedding table. Arrays of one dimension (biases, norms) stay float32, and so do the activations.
 
 The scale is the largest absolute value in the channel over 127, rounded up to 16 bits. So a whole
 number times its scale is exact in float32, and quantizing weights a second time changes no bit.
@@ -50,9 +48,7 @@ def quantized(params: Any) -> dict[str, np.ndarray]:
       x = np.rint(x / scale).astype(np.int8)
     out[name] = x
   if not any(name.endswith(SCALE) for name in out):
-    raise InputError(
-      'int8 is for weights of two dimensions and this model has none; leave it in float32.'
-    )
+    raise InputError('int8 is for weights of two dimensions and this model has none.')
   return out
 
 
@@ -72,16 +68,8 @@ def rounded(params: Any) -> Any:
   return models.stack_layers(tree) if is_stacked else tree
 
 
-def size(arrays: Mapping[str, Any]) -> int:
-  """Bytes of {name: array}."""
-  return sum(x.size * x.dtype.itemsize for x in arrays.values())
-
-
 def refuse_folder(folder: str | Path) -> None:
-  """InputError if a folder holds int8 weights written by an earlier version; they are no longer
-  read, since a float32 run gives the same answers with --int8."""
+  """InputError if a folder holds int8 weights written by an earlier version."""
   if files.exists(Path(folder).expanduser() / 'int8.json'):
-    raise InputError(
-      f'{folder} holds weights in int8, which this version does not read; name the run that they '
-      'were made of instead: evaluate, predict and --export take its weights as int8 with --int8.'
-    )
+    fault = f'{folder} holds weights in int8, which this version does not read'
+    raise InputError(f'{fault}; name the run that they were made of, with --int8.')

@@ -1,5 +1,4 @@
-"""A JSON object of a file that may be damaged: its fields are read by type, and what is wrong with
-them is told in a sentence each."""
+"""A JSON object of a file that may be damaged: its fields are read by type, and faults are told."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ def is_of(value: Any, kind: type) -> bool:
 
 @dataclass(frozen=True)
 class JsonObject:
-  """A JSON object. A field of another type than it is read by counts as missing, and is one of the
+  """A JSON object. A field of another type than it is read by counts as missing, and is told in
   `faults`. where: the place that a fault names."""
 
   where: str
@@ -59,8 +58,7 @@ class JsonObject:
 
 
 def read_object(path: Path, faults: list[str] | None = None) -> JsonObject:
-  """The JSON object in a file; empty if the file is missing or unreadable. What is wrong with it is
-  added to `faults`."""
+  """The JSON object in a file; empty if it cannot be read. Faults are added to `faults`."""
   at = JsonObject(str(path), {}, [] if faults is None else faults)
   try:
     at.content.update(json_of(path))

@@ -1,17 +1,14 @@
-"""The lock that allows one training at a time in a workdir, or one data preparation in a folder;
-the (first) process holds it.
+"""The lock that allows one training at a time in a workdir, or one preparation in a folder.
 
 The file run.lock names its holder and is locked by the operating system, which releases it however
 the process ends. Hosts that share a disk may not see each other's locks, so the holder also
-increases a counter in the file while it lives. If the counter stands still, the holder is gone and
-the next run takes over.
+increases a counter in the file. If that stands still, the next run takes over.
 """
 
 import contextlib
 import fcntl
 import itertools
 import json
-import logging
 import os
 import socket
 import threading
@@ -20,9 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_jax.errors import InputError, unwritten
-
-log = logging.getLogger('bert_jax')
+from bert_jax.errors import InputError, log, writing
 
 NAME = 'run.lock'
 BEAT_SECONDS = 2
@@ -42,17 +37,20 @@ def held(workdir: str | Path) -> Iterator[None]:
   """A context that holds the lock of a workdir (or a corpus folder), which is created if missing.
   InputError if it cannot be written, Busy if another process holds the lock."""
   path = Path(workdir) / NAME
-  try:
+  with writing(workdir):
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = _take(path)
-  except OSError as error:
-    raise unwritten(workdir, error) from None
   if not _lock(lock):
     log.warning('%s: the file system has no locks; start one run at a time in this workdir', path)
-  ended = threading.Event()
+  ended, counts = threading.Event(), itertools.count()
   holder = {'host': socket.gethostname(), 'pid': os.getpid(), 'since': time.strftime('%F %T')}
-  _write(lock, holder, 0)
-  beat = threading.Thread(target=_count, args=(lock, holder, ended), daemon=True)
+
+  def beats():
+    while not ended.wait(BEAT_SECONDS):
+      _write(lock, holder, next(counts))
+
+  _write(lock, holder, next(counts))
+  beat = threading.Thread(target=beats, daemon=True)
   beat.start()
   try:
     yield
@@ -119,14 +117,6 @@ def _is_at(lock, path):
     return False
 
 
-def _count(lock, holder, ended):
-  """Writes a growing number into the lock until `ended` is set."""
-  for count in itertools.count(1):
-    if ended.wait(BEAT_SECONDS):
-      return
-    _write(lock, holder, count)
-
-
 def _write(lock, holder, count):
   with contextlib.suppress(OSError):  # a full disk is said where it matters
     os.pwrite(lock, json.dumps(holder | {'count': count}).encode(), 0)
@@ -144,10 +134,10 @@ def _lives(holder):
   """Whether the process that a lock names lives on this host."""
   try:
     os.kill(int(holder['pid']), 0)
-  except (ProcessLookupError, KeyError, ValueError, TypeError, OverflowError):
-    return False
   except PermissionError:
-    pass
+    return True
+  except (OSError, KeyError, ValueError, TypeError, OverflowError):
+    return False
   return True
 
 
@@ -159,6 +149,6 @@ def _who(content):
 
 def _busy(path, content):
   return Busy(
-    f'{path.parent} is in use: {_who(content)} writes into it; wait until that has ended, or give '
-    f'another folder. (If there is no such process any more, remove {path}.)'
+    f'{path.parent} is in use: {_who(content)} writes into it; wait, or give another folder. (If '
+    f'there is no such process any more, remove {path}.)'
   )

@@ -1,23 +1,56 @@
-"""The table of arrays in a checkpoint: their shapes, types and checksums.
+"""The metadata of a checkpoint, with a table of its arrays: their shapes, types and checksums.
 
 A checksum is a sum over the elements of an array, so it is the same on any mesh and any number of
-hosts. The metadata that holds the checksums also holds its seal, a hash of itself.
+hosts. The metadata also holds its seal, a hash of itself.
 """
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax import files
 from bert_jax.errors import InputError
 from bert_jax.sharding import path_name
+from bert_jax.text.files import json_of
 
 PARTS = ('params', 'opt_state', 'carry')
 AT_ONCE = 16  # checksums that are computed at a time; XLA's limit on a CPU is 32 programs a device
 MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
+
+
+class Damaged(InputError):
+  """A checkpoint that cannot be trusted; the message says which and why."""
+
+  def __init__(self, folder: Path, number: int, why: object):
+    super().__init__(f'checkpoint {number} in {folder} is damaged: {why}')
+    self.number = number
+
+
+def path_of(folder: Path, number: int) -> Path:
+  """The file of a checkpoint's metadata in a folder of checkpoints."""
+  return folder / str(number) / 'meta' / 'metadata'
+
+
+def read(folder: Path, number: int) -> dict[str, Any]:
+  """The metadata of a checkpoint: identity, metrics, checksums; or Damaged."""
+  try:
+    meta = json_of(path_of(folder, number))
+  except InputError as error:
+    raise Damaged(folder, number, error) from None
+  if not meta:
+    raise Damaged(folder, number, 'its metadata is missing')
+  if meta.get('seal') != files.seal(meta):
+    raise Damaged(folder, number, 'its metadata does not match its seal')
+  if (saved := meta['step']) != number:
+    back = f'mv {folder}/{number} {folder}/{saved}'
+    why = f'it is of step {saved} and was renamed or copied; rename it back: {back}'
+    raise Damaged(folder, number, why)
+  return meta
 
 
 def flat(tree: Any) -> dict[str, Any]:
@@ -62,17 +95,15 @@ def checksum(x: jax.Array) -> jax.Array:
 
 
 def compare(meta: Mapping[str, Any], part: str, arrays: Mapping[str, Any]) -> None:
-  """InputError unless the arrays of a part match a checkpoint in names, shapes and types.
-  A parameter that is frozen in only one of the two has moments only in the other: that is fine."""
+  """InputError unless a part's arrays match a checkpoint's, but for moments of frozen ones."""
   here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
   there = {name: row[:2] for name, row in rows_of(meta, part).items()}
   for name in sorted(here.keys() | there.keys()):
     optional = MOMENT.match(name) and (name in here) != (name in there)
     if here.get(name) != there.get(name) and not optional:
-      raise InputError(
-        f'checkpoint {meta["step"]} has {name} as {there.get(name, "nothing")} and this run as '
-        f'{here.get(name, "nothing")}; they are not the same model or optimizer.'
-      )
+      here_, there_ = (x.get(name, 'nothing') for x in (here, there))
+      fault = f'checkpoint {meta["step"]} has {name} as {there_} and this run as {here_}'
+      raise InputError(f'{fault}; they are not the same model or optimizer.')
 
 
 def rows_of(meta: Mapping[str, Any], part: str) -> dict[str, list[Any]]:
@@ -81,9 +112,8 @@ def rows_of(meta: Mapping[str, Any], part: str) -> dict[str, list[Any]]:
 
 
 def stored(meta: Mapping[str, Any], part: str, shapes: Mapping[str, Any]) -> dict[str, Any]:
-  """The shapes of a checkpoint's arrays of one part, {dotted path: ShapeDtypeStruct}, sharded as
-  in the run. shapes: {part: {dotted path: ShapeDtypeStruct}} of the run. A moment that the run
-  lacks gets the sharding of its parameter."""
+  """The shapes, sharded, of a checkpoint's arrays of one part: {dotted path: ShapeDtypeStruct}.
+  shapes: {part: such} of the run. A moment that it lacks gets the sharding of its parameter."""
   out = {}
   for name, (shape, dtype, _) in rows_of(meta, part).items():
     path = name.partition('/')[2]

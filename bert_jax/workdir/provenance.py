@@ -45,8 +45,7 @@ def commit() -> str:
 
 
 def code_changes() -> str:
-  """How the code differs from its commit, new Python files included, as a patch for `git apply`;
-  '' if it does not, or without git. A long patch is cut."""
+  """How the code differs from its commit, new Python files included, as a patch; '' without git."""
   if not (ROOT / '.git').exists():
     return ''
   patch = _git('diff', 'HEAD', '--binary')

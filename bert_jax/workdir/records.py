@@ -1,9 +1,9 @@
 """Reads the files of a workdir, of a living or finished run, into a typed Run.
 
 Whoever shows, compares, repeats or exports a run reads it here. A file that is damaged, missing or
-from another run is left out and named in the run's `faults`; the rest is usable. Files belong
-together if they agree in the fingerprint of the config (in run.json, summary.json and each
-checkpoint), the fingerprint of the training data, and the metrics that a checkpoint repeats.
+from another run is left out and named in the run's `faults`. Files belong together if they agree in
+the fingerprint of the config (in run.json, summary.json and each checkpoint), the fingerprint of
+the training data, and the metrics that a checkpoint repeats.
 """
 
 import math
@@ -19,10 +19,9 @@ from bert_jax import files
 from bert_jax.errors import InputError, quoted
 from bert_jax.metrics import Level
 from bert_jax.tasks import TASKS
-from bert_jax.text import values as text_values
-from bert_jax.text.files import json_of
+from bert_jax.text.values import json_value
 from bert_jax.timeline import Timeline
-from bert_jax.workdir import contents
+from bert_jax.workdir import contents, manifest
 from bert_jax.workdir.json_object import JsonObject, is_of, read_object
 
 FACTS, SUMMARY, METRICS = 'run.json', 'summary.json', 'metrics.jsonl'
@@ -109,8 +108,7 @@ class Run:
     return [point for point in self.points if point.kind == 'train']
 
   def counted(self) -> Point | None:
-    """The evaluation whose values count: the last one or, if the run may stop early, the best by
-    checkpoint.best_metric."""
+    """The evaluation whose values count: the last one or, with eval.patience, the best."""
     evaluations, metric = self.evaluations, self.fields.get('checkpoint.best_metric', '')
     known = [(x, p) for p in evaluations if (x := p.values.get(metric)) is not None]
     if self.fields.get('eval.patience') and known:
@@ -213,8 +211,7 @@ def read(folder: Path | str) -> Run:
 
 
 def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
-  """Finds the runs with metrics below some folders: (each run once, sentences on what is left out
-  and why). InputError if there is none."""
+  """The runs with metrics below some folders, or InputError; sentences on what is left out."""
   runs, remarks, found = [], [], {}
   for folder in map(Path, folders):
     if not folder.is_dir():
@@ -297,28 +294,34 @@ def read_outcome(folder: Path, name: str, faults: list[str] | None = None) -> Ou
   return Outcome(**at.several(state=str, error=str, seconds=float, metrics=dict, config=str))
 
 
+def line_of(text: bytes) -> dict[str, Any] | None:
+  """A line of metrics.jsonl, {'step', 'split', metric: value}; None if it is damaged."""
+  try:
+    line = json_value(text)
+    good = is_of(line['step'], int) and line['split'] in ('train', 'eval')
+  except (ValueError, KeyError, TypeError):
+    return None
+  return line if good else None
+
+
 def _points(path: Path, steps: int, all_rows: bool, faults: list[str]) -> Iterator[Point]:
-  """The undamaged lines of metrics.jsonl. steps: the last step of the run, whose evaluation covers
-  all the data, or 0. all_rows: every evaluation does."""
+  """The undamaged lines of metrics.jsonl. steps: the last step, whose evaluation covers all the
+  data; or 0. all_rows: every evaluation does."""
   damaged, wrong = [], []
   for number, text in enumerate((files.read_bytes(path) or b'').split(b'\n'), 1):
     if not text:
       continue
-    try:
-      line = text_values.json_value(text)
-      step, split = line.pop('step'), line.pop('split')
-      if not is_of(step, int) or split not in ('train', 'eval'):
-        raise ValueError('it is no line of a run')
-    except (ValueError, KeyError, TypeError, AttributeError):
+    if (line := line_of(text)) is None:
       damaged.append(number)
       continue
+    step, split = line.pop('step'), line.pop('split')
     kept = {name: x for name, x in line.items() if x is None or is_of(x, float)}
     wrong += [f'line {number}: {name} is {quoted(line[name])}' for name in line if name not in kept]
     whole = all_rows or (step == steps > 0)
-    yield Point(step, 'train' if split == 'train' else 'whole' if whole else 'eval', kept)
+    yield Point(step, 'whole' if whole and split == 'eval' else split, kept)
   if damaged:
-    where = f'the first is line {damaged[0]}'
-    faults.append(f'{path}: lines that are damaged are left out, {len(damaged)}; {where}')
+    which = f'{len(damaged)}; the first is line {damaged[0]}'
+    faults.append(f'{path}: lines that are damaged are left out, {which}')
   if wrong:
     more = f', and {len(wrong) - 1} more' if len(wrong) > 1 else ''
     faults.append(f'{path}: values that are no numbers are left out: {wrong[0]}{more}')
@@ -328,20 +331,12 @@ def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapp
   """The steps of the checkpoints in a folder, and the metadata of the newest good one."""
   steps = sorted(int(name) for name in files.names(folder) if name.isdecimal())
   while steps:
-    path, why = folder / str(steps[-1]), ''
     try:
-      meta = json_of(path / 'meta' / 'metadata')
-    except InputError as error:
-      meta, why = {}, str(error)
-    if meta and meta.get('seal') != files.seal(meta):
-      why = 'its metadata does not match its seal'
-    elif meta and meta.get('step') != steps[-1]:
-      why = f'it is of step {meta.get("step")}'
-    elif meta:
-      return tuple(steps), meta
-    if files.exists(path):  # else the run has removed it meanwhile
-      faults.append(f'checkpoint {path} is left out: {why or "its metadata is missing"}')
-    steps.pop()
+      return tuple(steps), manifest.read(folder, steps[-1])
+    except manifest.Damaged as error:
+      if files.exists(folder / str(steps[-1])):  # else the run has removed it meanwhile
+        faults.append(f'{error}: left out')
+      steps.pop()
   return (), {}
 
 

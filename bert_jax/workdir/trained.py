@@ -1,6 +1,7 @@
 """A trained model as one object, whether it comes from a run or from released weights."""
 
-import logging
+import contextlib
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,12 +17,11 @@ from bert_jax.convert import (
   released_config,
   sentence_transformers,
 )
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.tasks import TASKS
-from bert_jax.workdir import contents
-from bert_jax.workdir import weights as run_weights
-
-log = logging.getLogger('bert_jax')
+from bert_jax.workdir import contents, int8, manifest
+from bert_jax.workdir.checkpoint import Checkpoints
+from bert_jax.workdir.manifest import Damaged
 
 
 class Trained(NamedTuple):
@@ -47,17 +47,15 @@ def load(source: str | Path, which: str | int = 'latest', positions: int = 0) ->
     weights = from_huggingface.read(folder, positions)
     if weights.description.ours and weights.unused:
       name, why = min(weights.unused.items())
-      raise InputError(
-        f'{folder} was written by bert_jax and its tensor {name} has no place ({why}); it is not '
-        'as it was written, so export the model again.'
-      )
+      fault = f'{folder} is not as bert_jax wrote it: its tensor {name} has no place ({why})'
+      raise InputError(f'{fault}; export the model again.')
     return from_weights(folder, weights)
   if positions:
     raise InputError(f'{source} is a run, whose positions stay as they are; leave out positions.')
   config = contents.read_config(folder)
   tokenizer = tokenizers.load_folder(folder)
   shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
-  params, step = run_weights.load_params(folder, shapes, which, partial=True)
+  params, step = load_params(folder, shapes, which, partial=True)
   vector = sentence_transformers.Vector(*TASKS[config.objective].vector(config))
   if not vector.pooling:
     vector = sentence_transformers.read(folder)
@@ -75,15 +73,9 @@ def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   tokenizer = tokenizers.load_folder(folder)
   config = released_config.config_of(weights, tokenizer, sentence_transformers.longest(folder))
   pieces, rows = tokenizer.vocab_size, config.model.vocab_size
-  if pieces > rows:
-    raise InputError(
-      f'{folder} has a vocabulary of {pieces} pieces and weights of {rows} rows; it is not theirs.'
-    )
-  if pieces < rows / 2:
-    raise InputError(
-      f'the vocabulary in {folder} has {pieces} pieces only and the weights have {rows} rows for '
-      'them; it is cut off, or not theirs.'
-    )
+  if not rows / 2 <= pieces <= rows:
+    fault = f'the vocabulary in {folder} has {pieces} pieces and the weights have {rows} rows'
+    raise InputError(f'{fault}; it is cut off, or not theirs.')
   asked = ', '.join(config_json.generation_not_read(folder))
   if asked and weights.description.family.writes:
     said = 'of its generation is not read here; texts may differ from those of transformers'
@@ -93,14 +85,11 @@ def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
 
 
 def part_of(model: Trained, part: str) -> Trained:
-  """Another model inside a Trained, such as ELECTRA's generator, by the part of the parameters that
-  names it (Family.other_models); InputError if there is none."""
+  """Another model inside a Trained, such as ELECTRA's generator, by its part of the parameters."""
   others = {part: name for name, family in TASKS.items() for part in family.other_models}
   if part not in model.params or part not in TASKS[model.config.objective].other_models:
-    raise InputError(
-      f'this model was trained for {model.config.objective!r} and has no {part}; only runs of '
-      f'objective {others[part]!r} have one, and a released one is a folder of its own.'
-    )
+    fault = f'this model was trained for {model.config.objective!r} and has no {part}'
+    raise InputError(f'{fault}; only runs of objective {others[part]!r} have one.')
   other = TASKS[model.config.objective].other_models[part](model)
   return other._replace(config=config_lib.check(other.config), vector=sentence_transformers.UNKNOWN)
 
@@ -111,3 +100,63 @@ def shapes_of(
   """The shapes of an objective's parameters: ShapeDtypeStructs with shardings on a mesh."""
   objective = TASKS[config.objective].objective(config, tokenizer)
   return sharding.placed(jax.eval_shape(objective.init, jax.random.key(0)), mesh)
+
+
+def load_params(
+  workdir: str | Path, shapes: dict[str, Any], which: str | int = 'latest', partial: bool = False
+) -> tuple[dict[str, Any], int]:
+  """Loads a run's (params, step). which: 'latest', 'best' or a step.
+  shapes: a tree of ShapeDtypeStructs with shardings. Converted weights may lack heads: with
+  `partial` only the parts that are there are returned, else it is an InputError, as are weights
+  that were saved with another config or vocabulary than the workdir's."""
+  int8.refuse_folder(workdir)
+  with contextlib.closing(Checkpoints(workdir)) as checkpoints:
+
+    def read(number):
+      meta = checkpoints.meta(number)
+      contents.check_belongs(workdir, meta)
+      there = manifest.parts(meta)
+      if (lacking := [part for part in shapes if part not in there]) and not partial:
+        lacks = ', '.join(lacking)
+        raise InputError(f'{workdir} has no {lacks}; start from it with --config.init_from.')
+      wanted = {part: tree for part, tree in shapes.items() if part in there}
+      trees, _ = checkpoints.restore_step(number, {'params': wanted})
+      return trees['params'], number
+
+    steps = _steps_of(checkpoints, workdir, which)
+    if which == 'latest':
+      return checkpoints.newest_good(read, steps)[0]
+    try:
+      return read(steps[0])
+    except Damaged as error:
+      others = [number for number in checkpoints.steps() if number != error.number]
+      raise InputError(f'{error}; others are at {others} (--checkpoint STEP).') from None
+
+
+def _steps_of(checkpoints, workdir, which):
+  """The candidate steps for 'latest', 'best' or a step, newest first; InputError if none."""
+  steps = there = checkpoints.steps()[::-1]
+  if which == 'best':
+    if not (metric := contents.read_config(workdir).checkpoint.best_metric):
+      raise InputError(f'{workdir} kept no best checkpoint; use latest or a step.')
+    steps = _best(checkpoints, there, metric)
+  elif which != 'latest':
+    steps = [number for number in there if str(number) == str(which)]
+  if not steps:
+    known = there[::-1] or 'none, train it first'
+    raise InputError(f'{workdir} has no checkpoint {which!r}; it has {known}.')
+  return steps
+
+
+def _best(checkpoints, steps, metric):
+  """The step of the best checkpoint, by the newest good metadata, as [step] or []."""
+  for number in steps:
+    try:
+      meta = checkpoints.meta(number)
+    except Damaged as error:
+      log.error('%s; if it was the best, that is not known', error)
+      continue
+    best = meta.get('best', {})
+    if best.get('goodness', -math.inf) > -math.inf and best['of'].startswith(f'{metric} '):
+      return [best['step']]
+  return []

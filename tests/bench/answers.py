@@ -90,7 +90,7 @@ def in_int8(args):
   overrides = [f'--config.data.eval={args.eval}'] if args.eval else []
   whole = trained.load(args.model)
   sizes = {'bert_jax': 4 * models.count_parameters(whole.params)}
-  sizes['bert_jax, int8'] = int8.size(int8.quantized(whole.params))
+  sizes['bert_jax, int8'] = sum(x.nbytes for x in int8.quantized(whole.params).values())
   sides = {name: Model(whole, in_int8=name.endswith('int8')).embed for name in sizes}
   scores = {}
   with tempfile.TemporaryDirectory() as folder:

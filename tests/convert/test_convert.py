@@ -598,5 +598,5 @@ def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path):
     path.unlink()
   words = (folder / 'vocab.txt').read_text().splitlines()
   (folder / 'vocab.txt').write_text('\n'.join(words[: len(words) // 4]) + '\n')
-  with pytest.raises(InputError, match='pieces only and the weights have .* cut off'):
+  with pytest.raises(InputError, match='pieces and the weights have .* cut off'):
     trained.load(folder)

@@ -381,7 +381,7 @@ def test_the_stretches_of_a_teacher_begin_with_examples():
     return teacher._model_of(config, theirs)
 
   for fields in ([], ['model.recurrent_length=8', 'model.memory_length=8']):
-    with one_sentence('reads stretches of 16 tokens, at which the examples of'):
+    with one_sentence('reads stretches of 16 tokens; set'):
       model_of(*fields)
   assert model_of('data.examples_per_row=1').recurrent_length == 16
   assert model_of('model.recurrent_length=32', 'model.memory_length=8').recurrent_length == 16

@@ -240,9 +240,7 @@ def test_skipped_steps_are_counted_and_too_many_in_a_row_end_the_run(
   # The schedule goes by the steps that counted.
   assert logged[-1]['learning_rate'] == pytest.approx(1e-3 * (1 - 7 / 20))
   norms = r'\(rows \d+, .*gradient norms: .*mlm.* nan'
-  said = (
-    rf'the loss is nan at step 14 as in the 2 before it {norms}.*checkpoints in .*, if any, are'
-  )
+  said = rf'the loss is nan at step 14 as in the 2 before it {norms}'
   with pytest.raises(InputError, match=said):
     train(config, workdir)
 

@@ -131,7 +131,7 @@ def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
     clock=speed.Clock(1.0),
     watch=stopping.Watch(config, mesh, time.monotonic(), signalled),
   )
-  judge = spikes.Spikes.from_meta(config.spikes, checkpoints, meta)
+  judge = spikes.Spikes(config.spikes, checkpoints, meta)
   run.tally = tally.Tally.from_meta(meta, config.batch_size, inputs=inputs, spikes=judge)
   state, results = train.loop(run, state)
   return float(state.params), results

@@ -50,7 +50,7 @@ def test_batches_grow_by_time_after_a_run_went_back(corpus_file, tmp_path, monke
 
 def test_batches_skipped_by_an_earlier_version_are_rows():
   meta = {'tally': {'offset': 9, 'moves': [[4, 3], [8, 9]], 'losses': [2.5]}}
-  read = lambda meta: tally.Tally.from_meta(meta, 8, spikes=Spikes.from_meta(None, None, meta))
+  read = lambda meta: tally.Tally.from_meta(meta, 8, spikes=Spikes(None, None, meta))
   saved = read(meta)
   assert (saved.skipped, saved.moves, saved.spikes.losses) == (72, [[4, 24], [8, 72]], [2.5])
   assert [saved.skipped_after(n) for n in (0, 4, 7, 8, 30)] == [0, 24, 24, 72, 72]

@@ -40,7 +40,6 @@ from bert_jax.step import Program, State
 from bert_jax.tasks import TASKS
 from bert_jax.train import main, train
 from bert_jax.workdir import checkpoint, contents, manifest, trained
-from bert_jax.workdir import weights as run_weights
 
 
 @pytest.fixture
@@ -222,7 +221,7 @@ def test_the_best_is_still_kept_after_a_resume(judged, tmp_path):
     save(other, k)
   other.wait()
   assert other.steps() == sorted({12, 24, 28, 29, 30})
-  assert run_weights.load_params(workdir, shapes.params, 'best')[1] == 28
+  assert trained.load_params(workdir, shapes.params, 'best')[1] == 28
 
 
 def test_the_best_is_read_whatever_became_of_others(judged, tmp_path):
@@ -233,7 +232,7 @@ def test_the_best_is_read_whatever_became_of_others(judged, tmp_path):
   assert trained.load(tmp_path / 'run', 'best').step == best
   flip_a_bit(folder / str(best) / 'params')
   with pytest.raises(
-    InputError, match=rf'checkpoint {best} in .* is damaged.* good ones at'
+    InputError, match=rf'checkpoint {best} in .* is damaged.* others are at'
   ) as said:
     trained.load(tmp_path / 'run', 'best')
   assert f'at {", ".join(map(str, good))} (' in str(said.value)
@@ -433,7 +432,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_are_never_saved(corpus_file
   shapes = jax.eval_shape(objective.init, jax.random.key(0))
   shapes = sharding.placed(shapes, sharding.make_mesh(-1, 1, 1))
   for step in checkpoint.Checkpoints(tmp_path / 'run').steps():
-    params, _ = run_weights.load_params(tmp_path / 'run', shapes, step)
+    params, _ = trained.load_params(tmp_path / 'run', shapes, step)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(params))
   summary = json.loads((tmp_path / 'run' / 'summary.json').read_text())
   assert summary['state'] == 'failed' and 'so the run stops' in summary['error']

@@ -114,7 +114,7 @@ def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path)
   [
     (
       'model.extend_positions=tile model.max_position_embeddings=64',
-      'makes a table of 64 positions longer, and',
+      'makes a learned table longer, and init_from has 64 positions',
     ),
     (
       'model.extend_positions=none model.max_position_embeddings=96',

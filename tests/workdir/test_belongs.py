@@ -24,7 +24,7 @@ from bert_jax import errors, evaluate, tokenizers
 from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, farewell
 from bert_jax.files import write_whole
-from bert_jax.run import saver, setup
+from bert_jax.run import session, setup
 from bert_jax.run.inputs import read_inputs
 from bert_jax.run.log import Writer
 from bert_jax.tasks.pretraining import task as pretraining
@@ -442,14 +442,14 @@ def test_a_workdir_that_is_removed_meanwhile(
   corpus_file, pretrained, tmp_path, monkeypatch, caplog
 ):
   """It is written again."""
-  maybe = saver.Saver.maybe
+  maybe = session.Saver.maybe
 
   def removing(self, step, state, wish):
     if step == 12:
       shutil.rmtree(self.run.inputs.workdir)
     maybe(self, step, state, wish)
 
-  monkeypatch.setattr(saver.Saver, 'maybe', removing)
+  monkeypatch.setattr(session.Saver, 'maybe', removing)
   _, results = train(small_pretrain(corpus_file), tmp_path / 'run')
   assert 'run was removed while the run writes into it: its config and voc' in caplog.text
   assert results == pretrained[2] and trained.load(tmp_path / 'run').step == 20

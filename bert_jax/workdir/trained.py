@@ -129,7 +129,11 @@ def load_params(
     try:
       return read(steps[0])
     except Damaged as error:
-      others = [number for number in checkpoints.steps() if number != error.number]
+      good = []
+      for number in checkpoints.steps():
+        with contextlib.suppress(Damaged):
+          good += [str(number)] if number != error.number and checkpoints.meta(number) else []
+      others = ', '.join(good) or 'none'
       raise InputError(f'{error}; others are at {others} (--checkpoint STEP).') from None
 
 

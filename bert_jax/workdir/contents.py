@@ -40,7 +40,7 @@ def read_config(workdir: str | Path) -> ConfigDict:
   if 'seal' in content and content['seal'] != files.seal(content):
     raise InputError(
       f'{path} is not as the run wrote it: it was edited or is damaged. Bring it back, or delete '
-      'it and give the command of the training again, which writes it anew.'
+      'it and give the command of the training again; settings are changed by --config.NAME=VALUE.'
     )
   try:
     return config_lib.from_json(json.dumps(content))

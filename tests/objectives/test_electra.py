@@ -1,13 +1,13 @@
 """ELECTRA: what is drawn, what is said of it, who learns from whom, and a run from end to end."""
 
 import dataclasses
-import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import references
 from conftest import small_overrides, small_pretrain
 from running import same_bits
 from test_objectives import MASKING, MODEL, batch_of, one_sentence
@@ -16,10 +16,12 @@ from toys import load
 from bert_jax import config as config_lib
 from bert_jax import models, optim
 from bert_jax.models import count_parameters
-from bert_jax.objectives.electra import SHARING, Electra, ReplacedHead, generator_of
+from bert_jax.objectives.electra import SHARING, Electra, generator_of
 from bert_jax.objectives.encode import encode
 from bert_jax.predict import Model
 from bert_jax.rows.row_arrays import TOKENS
+from bert_jax.run import initialization
+from bert_jax.run.inputs import read_inputs
 from bert_jax.step import Constants, State, make_train_step
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import Moment
@@ -33,13 +35,6 @@ def electra(sharing='shared', model=WIDE, size=0.25, **changes):
   generator = generator_of(model, size)
   fixed = model, 8, 0.0, MASKING
   return Electra(*fixed, generator=generator, sharing=sharing, **changes)
-
-
-def gradients(objective, term):
-  """Of one term of the loss: the parameters and the gradients."""
-  params, batch = objective.init(jax.random.key(0)), batch_of(objective)
-  loss = lambda params: objective.terms(params, batch, jax.random.key(1), True)[0][term].total
-  return params, jax.grad(loss)(params)
 
 
 def is_zero(tree):
@@ -73,13 +68,14 @@ def test_the_generator_of_base_has_its_published_parameters():
 
 def test_embeddings_are_one_copy_where_they_are_shared():
   counts = {}
+  shapes = lambda objective: jax.eval_shape(objective.init, jax.random.key(0))
   for sharing in SHARING:
-    params = electra(sharing).init(jax.random.key(0))
+    params = shapes(electra(sharing))
     assert params.keys() == {'encoder', 'generator', 'replaced'}
     counts[sharing] = count_parameters(params)
   tables = params['encoder']['embeddings']
   assert counts['separate'] == counts['disentangled'] == counts['shared'] + count_parameters(tables)
-  same = electra('shared', size=1.0).init(jax.random.key(0))  # as wide: there is no layer either
+  same = shapes(electra('shared', size=1.0))  # as wide: there is no layer either
   assert 'embeddings' not in same['generator']['encoder']
 
 
@@ -96,7 +92,8 @@ def test_masks_are_filled_as_often_as_the_generator_says():
     'masked_weights': jnp.tile(jnp.array([1.0, 0.0, 0.0]), (many, 1)),
   }
   logits = jax.random.normal(jax.random.key(0), (1, 3, 20)) * 2
-  filled, replaced = objective.filled(batch, jnp.tile(logits, (many, 1, 1)), jax.random.key(1))
+  many_logits = jnp.tile(logits, (many, 1, 1))
+  filled, replaced = jax.jit(objective.filled)(batch, many_logits, jax.random.key(1))
   ids = np.asarray(filled['input_ids'])
   share = np.bincount(ids[:, 2], minlength=20) / many
   expected = np.asarray(jax.nn.softmax(logits[0, 0]))
@@ -108,17 +105,22 @@ def test_masks_are_filled_as_often_as_the_generator_says():
 
 def test_terms_are_their_formulas():
   objective = electra()
-  params, batch = objective.init(jax.random.key(0)), batch_of(objective)
+  params, batch = references.drawn(objective.init), batch_of(objective)
   batch['segment_ids'] = batch['segment_ids'].at[:, 6:].set(0)  # padding counts nowhere
-  key = jax.random.key(5)
-  terms, _ = objective.terms(params, batch, key, False)
-  mlm = objective.generated(params, batch)
-  filled, replaced = objective.filled(batch, mlm, jax.random.split(key, 3)[0])
-  hidden = encode(WIDE, params['encoder'], filled)
-  logits = ReplacedHead(WIDE).apply({'params': params['replaced']}, hidden)
-  logits, replaced = (np.asarray(x)[:, :6] for x in (logits, replaced))
+
+  @jax.jit
+  def run(key):
+    mlm = objective.generated(params, batch)
+    filled, replaced = objective.filled(batch, mlm, jax.random.split(key, 3)[0])
+    hidden = encode(WIDE, params['encoder'], filled)
+    return objective.terms(params, batch, key, False)[0], hidden[:, :6], replaced[:, :6]
+
+  terms, hidden, replaced = run(jax.random.key(5))
   assert 0 < replaced.sum() < 12
-  p = 1 / (1 + np.exp(-np.float64(logits)))
+  head, hidden, replaced = params['replaced'], np.float64(hidden), np.asarray(replaced)
+  inner = references.ACTIVATIONS['gelu'](references.dense(hidden, head['dense']))
+  logits = references.dense(inner, head['score'])[..., 0]  # as ElectraForPreTraining
+  p = references.sigmoid(logits)
   nats = -np.log(np.where(replaced, p, 1 - p))
   assert float(terms['replaced'].value) == pytest.approx(nats.mean(), rel=1e-5)
   said = logits > 0
@@ -128,51 +130,8 @@ def test_terms_are_their_formulas():
   assert float(terms['replaced_precision'].weight) == said.sum()
   assert objective.loss_weights == {'mlm': 1.0, 'replaced': 50.0}
   assert set(objective.metrics) == terms.keys() | {'masked'}  # a share, of the host
-  again, _ = objective.terms(params, batch, key, False)
-  other, _ = objective.terms(params, batch, jax.random.key(6), False)
-  assert again['replaced'].total == terms['replaced'].total != other['replaced'].total
-
-
-@pytest.mark.slow
-def test_the_discriminator_is_transformers():
-  """Our encoder and head in ElectraForPreTraining, an example of a row without padding."""
-  torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
-  objective = electra()
-  params, batch = objective.init(jax.random.key(0)), batch_of(objective)
-  sizes = {'vocab_size': 20, 'embedding_size': 32, 'hidden_size': 32, 'num_hidden_layers': 1}
-  sizes |= {'num_attention_heads': 4, 'intermediate_size': 16, 'max_position_embeddings': 8}
-  config = transformers.ElectraConfig(**sizes, attn_implementation='eager')
-  theirs = transformers.ElectraForPreTraining(config).eval()
-  state = {}
-
-  def put(name, tree):
-    for key, x in tree.items():
-      end = {'kernel': 'weight', 'scale': 'weight', 'embedding': 'weight', 'bias': 'bias'}[key]
-      state[f'{name}.{end}'] = torch.tensor(np.asarray(x.T if key == 'kernel' else x))
-
-  encoder = params['encoder']
-  for name, tree in encoder['embeddings'].items():
-    put(f'electra.embeddings.{name}', tree)
-  layer, there = encoder['layer_0'], 'electra.encoder.layer.0'
-  parts = {f'attention.self.{x}': layer['attention'][x] for x in ('query', 'key', 'value')}
-  parts |= {'attention.output.dense': layer['attention']['output']}
-  parts |= {'attention.output.LayerNorm': layer['attention_LayerNorm']}
-  parts |= {'intermediate.dense': layer['intermediate'], 'output.dense': layer['output']}
-  parts |= {'output.LayerNorm': layer['output_LayerNorm']}
-  for name, tree in parts.items():
-    put(f'{there}.{name}', tree)
-  put('discriminator_predictions.dense', params['replaced']['dense'])
-  put('discriminator_predictions.dense_prediction', params['replaced']['score'])
-  missing = theirs.load_state_dict(state, strict=False)
-  assert not missing.unexpected_keys and all('_ids' in name for name in missing.missing_keys)
-  batch['position_ids'] += jnp.arange(8)
-  hidden = encode(WIDE, encoder, batch)
-  ours = ReplacedHead(WIDE).apply({'params': params['replaced']}, hidden)
-  ids = torch.tensor(np.asarray(batch['input_ids']), dtype=torch.long)
-  types = torch.tensor(np.asarray(batch['token_type_ids']), dtype=torch.long)
-  with torch.no_grad():
-    logits = theirs(input_ids=ids, token_type_ids=types).logits
-  np.testing.assert_allclose(ours, logits.numpy(), atol=1e-4)
+  again, other = (run(jax.random.key(seed))[0]['replaced'].total for seed in (5, 6))
+  assert again == terms['replaced'].total != other
 
 
 # ---- who learns from whom ------------------------------------------------------------------------
@@ -180,61 +139,34 @@ def test_the_discriminator_is_transformers():
 
 @pytest.mark.parametrize('sharing', SHARING)
 def test_the_generator_learns_nothing_from_the_discriminator(sharing):
-  params, out = gradients(electra(sharing), 'replaced')
-  assert is_zero(out['generator']) and not is_zero(out['replaced'])
-  assert not is_zero(out['encoder']['embeddings']['word_embeddings'])
-  _, out = gradients(electra(sharing), 'mlm')
+  objective = electra(sharing)
+  batch, names = batch_of(objective), ('replaced', 'mlm')
+  terms = lambda params: objective.terms(params, batch, jax.random.key(1), True)[0]
+  totals = lambda params: jnp.stack([terms(params)[name].total for name in names])
+  both = jax.jit(jax.jacrev(totals))(references.drawn(objective.init))
+  replaced, out = (jax.tree.map(lambda x, i=i: x[i], both) for i in (0, 1))
+  assert is_zero(replaced['generator']) and not is_zero(replaced['replaced'])
+  assert not is_zero(replaced['encoder']['embeddings']['word_embeddings'])
   assert is_zero(out['replaced']) and is_zero(out['encoder']['layer_0'])
   assert not is_zero(out['generator']['encoder']['layer_0'])
   # Only shared tables learn from both.
   assert is_zero(out['encoder']['embeddings']) == (sharing != 'shared')
 
 
-def steps_of(objective, weights, steps=3, **changes):
-  """The parameters before and after some steps of a loss with these weights."""
-
-  class Weighed(type(objective)):
-    loss_weights = weights
-
-  weighed = Weighed(**vars(objective))
-  settings = load('configs/pretrain.py:arch=electra').optimizer
-  settings.update(dict(warmup=0.0, learning_rate=0.01) | changes)
-  params = weighed.init(jax.random.key(0))
-  make = lambda numbers: optim.make_optimizer(settings, 100, params, numbers)
-  numbers, key = optim.numbers(settings), jax.random.key(3)
-  state = State(jnp.int32(0), params, make(numbers).init(params), {})
-  step = jax.jit(make_train_step(weighed, make))
-  batch = batch_of(objective)
-  for _ in range(steps):
-    state, _ = step(state, batch, Constants(key, key, numbers, {}))
-  return params, state.params
-
-
-def words(params):
-  tables = params['encoder'], params['generator']['encoder']
-  return [np.asarray(x['embeddings']['word_embeddings']['embedding']) for x in tables]
-
-
-def test_disentangled_tables_move_together_but_learn_apart():
-  """DeBERTa-v3, section 3.2: E_D = sg(E_G) + E_delta, and E_delta begins at 0."""
-  before, after = steps_of(electra('disentangled'), {'mlm': 1.0})
-  np.testing.assert_array_equal(*words(before))
-  model, generator = words(after)
-  assert np.abs(generator - words(before)[1]).max() > 1e-3
-  np.testing.assert_allclose(model, generator, atol=1e-7)
-  before, after = steps_of(electra('disentangled'), {'replaced': 1.0}, weight_decay=0.0)
-  model, generator = words(after)
-  np.testing.assert_array_equal(generator, words(before)[1])
-  assert np.abs(model - generator).max() > 1e-3
-
-
 def test_disentangled_steps_are_those_of_a_delta():
-  """The same three steps of 0.01 written out with E_delta as a parameter, by AdamW with decay. Adam
-  makes steps even of the rounding errors that are the gradient of the bias of keys."""
-  objective = electra('disentangled')
-  params, after = steps_of(objective, objective.loss_weights, clip_norm=1.0, name='adamw')
+  """DeBERTa-v3, section 3.2: E_D = sg(E_G) + E_delta, and E_delta begins at 0. Three steps of AdamW
+  with decay, written out with E_delta as a parameter. Adam makes steps even of the rounding errors
+  that are the gradient of the bias of keys."""
+  objective, key = electra('disentangled'), jax.random.key(3)
   settings = load('configs/pretrain.py:arch=electra').optimizer
   settings.update(dict(warmup=0.0, learning_rate=0.01, name='adamw'))
+  params, batch = jax.jit(objective.init)(jax.random.key(0)), batch_of(objective)
+  make = lambda numbers: optim.make_optimizer(settings, 100, params, numbers)
+  numbers = optim.numbers(settings)
+  state = State(jnp.int32(0), params, make(numbers).init(params), {})
+  step = jax.jit(make_train_step(objective, make))
+  for _ in range(3):
+    state, _ = step(state, batch, Constants(key, key, numbers, {}))
   tables = lambda tree: {n: x for n, x in tree['embeddings'].items() if n.endswith('_embeddings')}
   deltas = dict(params, deltas=jax.tree.map(jnp.zeros_like, tables(params['encoder'])))
   norm = {'LayerNorm': params['encoder']['embeddings']['LayerNorm']}
@@ -247,19 +179,23 @@ def test_disentangled_steps_are_those_of_a_delta():
     return {'encoder': encoder, 'generator': tree['generator'], 'replaced': tree['replaced']}
 
   optimizer = optim.make_optimizer(settings, 100, deltas)
-  state = optimizer.init(deltas)
-  batch = batch_of(objective)
-  for number in range(3):
-    corrupt, dropout = jax.random.split(jax.random.fold_in(jax.random.key(3), number))
+
+  def by_delta(number, carry):
+    deltas, state = carry
+    corrupt, dropout = jax.random.split(jax.random.fold_in(key, number))
     prepared = objective.prepare(batch, corrupt, Moment())
 
-    def loss(tree, prepared=prepared, dropout=dropout):
+    def loss(tree):
       terms, _ = objective.terms(whole(tree), prepared, dropout, True)
-      return terms['mlm'].value + 50 * terms['replaced'].value
+      mlm, replaced = terms['mlm'], terms['replaced']
+      return mlm.total / mlm.weight + 50 * replaced.total / replaced.weight
 
     updates, state = optimizer.update(jax.grad(loss)(deltas), state, deltas)
-    deltas = optax.apply_updates(deltas, updates)
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=5e-4), after, whole(deltas))
+    return optax.apply_updates(deltas, updates), state
+
+  deltas, _ = jax.lax.fori_loop(0, 3, by_delta, (deltas, optimizer.init(deltas)))
+  close = lambda a, b: np.testing.assert_allclose(a, b, atol=5e-4)
+  jax.tree.map(close, state.params, whole(deltas))
 
 
 # ---- runs ----------------------------------------------------------------------------------------
@@ -272,58 +208,50 @@ def run_of(corpus_file, *overrides):
 
 @pytest.fixture(scope='module')
 def run(corpus_file, tmp_path_factory):
-  """(workdir, metrics) of a small run with disentangled sharing and two microbatches."""
+  """(workdir, config) of a small run with disentangled sharing and two microbatches."""
   workdir = tmp_path_factory.mktemp('electra') / 'run'
-  changes = '--config.generator.embeddings=disentangled', '--config.optimizer.accumulation=2'
-  config = run_of(corpus_file, *changes)
-  return workdir, config, train(config, workdir)[1]
-
-
-def flat(workdir):
-  return jax.tree.map(np.asarray, jax.device_get(trained.load(workdir).params))
-
-
-def test_a_run_stopped_and_continued_ends_with_the_same_bits(run):
-  workdir, config, metrics = run
+  few = '--config.steps=2', '--config.eval.every=0', '--config.optimizer.accumulation=2'
+  config = run_of(corpus_file, *few, '--config.generator.embeddings=disentangled')
+  _, metrics = train(config, workdir)
   assert {'mlm', 'replaced', 'replaced_accuracy', 'replaced_recall'} <= metrics.keys()
-  whole = flat(workdir)
-  shutil.rmtree(workdir / 'checkpoints' / '20')
-  _, again = train(config, workdir)
-  assert again == metrics
-  same_bits(flat(workdir), whole)
+  return workdir, config
 
 
 def test_the_discriminator_is_the_model_that_others_take(run, corpus_file, tmp_path):
-  workdir, _, _ = run
+  workdir, _ = run
   assert Model(workdir).embed(['the first text', 'another']).shape == (2, 32)
-  still = '--config.steps=1', '--config.optimizer.learning_rate=0'
-  config = small_pretrain(corpus_file, f'--config.init_from={workdir}', *still)
-  train(config, tmp_path / 'next')
-  same_bits(flat(tmp_path / 'next')['encoder'], flat(workdir)['encoder'])
+  inputs = read_inputs(small_pretrain(corpus_file, f'init_from={workdir}'), tmp_path / 'next')
+  of_run = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+  params, _ = initialization.load_weights(*of_run)
+  same_bits(params['encoder'], trained.load(workdir).params['encoder'])
+  shapes = jax.eval_shape(inputs.objective.init, jax.random.key(0))
+  initialization.names_taken(shapes, params)  # an encoder that does not fit would be refused
 
 
-@pytest.mark.parametrize('sharing', SHARING)
+@pytest.mark.parametrize('sharing', ['shared', 'disentangled'])
 def test_the_generator_fills_masks(run, sharing):
   """With the probabilities that it has in training, whatever embeddings it shares."""
-  workdir, config, _ = run
+  workdir, config = run
   found, config = trained.load(workdir), config.copy_and_resolve_references()
   config.generator.embeddings, text = sharing, 'the first [MASK] of it'
   objective = TASKS['electra'].objective(config, found.tokenizer)
-  keys = iter(jax.random.split(jax.random.key(3), 99))
-  moved = lambda x: x + 0.2 * jax.random.normal(next(keys), x.shape)
-  params = jax.tree.map(moved, objective.init(jax.random.key(0)))
-  model = Model(trained.part_of(found._replace(config=config, params=params), 'generator'))
+  params = references.drawn(objective.init)
+  found = found._replace(config=config, params=params)
+  model = Model(found)
   ids = np.array([[2, *found.tokenizer.encode_with_masks(text), 3]])
   batch = dict(zip(TOKENS, (ids, 0 * ids, np.arange(ids.shape[1])[None], 0 * ids + 1)))
   batch['masked_positions'] = np.argwhere(ids == found.tokenizer.mask_id)[:, 1:]
-  shares = np.asarray(jax.nn.softmax(objective.generated(params, batch)))[0, 0]
+  shares = np.asarray(jax.nn.softmax(jax.jit(objective.generated)(params, batch)))[0, 0]
   ((best,),) = model.fill_mask([text], top_k=3)
   pieces = [found.tokenizer.pieces[i] for i in np.argsort(-shares)[:3]]
   assert pieces == [piece for piece, _ in best]
   np.testing.assert_allclose([p for _, p in best], np.sort(shares)[:-4:-1], rtol=1e-4)
   assert shares.max() > 5 / len(shares)
-  with one_sentence("was trained for 'electra' and has no"):
-    Model(found).fill_mask([text])
+  assert model.perplexity([text.replace('[MASK]', 'text')])[0] > 1
+  with one_sentence('has no next-sentence head'):
+    model.next_sentence([('a', 'b')])
+  model.fill_mask(['a [MASK] ' + 'and on ' * 99])
+  assert model.counts  # a long text is counted by the model that was asked
 
 
 @pytest.mark.parametrize(

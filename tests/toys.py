@@ -1,10 +1,4 @@
-"""Objectives of a few numbers that carry something or are given something, for tests of the step.
-
-python tests/toys.py data,fsdp,tensor ...    # three steps of Running on each mesh of devices
-"""
-
-import json
-import sys
+"""Objectives of a few numbers that carry something or are given something, for tests of a step."""
 
 import jax
 import jax.numpy as jnp
@@ -94,13 +88,12 @@ def first_state(program):
     return jax.jit(program.make_state, out_shardings=program.layout)(jax.random.key(0))
 
 
-if __name__ == '__main__':
-  for shape in sys.argv[1:]:
-    sizes = [int(n) for n in shape.split(',')]
-    mesh = sharding.make_mesh(*sizes, jax.devices()[: np.prod(sizes)])
-    config = config_of()
-    program = step.program(config, Running(), mesh, config_lib.timeline_of(config, 10))
-    state, metrics = steps_of(program, first_state(program), range(3))
-    carried = state.carry['mean']
-    shards = sorted(np.asarray(shard.data).tolist() for shard in carried.addressable_shards)
-    print(json.dumps([float(metrics['loss']), np.asarray(carried).tolist(), shards]))
+def run_on(*sizes):
+  """Three steps of Running on a mesh (data, fsdp, tensor): [loss, carry, the shards of it]."""
+  mesh = sharding.make_mesh(*sizes, jax.devices()[: np.prod(sizes)])
+  config = config_of()
+  program = step.program(config, Running(), mesh, config_lib.timeline_of(config, 10))
+  state, metrics = steps_of(program, first_state(program), range(3))
+  carried = state.carry['mean']
+  shards = sorted(np.asarray(shard.data).tolist() for shard in carried.addressable_shards)
+  return [float(metrics['loss']), np.asarray(carried).tolist(), shards]

@@ -33,6 +33,8 @@ from bert_jax.tools import replay
 from bert_jax.train import train
 from bert_jax.workdir import checkpoint, contents
 
+pytestmark = pytest.mark.usefixtures('steps_once')
+
 # ---- stops ---------------------------------------------------------------------------------------
 
 

@@ -15,16 +15,18 @@ import time
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT, fields, small_overrides
-from running import lines
+from conftest import ROOT, fields, small_overrides, small_pretrain
+from running import lines, slow
 
 from bert_jax import config as config_lib
-from bert_jax import errors, evaluate, train
+from bert_jax import errors, evaluate, hosts, train
 from bert_jax.corpus import blocks
+from bert_jax.errors import InputError
 from bert_jax.run import speed
 from bert_jax.text import documents
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Settings
+from bert_jax.workdir import lock
 
 CONFIG = '--config=configs/pretrain.py:runlocal'
 
@@ -63,12 +65,6 @@ def spoken(out):
   return '\n'.join(line for line in out.splitlines() if line.startswith('{'))
 
 
-def succeeded(process):
-  code, out, err = done(process)
-  assert code == 0, err[-3000:]
-  return spoken(out)
-
-
 def logged(workdir):
   """{(step, split): metrics} of a run, without its speed."""
   is_metric = lambda k, v: isinstance(v, float) and k not in speed.MEASURED
@@ -84,7 +80,7 @@ def same(a, b, tolerance=1e-5):
     assert metrics == pytest.approx(b[key], abs=tolerance, rel=tolerance), key
 
 
-def wait_for(workdir, step, process, timeout=120):
+def wait_for(workdir, step, process, timeout=300):
   """Returns when the run has logged a step."""
   path, end = workdir / 'metrics.jsonl', time.monotonic() + timeout
   while not (path.exists() and f'"step": {step},' in path.read_text()):
@@ -102,92 +98,79 @@ def stop_one(process, workdir, step, number=signal.SIGTERM, which=-1):
   os.kill(int(children[which]), number)
 
 
-def stopped_and_finished(corpus_file, workdir, number):
-  """Two processes with two devices each are stopped by a signal to one of them; others finish the
-  run: as many processes as `number`, with four devices together. Returns the workdir."""
-  arguments = [CONFIG, '--workdir', workdir, *small_overrides(corpus_file)]
-  arguments += fields('checkpoint.every=5 checkpoint.keep_every=5')
-  process = local(2, 2, *arguments)
-  stop_one(process, workdir, 5)
-  code, _, err = done(process)
-  step = int(re.search(r'stopped by a signal at step (\d+) of 20', err)[1])
-  assert code == 130 and (workdir / 'checkpoints' / str(step)).is_dir()
-  out = succeeded(local(number, 4 // number, *arguments))
-  assert json.loads(out)['workdir'] == str(workdir)  # one of them speaks
-  return workdir
+@pytest.fixture(scope='module')
+def alone(corpus_file, tmp_path_factory):
+  """(config, workdir) of a run of one process on a prepared corpus that is read by block."""
+  folder = tmp_path_factory.mktemp('processes')
+  words = sorted(set(corpus_file.read_text().split()))
+  pieces = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *words, '']
+  (folder / 'vocab.txt').write_text('\n'.join(pieces))
+  files = tuple(('', file) for file in documents.sources(str(corpus_file)))
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(blocks, 'BLOCK_TOKENS', 400)
+    patch.setattr(blocks, 'BLOCK_DOCUMENTS', 3)
+    meta = prepare.prepare(Settings(files, str(folder)), folder / 'D')
+  assert len(blocks.Index(folder / 'D', meta)) > blocks.WHOLE  # read by block
+  often = 'corpus.window=4 log.every=1 checkpoint.every=5 checkpoint.keep_every=5'
+  config = small_pretrain(folder / 'D', often)
+  train.train(config, folder / 'alone')
+  return config, folder / 'alone'
 
 
 @pytest.fixture(scope='module')
-def together(corpus_file, tmp_path_factory):
-  return stopped_and_finished(corpus_file, tmp_path_factory.mktemp('processes') / 'together', 1)
+def killed(alone, tmp_path_factory):
+  """The workdir of such a run of two processes, which first split each layer, until one of them is
+  asked to stop, and then the batch, until one is killed."""
+  folder = tmp_path_factory.mktemp('killed')
+  arguments = slow(folder / 'slow.py', alone[0]), '--workdir', folder / 'run'
+  process = local(2, 1, *arguments, '--config.mesh.tensor=2')
+  stop_one(process, folder / 'run', 3)
+  code, _, err = done(process)
+  step = int(re.search(r'stopped by a signal at step (\d+) of 20', err)[1])
+  assert code == 130 and (folder / 'run' / 'checkpoints' / str(step)).is_dir()
+  process = local(2, 1, *arguments)
+  stop_one(process, folder / 'run', random.randint(step + 1, 17), signal.SIGKILL)
+  code, _, err = done(process)
+  assert code != 0 and f'continuing at step {step} of 20' in err
+  if jax.__version_info__ >= (0, 8):  # older clients exit, unasked
+    assert 'another one is gone or unreachable' in err
+    assert 'goes on from its newest checkpoint' in err
+  return folder / 'run'
 
 
-def test_two_processes_train_as_one_does_and_another_number_goes_on(together, pretrained):
-  same(logged(together), logged(pretrained[0]))
+@pytest.fixture(scope='module')
+def together(alone, killed, tmp_path_factory):
+  """The workdir of the run that was killed, finished in one process."""
+  workdir = shutil.copytree(killed, tmp_path_factory.mktemp('together') / 'run')
+  train.train(alone[0], workdir)
+  return workdir
+
+
+def test_two_processes_train_as_one_does_whatever_stops_them_and_another_number_goes_on(
+  alone, together
+):
+  """The losses of all steps, and so their rows, are those of a run that nothing stopped."""
+  ours, theirs = logged(together), logged(alone[1])
+  assert len({metrics['mlm'] for metrics in theirs.values()}) > 20, 'losses tell batches apart'
+  same(ours, theirs)
   for name in ('run.json', 'config.json', 'vocab.txt'):
     assert (together / name).is_file()
 
 
 @pytest.mark.slow
-def test_four_processes_go_on(corpus_file, pretrained, tmp_path):
-  workdir = stopped_and_finished(corpus_file, tmp_path / 'run', 4)
-  same(logged(workdir), logged(pretrained[0]))
+def test_four_processes_go_on(alone, killed, tmp_path):
+  workdir = shutil.copytree(killed, tmp_path / 'run')
+  code, _, err = done(local(4, 1, slow(tmp_path / 'slow.py', alone[0]), '--workdir', workdir))
+  assert code == 0, err[-3000:]
+  same(logged(workdir), logged(alone[1]))
 
 
-def test_a_killed_run_on_a_prepared_corpus_goes_on_in_two_processes(corpus_file, tmp_path):
-  """kill -9 at any step; the losses of all steps, and so their rows, are those of a run of one
-  process that nothing stopped."""
-  words = sorted(set(corpus_file.read_text().split()))
-  pieces = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *words, '']
-  (tmp_path / 'vocab.txt').write_text('\n'.join(pieces))
-  files = tuple(('', file) for file in documents.sources(str(corpus_file)))
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(blocks, 'BLOCK_TOKENS', 400)
-    patch.setattr(blocks, 'BLOCK_DOCUMENTS', 3)
-    meta = prepare.prepare(Settings(files, str(tmp_path)), tmp_path / 'D')
-  assert len(blocks.Index(tmp_path / 'D', meta)) > blocks.WHOLE  # read by block
-  given = fields('corpus.window=4 log.every=1 checkpoint.every=3')
-  given = [*small_overrides(tmp_path / 'D'), *given]
-  train.train(config_lib.load('configs/pretrain.py:runlocal', given), tmp_path / 'alone')
-  arguments = [CONFIG, *given, '--workdir', tmp_path / 'killed']
-  process = local(1, 2, *arguments)
-  wait_for(tmp_path / 'killed', random.randint(1, 18), process)
-  os.killpg(process.pid, signal.SIGKILL)
-  assert done(process)[0] == -signal.SIGKILL
-  succeeded(local(2, 1, *arguments))
-  ours, theirs = logged(tmp_path / 'killed'), logged(tmp_path / 'alone')
-  assert len({metrics['mlm'] for metrics in theirs.values()}) > 20, 'losses tell batches apart'
-  same(ours, theirs)
-
-
-def test_weights_and_answers_of_fine_tuning(together, tmp_path):
-  """init_from a run of two processes, by two processes; every answer is written once."""
-  rows = [f'the river number {i} .\t{i % 2}' for i in range(21)]
-  (tmp_path / 'data.tsv').write_text('\n'.join(['sentence\tlabel', *rows]) + '\n')
-  data = f'data.train={tmp_path}/data.tsv data.eval={tmp_path}/data.tsv init_from={together}'
-  small = 'model.dtype=float32 data.seq_length=32 task.max_length=16 batch_size=2 epochs=1'
-  given = fields(data, small, 'log.tensorboard=false')
-  config = config_lib.load('configs/finetune.py:task=sst2', given)
-  _, one = train.train(config, tmp_path / '1')
-  command = '--config=configs/finetune.py:task=sst2', '--workdir', tmp_path / '2', *given
-  two = json.loads(succeeded(local(2, 1, *command)))
-  assert {name: two[name] for name in one} == pytest.approx(one, rel=1e-5)
-  answers = []
-  for name in ('1', '2'):
-    (path,) = (tmp_path / name).glob('eval/*/predictions.jsonl')
-    answers.append([json.loads(line) for line in path.read_text().splitlines()])
-  assert len(answers[0]) == 21
-  for a, b in zip(*answers, strict=True):
-    assert a['prediction'] == b['prediction']
-    mine, theirs = (list(x['probabilities'].values()) for x in (a, b))
-    np.testing.assert_allclose(mine, theirs, atol=1e-5)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
-  ('lost', 'devices'),
   # The first of them is the coordinator. A device waits for the others of its process, and JAX's
   # client ends that after a minute.
-  [(-1, 1), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((0, 1), (-1, 2)))],
+  ('lost', 'devices'),
+  [(0, 1), (-1, 2)],
 )
 def test_a_lost_process_ends_the_others(lost, devices, corpus_file, tmp_path):
   workdir = tmp_path / 'run'
@@ -204,116 +187,133 @@ def test_a_lost_process_ends_the_others(lost, devices, corpus_file, tmp_path):
   assert config_lib.from_json((workdir / 'config.json').read_text())  # what it wrote is whole
 
 
-def changed(folder, change, *arguments):
-  """(exit code, stdout, stderr) of a run of two processes, whose program is changed beforehand."""
+def changed(folder, program, *arguments):
+  """(exit code, stdout, stderr) of two processes that run a program."""
   index = "import os, sys\nindex = int(os.environ['JAX_PROCESS_ID'])\nfrom bert_jax import *\n"
-  (folder / 'changed.py').write_text(f'{index}{change}\nmodule.main(sys.argv[1:])')
+  (folder / 'changed.py').write_text(index + program)
   process = local(2, 1, *arguments, module='changed', PYTHONPATH=str(folder))
   return done(process, timeout=200)
 
 
-@pytest.mark.parametrize(
-  ('kind', 'status', 'said'),
-  [
-    ('config.InputError', 2, 'error: the disk of process 0 is full'),
-    pytest.param(
-      *('RuntimeError', 1, 'RuntimeError: the disk of process 0 is full'), marks=pytest.mark.slow
-    ),
-  ],
-)
-def test_an_error_of_one_process_ends_both(kind, status, said, corpus_file, tmp_path):
-  """Process 0 alone fails to write: it says so, and process 1 does not wait for minutes."""
-  change = f"""
-from bert_jax import config, train as module
-from bert_jax.workdir import contents
-def claim(*_):
-  raise {kind}('the disk of process 0 is full')
-contents.claim = claim
-"""
+def test_an_error_of_one_process_ends_both(corpus_file, tmp_path):
+  """Process 0 alone finds the workdir in use: it says so, and process 1 does not wait for it."""
   begun, arguments = time.monotonic(), small_overrides(corpus_file)
-  code, _, err = changed(tmp_path, change, CONFIG, '--workdir', tmp_path / 'run', *arguments)
-  assert code == status and said in err
+  with lock.held(tmp_path / 'run'):
+    code, _, err = done(local(2, 1, CONFIG, '--workdir', tmp_path / 'run', *arguments))
+  assert code == lock.Busy.code and f'{tmp_path / "run"} is in use' in err
   assert time.monotonic() - begun < 150
 
 
-@pytest.mark.parametrize('begun', [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_workdir_that_is_not_shared_is_one_sentence(begun, together, corpus_file, tmp_path):
-  change = """
-from bert_jax import hosts, train as module
-hosts.VISIBLE_SECONDS = 1
-if index == 1:
-  sys.argv[sys.argv.index('--workdir') + 1] += '_of_1'
+@pytest.mark.slow
+def test_a_fault_of_one_process_ends_both(corpus_file, tmp_path):
+  program = """
+from bert_jax import train
+from bert_jax.workdir import contents
+def claim(*_):
+  raise RuntimeError('the disk of process 0 is full')
+contents.claim = claim
+train.main(sys.argv[1:])
 """
-  workdir = tmp_path / 'run'
-  if begun:
-    shutil.copytree(together, workdir)
-  arguments = small_overrides(corpus_file)
-  code, _, err = changed(tmp_path, change, CONFIG, '--workdir', workdir, *arguments)
+  arguments = CONFIG, '--workdir', tmp_path / 'run', *small_overrides(corpus_file)
+  code, _, err = changed(tmp_path, program, *arguments)
+  assert code == 1 and 'RuntimeError: the disk of process 0 is full' in err
+
+
+def test_a_folder_that_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
+  monkeypatch.setattr(hosts, 'VISIBLE_SECONDS', 0)
+  monkeypatch.setattr(hosts, '_from_all', lambda number: [1, int(number), 1])
+  with pytest.raises(InputError, match='process 1 does not see .*, and process 0 does; use a fol'):
+    hosts.exists(tmp_path / 'missing')
+  assert hosts.exists(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_workdir_that_is_not_shared_is_one_sentence(corpus_file, tmp_path):
+  program = """
+from bert_jax import hosts, train
+hosts.VISIBLE_SECONDS = 1
+sys.argv[sys.argv.index('--workdir') + 1] += f'_of_{index}'
+train.main(sys.argv[1:])
+"""
+  arguments = CONFIG, '--workdir', tmp_path / 'run', *small_overrides(corpus_file)
+  code, _, err = changed(tmp_path, program, *arguments)
   assert code == 2 and 'process 1 does not see ' in err
-  assert 'use a folder that all processes see' in err
 
 
-def test_two_processes_evaluate_as_one_does_and_take_what_all_can_read(together, tmp_path):
-  """One file of each of the two newest checkpoints is gone for one process: all go on to the
-  checkpoint before them."""
-  change = """
-from bert_jax import evaluate as module
+def test_two_processes_evaluate_and_fine_tune_as_one_does(together, tmp_path):
+  """First with one file of each of the two newest checkpoints gone for one process: all take the
+  checkpoint before them. Of the fine-tuning every answer is written once."""
+  rows = [f'the river number {i} .\t{i % 2}' for i in range(21)]
+  (tmp_path / 'data.tsv').write_text('\n'.join(['sentence\tlabel', *rows]) + '\n')
+  data = f'data.train={tmp_path}/data.tsv data.eval={tmp_path}/data.tsv init_from={together}'
+  small = 'model.dtype=float32 data.seq_length=32 task.max_length=16 batch_size=2 epochs=1'
+  spec, given = 'configs/finetune.py:task=sst2', fields(data, small, 'log.tensorboard=false')
+  program = """
+from bert_jax import evaluate, hosts, train
 from bert_jax.workdir import checkpoint
 def failing(handler, *place):
   restore = handler.restore
   def fail(self, directory, *rest, **options):
-    if index == 1 and directory.parts[-2:] == place:
+    if gone and index == 1 and directory.parts[-2:] == place:
       raise OSError('a stale file handle')
     return restore(self, directory, *rest, **options)
   handler.restore = fail
+gone = True
 failing(checkpoint.ocp.JsonCheckpointHandler, '20', 'meta')
 failing(checkpoint.ocp.StandardCheckpointHandler, '15', 'params')
+evaluate.main(sys.argv[1:3])
+gone, hosts.join = False, lambda _: None  # they have joined
+train.main(sys.argv[3:])
 """
-  code, out, err = changed(tmp_path, change, '--workdir', together)
+  command = f'--config={spec}', '--workdir', tmp_path / '2', *given
+  code, out, err = changed(tmp_path, program, '--workdir', together, *command)
   assert code == 0, err[-3000:]
+  found, two = map(json.loads, spoken(out).splitlines())
   assert err.count('cannot be read (a stale file handle)') == 2 and '[1] ' in err
   for said in ('cannot read its metadata', 'its arrays cannot be read (by another process)'):
     assert f'{said}; trying the one before it' in err
   metrics, step = evaluate.evaluate(together, which=10)
-  found = json.loads(spoken(out))
   assert step == found['step'] == 10
   assert {name: found[name] for name in metrics} == pytest.approx(metrics, rel=1e-5)
+  _, one = train.train(config_lib.load(spec, given), tmp_path / '1')
+  assert {name: two[name] for name in one} == pytest.approx(one, rel=1e-5)
+  answers = []
+  for name in ('1', '2'):
+    (path,) = (tmp_path / name).glob('eval/*/predictions.jsonl')
+    answers.append([json.loads(line) for line in path.read_text().splitlines()])
+  assert len(answers[0]) == 21
+  for a, b in zip(*answers, strict=True):
+    assert a['prediction'] == b['prediction']
+    mine, theirs = (list(x['probabilities'].values()) for x in (a, b))
+    np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def test_a_process_whose_others_do_not_come_says_so(tmp_path):
+  env = {'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9731', 'JAX_NUM_PROCESSES': '2'}
+  code = 'from bert_jax import hosts\nwith hosts.together():\n  hosts.join(2)'
+  process = started([sys.executable, '-c', code], JAX_PLATFORMS='cpu', JAX_PROCESS_ID='0', **env)
+  code, _, err = done(process, timeout=60)
+  assert code == 3 and 'the other processes of this run did not come' in err
 
 
 @pytest.mark.parametrize(
-  ('address', 'index', 'seconds', 'said'),
+  ('changes', 'code', 'said'),
   [
-    ('127.0.0.1:9731', 0, 2, 'the other processes of this run did not come'),
-    ('127.0.0.1:9', 1, 1, 'cannot be reached within 1 seconds'),
+    ({'JAX_NUM_PROCESSES': 'two'}, 2, 'does not say which process this is'),
+    ({'JAX_PROCESS_ID': '2'}, 2, 'does not say which process this is'),
+    ({}, 3, 'cannot be reached within 1 seconds'),
   ],
 )
-def test_a_process_that_is_left_alone_says_so(address, index, seconds, said, tmp_path):
-  workdir = tmp_path / 'w'
-  options = [CONFIG, '--workdir', workdir, '--distributed', seconds]
-  env = {'JAX_COORDINATOR_ADDRESS': address, 'JAX_NUM_PROCESSES': '2', 'JAX_PROCESS_ID': str(index)}
-  command = [sys.executable, '-m', 'bert_jax.train', *options]
-  code, _, err = done(started(command, JAX_PLATFORMS='cpu', **env), timeout=60)
-  assert code == 3 and said in err and not workdir.exists()
-  told = [x for x in err.splitlines() if not x.startswith('WARNING:absl')]
-  assert index == 0 or len(told) == 1  # process 0 also has a word from JAX's own server
-
-
-@pytest.mark.parametrize(
-  ('changes', 'said'),
-  [
-    ({'JAX_NUM_PROCESSES': 'two'}, 'does not say which process this is'),
-    ({'JAX_PROCESS_ID': '2'}, 'does not say which process this is'),
-  ],
-)
-def test_numbers_of_processes_that_make_no_sense(changes, said, tmp_path, monkeypatch, capsys):
-  """Told before anything is asked of the others, so this process can play the part."""
+def test_what_is_said_before_the_processes_join(changes, code, said, tmp_path, monkeypatch, capsys):
+  """Numbers that make no sense, and a coordinator that is not there; this process can play the
+  part."""
   env = {'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9', 'JAX_NUM_PROCESSES': '2', 'JAX_PROCESS_ID': '1'}
   for name, value in (env | changes).items():
     monkeypatch.setenv(name, value)
   with pytest.raises(SystemExit) as end:
     train.main([CONFIG, '--workdir', str(tmp_path / 'w'), '--distributed', '1'])
   (line,) = capsys.readouterr().err.splitlines()
-  assert end.value.code == 2 and said in line and not (tmp_path / 'w').exists()
+  assert end.value.code == code and said in line and not (tmp_path / 'w').exists()
 
 
 def test_a_wrong_path_is_not_tried_again_and_a_failing_disk_is():

@@ -41,6 +41,8 @@ from bert_jax.tasks import TASKS
 from bert_jax.train import main, train
 from bert_jax.workdir import checkpoint, contents, manifest, trained
 
+pytestmark = pytest.mark.usefixtures('steps_once')
+
 
 @pytest.fixture
 def workdir(pretrained, tmp_path):

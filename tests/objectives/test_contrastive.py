@@ -1,6 +1,7 @@
 """Sentence vectors: the losses, their gradients, what is read, what is scored, and whole runs."""
 
 import dataclasses
+import functools
 import json
 
 import jax
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 import scipy.stats
 import test_objectives
-from running import same_bits
+from references import drawn
+from running import lines
 from small_tables import WORDS, sentence
 from test_objectives import close, one_sentence
 from test_processes import local, logged, same, succeeded
@@ -65,9 +67,13 @@ def batch_of(of, rows=4, seed=0):
 
 @pytest.fixture(scope='module')
 def params():
-  return objective().init(jax.random.key(1))
+  return drawn(objective().init)
 
 
+hidden_of = jax.jit(functools.partial(encode, MODEL))
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def loss_of(of, params, batch, rng=None):
   """(loss, terms)."""
   terms, carry = of.terms(params, batch, rng, rng is not None)
@@ -75,13 +81,19 @@ def loss_of(of, params, batch, rng=None):
   return sum(terms[name].total / terms[name].weight for name in of.loss_weights), terms
 
 
-def gradient(of, params, batch, rng=None):
-  return jax.jit(jax.grad(lambda params: loss_of(of, params, batch, rng)[0]))(params)
+@functools.partial(jax.jit, static_argnums=0)
+def loss_and_gradient(of, params, batch, rng=None):
+  return jax.value_and_grad(lambda params: loss_of(of, params, batch, rng)[0])(params)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def vectors_of(of, params, batch, rng=None):
+  return of.vectors(params, batch, rng)
 
 
 def items_of(of, params, batch):
   """[items, K, D] vectors of length 1, by a plain mean of hidden states, [items, K] there, ids."""
-  hidden = np.asarray(encode(MODEL, params['encoder'], batch))
+  hidden = np.asarray(hidden_of(params['encoder'], batch))
   vectors = np.zeros((*batch['weights'].shape, D))
   for b, n in zip(*np.nonzero(batch['weights'])):
     vectors[b, n] = hidden[b, batch['segment_ids'][b] == n + 1].mean(axis=0)
@@ -117,7 +129,7 @@ def by_loops(vectors, there, ids, temperature=0.05):
 # ---- losses --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('texts', [2, 3, 4])
+@pytest.mark.parametrize('texts', [2, 4])
 def test_the_loss_of_a_batch_is_that_of_the_formula(params, texts):
   of = objective(texts=texts)
   batch = batch_of(of)
@@ -168,10 +180,14 @@ def test_pairs_with_scores_are_put_in_their_order(params):
         total += np.exp((similar[j] - similar[i]) / 0.05)
   assert float(loss) == pytest.approx(np.log(total), rel=1e-5) and there[7].sum() == 0
   batch['scores'][:] = 2.0  # nothing to learn, and no NaN
-  terms, _ = of.terms(params, batch, None, False)
-  assert float(terms['cosent'].total) == float(terms['cosent'].weight) == 0
-  total = lambda params: of.terms(params, batch, None, False)[0]['cosent'].total
-  close(jax.grad(total)(params), jax.tree.map(jnp.zeros_like, params))
+
+  def nothing(params):
+    mean = of.terms(params, batch, None, False)[0]['cosent']
+    return mean.total, mean.weight
+
+  (total, weight), slope = jax.jit(jax.value_and_grad(nothing, has_aux=True))(params)
+  assert total == weight == 0
+  close(slope, jax.tree.map(jnp.zeros_like, params))
 
 
 def test_the_losses_of_widths_add_up_over_cut_vectors(params):
@@ -188,10 +204,10 @@ def test_the_losses_of_widths_add_up_over_cut_vectors(params):
 
 def test_pooling_and_length(params):
   batch = batch_of(objective())
-  hidden = encode(MODEL, params['encoder'], batch)
-  first = objective(pooling='cls').vectors(params, batch)
-  np.testing.assert_allclose(first[1, 2], hidden[1, batch['cls_positions'][1, 2]], atol=1e-6)
-  mean = objective().vectors(params, batch)
+  hidden = hidden_of(params['encoder'], batch)
+  first = vectors_of(objective(pooling='cls'), params, batch)
+  np.testing.assert_allclose(first[1, 2], hidden[1, batch['cls_positions'][1, 2]], atol=1e-5)
+  mean = vectors_of(objective(), params, batch)
   assert not np.asarray(mean[3, 2:]).any()  # no text is there
   with_length, _ = loss_of(objective(normalize=False, temperature=1.0), params, batch)
   vectors, there, _ = items_of(objective(), params, batch)
@@ -206,7 +222,7 @@ def test_pooling_and_length(params):
 def test_the_gradient_in_chunks_is_that_of_the_whole_batch(params):
   batch = batch_of(objective(), rows=8)
   batch['text_ids'][1, 1] = batch['text_ids'][0, 1]  # so that it matters which row is which
-  whole, parts = (gradient(objective(chunks=n), params, batch) for n in (1, 4))
+  whole, parts = (loss_and_gradient(objective(chunks=n), params, batch)[1] for n in (1, 4))
   assert max(float(jnp.abs(x).max()) for x in jax.tree.leaves(whole)) > 1e-2
   close(whole, parts)
 
@@ -232,11 +248,10 @@ def test_the_gradient_in_chunks_has_the_dropout_of_its_vectors(params):
       return jnp.stack([halves[row % 2][row // 2] for row in range(4)])
 
   plain = Plain(**vars(of))
-  close(loss_of(of, params, batch, key)[0], loss_of(plain, params, batch, key)[0])
-  close(gradient(of, params, batch, key), gradient(plain, params, batch, key))
-  other = gradient(of, params, batch, jax.random.key(8))
+  found = loss_and_gradient(of, params, batch, key)
+  close(found, loss_and_gradient(plain, params, batch, key))
   with pytest.raises(AssertionError):
-    close(gradient(of, params, batch, key), other)
+    close(found, loss_and_gradient(of, params, batch, jax.random.key(8)))
 
 
 def test_a_text_is_its_own_positive_under_another_dropout(params):
@@ -249,7 +264,7 @@ def test_a_text_is_its_own_positive_under_another_dropout(params):
     batch['input_ids'][:, at] = np.arange(5, 17).reshape(4, 3)
     batch['position_ids'][:, at], batch['segment_ids'][:, at] = np.arange(3), n + 1
     batch['cls_positions'][:, n] = n * 3
-  still, moved = (of.vectors(params, batch, key) for key in (None, jax.random.key(0)))
+  still, moved = (vectors_of(of, params, batch, key) for key in (None, jax.random.key(0)))
   np.testing.assert_allclose(still[:, 0], still[:, 1], atol=1e-6)
   assert float(jnp.abs(moved[:, 0] - moved[:, 1]).max()) > 1e-2
 
@@ -563,8 +578,9 @@ def topics(tmp_path_factory):
 SMALL = f"""
   model.vocab_size={len(WORDS) + 5} model.hidden_size=16 model.num_hidden_layers=1
   model.num_attention_heads=2 model.intermediate_size=32 model.dtype=float32
-  data.seq_length=32 batch_size=8 contrastive.chunks=2 steps=6
-  eval.every=3 checkpoint.every=3 log.every=2 log.tensorboard=false"""
+  data.seq_length=32 batch_size=8 contrastive.chunks=2 contrastive.widths=(8,16) steps=60
+  optimizer.learning_rate=5e-3 eval.every=0 checkpoint.every=0 log.every=2
+  log.tensorboard=false"""
 
 
 def small(folder, vocab, *overrides, arg='task=pairs,runlocal'):
@@ -579,18 +595,13 @@ def run(topics, vocab, tmp_path_factory):
   return workdir, *train(small(topics, vocab), workdir)
 
 
-def test_a_run_is_scored_and_resumes_with_the_same_bits(run, topics, vocab, tmp_path):
+def test_a_run_learns(run):
   workdir, state, results = run
-  assert {'recall_at_1', 'recall_at_5', 'recall_at_10', 'mrr'} == set(results)
+  assert {'recall_at_1', 'recall_at_5', 'recall_at_10', 'mrr'} < set(results)
+  assert results['recall_at_1'] > 0.6 and results['recall_at_1_8'] > 0.4, results  # chance: 0.04
   assert set(state.params) == {'encoder'}
-  lines = [json.loads(x) for x in (workdir / 'metrics.jsonl').read_text().splitlines()]
-  first = next(line for line in lines if line['split'] == 'train')
-  assert {'in_batch', 'in_batch_accuracy', 'false_negatives'} <= set(first)
-  with pytest.raises(KeyboardInterrupt):
-    train(small(topics, vocab, 'max_hours=1e-9'), tmp_path)  # saved after its first step
-  again, metrics = train(small(topics, vocab), tmp_path)
-  same_bits(state, again)
-  assert metrics == results
+  first = lines(workdir, 'train')[0]
+  assert {'in_batch_8', 'in_batch_accuracy', 'false_negatives'} <= set(first)
 
 
 @pytest.mark.slow
@@ -603,20 +614,31 @@ def test_two_processes_learn_as_one_does(run, topics, vocab, tmp_path):
   same(logged(tmp_path / 'run'), logged(run[0]))
 
 
-def test_a_run_learns(topics, vocab, tmp_path):
-  changes = 'steps=60', 'optimizer.learning_rate=5e-3', 'eval.every=0', 'contrastive.widths=(8,16)'
-  _, results = train(small(topics, vocab, *changes), tmp_path)
-  assert results['recall_at_1'] > 0.6 and results['recall_at_1_8'] > 0.4, results  # chance: 0.04
+@pytest.fixture(scope='module')
+def lines_run(run, topics, vocab, tmp_path_factory):
+  """(workdir, State, metrics) of SimCSE from that run: vectors of [CLS], of any length."""
+  folder = tmp_path_factory.mktemp('lines')
+  (folder / 'train.txt').write_text((topics / 'dev.tsv').read_text().replace('\t', '\n'))
+  scored = ('old river', 'new river', '4'), ('good', 'bad', '1')
+  dev = written(folder / 'dev.tsv', SCORED, *scored)
+  changes = f"""data.train={folder}/train.txt data.eval={dev} init_from={run[0]} steps=2
+    contrastive.normalize=false contrastive.pooling=cls task.max_length=16"""
+  config = small(topics, vocab, changes, arg='task=simcse,runlocal')
+  return folder / 'run', *train(config, folder / 'run')
+
+
+def test_lines_train_on_a_pretrained_run(run, lines_run):
+  """The encoder of any run is taken whole."""
+  _, state, results = lines_run
+  assert {'pearson', 'spearman'} <= set(results)
+  assert jax.tree.structure(state.params) == jax.tree.structure(run[1].params)
 
 
 @pytest.mark.parametrize('normalize', [True, False])
 def test_vectors_of_a_run_are_those_of_the_export_in_sentence_transformers(
-  normalize, run, topics, vocab, tmp_path
+  normalize, run, lines_run, tmp_path
 ):
-  workdir = run[0]
-  if not normalize:
-    changes = 'contrastive.normalize=false', 'contrastive.pooling=cls', 'task.max_length=16'
-    train(small(topics, vocab, *changes, 'steps=2'), workdir := tmp_path / 'run')
+  workdir = (run if normalize else lines_run)[0]
   found = trained.load(workdir)
   assert found.vector == (('mean', True, {}) if normalize else ('cls', False, {}))
   texts = ['old river', 'good', 'bad market new engine']
@@ -637,22 +659,9 @@ def test_vectors_of_a_run_are_those_of_the_export_in_sentence_transformers(
   assert theirs.similarity_fn_name == ('cosine' if normalize else 'dot')
 
 
-def test_lines_train_on_a_pretrained_run(run, topics, vocab, tmp_path):
-  """SimCSE, from any run: its encoder is taken whole."""
-  lines = tmp_path / 'train.txt'
-  lines.write_text((topics / 'dev.tsv').read_text().replace('\t', '\n'))
-  dev = tmp_path / 'dev.tsv'
-  dev.write_text('sentence1\tsentence2\tscore\nold river\tnew river\t4\ngood\tbad\t1\n')
-  changes = f'data.train={lines}', f'data.eval={dev}', f'init_from={run[0]}', 'task.max_length=16'
-  found = small(topics, vocab, *changes, 'steps=2', arg='task=simcse,runlocal')
-  state, results = train(found, tmp_path / 'run')
-  assert set(results) == {'pearson', 'spearman'}
-  assert jax.tree.structure(state.params) == jax.tree.structure(run[1].params)
-
-
 def test_a_preflight_knows_its_flops():
   for arg in ('task=triples', 'task=stsb'):
-    found = config('', arg=arg)
+    found = config('', 'model.num_hidden_layers=1', arg=arg)
     of = estimate.objective_of(found)
     D, T, N = found.model.hidden_size, found.data.seq_length, of.examples_per_row
     rows = {name: np.zeros((8, T), np.int32) for name in row_spec(8, T)}
@@ -662,18 +671,3 @@ def test_a_preflight_knows_its_flops():
     P, C = 8 * N // of.texts, 8 * N // of.texts * (of.texts - 1)
     # Similarities of anchors and candidates; which of them are known to be none.
     assert beside == (2 * P * C * (D + P) if arg == 'task=triples' else 0)
-
-
-def test_real_questions_and_paragraphs(shared):
-  found = config(
-    f'squad={shared}/squad/train-v1.1.head.json,tydi={shared}/tydiqa/tydiqa.goldp.en.train.json',
-    arg='task=squad',
-    eval_spec=f'{shared}/xquad/xquad.en.json',
-  )
-  items, problems = read(found)
-  assert len(items) == 4370 + 3696 and problems.counts[reading.AGAIN] > 3000
-  items, _ = read(found, 'eval')
-  assert len(items) == 1190 and len({item.texts[1] for item in items}) == 240
-  path = f'{shared}/glue/STS-B/dev.tsv'
-  items, _ = read(config(path, arg='task=stsb'))
-  assert len(items) == 1500 and max(item.score for item in items) == 5

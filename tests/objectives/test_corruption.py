@@ -5,7 +5,6 @@ tokens and whole words, SpanBERT (Joshi et al. 2020) for spans, ERNIE (Sun et al
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from toys import load
@@ -119,14 +118,14 @@ def run_lengths(chosen, words):
 
 
 @pytest.fixture(scope='module')
-def million():
-  return rows_of_words(8192, 128, short=0.1)  # as in pre-training, where rows are filled
+def many():
+  return rows_of_words(4096, 128, short=0.1)  # as in pre-training, where rows are filled
 
 
 @pytest.fixture(scope='module', params=POLICIES)
-def drawn(request, million):
-  """(policy, new ids, chosen) for a million tokens, with room for all predictions."""
-  return request.param, *mask_by(request.param, *million, max_predictions=40)[:2]
+def drawn(request, many):
+  """(policy, new ids, chosen) for half a million tokens, with room for all predictions."""
+  return request.param, *mask_by(request.param, *many, max_predictions=40)[:2]
 
 
 @pytest.mark.parametrize('policy', POLICIES)
@@ -140,9 +139,9 @@ def test_counts_are_the_references_where_every_token_is_a_unit(policy):
     assert (short == 0).all()
 
 
-def test_rate_over_a_million_tokens_of_which_nothing_else_changes(drawn, million):
+def test_rate_over_many_tokens_of_which_nothing_else_changes(drawn, many):
   policy, new, chosen = drawn
-  ids, segments, _ = million
+  ids, segments, _ = many
   assert (chosen.sum(1) <= wanted(segments, 40)).all()
   assert abs(chosen.sum() / (segments > 0).sum() - 0.15) < 0.003, policy
   # Specials and padding are never touched.
@@ -150,22 +149,24 @@ def test_rate_over_a_million_tokens_of_which_nothing_else_changes(drawn, million
   assert (new[~chosen] == ids[~chosen]).all()
 
 
-def test_units_are_chosen_whole_or_not_at_all(drawn, million):
+def test_units_are_chosen_whole_or_not_at_all(drawn, many):
   policy, _, chosen = drawn
-  some = [x[:200] for x in (chosen, *million)]
+  some = [x[:200] for x in (chosen, *many)]
   if policy == 'token':
     with pytest.raises(AssertionError):
       assert_whole(*some, WORD)
   else:
     assert assert_whole(*some, UNIT[policy]) > 500
+  words = run_lengths(chosen, many[2] & WORD).mean()
+  assert (words > 2.6) == (policy == 'span'), words  # a span is 3.8 words long but for its ends
 
 
-def test_shares_over_a_million_tokens(drawn, million):
+def test_shares_over_many_tokens(drawn, many):
   policy, new, chosen = drawn
-  now, labels = new[chosen], million[0][chosen]
+  now, labels = new[chosen], many[0][chosen]
   masked, kept = (now == MASK).mean(), (now == labels).mean()
   random = now[(now != MASK) & (now != labels)]
-  near = 0.01 if policy == 'span' else 0.004  # one draw for all tokens of a span
+  near = 0.014 if policy == 'span' else 0.005  # one draw for all tokens of a span
   assert abs(masked - 0.8) < near
   # A random draw hits the label itself once in len(ORDINARY).
   assert abs(kept - (0.1 + 0.1 / len(ORDINARY))) < near
@@ -178,7 +179,7 @@ def test_shares_over_a_million_tokens(drawn, million):
   assert chi2 < len(ORDINARY) + 5 * np.sqrt(2 * len(ORDINARY))
 
 
-@pytest.mark.parametrize('policy', ['token', 'whole_word', 'phrase', 'entity'])
+@pytest.mark.parametrize('policy', ['token', 'phrase'])
 def test_every_position_is_as_likely(policy):
   ids = np.full((20000, 16), 50, np.int32)
   ids[:, 0], ids[:, -1] = 2, 3
@@ -215,7 +216,8 @@ def test_stages_change_exactly_at_their_steps():
     out = mask(ids, segments, starts, at(step), policies=policies)
     assert all((a == b).all() for a, b in zip(out, alone[i], strict=True)), step
   last = functools.partial(mask_tokens, **settings_with(policies=policies))
-  out = last(jax.random.key(0), ids, segments, starts, EVALUATION.stage('masking.policy'))
+  last = functools.partial(last, stage=EVALUATION.stage('masking.policy'))
+  out = jax.jit(last)(jax.random.key(0), ids, segments, starts)
   assert all((a == b).all() for a, b in zip(out, alone[2], strict=True))
 
 
@@ -233,14 +235,6 @@ def test_label_zero_is_an_ordinary_id():
   ids = np.zeros((4, 12), np.int32)
   _, _, labels, weights = mask(ids, np.ones_like(ids), special_ids=(1, 2, 3, 4, 7))
   assert weights.sum() == 4 * 2 and (labels == 0).all()
-
-
-@pytest.mark.parametrize('length, expected', [(10, 2), (30, 4), (3, 1)])
-def test_rounds_half_to_even_as_the_reference(length, expected):
-  ids = np.full((1, 40), 50, np.int32)
-  segments = (np.arange(40) < length).astype(np.int32)[None]
-  _, _, _, weights = mask(ids, segments)
-  assert weights.sum() == expected == max(1, int(round(length * 0.15)))
 
 
 def test_units_are_chosen_as_the_reference_does():
@@ -281,38 +275,15 @@ def test_spans_are_laid_one_after_the_other_and_end_at_breaks():
   assert (np.asarray(jax.jit(masking.tile_spans)(draws, words, breaks)) == expected).all()
 
 
-def test_span_lengths_are_geometric():
-  """1 % of long rows, so that spans seldom touch or fail to fit."""
-  ids, _, starts = rows_of_words(8, 2**16, seed=3)
-  ids[np.isin(ids, SPECIAL)] = 50
-  starts[:, 0] = WORD
-  settings = dict(policies=('span',), masked_lm_prob=0.01, max_predictions=1000)
-  lengths = []
-  for seed in range(5):
-    _, positions, _, weights = mask(ids, np.ones_like(ids), starts, seed=seed, **settings)
-    chosen = np.zeros(ids.shape, bool)
-    np.put_along_axis(chosen, positions, weights > 0, 1)
-    lengths.append(run_lengths(chosen, starts & WORD))
-  lengths = np.concatenate(lengths)
-  shares = 0.2 * 0.8 ** np.arange(10)
-  shares /= shares.sum()
-  assert len(lengths) > 4000 and lengths.min() == 1
-  # Two spans side by side, one time in a hundred, read as one.
-  assert (lengths > 10).mean() < 0.015
-  assert abs(lengths.mean() - 3.8) < 0.12
-  histogram = np.bincount(lengths, minlength=11)[1:11] / len(lengths)
-  assert np.abs(histogram - shares).max() < 0.02
-
-
 def test_spans_mask_a_row_evenly():
   """The edges, where spans are cut and so fit more often, come up by half more; nothing less."""
-  ids = np.full((8192, 128), 50, np.int32)
+  ids = np.full((4096, 128), 50, np.int32)
   starts = np.full_like(ids, WORD)
   _, chosen, _ = mask_by('span', ids, np.ones_like(ids), starts, max_predictions=40)
   rate = chosen.mean(0)
   middle = rate[16:112].mean()
-  assert (np.abs(rate[16:112] - middle) < 0.02).all()  # 5 sigma
-  assert (rate > middle - 0.02).all() and (rate < 1.6 * middle).all()
+  assert (np.abs(rate[16:112] - middle) < 0.028).all()  # 5 sigma
+  assert (rate > middle - 0.028).all() and (rate < 1.6 * middle).all()
 
 
 def test_a_span_has_one_action_and_its_tokens_pieces_of_their_own():
@@ -365,8 +336,7 @@ def test_a_span_that_does_not_fit_is_cut_behind_a_word_and_has_no_holes():
       order[row, words[0][0] : at] = draw
       spans.append((row, words))
   wanted = rng.integers(1, 20, B)
-  everything = np.ones((B, T), bool)
-  taken = np.asarray(choose_units(order, starts, everything, jnp.asarray(wanted)))
+  taken = np.asarray(jax.jit(choose_units)(order, starts, np.ones((B, T), bool), wanted))
   assert (taken.sum(1) <= wanted).all() and (taken.sum(1) >= wanted - 3).mean() > 0.8
   cut = 0
   for row, words in spans:

@@ -1,17 +1,17 @@
 """Transformer-XL: its attention by formula, its memory, its rows, its runs."""
 
 import dataclasses
+import functools
 import itertools
-import json
-import os
-import subprocess
-import sys
+import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import fields, run_module
+from references import drawn
+from running import lines, same_bits
 from test_objectives import MASKING, MODEL, close, one_sentence
 from test_predict_states import exported
 from toys import load
@@ -37,7 +37,7 @@ from bert_jax.train import train
 from bert_jax.workdir import contents
 
 D, H, d = 16, 2, 8
-SIZES = {'hidden_size': D, 'num_attention_heads': H, 'num_hidden_layers': 3, 'memory_length': 64}
+SIZES = {'hidden_size': D, 'num_attention_heads': H, 'num_hidden_layers': 2, 'memory_length': 64}
 PLAIN = {'type_vocab_size': 0, 'attention_bias': False, 'mlm_head': 'none', 'embedding_norm': False}
 XL = dataclasses.replace(MODEL, **SIZES, **PLAIN, position_embeddings='relative', causal=True)
 T = 8
@@ -58,6 +58,10 @@ def row_of(ids_BT, real=None):
 
 def objective(model=XL, length=T, **changes):
   return LanguageModel(model, length, 0.0, MASKING, **changes)
+
+
+def encoder_params(model):
+  return drawn(functools.partial(models.init_encoder, model))
 
 
 def zeros(shapes):
@@ -86,40 +90,23 @@ def by_loop(params, q_TH, k_TH, later, clamp=0):
   return out
 
 
-@pytest.mark.parametrize('keys', [5, 12], ids=['a row', 'with a memory'])
-@pytest.mark.parametrize('causal', [True, False], ids=['causal', 'both ways'])
-@pytest.mark.parametrize('clamp', [0, 3], ids=['', 'clamped'])
+@pytest.mark.parametrize(
+  'causal, keys, clamp', [(True, 5, 3), (True, 12, 0), (False, 5, 0), (False, 12, 3)]
+)
 def test_scores_are_the_four_terms(causal, keys, clamp):
   rng, config = np.random.default_rng(0), dataclasses.replace(XL, relative_clamp=clamp)
   q, k = (rng.normal(size=(2, n, H, d)).astype(np.float32) for n in (5, keys))
   ids = [Tokens(jnp.ones((2, n), jnp.int32)) for n in (5, keys)]
   pattern, module = Pattern(*ids, causal=causal), Relative(config, True)
-  params = module.init(jax.random.key(0), q, pattern)['params']
+  params = drawn(lambda key: module.init(key, q, pattern)['params'])
   assert {x.shape for x in jax.tree.leaves(params)} == {(D,), (D, D)}
-  q_u, bias = module.apply({'params': params}, q, pattern)
+  q_u, bias = jax.jit(lambda p: module.apply({'params': p}, q, pattern))(params)
   scores = np.einsum('bqhd,bkhd->bhqk', q_u, k) / np.sqrt(d) + np.asarray(bias)
   for b in range(2):
     expected = by_loop(params, q[b], k[b], later=not causal, clamp=clamp)
     known = ~np.isnan(expected)
     assert known.all() != causal
     close(scores[b][known], expected[known])
-
-
-def test_scores_of_a_token_amid_a_cache_are_those_of_its_place():
-  """While text is written, each row's query has a place of its own."""
-  rng = np.random.default_rng(0)
-  q = rng.normal(size=(2, 1, H, d)).astype(np.float32)
-  places = jnp.array([[3], [6]])
-  keys = Tokens(jnp.ones((2, 9), jnp.int32), places=jnp.arange(9))
-  queries = Tokens(jnp.ones((2, 1), jnp.int32), places=places)
-  module, pattern = Relative(XL, True), Pattern(queries, keys, causal=True)
-  params = module.init(jax.random.key(0), q, pattern)['params']
-  _, bias = module.apply({'params': params}, q, pattern)
-  for b, place in enumerate((3, 6)):
-    short = Tokens(jnp.ones((1, place + 1), jnp.int32))
-    one = Pattern(Tokens(jnp.ones((1, 1), jnp.int32)), short, causal=True)
-    _, expected = module.apply({'params': params}, q[b : b + 1], one)
-    np.testing.assert_allclose(bias[b, :, :, : place + 1], expected[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize('implementation', ['einsum', 'xla'])
@@ -129,9 +116,9 @@ def test_attention_with_them_is_a_softmax_of_their_sums(implementation):
   x = np.random.default_rng(0).normal(size=(1, T, D)).astype(np.float32)
   tokens, layer = Tokens(jnp.ones((1, T), jnp.int32), causal=True), models.Layer()
   module = Attention(config, True)
-  params = module.init(jax.random.key(0), x, tokens, layer)['params']
+  params = drawn(lambda key: module.init(key, x, tokens, layer)['params'])
   assert not {'bias'} & {name for part in params.values() for name in part}
-  out = module.apply({'params': params}, x, tokens, layer)
+  out = jax.jit(lambda p: module.apply({'params': p}, x, tokens, layer))(params)
   heads_of = lambda name: np.asarray(x[0] @ params[name]['kernel']).reshape(T, H, d)
   q, k, v = map(heads_of, ('query', 'key', 'value'))
   scores = np.nan_to_num(by_loop(params['relative'], q, k, later=False), nan=-np.inf)
@@ -148,11 +135,12 @@ def read_on(model, params, ids_BN, real=None, length=None, size=T):
   """Hidden states [B, N, D] of a text that is read in rows of `size` tokens, and the memory."""
   B = len(ids_BN)
   memory = zeros(recurrence.empty(model, B, length or model.memory_length))
+  step = jax.jit(lambda *of_row: recurrence.encode(model, params, *of_row, causal=True))
   out = []
   for at in range(0, ids_BN.shape[1], size):
     arrays = list(row_of(ids_BN[:, at : at + size]).values())
     taken = jnp.full(B, arrays[0].shape[1], jnp.int32)
-    hidden, memory = recurrence.encode(model, params, arrays, memory, taken, causal=True)
+    hidden, memory = step(arrays, memory, taken)
     out.append(hidden)
   return jnp.concatenate(out, axis=1), memory
 
@@ -170,22 +158,20 @@ def test_rows_with_a_memory_are_one_forward_pass_over_all(positions, scan, norm)
   """With a memory as long as the text, to 1e-5."""
   changes = dict(position_embeddings=positions, scan_layers=scan, norm_placement=norm)
   model = dataclasses.replace(XL, **changes, remat='full' if scan else 'none')
-  params, ids = models.init_encoder(model, jax.random.key(0)), stream(40, B=2)
-  whole = encode(model, params, row_of(ids))
-  rows, memory = jax.jit(lambda params: read_on(model, params, ids))(params)
+  params, ids = encoder_params(model), stream(40, B=2)
+  whole = jax.jit(functools.partial(encode, model))(params, row_of(ids))
+  rows, memory = read_on(model, params, ids)
   close(rows, whole)
   np.testing.assert_array_equal(memory['segment_ids'], [[0] * 24 + [1] * 40] * 2)
-  alone = encode(model, params, row_of(ids[:, 32:]))
-  assert np.abs(rows[:, 32:] - alone).max() > 1e-2  # the memory matters
 
 
 def test_a_short_memory_is_a_window_of_as_many_keys():
   """In one layer a memory of M and rows of one token see the last M + 1 tokens."""
   model = dataclasses.replace(XL, num_hidden_layers=1, memory_length=5)
-  params, ids = models.init_encoder(model, jax.random.key(0)), stream(20)
+  params, ids = encoder_params(model), stream(20)
   rows, _ = read_on(model, params, ids, size=1)
   windowed = dataclasses.replace(model, attention_window=6)
-  whole = encode(windowed, params, row_of(ids))
+  whole = jax.jit(functools.partial(encode, windowed))(params, row_of(ids))
   close(rows, whole)
 
 
@@ -195,7 +181,7 @@ def test_the_objective_reads_a_corpus_as_one_text():
   rng, lanes = np.random.default_rng(1), 2
   model = dataclasses.replace(XL, memory_length=60)
   xl = objective(model)
-  params = xl.init(jax.random.key(0))
+  params = drawn(xl.init)
   memory, losses, texts = zeros(xl.carry(lanes)), [], [[], []]
   targets = [[], []]
   run = jax.jit(lambda batch, memory: xl.terms(params, batch, None, False, memory))
@@ -208,29 +194,29 @@ def test_the_objective_reads_a_corpus_as_one_text():
     losses.append(terms['lm'])
   total, weight = sum(x.total for x in losses), sum(x.weight for x in losses)
   assert weight == sum(map(len, targets))
-  expected = 0
-  for text, target in zip(texts, targets):
-    ids = np.array([text], np.int32)
-    hidden = encode(dataclasses.replace(model, memory_length=0), params['encoder'], row_of(ids))
-    logits = models.word_logits(model, params, hidden)
-    expected += float(label_nats(logits, jnp.array([target]))[0].sum())
+  plain, held = dataclasses.replace(model, memory_length=0), [len(text) for text in texts]
+  ids, labels = (np.array([x + [0] * (max(held) - len(x)) for x in y]) for y in (texts, targets))
+
+  @jax.jit
+  def whole(params):
+    hidden = encode(plain, params['encoder'], row_of(ids, held))
+    return label_nats(models.word_logits(model, params, hidden), labels)[0]
+
+  nats = whole(params)
+  expected = sum(nats[lane, :n].sum() for lane, n in enumerate(held))
   np.testing.assert_allclose(total, expected, rtol=1e-5)
-  held = [min(60, len(text)) for text in texts]
-  assert memory['segment_ids'].sum(axis=1).tolist() == held
+  assert memory['segment_ids'].sum(axis=1).tolist() == [min(60, n) for n in held]
 
 
 def test_no_gradient_goes_through_the_memory():
   """Neither to the row before, nor between the stretches of a row; but it goes to what is made of
   the memory here."""
   model = dataclasses.replace(XL, recurrent_length=T, memory_length=T)
-  params, ids = models.init_encoder(model, jax.random.key(0)), stream(2 * T)
+  params, ids = encoder_params(model), stream(2 * T)
   batch = row_of(ids)
-
-  def last(params, batch, words):
-    return encode(model, params, batch)[0, T:].sum() + 0 * words
-
   table = lambda params: params['embeddings']['word_embeddings']['embedding']
-  gradient = table(jax.grad(last)(params, batch, 0.0))
+  last = lambda params: (encode(model, params, batch)[0, T:] ** 2).sum()
+  gradient = table(jax.jit(jax.grad(last))(params))
   first = sorted(set(ids[0, :T]) - set(ids[0, T:]))
   assert first and not np.asarray(gradient)[first].any()
   assert np.asarray(gradient)[ids[0, T:]].any(axis=1).all()
@@ -244,7 +230,7 @@ def test_no_gradient_goes_through_the_memory():
     hidden, _ = recurrence.encode(model, params, arrays, before, taken, causal=True)
     return (hidden**2).sum()
 
-  states, of_params = jax.grad(of_memory, (0, 1))(memory['states'], params)
+  states, of_params = jax.jit(jax.grad(of_memory, (0, 1)))(memory['states'], params)
   assert not any(np.asarray(x).any() for x in jax.tree.leaves(states))
   assert np.asarray(of_params['layer_0']['attention']['key']['kernel']).any()
 
@@ -254,6 +240,8 @@ def test_a_longer_memory_in_evaluations():
   shape = lambda tree: {x.shape[1] for x in jax.tree.leaves(tree)}
   assert shape(xl.carry(2)) == {64} and shape(xl.eval_carry(2)) == {100}
   assert shape(objective().eval_carry(2)) == {64}
+  half = objective(dataclasses.replace(XL, dtype='bfloat16')).carry(2)
+  assert half['states']['layer_0']['attention']['states'].dtype == jnp.bfloat16
   none = objective(dataclasses.replace(XL, memory_length=0))
   assert none.carry(2) == {} == none.eval_carry(2)
 
@@ -262,19 +250,20 @@ def test_stretches_of_a_row_keep_to_their_examples():
   """Two examples in a row of three stretches: each is what it is alone, wherever stretches end."""
   changes = dict(recurrent_length=T, memory_length=2 * T, causal=False)
   model = dataclasses.replace(XL, **changes, position_embeddings='alibi')
-  params, ids = models.init_encoder(model, jax.random.key(0)), stream(3 * T)
+  params, ids = encoder_params(model), stream(3 * T)
+  run = jax.jit(functools.partial(encode, model))
   batch = row_of(ids)
   batch['segment_ids'] = np.array([[1] * T + [2] * (2 * T - 3) + [0] * 3], np.int32)
-  both = encode(model, params, batch)
-  for part in (slice(0, T), slice(T, 3 * T - 3)):
-    alone = encode(model, params, row_of(ids[:, part]))
-    close(both[:, part], alone)
+  both = run(params, batch)
+  for begin, length in ((0, T), (T, 2 * T - 3)):
+    alone = run(params, row_of(np.roll(ids, -begin, axis=1), [length]))[:, :length]
+    close(both[:, begin : begin + length], alone)
 
 
 def test_what_a_memory_costs_is_counted():
   """FLOPs against the compiler's count of an unrolled model, to 5 %."""
   model = dataclasses.replace(XL, hidden_size=64, intermediate_size=128, memory_length=96)
-  params, B = models.init_encoder(model, jax.random.key(0)), 3
+  params, B = encoder_params(model), 3
   memory, taken = zeros(recurrence.empty(model, B, 96)), jnp.full(B, 48, jnp.int32)
   arrays = list(row_of(stream(48, B)).values())
   run = jax.jit(lambda *x: recurrence.encode(model, *x, causal=True))
@@ -303,93 +292,73 @@ def test_bytes_are_a_vocabulary(tmp_path):
 
 
 SMALL = """
-  model.hidden_size=32 model.intermediate_size=64 model.memory_length=48
-  model.hidden_dropout_prob=0.1 batch_size=8 steps=20 data.seq_length=32 eval.every=10
-  eval.batches=0 checkpoint.every=7 log.every=1 log.tensorboard=false"""
+  model.hidden_size=32 model.intermediate_size=64 model.num_hidden_layers=1 model.memory_length=48
+  model.hidden_dropout_prob=0.1 batch_size=8 data.seq_length=32 eval.every=0 eval.batches=0
+  log.every=1 log.tensorboard=false"""
+# It learns a little, and saves at steps 100 and 120.
+LEARNS = """
+  optimizer.learning_rate=5e-3 optimizer.beta2=0.95 model.initializer_range=0.1 steps=120
+  checkpoint.every=100"""
+
+
+def arguments(corpus_file, *overrides):
+  """On the bytes of 40 documents of some hundred each: a layer, 32 wide, batches of 8 x 32."""
+  return fields(f'data.train={corpus_file} corpus.eval_share=0.2', SMALL, *overrides)
 
 
 def small(corpus_file, *overrides):
-  """A layer or two, 32 wide, on the bytes of 40 documents of some hundred: 20 steps of 8 x 32."""
-  data = f'data.train={corpus_file} corpus.eval_share=0.2'
-  return load('configs/transformer_xl.py:runlocal', data, SMALL, *overrides)
-
-
-RESUMED = """
-import json, pathlib, shutil, sys
-import jax, numpy as np
-from bert_jax import config as c
-from bert_jax.models import flops
-from bert_jax.train import train
-folder = pathlib.Path(sys.argv[1])
-config = c.from_json((folder / 'config.json').read_text())
-whole, results = train(config, folder / 'run')
-for step in (14, 20):
-  shutil.rmtree(folder / 'run' / 'checkpoints' / str(step))
-resumed, again = train(config, folder / 'run')
-leaves = [jax.tree.leaves(x) for x in (whole, resumed)]
-lines = [json.loads(x) for x in (folder / 'run' / 'metrics.jsonl').read_text().splitlines()]
-print(json.dumps({
-  'same': results == again and all(np.array_equal(*map(np.asarray, x)) for x in zip(*leaves)),
-  'losses': [x['loss'] for x in lines if x['split'] == 'train'] + [results['lm']],
-  'devices': len(whole.carry['segment_ids'].sharding.device_set),
-  'full': np.asarray(whole.carry['segment_ids']).all(axis=1).tolist(),
-}))
-"""
-
-
-def resumed_on(devices, corpus_file, folder, *overrides):
-  (folder / 'config.json').write_text(c.to_json(small(corpus_file, *overrides)))
-  (folder / 'resumed.py').write_text(RESUMED)
-  flags = f'{os.environ.get("XLA_FLAGS", "")} --xla_force_host_platform_device_count={devices}'
-  env = dict(os.environ, PYTHONPATH=str(ROOT), XLA_FLAGS=flags)
-  command = [sys.executable, folder / 'resumed.py', folder]
-  out = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
-  assert not out.returncode, out.stderr[-3000:]
-  return json.loads(out.stdout.splitlines()[-1])
-
-
-@pytest.fixture(scope='module')
-def on_one(corpus_file, tmp_path_factory):
-  return resumed_on(1, corpus_file, tmp_path_factory.mktemp('one'))
-
-
-def test_a_run_resumes_amid_documents_with_the_same_bits(on_one):
-  assert on_one['same'] and on_one['devices'] == 1 and len(on_one['losses']) == 21
-  assert all(on_one['full'])  # the memory is a part of the state
-
-
-@pytest.mark.parametrize(
-  'devices, mesh',
-  [(2, ()), *(pytest.param(8, mesh, marks=pytest.mark.slow) for mesh in ((), (2, 2, 2)))],
-  ids=['2', '8', '2x2x2'],
-)
-def test_so_it_does_on_several_devices_to_1e_5(devices, mesh, corpus_file, on_one, tmp_path):
-  axes = [f'mesh.{name}={n}' for name, n in zip(('data', 'fsdp', 'tensor'), mesh)]
-  there = resumed_on(devices, corpus_file, tmp_path, *axes)
-  assert there['same'] and there['devices'] == devices
-  np.testing.assert_allclose(there['losses'], on_one['losses'], rtol=1e-5)
+  return c.load('configs/transformer_xl.py:runlocal', arguments(corpus_file, *overrides))
 
 
 @pytest.fixture(scope='module')
 def trained(corpus_file, tmp_path_factory):
-  """(workdir, State, metrics) of a run in bfloat16 that has learned a little. To be read."""
+  """(workdir, State, metrics) of a run that has learned a little. To be read."""
   workdir = tmp_path_factory.mktemp('xl') / 'run'
-  learns = 'optimizer.learning_rate=5e-3 optimizer.beta2=0.95 model.initializer_range=0.1'
-  longer = 'steps=300 model.dtype=bfloat16 checkpoint.every=0 eval.every=0 log.every=50'
-  return workdir, *train(small(corpus_file, learns, longer), workdir)
+  return workdir, *train(small(corpus_file, LEARNS), workdir)
+
+
+@pytest.fixture(scope='module')
+def model(trained):
+  return Model(trained[0])
+
+
+def stopped(trained, folder):
+  """A copy of the run as it was after step 100."""
+  shutil.copytree(trained[0], folder)
+  shutil.rmtree(folder / 'checkpoints' / '120')
+  return folder
+
+
+def test_a_run_resumes_amid_documents_with_the_same_bits(trained, corpus_file, tmp_path):
+  _, state, metrics = trained
+  again, results = train(small(corpus_file, LEARNS), stopped(trained, tmp_path / 'run'))
+  same_bits(again, state)
+  assert results == metrics
+  assert np.asarray(state.carry['segment_ids']).all()  # the memory is a part of the state
+
+
+@pytest.mark.parametrize(
+  'mesh', [(2, 1, 1), pytest.param((2, 2, 2), marks=pytest.mark.slow)], ids=str
+)
+def test_so_it_does_on_several_devices_to_1e_5(mesh, corpus_file, trained, tmp_path):
+  axes = ' '.join(f'mesh.{name}={n}' for name, n in zip(('data', 'fsdp', 'tensor'), mesh))
+  workdir = stopped(trained, tmp_path / 'run')
+  given = '--config=configs/transformer_xl.py:runlocal', '--workdir', workdir
+  own = arguments(corpus_file, LEARNS, axes)
+  run_module('bert_jax.train', *given, *own, devices=np.prod(mesh))
+  losses = lambda folder: [x['loss'] for x in lines(folder, 'train')[-20:]]
+  np.testing.assert_allclose(losses(workdir), losses(trained[0]), rtol=1e-5)
 
 
 def test_it_is_evaluated_with_a_longer_memory_and_says_bits(trained):
-  workdir, state, metrics = trained
-  assert state.carry['states']['layer_0']['attention']['states'].dtype == jnp.bfloat16
+  workdir, _, metrics = trained
   assert metrics['bits_per_byte'] == metrics['bits_per_character'] < 3.5  # ASCII
-  again, longer, none = (
-    evaluate.evaluate(workdir, [f'--config.{x}'] if x else [])[0]
-    for x in ('', 'language_model.eval_memory=100', 'model.memory_length=0')
+  longer, none = (
+    evaluate.evaluate(workdir, [f'--config.{x}'])[0]
+    for x in ('language_model.eval_memory=100', 'model.memory_length=0')
   )
-  assert again == pytest.approx(metrics, rel=1e-6)
-  assert len({x['lm'] for x in (again, longer, none)}) == 3
-  assert abs(longer['lm'] - again['lm']) < 0.2
+  assert len({x['lm'] for x in (metrics, longer, none)}) == 3
+  assert abs(longer['lm'] - metrics['lm']) < 0.2
   result = report.read(workdir)
   (evaluated_on,) = arms.judged(result.runs)[1].values()
   assert evaluated_on['lanes'] == '8 with a memory of 48'
@@ -434,46 +403,38 @@ def test_a_run_that_went_back_has_no_memory_of_a_text_that_it_does_not_continue(
 
   monkeypatch.setattr(setup, 'prepare', prepared)
   monkeypatch.setattr(tally.Tally, '_add', spiking)
-  spikes = 'spikes.window=4 spikes.zscore=50 spikes.rollback=4 eval.every=0 steps=14'
+  spikes = 'spikes.window=4 spikes.zscore=50 spikes.rollback=4 steps=14 checkpoint.every=7'
   train(small(corpus_file, spikes), tmp_path / 'run')
   (before, then) = (memory for number, memory in seen if number == 8)
   assert before > 0 and then == 0
   assert [memory > 0 for number, memory in seen if number == 9] == [True, True]
   # Replayed alone, the step after that has the same loss.
-  lines = map(json.loads, (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines())
-  (line,) = [x for x in lines if x['split'] == 'train' and x['step'] == 10]
+  (line,) = [x for x in lines(tmp_path / 'run', 'train') if x['step'] == 10]
   assert replay.replay(tmp_path / 'run', 10)['loss'] == pytest.approx(line['loss'], rel=1e-5)
 
 
-def test_it_says_how_likely_a_text_is_and_writes(trained):
-  model = Model(trained[0])
+def test_it_says_how_likely_a_text_is_and_writes(model):
   assert model.limit == 32 + 48
   likely, odd = model.perplexity(['the river crosses the old stone near', 'zq xj kw vv qq'])
   assert likely < odd / 2
-  (one,), (other,) = (model.generate([text], max_tokens=12) for text in ('the ri', 'the ri'))
-  assert one['generated'] == other['generated'] and one['tokens'] == 12
 
 
-def test_what_it_writes_is_what_it_finds_likeliest(trained):
+def test_what_it_writes_is_what_it_finds_likeliest(model):
   """Each token that is written with a cache, against a full forward pass."""
-  model = Model(trained[0])
-  (answer,) = model.generate(['the river'], max_tokens=10)
-  tokenizer = model.tokenizer
-  ids = [tokenizer.cls_id, *tokenizer.ids_batch(['the river'])[0]]
+  prompts, tokenizer = ['the river', 'a'], model.tokenizer
   weights = model.weights
   logits = jax.jit(lambda batch: model.mlm_logits(weights, model.hidden(weights, batch)))
-  new = []
-  for _ in range(answer['tokens']):
-    row = np.zeros((1, 32), np.int32)
-    row[0, : len(ids)] = ids
-    with cpu_kernels.dense(model._turned):
-      new.append(int(jnp.argmax(logits(row_of(row, [len(ids)]))[0, len(ids) - 1])))
-    ids.append(new[-1])
-  assert tokenizer.decode(ids) == 'the river' + answer['generated']
+  for prompt, answer in zip(prompts, model.generate(prompts, max_tokens=10)):
+    ids = [tokenizer.cls_id, *tokenizer.ids_batch([prompt])[0]]
+    for _ in range(answer['tokens']):
+      row = np.zeros((1, 32), np.int32)
+      row[0, : len(ids)] = ids
+      with cpu_kernels.dense(model._turned):
+        ids.append(int(jnp.argmax(logits(row_of(row, [len(ids)]))[0, len(ids) - 1])))
+    assert tokenizer.decode(ids) == prompt + answer['generated']
 
 
-def test_an_exported_program_gives_the_same_vectors(trained, tmp_path):
-  model = Model(trained[0])
+def test_an_exported_program_gives_the_same_vectors(model, tmp_path):
   for i, text in enumerate(('the ri', 'the river crosses the old stone near')):
     _, found = exported(model, 'embed', tmp_path / str(i), text)
     np.testing.assert_allclose(found['embedding'], model.embed([text])[0], atol=1e-5)

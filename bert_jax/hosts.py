@@ -29,9 +29,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from bert_jax.errors import InputError, farewell, first_line
-
-log = logging.getLogger('bert_jax')
+from bert_jax.errors import InputError, farewell, first_line, log
 
 JOIN_SECONDS = 300  # how long processes wait for each other at the start
 LOST_SECONDS = 60  # a process that has been silent for so long counts as lost

@@ -4,15 +4,12 @@ Its folder has modules.json, 1_Pooling/config.json and sentence_bert_config.json
 "Creating Custom Models").
 """
 
-import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.files import write_json
 from bert_jax.text import files
-
-log = logging.getLogger('bert_jax')
 
 MODES = {'pooling_mode_mean_tokens': 'mean', 'pooling_mode_cls_token': 'cls'}
 KNOWN = ('Transformer', 'Pooling', 'Normalize')  # the supported modules

@@ -8,7 +8,6 @@ pooler and the weights have none, zeros are written: it would be drawn at random
 """
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,14 +29,12 @@ from bert_jax.convert.families import FAMILIES
 from bert_jax.convert.families.record import Exported, Place, ReleasedFamily
 from bert_jax.convert.parameter_names import copies, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.files import write_whole
 from bert_jax.tasks import TASKS
 
 if TYPE_CHECKING:
   from bert_jax.workdir.trained import Trained
-
-log = logging.getLogger('bert_jax')
 
 NO_POOLER = 'The model has no pooler. That of {} is zeros: use last_hidden_state, no pooler_output.'
 

@@ -22,7 +22,6 @@ Texts that are too long are read in windows, or cut and counted.
 import argparse
 import io
 import json
-import logging
 import math
 import os
 import sys
@@ -36,14 +35,12 @@ import numpy as np
 
 from bert_jax import hosts
 from bert_jax.command_line import command_line
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import Ask, is_id
 from bert_jax.tasks.record import Option
 from bert_jax.text import files, utf8
-
-log = logging.getLogger('bert_jax')
 
 # How the counts of tables.records and utf8.decode are worded.
 FAULTS = {

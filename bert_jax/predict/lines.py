@@ -3,7 +3,6 @@ lists of at most CHUNK, which are answered together."""
 
 import codecs
 import itertools
-import logging
 import re
 import sys
 from collections import Counter
@@ -13,11 +12,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.tasks.ask import Ask, is_id
 from bert_jax.text import files, tables
-
-log = logging.getLogger('bert_jax')
 
 CHUNK = 256  # lines that are answered together
 TAGGED = '.conll', '.conllu', '.iob'  # names of files that evaluations read

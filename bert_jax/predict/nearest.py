@@ -7,7 +7,6 @@ vocabulary, pooling, length. If the fingerprint differs, the vectors are compute
 
 import hashlib
 import io
-import logging
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from bert_jax.errors import InputError, unwritten
+from bert_jax.errors import InputError, log, unwritten
 from bert_jax.files import UNREADABLE, write_whole
 from bert_jax.predict.sentence_vectors import POOLING, Embed
 from bert_jax.tasks.ask import TOP_K
@@ -28,8 +27,6 @@ from bert_jax.workdir.manifest import flat
 
 if TYPE_CHECKING:
   from bert_jax.predict.model import Model
-
-log = logging.getLogger('bert_jax')
 
 CHUNK = 1024  # lines that are embedded at a time
 

@@ -60,6 +60,6 @@ class Spikes:
     self.losses, self.back = list(meta.get('tally', {}).get('losses', ())), (step, times)
     if times > TRIES:
       raise InputError(
-        f'the loss has a spike again, after the run went back to {step} {TRIES} times; a lower '
-        'optimizer.learning_rate or a higher spikes.zscore helps.'
+        f'the loss has a spike again, after the run went back to step {step} {TRIES} times; a '
+        'lower optimizer.learning_rate or a higher spikes.zscore helps.'
       )

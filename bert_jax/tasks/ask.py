@@ -2,21 +2,18 @@
 
 import abc
 import itertools
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed
+from bert_jax.errors import InputError, listed, log
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Option
 
 if TYPE_CHECKING:
   from bert_jax.predict.model import Model
-
-log = logging.getLogger('bert_jax')
 
 UNREAD = 'records with fields that are not read and not in the answers'
 NOTHING = 'nothing of it can be answered: it has no token'

@@ -8,7 +8,6 @@ the run stops in any case, with the cause and the count.
 
 import contextlib
 import functools
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,11 +16,9 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, about
+from bert_jax.errors import InputError, about, log
 from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables
-
-log = logging.getLogger('bert_jax')
 
 NAMED = 3  # places that are named of each kind
 REMEMBERED = 1_000_000  # ids kept to notice repeated ones; each takes 0.1 kB

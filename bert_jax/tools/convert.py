@@ -11,7 +11,6 @@ for each parameter, with the CRC-32 of its float32 bytes as our layout has them.
 import contextlib
 import dataclasses
 import json
-import logging
 import math
 import os
 import shutil
@@ -35,12 +34,10 @@ from bert_jax.convert import (
   sentence_transformers,
   to_huggingface,
 )
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError, log, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 from bert_jax.workdir import checkpoint, contents, provenance, records, trained
-
-log = logging.getLogger('bert_jax')
 
 HF = 'hf:'
 

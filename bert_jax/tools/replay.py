@@ -11,7 +11,6 @@ whose output is not finite though its input is. Nothing is written.
 
 import contextlib
 import json
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ import numpy as np
 from bert_jax import hosts, metrics, sharding, step
 from bert_jax.command_line import command_line
 from bert_jax.convert import hub
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.run import initialization, setup
 from bert_jax.run.inputs import read_inputs
 from bert_jax.run.tally import Tally, number
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
   from bert_jax.objectives.base import Objective
   from bert_jax.run.inputs import Inputs
   from bert_jax.timeline import Timeline
-
-log = logging.getLogger('bert_jax')
 
 TEXTS, LETTERS = 3, 200  # of a batch: so many rows are shown, and so much of each
 

@@ -12,7 +12,6 @@ before the run did.
 
 import contextlib
 import json
-import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -22,13 +21,11 @@ from typing import Any
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, train
 from bert_jax.command_line import command_line
-from bert_jax.errors import InputError, listed
+from bert_jax.errors import InputError, listed, log
 from bert_jax.run import speed
 from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.tools import arguments
 from bert_jax.workdir import checkpoint, contents, provenance, records
-
-log = logging.getLogger('bert_jax')
 
 # Not compared: times, and `steps`, since the first line after a start counts from there.
 NOT_COMPARED = (*speed.MEASURED, 'steps')

@@ -10,7 +10,6 @@ V/tokenizer.json of a RoBERTa.
 
 import argparse
 import json
-import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -21,12 +20,11 @@ import tqdm
 
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.text import documents as text
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools import arguments
 
-log = logging.getLogger('bert_jax')
 FILES = {'wordpiece': 'vocab.txt', 'byte_bpe': 'tokenizer.json'}  # of the others spm.model
 
 

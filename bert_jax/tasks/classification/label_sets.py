@@ -1,19 +1,16 @@
 """The labels of a classification: their cells, the label set, remarks on them, and baselines."""
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, quoted
+from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.metrics import Level
 from bert_jax.tasks.faulty_records import Unusable
 from bert_jax.tasks.labelled import always, f1_of_all
 from bert_jax.text.values import finite_number, json_value
-
-log = logging.getLogger('bert_jax')
 
 MOST_LABELS = 1000  # more are probably numbers or texts
 UNKNOWN = 'rows with an unknown label'  # a kind of fault

@@ -2,7 +2,6 @@
 writes them for tools/prepare_examples.py, `Texts` reads them in a training."""
 
 import itertools
-import logging
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,7 +12,7 @@ import tqdm
 from ml_collections import ConfigDict
 
 from bert_jax import tokenizers
-from bert_jax.errors import InputError, listed
+from bert_jax.errors import InputError, listed, log
 from bert_jax.rows import prepared_examples
 from bert_jax.rows.examples import Examples
 from bert_jax.rows.prepared_examples import Prepared
@@ -27,8 +26,6 @@ from bert_jax.tasks.faulty_records import Problems
 # The fields for reading a table; they are fixed when it is prepared.
 KIND = 'regression', 'multi_label'
 COLUMNS = 'text_column', 'pair_column', 'label_column'
-
-log = logging.getLogger('bert_jax')
 
 
 def prepare(config: ConfigDict, tokenizer: tokenizers.Tokenizer, out: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import logging
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import models
 from bert_jax.corpus.tokenized import unigram_nats
+from bert_jax.errors import log
 from bert_jax.field import Field, affecting
 from bert_jax.metrics import LossLevel
 from bert_jax.models.positions import POSITIONS
@@ -21,8 +21,6 @@ from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Head, Released
 from bert_jax.timeline import values_of
 from bert_jax.tokenizers import Tokenizer
-
-log = logging.getLogger('bert_jax')
 
 FIELDS = affecting({'objective'}, {
   'language_model.kind': Field('causal',

@@ -1,6 +1,5 @@
 """Makes the rows of pre-training from text or prepared corpora, with baselines to beat."""
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from ml_collections import ConfigDict
 from bert_jax import models, tokenizers
 from bert_jax.corpus import loading, tokenized
 from bert_jax.corpus.blocks import Blocks
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError, log, quoted
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.block_rows import BlockRows
@@ -24,8 +23,6 @@ from bert_jax.rows.sentence_pairs import PAIRS, prior
 from bert_jax.text import documents, files
 from bert_jax.timeline import values_of
 from bert_jax.tokenizers import Tokenizer
-
-log = logging.getLogger('bert_jax')
 
 
 def lengths(config: ConfigDict) -> tuple[int, ...]:

@@ -12,19 +12,16 @@ read, and no weights but a teacher's (Objective.constants).
 """
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import sharding
 from bert_jax.command_line import command_line
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 from bert_jax.tools.preflight import chips, estimate, money
-
-log = logging.getLogger('bert_jax')
 
 
 def table(report: estimate.Report) -> str:

@@ -9,7 +9,6 @@ import gzip
 import hashlib
 import importlib.metadata
 import json
-import logging
 import os
 import re
 import signal
@@ -26,10 +25,8 @@ from typing import Any, NamedTuple, TextIO
 import jax
 from jax.stages import Lowered
 
-from bert_jax.errors import InputError, first_line
+from bert_jax.errors import InputError, first_line, log
 from bert_jax.files import write_whole
-
-log = logging.getLogger('bert_jax')
 
 Devices = Sequence[jax.Device]
 Options = Mapping[str, Any] | None  # of the compiler

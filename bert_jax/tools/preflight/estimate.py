@@ -2,7 +2,6 @@
 the largest batch, and the mesh, accumulation, remat and attention with which it takes least time.
 """
 
-import logging
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax import sharding, step, tokenizers
 from bert_jax.convert import hub
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.models.stack import REMAT_POLICIES
 from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching
@@ -24,8 +23,6 @@ from bert_jax.tools.preflight.compilation import Devices
 if TYPE_CHECKING:
   from bert_jax.objectives.base import Objective
   from bert_jax.tools.preflight.chips import Chip
-
-log = logging.getLogger('bert_jax')
 
 STEPS = 1_000_000  # assumed for a run whose length depends on its data
 LARGEST = 5  # how many buffers are named

@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import difflib
 import json
-import logging
 import os
 import tempfile
 import time
@@ -26,14 +25,12 @@ from bert_jax.command_line import command_line
 from bert_jax.convert import hub
 from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.blocks import has_blocks
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.tasks import remarks
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments
 from bert_jax.tools.prepare.steps import Settings, begin, results
 from bert_jax.workdir import lock
-
-log = logging.getLogger('bert_jax')
 
 
 def prepare(settings: Settings, out: Path | str, processes: int = 1) -> dict[str, Any]:

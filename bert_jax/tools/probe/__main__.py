@@ -12,7 +12,6 @@ run that have not been probed yet.
 import argparse
 import contextlib
 import json
-import logging
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from typing import Any
 from bert_jax import hosts, predict
 from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import from_huggingface, hub
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.files import write_whole
 from bert_jax.predict.__main__ import keep_compiled
 from bert_jax.tasks import TASKS
@@ -33,8 +32,6 @@ from bert_jax.tools.probe import layers as probe_layers
 from bert_jax.tools.probe import pieces as probe_pieces
 from bert_jax.tools.probe.pieces import Pair
 from bert_jax.workdir import checkpoint, contents
-
-log = logging.getLogger('bert_jax')
 
 KINDS = ('losses', 'pairs', 'layers', 'attention')
 

@@ -13,20 +13,18 @@ tables of their own. statistics.py says what is computed, pages.METHOD how it is
 """
 
 import dataclasses
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 from bert_jax.tools.report import figures, pages, panels
 from bert_jax.workdir import records
 from bert_jax.workdir.records import Run
 
-log = logging.getLogger('bert_jax')
 table = pages.text  # the tables of a Report as a text
 
 

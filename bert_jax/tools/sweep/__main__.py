@@ -15,7 +15,6 @@ differ in their last digits.
 
 import argparse
 import bisect
-import logging
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax import files
 from bert_jax.command_line import aligned, command_line
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.run import initialization
 from bert_jax.timeline import Moment
 from bert_jax.tools import arguments
@@ -36,8 +35,6 @@ from bert_jax.tools.sweep import arms as sweep_arms
 from bert_jax.tools.sweep import jobs as sweep_jobs
 from bert_jax.tools.sweep.arms import Run
 from bert_jax.workdir import contents, records
-
-log = logging.getLogger('bert_jax')
 
 MOST_STEPS = 2**40
 SHARE = 0.2  # of this machine's peak that runs are assumed to reach, before any has been timed

@@ -6,7 +6,6 @@ and its name begins the folders of its runs: NAME,seed=0.
 
 import hashlib
 import itertools
-import logging
 import math
 import random
 import re
@@ -16,10 +15,8 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError, log, quoted
 from bert_jax.workdir import records
-
-log = logging.getLogger('bert_jax')
 
 Arm = dict[str, str]
 LONGEST = 200  # bytes in the name of an arm; file systems take 255

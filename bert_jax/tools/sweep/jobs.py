@@ -8,7 +8,6 @@ import collections
 import contextlib
 import hashlib
 import json
-import logging
 import os
 import signal
 import statistics
@@ -26,14 +25,13 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files
+from bert_jax.errors import log
 from bert_jax.metrics import to_json
 from bert_jax.tasks import TASKS
 from bert_jax.tools.sweep import child
 from bert_jax.tools.sweep.arms import Run
 from bert_jax.workdir import records
 from bert_jax.workdir.records import LOGS, Outcome
-
-log = logging.getLogger('bert_jax')
 
 # The states of runs by their exit codes: 3: it may continue later; the others: it was stopped.
 STATES = {0: 'done', 3: 'stopped', 130: 'stopped', -signal.SIGTERM: 'stopped'}

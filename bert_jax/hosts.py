@@ -128,7 +128,7 @@ def refuse_several(command: str) -> None:
 
 def _from_environment() -> tuple[str, int, int]:
   """(address of the coordinator, number of processes, which one this is)."""
-  address, count, index = (os.environ.get(name, '') for name in (ADDRESS, COUNT, INDEX))
+  address, count, index = (os.environ.get(x, '').strip() for x in (ADDRESS, COUNT, INDEX))
   is_one = count.isdecimal() and index.isdecimal() and int(index) < int(count)
   if not is_one or not re.fullmatch(r'.+:\d+', address):
     raise InputError(
@@ -148,7 +148,8 @@ def _reach(address: str, seconds: int) -> None:
     except OSError as error:
       if time.monotonic() > end:
         fault = f'the coordinator {address} cannot be reached within {seconds} seconds'
-        raise Alone(f'{fault} ({error.strerror or error}); start process 0 there.') from None
+        why = error.strerror or error
+        raise Alone(f'{fault} ({why}); start process 0 there, or mend {ADDRESS}.') from None
     time.sleep(0.5)
 
 

@@ -67,7 +67,7 @@ def make_mesh(
     shape[shape.index(-1)] = len(devices) // known
   if math.prod(shape) != len(devices):
     fault = f'mesh data={data} fsdp={fsdp} tensor={tensor} does not multiply to the {len(devices)}'
-    raise InputError(f'{fault} devices here; leave one axis at -1, others that divide this number.')
+    raise InputError(f'{fault} devices here; let two axes divide it and leave one at -1.')
   groups = _slices(devices, slices)
   if shape[0] % slices:
     raise InputError(f'mesh.data {shape[0]} does not divide over mesh.slices={slices}; change one.')
@@ -79,7 +79,8 @@ def make_mesh(
     blocks = [create(shape, group) for group in groups]
   except (NotImplementedError, AssertionError, ValueError) as error:
     sizes = f'mesh data={shape[0] * slices} fsdp={shape[1]} tensor={shape[2]}'
-    raise InputError(f'{sizes} cannot be laid over these devices ({error}).') from None
+    here = f'{len(devices)} {devices[0].device_kind}'
+    raise InputError(f'{sizes} cannot be laid over {here} ({error}); use others.') from None
   return Mesh(np.concatenate(blocks), AXES, axis_types=(AxisType.Auto,) * 3)
 
 

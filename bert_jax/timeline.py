@@ -228,7 +228,8 @@ def make_schedule(optimizer: ConfigDict, steps: int, peak: Any = None) -> Callab
   warmup = steps_of(optimizer.warmup, steps)
   decay = max(1, steps_of(optimizer.decay, steps))
   if warmup >= steps:
-    raise InputError(f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps}.')
+    fault = f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps}'
+    raise InputError(f'{fault}; lower it (below 1 it is a share of the run).')
   after = SCHEDULES[optimizer.schedule]
 
   def schedule(step):

@@ -92,6 +92,8 @@ def read(folder: Path) -> Description:
     model['max_position_embeddings'] -= offset
   if model['type_vocab_size'] == 1:
     model['type_vocab_size'] = 2  # its one row serves both texts
+  if not isinstance(architecture := (content.get('architectures') or [''])[0], str):
+    raise InputError(f'{path} says architectures {quoted(architecture)}; write names.')
   ours = content.get('bert_jax') or {}
   if isinstance(saved := ours.get('model'), dict) and saved.get('type_vocab_size') == 0:
     model['type_vocab_size'] = 0
@@ -100,7 +102,7 @@ def read(folder: Path) -> Description:
     model,
     labels=_labels(path, content),
     problem=content.get('problem_type') or '',
-    architecture=str((content.get('architectures') or [''])[0]),
+    architecture=architecture,
     offset=offset,
     ours=ours,
     pooling=content.get('classifier_pooling', 'cls'),

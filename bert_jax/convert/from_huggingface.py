@@ -101,7 +101,7 @@ def read(folder: Path, positions: int = 0) -> Weights:
       sources[path] = name, str(tensors[name].dtype)
   weights = Weights(description, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
-  _check_shapes(weights.flat, weights.description.model, weights.sources)
+  _check_shapes(weights.flat, weights.description.model, weights.sources, description)
   if unused:
     logging.getLogger('bert_jax').info('%s: not used: %s', file, ', '.join(sorted(unused)))
   return weights
@@ -118,7 +118,8 @@ def _named_as(tensors, description, file) -> ReleasedFamily:
   if any('/' in name for name in tensors):
     if not any(name.startswith('bert/') for name in tensors):
       known = 'none of the names of google-research/bert (bert/..)'
-      raise InputError(f'{file} has {known}, but {quoted(min(tensors))}.')
+      only = 'of TensorFlow only its checkpoints are read'
+      raise InputError(f'{file} has {known}, but {quoted(min(tensors))}; {only}.')
     return google.GOOGLE
   if family.classifier and any(name.endswith(family.classifier.mark) for name in tensors):
     return family.named_as_classifier()
@@ -249,19 +250,27 @@ def _fit_tables(weights: Weights, positions: int) -> Weights:
   return weights._replace(description=description._replace(model=model))
 
 
-def _check_shapes(flat, model, sources):
+def _check_shapes(flat, model, sources, description=None):
   """InputError unless every array has the shape that the fields of config.model ask for. sources:
-  see Weights."""
+  see Weights. description: of the config.json that the fields come from, if any."""
   fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
   shapes = parameter_names.shapes(model)
   for path, x in flat.items():
     letters = shapes[path]
     sizes = [model[fields[c]] if c in fields else int(c) if c in '12' else None for c in letters]
-    if x.ndim != len(sizes) or any(m not in (n, None) for n, m in zip(x.shape, sizes)):
-      name, sizes = sources.get(path, (path,))[0], tuple(sizes)
-      wrong = [fields[c] for c, n, m in zip(letters, x.shape, sizes) if n != m and c in fields]
-      fields_of = ' and '.join(wrong) or 'the model'
-      raise InputError(f'{name} is {x.shape}, where {fields_of} of the config asks for {sizes}.')
+    if x.ndim == len(sizes) and all(m in (n, None) for n, m in zip(x.shape, sizes)):
+      continue
+    name = sources[path][0] if path in sources else path
+    wrong = [(fields[c], n) for c, n, m in zip(letters, x.shape, sizes) if n != m and c in fields]
+    if x.ndim != len(sizes) or len(wrong) != 1:
+      raise InputError(f'{name} is {x.shape}, where the config asks for {tuple(sizes)} of {path}.')
+    ((field, n),) = wrong
+    fix, is_position = f'set model.{field}={n}', field == 'max_position_embeddings'
+    if description:
+      n += description.offset if is_position and description.family.counts_offset else 0
+      fix = f'write "{description.family.key_of(field)}": {n} in its config.json'
+    fix += ' or convert it with --positions' if is_position else ''
+    raise InputError(f'{name} is {x.shape}, and {field} is {model[field]}; {fix}.')
 
 
 def tree(flat: Arrays, model: models.ModelConfig, sources: Sources | None = None) -> dict[str, Any]:

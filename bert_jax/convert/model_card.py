@@ -179,9 +179,9 @@ def without_places(value: Any) -> Any:
 
 def _command(argv):
   """The command line of a run as a user types it."""
-  program, _, inside = argv[0].rpartition('/bert_jax/')  # of python -m, the path of the module
+  _, found, inside = f'/{argv[0]}'.rpartition('/bert_jax/')  # of python -m, the path of the module
   module = inside.removesuffix('.py').removesuffix('/__main__').replace('/', '.')
-  start = f'python -m bert_jax.{module}' if program else PurePosixPath(inside).name
+  start = f'python -m bert_jax.{module}' if found else PurePosixPath(inside).name
   return ' '.join([start, *without_places(argv[1:])])
 
 

@@ -110,7 +110,7 @@ def _block(data, offset, size):
   if stored_checksum(block + trailer[:1]) != struct.unpack('<I', trailer[1:])[0]:
     raise Damaged(f'the checksum of the block at byte {offset} differs')
   if trailer[0]:
-    raise Damaged(f'the block at byte {offset} is compressed, as no TensorFlow since 1.2 writes it')
+    raise Damaged('it is compressed: save it again by TensorFlow 1.2 or later')
   return block
 
 

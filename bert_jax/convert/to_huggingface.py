@@ -36,7 +36,10 @@ from bert_jax.tasks import TASKS
 if TYPE_CHECKING:
   from bert_jax.workdir.trained import Trained
 
-NO_POOLER = 'The model has no pooler. That of {} is zeros: use last_hidden_state, no pooler_output.'
+NO_POOLER = (
+  'The model has no pooler, and {} has one: its weights are zeros here, so use last_hidden_state and '
+  'not pooler_output.'
+)
 
 
 def write(
@@ -155,15 +158,15 @@ def stored(flat: from_huggingface.Arrays, places: Mapping[str, Place]) -> dict[s
 
 def _check(config, parts):
   """InputError if no family of Hugging Face's library has such a model."""
-  heads, fault = TASKS[config.objective].heads, ''
+  heads, fault, anew = TASKS[config.objective].heads, '', ', or begin another by config.init_from'
   if heads and config.model.causal and not any(head.causal for head in heads):
     fault = f'no class that computes the same as a causal model for {config.objective}'
   elif config.model.position_embeddings == 'relative':
-    fault = 'no class with relative positions, since it no longer ships Transformer-XL'
+    fault, anew = 'no class with such relative positions (it ships no Transformer-XL)', ''
   elif not heads or 'encoder' not in parts:
     fault = f'no class for a model of {config.objective} with {", ".join(sorted(parts))}'
   if fault:
-    advice = 'use it with bert_jax.predict, or begin another objective from it by config.init_from'
+    advice = f'use it with bert_jax.predict{anew}'
     raise InputError(f'Hugging Face has {fault}, so this cannot be written; {advice}.')
 
 

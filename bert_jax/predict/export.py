@@ -6,11 +6,10 @@ writes model.stablehlo (jax.export; any number of rows, any length up to the mod
 and CUDA), weights.safetensors, the vocabulary, tokenizer.json (unless the vocabulary is a
 SentencePiece model) and export.json, which names the outputs and labels. The program is a function
 of ({name: weight}, input_ids, token_type_ids, attention_mask), the last three int32 [B, T], and
-returns {name: array}: see README.md. With --int8 the weights are in int8, with their scales
+returns {name: array}: see predict/README.md. With --int8 the weights are in int8, with their scales
 (bert_jax/workdir/int8.py), and the program makes them float32 in each call.
 """
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from jax import export as jax_export
 
 from bert_jax import __version__
 from bert_jax.convert import exported_tokenizers
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.files import write_json, write_whole
 from bert_jax.predict.model import PREDICTIONS, Model
 from bert_jax.tokenizers import SentencePiece
@@ -55,7 +54,7 @@ def write(model: Model, task: str, folder: str | Path) -> None:
   try:
     model.tokenizer.save(folder)
     if isinstance(model.tokenizer, SentencePiece):
-      logging.getLogger('bert_jax').warning('%s', exported_tokenizers.AS_SENTENCEPIECE)
+      log.warning('no tokenizer.json is written. %s', exported_tokenizers.AS_SENTENCEPIECE)
     else:
       rust, pad_id = exported_tokenizers.fast(model.tokenizer), model.tokenizer.pad_id
       rust.enable_truncation(model.limit)

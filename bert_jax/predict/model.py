@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.command_line import show_log
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.objectives.encode import encode
 from bert_jax.predict import cpu_kernels, packed_rows
 from bert_jax.predict.hidden_states import ATTENTION
@@ -46,7 +46,7 @@ class Model:
   config, but float32 on a CPU, where bfloat16 takes two to three times as long. in_int8: round the
   weights to int8 (bert_jax/workdir/int8.py).
 
-  Texts are str; pairs and other records are tuples or dicts of the fields in tasks/FAMILY.
+  Texts are str; pairs and other records are tuples or dicts of the fields in predict/README.md.
   counts: how many texts were cut or read in windows, and how many pieces were unknown.
   """
 
@@ -88,6 +88,9 @@ class Model:
     if pieces > rows:
       those = f'{rows} rows for them; put back the one they were trained with'
       raise InputError(f'the vocabulary has {pieces} pieces and the weights have {those}.')
+    if pieces < rows and 'mlm' in self.weights:
+      said = 'the weights have %d rows that the vocabulary has no piece for; none fills a mask'
+      log.warning(said, rows - pieces)
 
   def __repr__(self):  # one line: a notebook shows the value of a cell
     model = self.config.model
@@ -127,6 +130,7 @@ class Model:
 
   def ask(self, task: str, **options: Any) -> Ask:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
+    options = {name: value for name, value in options.items() if value is not None}
     key = (task, *sorted(options.items()))
     if key in self._asks:
       return self._asks[key]
@@ -135,11 +139,13 @@ class Model:
     lacks = (prediction or PREDICTIONS[task]).lacks
     lacks = lacks or f'head for {task!r}; use one that was trained for it'
     if not prediction:
-      raise InputError(f'this model was trained for {self.config.objective!r} and has no {lacks}.')
+      inside = ''.join(f' (its {x}: tools.convert --{x})' for x in self.family.other_models)
+      said = f'this model was trained for {self.config.objective!r} and has no {lacks}'
+      raise InputError(f'{said}{inside}.')
     if not self._has_parts(prediction):
       raise InputError(f'the weights of this model came without a {lacks}.')
     for name, value in options.items():
-      if value is not None and name in prediction.options:
+      if name in prediction.options:
         prediction.options[name].check(name, value)
     model: Any = self  # as the stub describes it
     return self._asks.setdefault(key, prediction.ask(model, **options))

@@ -168,7 +168,8 @@ class Family:
   predictions: Mapping[str, Prediction] = dataclasses.field(default_factory=dict)
   cuts: Callable[['ConfigDict'], str] = lambda config: 'right'  # the side on which tokenizers cut
 
-  # How it is judged: by main_metric, if the config names no other. judged_under: what else than
+  # How it is judged: by main_metric, if the config names no other (NAME_accuracy: the share of right
+  # examples). judged_under: what else than
   # data and weights the numbers of an evaluation depend on.
   main_metric: Callable[['ConfigDict'], str] = MISSING
   judged_under: Callable[['ConfigDict'], dict[str, Any]] = lambda config: {}
@@ -197,7 +198,7 @@ class Family:
 
   def check_whole(self) -> None:
     """InputError if the record lacks what every run needs, or names something that does not exist:
-    the field of a setting, the argument of an option, the model that answers."""
+    the field of a setting, the argument of an option."""
     required = 'texts', 'objective', 'sources', 'main_metric', 'resolve', 'rules', 'from_released'
     lacks = [name for name in required if not callable(getattr(self, name))]
     heads = [head for head in self.heads if isinstance(head, Head)]

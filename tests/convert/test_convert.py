@@ -195,18 +195,18 @@ POSITION_TABLE = 'bert.embeddings.position_embeddings.weight'
 @pytest.mark.parametrize(
   'name, shape, sentence',
   [
-    (WORD_TABLE, (30, 12), r'is \(30, 12\), where vocab_size of the config asks for \(26, 12\)'),
-    (POSITION_TABLE, (30, 12), r'where max_position_embeddings of the config asks for \(24, 12\)'),
-    (TYPE_TABLE, (3, 12), 'where type_vocab_size of the config asks for'),
+    (WORD_TABLE, (30, 12), r'is \(30, 12\), and vocab_size is 26; write "vocab_size": 30 in'),
+    (POSITION_TABLE, (30, 12), '24; write "max_position_embeddings": 30 in its .*--positions'),
+    (TYPE_TABLE, (3, 12), 'write "type_vocab_size": 3 in its config.json'),
     (
       'bert.encoder.layer.1.intermediate.dense.weight',
       (21, 12),
-      r'where intermediate_size of the config asks for \(12, 20\)',
+      'write "intermediate_size": 21 in',
     ),
     (
       'bert.encoder.layer.1.output.dense.bias',
       (12, 1),
-      r'is \(12, 1\), where .* of the config asks',
+      r'is \(12, 1\), where the config asks',
     ),
     (
       'cls.predictions.decoder.weight',

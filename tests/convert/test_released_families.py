@@ -304,6 +304,9 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
     ('modernbert', {'rope_scaling': {'factor': 2}}, 'rope_scaling .* our encoder has none of it'),
     ('modernbert', ODD, 'full_attention in every n-th layer'),
     ('modernbert', {'classifier_activation': 'relu'}, 'have the activation of the layers, gelu'),
+    ('gpt2', {'activation_function': 'quick_gelu'}, "hidden_act 'quick_gelu'; our encoder has"),
+    ('gpt2', {'n_layer': 4}, 'the encoder of these weights is not whole: 16 missing'),
+    ('bart', {'decoder_layers': 1}, 'tensors that ours has not .52, for example .model.dec'),
     ('modernbert', {'hidden_activation': 'quick_gelu'}, "hidden_act 'quick_gelu'; our encoder has"),
     ('modernbert', {'local_attention': 0}, 'local_attention is 0; write a positive number'),
     ('modernbert', {'norm_bias': True}, 'the encoder of these weights is not whole: 9 missing'),
@@ -311,14 +314,14 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
     (
       'modernbert',
       {'intermediate_size': 19},
-      'Wi.weight is .*, where intermediate_size of the config',
+      'Wi.weight is .* write "intermediate_size": 20',
     ),
     ('albert', {'num_hidden_groups': 2}, 'num_hidden_groups 2; our encoder has 1 only'),
-    ('albert', {'embedding_size': 9}, 'where embedding_size of the config asks for .9,'),
+    ('albert', {'embedding_size': 9}, 'and embedding_size is 9; write "embedding_size": 8'),
     ('fnet', {'use_tpu_fourier_optimizations': True}, 'optimizations True; our encoder has False'),
     ('gpt2', {'scale_attn_weights': False}, 'scale_attn_weights False; our encoder has True only'),
-    ('gpt2', {'n_inner': 19}, r'c_fc.bias is .20,., where intermediate_size of the config'),
-    ('gpt2', {'n_inner': None}, 'where intermediate_size of the config asks for'),
+    ('gpt2', {'n_inner': 19}, r'c_fc.bias is .20,., and .* is 19; write "n_inner": 20 in its'),
+    ('gpt2', {'n_inner': None}, 'write "n_inner": 20 in its config.json'),
     ('gpt2', {'n_layer': 2}, 'tensors that ours has not .12, for example .transformer.h.2'),
     ('gpt2', {'model_type': 'llama'}, "model_type 'llama'; weights are read of .*bert, .*gpt2"),
     (
@@ -331,7 +334,7 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
     (
       'bart',
       {'max_position_embeddings': 26},
-      'where max_position_embeddings of the config asks for .26',
+      'write "max_position_embeddings": 24 in its config',
     ),
     ('bart', {'decoder_start_token_id': 5}, 'decoder_start_token_id 5; here targets begin with'),
   ],
@@ -463,3 +466,17 @@ def test_each_family_is_trained_on_and_goes_back(tmp_path, transformers, kind, c
     for x in (trained.load(folder), trained.load(run))
   )
   assert 0.001 < np.abs(before - after).max() < 0.1
+
+
+@pytest.mark.parametrize(
+  'case, key, value',
+  [
+    ('gpt2', 'scale_attn_by_inverse_layer_idx', True),
+    ('gpt2', 'add_cross_attention', True),
+    ('albert', 'inner_group_num', 2),
+    ('bart', 'tie_word_embeddings', False),
+  ],
+)
+def test_what_is_fixed_may_not_differ(tmp_path, recorded, case, key, value):
+  with pytest.raises(InputError, match=f'{key} {value}; our encoder has'):
+    config_json.read(folder_of(tmp_path, recorded, case, **{key: value}))

@@ -346,7 +346,7 @@ def one_by_one(prompt, surest, penalty):
   return ids[len(prompt) :], total
 
 
-@pytest.mark.parametrize('penalty, surest', [(1.0, True), (3.0, False)])
+@pytest.mark.parametrize('penalty, surest', [(1.0, True), (3.0, False), (3.0, True)])
 def test_masks_are_filled_in_their_order_each_seeing_those_before(surest, penalty):
   prompts = [[0, 1], [2, 3], [1, 1], [3, 0]]
   ids = np.array([[*prompt, *[V] * N] for prompt in prompts])

@@ -244,6 +244,7 @@ def test_spans_have_poissons_lengths():
         lengths.append(row.tolist().index(after) - row.tolist().index(before) - 1)
   zero = np.mean(np.array(lengths) == 0)
   assert abs(zero - np.exp(-3)) < 0.025
+  assert (run(jax.random.key(2))['input_ids'] != out['input_ids']).any()
 
 
 def test_denoising_predicts_the_text_from_what_infilling_left():

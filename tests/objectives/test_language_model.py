@@ -575,3 +575,16 @@ def test_shapes_are_the_published_ones(size, count):
   model = models.ModelConfig(**config.model)
   shapes = jax.eval_shape(LanguageModel(model, 8, 0.0, MASKING).init, jax.random.key(0))
   assert models.count_parameters(shapes) == count and 'mlm' not in shapes
+
+
+def test_the_causal_loss_of_each_language_is_that_of_its_rows():
+  objective = language_model('causal', languages=('a', 'b'))
+  batch = rows() | {'language': jnp.array([0, 1, 1, 0, 1, 1])}
+  params = drawn(objective.init)
+  run = jax.jit(lambda batch: objective.terms(params, batch, None, False)[0])
+  both, is_b = run(batch), (batch['language'] == 1)[:, None]
+  only = run(batch | {'segment_ids': batch['segment_ids'] * is_b})
+  assert both['lm_b'].total == pytest.approx(float(only['lm'].total), rel=1e-5)
+  assert both['lm_b'].weight == only['lm'].weight > both['lm_a'].weight > 0
+  assert both['lm_a'].weight + both['lm_b'].weight == both['lm'].weight
+  assert {'lm_a', 'lm_b'} < {*objective.metrics}

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -22,11 +23,11 @@ from bert_jax import config as config_lib
 from bert_jax import errors, evaluate, hosts, train
 from bert_jax.corpus import blocks
 from bert_jax.errors import InputError
-from bert_jax.run import speed
+from bert_jax.run import setup, speed
 from bert_jax.text import documents
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Settings
-from bert_jax.workdir import lock
+from bert_jax.workdir import checkpoint, lock
 
 CONFIG = '--config=configs/pretrain.py:runlocal'
 
@@ -321,3 +322,45 @@ def test_a_wrong_path_is_not_tried_again_and_a_failing_disk_is():
   assert errors.farewell(OSError(errno.EROFS, 'Read-only file system', 'x'))[1] == 2
   assert errors.farewell(OSError(116, 'Stale file handle', 'x'))[1] == 3
   assert errors.unwritten('x', OSError(errno.EROFS, 'Read-only file system')).code == 2
+
+
+@pytest.fixture
+def unseen(monkeypatch):
+  """What process 0 writes, process 1 does not see."""
+  monkeypatch.setattr(hosts, 'VISIBLE_SECONDS', 0)
+  monkeypatch.setattr(hosts, '_from_all', lambda number: [1, int(number)])
+
+
+def test_checkpoints_that_not_all_processes_see_are_one_sentence(tmp_path, unseen):
+  with pytest.raises(InputError, match='process 1 does not see .*checkpoints, and process 0 does'):
+    checkpoint.newest_meta(tmp_path)
+
+
+def test_a_config_that_not_all_processes_see_is_one_sentence(tmp_path, unseen, monkeypatch):
+  monkeypatch.setattr(setup.contents, 'claim', lambda *_: None)
+  inputs = SimpleNamespace(config=None, workdir=tmp_path, in_workdir=True)
+  with pytest.raises(InputError, match='process 1 does not see .*config.json'):
+    setup.open_workdir(inputs)
+
+
+@pytest.mark.parametrize(('lost', 'code'), [(False, 1), (True, 3)])
+def test_a_process_that_fails_leaves_at_once(lost, code, monkeypatch, capsys):
+  def leave(message, code):
+    raise SystemExit(message, code)
+
+  monkeypatch.setattr(jax.distributed, 'is_initialized', lambda: True)
+  monkeypatch.setattr(hosts, 'is_loss', lambda error: lost)
+  monkeypatch.setattr(hosts, '_leave', leave)
+  with pytest.raises(SystemExit) as end, hosts.together():
+    raise RuntimeError('the disk is full')
+  assert end.value.args[1] == code and ('another one is gone' in end.value.args[0]) == lost
+  assert ('RuntimeError: the disk is full' in capsys.readouterr().err) == (not lost)
+
+
+def test_errors_between_processes_are_told_from_errors_of_the_work(monkeypatch):
+  lost = ValueError('DEADLINE_EXCEEDED: Barrier timed out')
+  assert not hosts.is_loss(lost)  # of one process
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  for status in ('UNKNOWN', 'INTERNAL', 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'ABORTED', 'CANCELLED'):
+    assert hosts.is_loss(ValueError(f'{status}: gone'))
+  assert not hosts.is_loss(ValueError('it says INTERNAL: x')) and not hosts.is_loss(KeyError('x'))

@@ -221,3 +221,10 @@ def test_a_step_to_which_something_crosses_unasked_ends_the_run(tmp_path):
 
   with pytest.raises(RuntimeError, match='Disallowed host-to-device transfer'):
     trains(configured(), tmp_path, {}, step=crossing)
+
+
+def test_the_best_is_saved_when_no_checkpoint_is_due(tmp_path, monkeypatch):
+  monkeypatch.setattr(Checkpoints, 'is_best', lambda self, metrics, step: step == 8)
+  kept = {}
+  trains(configured('checkpoint.every=0 eval.every=4 eval.batches=7'), tmp_path, kept)
+  assert set(kept) == {8, STEPS} and kept[8][1]['metrics']['count'] == 7

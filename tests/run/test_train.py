@@ -35,7 +35,8 @@ from running import (
 from bert_jax import config as c
 from bert_jax import evaluate, metrics, optim, predict, sharding, tokenizers
 from bert_jax.config import InputError
-from bert_jax.run import evaluation, initialization
+from bert_jax.run import evaluation, initialization, setup
+from bert_jax.run.inputs import read_inputs
 from bert_jax.step import Program, State
 from bert_jax.tasks import TASKS
 from bert_jax.train import main, train
@@ -589,3 +590,12 @@ def test_a_model_is_not_asked_for_what_it_cannot_do(pretrained, finetuned):
     predict.Model(finetuned[0]).fill_mask(['[MASK]'])
   with pytest.raises(InputError, match='reads single texts and got 2'):
     predict.Model(finetuned[0]).classify([('a', 'b')])
+
+
+def test_a_run_without_a_checkpoint_begins_anew(corpus_file, workdir, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  shutil.rmtree(workdir / 'checkpoints')  # as if it was killed before the first
+  inputs = read_inputs(small_pretrain(corpus_file), workdir)
+  assert inputs.beginning.meta is None and not inputs.in_workdir
+  setup.open_workdir(inputs).close()
+  assert f'{workdir} has left no checkpoint: this one begins anew' in caplog.text

@@ -201,7 +201,9 @@ def test_several_sets_are_a_table_of_their_metrics(glue_runs, tmp_path, capsys):
   shown = [float(row.split()[column]) for row in rows[1:]]
   assert shown[-1] == pytest.approx(np.mean(shown[:-1]), abs=1e-4)
   written = runs['sst2'] / 'eval' / 'sets'
-  assert (written / 'hi' / 'predictions.jsonl').is_file()
+  for name in ('de', 'hi'):
+    answers = (written / name / 'predictions.jsonl').read_text().splitlines()
+    assert {json.loads(x)['where'].partition(':')[0] for x in answers} == {f'{name}.tsv'}
   assert (written / 'table.txt').read_text().splitlines() == rows
   with pytest.raises(InputError, match='has no name'):
     evaluate.evaluate_sets(runs['sst2'], [f'{tmp_path}/de.tsv'])

@@ -221,6 +221,7 @@ CONFIG = 'tokenizer_config'
   [
     (CONFIG, '{', 'cannot be read as JSON'),
     (CONFIG, [], 'does not hold a JSON object'),
+    (CONFIG, {'subword_tokenizer_type': 'character'}, 'subword_tokenizer_type character'),
     (CONFIG, {'do_lower_case': 0}, 'do_lower_case is 0; write true or false'),
     (CONFIG, {'tokenize_chinese_chars': 'no'}, "_chars is 'no'; write true or false"),
     (CONFIG, {'strip_accents': 'no'}, "strip_accents is 'no'"),

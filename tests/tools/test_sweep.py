@@ -565,3 +565,17 @@ def test_the_expected_time_is_that_of_the_runs_that_are_done():
   ended['b,seed=0'] = Outcome('done', '', 30.0)
   assert list(sweep_jobs.expected(jobs, ended).values()) == [10.0, 10.0, 30.0, 30.0]
   assert [sweep_jobs.duration(x) for x in (45, 720, 9000)] == ['45 s', '12 min', '2.5 h']
+
+
+def test_children_share_what_is_compiled_and_the_gpus(tmp_path, monkeypatch):
+  made = []
+  (tmp_path / 'logs').mkdir()
+  monkeypatch.setattr(sweep_jobs.subprocess, 'Popen', lambda *a, env, **_: made.append((*a, env)))
+  monkeypatch.setattr(sweep_jobs.Path, 'glob', lambda *_: ['nvidia0', 'nvidia1'])
+  for name in ('CUDA_VISIBLE_DEVICES', 'XLA_PYTHON_CLIENT_MEM_FRACTION'):
+    monkeypatch.delenv(name, raising=False)
+  sweep_jobs.started(run_of('x'), tmp_path, 2, 3)
+  ((command, env),) = made
+  assert command[1:5] == ['-m', child.__name__, '2', '3'] and env['CUDA_VISIBLE_DEVICES'] == '0'
+  assert env['JAX_COMPILATION_CACHE_DIR'] == str(tmp_path / '.jax_cache')
+  assert env['XLA_PYTHON_CLIENT_MEM_FRACTION'] == '0.45'  # two of three are on one GPU

@@ -17,7 +17,6 @@ the answers on each set are in W/eval/sets, or in --out.
 
 import argparse
 import json
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, sharding, step, tokenizers
 from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import from_huggingface
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.files import make_folder, write_json, write_whole
 from bert_jax.rows.batches import batches_of
 from bert_jax.run import evaluation, teacher
@@ -130,7 +129,7 @@ def evaluate_sets(
   results: dict[str, Mapping[str, float]] = {}
   for name, result, *_ in evaluate_on(workdir, parts, out=out, **options):
     results[name] = result
-    logging.getLogger('bert_jax').info('%s: %s', name, metrics.to_json(result))
+    log.info('%s: %s', name, metrics.to_json(result))
   if hosts.first():
     make_folder(out)
     write_whole(out / 'table.txt', table(results) + '\n')

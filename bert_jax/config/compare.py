@@ -33,7 +33,8 @@ def fingerprint(config: ConfigDict) -> str:
 def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
   """The differences of two configs that decide a run's numbers: ['seed: 0 -> 1', ...]."""
   a, b = _fixed(old), _fixed(new)
-  return [f'{k}: {a.get(k)!r} -> {b.get(k)!r}' for k in a | b if a.get(k) != b.get(k)]
+  name = lambda k: k.removesuffix(' is given')
+  return [f'{name(k)}: {a.get(k)!r} -> {b.get(k)!r}' for k in a | b if a.get(k) != b.get(k)]
 
 
 def _fixed(config: ConfigDict) -> dict[str, Any]:

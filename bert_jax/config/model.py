@@ -59,19 +59,21 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   longest, table = model.recurrent_length or limit, model.max_position_embeddings
   field = family.limit_field if limit != row else 'data.seq_length'
   holds = not models.has_position_table(model) or longest <= table
-  yield holds, f'{field} {longest} is longer than model.max_position_embeddings {table}.'
+  fault = f'{field} {longest} is longer than model.max_position_embeddings {table}'
+  yield holds, f'{fault}; change one of them.'
   yield from memory_rules(config)
   sentence = models.unsupported(models.ModelConfig(**model))
   yield not sentence, sentence
   holds = model.mixer != 'fourier' or config.data.examples_per_row == 1
   yield holds, 'model.mixer=fourier would mix examples; set data.examples_per_row=1.'
   holds = not model.share_layers or config.optimizer.layer_lr_decay == 1
-  yield holds, 'optimizer.layer_lr_decay wants another rate and there is one for all; set it to 1.'
+  yield holds, 'optimizer.layer_lr_decay is by layer, and model.share_layers has one; set it to 1.'
   kernel = f'model.attention_implementation={model.attention_implementation}'
   holds = not kernel.endswith('cudnn') or model.dtype == 'bfloat16'
   yield holds, f'{kernel} computes in bfloat16; set model.dtype=bfloat16.'
   holds = not kernel.endswith('splash') or row % 128 == 0
-  yield holds, f'{kernel} takes rows of a multiple of 128 tokens; data.seq_length is {row}.'
+  fault = f'{kernel} takes rows of a multiple of 128 tokens'
+  yield holds, f'{fault}, and data.seq_length is {row}; change one of them.'
 
 
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
@@ -90,9 +92,9 @@ def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   stretch, clamp = model.recurrent_length, model.relative_clamp
   stretches = f'model.recurrent_length={stretch}'
   holds = not clamp or model.position_embeddings == 'relative'
-  yield holds, f'model.relative_clamp={clamp} is for model.position_embeddings=relative.'
+  yield holds, f'model.relative_clamp={clamp} is for position_embeddings=relative; set it to 0.'
   holds = model.extend_positions == 'none' or bool(config.init_from)
-  yield holds, 'model.extend_positions extends the positions of init_from, which is empty.'
+  yield holds, 'model.extend_positions is for init_from, which is empty; set it to none.'
   holds = not model.new_top_layers or bool(teaching.source_of(config))
   yield holds, 'model.new_top_layers leaves out layers of init_from, which is empty; set it to 0.'
   able = ' and '.join(name for name, x in TASKS.items() if x.reads_stretches)
@@ -104,7 +106,7 @@ def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   fault = f'data.seq_length and {family.limit_field} are {" and ".join(map(str, sizes))}'
   yield holds, f'{fault}, and not made of stretches of {stretches}; use multiples of it.'
   holds = not stretch or model.memory_length > 0
-  yield holds, f'Stretches of {stretches} know nothing of each other without model.memory_length.'
+  yield holds, f'{stretches} makes stretches that need a model.memory_length; set it above 0.'
   follow = ' or '.join(name for name, x in TASKS.items() if x.rows_follow)
   holds = not model.memory_length or stretch or family.rows_follow
   fault = f'model.memory_length is for objective={follow}, whose rows follow each other'

@@ -9,7 +9,6 @@ name of a tensor in the file.
 """
 
 import importlib.util
-import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from bert_jax.convert import checksums, config_json, parameter_names, tensor_fil
 from bert_jax.convert.families import google
 from bert_jax.convert.families.record import Description, Place, ReleasedFamily
 from bert_jax.convert.parameter_names import FIELDS
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError, log, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.text import files
 
@@ -103,7 +102,7 @@ def read(folder: Path, positions: int = 0) -> Weights:
   weights = _fit_tables(weights, positions)
   _check_shapes(weights.flat, weights.description.model, weights.sources, description)
   if unused:
-    logging.getLogger('bert_jax').info('%s: not used: %s', file, ', '.join(sorted(unused)))
+    log.info('%s: not used: %s', file, ', '.join(sorted(unused)))
   return weights
 
 

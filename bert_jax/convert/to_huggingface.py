@@ -37,7 +37,7 @@ if TYPE_CHECKING:
   from bert_jax.workdir.trained import Trained
 
 NO_POOLER = (
-  'The model has no pooler, and {} has one: its weights are zeros here, so use last_hidden_state and '
+  'The model has no pooler, and {} has one: its weights are zeros here, so use last_hidden_state, '
   'not pooler_output.'
 )
 

@@ -119,10 +119,10 @@ def _parts(index):
 
 class Index:
   """The table of blocks of a prepared corpus, in memory. meta: corpus.json. columns: {name:
-  [blocks] int64}. unigrams: [languages, vocab_size] int64."""
+  [blocks] int64}. unigrams: [languages, vocab_size] int64. room: see prepared.Reader."""
 
   def __init__(self, folder: Path | str, meta: Mapping[str, Any]):
-    self.folder, self.meta = Path(folder).expanduser(), meta
+    self.folder, self.meta, self.room = Path(folder).expanduser(), meta, 0
     table, self.parts = paths(self.folder)
     try:
       with np.load(io.BytesIO(table_of(self.folder, meta))) as file:
@@ -138,6 +138,7 @@ class Index:
     return len(self.columns['tokens'])
 
   def read(self, record: int) -> Piece:
+    self.reader.room = max(prepared.CACHE_TOKENS, self.room)
     return self.reader(record)
 
   @functools.cached_property

@@ -115,7 +115,8 @@ def read_meta(folder: Path | str, tokenizer: Tokenizer | None = None) -> dict[st
     raise InputError(f'{path} {DAMAGED}')
   if tokenizer is not None and tokenizer.fingerprint != meta['vocabulary']:
     raise InputError(
-      f'{folder} was prepared with another vocabulary than this run has; use --vocab'
+      f'{folder} was prepared with another vocabulary than this run has; prepare it again with '
+      '--vocab, or begin from weights with its vocabulary'
     )
   return meta
 
@@ -167,7 +168,8 @@ def corpus_of(
 
 
 class Reader:
-  """Reads records by number, of which recent ones are kept. records: how many each shard has."""
+  """Reads records by number, of which recent ones are kept. records: how many each shard has.
+  room: how many tokens are kept, with RECORD_TOKENS more for each record."""
 
   def __init__(self, folder: Path, records: Iterable[int]):
     import tensorflow_datasets as tfds
@@ -186,7 +188,7 @@ class Reader:
     if number != self.ends[-1]:
       raise InputError(f'{folder} holds {number} of {self.ends[-1]} records; prepare it again')
     self._opened = functools.lru_cache(OPEN_SHARDS)(self._open)
-    self.cache, self.cached_tokens = OrderedDict(), 0
+    self.cache, self.cached_tokens, self.room = OrderedDict(), 0, CACHE_TOKENS
     self.lock = threading.Lock()  # batches are made in a thread of their own
 
   def __call__(self, record: int) -> Piece:
@@ -206,10 +208,11 @@ class Reader:
         raise ValueError('the file is truncated')
     except Exception as error:
       where = f'{self.paths[shard]}: record {record - self.ends[shard]}'
-      raise DamagedRecord(f'{where} is damaged ({first_line(error)}); {AGAIN}') from error
+      away = f'delete that file and {META}, and {AGAIN}'
+      raise DamagedRecord(f'{where} is damaged ({first_line(error)}); {away}') from error
     self.cache[record] = tokens, starts
     self.cached_tokens += len(tokens) + RECORD_TOKENS
-    while self.cached_tokens > CACHE_TOKENS:
+    while self.cached_tokens > self.room:
       self.cached_tokens -= len(self.cache.popitem(last=False)[1][0]) + RECORD_TOKENS
     return tokens, starts
 

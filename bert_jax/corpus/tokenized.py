@@ -77,7 +77,7 @@ class Corpus:
     tokens, starts = self.read(int(self.records[r]))
     if len(tokens) != (expected := self.record_at[r + 1] - self.record_at[r]):
       fault = f'record {self.records[r]} of the corpus has {len(tokens)} tokens'
-      raise DamagedRecord(f'{fault} and its index says {expected}: it has changed')
+      raise DamagedRecord(f'{fault} and its index says {expected}; prepare it again')
     return tokens, starts
 
   def select(self, keep: np.ndarray) -> 'Corpus':

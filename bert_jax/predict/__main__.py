@@ -9,8 +9,8 @@
 --model is a run's workdir or a Hugging Face folder; --task what is asked, by default what the model
 was trained for. A plain line is a text, or the fields of a record between tabs (a pair: text, tab,
 second text; a question, tab, its context; context, question, choices). A line that begins with { is
-a JSON object of the task's fields (bert_jax/predict/README.md has them); its "id" is repeated in the
-answer, and fields that the task does not have are left out and counted. With --columns text, or
+a JSON object of the task's fields (bert_jax/predict/README.md has them); its "id" is repeated in
+the answer, and fields that the task does not have are left out and counted. With --columns text, or
 text,pair, a row of the table --input is asked in place of a line.
 
 Answers come in the order of the lines, as soon as no further line is there to be read. A line that

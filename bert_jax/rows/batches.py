@@ -163,7 +163,8 @@ class Batches:
       return {}
 
   def check(self) -> None:
-    """InputError if no row of TRIED all over the source can be read, or is as expected."""
+    """InputError if the first row that can be read is not as expected, or if none of TRIED all over
+    the source can be read."""
     chosen, damage = np.unique(np.linspace(0, len(self.source) - 1, TRIED).astype(int)), None
     for number in chosen.tolist():
       try:

@@ -28,6 +28,7 @@ import numpy as np
 import tqdm
 
 from bert_jax.corpus.blocks import Blocks
+from bert_jax.corpus.prepared import RECORD_TOKENS
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
 from bert_jax.errors import log
 from bert_jax.files import UNREADABLE, write_whole
@@ -66,6 +67,9 @@ class BlockRows:
     self._cut = functools.partial(Rows, tokenizer=tokenizer, **settings)
     self._open = OrderedDict()  # the Rows in use, by cut * units + unit
     self.most_open = 2 * self.window  # since lanes do not end at the same time
+    # The records of a window stay in memory, since its rows are read in any order.
+    sizes = blocks.unit_sums('tokens') + RECORD_TOKENS * blocks.unit_sums('records')
+    blocks.index.room += int(np.sort(sizes)[-self.window :].sum())
     facts = VERSION, blocks.fingerprint, sorted(settings.items())
     digest = repr((*facts, self.seed, self.cuts))
     # The number of rows depends on the seed only for pairs.

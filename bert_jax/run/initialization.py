@@ -106,7 +106,7 @@ def _check_extension(ours, model):
   if kind != 'learned' or rows <= table:
     raise InputError(
       f'model.extend_positions={how} makes a learned table longer, and init_from has {table} '
-      f'positions, {kind}; raise model.max_position_embeddings ({rows}), or set it to none.'
+      f'positions, {kind}; raise model.max_position_embeddings ({rows}), or leave extend_positions.'
     )
   log.info('positions: %d of init_from become %d (%s)', table, rows, how)
 
@@ -219,7 +219,8 @@ def names_taken(params: Any, source: Any, other_labels: bool = False) -> set[str
       )
   if not (shared if counts else taken):
     named = ', '.join(sorted(counts)) or 'any parameter'
-    raise InputError(f'config.init_from has nothing for {named}, so this run would start anew.')
+    fault = f'config.init_from has nothing for {named}, so this run would start anew'
+    raise InputError(f'{fault}; name another model, or leave it empty.')
   return taken
 
 

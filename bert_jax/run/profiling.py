@@ -11,9 +11,9 @@ from pathlib import Path
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax import hosts
+from bert_jax import files, hosts
 from bert_jax.config.run import profile_window
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError, log, writing
 from bert_jax.run.speed import Clock
 from bert_jax.step import State
 
@@ -22,7 +22,7 @@ def check(config: ConfigDict, steps: int) -> None:
   """InputError if the run ends before the steps to be traced."""
   if (profile_window(config.profile) or (0, 0))[1] > steps:
     fault = f'profile={config.profile} is past the end of the run'
-    raise InputError(f'{fault}, which has {steps} steps.')
+    raise InputError(f'{fault}, which has {steps} steps; name steps up to that.')
 
 
 class Profile:
@@ -35,7 +35,8 @@ class Profile:
 
   def begin(self, number: int) -> None:
     if self.start <= number < self.stop and not self.on:
-      with self.clock.doing('save'):
+      with self.clock.doing('save'), writing(self.folder):
+        files.make_folder(self.folder)
         jax.profiler.start_trace(self.folder)
       self.on = True
 

@@ -147,7 +147,7 @@ class Tally:
       named += '; gradient norms: ' + ', '.join(f'{k} {float(x):.3g}' for k, x in norms.items())
     again = f' as in the {self.in_a_row - 1} before it' if self.in_a_row > 1 else ''
     return InputError(
-      f'the {name} is {float(out[name])} at step {step}{again} (rows {named}), so the run stops; a '
-      'lower optimizer.learning_rate, more warmup or float32 usually helps; python -m '
-      f'bert_jax.tools.replay {path} runs the step alone.'
+      f'the {name} is {float(out[name])} at step {step}{again} (rows {named}), so the run stops; '
+      'checkpoints are from before. A lower optimizer.learning_rate, more warmup or float32 often '
+      f'helps; python -m bert_jax.tools.replay {path} runs the step alone.'
     )

@@ -68,7 +68,7 @@ def _model_of(config, theirs):
     )
     raise InputError(f'{fault}; lower data.seq_length, or name another teacher.')
   if theirs.type_vocab_size == 1 != config.model.type_vocab_size:
-    fault = f'the teacher {config.teacher} has one token type and this run more'
+    fault = f'the teacher {config.teacher} has one token type and this run another number'
     raise InputError(f'{fault}; set model.type_vocab_size=1.')
   return models.ModelConfig(**theirs)
 

@@ -18,7 +18,7 @@ def check(config: ConfigDict) -> None:
   if config.log.wandb == 'off' or not hosts.first():
     return
   wandb = _wandb()
-  if config.log.wandb == 'online' and not wandb.login(prompt=False):
+  if config.log.wandb == 'online' and not _knows_key(wandb):
     fault = 'log.wandb=online, and Weights & Biases knows no key of yours'
     raise InputError(f'{fault}; run "wandb login" once, or set --config.log.wandb=offline.')
 
@@ -127,3 +127,11 @@ def _wandb():
       'log.wandb needs the package wandb; pip install wandb, or set it to off.'
     ) from None
   return wandb
+
+
+def _knows_key(wandb):
+  """Has the user logged in to Weights & Biases on this machine?"""
+  try:
+    return wandb.login(prompt=False)
+  except TypeError:  # of a version whose login always asks
+    return bool(wandb.api.api_key)

@@ -168,9 +168,9 @@ class Family:
   predictions: Mapping[str, Prediction] = dataclasses.field(default_factory=dict)
   cuts: Callable[['ConfigDict'], str] = lambda config: 'right'  # the side on which tokenizers cut
 
-  # How it is judged: by main_metric, if the config names no other (NAME_accuracy: the share of right
-  # examples). judged_under: what else than
-  # data and weights the numbers of an evaluation depend on.
+  # How it is judged: by main_metric, if the config names no other (called NAME_accuracy it is the
+  # share of right examples). judged_under: what else than data and weights the numbers of an
+  # evaluation depend on.
   main_metric: Callable[['ConfigDict'], str] = MISSING
   judged_under: Callable[['ConfigDict'], dict[str, Any]] = lambda config: {}
   card: Callable[['ConfigDict'], Card] = lambda config: Card(f'`{config.objective}`')

@@ -70,9 +70,11 @@ def docstrings() -> Iterator[Docstring]:
     texts, broken = json.loads(gzip.decompress(cache.read_bytes()))
   except (OSError, EOFError, ValueError, zlib.error):  # there is none, or it is damaged
     texts, broken = _read(modules)
-    with contextlib.suppress(OSError):  # a folder that cannot be written
+    try:
       make_folder(cache.parent)
       write_whole(cache, gzip.compress(json.dumps([texts, broken]).encode(), compresslevel=1))
+    except OSError as error:
+      log.info('docs: read anew each time, as they cannot be kept: %s', error)
   if broken:
     log.warning('docs: skipped %d files that do not parse: %s', len(broken), ', '.join(broken))
   yield from (Docstring(*fields) for fields in texts)

@@ -87,7 +87,7 @@ def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
       while raw := stream.readline(cut or _LONGEST_LINE):
         if len(raw) == _LONGEST_LINE:
           much = f'the {_LONGEST_LINE >> 20} MB of line {number + 1}'
-          raise InputError(f'{path} has no line end in {much}; is it text?')
+          raise InputError(f'{path} has no line end in {much}; put each document on its own lines.')
         is_long = cut and len(raw) >= cut and raw[-1:] != b'\n'
         for part in _parts_of_line(raw, stream) if is_long else (raw,):
           number += 1

@@ -198,7 +198,7 @@ def _tfds_string(value: Any, feature: Any, counts: Counter) -> str:
   if hasattr(feature, 'int2str') and isinstance(value, (int, np.integer)):
     return feature.int2str(value) if value >= 0 else str(value)  # -1: the label of a test set
   if hasattr(of_each := getattr(feature, 'feature', None), 'int2str'):  # a list of classes
-    value = [of_each.int2str(int(x)) for x in value]
+    value = [of_each.int2str(int(x)) if x >= 0 else str(int(x)) for x in value]
   if isinstance(value, float):
     return str(np.dtype(feature.np_dtype).type(value))  # float32 3.8 comes as 3.799999952316284
   return json.dumps(value, ensure_ascii=False, default=plain)

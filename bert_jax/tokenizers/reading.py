@@ -30,7 +30,7 @@ def load(
     raise InputError(f'{path} {fault}; give a vocab.txt or *.model file')
   data = path.read_bytes()
   if not data.strip():
-    raise InputError(f'{path} is empty')
+    raise InputError(f'{path} is empty; was it cut off while it was copied?')
   if path.suffix != '.model' and path.name != 'tokenizer.json':
     _check_words(path)
   merges = path.with_name('merges.txt')
@@ -69,7 +69,8 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
     if not piece:
       raise InputError(f'{path} has nothing on line {line}; every line must hold one piece')
     if (first := lines.setdefault(piece, line)) != line:
-      raise InputError(f'{path} has the piece {quoted(piece)} on lines {first} and {line}')
+      twice = f'{path} has the piece {quoted(piece)} on lines {first} and {line}'
+      raise InputError(f'{twice}; write one that no text has in place of the second')
   return pieces
 
 
@@ -83,7 +84,7 @@ def _splitting(path: Path, do_lower_case: bool | None, tokenize_chinese_chars: b
     asked['do_lower_case'] = all(x == x.lower() for x in words if x.isalpha())
   splitting = Splitting.from_json(beside, asked | said)
   if do_lower_case not in (None, splitting.do_lower_case):
-    raise InputError(f'{beside} says otherwise; use do_lower_case={not do_lower_case}')
+    raise InputError(f'{beside} says do_lower_case is {not do_lower_case}; use that')
   return splitting
 
 

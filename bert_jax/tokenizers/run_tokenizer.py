@@ -35,7 +35,7 @@ def load_or_train(
       raise InputError(f'tokenizer.path is not the vocabulary of {folder}; leave it empty.')
     if tokenizer.vocab_size > size:
       fault = f'the vocabulary of {folder} has {tokenizer.vocab_size} pieces'
-      raise InputError(f'{fault} and its weights have {size} rows; it is not theirs.')
+      raise InputError(f'{fault} and its weights have {size} rows; bring theirs back.')
     return tokenizer
   if not settings.path and settings.kind in ('bytes', 'byte_bpe') and settings.do_lower_case:
     raise InputError(

@@ -65,7 +65,8 @@ class RustTokenizer(Tokenizer):
     if not (marks or suffix or model['type'] == 'WordPiece'):
       by = first_line(', '.join(kinds)) if kinds else 'nothing'
       read = 'WordPiece and what is split by ByteLevel or Metaspace or has an end_of_word_suffix'
-      raise InputError(f'{source} is a {first_line(model["type"])} split by {by}; read are {read}.')
+      fault = f'{source} is a {first_line(model["type"])} split by {by}, and read are {read}'
+      raise InputError(f'{fault}; put a vocab.txt or *.model beside it.')
     added = {token['content'] for token in self._added if not token.get('special')}
     is_added = np.array([piece in added for piece in self.pieces])
     begins = [not suffix and not piece.startswith(prefix or '##') for piece in self.pieces]

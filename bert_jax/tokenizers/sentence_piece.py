@@ -41,7 +41,8 @@ class SentencePiece(Tokenizer):
     self._blank = np.array([piece == '▁' for piece in pieces])
     for i in (self.pad_id, self.cls_id, self.sep_id, self.mask_id):
       if not self._model.is_control(i):
-        raise InputError(f'{source} has {pieces[i]} as a piece that text could produce')
+        fault = f'{source} has {pieces[i]} as a piece that text could produce'
+        raise InputError(f'{fault}; train it with --control_symbols')
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
     texts = checked(texts)

@@ -29,7 +29,8 @@ def content(path: Path, data: bytes) -> dict[str, Any]:
   name = str(settings.get('tokenizer_class') or CLASSES.get(kind)).removesuffix('Fast')
   if name not in CLASSES.values():
     fault = f'{path} is not known to be of an ALBERT or FNet'
-    raise InputError(f'{fault}; write its tokenizer_class into a tokenizer_config.json beside it.')
+    known = ' or '.join(CLASSES.values())
+    raise InputError(f'{fault}; write its tokenizer_class ({known}) into tokenizer_config.json.')
   flags = {'do_lower_case': True, 'keep_accents': False}
   flags |= {flag: settings[flag] for flag in flags if settings.get(flag) is not None}
   try:

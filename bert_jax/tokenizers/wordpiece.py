@@ -26,6 +26,7 @@ _WORDS = pre_tokenizers.BertPreTokenizer()
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
 # A run is a stretch of text between blanks. Runs' ids are cached, since most occur again.
 _KNOWN_RUNS = 500_000  # how many are remembered at most
+_LONGEST_RUN = 20  # characters; a longer one, such as an address, is not remembered
 _LONG_RUNS = 12  # characters; texts whose runs are so long on average are not split at blanks
 _HAS_CHINESE = re.compile('[\u4e00-\u9fff]{2}')
 _CHINESE = re.compile('[\u4e00-\u9fff]|[^ \u4e00-\u9fff]+')  # a character, or the text between
@@ -98,26 +99,22 @@ class WordPiece(Tokenizer):
     model = models.WordPiece(ids, unk_token='[UNK]', max_input_chars_per_word=MAX_WORD_CHARACTERS)
     self.rust = self._rust = tokenizers.Tokenizer(model)
     self.rust.normalizer, self.rust.pre_tokenizer = splitting.normalizer, _WORDS
-    self._ids_of_run = functools.lru_cache(_KNOWN_RUNS)(self._encode_run)
+    self._known = _IdsOfRuns(self.rust)
 
   do_lower_case = property(lambda self: self.splitting.do_lower_case)
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    out, whole = [], []
+    ids_of, out, whole = self._known.__getitem__, [], []
     for i, text in enumerate(checked(texts)):
       runs = _runs(text, self.splitting.tokenize_chinese_chars)
       if len(runs) == 1 and len(text) > _LONG_RUNS:
         whole.append(i)
         out.append(text)
       else:
-        out.append(np.frombuffer(b''.join(map(self._ids_of_run, runs)), np.int32))
+        out.append(np.frombuffer(b''.join(map(ids_of, runs)), np.int32))
     for i, encoding in zip(whole, self.rust.encode_batch_fast([out[i] for i in whole])):
       out[i] = np.array(encoding.ids, np.int32)
     return out
-
-  def _encode_run(self, run: str) -> bytes:
-    (encoding,) = self.rust.encode_batch_fast([run])
-    return np.array(encoding.ids, np.int32).tobytes()
 
   def decode(self, ids: Iterable[int]) -> str:
     return ' '.join(self.pieces[i] for i in self._shown(ids)).replace(' ##', '')
@@ -128,6 +125,23 @@ class WordPiece(Tokenizer):
     # The casing is written first: without it, load would take the vocabulary for an uncased one.
     written = json.dumps(settings, indent=2) + '\n'
     return {'tokenizer_config.json': written, 'vocab.txt': vocabulary}
+
+
+class _IdsOfRuns(dict):
+  """A cache {run: its ids as bytes of int32}; a missing run is encoded when asked for."""
+
+  def __init__(self, rust: tokenizers.Tokenizer):
+    super().__init__()
+    self.rust = rust
+
+  def __missing__(self, run: str) -> bytes:
+    (encoding,) = self.rust.encode_batch_fast([run])
+    ids = np.array(encoding.ids, np.int32).tobytes()
+    if len(self) >= _KNOWN_RUNS:
+      self.clear()
+    if len(run) <= _LONGEST_RUN:
+      self[run] = ids
+    return ids
 
 
 def _runs(text: str, characters_are_words: bool) -> list[str]:

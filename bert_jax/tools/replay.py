@@ -77,6 +77,9 @@ def _place_of(path: Path) -> tuple[int, list[list[int]]]:
   """Reads (step, Tally.moves) from a nonfinite-*.json file."""
   try:
     facts = json_value(path.read_bytes())
+    if 'offset' in facts:  # of an earlier version, in batches
+      rows = facts['offset'] * contents.read_config(path.parent).batch_size
+      return int(facts['step']), [[0, int(rows)]]
     return int(facts['step']), [[int(step), int(rows)] for step, rows in facts['moves']]
   except (ValueError, KeyError, TypeError):
     raise InputError(

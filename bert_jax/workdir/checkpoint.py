@@ -156,7 +156,9 @@ class Checkpoints(policies.PreservationPolicy):
       if hosts.is_loss(error):
         raise
       fault = f'a checkpoint could not be written to {self.folder} ({first_line(error)})'
-      raise Unwritten(f'{fault}; free some space and start again.') from error
+      raise Unwritten(
+        f'{fault}; free some space and start again: those before are whole.'
+      ) from error
 
   def newest_good(
     self, read: Callable[[int], Any], steps: Iterable[int], tell: Callable[..., None] = log.error

@@ -41,7 +41,7 @@ def read(folder: Path, number: int) -> dict[str, Any]:
   try:
     meta = json_of(path_of(folder, number))
   except InputError as error:
-    raise Damaged(folder, number, error) from None
+    raise Damaged(folder, number, str(error).removesuffix('; is it whole?')) from None
   if not meta:
     raise Damaged(folder, number, 'its metadata is missing')
   if meta.get('seal') != files.seal(meta):

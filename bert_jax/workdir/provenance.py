@@ -1,6 +1,5 @@
 """Records what made a result (versions, command, commit, changed code) for workdirs and cards."""
 
-import functools
 import os
 import platform
 import re
@@ -56,7 +55,6 @@ def code_changes() -> str:
   return f'{patch[:MOST]}\n... cut here, after {MOST:,} of {len(patch):,} characters\n'
 
 
-@functools.cache
 def installed() -> str:
   """NAME==VERSION of every installed package, one a line, as `pip freeze` lists them."""
   known: dict[str, str] = {}

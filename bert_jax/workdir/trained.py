@@ -133,8 +133,10 @@ def load_params(
       for number in checkpoints.steps():
         with contextlib.suppress(Damaged):
           good += [str(number)] if number != error.number and checkpoints.meta(number) else []
-      others = ', '.join(good) or 'none'
-      raise InputError(f'{error}; others are at {others} (--checkpoint STEP).') from None
+      others = (
+        f'others are at {", ".join(good)} (--checkpoint STEP)' if good else 'no other is good'
+      )
+      raise InputError(f'{error}; {others}.') from None
 
 
 def _steps_of(checkpoints, workdir, which):

@@ -238,7 +238,7 @@ def test_where_a_corpus_is_held_out_decides_the_numbers_of_pretraining_only():
     three = config.override(one, ['--config.data.eval=c'])
     assert (config.fingerprint(one) != config.fingerprint(two)) == differs
     assert config.fingerprint(two) == config.fingerprint(three)
-    assert config.changes(one, two) == (['data.eval is given: False -> True'] if differs else [])
+    assert config.changes(one, two) == (['data.eval: False -> True'] if differs else [])
     assert config.changes(two, three) == []
 
 

@@ -579,3 +579,17 @@ def test_children_share_what_is_compiled_and_the_gpus(tmp_path, monkeypatch):
   assert command[1:5] == ['-m', child.__name__, '2', '3'] and env['CUDA_VISIBLE_DEVICES'] == '0'
   assert env['JAX_COMPILATION_CACHE_DIR'] == str(tmp_path / '.jax_cache')
   assert env['XLA_PYTHON_CLIENT_MEM_FRACTION'] == '0.45'  # two of three are on one GPU
+
+
+def test_a_folder_of_a_resolved_run_is_the_same_sweep(tmp_path):
+  """What a run fills in itself, such as a number of predictions, is no other config."""
+  spec, given = 'configs/pretrain.py:runlocal', ['--config.masking.max_predictions_per_seq=0']
+  args = sweep.parser().parse_args(['--config', spec, '--workdir', str(tmp_path), '--seeds', '1'])
+  found, baseline = sweep.planned(args, given)
+  sweep.write(tmp_path, sweep.content_of(tmp_path, found, baseline, args))
+  config = c.override(found[0].config, ['--config.masking.max_predictions_per_seq=7'])
+  contents.claim(tmp_path / found[0].folder, config)
+  assert sweep.content_of(tmp_path, found, baseline, args)['runs'].keys() == {found[0].folder}
+  other, _ = sweep.planned(args, [*given, '--config.data.seq_length=48'])
+  with pytest.raises(InputError, match='was trained with another config .data.seq_length'):
+    sweep.content_of(tmp_path, other, baseline, args)

@@ -105,6 +105,7 @@ def _race(spec, split, problems):
   for where, passage in _passages(spec, split, problems):
     with problems.of_record(where, layout, 'passages without their fields'):
       questions, options = (_list(passage[name]) for name in ('questions', 'options'))
+      options = [_list(choices) for choices in options]
       answers = _list(passage.get('answers', [None] * len(questions) if split != 'train' else []))
       name = passage['id'] if 'id' in passage else passage['example_id']
       numbers = len(questions), len(options), len(answers)
@@ -112,7 +113,7 @@ def _race(spec, split, problems):
         raise ValueError('{} questions, {} options, {} answers'.format(*numbers))
       _check_texts(passage['article'], name, *questions, *(x for x in answers if x is not None))
       for choices in options:
-        _check_texts(*_list(choices))
+        _check_texts(*choices)
       level = next((part for part in where.split('/') if part in LEVELS), '')
       of_all = dict(context=passage['article'], level=level, fills=True)
       for k, (text, choices, answer) in enumerate(zip(questions, options, answers)):

@@ -46,7 +46,7 @@ def prepare(config: ConfigDict, tokenizer: tokenizers.Tokenizer, out: Path) -> d
       if len(counts) > label_sets.MOST_LABELS:
         label_sets.label_set(table, counts)  # an InputError
       array = label_sets.label_array(labels, list(counts), table)
-      arrays.append(array > 0 if table.multi_label else array)
+      arrays.append((len(part), *np.nonzero(array)) if table.multi_label else array)
       bar.update(len(part))
   known = () if table.regression else table.labels or label_sets.label_set(table, counts)
   facts = {'data': config.data.train} | {name: table[name] for name in (*KIND, *COLUMNS)}
@@ -64,9 +64,10 @@ def _in_order(arrays, found, known):
   the label set."""
   order = np.array([known.index(label) for label in found], np.int32)
   for array in arrays:
-    if array.ndim == 2:
-      out = np.zeros((len(array), len(known)), np.float32)
-      out[:, order[: array.shape[1]]] = array
+    if isinstance(array, tuple):  # of several labels: (examples, the places that are 1)
+      size, rows, columns = array
+      out = np.zeros((size, len(known)), np.float32)
+      out[rows, order[columns]] = 1
       yield out
     else:
       yield array if array.dtype.kind == 'f' else order[array]
@@ -99,6 +100,10 @@ def _check(table, folder, prepared):
     held, other = ('pairs', 'single texts') if prepared.sides == 2 else ('single texts', 'pairs')
     wanted = f'table.pair_column asks for {other}; set or empty it'
     raise InputError(f'{folder} holds {held} and {wanted}.')
+  for name in COLUMNS:
+    if table[name] != meta.get(name, table[name]):  # earlier versions did not record it
+      was = f'{folder} was prepared with table.{name}={meta[name]}'
+      log.warning('%s, and other tables are read with %s: is it the same?', was, table[name])
   if not table.regression and tuple(table.labels) not in ((), tuple(meta['labels'])):
     setting = f'table.labels is {listed(names(table.labels))}, and the labels of {folder} are'
     raise InputError(f'{setting} {listed(meta["labels"])}; leave table.labels empty.')

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from bert_jax.errors import InputError
 from bert_jax.objectives.contrastive import Contrastive
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import labelled
@@ -78,9 +79,15 @@ class Items(Examples):
     of_text: dict[str, np.ndarray] = {'weights': np.array(there, np.float32)}
     if config.contrastive.loss == 'in_batch':
       of_text['text_ids'] = np.array(text_ids, np.int32)
+      if not any(x for item in items for x in item.texts[2:]) and len(set(text_ids[1::K])) < 2:
+        problems.log()
+        fix = 'give pairs with different positives, or contrastive.negative_columns'
+        raise InputError(f'all pairs of data.train have one positive, told from nothing; {fix}.')
     else:
       scores = np.array([item.score for item in items], np.float32)
       of_text['scores'] = np.repeat(scores, K)
+      if len(set(scores.tolist())) < 2:
+        raise InputError('all scores of data.train are equal; give pairs of different scores.')
     item_of = np.repeat(np.arange(len(items)), K)
     shape = labelled.shape(config)
     super().__init__(tokenizer, parts, items=item_of, per_example=of_text, **shape)

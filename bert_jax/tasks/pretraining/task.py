@@ -257,7 +257,8 @@ def _rows(config, corpus, tokenizer, split, language, what):
         'a file is a document (corpus.format=paragraphs); give more, or name some in data.eval'
       )
     few = f'the {what} data has {number} documents and needs {needed}{pairs}; {advice}'
-    raise InputError(f'{few} ({block.eval_share}, the share held out while data.eval is empty).')
+    held_out = f'corpus.eval_share={block.eval_share} is held out while data.eval is empty'
+    raise InputError(f'{few} ({held_out}).')
   drawn_by = judged_under(config)['eval.seed'] if split == 'eval' else config.seed
   times, length = block.dupe_factor if split == 'train' else 1, config.data.seq_length
   shape = {'seq_length': length, 'examples_per_row': config.data.examples_per_row}

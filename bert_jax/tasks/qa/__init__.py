@@ -38,7 +38,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   limit, most = labelled.limit(config), config.qa.max_query_length
   none = f'a window of {limit} tokens has no room for a context beside a question of'
   fix = f'{none} qa.max_query_length {most}; raise task.max_length or data.seq_length.'
-  yield not config.data.train or limit > most + task.SPECIAL + 1, fix
+  yield not config.data.train or limit > most + task.SPECIAL, fix
   cmrc = 'qa.answer_units=characters scores as CMRC 2018, where every question has an answer; set '
   fits = not config.qa.unanswerable or config.qa.answer_units == 'words'
   yield fits, f'{cmrc}qa.unanswerable=false or qa.answer_units=words.'

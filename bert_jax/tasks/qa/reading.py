@@ -68,7 +68,7 @@ def _from_table(spec, problems):
       continue
     record: dict[str, Any] = {'id': where} | row
     if 'is_impossible' in row:
-      record['is_impossible'] = row['is_impossible'].lower() == 'true'
+      record['is_impossible'] = row['is_impossible'].strip().lower() in ('true', '1')
     if 'answers' in row:
       with contextlib.suppress(values.NotJson):  # not JSON, so not a list
         record['answers'], _ = values.json_text(row['answers'])

@@ -77,6 +77,8 @@ class Windows(Scored):
       self.read.append(ids)
       ids, _ = tokenizer.pair(ids, context)
       room, begin = limit - SPECIAL - len(ids), len(ids) + 2
+      if room < 1:
+        raise InputError(f'a window of {limit} tokens has no room beside a question of {len(ids)}.')
       starts = windows.starts(len(context), room, self.qa.doc_stride)
       self.plans.append((starts, bounds_of(starts, len(context), room), begin))
       self.spans.append(self._gold_tokens(question, problems))

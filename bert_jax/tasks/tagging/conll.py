@@ -109,8 +109,7 @@ def _sentences(spec, split, problems, layout):
       if files.suffix(path) == '.jsonl':
         yield from _of_lists(str(path), split, problems)
         continue
-      with problems.of_record(path.name):
-        yield from _file(path, split, problems, layout)
+      yield from _file(path, split, problems, layout)
 
 
 def is_chunk(label: str) -> bool:
@@ -180,7 +179,10 @@ def _file(path, split, problems, layout):
   separator = '\t' if '\t' in first or conllu else ' +'
   cells_of = lambda line: [cell.strip(' ') for cell in re.split(separator, line.strip(' '))]
   width = len(CONLLU) if conllu else len(cells_of(first))
-  token_at, tag_at = layout.places(f'{name}:{number}', width, split)
+  try:
+    token_at, tag_at = layout.places(f'{name}:{number}', width, split)
+  except Unusable as fault:  # here of all lines
+    raise InputError(f'{name}:{number}: {fault.args[0]}.') from None
   document = 0  # its number
   for kind, group in itertools.groupby(numbered, key=_kind):
     block, named, rows = list(group), '', []

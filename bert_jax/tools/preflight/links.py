@@ -194,12 +194,14 @@ class Timeline:
         trips = self.program.trips(instruction)
         now += trips * sum(self._run(called, times * trips) for called in instruction.called)
       for what, key, transfer in moves:
-        if what == 'update' and key in moving:  # the same transfer under a new name
-          moving[instruction.name] = moving.pop(key)
-        elif what == 'done' and key in moving:
-          ended, row = moving.pop(key)
-          row.waited += times * max(0.0, ended - now)
-          now = max(now, ended)
+        if what == 'update':  # the same transfer under a new name
+          if key in moving:
+            moving[instruction.name] = moving.pop(key)
+        elif what == 'done':
+          if key in moving:
+            ended, row = moving.pop(key)
+            row.waited += times * max(0.0, ended - now)
+            now = max(now, ended)
         elif transfer:
           first = transfer.kind, self.network.axes(transfer), what == 'start'
           row, took = self.sums.setdefault(first, Row(*first)), self.network.seconds(transfer)

@@ -9,7 +9,6 @@ inputs must be where all workers see them.
 """
 
 import json
-import logging
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,9 +17,10 @@ from typing import Any
 
 from bert_jax.corpus import prepared
 from bert_jax.corpus.shards import Shard, finish
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.files import write_whole
 from bert_jax.text import documents, duplicates
+from bert_jax.tools.arguments import check_writable
 from bert_jax.tools.prepare import steps as prepare_steps
 
 try:
@@ -36,15 +36,17 @@ def prepare(
   """Prepares the corpus of some Settings on the runner of Beam's `arguments`. shards: 0: by the
   size of the input files, which is not known for compressed files and TFDS."""
   out = Path(out).expanduser().absolute()
+  check_writable(out)
   shards = shards or max(1, round(sum(settings.file_sizes()) / (settings.shard_mb << 20)))
   tokenizer, plan = prepare_steps.begin(settings, out, f'Beam in {shards} shards')
   settings = settings._replace(vocab=str(out))  # where all workers see it
   if (out / prepared.META).is_file():
-    logging.getLogger('bert_jax').info('%s is whole already', out)
+    log.info('%s is whole already', out)
     return prepared.read_meta(out)
   number_of = settings.languages.index
   files = [(n, number_of(language), path) for n, (language, path) in enumerate(settings.inputs)]
-  counts_file = out / 'counts.json'
+  # A name for each thing that a function below uses: Beam pickles all that they hold.
+  counts_file, vocab_size = out / 'counts.json', tokenizer.vocab_size
   with beam.Pipeline(options=PipelineOptions(list(arguments))) as pipeline:
     made = (
       pipeline
@@ -70,7 +72,7 @@ def prepare(
     _ = (
       items
       | 'GroupShards' >> beam.GroupBy(lambda pair: zlib.crc32(repr(pair[0]).encode()) % shards)
-      | beam.MapTuple(lambda number, pairs: _write(out, number, pairs, tokenizer.vocab_size))
+      | beam.MapTuple(lambda number, pairs: _write(out, number, pairs, vocab_size))
     )
   for number in range(shards):
     if not prepared.shard_paths(out, number)[0].is_file():  # it got no document

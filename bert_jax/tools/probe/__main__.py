@@ -141,6 +141,9 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
       raise InputError(f'{args.model} has no checkpoint yet; train it first.')
   config = None if released else contents.read_config(args.model)
   languages = TASKS[config.objective].card(config).languages if config else ()
+  named = any('{language}' in x for x in (*args.conllu, *args.text, *args.reference))
+  if named and not languages:
+    raise InputError('{language} stands for languages, and this model names none; give de=FILE.')
   for specs in (args.conllu, args.text, args.reference):
     parts = [pair for spec in specs for pair in files.parts(spec, languages)]
     specs[:] = [f'{name}={part}' if name else part for name, part in parts]

@@ -57,7 +57,12 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
       rows = {ROWS: data.fingerprint or 'nothing', VOCABULARY: vocabulary}
       evaluated_on[run.path] = {**under, **rows}
       continue
-    evaluated_on[run.path] = {'data.eval': run.fields['data.eval'] or run.fields['data.train']}
+    # What always the same answer scores tells other examples in a file of the same name.
+    evaluated_on[run.path] = {'data.eval': run.fields['data.eval'] or run.fields['data.train']} | {
+      f'{name} of a {level.kind}': level.value
+      for name, level in data.baselines.items()
+      if level.kind in LOSSES or name.endswith('accuracy')
+    }
     reading = [(name, x) for name, x in run.fields.items() if name in READING]
     same = alike.setdefault(repr((reading, vocabulary)), {})
     same[run.path] = data.fingerprint or 'none'

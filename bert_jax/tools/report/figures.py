@@ -80,7 +80,7 @@ def curve(runs: Sequence[Run], metric: str, along: str, kind: str = 'eval') -> L
 
 def changes(panel: Panel) -> set[tuple[int, str]]:
   """(step, new value) of what changes during the runs, other than the learning rate."""
-  lines = [run.timeline for arm in panel.arms for run in arm.runs]
+  lines = [run.timeline for arm in panel.arms for run in arm.runs if run.fields.get('steps')]
   known = [change for line in lines if line for change in line.changes()]
   return {(x.step, str(x.after)) for x in known if x.field != RATE}
 

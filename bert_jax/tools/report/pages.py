@@ -117,8 +117,8 @@ def page(report: Report, title: str, pictures: Pictures) -> str:
       caption = f'<figcaption>{html.escape(caption)}</figcaption>'
       out.append(f'<figure>{svg[svg.index("<svg") :]}{caption}</figure>')
     out += [headed('h3', table) for table in tables.more_tables(panel)]
-  out.append('<h2>In what the arms differ</h2>')
-  out += [headed('h3', table) for table in tables.differences(report) if table.rows]
+  if differing := [table for table in tables.differences(report) if table.rows]:
+    out += ['<h2>In what the arms differ</h2>', *(headed('h3', table) for table in differing)]
   if report.remarks:
     remarks = (f'<li>{html.escape(x)}</li>' for x in report.remarks)
     out += ['<h2>Left out, or to be looked at</h2><ul>', *remarks, '</ul>']
@@ -140,8 +140,8 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
     out += [headed(tables.main_table(panel)), *(f'{note}\n' for note in tables.notes(panel))]
     out += [f'![{caption}]({name}.svg)\n' for name, caption, _ in drawn]
     out += [headed(table, '###') for table in tables.more_tables(panel)]
-  out.append('## In what the arms differ\n')
-  out += [headed(table, '###') for table in tables.differences(report) if table.rows]
+  if differing := [table for table in tables.differences(report) if table.rows]:
+    out += ['## In what the arms differ\n', *(headed(table, '###') for table in differing)]
   if report.remarks:
     out += ['## Left out, or to be looked at\n', *(f'- {x}' for x in report.remarks), '']
   return '\n'.join([*out, tables.commits(report), ''])

@@ -108,12 +108,18 @@ def report(
   status = {path: f'a copy of {first}: counted once' for path, first in copies.items()}
   planned_baseline, planned = report_arms.planned_in(folders)
   remarks, panels, fields, unused = [*remarks, *planned], [], {}, set(renamed)
+  called = set()  # by all names of all arms
   of = lambda run: run.fields['objective']
   for objective, some in itertools.groupby(sorted(counted, key=of), of):
     arms = report_arms.arms_of(list(some))
     for arm in arms:
       status |= report_arms.unfinished(arm.runs)
     unused -= _rename(arms, renamed)
+    called |= {name for arm in arms for name in (*arm.names, arm.label)}
+    for arm in arms:
+      if len(commits := sorted({run.facts.commit[:12] or 'none' for run in arm.runs})) > 1:
+        several = f'the runs of {arm.label} are of several commits of the code'
+        remarks.append(f'{objective}: {several}, {", ".join(commits)}')
     if any(run.path not in status for arm in arms for run in arm.runs):
       for arm in arms:  # else the results so far are shown
         arm.runs = [run for run in arm.runs if run.path not in status]
@@ -131,11 +137,14 @@ def report(
     there = ', '.join(names) or 'none yet'
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {there}.')
   unmatched = [f'--label {x}' for x in sorted(unused)]
-  if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
+  if baseline and baseline not in called:
     unmatched.append(f'--baseline {baseline}')
   if unmatched:
     labels = dict.fromkeys(arm.label for panel in panels for arm in panel.arms)
-    raise InputError(f'no arm is called as {unmatched[0]} says; there are {", ".join(labels)}.')
+    fault = f'no arm, or several, is called as {unmatched[0]} says'
+    raise InputError(f'{fault}; there are {", ".join(labels)}.')
+  if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
+    remarks.append(f'nothing is compared with {baseline}: no other arm is judged by the same')
   remarks += [f'{path}: {why}' for path, why in status.items()]
   return Report(panels, runs, status, fields, remarks)
 

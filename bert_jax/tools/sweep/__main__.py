@@ -15,6 +15,7 @@ differ in their last digits.
 
 import argparse
 import bisect
+import contextlib
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -120,14 +121,29 @@ def content_of(
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
-  for run in runs:
-    contents.check(root / run.folder, run.config)
   earlier, before = (sweep.runs, sweep.baseline) if sweep else ({}, '')
+  for run in runs:
+    if (was := earlier.get(run.folder)) and files.exists(root / run.folder / contents.CONFIG):
+      _check_same(root / run.folder, run, was)
+  if before and baseline not in ('', before):
+    kept = before if args.baseline is None else baseline
+    log.warning('the baseline of %s is %s (report --baseline names another)', root, kept)
   if before and args.baseline is None:
     baseline = before
   now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
   both = {name: run._asdict() for name, run in earlier.items()} | now
   return {'config': args.config, 'baseline': baseline, 'runs': both}
+
+
+def _check_same(folder, run, was):
+  """InputError if a run of an earlier sweep has another config now. Its training checks it, too."""
+  if was.spec == run.spec and was.fields != run.fields:  # another spec is not loaded: it is code
+    changes = []
+    with contextlib.suppress(InputError):
+      changes = config_lib.changes(config_lib.load(run.spec, was.fields), run.config)
+    if changes := [x for x in changes if x.partition(':')[0] not in contents.MOVES]:
+      differ = f'{folder} was trained with another config ({"; ".join(changes[:3])})'
+      raise InputError(f'{differ}; give this sweep a --workdir of its own.')
 
 
 def write(root: Path, content: dict[str, Any]) -> None:
@@ -194,7 +210,8 @@ def train(runs: Sequence[Run], root: Path, processes: int) -> None:
   if wrong:
     name, first = next(iter(wrong.items()))
     counts, where = f'{len(wrong)} of {len(ended)} runs did not end', root / records.LOGS
-    raise InputError(f'{counts}, the first of which is {name}: {first.error} (see {where}).')
+    fault = f'{counts}, the first of which is {name}: {first.error} (see {where})'
+    raise InputError(f'{fault}; the same command tries them again.')
 
 
 def parser() -> argparse.ArgumentParser:

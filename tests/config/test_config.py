@@ -68,7 +68,7 @@ KERNEL = [
     ('pretrain.py:arch=fnet', [WORDS, *CUT], 'a Fourier transform mixes all'),
     ('transformer_xl.py:runlocal', CUT, 'set model.memory_length=0'),
     ('pretrain.py:arch=fnet', ['--config.data.examples_per_row=4'], 'would mix examples'),
-    ('pretrain.py:arch=albert', ['--config.optimizer.layer_lr_decay=0.9'], 'another rate'),
+    ('pretrain.py:arch=albert', ['--config.optimizer.layer_lr_decay=0.9'], 'is by layer, and'),
     ('pretrain.py', [*KERNEL, '--config.model.dtype=float32'], 'in bfloat16'),
     ('pretrain.py', ['--config.model.relative_clamp=4'], 'position_embeddings=relative'),
     ('pretrain.py', ['--config.model.extend_positions=tile'], 'init_from, which is empty'),

@@ -357,7 +357,7 @@ def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_pat
   config = contents.read_config(tmp_path / 'W')
   with pytest.raises(InputError, match='converted weights and no training to go on with'):
     train.train(config, tmp_path / 'W')
-  with pytest.raises(InputError, match='has no mlm, nsp .*config.init_from'):
+  with pytest.raises(InputError, match='has no mlm, nsp; .*config.init_from'):
     evaluate.evaluate(tmp_path / 'W', ['--config.data.eval=none.txt'])  # and reads no data before
   own = [f'--config.init_from={tmp_path}/W', '--config.data.seq_length=24']
   config = c.load('configs/finetune.py:task=table', own)

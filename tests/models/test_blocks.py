@@ -301,14 +301,14 @@ def test_mixers_scanned_are_those_apart_and_learn(name):
 @pytest.mark.parametrize(
   'changes, sentence',
   [
-    ('mixer=fourier data.examples_per_row=2', 'data.examples_per_row=2 would mix'),
+    ('mixer=fourier data.examples_per_row=2', 'would mix examples; set data.examples_per_row=1'),
     ('mixer=lstm position_embeddings=rotary', 'is a part of attention, which'),
     ('mixer=bag position_embeddings=relative', 'which model.mixer=bag has not'),
     ('mixer=lstm hidden_size=33 num_attention_heads=3', 'model.mixer=lstm halves'),
     ('mixer=conv attention_window=8', 'model.mixer=conv has no attention'),
     ('mixer=bag attention_implementation=xla', 'implementation=einsum'),
     ('mixer=conv conv_width=4', 'model.conv_width 4 has no middle'),
-    ('share_layers=true optimizer.layer_lr_decay=0.9', 'there is one for all; set it'),
+    ('share_layers=true optimizer.layer_lr_decay=0.9', 'share_layers has one; set it'),
     ('attention_window=16', '[CLS] sees 8 tokens of a pair of up to 64'),
     ('attention_window=125', '[CLS] sees 62 tokens of a pair of up to 64'),
     ('first_norm=false', 'set model.norm_placement=pre'),

@@ -14,7 +14,7 @@ from references import drawn
 from running import lines
 from small_tables import WORDS, sentence
 from test_objectives import close, one_sentence
-from test_processes import local, logged, same, succeeded
+from test_processes import done, local, logged, same
 from toys import load
 
 from bert_jax import config as c
@@ -610,7 +610,8 @@ def test_two_processes_learn_as_one_does(run, topics, vocab, tmp_path):
   default = c.flatten(c.load('configs/contrastive.py:task=pairs,runlocal'))
   given = [f'--config.{k}={v}' for k, v in fields.items() if v != default[k]]
   arguments = '--config=configs/contrastive.py:task=pairs,runlocal', '--workdir', tmp_path / 'run'
-  succeeded(local(2, 2, *arguments, *given))
+  code, _, err = done(local(2, 2, *arguments, *given))
+  assert code == 0, err[-3000:]
   same(logged(tmp_path / 'run'), logged(run[0]))
 
 

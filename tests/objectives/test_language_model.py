@@ -356,7 +356,7 @@ def test_a_causal_model_is_fine_tuned_as_gpt_was(runs, tmp_path):
   (tmp_path / 'table.tsv').write_text('\n'.join(['text\tlabel', *texts * 8]) + '\n')
   data = f'data.train={tmp_path}/table.tsv data.eval={tmp_path}/table.tsv table.text_column=text'
   settings = """
-    table.lm_weight=0.5 epochs=8 optimizer.learning_rate=1e-2 data.seq_length=32 batch_size=2
+    table.lm_weight=0.5 epochs=40 optimizer.learning_rate=1e-2 data.seq_length=32 batch_size=2
     log.tensorboard=false model.max_position_embeddings=64"""
   own = f'init_from={workdir} model.causal=true'
   config = load('configs/finetune.py:task=table', data, settings, own)

@@ -496,7 +496,7 @@ def test_records_that_have_changed_are_named(index, tokenizer, monkeypatch):
   rows = rows_of(index, tokenizer, FIXED['full'])
   read = index.read
   monkeypatch.setattr(index, 'read', lambda record: tuple(x[:-1] for x in read(record)))
-  with pytest.raises(InputError, match='tokens and its index says .*: it has changed'):
+  with pytest.raises(InputError, match='tokens and its index says .*; prepare it again'):
     rows.gather([0])
 
 

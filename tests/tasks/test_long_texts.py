@@ -80,7 +80,7 @@ def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # n
     same = drawn if name == 'layer_0' else before
     jax.tree.map(np.testing.assert_array_equal, tree, same[name])
   for more, sentence in (
-    ('model.new_top_layers=9', 'which has . layers; set it to less'),
+    ('model.new_top_layers=9', 'has . layers; set it to less'),
     ('model.new_top_layers=1 init_from=', 'leaves out layers of init_from, which is empty'),
   ):
     with pytest.raises(InputError, match=sentence):
@@ -134,7 +134,7 @@ def test_what_cannot_be_extended_is_a_sentence(more, sentence, pretrained, label
 
 
 def test_there_is_nothing_to_extend_without_init_from():
-  with pytest.raises(InputError, match='of init_from, which is empty; set it to none'):
+  with pytest.raises(InputError, match='is for init_from, which is empty; set it to none'):
     c.load('configs/finetune.py', ['--config.model.extend_positions=tile'])
 
 

@@ -367,7 +367,7 @@ RESERVED = {'<s>': 0, '<pad>': 1, '</s>': 2, '<unk>': 3, '<mask>': 4}
     ),
     (
       {'model': {'type': 'BPE', 'vocab': RESERVED, 'merges': []}, 'pre_tokenizer': None},
-      'is a BPE split by nothing; read are WordPiece and what',
+      'is a BPE split by nothing, and read are WordPiece and what',
     ),
   ],
 )

@@ -260,7 +260,7 @@ def test_what_is_asked_wrongly_is_a_sentence(pretrained, tmp_path, capsys):
     (['--text', 'x', '--only', 'syntax'], '--only syntax is not known'),
     (['--text', 'x', '--words', '0'], '--words is 0; use 1 or more'),
     (['--pairs', __file__], 'holds no minimal pair'),
-    (['--text', '{language}.txt'], 'wants languages; name them in corpus.languages'),
+    (['--text', '{language}.txt'], 'stands for languages, and this model names none'),
   ):
     with pytest.raises(SystemExit) as end:
       probe.main(['--model', str(pretrained[0]), *arguments])

@@ -242,7 +242,9 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': 'why'}))
   planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}}}
   (tmp_path / 'sweep.json').write_text(json.dumps(planned))
-  with pytest.raises(InputError, match='no arm is called as --label what=ever says; there are'):
+  with pytest.raises(
+    InputError, match='no arm, or several, is called as --label what=ever says; there are'
+  ):
     report.read(tmp_path, renamed=['what=ever'])
   report.main([str(tmp_path)])
   text = (tmp_path / 'report' / 'report.md').read_text()
@@ -311,7 +313,7 @@ def test_an_arm_goes_by_its_label_or_its_name_in_the_sweep(tmp_path):
   for text in ('masked_lm_prob=0.3', 'masking.masked_lm_prob=0.3'):
     found = report.read(tmp_path, baseline=text, renamed=[f'{text}=30 %'])
     assert [panel.baseline for panel in found.panels] == ['30 %']
-  with pytest.raises(InputError, match='no arm is called as --baseline 0.3 says; there are masked'):
+  with pytest.raises(InputError, match='is called as --baseline 0.3 says; there are masked'):
     report.read(tmp_path, baseline='0.3')
 
 

@@ -16,7 +16,7 @@ from bert_jax.models.layers import ACTIVATIONS, NORMS
 from bert_jax.models.mixers import MIXERS
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.stack import REMAT_POLICIES
-from bert_jax.tasks import TASKS, teaching
+from bert_jax.tasks import TASKS
 
 # {field: table whose keys are its allowed values}.
 TABLES = {
@@ -95,8 +95,6 @@ def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield holds, f'model.relative_clamp={clamp} is for position_embeddings=relative; set it to 0.'
   holds = model.extend_positions == 'none' or bool(config.init_from)
   yield holds, 'model.extend_positions is for init_from, which is empty; set it to none.'
-  holds = not model.new_top_layers or bool(teaching.source_of(config))
-  yield holds, 'model.new_top_layers leaves out layers of init_from, which is empty; set it to 0.'
   able = ' and '.join(name for name, x in TASKS.items() if x.reads_stretches)
   holds = not stretch or family.reads_stretches
   fault = f'{stretches} reads the long texts of {able} in stretches'

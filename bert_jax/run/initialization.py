@@ -62,6 +62,9 @@ def adopt_model(
   """Takes the sizes of the model that a run starts from, if any, and the text that its targets
   begin with, into the config. InputError if the model has another value in a field set_by_user."""
   if not (source := teaching.source_of(config)):
+    if config.model.new_top_layers:
+      fault = 'model.new_top_layers leaves out layers of init_from, which is empty'
+      raise InputError(f'{fault}; name a model there, or set it to 0.')
     return config
   folder: Any = beginning.folder
   if from_huggingface.is_model(folder):

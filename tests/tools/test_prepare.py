@@ -606,7 +606,7 @@ def test_a_shard_that_is_cut_off_is_an_error_not_empty_rows(vocab, tmp_path):
   path, _ = prepared.shard_paths(tmp_path / 'D', 0)
   assert path.stat().st_size > 3 * 65_536
   os.truncate(path, path.stat().st_size // 65_536 // 2 * 65_536)
-  with pytest.raises(InputError, match='prepare (the corpus|it) again'):
+  with pytest.raises(InputError, match='prepare .*again'):
     corpus = prepared.load(tmp_path / 'D', tokenizers.load_folder(vocab)).corpus
     for record in range(400):
       corpus.read(record)

@@ -333,6 +333,7 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path):
   # An arm that was trained is not another one of the same name.
   other = *one, 'batch_size=16', '--baseline', 'optimizer.beta1=0.7'
   planned(*other)
+  planned(*one, 'batch_size=16', '--baseline', '')
   contents.claim(root / 'baseline,seed=0', c.load(PRETRAIN, ['--config.seed=0']))
   planned(*one, 'batch_size=16', '--baseline', 'steps=7;epochs=0')  # a run may have another length
   with pytest.raises(InputError, match=r'with another config \(optimizer.beta1: 0.9 -> 0.7'):

@@ -339,7 +339,7 @@ ASKED = {
   },
   'coreference': {'coreference': (GAP, [])},
   'translation': {'translate': (PLAIN, []), 'translate with beams': (PLAIN, ['--beams', '3'])},
-  'electra': {'fill-mask': (MASKED, []), 'embed': (PLAIN, [])},
+  'electra': {'embed': (PLAIN, [])},
   'a modern one': {'fill-mask': (MASKED, [])},
 }
 

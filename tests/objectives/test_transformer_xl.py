@@ -441,7 +441,7 @@ def test_an_exported_program_gives_the_same_vectors(model, tmp_path):
 
 
 def test_hugging_face_has_no_class_for_it(trained, tmp_path):
-  with one_sentence('no longer ships Transformer-XL'):
+  with one_sentence('it ships no Transformer-XL'):
     convert.convert(trained[0], f'hf:{tmp_path / "out"}')
   assert not (tmp_path / 'out').exists()
 
@@ -482,7 +482,7 @@ def test_other_objectives_have_no_memory():
   stretches = 'model.recurrent_length=64 model.memory_length=64'
   for spec, changes, sentence in (
     ('pretrain.py', 'model.memory_length=8', 'is for objective=language_model'),
-    ('finetune.py', 'model.recurrent_length=8', 'know nothing of each other'),
+    ('finetune.py', 'model.recurrent_length=8', 'makes stretches that need a model.memory'),
     ('finetune.py:task=squad', stretches, 'in stretches, and this objective is qa'),
   ):
     with one_sentence(sentence):

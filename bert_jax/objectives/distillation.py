@@ -2,9 +2,10 @@
 
 The teacher reads the same batch, masks and all, without dropout, in the same step; its weights
 never change (Objective.constants). For labelled examples the student learns the teacher's
-probabilities (Hinton et al. 2015, https://arxiv.org/abs/1503.02531); in pre-training those of
-masked words and the direction of its last hidden states (DistilBERT, Sanh et al. 2019,
-https://arxiv.org/abs/1910.01108). B batch, T tokens, D hidden, K predictions, V vocabulary."""
+probabilities (Hinton et al. 2015, https://arxiv.org/abs/1503.02531); in pre-training its
+probabilities of masked words and the direction of its last hidden states (DistilBERT, Sanh et al.
+2019, https://arxiv.org/abs/1910.01108). B batch, T tokens, D hidden, K predictions, V vocabulary.
+"""
 
 import dataclasses
 from collections.abc import Mapping

@@ -107,7 +107,7 @@ class WordPiece(Tokenizer):
     ids_of, out, whole = self._known.__getitem__, [], []
     for i, text in enumerate(checked(texts)):
       runs = _runs(text, self.splitting.tokenize_chinese_chars)
-      if len(runs) == 1 and len(text) > _LONG_RUNS:
+      if len(runs) == 1 and len(text) > _LONGEST_RUN:
         whole.append(i)
         out.append(text)
       else:

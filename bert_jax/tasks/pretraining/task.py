@@ -75,8 +75,8 @@ def _take_vocabulary(config, folder):
 
 
 def _take_languages(config, metas):
-  """Sets corpus.languages to those of the corpora if it is empty; InputError for names of languages
-  that none of them has, or several."""
+  """Sets corpus.languages, if it is empty, to the languages of the corpora. InputError for a name
+  that no corpus has, or several."""
   known = []
   for name, meta in metas:
     known += [loading.joined(name, x) for x in (meta['languages'] if meta else ('',))]

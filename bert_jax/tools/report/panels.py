@@ -144,7 +144,7 @@ def report(
     fault = f'no arm, or several, is called as {unmatched[0]} says'
     raise InputError(f'{fault}; there are {", ".join(labels)}.')
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
-    remarks.append(f'nothing is compared with {baseline}: no other arm is judged by the same')
+    remarks.append(f'nothing is compared with {baseline}: no other arm is judged in the same way')
   remarks += [f'{path}: {why}' for path, why in status.items()]
   return Report(panels, runs, status, fields, remarks)
 

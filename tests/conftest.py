@@ -1,6 +1,7 @@
 """What the tests share: a small corpus with real structure, small configs, the real data."""
 
 import functools
+import gc
 import json
 import logging
 import os
@@ -27,6 +28,9 @@ QUICK = '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=
 if tuple(map(int, metadata.version('jaxlib').split('.')[:2])) < (0, 11):  # later ones lack it
   QUICK += ' --xla_cpu_use_fusion_emitters=false'
 os.environ.setdefault('XLA_FLAGS', QUICK)
+# Tracing makes many small objects that live on; looking through them each time that 700 more are
+# there took a sixth of a training.
+gc.set_threshold(50_000, 20, 50)
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / 'shared' / 'data'
 # The files that take minutes go first, so that no process is left alone with one at the end.

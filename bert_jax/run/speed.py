@@ -1,6 +1,7 @@
 """The speed of a run: steps and tokens a second, and the share of the devices' peak (MFU)."""
 
 import contextlib
+import functools
 import math
 import re
 import time
@@ -115,6 +116,11 @@ def peak_flops() -> float:
     return known * jax.device_count()
   if device.platform != 'cpu':
     return math.nan
+  return _peak_of_cpu()
+
+
+@functools.cache
+def _peak_of_cpu():
   x = jnp.ones((1024, 1024))
   product = jax.jit(lambda x: x @ x)
   product(x).block_until_ready()

@@ -1,5 +1,6 @@
 """Records what made a result (versions, command, commit, changed code) for workdirs and cards."""
 
+import functools
 import os
 import platform
 import re
@@ -55,8 +56,10 @@ def code_changes() -> str:
   return f'{patch[:MOST]}\n... cut here, after {MOST:,} of {len(patch):,} characters\n'
 
 
+@functools.cache
 def installed() -> str:
-  """NAME==VERSION of every installed package, one a line, as `pip freeze` lists them."""
+  """NAME==VERSION of every installed package, one a line, as `pip freeze` lists them. They are read
+  once a process."""
   known: dict[str, str] = {}
   for package in metadata.distributions():
     if name := package.metadata['Name']:

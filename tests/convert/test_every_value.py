@@ -76,7 +76,7 @@ def test_every_value_builds_counts_and_converts_or_is_refused(tmp_path, name, va
   objective = TASKS[config.objective].objective(config, tokenizer)
   params = jax.eval_shape(objective.init, jax.random.key(0))
   assert models.count_parameters(params) > 0
-  if not isinstance(value, float):  # which changes no product
+  if isinstance(value, str) or 'layers' in name:  # others build what is counted already
     assert 0 < objective.flops(2) < math.inf
   params = random_like(params)
   found = trained.Trained(config, tokenizer, params, 3)

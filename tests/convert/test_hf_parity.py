@@ -140,7 +140,7 @@ def test_gradients(theirs):
 
 def test_twenty_adamw_steps(theirs):
   case, theirs = theirs
-  objective, params, _ = setup(case)
+  objective, params, _ = setup(case, scan_layers=True)
   settings = CONFIG.optimizer.copy_and_resolve_references()
   rate = hf.CASES[case].learning_rate
   settings.update(name='adamw', learning_rate=rate, schedule='constant', warmup=0.0, eps=1e-8)

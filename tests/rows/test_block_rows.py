@@ -167,7 +167,8 @@ def test_pairs_are_cut_anew_and_their_number_is_expected(index, tokenizer, kind)
   settings = dict(kind=kind, short_seq_prob=0.1, dupe_factor=3)
   rows = rows_of(index, tokenizer, settings)
   units = rows.blocks.units
-  cuts = [[rows._plan(cut * units + k) for k in range(units)] for cut in range(3)]
+  rows.most_open = 3 * units  # each is planned once
+  cuts = [[rows._rows(cut * units + k) for k in range(units)] for cut in range(3)]
   assert all((a.plan != b.plan).any() for a, b in zip(*cuts[:2]) if a.plan.shape == b.plan.shape)
   actual = sum(len(plan) for cut in cuts for plan in cut)
   assert len(rows) == pytest.approx(actual, rel=0.03) and len(rows) % 3 == 0
@@ -357,15 +358,15 @@ def test_a_start_reads_no_more_and_takes_no_more_memory_for_1_tb(tokenizer, tmp_
   """1e6 blocks are 2.6e11 tokens. How long it takes is measured by `bench planning`."""
   read, reads, part = [], {}, bench_large.Simulated.part
   monkeypatch.setattr(bench_large.Simulated, 'part', lambda *given: read.append(1) or part(*given))
-  monkeypatch.setattr(block_rows, 'COUNTED', 1024)
-  monkeypatch.setattr(blocks, 'EVALUATED', 1024)
+  for module, name in (block_rows, 'COUNTED'), (block_rows, 'FEWER'), (blocks, 'EVALUATED'):
+    monkeypatch.setattr(module, name, 256)
   before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   for number in (40, 1_000_000):
     facts = bench_large.simulated(tmp_path / str(number), number)
     for kind in ('nsp', 'full'):
       read.clear()
       source, held, evaluated = bench_large.begun(tmp_path / str(number), facts, tokenizer, kind)
-      assert len(held) == pytest.approx(min(number, 1024) * 0.01 * 2**18, rel=0.3)
+      assert len(held) == pytest.approx(min(number, 256) * 0.01 * 2**18, rel=0.3)
       assert kind == 'nsp' or evaluated.misses == 0
       reads[kind, number] = len(read)
     if number > 40:

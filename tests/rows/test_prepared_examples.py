@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from small_tables import WORDS, load, sentence
 
-from bert_jax import train
 from bert_jax.config import InputError
 from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.rows import prepared_examples
 from bert_jax.rows.prepared_examples import Prepared
+from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks.classification import task
 from bert_jax.tools import prepare_examples
 
@@ -87,17 +87,15 @@ def test_texts_are_cut_as_the_run_says(vocab, tokenizer, folders, long_texts):
   assert ours.fingerprint != whole.fingerprint
 
 
-def test_a_model_is_trained_on_them_and_evaluated_on_a_table(vocab, folders, tmp_path):
+def test_a_run_trains_on_them_and_evaluates_on_a_table(vocab, folders, tmp_path):
   path, folder, fields = folders['labels']
-  data = f'--config.data.train={folder}', f'--config.data.eval={path}', '--config.log.every=1'
-  balanced = "--config.table.class_weights=('balanced',)"
-  spec = 'configs/finetune.py:task=table'
-  _, results = train.train(load(vocab, spec, *fields, COLUMN, *data, balanced), tmp_path / 'run')
-  logged = [json.loads(x) for x in (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()]
-  losses = [line['loss'] for line in logged if line['split'] == 'train']
-  assert len(losses) == 2 and np.isfinite(losses).all() and 'classification_accuracy' in results
-  data = json.loads((tmp_path / 'run' / 'run.json').read_text())['data']
-  assert data['train']['examples'] == data['eval']['examples'] == 61
+  data = f'--config.data.train={folder}', f'--config.data.eval={path}'
+  config = load(vocab, 'configs/finetune.py:task=table', *fields, COLUMN, *data)
+  inputs = read_inputs(config, tmp_path / 'run')
+  assert [source.size for source in inputs.sources.values()] == [61, 61]
+  for batches in (inputs.batches, inputs.eval_batches):
+    batch, spec = batches[1], inputs.objective.spec(config.batch_size)
+    assert {name: x.shape for name, x in batch.items()} == {k: x.shape for k, x in spec.items()}
 
 
 def test_what_is_written_says_what_was_read(folders):
@@ -116,9 +114,8 @@ def test_a_damaged_file_is_named(folders, tmp_path, name, damage):
   content = bytearray((folder / name).read_bytes())
   content[-30] ^= 1
   (folder / name).write_bytes(content) if damage == 'flipped' else (folder / name).unlink()
-  with pytest.raises(
-    InputError, match=f'{name}.*prepare the examples again|cannot be read as JSON'
-  ):
+  said = f'{name}.*prepare the examples again|cannot be read as JSON'
+  with pytest.raises(InputError, match=said):
     Prepared(folder)
 
 

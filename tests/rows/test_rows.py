@@ -115,8 +115,9 @@ def test_without_short_rows_all_text_is_used_or_counted(text, tokenizer):
 
 def test_full_rows_cover_every_token_once(text, tokenizer):
   rows = Rows(text, tokenizer, kind='full', seq_length=32)
-  found = (rows[i] for i in range(len(rows)))
-  seen = [row['input_ids'][1 : row['segment_ids'].sum() - 1] for row in found]
+  found = rows.gather(range(len(rows)))
+  lengths = found['segment_ids'].sum(axis=1)
+  seen = [ids[1 : n - 1] for ids, n in zip(found['input_ids'], lengths)]
   assert (np.concatenate(seen) == tokens_of(text)).all()
 
 
@@ -312,7 +313,7 @@ def test_a_third_kind_of_pairs_is_one_entry_and_its_labels_are_counted(
 
 @pytest.mark.parametrize('kind', ['nsp', 'sop', 'full', 'single'])
 def test_packed_rows_hold_the_same_examples(text, tokenizer, kind):
-  settings = dict(kind=kind, seq_length=64, seed=3)
+  settings, text = dict(kind=kind, seq_length=64, seed=3), text.select(np.arange(300) < 80)
   loose = Rows(text, tokenizer, **settings)
   packed = Rows(text, tokenizer, **settings, examples_per_row=5)
   assert sorted(map(tuple, loose.plan)) == sorted(map(tuple, packed.plan))
@@ -362,7 +363,6 @@ def test_packing_fills_rows_of_real_text(shared, tmp_path):
   own = tokenizers.load(shared / 'vocab' / 'bert-base-uncased.txt')
   sentences = lambda documents: [[s] for d in documents for s in d]
   for kind, spec, documents_of in (
-    ('full', 'text_en/wiki', list),
     ('full', 'text_en/wikitext-2', list),
     ('single', 'ntrex/newstest2019-src.eng.txt', sentences),
   ):
@@ -620,12 +620,12 @@ def test_what_says_always_the_same_of_pairs_is_right_as_often_as_the_commoner_la
 ):
   path, *_ = one_word_each
   rarer = 0
-  for seed in range(6):
+  for seed in range(3):
     changes = 'corpus.rows=sop', 'loss.nsp_weight=1', 'corpus.eval_share=0.3'
     found = sources(tokenizer, path, *changes, f'seed={seed}')
     for source in found.values():
-      labels = [source[i]['labels'][0] for i in range(len(source)) if source[i]['weights'][0]]
-      share = np.mean(labels)
+      rows = source.gather(range(len(source)))
+      share = np.mean(rows['labels'][rows['weights'] > 0])
       expected = max(share, 1 - share)
       assert source.baselines['sop_accuracy'][0] == pytest.approx(expected)
       rarer += share < 0.5

@@ -17,7 +17,7 @@ from bert_jax import models
 from bert_jax.config import InputError
 from bert_jax.objectives.choice import Choice
 from bert_jax.objectives.classification import Classification
-from bert_jax.objectives.coreference import Coreference, Scorer
+from bert_jax.objectives.coreference import Coreference
 from bert_jax.objectives.encode import cut_rows, encode
 from bert_jax.objectives.losses import label_terms
 from bert_jax.objectives.mlm_nsp import MlmNsp
@@ -131,19 +131,6 @@ def test_losses_of_a_table_are_their_formulas():
   assert loss == pytest.approx((nats * weights).sum() / weights.sum(), rel=1e-5)
 
 
-def test_the_scorer_of_coreference_is_its_formula():
-  rng = np.random.default_rng(0)
-  spans = rng.standard_normal((2, 3, 3, 32)).astype('f4')
-  params = drawn(lambda key: Scorer(MODEL).init(key, spans)['params'])
-  scores = np.asarray(Scorer(MODEL).apply({'params': params}, spans))
-  hidden, score = (jax.tree.map(np.asarray, params[name]) for name in ('hidden', 'score'))
-  for k in (0, 1):
-    p, c = spans[:, :, 0], spans[:, :, 1 + k]
-    x = np.maximum(np.concatenate([p, c, p * c], -1) @ hidden['kernel'] + hidden['bias'], 0)
-    close(scores[..., k], (x @ score['kernel'] + score['bias'])[..., 0], 1e-4)
-  assert (scores[..., 2] == 0).all()
-
-
 # ---- dropout -------------------------------------------------------------------------------------
 
 OBJECTIVES = {
@@ -167,15 +154,21 @@ def test_dropout_on_top_of_the_encoder(name):
   last = params['encoder']['layer_0']['output_LayerNorm']
   last |= {'scale': 0 * last['scale'], 'bias': jnp.linspace(-3, 3, 16)}
 
-  def losses(hidden_rate, attention_rate, train=True):
-    rates = {'hidden_dropout_prob': hidden_rate, 'attention_probs_dropout_prob': attention_rate}
-    objective = make(dataclasses.replace(MODEL, **rates))
-    terms = lambda key: objective.terms(params, batch, key, train)[0]
-    loss = jax.jit(lambda key: sum(terms(key)[name].total for name in objective.loss_weights))
-    return {float(loss(jax.random.key(i))) for i in range(3)}
+  wet = make(dataclasses.replace(MODEL, hidden_dropout_prob=0.3))
 
-  assert len(losses(0.3, 0.0)) == (1 if name in WITHOUT else 3)
-  assert (dry := losses(0.0, 0.3)) == losses(0.3, 0.3, train=False) and len(dry) == 1
+  @jax.jit
+  def losses(keys):
+    """[3, 2] of each key, in training and in an evaluation."""
+
+    def loss(key, train):
+      terms, _ = wet.terms(params, batch, key, train)
+      return sum(terms[name].total for name in wet.loss_weights)
+
+    return jax.lax.map(lambda key: jnp.stack([loss(key, train) for train in (True, False)]), keys)
+
+  trained, evaluated = np.asarray(losses(jax.random.split(jax.random.key(0), 3))).T
+  assert len({*trained}) == (1 if name in WITHOUT else 3) and len({*evaluated}) == 1
+  assert (trained == evaluated).all() == (name in WITHOUT)
 
 
 def test_the_mean_of_a_text_is_that_of_its_tokens_alone():
@@ -239,4 +232,4 @@ def test_lengths_change_at_their_steps_and_evaluations_read_whole_rows():
     return max(np.bincount(row).max() for row in np.asarray(prepared['segment_ids']))
 
   assert [longest(at_step(step)) for step in (0, 2, 3, 4, 5, 9)] == [2, 2, 4, 4, T, T]
-  assert longest(objective.prepare(batch, key, EVALUATION)) == T
+  assert longest(jax.jit(lambda x: objective.prepare(x, key, EVALUATION))(batch)) == T

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from references import drawn
 from small_tables import fields
 
 from bert_jax import config as c
@@ -191,8 +192,7 @@ def stacked(source):
 
 def telling(objective, seed=0):
   """Parameters large enough that what is read shows in the numbers."""
-  params = jax.jit(objective.init)(jax.random.key(seed))
-  return jax.tree.map(lambda x: x * 8 if x.ndim > 1 else x, params)
+  return drawn(objective.init, seed=seed)
 
 
 def predicted(objective, params, source):

@@ -19,11 +19,12 @@ from bert_jax.timeline import EVALUATION
 TASK = TASKS['mlm_nsp']
 
 
-@pytest.fixture
+@pytest.fixture(scope='module')
 def judged(corpus_file, pretrained):
   """A function of fields of a config: what an evaluation sees, {name: array} of its first batch,
   masked."""
-  return functools.partial(first_batch, corpus_file, tokenizers.load_folder(pretrained[0]))
+  tokenizer = tokenizers.load_folder(pretrained[0])
+  return functools.cache(functools.partial(first_batch, corpus_file, tokenizer))
 
 
 def first_batch(corpus_file, tokenizer, *overrides):

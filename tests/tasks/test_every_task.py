@@ -96,7 +96,7 @@ def like(one, other, path=''):
     assert one == (pytest.approx(other, abs=1e-4) if isinstance(one, float) else other), path
 
 
-@pytest.mark.parametrize('name', ['choice', 'gap', 'squad2', 'ner', 'conll2003', 'sst2'])
+@pytest.mark.parametrize('name', ['choice', 'gap', 'squad2', 'conll2003', 'sst2'])
 def test_packed_rows_answer_what_single_ones_do(name, tmp_path, letters):
   """The loss and the accuracy of the objective are the means of the answers; an empty row beside
   them changes nothing, and one alone has no NaN."""
@@ -140,7 +140,12 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize('name', ['race', 'cmrc', 'conll2003'])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+  'name', ['cmrc', pytest.param('race', marks=SLOW), pytest.param('conll2003', marks=SLOW)]
+)
 def test_two_steps_and_an_evaluation(name, tmp_path):
   config = made(name, tmp_path)
   state, metrics = train(config, tmp_path / 'run')
@@ -157,7 +162,7 @@ def test_two_steps_and_an_evaluation(name, tmp_path):
   check_files(name, files, answers, metrics)
 
 
-@pytest.mark.parametrize('name', ['copa', 'gap', 'wsc', 'pos'])
+@pytest.mark.parametrize('name', ['race', 'copa', 'gap', 'wsc', 'conll2003', 'pos'])
 def test_files_of_answers(name, tmp_path, letters):
   config = made(name, tmp_path)
   task = TASKS[config.objective]

@@ -4,8 +4,6 @@ checkpoints that any number of processes continues; and a lost one ends the othe
 import errno
 import json
 import os
-import random
-import re
 import shutil
 import signal
 import subprocess
@@ -17,10 +15,10 @@ import jax
 import numpy as np
 import pytest
 from conftest import ROOT, fields, small_overrides, small_pretrain
-from running import lines, slow
+from running import lines
 
 from bert_jax import config as config_lib
-from bert_jax import errors, evaluate, hosts, train
+from bert_jax import errors, hosts, train
 from bert_jax.corpus import blocks
 from bert_jax.errors import InputError
 from bert_jax.run import setup, speed
@@ -30,6 +28,8 @@ from bert_jax.tools.prepare.steps import Settings
 from bert_jax.workdir import checkpoint, lock
 
 CONFIG = '--config=configs/pretrain.py:runlocal'
+STEPS = 12
+CONFIG_OF = 'from bert_jax import config\nget_config = lambda _: config.from_json({!r})\n'
 
 
 def started(command, **env):
@@ -59,11 +59,6 @@ def done(process, timeout=300):
   finally:
     if process.poll() is None:
       os.killpg(process.pid, signal.SIGKILL)
-
-
-def spoken(out):
-  """The lines of JSON in what processes print; Gloo talks too."""
-  return '\n'.join(line for line in out.splitlines() if line.startswith('{'))
 
 
 def logged(workdir):
@@ -112,56 +107,104 @@ def alone(corpus_file, tmp_path_factory):
     patch.setattr(blocks, 'BLOCK_DOCUMENTS', 3)
     meta = prepare.prepare(Settings(files, str(folder)), folder / 'D')
   assert len(blocks.Index(folder / 'D', meta)) > blocks.WHOLE  # read by block
-  often = 'corpus.window=4 log.every=1 checkpoint.every=5 checkpoint.keep_every=5'
-  config = small_pretrain(folder / 'D', often)
+  often = 'corpus.window=4 log.every=1 checkpoint.every=4 checkpoint.keep_every=4 eval.every=0'
+  config = small_pretrain(folder / 'D', often, f'steps={STEPS}')
   train.train(config, folder / 'alone')
   return config, folder / 'alone'
 
 
-@pytest.fixture(scope='module')
-def killed(alone, tmp_path_factory):
-  """The workdir of such a run of two processes, which first split each layer, until one of them is
-  asked to stop, and then the batch, until one is killed."""
-  folder = tmp_path_factory.mktemp('killed')
-  arguments = slow(folder / 'slow.py', alone[0]), '--workdir', folder / 'run'
-  process = local(2, 1, *arguments, '--config.mesh.tensor=2')
-  stop_one(process, folder / 'run', 3)
-  code, _, err = done(process)
-  step = int(re.search(r'stopped by a signal at step (\d+) of 20', err)[1])
-  assert code == 130 and (folder / 'run' / 'checkpoints' / str(step)).is_dir()
-  process = local(2, 1, *arguments)
-  stop_one(process, folder / 'run', random.randint(step + 1, 17), signal.SIGKILL)
-  code, _, err = done(process)
-  assert code != 0 and f'continuing at step {step} of 20' in err
-  if jax.__version_info__ >= (0, 8):  # older clients exit, unasked
-    assert 'another one is gone or unreachable' in err
-    assert 'goes on from its newest checkpoint' in err
-  return folder / 'run'
+def changed(folder, program, *arguments):
+  """(exit code, stdout, stderr) of two processes that run a program."""
+  index = "import os, sys\nindex = int(os.environ['JAX_PROCESS_ID'])\nfrom bert_jax import *\n"
+  (folder / 'changed.py').write_text(index + program)
+  process = local(2, 1, *arguments, module='changed', PYTHONPATH=str(folder))
+  return done(process)
+
+
+# Two commands, one after the other. While the first begins, one file of each of the two newest
+# checkpoints is gone for process 1, which gets a signal when it has made some steps.
+COMMANDS = """
+import json, signal
+from bert_jax import hosts, train
+from bert_jax.run.stopping import Watch
+from bert_jax.text import files
+from bert_jax.workdir import checkpoint
+
+def failing(function, at, *place):
+  def fail(*arguments, **options):
+    if gone and index == 1 and arguments[at].parts[-len(place) :] == place:
+      raise OSError('a stale file handle')
+    return function(*arguments, **options)
+  return fail
+
+def asking(self):
+  asked.append(1)
+  if index == 1 and len(asked) == 4:
+    os.kill(os.getpid(), signal.SIGTERM)
+  return ask(self)
+
+gone, handler = True, checkpoint.ocp.StandardCheckpointHandler
+files.read_bytes = failing(files.read_bytes, 0, '12', 'meta', 'metadata')
+handler.restore = failing(handler.restore, 1, '8', 'params')
+ask, asked, Watch.ask = Watch.ask, [], asking
+stopped, tuned = json.loads(sys.argv[1])
+try:
+  train.main(stopped)
+except SystemExit as end:
+  print(json.dumps({'code': end.code}))
+gone, hosts.join = False, lambda _: None  # they have joined
+train.main(tuned)
+"""
 
 
 @pytest.fixture(scope='module')
-def together(alone, killed, tmp_path_factory):
-  """The workdir of the run that was killed, finished in one process."""
-  workdir = shutil.copytree(killed, tmp_path_factory.mktemp('together') / 'run')
-  train.train(alone[0], workdir)
-  return workdir
+def together(alone, tmp_path_factory):
+  """What two processes print and leave that go on with the run of `alone`, each parameter split
+  between them, until one of them is asked to stop; and then fine-tune it."""
+  folder = tmp_path_factory.mktemp('together')
+  rows = [f'the river number {i} .\t{i % 2}' for i in range(21)]
+  (folder / 'data.tsv').write_text('\n'.join(['sentence\tlabel', *rows]) + '\n')
+  data = f'data.train={folder}/data.tsv data.eval={folder}/data.tsv init_from={alone[1]}'
+  small = 'model.dtype=float32 data.seq_length=32 task.max_length=16 batch_size=2 epochs=1'
+  tuned = 'configs/finetune.py:task=sst2', fields(data, small, 'log.tensorboard=false')
+  (folder / 'config.py').write_text(CONFIG_OF.format(config_lib.to_json(alone[0])))
+  workdir = shutil.copytree(alone[1], folder / 'run')
+  commands = [
+    [f'--config={folder}/config.py', '--workdir', str(workdir), '--config.mesh.fsdp=2'],
+    [f'--config={tuned[0]}', '--workdir', str(folder / 'tuned'), *tuned[1]],
+  ]
+  code, out, err = changed(folder, COMMANDS, json.dumps(commands))
+  assert code == 0, err[-3000:]
+  said = [json.loads(line) for line in out.splitlines() if line.startswith('{')]  # Gloo talks, too
+  return SimpleNamespace(folder=folder, said=said, err=err, tuned=tuned)
 
 
-def test_two_processes_train_as_one_does_whatever_stops_them_and_another_number_goes_on(
-  alone, together
-):
+def test_two_processes_go_on_with_what_both_can_read(together):
+  err = together.err
+  assert '(a stale file handle)' in err and '[1] ' in err
+  for said in ('cannot read its metadata', 'its arrays cannot be read (by another process)'):
+    assert f'{said}; trying the one before it' in err
+  assert f'continuing at step 4 of {STEPS}' in err
+  assert all((together.folder / f'run/damaged-checkpoint-{step}').is_dir() for step in (8, 12))
+
+
+def test_two_processes_train_as_one_does_and_another_number_goes_on(alone, together, tmp_path):
   """The losses of all steps, and so their rows, are those of a run that nothing stopped."""
-  ours, theirs = logged(together), logged(alone[1])
-  assert len({metrics['mlm'] for metrics in theirs.values()}) > 20, 'losses tell batches apart'
+  assert together.said[0] == {'code': 130}
+  assert f'stopped by a signal at step 9 of {STEPS}' in together.err
+  workdir = shutil.copytree(together.folder / 'run', tmp_path / 'run')
+  assert {path.name for path in (workdir / 'checkpoints').iterdir()} >= {'4', '8', '9'}
+  train.train(alone[0], workdir)
+  ours, theirs = logged(workdir), logged(alone[1])
+  assert len({metrics['mlm'] for metrics in theirs.values()}) >= STEPS, 'losses tell batches apart'
   same(ours, theirs)
-  for name in ('run.json', 'config.json', 'vocab.txt'):
-    assert (together / name).is_file()
 
 
 @pytest.mark.slow
-def test_four_processes_go_on(alone, killed, tmp_path):
-  workdir = shutil.copytree(killed, tmp_path / 'run')
-  code, _, err = done(local(4, 1, slow(tmp_path / 'slow.py', alone[0]), '--workdir', workdir))
+def test_four_processes_go_on(alone, together, tmp_path):
+  workdir = shutil.copytree(together.folder / 'run', tmp_path / 'run')
+  command = f'--config={together.folder}/config.py', '--workdir', workdir
+  code, _, err = done(local(4, 1, *command))
   assert code == 0, err[-3000:]
   same(logged(workdir), logged(alone[1]))
 
@@ -188,14 +231,7 @@ def test_a_lost_process_ends_the_others(lost, devices, corpus_file, tmp_path):
   assert config_lib.from_json((workdir / 'config.json').read_text())  # what it wrote is whole
 
 
-def changed(folder, program, *arguments):
-  """(exit code, stdout, stderr) of two processes that run a program."""
-  index = "import os, sys\nindex = int(os.environ['JAX_PROCESS_ID'])\nfrom bert_jax import *\n"
-  (folder / 'changed.py').write_text(index + program)
-  process = local(2, 1, *arguments, module='changed', PYTHONPATH=str(folder))
-  return done(process, timeout=200)
-
-
+@pytest.mark.slow
 def test_an_error_of_one_process_ends_both(corpus_file, tmp_path):
   """Process 0 alone finds the workdir in use: it says so, and process 1 does not wait for it."""
   begun, arguments = time.monotonic(), small_overrides(corpus_file)
@@ -203,21 +239,6 @@ def test_an_error_of_one_process_ends_both(corpus_file, tmp_path):
     code, _, err = done(local(2, 1, CONFIG, '--workdir', tmp_path / 'run', *arguments))
   assert code == lock.Busy.code and f'{tmp_path / "run"} is in use' in err
   assert time.monotonic() - begun < 150
-
-
-@pytest.mark.slow
-def test_a_fault_of_one_process_ends_both(corpus_file, tmp_path):
-  program = """
-from bert_jax import train
-from bert_jax.workdir import contents
-def claim(*_):
-  raise RuntimeError('the disk of process 0 is full')
-contents.claim = claim
-train.main(sys.argv[1:])
-"""
-  arguments = CONFIG, '--workdir', tmp_path / 'run', *small_overrides(corpus_file)
-  code, _, err = changed(tmp_path, program, *arguments)
-  assert code == 1 and 'RuntimeError: the disk of process 0 is full' in err
 
 
 def test_a_folder_that_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
@@ -228,59 +249,13 @@ def test_a_folder_that_not_all_processes_see_is_one_sentence(tmp_path, monkeypat
   assert hosts.exists(tmp_path)
 
 
-@pytest.mark.slow
-def test_a_workdir_that_is_not_shared_is_one_sentence(corpus_file, tmp_path):
-  program = """
-from bert_jax import hosts, train
-hosts.VISIBLE_SECONDS = 1
-sys.argv[sys.argv.index('--workdir') + 1] += f'_of_{index}'
-train.main(sys.argv[1:])
-"""
-  arguments = CONFIG, '--workdir', tmp_path / 'run', *small_overrides(corpus_file)
-  code, _, err = changed(tmp_path, program, *arguments)
-  assert code == 2 and 'process 1 does not see ' in err
-
-
-def test_two_processes_evaluate_and_fine_tune_as_one_does(together, tmp_path):
-  """First with one file of each of the two newest checkpoints gone for one process: all take the
-  checkpoint before them. Of the fine-tuning every answer is written once."""
-  rows = [f'the river number {i} .\t{i % 2}' for i in range(21)]
-  (tmp_path / 'data.tsv').write_text('\n'.join(['sentence\tlabel', *rows]) + '\n')
-  data = f'data.train={tmp_path}/data.tsv data.eval={tmp_path}/data.tsv init_from={together}'
-  small = 'model.dtype=float32 data.seq_length=32 task.max_length=16 batch_size=2 epochs=1'
-  spec, given = 'configs/finetune.py:task=sst2', fields(data, small, 'log.tensorboard=false')
-  program = """
-from bert_jax import evaluate, hosts, train
-from bert_jax.text import files
-from bert_jax.workdir import checkpoint
-def failing(function, at, *place):
-  def fail(*arguments, **options):
-    if gone and index == 1 and arguments[at].parts[-len(place) :] == place:
-      raise OSError('a stale file handle')
-    return function(*arguments, **options)
-  return fail
-gone, handler = True, checkpoint.ocp.StandardCheckpointHandler
-files.read_bytes = failing(files.read_bytes, 0, '20', 'meta', 'metadata')
-handler.restore = failing(handler.restore, 1, '15', 'params')
-evaluate.main(sys.argv[1:3])
-gone, hosts.join = False, lambda _: None  # they have joined
-train.main(sys.argv[3:])
-"""
-  command = f'--config={spec}', '--workdir', tmp_path / '2', *given
-  code, out, err = changed(tmp_path, program, '--workdir', together, *command)
-  assert code == 0, err[-3000:]
-  found, two = map(json.loads, spoken(out).splitlines())
-  assert err.count('(a stale file handle)') == 2 and '[1] ' in err
-  for said in ('cannot read its metadata', 'its arrays cannot be read (by another process)'):
-    assert f'{said}; trying the one before it' in err
-  metrics, step = evaluate.evaluate(together, which=10)
-  assert step == found['step'] == 10
-  assert {name: found[name] for name in metrics} == pytest.approx(metrics, rel=1e-5)
-  _, one = train.train(config_lib.load(spec, given), tmp_path / '1')
-  assert {name: two[name] for name in one} == pytest.approx(one, rel=1e-5)
+def test_two_processes_fine_tune_as_one_does(together, tmp_path):
+  """Every answer is written once."""
+  _, one = train.train(config_lib.load(*together.tuned), tmp_path / 'tuned')
+  assert {name: together.said[1][name] for name in one} == pytest.approx(one, rel=1e-5)
   answers = []
-  for name in ('1', '2'):
-    (path,) = (tmp_path / name).glob('eval/*/predictions.jsonl')
+  for folder in (tmp_path, together.folder):
+    (path,) = folder.glob('tuned/eval/*/predictions.jsonl')
     answers.append([json.loads(line) for line in path.read_text().splitlines()])
   assert len(answers[0]) == 21
   for a, b in zip(*answers, strict=True):

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import fields
 from differences import ROOT, apply, copy_to, printed
 
 from bert_jax.convert.families import FAMILIES
@@ -27,15 +28,27 @@ MODULES = sorted(Path('bert_jax').rglob('*.py'))
 
 
 @functools.cache
+def tree(path):
+  return ast.parse(path.read_text())
+
+
+def statements(node, inside):
+  """All statements in a node that run, so none under `if TYPE_CHECKING:`. inside: in functions,
+  too."""
+  for part in ast.iter_child_nodes(node):
+    types = isinstance(part, ast.If) and ast.unparse(part.test).endswith('TYPE_CHECKING')
+    stays_out = isinstance(part, ast.FunctionDef) and not inside
+    if not (types or stays_out or isinstance(part, ast.expr)):
+      yield part
+      yield from statements(part, inside)
+
+
+@functools.cache
 def imports(path, inside=True):
   """Names of our own modules, without `bert_jax.`, that a file imports where it runs: what stands
   under `if TYPE_CHECKING:` only names types. inside: in functions, too."""
-  tree, out = ast.parse(path.read_text()), []
-  for node in ast.walk(tree):
-    types = isinstance(node, ast.If) and ast.unparse(node.test).endswith('TYPE_CHECKING')
-    if types or (isinstance(node, ast.FunctionDef) and not inside):
-      node.body = []
-  for node in ast.walk(tree):
+  out = []
+  for node in statements(tree(path), inside):
     if isinstance(node, ast.Import):
       names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom) and node.module:
@@ -135,7 +148,7 @@ def test_families_are_known_by_their_records_only():
     if path.parts[1] in ('tasks', 'objectives'):
       continue
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
       if isinstance(node, ast.Constant) and isinstance(node.value, str):
         found.add(node.value)
       elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -169,20 +182,18 @@ SCORERS = {'sklearn', 'seqeval', 'sacrebleu', 'scipy.stats'}  # wanted where a s
 
 
 def loaded_by(*modules):
-  """After the import of each module, one after the other in a new process, all that are loaded."""
+  """{module: all that are loaded after its import}, one after the other in a new process."""
   code = 'import sys\n' + ''.join(f'import {x}\nprint(*sys.modules)\n' for x in modules)
   out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
-  return [set(line.split()) for line in out.stdout.splitlines()]
+  return dict(zip(modules, (set(line.split()) for line in out.stdout.splitlines()), strict=True))
 
 
 def test_import_floor():
-  tools = ('bert_jax', 'bert_jax.tools.prepare', 'bert_jax.tools.prepare.__main__')
-  light = loaded_by(*tools, 'bert_jax.train', 'bert_jax.predict', 'bert_jax.predict.__main__')
-  for loaded in light:
-    assert not (HEAVY | SCORERS) & loaded
-  assert not {'jax', 'IPython'} & light[1]
-  (of_mean,) = loaded_by('bert_jax.metrics')
-  assert not {'tqdm', 'bert_jax.hosts', 'bert_jax.config'} & of_mean
+  rooms = 'tools.prepare metrics tools.prepare.__main__ train predict predict.__main__'
+  loaded = loaded_by('bert_jax', *(f'bert_jax.{room}' for room in rooms.split()))
+  assert not (HEAVY | SCORERS) & set().union(*loaded.values())
+  assert not {'jax', 'IPython'} & loaded['bert_jax.tools.prepare']
+  assert not {'tqdm', 'bert_jax.hosts', 'bert_jax.config'} & loaded['bert_jax.metrics']
 
 
 def test_orbax_lives_in_one_file():
@@ -207,7 +218,7 @@ ON_DEVICES = re.compile(r'\b(state|params|opt_state|carry|constants|batch|schedu
 def test_arrays_are_fetched_where_it_says_so():
   """int(array) waits for the device, and looks as if it did not."""
   for path in (path for path in MODULES if path.parts[1] in ('run', 'workdir')):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
       if isinstance(node, ast.Call) and ast.unparse(node.func) in ('int', 'float', 'bool'):
         text = ast.unparse(node)
         assert 'device_get' in text or not ON_DEVICES.search(text), f'{path}:{node.lineno} {text}'
@@ -292,7 +303,8 @@ def said(copy, corpus_file):
   folder, commands = copy[0], []
   (folder / 'asked.py').write_text(ASKED)
   for name, more in ('last', ()), ('first', ('--most', '2')):
-    small = f'--config.data.train={corpus_file} --config.model.num_hidden_layers=1'
+    small = f'data.train={corpus_file} model.num_hidden_layers=1 model.dtype=float32'
+    small = ' '.join(fields(small, 'log.tensorboard=false'))
     commands += [f'bert_jax.train --config configs/{name}_piece.py {small} --workdir {name}']
     commands += [f'bert_jax.evaluate --workdir {name}'] * (name == 'first')
     ask = ['the river\n', 'bert_jax.predict', '--model', name, '--no-cache']

@@ -132,6 +132,9 @@ BESIDE = (
   'eval.every',
   'eval.batches',
   'max_hours',
+  'profile',
+  'data.train',
+  'data.eval',
   'resume_from',
 )
 

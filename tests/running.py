@@ -1,6 +1,7 @@
 """What tests of whole runs share: a run's lines and files, what harms and what stops it."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import resource
@@ -11,9 +12,8 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 
-from bert_jax import config as config_lib
-from bert_jax import step
-from bert_jax.run import evaluation, initialization, speed, stopping
+from bert_jax import sharding, step
+from bert_jax.run import evaluation, initialization, setup, speed, stopping
 from bert_jax.run.inputs import check_continues, read_inputs
 
 
@@ -61,6 +61,18 @@ def goes_on(config, workdir, set_by_user=()):
   given = inputs.config, inputs.objective, inputs.mesh, inputs.timeline
   check_continues(inputs, step.program(*given))
   return inputs
+
+
+def begun(config, workdir, number):
+  """Writes the workdir of a run that was stopped after a step, with the parameters that it began
+  with: nothing is trained."""
+  inputs = read_inputs(config, workdir)
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
+  with jax.set_mesh(inputs.mesh), sharding.activation_rules():
+    state = setup.new_state(inputs, program)
+    with contextlib.closing(setup.open_workdir(inputs)) as checkpoints:
+      checkpoints.save(dataclasses.replace(state, step=state.step + number), {}, {})
+      checkpoints.wait()
 
 
 # ---- what harms it -------------------------------------------------------------------------------
@@ -130,21 +142,3 @@ def stop_when(monkeypatch, condition):
 
   monkeypatch.setattr(stopping.Watch, 'ask', asking)
   monkeypatch.setattr(evaluation, 'one_pass', evaluating)
-
-
-SLOW = """
-import time
-from bert_jax import config
-from bert_jax.rows.batches import Batches
-
-at = Batches.at
-Batches.at = lambda *arguments: time.sleep(0.1) or at(*arguments)
-get_config = lambda _: config.from_json({!r})
-"""
-
-
-def slow(path, config):
-  """--config=PATH of a file that is written: a run whose batches take a moment each, so that it can
-  be stopped amid its steps."""
-  path.write_text(SLOW.format(config_lib.to_json(config)))
-  return f'--config={path}'

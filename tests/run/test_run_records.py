@@ -23,7 +23,7 @@ from bert_jax.workdir import contents, provenance, records
 
 pytestmark = pytest.mark.usefixtures('steps_once')
 
-SHORT = 'steps=6 log.every=2 eval.every=3 checkpoint.every=3 eval.batches=1'
+SELDOM = 'log.every=10 eval.batches=1'
 
 
 class FakeRun:
@@ -63,7 +63,7 @@ def summary_of(workdir):
 
 
 def test_a_run_with_every_record(corpus_file, tmp_path, wandb):
-  config = small_pretrain(corpus_file, SHORT, 'log.wandb=offline profile=2:4')
+  config = small_pretrain(corpus_file, SELDOM, 'log.wandb=offline profile=2:4')
   train(config, tmp_path / 'run')
   logged = lines(tmp_path / 'run')
 
@@ -75,7 +75,7 @@ def test_a_run_with_every_record(corpus_file, tmp_path, wandb):
   assert run.settings['id'] == (tmp_path / 'run/wandb/id.txt').read_text().strip()
   name = lambda line, k: k if k == 'step' else f'{line["split"]}/{k}'
   named = [{name(x, k): v for k, v in x.items() if k != 'split'} for x in logged]
-  assert run.logged == named and len(named) == 5
+  assert run.logged == named and len(named) == 4
 
   # The trace is of the steps 3 and 4 alone.
   (trace,) = (tmp_path / 'run' / 'profile').rglob('*.trace.json.gz')
@@ -86,10 +86,10 @@ def test_a_run_with_every_record(corpus_file, tmp_path, wandb):
 
   # The summary: how far, how good, where the time went.
   summary = summary_of(tmp_path / 'run')
-  facts = {'state': 'finished', 'step': 6, 'steps': 6, 'metric': 'mlm', 'objective': 'mlm_nsp'}
+  facts = {'state': 'finished', 'step': 20, 'steps': 20, 'metric': 'mlm', 'objective': 'mlm_nsp'}
   assert {name: summary[name] for name in facts} == facts
   assert summary['eval'] == logged[-1] and summary['train'] == logged[-2]
-  assert summary['train']['step'] == summary['eval']['step'] == 6
+  assert summary['train']['step'] == summary['eval']['step'] == 20
   seconds = summary['seconds']
   assert set(seconds) == {'setup', 'step', 'data', 'eval', 'save'} and min(seconds.values()) >= 0
   assert seconds['setup'] > 0 < seconds['eval'] and seconds['save'] > 0
@@ -98,7 +98,7 @@ def test_a_run_with_every_record(corpus_file, tmp_path, wandb):
   # A finished run stays finished, and opens nothing; one that goes on keeps its id.
   train(config, tmp_path / 'run')
   assert summary_of(tmp_path / 'run') == summary and len(wandb.runs) == 1
-  trackers.opened(config, tmp_path / 'run', 6)
+  trackers.opened(config, tmp_path / 'run', 20)
   assert [run.settings['id'] for run in wandb.runs] == [run.settings['id']] * 2
 
 
@@ -115,7 +115,7 @@ def test_every_line_says_where_its_time_went(pretrained):
 def test_wandb_offline_is_read_by_wandb(corpus_file, tmp_path):
   """The real package, where it is installed."""
   pytest.importorskip('wandb', reason='pip install wandb')
-  train(small_pretrain(corpus_file, SHORT, 'log.wandb=offline'), tmp_path / 'run')
+  train(small_pretrain(corpus_file, SELDOM, 'log.wandb=offline'), tmp_path / 'run')
   (file,) = (tmp_path / 'run' / 'wandb').rglob('run-*.wandb')
   content = file.read_bytes()
   assert all(name in content for name in (b'train/loss', b'eval/mlm', b'train/goodput'))
@@ -191,22 +191,6 @@ def test_the_changes_of_the_code_can_be_applied_to_its_commit(tmp_path, monkeypa
   assert (copy / 'new.py').read_text() == 'y = "ä"\n'
   monkeypatch.setattr(provenance, 'MOST', 40)
   assert f'40 of {len(patch)} characters' in provenance.code_changes()
-
-
-def test_a_run_that_went_on_elsewhere_says_so(pretrained, tmp_path, corpus_file):
-  path = shutil.copytree(pretrained[0], tmp_path / 'run') / 'run.json'
-  facts = json.loads(path.read_text())
-  assert 'earlier' not in facts
-  edit(path, lambda facts: facts | {'python': '3.9.1', 'devices': '8 x TPU v3'})
-  (tmp_path / 'run' / 'code.diff').write_text('of another day')
-  train(small_pretrain(corpus_file, 'steps=22'), tmp_path / 'run')
-  again = json.loads(path.read_text())
-  assert again['earlier'] == [{'python': '3.9.1', 'devices': '8 x TPU v3', 'commands': 1}]
-  assert again['python'] == facts['python'] and len(again['commands']) == 2
-  changes, path = provenance.code_changes(), tmp_path / 'run' / 'code.diff'
-  assert path.read_text() == changes if changes else not path.exists()
-  summary = summary_of(tmp_path / 'run')
-  assert (summary['state'], summary['step'], summary['eval']['step']) == ('finished', 22, 22)
 
 
 # ---- rerun ---------------------------------------------------------------------------------------

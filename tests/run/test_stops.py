@@ -41,6 +41,9 @@ class Batches:
   def at(self, step, skipped):
     return step + skipped // 8
 
+  def row_numbers(self, step, skipped):
+    return [self.at(step, skipped)]
+
 
 class Checkpoints:
   """Checkpoints of a run, in memory. kept: {step: (State, metadata)}, as on a disk."""
@@ -151,7 +154,8 @@ def test_a_stop_at_any_moment_loses_nothing(schedule, tmp_path):
   whole = trains(config, tmp_path / 'whole', kept, lambda: asked.append(1))
   expected = written(tmp_path / 'whole', kept)
   assert expected[1]['tally']['events'].get('rollbacks', 0) == 2 * bool(config.spikes.rollback)
-  for moment in range(1, len(asked) + 1):  # after each step, and before each batch of evaluations
+  # After each step and before each batch of evaluations, every second one where there are many.
+  for moment in range(1, len(asked) + 1, 1 + (len(asked) > 30)):
     workdir, asks, kept = tmp_path / str(moment), [], {}
     with pytest.raises(KeyboardInterrupt, match='stopped by a signal at step'):
       # It is asked again and again, as once a signal has come.
@@ -211,6 +215,18 @@ def test_a_run_that_goes_back_again_and_again_ends(tmp_path, monkeypatch):
   with pytest.raises(InputError, match='after the run went back to step 3 5 times'):
     trains(configured(SPIKES), tmp_path, {})
   assert json.loads((tmp_path / 'summary.json').read_text())['state'] == 'failed'
+
+
+def test_a_gradient_that_is_not_finite_ends_the_run_and_its_step_is_not_saved(tmp_path):
+  def steep(state, batch, constants):
+    state, metrics = train_step(state, batch, constants)
+    return state, metrics | {'grad_norm': np.float64(np.inf if batch == 6 else 1)}
+
+  kept = {}
+  with pytest.raises(InputError, match=r'the grad_norm is inf at step 7 \(rows 6\), so the run st'):
+    trains(configured(EACH), tmp_path, kept, step=steep)
+  summary = json.loads((tmp_path / 'summary.json').read_text())
+  assert summary['state'] == 'failed' and 'so the run stops' in summary['error'] and max(kept) == 6
 
 
 def test_a_step_to_which_something_crosses_unasked_ends_the_run(tmp_path):

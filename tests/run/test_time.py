@@ -4,7 +4,7 @@ import json
 
 import pytest
 from conftest import fields, small_overrides, small_pretrain
-from running import goes_on
+from running import begun, goes_on
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
@@ -62,10 +62,10 @@ def test_a_run_goes_on_only_with_the_past_that_it_had(corpus_file, tmp_path, cap
   workdir = tmp_path / 'run'
   changing = 'masking.policy=token,span@0.5 optimizer.batch_warmup=0.4'
   short = [GROWING, changing, 'steps=10']
-  train(small_pretrain(corpus_file, *short), workdir)
+  begun(small_pretrain(corpus_file, *short), workdir, 10)
   for steps in ('steps=20', 'steps=13'):
     with pytest.raises(InputError) as error:
-      train(small_pretrain(corpus_file, *short, steps), workdir)
+      goes_on(small_pretrain(corpus_file, *short, steps), workdir)
     given = '--config.masking.policy=token,span@5 --config.optimizer.batch_warmup=4'
     assert given in str(error.value) and '\n' not in str(error.value)
   assert contents.read_config(workdir).steps == 10

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT, small_pretrain
-from running import edit, files_up_to, flipped, lines
+from running import begun, edit, files_up_to, flipped, goes_on, lines
 from test_convert import exported
 
 from bert_jax import config as c
@@ -32,7 +32,9 @@ from bert_jax.text import files
 from bert_jax.tools import convert
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.train import train
-from bert_jax.workdir import checkpoint, contents, lock, trained
+from bert_jax.workdir import checkpoint, contents, lock, provenance, trained
+
+pytestmark = pytest.mark.usefixtures('steps_once')
 
 OLD = Path(__file__).parents[1] / 'golden' / 'old_workdir'
 
@@ -459,17 +461,29 @@ def test_a_workdir_that_is_removed_meanwhile(
 # ---- length --------------------------------------------------------------------------------------
 
 
-def test_a_run_goes_on_to_more_steps(workdir, corpus_file, tmp_path, caplog):
+def test_a_run_goes_on_to_more_steps_elsewhere(workdir, corpus_file, caplog):
+  """On other devices, by other code; its records say so."""
   caplog.set_level('INFO', 'bert_jax')
-  longer = small_pretrain(corpus_file, 'steps=30')
+  facts = json.loads((workdir / 'run.json').read_text())
+  assert 'earlier' not in facts
+  edit(workdir / 'run.json', lambda facts: facts | {'python': '3.9.1', 'devices': '8 x TPU v3'})
+  (workdir / 'code.diff').write_text('of another day')
+  longer = small_pretrain(corpus_file, 'steps=22')
   state, _ = train(longer, workdir)
-  assert int(state.step) == 30
-  assert 'this run now has 30 steps, before 20: from here on its rate of learning' in caplog.text
-  assert contents.read_config(workdir).steps == 30
+  assert int(state.step) == 22
+  assert 'this run now has 22 steps, before 20: from here on its rate of learning' in caplog.text
+  assert contents.read_config(workdir).steps == 22
   assert checkpoint.newest_meta(workdir)['config'] == c.fingerprint(longer)
-  for which in ('20', 'latest'):  # of both lengths
-    assert trained.load(workdir, which).step == (20 if which == '20' else 30)
-  with pytest.raises(InputError, match='has come to step 30 already; set steps'):
+  for which in (20, 22):  # of both lengths
+    assert trained.load(workdir, which).step == which
+  again = json.loads((workdir / 'run.json').read_text())
+  assert again['earlier'] == [{'python': '3.9.1', 'devices': '8 x TPU v3', 'commands': 1}]
+  assert again['python'] == facts['python'] and len(again['commands']) == 2
+  changes, path = provenance.code_changes(), workdir / 'code.diff'
+  assert path.read_text() == changes if changes else not path.exists()
+  summary = json.loads((workdir / 'summary.json').read_text())
+  assert (summary['state'], summary['step'], summary['eval']['step']) == ('finished', 22, 22)
+  with pytest.raises(InputError, match='has come to step 22 already; set steps'):
     train(small_pretrain(corpus_file), workdir)
   caplog.clear()
   train(longer, workdir)
@@ -480,8 +494,9 @@ def test_a_constant_rate_does_not_mind_the_length(corpus_file, tmp_path, caplog)
   caplog.set_level('INFO', 'bert_jax')
   own = 'optimizer.schedule=constant optimizer.warmup=2'
   short, long = (small_pretrain(corpus_file, own, f'steps={n}') for n in (3, 5))
-  train(short, tmp_path / 'run')
-  assert int(train(long, tmp_path / 'run')[0].step) == 5
+  begun(short, tmp_path / 'run', 3)
+  contents.claim(tmp_path / 'run', goes_on(long, tmp_path / 'run').config)
+  assert contents.read_config(tmp_path / 'run').steps == 5
   assert 'as if it had been so from the start' in caplog.text
   rates = [c.timeline_of(config).rates(np.arange(3)) for config in (short, long)]
   np.testing.assert_array_equal(*rates)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from released import random_like, to_tensors
+from running import read_weights
 
 from bert_jax import config as c
 from bert_jax import models, step, train
@@ -20,7 +21,7 @@ from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Family, Head
 from bert_jax.tokenizers import run_tokenizer
-from bert_jax.workdir import contents, trained
+from bert_jax.workdir import trained
 
 WORDS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'good', 'bad', 'Film']
 SIZES = dict(vocab_size=8, hidden_size=12, num_hidden_layers=2, num_attention_heads=2)
@@ -67,15 +68,11 @@ def test_a_run_starts_from_the_weights_sizes_and_vocabulary_of_a_folder(tmp_path
   caplog.set_level('INFO', 'bert_jax')
   extra = {'classifier.weight': np.zeros((3, 12), np.float32)}
   source = folder(tmp_path / 'hf', weights, tensors=extra)
-  state, _ = train.train(finetune(tmp_path, source), tmp_path / 'run')
-  ours, theirs = jax.device_get(state.params), weights[1]
+  inputs, ours = read_weights(finetune(tmp_path, source), tmp_path / 'run')
   for part in ('encoder', 'pooler'):
-    jax.tree.map(np.testing.assert_array_equal, ours[part], theirs[part])
-  assert contents.read_config(tmp_path / 'run').model.hidden_size == 12
-  assert (tmp_path / 'run' / 'vocab.txt').read_text().split() == WORDS
-  about = json.loads((tmp_path / 'run' / 'tokenizer_config.json').read_text())
-  assert about['do_lower_case'] is False
-  assert 'taken: encoder, pooler; new: classifier' in caplog.text
+    jax.tree.map(np.testing.assert_array_equal, ours[part], weights[1][part])
+  assert inputs.config.model.hidden_size == 12
+  assert inputs.tokenizer.pieces == WORDS and not inputs.tokenizer.do_lower_case
   assert 'not used: classifier.weight' in caplog.text
 
 

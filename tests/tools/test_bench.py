@@ -1,6 +1,9 @@
 """Benchmarks: what they measure is there, and what cannot be measured is named. No times."""
 
+import contextlib
+import io
 import json
+import subprocess
 import sys
 import types
 
@@ -12,6 +15,7 @@ from bench import peers as bench_peers
 from bench.everything import Aim
 from bench.peers import spread
 
+from bert_jax.errors import InputError
 from bert_jax.tools import arguments
 from bert_jax.tools.prepare import __main__ as prepare
 
@@ -56,6 +60,13 @@ def test_every_measurement_is_a_command_and_every_aim_can_be_reached():
     assert all(aim.least < float('inf') and aim.most >= 0 for aim in aims)
 
 
+def run_here(command, **_):
+  """In place of subprocess.run: a measurement, of which some processes are a part."""
+  with contextlib.redirect_stdout(io.StringIO()) as out:
+    bench.main(command[2:])
+  return types.SimpleNamespace(returncode=0, stdout=out.getvalue())
+
+
 SMALL = '--seconds 0.02 --seq-length 32 --batch-size 4 --processes 1'
 
 
@@ -69,6 +80,7 @@ def test_all_measures_what_it_has_data_for_and_names_the_rest(
   aims = [f'loading | {x} >= 1' for x in ('tokens/s', 'GB/s', 'ours / torch')]
   monkeypatch.setattr(bench_all, 'MEASUREMENTS', [(f'loading {SMALL}', 'corpus', *aims)])
   monkeypatch.setattr(bench_peers, 'installed', lambda name: name not in ('torch', 'onnx'))
+  monkeypatch.setattr(bench_all.subprocess, 'run', run_here)
   bench.main(['all'])
   assert [x['verdict'] for x in lines(capfd)] == ['not measured: give --corpus'] * 3
   bench.main(['all', '--corpus', corpus, '--json', str(out), '--repeat', '1'])
@@ -118,10 +130,10 @@ def test_a_measurement_that_fails_is_named_and_the_others_go_on(monkeypatch, tmp
   assert json.loads((tmp_path / 'out.json').read_text())['failed'] == ['start']
 
 
-def test_a_process_that_fails_ends_its_measurement(capfd):
-  with pytest.raises(SystemExit):
-    bench.main(['loading', '--corpus', 'not/there', '--processes', '1'])
-  assert 'not/there' in (err := capfd.readouterr().err) and 'loading failed; see above' in err
+def test_a_process_that_fails_ends_its_measurement():
+  process = subprocess.Popen(['false', '', '_loading'], stdout=subprocess.PIPE, text=True)
+  with pytest.raises(InputError, match='loading failed; see above'):
+    bench_peers.results_of(process)
 
 
 def test_without_peers_there_is_no_ratio(monkeypatch, capsys):

@@ -204,7 +204,6 @@ def test_all_checkpoints_are_probed_once(pretrained, conllu, pairs, tmp_path, ca
   shutil.copytree(pretrained[0], workdir)
   given = f'--model {workdir} --conllu en={conllu} --pairs {pairs} --checkpoint all'
   arguments = [*given.split(), '--sentences', '10']
-  monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', str(tmp_path / 'cache'))
   probe.main(arguments)
   shown = capsys.readouterr().out
   assert (workdir / 'probe' / 'table.txt').read_text() == shown

@@ -131,6 +131,7 @@ BESIDE = (
   'spikes.',
   'eval.every',
   'eval.batches',
+  'eval.patience',
   'max_hours',
   'profile',
   'data.train',

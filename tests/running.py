@@ -11,10 +11,13 @@ from types import SimpleNamespace
 
 import jax
 import numpy as np
+from references import drawn
 
 from bert_jax import sharding, step
 from bert_jax.run import evaluation, initialization, setup, speed, stopping
 from bert_jax.run.inputs import check_continues, read_inputs
+from bert_jax.tools import convert
+from bert_jax.workdir import trained
 
 
 def same_bits(a, b):
@@ -73,6 +76,15 @@ def begun(config, workdir, number):
     with contextlib.closing(setup.open_workdir(inputs)) as checkpoints:
       checkpoints.save(dataclasses.replace(state, step=state.step + number), {}, {})
       checkpoints.wait()
+
+
+def untrained(config, workdir, seed=1):
+  """The workdir of a model whose weights are drawn: to start from, to evaluate or to ask."""
+  inputs = read_inputs(config, workdir)
+  params = drawn(inputs.objective.init, seed=seed)
+  model = trained.Trained(inputs.config, inputs.tokenizer, params, step=4)
+  convert.write_workdir(workdir, model, {})
+  return workdir
 
 
 # ---- what harms it -------------------------------------------------------------------------------

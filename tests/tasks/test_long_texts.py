@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from published import predicted, telling
-from running import goes_on, read_weights
+from references import drawn
+from running import read_weights
 from small_tables import WORDS, fields, finetune
-from test_classification import outputs_of, source_of
+from test_classification import source_of
 from test_objectives import MODEL
 from test_predict_states import exported
 from test_train import labelled, small_finetune  # noqa: F401 (a fixture)
@@ -46,9 +47,10 @@ def test_a_table_is_tiled_or_interpolated():
 @pytest.mark.parametrize('stacked', [True, False])
 def test_last_layers_that_are_new(stacked):
   model = dataclasses.replace(MODEL, num_hidden_layers=3, scan_layers=stacked)
-  init = jax.jit(lambda rng: models.init_encoder(model, rng))
+  init = lambda rng: models.init_encoder(model, rng)
   taken, new = (
-    {'encoder': init(jax.random.key(seed)), 'classifier': jnp.ones(seed)} for seed in (1, 2)
+    {'encoder': jax.device_put(drawn(init, seed=seed)), 'classifier': jnp.ones(seed)}
+    for seed in (1, 2)
   )
   mixed = initialization.with_new_top(taken, new, 2)
   assert jax.tree.structure(mixed) == jax.tree.structure(taken)
@@ -59,6 +61,15 @@ def test_last_layers_that_are_new(stacked):
   for name, tree in apart(mixed).items():
     jax.tree.map(np.testing.assert_array_equal, tree, apart(of[name])[name])
   assert initialization.with_new_top(taken, new, 0) is taken
+
+
+def written(workdir, pretrained, config, given):
+  """A workdir of this config, and its Inputs; the weights are those of the pre-trained run."""
+  inputs = read_inputs(config, workdir, given)
+  contents.claim(workdir, inputs.config)
+  inputs.tokenizer.save(workdir)
+  shutil.copytree(pretrained[0] / 'checkpoints', workdir / 'checkpoints')
+  return inputs
 
 
 def begun(labelled, pretrained, *more):  # noqa: F811
@@ -92,11 +103,12 @@ LONGER = 'model.max_position_embeddings=96 data.seq_length=96'
 
 def test_a_run_with_longer_positions_goes_on(pretrained, labelled, tmp_path):  # noqa: F811
   """With the same command: its own table is as long as it is to be."""
-  config = begun(labelled, pretrained, LONGER, 'model.extend_positions=tile steps=1')
+  config = begun(labelled, pretrained, LONGER, 'model.extend_positions=tile')
   given = ('model.extend_positions', 'model.max_position_embeddings')
-  train(config, tmp_path / 'run', given)
-  assert goes_on(config, tmp_path / 'run', given).in_workdir
-  assert predict.Model(tmp_path / 'run').limit == 96
+  inputs = written(tmp_path / 'run', pretrained, config, given)
+  again = read_inputs(config, tmp_path / 'run', given)
+  assert again.in_workdir and again.config == inputs.config
+  assert again.config.model.max_position_embeddings == 96
 
 
 @pytest.mark.parametrize('how', ['tile', 'interpolate'])
@@ -170,7 +182,7 @@ def test_an_encoder_has_as_many_global_tokens_as_its_field_says():
   wide = dataclasses.replace(
     MODEL, max_position_embeddings=600, attention_probs_dropout_prob=0.0, num_hidden_layers=1
   )
-  params = models.init_encoder(wide, jax.random.key(0))
+  params = drawn(lambda key: models.init_encoder(wide, key))
   of = jax.jit(lambda params, batch, model: encode(model, params, batch), static_argnums=2)
   hidden = lambda batch, **changes: np.asarray(
     of(params, batch, dataclasses.replace(wide, **changes))
@@ -209,10 +221,7 @@ def test_a_window_with_global_tokens_is_put_on_any_weights(pretrained, labelled,
   """A run that starts from such a run reads as it did."""
   config = begun(labelled, pretrained, 'model.attention_window=4 model.global_tokens=1')
   given = 'model.attention_window', 'model.global_tokens'
-  inputs = read_inputs(config, tmp_path / 'run', given)
-  contents.claim(tmp_path / 'run', inputs.config)
-  inputs.tokenizer.save(tmp_path / 'run')
-  shutil.copytree(pretrained[0] / 'checkpoints', tmp_path / 'run' / 'checkpoints')
+  written(tmp_path / 'run', pretrained, config, given)
   config = small_finetune(labelled, *fields(f'init_from={tmp_path / "run"}'))
   model = read_inputs(config, tmp_path / 'next').config.model
   assert (model.attention_window, model.global_tokens) == (4, 1)
@@ -251,7 +260,8 @@ def test_windows_of_a_text_are_classified_together(tmp_path, vocab, tokenizer, c
   caplog.set_level('INFO', 'bert_jax')
   path = long_table(tmp_path)
   config = finetune(vocab, path, HIERARCHICAL, task='sst2')
-  source, outputs = outputs_of(config, tokenizer)
+  source, objective = source_of(config, tokenizer), classification.objective(config, tokenizer)
+  outputs, _ = predicted(objective, telling(objective, 1), source)
   assert list(source.text_of) == [0, 0, 0, 0, 1, 2, 2, 2, 2, 3, 3]
   assert '1 examples that lost their end (longer than 4 windows)' in caplog.text
   ids, logits = outputs['example_ids'], outputs['logits']
@@ -270,7 +280,7 @@ def test_windows_of_a_text_are_classified_together(tmp_path, vocab, tokenizer, c
   [
     (HIERARCHICAL, 1),
     (f'{MEMORY} data.examples_per_row=3', 4),
-    (f'{MEMORY} table.pooling=mean', 4),
+    pytest.param(f'{MEMORY} table.pooling=mean', 4, marks=pytest.mark.slow),
     (f'{PARTS} table.long_texts=tail', 1),
     (f'{PARTS} table.long_texts=windows', 1),
   ],
@@ -279,7 +289,7 @@ def test_predict_reads_them_as_evaluation_does(more, alone, tmp_path, vocab, tok
   more = f'{more} model.max_position_embeddings=16 model.dtype=float32'
   config = finetune(vocab, long_table(tmp_path), more, task='sst2')
   source, objective = source_of(config, tokenizer), classification.objective(config, tokenizer)
-  params = jax.device_get(telling(objective, 1))
+  params = telling(objective, 1)
   if 'windows' in params:
     params['windows']['query'] = np.random.default_rng(0).normal(size=16).astype(np.float32)
   outputs, _ = predicted(objective, params, source)
@@ -291,10 +301,9 @@ def test_predict_reads_them_as_evaluation_does(more, alone, tmp_path, vocab, tok
   assert model.counts['examples cut (longer than 16 tokens)'] == 3 * ('tail' in more)
   inside = [a for a in answers if a['length'] <= model.limit - 2]
   assert len(inside) == alone
-  for i, answer in enumerate(inside[:2]):
-    _, found = exported(model, 'classify', tmp_path / f'out{i}', *answer['texts'])
-    shares = np.exp(found['logits']) / np.exp(found['logits']).sum()
-    np.testing.assert_allclose(shares, list(answer['probabilities'].values()), atol=1e-5)
+  _, found = exported(model, 'classify', tmp_path / 'out', *inside[0]['texts'])
+  shares = np.exp(found['logits']) / np.exp(found['logits']).sum()
+  np.testing.assert_allclose(shares, list(inside[0]['probabilities'].values()), atol=1e-5)
 
 
 # ---- a memory ------------------------------------------------------------------------------------
@@ -319,7 +328,7 @@ STRETCHES |= {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0}
 def test_stretches_know_what_was_read_before_and_no_more():
   """The last stretch depends on those that its memory reaches, layer by layer."""
   model = dataclasses.replace(MODEL, num_hidden_layers=2, **STRETCHES)
-  params, batch = models.init_encoder(model, jax.random.key(0)), batch_of(32, 1)
+  params, batch = drawn(lambda key: models.init_encoder(model, key)), batch_of(32, 1)
   hidden = jax.jit(lambda batch: encode(model, params, batch))
   whole = np.asarray(hidden(batch))
   for at, reaches in ((3, False), (9, True), (17, True), (25, True)):
@@ -336,7 +345,7 @@ def test_a_text_is_classified_by_its_last_stretch(kind):
   """In place of [CLS], which sees the first one only; the gradient stays in it."""
   model, labels = dataclasses.replace(MODEL, **STRETCHES), [('a', 'b')] * (kind is Classification)
   objective = kind(model, 32, *labels)
-  params = jax.jit(objective.init)(jax.random.key(0))
+  params = drawn(objective.init)
   batch = batch_of(32, 1) | {'cls_positions': np.zeros((1, 1), np.int32)}
   batch['segment_ids'][:, 29:] = 0
   logits = jax.jit(lambda batch: objective.logits(params, batch))

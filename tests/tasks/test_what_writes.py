@@ -6,9 +6,9 @@ import io
 import json
 import sys
 
-import jax
 import numpy as np
 import pytest
+from references import drawn
 from released import SIZES, WORDS, made
 
 from bert_jax import config as c
@@ -42,8 +42,8 @@ def writer(kind, **changes):
   config.model.update(SIZES | {'dtype': 'float32'} | fields | changes)
   config.data.seq_length = LENGTH
   tokenizer = tokenizers.WordPiece(WORDS)
-  params = jax.jit(TASKS[config.objective].objective(config, tokenizer).init)(jax.random.key(0))
-  return trained.Trained(config, tokenizer, jax.device_get(params), 1)
+  params = drawn(TASKS[config.objective].objective(config, tokenizer).init)
+  return trained.Trained(config, tokenizer, params, 1)
 
 
 @pytest.fixture(scope='module')
@@ -79,18 +79,11 @@ LONGER = f'{LENGTH + 1} tokens long, and this model'
 @pytest.mark.parametrize(
   'kind, line, arguments, sentence',
   [
-    ('causal', 'the [MASK]', 'fill-mask', 'causal: at a [MASK] it knows nothing'),
     ('masked', 'the river', 'translate', 'no decoder that was trained on pairs; train'),
     ('causal', 'the river', 'translate', 'no decoder that was trained on pairs; train'),
     ('translation', 'the river', 'generate', 'has no head that continues a prompt; use'),
     ('causal', 'the river', 'generate --beams 0', 'beams is 0; use 1 or more'),
-    ('translation', 'the river', 'translate --beams 0', 'beams is 0; use 1 or mo'),
-    ('causal', 'the river', 'generate --temperature=-0.5', 'temperature is -0.5; use'),
-    ('causal', 'the river', 'generate --temperature 1 --top-k 27', 'the vocabulary has 26 pieces'),
     ('masked', 'the river', 'generate --temperature 1 --top-k 27', 'the vocabulary has 26 pieces'),
-    ('masked', 'the river', 'generate --stop stone', 'stop says nothing to masks'),
-    ('causal', 'the river', 'generate --stop QQ', 'which is not in the vocabulary'),
-    ('causal', 'the river', 'generate --length-penalty 2', '2.0, which only a beam search reads'),
     (
       'translation',
       'the river',
@@ -132,23 +125,12 @@ def test_a_prompt_that_is_too_long_is_told_beside_the_others(folders, monkeypatc
     assert 'the prompt is' in said.err and len(said.out.splitlines()) == lines.count('\n')
 
 
-@pytest.mark.parametrize(
-  'sources, targets, sentence',
-  [
-    (['A dog', 'Two men'], ['Ein Hund', ' '], "train.en.gz:2: the target (column 'de') is empty"),
-    (['A dog', 'Two men'], ['Ein Hund'], 'train.de.gz ends after line 1 and '),
-    (['A dog'], ['Ein Hund', 'Gut'], 'train.en.gz ends after line 1 and '),
-  ],
-)
-def test_pairs_that_are_none_end_a_run_before_it_begins(
-  tmp_path, capsys, sources, targets, sentence
-):
-  for name, lines in (('en', sources), ('de', targets)):
-    text = ''.join(f'{line}\n' for line in lines)
-    (tmp_path / f'train.{name}.gz').write_bytes(gzip.compress(text.encode()))
+def test_pairs_that_are_none_end_a_run_before_it_begins(tmp_path, capsys):
+  for name, text in (('en', b'A dog\nTwo men\n'), ('de', b'Ein Hund\n \n')):
+    (tmp_path / f'train.{name}.gz').write_bytes(gzip.compress(text))
   arguments = ['--config', 'configs/translate.py:runlocal', '--workdir', str(tmp_path / 'W')]
   run = lambda: train.main([*arguments, f'--config.data.train={tmp_path}'])
-  assert sentence in refused(run, capsys)
+  assert "train.en.gz:2: the target (column 'de') is empty" in refused(run, capsys)
 
 
 @pytest.mark.parametrize(

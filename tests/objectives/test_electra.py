@@ -9,7 +9,7 @@ import optax
 import pytest
 import references
 from conftest import small_overrides, small_pretrain
-from running import same_bits
+from running import read_weights, same_bits, untrained
 from test_objectives import MASKING, MODEL, batch_of, one_sentence
 from toys import load
 
@@ -21,11 +21,9 @@ from bert_jax.objectives.encode import encode
 from bert_jax.predict import Model
 from bert_jax.rows.row_arrays import TOKENS
 from bert_jax.run import initialization
-from bert_jax.run.inputs import read_inputs
 from bert_jax.step import Constants, State, make_train_step
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import Moment
-from bert_jax.train import train
 from bert_jax.workdir import trained
 
 WIDE = dataclasses.replace(MODEL, hidden_size=32, num_attention_heads=4)
@@ -140,11 +138,18 @@ def test_terms_are_their_formulas():
 @pytest.mark.parametrize('sharing', SHARING)
 def test_the_generator_learns_nothing_from_the_discriminator(sharing):
   objective = electra(sharing)
-  batch, names = batch_of(objective), ('replaced', 'mlm')
-  terms = lambda params: objective.terms(params, batch, jax.random.key(1), True)[0]
-  totals = lambda params: jnp.stack([terms(params)[name].total for name in names])
-  both = jax.jit(jax.jacrev(totals))(references.drawn(objective.init))
-  replaced, out = (jax.tree.map(lambda x, i=i: x[i], both) for i in (0, 1))
+  batch = batch_of(objective)
+
+  def totals(params):
+    terms, _ = objective.terms(params, batch, jax.random.key(1), True)
+    return [terms[name].total for name in ('replaced', 'mlm')]
+
+  @jax.jit
+  def both(params):
+    _, pull = jax.vjp(totals, params)
+    return [pull(list(ones))[0] for ones in jnp.eye(2)]
+
+  replaced, out = both(references.drawn(objective.init))
   assert is_zero(replaced['generator']) and not is_zero(replaced['replaced'])
   assert not is_zero(replaced['encoder']['embeddings']['word_embeddings'])
   assert is_zero(out['replaced']) and is_zero(out['encoder']['layer_0'])
@@ -208,21 +213,16 @@ def run_of(corpus_file, *overrides):
 
 @pytest.fixture(scope='module')
 def run(corpus_file, tmp_path_factory):
-  """(workdir, config) of a small run with disentangled sharing and two microbatches."""
-  workdir = tmp_path_factory.mktemp('electra') / 'run'
-  few = '--config.steps=2', '--config.eval.every=0', '--config.optimizer.accumulation=2'
-  config = run_of(corpus_file, *few, '--config.generator.embeddings=disentangled')
-  _, metrics = train(config, workdir)
-  assert {'mlm', 'replaced', 'replaced_accuracy', 'replaced_recall'} <= metrics.keys()
-  return workdir, config
+  """(workdir, config) of a small model with disentangled sharing, as a run leaves it."""
+  config = run_of(corpus_file, '--config.generator.embeddings=disentangled')
+  return untrained(config, tmp_path_factory.mktemp('electra') / 'run'), config
 
 
 def test_the_discriminator_is_the_model_that_others_take(run, corpus_file, tmp_path):
   workdir, _ = run
   assert Model(workdir).embed(['the first text', 'another']).shape == (2, 32)
-  inputs = read_inputs(small_pretrain(corpus_file, f'init_from={workdir}'), tmp_path / 'next')
-  of_run = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
-  params, _ = initialization.load_weights(*of_run)
+  config = small_pretrain(corpus_file, f'init_from={workdir}')
+  inputs, params = read_weights(config, tmp_path / 'next')
   same_bits(params['encoder'], trained.load(workdir).params['encoder'])
   shapes = jax.eval_shape(inputs.objective.init, jax.random.key(0))
   initialization.names_taken(shapes, params)  # an encoder that does not fit would be refused

@@ -6,6 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from published import tfds_set
 from running import read_weights, same_bits, stopped
 from small_tables import WORDS, sentence
 from test_objectives import one_sentence
@@ -18,6 +19,7 @@ from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.translation import reading, task
 from bert_jax.train import train
 
+pytestmark = pytest.mark.usefixtures('steps_once')
 PAIRS = [('A dog runs .', 'Ein Hund rennt .'), ('Two men', 'Zwei Männer'), ('Good', 'Gut')]
 
 
@@ -88,26 +90,10 @@ def test_a_folder_gives_each_split_its_files(tmp_path):
 
 
 def test_tfds(tmp_path):
-  tfds = pytest.importorskip('tensorflow_datasets')
-  tfds.disable_progress_bar()
-
-  class Tiny(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    VERSION = tfds.core.Version('1.0.0')
-
-    def _info(self):
-      features = tfds.features.Translation(languages=('de', 'en'))
-      return tfds.core.DatasetInfo(builder=self, features=features, supervised_keys=('de', 'en'))
-
-    def _split_generators(self, dl_manager):
-      return {split: self._generate_examples() for split in ('train', 'validation')}
-
-    def _generate_examples(self):
-      yield from enumerate({'en': a, 'de': b} for a, b in PAIRS)
-
-  Tiny.name = 'wmt0_translate'
-  Tiny(data_dir=tmp_path, file_format='array_record').download_and_prepare()
+  splits = dict.fromkeys(('train', 'validation'), [{'en': a, 'de': b} for a, b in PAIRS])
+  spec = tfds_set(tmp_path, {'de': str, 'en': str}, splits, 'wmt0_translate')
   for split in ('train', 'eval'):
-    assert sorted(texts_of(read(f'tfds:{tmp_path}', split=split)[0])) == sorted(PAIRS)
+    assert sorted(texts_of(read(spec, split=split)[0])) == sorted(PAIRS)
 
 
 @pytest.mark.parametrize('longer', ['en', 'de'])

@@ -190,6 +190,7 @@ def test_a_tensor_without_a_place_in_a_folder_of_ours_is_an_error(tmp_path):
 
 
 POSITION_TABLE = 'bert.embeddings.position_embeddings.weight'
+LAYER = 'bert.encoder.layer.1'
 
 
 @pytest.mark.parametrize(
@@ -198,21 +199,9 @@ POSITION_TABLE = 'bert.embeddings.position_embeddings.weight'
     (WORD_TABLE, (30, 12), r'is \(30, 12\), and vocab_size is 26; write "vocab_size": 30 in'),
     (POSITION_TABLE, (30, 12), '24; write "max_position_embeddings": 30 in its .*--positions'),
     (TYPE_TABLE, (3, 12), 'write "type_vocab_size": 3 in its config.json'),
-    (
-      'bert.encoder.layer.1.intermediate.dense.weight',
-      (21, 12),
-      'write "intermediate_size": 21 in',
-    ),
-    (
-      'bert.encoder.layer.1.output.dense.bias',
-      (12, 1),
-      r'is \(12, 1\), where the config asks',
-    ),
-    (
-      'cls.predictions.decoder.weight',
-      (26, 12),
-      'differs from .*tie_word_embeddings',
-    ),
+    (f'{LAYER}.intermediate.dense.weight', (21, 12), 'write "intermediate_size": 21 in'),
+    (f'{LAYER}.output.dense.bias', (12, 1), r'is \(12, 1\), where the config asks'),
+    ('cls.predictions.decoder.weight', (26, 12), 'differs from .*tie_word_embeddings'),
     ('bert.encoder.layer.0.new.weight', (1,), 'tensors that ours has not .1, .*0.new.weight'),
   ],
 )

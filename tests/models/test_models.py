@@ -144,7 +144,7 @@ def test_the_encoder_is_its_formula(changes):
   arrays = {name: np.asarray(x) for name, x in inputs.items()}
   unstacked = params if config.share_layers else models.unstack_layers(params)
   expected = references.encoder(config, float64(unstacked), arrays)
-  got, real = np.asarray(encode(config, params, inputs)), arrays['segment_ids'] > 0
+  got, real = hidden(config, inputs, params), arrays['segment_ids'] > 0
   np.testing.assert_allclose(got[real], expected[real], atol=5e-5)
   assert np.isfinite(got).all()
 
@@ -201,7 +201,7 @@ def test_the_masked_lm_head_is_its_formula(changes):
   p = float64(params)
   expected = references.transformed(config, x, p, config.mlm_head)
   expected = expected @ p.get('decoder', table).T + p.get('bias', 0)
-  logits = head.apply({'params': params}, x, table)
+  logits = jax.jit(lambda p: head.apply({'params': p}, x, table))(params)
   np.testing.assert_allclose(logits[..., :99], expected[..., :99], atol=3e-5)
   assert V == 99 or (logits[..., 99:] < -1e30).all()
   has = {'transform', 'LayerNorm', 'bias'} if not changes else set(p)
@@ -214,7 +214,7 @@ def test_poolers_are_their_formulas(kind):
   config = model(pooler=kind, hidden_act='swish', layer_norm_eps=0.01)
   x = np.random.default_rng(0).standard_normal((2, 3, 24)).astype('f4')
   params = drawn(models.Pooler(config).init, x).get('params', {})
-  out = models.Pooler(config).apply({'params': params}, x)
+  out = jax.jit(lambda p: models.Pooler(config).apply({'params': p}, x))(params)
   np.testing.assert_allclose(out, references.transformed(config, x, params, kind), atol=1e-4)
 
 
@@ -227,7 +227,7 @@ def test_logits_are_float32_under_bfloat16(name):
   head = models.Classifier(config, 60) if name == 'classifier' else models.MaskedLMHead(config)
   arrays = (x,) if name == 'classifier' else (x, table)
   params = jax.tree.map(lambda p: 5 * p, drawn(head.init, *arrays)['params'])
-  logits = head.apply({'params': params}, *arrays)
+  logits = jax.jit(lambda p: head.apply({'params': p}, *arrays))(params)
   assert logits.dtype == jnp.float32
   values = np.asarray(logits)[..., :60].ravel()
   assert len(np.unique(values)) > 0.99 * len(values)
@@ -249,9 +249,8 @@ def test_how_it_is_computed_does_not_change_gradients():
     return models.unstack_layers(jax.jit(jax.grad(lambda p: (out(p) ** 3).mean()))(own))
 
   close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-5)
-  expected, xla = gradient(), dict(attention_implementation='xla')
-  for changes in (xla | dict(remat='dots'), dict(scan_layers=True, remat='full')):
-    jax.tree.map(close, gradient(**changes), expected)
+  changed = gradient(attention_implementation='xla', scan_layers=True, remat='dots')
+  jax.tree.map(close, changed, gradient())
 
 
 def test_scanned_layers_start_from_the_same_numbers():
@@ -266,7 +265,7 @@ def test_scanned_layers_start_from_the_same_numbers():
   assert (unrolled[0] != unrolled[1]).mean() > 0.9
 
 
-@pytest.mark.parametrize('implementation', ['einsum', 'xla', 'splash'])
+@pytest.mark.parametrize('implementation', ['einsum', 'xla'])
 def test_an_empty_row_stays_finite_backward(implementation):
   config = model(attention_implementation=implementation, num_hidden_layers=1)
   inputs = batch()
@@ -276,11 +275,8 @@ def test_an_empty_row_stays_finite_backward(implementation):
 
 
 def test_dropout_is_on_only_with_a_key():
-  rates, small = (
-    dict(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3),
-    model(num_hidden_layers=1),
-  )
-  config = dataclasses.replace(small, **rates)
+  small, rates = model(num_hidden_layers=1), ('hidden_dropout_prob', 'attention_probs_dropout_prob')
+  config = dataclasses.replace(small, **dict.fromkeys(rates, 0.3))
   a, b = (hidden(config, batch(), rng=jax.random.key(s)) for s in (0, 1))
   assert np.abs(a - b).max() > 1e-3
   assert (hidden(config, batch()) == hidden(small, batch())).all()
@@ -334,9 +330,10 @@ def test_masked_words_and_pairs_are_read_at_their_places():
   objective = MlmNsp(model(num_hidden_layers=1), 20, 1.0, MASKING)
   params, inputs = drawn(objective.init), batch(B=1)
 
+  run = jax.jit(objective.logits)
+
   def logits(*at):
-    places = dict.fromkeys(('masked_positions', 'cls_positions'), np.array(at))
-    return objective.logits(params, inputs | places)
+    return run(params, inputs | dict.fromkeys(('masked_positions', 'cls_positions'), np.array(at)))
 
   for x, turned in zip(logits([0, 13]), logits([13, 0])):
     np.testing.assert_allclose(x[:, ::-1], turned, rtol=1e-5)

@@ -140,8 +140,8 @@ TITLES = '1: The Title | Chapter I | A paragraph that is wrapped. | It has two s
     (
       'a.x',
       'auto',
-      ' \n = A = \n \n B . C .\n \n = = D = = \n E\n',
-      '2: A | B . | C . || 6: D | E',
+      ' \n = A = \n \n B . C .\n \n = = D = = \n \n = = = E = = = \n \n A = b = c . \n',
+      '2: A | B . | C . || 6: D | E | A = b = c .',
     ),
   ],
 )
@@ -226,7 +226,8 @@ def test_folders_and_globs_are_read_in_sorted_order(tmp_path):
   assert len(expand(f'{tmp_path}/**/*.txt')) == 3
 
 
-def test_invalid_utf8_is_replaced_counted_and_logged_once_a_file(tmp_path, caplog):
+def test_invalid_utf8_is_replaced_counted_and_logged_once(tmp_path, caplog):
+  """Of a file that is read twice, and of many files."""
   (tmp_path / 'a.txt').write_bytes(b'fine\ncaf\xe9\n\xff\xfe\n')
   with caplog.at_level(logging.WARNING, 'bert_jax'):
     for _ in range(2):  # as a run reads its data several times
@@ -236,6 +237,11 @@ def test_invalid_utf8_is_replaced_counted_and_logged_once_a_file(tmp_path, caplo
   assert counts['invalid_utf8_lines'] == 2
   (record,) = caplog.records
   assert record.getMessage().startswith(f'{tmp_path / "a.txt"}:2 is not valid UTF-8;')
+  for k in range(5):
+    (tmp_path / 'many' / f'{k}.txt').parent.mkdir(exist_ok=True)
+    (tmp_path / 'many' / f'{k}.txt').write_bytes(b'ok\n\xff\n')
+  assert read(tmp_path / 'many')[1]['invalid_utf8_lines'] == 5
+  assert [x.getMessage().count('0.txt:2 is not valid') for x in caplog.records[1:]] == [1]
 
 
 def test_reading_is_a_stream(tmp_path):
@@ -401,7 +407,11 @@ def test_tfds_by_name_imports_neither_tensorflow_nor_torch(prepared):
 
 @pytest.mark.parametrize(
   'name, files, number',
-  [('golden/sample_text.txt', 1, 3), ('text_en/wiki', 4, 153), ('text_en/books', 86, None)],
+  [
+    ('golden/sample_text.txt', 1, 3),
+    ('text_en/wiki', 4, 153),
+    pytest.param('text_en/books', 86, None, marks=pytest.mark.slow),
+  ],
 )
 def test_real_corpora(shared, name, files, number):
   found, counts = read(shared / name)

@@ -2,7 +2,6 @@
 
 import io
 import json
-import logging
 import os
 import struct
 import time
@@ -343,25 +342,8 @@ def test_the_cutter_and_the_reader_agree_on_what_is_blank(tmp_path, monkeypatch,
     monkeypatch.setattr(documents, 'BLOCK_BYTES', 1 << 20)
 
 
-def test_headings_of_wikitext_open_documents(tmp_path):
-  content = ' \n = Valkyria = \n \n Senjo is a game . It is good . \n Second one . \n \n'
-  content += ' = = Gameplay = = \n \n = = = Story = = = \n \n A = b = c . \n'
-  (tmp_path / 'wiki.train.tokens').write_text(content)
-  found = list(documents.documents(str(tmp_path / 'wiki.train.tokens'), counts=Counter()))
-  first = ['Valkyria', 'Senjo is a game .', 'It is good .', 'Second one .']
-  second = ['Gameplay', 'Story', 'A = b = c .']
-  assert found == [('wiki.train.tokens:2', first), ('wiki.train.tokens:7', second)]
+def test_what_is_no_heading_of_wikitext():
   assert [documents.wikitext_heading(x) for x in ('= =', '=', '= a', '= = a =', 'a')] == [''] * 5
-
-
-def test_invalid_utf8_in_many_files_is_one_warning(tmp_path, caplog):
-  for k in range(5):
-    (tmp_path / f'{k}.txt').write_bytes(b'ok\n\xff\n')
-  with caplog.at_level(logging.WARNING, 'bert_jax'):
-    counts = Counter()
-    list(documents.documents(str(tmp_path), counts=counts))
-  (record,) = caplog.records
-  assert '0.txt:2 is not valid UTF-8' in record.getMessage() and counts['invalid_utf8_lines'] == 5
 
 
 # ---- tables --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import small_overrides, small_pretrain
 from references import drawn
-from running import lines, same_bits
+from running import goes_on, lines, read_weights, same_bits, untrained
 from small_tables import load as load_small
 from small_tables import table
 from test_objectives import one_sentence
@@ -32,6 +32,7 @@ from bert_jax.tools.preflight import estimate
 from bert_jax.train import train
 from bert_jax.workdir import checkpoint, contents, trained
 
+pytestmark = pytest.mark.usefixtures('steps_once')
 # Logits of a student and a teacher, with the soft cross-entropy at temperature 2, times 4, that
 # torch gives: -(softmax(t / 2) * log_softmax(s / 2)).sum(-1) * 4, and KLDivLoss likewise.
 STUDENT = [[1.0, -2.0, 0.5], [0.0, 3.0, -1.0]]
@@ -104,20 +105,20 @@ def test_each_head_learns_its_own_terms_and_the_answers_of_the_teacher(head):
   key = jax.random.key(3)
 
   def loss(params, teacher):
-    terms, _ = taught.terms(params, batch, key, False, constants={'teacher': teacher})
+    terms, _ = taught.terms(params, batch, key, True, constants={'teacher': teacher})
     parts = ((terms[name], weight) for name, weight in taught.loss_weights.items())
     return sum(weight * x.total / x.weight for x, weight in parts), terms
 
   @jax.jit
   def run(params, teacher):
     alone, _ = student.terms(params, batch, key, True)
-    of_itself = lambda train: alike.terms(params, batch, key, train, None, {'teacher': params})[0]
+    of_itself, _ = alike.terms(params, batch, key, False, None, {'teacher': params})
     gradient = jax.value_and_grad(loss, (0, 1), has_aux=True)
-    return alone, of_itself(True), of_itself(False), gradient(params, teacher)
+    return alone, of_itself, gradient(params, teacher)
 
-  alone, dropped, still, ((value, terms), (mine, theirs)) = run(params, weights)
+  alone, still, ((value, terms), (mine, theirs)) = run(params, weights)
   for name, mean in alone.items():  # dropout and all
-    np.testing.assert_allclose(dropped[name].total, mean.total, 1e-6, err_msg=name)
+    np.testing.assert_allclose(terms[name].total, mean.total, 1e-5, err_msg=name)
   assert still['soft'].weight > 0 and abs(still['soft'].value) < 1e-5
   assert 'cosine' not in still or abs(still['cosine'].value) < 1e-5
   assert terms['soft'].value > 1e-3 and np.isfinite(value)
@@ -162,11 +163,9 @@ def test_distilbert_has_66_362_880_parameters_and_an_mlm_head():
 
 @pytest.fixture(scope='module')
 def taught_from(corpus_file, tmp_path_factory):
-  """The workdir of a pre-trained teacher with three layers, token types and a pooler."""
-  workdir = tmp_path_factory.mktemp('teacher') / 'run'
-  few = 'model.num_hidden_layers=3 steps=4 checkpoint.every=2 eval.every=0'
-  train(small_pretrain(corpus_file, few), workdir)
-  return workdir
+  """The workdir of a teacher of pre-training with three layers, token types and a pooler."""
+  config = small_pretrain(corpus_file, 'model.num_hidden_layers=3')
+  return untrained(config, tmp_path_factory.mktemp('teacher') / 'run')
 
 
 def distilled(corpus_file, taught_from, *settings):
@@ -184,9 +183,7 @@ def student(corpus_file, taught_from, tmp_path_factory):
 
 
 def test_a_student_starts_from_every_second_layer(corpus_file, taught_from, tmp_path):
-  inputs = read_inputs(distilled(corpus_file, taught_from), tmp_path / 'run')
-  of_run = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
-  mine, _ = initialization.load_weights(*of_run)
+  inputs, mine = read_weights(distilled(corpus_file, taught_from), tmp_path / 'run')
   theirs = models.unstack_layers(trained.load(taught_from).params)
   shapes = jax.eval_shape(inputs.objective.init, jax.random.key(0))
   taken = initialization.names_taken(shapes, mine)
@@ -210,28 +207,26 @@ def test_it_learns_from_the_teacher_and_resumes_with_the_same_bits(
   shutil.copytree(workdir, tmp_path / 'run')
   shutil.rmtree(tmp_path / 'run' / 'checkpoints' / '20')
   moved = shutil.copytree(taught_from, tmp_path / 'moved')  # the same weights elsewhere
-  again, same = train(distilled(corpus_file, moved), tmp_path / 'run')
+  goes_on(distilled(corpus_file, moved), tmp_path / 'run')
+  again, same = train(distilled(corpus_file, taught_from), tmp_path / 'run')
   same_bits(again, state)
   assert same == results
 
 
 def test_a_teacher_that_was_exchanged_is_noticed(corpus_file, taught_from, student, tmp_path):
   shutil.copytree(student[0], tmp_path / 'run')
-  shutil.copytree(taught_from, tmp_path / 'other')
-  shutil.rmtree(tmp_path / 'other' / 'checkpoints' / '4')  # it has those of step 2
+  other = untrained(contents.read_config(taught_from), tmp_path / 'other', seed=2)
   with one_sentence('the teacher is not the one of checkpoint 20; bring'):
-    train(distilled(corpus_file, tmp_path / 'other', 'steps=21'), tmp_path / 'run')
+    goes_on(distilled(corpus_file, other, 'steps=21'), tmp_path / 'run')
 
 
-def test_a_checkpoint_holds_nothing_of_the_teacher(student, taught_from):
+def test_a_checkpoint_holds_nothing_of_the_teacher(student):
   workdir, state, _ = student
   arrays = checkpoint.newest_meta(workdir)['arrays']
   assert len(arrays) == len(jax.tree.leaves((state.params, state.opt_state, state.carry)))
   config = contents.read_config(workdir)
   shapes = jax.eval_shape(read_inputs(config, workdir).objective.student.init, jax.random.key(0))
   assert jax.tree.structure(state.params) == jax.tree.structure(shapes)
-  folders = workdir / 'checkpoints' / '20', taught_from / 'checkpoints' / '4'
-  assert len({tuple(sorted(x.name for x in folder.iterdir())) for folder in folders}) == 1
 
 
 def test_prediction_and_export_need_no_teacher(student, tmp_path):
@@ -281,11 +276,10 @@ def task_config(vocab, tables, spec, *overrides):
 
 @pytest.fixture(scope='module')
 def tuned(vocab, tables, tmp_path_factory):
-  """The workdir of a teacher that was fine-tuned for the task, with three layers."""
-  workdir = tmp_path_factory.mktemp('tuned') / 'run'
+  """The workdir of a teacher of the task, with three layers."""
   deep = '--config.model.num_hidden_layers=3'
-  train(task_config(vocab, tables, 'configs/finetune.py:task=sst2', deep), workdir)
-  return workdir
+  config = task_config(vocab, tables, 'configs/finetune.py:task=sst2', deep)
+  return untrained(config, tmp_path_factory.mktemp('tuned') / 'run')
 
 
 DISTILL, POS = 'configs/distill.py:task=sst2', 'configs/distill.py:task=pos'
@@ -301,7 +295,9 @@ def test_a_task_is_learned_from_a_fine_tuned_teacher(vocab, tables, tuned, tmp_p
   (answer,) = Model(tmp_path / 'run').classify(['good old river'])
   assert set(answer) == {'0', '1'}
   convert.convert(tmp_path / 'run', f'hf:{tmp_path / "hf"}')
-  assert Model(tmp_path / 'hf').classify(['good old river']) == [answer]
+  content = json.loads((tmp_path / 'hf' / 'config.json').read_text())
+  assert content['architectures'] == ['BertForSequenceClassification']
+  assert content['num_hidden_layers'] == 2
 
 
 def test_a_released_teacher_teaches_too(vocab, tables, tuned, tmp_path):

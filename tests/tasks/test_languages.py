@@ -16,6 +16,7 @@ from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Settings
 from bert_jax.train import train
 
+pytestmark = pytest.mark.usefixtures('steps_once')
 MIXED = 'corpus.sampling=0.3 corpus.eval_share=0.3'
 
 
@@ -150,20 +151,15 @@ def test_a_policy_on_text_needs_its_lexicon(corpora):
       check(config)
 
 
-def test_stages_of_policies_and_packed_rows_train(corpora, tmp_path):
-  packed = 'corpus.rows=sop data.examples_per_row=3 corpus.short_seq_prob=0.9'
-  stages = 'steps=3 masking.policy=whole_word,span@2'
-  _, results = run(corpora / 'fw', tmp_path / 'W', packed, stages)
-  assert {'sop', 'sop_accuracy'} <= results.keys() and results['mlm'] > 0 and 'nsp' not in results
-
-
-def test_entities_of_a_lexicon_train(corpora, tmp_path):
+def test_packed_rows_and_stages_of_policies_with_a_lexicon_train(corpora, tmp_path):
   pytest.importorskip('ahocorasick_rs')
   lexicon = tmp_path / 'entities.txt'
   lexicon.write_text('small boat\nold stone\nred lamp\n')
-  entities = f'steps=3 corpus.entities={lexicon} masking.policy=token,entity@2'
-  config = on_text(corpora, 'fw.txt', entities)
-  assert train(config, tmp_path / 'W')[1]['mlm'] > 0
+  packed = 'corpus.rows=sop data.examples_per_row=3 corpus.short_seq_prob=0.9 steps=3'
+  stages = f'corpus.entities={lexicon} masking.policy=whole_word,span@1,entity@2'
+  config = on_text(corpora, 'fw.txt', packed, stages)
+  _, results = train(config, tmp_path / 'W')
+  assert {'sop', 'sop_accuracy'} <= results.keys() and results['mlm'] > 0 and 'nsp' not in results
   lexicon.write_text('Timbuktu\n')
   with pytest.raises(InputError, match='no line of .*entities.txt occurs in the text'):
     train(config, tmp_path / 'W2')

@@ -1,4 +1,4 @@
-"""Metrics of a run as (total, weight) pairs, baselines to judge them by, and their printed form."""
+"""Metrics of a run as (total, weight) pairs, and baselines to judge them by."""
 
 import dataclasses
 import json
@@ -77,21 +77,3 @@ def beside(
 def to_json(metrics: Mapping[str, Any]) -> str:
   """One line of valid JSON; NaN and infinity become null."""
   return json.dumps(json.loads(json.dumps(metrics), parse_constant=lambda name: None))
-
-
-def health(metrics: Mapping[str, float], baselines: Mapping[str, Level]) -> str:
-  """The metrics as a line: 'mlm 4.102 (1.80 below unigram)  nsp_accuracy 0.71 (prior 0.53)'."""
-  derived = {f'{name}_below_{x.kind}' for name, x in baselines.items() if isinstance(x, LossLevel)}
-  parts = []
-  for name, value in metrics.items():
-    if name in derived:
-      continue
-    text, baseline = f'{name} {value:.4g}', baselines.get(name, Level(0.0, ''))
-    level, kind = baseline
-    if isinstance(baseline, LossLevel):
-      side = 'below' if value <= level else 'ABOVE'
-      text += f' ({abs(level - value):.2f} {side} {kind})'
-    elif level:  # 0 says nothing
-      text += f' ({kind} {level:.2f})'
-    parts.append(text)
-  return '  '.join(parts)

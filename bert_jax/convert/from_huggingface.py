@@ -13,14 +13,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
 from bert_jax import models
-from bert_jax.convert import checksums, config_json, parameter_names, tensor_files
+from bert_jax.convert import checksums, config_json, fused_tensors, parameter_names, tensor_files
 from bert_jax.convert.families import google
-from bert_jax.convert.families.record import Description, Place, ReleasedFamily
+from bert_jax.convert.families.record import Description, ReleasedFamily
 from bert_jax.convert.parameter_names import FIELDS
 from bert_jax.errors import InputError, log, quoted
 from bert_jax.tasks import TASKS
@@ -96,7 +95,7 @@ def read(folder: Path, positions: int = 0) -> Weights:
   flat, sources = {}, {}
   for path, name in sorted(names.items()):
     if name not in unused and name not in ignored:
-      flat[path] = _layout(tensors[name], name, places[path])
+      flat[path] = fused_tensors.cut(tensors[name], name, places[path])
       sources[path] = name, str(tensors[name].dtype)
   weights = Weights(description, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
@@ -189,24 +188,6 @@ def _without_place(rest, source_names, family):
     more = f'tensors that ours has not ({len(inner)}, for example {quoted(inner[0])})'
     raise InputError(f'the encoder of these weights has {more}; is config.json theirs?')
   return dict.fromkeys(rest, 'no parameter of ours is called so')
-
-
-def _layout(x: np.ndarray, name: str, place: Place) -> np.ndarray:
-  """A tensor as float32 in our layout; InputError if it cannot be a parameter."""
-  if not jnp.issubdtype(x.dtype, jnp.floating):
-    raise InputError(f'{name} is {x.dtype}: quantized; give the weights it was made from.')
-  x = np.asarray(x).astype(np.float32)
-  if not np.isfinite(x).all():
-    raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
-  i, n = place.part
-  if n > 1:
-    if place.axis >= x.ndim or x.shape[place.axis] % n:
-      raise InputError(f'{name} is {x.shape}, which is not {n} matrices of one size; is it whole?')
-    size = x.shape[place.axis] // n
-    x = np.take(x, range(i * size, (i + 1) * size), place.axis)
-  if place.is_row and x.ndim == 2 and len(x) == 1:
-    x = x[0]
-  return np.ascontiguousarray(x.T) if place.turned else x
 
 
 def _fit_tables(weights: Weights, positions: int) -> Weights:

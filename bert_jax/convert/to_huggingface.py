@@ -22,11 +22,12 @@ from bert_jax.convert import (
   config_json,
   exported_tokenizers,
   from_huggingface,
+  fused_tensors,
   model_card,
   sentence_transformers,
 )
 from bert_jax.convert.families import FAMILIES
-from bert_jax.convert.families.record import Exported, Place, ReleasedFamily
+from bert_jax.convert.families.record import Exported, ReleasedFamily
 from bert_jax.convert.parameter_names import copies, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
 from bert_jax.errors import InputError, log
@@ -126,7 +127,8 @@ def _tensors(kept, family, head, model, offset, type_rows):
     raise InputError(f'{none}; start an objective without it from this encoder by init_from.')
   prefix = family.prefix if head.class_suffix == 'Model' else ''
   places = {path: x._replace(name=x.name.removeprefix(prefix)) for path, x in places.items()}
-  tensors, names = stored(kept, places), {path: place.name for path, place in places.items()}
+  tensors = fused_tensors.joined(kept, places)
+  names = {path: place.name for path, place in places.items()}
   for path in set(from_huggingface.ALL_POSITIONS) & kept.keys() if offset else ():
     tensors[names[path]] = np.pad(tensors[names[path]], ((offset, 0), (0, 0)))
   D, types = model.hidden_size, names.get(from_huggingface.TYPES)
@@ -141,19 +143,6 @@ def _tensors(kept, family, head, model, offset, type_rows):
     for copy, original in copies(family, places).items():
       tensors[copy] = tensors[original]
   return tensors, names
-
-
-def stored(flat: from_huggingface.Arrays, places: Mapping[str, Place]) -> dict[str, np.ndarray]:
-  """{name in a file: tensor} of parameters {our path: array}, in the layout of their places."""
-  parts, axes = {}, {places[path].name: places[path].axis for path in flat}
-  for path, x in flat.items():  # parts: {name: {number of a part: its numbers}}
-    place = places[path]
-    part = x.T if place.turned else x[None] if place.is_row else x
-    parts.setdefault(place.name, {})[place.part[0]] = part
-  return {
-    name: np.concatenate([part[i] for i in sorted(part)], axes[name]) if len(part) > 1 else part[0]
-    for name, part in parts.items()
-  }
 
 
 def _check(config, parts):

@@ -12,7 +12,7 @@ from bert_jax import models
 from bert_jax.metrics import Mean, mean
 from bert_jax.objectives import encode as shared
 from bert_jax.objectives.base import Batch, Key, Objective, Params, Spec, Terms
-from bert_jax.objectives.losses import soft_nats
+from bert_jax.objectives.distillation import soft_nats
 
 
 @dataclasses.dataclass(frozen=True)

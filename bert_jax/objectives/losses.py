@@ -64,17 +64,6 @@ def label_nats(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Arr
   return nats, (gold > others)[..., 0].astype(jnp.float32)
 
 
-@jax.named_scope('loss')
-def soft_nats(logits: jax.Array, theirs: jax.Array, temperature: float) -> jax.Array:
-  """The Kullback-Leibler divergence [...] of a student from its teacher, by the logits [..., C] of
-  both: the soft cross-entropy of Hinton et al. 2015 (https://arxiv.org/abs/1503.02531, section 2)
-  at a temperature T, times T squared, which keeps its gradient as large at any T, minus the entropy
-  of the teacher, so that agreement is 0. No gradient reaches the teacher."""
-  theirs = jax.nn.log_softmax(jax.lax.stop_gradient(theirs) / temperature)
-  mine = jax.nn.log_softmax(logits / temperature)
-  return temperature**2 * jnp.sum(jnp.exp(theirs) * (theirs - mine), axis=-1)
-
-
 def flat_nats(logits_BKV: jax.Array, words: int) -> jax.Array:
   """The mean of -log p over all words, [B, K]. Rows of the table without a word do not count."""
   is_word_V = jnp.arange(logits_BKV.shape[-1]) < words

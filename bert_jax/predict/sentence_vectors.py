@@ -49,10 +49,8 @@ class Embed(OfText):
 
   def exported(self, params: Any, batch: Any) -> dict[str, Any]:
     hidden_BTD = self.model.hidden(params, batch)
-    kept = batch['segment_ids'][..., None].astype(jnp.float32)
-    vector = jnp.sum(hidden_BTD * kept, axis=1) / jnp.maximum(jnp.sum(kept, axis=1), 1)
-    if self.pooling == 'cls':
-      vector = hidden_BTD[:, 0].astype(jnp.float32)
+    first_B1 = jnp.zeros((hidden_BTD.shape[0], 1), jnp.int32)
+    vector = text_vectors(hidden_BTD, batch['segment_ids'], first_B1, self.pooling)[:, 0]
     return {'embedding': unit(vector) if self.normalize else vector, 'hidden': hidden_BTD}
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_jax import files, hosts, metrics
 from bert_jax.errors import log, writing
+from bert_jax.metrics import Level, LossLevel
 from bert_jax.run.progress import Progress
 from bert_jax.run.trackers import Tracker
 from bert_jax.workdir import records
@@ -115,7 +116,7 @@ class Logger:
     rate = {'learning_rate': float(run.rates[step - 1 - skipped])}
     self.writer.write(step, 'train', values | rate | speed | tally.counts(run.inputs.config))
     terms = {name: value for name, value in values.items() if name != 'fill'}
-    shown = f'{metrics.health(terms, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s'
+    shown = f'{health(terms, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s'
     shown += f'  MFU {speed["mfu"]:.1%}' if 'mfu' in speed else ''
     if speed['data_wait'] > LONG_WAIT:
       shown += f'  waits {speed["data_wait"]:.0%} of the time for data'
@@ -123,3 +124,21 @@ class Logger:
       left = (run.inputs.steps - step) / speed['steps_per_s']
       self.progress.line(f'step {step}/{run.inputs.steps}  {shown}  ETA {left:.0f} s')
     return shown
+
+
+def health(metrics: Mapping[str, float], baselines: Mapping[str, Level]) -> str:
+  """The metrics as a line: 'mlm 4.102 (1.80 below unigram)  nsp_accuracy 0.71 (prior 0.53)'."""
+  derived = {f'{name}_below_{x.kind}' for name, x in baselines.items() if isinstance(x, LossLevel)}
+  parts = []
+  for name, value in metrics.items():
+    if name in derived:
+      continue
+    text, baseline = f'{name} {value:.4g}', baselines.get(name, Level(0.0, ''))
+    level, kind = baseline
+    if isinstance(baseline, LossLevel):
+      side = 'below' if value <= level else 'ABOVE'
+      text += f' ({abs(level - value):.2f} {side} {kind})'
+    elif level:  # 0 says nothing
+      text += f' ({kind} {level:.2f})'
+    parts.append(text)
+  return '  '.join(parts)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from bert_jax import files, hosts, metrics
+from bert_jax import files, hosts
 from bert_jax.errors import Paused, log
 from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, setup, trackers
-from bert_jax.run.log import Logger, Writer
+from bert_jax.run.log import Logger, Writer, health
 from bert_jax.run.profiling import Profile
 from bert_jax.run.stopping import Wish
 from bert_jax.run.summary import Summary
@@ -129,7 +129,7 @@ class Evaluator:
       ends = lambda: run.watch.ask().ends
       run.results, answers = evaluation.one_pass(*what, inputs.objective.shares, ends)
     self.at.writer.write(step, 'eval', run.results)
-    said = metrics.health(run.results, batches.source.baselines)
+    said = health(run.results, batches.source.baselines)
     self.at.progress.line(f'step {step}/{inputs.steps}  eval  {said}')
     is_best = run.checkpoints.is_best(run.results, step)
     is_saved = run.checkpoints.newest.get('step') == step

@@ -21,8 +21,7 @@ from bert_jax import config as config_lib
 from bert_jax import models, step
 from bert_jax.convert import from_huggingface
 from bert_jax.evaluate import evaluate
-from bert_jax.objectives.distillation import Distilled, DistilledLanguageModel, cosine
-from bert_jax.objectives.losses import soft_nats
+from bert_jax.objectives.distillation import Distilled, DistilledLanguageModel, cosine, soft_nats
 from bert_jax.predict import Model
 from bert_jax.run import initialization, teacher
 from bert_jax.run.inputs import read_inputs

@@ -75,7 +75,7 @@ def test_a_loss_is_told_from_a_score_by_its_baseline_not_by_its_name():
   values = metrics.values(terms, baselines)
   assert values == {'accuracy': 3.0, 'hits': 0.3, 'nats': 1.6, 'accuracy_below_unigram': 1.5}
   said = 'accuracy 3 (1.50 below unigram)  hits 0.3 (prior 0.25)  nats 1.6'
-  assert metrics.health(values, baselines) == said
+  assert training_log.health(values, baselines) == said
 
 
 # {dense bfloat16 operations a second by the makers' data sheets: what jax calls the device}.

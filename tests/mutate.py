@@ -7,10 +7,11 @@
 Nobody writes the faults: they are drawn from the syntax tree of bert_jax/ (KINDS). First the suite
 runs once under coverage, which says what each test reaches and how long it takes. Then each fault
 is put into a copy of the repository and the tests that reach its line are run there, the quickest
-of every file first, until one fails or --seconds of tests have passed. A fault that no test
-reaches counts as unnoticed. Each result is a line of OUT/SEED.jsonl, so a run that was stopped goes
-on where it was. Faults that cannot change what the code does are not drawn if
-tests/mutations_without_effect.txt lists them with a reason.
+of every file first, until one fails or --seconds of tests have passed. A line that runs when its
+file is imported is of no test: there the tests that reach the file are run, or else those of its
+room. A fault that no test reaches counts as unnoticed. Each result is a line of OUT/SEED.jsonl, so
+a run that was stopped goes on where it was. Faults that cannot change what the code does are not
+drawn if tests/mutations_without_effect.txt lists them with a reason.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import json
 import os
 import queue
 import random
+import resource
 import shutil
 import sqlite3
 import subprocess
@@ -341,6 +343,17 @@ def pytest_runtest_logreport(report) -> None:
       file.write(json.dumps({'test': report.nodeid, 'seconds': report.duration}) + '\n')
 
 
+def reaching(
+  fault: Fault, tests: dict[tuple[str, int], set[str]], seconds: dict[str, float]
+) -> set[str]:
+  """The tests that reach a fault, see above."""
+  if at := tests.get((fault.file, fault.line)):
+    return at
+  of_file = set().union(*(names for (file, _), names in tests.items() if file == fault.file))
+  room = 'tests' if fault.room == 'trunk' else f'tests/{fault.room}'
+  return of_file or {test for test in seconds if str(Path(test.partition('::')[0]).parent) == room}
+
+
 def chosen(tests: set[str], seconds: dict[str, float], limit: float) -> list[str]:
   """The tests to run: the quickest of each file, then the next of each, up to `limit` seconds."""
   files = collections.defaultdict(list)
@@ -376,12 +389,19 @@ def attempt(fault: Fault, tests: list[str], folder: Path, seconds: float) -> dic
   before = path.read_bytes()
   started = time.monotonic()
   arguments = [sys.executable, '-m', 'pytest', '-x', '-q', '-p', 'no:cacheprovider', *tests]
+  cpu = int(3 * seconds) + 60  # for a fault that never ends, however busy the machine is
+  limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
   try:
     path.write_bytes(before[: fault.start] + fault.text.encode() + before[fault.end :])
     with tempfile.TemporaryFile('w+') as output:
       try:
         code = subprocess.run(
-          arguments, cwd=folder, stdout=output, stderr=subprocess.STDOUT, timeout=3 * seconds + 60
+          arguments,
+          cwd=folder,
+          stdout=output,
+          stderr=subprocess.STDOUT,
+          timeout=10 * cpu,
+          preexec_fn=limit,
         ).returncode
       except subprocess.TimeoutExpired:
         code = 'time'
@@ -413,7 +433,7 @@ def try_all(faults: list[Fault], log: Path, workers: int, limit: float, out: Pat
         (Path(top) / str(i) / 'shared').symlink_to(shared)
 
     def one(fault):
-      own = chosen(tests.get((fault.file, fault.line), set()), seconds, limit)
+      own = chosen(reaching(fault, tests, seconds), seconds, limit)
       folder = folders.get()
       try:
         found = attempt(fault, own, folder, limit) if own else {'verdict': 'unreached'}

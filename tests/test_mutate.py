@@ -103,3 +103,14 @@ def test_the_share_that_was_noticed():
     ['run', '1', '1', '0', '0', '100.0%'],
     ['all', '3', '2', '0', '1', '66.7%'],
   ]
+
+
+def test_a_line_that_runs_at_import_is_tried_by_the_tests_of_its_file_or_room(faults):
+  (fault,) = (x for x in faults if x.kind == 'axis')
+  seconds = dict.fromkeys(
+    ('tests/models/test_a.py::a', 'tests/models/test_b.py::b', 'tests/c.py::c')
+  )
+  a, b, c = seconds
+  assert mutate.reaching(fault, {(fault.file, fault.line): {c}}, seconds) == {c}
+  assert mutate.reaching(fault, {(fault.file, 1): {c}, (fault.file, 2): {a}}, seconds) == {a, c}
+  assert mutate.reaching(fault, {('bert_jax/x.py', fault.line): {c}}, seconds) == {a, b}

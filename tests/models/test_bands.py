@@ -156,12 +156,12 @@ def test_a_layer_with_a_window_never_holds_all_pairs():
 
 def test_scanned_layers_of_two_kinds_are_those_apart():
   """Some with a window that pays, some without."""
-  fields = dict(num_hidden_layers=3, attention_window=16, global_attention_every=2)
+  fields = dict(num_hidden_layers=2, attention_window=16, global_attention_every=2)
   fields |= dict(position_embeddings='rotary', local_rotary_theta=50.0)
   x, tokens = draw(2, T, 24, seed=3), Tokens(rows())
 
   def run(params, **more):
-    stack = Stack(model(**fields, **more), 3)
+    stack = Stack(model(**fields, **more), 2)
 
     def loss(params):
       out = stack.apply({'params': params}, x, tokens)
@@ -169,7 +169,7 @@ def test_scanned_layers_of_two_kinds_are_those_apart():
 
     return jax.jit(jax.value_and_grad(loss))(params)
 
-  params = drawn(Stack(model(**fields), 3).init, x, tokens)['params']
+  params = drawn(Stack(model(**fields), 2).init, x, tokens)['params']
   value, gradient = run(params)
   scanned, theirs = run(models.stack_layers(params), scan_layers=True, remat='full')
   assert float(value) == pytest.approx(float(scanned), rel=1e-4)

@@ -21,7 +21,7 @@ from bert_jax.models.tokens import Tokens
 KINDS = {
   'learned': dict(position_embeddings='learned', num_hidden_layers=1),
   'rotary': dict(position_embeddings='rotary', norm_placement='pre', num_hidden_layers=1),
-  'alibi': dict(position_embeddings='alibi', feed_forward='glu'),
+  'alibi': dict(position_embeddings='alibi', feed_forward='glu', num_hidden_layers=1),
   'window': dict(position_embeddings='rotary', attention_window=3, num_hidden_layers=1),
   'windows': dict(attention_window=3, global_attention_every=2, scan_layers=True),
   'shared': dict(share_layers=True, mlm_head='none'),

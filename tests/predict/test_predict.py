@@ -1,5 +1,6 @@
 """A model is asked, in Python and on the command line: every task, bad input, streams, shapes."""
 
+import functools
 import io
 import json
 import os
@@ -14,7 +15,6 @@ from conftest import ROOT
 from scipy.special import softmax
 from small_tables import WORDS
 
-import bert_jax
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.predict import Model, __main__, lines, packed_rows
@@ -56,9 +56,19 @@ def as_lines(ask, texts):
   ]
 
 
+loaded = functools.cache(Model)
+
+
 def main(model, *arguments):
-  """`python -m bert_jax.predict`, in this process."""
-  __main__.main(['--model', str(model), '--no-cache', *map(str, arguments)])
+  """`python -m bert_jax.predict`, in this process, which loads a folder once."""
+
+  def load(*given):
+    loaded(*given).counts.clear()
+    return loaded(*given)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(__main__, 'Model', load)
+    __main__.main(['--model', str(model), '--no-cache', *map(str, arguments)])
 
 
 def refused(capsys, model, *arguments):
@@ -332,14 +342,14 @@ def test_lines_are_answered_while_the_pipe_is_open(model_folder):
     assert '1 of 2 lines have no answer' in run.stderr.read()
 
 
-def test_files_in_and_out(model_folder, tmp_path, capsys):
+def test_files_in_and_out(model_folder, pretrained_model, tmp_path, capsys):
   (tmp_path / 'in.txt').write_text('old river\n\nnew market\n')
   common = '--task', 'embed', '--input', tmp_path / 'in.txt'
   main(model_folder, *common, '--output', tmp_path / 'out.npy')
   vectors = np.load(tmp_path / 'out.npy')
   assert vectors.shape == (3, 16) and np.isnan(vectors[1]).all()
   assert 'the first of them is line 2: empty line' in capsys.readouterr().err
-  expected = bert_jax.load(model_folder).embed(['old river', 'new market'])
+  expected = pretrained_model.embed(['old river', 'new market'])
   np.testing.assert_allclose(vectors[[0, 2]], expected, atol=1e-6)
   main(model_folder, *common, '--output', tmp_path / 'out.jsonl')
   found = [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()]

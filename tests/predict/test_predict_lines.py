@@ -13,15 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from small_tables import WORDS
-from test_predict import (
-  NER,
-  as_lines,
-  load_pretrain,
-  main,
-  random_model,
-  refused,
-  sentences,
-)
+from test_predict import NER, as_lines, load_pretrain, main, random_model, refused, sentences
 
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
@@ -181,13 +173,13 @@ def test_fields_that_are_not_read_are_counted(pretrained_model, make_model, capl
   assert not make_model('gap').counts[UNREAD]
 
 
-def test_vectors_are_stored_as_computed(model_folder, tmp_path):
+def test_vectors_are_stored_as_computed(model_folder, pretrained_model, tmp_path):
   texts = sentences(5)
   (tmp_path / 'in.txt').write_text('\n'.join(texts))
   places = '--input', tmp_path / 'in.txt', '--output', tmp_path / 'out.npy'
   main(model_folder, '--task', 'embed', '--no-normalize', *places)
   found = np.load(tmp_path / 'out.npy')
-  expected = Model(model_folder).embed(texts, normalize=False)
+  expected = pretrained_model.embed(texts, normalize=False)
   assert found.tobytes() == expected.tobytes()
 
 

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import flax.linen as nn
@@ -16,18 +17,12 @@ import safetensors.numpy
 from references import drawn
 from scipy.special import softmax
 from test_export import sentence_piece
-from test_predict import (
-  NER,
-  load_pretrain,
-  main,
-  random_model,
-  refused,
-  sentences,
-)
+from test_predict import NER, load_pretrain, main, random_model, refused, sentences
 from tokenizers import Tokenizer, pre_tokenizers
 
 import bert_jax
 from bert_jax.config import InputError
+from bert_jax.convert import exported_tokenizers
 from bert_jax.predict import cpu_kernels, export
 from bert_jax.tokenizers.byte_level import ByteLevel
 
@@ -144,47 +139,53 @@ def run_exported(path, texts):
   return np.load(path / 'out.npy')
 
 
-def test_an_exported_model_needs_none_of_our_code(model_folder, tmp_path):
+def test_an_exported_model_needs_none_of_our_code(model_folder, pretrained_model, tmp_path):
   main(model_folder, '--task', 'embed', '--export', tmp_path)
   texts = sentences(5)
   found = run_exported(tmp_path, texts)
-  np.testing.assert_allclose(found, bert_jax.load(model_folder).embed(texts), atol=1e-5)
+  np.testing.assert_allclose(found, pretrained_model.embed(texts), atol=1e-5)
   about = json.loads((tmp_path / 'export.json').read_text())
   assert about['task'] == 'embed' and about['platforms'] == ['cpu', 'tpu', 'cuda']
 
 
-def exported(model, task, path, *asked):
-  """(the encoding, {output: array}) of an exported model asked for one text or pair."""
-  export.write(model, task, path)
-  program = jax.export.deserialize(bytearray((path / 'model.stablehlo').read_bytes()))
-  row = Tokenizer.from_file(str(path / 'tokenizer.json')).encode(*asked)
-  arrays = [np.array([x], np.int32) for x in (row.ids, row.type_ids, row.attention_mask)]
-  found = program.call(safetensors.numpy.load_file(path / 'weights.safetensors'), *arrays)
-  return row, {name: np.asarray(x[0]) for name, x in found.items()}
+def arrays_of(row):
+  return [np.array([x], np.int32) for x in (row.ids, row.type_ids, row.attention_mask)]
 
 
 def test_exported_masks_are_filled_alike(pretrained_model, tmp_path):
   model, text = pretrained_model, 'old [MASK] river'
-  row, found = exported(model, 'fill-mask', tmp_path, text)
+  export.write(model, 'fill-mask', tmp_path)
+  program = jax.export.deserialize(bytearray((tmp_path / 'model.stablehlo').read_bytes()))
+  row = Tokenizer.from_file(str(tmp_path / 'tokenizer.json')).encode(text)
+  weights = safetensors.numpy.load_file(tmp_path / 'weights.safetensors')
+  found = {name: np.asarray(x[0]) for name, x in program.call(weights, *arrays_of(row)).items()}
   shares = dict(zip(model.tokenizer.pieces, softmax(found['logits'][row.tokens.index('[MASK]')])))
   for piece, share in model.fill_mask([text])[0][0]:
     assert shares[piece] == pytest.approx(share, abs=1e-5)
   cuts_and_pads(model, tmp_path)
 
 
-def test_exported_heads_give_the_same_numbers(make_model, tmp_path):
+def exported(model, task, *asked):
+  """(the encoding, {output: array}) of what is exported of a model, asked for one text or pair."""
+  row = exported_tokenizers.fast(model.tokenizer).encode(*asked)
+  forward = jax.jit(functools.partial(export.forward, model, task))
+  found = forward(model.params, *arrays_of(row))
+  return row, {name: np.asarray(x[0]) for name, x in found.items()}
+
+
+def test_exported_heads_give_the_same_numbers(make_model):
   pair = 'old good river', 'new garden'
   model = make_model('mrpc')
-  _, found = exported(model, 'classify', tmp_path / 'mrpc', *pair)
+  _, found = exported(model, 'classify', *pair)
   (shares,) = model.classify([pair])
   np.testing.assert_allclose(softmax(found['logits']), list(shares.values()), atol=1e-5)
   model = make_model('ner', NER)
-  _, found = exported(model, 'tag', tmp_path / 'ner', pair[0])
+  _, found = exported(model, 'tag', pair[0])
   (answer,) = model.ask('tag').answers([model.ask('tag').parsed(pair[0])])
   shares = softmax(found['logits'][1:-1], axis=-1)
   np.testing.assert_allclose(shares.max(axis=-1), answer['probability'], atol=1e-5)
   model = make_model('squad', SHORT)
-  row, found = exported(model, 'answer', tmp_path / 'squad', *pair)
+  row, found = exported(model, 'answer', *pair)
   sums = found['start_logits'][5:7, None] + found['end_logits'][None, 5:7]
   first, last = max([(0, 0), (0, 1), (1, 1)], key=lambda span: sums[span])
   start, end = row.offsets[5 + first][0], row.offsets[5 + last][1]
@@ -223,7 +224,16 @@ def byte_level():
   return ByteLevel(pieces, merges)
 
 
-def test_an_exported_byte_level_vocabulary_cuts_and_pads_as_we_do(vocab, tmp_path):
+@pytest.fixture
+def without_a_program(monkeypatch):
+  """What is exported is all but the program, which takes a second to write."""
+  empty = types.SimpleNamespace(serialize=lambda: b'')
+  monkeypatch.setattr(export.jax_export, 'export', lambda *_, **__: lambda *_: empty)
+
+
+def test_an_exported_byte_level_vocabulary_cuts_and_pads_as_we_do(
+  vocab, tmp_path, without_a_program
+):
   config, own = load_pretrain(vocab, 1), byte_level()
   config.model.vocab_size = own.vocab_size
   model = random_model(config, own)
@@ -242,7 +252,7 @@ def cuts_and_pads(model, folder):
   assert found[1].ids == [own.cls_id, *many[:30], own.sep_id]
 
 
-def test_an_exported_sentencepiece_says_how_to_encode(vocab, tmp_path, caplog):
+def test_an_exported_sentencepiece_says_how_to_encode(vocab, tmp_path, caplog, without_a_program):
   own = sentence_piece(tmp_path / 'spm.model')
   config = load_pretrain(vocab, 1)
   config.model.vocab_size = own.vocab_size

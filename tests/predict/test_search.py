@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from small_tables import sentence
-from test_predict import refused
+from test_predict import loaded, refused
 from test_predict_lines import command
 
 from bert_jax.config import InputError
@@ -72,6 +72,7 @@ def test_the_command_keeps_vectors_and_uses_them(
   kept = tmp_path / 'lines.txt.vectors.npz'
 
   def answers():
+    loaded.cache_clear()  # with the index that a model has read
     return command(model_folder, tmp_path, b'old river\n{"text": "good", "id": 7}\n\n', *arguments)
 
   first = answers()
@@ -155,7 +156,9 @@ def test_what_is_wrong_with_a_search_is_one_sentence(
     assert said in refused(capsys, model_folder, *arguments)
 
 
-def test_a_folder_of_sentence_transformers_is_searched_as_it_says(model_folder, tmp_path):
+def test_a_folder_of_sentence_transformers_is_searched_as_it_says(
+  model_folder, pretrained_model, tmp_path
+):
   """Without a Normalize module, vectors are as long as they are."""
   shutil.copytree(model_folder, tmp_path / 'own')
   (tmp_path / 'own' / '1_Pooling').mkdir()
@@ -165,5 +168,5 @@ def test_a_folder_of_sentence_transformers_is_searched_as_it_says(model_folder, 
   modules = [{'name': n, 'path': path, 'type': f'x.{kind}'} for n, path, kind in kinds]
   (tmp_path / 'own' / 'modules.json').write_text(json.dumps(modules))
   found = Model(tmp_path / 'own').embed(['old river'])
-  expected = Model(model_folder).embed(['old river'], pooling='cls', normalize=False)
+  expected = pretrained_model.embed(['old river'], pooling='cls', normalize=False)
   np.testing.assert_allclose(found, expected, atol=1e-6)

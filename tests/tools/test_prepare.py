@@ -10,12 +10,13 @@ import sys
 import time
 import zlib
 from collections import Counter
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 from conftest import ROOT
-from running import files_up_to, lines, stopped
+from running import files_up_to, lines
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers
@@ -23,6 +24,8 @@ from bert_jax.config import InputError
 from bert_jax.corpus import blocks, loading, prepared
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord
 from bert_jax.rows.batches import Batches
+from bert_jax.run import tally
+from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents as text
@@ -526,38 +529,53 @@ def damaged(small_corpus, tmp_path):
   return out
 
 
-def test_a_flipped_bit_is_named_or_skipped_and_counted(damaged):
-  def batches(skip):
-    changes = f'data.skip_damaged={skip}', 'corpus.eval_share=0.3'
-    config = task.resolve(pretrain_config(damaged, *changes))
-    tokenizer = tokenizers.load_folder(damaged)
-    found = task.sources(config, tokenizer)
-    spec = task.objective(config, tokenizer).spec(4)
-    where = sharding.batch_sharding(sharding.make_mesh(1, 1, 1, jax.devices()[:1]))
-    return [Batches(source, spec, where, limits={}, skip_damaged=skip) for source in found.values()]
+def batches_of(folder, skip, seed=None):
+  """The Batches of a training, and of its evaluation."""
+  changes = f'data.skip_damaged={skip}', 'corpus.eval_share=0.3'
+  config = task.resolve(pretrain_config(folder, *changes))
+  tokenizer = tokenizers.load_folder(folder)
+  found = task.sources(config, tokenizer)
+  spec = task.objective(config, tokenizer).spec(4)
+  where = sharding.batch_sharding(sharding.make_mesh(1, 1, 1, jax.devices()[:1]))
+  options = dict(limits={}, seed=seed, skip_damaged=skip)
+  return [Batches(source, spec, where, **options) for source in found.values()]
 
+
+def test_a_flipped_bit_is_named_or_skipped_and_counted(damaged):
   with pytest.raises(InputError, match=r'train-00000.array_record: record \d+ is damaged'):
-    for whole in batches(False):
+    for whole in batches_of(damaged, False):
       for step in range(len(whole)):
         whole[step]
   empty = counted = 0
-  for part in batches(True):
+  for part in batches_of(damaged, True):
     rows = np.concatenate([part[step]['segment_ids'] for step in range(len(part))])
     empty += int((~rows[: len(part.source)].any(axis=1)).sum())
     counted += part.damaged_rows
   assert counted == empty > 0
 
 
-def test_damaged_rows_are_counted_once_whether_a_run_stops_or_not(damaged, tmp_path):
-  changes = 'steps=6', 'data.skip_damaged=true', 'eval.every=0', 'corpus.eval_share=0'
-  changes += 'checkpoint.every=3', 'batch_size=32', 'data.seq_length=32'
-  counts = []
-  for workdir in (tmp_path / 'whole', tmp_path / 'stopped'):
-    if counts:
-      stopped(tmp_path / 'whole', workdir)
-    train(pretrain_config(damaged, *changes), workdir)
-    counts.append(lines(workdir)[-1]['damaged_rows'])
-  assert counts[0] == counts[1] > 0
+def test_damaged_rows_are_counted_once_whether_a_run_stops_or_not(damaged):
+  def counted(events, steps):
+    """The events after some steps of a run; the next batch is made while a step is computed."""
+    batches, _ = batches_of(damaged, True, seed=0)
+    run = tally.Tally(events=events, inputs=SimpleNamespace(batches=batches))
+    for step in steps:
+      batches[step], batches[step + 1]
+      run.count_damaged(step + 1)
+    return run.events
+
+  half, whole = counted({}, range(10)), counted({}, range(40))
+  assert counted(half, range(10, 40)) == whole
+  assert 0 < half['damaged_rows'] < whole['damaged_rows']
+
+
+def test_a_run_says_how_many_rows_are_damaged(damaged, tmp_path):
+  changes = 'steps=2', 'data.skip_damaged=true', 'eval.every=0', 'corpus.eval_share=0'
+  config = pretrain_config(damaged, *changes, 'batch_size=64', 'data.seq_length=32')
+  batches = read_inputs(config, tmp_path / 'run').batches
+  assert [len(batches[step]) > 0 for step in range(2)] and batches.damaged_rows > 0
+  train(config, tmp_path / 'run')
+  assert lines(tmp_path / 'run')[-1]['damaged_rows'] == batches.damaged_rows
 
 
 def test_a_flipped_bit_in_a_held_out_document_is_named_or_skipped(damaged):

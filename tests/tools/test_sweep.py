@@ -1,6 +1,7 @@
 """The runs of a sweep: which there are, that each is trained once, and that they are the same runs
 as by hand."""
 
+import io
 import itertools
 import json
 import logging
@@ -508,35 +509,25 @@ def test_a_sweep_that_is_stopped_lets_its_runs_save_themselves(tmp_path, monkeyp
 def test_a_child_tries_a_workdir_that_is_held_again(tmp_path, corpus_file, monkeypatch, capsys):
   words = ['0', '1', '--workdir', str(tmp_path / 'run'), '--config', PRETRAIN, *small(corpus_file)]
   monkeypatch.setattr(sys, 'argv', ['child', *words])
-  monkeypatch.setattr(child, '_end_with_the_sweep', lambda: None)
+  watched = threading.Event()
+  monkeypatch.setattr(child, '_end_with_the_sweep', watched.set)
   for name, value in (('TRIES', 2), ('PAUSE', 0)):
     monkeypatch.setattr(child, name, value)
   with lock.held(tmp_path / 'run'), pytest.raises(SystemExit) as end:
     child.main()
   assert end.value.code == 3 and capsys.readouterr().err.count('is in use') == 2
+  assert watched.wait(9) and sys.argv == [train.__file__, *words[2:]]
 
 
-def test_a_child_ends_with_the_sweep(tmp_path, corpus_file, monkeypatch):
-  """When its standard input is closed, here a pipe of this process."""
-  words = ['--workdir', str(tmp_path / 'run'), '--config', PRETRAIN, *small(corpus_file)]
-  words.append('--config.steps=3000')
-  reads, writes = os.pipe()
-  monkeypatch.setattr(sys, 'stdin', os.fdopen(reads))
-  monkeypatch.setattr(sys, 'argv', ['child', '0', '1', *words])
-  monkeypatch.setattr(child, 'PATIENCE', 10**6)  # it would end this process
-
-  def close_when_it_trains():
-    while not (tmp_path / 'run' / 'summary.json').exists():
-      time.sleep(0.01)
-    os.close(writes)
-
-  threading.Thread(target=close_when_it_trains, daemon=True).start()
-  with pytest.raises(SystemExit) as end:
-    child.main()
-  assert end.value.code == 130
-  assert json.loads((tmp_path / 'run' / 'summary.json').read_text())['state'] == 'stopped'
-  command = json.loads((tmp_path / 'run' / 'run.json').read_text())['commands'][0]['argv']
-  assert command == [train.__file__, *words]
+def test_a_child_ends_with_the_sweep(monkeypatch):
+  """When its standard input is closed it is asked to stop, and in the end it is made to."""
+  asked = []
+  monkeypatch.setattr(sys, 'stdin', io.StringIO())
+  monkeypatch.setattr(child, 'PATIENCE', 0)
+  monkeypatch.setattr(os, 'kill', lambda *given: asked.append(given))
+  monkeypatch.setattr(os, '_exit', asked.append)
+  child._end_with_the_sweep()
+  assert asked == [(os.getpid(), signal.SIGTERM), 1]
 
 
 def test_another_evaluation_is_another_run():

@@ -8,7 +8,9 @@ import published as p
 import pytest
 from small_tables import WORDS
 
+from bert_jax import sharding, step
 from bert_jax.evaluate import evaluate
+from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
 from bert_jax.train import train
 
@@ -160,6 +162,19 @@ def test_two_steps_and_an_evaluation(name, tmp_path):
   files = {path.name: path.read_text() for path in (tmp_path / 'out').iterdir()}
   answers = [json.loads(x) for x in files['predictions.jsonl'].splitlines()]
   check_files(name, files, answers, metrics)
+
+
+@pytest.mark.parametrize('name', ['race', 'gap', 'conll2003'])
+def test_a_run_can_begin(name, tmp_path):
+  """Its rows are what the objective expects, and its step can be traced."""
+  inputs = read_inputs(made(name, tmp_path), tmp_path / 'run')
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
+  batch, form = inputs.batches.at(0), lambda x: (x.shape, x.dtype)
+  assert jax.tree.map(form, batch) == jax.tree.map(form, program.batch)
+  with jax.set_mesh(inputs.mesh), sharding.activation_rules():
+    state, metrics = jax.eval_shape(program.train_step, program.state, batch, program.constants)
+  assert jax.tree.map(form, state) == jax.tree.map(form, program.state)
+  assert {*inputs.objective.loss_weights} <= metrics.keys()
 
 
 @pytest.mark.parametrize('name', ['race', 'copa', 'gap', 'wsc', 'conll2003', 'pos'])

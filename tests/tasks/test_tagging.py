@@ -545,7 +545,9 @@ REAL = [
   # file, vocabulary, task, sentences, tokens: as published
   ('ner/wnut17/emerging.test.annotated', 'uncased', 'ner', 1_287, 23_394),
   ('ner/weibo/weiboNER_2nd_conll.dev', 'chinese', 'weibo', 270, 14_509),
-  ('panx/dev-en.tsv', 'multilingual-cased', 'panx', 10_000, 80_536),
+  pytest.param(
+    *('panx/dev-en.tsv', 'multilingual-cased', 'panx', 10_000, 80_536), marks=pytest.mark.slow
+  ),
   ('ud/tr_pud-ud-test.conllu', 'multilingual-cased', 'pos', 1_000, 16_881),
 ]
 

@@ -1,5 +1,6 @@
 """The notebooks of launch/, executed as Colab does, small; what a notebook shows of a run."""
 
+import ast
 import base64
 import csv
 import json
@@ -17,7 +18,7 @@ import small_tables
 from conftest import ROOT, small_overrides
 from nbclient import NotebookClient
 
-from bert_jax import notebooks
+from bert_jax import config, notebooks
 from bert_jax.config import InputError
 from bert_jax.workdir.contents import check
 
@@ -29,33 +30,22 @@ def read(name):
   return nbformat.read(ROOT / 'launch' / f'colab_{name}.ipynb', as_version=4)
 
 
-def execute(*parameters, then=''):
-  """[a notebook after all its cells were run with other parameters], for pairs of a name and
-  parameters, in one kernel. then: a cell at the end."""
-  new, notebooks_, cells = nbformat.v4.new_code_cell, [], []
-  for name, own in parameters:
-    notebook = read(name)
-    places = [i for i, x in enumerate(notebook.cells) if 'parameters' in x.metadata.get('tags', ())]
-    source = '\n'.join(f'{name} = {value!r}' for name, value in own.items())
-    notebook.cells.insert(places[0] + 1, new(source))
-    notebooks_.append(notebook)
+def execute(name, parameters, then=''):
+  """A notebook after all its cells were run with other parameters. then: a cell at the end."""
+  notebook, new = read(name), nbformat.v4.new_code_cell
+  places = [i for i, x in enumerate(notebook.cells) if 'parameters' in x.metadata.get('tags', ())]
+  source = '\n'.join(f'{name} = {value!r}' for name, value in parameters.items())
+  notebook.cells.insert(places[0] + 1, new(source))
   notebook.cells += [new(then)] if then else []
-  for one in notebooks_:
-    cells += one.cells
-  whole = nbformat.v4.new_notebook(cells=cells)
   here = {'metadata': {'path': str(ROOT)}}
-  NotebookClient(whole, timeout=300, kernel_name='python3', resources=here).execute()
-  return notebooks_
-
-
-def hermetic(folder, patch):
-  patch.setenv('IPYTHONDIR', str(folder / 'ipython'))
-  patch.setenv('PYTHONPATH', str(ROOT))
+  NotebookClient(notebook, timeout=300, kernel_name='python3', resources=here).execute()
+  return notebook
 
 
 @pytest.fixture(autouse=True)
 def is_hermetic(tmp_path, monkeypatch):
-  hermetic(tmp_path, monkeypatch)
+  monkeypatch.setenv('IPYTHONDIR', str(tmp_path / 'ipython'))
+  monkeypatch.setenv('PYTHONPATH', str(ROOT))
 
 
 def cell_of(notebook, text):
@@ -109,6 +99,22 @@ def test_notebooks_are_short_and_without_outputs():
   assert 'REPOSITORY = ' in begin
 
 
+@pytest.mark.parametrize('name', NAMES)
+def test_what_a_notebook_uses_of_this_package_is_there(name):
+  cells = [x.source for x in read(name).cells if x.cell_type == 'code']
+  tree = ast.parse(re.sub(r'(?m)^(\s*)[%!].*', r'\1pass', '\n'.join(cells)))
+  known = {}
+  for node in ast.walk(tree):
+    if isinstance(node, ast.ImportFrom | ast.Import) and 'bert_jax' in ast.unparse(node):
+      exec(ast.unparse(node), known)
+  used = [
+    x for x in ast.walk(tree) if isinstance(x, ast.Attribute) and ast.unparse(x.value) in known
+  ]
+  assert used and all(hasattr(known[x.value.id], x.attr) for x in used), name
+  for spec in re.findall(r"'(configs/[^'{]+)'", ast.unparse(tree)):
+    config.load(spec, [])
+
+
 @pytest.mark.slow
 def test_the_first_cell_gets_the_code_once(tmp_path, monkeypatch):
   if not (ROOT / '.git').exists():
@@ -142,32 +148,10 @@ print('again', int(state.step), time.monotonic() - started)
 """
 
 
-@pytest.fixture(scope='module')
-def executed(corpus_file, tmp_path_factory):
-  """[finetune, tpu]"""
-  folder = tmp_path_factory.mktemp('executed')
-  write_tickets(folder / 'tickets.csv', np.random.default_rng(0))
-  fields = """steps=60 model.vocab_size=200 batch_size=4 data.seq_length=32
-  model.num_hidden_layers=1 model.hidden_size=64 model.intermediate_size=64
-  optimizer.learning_rate=2e-3 log.tensorboard=false"""
-  table = {
-    'DATA': str(folder / 'tickets.csv'),
-    'TEXT': 'nachricht',
-    'LABEL': 'abteilung',
-    'CONFIG': 'configs/finetune.py:task=table,runlocal',
-    'FOLDER': str(folder / 'out'),
-    'OVERRIDES': [f'--config.{x}' for x in fields.split()],
-  }
-  small = [*small_overrides(corpus_file), '--config.eval.batches=2']
-  with pytest.MonkeyPatch.context() as patch:
-    patch.chdir(ROOT)
-    hermetic(folder, patch)
-    tpu = {'FOLDER': str(folder), 'OVERRIDES': small}
-    return execute(('finetune', table), ('tpu', tpu), then=AGAIN)
-
-
-def test_a_notebook_trains_and_a_finished_one_returns(executed):
-  notebook = executed[1]
+def test_a_notebook_trains_and_a_finished_one_returns(corpus_file, tmp_path):
+  parameters = {'FOLDER': str(tmp_path)}
+  parameters['OVERRIDES'] = [*small_overrides(corpus_file), '--config.eval.batches=2']
+  notebook = execute('tpu', parameters, AGAIN)
   training = next(x for x in notebook.cells if x.source.startswith('import bert_jax'))
   shows_a_run(training, 20)
   assert text_of(training).splitlines()[-1].startswith('State(step 20, ')
@@ -178,8 +162,21 @@ def test_a_notebook_trains_and_a_finished_one_returns(executed):
   assert float(text_of(again).split('again 20 ')[1].split()[0]) < 15
 
 
-def test_a_table_becomes_a_classifier(executed):
-  notebook = executed[0]
+@pytest.mark.slow
+def test_a_table_becomes_a_classifier(tmp_path):
+  write_tickets(tmp_path / 'tickets.csv', np.random.default_rng(0))
+  fields = """steps=60 model.vocab_size=200 batch_size=4 data.seq_length=32
+  model.num_hidden_layers=1 model.hidden_size=64 model.intermediate_size=64
+  optimizer.learning_rate=2e-3 log.tensorboard=false"""
+  parameters = {
+    'DATA': str(tmp_path / 'tickets.csv'),
+    'TEXT': 'nachricht',
+    'LABEL': 'abteilung',
+    'CONFIG': 'configs/finetune.py:task=table,runlocal',
+    'FOLDER': str(tmp_path / 'out'),
+    'OVERRIDES': [f'--config.{x}' for x in fields.split()],
+  }
+  notebook = execute('finetune', parameters)
   log = shows_a_run(cell_of(notebook, 'train.train'), 60)
   assert '12 examples held out of training' in log
   assert 'nachricht;abteilung' in text_of(cell_of(notebook, 'read_bytes'))
@@ -211,7 +208,7 @@ def test_quickstart(corpus_file, tmp_path):
     'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],
     'FINETUNE': [f'--config.{x}' for x in fields.split()],
   }
-  (notebook,) = execute(('quickstart', parameters))
+  notebook = execute('quickstart', parameters)
   shows_a_run(cell_of(notebook, 'stage=pretrain'), 20)
   assert len(pictures(cell_of(notebook, 'hidden_states.draw'))) == 1
   assert len(pictures(cell_of(notebook, 'stage=finetune'))) == 2  # a curve of each
@@ -223,7 +220,7 @@ def test_quickstart(corpus_file, tmp_path):
 def test_ablation(corpus_file, tmp_path):
   parameters = {'ABLATION': 'norm_placement,runlocal', 'SEEDS': 2, 'FOLDER': str(tmp_path / 'out')}
   parameters['OVERRIDES'] = ' '.join(small_overrides(corpus_file))
-  (notebook,) = execute(('ablation', parameters))
+  notebook = execute('ablation', parameters)
   assert '4 runs; time left' in text_of(cell_of(notebook, '--dry-run'))
   report = text_of(cell_of(notebook, 'tools.report'))
   assert 'norm_placement=pre' in report and ' ± ' in report

@@ -298,13 +298,6 @@ def test_each_reader_stands_each_damage(name, run, other_copy, model, tmp_path, 
   assert bool(sentence) == (not found.checkpoints)
 
 
-def test_there_are_enough_damages_of_each_file():
-  files = [file for file, *_ in DAMAGES.values()]
-  assert len(files) >= 30
-  for file in ('config.json', 'run.json', 'summary.json', 'metrics.jsonl', META):
-    assert files.count(file) >= 5, file
-
-
 def test_an_edited_config_is_no_arm_of_its_own(run):
   """It stood in a report beside the others, at a learning rate that nobody has trained with."""
   shutil.copytree(run, run.with_name('edited'))

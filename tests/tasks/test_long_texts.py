@@ -301,7 +301,7 @@ def test_predict_reads_them_as_evaluation_does(more, alone, tmp_path, vocab, tok
   assert model.counts['examples cut (longer than 16 tokens)'] == 3 * ('tail' in more)
   inside = [a for a in answers if a['length'] <= model.limit - 2]
   assert len(inside) == alone
-  _, found = exported(model, 'classify', tmp_path / 'out', *inside[0]['texts'])
+  _, found = exported(model, 'classify', *inside[0]['texts'])
   shares = np.exp(found['logits']) / np.exp(found['logits']).sum()
   np.testing.assert_allclose(shares, list(inside[0]['probabilities'].values()), atol=1e-5)
 

@@ -20,6 +20,12 @@ from bert_jax.tools import arguments
 from bert_jax.tools.prepare import __main__ as prepare
 
 
+@pytest.fixture(autouse=True)
+def log_as_before(caplog):
+  """The benchmark makes the package's log quiet; later tests of this process read it."""
+  caplog.set_level('INFO', 'bert_jax')
+
+
 def lines(capsys):
   return [json.loads(x) for x in capsys.readouterr().out.splitlines() if x[:1] == '{']
 

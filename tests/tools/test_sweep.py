@@ -4,7 +4,6 @@ as by hand."""
 import io
 import itertools
 import json
-import logging
 import os
 import re
 import runpy
@@ -381,7 +380,6 @@ def metrics_of(path):
 def swept(capsys, *command):
   """(exit status, stdout, stderr) of a sweep, which this process leads: its runs have their own."""
   code = 0
-  logging.getLogger('bert_jax').setLevel(logging.INFO)  # another command may have made it quiet
   try:
     sweep.main(list(command))
   except SystemExit as end:

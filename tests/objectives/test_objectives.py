@@ -131,6 +131,21 @@ def test_losses_of_a_table_are_their_formulas():
   assert loss == pytest.approx((nats * weights).sum() / weights.sum(), rel=1e-5)
 
 
+def test_the_loss_of_tags_is_its_formula():
+  """Over the tokens that have a tag, whose number stands as 1 more than it is."""
+  objective, rng = Tagging(MODEL, T, ('a', 'b', 'c', 'd')), np.random.default_rng(2)
+  logits, tags = rng.normal(size=(3, T, 4)), rng.integers(0, 5, (3, T))
+  terms = objective.logit_terms(jnp.asarray(logits, jnp.float32), {'tags': jnp.asarray(tags)})
+  rows, at = np.nonzero(tags)
+  gold = tags[rows, at] - 1
+  nats = -log_softmax(logits[rows, at], -1)[range(len(gold)), gold]
+  assert float(terms['tagging'].value) == pytest.approx(nats.mean(), rel=1e-5)
+  right = logits[rows, at].argmax(-1) == gold
+  assert (
+    float(terms['token_accuracy'].value) == pytest.approx(right.mean()) and 0 < right.mean() < 1
+  )
+
+
 # ---- dropout -------------------------------------------------------------------------------------
 
 OBJECTIVES = {

@@ -64,7 +64,7 @@ def write(
   write_json(out / 'special_tokens_map.json', special)
   text = fast(tokenizer, continues).to_str(pretty=True)
   if isinstance(tokenizer, tokenizers.RustTokenizer):  # otherwise as it was read, letter for letter
-    content = tokenizer.content | {'post_processor': json.loads(text)['post_processor']}
+    content = tokenizer.released | {'post_processor': json.loads(text)['post_processor']}
     text = json.dumps(content, indent=2, ensure_ascii=False) + '\n'
   write_whole(out / 'tokenizer.json', text)
   _check(out / 'tokenizer.json', tokenizer)
@@ -108,7 +108,7 @@ def fast(tokenizer: Tokenizer, continues: bool = False) -> library.Tokenizer:
   single = f'{cls}:0 $A:0 {sep}:0'
   pair = f'{cls}:0 $A:0 {f"{sep}:0 " * tokenizer.between}$B:1 {sep}:1'
   if continues:
-    single = '$A:0' if cls == sep else f'{cls}:0 $A:0'
+    single = ''.join(f'{tokenizer.pieces[i]}:0 ' for i in tokenizer.begin_ids) + '$A:0'
     pair = f'{single} $B:1'
   ends = list({cls: tokenizer.cls_id, sep: tokenizer.sep_id}.items())
   template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ends)

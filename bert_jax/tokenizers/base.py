@@ -49,17 +49,39 @@ class Tokenizer(abc.ABC):
     self._ends_word = self._blank = np.zeros(self.vocab_size, bool)
     for name in self.needs:
       find_reserved(self.pieces, name, source)
-    ids = {name: reserved_id(self.pieces, name) for name in RESERVED}
-    end = reserved_id(self.pieces, END_OF_TEXT)
-    ids |= {name: end for name in ('[CLS]', '[SEP]') if ids[name] is None}
-    self.reserved = {name: i for name, i in ids.items() if i is not None}
-    self.special_ids = tuple(sorted(set(self.reserved.values())))
+    self.reserved = reserved_ids(self.pieces)
     # The ids put before a text that a model is to continue. GPT-2 gets the text alone, as at its
     # release, since its one special piece says that another text has ended.
-    self.begin_ids = () if ids['[CLS]'] in (None, end) else (ids['[CLS]'],)
+    cls, end = self.reserved.get('[CLS]'), reserved_id(self.pieces, END_OF_TEXT)
+    self.begin_ids: tuple[int, ...] = () if cls is None or cls == end else (cls,)
     # [SEP]s between the two texts of a pair; a vocabulary with </s> is RoBERTa's.
     sep = self.reserved.get('[SEP]', 0)
     self.between = 2 if self.pieces[sep] == OTHER_NAMES['[SEP]'] else 1
+    self.around, self.encloses = [], True
+
+  @property
+  def special_ids(self) -> tuple[int, ...]:
+    return tuple(sorted(set(self.reserved.values())))
+
+  def set_around(self, around: Sequence[Sequence[int]]) -> bool:
+    """Puts around texts what a file says, the ids before, between and behind the texts of a pair;
+    returns whether that differs from what the names of the pieces say."""
+    known = self.begin_ids, self.between, dict(self.reserved)
+    self.around = before, between, behind = [list(ids) for ids in around]
+    self.begin_ids = tuple(before)
+    self.encloses = len(before) == len(behind) == 1 and {*between} == {*behind}
+    if self.encloses:
+      self.reserved |= {'[CLS]': before[0], '[SEP]': behind[0]}
+      self.between = len(between)
+    return known != (self.begin_ids, self.between, self.reserved)
+
+  def check_encloses(self) -> None:
+    """InputError if a file says that texts do not stand between one [CLS] and one [SEP]."""
+    if not self.encloses:
+      shown = [' '.join(self.pieces[i] for i in ids) or 'nothing' for ids in self.around]
+      puts = f'puts {shown[0]} before, {shown[1]} between and {shown[2]} behind the texts of a pair'
+      ours = 'and an encoder here reads [CLS] A [SEP] B [SEP]; mend its post_processor'
+      raise InputError(f'{self.source} {puts}, {ours}.')
 
   def _reserved_id(self, name: str) -> int:
     if name not in self.reserved:
@@ -173,6 +195,14 @@ def reserved_id(pieces: list[str], name: str) -> int | None:
   """The id of a reserved piece in any of its spellings; None if it is missing."""
   spellings = (name, name.lower(), OTHER_NAMES.get(name, name))
   return next((pieces.index(x) for x in spellings if x in pieces), None)
+
+
+def reserved_ids(pieces: list[str]) -> dict[str, int]:
+  """{name: id} of the RESERVED pieces that are there; END_OF_TEXT stands for [CLS] and [SEP]."""
+  end = reserved_id(pieces, END_OF_TEXT)
+  ids = {name: reserved_id(pieces, name) for name in RESERVED}
+  ids |= {name: end for name in ('[CLS]', '[SEP]') if ids[name] is None}
+  return {name: i for name, i in ids.items() if i is not None}
 
 
 def find_reserved(pieces: list[str], name: str, source: str) -> int:

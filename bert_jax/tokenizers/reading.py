@@ -1,18 +1,22 @@
 """Reads a tokenizer from its file or from a model's folder, and checks the files beside it."""
 
+import json
 import re
 from pathlib import Path
 
-from bert_jax.errors import InputError, first_line, quoted
+from bert_jax.errors import InputError, first_line, log, quoted
 from bert_jax.text import files
 from bert_jax.tokenizers import spiece, tokenizer_json
 from bert_jax.tokenizers.base import RESERVED, Tokenizer
+from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS
 from bert_jax.tokenizers.sentence_piece import SentencePiece
 from bert_jax.tokenizers.wordpiece import Splitting, WordPiece
 
 FILES = ('vocab.txt', 'spm.model', 'tokenizer.json', 'vocab.json', 'spiece.model')
 # Classes that have a vocab.txt, but split words by another program or file; refused.
 _OTHER_CLASSES = ('BertJapanese', 'Bertweet', 'Phobert', 'Herbert')
+# Classes of transformers that read tokenizer.json alone.
+_GENERIC = 'PreTrainedTokenizerFast', 'TokenizersBackend'
 
 
 def load(
@@ -22,12 +26,16 @@ def load(
   `spiece.model` of an ALBERT or FNet, a `tokenizer.json`, or a `vocab.json` with merges.txt.
   The flags are for vocab.txt, which does not say whether it is cased. A tokenizer_config.json
   beside it decides on CJK characters and accents, and its casing must be the one asked for.
-  do_lower_case None: as the file beside it says, else a vocabulary without capitals is lower-cased.
+  do_lower_case None: as the file beside it says, else by the share of its words with capitals.
   Files beside it that ask for what no tokenizer here does are an error."""
   path = Path(path)
   if not path.is_file():
     fault = 'is a folder' if path.is_dir() else 'does not exist'
     raise InputError(f'{path} {fault}; give a vocab.txt or *.model file')
+  settings = files.json_of(path.with_name('tokenizer_config.json'))
+  whole = path.with_name('tokenizer.json')
+  if path.name == 'vocab.txt' and settings.get('tokenizer_class') in _GENERIC and whole.is_file():
+    path = whole
   data = path.read_bytes()
   if not data.strip():
     raise InputError(f'{path} is empty; was it cut off while it was copied?')
@@ -44,16 +52,14 @@ def load(
     tokenizer = tokenizer_json.read(path)
   else:
     splitting = _splitting(path, do_lower_case, tokenize_chinese_chars)
-    pieces = _read_vocab(path, data)
-    tokenizer = WordPiece(pieces, splitting, source=str(path))
-    if path.name == 'vocab.txt':
-      _check_same(path, pieces)
-  _check_added(path, tokenizer)
-  return tokenizer
+    tokenizer = WordPiece(_read_vocab(path, data), splitting, source=str(path))
+    tokenizer = _beside(path, tokenizer)
+  return _with_tokens(path, tokenizer)
 
 
 def _read_vocab(path: Path, data: bytes) -> list[str]:
-  """The pieces of a vocab.txt, from its content."""
+  """The pieces of a vocab.txt, from its content. The id of a piece is its line, so a line that
+  cannot be a piece keeps its place, under a name with a blank, which no word has."""
   if b'\0' in data:
     line = data[: data.index(b'\0')].count(b'\n') + 1
     raise InputError(f'{path} is not text: line {line} holds a zero byte; give a vocab.txt')
@@ -63,14 +69,18 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
     line = e.object[: e.start].count(b'\n') + 1
     raise InputError(f'{path} is not UTF-8 on line {line}; convert the file to UTF-8') from e
   # Split at \n alone: U+2028 is a piece of the Chinese vocabulary.
-  pieces = [line.strip(' \t\r') for line in text.removesuffix('\n').split('\n')]
-  lines = {}
-  for line, piece in enumerate(pieces, 1):
-    if not piece:
-      raise InputError(f'{path} has nothing on line {line}; every line must hold one piece')
-    if (first := lines.setdefault(piece, line)) != line:
-      twice = f'{path} has the piece {quoted(piece)} on lines {first} and {line}'
-      raise InputError(f'{twice}; write one that no text has in place of the second')
+  pieces = [line.strip(' \t\r') for line in text.split('\n')]
+  while pieces and not pieces[-1]:
+    pieces.pop()
+  last = {piece: i for i, piece in enumerate(pieces)}  # as others read it: the last line counts
+  unread = [i for i, piece in enumerate(pieces) if not piece or last[piece] != i]
+  if unread:
+    piece = pieces[unread[0]]
+    why = f'has {quoted(piece)}, as line {last[piece] + 1} does' if piece else 'has nothing'
+    said = '%s: line %d %s; it keeps its id, which no text gets (%d such lines)'
+    log.warning(said, path, unread[0] + 1, why, len(unread))
+  for i in unread:
+    pieces[i] = f'[line {i + 1}]'
   return pieces
 
 
@@ -80,41 +90,88 @@ def _splitting(path: Path, do_lower_case: bool | None, tokenize_chinese_chars: b
   asked = {'do_lower_case': do_lower_case, 'tokenize_chinese_chars': tokenize_chinese_chars}
   said = Splitting.known(files.json_of(beside))
   if do_lower_case is None and 'do_lower_case' not in said:
-    words = re.split(r'\s*\n(?:##)?', path.read_text(errors='replace'))
-    asked['do_lower_case'] = all(x == x.lower() for x in words if x.isalpha())
+    asked['do_lower_case'] = _is_uncased(path)
   splitting = Splitting.from_json(beside, asked | said)
   if do_lower_case not in (None, splitting.do_lower_case):
     raise InputError(f'{beside} says do_lower_case is {not do_lower_case}; use that')
   return splitting
 
 
-def _check_added(path: Path, tokenizer: Tokenizer) -> None:
-  """InputError if files beside a vocabulary add tokens that it lacks."""
-  added, config = (path.with_name(f'{name}.json') for name in ('added_tokens', 'tokenizer_config'))
-  more = files.json_of(config).get('added_tokens_decoder')
-  more = more.values() if isinstance(more, dict) else ()
-  tokens = [*files.json_of(added), *(str(t.get('content')) for t in more if isinstance(t, dict))]
-  known = {*tokenizer.pieces, *map(str.lower, RESERVED)} if tokens else ()
-  if new := [token for token in tokens if token not in known]:
+def _is_uncased(path: Path) -> bool:
+  """Whether a twentieth of the words of a vocab.txt at most has capitals. So many may be words of a
+  domain in the unused places of an uncased one."""
+  words = re.split(r'\s*\n(?:##)?', path.read_text(errors='replace'))
+  words = [word for word in words if word.isalpha() and word.lower() != word.upper()]
+  capital = [word for word in words if word != word.lower()]
+  is_uncased = 20 * len(capital) <= len(words)
+  if capital:
+    kind, say = ('uncased', log.warning) if is_uncased else ('cased', log.info)
+    found = f'{len(capital):,} of its {len(words):,} words have capitals, such as {capital[0]}'
+    fix = 'if it is not, write do_lower_case into a tokenizer_config.json beside it'
+    say('%s is taken for %s, since %s; %s', path, kind, found, fix)
+  return is_uncased
+
+
+def _with_tokens(path: Path, tokenizer: Tokenizer) -> Tokenizer:
+  """The tokenizer with the tokens that the files beside it add: texts are searched for them.
+  InputError if the vocabulary lacks one."""
+  settings = files.json_of(path.with_name('special_tokens_map.json'))
+  settings |= files.json_of(path.with_name('tokenizer_config.json'))
+  given = files.json_of(path.with_name('added_tokens.json'))
+  tokens = [{'content': token, 'normalized': True} for token in given]
+  for name in ('additional_special_tokens', 'extra_special_tokens', 'added_tokens_decoder'):
+    more = settings.get(name) or ()
+    tokens += more.values() if isinstance(more, dict) else more
+  tokens = [x if isinstance(x, dict) else {'content': x, 'special': True} for x in tokens]
+  tokens = {str(token.get('content')): token for token in tokens}
+  ids = {piece: i for i, piece in enumerate(tokenizer.pieces)}
+  known = {tokenizer.pieces[i] for i in tokenizer.special_ids}
+  known |= {token['content'] for token in getattr(tokenizer, 'content', {}).get('added_tokens', ())}
+  if new := [name for name in tokens if name not in (*map(str.lower, RESERVED), *ids, *known)]:
     raise InputError(
       f'the files beside {path} add {len(new)} tokens that it lacks, such as {quoted(new[0])}, and '
       'no text is searched for such; this model cannot be read.'
     )
+  added = [
+    {flag: bool(token.get(flag)) for flag in (*TOKEN_FLAGS, 'special')}
+    | {'id': ids[name], 'content': name}
+    for name, token in tokens.items()
+    if name in ids and name not in known
+  ]
+  if added and isinstance(tokenizer, SentencePiece):
+    fault = f'the files beside {path} add {quoted(added[0]["content"])}'
+    raise InputError(f'{fault}, and no text is searched for such; this model cannot be read.')
+  return tokenizer_json.with_tokens(path, tokenizer, added) if added else tokenizer
 
 
-def _check_same(path: Path, pieces: list[str]) -> None:
-  """InputError if the tokenizer.json beside a vocab.txt gives its pieces other ids."""
+def _beside(path: Path, tokenizer: WordPiece) -> Tokenizer:
+  """The tokenizer of a vocab.txt and the tokenizer.json beside it, which may add tokens to it and
+  say what stands around texts. InputError if that gives other ids."""
   other = path.with_name('tokenizer.json')
-  model = files.json_of(other).get('model')
-  if not isinstance(model, dict) or model.get('type') not in (None, 'WordPiece'):
-    return
-  theirs, ours = model.get('vocab'), {piece: i for i, piece in enumerate(pieces)}
-  if not isinstance(theirs, dict):
+  if path.name != 'vocab.txt' or not (content := files.json_of(other)):
+    return tokenizer
+  model = content.get('model')
+  if not isinstance(model, dict) or not isinstance(theirs := model.get('vocab'), dict | list):
     raise InputError(f'{other} holds no vocabulary; is it whole?')
-  for piece in (piece for piece in [*ours, *theirs] if theirs.get(piece) != ours.get(piece)):
-    here, there = (x.get(piece, 'none') for x in (ours, theirs))
-    ids = f'the id of {quoted(piece)} is {here} in the one and {there} in the other'
-    raise InputError(f'{path} and {other} differ: {ids}; remove the one that is not of this model')
+  ours = {piece: i for i, piece in enumerate(tokenizer.pieces)}
+  fault = f'{path} and {other} differ'
+  if isinstance(theirs, dict):
+    for piece in (piece for piece in [*ours, *theirs] if theirs.get(piece) != ours.get(piece)):
+      here, there = (x.get(piece, 'none') for x in (ours, theirs))
+      ids = f'the id of {quoted(piece)} is {here} in the one and {there} in the other'
+      raise InputError(f'{fault}: {ids}; remove the one that is not of this model')
+  read = tokenizer_json.read(other)
+  plain = tokenizer_json.from_content(other, content | {'added_tokens': [], 'post_processor': None})
+  if plain.fingerprint != tokenizer.fingerprint:
+    mine = json.loads(tokenizer.rust.to_str())
+    mine = {part: mine[part] for part in ('model', 'normalizer', 'pre_tokenizer')}
+    said = lambda part: [
+      (k, x) for k, x in (content.get(part) or {'': ''}).items() if x is not None
+    ]
+    parts = [part for part in mine if any(mine[part].get(k) != x for k, x in said(part))]
+    why = f'the {" and the ".join(parts)} of the second would give other ids'
+    raise InputError(f'{fault}: {why}; remove the one that is not of this model')
+  return read
 
 
 def _check_words(path: Path) -> None:
@@ -143,7 +200,7 @@ def in_folder(folder: str | Path) -> Path | None:
 
 def load_folder(folder: str | Path) -> Tokenizer:
   """Reads the tokenizer in the folder of a run or a released model, with its own casing.
-  Google's releases do not say the casing: a vocab.txt that has words with capitals is cased."""
+  Google's releases do not say the casing: a vocab.txt is cased if many of its words are."""
   if (path := in_folder(folder := Path(folder).expanduser())) is None:
     raise InputError(f'{folder} holds no vocabulary ({", ".join(FILES)}); is it a run?')
   return load(path, do_lower_case=None)

@@ -33,9 +33,7 @@ def load_or_train(
       log.warning(said, '' if lower else 'not ', folder)
     if Path(settings.path).is_file() and from_path().fingerprint != tokenizer.fingerprint:
       raise InputError(f'tokenizer.path is not the vocabulary of {folder}; leave it empty.')
-    if tokenizer.vocab_size > size:
-      fault = f'the vocabulary of {folder} has {tokenizer.vocab_size} pieces'
-      raise InputError(f'{fault} and its weights have {size} rows; bring theirs back.')
+    check_fits(tokenizer, config.model, folder)
     return tokenizer
   if not settings.path and settings.kind in ('bytes', 'byte_bpe') and settings.do_lower_case:
     raise InputError(
@@ -61,6 +59,21 @@ def load_or_train(
     fault = f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}'
     raise InputError(f'{fault}; set --config.model.vocab_size={tokenizer.vocab_size}.')
   return tokenizer
+
+
+def check_fits(tokenizer: Tokenizer, model: ConfigDict, folder: str | Path) -> None:
+  """InputError if a vocabulary has more pieces than the weights have rows, or an encoder's texts
+  are not enclosed as here. Fewer pieces are remarked on: they may be, but a line may be lost."""
+  pieces, rows = tokenizer.vocab_size, model.vocab_size
+  if pieces > rows:
+    fault = f'the vocabulary of {folder} has {pieces} pieces and its weights have {rows} rows'
+    raise InputError(f'{fault}; bring theirs back.')
+  if pieces < rows:
+    more = f'{rows}: no text gets the other {rows - pieces} and none fills a mask'
+    said = '%s: its vocabulary has %d pieces and its weights have rows for %s; if a line of it was '
+    log.warning(said + 'lost, all later ids are wrong', folder, pieces, more)
+  if not model.causal:
+    tokenizer.check_encloses()
 
 
 def check_path(config: ConfigDict) -> None:

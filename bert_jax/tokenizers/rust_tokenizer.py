@@ -2,7 +2,7 @@
 
 The library does the normalizing, splits words, and applies the model and the tokens added to its
 vocabulary (runs of blanks, as in ModernBERT's), so the ids are its own. One thing differs: text is
-not searched for special tokens ([CLS], <mask>), which stay plain where they are typed.
+not searched for reserved tokens ([CLS], <mask>), which stay plain where they are typed.
 """
 
 import hashlib
@@ -17,6 +17,9 @@ from bert_jax.errors import InputError, first_line
 from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
 from bert_jax.tokenizers.byte_level import BLANK
 
+# Keys that only our files have. `searched`: texts are searched for special tokens that are not
+# reserved. `around`: what stands around texts.
+OURS = 'searched', 'around'
 # {pre-tokenizer of a tokenizer.json: the mark it puts before a word that follows a blank}.
 _MARKS = {'ByteLevel': BLANK, 'Metaspace': '▁'}
 
@@ -30,30 +33,44 @@ class RustTokenizer(Tokenizer):
       self.needs = ()
     parts = {name: content.get(name) for name in ('normalizer', 'pre_tokenizer', 'model')}
     self._added = content.get('added_tokens') or []
-    known = json.dumps(['rust', parts, self._added, pieces], sort_keys=True)
+    ours = {name: content[name] for name in OURS if content.get(name)}
+    known = ['rust', parts, self._added, pieces, *([ours] if ours else [])]
+    known = json.dumps(known, sort_keys=True)
     super().__init__(pieces, hashlib.sha256(known.encode()).hexdigest(), source)
     self.content = content
+    if 'around' in content:
+      self.set_around(content['around'])
+    self._listed = listed(content)
+    self._hidden = {pieces[i] for i in self.special_ids}
+    if not content.get('searched'):
+      self._hidden |= {token['content'] for token in self._added if token.get('special')}
     self._set_words(parts, source)
     takes_blank = {token['content'] for token in self._added if token.get('lstrip')}
     self.mask_takes_blank = '[MASK]' in self.reserved and pieces[self.mask_id] in takes_blank
     self._rust = tokenizers.Tokenizer.from_str(json.dumps(self._searched(parts)))
+    self._rust.encode_special_tokens = True
+    for token in self._added:  # the library shows a normalized token as texts are, lower-cased
+      if token['content'] not in self._hidden:
+        self.pieces[token['id']] = self._rust.id_to_token(token['id'])
 
   def _searched(self, parts: dict[str, Any]) -> dict[str, Any]:
-    """The tokenizer.json that texts are encoded with: its special tokens get a blank before them,
-    which no word has in the library's models, so no text can produce one."""
-    special = {token['content'] for token in self._added if token.get('special')}
-    special |= {self.pieces[i] for i in self.special_ids}
-    names = [f' {piece}' if piece in special else piece for piece in self.pieces]
+    """The tokenizer.json that texts are encoded with. Tokens that texts are not searched for get a
+    blank before them in the model, which no word has, so no text can produce one; those that are
+    not in the model are special, and the library is told to take no text for such."""
     model = dict(parts['model'])
+    names = lambda listed: [f' {x}' if x in self._hidden else x for x in listed]
     if model['type'] == 'Unigram':
       scores = [score for _, score in model['vocab']]
-      scores += [min(scores)] * (len(names) - len(scores))  # unknown ones cost 10 more than that
-      model['vocab'] = [list(pair) for pair in zip(names, scores, strict=True)]
+      model['vocab'] = [list(pair) for pair in zip(names(self._listed), scores)]
     else:
-      model['vocab'] = {name: i for i, name in enumerate(names)}
-      if model.get('unk_token') in special:
+      model['vocab'] = dict(zip(names(self._listed), self._listed.values()))
+      if model.get('unk_token') in self._hidden:
         model['unk_token'] = f' {model["unk_token"]}'
-    added = [token for token in self._added if token['content'] not in special]
+    added = [
+      token | {'special': token['content'] in self._hidden}
+      for token in sorted(self._added, key=lambda token: token['id'])
+      if token['content'] not in self._hidden or token['content'] not in self._listed
+    ]
     decoder = {'decoder': self.content.get('decoder')}
     return parts | decoder | {'version': '1.0', 'model': model, 'added_tokens': added}
 
@@ -67,7 +84,7 @@ class RustTokenizer(Tokenizer):
       read = 'WordPiece and what is split by ByteLevel or Metaspace or has an end_of_word_suffix'
       fault = f'{source} is a {first_line(model["type"])} split by {by}, and read are {read}'
       raise InputError(f'{fault}; put a vocab.txt or *.model beside it.')
-    added = {token['content'] for token in self._added if not token.get('special')}
+    added = {token['content'] for token in self._added} - self._hidden
     is_added = np.array([piece in added for piece in self.pieces])
     begins = [not suffix and not piece.startswith(prefix or '##') for piece in self.pieces]
     if marks:
@@ -95,7 +112,20 @@ class RustTokenizer(Tokenizer):
   def rust(self) -> tokenizers.Tokenizer:
     """The library's tokenizer exactly as the file says, which does search for special tokens."""
     plain = {'truncation': None, 'padding': None}
-    return tokenizers.Tokenizer.from_str(json.dumps(self.content | plain))
+    return tokenizers.Tokenizer.from_str(json.dumps(self.released | plain))
+
+  @property
+  def released(self) -> dict[str, Any]:
+    """The content without what only ours has."""
+    return {name: x for name, x in self.content.items() if name not in OURS}
+
+
+def listed(content: Mapping[str, Any]) -> dict[str, int]:
+  """{piece: id} of the model of a tokenizer.json, without the added tokens."""
+  vocabulary = (content.get('model') or {}).get('vocab') or {}
+  if isinstance(vocabulary, list):  # [(piece, score), ...] in order
+    return {piece: i for i, (piece, _) in enumerate(vocabulary)}
+  return vocabulary
 
 
 def _kinds(part: Mapping[str, Any] | None) -> list[str]:

@@ -11,12 +11,14 @@ import sentencepiece
 from sentencepiece import sentencepiece_pb2  # which defines its classes when it is imported
 
 from bert_jax.errors import InputError
+from bert_jax.text import protobuf
 from bert_jax.text.sentences import UNSPACED
 from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
 from bert_jax.tokenizers.language_weights import Texts, WeightedLines
 
 _BEGINS_WORD = re.compile(f'[▁{UNSPACED}]')
 _UNSPACED_END = re.compile(f'[{UNSPACED}]$')
+_TRAINER, _BLANK_IS_SUFFIX = 2, 24  # field numbers in sentencepiece_model.proto
 _SLICE = 4096  # characters; SentencePiece leaves out longer lines
 _LEFT_OUT = str.maketrans('\0\u2585', '  ')  # SentencePiece leaves out lines with these
 _THREADS = 4  # a constant, since unigram's sums depend on how the words are dealt to threads
@@ -26,7 +28,7 @@ _RESERVED = dict(pad_piece='[PAD]', unk_piece='[UNK]', control_symbols=['[CLS]',
 
 class SentencePiece(Tokenizer):
   """A tokenizer of a model trained by `sentencepiece`, which includes normalisation and casing.
-  Offsets leave out the space before a word, so a lone '▁', which is that space, has empty ones."""
+  Offsets leave out the space that is part of a word, so a lone '▁', that space, has empty ones."""
 
   def __init__(self, model: bytes, *, source: str = 'the model'):
     try:
@@ -36,9 +38,13 @@ class SentencePiece(Tokenizer):
     pieces = [self._model.id_to_piece(i) for i in range(self._model.get_piece_size())]
     super().__init__(pieces, hashlib.sha256(model).hexdigest(), source)
     # In scripts without blanks each piece is a word.
-    self._begins_word = np.array([bool(_BEGINS_WORD.match(piece)) for piece in pieces])
-    self._ends_word = np.array([bool(_UNSPACED_END.search(piece)) for piece in pieces])
-    self._blank = np.array([piece == '▁' for piece in pieces])
+    trainer = dict(protobuf.fields(protobuf.messages(model).get(_TRAINER, b'')))
+    self._suffix = suffix = bool(trainer.get(_BLANK_IS_SUFFIX))  # treat_whitespace_as_suffix
+    begins = re.compile(f'[{UNSPACED}]') if suffix else _BEGINS_WORD
+    ends = re.compile(f'[▁{UNSPACED}]$') if suffix else _UNSPACED_END
+    self._begins_word = np.array([bool(begins.match(piece)) for piece in pieces])
+    self._ends_word = np.array([bool(ends.search(piece)) for piece in pieces])
+    self._blank = np.array([piece == '▁' and not suffix for piece in pieces])
     for i in (self.pad_id, self.cls_id, self.sep_id, self.mask_id):
       if not self._model.is_control(i):
         fault = f'{source} has {pieces[i]} as a piece that text could produce'
@@ -53,7 +59,11 @@ class SentencePiece(Tokenizer):
     spans = np.array([(p.begin, p.end) for p in pieces], np.int32).reshape(-1, 2)
     utf8 = np.frombuffer(text.encode(), np.uint8)
     offsets = np.cumsum(np.append(0, (utf8 & 0xC0) != 0x80), dtype=np.int32)[spans]
-    offsets[:, 0] += np.array([len(p.surface) - len(p.surface.lstrip()) for p in pieces], np.int32)
+    if self._suffix:
+      blanks = [len(p.surface.rstrip()) - len(p.surface) for p in pieces]
+    else:
+      blanks = [len(p.surface) - len(p.surface.lstrip()) for p in pieces]
+    offsets[:, int(self._suffix)] += np.array(blanks, np.int32)
     return self.encoding([p.id for p in pieces], offsets)
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:

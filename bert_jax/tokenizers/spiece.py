@@ -64,4 +64,5 @@ def content(path: Path, data: bytes) -> dict[str, Any]:
   words = {'type': 'Sequence', 'pretokenizers': [{'type': 'WhitespaceSplit'}, space]}
   unigram = {'type': 'Unigram', 'unk_id': model.unk_id(), 'byte_fallback': False}
   normalizer = {'type': 'Sequence', 'normalizers': steps}
-  return whole_content(special, normalizer, words, space, unigram | {'vocab': vocabulary})
+  whole = whole_content(special, normalizer, words, space, unigram | {'vocab': vocabulary})
+  return whole | {'searched': False}  # for control pieces, which no file adds

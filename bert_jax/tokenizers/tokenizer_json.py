@@ -5,15 +5,19 @@ another normaliser, another way to split words or added tokens, the file runs as
 """
 
 import contextlib
+import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import tokenizers
+
 from bert_jax.errors import InputError, first_line, log, quoted
 from bert_jax.text import files
-from bert_jax.tokenizers.base import Tokenizer
+from bert_jax.tokenizers.base import Tokenizer, reserved_ids
 from bert_jax.tokenizers.byte_level import BLANK, ByteLevel
-from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, RustTokenizer, whole_content
+from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, RustTokenizer, listed, whole_content
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, Splitting, WordPiece
 
 _END = '</w>'  # how GPT's pieces write the end of a word
@@ -38,21 +42,73 @@ def read(path: Path) -> Tokenizer:
 
 
 def from_content(path: Path, content: dict[str, Any]) -> Tokenizer:
-  """Makes a tokenizer from the parsed content of a tokenizer.json. path: the file, for messages."""
-  model, splitter = content.get('model') or {}, content.get('pre_tokenizer') or {}
-  kind, listed = (model.get('type'), splitter.get('type')), model.get('vocab') or {}
-  if isinstance(listed, list):  # [(piece, score), ...] in order
-    listed = {piece: i for i, (piece, _) in enumerate(listed)}
-  vocabulary, added = dict(listed), content.get('added_tokens') or ()
-  for token in added:
-    vocabulary.setdefault(token['content'], token['id'])
+  """Makes a tokenizer from the parsed content of a tokenizer.json. path: the file, for messages and
+  for what lies beside it.
+
+  Texts are searched for all added tokens, as by transformers, but for the reserved ones ([MASK]).
+  A run keeps in its tokenizer.json, under the OURS of rust_tokenizer.py, what its release said; one
+  of an earlier version, without these, goes on as it began."""
+  beside = files.json_of(path.with_name('config.json'))
+  added, vocabulary = content.get('added_tokens') or [], dict(listed(content))
+  size = len(vocabulary)
+  if low := [x for x in added if x['content'] not in vocabulary and x['id'] < size]:
+    fault = f'{path} adds {quoted(low[0]["content"])} under an id below those of its model'
+    raise InputError(f'{fault}; it cannot be read.')
+  vocabulary = {token['content']: token['id'] for token in added} | vocabulary
   pieces = _pieces(path, vocabulary)
-  is_searched = any(not token.get('special') and token['content'] not in listed for token in added)
-  is_plain = kind == ('WordPiece', 'BertPreTokenizer') and not is_searched
-  if is_plain and (splitting := _splitting(path, content)):
-    return WordPiece(pieces, splitting, source=str(path))
+  content, reserved = content | {'added_tokens': added}, reserved_ids(pieces).values()
+  others = [token for token in added if vocabulary[token['content']] not in reserved]
+  if 'objective' not in beside and any(token.get('special') for token in others):
+    content.setdefault('searched', True)
+  others = [token for token in others if content.get('searched') or not token.get('special')]
+  kind = RustTokenizer if others else _of_kind
+  tokenizer = kind(content, pieces, source=str(path))
+  around = content.get('around') or ('objective' not in beside and _around(path, content, beside))
+  if around and tokenizer.set_around(around):
+    content['around'] = tokenizer.around
+    tokenizer = RustTokenizer(content, pieces, source=str(path))
+  return tokenizer
+
+
+def with_tokens(path: Path, tokenizer: Any, more: list[dict[str, Any]]) -> Tokenizer:
+  """A tokenizer with more added tokens, which texts are searched for."""
+  decoder = {'type': 'WordPiece', 'prefix': '##', 'cleanup': False}
+  content = getattr(tokenizer, 'content', None)
+  if content is None:
+    content = json.loads(tokenizer.rust.to_str()) | {'post_processor': None}
+    content |= {'decoder': content['decoder'] or decoder}
+  return from_content(path, content | {'added_tokens': [*content['added_tokens'], *more]})
+
+
+# Classes of transformers that put [CLS] and [SEP] around texts if the file has no post_processor.
+_ENCLOSING = re.compile(r'(?!modern)(\w*bert|electra|fnet|xlm|bart)', re.IGNORECASE)
+
+
+def _around(path, content, beside):
+  """What the post_processor of a released tokenizer.json puts around texts; None if it says
+  nothing, and the names of the pieces tell."""
+  said = files.json_of(path.with_name('tokenizer_config.json')).get('tokenizer_class')
+  kind, given = str(said or beside.get('model_type') or ''), content.get('post_processor')
+  if not given and (not kind or _ENCLOSING.match(kind)):
+    return None
+  model = {'type': 'WordLevel', 'vocab': {'a': 0, 'b': 1}, 'unk_token': 'a'}
+  whole = whole_content([], None, None, None, model) | {'post_processor': given}
+  pair = tokenizers.Tokenizer.from_str(json.dumps(whole)).encode('a', 'b')
+  first, second = (pair.sequence_ids.index(i) for i in (0, 1))
+  parts = pair.ids[:first], pair.ids[first + 1 : second], pair.ids[second + 1 :]
+  return parts if kind or any(parts) else None
+
+
+def _of_kind(content, pieces, source):
+  """The tokenizer of the simplest kind that gives the ids of a tokenizer.json without tokens that a
+  text is searched for."""
+  model, splitter = content.get('model') or {}, content.get('pre_tokenizer') or {}
+  kind, added = (model.get('type'), splitter.get('type')), content['added_tokens']
+  is_plain = kind == ('WordPiece', 'BertPreTokenizer')
+  if is_plain and (splitting := _splitting(Path(source), content)):
+    return WordPiece(pieces, splitting, source=source)
   names = 'continuing_subword_prefix', 'end_of_word_suffix', 'byte_fallback'
-  plain = not (content.get('normalizer') or any(map(model.get, names)) or is_searched)
+  plain = not (content.get('normalizer') or any(map(model.get, names)))
   plain = plain and splitter.get('use_regex', True)
   if kind == ('BPE', 'ByteLevel') and plain:
     merges = [m.split(' ') if isinstance(m, str) else m for m in model['merges']]
@@ -60,9 +116,9 @@ def from_content(path: Path, content: dict[str, Any]) -> Tokenizer:
     mask = {token['content']: token for token in added}.get('<mask>', {})
     if mask.get('lstrip') is False:
       effect = 'ids beside masks differ, since it belongs to the mask here, as in RoBERTa'
-      log.warning('%s leaves the blank before <mask> to the text; %s', path, effect)
-    return ByteLevel(pieces, merges, add_prefix_space=blank, source=str(path))
-  return RustTokenizer(content, pieces, source=str(path))
+      log.warning('%s leaves the blank before <mask> to the text; %s', source, effect)
+    return ByteLevel(pieces, merges, add_prefix_space=blank, source=source)
+  return RustTokenizer(content, pieces, source=source)
 
 
 def read_pair(vocabulary: Path, merges: Path) -> Tokenizer:
@@ -75,7 +131,7 @@ def read_pair(vocabulary: Path, merges: Path) -> Tokenizer:
       raise InputError(f'{merges} has a line that is no pair, {quoted(faulty[0])}; is it whole?')
     if any(x.endswith(_END) for x in pieces) and not any(x.startswith(BLANK) for x in pieces):
       return RustTokenizer(_gpt(pieces, pairs), pieces, source=str(vocabulary))
-    return ByteLevel(pieces, pairs, source=str(vocabulary))
+    return with_tokens(vocabulary, ByteLevel(pieces, pairs, source=str(vocabulary)), [])
 
 
 def _gpt(pieces: list[str], pairs: list[list[str]]) -> dict[str, Any]:

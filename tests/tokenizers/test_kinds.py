@@ -300,6 +300,23 @@ def test_sentencepiece_models_of_others():
     made(user_defined_symbols=['<mask>'], **pad)
 
 
+def test_words_end_at_the_blank_where_it_stands_behind_them():
+  model = lambda suffix: tokenizers.SentencePiece(
+    vocabularies.sentencepiece_model(
+      treat_whitespace_as_suffix=suffix,
+      control_symbols=['[CLS]', '[SEP]', '[MASK]'],
+      pad_id=3,
+      pad_piece='[PAD]',
+    )
+  )
+  text = 'the old river 河流'
+  for ours in map(model, (False, True)):
+    _, offsets, starts = ours.encode_batch([text])[0]
+    words = [offsets[np.cumsum(starts) == i] for i in range(1, sum(starts) + 1)]
+    words = [text[min(word[:, 0]) : max(word[:, 1])] for word in words]
+    assert list(filter(None, words)) == ['the', 'old', 'river', '河', '流']
+
+
 # ------------------------------------------------------------------------------ tokenizer.json
 
 
@@ -333,6 +350,134 @@ def test_a_wordpiece_that_treats_text_otherwise(tmp_path, change):
     assert ours.ids_batch([text])[0].tolist() == theirs.encode(text).ids
   (encoding,) = ours.encode_batch(['the rivers'])
   assert encoding.word_starts.tolist() == [True, True, False]
+
+
+ADDED = {
+  'special': {'special': True},
+  'plain': {'normalized': True},
+  'whole words': {'single_word': True},
+  'with blanks': {'lstrip': True, 'rstrip': True, 'special': True},
+}
+SEARCHED = 'a [E1] the RIVERS, rivers[E1]  river  [E1] river s', '[E1]', 'x[E1]x river[e1]', ''
+
+
+@pytest.mark.parametrize('flags', ADDED)
+@pytest.mark.parametrize('kind', ['wordpiece', 'gpt2', 'roberta'])
+def test_texts_are_searched_for_added_tokens(tmp_path, kind, flags):
+  """Those that the vocabulary has and those that it lacks; but reserved ones stay plain."""
+  KINDS[kind][0](tmp_path)
+  plain = tokenizers.load_folder(tmp_path)
+  content = json.loads(plain.rust.to_str())
+  for i, name in enumerate(('[E1]', 'river', '<mask>', '[MASK]', '<|endoftext|>')):
+    known = plain.pieces.index(name) if name in plain.pieces else len(plain.pieces) + i
+    if name in ('[E1]', 'river') or name in plain.pieces:
+      is_new = name in ('[E1]', 'river')
+      token = TOKEN | (ADDED[flags] if is_new else {'special': True})
+      content['added_tokens'].append(token | {'id': known, 'content': name})
+  added = sorted(content['added_tokens'], key=lambda token: token['id'])
+  for token in (token for token in added if token['id'] >= len(plain.pieces)):
+    token['id'] = max(len(plain.pieces), 1 + added[added.index(token) - 1]['id'])
+  theirs = library.Tokenizer.from_file(str(written(tmp_path, content | {'added_tokens': added})))
+  ours = tokenizers.load(tmp_path / 'tokenizer.json')
+  assert ours.pieces == [theirs.id_to_token(i) for i in range(theirs.get_vocab_size())]
+  for text in SEARCHED:
+    ids = theirs.encode(text, add_special_tokens=False).ids
+    assert ours.ids_batch([text])[0].tolist() == ours.encode_batch([text])[0].ids.tolist() == ids
+  typed = f'a {ours.pieces[ours.special_ids[-1]]} b'
+  assert ours.ids_batch([typed])[0].tolist() == plain.ids_batch([typed])[0].tolist()
+  assert tokenizers.load(ours.save(tmp_path / 'W')).fingerprint == ours.fingerprint
+
+
+def test_a_run_goes_on_with_the_special_tokens_it_began_with(tmp_path):
+  token = TOKEN | {'id': 5, 'content': 'the', 'special': True}
+  written(tmp_path, berts(added_tokens=[token], normalizer={'type': 'Lowercase'}))
+  new = tokenizers.load_folder(tmp_path)
+  (tmp_path / 'config.json').write_text('{"objective": "mlm_nsp"}')
+  old = tokenizers.load_folder(tmp_path)
+  ids = [list(x.ids_batch(['rivers the river'])[0]) for x in (new, old)]
+  assert ids == [[6, 20, 5, 6], [6, 20, 1, 6]] and new.fingerprint != old.fingerprint
+  new.save(tmp_path)
+  assert tokenizers.load_folder(tmp_path).fingerprint == new.fingerprint
+
+
+@pytest.mark.parametrize(
+  'file, said',
+  [
+    ('tokenizer_config', {'additional_special_tokens': ['near']}),
+    ('tokenizer_config', {'extra_special_tokens': {'one': 'near'}}),
+    ('tokenizer_config', {'added_tokens_decoder': {'10': TOKEN | {'content': 'near'}}}),
+    ('special_tokens_map', {'additional_special_tokens': [TOKEN | {'content': 'near'}]}),
+    ('added_tokens', {'near': 10}),
+  ],
+)
+def test_tokens_beside_a_vocabulary_are_searched_for(tmp_path, file, said):
+  """Where they are words of it, such as [unused1]: 'nearby' holds 'near'."""
+  (tmp_path / 'vocab.txt').write_text('\n'.join(WORDS))
+  plain = tokenizers.load_folder(tmp_path)
+  (tmp_path / f'{file}.json').write_text(json.dumps(said))
+  ours = tokenizers.load_folder(tmp_path)
+  assert ours.pieces == plain.pieces and ours.decode([6, 20]) == 'rivers'
+  assert [list(x.ids_batch(['nearby river'])[0]) for x in (plain, ours)] == [[1, 6], [10, 1, 6]]
+
+
+@pytest.mark.parametrize(
+  'change, kind, sentence',
+  [
+    ({}, 'BertTokenizer', ''),
+    ({'pre_tokenizer': {'type': 'Whitespace'}}, 'PreTrainedTokenizerFast', ''),
+    ({'pre_tokenizer': {'type': 'Whitespace'}}, 'BertTokenizer', 'differ: the pre_tokenizer of'),
+    ({'normalizer': {'type': 'Lowercase'}}, None, 'differ: the normalizer of the second'),
+    ({'added_tokens': [TOKEN | {'id': len(WORDS), 'content': '<e>'}]}, 'BertTokenizer', ''),
+    ({'model': {'type': 'BPE', 'vocab': {}, 'merges': []}}, None, 'differ: the id of'),
+  ],
+)
+def test_a_vocabulary_and_a_tokenizer_json_say_the_same(tmp_path, change, kind, sentence):
+  (tmp_path / 'vocab.txt').write_text('\n'.join(WORDS))
+  if kind:
+    (tmp_path / 'tokenizer_config.json').write_text(json.dumps({'tokenizer_class': kind}))
+  theirs = library.Tokenizer.from_file(str(written(tmp_path, berts(**change))))
+  if sentence:
+    with pytest.raises(InputError, match=sentence):
+      tokenizers.load_folder(tmp_path)
+    return
+  for text in ('déjà-vu, the river_crosses <e> river', 'a.b'):
+    assert list(tokenizers.load_folder(tmp_path).ids_batch([text])[0]) == theirs.encode(text).ids
+
+
+def template(single, pair):
+  ids = {name: {'id': name, 'ids': [i], 'tokens': [name]} for i, name in enumerate(WORDS[:5])}
+  part = lambda x: {'Sequence' if x in 'AB' else 'SpecialToken': {'id': x, 'type_id': 0}}
+  parts = ([part(x) for x in names.split()] for names in (single, pair))
+  return dict(
+    zip(('type', 'single', 'pair', 'special_tokens'), ('TemplateProcessing', *parts, ids))
+  )
+
+
+@pytest.mark.parametrize(
+  'post, expected',
+  [
+    ({'type': 'BertProcessing', 'sep': ['[SEP]', 3], 'cls': ['[CLS]', 2]}, ((2,), 1, 3)),
+    (template('[CLS] A [SEP]', '[CLS] A [SEP] [SEP] B [SEP]'), ((2,), 2, 3)),
+    (template('[PAD] A [MASK]', '[PAD] A [MASK] B [MASK]'), ((0,), 1, 4)),
+    (template('[CLS] A', '[CLS] A B'), ((2,), None, None)),
+    (template('[CLS] [MASK] A [SEP]', '[CLS] [MASK] A [SEP] B [SEP]'), ((2, 4), None, None)),
+    (None, ((), None, None)),
+  ],
+)
+def test_the_post_processor_says_what_stands_around_texts(tmp_path, post, expected):
+  (tmp_path / 'config.json').write_text('{"model_type": "gpt2"}')
+  written(tmp_path, berts(post_processor=post))
+  ours = tokenizers.load_folder(tmp_path)
+  (tmp_path / 'config.json').write_text('{"objective": "mlm_nsp"}')
+  ours.save(tmp_path)
+  for read in (ours, tokenizers.load_folder(tmp_path)):
+    assert read.begin_ids == expected[0] and read.fingerprint == ours.fingerprint
+  if expected[1]:
+    ours.check_encloses()
+    assert (ours.between, ours.sep_id) == expected[1:]
+  else:
+    with pytest.raises(InputError, match='an encoder here reads .CLS. A .SEP. B .SEP.; mend'):
+      ours.check_encloses()
 
 
 def test_a_wordpiece_in_a_tokenizer_json(tmp_path):

@@ -181,9 +181,7 @@ def refuses(path, says):
     ('vocab.txt', b'', 'is empty'),
     ('vocab.txt', b'[PAD]\n[UNK]\nab\x00c\n', 'line 3 holds a zero byte'),
     ('vocab.txt', b'[PAD]\n\xff\xfe\n', 'not UTF-8 on line 2'),
-    ('vocab.txt', '\n'.join([*RESERVED, *'aba']), "the piece 'a' on lines 6 and 8"),
     ('vocab.txt', '\n'.join([*RESERVED[:4], 'a']), r'has no \[MASK\]'),
-    ('vocab.txt', '\n'.join([*RESERVED, '', 'a']), 'nothing on line 6'),
     ('vocab.txt', None, 'does not exist'),
     ('.', None, 'is a folder'),
     ('spm.model', b'not a model at all', 'not a SentencePiece model'),
@@ -199,6 +197,36 @@ def test_windows_line_ends_and_a_missing_last_one_are_harmless(tmp_path):
   path = tmp_path / 'vocab.txt'
   path.write_bytes('\r\n'.join([*RESERVED, 'a']).encode('utf-8-sig'))
   assert tokenizers.load(path).pieces == [*RESERVED, 'a']
+
+
+@pytest.mark.parametrize(
+  'lines, said',
+  [
+    (['a', '', 'b'], 'line 7 has nothing; it keeps its id, which no text gets (1 such lines)'),
+    (['a', 'b', 'a', 'a'], "line 6 has 'a', as line 9 does; it keeps its id"),
+    (['a', 'b', '', ''], ''),
+  ],
+)
+def test_a_line_that_is_no_piece_keeps_its_id(tmp_path, caplog, lines, said):
+  """As in transformers: of a piece on two lines the last one counts."""
+  (tmp_path / 'vocab.txt').write_text('\n'.join([*RESERVED, *lines]) + '\n')
+  theirs = {line: i for i, line in enumerate([*RESERVED, *lines])}
+  ours = tokenizers.load_folder(tmp_path)
+  assert list(ours.ids_batch(['a b line 7'])[0]) == [theirs['a'], theirs['b'], 1, 1]
+  assert ours.vocab_size == 5 + (len(lines) if said else 2) and said in caplog.text
+  assert list(tokenizers.load(ours.save(tmp_path / 'W')).ids_batch(['a b'])[0])[0] == theirs['a']
+
+
+@pytest.mark.parametrize('capitals, lower', [(0, True), (4, True), (9, False)])
+def test_a_vocabulary_is_cased_by_the_share_of_its_words(tmp_path, caplog, capitals, lower):
+  """Words of a domain in the unused places of an uncased vocabulary do not make it cased."""
+  words = [f'{x}{y}' for x in 'abcdefghij' for y in 'abcdefghij']
+  words[:capitals] = [word.upper() for word in words[:capitals]]
+  (tmp_path / 'vocab.txt').write_text('\n'.join([*RESERVED, *words]) + '\n')
+  caplog.set_level('INFO')
+  assert tokenizers.load_folder(tmp_path).do_lower_case == lower
+  said = f'{capitals} of its 100 words have capitals, such as AA; if it is not, write'
+  assert (said in caplog.text) == (capitals > 0)
 
 
 def test_casing_that_contradicts_the_files_is_refused(tmp_path):

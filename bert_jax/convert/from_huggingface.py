@@ -85,9 +85,11 @@ def read(folder: Path, positions: int = 0) -> Weights:
     incomplete.setdefault(_part(path), []).append(places[path].name)
   for tower in incomplete.keys() & {'encoder', 'decoder'}:
     lacks = f'{len(incomplete[tower])} missing, for example {min(incomplete[tower])}'
-    raise InputError(f'the {tower} of these weights is not whole: {lacks}; is config.json theirs?')
+    has = f'the file has {len(tensors)} tensors, for example {quoted(min(tensors, default="none"))}'
+    fault = f'the {tower} of these weights is not whole: {lacks}, and {has}'
+    raise InputError(f'{fault}; is config.json theirs?')
   objective = _objective(description, set(map(_part, names)) - incomplete.keys())
-  unused, silent = _of_no_use(names, incomplete, objective)
+  unused, silent = _of_no_use(names, incomplete, objective, model['token_pooler'])
   ignored |= silent
   rest = tensors.keys() - {*names.values(), *ignored, *stand_ins}
   unused |= _without_place(rest, source_names, family)
@@ -119,9 +121,7 @@ def _named_as(tensors, description, file) -> ReleasedFamily:
       only = 'of TensorFlow only its checkpoints are read'
       raise InputError(f'{file} has {known}, but {quoted(min(tensors))}; {only}.')
     return google.GOOGLE
-  if family.classifier and any(name.endswith(family.classifier.mark) for name in tensors):
-    return family.named_as_classifier()
-  return family
+  return family.named_as(description.architecture, tensors)
 
 
 def _not_parameters(source_names, tensors, copies):
@@ -162,9 +162,10 @@ def _objective(description: Description, parts: Collection[str]) -> str:
   return max(fitting, key=lambda rank_and_name: rank_and_name[0])[1]
 
 
-def _of_no_use(names, incomplete, objective):
+def _of_no_use(names, incomplete, objective, pools_tokens):
   """({source name: why it cannot be used}, {source name: why that needs no word}) for tensors of
-  parts that are incomplete or that the objective's models have not. names: {path: source name}."""
+  parts that are incomplete or that the objective's models have not. names: {path: source name}.
+  pools_tokens: do labelled tokens go through the pooler?"""
   unused, silent, task = {}, {}, TASKS[objective]
   parts = set(map(_part, names)) - incomplete.keys()
   no_pairs = task.reads_corpus and 'mlm' in parts and 'nsp' not in parts
@@ -174,7 +175,7 @@ def _of_no_use(names, incomplete, objective):
       unused[name] = f'its {part} is not whole: {min(incomplete[part])} is missing'
     elif part == 'pooler' and no_pairs:
       silent[name] = 'there is no head for pairs, which would stand on the pooler'
-    elif part not in task.parts:
+    elif part not in task.parts and not (part == 'pooler' and pools_tokens):
       reasons = silent if part == 'pooler' else unused
       reasons[name] = f'a model for {objective} has no {part}'
   return unused, silent

@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_jax.convert.families import record
 from bert_jax.convert.families.record import Place, ReleasedFamily
+from bert_jax.errors import InputError, quoted
 
 FIELDS = dict(V='vocab_size', P='max_position_embeddings', T='type_vocab_size')
 FIELDS |= dict(D='hidden_size', F='intermediate_size', E='embedding_size')
@@ -49,6 +50,7 @@ OPTIONAL = (
   (r'.*/(gate|intermediate)/bias', lambda model: model['feed_forward_bias'] == 'all'),
   (r'.*layer_\d+/output/bias', lambda model: model['feed_forward_bias'] != 'none'),
   (r'(mlm/transform|pooler/dense)/bias', lambda model: model['head_bias']),
+  (r'classifier/dense/bias', lambda model: model['classifier_bias']),
   (r'mlm/bias', lambda model: model['decoder_bias']),
   (r'mlm/decoder', lambda model: not model['tie_word_embeddings']),
   (r'.*layer_0/attention_LayerNorm/.*', lambda model: model['first_norm']),
@@ -109,14 +111,37 @@ def copies(family: ReleasedFamily, places: Mapping[str, Place]) -> dict[str, str
 
 
 def names_in_file(names: Iterable[str], family: ReleasedFamily) -> dict[str, str]:
-  """{name in `table`: name in the file}. In a bare encoder's file, names lack the prefix that they
-  have inside a model; it is added."""
+  """{name in `table`: name in the file}. What a wrapper puts before all names (module., net.) is
+  taken off. In a bare encoder's file, names lack the prefix that they have inside a model; it is
+  added."""
   out, prefix = {family.canonical(name): name for name in names}, family.prefix
+  wrapper = _wrapper(out, family)
+  out = {short.removeprefix(wrapper): name for short, name in out.items()}
   if any(name.startswith(prefix) for name in out):
     return out
   inside = (x.removeprefix(prefix) for x in family.modules.values() if x.startswith(prefix))
   encoder = tuple({f'{name.partition(".")[0]}.' for name in inside})
   return {(prefix if k.startswith(encoder) else '') + k: name for k, name in out.items()}
+
+
+_ADAPTER = re.compile(r'\.(lora_\w+|base_layer|modules_to_save)\.')
+
+
+def _wrapper(names, family):
+  """What stands before all names of a model's tensors, by its table of words. InputError for files
+  that hold two models, or adapters beside the weights."""
+  if adapters := list(filter(_ADAPTER.search, names)):
+    fix = 'PEFT merges it by model.merge_and_unload().save_pretrained(OUT)'
+    raise InputError(f'{quoted(adapters[0])} is of an adapter (LoRA), which is not read; {fix}.')
+  (ending,) = family.endings['embed'].values()
+  words = family.modules['encoder/embeddings/word_embeddings'] + ending
+  words = re.compile(rf'(.*\.|){re.escape(words.removeprefix(family.prefix))}')
+  found = {match[1].removesuffix(family.prefix) for match in map(words.fullmatch, names) if match}
+  found = sorted(found)
+  if len(found) > 1:
+    two = ' and '.join(quoted(wrapper + '..') for wrapper in found[:2])
+    raise InputError(f'the file holds the tensors of two models, {two}; save the one to be read.')
+  return found[0] if found else ''
 
 
 def not_a_parameter(name: str) -> str:

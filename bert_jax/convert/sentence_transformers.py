@@ -7,13 +7,14 @@ Its folder has modules.json, 1_Pooling/config.json and sentence_bert_config.json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError, log, quoted
 from bert_jax.files import write_json
 from bert_jax.text import files
 
 MODES = {'pooling_mode_mean_tokens': 'mean', 'pooling_mode_cls_token': 'cls'}
 KNOWN = ('Transformer', 'Pooling', 'Normalize')  # the supported modules
 LENGTH = 'sentence_bert_config.json'
+PROMPTS = 'config_sentence_transformers.json'
 
 
 class Vector(NamedTuple):
@@ -22,13 +23,21 @@ class Vector(NamedTuple):
   pooling: str = ''  # mean or cls; '': not given, or not supported
   normalized: bool = False  # to length 1
   other: dict[str, Any] = {}  # the config.json of an unsupported pooling
+  lower: bool = False  # texts are lower-cased before they are encoded
+  prompts: dict[str, str] = {}  # {name: text that is put before a text}
+  prompt: str = ''  # the name of the one that is put before each text, if nothing else is asked for
+
+  def read_as(self, text: str) -> str:
+    """The text that is encoded for a text as given."""
+    text = self.prompts.get(self.prompt, '') + text
+    return text.lower() if self.lower else text
 
 
 UNKNOWN = Vector()
 
 
 def read(folder: Path) -> Vector:
-  """Reads the Vector of a folder; warns of unsupported modules and poolings."""
+  """Reads the Vector of a folder; warns of unsupported modules, poolings and prompts."""
   paths: dict[str, str] = {}
   for module in files.json_of(folder / 'modules.json', list):
     if not isinstance(module, dict):
@@ -42,10 +51,33 @@ def read(folder: Path) -> Vector:
   content = files.json_of(folder / paths['Pooling'] / 'config.json')
   modes = [name for name, on in content.items() if name.startswith('pooling_mode_') and on is True]
   pooling = MODES.get(modes[0], '') if len(modes) == 1 else content.get('pooling_mode')
+  if not modes and not any(name.startswith('pooling_mode') for name in content):
+    pooling = 'mean'
+  vector = Vector('', 'Normalize' in paths)._replace(**_texts(folder, content))
   if pooling in MODES.values():
-    return Vector(pooling, 'Normalize' in paths)
+    return vector._replace(pooling=pooling)
   log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, pooling or modes)
-  return Vector('', 'Normalize' in paths, content)
+  return vector._replace(other=content)
+
+
+def _texts(folder, pooling):
+  """How texts are changed before they are encoded: {field of Vector: value}."""
+  path = folder / PROMPTS
+  settings, lower = files.json_of(path), files.json_of(folder / LENGTH).get('do_lower_case', False)
+  prompts, name = settings.get('prompts') or {}, settings.get('default_prompt_name') or ''
+  if not isinstance(lower, bool):
+    raise InputError(f'{folder / LENGTH} says do_lower_case {lower!r:.60}; write true or false.')
+  if not isinstance(prompts, dict) or not all(isinstance(x, str) for x in prompts.values()):
+    raise InputError(f'{path} says prompts {prompts!r:.60}; write an object of texts.')
+  if name and name not in prompts:
+    raise InputError(f'{path} has the default_prompt_name {name!r:.60} and no such prompt; add it.')
+  if prompts.get(name) and pooling.get('include_prompt') is False:
+    fault = f'{folder} leaves its prompt out of the mean (include_prompt), which is not done here'
+    raise InputError(f'{fault}; set default_prompt_name to null in {path} for texts without one.')
+  if others := [x for x, text in prompts.items() if text and x != name]:
+    said = '%s: its prompts %s are not put before texts; write them there where they are due'
+    log.warning(said, folder, ', '.join(map(quoted, others)))
+  return {'lower': lower, 'prompts': prompts, 'prompt': name}
 
 
 def longest(folder: Path) -> int:
@@ -62,9 +94,10 @@ def write(folder: Path, vector: Vector, width: int, length: int) -> None:
   modes = {name: vector.pooling == mode for name, mode in MODES.items()}
   pooling = vector.other or {'word_embedding_dimension': width} | modes
   write_json(folder / '1_Pooling' / 'config.json', pooling)
-  write_json(folder / LENGTH, {'max_seq_length': length, 'do_lower_case': False})
+  write_json(folder / LENGTH, {'max_seq_length': length, 'do_lower_case': vector.lower})
   similarity = {'similarity_fn_name': 'cosine' if vector.normalized else 'dot'}
-  write_json(folder / 'config_sentence_transformers.json', similarity)
+  prompts = {'prompts': vector.prompts, 'default_prompt_name': vector.prompt or None}
+  write_json(folder / PROMPTS, similarity | (prompts if vector.prompts else {}))
   places = '', '1_Pooling', '2_Normalize'
   modules = [
     {'idx': i, 'name': str(i), 'path': path, 'type': f'sentence_transformers.models.{name}'}

@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.command_line import show_log
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError
 from bert_jax.objectives.encode import encode
 from bert_jax.predict import cpu_kernels, packed_rows
 from bert_jax.predict.hidden_states import ATTENTION
@@ -57,6 +57,7 @@ class Model:
     origin = source if isinstance(source, trained.Trained) else trained.load(source, which)
     self.config = origin.config.copy_and_resolve_references()
     self.tokenizer, self.step = origin.tokenizer, origin.step
+    self.vector = origin.vector
     self.pooling = origin.vector.pooling or 'mean'
     self.normalizes = origin.vector.normalized or not origin.vector.pooling
     self.cuts = bool(origin.vector.pooling)  # long texts, as in the training of vectors
@@ -84,13 +85,6 @@ class Model:
       self.limit = self.config.data.seq_length + self.config.model.memory_length
     self.counts = Counter()
     self._asks = {}
-    pieces, rows = self.tokenizer.vocab_size, self.config.model.vocab_size
-    if pieces > rows:
-      those = f'{rows} rows for them; put back the one they were trained with'
-      raise InputError(f'the vocabulary has {pieces} pieces and the weights have {those}.')
-    if pieces < rows and 'mlm' in self.weights:
-      said = 'the weights have %d rows that the vocabulary has no piece for; none fills a mask'
-      log.warning(said, rows - pieces)
 
   def __repr__(self):  # one line: a notebook shows the value of a cell
     model = self.config.model

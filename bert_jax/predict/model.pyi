@@ -17,6 +17,7 @@ def known(task: str) -> None: ...
 
 class Model:
   config: Any
+  vector: Any
   pooling: Any
   normalizes: Any
   cuts: Any

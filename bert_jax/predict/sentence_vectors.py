@@ -77,7 +77,7 @@ class Windows(Examples):
   ):
     self.normalize, room = normalize, model.limit - 2
     texts, text_of = [], []
-    self.read = model.tokenizer.ids_batch(records)
+    self.read = model.tokenizer.ids_batch([model.vector.read_as(text) for text in records])
     for i, ids in enumerate(self.read):
       parts = [(ids,)]
       if len(ids) > room:

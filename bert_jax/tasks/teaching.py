@@ -96,7 +96,15 @@ def by_answers(config: ConfigDict, objective: Any, teacher: Teacher) -> Lesson:
   if objective.labels != theirs.labels:
     mine, other = (listed(x.labels, 5) or 'none' for x in (objective, theirs))
     fault = f'{named} has other labels ({other}) than this run ({mine})'
-    raise InputError(f"{fault}; give the run the teacher's labels, in its order.")
+    fix = "give the run the teacher's labels, in its order"
+    sizes, shared = (
+      {len(x.labels) for x in (theirs, objective)},
+      {*theirs.labels} & {*objective.labels},
+    )
+    if 'table' in config and len(sizes) == 1 and not shared:
+      both = ','.join(map('|'.join, zip(theirs.labels, objective.labels)))
+      fix += f", and beside each what the data calls it: --config.table.labels='{both}'"
+    raise InputError(f'{fault}; {fix}.')
   for name in objective.answer_fields:
     mine, other = getattr(objective, name), getattr(theirs, name)
     if mine != other:

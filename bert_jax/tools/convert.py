@@ -138,6 +138,7 @@ def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any
   if model.vector != sentence_transformers.UNKNOWN:
     width, length = config.model.hidden_size, config.data.seq_length
     sentence_transformers.write(workdir, model.vector, width, length)
+    identity['vector'] = sentence_transformers.read(workdir)._asdict()
   checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, identity)
   with contextlib.closing(checkpoints):
     number: Any = np.int32(model.step)  # on the host

@@ -16,9 +16,11 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, tokenizers
+from bert_jax.convert import sentence_transformers
 from bert_jax.errors import InputError, log, writing
 from bert_jax.text.files import json_of
 from bert_jax.timeline import GROWTH
+from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import provenance
 
 CONFIG = 'config.json'
@@ -33,6 +35,9 @@ def read_config(workdir: str | Path) -> ConfigDict:
   path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
     lacking = f'{CONFIG} is missing' if path.parent.is_dir() else 'there is no such folder'
+    if (path.parent / 'adapter_config.json').is_file():
+      lacking = 'adapter_config.json: an adapter (LoRA) without its model, which PEFT merges by '
+      lacking += 'model.merge_and_unload().save_pretrained(OUT)'
     raise InputError(
       f'{workdir} holds no run ({lacking}); give a workdir or the folder of a model.'
     )
@@ -73,15 +78,21 @@ def lengths(workdir: Path | str) -> list[dict[str, Any]]:
 def check_belongs(workdir: str | Path, meta: Mapping[str, Any]) -> None:
   """InputError unless a checkpoint was saved with the config and the vocabulary in the workdir."""
   folder, number = Path(workdir).expanduser(), meta['step']
-  if meta['config'] not in fingerprints(folder, read_config(folder)):
+  config = read_config(folder)
+  if meta['config'] not in fingerprints(folder, config):
     why = f'is not the config that checkpoint {number} was trained with'
     raise InputError(f'{folder / CONFIG} {why}; bring it back.')
-  known = meta.get('vocabulary')
-  if known and tokenizers.load_folder(folder).fingerprint != known:
+  known, tokenizer = meta.get('vocabulary'), tokenizers.load_folder(folder)
+  if not known:
+    run_tokenizer.check_fits(tokenizer, config.model, folder)
+  elif tokenizer.fingerprint != known:
     raise InputError(
       f'{tokenizers.in_folder(folder)} is not the vocabulary that checkpoint {number} was trained '
       'with, nor is what tokenizer_config.json says of case and accents; bring both back.'
     )
+  if 'vector' in meta and sentence_transformers.read(folder)._asdict() != meta['vector']:
+    made = 'how vectors are made (modules.json and the files that it names) is not said as'
+    raise InputError(f'{folder}: {made} it was when this model was converted; bring them back.')
 
 
 def check(workdir: Path, config: ConfigDict) -> None:

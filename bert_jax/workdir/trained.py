@@ -19,6 +19,7 @@ from bert_jax.convert import (
 )
 from bert_jax.errors import InputError, log
 from bert_jax.tasks import TASKS
+from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import contents, int8, manifest
 from bert_jax.workdir.checkpoint import Checkpoints
 from bert_jax.workdir.manifest import Damaged
@@ -76,6 +77,7 @@ def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   if not rows / 2 <= pieces <= rows:
     fault = f'the vocabulary in {folder} has {pieces} pieces and the weights have {rows} rows'
     raise InputError(f'{fault}; it is cut off, or not theirs.')
+  run_tokenizer.check_fits(tokenizer, config.model, folder)
   asked = ', '.join(config_json.generation_not_read(folder))
   if asked and weights.description.family.writes:
     said = 'of its generation is not read here; texts may differ from those of transformers'

@@ -1,5 +1,6 @@
 """Weights of others become workdirs of ours: every spelling, every tensor accounted for."""
 
+import json
 import os
 import re
 import shutil
@@ -109,6 +110,9 @@ SPELLINGS = {
   ),
   'of several devices': lambda name: f'module.{name}',
   'compiled': lambda name: f'_orig_mod.{name}',
+  'compiled on several devices': lambda name: f'_orig_mod.module.{name}',
+  'of a class of its own': lambda name: f'net.bert_model.{name}',
+  'merged from an adapter': lambda name: f'base_model.model.{name}',
   'encoder without its prefix': lambda name: name.removeprefix('bert.'),
 }
 
@@ -126,6 +130,26 @@ def test_other_spellings_are_the_same_model(tmp_path, spelling):
   weights = from_huggingface.read(folder)
   assert not weights.unused and len(weights.ignored) == 2
   same(found.params, trained.load(folder).params, found.config)
+
+
+@pytest.mark.parametrize(
+  'more, sentence',
+  [
+    ('model.bert.layer.0.query.lora_A.default.weight', r'LoRA.*merge_and_unload\(\)'),
+    (f'teacher.{WORD_TABLE}', "tensors of two models, '..' and 'teacher...'; save the one"),
+  ],
+)
+def test_what_is_not_one_model_is_a_sentence(tmp_path, more, sentence):
+  _, folder = exported(tmp_path / 'hf')
+  rewrite(folder, lambda tensors: tensors | {more: np.ones((1, 1), np.float32)})
+  with pytest.raises(InputError, match=sentence):
+    from_huggingface.read(folder)
+
+
+def test_an_adapter_without_its_model_is_a_sentence(tmp_path):
+  (tmp_path / 'adapter_config.json').write_text('{"peft_type": "LORA"}')
+  with pytest.raises(InputError, match=r'an adapter \(LoRA\) without its model'):
+    trained.load(tmp_path)
 
 
 def test_half_precision_is_widened_and_told(tmp_path, capsys):
@@ -581,11 +605,41 @@ def test_what_lies_where_a_conversion_is_written_is_nobodys_to_remove(tmp_path):
   assert (tmp_path / 'W.partial' / 'thesis.txt').read_text() == 'mine'
 
 
-def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path):
+def test_a_workdir_without_a_seal_says_that_its_vocabulary_lost_a_line(tmp_path, caplog):
+  """A checkpoint of an earlier version names no vocabulary."""
+  workdir = tmp_path / 'W'
+  convert.convert(str(exported(tmp_path / 'hf')[1]), str(workdir))
+  path = workdir / 'vocab.txt'
+  path.write_text(path.read_text().replace('river\n', ''))
+  meta = {'config': c.fingerprint(contents.read_config(workdir)), 'step': 0}
+  contents.check_belongs(workdir, meta)
+  assert 'if a line of it was lost, all later ids are wrong' in caplog.text
+  path.write_text(path.read_text() + 'one\ntwo\n')
+  with pytest.raises(InputError, match='27 pieces and its weights have 26 rows'):
+    contents.check_belongs(workdir, meta)
+
+
+def test_an_encoder_whose_texts_do_not_end_in_sep_is_refused(tmp_path):
+  _, folder = exported(tmp_path / 'hf')
+  for name in ('vocab.txt', 'checksums.json'):
+    (folder / name).unlink()
+  path = folder / 'tokenizer.json'
+  content = json.loads(path.read_text())
+  post = content['post_processor']
+  post |= {'single': post['single'][:-1], 'pair': [post['pair'][i] for i in (0, 1, 3)]}
+  path.write_text(json.dumps(content))
+  with pytest.raises(InputError, match=r'puts \[CLS\] before, nothing between and nothing behind'):
+    trained.load(folder)
+
+
+def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path, caplog):
   _, folder = exported(tmp_path / 'hf')
   for path in (*folder.glob('tokenizer*.json'), folder / 'checksums.json'):
     path.unlink()
   words = (folder / 'vocab.txt').read_text().splitlines()
+  (folder / 'vocab.txt').write_text('\n'.join(words[:-1]) + '\n')
+  trained.load(folder)
+  assert '25 pieces and its weights have rows for 26: no text gets the other 1 and' in caplog.text
   (folder / 'vocab.txt').write_text('\n'.join(words[: len(words) // 4]) + '\n')
   with pytest.raises(InputError, match='pieces and the weights have .* cut off'):
     trained.load(folder)

@@ -278,6 +278,47 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
     trained.load(tmp_path / 'hf')
 
 
+def test_what_sentence_transformers_does_to_a_text(tmp_path, caplog):
+  """Lower case and the default prompt: in a vector, in a workdir, and in what is exported."""
+  _, folder = exported(tmp_path / 'hf', 'encoder and pooler', lower=False)
+  rewrite(folder)
+  plain = Model(trained.load(folder)).embed(['query: the river'])
+  (folder / 'sentence_bert_config.json').write_text('{"do_lower_case": true}')
+  said = {'prompts': {'query': 'Query: ', 'passage': 'P: '}, 'default_prompt_name': 'query'}
+  path = folder / 'config_sentence_transformers.json'
+  path.write_text(json.dumps(said))
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  assert "its prompts 'passage' are not put before texts" in caplog.text
+  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
+  for source in (folder, tmp_path / 'W', tmp_path / 'again'):
+    np.testing.assert_array_equal(Model(trained.load(source)).embed(['The RIVER']), plain)
+  for wrong, sentence in (
+    ({'prompts': {}, 'default_prompt_name': 'query'}, 'no such prompt; add it'),
+    ({'prompts': ['query: ']}, 'write an object of texts'),
+  ):
+    path.write_text(json.dumps(wrong))
+    with pytest.raises(InputError, match=sentence):
+      trained.load(folder)
+  path.write_text(json.dumps(said))
+  pooling = {'pooling_mode_mean_tokens': True, 'include_prompt': False}
+  (folder / '1_Pooling' / 'config.json').write_text(json.dumps(pooling))
+  with pytest.raises(InputError, match='leaves its prompt out of the mean .include_prompt.'):
+    trained.load(folder)
+
+
+def test_how_a_converted_model_makes_vectors_is_tied_to_it(tmp_path):
+  rewrite(exported(tmp_path / 'hf', 'encoder and pooler')[1])
+  convert.convert(str(tmp_path / 'hf'), str(tmp_path / 'W'))
+  trained.load(tmp_path / 'W')
+  for name in ('1_Pooling/config.json', 'modules.json'):
+    path = tmp_path / 'W' / name
+    before = path.read_text()
+    path.write_text(before.replace('true', 'false').replace('Pooling', 'Sum'))
+    with pytest.raises(InputError, match='how vectors are made .*bring them back'):
+      trained.load(tmp_path / 'W')
+    path.write_text(before)
+
+
 PROBLEMS = {'classifier': 'single_label', 'multi-label': 'multi_label', 'regression': 'regression'}
 
 

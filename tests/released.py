@@ -216,7 +216,7 @@ def forward(found):
     if 'replaced' in params:
       head = electra.ReplacedHead(model)
       return {'logits': head.apply({'params': params['replaced']}, hidden)}
-    if model.causal:
+    if model.causal and 'classifier' not in params:
       return {'logits': models.word_logits(model, params, hidden)}
     if task.reads_corpus and 'mlm' not in params:
       pooled = models.Pooler(model).apply({'params': params['pooler']}, hidden[:, :1])

@@ -129,8 +129,10 @@ def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | 
   said = {*SIZES, *OTHERS, *family.free, *family.derived, 'tie_word_embeddings', 'hidden_act'}
   expected = {field: value for field, value in BERT.items() if field in ANSWERING - said}
   expected |= family.fields | {field: family.default(field) for field in family.unsaid}
+  idle = {'pooler': 'pooler', 'token_pooler': 'pooler', 'classifier_bias': 'classifier'}
+  idle = {field for field, part in idle.items() if part not in exported.parts}
   for field, value in expected.items():
-    if field not in family.without_effect and field in model and model[field] != value:
+    if field not in (*family.without_effect, *idle) and field in model and model[field] != value:
       return field, value
   width = record.PROJECTIONS[family.projects](model['embedding_size'], model['hidden_size'])
   if model['embedding_size'] != width:

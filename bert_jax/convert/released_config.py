@@ -25,6 +25,7 @@ def config_of(weights: Weights, tokenizer: Tokenizer | None = None, longest: int
     config.data.examples_per_row = 1
   parts = tuple(dict.fromkeys(path.partition('/')[0] for path in weights.flat))
   head = description.problem, limit, description.family.pairs, description.begin
+  head = *head, description.pooling
   released = Released(parts, lambda: _labels(weights), *head)
   TASKS[weights.objective].from_released(config, released)
   return config_lib.check(_as_exported(config, weights, limit))
@@ -56,7 +57,7 @@ def _as_exported(config, weights, limit):
 
 def _labels(weights):
   """The labels of a classifier by id2label, or LABEL_0, LABEL_1... without one."""
-  count, labels = len(weights.flat['classifier/dense/bias']), weights.description.labels
+  count, labels = weights.flat['classifier/dense/kernel'].shape[-1], weights.description.labels
   if not labels:
     labels = tuple(f'LABEL_{i}' for i in range(count))
   if len(labels) != count:

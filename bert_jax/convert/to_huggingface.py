@@ -58,7 +58,7 @@ def write(
   architecture, has_pooler = family.classes + head.class_suffix, _has_pooler(family, head)
   why = f'a {head.class_suffix} has none, it is for training alone'
   reasons = dict.fromkeys(head.training_only, why)
-  if 'pooler' not in head.parameters and not has_pooler:
+  if 'pooler' not in head.parameters and not has_pooler and not model.token_pooler:
     reasons['pooler'] = f'a {config.objective} model of theirs has no pooler'
   left_out = {path: reasons[part] for path in flat if (part := path.partition('/')[0]) in reasons}
   kept = {path: np.asarray(x, np.float32) for path, x in flat.items() if path not in left_out}
@@ -118,9 +118,8 @@ def _has_pooler(family, head):
 def _tensors(kept, family, head, model, offset, type_rows):
   """Renames {our path: array}: ({name in the file: array}, {our path: name in the file}). offset:
   rows of their position table before position 0. type_rows: rows of their token type table."""
-  if 'classifier' in head.parameters and family.classifier:
-    is_named_so = head.class_suffix.endswith(family.classifier.endings)
-    family = family.named_as_classifier() if is_named_so else family
+  if {'classifier', 'span'} & {*head.parameters}:
+    family = family.named_as(head.class_suffix)
   places = table(family, vars(model))
   if unknown := sorted(kept.keys() - places.keys()):
     none = f'{unknown[0]} has no place in a {family.name} model of Hugging Face'
@@ -194,6 +193,8 @@ def _settings(config, family, labels, tokenizer):
     ids['forced_eos_token_id'] = None
   tied, pad_id = config.model.tie_word_embeddings, tokenizer.pad_id
   out = {'tie_word_embeddings': tied, 'pad_token_id': pad_id, **ids, 'dtype': 'float32'}
+  if (pooled := task.pooled(config)) != 'cls':
+    out['classifier_pooling'] = pooled
   if problem := task.problem(config):
     out['problem_type'] = problem
     labels = labels or ('LABEL_0',)

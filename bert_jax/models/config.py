@@ -99,8 +99,12 @@ class ModelConfig:
   mlm_head: str = later('transform',
     'before the product with the words: dense, activation and norm (BERT), without norm, nothing',
     ('transform', 'dense', 'none'))
-  pooler: str = later('tanh', 'dense and tanh on [CLS] (BERT); dense, activation and norm; nothing',
-    ('tanh', 'transform', 'none'))
+  pooler: str = later('tanh',
+    'dense and tanh on [CLS] (BERT); dense, activation and norm (ModernBERT); dense and gelu '
+    '(ELECTRA); nothing', ('tanh', 'transform', 'gelu', 'none'))
+  token_pooler: bool = later(False,
+    'heads for tags and answers read each token through the layers of pooler (ModernBERT)')
+  classifier_bias: bool = later(True, 'classifiers add a bias (GPT-2: none)')
   attention_output_dropout_prob: float = later(0.0,
     'dropout on what attention, or another mixer, adds; 0: hidden_dropout_prob', '[0, 1)',
     affects={'objective'})

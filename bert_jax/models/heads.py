@@ -19,7 +19,8 @@ from bert_jax.models.embeddings import word_table
 
 class Pooler(nn.Module):
   """Turns the hidden state of each example's [CLS] into what a classifier reads, by config.pooler:
-  tanh of a dense layer (BERT); dense layer, activation and norm (ModernBERT); or unchanged."""
+  a dense layer and tanh (BERT) or gelu (ELECTRA); dense layer, activation and norm (ModernBERT); or
+  unchanged."""
 
   config: ModelConfig
 
@@ -29,8 +30,10 @@ class Pooler(nn.Module):
     if config.pooler == 'none':
       return x_BND
     x_BND = layers.dense(config, config.hidden_size, 'dense', config.head_bias)(x_BND)
-    if config.pooler == 'tanh':
-      return jnp.tanh(x_BND)
+    if config.pooler != 'transform':
+      return (
+        jnp.tanh(x_BND) if config.pooler == 'tanh' else layers.ACTIVATIONS[config.pooler](x_BND)
+      )
     return layers.norm(config)(layers.ACTIVATIONS[config.hidden_act](x_BND))
 
 
@@ -44,8 +47,11 @@ class Classifier(nn.Module):
   @nn.compact
   def __call__(self, x_BND: Array, deterministic: bool = True) -> Array:
     x_BND = Dropout(self.config.hidden_dropout_prob, deterministic)(x_BND)
-    init = layers.initializer(self.config)
-    return nn.Dense(self.num_labels, dtype=jnp.float32, kernel_init=init, name='dense')(x_BND)
+    init, bias = layers.initializer(self.config), self.config.classifier_bias
+    dense = nn.Dense(
+      self.num_labels, use_bias=bias, dtype=jnp.float32, kernel_init=init, name='dense'
+    )
+    return dense(x_BND)
 
 
 class MaskedLMHead(nn.Module):

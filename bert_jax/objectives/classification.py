@@ -22,7 +22,8 @@ class Classification(Pooled):
   """Classifies texts, or regresses a number. labels: the classes in order; empty for regression.
   multi_label: a text may have any number of them. class_weights: of each label, or (): factors of
   the loss of a text with this label; with multi_label, of the loss of this label. pooling: 'cls',
-  or 'mean': the mean of the hidden states of a text, without a pooler. lm_weight: weight of the
+  'mean': the mean of the hidden states of a text, without a pooler, or 'pooled_mean': their mean
+  through the pooler (ModernBERT). lm_weight: weight of the
   loss of a causal language model on the same texts (GPT, Radford et al. 2018, section 3.2).
 
   hierarchical: the examples of a row with the same number in `groups` are windows of one text, and
@@ -88,6 +89,8 @@ class Classification(Pooled):
     else:
       segments_BT, positions_BN = batch['segment_ids'], batch['cls_positions']
       x_BND = pooling.means(hidden_BTD, pooling.tokens_of_examples(segments_BT, positions_BN))
+      if self.pooling == 'pooled_mean':
+        x_BND = shared.apply(models.Pooler(self.model), params.get('pooler', {}), x_BND)
     if not self.hierarchical:
       return x_BND
     return over_groups(params['windows']['query'], x_BND, batch['groups'])

@@ -38,6 +38,7 @@ class LabelledExamples(ExampleRows):
   head's parameters. beside: arrays of a batch that predict returns beside the logits."""
 
   part: ClassVar[str] = 'classifier'
+  of_tokens: ClassVar[bool] = False  # does the head answer for each token?
   beside: ClassVar[tuple[str, ...]] = ('example_ids',)
 
   @property
@@ -51,7 +52,12 @@ class LabelledExamples(ExampleRows):
     """The module whose answers are learned."""
 
   def init(self, rng: jax.Array) -> Params:
-    return shared.init_model(self.model, rng, **{self.part: self.head})
+    heads = {'pooler': models.Pooler(self.model)} if self.pools_tokens else {}
+    return shared.init_model(self.model, rng, **heads, **{self.part: self.head})
+
+  @property
+  def pools_tokens(self) -> bool:
+    return self.of_tokens and self.model.token_pooler
 
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The answers of the model, in a form of its own; rng turns dropout on."""
@@ -66,6 +72,8 @@ class LabelledExamples(ExampleRows):
 
   def inputs(self, params: Params, batch: Batch, hidden_BTD: jax.Array) -> jax.Array:
     """What the head reads. Default: the hidden states of all tokens."""
+    if self.pools_tokens:
+      return shared.apply(models.Pooler(self.model), params['pooler'], hidden_BTD)
     return hidden_BTD
 
   @abc.abstractmethod

@@ -33,7 +33,7 @@ class QuestionAnswering(LabelledExamples):
 
   unanswerable: bool = False
 
-  part = 'span'
+  part, of_tokens = 'span', True
   loss_weights = {'qa': 1.0}
   kinds = {'start_positions': jnp.int32, 'end_positions': jnp.int32}
   beside = ('example_ids', 'cls_positions')
@@ -49,7 +49,7 @@ class QuestionAnswering(LabelledExamples):
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """Logits [B, T, 2] float32 of start and end; rng: dropout in the encoder (none in the head)."""
     hidden_BTD = encode(self.model, params['encoder'], batch, rng)
-    return apply(self.head, params['span'], hidden_BTD)
+    return apply(self.head, params['span'], self.inputs(params, batch, hidden_BTD))
 
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     inside_BNT = self._inside(batch)

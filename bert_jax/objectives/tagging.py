@@ -22,6 +22,7 @@ class Tagging(LabelledExamples):
 
   labels: tuple[str, ...]  # pyrefly: ignore[bad-override] (it is never set)
 
+  of_tokens = True
   loss_weights = {'tagging': 1.0}
   beside = ('example_ids', 'cls_positions')
 

@@ -36,6 +36,7 @@ class Examples:
   align: examples begin at multiples of this, and take a multiple of it.
   lengths: [E] tokens of each example, special ones included, to avoid reading the texts for that.
   digest: stands for the texts in the fingerprint; '': they are read.
+  ends: whether [CLS] and [SEP]s stand around texts.
   parts: P > 1: a row is [P, T / P], and the k-th example of an item lies in its k-th part, so that
     an item has P examples at most. Positions count on from part to part; encode.encode reads each
     part as a row.
@@ -62,13 +63,18 @@ class Examples:
     parts: int = 1,
     lengths: np.ndarray | None = None,
     digest: str = '',
+    ends: bool = True,
   ):
     self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
     self.per_example, self.positions = per_example or {}, positions or {}
     self.per_token, self.items, self.parts = per_token or {}, items, parts
+    self.ends = ends
     self.baselines: dict[str, Level] = {}
     if lengths is None:
-      lengths = np.array([1 + sum(map(len, text)) + len(text) for text in texts], np.int64)
+      added = [ends * (1 + len(text)) for text in texts]
+      lengths = np.array([sum(map(len, text), n) for n, text in zip(added, texts)], np.int64)
+      if not lengths.all():
+        raise InputError('a text has no token, and neither [CLS] nor [SEP] stands for it.')
     self.lengths, self.align, self.aligned = lengths, align, -(-lengths // align) * align
     # Items are packed: each is an example, or several that stay together.
     item_of = np.arange(len(texts)) if items is None else np.asarray(items)
@@ -164,7 +170,9 @@ class Examples:
     rows, before, size = [], 0, length // self.parts
     for k, examples in enumerate(by_part):
       texts = [[(ids, 0) for ids in self.texts[e]] for e in examples]
-      row = build_row(self.tokenizer, texts, size, slots=len(examples), align=self.align)
+      row = build_row(
+        self.tokenizer, texts, size, slots=len(examples), align=self.align, ends=self.ends
+      )
       row['cls_positions'] += k * size
       row['segment_ids'][row['segment_ids'] > 0] += before
       before += len(examples)

@@ -18,8 +18,10 @@ def build_row(
   *,
   slots: int = 1,
   align: int = 1,
+  ends: bool = True,
 ) -> dict[str, np.ndarray]:
-  """One row, see build_rows. examples: each one or two texts (ids, unit_starts)."""
+  """One row, see build_rows. examples: each one or two texts (ids, unit_starts). ends: whether they
+  have [CLS] and [SEP]."""
   texts = [text for parts in examples for text in parts]
   sizes = np.zeros((len(examples), 2), np.int64)
   for e, parts in enumerate(examples):
@@ -30,7 +32,8 @@ def build_row(
   second = np.array([len(parts) > 1 for parts in examples], bool)
   shape = {'rows': 1, 'slots': slots, 'seq_length': seq_length, 'align': align}
   row_of = np.zeros(len(examples), np.int64)
-  arrays = build_rows(tokenizer, row_of, sizes, tokens, units, **shape, second=second)
+  marks = np.full((len(examples), 2), ends)
+  arrays = build_rows(tokenizer, row_of, sizes, tokens, units, **shape, second=second, marks=marks)
   return {name: array[0] for name, array in arrays.items()}
 
 

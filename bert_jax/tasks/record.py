@@ -85,6 +85,7 @@ class Released(NamedTuple):
   limit: int  # the most tokens of an example
   pairs: str = 'nsp'  # what its head for pairs of texts predicts: nsp, or sop (ALBERT)
   begin: str = ''  # what its targets begin with: cls, or sep (BART); '': it has no decoder
+  pooling: str = 'cls'  # what its sequence classifier reads: cls, or mean (of all tokens)
 
 
 class PlainBaseline(NamedTuple):
@@ -158,6 +159,7 @@ class Family:
   # Adapts the config of a released model to its head.
   from_released: Callable[['ConfigDict', Released], None] = lambda config, released: None
   problem: Callable[['ConfigDict'], str] = lambda config: ''  # Hugging Face's problem_type
+  pooled: Callable[['ConfigDict'], str] = lambda config: 'cls'  # its classifier_pooling
   begin: str = ''  # the field for the first token of targets; '': [CLS], if there are targets
   # (pooling, whether scaled to length 1) of the sentence vectors that it is trained to make.
   vector: Callable[['ConfigDict'], tuple] = lambda config: ()

@@ -199,9 +199,20 @@ def test_a_run_with_any_vocabulary_goes_out_as_a_gpt2(tmp_path):
     convert.export_run(tmp_path / 'no', found, {})
 
 
-def test_a_causal_classifier_has_no_class_of_theirs(tmp_path):
-  with pytest.raises(InputError, match='no class that computes the same as a causal model'):
-    convert.export_run(tmp_path / 'no', released.made('classifier', causal=True), {})
+def test_a_causal_classifier_goes_out_if_it_reads_texts_alone(tmp_path):
+  gpt2 = dict(pooler='none', classifier_bias=False, norm_placement='pre', mlm_head='none')
+  gpt2 |= dict(type_vocab_size=0, embedding_norm=False, decoder_bias=False)
+  found = released.made('classifier', causal=True, **gpt2)
+  with pytest.raises(InputError, match='reads each text between .CLS. and .SEP.*table.ends=false'):
+    convert.export_run(tmp_path / 'no', found, {})
+  found.config.table.ends = False
+  convert.export_run(tmp_path / 'hf', found, {})
+  again = trained.load(tmp_path / 'hf')
+  assert not again.config.table.ends
+  released.same(found.params, again.params, found.config)
+  found.config.model.classifier_bias = True
+  with pytest.raises(InputError, match="classifier_bias is True, and Hugging Face's GPT2 is False"):
+    convert.export_run(tmp_path / 'no', found, {})
 
 
 def test_a_released_gpt_continues_a_text_as_theirs_does(tmp_path, recorded):

@@ -25,7 +25,7 @@ END, BART_END, TOKENS = 25, 2, 10
 SIZES = dict(vocab_size=VOCAB, hidden_size=12, num_hidden_layers=4, num_attention_heads=2)
 SIZES |= dict(intermediate_size=20, max_position_embeddings=24, pad_token_id=PAD)
 NARROW, WIDE = SIZES | {'embedding_size': 8}, SIZES | {'embedding_size': 12}
-LABELS = {'num_labels': 3}
+LABELS, MEAN = {'num_labels': 3}, {'classifier_pooling': 'mean'}
 MODERN = SIZES | dict(bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3)
 MODERN |= dict(local_attention=6, global_attn_every_n_layers=3)
 BIASED = dict(norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True)
@@ -53,13 +53,18 @@ CASES = {
   'modernbert biased': ('ModernBertForMaskedLM', MODERN | BIASED),
   'modernbert untied': ('ModernBertForMaskedLM', MODERN | {'tie_word_embeddings': False}),
   'modernbert classifier': ('ModernBertForSequenceClassification', MODERN | LABELS),
+  'modernbert mean': ('ModernBertForSequenceClassification', MODERN | LABELS | MEAN),
+  'modernbert tagger': ('ModernBertForTokenClassification', MODERN | LABELS),
+  'modernbert qa': ('ModernBertForQuestionAnswering', MODERN | BIASED),
   'albert': ('AlbertForPreTraining', NARROW),
   'albert tagger': ('AlbertForTokenClassification', WIDE),
   'albert classifier': ('AlbertForSequenceClassification', NARROW | LABELS),
   'electra': ('ElectraForPreTraining', NARROW),
   'electra generator': ('ElectraForMaskedLM', NARROW),
+  'electra classifier': ('ElectraForSequenceClassification', NARROW | LABELS),
   'electra qa': ('ElectraForQuestionAnswering', WIDE),
   'electra tagger': ('ElectraForTokenClassification', NARROW),
+  'gpt2 classifier': ('GPT2ForSequenceClassification', GPT | LABELS | {'pad_token_id': PAD}),
   'fnet': ('FNetForPreTraining', SIZES),
   'fnet masked': ('FNetForMaskedLM', SIZES | {'hidden_act': 'relu'}),
   'fnet classifier': ('FNetForSequenceClassification', SIZES | LABELS),
@@ -152,7 +157,7 @@ def computed(model, ways=()):
   import torch
 
   is_bart = model.config.is_encoder_decoder
-  writes = is_bart or 'gpt' in model.config.model_type
+  writes = is_bart or 'LMHead' in type(model).__name__
   with torch.no_grad():
     batch = inputs_of(model, draw_batch(writes=writes))
     if is_bart:

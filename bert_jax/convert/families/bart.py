@@ -46,7 +46,6 @@ BART = ReleasedFamily(
   same={'num_decoder_layers': 'num_hidden_layers'},
   free=('num_decoder_layers', 'embedding_scale'),
   unsaid=('layer_norm_eps', 'type_vocab_size'),
-  without_effect=('pooler',),
   fixed=_FIXED,
   ids=ENDS,
   also=dict(decoder_attention_heads='num_attention_heads', decoder_ffn_dim='intermediate_size'),

@@ -1,24 +1,19 @@
 """ELECTRA: a discriminator with a head for each token, or its generator; narrow embeddings."""
 
 from bert_jax.convert.families.bert import ENCODER
-from bert_jax.convert.families.record import HEADS, OtherHead, ReleasedFamily, renamed
+from bert_jax.convert.families.record import HEADS, Classifier, OtherHead, ReleasedFamily, renamed
 
-_DENSE = OtherHead(
-  ('classifier.',),
-  ('pooler', 'classifier'),
-  "ELECTRA's classifier has a dense layer with GELU, where our pooler has tanh",
-)
-_SUMMARY = _DENSE._replace(names=('sequence_summary.', 'classifier.'))
+_MODULES = renamed(ENCODER, 'bert.', 'electra.')
+_MODULES['encoder/embeddings/projection'] = 'electra.embeddings_project'
+# The dense layer with GELU in its classifiers, which is our pooler.
+_CLASSIFIER = {'pooler/dense': 'classifier.dense', 'classifier/dense': 'classifier.out_proj'}
+_CHOICE = {'pooler/dense': 'sequence_summary.summary', 'classifier/dense': 'classifier'}
 _GENERATOR = OtherHead(
   ('generator_',), ('mlm',), "an ELECTRA's generator predicts with gelu, ours with its hidden_act"
 )
 
 
 def _other_head(description, names):
-  if 'classifier.dense.weight' in names:
-    return _DENSE
-  if 'sequence_summary.summary.weight' in names:
-    return _SUMMARY
   return _GENERATOR if description.model['hidden_act'] != 'gelu' else OtherHead()
 
 
@@ -31,10 +26,9 @@ def _refusal(exported):
 ELECTRA = ReleasedFamily(
   name='electra',
   classes='Electra',
-  modules=renamed(ENCODER, 'bert.', 'electra.')
+  modules=_MODULES
   | HEADS
   | {
-    'encoder/embeddings/projection': 'electra.embeddings_project',
     'replaced/dense': 'discriminator_predictions.dense',
     'replaced/score': 'discriminator_predictions.dense_prediction',
     'mlm/transform': 'generator_predictions.dense',
@@ -43,6 +37,16 @@ ELECTRA = ReleasedFamily(
     'mlm/': 'generator_lm_head',
   },
   prefix='electra.',
+  classifiers=(
+    Classifier(_MODULES | _CLASSIFIER, 'classifier.out_proj.bias', ('ForSequenceClassification',)),
+    Classifier(_MODULES | _CHOICE, 'sequence_summary.summary.bias', ('ForMultipleChoice',)),
+  ),
+  fields={'pooler': 'gelu'},
+  fixed={
+    'summary_type': ('first',),
+    'summary_use_proj': (True,),
+    'summary_activation': ('gelu',),
+  },
   defaults={'embedding_size': 128},
   free=('embedding_size',),
   projects='narrower',

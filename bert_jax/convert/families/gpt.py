@@ -1,6 +1,6 @@
 """The first GPT, which is read only, and GPT-2."""
 
-from bert_jax.convert.families.record import EMBEDDINGS, ENDS, ReleasedFamily, layers
+from bert_jax.convert.families.record import EMBEDDINGS, ENDS, Place, ReleasedFamily, layers
 
 _MODULES = {'mlm/': 'lm_head'} | layers(
   'transformer.h.#.',
@@ -34,15 +34,14 @@ OPENAI_GPT = ReleasedFamily(
   name='openai-gpt',
   classes='OpenAIGPT',
   modules=_MODULES | _tables('tokens_embed', 'positions_embed'),
+  places={'classifier/dense/kernel': Place('score.weight', True, 'DC')},
   prefix='transformer.',
   turned=False,
   keys=_KEYS | {'afn': 'hidden_act'},
   defaults={'hidden_act': 'gelu_new', 'layer_norm_eps': 1e-5, 'type_vocab_size': 0},
-  fields=dict(
-    causal=True, embedding_norm=False, mlm_head='none', decoder_bias=False, pooler='none'
-  ),
+  fields=dict(causal=True, embedding_norm=False, mlm_head='none', decoder_bias=False)
+  | dict(pooler='none', classifier_bias=False),
   unsaid=('type_vocab_size',),
-  without_effect=('pooler',),
   read=_read_first,
 )
 GPT2 = OPENAI_GPT._replace(

@@ -18,25 +18,8 @@ _ENCODER = {
 }
 _MLM = {'mlm/transform': 'head.dense', 'mlm/LayerNorm': 'head.norm'}
 _MLM |= dict.fromkeys(('mlm', 'mlm/'), 'decoder')
-# Its sequence classifier has the same head over [CLS]; that is our pooler, and no MLM head.
-_CLASSIFIER = {'pooler/dense': 'head.dense', 'pooler/LayerNorm': 'head.norm'}
-_CLASSIFIER['classifier/dense'] = 'classifier'
-_OF_TOKENS = record.OtherHead(
-  names=('head.', 'classifier.'),
-  parts=('pooler', 'classifier'),
-  why="ModernBERT's classifier of tokens has a dense layer and a norm, which ours has not",
-)
-_MEAN = _OF_TOKENS._replace(
-  why="ModernBERT's classifier reads the mean of all tokens (classifier_pooling), ours [CLS]"
-)
-
-
-def _other_head(description, names):
-  if 'classifier.bias' not in names:
-    return record.OtherHead()
-  if not description.architecture.endswith(('ForSequenceClassification', 'ForMultipleChoice')):
-    return _OF_TOKENS
-  return _MEAN if description.pooling == 'mean' else record.OtherHead()
+# Its classifiers have the same head over [CLS], the mean or each token; that is our pooler.
+_CLASSIFIER = _ENCODER | {'pooler/dense': 'head.dense', 'pooler/LayerNorm': 'head.norm'}
 
 
 def _read(path, content):
@@ -116,8 +99,10 @@ def _write(model):
 
 
 def _refusal(exported):
-  has_some = exported.model['feed_forward_bias'] == 'output'
-  return ('feed_forward_bias', 'all or none') if has_some else None
+  if exported.model['feed_forward_bias'] == 'output':
+    return 'feed_forward_bias', 'all or none'
+  is_bare = {'classifier', 'span'} & {*exported.parts} and 'pooler' not in exported.parts
+  return ('token_pooler', True) if is_bare else None
 
 
 _KEYS = dict(hidden_activation='hidden_act', norm_eps='layer_norm_eps', classifier_bias='head_bias')
@@ -131,10 +116,16 @@ MODERNBERT = ReleasedFamily(
   classes='ModernBert',
   modules=_ENCODER | _MLM,
   prefix='model.',
-  classifier=record.Classifier(_ENCODER | _CLASSIFIER, 'classifier.bias', ('',)),
+  classifiers=(
+    record.Classifier(
+      _CLASSIFIER | {'span/dense': 'classifier'}, 'classifier.bias', ('ForQuestionAnswering',)
+    ),
+    record.Classifier(_CLASSIFIER | {'classifier/dense': 'classifier'}, 'classifier.bias', ('',)),
+  ),
   keys=_KEYS,
   defaults=_DEFAULTS | record.NO_DROPOUT,
-  fields=_FIELDS | {'first_norm': False, 'pooler': 'transform'},
+  fields=_FIELDS | {'first_norm': False, 'pooler': 'transform', 'token_pooler': True},
+  without_effect=('token_pooler',),
   free=('norm_bias', 'attention_bias', 'feed_forward_bias', 'head_bias', 'decoder_bias'),
   derived=('attention_window', 'global_attention_every', 'rotary_theta', 'local_rotary_theta'),
   unsaid=('type_vocab_size',),
@@ -144,6 +135,5 @@ MODERNBERT = ReleasedFamily(
   write=_write,
   refusal=_refusal,
   fits=lambda exported: exported.model['position_embeddings'] == 'rotary',
-  other_head=_other_head,
   not_given='token_type_ids',
 )

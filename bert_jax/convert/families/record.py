@@ -70,11 +70,11 @@ class OtherHead(NamedTuple):
 
 
 class Classifier(NamedTuple):
-  """The names in a family's sequence classifiers, if they differ from its other models'."""
+  """The names in some classes of a family with a classifier, if its other models have others."""
 
   modules: Mapping[str, str]
-  mark: str  # ending of the name of a tensor that only such a classifier has
-  endings: tuple[str, ...]  # endings of the names of such classes
+  mark: str  # ending of the name of a tensor that only such classes have
+  endings: tuple[str, ...]  # endings of the names of the classes
 
 
 class Description(NamedTuple):
@@ -102,9 +102,8 @@ class Exported(NamedTuple):
 
 
 def torch_name(name: str) -> str:
-  """Normalises a tensor's name: without prefixes of wrappers; weight, bias for gamma, beta."""
-  short = re.sub(r'^(module\.)?(_orig_mod\.)?(model\.)?', '', name)
-  return re.sub(r'\.beta$', '.bias', re.sub(r'\.gamma$', '.weight', short))
+  """Normalises a tensor's name: weight, bias for gamma, beta."""
+  return re.sub(r'\.beta$', '.bias', re.sub(r'\.gamma$', '.weight', name))
 
 
 class ReleasedFamily(NamedTuple):
@@ -117,7 +116,7 @@ class ReleasedFamily(NamedTuple):
   modules: Mapping[str, str]  # {our module: its name there}
   prefix: str  # prefix of an encoder's tensor names inside a model with a head
   relatives: tuple[str, ...] = ()  # other model_types of the same models
-  classifier: Classifier | None = None
+  classifiers: tuple[Classifier, ...] = ()  # the one with the longer endings first
   places: Mapping[str, Place] = {}  # parameters whose names do not follow from their modules'
   endings: Mapping[str, Mapping[str, str]] = TORCH
   turned: bool = True  # kernels are [out, in]
@@ -163,9 +162,13 @@ class ReleasedFamily(NamedTuple):
     """Whether these models write text."""
     return self.has_decoder or self.fields.get('causal', False)
 
-  def named_as_classifier(self) -> 'ReleasedFamily':
-    """The family with the module names of its sequence classifiers."""
-    return self._replace(modules=self.classifier.modules) if self.classifier else self
+  def named_as(self, architecture: str, names: Collection[str] = ()) -> 'ReleasedFamily':
+    """The family with the module names of a class. names: of its tensors in a file, if it is read
+    from one, by which a classifier is known even if no class is named."""
+    is_of = lambda x: architecture.endswith(x.endings)
+    has_mark = lambda x: any(name.endswith(x.mark) for name in names)
+    fitting = list(filter(has_mark if names else is_of, self.classifiers))
+    return self._replace(modules=max(fitting, key=is_of).modules) if fitting else self
 
   def key_of(self, field: str) -> str:
     """The key in config.json for a field of config.model."""

@@ -18,8 +18,10 @@ ROBERTA = ReleasedFamily(
   modules=_MODULES | HEADS,
   prefix='roberta.',
   relatives=('xlm-roberta', 'camembert'),
-  classifier=Classifier(
-    _MODULES | HEADS | _IN_CLASSIFIER, 'classifier.out_proj.bias', ('ForSequenceClassification',)
+  classifiers=(
+    Classifier(
+      _MODULES | HEADS | _IN_CLASSIFIER, 'classifier.out_proj.bias', ('ForSequenceClassification',)
+    ),
   ),
   ids=ENDS,
   write=lambda model: {'type_vocab_size': 1},  # one row for both texts

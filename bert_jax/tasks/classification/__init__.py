@@ -37,8 +37,12 @@ FIELDS = affecting({'rows'}, {
   'table.class_weights': Field((), "((label, weight in the loss), ...); ('balanced',): 1/share",
     affects={'objective'}),
   'table.pooling': Field('cls',
-    'what is classified: the pooled [CLS] (BERT), or the mean of all tokens, without a pooler',
-    allowed=('cls', 'mean'), past='cls', affects={'objective'}),
+    'what is classified: the pooled [CLS] (BERT), the mean of all tokens without a pooler, or '
+    'through it (ModernBERT)', allowed=('cls', 'mean', 'pooled_mean'), past='cls',
+    affects={'objective'}),
+  'table.ends': Field(True,
+    '[CLS] stands before and [SEP] behind each text; false: nothing (classifiers of GPT-2)',
+    past=True),
   'table.long_texts': Field('head',
     'what is kept of a text that is too long; windows: all of it, logits averaged; hierarchical: '
     'the windows that a row holds, whose vectors are classified together',
@@ -55,6 +59,8 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   advice = 'leave table.labels and table.class_weights empty and table.multi_label false'
   has_labels = table.labels or table.multi_label or weights
   yield not (table.regression and has_labels), f'table.regression has no label set; {advice}.'
+  holds = table.ends or (config.model.causal and not task.is_prepared(config.data.train))
+  yield holds, 'table.ends=false is for causal models, on tables that are not prepared; leave it.'
   odd = f"table.class_weights is {quoted(weights)}; write ((label, weight), ...) or ('balanced',)."
   yield weights == ('balanced',) or pairs_with_positive_numbers(weights), odd
   lm = f'table.lm_weight is {table.lm_weight}'
@@ -92,6 +98,8 @@ def from_released(config: ConfigDict, released: Released) -> None:
   if released.problem == 'regression' and len(labels) > 1:
     outputs = f'{len(labels)} outputs, and ours has one'
     raise InputError(f'the regression has {outputs}, so it cannot be read.')
+  table.pooling = {'mean': 'pooled_mean'}.get(released.pooling, 'cls')
+  table.ends = not config.model.causal
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
   if odd := [label for label in labels if '|' in label]:
@@ -102,6 +110,12 @@ def from_released(config: ConfigDict, released: Released) -> None:
 
 
 def problem(config: ConfigDict) -> str:
+  if config.model.causal and config.table.ends:
+    alone = 'reads each text between [CLS] and [SEP], and those of Hugging Face read it alone'
+    raise InputError(f'this causal classifier {alone}; train one with --config.table.ends=false.')
+  if config.table.pooling == 'pooled_mean' and config.model.pooler != 'transform':
+    only = 'of the classes of Hugging Face ModernBERT alone has, with model.pooler=transform'
+    raise InputError(f'table.pooling is pooled_mean, which {only}; use it with bert_jax.predict.')
   if config.table.regression:
     return 'regression'
   return f'{"multi" if config.table.multi_label else "single"}_label_classification'
@@ -196,10 +210,14 @@ CLASSIFICATION = labelled.family(
   fields=FIELDS,
   rules=rules,
   predictions={name: Prediction(ask, lacks=LACKS) for name, ask in ASKS.items()},
-  heads=(Head('ForSequenceClassification', PARTS, 'text-classification'),),
+  heads=(
+    Head('ForSequenceClassification', PARTS, 'text-classification'),
+    Head('ForSequenceClassification', PARTS[::2], 'text-classification', causal=True),
+  ),
   from_released=from_released,
   remarks=remarks_on,
   problem=problem,
+  pooled=lambda config: 'mean' if config.table.pooling == 'pooled_mean' else 'cls',
   stand_in=stand_in,
   reads_stretches=True,
   training_fields=('table.eval_share',),

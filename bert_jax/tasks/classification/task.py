@@ -98,6 +98,7 @@ class Texts(Scored):
     of_text = {'labels': labels, 'weights': weights.astype(np.float32)}
     per_example = {name: values[self.text_of] for name, values in of_text.items()}
     items, shape = self.text_of if together else None, labelled.shape(config)
+    shape['ends'] = table.ends
     super().__init__(tokenizer, parts, items=items, per_example=per_example, **shape)
     self.size = len(examples)
     if known.any():

@@ -51,7 +51,8 @@ class RustTokenizer(Tokenizer):
     self._rust.encode_special_tokens = True
     for token in self._added:  # the library shows a normalized token as texts are, lower-cased
       if token['content'] not in self._hidden:
-        self.pieces[token['id']] = self._rust.id_to_token(token['id'])
+        shown = self._rust.id_to_token(token['id'])
+        self.pieces[token['id']] = shown or token['content']
 
   def _searched(self, parts: dict[str, Any]) -> dict[str, Any]:
     """The tokenizer.json that texts are encoded with. Tokens that texts are not searched for get a

@@ -6,6 +6,7 @@ import _thread
 import asyncio
 import contextlib
 import functools
+import io
 import logging
 import os
 import signal
@@ -16,7 +17,7 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bert_jax.errors import InputError, farewell, first_line, in_notebook
+from bert_jax.errors import InputError, farewell, first_line, in_notebook, printable
 
 
 def show_log() -> None:
@@ -39,7 +40,15 @@ def show_log() -> None:
 @contextlib.contextmanager
 def command_line() -> Iterator[None]:
   """A context for a command: log lines on stderr, errors as one sentence and an exit code."""
-  logging.basicConfig(level=logging.WARNING, format='%(message)s', stream=sys.stderr, force=True)
+  for name in ('stdout', 'stderr'):
+    if getattr(sys, name) is None:  # it was closed
+      setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), 'w'))
+  if isinstance(sys.stdout, io.TextIOWrapper):  # whose encoding may not know all characters
+    sys.stdout.reconfigure(errors='backslashreplace')
+  handler = logging.StreamHandler(sys.stderr)
+  plain = logging.Formatter('%(message)s')
+  handler.format = lambda record: printable(plain.format(record))
+  logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
   show_log()
   threading.excepthook, sys.unraisablehook = _thread_failed, _unraisable
   asyncio.set_event_loop_policy(_Loops())
@@ -84,14 +93,20 @@ def _sentences():
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
   except (InputError, OSError, KeyboardInterrupt) as error:
     sentence, code = farewell(error)
-    print(sentence, file=sys.stderr)
+    print(printable(sentence), file=sys.stderr)
     sys.exit(code)
   except (RuntimeError, AssertionError) as error:
-    if not traceback.extract_tb(error.__traceback__)[-1].filename.endswith('xla_bridge.py'):
+    if str(error).startswith('Could not determine home'):  # of Path.expanduser, which names none
+      *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+      whose = f'{frame.f_locals.get("self", "~")} begins with a home folder that is not known'
+      said = f'{whose}; write it whole'
+    elif traceback.extract_tb(error.__traceback__)[-1].filename.endswith('xla_bridge.py'):
+      asked = f'JAX_PLATFORMS={os.environ.get("JAX_PLATFORMS", "")} asks for ({first_line(error)})'
+      advice = 'start it where they are and are free, or unset JAX_PLATFORMS'
+      said = f'jax finds none of the devices that {asked}; {advice}'
+    else:
       raise
-    asked = f'JAX_PLATFORMS={os.environ.get("JAX_PLATFORMS", "")} asks for ({first_line(error)})'
-    advice = 'start it where they are and are free, or unset JAX_PLATFORMS'
-    print(f'error: jax finds none of the devices that {asked}; {advice}.', file=sys.stderr)
+    print(f'error: {said}.', file=sys.stderr)
     sys.exit(2)
 
 
@@ -119,5 +134,6 @@ def _unraisable(args):
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
   """The lines of a table with aligned columns; the header is one of the rows."""
+  rows = [[printable(cell) for cell in row] for row in rows]
   widths = [max(map(len, column)) for column in zip(*rows)]
   return ['  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]

@@ -3,8 +3,11 @@ and the logger of all modules."""
 
 import contextlib
 import errno
+import io
 import logging
+import re
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 
 log = logging.getLogger('bert_jax')
@@ -57,7 +60,7 @@ def stays(error: OSError) -> bool:
   """Will an OSError come again at the next start? A wrong path stays wrong, and a read-only disk
   stays so; a full disk or a network may work again."""
   wrong = FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError
-  return isinstance(error, wrong) or error.errno == errno.EROFS
+  return isinstance(error, wrong) or error.errno in (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def farewell(error: BaseException) -> tuple[str, int]:
@@ -66,10 +69,19 @@ def farewell(error: BaseException) -> tuple[str, int]:
     return str(error) or 'stopped', getattr(error, 'code', 130)
   code = getattr(error, 'code', 2)
   if not isinstance(error, OSError):
-    return f'error: {error}', code
-  where = f'{error.filename}: ' if error.filename else ''
+    text = str(error)  # its beginning says what is wrong, its end what to do
+    return f'error: {text if len(text) < 3000 else f"{text[:1500]} [..] {text[-750:]}"}', code
+  where = f'{path}: ' if (path := error.filename or _open_file(error)) else ''
   fault = f'{where}{error.strerror or error}; check the path, its permissions and the disk'
   return f'error: {fault}', 2 if stays(error) else 3
+
+
+def _open_file(error: BaseException) -> str:
+  """The path of the file that an error is about: one that a function it went through has open."""
+  frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+  opened = (x for frame in reversed(frames) for x in frame.f_locals.values())
+  paths = (str(x.name) for x in opened if isinstance(x, io.IOBase) and hasattr(x, 'name'))
+  return next(paths, '')
 
 
 @contextlib.contextmanager
@@ -101,6 +113,12 @@ def listed(values: Iterable[object], most: int = 8) -> str:
   values = list(values)
   shown = ', '.join(map(quoted, values[:most]))
   return shown + (f' and {len(values) - most:,} more' if len(values) > most else '')
+
+
+def printable(text: str) -> str:
+  """A text for a terminal: control characters, such as ESC, are written as in Python's repr, and
+  only tabs and line ends stay."""
+  return re.sub(r'[\x00-\x08\x0b-\x1f\x7f-\x9f]', lambda match: repr(match[0])[1:-1], text)
 
 
 def first_line(error: object) -> str:

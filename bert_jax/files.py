@@ -2,41 +2,66 @@
 is a hash of its content."""
 
 import contextlib
+import fcntl
 import hashlib
 import itertools
 import json
+import math
 import os
+import re
 import uuid
 import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
+import numpy as np
+
+UNPACKED = 100  # times that an index may be larger than its file; most are 4 to 10
+SMALL = 1 << 28  # bytes that it may have even so: counts of many pieces are mostly zeros
+SCRATCH = re.compile(r'\..+\.[0-9a-f]{32}\.tmp')  # names of the files that write_whole begins with
 # What numpy raises for a damaged .npz; RuntimeError: it seems encrypted, or compressed unusually.
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def write_whole(path: Path | str, data: str | bytes) -> None:
   """Writes a text or bytes so that a kill leaves the old file or the whole new one, and so that
-  several may write at the same time. Returns when it is on the disk."""
+  several may write at the same time. Returns when it is on the disk. An OSError names the path.
+  What processes that were killed have left in the folder is removed."""
   path = Path(path)
   scratch = path.with_name(f'.{path.name}.{uuid.uuid4().hex}.tmp')
   try:
     with open(scratch, 'wb') as file:
+      with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # while this process lives
       file.write(data.encode() if isinstance(data, str) else data)
       file.flush()
       os.fsync(file.fileno())
-    scratch.replace(path)
-  except BaseException:
+      scratch.replace(path)
+  except BaseException as error:
     scratch.unlink(missing_ok=True)
+    if isinstance(error, OSError):
+      error.filename = str(path)
     raise
   with contextlib.suppress(OSError):  # some network file systems sync no folder
+    remove_scratch(path.parent)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
       os.fsync(folder)
     finally:
       os.close(folder)
+
+
+def remove_scratch(folder: Path) -> None:
+  """Removes unfinished files of write_whole in a folder whose processes live no more: nobody holds
+  the lock of such a file. One that is empty may have been made just now, and not be locked yet."""
+  for path in folder.iterdir() if folder.is_dir() else ():
+    with contextlib.suppress(OSError):
+      if SCRATCH.fullmatch(path.name) and path.stat().st_size:
+        with open(path, 'rb+') as file:
+          fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+          path.unlink()
 
 
 def write_json(path: Path | str, content: Any, indent: int = 2) -> None:
@@ -95,6 +120,33 @@ def seal(content: Mapping[str, Any]) -> str:
   """A hash of everything in a dict but its own `seal`."""
   rest = {k: v for k, v in content.items() if k != 'seal'}
   return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def write_sealed(path: Path | str, content: Mapping[str, Any], indent: int = 2) -> None:
+  """Writes a dict as JSON with its seal, as write_whole does."""
+  content = json.loads(json.dumps(content))  # as it will be read
+  write_json(path, {**content, 'seal': seal(content)}, indent)
+
+
+def read_npz(source: Path | BinaryIO) -> dict[str, np.ndarray]:
+  """The arrays of an .npz file, or an error of UNREADABLE. Sizes are read before anything is
+  expanded: each array has the bytes of its shape, and all together are at most UNPACKED times as
+  large as the file, or SMALL."""
+  opened = source.open('rb') if isinstance(source, Path) else source
+  with opened as file, zipfile.ZipFile(file) as archive:
+    size, whole = file.seek(0, 2), sum(info.file_size for info in archive.infolist())
+    if whole > max(UNPACKED * size, SMALL):
+      raise ValueError(f'its {size:,} bytes would unpack to {whole:,}')
+    for info in archive.infolist():
+      with archive.open(info) as part:
+        if (version := np.lib.format.read_magic(part)) != (1, 0):
+          raise ValueError(f'{info.filename} is of version {version}')
+        shape, _, dtype = np.lib.format.read_array_header_1_0(part)
+        if math.prod(shape) * dtype.itemsize != info.file_size - part.tell():
+          raise ValueError(f'{info.filename} has not the bytes of its shape {shape}')
+    file.seek(0)
+    with np.load(file) as arrays:
+      return {name: arrays[name] for name in arrays.files}
 
 
 def set_aside(path: Path) -> str:

@@ -11,10 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.corpus import blocks, prepared
-from bert_jax.corpus.prepared import INDEX, META, SIZES, data_folder, read_index, shard_paths
+from bert_jax.corpus.prepared import (
+  INDEX,
+  META,
+  SIZES,
+  data_folder,
+  features,
+  read_index,
+  shard_paths,
+)
 from bert_jax.corpus.tokenized import offsets
 from bert_jax.corpus.units import Record
-from bert_jax.errors import InputError, first_line, log
+from bert_jax.errors import InputError, Unwritten, first_line, log, stays
 from bert_jax.files import seal, write_whole
 from bert_jax.text.documents import name_hash
 from bert_jax.text.duplicates import Seen
@@ -35,16 +43,6 @@ class Item(NamedTuple):
   sentences: np.ndarray  # [sentences] int32, tokens in each sentence
   key: int  # duplicates.exact_key of its text; 0 where duplicates are kept
   signature: np.ndarray | None  # for near-duplicates
-
-
-def features() -> Any:
-  """The TFDS features of a record: the names and types of its fields."""
-  from tensorflow_datasets import features as tfds
-
-  array = {'shape': (None,), 'encoding': tfds.Encoding.BYTES}  # which numpy reads at once
-  types = {'tokens': np.int32, 'sentences': np.int32, 'starts': np.uint8}
-  arrays = {name: tfds.Tensor(dtype=dtype, **array) for name, dtype in types.items()}
-  return tfds.FeaturesDict({'name': tfds.Text(), 'language': tfds.Text(), **arrays})
 
 
 class Serializer:
@@ -153,7 +151,8 @@ class Shard:
 
   def _unwritten(self, error):
     fault = f'{self.path} could not be written ({first_line(error)})'
-    return InputError(f'{fault}; free some space and run it again: finished shards stay')
+    kind = InputError if isinstance(error, OSError) and stays(error) else Unwritten
+    return kind(f'{fault}; free some space and run it again: finished shards stay')
 
 
 def finish(

@@ -20,6 +20,7 @@ Texts that are too long are read in windows, or cut and counted.
 """
 
 import argparse
+import contextlib
 import io
 import json
 import math
@@ -35,7 +36,7 @@ import numpy as np
 
 from bert_jax import hosts
 from bert_jax.command_line import command_line
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError, log, printable, writing
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import Ask, is_id
@@ -108,13 +109,14 @@ def main(argv: Sequence[str] | None = None) -> None:
       return
     ask = model.ask(task, **options(task, args))
     if hasattr(ask, 'show') and sys.stderr.isatty():
-      vars(ask)['show'] = lambda text: print(text, end='', file=sys.stderr, flush=True)
+      vars(ask)['show'] = lambda text: print(printable(text), end='', file=sys.stderr, flush=True)
     if columns:
       _check_columns(ask, columns, args.columns)
     else:
       lines.warn_of_table(args.input, ask)
     width = model.config.model.hidden_size
-    with Writer(args.output, args.strict, PREDICTIONS[task].array, width) as writer:
+    place = contextlib.nullcontext() if args.output == '-' else writing(args.output)
+    with place, Writer(args.output, args.strict, PREDICTIONS[task].array, width) as writer:
       for chunk in chunks:
         for answer, error in answered(ask, chunk, faults):
           writer.write(answer, error)

@@ -279,3 +279,9 @@ def test_decay_that_no_schedule_makes_is_for_runs_that_have_begun(given, sentenc
     config.check_beginning(loaded)
   ends = ['--config.optimizer.schedule=wsd', '--config.optimizer.decay=0.9']
   config.check_beginning(config.load('configs/pretrain.py:runlocal', ends))
+
+
+def test_a_config_file_that_ends_the_program_is_named(tmp_path):
+  (tmp_path / 'ends.py').write_text('import sys\n\n\ndef get_config(arg):\n  sys.exit(3)\n')
+  with pytest.raises(InputError, match='ends.py:5 is wrong: SystemExit: 3; mend the config file'):
+    config.load(f'{tmp_path}/ends.py')

@@ -2,8 +2,13 @@
 
 import contextlib
 import dataclasses
+import io
 import json
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -16,6 +21,7 @@ from ml_collections import ConfigDict
 from running import (
   bytes_of,
   edit,
+  files_up_to,
   flip_a_bit,
   flipped,
   lines,
@@ -26,6 +32,7 @@ from running import (
 
 from bert_jax import config as c
 from bert_jax import evaluate, metrics, optim, predict, tokenizers
+from bert_jax.command_line import command_line
 from bert_jax.config import InputError
 from bert_jax.run import evaluation, initialization, setup
 from bert_jax.run.inputs import read_inputs
@@ -417,6 +424,57 @@ def test_the_command_line_says_it_in_one_line(capsys):
     main(['--config', 'configs/pretrain.py:runlocal', '--config.model.hiden_size=64'])
   said = "error: config has no field 'model.hiden_size'; did you mean 'model.hidden_size'?\n"
   assert (end.value.code, capsys.readouterr().err) == (2, said)
+
+
+def spoken(error):
+  """(exit code, what a command says on stderr) if it ends by an error, or a function raises it."""
+  said = io.StringIO()
+  with pytest.raises(SystemExit) as end, contextlib.redirect_stderr(said), command_line():
+    raise error if isinstance(error, BaseException) else error()
+  return end.value.code, said.getvalue()
+
+
+def test_every_end_of_a_command_is_a_short_sentence(tmp_path):
+  home = '~no-such-user/W begins with a home folder that is not known; write it whole.'
+  assert spoken(lambda: Path('~no-such-user/W').expanduser()) == (2, f'error: {home}\n')
+  code, said = spoken(InputError(f'{"x" * 40_000} is wrong; mend it.'))
+  assert code == 2 and len(said) < 3000 and said.endswith('is wrong; mend it.\n')
+  code, said = spoken(InputError('data.train=\x1b]0;x\x07\x9b is\n  - no\tfile.'))
+  assert said == 'error: data.train=\\x1b]0;x\\x07\\x9b is\n  - no\tfile.\n'
+  code, said = spoken(lambda: (tmp_path / ('x' * 300)).read_text())
+  assert code == 2 and 'File name too long' in said
+
+  def full():
+    with open(tmp_path / 'answers', 'wb') as file, files_up_to(10):
+      np.save(file, np.zeros(99999))
+
+  code, said = spoken(full)
+  assert code == 3 and said.startswith(f'error: {tmp_path}/answers: ')
+
+
+def test_a_command_without_streams_or_with_poor_ones_goes_on():
+  program = """if True:
+    import logging, sys, tqdm
+    from bert_jax.command_line import command_line
+    with command_line():
+      for _ in tqdm.tqdm(range(2)):
+        logging.getLogger('bert_jax').warning('\\x1b[2J')
+      print('1 ± 2')
+  """
+  for code, out, err in (
+    ('', b'1 \xc2\xb1 2\n', b'\\x1b[2J'),
+    ('ascii', b'1 \\xb1 2\n', b'\\x1b[2J'),
+  ):
+    env = dict(os.environ, PYTHONIOENCODING=code or 'utf-8')
+    done = subprocess.run([sys.executable, '-c', program], env=env, capture_output=True)
+    assert (
+      (done.returncode, done.stdout) == (0, out)
+      and err in done.stderr
+      and b'\x1b[2J' not in done.stderr
+    )
+  close = ['bash', '-c', 'exec "$0" -c "$1" 2>&-', sys.executable, program]
+  done = subprocess.run(close, capture_output=True, env=env)
+  assert (done.returncode, done.stdout) == (0, b'1 \\xb1 2\n')
 
 
 # ---- from pre-trained weights to answers ---------------------------------------------------------

@@ -10,6 +10,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import re
 import signal
 import threading
 from collections import Counter
@@ -25,7 +26,7 @@ from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.tokenized import size_of
 from bert_jax.corpus.units import Encoder
 from bert_jax.errors import InputError
-from bert_jax.files import write_whole
+from bert_jax.files import names, write_whole
 from bert_jax.text import documents, duplicates, files
 from bert_jax.workdir import lock
 
@@ -111,7 +112,7 @@ def begin(
     if different:  # before the first whole shard, plan and vocabulary may change
       for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
         (out / name).unlink(missing_ok=True)
-  elif out.is_dir() and any(path.name != lock.NAME for path in out.iterdir()):
+  elif out.is_dir() and any(not re.fullmatch(rf'{lock.NAME}|\..*\.tmp', x) for x in names(out)):
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')
   if different:
     out.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ Locations on the machine that made it stay out: a path that begins at the root, 
 above the current folder or in a bucket is cut to its last part.
 """
 
+import html
 import json
 import re
 from collections.abc import Mapping
@@ -78,6 +79,7 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
   size += f'{model.vocab_size:,} pieces, at most {facts["longest"]} tokens'
   spoken = f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'
   labels = f'Labels: {listed(facts["labels"])}.' if facts.get('labels') else ''
+  labels = html.escape(labels, quote=False)  # they are of others' data
   how = 'Pre-trained further' if task.reads_corpus else 'Fine-tuned'
   begun = f'{how} from `{base_name(origin)}`.' if base_name(origin) else ''
   begun = f'Its weights were converted from `{source}`.' if source else begun

@@ -44,6 +44,9 @@ def read(folder: Path) -> Vector:
       raise InputError(f'{folder}/modules.json is no list of objects; is it whole?')
     kind = str(module.get('type')).rpartition('.')[2]
     paths[kind] = str(module.get('path', ''))
+    if not (folder / paths[kind]).resolve().is_relative_to(folder.resolve()):
+      said = f'{folder}/modules.json names {quoted(paths[kind])} for its module {quoted(kind)}'
+      raise InputError(f'{said}, which is not in that folder; put it there and name it so.')
     if kind not in KNOWN:
       log.warning('%s: its module %s is not read: vectors are without it', folder, kind)
   if 'Pooling' not in paths:
@@ -57,7 +60,9 @@ def read(folder: Path) -> Vector:
   if pooling in MODES.values():
     return vector._replace(pooling=pooling)
   log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, pooling or modes)
-  return vector._replace(other=content)
+  # What an export repeats: settings, and nothing else that may stand in the file.
+  known = {k: x for k, x in content.items() if isinstance(x, int) or k == 'pooling_mode'}
+  return vector._replace(other=known)
 
 
 def _texts(folder, pooling):

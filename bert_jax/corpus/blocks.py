@@ -22,7 +22,7 @@ import numpy as np
 from bert_jax.corpus import prepared
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece, offsets
 from bert_jax.errors import InputError, first_line, log
-from bert_jax.files import write_whole
+from bert_jax.files import UNREADABLE, read_npz, write_whole
 from bert_jax.text.documents import is_held_out
 
 BLOCK_TOKENS, BLOCK_DOCUMENTS, MOST_TOKENS = 1 << 18, 16, 1 << 22
@@ -125,10 +125,10 @@ class Index:
     self.folder, self.meta, self.room = Path(folder).expanduser(), meta, 0
     table, self.parts = paths(self.folder)
     try:
-      with np.load(io.BytesIO(table_of(self.folder, meta))) as file:
-        self.columns = {name: file[name] for name in COLUMNS}
-        self.unigrams = file['unigrams']
-    except (OSError, ValueError) as error:
+      arrays = read_npz(io.BytesIO(table_of(self.folder, meta)))
+      self.columns = {name: arrays[name] for name in COLUMNS}
+      self.unigrams = arrays['unigrams']
+    except (*UNREADABLE, MemoryError) as error:
       fault = 'missing' if isinstance(error, FileNotFoundError) else first_line(error)
       raise InputError(f'{table} is {fault}; delete corpus.json and run prepare again') from None
     self.part_at, self.record_at = (offsets(self.columns[name]) for name in ('stored', 'records'))

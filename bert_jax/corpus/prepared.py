@@ -17,9 +17,7 @@ import functools
 import hashlib
 import itertools
 import json
-import math
 import threading
-import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -29,7 +27,7 @@ import numpy as np
 
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece
 from bert_jax.errors import InputError, first_line
-from bert_jax.files import UNREADABLE, seal
+from bert_jax.files import UNREADABLE, read_npz, seal
 from bert_jax.text import files
 from bert_jax.text.values import json_value
 from bert_jax.tokenizers import Tokenizer
@@ -65,27 +63,23 @@ def data_folder(folder: Path) -> Path:
   return folder / 'corpus' / '1.0.0'
 
 
+def features() -> Any:
+  """The TFDS features of a record: the names and types of its fields."""
+  from tensorflow_datasets import features as tfds
+
+  array = {'shape': (None,), 'encoding': tfds.Encoding.BYTES}  # which numpy reads at once
+  types = {'tokens': np.int32, 'sentences': np.int32, 'starts': np.uint8}
+  arrays = {name: tfds.Tensor(dtype=dtype, **array) for name, dtype in types.items()}
+  return tfds.FeaturesDict({'name': tfds.Text(), 'language': tfds.Text(), **arrays})
+
+
 def read_index(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """Reads a shard's index: ({fact: value}, {name: array})."""
   try:
-    _check_sizes(path)
-    with np.load(path) as file:
-      arrays = {name: file[name] for name in file.files}
+    arrays = read_npz(path)
     return json_value(arrays.pop('facts').tobytes()), arrays
   except (*UNREADABLE, MemoryError) as error:
     raise InputError(f'{path} is damaged ({first_line(error)}); prepare the corpus anew') from error
-
-
-def _check_sizes(path: Path) -> None:
-  """Raises ValueError unless every array of an .npz has as many bytes as its header says."""
-  with zipfile.ZipFile(path) as archive:
-    for info in archive.infolist():
-      with archive.open(info) as file:
-        if (version := np.lib.format.read_magic(file)) != (1, 0):
-          raise ValueError(f'{info.filename} is of version {version}')
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        if math.prod(shape) * dtype.itemsize != info.file_size - file.tell():
-          raise ValueError(f'{info.filename} has not the bytes of its shape {shape}')
 
 
 def finished(folder: Path) -> int:
@@ -172,21 +166,13 @@ class Reader:
   room: how many tokens are kept, with RECORD_TOKENS more for each record."""
 
   def __init__(self, folder: Path, records: Iterable[int]):
-    import tensorflow_datasets as tfds
-
     self.ends = np.cumsum([0, *records])  # number of each shard's first record, and the total
     self.paths = [shard_paths(folder, k)[0] for k in range(len(self.ends) - 1)]
     present = {path.name for path in data_folder(folder).glob('*')}  # one look for all shards
     if missing := [path for path in self.paths if path.name not in present]:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
-    try:
-      info = tfds.builder_from_directory(str(data_folder(folder))).info
-      self.features, number = info.features, info.splits['train'].num_examples
-    except Exception as error:
-      why = first_line(error)
-      raise InputError(f'{folder} cannot be opened ({why}); prepare it again') from error
-    if number != self.ends[-1]:
-      raise InputError(f'{folder} holds {number} of {self.ends[-1]} records; prepare it again')
+    files.check_features(data_folder(folder))  # for others: nothing here reads what it says
+    self.features = features()
     self._opened = functools.lru_cache(OPEN_SHARDS)(self._open)
     self.cache, self.cached_tokens, self.room = OrderedDict(), 0, CACHE_TOKENS
     self.lock = threading.Lock()  # batches are made in a thread of their own

@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from bert_jax.errors import InputError, log, unwritten
-from bert_jax.files import UNREADABLE, write_whole
+from bert_jax.files import UNREADABLE, read_npz, write_whole
 from bert_jax.predict.sentence_vectors import POOLING, Embed
 from bert_jax.tasks.ask import TOP_K
 from bert_jax.tasks.record import Option, Prediction
@@ -125,9 +125,9 @@ SEARCH = Prediction(Search, options=OPTIONS)
 
 
 def _read(path: Path, fingerprint: str) -> np.ndarray | None:
-  """The vectors in a file; None if it cannot be read (TypeError: an .npy) or does not fit."""
+  """The vectors in a file; None if it cannot be read or does not fit."""
   try:
-    with np.load(path, allow_pickle=False) as kept:
-      return kept['vectors'] if str(kept['fingerprint']) == fingerprint else None
-  except (*UNREADABLE, TypeError):
+    kept = read_npz(path)
+    return kept['vectors'] if str(kept['fingerprint']) == fingerprint else None
+  except UNREADABLE:
     return None

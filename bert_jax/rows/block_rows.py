@@ -31,7 +31,7 @@ from bert_jax.corpus.blocks import Blocks
 from bert_jax.corpus.prepared import RECORD_TOKENS
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
 from bert_jax.errors import log
-from bert_jax.files import UNREADABLE, write_whole
+from bert_jax.files import UNREADABLE, read_npz, write_whole
 from bert_jax.rows.corpus_rows import OF_EXAMPLES, OF_TEXT, Rows
 from bert_jax.rows.sentence_pairs import PAIRS, further_labels
 from bert_jax.tokenizers import Tokenizer
@@ -175,8 +175,7 @@ class BlockRows:
     """[chosen, 1 + totals] rows and totals of units, from disk or counted now; -1: unreadable."""
     counts = np.zeros((len(chosen), 1 + len(names)), np.int64)
     try:
-      with np.load(path) as file:
-        kept = file['counts']
+      kept = read_npz(path)['counts']
       if (kept.shape, kept.dtype) == (counts.shape, counts.dtype):
         return kept
       raise ValueError

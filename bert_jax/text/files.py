@@ -6,6 +6,7 @@ repaired and counted; anything else wrong is an InputError that says where.
 
 import glob
 import gzip
+import json
 import re
 import sys
 from collections import Counter
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bert_jax.errors import InputError, first_line
+from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.files import read_bytes
 from bert_jax.text import utf8, values
 
@@ -237,18 +238,32 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsR
   return dict(builder.info.features), TfdsRows(source, f'{builder.info.full_name}:{split}')
 
 
+def check_features(folder: Path) -> None:
+  """InputError if a features.json below a folder names a class that is not one of TFDS's own: TFDS
+  imports the module of such a class, which may lie beside the data, and so runs its code."""
+  for path in sorted(folder.glob('**/features.json')):
+    said = json.dumps(json_of(path))
+    for name in re.findall(r'"(?:pythonClassName|type)": "([^"]*)"', said):
+      if not name.startswith('tensorflow_datasets.'):
+        fault = f'{path} names the class {quoted(name)}, and reading it would run that code'
+        raise InputError(f'{fault}; prepare the data anew, with the features of TFDS')
+
+
 def _tfds_builder(name: str) -> Any:
   import tensorflow_datasets as tfds
   import tensorflow_datasets.text  # imported late by TFDS: without it glue is "not found"
   import tensorflow_datasets.translate  # noqa: F401
 
   if name[0] not in '/.~':
+    for folder in tfds.core.utils.file_utils.list_data_dirs():
+      check_features(Path(folder) / re.split('[/:]', name)[0])
     builder = tfds.builder(name, try_gcs=False, file_format='array_record')
     builder.download_and_prepare()
     return builder
   infos = sorted(Path(name).expanduser().glob('**/dataset_info.json'))
   if len(infos) != 1:
     raise InputError(f'{name} holds {len(infos)} prepared TFDS datasets; name the folder of one')
+  check_features(infos[0].parent)
   builder = tfds.builder_from_directory(str(infos[0].parent))
   if (form := builder.info.file_format.value) != 'array_record':
     fault = f'{name} is prepared as {form}, which needs TensorFlow'

@@ -1,6 +1,7 @@
 """Our models as Hugging Face folders: back again bit for bit, and the same under their classes."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -253,6 +254,26 @@ def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
     trained.load(folder)
 
 
+@pytest.mark.parametrize('place', ['..', '/etc', '../secret', '1_Pooling/../../secret', 'link'])
+def test_a_model_names_no_file_outside_its_folder(tmp_path, place):
+  """It would be copied into what is published."""
+  _, folder = exported(tmp_path / 'hf', 'encoder and pooler')
+  rewrite(folder)
+  (tmp_path / 'secret').mkdir()
+  (tmp_path / 'secret' / 'config.json').write_text('{"auths": {"a": "s3cret"}}')
+  (folder / 'link').symlink_to(tmp_path / 'secret')
+  modules = [{'type': 'x.Transformer', 'path': ''}, {'type': 'x.Pooling', 'path': place}]
+  (folder / 'modules.json').write_text(json.dumps(modules))
+  with pytest.raises(
+    InputError, match="modules.json names .* for its module 'Pooling', which is not"
+  ):
+    trained.load(folder)
+  shutil.copytree(tmp_path / 'secret', folder / 'inside')
+  modules[1]['path'] = 'inside'
+  (folder / 'modules.json').write_text(json.dumps(modules))
+  assert trained.load(folder).vector.other == {}
+
+
 def test_how_a_vector_is_made_goes_along(tmp_path):
   """Pooling, length 1, and how many tokens are read; through a workdir, too."""
   found, vector = made('encoder and pooler'), sentence_transformers.Vector('cls', normalized=True)
@@ -269,6 +290,8 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
   (tmp_path / 'again' / 'checksums.json').unlink()
   convert.convert(f'{tmp_path}/again', f'{tmp_path}/W')
   convert.convert(f'{tmp_path}/W', f'hf:{tmp_path}/other')
+  # The checkpoint says it: a file of sentence-transformers in a workdir changes nothing.
+  (tmp_path / 'W' / 'modules.json').write_text('[]')
   for folder in ('W', 'other'):
     found = trained.load(tmp_path / folder)
     assert found.vector == sentence_transformers.Vector('', True, said)

@@ -29,6 +29,7 @@ from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents as text
+from bert_jax.text import files
 from bert_jax.tokenizers.sentence_piece import train_sentencepiece
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Maker, Settings
@@ -485,6 +486,9 @@ def test_bad_input_is_one_sentence(small, vocab, tmp_path):
   fails('begun with other settings .min_characters', out, vocab, ('', small), min_characters=5)
   fails('empty.txt is empty', tmp_path / 'D3', vocab, ('', small), ('', tmp_path / 'empty.txt'))
   assert not (tmp_path / 'D3').exists()
+  (tmp_path / 'D4').mkdir()  # by a process that was killed while it wrote its first file
+  (tmp_path / 'D4' / f'.plan.json.{"0" * 32}.tmp').write_text('{')
+  make(tmp_path / 'D4', vocab, ('', small))
   fails('holds other files', tmp_path, vocab, ('', small))
   fails('is a file', small, vocab, ('', small))
 
@@ -514,7 +518,26 @@ def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path, capsys):
   with files_up_to(400_000), pytest.raises(SystemExit) as end:
     prepare.main(command(big, vocab, tmp_path / 'D', '--processes', 1))
   said = capsys.readouterr().err
-  assert end.value.code == 2 and 'could not be written' in said and 'finished shards stay' in said
+  assert end.value.code == 3 and 'could not be written' in said and 'finished shards stay' in said
+
+
+def test_a_corpus_runs_no_code(small_corpus, vocab, tmp_path, monkeypatch):
+  """TFDS imports the module of a class that features.json names."""
+  out = shutil.copytree(small_corpus, tmp_path / 'D')
+  monkeypatch.syspath_prepend(tmp_path)
+  (tmp_path / 'stranger.py').write_text('raise SystemExit("it ran")')
+  path = prepared.data_folder(out) / 'features.json'
+  path.write_text(path.read_text().replace('tensorflow_datasets.core.features', 'stranger'))
+  for read in (
+    lambda: prepared.load(out, tokenizers.load_folder(vocab)),
+    lambda: files.tfds_rows(f'tfds:{out}'),
+  ):
+    with pytest.raises(InputError, match=r"names the class 'stranger\.\w+.*would run that code"):
+      read()
+  monkeypatch.setattr('tensorflow_datasets.core.constants.DATA_DIR', str(tmp_path))
+  (tmp_path / 'D').rename(tmp_path / 'my_set')
+  with pytest.raises(InputError, match="names the class 'stranger"):
+    files.tfds_rows('tfds:my_set')
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from bert_jax.rows.batches import batches_of
 from bert_jax.run import evaluation, teacher
 from bert_jax.tasks import TASKS
 from bert_jax.text import files
-from bert_jax.workdir import checkpoint, contents, int8, trained
+from bert_jax.workdir import contents, int8, trained
 
 
 class Evaluation(NamedTuple):
@@ -77,12 +77,13 @@ def evaluate_on(
   mesh = sharding.mesh_of(config, task)
   shapes = trained.shapes_of(config, tokenizer, mesh)
   # The checkpoint is read first: a mistake in it shows before large data is read.
-  params, number = trained.load_params(workdir, shapes, which)
+  params, meta = trained.load_params(workdir, shapes, which)
+  number = meta['step']
   if in_int8:
     hosts.refuse_several('bert_jax.evaluate --int8')
     params = jax.tree.map(lambda x, y: jax.device_put(y, x.sharding), params, int8.rounded(params))
   is_given = config.data.train or config.data.eval or all(spec for _, spec in parts)
-  if not is_given and (checkpoint.newest_meta(workdir) or {}).get('converted'):
+  if not is_given and meta.get('converted'):
     fault = f'{workdir} holds converted weights and no data'
     raise InputError(f'{fault}; name what to evaluate on, --config.data.eval=FILE.')
   sources: dict[str, Any] = {}

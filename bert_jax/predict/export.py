@@ -21,11 +21,11 @@ from jax import export as jax_export
 
 from bert_jax import __version__
 from bert_jax.convert import exported_tokenizers
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError, log, writing
 from bert_jax.files import write_json, write_whole
 from bert_jax.predict.model import PREDICTIONS, Model
 from bert_jax.tokenizers import SentencePiece
-from bert_jax.workdir import int8
+from bert_jax.workdir import int8, lock
 from bert_jax.workdir.manifest import flat, unflat
 
 PLATFORMS = 'cpu', 'tpu', 'cuda'
@@ -51,20 +51,18 @@ def write(model: Model, task: str, folder: str | Path) -> None:
   exported = jax_export.export(function, platforms=PLATFORMS)(shapes, rows, rows, rows)
   about = dict(task=task, outputs=OUTPUTS[task], max_length=model.limit, version=__version__)
   about |= dict(labels=list(model.ask(task).labels), platforms=PLATFORMS)
-  try:
-    model.tokenizer.save(folder)
+  with writing(folder), lock.whole_folder(folder) as out:
+    model.tokenizer.save(out)
     if isinstance(model.tokenizer, SentencePiece):
       log.warning('no tokenizer.json is written. %s', exported_tokenizers.AS_SENTENCEPIECE)
     else:
       rust, pad_id = exported_tokenizers.fast(model.tokenizer), model.tokenizer.pad_id
       rust.enable_truncation(model.limit)
       rust.enable_padding(pad_id=pad_id, pad_token=model.tokenizer.pieces[pad_id])
-      write_whole(folder / 'tokenizer.json', rust.to_str())
-    write_whole(folder / 'model.stablehlo', bytes(exported.serialize()))
-    write_whole(folder / 'weights.safetensors', safetensors.numpy.save(weights))
-    write_json(folder / 'export.json', about)
-  except OSError as error:
-    raise InputError(f'--export {folder} cannot be written ({error.strerror}).') from None
+      write_whole(out / 'tokenizer.json', rust.to_str())
+    write_whole(out / 'model.stablehlo', bytes(exported.serialize()))
+    write_whole(out / 'weights.safetensors', safetensors.numpy.save(weights))
+    write_json(out / 'export.json', about)
 
 
 def forward(

@@ -111,6 +111,8 @@ def check_continues(inputs: Inputs, program: Program) -> None:
   changes = config_lib.changes(contents.read_config(folder), inputs.config) if moves else []
   back = 'bring it back, or use another --workdir with config.init_from to start from its weights'
   wrong = ''
+  if 'vocabulary' not in meta:
+    run_tokenizer.check_fits(inputs.tokenizer, contents.read_config(folder).model, folder)
   if meta.get('vocabulary', identity['vocabulary']) != identity['vocabulary']:
     wrong = f'the vocabulary is not the one of checkpoint {number}; bring it back'
   elif moves:

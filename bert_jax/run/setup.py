@@ -44,7 +44,7 @@ def ended(inputs: Inputs) -> tuple[step.State, Mapping[str, float]] | None:
   if inputs.in_workdir and files.exists(workdir / contents.CONFIG):
     end, config = records.read_summary(workdir), contents.read_config(workdir)
     has_ended = (
-      (end.state in records.ENDED and end.step == newest['step'])
+      (end.state in records.ENDED and (end.step, end.steps) == (newest['step'], inputs.steps))
       and config_lib.flatten(config) == config_lib.flatten(inputs.config)
       and bool(newest['metrics']) == bool(inputs.eval_batches)
     )

@@ -17,7 +17,7 @@ import shutil
 import signal
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,33 +27,24 @@ import numpy as np
 from bert_jax import config as config_lib
 from bert_jax import files, models, step
 from bert_jax.command_line import aligned, command_line
-from bert_jax.convert import (
-  from_huggingface,
-  hub,
-  model_card,
-  sentence_transformers,
-  to_huggingface,
-)
-from bert_jax.errors import InputError, log, quoted
+from bert_jax.convert import from_huggingface, hub, model_card, to_huggingface
+from bert_jax.errors import InputError, log, printable, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
-from bert_jax.workdir import checkpoint, contents, provenance, records, trained
+from bert_jax.workdir import checkpoint, contents, lock, provenance, records, trained
 
 HF = 'hf:'
 
 
-def folders(target: str) -> tuple[Path, Path]:
-  """The folder of a target, and the temporary one in which it is written and compared first."""
+def folder_of(target: str) -> Path:
+  """The folder of a target, or an InputError."""
   out = Path(target.removeprefix(HF)).expanduser().absolute()
-  partial = out.with_name(f'{out.name}.partial')
   if out == Path.cwd() or not out.name:
     raise InputError(f'--to {target} is the folder that this runs in; name a new one.')
-  if partial.exists():
-    raise InputError(f'{partial} is there already, of another conversion; remove it, or wait.')
   arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
     raise InputError(f'{out} is not empty; give --to a new folder.')
-  return out, partial
+  return out
 
 
 def convert(
@@ -65,11 +56,13 @@ def convert(
   part: str = '',
   languages: Sequence[str] = (),
   verbose: bool = False,
+  begun: Callable[[Path], None] = lambda partial: None,
 ) -> None:
   """Converts a source to a target (see the module), checks what was written, and reports it.
   part: which model of a run that has several (Family.other_models). languages: codes of the
-  languages of its text, for the model card. verbose: prints the table, and each unused tensor."""
-  out, partial = folders(target)
+  languages of its text, for the model card. verbose: prints the table, and each unused tensor.
+  begun: called with the temporary folder when writing begins."""
+  out = folder_of(target)
   folder, facts, missing = hub.folder(source), {'source': str(source)}, {}
   log.info('reading %s', folder)
   if from_huggingface.is_model(folder):
@@ -88,7 +81,8 @@ def convert(
   if part:
     model = trained.part_of(model, part)
   table, tokenizer = table_of(model), model.tokenizer
-  try:
+  with lock.whole_folder(out) as partial:
+    begun(partial)
     log.info('writing %s', partial)
     if target.startswith(HF):
       facts |= {'name': out.name, 'languages': languages}
@@ -104,12 +98,6 @@ def convert(
     log.info('reading %s again', partial)
     table = {path: table[path] for path in names}
     _compare(table, tokenizer, trained.load(partial), partial)
-  except BaseException:
-    shutil.rmtree(partial, ignore_errors=True)
-    raise
-  if out.exists():
-    out.rmdir()
-  partial.rename(out)
   if verbose:
     _print(table, names, sources)
   print(_done(target, out, table, sources))
@@ -133,19 +121,16 @@ def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any
   config = model.config
   identity: dict[str, Any] = {'config': config_lib.fingerprint(config), 'data': ''}
   identity |= {'converted': facts, 'vocabulary': model.tokenizer.fingerprint}
+  identity |= {'vector': list(model.vector)}
   contents.claim(workdir, config)
   model.tokenizer.save(workdir)
-  if model.vector != sentence_transformers.UNKNOWN:
-    width, length = config.model.hidden_size, config.data.seq_length
-    sentence_transformers.write(workdir, model.vector, width, length)
-    identity['vector'] = sentence_transformers.read(workdir)._asdict()
   checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, identity)
   with contextlib.closing(checkpoints):
     number: Any = np.int32(model.step)  # on the host
     checkpoints.save(step.State(number, model.params, {}, {}), {}, {})
     checkpoints.wait()
   content = {**provenance.versions(), 'commands': [provenance.command()], **facts}
-  files.write_json(workdir / records.FACTS, content)
+  files.write_sealed(workdir / records.FACTS, content)
 
 
 def _facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
@@ -153,9 +138,7 @@ def _facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
   run = records.read(folder)
   for fault in run.faults:
     log.warning('%s', fault)
-  known, facts = run.facts, {'metrics': {}, 'step': model.step}
-  with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
-    facts['metrics'] = checkpoints.meta(model.step)['metrics']
+  known, facts = run.facts, dict[str, Any](metrics=model.metrics, step=model.step)
   if known.data:
     facts['data'] = {split: dataclasses.asdict(x) for split, x in known.data.items()}
   names = 'bert_jax', 'commit', 'python', 'packages'
@@ -183,7 +166,7 @@ def _tell(kind, reasons, verbose):
     names.setdefault(name if verbose else why, []).append(name)
   for first, *others in names.values():
     more = f' and {len(others)} more' if others else ''
-    print(f'{kind}: {first}{more}: {reasons[first]}')
+    print(printable(f'{kind}: {first}{more}: {reasons[first]}'))
 
 
 def _report(weights, strict, verbose):
@@ -242,6 +225,7 @@ def end_at_once(partial: Path) -> None:
   def end(number, frame):
     for _ in range(9):  # a thread may add to it meanwhile
       shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(lock.beside(partial), ignore_errors=True)
     os.write(sys.stderr.fileno(), b'stopped\n')
     os._exit(128 + number)
 
@@ -273,9 +257,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     languages = tuple(filter(None, args.language.split(',')))
     if wrong := [code for code in languages if not model_card.CODE.fullmatch(code)]:
       raise InputError(f'--language {quoted(wrong[0])} is no code of a language; write de, en, zh.')
-    end_at_once(folders(args.to)[1])
     options = args.positions or 0, not args.allow_unused, args.part, languages, args.verbose
-    convert(args.source, args.to, args.which, *options)
+    convert(args.source, args.to, args.which, *options, begun=end_at_once)
 
 
 if __name__ == '__main__':

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 from bert_jax import __version__, hosts, step
 from bert_jax.errors import InputError, Unwritten, first_line, listed, log
 from bert_jax.files import seal, write_whole
-from bert_jax.workdir import manifest
+from bert_jax.workdir import lock, manifest
 from bert_jax.workdir.manifest import PARTS, Damaged
 
 
@@ -32,8 +32,8 @@ def newest_meta(workdir: str | Path) -> dict[str, Any] | None:
   if not hosts.exists(Path(workdir).expanduser() / 'checkpoints'):
     return None
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
-    steps = checkpoints.steps()[::-1]
-    return checkpoints.newest_good(checkpoints.meta, steps, log.debug)[0] if steps else None
+    read = checkpoints.meta, log.debug
+    return checkpoints.newest_good(*read)[0] if checkpoints.steps() else None
 
 
 class Checkpoints(policies.PreservationPolicy):
@@ -86,7 +86,7 @@ class Checkpoints(policies.PreservationPolicy):
     return {s for s in steps if s in (*latest, best, back) or (every and s % every == 0)}
 
   def steps(self) -> list[int]:
-    return sorted(self.manager.all_steps())
+    return sorted(self.manager.all_steps() if self.writes else manifest.newest_first(self.folder))
 
   def is_best(self, metrics: Mapping[str, float], number: int) -> bool:
     """Whether the evaluation at step `number` is the best so far; the next save stores that."""
@@ -161,17 +161,21 @@ class Checkpoints(policies.PreservationPolicy):
       ) from error
 
   def newest_good(
-    self, read: Callable[[int], Any], steps: Iterable[int], tell: Callable[..., None] = log.error
+    self, read: Callable[[int], Any], tell: Callable[..., None] = log.error
   ) -> tuple[Any, list['Damaged']]:
-    """(read(step) of the first step where it raises no Damaged, the Damaged before)."""
+    """(read(step) of the newest step where it raises no Damaged, the Damaged before)."""
     damaged = []
-    for number in steps:
+    for number in manifest.newest_first(self.folder):
       try:
         return read(number), damaged
       except Damaged as error:
-        tell('%s; trying the one before it', error)
-        damaged.append(error)
+        if (self.folder / str(number)).exists():  # else a run has removed it meanwhile
+          tell('%s; trying the one before it', error)
+          damaged.append(error)
     named, why = ', '.join(map(str, self.steps())), damaged[0] if damaged else 'there is none'
+    if not self.writes and lock.is_held(self.folder.parent):
+      now = 'but a run writes into it; try again in a moment, or when the run has ended'
+      raise lock.Busy(f'no checkpoint in {self.folder} can be read ({why}), {now}.')
     raise InputError(
       f'all checkpoints in {self.folder} are damaged ({named}): {why}. Bring them back from a '
       'backup, or delete the workdir to start over.'
@@ -180,9 +184,7 @@ class Checkpoints(policies.PreservationPolicy):
   def restore(self, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
     """Restores (State, metadata) of the newest good checkpoint.
     shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are put aside."""
-    (state, meta), damaged = self.newest_good(
-      lambda number: self._restored(number, shapes), self.steps()[::-1]
-    )
+    (state, meta), damaged = self.newest_good(lambda number: self._restored(number, shapes))
     self._put_aside(damaged)
     return state, meta
 

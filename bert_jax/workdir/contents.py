@@ -16,7 +16,6 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, tokenizers
-from bert_jax.convert import sentence_transformers
 from bert_jax.errors import InputError, log, writing
 from bert_jax.text.files import json_of
 from bert_jax.timeline import GROWTH
@@ -90,9 +89,6 @@ def check_belongs(workdir: str | Path, meta: Mapping[str, Any]) -> None:
       f'{tokenizers.in_folder(folder)} is not the vocabulary that checkpoint {number} was trained '
       'with, nor is what tokenizer_config.json says of case and accents; bring both back.'
     )
-  if 'vector' in meta and sentence_transformers.read(folder)._asdict() != meta['vector']:
-    made = 'how vectors are made (modules.json and the files that it names) is not said as'
-    raise InputError(f'{folder}: {made} it was when this model was converted; bring them back.')
 
 
 def check(workdir: Path, config: ConfigDict) -> None:
@@ -174,7 +170,7 @@ def write_facts(
     facts['data'][split] = of_split | ({'examples': s.size} if hasattr(s, 'size') else {})
   beside = {PACKAGES: provenance.installed(), CHANGES: provenance.code_changes()}
   with writing(path):
-    files.write_json(path, facts)
+    files.write_sealed(path, facts)
     for name, text in beside.items():
       if text:
         files.write_whole(workdir / name, text)

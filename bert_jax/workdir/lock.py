@@ -10,6 +10,7 @@ import fcntl
 import itertools
 import json
 import os
+import shutil
 import socket
 import threading
 import time
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import InputError, log, writing
+from bert_jax.files import remove_scratch
+from bert_jax.text.values import json_value
 
 NAME = 'run.lock'
 BEAT_SECONDS = 2
@@ -50,6 +53,7 @@ def held(workdir: str | Path) -> Iterator[None]:
       _write(lock, holder, next(counts))
 
   _write(lock, holder, next(counts))
+  remove_scratch(path.parent)
   beat = threading.Thread(target=beats, daemon=True)
   beat.start()
   try:
@@ -63,6 +67,39 @@ def held(workdir: str | Path) -> Iterator[None]:
     os.close(lock)
     with contextlib.suppress(OSError):
       path.parent.rmdir()  # which works only if nothing else was written into it
+
+
+def beside(partial: Path) -> Path:
+  """The folder of the lock of a whole_folder."""
+  return partial.with_name(f'.{partial.name}.lock')
+
+
+@contextlib.contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+  """A context with the folder OUT.partial, which becomes the folder `out` at its end. A lock lies
+  beside it: Busy if another process writes there. What a killed process has left is removed, and
+  InputError raised if OUT.partial is anything else."""
+  partial = out.with_name(f'{out.name}.partial')
+  if partial.exists() and not beside(partial).exists():
+    raise InputError(f'{partial} is there already, and of nothing that was killed; remove it.')
+  with held(beside(partial)):
+    try:
+      shutil.rmtree(partial, ignore_errors=True)
+      yield partial
+      if out.exists():
+        out.rmdir()
+      partial.rename(out)
+    finally:
+      shutil.rmtree(partial, ignore_errors=True)
+
+
+def is_held(workdir: Path) -> bool:
+  """Whether a process holds the lock of a workdir, or may hold it: one of another host, or on a
+  disk without locks. This process must not hold it."""
+  here = socket.gethostname()
+  with contextlib.suppress(OSError), open(workdir / NAME, 'rb') as lock:
+    return _lock(lock) is not True or _parsed(lock.read(1000)).get('host', here) != here
+  return False
 
 
 def _take(path):
@@ -124,7 +161,7 @@ def _write(lock, holder, count):
 
 def _parsed(content: bytes) -> dict[str, Any]:
   with contextlib.suppress(ValueError):
-    holder = json.loads(content)
+    holder = json_value(content)
     if isinstance(holder, dict):
       return holder
   return {}

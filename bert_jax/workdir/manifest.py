@@ -5,7 +5,7 @@ hosts. The metadata also holds its seal, a hash of itself.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,15 @@ class Damaged(InputError):
   def __init__(self, folder: Path, number: int, why: object):
     super().__init__(f'checkpoint {number} in {folder} is damaged: {why}')
     self.number = number
+
+
+def newest_first(folder: Path) -> Iterator[int]:
+  """The steps of the checkpoints in a folder, the newest first. The folder is listed again for
+  each, since a run may save meanwhile, and remove the checkpoints that were there."""
+  seen = set()
+  while new := {int(name) for name in files.names(folder) if name.isdecimal()} - seen:
+    seen.add(max(new))
+    yield max(new)
 
 
 def path_of(folder: Path, number: int) -> Path:

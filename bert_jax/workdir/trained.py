@@ -2,7 +2,9 @@
 
 import contextlib
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +36,7 @@ class Trained(NamedTuple):
   step: int  # of training; 0 for a released model
   # How a sentence vector is made of its hidden states, if it was trained for that or says so.
   vector: sentence_transformers.Vector = sentence_transformers.UNKNOWN
+  metrics: Mapping[str, float] = MappingProxyType({})  # of the evaluation of its checkpoint
 
 
 def load(source: str | Path, which: str | int = 'latest', positions: int = 0) -> Trained:
@@ -56,11 +59,12 @@ def load(source: str | Path, which: str | int = 'latest', positions: int = 0) ->
   config = contents.read_config(folder)
   tokenizer = tokenizers.load_folder(folder)
   shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
-  params, step = load_params(folder, shapes, which, partial=True)
+  params, meta = load_params(folder, shapes, which, partial=True)
   vector = sentence_transformers.Vector(*TASKS[config.objective].vector(config))
-  if not vector.pooling:
-    vector = sentence_transformers.read(folder)
-  return Trained(config, tokenizer, params, step, vector)
+  if not vector.pooling:  # converted weights may say it, in earlier versions in files beside them
+    known = meta.get('vector')
+    vector = sentence_transformers.Vector(*known) if known else sentence_transformers.read(folder)
+  return Trained(config, tokenizer, params, meta['step'], vector, meta['metrics'])
 
 
 def refuse_which(source: str | Path, which: str | int) -> None:
@@ -106,8 +110,8 @@ def shapes_of(
 
 def load_params(
   workdir: str | Path, shapes: dict[str, Any], which: str | int = 'latest', partial: bool = False
-) -> tuple[dict[str, Any], int]:
-  """Loads a run's (params, step). which: 'latest', 'best' or a step.
+) -> tuple[dict[str, Any], dict[str, Any]]:
+  """Loads (the params of a run, its checkpoint's metadata). which: 'latest', 'best' or a step.
   shapes: a tree of ShapeDtypeStructs with shardings. Converted weights may lack heads: with
   `partial` only the parts that are there are returned, else it is an InputError, as are weights
   that were saved with another config or vocabulary than the workdir's."""
@@ -123,14 +127,17 @@ def load_params(
         raise InputError(f'{workdir} has no {lacks}; start from it with --config.init_from.')
       wanted = {part: tree for part, tree in shapes.items() if part in there}
       trees, _ = checkpoints.restore_step(number, {'params': wanted})
-      return trees['params'], number
+      return trees['params'], meta
 
-    steps = _steps_of(checkpoints, workdir, which)
-    if which == 'latest':
-      return checkpoints.newest_good(read, steps)[0]
+    there = checkpoints.steps()
+    number = _step_of(checkpoints, workdir, which)
+    if number is None:
+      return checkpoints.newest_good(read)[0]
     try:
-      return read(steps[0])
+      return read(number)
     except Damaged as error:
+      if checkpoints.steps() != there:  # a run has saved meanwhile, and removed others
+        return load_params(workdir, shapes, which, partial)
       good = []
       for number in checkpoints.steps():
         with contextlib.suppress(Damaged):
@@ -141,8 +148,8 @@ def load_params(
       raise InputError(f'{error}; {others}.') from None
 
 
-def _steps_of(checkpoints, workdir, which):
-  """The candidate steps for 'latest', 'best' or a step, newest first; InputError if none."""
+def _step_of(checkpoints, workdir, which):
+  """The step for 'best' or a step; None for 'latest'. InputError if there is none."""
   steps = there = checkpoints.steps()[::-1]
   if which == 'best':
     if not (metric := contents.read_config(workdir).checkpoint.best_metric):
@@ -153,7 +160,7 @@ def _steps_of(checkpoints, workdir, which):
   if not steps:
     known = there[::-1] or 'none, train it first'
     raise InputError(f'{workdir} has no checkpoint {which!r}; it has {known}.')
-  return steps
+  return None if which == 'latest' else steps[0]
 
 
 def _best(checkpoints, steps, metric):

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,7 +30,7 @@ from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools import convert
-from bert_jax.workdir import contents, trained
+from bert_jax.workdir import contents, lock, trained
 
 SHORT = ['--config.data.seq_length=24']
 WORD_TABLE = 'bert.embeddings.word_embeddings.weight'
@@ -592,6 +593,22 @@ def test_ctrl_c_ends_a_conversion_with_nothing_half_left(tmp_path):
     run.send_signal(signal.SIGINT)
     assert run.stderr.read().splitlines()[-1] == 'stopped'
   assert run.returncode == 130 and not list(tmp_path.glob('W*'))
+
+
+def test_a_conversion_that_was_killed_mends_itself(tmp_path):
+  """And one that is at work is left alone."""
+  _, folder = exported(tmp_path / 'hf')
+  partial = tmp_path / 'W.partial'
+  partial.mkdir()
+  (partial / 'half').write_text('written')
+  with lock.held(lock.beside(partial)), pytest.raises(lock.Busy, match='is in use'):
+    convert.convert(str(folder), str(tmp_path / 'W'))
+  assert (partial / 'half').exists()
+  lock.beside(partial).mkdir()
+  here = {'host': socket.gethostname(), 'pid': 2**22 + 1, 'count': 3}
+  (lock.beside(partial) / lock.NAME).write_text(json.dumps(here))
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  assert trained.load(tmp_path / 'W') and sorted(x.name for x in tmp_path.iterdir()) == ['W', 'hf']
 
 
 def test_what_lies_where_a_conversion_is_written_is_nobodys_to_remove(tmp_path):

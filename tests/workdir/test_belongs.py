@@ -3,6 +3,7 @@ what is whole."""
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -32,7 +33,7 @@ from bert_jax.text import files
 from bert_jax.tools import convert
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.train import train
-from bert_jax.workdir import checkpoint, contents, lock, provenance, trained
+from bert_jax.workdir import checkpoint, contents, lock, manifest, provenance, records, trained
 
 pytestmark = pytest.mark.usefixtures('steps_once')
 
@@ -142,6 +143,20 @@ def test_a_converted_workdir_is_sealed_and_evaluated_on_what_is_named(tmp_path, 
   path.write_text('\n'.join(pieces[:5] + pieces[:4:-1]) + '\n')
   with pytest.raises(InputError, match='is not the vocabulary that checkpoint 0 was trained with'):
     trained.load(tmp_path / 'W')
+
+
+def test_a_vocabulary_that_no_checkpoint_names_is_held_against_the_rows(tmp_path, caplog):
+  """A run of the first versions: all ids behind a lost line mean other pieces."""
+  workdir = shutil.copytree(OLD, tmp_path / 'run')
+  meta = checkpoint.newest_meta(workdir)
+  contents.check_belongs(workdir, meta)
+  assert not caplog.records
+  lines = (workdir / 'vocab.txt').read_text().splitlines()
+  for pieces in (lines[:40] + lines[41:], [*lines, 'more']):
+    (workdir / 'vocab.txt').write_text('\n'.join(pieces) + '\n')
+    contents.check_belongs(workdir, meta)
+    said = f'has {len(pieces)} pieces and the model {len(lines)} rows for them: if a line was lost'
+    assert said in caplog.text
 
 
 def test_resume_from_of_another_model_names_the_field(pretrained, corpus_file, tmp_path):
@@ -400,6 +415,64 @@ def test_a_disk_without_locks(tmp_path, monkeypatch, caplog, number):
   assert not (tmp_path / 'run.lock').exists()
 
 
+def test_a_run_may_save_while_it_is_read(workdir, tmp_path):
+  """It removes what was there when its folder was listed."""
+  folder = workdir / 'checkpoints'
+
+  def read(number):
+    if (folder / '10').exists():
+      shutil.move(folder / '10', folder / '25')
+      shutil.move(folder / '20', folder / '30')
+    if not (folder / str(number)).exists():
+      raise manifest.Damaged(folder, number, 'its metadata is missing')
+    return number
+
+  with contextlib.closing(checkpoint.Checkpoints(workdir)) as checkpoints:
+    assert checkpoints.newest_good(read) == (30, [])
+
+  def damaged(number):
+    raise manifest.Damaged(folder, number, 'a bit')
+
+  with contextlib.closing(checkpoint.Checkpoints(workdir)) as checkpoints:
+    with pytest.raises(InputError, match='from a backup, or delete the workdir'):
+      checkpoints.newest_good(damaged)
+    with lock.held(workdir), pytest.raises(lock.Busy, match='a run writes into it') as caught:
+      checkpoints.newest_good(damaged)
+  assert 'delete' not in str(caught.value)
+
+
+def test_a_chosen_checkpoint_may_go_while_it_is_read(workdir, monkeypatch):
+  restore = checkpoint.Checkpoints.restore_step
+
+  def going(self, number, shapes):
+    if (workdir / 'checkpoints' / '10').exists():
+      shutil.rmtree(workdir / 'checkpoints' / '10')
+      raise manifest.Damaged(self.folder, number, 'its arrays cannot be read')
+    return restore(self, number, shapes)
+
+  monkeypatch.setattr(checkpoint.Checkpoints, 'restore_step', going)
+  assert trained.load(workdir, 20).step == 20
+
+
+def test_a_lock_may_hold_anything(tmp_path):
+  (tmp_path / 'run').mkdir()
+  for content in ('[' * 900, '[]', '{"host": []}', '\0'):
+    (tmp_path / 'run' / lock.NAME).write_text(content)
+    assert lock._parsed(content.encode()) == ({'host': []} if 'host' in content else {})
+
+
+def test_files_of_dead_processes_are_removed_and_no_others(tmp_path):
+  path, mine = tmp_path / 'a.json', tmp_path / '.notes.tmp'
+  dead, living, new = (tmp_path / f'.{x}.{x * 32}.tmp' for x in 'abc')
+  for left in (dead, living, mine):
+    left.write_text('half')
+  new.touch()  # its process may be about to lock it
+  with open(living, 'rb+') as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    write_whole(path, '{}')
+  assert {x.name for x in tmp_path.iterdir()} == {x.name for x in (path, living, new, mine)}
+
+
 # ---- disks ---------------------------------------------------------------------------------------
 
 
@@ -488,6 +561,17 @@ def test_a_run_goes_on_to_more_steps_elsewhere(workdir, corpus_file, caplog):
   caplog.clear()
   train(longer, workdir)
   assert 'this run now has' not in caplog.text
+
+
+def test_a_run_that_died_before_its_first_new_step_goes_on(workdir, corpus_file):
+  """Its config was written with the new steps, its summary was not."""
+  longer = small_pretrain(corpus_file, 'steps=30')
+  contents.claim(workdir, longer)
+  assert setup.ended(read_inputs(longer, workdir)) is None
+  assert records.read(workdir).summary.state == 'running'
+  contents.claim(workdir, small_pretrain(corpus_file))
+  assert setup.ended(read_inputs(small_pretrain(corpus_file), workdir))
+  assert records.read(workdir).summary.state == 'finished'
 
 
 def test_a_constant_rate_does_not_mind_the_length(corpus_file, tmp_path, caplog):

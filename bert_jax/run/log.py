@@ -1,6 +1,7 @@
 """Writes the metrics of a run: metrics.jsonl, trackers, and a line for somebody who watches."""
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ class Writer:
     self._open(start, evaluates)
 
   def _open(self, start, evaluates=False):
-    self.file = None
+    self.file, self.written = None, (0, 0)  # the bytes and CRC-32 of metrics.jsonl
     if hosts.first():
       with writing(self.path):
         self._drop_later(start, evaluates)
@@ -55,7 +56,11 @@ class Writer:
       if line and line['step'] <= start and (line['step'], line['split']) != repeated
     ]
     self.last = {line['split']: line for line, _ in kept}
-    files.write_whole(self.path, b''.join(text + b'\n' for _, text in kept))
+    content = b''.join(text + b'\n' for _, text in kept)
+    if content != data:
+      files.remove(self.path.with_name(records.SUMMARY))  # it has the checksum of these lines
+      files.write_whole(self.path, content)
+    self.written = len(content), zlib.crc32(content)
 
   def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
     if self.file is None:
@@ -65,9 +70,11 @@ class Writer:
     with writing(self.path):
       if not files.exists(self.path):  # its folder was removed
         self.file.close()
-        self.file = files.append(self.path)
+        self.file, self.written = files.append(self.path), (0, 0)
       self.file.write(line + '\n')
       self.file.flush()
+      (size, crc), data = self.written, f'{line}\n'.encode()
+      self.written = size + len(data), zlib.crc32(data, crc)
       for tracker in self.trackers:
         tracker.write(step, split, values)
 

@@ -6,6 +6,7 @@ where its time went.
   step, steps, objective, seed, config (its fingerprint)
   metric    the name of the metric that the run is judged by
   eval, train    the last line of each kind in metrics.jsonl
+  bytes, crc32   the length of metrics.jsonl, and its checksum
   best      the step and value that checkpoint.best_metric was best at, if there is one
   seconds   of this process: setup (reading, compiling, restoring), step, data (waiting for it),
             eval, save; goodput: the share of `step`
@@ -62,6 +63,7 @@ class Summary:
       'seed': config.seed,
       'config': config_lib.fingerprint(config),
       'metric': judge,
+      **dict(zip(('bytes', 'crc32'), self.writer.written)),
       **more,
       **self.writer.last,
     }
@@ -74,6 +76,6 @@ class Summary:
     facts['time'] = time.strftime('%Y-%m-%d %H:%M:%S')
     path = inputs.workdir / records.SUMMARY
     try:
-      files.write_json(path, facts)
+      files.write_sealed(path, facts)
     except OSError as error:  # nothing depends on it
       log.warning('%s cannot be written: %s', path, error.strerror or error)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import InputError, quoted
+from bert_jax.files import seal
 from bert_jax.text.files import json_of
 
 _KINDS = {str: 'text', int: 'whole number', float: 'number', dict: 'object', list: 'list'}
@@ -61,7 +62,10 @@ def read_object(path: Path, faults: list[str] | None = None) -> JsonObject:
   """The JSON object in a file; empty if it cannot be read. Faults are added to `faults`."""
   at = JsonObject(str(path), {}, [] if faults is None else faults)
   try:
-    at.content.update(json_of(path))
+    content = json_of(path)
+    if 'seal' in content and content.pop('seal') != seal(content):
+      at.faults.append(f'{path} is not as it was written, so what it says may be wrong')
+    at.content.update(content)
   except InputError as error:
     at.faults.append(str(error))
   return at

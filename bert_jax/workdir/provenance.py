@@ -45,12 +45,16 @@ def commit() -> str:
 
 
 def code_changes() -> str:
-  """How the code differs from its commit, new Python files included, as a patch; '' without git."""
+  """How the code differs from its commit, as a patch; '' without git. New Python files that a run
+  may be made of stand in it whole, all others by name only."""
   if not (ROOT / '.git').exists():
     return ''
   patch = _git('diff', 'HEAD', '--binary')
   for name in _git('ls-files', '--others', '--exclude-standard', '*.py').splitlines():
-    patch += _git('diff', '--no-index', '--', '/dev/null', name, fine=(0, 1))
+    if name.startswith(('bert_jax/', 'configs/')):
+      patch += _git('diff', '--no-index', '--', '/dev/null', name, fine=(0, 1))
+    else:
+      patch = f'new, and not repeated here: {name}\n{patch}'  # any text may stand before it
   if len(patch) <= MOST:
     return patch
   return f'{patch[:MOST]}\n... cut here, after {MOST:,} of {len(patch):,} characters\n'

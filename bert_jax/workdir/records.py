@@ -7,6 +7,7 @@ the training data, and the metrics that a checkpoint repeats.
 """
 
 import math
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -72,6 +73,8 @@ class Summary:
   seed: int | None = None
   metric: str = ''
   config: str = ''
+  bytes: int = 0  # of metrics.jsonl until then
+  crc32: int = 0  # and their checksum
   last: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # {'eval', 'train': line}
 
 
@@ -269,7 +272,8 @@ def read_summary(workdir: Path | str, faults: list[str] | None = None) -> Summar
   """Reads summary.json of a workdir; runs of the first versions have none."""
   at = read_object(Path(workdir).expanduser() / SUMMARY, faults)
   last = {split: line for split in ('eval', 'train') if (line := at.inside(split).content)}
-  kinds = dict(state=str, step=int, steps=int, objective=str, seed=int, metric=str, config=str)
+  kinds: dict[str, type] = dict.fromkeys(('state', 'objective', 'metric', 'config'), str)
+  kinds |= dict.fromkeys(('step', 'steps', 'seed', 'bytes', 'crc32'), int)
   return Summary(**at.several(**kinds), last=last)
 
 
@@ -284,6 +288,9 @@ def read_sweep(folder: Path | str) -> Sweep | None:
   planned = at.inside('runs')
   kinds = dict(arm=str, spec=str, fields=list)
   runs = {name: Planned(**planned.inside(name).several(**kinds)) for name in planned.content}
+  for name in [name for name, run in runs.items() if '/' in name + run.arm or name in ('.', '..')]:
+    faults.append(f'{path / SWEEP}: {quoted(name)} is no name of a run: left out')
+    del runs[name]
   ended = {name: read_outcome(path, name, faults) for name in runs}
   return Sweep(path, at.take('baseline', str, ''), runs, ended, tuple(faults))
 
@@ -329,14 +336,13 @@ def _points(path: Path, steps: int, all_rows: bool, faults: list[str]) -> Iterat
 
 def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
   """The steps of the checkpoints in a folder, and the metadata of the newest good one."""
-  steps = sorted(int(name) for name in files.names(folder) if name.isdecimal())
-  while steps:
+  for number in manifest.newest_first(folder):
     try:
-      return tuple(steps), manifest.read(folder, steps[-1])
+      newest = manifest.read(folder, number)
+      return tuple(sorted(n for n in manifest.newest_first(folder) if n <= number)), newest
     except manifest.Damaged as error:
-      if files.exists(folder / str(steps[-1])):  # else the run has removed it meanwhile
+      if files.exists(folder / str(number)):  # else the run has removed it meanwhile
         faults.append(f'{error}: left out')
-      steps.pop()
   return (), {}
 
 
@@ -362,10 +368,10 @@ def _without_strangers(run: Run, faults: list[str]) -> Run:
   empty[newest] = {'checkpoints': (), 'newest': {}}
   # The files that name a config's fingerprint, and whether it is the config in config.json.
   said = {FACTS: run.facts.config, SUMMARY: run.summary.config, newest: run.newest.get('config')}
-  if run.config:
-    known = contents.fingerprints(folder, run.config)
+  if config := run.config:
+    known = contents.fingerprints(folder, config)
     agrees = {name: fingerprint in known for name, fingerprint in said.items() if fingerprint}
-    mine = run.config.objective, run.config.seed
+    mine = config.objective, config.seed
     if run.summary.objective and mine != (run.summary.objective, run.summary.seed):
       agrees[SUMMARY] = False
     others = [name for name, mine in agrees.items() if not mine]
@@ -376,6 +382,9 @@ def _without_strangers(run: Run, faults: list[str]) -> Run:
     for name in others:
       faults.append(f'{folder}: {name} is of another run than {contents.CONFIG}: left out')
       run = replace(run, **empty[name])
+    is_whole = run.summary.steps in (0, config.steps or run.summary.steps)
+    if not is_whole or run.summary.config not in ('', known[0]):  # it got more steps, not taken yet
+      run = replace(run, summary=replace(run.summary, state='running'))
   data = run.facts.data.get('train', Split()).fingerprint
   if data and run.newest.get('data') and data != run.newest['data']:
     faults.append(f'{folder / FACTS} is of other training data than {newest}: left out')
@@ -390,6 +399,10 @@ def _without_strangers(run: Run, faults: list[str]) -> Run:
       return replace(run, points=())
     if values and not lines and run.points and name == SUMMARY:
       faults.append(f'{folder / METRICS} lacks the evaluation at step {step} that {SUMMARY} has')
+  checked = (files.read_bytes(folder / METRICS) or b'')[: run.summary.bytes]
+  is_said = not run.points or any('lines that are damaged' in fault for fault in faults)
+  if zlib.crc32(checked) != run.summary.crc32 and not is_said:
+    faults.append(f'{folder / METRICS} is not as the run wrote it, so what it says may be wrong')
   return run
 
 

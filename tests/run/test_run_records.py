@@ -181,14 +181,17 @@ def test_the_changes_of_the_code_can_be_applied_to_its_commit(tmp_path, monkeypa
   monkeypatch.setattr(provenance, 'ROOT', root)
   assert provenance.code_changes() == '' and not provenance.commit().endswith('+')
   (root / 'model.py').write_text('x = 2\n')
-  (root / 'new.py').write_text('y = "ä"\n')
+  (root / 'bert_jax').mkdir()
+  (root / 'bert_jax' / 'new.py').write_text('y = "ä"\n')
+  (root / 'keys.py').write_text('SECRET = 1\n')
   (root / 'notes.txt').write_text('no code\n')
   patch = provenance.code_changes()
   assert provenance.commit().endswith('+') and 'notes.txt' not in patch
+  assert 'not repeated here: keys.py' in patch and 'SECRET' not in patch
   (tmp_path / 'code.diff').write_text(patch)
   git('apply', str(tmp_path / 'code.diff'), where=copy)
   assert (copy / 'model.py').read_text() == 'x = 2\n'
-  assert (copy / 'new.py').read_text() == 'y = "ä"\n'
+  assert (copy / 'bert_jax' / 'new.py').read_text() == 'y = "ä"\n'
   monkeypatch.setattr(provenance, 'MOST', 40)
   assert f'40 of {len(patch)} characters' in provenance.code_changes()
 

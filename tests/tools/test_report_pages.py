@@ -294,6 +294,20 @@ def test_progress_is_that_of_checkpoints_and_unfinished_runs_have_no_scores(tmp_
   assert rows['7']['mlm'] == '' and float(rows['0']['mlm']) > 0
 
 
+def test_texts_of_others_are_no_code_in_any_page(tmp_path, capsys):
+  """Not for a spreadsheet, a browser, a terminal, or matplotlib's formulas."""
+  label = 'a$x_{$ \x1b]0;x\x07<script>'
+  workdir(tmp_path / 'a', [(2, 'eval', {'mlm': 1.5})], "data.eval==cmd|'/C calc'!A0")
+  workdir(tmp_path / 'b', [(2, 'eval', {'mlm': 1.7})], 'data.eval=b')
+  labels = [x.label for x in report.read(tmp_path).panels[0].arms]
+  pages = made(tmp_path, '--label', f'{labels[0]}={label}', '--title', '<script>')
+  assert '\x1b' not in capsys.readouterr().out
+  assert '<script' not in pages['report.md'] + pages['report.html']
+  rows = list(csv.reader(io.StringIO(pages['results.csv'])))
+  assert any(cell.startswith("'=cmd") for row in rows for cell in row)
+  assert not any(cell.startswith('=') for row in rows for cell in row)
+
+
 def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
   assert report_arms.shortened(['a.b=1,c.d=2', 'a.b=2,c.d=3']) == ['b=1, d=2', 'b=2, d=3']
   assert report_arms.shortened(['x.b=1,y.b=2', '-']) == ['x.b=1, y.b=2', '-']

@@ -30,7 +30,7 @@ from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.tools.sweep import arms as sweep_grid
 from bert_jax.tools.sweep import child
 from bert_jax.tools.sweep import jobs as sweep_jobs
-from bert_jax.workdir import contents, lock
+from bert_jax.workdir import contents, lock, records
 from bert_jax.workdir.records import Outcome
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
@@ -69,6 +69,38 @@ def test_a_sweep_varies_arguments_of_the_config_file():
   assert c.load(run.spec).model.hidden_size == 256
   (run,) = runs_of([], spec='configs/pretrain.py').values()
   assert c.load(run.spec) == c.load('configs/pretrain.py') and run.folder == 'seed=0'
+
+
+@pytest.mark.parametrize('seeds', ['20261125', '0-99999999', '0-' + '9' * 40, '\u00b2', '5,\u0663'])
+def test_a_sweep_of_millions_of_runs_is_a_slip(seeds):
+  with pytest.raises(InputError, match='--seeds .*(millions|one seed is named by a comma|5,6,9)'):
+    sweep_grid.seeds_of(seeds)
+  assert sweep_grid.seeds_of('20261125,') == (20261125,)
+  with pytest.raises(InputError, match='10,000; give fewer'):
+    runs_of([f'a={",".join(map(str, range(200)))}'], range(100))
+  with pytest.raises(InputError, match='--vary: these are 1,000,000,000,000 runs'):
+    runs_of([f'{name}={",".join(map(str, range(1000)))}' for name in 'abcd'])
+  with pytest.raises(InputError, match='--random: these are 99,999,999'):
+    runs_of(['a=1,2'], draws=99_999_999)
+
+
+def test_a_plan_names_folders_of_its_own_and_runs_no_code(tmp_path):
+  (tmp_path / 'S').mkdir()
+  (tmp_path / 'evil.py').write_text('raise SystemExit("it ran")')
+  planned = {'arm': 'a', 'spec': f'{tmp_path}/evil.py', 'fields': [3]}
+  runs = {'../secret': planned, 'b,seed=0': planned | {'arm': '../../b'}, 'a,seed=0': planned}
+  (tmp_path / 'S' / 'sweep.json').write_text(json.dumps({'runs': runs}))
+  found = records.read_sweep(tmp_path / 'S')
+  assert list(found.runs) == ['a,seed=0'] and 'no name of a run' in found.faults[0]
+  arms, _ = sweep_grid.arms_before(str(tmp_path / 'S'))
+  assert list(arms) == ['a']
+  (tmp_path / 'S' / 'sweep.json').write_text(json.dumps({'runs': {'a,seed=0': planned}}))
+  contents.claim(tmp_path / 'S' / 'a,seed=0', c.load(PRETRAIN))
+  args = sweep.parser().parse_args(['--config', PRETRAIN, '--workdir', str(tmp_path / 'S')])
+  for spec in (PRETRAIN, planned['spec']):
+    config = c.load(PRETRAIN, ['--config.seed=1'])
+    run = sweep_grid.Run('a,seed=0', 'a', spec, ['--config.seed=1'], config)
+    assert sweep.content_of(tmp_path / 'S', [run], '', args)['runs']['a,seed=0']['spec'] == spec
 
 
 def test_fields_move_together_and_values_may_have_commas():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import small_pretrain
-from running import edit
+from running import edit, flipped
 
 from bert_jax import config as config_lib
 from bert_jax import notebooks
@@ -307,6 +307,30 @@ def test_an_edited_config_is_no_arm_of_its_own(run):
   assert any('edited/config.json is not as the run wrote it' in x for x in result.remarks)
   with pytest.raises(InputError, match='config.json is not as the run wrote it'):
     rerun.rerun(run.with_name('edited'), run.with_name('again'))
+
+
+@pytest.mark.parametrize('name', ['run.json', 'summary.json', 'metrics.jsonl'])
+def test_a_flipped_bit_is_never_silent(run, name):
+  """Each digit that is another, and bits here and there: the same is read, or a fault is told."""
+  whole, data = records.read(run), (run / name).read_bytes()
+  digits = [8 * i for i, byte in enumerate(data) if chr(byte).isdigit()]
+  for place in [
+    *digits[:: len(digits) // 25 or 1],
+    *range(0, 8 * len(data), 8 * len(data) // 25 + 1),
+  ]:
+    (run / name).write_bytes(flipped(data, place))
+    found = records.read(run)
+    assert found.faults or found == whole, place
+
+
+def test_a_flipped_bit_of_a_sweep_is_never_silent(tmp_path):
+  runs = {'a': {'arm': 'a', 'spec': 'f.py', 'fields': ['--config.seed=1']}}
+  sweep.write(tmp_path, {'config': 'f.py', 'baseline': 'a', 'runs': runs})
+  whole, data = records.read_sweep(tmp_path), (tmp_path / 'sweep.json').read_bytes()
+  for place in range(0, 8 * len(data), 11):
+    (tmp_path / 'sweep.json').write_bytes(flipped(data, place))
+    found = records.read_sweep(tmp_path)
+    assert found.faults or found == whole, place
 
 
 SWEEPS = {

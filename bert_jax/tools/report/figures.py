@@ -106,11 +106,15 @@ def looks(panel: Panel) -> dict[str, dict[str, Any]]:
   }
 
 
+def plain(label: str) -> str:
+  return label.replace('$', r'\$')  # two $ would begin and end a formula
+
+
 def draw_line(axis: 'Axes', means: Line, look: dict[str, Any], label: str) -> None:
   """Draws a line with about 20 markers and a band."""
   every = -(-len(means) // 20) or 1
   x, y = [x for x, _, _ in means], [y for _, y, _ in means]
-  axis.plot(x, y, label=label, markersize=3.5, linewidth=1.3, markevery=every, **look)
+  axis.plot(x, y, label=plain(label), markersize=3.5, linewidth=1.3, markevery=every, **look)
   if band := [(x, *within) for x, _, within in means if within]:
     x, low, high = zip(*band)
     axis.fill_between(x, low, high, color=look['color'], alpha=0.15, linewidth=0)
@@ -193,7 +197,7 @@ def finals(panel: Panel, metric: str) -> 'Figure':
   # An outlier would press all others into a corner; the table has it.
   if level and 2 * low - high < level.value < 2 * high - low:
     draw_level(axis, *level, upright=True)
-  labels = [row.label for row in rows]
+  labels = [plain(row.label) for row in rows]
   axis.set(yticks=range(len(rows)), yticklabels=labels, xlabel=panel.named(metric))
   axis.set_ylim(len(rows) - 0.5, -0.5)
   axis.spines[['top', 'right']].set_visible(False)
@@ -222,7 +226,7 @@ def side_by_side(panels: Sequence[Panel]) -> 'Figure':
         axis.plot(*list(zip(*means))[:2], linewidth=0.7, alpha=0.6, **look)
     draw_curves(axis, panel, metric, 'step')
     name = f'{panel.objective} (thin: in training)\n{panel.evaluated_on}'.strip()
-    axis.set_title(name, fontsize=9, wrap=True)
+    axis.set_title(plain(name), fontsize=9, wrap=True)
     add_legend(part, axis)
   return figure
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bert_jax.command_line import aligned
+from bert_jax.errors import printable
 from bert_jax.files import write_whole
 from bert_jax.tools.report import figures, tables
 from bert_jax.tools.report.panels import Report
@@ -126,24 +127,30 @@ def page(report: Report, title: str, pictures: Pictures) -> str:
   return '\n'.join([*out, '</body></html>\n'])
 
 
+def plain(text: str) -> str:
+  """A text without HTML, for Markdown."""
+  return html.escape(text, quote=False)
+
+
 def markdown_table(table: Table) -> str:
-  line = lambda row: '| ' + ' | '.join(text.replace('|', r'\|') for text in row) + ' |'
+  cell = lambda text: ' '.join(plain(text).replace('|', r'\|').split('\n'))
+  line = lambda row: '| ' + ' | '.join(map(cell, row)) + ' |'
   separator = '|' + '---|' * len(table.header)
   return '\n'.join([line(table.header), separator, *map(line, table.rows), ''])
 
 
 def markdown(report: Report, title: str, pictures: Pictures) -> str:
   """The text of report.md, which shows the SVG files beside it."""
-  headed = lambda table, level='##': f'{level} {table.title}\n\n{markdown_table(table)}'
-  out = [f'# {title}\n', f'{METHOD}\n']
+  headed = lambda table, level='##': f'{level} {plain(table.title)}\n\n{markdown_table(table)}'
+  out = [f'# {plain(title)}\n', f'{METHOD}\n']
   for panel, drawn in zip(report.panels, pictures):
-    out += [headed(tables.main_table(panel)), *(f'{note}\n' for note in tables.notes(panel))]
-    out += [f'![{caption}]({name}.svg)\n' for name, caption, _ in drawn]
+    out += [headed(tables.main_table(panel)), *(f'{plain(note)}\n' for note in tables.notes(panel))]
+    out += [f'![{plain(caption)}]({name}.svg)\n' for name, caption, _ in drawn]
     out += [headed(table, '###') for table in tables.more_tables(panel)]
   if differing := [table for table in tables.differences(report) if table.rows]:
     out += ['## In what the arms differ\n', *(headed(table, '###') for table in differing)]
   if report.remarks:
-    out += ['## Left out, or to be looked at\n', *(f'- {x}' for x in report.remarks), '']
+    out += ['## Left out, or to be looked at\n', *(f'- {plain(x)}' for x in report.remarks), '']
   return '\n'.join([*out, tables.commits(report), ''])
 
 
@@ -153,7 +160,7 @@ def latex(report: Report) -> str:
   out, line = [], lambda row: ' & '.join(map(tex, row)) + r' \\'
   for panel in report.panels:
     rows, notes = tables.narrow(panel)
-    out.append(f'% {tables.main_table(panel).title}. {METHOD}'.replace('’', "'"))
+    out.append(f'% {tables.main_table(panel).title}. {METHOD}'.replace('’', "'").replace('\n', ' '))
     out += [r'{\small', r'\begin{tabular}{lrlll}', r'\toprule', line(tables.NARROW), r'\midrule']
     out += [*map(line, rows), r'\bottomrule', r'\end{tabular}']
     out += [*(r'\par ' + tex(note) for note in notes), '}', '']
@@ -176,4 +183,4 @@ def text(report: Report) -> str:
     for table in others:
       if table.title != tables.SCORES:
         out += [table.title, *aligned([table.header, *table.rows]), '']
-  return '\n'.join([*out, *report.remarks]).strip()
+  return printable('\n'.join([*out, *report.remarks]).strip())

@@ -203,5 +203,8 @@ def results(report: Report) -> str:
   for run in report.runs:
     row = {**run.fields, 'run': run.path, 'step': run.last_step(), **counted.get(run.path, {})}
     status, parameters = report.status.get(run.path, ''), run.facts.parameters
-    writer.writerow(row | {'status': status, 'parameters': parameters})
+    row |= {'status': status, 'parameters': parameters}
+    texts = {k: f"'{x}" for k, x in row.items() if str(x)[:1] in tuple('=+-@\t\r')}
+    numbers = {k: x for k, x in row.items() if isinstance(x, (int, float))}
+    writer.writerow(row | texts | numbers)  # a spreadsheet would run some texts as formulas
   return file.getvalue()

@@ -140,7 +140,7 @@ def _check_same(folder, run, was):
   if was.spec == run.spec and was.fields != run.fields:  # another spec is not loaded: it is code
     changes = []
     with contextlib.suppress(InputError):
-      changes = config_lib.changes(config_lib.load(run.spec, was.fields), run.config)
+      changes = config_lib.changes(config_lib.load(run.spec, [*map(str, was.fields)]), run.config)
     if changes := [x for x in changes if x.partition(':')[0] not in contents.MOVES]:
       differ = f'{folder} was trained with another config ({"; ".join(changes[:3])})'
       raise InputError(f'{differ}; give this sweep a --workdir of its own.')
@@ -149,7 +149,7 @@ def _check_same(folder, run, was):
 def write(root: Path, content: dict[str, Any]) -> None:
   """Writes sweep.json."""
   files.make_folder(root / records.LOGS)
-  files.write_json(root / records.SWEEP, content, indent=1)
+  files.write_sealed(root / records.SWEEP, content, indent=1)
 
 
 def command_of(run: Run, root: Path) -> str:

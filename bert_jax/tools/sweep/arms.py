@@ -19,6 +19,7 @@ from bert_jax.errors import InputError, log, quoted
 from bert_jax.workdir import records
 
 Arm = dict[str, str]
+MOST_RUNS = 10_000  # of a sweep
 LONGEST = 200  # bytes in the name of an arm; file systems take 255
 # The ranges of a random search: {how it is written: a number drawn by u from [0, 1)}.
 RANGES = {
@@ -176,6 +177,7 @@ def arms_of(
     raise InputError(f'{twice[0]} is set by {source} and by --vary; drop one, or choose by --arms.')
   if ranges and not draws:
     raise InputError(f'{ranges[0]} is a range, for a random search; add --random 20.')
+  _check_number(draws or math.prod(map(len, axes)), '--random' if draws else '--vary')
   if draws and not axes:
     raise InputError('--random draws from --vary, which is missing.')
   if baseline is not None:
@@ -237,6 +239,7 @@ def runs_of(
   spec: str, arms: Mapping[str, Arm], seeds: Sequence[int], overrides: Sequence[str] = ()
 ) -> list[Run]:
   """The Runs of {name: arm}: all seeds of one arm, then of the next. overrides: fields of all."""
+  _check_number(len(arms) * len(seeds), f'{len(arms):,} arms and {len(seeds):,} seeds')
   out = []
   for name, arm in arms.items():
     for seed in map(str, seeds):
@@ -250,13 +253,19 @@ def _joined(*names: str) -> str:
   return ','.join(name for name in names if name)
 
 
+def _check_number(runs, of):
+  if runs > MOST_RUNS:
+    raise InputError(f'{of}: these are {runs:,} runs, and a sweep has {MOST_RUNS:,}; give fewer.')
+
+
 def seeds_of(text: str) -> tuple[int, ...]:
   """Parses seeds: '3' is 0, 1, 2; '5,6,9' and '5-7' name the seeds themselves."""
   seeds = []
-  if match := re.fullmatch(r'\s*(?:(\d+)-)?(\d+)\s*', text):
+  if match := re.fullmatch(r'\s*(?:(\d{1,18})-)?(\d{1,18})\s*', text, re.ASCII):
     seeds = range(int(match[2])) if match[1] is None else range(int(match[1]), int(match[2]) + 1)
-  elif re.fullmatch(r'[\d\s,]*', text):
+  elif re.fullmatch(r'(\d{1,18}|[\s,])*', text, re.ASCII):
     seeds = [int(part) for part in re.findall(r'\d+', text)]
+  _check_number(len(seeds), f'--seeds {quoted(text)} (how many; one seed is named by a comma: 42,)')
   if not seeds or len(set(seeds)) < len(seeds):
     raise InputError(f'--seeds is {quoted(text)}; give how many, or a list such as 5,6,9 or 5-9.')
   return tuple(seeds)

@@ -117,7 +117,7 @@ class Crew:
     metrics = evaluations[-1].values if evaluations else {}
     seconds = round(time.monotonic() - began, 2) + state_of(self.root, run).seconds
     outcome = Outcome(STATES.get(code, 'failed'), error, seconds, metrics, fingerprint(run.config))
-    files.write_whole(self.root / LOGS / f'{name}.json', to_json(outcome._asdict()) + '\n')
+    files.write_sealed(self.root / LOGS / f'{name}.json', json.loads(to_json(outcome._asdict())))
     self.ended[name] = outcome
     metric = TASKS[run.config.objective].judge(run.config).metric
     value = metrics.get(metric)

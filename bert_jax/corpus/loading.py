@@ -40,7 +40,8 @@ def load(config: ConfigDict, spec: str, tokenizer: Tokenizer, split: str) -> dic
       languages = _opened(config, name, part, tokenizer)
       out |= {joined(name, language): loaded for language, loaded in languages.items()}
     else:
-      encoder = encoder or Encoder(tokenizer, segmenter=config.corpus.segmenter, **lexicons)
+      how = {'by_sentence': config.corpus.encoding == 'sentence', **lexicons}
+      encoder = encoder or Encoder(tokenizer, segmenter=config.corpus.segmenter, **how)
       out[name] = _tokenize(config, part, encoder, split, matched)
   for kind, lexicon in lexicons.items():
     if encoder and lexicon and split == 'train' and not matched[f'{kind}_matched']:
@@ -65,6 +66,10 @@ def _opened(config, name, folder, tokenizer):
   """Opens a prepared corpus, {language: Loaded}. name: its name in the spec."""
   meta = prepared.read_meta(folder, tokenizer)
   languages = meta['languages']
+  made, asked = meta.get('encoding', 'sentence'), config.corpus.encoding
+  if tokenizer.reads_between and made != asked:
+    effect = 'there are other pieces where sentences meet; prepare it (by document) again'
+    log.warning('%s is encoded by %s, and corpus.encoding=%s: %s', folder, made, asked, effect)
   if 'blocks' in meta and len(index := Index(folder, meta)) > blocks.WHOLE:
     used = [x for x in languages if joined(name, x) in (config.corpus.languages or languages)]
     window = -(-config.corpus.window // max(1, len(used)))
@@ -96,6 +101,7 @@ def documents(
     return
   of_tfds = 'train' if split == 'train' else 'validation'
   named = {'format': config.corpus.format, 'text_field': config.corpus.text_field}
+  named['skip'] = config.data.skip_damaged
   with about(f'data.{split}'):
     yield from text.documents(spec, split=of_tfds, counts=counts, **named)
 

@@ -115,9 +115,10 @@ def read_meta(folder: Path | str, tokenizer: Tokenizer | None = None) -> dict[st
   return meta
 
 
-def fingerprint(vocabulary: str, facts: Iterable[Mapping[str, Any]]) -> str:
-  """The fingerprint of a corpus, from its vocabulary's fingerprint and the facts of its shards."""
-  content = json.dumps([vocabulary, [of_shard['sha256'] for of_shard in facts]])
+def fingerprint(plan: Mapping[str, Any], facts: Iterable[Mapping[str, Any]]) -> str:
+  """The fingerprint of a corpus, from the plan (or corpus.json) and the facts of its shards."""
+  made = [plan['vocabulary'], [of_shard['sha256'] for of_shard in facts]]
+  content = json.dumps(made + [plan[name] for name in ('encoding',) if name in plan])
   return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -135,7 +136,7 @@ def load(folder: Path | str, tokenizer: Tokenizer) -> Prepared:
   meta = read_meta(folder, tokenizer)
   read = [read_index(shard_paths(folder, number)[1]) for number in range(meta['shards'])]
   all_facts, indexes = [facts for facts, _ in read], [arrays for _, arrays in read]
-  if fingerprint(meta['vocabulary'], all_facts) != meta['fingerprint']:
+  if fingerprint(meta, all_facts) != meta['fingerprint']:
     raise InputError(f'{folder / META} {DAMAGED}')
   names = {*INDEX, *SIZES}.intersection(*indexes)
   joined = {name: np.concatenate([index[name] for index in indexes]) for name in names}

@@ -177,7 +177,7 @@ def finish(
   _write_tfds(folder, records)
   meta = {
     **plan,
-    'fingerprint': prepared.fingerprint(tokenizer.fingerprint, shards),
+    'fingerprint': prepared.fingerprint(plan, shards),
     'shards': len(shards),
     'records': sum(records),
     'counts': dict(sorted(counts.items())),

@@ -121,10 +121,9 @@ class Corpus:
     return counts
 
 
-def size_of(sentences: list[str]) -> tuple[int, int]:
-  """(characters, bytes) of a document's text with a line break between sentences."""
-  whole = '\n'.join(sentences)
-  return len(whole), len(whole.encode(errors='replace'))
+def size_of(text: str) -> tuple[int, int]:
+  """(characters, bytes) of a text."""
+  return len(text), len(text.encode(errors='replace'))
 
 
 def offsets(lengths: ArrayLike) -> np.ndarray:
@@ -139,7 +138,7 @@ def tokenize(
   records, pending, facts, waiting = [], [], [], 0
   for name, sentences in documents:
     pending.append(sentences)
-    facts.append((*size_of(sentences), name_hash(name)))
+    facts.append((*size_of(encoder.text_of(sentences)), name_hash(name)))
     waiting += len(sentences)
     if waiting >= BATCH_SENTENCES:
       records += encoder(pending, counts)

@@ -1,11 +1,17 @@
 """Encodes documents as tokens and marks where the words, phrases and entities in them begin.
 
+A document is encoded as the text that it is: to byte-level BPE and SentencePiece a sentence behind
+a blank, a line end or nothing has other pieces. A token belongs to the sentence in which it ends,
+as does what stands between sentences to the one before it. To WordPiece all that is one, so it
+encodes sentence by sentence, which is faster.
+
 Whole-word, phrase and entity masking hide all tokens of such a unit together. Words come from the
 tokenizer (a blank, a character of a script without blanks), for Chinese from a segmenter, phrases
 and entities from a user's lexicon.
 """
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,8 +20,11 @@ import numpy as np
 
 from bert_jax.corpus.lexicon import Lexicon, Segmenter
 from bert_jax.corpus.tokenized import offsets
-from bert_jax.tokenizers import Tokenizer
+from bert_jax.text.documents import Sentences
+from bert_jax.text.sentences import UNSPACED
+from bert_jax.tokenizers import Encoding, Tokenizer
 
+_BETWEEN_WORDS = re.compile(rf'\s+|([{UNSPACED}])')  # 1: a character of a script without blanks
 WORD, PHRASE, ENTITY = 1, 2, 4  # bits of Record.starts
 
 
@@ -29,30 +38,51 @@ class Record(NamedTuple):
 
 class Encoder:
   """Encodes documents as Records. segmenter: '' or 'jieba'; phrases, entities: lexicon file or ''.
+  by_sentence: encode sentence by sentence with any tokenizer, as earlier versions did.
   The tokens of a lexicon's match become one unit if the match begins and ends with words. A token
   in no match belongs to the smaller unit: the phrase bit also marks words outside of phrases, the
   entity bit phrases and words outside of entities (ERNIE 1.0, Sun et al. 2019)."""
 
   def __init__(
-    self, tokenizer: Tokenizer, *, segmenter: str = '', phrases: str = '', entities: str = ''
+    self,
+    tokenizer: Tokenizer,
+    *,
+    segmenter: str = '',
+    phrases: str = '',
+    entities: str = '',
+    by_sentence: bool = False,
   ):
-    self.tokenizer = tokenizer
+    self.tokenizer, self.reads_whole = tokenizer, tokenizer.reads_between and not by_sentence
     self.segmenter = Segmenter(segmenter) if segmenter else None
     lower = getattr(tokenizer, 'do_lower_case', True)
     levels = ('phrases', PHRASE, phrases), ('entities', ENTITY, entities)
     self.lexicons = [(name, bit, Lexicon(path, lower)) for name, bit, path in levels if path]
 
+  def text_of(self, sentences: Sequence[str]) -> str:
+    """The text that the tokens of a document stand for; without another, its sentences as lines."""
+    is_whole = self.reads_whole and isinstance(sentences, Sentences)
+    return sentences.text if is_whole else '\n'.join(sentences)
+
   def __call__(self, documents: Sequence[Sequence[str]], counts: Counter) -> list[Record | None]:
     """Encodes documents, lists of sentences; None for a document without a token. Increases counts
     of tokens, documents_without_tokens, phrases_matched, entities_matched."""
     sentences = [sentence for document in documents for sentence in document]
-    ids = self.tokenizer.ids_batch(sentences)
+    encodings = []
+    encode = lambda chosen: self.tokenizer.encode_batch([sentences[i] for i in chosen])
+    if self.reads_whole:
+      texts = list(map(self.text_of, documents))
+      whole = zip(self.tokenizer.encode_batch(texts), texts, documents, strict=True)
+      encodings = [part for each in whole for part in _by_sentence(*each)]
+      encode = lambda chosen: [encodings[i] for i in chosen]
+    ids = [e.ids for e in encodings] if self.reads_whole else self.tokenizer.ids_batch(sentences)
     lengths = np.array([len(x) for x in ids], np.int32)
     at = offsets(lengths)
     tokens = np.concatenate([*ids, np.zeros(0, np.int32)])
     words = self.tokenizer.word_starts(tokens, at[:-1][lengths > 0])
+    if self.reads_whole:
+      words = np.concatenate([*(e.word_starts for e in encodings), words[:0]])
     starts = words * np.uint8(WORD | PHRASE | ENTITY)
-    self._mark(sentences, at, starts, counts)
+    self._mark(sentences, encode, at, starts, counts)
     out: list[Record | None] = []
     for first, last in itertools.pairwise(offsets([len(document) for document in documents])):
       part, numbers = slice(at[first], at[last]), lengths[first:last]
@@ -63,9 +93,9 @@ class Encoder:
     counts['tokens'] += len(tokens)
     return out
 
-  def _mark(self, sentences, begins, starts, counts):
-    """Changes `starts` in sentences that the segmenter cuts or where a lexicon matches.
-    begins: the offset of each sentence's first token."""
+  def _mark(self, sentences, encode, begins, starts, counts):
+    """Changes `starts` in sentences that the segmenter cuts or where a lexicon matches. encode:
+    (numbers of sentences) -> Encodings. begins: the offset of each sentence's first token."""
     if not (self.segmenter or self.lexicons):
       return
     marked = []  # (number of the sentence, where its words begin or None, matches of each lexicon)
@@ -75,15 +105,41 @@ class Encoder:
       if boundaries is not None or any(matches):
         marked.append((number, boundaries, matches))
     # Offsets cost more than ids, so only these sentences are encoded with them.
-    encodings = self.tokenizer.encode_batch([sentences[number] for number, *_ in marked])
+    encodings = encode([number for number, *_ in marked])
     for (number, boundaries, matches), encoding in zip(marked, encodings, strict=True):
-      at, words = encoding.offsets, encoding.word_starts
-      flags = starts[begins[number] : begins[number] + len(words)]
+      at, flags = encoding.offsets, starts[begins[number] : begins[number + 1]]
+      words = flags > 0
       if boundaries is not None and len(words):
         word = np.cumsum(boundaries)[np.minimum(at[:, 0], len(boundaries) - 1)]
         flags[np.diff(word, prepend=-1) == 0] = 0
       for (name, bit, _), spans in zip(self.lexicons, matches, strict=True):
         counts[f'{name}_matched'] += _join(flags, bit, spans, at, words)
+
+
+def _by_text(text, encoding):
+  """[n] bool: does a word begin there by the text? Pieces of bytes do not show it, of which several
+  may be one character, or white space."""
+  bounds = np.zeros(len(text) + 1, bool)
+  for match in _BETWEEN_WORDS.finditer(text):
+    bounds[match.end()] = True
+    bounds[match.start()] |= bool(match[1])
+  at, end = encoding.offsets.T
+  moved = np.diff(at, prepend=-1) > 0
+  moved[1:] |= ((at == end) & ~encoding.word_starts)[:-1]  # not behind a blank that is of the word
+  return bounds[at] & moved & (at < end)
+
+
+def _by_sentence(encoding, text, sentences):
+  """Cuts the Encoding of a text into Encodings of its sentences, with offsets in the sentence."""
+  encoding = encoding._replace(word_starts=encoding.word_starts | _by_text(text, encoding))
+  begins, at = [], 0
+  for sentence in sentences:
+    begins.append(text.index(sentence, at))
+    at = begins[-1] + len(sentence)
+  cuts = encoding.offsets[:, 1].searchsorted(begins[1:], side='right')
+  for begin, ids, spans, starts in zip(begins, *(np.split(part, cuts) for part in encoding)):
+    starts[:1] = True
+    yield Encoding(ids, np.maximum(spans - begin, 0), starts)
 
 
 def _join(flags, bit, spans, at, words):

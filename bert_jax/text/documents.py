@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_jax.errors import InputError, listed, quoted
+from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.text import files, utf8
 from bert_jax.text.files import parse_json
 from bert_jax.text.sentences import split_sentences
@@ -44,9 +44,17 @@ _tfds_source = functools.lru_cache(maxsize=4)(files.tfds_source)
 RawLines = Iterator[tuple[int, bytes, int]]  # as files.raw_lines yields them
 
 
+class Sentences(list[str]):
+  """The sentences of a document, without white space at their ends. text: what they were."""
+
+  def __init__(self, sentences: Iterable[str], text: str):
+    super().__init__(sentences)
+    self.text = text
+
+
 class Document(NamedTuple):
   name: str  # 'file.txt:12', the line where it starts; decides whether the document is held out
-  sentences: list[str]
+  sentences: Sentences
 
 
 class Block(NamedTuple):
@@ -67,20 +75,23 @@ def documents(
   format: str = 'auto',
   text_field: str = 'text',
   counts: Counter,
+  skip: bool = False,
 ) -> Iterator[Document]:
   """Yields the documents of a corpus in a fixed order.
   split: of a TFDS dataset whose spec names none. format: 'auto' or one of those above. text_field:
   holds the text of a JSON object or of a TFDS example. counts: increased are files, bytes
-  (uncompressed), documents, sentences, empty_documents, invalid_utf8_lines, cut_sentences and
-  cut_documents. InputError: the corpus is missing, empty, damaged, or not in the format."""
+  (uncompressed), documents, sentences, empty_documents, invalid_utf8_lines, cut_sentences,
+  cut_documents and, with `skip`, left_out_records, which have no text. InputError: the corpus is
+  missing, empty, damaged, or not in the format."""
   before = counts['documents']
   for path in sources(spec, format):
     if not path.startswith('tfds:'):
       counts['files'] += 1
     for block in blocks(path, format, split):
-      yield from read_block(block, text_field, counts)
+      yield from read_block(block, text_field, counts, skip)
   if counts['documents'] == before:
-    raise InputError(f'{spec} holds no text, only white space; give it at least one document')
+    empty = f'{x:,} records without one' if (x := counts['left_out_records']) else 'white space'
+    raise InputError(f'{spec} holds no text, only {empty}; give it at least one document')
 
 
 def sources(spec: str, format: str = 'auto') -> list[str]:
@@ -133,24 +144,26 @@ def _format_of(numbered: RawLines, otherwise: str) -> tuple[str, RawLines]:
   return format, itertools.chain(head, numbered)
 
 
-def read_block(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
+def read_block(
+  block: Block, text_field: str, counts: Counter, skip: bool = False
+) -> Iterator[Document]:
   """Yields the documents of a block that are not empty; counts as `documents` does."""
-  path = Path(block.path)
+  path, of_rows = Path(block.path), (text_field, counts, skip)
   if block.path.startswith('tfds:'):
-    read = _tfds_documents(block, text_field, counts)
+    read = _documents_of(_tfds_rows(block, text_field, counts), *of_rows)
   else:
     if block.is_cut:
       counts['cut_documents'] += 1
     numbered = utf8.decoded_lines(path, block.data, block.first, counts)
     if block.format == 'jsonl':
-      read = _jsonl(path, numbered, text_field, counts)
+      read = _documents_of(_jsonl(path, numbered, counts), *of_rows)
     else:
       read = _plain_documents(path, numbered, block.format)
   for document in read:
     if sentences := [part for s in document.sentences for part in _bounded(s, counts)]:
       counts['documents'] += 1
       counts['sentences'] += len(sentences)
-      yield Document(document.name, sentences)
+      yield Document(document.name, Sentences(sentences, document.sentences.text))
     else:
       counts['empty_documents'] += 1
 
@@ -188,12 +201,19 @@ def _plain_documents(path: Path, numbered: Lines, format: str) -> Iterator[Docum
   for number, line in numbered:
     line = _bare(line, blank)
     if start and opens(reversed(lines), line):
-      yield Document(f'{path.name}:{start}', _SENTENCES[format](lines))
+      yield _document(f'{path.name}:{start}', format, lines)
       start, lines = 0, []
     start = start or (number if line else 0)
     lines.append(line)
   if start:
-    yield Document(f'{path.name}:{start}', _SENTENCES[format](lines))
+    yield _document(f'{path.name}:{start}', format, lines)
+
+
+def _document(name: str, format: str, lines: list[str]) -> Document:
+  paragraphs = _PARAGRAPHS[format](lines)
+  between = '\n\n' if format == 'paragraphs' else '\n'
+  sentences = (sentence for _, some in paragraphs for sentence in some)
+  return Document(name, Sentences(sentences, between.join(text for text, _ in paragraphs)))
 
 
 def _bare(line: str, blank: re.Pattern | None) -> str:
@@ -202,53 +222,79 @@ def _bare(line: str, blank: re.Pattern | None) -> str:
   return '' if blank and blank.fullmatch(line) else line
 
 
-def _jsonl(path: Path, numbered: Lines, text_field: str, counts: Counter) -> Iterator[Document]:
+Rows = Iterator[tuple[str, str, Callable[[], dict[str, Any]]]]  # name, place, what reads the row
+
+
+def _jsonl(path: Path, numbered: Lines, counts: Counter) -> Rows:
   for number, line in numbered:
     if line.strip():
       where = f'{path}:{number}'
-      row = parse_json(line, where, counts)
-      yield Document(f'{path.name}:{number}', _text_of(row, text_field, where))
+      yield f'{path.name}:{number}', where, functools.partial(parse_json, line, where, counts)
 
 
-def _tfds_documents(block: Block, text_field: str, counts: Counter) -> Iterator[Document]:
-  _, rows = _tfds_source(block.path, block.format)
+def _tfds_rows(block: Block, text_field: str, counts: Counter) -> Rows:
+  rows = _tfds_source(block.path, block.format)[1]
+
+  def read(i: int) -> dict[str, Any]:
+    row = rows(i)[1]
+    counts['bytes'] += len(row.get(text_field) or '')
+    return {k: decode(v, counts) if isinstance(v, bytes) else v for k, v in row.items()}
+
   for i in range(block.first, block.position):
-    name, row = rows(i)
-    counts['bytes'] += len(row.get(text_field, ''))
-    row = {k: decode(v, counts) if isinstance(v, bytes) else v for k, v in row.items()}
-    yield Document(name, _text_of(row, text_field, name))
+    name = f'{rows.name}:{i}'
+    yield name, name, functools.partial(read, i)
 
 
-def _text_of(row: dict[str, Any], field: str, where: str) -> list[str]:
-  """The sentences of a row's text field; a line is a paragraph."""
+def _documents_of(rows: Rows, field: str, counts: Counter, skip: bool) -> Iterator[Document]:
+  for name, where, read in rows:
+    try:
+      text = _text_of(read(), field, where)
+    except InputError as error:
+      if not skip:
+        raise
+      if not counts['left_out_records']:
+        log.warning('%s (left out, and so are others without a text)', error)
+      counts['left_out_records'] += 1
+    else:
+      lines = text.splitlines()  # paragraphs
+      sentences = (sentence for line in lines for sentence in split_sentences(line))
+      yield Document(name, Sentences(sentences, text))
+
+
+def _text_of(row: dict[str, Any], field: str, where: str) -> str:
   advice = 'set corpus.text_field (--text-field)'
   if field not in row:
     raise InputError(f'{where} has no field {field!r}, only {listed(row) or "none"}; {advice}')
-  text = row[field]
-  if not isinstance(text, str):
-    raise InputError(f'{where}: field {field!r} holds {quoted(text)}, not text; {advice}')
-  return _by_line(text.splitlines())
+  if not isinstance(text := row[field], str):
+    holds = 'is null' if text is None else f'holds {quoted(text)}, not text'
+    leave = 'data.skip_damaged=true (--skip-damaged) leaves such records out and counts them'
+    raise InputError(f'{where}: field {field!r} {holds}; {advice}, or {leave}')
+  return text
 
 
-def _by_line(lines: Iterable[str], heading: Callable[[str], str] = lambda line: '') -> list[str]:
+Paragraphs = list[tuple[str, list[str]]]  # texts, with their sentences
+
+
+def _by_line(lines: list[str], heading: Callable[[str], str] = lambda line: '') -> Paragraphs:
   titled = ((line, heading(line)) for line in lines)
-  return [x for line, title in titled for x in ([title] if title else split_sentences(line))]
+  return [(title, [title]) if title else (line, split_sentences(line)) for line, title in titled]
 
 
-def _by_paragraph(lines: list[str]) -> list[str]:
-  sentences, paragraph = [], []
+def _by_paragraph(lines: list[str]) -> Paragraphs:
+  out, paragraph = [], []
   for line in (*lines, ''):
     if line and not heading_of(line):
       paragraph.append(line)
       continue
-    sentences += split_sentences(' '.join(paragraph)) + [heading_of(line)] * bool(line)
+    text, title = ' '.join(paragraph), heading_of(line)
+    out += [(text, split_sentences(text))] * bool(text) + [(title, [title])] * bool(title)
     paragraph = []
-  return sentences
+  return out
 
 
-def _by_wiki_line(lines: list[str]) -> list[str]:
+def _by_wiki_line(lines: list[str]) -> Paragraphs:
   title, *rest = [line for line in lines if line and not line.startswith('<doc ')] or ['']
-  return [title, *_by_line(rest)]
+  return [(title, [title]), *_by_line(rest)]
 
 
 def heading_of(line: str) -> str:
@@ -282,9 +328,9 @@ def _at_heading(heading: Callable[[str], str], before: Iterator[str], line: str)
   return bool(heading(line) and (body := next(filter(None, before), '')) and not heading(body))
 
 
-# {format: the sentences of a document, from its lines}
-_SENTENCES = {
-  'sentences': lambda lines: [line for line in lines if line],
+# {format: the Paragraphs of a document, from its lines}
+_PARAGRAPHS = {
+  'sentences': lambda lines: [(line, [line]) for line in lines if line],
   'lines': _by_line,
   'paragraphs': _by_paragraph,
   'wiki': _by_wiki_line,

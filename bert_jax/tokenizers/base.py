@@ -34,11 +34,13 @@ class Tokenizer(abc.ABC):
   source: where the pieces come from, for messages. needs: the RESERVED pieces that every vocabulary
   of the kind must have. blank_is_of_word: a blank is part of the word behind it. mask_takes_blank:
   the blank before a mask is part of the mask. add_prefix_space: a blank is put before each text.
+  reads_between: the ids of a sentence depend on what stands before it (a blank, a line end).
   Each kind sets for its pieces whether they begin a word (`_begins_word`), end one (`_ends_word`),
   or are a blank that goes with the next piece (`_blank`)."""
 
   needs: tuple[str, ...] = RESERVED
   blank_is_of_word = mask_takes_blank = add_prefix_space = False
+  reads_between = True
   _begins_word: np.ndarray
   _rust: Any  # Hugging Face's tokenizer, of the kinds that are encoded by it
 

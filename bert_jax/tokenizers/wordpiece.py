@@ -81,6 +81,8 @@ UNCASED = Splitting()
 class WordPiece(Tokenizer):
   """A WordPiece tokenizer: greedy longest match first in words; ## marks a continuing piece."""
 
+  reads_between = False
+
   def __init__(
     self, pieces: Iterable[str], splitting: Splitting = UNCASED, *, source: str = 'the vocabulary'
   ):

@@ -25,6 +25,9 @@ def add_text(add: Callable[..., Any]) -> None:
   add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl, wiki, wikitext')
   add('--text-field', default='text', help='of a JSONL or TFDS record')
   add('--split', default='train', help='of a TFDS dataset')
+  add(
+    '--skip-damaged', action='store_true', help='leave out records without a text, and count them'
+  )
 
 
 def specs(args: argparse.Namespace) -> list[tuple[str, str]]:

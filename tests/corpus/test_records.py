@@ -1,12 +1,19 @@
 """Units: words of the tokenizer or a segmenter, phrases and entities of a lexicon."""
 
+import json
 from collections import Counter
 
 import numpy as np
 import pytest
+import sentencepiece
+import vocabularies
 
 from bert_jax import tokenizers
+from bert_jax.corpus.tokenized import tokenize
 from bert_jax.corpus.units import ENTITY, PHRASE, WORD, Encoder
+from bert_jax.text import documents as text
+from bert_jax.text.documents import Sentences
+from bert_jax.tokenizers.byte_level import byte_tokenizer
 
 PIECES = [
   *('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]'),
@@ -97,3 +104,71 @@ def test_records_keep_sentences_and_leave_empty_ones_out(tokenizer):
   assert first.sentences.tolist() == [2, 3] and first.tokens.dtype == np.int32
   assert none is None and counts['documents_without_tokens'] == 1
   assert last.tokens.tolist() == [tokenizer.pieces.index('times')] and counts['tokens'] == 6
+
+
+WHOLE = (
+  'The gulls  follow it. A boat!\n\nIt is nine.\tAnd\n',
+  ' Two. Three',
+  '河流很長。人们过河。 The end. เรือออก',
+)
+
+
+def kinds(tmp_path):
+  """(tokenizer, the function that gives the ids of a whole text by the library of its makers)."""
+  for make in (vocabularies.gpt2, vocabularies.roberta, vocabularies.modern):
+    theirs = make(folder := tmp_path / make.__name__)
+    yield tokenizers.load_folder(folder), lambda x, of=theirs: of.encode(x).ids
+  symbols = {'control_symbols': ['[CLS]', '[SEP]', '[MASK]'], 'add_dummy_prefix': False}
+  content = vocabularies.sentencepiece_model(pad_id=3, pad_piece='[PAD]', **symbols)
+  theirs = sentencepiece.SentencePieceProcessor(model_proto=content)
+  yield tokenizers.SentencePiece(content), lambda x: theirs.encode(x)
+
+
+def test_a_document_is_encoded_as_the_text_that_it_is(tmp_path):
+  """By every vocabulary to which it matters what stands before a sentence."""
+  lines = [json.dumps({'text': text}) + '\n' for text in WHOLE]
+  (tmp_path / 'a.jsonl').write_text(''.join(lines))
+  documents = list(text.documents(str(tmp_path / 'a.jsonl'), counts=Counter()))
+  sentences = [document.sentences for document in documents]
+  for tokenizer, ids_of in kinds(tmp_path):
+    found = Encoder(tokenizer)(sentences, Counter())
+    for record, whole, some in zip(found, WHOLE, sentences, strict=True):
+      assert record.tokens.tolist() == list(ids_of(whole))
+      ends = np.cumsum(record.sentences)
+      parts = [tokenizer.decode(part) for part in np.split(record.tokens, ends[:-1])]
+      if tokenizer.blank_is_of_word:
+        assert ''.join(parts) == whole.removeprefix(' ' * tokenizer.add_prefix_space)
+        assert [part.strip() for part in parts] == some
+    corpus = tokenize(documents, Encoder(tokenizer), Counter())
+    assert corpus.sizes.tolist() == [[len(x), len(x.encode())] for x in WHOLE]
+
+
+def test_sentences_of_old_runs_are_encoded_one_by_one(tmp_path):
+  tokenizer = next(kinds(tmp_path))[0]
+  (record,) = Encoder(tokenizer, by_sentence=True)(
+    [Sentences(['A boat.', 'The end.'], 'x')], Counter()
+  )
+  assert record.tokens.tolist() == [
+    *tokenizer.ids_batch(['A boat.'])[0],
+    *tokenizer.ids_batch(['The end.'])[0],
+  ]
+
+
+def test_characters_of_scripts_without_blanks_are_words_of_bytes_too(tmp_path):
+  """A character of several pieces is one word; so is what stands behind a line end."""
+  for tokenizer in (byte_tokenizer(), *(x for x, _ in list(kinds(tmp_path))[:3])):
+    (record,) = Encoder(tokenizer)(
+      [Sentences(['河流 a1。', '過b', 'cd'], '河流 a1。過b\ncd')], Counter()
+    )
+    cuts = np.flatnonzero(record.starts & WORD)
+    assert cuts[0] == 0
+    words = [tokenizer.decode(part).strip() for part in np.split(record.tokens, cuts[1:])]
+    assert words == ['河', '流', 'a1', '。', '過', 'b', 'cd']
+  pytest.importorskip('jieba')
+  encoder = Encoder(byte_tokenizer(), segmenter='jieba')
+  (record,) = encoder(
+    [Sentences(['new.', '我在北京大学上学'], 'new.我在北京大学上学\n')], Counter()
+  )
+  words = np.split(record.tokens, np.flatnonzero(record.starts & WORD)[1:])
+  shown = [encoder.tokenizer.decode(part).strip() for part in words]
+  assert shown == ['new.', '我', '在', '北京大学', '上学']

@@ -270,7 +270,7 @@ PACKED = gzip.compress(random.Random(0).randbytes(5000).hex().encode() + b'\n')
     ('a.jsonl', b'{"text": "a"}\n{"text": "a"', r":2 is not JSON \(Expecting ',' .* column 13\)"),
     ('a.jsonl', b'["a"]', ':1 is a JSON list; write one JSON object per line'),
     ('a.jsonl', b'{"id": 1, "body": "a"}', ":1 has no field 'text', only 'id', 'body'; set corpus"),
-    ('a.jsonl', b'{"text": null}', ":1: field 'text' holds None, not text; set corpus.text_field"),
+    ('a.jsonl', b'{"text": null}', ":1: field 'text' is null; set corpus.text_field"),
   ],
 )
 def test_errors_name_the_file_and_the_fix(tmp_path, name, content, message):
@@ -426,3 +426,35 @@ def test_no_word_of_a_real_book_is_lost(shared):
   words_of = lambda text: [word for word in text.split() if set(word) - set('#-')]
   kept = [w for d in read(path)[0] for s in d.sentences for w in words_of(s)]
   assert kept == words_of(path.read_text())
+
+
+@pytest.mark.parametrize(
+  'name, content, expected',
+  [
+    ('a.jsonl', '{"text": " One.  Two.\\n\\nThree "}\n', [' One.  Two.\n\nThree ']),
+    ('a.txt', 'One.\n  Two. \n\nThree\n', ['One.\nTwo.', 'Three']),
+    ('a.md', '# A #\n\nOne\nis. Two.\n\n---\n\nThree\n', ['A\n\nOne is. Two.\n\nThree']),
+    ('a', '<doc id="1">\nA\n\nOne. Two.\n</doc>\n', ['A\nOne. Two.']),
+    ('b.txt', ' = A = \n\n One. Two. \n', ['A\n\nOne. Two.']),
+  ],
+)
+def test_a_document_has_the_text_that_its_sentences_stand_in(tmp_path, name, content, expected):
+  (tmp_path / name).write_text(content)
+  found, _ = read(tmp_path / name)
+  assert [sentences.text for _, sentences in found] == expected
+  for _, sentences in found:
+    parts = r'\s+'.join(map(re.escape, sentences))
+    assert re.fullmatch(rf'\s*{parts}\s*', sentences.text)
+
+
+def test_a_text_that_is_null_is_named_as_such_or_left_out_and_counted(tmp_path, caplog):
+  rows = ['{"text": "One."}', '{"text": null}', '{"text": ["a"]}', '{broken', '{"text": "Two."}']
+  (tmp_path / 'a.jsonl').write_text('\n'.join(rows) + '\n')
+  said = fails(tmp_path / 'a.jsonl')
+  assert "a.jsonl:2: field 'text' is null; set" in said and 'data.skip_damaged=true' in said
+  with caplog.at_level(logging.WARNING, 'bert_jax'):
+    found, counts = read(tmp_path / 'a.jsonl', skip=True)
+  assert [d.name for d in found] == ['a.jsonl:1', 'a.jsonl:5'] and counts['left_out_records'] == 3
+  assert len(caplog.records) == 1 and "a.jsonl:2: field 'text' is null" in caplog.text
+  (tmp_path / 'b.jsonl').write_text(rows[1])
+  assert 'holds no text, only 1 records without one' in fails(tmp_path / 'b.jsonl', skip=True)

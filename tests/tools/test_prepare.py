@@ -30,6 +30,7 @@ from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents as text
 from bert_jax.text import files
+from bert_jax.tokenizers.byte_level import byte_tokenizer
 from bert_jax.tokenizers.sentence_piece import train_sentencepiece
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Maker, Settings
@@ -676,3 +677,29 @@ def test_another_vocabulary_is_refused(small_corpus, vocab, tmp_path):
   with pytest.raises(InputError, match='vocabulary'):
     train(config, tmp_path / 'W')
   assert not (tmp_path / 'W').exists()
+
+
+def test_a_corpus_of_bytes_says_that_documents_are_encoded_whole(small, vocab, tmp_path, caplog):
+  """One of an earlier version, which does not say so, is used as it is, with a warning."""
+  byte_tokenizer().save(tmp_path / 'V')
+  (tmp_path / 'a.jsonl').write_text('{"text": "One. Two.\\nThree"}\n{"text": null}\n' * 2)
+  with pytest.raises(InputError, match="field 'text' is null.*--skip-damaged"):
+    make(tmp_path / 'no', tmp_path / 'V', ('', tmp_path / 'a.jsonl'))
+  out = tmp_path / 'D'
+  meta = make(out, tmp_path / 'V', ('', tmp_path / 'a.jsonl'), skip_damaged=True)
+  assert meta['encoding'] == 'document' and meta['counts']['left_out_records'] == 2
+  assert meta['kept']['']['bytes'] == 2 * len('One. Two.\nThree')
+  tokenizer = tokenizers.load_folder(out)
+  (whole,) = tokenizer.ids_batch(['One. Two.\nThree'])
+  tokens, sentences, _ = documents(out)['a.jsonl:1']
+  assert tokens.tolist() == whole.tolist() and sentences.tolist() == [6, 5, 5]
+  old = {name: x for name, x in meta.items() if name != 'encoding'}
+  assert prepared.fingerprint(old, []) != prepared.fingerprint(meta, [])
+  config = pretrain_config(out)
+  assert 'encoded by' not in caplog.text
+  loading.load(config, str(out), tokenizer, 'train')
+  config.corpus.encoding = 'sentence'
+  loading.load(config, str(out), tokenizer, 'train')
+  assert 'is encoded by document, and corpus.encoding=sentence: there are other' in caplog.text
+  plain = make(tmp_path / 'W', vocab, ('', small))
+  assert not {'encoding', 'skip_damaged'} & plain.keys()  # the bytes of earlier versions

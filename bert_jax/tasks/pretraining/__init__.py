@@ -23,6 +23,9 @@ CORPUS = affecting({'rows'}, {
   'corpus.format': Field('auto', 'see text/documents.py',
     allowed=('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki', 'wikitext')),
   'corpus.text_field': Field('text', 'field of a JSONL or TFDS record that holds the text'),
+  'corpus.encoding': Field('document',
+    'a document is tokenized as one text; sentence: sentence by sentence, as earlier versions did '
+    '(to WordPiece it is the same)', allowed=('document', 'sentence'), past='sentence'),
   'corpus.eval_share': Field(0.01, 'documents held out for evaluation if data.eval is empty',
     allowed='[0, 1)'),
   'corpus.rows': Field('nsp', 'what an example is, see rows/corpus_rows.py',

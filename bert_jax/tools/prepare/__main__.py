@@ -135,7 +135,8 @@ def remarks_on(
   """Warnings about settings that do not suit the text, by a sample of it."""
   texts = {}
   for language, spec in specs:
-    documents_of = remarks.sample(spec, args.format, args.text_field, args.split)
+    how = args.format, args.text_field, args.split, args.skip_damaged
+    documents_of = remarks.sample(spec, *how)
     texts.setdefault(language, []).extend(documents_of)
   tokenizer = tokenizers.load_folder(settings.vocab)
   lines_are, form = remarks.about_lines(texts, args.format)

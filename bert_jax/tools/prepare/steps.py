@@ -46,6 +46,7 @@ class Settings(NamedTuple):
   duplicates: str = 'keep'  # or exact, near
   near_threshold: float = 0.8
   shard_mb: int = 64
+  skip_damaged: bool = False
 
   def encoder(self, tokenizer: tokenizers.Tokenizer) -> Encoder:
     """The Encoder of these settings; raises errors in segmenter and lexicons."""
@@ -67,6 +68,7 @@ class Maker:
 
   def __init__(self, settings: Settings):
     self.settings = settings
+    self.read = {'text_field': settings.text_field, 'skip': settings.skip_damaged}
     self.encode = settings.encoder(tokenizers.load_folder(settings.vocab))
     self.serialize = shards.Serializer()
     kind = settings.duplicates
@@ -77,7 +79,7 @@ class Maker:
     self, language: int, block: documents.Block
   ) -> tuple[list[shards.Item], Counter[str]]:
     counts, kept = Counter(), []
-    for document in documents.read_block(block, self.settings.text_field, counts):
+    for document in documents.read_block(block, counts=counts, **self.read):
       if sum(map(len, document.sentences)) < self.settings.min_characters:
         counts['short_documents'] += 1
       else:
@@ -88,7 +90,7 @@ class Maker:
 
   def _item(self, language, document, record):
     name, sentences = document
-    whole, size = '\n'.join(sentences), size_of(sentences)
+    whole, size = '\n'.join(sentences), size_of(self.encode.text_of(sentences))
     messages, lengths = self.serialize(name, self.settings.languages[language], record)
     written = record.tokens, messages, lengths, record.sentences
     signature = self.signer.signature(whole) if self.signer else None
@@ -139,6 +141,10 @@ def _plan(settings, tokenizer, by):
     'by': by,
   }
   del plan['vocab']
+  if not plan['skip_damaged']:  # as in corpora of earlier versions
+    del plan['skip_damaged']
+  if settings.encoder(tokenizer).reads_whole:  # those are encoded by sentence
+    plan['encoding'] = 'document'
   return json.loads(json.dumps(plan))
 
 

@@ -14,15 +14,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.corpus import prepared
-from bert_jax.corpus.tokenized import DamagedRecord
+from bert_jax.corpus.tokenized import DamagedRecord, Piece
+from bert_jax.objectives.masking import POLICIES, mask_tokens
 from bert_jax.rows.language_mixture import Mixture
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.text import documents, files
 from bert_jax.text.sentences import split_sentences
+from bert_jax.timeline import values_of
 from bert_jax.tokenizers import Splitting, Tokenizer, WordPiece
 
 # The shares above which there is a warning: words that lose an accent, [UNK], words cut into
@@ -33,6 +36,8 @@ ACCENTS, UNKNOWN, LETTERS, RANDOM, ALONE, WRAPPED = 0.02, 0.02, 0.4, 0.7, 0.5, 0
 # for a vocabulary of several languages, or one that was trained on this text.
 PIECES, PIECES_SHARED = 1.75, 2.5
 UNUSED = 0.1  # share of the pieces of a vocabulary that was trained on the text
+MASKED = 0.25  # how far the share of masked tokens may be from the one asked for, as a share of it
+MASKED_ROWS = 64  # rows that are masked to find out
 PER_LINE = 1.5  # sentences, up to which a line counts as one sentence
 
 FILES, CHARACTERS, RECORDS, EXAMPLES = 16, 500_000, 200, 2000  # the size of a sample
@@ -54,15 +59,18 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
   """Warnings about the training data, the vocabulary and the settings of a run on a corpus."""
   source = sources['train']
   parts = source.parts if isinstance(source, Mixture) else {'': source}
-  cuts = {name: pieces(records(rows.sample), tokenizer) for name, rows in parts.items()}
+  samples = {name: list(records(rows.sample)) for name, rows in parts.items()}
+  cuts = {name: pieces((ids for ids, _ in x), tokenizer) for name, x in samples.items()}
   specs = dict(files.parts(config.data.train, config.corpus.languages))
   form, field = config.corpus.format, config.corpus.text_field
-  texts = {name: sample(spec, form, field) for name, spec in specs.items()}
+  how: Any = form, field, 'train', config.data.skip_damaged
+  texts = {name: sample(spec, *how) for name, spec in specs.items()}
   another = ''
   if any(map(prepared.is_prepared, specs.values())):
     another = 'prepare the corpus with another --vocab (tools.vocab trains one)'
   out = about_accents(tokenizer, texts, cased(config))
   out += about_vocabulary(config, tokenizer, cuts, another)
+  out += about_masks(config, tokenizer, list(itertools.chain(*samples.values())))
   return out + about_pairs(config, parts, texts)
 
 
@@ -127,6 +135,39 @@ def about_accents(
   return [f'{shown} {lose} ({max(lost.values())[1]}); if they matter, {cased}.'] if shown else []
 
 
+def about_masks(
+  config: ConfigDict, tokenizer: Tokenizer, records: Sequence[Piece]
+) -> Iterator[str]:
+  """Warns of policies that hide another share of a text than the one asked for, since the units
+  that they hide together are longer than what is wanted of a row."""
+  policies = [('masking', policy) for policy in values_of(config.masking.policy)]
+  policies.append(('eval_masking', config.eval_masking.policy))
+  for block, policy in policies if records else ():
+    rate = config[block].masked_lm_prob
+    share = masked(config, tokenizer, records, policy, rate) if POLICIES.get(policy) else rate
+    if abs(share / rate - 1) > MASKED:
+      hides = f'{block}.policy={policy} hides {share:.1%} of the tokens, where {rate:.0%} are asked'
+      long = 'its units are too long, as are the words of text without blanks to this vocabulary'
+      fixes = f'another tokenizer.kind, for Chinese corpus.segmenter, or {block}.policy=token'
+      yield f'{hides} for: {long}; use {fixes}.'
+
+
+def masked(
+  config: ConfigDict, tokenizer: Tokenizer, records: Sequence[Piece], policy: str, rate: float
+) -> float:
+  """The share of the tokens of records that a policy hides, in full rows."""
+  T = config.data.seq_length
+  pieces = [(*piece, np.full(len(piece[0]), k, np.int32)) for k, piece in enumerate(records, 1)]
+  ids, starts, segments = (np.concatenate(x)[: MASKED_ROWS * T] for x in zip(*pieces))
+  rows = [np.pad(x, (0, -len(x) % T)).reshape(-1, T) for x in (ids, segments, starts)]
+  how: Any = {'special_ids': tokenizer.special_ids, 'vocab_size': tokenizer.vocab_size}
+  how |= {'policies': (policy,), 'masked_lm_prob': rate, 'max_predictions': T, 'mask_id': 0}
+  how |= {'mask_share': 0.8, 'random_share': 0.1}
+  ids_BT, segments_BT, starts_BT = map(jax.numpy.asarray, rows)
+  *_, masks_BK = mask_tokens(jax.random.key(0), ids_BT, segments_BT, starts_BT, **how)
+  return float(masks_BK.sum()) / len(ids)
+
+
 def about_pairs(
   config: ConfigDict, parts: Mapping[str, Any], texts: Mapping[str, list[list[str]]]
 ) -> list[str]:
@@ -163,16 +204,19 @@ def about_lines(texts: Mapping[str, list[list[str]]], form: str) -> tuple[str, s
   return few if per_line > PER_LINE else ('', '')
 
 
-def sample(spec: str, form: str, text_field: str, split: str = 'train') -> list[list[str]]:
+def sample(
+  spec: str, form: str, text_field: str, split: str = 'train', skip: bool = False
+) -> list[list[str]]:
   """Reads some documents, lists of sentences, from the beginnings of some files; [] for a prepared
-  corpus and the embedded documentation. form, text_field, split: see documents.documents."""
+  corpus and the embedded documentation. Other arguments: see documents.documents."""
   if not spec or prepared.is_prepared(spec):
     return []
   paths, out = documents.sources(spec, form), []
   chosen = [paths[i] for i in np.unique(np.linspace(0, len(paths) - 1, FILES).round().astype(int))]
   for path in chosen:
     blocks = documents.blocks(path, form, split)
-    read = (x for block in blocks for x in documents.read_block(block, text_field, Counter()))
+    how = text_field, Counter(), skip
+    read = (x for block in blocks for x in documents.read_block(block, *how))
     room = CHARACTERS // len(chosen)
     for document in read:
       ends = itertools.accumulate(map(len, document.sentences))
@@ -210,11 +254,11 @@ def chosen_of(number: int) -> Any:
   return np.unique(np.linspace(0, number - 1, RECORDS).round().astype(int)) if number else ()
 
 
-def records(corpus: Any) -> Iterator[np.ndarray]:
-  """The piece ids of some records of a corpus."""
+def records(corpus: Any) -> Iterator[Piece]:
+  """The piece ids of some records of a corpus, and where units start in them."""
   for i in chosen_of(len(corpus.records)):
     with contextlib.suppress(DamagedRecord):
-      yield corpus.read(int(corpus.records[i]))[0]
+      yield corpus.read(int(corpus.records[i]))
 
 
 def pieces(records: Iterable[np.ndarray], tokenizer: Tokenizer) -> Pieces:

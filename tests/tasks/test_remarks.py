@@ -1,7 +1,9 @@
 """What is said before the first step about the data and the settings of a run."""
 
 import logging
+import re
 
+import numpy as np
 import pytest
 from conftest import small_overrides
 from small_tables import WORDS
@@ -10,6 +12,7 @@ from bert_jax import config as c
 from bert_jax.run import setup
 from bert_jax.tasks import TASKS, remarks
 from bert_jax.tokenizers import run_tokenizer
+from bert_jax.tokenizers.byte_level import byte_tokenizer
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.train import train
 
@@ -213,3 +216,17 @@ def test_it_is_said_once_in_one_block_before_the_steps_are_compiled(tmp_path, ca
   blocks = [x for x in caplog.records if x.getMessage().startswith('the data and the settings:')]
   assert len(blocks) == 1 and '\n  - 100% of the NSP pairs' in blocks[0].getMessage()
   assert [x for x in caplog.records if x.levelno >= logging.WARNING] == blocks
+
+
+@pytest.mark.parametrize('policy', ['whole_word', 'span', 'token'])
+def test_a_policy_that_hides_another_share_is_named(policy):
+  """As whole words do where a text without blanks is one word to the vocabulary."""
+  fields = f'masking.policy={policy}', 'data.seq_length=64', 'model.vocab_size=261'
+  config = c.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in fields])
+  ids = np.arange(10, 210, dtype=np.int32)
+  for size in (2, 40):
+    starts = (np.arange(len(ids)) % size == 0).astype(np.uint8)
+    found = list(remarks.about_masks(config, byte_tokenizer(), [(ids, starts)] * 4))
+    assert len(found) == (size == 40 and policy != 'token')
+  said = rf'masking.policy={policy} hides [0-5]\.\d% of the tokens, where 15% are asked for'
+  assert not found or re.match(said, found[0])

@@ -271,8 +271,9 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
   write_whole(tmp_path / 'file', 'old')
-  with files_up_to(1000), pytest.raises(OSError, match='File too large'):
+  with files_up_to(1000), pytest.raises(OSError, match='File too large') as error:
     write_whole(tmp_path / 'file', 'x' * 2000)
+  assert error.value.filename == str(tmp_path / 'file')
   assert [path.name for path in tmp_path.iterdir()] == ['file']
   assert (tmp_path / 'file').read_text() == 'old'
 

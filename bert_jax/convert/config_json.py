@@ -8,7 +8,7 @@ hidden_act gelu is the erf form (Hendrycks and Gimpel 2016), as Hugging Face rea
 too; google-research/bert computes its tanh approximation, which differs by 5e-4 at most.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,7 @@ def read(folder: Path) -> Description:
     ours=ours,
     pooling=content.get('classifier_pooling', 'cls'),
     begin=_begin(path, content) if family.has_decoder else '',
+    writing=_writing(folder),
   )
 
 
@@ -142,28 +143,52 @@ def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | 
 
 # {setting of transformers' generate without an argument here: the value that changes nothing}.
 GENERATION = dict(no_repeat_ngram_size=0, encoder_no_repeat_ngram_size=0, min_length=0)
+GENERATION |= dict(min_new_tokens=0, max_length=20, do_sample=False, num_beam_groups=1, typical_p=1)
 _TOKENS = 'forced_bos_token_id', 'bad_words_ids', 'suppress_tokens', 'begin_suppress_tokens'
-GENERATION |= dict.fromkeys(_TOKENS)
+_TOKENS += 'forced_eos_token_id', 'stop_strings', 'sequence_bias', 'force_words_ids'
+GENERATION |= dict.fromkeys((*_TOKENS, 'max_new_tokens', 'penalty_alpha', 'guidance_scale'))
+# {setting of theirs that is read: how it is called here}, see Description.writing.
+WRITING = {'repetition_penalty': 'repetition_penalty', 'num_beams': 'beams', 'eos_token_id': 'ends'}
+WRITING |= {name: name for name in ('length_penalty', 'early_stopping')}
+
+
+def _generation(folder: Path, names: Collection[str]) -> dict[str, Any]:
+  """The named settings of generation that a folder has; generation_config.json comes first."""
+  asked = {}
+  for path in (folder / 'config.json', folder / 'generation_config.json'):
+    content = files.json_of(path)
+    asked |= {name: content[name] for name in names if content.get(name) is not None}
+  return asked
+
+
+def _writing(folder: Path) -> dict[str, Any]:
+  said = {WRITING[name]: value for name, value in _generation(folder, WRITING).items()}
+  if 'ends' in said:
+    ends = said['ends'] if isinstance(said['ends'], list) else [said['ends']]
+    if not all(isinstance(i, int) for i in ends):
+      raise InputError(f'{folder} says eos_token_id is {quoted(ends)}; write numbers of pieces.')
+    said['ends'] = tuple(ends)
+  if 'early_stopping' in said:
+    said['early_stopping'] = said['early_stopping'] is True  # 'never' is named as not read
+  return said
 
 
 def generation_not_read(folder: Path) -> list[str]:
   """The generation settings of a released model that are ignored here: ['min_length=56', ...]."""
-  asked = {}
-  for name in ('config.json', 'generation_config.json'):
-    content = files.json_of(folder / name)
-    asked |= {name: content[name] for name in GENERATION if name in content}
-  changed = {name: value for name, value in asked.items() if value not in (None, GENERATION[name])}
-  return [f'{name}={value!r:.40}' for name, value in changed.items()]
+  asked = _generation(folder, [*GENERATION, 'early_stopping'])
+  known = GENERATION | {'early_stopping': asked.get('early_stopping') is True}
+  return [f'{name}={value!r:.40}' for name, value in asked.items() if value != known[name]]
 
 
 def _begin(path, content):
   """The first piece of targets: 'sep' ([SEP], here </s>) as in a BART, or 'cls' ([CLS])."""
   begin, end = content.get('bos_token_id', 0), content.get('eos_token_id', 2)
   start = content.get('decoder_start_token_id', 2)
-  if start not in (begin, end):
+  ends = end if isinstance(end, list) else [end]
+  if start not in (begin, *ends):
     ours = 'here targets begin with its bos_token_id or its eos_token_id'
     raise record.other_model(path, 'decoder_start_token_id', start, ours)
-  return 'sep' if start == end else 'cls'
+  return 'sep' if start in ends else 'cls'
 
 
 def _check_fixed(path, content, fixed):

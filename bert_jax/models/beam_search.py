@@ -93,7 +93,9 @@ def expanded(
   ended_BEN = jnp.concatenate([state.ended_ids, ids_BMN], axis=1)
   has_BK = jnp.concatenate([state.has_ended, just_BM], axis=1)[rows_B1, at_BK]
   scores_BK, on_BK = lax.top_k(jnp.where(ends_BM, totals_BM + LOWEST, totals_BM), K)
-  worst_B = jnp.where(has_BK.all(axis=1), ended_scores_BK[:, -1], LOWEST)
+  enough_B = has_BK.all(axis=1)
+  worst_B = jnp.where(enough_B, ended_scores_BK[:, -1], LOWEST)
+  open_B = state.open & ~(enough_B & choice.early_stopping)
   beam_X = (rows_B1 * K + from_BM[rows_B1, on_BK]).ravel()
   cache, seen = jax.tree.map(lambda x: x[beam_X], (state.cache, state.seen))
   return Beams(
@@ -105,6 +107,6 @@ def expanded(
     ended_ids=ended_BEN[rows_B1, at_BK],
     ended_scores=ended_scores_BK,
     has_ended=has_BK,
-    open=state.open & (scores_BK[:, 0] / count**length_penalty > worst_B),
+    open=open_B & (scores_BK[:, 0] / count**length_penalty > worst_B),
     seen=choice.with_seen(seen, next_BM[rows_B1, on_BK].ravel()),
   )

@@ -37,13 +37,14 @@ class Translation(ExampleRows):
   share of the target distribution that is spread evenly over all words (Szegedy et al. 2015,
   https://arxiv.org/abs/1512.00567); the term `translation_nats` is the loss without it. beams:
   beams of the search in an evaluation, which writes a target for each source; 0: no search.
-  length_penalty: see beam_search.py. longest: the most tokens that are written; begin_id stands
-  before them, end_id ends them."""
+  length_penalty, early_stopping: see beam_search.py. longest: the most tokens that are written;
+  begin_id stands before them, end_id ends them."""
 
   target_length: int
   smoothing: float = 0.0
   beams: int = 0
   length_penalty: float = 1.0
+  early_stopping: bool = False
   longest: int = 0
   begin_id: int = 0
   end_id: int = 0
@@ -145,8 +146,9 @@ class Translation(ExampleRows):
 
     first_BV, at_B = ending(logits_BV, longest_B == 0), jnp.ones(len(hidden_BSD), jnp.int32)
     sizes = {'beams': self.beams, 'max_tokens': self.longest, 'length': self.longest}
-    choice, penalty = Choice(stop_ids=(self.end_id,)), self.length_penalty
-    return beam_search(bounded, cache, first_BV, at_B, choice, **sizes, length_penalty=penalty)
+    choice = Choice(stop_ids=(self.end_id,), early_stopping=self.early_stopping)
+    arrays = bounded, cache, first_BV, at_B, choice
+    return beam_search(*arrays, **sizes, length_penalty=self.length_penalty)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

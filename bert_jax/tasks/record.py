@@ -86,6 +86,7 @@ class Released(NamedTuple):
   pairs: str = 'nsp'  # what its head for pairs of texts predicts: nsp, or sop (ALBERT)
   begin: str = ''  # what its targets begin with: cls, or sep (BART); '': it has no decoder
   pooling: str = 'cls'  # what its sequence classifier reads: cls, or mean (of all tokens)
+  writing: Mapping[str, Any] = types.MappingProxyType({})  # how it writes, see Description
 
 
 class PlainBaseline(NamedTuple):

@@ -82,8 +82,12 @@ def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
     fault = f'the vocabulary in {folder} has {pieces} pieces and the weights have {rows} rows'
     raise InputError(f'{fault}; it is cut off, or not theirs.')
   run_tokenizer.check_fits(tokenizer, config.model, folder)
-  asked = ', '.join(config_json.generation_not_read(folder))
-  if asked and weights.description.family.writes:
+  not_read, described = config_json.generation_not_read(folder), weights.description
+  ends = described.writing.get('ends', ())
+  if described.family.has_decoder and {*ends} - {tokenizer.sep_id}:
+    not_read.append(f'eos_token_id={[*ends]}')
+  asked = ', '.join(not_read)
+  if asked and described.family.writes:
     said = 'of its generation is not read here; texts may differ from those of transformers'
     log.warning('%s: %s %s', folder, asked, said)
   params = jax.device_put(weights.tree(models.ModelConfig(**config.model)))

@@ -26,7 +26,7 @@ READ = """objective data. task. table. tagging. qa. contrastive. translation. to
 NOT_READ = """contrastive.temperature contrastive.widths contrastive.pooling contrastive.normalize
   contrastive.chunks table.class_weights table.lm_weight table.pooling qa.n_best_size
   qa.null_threshold qa.max_answer_length qa.answer_units translation.label_smoothing
-  translation.beams translation.length_penalty corpus.lengths"""
+  translation.beams translation.length_penalty translation.early_stopping corpus.lengths"""
 EVALUATION = """data. corpus. tokenizer. eval.seed eval.batches eval_masking. task. table. tagging.
   qa. model.vocab_size"""
 NOT_EVALUATION = 'table.class_weights table.lm_weight table.pooling corpus.lengths'
@@ -34,7 +34,7 @@ FORGOTTEN = """objective model.recurrent_length language_model.eval_memory contr
   contrastive.anchor_column contrastive.positive_column contrastive.negative_columns
   contrastive.score_column contrastive.columns contrastive.eval_format translation.source_column
   translation.target_column translation.columns translation.target_length translation.begin
-  translation.too_long translation.beams translation.length_penalty"""
+  translation.too_long translation.beams translation.length_penalty translation.early_stopping"""
 
 
 @pytest.mark.parametrize(

@@ -243,12 +243,46 @@ def test_a_bart_writes_what_its_objective_does(tmp_path, recorded):
 
 
 def test_settings_of_generation_that_are_not_read_are_named(recorded, tmp_path, caplog):
-  settings = {'no_repeat_ngram_size': 3, 'min_length': 0, 'num_beams': 4}
+  settings = {'no_repeat_ngram_size': 3, 'min_length': 0, 'num_beams': 3, 'eos_token_id': [2, 5]}
   folder = folder_of(tmp_path / 'hf', recorded, 'bart', **settings)
-  more = {'min_length': 56, 'forced_bos_token_id': None}
+  more = {'min_length': 56, 'forced_bos_token_id': None, 'length_penalty': 2, 'do_sample': True}
+  more |= {'early_stopping': True, 'forced_eos_token_id': 2}
   (folder / 'generation_config.json').write_text(json.dumps(more))
+  fields = trained.load(folder).config.translation
+  assert (fields.beams, fields.length_penalty, fields.early_stopping) == (3, 2.0, True)
+  named = 'no_repeat_ngram_size=3, min_length=56, do_sample=True, forced_eos_token_id=2'
+  assert f'{named}, eos_token_id=[2, 5] of its generation is not read' in caplog.text
+  (folder / 'generation_config.json').write_text('{"early_stopping": "never"}')
   trained.load(folder)
-  assert 'no_repeat_ngram_size=3, min_length=56 of its generation is not read' in caplog.text
+  assert "early_stopping='never'" in caplog.text
   caplog.clear()
   trained.load(folder_of(tmp_path / 'plain', recorded, 'bart'))
   assert 'generation' not in caplog.text
+
+
+def test_a_gpt2_writes_as_its_generation_config_says(recorded, tmp_path, caplog):
+  """What is asked for comes first; the settings go with the model, and out again."""
+  folder = folder_of(tmp_path / 'hf', recorded, 'gpt2')
+  plain = Model(trained.load(folder))
+  (usual,) = plain.generate(['dead bed'], max_tokens=8)
+  ids = plain.tokenizer.ids_batch(['dead bed' + usual['generated']])[0]
+  said = {'eos_token_id': [hf.END, int(ids[-2])], 'repetition_penalty': 1.7, 'num_beams': 3}
+  said |= {'length_penalty': 2, 'early_stopping': True}
+  (folder / 'generation_config.json').write_text(json.dumps(said))
+  found = trained.load(folder)
+  assert 'generation' not in caplog.text
+  named = {'repetition_penalty': 1.7, 'beams': 3, 'length_penalty': 2.0}
+  asked = [Model(found).generate(['dead bed'], max_tokens=8, **x)[0] for x in ({}, named)]
+  assert asked[0] == asked[1] and asked[0] != usual and 'score' in asked[0]
+  off = {'repetition_penalty': 1.0, 'beams': 1}
+  (ended,) = Model(found).generate(['dead bed'], max_tokens=8, **off)
+  assert ended['ended'] and ended['tokens'] < 8
+  assert usual['generated'].startswith(ended['generated'])
+  convert.export_run(tmp_path / 'out', found, {})
+  assert json.loads((tmp_path / 'out' / 'generation_config.json').read_text()) == said
+  again = trained.load(tmp_path / 'out').config.language_model.writing
+  assert dict(again) == dict(found.config.language_model.writing)
+  for wrong, sentence in (('"4"', 'num_beams is .*4.*; write a whole number'), ('0', 'beams is 0')):
+    (folder / 'generation_config.json').write_text(f'{{"num_beams": {wrong}}}')
+    with pytest.raises(InputError, match=sentence):
+      Model(trained.load(folder)).generate(['dead bed'])

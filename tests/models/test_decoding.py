@@ -320,6 +320,15 @@ def test_a_beam_ends_where_the_model_has_no_more_places():
   np.testing.assert_allclose(alone[1], scores[1:2], rtol=1e-6)
 
 
+def test_a_search_may_end_with_as_many_sequences_as_beams():
+  """As transformers' early_stopping=True: later and better ones are not waited for."""
+  asked = dict(penalty=2.0, stop_ids=(0,), max_tokens=N)
+  usual, early = toy_search(2, **asked), toy_search(2, early_stopping=True, **asked)
+  assert usual[0] != early[0]
+  assert all(len(a) <= len(b) for a, b in zip(early[0], usual[0]))
+  assert (early[1] <= usual[1] + 1e-6).all()
+
+
 # ---- masks ---------------------------------------------------------------------------------------
 
 

@@ -89,6 +89,9 @@ class Description(NamedTuple):
   ours: dict[str, Any]  # the content of "bert_jax", which to_huggingface adds
   pooling: str = 'cls'  # the input of its sequence classifier: cls, or mean
   begin: str = ''  # the first piece of its targets: cls, or sep; '': it has no decoder
+  # How it writes unless it is asked otherwise, as in generation_config.json, {option of our task
+  # generate, early_stopping (a beam search's), or ends (ids of the pieces that end a text): value}.
+  writing: Mapping[str, Any] = {}
 
 
 class Exported(NamedTuple):

@@ -32,7 +32,8 @@ NEVER = '[PAD]', '[CLS]', '[MASK]'  # no text has them
 
 class Generate(Ask):
   """Continues prompts by up to max_tokens. temperature, top_k, top_p, repetition_penalty: see
-  sampling.Choice; beams, length_penalty: see models/beam_search.py. stop: pieces. show: called with
+  sampling.Choice; beams, length_penalty: see models/beam_search.py; None: as its release says
+  (language_model.writing), else 1. stop: pieces. show: called with
   the growing text, where one prompt is answered from left to right."""
 
   def __init__(
@@ -42,9 +43,9 @@ class Generate(Ask):
     temperature: float = 0.0,
     top_k: int = 0,
     top_p: float = 1.0,
-    repetition_penalty: float = 1.0,
-    beams: int = 1,
-    length_penalty: float = 1.0,
+    repetition_penalty: float | None = None,
+    beams: int | None = None,
+    length_penalty: float | None = None,
     stop: Sequence[str] = (),
     seed: int = 0,
     order: str = '',
@@ -54,6 +55,12 @@ class Generate(Ask):
     self.config = model.objective.model.with_vocab_size(pieces)
     self.causal = causal or getattr(model.objective, 'writes', False)
     self.left = self.causal and not order
+    said = _released(model.config) if self.left else {}
+    searches = beams is None and not temperature or (beams or 1) > 1
+    as_said = lambda name, x, reads=True: x if x is not None else said.get(name, 1) if reads else 1
+    repetition_penalty = as_said('repetition_penalty', repetition_penalty)
+    beams = as_said('beams', beams, searches)
+    length_penalty = as_said('length_penalty', length_penalty, beams > 1)
     only_beams = f'length_penalty is {length_penalty}, which only a beam search reads'
     no_draws = 'temperature is 0, and top_k and top_p cut what is drawn'
     for holds, sentence in (
@@ -74,12 +81,18 @@ class Generate(Ask):
         raise InputError(f'{sentence}.')
     reserved = model.tokenizer.reserved
     ends = [reserved['[SEP]']] if '[SEP]' in reserved else []  # a GPT's vocabulary has none
+    ends = [i for i in said.get('ends', ends) if 0 <= i < pieces]
     stop_ids = (*ends, *map(self._piece, stop))
-    never_ids = tuple({reserved[x] for x in NEVER if x in reserved} - {*stop_ids})
+    never = () if 'ends' in said else NEVER  # transformers forbids no piece
+    never_ids = tuple({reserved[x] for x in never if x in reserved} - {*stop_ids})
     drawn = float(temperature), top_k, float(top_p), float(repetition_penalty)
-    self.choice = sampling.Choice(*drawn, stop_ids if self.left else (), never_ids)
+    more = never_ids, said.get('early_stopping', False)
+    self.choice = sampling.Choice(*drawn, stop_ids if self.left else (), *more)
     self.max_tokens, self.beams, self.seed = max_tokens, beams, seed
     self.length_penalty, self.order = float(length_penalty), order or ORDERS[0]
+    # An end that is a plain piece stays in the text, as in transformers'.
+    again = model.tokenizer.ids_batch(list(map(model.tokenizer.decode, ([i] for i in ends))))
+    self.plain_ends = {i for i, ids in zip(ends, again) if i in ids}
     self.show: Any = None
     self._programs = functools.cache(self._left_to_right)
 
@@ -126,7 +139,8 @@ class Generate(Ask):
     return [replies[i] for i in range(len(records))]
 
   def _answer(self, text, ids, new, score, ended):
-    out = {'text': text, 'generated': self._decoded(ids, new[: len(new) - ended])}
+    drops = ended and new[-1] not in self.plain_ends
+    out = {'text': text, 'generated': self._decoded(ids, new[: len(new) - drops])}
     name = 'score' if self.beams > 1 else 'log_probability'
     return out | {name: float(score), 'tokens': len(new), 'ended': ended}
 
@@ -231,6 +245,14 @@ class Generate(Ask):
     return jax.vmap(lambda numbers: fold(fold(key, numbers[0]), numbers[1]))(numbers_B2)
 
 
+def _released(config):
+  """How a released model writes if it is not asked otherwise, see Description.writing."""
+  said = dict(config.language_model.writing) if 'language_model' in config else {}
+  for name in OPTIONS.keys() & said.keys():
+    OPTIONS[name].check(name, said[name])
+  return said
+
+
 def _room(tokens, limit):
   return min(limit, -(-tokens // STEP) * STEP)
 
@@ -250,7 +272,7 @@ OPTIONS = {
   'top_k': Option(int, 'draw from so many pieces; default: 0, all', 0),
   'top_p': Option(float, 'draw from the likeliest pieces of such a share', 0.001, 1),
   'repetition_penalty': Option(float, 'above 1, pieces come again less often', 0.001),
-  'beams': Option(int, 'beam search with so many; default: 1, none', 1),
+  'beams': Option(int, 'beam search with so many; default: as released, else 1, none', 1),
   'length_penalty': LENGTH_PENALTY,
   'stop': Option(tuple, 'a piece that ends the answer; may be repeated'),
   'seed': Option(int, 'of what is drawn; default: 0', 0, 2**31 - 1),

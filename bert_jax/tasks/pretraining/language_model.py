@@ -28,6 +28,9 @@ FIELDS = affecting({'objective'}, {
     'causal,masked@0.5: from half of the steps on',
     allowed=language_model.KINDS, affects={'objective', 'masks', 'schedule'}, by_step=True),
   'language_model.causal_share': Field(0.5, 'share of the rows of a hybrid', allowed='[0, 1]'),
+  'language_model.writing': Field((),
+    'how it writes if it is not asked otherwise, as its release says: ((option of the task '
+    'generate, early_stopping, or ends: ids; value), ...)', past=(), affects={'model'}),
   'language_model.eval_memory': Field(0,
     'model.memory_length in evaluations, which may be longer; 0: as in training',
     allowed='[0, inf)', past=0, affects={'evaluation'}),
@@ -148,6 +151,7 @@ def _further(config, tokenizer, source, rows, of_split, of_train, share):
 
 def from_released(config: ConfigDict, released: Released) -> None:
   config.data.seq_length = config.model.max_position_embeddings  # any text may be continued
+  config.language_model.writing = tuple(released.writing.items())
 
 
 LANGUAGE_MODEL = variant(

@@ -38,6 +38,9 @@ FIELDS = affecting({'rows'}, {
   'translation.length_penalty': Field(1.0,
     'a text is as good as its log-probability, divided by its length to this power',
     affects={'objective', 'evaluation'}),
+  'translation.early_stopping': Field(False,
+    'a search ends as soon as it has as many texts as beams', past=False,
+    affects={'objective', 'evaluation'}),
 })  # fmt: skip
 # The base model of Vaswani et al. 2017 (section 5), with about as many tokens in a step.
 DEFAULTS = {
@@ -88,7 +91,10 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
 
 
 def from_released(config: ConfigDict, released: Released) -> None:
-  config.translation.begin = released.begin
+  config.translation.begin, said = released.begin, {'beams': 1, **released.writing}
+  with config.translation.ignore_type():  # config.check looks at them
+    for name in ('beams', 'length_penalty', 'early_stopping') & said.keys():
+      config.translation[name] = said[name]
 
 
 BEAMS = 4  # of a model that was trained with translation.beams=0

@@ -44,6 +44,7 @@ def limits(config: ConfigDict) -> tuple[int, int]:
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Translation:
   fields, ids = config.translation, (before(config, tokenizer)[0], tokenizer.sep_id)
   options = {'beams': fields.beams, 'length_penalty': fields.length_penalty}
+  options['early_stopping'] = fields.early_stopping
   options |= {'smoothing': fields.label_smoothing, 'scores': SCORES if fields.beams else ()}
   options |= {'target_length': target_length(config), 'longest': limits(config)[1]}
   return labelled.objective(Translation, config, begin_id=ids[0], end_id=ids[1], **options)

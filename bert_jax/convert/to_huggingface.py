@@ -89,7 +89,7 @@ def write(
     sentence_transformers.write(out, vector, model.hidden_size, length)
   facts = {**facts, 'casing': exported_tokenizers.casing(tokenizer), 'longest': longest}
   write_whole(out / 'README.md', model_card.write(config, architecture, head, notes, facts))
-  if asked := dict(config_lib.flatten(config).get('language_model.writing', ())):
+  if asked := dict(config_lib.flatten(config).get(task.writing, ())):
     said = {theirs: asked[ours] for theirs, ours in config_json.WRITING.items() if ours in asked}
     write_whole(out / 'generation_config.json', json.dumps(said, indent=2) + '\n')
   # Written last: a folder with a config.json is a whole model.

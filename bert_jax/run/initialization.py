@@ -56,6 +56,18 @@ def beginning_of(config: ConfigDict, workdir: Path | str) -> Beginning:
   return Beginning(hub.folder(source) if source else None, None)
 
 
+def as_begun(config: ConfigDict, workdir: Path, set_by_user: Collection[str] = ()) -> ConfigDict:
+  """The config of a run that goes on: a field that was added since it began, and whose default is
+  another than what was in effect before, keeps the value of the run, unless set_by_user."""
+  if files.exists(workdir / contents.CONFIG):
+    before = config_lib.flatten(contents.read_config(workdir))
+    for name, value in config_lib.pasts(config_lib.fields(config.objective)).items():
+      field = config_lib.ALL[name]
+      if field.decides and value == before.get(name) != field.default and name not in set_by_user:
+        config_lib.set_field(config := config.copy_and_resolve_references(), name, value)
+  return config
+
+
 def adopt_model(
   config: ConfigDict, beginning: Beginning, set_by_user: Collection[str] = ()
 ) -> ConfigDict:

@@ -60,6 +60,7 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   config = config_lib.check(config)
   trackers.check(config)
   beginning = initialization.beginning_of(config, workdir)
+  config = initialization.as_begun(config, workdir, set_by_user)
   config = initialization.adopt_model(config, beginning, set_by_user)
   task = TASKS[config.objective]
   mesh = sharding.mesh_of(config, task)

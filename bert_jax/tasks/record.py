@@ -162,6 +162,7 @@ class Family:
   problem: Callable[['ConfigDict'], str] = lambda config: ''  # Hugging Face's problem_type
   pooled: Callable[['ConfigDict'], str] = lambda config: 'cls'  # its classifier_pooling
   begin: str = ''  # the field for the first token of targets; '': [CLS], if there are targets
+  writing: str = ''  # the field that says how a released model writes, see Released.writing
   # (pooling, whether scaled to length 1) of the sentence vectors that it is trained to make.
   vector: Callable[['ConfigDict'], tuple] = lambda config: ()
   # {part of the parameters: Trained -> the Trained of another model inside it}

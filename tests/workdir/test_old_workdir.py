@@ -24,6 +24,7 @@ from running import read_weights, same_bits
 from bert_jax import config as config_lib
 from bert_jax.convert import released_config
 from bert_jax.convert.families import BERT
+from bert_jax.run import initialization
 from bert_jax.workdir import manifest, trained
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
@@ -54,6 +55,15 @@ def test_its_config_has_the_same_fingerprint():
   assert config_lib.fingerprint(config) == meta(OLD, 20)['config'] == '5742553d4f7866d6'
   again = config_lib.from_json(config_lib.to_json(config))
   assert config_lib.changes(config, again) == []
+
+
+def test_a_field_with_another_default_keeps_what_was_in_effect(workdir, tmp_path):
+  config = config_lib.load('configs/pretrain.py:runlocal')
+  begun = initialization.as_begun(config, workdir)
+  assert [config.corpus.encoding, begun.corpus.encoding] == ['document', 'sentence']
+  assert begun.corpus.rows == config.corpus.rows
+  for folder, given in ((workdir, ('corpus.encoding',)), (tmp_path / 'new', ())):
+    assert initialization.as_begun(config, folder, given).corpus.encoding == 'document'
 
 
 def test_it_evaluates_to_the_same_metrics(workdir, known):

@@ -172,4 +172,5 @@ LANGUAGE_MODEL = variant(
   ),
   from_released=from_released,
   rows_follow=True,
+  writing='language_model.writing',
 )

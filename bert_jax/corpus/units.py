@@ -120,9 +120,9 @@ def _by_text(text, encoding):
   """[n] bool: does a word begin there by the text? Pieces of bytes do not show it, of which several
   may be one character, or white space."""
   bounds = np.zeros(len(text) + 1, bool)
-  for match in _BETWEEN_WORDS.finditer(text):
-    bounds[match.end()] = True
-    bounds[match.start()] |= bool(match[1])
+  found = list(_BETWEEN_WORDS.finditer(text))
+  bounds[np.fromiter((match.end() for match in found), int)] = True
+  bounds[np.fromiter((match.start() for match in found if match.lastindex), int)] = True
   at, end = encoding.offsets.T
   moved = np.diff(at, prepend=-1) > 0
   moved[1:] |= ((at == end) & ~encoding.word_starts)[:-1]  # not behind a blank that is of the word

@@ -253,7 +253,9 @@ class Writer:
     if self.file is not sys.stdout:
       self.file.close()
     if self.vectors is not None and not kind:
-      np.save(self.path, np.array(self.vectors, np.float32).reshape(-1, self.width))
+      # Opened for reading too, since numpy writes other files by C, which hides a full disk.
+      with open(self.path, 'w+b') as file:
+        np.save(file, np.array(self.vectors, np.float32).reshape(-1, self.width))
     if kind is KeyboardInterrupt:
       kept = 'none of them is kept' if self.vectors is not None else 'these are kept'
       raise KeyboardInterrupt(f'stopped after {self.lines} answers; {kept}') from None

@@ -2,6 +2,7 @@
 lists of at most CHUNK, which are answered together."""
 
 import codecs
+import functools
 import itertools
 import re
 import sys
@@ -14,7 +15,7 @@ from tqdm import tqdm
 
 from bert_jax.errors import InputError, log
 from bert_jax.tasks.ask import Ask, is_id
-from bert_jax.text import files, tables
+from bert_jax.text import encodings, files, tables
 
 CHUNK = 256  # lines that are answered together
 TAGGED = '.conll', '.conllu', '.iob'  # names of files that evaluations read
@@ -29,14 +30,14 @@ def chunks_of(path: str | Path, columns: Sequence[str], counts: Counter) -> Iter
   if not columns and not path:
     if sys.stdin is None:
       raise InputError('there is no stdin; name a file with --input.')
-    return _without_mark(as_they_come(sys.stdin.buffer))
+    return _in_utf8(as_they_come(encodings.opened('stdin', sys.stdin.buffer)))
   if Path(path).suffix in TAGGED:
     scores = f'bert_jax.evaluate --config.data.eval={path} tags and scores it'
     raise InputError(f'--input {path} is tagged text, a token a line, by its name; {scores}.')
   if columns:
     chunks = _listed(_rows(path, columns, counts), 'rows')
   else:
-    chunks = _without_mark(_listed((raw for _, raw, _ in files.raw_lines(Path(path))), 'lines'))
+    chunks = _in_utf8(_listed((raw for _, raw, _ in files.raw_lines(Path(path))), 'lines'))
   return itertools.chain([next(chunks)], chunks)
 
 
@@ -72,12 +73,12 @@ def _rows(path, columns, counts):
   yield from damaged
 
 
-def _without_mark(chunks):
-  """Removes a byte order mark from the first line; InputError for the mark of UTF-16."""
+def _in_utf8(chunks):
+  """The chunks in UTF-8 (a file's already are), without a byte order mark before the first line."""
+  recoded = encodings.recoder('stdin')
   for i, chunk in enumerate(chunks):
+    chunk = [recoded(line, functools.partial(b''.join, chunk)) for line in chunk]
     if i == 0:
-      if chunk[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise InputError('the input is UTF-16; convert it first: iconv -f utf-16 -t utf-8.')
       chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
     yield chunk
 

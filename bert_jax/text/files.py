@@ -4,6 +4,7 @@ A spec is a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. What can be repaired
 repaired and counted; anything else wrong is an InputError that says where.
 """
 
+import functools
 import glob
 import gzip
 import json
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 
 from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.files import read_bytes
-from bert_jax.text import utf8, values
+from bert_jax.text import encodings, utf8, values
 
 
 def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
@@ -78,12 +79,15 @@ def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
 
 
 def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
-  """Yields (line number, line, bytes read so far of the file on disk, 0 for a pipe). cut: a line of
-  so many bytes or more is read as several of about 1 MB; 0: a line of 256 MB is an InputError."""
-  number = 0
+  """Yields (line number, line in UTF-8, bytes read so far of the file on disk, 0 for a pipe), see
+  text/encodings.py. cut: a line of so many bytes or more is read as several of about 1 MB; 0: a
+  line of 256 MB is an InputError."""
+  number, recoded = 0, encodings.recoder(path)
   try:
-    with open(path, 'rb') as disk:
+    with open(path, 'rb', encodings.SAMPLE) as disk:
       stream = _OPENERS[path.suffix](disk) if path.suffix in _OPENERS else disk
+      stream = encodings.opened(path, stream)
+      following = functools.partial(stream.peek, encodings.SAMPLE)
       at = disk.tell if disk.seekable() else lambda: 0  # a pipe
       while raw := stream.readline(cut or _LONGEST_LINE):
         if len(raw) == _LONGEST_LINE:
@@ -92,7 +96,7 @@ def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
         is_long = cut and len(raw) >= cut and raw[-1:] != b'\n'
         for part in _parts_of_line(raw, stream) if is_long else (raw,):
           number += 1
-          yield number, part, at()
+          yield number, recoded(part, following), at()
   except (InputError, MemoryError):
     raise
   except Exception as error:

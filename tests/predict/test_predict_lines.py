@@ -104,29 +104,24 @@ def test_arguments_of_another_task_than_the_models_own_are_told(model_folder, ca
 
 def test_a_mistake_leaves_the_output_as_it_was(model_folder, tmp_path, capsys):
   (tmp_path / 'out.jsonl').write_text('earlier')
-  (tmp_path / 'wide.txt').write_text('old river', encoding='utf-16')
   (tmp_path / 'in.txt').write_text('old river\n')
-  for name, task in (('none.txt', 'embed'), ('wide.txt', 'embed'), ('in.txt', 'tag')):
+  for name, task in (('none.txt', 'embed'), ('in.txt', 'tag')):
     places = '--input', tmp_path / name, '--output', tmp_path / 'out.jsonl'
     assert refused(capsys, model_folder, *places, '--task', task)
     assert (tmp_path / 'out.jsonl').read_text() == 'earlier'
 
 
-ENCODED = {'utf-8': b'old river\n', 'utf-8-sig': b'old river\n', 'utf-16-le': b'o\0l\0d\0'}
+ENCODED = 'utf-8', 'utf-8-sig', 'utf-16', 'cp1252'
 
 
-@pytest.mark.parametrize('encoding, first', [*ENCODED.items(), ('utf-16', None)])
-def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding, first):
-  (tmp_path / 'in.txt').write_text('old river\ngarden\n', encoding=encoding)
+@pytest.mark.parametrize('encoding', ENCODED)
+def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding):
+  (tmp_path / 'in.txt').write_text('old river\nGrüße\n', encoding=encoding)
   with open(tmp_path / 'in.txt') as stream:
     monkeypatch.setattr(sys, 'stdin', stream)
     for path in (tmp_path / 'in.txt', ''):
-      if first is None:
-        with pytest.raises(InputError, match='the input is UTF-16; convert it'):
-          list(lines.chunks_of(path, (), Counter()))
-      else:
-        ((line, *_), *_) = lines.chunks_of(path, (), Counter())
-        assert line.startswith(first)
+      found = [line for chunk in lines.chunks_of(path, (), Counter()) for line in chunk]
+      assert found == [b'old river\n', 'Grüße\n'.encode()]
 
 
 @pytest.mark.parametrize(

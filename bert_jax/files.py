@@ -64,6 +64,13 @@ def remove_scratch(folder: Path) -> None:
           path.unlink()
 
 
+def write_npy(path: Path, array: np.ndarray) -> None:
+  """Writes an array as .npy. It is opened for reading too, since numpy writes other files by C,
+  which hides a full disk."""
+  with open(path, 'w+b') as file:
+    np.save(file, array)
+
+
 def write_json(path: Path | str, content: Any, indent: int = 2) -> None:
   """Writes a value as JSON, as write_whole does."""
   write_whole(path, json.dumps(content, indent=indent) + '\n')

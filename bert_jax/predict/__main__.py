@@ -37,6 +37,7 @@ import numpy as np
 from bert_jax import hosts
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError, log, printable, writing
+from bert_jax.files import write_npy
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import Ask, is_id
@@ -253,9 +254,7 @@ class Writer:
     if self.file is not sys.stdout:
       self.file.close()
     if self.vectors is not None and not kind:
-      # Opened for reading too, since numpy writes other files by C, which hides a full disk.
-      with open(self.path, 'w+b') as file:
-        np.save(file, np.array(self.vectors, np.float32).reshape(-1, self.width))
+      write_npy(Path(self.path), np.array(self.vectors, np.float32).reshape(-1, self.width))
     if kind is KeyboardInterrupt:
       kept = 'none of them is kept' if self.vectors is not None else 'these are kept'
       raise KeyboardInterrupt(f'stopped after {self.lines} answers; {kept}') from None

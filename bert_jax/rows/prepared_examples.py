@@ -23,7 +23,7 @@ import numpy as np
 from bert_jax import tokenizers
 from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.errors import InputError
-from bert_jax.files import seal, write_whole
+from bert_jax.files import seal, write_npy, write_whole
 from bert_jax.text import files
 
 META, IDS, ENDS, LABELS = 'examples.json', 'ids.bin', 'ends.npy', 'labels.npy'
@@ -79,17 +79,17 @@ class Writer:
 
   def close(self, facts: dict[str, Any], labels: Iterable[np.ndarray]) -> dict[str, Any]:
     """Finishes the folder; returns examples.json with these facts. labels: parts of labels.npy."""
-    np.save(self.folder / ENDS, np.concatenate(self.ends))
+    write_npy(self.folder / ENDS, np.concatenate(self.ends))
     rest = [self.sum] * bool(self.number % BLOCK)
-    np.save(self.folder / SUMS, np.array(self.sums + rest, np.uint32))
-    parts, begin = iter(labels), 0
+    write_npy(self.folder / SUMS, np.array(self.sums + rest, np.uint32))
+    parts = iter(labels)
     first = next(parts)
-    shape = self.number, *first.shape[1:]
-    out = np.lib.format.open_memmap(self.folder / LABELS, 'w+', first.dtype, shape)
-    for part in itertools.chain([first], parts):
-      out[begin : begin + len(part)] = part
-      begin += len(part)
-    out.flush()
+    header = dict(shape=(self.number, *first.shape[1:]), fortran_order=False)
+    header |= {'descr': np.lib.format.dtype_to_descr(first.dtype)}
+    with open(self.folder / LABELS, 'wb') as file:
+      np.lib.format.write_array_header_1_0(file, header)
+      for part in itertools.chain([first], parts):
+        file.write(part.astype(first.dtype).tobytes())
     self.tokenizer.save(self.folder)
     meta = facts | {
       'examples': self.number,

@@ -39,12 +39,11 @@ def main(argv: Sequence[str] | None = None) -> None:
       raise InputError(f'--config is of {config.objective}; name one of {able}')
     if not config.data.train or prepared_examples.is_prepared(config.data.train):
       raise InputError('name the table in --config.data.train')
-    begun = prepared_examples.unfinished(out)
-    there = {out} if out.is_file() else set(out.iterdir()) if out.is_dir() else set()
-    if there - {*begun, out / lock.NAME}:
-      raise InputError(f'{out} is there already; give --out a new or an empty folder')
     arguments.check_writable(out)
-    with lock.held(out):
+    with lock.held(out):  # before the folder is looked at, which another process may be filling
+      begun = prepared_examples.unfinished(out)
+      if set(out.iterdir()) - {*begun, out / lock.NAME}:
+        raise InputError(f'{out} is there already; give --out a new or an empty folder')
       for path in begun:
         path.unlink()
       meta = write(config, tokenizers.load_folder(hub.folder(args.vocab)), out)

@@ -90,9 +90,13 @@ class Problems:
       fits = 'data.skip_damaged=true leaves such records out'
       advice = fits if self.ids else 'no record before it could be read: is it the right file?'
       raise InputError(f'{where}: {sentence} ({advice}).')
+    self.leave_out(where, sentence, f'{kind} (skipped)')
+
+  def leave_out(self, where: str, sentence: str, kind: str) -> None:
+    """Counts a record that cannot be used, and remembers why the first one could not."""
     self.cause = self.cause or f'{where}: {sentence}'
     self.left_out += 1
-    self.note(f'{kind} (skipped)', where)
+    self.note(kind, where)
 
   @contextlib.contextmanager
   def of_record(self, where: str, layout: str = '', kind: str = '') -> Iterator[None]:

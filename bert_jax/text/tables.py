@@ -2,7 +2,8 @@
 
 A row is a dict of strings whatever it came from; `where` is 'dev.tsv:17'.
 
-  .tsv            GLUE's: a header line, tabs, no quoting: a quote is a plain character
+  .tsv            a header line, tabs; cells are quoted if they are throughout the first lines, as
+                  pandas and Excel write them; in GLUE's files a quote is a plain character
   .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks
                   A .tsv or .csv whose header lacks its delimiter but has ; | , or a tab is split
                   at that one, quoted as in a .csv; Excel's first line sep=; names the delimiter
@@ -20,21 +21,24 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert_jax.errors import InputError, listed
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.text.files import lines, parse_json, parts, split_files, suffix, tfds_rows
 from bert_jax.text.utf8 import Lines, decode
 
 
 class Row(dict[str, str]):
-  """One record as {column: value}; header: 'dev.tsv:1', the line that names the columns, or ''."""
+  """One record as {column: value}. header: 'dev.tsv:1', the line that names the columns, or ''.
+  delimiter: what stands between the cells of its file, or ''. no_text: {column of a JSON object
+  whose value is no text: what it is}."""
 
-  header = ''
+  header = delimiter = ''
+  no_text: Mapping[str, str] = {}
 
 
 Wrong = Callable[[str, str, str], Any]  # (where, sentence, kind)
@@ -71,8 +75,14 @@ def records(
 
 def column(row: dict[str, str], name: str, where: str, fields: str = '') -> str:
   """The row's value in a column; 'a|b' means column a or, if there is none, b.
-  InputError, with the columns there are, if it is missing. fields: where to name them, for it."""
+  InputError, with the columns there are, if it is missing or no text. fields: where to name them,
+  for it."""
+  no_text = getattr(row, 'no_text', {})
   for spelling in name.split('|'):
+    if spelling in no_text:
+      raise InputError(
+        f'{where} has {no_text[spelling]} in column {spelling!r}; write a text there'
+      )
     if spelling in row:
       return row[spelling]
   close = difflib.get_close_matches(name.split('|')[0], row, n=1)
@@ -93,8 +103,8 @@ def _records_of(
   for path in split_files(spec, split, one=split != 'train'):
     kind, numbered = suffix(path), lines(path, counts)
     if kind in _DELIMITERS:
-      rows = _named(path, _cells(path, numbered, columns, counts), columns, counts, wrong)
-    elif kind in ('.jsonl', '.json'):
+      rows = _named(path, *_cells(path, numbered, columns, counts), columns, counts, wrong)
+    elif kind in SUFFIXES:
       rows = _jsonl(path, numbered, counts, wrong)
     else:
       raise InputError(f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .json (.gz)')
@@ -105,29 +115,56 @@ def _records_of(
 Cells = Iterator[tuple[int, list[str]]]  # line numbers, cells
 Rows = Iterator[tuple[int, Row]]
 _DELIMITERS = {'.tsv': '\t', '.csv': ','}
+SUFFIXES = *_DELIMITERS, '.jsonl', '.json'
 _EXCEL = re.compile('"?sep=(.)"?', re.IGNORECASE)  # a first line that names the delimiter
+_HEAD = 1000  # lines of a TSV file that show whether its cells are quoted
+_OPENING = re.compile(r'(?:^|\t)"', re.MULTILINE)
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"(?=\t|\n|\Z)')  # a cell
 
 
-def _cells(path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter) -> Cells:
-  """The cells of a TSV or CSV file, whose first line shows the delimiter."""
-  usual, (first, line) = _DELIMITERS[suffix(path)], next(numbered)
-  if match := _EXCEL.fullmatch(line):
-    delimiter, first = match[1], first + 1
+def _cells(
+  path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter
+) -> tuple[str, Cells]:
+  """The delimiter of a TSV or CSV file, which its first line shows, and the cells of each line."""
+  usual, head = _DELIMITERS[suffix(path)], list(itertools.islice(numbered, _HEAD))
+  if match := _EXCEL.fullmatch(head[0][1]):
+    delimiter, head = match[1], head[1:]
   else:
-    head = [(first, line)]
-    while not line.strip() and (following := next(numbered, None)):
-      head.append(following)
-      line = following[1]
+    line = next((line for _, line in head if line.strip()), '')
     delimiter = max(',;|\t', key=line.count)
     named = {cell.strip(' "') for cell in line.split(delimiter)}
     if usual in line or delimiter not in line or (columns and not named & set(columns)):
       delimiter = usual
-    numbered = itertools.chain(head, numbered)
   if delimiter != usual:
     counts[f'tables with {delimiter!r} between their cells'] += 1
+  lines = itertools.chain(head, numbered)
   if delimiter == '\t' == usual:
-    return ((number, line.split('\t') if line.strip(' ') else []) for number, line in numbered)
-  return _csv(path, numbered, delimiter, first)
+    texts = [line for _, line in head]
+    if not _is_quoted('\n'.join(texts)):
+      if any(map(_OPENING.search, texts)):
+        counts['tables without quoting (quotes are characters)'] += 1
+      plain = ((number, line.split('\t') if line.strip(' ') else []) for number, line in lines)
+      return delimiter, plain
+    counts['tables with quoted cells, as in CSV'] += 1
+  return delimiter, _csv(path, lines, delimiter, head[0][0] if head else 1)
+
+
+def _is_quoted(text: str) -> bool:
+  """Whether the first lines of a TSV file quote cells as pandas and Excel do, which double a quote
+  in a quoted cell. In GLUE's files a quote is a character like any other, also before a cell."""
+  lines, at, cells = text.split('\n'), 0, []
+  while opening := _OPENING.search(text, at):
+    if not (cell := _QUOTED.match(text, opening.end() - 1)):
+      return False
+    cells.append(cell[1])
+    at = cell.end()
+  if any(cell[:1] in ('\t', '\n') for cell in cells):  # a quote that is a cell, up to the next one
+    return False
+  if len({line.count('\t') for line in lines if line}) > 1:
+    return any(re.search(r'[\t\n]', cell) for cell in cells)
+  names = lines[0].split('\t')
+  all_are = all(len(name) > 2 and name[0] == name[-1] == '"' for name in names)
+  return all_are or any('""' in cell for cell in cells)
 
 
 csv.field_size_limit(2**31 - 1)  # for long documents; the default is 131,072 characters
@@ -143,6 +180,9 @@ def _csv(path: Path, numbered: Lines, delimiter: str, first: int) -> Cells:
       start = first + reader.line_num
   except csv.Error as error:
     raise InputError(f'{path}:{start} is not CSV ({error}); close and double its quotes') from error
+
+
+_NO_TEXT = {type(None): 'null', list: 'a list', dict: 'an object'}
 
 
 def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:
@@ -161,33 +201,51 @@ def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:
         for key, x in row.items()
         if x is not None
       }
-      yield number, Row(texts)
+      made = Row(texts)
+      made.no_text = {key: _NO_TEXT[type(x)] for key, x in row.items() if type(x) in _NO_TEXT}
+      yield number, made
 
 
 def _named(
-  path: Path, rows: Cells, columns: tuple[str, ...], counts: Counter, wrong: Wrong
+  path: Path, delimiter: str, rows: Cells, columns: tuple[str, ...], counts: Counter, wrong: Wrong
 ) -> Rows:
-  """Yields each row as {column name: cell}; a row without cells is a blank line."""
-  header, place = (), ''
+  """Yields each row as {column name: cell}; rows and columns without a value, as Excel adds them,
+  are left out."""
+  header, place, unnamed = (), '', []
   for number, cells in rows:
-    if cells and not header and not set(columns) & set(cells):  # no header line
+    where = f'{path}:{number}'
+    if not any(map(str.strip, cells)):
+      counts['rows without a value (left out)' if cells else 'blank_lines'] += 1
+      continue
+    if not header and not set(columns) & set(cells):  # no header line
       # A test set may lack the last column, the label.
       header = columns[: -1 if len(cells) == len(columns) - 1 else None]
-    if not cells:
-      counts['blank_lines'] += 1
-    elif not header:
+    if not header:
       header, place = tuple(cell.strip() for cell in cells), f'{path.name}:{number}'
-      if '' in header[1:] or len(set(header)) < len(header):  # pandas leaves the first one empty
-        fault = f'is no header: {listed(header)} has empty or repeated names'
+      unnamed = [i for i, name in enumerate(header) if i and not name]  # pandas has one at first
+      names = [name for i, name in enumerate(header) if i not in unnamed]
+      if len(set(names)) < len(names):
+        fault = f'is no header: {listed(header)} has repeated names'
         advice = 'if the file has no header line, name its columns with table.columns'
-        raise InputError(f'{path}:{number} {fault}; {advice}')
-    elif len(cells) != len(header):
+        raise InputError(f'{where} {fault}; {advice}')
+      if unnamed:
+        counts['columns without a name or values (left out)'] += len(unnamed)
+      continue
+    if not any(map(str.strip, cells[len(header) :])):
+      cells = cells[: len(header)]
+    if len(cells) != len(header):
       expected = f'{len(cells)} columns where {len(header)} are expected ({listed(header)})'
       kind = 'lines with another number of columns'
-      wrong(f'{path}:{number}', f'{expected}; repair or remove the line', kind)
+      wrong(where, f'{expected}; repair or remove the line', kind)
+    elif value := next((cells[i] for i in unnamed if cells[i].strip()), ''):
+      fault = f'{quoted(value)} stands in a column that the header has no name for'
+      advice = 'name it there or, if the file has no header line, in table.columns'
+      wrong(where, f'{fault}; {advice}', 'lines with a value in a column without a name')
     else:
       row = Row(zip(header, cells))
-      row.header = place
+      if unnamed:
+        row.pop('', None) if header[0] else row.update({'': cells[0]})
+      row.header, row.delimiter = place, delimiter
       yield number, row
 
 

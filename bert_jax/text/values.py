@@ -59,6 +59,20 @@ def finite_number(text: str) -> float | None:
     return None
 
 
+def decimal_number(text: str, delimiter: str = '') -> float | None:
+  """Parses a finite number that may be written with a decimal comma, '3,5' or '1.234,5'; None if
+  the text is none. Three digits behind a single comma are thousands in English, so that '1,234' is
+  a number only in a table whose cells `;` divides, as such tables do where commas are decimal."""
+  text = text.strip()
+  if (value := finite_number(text)) is not None:
+    return value
+  if not (match := re.fullmatch(r'([-+]?\d{1,3}(?:\.\d{3})+|[-+]?\d+),(\d+)', text)):
+    return None
+  if len(match[2]) == 3 and '.' not in match[1] and delimiter != ';':
+    return None
+  return finite_number(f'{match[1].replace(".", "")}.{match[2]}')
+
+
 def _depth(value: Any) -> int:
   """The levels of lists and objects in a JSON value, counted up to DEEPEST + 1."""
   depth, level = 0, [value]

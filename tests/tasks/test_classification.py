@@ -223,7 +223,7 @@ def test_fields_that_are_missing_or_empty(tmp_path, vocab, tokenizer, caplog):
   assert [e.label for e in found['eval'].examples] == ['1', None, None]
   assert '2 without a label (predicted, not scored)' in caplog.text
   assert [e.texts[0] for e in found['train'].examples] == ['river']
-  assert '1 rows with an unknown label (skipped) (dev.jsonl:4)' in caplog.text
+  assert '2 without a label (left out of training) (dev.jsonl:3, dev.jsonl:4)' in caplog.text
   path.write_text('{"sentence": "a", "label": "a|b"}\n{"sentence": "a", "label": "c"}\n')
   with pytest.raises(InputError, match="'a|b' has a"):
     classification.resolve(finetune(vocab, path))
@@ -301,3 +301,88 @@ def test_a_classifier_of_means_is_not_written_as_one_of_cls():
   parts = jax.eval_shape(objective.init, jax.random.key(0)).keys()
   with pytest.raises(InputError, match='only classifier, encoder is there'):
     to_huggingface._head(config, set(parts))
+
+
+def of_cells(tmp_path, vocab, tokenizer, cells, *more, name='train.csv', mark=','):
+  """(labels in training, labels in evaluation, label set) of a table of texts and these cells."""
+  rows = [f'"text {i}"{mark}"{cell}"' for i, cell in enumerate(cells)]
+  (tmp_path / name).write_text('\n'.join([f'sentence{mark}label', *rows, '']))
+  config = classification.resolve(finetune(vocab, tmp_path / name, *more))
+  found = classification.sources(config, tokenizer)
+  labels = ([x.label for x in found[split].examples] for split in ('train', 'eval'))
+  return *labels, tuple(config.table.labels)
+
+
+@pytest.mark.parametrize(
+  'cells, labels, learnt',
+  [
+    ('yes - no  yes', ('no', 'yes'), 3),  # SNLI's dash, and nothing
+    ('0 2 -1 1 2', ('0', '1', '2'), 4),  # a data set of Hugging Face
+    ('0 -1 1 1', ('-1', '0', '1'), 4),  # sentiments
+    ('+ -1 -1.0 +', ('+', '-1', '-1.0'), 4),
+  ],
+)
+def test_a_row_without_a_label_is_not_learnt_and_not_scored(
+  tmp_path, vocab, tokenizer, caplog, cells, labels, learnt
+):
+  caplog.set_level('INFO', 'bert_jax')
+  train, held, found = of_cells(tmp_path, vocab, tokenizer, cells.split(' '))
+  assert found == labels and len(train) == learnt and None not in train
+  assert [x for x in held if x is not None] == train and len(held) == len(cells.split(' '))
+  without = len(held) - learnt
+  assert (f'{without} without a label (left out of training)' in caplog.text) == (without > 0)
+
+
+def test_a_test_set_of_minus_ones_is_predicted(tmp_path, vocab, tokenizer):
+  train = table(tmp_path / 'train.tsv', np.random.default_rng(0), 8)
+  test = jsonl(tmp_path / 'test.jsonl', *({'sentence': word, 'label': -1} for word in WORDS[:3]))
+  config = classification.resolve(finetune(vocab, train, evaluation=test))
+  assert [x.label for x in source_of(config, tokenizer).examples] == [None] * 3
+
+
+def test_blanks_around_labels_go_and_capitals_are_named(tmp_path, vocab, tokenizer):
+  cells = 'spam', 'spam ', ' ham', 'Ham', 'spam', 'ham'
+  train, _, labels = of_cells(tmp_path, vocab, tokenizer, cells)
+  assert labels == ('Ham', 'ham', 'spam') and train[:3] == ['spam', 'spam', 'ham']
+  config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
+  found = classification.sources(config, tokenizer)
+  (remark,) = (x for x in classification.label_sets.remarks(config, found) if 'capitals' in x)
+  assert 'differ in capitals alone: Ham, ham; if they are one, name' in remark
+  assert "'Ham|ham'" in remark
+
+
+@pytest.mark.parametrize('mark', [',', ';', '|'])
+def test_what_stands_between_labels_is_seen(tmp_path, vocab, tokenizer, mark):
+  cells = (
+    f'a{mark} b',
+    'c, too' if mark != ',' else 'c',
+    '',
+    f'b{mark}c',
+    '["a"]',
+    f'a{mark}c{mark}b',
+  )
+  given = ['table.multi_label=true', f'table.labels=a,b,{"c" if mark == "," else "c"}']
+  path = tmp_path / 'train.jsonl'
+  rows = ({'sentence': f'text {i}', 'label': x} for i, x in enumerate(cells) if 'too' not in x)
+  config = classification.resolve(finetune(vocab, jsonl(path, *rows), *given))
+  found = [e.label for e in source_of(config, tokenizer).examples]
+  expected = [('a', 'b'), ('c',), (), ('b', 'c'), ('a',), ('a', 'c', 'b')]
+  assert found == (expected if mark == ',' else [x for x in expected if x != ('c',)])
+  # What the training data has holds for data without any.
+  assert config.table.label_separator == ('' if mark == ',' else mark)
+
+
+@pytest.mark.parametrize(
+  'cell, mark, value',
+  [('3,5', ';', 3.5), ('3,5', ',', 3.5), ('1,234', ';', 1.234), ('1.234,5', ',', 1234.5)]
+  + [('-0,25', '\t', -0.25), (' 1e3 ', ';', 1000.0), ('1,234', ',', None), ('1,2,3', ';', None)],
+)
+def test_decimal_commas_are_numbers(tmp_path, vocab, tokenizer, cell, mark, value):
+  read = lambda: of_cells(
+    tmp_path, vocab, tokenizer, [cell, '7'], 'table.regression=true', mark=mark
+  )
+  if value is None:
+    with pytest.raises(InputError, match='is not a number; table.regression'):
+      read()
+  else:
+    assert read()[0] == [value, 7.0]

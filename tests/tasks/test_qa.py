@@ -77,7 +77,8 @@ def test_answers_that_are_not_at_their_offset(tmp_path):
   known = [p.CONTEXT.index('Rome'), -1, -1, p.CONTEXT.index('Ostia')]
   assert [question.starts for question in questions] == [(start,) for start in known]
   assert dict(problems.places) == {
-    'answers at another offset than theirs (mended)': [f'{AT}[0]', f'{AT}[3]'],
+    'answers at another offset than theirs (mended)': [f'{AT}[0]'],
+    'answers without an offset (found)': [f'{AT}[3]'],
     'answers that are not at their offset (not learnt)': [f'{AT}[1]', f'{AT}[2]'],
   }
 
@@ -98,13 +99,23 @@ EMPTY = {'text': ''}
       'squad2',
       {'questions without an answer that should have one': 1},
     ),
-    ([p.asked('x') | {'answers': [EMPTY]}], 'squad2', {'empty answers (left out)': 1}),
+    (
+      [p.asked('x') | {'answers': [EMPTY]}],
+      'squad2',
+      {'empty answers (left out)': 1, NOT_LEARNT: 1},
+    ),
+    (
+      [p.asked('x', 'Rome') | {'is_impossible': True}],
+      'squad2',
+      {'answers of questions that have is_impossible (left out)': 1},
+    ),
   ],
 )
 def test_harmless_faults_are_kept_counted_and_named(tmp_path, records, task, kinds):
   questions, problems = read(p.squad(tmp_path / 'a.json', *records), task=task)
   assert {kind: problems.counts[kind] for kind in problems.places} == kinds
-  gold = () if records[0].get('answers') in ([], [EMPTY]) else None
+  none = records[0].get('answers') == [] or records[0].get('is_impossible')
+  gold = () if none else None
   assert len(questions) == len(records) and (questions[0].gold or gold) == questions[0].gold
   empty = p.squad(tmp_path / 'b.json', *records, context='')
   assert read(empty, task=task)[1].counts['empty contexts (kept)'] == len(records)
@@ -120,15 +131,19 @@ UNREADABLE = 'questions with unreadable answers'
 @pytest.mark.parametrize(
   'content, sentence, kind',
   [
-    ([], "a.json: there is no list 'data'", 'parts without data'),
+    ('x', "a.json: there is no list 'data'", 'parts without data'),
     ({'data': {}}, "a.json: there is no list 'data'", 'parts without data'),
     ({'data': [{}]}, r"data\[0\]: there is no list 'paragraphs'", 'parts without paragraphs'),
     ({'data': [{'paragraphs': ['x']}]}, r"0\]: there is no list 'qas'", 'parts without qas'),
     (paragraph(p.asked('x'), context=7), r'qas\[0\]: .* no context', 'questions without a context'),
     (paragraph({'id': '1'}), r"qas\[0\]: there is no 'question'", 'questions without question'),
     (paragraph({'question': 'x'}), r"qas\[0\]: there is no 'id'", 'questions without id'),
-    (paragraph(p.asked('x') | {'answers': ['c']}), r"0\].answers\[0\]: .* no 'text'", UNREADABLE),
-    (paragraph(p.asked('x') | {'answers': 'c'}), r"qas\[0\]: 'answers' is not a list", UNREADABLE),
+    (paragraph(p.asked('x') | {'answers': [7]}), r"0\].answers\[0\]: .* no 'text'", UNREADABLE),
+    (
+      paragraph(p.asked('x') | {'answers': {'text': None, 'answer_start': 3}}),
+      '1 answer_start for 0',
+      UNREADABLE,
+    ),
   ],
 )
 def test_a_structure_that_is_wrong_is_one_sentence_with_its_place(
@@ -238,11 +253,43 @@ def test_windows_without_the_answer_point_at_cls(tmp_path, letters):
   assert all(seen.values()) and parts
 
 
+HERE = 'The ferry leaves from Kiel to Kiel.'  # Kiel at 22 and 30
+
+
+@pytest.mark.parametrize(
+  'answers, gold, starts',
+  [
+    ({'text': ['Kiel'], 'answer_start': [30.0]}, ('Kiel',), (30,)),
+    ({'text': ['Kiel'], 'answer_start': ['30']}, ('Kiel',), (30,)),
+    ({'text': 'Kiel', 'answer_start': 30}, ('Kiel',), (30,)),
+    ({'text': ['Kiel', 'ferry'], 'answer_start': [30]}, ('Kiel', 'ferry'), (30, 4)),
+    ({'text': ['Kiel'], 'answer_start': [None]}, ('Kiel',), (-1,)),
+    ({'text': ['ferry']}, ('ferry',), (4,)),
+    ({'text': [], 'answer_start': []}, (), ()),
+    (['ferry', 'Kiel'], ('ferry', 'Kiel'), (4, -1)),
+    ('ferry', ('ferry',), (4,)),
+    ([], (), ()),
+    (None, None, ()),
+  ],
+)
+def test_answers_in_every_form_that_people_write(tmp_path, answers, gold, starts):
+  row = {'id': '0', 'question': 'Where?', 'context': HERE, 'answers': answers}
+  forms = {'a.jsonl': row, 'flat.json': {'data': [row]}}
+  forms['list.json'] = [{'context': HERE, 'qas': [row]}]
+  for name, content in forms.items():
+    path = tmp_path / name
+    path.write_text(json.dumps(content))
+    ((question,), _) = read(path, task='squad2')
+    assert (question.gold, question.starts) == (gold, starts), name
+
+
 def test_questions_in_tables(tmp_path):
   context = 'Ada wrote it in 1843, and Ada knew.'
   csv, jsonl = tmp_path / 'a.csv', tmp_path / 'a.jsonl'
-  csv.write_text(f'id,question,context,answer\nq1,When?,"{context}",1843\nq2,Why?,"{context}",\n')
-  first, second = read(csv)[0]
+  rows = f'q1,When?,"{context}",1843,\nq2,Why?,"{context}",,\nq3,Who?,"{context}",Ada,26\n'
+  csv.write_text(f'id,question,context,answer,answer_start\n{rows}')
+  first, second, third = read(csv)[0]
+  assert third.starts == (26,)
   assert first == ('a.csv:2', 'q1', 'When?', context, ('1843',), (16,))
   assert (second.id, second.gold) == ('q2', ())
   answers = {'text': ['Ada'], 'answer_start': [26]}

@@ -211,6 +211,23 @@ def test_what_marks_chunks():
     conll.are_chunks(['B-PER', 'L-PER', 'O'])
 
 
+@pytest.mark.parametrize('each', [True, False])
+def test_a_table_of_words_names_its_sentences(tmp_path, each):
+  """As simpletransformers writes it, and as Kaggle's corpus does, at the first word only."""
+  again = '7' if each else ''
+  text = f'7,Ada,B-PER\n{again},met,O\n8,Bo,B-PER\n{again and 8},left,O\n'
+  (tmp_path / 'a.csv').write_text(f'Sentence #,Word,Tag\n{text}')
+  sentences = read(tmp_path / 'a.csv')[0]
+  assert [(x.where, x.tokens, x.tags) for x in sentences] == [
+    ('a.csv:2', ('Ada', 'met'), ('B-PER', 'O')),
+    ('a.csv:4', ('Bo', 'left'), ('B-PER', 'O')),
+  ]
+  (tmp_path / 'b.csv').write_text('sentence_id,words\n7,Ada\n8,Bo\n')
+  assert [x.tags for x in read(tmp_path / 'b.csv', 'eval')[0]] == [None, None]
+  with pytest.raises(InputError, match=r'b.csv:1: there are columns .* none for the tag \(one of'):
+    read(tmp_path / 'b.csv')
+
+
 def test_jsonl(tmp_path):
   row = {'tokens': ['Ada', 'é'], 'tags': ['B-PER', 'O'], 'id': 7}
   path = tmp_path / 'a.jsonl'

@@ -1,5 +1,6 @@
 """Labelled records: the public formats read as they are, and every error a line can cause."""
 
+import csv
 import gzip
 from collections import Counter
 
@@ -74,10 +75,10 @@ def test_a_folder_gives_each_split_its_files_and_several_specs_follow_one_anothe
 
 
 def test_gzip_globs_and_invalid_utf8(tmp_path):
-  (tmp_path / 'b.tsv.gz').write_bytes(gzip.compress(b'x\ty\n1\tcaf\xe9\n'))
+  (tmp_path / 'b.tsv.gz').write_bytes(gzip.compress(b'x\ty\n1\tcaf\xc3\xa9 caf\xe9\n'))
   (tmp_path / 'a.jsonl').write_text('{"x": "0"}\n')
   rows, counts = read(f'{tmp_path}/*')
-  assert rows == [('a.jsonl:1', {'x': '0'}), ('b.tsv.gz:2', {'x': '1', 'y': 'caf\ufffd'})]
+  assert rows == [('a.jsonl:1', {'x': '0'}), ('b.tsv.gz:2', {'x': '1', 'y': 'café caf\ufffd'})]
   assert (counts['files'], counts['records'], counts['invalid_utf8_lines']) == (2, 2, 1)
 
 
@@ -85,14 +86,14 @@ def test_gzip_globs_and_invalid_utf8(tmp_path):
   ('name', 'content', 'message'),
   [
     ('a.tsv', b'x\ty\n1\t2\n1\t2\t3\n', "a.tsv:3: 3 columns where 2 are expected ('x', 'y')"),
-    ('a.tsv', b'g\t1\t\tThe\n', 'has empty or repeated names; if the file has no header line'),
+    ('a.tsv', b'g\t1\t\tThe\nh\t1\t*\tA\n', "a.tsv:2: '*' stands in a column that the header has"),
     ('a.csv', b'x,y\n1\n', 'a.csv:2: 1 columns where 2 are expected'),
     ('a.csv', b'x,y\n1,2\n3,"4\n5,6\n', 'a.csv:3 is not CSV'),
     ('a.jsonl', b'{"x": 1}\n{"x": \n', 'a.jsonl:2: not JSON'),
     ('a.jsonl', b'{"x": ' + b'[' * 200_000, 'a.jsonl:1: JSON nested too deeply'),
     ('a.jsonl', b'{"x": ' + b'1' * 5_000 + b'}', 'a.jsonl:1: JSON with a number of more than 4,3'),
     ('a.jsonl', b'[1, 2]\n', 'a.jsonl:1: a JSON list; write one JSON object per line'),
-    ('a.tsv', b'x\tx\n1\t2\n', "a.tsv:1 is no header: 'x', 'x' has empty or repeated names"),
+    ('a.tsv', b'x\tx\n1\t2\n', "a.tsv:1 is no header: 'x', 'x' has repeated names"),
     ('a.tsv', b'x\ty\n', 'holds no records, at most a header'),
     ('a.tsv', b'', 'a.tsv is empty; remove it'),
     ('a.tsv', b'x\ty\n1\t\0\n', 'a.tsv is not text: line 2 has a NUL byte'),
@@ -117,6 +118,51 @@ def test_a_missing_column_names_those_there_are():
     "a.tsv:2 has no column 'sentense', only 'sentence', 'gold_label' (did you mean 'sentence'?); "
     'name one of these'
   )
+
+
+QUOTED = [['text', 'label'], ['a "b"\tc\nd', 'x'], ['plain', 'y "z"'], ['"', '']]
+
+
+@pytest.mark.parametrize('quoting', [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+def test_a_tsv_of_pandas_or_excel_has_quotes_and_glues_has_none(tmp_path, quoting):
+  with open(tmp_path / 'a.tsv', 'w', newline='') as file:
+    csv.writer(file, delimiter='\t', quoting=quoting).writerows(QUOTED)
+  rows, counts = read(tmp_path / 'a.tsv')
+  assert [list(row.values()) for _, row in rows] == QUOTED[1:]
+  assert counts['tables with quoted cells, as in CSV'] == 1
+  # A quote that is a word of its own, twice; sentences in quotes; one that is opened only.
+  for text in '"\tO\nd\tO\n"\tO', '"one."\t1\n"two"\t0', '"one\t1\n"a" b\t0':
+    (tmp_path / 'b.tsv').write_text(f'text\tlabel\n{text}\n')
+    rows, counts = read(tmp_path / 'b.tsv')
+    assert ['\t'.join(row.values()) for _, row in rows] == text.split('\n')
+    assert counts['tables without quoting (quotes are characters)'] == 1
+
+
+def test_empty_rows_and_columns_of_excel_are_left_out(tmp_path):
+  path = tmp_path / 'a.csv'
+  path.write_text('text;label;;\none;x;;\n;;;\n ; ;;\ntwo;;;\n')
+  rows, counts = read(path)
+  assert rows == [
+    ('a.csv:2', {'text': 'one', 'label': 'x'}),
+    ('a.csv:5', {'text': 'two', 'label': ''}),
+  ]
+  assert counts['rows without a value (left out)'] == 2
+  assert counts['columns without a name or values (left out)'] == 2
+  assert read(path, columns=('text', 'label'))[0] == rows
+  path.write_text('text;label;;\none;x;;\ntwo;y;;z\n')
+  assert "a.csv:3: 'z' stands in a column that the header has no name for" in fails(path)
+  path.write_text('one,x,,\n')  # no header, and cells behind it
+  assert read(path, columns=('text', 'label'))[0] == [('a.csv:1', {'text': 'one', 'label': 'x'})]
+
+
+def test_what_is_no_text_in_json_is_named(tmp_path):
+  path = tmp_path / 'a.jsonl'
+  path.write_text('{"a": null, "b": ["x"], "c": {"d": 1}, "e": 2}\n')
+  ((where, row),) = read(path)[0]
+  for name, what in {'a': 'null', 'b': 'a list', 'c': 'an object', 'z|b': 'a list'}.items():
+    with pytest.raises(InputError, match=f'a.jsonl:1 has {what} in column'):
+      column(row, name, where)
+  assert column(row, 'e', where) == '2' and row['b'] == '["x"]'
 
 
 @pytest.mark.parametrize('first', ['sep=;\r\n', '\ufeffsep=;\r\n', '"SEP=;"\n'])

@@ -1,6 +1,7 @@
 """The labels of a classification: their cells, the label set, remarks on them, and baselines."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,47 +11,69 @@ from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.metrics import Level
 from bert_jax.tasks.faulty_records import Unusable
 from bert_jax.tasks.labelled import always, f1_of_all
-from bert_jax.text.values import finite_number, json_value
+from bert_jax.text.values import decimal_number, json_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
+NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
 UNKNOWN = 'rows with an unknown label'  # a kind of fault
 NAMED = 10  # labels that are named
 NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
 
 
-def label_of(cell: str, table: ConfigDict) -> Any:
-  """The label in a cell, as in an Example; Unusable if it cannot be one."""
-  fault, known = '', {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
+def label_of(cell: str, table: ConfigDict, delimiter: str = '') -> Any:
+  """The label in a cell, as in an Example; None if it says that there is none: nothing, the `-` of
+  SNLI or the -1 of test sets, unless these are labels. Unusable if it cannot be a label.
+  delimiter: what divides the cells of its table."""
+  known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
+  cell = cell if cell in known else cell.strip()
+  if table.multi_label:
+    labels = _labels_of(cell, table.label_separator or ',')
+    return tuple(_checked(name, known, table) for name in labels)
+  if cell not in known and cell in (NO_LABEL if known else ('', '-')):
+    return None
   if table.regression:
-    if (number := finite_number(cell)) is not None:
-      return number
-    fault = f'label {quoted(cell)} is not a number; table.regression=true wants numbers'
-    raise Unusable(fault, UNKNOWN)
-  labels = _labels_of(cell) if table.multi_label else (cell,)
-  unknown = [name for name in labels if name not in known] if known else []
-  if not table.multi_label and not cell.strip():
-    fault = 'the label is empty; write one'
-  elif not table.multi_label and not known and cell[0] == '[' and cell[-1] == ']':
-    fault = f'label {quoted(cell)} is a list; set table.multi_label=true'
-  elif unknown:
-    fault = f'label {quoted(unknown[0])} is not in the label set {listed(table.labels)}'
-    fault = f'{fault}; mend the row or set table.labels'
-  if fault:
-    raise Unusable(fault, UNKNOWN)
-  labels = tuple(known.get(name, name) for name in labels)
-  return labels if table.multi_label else labels[0]
+    if (number := decimal_number(cell, delimiter)) is None:
+      fault = f'label {quoted(cell)} is not a number; table.regression=true wants numbers'
+      raise Unusable(fault, UNKNOWN)
+    return number
+  if not known and cell[0] == '[' and cell[-1] == ']':
+    raise Unusable(f'label {quoted(cell)} is a list; set table.multi_label=true', UNKNOWN)
+  return _checked(cell, known, table)
 
 
-def _labels_of(cell):
-  """The labels of a text that may have several, from a JSON list or between commas."""
+def _checked(label, known, table):
+  """The first spelling of a label; Unusable if it is not in the label set."""
+  if known and label not in known:
+    fault = f'label {quoted(label)} is not in the label set {listed(table.labels)}'
+    raise Unusable(f'{fault}; mend the row or set table.labels', UNKNOWN)
+  return known.get(label, label)
+
+
+def _labels_of(cell, separator):
+  """The labels of a text that may have several, from a JSON list or between separators."""
   try:
-    labels = json_value(cell) if cell[:1] in ('[', '{') else cell.split(',')
+    labels = json_value(cell) if cell[:1] in ('[', '{') else cell.split(separator)
     if isinstance(labels, list) and all(isinstance(part, str | int) for part in labels):
       return tuple(name for part in labels if (name := str(part).strip()))
   except ValueError:
     pass
-  fault = f'label {quoted(cell)} is no list of labels; write ["a", "b"] or a,b'
+  fault = f'label {quoted(cell)} is no list of labels; write ["a", "b"] or a{separator}b'
   raise Unusable(fault, UNKNOWN)
+
+
+def separator_of(cells: Iterable[str]) -> str:
+  """What stands between the labels in cells that hold several: a comma, or `;` or `|` if more
+  cells hold that."""
+  counts = Counter(mark for cell in cells if cell[:1] != '[' for mark in ',;|' if mark in cell)
+  return max(',;|', key=lambda mark: counts[mark])
+
+
+def no_labels(found: Collection[str]) -> set[str]:
+  """Which of the labels found in training data say that there is none: -1 beside 0, 1, 2, .., as
+  data sets of Hugging Face write it. Beside 0 and 1 alone it may be a sentiment."""
+  others = set(found) - {'-1'}
+  numbers = {str(i) for i in range(len(others))}
+  return {'-1'} if '-1' in found and len(others) > 2 and others == numbers else set()
 
 
 def names(labels: Sequence[str]) -> tuple[str, ...]:
@@ -154,7 +177,13 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
     if missing and held.any():
       fix = 'name more in data.eval' if config.data.eval else 'raise table.eval_share'
       out.append(f'labels that no example of the held-out data has: {_some(missing)}; {fix}.')
-  numbers = not table.multi_label and all(finite_number(label) is not None for label in labels)
+  alike = Counter(label.casefold() for label in labels)
+  if twins := [label for label in labels if alike[label.casefold()] > 1]:
+    fix = (
+      f"if they are one, name it with its spellings in table.labels, as in '{'|'.join(twins[:2])}'"
+    )
+    out.append(f'labels that differ in capitals alone: {_some(twins)}; {fix}.')
+  numbers = not table.multi_label and all(decimal_number(label) is not None for label in labels)
   if numbers and len(labels) >= NUMBERS:
     quantity = 'table.regression=true learns them as numbers'
     out.append(f'all {len(labels)} labels are numbers and are taken as classes; {quantity}.')

@@ -20,7 +20,7 @@ from bert_jax.rows.windows import cut
 from bert_jax.tasks import labelled
 from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.label_sets import names
-from bert_jax.tasks.classification.reading import read
+from bert_jax.tasks.classification.reading import read, with_separator
 from bert_jax.tasks.faulty_records import Problems
 
 # The fields for reading a table; they are fixed when it is prepared.
@@ -30,6 +30,7 @@ COLUMNS = 'text_column', 'pair_column', 'label_column'
 
 def prepare(config: ConfigDict, tokenizer: tokenizers.Tokenizer, out: Path) -> dict[str, Any]:
   """Writes the training examples of a config to a folder; returns the content of examples.json."""
+  config = with_separator(config)
   table, started, arrays, counts = config.table, time.perf_counter(), [], Counter()
   problems = Problems('train', config.data.skip_damaged)
   examples = read(config, 'train', problems, whole=True)
@@ -48,6 +49,10 @@ def prepare(config: ConfigDict, tokenizer: tokenizers.Tokenizer, out: Path) -> d
       array = label_sets.label_array(labels, list(counts), table)
       arrays.append((len(part), *np.nonzero(array)) if table.multi_label else array)
       bar.update(len(part))
+  if not table.labels and label_sets.no_labels(counts):
+    means = f'{config.data.train} has the label -1 beside 0, 1, 2, which says that there is none'
+    labels = ','.join(sorted(set(counts) - {'-1'}))
+    raise InputError(f'{means}; set table.labels={labels}, which leaves such rows out.')
   known = () if table.regression else table.labels or label_sets.label_set(table, counts)
   facts = {'data': config.data.train} | {name: table[name] for name in (*KIND, *COLUMNS)}
   facts |= {'labels': list(known), 'label_counts': dict(counts), 'counts': dict(problems.counts)}

@@ -2,8 +2,8 @@
 
 A row without the columns, or with a label that is not in the set, cannot be used (see
 tasks/faulty_records.py). Empty texts and repeated ids are kept and counted. A row without a label
-(there is no such column, its cell is empty, or TFDS writes -1) is predicted but not scored; in
-training it cannot be used. With multi_label an empty cell means that the text has no label.
+(there is no such column, or see label_sets.label_of) is predicted but not scored; it is left out of
+training, and counted. With multi_label an empty cell means that the text has no label.
 
 The embedded task asks which package a docstring comes from. It is evaluated on the modules that
 pre-training on the embedded corpus with corpus.eval_share=0.1 holds out, so that a model
@@ -11,18 +11,20 @@ pre-trained there has not seen their texts.
 """
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError
-from bert_jax.tasks.classification.label_sets import label_of
+from bert_jax.errors import InputError, log
+from bert_jax.tasks.classification.label_sets import label_of, separator_of
 from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.text import documentation, documents
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
 HINT = ' with table.text_column, pair_column, label_column, or table.columns if there is no header'
+SHOWING = 1000  # rows that show what stands between labels
 INDEX = ('index', 'idx')  # columns that number the rows of GLUE's test sets
 
 
@@ -88,22 +90,46 @@ def _read(config, split, problems):
   else:
     rows, text_columns, label_column = embedded(split), ['text'], 'label'
   for number, (where, row) in enumerate(rows):
-    # A test set has no label column, or nothing in it; TFDS writes -1.
-    there = next((name for name in label_column.split('|') if name in row), '')
-    label = row.get(there, '')
-    if spec.startswith('tfds:') and label in ('-1', '-1.0'):
-      label = ''
+    there = _label_column(row, label_column)
     id_columns = [table.id_column] if table.id_column else [n for n in INDEX if n in row][:1]
-    wanted = [*text_columns, *id_columns, *([label_column] if split == 'train' else [])]
+    # A row of JSON lacks what is null.
+    needs_label = split == 'train' and getattr(row, 'header', '')
+    wanted = [*text_columns, *id_columns, *([label_column] if needs_label else [])]
     with problems.of_record(where):
       values = problems.columns(row, wanted, where, HINT)
       texts = tuple(values[: len(text_columns)])
       example_id = values[len(text_columns)] if id_columns else str(number)
-      if split != 'train' and not (there if table.multi_label else label):
-        problems.counts['without a label (predicted, not scored)'] += 1
+      label = label_of(row[there], table, getattr(row, 'delimiter', '')) if there else None
+      if spec.startswith('tfds:') and label in ('-1', -1.0):  # so TFDS says that there is none
         label = None
-      else:
-        label = label_of(label, table)
+      if label is None and split == 'train':
+        fault = f'it has no label in column {label_column!r}; name another{HINT}'
+        problems.leave_out(where, fault, 'without a label (left out of training)')
+        continue
+      if label is None:
+        problems.counts['without a label (predicted, not scored)'] += 1
       if not all(map(str.strip, texts)):
         problems.note('empty texts (kept)', where)
       yield Example(where, example_id, texts, label)
+
+
+def with_separator(config: ConfigDict) -> ConfigDict:
+  """The config with the separator of labels that training data has filled in; a comma, which runs
+  of earlier versions knew alone, stays empty."""
+  table, spec = config.table, config.data.train
+  if not table.multi_label or table.label_separator or not spec:
+    return config
+  problems = Problems('train', skip=True)
+  rows = itertools.islice(problems.rows(spec, columns=tuple(table.columns)), SHOWING)
+  cells = (row.get(_label_column(row, table.label_column), '') for _, row in rows)
+  mark = separator_of(cells)
+  if mark != ',':
+    log.info('labels of a text stand between %r (table.label_separator)', mark)
+    config = config.copy_and_resolve_references()
+    config.table.label_separator = mark
+  return config
+
+
+def _label_column(row, spellings):
+  """The name of the column of labels in a row; '' if there is none."""
+  return next((name for name in spellings.split('|') if name in row), '')

@@ -28,7 +28,7 @@ from bert_jax.rows.windows import cut
 from bert_jax.tasks import labelled
 from bert_jax.tasks.classification import label_sets, prepared
 from bert_jax.tasks.classification.label_sets import names
-from bert_jax.tasks.classification.reading import Example, read
+from bert_jax.tasks.classification.reading import Example, read, with_separator
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.scored import Scored, choice_of_label
 from bert_jax.tokenizers import Tokenizer
@@ -42,19 +42,23 @@ def resolve(config: ConfigDict) -> ConfigDict:
   if not config.data.train and (config.data.eval or table.labels or table.regression):
     docs = 'only task=docs, on the embedded documentation, has neither data.train nor data.eval'
     raise InputError(f'data.train is empty; name the training data ({docs}).')
+  config = with_separator(config).copy_and_resolve_references()
+  table = config.table
   if table.regression or (table.labels and table.class_weights != ('balanced',)):
     return config
   problems = Problems('train', config.data.skip_damaged)
   examples = list(read(config, 'train', problems, whole=True))
-  examples = problems.chosen(examples, config.task.train_examples)
-  read_labels = [label for e in examples for label in (e.label if table.multi_label else [e.label])]
-  config = config.copy_and_resolve_references()
+  labels_of = lambda example: example.label if table.multi_label else (example.label,)
   if not table.labels:
-    config.table.labels = label_sets.label_set(table, set(read_labels))
+    none = label_sets.no_labels({label for x in examples for label in labels_of(x)})
+    examples = [x for x in examples if x.label not in none]
+  examples = problems.chosen(examples, config.task.train_examples)
+  counts = Counter(label for x in examples for label in labels_of(x))
+  if not table.labels:
+    table.labels = label_sets.label_set(table, counts)
   if table.class_weights == ('balanced',):
     with config.ignore_type():
-      weights = label_sets.balanced(config.table.labels, Counter(read_labels), len(examples))
-      config.table.class_weights = weights
+      table.class_weights = label_sets.balanced(table.labels, counts, len(examples))
   return config
 
 

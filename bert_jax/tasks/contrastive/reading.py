@@ -4,10 +4,13 @@ A spec such as data.train is, by task.format (of data.eval: contrastive.eval_for
 
   table   .tsv, .csv, .jsonl or tfds:NAME (text/tables.py) with the columns that
           contrastive.anchor_column, positive_column (without one each text is its own positive:
-          SimCSE), negative_columns (cells may be empty) and, of scored pairs, score_column name
+          SimCSE), negative_columns (cells may be empty) and, of scored pairs, score_column name. In
+          JSON these may be lists: each positive makes a pair, and a column of negatives that is
+          named several times gives as many of them
   squad   SQuAD's JSON, as tasks/qa/reading.py reads it: each question and its paragraph. Questions
           without an answer there are left out and counted
-  lines   text files: each line that is not blank is its own positive (SimCSE)
+  lines   text files: each line that is not blank is its own positive (SimCSE); of a table, each
+          text of the column anchor_column, text or sentence
 
 or several of these: NAME=SPEC,NAME=SPEC. A record with an empty anchor or positive, with a negative
 that is its positive, or with a score that is no number cannot be used (tasks/faulty_records.py). In
@@ -23,8 +26,8 @@ from ml_collections import ConfigDict
 from bert_jax.errors import quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.tasks.qa.reading import records
-from bert_jax.text import files
-from bert_jax.text.values import finite_number
+from bert_jax.text import files, tables
+from bert_jax.text.values import decimal_number, json_value
 
 FORMATS = 'table', 'squad', 'lines'
 HINT = ' with contrastive.anchor_column, positive_column, or columns if there is no header'
@@ -76,17 +79,37 @@ def _table(config, split, problems):
   last = [fields.score_column] if scored else []
   rows = problems.rows(config.data[split], columns=tuple(fields.columns))
   for number, (where, row) in enumerate(rows):
-    negatives = fields.negative_columns
+    names = fields.negative_columns
     if split != 'train':  # evaluation data may lack columns of the training data
-      negatives = [name for name in negatives if any(x in row for x in name.split('|'))]
+      names = [name for name in names if any(x in row for x in name.split('|'))]
     with problems.of_record(where):
-      values = problems.columns(row, [*pair, *negatives, *last], where, HINT)
-      score = finite_number(values.pop()) if scored else None
+      (anchor,) = _texts(row, pair[0], where, problems)[:1] or ['']
+      positives = _texts(row, pair[1], where, problems) if fields.positive_column else [anchor]
+      negatives = {name: _texts(row, name, where, problems) for name in names}
+      taken = [x.pop(0) if (x := negatives[name]) else '' for name in names]
+      taken += [''] * (len(fields.negative_columns) - len(taken))
+      if left := sum(map(len, negatives.values())):
+        problems.counts['negatives of longer lists than columns (left out)'] += left
+      score = None
+      if scored:
+        (cell,) = problems.columns(row, last, where, HINT)
+        score = decimal_number(cell, row.delimiter)
       if scored and score is None:
         fault = f'the score (column {fields.score_column!r}) is no number; write one'
         raise Unusable(fault, 'records without a score')
-      values += [''] * (len(pair) + len(fields.negative_columns) - len(values))
-      yield Item(where, str(number), tuple(values), score)
+      for i, positive in enumerate(positives or ['']):
+        name = f'{number}-{i}' if i else str(number)
+        yield Item(where, name, (anchor, positive, *taken), score)
+
+
+def _texts(row, name, where, problems):
+  """The texts in a column of a row: one, or those of a list in JSON."""
+  there = next((x for x in name.split('|') if x in row), '')
+  if row.no_text.get(there) == 'a list':
+    texts = json_value(row[there])
+    if all(isinstance(text, str) for text in texts):
+      return texts
+  return problems.columns(row, [name], where, HINT)
 
 
 def _squad(config, split, problems):
@@ -105,12 +128,28 @@ def _squad(config, split, problems):
 
 
 def _lines(config, split, problems):
-  none, number = [''] * len(config.contrastive.negative_columns), 0
+  fields, number = config.contrastive, 0
+  none = [''] * len(fields.negative_columns)
   paths = (x for _, spec in files.parts(config.data[split]) for x in files.split_files(spec, split))
   for path in paths:
-    for at, line in files.lines(path, problems.counts):
-      if line.strip():
-        yield Item(f'{path.name}:{at}', str(number), (line, line, *none))
-        number += 1
-      else:
-        problems.counts['blank_lines'] += 1
+    of_table = files.suffix(path) in tables.SUFFIXES
+    for where, text in _cells(path, fields, problems) if of_table else _plain(path, problems):
+      yield Item(where, str(number), (text, text, *none))
+      number += 1
+
+
+def _plain(path, problems):
+  """Yields (where, line) of the lines of a file that are not blank."""
+  for at, line in files.lines(path, problems.counts):
+    if line.strip():
+      yield f'{path.name}:{at}', line
+    else:
+      problems.counts['blank_lines'] += 1
+
+
+def _cells(path, fields, problems):
+  """Yields (where, text) of the column of texts in a table."""
+  for where, row in problems.rows(str(path), columns=tuple(fields.columns)):
+    with problems.of_record(where):
+      (text,) = problems.columns(row, [f'{fields.anchor_column}|text|sentence'], where, HINT)
+      yield where, text

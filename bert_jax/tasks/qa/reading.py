@@ -7,20 +7,24 @@ data sets have it, {"text": [...], "answer_start": [...]}; and id, if there is o
 A spec is a file, a glob, a folder (the one file in it whose name contains `train`, or `dev` or
 `valid`), tfds:squad/v1.1, tfds:squad/v2.0, or several of these: NAME=SPEC,NAME=SPEC.
 
-An answer that is not at its offset is mended if the context has it exactly once, else it is not
-learnt but counts in scores. A question that has no list of answers, or an empty one without
-qa.unanswerable, is predicted, but not learnt and not scored.
+An answer that is not at its offset, or has none, is mended if the context has it exactly once, else
+it is not learnt but counts in scores. A question without answers (an empty list, or is_impossible,
+which decides where there are answers as well) is one that cannot be answered; with
+qa.unanswerable=false it is predicted, but not learnt and not scored, as is one that has no list of
+answers.
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import listed
+from bert_jax.errors import listed, quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.text import files, values
+from bert_jax.text.values import finite_number
 
 
 class Question(NamedTuple):
@@ -67,16 +71,12 @@ def _from_table(spec, problems):
       problems.wrong(getattr(row, 'header', '') or where, fault, 'rows without a column')
       continue
     record: dict[str, Any] = {'id': where} | row
-    if 'is_impossible' in row:
-      record['is_impossible'] = row['is_impossible'].strip().lower() in ('true', '1')
     if 'answers' in row:
-      with contextlib.suppress(values.NotJson):  # not JSON, so not a list
+      with contextlib.suppress(values.NotJson):  # else it is the text of an answer
         record['answers'], _ = values.json_text(row['answers'])
-      if isinstance(answers := record['answers'], dict):  # of lists, as Hugging Face has it
-        pairs = zip(answers.get('text', ()), answers.get('answer_start', ()))
-        record['answers'] = [{'text': text, 'answer_start': int(at)} for text, at in pairs]
     elif 'answer' in row:
-      record['answers'] = [{'text': row['answer']}]
+      texts = [row['answer']] if row['answer'].strip() else []
+      record['answers'] = {'text': texts, 'answer_start': row.get('answer_start') or None}
     yield where, row['context'], record
 
 
@@ -94,8 +94,16 @@ def _from_file(path, problems):
 
   if (content := problems.json(path, path.name)) is None:
     return
-  for in_file, article in each(content, 'data', ''):
-    for in_article, paragraph in each(article, 'paragraphs', in_file):
+  for in_file, article in each(
+    {'data': content} if isinstance(content, list) else content, 'data', ''
+  ):
+    if isinstance(article, dict) and 'question' in article:  # flat, as run_qa.py reads it
+      yield f'{path.name}:{in_file}', article.get('context'), article
+      continue
+    # A list of paragraphs is what simpletransformers reads.
+    is_paragraph = isinstance(article, dict) and 'qas' in article
+    paragraphs = [(in_file, article)] if is_paragraph else each(article, 'paragraphs', in_file)
+    for in_article, paragraph in paragraphs:
       for at, record in each(paragraph, 'qas', in_article):
         yield f'{path.name}:{at}', paragraph.get('context'), record
 
@@ -103,36 +111,72 @@ def _from_file(path, problems):
 def _question(where, context, record, problems):
   """Makes a Question of a record."""
   fields: dict[str, Any] = record if isinstance(record, dict) else {}
-  identity, text, answers = fields.get('id'), fields.get('question'), fields.get('answers')
+  identity, text = fields.get('id'), fields.get('question')
   if not isinstance(context, str):
     raise Unusable('the question has no context', 'questions without a context')
   if not isinstance(text, str) or not isinstance(identity, str | int):
     missing = 'question' if isinstance(identity, str | int) else 'id'
     raise Unusable(f'there is no {missing!r}', f'questions without {missing}')
-  if not isinstance(answers, list | None):
-    raise Unusable("'answers' is not a list", 'questions with unreadable answers')
+  answers, impossible = _answers(where, fields.get('answers')), _truth(fields.get('is_impossible'))
+  if impossible and answers:
+    problems.note('answers of questions that have is_impossible (left out)', where)
+  if impossible:
+    answers = []
   gold, starts = [], []
-  for i, answer in enumerate(answers or ()):
-    if not isinstance(answer, dict) or not isinstance(answer.get('text'), str):
-      place = f'{where}.answers[{i}]'
-      raise Unusable("there is no 'text'", 'questions with unreadable answers', place)
-    if not answer['text'].strip():
+  for answer, start in answers or ():
+    if not answer.strip():
       problems.note('empty answers (left out)', where)
       continue
-    gold.append(answer['text'])
-    starts.append(_place(where, context, answer['text'], answer.get('answer_start'), problems))
-  if answers is not None and not gold and fields.get('is_impossible') is False:
+    gold.append(answer)
+    starts.append(_place(where, context, answer, start, problems))
+  if answers == [] and impossible is False:
     problems.note('questions without an answer that should have one', where)
-  gold = None if answers is None else tuple(gold)
-  return Question(where, str(identity), text, context, gold, tuple(starts))
+  known = bool(gold) or answers == []
+  return Question(
+    where, str(identity), text, context, tuple(gold) if known else None, tuple(starts)
+  )
+
+
+def _truth(value):
+  """Whether is_impossible is true; None if it is not there."""
+  return None if value is None else str(value).strip().lower() in ('true', '1', 'yes')
+
+
+def _answers(where, held):
+  """[(text, where it begins in the context or None)] of a record's answers; None: it has none.
+  They are a list of objects as in SQuAD, the lists or single values of Hugging Face's data sets,
+  {"text": .., "answer_start": ..}, a text, or a list of texts."""
+  if held is None:
+    return None
+  several = lambda x: x if isinstance(x, list) else [] if x is None else [x]
+  if isinstance(held, dict):
+    texts, starts = several(held.get('text')), several(held.get('answer_start'))
+    if len(starts) > len(texts):
+      fault = f'there are {len(starts)} answer_start for {len(texts)} answers'
+      raise Unusable(fault, 'questions with unreadable answers')
+    pairs: list[tuple[Any, Any]] = list(zip(texts, itertools.chain(starts, itertools.repeat(None))))
+  else:
+    pairs = [
+      (x.get('text'), x.get('answer_start')) if isinstance(x, dict) else (x, None)
+      for x in several(held)
+    ]
+  for i, (text, _) in enumerate(pairs):
+    if not isinstance(text, str):
+      fault = f"there is no 'text', but {quoted(text)}"
+      raise Unusable(fault, 'questions with unreadable answers', f'{where}.answers[{i}]')
+  return pairs
 
 
 def _place(where, context, text, start, problems):
   """The character of the context where an answer begins; -1: not known."""
-  if isinstance(start, int) and start >= 0 and context[start : start + len(text)] == text:
-    return start
+  at = finite_number(str(start))
+  if at is not None and at >= 0 and context[int(at) : int(at) + len(text)] == text:
+    return int(at)
+  what = 'without an offset' if at is None else 'at another offset than theirs'
   if context.count(text) == 1:
-    problems.note('answers at another offset than theirs (mended)', where)
+    problems.note(f'answers {what} ({"found" if at is None else "mended"})', where)
     return context.index(text)
-  problems.note('answers that are not at their offset (not learnt)', where)
+  often = 'several times' if text in context else 'not'
+  reason = 'not at their offset' if at is not None else f'{what}, {often} in the context'
+  problems.note(f'answers that are {reason} (not learnt)', where)
   return -1

@@ -9,6 +9,8 @@
             multiword tokens (1-2) and empty nodes (1.1) are not tokens; '_' is not a tag; # newdoc
             begins a document
   .jsonl    one object a line: "tokens" and "tags" (or "ner_tags"), lists of as many strings
+  .csv      a header and a word a row, in columns such as sentence_id, words, labels (WORDS); the
+            sentence may be named at its first word only, as in Kaggle's corpus
   tfds:     conll2003 (columns tokens, pos, chunks, ner), wikiann/xx (tokens, tags);
             universal_dependencies/xx and xtreme_pos/xx, in which ranges and empty nodes are tokens
             with the tag '_'. They do not say where documents begin
@@ -26,13 +28,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable
 from bert_jax.text import files
 from bert_jax.text.values import json_value, whole_number
 
 CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')
 COLUMNS = ('tokens', 'pos', 'chunks', 'ner', 'tags')  # of TFDS, as far as a data set has them
+# {column of a .csv: how it may be called, in lower case}
+WORDS = {
+  'sentence': ('sentence_id', 'sentence #', 'sentence', 'sent_id'),
+  'word': ('words', 'word', 'tokens', 'token'),
+  'tag': ('labels', 'label', 'tags', 'tag', 'ner_tags', 'ner'),
+}
 SCHEMES = ('IOB2', 'IOB1', 'BIOES')
 
 _CHUNK_TAG = re.compile(r'O|[BIES](-.+)?|M-.+')
@@ -108,8 +116,10 @@ def _sentences(spec, split, problems, layout):
     for path in files.split_files(part, split, **options):
       if files.suffix(path) == '.jsonl':
         yield from _of_lists(str(path), split, problems)
-        continue
-      yield from _file(path, split, problems, layout)
+      elif files.suffix(path) == '.csv':
+        yield from _of_words(path, split, problems)
+      else:
+        yield from _file(path, split, problems, layout)
 
 
 def is_chunk(label: str) -> bool:
@@ -255,6 +265,41 @@ def _of_lists(spec, split, problems, layout=None):
         rows = there
       tokens, *tags = zip(*rows) if rows else [()] * len(lists)
       yield Sentence(where, str(row.get('id', '')), tokens, tags[0] if tags else None, ())
+
+
+def _of_words(path, split, problems):
+  """Yields the sentences of a .csv with a word a row."""
+  sentence, rows = '', []
+  for where, row in problems.rows(str(path)):
+    lower = {name.lower(): name for name in row}
+    names = {
+      kind: next((lower[x] for x in known if x in lower), '') for kind, known in WORDS.items()
+    }
+    if missing := [kind for kind in names if not names[kind] and (kind, split) != ('tag', 'eval')]:
+      known = f'{missing[0]} (one of {", ".join(WORDS[missing[0]])})'
+      fault = f'there are columns {listed(row)} and none for the {known}'
+      raise InputError(
+        f'{row.header}: {fault}; name it so, or write CoNLL, a word and its tag a line.'
+      )
+    named = row[names['sentence']].strip()
+    if rows and named and named != sentence:
+      yield _of_rows(rows)
+      rows = []
+    sentence = named or sentence
+    with problems.of_record(where):
+      cells = [row[names[kind]].strip() for kind in ('word', 'tag') if names[kind]]
+      if not all(cells):
+        raise Unusable(
+          'its word or its tag is empty; repair the row', 'rows without a word or a tag'
+        )
+      rows.append((where, *cells))
+  if rows:
+    yield _of_rows(rows)
+
+
+def _of_rows(rows):
+  where, tokens, *tags = zip(*rows)
+  return Sentence(where[0], '', tokens, tags[0] if tags else None, ())
 
 
 def _without_places(sentences, problems):

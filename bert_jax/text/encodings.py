@@ -6,10 +6,10 @@ which is said once. A file of UTF-8 with some bad bytes stays UTF-8; text/utf8.p
 """
 
 import codecs
-import functools
 import io
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import charset_normalizer
@@ -18,6 +18,7 @@ from bert_jax.errors import log
 
 MARKS = {codecs.BOM_UTF32_LE: 'utf-32', codecs.BOM_UTF32_BE: 'utf-32'}
 MARKS |= {codecs.BOM_UTF16_LE: 'utf-16', codecs.BOM_UTF16_BE: 'utf-16'}  # UTF-32's begins so, too
+SAID = set()  # (folder, fact) of files, which are said once
 SAMPLE = 1 << 16  # bytes that an encoding is recognised from
 
 # {encoding: the letters beyond ASCII of each language that is written in it}. German, French,
@@ -94,8 +95,9 @@ def opened(path: object, stream: Any) -> Any:
         io.TextIOWrapper(stream, encoding, errors='replace', newline=None), 'utf-8', b''
       )
   if re.search(rb'\r(?!\n|\Z)', head):
-    advice = 'lines that end in CR alone, as old Macs wrote them, are read as lines'
-    _said_once('%s: %s', path, advice)
+    _say_once(
+      path, 'has lines that end in CR alone, as old Macs wrote them', 'they are read as lines'
+    )
     return _Recoded(io.TextIOWrapper(stream, 'latin-1', newline=None), 'latin-1', head)
   return stream
 
@@ -117,10 +119,11 @@ class _Recoded:
 
 def _said(name, encoding):
   advice = f'if letters are wrong, convert it: iconv -f NAME -t utf-8 {name}'
-  _said_once('%s is not UTF-8 and is read as %s; %s', name, encoding, advice)
+  _say_once(name, f'is not UTF-8 and is read as {encoding}', advice)
 
 
-@functools.cache
-def _said_once(*words):
-  """Logs a remark on a file once, however often it is read."""
-  log.warning(*words)
+def _say_once(name, fact, advice):
+  """Logs a fact of a file once, though it is read again, and not again of others in its folder."""
+  if (key := (Path(str(name)).parent, fact)) not in SAID:
+    SAID.add(key)
+    log.warning('%s %s, as others beside it may be; %s', name, fact, advice)

@@ -239,7 +239,7 @@ def test_invalid_utf8_is_replaced_counted_and_logged_once(tmp_path, caplog):
   assert record.getMessage().startswith(f'{tmp_path / "a.txt"}:2 is not valid UTF-8;')
   for k in range(5):
     (tmp_path / 'many' / f'{k}.txt').parent.mkdir(exist_ok=True)
-    (tmp_path / 'many' / f'{k}.txt').write_bytes(b'ok\n\xff\n')
+    (tmp_path / 'many' / f'{k}.txt').write_bytes(b'fine \xc3\xa9\n\xff\n')
   assert read(tmp_path / 'many')[1]['invalid_utf8_lines'] == 5
   assert [x.getMessage().count('0.txt:2 is not valid') for x in caplog.records[1:]] == [1]
 

@@ -2,7 +2,6 @@
 lists of at most CHUNK, which are answered together."""
 
 import codecs
-import functools
 import itertools
 import re
 import sys
@@ -30,14 +29,14 @@ def chunks_of(path: str | Path, columns: Sequence[str], counts: Counter) -> Iter
   if not columns and not path:
     if sys.stdin is None:
       raise InputError('there is no stdin; name a file with --input.')
-    return _in_utf8(as_they_come(encodings.opened('stdin', sys.stdin.buffer)))
+    return _without_mark(_in_utf8(*encodings.opened('stdin', sys.stdin.buffer)))
   if Path(path).suffix in TAGGED:
     scores = f'bert_jax.evaluate --config.data.eval={path} tags and scores it'
     raise InputError(f'--input {path} is tagged text, a token a line, by its name; {scores}.')
   if columns:
     chunks = _listed(_rows(path, columns, counts), 'rows')
   else:
-    chunks = _in_utf8(_listed((raw for _, raw, _ in files.raw_lines(Path(path))), 'lines'))
+    chunks = _without_mark(_listed((raw for _, raw, _ in files.raw_lines(Path(path))), 'lines'))
   return itertools.chain([next(chunks)], chunks)
 
 
@@ -73,14 +72,18 @@ def _rows(path, columns, counts):
   yield from damaged
 
 
-def _in_utf8(chunks):
-  """The chunks in UTF-8 (a file's already are), without a byte order mark before the first line."""
-  recoded = encodings.recoder('stdin')
+def _in_utf8(stream, encoding):
+  """The chunks of stdin in UTF-8; the first that has more than ASCII shows the encoding."""
+  chunk = []
+  recoded = encodings.Recoder('stdin', lambda line: chunk, encoding)
+  for chunk in as_they_come(stream):
+    yield list(map(recoded, chunk))
+
+
+def _without_mark(chunks):
+  """The chunks without a byte order mark before the first line."""
   for i, chunk in enumerate(chunks):
-    chunk = [recoded(line, functools.partial(b''.join, chunk)) for line in chunk]
-    if i == 0:
-      chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
-    yield chunk
+    yield [line if i or j else line.removeprefix(codecs.BOM_UTF8) for j, line in enumerate(chunk)]
 
 
 def warn_of_table(path: str, ask: Ask) -> None:

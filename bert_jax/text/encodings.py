@@ -1,125 +1,191 @@
-"""Recognises the encoding of a text file and the ends of its lines, and reads it as UTF-8 with LF.
+"""Recognises the encoding of a text file, and reads it as UTF-8 with LF at the ends of its lines.
 
-A byte order mark tells UTF-16 and UTF-32. A file that is not UTF-8 from its first byte beyond ASCII
-on is read in the encoding that most languages of LATIN fit, or that charset-normalizer recognises,
-which is said once. A file of UTF-8 with some bad bytes stays UTF-8; text/utf8.py repairs it.
+A byte order mark tells UTF-16 and UTF-32. Of a file that is hardly ever UTF-8 beyond ASCII, the
+letters tell the encoding: those of a language (LETTERS), the frequent ones of a script (FREQUENT),
+or the frequent characters of Chinese, Japanese or Korean. What fits is said once, with a way to
+convert the file. A file of UTF-8 with some bad bytes, and one that nothing fits, stays as it is;
+text/utf8.py repairs and counts its lines.
 """
 
 import codecs
+import functools
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-
-import charset_normalizer
 
 from bert_jax.errors import log
 
 MARKS = {codecs.BOM_UTF32_LE: 'utf-32', codecs.BOM_UTF32_BE: 'utf-32'}
 MARKS |= {codecs.BOM_UTF16_LE: 'utf-16', codecs.BOM_UTF16_BE: 'utf-16'}  # UTF-32's begins so, too
+SAMPLE = 1 << 14  # bytes, of lines beyond ASCII, that an encoding is recognised from
 SAID = set()  # (folder, fact) of files, which are said once
-SAMPLE = 1 << 16  # bytes that an encoding is recognised from
 
-# {encoding: the letters beyond ASCII of each language that is written in it}. German, French,
-# Spanish, Italian, Portuguese, Swedish and Finnish, Danish and Norwegian, Dutch; Polish, Czech,
-# Hungarian, Romanian, Croatian, Slovak; Turkish.
-_WEST = 'äöüß àâæçèéêëîïôùûüœÿ áéíñóúü¿¡ªº àèéìíîòóùú àáâãçéêíóôõúü åäöéü æøåéü áéëïöüè'
-LATIN = {
+_WEST = 'äöüß àâæçèéêëîïôùûüœÿ áéíñóúüªº àèéìíîòóùú àáâãçéêíóôõúü åäöéü æøåéü áéëïöüèó áéíóúýþæöð'
+# {encoding: the letters beyond ASCII of each language that is written in it}: German, French,
+# Spanish, Italian, Portuguese, Swedish and Finnish, Danish and Norwegian, Dutch, Icelandic; Polish,
+# Czech, Hungarian, Romanian, Croatian, Slovak; Turkish; Lithuanian, Latvian, Estonian.
+LETTERS = {
   'cp1252': _WEST,
   'cp1250': 'ąćęłńóśźż áčďéěíňóřšťúůýž áéíóöőúüű ăâîşţ čćđšž áäčďéíĺľňóôŕšťúýž',
   'cp1254': 'çğıi̇öşüâî',
+  'cp1257': 'ąčęėįšųūž āčēģīķļņšūž äöõüšž',
+  'iso8859_15': _WEST,
   'iso8859_2': 'ąćęłńóśźż áčďéěíňóřšťúůýž áéíóöőúüű',
+  'cp850': _WEST,
   'mac_roman': _WEST,
 }
-_MARKS_OF_ALL = '„“”‘’‚«»–—…•·´§°©®™€£\xa0'
-OTHERS = """cp1251 koi8_r koi8_u cp866 cp1253 cp1255 cp1256 cp1257 cp1258 gb18030 big5 cp932 euc_jp
-cp949 tis_620""".split()  # noqa: SIM905
-LIKELY = 0.9  # of the characters beyond ASCII that one language of LATIN explains
+_SIGNS = set('¡¿£¢¥©®°±²³µ·×÷¼½¾§–—…•€™\xa0\xad’')  # in texts of any language
+_QUOTES = set('«»‹›„“”‘‚')
+_INSIDE = re.compile(r'[^\W\d_][«»‹›„“”‘‚][^\W\d_]')  # a word, where a quote is none
+# {encoding: the letters, in lower case, that make up half of any text in its script}
+_CYRILLIC = 'оеаинтсрвліу'
+FREQUENT = {
+  'cp1251': _CYRILLIC,
+  'koi8_r': _CYRILLIC,
+  'cp866': _CYRILLIC,
+  'iso8859_5': _CYRILLIC,
+  'cp1253': 'αοιετσνηυρ',
+  'cp1255': 'יוהלארמתבש',
+  'cp1256': 'اليمونترةب',
+  'tis_620': 'านรอกเงมยล่',
+}
+# {encoding: the first bytes of its frequent characters}, and punctuation that takes two bytes.
+_FULL_WIDTH = '，。、：；！？“”‘’（）《》「」『』【】…—～·　'
+FIRST_BYTES = {'cp949': range(0xB0, 0xC9), 'gb18030': range(0xB0, 0xD8), 'big5': range(0xA4, 0xC7)}
+KANA = re.compile('[ぁ-ゟ゠-ヿ]')
+LIKELY = 0.85  # of the characters beyond ASCII fit
 
 
-def recognised(data: bytes) -> str:
-  """The name of the encoding of bytes that are not ASCII; 'utf-8' also for damaged UTF-8."""
-  text = data.decode(errors='replace')
+def recognised(lines: Iterable[bytes]) -> str:
+  """The encoding of some lines beyond ASCII; 'utf-8' also for damaged UTF-8, or if none fits."""
+  lines = [line for line in lines if not line.isascii()]
+  text = b'\n'.join(lines).decode(errors='replace')
   beyond = sum(character > '\x7f' for character in text)
-  if 2 * text.count('\ufffd') <= beyond:
+  if 10 * sum(map(_is_utf8, lines)) >= len(lines) or 3 * text.count('\ufffd') <= beyond:
     return 'utf-8'
-  shares = {encoding: _share(data, encoding) for encoding in LATIN}
-  likely = max(shares, key=lambda encoding: shares[encoding])
-  if shares[likely] >= (LIKELY if beyond > 8 else 0.6):  # of so few not much can be told
-    return likely
-  best = charset_normalizer.from_bytes(data, cp_isolation=[*LATIN, *OTHERS]).best()
-  if best and best.encoding in LATIN and shares[likely] > 0.5:  # several languages in one text
-    return likely
-  return best.encoding if best else 'utf-8'
+  fits = {x: _fit(b'\n'.join(lines).decode(x, 'replace'), x) for x in ENCODINGS}
+  best = max(fits, key=lambda encoding: fits[encoding])
+  return best if fits[best] >= LIKELY else 'utf-8'
 
 
-def _share(data: bytes, encoding: str) -> float:
-  """The share of the characters beyond ASCII that the likeliest language has."""
+def _is_utf8(line: bytes) -> bool:
   try:
-    beyond = [character for character in data.decode(encoding) if character > '\x7f']
+    line.decode()
   except UnicodeDecodeError:
+    return False
+  return True
+
+
+def _fit(text: str, encoding: str) -> float:
+  """The share of the characters beyond ASCII of a text that its encoding makes likely."""
+  beyond = [x for x in text if x > '\x7f']
+  if encoding in FREQUENT:
+    frequent = sum(x in FREQUENT[encoding] for x in beyond)
+    letters = sum(x.isalpha() or x in _SIGNS or x in _QUOTES for x in beyond)
+    is_script = len(beyond) > 9 and frequent > 0.45 * len(beyond)
+    return (0.8 * letters + 0.2 * frequent) / len(beyond) if is_script else 0.0
+  if encoding in LETTERS:
+    signs = sum(x in _SIGNS for x in beyond)
+    signs += sum(x in _QUOTES for x in beyond) - len(
+      re.findall(r'[^\W\d_][«»‹›„“”‘‚][^\W\d_]', text)
+    )
+    known = [sum(x.lower() in own for x in beyond) for own in LETTERS[encoding].split()]
+    # Several languages in one text are less likely, and seldom have two such letters in a row.
+    several = sum(x.lower() in LETTERS[encoding] for x in beyond)
+    several *= 0.92 if 2 * len(re.findall('[^\x00-\x7f]+', text)) > len(beyond) else 0.6
+    rare = 0.97 if encoding != 'cp1252' else 1.0
+    return rare * (max(*known, several) + signs) / len(beyond)
+  if len(beyond) < 4:  # of so few everything fits
     return 0.0
-  known = lambda letters: sum(x.lower() in letters or x in _MARKS_OF_ALL for x in beyond)
-  return max(map(known, LATIN[encoding].split())) / len(beyond)
+  if encoding in ('cp932', 'euc_jp'):
+    kana = len(KANA.findall(text))
+    return _frequent(beyond, 'euc_jp', range(0xB0, 0xD0)) if kana > 0.2 * len(beyond) else 0.0
+  return _frequent(beyond, encoding, FIRST_BYTES[encoding])
 
 
-def recoder(name: object) -> Callable[[bytes, Callable[[], bytes]], bytes]:
-  """Makes a function of the lines of a text, in order, that returns them in UTF-8. Its second
-  argument returns some bytes that follow, to recognise the encoding from. name: of the text, for
-  the log."""
-  encoding = ''  # not known before a byte beyond ASCII
+def _frequent(beyond: list[str], encoding: str, first: range) -> float:
+  """The share of characters that are frequent, as their first byte in an encoding tells."""
+  code = lambda x: (x.encode(encoding, 'replace') or b'?')[0]
+  return sum(code(x) in first or x in _FULL_WIDTH or bool(KANA.match(x)) for x in beyond) / len(
+    beyond
+  )
 
-  def recoded(line: bytes, following: Callable[[], bytes]) -> bytes:
-    nonlocal encoding
-    if encoding == 'utf-8' or (not encoding and line.isascii()):
+
+# In this order, the first of equals is taken.
+ENCODINGS = *LETTERS, *FREQUENT, 'cp932', 'euc_jp', *FIRST_BYTES
+
+
+class Recoder:
+  """Recodes the lines of a text to UTF-8, in their order. name: of the text, for the log. sample:
+  returns lines of it beyond ASCII, given the first of them. encoding: of the lines; '': to be
+  recognised."""
+
+  def __init__(self, name: object, sample: Callable[[bytes], Iterable[bytes]], encoding: str = ''):
+    self.name, self.sample, self.encoding = name, sample, encoding
+
+  def is_utf8(self, line: bytes) -> bool:
+    """Whether a line stays as it is."""
+    if self.encoding == 'utf-8' or line.isascii():
+      return True
+    if not self.encoding:
+      self.encoding = recognised(self.sample(line))
+      if self.encoding != 'utf-8':
+        advice = f'if letters are wrong, convert it: iconv -f NAME -t utf-8 {self.name}'
+        _say_once(self.name, f'is not UTF-8 and is read as {self.encoding}', advice)
+    # Letters of one byte never look like UTF-8; two words of GBK may.
+    is_single = self.encoding in LETTERS or self.encoding in FREQUENT
+    return self.encoding == 'utf-8' or (is_single and _is_utf8(line))
+
+  def __call__(self, line: bytes) -> bytes:
+    if self.is_utf8(line):
       return line
-    if not encoding:
-      encoding = recognised((line + following())[:SAMPLE])
-      if encoding != 'utf-8':
-        _said(name, encoding)
-    return line if encoding == 'utf-8' else line.decode(encoding, 'replace').encode()
-
-  return recoded
+    # What is no character of the encoding stays a bad byte, for text/utf8.py to count.
+    return line.decode(self.encoding, 'surrogateescape').encode('utf-8', 'surrogateescape')
 
 
-def opened(path: object, stream: Any) -> Any:
-  """A stream of bytes, which can be looked ahead into (peek), for `readline` or
-  `read1`: UTF-16 and UTF-32 come as UTF-8; if the first lines end in CR alone, so do others. path:
-  its name, for the log."""
+@functools.lru_cache(1 << 16)
+def sampled(path: Path, opener: Callable[[Any], Any], identity: tuple[int, ...]) -> list[bytes]:
+  """Lines beyond ASCII of a file from the first one on. identity: of its content, for the cache."""
+  lines, size = [], 0
+  with open(path, 'rb') as disk:
+    stream = opener(disk)
+    while size < SAMPLE and (line := stream.readline(SAMPLE)):
+      if not line.isascii():
+        lines.append(line)
+        size += len(line)
+  return lines
+
+
+def opened(path: object, stream: Any) -> tuple[Any, str]:
+  """(stream for `readline` or `read1`, 'utf-8' if it is that, else '') of a stream of bytes that can
+  be looked ahead into (peek). UTF-16 and UTF-32 come as UTF-8; if its first lines end in CR alone,
+  all lines end in LF. path: its name, for the log."""
   head = stream.peek(SAMPLE) if hasattr(stream, 'peek') else b''
   for mark, encoding in MARKS.items():
     if head.startswith(mark):
-      _said(path, encoding)
-      return _Recoded(
-        io.TextIOWrapper(stream, encoding, errors='replace', newline=None), 'utf-8', b''
-      )
-  if re.search(rb'\r(?!\n|\Z)', head):
-    _say_once(
-      path, 'has lines that end in CR alone, as old Macs wrote them', 'they are read as lines'
-    )
-    return _Recoded(io.TextIOWrapper(stream, 'latin-1', newline=None), 'latin-1', head)
-  return stream
+      _say_once(path, f'is not UTF-8 and is read as {encoding}', 'its byte order mark says so')
+      text = io.TextIOWrapper(stream, encoding, errors='replace', newline=None)
+      return _Recoded(text, 'utf-8'), 'utf-8'
+  if b'\r' in head[:-1] and b'\n' not in head:
+    _say_once(path, 'has lines that end in CR alone, as old Macs wrote', 'they are read as lines')
+    return _Recoded(io.TextIOWrapper(stream, 'latin-1', newline=None), 'latin-1'), ''
+  return stream, ''
 
 
 class _Recoded:
-  """The lines of a text stream as bytes in an encoding. head: the bytes that it begins with."""
+  """The lines of a text stream as bytes in an encoding."""
 
-  def __init__(self, stream: io.TextIOWrapper, encoding: str, head: bytes):
-    self.stream, self.encoding, self.head = stream, encoding, head
+  def __init__(self, stream: io.TextIOWrapper, encoding: str):
+    self.stream, self.encoding = stream, encoding
 
   def readline(self, most: int = -1) -> bytes:
-    return self.stream.readline(most).encode(self.encoding)
+    line = self.stream.readline(most).encode(self.encoding)
+    # What is no character stays a bad byte, for text/utf8.py to count.
+    return line.replace(b'\xef\xbf\xbd', b'\xff') if self.encoding == 'utf-8' else line
 
   read1 = readline  # as much as is there, for a stream that goes on
-
-  def peek(self, size: int) -> bytes:
-    return self.head
-
-
-def _said(name, encoding):
-  advice = f'if letters are wrong, convert it: iconv -f NAME -t utf-8 {name}'
-  _say_once(name, f'is not UTF-8 and is read as {encoding}', advice)
 
 
 def _say_once(name, fact, advice):

@@ -4,10 +4,10 @@ A spec is a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. What can be repaired
 repaired and counted; anything else wrong is an InputError that says where.
 """
 
-import functools
 import glob
 import gzip
 import json
+import os
 import re
 import sys
 from collections import Counter
@@ -82,21 +82,24 @@ def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
   """Yields (line number, line in UTF-8, bytes read so far of the file on disk, 0 for a pipe), see
   text/encodings.py. cut: a line of so many bytes or more is read as several of about 1 MB; 0: a
   line of 256 MB is an InputError."""
-  number, recoded = 0, encodings.recoder(path)
+  number, opener = 0, _OPENERS.get(path.suffix, lambda disk: disk)
   try:
-    with open(path, 'rb', encodings.SAMPLE) as disk:
-      stream = _OPENERS[path.suffix](disk) if path.suffix in _OPENERS else disk
-      stream = encodings.opened(path, stream)
-      following = functools.partial(stream.peek, encodings.SAMPLE)
-      at = disk.tell if disk.seekable() else lambda: 0  # a pipe
+    with open(path, 'rb', 1 << 16) as disk:
+      (stream, encoding), is_pipe = encodings.opened(path, opener(disk)), not disk.seekable()
+      at, about = (lambda: 0) if is_pipe else disk.tell, os.fstat(disk.fileno())
+      identity = about.st_size, about.st_mtime_ns
+      sample = lambda line: [line] if is_pipe else encodings.sampled(path, opener, identity)
+      recoded = encodings.Recoder(path, sample, encoding)
       while raw := stream.readline(cut or _LONGEST_LINE):
         if len(raw) == _LONGEST_LINE:
           much = f'the {_LONGEST_LINE >> 20} MB of line {number + 1}'
           raise InputError(f'{path} has no line end in {much}; put each document on its own lines.')
         is_long = cut and len(raw) >= cut and raw[-1:] != b'\n'
-        for part in _parts_of_line(raw, stream) if is_long else (raw,):
+        if is_long and not recoded.is_utf8(raw):
+          raw = recoded(raw + stream.readline(_LONGEST_LINE))
+        for part in _parts_of_line(raw, stream) if is_long else (recoded(raw),):
           number += 1
-          yield number, recoded(part, following), at()
+          yield number, part, at()
   except (InputError, MemoryError):
     raise
   except Exception as error:

@@ -1,59 +1,123 @@
 """Files that are not UTF-8 with LF: what Excel, old Macs and other languages write."""
 
 import gzip
+import io
 from collections import Counter
 
 import pytest
 
+from bert_jax.predict import lines as predict_lines
 from bert_jax.text import encodings, files
 
 TEXTS = {
-  'cp1252': 'Grüße aus Köln\nEs kostet 5 €, „wie immer“\nLe café fermé à Noël, où ça ?\nplain\n',
-  'mac_roman': 'Grüße aus Köln\nÄrger über Öl – „so“\nplain\n',
-  'cp1250': 'Zażółć gęślą jaźń\nplain\nŁódź się cieszy\n',
-  'cp1254': 'Işık söndü, ağaç büyüdü\nplain\nŞehir çok güzel\n',
-  'cp1251': 'Паром уходит в девять\nplain\nЧайки ждут на берегу\n',
-  'cp1253': 'Το πλοίο φεύγει στις εννέα\nplain\n',
-  'gb18030': '渡船九点开\n海鸥在岸上等\nplain\n',
-  'cp932': 'フェリーは九時に出ます\nカモメは岸で待つ\nplain\n',
-  'cp949': '배는 아홉 시에 떠난다\nplain\n갈매기가 기다린다\n',
-  'utf-16': 'Grüße\nвсем\nplain\n',
-  'utf-32': 'Grüße\nвсем\n',
-  'utf-8-sig': 'Grüße\nвсем\n',
+  'cp1252': """Grüße aus Köln|Es kostet 5 €, „wie immer“|Le café fermé à Noël, où ça ? « Là »|3 ± 4
+10 m² flat, 20 m³|½ cup of sugar|3 × 4|20 °C ± 3 µm|¥ 200 or £30|Þetta er góð|São Paulo, ação|café
+Ångström Ñandú Øresund|Straße naïve|¿Qué? ¡Sí!""",
+  'iso8859_15': 'œuvre cœur 10 €',
+  'cp850': 'Mädchen|Das Mädchen läuft über die Brücke',
+  'mac_roman': 'Ärger über Öl – „so“|L’été à la mer, où ça ?',
+  'cp1250': 'Zażółć gęślą jaźń|Łódź się cieszy|Příliš žluťoučký kůň|Árvíztűrő tükörfúrógép',
+  'iso8859_2': 'Árvíztűrő tükörfúrógép',
+  'cp1254': 'Işık söndü, ağaç büyüdü|Şehir çok güzel',
+  'cp1257': 'Prāmis atiet deviņos, kaijas gaida krastā',
+  'cp1251': 'Паром уходит в девять|Чайки ждут на берегу|Київ зустрічає паром',
+  'koi8_r': 'Паром уходит в девять',
+  'cp866': 'Паром уходит в девять',
+  'cp1253': 'Το πλοίο φεύγει στις εννέα',
+  'cp1255': 'המעבורת יוצאת בתשע והשחפים מחכים',
+  'cp1256': 'تغادر العبارة في الساعة التاسعة والنوارس تنتظر',
+  'tis_620': 'เรือออกเวลาเก้าโมง นกนางนวลรออยู่',
+  'gb18030': '渡船九点开|海鸥在岸上等|上海交通大学',
+  'big5': '渡船九點開，海鷗在岸上等',
+  'cp932': 'フェリーは九時に出ます|カモメは岸で待つ|価格は三千円です',
+  'euc_jp': 'フェリーは九時に出ます',
+  'cp949': '배는 아홉 시에 떠난다|갈매기가 기다린다',
+  'utf-16': 'Grüße|всем',
+  'utf-32': 'Grüße|всем',
+  'utf-8-sig': 'Grüße|всем',
 }
+TEXTS = {encoding: text.replace('|', '\n').split('\n') for encoding, text in TEXTS.items()}
 
 
-def lines_of(path):
-  return [line for _, line in files.lines(path, Counter())]
+def lines_of(path, counts=None):
+  return [line for _, line in files.lines(path, Counter() if counts is None else counts)]
 
 
 @pytest.mark.parametrize('encoding', TEXTS)
 @pytest.mark.parametrize('end', ['\n', '\r\n', '\r'])
 def test_a_file_is_read_in_its_encoding_with_any_line_ends(tmp_path, caplog, encoding, end):
-  """Also behind more ASCII than a reader looks ahead, and compressed."""
-  lines = TEXTS[encoding].splitlines()
-  data = end.join([*lines, '']).encode(encoding)
-  (tmp_path / 'a.txt').write_bytes(data)
-  assert lines_of(tmp_path / 'a.txt') == lines
+  """Each sentence alone; and behind more ASCII than a reader looks ahead, and compressed."""
+  many, lines = ['plain', *TEXTS[encoding], 'plain'], TEXTS[encoding]
+  for i, line in enumerate(lines):
+    (tmp_path / f'{i}.txt').write_bytes(f'a{end}{line}{end}'.encode(encoding))
+    assert lines_of(tmp_path / f'{i}.txt') == ['a', line]
   assert (encoding == 'utf-8-sig') == ('is not UTF-8' not in caplog.text)
+  assert caplog.text.count('is read as') == (encoding != 'utf-8-sig')  # once a folder
   assert (end == '\r') <= ('CR alone' in caplog.text or encoding in ('utf-16', 'utf-32'))
-  (tmp_path / 'b.csv.gz').write_bytes(gzip.compress(data))
-  assert lines_of(tmp_path / 'b.csv.gz') == lines
+  (tmp_path / 'b.csv.gz').write_bytes(gzip.compress(end.join([*many, '']).encode(encoding)))
+  assert lines_of(tmp_path / 'b.csv.gz') == many
   if encoding not in ('utf-16', 'utf-32', 'utf-8-sig'):
     before = ['x' * 99] * 1000
-    (tmp_path / 'c.txt').write_bytes('\n'.join([*before, *lines]).encode(encoding))
-    assert lines_of(tmp_path / 'c.txt') == [*before, *lines]
+    (tmp_path / 'c.txt').write_bytes('\n'.join([*before, *many]).encode(encoding))
+    assert lines_of(tmp_path / 'c.txt') == [*before, *many]
+
+
+@pytest.mark.parametrize('encoding', ['gb18030', 'cp932', 'cp949', 'cp1252'])
+@pytest.mark.parametrize('shift', range(3))
+def test_a_long_file_is_recognised_wherever_the_sample_ends(tmp_path, encoding, shift):
+  lines = ['x' * shift, *TEXTS[encoding] * 2000, ''.join(TEXTS[encoding]) * 9000]
+  (tmp_path / 'a.txt').write_bytes('\n'.join(lines).encode(encoding))
+  assert lines_of(tmp_path / 'a.txt') == lines
+  parts = [raw for _, raw, _ in files.raw_lines(tmp_path / 'a.txt', 1 << 16)]
+  assert b''.join(parts).decode() == '\n'.join(lines)
 
 
 def test_a_few_bad_bytes_do_not_make_another_encoding(tmp_path, caplog):
+  """Wherever they stand, and whatever the reader has read ahead."""
   (tmp_path / 'a.txt').write_bytes('Grüße aus Köln\n'.encode() + b'caf\xff\n' + b'K\xc3\xb6ln\n')
   assert lines_of(tmp_path / 'a.txt') == ['Grüße aus Köln', 'caf\ufffd', 'Köln']
   assert 'is not valid UTF-8' in caplog.text and 'is read as' not in caplog.text
+  for ascii_lines in (0, 1, 65_531, 100_000):
+    counts, after = Counter(), ['naïve café déjà'] * 50
+    plain = 'x\n' * (ascii_lines // 2)
+    data = f'{plain}caf'.encode() + b'\xe9\n' + '\n'.join(after).encode()
+    (tmp_path / 'b.txt').write_bytes(data)
+    assert lines_of(tmp_path / 'b.txt', counts)[-51:] == ['caf\ufffd', *after]
+    assert counts['invalid_utf8_lines'] == 1
 
 
-def test_what_is_read_does_not_depend_on_where_the_reader_looks(tmp_path):
-  """The encoding is that of the file, whichever line shows it; each line is decoded alone."""
-  text = TEXTS['cp1252'].encode('cp1252')
-  recoded = encodings.recoder('x')
-  parts = [recoded(line, lambda: text) for line in text.splitlines(keepends=True)]
-  assert b''.join(parts).decode() == TEXTS['cp1252']
+def test_lines_of_utf8_in_a_file_of_another_encoding_stay(tmp_path):
+  lines = ['Straße über Köln'] * 30
+  data = b'\n'.join([line.encode('cp1252') for line in lines] + ['Größe'.encode()])
+  (tmp_path / 'a.txt').write_bytes(data)
+  assert lines_of(tmp_path / 'a.txt') == [*lines, 'Größe']
+
+
+def test_bytes_that_are_no_character_are_counted(tmp_path):
+  (tmp_path / 'a.txt').write_bytes('Straße über Köln\n'.encode('cp1252') * 20 + b'plain \x81\n')
+  (tmp_path / 'b.txt').write_bytes('Straße\nüber'.encode('utf-16')[:-1])
+  for name, last in (('a', 'plain \ufffd'), ('b', 'übe\ufffd')):
+    counts = Counter()
+    assert lines_of(tmp_path / f'{name}.txt', counts)[-1] == last
+    assert counts['invalid_utf8_lines'] == 1
+
+
+@pytest.mark.parametrize('text', [b'one\rstill one\ntwo\n', b'a\r\r\nb\r\r\n', b'x\r'])
+def test_a_cr_inside_lines_that_end_in_lf_ends_none(tmp_path, text):
+  (tmp_path / 'a.txt').write_bytes(text)
+  expected = [line.rstrip('\r') for line in text.decode().rstrip('\n').split('\n')]
+  assert lines_of(tmp_path / 'a.txt') == expected
+
+
+def test_lines_that_come_one_by_one_are_read_in_their_encoding(monkeypatch):
+  text = '\n'.join(['plain', *TEXTS['cp1251'], 'plain', ''])
+  stdin = io.TextIOWrapper(io.BytesIO(text.encode('cp1251')))
+  monkeypatch.setattr(predict_lines.sys, 'stdin', stdin)
+  found = [line for chunk in predict_lines.chunks_of('', (), Counter()) for line in chunk]
+  assert b''.join(found).decode() == text
+
+
+def test_an_encoding_is_not_looked_for_in_ascii_or_utf8(tmp_path, monkeypatch):
+  monkeypatch.setattr(encodings, 'ENCODINGS', ())
+  (tmp_path / 'a.txt').write_bytes('plain\nGrüße\n'.encode())
+  assert lines_of(tmp_path / 'a.txt') == ['plain', 'Grüße']

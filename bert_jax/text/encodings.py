@@ -54,6 +54,7 @@ FREQUENT = {
 # {encoding: the first bytes of its frequent characters}, and punctuation that takes two bytes.
 _FULL_WIDTH = '，。、：；！？“”‘’（）《》「」『』【】…—～·　'
 FIRST_BYTES = {'cp949': range(0xB0, 0xC9), 'gb18030': range(0xB0, 0xD8), 'big5': range(0xA4, 0xC7)}
+HANGUL = '이다는을의가에고하지도로기리한은'  # the most frequent
 KANA = re.compile('[ぁ-ゟ゠-ヿ]')
 LIKELY = 0.85  # of the characters beyond ASCII fit
 
@@ -98,6 +99,8 @@ def _fit(text: str, encoding: str) -> float:
     rare = 0.97 if encoding != 'cp1252' else 1.0
     return rare * (max(*known, several) + signs) / len(beyond)
   if len(beyond) < 4:  # of so few everything fits
+    return 0.0
+  if encoding == 'cp949' and sum(x in HANGUL for x in beyond) < 0.15 * len(beyond):
     return 0.0
   if encoding in ('cp932', 'euc_jp'):
     kana = len(KANA.findall(text))
@@ -159,8 +162,8 @@ def sampled(path: Path, opener: Callable[[Any], Any], identity: tuple[int, ...])
 
 
 def opened(path: object, stream: Any) -> tuple[Any, str]:
-  """(stream for `readline` or `read1`, 'utf-8' if it is that, else '') of a stream of bytes that can
-  be looked ahead into (peek). UTF-16 and UTF-32 come as UTF-8; if its first lines end in CR alone,
+  """(stream for `readline` or `read1`, 'utf-8' if it is that or '') of a stream of bytes that can be
+  looked ahead into (peek). UTF-16 and UTF-32 come as UTF-8; if its first lines end in CR alone,
   all lines end in LF. path: its name, for the log."""
   head = stream.peek(SAMPLE) if hasattr(stream, 'peek') else b''
   for mark, encoding in MARKS.items():

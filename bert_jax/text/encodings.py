@@ -19,7 +19,7 @@ from bert_jax.errors import log
 
 MARKS = {codecs.BOM_UTF32_LE: 'utf-32', codecs.BOM_UTF32_BE: 'utf-32'}
 MARKS |= {codecs.BOM_UTF16_LE: 'utf-16', codecs.BOM_UTF16_BE: 'utf-16'}  # UTF-32's begins so, too
-SAMPLE = 1 << 14  # bytes, of lines beyond ASCII, that an encoding is recognised from
+SAMPLE = 1 << 13  # bytes, of lines beyond ASCII, that an encoding is recognised from
 SAID = set()  # (folder, fact) of files, which are said once
 
 _WEST = 'äöüß àâæçèéêëîïôùûüœÿ áéíñóúüªº àèéìíîòóùú àáâãçéêíóôõúü åäöéü æøåéü áéëïöüèó áéíóúýþæöð'
@@ -162,8 +162,8 @@ def sampled(path: Path, opener: Callable[[Any], Any], identity: tuple[int, ...])
 
 
 def opened(path: object, stream: Any) -> tuple[Any, str]:
-  """(stream for `readline` or `read1`, 'utf-8' if it is that or '') of a stream of bytes that can be
-  looked ahead into (peek). UTF-16 and UTF-32 come as UTF-8; if its first lines end in CR alone,
+  """(stream for `readline` or `read1`, 'utf-8' or '', its encoding) of a stream of bytes that can
+  be looked ahead into (peek). UTF-16 and UTF-32 come as UTF-8; if its first lines end in CR alone,
   all lines end in LF. path: its name, for the log."""
   head = stream.peek(SAMPLE) if hasattr(stream, 'peek') else b''
   for mark, encoding in MARKS.items():

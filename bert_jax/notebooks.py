@@ -16,6 +16,7 @@ from typing import Any
 
 from bert_jax.errors import InputError
 from bert_jax.workdir import records
+from bert_jax.workdir.recorded import Point
 
 LOOKS = {'train': dict(color='0.6'), 'eval': dict(color='C0', marker='o', markersize=4)}
 DRIVE, BUCKET = 'drive:', 'gs://'  # prefixes of folders that must be mounted
@@ -130,8 +131,8 @@ def drawn(workdir: Path) -> str:
     return ''
   from matplotlib.figure import Figure
 
-  judge, splits = run.judge, run.facts.data
-  baselines = splits.get('eval', splits.get('train', records.Split())).baselines
+  judge, facts = run.judge, run.facts
+  baselines = facts.split('eval' if 'eval' in facts.data else 'train').baselines
   names = [judge] if any(judge in point.values for point in run.training) else ['loss', judge]
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
@@ -153,7 +154,7 @@ def drawn(workdir: Path) -> str:
   return base64.b64encode(file.getvalue()).decode()
 
 
-def without_jag(points: Sequence[records.Point]) -> Sequence[records.Point]:
+def without_jag(points: Sequence[Point]) -> Sequence[Point]:
   """Training points without the last one, if that is the mean of less than half as many steps as
   the one before it: it would be a jag at the end of a curve."""
   if len(points) > 2:

@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       raise InputError('--workdir is missing; name the folder this run is to be written to.')
     _, results = train(config, args.workdir, config_lib.names_of(overrides))
     if hosts.first():
-      data = records.read_facts(args.workdir).data.get('eval', records.Split())
+      data = records.read_facts(args.workdir).split('eval')
       known = metrics.beside(results, data.baselines, data.examples)
       print(metrics.to_json({'workdir': args.workdir, **results, **known}))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from bert_jax import files, hosts
+from bert_jax import hosts
 from bert_jax.errors import Paused, log
 from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, setup, trackers
@@ -65,7 +65,7 @@ class Saver:
     """Saves a state, or adds the results of its evaluation to its checkpoint. Nobody could read it
     without a config and a vocabulary: a workdir that was removed since the run began gets them."""
     run, workdir = self.run, self.run.inputs.workdir
-    if hosts.first() and not files.exists(workdir / contents.CONFIG):
+    if hosts.first() and not (workdir / contents.CONFIG).exists():
       contents.claim(workdir, run.inputs.config)
       run.inputs.tokenizer.save(workdir)
       said = 'its config and vocabulary are written again; its checkpoints and metrics are gone'

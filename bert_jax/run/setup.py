@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import files, hosts, models, sharding, step
+from bert_jax import hosts, models, sharding, step
 from bert_jax.errors import log
 from bert_jax.run import evaluation, initialization, speed, spikes, stopping, tally
 from bert_jax.run.inputs import Inputs, check_continues
@@ -41,10 +41,10 @@ class Run:
 def ended(inputs: Inputs) -> tuple[step.State, Mapping[str, float]] | None:
   """(State, metrics) of a run that has ended in its workdir; None if something is left to do."""
   workdir, newest, has_ended = inputs.workdir, inputs.beginning.meta or {}, False
-  if inputs.in_workdir and files.exists(workdir / contents.CONFIG):
+  if inputs.in_workdir and (workdir / contents.CONFIG).exists():
     end, config = records.read_summary(workdir), contents.read_config(workdir)
     has_ended = (
-      (end.state in records.ENDED and (end.step, end.steps) == (newest['step'], inputs.steps))
+      (end.has_ended and (end.step, end.steps) == (newest['step'], inputs.steps))
       and config_lib.flatten(config) == config_lib.flatten(inputs.config)
       and bool(newest['metrics']) == bool(inputs.eval_batches)
     )
@@ -141,7 +141,7 @@ def flops_of(inputs: Inputs, moment: Moment | None = None) -> float:
 
 
 def costs_of(inputs: Inputs, parameters: int) -> dict[str, Any]:
-  """The costs of records.Facts; `flops_by_stage`, if stages of the timeline differ in them: the
+  """The costs of recorded.Facts; `flops_by_stage`, if stages of the timeline differ in them: the
   first step of each stage, and the flops_of its steps."""
   line, firsts = inputs.timeline, sorted({0, *inputs.timeline.jumps()})
   stages = [{'step': step, 'flops': flops_of(inputs, line.at(step))} for step in firsts]
@@ -154,7 +154,7 @@ def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:
   """Writes the config and the vocabulary of a run; returns its Checkpoints."""
   config, workdir = inputs.config, inputs.workdir
   if hosts.first():
-    if not inputs.in_workdir and files.exists(workdir / contents.CONFIG):
+    if not inputs.in_workdir and (workdir / contents.CONFIG).exists():
       log.info('an earlier run in %s has left no checkpoint: this one begins anew', workdir)
     contents.claim(workdir, config)
     if not inputs.in_workdir:

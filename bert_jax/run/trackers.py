@@ -84,7 +84,7 @@ class WeightsAndBiases:
     folder = workdir.absolute()
     drawn = folder / 'wandb' / 'id.txt'  # the id of the run
     try:
-      if not files.exists(drawn):
+      if not drawn.exists():
         files.make_folder(drawn.parent)
         files.write_whole(drawn, uuid.uuid4().hex[:12] + '\n')
       self.run = _wandb().init(

@@ -26,6 +26,7 @@ from bert_jax.run import speed
 from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.tools import arguments
 from bert_jax.workdir import checkpoint, contents, provenance, records
+from bert_jax.workdir.recorded import Run
 
 # Not compared: times, and `steps`, since the first line after a start counts from there.
 NOT_COMPARED = (*speed.MEASURED, 'steps')
@@ -57,7 +58,7 @@ def rerun(
   return {'workdir': str(new), 'not_the_same': others} | outcome(run, records.read(new))
 
 
-def differences(run: records.Run, inputs: Inputs) -> list[str]:
+def differences(run: Run, inputs: Inputs) -> list[str]:
   """Sentences on how the circumstances of a repetition differ from the run's."""
   was, here = run.facts.made_by, contents.made_by(inputs.mesh)
   if not was:
@@ -88,7 +89,7 @@ def differences(run: records.Run, inputs: Inputs) -> list[str]:
   return out + [f'{x} is taken as it is now; what it was then is not recorded' for x in taken]
 
 
-def _changed_packages(run: records.Run, here: Mapping[str, str]) -> list[str]:
+def _changed_packages(run: Run, here: Mapping[str, str]) -> list[str]:
   """Sentences on changed packages: the ones here, on which numbers depend, each; then the rest."""
   then = run.facts.made_by.get('packages', here)
   out = [f'{name} {then.get(name)} -> {x}' for name, x in here.items() if then.get(name) != x]
@@ -103,7 +104,7 @@ def _changed_packages(run: records.Run, here: Mapping[str, str]) -> list[str]:
   return out
 
 
-def lines(run: records.Run) -> dict[tuple[int, str], dict[str, float | None]]:
+def lines(run: Run) -> dict[tuple[int, str], dict[str, float | None]]:
   """A run's metrics that do not depend on the clock, {(step, 'train' or 'eval'): values}."""
   return {
     (point.step, 'train' if point.kind == 'train' else 'eval'): {
@@ -113,7 +114,7 @@ def lines(run: records.Run) -> dict[tuple[int, str], dict[str, float | None]]:
   }
 
 
-def outcome(run: records.Run, again: records.Run) -> dict[str, Any]:
+def outcome(run: Run, again: Run) -> dict[str, Any]:
   """Compares a run with its repetition: {'compared', 'lines', 'same_lines', 'first_difference',
   'state', 'same'}. A repetition that ended before the run did is not the same."""
   was, now = lines(run), lines(again)

@@ -100,7 +100,7 @@ def check(workdir: Path, config: ConfigDict) -> None:
     )
   if workdir.exists() and not workdir.is_dir():
     raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
-  exists = files.exists(workdir / CONFIG)
+  exists = (workdir / CONFIG).exists()
   different = config_lib.changes(read_config(workdir), config) if exists else []
   if different := [x for x in different if x.partition(':')[0] not in MOVES]:
     more = f' and {len(different) - 3} more' if len(different) > 3 else ''
@@ -175,7 +175,7 @@ def write_facts(
       if text:
         files.write_whole(workdir / name, text)
       else:
-        files.remove(workdir / name)
+        (workdir / name).unlink(missing_ok=True)
 
 
 def made_by(mesh: jax.sharding.Mesh) -> dict[str, Any]:

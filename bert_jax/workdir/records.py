@@ -1,4 +1,4 @@
-"""Reads the files of a workdir, of a living or finished run, into a typed Run.
+"""Reads the files of a workdir, of a living or finished run, into a typed Run (recorded.py).
 
 Whoever shows, compares, repeats or exports a run reads it here. A file that is damaged, missing or
 from another run is left out and named in the run's `faults`. Files belong together if they agree in
@@ -8,12 +8,10 @@ the training data, and the metrics that a checkpoint repeats.
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from ml_collections import ConfigDict
+from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import files
@@ -21,175 +19,15 @@ from bert_jax.errors import InputError, quoted
 from bert_jax.metrics import Level
 from bert_jax.tasks import TASKS
 from bert_jax.text.values import json_value
-from bert_jax.timeline import Timeline
 from bert_jax.workdir import contents, manifest
 from bert_jax.workdir.json_object import JsonObject, is_of, read_object
+from bert_jax.workdir.recorded import Facts, Outcome, Planned, Point, Run, Split, Summary, Sweep
 
 FACTS, SUMMARY, METRICS = 'run.json', 'summary.json', 'metrics.jsonl'
 SWEEP, LOGS = 'sweep.json', 'logs'  # in the folder of a sweep; logs/RUN.json says how a run ended
-ENDED = 'finished', 'stopped early'  # states of a run that has nothing left to do
 # {field of run.json: its type}: what the last bits of a run depend on, see contents.made_by.
 MADE_BY = dict.fromkeys(('bert_jax', 'commit', 'python', 'processor', 'devices'), str)
 MADE_BY |= {'processes': int, **dict.fromkeys(('packages', 'environment', 'mesh'), dict)}
-
-
-@dataclass(frozen=True)
-class Split:
-  """The facts in run.json about the data of one split."""
-
-  rows: int = 0
-  fingerprint: str = ''
-  examples: int = 0  # of labelled data
-  baselines: Mapping[str, Level] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Facts:
-  """The content of run.json: the code, machine, model and data of a run."""
-
-  made_by: Mapping[str, Any] = field(default_factory=dict)  # the recorded fields of MADE_BY
-  commands: Sequence[Mapping[str, Any]] = ()  # {'argv', 'time'} of each start
-  earlier: Sequence[Mapping[str, Any]] = ()  # what `made_by` was before, for a run that moved
-  data: Mapping[str, Split] = field(default_factory=dict)
-  parameters: int | None = None
-  flops_per_step: float | None = None  # of a full batch
-  flops_by_stage: Sequence[tuple[int, float]] = ()  # (first step, the same), if they differ
-  source: str = ''  # of weights that were converted
-  config: str = ''  # the fingerprint of the config; runs of earlier versions do not say it
-
-  @property
-  def commit(self) -> str:
-    return self.made_by.get('commit', '')
-
-
-@dataclass(frozen=True)
-class Summary:
-  """The content of summary.json: how far a run has come, and how it ended."""
-
-  state: str = ''
-  step: int = 0
-  steps: int = 0  # the last one of the run; 0: not known
-  objective: str = ''
-  seed: int | None = None
-  metric: str = ''
-  config: str = ''
-  bytes: int = 0  # of metrics.jsonl until then
-  crc32: int = 0  # and their checksum
-  last: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # {'eval', 'train': line}
-
-
-class Point(NamedTuple):
-  """A line of metrics.jsonl."""
-
-  step: int
-  kind: str  # 'train'; 'whole', an evaluation of all the data; or 'eval', of a part of it
-  values: Mapping[str, float | None]  # None: it was not finite
-
-
-@dataclass(frozen=True)
-class Run:
-  """All that the files of a workdir record about its run."""
-
-  path: Path
-  config: ConfigDict | None  # None: there is none that can be trusted
-  fields: Mapping[str, Any]  # the config as {'model.hidden_size': 128, ...}
-  judge: str  # the name of the metric that the run is judged by
-  facts: Facts = Facts()
-  summary: Summary = Summary()
-  points: Sequence[Point] = ()
-  lengths: Mapping[str, tuple[int, Mapping]] = field(default_factory=dict)  # see by_length
-  checkpoints: Sequence[int] = ()  # their steps
-  newest: Mapping[str, Any] = field(default_factory=dict)  # metadata of the newest checkpoint
-  faults: Sequence[str] = ()
-
-  @property
-  def evaluations(self) -> list[Point]:
-    return [point for point in self.points if point.kind != 'train']
-
-  @property
-  def training(self) -> list[Point]:
-    return [point for point in self.points if point.kind == 'train']
-
-  def counted(self) -> Point | None:
-    """The evaluation whose values count: the last one or, with eval.patience, the best."""
-    evaluations, metric = self.evaluations, self.fields.get('checkpoint.best_metric', '')
-    known = [(x, p) for p in evaluations if (x := p.values.get(metric)) is not None]
-    if self.fields.get('eval.patience') and known:
-      best = max if self.fields['checkpoint.best_mode'] == 'max' else min
-      return best(known, key=lambda pair: pair[0])[1]
-    return evaluations[-1] if evaluations else None
-
-  def final(self, metric: str) -> float | None:
-    """The value of a metric in the evaluation that counts; None if missing or not finite."""
-    point = self.counted()
-    return point.values.get(metric) if point else None
-
-  def last_step(self) -> int:
-    """The last step that has metrics or a checkpoint."""
-    return max([*self.checkpoints, *(point.step for point in self.points)], default=0)
-
-  def measured_step(self) -> int:
-    """The last step that has metrics."""
-    return max((point.step for point in self.points), default=0)
-
-  @property
-  def timeline(self) -> Timeline | None:
-    """What the run does at each step; None without a config."""
-    if self.config is None:
-      return None
-    return config_lib.timeline_of(self.config, self.config.steps or self.last_step())
-
-  def flops_before(self, step: int) -> float:
-    """The FLOPs of the training before a step; NaN if the run does not record them."""
-    if self.facts.flops_per_step is None or (timeline := self.timeline) is None:
-      return math.nan
-    stages = self.facts.flops_by_stage or ((0, self.facts.flops_per_step),)
-    stages = [(first, flops) for first, flops in stages if first < step]
-    rows = [timeline.rows_before(at) for at in [*(first for first, _ in stages), step]]
-    counted = zip(rows, rows[1:], stages)
-    return sum((end - begin) * flops for begin, end, (_, flops) in counted) / timeline.batch_size
-
-  def collapsed(self) -> bool:
-    """Whether the evaluation that counts gave the same answer to every example."""
-    point = self.counted()
-    return point is not None and 'constant' in point.values
-
-  def by_length(self, metric: str) -> dict[str, tuple[int, float]]:
-    """The scores of the last evaluation by length: {'65-128' tokens: (examples, score)}."""
-    scores = {tokens: (n, values.get(metric)) for tokens, (n, values) in self.lengths.items()}
-    return {tokens: (n, score) for tokens, (n, score) in scores.items() if score is not None}
-
-
-class Planned(NamedTuple):
-  """A run that a sweep has planned."""
-
-  arm: str = ''
-  spec: str = ''  # FILE:ARGS of its config
-  fields: Sequence[str] = ()  # ['--config.NAME=VALUE', ...]
-
-
-class Outcome(NamedTuple):
-  """How a run of a sweep ended."""
-
-  state: str = ''  # done, failed or stopped; '': it has not been run
-  error: str = ''
-  seconds: float = 0.0  # of all tries together
-  metrics: Mapping[str, float | None] = {}  # of its last evaluation
-  config: str = ''  # a hash of all fields, see tools.sweep
-
-
-@dataclass(frozen=True)
-class Sweep:
-  """The planned runs in a sweep's folder, and how they ended."""
-
-  path: Path
-  baseline: str  # the name of an arm, or ''
-  runs: Mapping[str, Planned]  # {name of a folder: what is planned there}
-  ended: Mapping[str, Outcome]
-  faults: Sequence[str]
-
-
-# ---- Reading ------------------------------------------------------------------------------------
 
 
 def read(folder: Path | str) -> Run:
@@ -201,7 +39,7 @@ def read(folder: Path | str) -> Run:
     fields = config_lib.flatten(config)
   except InputError as error:
     faults.append(str(error))
-  if not files.exists(path / FACTS):
+  if not (path / FACTS).exists():
     faults.append(f'{path / FACTS} is missing, so nothing is known of the code and the data')
   facts, summary = read_facts(path, faults), read_summary(path, faults)
   steps = summary.steps or fields.get('steps') or 0
@@ -219,22 +57,18 @@ def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
   for folder in map(Path, folders):
     if not folder.is_dir():
       remarks.append(f'{folder} is no folder: left out')
-    for path in files.find(folder, contents.CONFIG):
-      found.setdefault(path.resolve(), path.parent)
-    for path in files.find(folder, METRICS):
-      if not files.exists(path.with_name(contents.CONFIG)):
-        remarks.append(f'{path.parent} has {METRICS} and no {contents.CONFIG}: left out')
+    both = (path.parent for name in (contents.CONFIG, METRICS) for path in folder.rglob(name))
+    for path in sorted(both):
+      found.setdefault(path.resolve(), path)
   for path in found.values():
-    if not files.exists(path / METRICS):
-      if files.exists(path / FACTS):
-        remarks.append(f'{path} has written no metrics yet: left out')
-      continue
-    run = read(path)
-    if run.config is None:
-      remarks.append(f'{path} is left out: {run.faults[0]}')
-    else:
-      runs.append(run)
-      remarks += run.faults
+    if not (path / contents.CONFIG).exists():
+      remarks.append(f'{path} has {METRICS} and no {contents.CONFIG}: left out')
+    elif (path / METRICS).exists():
+      run = read(path)
+      runs += [run] if run.config else []
+      remarks += run.faults if run.config else [f'{path} is left out: {run.faults[0]}']
+    elif (path / FACTS).exists():
+      remarks.append(f'{path} has written no metrics yet: left out')
   if not runs:
     about = ''.join(f'\n  {x}' for x in remarks)
     raise InputError(f'no run with metrics lies below {" or ".join(map(str, folders))}.{about}')
@@ -280,13 +114,12 @@ def read_summary(workdir: Path | str, faults: list[str] | None = None) -> Summar
 def read_sweep(folder: Path | str) -> Sweep | None:
   """Reads a sweep's plan in a folder and how its runs ended; None if it holds no sweep."""
   path, faults = Path(folder).expanduser(), []
-  if not files.exists(path / SWEEP):
+  if not (path / SWEEP).exists():
     return None
   at = read_object(path / SWEEP, faults)
   if not faults and 'runs' not in at.content:
     faults.append(f'{path / SWEEP} names no runs')
-  planned = at.inside('runs')
-  kinds = dict(arm=str, spec=str, fields=list)
+  planned, kinds = at.inside('runs'), dict(arm=str, spec=str, fields=list)
   runs = {name: Planned(**planned.inside(name).several(**kinds)) for name in planned.content}
   for name in [name for name, run in runs.items() if '/' in name + run.arm or name in ('.', '..')]:
     faults.append(f'{path / SWEEP}: {quoted(name)} is no name of a run: left out')
@@ -341,7 +174,7 @@ def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapp
       newest = manifest.read(folder, number)
       return tuple(sorted(n for n in manifest.newest_first(folder) if n <= number)), newest
     except manifest.Damaged as error:
-      if files.exists(folder / str(number)):  # else the run has removed it meanwhile
+      if (folder / str(number)).exists():  # else the run has removed it meanwhile
         faults.append(f'{error}: left out')
   return (), {}
 
@@ -353,7 +186,7 @@ def _lengths(run: Run, faults: list[str]) -> dict[str, tuple[int, dict[str, Any]
   # Runs of earlier versions call every held-out share `embedded`.
   named = contents.evaluated_on(*data), data[1]
   folders = [contents.answers_folder(run.path, name, step) for name in named]
-  folder = next((path for path in folders if files.exists(path)), folders[0])
+  folder = next((path for path in folders if path.exists()), folders[0])
   content, out = read_object(folder / 'scores.json', faults), {}
   for at in content.objects('by_length', tokens=str, examples=int):
     scores = {k: x for k, x in at.content.items() if x is None or is_of(x, float)}
@@ -385,7 +218,7 @@ def _without_strangers(run: Run, faults: list[str]) -> Run:
     is_whole = run.summary.steps in (0, config.steps or run.summary.steps)
     if not is_whole or run.summary.config not in ('', known[0]):  # it got more steps, not taken yet
       run = replace(run, summary=replace(run.summary, state='running'))
-  data = run.facts.data.get('train', Split()).fingerprint
+  data = run.facts.split('train').fingerprint
   if data and run.newest.get('data') and data != run.newest['data']:
     faults.append(f'{folder / FACTS} is of other training data than {newest}: left out')
     run = replace(run, facts=Facts())
@@ -408,7 +241,6 @@ def _without_strangers(run: Run, faults: list[str]) -> Run:
 
 def _same(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
   """Whether two lines of metrics agree in all numbers that both have."""
-  shared = [name for name in some.keys() & others.keys() if name not in ('step', 'split')]
-  pairs = [(some[name], others[name]) for name in shared]
-  numbers = [(a, b) for a, b in pairs if is_of(a, float) and is_of(b, float)]
-  return all(math.isclose(a, b, rel_tol=1e-9) for a, b in numbers)
+  pairs = [(some[name], others[name]) for name in some.keys() & others.keys() - {'step', 'split'}]
+  numbers = (pair for pair in pairs if all(is_of(x, float) for x in pair))
+  return all(math.isclose(*pair, rel_tol=1e-9) for pair in numbers)

@@ -14,7 +14,7 @@ from bert_jax.run.spikes import Spikes
 from bert_jax.timeline import Moment
 from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.train import train
-from bert_jax.workdir import checkpoint, contents, records
+from bert_jax.workdir import checkpoint, contents, recorded, records
 
 GUARD = 'spikes.window=4 spikes.zscore=50 spikes.rollback=4 eval.every=0 log.every=1'
 GROWING = 'optimizer.accumulation=4 loss.nsp_weight=0 corpus.rows=full optimizer.warmup=2'
@@ -91,8 +91,8 @@ def test_a_report_counts_the_rows_that_were_read(tmp_path):
   for growth, flops in (('0.6', 100 * parts / 4), ('0', 100 * 200)):
     changes = f'optimizer.batch_warmup={growth} steps=200'
     config = c.load('configs/pretrain.py:runlocal', fields(GROWING, changes))
-    facts = records.Facts(flops_per_step=100.0)
-    run = records.Run(tmp_path, config, c.flatten(config), 'mlm', facts)
+    facts = recorded.Facts(flops_per_step=100.0)
+    run = recorded.Run(tmp_path, config, c.flatten(config), 'mlm', facts)
     assert run.flops_before(200) == pytest.approx(flops)
 
 

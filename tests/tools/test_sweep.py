@@ -31,7 +31,7 @@ from bert_jax.tools.sweep import arms as sweep_grid
 from bert_jax.tools.sweep import child
 from bert_jax.tools.sweep import jobs as sweep_jobs
 from bert_jax.workdir import contents, lock, records
-from bert_jax.workdir.records import Outcome
+from bert_jax.workdir.recorded import Outcome
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
 

@@ -21,7 +21,7 @@ from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.tools.sweep import arms as sweep_arms
 from bert_jax.train import train
-from bert_jax.workdir import contents, records, trained
+from bert_jax.workdir import contents, recorded, records, trained
 
 
 @pytest.fixture(scope='module')
@@ -85,14 +85,14 @@ def test_runs_of_the_first_versions_are_read():
   """They have no seal, no summary, no costs."""
   found = records.read('tests/golden/old_workdir')
   assert not found.faults and found.judge == 'mlm' and found.checkpoints == (10, 20)
-  assert found.summary == records.Summary() and found.facts.parameters is None
+  assert found.summary == recorded.Summary() and found.facts.parameters is None
   assert len(found.points) == 6 and found.points[-1].kind == 'whole' and found.final('mlm') > 4
   assert found.facts.commit.startswith('7ece11e') and 'jax' in found.facts.made_by['packages']
   assert found.newest['config'] == config_lib.fingerprint(found.config)
 
 
 def test_the_evaluation_that_counts(run):
-  evals = [records.Point(i, 'whole', {'mlm': x}) for i, x in enumerate((3.0, 2.0, 2.5, None))]
+  evals = [recorded.Point(i, 'whole', {'mlm': x}) for i, x in enumerate((3.0, 2.0, 2.5, None))]
   at = dataclasses.replace(records.read(run), points=evals)
   assert at.counted() == evals[-1] and at.final('mlm') is None
   best = {'checkpoint.best_metric': 'mlm', 'eval.patience': 2}
@@ -265,7 +265,7 @@ def test_each_reader_stands_each_damage(name, run, other_copy, model, tmp_path, 
 
   # Nothing but what is damaged is lost.
   assert (found.config is None) == (lost == 'config')
-  assert (found.facts == records.Facts()) == (lost == 'facts')
+  assert (found.facts == recorded.Facts()) == (lost == 'facts')
   assert (found.summary.state == '') == (lost == 'summary' or name == 'summary.json: state')
   kept = {'newest': (10,), 'all': ()}.get(lost, (10, 20))
   kept = kept if (run / 'checkpoints').exists() else ()

@@ -23,7 +23,7 @@ from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 from bert_jax.tools.report import figures, pages, panels
 from bert_jax.workdir import records
-from bert_jax.workdir.records import Run
+from bert_jax.workdir.recorded import Point, Run
 
 table = pages.text  # the tables of a Report as a text
 
@@ -56,7 +56,7 @@ def svms(runs: Sequence[Run]) -> list[Run]:
     metrics = baseline.metrics(run.config, tokenizers.load_folder(run.path))
     fields |= {'objective': baseline.name, 'checkpoint.best_metric': '', 'eval.patience': 0}
     facts = dataclasses.replace(run.facts, parameters=None, flops_per_step=None)
-    points, path = (records.Point(0, 'whole', metrics),), Path(f'{run.path} (SVM)')
+    points, path = (Point(0, 'whole', metrics),), Path(f'{run.path} (SVM)')
     out[key] = Run(path, None, fields, family.main_metric(run.config), facts, points=points)
   return list(out.values())
 

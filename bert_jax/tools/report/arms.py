@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import config as config_lib
-from bert_jax import files, tokenizers
+from bert_jax import tokenizers
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
-from bert_jax.workdir.records import Run
+from bert_jax.workdir.recorded import Run
 
 MANY = 4  # fields in which runs may differ and still be named by them
 # Fields that cannot change a run's result.
@@ -47,7 +47,7 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
   checksum separates them."""
   out, evaluated_on, alike = [], {}, {}  # alike: {what decides the rows: {path of a run: checksum}}
   for run in runs:
-    data = run.facts.data.get('eval', records.Split())
+    data = run.facts.split('eval')
     under = TASKS[run.config.objective].judge(run.config).under if run.config else {}
     known = {name: x for name, x in under.items() if name in run.fields}
     out.append(replace(run, fields={**run.fields, **known}))
@@ -94,7 +94,7 @@ def unfinished(runs: Sequence[Run]) -> dict[Path, str]:
   out, furthest = {}, max((run.measured_step() for run in runs), default=0)
   for run in runs:
     steps = run.fields.get('steps')
-    goes_on = run.summary.state not in records.ENDED
+    goes_on = not run.summary.has_ended
     if not run.summary.state:
       goes_on = not run.fields.get('eval.patience') and run.measured_step() < (steps or furthest)
     if goes_on:
@@ -150,7 +150,7 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str]]:
     ended = sweep.ended.items()
     remarks += [f'{folder / name} failed: {x.error}' for name, x in ended if x.state == 'failed']
     waiting = [name for name, x in ended if not x.state]
-    if waiting := [x for x in waiting if not files.exists(folder / x / records.METRICS)]:
+    if waiting := [x for x in waiting if not (folder / x / records.METRICS).exists()]:
       more = f' and {len(waiting) - 1} more' if len(waiting) > 1 else ''
       remarks.append(f'{folder}: planned and not run yet: {waiting[0]}{more}')
   return baseline, remarks

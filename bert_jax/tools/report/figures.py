@@ -17,7 +17,7 @@ from bert_jax.timeline import RATE
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.panels import Panel
 from bert_jax.tools.report.statistics import interval, step_of
-from bert_jax.workdir.records import Run
+from bert_jax.workdir.recorded import Run
 
 if TYPE_CHECKING:
   from matplotlib.axes import Axes

@@ -17,8 +17,7 @@ from bert_jax.metrics import Level
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.arms import LOSSES, Arm
 from bert_jax.tools.report.statistics import Difference, differences, interval, step_of
-from bert_jax.workdir import records
-from bert_jax.workdir.records import Run
+from bert_jax.workdir.recorded import Run
 
 Under = Mapping[Path, Mapping[str, Any]]  # what each run was evaluated under, see arms.judged
 NO_SCORES = ('constant', 'masked')  # values of an evaluation that are not scores
@@ -70,7 +69,7 @@ class Panel:
 
   def level(self, metric: str) -> Level | None:
     """The baseline that a metric must beat, such as the unigram loss."""
-    data = (run.facts.data.get('eval', records.Split()) for run in self.runs)
+    data = (run.facts.split('eval') for run in self.runs)
     return next((split.baselines[metric] for split in data if metric in split.baselines), None)
 
   def is_unbeaten(self, rows: Sequence[Row]) -> bool:

@@ -95,7 +95,7 @@ def unfinished_sources(runs: Sequence[Run]) -> str:
   for name in sources:
     run = records.read(name)
     # Earlier versions wrote no summary.
-    if run.summary.state not in ('', *records.ENDED) or not run.checkpoints:
+    if (run.summary.state and not run.summary.has_ended) or not run.checkpoints:
       missing.append(name)
   if not missing:
     return ''
@@ -123,7 +123,7 @@ def content_of(
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
   earlier, before = (sweep.runs, sweep.baseline) if sweep else ({}, '')
   for run in runs:
-    if (was := earlier.get(run.folder)) and files.exists(root / run.folder / contents.CONFIG):
+    if (was := earlier.get(run.folder)) and (root / run.folder / contents.CONFIG).exists():
       _check_same(root / run.folder, run, was)
   if before and baseline not in ('', before):
     kept = before if args.baseline is None else baseline

@@ -31,7 +31,8 @@ from bert_jax.tasks import TASKS
 from bert_jax.tools.sweep import child
 from bert_jax.tools.sweep.arms import Run
 from bert_jax.workdir import records
-from bert_jax.workdir.records import LOGS, Outcome
+from bert_jax.workdir.recorded import Outcome
+from bert_jax.workdir.records import LOGS
 
 # The states of runs by their exit codes: 3: it may continue later; the others: it was stopped.
 STATES = {0: 'done', 3: 'stopped', 130: 'stopped', -signal.SIGTERM: 'stopped'}
@@ -40,7 +41,7 @@ STATES = {0: 'done', 3: 'stopped', 130: 'stopped', -signal.SIGTERM: 'stopped'}
 def state_of(root: Path, run: Run) -> Outcome:
   """How a run has ended; without a state if not run, or run with another config."""
   ended = records.read_outcome(root, run.folder)
-  is_same = ended.config == fingerprint(run.config) and files.exists(root / run.folder)
+  is_same = ended.config == fingerprint(run.config) and (root / run.folder).exists()
   return ended if is_same else Outcome('')
 
 

@@ -71,17 +71,13 @@ def farewell(error: BaseException) -> tuple[str, int]:
   if not isinstance(error, OSError):
     text = str(error)  # its beginning says what is wrong, its end what to do
     return f'error: {text if len(text) < 3000 else f"{text[:1500]} [..] {text[-750:]}"}', code
-  where = f'{path}: ' if (path := error.filename or _open_file(error)) else ''
-  fault = f'{where}{error.strerror or error}; check the path, its permissions and the disk'
-  return f'error: {fault}', 2 if stays(error) else 3
-
-
-def _open_file(error: BaseException) -> str:
-  """The path of the file that an error is about: one that a function it went through has open."""
+  # Else it is about a file that a function it went through has open.
   frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
   opened = (x for frame in reversed(frames) for x in frame.f_locals.values())
   paths = (str(x.name) for x in opened if isinstance(x, io.IOBase) and hasattr(x, 'name'))
-  return next(paths, '')
+  where = f'{path}: ' if (path := error.filename or next(paths, '')) else ''
+  fault = f'{where}{error.strerror or error}; check the path, its permissions and the disk'
+  return f'error: {fault}', 2 if stays(error) else 3
 
 
 @contextlib.contextmanager

@@ -32,12 +32,11 @@ DECISIVE = frozenset(list(PURPOSES)[:9])
 class Field:
   """One field of a config.
   default: the value that BERT was released with, or that changes nothing; the field has its type.
-  allowed: a tuple of choices, bounds as a text such as '[0, 1)' (a round bracket excludes its end),
-  the type of a tuple's members, or None. past: for a field that was added later, the value that
-  earlier runs had in effect: a config.json without the field is read with it, and such a run keeps
-  its fingerprint. NO_PAST: every run's config.json has the field. affects: some of PURPOSES.
-  by_step: its value may change during a run (timeline.py): it is a text such as token,phrase@1000,
-  and `allowed` holds for each value, choices or bounds of integers."""
+  allowed: a tuple of choices, bounds such as '[0, 1)' (a round bracket excludes its end), the type
+  of a tuple's members, or None. past: for a field that was added later, the value that earlier runs
+  had in effect, with which a config.json without the field is read, and keeps its fingerprint.
+  affects: some of PURPOSES. by_step: its value may change during a run (timeline.py): it is a text
+  such as token,phrase@1000, and `allowed` holds for each value, choices or bounds of integers."""
 
   default: Any
   meaning: str
@@ -71,6 +70,5 @@ def affecting(purposes: AbstractSet[str], fields: Mapping[str, Field]) -> dict[s
 
 def pairs_with_positive_numbers(value: tuple) -> bool:
   """Does a tuple have the form ((name, number above 0), ...)?"""
-  pairs = [pair for pair in value if isinstance(pair, tuple) and len(pair) == 2]
-  numbers = [number for _, number in pairs if isinstance(number, (int, float)) and number > 0]
-  return len(numbers) == len(value)
+  is_pair = lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], (int, float))
+  return all(is_pair(x) and x[1] > 0 for x in value)

@@ -1,5 +1,4 @@
-"""Reads and writes the files of a workdir: whole or not at all, and the seal of a JSON file, which
-is a hash of its content."""
+"""Reads and writes files whole or not at all, and seals JSON files by a hash of their content."""
 
 import contextlib
 import fcntl
@@ -65,8 +64,8 @@ def remove_scratch(folder: Path) -> None:
 
 
 def write_npy(path: Path, array: np.ndarray) -> None:
-  """Writes an array as .npy. It is opened for reading too, since numpy writes other files by C,
-  which hides a full disk."""
+  """Writes an array as .npy. Into a file that cannot be read numpy writes by C, which hides a full
+  disk."""
   with open(path, 'w+b') as file:
     np.save(file, array)
 
@@ -85,13 +84,12 @@ def read_bytes(path: Path | str) -> bytes | None:
 
 
 def read_text(path: Path | str) -> str:
-  """The content of a file as text, '' if there is no such file. Bytes that are no text become
-  U+FFFD."""
+  """The content of a file, '' if there is none. Bytes that are no text become U+FFFD."""
   return (read_bytes(path) or b'').decode(errors='replace')
 
 
 def append(path: Path | str) -> TextIO:
-  """Opens a file to append to it; makes it, and its folder, if it does not exist."""
+  """Opens a file, in a folder that is made if necessary, to append to it."""
   make_folder(Path(path).parent)
   return Path(path).open('a')
 

@@ -36,12 +36,9 @@ def machine() -> str:
   """Returns 'tpu', 'gpu' or 'cpu', and prints what there is. A process of its own looks, since one
   that has used a TPU or GPU keeps it, or most of its memory, from the processes of a sweep."""
   code = 'import jax; x = jax.devices(); print(x[0].platform, len(x), x[0].device_kind)'
-  asked = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-  if asked.returncode:
-    said = (asked.stderr.strip().splitlines() or ['it said nothing'])[-1]
-    advice = 'if this notebook has used it already, restart the runtime (Runtime > Restart session)'
-    raise InputError(f'JAX finds no device here ({said[:200]}); {advice}.')
-  platform, count, kind = asked.stdout.strip().splitlines()[-1].split(maxsplit=2)
+  advice = 'if this notebook has used it already, restart the runtime (Runtime > Restart session)'
+  said = _run([sys.executable, '-c', code], f'JAX finds no device here ({advice})')
+  platform, count, kind = said.strip().splitlines()[-1].split(maxsplit=2)
   cores = f'{os.cpu_count()} cores'
   print(f'{cores}, no TPU and no GPU' if platform == 'cpu' else f'{count} x {kind}, {cores}')
   return platform
@@ -82,10 +79,12 @@ def _mount(bucket, point):
 
 
 def _run(command, failed):
+  """Runs a command and returns its output."""
   out = subprocess.run(command, capture_output=True, text=True)
   if out.returncode:
     said = (out.stderr + out.stdout).strip().splitlines() or ['no reason was given']
     raise InputError(f'{failed}: {said[-1][:300]}')
+  return out.stdout
 
 
 def _colab_module(name):
@@ -138,8 +137,7 @@ def drawn(workdir: Path) -> str:
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
     for (kind, look), points in zip(LOOKS.items(), (run.training, run.evaluations)):
       points = [point for point in points if point.values.get(name) is not None]
-      points = without_jag(points) if kind == 'train' else points
-      if points:
+      if points := without_jag(points) if kind == 'train' else points:
         values = [point.values[name] for point in points]
         axis.plot([point.step for point in points], values, label=kind, **look)
     if name in baselines:
@@ -157,8 +155,6 @@ def drawn(workdir: Path) -> str:
 def without_jag(points: Sequence[Point]) -> Sequence[Point]:
   """Training points without the last one, if that is the mean of less than half as many steps as
   the one before it: it would be a jag at the end of a curve."""
-  if len(points) > 2:
-    before, last, end = (point.step for point in points[-3:])
-    if 2 * (end - last) < last - before:
-      return points[:-1]
-  return points
+  before, last, end = [0, 0, 0, *(point.step for point in points)][-3:]
+  is_jag = len(points) > 2 and 2 * (end - last) < last - before
+  return points[:-1] if is_jag else points

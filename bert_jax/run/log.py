@@ -43,24 +43,19 @@ class Writer:
     """Rewrites metrics.jsonl without later lines; with damaged lines it is set aside whole."""
     if (data := files.read_bytes(self.path)) is None:
       return
-    raw = data.split(b'\n')[:-1]
-    lines = [records.line_of(text) for text in raw]
-    if damaged := [n for n, line in enumerate(lines, 1) if line is None]:
+    lines = [(records.line_of(text), text) for text in data.split(b'\n')[:-1]]
+    if damaged := [n for n, (line, _) in enumerate(lines, 1) if line is None]:
       count, first, aside = len(damaged), damaged[0], files.set_aside(self.path)
       said = '%s is damaged in %d lines, the first of which is line %d: it is set aside as %s'
       log.warning(f'{said}, and the others stay', self.path, count, first, aside)
     repeated = (start, 'eval') if evaluates else ()
-    kept = [
-      (line, text)
-      for line, text in zip(lines, raw)
-      if line and line['step'] <= start and (line['step'], line['split']) != repeated
-    ]
+    stays = lambda line: line['step'] <= start and (line['step'], line['split']) != repeated
+    kept = [(line, text) for line, text in lines if line and stays(line)]
     self.last = {line['split']: line for line, _ in kept}
     content = b''.join(text + b'\n' for _, text in kept)
     if content != data:
-      self.path.with_name(records.SUMMARY).unlink(
-        missing_ok=True
-      )  # it has the checksum of these lines
+      # It has the checksum of these lines.
+      self.path.with_name(records.SUMMARY).unlink(missing_ok=True)
       files.write_whole(self.path, content)
     self.written = len(content), zlib.crc32(content)
 
@@ -138,16 +133,13 @@ class Logger:
 def health(metrics: Mapping[str, float], baselines: Mapping[str, Level]) -> str:
   """The metrics as a line: 'mlm 4.102 (1.80 below unigram)  nsp_accuracy 0.71 (prior 0.53)'."""
   derived = {f'{name}_below_{x.kind}' for name, x in baselines.items() if isinstance(x, LossLevel)}
-  parts = []
-  for name, value in metrics.items():
-    if name in derived:
-      continue
-    text, baseline = f'{name} {value:.4g}', baselines.get(name, Level(0.0, ''))
-    level, kind = baseline
+
+  def said(name, value):
+    level, kind = baseline = baselines.get(name, Level(0.0, ''))
     if isinstance(baseline, LossLevel):
       side = 'below' if value <= level else 'ABOVE'
-      text += f' ({abs(level - value):.2f} {side} {kind})'
-    elif level:  # 0 says nothing
-      text += f' ({kind} {level:.2f})'
-    parts.append(text)
-  return '  '.join(parts)
+      return f'{name} {value:.4g} ({abs(level - value):.2f} {side} {kind})'
+    beside = f' ({kind} {level:.2f})' if level else ''  # 0 says nothing
+    return f'{name} {value:.4g}{beside}'
+
+  return '  '.join(said(*pair) for pair in metrics.items() if pair[0] not in derived)

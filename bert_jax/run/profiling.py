@@ -30,8 +30,7 @@ class Profile:
 
   def __init__(self, config: ConfigDict, workdir: Path, clock: Clock):
     self.clock, self.folder, self.on = clock, workdir / 'profile', False
-    window = profile_window(config.profile) if hosts.first() else None
-    self.start, self.stop = window or (0, 0)
+    self.start, self.stop = (hosts.first() and profile_window(config.profile)) or (0, 0)
 
   def begin(self, number: int) -> None:
     if self.start <= number < self.stop and not self.on:

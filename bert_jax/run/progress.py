@@ -3,6 +3,7 @@
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import tqdm
 
@@ -24,9 +25,8 @@ class Progress:
 
   def __init__(self, steps: int, start: int):
     hidden = None if hosts.first() else True  # None: shown on a terminal only
-    self.bar = tqdm.tqdm(
-      total=steps, initial=start, unit='step', dynamic_ncols=True, disable=hidden
-    )
+    looks: dict[str, Any] = {'unit': 'step', 'dynamic_ncols': True, 'disable': hidden}
+    self.bar = tqdm.tqdm(total=steps, initial=start, **looks)
 
   @property
   def is_bar(self) -> bool:
@@ -60,9 +60,8 @@ class Live(Progress):
   def __init__(self, steps: int, start: int, workdir: Path):
     self.workdir, self.said, self.next = workdir, {}, 0.0
     out, self.curve = notebooks.Output(), notebooks.Output()
-    self.bar = tqdm.tqdm(
-      total=steps, initial=start, file=out, bar_format=BAR, mininterval=0.3, desc=''
-    )
+    looks: dict[str, Any] = {'bar_format': BAR, 'mininterval': 0.3, 'desc': ''}
+    self.bar = tqdm.tqdm(total=steps, initial=start, file=out, **looks)
 
   def update(self, text: str) -> None:
     self.bar.update()

@@ -171,7 +171,6 @@ class Session:
       run.results = meta['metrics']
       state = setup.carrying_nothing(state)
       self.tally.go_back(step, spike, meta)
-      self.tally.spikes.go_back(step, meta)
       self.feed.ahead.forget()  # steps get other batches from now on
       self.writer.go_back(step)
       self.progress.go_back(step)

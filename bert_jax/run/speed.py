@@ -31,12 +31,12 @@ PEAK_FLOPS = {
 }
 # The metrics that a Clock measures, which differ each time the same steps are run.
 MEASURED = ('steps_per_s', 'tokens_per_s', 'data_wait', 'mfu', 'goodput')
-MEASURED += tuple(f'{name}_seconds' for name in ('step', 'data', 'eval', 'save'))
+MEASURED += 'step_seconds', 'data_seconds', 'eval_seconds', 'save_seconds'
 
 
 class Clock:
-  """Measures the speed of training, and separately the seconds of evaluating and saving (`doing`).
-  flops_per_step: of a step with a full batch. steps, batches, waited: steps, full batches, and
+  """Measures the speed of training, and apart from it the seconds of evaluating and saving
+  (`doing`). flops_per_step: of a full batch. steps, batches, waited: steps, full batches, and
   seconds of waiting for a batch since the last read, counted by the training loop."""
 
   def __init__(self, flops_per_step: float):
@@ -83,8 +83,7 @@ class Clock:
     a step waited for its batch. goodput: the share of all time in which steps were computed. There
     is no mfu if the peak of the device is not known, or below the measured speed."""
     self.before = self.totals()
-    seconds = max(self.spent['train'], 1e-9)
-    times = self._seconds()
+    seconds, times = max(self.spent['train'], 1e-9), self._seconds()
     out: dict[str, Any] = {
       'steps': self.steps,
       'steps_per_s': self.steps / seconds,
@@ -111,18 +110,14 @@ def peak_flops_of(device_kind: str) -> float:
 def peak_flops() -> float:
   """Peak operations per second of all devices; NaN for an accelerator not in PEAK_FLOPS."""
   device = jax.devices()[0]
-  known = peak_flops_of(device.device_kind)
-  if not math.isnan(known):
-    return known * jax.device_count()
-  if device.platform != 'cpu':
-    return math.nan
-  return _peak_of_cpu()
+  if device.platform == 'cpu':
+    return _peak_of_cpu()
+  return peak_flops_of(device.device_kind) * jax.device_count()
 
 
 @functools.cache
 def _peak_of_cpu():
-  x = jnp.ones((1024, 1024))
-  product = jax.jit(lambda x: x @ x)
+  x, product = jnp.ones((1024, 1024)), jax.jit(lambda x: x @ x)
   product(x).block_until_ready()
   best = min(timeit.repeat(lambda: product(x).block_until_ready(), number=1, repeat=5))
   # Simulated CPU devices share the cores, so this is the peak of all of them together.

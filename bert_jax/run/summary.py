@@ -41,7 +41,7 @@ class Summary:
   def __exit__(self, kind: Any, error: Any, _: Any) -> None:
     if kind:
       self.state = 'stopped' if issubclass(kind, KeyboardInterrupt) else 'failed'
-    self.write(**({'error': first_line(error)} if self.state == 'failed' else {}))
+    self.write(first_line(error) if self.state == 'failed' else '')
 
   def maybe(self, step: int) -> None:
     """Writes summary.json if there is a checkpoint or an evaluation of this step."""
@@ -49,25 +49,19 @@ class Summary:
     if step in (self.run.checkpoints.newest.get('step'), evaluated):
       self.write()
 
-  def write(self, **more: str) -> None:
+  def write(self, error: str = '') -> None:
     if not hosts.first():
       return
     inputs, best = self.run.inputs, self.run.checkpoints.best
     config, seconds = inputs.config, {'setup': self.setup} | self.run.clock.totals()
     judge = TASKS[config.objective].judge(config).metric
-    facts = {
-      'state': self.state,
-      'step': self.run.tally.step,
-      'steps': inputs.steps,
-      'objective': config.objective,
-      'seed': config.seed,
-      'config': config_lib.fingerprint(config),
-      'metric': judge,
-      **dict(zip(('bytes', 'crc32'), self.writer.written)),
-      **more,
-      **self.writer.last,
-    }
-    goodness = best.get('goodness', -math.inf)
+    size, crc32 = self.writer.written
+    facts: dict[str, Any] = {'state': self.state, 'step': self.run.tally.step}
+    facts |= {'steps': inputs.steps, 'objective': config.objective, 'seed': config.seed}
+    facts |= {'config': config_lib.fingerprint(config), 'metric': judge}
+    facts |= {'bytes': size, 'crc32': crc32} | ({'error': error} if error else {})
+    facts |= self.writer.last
+    goodness = best['goodness']
     if config.checkpoint.best_metric and math.isfinite(goodness):
       value = goodness if config.checkpoint.best_mode == 'max' else -goodness
       facts['best'] = {'step': best['step'], judge: value}

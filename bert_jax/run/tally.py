@@ -1,6 +1,6 @@
 """Adds up the metrics of a run's steps: sums for a line of the log, counts since step 0, and steps
-whose loss or gradient is not finite. All of it is saved with a checkpoint, so that a run that
-continues makes the same decisions as one that never stopped."""
+whose loss or gradient is not finite. It is saved with a checkpoint, so that a run that continues
+decides as one that never stopped."""
 
 import contextlib
 import json
@@ -123,6 +123,7 @@ class Tally:
     kept = {name: n for name, n in self.events.items() if stays(name)}
     self.events = kept | {name: n for name, n in saved.events.items() if not stays(name)}
     self._count('rollbacks')
+    self.spikes.go_back(step, meta)
     self.seen, self.window, self.in_a_row = saved.seen, saved.window, saved.in_a_row
     rows_before = self.inputs.timeline.rows_before
     self.skipped += rows_before(spike) - rows_before(step)
@@ -142,9 +143,8 @@ class Tally:
     if hosts.first():
       with contextlib.suppress(OSError):
         write_whole(path, json.dumps(facts) + '\n')
-    named = listed(rows)
-    if norms:
-      named += '; gradient norms: ' + ', '.join(f'{k} {float(x):.3g}' for k, x in norms.items())
+    each = ', '.join(f'{k} {float(x):.3g}' for k, x in norms.items())
+    named = listed(rows) + f'; gradient norms: {each}' * bool(norms)
     again = f' as in the {self.in_a_row - 1} before it' if self.in_a_row > 1 else ''
     return InputError(
       f'the {name} is {float(out[name])} at step {step}{again} (rows {named}), so the run stops; '

@@ -53,13 +53,10 @@ def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
     raise InputError(f'--step is {at}; give the number of a step of {path}, 1 to {inputs.steps}.')
   with jax.set_mesh(inputs.mesh), sharding.activation_rules():
     program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
-    meta = None
     if inputs.beginning.continues:
       setup.check_continues(inputs, program)  # is it the same data and vocabulary?
-      meta = (
-        inputs.beginning.meta
-      )  # only the newest checkpoint surely knows where the run went back
-    tally = Tally.from_meta(meta or {}, inputs.config.batch_size)
+    # Only the newest checkpoint surely knows where the run went back.
+    tally = Tally.from_meta(inputs.beginning.meta or {}, inputs.config.batch_size)
     tally = tally if moves is None else Tally(moves=moves)
     state = _state_before(inputs, program, at)
     log.info('from step %d on', int(state.step))
@@ -101,10 +98,7 @@ def _state_before(inputs: 'Inputs', program: Any, at: int) -> step.State:
     with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
       for saved in reversed([n for n in checkpoints.steps() if n < at]):
         with contextlib.suppress(checkpoint.Damaged):
-          wanted = {part: getattr(program.state, part) for part in checkpoint.PARTS}
-          trees, _ = checkpoints.restore_step(saved, wanted)
-          count = jax.device_put(np.int32(saved), program.state.step.sharding)
-          return step.State(count, **trees)
+          return checkpoints.restored(saved, program.state)[0]
   if config.resume_from:
     raise InputError(f'there is no checkpoint before step {at} to begin from.')
   weights = None

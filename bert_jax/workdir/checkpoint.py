@@ -32,15 +32,14 @@ def newest_meta(workdir: str | Path) -> dict[str, Any] | None:
   if not hosts.exists(Path(workdir).expanduser() / 'checkpoints'):
     return None
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
-    read = checkpoints.meta, log.debug
-    return checkpoints.newest_good(*read)[0] if checkpoints.steps() else None
+    return checkpoints.newest_good(checkpoints.meta, log.debug)[0] if checkpoints.steps() else None
 
 
 class Checkpoints(policies.PreservationPolicy):
   """Saves, reads and deletes the checkpoints of one workdir.
-  settings: config.checkpoint; None: read-only. identity: {name: value} that every checkpoint stores
-  about its config and data. judged_by: names the metric and the data by which a checkpoint is the
-  best. rollback: the newest checkpoint at a multiple of this step is kept too; 0: none."""
+  settings: config.checkpoint; None: read-only. identity: what every checkpoint stores about its
+  config and data. judged_by: names the metric and the data by which a checkpoint is the best.
+  rollback: the newest checkpoint at a multiple of this step is kept too; 0: none."""
 
   def __init__(
     self,
@@ -62,15 +61,11 @@ class Checkpoints(policies.PreservationPolicy):
     return {'goodness': -math.inf, 'step': number, 'of': self.judged_by}
 
   def _open(self):
-    writes = self.writes
-    if not writes and not self.folder.is_dir():
+    writes: dict[str, Any] = {'preservation_policy': self, 'cleanup_tmp_directories': True}
+    if not self.writes and not self.folder.is_dir():
       raise InputError(f'{self.folder.parent} holds no checkpoint; train it first.')
-    options = ocp.CheckpointManagerOptions(
-      preservation_policy=self if writes else None,
-      read_only=not writes,
-      create=writes,
-      cleanup_tmp_directories=writes,
-    )
+    only_reads: dict[str, Any] = {'read_only': True, 'create': False}
+    options = ocp.CheckpointManagerOptions(**writes if self.writes else only_reads)
     return ocp.CheckpointManager(self.folder, options=options, item_names=(*PARTS, 'meta'))
 
   def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
@@ -115,13 +110,11 @@ class Checkpoints(policies.PreservationPolicy):
     if not jax.device_get(are_finite):
       fault = f'the parameters are not finite after step {number}, so nothing of it is saved'
       raise InputError(f'{fault}; a lower optimizer.learning_rate or float32 usually helps.')
-    trees = {part: getattr(state, part) for part in PARTS}
+    trees = {part: manifest.flat(getattr(state, part)) for part in PARTS}
     meta = dict(self.identity, step=number, version=__version__, metrics=metrics, seen=seen)
     meta |= {'tally': dict(tally), 'best': self.best, 'arrays': manifest.array_table(trees)}
-    meta['seal'] = seal(meta)
-    self.newest = meta
-    flat = {part: manifest.flat(tree) for part, tree in trees.items()}
-    arrays = {part: ocp.args.StandardSave(tree) for part, tree in flat.items() if tree}
+    self.newest = meta = meta | {'seal': seal(meta)}
+    arrays = {part: ocp.args.StandardSave(tree) for part, tree in trees.items() if tree}
     with self._disk_errors():
       self.manager.save(number, args=ocp.args.Composite(meta=ocp.args.JsonSave(meta), **arrays))
 
@@ -184,21 +177,21 @@ class Checkpoints(policies.PreservationPolicy):
   def restore(self, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
     """Restores (State, metadata) of the newest good checkpoint.
     shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are put aside."""
-    (state, meta), damaged = self.newest_good(lambda number: self._restored(number, shapes))
+    (state, meta), damaged = self.newest_good(lambda number: self.restored(number, shapes))
     self._put_aside(damaged)
     return state, meta
 
   def back_to(self, number: int, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
     """Restores an earlier checkpoint as (State, metadata) and deletes the later ones."""
     self.wait()
-    restored = self._restored(number, shapes)
+    restored = self.restored(number, shapes)
     for later in self.steps():
       if later > number:
         self.manager.delete(later)
     return restored
 
-  def _restored(self, number, shapes):
-    """Restores (State, metadata) of a checkpoint; from now on it counts as the newest."""
+  def restored(self, number: int, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
+    """(State, metadata) of a checkpoint, which counts as the newest from now on, or Damaged."""
     trees, meta = self.restore_step(number, {part: getattr(shapes, part) for part in PARTS})
     best = meta.get('best', {})
     self.best = best if best.get('of') == self.judged_by else self._no_best(number)

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import signal
-import statistics
 import sys
 import tempfile
 import threading
@@ -35,8 +34,6 @@ SIZES = ('argument', 'output', 'alias', 'temp', 'generated_code')
 
 
 class Compiled(NamedTuple):
-  """The result of a compilation."""
-
   text: str  # HLO, '' if it does not fit in HBM
   sizes: Mapping[str, int]  # bytes of each of SIZES
   used: int  # bytes of HBM, of a program that does not fit
@@ -54,7 +51,7 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
   if kept := load(path):
     return kept
   started = time.perf_counter()
-  with ticking(f'compiling {name}, usually {usual(name)}'), quiet() as stderr, ending_at_once():
+  with ticking(f'compiling {name}, usually 1 to 5 minutes'), quiet() as stderr, ending_at_once():
     try:
       made = lowered.compile()
       memory = made.memory_analysis()
@@ -64,7 +61,7 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
       text, sizes, (used, limit) = '', {}, too_large(error)
     resharded = len(re.findall(r'[Ii]nvoluntary full rematerialization', stderr()))
   out = Compiled(text, sizes, used, limit, resharded, time.perf_counter() - started)
-  store(path, name, out)
+  store(path, out)
   return out
 
 
@@ -97,9 +94,9 @@ def load(path: Path) -> Compiled | None:
     return None
 
 
-def store(path: Path, name: str, made: Compiled) -> None:
+def store(path: Path, made: Compiled) -> None:
   """Keeps a Compiled for later processes, if the folder can be written to."""
-  facts = made._asdict() | {'name': name, 'versions': versions()}
+  facts = made._asdict()
   text = gzip.compress(facts.pop('text').encode(), compresslevel=1)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,16 +104,6 @@ def store(path: Path, name: str, made: Compiled) -> None:
     write_whole(path.with_suffix('.json'), json.dumps(facts))
   except OSError as error:
     log.info('what was compiled is not kept: %s', error)
-
-
-def usual(name: str) -> str:
-  """How long the program of this name took to compile on this machine before, in words."""
-  seconds = []
-  for path in folder().glob('*.json'):
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-      facts = json.loads(path.read_text())
-      seconds += [float(facts['seconds'])] * (facts['name'] == name)
-  return f'{statistics.median(seconds):.0f} seconds' if seconds else '1 to 5 minutes'
 
 
 @contextlib.contextmanager

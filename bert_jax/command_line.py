@@ -123,9 +123,8 @@ AGAIN_SECONDS = 0.02  # until a signal is repeated
 
 
 def _unraisable(args):
-  """Handles errors in places that cannot raise, such as a callback of the garbage collector. A
-  signal there would be lost, so it is repeated a moment later. Errors of coroutines that are thrown
-  away unfinished are silent: Orbax's are, after the first of many reads has failed and raised."""
+  """Handles errors in places that cannot raise, such as a callback of the garbage collector: a
+  signal is repeated a moment later; coroutines thrown away unfinished, as Orbax's, are silent."""
   if issubclass(args.exc_type, KeyboardInterrupt):
     threading.Timer(AGAIN_SECONDS, _thread.interrupt_main).start()
   elif not isinstance(args.object, types.CoroutineType):

@@ -2,6 +2,7 @@
 and the logger of all modules."""
 
 import contextlib
+import difflib
 import errno
 import io
 import logging
@@ -57,8 +58,7 @@ def writing(path: object, *advice: str) -> Iterator[None]:
 
 
 def stays(error: OSError) -> bool:
-  """Will an OSError come again at the next start? A wrong path stays wrong, and a read-only disk
-  stays so; a full disk or a network may work again."""
+  """Will an OSError come again? A wrong path or read-only disk stays; a full disk may not."""
   wrong = FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError
   return isinstance(error, wrong) or error.errno in (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 
@@ -111,9 +111,16 @@ def listed(values: Iterable[object], most: int = 8) -> str:
   return shown + (f' and {len(values) - most:,} more' if len(values) > most else '')
 
 
+def suggestion(name: str, known: Iterable[str]) -> str:
+  """'; did you mean X?' if a known name has all words of this name or resembles it, else ''."""
+  words, known = lambda text: set(re.split('[._]', text)), list(known)
+  whole = [x for x in known if words(name) <= words(x)]
+  near = difflib.get_close_matches(name, whole or known, 1, 0 if whole else 0.6)
+  return f'; did you mean {near[0]!r}?' if near else ''
+
+
 def printable(text: str) -> str:
-  """A text for a terminal: control characters, such as ESC, are written as in Python's repr, and
-  only tabs and line ends stay."""
+  """A text for a terminal: control characters but tabs and line ends as in Python's repr."""
   return re.sub(r'[\x00-\x08\x0b-\x1f\x7f-\x9f]', lambda match: repr(match[0])[1:-1], text)
 
 

@@ -49,8 +49,7 @@ class Evaluation(NamedTuple):
 def evaluate(
   workdir: str | Path, overrides: Sequence[str] = (), which: str | int = 'latest', **options: Any
 ) -> tuple[dict[str, float], int]:
-  """Evaluates a workdir's checkpoint on data.eval of its config: (metrics, step). options: see
-  evaluate_on."""
+  """Evaluates a checkpoint on data.eval of its config: (metrics, step), as evaluate_on."""
   (result,) = evaluate_on(workdir, [('', '')], overrides, which, **options)
   return result.metrics, result.step
 
@@ -63,9 +62,8 @@ def evaluate_on(
   out: str | Path = '',
   in_int8: bool = False,
 ) -> Iterator[Evaluation]:
-  """Yields the Evaluation on each (name, data.eval or '': as in the config) of parts; compiles only
-  once. The answers are written to the folder `out`; '': to one in the workdir. in_int8: with
-  weights rounded to int8."""
+  """Yields the Evaluation on each (name, data.eval or '': as in the config) of parts. out: folder of
+  the answers; '': one in the workdir. in_int8: with weights rounded to int8."""
   hosts.check()
   if from_huggingface.is_model(Path(workdir).expanduser()):
     advice = f'make it one by: python -m bert_jax.tools.convert --from {workdir} --to W'

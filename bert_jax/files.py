@@ -25,9 +25,8 @@ UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.Bad
 
 
 def write_whole(path: Path | str, data: str | bytes) -> None:
-  """Writes a text or bytes so that a kill leaves the old file or the whole new one, and so that
-  several may write at the same time. Returns when it is on the disk. An OSError names the path.
-  What processes that were killed have left in the folder is removed."""
+  """Writes a text or bytes so that a kill leaves the old file or the whole new one, and several may
+  write at the same time. Returns when it is on the disk, and removes what killed processes left."""
   path = Path(path)
   scratch = path.with_name(f'.{path.name}.{uuid.uuid4().hex}.tmp')
   try:
@@ -119,9 +118,8 @@ def write_sealed(path: Path | str, content: Mapping[str, Any], indent: int = 2) 
 
 
 def read_npz(source: Path | BinaryIO) -> dict[str, np.ndarray]:
-  """The arrays of an .npz file, or an error of UNREADABLE. Sizes are read before anything is
-  expanded: each array has the bytes of its shape, and all together are at most UNPACKED times as
-  large as the file, or SMALL."""
+  """The arrays of an .npz file, or an error of UNREADABLE. Before anything is expanded, arrays must
+  have the bytes of their shapes, at most UNPACKED times the file's together, or SMALL."""
   opened = source.open('rb') if isinstance(source, Path) else source
   with opened as file, zipfile.ZipFile(file) as archive:
     size, whole = file.seek(0, 2), sum(info.file_size for info in archive.infolist())

@@ -57,10 +57,9 @@ SCHEDULES = {
 
 
 class Moment(NamedTuple):
-  """The values of one step: what an objective knows about time.
-  rate: the learning rate. rows: how many rows of the batch are not empty. values: {field: its value
-  at this step} for the fields that change by step; in a compiled step, the number of its stage. An
-  evaluation (`train` is False) has each field's last value."""
+  """The values of one step. rate: the learning rate. rows: how many of the batch are not empty.
+  values: {field: its value} of fields that change by step; in a compiled step, the number of its
+  stage. An evaluation (`train` is False) has each field's last value."""
 
   rate: Any = 0.0
   rows: Any = None
@@ -110,8 +109,7 @@ class Timeline:
       self._before.append(self._before[-1] + (end - first) * self.rows_at(first))
 
   def at(self, step: int | jax.Array, peak: jax.Array | None = None) -> Moment:
-    """The Moment of a step. step: an int, or a traced array, for which values are numbers of
-    stages. peak: in place of the config's learning rate."""
+    """The Moment of a step; a traced step has numbers of stages. peak: of the rate, not the config's."""
     if isinstance(step, int):
       return self._at(step)._replace(rate=float(self.rates(step)))
     rate, values = make_schedule(self.optimizer, self.horizon, peak)(step), {}
@@ -128,8 +126,7 @@ class Timeline:
     return Moment(rows=self.rows_at(step), values=values)
 
   def rates(self, steps: Any) -> np.ndarray:
-    """The learning rates of some steps, by the formula of the compiled step. (NumPy's would differ
-    in the last bit.)"""
+    """Learning rates by the formula of the compiled step (NumPy's differ in the last bit)."""
     return np.asarray(make_schedule(self.optimizer, self.horizon)(np.asarray(steps)))
 
   def parts_at(self, step: Any) -> Any:
@@ -149,22 +146,19 @@ class Timeline:
     return self._before[k] + (step - self._firsts[k]) * self.rows_at(self._firsts[k])
 
   def position(self, step: int, i: int, skipped: int = 0) -> int | None:
-    """Which of all the rows of a run, counted from 0, is row i of the batch of a step; None: that
-    row is empty. Microbatch k has the rows k, k + parts.. of the batch. skipped: how many rows the
-    run has left out, going back from spikes."""
+    """Which row of the run's, counted from 0, is row i of the batch of a step; None: it is empty.
+    Microbatch k has the rows k, k + parts.. of the batch. skipped: rows left out, going back."""
     used, (j, part) = self.parts_at(step), divmod(i, self.parts)
     return None if part >= used else self.rows_before(step) + j * used + part + skipped
 
   def flops_before(self, step: int, flops_of: Callable[[Moment], float]) -> float:
-    """The operations of all steps before this one. flops_of: operations of a step, from its Moment,
-    which has no rate."""
+    """FLOPs of all steps before this one. flops_of: of a step, from its Moment without a rate."""
     firsts = {first for stages in self._stages.values() for first, _ in stages}
     firsts = [*sorted(x for x in firsts | {*self._firsts} if x < step), step]
     return sum((end - at) * flops_of(self._at(at)) for at, end in zip(firsts, firsts[1:]))
 
   def changes(self) -> list[Change]:
-    """What changes during the run, in order: the end of the warm-up, the first full batch, and each
-    value of a field that changes by step."""
+    """What changes during the run: end of the warm-up, first full batch, values of fields."""
     optimizer, peak = self.optimizer, self.optimizer.learning_rate
     out = [Change(steps_of(optimizer.warmup, self.horizon), RATE, 0.0, peak)]
     if optimizer.schedule.startswith('wsd'):
@@ -218,12 +212,11 @@ class Timeline:
 
 
 def make_schedule(optimizer: ConfigDict, steps: int, peak: Any = None) -> Callable[[Any], Any]:
-  """Makes a schedule of `steps` steps: a function step -> learning rate. peak: replaces the
-  config's. Every schedule first rises linearly from 0 over `warmup` steps. Then linear: peak *
-  (1 - step / steps), counted from step 0 (BERT). cosine: falls to 0 over the remaining steps.
-  inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd: constant, then linear to 0
-  over the last `decay` steps; wsd_sqrt: as 1 - sqrt(share of them) (Hägele et al. 2024,
-  https://arxiv.org/abs/2405.18392). With final_rate, they fall to final_rate * peak instead."""
+  """Makes a function step -> learning rate. peak: replaces the config's. It first rises linearly from
+  0 over `warmup` steps. linear: peak * (1 - step / steps), counted from step 0 (BERT). cosine: falls
+  to 0 over the remaining steps. inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd:
+  constant, then linear to 0 over the last `decay` steps; wsd_sqrt: as 1 - sqrt(share of them) (Hägele
+  et al. 2024, https://arxiv.org/abs/2405.18392). They fall to final_rate * peak, if that is set."""
   peak = optimizer.learning_rate if peak is None else peak
   warmup = steps_of(optimizer.warmup, steps)
   decay = max(1, steps_of(optimizer.decay, steps))

@@ -1,16 +1,14 @@
 """Checks a config: its set of fields, their types and ranges, and all rules on them."""
 
-import difflib
 import functools
 import itertools
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax.config import data, model, optimizer, run
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError, quoted, suggestion
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import Timeline, parsed
@@ -121,11 +119,3 @@ def set_field(config: ConfigDict, name: str, value: Any) -> None:
   block = functools.reduce(ConfigDict.__getitem__, blocks, config)
   with block.ignore_type():
     block[leaf] = value
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-  """'; did you mean X?' if a known name has all words of this name or resembles it, else ''."""
-  words, known = lambda text: set(re.split('[._]', text)), list(known)
-  whole = [x for x in known if words(name) <= words(x)]
-  near = difflib.get_close_matches(name, whole or known, 1, 0 if whole else 0.6)
-  return f'; did you mean {near[0]!r}?' if near else ''

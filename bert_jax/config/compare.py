@@ -23,8 +23,7 @@ def pasts(known: Mapping[str, Field]) -> dict[str, Any]:
 
 
 def fingerprint(config: ConfigDict) -> str:
-  """A short hash of the fields that decide a run's numbers, but for fields at their past value: a
-  config keeps the fingerprint that it had before a field was added."""
+  """A short hash of what decides a run's numbers; a field at its past value adds nothing to it."""
   past = pasts(fields(config.objective))
   fixed = {name: x for name, x in _fixed(config).items() if name not in past or x != past[name]}
   return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]

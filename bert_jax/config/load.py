@@ -10,19 +10,9 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.config.check import (
-  ALL,
-  SHARED,
-  TYPES,
-  check,
-  fields,
-  flatten,
-  nested,
-  set_field,
-  suggestion,
-)
+from bert_jax.config.check import ALL, SHARED, TYPES, check, fields, flatten, nested, set_field
 from bert_jax.config.compare import pasts
-from bert_jax.errors import InputError, first_line, quoted
+from bert_jax.errors import InputError, first_line, quoted, suggestion
 from bert_jax.tasks import TASKS
 from bert_jax.text.values import json_value
 
@@ -62,8 +52,7 @@ def load(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
 
 
 def call(spec: str, name: str) -> tuple[Any, str]:
-  """(the result of a config file's get_config or sweep with the spec's arguments, 'FILE:LINE'), or
-  (None, '') if the file has no such function."""
+  """(the result of a config file's get_config or sweep, 'FILE:LINE'); (None, '') if it has none."""
   path, _, arg = spec.partition(':')
   if not Path(path).is_file():
     near = ', '.join(str(p) for p in sorted(Path('configs').glob('*.py')))
@@ -82,11 +71,9 @@ def call(spec: str, name: str) -> tuple[Any, str]:
     trace = traceback.extract_tb(error.__traceback__)
     lines = [line, *(frame.lineno for frame in trace if frame.filename == path)]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1]
-    where, fault = (
-      f'{path}:{line}' if line else path,
-      f'{type(error).__name__}: {first_line(error)}',
-    )
-    raise InputError(f'{where} is wrong: {fault}; mend the config file.') from error
+    where, kind = f'{path}:{line}' if line else path, type(error).__name__
+    said = f'{where} is wrong: {kind}: {first_line(error)}'
+    raise InputError(f'{said}; mend the config file.') from error
 
 
 def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:

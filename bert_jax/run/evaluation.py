@@ -41,12 +41,11 @@ def one_pass(
   shares: Callable[[Mapping[str, metrics.Mean]], Mapping[str, metrics.Mean]] | None = None,
   ends: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-  """Evaluates a split: (its metrics, the answers of a Scored source, else []). Metrics are totals
-  in float64, divided by their weights at the end.
-  carry: the carry of the first batch. count: how many batches to evaluate, 0 for all: spread evenly
-  over the split, since neighbours in a corpus are alike, or, of lanes, from their beginning.
-  shares: Objective.shares. A model that gives the same answer to everything gets the metric
-  `constant`, 1. ends: asked before each batch whether to break off, which raises Interrupted."""
+  """Evaluates a split: (its metrics, the answers of a Scored source, else []).
+  carry: of the first batch. count: how many batches, 0 for all: spread evenly over the split, since
+  neighbours in a corpus are alike, or, of lanes, from their beginning. shares: Objective.shares. A
+  model that gives one answer to everything gets the metric `constant`, 1. ends: asked before each
+  batch whether to break off, which raises Interrupted."""
   source: Any = batches.source
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))

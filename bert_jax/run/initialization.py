@@ -43,10 +43,8 @@ def beginning_of(config: ConfigDict, workdir: Path | str) -> Beginning:
       int8.refuse_folder(folder)
     if folder and (meta := checkpoint.newest_meta(folder)):
       if meta.get('converted'):
-        advice = f'train in another --workdir with --config.init_from={folder}'
-        raise InputError(
-          f'{folder} holds converted weights and no training to go on with; {advice}.'
-        )
+        fault = f'{folder} holds converted weights and no training to go on with'
+        raise InputError(f'{fault}; train in another --workdir with --config.init_from={folder}.')
       return Beginning(Path(folder), meta)
   if config.resume_from:
     there = files.exists(config.resume_from)
@@ -57,8 +55,8 @@ def beginning_of(config: ConfigDict, workdir: Path | str) -> Beginning:
 
 
 def as_begun(config: ConfigDict, workdir: Path, set_by_user: Collection[str] = ()) -> ConfigDict:
-  """The config of a run that goes on: a field that was added since it began, and whose default is
-  another than what was in effect before, keeps the value of the run, unless set_by_user."""
+  """The config of a run that goes on: a field that was added since it began, and whose default
+  differs from what was in effect, keeps the value of the run, unless set_by_user."""
   if files.exists(workdir / contents.CONFIG):
     before = config_lib.flatten(contents.read_config(workdir))
     for name, value in config_lib.pasts(config_lib.fields(config.objective)).items():
@@ -71,8 +69,8 @@ def as_begun(config: ConfigDict, workdir: Path, set_by_user: Collection[str] = (
 def adopt_model(
   config: ConfigDict, beginning: Beginning, set_by_user: Collection[str] = ()
 ) -> ConfigDict:
-  """Takes the sizes of the model that a run starts from, if any, and the text that its targets
-  begin with, into the config. InputError if the model has another value in a field set_by_user."""
+  """Takes the sizes of the model that a run starts from, if any, and the beginning of its targets
+  into the config. InputError if the model has another value in a field set_by_user."""
   if not (source := teaching.source_of(config)):
     if config.model.new_top_layers:
       fault = 'model.new_top_layers leaves out layers of init_from, which is empty'
@@ -178,16 +176,13 @@ def _extended(params, model):
 
 
 def warm_start(params: Any, source: Any, other_labels: bool = False) -> Any:
-  """Replaces arrays of params by arrays of `source` with the same name; logs what is new or unused.
-  Both are nested dicts of arrays; layers may be stacked in one of them and apart in the other. A
-  tower (parameter_layers.py) that both have must fit as a whole, and there must be at least one. A
-  head of another shape stays new, as does the classifier if the source's is for other labels."""
+  """Replaces arrays of params by arrays of `source` with the same name, with layers stacked or not,
+  and logs what is new or unused. A tower (parameter_layers.py) that both have must fit as a whole.
+  A head of another shape stays new, as does the classifier if the source's is for other labels."""
   taken = names_taken(params, source, other_labels)
   new, old = manifest.flat(params), manifest.flat(_with_layers_as_in(params, source))
-  parts = [
-    sorted({name.partition('.')[0] for name in names})
-    for names in (taken, new.keys() - taken, old.keys() - taken)
-  ]
+  three = taken, new.keys() - taken, old.keys() - taken
+  parts = [sorted({name.partition('.')[0] for name in names}) for names in three]
   if other_labels:
     parts[2] = [f'{p} for other labels' if p == 'classifier' else p for p in parts[2]]
   said = (', '.join(names) or 'none' for names in parts)
@@ -227,11 +222,9 @@ def names_taken(params: Any, source: Any, other_labels: bool = False) -> set[str
   for name in [*sorted(new.keys() - taken), *sorted(old.keys() - new.keys())]:
     path = name.replace('.', '/')
     if parameter_layers.tower_of(path, counts) in shared:
-      theirs = old[name].shape if name in old else 'nothing'
-      here = f'is {new[name].shape} here' if name in new else 'this model has not'
-      raise InputError(
-        f'config.init_from has {theirs} for {path}, which {here}; give both runs the same model.'
-      )
+      theirs, ours = (x[name].shape if name in x else 'nothing' for x in (old, new))
+      fault = f'config.init_from has {theirs} for {path}, and this run {ours}'
+      raise InputError(f'{fault}; give both runs the same model.')
   if not (shared if counts else taken):
     named = ', '.join(sorted(counts)) or 'any parameter'
     fault = f'config.init_from has nothing for {named}, so this run would start anew'

@@ -139,10 +139,8 @@ def check_continues(inputs: Inputs, program: Program) -> None:
     decisive = [x for x in changes if x.partition(':')[0] in shaping]
     if not decisive:
       raise
-    raise InputError(
-      f'config.resume_from is of another model or optimizer ({"; ".join(decisive[:3])}); set these '
-      'fields as they are there, or use config.init_from.'
-    ) from None
+    fault = f'config.resume_from is of another model or optimizer ({"; ".join(decisive[:3])})'
+    raise InputError(f'{fault}; set these fields as there, or use config.init_from.') from None
   if not moves and (folder / contents.CONFIG).exists():
     before = contents.read_config(folder)
     then = config_lib.timeline_of(before, step_count(before, inputs.sources))
@@ -150,15 +148,14 @@ def check_continues(inputs: Inputs, program: Program) -> None:
 
 
 def check_past(now: Timeline, then: Timeline, step: int) -> None:
-  """InputError if a run's steps up to `step` would differ in its new Timeline; if only the learning
-  rate differs, it is logged. now, then: the new Timeline, and the one until here."""
+  """InputError if a run's steps up to `step` would differ in its Timeline `now` from the one until
+  here, `then`; if only the learning rate differs, it is logged."""
   changed = now.same_until(then, min(step, then.steps, now.steps))
   if past := [change for change in changed if change.field != RATE]:
     instead = ' '.join(f'--config.{x.field}={then.without_shares(x.field)}' for x in past)
-    raise InputError(
-      f'the run has come to step {step}, and in one of {now.steps} steps its past would be another '
-      f'({"; ".join(map(str, past))}): give {instead}, as it was, or another --workdir.'
-    )
+    fault = f'the run has come to step {step}, and in one of {now.steps} steps its past would be'
+    other = f'another ({"; ".join(map(str, past))})'
+    raise InputError(f'{fault} {other}: give {instead}, as it was, or another --workdir.')
   if now.steps != then.steps:
     said = 'its rate of learning is as if it had been so from the start'
     if changed:

@@ -43,11 +43,10 @@ def ended(inputs: Inputs) -> tuple[step.State, Mapping[str, float]] | None:
   workdir, newest, has_ended = inputs.workdir, inputs.beginning.meta or {}, False
   if inputs.in_workdir and (workdir / contents.CONFIG).exists():
     end, config = records.read_summary(workdir), contents.read_config(workdir)
-    has_ended = (
-      (end.has_ended and (end.step, end.steps) == (newest['step'], inputs.steps))
-      and config_lib.flatten(config) == config_lib.flatten(inputs.config)
-      and bool(newest['metrics']) == bool(inputs.eval_batches)
-    )
+    is_same = config_lib.flatten(config) == config_lib.flatten(inputs.config)
+    is_whole = bool(newest['metrics']) == bool(inputs.eval_batches)
+    is_last = end.has_ended and (end.step, end.steps) == (newest['step'], inputs.steps)
+    has_ended = is_last and is_same and is_whole
   if hosts.total(not has_ended):
     return None
   program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
@@ -104,8 +103,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
 
 
 def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, Any, Any]:
-  """Compiles (training step, evaluation step or None, State of step 0 or None). None: nothing is
-  evaluated; the run continues from a checkpoint. weights: see new_state."""
+  """Compiles (training step, evaluation step or None, State of step 0, None if the run goes on)."""
   config = inputs.config
   log.info('compiling the steps')
   begun = time.perf_counter()
@@ -135,14 +133,12 @@ def check_newest(inputs: Inputs) -> None:
 
 
 def flops_of(inputs: Inputs, moment: Moment | None = None) -> float:
-  """Floating-point operations of a training step with a full batch: three forward passes, two for
-  the backward. moment: a step, if they change by step; None: the last one."""
+  """FLOPs of a full training step, at a Moment (None: the last): thrice those of a forward pass."""
   return 3 * inputs.objective.flops(inputs.config.batch_size, moment)
 
 
 def costs_of(inputs: Inputs, parameters: int) -> dict[str, Any]:
-  """The costs of recorded.Facts; `flops_by_stage`, if stages of the timeline differ in them: the
-  first step of each stage, and the flops_of its steps."""
+  """The costs of recorded.Facts, with `flops_by_stage` if the FLOPs of a step change."""
   line, firsts = inputs.timeline, sorted({0, *inputs.timeline.jumps()})
   stages = [{'step': step, 'flops': flops_of(inputs, line.at(step))} for step in firsts]
   costs: dict[str, Any] = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
@@ -168,21 +164,18 @@ def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:
 
 
 def first_state(
-  inputs: Inputs,
-  program: step.Program,
-  checkpoints: checkpoint.Checkpoints,
-  state: step.State | None,
+  inputs: Inputs, program: step.Program, checkpoints: checkpoint.Checkpoints, state: Any
 ) -> tuple[Any, Mapping[str, Any]]:
   """The State that a run begins with, and the metadata of its checkpoint ({}: there is none).
   state: the State of step 0, used unless the run continues from a checkpoint."""
   meta, begins = {}, inputs.beginning
-  if begins.meta:
+  if begins.folder and begins.meta:
     log.info('restoring the checkpoint of step %d', begins.meta['step'])
-    with contextlib.ExitStack() as stack:
-      source = checkpoints
-      if begins.folder and not inputs.in_workdir:
-        source = stack.enter_context(contextlib.closing(checkpoint.Checkpoints(begins.folder)))
-      state, meta = source.restore(program.state)
+    if inputs.in_workdir:
+      state, meta = checkpoints.restore(program.state)
+    else:
+      with contextlib.closing(checkpoint.Checkpoints(begins.folder)) as source:
+        state, meta = source.restore(program.state)
     log.info('continuing at step %d of %d', meta['step'], inputs.steps)
   if not inputs.in_workdir:
     checkpoints.best['step'] = meta.get('step', 0)

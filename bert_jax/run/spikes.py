@@ -1,5 +1,5 @@
-"""Spikes of the loss: steps whose loss is far above the losses before, after which a run may go
-back to a checkpoint and leave out the data of the spike."""
+"""Spikes of the loss, far above the losses before, after which a run may go back to a checkpoint
+and leave out the data of the spike."""
 
 import statistics
 from collections.abc import Mapping
@@ -59,7 +59,5 @@ class Spikes:
     times = self.back[1] + 1 if self.back[0] == step else 1
     self.losses, self.back = list(meta.get('tally', {}).get('losses', ())), (step, times)
     if times > TRIES:
-      raise InputError(
-        f'the loss has a spike again, after the run went back to step {step} {TRIES} times; a '
-        'lower optimizer.learning_rate or a higher spikes.zscore helps.'
-      )
+      fault = f'the loss has a spike again, after the run went back to step {step} {TRIES} times'
+      raise InputError(f'{fault}; lower optimizer.learning_rate, or raise spikes.zscore.')

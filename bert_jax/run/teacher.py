@@ -56,20 +56,19 @@ def _model_of(config, theirs):
   stretch, of_student = theirs.recurrent_length, config.model.recurrent_length
   # The examples of a row begin where the stretches of this run begin.
   if stretch and config.data.examples_per_row > 1 and (not of_student or of_student % stretch):
+    advice = f'data.examples_per_row=1, or model.recurrent_length={stretch} and memory_length'
     raise InputError(
-      f'the teacher {config.teacher} reads stretches of {stretch} tokens; set '
-      f'data.examples_per_row=1, or model.recurrent_length={stretch} and memory_length.'
+      f'the teacher {config.teacher} reads {stretch} tokens at a time; set {advice}.'
     )
   longest = min(longest, stretch or longest)  # positions restart in each stretch
   if models.has_position_table(theirs) and longest > theirs.max_position_embeddings:
-    most = theirs.max_position_embeddings
-    fault = (
-      f'the teacher {config.teacher} reads {most} tokens at most and this run has up to {longest}'
-    )
+    most = f'{theirs.max_position_embeddings} tokens at most and this run has up to {longest}'
+    fault = f'the teacher {config.teacher} reads {most}'
     raise InputError(f'{fault}; lower data.seq_length, or name another teacher.')
   if theirs.type_vocab_size == 1 != config.model.type_vocab_size:
-    fault = f'the teacher {config.teacher} has one token type and this run another number'
-    raise InputError(f'{fault}; set model.type_vocab_size=1.')
+    raise InputError(
+      f'the teacher {config.teacher} has one token type; set model.type_vocab_size=1.'
+    )
   return models.ModelConfig(**theirs)
 
 
@@ -83,7 +82,7 @@ def _fingerprint(params):
 
 
 def layers_for(config: ConfigDict, params: Mapping[str, Any]) -> dict[str, Any]:
-  """The parameters of a teacher that a student starts from: every n-th layer from the first, as
+  """The parameters that a student starts from: every n-th layer of its teacher from the first, as
   DistilBERT, and token types only if it has them."""
   params = models.unstack_layers(params)
   encoder = {name: x for name, x in params['encoder'].items() if not name.startswith('layer_')}

@@ -34,9 +34,8 @@ def opened(config: ConfigDict, workdir: Path, start: int) -> 'list[Tracker]':
 
 
 class TensorBoard:
-  """Writes TensorBoard's event files in the workdir, in the thread that trains: tensorboardX's
-  SummaryWriter has one of its own, for which a run waits for ever once it has failed at a full
-  disk. start: TensorBoard hides later steps in earlier files."""
+  """Writes TensorBoard's event files in the thread that trains: tensorboardX's SummaryWriter has its
+  own, for which a run waits for ever after a full disk. start: hides later steps of before."""
 
   def __init__(self, workdir: Path, start: int):
     self.prefix = str(workdir / 'events')
@@ -123,9 +122,7 @@ def _wandb():
 
     wandb.init  # noqa: B018
   except (ImportError, AttributeError):
-    raise InputError(
-      'log.wandb needs the package wandb; pip install wandb, or set it to off.'
-    ) from None
+    raise InputError('log.wandb needs a package; pip install wandb, or set it to off.') from None
   return wandb
 
 

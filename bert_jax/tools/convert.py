@@ -59,9 +59,8 @@ def convert(
   begun: Callable[[Path], None] = lambda partial: None,
 ) -> None:
   """Converts a source to a target (see the module), checks what was written, and reports it.
-  part: which model of a run that has several (Family.other_models). languages: codes of the
-  languages of its text, for the model card. verbose: prints the table, and each unused tensor.
-  begun: called with the temporary folder when writing begins."""
+  part: which model of a run that has several (Family.other_models). languages: codes, for the card.
+  verbose: prints the table, and each unused tensor. begun: called with the temporary folder."""
   out = folder_of(target)
   folder, facts, missing = hub.folder(source), {'source': str(source)}, {}
   log.info('reading %s', folder)

@@ -42,8 +42,7 @@ TEXTS, LETTERS = 3, 200  # of a batch: so many rows are shown, and so much of ea
 
 
 def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
-  """The facts of a step: step `at` of the run in a workdir, or the step in a nonfinite-*.json file
-  that a run has written there."""
+  """The facts of step `at` of a workdir's run, or of the step in its file nonfinite-STEP.json."""
   path, moves = Path(path).expanduser(), None
   if path.is_file():
     at, moves = _place_of(path)

@@ -19,8 +19,8 @@ def is_of(value: Any, kind: type) -> bool:
 
 @dataclass(frozen=True)
 class JsonObject:
-  """A JSON object. A field of another type than it is read by counts as missing, and is told in
-  `faults`. where: the place that a fault names."""
+  """A JSON object; a field of another type than asked for is missing, and told in `faults`.
+  where: the place that a fault names."""
 
   where: str
   content: dict[str, Any]

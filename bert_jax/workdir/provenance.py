@@ -62,8 +62,7 @@ def code_changes() -> str:
 
 @functools.cache
 def installed() -> str:
-  """NAME==VERSION of every installed package, one a line, as `pip freeze` lists them. They are read
-  once a process."""
+  """NAME==VERSION of every installed package, one a line, as `pip freeze` lists them."""
   known: dict[str, str] = {}
   for package in metadata.distributions():
     if name := package.metadata['Name']:

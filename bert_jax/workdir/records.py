@@ -145,8 +145,8 @@ def line_of(text: bytes) -> dict[str, Any] | None:
 
 
 def _points(path: Path, steps: int, all_rows: bool, faults: list[str]) -> Iterator[Point]:
-  """The undamaged lines of metrics.jsonl. steps: the last step, whose evaluation covers all the
-  data; or 0. all_rows: every evaluation does."""
+  """The undamaged lines of metrics.jsonl. An evaluation covers all data at step `steps`, the last
+  (0: not known), or if `all_rows`."""
   damaged, wrong = [], []
   for number, text in enumerate((files.read_bytes(path) or b'').split(b'\n'), 1):
     if not text:

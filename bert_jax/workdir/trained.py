@@ -40,9 +40,8 @@ class Trained(NamedTuple):
 
 
 def load(source: str | Path, which: str | int = 'latest', positions: int = 0) -> Trained:
-  """Loads a trained model from a source: a run's workdir, a Hugging Face folder, the path of one
-  inside an installed package, hf:NAME on the Hub, or the folder of a TensorFlow checkpoint. A run's
-  model is put on the first device of this process.
+  """Loads a trained model, a run's onto the first device. source: a workdir, a Hugging Face folder,
+  the path of one inside an installed package, hf:NAME, or the folder of a TensorFlow checkpoint.
   which: the checkpoint of a run: 'latest', 'best' or a step. positions: the number of rows that the
   position table of a released model gets; 0: as many as it has."""
   folder = hub.folder(source)

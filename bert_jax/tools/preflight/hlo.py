@@ -108,9 +108,8 @@ class Program:
           yield from self.scheduled(called, times * self.trips(instruction))
 
   def trips(self, instruction: Instruction) -> int:
-    """How often the computation that an instruction calls runs: once but for loops, 0 if unknown.
-    The text gives the count of a loop or has a condition that compares a counter, which starts at
-    0, with its only constant."""
+    """How often the computation that an instruction calls runs: once but for loops, 0 if unknown. A
+    loop has its count, or a condition that compares a counter from 0 with its only constant."""
     if match := re.search(r'"known_trip_count":\{"n":"(\d+)"', instruction.rest):
       return int(match[1])
     if instruction.opcode != 'while':

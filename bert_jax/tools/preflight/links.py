@@ -27,8 +27,7 @@ Groups = tuple[tuple[int, ...], ...]  # of positions in mesh.devices.flat
 
 
 class Transfer(NamedTuple):
-  """A collective. kind, bytes: as hlo.Program.moved; groups: of the devices that talk to one
-  another (pairs for a permutation)."""
+  """A collective. kind, bytes: as hlo.Program.moved; groups: of devices, pairs in a permutation."""
 
   kind: str
   bytes: int
@@ -131,10 +130,8 @@ class Network:
 
   def seconds(self, transfer: Transfer) -> float:
     """The least seconds of a transfer, all groups of which talk at once; 0 if nothing is known.
-
-    A chip that gathers an array of S bytes from the n chips of its group receives S (n - 1) / n of
-    them; a reduction sends as much. Between slices each chip moves its n-th part. A permutation is
-    taken to pass one link."""
+    A chip that gathers S bytes from the n chips of its group receives S (n - 1) / n of them; a
+    reduction sends as much. Between slices each chip moves its n-th part. A permutation takes a link."""
     if not self.known:
       return 0.0
     network = self.published.network or math.inf
@@ -220,12 +217,10 @@ class Timeline:
   def _moves(
     self, name: str, instruction: Instruction
   ) -> Iterator[tuple[str, str, Transfer | None]]:
-    """Yields ('whole', 'start', 'update' or 'done', key, Transfer) of the collectives of an
-    instruction.
+    """Yields ('whole', 'start', 'update' or 'done', key, Transfer) of an instruction's collectives.
 
-    On TPUs an asynchronous collective is a chain of fusions: the first holds the custom call
-    AsyncCollectiveStart, the next ones compute something and move a piece, the last holds
-    AsyncCollectiveDone. All of them contain the collective, with the number of the chain."""
+    On TPUs an asynchronous collective is a chain of fusions: the first holds AsyncCollectiveStart,
+    the last AsyncCollectiveDone, and all of them the collective, with the number of the chain."""
     if re.fullmatch(r'(async|.*)-(done|update)', instruction.opcode):
       plain, _, what = instruction.opcode.rpartition('-')
       if plain == 'async' or collective(plain):

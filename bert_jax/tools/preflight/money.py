@@ -29,12 +29,10 @@ def step_times(
 ) -> dict[str, Any]:
   """Estimates the time of a step, as valid JSON:
 
-  estimates: {clock: {compute_only: {step_s, mfu, chip_hours}, with_communication: as compute_only},
-    where with_communication is missing with one chip, or if the links' bandwidth is not published;
-    {} for a program with kernels or other work whose time the compiler does not know;
-  transfers: [links.Row as a dict], their times by the calibrated clock; interconnect: the bandwidth
-    they use, None if it is not published; collective_bytes: {kind: bytes on one device};
-  uncounted: see hlo.Program.
+  estimates: {clock: {compute_only: {step_s, mfu, chip_hours}, with_communication: the same, if it
+    is known}}; {} if the program has work of unknown time;
+  transfers: [links.Row as a dict], by the calibrated clock; interconnect: the bandwidth they have,
+    or None; collective_bytes: {kind: bytes on one device}; uncounted: see hlo.Program.
 
   flops: of the model, over all devices; chips: how many there are; full_steps: the rows of the run
   whose chip_hours are given, in full batches."""

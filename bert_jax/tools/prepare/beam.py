@@ -83,8 +83,8 @@ def prepare(
 
 
 def _cut(file, format, split):
-  """Yields (place, language number, block) of a file. A document's place is (number of its file,
-  first line or row of its block, number in the block), by which it is sorted without Beam."""
+  """Yields (place, language number, block) of a file. A document's place, by which it is sorted:
+  (number of its file, first line or row of its block, number in the block)."""
   number, language, path = file
   for block in documents.blocks(path, format, split):
     yield (number, block.first), language, block

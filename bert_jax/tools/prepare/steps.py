@@ -200,8 +200,7 @@ def _in_order(pool, blocks, ahead):
 
 
 def _with_bar(settings, stack):
-  """Yields (language number, block) of all inputs, in order, with a progress bar in MB/s, or in
-  rows of a TFDS dataset."""
+  """Yields (language number, block) of all inputs, in order, with a bar in MB/s or TFDS rows."""
   size = sum(settings.file_sizes())
   unit: Any = {'unit': 'B', 'unit_scale': True, 'total': size} if size else {'unit': 'row'}
   bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))

@@ -68,8 +68,7 @@ def probe(
 
 
 def settings_of(args: argparse.Namespace, pairs: Sequence[Pair]) -> dict[str, Any]:
-  """The settings on which a result depends besides the weights. The files that are read count by
-  their names, sizes and times of modification."""
+  """The settings on which a result depends; files count by name, size and time of modification."""
   stats = []
   for spec in (*args.conllu, *args.text, *args.reference):
     for _, part in files.parts(spec):

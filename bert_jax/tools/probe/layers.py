@@ -59,8 +59,7 @@ def hidden(model: 'Model', sentences: Sequence[Sentence]) -> Iterator[np.ndarray
 def words_of(
   sentences: Sequence[Sentence], most: int, counts: Counter[str]
 ) -> dict[bool, list[Word]]:
-  """Splits words with a tag, {is it scored: [Word]}, into training (at most `most`) and scored ones
-  (a quarter of it)."""
+  """{is it scored: [Word]} of the words with a tag: at most `most` train, a quarter of it is scored."""
   out = {False: [], True: []}
   for i, sentence in enumerate(sentences):
     for word, tag, at in zip(sentence.words, sentence.tags, sentence.first):
@@ -150,8 +149,7 @@ def attention(model: 'Model', sentences: Sequence[Sentence]) -> list[dict[str, f
 
 
 def _patterns(maps: np.ndarray) -> np.ndarray:
-  """Statistics [7, L, H] of attention maps [L, H, n, n], summed over all but the first and last
-  query."""
+  """Statistics [7, L, H] of maps [L, H, n, n], summed over all but the first and last query."""
   n = maps.shape[-1]
   q = np.arange(1, n - 1)
   of = maps[:, :, q]

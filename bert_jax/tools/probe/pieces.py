@@ -36,8 +36,7 @@ Pair = tuple[str, str, str, str]  # the good and the bad sentence, kind, field
 def logs_of(
   model: 'Model', ids: Sequence[np.ndarray], counts: Counter[str], name: str
 ) -> list[np.ndarray]:
-  """The log probabilities of the pieces in each array of ids; [] for an empty one. name: what the
-  progress bar says."""
+  """The log probabilities of the pieces in each array of ids. name: for the progress bar."""
   ask: Any = model.ask('perplexity')
   model, outputs = ask.model, ask.model.compiled(ask.outputs)
   problems, out = RecordProblems(), []
@@ -85,9 +84,8 @@ class Counts:
 def baselines(
   sentences: Sentences, reference: Sentences, pieces: int
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-  """For each Sentence (counts of its pieces, unigram and bigram log probabilities).
-  reference: [Sentence] to count; []: the sentences themselves, even ones for odd ones and the other
-  way around, so that no sentence counts for itself."""
+  """For each Sentence (counts of its pieces, unigram and bigram log probabilities). reference: what
+  is counted; []: even sentences for odd ones and vice versa, so that none counts for itself."""
   if reference:
     halves = [Counts([s.ids for s in reference], pieces)] * 2
   else:

@@ -35,8 +35,7 @@ def read(
   renamed: Sequence[str] = (),
   svm: bool = False,
 ) -> panels.Report:
-  """The Report of the runs below some folders, see panels.report. svm: adds TF-IDF with a linear
-  SVM."""
+  """The Report of the runs below some folders, see panels.report. svm: adds a linear SVM."""
   runs, remarks = records.below(*folders)
   runs += svms(runs) if svm else []
   return panels.report(runs, folders, metric, baseline, renamed, remarks)

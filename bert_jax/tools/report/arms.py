@@ -41,10 +41,9 @@ class Arm:
 
 
 def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
-  """Finds what each run was evaluated under: (runs with these values in their fields, {path of a
-  run: {name: value}}). A loss depends on the rows and the vocabulary, a score of labelled examples
-  on the rows alone; if such a file was changed between runs that should have the same rows, their
-  checksum separates them."""
+  """(runs with what they were evaluated under in their fields, {path of a run: {name: value}}). A
+  loss depends on the rows and the vocabulary, a score of labelled examples on the rows, whose
+  checksum separates runs only if a file was changed between them."""
   out, evaluated_on, alike = [], {}, {}  # alike: {what decides the rows: {path of a run: checksum}}
   for run in runs:
     data = run.facts.split('eval')
@@ -88,9 +87,8 @@ def without_copies(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, Path]]:
 
 
 def unfinished(runs: Sequence[Run]) -> dict[Path, str]:
-  """{path: how far it has come} of the runs that ended before their last step, by their summaries.
-  Runs of earlier versions have none: if `epochs` decides, the last step is the furthest of `runs`,
-  which differ in the seed, and a run may also stop early."""
+  """{path: how far it has come} of the runs that ended before their last step. Runs of earlier
+  versions have no summary: with `epochs`, the last step is the furthest of `runs`."""
   out, furthest = {}, max((run.measured_step() for run in runs), default=0)
   for run in runs:
     steps = run.fields.get('steps')
@@ -114,8 +112,7 @@ def values_of(runs: Iterable[Run], metric: str) -> dict[int, float]:
 
 
 def by_length(runs: Iterable[Run], metric: str) -> dict[str, tuple[int, list[float]]]:
-  """Scores by length of an arm's runs, {tokens: (examples, [score of each run])}, shortest texts
-  first."""
+  """{tokens: (examples, [score of each run])} of an arm's runs by length, shortest texts first."""
   out = {}
   for run in runs:
     for tokens, (count, score) in run.by_length(metric).items():
@@ -139,8 +136,7 @@ def lengths(arms: Iterable[Arm], metric: str) -> list[str]:
 
 
 def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str]]:
-  """Reads the sweeps in some folders: (the name of the baseline, or ''; sentences on their runs
-  that failed or have not begun)."""
+  """(name of the baseline or '', remarks on runs that failed or wait) of the sweeps in folders."""
   baseline, remarks = '', []
   for folder in map(Path, folders):
     if (sweep := records.read_sweep(folder)) is None:
@@ -171,9 +167,8 @@ def varied(runs: Sequence[Run]) -> list[str]:
 
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:
-  """Groups the runs of one objective into arms. An arm is named by sweep.json; else by the fields
-  in which it differs from the others; if these are many, by its folder. If several folders have an
-  arm of the same name, the folder is added."""
+  """Groups the runs of one objective into arms, named by sweep.json, or else by the fields in which
+  they differ, or, if these are many, by their folder; the folder is added to a name of several."""
   fields, groups = varied(runs), {}
   for run in runs:
     values = ((name, value_of(run, name)) for name in fields)

@@ -165,8 +165,7 @@ def _rename(arms: Sequence[Arm], renamed: Sequence[str]) -> set[str]:
 def panels_of(
   objective: str, arms: Sequence[Arm], under: Under, metric: str, baseline: str, remarks: list[str]
 ) -> list[Panel]:
-  """The Panels of an objective, each with its own arm called `baseline`; panels that have one come
-  first."""
+  """The Panels of an objective; panels with an arm called `baseline` come first."""
   ways = collections.defaultdict(list)  # {ways in which runs were evaluated: arms}
   for arm in arms:
     if arm.runs:
@@ -207,9 +206,8 @@ def metrics_of(runs: Iterable[Run]) -> list[str]:
 
 
 def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
-  """Describes how one way of evaluating, of {way: arms}, differs from the others, or among the runs
-  of an arm: 'eval.seed=0 or 3; data.eval=a.txt'. For a checksum it names the fields that determine
-  rows and vocabulary, and the checksum itself only if these are the same."""
+  """How one way of evaluating, of {way: arms}, differs from the others, or within an arm:
+  'eval.seed=0 or 3; data.eval=a.txt'. A checksum shows only if the fields that decide it agree."""
   values = lambda way, name: sorted({str(dict(x).get(name)) for x in way})
   runs = {way: [run for arm in arms for run in arm.runs] for way, arms in ways.items()}
   fields = lambda way, name: sorted({str(run.fields.get(name)) for run in runs[way]})

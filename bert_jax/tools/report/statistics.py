@@ -31,8 +31,7 @@ class Difference(NamedTuple):
 
 
 def step_of(examples: int, values: Sequence[float]) -> float:
-  """The contribution of one example to a score with these values, which are percent if one exceeds
-  1; 0 if the number of examples is not known (0)."""
+  """What one of N examples adds to a score, percent if a value exceeds 1; 0 if N is not known (0)."""
   return (100 if max(map(abs, values), default=0) > 1 else 1) / examples if examples else 0.0
 
 
@@ -74,8 +73,7 @@ def difference(
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-  """Corrects p values for multiple comparisons (Holm 1979): if none of the differences is real, a
-  result is below 0.05 in at most 5 % of such lists."""
+  """Corrects p values for multiple comparisons (Holm 1979)."""
   scaled = np.sort(ps) * np.arange(len(ps), 0, -1)
   out = np.zeros(len(ps))
   out[np.argsort(ps)] = np.minimum(1, np.maximum.accumulate(scaled))
@@ -85,8 +83,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 def differences(
   arms: Mapping[Name, Mapping[int, float]], baseline: Name, step: float = 0.0
 ) -> dict[Name, Difference | None]:
-  """The Differences of arms, {name: {seed: value}}, to the arm named `baseline`, which is left out;
-  p values are corrected for all of them."""
+  """{name: Difference} of all arms but `baseline` to it; p values are corrected for all of them."""
   others = [name for name in arms if name != baseline]
   out = {name: difference(arms[name], arms[baseline], step) for name in others}
   tested = [(name, x, x.p) for name, x in out.items() if x and x.p is not None]

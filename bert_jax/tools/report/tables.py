@@ -144,8 +144,7 @@ def _lengths(arms: Sequence[Arm], metric: str) -> Table:
 
 
 def _costs(panel: Panel) -> Table:
-  """The table of parameters and FLOPs, and of tokens and time as means over an arm's runs. Runs of
-  earlier versions do not record all of them."""
+  """The table of parameters and FLOPs, tokens and time (means); '-' if not recorded."""
   rows = []
   for arm in panel.arms:
     run = arm.runs[0]

@@ -80,8 +80,7 @@ def within_budget(config: ConfigDict, tokens: float, flops: float) -> int:
 
 
 def flops_of(config: ConfigDict) -> Callable[[Moment], float]:
-  """Makes a function of a Moment: the FLOPs of a training step. The model is init_from's, if set,
-  with the config's vocabulary and labels."""
+  """Makes a function of a Moment: the FLOPs of a training step, with the sizes of init_from."""
   from bert_jax.tools.preflight.estimate import objective_of
 
   config = initialization.adopt_model(config, initialization.beginning_of(config, ''))
@@ -115,9 +114,8 @@ def other_evaluations(runs: Sequence[Run]) -> list[str]:
 def content_of(
   root: Path, runs: Sequence[Run], baseline: str, args: argparse.Namespace
 ) -> dict[str, Any]:
-  """The content of sweep.json, which reports read. The runs of an earlier sweep in the folder stay
-  in it, and so does its baseline unless --baseline is given. InputError if one of these runs was
-  trained with another config than it has now."""
+  """The content of sweep.json. Runs of an earlier sweep stay in it, and its baseline unless one is
+  given. InputError if one of these runs was trained with another config than it has now."""
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')

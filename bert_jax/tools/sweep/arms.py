@@ -112,8 +112,7 @@ def fitting(name: str) -> str:
 
 
 def arms_of_file(spec: str) -> dict[str, Arm]:
-  """The arms that sweep(arg) of a config file returns, {name: {field: text}}, the baseline first;
-  {} if there is no such function."""
+  """{name: {field: text}} of sweep(arg) in a config file, the baseline first; {} without it."""
   arms, where = config_lib.call(spec, 'sweep')
   if not where:
     return {}
@@ -161,10 +160,10 @@ def arms_of(
   only: str = '',
 ) -> tuple[dict[str, Arm], str]:
   """Makes the arms of a sweep: ({name: arm}, name of the baseline or '').
-  vary: texts of --vary; the arms are all combinations of them, with the arms of the file's sweep()
-  or of --from (before). baseline: 'a=1;b=2' or '' for the config as it is: one axis at a time
-  varies around it; None: no baseline. draws: as many arms of a random search instead; draw_seed:
-  its seed. only: 'a,b', which arms of the file or of --from; '': all."""
+  vary: texts of --vary, all combinations of which, with the arms of the file's sweep() or of --from
+  (before), are the arms. baseline: 'a=1;b=2' or '' for the config: one axis at a time varies around
+  it. draws, draw_seed: so many arms of a random search instead. only: 'a,b', arms of the file or of
+  --from; '': all."""
   axes = [axis_of(text) for text in vary]
   source = '--from' if before else 'sweep() of the config file'
   every, first = arms_before(before) if before else (arms_of_file(spec), '')
@@ -204,8 +203,7 @@ def arms_of(
 def around(
   spec: str, axes: Sequence[Sequence[Arm]], baseline: str, overrides: Sequence[str]
 ) -> tuple[dict[str, Arm], str]:
-  """The baseline, and arms that change one value of one axis; an arm equal to the baseline is left
-  out. Arms are named by their change."""
+  """The baseline, and the arms, named by it, that change one value of one axis."""
   bases = axis_of(baseline, '--baseline') if baseline else [{}]
   if len(bases) > 1:
     raise InputError(f'--baseline {quoted(baseline)} has several values; a baseline has one.')
@@ -226,8 +224,7 @@ def around(
 
 
 def arguments_of(spec: str, arm: Arm, seed: str) -> tuple[str, list[str]]:
-  """The config of an arm, (FILE:ARGS, ['--config.NAME=VALUE', ...]); {seed} in a value is
-  replaced."""
+  """An arm's config, (FILE:ARGS, ['--config.NAME=VALUE', ...]), with {seed} replaced."""
   arm = {name: value.replace('{seed}', seed) for name, value in arm.items()}
   path, _, args = spec.partition(':')
   of_file = [f'{name[1:]}={value}' for name, value in arm.items() if name.startswith(':')]

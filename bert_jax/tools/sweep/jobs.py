@@ -142,8 +142,7 @@ def _ask_to_end(process: subprocess.Popen) -> None:
 
 
 def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcome]:
-  """Trains all unfinished runs below a folder: {folder: how it ended}. A run that fails does not
-  stop the rest."""
+  """Trains all unfinished runs below a folder, even if some fail: {folder: how it ended}."""
   files.make_folder(root / LOGS)
   crew, threads = Crew(runs, root, processes), futures.ThreadPoolExecutor(processes)
   try:
@@ -161,8 +160,7 @@ def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcom
 
 
 def expected(runs: Sequence[Run], ended: Mapping[str, Outcome]) -> dict[str, float]:
-  """The expected {folder: seconds} of runs, from finished runs of their arm, else from all finished
-  runs; {} if there is none."""
+  """{folder: seconds} expected, from finished runs of the arm, else of all; {} without any."""
   by_arm = collections.defaultdict(list)
   for run in runs:
     if (outcome := ended.get(run.folder, Outcome(''))).state == 'done':

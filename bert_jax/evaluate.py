@@ -62,8 +62,8 @@ def evaluate_on(
   out: str | Path = '',
   in_int8: bool = False,
 ) -> Iterator[Evaluation]:
-  """Yields the Evaluation on each (name, data.eval or '': as in the config) of parts. out: folder of
-  the answers; '': one in the workdir. in_int8: with weights rounded to int8."""
+  """Yields the Evaluation on each (name, data.eval or '': as in the config) of parts. out: folder
+  of the answers; '': one in the workdir. in_int8: with weights rounded to int8."""
   hosts.check()
   if from_huggingface.is_model(Path(workdir).expanduser()):
     advice = f'make it one by: python -m bert_jax.tools.convert --from {workdir} --to W'

@@ -109,7 +109,8 @@ class Timeline:
       self._before.append(self._before[-1] + (end - first) * self.rows_at(first))
 
   def at(self, step: int | jax.Array, peak: jax.Array | None = None) -> Moment:
-    """The Moment of a step; a traced step has numbers of stages. peak: of the rate, not the config's."""
+    """The Moment of a step; a traced one has numbers of stages. peak: replaces the config's
+    rate."""
     if isinstance(step, int):
       return self._at(step)._replace(rate=float(self.rates(step)))
     rate, values = make_schedule(self.optimizer, self.horizon, peak)(step), {}
@@ -212,11 +213,12 @@ class Timeline:
 
 
 def make_schedule(optimizer: ConfigDict, steps: int, peak: Any = None) -> Callable[[Any], Any]:
-  """Makes a function step -> learning rate. peak: replaces the config's. It first rises linearly from
-  0 over `warmup` steps. linear: peak * (1 - step / steps), counted from step 0 (BERT). cosine: falls
-  to 0 over the remaining steps. inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd:
-  constant, then linear to 0 over the last `decay` steps; wsd_sqrt: as 1 - sqrt(share of them) (Hägele
-  et al. 2024, https://arxiv.org/abs/2405.18392). They fall to final_rate * peak, if that is set."""
+  """Makes a function step -> learning rate. peak: replaces the config's. It first rises linearly
+  from 0 over `warmup` steps. linear: peak * (1 - step / steps), counted from step 0 (BERT). cosine:
+  falls to 0 over the remaining steps. inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al.
+  2017). wsd: constant, then linear to 0 over the last `decay` steps; wsd_sqrt: as 1 - sqrt(share of
+  them) (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). They fall to final_rate * peak, if
+  that is set."""
   peak = optimizer.learning_rate if peak is None else peak
   warmup = steps_of(optimizer.warmup, steps)
   decay = max(1, steps_of(optimizer.decay, steps))

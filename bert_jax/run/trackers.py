@@ -34,8 +34,8 @@ def opened(config: ConfigDict, workdir: Path, start: int) -> 'list[Tracker]':
 
 
 class TensorBoard:
-  """Writes TensorBoard's event files in the thread that trains: tensorboardX's SummaryWriter has its
-  own, for which a run waits for ever after a full disk. start: hides later steps of before."""
+  """Writes TensorBoard's event files in the thread that trains: tensorboardX's SummaryWriter has
+  its own, for which a run waits for ever after a full disk. start: hides later steps of before."""
 
   def __init__(self, workdir: Path, start: int):
     self.prefix = str(workdir / 'events')

@@ -129,9 +129,10 @@ class Network:
     return '+'.join(name for name in self.mesh.shape if name in differ)
 
   def seconds(self, transfer: Transfer) -> float:
-    """The least seconds of a transfer, all groups of which talk at once; 0 if nothing is known.
-    A chip that gathers S bytes from the n chips of its group receives S (n - 1) / n of them; a
-    reduction sends as much. Between slices each chip moves its n-th part. A permutation takes a link."""
+    """The least seconds of a transfer, all groups of which talk at once; 0 if nothing is known. A
+    chip that gathers S bytes from the n chips of its group receives S (n - 1) / n of them; a
+    reduction sends as much. Between slices each chip moves its n-th part. A permutation takes a
+    link."""
     if not self.known:
       return 0.0
     network = self.published.network or math.inf

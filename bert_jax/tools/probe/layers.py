@@ -59,7 +59,7 @@ def hidden(model: 'Model', sentences: Sequence[Sentence]) -> Iterator[np.ndarray
 def words_of(
   sentences: Sequence[Sentence], most: int, counts: Counter[str]
 ) -> dict[bool, list[Word]]:
-  """{is it scored: [Word]} of the words with a tag: at most `most` train, a quarter of it is scored."""
+  """{is it scored: [Word]} of the words with a tag: `most` train, a quarter of that is scored."""
   out = {False: [], True: []}
   for i, sentence in enumerate(sentences):
     for word, tag, at in zip(sentence.words, sentence.tags, sentence.first):

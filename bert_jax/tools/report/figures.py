@@ -42,8 +42,8 @@ Line = Sequence[tuple[float, float, tuple[float, float] | None]]
 
 
 def points(run: Run, metric: str, kind: str = 'eval') -> list[dict[str, float]]:
-  """[{'step', 'tokens', 'flops', 'seconds', 'value'}] of a run's evaluations or (kind 'train') of its
-  training. Tokens without padding, seconds of training alone; NaN if not recorded."""
+  """[{'step', 'tokens', 'flops', 'seconds', 'value'}] of a run's evaluations or (kind 'train') of
+  its training. Tokens without padding, seconds of training alone; NaN if not recorded."""
   known = {0: (0.0, 0.0)}  # {step: (tokens, seconds)}
   last, tokens, seconds = 0, 0.0, 0.0
   for point in run.training:

@@ -31,7 +31,7 @@ class Difference(NamedTuple):
 
 
 def step_of(examples: int, values: Sequence[float]) -> float:
-  """What one of N examples adds to a score, percent if a value exceeds 1; 0 if N is not known (0)."""
+  """What one of N examples adds to a score, percent if a value exceeds 1; 0 if N is 0: unknown."""
   return (100 if max(map(abs, values), default=0) > 1 else 1) / examples if examples else 0.0
 
 

@@ -1,6 +1,7 @@
 """Helpers that the command lines of several tools share."""
 
 import argparse
+import math
 import os
 import re
 from collections.abc import Callable
@@ -25,9 +26,7 @@ def add_text(add: Callable[..., Any]) -> None:
   add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl, wiki, wikitext')
   add('--text-field', default='text', help='of a JSONL or TFDS record')
   add('--split', default='train', help='of a TFDS dataset')
-  add(
-    '--skip-damaged', action='store_true', help='leave out records without a text, and count them'
-  )
+  add('--skip-damaged', action='store_true', help='leave out records without a text; count them')
 
 
 def specs(args: argparse.Namespace) -> list[tuple[str, str]]:
@@ -39,6 +38,14 @@ def specs(args: argparse.Namespace) -> list[tuple[str, str]]:
   if names and not any('{language}' in spec for spec in args.input):
     raise InputError('--languages fills in {language}, which no --input has; write it there')
   return [part for spec in args.input for part in files.parts(spec, names)]
+
+
+def check_bounds(args: argparse.Namespace, **bounds: tuple[float, float]) -> None:
+  """InputError unless the values of options are within (least, most)."""
+  for name, (low, high) in bounds.items():
+    if not low <= (value := getattr(args, name)) <= high:
+      use = f'{low:g} or more' if high == math.inf else f'{low:g} to {high:g}'
+      raise InputError(f'--{name.replace("_", "-")} is {value}; use {use}')
 
 
 def check_writable(out: Path, option: str = '--out') -> None:

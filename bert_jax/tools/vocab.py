@@ -94,11 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--sampling', type=float, default=1.0, help='S: a language counts as P(L)^S; M-BERT: 0.7')
   args = parser.parse_args(argv)
   with command_line():
-    limits = {'size': (6, 10**7), 'character_coverage': (1e-9, 1), 'sampling': (0, 1)}
-    for name, (low, high) in limits.items():
-      if not low <= (value := getattr(args, name)) <= high:
-        option = name.replace('_', '-')
-        raise InputError(f'--{option} is {value}; use {low:g} to {high:g}')
+    arguments.check_bounds(args, size=(6, 1e7), character_coverage=(1e-9, 1), sampling=(0, 1))
     print(json.dumps(train(args), ensure_ascii=False))
 
 

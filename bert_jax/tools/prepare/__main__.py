@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import difflib
 import json
+import math
 import os
 import tempfile
 import time
@@ -106,9 +107,8 @@ def run(args: argparse.Namespace, beam_arguments: Sequence[str] = ()) -> dict[st
   """Prepares a corpus as parsed arguments say; returns corpus.json."""
   started = time.perf_counter()
   os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # each process uses one core
-  for name, low in (('processes', 1), ('shard_mb', 1), ('min_characters', 0), ('shards', 0)):
-    if getattr(args, name) < low:
-      raise InputError(f'--{name.replace("_", "-")} is {getattr(args, name)}; use {low} or more')
+  for name, least in (('processes', 1), ('shard_mb', 1), ('min_characters', 0), ('shards', 0)):
+    arguments.check_bounds(args, **{name: (least, math.inf)})
   with vocabulary_folder(args) as vocab:
     specs = arguments.specs(args)
     inputs = [(name, path) for name, spec in specs for path in documents.sources(spec, args.format)]

@@ -12,6 +12,7 @@ run that have not been probed yet.
 import argparse
 import contextlib
 import json
+import math
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -97,8 +98,8 @@ def table(results: Sequence[Mapping[str, Any]]) -> list[str]:
     rows.append([*row, best, max(accuracy, default=None)])
   parts = [rows]
   for name in ('by_pos', 'by_frequency', 'by_language'):
-    groups = last.get('losses', {}).get(name, {})
-    rows = [[key, f'{g["pieces"]:,}', *(g[x] for x in losses)] for key, g in groups.items()]
+    groups = last.get('losses', {}).get(name, {}).items()
+    rows = [[key, f'{g["pieces"]:,}', *map(g.get, losses)] for key, g in groups]
     parts.append([[name.replace('_', ' '), 'pieces', *losses], *rows])
   for name in ('by_term', 'by_uid'):
     groups = last.get('pairs', {}).get(name, {})
@@ -113,15 +114,10 @@ def table(results: Sequence[Mapping[str, Any]]) -> list[str]:
     most = [(name, max(heads, key=lambda head, name=name: head[name])) for name in names]
     rows = [[name, head['layer'], head['head'], head[name]] for name, head in most]
     parts.append([['attends most to', 'layer', 'head', 'share'], *rows])
-  lines = []
-  for rows in parts:
-    if len(rows) > 1:
-      lines += ['', *aligned([list(map(_shown, row)) for row in rows])]
+  shown = lambda x: '' if x is None else f'{x:.3f}' if isinstance(x, float) else str(x)
+  texts = (aligned([list(map(shown, row)) for row in rows]) for rows in parts if len(rows) > 1)
+  lines = [line for part in texts for line in ('', *part)]
   return lines[1:] + [f'\nnot probed: {kind}: {why}' for kind, why in last['skipped'].items()]
-
-
-def _shown(value: Any) -> str:
-  return '' if value is None else f'{value:.3f}' if isinstance(value, float) else str(value)
 
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -140,10 +136,9 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
       raise InputError(f'{args.model} has no checkpoint yet; train it first.')
   config = None if released else contents.read_config(args.model)
   languages = TASKS[config.objective].card(config).languages if config else ()
-  named = any('{language}' in x for x in (*args.conllu, *args.text, *args.reference))
-  if named and not languages:
-    raise InputError('{language} stands for languages, and this model names none; give de=FILE.')
   for specs in (args.conllu, args.text, args.reference):
+    if not languages and any('{language}' in spec for spec in specs):
+      raise InputError('{language} stands for languages, and this model names none; give de=FILE.')
     parts = [pair for spec in specs for pair in files.parts(spec, languages)]
     specs[:] = [f'{name}={part}' if name else part for name, part in parts]
   out = Path(args.out or Path(args.model) / 'probe').expanduser()
@@ -205,8 +200,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if wrong := [kind for kind in args.only if kind not in KINDS]:
       raise InputError(f'--only {wrong[0]} is not known; use some of {", ".join(KINDS)}.')
     for name, least in (('sentences', 0), ('words', 1), ('attention_sentences', 1)):
-      if (value := getattr(args, name)) < least:
-        raise InputError(f'--{name.replace("_", "-")} is {value}; use {least} or more.')
+      arguments.check_bounds(args, **{name: (least, math.inf)})
     keep_compiled()
     run(args)
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -50,13 +50,17 @@ def read(
           sentences = reader(part, counts)
         except InputError as error:
           raise InputError(str(error).replace('data.eval=', f'{option} ')) from None
-        chosen = range(len(sentences))
-        if 0 < most < len(sentences):
-          chosen = sorted(np.random.default_rng(0).permutation(len(sentences))[:most])
-          counts['sentences not used (--sentences)'] += len(sentences) - most
-        some = [sentences[i] for i in chosen]
+        some = drawn(sentences, most, 'sentences not used (--sentences)', counts)
         out += _encoded(tokenizer, language, some, room, counts)
   return out
+
+
+def drawn(values: Sequence[Any], most: int, left_out: str, counts: Counter[str]) -> list[Any]:
+  """Draws `most` values (0: all), the same ones every time, and counts the others."""
+  if not 0 < most < len(values):
+    return list(values)
+  counts[left_out] += len(values) - most
+  return [values[i] for i in sorted(np.random.default_rng(0).permutation(len(values))[:most])]
 
 
 def _from_conllu(spec: str, counts: Counter[str]) -> list[Words]:

@@ -68,9 +68,8 @@ def words_of(
       elif tag:
         counts['tagged words without a piece, or cut off (not probed)'] += 1
   for scored, limit in ((False, most), (True, most // 4)):
-    if len(out[scored]) > limit:
-      counts['words not probed (--words)'] += len(out[scored]) - limit
-      out[scored] = out[scored][:limit]
+    counts['words not probed (--words)'] += max(0, len(out[scored]) - limit)
+    out[scored] = out[scored][:limit]
   return out
 
 

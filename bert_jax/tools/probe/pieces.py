@@ -11,6 +11,7 @@ pair + k * unigram) / (count of the previous piece + k), where k kinds of pieces
 """
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from bert_jax.errors import InputError
 from bert_jax.tasks.ask import RecordProblems
 from bert_jax.tasks.pretraining.ask import TokenScores
 from bert_jax.text import files
-from bert_jax.tools.probe.data import Sentence
+from bert_jax.tools.probe.data import Sentence, drawn
 
 if TYPE_CHECKING:
   from bert_jax.predict import Model
@@ -51,6 +52,11 @@ def logs_of(
   return out
 
 
+def _pairs(ids: np.ndarray) -> list[tuple[int, int]]:
+  """(the piece before, or -1, the piece) of each piece."""
+  return list(itertools.pairwise([-1, *ids.tolist()]))
+
+
 class Counts:
   """How often pieces, and pairs of neighbours, occur in arrays of ids."""
 
@@ -59,10 +65,9 @@ class Counts:
     self.of_pair, self.before = Counter(), Counter()
     for ids in arrays:
       np.add.at(self.of_piece, ids, 1)
-      self.of_pair.update(zip([-1, *ids[:-1].tolist()], ids.tolist()))
+      self.of_pair.update(pairs := _pairs(ids))
+      self.before.update(before for before, _ in pairs)
     self.kinds = Counter(before for before, _ in self.of_pair)
-    for (before, _), n in self.of_pair.items():
-      self.before[before] += n
 
   def unigram(self, ids: np.ndarray) -> np.ndarray:
     """[n] unigram log probabilities."""
@@ -70,13 +75,10 @@ class Counts:
 
   def bigram(self, ids: np.ndarray) -> np.ndarray:
     """[n] bigram log probabilities, each given the previous piece."""
-    pairs = list(zip([-1, *ids[:-1].tolist()], ids.tolist()))
     count = lambda counts, keys: np.array([counts[key] for key in keys], float)
-    firsts = [first for first, _ in pairs]
-    seen, before = count(self.of_pair, pairs), count(self.before, firsts)
-    kinds = count(self.kinds, firsts)
-    unigram = np.exp(self.unigram(ids))
-    known = before > 0
+    firsts = [first for first, _ in _pairs(ids)]
+    seen, before = count(self.of_pair, _pairs(ids)), count(self.before, firsts)
+    kinds, unigram, known = count(self.kinds, firsts), np.exp(self.unigram(ids)), before > 0
     mixed = (seen + kinds * unigram) / np.where(known, before + kinds, 1)
     return np.log(np.where(known, mixed, unigram))
 
@@ -86,15 +88,10 @@ def baselines(
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
   """For each Sentence (counts of its pieces, unigram and bigram log probabilities). reference: what
   is counted; []: even sentences for odd ones and vice versa, so that none counts for itself."""
-  if reference:
-    halves = [Counts([s.ids for s in reference], pieces)] * 2
-  else:
-    halves = [Counts([s.ids for s in sentences[k::2]], pieces) for k in (1, 0)]
-  out = []
-  for i, sentence in enumerate(sentences):
-    counts, ids = halves[i % 2], sentence.ids
-    out.append((counts.of_piece[ids], counts.unigram(ids), counts.bigram(ids)))
-  return out
+  parts = [reference] * 2 if reference else [sentences[1::2], sentences[0::2]]
+  halves = [Counts([s.ids for s in part], pieces) for part in parts]
+  of = lambda counts, ids: (counts.of_piece[ids], counts.unigram(ids), counts.bigram(ids))
+  return [of(halves[i % 2], sentence.ids) for i, sentence in enumerate(sentences)]
 
 
 def losses(
@@ -147,11 +144,7 @@ def read_pairs(specs: Sequence[str], most: int, counts: Counter[str]) -> list[Pa
         if all(isinstance(text, str) for text in texts):
           pairs.append((*texts, *map(str, kinds)))
       counts['lines that are no minimal pair (left out)'] += len(lines) - len(pairs)
-      if 0 < most < len(pairs):
-        counts['pairs not used (--sentences)'] += len(pairs) - most
-        chosen = sorted(np.random.default_rng(0).permutation(len(pairs))[:most])
-        pairs = [pairs[i] for i in chosen]
-      out += pairs
+      out += drawn(pairs, most, 'pairs not used (--sentences)', counts)
   if specs and not out:
     form = 'JSONL with sentence_good and sentence_bad'
     raise InputError(f'--pairs {" ".join(specs)} holds no minimal pair; give {form}.')

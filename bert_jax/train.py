@@ -62,7 +62,7 @@ def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
       at.profile.begin(step)
       traced = jax.profiler.StepTraceAnnotation('train', step_num=step + 1)
       with traced, jax.transfer_guard('disallow'):  # nothing crosses from or to the host unasked
-        batch = at.feed.take(step)  # made while the step before was computed
+        batch = at.batch(step)  # made while the step before was computed
         state, metrics = run.train_step(state, batch, run.constants)
       step += 1
       at.tally.take(step, metrics)  # still on the devices

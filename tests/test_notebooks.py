@@ -290,7 +290,7 @@ def test_folders_are_mounted(tmp_path, monkeypatch):
 
 
 def test_a_bucket_is_no_workdir():
-  with pytest.raises(InputError, match='mount the bucket'):
+  with pytest.raises(InputError, match='mount it by gcsfuse'):
     check(Path('gs://bucket/run'), None)
 
 

@@ -26,23 +26,6 @@ if TYPE_CHECKING:
   from bert_jax.run.setup import Run
 
 
-class Feed:
-  """The batches of a run, made in the background before their steps need them."""
-
-  def __init__(self, run: 'Run'):
-    self.run, inputs = run, run.inputs
-    self.ahead = Ahead(lambda step: inputs.batches.at(step, run.tally.skipped), inputs.steps)
-
-  def take(self, step: int) -> Mapping[str, jax.Array]:
-    """The batch of the step that follows step `step`."""
-    inputs, clock = self.run.inputs, self.run.clock
-    batch, waited = self.ahead.take(step)
-    clock.waited += waited
-    clock.steps += 1
-    clock.batches += inputs.timeline.rows_at(step) / inputs.config.batch_size
-    return batch
-
-
 class Saver:
   """Saves the states of a run."""
 
@@ -157,9 +140,18 @@ class Session:
     self.progress = closed(progress.opened(run.inputs.steps, step, workdir))
     self.logger = Logger(run, self.writer, self.progress)
     self.profile = closed(Profile(config, workdir, run.clock))
-    self.feed = Feed(run)
-    closed(self.feed.ahead)
+    made = lambda step: run.inputs.batches.at(step, run.tally.skipped)
+    self.ahead = closed(Ahead(made, run.inputs.steps))
     run.clock.reset()
+
+  def batch(self, step: int) -> Mapping[str, jax.Array]:
+    """The batch of the step that follows step `step`, made in the background before."""
+    inputs, clock = self.run.inputs, self.run.clock
+    batch, waited = self.ahead.take(step)
+    clock.waited += waited
+    clock.steps += 1
+    clock.batches += inputs.timeline.rows_at(step) / inputs.config.batch_size
+    return batch
 
   def go_back(self, spike: int, state: State) -> State:
     """Goes back to the checkpoint before a spike and returns its State; the run goes on with the
@@ -171,7 +163,7 @@ class Session:
       run.results = meta['metrics']
       state = setup.carrying_nothing(state)
       self.tally.go_back(step, spike, meta)
-      self.feed.ahead.forget()  # steps get other batches from now on
+      self.ahead.forget()  # steps get other batches from now on
       self.writer.go_back(step)
       self.progress.go_back(step)
     log.warning('going on from step %d with the data after that of step %d', step, spike)

@@ -148,10 +148,8 @@ class Checkpoints(policies.PreservationPolicy):
     except (OSError, ValueError) as error:
       if hosts.is_loss(error):
         raise
-      fault = f'a checkpoint could not be written to {self.folder} ({first_line(error)})'
-      raise Unwritten(
-        f'{fault}; free some space and start again: those before are whole.'
-      ) from error
+      fault = f'a checkpoint could not be written to {self.folder} ({first_line(error)}); free some'
+      raise Unwritten(f'{fault} space and start again: those before are whole.') from error
 
   def newest_good(
     self, read: Callable[[int], Any], tell: Callable[..., None] = log.error
@@ -169,10 +167,8 @@ class Checkpoints(policies.PreservationPolicy):
     if not self.writes and lock.is_held(self.folder.parent):
       now = 'but a run writes into it; try again in a moment, or when the run has ended'
       raise lock.Busy(f'no checkpoint in {self.folder} can be read ({why}), {now}.')
-    raise InputError(
-      f'all checkpoints in {self.folder} are damaged ({named}): {why}. Bring them back from a '
-      'backup, or delete the workdir to start over.'
-    )
+    fault = f'all checkpoints in {self.folder} are damaged ({named}): {why}'
+    raise InputError(f'{fault}. Bring them back, or delete the workdir to start over.')
 
   def restore(self, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
     """Restores (State, metadata) of the newest good checkpoint.

@@ -37,15 +37,12 @@ def read_config(workdir: str | Path) -> ConfigDict:
     if (path.parent / 'adapter_config.json').is_file():
       lacking = 'adapter_config.json: an adapter (LoRA) without its model, which PEFT merges by '
       lacking += 'model.merge_and_unload().save_pretrained(OUT)'
-    raise InputError(
-      f'{workdir} holds no run ({lacking}); give a workdir or the folder of a model.'
-    )
+    raise InputError(f'{workdir} holds no run ({lacking}); give a workdir or a folder of a model.')
   content = json_of(path)
   if 'seal' in content and content['seal'] != files.seal(content):
-    raise InputError(
-      f'{path} is not as the run wrote it: it was edited or is damaged. Bring it back, or delete '
-      'it and give the command of the training again; settings are changed by --config.NAME=VALUE.'
-    )
+    fault = f'{path} is not as the run wrote it: it was edited or is damaged. Bring it back, or'
+    advice = 'delete it and train again; settings are changed by --config.NAME=VALUE'
+    raise InputError(f'{fault} {advice}.')
   try:
     return config_lib.from_json(json.dumps(content))
   except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -85,29 +82,25 @@ def check_belongs(workdir: str | Path, meta: Mapping[str, Any]) -> None:
   if not known:
     run_tokenizer.check_fits(tokenizer, config.model, folder)
   elif tokenizer.fingerprint != known:
-    raise InputError(
-      f'{tokenizers.in_folder(folder)} is not the vocabulary that checkpoint {number} was trained '
-      'with, nor is what tokenizer_config.json says of case and accents; bring both back.'
-    )
+    fault = f'{tokenizers.in_folder(folder)} is not the vocabulary that checkpoint {number} was'
+    also = 'nor is what tokenizer_config.json says of case and accents'
+    raise InputError(f'{fault} trained with, {also}; bring both back.')
 
 
 def check(workdir: Path, config: ConfigDict) -> None:
   """InputError if the workdir is a file or holds a run of another config. Writes nothing.
   Configs that differ only in MOVES are the same: the run continues with the new values."""
   if workdir.parts[:1] == ('gs:',):
-    raise InputError(
-      f'{workdir} is in a bucket; mount the bucket by gcsfuse and name a folder in it.'
-    )
+    raise InputError(f'{workdir} is in a bucket; mount it by gcsfuse and name a folder in it.')
   if workdir.exists() and not workdir.is_dir():
     raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
   exists = (workdir / CONFIG).exists()
   different = config_lib.changes(read_config(workdir), config) if exists else []
   if different := [x for x in different if x.partition(':')[0] not in MOVES]:
     more = f' and {len(different) - 3} more' if len(different) > 3 else ''
-    raise InputError(
-      f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more}); use another '
-      '--workdir (config.init_from or config.resume_from start from this one), or delete it.'
-    )
+    fault = f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more})'
+    advice = '--workdir (config.init_from or config.resume_from start from this one), or delete it'
+    raise InputError(f'{fault}; use another {advice}.')
 
 
 def claim(workdir: str | Path, config: ConfigDict) -> None:

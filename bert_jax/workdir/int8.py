@@ -48,9 +48,7 @@ def quantized(params: Any) -> dict[str, np.ndarray]:
       x = np.rint(x / scale).astype(np.int8)
     out[name] = x
   if not any(name.endswith(SCALE) for name in out):
-    raise InputError(
-      'int8 is for weights of two dimensions and this model has none; leave it in float32.'
-    )
+    raise InputError('int8 is for weights of two dimensions; leave this model in float32.')
   return out
 
 

@@ -179,13 +179,10 @@ def _lives(holder):
 
 
 def _who(content):
-  holder = _parsed(content)
-  names = ('process', 'pid'), ('of host', 'host'), ('since', 'since')
-  return ' '.join(f'{word} {holder[key]}' for word, key in names if key in holder) or 'nobody'
+  holder, words = _parsed(content), {'pid': 'process', 'host': 'of host', 'since': 'since'}
+  return ' '.join(f'{words[key]} {holder[key]}' for key in words if key in holder) or 'nobody'
 
 
 def _busy(path, content):
-  return Busy(
-    f'{path.parent} is in use: {_who(content)} writes into it; wait, or give another folder. (If '
-    f'there is no such process any more, remove {path}.)'
-  )
+  fault = f'{path.parent} is in use: {_who(content)} writes into it; wait, or give another folder'
+  return Busy(f'{fault}. (If there is no such process any more, remove {path}.)')

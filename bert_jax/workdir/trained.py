@@ -12,13 +12,8 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import models, sharding, tokenizers
-from bert_jax.convert import (
-  config_json,
-  from_huggingface,
-  hub,
-  released_config,
-  sentence_transformers,
-)
+from bert_jax.convert import config_json, from_huggingface, hub, released_config
+from bert_jax.convert import sentence_transformers as vectors
 from bert_jax.errors import InputError, log
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
@@ -35,7 +30,7 @@ class Trained(NamedTuple):
   params: dict[str, Any]
   step: int  # of training; 0 for a released model
   # How a sentence vector is made of its hidden states, if it was trained for that or says so.
-  vector: sentence_transformers.Vector = sentence_transformers.UNKNOWN
+  vector: vectors.Vector = vectors.UNKNOWN
   metrics: Mapping[str, float] = MappingProxyType({})  # of the evaluation of its checkpoint
 
 
@@ -59,10 +54,10 @@ def load(source: str | Path, which: str | int = 'latest', positions: int = 0) ->
   tokenizer = tokenizers.load_folder(folder)
   shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
   params, meta = load_params(folder, shapes, which, partial=True)
-  vector = sentence_transformers.Vector(*TASKS[config.objective].vector(config))
+  vector = vectors.Vector(*TASKS[config.objective].vector(config))
   if not vector.pooling:  # converted weights may say it, in earlier versions in files beside them
     known = meta.get('vector')
-    vector = sentence_transformers.Vector(*known) if known else sentence_transformers.read(folder)
+    vector = vectors.Vector(*known) if known else vectors.read(folder)
   return Trained(config, tokenizer, params, meta['step'], vector, meta['metrics'])
 
 
@@ -75,7 +70,7 @@ def refuse_which(source: str | Path, which: str | int) -> None:
 def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   """Makes a Trained from from_huggingface.Weights and the vocabulary in their folder."""
   tokenizer = tokenizers.load_folder(folder)
-  config = released_config.config_of(weights, tokenizer, sentence_transformers.longest(folder))
+  config = released_config.config_of(weights, tokenizer, vectors.longest(folder))
   pieces, rows = tokenizer.vocab_size, config.model.vocab_size
   if not rows / 2 <= pieces <= rows:
     fault = f'the vocabulary in {folder} has {pieces} pieces and the weights have {rows} rows'
@@ -85,12 +80,11 @@ def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   ends = described.writing.get('ends', ())
   if described.family.has_decoder and {*ends} - {tokenizer.sep_id}:
     not_read.append(f'eos_token_id={[*ends]}')
-  asked = ', '.join(not_read)
-  if asked and described.family.writes:
+  if not_read and described.family.writes:
     said = 'of its generation is not read here; texts may differ from those of transformers'
-    log.warning('%s: %s %s', folder, asked, said)
+    log.warning('%s: %s %s', folder, ', '.join(not_read), said)
   params = jax.device_put(weights.tree(models.ModelConfig(**config.model)))
-  return Trained(config, tokenizer, params, 0, sentence_transformers.read(folder))
+  return Trained(config, tokenizer, params, 0, vectors.read(folder))
 
 
 def part_of(model: Trained, part: str) -> Trained:
@@ -100,7 +94,7 @@ def part_of(model: Trained, part: str) -> Trained:
     fault = f'this model was trained for {model.config.objective!r} and has no {part}'
     raise InputError(f'{fault}; only runs of objective {others[part]!r} have one.')
   other = TASKS[model.config.objective].other_models[part](model)
-  return other._replace(config=config_lib.check(other.config), vector=sentence_transformers.UNKNOWN)
+  return other._replace(config=config_lib.check(other.config), vector=vectors.UNKNOWN)
 
 
 def shapes_of(
@@ -141,14 +135,9 @@ def load_params(
     except Damaged as error:
       if checkpoints.steps() != there:  # a run has saved meanwhile, and removed others
         return load_params(workdir, shapes, which, partial)
-      good = []
-      for number in checkpoints.steps():
-        with contextlib.suppress(Damaged):
-          good += [str(number)] if number != error.number and checkpoints.meta(number) else []
-      others = (
-        f'others are at {", ".join(good)} (--checkpoint STEP)' if good else 'no other is good'
-      )
-      raise InputError(f'{error}; {others}.') from None
+      others = ', '.join(str(number) for number in there if number != error.number)
+      advice = f'others are at {others} (--checkpoint STEP)' if others else 'there is no other'
+      raise InputError(f'{error}; {advice}.') from None
 
 
 def _step_of(checkpoints, workdir, which):

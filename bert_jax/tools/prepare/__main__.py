@@ -37,10 +37,10 @@ from bert_jax.workdir import lock
 def prepare(settings: Settings, out: Path | str, processes: int = 1) -> dict[str, Any]:
   """Prepares the corpus of some Settings in a folder, or resumes; returns corpus.json."""
   out = Path(out).expanduser()
-  if (out / prepared.META).is_file():
-    return _prepare(settings, out, processes)
-  arguments.check_writable(out)
-  with lock.held(out):
+  is_whole = (out / prepared.META).is_file()
+  if not is_whole:
+    arguments.check_writable(out)
+  with contextlib.nullcontext() if is_whole else lock.held(out):
     return _prepare(settings, out, processes)
 
 

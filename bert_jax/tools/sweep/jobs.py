@@ -83,12 +83,10 @@ class Crew:
     self.ended = {name: x for name, x in states.items() if x.state == 'done'}
     self.waiting = collections.deque(run for run in runs if run.folder not in self.ended)
     self.processes, self.over = set(), threading.Event()
-    done = len(self.ended)
-    if done:
+    if done := len(self.ended):
       log.info('%d of %d runs are done already', done, self.total)
-    self.bar = tqdm.tqdm(
-      total=self.total, initial=done, unit=' runs', disable=None, dynamic_ncols=True
-    )
+    looks: dict[str, Any] = {'unit': ' runs', 'disable': None, 'dynamic_ncols': True}
+    self.bar = tqdm.tqdm(total=self.total, initial=done, **looks)
 
   def work(self, number: int) -> None:
     """Trains one waiting run after the other, as process `number`."""
@@ -134,11 +132,10 @@ class Crew:
       _ask_to_end(process)
 
 
-def _ask_to_end(process: subprocess.Popen) -> None:
+def _ask_to_end(process: Any) -> None:
   """Closes the standard input of a run, which then saves itself and ends."""
-  if process.stdin:
-    with contextlib.suppress(OSError):
-      process.stdin.close()
+  with contextlib.suppress(OSError):
+    process.stdin.close()
 
 
 def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcome]:
@@ -146,12 +143,9 @@ def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcom
   files.make_folder(root / LOGS)
   crew, threads = Crew(runs, root, processes), futures.ThreadPoolExecutor(processes)
   try:
-    working = {threads.submit(crew.work, number) for number in range(processes)}
-    while working:
-      done, working = futures.wait(working, 1.0, futures.FIRST_COMPLETED)
-      for future in done:
-        future.result()
-      crew.bar.refresh()
+    working = [threads.submit(crew.work, number) for number in range(processes)]
+    for future in futures.as_completed(working):
+      future.result()
   finally:
     crew.bar.close()
     crew.end()
@@ -163,7 +157,7 @@ def expected(runs: Sequence[Run], ended: Mapping[str, Outcome]) -> dict[str, flo
   """{folder: seconds} expected, from finished runs of the arm, else of all; {} without any."""
   by_arm = collections.defaultdict(list)
   for run in runs:
-    if (outcome := ended.get(run.folder, Outcome(''))).state == 'done':
+    if (outcome := ended.get(run.folder, Outcome())).state == 'done':
       by_arm[run.arm].append(outcome.seconds)
   every = [seconds for some in by_arm.values() for seconds in some]
   if not every:

@@ -9,10 +9,9 @@ prints the metrics of a finished run as one line of JSON, with the number of exa
 metric is without reading the input (metrics.beside). The answers of a fine-tuned model are
 written to W/eval/NAME-STEP (or --out), in the files that run/evaluation.py names.
 
---eval may be repeated and names each set. Then a table of the sets and their metrics is printed,
-with their mean: trained on one language, evaluated on many, that is the cross-lingual experiment of
-M-BERT (Pires et al. 2019, https://arxiv.org/abs/1906.01502). The table (table.txt), scores.json and
-the answers on each set are in W/eval/sets, or in --out.
+With --eval, which names a set, a table of the sets and their mean is printed: trained on one
+language, evaluated on many, that is the cross-lingual experiment of M-BERT (Pires et al. 2019,
+https://arxiv.org/abs/1906.01502). It, scores.json and the answers are in W/eval/sets, or in --out.
 """
 
 import argparse

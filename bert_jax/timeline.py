@@ -7,11 +7,9 @@ in token,phrase@0.5.
 
 With optimizer.batch_warmup batches grow. All have the same shape, of optimizer.accumulation
 microbatches; in step n the first parts_at(n) of them have rows, from one at step 0 to all from step
-`growing` on. The others are empty, and the step computes nothing for them. No row of the data is
-left out.
+`growing` on. The others are empty and not computed. No row of the data is left out.
 
-Steps count time, rows count data. They differ where batches grow, and after a run goes back from a
-spike of its loss: it skips rows then, not steps.
+Steps count time, rows count data: a run that goes back from a spike of its loss skips rows.
 """
 
 import bisect

@@ -4,8 +4,7 @@
     python -m bert_jax.tools.convert --from SRC --to hf:OUT     # a Hugging Face folder
 
 SRC is a workdir, a Hugging Face folder, the path of one inside an installed package, hf:NAME on the
-Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint. --verbose prints a row
-for each parameter, with the CRC-32 of its float32 bytes as our layout has them.
+Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint.
 """
 
 import contextlib
@@ -137,13 +136,11 @@ def _facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
   run = records.read(folder)
   for fault in run.faults:
     log.warning('%s', fault)
-  known, facts = run.facts, dict[str, Any](metrics=model.metrics, step=model.step)
-  if known.data:
-    facts['data'] = {split: dataclasses.asdict(x) for split, x in known.data.items()}
-  names = 'bert_jax', 'commit', 'python', 'packages'
+  known, names = run.facts, ('bert_jax', 'commit', 'python', 'packages')
   versions = {name: known.made_by[name] for name in names if name in known.made_by}
-  others = {'commands': known.commands, 'source': known.source, 'versions': versions}
-  return facts | {name: x for name, x in others.items() if x}
+  others = {'data': {split: dataclasses.asdict(x) for split, x in known.data.items()}}
+  others |= {'commands': known.commands, 'source': known.source, 'versions': versions}
+  return {'metrics': model.metrics, 'step': model.step} | {k: x for k, x in others.items() if x}
 
 
 def _done(target, out, table, sources):
@@ -246,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       about = f'of a run of objective {objective}: its {part}'
       add(f'--{part}', dest='part', action='store_const', const=part, default='', help=about)
   add('--language', default='', metavar='CODE,CODE', help='of its text, for the model card: de,en')
-  add('--verbose', action='store_true', help='print a row for each parameter')
+  add('--verbose', action='store_true', help='print a row and a CRC-32 for each parameter')
   args = parser.parse_args(argv)
   with command_line():
     if args.to in ('', HF):

@@ -5,8 +5,7 @@
     python -m bert_jax.train --config configs/finetune.py:task=table --workdir W \
         --config.data.train=E --config.data.eval=dev.tsv --config.table.text_column=text
 
-A run on the folder E begins in seconds and holds little more than the numbers of its texts and
-labels; one on the table holds all texts. Texts are kept whole; a run cuts them.
+A run on E begins in seconds and holds little in memory. Texts are kept whole; a run cuts them.
 """
 
 import json

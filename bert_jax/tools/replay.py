@@ -3,10 +3,9 @@
     python -m bert_jax.tools.replay W/nonfinite-120.json
     python -m bert_jax.tools.replay W --step 120
 
-A run is a function of (config, step), so nothing but the workdir is needed. The newest checkpoint
-before the step is restored, and the steps from there on are repeated. Of the step itself it shows
-the rows, the loss and its terms, the norm of the gradient of each module, and the first module
-whose output is not finite though its input is. Nothing is written.
+The steps from the newest checkpoint before it on are repeated. Of the step itself it shows the
+rows, the loss and its terms, the norm of the gradient of each module, and the first module whose
+output is not finite though its input is. Nothing is written.
 """
 
 import contextlib
@@ -73,14 +72,9 @@ def _place_of(path: Path) -> tuple[int, list[list[int]]]:
   """Reads (step, Tally.moves) from a nonfinite-*.json file."""
   try:
     facts = json_value(path.read_bytes())
-    if 'offset' in facts:  # of an earlier version, in batches
-      rows = facts['offset'] * contents.read_config(path.parent).batch_size
-      return int(facts['step']), [[0, int(rows)]]
     return int(facts['step']), [[int(step), int(rows)] for step, rows in facts['moves']]
   except (ValueError, KeyError, TypeError):
-    raise InputError(
-      f'{path} is no nonfinite-STEP.json of a run; give one, or a workdir.'
-    ) from None
+    raise InputError(f'{path} is no nonfinite-STEP.json; give one, or a workdir.') from None
 
 
 def _going_on(state: step.State, number: int, tally: Tally) -> step.State:

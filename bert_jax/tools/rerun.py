@@ -5,9 +5,8 @@
 
 A run is a function of its config, on the same code, packages, devices and data. Each difference in
 these is named first. Then the run is trained, and its metrics and the checksums of its last state
-are compared with the original's. --config.NAME=VALUE changes a field, such as data.train if the
-data lies elsewhere now. The exit status is 1 if a comparison fails, or if the repetition ended
-before the run did.
+are compared. --config.NAME=VALUE changes a field, such as data.train if the data lies elsewhere.
+The exit status is 1 if a comparison fails, or if the repetition ended before the run did.
 """
 
 import contextlib
@@ -94,10 +93,8 @@ def _changed_packages(run: Run, here: Mapping[str, str]) -> list[str]:
   then = run.facts.made_by.get('packages', here)
   out = [f'{name} {then.get(name)} -> {x}' for name, x in here.items() if then.get(name) != x]
   if text := files.read_text(run.path / contents.PACKAGES):
-    was, now = (
-      {name: version for name, _, version in (line.partition('==') for line in x.lower().split())}
-      for x in (text, provenance.installed())
-    )
+    versions = lambda text: dict(line.partition('==')[::2] for line in text.lower().split())
+    was, now = versions(text), versions(provenance.installed())
     names = sorted({name for name, _ in was.items() ^ now.items()} - here.keys())
     shown = [f'{name} {was.get(name, "none")} -> {now.get(name, "none")}' for name in names]
     out += [f'other packages: {listed(shown)}'] if shown else []
@@ -106,12 +103,9 @@ def _changed_packages(run: Run, here: Mapping[str, str]) -> list[str]:
 
 def lines(run: Run) -> dict[tuple[int, str], dict[str, float | None]]:
   """A run's metrics that do not depend on the clock, {(step, 'train' or 'eval'): values}."""
-  return {
-    (point.step, 'train' if point.kind == 'train' else 'eval'): {
-      name: x for name, x in point.values.items() if name not in NOT_COMPARED
-    }
-    for point in run.points
-  }
+  split = lambda point: 'train' if point.kind == 'train' else 'eval'
+  values = lambda point: {k: x for k, x in point.values.items() if k not in NOT_COMPARED}
+  return {(point.step, split(point)): values(point) for point in run.points}
 
 
 def outcome(run: Run, again: Run) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 Each number is divided by its channel's scale and rounded to a whole number from -127 to 127 (Wu et
 al. 2020, https://arxiv.org/abs/2004.09602). A channel is a column of a kernel, or a row of an
-embedding table. Arrays of one dimension (biases, norms) stay float32, and so do the activations.
+embedding table. Arrays of one dimension (biases, norms) and activations stay float32.
 
-The scale is the largest absolute value in the channel over 127, rounded up to 16 bits. So a whole
-number times its scale is exact in float32, and quantizing weights a second time changes no bit.
+The scale is the largest absolute value in the channel over 127, rounded up to 16 bits, so that a
+number times its scale is exact in float32, and quantizing a second time changes no bit.
 """
 
 from collections.abc import Mapping

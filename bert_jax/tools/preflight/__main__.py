@@ -6,9 +6,8 @@
     python -m bert_jax.tools.preflight ... --best
 
 The real compiler (pip install libtpu; no TPU) compiles the real step with the config's mesh, and
-refuses what does not fit. Its estimated cycles become an estimated time and MFU (money.py), without
-and with communication between the chips (links.py). Nothing is timed. Only sizes matter: no data is
-read, and no weights but a teacher's (Objective.constants).
+refuses what does not fit. Its cycles become an estimated time and MFU (money.py), without and with
+communication (links.py). Nothing is timed, and nothing read but a teacher's weights.
 """
 
 import json
@@ -83,8 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = config_lib.load(args.config, overrides)
     devices = chips.devices_of(args.topology, config.mesh.slices)
     if not args.largest_batch:
-      # Reports a mistake before anything is compiled.
-      sharding.mesh_of(config, TASKS[config.objective], devices)
+      sharding.mesh_of(config, TASKS[config.objective], devices)  # or an InputError
     chip = chips.Chip(devices[0])
 
     def attempt(fields: Mapping[str, Any]) -> estimate.Report | None:
@@ -101,10 +99,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.best:
       report, sentences = estimate.fastest(args.config, overrides, config, devices, attempt)
     else:
-      report = (estimate.largest_batch if args.largest_batch else estimate.estimate)(
-        config, devices, chip
-      )
-      sentences = []
+      one = estimate.largest_batch if args.largest_batch else estimate.estimate
+      report, sentences = one(config, devices, chip), []
     if args.json:
       print(json.dumps(report | money.cost(report, args.price, args.spot)))
       return

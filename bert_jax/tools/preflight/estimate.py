@@ -61,9 +61,10 @@ def estimate(config: ConfigDict, devices: Devices, chip: 'Chip') -> Report:
     lowered, where = program.lower(), list(mesh.devices.flat)
     options = sharding.compiler_options(mesh)
     compiled = compilation.compiled(lowered, where, 'a step for', options)
-  warnings = []
-  if n := compiled.resharded:
-    warnings.append(f'{n} involuntary full rematerialisations: a sharding changes between uses')
+  said = (
+    f'{compiled.resharded} involuntary full rematerialisations: a sharding changes between uses'
+  )
+  warnings = [said] * bool(compiled.resharded)
   state = [
     (math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize, sharding.path_name(path))
     for path, x in jax.tree_util.tree_flatten_with_path(program.state)[0]

@@ -1,11 +1,10 @@
 """Finds the communication between the devices of a compiled program, and models its time.
 
 The compiler gives collectives no cycles. Here each takes as long as its bytes need on the links
-that join the chips of its group, at the bandwidth that the maker publishes: all links of a group
-work at once and in both directions, groups that lie between one another share their links, and
-nothing is added for the start of a message, so the time is a lower bound. The schedule says what
-waits: a collective that is started, and done further down, overlaps with the computation in
-between; all others block. One moves at a time.
+that join the chips of its group, at the published bandwidth: all links of a group work at once and
+in both directions, groups that lie between one another share their links, and nothing is added for
+the start of a message, so the time is a lower bound. A collective that is started, and done further
+down the schedule, overlaps with the computation in between; others block. One moves at a time.
 """
 
 import collections
@@ -46,9 +45,6 @@ class Row:
   bytes: int = 0
   seconds: float = 0.0
   waited: float = 0.0
-
-
-# ---- Groups of devices --------------------------------------------------------------------------
 
 
 def _numbers(text: str) -> list[int]:
@@ -99,9 +95,6 @@ def groups_of(text: str, number: int) -> Groups:
   else:
     groups = [range(number)]
   return tuple(tuple(int(i) for i in group) for group in groups)
-
-
-# ---- Time of a transfer -------------------------------------------------------------------------
 
 
 class Network:
@@ -158,9 +151,6 @@ class Network:
         apart = -(-(max(stand) - min(stand)) // steps)
         ways += (2 if ring and (steps + 1) * apart == length else 1) / apart
     return ways * self.one_way
-
-
-# ---- Time of a step -----------------------------------------------------------------------------
 
 
 class Timeline:

@@ -1,9 +1,8 @@
 """Estimates time, chip-hours and cost of a step on many chips from the compiler's cycles.
 
 Two clocks turn cycles into seconds: `calibrated`, by which a large bfloat16 product runs at the
-chip's peak, and `data_sheet`, at which the chip's matrix units reach that peak. The MFU by the
-second is what others publish. Both are given for computing alone and, where the maker publishes the
-bandwidth of the links, with communication (links.py).
+chip's peak, and `data_sheet`, at which the matrix units reach it, whose MFU is what others publish.
+Both are given for computing alone and, if the links' bandwidth is known, with communication.
 """
 
 import dataclasses

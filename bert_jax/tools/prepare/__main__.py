@@ -3,10 +3,9 @@
     python -m bert_jax.tools.prepare --input 'books/*.md' --vocab V --out D
     python -m bert_jax.tools.prepare --input de='de/*.txt' --input fr='fr/*.txt' --vocab V --out D
 
-and `bert_jax.train --config.data.train=D`. The main process cuts files into blocks of whole
-documents and writes what the workers make of them, in order, so the result is the same for any
-number of processes. Stopped and started again, it continues after the last whole shard. With --beam
-the same functions run as an Apache Beam pipeline (beam.py).
+and `bert_jax.train --config.data.train=D`. Files are cut into blocks of whole documents, and what
+the workers make of them is written in order, the same for any number of processes. Started again,
+it continues after the last whole shard. With --beam it is an Apache Beam pipeline (beam.py).
 """
 
 import argparse

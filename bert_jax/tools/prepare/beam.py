@@ -2,10 +2,9 @@
 
     python -m bert_jax.tools.prepare --beam --input ... --vocab V --out D [--runner NAME]
 
-Other arguments go to Beam: the runner (DirectRunner if none is named) and its options.
-Blocks, records, the rule for duplicates and the documents are the same as without Beam, but the
-order differs: a document's place in the input decides its shard. --out, --vocab, lexicons and
-inputs must be where all workers see them.
+Other arguments go to Beam: the runner (DirectRunner if none is named) and its options. The records
+are the same as without Beam, but a document's place in the input decides its shard. --out, --vocab,
+lexicons and inputs must be where all workers see them.
 """
 
 import json

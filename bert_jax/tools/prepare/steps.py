@@ -148,8 +148,6 @@ def _plan(settings, tokenizer, by):
   return json.loads(json.dumps(plan))
 
 
-# ---- Blocks, tokenized by one process or by several, in order ------------------------------------
-
 _maker: Maker  # of this process, if it is a worker
 
 

@@ -3,10 +3,9 @@
     python -m bert_jax.tools.probe --model W --conllu $DATA/ud/en_ewt-ud-dev.conllu \
         --pairs '$DATA/blimp/*.jsonl' [--checkpoint all] [--text de=german.txt]
 
-W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. The probes are in
-pieces.py and layers.py. The results are written as STEP.json to the folder --out, W/probe for a
-run, and shown as a table, which is table.txt there. --checkpoint all probes all checkpoints of a
-run that have not been probed yet.
+W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. The results are
+written as STEP.json to the folder --out, W/probe for a run, and shown as a table, which is
+table.txt there. --checkpoint all probes all checkpoints that have not been probed yet.
 """
 
 import argparse

@@ -8,8 +8,7 @@ and Liang 2019 (https://arxiv.org/abs/1909.03368): tags that are drawn for each 
 says what a probe learns by heart.
 
 Attention: for each head the mean share of the first token ([CLS]), the last ([SEP]), the token
-itself, the previous and the next token; the entropy in nats, and the mean distance in tokens.
-Queries are all pieces but the special ones.
+itself, and its neighbours; the entropy in nats, and the mean distance in tokens, of all pieces.
 """
 
 import functools

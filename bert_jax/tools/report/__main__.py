@@ -5,16 +5,16 @@
 prints a table and writes S/report: report.html (one file, with its pictures), report.md, table.tex,
 results.csv (a line for each run) and each picture as PDF, SVG and PNG; all from the workdirs alone.
 
-Runs that differ in nothing but the seed are an arm, one line of a table. An arm has its name in the
-sweep; else it is named by the fields in which it differs from others or, where these are many, by
-its folder. Copies of a run, of the same config, seed and data, count once; unfinished runs count
-only where no run is finished. Runs that were evaluated on other rows, or under other masks, have
-tables of their own. statistics.py says what is computed, pages.METHOD how it is explained.
+Runs that differ in nothing but the seed are an arm, one line of a table, with its name in the
+sweep; else it is named by the fields in which it differs or, if these are many, by its folder.
+Copies of a run count once; unfinished runs count only where no run is finished. Runs that were
+evaluated on other rows, or under other masks, have tables of their own (see statistics.py).
 """
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line
@@ -28,17 +28,11 @@ from bert_jax.workdir.recorded import Point, Run
 table = pages.text  # the tables of a Report as a text
 
 
-def read(
-  *folders: Path | str,
-  metric: str = '',
-  baseline: str = '',
-  renamed: Sequence[str] = (),
-  svm: bool = False,
-) -> panels.Report:
+def read(*folders: Path | str, svm: bool = False, **options: Any) -> panels.Report:
   """The Report of the runs below some folders, see panels.report. svm: adds a linear SVM."""
   runs, remarks = records.below(*folders)
   runs += svms(runs) if svm else []
-  return panels.report(runs, folders, metric, baseline, renamed, remarks)
+  return panels.report(runs, folders, remarks=remarks, **options)
 
 
 def svms(runs: Sequence[Run]) -> list[Run]:
@@ -82,9 +76,8 @@ def main(argv: Sequence[str] | None = None) -> None:
   args = parser.parse_args(argv)
   with command_line():
     folders = [Path(folder) for folder in args.folder]
-    report = read(
-      *folders, metric=args.metric, baseline=args.baseline, renamed=args.label, svm=args.svm
-    )
+    how = {'baseline': args.baseline, 'renamed': args.label, 'svm': args.svm}
+    report = read(*folders, metric=args.metric, **how)
     print(table(report))
     out = Path(args.out or next(filter(Path.is_dir, folders)) / 'report')
     arguments.check_writable(out)

@@ -37,9 +37,6 @@ class Arm:
   runs: list[Run]
 
 
-# ---- Runs ---------------------------------------------------------------------------------------
-
-
 def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
   """(runs with what they were evaluated under in their fields, {path of a run: {name: value}}). A
   loss depends on the rows and the vocabulary, a score of labelled examples on the rows, whose
@@ -48,8 +45,7 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
   for run in runs:
     data = run.facts.split('eval')
     under = TASKS[run.config.objective].judge(run.config).under if run.config else {}
-    known = {name: x for name, x in under.items() if name in run.fields}
-    out.append(replace(run, fields={**run.fields, **known}))
+    out.append(replace(run, fields={k: under.get(k, x) for k, x in run.fields.items()}))
     path = tokenizers.in_folder(run.path)
     vocabulary = hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path else 'none'
     if under:
@@ -57,11 +53,9 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
       evaluated_on[run.path] = {**under, **rows}
       continue
     # What always the same answer scores tells other examples in a file of the same name.
-    evaluated_on[run.path] = {'data.eval': run.fields['data.eval'] or run.fields['data.train']} | {
-      f'{name} of a {level.kind}': level.value
-      for name, level in data.baselines.items()
-      if level.kind in LOSSES or name.endswith('accuracy')
-    }
+    told = {k: x for k, x in data.baselines.items() if x.kind in LOSSES or k.endswith('accuracy')}
+    of = {'data.eval': run.fields['data.eval'] or run.fields['data.train']}
+    evaluated_on[run.path] = of | {f'{k} of a {x.kind}': x.value for k, x in told.items()}
     reading = [(name, x) for name, x in run.fields.items() if name in READING]
     same = alike.setdefault(repr((reading, vocabulary)), {})
     same[run.path] = data.fingerprint or 'none'
@@ -117,9 +111,7 @@ def by_length(runs: Iterable[Run], metric: str) -> dict[str, tuple[int, list[flo
   for run in runs:
     for tokens, (count, score) in run.by_length(metric).items():
       out.setdefault(tokens, (count, []))[1].append(score)
-  return {
-    tokens: out[tokens] for tokens in sorted(out, key=lambda tokens: int(tokens.split('-')[0]))
-  }
+  return dict(sorted(out.items(), key=lambda pair: int(pair[0].split('-')[0])))
 
 
 def examples(runs: Iterable[Run], metric: str) -> int:
@@ -130,9 +122,6 @@ def examples(runs: Iterable[Run], metric: str) -> int:
 def lengths(arms: Iterable[Arm], metric: str) -> list[str]:
   """The buckets of length that occur in some arms, shortest first."""
   return list(by_length((run for arm in arms for run in arm.runs), metric))
-
-
-# ---- Arms and their names -----------------------------------------------------------------------
 
 
 def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str]]:

@@ -5,6 +5,7 @@ print. Bands and error bars are 95 % intervals of the mean over the seeds, with 
 a dot is a seed.
 """
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -28,12 +29,8 @@ MARKERS, LINES = 'osD^vPX*', ('-', '--', '-.', ':')
 GREY = (0.299, 0.587, 0.114)  # what red, green and blue add to the lightness (ITU-R BT.601)
 LIGHTEST = 0.75  # lighter colours are hard to see on white
 # {name of a quantity: the label of its axis}
-ALONG = {
-  'step': 'step',
-  'tokens': 'tokens trained on',
-  'flops': 'FLOPs of the training',
-  'seconds': 'seconds of training',
-}
+ALONG = {'step': 'step', 'tokens': 'tokens trained on'}
+ALONG |= {'flops': 'FLOPs of the training', 'seconds': 'seconds of training'}
 # The points of a line: (x, mean, its interval or None).
 Line = Sequence[tuple[float, float, tuple[float, float] | None]]
 
@@ -64,8 +61,8 @@ def points(run: Run, metric: str, kind: str = 'eval') -> list[dict[str, float]]:
 
 def curve(runs: Sequence[Run], metric: str, along: str, kind: str = 'eval') -> Line:
   """A mean curve at the steps that all runs have. x: the mean of a quantity of ALONG."""
-  by_step = [{point['step']: point for point in points(run, metric, kind)} for run in runs]
-  by_step = [x for x in by_step if x]
+  each = ({point['step']: point for point in points(run, metric, kind)} for run in runs)
+  by_step = list(filter(None, each))
   shared = sorted(set.intersection(*map(set, by_step))) if by_step else []
   out, examples = [], report_arms.examples(runs, metric)
   for step in shared:
@@ -98,11 +95,9 @@ def colours(count: int) -> np.ndarray:
 
 def looks(panel: Panel) -> dict[str, dict[str, Any]]:
   """The line style of each arm, {label: arguments of matplotlib}."""
-  each = zip(panel.arms, colours(len(panel.arms)))
-  return {
-    arm.label: dict(color=colour, marker=MARKERS[i % len(MARKERS)], linestyle=LINES[i % len(LINES)])
-    for i, (arm, colour) in enumerate(each)
-  }
+  labels = [arm.label for arm in panel.arms]
+  each = zip(colours(len(labels)), itertools.cycle(MARKERS), itertools.cycle(LINES))
+  return {label: dict(zip(('color', 'marker', 'linestyle'), x)) for label, x in zip(labels, each)}
 
 
 def plain(label: str) -> str:

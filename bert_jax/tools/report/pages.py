@@ -90,9 +90,6 @@ def saved(figure: 'Figure', name: str) -> dict[str, bytes]:
   return out
 
 
-# ---- HTML, Markdown, LaTeX -----------------------------------------------------------------------
-
-
 def html_table(table: Table) -> str:
   row = lambda tag, cells: ''.join(f'<{tag}>{html.escape(x)}</{tag}>' for x in cells)
   out = [f'<div class="wide"><table><thead><tr>{row("th", table.header)}</tr></thead>']

@@ -5,9 +5,8 @@ three to ten seeds a bootstrap gives intervals that are too narrow.
 
 A score of N examples is a multiple of a step of 1/N, or nearly (F1, Matthews): the seeds of an arm
 easily agree to the step, and their spread then says nothing. So rounding adds its variance,
-step² / 12, to the values' own. In simulations of arms that do not differ (1 to 8, 3 to 10 seeds,
-differences with a deviation of 0.6 to 7 steps) false alarms of a table are then within 5 %; without
-it they are 6 % for accuracy, 8 % for F1 and 15 % for Matthews.
+step² / 12. In simulations of equal arms (1 to 8, 3 to 10 seeds) false alarms of a table are then
+within 5 %; without it they are 6 % for accuracy, 8 % for F1 and 15 % for Matthews.
 """
 
 import statistics

@@ -189,11 +189,10 @@ def results(report: Report) -> str:
   fields = list(dict.fromkeys(x for names, _ in report.differences.values() for x in names))
   counted: dict[Path, dict[str, Any]] = {}
   for number, panel in enumerate(report.panels):
-    for arm in panel.arms:
-      for run in arm.runs:
-        last = (figures.points(run, panel.metrics[0]) or [{}])[-1]
-        scores = {name: run.final(name) for name in metrics}
-        counted[run.path] = {**last, 'table': number, 'arm': arm.label, **scores}
+    for run, label in ((run, arm.label) for arm in panel.arms for run in arm.runs):
+      last = (figures.points(run, panel.metrics[0]) or [{}])[-1]
+      scores = {name: run.final(name) for name in metrics}
+      counted[run.path] = {**last, 'table': number, 'arm': label, **scores}
   about = 'run', 'objective', 'table', 'arm', 'seed', 'status', 'step', 'parameters'
   columns = [*about, 'flops', 'tokens', 'seconds', *metrics, *fields]
   file = io.StringIO()
@@ -201,8 +200,7 @@ def results(report: Report) -> str:
   writer.writeheader()
   for run in report.runs:
     row = {**run.fields, 'run': run.path, 'step': run.last_step(), **counted.get(run.path, {})}
-    status, parameters = report.status.get(run.path, ''), run.facts.parameters
-    row |= {'status': status, 'parameters': parameters}
+    row |= {'status': report.status.get(run.path, ''), 'parameters': run.facts.parameters}
     texts = {k: f"'{x}" for k, x in row.items() if str(x)[:1] in tuple('=+-@\t\r')}
     numbers = {k: x for k, x in row.items() if isinstance(x, (int, float))}
     writer.writerow(row | texts | numbers)  # a spreadsheet would run some texts as formulas

@@ -8,9 +8,8 @@ config file (configs/pretrain.py:size=tiny). A value may be a tuple or list; one
 quoted: --vary "masking.policy=token,'token,phrase@500'". {seed} in a value stands for the seed.
 
 Every run has its folder below --workdir; logs/ there has its output and how it ended. Started
-again, the sweep leaves out finished runs and continues interrupted ones. A run that fails does not
-stop the rest. With --jobs each run has a share of the cores; on another number of cores its numbers
-differ in their last digits.
+again, the sweep leaves out finished runs and continues the others. A run that fails does not stop
+the rest. With --jobs each has a share of the cores, on which its last digits depend.
 """
 
 import argparse
@@ -43,26 +42,25 @@ SHARE = 0.2  # of this machine's peak that runs are assumed to reach, before any
 
 def planned(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[list[Run], str]:
   """Plans the runs of the command line and checks them: (the runs, the name of the baseline)."""
-  spec, before, steps = args.config, args.before, {}
+
+  def load(run, *fields):
+    fields = [*run.fields, *fields]
+    return run._replace(fields=fields, config=config_lib.load(run.spec, fields))
+
+  spec, before = args.config, args.before
   search = args.baseline, args.random, args.random_seed
   grid, name = sweep_arms.arms_of(spec, args.vary, *search, before, overrides, args.arms)
-  load = lambda run, *fields: run._replace(
-    fields=[*run.fields, *fields], config=config_lib.load(run.spec, [*run.fields, *fields])
-  )
   runs = sweep_arms.runs_of(spec, grid, sweep_arms.seeds_of(args.seeds), overrides)
   runs = [load(run) for run in runs]
   if before and (sentence := unfinished_sources(runs)):
     if not args.print:
       raise InputError(sentence)
     log.warning('%s', sentence)  # a scheduler may wait for them
-  if not (args.tokens or args.flops):
-    return runs, name
-  for run in runs:
-    if run.arm not in steps:
-      steps[run.arm] = within_budget(run.config, args.tokens, args.flops)
-  return [
-    load(run, f'--config.steps={steps[run.arm]}', '--config.epochs=0.0') for run in runs
-  ], name
+  if args.tokens or args.flops:
+    configs = {run.arm: run.config for run in reversed(runs)}
+    steps = {arm: within_budget(x, args.tokens, args.flops) for arm, x in configs.items()}
+    runs = [load(run, f'--config.steps={steps[run.arm]}', '--config.epochs=0.0') for run in runs]
+  return runs, name
 
 
 def within_budget(config: ConfigDict, tokens: float, flops: float) -> int:
@@ -123,14 +121,12 @@ def content_of(
   for run in runs:
     if (was := earlier.get(run.folder)) and (root / run.folder / contents.CONFIG).exists():
       _check_same(root / run.folder, run, was)
+  kept = before if before and args.baseline is None else baseline
   if before and baseline not in ('', before):
-    kept = before if args.baseline is None else baseline
     log.warning('the baseline of %s is %s (report --baseline names another)', root, kept)
-  if before and args.baseline is None:
-    baseline = before
   now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
   both = {name: run._asdict() for name, run in earlier.items()} | now
-  return {'config': args.config, 'baseline': baseline, 'runs': both}
+  return {'config': args.config, 'baseline': kept, 'runs': both}
 
 
 def _check_same(folder, run, was):

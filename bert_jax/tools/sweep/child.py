@@ -2,9 +2,8 @@
 
     python -m bert_jax.tools.sweep.child NUMBER COUNT --config FILE --workdir W [...]
 
-It is process NUMBER of COUNT. If its standard input is closed, the sweep is gone, however it ended:
-the run saves itself and ends. A workdir that another process holds, perhaps a child of a killed
-sweep that saves itself, is tried again for a while.
+It is process NUMBER of COUNT. If its standard input is closed, the sweep is gone: the run saves
+itself and ends. A workdir that a child of a killed sweep still holds is tried again for a while.
 """
 
 import os

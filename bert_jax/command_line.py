@@ -62,8 +62,7 @@ def command_line() -> Iterator[None]:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-  """An event loop that ignores callbacks once it is closed. After a write or a read has failed, the
-  threads of Orbax's disk library still call back, and each would print a traceback."""
+  """An event loop that, once closed, ignores callbacks: Orbax's threads make some after errors."""
 
   def call_soon_threadsafe(self, *args: Any, **options: Any) -> Any:
     try:

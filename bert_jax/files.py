@@ -63,8 +63,7 @@ def remove_scratch(folder: Path) -> None:
 
 
 def write_npy(path: Path, array: np.ndarray) -> None:
-  """Writes an array as .npy. Into a file that cannot be read numpy writes by C, which hides a full
-  disk."""
+  """Writes an array as .npy, into a file that can be read: else numpy's C hides a full disk."""
   with open(path, 'w+b') as file:
     np.save(file, array)
 

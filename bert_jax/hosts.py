@@ -95,8 +95,7 @@ def join(seconds: int | None = None) -> None:
 
 
 def _speak_when_aborted():
-  """Makes this process print a sentence when JAX's client aborts it, after a C++ trace, because it
-  waits on its devices for a lost process."""
+  """Prints a sentence when JAX's client aborts this process, which waits for a lost one."""
   global _aborted  # Python must keep a reference, since C does not
 
   def aborted(_):
@@ -223,8 +222,7 @@ class Vote:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-  """A context that ends a failing process of several with one sentence; the others end soon after.
-  JAX's shutdown would wait minutes for processes that may never come."""
+  """A context that ends a failing process of several with a sentence; JAX would wait minutes."""
   try:
     yield
   except (Exception, KeyboardInterrupt) as error:
@@ -241,8 +239,7 @@ def together() -> Iterator[None]:
 
 
 def is_loss(error: Exception) -> bool:
-  """Does an exception come from the connection between processes, and not from their work?
-  Some versions of JAX raise a JaxRuntimeError, others a ValueError, whose text begins so."""
+  """Does an exception come from the connection between processes (its type depends on JAX)?"""
   return jax.process_count() > 1 and bool(STATUS.match(str(error)))
 
 

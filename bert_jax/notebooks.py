@@ -33,8 +33,8 @@ ABOUT_GCSFUSE = 'https://cloud.google.com/storage/docs/cloud-storage-fuse/instal
 
 @functools.cache
 def machine() -> str:
-  """Returns 'tpu', 'gpu' or 'cpu', and prints what there is. A process of its own looks, since one
-  that has used a TPU or GPU keeps it, or most of its memory, from the processes of a sweep."""
+  """Returns 'tpu', 'gpu' or 'cpu', and prints what there is. A process that looks keeps a TPU or
+  GPU, so another one looks."""
   code = 'import jax; x = jax.devices(); print(x[0].platform, len(x), x[0].device_kind)'
   advice = 'if this notebook has used it already, restart the runtime (Runtime > Restart session)'
   said = _run([sys.executable, '-c', code], f'JAX finds no device here ({advice})')

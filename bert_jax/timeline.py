@@ -177,8 +177,7 @@ class Timeline:
     return {step for stages in self._stages.values() for step, _ in stages[1:]}
 
   def same_until(self, other: 'Timeline', step: int) -> list[Change]:
-    """What differs between two Timelines before a step: for each field the first step at which its
-    value here (`after`) is another than in `other` (`before`); RATE and GROWTH are fields too."""
+    """The first Change of each field, RATE and GROWTH before a step, from `other` to this one."""
 
     def differences(field, firsts, value_in):
       pairs = ((x, value_in(other, x), value_in(self, x)) for x in sorted(firsts) if x < step)

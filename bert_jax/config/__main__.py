@@ -41,8 +41,7 @@ def _entry(name: str, field: Field) -> str:
 
 
 def lines(config: ConfigDict) -> Iterator[str]:
-  """`name=value` for each field, with the default behind values that differ from it; then the
-  values that change during the run, if the config says how long it is."""
+  """`name=value  # not DEFAULT` for each field; then the values that change during the run."""
   usual = flatten(defaults(config.objective))
   for name, value in flatten(config).items():
     differs = value != usual[name] and name != 'objective'

@@ -55,8 +55,7 @@ def beginning_of(config: ConfigDict, workdir: Path | str) -> Beginning:
 
 
 def as_begun(config: ConfigDict, workdir: Path, set_by_user: Collection[str] = ()) -> ConfigDict:
-  """The config of a run that goes on: a field that was added since it began, and whose default
-  differs from what was in effect, keeps the value of the run, unless set_by_user."""
+  """The config of a run that goes on: a field added since keeps its past, unless set_by_user."""
   if files.exists(workdir / contents.CONFIG):
     before = config_lib.flatten(contents.read_config(workdir))
     for name, value in config_lib.pasts(config_lib.fields(config.objective)).items():

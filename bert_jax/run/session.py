@@ -154,8 +154,7 @@ class Session:
     return batch
 
   def go_back(self, spike: int, state: State) -> State:
-    """Goes back to the checkpoint before a spike and returns its State; the run goes on with the
-    data past the spike. These do not continue the data before, so the carry begins anew."""
+    """Goes back to the checkpoint before a spike, to go on with the data past it and no carry."""
     run, step = self.run, self.run.tally.spikes.target(spike)
     shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
     with run.clock.doing('save'):

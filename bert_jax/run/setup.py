@@ -166,8 +166,7 @@ def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:
 def first_state(
   inputs: Inputs, program: step.Program, checkpoints: checkpoint.Checkpoints, state: Any
 ) -> tuple[Any, Mapping[str, Any]]:
-  """The State that a run begins with, and the metadata of its checkpoint ({}: there is none).
-  state: the State of step 0, used unless the run continues from a checkpoint."""
+  """The State that a run begins with, and the metadata of its checkpoint ({}: `state`)."""
   meta, begins = {}, inputs.beginning
   if begins.folder and begins.meta:
     log.info('restoring the checkpoint of step %d', begins.meta['step'])

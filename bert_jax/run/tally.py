@@ -45,8 +45,7 @@ class Tally:
 
   @classmethod
   def from_meta(cls, meta: Mapping[str, Any], batch_size: int, **of_run: Any) -> 'Tally':
-    """The Tally saved in a checkpoint's metadata ({}: of a new run); of_run: `inputs`, `spikes`.
-    Earlier versions counted skipped batches in place of rows, the first ones `seen` only."""
+    """The Tally saved in metadata ({}: new); earlier versions counted batches in place of rows."""
     saved = dict(meta.get('tally', {}))
     if 'offset' in saved:
       saved['skipped'] = saved.pop('offset') * batch_size

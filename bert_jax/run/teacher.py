@@ -28,8 +28,7 @@ def student_sizes(config: ConfigDict, sizes: Mapping[str, Any]) -> dict[str, Any
 
 
 def taught(config: ConfigDict, objective: Objective, tokenizer: Tokenizer) -> Objective:
-  """The objective of a config, taught by config.teacher if there is one. InputError unless student
-  and teacher read the same vocabulary and answer the same question."""
+  """The objective of a config, taught by config.teacher; InputError unless the two fit."""
   if not teaching.has_teacher(config):
     return objective
   source = trained.load(config.teacher)
@@ -82,8 +81,7 @@ def _fingerprint(params):
 
 
 def layers_for(config: ConfigDict, params: Mapping[str, Any]) -> dict[str, Any]:
-  """The parameters that a student starts from: every n-th layer of its teacher from the first, as
-  DistilBERT, and token types only if it has them."""
+  """Every n-th layer of a teacher from the first, as DistilBERT, and token types if it has them."""
   params = models.unstack_layers(params)
   encoder = {name: x for name, x in params['encoder'].items() if not name.startswith('layer_')}
   for i in range(config.model.num_hidden_layers):

@@ -131,8 +131,7 @@ def _facts(inputs: 'Inputs', program: Any, state: step.State, skipped: int) -> d
 def first_not_finite(
   objective: 'Objective', state: step.State, batch: Any, constants: Any, timeline: 'Timeline'
 ) -> str:
-  """The path of the first module whose output in the forward pass of a step is not finite, though
-  its input is; '' if there is none. Scanned layers are named by number."""
+  """The path of the first module whose output is not finite though its input is; '' if none."""
   within, paths, seen = [], [], []  # seen: (module, whether its output is finite), as they come
 
   is_float = lambda x: hasattr(x, 'dtype') and jnp.issubdtype(x.dtype, jnp.inexact)
@@ -142,8 +141,7 @@ def first_not_finite(
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats])) if floats else True
 
   def noted(module, out):
-    """Returns out plus a zero that depends on noting whether out is finite. Flax allows no effect,
-    such as jax.debug.callback, in the body of a scan."""
+    """out, plus a zero that notes whether it is finite, since a scan allows no effects."""
 
     def note(ok):
       seen.append((module, bool(ok)))

@@ -171,8 +171,7 @@ class Checkpoints(policies.PreservationPolicy):
     raise InputError(f'{fault}. Bring them back, or delete the workdir to start over.')
 
   def restore(self, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
-    """Restores (State, metadata) of the newest good checkpoint.
-    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are put aside."""
+    """(State, metadata) of the newest good checkpoint; damaged ones are put aside."""
     (state, meta), damaged = self.newest_good(lambda number: self.restored(number, shapes))
     self._put_aside(damaged)
     return state, meta

@@ -88,8 +88,7 @@ def check_belongs(workdir: str | Path, meta: Mapping[str, Any]) -> None:
 
 
 def check(workdir: Path, config: ConfigDict) -> None:
-  """InputError if the workdir is a file or holds a run of another config. Writes nothing.
-  Configs that differ only in MOVES are the same: the run continues with the new values."""
+  """InputError if the workdir is a file or holds a run that differs in more than MOVES."""
   if workdir.parts[:1] == ('gs:',):
     raise InputError(f'{workdir} is in a bucket; mount it by gcsfuse and name a folder in it.')
   if workdir.exists() and not workdir.is_dir():

@@ -38,8 +38,7 @@ def scales(name: str, x: np.ndarray) -> np.ndarray:
 
 
 def quantized(params: Any) -> dict[str, np.ndarray]:
-  """Quantizes a tree of parameters: {name: int8 array, name.int8_scale: its scales}, and {name:
-  float32 array} for arrays of one dimension. InputError if no array can be stored in int8."""
+  """{name: int8 array, name.int8_scale: scales} of a tree; arrays of one dimension stay float32."""
   out: dict[str, np.ndarray] = {}
   for name, x in manifest.flat(models.unstack_layers(jax.device_get(params))).items():
     x = np.asarray(x, np.float32)

@@ -37,8 +37,7 @@ class Busy(InputError):
 
 @contextlib.contextmanager
 def held(workdir: str | Path) -> Iterator[None]:
-  """A context that holds the lock of a workdir (or a corpus folder), which is created if missing.
-  InputError if it cannot be written, Busy if another process holds the lock."""
+  """A context that holds the lock of a folder, which is made; Busy if another process does."""
   path = Path(workdir) / NAME
   with writing(workdir):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,8 +93,7 @@ def whole_folder(out: Path) -> Iterator[Path]:
 
 
 def is_held(workdir: Path) -> bool:
-  """Whether a process holds the lock of a workdir, or may hold it: one of another host, or on a
-  disk without locks. This process must not hold it."""
+  """Whether another process holds the lock, or may: of another host, or on a disk without locks."""
   here = socket.gethostname()
   with contextlib.suppress(OSError), open(workdir / NAME, 'rb') as lock:
     return _lock(lock) is not True or _parsed(lock.read(1000)).get('host', here) != here

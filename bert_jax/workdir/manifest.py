@@ -32,8 +32,7 @@ class Damaged(InputError):
 
 
 def newest_first(folder: Path) -> Iterator[int]:
-  """The steps of the checkpoints in a folder, the newest first. The folder is listed again for
-  each, since a run may save meanwhile, and remove the checkpoints that were there."""
+  """The steps in a folder, the newest first, listed anew for each: a run may save meanwhile."""
   seen = set()
   while new := {int(name) for name in files.names(folder) if name.isdecimal()} - seen:
     seen.add(max(new))

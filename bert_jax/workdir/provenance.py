@@ -45,8 +45,7 @@ def commit() -> str:
 
 
 def code_changes() -> str:
-  """How the code differs from its commit, as a patch; '' without git. New Python files that a run
-  may be made of stand in it whole, all others by name only."""
+  """The changes since the commit as a patch, with new Python files of ours; '' without git."""
   if not (ROOT / '.git').exists():
     return ''
   patch = _git('diff', 'HEAD', '--binary')

@@ -162,8 +162,7 @@ class Program:
           yield from self.below(inner)
 
   def uncounted(self) -> dict[str, int]:
-    """Counts, in a step, the work without estimated cycles that takes time all the same: {'Pallas
-    kernels', 'unknown', 'gathers', 'scatters', 'sorts': how many}."""
+    """{kind: how many} of the work of a step that has no estimated cycles and takes time."""
     out = collections.Counter()
     for instruction, times in self.scheduled():
       if instruction.cycles or instruction.opcode in ('while', 'call', 'conditional'):

@@ -52,8 +52,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _iota(shape: str, dims: str, order: str) -> np.ndarray:
-  """An array of positions: in [4,2]T(1,0) 0, 1, ... fill [4,2], which is transposed;
-  [2,4]<=[4,2]T(1,0) is reshaped to [2,4] after that."""
+  """[4,2]T(1,0): 0, 1, ... fill [4,2], transposed; [2,4]<=[4,2]T(1,0) is reshaped after that."""
   ids = np.arange(math.prod(_numbers(dims))).reshape(_numbers(dims))
   ids = ids.transpose(_numbers(order)) if order else ids
   return ids.reshape(_numbers(shape)) if shape else ids
@@ -154,8 +153,7 @@ class Network:
 
 
 class Timeline:
-  """Simulates the schedule of a step with its collectives. seconds: of the step; rows: [Row].
-  seconds_per_cycle: of the computing."""
+  """Simulates the schedule of a step with its collectives: its seconds, and rows, [Row]."""
 
   def __init__(self, program: Program, network: Network, seconds_per_cycle: float):
     self.program, self.network, self.seconds_per_cycle = program, network, seconds_per_cycle

@@ -81,8 +81,7 @@ def check(price: float | None, spot: float | None) -> None:
 def cost(
   report: Mapping[str, Any], price: float | None, spot: float | None = None
 ) -> dict[str, Any]:
-  """The cost of a run, {'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]}, by the two
-  clocks, communication included if known. price: of a chip-hour; spot: the share of it."""
+  """{'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]} by the two clocks."""
   rows = [fullest(x) for x in report.get('estimates', {}).values()]
   if not rows:  # it does not fit, or its time is not known
     return {}

@@ -32,8 +32,7 @@ except ImportError:
 def prepare(
   settings: prepare_steps.Settings, out: Path | str, arguments: Sequence[str], shards: int = 0
 ) -> dict[str, Any]:
-  """Prepares the corpus of some Settings on the runner of Beam's `arguments`. shards: 0: by the
-  size of the input files, which is not known for compressed files and TFDS."""
+  """Prepares a corpus on the runner of Beam's `arguments`. shards: 0: by the size of the files."""
   out = Path(out).expanduser().absolute()
   check_writable(out)
   shards = shards or max(1, round(sum(settings.file_sizes()) / (settings.shard_mb << 20)))

@@ -100,8 +100,7 @@ class Maker:
 def begin(
   settings: Settings, out: Path, by: str = 'processes'
 ) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
-  """Writes vocabulary and plan.json; returns (tokenizer, plan). InputError if the folder holds a
-  corpus of another plan. by: how shards are written, which cannot be changed half-way."""
+  """Writes vocabulary and plan.json: (tokenizer, plan). InputError if another plan is there."""
   tokenizer = tokenizers.load_folder(settings.vocab)
   settings.encoder(tokenizer)  # raises if a lexicon or the segmenter is not there
   plan = _plan(settings, tokenizer, by)

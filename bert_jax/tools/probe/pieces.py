@@ -97,8 +97,7 @@ def baselines(
 def losses(
   model: 'Model', sentences: Sentences, reference: Sentences, counts: Counter[str]
 ) -> dict[str, Any]:
-  """Mean losses in nats a piece, of all pieces and by group: {'all', 'by_pos', 'by_frequency',
-  'by_language'}, each {'pieces', 'loss', 'unigram', 'bigram'}. Frequency: as in `baselines`."""
+  """Mean losses in nats, of all pieces and by group: {'pieces', 'loss', 'unigram', 'bigram'}."""
   logs = logs_of(model, [s.ids for s in sentences], counts, 'masked pieces')
   base = baselines(sentences, reference, model.tokenizer.vocab_size)
   join = lambda arrays: np.concatenate([*arrays, np.zeros(0)])
@@ -128,8 +127,7 @@ def losses(
 
 
 def read_pairs(specs: Sequence[str], most: int, counts: Counter[str]) -> list[Pair]:
-  """Reads files in BLiMP's JSONL: sentence_good, sentence_bad, UID (or the name of the file) and
-  linguistics_term. most: of each file; 0: all."""
+  """Reads `most` pairs (0: all) of each file of BLiMP's JSONL: sentence_good, sentence_bad, UID."""
   out = []
   for spec in specs:
     for path in files.expand(spec):

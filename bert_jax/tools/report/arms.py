@@ -67,8 +67,7 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
 
 
 def without_copies(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, Path]]:
-  """Removes copies: (runs, {path of a copy: path of the run}). Among runs with the same config,
-  seed, data and commit of the code the one that got furthest counts."""
+  """(runs without copies, {path of a copy: path of the run that got furthest})."""
   kept, copies = {}, {}
   for run in sorted(runs, key=lambda run: -run.measured_step()):
     fields = {k: v for k, v in run.fields.items() if k not in WITHOUT_EFFECT}
@@ -142,8 +141,7 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str]]:
 
 
 def value_of(run: Run, name: str) -> Any:
-  """The value of a field. In a path that names the run's own seed, such as init_from, {seed} takes
-  its place, so that the value is the same for all seeds."""
+  """The value of a field, with {seed} in place of the run's own in a path such as init_from."""
   value, seed = run.fields.get(name), run.fields.get('seed')
   return re.sub(rf'\bseed={seed}\b', 'seed={seed}', value) if isinstance(value, str) else value
 

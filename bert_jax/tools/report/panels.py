@@ -100,8 +100,7 @@ def report(
   renamed: Sequence[str] = (),
   remarks: Sequence[str] = (),
 ) -> Report:
-  """Makes the Report of runs. baseline: the name of an arm; '': the sweep's baseline. renamed:
-  ['OLD=NEW', ...] of labels. remarks: earlier sentences on what was left out."""
+  """Makes the Report of runs. baseline: an arm; '': the sweep's. renamed: ['OLD=NEW', ...]."""
   runs, evaluated_on = report_arms.judged(runs)
   counted, copies = report_arms.without_copies(runs)
   status = {path: f'a copy of {first}: counted once' for path, first in copies.items()}

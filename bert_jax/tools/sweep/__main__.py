@@ -64,8 +64,7 @@ def planned(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[list[Ru
 
 
 def within_budget(config: ConfigDict, tokens: float, flops: float) -> int:
-  """The number of steps within a budget: tokens counts all positions of the rows, flops the matrix
-  products of the training. The cost of a step may depend on how many there are."""
+  """The number of steps within a budget of tokens (positions of rows) or FLOPs."""
   of_moment = flops_of(config) if flops else lambda moment: moment.rows * config.data.seq_length
   cost = lambda steps: config_lib.timeline_of(config, steps).flops_before(steps, of_moment)
   budget = flops or tokens

@@ -78,8 +78,7 @@ def axis_of(text: str, option: str = '--vary') -> list[Arm]:
 
 
 def drawn(axes: Sequence[Sequence[Arm]], count: int, seed: int) -> list[Arm]:
-  """Draws `count` arms of a random search: one value, or number from a range, of each axis. Arm i
-  depends on the seed and i alone, so that a longer search continues a shorter one."""
+  """Draws `count` arms of a random search; arm i depends on the seed and i alone."""
   return [
     {name: number_of(value, rng) for axis in axes for name, value in rng.choice(axis).items()}
     for rng in (random.Random(f'{seed} {i}') for i in range(count))
@@ -139,8 +138,7 @@ def chosen(arms: Mapping[str, Arm], only: str, source: str) -> Mapping[str, Arm]
 
 
 def arms_before(root: str) -> tuple[dict[str, Arm], str]:
-  """Arms that start from the runs of another sweep, arm by arm and seed by seed: ({name:
-  {'init_from': ROOT/NAME,seed={seed}}}, the name of its baseline or '')."""
+  """({name: {'init_from': ROOT/NAME,seed={seed}}} of another sweep's arms, its baseline or '')."""
   sweep = records.read_sweep(root)
   if sweep is None or not sweep.runs or not all(run.arm for run in sweep.runs.values()):
     raise InputError(f'--from {root} holds no sweep; give the --workdir of one.')

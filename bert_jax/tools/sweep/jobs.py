@@ -51,8 +51,7 @@ def fingerprint(config: ConfigDict) -> str:
 
 
 def started(run: Run, root: Path, number: int, count: int) -> subprocess.Popen:
-  """Starts the process that trains a run, as process `number` of `count` at a time. It has its
-  share of the cores and, if there are several GPUs, one of them."""
+  """Starts the process that trains a run, `number` of `count`, on its share of cores and GPUs."""
   env = dict(os.environ)
   paths = str(Path(__file__).parents[3]), env.get('PYTHONPATH', '')
   env['PYTHONPATH'] = os.pathsep.join(filter(None, paths))

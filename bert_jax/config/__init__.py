@@ -1,9 +1,8 @@
 """Configs: read, changed from the command line, checked, compared.
 
 A config file is a Python file with `get_config(arg) -> ConfigDict`, which begins with
-`defaults(objective)` and changes some fields. The file and the changes of the command line
-(`--config.model.hidden_size=64`) are checked against the types and rules of the fields before
-anything is compiled; a mistake is one sentence with the fix.
+`defaults(objective)` and changes some fields. It and the changes of the command line
+(`--config.model.hidden_size=64`) are checked before anything is compiled.
 
 The fields of every objective are in model.py, data.py, optimizer.py and run.py, the others in the
 folders of task families. `python -m bert_jax.config` prints all.

@@ -5,7 +5,6 @@ stored beside it. A damaged checkpoint is put aside and the newest good one is u
 """
 
 import contextlib
-import itertools
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -245,9 +244,9 @@ class Checkpoints(policies.PreservationPolicy):
     self.manager.close()
     if hosts.first():
       for error in damaged:
-        first = f'damaged-checkpoint-{error.number}'
-        names = (first + '-again' * k for k in itertools.count())
-        target = next(p for name in names if not (p := self.folder.parent / name).exists())
+        target = self.folder.parent / f'damaged-checkpoint-{error.number}'
+        while target.exists():
+          target = target.with_name(f'{target.name}-again')
         (self.folder / str(error.number)).rename(target)
         log.warning('checkpoint %d is put aside as %s', error.number, target)
     hosts.wait('damaged checkpoints are aside')

@@ -45,10 +45,8 @@ def step_times(
     seconds = {'compute_only': sum(program.cycles().values()) * cycle}
     if network.known and mesh.size > 1:
       seconds['with_communication'] = links.Timeline(program, network, cycle).seconds
-    estimates[clock] = {
-      name: {'step_s': t, 'mfu': share / t, 'chip_hours': full_steps * t * chips / 3600}
-      for name, t in seconds.items()
-    }
+    of = lambda t: {'step_s': t, 'mfu': share / t, 'chip_hours': full_steps * t * chips / 3600}
+    estimates[clock] = {name: of(t) for name, t in seconds.items()}
   wire = {'bytes_per_s': published.interconnect, 'source': published.source}
   out = {
     'transfers': [dataclasses.asdict(row) for row in first.rows] if network.known else [],
@@ -147,10 +145,9 @@ def money_text(
   form = '${:,.2f}' if max(costs.get('dollars', [0])) < 100 else '${:,.0f}'
   short = max(costs['days']) < 2
   time = _between([24 * x if short else x for x in costs['days']], '{:,.1f}')
-  line = (
-    f'{report["steps"]:,} steps, without their data, evaluations and checkpoints: '
-    f'{time} {"hours" if short else "days"}, {_between(costs["chip_hours"], "{:,.0f}")} chip-hours'
-  )
+  spent = f'{time} {"hours" if short else "days"}, {_between(costs["chip_hours"], "{:,.0f}")}'
+  what = f'{report["steps"]:,} steps, without their data, evaluations and checkpoints'
+  line = f'{what}: {spent} chip-hours'
   if price is None:
     return [f'{line} (--price says the dollars)']
   lines = [f'{line}, {_between(costs["dollars"], form)} at ${price:g} a chip-hour']

@@ -91,10 +91,8 @@ def _encoded(
   tokenizer: 'Tokenizer', language: str, sentences: Sequence[Words], room: int, counts: Counter[str]
 ) -> list[Sentence]:
   out, at = [], 0
-  pieces = tokenizer.words_batch(
-    [word for words, _, _ in sentences for word in words],
-    [blank for _, blanks, _ in sentences for blank in blanks],
-  )
+  each = [pair for words, blanks, _ in sentences for pair in zip(words, blanks, strict=True)]
+  pieces = tokenizer.words_batch([word for word, _ in each], [blank for _, blank in each])
   for words, _, tags in sentences:
     of_words = pieces[at : at + len(words)]
     at += len(words)

@@ -97,10 +97,8 @@ def linear(
   usual = every.most_common(1)[0][0]
   guess = [of_word[w].most_common(1)[0][0] if w in of_word else usual for _, _, w, _ in words[True]]
   layers = bar(range(len(features[False])), desc='linear probes', unit=' layers')
-  accuracies = [
-    [_accuracy(features[False][n], y[False], features[True][n], y[True]) for y in (gold, drawn)]
-    for n in layers
-  ]
+  accuracy = lambda n, y: _accuracy(features[False][n], y[False], features[True][n], y[True])
+  accuracies = [[accuracy(n, y) for y in (gold, drawn)] for n in layers]
   return {
     'accuracy': [a for a, _ in accuracies],
     'control': [b for _, b in accuracies],

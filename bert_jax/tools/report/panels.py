@@ -134,10 +134,8 @@ def report(
     names = sorted({name for run in runs for point in run.points for name in point.values})
     there = ', '.join(names) or 'none yet'
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {there}.')
-  unmatched = [f'--label {x}' for x in sorted(unused)]
-  if baseline and baseline not in called:
-    unmatched.append(f'--baseline {baseline}')
-  if unmatched:
+  unknown = [f'--baseline {baseline}'] * bool(baseline and baseline not in called)
+  if unmatched := [f'--label {x}' for x in sorted(unused)] + unknown:
     labels = dict.fromkeys(arm.label for panel in panels for arm in panel.arms)
     fault = f'no arm, or several, is called as {unmatched[0]} says'
     raise InputError(f'{fault}; there are {", ".join(labels)}.')

@@ -161,8 +161,7 @@ def times(runs: Sequence[Run], root: Path) -> tuple[Mapping[str, float], str]:
 
   peak, by_arm = speed.peak_flops(), {}
   for arm, config in {run.arm: run.config for run in runs}.items():
-    timeline = config_lib.timeline_of(config)
-    flops = timeline.flops_before(config.steps, flops_of(config))
+    flops = config_lib.timeline_of(config).flops_before(config.steps, flops_of(config))
     by_arm[arm] = flops / peak / SHARE or math.nan
   how = f'a guess: {SHARE:.0%} of {peak:.2g} FLOPs a second, without compilation and evaluation'
   return {run.folder: by_arm[run.arm] for run in runs}, how

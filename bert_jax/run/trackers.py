@@ -86,15 +86,9 @@ class WeightsAndBiases:
       if not drawn.exists():
         files.make_folder(drawn.parent)
         files.write_whole(drawn, uuid.uuid4().hex[:12] + '\n')
-      self.run = _wandb().init(
-        dir=str(folder),
-        id=files.read_text(drawn).strip(),
-        resume='allow',
-        name=folder.name,
-        mode=config.log.wandb,
-        config=config.to_dict(),
-        settings={'console': 'off', 'silent': True},
-      )
+      about: dict[str, Any] = {'name': folder.name, 'config': config.to_dict(), 'resume': 'allow'}
+      about |= {'mode': config.log.wandb, 'settings': {'console': 'off', 'silent': True}}
+      self.run = _wandb().init(dir=str(folder), id=files.read_text(drawn).strip(), **about)
     except OSError as error:
       raise unwritten(folder / 'wandb', error) from None
     except _wandb().Error as error:

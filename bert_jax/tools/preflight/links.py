@@ -62,10 +62,8 @@ def _mesh_groups(sizes: str, dims: str, order: str, axes: str) -> np.ndarray:
   """Parses groups like mesh['a'=2,'b'=8], device_ids=([8,2]T(1,0)) {'a','b':(2)4}: devices that
   differ only along the named axes; for 'b':(2)4, b is split into axes of 2, 4 and the rest, and the
   one of 4 is meant."""
-  wanted = {
-    name: (int(before or 1), int(size or 0))
-    for name, before, size in re.findall(r"'([\w.]+)'(?::\((\d+)\)(\d+))?", axes)
-  }
+  named = re.findall(r"'([\w.]+)'(?::\((\d+)\)(\d+))?", axes)
+  wanted = {name: (int(before or 1), int(size or 0)) for name, before, size in named}
   shape, along = [], []
   for name, size in re.findall(r"'?([\w.]+)'?=(\d+)", sizes):
     before, part = wanted.get(name, (1, 0))

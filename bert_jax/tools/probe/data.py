@@ -91,7 +91,7 @@ def _encoded(
   tokenizer: 'Tokenizer', language: str, sentences: Sequence[Words], room: int, counts: Counter[str]
 ) -> list[Sentence]:
   out, at = [], 0
-  each = [pair for words, blanks, _ in sentences for pair in zip(words, blanks, strict=True)]
+  each = [pair for words, blanks, _ in sentences for pair in zip(words, blanks)]
   pieces = tokenizer.words_batch([word for word, _ in each], [blank for _, blank in each])
   for words, _, tags in sentences:
     of_words = pieces[at : at + len(words)]

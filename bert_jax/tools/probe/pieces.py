@@ -158,9 +158,7 @@ def minimal_pairs(model: 'Model', pairs: Sequence[Pair], counts: Counter[str]) -
   sums = np.array([x.sum() if len(x) else np.nan for x in logs]).reshape(-1, 2)
   equal = np.isclose(*sums.T, rtol=1e-6, atol=1e-6)
   right = (sums[:, 0] > sums[:, 1]) & ~equal
-  group = lambda k: {
-    name: float(right[[p[k] == name for p in pairs]].mean())
-    for name in sorted({p[k] for p in pairs} - {''})
-  }
+  share = lambda k, name: float(right[[p[k] == name for p in pairs]].mean())
+  group = lambda k: {name: share(k, name) for name in sorted({p[k] for p in pairs} - {''})}
   out = {'pairs': len(pairs), 'accuracy': float(right.mean()), 'ties': int(equal.sum())}
   return out | {'by_uid': group(2), 'by_term': group(3)}

@@ -171,10 +171,8 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
     in_sweep = planned.pop() if len(planned) == 1 else ''
     names.append(in_sweep or (text if len(fields) <= MANY else by_folder))
   parents = [sorted({run.path.parent.name for run in members}) for members in groups.values()]
-  texts = [
-    name if names.count(name) == 1 else f'{name} ({", ".join(folders)})'
-    for name, folders in zip(names, parents)
-  ]
+  told = lambda name, few: name if names.count(name) == 1 else f'{name} ({", ".join(few)})'
+  texts = list(map(told, names, parents))
   texts = [text if texts.count(text) == 1 else key for text, key in zip(texts, groups)]
   labels = shortened([text or 'all runs' for text in texts])
   arms = zip(labels, names, texts, groups.values())

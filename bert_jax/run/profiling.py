@@ -21,7 +21,8 @@ from bert_jax.step import State
 def check(config: ConfigDict, steps: int) -> None:
   """InputError if the run ends before the steps to be traced."""
   if (profile_window(config.profile) or (0, 0))[1] > steps:
-    raise InputError(f'profile={config.profile} is past the end of the run; it has {steps} steps.')
+    fault = f'profile={config.profile} is past the end of the run'
+    raise InputError(f'{fault}, which has {steps} steps; name steps up to that.')
 
 
 class Profile:

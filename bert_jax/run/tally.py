@@ -145,9 +145,7 @@ class Tally:
     each = ', '.join(f'{k} {float(x):.3g}' for k, x in norms.items())
     named = listed(rows) + f'; gradient norms: {each}' * bool(norms)
     again = f' as in the {self.in_a_row - 1} before it' if self.in_a_row > 1 else ''
-    fault = (
-      f'the {name} is {float(out[name])} at step {step}{again} (rows {named}), so the run stops'
-    )
+    fault = f'the {name} is {float(out[name])} at step {step}{again} (rows {named})'
     advice = 'a lower optimizer.learning_rate, more warmup or float32 often helps'
     alone = f'python -m bert_jax.tools.replay {path} runs the step alone'
-    return InputError(f'{fault}; {advice}; {alone}.')
+    return InputError(f'{fault}, so the run stops; {advice}; {alone}.')

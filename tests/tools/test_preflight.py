@@ -3,9 +3,12 @@
 import dataclasses
 import json
 import math
+import os
+import re
 import signal
 import subprocess
 import sys
+import time
 import types
 
 import jax
@@ -211,6 +214,16 @@ def test_a_program_that_does_not_fit_is_kept_too(tmp_path, monkeypatch):
     made = compilation.compiled(Lowered(), jax.devices()[:1], 'a step for')
     assert (made.text, made.used, made.cached) == ('', int(30.5 * 2**30), cached)
     assert made.limit == int(15.75 * 2**30)
+
+
+def test_compiling_says_that_it_goes_on(capfd):
+  with compilation.ticking('compiling for 16 TPU', every=0.05), compilation.quiet() as stderr:
+    os.write(2, b'noise of the compiler')
+    time.sleep(0.5)
+    assert stderr() == 'noise of the compiler'
+  first, *rest = capfd.readouterr().err.splitlines()
+  assert first == 'compiling for 16 TPU' and len(rest) > 2
+  assert all(re.fullmatch(r'  still compiling after \d+ s', line) for line in rest)
 
 
 def searched(seconds_of, monkeypatch, changes=()):

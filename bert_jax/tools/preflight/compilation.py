@@ -1,4 +1,4 @@
-"""Compiles a program for chips that are not there, and caches the result.
+"""Compiles a program for chips that are not there, shows progress, and caches the result.
 
 The cache is $XDG_CACHE_HOME/bert_jax/preflight (or ~/.cache/...); the key is a hash of the lowered
 program, the chips and the versions of jax and libtpu. The folder may be removed.
@@ -19,7 +19,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import jax
 from jax.stages import Lowered
@@ -29,6 +29,7 @@ from bert_jax.files import write_whole
 
 Devices = Sequence[jax.Device]
 Options = Mapping[str, Any] | None  # of the compiler
+EVERY = 30  # seconds between two lines about the same compilation
 SIZES = ('argument', 'output', 'alias', 'temp', 'generated_code')
 
 
@@ -49,8 +50,7 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
   if kept := load(path):
     return kept
   started = time.perf_counter()
-  log.info('compiling %s, usually 1 to 5 minutes', name)
-  with quiet() as stderr, ending_at_once():
+  with ticking(f'compiling {name}, usually 1 to 5 minutes'), quiet() as stderr, ending_at_once():
     try:
       made = lowered.compile()
       memory = made.memory_analysis()
@@ -102,6 +102,27 @@ def store(path: Path, made: Compiled) -> None:
     write_whole(path.with_suffix('.json'), json.dumps(facts))
   except OSError as error:
     log.info('what was compiled is not kept: %s', error)
+
+
+@contextlib.contextmanager
+def ticking(sentence: str, every: float = EVERY) -> Iterator[None]:
+  """Writes a sentence to stderr at once, and every `every` seconds how long it has been."""
+  ended, started = threading.Event(), time.perf_counter()
+
+  def tick(out: TextIO) -> None:
+    while not ended.wait(every):
+      seconds = time.perf_counter() - started
+      print(f'  still compiling after {seconds:.0f} s', file=out, flush=True)
+
+  with os.fdopen(os.dup(2), 'w') as out:  # stderr itself may be kept quiet meanwhile
+    print(sentence, file=out, flush=True)
+    thread = threading.Thread(target=tick, args=(out,), daemon=True)
+    thread.start()
+    try:
+      yield
+    finally:
+      ended.set()
+      thread.join()
 
 
 @contextlib.contextmanager

@@ -69,8 +69,8 @@ def train_byte_level(
   The pieces are <s> <pad> </s> <unk>, the 256 bytes, merges of pairs that occur at least twice,
   <unused0>, <unused1>, ... if the corpus is too small, and <mask>. A blank stands before each text,
   so a word has the same pieces wherever it stands. The text is held in memory. The same texts give
-  the same pieces, since ties are broken by their numbers. sampling: see language_weights.weights;
-  'shares' is the share of the characters that each language then has."""
+  the same pieces, since ties are broken by their numbers. sampling: see language_weights.weights.
+  """
   smallest = len(FIRST) + len(ALPHABET) + 1
   if vocab_size < smallest:
     needed = f'{len(ALPHABET)} bytes and {len(FIRST) + 1} reserved pieces'

@@ -8,7 +8,7 @@ from bert_jax.errors import InputError, first_line, log, quoted
 from bert_jax.text import files
 from bert_jax.tokenizers import spiece, tokenizer_json
 from bert_jax.tokenizers.base import RESERVED, Tokenizer
-from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS
+from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, listed
 from bert_jax.tokenizers.sentence_piece import SentencePiece
 from bert_jax.tokenizers.wordpiece import Splitting, WordPiece
 
@@ -19,14 +19,11 @@ _OTHER_CLASSES = ('BertJapanese', 'Bertweet', 'Phobert', 'Herbert')
 _GENERIC = 'PreTrainedTokenizerFast', 'TokenizersBackend'
 
 
-def load(
-  path: str | Path, *, do_lower_case: bool | None = True, tokenize_chinese_chars: bool = True
-) -> Tokenizer:
+def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
   """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`, the
   `spiece.model` of an ALBERT or FNet, a `tokenizer.json`, or a `vocab.json` with merges.txt.
-  The flags are for vocab.txt, which does not say whether it is cased. A tokenizer_config.json
-  beside it decides on CJK characters and accents, and its casing must be the one asked for.
-  do_lower_case None: as the file beside it says, else by the share of its words with capitals.
+  do_lower_case: of a vocab.txt, which does not say it; InputError if a tokenizer_config.json beside
+  it says otherwise. None: as that file says, else by the share of the words with capitals.
   Files beside it that ask for what no tokenizer here does are an error."""
   path = Path(path)
   if not path.is_file():
@@ -51,23 +48,18 @@ def load(
   elif path.suffix == '.json':
     tokenizer = tokenizer_json.read(path)
   else:
-    splitting = _splitting(path, do_lower_case, tokenize_chinese_chars)
-    tokenizer = WordPiece(_read_vocab(path, data), splitting, source=str(path))
-    tokenizer = _beside(path, tokenizer)
+    pieces, splitting = _read_vocab(path, data), _splitting(path, do_lower_case)
+    tokenizer = _beside(path, WordPiece(pieces, splitting, source=str(path)))
   return _with_tokens(path, tokenizer)
 
 
 def _read_vocab(path: Path, data: bytes) -> list[str]:
   """The pieces of a vocab.txt, from its content. The id of a piece is its line, so a line that
   cannot be a piece keeps its place, under a name with a blank, which no word has."""
-  if b'\0' in data:
-    line = data[: data.index(b'\0')].count(b'\n') + 1
-    raise InputError(f'{path} is not text: line {line} holds a zero byte; give a vocab.txt')
-  try:
-    text = data.decode('utf-8-sig')
-  except UnicodeDecodeError as e:
-    line = e.object[: e.start].count(b'\n') + 1
-    raise InputError(f'{path} is not UTF-8 on line {line}; convert the file to UTF-8') from e
+  text = data.decode('utf-8-sig', 'surrogateescape')
+  if wrong := re.search('[\0\udc80-\udcff]', text):
+    line = text.count('\n', 0, wrong.start()) + 1
+    raise InputError(f'{path} is not UTF-8 text on line {line}; convert the file to UTF-8')
   # Split at \n alone: U+2028 is a piece of the Chinese vocabulary.
   pieces = [line.strip(' \t\r') for line in text.split('\n')]
   while pieces and not pieces[-1]:
@@ -84,14 +76,13 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
   return pieces
 
 
-def _splitting(path: Path, do_lower_case: bool | None, tokenize_chinese_chars: bool) -> Splitting:
-  """The Splitting for a vocab.txt, from the tokenizer_config.json beside it and the arguments."""
+def _splitting(path: Path, do_lower_case: bool | None) -> Splitting:
+  """The Splitting for a vocab.txt, by the tokenizer_config.json beside it; see load."""
   beside = path.with_name('tokenizer_config.json')
-  asked = {'do_lower_case': do_lower_case, 'tokenize_chinese_chars': tokenize_chinese_chars}
-  said = Splitting.known(files.json_of(beside))
-  if do_lower_case is None and 'do_lower_case' not in said:
-    asked['do_lower_case'] = _is_uncased(path)
-  splitting = Splitting.from_json(beside, asked | said)
+  said = files.json_of(beside)
+  if said.get('do_lower_case') is None:
+    said['do_lower_case'] = _is_uncased(path) if do_lower_case is None else do_lower_case
+  splitting = Splitting.of(said, beside)
   if do_lower_case not in (None, splitting.do_lower_case):
     raise InputError(f'{beside} says do_lower_case is {not do_lower_case}; use that')
   return splitting
@@ -127,20 +118,16 @@ def _with_tokens(path: Path, tokenizer: Tokenizer) -> Tokenizer:
   ids = {piece: i for i, piece in enumerate(tokenizer.pieces)}
   known = {tokenizer.pieces[i] for i in tokenizer.special_ids}
   known |= {token['content'] for token in getattr(tokenizer, 'content', {}).get('added_tokens', ())}
-  if new := [name for name in tokens if name not in (*map(str.lower, RESERVED), *ids, *known)]:
-    raise InputError(
-      f'the files beside {path} add {len(new)} tokens that it lacks, such as {quoted(new[0])}, and '
-      'no text is searched for such; this model cannot be read.'
-    )
+  known |= {*map(str.lower, RESERVED)} - ids.keys()
+  new = [name for name in tokens if name not in known]
+  if lost := [x for x in new if x not in ids or isinstance(tokenizer, SentencePiece)]:
+    fault = f'the files beside {path} add {len(lost)} tokens that no text is searched for'
+    raise InputError(f'{fault}, such as {quoted(lost[0])}; this model cannot be read.')
+  flags = *TOKEN_FLAGS, 'special'
   added = [
-    {flag: bool(token.get(flag)) for flag in (*TOKEN_FLAGS, 'special')}
-    | {'id': ids[name], 'content': name}
-    for name, token in tokens.items()
-    if name in ids and name not in known
+    {flag: bool(tokens[name].get(flag)) for flag in flags} | {'id': ids[name], 'content': name}
+    for name in new
   ]
-  if added and isinstance(tokenizer, SentencePiece):
-    fault = f'the files beside {path} add {quoted(added[0]["content"])}'
-    raise InputError(f'{fault}, and no text is searched for such; this model cannot be read.')
   return tokenizer_json.with_tokens(path, tokenizer, added) if added else tokenizer
 
 
@@ -150,28 +137,22 @@ def _beside(path: Path, tokenizer: WordPiece) -> Tokenizer:
   other = path.with_name('tokenizer.json')
   if path.name != 'vocab.txt' or not (content := files.json_of(other)):
     return tokenizer
-  model = content.get('model')
-  if not isinstance(model, dict) or not isinstance(theirs := model.get('vocab'), dict | list):
-    raise InputError(f'{other} holds no vocabulary; is it whole?')
-  ours = {piece: i for i, piece in enumerate(tokenizer.pieces)}
-  fault = f'{path} and {other} differ'
-  if isinstance(theirs, dict):
-    for piece in (piece for piece in [*ours, *theirs] if theirs.get(piece) != ours.get(piece)):
-      here, there = (x.get(piece, 'none') for x in (ours, theirs))
-      ids = f'the id of {quoted(piece)} is {here} in the one and {there} in the other'
-      raise InputError(f'{fault}: {ids}; remove the one that is not of this model')
-  read = tokenizer_json.read(other)
-  plain = tokenizer_json.from_content(other, content | {'added_tokens': [], 'post_processor': None})
-  if plain.fingerprint != tokenizer.fingerprint:
-    mine = json.loads(tokenizer.rust.to_str())
-    mine = {part: mine[part] for part in ('model', 'normalizer', 'pre_tokenizer')}
-    said = lambda part: [
-      (k, x) for k, x in (content.get(part) or {'': ''}).items() if x is not None
-    ]
-    parts = [part for part in mine if any(mine[part].get(k) != x for k, x in said(part))]
-    why = f'the {" and the ".join(parts)} of the second would give other ids'
-    raise InputError(f'{fault}: {why}; remove the one that is not of this model')
-  return read
+  with tokenizer_json.whole(other):
+    ours, theirs = {piece: i for i, piece in enumerate(tokenizer.pieces)}, listed(content)
+    if different := [piece for piece in [*ours, *theirs] if theirs.get(piece) != ours.get(piece)]:
+      here, there = (x.get(different[0], 'none') for x in (ours, theirs))
+      why = f'the id of {quoted(different[0])} is {here} in the one and {there} in the other'
+    else:
+      plain = {'added_tokens': [], 'post_processor': None}
+      plain = tokenizer_json.from_content(other, content | plain)
+      if plain.fingerprint == tokenizer.fingerprint:
+        return tokenizer_json.from_content(other, content)
+      mine = json.loads(tokenizer.rust.to_str())
+      differs = lambda mine, said: any(x not in (None, mine.get(k)) for k, x in said.items())
+      parts = 'model', 'normalizer', 'pre_tokenizer'
+      parts = [part for part in parts if differs(mine[part], content.get(part) or {'': ''})]
+      why = f'the {" and the ".join(parts)} of the second would give other ids'
+  raise InputError(f'{path} and {other} differ: {why}; remove the one that is not of this model')
 
 
 def _check_words(path: Path) -> None:

@@ -49,7 +49,7 @@ def load_or_train(
       settings.kind,
       texts(),
       vocab_size=size,
-      splitting=Splitting(**Splitting.known(settings)),
+      splitting=Splitting.of(settings, 'config.tokenizer'),
       character_coverage=settings.character_coverage,
       sampling=config.corpus.sampling if 'corpus' in config else 1.0,
       names=dict(vocab_size='model.vocab_size', character_coverage='tokenizer.character_coverage'),

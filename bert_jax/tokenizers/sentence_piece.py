@@ -16,14 +16,12 @@ from bert_jax.text.sentences import UNSPACED
 from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
 from bert_jax.tokenizers.language_weights import Texts, WeightedLines
 
-_BEGINS_WORD = re.compile(f'[▁{UNSPACED}]')
-_UNSPACED_END = re.compile(f'[{UNSPACED}]$')
 _TRAINER, _BLANK_IS_SUFFIX = 2, 24  # field numbers in sentencepiece_model.proto
 _SLICE = 4096  # characters; SentencePiece leaves out longer lines
 _LEFT_OUT = str.maketrans('\0\u2585', '  ')  # SentencePiece leaves out lines with these
 _THREADS = 4  # a constant, since unigram's sums depend on how the words are dealt to threads
-_RESERVED_IDS = dict(pad_id=0, unk_id=1, bos_id=-1, eos_id=-1)
-_RESERVED = dict(pad_piece='[PAD]', unk_piece='[UNK]', control_symbols=['[CLS]', '[SEP]', '[MASK]'])
+_RESERVED: dict[str, Any] = dict(pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, pad_piece='[PAD]')
+_RESERVED |= dict(unk_piece='[UNK]', control_symbols=['[CLS]', '[SEP]', '[MASK]'])
 
 
 class SentencePiece(Tokenizer):
@@ -31,17 +29,14 @@ class SentencePiece(Tokenizer):
   Offsets leave out the space that is part of a word, so a lone '▁', that space, has empty ones."""
 
   def __init__(self, model: bytes, *, source: str = 'the model'):
-    try:
-      self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError as e:
-      raise InputError(f'{source} is not a SentencePiece model; is it damaged or cut off?') from e
+    self._model = processor(model, source)
     pieces = [self._model.id_to_piece(i) for i in range(self._model.get_piece_size())]
     super().__init__(pieces, hashlib.sha256(model).hexdigest(), source)
-    # In scripts without blanks each piece is a word.
     trainer = dict(protobuf.fields(protobuf.messages(model).get(_TRAINER, b'')))
     self._suffix = suffix = bool(trainer.get(_BLANK_IS_SUFFIX))  # treat_whitespace_as_suffix
-    begins = re.compile(f'[{UNSPACED}]') if suffix else _BEGINS_WORD
-    ends = re.compile(f'[▁{UNSPACED}]$') if suffix else _UNSPACED_END
+    first, last = ('', '▁') if suffix else ('▁', '')
+    # In scripts without blanks each piece is a word.
+    begins, ends = re.compile(f'[{first}{UNSPACED}]'), re.compile(f'[{last}{UNSPACED}]$')
     self._begins_word = np.array([bool(begins.match(piece)) for piece in pieces])
     self._ends_word = np.array([bool(ends.search(piece)) for piece in pieces])
     self._blank = np.array([piece == '▁' and not suffix for piece in pieces])
@@ -76,6 +71,14 @@ class SentencePiece(Tokenizer):
     return {'spm.model': self._model.serialized_model_proto()}
 
 
+def processor(model: bytes, source: str) -> Any:
+  """The library's reader of a model; InputError if the bytes are none."""
+  try:
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+  except RuntimeError as e:
+    raise InputError(f'{source} is not a SentencePiece model; is it damaged or cut off?') from e
+
+
 def train_sentencepiece(
   texts: Texts,
   *,
@@ -100,7 +103,6 @@ def train_sentencepiece(
     character_coverage=character_coverage,
     normalization_rule_name='nmt_nfkc_cf' if do_lower_case else 'nmt_nfkc',
     max_sentence_length=4 * _SLICE,  # bytes
-    **_RESERVED_IDS,
     **_RESERVED,
   )
   counts = lines.counts | {'pieces': vocab_size, 'shares': lines.shares}

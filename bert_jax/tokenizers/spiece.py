@@ -8,11 +8,10 @@ import base64
 from pathlib import Path
 from typing import Any
 
-import sentencepiece
-
 from bert_jax.errors import InputError
 from bert_jax.text import files, protobuf
 from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, whole_content
+from bert_jax.tokenizers.sentence_piece import processor
 
 CLASSES = {'albert': 'AlbertTokenizer', 'fnet': 'FNetTokenizer'}
 # Field numbers in sentencepiece_model.proto; _UNIGRAM is a value of _MODEL_TYPE.
@@ -33,11 +32,7 @@ def content(path: Path, data: bytes) -> dict[str, Any]:
     raise InputError(f'{fault}; write its tokenizer_class ({known}) into tokenizer_config.json.')
   flags = {'do_lower_case': True, 'keep_accents': False}
   flags |= {flag: settings[flag] for flag in flags if settings.get(flag) is not None}
-  try:
-    model = sentencepiece.SentencePieceProcessor(model_proto=data)
-  except RuntimeError as error:
-    raise InputError(f'{path} is not a SentencePiece model; is it damaged or cut off?') from error
-  parts = protobuf.messages(data)
+  model, parts = processor(data, str(path)), protobuf.messages(data)
   if dict(protobuf.fields(parts.get(_TRAINER, b''))).get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
     raise InputError(f'{path} is no unigram model, as those of {name} are; is it of another?')
   steps: list[dict[str, Any]] = [

@@ -24,7 +24,7 @@ _END = '</w>'  # how GPT's pieces write the end of a word
 
 
 @contextlib.contextmanager
-def _whole(path: Path) -> Iterator[None]:
+def whole(path: Path) -> Iterator[None]:
   """Turns any error while a file is read, such as the Rust library's, into an InputError."""
   try:
     yield
@@ -37,7 +37,7 @@ def _whole(path: Path) -> Iterator[None]:
 
 def read(path: Path) -> Tokenizer:
   """Reads a tokenizer from a tokenizer.json."""
-  with _whole(path):
+  with whole(path):
     return from_content(path, files.json_of(path))
 
 
@@ -124,7 +124,7 @@ def _of_kind(content, pieces, source):
 def read_pair(vocabulary: Path, merges: Path) -> Tokenizer:
   """Reads GPT's or a byte-level tokenizer from vocab.json and merges.txt."""
   pieces = _pieces(vocabulary, files.json_of(vocabulary))
-  with _whole(merges):
+  with whole(merges):
     lines = merges.read_bytes().decode('utf-8').replace('\r\n', '\n').split('\n')
     pairs = [line.split(' ') for line in lines if line and not line.startswith('#version')]
     if faulty := [pair for pair in pairs if len(pair) != 2]:
@@ -156,8 +156,7 @@ def _splitting(path: Path, content: Mapping[str, Any]) -> Splitting | None:
     return None
   names = {'lowercase': 'do_lower_case', 'handle_chinese_chars': 'tokenize_chinese_chars'}
   names['strip_accents'] = 'strip_accents'
-  said = {ours: given[theirs] for theirs, ours in names.items() if theirs in given}
-  return Splitting.from_json(path, said)
+  return Splitting.of({ours: given.get(theirs) for theirs, ours in names.items()}, path)
 
 
 def _pieces(path: Path, vocabulary: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,18 +44,15 @@ class Splitting:
       object.__setattr__(self, 'strip_accents', self.do_lower_case)
 
   @classmethod
-  def known(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """{field: value} of its fields that some settings, such as config.tokenizer, have."""
+  def of(cls, settings: Mapping[str, Any], source: object) -> 'Splitting':
+    """By the settings of a file or a config with these names; one that is None has its default.
+    InputError if a value is not true or false."""
     names = [field.name for field in dataclasses.fields(cls)]
-    return {name: settings[name] for name in names if settings.get(name) is not None}
-
-  @classmethod
-  def from_json(cls, path: Path, settings: Mapping[str, Any]) -> 'Splitting':
-    """A Splitting from a file's {field: value}; InputError if a value is not true or false."""
-    for name, value in settings.items():
-      if not isinstance(value, bool) and (name, value) != ('strip_accents', None):
-        raise InputError(f'{path} says {name} is {quoted(value)}; write true or false.')
-    return cls(**settings)
+    said = {name: settings[name] for name in names if settings.get(name) is not None}
+    for name, value in said.items():
+      if not isinstance(value, bool):
+        raise InputError(f'{source} says {name} is {quoted(value)}; write true or false.')
+    return cls(**said)
 
   def to_json(self) -> dict[str, bool]:
     """{field: value} for a file; a field that follows from the others is left out."""

@@ -73,12 +73,8 @@ def read(folder: Path) -> Description:
   content |= {field: 0 for field, x in family.same.items() if content[field] == content.get(x)}
   _check_types(path, content)
   act = content.get('hidden_act', 'gelu')
-  if act not in record.ACTIVATIONS:
-    ours = f'our encoder has {", ".join(record.ACTIVATIONS)} only'
-    raise record.other_model(path, 'hidden_act', act, ours)
-  if (other := content.get('classifier_activation', act)) != act:
-    ours = f'our heads have the activation of the layers, {act}'
-    raise record.other_model(path, 'classifier_activation', other, ours)
+  acts = {'hidden_act': (*record.ACTIVATIONS,), 'classifier_activation': (act,)}
+  _check_fixed(path, content, acts)
   if missing := [name for name in SIZES if name not in content]:
     raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
   said = *SIZES, *family.free, *family.derived
@@ -129,7 +125,7 @@ def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | 
   model = exported.model
   said = {*SIZES, *OTHERS, *family.free, *family.derived, 'tie_word_embeddings', 'hidden_act'}
   expected = {field: value for field, value in BERT.items() if field in ANSWERING - said}
-  expected |= family.fields | {field: family.default(field) for field in family.unsaid}
+  expected |= family.fields | {x: (OTHERS | family.defaults)[x] for x in family.unsaid}
   idle = {'pooler': 'pooler', 'token_pooler': 'pooler', 'classifier_bias': 'classifier'}
   idle = {field for field, part in idle.items() if part not in exported.parts}
   for field, value in expected.items():
@@ -196,10 +192,8 @@ def _check_fixed(path, content, fixed):
   for name, allowed in fixed.items():
     if content.get(name, allowed[0]) not in allowed:
       known = [repr(value) for value in allowed if value is not None]
-      ours = (
-        f'our encoder has {" and ".join(known)} only' if known else 'our encoder has none of it'
-      )
-      raise record.other_model(path, name, content[name], ours)
+      ours = f'{" and ".join(known)} only' if known else 'none of it'
+      raise record.other_model(path, name, content[name], f'our encoder has {ours}')
 
 
 def _check_types(path, content):
@@ -208,13 +202,12 @@ def _check_types(path, content):
       continue
     kind, wanted = TYPES[name]
     fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    shown = quoted(value) if fits else f'{value!r:.60}'
     if fits and name in SIZES and value < (name != 'type_vocab_size'):
       fits, wanted = False, 'a positive number'
     elif fits and name in LAYERS and value > MOST_LAYERS:  # before a table of them is made
       fits, wanted = False, f'{MOST_LAYERS:,} at most'
     if not fits:
-      raise InputError(f'{path} says {name} is {shown}; write {wanted}.')
+      raise InputError(f'{path} says {name} is {quoted(value)}; write {wanted}.')
 
 
 def _labels(path, content):

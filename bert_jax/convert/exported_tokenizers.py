@@ -37,9 +37,7 @@ SAMPLE = (
 )
 
 
-def write(
-  out: Path, tokenizer: Tokenizer, family: ReleasedFamily, longest: int, cuts: str = 'right'
-) -> str:
+def write(out: Path, tokenizer: Tokenizer, family: ReleasedFamily, longest: int, cuts: str) -> str:
   """Writes the files for a model that reads `longest` tokens of a text and loses the rest at the
   `right` or the `left`; returns a note for the model card, or ''."""
   tokenizer.save(out)
@@ -118,11 +116,8 @@ def fast(tokenizer: Tokenizer, continues: bool = False) -> library.Tokenizer:
     return out  # its file says which tokens are special
   if isinstance(tokenizer, tokenizers.WordPiece):
     out.decoder = decoders.WordPiece(prefix='##')
-  known = tokenizer.reserved
-  plain = dict.fromkeys(tokenizer.pieces[i] for name, i in known.items() if name != '[MASK]')
-  out.add_special_tokens(list(plain))
-  if '[MASK]' in known:  # in byte-level vocabularies it takes the blank before it
-    lstrip = isinstance(tokenizer, tokenizers.ByteLevel)
-    mask = library.AddedToken(tokenizer.pieces[tokenizer.mask_id], lstrip=lstrip, special=True)
-    out.add_special_tokens([mask])
+  masks = ['[MASK]'] if isinstance(tokenizer, tokenizers.ByteLevel) else []
+  names = {tokenizer.pieces[i]: name for name, i in tokenizer.reserved.items()}
+  for piece, name in names.items():  # a byte-level mask takes the blank before it
+    out.add_special_tokens([library.AddedToken(piece, lstrip=name in masks, special=True)])
   return out

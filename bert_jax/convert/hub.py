@@ -44,9 +44,8 @@ def folder(source: str | os.PathLike) -> Path:
       if any(file for pattern in weights for file in path.glob(pattern)):
         break
   except errors.LocalEntryNotFoundError:
-    raise InputError(
-      f'{absent}, and is not kept here; check the connection (and HF_HUB_OFFLINE).'
-    ) from None
+    fix = 'check the connection (and HF_HUB_OFFLINE)'
+    raise InputError(f'{absent}, and is not kept here; {fix}.') from None
   except Exception as error:  # from the network, the Hub or its cache
     raise InputError(f'{absent} ({first_line(error)}); check the name.') from None
   return path

@@ -1,10 +1,8 @@
 """Writes the model card of an export: its README.md, which Hugging Face's Hub shows.
 
-It names the model's kind and language, its use, its training data, its metrics beside the values
-reached without reading the input, and the config, commands and versions that made it. A comment at
-its top, which readers of the Hub do not see, asks the author for the rest, such as the licence.
-Locations on the machine that made it stay out: a path that begins at the root, in a home folder,
-above the current folder or in a bucket is cut to its last part.
+A comment at its top, which readers of the Hub do not see, asks the author for what no run knows,
+such as the licence. Locations on the machine that made it stay out: a path that begins at the root,
+in a home folder, above the current folder or in a bucket is cut to its last part.
 """
 
 import html
@@ -20,7 +18,7 @@ from bert_jax import config as config_lib
 from bert_jax.convert.hub import HUB
 from bert_jax.errors import listed
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.record import Card, Head
+from bert_jax.tasks.record import Head
 
 Facts = Mapping[str, Any]
 CODE = re.compile(r'[a-z]{2,3}(-[A-Za-z]{2,4})?')  # the Hub's codes of languages
@@ -69,7 +67,8 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
   languages, casing (a sentence), and longest, the most tokens of a text."""
   languages, source = languages_of(config, facts), without_places(facts.get('source', ''))
   origin, name = facts.get('source') or config.init_from, facts.get('name') or architecture
-  task, card, model = TASKS[config.objective], _card(config), config.model
+  task, model = TASKS[config.objective], config.model
+  learned = task.card(config).trained_for
   lines = ['language:', *(f'- {x}' for x in languages)] if languages else []
   lines += [f'base_model: {base_name(origin)}'] if origin.startswith(HUB) else []
   lines += ['library_name: transformers', 'tags:', '- bert_jax']
@@ -90,7 +89,7 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
     '\n'.join(['---', *lines, '---']),
     f'<!-- Before publishing, fill in what the run does not know:\n{missing}\n-->',
     f'# {name}',
-    f'A `{architecture}` made with bert_jax: {size}. Objective: {card.trained_for}. {spoken}',
+    f'A `{architecture}` made with bert_jax: {size}. Objective: {learned}. {spoken}',
     facts.get('casing'),
     labels,
     *notes,
@@ -104,10 +103,6 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
     _folded(title, json.dumps(without_places(json.loads(config_lib.to_json(known))), indent=2)),
   ]
   return '\n\n'.join(filter(None, parts)) + '\n'
-
-
-def _card(config: ConfigDict) -> Card:
-  return TASKS[config.objective].card(config)
 
 
 def _folded(title: str, text: str) -> str:
@@ -131,7 +126,7 @@ def languages_of(config: ConfigDict, facts: Facts) -> tuple[str, ...]:
   embedded documentation; () if nothing tells."""
   if facts.get('languages'):
     return tuple(facts['languages'])
-  named = _card(config).languages
+  named = TASKS[config.objective].card(config).languages
   if named and all(CODE.fullmatch(name) for name in named):
     return tuple(named)
   return ('en',) if facts.get('data') and not config.data.train else ()
@@ -152,7 +147,7 @@ def _use(config, architecture, head, name, facts):
   AutoTokenizer reads its vocabulary, or it chooses between several texts."""
   if not facts.get('casing') or head.found_by_class_name:
     return []
-  card, is_released = _card(config), bool(facts.get('source'))
+  card = TASKS[config.objective].card(config)
   texts = "'A text.'"
   if card.reads_pairs or 'nsp' in head.parameters[-1:]:
     both = "{'text': 'A text.', 'text_pair': 'Another.'}"
@@ -162,7 +157,7 @@ def _use(config, architecture, head, name, facts):
   first, *others = USES.get(head.pipeline, USES[''])
   use = '\n'.join([first, '', *others]).format(**names)
   said = f'It reads {facts["longest"]} tokens of a text at most, special ones included.'
-  if not is_released:
+  if not facts.get('source'):
     rows = f'Its training had rows of {config.data.seq_length}'
     said += f' {LONGER[card.longer_texts] if card.longer_texts else rows}.'
   return [f'## Use\n\n```python\n{use}\n```', said]

@@ -17,10 +17,8 @@ from bert_jax.errors import InputError
 from bert_jax.text.values import json_value
 
 SAFETENSORS, PICKLE = 'model.safetensors', 'pytorch_model.bin'
-TYPES: dict[str, Any] = dict(
-  F64='f8', F32='f4', F16='f2', I64='i8', I32='i4', I16='i2', I8='i1', U8='u1', BOOL='?'
-)
-TYPES['BF16'] = ml_dtypes.bfloat16
+TYPES: dict[str, Any] = dict(F64='f8', F32='f4', F16='f2', BF16=ml_dtypes.bfloat16)
+TYPES |= dict(I64='i8', I32='i4', I16='i2', I8='i1', U8='u1', BOOL='?')
 Tensors = dict[str, np.ndarray]
 
 
@@ -35,10 +33,10 @@ def read(folder: Path) -> tuple[Tensors, Path]:
       return _read_shards(index, reader), index
   indexes = [path for path in folder.glob('*.index') if 'ckpt' in path.stem]
   if len(indexes) != 1:
-    forms = (
-      f'no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and {len(indexes)} *.ckpt*.index'
+    has = f'{folder} has no {SAFETENSORS}, no {PICKLE} (nor their .index.json)'
+    raise InputError(
+      f'{has} and {len(indexes)} *.ckpt*.index; leave the weights of one model there.'
     )
-    raise InputError(f'{folder} has {forms}; leave the weights of one model there.')
   return tensorflow_bundle.read(indexes[0]), indexes[0]
 
 

@@ -26,38 +26,30 @@ TYPES |= {14: ml_dtypes.bfloat16, 17: 'u2', 19: 'f2', 22: 'u4', 23: 'u8'}
 STRING = 7
 
 
-class Damaged(Exception):
-  """The bytes are not a valid checkpoint; the message says why."""
-
-
-# What a reader of damaged bytes can raise.
-FAULTS = Damaged, struct.error, LookupError, ValueError, TypeError, MemoryError, OSError
-
-
 def read(index: Path) -> dict[str, np.ndarray]:
   """Reads the checkpoint of an index file: {name: array}, without tensors of strings."""
   try:
     entries = dict(_table(index.read_bytes()))
     header: dict[int, Any] = dict(fields(entries.pop(b'')))
     if header.get(2, 0):
-      raise Damaged('it is big-endian, which no machine of today writes')
+      raise ValueError('it is big-endian, which no machine of today writes')
     shards, out = {}, {}
     for key, value in entries.items():
       name, entry = key.decode(), dict(fields(value))
       if entry.get(1) == STRING:
         continue
       if 7 in entry or entry.get(1) not in TYPES:
-        raise Damaged(f'{name} is of type {entry.get(1)} or in slices, which are not read')
+        raise ValueError(f'{name} is of type {entry.get(1)} or in slices, which are not read')
       number = entry.get(3, 0)
       if number not in shards:
         path = index.with_name(f'{index.stem}.data-{number:05d}-of-{header.get(1, 1):05d}')
         if not path.is_file():
-          raise Damaged(f'{path.name} is not beside it')
+          raise ValueError(f'{path.name} is not beside it')
         empty = np.zeros(0, np.uint8)
         shards[number] = np.memmap(path, np.uint8, 'r') if path.stat().st_size else empty
       out[name] = _tensor(name, entry, shards[number])
     return out
-  except FAULTS as error:
+  except Exception as error:  # damaged bytes can fail in any way
     raise InputError(f'{index} cannot be read ({error}); is it whole?') from None
 
 
@@ -67,12 +59,12 @@ def _tensor(name: str, entry: dict[int, Any], shard: np.ndarray) -> np.ndarray:
   offset, size = entry.get(4, 0), entry.get(5, 0)
   data = shard[offset : offset + size]
   if len(data) != size:
-    raise Damaged(f'{name} lies beyond the end of its data file')
+    raise ValueError(f'{name} lies beyond the end of its data file')
   if stored_checksum(data) != entry.get(6, 0):
-    raise Damaged(f'the bytes of {name} are not what was saved: their checksum differs')
+    raise ValueError(f'the bytes of {name} are not what was saved: their checksum differs')
   dtype = np.dtype(TYPES[entry[1]])
   if size != math.prod(shape) * dtype.itemsize:
-    raise Damaged(f'{name} has {size} bytes for the shape {shape}')
+    raise ValueError(f'{name} has {size} bytes for the shape {shape}')
   return np.frombuffer(data.tobytes(), dtype).reshape(shape)
 
 
@@ -86,31 +78,31 @@ def stored_checksum(data: Any) -> int:
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
   """Yields (key, value) for every entry of the table, in order."""
   if len(data) < 48 or struct.unpack('<Q', data[-8:])[0] != MAGIC:
-    raise Damaged('it does not end as a table does')
+    raise ValueError('it does not end as a table does')
   # Offset and size of the meta-index, which means nothing here, then of the index.
-  _, _, offset, size = _numbers(data[-48:], 4)
+  (_, _, offset, size), _ = _numbers(data[-48:], 0, 4)
   for _, handle in _entries(_block(data, offset, size)):
-    yield from _entries(_block(data, *_numbers(handle, 2)))
+    yield from _entries(_block(data, *_numbers(handle, 0, 2)[0]))
 
 
-def _numbers(data: bytes, count: int) -> list[int]:
-  """The numbers with which some bytes begin."""
-  out, at = [], 0
+def _numbers(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+  """(the numbers from a byte on, where the next byte is)"""
+  out = []
   for _ in range(count):
     number, at = varint(data, at)
     out.append(number)
-  return out
+  return out, at
 
 
 def _block(data, offset, size):
   """The content of a block, whose type and checksum follow it."""
   block, trailer = data[offset : offset + size], data[offset + size : offset + size + 5]
   if len(trailer) < 5:
-    raise Damaged('it is cut off')
+    raise ValueError('it is cut off')
   if stored_checksum(block + trailer[:1]) != struct.unpack('<I', trailer[1:])[0]:
-    raise Damaged(f'the checksum of the block at byte {offset} differs')
+    raise ValueError(f'the checksum of the block at byte {offset} differs')
   if trailer[0]:
-    raise Damaged('it is compressed: save it again by TensorFlow 1.2 or later')
+    raise ValueError('it is compressed: save it again by TensorFlow 1.2 or later')
   return block
 
 
@@ -119,9 +111,7 @@ def _entries(block):
   (restarts,) = struct.unpack('<I', block[-4:])
   end, at, key = len(block) - 4 - 4 * restarts, 0, b''
   while at < end:
-    shared, at = varint(block, at)
-    added, at = varint(block, at)
-    size, at = varint(block, at)
+    (shared, added, size), at = _numbers(block, at, 3)
     key = key[:shared] + block[at : at + added]
     yield key, block[at + added : at + added + size]
     at += added + size

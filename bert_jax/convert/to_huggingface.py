@@ -1,8 +1,6 @@
 """Writes a model as a folder that Hugging Face's libraries load, no tensor missing or left over.
 
-It becomes a model of the first family that fits. With a vocabulary like RoBERTa's it is a RoBERTa,
-unless it tells the two texts of a pair apart. Without token types and pooler it is a DistilBERT,
-and with a pooler a BERT whose token types are zeros. A model that no family can express is refused.
+It becomes a model of the first family that fits; one that no family can express is refused.
 Settings without a key of Hugging Face's stand in config.json under `bert_jax`. If the class has a
 pooler and the weights have none, zeros are written: it would be drawn at random.
 """
@@ -22,13 +20,12 @@ from bert_jax.convert import (
   config_json,
   exported_tokenizers,
   from_huggingface,
-  fused_tensors,
   model_card,
   sentence_transformers,
 )
 from bert_jax.convert.families import FAMILIES
 from bert_jax.convert.families.record import Exported, ReleasedFamily
-from bert_jax.convert.parameter_names import copies, table
+from bert_jax.convert.parameter_names import copies, joined, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
 from bert_jax.errors import InputError, log
 from bert_jax.files import write_whole
@@ -52,7 +49,6 @@ def write(
   model, task = models.ModelConfig(**config.model), TASKS[config.objective]
   flat = from_huggingface.flatten(jax.device_get(trained.params), model)
   parts = {path.partition('/')[0] for path in flat}
-  _check(config, parts)
   head = _head(config, parts)
   family = _family(config.model, parts, tokenizer, flat.get(from_huggingface.TYPES), head)
   architecture, has_pooler = family.classes + head.class_suffix, _has_pooler(family, head)
@@ -129,7 +125,7 @@ def _tensors(kept, family, head, model, offset, type_rows):
     raise InputError(f'{none}; start an objective without it from this encoder by init_from.')
   prefix = family.prefix if head.class_suffix == 'Model' else ''
   places = {path: x._replace(name=x.name.removeprefix(prefix)) for path, x in places.items()}
-  tensors = fused_tensors.joined(kept, places)
+  tensors = joined(kept, places)
   names = {path: place.name for path, place in places.items()}
   for path in set(from_huggingface.ALL_POSITIONS) & kept.keys() if offset else ():
     tensors[names[path]] = np.pad(tensors[names[path]], ((offset, 0), (0, 0)))
@@ -147,28 +143,22 @@ def _tensors(kept, family, head, model, offset, type_rows):
   return tensors, names
 
 
-def _check(config, parts):
-  """InputError if no family of Hugging Face's library has such a model."""
-  heads, fault, anew = TASKS[config.objective].heads, '', ', or begin another by config.init_from'
-  if heads and config.model.causal and not any(head.causal for head in heads):
-    fault = f'no class that computes the same as a causal model for {config.objective}'
-  elif config.model.position_embeddings == 'relative':
-    fault, anew = 'no class with such relative positions (it ships no Transformer-XL)', ''
-  elif not heads or 'encoder' not in parts:
-    fault = f'no class for a model of {config.objective} with {", ".join(sorted(parts))}'
-  if fault:
-    advice = f'use it with bert_jax.predict{anew}'
-    raise InputError(f'Hugging Face has {fault}, so this cannot be written; {advice}.')
-
-
 def _head(config, parts):
   """The record (Head) of the Hugging Face class for a model with these parts."""
+  kind, known = f'{"causal " * config.model.causal}model', ', '.join(sorted(parts))
+  heads = [x for x in TASKS[config.objective].heads if x.causal == config.model.causal]
+  fault, fix = '', 'use it with bert_jax.predict'
+  if config.model.position_embeddings == 'relative':
+    fault = 'no class with such relative positions (it ships no Transformer-XL)'
+  elif not heads or 'encoder' not in parts:
+    fault = f'no class for a {kind} of {config.objective} with {known}'
+    fix += ', or begin another by config.init_from'
+  if fault:
+    raise InputError(f'Hugging Face has {fault}, so this cannot be written; {fix}.')
   if 'nsp' in parts and 'pooler' not in parts:
     raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
-  for head in TASKS[config.objective].heads:
-    if parts >= set(head.parameters) and head.causal == config.model.causal:
-      return head
-  known = ', '.join(sorted(parts))
+  if fitting := [head for head in heads if parts >= set(head.parameters)]:
+    return fitting[0]
   raise InputError(f'of a model for {config.objective} only {known} is there; convert a whole one.')
 
 

@@ -9,10 +9,8 @@ _DENSE = OtherHead(
 )
 _EMBEDDINGS = [name for name in EMBEDDINGS if name != 'token_type_embeddings']
 _KEYS = dict(dim='hidden_size', n_layers='num_hidden_layers', n_heads='num_attention_heads')
-_KEYS |= dict(
-  hidden_dim='intermediate_size', activation='hidden_act', dropout='hidden_dropout_prob'
-)
-_KEYS |= dict(attention_dropout='attention_probs_dropout_prob')
+_KEYS |= dict(hidden_dim='intermediate_size', activation='hidden_act')
+_KEYS |= dict(dropout='hidden_dropout_prob', attention_dropout='attention_probs_dropout_prob')
 
 
 def _fits(exported):

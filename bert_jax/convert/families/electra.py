@@ -13,13 +13,12 @@ _GENERATOR = OtherHead(
 )
 
 
-def _other_head(description, names):
-  return _GENERATOR if description.model['hidden_act'] != 'gelu' else OtherHead()
+def _has_gelu(model):
+  return model['hidden_act'] == 'gelu'
 
 
 def _refusal(exported):
-  # Its generator's head has gelu.
-  is_other = 'mlm' in exported.parts and exported.model['hidden_act'] != 'gelu'
+  is_other = 'mlm' in exported.parts and not _has_gelu(exported.model)
   return ('hidden_act', 'gelu') if is_other else None
 
 
@@ -53,5 +52,5 @@ ELECTRA = ReleasedFamily(
   same={'embedding_size': 'hidden_size'},
   refusal=_refusal,
   fits=lambda exported: exported.model['embedding_size'] or 'replaced' in exported.parts,
-  other_head=_other_head,
+  other_head=lambda said, _: OtherHead() if _has_gelu(said.model) else _GENERATOR,
 )

@@ -47,9 +47,8 @@ def _thetas(path, content):
       wanted = f'write an object with {FULL} and {SLIDING}'
       raise InputError(f'{path} says rope_parameters is {quoted(ropes)}; {wanted}.')
     if (scaling := rope.get('rope_type', 'default')) != 'default':
-      raise record.other_model(
-        path, f'rope_type of {kind}', scaling, 'our encoder has default only'
-      )
+      ours = 'our encoder has default only'
+      raise record.other_model(path, f'rope_type of {kind}', scaling, ours)
     if content.get(key, default) is None:  # local layers: the same as global ones
       default = thetas.get(FULL, default)
     thetas[kind] = theta = rope.get('rope_theta') or content.get(key) or default

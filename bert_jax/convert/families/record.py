@@ -177,10 +177,6 @@ class ReleasedFamily(NamedTuple):
     """The key in config.json for a field of config.model."""
     return next((key for key, ours in self.keys.items() if ours == field), field)
 
-  def default(self, field: str) -> Any:
-    """The value of a field in SIZES or OTHERS where config.json has none."""
-    return self.defaults.get(field, OTHERS.get(field))
-
 
 def layers(
   theirs: str, attention: Sequence[str], others: Sequence[str], tower: str = 'encoder'

@@ -121,9 +121,7 @@ def muon(adam: GradientTransformation, params: Tree) -> GradientTransformationEx
   matrix = optax.contrib.MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
   matrices = lambda tree: jax.tree.map(lambda _: matrix, tree)
   orthogonal = optax.contrib.scale_by_muon(beta=0.95, weight_dimension_numbers=matrices)
-  as_large = optax.stateless(
-    lambda updates, _: jax.tree.map(lambda u: u * 0.2 * max(u.shape[-2:]) ** 0.5, updates)
-  )
+  as_large = optax.stateless_with_tree_map(lambda u, _: u * 0.2 * max(jnp.shape(u)[-2:]) ** 0.5)
   labels = tree_map_with_path(label, params, stacked_in(params))
   return optax.partition({'muon': optax.chain(orthogonal, as_large), 'adam': adam}, labels)
 

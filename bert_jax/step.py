@@ -182,7 +182,14 @@ def make_train_step(
     (loss, (terms, carry)), gradients = grad_fn(trained, batch, dropout_key)
     with jax.named_scope('optimizer'):
       optimizer = make_optimizer(constants.numbers)
-      new, opt_state, norm = _updated(objective, optimizer, gradients, state.opt_state, trained)
+
+      def update(params):
+        updates, opt_state = optimizer.update(gradients, state.opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+      new, opt_state = objective.stepped(trained, update)
+      # Not the norm of `updates`: XLA would compute all of them twice to add them up.
+      norm = optax.tree.norm(jax.tree.map(jnp.subtract, new, trained))
     after = optim.merge(new, fixed), opt_state, carry
     metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(gradients)}
     real = batch['segment_ids'] > 0  # no padding; `tokens` becomes the share of such positions
@@ -222,18 +229,6 @@ def _accumulated(grad_fn, count, grows):
     return jax.lax.scan(body, zeros(shapes), parts)[0]
 
   return summed
-
-
-def _updated(objective, optimizer, gradients, opt_state, params):
-  """(parameters, optimizer state, the norm of the update) after an update by the gradients."""
-
-  def update(params):
-    updates, after = optimizer.update(gradients, opt_state, params)
-    return optax.apply_updates(params, updates), after
-
-  new, after = objective.stepped(params, update)
-  # Not the norm of `updates`: XLA would compute all of them twice to add them up.
-  return new, after, optax.tree.norm(jax.tree.map(jnp.subtract, new, params))
 
 
 def module_norms(gradients: Any) -> dict[str, jax.Array]:

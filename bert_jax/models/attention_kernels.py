@@ -84,9 +84,7 @@ softmax_attention.defvjp(_attention_forward, _attention_backward)
 KERNELS = 'einsum', 'xla', 'cudnn', 'splash'  # values of model.attention_implementation
 
 
-def refusal(
-  kernel: str, *, causal: Any, window: Any, bias: bool, dropout: float, places: bool
-) -> str:
+def refusal(kernel: str, causal: Any, window: Any, bias: bool, dropout: float, places: bool) -> str:
   """A sentence that says why a kernel cannot compute such attention, and the fix; '': it can.
   causal, window: as in Pattern; before there are arrays, 'by row' and 'by layer' stand for them.
   bias, places: does the pattern have a bias, do its Tokens have places? dropout: of probabilities.

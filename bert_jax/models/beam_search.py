@@ -4,9 +4,8 @@ B sequences, K beams of each, X beams in all, M candidates of a sequence, N toke
 V vocabulary.
 """
 
-import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +16,7 @@ from bert_jax.models.sampling import NONE, Choice, Step
 LOWEST = -1e9  # the score of a sequence that must not be chosen
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Beams:
+class Beams(NamedTuple):
   """The running beams of a search, best first, and the best sequences that have ended.
   scores, ended_scores [B, K]: scores are sums of log probabilities. open [B]: may a running beam
   still become better than the worst ended sequence?"""
@@ -61,7 +58,7 @@ def beam_search(
   def body(state):
     last_X = lax.dynamic_index_in_dim(state.ids, state.count - 1, 2, keepdims=False).ravel()
     logits_XV, cache = step(state.cache, jnp.maximum(last_X, 0), in_beams(state.place))
-    return expand(dataclasses.replace(state, cache=cache), logits_XV)
+    return expand(state._replace(cache=cache), logits_XV)
 
   cache, seen = jax.tree.map(in_beams, (cache, choice.first_seen(seen_BV)))
   running = cache, jnp.int32(0), place_B - 1, none_BKN, lowest_BK.at[:, 0].set(0)

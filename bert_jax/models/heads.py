@@ -3,6 +3,7 @@
 Each reads the hidden states of some tokens, such as [CLS] or the masked ones (see pooling.py).
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,11 +31,9 @@ class Pooler(nn.Module):
     if config.pooler == 'none':
       return x_BND
     x_BND = layers.dense(config, config.hidden_size, 'dense', config.head_bias)(x_BND)
-    if config.pooler != 'transform':
-      return (
-        jnp.tanh(x_BND) if config.pooler == 'tanh' else layers.ACTIVATIONS[config.pooler](x_BND)
-      )
-    return layers.norm(config)(layers.ACTIVATIONS[config.hidden_act](x_BND))
+    kinds = {'tanh': jnp.tanh, 'gelu': layers.gelu}
+    x_BND = kinds.get(config.pooler, layers.ACTIVATIONS[config.hidden_act])(x_BND)
+    return layers.norm(config)(x_BND) if config.pooler == 'transform' else x_BND
 
 
 class Classifier(nn.Module):
@@ -46,12 +45,10 @@ class Classifier(nn.Module):
 
   @nn.compact
   def __call__(self, x_BND: Array, deterministic: bool = True) -> Array:
-    x_BND = Dropout(self.config.hidden_dropout_prob, deterministic)(x_BND)
-    init, bias = layers.initializer(self.config), self.config.classifier_bias
-    dense = nn.Dense(
-      self.num_labels, use_bias=bias, dtype=jnp.float32, kernel_init=init, name='dense'
-    )
-    return dense(x_BND)
+    config = self.config
+    x_BND = Dropout(config.hidden_dropout_prob, deterministic)(x_BND)
+    exact, bias = dataclasses.replace(config, dtype='float32'), config.classifier_bias
+    return layers.dense(exact, self.num_labels, 'dense', bias)(x_BND)
 
 
 class MaskedLMHead(nn.Module):

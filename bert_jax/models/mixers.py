@@ -78,7 +78,7 @@ class Convolution(Mixer):
     init = nn.initializers.normal((2 * reach + 1) ** -0.5)
     taps_WD = self.param('taps', init, (2 * reach + 1, D)).astype(x_BTD.dtype)
     out_BTD = sum(
-      jnp.where(_same_segment(tokens.segment_ids, n)[..., None], _shifted(x_BTD, n), 0) * tap_D
+      jnp.where(_same_segment(tokens.segment_ids, n)[..., None], shifted(x_BTD, n), 0) * tap_D
       for n, tap_D in zip(range(-reach, reach + 1), taps_WD)
     )
     return layers.dense(config, D, 'output', last=True)(out_BTD)
@@ -98,7 +98,7 @@ class Bag(Mixer):
     return layers.dense(self.config, x_BTD.shape[-1], 'output', last=True)(mean_BTD)
 
 
-def _shifted(x, n):
+def shifted(x: Array, n: int) -> Array:
   """x [B, T, ...] moved n places to the left, so that place t has element t + n; zeros outside."""
   pads = [(0, 0), (max(0, -n), max(0, n))] + [(0, 0)] * (x.ndim - 2)
   return jnp.pad(x, pads)[:, max(0, n) : max(0, n) + x.shape[1]]
@@ -106,7 +106,7 @@ def _shifted(x, n):
 
 def _same_segment(segment_ids_BT, n):
   """[B, T] bool: is the token n places later in the same segment? Padding is a segment, too."""
-  return _shifted(segment_ids_BT + 1, n) == segment_ids_BT + 1
+  return shifted(segment_ids_BT + 1, n) == segment_ids_BT + 1
 
 
 MIXERS = {'attention': Attention, 'fourier': Fourier, 'lstm': LSTM, 'conv': Convolution, 'bag': Bag}

@@ -1,6 +1,5 @@
 """Rules that a ModelConfig must meet: why a model cannot be computed, and what to set instead."""
 
-import itertools
 from collections.abc import Iterator
 
 from bert_jax.models import attention_kernels
@@ -12,8 +11,7 @@ def unsupported(config: ModelConfig, causal: bool | str = False) -> str:
   """A sentence that says why this model cannot be computed, and the fix; '': it can.
   causal: False, True, or 'by row'; config.causal makes it True."""
   causal = config.causal or causal
-  faults = _of_mixer(config, causal), _of_layers(config), _of_windows(config, causal)
-  if sentence := next(itertools.chain(*faults), ''):
+  if sentence := next(_faults(config, causal), ''):
     return sentence
   positions = POSITIONS[config.position_embeddings]
   by_layer = config.scan_layers and config.global_attention_every
@@ -27,8 +25,8 @@ def unsupported(config: ModelConfig, causal: bool | str = False) -> str:
   )
 
 
-def _of_mixer(config: ModelConfig, causal: bool | str) -> Iterator[str]:
-  """Yields the faults of mixer and positions."""
+def _faults(config: ModelConfig, causal: bool | str) -> Iterator[str]:
+  """Yields the rules that fields break together."""
   mixer, positions = f'model.mixer={config.mixer}', POSITIONS[config.position_embeddings]
   attends, encoding = config.mixer == 'attention', config.position_embeddings
   if config.memory_length and (config.share_layers or not attends):
@@ -49,22 +47,14 @@ def _of_mixer(config: ModelConfig, causal: bool | str) -> Iterator[str]:
     yield f'{mixer} halves model.hidden_size {config.hidden_size}; use an even one.'
   if config.mixer == 'conv' and config.conv_width % 2 == 0:
     yield f'model.conv_width {config.conv_width} has no middle; use an odd number.'
-
-
-def _of_layers(config: ModelConfig) -> Iterator[str]:
-  """Yields the faults of norms and heads."""
   if not config.first_norm and (config.norm_placement != 'pre' or config.share_layers):
     fix = 'set model.norm_placement=pre and share_layers=false'
     yield f'model.first_norm=false leaves out the norm before the first layer alone; {fix}.'
   if config.mlm_head == 'none' and config.embedding_size:
     fix = 'use mlm_head=dense, or embedding_size=0'
     yield f'model.mlm_head=none leaves vectors of another size than embedding_size; {fix}.'
-
-
-def _of_windows(config: ModelConfig, causal: bool | str) -> Iterator[str]:
-  """Yields the faults of windows."""
   window, count = config.attention_window, config.global_tokens
-  if config.local_rotary_theta and not (POSITIONS[config.position_embeddings].turn and window):
+  if config.local_rotary_theta and not (positions.turn and window):
     yield 'model.local_rotary_theta is for rotary positions of layers with a window; set it to 0.'
   if config.global_attention_every and not window:
     fix = 'there is no window; set model.attention_window, or this to 0'

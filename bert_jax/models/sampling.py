@@ -12,7 +12,7 @@ B sequences, N tokens to be made at most, V vocabulary, T tokens of a row.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -87,9 +87,7 @@ class Choice:
     return draw(keys_B, self.kept(logits_BV)).astype(jnp.int32)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Drawn:
+class Drawn(NamedTuple):
   """The state of a generation. ids [B, N]: the tokens so far, with a stop token as the last, and
   NONE after them. count: the number of tokens made. place [B]: place of the last token. scores [B]:
   the sum of the tokens' log probabilities. done [B]: has it ended? seen [B, V]: see begin."""
@@ -130,8 +128,7 @@ def _with_next(state, logits_BV, choice, length):
   likely_BV = choice.penalised(logits_BV, state.seen)
   next_B = choice.choose(likely_BV, state.keys, state.count)
   logs_B = jnp.take_along_axis(nn.log_softmax(logits_BV), next_B[:, None], axis=-1)[:, 0]
-  return dataclasses.replace(
-    state,
+  return state._replace(
     ids=state.ids.at[:, state.count].set(jnp.where(state.done, NONE, next_B)),
     count=state.count + 1,
     place=state.place + 1,
@@ -149,7 +146,7 @@ def advance(step: Step, state: Drawn, choice: Choice, *, length: int, upto: Any)
     # Sequences that have ended are computed too, but _with_next adds no tokens to them.
     place_B = jnp.minimum(state.place, length - 1)
     logits_BV, cache = step(state.cache, jnp.maximum(last_B, 0), place_B)
-    return _with_next(dataclasses.replace(state, cache=cache), logits_BV, choice, length)
+    return _with_next(state._replace(cache=cache), logits_BV, choice, length)
 
   return lax.while_loop(lambda state: (state.count < upto) & ~state.done.all(), body, state)
 

@@ -72,11 +72,12 @@ class Classification(Pooled):
   def head(self) -> models.Classifier:
     return models.Classifier(self.model, max(1, len(self.labels)))
 
+  @property
+  def has_pooler(self) -> bool:
+    return self.pooling != 'mean'
+
   def init(self, rng: jax.Array) -> Params:
-    if self.pooling == 'mean':
-      params = shared.init_model(self.model, rng, classifier=self.head)
-    else:
-      params = super().init(rng)
+    params = super().init(rng)
     if self.hierarchical:
       params['windows'] = {'query': jnp.zeros(self.model.hidden_size)}
     if self.lm_weight:

@@ -52,12 +52,13 @@ class LabelledExamples(ExampleRows):
     """The module whose answers are learned."""
 
   def init(self, rng: jax.Array) -> Params:
-    heads = {'pooler': models.Pooler(self.model)} if self.pools_tokens else {}
+    heads = {'pooler': models.Pooler(self.model)} if self.has_pooler else {}
     return shared.init_model(self.model, rng, **heads, **{self.part: self.head})
 
   @property
-  def pools_tokens(self) -> bool:
-    return self.of_tokens and self.model.token_pooler
+  def has_pooler(self) -> bool:
+    """Does the head read hidden states through a pooler?"""
+    return not self.of_tokens or self.model.token_pooler
 
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The answers of the model, in a form of its own; rng turns dropout on."""
@@ -72,7 +73,7 @@ class LabelledExamples(ExampleRows):
 
   def inputs(self, params: Params, batch: Batch, hidden_BTD: jax.Array) -> jax.Array:
     """What the head reads. Default: the hidden states of all tokens."""
-    if self.pools_tokens:
+    if self.has_pooler:
       return shared.apply(models.Pooler(self.model), params['pooler'], hidden_BTD)
     return hidden_BTD
 
@@ -101,11 +102,6 @@ class LabelledExamples(ExampleRows):
 
 class Pooled(LabelledExamples):
   """Gives each example logits [B, N, C] by its head over its pooled [CLS] (BERT, 3.2)."""
-
-  def init(self, rng: jax.Array) -> Params:
-    return shared.init_model(
-      self.model, rng, pooler=models.Pooler(self.model), classifier=self.head
-    )
 
   def inputs(self, params: Params, batch: Batch, hidden_BTD: jax.Array) -> jax.Array:
     return shared.pooled(self.model, params, batch, hidden_BTD)

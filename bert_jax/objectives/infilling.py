@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.models.mixers import shifted
 from bert_jax.objectives.masking import last_true
 
 LONGEST = 24  # the longest span; 1 in 10^14 of Poisson's lengths with mean 3 is longer
@@ -39,8 +40,8 @@ def infill(
   length_key, order_key = jax.random.split(rng)
   B, T = input_ids_BT.shape
   real_BT = segment_ids_BT > 0
-  first_BT = real_BT & (_shifted(segment_ids_BT, 1) != segment_ids_BT)
-  last_BT = real_BT & (_shifted(segment_ids_BT, -1) != segment_ids_BT)
+  first_BT = real_BT & (shifted(segment_ids_BT, -1) != segment_ids_BT)
+  last_BT = real_BT & (shifted(segment_ids_BT, 1) != segment_ids_BT)
   ordinary_BT = real_BT & ~first_BT & ~last_BT
   begin_BT = last_true(first_BT)
 
@@ -86,7 +87,7 @@ def _atoms_in_order(order_BA, used_BA, span_BT, input_ids_BT, segment_ids_BT, ma
   ids_BT = jnp.take_along_axis(input_ids_BT, jnp.minimum(at_BT, T - 1), axis=1)
   ids_BT = jnp.where(order_BA[:, :T] >= T, mask_id, ids_BT)
   segments_BT = jnp.where(used_BT, segments_BT, 0)
-  starts_BT = last_true(_shifted(segments_BT, 1) != segments_BT)
+  starts_BT = last_true(shifted(segments_BT, -1) != segments_BT)
   return {
     'input_ids': jnp.where(used_BT, ids_BT, 0),
     'segment_ids': segments_BT,
@@ -97,10 +98,3 @@ def _atoms_in_order(order_BA, used_BA, span_BT, input_ids_BT, segment_ids_BT, ma
 def poisson(mean: float) -> np.ndarray:
   """Poisson's cumulative distribution: P(length <= 0), P(length <= 1) .. P(<= LONGEST - 1)."""
   return np.cumsum([math.exp(-mean) * mean**k / math.factorial(k) for k in range(LONGEST)])
-
-
-def _shifted(x_BT, n):
-  """x [B, T] with each element n places later (-1: earlier), and zeros where there is none."""
-  pads = (max(0, n), max(0, -n))
-  T = x_BT.shape[1]
-  return jnp.pad(x_BT, ((0, 0), pads))[:, max(0, -n) :][:, :T]

@@ -24,22 +24,18 @@ class Embeddings(nn.Module):
 
   @nn.compact
   def __call__(
-    self,
-    input_ids_BT: Array,
-    token_type_ids_BT: Array | None,
-    position_ids_BT: Array,
-    deterministic: bool,
+    self, ids_BT: Array, types_BT: Array | None, positions_BT: Array, deterministic: bool
   ) -> Array:
     config = self.config
-    x_BTE = layers.embed(config, config.padded_vocab_size, 'word_embeddings')(input_ids_BT)
+    x_BTE = layers.embed(config, config.padded_vocab_size, 'word_embeddings')(ids_BT)
     if config.embedding_scale:
       x_BTE *= config.embedding_width**0.5
     if config.type_vocab_size:
       types = layers.embed(config, config.type_vocab_size, 'token_type_embeddings')
-      x_BTE += types(token_type_ids_BT)
+      x_BTE += types(types_BT)
     positions = POSITIONS[config.position_embeddings]
     if positions.embed:
-      x_BTE += positions.embed(config, position_ids_BT)
+      x_BTE += positions.embed(config, positions_BT)
     x_BTE = layers.norm(config)(x_BTE) if config.embedding_norm else x_BTE.astype(config.dtype)
     x_BTE = Dropout(config.hidden_dropout_prob, deterministic)(x_BTE)
     if not config.embedding_size:

@@ -57,11 +57,7 @@ def encode(
 
 
 def in_stretches(
-  config: ModelConfig,
-  params: Any,
-  arrays: Sequence[Array],
-  rng: Array | None = None,
-  causal: bool | Array = False,
+  config: ModelConfig, params: Any, arrays: Sequence[Array], rng: Array | None, causal: bool | Array
 ) -> Array:
   """Hidden states [B, T, D] of rows that are read in stretches of config.recurrent_length tokens,
   each with a memory of earlier stretches. Positions restart in each stretch."""

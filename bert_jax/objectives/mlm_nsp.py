@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import models
-from bert_jax.metrics import Mean
+from bert_jax.metrics import Mean, mean
 from bert_jax.objectives import masking, span_boundary
 from bert_jax.objectives.base import Batch, Key, Objective, Params, Spec, Terms
 from bert_jax.objectives.encode import apply, cut_rows, encode, init_words, row_spec, slot_spec
-from bert_jax.objectives.losses import label_terms
+from bert_jax.objectives.losses import label_nats, label_terms
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.timeline import Moment
 
@@ -130,12 +130,11 @@ class MlmNsp(Objective):
 
   def by_language(self, batch: Batch, mlm_BKV: jax.Array) -> dict[str, Mean]:
     """The MLM loss of the rows of each language, {mlm_NAME: Mean}."""
-    terms = {}
-    for k, name in enumerate(self.languages):
-      weights_BK = batch['masked_weights'] * (batch['language'] == k)[:, None]
-      of_rows = label_terms('mlm', mlm_BKV, batch['masked_labels'], weights_BK)
-      terms[f'mlm_{name}'] = of_rows['mlm']
-    return terms
+    nats_BK, _ = label_nats(mlm_BKV, batch['masked_labels'])
+    return {
+      f'mlm_{name}': mean(nats_BK, batch['masked_weights'] * (batch['language'] == k)[:, None])
+      for k, name in enumerate(self.languages)
+    }
 
   def seen(self, batch: Batch) -> dict[str, jax.Array]:
     tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.float32)

@@ -19,10 +19,8 @@ from bert_jax.objectives.encode import apply, encode
 from bert_jax.objectives.examples import LabelledExamples
 
 # Further scores where questions may have no answer.
-UNANSWERABLE = (
-  *('HasAns_exact', 'HasAns_f1', 'NoAns_exact', 'NoAns_f1'),
-  *('best_exact', 'best_exact_thresh', 'best_f1', 'best_f1_thresh'),
-)
+UNANSWERABLE = 'HasAns_exact', 'HasAns_f1', 'NoAns_exact', 'NoAns_f1'
+UNANSWERABLE += 'best_exact', 'best_exact_thresh', 'best_f1', 'best_f1_thresh'
 OUTSIDE = -1e9  # the logit of a token outside of an example; an empty slot stays finite
 
 

@@ -1,7 +1,6 @@
 """Chooses a run's tokenizer: from the weights it starts from, from a file, or a new one."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,8 @@ def load_or_train(
     check_fits(tokenizer, config.model, folder)
     return tokenizer
   if not settings.path and settings.kind in ('bytes', 'byte_bpe') and settings.do_lower_case:
-    raise InputError(
-      f'tokenizer.kind={settings.kind} keeps capitals; set tokenizer.do_lower_case=false.'
-    )
+    fault = f'tokenizer.kind={settings.kind} keeps capitals'
+    raise InputError(f'{fault}; set tokenizer.do_lower_case=false.')
   if settings.path:
     tokenizer = from_path()
   elif settings.kind == 'bytes':
@@ -52,7 +50,6 @@ def load_or_train(
       splitting=Splitting.of(settings, 'config.tokenizer'),
       character_coverage=settings.character_coverage,
       sampling=config.corpus.sampling if 'corpus' in config else 1.0,
-      names=dict(vocab_size='model.vocab_size', character_coverage='tokenizer.character_coverage'),
     )
     log.info('vocabulary: %s', describe(counts))
   if tokenizer.vocab_size != size:
@@ -62,12 +59,13 @@ def load_or_train(
 
 
 def check_fits(tokenizer: Tokenizer, model: ConfigDict, folder: str | Path) -> None:
-  """InputError if a vocabulary has more pieces than the weights have rows, or an encoder's texts
-  are not enclosed as here. Fewer pieces are remarked on: they may be, but a line may be lost."""
+  """InputError if a vocabulary has more pieces than the weights have rows, or less than half of
+  them, or an encoder's texts are not enclosed as here. Fewer pieces are remarked on: they may be,
+  but a line may be lost."""
   pieces, rows = tokenizer.vocab_size, model.vocab_size
-  if pieces > rows:
+  if not rows / 2 <= pieces <= rows:
     fault = f'the vocabulary of {folder} has {pieces} pieces and its weights have {rows} rows'
-    raise InputError(f'{fault}; bring theirs back.')
+    raise InputError(f'{fault}; it is cut off, or not theirs: bring theirs back.')
   if pieces < rows:
     more = f'{rows}: no text gets the other {rows - pieces} and none fills a mask'
     said = '%s: its vocabulary has %d pieces and its weights have rows for %s; if a line of it was '
@@ -90,23 +88,16 @@ def train(
   splitting: Splitting,
   character_coverage: float,
   sampling: float,
-  names: Mapping[str, str],
 ) -> tuple[Tokenizer, dict[str, Any]]:
-  """Trains a vocabulary: (the tokenizer, what was counted). kind: as tokenizer.kind, but 'bytes'.
-  names: {argument: what the user calls it}, for errors."""
+  """Trains a vocabulary of a kind, but 'bytes': (the tokenizer, what was counted)."""
   common: dict[str, Any] = dict(vocab_size=vocab_size, sampling=sampling)
-  try:
-    if kind == 'byte_bpe':
-      return train_byte_level(texts, **common)
-    common |= dict(character_coverage=character_coverage)
-    if kind == 'wordpiece':
-      return train_wordpiece(texts, splitting=splitting, **common)
-    return train_sentencepiece(
-      texts, model_type=kind, do_lower_case=splitting.do_lower_case, **common
-    )
-  except InputError as error:
-    sentence = re.sub('|'.join(names), lambda match: names[match[0]], str(error))
-    raise InputError(sentence) from None
+  if kind == 'byte_bpe':
+    return train_byte_level(texts, **common)
+  common |= dict(character_coverage=character_coverage)
+  if kind == 'wordpiece':
+    return train_wordpiece(texts, splitting=splitting, **common)
+  lower = splitting.do_lower_case
+  return train_sentencepiece(texts, model_type=kind, do_lower_case=lower, **common)
 
 
 def describe(counts: dict[str, Any]) -> str:

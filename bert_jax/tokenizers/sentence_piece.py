@@ -91,10 +91,7 @@ def train_sentencepiece(
   """Trains a model of a type, 'unigram' or 'bpe': (it, what was counted on the way).
   The ids are [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, then pieces; no text produces the
   reserved ones. The text is held in memory (46 MB of English: 1.1 GB, half a minute; unigram takes
-  five times as long where there are no blanks). sampling: see language_weights.weights; 'shares' is
-  the share of the characters that each language then has."""
-  if model_type not in ('unigram', 'bpe'):
-    raise InputError(f"model_type is '{model_type}'; use 'unigram' or 'bpe'")
+  five times as long where there are no blanks). sampling: see language_weights.weights."""
   lines = WeightedLines(texts, sampling, _lines)
   model = train_model(
     sentence_iterator=iter(lines),
@@ -122,7 +119,7 @@ def train_model(**settings: Any) -> bytes:
   try:
     sentencepiece.SentencePieceTrainer.train(**settings)
   except RuntimeError as error:
-    message, size = str(error), f'vocab_size {settings["vocab_size"]}'
+    message, size = str(error), f'a vocabulary of {settings["vocab_size"]} pieces'
     if match := re.search(r'smaller than required_chars\. \d+ vs (\d+)', message):
       fault = f'{size} cannot hold the characters of the corpus'
       raise InputError(f'{fault}; use {match[1]} or more, or lower character_coverage') from error

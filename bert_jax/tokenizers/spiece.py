@@ -35,9 +35,8 @@ def content(path: Path, data: bytes) -> dict[str, Any]:
   model, parts = processor(data, str(path)), protobuf.messages(data)
   if dict(protobuf.fields(parts.get(_TRAINER, b''))).get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
     raise InputError(f'{path} is no unigram model, as those of {name} are; is it of another?')
-  steps: list[dict[str, Any]] = [
-    {'type': 'Replace', 'pattern': {'String': quote}, 'content': '"'} for quote in ('``', "''")
-  ]
+  quoting = lambda mark: {'type': 'Replace', 'pattern': {'String': mark}, 'content': '"'}
+  steps: list[dict[str, Any]] = [quoting('``'), quoting("''")]
   if not flags['keep_accents']:
     steps += [{'type': 'NFKD'}, {'type': 'StripAccents'}]
   if flags['do_lower_case']:
@@ -45,11 +44,8 @@ def content(path: Path, data: bytes) -> dict[str, Any]:
   if table := protobuf.messages(parts.get(_NORMALIZER, b'')).get(_CHARSMAP):
     steps.append({'type': 'Precompiled', 'precompiled_charsmap': base64.b64encode(table).decode()})
   pieces = [model.id_to_piece(i) for i in range(model.get_piece_size())]
-  ends_number = lambda piece: piece[-1:] == ',' and piece[-2:-1].isdigit()
-  vocabulary = [
-    [piece, model.get_score(i) - _AFTER_NUMBER * ends_number(piece)]
-    for i, piece in enumerate(pieces)
-  ]
+  cost = lambda piece: _AFTER_NUMBER * (piece[-1:] == ',' and piece[-2:-1].isdigit())
+  vocabulary = [[piece, model.get_score(i) - cost(piece)] for i, piece in enumerate(pieces)]
   special = [
     {'id': i, 'content': piece, **TOKEN_FLAGS, 'lstrip': piece == '[MASK]', 'special': True}
     for i, piece in enumerate(pieces)

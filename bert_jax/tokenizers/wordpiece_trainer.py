@@ -43,7 +43,7 @@ def train_wordpiece(
   [unused1], ... character_coverage: the rarest characters, together 1 - character_coverage of the
   text, are left out, and words that contain them will be [UNK]. SentencePiece's default of 0.9995
   would leave out the digits of English novels; for Chinese and Japanese it is right. sampling: see
-  language_weights.weights; 'shares': the share of the words that each language then has."""
+  language_weights.weights."""
   counts = {name: _count_words(part, splitting) for name, part in by_language(texts).items()}
   sizes = {language: words.total() for language, words in counts.items()}
   times = weights(sizes, sampling)
@@ -62,7 +62,7 @@ def train_wordpiece(
   if vocab_size < smallest:
     parts = f'{len(alphabet)} characters of the corpus and the {len(inside)} that continue a word'
     fix = f'use {smallest} or more, or lower character_coverage'
-    raise InputError(f'vocab_size {vocab_size} cannot hold the {parts}; {fix}')
+    raise InputError(f'a vocabulary of {vocab_size} pieces cannot hold the {parts}; {fix}')
   known = {w: n for w, n in words.items() if kept.issuperset(w)}
   mergeable = {w: n for w, n in known.items() if 1 < len(w) <= MAX_WORD_CHARACTERS}
   pieces = [*RESERVED, *alphabet, *('##' + c for c in inside)]

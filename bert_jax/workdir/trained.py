@@ -71,10 +71,6 @@ def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   """Makes a Trained from from_huggingface.Weights and the vocabulary in their folder."""
   tokenizer = tokenizers.load_folder(folder)
   config = released_config.config_of(weights, tokenizer, vectors.longest(folder))
-  pieces, rows = tokenizer.vocab_size, config.model.vocab_size
-  if not rows / 2 <= pieces <= rows:
-    fault = f'the vocabulary in {folder} has {pieces} pieces and the weights have {rows} rows'
-    raise InputError(f'{fault}; it is cut off, or not theirs.')
   run_tokenizer.check_fits(tokenizer, config.model, folder)
   not_read, described = config_json.generation_not_read(folder), weights.description
   ends = described.writing.get('ends', ())

@@ -13,9 +13,8 @@ import numpy as np
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Mean:
-  """A mean, kept as a total and the weight that divides it, once, when it is printed.
-  So padding, gradient accumulation, several hosts and a short last batch change no mean. Both are
-  arrays of the device, or numbers of the host."""
+  """A mean as a total and a weight, divided once, when it is printed: so padding, accumulation,
+  several hosts and a short last batch change no mean. Both are arrays, or numbers of the host."""
 
   total: Any
   weight: Any

@@ -19,8 +19,7 @@ LAYER = re.compile(r'(?:(?P<tower>.*?)/)?(?:layer_(?P<number>\d+)|layers)/')
 
 
 def layer_of(name: str) -> tuple[str, int | None] | None:
-  """(tower, number of the layer, or None if layers are stacked) of a parameter's path; None for a
-  parameter outside of layers."""
+  """(tower, number of the layer; None: layers are stacked) of a path; None if it is in no layer."""
   if match := LAYER.match(name):
     return match['tower'] or '', int(match['number']) if match['number'] else None
   return None

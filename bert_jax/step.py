@@ -62,9 +62,8 @@ def constants_of(config: ConfigDict, objective: Objective) -> Constants:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """The steps of a run before they are compiled. state, batch: ShapeDtypeStructs with shardings.
-  constants: arrays, which a compiled step accepts from any device. eval_carry: as state.carry, for
-  an evaluation."""
+  """The steps of a run before they are compiled. state, batch, eval_carry: ShapeDtypeStructs with
+  shardings. constants: arrays, which a compiled step accepts from any device."""
 
   make_state: Callable[[jax.Array], State]  # of a random key
   train_step: Callable[[State, Any, Constants], tuple[State, dict[str, Any]]]

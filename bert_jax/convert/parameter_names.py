@@ -63,8 +63,7 @@ OPTIONAL = (
 
 
 def table(family: ReleasedFamily, model: Mapping[str, Any]) -> dict[str, Place]:
-  """{path: Place} for every parameter that a model of a family with these fields of config.model
-  can have, with all its heads."""
+  """{path: Place} for all parameters, heads too, that a model of a family can have."""
   out, modules = {}, family.modules
   for ours, theirs in modules.items():
     kind, letters = MODULES[ours]
@@ -81,8 +80,7 @@ def table(family: ReleasedFamily, model: Mapping[str, Any]) -> dict[str, Place]:
 
 
 def shapes(model: Mapping[str, Any]) -> dict[str, str]:
-  """{path: shape, in the letters of FIELDS} for every parameter that a model of any family with
-  these fields of config.model can have."""
+  """{path: shape, in the letters of FIELDS} for all parameters that a model can have."""
   return {
     path: _letters(leaf, letters)
     for ours, (kind, letters) in MODULES.items()
@@ -116,8 +114,7 @@ def copies(family: ReleasedFamily, places: Mapping[str, Place]) -> dict[str, str
 
 def names_in_file(names: Iterable[str], family: ReleasedFamily) -> dict[str, str]:
   """{name in `table`: name in the file}. What a wrapper puts before all names (module., net.) is
-  taken off. In a bare encoder's file, names lack the prefix that they have inside a model; it is
-  added."""
+  taken off, and the prefix that a bare encoder's names lack is added."""
   out, prefix = {family.canonical(name): name for name in names}, family.prefix
   wrapper = _wrapper(out, family)
   out = {short.removeprefix(wrapper): name for short, name in out.items()}
@@ -162,8 +159,7 @@ def not_a_parameter(name: str) -> str:
 
 
 def cut(x: np.ndarray, name: str, place: Place) -> np.ndarray:
-  """The part of a tensor that a parameter is, as float32 in our layout. InputError if it cannot be
-  one."""
+  """The part of a tensor that a parameter is, as float32 in our layout; or an InputError."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
     raise InputError(f'{name} is {x.dtype}: quantized; give the weights it was made from.')
   x = np.asarray(x).astype(np.float32)

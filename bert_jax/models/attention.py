@@ -24,8 +24,8 @@ class Attention(nn.Module):
   block (bands.py). Kernels are 2-D, as in released checkpoints.
 
   With tokens.memory, tokens also see the vectors before the row (memory.py). Where the collection
-  `cache` is mutable, x holds the next tokens of sequences, which see the keys and values of the
-  tokens before (cache.py)."""
+  `cache` is mutable, x holds the next tokens of sequences, which see all earlier ones (cache.py).
+  """
 
   config: ModelConfig
   deterministic: bool

@@ -1,7 +1,6 @@
 """Beam search, as in Hugging Face's library, so that ids are the same.
 
-B sequences, K beams of each, X beams in all, M candidates of a sequence, N tokens at most,
-V vocabulary.
+B sequences, K beams of each, X beams in all, M candidates of each, N tokens at most, V vocabulary.
 """
 
 import functools

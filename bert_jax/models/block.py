@@ -1,8 +1,7 @@
 """One layer of a Transformer, assembled from the pieces that a config names.
 
 To add a piece, write it and enter it in its table (FEED_FORWARD here, MIXERS in mixers.py,
-POSITIONS in positions.py, NORMS and ACTIVATIONS in layers.py), which is the list of the values of
-its field.
+POSITIONS in positions.py, NORMS and ACTIVATIONS in layers.py), which lists the values of its field.
 """
 
 import functools

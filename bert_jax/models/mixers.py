@@ -1,8 +1,7 @@
 """How tokens read each other: attention, and mixers that can replace it.
 
 All but the Fourier transform keep to the segments of a row. They are baselines that show what
-attention is worth: a transform without weights (FNet), a recurrence, a convolution, and a mean,
-which knows no order.
+attention is worth: a transform without weights (FNet), recurrence, convolution, and a mere mean.
 """
 
 import flax.linen as nn

@@ -1,6 +1,5 @@
 """Segment recurrence: an encoder whose layers also see their vectors of earlier tokens, in a memory
-(Transformer-XL, Dai et al. 2019, https://arxiv.org/abs/1901.02860, 3.2). No gradient goes back
-through them.
+(Transformer-XL, Dai et al. 2019, https://arxiv.org/abs/1901.02860, 3.2). It gets no gradient.
 
 A memory is {'segment_ids': [B, M], 'states': the input of each layer's attention, [B, M, D] each},
 or [B, L, M, D] for scanned layers. segment_ids are 0 where it is empty. The newest vector is last.

@@ -55,8 +55,7 @@ class Tokens:
 @dataclasses.dataclass(frozen=True)
 class Layer:
   """The numbers that may differ from layer to layer: Python numbers (for one layer, or for all of a
-  tower), or arrays, [L] for a tower and [] inside a scan. window: as in Pattern. rotary_theta: see
-  positions.rotary."""
+  tower), or arrays, [L] for a tower and [] inside a scan; see Pattern and positions.rotary."""
 
   window: Any = 0
   rotary_theta: Any = 10_000.0

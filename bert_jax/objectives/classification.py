@@ -23,13 +23,12 @@ class Classification(Pooled):
   multi_label: a text may have any number of them. class_weights: of each label, or (): factors of
   the loss of a text with this label; with multi_label, of the loss of this label. pooling: 'cls',
   'mean': the mean of the hidden states of a text, without a pooler, or 'pooled_mean': their mean
-  through the pooler (ModernBERT). lm_weight: weight of the
-  loss of a causal language model on the same texts (GPT, Radford et al. 2018, section 3.2).
+  through the pooler (ModernBERT). lm_weight: weight of the loss of a causal language model on the
+  same texts (GPT, Radford et al. 2018, section 3.2).
 
   hierarchical: the examples of a row with the same number in `groups` are windows of one text, and
   the classifier reads the sum of their vectors, weighted by a softmax of their products with a
-  learned vector (after Sun et al. 2019, https://arxiv.org/abs/1905.05583), which begins at zeros,
-  so that the sum begins as the mean."""
+  learned vector that begins at zeros (after Sun et al. 2019, https://arxiv.org/abs/1905.05583)."""
 
   labels: tuple[str, ...]  # pyrefly: ignore[bad-override] (it is never set)
   multi_label: bool = False

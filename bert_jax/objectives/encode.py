@@ -90,8 +90,7 @@ def init_words(model: models.ModelConfig, rng: jax.Array, encoder: Params) -> di
 
 
 def init_model(model: models.ModelConfig, rng: jax.Array, **heads: nn.Module) -> dict[str, Any]:
-  """Initial parameters of an encoder and of `heads`, modules that read its vectors. A module
-  without parameters has no entry."""
+  """Initial parameters of an encoder and of `heads`, which read its vectors, if they have any."""
   encoder_key, *keys = jax.random.split(rng, 1 + len(heads))
   x_BND = jnp.zeros((1, 1, model.hidden_size))
   variables = {name: head.init(key, x_BND) for (name, head), key in zip(heads.items(), keys)}

@@ -87,8 +87,7 @@ class LabelledExamples(ExampleRows):
     return self.logit_terms(self.logits(params, batch, rng if train else None), batch), carry
 
   def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """(logits [..., C], weights [...]): the softmaxes over the last axis in which a student is to
-    agree with its teacher."""
+    """(logits [..., C], weights [...]) of the softmaxes in which a student and a teacher agree."""
     return logits, batch['weights']
 
   def soft(self, logits: jax.Array, theirs: jax.Array, batch: Batch, temperature: float) -> Mean:

@@ -1,8 +1,7 @@
 """Extractive question answering: where in a text the answer begins and ends (BERT, 4.2).
 
 Each token has two logits, for the start and for the end. Each softmax runs over the tokens of one
-example, question and text; other examples in the row take no part. B batch, N examples in a row,
-T tokens.
+example, question and text, of the N in a row of T tokens. B batch.
 """
 
 import dataclasses

@@ -2,8 +2,7 @@
 
 Each token of a masked span is predicted once more, from the two tokens beside the span and from its
 place in it (section 3.2). As in the released code, spans that touch are one span, and only the
-first 20 tokens of a span are predicted. B batch, T tokens, K predictions, D hidden, E width of the
-embeddings, V vocabulary.
+first 20 tokens of a span are predicted. Letters of shapes: models/config.py.
 """
 
 from typing import Any
@@ -42,8 +41,7 @@ def boundaries(
 
 class SpanBoundaryHead(nn.Module):
   """Logits [B, K, V] float32, from the hidden states [B, K, D] of the left and right boundary, the
-  places [B, K] and the word embeddings [V, E]: a dense layer with activation and norm, then a
-  masked-LM head."""
+  places [B, K] and the word embeddings [V, E]: dense, activation, norm, then a masked-LM head."""
 
   config: models.ModelConfig
 

@@ -104,8 +104,7 @@ def _is_uncased(path: Path) -> bool:
 
 
 def _with_tokens(path: Path, tokenizer: Tokenizer) -> Tokenizer:
-  """The tokenizer with the tokens that the files beside it add: texts are searched for them.
-  InputError if the vocabulary lacks one."""
+  """Adds the tokens of files beside a vocabulary, for which texts are searched; or InputError."""
   settings = files.json_of(path.with_name('special_tokens_map.json'))
   settings |= files.json_of(path.with_name('tokenizer_config.json'))
   given = files.json_of(path.with_name('added_tokens.json'))

@@ -59,9 +59,8 @@ def load_or_train(
 
 
 def check_fits(tokenizer: Tokenizer, model: ConfigDict, folder: str | Path) -> None:
-  """InputError if a vocabulary has more pieces than the weights have rows, or less than half of
-  them, or an encoder's texts are not enclosed as here. Fewer pieces are remarked on: they may be,
-  but a line may be lost."""
+  """InputError if a vocabulary has more pieces than weights have rows, or less than half of them (a
+  few less are remarked on), or an encoder's texts are not enclosed as here."""
   pieces, rows = tokenizer.vocab_size, model.vocab_size
   if not rows / 2 <= pieces <= rows:
     fault = f'the vocabulary of {folder} has {pieces} pieces and its weights have {rows} rows'

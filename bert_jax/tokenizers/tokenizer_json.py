@@ -42,8 +42,7 @@ def read(path: Path) -> Tokenizer:
 
 
 def from_content(path: Path, content: dict[str, Any]) -> Tokenizer:
-  """Makes a tokenizer from the parsed content of a tokenizer.json. path: the file, for messages and
-  for what lies beside it.
+  """Makes a tokenizer from the parsed content of a tokenizer.json, the file at `path`.
 
   Texts are searched for all added tokens, as by transformers, but for the reserved ones ([MASK]).
   A run keeps in its tokenizer.json, under the OURS of rust_tokenizer.py, what its release said; one
@@ -100,8 +99,7 @@ def _around(path, content, beside):
 
 
 def _of_kind(content, pieces, source):
-  """The tokenizer of the simplest kind that gives the ids of a tokenizer.json without tokens that a
-  text is searched for."""
+  """The simplest tokenizer for a tokenizer.json without tokens that texts are searched for."""
   model, splitter = content.get('model') or {}, content.get('pre_tokenizer') or {}
   kind, added = (model.get('type'), splitter.get('type')), content['added_tokens']
   is_plain = kind == ('WordPiece', 'BertPreTokenizer')

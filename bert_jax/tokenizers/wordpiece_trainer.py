@@ -42,8 +42,8 @@ def train_wordpiece(
   those that always stand alone), then pieces in the order they were merged, then [unused0],
   [unused1], ... character_coverage: the rarest characters, together 1 - character_coverage of the
   text, are left out, and words that contain them will be [UNK]. SentencePiece's default of 0.9995
-  would leave out the digits of English novels; for Chinese and Japanese it is right. sampling: see
-  language_weights.weights."""
+  would leave out the digits of English novels; for Chinese and Japanese it is right.
+  sampling: see language_weights.weights."""
   counts = {name: _count_words(part, splitting) for name, part in by_language(texts).items()}
   sizes = {language: words.total() for language, words in counts.items()}
   times = weights(sizes, sampling)
@@ -105,9 +105,8 @@ def _cover(characters: Counter, coverage: float) -> list[str]:
 
 
 def _merges(words: dict[str, int], alphabet: list[str], number: int) -> list[str]:
-  """Up to `number` merged pieces in WordPiece notation, the most useful first.
-  SentencePiece is given one symbol for a character at the start of a word and another one inside a
-  word, the difference that ## makes."""
+  """Up to `number` merged pieces in WordPiece notation, the most useful first. SentencePiece is
+  given two symbols for a character, at the start of a word and inside: the difference of ##."""
   if not words or not number:
     return []
   first = {ord(c): _FIRST_SYMBOL + 2 * i for i, c in enumerate(alphabet)}

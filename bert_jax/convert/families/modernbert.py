@@ -37,8 +37,7 @@ def _read(path, content):
 
 
 def _thetas(path, content):
-  """{kind of attention: its rotary theta}, from any of the ways a config.json gives it. InputError
-  for other rotations."""
+  """{kind of attention: its rotary theta}; InputError for other rotations."""
   thetas, ropes = {}, content.get('rope_parameters') or {}
   kinds = (FULL, 'global_rope_theta', 160_000.0), (SLIDING, 'local_rope_theta', 10_000.0)
   for kind, key, default in kinds:

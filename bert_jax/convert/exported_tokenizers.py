@@ -46,7 +46,7 @@ def write(out: Path, tokenizer: Tokenizer, family: ReleasedFamily, longest: int,
     settings = {'tokenizer_class': 'spm.model (see README.md)'}
     write_whole(out / 'tokenizer_config.json', json.dumps(settings) + '\n')
     return AS_SENTENCEPIECE
-  continues, ids = family.continues, _special(tokenizer)
+  continues, ids = family.fields.get('causal', False), _special(tokenizer)
   if continues:
     ids |= {'bos': tokenizer.cls_id, 'eos': tokenizer.sep_id, 'pad': tokenizer.pad_id}
   special = {f'{role}_token': tokenizer.pieces[i] for role, i in ids.items()}

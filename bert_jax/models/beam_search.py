@@ -52,7 +52,7 @@ def beam_search(
   B, K, N = len(logits_BV), beams, max_tokens
   in_beams = lambda x: jnp.repeat(x, K, axis=0)
   none_BKN, lowest_BK = jnp.full((B, K, N), NONE, jnp.int32), jnp.full((B, K), LOWEST)
-  expand = functools.partial(expanded, choice=choice, length=length, length_penalty=length_penalty)
+  expand = functools.partial(expanded, choice=choice, length=length, penalty=length_penalty)
 
   def body(state):
     last_X = lax.dynamic_index_in_dim(state.ids, state.count - 1, 2, keepdims=False).ravel()
@@ -67,9 +67,7 @@ def beam_search(
   return state.ended_ids[:, 0], state.ended_scores[:, 0]
 
 
-def expanded(
-  state: Beams, logits_XV: Array, choice: Choice, length: int, length_penalty: float
-) -> Beams:
+def expanded(state: Beams, logits_XV: Array, choice: Choice, length: int, penalty: float) -> Beams:
   """The Beams after one more token: the best K running, and the best K that have ended."""
   (B, K, N), V = state.ids.shape, logits_XV.shape[-1]
   rows_B1 = jnp.arange(B)[:, None]
@@ -83,7 +81,7 @@ def expanded(
   ends_BM = choice.stops(next_BM) | (count == N) | (place_B >= length)[:, None]
   # A sequence may end only among the best K candidates; the others replace those that end.
   just_BM = ends_BM & (jnp.arange(totals_BM.shape[1]) < K) & state.open[:, None]
-  new_BM = jnp.where(just_BM, totals_BM / count**length_penalty, LOWEST)
+  new_BM = jnp.where(just_BM, totals_BM / count**penalty, LOWEST)
   scores_BE = jnp.concatenate([state.ended_scores, new_BM], axis=1)
   ended_scores_BK, at_BK = lax.top_k(scores_BE, K)
   ended_BEN = jnp.concatenate([state.ended_ids, ids_BMN], axis=1)
@@ -103,6 +101,6 @@ def expanded(
     ended_ids=ended_BEN[rows_B1, at_BK],
     ended_scores=ended_scores_BK,
     has_ended=has_BK,
-    open=open_B & (scores_BK[:, 0] / count**length_penalty > worst_B),
+    open=open_B & (scores_BK[:, 0] / count**penalty > worst_B),
     seen=choice.with_seen(seen, next_BM[rows_B1, on_BK].ravel()),
   )

@@ -44,12 +44,10 @@ def means(x_BTD: Array, is_in_BNT: Array, exact: bool = False) -> Array:
   return sums_BND / jnp.maximum(counts_BN1, 1)
 
 
-def text_vectors(
-  hidden_BTD: Array, segment_ids_BT: Array, cls_positions_BN: Array, kind: str
-) -> Array:
+def text_vectors(x_BTD: Array, segment_ids_BT: Array, cls_positions_BN: Array, kind: str) -> Array:
   """The vectors [B, N, D] float32 of the texts of each row; text n is segment n + 1.
   kind: 'mean' of its hidden states (zeros if it has no token), or 'cls', the one at its [CLS]."""
   if kind == 'cls':
-    return gather_positions(hidden_BTD, cls_positions_BN).astype(jnp.float32)
+    return gather_positions(x_BTD, cls_positions_BN).astype(jnp.float32)
   is_in_BNT = tokens_of_slots(segment_ids_BT, cls_positions_BN.shape[1])
-  return means(hidden_BTD, is_in_BNT, exact=True)
+  return means(x_BTD, is_in_BNT, exact=True)

@@ -61,16 +61,14 @@ def encode(
   return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
 
 
-def pooled(
-  model: models.ModelConfig, params: Params, batch: Batch, hidden_BTD: jax.Array
-) -> jax.Array:
+def pooled(model: models.ModelConfig, params: Params, batch: Batch, x_BTD: jax.Array) -> jax.Array:
   """The pooled [CLS] of each example, [B, N, D]; of its last token if the model is causal (GPT) or
   reads in stretches, since no other token sees, or remembers, the whole example."""
   positions_BN = batch['cls_positions']
   if model.causal or model.recurrent_length:
     segments_BT = batch['segment_ids'].reshape(positions_BN.shape[0], -1)
     positions_BN = pooling.last_positions(segments_BT, positions_BN)
-  at_cls_BND = models.gather_positions(hidden_BTD, positions_BN)
+  at_cls_BND = models.gather_positions(x_BTD, positions_BN)
   return apply(models.Pooler(model), params.get('pooler', {}), at_cls_BND)
 
 

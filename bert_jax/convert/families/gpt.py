@@ -56,5 +56,4 @@ GPT2 = OPENAI_GPT._replace(
   also={'embd_pdrop': 'hidden_dropout_prob'},
   fits=lambda exported: exported.model['causal'],
   not_given='token_type_ids',
-  continues=True,
 )

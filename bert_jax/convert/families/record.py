@@ -154,7 +154,6 @@ class ReleasedFamily(NamedTuple):
   other_head: Callable[[Description, Collection[str]], OtherHead] = lambda *_: OtherHead()
   tokenizer_class: str = 'BertTokenizer'  # for a WordPiece vocabulary
   not_given: str = ''  # the tokenizer output that they do not take
-  continues: bool = False  # they continue texts, so no [SEP] ends the input
 
   @property
   def has_decoder(self) -> bool:

@@ -12,7 +12,7 @@ from golden import make_released_golden as hf
 
 from bert_jax import config as c
 from bert_jax import models, sharding, tokenizers
-from bert_jax.convert import from_huggingface, parameter_names
+from bert_jax.convert import from_huggingface, fused_tensors, parameter_names
 from bert_jax.convert.families import FAMILIES
 from bert_jax.objectives import electra
 from bert_jax.objectives.encode import encode
@@ -117,7 +117,7 @@ def to_tensors(params, model, family='bert'):
   """{Hugging Face's name: array} of parameters of ours, as classes of a family of theirs name
   them."""
   places = parameter_names.table(FAMILIES[family], vars(model))
-  tensors = parameter_names.joined(from_huggingface.flatten(params, model), places)
+  tensors = fused_tensors.joined(from_huggingface.flatten(params, model), places)
   return {name: np.ascontiguousarray(x) for name, x in tensors.items()}
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from flax import traverse_util
 
 from bert_jax import models
-from bert_jax.convert import checksums, config_json, parameter_names, tensor_files
+from bert_jax.convert import checksums, config_json, fused_tensors, parameter_names, tensor_files
 from bert_jax.convert.families import google
 from bert_jax.convert.families.record import Description, ReleasedFamily
 from bert_jax.convert.parameter_names import FIELDS
@@ -97,7 +97,7 @@ def read(folder: Path, positions: int = 0) -> Weights:
   flat, sources = {}, {}
   for path, name in sorted(names.items()):
     if name not in unused and name not in ignored:
-      flat[path] = parameter_names.cut(tensors[name], name, places[path])
+      flat[path] = fused_tensors.cut(tensors[name], name, places[path])
       sources[path] = name, str(tensors[name].dtype)
   weights = Weights(description, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)

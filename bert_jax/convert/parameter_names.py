@@ -1,16 +1,12 @@
-"""Maps our parameters to the tensors of released weights, by the record of a family.
+"""Maps our parameters to the tensor names of released weights, by the record of a family.
 
 The names follow from the modules' names, whose parameters are the same in all families. A dense
-kernel is [out, in] in torch and [in, out] here, in GPTs and in TensorFlow. One tensor of theirs may
-be several of ours: ModernBERT's Wqkv and GPT's c_attn hold query, key and value.
+kernel is [out, in] in torch and [in, out] here, in GPTs and in TensorFlow.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-
-import jax.numpy as jnp
-import numpy as np
 
 from bert_jax.convert.families import record
 from bert_jax.convert.families.record import Place, ReleasedFamily
@@ -156,34 +152,3 @@ def not_a_parameter(name: str) -> str:
     return "the optimizer's"
   training = 'global_step', 'beta1_power', 'beta2_power', 'good_steps', 'current_loss_scale'
   return "the training's" if leaf in training else ''
-
-
-def cut(x: np.ndarray, name: str, place: Place) -> np.ndarray:
-  """The part of a tensor that a parameter is, as float32 in our layout; or an InputError."""
-  if not jnp.issubdtype(x.dtype, jnp.floating):
-    raise InputError(f'{name} is {x.dtype}: quantized; give the weights it was made from.')
-  x = np.asarray(x).astype(np.float32)
-  if not np.isfinite(x).all():
-    raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
-  i, n = place.part
-  if n > 1:
-    if place.axis >= x.ndim or x.shape[place.axis] % n:
-      raise InputError(f'{name} is {x.shape}, which is not {n} matrices of one size; is it whole?')
-    size = x.shape[place.axis] // n
-    x = np.take(x, range(i * size, (i + 1) * size), place.axis)
-  if place.is_row and x.ndim == 2 and len(x) == 1:
-    x = x[0]
-  return np.ascontiguousarray(x.T) if place.turned else x
-
-
-def joined(flat: Mapping[str, np.ndarray], places: Mapping[str, Place]) -> dict[str, np.ndarray]:
-  """{name in a file: tensor} of parameters {our path: array}, in the layout of their places."""
-  parts, axes = {}, {places[path].name: places[path].axis for path in flat}
-  for path, x in flat.items():  # parts: {name: {number of a part: its numbers}}
-    place = places[path]
-    part = x.T if place.turned else x[None] if place.is_row else x
-    parts.setdefault(place.name, {})[place.part[0]] = part
-  return {
-    name: np.concatenate([part[i] for i in sorted(part)], axes[name]) if len(part) > 1 else part[0]
-    for name, part in parts.items()
-  }

@@ -25,7 +25,8 @@ from bert_jax.convert import (
 )
 from bert_jax.convert.families import FAMILIES
 from bert_jax.convert.families.record import Exported, ReleasedFamily
-from bert_jax.convert.parameter_names import copies, joined, table
+from bert_jax.convert.fused_tensors import joined
+from bert_jax.convert.parameter_names import copies, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
 from bert_jax.errors import InputError, log
 from bert_jax.files import write_whole

@@ -1,0 +1,45 @@
+"""Cuts a tensor of a released file into our parameters, and joins parameters into such a tensor.
+
+One tensor of theirs may be several of ours: ModernBERT's Wqkv and GPT's c_attn hold query, key and
+value. A Place (convert/families/record.py) says which part of which tensor a parameter is.
+"""
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.convert.families.record import Place
+from bert_jax.errors import InputError
+
+
+def cut(x: np.ndarray, name: str, place: Place) -> np.ndarray:
+  """The part of a tensor that a parameter is, as float32 in our layout. InputError if it cannot be
+  one."""
+  if not jnp.issubdtype(x.dtype, jnp.floating):
+    raise InputError(f'{name} is {x.dtype}: quantized; give the weights it was made from.')
+  x = np.asarray(x).astype(np.float32)
+  if not np.isfinite(x).all():
+    raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
+  i, n = place.part
+  if n > 1:
+    if place.axis >= x.ndim or x.shape[place.axis] % n:
+      raise InputError(f'{name} is {x.shape}, which is not {n} matrices of one size; is it whole?')
+    size = x.shape[place.axis] // n
+    x = np.take(x, range(i * size, (i + 1) * size), place.axis)
+  if place.is_row and x.ndim == 2 and len(x) == 1:
+    x = x[0]
+  return np.ascontiguousarray(x.T) if place.turned else x
+
+
+def joined(flat: Mapping[str, np.ndarray], places: Mapping[str, Place]) -> dict[str, np.ndarray]:
+  """{name in a file: tensor} of parameters {our path: array}, in the layout of their places."""
+  parts, axes = {}, {places[path].name: places[path].axis for path in flat}
+  for path, x in flat.items():  # parts: {name: {number of a part: its numbers}}
+    place = places[path]
+    part = x.T if place.turned else x[None] if place.is_row else x
+    parts.setdefault(place.name, {})[place.part[0]] = part
+  return {
+    name: np.concatenate([part[i] for i in sorted(part)], axes[name]) if len(part) > 1 else part[0]
+    for name, part in parts.items()
+  }

@@ -27,7 +27,7 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,8 @@ for _task, _prediction in PREDICTIONS.items():
 
 
 def parser() -> argparse.ArgumentParser:
-  out = argparse.ArgumentParser(
-    prog='python -m bert_jax.predict',
-    allow_abbrev=False,
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+  raw, name = argparse.RawDescriptionHelpFormatter, 'python -m bert_jax.predict'
+  out = argparse.ArgumentParser(name, None, __doc__, formatter_class=raw, allow_abbrev=False)
   add = out.add_argument
   add('--model', required=True, help="a run's workdir, or a Hugging Face folder")
   add('--task', default='', help=f'{", ".join(PREDICTIONS)}; default: what it can do')
@@ -74,11 +70,8 @@ def parser() -> argparse.ArgumentParser:
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
   for name, of_tasks in OPTIONS.items():
     option = next(iter(of_tasks.values()))
-    how: dict[str, Any] = {'type': option.kind}
-    if option.kind is bool:
-      how = {'action': 'store_const', 'const': not option.is_negated}
-    elif option.kind is tuple:
-      how = {'action': 'append'}
+    switch = {'action': 'store_const', 'const': not option.is_negated}
+    how: Any = {bool: switch, tuple: {'action': 'append'}}.get(option.kind, {'type': option.kind})
     add(_flag(name, option), dest=name, help=_help(of_tasks), **how)
   add('--dtype', default='', help="float32 or bfloat16; default: the model's, on a CPU float32")
   add('--int8', action='store_true', help='with weights as they are in int8; so is --export then')
@@ -154,8 +147,7 @@ def check(args: argparse.Namespace, task: str) -> None:
       continue
     flag = _flag(name, next(iter(of_tasks.values())))
     if args.export or task not in of_tasks:
-      where = '--export' if args.export else f'--task {task}'
-      those = ' and '.join(of_tasks)
+      where, those = '--export' if args.export else f'--task {task}', ' and '.join(of_tasks)
       raise InputError(f'{flag} says nothing to {where}, only to {those}; leave it out.')
     option = of_tasks[task]
     option.check(name, value)
@@ -194,10 +186,9 @@ def _check_columns(ask: Ask, columns: tuple[str, ...], named: str) -> None:
     raise InputError(f'--columns {named}: {reads}.') from None
 
 
-def answered(ask: Ask, chunk: Iterable[Any], faults: Counter) -> Iterator[tuple[dict, str]]:
+def answered(ask: Ask, chunk: Sequence[Any], faults: Counter) -> Iterator[tuple[dict, str]]:
   """Yields, for each line (in bytes) or row of a table, (answer, '') or ({"line": number of a row,
   "id": its id, if any}, why there is no answer). Lines that are not valid UTF-8 are counted."""
-  chunk = list(chunk)
   parsed = [_parsed(ask, asked, faults) for asked in chunk]
   replies = iter(ask.replies([record for record, _, error in parsed if not error]))
   for asked, (_, identity, error) in zip(chunk, parsed):

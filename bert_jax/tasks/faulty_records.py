@@ -31,8 +31,7 @@ class Unusable(Exception):
 def reads(kind: str, fate: str = 'kept', name: str = '') -> Callable[[Callable], Callable]:
   """Decorates a generator read(config, split, problems) of examples with an `id` and a `where`:
   they are counted as `kind`, a repeated id as well, with its fate, and it is an error if there is
-  no example. Errors name data.train or data.eval. name: what to name if that is empty; '': it may
-  be empty."""
+  no example. Errors name data.train or data.eval. name: for that, if it is empty; '': it may."""
 
   def decorated(read: Callable) -> Callable:
     @functools.wraps(read)
@@ -132,11 +131,9 @@ class Problems:
         self.nothing(spec, 'records')
       raise
 
-  def columns(
-    self, row: dict[str, str], names: Iterable[str], where: str, hint: str = ''
-  ) -> list[str]:
+  def columns(self, row: tables.Row, names: Iterable[str], where: str, hint: str = '') -> list[str]:
     """The values of some columns of a row; Unusable if one is missing."""
-    place = getattr(row, 'header', '') or where
+    place = row.header or where
     try:
       return [tables.column(row, name, place, hint) for name in names]
     except InputError as error:
@@ -157,7 +154,6 @@ class Problems:
     parts = []
     for kind, number in self.counts.items():
       places = self.places.get(kind, [])
-      more = ', ...' if len(places) > NAMED else ''
-      named = f' ({", ".join(places[:NAMED])}{more})' if places else ''
-      parts.append(f'{number:,} {kind.replace("_", " ")}{named}')
+      shown = ', '.join(places[:NAMED] + ['...'] * (len(places) > NAMED))
+      parts.append(f'{number:,} {kind.replace("_", " ")}' + f' ({shown})' * bool(places))
     log.info('%s: %s', self.split, ', '.join(parts))

@@ -136,12 +136,11 @@ def _format_of(numbered: RawLines, otherwise: str) -> tuple[str, RawLines]:
   while not first.strip() and (line := next(numbered, None)):
     head.append(line)
     first = line[1][:LONGEST_SENTENCE].decode(errors='replace').lstrip('\ufeff').rstrip('\r\n')
-  format = otherwise
   if len(head) == 1 and first.startswith('<doc '):
-    format = 'wiki'
+    otherwise = 'wiki'
   elif otherwise == 'sentences' and wikitext_heading(first.strip()):
-    format = 'wikitext'
-  return format, itertools.chain(head, numbered)
+    otherwise = 'wikitext'
+  return otherwise, itertools.chain(head, numbered)
 
 
 def read_block(
@@ -315,8 +314,7 @@ def wikitext_heading(line: str) -> str:
   return ' '.join(words[level:-level]) if closed else ''
 
 
-# The functions in _OPENS say whether a line opens a document. before: the lines before it, the last
-# one first.
+# These say whether a line opens a document. before: the lines before it, the last one first.
 
 
 def _after_blank(before: Iterator[str], line: str) -> bool:

@@ -1,10 +1,9 @@
 """Recognises documents that repeat an earlier one, exactly (but for white space) or nearly.
 
 Near-duplicates share most of their runs of five words: MinHash (Broder 1997) estimates how many,
-and locality-sensitive hashing in bands says which documents to compare at all. A document is one if
-an earlier one, whether that was removed or not, has a band in common with it and the estimated
-Jaccard similarity of the two is at least the threshold. So `Seen`, which takes one document after
-another, and `near_of_band`, which takes one band after another in any process, agree.
+and locality-sensitive hashing in bands says which documents to compare. A document is one if it has
+a band in common with an earlier one, removed or not, and their estimated Jaccard similarity is at
+least the threshold. So `Seen`, by document, and `near_of_band`, by band in any process, agree.
 """
 
 import hashlib
@@ -41,8 +40,7 @@ class Signer:
 
   def __init__(self, threshold: float):
     if not 0 < threshold <= 0.99:
-      fault = f'near-duplicate threshold {threshold} is not between 0 and 0.99'
-      raise InputError(f'{fault}; 0.8 is usual')
+      raise InputError(f'near-duplicate threshold {threshold} is not in (0, 0.99]; 0.8 is usual')
     try:
       from datasketch import MinHash, MinHashLSH
 

@@ -75,7 +75,8 @@ def _bare(path: Path) -> Path:
 def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
   """Yields (line number, line) of a file, see raw_lines and utf8.decoded."""
   counts['files'] += 1
-  return utf8.decoded(path, ((number, raw) for number, raw, _ in raw_lines(path)), counts)
+  numbered = ((number, raw) for number, raw, _ in raw_lines(path))
+  return utf8.decoded(path, numbered, counts)
 
 
 def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
@@ -207,22 +208,14 @@ def split_files(spec: str, split: str, *, one: bool = False, kind: str = '') -> 
   raise InputError(f'{spec} holds {there}; name the file you mean')
 
 
-def tfds_rows(
-  spec: str, split: str = 'train'
-) -> tuple[dict[str, Any], Iterator[tuple[str, dict[str, Any]]]]:
-  """Opens `tfds:NAME[:SPLIT]`; returns (its features, an iterator over (name, raw row)).
-  NAME is what `tfds.builder` takes (`glue/sst2`, `my_corpus:1.0.0`; looked up in TFDS_DATA_DIR) or,
-  beginning with / . or ~, the folder of a prepared dataset. SPLIT may be a slice, `train[:10%]`,
-  and wins over `split`. Only ArrayRecord data is read: it needs no TensorFlow and loses no row."""
-  features, rows = tfds_source(spec, split)
-  return features, map(rows, range(len(rows)))
-
-
 _TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<split>.+))?')
 
 
 def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsRows']:
-  """Opens a TFDS dataset as tfds_rows does, with random access: rows(i) -> (name, raw row)."""
+  """Opens `tfds:NAME[:SPLIT]`: (its features, its rows).
+  NAME is what `tfds.builder` takes (`glue/sst2`, `my_corpus:1.0.0`; looked up in TFDS_DATA_DIR) or,
+  beginning with / . or ~, the folder of a prepared dataset. SPLIT may be a slice, `train[:10%]`,
+  and wins over `split`. Only ArrayRecord data is read: it needs no TensorFlow and loses no row."""
   if not (match := _TFDS.fullmatch(spec)):
     raise InputError(f'{spec!r} names no dataset; write tfds:NAME or tfds:NAME:SPLIT')
   name, split = match['name'], match['split'] or split
@@ -232,9 +225,8 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsR
     raise
   except Exception as error:  # TFDS raises a dozen unrelated types
     how = "'tfds build NAME --file_format=array_record', and set TFDS_DATA_DIR or give its folder"
-    raise InputError(
-      f'{spec} cannot be opened ({first_line(error)}); prepare it by {how}'
-    ) from error
+    fault = f'{spec} cannot be opened ({first_line(error)})'
+    raise InputError(f'{fault}; prepare it by {how}') from error
   if split == 'validation' and split not in builder.info.splits and 'dev' in builder.info.splits:
     split = 'dev'  # as CoNLL-2003 and RACE call it
   try:

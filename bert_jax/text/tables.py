@@ -10,7 +10,7 @@ A row is a dict of strings whatever it came from; `where` is 'dev.tsv:17'.
                   and is no row
   .jsonl, .json   one object a line; a value that is not a string is kept as its JSON text, and a
                   null is left out
-  tfds:NAME       see files.tfds_rows; a ClassLabel becomes the name of its class
+  tfds:NAME       see files.tfds_source; a ClassLabel becomes the name of its class
 
 Any file may be compressed (.gz, .zst); a glob or a folder reads its files one after the other.
 """
@@ -21,14 +21,14 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bert_jax.errors import InputError, listed, quoted
-from bert_jax.text.files import lines, parse_json, parts, split_files, suffix, tfds_rows
+from bert_jax.text.files import lines, parse_json, parts, split_files, suffix, tfds_source
 from bert_jax.text.utf8 import Lines, decode
 
 
@@ -73,18 +73,19 @@ def records(
     raise InputError(f'{spec} holds no records, at most a header; give a file with at least one')
 
 
-def column(row: dict[str, str], name: str, where: str, fields: str = '') -> str:
-  """The row's value in a column; 'a|b' means column a or, if there is none, b.
-  InputError, with the columns there are, if it is missing or no text. fields: where to name them,
-  for it."""
-  no_text = getattr(row, 'no_text', {})
-  for spelling in name.split('|'):
-    if spelling in no_text:
-      raise InputError(
-        f'{where} has {no_text[spelling]} in column {spelling!r}; write a text there'
-      )
-    if spelling in row:
-      return row[spelling]
+def first_of(names: Container[str], spellings: str) -> str:
+  """The first of the spellings, a|b, that is among some names, such as the columns of a row; ''."""
+  return next((name for name in spellings.split('|') if name in names), '')
+
+
+def column(row: Row, name: str, where: str, fields: str = '') -> str:
+  """The row's value in a column, see first_of. InputError, with the columns there are, if it is
+  missing or no text. fields: where to name them, for it."""
+  there = first_of({**row, **row.no_text}, name)
+  if there in row.no_text:
+    raise InputError(f'{where} has {row.no_text[there]} in column {there!r}; write a text there')
+  if there:
+    return row[there]
   close = difflib.get_close_matches(name.split('|')[0], row, n=1)
   meant = f' (did you mean {close[0]!r}?)' if close else ''
   there = f'only {listed(row)}{meant}; name one of these{fields}'
@@ -96,8 +97,8 @@ def _records_of(
 ) -> Iterator[tuple[str, Row]]:
   """Yields (where, row) of one file, glob, folder or TFDS dataset."""
   if spec.startswith('tfds:'):
-    features, rows = tfds_rows(spec, split)
-    for where, row in rows:
+    features, rows = tfds_source(spec, split)
+    for where, row in map(rows, range(len(rows))):
       yield where, Row({k: _tfds_string(x, features[k], counts) for k, x in row.items()})
     return
   for path in split_files(spec, split, one=split != 'train'):
@@ -209,8 +210,7 @@ def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:
 def _named(
   path: Path, delimiter: str, rows: Cells, columns: tuple[str, ...], counts: Counter, wrong: Wrong
 ) -> Rows:
-  """Yields each row as {column name: cell}; rows and columns without a value, as Excel adds them,
-  are left out."""
+  """Yields each row; rows and columns without a value, as Excel adds them, are left out."""
   header, place, unnamed = (), '', []
   for number, cells in rows:
     where = f'{path}:{number}'

@@ -66,9 +66,8 @@ def decimal_number(text: str, delimiter: str = '') -> float | None:
   text = text.strip()
   if (value := finite_number(text)) is not None:
     return value
-  if not (match := re.fullmatch(r'([-+]?\d{1,3}(?:\.\d{3})+|[-+]?\d+),(\d+)', text)):
-    return None
-  if len(match[2]) == 3 and '.' not in match[1] and delimiter != ';':
+  match = re.fullmatch(r'([-+]?\d{1,3}(?:\.\d{3})+|[-+]?\d+),(\d+)', text)
+  if not match or (len(match[2]) == 3 and '.' not in match[1] and delimiter != ';'):
     return None
   return finite_number(f'{match[1].replace(".", "")}.{match[2]}')
 

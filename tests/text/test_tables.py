@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from bert_jax.config import InputError
-from bert_jax.text.tables import column, records
+from bert_jax.text.tables import Row, column, records
 
 
 def read(spec, **options):
@@ -108,7 +108,7 @@ def test_errors_name_the_file_and_the_line(tmp_path, name, content, message):
 
 
 def test_a_missing_column_names_those_there_are():
-  row = {'sentence': 'a', 'gold_label': '1'}
+  row = Row(sentence='a', gold_label='1')
   assert column(row, 'sentence', 'a.tsv:2') == 'a'
   assert column(row, 'label|gold_label', 'a.tsv:2') == '1'
   assert column(row, 'gold_label|sentence', 'a.tsv:2') == '1'  # the first that is there

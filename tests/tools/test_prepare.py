@@ -531,14 +531,14 @@ def test_a_corpus_runs_no_code(small_corpus, vocab, tmp_path, monkeypatch):
   path.write_text(path.read_text().replace('tensorflow_datasets.core.features', 'stranger'))
   for read in (
     lambda: prepared.load(out, tokenizers.load_folder(vocab)),
-    lambda: files.tfds_rows(f'tfds:{out}'),
+    lambda: files.tfds_source(f'tfds:{out}'),
   ):
     with pytest.raises(InputError, match=r"names the class 'stranger\.\w+.*would run that code"):
       read()
   monkeypatch.setattr('tensorflow_datasets.core.constants.DATA_DIR', str(tmp_path))
   (tmp_path / 'D').rename(tmp_path / 'my_set')
   with pytest.raises(InputError, match="names the class 'stranger"):
-    files.tfds_rows('tfds:my_set')
+    files.tfds_source('tfds:my_set')
 
 
 @pytest.fixture

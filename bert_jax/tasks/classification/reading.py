@@ -6,8 +6,7 @@ tasks/faulty_records.py). Empty texts and repeated ids are kept and counted. A r
 training, and counted. With multi_label an empty cell means that the text has no label.
 
 The embedded task asks which package a docstring comes from. It is evaluated on the modules that
-pre-training on the embedded corpus with corpus.eval_share=0.1 holds out, so that a model
-pre-trained there has not seen their texts.
+pre-training on the embedded corpus with corpus.eval_share=0.1 holds out.
 """
 
 import hashlib
@@ -21,6 +20,7 @@ from bert_jax.errors import InputError, log
 from bert_jax.tasks.classification.label_sets import label_of, separator_of
 from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.text import documentation, documents
+from bert_jax.text.tables import Row, first_of
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
 HINT = ' with table.text_column, pair_column, label_column, or table.columns if there is no header'
@@ -35,12 +35,12 @@ class Example(NamedTuple):
   label: Any  # a str, a float (regression) or a tuple of str (multi_label); None: not known
 
 
-def embedded(split: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def embedded(split: str) -> Iterator[tuple[str, Row]]:
   """Yields (module, row) of the embedded task, without texts that occur in both splits."""
   for row in documentation.labelled():
     held_out = {documents.held_out(module, EMBEDDED_EVAL_SHARE) for module in row['modules']}
     if held_out == {split == 'eval'}:
-      yield row['modules'][0], row
+      yield row['modules'][0], Row(text=row['text'], label=row['label'])
 
 
 def read(
@@ -90,16 +90,15 @@ def _read(config, split, problems):
   else:
     rows, text_columns, label_column = embedded(split), ['text'], 'label'
   for number, (where, row) in enumerate(rows):
-    there = _label_column(row, label_column)
+    there = first_of(row, label_column)
     id_columns = [table.id_column] if table.id_column else [n for n in INDEX if n in row][:1]
     # A row of JSON lacks what is null.
-    needs_label = split == 'train' and getattr(row, 'header', '')
-    wanted = [*text_columns, *id_columns, *([label_column] if needs_label else [])]
+    wanted = text_columns + id_columns + [label_column] * bool(split == 'train' and row.header)
     with problems.of_record(where):
       values = problems.columns(row, wanted, where, HINT)
       texts = tuple(values[: len(text_columns)])
       example_id = values[len(text_columns)] if id_columns else str(number)
-      label = label_of(row[there], table, getattr(row, 'delimiter', '')) if there else None
+      label = label_of(row[there], table, row.delimiter) if there else None
       if spec.startswith('tfds:') and label in ('-1', -1.0):  # so TFDS says that there is none
         label = None
       if label is None and split == 'train':
@@ -121,15 +120,10 @@ def with_separator(config: ConfigDict) -> ConfigDict:
     return config
   problems = Problems('train', skip=True)
   rows = itertools.islice(problems.rows(spec, columns=tuple(table.columns)), SHOWING)
-  cells = (row.get(_label_column(row, table.label_column), '') for _, row in rows)
+  cells = (row.get(first_of(row, table.label_column), '') for _, row in rows)
   mark = separator_of(cells)
   if mark != ',':
     log.info('labels of a text stand between %r (table.label_separator)', mark)
     config = config.copy_and_resolve_references()
     config.table.label_separator = mark
   return config
-
-
-def _label_column(row, spellings):
-  """The name of the column of labels in a row; '' if there is none."""
-  return next((name for name in spellings.split('|') if name in row), '')

@@ -12,10 +12,9 @@ A spec such as data.train is, by task.format (of data.eval: contrastive.eval_for
   lines   text files: each line that is not blank is its own positive (SimCSE); of a table, each
           text of the column anchor_column, text or sentence
 
-or several of these: NAME=SPEC,NAME=SPEC. A record with an empty anchor or positive, with a negative
-that is its positive, or with a score that is no number cannot be used (tasks/faulty_records.py). In
-training, a positive that occurs twice is a false negative of its other anchor: it is counted here
-and masked where both are in a batch.
+or several of these: NAME=SPEC,NAME=SPEC. A record with an empty anchor or positive, a negative that
+is its positive, or a score that is no number cannot be used (tasks/faulty_records.py). In training,
+a positive that occurs twice is a false negative of its other anchor: counted, masked in a batch.
 """
 
 from collections.abc import Iterator
@@ -75,16 +74,15 @@ def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Item]:
 
 def _table(config, split, problems):
   fields, scored = config.contrastive, is_scored(config, split)
-  pair = [fields.anchor_column, fields.positive_column or fields.anchor_column]
-  last = [fields.score_column] if scored else []
   rows = problems.rows(config.data[split], columns=tuple(fields.columns))
   for number, (where, row) in enumerate(rows):
     names = fields.negative_columns
     if split != 'train':  # evaluation data may lack columns of the training data
-      names = [name for name in names if any(x in row for x in name.split('|'))]
+      names = [name for name in names if tables.first_of(row, name)]
     with problems.of_record(where):
-      (anchor,) = _texts(row, pair[0], where, problems)[:1] or ['']
-      positives = _texts(row, pair[1], where, problems) if fields.positive_column else [anchor]
+      (anchor,) = _texts(row, fields.anchor_column, where, problems)[:1] or ['']
+      positive = fields.positive_column
+      positives = _texts(row, positive, where, problems) if positive else [anchor]
       negatives = {name: _texts(row, name, where, problems) for name in names}
       taken = [x.pop(0) if (x := negatives[name]) else '' for name in names]
       taken += [''] * (len(fields.negative_columns) - len(taken))
@@ -92,11 +90,10 @@ def _table(config, split, problems):
         problems.counts['negatives of longer lists than columns (left out)'] += left
       score = None
       if scored:
-        (cell,) = problems.columns(row, last, where, HINT)
-        score = decimal_number(cell, row.delimiter)
-      if scored and score is None:
-        fault = f'the score (column {fields.score_column!r}) is no number; write one'
-        raise Unusable(fault, 'records without a score')
+        (cell,) = problems.columns(row, [fields.score_column], where, HINT)
+        if (score := decimal_number(cell, row.delimiter)) is None:
+          fault = f'the score (column {fields.score_column!r}) is no number; write one'
+          raise Unusable(fault, 'records without a score')
       for i, positive in enumerate(positives or ['']):
         name = f'{number}-{i}' if i else str(number)
         yield Item(where, name, (anchor, positive, *taken), score)
@@ -104,11 +101,10 @@ def _table(config, split, problems):
 
 def _texts(row, name, where, problems):
   """The texts in a column of a row: one, or those of a list in JSON."""
-  there = next((x for x in name.split('|') if x in row), '')
-  if row.no_text.get(there) == 'a list':
-    texts = json_value(row[there])
-    if all(isinstance(text, str) for text in texts):
-      return texts
+  there = tables.first_of(row, name)
+  texts = json_value(row[there]) if row.no_text.get(there) == 'a list' else [None]
+  if all(isinstance(text, str) for text in texts):
+    return texts
   return problems.columns(row, [name], where, HINT)
 
 
@@ -128,28 +124,24 @@ def _squad(config, split, problems):
 
 
 def _lines(config, split, problems):
-  fields, number = config.contrastive, 0
+  fields = config.contrastive
   none = [''] * len(fields.negative_columns)
   paths = (x for _, spec in files.parts(config.data[split]) for x in files.split_files(spec, split))
-  for path in paths:
-    of_table = files.suffix(path) in tables.SUFFIXES
-    for where, text in _cells(path, fields, problems) if of_table else _plain(path, problems):
-      yield Item(where, str(number), (text, text, *none))
-      number += 1
+  each = (item for path in paths for item in _lines_of(path, fields, problems))
+  for number, (where, text) in enumerate(each):
+    yield Item(where, str(number), (text, text, *none))
 
 
-def _plain(path, problems):
-  """Yields (where, line) of the lines of a file that are not blank."""
+def _lines_of(path, fields, problems):
+  """Yields (where, text) of the column of texts in a table, or of the lines that are not blank."""
+  if files.suffix(path) in tables.SUFFIXES:
+    for where, row in problems.rows(str(path), columns=tuple(fields.columns)):
+      with problems.of_record(where):
+        (text,) = problems.columns(row, [f'{fields.anchor_column}|text|sentence'], where, HINT)
+        yield where, text
+    return
   for at, line in files.lines(path, problems.counts):
     if line.strip():
       yield f'{path.name}:{at}', line
     else:
       problems.counts['blank_lines'] += 1
-
-
-def _cells(path, fields, problems):
-  """Yields (where, text) of the column of texts in a table."""
-  for where, row in problems.rows(str(path), columns=tuple(fields.columns)):
-    with problems.of_record(where):
-      (text,) = problems.columns(row, [f'{fields.anchor_column}|text|sentence'], where, HINT)
-      yield where, text

@@ -10,8 +10,7 @@ A spec is a file, a glob, a folder (the one file in it whose name contains `trai
 An answer that is not at its offset, or has none, is mended if the context has it exactly once, else
 it is not learnt but counts in scores. A question without answers (an empty list, or is_impossible,
 which decides where there are answers as well) is one that cannot be answered; with
-qa.unanswerable=false it is predicted, but not learnt and not scored, as is one that has no list of
-answers.
+qa.unanswerable=false it is predicted, but not learnt and not scored, as one without such a list.
 """
 
 import contextlib
@@ -36,9 +35,7 @@ class Question(NamedTuple):
   starts: tuple[int, ...]  # the character of the context where each answer begins; -1: not known
 
 
-@reads(
-  'questions', 'scored, but not in predictions.json', "a file in SQuAD's JSON, or tfds:squad/v1.1"
-)
+@reads('questions', 'scored, but not in predictions.json', "SQuAD's JSON, or tfds:squad/v1.1")
 def questions(config: ConfigDict, split: str, problems: Problems) -> Iterator[Question]:
   """Yields the Questions of a split; unusable ones go to `problems`."""
   for _, spec in files.parts(config.data[split]):
@@ -68,7 +65,7 @@ def _from_table(spec, problems):
   for where, row in problems.rows(spec):
     if 'question' not in row or 'context' not in row:
       fault = f'a table of questions has columns question, context, answer, not {listed(row)}'
-      problems.wrong(getattr(row, 'header', '') or where, fault, 'rows without a column')
+      problems.wrong(row.header or where, fault, 'rows without a column')
       continue
     record: dict[str, Any] = {'id': where} | row
     if 'answers' in row:
@@ -94,9 +91,8 @@ def _from_file(path, problems):
 
   if (content := problems.json(path, path.name)) is None:
     return
-  for in_file, article in each(
-    {'data': content} if isinstance(content, list) else content, 'data', ''
-  ):
+  content = {'data': content} if isinstance(content, list) else content
+  for in_file, article in each(content, 'data', ''):
     if isinstance(article, dict) and 'question' in article:  # flat, as run_qa.py reads it
       yield f'{path.name}:{in_file}', article.get('context'), article
       continue
@@ -118,9 +114,9 @@ def _question(where, context, record, problems):
     missing = 'question' if isinstance(identity, str | int) else 'id'
     raise Unusable(f'there is no {missing!r}', f'questions without {missing}')
   answers, impossible = _answers(where, fields.get('answers')), _truth(fields.get('is_impossible'))
-  if impossible and answers:
-    problems.note('answers of questions that have is_impossible (left out)', where)
   if impossible:
+    if answers:
+      problems.note('answers of questions that have is_impossible (left out)', where)
     answers = []
   gold, starts = [], []
   for answer, start in answers or ():
@@ -131,10 +127,8 @@ def _question(where, context, record, problems):
     starts.append(_place(where, context, answer, start, problems))
   if answers == [] and impossible is False:
     problems.note('questions without an answer that should have one', where)
-  known = bool(gold) or answers == []
-  return Question(
-    where, str(identity), text, context, tuple(gold) if known else None, tuple(starts)
-  )
+  known = tuple(gold) if gold or answers == [] else None
+  return Question(where, str(identity), text, context, known, tuple(starts))
 
 
 def _truth(value):
@@ -154,16 +148,14 @@ def _answers(where, held):
     if len(starts) > len(texts):
       fault = f'there are {len(starts)} answer_start for {len(texts)} answers'
       raise Unusable(fault, 'questions with unreadable answers')
-    pairs: list[tuple[Any, Any]] = list(zip(texts, itertools.chain(starts, itertools.repeat(None))))
+    pairs: list[tuple[Any, Any]] = list(itertools.zip_longest(texts, starts))
   else:
-    pairs = [
-      (x.get('text'), x.get('answer_start')) if isinstance(x, dict) else (x, None)
-      for x in several(held)
-    ]
+    each = (x if isinstance(x, dict) else {'text': x} for x in several(held))
+    pairs = [(x.get('text'), x.get('answer_start')) for x in each]
   for i, (text, _) in enumerate(pairs):
     if not isinstance(text, str):
-      fault = f"there is no 'text', but {quoted(text)}"
-      raise Unusable(fault, 'questions with unreadable answers', f'{where}.answers[{i}]')
+      fault, place = f"there is no 'text', but {quoted(text)}", f'{where}.answers[{i}]'
+      raise Unusable(fault, 'questions with unreadable answers', place)
   return pairs
 
 

@@ -11,9 +11,8 @@ A spec such as data.train is one of
                          {"translation": {"en": .., "de": ..}} as Hugging Face's datasets write it
   tfds:wmt16_translate/de-en    TFDS; its columns are the languages
 
-A pair without a source, or without a target in its column, cannot be used (faulty_records.py).
-Files of different lengths stop the run, since nothing says where a line was lost. A table to be
-evaluated on without the target's column, or the sources alone (en=FILE), is translated, not scored.
+A pair with an empty source or target cannot be used. Files of different lengths stop the run, since
+nothing says where a line was lost. Without targets, evaluation data is translated, not scored.
 """
 
 import itertools
@@ -26,7 +25,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads
-from bert_jax.text import files
+from bert_jax.text import files, tables
 from bert_jax.text.values import NotJson, json_value
 
 NESTED = 'translation'  # the field of Hugging Face's records that holds both texts
@@ -46,7 +45,7 @@ def parallel(spec: str, split: str, names: Sequence[str]) -> list[Path]:
     return []
   first = [name.split('|')[0] for name in names]
   parts = dict(files.parts(spec, first))
-  sides = [next((parts[x] for x in name.split('|') if x in parts), '') for name in names]
+  sides = [parts.get(tables.first_of(parts, name), '') for name in names]
   if sides[0] and len(parts) == sum(map(bool, sides)):
     if split == 'train' and not sides[1]:
       raise InputError(f'{spec} names no {first[1]}; write {first[0]}=FILE,{first[1]}=FILE')
@@ -85,10 +84,10 @@ def _rows(config, split, problems):
   names = config.translation.source_column, config.translation.target_column
   if paths := parallel(spec, split, names):
     for where, texts in aligned(paths, problems.counts):
-      yield where, dict(zip((name.split('|')[0] for name in names), texts))
+      yield where, tables.Row(zip((name.split('|')[0] for name in names), texts))
     return
   for where, row in problems.rows(spec, columns=tuple(config.translation.columns)):
-    yield where, row if any(x in row for x in names[0].split('|')) else row | _nested(row)
+    yield where, row if tables.first_of(row, names[0]) else tables.Row(row | _nested(row))
 
 
 def _nested(row):
@@ -105,7 +104,7 @@ def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Pair]:
   """Yields the Pairs of a split; unusable ones go to `problems`."""
   source_name, target_name = config.translation.source_column, config.translation.target_column
   for number, (where, row) in enumerate(_rows(config, split, problems)):
-    there = any(name in row for name in target_name.split('|'))
+    there = tables.first_of(row, target_name)
     wanted = [source_name, *([target_name] if there or split == 'train' else [])]
     with problems.of_record(where):
       values = problems.columns(row, wanted, where, HINT)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.corpus import prepared
-from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece, offsets
+from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece, digest_of, offsets, spaced
 from bert_jax.errors import InputError, first_line, log
 from bert_jax.files import UNREADABLE, read_npz, write_whole
 from bert_jax.text.documents import is_held_out
@@ -126,8 +126,7 @@ class Index:
     table, self.parts = paths(self.folder)
     try:
       arrays = read_npz(io.BytesIO(table_of(self.folder, meta)))
-      self.columns = {name: arrays[name] for name in COLUMNS}
-      self.unigrams = arrays['unigrams']
+      self.columns, self.unigrams = {name: arrays[name] for name in COLUMNS}, arrays['unigrams']
     except (*UNREADABLE, MemoryError) as error:
       fault = 'missing' if isinstance(error, FileNotFoundError) else first_line(error)
       raise InputError(f'{table} is {fault}; delete corpus.json and run prepare again') from None
@@ -163,11 +162,10 @@ class Index:
 
 
 class Blocks:
-  """The documents of one language of a prepared corpus, split into units that are loaded on demand.
-  A unit is one block; several consecutive ones where only a share of the documents is kept, so as
-  to hold about one block's worth; or all blocks of a language that has few. window: blocks of this
-  language whose rows are mixed at a time. share, held: see `divided`. Held-out documents come from
-  at most EVALUATED evenly chosen blocks. Lengths of several units are expected ones."""
+  """The documents of one language of a prepared corpus, in units loaded on demand: a block;
+  several, about one block's worth, where only a share of the documents is kept; or all blocks of a
+  language that has few. window: blocks whose rows are mixed at a time. share, held: see `divided`.
+  Held-out documents come from at most EVALUATED blocks. Lengths of several units are expected."""
 
   def __init__(
     self, index: Index, language: int, window: int, share: float = 0.0, held: bool = False
@@ -185,8 +183,7 @@ class Blocks:
       self.firsts = self.firsts[np.linspace(0, self.units - 1, min(most, self.units)).astype(int)]
     self.blocks_of_unit = of_unit
     of_corpus = index.meta['blocks'], index.meta['fingerprint']  # the table, the records
-    digest = repr((*of_corpus, language, share, held, of_unit))
-    self.fingerprint = hashlib.sha256(digest.encode()).hexdigest()[:16]
+    self.fingerprint = digest_of([repr((*of_corpus, language, share, held, of_unit))])
 
   def divided(self, share: float) -> tuple['Blocks', 'Blocks | None']:
     """Splits by a hash of document names: (Blocks to train on, held-out Blocks or None)."""
@@ -220,14 +217,14 @@ class Blocks:
     blocks = self.blocks[first : first + self.blocks_of_unit]
     parts = [self.index.part(block) for block in blocks]
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in PARTS}
-    numbers = [np.arange(*self.index.record_at[[block, block + 1]]) for block in blocks]
-    records = np.concatenate(numbers)
+    at = self.index.record_at
+    records = np.concatenate([np.arange(at[block], at[block + 1]) for block in blocks])
     whole = prepared.corpus_of(self.index.read, records, arrays, self.fingerprint)
     return whole.select(is_held_out(whole.names, self.share) == self.held) if self.share else whole
 
   def unigrams(self, vocab_size: int, skip_damaged: bool = False) -> np.ndarray:
     """Estimates how often each id occurs, [vocab_size] int64, from SAMPLED units."""
-    chosen = np.unique(np.linspace(0, self.units - 1, SAMPLED).round().astype(int))
+    chosen = spaced(self.units, SAMPLED)
     counts, tokens = np.zeros(vocab_size, np.int64), 0
     for number in chosen:
       try:

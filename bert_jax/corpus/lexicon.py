@@ -45,8 +45,7 @@ class Segmenter:
 
 @functools.cache
 def _jieba() -> Callable[[str], Iterable[str]]:
-  with warnings.catch_warnings():  # about old escapes and pkg_resources
-    warnings.simplefilter('ignore')
+  with warnings.catch_warnings(action='ignore'):  # about old escapes and pkg_resources
     import jieba
   tokenizer = jieba.Tokenizer()
   # What initialize() does without a cache, which may be of another version or of another user.
@@ -78,8 +77,7 @@ class Lexicon:
     try:
       import ahocorasick_rs
     except ImportError:
-      needs = 'phrase and entity lexicons need ahocorasick_rs'
-      raise InputError(f'{needs}; run: pip install ahocorasick_rs') from None
+      raise InputError('lexicons need ahocorasick_rs; run: pip install ahocorasick_rs') from None
     patterns = sorted(set(map(_lower, entries) if do_lower_case else entries))
     self.do_lower_case, self.entries = do_lower_case, len(patterns)
     self._automaton = ahocorasick_rs.AhoCorasick(patterns)
@@ -114,6 +112,5 @@ def _is_inside_word(text: str, i: int) -> bool:
     return False
   is_mark = lambda x: unicodedata.category(x)[0] == 'M'
   is_letter = lambda x: x.isalnum() or is_mark(x) or x in _JOINERS
-  return is_mark(text[i]) or all(
-    is_letter(x) and not _UNSPACED.match(x) for x in text[i - 1 : i + 1]
-  )
+  both = text[i - 1 : i + 1]
+  return is_mark(text[i]) or (all(map(is_letter, both)) and not _UNSPACED.search(both))

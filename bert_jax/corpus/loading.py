@@ -73,11 +73,10 @@ def _opened(config, name, folder, tokenizer):
   if 'blocks' in meta and len(index := Index(folder, meta)) > blocks.WHOLE:
     used = [x for x in languages if joined(name, x) in (config.corpus.languages or languages)]
     window = -(-config.corpus.window // max(1, len(used)))
-    each = enumerate(languages)
-    return {x: (Blocks(index, k, window), index.unigrams[k]) for k, x in each}
+    return {x: (Blocks(index, k, window), index.unigrams[k]) for k, x in enumerate(languages)}
   loaded = prepared.load(folder, tokenizer)
-  parts = [loaded.corpus.select(loaded.languages == k) for k in range(len(languages))]
-  return dict(zip(languages, zip(parts, loaded.unigrams, strict=True), strict=True))
+  select = lambda k: loaded.corpus.select(loaded.languages == k)
+  return {x: (select(k), loaded.unigrams[k]) for k, x in enumerate(languages)}
 
 
 def _tokenize(config, spec, encoder, split, matched):

@@ -8,13 +8,11 @@
   index/           00000.npz, ...: for each shard, what planning rows needs to know; blocks.*: that
                    index again, in the parts by which a large corpus is read (blocks.py; optional)
 
-A record is a document, or 2,048 tokens of a longer one: {name, language, tokens int32,
-sentences int32 (how many tokens each sentence that begins here has), starts uint8 (see units.py)}.
-shards.py writes it.
+A record, as shards.py writes it, is a document, or 2,048 tokens of a longer one: {name, language,
+tokens int32, sentences int32 (tokens of each that begins here), starts uint8 (see units.py)}.
 """
 
 import functools
-import hashlib
 import itertools
 import json
 import threading
@@ -25,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece
+from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece, digest_of
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import UNREADABLE, read_npz, seal
 from bert_jax.text import files
@@ -108,10 +106,9 @@ def read_meta(folder: Path | str, tokenizer: Tokenizer | None = None) -> dict[st
   if not is_whole:
     raise InputError(f'{path} {DAMAGED}')
   if tokenizer is not None and tokenizer.fingerprint != meta['vocabulary']:
-    raise InputError(
-      f'{folder} was prepared with another vocabulary than this run has; prepare it again with '
-      '--vocab, or begin from weights with its vocabulary'
-    )
+    fault = f'{folder} was prepared with another vocabulary than this run has'
+    advice = 'prepare it again with --vocab, or begin from weights with its vocabulary'
+    raise InputError(f'{fault}; {advice}')
   return meta
 
 
@@ -119,7 +116,7 @@ def fingerprint(plan: Mapping[str, Any], facts: Iterable[Mapping[str, Any]]) -> 
   """The fingerprint of a corpus, from the plan (or corpus.json) and the facts of its shards."""
   made = [plan['vocabulary'], [of_shard['sha256'] for of_shard in facts]]
   content = json.dumps(made + [plan[name] for name in ('encoding',) if name in plan])
-  return hashlib.sha256(content.encode()).hexdigest()[:16]
+  return digest_of([content])
 
 
 class Prepared(NamedTuple):

@@ -11,15 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.corpus import blocks, prepared
-from bert_jax.corpus.prepared import (
-  INDEX,
-  META,
-  SIZES,
-  data_folder,
-  features,
-  read_index,
-  shard_paths,
-)
+from bert_jax.corpus.prepared import INDEX, SIZES, data_folder, features, shard_paths
 from bert_jax.corpus.tokenized import offsets
 from bert_jax.corpus.units import Record
 from bert_jax.errors import InputError, Unwritten, first_line, log, stays
@@ -112,20 +104,18 @@ class Shard:
     if item.language not in self.unigrams:
       self.unigrams[item.language] = np.zeros(self.vocab_size, np.int64)
     np.add.at(self.unigrams[item.language], item.tokens, 1)
-    self.by_language.setdefault(item.language, Counter()).update(
-      documents=1, sentences=len(item.sentences), tokens=len(item.tokens), bytes=item.size[1]
-    )
+    sizes = {'sentences': len(item.sentences), 'tokens': len(item.tokens), 'bytes': item.size[1]}
+    self.by_language.setdefault(item.language, Counter()).update(documents=1, **sizes)
 
   def close(self, seen: Mapping[str, np.ndarray]) -> None:
     """Finishes the shard. seen: the state of duplicates.Seen for a restart."""
     from array_record.python import array_record_module
 
-    languages = sorted(self.unigrams)
-    records = sum(len(x) for x in self.items['record_tokens'])
-    arrays: dict[str, Any] = {}
+    languages, arrays = sorted(self.unigrams), {}
     for name, parts in self.items.items():
       kind = np.uint32 if name == 'names' else np.int32
       arrays[name] = np.concatenate([*parts, np.zeros(0, kind)]).astype(kind)
+    records = len(arrays['record_tokens'])
     facts = {
       'blocks': self.blocks,
       'counts': dict(self.counts),
@@ -164,7 +154,7 @@ def finish(
   unigrams = np.zeros((len(languages), tokenizer.vocab_size), np.int64)
   shards, counts, kept = [], Counter(read), {name: Counter() for name in languages}
   for number in range(prepared.finished(folder)):
-    facts, arrays = read_index(shard_paths(folder, number)[1])
+    facts, arrays = prepared.read_index(shard_paths(folder, number)[1])
     shards.append(facts)
     unigrams[facts['unigram_languages']] += arrays['unigrams']
     parts.add(arrays)
@@ -186,7 +176,7 @@ def finish(
   if checksum := parts.close(unigrams):
     meta['blocks'] = checksum
   meta['seal'] = seal(meta)
-  write_whole(folder / META, json.dumps(meta, indent=2, ensure_ascii=False) + '\n')
+  write_whole(folder / prepared.META, json.dumps(meta, indent=2, ensure_ascii=False) + '\n')
   return meta
 
 

@@ -31,10 +31,9 @@ class DamagedRecord(InputError):
 class Corpus:
   """A tokenized corpus: D documents of S sentences; sentence s is the tokens sentences[s] to
   sentences[s + 1], document d the sentences documents[d] to documents[d + 1].
-  Its tokens are read in R records, one or more for each document. records: their numbers, in order,
-  for which `read` gives their content. record_tokens [R], sentence_tokens [S], document_sentences
-  [D]: how many there are in each. sizes [D, 2]: characters and bytes of each document's text.
-  names [D]: documents.name_hash of each."""
+  Its tokens are read in R records, one or more a document. records: the numbers by which `read`
+  gives them. record_tokens [R], sentence_tokens [S], document_sentences [D]: how many are in each.
+  sizes [D, 2]: characters and bytes of each document. names [D]: documents.name_hash of each."""
 
   def __init__(
     self,
@@ -85,17 +84,12 @@ class Corpus:
     per_document = np.diff(self.documents)
     document = self.document_at[:-1].searchsorted(self.record_at[:-1], side='right') - 1
     chosen = keep[document] if len(keep) else np.zeros(0, bool)
-    digest = hashlib.sha256(self.fingerprint.encode() + np.packbits(keep).tobytes()).hexdigest()
-    return Corpus(
-      self.read,
-      self.records[chosen],
-      np.diff(self.record_at)[chosen],
-      np.diff(self.sentences)[np.repeat(keep, per_document)],
-      per_document[keep],
-      digest[:16],
-      None if self.sizes is None else self.sizes[keep],
-      None if self.names is None else self.names[keep],
-    )
+    records, record_tokens = self.records[chosen], np.diff(self.record_at)[chosen]
+    sentences = np.diff(self.sentences)[np.repeat(keep, per_document)]
+    fingerprint = digest_of([self.fingerprint, np.packbits(keep).tobytes()])
+    facts = (None if x is None else x[keep] for x in (self.sizes, self.names))
+    parts = record_tokens, sentences, per_document[keep]
+    return Corpus(self.read, records, *parts, fingerprint, *facts)
 
   def divided(self, share: float) -> tuple['Corpus', 'Corpus | None']:
     """Splits by a hash of document names: (the Corpus to train on, the held-out one or None)."""
@@ -126,6 +120,19 @@ def size_of(text: str) -> tuple[int, int]:
   return len(text), len(text.encode(errors='replace'))
 
 
+def digest_of(parts: Iterable[str | bytes]) -> str:
+  """The SHA-256 of some texts or bytes, one after the other, in 16 hexadecimal digits."""
+  digest = hashlib.sha256()
+  for part in parts:
+    digest.update(part.encode() if isinstance(part, str) else part)
+  return digest.hexdigest()[:16]
+
+
+def spaced(number: int, most: int) -> np.ndarray:
+  """At most so many of the numbers below `number`, evenly spaced, both ends among them."""
+  return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(int))
+
+
 def offsets(lengths: ArrayLike) -> np.ndarray:
   """Cumulative sums with a 0 in front, [n + 1]: where each of n stretches begins, and the end."""
   return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
@@ -153,9 +160,8 @@ def tokenize(
   )
   record_tokens = [len(record.tokens) for record in kept]
   document_sentences = [len(record.sentences) for record in kept]
-  digest = hashlib.sha256()
-  for part in (tokens, sentences, starts, offsets(document_sentences)):
-    digest.update(part.tobytes())
+  arrays = tokens, sentences, starts, offsets(document_sentences)
+  fingerprint = digest_of(array.tobytes() for array in arrays)
   begin = offsets(record_tokens)
 
   def read(record: int) -> Piece:
@@ -164,7 +170,7 @@ def tokenize(
 
   lengths = record_tokens, sentences, document_sentences
   sizes, names = of_documents[:, :2], of_documents[:, 2].astype(np.uint32)
-  return Corpus(read, np.arange(len(kept)), *lengths, digest.hexdigest()[:16], sizes, names)
+  return Corpus(read, np.arange(len(kept)), *lengths, fingerprint, sizes, names)
 
 
 def predictable(counts: np.ndarray, tokenizer: 'Tokenizer') -> np.ndarray:

@@ -5,9 +5,8 @@ a blank, a line end or nothing has other pieces. A token belongs to the sentence
 as does what stands between sentences to the one before it. To WordPiece all that is one, so it
 encodes sentence by sentence, which is faster.
 
-Whole-word, phrase and entity masking hide all tokens of such a unit together. Words come from the
-tokenizer (a blank, a character of a script without blanks), for Chinese from a segmenter, phrases
-and entities from a user's lexicon.
+Masking hides all tokens of a unit together. Words come from the tokenizer (a blank, a character of
+a script without blanks), for Chinese from a segmenter, phrases and entities from a lexicon.
 """
 
 import itertools
@@ -66,8 +65,7 @@ class Encoder:
   def __call__(self, documents: Sequence[Sequence[str]], counts: Counter) -> list[Record | None]:
     """Encodes documents, lists of sentences; None for a document without a token. Increases counts
     of tokens, documents_without_tokens, phrases_matched, entities_matched."""
-    sentences = [sentence for document in documents for sentence in document]
-    encodings = []
+    sentences, encodings = list(itertools.chain(*documents)), []
     encode = lambda chosen: self.tokenizer.encode_batch([sentences[i] for i in chosen])
     if self.reads_whole:
       texts = list(map(self.text_of, documents))
@@ -86,9 +84,8 @@ class Encoder:
     out: list[Record | None] = []
     for first, last in itertools.pairwise(offsets([len(document) for document in documents])):
       part, numbers = slice(at[first], at[last]), lengths[first:last]
-      out.append(
-        Record(tokens[part], numbers[numbers > 0], starts[part]) if numbers.any() else None
-      )
+      record = Record(tokens[part], numbers[numbers > 0], starts[part])
+      out.append(record if numbers.any() else None)
     counts['documents_without_tokens'] += out.count(None)
     counts['tokens'] += len(tokens)
     return out

@@ -4,9 +4,9 @@ A batch is a function of (seed, step): each pass over the rows is a permutation 
 consecutive batches. There is no state between steps, so a run resumes at any step, and each host
 builds only the rows of its devices, whatever the mesh.
 
-For an objective with a carry, batches are drawn in lanes instead: row b of a batch is the row of
-the source that follows row b of the batch before (the first row follows the last one). In the next
-pass each lane begins at another row. Nothing marks the seam, and the carry is not reset.
+For an objective with a carry, batches are drawn in lanes: row b of a batch follows, in the source,
+row b of the batch before (the first row follows the last one). In the next pass each lane begins at
+another row. Nothing marks the seam, and the carry is not reset.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +36,9 @@ Arrays = dict[str, np.ndarray]
 
 class Source(Protocol):
   """Random access to rows of one shape, {name: array}: the form of all data before batching.
-  A source of examples with answers to score is a tasks.scored.Scored; with others, an evaluation
-  reports the terms only. A source may have `scales`, {metric: (term, factor)}: metrics that are a
-  term times a number; and `gather`, to read several rows at once."""
+  An evaluation scores the answers of a tasks.scored.Scored; of others it reports the terms only.
+  A source may have `scales`, {metric: (term, factor)}: metrics that are a term times a number; and
+  `gather`, to read several rows at once."""
 
   fingerprint: str  # changes when the rows do
   baselines: dict[str, Level]  # {metric: its value without reading the input}
@@ -50,12 +50,11 @@ class Source(Protocol):
 
 class Batches:
   """The batch of each step: batches[step] -> {name: jax.Array [B, ...]}, sharded over axis 0.
-  spec: the arrays that the objective expects. limits: {name: exclusive upper bound} of integer
-  arrays to check, since JAX reports no index past the end of a table. With a seed there are endless
-  passes, each shuffled anew; without one the rows come once, in order, and the last batch is filled
-  up with empty rows of weight 0. lanes: each row of the batch reads a stretch of the source.
-  position: Timeline.position, if not all batches are full. skip_damaged: a row whose record cannot
-  be read becomes an empty row, and is counted in damaged_rows."""
+  spec: the arrays that the objective expects. limits: {name: exclusive upper bound} of integers to
+  check, since JAX reports no index past the end of a table. With a seed there are endless passes,
+  each shuffled anew; without one the rows come once, in order, and empty rows of weight 0 fill the
+  last batch. lanes: see above. position: Timeline.position, if not all batches are full.
+  skip_damaged: a row that cannot be read becomes an empty one, and is counted in damaged_rows."""
 
   def __init__(
     self,
@@ -163,8 +162,7 @@ class Batches:
       return {}
 
   def check(self) -> None:
-    """InputError if the first row that can be read is not as expected, or if none of TRIED all over
-    the source can be read."""
+    """InputError if the first row that can be read is odd, or none of TRIED can be read."""
     chosen, damage = np.unique(np.linspace(0, len(self.source) - 1, TRIED).astype(int)), None
     for number in chosen.tolist():
       try:
@@ -186,9 +184,8 @@ class Batches:
     for name, limit in self.limits.items():
       wrong = (rows[name] < 0) | (rows[name] >= limit)
       if wrong.any():
-        row = int(np.argwhere(wrong)[0, 0])
-        value = rows[name][wrong][0]
-        fault = f'row {numbers[row]} has {name} {value}, outside [0, {limit})'
+        number = numbers[int(np.argwhere(wrong)[0, 0])]
+        fault = f'row {number} has {name} {rows[name][wrong][0]}, outside [0, {limit})'
         raise InputError(f'{fault}: the vocabulary or the data does not fit the model.')
     return rows
 

@@ -1,11 +1,10 @@
 """Plans the rows of a large prepared corpus block by block, when a batch first needs the block.
 
-Each unit (corpus/blocks.py) is planned as in rows/corpus_rows.py from its documents alone. The
-number of rows of a unit is known beforehand: for rows that are cut once, every unit is counted (up
-to COUNTED units; the counts are kept beside the corpus), so that each row comes once in a pass.
-Where there are more units, or pairs are cut anew, some units are counted and the others estimated
-from their tokens, sentences and documents. A unit that then has more rows leaves some out, and one
-that has fewer gives some twice.
+Each unit (corpus/blocks.py) is planned as in rows/corpus_rows.py from its documents. Rows that
+are cut once are counted beforehand (in up to COUNTED units; the counts are kept beside the corpus),
+so that each comes once in a pass. Where there are more units, or pairs are cut anew, some units are
+counted and the others estimated from their tokens, sentences and documents: a unit that then has
+more rows leaves some out, and one that has fewer gives some twice.
 
 Each unit comes once in a pass (cut into pairs in one of dupe_factor ways). The units are permuted,
 so are the rows in each, and all follow one another in a sequence, which is cut into `window` lanes
@@ -16,8 +15,8 @@ arithmetic, so that a run resumes at once.
 
 import contextlib
 import functools
-import hashlib
 import io
+import itertools
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ import tqdm
 
 from bert_jax.corpus.blocks import Blocks
 from bert_jax.corpus.prepared import RECORD_TOKENS
-from bert_jax.corpus.tokenized import Corpus, DamagedRecord, offsets
+from bert_jax.corpus.tokenized import Corpus, DamagedRecord, digest_of, offsets, spaced
 from bert_jax.errors import log
 from bert_jax.files import UNREADABLE, read_npz, write_whole
 from bert_jax.rows.corpus_rows import OF_EXAMPLES, OF_TEXT, Rows
@@ -62,8 +61,8 @@ class BlockRows:
     pair = PAIRS.get(kind)
     self.seed, self.cuts = tuple(map(int, seed)), dupe_factor if pair else 1
     self.needed = pair.documents if pair else 1  # documents
-    defaults = {'short_seq_prob': 0.0, 'examples_per_row': 1, 'language': 0}
-    settings = defaults | {'kind': kind} | settings
+    defaults = {'short_seq_prob': 0.0, 'examples_per_row': 1, 'language': 0, 'kind': kind}
+    settings = defaults | settings
     self._cut = functools.partial(Rows, tokenizer=tokenizer, **settings)
     self._open = OrderedDict()  # the Rows in use, by cut * units + unit
     self.most_open = 2 * self.window  # since lanes do not end at the same time
@@ -73,12 +72,11 @@ class BlockRows:
     facts = VERSION, blocks.fingerprint, sorted(settings.items())
     digest = repr((*facts, self.seed, self.cuts))
     # The number of rows depends on the seed only for pairs.
-    counts_of = hashlib.sha256((digest if pair else repr(facts)).encode()).hexdigest()[:16]
+    counts_of = digest_of([digest if pair else repr(facts)])
     kept = blocks.index.folder / 'index' / f'rows-{counts_of}.npz'
     self.rows_of, self.totals, self.misses = self._count(kept, pair)
     self.row_at = offsets(self.rows_of)  # [units + 1] in one cut
-    digest = hashlib.sha256(digest.encode() + self.rows_of.tobytes())
-    self.fingerprint = digest.hexdigest()[:16]
+    self.fingerprint = digest_of([digest, self.rows_of.tobytes()])
 
   @property
   def fill(self) -> float:
@@ -116,11 +114,9 @@ class BlockRows:
     if place in self._open:
       self._open.move_to_end(place)
       return self._open[place]
-    rows, tried = self._plan(place), place
-    while not rows:
-      tried = (tried + 1) % (self.cuts * self.blocks.units)
-      rows = self._plan(tried)
-    self._open[place] = rows
+    places = self.cuts * self.blocks.units
+    plans = (self._plan((place + k) % places) for k in itertools.count())
+    rows = self._open[place] = next(rows for rows in plans if rows)
     while len(self._open) > self.most_open:
       self._open.popitem(last=False)
     return rows
@@ -139,7 +135,7 @@ class BlockRows:
       most = COUNTED * len(self.blocks.blocks) // len(index)
       fewer = max(LEAST, FEWER // len(index.meta['languages']))
     number = units if units <= most else min(units, fewer)
-    chosen = np.unique(np.linspace(0, units - 1, number).round().astype(int))
+    chosen = spaced(units, number)
     names = OF_EXAMPLES + OF_TEXT + further_labels(pair)
     counts = self._kept(kept, chosen, names)
     known = counts[:, 0] >= 0  # the others cannot be read

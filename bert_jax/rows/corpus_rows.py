@@ -17,12 +17,12 @@ A plan is [examples, 5] int64: first token and end of A, of B (0, 0: none), labe
 """
 
 import functools
-import hashlib
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.corpus.tokenized import Corpus
+from bert_jax.corpus.tokenized import Corpus, digest_of
 from bert_jax.errors import InputError
 from bert_jax.rows.packing import pack
 from bert_jax.rows.row_arrays import build_rows, spread
@@ -37,11 +37,10 @@ Plan = tuple[np.ndarray, np.ndarray]  # [examples, 5], marks [examples, 2] (see 
 
 
 class Rows:
-  """Random access to the rows of one corpus, {name: array} as in build_rows, with `language`.
-  kind: one of KINDS. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor: how many times
-  the corpus is cut into pairs, differently each time; other kinds are cut once. examples_per_row:
-  1, or the most to pack into one row. language: the number of the corpus' language, given to every
-  row. row_at [R + 1]: row r holds the examples from row_at[r] on."""
+  """Random access to the rows of one corpus, {name: array} as in build_rows, with `language`, its
+  number. kind: one of KINDS. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor: how many
+  times the corpus is cut into pairs, differently each time; other kinds are cut once.
+  examples_per_row: the most in one row. row_at [R + 1]: row r holds examples from row_at[r] on."""
 
   def __init__(
     self,
@@ -58,8 +57,7 @@ class Rows:
   ):
     self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
     self.language, self.examples_per_row = np.int32(language), examples_per_row
-    self.baselines, self.scales = {}, {}
-    self.cut_tokens = 0
+    self.baselines, self.scales, self.cut_tokens = {}, {}, 0
     if pair := PAIRS.get(kind):
       if corpus.number_of_documents < (least := pair.documents):
         raise InputError(f'{kind} pairs need at least {least} documents, between blank lines.')
@@ -73,10 +71,9 @@ class Rows:
     if packed := examples_per_row > 1:
       order, self.row_at = pack(self.lengths(), seq_length, examples_per_row)
       self.plan, self.marks = self.plan[order], self.marks[order]
-    digest = hashlib.sha256(corpus.fingerprint.encode())
-    for array in (self.plan, self.row_at if packed else 0, seq_length):
-      digest.update(np.asarray(array, np.int64).tobytes())
-    self.fingerprint = digest.hexdigest()[:16]
+    facts = self.plan, self.row_at if packed else 0, seq_length
+    arrays = (np.asarray(x, np.int64).tobytes() for x in facts)
+    self.fingerprint = digest_of([corpus.fingerprint, *arrays])
 
   def lengths(self) -> np.ndarray:
     """[examples] the length of each example in tokens, [CLS] and [SEP] included."""
@@ -130,12 +127,11 @@ class Rows:
 
   def build(self, parts: Sequence[Examples]) -> dict[str, np.ndarray]:
     """{name: [R, ...]} of rows from results of `examples`, of this or of similar Rows."""
-    held, sizes, labels, marks = (np.concatenate(x) for x in list(zip(*parts, strict=True))[:4])
-    texts = [text for *_, some in parts for text in some]
-    tokens, units = map(np.concatenate, zip(*texts, strict=True))
+    *arrays, texts = zip(*parts, strict=True)
+    held, sizes, labels, marks = map(np.concatenate, arrays)
+    tokens, units = map(np.concatenate, zip(*itertools.chain(*texts), strict=True))
+    examples = np.repeat(np.arange(len(held)), held), sizes, tokens, units
     shape = {'rows': len(held), 'slots': self.examples_per_row, 'seq_length': self.seq_length}
-    row_of = np.repeat(np.arange(len(held)), held)
-    examples = row_of, sizes, tokens, units
     out = build_rows(self.tokenizer, *examples, **shape, labels=labels, marks=marks)
     return out | {'language': np.full(len(held), self.language)}
 
@@ -144,10 +140,8 @@ def plan_full(corpus: Corpus, seq_length: int) -> Plan:
   """Plans stretches that fill a row, the last one of a document shorter."""
   room = seq_length - 2
   begin, end = corpus.document_at[:-1], corpus.document_at[1:]
-  number = -(-(end - begin) // room)
-  which = np.repeat(np.arange(len(begin)), number)
-  earlier = np.repeat(np.cumsum(number) - number, number)  # stretches of earlier documents
-  start = begin[which] + room * (np.arange(len(which)) - earlier)
+  which, number = _stretches(-(-(end - begin) // room))
+  start = begin[which] + room * number
   return _without_second(start, np.minimum(start + room, end[which]))
 
 
@@ -172,12 +166,16 @@ def plan_lm(corpus: Corpus, seq_length: int) -> Plan:
   """Plans stretches of seq_length tokens of [CLS] document [SEP], which overlap by one token."""
   begin, size = corpus.document_at[:-1], np.diff(corpus.document_at)
   step = seq_length - 1
-  number = -(-(size + 1) // step)
-  which = np.repeat(np.arange(len(begin)), number)
-  at = step * (np.arange(len(which)) - np.repeat(np.cumsum(number) - number, number))
+  which, number = _stretches(-(-(size + 1) // step))
+  at = step * number
   marks = np.stack([at == 0, at + seq_length >= size[which] + 2], axis=1)
   start, end = np.maximum(at - 1, 0), np.minimum(at + step, size[which])
   return _without_second(begin[which] + start, begin[which] + end)[0], marks
+
+
+def _stretches(of_each):
+  """The document of each stretch, and its number there. of_each: [D] stretches of each document."""
+  return np.repeat(np.arange(len(of_each)), of_each), spread(np.zeros_like(of_each), of_each)
 
 
 def _without_second(start, end):

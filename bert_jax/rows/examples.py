@@ -6,12 +6,13 @@ positions that begin at 0, and attention crosses no segment.
 """
 
 import functools
-import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from bert_jax.corpus.tokenized import digest_of
 from bert_jax.errors import InputError
 from bert_jax.metrics import Level
 from bert_jax.rows.packing import pack
@@ -67,8 +68,7 @@ class Examples:
   ):
     self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
     self.per_example, self.positions = per_example or {}, positions or {}
-    self.per_token, self.items, self.parts = per_token or {}, items, parts
-    self.ends = ends
+    self.per_token, self.items, self.parts, self.ends = per_token or {}, items, parts, ends
     self.baselines: dict[str, Level] = {}
     if lengths is None:
       added = [ends * (1 + len(text)) for text in texts]
@@ -95,8 +95,8 @@ class Examples:
   def items_of_row(self, i: int) -> list[range]:
     """The items in row i, each as a range of its examples."""
     items = self.order[self.row_at[i] : self.row_at[i + 1]]
-    begins, sizes = self.item_begins[items].tolist(), self.item_sizes[items].tolist()
-    return [range(begin, begin + size) for begin, size in zip(begins, sizes, strict=True)]
+    begins = self.item_begins[items]
+    return list(map(range, begins.tolist(), (begins + self.item_sizes[items]).tolist()))
 
   def _room(self, takes, first):
     """[I] the tokens that items take; takes: each example's, first: [I] items' first examples."""
@@ -110,13 +110,12 @@ class Examples:
 
   def _digest(self, item_of, of_texts):
     more = [self.align] * (self.align > 1) + ['parts', self.parts] * (self.parts > 1)
-    digest = hashlib.sha256(repr((self.seq_length, self.slots, *more)).encode())
     arrays = [item_of, self.lengths, *self.per_example.values(), *self.positions.values()]
     arrays += [x for values, _ in self.per_token.values() for x in values]
-    digest.update(of_texts.encode())
-    for array in arrays + ([] if of_texts else [ids for text in self.texts for ids in text]):
-      digest.update(np.ascontiguousarray(array).tobytes() + b'|')
-    return digest.hexdigest()[:16]
+    arrays += [] if of_texts else [ids for text in self.texts for ids in text]
+    content = (np.ascontiguousarray(array).tobytes() + b'|' for array in arrays)
+    facts = repr((self.seq_length, self.slots, *more)), of_texts
+    return digest_of(itertools.chain(facts, content))
 
   @functools.cached_property
   def read(self) -> list[np.ndarray]:
@@ -170,9 +169,8 @@ class Examples:
     rows, before, size = [], 0, length // self.parts
     for k, examples in enumerate(by_part):
       texts = [[(ids, 0) for ids in self.texts[e]] for e in examples]
-      row = build_row(
-        self.tokenizer, texts, size, slots=len(examples), align=self.align, ends=self.ends
-      )
+      how = {'slots': len(examples), 'align': self.align, 'ends': self.ends}
+      row = build_row(self.tokenizer, texts, size, **how)
       row['cls_positions'] += k * size
       row['segment_ids'][row['segment_ids'] > 0] += before
       before += len(examples)

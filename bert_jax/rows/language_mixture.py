@@ -1,10 +1,11 @@
 """Mixes the rows of several languages into one source, each language with its share."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from bert_jax.corpus.tokenized import digest_of
 
 if TYPE_CHECKING:
   from bert_jax.rows.block_rows import BlockRows
@@ -19,8 +20,8 @@ class Mixture:
     self.parts, self.weights = parts, weights
     self.ends = np.cumsum([len(part) for part in parts.values()])
     self.baselines, self.scales = {}, {}
-    digest = repr([(name, part.fingerprint, weights[name]) for name, part in parts.items()])
-    self.fingerprint = hashlib.sha256(digest.encode()).hexdigest()[:16]
+    facts = [(name, part.fingerprint, weights[name]) for name, part in parts.items()]
+    self.fingerprint = digest_of([repr(facts)])
 
   def __len__(self) -> int:
     return int(self.ends[-1])

@@ -84,8 +84,8 @@ class Writer:
     write_npy(self.folder / SUMS, np.array(self.sums + rest, np.uint32))
     parts = iter(labels)
     first = next(parts)
-    header = dict(shape=(self.number, *first.shape[1:]), fortran_order=False)
-    header |= {'descr': np.lib.format.dtype_to_descr(first.dtype)}
+    descr = np.lib.format.dtype_to_descr(first.dtype)
+    header = dict(descr=descr, fortran_order=False, shape=(self.number, *first.shape[1:]))
     with open(self.folder / LABELS, 'wb') as file:
       np.lib.format.write_array_header_1_0(file, header)
       for part in itertools.chain([first], parts):

@@ -94,7 +94,6 @@ def plan_pairs(
 ) -> tuple[np.ndarray, int]:
   """Plans one pass over a corpus: (plan as in corpus_rows.py, number of tokens cut off). The
   examples of a document are consecutive, in the order of its text.
-
   Consecutive sentences of a document are gathered up to `room` tokens (with `short_seq_prob`: up to
   a random smaller number) and split at a random sentence into A and B, which the pair's `draw` then
   changes and labels. Excess tokens are cut from either end of the longer half at random. Unlike in

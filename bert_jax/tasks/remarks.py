@@ -1,9 +1,8 @@
 """Warns, before the first step, of data and settings that do not go well together.
 
 Only what is out of the ordinary is said, with the field to set; the limits are below. Pieces are
-counted in some records of each language, accents and lines in the beginnings of some files, so this
-takes seconds for any corpus, and the same corpus gives the same sentences. A prepared corpus has no
-text any more: `tools.prepare` warns of what is lost. Of labelled data, some examples are read.
+counted in some records or examples, accents and lines at the beginning of some files, which takes
+seconds for any corpus. Of a prepared corpus, which has no text, `tools.prepare` warns.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.corpus import prepared
-from bert_jax.corpus.tokenized import DamagedRecord, Piece
+from bert_jax.corpus.tokenized import DamagedRecord, Piece, spaced
 from bert_jax.objectives.masking import POLICIES, mask_tokens
 from bert_jax.rows.language_mixture import Mixture
 from bert_jax.rows.sentence_pairs import PAIRS
@@ -62,9 +61,9 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
   samples = {name: list(records(rows.sample)) for name, rows in parts.items()}
   cuts = {name: pieces((ids for ids, _ in x), tokenizer) for name, x in samples.items()}
   specs = dict(files.parts(config.data.train, config.corpus.languages))
-  form, field = config.corpus.format, config.corpus.text_field
-  how: Any = form, field, 'train', config.data.skip_damaged
-  texts = {name: sample(spec, *how) for name, spec in specs.items()}
+  how: Any = {'form': config.corpus.format, 'text_field': config.corpus.text_field}
+  how['skip'] = config.data.skip_damaged
+  texts = {name: sample(spec, **how) for name, spec in specs.items()}
   another = ''
   if any(map(prepared.is_prepared, specs.values())):
     another = 'prepare the corpus with another --vocab (tools.vocab trains one)'
@@ -79,7 +78,7 @@ def about_examples(
 ) -> list[str]:
   """Warnings about labelled texts and the vocabulary. examples: the Examples made of the texts."""
   sample = ([text] for text in itertools.islice(texts, EXAMPLES))
-  chosen = (part for i in chosen_of(len(examples.texts)) for part in examples.texts[i])
+  chosen = (part for i in spaced(len(examples.texts), RECORDS) for part in examples.texts[i])
   cuts = {'': pieces(chosen, tokenizer)}
   out = about_accents(tokenizer, {'': sample}, cased(config))
   return out + about_vocabulary(config, tokenizer, cuts)
@@ -100,9 +99,9 @@ def about_vocabulary(
   trained = not (config.tokenizer.path or config.init_from)
   if config.tokenizer.kind == 'bytes' and trained:
     return []  # bytes fit all texts, and cut each word
+  another = another or 'name another tokenizer.path, or leave it empty to train one on this text'
   if config.init_from:
     another = 'start from a model of this language (init_from)'
-  another = another or 'name another tokenizer.path, or leave it empty to train one on this text'
   more = 'raise model.vocab_size' if trained else another
   cover = 'raise tokenizer.character_coverage' if trained else another
   of = {name: {k: getattr(cut, name) for k, cut in cuts.items()} for name in Pieces._fields}
@@ -117,8 +116,8 @@ def about_vocabulary(
   size = tokenizer.vocab_size
   used = size - sum(piece.startswith('[unused') for piece in tokenizer.pieces)
   if trained and size - used > UNUSED * size:
-    advice = f'model.vocab_size={used} has no rows to spare'
-    out.append(f'the text gives {used} pieces of {size}; {advice}.')
+    fits = f'model.vocab_size={used} has no rows to spare'
+    out.append(f'the text gives {used} pieces of {size}; {fits}.')
   return out
 
 
@@ -159,12 +158,11 @@ def masked(
   T = config.data.seq_length
   pieces = [(*piece, np.full(len(piece[0]), k, np.int32)) for k, piece in enumerate(records, 1)]
   ids, starts, segments = (np.concatenate(x)[: MASKED_ROWS * T] for x in zip(*pieces))
-  rows = [np.pad(x, (0, -len(x) % T)).reshape(-1, T) for x in (ids, segments, starts)]
+  rows = (np.pad(x, (0, -len(x) % T)).reshape(-1, T) for x in (ids, segments, starts))
   how: Any = {'special_ids': tokenizer.special_ids, 'vocab_size': tokenizer.vocab_size}
   how |= {'policies': (policy,), 'masked_lm_prob': rate, 'max_predictions': T, 'mask_id': 0}
   how |= {'mask_share': 0.8, 'random_share': 0.1}
-  ids_BT, segments_BT, starts_BT = map(jax.numpy.asarray, rows)
-  *_, masks_BK = mask_tokens(jax.random.key(0), ids_BT, segments_BT, starts_BT, **how)
+  *_, masks_BK = mask_tokens(jax.random.key(0), *map(jax.numpy.asarray, rows), **how)
   return float(masks_BK.sum()) / len(ids)
 
 
@@ -182,7 +180,7 @@ def about_pairs(
     because = lines_are or 'a sentence often fills a row'
     if alone > ALONE and not lines_are:
       because = f'{alone:.0%} of the documents have one sentence (a blank line ends a document)'
-    learns = ', so that there is hardly anything to learn from them' if random > 0.9 else ''
+    learns = ', so that there is hardly anything to learn from them' * (random > 0.9)
     fix = fix if form else 'longer rows (data.seq_length) have fewer'
     fixes = f'{fix}, corpus.rows=full with loss.nsp_weight=0 has no pairs'
     return [f'{random:.0%} of the NSP pairs are random{learns}: {because}; {fixes}.']
@@ -212,13 +210,11 @@ def sample(
   if not spec or prepared.is_prepared(spec):
     return []
   paths, out = documents.sources(spec, form), []
-  chosen = [paths[i] for i in np.unique(np.linspace(0, len(paths) - 1, FILES).round().astype(int))]
+  chosen = [paths[i] for i in spaced(len(paths), FILES)]
   for path in chosen:
-    blocks = documents.blocks(path, form, split)
+    room, blocks = CHARACTERS // len(chosen), documents.blocks(path, form, split)
     how = text_field, Counter(), skip
-    read = (x for block in blocks for x in documents.read_block(block, *how))
-    room = CHARACTERS // len(chosen)
-    for document in read:
+    for document in (x for block in blocks for x in documents.read_block(block, *how)):
       ends = itertools.accumulate(map(len, document.sentences))
       out.append([s for s, end in zip(document.sentences, ends) if end - len(s) < room])
       room -= sum(map(len, out[-1]))
@@ -242,21 +238,16 @@ def accents(sample: Iterable[Sequence[str]]) -> tuple[float, str]:
 
 def lines(sample: list[list[str]]) -> tuple[float, float]:
   """Counts sentences in lines: (mean of a line, share of lines that go on in the next line)."""
-  sentences = [sentence for texts in sample for sentence in texts]
+  sentences = list(itertools.chain(*sample))
   split = sum(len(split_sentences(sentence)) for sentence in sentences)
   pairs = [pair for texts in sample for pair in itertools.pairwise(texts)]
   goes_on = sum(b[0].islower() and not _ENDS.search(a) for a, b in pairs)
   return split / max(1, len(sentences)), goes_on / max(1, len(pairs))
 
 
-def chosen_of(number: int) -> Any:
-  """At most RECORDS of the numbers below `number`, evenly spaced."""
-  return np.unique(np.linspace(0, number - 1, RECORDS).round().astype(int)) if number else ()
-
-
 def records(corpus: Any) -> Iterator[Piece]:
   """The piece ids of some records of a corpus, and where units start in them."""
-  for i in chosen_of(len(corpus.records)):
+  for i in spaced(len(corpus.records), RECORDS):
     with contextlib.suppress(DamagedRecord):
       yield corpus.read(int(corpus.records[i]))
 

@@ -49,9 +49,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield from labelled.rules(config)
   fields, data, texts = config.contrastive, config.data, task.texts_per_item(config)
   per_row, model, batch_size = data.examples_per_row, config.model, config.batch_size
-  head = (
-    f'the answers of the teacher {config.teacher} are those of a head, and contrastive has none'
-  )
+  head = f'the teacher {config.teacher} answers by a head, and contrastive has none'
   yield not config.teacher, f'{head}; leave teacher empty.'
   fits = f'use a multiple of {texts}, the texts of an item, which share a row.'
   yield per_row % texts == 0, f'data.examples_per_row is {per_row}; {fits}'

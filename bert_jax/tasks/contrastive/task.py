@@ -1,8 +1,7 @@
 """The rows and scores of sentence vectors.
 
 In training the texts of an item stand side by side in a row, each [CLS] text [SEP] and a segment of
-its own. A text is cut at task.max_length; if the texts of an item do not fit into a row together,
-the longest lose tokens from their end until they do.
+its own, cut at task.max_length; if they do not fit, the longest lose tokens from their end.
 
 An evaluation encodes each distinct text once, cut at task.max_length or at the row. Pairs with
 scores: Pearson's and Spearman's correlation of the similarities with the scores (STS). Others are
@@ -11,20 +10,20 @@ is the share of anchors with a positive among the k nearest; mrr the mean of 1 /
 anchor's nearest positive. A tie counts as a miss. Each of contrastive.widths is scored as well.
 """
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
+from bert_jax.corpus.tokenized import digest_of
 from bert_jax.errors import InputError
 from bert_jax.objectives.contrastive import Contrastive
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.contrastive.reading import Item, is_scored, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored
+from bert_jax.tasks.scored import Scored, correlations
 from bert_jax.tokenizers import Tokenizer
 
 DEPTHS = 1, 5, 10  # k of recall_at_k
@@ -61,8 +60,7 @@ class Items(Examples):
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, items: list[Item], problems: Problems
   ):
-    K, length = texts_per_item(config), config.data.seq_length
-    limit = labelled.limit(config)
+    K, length, limit = texts_per_item(config), config.data.seq_length, labelled.limit(config)
     texts = list(dict.fromkeys(text for item in items for text in item.texts))
     ids_of = dict(zip(texts, tokenizer.ids_batch(texts)))
     self.read, numbers, parts, text_ids = list(ids_of.values()), {}, [], []
@@ -88,9 +86,8 @@ class Items(Examples):
       of_text['scores'] = np.repeat(scores, K)
       if len(set(scores.tolist())) < 2:
         raise InputError('all scores of data.train are equal; give pairs of different scores.')
-    item_of = np.repeat(np.arange(len(items)), K)
-    shape = labelled.shape(config)
-    super().__init__(tokenizer, parts, items=item_of, per_example=of_text, **shape)
+    options = labelled.shape(config) | {'items': np.repeat(np.arange(len(items)), K)}
+    super().__init__(tokenizer, parts, per_example=of_text, **options)
 
 
 def fair_share(lengths: Sequence[int] | np.ndarray, room: int) -> int:
@@ -112,8 +109,7 @@ class Judged(Scored):
   ):
     self.items_read, self.scored = items, is_scored(config, 'eval')
     self.temperature, self.normalize = config.contrastive.temperature, config.contrastive.normalize
-    self.endings = endings(config)
-    limit = labelled.limit(config)
+    self.endings, limit = endings(config), labelled.limit(config)
     distinct = list(dict.fromkeys(x for item in items for x in item.texts if x))
     first, self.number, self.read = {}, {}, []  # as in Items, equal tokens are one text
     for text, ids in zip(distinct, tokenizer.ids_batch(distinct)):
@@ -129,6 +125,8 @@ class Judged(Scored):
     parts = [(ids[: limit - 2],) for ids in self.read]
     super().__init__(tokenizer, parts, per_example=of_text, **labelled.shape(config))
     self.size = len(items)
+    facts = (repr((item.texts, item.score)) for item in items)
+    self.fingerprint = digest_of([self.fingerprint, *facts])
     chance: dict[str, float] = dict.fromkeys(('pearson', 'spearman'), 0)
     if not self.scored:
       candidates = len({self.number[text] for item in items for text in item.texts[1:] if text})
@@ -136,12 +134,6 @@ class Judged(Scored):
       chance['mrr'] = float(np.mean(1 / np.arange(1, 1 + candidates)))
     by_name = {f'{name}{end}': x for end in self.endings for name, x in chance.items()}
     self.baselines |= labelled.always('chance', by_name)
-
-  def _digest(self, item_of, of_texts):
-    digest = hashlib.sha256(super()._digest(item_of, of_texts).encode())
-    for item in self.items_read:
-      digest.update(repr((item.texts, item.score)).encode())
-    return digest.hexdigest()[:16]
 
   def answers(self, outputs: Any) -> list[dict]:
     numbers, (vectors,) = by_example(outputs, 'vectors')
@@ -191,19 +183,15 @@ class Judged(Scored):
         answer |= {'gold': item.texts[1], 'loss': float(nats)}
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
-    import scipy.stats  # slow to import
-
-    out, correlations = {}, {'pearson': scipy.stats.pearsonr, 'spearman': scipy.stats.spearmanr}
+    out = {}
     for end in self.endings:
       if not self.scored:
         ranks = np.array([answer[f'rank{end}'] for answer in answers])
         out |= {f'recall_at_{k}{end}': float(np.mean(ranks <= k)) for k in DEPTHS}
         out[f'mrr{end}'] = float(np.mean(1 / ranks))
         continue
-      gold, predicted = ([a[key] for a in answers] for key in ('gold', f'prediction{end}'))
-      varied = len(gold) > 1 and np.std(gold) > 0 and np.std(predicted) > 0
-      for name, test in correlations.items():
-        out[name + end] = float(test(gold, predicted).statistic) if varied else float('nan')
+      sides = ([a[key] for a in answers] for key in ('gold', f'prediction{end}'))
+      out |= {name + end: x for name, x in correlations(*sides).items()}
     return out
 
 

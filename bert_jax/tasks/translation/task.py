@@ -10,7 +10,6 @@ The scores are sacrebleu's BLEU and chrF of plain text (Post 2018,
 https://arxiv.org/abs/1804.08771). Its signatures stand in sacrebleu.txt beside the answers.
 """
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,12 +41,12 @@ def limits(config: ConfigDict) -> tuple[int, int]:
 
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Translation:
-  fields, ids = config.translation, (before(config, tokenizer)[0], tokenizer.sep_id)
-  options = {'beams': fields.beams, 'length_penalty': fields.length_penalty}
-  options['early_stopping'] = fields.early_stopping
+  fields = config.translation
+  options = {x: fields[x] for x in ('beams', 'length_penalty', 'early_stopping')}
   options |= {'smoothing': fields.label_smoothing, 'scores': SCORES if fields.beams else ()}
   options |= {'target_length': target_length(config), 'longest': limits(config)[1]}
-  return labelled.objective(Translation, config, begin_id=ids[0], end_id=ids[1], **options)
+  options |= {'begin_id': before(config, tokenizer)[0], 'end_id': tokenizer.sep_id}
+  return labelled.objective(Translation, config, **options)
 
 
 def before(config: ConfigDict, tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -90,16 +89,12 @@ class Pairs(Scored):
     takes = -(-of_target * config.data.seq_length // self.target_length)
     self.target_tokens = int(of_target.sum())
     super().__init__(tokenizer, texts, takes=takes, **labelled.shape(config))
+    targets = (labels.tobytes() + b'|' for labels in self.targets)
+    self.fingerprint = tokenized.digest_of([self.fingerprint, *targets])
     if all(pair.target is not None for pair in self.pairs):
       counts = np.bincount(np.concatenate(self.targets), minlength=tokenizer.vocab_size)
       self.baselines['translation_nats'] = LossLevel(tokenized.unigram_nats(counts), 'unigram')
     problems.counts['target tokens'] = self.target_tokens
-
-  def _digest(self, item_of, of_texts):
-    digest = hashlib.sha256(super()._digest(item_of, of_texts).encode())
-    for labels in self.targets:
-      digest.update(labels.tobytes() + b'|')
-    return digest.hexdigest()[:16]
 
   @property
   def fill(self) -> float:
@@ -124,7 +119,7 @@ class Pairs(Scored):
     numbers, (written, scores) = by_example(outputs, 'written', 'scores')
     out = []
     for e, ids, score in zip(numbers, written, scores):
-      pair, prediction = self.pairs[e], text_of(self.tokenizer, ids)
+      pair, prediction = self.pairs[e], self.tokenizer.decode(ids[ids >= 0])
       out.append({'id': pair.id, 'where': pair.where, 'length': self.tokens[e]})
       out[-1] |= {'source': pair.source, 'prediction': prediction, 'score': float(score)}
       out[-1] |= {} if pair.target is None else {'gold': pair.target}
@@ -143,11 +138,6 @@ class Pairs(Scored):
     return out
 
 
-def text_of(tokenizer: Tokenizer, ids: np.ndarray) -> str:
-  """Decodes ids to text, without [SEP] and ids that are no token."""
-  return tokenizer.decode(ids[ids >= 0])
-
-
 def sacrebleu_scores(answers: list[dict]) -> dict[str, tuple[float, str, str]]:
   """Scores answers by sacrebleu: {metric: (score, sacrebleu's line and signature)}."""
   from sacrebleu.metrics import BLEU, CHRF  # slow to import
@@ -160,6 +150,5 @@ def sacrebleu_scores(answers: list[dict]) -> dict[str, tuple[float, str, str]]:
   return out
 
 
-# Both sides share a vocabulary.
 texts = labelled.texts_of(read, lambda pair: (pair.source, pair.target))
 sources = labelled.sources_of(Pairs, read)

@@ -82,8 +82,8 @@ def _labelled(reader, objective, fields, folder):
 
 def _conll(config, split, problems):
   conllu, tagging = config.task.format == 'conllu', config.tagging
-  at = {'token_column': tagging.token_column, 'tag_column': tagging.tag_column}
-  sentences = conll.read(config.data[split], split, problems, conllu=conllu, **at)
+  layout = conll.Layout(conllu, tagging.token_column, tagging.tag_column)
+  sentences = conll.read(config.data[split], split, problems, layout)
   labels = sorted({tag for s in sentences for tag in s.tags or () if tag})
   if conll.are_chunks(labels):
     conll.check_chunks(sentences, problems)

@@ -40,8 +40,7 @@ def load(path, *more, task='ner', evaluation=''):
 
 def read(spec, split='train', conllu=False, at=(0, -1), skip=False):
   problems, at = Problems(split, skip), (1, 3) if conllu and at == (0, -1) else at
-  layout = dict(conllu=conllu, token_column=at[0], tag_column=at[1])
-  return conll.read(str(spec), split, problems, **layout), problems
+  return conll.read(str(spec), split, problems, conll.Layout(conllu, *at)), problems
 
 
 def source_of(config, tokenizer, split='eval'):

@@ -130,8 +130,8 @@ def test_huge_numbers_and_deep_json_in_labels_answers_and_tags(tmp_path):
   assert '4,300 digits' in refused(read, qa.questions, 'qa', tmp_path / 'a.json')
   placed = ''.join(f'x{HUGE}\tO\n' for _ in range(3))
   (tmp_path / 'a.conll').write_text(placed)
-  options = {'conllu': False, 'token_column': 0, 'tag_column': 1}
-  (sentence,) = conll.read(str(tmp_path / 'a.conll'), 'train', Problems('train'), **options)
+  path, layout = str(tmp_path / 'a.conll'), conll.Layout(False, 0, 1)
+  (sentence,) = conll.read(path, 'train', Problems('train'), layout)
   assert sentence.tokens == (f'x{HUGE}',) * 3, 'these are no places in a word'
 
 
@@ -418,8 +418,7 @@ GERMEVAL = (
 
 def tagged(path, split='train', skip=False, at=(0, -1)):
   problems = Problems(split, skip)
-  options = {'conllu': False, 'token_column': at[0], 'tag_column': at[1]}
-  return conll.read(str(path), split, problems, **options), problems
+  return conll.read(str(path), split, problems, conll.Layout(False, *at)), problems
 
 
 def test_germeval_as_published(tmp_path):

@@ -11,7 +11,7 @@ from bert_jax.errors import InputError
 from bert_jax.field import Field, affecting
 from bert_jax.tasks import labelled
 from bert_jax.tasks.ask import OfHead, texts_of
-from bert_jax.tasks.record import Head, Prediction, Released
+from bert_jax.tasks.record import Head, Prediction
 from bert_jax.tasks.tagging import task
 from bert_jax.tasks.tagging.conll import Sentence, are_chunks, as_bioes
 from bert_jax.tasks.tagging.task import Tagged
@@ -27,10 +27,6 @@ FIELDS = affecting({'rows'}, {
     allowed=('first', 'all')),
   'tagging.document_context': Field(False, 'fill rows with the sentences around (-DOCSTART-)'),
 })  # fmt: skip
-
-
-def from_released(config: ConfigDict, released: Released) -> None:
-  config.tagging.labels = released.labels()
 
 
 def stand_in(config: ConfigDict) -> ConfigDict:
@@ -116,7 +112,7 @@ TAGGING = labelled.family(
   defaults={'checkpoint.best_metric': 'entity_f1'},
   predictions={'tag': Prediction(Tag)},
   heads=(Head('ForTokenClassification', ('encoder', 'classifier'), 'token-classification'),),
-  from_released=from_released,
+  from_released=lambda config, released: config.tagging.update(labels=released.labels()),
   card=labelled.card(longer_texts='windows'),
   stand_in=stand_in,
 )

@@ -24,6 +24,7 @@ Chinese), where M- is what I- is in BIOES. BILOU is not read.
 """
 
 import itertools
+import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -80,13 +81,11 @@ class Layout(NamedTuple):
     return token_at, None
 
 
-def read(
-  spec: str, split: str, problems: Problems, *, conllu: bool, token_column: int, tag_column: int
-) -> list[Sentence]:
-  """The sentences of a split, in order; unusable ones go to `problems`. The last three arguments
-  are a Layout. problems.counts['documents'] stays 0 if the data does not say where documents begin.
-  InputError if the data is missing, empty or damaged, or if training data has no tags."""
-  layout, sentences = Layout(conllu, token_column, tag_column), []
+def read(spec: str, split: str, problems: Problems, layout: Layout) -> list[Sentence]:
+  """The sentences of a split, in order; unusable ones go to `problems`. Its counts['documents']
+  stays 0 if the data does not say where documents begin. InputError if the data is missing, empty
+  or damaged, or if training data has no tags."""
+  sentences = []
   for number, sentence in enumerate(_sentences(spec, split, problems, layout)):
     if not sentence.tokens:
       problems.note('sentences without a token (left out)', sentence.where)
@@ -101,7 +100,7 @@ def read(
   if not sentences:
     problems.nothing(spec, 'sentences')
   if all(s.tokens == tuple(map(str, range(1, len(s.tokens) + 1))) for s in sentences):
-    fault = f'column {token_column} of data.{split} counts the tokens: 1, 2, ..'
+    fault = f'column {layout.token_column} of data.{split} counts the tokens: 1, 2, ..'
     fix = 'name the columns of tokens (tagging.token_column=1) and of tags (tagging.tag_column=2)'
     raise InputError(f'{fault}; {fix}.')
   return _without_places(sentences, problems)
@@ -112,8 +111,8 @@ def _sentences(spec, split, problems, layout):
     if part.startswith('tfds:'):
       yield from _of_lists(part, split, problems, layout)
       continue
-    options = {'one': split != 'train', 'kind': '.conllu' * layout.conllu}
-    for path in files.split_files(part, split, **options):
+    kind = '.conllu' * layout.conllu
+    for path in files.split_files(part, split, one=split != 'train', kind=kind):
       if files.suffix(path) == '.jsonl':
         yield from _of_lists(str(path), split, problems)
       elif files.suffix(path) == '.csv':
@@ -134,8 +133,7 @@ def as_bioes(tags: Iterable[str]) -> list[str]:
 
 def are_chunks(labels: Sequence[str], places: Mapping[str, str] | None = None) -> bool:
   """Whether tags mark chunks such as entities (O and B- I- M- E- S-), not classes of tokens.
-  InputError if some mark chunks and others look like tags of another scheme; places: {tag: a place
-  where it occurs}, for the error."""
+  InputError if some mark chunks and others do not. places: {tag: where it is}, for the error."""
   marked = [label for label in labels if label != 'O' and is_chunk(label)]
   others = [label for label in labels if not is_chunk(label)]
   if marked and others and 'O' in labels:
@@ -147,10 +145,9 @@ def are_chunks(labels: Sequence[str], places: Mapping[str, str] | None = None) -
 
 
 def check_chunks(sentences: Sequence[Sentence], problems: Problems) -> None:
-  """Counts the chunks, and the tags that break their scheme, which are kept. InputError if there
-  are more than half as many of these as of chunks. The scheme is BIOES if there is an E- or S-.
-  Otherwise it is IOB1 (Ramshaw and Marcus 1995: B- only between two adjacent chunks of a type) or
-  IOB2 (each chunk begins with B-), whichever is broken by fewer tags."""
+  """Counts chunks, and the tags that break their scheme, which are kept. InputError if these are
+  more than half as many. The scheme is BIOES if there is an E- or S-, else what fewer tags break:
+  IOB1 (Ramshaw and Marcus 1995: B- only between adjacent chunks of a type) or IOB2 (always B-)."""
   breaks = {scheme: [] for scheme in SCHEMES}  # the places where a tag breaks each scheme
   marks, number = {tag[0] for sentence in sentences for tag in sentence.tags or () if tag}, 0
   for sentence in sentences:
@@ -193,11 +190,9 @@ def _file(path, split, problems, layout):
     token_at, tag_at = layout.places(f'{name}:{number}', width, split)
   except Unusable as fault:  # here of all lines
     raise InputError(f'{name}:{number}: {fault.args[0]}.') from None
-  document = 0  # its number
   for kind, group in itertools.groupby(numbered, key=_kind):
     block, named, rows = list(group), '', []
     if kind == 'document':
-      document += len(block)
       counts['documents'] += len(block)
     if kind != 'sentence':
       continue
@@ -208,7 +203,6 @@ def _file(path, split, problems, layout):
           named = comment[2].strip()
         elif comment:
           counts['documents'] += 1
-          document += 1
         elif conllu and line.startswith('#'):
           continue
         elif line.startswith('#') and not rows and len(cells) != width:
@@ -224,7 +218,8 @@ def _file(path, split, problems, layout):
         tags = tuple(None if tag == '_' else tag for tag in tags)
         tags = tags if any(tags) else None
       tokens = tuple(row[token_at] for row in rows)
-      yield Sentence(f'{name}:{block[0][0]}', named, tokens, tags, (path, document))
+      document = path, counts['documents']
+      yield Sentence(f'{name}:{block[0][0]}', named, tokens, tags, document)
 
 
 def _kind(numbered):
@@ -269,37 +264,29 @@ def _of_lists(spec, split, problems, layout=None):
 
 def _of_words(path, split, problems):
   """Yields the sentences of a .csv with a word a row."""
-  sentence, rows = '', []
+  rows = _words(path, split, problems)
+  for _, group in itertools.groupby(rows, key=operator.itemgetter(0)):
+    _, where, tokens, *tags = zip(*group)
+    yield Sentence(where[0], '', tokens, tags[0] if tags else None, ())
+
+
+def _words(path, split, problems):
+  """Yields (its sentence, where, word and, if there are tags, tag) of each row of a .csv."""
+  sentence = ''
   for where, row in problems.rows(str(path)):
     lower = {name.lower(): name for name in row}
-    names = {
-      kind: next((lower[x] for x in known if x in lower), '') for kind, known in WORDS.items()
-    }
-    if missing := [kind for kind in names if not names[kind] and (kind, split) != ('tag', 'eval')]:
+    held = {kind: [lower[x] for x in names if x in lower][:1] for kind, names in WORDS.items()}
+    if missing := [kind for kind in held if not held[kind] and (kind, split) != ('tag', 'eval')]:
       known = f'{missing[0]} (one of {", ".join(WORDS[missing[0]])})'
-      fault = f'there are columns {listed(row)} and none for the {known}'
-      raise InputError(
-        f'{row.header}: {fault}; name it so, or write CoNLL, a word and its tag a line.'
-      )
-    named = row[names['sentence']].strip()
-    if rows and named and named != sentence:
-      yield _of_rows(rows)
-      rows = []
+      fault = f'{row.header}: there are columns {listed(row)} and none for the {known}'
+      raise InputError(f'{fault}; name it so, or write CoNLL, a word and its tag a line.')
+    named, *cells = (row[name].strip() for columns in held.values() for name in columns)
     sentence = named or sentence
     with problems.of_record(where):
-      cells = [row[names[kind]].strip() for kind in ('word', 'tag') if names[kind]]
       if not all(cells):
-        raise Unusable(
-          'its word or its tag is empty; repair the row', 'rows without a word or a tag'
-        )
-      rows.append((where, *cells))
-  if rows:
-    yield _of_rows(rows)
-
-
-def _of_rows(rows):
-  where, tokens, *tags = zip(*rows)
-  return Sentence(where[0], '', tokens, tags[0] if tags else None, ())
+        empty = 'its word or its tag is empty; repair the row'
+        raise Unusable(empty, 'rows without a word or a tag')
+      yield sentence, where, *cells
 
 
 def _without_places(sentences, problems):

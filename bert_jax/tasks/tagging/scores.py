@@ -4,9 +4,8 @@ Tags of chunks (O and B- I- E- S-, or M- for I-) are scored as conlleval
 (https://www.clips.uantwerpen.be/conll2000/chunking/) and the default mode of seqeval do: an entity
 is right if its type, its first and its last token are; a tag that breaks its scheme begins or ends
 an entity as in conlleval. The scores are precision, recall and F1 over all entities, the F1 of each
-type, and the share of right tokens. On IOB tags the numbers equal conlleval's; on BIOES and BMES
-its old Perl script errs, since it knows no S- and M- and sees no end at an E- before a B-, so there
-the numbers equal seqeval's.
+type, and the share of right tokens. On IOB tags the numbers equal conlleval's; on BIOES and BMES,
+where its old Perl script knows no S- and M- and sees no end at an E- before a B-, seqeval's.
 
 Other tags are scored by the share of right tokens and the mean F1 of all tags that are given or
 predicted (scikit-learn's macro).

@@ -2,17 +2,15 @@
 
 Each token is cut into word pieces by itself; for a byte-level vocabulary, whose pieces contain
 blanks, all tokens but the first follow a blank. The first piece of a token learns its tag and
-predicts it; with tagging.label_pieces=all all pieces learn it. A token without a piece, such as a
-control character, is [UNK].
+predicts it; with tagging.label_pieces=all all pieces learn it. A token without a piece is [UNK].
 
 A sentence that is too long becomes windows that overlap by half. A token is learnt and predicted
 once, in the window where its shorter side of context is longest. tagging.document_context fills
-each row with the neighbouring sentences of the same document, as the BERT paper does on CoNLL-2003;
-it needs marked documents (-DOCSTART-), and the tokens of the neighbours are context only.
+each row with neighbouring sentences of the same document (-DOCSTART-), as context only, as the BERT
+paper does on CoNLL-2003.
 
-A tag that the training data does not have is kept in the gold tags of evaluation data and noted. It
-is not in the loss, but as it can never be predicted, its token and its entity count as wrong. In
-training data such a tag cannot be used (see tasks/faulty_records.py).
+A tag that the training data does not have stays in the gold tags of evaluation data: it is not in
+the loss, but its token and its entity count as wrong. In training data it cannot be used.
 """
 
 import itertools
@@ -72,9 +70,8 @@ def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problem
   sentences = _known(_read(config, split, problems), split, labels, problems)
   if not sentences:
     problems.log()
-    raise InputError(
-      f'no sentence of {data} is left; are tagging.labels {listed(labels)} its tags?'
-    )
+    tags = f'are tagging.labels {listed(labels)} its tags?'
+    raise InputError(f'no sentence of {data} is left; {tags}')
   if config.tagging.document_context and not problems.counts['documents']:
     fault = f'{data} does not say where documents begin (-DOCSTART- lines)'
     raise InputError(f'{fault}; set tagging.document_context=false.')
@@ -89,10 +86,10 @@ sources = labelled.sources_of(rows)
 
 
 def _read(config, split, problems):
-  tagging, conllu = config.tagging, config.task.format == 'conllu'
-  columns = {'token_column': tagging.token_column, 'tag_column': tagging.tag_column}
+  columns = config.tagging.token_column, config.tagging.tag_column
+  layout = conll.Layout(config.task.format == 'conllu', *columns)
   with about(f'data.{split}'):
-    return conll.read(config.data[split], split, problems, conllu=conllu, **columns)
+    return conll.read(config.data[split], split, problems, layout)
 
 
 texts = labelled.texts_of(_read, lambda sentence: [' '.join(sentence.tokens)])
@@ -106,15 +103,14 @@ def _known(sentences, split, labels, problems):
     faulty = [tag for tag in unknown if chunks and not conll.is_chunk(tag)]
     with problems.of_record(sentence.where):
       if unknown and split == 'train':
-        fault = f'tag {quoted(unknown[0])} is not in the label set {listed(labels)}'
-        fault = f'{fault}; mend it or set tagging.labels'
-        raise Unusable(fault, 'sentences with an unknown tag')
+        fault = f'tag {quoted(unknown[0])} is not in the label set {listed(labels)}; mend it'
+        raise Unusable(f'{fault} or set tagging.labels', 'sentences with an unknown tag')
       if faulty:
         fault = f'tag {quoted(faulty[0])} is neither O nor begins with B- I- M- E- S-; mend it'
         raise Unusable(fault, 'sentences with a faulty tag')
       for tag in unknown:
-        kind = f'tags {quoted(tag)} that training does not have (always wrong)'
-        problems.note(kind, sentence.where)
+        never = f'tags {quoted(tag)} that training does not have (always wrong)'
+        problems.note(never, sentence.where)
       out.append(sentence)
   return out
 
@@ -131,7 +127,7 @@ class Tagged(Scored):
     tagging, self.sentences, self.labels = config.tagging, sentences, tuple(config.tagging.labels)
     numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
     self.chunks, limit = conll.are_chunks(self.labels), labelled.limit(config)
-    label_ids = {label: k for k, label in enumerate(self.labels)}
+    self.label_ids = {label: k for k, label in enumerate(self.labels)}
     pieces, begins = _pieces(tokenizer, sentences, problems)
     self.read, self.sizes = [pieces], [int(at[-1] - at[0]) for at in begins]
     around = [range(i, i + 1) for i in range(len(sentences))]
@@ -147,7 +143,7 @@ class Tagged(Scored):
         problems.note(f'sentences in windows (longer than {limit} tokens)', sentence.where)
       begins_at, ends_at = zip(*cuts)
       window_of = windows.owners(begins_at, ends_at, first[:-1])
-      learnt = [1 + label_ids.get(tag, -1) for tag in sentence.tags or ()]
+      learnt = [1 + self.label_ids.get(tag, -1) for tag in sentence.tags or ()]
       for k, (start, stop) in enumerate(cuts):
         asked = np.flatnonzero(window_of == k)
         at, row = 1 + first[asked] - start, np.zeros(stop - start + 2, np.int32)
@@ -194,9 +190,8 @@ class Tagged(Scored):
     out['prediction'] = [self.labels[k] for k in logs.argmax(axis=-1)]
     out['probability'] = np.exp(logs.max(axis=-1)).tolist()
     if sentence.tags is not None:
-      number = {label: k for k, label in enumerate(self.labels)}
-      both = [(number.get(tag, -1), of_token) for tag, of_token in zip(sentence.tags, logs) if tag]
-      nats = [float(x[k]) if k >= 0 else float(np.log(LEAST)) for k, x in both]
+      both = [(self.label_ids.get(tag), x) for tag, x in zip(sentence.tags, logs) if tag]
+      nats = [float(np.log(LEAST) if k is None else x[k]) for k, x in both]
       out |= {'gold': list(sentence.tags), 'loss': -sum(nats)}
     return out
 

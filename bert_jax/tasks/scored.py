@@ -31,6 +31,16 @@ def choice_of_label(labels: Sequence[Any], logits: np.ndarray, gold: int | None)
   return out | ({} if gold is None else {'gold': labels[gold], 'loss': float(-logs[gold])})
 
 
+def correlations(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
+  """Pearson's and Spearman's correlation; NaN where one side does not vary."""
+  import scipy.stats  # slow to import
+
+  varied = len(gold) > 1 and np.std(gold) > 0 and np.std(predicted) > 0
+  tests = {'pearson': scipy.stats.pearsonr, 'spearman': scipy.stats.spearmanr}
+  of = lambda test: float(test(gold, predicted).statistic) if varied else float('nan')
+  return {name: of(test) for name, test in tests.items()}
+
+
 class Scored(examples.Examples, abc.ABC):
   """Examples that turn a model's outputs into answers, and score the answers."""
 

@@ -408,7 +408,7 @@ DRY = 'model.hidden_dropout_prob=0 model.attention_probs_dropout_prob=0'
     ('data.seq_length=15', 'has no room for 2 texts of 8 tokens; raise it', 'pairs'),
     ('contrastive.loss=cosent', 'name their score_column', 'pairs'),
     ('contrastive.temperature=0', 'outside (0, inf)', 'pairs'),
-    ('teacher=W', 'are those of a head, and contrastive has none; leave', 'pairs'),
+    ('teacher=W', 'answers by a head, and contrastive has none; leave', 'pairs'),
     (DRY, 'told from itself by dropout, and there is none', 'simcse'),
     ('contrastive.eval_format= data.eval=y', 'lines, which nothing can be judged by', 'simcse'),
     ('model.causal=true contrastive.pooling=cls', 'of a causal model sees no text', 'pairs'),

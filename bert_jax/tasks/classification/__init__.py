@@ -66,28 +66,22 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   yield holds, 'table.ends=false is for causal models, on tables that are not prepared; leave it.'
   odd = f"table.class_weights is {quoted(weights)}; write ((label, weight), ...) or ('balanced',)."
   yield weights == ('balanced',) or pairs_with_positive_numbers(weights), odd
-  lm = f'table.lm_weight is {table.lm_weight}'
-  causal = f'{lm}, for causal models; set model.causal=true, or it to 0.'
-  yield not table.lm_weight or config.model.causal, causal
-  taught = f'{lm}, which no teacher knows of; set it to 0.'
-  yield not table.lm_weight or not config.teacher, taught
+  none, lm = not table.lm_weight, f'table.lm_weight is {table.lm_weight}'
+  yield none or config.model.causal, f'{lm}, for causal models; set model.causal=true, or it to 0.'
+  yield none or not config.teacher, f'{lm}, which no teacher knows of; set it to 0.'
   share = f'table.eval_share {table.eval_share} is a share of data.train, which is empty'
   yield not table.eval_share or config.data.train, f'{share}; name the training data.'
   long = f'table.long_texts={table.long_texts}'
   cut = f'{long} is for single texts; of a pair the longer text loses its end.'
   yield single or table.long_texts == 'head', cut
   if table.long_texts == 'hierarchical':
-    row, window, slots = (
-      config.data.seq_length,
-      config.task.max_length,
-      config.data.examples_per_row,
-    )
+    row, window = config.data.seq_length, config.task.max_length
     less = f'{long} puts all windows of a text into one row, and data.seq_length {row}'
     advice = 'set task.max_length=128, say, and data.seq_length to a multiple of it'
     two, most = window and row >= 2 * window, row // max(1, window)
     yield two, f'{less} holds less than two of task.max_length {window}; {advice}.'
-    few = f'{less} has {most}; set data.examples_per_row={most} or more'
-    yield not two or slots >= most, f'{few}.'
+    few = f'{less} has {most}; set data.examples_per_row={most} or more.'
+    yield not two or config.data.examples_per_row >= most, few
 
 
 def main_metric(config: ConfigDict) -> str:
@@ -136,13 +130,9 @@ def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, A
 
 
 def card(config: ConfigDict) -> Card:
-  long = config.table.long_texts
-  return Card(
-    f'`{config.objective}`',
-    reads_pairs=bool(config.table.pair_column),
-    all_labels=config.table.multi_label,
-    longer_texts='windows' if long == 'hierarchical' else long,
-  )
+  table = config.table
+  long = 'windows' if table.long_texts == 'hierarchical' else table.long_texts
+  return Card(f'`{config.objective}`', bool(table.pair_column), table.multi_label, long)
 
 
 class Classify(OfHead):

@@ -1,5 +1,6 @@
 """The labels of a classification: their cells, the label set, remarks on them, and baselines."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -51,19 +52,16 @@ def _checked(label, known, table):
 
 def _labels_of(cell, separator):
   """The labels of a text that may have several, from a JSON list or between separators."""
-  try:
+  with contextlib.suppress(ValueError):
     labels = json_value(cell) if cell[:1] in ('[', '{') else cell.split(separator)
     if isinstance(labels, list) and all(isinstance(part, str | int) for part in labels):
       return tuple(name for part in labels if (name := str(part).strip()))
-  except ValueError:
-    pass
   fault = f'label {quoted(cell)} is no list of labels; write ["a", "b"] or a{separator}b'
   raise Unusable(fault, UNKNOWN)
 
 
 def separator_of(cells: Iterable[str]) -> str:
-  """What stands between the labels in cells that hold several: a comma, or `;` or `|` if more
-  cells hold that."""
+  """What stands between labels in cells that hold several: of `,`, `;` and `|` the commonest."""
   counts = Counter(mark for cell in cells if cell[:1] != '[' for mark in ',;|' if mark in cell)
   return max(',;|', key=lambda mark: counts[mark])
 
@@ -88,9 +86,8 @@ def label_set(table: ConfigDict, found: Collection[str]) -> tuple[str, ...]:
     needs = 'classification needs two at least (for numbers set table.regression=true)'
     raise InputError(f'the training data has the single label {listed(labels)}; {needs}.')
   if len(labels) > MOST_LABELS:
-    fault = f'column {table.label_column!r} holds {len(labels)} different labels, for example '
-    advice = 'name another table.label_column or set table.regression=true'
-    raise InputError(f'{fault}{listed(labels[:3])}; {advice}.')
+    fault = f'column {table.label_column!r} holds {len(labels)} labels: {listed(labels, 3)}'
+    raise InputError(f'{fault}; name another table.label_column or set table.regression=true.')
   if odd := [label for label in labels if '|' in label]:
     fault = f'label {quoted(odd[0])} has a | in it, which parts the spellings of a label'
     raise InputError(f'{fault}; write it otherwise.')
@@ -123,8 +120,7 @@ def label_array(labels: Sequence[Any], names: Sequence[str], table: ConfigDict) 
 def baselines_of(labels: np.ndarray, number: int) -> dict[str, Level]:
   """The scores of always answering the most frequent label (or every label that most texts have);
   for regression, of uncorrelated answers: {score: (value, 'majority' or 'chance')}.
-  labels: [N] int; with several labels a text [N, number], 0 or 1; for regression [N] float.
-  number: how many labels there are."""
+  labels: [N] int, or [N, number of labels] 0 or 1; for regression [N] float."""
   if labels.dtype.kind == 'f' and labels.ndim == 1:
     return always('chance', {'pearson': 0, 'spearman': 0})
   if labels.ndim == 2:
@@ -179,9 +175,8 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
       out.append(f'labels that no example of the held-out data has: {_some(missing)}; {fix}.')
   alike = Counter(label.casefold() for label in labels)
   if twins := [label for label in labels if alike[label.casefold()] > 1]:
-    fix = (
-      f"if they are one, name it with its spellings in table.labels, as in '{'|'.join(twins[:2])}'"
-    )
+    one = '|'.join(twins[:2])
+    fix = f"if they are one, name it with its spellings in table.labels, as in '{one}'"
     out.append(f'labels that differ in capitals alone: {_some(twins)}; {fix}.')
   numbers = not table.multi_label and all(decimal_number(label) is not None for label in labels)
   if numbers and len(labels) >= NUMBERS:

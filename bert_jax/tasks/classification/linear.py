@@ -25,8 +25,7 @@ def metrics(config: ConfigDict, tokenizer: Tokenizer) -> dict[str, float]:
 
 def svm_scores(config: ConfigDict, train: task.Texts, evaluation: task.Texts) -> dict[str, float]:
   """Trains the linear SVM on one source and scores it on another: {metric: number}."""
-  # Imported here because they are slow to import and few runs need them.
-  from scipy import sparse
+  from scipy import sparse  # these are slow to import
   from sklearn.feature_extraction.text import TfidfVectorizer
   from sklearn.multiclass import OneVsRestClassifier
   from sklearn.svm import LinearSVC, LinearSVR
@@ -46,14 +45,12 @@ def svm_scores(config: ConfigDict, train: task.Texts, evaluation: task.Texts) ->
   sides = [features(side) for side in range(len(train.examples[0].texts))]
   seen, unseen = (sparse.hstack(parts).tocsr() for parts in zip(*sides))
   labels = [example.label for example in train.examples]
-  weights = dict(config.table.class_weights) or None
+  model = LinearSVC(class_weight=dict(config.table.class_weights) or None, random_state=0)
   if train.regression:
     model = LinearSVR(random_state=0)
   elif train.multi_label:
     labels = np.array([[name in held for name in train.labels] for held in labels], int)
     model = OneVsRestClassifier(LinearSVC(random_state=0))
-  else:
-    model = LinearSVC(class_weight=weights, random_state=0)
   predicted = model.fit(seen, labels).predict(unseen)
   if train.multi_label:
     predicted = [[name for name, on in zip(train.labels, row) if on] for row in predicted]

@@ -22,13 +22,14 @@ from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.label_sets import names
 from bert_jax.tasks.classification.reading import read, with_separator
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tokenizers import Tokenizer
 
-# The fields for reading a table; they are fixed when it is prepared.
+# Fields that are fixed when a table is prepared.
 KIND = 'regression', 'multi_label'
 COLUMNS = 'text_column', 'pair_column', 'label_column'
 
 
-def prepare(config: ConfigDict, tokenizer: tokenizers.Tokenizer, out: Path) -> dict[str, Any]:
+def prepare(config: ConfigDict, tokenizer: Tokenizer, out: Path) -> dict[str, Any]:
   """Writes the training examples of a config to a folder; returns the content of examples.json."""
   config = with_separator(config)
   table, started, arrays, counts = config.table, time.perf_counter(), [], Counter()
@@ -58,15 +59,13 @@ def prepare(config: ConfigDict, tokenizer: tokenizers.Tokenizer, out: Path) -> d
   facts |= {'labels': list(known), 'label_counts': dict(counts), 'counts': dict(problems.counts)}
   meta = writer.close(facts, _in_order(arrays, counts, names(known)))
   problems.log()
-  seconds, number = time.perf_counter() - started, meta['examples']
-  size = f'{number:,} examples of {meta["tokens"]:,} tokens in {seconds:.0f} s'
-  log.info('%s: %s, %s a second', out, size, f'{number / seconds:,.0f}')
+  size = f'{meta["examples"]:,} examples of {meta["tokens"]:,} tokens'
+  log.info('%s: %s in %.0f s', out, size, time.perf_counter() - started)
   return meta
 
 
 def _in_order(arrays, found, known):
-  """Yields label arrays, in which labels have the order in which they were found, with the order of
-  the label set."""
+  """Yields label arrays with labels in the order of the label set, not in which they were found."""
   order = np.array([known.index(label) for label in found], np.int32)
   for array in arrays:
     if isinstance(array, tuple):  # of several labels: (examples, the places that are 1)
@@ -79,8 +78,7 @@ def _in_order(arrays, found, known):
 
 
 def resolve(config: ConfigDict, prepared: Prepared) -> ConfigDict:
-  """Fills the labels and the vocabulary of prepared examples into the config. InputError if they
-  were not prepared for this config."""
+  """Fills labels and vocabulary of prepared examples into a config, or raises InputError."""
   config, meta = config.copy_and_resolve_references(), prepared.meta
   _check(config.table, config.data.train, prepared)
   if not config.table.regression:
@@ -143,11 +141,7 @@ class Texts(Examples):
   For training alone: answers need texts, which are not kept."""
 
   def __init__(
-    self,
-    config: ConfigDict,
-    tokenizer: tokenizers.Tokenizer,
-    prepared: Prepared,
-    problems: Problems,
+    self, config: ConfigDict, tokenizer: Tokenizer, prepared: Prepared, problems: Problems
   ):
     if tokenizer.fingerprint != prepared.meta['vocabulary']:
       was = f'{prepared.folder} was prepared with another vocabulary than the one of this run'
@@ -172,8 +166,7 @@ class Texts(Examples):
 
 
 class _Kept:
-  """Random access to the texts of prepared examples, cut to `room` tokens. keep: [E] which
-  examples; None: all."""
+  """Random access to texts of prepared examples, cut to `room` tokens. keep: [E]; None: all."""
 
   def __init__(self, prepared, tokenizer, keep, room, long_texts):
     self.prepared, self.tokenizer, self.keep = prepared, tokenizer, keep

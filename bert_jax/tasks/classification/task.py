@@ -8,8 +8,7 @@ A text that is too long keeps its head, its tail, or both: a quarter of the toke
 the others from its tail (Sun et al. 2019, https://arxiv.org/abs/1905.05583, keep 128 and 382 of
 510). Or it becomes windows, which share its weight in the loss and whose logits are averaged;
 hierarchical: the vectors of the windows in a row are classified together. A pair that is too long
-loses tokens from the end of its longer text, as in BERT's run_classifier.py. Examples that are cut
-are counted.
+loses tokens from the end of its longer text, as in run_classifier.py. What is cut is counted.
 """
 
 from collections import Counter
@@ -30,20 +29,19 @@ from bert_jax.tasks.classification import label_sets, prepared
 from bert_jax.tasks.classification.label_sets import names
 from bert_jax.tasks.classification.reading import Example, read, with_separator
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored, choice_of_label
+from bert_jax.tasks.scored import Scored, choice_of_label, correlations
 from bert_jax.tokenizers import Tokenizer
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
   """Fills in table.labels (the labels of the training data, sorted) and balanced class weights."""
-  table = config.table
   if is_prepared(config.data.train):
     return prepared.resolve(config, Prepared(config.data.train))
+  config = with_separator(config).copy_and_resolve_references()
+  table = config.table
   if not config.data.train and (config.data.eval or table.labels or table.regression):
     docs = 'only task=docs, on the embedded documentation, has neither data.train nor data.eval'
     raise InputError(f'data.train is empty; name the training data ({docs}).')
-  config = with_separator(config).copy_and_resolve_references()
-  table = config.table
   if table.regression or (table.labels and table.class_weights != ('balanced',)):
     return config
   problems = Problems('train', config.data.skip_damaged)
@@ -83,8 +81,7 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> Classification:
 
 class Texts(Scored):
   """The rows of labelled texts: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP].
-  Each window of a text is an example of its own; text_of [E]: the number of each example's text.
-  tokens: of each text."""
+  Each window of a text is an example; text_of [E]: the number of its text. tokens: of each text."""
 
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, examples: Sequence[Example], problems: Problems
@@ -101,9 +98,9 @@ class Texts(Scored):
     labels = label_sets.label_array([example.label for example in examples], self.labels, table)
     of_text = {'labels': labels, 'weights': weights.astype(np.float32)}
     per_example = {name: values[self.text_of] for name, values in of_text.items()}
-    items, shape = self.text_of if together else None, labelled.shape(config)
-    shape['ends'] = table.ends
-    super().__init__(tokenizer, parts, items=items, per_example=per_example, **shape)
+    options = labelled.shape(config) | {'per_example': per_example, 'ends': table.ends}
+    options['items'] = self.text_of if together else None
+    super().__init__(tokenizer, parts, **options)
     self.size = len(examples)
     if known.any():
       self.baselines |= label_sets.baselines_of(labels[known > 0], len(self.labels))
@@ -156,16 +153,11 @@ class Texts(Scored):
     return out if gold is None else out | {'gold': gold, 'loss': loss}
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
-    # Imported here because they are slow to import and most runs do not need them.
-    import scipy.stats
-    from sklearn.metrics import f1_score, matthews_corrcoef
+    from sklearn.metrics import f1_score, matthews_corrcoef  # slow to import
 
     gold, predicted = ([a[key] for a in answers] for key in ('gold', 'prediction'))
     if self.regression:
-      if len(gold) < 2 or not np.std(gold) or not np.std(predicted):
-        return {'pearson': float('nan'), 'spearman': float('nan')}
-      tests = {'pearson': scipy.stats.pearsonr, 'spearman': scipy.stats.spearmanr}
-      return {name: float(test(gold, predicted).statistic) for name, test in tests.items()}
+      return correlations(gold, predicted)
 
     def f1(average, **options):
       return float(f1_score(gold, predicted, average=average, zero_division=0, **options))
@@ -185,9 +177,7 @@ class Texts(Scored):
 
   def files(self, answers: list[dict]) -> dict[str, str]:
     """predictions.tsv as GLUE's leaderboard reads it: columns index and prediction."""
-    shown = str
-    if self.regression or self.multi_label:
-      shown = '{:.3f}'.format if self.regression else ','.join
+    shown = '{:.3f}'.format if self.regression else ','.join if self.multi_label else str
     lines = (f'{a["id"]}\t{shown(a["prediction"])}\n' for a in answers)
     return {'predictions.tsv': 'index\tprediction\n' + ''.join(lines)}
 

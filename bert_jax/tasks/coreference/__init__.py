@@ -57,5 +57,4 @@ COREFERENCE = labelled.family(
   formats=('gap', 'wsc'),
   main_metric=lambda config: 'coreference_accuracy',
   predictions={'coreference': Prediction(Coreference)},
-  card=labelled.card(),
 )

@@ -8,8 +8,7 @@
        which more spans of the data are where their index says
 
 A name that is not at its offset is taken at the nearest place. If the text does not have it, the
-example cannot be used (see tasks/faulty_records.py) or, for WSC with indices in words, the words at
-the index are taken.
+example cannot be used or, for WSC with indices in words, the words at the index are taken.
 """
 
 import re
@@ -19,11 +18,12 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax.errors import quoted
-from bert_jax.tasks.coreference.gap_scores import GENDERS
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.text.values import json_value, whole_number
 
 SPANS = ('Pronoun', 'A', 'B')  # the columns of GAP's spans
+GENDERS = dict.fromkeys(('he', 'his', 'him'), 'masculine')
+GENDERS |= dict.fromkeys(('she', 'her', 'hers'), 'feminine')
 
 
 class Example(NamedTuple):
@@ -53,9 +53,8 @@ def _gap(rows, split, problems):
       if marked:
         marks = [mark.strip().lower() for mark in values[2 * len(SPANS) :]]
         if set(marks) - {'true', 'false'} or marks == ['true', 'true']:
-          fault = 'A-coref and B-coref are {} and {}'.format(*map(quoted, marks))
-          sentence = f'{fault}; write TRUE for one of them at most, and FALSE'
-          raise Unusable(sentence, 'examples without one answer')
+          fault = 'A-coref and B-coref are {} and {}; write TRUE for one at most, and FALSE'
+          raise Unusable(fault.format(*map(quoted, marks)), 'examples without one answer')
         gold = (marks + ['true']).index('true')
       if row['Pronoun'].lower() not in GENDERS:
         problems.note('pronouns of unknown gender (in the overall F1 only)', where)
@@ -63,9 +62,8 @@ def _gap(rows, split, problems):
 
 
 def _gap_span(row, name, where, problems):
-  if (offset := whole_number(row[f'{name}-offset'])) is None:
-    fault = f'{name}-offset {quoted(row[f"{name}-offset"])} is no number'
-    raise Unusable(fault, 'unreadable offsets')
+  if (offset := whole_number(said := row[f'{name}-offset'])) is None:
+    raise Unusable(f'{name}-offset {quoted(said)} is no number', 'unreadable offsets')
   return _place(row['Text'], row[name], offset, where, problems)
 
 
@@ -74,8 +72,7 @@ def _place(text, name, offset, where, problems):
   if name and text.startswith(name, offset):
     return offset, offset + len(name)
   if not (span := _nearest(text, name, offset)):
-    sentence = f'{quoted(name)} is nowhere in its text'
-    raise Unusable(sentence, 'names that are not in their text')
+    raise Unusable(f'{quoted(name)} is nowhere in its text', 'names that are not in their text')
   problems.note('offsets that are off (the nearest place taken)', where)
   return span
 
@@ -85,8 +82,7 @@ def _nearest(text, name, offset):
   Occurrences as a whole word come first, then those within a word, then those in another case."""
   plain = re.escape(name)
   for pattern, flags in ((rf'\b{plain}\b', 0), (plain, 0), (plain, re.IGNORECASE)):
-    spans = [match.span() for match in re.finditer(pattern, text, flags) if name]
-    if spans:
+    if spans := [match.span() for match in re.finditer(pattern, text, flags) if name]:
       return min(spans, key=lambda span: abs(span[0] - offset))
   return None
 
@@ -127,7 +123,7 @@ def _index(value):
 def _in_word(text, span, index):
   """Finds a span, in any case, that begins in word `index` of the text: (from, to), or None."""
   words = list(re.finditer(r'\S+', text))
-  if not span or not 0 <= index < len(words):
+  if not span or index >= len(words):
     return None
   match = re.compile(re.escape(span), re.IGNORECASE).search(text, words[index].start())
   return match.span() if match and match.start() < words[index].end() else None
@@ -138,9 +134,9 @@ def _words(text, span, index, where, problems):
   if place := _in_word(text, span, index):
     return place
   words = list(re.finditer(r'\S+', text))
-  if not 0 <= index < len(words):
-    sentence = f'index {index} of {quoted(span)} is past the {len(words)} words'
-    raise Unusable(sentence, 'unreadable offsets')
+  if index >= len(words):
+    past = f'index {index} of {quoted(span)} is past the {len(words)} words'
+    raise Unusable(past, 'unreadable offsets')
   if place := _nearest(text, span, words[index].start()):
     problems.note('offsets that are off (the nearest place taken)', where)
     return place

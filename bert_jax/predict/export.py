@@ -3,11 +3,10 @@
     python -m bert_jax.predict --model W --task embed --export DIR
 
 writes model.stablehlo (jax.export; any number of rows, any length up to the model's; for CPUs, TPUs
-and CUDA), weights.safetensors, the vocabulary, tokenizer.json (unless the vocabulary is a
-SentencePiece model) and export.json, which names the outputs and labels. The program is a function
-of ({name: weight}, input_ids, token_type_ids, attention_mask), the last three int32 [B, T], and
-returns {name: array}: see predict/README.md. With --int8 the weights are in int8, with their scales
-(bert_jax/workdir/int8.py), and the program makes them float32 in each call.
+and CUDA), weights.safetensors (with --int8 in int8, which each call makes float32), the vocabulary,
+tokenizer.json (unless it is a SentencePiece model) and export.json, which names the outputs and
+labels. The program is a function of ({name: weight}, input_ids, token_type_ids, attention_mask),
+the last three int32 [B, T], and returns {name: array}: see predict/README.md.
 """
 
 from pathlib import Path

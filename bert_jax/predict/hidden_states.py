@@ -121,7 +121,7 @@ class Attention(Ask):
     return {'tokens': answer.tokens, 'picture': str(path)}
 
   def returned(self, answers: list[Any]) -> list[States]:
-    return list(answers)
+    return answers
 
 
 OPTIONS = {

@@ -24,8 +24,8 @@ AT_ONCE = 1 << 16  # bytes that are read from a stream at a time, at most
 def chunks_of(path: str | Path, columns: Sequence[str], counts: Counter) -> Iterator[list[Any]]:
   """Iterates over lists of inputs: lines, as bytes, of a file, or of stdin if path is ''. With
   names of columns: for each row of a table (text/tables.py) the tuple (its line, {'id': its id} or
-  {}, its cells, or an InputError if it is damaged). counts: as tables.records counts. InputError at
-  once if the input cannot be read."""
+  {}, its cells, or the InputError of a damaged one). counts: as tables.records counts. What cannot
+  be read is an InputError at once."""
   if not columns and not path:
     if sys.stdin is None:
       raise InputError('there is no stdin; name a file with --input.')

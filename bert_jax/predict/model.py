@@ -56,11 +56,7 @@ class Model:
     show_log()
     origin = source if isinstance(source, trained.Trained) else trained.load(source, which)
     self.config = origin.config.copy_and_resolve_references()
-    self.tokenizer, self.step = origin.tokenizer, origin.step
-    self.vector = origin.vector
-    self.pooling = origin.vector.pooling or 'mean'
-    self.normalizes = origin.vector.normalized or not origin.vector.pooling
-    self.cuts = bool(origin.vector.pooling)  # long texts, as in the training of vectors
+    self.tokenizer, self.step, self.vector = origin.tokenizer, origin.step, origin.vector
     # These fields were set for the device of the training.
     self.config.model.update(scan_layers=False, remat='none', attention_implementation='einsum')
     if dtype not in ('', 'float32', 'bfloat16'):
@@ -89,8 +85,8 @@ class Model:
   def __repr__(self):  # one line: a notebook shows the value of a cell
     model = self.config.model
     size = f'{model.num_hidden_layers} layers x {model.hidden_size}'
-    size += f', {models.count_parameters(self.weights):,} parameters'
-    return f'Model({self.config.objective}, {size}, step {self.step:,})'
+    number = f'{models.count_parameters(self.weights):,} parameters'
+    return f'Model({self.config.objective}, {size}, {number}, step {self.step:,})'
 
   @property
   def params(self) -> dict[str, Any]:
@@ -111,8 +107,7 @@ class Model:
   @property
   def default_task(self) -> str:
     """The default task: the objective's first for which the model has all parts."""
-    predictions = self.family.predictions.items()
-    able = (name for name, x in predictions if self._has_parts(x))
+    able = (name for name, x in self.family.predictions.items() if self._has_parts(x))
     return next(able, next(iter(OF_ALL)))
 
   def _has_parts(self, prediction):
@@ -130,8 +125,8 @@ class Model:
       return self._asks[key]
     known(task)
     prediction = self.family.predictions.get(task) or OF_ALL.get(task)
-    lacks = (prediction or PREDICTIONS[task]).lacks
-    lacks = lacks or f'head for {task!r}; use one that was trained for it'
+    head = f'head for {task!r}; use one that was trained for it'
+    lacks = (prediction or PREDICTIONS[task]).lacks or head
     if not prediction:
       inside = ''.join(f' (its {x}: tools.convert --{x})' for x in self.family.other_models)
       said = f'this model was trained for {self.config.objective!r} and has no {lacks}'
@@ -179,9 +174,9 @@ class Model:
       raise InputError(f'{kind}; put what is asked in [].')
     known_options = PREDICTIONS[task].options
     options |= dict(zip(known_options, arguments))
-    for name, value in options.items():
-      if name in known_options and known_options[name].kind is tuple and not isinstance(value, str):
-        options[name] = tuple(value)
+    for name, option in known_options.items():
+      if option.kind is tuple and name in options and not isinstance(options[name], str):
+        options[name] = tuple(options[name])
     ask, records = self.ask(task, **options), []
     for i, value in enumerate(values):
       try:

@@ -18,9 +18,6 @@ def known(task: str) -> None: ...
 class Model:
   config: Any
   vector: Any
-  pooling: Any
-  normalizes: Any
-  cuts: Any
   family: Any
   objective: Any
   weights: Any

@@ -1,10 +1,10 @@
 """Finds the lines of a file nearest to a question: exact search, by comparing with every line.
 
 The lines are embedded once. With keep_index their vectors are kept beside the file, as
-FILE.vectors.npz, with a fingerprint of the lines and of all that makes a vector: the weights, the
-vocabulary, pooling, length. If the fingerprint differs, the vectors are computed again.
+FILE.vectors.npz, with a fingerprint of the lines and of all that makes a vector.
 """
 
+import contextlib
 import hashlib
 import io
 import sys
@@ -32,8 +32,7 @@ CHUNK = 1024  # lines that are embedded at a time
 
 
 class Search(Embed):
-  """Finds the nearest lines of a file. index: the file; blank lines are left out. top_k: how many
-  lines an answer has."""
+  """Finds the top_k nearest lines of a file, `index`; its blank lines are left out."""
 
   exports = {}
 
@@ -65,8 +64,10 @@ class Search(Embed):
     """The vectors in a file if its fingerprint fits, else computed and written there."""
     fingerprint = self._fingerprint()
     if path.exists():
-      if (vectors := _read(path, fingerprint)) is not None:
-        return vectors
+      with contextlib.suppress(*UNREADABLE):
+        kept = read_npz(path)
+        if str(kept['fingerprint']) == fingerprint:
+          return kept['vectors']
       log.warning('%s is of other lines or of another model, or damaged: it is made anew', path)
     vectors, out = self._embedded(), io.BytesIO()
     np.savez(out, vectors=vectors, fingerprint=fingerprint)
@@ -122,12 +123,3 @@ OPTIONS = {
   'pooling': POOLING,
 }
 SEARCH = Prediction(Search, options=OPTIONS)
-
-
-def _read(path: Path, fingerprint: str) -> np.ndarray | None:
-  """The vectors in a file; None if it cannot be read or does not fit."""
-  try:
-    kept = read_npz(path)
-    return kept['vectors'] if str(kept['fingerprint']) == fingerprint else None
-  except UNREADABLE:
-    return None

@@ -25,11 +25,9 @@ def outputs(
   """Runs function(params, batch) over all rows of Examples: {name: [R, ...]} on the host. The rows
   hold the same examples as examples[i], packed otherwise; shorter rows are filled with zeros.
   alone: if not 0, each item has a row of so many tokens to itself, for a model that mixes rows."""
-  of_batches = []
-  for rows in batches(examples, alone):
-    batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    of_batches.append(function(params, batch))
-  of_batches, out = jax.device_get(of_batches), {}
+  stacked = lambda rows: {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+  made = [function(params, stacked(rows)) for rows in batches(examples, alone)]
+  of_batches, out = jax.device_get(made), {}
   for name in of_batches[0] if of_batches else ():
     arrays = [outputs[name] for outputs in of_batches]
     shape = np.max([x.shape[1:] for x in arrays], axis=0)

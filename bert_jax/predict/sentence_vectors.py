@@ -1,9 +1,8 @@
 """Computes a vector for each text: the mean of its last hidden states, or the state of [CLS].
 
 The mean goes over all tokens, [CLS] and [SEP] included, as in sentence-transformers (Reimers &
-Gurevych 2019). A model that was trained on vectors reads the beginning of a text that is too long,
-as in its training and evaluation and as sentence-transformers would. Other models read windows that
-overlap by half; the vector is the windows' mean, weighted by their numbers of tokens.
+Gurevych 2019). Of a text that is too long, a model that was trained on vectors reads the beginning,
+as in training; others read windows that overlap by half, whose mean is weighted by their tokens.
 """
 
 from collections.abc import Sequence
@@ -32,11 +31,12 @@ class Embed(OfText):
 
   def __init__(self, model: 'Model', pooling: str = '', normalize: bool | None = None):
     super().__init__(model)
-    pooling = pooling or model.pooling
-    if pooling not in POOLINGS:
-      raise InputError(f'pooling is {pooling!r}; use one of {", ".join(POOLINGS)}.')
-    self.pooling = pooling
-    self.normalize = model.normalizes if normalize is None else normalize
+    trained = model.vector
+    self.pooling = pooling or trained.pooling or 'mean'
+    if self.pooling not in POOLINGS:
+      raise InputError(f'pooling is {self.pooling!r}; use one of {", ".join(POOLINGS)}.')
+    as_trained = trained.normalized or not trained.pooling
+    self.normalize = as_trained if normalize is None else normalize
 
   def examples(self, records: Sequence[str], problems: RecordProblems) -> 'Windows':
     return Windows(self.model, records, problems, self.normalize)
@@ -81,9 +81,9 @@ class Windows(Examples):
     for i, ids in enumerate(self.read):
       parts = [(ids,)]
       if len(ids) > room:
-        how = 'cut' if model.cuts else 'in windows'
+        how, keep = ('cut', 'head') if model.vector.pooling else ('in windows', 'windows')
         problems.counts[f'texts {how} (longer than {model.limit} tokens)'] += 1
-        parts = [(ids[:room],)] if model.cuts else cut((ids,), room, 'windows')
+        parts = cut((ids,), room, keep)
       texts += parts
       text_of += [i] * len(parts)
     self.text_of = np.array(text_of, np.int64)

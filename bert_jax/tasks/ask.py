@@ -35,8 +35,7 @@ class Ask(abc.ABC):
   fields: the fields of a record, in the order of the parts of a plain line. others: optional
   fields. tabs: whether tabs separate the fields of a plain line; if not, they count as blanks.
   shows: the keys of an answer that are shown; (): all. exports: {output of the exported program:
-  shape}; {}: it cannot be exported. The arguments of __init__ besides the model are the options of
-  its Prediction."""
+  shape}; {}: none. The arguments of __init__ but the model are the options of its Prediction."""
 
   fields: tuple[str, ...] = ('text',)
   others: tuple[str, ...] = ()
@@ -72,8 +71,8 @@ class Ask(abc.ABC):
 
   def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
     if len(parts) != len(self.fields):
-      sentence = f'a line has {len(parts)} of the fields that this task reads between tabs'
-      raise InputError(f'{sentence}: {", ".join(self.fields)}')
+      fault = f'a line has {len(parts)} of the fields that this task reads between tabs'
+      raise InputError(f'{fault}: {", ".join(self.fields)}')
     return dict(zip(self.fields, parts))
 
   @abc.abstractmethod
@@ -115,11 +114,9 @@ class Packed(Ask):
 
   def exported(self, params: dict, batch: dict) -> dict[str, Any]:
     """The outputs named in `exports`, {name: array}, for a batch with one example in each row."""
-    outputs = self.outputs(params, batch)  # of each token, or of the only example
-    return {
-      name: outputs[name][:, slice(None) if '[B, T' in shape else 0]
-      for name, shape in self.exports.items()
-    }
+    outputs = self.outputs(params, batch)
+    chosen = lambda shape: slice(None) if '[B, T' in shape else 0  # each token, or the only example
+    return {name: outputs[name][:, chosen(shape)] for name, shape in self.exports.items()}
 
   def replies(self, records: Sequence) -> Iterable[tuple[dict | None, str]]:
     if not records:
@@ -138,8 +135,7 @@ class OfText(Packed):
   """A Packed Ask whose records are texts."""
 
   def record(self, fields: dict[str, Any]) -> Any:
-    (text,) = texts_of(fields, self.fields)
-    return text
+    return texts_of(fields, self.fields)[0]
 
 
 class OfHead(Packed):
@@ -179,9 +175,8 @@ def texts_of(fields: Mapping[str, Any], names: Sequence[str]) -> list[str]:
   """The texts of the named fields; InputError if one is missing or no text, or all are empty."""
   for name in names:
     if name not in fields:
-      there = listed(fields) or 'nothing'
-      reads = f'this task reads {", ".join(names)}'
-      raise InputError(f'the record has no {name!r}; {reads}, and it has {there}')
+      reads = f'this task reads {", ".join(names)}, and it has {listed(fields) or "nothing"}'
+      raise InputError(f'the record has no {name!r}; {reads}')
     if not isinstance(fields[name], str):
       raise InputError(f'{name!r} is no text; write it in quotes')
   if not any(fields[name].strip() for name in names):
@@ -198,5 +193,4 @@ def grouped(numbers: np.ndarray, *arrays: np.ndarray) -> Iterator[tuple[int, lis
   """Yields (number, [elements of each array]) for each run of equal adjacent numbers."""
   ends = np.flatnonzero(np.diff(numbers, append=-1)) + 1
   for start, end in itertools.pairwise([0, *ends.tolist()]):
-    if end > start:
-      yield int(numbers[start]), [array[start:end] for array in arrays]
+    yield int(numbers[start]), [array[start:end] for array in arrays]

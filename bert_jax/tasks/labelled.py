@@ -92,10 +92,9 @@ def card(longer_texts: str = 'head', **said: Any) -> Callable[[ConfigDict], Card
 
 
 def objective(kind: type, config: ConfigDict, *arguments: Any, **options: Any) -> Any:
-  """Makes an objective of a class `kind`, an OfExamples, for a config's model and rows."""
-  model, data = models.ModelConfig(**config.model), config.data
-  options['examples_per_row'] = data.examples_per_row
-  return kind(model, data.seq_length, *arguments, **options)
+  """Makes an objective of a class `kind` for a config's model and rows."""
+  options['examples_per_row'] = config.data.examples_per_row
+  return kind(models.ModelConfig(**config.model), config.data.seq_length, *arguments, **options)
 
 
 def limit(config: ConfigDict) -> int:
@@ -105,15 +104,14 @@ def limit(config: ConfigDict) -> int:
 
 def shape(config: ConfigDict) -> dict[str, Any]:
   """The arguments of rows.examples.Examples for the size of a row, and where examples begin."""
-  shape = {'seq_length': config.data.seq_length, 'slots': config.data.examples_per_row}
-  return shape | {'align': config.model.recurrent_length or 1}
+  sizes = {'seq_length': config.data.seq_length, 'slots': config.data.examples_per_row}
+  return sizes | {'align': config.model.recurrent_length or 1}
 
 
 def texts_of(
   read: Callable[..., Iterable], texts: Callable[[Any], Iterable[str]]
 ) -> Callable[[ConfigDict], Iterator[str]]:
-  """Makes the `texts` function of a family from read(config, split, problems), which yields
-  examples, and texts(example)."""
+  """Makes a family's `texts` function, from texts(example) and read(config, split, problems)."""
 
   def of_training_data(config: ConfigDict) -> Iterator[str]:
     for example in read(config, 'train', Problems('train', config.data.skip_damaged)):

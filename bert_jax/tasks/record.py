@@ -67,13 +67,10 @@ class Head(NamedTuple):
   parameters: tuple[str, ...]  # our parts of parameters that it has, its own head last
   pipeline: str = ''  # the task in its model card; '': there is none
   found_by_class_name: bool = False  # other heads have the same parts: only the name tells
-  # {part that is not exported, being for training alone (a generator): the field that is 0 without
-  # it, or ''}.
+  # {part for training alone (a generator), not exported: the field that is 0 without it, or ''}.
   training_only: Mapping[str, str] = types.MappingProxyType({})
   causal: bool = False  # its attention is causal
-  # Is a released model with this head, if it has no bert_jax config, loaded as this family? False:
-  # the head is only used for export.
-  import_as_this_family: bool = True
+  import_as_this_family: bool = True  # are others' models with it? False: only for export
 
 
 class Released(NamedTuple):
@@ -103,8 +100,7 @@ class Card(NamedTuple):
   trained_for: str  # what it was trained to do, in Markdown
   reads_pairs: bool = False  # an input is two texts
   all_labels: bool = False  # an input has any number of labels
-  # How `bert_jax.predict` treats a text that is too long: head, tail, head_tail, windows; '': as
-  # text of a corpus, which is cut into rows.
+  # What is read of a text that is too long: head, tail, head_tail, windows; '': all, cut into rows.
   longer_texts: str = ''
   languages: tuple[str, ...] = ()  # names of the languages of its corpora
 
@@ -123,23 +119,21 @@ class Family:
 
   name: str  # the value of config.objective
 
-  # Its data. resolve fills in what only the data can tell, such as a label set; stand_in does so
-  # without the data, where only sizes matter.
+  # Its data. resolve fills in what only they tell (labels); stand_in, where only sizes matter.
   resolve: Callable[['ConfigDict'], 'ConfigDict'] = lambda config: config
   stand_in: Callable[['ConfigDict'], 'ConfigDict'] = lambda config: config
   texts: Callable[['ConfigDict'], Any] = MISSING  # texts on which a vocabulary is trained
   sources: Callable[..., dict[str, 'Source']] = MISSING  # (config, tokenizer, splits) -> their rows
   # Warnings about data and settings that do not go well together, shown before the first step.
   remarks: Callable[['ConfigDict', 'Tokenizer', dict], list] = lambda config, tokenizer, sources: []
-  # Whether it is trained on documents, some of which are held out if data.eval is empty. Other
-  # families read files of labelled examples (labelled.py).
+  # Trained on documents, some of which are held out if data.eval is empty? Else see labelled.py.
   reads_corpus: bool = False
   plain_baseline: PlainBaseline | None = None
   # (config, tokenizer, folder) -> facts of the training examples; writes them there as ids.
   prepare: Callable[['ConfigDict', 'Tokenizer', 'Path'], dict] | None = None
 
-  # Its own config fields. A rule is (what must hold, the sentence if it does not). rules_to_begin
-  # are for new runs; runs of earlier versions may break them.
+  # Its own config fields. A rule is (what must hold, the sentence if not). rules_to_begin are for
+  # new runs; runs of earlier versions may break them.
   fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # that differ here
   rules: Callable[['ConfigDict'], Iterable[tuple[bool, str]]] = lambda config: ()
@@ -172,9 +166,8 @@ class Family:
   predictions: Mapping[str, Prediction] = dataclasses.field(default_factory=dict)
   cuts: Callable[['ConfigDict'], str] = lambda config: 'right'  # the side on which tokenizers cut
 
-  # How it is judged: by main_metric, if the config names no other (called NAME_accuracy it is the
-  # share of right examples). judged_under: what else than data and weights the numbers of an
-  # evaluation depend on.
+  # How it is judged: by main_metric, if the config names no other (NAME_accuracy is the share of
+  # right examples). judged_under: what an evaluation depends on beside data and weights.
   main_metric: Callable[['ConfigDict'], str] = MISSING
   judged_under: Callable[['ConfigDict'], dict[str, Any]] = lambda config: {}
   card: Callable[['ConfigDict'], Card] = lambda config: Card(f'`{config.objective}`')
@@ -210,13 +203,12 @@ class Family:
     fields = [self.limit_field, self.begin, *self.training_fields]
     fields += [field for head in heads for field in head.training_only.values()]
     lacks += [f'field {x!r}, which it names' for x in fields if x and x not in self.fields]
-    for name, prediction in self.predictions.items():
-      if not isinstance(prediction, Prediction):
+    for name, asked in self.predictions.items():
+      if not isinstance(asked, Prediction):
         lacks.append(f'Prediction {name!r}')
         continue
-      kind = prediction.ask
-      for odd in prediction.options.keys() - inspect.signature(kind.__init__).parameters.keys():
-        lacks.append(f'argument {odd!r} of {kind.__name__}, an option of {name!r}')
+      odd = asked.options.keys() - inspect.signature(asked.ask.__init__).parameters.keys()
+      lacks += [f'argument {x!r} of {asked.ask.__name__}, an option of {name!r}' for x in odd]
     if lacks:
       fault = f'the record of objective {self.name!r} has no {" and no ".join(lacks)}'
       raise InputError(f'{fault}; add it where the record is made, see bert_jax/tasks/record.py.')

@@ -395,7 +395,7 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_pat
     ('corpus.eval_share=0.0001', 'eval data has 0 documents and needs 2'),
     (
       'corpus.eval_share=0.0001 corpus.format=paragraphs',
-      'needs 2 .*; a file is a document .*; give more, or name some in data.eval',
+      'needs 2 .*; a file is a document .*; give more, or some in data.eval',
     ),
     ('model.vocab_size=30', r'a vocabulary of 30 pieces cannot hold .*; use \d+ or more, or'),
     (

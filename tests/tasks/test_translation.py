@@ -199,7 +199,7 @@ def test_targets_as_those_of_a_bart_begin_with_sep_and_cls_is_predicted(tokenize
   assert row['target_labels'].tolist() == [cls, x, sep] + [0] * 9
   fields = 'data.seq_length=12', 'translation.begin=sep'
   assert task.objective(config('x', *fields), tokenizer).begin_id == sep
-  assert task.text_of(tokenizer, np.array([cls, x, sep])) == 'new'
+  assert tokenizer.decode(np.array([cls, x, sep])) == 'new'
 
 
 def test_rows_have_room_for_the_longer_side_and_the_fingerprint_covers_the_targets(tokenizer):

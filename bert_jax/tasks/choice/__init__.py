@@ -81,5 +81,4 @@ CHOICE = labelled.family(
   heads=(Head('ForMultipleChoice', ('encoder', 'pooler', 'classifier'), found_by_class_name=True),),
   from_released=from_released,
   reads_stretches=True,
-  card=labelled.card(),
 )

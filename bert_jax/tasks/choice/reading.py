@@ -15,8 +15,7 @@ every language, so that a model trained on one language meets the same question 
 question of RACE with a blank (_) has the choice in its place, as in RoBERTa.
 
 A question with missing fields, fewer than two choices, an answer that is none of them or, in
-training, no answer cannot be used (see tasks/faulty_records.py); of equal choices the first is the
-answer.
+training, no answer cannot be used (faulty_records.py); of equal choices the first is the answer.
 """
 
 import re
@@ -86,8 +85,9 @@ def _checked(where, fields, gold, split, problems):
   if gold is None and split == 'train':
     raise Unusable('the answer is missing', 'questions without an answer')
   if gold is not None and not 0 <= gold < len(choices):
-    none = f'its answer is none of the {len(choices)} choices'
-    raise Unusable(none, 'answers that are no choice')
+    raise Unusable(
+      f'its answer is none of the {len(choices)} choices', 'answers that are no choice'
+    )
   parts = {'contexts': [fields['context']], 'questions': [fields['text']], 'choices': choices}
   for name, texts in parts.items():
     if not all(map(str.strip, texts)):
@@ -162,8 +162,8 @@ def _dream(spec, split, problems):
         with problems.of_record(where, DIALOGUE, 'dialogues without their fields'):
           yield from _dialogue(record, where, problems)
     elif content is not None:
-      sentence = 'no JSON list; is it data of DREAM or C3?'
-      problems.wrong(path.name, sentence, 'files without a list')
+      other = 'no JSON list; is it data of DREAM or C3?'
+      problems.wrong(path.name, other, 'files without a list')
 
 
 def _dialogue(record, where, problems):
@@ -174,13 +174,10 @@ def _dialogue(record, where, problems):
     fields = dict(id=f'{name}-{k}', text=question['question'], choices=choices)
     fields['context'] = '\n'.join(_list(turns))
     _check_texts(fields['text'], *choices, answer or '')
-    gold = None
-    if answer:
-      plain = [choice.strip() for choice in choices]
-      gold = next((i for i, choice in enumerate(choices) if choice == answer), -1)
-      if gold < 0 and answer.strip() in plain:
-        problems.note('answers with other blanks than their choice (mended)', place)
-        gold = plain.index(answer.strip())
+    gold = None if not answer else choices.index(answer) if answer in choices else -1
+    if gold == -1 and answer.strip() in (plain := [choice.strip() for choice in choices]):
+      problems.note('answers with other blanks than their choice (mended)', place)
+      gold = plain.index(answer.strip())
     out.append((place, fields, gold))
   return out
 

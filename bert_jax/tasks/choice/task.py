@@ -73,7 +73,7 @@ class Choices(Scored):
 
   def _answer(self, question: Question, logits: np.ndarray) -> dict[str, Any]:
     context, choices, gold = question.context, list(question.choices), question.gold
-    context = context if len(context) <= SHOWN else context[:SHOWN] + '…'
+    context = context[:SHOWN] + '…' * (len(context) > SHOWN)
     found = choice_of_label(range(len(choices)), logits, gold)
     out = {'id': question.id, 'where': question.where, 'context': context}
     out |= {'question': question.text, 'choices': choices, 'prediction': found['prediction']}

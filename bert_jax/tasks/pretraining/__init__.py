@@ -134,10 +134,9 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 def from_released(config: ConfigDict, released: Released) -> None:
   config.masking.max_predictions_per_seq = max(1, round(0.15 * released.limit))
+  config.corpus.rows = released.pairs
   if not {'pooler', 'nsp'} & set(released.parts):
     config.loss.nsp_weight, config.corpus.rows = 0.0, 'full'
-  else:
-    config.corpus.rows = released.pairs
 
 
 def card(config: ConfigDict) -> Card:

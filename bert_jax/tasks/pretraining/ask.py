@@ -32,6 +32,7 @@ from bert_jax.tokenizers.base import RESERVED
 
 MASK = RESERVED[4]
 Outputs = Mapping[str, np.ndarray]  # what an Ask's `outputs` gave for all rows
+PLACES = 'example_ids', 'cls_positions'  # the arrays that tokens_of reads
 AT_ONCE = 256  # vectors for which probabilities of all pieces are held; a power of two
 
 
@@ -59,16 +60,15 @@ class FillMask(OfText):
     return text
 
   def element(self, value: Any) -> str:  # a text without a mask is allowed; nothing is filled in
-    (text,) = tokenizers.checked([value])
-    return text
+    return tokenizers.checked([value])[0]
 
   def examples(self, records: Sequence[str], problems: Problems) -> 'Masks':
     return Masks(self.model, records, problems)
 
   def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
     """The likeliest pieces and their probabilities, [B, T, top_k] each, zeros where no mask is.
-    The vectors of all X = B * T positions are sorted, masks first, and cut into P parts of S; parts
-    without a mask are skipped."""
+    All X = B * T vectors are sorted, masks first, and cut into P parts of S; parts without a mask
+    are skipped."""
     (B, T), slots = batch['asked'].shape, batch['example_ids'].size
     flat_XD = self.model.hidden(params, batch).reshape(B * T, -1)
     asked_X = batch['asked'].reshape(-1)
@@ -90,8 +90,7 @@ class FillMask(OfText):
     values, ids = (jnp.concatenate([first[None], rest]) for first, rest in both)
     back_X = jnp.argsort(order_X)
     values, ids = (x.reshape(B * T, -1)[back_X].reshape(B, T, -1) for x in (values, ids))
-    names = 'example_ids', 'cls_positions'
-    return {'values': values, 'ids': ids} | {name: batch[name] for name in names}
+    return {'values': values, 'ids': ids} | {name: batch[name] for name in PLACES}
 
   def exported(self, params: dict, batch: dict) -> dict[str, Any]:
     return {'logits': self.model.mlm_logits(params, self.model.hidden(params, batch))}
@@ -153,7 +152,7 @@ class Perplexity(OfText):
       hidden_BTD = self.model.hidden(params, batch)
       labels_BT, _ = next_tokens(batch)
       nats_BT, _ = nats_in_chunks(self.model.objective.model, params, hidden_BTD, labels_BT)
-      return {'logs': -nats_BT} | {x: batch[x] for x in ('example_ids', 'cls_positions')}
+      return {'logs': -nats_BT} | {name: batch[name] for name in PLACES}
     at_BN = batch['masked_positions'][..., 0]
     hidden_BND = models.gather_positions(self.model.hidden(params, batch), at_BN)
     logs = nn.log_softmax(self.model.mlm_logits(params, hidden_BND))

@@ -33,8 +33,8 @@ NEVER = '[PAD]', '[CLS]', '[MASK]'  # no text has them
 class Generate(Ask):
   """Continues prompts by up to max_tokens. temperature, top_k, top_p, repetition_penalty: see
   sampling.Choice; beams, length_penalty: see models/beam_search.py; None: as its release says
-  (language_model.writing), else 1. stop: pieces. show: called with
-  the growing text, where one prompt is answered from left to right."""
+  (language_model.writing), else 1. stop: pieces. show: called with the growing text, where one
+  prompt is answered from left to right."""
 
   def __init__(
     self,
@@ -70,10 +70,7 @@ class Generate(Ask):
       (temperature or not top_k and top_p == 1, f'{no_draws}; set temperature above 0'),
       (order in ('', *ORDERS), f'order is {order!r}; use left, confidence'),
       (not (order and causal), 'this model is causal and writes from left to right; no order then'),
-      (
-        beams == 1 or self.left,
-        f'beams is {beams}, and masks are filled one at a time; leave beams out',
-      ),
+      (beams == 1 or self.left, f'beams is {beams}, and masks are filled singly; leave beams out'),
       (not stop or self.left, 'stop says nothing to masks, which are all filled; leave it out'),
       (not isinstance(stop, str), f'stop is {quoted(stop)}; put it in [], with others if any'),
     ):
@@ -86,8 +83,8 @@ class Generate(Ask):
     never = () if 'ends' in said else NEVER  # transformers forbids no piece
     never_ids = tuple({reserved[x] for x in never if x in reserved} - {*stop_ids})
     drawn = float(temperature), top_k, float(top_p), float(repetition_penalty)
-    more = never_ids, said.get('early_stopping', False)
-    self.choice = sampling.Choice(*drawn, stop_ids if self.left else (), *more)
+    ends_at, early = stop_ids if self.left else (), said.get('early_stopping', False)
+    self.choice = sampling.Choice(*drawn, ends_at, never_ids, early)
     self.max_tokens, self.beams, self.seed = max_tokens, beams, seed
     self.length_penalty, self.order = float(length_penalty), order or ORDERS[0]
     # An end that is a plain piece stays in the text, as in transformers'.

@@ -52,10 +52,8 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> language_model.Langua
 
 def main_metric(config: ConfigDict) -> str:
   """The name of the last stage's loss; for a hybrid, of its causal rows if it has any."""
-  kind = stages(config)[-1]
-  if kind == 'hybrid':
-    kind = 'causal' if config.language_model.causal_share else 'masked'
-  return language_model.TERMS[kind]
+  hybrid = 'causal' if config.language_model.causal_share else 'masked'
+  return language_model.TERMS[stages(config)[-1].replace('hybrid', hybrid)]
 
 
 def judged_under(config: ConfigDict) -> dict[str, Any]:
@@ -70,14 +68,13 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield from rules_of_words_alone(config)
   kinds, rows, model = stages(config), config.corpus.rows, config.model
   setting = f'language_model.kind={config.language_model.kind}'
-  alone = 'hybrid' not in kinds or len(kinds) == 1
-  yield alone, f'{setting}: a hybrid does not change by step; leave out the other kinds.'
+  alone = f'{setting}: a hybrid does not change by step; leave out the other kinds.'
+  yield 'hybrid' not in kinds or len(kinds) == 1, alone
   all_rows_causal = kinds[-1] == 'hybrid' and config.language_model.causal_share == 1
   causal = kinds[-1] == 'causal' or all_rows_causal
   share = ' with language_model.causal_share=1' * all_rows_causal
   ends = f'{setting}{share} ends with a model that {"is" if causal else "is not"} causal'
-  said = f'and model.causal is {str(model.causal).lower()}'
-  yield model.causal == causal, f'{ends}, {said}; set model.causal={str(causal).lower()}.'
+  yield model.causal == causal, f'{ends}; set model.causal={str(causal).lower()}.'
   yield from memory_rules(config, kinds)
   pairs = f'corpus.rows={rows} makes pairs, of which a language model knows nothing; set it to lm.'
   yield rows not in PAIRS, pairs

@@ -10,7 +10,7 @@ import numpy as np
 import tqdm
 from ml_collections import ConfigDict
 
-from bert_jax import models, tokenizers
+from bert_jax import tokenizers
 from bert_jax.corpus import loading, tokenized
 from bert_jax.corpus.blocks import Blocks
 from bert_jax.errors import InputError, log, quoted
@@ -20,6 +20,7 @@ from bert_jax.rows.block_rows import BlockRows
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
 from bert_jax.rows.sentence_pairs import PAIRS, prior
+from bert_jax.tasks import labelled
 from bert_jax.text import documents, files
 from bert_jax.timeline import values_of
 from bert_jax.tokenizers import Tokenizer
@@ -36,9 +37,8 @@ def most_predictions(rate: float, tokens: int) -> int:
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
-  """Fills in what only the data can tell: the languages and the vocabulary of a prepared corpus,
-  and the number of predictions in a row. InputError if the corpora do not fit each other or the
-  config."""
+  """Fills in languages and vocabulary of a prepared corpus, and the number of predictions in a row.
+  InputError if the corpora do not fit each other or the config."""
   config = config.copy_and_resolve_references()
   if not config.masking.max_predictions_per_seq:
     rate = config.masking.masked_lm_prob
@@ -46,7 +46,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
   metas = loading.metas(config.data.train, config.corpus.languages)
   made = [meta['vocabulary'] for _, meta in metas if meta]
   evals = loading.metas(config.data.eval, config.corpus.languages) if made else []
-  if made and len(made) < len(metas):
+  if 0 < len(made) < len(metas):
     raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
   if len(set(made)) > 1:
     raise InputError('data.train was prepared with several vocabularies; prepare it with one.')
@@ -75,11 +75,9 @@ def _take_vocabulary(config, folder):
 
 
 def _take_languages(config, metas):
-  """Sets corpus.languages, if it is empty, to the languages of the corpora. InputError for a name
-  that no corpus has, or several."""
-  known = []
-  for name, meta in metas:
-    known += [loading.joined(name, x) for x in (meta['languages'] if meta else ('',))]
+  """Fills in corpus.languages. InputError for a name that no corpus has, or several."""
+  languages = lambda meta: meta['languages'] if meta else ('',)
+  known = [loading.joined(name, x) for name, meta in metas for x in languages(meta)]
   if twice := [name for name, number in Counter(known).items() if number > 1]:
     advice = 'give each corpus its own name, or prepare them together'
     raise InputError(f'data.train names {quoted(twice[0])} twice; {advice}.')
@@ -156,10 +154,8 @@ def objective(
   in_evaluations['max_predictions'] = under['predictions per row']
   more |= {'eval_masking': in_evaluations, 'sbo_weight': config.loss.sbo_weight}
   more |= {'pairs': pairs_of(config), 'lengths': lengths(config)}
-  more['examples_per_row'] = config.data.examples_per_row
   more['languages'] = tuple(config.corpus.languages)
-  model = models.ModelConfig(**config.model)
-  return kind(model, config.data.seq_length, config.loss.nsp_weight, corruption, **more)
+  return labelled.objective(kind, config, config.loss.nsp_weight, corruption, **more)
 
 
 def sources(
@@ -212,13 +208,12 @@ def _source(config, tokenizer, split, corpora, further):
   baselines: dict[str, Level] = {'mlm': LossLevel(level, 'unigram')}
   if config.loss.sbo_weight:
     baselines['sbo'] = baselines['mlm']
-  of_languages = {f'mlm_{name}': LossLevel(x, 'unigram') for name, x in levels.items() if name}
-  source.baselines = baselines | of_languages
+  baselines |= {f'mlm_{name}': LossLevel(x, 'unigram') for name, x in levels.items() if name}
+  source.baselines = baselines
   further(source, parts, of_split, corpora['train'], share)
   if config.loss.nsp_weight:
-    name = pairs_of(config)
-    correct = prior([x.totals for x in parts.values()], name)
-    source.baselines[f'{name}_accuracy'] = Level(correct, 'prior')
+    correct = prior([x.totals for x in parts.values()], pairs_of(config))
+    source.baselines[f'{pairs_of(config)}_accuracy'] = Level(correct, 'prior')
   says = 'a loss per token that stays there has learned frequencies only'
   log.info('%s: unigram cross-entropy %.3f nats per token; %s', split, level, says)
   return source
@@ -227,8 +222,7 @@ def _source(config, tokenizer, split, corpora, further):
 def _mixture(config, split, parts, sizes):
   """The Mixture of the Rows of several languages, and {language: its share of the tokens}."""
   seen = shares(sizes, config.corpus.sampling, dict(config.corpus.weights))
-  per_row = {language: part.totals['tokens'] / len(part) for language, part in parts.items()}
-  weights = {language: seen[language] / per_row[language] for language in parts}
+  weights = {k: seen[k] / (part.totals['tokens'] / len(part)) for k, part in parts.items()}
   source = Mixture(parts, {k: x / sum(weights.values()) for k, x in weights.items()})
   if split == 'train':
     log.info('share of the tokens seen: %s', ', '.join(f'{k} {x:.2%}' for k, x in seen.items()))
@@ -253,9 +247,7 @@ def _rows(config, corpus, tokenizer, split, language, what):
     pairs = ' (sentence pairs take two)' if needed == 2 else ''
     advice = 'give more text, separate documents by blank lines, or change corpus.eval_share'
     if block.format == 'paragraphs':
-      advice = (
-        'a file is a document (corpus.format=paragraphs); give more, or name some in data.eval'
-      )
+      advice = 'a file is a document (corpus.format=paragraphs); give more, or some in data.eval'
     few = f'the {what} data has {number} documents and needs {needed}{pairs}; {advice}'
     held_out = f'corpus.eval_share={block.eval_share} is held out while data.eval is empty'
     raise InputError(f'{few} ({held_out}).')

@@ -1,9 +1,8 @@
 """Finds the tokens of an answer, and the best spans over all windows of a context.
 
 As in google-research/bert's run_squad.py a token may be in several windows, which begin a stride
-apart, and an answer that begins with it is scored in the window where it has most context. But the
-best spans are the best of all, where the reference searches the 20 best starts and ends of each
-window; and tokens are mapped to the text by offsets.
+apart, and an answer that begins with it is scored where it has most context. But the best spans are
+the best of all, not of the 20 best starts and ends of each window.
 """
 
 from collections.abc import Sequence

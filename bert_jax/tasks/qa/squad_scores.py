@@ -116,14 +116,10 @@ def segments(text: str) -> list[str]:
   """CMRC's segments of a text: its Chinese characters and the words between them, no marks."""
   out = []
   for i, part in enumerate(_CHARACTER.split(_bare(text))):
-    out += [part] if i % 2 else _words(part)
+    for pattern, replacement in _NLTK if i % 2 == 0 else ():
+      part = re.sub(pattern, replacement, part)
+    out += part.split()
   return out
-
-
-def _words(text):
-  for pattern, replacement in _NLTK:
-    text = re.sub(pattern, replacement, text)
-  return text.split()
 
 
 def segment_f1(prediction: str, gold: str) -> float:

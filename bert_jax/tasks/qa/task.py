@@ -3,14 +3,14 @@
 An example is [CLS] question [SEP] window of the context [SEP]; reading.py reads the questions,
 spans.py finds the best spans, squad_scores.py scores. Answers are characters of the context as it
 was given. Of several gold answers the first is learnt, and all count in the scores. In a window
-without the whole answer, and for a question without one (qa.unanswerable, SQuAD 2.0), the answer to
-learn is [CLS].
+without the whole answer, and for a question without one (SQuAD 2.0), the answer to learn is [CLS].
 
 With qa.unanswerable the prediction is '' if the odds of no answer (the logits of [CLS] minus the
 logits of the best span) are above qa.null_threshold. Scores whose names begin with best_ use the
 threshold that is best on the evaluated data.
 """
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -60,10 +60,8 @@ class Windows(Scored):
     self, config: ConfigDict, tokenizer: Tokenizer, questions: list[Question], problems: Problems
   ):
     self.qa, self.questions, limit = config.qa, questions, labelled.limit(config)
-    encodings = {}
-    contexts = list(dict.fromkeys(question.context for question in questions))
-    for i in range(0, len(contexts), _CHUNK):
-      part = contexts[i : i + _CHUNK]
+    encodings, contexts = {}, iter(dict.fromkeys(question.context for question in questions))
+    while part := list(itertools.islice(contexts, _CHUNK)):
       encodings |= zip(part, tokenizer.encode_batch(part), strict=True)
     self.offsets = {context: encoding.offsets for context, encoding in encodings.items()}
     self.read, parts, self.tokens = [encoding.ids for encoding in encodings.values()], [], []
@@ -129,8 +127,7 @@ class Windows(Scored):
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     logits = [tokens_of(outputs, f'{side}_logits', self.lengths) for side in ('start', 'end')]
     out = []
-    for i in range(len(self.questions)):
-      examples = range(self.first[i], self.first[i + 1])
+    for i, examples in enumerate(itertools.starmap(range, itertools.pairwise(self.first))):
       if examples and all(e in logits[0] for e in examples):
         out.append(self._answer(i, *([side[e] for e in examples] for side in logits)))
     return out
@@ -187,10 +184,9 @@ class Windows(Scored):
     return nats
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
-    names = 'prediction', 'gold', 'answer'
-    predictions, golds, best = ([answer[name] for answer in answers] for name in names)
+    predictions, golds = ([answer[name] for answer in answers] for name in ('prediction', 'gold'))
     if self.qa.unanswerable:
-      odds = [answer['null_odds'] for answer in answers]
+      best, odds = ([answer[name] for answer in answers] for name in ('answer', 'null_odds'))
       of_best = squad_scores.best_thresholds(best, golds, odds)
       return squad_scores.squad2(predictions, golds) | of_best
     scorer = squad_scores.cmrc if self.qa.answer_units == 'characters' else squad_scores.squad

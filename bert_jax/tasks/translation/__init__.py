@@ -126,8 +126,7 @@ class Translate(OfHead):
     return self.objective.predict(params, batch)
 
   def record(self, fields: dict[str, Any]) -> Pair:
-    (text,) = texts_of(fields, self.fields)
-    return Pair('', '', text, None)
+    return Pair('', '', texts_of(fields, self.fields)[0], None)
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     return super().shown(answer | {'text': answer['source'], 'translation': answer['prediction']})

@@ -67,10 +67,6 @@ def judged_under(config: ConfigDict) -> dict[str, Any]:
   return {'eval.seed': seed, **{name: config.denoising[name.partition('.')[2]] for name in FIELDS}}
 
 
-def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: dict[str, Any]) -> list:
-  return PRETRAINING.remarks(as_pretraining(config), tokenizer, sources)
-
-
 DENOISING = variant(
   'denoising',
   resolve=resolve,
@@ -79,7 +75,7 @@ DENOISING = variant(
   rules=rules,
   rules_to_begin=lambda config: (),
   judged_under=judged_under,
-  remarks=remarks,
+  remarks=lambda config, *of: PRETRAINING.remarks(as_pretraining(config), *of),
   fields=CORPUS | FIELDS,
   defaults=DEFAULTS,
   main_metric=lambda config: 'denoising',

@@ -40,7 +40,7 @@ class Signer:
 
   def __init__(self, threshold: float):
     if not 0 < threshold <= 0.99:
-      raise InputError(f'near-duplicate threshold {threshold} is not in (0, 0.99]; 0.8 is usual')
+      raise InputError(f'near threshold {threshold} is not between 0 and 0.99; 0.8 is usual')
     try:
       from datasketch import MinHash, MinHashLSH
 

@@ -4,7 +4,6 @@ The lines are embedded once. With keep_index their vectors are kept beside the f
 FILE.vectors.npz, with a fingerprint of the lines and of all that makes a vector.
 """
 
-import contextlib
 import hashlib
 import io
 import sys
@@ -64,10 +63,8 @@ class Search(Embed):
     """The vectors in a file if its fingerprint fits, else computed and written there."""
     fingerprint = self._fingerprint()
     if path.exists():
-      with contextlib.suppress(*UNREADABLE):
-        kept = read_npz(path)
-        if str(kept['fingerprint']) == fingerprint:
-          return kept['vectors']
+      if (vectors := _read(path, fingerprint)) is not None:
+        return vectors
       log.warning('%s is of other lines or of another model, or damaged: it is made anew', path)
     vectors, out = self._embedded(), io.BytesIO()
     np.savez(out, vectors=vectors, fingerprint=fingerprint)
@@ -123,3 +120,12 @@ OPTIONS = {
   'pooling': POOLING,
 }
 SEARCH = Prediction(Search, options=OPTIONS)
+
+
+def _read(path: Path, fingerprint: str) -> np.ndarray | None:
+  """The vectors in a file; None if it cannot be read or does not fit."""
+  try:
+    kept = read_npz(path)
+    return kept['vectors'] if str(kept['fingerprint']) == fingerprint else None
+  except UNREADABLE:
+    return None

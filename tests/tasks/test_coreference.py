@@ -14,7 +14,7 @@ from references import drawn
 from bert_jax.errors import InputError
 from bert_jax.objectives.encode import encode
 from bert_jax.tasks.coreference import reading, task
-from bert_jax.tasks.coreference.task import gap_scores
+from bert_jax.tasks.coreference.gap_scores import gap_scores
 
 of_task = p.reader('coreference', reading.read)
 NEAREST = 'offsets that are off (the nearest place taken)'

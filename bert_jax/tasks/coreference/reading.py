@@ -18,12 +18,11 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax.errors import quoted
+from bert_jax.tasks.coreference.gap_scores import GENDERS
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.text.values import json_value, whole_number
 
 SPANS = ('Pronoun', 'A', 'B')  # the columns of GAP's spans
-GENDERS = dict.fromkeys(('he', 'his', 'him'), 'masculine')
-GENDERS |= dict.fromkeys(('she', 'her', 'hers'), 'feminine')
 
 
 class Example(NamedTuple):

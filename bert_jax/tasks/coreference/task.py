@@ -1,13 +1,13 @@
 """The objective and rows of coreference: a pronoun stands for one of C candidates, or for none.
 
-  gap  two candidates; the answer is A, B or neither. GAP's official scores
+  gap  two candidates; the answer is A, B or neither. gap_scores.py computes the scores
   wsc  one candidate; the answer is true or false. The score is accuracy
 
 reading.py reads the examples. A span becomes the tokens that share a character with it. A text that
 is too long is cut around its spans, which are all kept, and counted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,13 @@ from ml_collections import ConfigDict
 from bert_jax.objectives.coreference import Coreference
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
-from bert_jax.tasks.coreference.reading import GENDERS, Example, read
+from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
+from bert_jax.tasks.coreference.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa.spans import tokens_between
 from bert_jax.tasks.scored import Scored, choice_of_label, json_lines, number_or_name
 from bert_jax.tokenizers import Tokenizer
 
-SCORES = ('gap_f1', 'gap_f1_masculine', 'gap_f1_feminine', 'gap_bias')
 # The answers in each format: one for each candidate, and one for no candidate.
 ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false')}
 
@@ -96,27 +96,6 @@ class Pronouns(Scored):
 
 texts = labelled.texts_of(read, lambda example: [example.text])
 sources = labelled.sources_of(Pronouns, read)
-
-
-def gap_scores(answers: Sequence[dict]) -> dict[str, float]:
-  """GAP's SCORES as by the official gap_scorer.py (Webster et al. 2018), F1 from 0 to 100.
-  Whether A is meant and whether B is meant are two decisions; F1 is of all, and of those on
-  masculine and on feminine pronouns. answers: dicts with id, pronoun, gold and prediction (A, B or
-  neither); of those with the same id the first counts. gap_bias is the feminine F1 over the
-  masculine one; NaN if one of them is 0, where the official scorer prints '-'."""
-  first = list({a['id']: a for a in reversed(answers)}.values())
-  sides = ([[a[key] == name for name in 'AB'] for a in first] for key in ('gold', 'prediction'))
-  gold, predicted = map(np.array, sides)
-  gender = np.array([GENDERS.get(a['pronoun'].lower(), '') for a in first])
-
-  def f1(which):
-    right = np.sum(gold[which] & predicted[which])
-    wrong = np.sum(gold[which] ^ predicted[which])
-    return float(200 * right / (2 * right + wrong)) if right else 0.0
-
-  masculine, feminine = f1(gender == 'masculine'), f1(gender == 'feminine')
-  bias = feminine / masculine if masculine and feminine else float('nan')
-  return dict(zip(SCORES, (f1(slice(None)), masculine, feminine, bias)))
 
 
 def near(length: int, spans: np.ndarray, room: int) -> np.ndarray | None:

@@ -29,7 +29,15 @@ from bert_jax.objectives.encode import encode, row_spec
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.batches import Batches
 from bert_jax.run import evaluation
-from bert_jax.step import Constants, State, keys, make_eval_step, make_train_step, program
+from bert_jax.step import (
+  Constants,
+  State,
+  constants_of,
+  keys,
+  make_eval_step,
+  make_train_step,
+  program,
+)
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import EVALUATION
 from bert_jax.tools.preflight import estimate
@@ -429,6 +437,10 @@ def test_every_batch_of_an_evaluation_is_corrupted_anew():
 def test_initialisation_training_and_evaluation_have_keys_of_their_own():
   words = [bytes(jax.random.key_data(key)) for seed in (0, 1) for key in keys(seed, 'threefry2x32')]
   assert len(set(words)) == 6
+  config = c.load('configs/pretrain.py:runlocal', ['--config.seed=1', '--config.eval.seed=0'])
+  found = constants_of(config, Draws())
+  used = [bytes(jax.random.key_data(key)) for key in (found.train_key, found.eval_key)]
+  assert used == [words[4], words[2]]  # of seed 1, and of seed 0
 
 
 class Slope(Draws):

@@ -27,7 +27,7 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,9 +186,10 @@ def _check_columns(ask: Ask, columns: tuple[str, ...], named: str) -> None:
     raise InputError(f'--columns {named}: {reads}.') from None
 
 
-def answered(ask: Ask, chunk: Sequence[Any], faults: Counter) -> Iterator[tuple[dict, str]]:
+def answered(ask: Ask, chunk: Iterable[Any], faults: Counter) -> Iterator[tuple[dict, str]]:
   """Yields, for each line (in bytes) or row of a table, (answer, '') or ({"line": number of a row,
   "id": its id, if any}, why there is no answer). Lines that are not valid UTF-8 are counted."""
+  chunk = list(chunk)
   parsed = [_parsed(ask, asked, faults) for asked in chunk]
   replies = iter(ask.replies([record for record, _, error in parsed if not error]))
   for asked, (_, identity, error) in zip(chunk, parsed):

@@ -22,7 +22,7 @@ MARKS |= {codecs.BOM_UTF16_LE: 'utf-16', codecs.BOM_UTF16_BE: 'utf-16'}  # UTF-3
 SAMPLE = 1 << 13  # bytes, of lines beyond ASCII, that an encoding is recognised from
 SAID = set()  # (folder, fact) of files, which are said once
 
-_WEST = 'äöüß àâæçèéêëîïôùûüœÿ áéíñóúüªº àèéìíîòóùú àáâãçéêíóôõúü åäöéü æøåéü áéëïöüèó áéíóúýþæöð'
+_WEST = 'äöüß àâæçèéêëîïôùûüœ áéíñóúüªº àèéìíîòóùú àáâãçéêíóôõúü åäöéü æøåéü áéëïöüèó áéíóúýþæöð'
 # {encoding: the letters beyond ASCII of each language that is written in it}: German, French,
 # Spanish, Italian, Portuguese, Swedish and Finnish, Danish and Norwegian, Dutch, Icelandic; Polish,
 # Czech, Hungarian, Romanian, Croatian, Slovak; Turkish; Lithuanian, Latvian, Estonian.
@@ -66,7 +66,10 @@ def recognised(lines: Iterable[bytes]) -> str:
   beyond = sum(character > '\x7f' for character in text)
   if 10 * sum(map(_is_utf8, lines)) >= len(lines) or 3 * text.count('\ufffd') <= beyond:
     return 'utf-8'
-  fits = {x: _fit(b'\n'.join(lines).decode(x, 'replace'), x) for x in ENCODINGS}
+  data = b'\n'.join(lines)
+  fits = {x: _fit(data.decode(x, 'replace'), x) for x in ENCODINGS}
+  for x in LETTERS:  # pairs of bytes that are Latin letters in UTF-8 are seldom two such letters
+    fits[x] -= 2 * len(re.findall(b'[\xc2\xc3][\x80-\xbf]', data)) / beyond
   best = max(fits, key=lambda encoding: fits[encoding])
   return best if fits[best] >= LIKELY else 'utf-8'
 

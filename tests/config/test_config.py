@@ -281,6 +281,14 @@ def test_decay_that_no_schedule_makes_is_for_runs_that_have_begun(given, sentenc
   config.check_beginning(config.load('configs/pretrain.py:runlocal', ends))
 
 
+def test_rates_by_layer_need_layers_that_are_not_shared():
+  shared, decay = 'model.share_layers=True', 'optimizer.layer_lr_decay=0.8'
+  for fields in ([shared], [decay]):
+    config.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in fields])
+  with pytest.raises(InputError, match='is by layer, and model.share_layers has one; set it to 1'):
+    config.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in (shared, decay)])
+
+
 def test_a_config_file_that_ends_the_program_is_named(tmp_path):
   (tmp_path / 'ends.py').write_text('import sys\n\n\ndef get_config(arg):\n  sys.exit(3)\n')
   with pytest.raises(InputError, match='ends.py:5 is wrong: SystemExit: 3; mend the config file'):

@@ -3,6 +3,8 @@
 `recorded` is what golden/make_released_golden.py wrote; slow tests compare with torch itself.
 """
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -275,6 +277,17 @@ def test_the_pattern_of_layers_is_read_and_written(tmp_path, recorded, kinds, ev
   convert.export_run(tmp_path / 'hf', found, {})
   assert config_of(tmp_path / 'hf')['layer_types'] == said['layer_types']
   assert trained.load(tmp_path / 'hf').config.model == model
+
+
+def test_what_a_modernbert_does_not_say_is_as_in_transformers(tmp_path, recorded):
+  folder = folder_of(tmp_path, recorded, 'modernbert')
+  content = json.loads((folder / 'config.json').read_text())
+  biases = 'norm_bias', 'attention_bias', 'mlp_bias', 'classifier_bias'
+  said = {name: content.pop(name, False) for name in biases}
+  assert not any(said.values())
+  expected = trained.load(folder)
+  (folder / 'config.json').write_text(json.dumps(content))
+  assert trained.load(folder).config.model == expected.config.model
 
 
 def test_the_pairs_of_an_albert_are_of_sentence_order(tmp_path, recorded):

@@ -314,14 +314,6 @@ def test_rows_without_a_piece_fill_no_mask(tokenizer, wide):
   assert sum(share for _, share in found) < 0.1  # the probabilities are those of all rows
 
 
-def test_a_vocabulary_that_is_not_the_models_is_refused(pretrained_model, vocab, tokenizer):
-  config = pretrained_model.config.copy_and_resolve_references()
-  found = trained.Trained(config, tokenizer, pretrained_model.params, 0)
-  config.model.vocab_size -= 1
-  with pytest.raises(InputError, match='pieces and the weights have'):
-    Model(found)
-
-
 def test_embed_pools_as_the_model_was_trained(pretrained_model):
   own = pretrained_model
   found = trained.Trained(own.config, own.tokenizer, own.params, 0, Vector('cls', True))

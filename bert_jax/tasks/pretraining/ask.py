@@ -228,7 +228,9 @@ class NextSentence(Classify):
     return {'logits': logits, 'example_ids': batch['example_ids']}
 
   def config(self, row: int = 0) -> ConfigDict:
-    table = dict(labels=self.labels, multi_label=False, regression=False, long_texts='head')
+    table = dict(
+      labels=self.labels, multi_label=False, regression=False, long_texts='head', ends=True
+    )
     data = dict(seq_length=self.model.limit, examples_per_row=64)
     task, model = dict(max_length=self.model.limit), self.model.config.model
     return ConfigDict(dict(table=table, task=task, data=data, model=model))

@@ -92,12 +92,27 @@ def append(path: Path | str) -> TextIO:
   return Path(path).open('a')
 
 
+def exists(path: Path | str) -> bool:
+  """Does a file or folder exist?"""
+  return Path(path).exists()
+
+
 def names(folder: Path | str) -> list[str]:
   """The sorted names of files and folders in a folder; [] if it does not exist."""
   try:
     return sorted(os.listdir(folder))
   except (FileNotFoundError, NotADirectoryError):
     return []
+
+
+def find(folder: Path | str, name: str) -> list[Path]:
+  """The files called `name` in a folder and the folders below it, sorted."""
+  return sorted(Path(folder).rglob(name))
+
+
+def remove(path: Path | str) -> None:
+  """Removes a file if it exists."""
+  Path(path).unlink(missing_ok=True)
 
 
 def make_folder(path: Path | str) -> None:

@@ -49,16 +49,18 @@ class Alone(InputError):
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
   """Adds the option --distributed, whose value is the argument of `join`."""
-  several = f'TPU pod, SLURM, Open MPI, Kubernetes; {ADDRESS} needs no flag'
-  about = f'one of several processes ({several}) that wait {JOIN_SECONDS} or SECONDS for each other'
+  text = (
+    f'this is one of several processes (TPU pod, SLURM, Open MPI, Kubernetes; {ADDRESS} needs no '
+    f'flag); SECONDS: how long to wait for the others, {JOIN_SECONDS} unless given'
+  )
   option: Any = {'nargs': '?', 'const': JOIN_SECONDS, 'type': int, 'metavar': 'SECONDS'}
-  parser.add_argument('--distributed', help=about, **option)
+  parser.add_argument('--distributed', help=text, **option)
 
 
 def join(seconds: int | None = None) -> None:
-  """Joins the other processes of the run, if --distributed, srun or GKE says that there are any,
-  before anything uses JAX's devices. seconds: the value of --distributed. Raises Alone (exit code
-  3) if the others do not join in time."""
+  """Joins the other processes of the run, if --distributed, srun or GKE says that there are any.
+  It must be called before anything else that uses JAX's devices. seconds: the value of
+  --distributed. Raises Alone (exit code 3) if the others do not join in time."""
   pod = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
   if not (seconds or _launched() or pod):
     return
@@ -72,8 +74,8 @@ def join(seconds: int | None = None) -> None:
   )
 
   def too_late():  # a little later JAX's client would abort the process
-    message = f'error: the other processes of this run did not come; {advice}'
-    print(message, file=sys.stderr, flush=True)
+    print(f'error: the other processes of this run did not come; {advice}', file=sys.stderr)
+    sys.stderr.flush()
     os._exit(Alone.code)
 
   before, waiting = signal.getsignal(signal.SIGTERM), threading.Timer(seconds, too_late)
@@ -95,7 +97,8 @@ def join(seconds: int | None = None) -> None:
 
 
 def _speak_when_aborted():
-  """Prints a sentence when JAX's client aborts this process, which waits for a lost one."""
+  """Makes this process print a sentence when JAX's client aborts it, after a C++ trace.
+  The client aborts a process that waits on its devices for a lost process."""
   global _aborted  # Python must keep a reference, since C does not
 
   def aborted(_):
@@ -144,8 +147,9 @@ def _reach(address: str, seconds: int) -> None:
       return socket.create_connection((host.strip('[]'), int(port)), timeout=5).close()
     except OSError as error:
       if time.monotonic() > end:
-        fault = f'{address} cannot be reached within {seconds} seconds ({error.strerror or error})'
-        raise Alone(f'{fault}; start process 0 there, or mend {ADDRESS}.') from None
+        fault = f'the coordinator {address} cannot be reached within {seconds} seconds'
+        why = error.strerror or error
+        raise Alone(f'{fault} ({why}); start process 0 there, or mend {ADDRESS}.') from None
     time.sleep(0.5)
 
 
@@ -189,7 +193,8 @@ def _from_all(number: int) -> list[int]:
 
 def exists(path: Path) -> bool:
   """Does a path exist? All processes must call this. InputError if only some of them see it."""
-  if len({*(sees := _from_all(path.exists()))}) > 1:  # a network file system may be a minute behind
+  sees = _from_all(path.exists())
+  if len({*sees}) > 1:  # a network file system may be a minute behind
     end = time.monotonic() + VISIBLE_SECONDS
     while not path.exists() and time.monotonic() < end:
       time.sleep(1)
@@ -202,7 +207,7 @@ def exists(path: Path) -> bool:
 
 class Vote:
   """Finds the highest number of all processes without waiting: cast in one step, counted in the
-  next. Votes travel over the devices, so all see the same outcome at the same step."""
+  next. Votes travel over the devices, so every process sees the same outcome at the same step."""
 
   def __init__(self, mesh: jax.sharding.Mesh):
     self.sharding = NamedSharding(mesh, P(mesh.axis_names))  # one number for each device
@@ -222,24 +227,30 @@ class Vote:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-  """A context that ends a failing process of several with a sentence; JAX would wait minutes."""
+  """A context that ends a failing process of several with one sentence; the others end soon after.
+  JAX's shutdown would wait minutes for processes that may never come."""
   try:
     yield
-  except (Exception, KeyboardInterrupt) as error:
+  except BrokenPipeError:
+    raise
+  except (InputError, OSError, KeyboardInterrupt) as error:
     # An interruption with a message is one that all processes agreed on, at this step.
     agreed = isinstance(error, KeyboardInterrupt) and str(error)
-    if not jax.distributed.is_initialized() or agreed or isinstance(error, BrokenPipeError):
+    if not jax.distributed.is_initialized() or agreed:
       raise
-    if isinstance(error, (InputError, OSError, KeyboardInterrupt)):
-      _leave(*farewell(error))
-    if is_loss(error):
-      _leave(f'error: {_who()} stops: {first_line(error)}; another one {AGAIN}', Alone.code)
-    traceback.print_exc()
-    _leave('error: this process of several has failed, as above', 1)
+    _leave(*farewell(error))
+  except Exception as error:
+    if not jax.distributed.is_initialized():
+      raise
+    if not is_loss(error):
+      traceback.print_exc()
+      _leave('error: this process of several has failed, as above', 1)
+    _leave(f'error: {_who()} stops: {first_line(error)}; another one {AGAIN}', Alone.code)
 
 
 def is_loss(error: Exception) -> bool:
-  """Does an exception come from the connection between processes (its type depends on JAX)?"""
+  """Does an exception come from the connection between processes, and not from their work?
+  Some versions of JAX raise a JaxRuntimeError, others a ValueError, whose text begins so."""
   return jax.process_count() > 1 and bool(STATUS.match(str(error)))
 
 

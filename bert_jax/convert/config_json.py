@@ -73,8 +73,10 @@ def read(folder: Path) -> Description:
   content |= {field: 0 for field, x in family.same.items() if content[field] == content.get(x)}
   _check_types(path, content)
   act = content.get('hidden_act', 'gelu')
-  acts = {'hidden_act': (*record.ACTIVATIONS,), 'classifier_activation': (act,)}
-  _check_fixed(path, content, acts)
+  _check_fixed(path, content, {'hidden_act': (*record.ACTIVATIONS,)})
+  if (other := content.get('classifier_activation', act)) != act:
+    ours = f'our heads have the activation of the layers, {act}'
+    raise record.other_model(path, 'classifier_activation', other, ours)
   if missing := [name for name in SIZES if name not in content]:
     raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
   said = *SIZES, *family.free, *family.derived
@@ -108,7 +110,8 @@ def read(folder: Path) -> Description:
 
 
 def write(family: ReleasedFamily, model: Mapping[str, Any], offset: int) -> dict[str, Any]:
-  """The keys of a config.json for fields of config.model: the inverse of read. offset: as there."""
+  """The keys of a config.json for these fields of config.model: the inverse of read. offset: rows
+  of the position table before position 0."""
   usual = family.defaults.get('hidden_act', 'gelu')
   fields: dict[str, Any] = {'hidden_act': record.activation_name(model['hidden_act'], usual)}
   fields |= {field: model[field] for field in (*SIZES, *OTHERS, *family.free)}

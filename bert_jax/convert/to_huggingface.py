@@ -35,7 +35,10 @@ from bert_jax.tasks import TASKS
 if TYPE_CHECKING:
   from bert_jax.workdir.trained import Trained
 
-NO_POOLER = 'It has no pooler: in {} that is zeros; use last_hidden_state, not pooler_output.'
+NO_POOLER = (
+  'The model has no pooler, and {} has one: its weights are zeros here, so use last_hidden_state, '
+  'not pooler_output.'
+)
 
 
 def write(

@@ -20,8 +20,8 @@ from bert_jax.models.embeddings import word_table
 
 class Pooler(nn.Module):
   """Turns the hidden state of each example's [CLS] into what a classifier reads, by config.pooler:
-  a dense layer and tanh (BERT) or gelu (ELECTRA); dense, activation and norm (ModernBERT); nothing.
-  """
+  a dense layer and tanh (BERT) or gelu (ELECTRA); dense layer, activation and norm (ModernBERT); or
+  unchanged."""
 
   config: ModelConfig
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from bert_jax import models
 from bert_jax.metrics import Mean
 from bert_jax.models import flops
+from bert_jax.objectives import check
 from bert_jax.timeline import Moment
 
 Batch = Mapping[str, jax.Array]
@@ -24,6 +25,10 @@ class Objective(abc.ABC):
 
   labels: tuple[str, ...] = ()  # the classes of its classifier, in the order of their numbers
   answer_fields: ClassVar[tuple[str, ...]] = ()  # attributes that shape its answers
+
+  def __new__(cls, *args: Any, **kwargs: Any) -> 'Objective':
+    check.check_class(cls)
+    return super().__new__(cls)
 
   @property
   @abc.abstractmethod

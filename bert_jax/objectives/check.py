@@ -1,8 +1,9 @@
-"""Checks an objective's batch, carry and terms, before anything is compiled.
+"""Checks an objective's class, batch, carry and terms, before anything is compiled.
 
 Terms are checked while a step is traced, so that nothing is traced for the check alone.
 """
 
+import inspect
 from typing import Any
 
 import jax
@@ -10,6 +11,17 @@ import jax.numpy as jnp
 
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
+
+
+def check_class(cls: type) -> None:
+  """InputError unless an objective's class has everything that base.Objective requires."""
+  fields = getattr(cls, '__dataclass_fields__', ())
+  if annotated := [name for name in inspect.get_annotations(cls) if name not in fields]:
+    fault = f'objective {cls.__name__} has the field {annotated[0]} but is no dataclass'
+    raise InputError(f'{fault}; write @dataclasses.dataclass(frozen=True) above its class.')
+  if missing := sorted(getattr(cls, '__abstractmethods__', ())):
+    fault = f'objective {cls.__name__} has no {" and no ".join(missing)}'
+    raise InputError(f'{fault}; add it to its class, see bert_jax/objectives/base.py.')
 
 
 def check(objective: Any, config: Any) -> None:

@@ -39,7 +39,8 @@ LOSSES = 'in_batch', 'cosent'
 class Contrastive(ExampleRows):
   """Learns sentence vectors by one of LOSSES. texts: K texts of an item, in neighbouring slots of a
   row: anchor, positive, negatives. widths: each has a loss of its own; (): the whole width.
-  normalize: vectors have length 1, so that similarity is the cosine; else it is their product."""
+  normalize: vectors have length 1, so that similarity is the cosine; else it is their product.
+  chunks: parts in which a batch is encoded."""
 
   loss: str
   texts: int

@@ -6,7 +6,8 @@ import numpy as np
 
 from bert_jax.tokenizers import Tokenizer
 
-# The arrays of tokens that an encoder takes, in the order of its arguments, see build_rows.
+# The arrays with a value for each token that an encoder takes, in the order of its arguments (see
+# build_rows).
 TOKENS = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
 
 
@@ -19,7 +20,8 @@ def build_row(
   align: int = 1,
   ends: bool = True,
 ) -> dict[str, np.ndarray]:
-  """One row, see build_rows. examples: each one or two texts (ids, unit_starts). ends: marks."""
+  """One row, see build_rows. examples: each one or two texts (ids, unit_starts). ends: whether they
+  have [CLS] and [SEP]."""
   texts = [text for parts in examples for text in parts]
   sizes = np.zeros((len(examples), 2), np.int64)
   for e, parts in enumerate(examples):

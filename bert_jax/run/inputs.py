@@ -10,7 +10,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
-from bert_jax import sharding
+from bert_jax import files, sharding
 from bert_jax.convert import hub
 from bert_jax.errors import InputError, log
 from bert_jax.rows.batches import Batches, batches_of
@@ -141,7 +141,7 @@ def check_continues(inputs: Inputs, program: Program) -> None:
       raise
     fault = f'config.resume_from is of another model or optimizer ({"; ".join(decisive[:3])})'
     raise InputError(f'{fault}; set these fields as there, or use config.init_from.') from None
-  if not moves and (folder / contents.CONFIG).exists():
+  if not moves and files.exists(folder / contents.CONFIG):
     before = contents.read_config(folder)
     then = config_lib.timeline_of(before, step_count(before, inputs.sources))
     check_past(inputs.timeline, then, number)

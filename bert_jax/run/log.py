@@ -55,7 +55,7 @@ class Writer:
     content = b''.join(text + b'\n' for _, text in kept)
     if content != data:
       # It has the checksum of these lines.
-      self.path.with_name(records.SUMMARY).unlink(missing_ok=True)
+      files.remove(self.path.with_name(records.SUMMARY))  # it has the checksum of these lines
       files.write_whole(self.path, content)
     self.written = len(content), zlib.crc32(content)
 
@@ -65,7 +65,7 @@ class Writer:
     line = metrics.to_json({'step': step, 'split': split, **values})
     self.last[split] = json.loads(line)
     with writing(self.path):
-      if not self.path.exists():  # its folder was removed
+      if not files.exists(self.path):  # its folder was removed
         self.file.close()
         self.file, self.written = files.append(self.path), (0, 0)
       self.file.write(line + '\n')

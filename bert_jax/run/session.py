@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from bert_jax import hosts
+from bert_jax import files, hosts
 from bert_jax.errors import Paused, log
 from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, setup, trackers
@@ -48,7 +48,7 @@ class Saver:
     """Saves a state, or adds the results of its evaluation to its checkpoint. Nobody could read it
     without a config and a vocabulary: a workdir that was removed since the run began gets them."""
     run, workdir = self.run, self.run.inputs.workdir
-    if hosts.first() and not (workdir / contents.CONFIG).exists():
+    if hosts.first() and not files.exists(workdir / contents.CONFIG):
       contents.claim(workdir, run.inputs.config)
       run.inputs.tokenizer.save(workdir)
       said = 'its config and vocabulary are written again; its checkpoints and metrics are gone'
@@ -154,7 +154,8 @@ class Session:
     return batch
 
   def go_back(self, spike: int, state: State) -> State:
-    """Goes back to the checkpoint before a spike, to go on with the data past it and no carry."""
+    """Goes back to the checkpoint before a spike and returns its State; the run goes on with the
+    data past the spike. These do not continue the data before, so the carry begins anew."""
     run, step = self.run, self.run.tally.spikes.target(spike)
     shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
     with run.clock.doing('save'):
@@ -162,6 +163,7 @@ class Session:
       run.results = meta['metrics']
       state = setup.carrying_nothing(state)
       self.tally.go_back(step, spike, meta)
+      self.tally.spikes.go_back(step, meta)
       self.ahead.forget()  # steps get other batches from now on
       self.writer.go_back(step)
       self.progress.go_back(step)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import hosts, models, sharding, step
+from bert_jax import files, hosts, models, sharding, step
 from bert_jax.errors import log
 from bert_jax.run import evaluation, initialization, speed, spikes, stopping, tally
 from bert_jax.run.inputs import Inputs, check_continues
@@ -41,7 +41,7 @@ class Run:
 def ended(inputs: Inputs) -> tuple[step.State, Mapping[str, float]] | None:
   """(State, metrics) of a run that has ended in its workdir; None if something is left to do."""
   workdir, newest, has_ended = inputs.workdir, inputs.beginning.meta or {}, False
-  if inputs.in_workdir and (workdir / contents.CONFIG).exists():
+  if inputs.in_workdir and files.exists(workdir / contents.CONFIG):
     end, config = records.read_summary(workdir), contents.read_config(workdir)
     is_same = config_lib.flatten(config) == config_lib.flatten(inputs.config)
     is_whole = bool(newest['metrics']) == bool(inputs.eval_batches)
@@ -150,7 +150,7 @@ def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:
   """Writes the config and the vocabulary of a run; returns its Checkpoints."""
   config, workdir = inputs.config, inputs.workdir
   if hosts.first():
-    if not inputs.in_workdir and (workdir / contents.CONFIG).exists():
+    if not inputs.in_workdir and files.exists(workdir / contents.CONFIG):
       log.info('an earlier run in %s has left no checkpoint: this one begins anew', workdir)
     contents.claim(workdir, config)
     if not inputs.in_workdir:

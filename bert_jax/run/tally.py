@@ -45,7 +45,8 @@ class Tally:
 
   @classmethod
   def from_meta(cls, meta: Mapping[str, Any], batch_size: int, **of_run: Any) -> 'Tally':
-    """The Tally saved in metadata ({}: new); earlier versions counted batches in place of rows."""
+    """The Tally saved in a checkpoint's metadata ({}: of a new run); of_run: `inputs`, `spikes`.
+    Earlier versions counted skipped batches in place of rows, the first ones `seen` only."""
     saved = dict(meta.get('tally', {}))
     if 'offset' in saved:
       saved['skipped'] = saved.pop('offset') * batch_size
@@ -122,7 +123,6 @@ class Tally:
     kept = {name: n for name, n in self.events.items() if stays(name)}
     self.events = kept | {name: n for name, n in saved.events.items() if not stays(name)}
     self._count('rollbacks')
-    self.spikes.go_back(step, meta)
     self.seen, self.window, self.in_a_row = saved.seen, saved.window, saved.in_a_row
     rows_before = self.inputs.timeline.rows_before
     self.skipped += rows_before(spike) - rows_before(step)
@@ -146,6 +146,6 @@ class Tally:
     named = listed(rows) + f'; gradient norms: {each}' * bool(norms)
     again = f' as in the {self.in_a_row - 1} before it' if self.in_a_row > 1 else ''
     fault = f'the {name} is {float(out[name])} at step {step}{again} (rows {named})'
-    advice = 'a lower optimizer.learning_rate, more warmup or float32 often helps'
+    advice = 'A lower optimizer.learning_rate, more warmup or float32 often helps'
     alone = f'python -m bert_jax.tools.replay {path} runs the step alone'
-    return InputError(f'{fault}, so the run stops; {advice}; {alone}.')
+    return InputError(f'{fault}, so the run stops; checkpoints are from before. {advice}; {alone}.')

@@ -34,8 +34,9 @@ def opened(config: ConfigDict, workdir: Path, start: int) -> 'list[Tracker]':
 
 
 class TensorBoard:
-  """Writes TensorBoard's event files in the thread that trains: tensorboardX's SummaryWriter has
-  its own, for which a run waits for ever after a full disk. start: hides later steps of before."""
+  """Writes TensorBoard's event files in the workdir, in the thread that trains: tensorboardX's
+  SummaryWriter has one of its own, for which a run waits for ever once it has failed at a full
+  disk. start: TensorBoard hides later steps in earlier files."""
 
   def __init__(self, workdir: Path, start: int):
     self.prefix = str(workdir / 'events')
@@ -83,7 +84,7 @@ class WeightsAndBiases:
     folder = workdir.absolute()
     drawn = folder / 'wandb' / 'id.txt'  # the id of the run
     try:
-      if not drawn.exists():
+      if not files.exists(drawn):
         files.make_folder(drawn.parent)
         files.write_whole(drawn, uuid.uuid4().hex[:12] + '\n')
       about: dict[str, Any] = {'name': folder.name, 'config': config.to_dict(), 'resume': 'allow'}
@@ -116,7 +117,9 @@ def _wandb():
 
     wandb.init  # noqa: B018
   except (ImportError, AttributeError):
-    raise InputError('log.wandb needs a package; pip install wandb, or set it to off.') from None
+    raise InputError(
+      'log.wandb needs the package wandb; pip install wandb, or set it to off.'
+    ) from None
   return wandb
 
 

@@ -31,7 +31,8 @@ class Unusable(Exception):
 def reads(kind: str, fate: str = 'kept', name: str = '') -> Callable[[Callable], Callable]:
   """Decorates a generator read(config, split, problems) of examples with an `id` and a `where`:
   they are counted as `kind`, a repeated id as well, with its fate, and it is an error if there is
-  no example. Errors name data.train or data.eval. name: for that, if it is empty; '': it may."""
+  no example. Errors name data.train or data.eval. name: what to name if that is empty; '': it may
+  be empty."""
 
   def decorated(read: Callable) -> Callable:
     @functools.wraps(read)

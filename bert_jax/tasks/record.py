@@ -70,7 +70,9 @@ class Head(NamedTuple):
   # {part for training alone (a generator), not exported: the field that is 0 without it, or ''}.
   training_only: Mapping[str, str] = types.MappingProxyType({})
   causal: bool = False  # its attention is causal
-  import_as_this_family: bool = True  # are others' models with it? False: only for export
+  # Is a released model with this head, if it has no bert_jax config, loaded as this family? False:
+  # the head is only used for export.
+  import_as_this_family: bool = True
 
 
 class Released(NamedTuple):
@@ -100,7 +102,8 @@ class Card(NamedTuple):
   trained_for: str  # what it was trained to do, in Markdown
   reads_pairs: bool = False  # an input is two texts
   all_labels: bool = False  # an input has any number of labels
-  # What is read of a text that is too long: head, tail, head_tail, windows; '': all, cut into rows.
+  # How `bert_jax.predict` treats a text that is too long: head, tail, head_tail, windows; '': as
+  # text of a corpus, which is cut into rows.
   longer_texts: str = ''
   languages: tuple[str, ...] = ()  # names of the languages of its corpora
 
@@ -119,14 +122,16 @@ class Family:
 
   name: str  # the value of config.objective
 
-  # Its data. resolve fills in what only they tell (labels); stand_in, where only sizes matter.
+  # Its data. resolve fills in what only the data can tell, such as a label set; stand_in does so
+  # without the data, where only sizes matter.
   resolve: Callable[['ConfigDict'], 'ConfigDict'] = lambda config: config
   stand_in: Callable[['ConfigDict'], 'ConfigDict'] = lambda config: config
   texts: Callable[['ConfigDict'], Any] = MISSING  # texts on which a vocabulary is trained
   sources: Callable[..., dict[str, 'Source']] = MISSING  # (config, tokenizer, splits) -> their rows
   # Warnings about data and settings that do not go well together, shown before the first step.
   remarks: Callable[['ConfigDict', 'Tokenizer', dict], list] = lambda config, tokenizer, sources: []
-  # Trained on documents, some of which are held out if data.eval is empty? Else see labelled.py.
+  # Whether it is trained on documents, some of which are held out if data.eval is empty. Other
+  # families read files of labelled examples (labelled.py).
   reads_corpus: bool = False
   plain_baseline: PlainBaseline | None = None
   # (config, tokenizer, folder) -> facts of the training examples; writes them there as ids.

@@ -59,7 +59,9 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
   text = data.decode('utf-8-sig', 'surrogateescape')
   if wrong := re.search('[\0\udc80-\udcff]', text):
     line = text.count('\n', 0, wrong.start()) + 1
-    raise InputError(f'{path} is not UTF-8 text on line {line}; convert the file to UTF-8')
+    if wrong[0] == '\0':
+      raise InputError(f'{path} is not text: line {line} holds a zero byte; give a vocab.txt')
+    raise InputError(f'{path} is not UTF-8 on line {line}; convert the file to UTF-8')
   # Split at \n alone: U+2028 is a piece of the Chinese vocabulary.
   pieces = [line.strip(' \t\r') for line in text.split('\n')]
   while pieces and not pieces[-1]:
@@ -104,7 +106,8 @@ def _is_uncased(path: Path) -> bool:
 
 
 def _with_tokens(path: Path, tokenizer: Tokenizer) -> Tokenizer:
-  """Adds the tokens of files beside a vocabulary, for which texts are searched; or InputError."""
+  """The tokenizer with the tokens that the files beside it add: texts are searched for them.
+  InputError if the vocabulary lacks one."""
   settings = files.json_of(path.with_name('special_tokens_map.json'))
   settings |= files.json_of(path.with_name('tokenizer_config.json'))
   given = files.json_of(path.with_name('added_tokens.json'))

@@ -72,6 +72,9 @@ def _place_of(path: Path) -> tuple[int, list[list[int]]]:
   """Reads (step, Tally.moves) from a nonfinite-*.json file."""
   try:
     facts = json_value(path.read_bytes())
+    if 'offset' in facts:  # of an earlier version, in batches
+      rows = facts['offset'] * contents.read_config(path.parent).batch_size
+      return int(facts['step']), [[0, int(rows)]]
     return int(facts['step']), [[int(step), int(rows)] for step, rows in facts['moves']]
   except (ValueError, KeyError, TypeError):
     raise InputError(f'{path} is no nonfinite-STEP.json; give one, or a workdir.') from None
@@ -131,7 +134,8 @@ def _facts(inputs: 'Inputs', program: Any, state: step.State, skipped: int) -> d
 def first_not_finite(
   objective: 'Objective', state: step.State, batch: Any, constants: Any, timeline: 'Timeline'
 ) -> str:
-  """The path of the first module whose output is not finite though its input is; '' if none."""
+  """The path of the first module whose output in the forward pass of a step is not finite, though
+  its input is; '' if there is none. Scanned layers are named by number."""
   within, paths, seen = [], [], []  # seen: (module, whether its output is finite), as they come
 
   is_float = lambda x: hasattr(x, 'dtype') and jnp.issubdtype(x.dtype, jnp.inexact)

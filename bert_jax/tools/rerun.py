@@ -109,7 +109,8 @@ def lines(run: Run) -> dict[tuple[int, str], dict[str, float | None]]:
 
 
 def outcome(run: Run, again: Run) -> dict[str, Any]:
-  """Compares a run with its repetition, which is not the same if it ended before the run did."""
+  """Compares a run with its repetition: {'compared', 'lines', 'same_lines', 'first_difference',
+  'state', 'same'}. A repetition that ended before the run did is not the same."""
   was, now = lines(run), lines(again)
   common = [key for key in was if key in now]
   differ = [key for key in common if was[key] != now[key]]

@@ -167,10 +167,13 @@ class Checkpoints(policies.PreservationPolicy):
       now = 'but a run writes into it; try again in a moment, or when the run has ended'
       raise lock.Busy(f'no checkpoint in {self.folder} can be read ({why}), {now}.')
     fault = f'all checkpoints in {self.folder} are damaged ({named}): {why}'
-    raise InputError(f'{fault}. Bring them back, or delete the workdir to start over.')
+    raise InputError(
+      f'{fault}. Bring them back from a backup, or delete the workdir to start over.'
+    )
 
   def restore(self, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
-    """(State, metadata) of the newest good checkpoint; damaged ones are put aside."""
+    """Restores (State, metadata) of the newest good checkpoint.
+    shapes: a State of ShapeDtypeStructs with shardings. Damaged checkpoints are put aside."""
     (state, meta), damaged = self.newest_good(lambda number: self.restored(number, shapes))
     self._put_aside(damaged)
     return state, meta

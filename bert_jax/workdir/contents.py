@@ -93,7 +93,7 @@ def check(workdir: Path, config: ConfigDict) -> None:
     raise InputError(f'{workdir} is in a bucket; mount it by gcsfuse and name a folder in it.')
   if workdir.exists() and not workdir.is_dir():
     raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
-  exists = (workdir / CONFIG).exists()
+  exists = files.exists(workdir / CONFIG)
   different = config_lib.changes(read_config(workdir), config) if exists else []
   if different := [x for x in different if x.partition(':')[0] not in MOVES]:
     more = f' and {len(different) - 3} more' if len(different) > 3 else ''
@@ -167,7 +167,7 @@ def write_facts(
       if text:
         files.write_whole(workdir / name, text)
       else:
-        (workdir / name).unlink(missing_ok=True)
+        files.remove(workdir / name)
 
 
 def made_by(mesh: jax.sharding.Mesh) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def read(folder: Path | str) -> Run:
     fields = config_lib.flatten(config)
   except InputError as error:
     faults.append(str(error))
-  if not (path / FACTS).exists():
+  if not files.exists(path / FACTS):
     faults.append(f'{path / FACTS} is missing, so nothing is known of the code and the data')
   facts, summary = read_facts(path, faults), read_summary(path, faults)
   steps = summary.steps or fields.get('steps') or 0
@@ -57,18 +57,22 @@ def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
   for folder in map(Path, folders):
     if not folder.is_dir():
       remarks.append(f'{folder} is no folder: left out')
-    both = (path.parent for name in (contents.CONFIG, METRICS) for path in folder.rglob(name))
-    for path in sorted(both):
-      found.setdefault(path.resolve(), path)
+    for path in files.find(folder, contents.CONFIG):
+      found.setdefault(path.resolve(), path.parent)
+    for path in files.find(folder, METRICS):
+      if not files.exists(path.with_name(contents.CONFIG)):
+        remarks.append(f'{path.parent} has {METRICS} and no {contents.CONFIG}: left out')
   for path in found.values():
-    if not (path / contents.CONFIG).exists():
-      remarks.append(f'{path} has {METRICS} and no {contents.CONFIG}: left out')
-    elif (path / METRICS).exists():
-      run = read(path)
-      runs += [run] if run.config else []
-      remarks += run.faults if run.config else [f'{path} is left out: {run.faults[0]}']
-    elif (path / FACTS).exists():
-      remarks.append(f'{path} has written no metrics yet: left out')
+    if not files.exists(path / METRICS):
+      if files.exists(path / FACTS):
+        remarks.append(f'{path} has written no metrics yet: left out')
+      continue
+    run = read(path)
+    if run.config is None:
+      remarks.append(f'{path} is left out: {run.faults[0]}')
+    else:
+      runs.append(run)
+      remarks += run.faults
   if not runs:
     about = ''.join(f'\n  {x}' for x in remarks)
     raise InputError(f'no run with metrics lies below {" or ".join(map(str, folders))}.{about}')
@@ -114,7 +118,7 @@ def read_summary(workdir: Path | str, faults: list[str] | None = None) -> Summar
 def read_sweep(folder: Path | str) -> Sweep | None:
   """Reads a sweep's plan in a folder and how its runs ended; None if it holds no sweep."""
   path, faults = Path(folder).expanduser(), []
-  if not (path / SWEEP).exists():
+  if not files.exists(path / SWEEP):
     return None
   at = read_object(path / SWEEP, faults)
   if not faults and 'runs' not in at.content:
@@ -174,7 +178,7 @@ def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapp
       newest = manifest.read(folder, number)
       return tuple(sorted(n for n in manifest.newest_first(folder) if n <= number)), newest
     except manifest.Damaged as error:
-      if (folder / str(number)).exists():  # else the run has removed it meanwhile
+      if files.exists(folder / str(number)):  # else the run has removed it meanwhile
         faults.append(f'{error}: left out')
   return (), {}
 
@@ -186,7 +190,7 @@ def _lengths(run: Run, faults: list[str]) -> dict[str, tuple[int, dict[str, Any]
   # Runs of earlier versions call every held-out share `embedded`.
   named = contents.evaluated_on(*data), data[1]
   folders = [contents.answers_folder(run.path, name, step) for name in named]
-  folder = next((path for path in folders if path.exists()), folders[0])
+  folder = next((path for path in folders if files.exists(path)), folders[0])
   content, out = read_object(folder / 'scores.json', faults), {}
   for at in content.objects('by_length', tokens=str, examples=int):
     scores = {k: x for k, x in at.content.items() if x is None or is_of(x, float)}

@@ -131,9 +131,14 @@ def load_params(
     except Damaged as error:
       if checkpoints.steps() != there:  # a run has saved meanwhile, and removed others
         return load_params(workdir, shapes, which, partial)
-      others = ', '.join(str(number) for number in there if number != error.number)
-      advice = f'others are at {others} (--checkpoint STEP)' if others else 'there is no other'
-      raise InputError(f'{error}; {advice}.') from None
+      good = []
+      for number in checkpoints.steps():
+        with contextlib.suppress(Damaged):
+          good += [str(number)] if number != error.number and checkpoints.meta(number) else []
+      others = (
+        f'others are at {", ".join(good)} (--checkpoint STEP)' if good else 'no other is good'
+      )
+      raise InputError(f'{error}; {others}.') from None
 
 
 def _step_of(checkpoints, workdir, which):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax.convert import config_json
-from bert_jax.convert.families import FAMILIES
+from bert_jax.convert.families import FAMILIES, record
 from bert_jax.errors import InputError
 
 WRITTEN = [name for name in FAMILIES if name != 'openai-gpt']  # which is read only
@@ -21,7 +21,7 @@ def drawn(family, rng):
   model |= {field: share() for field in config_json.OTHERS}
   model['hidden_act'] = str(rng.choice(['gelu', 'gelu_tanh', 'relu', 'swish']))
   model['type_vocab_size'] = 2 if family.counts_offset else int(rng.integers(2, 5))
-  model |= {field: family.default(field) for field in family.unsaid}
+  model |= {field: (record.OTHERS | family.defaults)[field] for field in family.unsaid}
   if 'tie_word_embeddings' not in family.fields:
     model['tie_word_embeddings'] = bool(rng.integers(2))
   window, every = (0, 0) if rng.integers(3) == 0 else (number(), int(rng.choice([0, 2, 3])))

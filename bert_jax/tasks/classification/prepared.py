@@ -59,8 +59,9 @@ def prepare(config: ConfigDict, tokenizer: Tokenizer, out: Path) -> dict[str, An
   facts |= {'labels': list(known), 'label_counts': dict(counts), 'counts': dict(problems.counts)}
   meta = writer.close(facts, _in_order(arrays, counts, names(known)))
   problems.log()
-  size = f'{meta["examples"]:,} examples of {meta["tokens"]:,} tokens'
-  log.info('%s: %s in %.0f s', out, size, time.perf_counter() - started)
+  seconds, number = time.perf_counter() - started, meta['examples']
+  size = f'{number:,} examples of {meta["tokens"]:,} tokens in {seconds:.0f} s'
+  log.info('%s: %s, %s a second', out, size, f'{number / seconds:,.0f}')
   return meta
 
 

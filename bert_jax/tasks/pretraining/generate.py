@@ -70,7 +70,10 @@ class Generate(Ask):
       (temperature or not top_k and top_p == 1, f'{no_draws}; set temperature above 0'),
       (order in ('', *ORDERS), f'order is {order!r}; use left, confidence'),
       (not (order and causal), 'this model is causal and writes from left to right; no order then'),
-      (beams == 1 or self.left, f'beams is {beams}, and masks are filled singly; leave beams out'),
+      (
+        beams == 1 or self.left,
+        f'beams is {beams}, and masks are filled one at a time; leave beams out',
+      ),
       (not stop or self.left, 'stop says nothing to masks, which are all filled; leave it out'),
       (not isinstance(stop, str), f'stop is {quoted(stop)}; put it in [], with others if any'),
     ):

@@ -74,7 +74,8 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   causal = kinds[-1] == 'causal' or all_rows_causal
   share = ' with language_model.causal_share=1' * all_rows_causal
   ends = f'{setting}{share} ends with a model that {"is" if causal else "is not"} causal'
-  yield model.causal == causal, f'{ends}; set model.causal={str(causal).lower()}.'
+  said = f'and model.causal is {str(model.causal).lower()}'
+  yield model.causal == causal, f'{ends}, {said}; set model.causal={str(causal).lower()}.'
   yield from memory_rules(config, kinds)
   pairs = f'corpus.rows={rows} makes pairs, of which a language model knows nothing; set it to lm.'
   yield rows not in PAIRS, pairs

@@ -271,8 +271,8 @@ def _of_words(path, split, problems):
 
 
 def _words(path, split, problems):
-  """Yields (its sentence, where, word and, if there are tags, tag) of each row of a .csv."""
-  sentence = ''
+  """Yields (number of its sentence, where, word and, if there are tags, tag) of a .csv's rows."""
+  sentence, number = '', 0
   for where, row in problems.rows(str(path)):
     lower = {name.lower(): name for name in row}
     held = {kind: [lower[x] for x in names if x in lower][:1] for kind, names in WORDS.items()}
@@ -281,12 +281,13 @@ def _words(path, split, problems):
       fault = f'{row.header}: there are columns {listed(row)} and none for the {known}'
       raise InputError(f'{fault}; name it so, or write CoNLL, a word and its tag a line.')
     named, *cells = (row[name].strip() for columns in held.values() for name in columns)
-    sentence = named or sentence
+    if named and named != sentence:
+      sentence, number = named, number + 1
     with problems.of_record(where):
       if not all(cells):
         empty = 'its word or its tag is empty; repair the row'
         raise Unusable(empty, 'rows without a word or a tag')
-      yield sentence, where, *cells
+      yield number, where, *cells
 
 
 def _without_places(sentences, problems):

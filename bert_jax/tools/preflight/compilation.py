@@ -12,6 +12,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import sys
 import tempfile
 import threading
@@ -34,6 +35,8 @@ SIZES = ('argument', 'output', 'alias', 'temp', 'generated_code')
 
 
 class Compiled(NamedTuple):
+  """The result of a compilation."""
+
   text: str  # HLO, '' if it does not fit in HBM
   sizes: Mapping[str, int]  # bytes of each of SIZES
   used: int  # bytes of HBM, of a program that does not fit
@@ -44,13 +47,14 @@ class Compiled(NamedTuple):
 
 
 def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = None) -> Compiled:
-  """Compiles a program with the `options` it was lowered with. what: it in words, 'a step for'."""
+  """Compiles a program for devices, with the compiler `options` it was lowered with. what: the
+  program in words, such as 'a product for'."""
   name = f'{what} {len(devices)} {devices[0].device_kind}'
   path = folder() / key(lowered, devices, options)
   if kept := load(path):
     return kept
   started = time.perf_counter()
-  with ticking(f'compiling {name}, usually 1 to 5 minutes'), quiet() as stderr, ending_at_once():
+  with ticking(f'compiling {name}, usually {usual(name)}'), quiet() as stderr, ending_at_once():
     try:
       made = lowered.compile()
       memory = made.memory_analysis()
@@ -60,7 +64,7 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
       text, sizes, (used, limit) = '', {}, too_large(error)
     resharded = len(re.findall(r'[Ii]nvoluntary full rematerialization', stderr()))
   out = Compiled(text, sizes, used, limit, resharded, time.perf_counter() - started)
-  store(path, out)
+  store(path, name, out)
   return out
 
 
@@ -75,7 +79,8 @@ def versions() -> str:
 
 
 def key(lowered: Lowered, devices: Devices, options: Options = None) -> str:
-  """A hash of all that a compilation depends on: the lowered program lacks places and options."""
+  """A hash of all that a compilation depends on. The text of a lowered program has neither the
+  positions of the devices nor the compiler's options."""
   places = [(d.id, getattr(d, 'slice_index', 0), *getattr(d, 'coords', ())) for d in devices]
   flags = os.environ.get('XLA_FLAGS', ''), os.environ.get('LIBTPU_INIT_ARGS', '')
   facts = json.dumps([versions(), devices[0].device_kind, places, flags, options])
@@ -92,9 +97,9 @@ def load(path: Path) -> Compiled | None:
     return None
 
 
-def store(path: Path, made: Compiled) -> None:
+def store(path: Path, name: str, made: Compiled) -> None:
   """Keeps a Compiled for later processes, if the folder can be written to."""
-  facts = made._asdict()
+  facts = made._asdict() | {'name': name, 'versions': versions()}
   text = gzip.compress(facts.pop('text').encode(), compresslevel=1)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,6 +107,16 @@ def store(path: Path, made: Compiled) -> None:
     write_whole(path.with_suffix('.json'), json.dumps(facts))
   except OSError as error:
     log.info('what was compiled is not kept: %s', error)
+
+
+def usual(name: str) -> str:
+  """How long the program of this name took to compile on this machine before, in words."""
+  seconds = []
+  for path in folder().glob('*.json'):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+      facts = json.loads(path.read_text())
+      seconds += [float(facts['seconds'])] * (facts['name'] == name)
+  return f'{statistics.median(seconds):.0f} seconds' if seconds else '1 to 5 minutes'
 
 
 @contextlib.contextmanager

@@ -1,10 +1,11 @@
 """Finds the communication between the devices of a compiled program, and models its time.
 
 The compiler gives collectives no cycles. Here each takes as long as its bytes need on the links
-that join the chips of its group, at the published bandwidth: all links of a group work at once and
-in both directions, groups that lie between one another share their links, and nothing is added for
-the start of a message, so the time is a lower bound. A collective that is started, and done further
-down the schedule, overlaps with the computation in between; others block. One moves at a time.
+that join the chips of its group, at the bandwidth that the maker publishes: all links of a group
+work at once and in both directions, groups that lie between one another share their links, and
+nothing is added for the start of a message, so the time is a lower bound. The schedule says what
+waits: a collective that is started, and done further down, overlaps with the computation in
+between; all others block. One moves at a time.
 """
 
 import collections
@@ -26,7 +27,8 @@ Groups = tuple[tuple[int, ...], ...]  # of positions in mesh.devices.flat
 
 
 class Transfer(NamedTuple):
-  """A collective. kind, bytes: as hlo.Program.moved; groups: of devices, pairs in a permutation."""
+  """A collective. kind, bytes: as hlo.Program.moved; groups: of the devices that talk to one
+  another (pairs for a permutation)."""
 
   kind: str
   bytes: int
@@ -47,12 +49,16 @@ class Row:
   waited: float = 0.0
 
 
+# ---- Groups of devices --------------------------------------------------------------------------
+
+
 def _numbers(text: str) -> list[int]:
   return [int(n) for n in re.findall(r'\d+', text)]
 
 
 def _iota(shape: str, dims: str, order: str) -> np.ndarray:
-  """[4,2]T(1,0): 0, 1, ... fill [4,2], transposed; [2,4]<=[4,2]T(1,0) is reshaped after that."""
+  """An array of positions: in [4,2]T(1,0) 0, 1, ... fill [4,2], which is transposed;
+  [2,4]<=[4,2]T(1,0) is reshaped to [2,4] after that."""
   ids = np.arange(math.prod(_numbers(dims))).reshape(_numbers(dims))
   ids = ids.transpose(_numbers(order)) if order else ids
   return ids.reshape(_numbers(shape)) if shape else ids
@@ -62,8 +68,10 @@ def _mesh_groups(sizes: str, dims: str, order: str, axes: str) -> np.ndarray:
   """Parses groups like mesh['a'=2,'b'=8], device_ids=([8,2]T(1,0)) {'a','b':(2)4}: devices that
   differ only along the named axes; for 'b':(2)4, b is split into axes of 2, 4 and the rest, and the
   one of 4 is meant."""
-  named = re.findall(r"'([\w.]+)'(?::\((\d+)\)(\d+))?", axes)
-  wanted = {name: (int(before or 1), int(size or 0)) for name, before, size in named}
+  wanted = {
+    name: (int(before or 1), int(size or 0))
+    for name, before, size in re.findall(r"'([\w.]+)'(?::\((\d+)\)(\d+))?", axes)
+  }
   shape, along = [], []
   for name, size in re.findall(r"'?([\w.]+)'?=(\d+)", sizes):
     before, part = wanted.get(name, (1, 0))
@@ -94,6 +102,9 @@ def groups_of(text: str, number: int) -> Groups:
   return tuple(tuple(int(i) for i in group) for group in groups)
 
 
+# ---- Time of a transfer -------------------------------------------------------------------------
+
+
 class Network:
   """The links between the devices of a mesh. known: whether their bandwidth is published."""
 
@@ -119,10 +130,11 @@ class Network:
     return '+'.join(name for name in self.mesh.shape if name in differ)
 
   def seconds(self, transfer: Transfer) -> float:
-    """The least seconds of a transfer, all groups of which talk at once; 0 if nothing is known. A
-    chip that gathers S bytes from the n chips of its group receives S (n - 1) / n of them; a
-    reduction sends as much. Between slices each chip moves its n-th part. A permutation takes a
-    link."""
+    """The least seconds of a transfer, all groups of which talk at once; 0 if nothing is known.
+
+    A chip that gathers an array of S bytes from the n chips of its group receives S (n - 1) / n of
+    them; a reduction sends as much. Between slices each chip moves its n-th part. A permutation is
+    taken to pass one link."""
     if not self.known:
       return 0.0
     network = self.published.network or math.inf
@@ -150,8 +162,12 @@ class Network:
     return ways * self.one_way
 
 
+# ---- Time of a step -----------------------------------------------------------------------------
+
+
 class Timeline:
-  """Simulates the schedule of a step with its collectives: its seconds, and rows, [Row]."""
+  """Simulates the schedule of a step with its collectives. seconds: of the step; rows: [Row].
+  seconds_per_cycle: of the computing."""
 
   def __init__(self, program: Program, network: Network, seconds_per_cycle: float):
     self.program, self.network, self.seconds_per_cycle = program, network, seconds_per_cycle
@@ -204,10 +220,12 @@ class Timeline:
   def _moves(
     self, name: str, instruction: Instruction
   ) -> Iterator[tuple[str, str, Transfer | None]]:
-    """Yields ('whole', 'start', 'update' or 'done', key, Transfer) of an instruction's collectives.
+    """Yields ('whole', 'start', 'update' or 'done', key, Transfer) of the collectives of an
+    instruction.
 
-    On TPUs an asynchronous collective is a chain of fusions: the first holds AsyncCollectiveStart,
-    the last AsyncCollectiveDone, and all of them the collective, with the number of the chain."""
+    On TPUs an asynchronous collective is a chain of fusions: the first holds the custom call
+    AsyncCollectiveStart, the next ones compute something and move a piece, the last holds
+    AsyncCollectiveDone. All of them contain the collective, with the number of the chain."""
     if re.fullmatch(r'(async|.*)-(done|update)', instruction.opcode):
       plain, _, what = instruction.opcode.rpartition('-')
       if plain == 'async' or collective(plain):

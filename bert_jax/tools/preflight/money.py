@@ -1,8 +1,9 @@
 """Estimates time, chip-hours and cost of a step on many chips from the compiler's cycles.
 
 Two clocks turn cycles into seconds: `calibrated`, by which a large bfloat16 product runs at the
-chip's peak, and `data_sheet`, at which the matrix units reach it, whose MFU is what others publish.
-Both are given for computing alone and, if the links' bandwidth is known, with communication.
+chip's peak, and `data_sheet`, at which the chip's matrix units reach that peak. The MFU by the
+second is what others publish. Both are given for computing alone and, where the maker publishes the
+bandwidth of the links, with communication (links.py).
 """
 
 import dataclasses
@@ -28,10 +29,12 @@ def step_times(
 ) -> dict[str, Any]:
   """Estimates the time of a step, as valid JSON:
 
-  estimates: {clock: {compute_only: {step_s, mfu, chip_hours}, with_communication: the same, if it
-    is known}}; {} if the program has work of unknown time;
-  transfers: [links.Row as a dict], by the calibrated clock; interconnect: the bandwidth they have,
-    or None; collective_bytes: {kind: bytes on one device}; uncounted: see hlo.Program.
+  estimates: {clock: {compute_only: {step_s, mfu, chip_hours}, with_communication: as compute_only},
+    where with_communication is missing with one chip, or if the links' bandwidth is not published;
+    {} for a program with kernels or other work whose time the compiler does not know;
+  transfers: [links.Row as a dict], their times by the calibrated clock; interconnect: the bandwidth
+    they use, None if it is not published; collective_bytes: {kind: bytes on one device};
+  uncounted: see hlo.Program.
 
   flops: of the model, over all devices; chips: how many there are; full_steps: the rows of the run
   whose chip_hours are given, in full batches."""
@@ -45,8 +48,10 @@ def step_times(
     seconds = {'compute_only': sum(program.cycles().values()) * cycle}
     if network.known and mesh.size > 1:
       seconds['with_communication'] = links.Timeline(program, network, cycle).seconds
-    of = lambda t: {'step_s': t, 'mfu': share / t, 'chip_hours': full_steps * t * chips / 3600}
-    estimates[clock] = {name: of(t) for name, t in seconds.items()}
+    estimates[clock] = {
+      name: {'step_s': t, 'mfu': share / t, 'chip_hours': full_steps * t * chips / 3600}
+      for name, t in seconds.items()
+    }
   wire = {'bytes_per_s': published.interconnect, 'source': published.source}
   out = {
     'transfers': [dataclasses.asdict(row) for row in first.rows] if network.known else [],
@@ -79,7 +84,8 @@ def check(price: float | None, spot: float | None) -> None:
 def cost(
   report: Mapping[str, Any], price: float | None, spot: float | None = None
 ) -> dict[str, Any]:
-  """{'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]} by the two clocks."""
+  """The cost of a run, {'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]}, by the two
+  clocks, communication included if known. price: of a chip-hour; spot: the share of it."""
   rows = [fullest(x) for x in report.get('estimates', {}).values()]
   if not rows:  # it does not fit, or its time is not known
     return {}
@@ -145,9 +151,10 @@ def money_text(
   form = '${:,.2f}' if max(costs.get('dollars', [0])) < 100 else '${:,.0f}'
   short = max(costs['days']) < 2
   time = _between([24 * x if short else x for x in costs['days']], '{:,.1f}')
-  spent = f'{time} {"hours" if short else "days"}, {_between(costs["chip_hours"], "{:,.0f}")}'
-  what = f'{report["steps"]:,} steps, without their data, evaluations and checkpoints'
-  line = f'{what}: {spent} chip-hours'
+  line = (
+    f'{report["steps"]:,} steps, without their data, evaluations and checkpoints: '
+    f'{time} {"hours" if short else "days"}, {_between(costs["chip_hours"], "{:,.0f}")} chip-hours'
+  )
   if price is None:
     return [f'{line} (--price says the dollars)']
   lines = [f'{line}, {_between(costs["dollars"], form)} at ${price:g} a chip-hour']

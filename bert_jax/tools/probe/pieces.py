@@ -97,7 +97,8 @@ def baselines(
 def losses(
   model: 'Model', sentences: Sentences, reference: Sentences, counts: Counter[str]
 ) -> dict[str, Any]:
-  """Mean losses in nats, of all pieces and by group: {'pieces', 'loss', 'unigram', 'bigram'}."""
+  """Mean losses in nats a piece, of all pieces and by group: {'all', 'by_pos', 'by_frequency',
+  'by_language'}, each {'pieces', 'loss', 'unigram', 'bigram'}. Frequency: as in `baselines`."""
   logs = logs_of(model, [s.ids for s in sentences], counts, 'masked pieces')
   base = baselines(sentences, reference, model.tokenizer.vocab_size)
   join = lambda arrays: np.concatenate([*arrays, np.zeros(0)])

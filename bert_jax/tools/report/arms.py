@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import config as config_lib
-from bert_jax import tokenizers
+from bert_jax import files, tokenizers
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Run
@@ -134,7 +134,7 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str]]:
     ended = sweep.ended.items()
     remarks += [f'{folder / name} failed: {x.error}' for name, x in ended if x.state == 'failed']
     waiting = [name for name, x in ended if not x.state]
-    if waiting := [x for x in waiting if not (folder / x / records.METRICS).exists()]:
+    if waiting := [x for x in waiting if not files.exists(folder / x / records.METRICS)]:
       more = f' and {len(waiting) - 1} more' if len(waiting) > 1 else ''
       remarks.append(f'{folder}: planned and not run yet: {waiting[0]}{more}')
   return baseline, remarks

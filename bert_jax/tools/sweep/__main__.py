@@ -118,7 +118,7 @@ def content_of(
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
   earlier, before = (sweep.runs, sweep.baseline) if sweep else ({}, '')
   for run in runs:
-    if (was := earlier.get(run.folder)) and (root / run.folder / contents.CONFIG).exists():
+    if (was := earlier.get(run.folder)) and files.exists(root / run.folder / contents.CONFIG):
       _check_same(root / run.folder, run, was)
   kept = before if before and args.baseline is None else baseline
   if before and baseline not in ('', before):

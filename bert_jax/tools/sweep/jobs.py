@@ -1,6 +1,7 @@
 """Trains the runs of a sweep, each in a process of its own, several at a time.
 
 Beside the workdirs lie logs/NAME.txt, the output of run NAME, and logs/NAME.json, how it ended.
+A sweep that is started again leaves out finished runs and continues interrupted ones.
 """
 
 import collections
@@ -40,7 +41,7 @@ STATES = {0: 'done', 3: 'stopped', 130: 'stopped', -signal.SIGTERM: 'stopped'}
 def state_of(root: Path, run: Run) -> Outcome:
   """How a run has ended; without a state if not run, or run with another config."""
   ended = records.read_outcome(root, run.folder)
-  is_same = ended.config == fingerprint(run.config) and (root / run.folder).exists()
+  is_same = ended.config == fingerprint(run.config) and files.exists(root / run.folder)
   return ended if is_same else Outcome('')
 
 
@@ -141,9 +142,12 @@ def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcom
   files.make_folder(root / LOGS)
   crew, threads = Crew(runs, root, processes), futures.ThreadPoolExecutor(processes)
   try:
-    working = [threads.submit(crew.work, number) for number in range(processes)]
-    for future in futures.as_completed(working):
-      future.result()
+    working = {threads.submit(crew.work, number) for number in range(processes)}
+    while working:
+      done, working = futures.wait(working, 1.0, futures.FIRST_COMPLETED)
+      for future in done:
+        future.result()
+      crew.bar.refresh()
   finally:
     crew.bar.close()
     crew.end()

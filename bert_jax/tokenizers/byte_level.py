@@ -74,7 +74,7 @@ def train_byte_level(
   smallest = len(FIRST) + len(ALPHABET) + 1
   if vocab_size < smallest:
     needed = f'{len(ALPHABET)} bytes and {len(FIRST) + 1} reserved pieces; use {smallest} or more'
-    raise InputError(f'a vocabulary of {vocab_size} pieces cannot hold {needed}')
+    raise InputError(f'vocab_size {vocab_size} cannot hold {needed}')
   lines_of = lambda text: [line for line in text.split('\n') if line.strip()]
   lines = WeightedLines(texts, sampling, lines_of)
   rust = tokenizers.Tokenizer(models.BPE())

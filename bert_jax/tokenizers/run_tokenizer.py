@@ -1,6 +1,7 @@
 """Chooses a run's tokenizer: from the weights it starts from, from a file, or a new one."""
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def load_or_train(
       splitting=Splitting.of(settings, 'config.tokenizer'),
       character_coverage=settings.character_coverage,
       sampling=config.corpus.sampling if 'corpus' in config else 1.0,
+      names=dict(vocab_size='model.vocab_size', character_coverage='tokenizer.character_coverage'),
     )
     log.info('vocabulary: %s', describe(counts))
   if tokenizer.vocab_size != size:
@@ -87,16 +89,22 @@ def train(
   splitting: Splitting,
   character_coverage: float,
   sampling: float,
+  names: Mapping[str, str],
 ) -> tuple[Tokenizer, dict[str, Any]]:
-  """Trains a vocabulary of a kind, but 'bytes': (the tokenizer, what was counted)."""
+  """Trains a vocabulary: (the tokenizer, what was counted). kind: as tokenizer.kind, but 'bytes'.
+  names: {argument: what the user calls it}, for errors."""
   common: dict[str, Any] = dict(vocab_size=vocab_size, sampling=sampling)
-  if kind == 'byte_bpe':
-    return train_byte_level(texts, **common)
-  common |= dict(character_coverage=character_coverage)
-  if kind == 'wordpiece':
-    return train_wordpiece(texts, splitting=splitting, **common)
-  lower = splitting.do_lower_case
-  return train_sentencepiece(texts, model_type=kind, do_lower_case=lower, **common)
+  try:
+    if kind == 'byte_bpe':
+      return train_byte_level(texts, **common)
+    common |= dict(character_coverage=character_coverage)
+    if kind == 'wordpiece':
+      return train_wordpiece(texts, splitting=splitting, **common)
+    lower = splitting.do_lower_case
+    return train_sentencepiece(texts, model_type=kind, do_lower_case=lower, **common)
+  except InputError as error:
+    sentence = re.sub('|'.join(names), lambda match: names[match[0]], str(error))
+    raise InputError(sentence) from None
 
 
 def describe(counts: dict[str, Any]) -> str:

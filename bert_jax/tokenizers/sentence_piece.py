@@ -119,7 +119,7 @@ def train_model(**settings: Any) -> bytes:
   try:
     sentencepiece.SentencePieceTrainer.train(**settings)
   except RuntimeError as error:
-    message, size = str(error), f'a vocabulary of {settings["vocab_size"]} pieces'
+    message, size = str(error), f'vocab_size {settings["vocab_size"]}'
     if match := re.search(r'smaller than required_chars\. \d+ vs (\d+)', message):
       fault = f'{size} cannot hold the characters of the corpus'
       raise InputError(f'{fault}; use {match[1]} or more, or lower character_coverage') from error

@@ -62,7 +62,7 @@ def train_wordpiece(
   if vocab_size < smallest:
     parts = f'{len(alphabet)} characters of the corpus and the {len(inside)} that continue a word'
     fix = f'use {smallest} or more, or lower character_coverage'
-    raise InputError(f'a vocabulary of {vocab_size} pieces cannot hold the {parts}; {fix}')
+    raise InputError(f'vocab_size {vocab_size} cannot hold the {parts}; {fix}')
   known = {w: n for w, n in words.items() if kept.issuperset(w)}
   mergeable = {w: n for w, n in known.items() if 1 < len(w) <= MAX_WORD_CHARACTERS}
   pieces = [*RESERVED, *alphabet, *('##' + c for c in inside)]

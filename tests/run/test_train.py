@@ -397,7 +397,7 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_pat
       'corpus.eval_share=0.0001 corpus.format=paragraphs',
       'needs 2 .*; a file is a document .*; give more, or some in data.eval',
     ),
-    ('model.vocab_size=30', r'a vocabulary of 30 pieces cannot hold .*; use \d+ or more, or'),
+    ('model.vocab_size=30', r'model.vocab_size 30 cannot hold .*; use \d+ or more, or'),
     (
       'checkpoint.best_metric=accuracy eval.batches=0',
       'is not among the metrics of this objective: mlm, mlm_accuracy, nsp',

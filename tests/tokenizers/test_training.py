@@ -24,12 +24,13 @@ CORPUS = [
 ] * 20
 KINDS = 'wordpiece', 'unigram', 'bpe', 'byte_bpe'
 SIZES = dict(wordpiece=300, unigram=78, bpe=78, byte_bpe=300)
+NAMES = dict(vocab_size='size', character_coverage='coverage')
 
 
 def train(kind, texts=CORPUS, size=None, cased=False, coverage=0.99999, sampling=1.0):
   """(the tokenizer, what was counted)"""
   splitting = tokenizers.Splitting(not cased)
-  common = dict(character_coverage=coverage, sampling=sampling)
+  common = dict(character_coverage=coverage, sampling=sampling, names=NAMES)
   size = size or SIZES[kind]
   return run_tokenizer.train(kind, texts, vocab_size=size, splitting=splitting, **common)
 
@@ -186,7 +187,7 @@ def test_training_that_cannot_work_is_refused_in_one_sentence(kind):
     empty = {'x': ['ab cd'], 'y': ['\n ']}
     assert "language 'y' holds no words" in rejects(kind, empty, 270, sampling=sampling)
   smallest = int(rejects(kind, size=20).split('use ')[1].split()[0])
-  assert f' {smallest - 1} pieces cannot hold' in (said := rejects(kind, size=smallest - 1))
+  assert f'size {smallest - 1} ' in (said := rejects(kind, size=smallest - 1))
   assert str(smallest) in said
   assert train(kind, size=smallest)[0].vocab_size == smallest
   if kind in ('unigram', 'bpe'):
@@ -274,5 +275,7 @@ def test_a_run_trains_one(corpus_file):
   config.tokenizer.update(kind='wordpiece', do_lower_case=False)
   assert isinstance(made(), tokenizers.WordPiece) and not made().do_lower_case
   config.model.vocab_size = 20
-  with pytest.raises(InputError, match='^a vocabulary of 20 pieces cannot .*character_coverage'):
+  with pytest.raises(
+    InputError, match='^model.vocab_size 20 cannot .*tokenizer.character_coverage'
+  ):
     made()

@@ -45,12 +45,12 @@ class Splitting:
 
   @classmethod
   def of(cls, settings: Mapping[str, Any], source: object) -> 'Splitting':
-    """By the settings of a file or a config with these names. InputError if a value is not true or
-    false; strip_accents may be None, as do_lower_case then."""
+    """By the settings of a file or a config with these names; one that is None has its default.
+    InputError if a value is not true or false."""
     names = [field.name for field in dataclasses.fields(cls)]
-    said = {name: settings[name] for name in names if name in settings}
+    said = {name: settings[name] for name in names if settings.get(name) is not None}
     for name, value in said.items():
-      if not isinstance(value, bool) and (name, value) != ('strip_accents', None):
+      if not isinstance(value, bool):
         raise InputError(f'{source} says {name} is {quoted(value)}; write true or false.')
     return cls(**said)
 

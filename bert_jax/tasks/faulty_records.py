@@ -21,6 +21,7 @@ from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables
 
 NAMED = 3  # places that are named of each kind
+NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
 REMEMBERED = 1_000_000  # ids kept to notice repeated ones; each takes 0.1 kB
 
 
@@ -98,6 +99,15 @@ class Problems:
     self.left_out += 1
     self.note(kind, where)
 
+  def lacks(self, what: str, where: str, split: str, fault: str = '') -> bool:
+    """Counts a record without `what`, such as a label; whether to leave it out, as in training."""
+    if split == 'train':
+      fault = fault or f'it is without {what}'
+      self.leave_out(where, fault, f'without {what} (left out of training)')
+    else:
+      self.counts[f'without {what} (predicted, not scored)'] += 1
+    return split == 'train'
+
   @contextlib.contextmanager
   def of_record(self, where: str, layout: str = '', kind: str = '') -> Iterator[None]:
     """The block that reads a record: if it raises Unusable, the record is `wrong`. layout: the
@@ -139,7 +149,8 @@ class Problems:
       return [tables.column(row, name, place, hint) for name in names]
     except InputError as error:
       fault = str(error).removeprefix(f'{place} ')
-      raise Unusable(fault, 'rows without a column', place) from None
+      lacks = 'a column' if fault.startswith('has no column') else 'a text in a column'
+      raise Unusable(fault, f'rows without {lacks}', place) from None
 
   def json(self, path: Path, where: str) -> Any:
     """The content of a JSON file; None, and the file is `wrong`, if it cannot be read."""

@@ -2,7 +2,7 @@
 
 A row is a dict of strings whatever it came from; `where` is 'dev.tsv:17'.
 
-  .tsv            a header line, tabs; cells are quoted if they are throughout the first lines, as
+  .tsv            a header line, tabs; cells are quoted if those behind the first quote are, as
                   pandas and Excel write them; in GLUE's files a quote is a plain character
   .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks
                   A .tsv or .csv whose header lacks its delimiter but has ; | , or a tab is split
@@ -81,7 +81,7 @@ def first_of(names: Container[str], spellings: str) -> str:
 def column(row: Row, name: str, where: str, fields: str = '') -> str:
   """The row's value in a column, see first_of. InputError, with the columns there are, if it is
   missing or no text. fields: where to name them, for it."""
-  there = first_of({**row, **row.no_text}, name)
+  there = first_of(row, name) or first_of(row.no_text, name)  # a null is in no_text alone
   if there in row.no_text:
     raise InputError(f'{where} has {row.no_text[there]} in column {there!r}; write a text there')
   if there:
@@ -99,7 +99,7 @@ def _records_of(
   if spec.startswith('tfds:'):
     features, rows = tfds_source(spec, split)
     for where, row in map(rows, range(len(rows))):
-      yield where, Row({k: _tfds_string(x, features[k], counts) for k, x in row.items()})
+      yield where, _row(row, lambda key, x: _tfds_string(x, features[key], counts))
     return
   for path in split_files(spec, split, one=split != 'train'):
     kind, numbered = suffix(path), lines(path, counts)
@@ -118,8 +118,9 @@ Rows = Iterator[tuple[int, Row]]
 _DELIMITERS = {'.tsv': '\t', '.csv': ','}
 SUFFIXES = *_DELIMITERS, '.jsonl', '.json'
 _EXCEL = re.compile('"?sep=(.)"?', re.IGNORECASE)  # a first line that names the delimiter
-_HEAD = 1000  # lines of a TSV file that show whether its cells are quoted
+_HEAD = 1000  # lines behind the first quote of a TSV file that show whether its cells are quoted
 _OPENING = re.compile(r'(?:^|\t)"', re.MULTILINE)
+_UNENDED = re.compile(r'"(?:[^"]|"")*\Z')
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"(?=\t|\n|\Z)')  # a cell
 
 
@@ -140,32 +141,52 @@ def _cells(
     counts[f'tables with {delimiter!r} between their cells'] += 1
   lines = itertools.chain(head, numbered)
   if delimiter == '\t' == usual:
-    texts = [line for _, line in head]
-    if not _is_quoted('\n'.join(texts)):
-      if any(map(_OPENING.search, texts)):
-        counts['tables without quoting (quotes are characters)'] += 1
-      plain = ((number, line.split('\t') if line.strip(' ') else []) for number, line in lines)
-      return delimiter, plain
-    counts['tables with quoted cells, as in CSV'] += 1
+    return delimiter, _of_tabs(path, lines, counts)
   return delimiter, _csv(path, lines, delimiter, head[0][0] if head else 1)
 
 
-def _is_quoted(text: str) -> bool:
+def _of_tabs(path: Path, numbered: Lines, counts: Counter) -> Cells:
+  """The cells of a TSV file. Lines before the first quote that begins a cell are the same with and
+  without quoting; those from there on show which it is."""
+  plain, first = lambda line: line.split('\t') if line.strip(' ') else [], ''
+  for number, line in numbered:
+    first = first or line
+    if not _OPENING.search(line):
+      yield number, plain(line)
+      continue
+    head = [(number, line), *itertools.islice(numbered, _HEAD)]
+    lines = itertools.chain(head, numbered)
+    texts = [first] * (first != line) + [line for _, line in head]
+    quoted = _is_quoted('\n'.join(texts), whole=len(head) <= _HEAD)
+    kind = 'with quoted cells, as in CSV' if quoted else 'without quoting (quotes are characters)'
+    counts[f'tables {kind}'] += 1
+    each = ((number, plain(line)) for number, line in lines)
+    yield from _csv(path, lines, '\t', number) if quoted else each
+
+
+def _is_quoted(text: str, whole: bool) -> bool:
   """Whether the first lines of a TSV file quote cells as pandas and Excel do, which double a quote
-  in a quoted cell. In GLUE's files a quote is a character like any other, also before a cell."""
-  lines, at, cells = text.split('\n'), 0, []
+  in a quoted cell. In GLUE's files a quote is a character like any other, also before a cell.
+  whole: no lines follow, in which a cell could end."""
+  at, cells, others = 0, [], ''
   while opening := _OPENING.search(text, at):
+    others += text[at : opening.end()]
     if not (cell := _QUOTED.match(text, opening.end() - 1)):
-      return False
+      if whole or not _UNENDED.match(text, opening.end() - 1):
+        return False
+      break
     cells.append(cell[1])
     at = cell.end()
+  lines, others = text.split('\n'), others + text[at:]
   if any(cell[:1] in ('\t', '\n') for cell in cells):  # a quote that is a cell, up to the next one
     return False
   if len({line.count('\t') for line in lines if line}) > 1:
     return any(re.search(r'[\t\n]', cell) for cell in cells)
   names = lines[0].split('\t')
   all_are = all(len(name) > 2 and name[0] == name[-1] == '"' for name in names)
-  return all_are or any('""' in cell for cell in cells)
+  # Excel quotes the cells with a comma, and all of them.
+  of_excel = cells and ',' not in others and all(',' in cell for cell in cells)
+  return bool(all_are or of_excel or any('""' in cell for cell in cells))
 
 
 csv.field_size_limit(2**31 - 1)  # for long documents; the default is 131,072 characters
@@ -183,7 +204,14 @@ def _csv(path: Path, numbered: Lines, delimiter: str, first: int) -> Cells:
     raise InputError(f'{path}:{start} is not CSV ({error}); close and double its quotes') from error
 
 
-_NO_TEXT = {type(None): 'null', list: 'a list', dict: 'an object'}
+_NO_TEXT = {type(None): 'null', list: 'a list', dict: 'an object', np.ndarray: 'a list'}
+
+
+def _row(values: Mapping[str, Any], text: Callable[[str, Any], str]) -> Row:
+  """A row of JSON or TFDS. text: of the value in a column."""
+  row = Row({key: text(key, x) for key, x in values.items() if x is not None})
+  row.no_text = {key: _NO_TEXT[type(x)] for key, x in values.items() if type(x) in _NO_TEXT}
+  return row
 
 
 def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:
@@ -197,21 +225,15 @@ def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:
     except InputError as error:
       wrong(where, str(error).removeprefix(f'{where} is '), 'lines without JSON')
     else:
-      texts = {
-        key: x if isinstance(x, str) else json.dumps(x, ensure_ascii=False)
-        for key, x in row.items()
-        if x is not None
-      }
-      made = Row(texts)
-      made.no_text = {key: _NO_TEXT[type(x)] for key, x in row.items() if type(x) in _NO_TEXT}
-      yield number, made
+      text = lambda _, x: x if isinstance(x, str) else json.dumps(x, ensure_ascii=False)
+      yield number, _row(row, text)
 
 
 def _named(
   path: Path, delimiter: str, rows: Cells, columns: tuple[str, ...], counts: Counter, wrong: Wrong
 ) -> Rows:
   """Yields each row; rows and columns without a value, as Excel adds them, are left out."""
-  header, place, unnamed = (), '', []
+  header, place, named = (), '', []
   for number, cells in rows:
     where = f'{path}:{number}'
     if not any(map(str.strip, cells)):
@@ -220,31 +242,30 @@ def _named(
     if not header and not set(columns) & set(cells):  # no header line
       # A test set may lack the last column, the label.
       header = columns[: -1 if len(cells) == len(columns) - 1 else None]
+      named = range(len(header))
     if not header:
       header, place = tuple(cell.strip() for cell in cells), f'{path.name}:{number}'
-      unnamed = [i for i, name in enumerate(header) if i and not name]  # pandas has one at first
-      names = [name for i, name in enumerate(header) if i not in unnamed]
-      if len(set(names)) < len(names):
+      named = [i for i, name in enumerate(header) if name or not i]  # pandas has one at first
+      if len({header[i] for i in named}) < len(named):
         fault = f'is no header: {listed(header)} has repeated names'
         advice = 'if the file has no header line, name its columns with table.columns'
         raise InputError(f'{where} {fault}; {advice}')
-      if unnamed:
-        counts['columns without a name or values (left out)'] += len(unnamed)
+      if len(named) < len(header):
+        counts['columns without a name or values (left out)'] += len(header) - len(named)
       continue
-    if not any(map(str.strip, cells[len(header) :])):
-      cells = cells[: len(header)]
-    if len(cells) != len(header):
-      expected = f'{len(cells)} columns where {len(header)} are expected ({listed(header)})'
+    width = named[-1] + 1
+    if not any(map(str.strip, cells[width:])):
+      cells = cells[:width]
+    if not width <= len(cells) <= max(width, len(header)):
+      expected = f'{len(cells)} columns where {width} are expected ({listed(header[:width])})'
       kind = 'lines with another number of columns'
       wrong(where, f'{expected}; repair or remove the line', kind)
-    elif value := next((cells[i] for i in unnamed if cells[i].strip()), ''):
+    elif value := next((x for i, x in enumerate(cells) if i not in named and x.strip()), ''):
       fault = f'{quoted(value)} stands in a column that the header has no name for'
       advice = 'name it there or, if the file has no header line, in table.columns'
       wrong(where, f'{fault}; {advice}', 'lines with a value in a column without a name')
     else:
-      row = Row(zip(header, cells))
-      if unnamed:
-        row.pop('', None) if header[0] else row.update({'': cells[0]})
+      row = Row((header[i], cells[i]) for i in named)
       row.header, row.delimiter = place, delimiter
       yield number, row
 

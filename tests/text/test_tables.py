@@ -138,6 +138,50 @@ def test_a_tsv_of_pandas_or_excel_has_quotes_and_glues_has_none(tmp_path, quotin
     assert counts['tables without quoting (quotes are characters)'] == 1
 
 
+@pytest.mark.parametrize('lines', [0, 1500])
+def test_the_first_quote_of_a_tsv_may_come_late(tmp_path, lines):
+  path, plain = tmp_path / 'a.tsv', ''.join(f'text {i}\t0\n' for i in range(lines))
+  path.write_text(f'text\tlabel\n{plain}"a ""b"" c"\t1\n"c\nd"\t0\n')
+  rows, counts = read(path)
+  assert [row['text'] for _, row in rows[lines:]] == ['a "b" c', 'c\nd']
+  assert rows[-1][0] == f'a.tsv:{lines + 3}'
+  assert counts['tables with quoted cells, as in CSV'] == 1
+  path.write_text(f'one\ttwo\n{plain}"a."\t"b."\n')  # two sentences in quotes
+  rows, counts = read(path)
+  assert list(rows[-1][1].values()) == ['"a."', '"b."']
+  assert counts['tables without quoting (quotes are characters)'] == 1
+
+
+@pytest.mark.parametrize('lines', [700, 701])
+def test_a_quoted_cell_may_go_on_behind_the_first_lines_of_a_tsv(tmp_path, lines):
+  with open(tmp_path / 'a.tsv', 'w') as file:
+    file.write('text\tlabel\n' + 'no\t1\n' * (lines % 2) + '"one\ntwo"\t0\n' * lines)
+  rows, counts = read(tmp_path / 'a.tsv')
+  assert len(rows) == lines + lines % 2 and rows[-1][1]['text'] == 'one\ntwo'
+  assert counts['tables with quoted cells, as in CSV'] == 1
+  (tmp_path / 'b.tsv').write_text('text\tlabel\n"one\t1\n' + 'two\t0\n' * 1500)  # never ends
+  assert read(tmp_path / 'b.tsv')[0][0][1] == {'text': '"one', 'label': '1'}
+
+
+def test_excel_quotes_cells_with_a_comma(tmp_path):
+  path = tmp_path / 'a.tsv'
+  path.write_text('text\tlabel\n"Hello, world"\t1\nplain\t0\n"one, two"\t1\n')
+  assert [row['text'] for _, row in read(path)[0]] == ['Hello, world', 'plain', 'one, two']
+  path.write_text('text\tlabel\n"Hello, world"\t1\nno, not so\t0\n')
+  assert [row['text'] for _, row in read(path)[0]] == ['"Hello, world"', 'no, not so']
+
+
+def test_a_header_may_end_in_a_delimiter_that_its_rows_have_not(tmp_path):
+  path = tmp_path / 'a.csv'
+  path.write_text('text;label;\none;x\ntwo;y;\n')
+  assert [row for _, row in read(path)[0]] == [
+    {'text': 'one', 'label': 'x'},
+    {'text': 'two', 'label': 'y'},
+  ]
+  path.write_text('text;;label;\none;x\n')
+  assert "2 columns where 3 are expected ('text', '', 'label')" in fails(path)
+
+
 def test_empty_rows_and_columns_of_excel_are_left_out(tmp_path):
   path = tmp_path / 'a.csv'
   path.write_text('text;label;;\none;x;;\n;;;\n ; ;;\ntwo;;;\n')
@@ -163,6 +207,7 @@ def test_what_is_no_text_in_json_is_named(tmp_path):
     with pytest.raises(InputError, match=f'a.jsonl:1 has {what} in column'):
       column(row, name, where)
   assert column(row, 'e', where) == '2' and row['b'] == '["x"]'
+  assert column(row, 'a|e', where) == '2'  # a null in the first spelling
 
 
 @pytest.mark.parametrize('first', ['sep=;\r\n', '\ufeffsep=;\r\n', '"SEP=;"\n'])

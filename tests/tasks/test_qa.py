@@ -1,5 +1,6 @@
 """Extractive QA: read as published, windows as BERT's, answers as they stand, official scores."""
 
+import csv
 import json
 import logging
 
@@ -140,7 +141,7 @@ UNREADABLE = 'questions with unreadable answers'
     (paragraph({'question': 'x'}), r"qas\[0\]: there is no 'id'", 'questions without id'),
     (paragraph(p.asked('x') | {'answers': [7]}), r"0\].answers\[0\]: .* no 'text'", UNREADABLE),
     (
-      paragraph(p.asked('x') | {'answers': {'text': None, 'answer_start': 3}}),
+      paragraph(p.asked('x') | {'answers': {'text': [], 'answer_start': 3}}),
       '1 answer_start for 0',
       UNREADABLE,
     ),
@@ -285,10 +286,10 @@ def test_answers_in_every_form_that_people_write(tmp_path, answers, gold, starts
 
 def test_questions_in_tables(tmp_path):
   context = 'Ada wrote it in 1843, and Ada knew.'
-  csv, jsonl = tmp_path / 'a.csv', tmp_path / 'a.jsonl'
+  table, jsonl = tmp_path / 'a.csv', tmp_path / 'a.jsonl'
   rows = f'q1,When?,"{context}",1843,\nq2,Why?,"{context}",,\nq3,Who?,"{context}",Ada,26\n'
-  csv.write_text(f'id,question,context,answer,answer_start\n{rows}')
-  first, second, third = read(csv)[0]
+  table.write_text(f'id,question,context,answer,answer_start\n{rows}')
+  first, second, third = read(table)[0]
   assert third.starts == (26,)
   assert first == ('a.csv:2', 'q1', 'When?', context, ('1843',), (16,))
   assert (second.id, second.gold) == ('q2', ())
@@ -296,9 +297,87 @@ def test_questions_in_tables(tmp_path):
   jsonl.write_text(json.dumps({'question': 'Who?', 'context': context, 'answers': answers}))
   (only,) = read(jsonl)[0]
   assert only == ('a.jsonl:1', 'a.jsonl:1', 'Who?', context, ('Ada',), (26,))
-  csv.write_text('text,label\nx,y\n')
-  with pytest.raises(InputError, match="a.csv:1: .* columns question, context, answer, not 'text'"):
-    read(csv)
+  table.write_text('text,label\nx,y\n')
+  with pytest.raises(
+    InputError, match="a.csv:1: .* no column 'question', only 'text', .* question, context, answer"
+  ):
+    read(table)
+
+
+@pytest.mark.parametrize(
+  'answers, gold',
+  [
+    ("{'text': ['Kiel'], 'answer_start': [22]}", ('Kiel',)),
+    (
+      "{'text': array(['Kiel', 'ferry'], dtype=object), 'answer_start': array([22, 4])}",
+      ('Kiel', 'ferry'),
+    ),
+    ("{'text': array([], dtype=object), 'answer_start': array([], dtype=int32)}", ()),
+    ("['ferry']", ('ferry',)),
+    ('{"text": ["Kiel"], "answer_start": [22]}', ('Kiel',)),
+    ('1998', ('1998',)),
+    ("{'text': [Kiel]}", None),
+    ('[' * 200, None),
+  ],
+)
+def test_answers_in_a_cell_are_those_that_pandas_or_json_writes(tmp_path, answers, gold):
+  for column in ('answers', 'answer'):
+    rows = [('question', 'context', column), ('Where?', HERE, answers)]
+    with open(tmp_path / 'a.csv', 'w', newline='') as file:
+      csv.writer(file).writerows(rows)
+    if gold is None:
+      with pytest.raises(InputError, match=f"a.csv:2: column '{column}', .* JSON nor of pandas"):
+        read(tmp_path / 'a.csv')
+    else:
+      assert read(tmp_path / 'a.csv', task='squad2')[0][0].gold == gold
+  (tmp_path / 'b.csv').write_text('question,context,answer\nWhat?,f([x]) is y,[x]\n')
+  assert read(tmp_path / 'b.csv')[0][0].gold == ('[x]',)  # the context has it so
+
+
+@pytest.mark.parametrize('start', ['-1', '0', ''])
+def test_no_answer_needs_no_place(tmp_path, start):
+  row = f'question,context,answer,answer_start\nWhere?,Here.,,{start}\n'
+  (tmp_path / 'a.csv').write_text(row)
+  ((question,), _) = read(tmp_path / 'a.csv', task='squad2')
+  assert (question.gold, question.starts) == ((), ())
+
+
+@pytest.mark.parametrize('answers', [{}, {'texts': ['a']}, {'text': None}, {'answer_start': []}])
+def test_no_answer_is_an_empty_list_alone(tmp_path, answers):
+  row = {'question': 'Where?', 'context': HERE, 'answers': answers}
+  for path in (p.jsonl(tmp_path / 'a.jsonl', row), p.whole(tmp_path / 'a.json', [row | {'id': 0}])):
+    with pytest.raises(InputError, match="there is no 'text', but {"):
+      read(path, task='squad2')
+
+
+@pytest.mark.parametrize(
+  'value, gold',
+  [(1.0, ()), ('1', ()), ('TRUE', ()), (True, ()), (0.0, ('Kiel',)), ('no', ('Kiel',))]
+  + [('', ('Kiel',)), (' ', ('Kiel',)), (None, ('Kiel',)), ('maybe', None), (2, None), ([], None)],
+)
+def test_what_is_impossible_in_every_form(tmp_path, value, gold):
+  row = p.asked('Where?', 'Kiel', context=HERE, is_impossible=value)
+  for path in (p.squad(tmp_path / 'a.json', row, context=HERE), tmp_path / 'a.jsonl'):
+    if path.suffix == '.jsonl':
+      p.jsonl(path, row | {'context': HERE})
+    if gold is None:
+      with pytest.raises(InputError, match='is_impossible is .*; write true or false'):
+        read(path, task='squad2')
+    else:
+      assert read(path, task='squad2')[0][0].gold == gold
+  if value in ('', ' '):  # nothing is said, so nothing is contradicted
+    problems = read(p.squad(tmp_path / 'a.json', row | {'answers': []}), task='squad2')[1]
+    assert not problems.places
+
+
+@pytest.mark.parametrize('name', ['question', 'context'])
+@pytest.mark.parametrize('value, what', [(None, 'null'), ([['T', ['s']]], 'a list')])
+def test_questions_and_contexts_are_texts(tmp_path, name, value, what):
+  row = {'question': 'Where?', 'context': HERE, 'answers': []}
+  path = p.jsonl(tmp_path / 'a.jsonl', row | {name: value}, row)
+  kind = 'rows without a text in a column'
+  sentence = f'a.jsonl:1: has {what} in column {name!r}'
+  p.check_fault(lambda skip: read(path, task='squad2', skip=skip), sentence, kind)
 
 
 def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_path, letters):

@@ -13,17 +13,24 @@ which decides where there are answers as well) is one that cannot be answered; w
 qa.unanswerable=false it is predicted, but not learnt and not scored, as one without such a list.
 """
 
+import ast
 import contextlib
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import listed, quoted
+from bert_jax.errors import quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads
-from bert_jax.text import files, values
+from bert_jax.text import files, tables, values
 from bert_jax.text.values import finite_number
+
+HINT = ' so: a table of questions has columns question, context, answer'
+UNREADABLE = 'questions with unreadable answers'
+_ARRAY = re.compile(r'\barray\((\[.*?\])(?:,\s*dtype=\w+)?\)', re.DOTALL)  # of NumPy
+_TRUTHS = {'': None, 'true': True, 'yes': True, '1': True, 'false': False, 'no': False, '0': False}
 
 
 class Question(NamedTuple):
@@ -63,18 +70,28 @@ def records(spec: str, split: str, problems: Problems) -> Iterator[tuple[str, An
 def _from_table(spec, problems):
   """Yields (where, context, record of a question) of a table."""
   for where, row in problems.rows(spec):
-    if 'question' not in row or 'context' not in row:
-      fault = f'a table of questions has columns question, context, answer, not {listed(row)}'
-      problems.wrong(row.header or where, fault, 'rows without a column')
-      continue
     record: dict[str, Any] = {'id': where} | row
-    if 'answers' in row:
-      with contextlib.suppress(values.NotJson):  # else it is the text of an answer
-        record['answers'], _ = values.json_text(row['answers'])
-    elif 'answer' in row:
-      texts = [row['answer']] if row['answer'].strip() else []
-      record['answers'] = {'text': texts, 'answer_start': row.get('answer_start') or None}
-    yield where, row['context'], record
+    with problems.of_record(where):
+      _, context = problems.columns(row, ('question', 'context'), where, HINT)
+      if name := tables.first_of(row, 'answers|answer'):
+        record['answers'] = _answers_of_cell(row, name, context)
+      yield where, context, record
+
+
+def _answers_of_cell(row, name, context):
+  """The answers in a cell, as _answers takes them: a list or an object, in JSON or as pandas writes
+  it (Python, with arrays), or the cell's text."""
+  cell = row[name].strip()
+  if cell[:1] in ('[', '{') and (name in ('answers', *row.no_text) or cell not in context):
+    with contextlib.suppress(values.NotJson):
+      return values.json_text(cell)[0]
+    try:
+      return ast.literal_eval(_ARRAY.sub(r'\1', cell))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+      fault = 'is neither JSON nor of pandas; write {"text": [..], "answer_start": [..]}'
+      raise Unusable(f'column {name!r}, {quoted(cell)}, {fault}', UNREADABLE) from None
+  texts = [row[name]] if cell or name == 'answers' else []
+  return {'text': texts, 'answer_start': texts and (row.get('answer_start') or None)}
 
 
 def _from_file(path, problems):
@@ -113,7 +130,7 @@ def _question(where, context, record, problems):
   if not isinstance(text, str) or not isinstance(identity, str | int):
     missing = 'question' if isinstance(identity, str | int) else 'id'
     raise Unusable(f'there is no {missing!r}', f'questions without {missing}')
-  answers, impossible = _answers(where, fields.get('answers')), _truth(fields.get('is_impossible'))
+  answers, impossible = _answers(where, fields.get('answers')), is_impossible(fields)
   if impossible:
     if answers:
       problems.note('answers of questions that have is_impossible (left out)', where)
@@ -131,9 +148,14 @@ def _question(where, context, record, problems):
   return Question(where, str(identity), text, context, known, tuple(starts))
 
 
-def _truth(value):
-  """Whether is_impossible is true; None if it is not there."""
-  return None if value is None else str(value).strip().lower() in ('true', '1', 'yes')
+def is_impossible(fields: dict[str, Any]) -> bool | None:
+  """Whether a question has no answer; None if it does not say so or the contrary."""
+  value = fields.get('is_impossible')
+  word = '' if value is None else str(value).strip().lower().removesuffix('.0')  # 1.0 of pandas
+  if word not in _TRUTHS:
+    fault = f'is_impossible is {quoted(value)}; write true or false'
+    raise Unusable(fault, 'questions with an unreadable is_impossible')
+  return _TRUTHS[word]
 
 
 def _answers(where, held):
@@ -142,20 +164,21 @@ def _answers(where, held):
   {"text": .., "answer_start": ..}, a text, or a list of texts."""
   if held is None:
     return None
-  several = lambda x: x if isinstance(x, list) else [] if x is None else [x]
+  several = lambda x: x if isinstance(x, list) else [x]
   if isinstance(held, dict):
-    texts, starts = several(held.get('text')), several(held.get('answer_start'))
+    texts, starts = several(held.get('text')), held.get('answer_start')
+    starts = [] if starts is None else several(starts)
     if len(starts) > len(texts):
       fault = f'there are {len(starts)} answer_start for {len(texts)} answers'
-      raise Unusable(fault, 'questions with unreadable answers')
+      raise Unusable(fault, UNREADABLE)
     pairs: list[tuple[Any, Any]] = list(itertools.zip_longest(texts, starts))
   else:
     each = (x if isinstance(x, dict) else {'text': x} for x in several(held))
     pairs = [(x.get('text'), x.get('answer_start')) for x in each]
   for i, (text, _) in enumerate(pairs):
     if not isinstance(text, str):
-      fault, place = f"there is no 'text', but {quoted(text)}", f'{where}.answers[{i}]'
-      raise Unusable(fault, 'questions with unreadable answers', place)
+      fault = f"there is no 'text', but {quoted(held if text is None else text)}"
+      raise Unusable(fault, UNREADABLE, f'{where}.answers[{i}]')
   return pairs
 
 

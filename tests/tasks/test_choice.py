@@ -89,8 +89,11 @@ def test_copa_as_published(tmp_path):
   for row in (without, without | {'label': None}, without | {'label': -1}):
     path = p.jsonl(tmp_path / 'b.jsonl', row)
     assert read(path, 'copa', 'eval')[0][0].gold is None
-    with pytest.raises(InputError, match='b.jsonl:1: the answer is missing'):
+    with pytest.raises(InputError, match='b.jsonl:1: it is without an answer'):
       read(path, 'copa')
+    questions, problems = read(p.jsonl(tmp_path / 'b.jsonl', row, p.COPA[1]), 'copa')
+    assert [q.id for q in questions] == ['1']
+    assert problems.places == {'without an answer (left out of training)': ['b.jsonl:1']}
 
 
 def test_harmless_faults_are_kept_and_named(tmp_path):
@@ -115,7 +118,6 @@ def test_harmless_faults_are_kept_and_named(tmp_path):
 BAD_DREAM = (  # a dialogue, the sentence, the kind
   ([[], [p.READ | {'answer': 'Ate.'}], 'x'], ':0: .* none of the 3', 'answers that are no choice'),
   ([[], [{'question': '', 'choice': 'ab'}], 'x'], 'no list', 'dialogues without their fields'),
-  ([[], [p.READ | {'answer': None}], 'x'], ':0: .* missing', 'questions without an answer'),
   ([[], [p.READ | {'choice': []}], 'x'], ':0: there are 0', 'questions without a choice'),
   (['', [], 'x', 'y'], r': not \[turns,', 'dialogues without their fields'),
   (['a b', [p.READ], 'x'], "'a b' is no list", 'dialogues without their fields'),
@@ -128,8 +130,11 @@ BAD_RACE = (
   ([p.PASSAGE], ': no article', 'passages without their fields'),
 )
 ENDS = {'sent2': 'b', 'ending0': 'c', 'ending1': 'd', 'label': 0}
+NO_TEXT = 'rows without a text in a column'
 BAD_ROWS = (
-  ('copa', p.COPA[0] | {'choice1': None}, "no premise.*'choice1'", 'records without their fields'),
+  ('copa', p.COPA[0] | {'choice1': None}, "null in column 'choice1'", NO_TEXT),
+  ('copa', p.COPA[0] | {'premise': ['a']}, "a list in column 'premise'", NO_TEXT),
+  ('swag', ENDS | {'sent1': 'a', 'ending1': ['d']}, "a list in column 'ending1'", NO_TEXT),
   ('copa', p.COPA[0] | {'question': 'why'}, "no premise.*'why'", 'records without their fields'),
   ('copa', p.COPA[0] | {'label': 2}, 'none of the 2', 'answers that are no choice'),
   ('swag', ENDS | {'sent1': 'a', 'label': 4}, 'none of the 2', 'answers that are no choice'),

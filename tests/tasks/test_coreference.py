@@ -145,6 +145,9 @@ def test_cluewsc_counts_characters(tmp_path):
   assert problems.counts['spans, of which 4 lie where their index says, in characters'] == 4
 
 
+NONE = {}, {'label': None}, {'label': -1}, {'label': ''}, {'label': '-'}
+NO_TEXT, FLAT = 'rows without a text in a column', p.SUE['target'] | p.SUE
+del FLAT['target']
 FIELDS, OFFSET, RAN = 'records without their fields', 'unreadable offsets', ('ran', 1)
 
 
@@ -161,7 +164,8 @@ FIELDS, OFFSET, RAN = 'records without their fields', 'unreadable offsets', ('ra
     (p.wsc('He ran.', ('Al', 9), ('Al', 8), True), "index 8 of 'Al' is past the 2 words", OFFSET),
     (p.wsc('He ran.', (7, 0), RAN, True), 'no text, target', FIELDS),
     (p.wsc('He ran.', ('He', float('inf')), RAN, True), 'no text, target', FIELDS),
-    (p.wsc('He ran.', ('He', 0), RAN) | {'label': None}, "'label'", FIELDS),
+    (p.wsc(['He'], ('He', 0), RAN, True), "a list in column 'text'", NO_TEXT),
+    (FLAT | {'span1_text': ['He']}, "a list in column 'span1_text'", NO_TEXT),
   ],
 )
 def test_faulty_schemas(tmp_path, row, sentence, kind):
@@ -169,6 +173,19 @@ def test_faulty_schemas(tmp_path, row, sentence, kind):
   path = p.jsonl(tmp_path / 'dev.jsonl', p.SUE, row)
   read_all = lambda skip: read(path, task='wsc', skip=skip)
   p.check_fault(read_all, f'dev.jsonl:2: .*{sentence}', kind)
+
+
+def test_what_has_no_answer_is_left_out_of_training(tmp_path):
+  blank = ['' if x in ('TRUE', 'FALSE') else x for x in p.ANN]
+  files = {'gap': p.gap(tmp_path / 'a.tsv', blank, p.EVE)}
+  without = ({k: x for k, x in p.SUE.items() if k != 'label'} | more for more in NONE)
+  files['wsc'] = p.jsonl(tmp_path / 'b.jsonl', *without, p.SUE)
+  for name, path in files.items():
+    examples, problems = read(path, task=name)
+    left_out = problems.counts['without an answer (left out of training)']
+    assert len(examples) == 1 and left_out == (1 if name == 'gap' else len(NONE))
+    examples, _ = read(path, 'eval', task=name)
+    assert [e.gold for e in examples].count(None) == left_out == len(examples) - 1
 
 
 def test_tfds(tmp_path):

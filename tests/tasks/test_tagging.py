@@ -227,6 +227,15 @@ def test_a_table_of_words_names_its_sentences(tmp_path, each):
     read(tmp_path / 'b.csv')
 
 
+@pytest.mark.parametrize('split', ['train', 'eval'])
+def test_a_word_without_a_tag_is_not_learnt_and_not_scored(tmp_path, split):
+  text = '7,Ada,B-PER\n7,met,\n8,Bo,\n9,Al,B-PER\n'
+  (tmp_path / 'a.csv').write_text(f'sentence_id,words,labels\n{text}')
+  sentences, problems = read(tmp_path / 'a.csv', split)
+  assert [x.tags for x in sentences] == [('B-PER', None), None, ('B-PER',)]
+  assert problems.counts[UNTAGGED] == problems.counts['sentences without tags'] == 1
+
+
 def test_jsonl(tmp_path):
   row = {'tokens': ['Ada', 'é'], 'tags': ['B-PER', 'O'], 'id': 7}
   path = tmp_path / 'a.jsonl'

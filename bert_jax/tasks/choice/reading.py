@@ -14,8 +14,9 @@ sent1, its question sent2. COPA's questions are worded as on its annotation shee
 every language, so that a model trained on one language meets the same question in another. A
 question of RACE with a blank (_) has the choice in its place, as in RoBERTa.
 
-A question with missing fields, fewer than two choices, an answer that is none of them or, in
-training, no answer cannot be used (faulty_records.py); of equal choices the first is the answer.
+A question with missing fields, fewer than two choices or an answer that is none of them cannot be
+used (faulty_records.py); one without an answer is left out of training, and counted. Of equal
+choices the first is the answer.
 """
 
 import re
@@ -26,7 +27,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax.errors import quoted
-from bert_jax.tasks.faulty_records import Problems, Unusable, reads
+from bert_jax.tasks.faulty_records import NO_LABEL, Problems, Unusable, reads
 from bert_jax.text import files
 from bert_jax.text.values import json_value, whole_number
 
@@ -72,22 +73,21 @@ def _read(config, split, problems):
   for _, spec in files.parts(config.data[split]):
     for where, fields, gold in reader(spec, split, problems):
       with problems.of_record(where):
-        yield _checked(where, fields, gold, split, problems)
+        question = _checked(where, fields, gold, problems)
+        if gold is not None or not problems.lacks('an answer', where, split):
+          yield question
 
 
-def _checked(where, fields, gold, split, problems):
+def _checked(where, fields, gold, problems):
   """Makes a Question. gold: the number of the right choice; -1: the data gives an answer that is
   none of them; None: it gives no answer."""
   choices = fields['choices']
   if len(choices) < 2:
     few = f'there are {len(choices)} choices; a question needs two'
     raise Unusable(few, 'questions without a choice')
-  if gold is None and split == 'train':
-    raise Unusable('the answer is missing', 'questions without an answer')
   if gold is not None and not 0 <= gold < len(choices):
-    raise Unusable(
-      f'its answer is none of the {len(choices)} choices', 'answers that are no choice'
-    )
+    fault = f'its answer is none of the {len(choices)} choices'
+    raise Unusable(fault, 'answers that are no choice')
   parts = {'contexts': [fields['context']], 'questions': [fields['text']], 'choices': choices}
   for name, texts in parts.items():
     if not all(map(str.strip, texts)):
@@ -137,7 +137,8 @@ def _swag(spec, split, problems):
   for number, (where, row) in enumerate(problems.rows(spec)):
     with problems.of_record(where):
       fields = dict(zip(('context', 'text'), problems.columns(row, ('sent1', 'sent2'), where)))
-      fields['choices'] = [row[name] for name in row if re.fullmatch(r'ending\d', name)]
+      names = [name for name in {**row, **row.no_text} if re.fullmatch(r'ending\d', name)]
+      fields['choices'] = problems.columns(row, names, where)
       fields['id'] = row.get('', str(number))  # SWAG's first column has no name
       yield where, fields, _number(row.get('label'))
 
@@ -146,11 +147,11 @@ def _copa(spec, split, problems):
   layout = 'no premise, question (cause or effect), choice1 and choice2'
   for number, (where, row) in enumerate(problems.rows(spec)):
     with problems.of_record(where, layout, 'records without their fields'):
+      problems.columns(row, row.no_text.keys() & {'premise', 'choice1', 'choice2'}, where)
       fields = {'context': row['premise'], 'text': COPA[row['question']]}
       fields |= {'choices': [row['choice1'], row['choice2']], 'id': row.get('idx', str(number))}
       label = row.get('label')
-      label = {'choice1': '0', 'choice2': '1', '-1': ''}.get(label, label)
-      yield where, fields, _number(label)
+      yield where, fields, _number({'choice1': '0', 'choice2': '1'}.get(label, label))
 
 
 def _dream(spec, split, problems):
@@ -183,9 +184,9 @@ def _dialogue(record, where, problems):
 
 
 def _number(label):
-  """The number of the right choice as in _checked, from a text; None or '': not given."""
-  number = whole_number(label or '')
-  return None if not label else -1 if number is None else number
+  """The number of the right choice as in _checked, from a text; None, '' or -1: not given."""
+  number = whole_number((label or '').removesuffix('.0'))
+  return None if (label or '').strip() in NO_LABEL else -1 if number is None else number
 
 
 def _list(value):

@@ -19,9 +19,11 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import quoted
 from bert_jax.tasks.coreference.gap_scores import GENDERS
-from bert_jax.tasks.faulty_records import Problems, Unusable, reads
+from bert_jax.tasks.faulty_records import NO_LABEL, Problems, Unusable, reads
 from bert_jax.text.values import json_value, whole_number
 
+MARKS = ('A-coref', 'B-coref')  # of its answer
+TRUTHS = {'true': 0, '1': 0, 'false': 1, '0': 1, **dict.fromkeys(NO_LABEL)}
 SPANS = ('Pronoun', 'A', 'B')  # the columns of GAP's spans
 
 
@@ -42,8 +44,9 @@ def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Example
 
 def _gap(rows, split, problems):
   for where, row in rows:
-    has_gold = any(row.get(f'{name}-coref', '').strip() for name in 'AB')  # a test set has none
-    marked = ('A-coref', 'B-coref') if split == 'train' or has_gold else ()
+    has_gold = any(row.get(name, '').strip() for name in MARKS)  # a test set has none
+    hidden = split != 'train' or {*MARKS} <= {*row, *row.no_text}
+    marked = MARKS if has_gold or not hidden else ()
     columns = ('ID', 'Text', *SPANS, *(f'{name}-offset' for name in SPANS), *marked)
     with problems.of_record(where):
       example_id, text, *values = problems.columns(row, columns, where)
@@ -55,6 +58,8 @@ def _gap(rows, split, problems):
           fault = 'A-coref and B-coref are {} and {}; write TRUE for one at most, and FALSE'
           raise Unusable(fault.format(*map(quoted, marks)), 'examples without one answer')
         gold = (marks + ['true']).index('true')
+      elif problems.lacks('an answer', where, split):
+        continue
       if row['Pronoun'].lower() not in GENDERS:
         problems.note('pronouns of unknown gender (in the overall F1 only)', where)
       yield Example(where, example_id, text, spans, gold)
@@ -91,11 +96,14 @@ def _wsc(rows, split, problems):
   layout = 'no text, target (span1_text, span1_index, span2_text, span2_index), label'
   for number, (where, row) in enumerate(rows):
     with problems.of_record(where, layout, 'records without their fields'):
+      problems.columns(row, row.no_text.keys() & {'text', 'span1_text', 'span2_text'}, where)
       target = json_value(row['target']) if 'target' in row else row
       named = [(target[f'span{k}_text'] + '', _index(target[f'span{k}_index'])) for k in (2, 1)]
-      text, label = row['text'], row['label'] if split == 'train' else row.get('label', '-1')
-      answer = {'true': 0, '1': 0, 'false': 1, '0': 1, '-1': None}.get(label.lower(), label)
-      if answer == label or (split == 'train' and answer is None):
+      text, label = row['text'], row.get('label', '').strip()
+      if label in NO_LABEL and problems.lacks('an answer', where, split):
+        continue
+      answer = TRUTHS.get(label.lower(), label)
+      if answer == label:
         raise Unusable(f'label {quoted(label)} is neither true nor false', 'unknown labels')
       example_id = str(row.get('idx', row.get('id', number)))
       read.append((where, example_id, text, named, answer))

@@ -266,12 +266,12 @@ def _of_words(path, split, problems):
   """Yields the sentences of a .csv with a word a row."""
   rows = _words(path, split, problems)
   for _, group in itertools.groupby(rows, key=operator.itemgetter(0)):
-    _, where, tokens, *tags = zip(*group)
-    yield Sentence(where[0], '', tokens, tags[0] if tags else None, ())
+    _, where, tokens, tags = zip(*group)
+    yield Sentence(where[0], '', tokens, tags if any(tags) else None, ())
 
 
 def _words(path, split, problems):
-  """Yields (number of its sentence, where, word and, if there are tags, tag) of a .csv's rows."""
+  """Yields (number of its sentence, where, word, tag or None) of each row of a .csv."""
   sentence, number = '', 0
   for where, row in problems.rows(str(path)):
     lower = {name.lower(): name for name in row}
@@ -280,14 +280,13 @@ def _words(path, split, problems):
       known = f'{missing[0]} (one of {", ".join(WORDS[missing[0]])})'
       fault = f'{row.header}: there are columns {listed(row)} and none for the {known}'
       raise InputError(f'{fault}; name it so, or write CoNLL, a word and its tag a line.')
-    named, *cells = (row[name].strip() for columns in held.values() for name in columns)
+    named, word, *tags = (row[name].strip() for columns in held.values() for name in columns)
     if named and named != sentence:
       sentence, number = named, number + 1
     with problems.of_record(where):
-      if not all(cells):
-        empty = 'its word or its tag is empty; repair the row'
-        raise Unusable(empty, 'rows without a word or a tag')
-      yield number, where, *cells
+      if not word:
+        raise Unusable('its word is empty; repair the row', 'rows without a word')
+      yield number, where, word, next(filter(None, tags), None)
 
 
 def _without_places(sentences, problems):

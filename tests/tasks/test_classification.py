@@ -277,6 +277,9 @@ def test_data_that_is_not_named_and_labels_that_are_lists(tmp_path, vocab):
   path.write_text('{"sentence": "old", "label": ["a"]}\n')
   with pytest.raises(InputError, match='is a list; set table.multi_label=true'):
     classification.resolve(finetune(vocab, path))
+  path.write_text('{"sentence": "old", "label": {"x": 1}}\n')
+  with pytest.raises(InputError, match='is an object'):
+    classification.resolve(finetune(vocab, path))
 
 
 def test_a_test_set_without_labels_is_predicted_and_not_scored(tmp_path, vocab, tokenizer):
@@ -318,6 +321,7 @@ def of_cells(tmp_path, vocab, tokenizer, cells, *more, name='train.csv', mark=',
   [
     ('yes - no  yes', ('no', 'yes'), 3),  # SNLI's dash, and nothing
     ('0 2 -1 1 2', ('0', '1', '2'), 4),  # a data set of Hugging Face
+    ('0.0 2.0 -1.0 1.0 -1', ('0.0', '1.0', '2.0'), 3),  # by pandas
     ('0 -1 1 1', ('-1', '0', '1'), 4),  # sentiments
     ('+ -1 -1.0 +', ('+', '-1', '-1.0'), 4),
   ],
@@ -331,6 +335,34 @@ def test_a_row_without_a_label_is_not_learnt_and_not_scored(
   assert [x for x in held if x is not None] == train and len(held) == len(cells.split(' '))
   without = len(held) - learnt
   assert (f'{without} without a label (left out of training)' in caplog.text) == (without > 0)
+
+
+@pytest.mark.parametrize('form', ['cells', 'lists'])
+@pytest.mark.parametrize('given, none', [('', '-'), ('table.labels=0,1,2', '-'), ('', '-1')])
+def test_several_labels_or_the_sign_that_there_are_none(
+  tmp_path, vocab, tokenizer, form, given, none
+):
+  cells = ['0,1', '2', none, '', '0,2']
+  rows = ({'sentence': x, 'label': x.split(',') if form == 'lists' and x else x} for x in cells)
+  path = jsonl(tmp_path / 'train.jsonl', *rows)
+  more = ['table.multi_label=true', *filter(None, [given])]
+  config = classification.resolve(finetune(vocab, path, *more))
+  found = classification.sources(config, tokenizer)
+  assert config.table.labels == ('0', '1', '2')
+  learnt = [('0', '1'), ('2',), (), ('0', '2')]
+  assert [x.label for x in found['train'].examples] == learnt
+  assert [x.label for x in found['eval'].examples] == [*learnt[:2], None, *learnt[2:]]
+
+
+@pytest.mark.parametrize('cells', ['0 1 -1 1', '0.0 1.0 -1.0 1.0'])
+def test_a_minus_one_beside_two_labels_is_named(tmp_path, vocab, tokenizer, cells):
+  of_cells(tmp_path, vocab, tokenizer, cells.split())
+  config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
+  found = classification.sources(config, tokenizer)
+  (remark,) = (x for x in classification.label_sets.remarks(config, found) if 'class' in x)
+  one = '.0' * ('.0' in cells)
+  assert f'-1{one} is taken as a class, beside 0 and 1' in remark
+  assert f'set table.labels=0{one},1{one}.' in remark
 
 
 def test_a_test_set_of_minus_ones_is_predicted(tmp_path, vocab, tokenizer):
@@ -377,7 +409,8 @@ def test_what_stands_between_labels_is_seen(tmp_path, vocab, tokenizer, mark):
   [('3,5', ';', 3.5), ('3,5', ',', 3.5), ('1,234', ';', 1.234), ('1.234,5', ',', 1234.5)]
   + [('-0,25', '\t', -0.25), (' 1e3 ', ';', 1000.0), ('1,234', ',', None), ('1,2,3', ';', None)],
 )
-def test_decimal_commas_are_numbers(tmp_path, vocab, tokenizer, cell, mark, value):
+def test_decimal_commas_are_numbers(tmp_path, vocab, tokenizer, caplog, cell, mark, value):
+  caplog.set_level('INFO', 'bert_jax')
   read = lambda: of_cells(
     tmp_path, vocab, tokenizer, [cell, '7'], 'table.regression=true', mark=mark
   )
@@ -386,3 +419,4 @@ def test_decimal_commas_are_numbers(tmp_path, vocab, tokenizer, cell, mark, valu
       read()
   else:
     assert read()[0] == [value, 7.0]
+    assert ('1 numbers with a decimal comma (train.csv:2)' in caplog.text) == (',' in cell)

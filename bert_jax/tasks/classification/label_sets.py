@@ -10,12 +10,11 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.metrics import Level
-from bert_jax.tasks.faulty_records import Unusable
+from bert_jax.tasks.faulty_records import NO_LABEL, Unusable
 from bert_jax.tasks.labelled import always, f1_of_all
-from bert_jax.text.values import decimal_number, json_value
+from bert_jax.text.values import decimal_number, finite_number, json_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
-NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
 UNKNOWN = 'rows with an unknown label'  # a kind of fault
 NAMED = 10  # labels that are named
 NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
@@ -27,18 +26,21 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '') -> Any:
   delimiter: what divides the cells of its table."""
   known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
   cell = cell if cell in known else cell.strip()
+  none = {*NO_LABEL} - known.keys() if known else {'', '-'}
   if table.multi_label:
     labels = _labels_of(cell, table.label_separator or ',')
+    if labels and none.issuperset(labels):
+      return None
     return tuple(_checked(name, known, table) for name in labels)
-  if cell not in known and cell in (NO_LABEL if known else ('', '-')):
+  if cell in none:
     return None
   if table.regression:
     if (number := decimal_number(cell, delimiter)) is None:
       fault = f'label {quoted(cell)} is not a number; table.regression=true wants numbers'
       raise Unusable(fault, UNKNOWN)
     return number
-  if not known and cell[0] == '[' and cell[-1] == ']':
-    raise Unusable(f'label {quoted(cell)} is a list; set table.multi_label=true', UNKNOWN)
+  if not known and (what := {'[]': 'a list', '{}': 'an object'}.get(cell[0] + cell[-1])):
+    raise Unusable(f'label {quoted(cell)} is {what}; set table.multi_label=true', UNKNOWN)
   return _checked(cell, known, table)
 
 
@@ -69,9 +71,10 @@ def separator_of(cells: Iterable[str]) -> str:
 def no_labels(found: Collection[str]) -> set[str]:
   """Which of the labels found in training data say that there is none: -1 beside 0, 1, 2, .., as
   data sets of Hugging Face write it. Beside 0 and 1 alone it may be a sentiment."""
-  others = set(found) - {'-1'}
-  numbers = {str(i) for i in range(len(others))}
-  return {'-1'} if '-1' in found and len(others) > 2 and others == numbers else set()
+  others = {finite_number(label) for label in found} - {-1.0}
+  if len(others) < 3 or others != {*range(len(others))}:
+    return set()
+  return {label for label in found if finite_number(label) == -1}
 
 
 def names(labels: Sequence[str]) -> tuple[str, ...]:
@@ -173,6 +176,9 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
     if missing and held.any():
       fix = 'name more in data.eval' if config.data.eval else 'raise table.eval_share'
       out.append(f'labels that no example of the held-out data has: {_some(missing)}; {fix}.')
+  if not table.multi_label and {*map(finite_number, labels)} == {-1, 0, 1}:
+    fix = f'if it means that there is no label, set table.labels={",".join(sorted(labels)[1:])}'
+    out.append(f'{sorted(labels)[0]} is taken as a class, beside 0 and 1; {fix}.')
   alike = Counter(label.casefold() for label in labels)
   if twins := [label for label in labels if alike[label.casefold()] > 1]:
     one = '|'.join(twins[:2])

@@ -99,14 +99,13 @@ def _read(config, split, problems):
       texts = tuple(values[: len(text_columns)])
       example_id = values[len(text_columns)] if id_columns else str(number)
       label = label_of(row[there], table, row.delimiter) if there else None
+      if isinstance(label, float) and ',' in row[there]:
+        problems.note('numbers with a decimal comma', where)
       if spec.startswith('tfds:') and label in ('-1', -1.0):  # so TFDS says that there is none
         label = None
-      if label is None and split == 'train':
-        fault = f'it has no label in column {label_column!r}; name another{HINT}'
-        problems.leave_out(where, fault, 'without a label (left out of training)')
+      fault = f'it has no label in column {label_column!r}; name another{HINT}'
+      if label is None and problems.lacks('a label', where, split, fault):
         continue
-      if label is None:
-        problems.counts['without a label (predicted, not scored)'] += 1
       if not all(map(str.strip, texts)):
         problems.note('empty texts (kept)', where)
       yield Example(where, example_id, texts, label)

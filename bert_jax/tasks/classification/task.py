@@ -49,7 +49,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
   labels_of = lambda example: example.label if table.multi_label else (example.label,)
   if not table.labels:
     none = label_sets.no_labels({label for x in examples for label in labels_of(x)})
-    examples = [x for x in examples if x.label not in none]
+    examples = [x for x in examples if not none.intersection(labels_of(x))]
   examples = problems.chosen(examples, config.task.train_examples)
   counts = Counter(label for x in examples for label in labels_of(x))
   if not table.labels:

@@ -322,6 +322,8 @@ def test_lists_of_positives_and_negatives_as_bge_has_them(tmp_path):
   assert problems.counts['negatives of longer lists than columns (left out)'] == 1
   with pytest.raises(c.InputError, match="a.jsonl:1: has a list in column 'pos'; write a text"):
     of(row | {'pos': [1]})
+  with pytest.raises(c.InputError, match='a.jsonl:1: the anchor is a list of texts; write one'):
+    of(row | {'query': ['q', 'r']})
 
 
 def test_questions_belong_to_their_paragraph(tmp_path):
@@ -331,6 +333,9 @@ def test_questions_belong_to_their_paragraph(tmp_path):
   paragraphs = [{'context': 'c d', 'qas': first}, {'context': 'e f', 'qas': last}]
   path = tmp_path / 'dev.json'
   path.write_text(json.dumps({'data': [{'paragraphs': paragraphs}]}))
+  rows = [{'context': 'c d', **question} for question in first]
+  (tmp_path / 'a.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+  assert [item.id for item in read(config(tmp_path / 'a.jsonl', arg='task=squad'))[0]] == ['q0']
   items, problems = read(config(f'a={path},b={path}', arg='task=squad'))
   assert [item.texts for item in items[:3]] == [('a ?', 'c d'), ('b ?', 'e f'), ('g ?', 'e f')]
   assert len(items) == 6 and items[0].id == 'q0'
@@ -355,6 +360,17 @@ def test_scored_pairs_and_what_is_judged_by_what(tmp_path):
   scored = config(path, arg='task=stsb', eval_spec=path)
   assert [item.score for item in read(scored)[0]] == [4.0, 0.5]
   assert task.score_names(scored) == ('pearson', 'spearman')
+  empty = config(written(tmp_path / 'a.tsv', SCORED, 'ab4', 'cd ', 'ef2'), arg='task=stsb')
+  items, problems = read(empty)
+  assert [item.score for item in items] == [4.0, 2.0]
+  assert problems.places == {'without a score (left out of training)': ['a.tsv:3']}
+  found = config(path, arg='task=stsb', eval_spec=empty.data.train)
+  items, problems = read(found, 'eval')
+  assert [item.score for item in items] == [4.0, None, 2.0]
+  judged = task.Judged(found, Words(), items, problems)
+  vectors = np.eye(8)[: len(judged.read)]
+  outputs = {'example_ids': np.arange(1, 1 + len(vectors))[None], 'vectors': vectors[None]}
+  assert ['gold' in answer for answer in judged.answers(outputs)] == [True, False, True]
   # Trained on pairs without scores, judged by scores; or the other way round.
   pairs = config(path, 'contrastive.score_column=score', eval_spec=path)
   assert [item.score for item in read(pairs)[0]] == [None, None]

@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads
-from bert_jax.tasks.qa.reading import records
+from bert_jax.tasks.qa.reading import is_impossible, records
 from bert_jax.text import files, tables
 from bert_jax.text.values import decimal_number, json_value
 
@@ -80,7 +80,9 @@ def _table(config, split, problems):
     if split != 'train':  # evaluation data may lack columns of the training data
       names = [name for name in names if tables.first_of(row, name)]
     with problems.of_record(where):
-      (anchor,) = _texts(row, fields.anchor_column, where, problems)[:1] or ['']
+      anchor, *more = _texts(row, fields.anchor_column, where, problems) or ['']
+      if more:
+        raise Unusable('the anchor is a list of texts; write one', 'records with several anchors')
       positive = fields.positive_column
       positives = _texts(row, positive, where, problems) if positive else [anchor]
       negatives = {name: _texts(row, name, where, problems) for name in names}
@@ -90,10 +92,16 @@ def _table(config, split, problems):
         problems.counts['negatives of longer lists than columns (left out)'] += left
       score = None
       if scored:
-        (cell,) = problems.columns(row, [fields.score_column], where, HINT)
-        if (score := decimal_number(cell, row.delimiter)) is None:
-          fault = f'the score (column {fields.score_column!r}) is no number; write one'
-          raise Unusable(fault, 'records without a score')
+        name = fields.score_column
+        empty = row.no_text.get(name) == 'null'
+        (cell,) = [''] if empty else problems.columns(row, [name], where, HINT)
+        if not cell.strip() and problems.lacks('a score', where, split):
+          continue
+        if (score := decimal_number(cell, row.delimiter)) is None and cell.strip():
+          fault = f'the score (column {name!r}) is no number; write one'
+          raise Unusable(fault, 'records with an unreadable score')
+        if ',' in cell:
+          problems.note('numbers with a decimal comma', where)
       for i, positive in enumerate(positives or ['']):
         name = f'{number}-{i}' if i else str(number)
         yield Item(where, name, (anchor, positive, *taken), score)
@@ -114,13 +122,14 @@ def _squad(config, split, problems):
     for where, context, record in records(spec, split, problems):
       fields = record if isinstance(record, dict) else {}
       question = fields.get('question')
-      if not isinstance(context, str) or not isinstance(question, str):
-        missing = 'context' if isinstance(question, str) else 'question'
-        problems.wrong(where, f'there is no {missing!r}', f'questions without {missing}')
-      elif fields.get('is_impossible') is True:
-        problems.counts['questions without an answer in their paragraph (left out)'] += 1
-      else:
-        yield Item(where, str(fields.get('id', where)), (question, context, *none))
+      with problems.of_record(where):
+        if not isinstance(context, str) or not isinstance(question, str):
+          missing = 'context' if isinstance(question, str) else 'question'
+          raise Unusable(f'there is no {missing!r}', f'questions without {missing}')
+        if is_impossible(fields):
+          problems.counts['questions without an answer in their paragraph (left out)'] += 1
+        else:
+          yield Item(where, str(fields.get('id', where)), (question, context, *none))
 
 
 def _lines(config, split, problems):

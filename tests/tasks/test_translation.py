@@ -126,6 +126,12 @@ def test_an_empty_side_is_refused_at_its_line_or_left_out(side, column, form, tm
   assert problems.counts[f'pairs without a {side} (skipped)'] == 1
 
 
+def test_a_null_is_named_as_such(tmp_path):
+  (tmp_path / 'a.jsonl').write_text('{"en": null, "de": "Gut"}\n')
+  with one_sentence("a.jsonl:1: has null in column 'en'; write a text there"):
+    read(tmp_path / 'a.jsonl')
+
+
 def test_what_has_no_target_is_translated_and_not_scored_but_no_training_data(tmp_path):
   (tmp_path / 'a.tsv').write_text('en\tnote\nGood\tx\n')
   with one_sentence("no column 'de'"):

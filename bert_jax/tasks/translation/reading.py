@@ -26,7 +26,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.text import files, tables
-from bert_jax.text.values import NotJson, json_value
+from bert_jax.text.values import json_value
 
 NESTED = 'translation'  # the field of Hugging Face's records that holds both texts
 HINT = ' with translation.source_column, target_column, or columns if there is no header'
@@ -87,16 +87,9 @@ def _rows(config, split, problems):
       yield where, tables.Row(zip((name.split('|')[0] for name in names), texts))
     return
   for where, row in problems.rows(spec, columns=tuple(config.translation.columns)):
-    yield where, row if tables.first_of(row, names[0]) else tables.Row(row | _nested(row))
-
-
-def _nested(row):
-  """Unpacks a record that holds both texts in one field, {column: text}; else {}."""
-  try:
-    value = json_value(row.get(NESTED, ''))
-  except NotJson:
-    return {}
-  return {k: x for k, x in value.items() if isinstance(x, str)} if isinstance(value, dict) else {}
+    if not tables.first_of(row, names[0]) and row.no_text.get(NESTED) == 'an object':
+      row |= {k: x for k, x in json_value(row[NESTED]).items() if isinstance(x, str)}
+    yield where, row
 
 
 @reads('pairs', name='two parallel files (en=FILE,de=FILE) or a table of pairs')

@@ -63,8 +63,26 @@ def test_swag_as_published(tmp_path):
   (question,), _ = read(p.swag(tmp_path / 'train.csv', f'{p.SWAG_ROW},2'), 'swag')
   assert (question.context, question.text, question.gold) == ('She sits.', 'She', 2)
   assert question.seconds[:2] == ['She stands, and goes', 'She eats']
+  for label in '2.0', 'C', 'ending2', 'runs':
+    assert read(p.swag(tmp_path / 'a.csv', f'{p.SWAG_ROW},{label}'), 'swag')[0] == [question]
   (question,), _ = read(p.swag(tmp_path / 'test.csv', p.SWAG_ROW, label=False), 'swag', 'eval')
   assert question.gold is None and question.id == '0'
+
+
+def test_an_empty_cell_at_the_end_is_no_choice(tmp_path):
+  fewer = p.SWAG_ROW.replace('runs,flies', ',')
+  questions, problems = read(p.swag(tmp_path / 'a.csv', f'{fewer},1', f'{p.SWAG_ROW},3'), 'swag')
+  assert [(len(q.choices), q.gold) for q in questions] == [(2, 1), (4, 3)]
+  assert not problems.counts['empty choices (kept)']
+  with pytest.raises(
+    InputError, match="answer '2' is none of the 2 choices 'stands, and goes', 'e"
+  ):
+    read(p.swag(tmp_path / 'a.csv', f'{fewer},2'), 'swag')
+  for name, row in {'sent1': {'question': 'a'}, 'ending0': {'sent1': 'a', 'sent2': 'b'}}.items():
+    with pytest.raises(
+      InputError, match=f'{name!r}, only .* so: columns sent1, sent2, ending0, en'
+    ):
+      read(p.jsonl(tmp_path / 'a.jsonl', row), 'swag')
 
 
 def test_dream_as_published(tmp_path):

@@ -15,8 +15,7 @@ every language, so that a model trained on one language meets the same question 
 question of RACE with a blank (_) has the choice in its place, as in RoBERTa.
 
 A question with missing fields, fewer than two choices or an answer that is none of them cannot be
-used (faulty_records.py); one without an answer is left out of training, and counted. Of equal
-choices the first is the answer.
+used; one without an answer is left out of training. Of equal choices the first is the answer.
 """
 
 import re
@@ -26,13 +25,13 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import quoted
+from bert_jax.errors import listed, quoted
 from bert_jax.tasks.faulty_records import NO_LABEL, Problems, Unusable, reads
 from bert_jax.text import files
-from bert_jax.text.values import json_value, whole_number
+from bert_jax.text.values import json_value
 
 LEVELS = 'middle', 'high'  # the kinds of school of RACE
-LETTERS = dict(zip('ABCDEFGHIJ', range(10)))
+HINT = ' so: columns sent1, sent2, ending0, ending1, .., label'
 DIALOGUE = 'not [turns, [{question, choice, answer}, ..], id]'
 COPA = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
 _BLANK = re.compile(r'(?<!\w)_+|_+(?!\w)|_{2,}')  # RACE also writes "that_."; not my_name
@@ -79,14 +78,14 @@ def _read(config, split, problems):
 
 
 def _checked(where, fields, gold, problems):
-  """Makes a Question. gold: the number of the right choice; -1: the data gives an answer that is
-  none of them; None: it gives no answer."""
+  """Makes a Question. gold: the number of the right choice; a text: the data gives this answer,
+  which is none of them; None: it gives no answer."""
   choices = fields['choices']
   if len(choices) < 2:
     few = f'there are {len(choices)} choices; a question needs two'
     raise Unusable(few, 'questions without a choice')
-  if gold is not None and not 0 <= gold < len(choices):
-    fault = f'its answer is none of the {len(choices)} choices'
+  if isinstance(gold, str):
+    fault = f'its answer {quoted(gold)} is none of the {len(choices)} choices {listed(choices)}'
     raise Unusable(fault, 'answers that are no choice')
   parts = {'contexts': [fields['context']], 'questions': [fields['text']], 'choices': choices}
   for name, texts in parts.items():
@@ -117,7 +116,7 @@ def _race(spec, split, problems):
       level = next((part for part in where.split('/') if part in LEVELS), '')
       of_all = dict(context=passage['article'], level=level, fills=True)
       for k, (text, choices, answer) in enumerate(zip(questions, options, answers)):
-        gold = None if answer is None else LETTERS.get(answer.strip().upper(), -1)
+        gold = _gold(answer and answer.upper(), choices)
         yield f'{where}:{k}', dict(of_all, id=f'{name}-{k}', text=text, choices=choices), gold
 
 
@@ -136,11 +135,13 @@ def _passages(spec, split, problems):
 def _swag(spec, split, problems):
   for number, (where, row) in enumerate(problems.rows(spec)):
     with problems.of_record(where):
-      fields = dict(zip(('context', 'text'), problems.columns(row, ('sent1', 'sent2'), where)))
-      names = [name for name in {**row, **row.no_text} if re.fullmatch(r'ending\d', name)]
-      fields['choices'] = problems.columns(row, names, where)
-      fields['id'] = row.get('', str(number))  # SWAG's first column has no name
-      yield where, fields, _number(row.get('label'))
+      names = [*filter(re.compile(r'ending\d').fullmatch, {**row, **row.no_text})] or ['ending0']
+      context, text, *choices = problems.columns(row, ['sent1', 'sent2', *names], where, HINT)
+      while choices and not choices[-1].strip():  # of a question with fewer than others
+        choices.pop()
+      name = row.get('', str(number))  # SWAG's first column has no name
+      fields = {'context': context, 'text': text, 'choices': choices, 'id': name}
+      yield where, fields, _gold(row.get('label'), choices, names)
 
 
 def _copa(spec, split, problems):
@@ -150,8 +151,7 @@ def _copa(spec, split, problems):
       problems.columns(row, row.no_text.keys() & {'premise', 'choice1', 'choice2'}, where)
       fields = {'context': row['premise'], 'text': COPA[row['question']]}
       fields |= {'choices': [row['choice1'], row['choice2']], 'id': row.get('idx', str(number))}
-      label = row.get('label')
-      yield where, fields, _number({'choice1': '0', 'choice2': '1'}.get(label, label))
+      yield where, fields, _gold(row.get('label'), fields['choices'], ['choice1', 'choice2'])
 
 
 def _dream(spec, split, problems):
@@ -175,18 +175,21 @@ def _dialogue(record, where, problems):
     fields = dict(id=f'{name}-{k}', text=question['question'], choices=choices)
     fields['context'] = '\n'.join(_list(turns))
     _check_texts(fields['text'], *choices, answer or '')
-    gold = None if not answer else choices.index(answer) if answer in choices else -1
-    if gold == -1 and answer.strip() in (plain := [choice.strip() for choice in choices]):
+    gold = None if not answer else choices.index(answer) if answer in choices else answer
+    if gold == answer and answer.strip() in (plain := [choice.strip() for choice in choices]):
       problems.note('answers with other blanks than their choice (mended)', place)
       gold = plain.index(answer.strip())
     out.append((place, fields, gold))
   return out
 
 
-def _number(label):
-  """The number of the right choice as in _checked, from a text; None, '' or -1: not given."""
-  number = whole_number((label or '').removesuffix('.0'))
-  return None if (label or '').strip() in NO_LABEL else -1 if number is None else number
+def _gold(label, choices, columns=()):
+  """The right choice as in _checked, from its number, column, letter or text."""
+  label, number = (label or '').strip().removesuffix('.0'), len(choices)
+  for known in ([*map(str, range(number))], columns, 'ABCDEFGHIJ'[:number], choices):
+    if label in [*known]:
+      return [*known].index(label)
+  return None if label in NO_LABEL else label
 
 
 def _list(value):

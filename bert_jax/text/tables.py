@@ -120,7 +120,6 @@ SUFFIXES = *_DELIMITERS, '.jsonl', '.json'
 _EXCEL = re.compile('"?sep=(.)"?', re.IGNORECASE)  # a first line that names the delimiter
 _HEAD = 1000  # lines behind the first quote of a TSV file that show whether its cells are quoted
 _OPENING = re.compile(r'(?:^|\t)"', re.MULTILINE)
-_UNENDED = re.compile(r'"(?:[^"]|"")*\Z')
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"(?=\t|\n|\Z)')  # a cell
 
 
@@ -146,8 +145,7 @@ def _cells(
 
 
 def _of_tabs(path: Path, numbered: Lines, counts: Counter) -> Cells:
-  """The cells of a TSV file. Lines before the first quote that begins a cell are the same with and
-  without quoting; those from there on show which it is."""
+  """The cells of a TSV file; the lines from the first that quotes a cell on show if it is CSV's."""
   plain, first = lambda line: line.split('\t') if line.strip(' ') else [], ''
   for number, line in numbered:
     first = first or line
@@ -157,35 +155,30 @@ def _of_tabs(path: Path, numbered: Lines, counts: Counter) -> Cells:
     head = [(number, line), *itertools.islice(numbered, _HEAD)]
     lines = itertools.chain(head, numbered)
     texts = [first] * (first != line) + [line for _, line in head]
-    quoted = _is_quoted('\n'.join(texts), whole=len(head) <= _HEAD)
+    while len(head) > _HEAD and sum(text.count('"') for text in texts) % 2:
+      texts.pop()  # a cell may go on behind them
+    quoted = _is_quoted('\n'.join(texts))
     kind = 'with quoted cells, as in CSV' if quoted else 'without quoting (quotes are characters)'
     counts[f'tables {kind}'] += 1
-    each = ((number, plain(line)) for number, line in lines)
-    yield from _csv(path, lines, '\t', number) if quoted else each
+    yield from _csv(path, lines, '\t', number) if quoted else ((n, plain(x)) for n, x in lines)
 
 
-def _is_quoted(text: str, whole: bool) -> bool:
+def _is_quoted(text: str) -> bool:
   """Whether the first lines of a TSV file quote cells as pandas and Excel do, which double a quote
-  in a quoted cell. In GLUE's files a quote is a character like any other, also before a cell.
-  whole: no lines follow, in which a cell could end."""
-  at, cells, others = 0, [], ''
+  in a quoted cell. In GLUE's files a quote is a character like any other, also before a cell."""
+  lines, at, cells = text.split('\n'), 0, []
   while opening := _OPENING.search(text, at):
-    others += text[at : opening.end()]
     if not (cell := _QUOTED.match(text, opening.end() - 1)):
-      if whole or not _UNENDED.match(text, opening.end() - 1):
-        return False
-      break
+      return False
     cells.append(cell[1])
     at = cell.end()
-  lines, others = text.split('\n'), others + text[at:]
   if any(cell[:1] in ('\t', '\n') for cell in cells):  # a quote that is a cell, up to the next one
     return False
   if len({line.count('\t') for line in lines if line}) > 1:
     return any(re.search(r'[\t\n]', cell) for cell in cells)
-  names = lines[0].split('\t')
-  all_are = all(len(name) > 2 and name[0] == name[-1] == '"' for name in names)
-  # Excel quotes the cells with a comma, and all of them.
-  of_excel = cells and ',' not in others and all(',' in cell for cell in cells)
+  all_are = re.fullmatch('"[^\t]+"(\t"[^\t]+")*', lines[0])
+  commas = [cell.count(',') for cell in cells]  # Excel quotes all cells that hold one
+  of_excel = cells and all(commas) and sum(commas) == text.count(',')
   return bool(all_are or of_excel or any('""' in cell for cell in cells))
 
 

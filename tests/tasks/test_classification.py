@@ -359,10 +359,9 @@ def test_a_minus_one_beside_two_labels_is_named(tmp_path, vocab, tokenizer, cell
   of_cells(tmp_path, vocab, tokenizer, cells.split())
   config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
   found = classification.sources(config, tokenizer)
-  (remark,) = (x for x in classification.label_sets.remarks(config, found) if 'class' in x)
+  (remark,) = (x for x in classification.label_sets.remarks(config, found) if 'a class' in x)
   one = '.0' * ('.0' in cells)
-  assert f'-1{one} is taken as a class, beside 0 and 1' in remark
-  assert f'set table.labels=0{one},1{one}.' in remark
+  assert f'-1{one} is a class here; if it is none, table.labels=0{one},1{one}.' in remark
 
 
 def test_a_test_set_of_minus_ones_is_predicted(tmp_path, vocab, tokenizer):

@@ -176,9 +176,8 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
     if missing and held.any():
       fix = 'name more in data.eval' if config.data.eval else 'raise table.eval_share'
       out.append(f'labels that no example of the held-out data has: {_some(missing)}; {fix}.')
-  if not table.multi_label and {*map(finite_number, labels)} == {-1, 0, 1}:
-    fix = f'if it means that there is no label, set table.labels={",".join(sorted(labels)[1:])}'
-    out.append(f'{sorted(labels)[0]} is taken as a class, beside 0 and 1; {fix}.')
+  if not table.multi_label and [*map(finite_number, labels)] == [-1, 0, 1]:
+    out.append(f'{labels[0]} is a class here; if it is none, table.labels={",".join(labels[1:])}.')
   alike = Counter(label.casefold() for label in labels)
   if twins := [label for label in labels if alike[label.casefold()] > 1]:
     one = '|'.join(twins[:2])

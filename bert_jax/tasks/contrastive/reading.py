@@ -99,7 +99,7 @@ def _table(config, split, problems):
           continue
         if (score := decimal_number(cell, row.delimiter)) is None and cell.strip():
           fault = f'the score (column {name!r}) is no number; write one'
-          raise Unusable(fault, 'records with an unreadable score')
+          raise Unusable(fault, 'unreadable scores')
         if ',' in cell:
           problems.note('numbers with a decimal comma', where)
       for i, positive in enumerate(positives or ['']):

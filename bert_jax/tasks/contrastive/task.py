@@ -154,8 +154,7 @@ class Judged(Scored):
     for answer, item in zip(out, items):
       one, two = (vectors[rows[text]] for text in item.texts[:2])
       answer |= {'texts': list(item.texts[:2]), f'prediction{end}': float(one @ two)}
-      if item.score is not None:
-        answer['gold'] = item.score
+      answer |= {} if item.score is None else {'gold': item.score}
 
   def _add_ranks(self, out, items, rows, vectors, end):
     candidates, golds = {}, {}  # {row: its text}; {row of an anchor: the columns of its positives}

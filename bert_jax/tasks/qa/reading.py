@@ -79,8 +79,7 @@ def _from_table(spec, problems):
 
 
 def _answers_of_cell(row, name, context):
-  """The answers in a cell, as _answers takes them: a list or an object, in JSON or as pandas writes
-  it (Python, with arrays), or the cell's text."""
+  """The answers in a cell, as _answers takes them: what JSON or pandas wrote there, or its text."""
   cell = row[name].strip()
   if cell[:1] in ('[', '{') and (name in ('answers', *row.no_text) or cell not in context):
     with contextlib.suppress(values.NotJson):
@@ -88,8 +87,7 @@ def _answers_of_cell(row, name, context):
     try:
       return ast.literal_eval(_ARRAY.sub(r'\1', cell))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-      fault = 'is neither JSON nor of pandas; write {"text": [..], "answer_start": [..]}'
-      raise Unusable(f'column {name!r}, {quoted(cell)}, {fault}', UNREADABLE) from None
+      raise Unusable(f'column {name!r} is no JSON, but {quoted(cell)}', UNREADABLE) from None
   texts = [row[name]] if cell or name == 'answers' else []
   return {'text': texts, 'answer_start': texts and (row.get('answer_start') or None)}
 
@@ -153,8 +151,7 @@ def is_impossible(fields: dict[str, Any]) -> bool | None:
   value = fields.get('is_impossible')
   word = '' if value is None else str(value).strip().lower().removesuffix('.0')  # 1.0 of pandas
   if word not in _TRUTHS:
-    fault = f'is_impossible is {quoted(value)}; write true or false'
-    raise Unusable(fault, 'questions with an unreadable is_impossible')
+    raise Unusable(f'is_impossible is {quoted(value)}; write true or false', UNREADABLE)
   return _TRUTHS[word]
 
 
@@ -166,12 +163,11 @@ def _answers(where, held):
     return None
   several = lambda x: x if isinstance(x, list) else [x]
   if isinstance(held, dict):
-    texts, starts = several(held.get('text')), held.get('answer_start')
-    starts = [] if starts is None else several(starts)
-    if len(starts) > len(texts):
+    texts, starts = several(held.get('text')), several(held.get('answer_start'))
+    if len(starts) > len(texts) and starts != [None]:
       fault = f'there are {len(starts)} answer_start for {len(texts)} answers'
       raise Unusable(fault, UNREADABLE)
-    pairs: list[tuple[Any, Any]] = list(itertools.zip_longest(texts, starts))
+    pairs: list[tuple[Any, Any]] = list(itertools.zip_longest(texts, starts[: len(texts)]))
   else:
     each = (x if isinstance(x, dict) else {'text': x} for x in several(held))
     pairs = [(x.get('text'), x.get('answer_start')) for x in each]

@@ -64,7 +64,7 @@ def test_swag_as_published(tmp_path):
   assert (question.context, question.text, question.gold) == ('She sits.', 'She', 2)
   assert question.seconds[:2] == ['She stands, and goes', 'She eats']
   for label in '2.0', 'C', 'ending2', 'runs':
-    assert read(p.swag(tmp_path / 'a.csv', f'{p.SWAG_ROW},{label}'), 'swag')[0] == [question]
+    assert read(p.swag(tmp_path / 'train.csv', f'{p.SWAG_ROW},{label}'), 'swag')[0] == [question]
   (question,), _ = read(p.swag(tmp_path / 'test.csv', p.SWAG_ROW, label=False), 'swag', 'eval')
   assert question.gold is None and question.id == '0'
 

@@ -326,7 +326,7 @@ def test_answers_in_a_cell_are_those_that_pandas_or_json_writes(tmp_path, answer
     with open(tmp_path / 'a.csv', 'w', newline='') as file:
       csv.writer(file).writerows(rows)
     if gold is None:
-      with pytest.raises(InputError, match=f"a.csv:2: column '{column}' is no JSON, but"):
+      with pytest.raises(InputError, match=f"a.csv:2: write JSON in column '{column}', not"):
         read(tmp_path / 'a.csv')
     else:
       assert read(tmp_path / 'a.csv', task='squad2')[0][0].gold == gold

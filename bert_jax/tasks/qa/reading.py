@@ -87,7 +87,7 @@ def _answers_of_cell(row, name, context):
     try:
       return ast.literal_eval(_ARRAY.sub(r'\1', cell))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-      raise Unusable(f'column {name!r} is no JSON, but {quoted(cell)}', UNREADABLE) from None
+      raise Unusable(f'write JSON in column {name!r}, not {quoted(cell)}', UNREADABLE) from None
   texts = [row[name]] if cell or name == 'answers' else []
   return {'text': texts, 'answer_start': texts and (row.get('answer_start') or None)}
 

@@ -23,7 +23,8 @@ Tensors = dict[str, np.ndarray]
 
 
 def read(folder: Path) -> tuple[Tensors, Path]:
-  """Reads a folder: ({name: array}, the file read); InputError if none is there or whole."""
+  """Reads a folder: ({name: array}, the file read); InputError if none is there or it is
+  damaged."""
   for name, reader in ((SAFETENSORS, read_safetensors), (PICKLE, torch_pickle.read)):
     if (folder / name).is_file():
       return reader(folder / name), folder / name
@@ -32,7 +33,9 @@ def read(folder: Path) -> tuple[Tensors, Path]:
       return _read_shards(index, reader), index
   indexes = [path for path in folder.glob('*.index') if 'ckpt' in path.stem]
   if len(indexes) != 1:
-    forms = f'no {SAFETENSORS}, no {PICKLE} (nor their .index.json), {len(indexes)} *.ckpt*.index'
+    forms = (
+      f'no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and {len(indexes)} *.ckpt*.index'
+    )
     raise InputError(f'{folder} has {forms}; leave the weights of one model there.')
   return tensorflow_bundle.read(indexes[0]), indexes[0]
 

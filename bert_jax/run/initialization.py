@@ -221,8 +221,9 @@ def names_taken(params: Any, source: Any, other_labels: bool = False) -> set[str
   for name in [*sorted(new.keys() - taken), *sorted(old.keys() - new.keys())]:
     path = name.replace('.', '/')
     if parameter_layers.tower_of(path, counts) in shared:
-      theirs, ours = (x[name].shape if name in x else 'nothing' for x in (old, new))
-      fault = f'config.init_from has {theirs} for {path}, and this run {ours}'
+      theirs = old[name].shape if name in old else 'nothing'
+      here = f'is {new[name].shape} here' if name in new else 'this model has not'
+      fault = f'config.init_from has {theirs} for {path}, which {here}'
       raise InputError(f'{fault}; give both runs the same model.')
   if not (shared if counts else taken):
     named = ', '.join(sorted(counts)) or 'any parameter'

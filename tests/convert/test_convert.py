@@ -658,5 +658,5 @@ def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path, caplog):
   trained.load(folder)
   assert '25 pieces and its weights have rows for 26: no text gets the other 1 and' in caplog.text
   (folder / 'vocab.txt').write_text('\n'.join(words[: len(words) // 4]) + '\n')
-  with pytest.raises(InputError, match='pieces and the weights have .* cut off'):
+  with pytest.raises(InputError, match='pieces and its weights have .* cut off'):
     trained.load(folder)

@@ -57,8 +57,8 @@ CASES = [
 
 def config_with(name, value, **needs):
   """A small config with this value, or the sentence that refuses it before anything is built."""
-  reads_long_texts = name in ('memory_length', 'recurrent_length')
-  config = small('classifier' if reads_long_texts else 'masked-lm').config
+  of_classifiers = 'memory_length', 'recurrent_length', 'pooler', 'token_pooler', 'classifier_bias'
+  config = small('classifier' if name in of_classifiers else 'masked-lm').config
   config = config.copy_and_resolve_references()
   config.data.examples_per_row = 1
   config.model.update(needs | {name: value})

@@ -672,7 +672,7 @@ def test_vectors_of_a_run_are_those_of_the_export_in_sentence_transformers(
 ):
   workdir = run[0] if normalize else lines_run
   found = trained.load(workdir)
-  assert found.vector == (('mean', True, {}) if normalize else ('cls', False, {}))
+  assert found.vector[:3] == (('mean', True, {}) if normalize else ('cls', False, {}))
   texts = ['old river', 'good', 'bad market new engine']
   texts.append(' '.join(WORDS[i % len(WORDS)] for i in range(70)))  # is cut
   model = Model(workdir)

@@ -169,7 +169,9 @@ class Reader:
     present = {path.name for path in data_folder(folder).glob('*')}  # one look for all shards
     if missing := [path for path in self.paths if path.name not in present]:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
-    files.check_features(data_folder(folder))  # for others: nothing here reads what it says
+    if 'features.json' in present:  # which others read
+      with files.features_of_tfds(data_folder(folder)) as reader:
+        reader.from_config(str(data_folder(folder)))
     self.features = features()
     self._opened = functools.lru_cache(OPEN_SHARDS)(self._open)
     self.cache, self.cached_tokens, self.room = OrderedDict(), 0, CACHE_TOKENS

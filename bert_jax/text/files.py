@@ -4,6 +4,7 @@ A spec is a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. What can be repaired
 repaired and counted; anything else wrong is an InputError that says where.
 """
 
+import contextlib
 import glob
 import gzip
 import json
@@ -220,7 +221,8 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsR
     raise InputError(f'{spec!r} names no dataset; write tfds:NAME or tfds:NAME:SPLIT')
   name, split = match['name'], match['split'] or split
   try:
-    builder = _tfds_builder(name)
+    with features_of_tfds(spec):
+      builder = _tfds_builder(name)
   except InputError:
     raise
   except Exception as error:  # TFDS raises a dozen unrelated types
@@ -237,15 +239,25 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsR
   return dict(builder.info.features), TfdsRows(source, f'{builder.info.full_name}:{split}')
 
 
-def check_features(folder: Path) -> None:
-  """InputError if a features.json below a folder names a class that is not one of TFDS's own: TFDS
-  imports the module of such a class, which may lie beside the data, and so runs its code."""
-  for path in sorted(folder.glob('**/features.json')):
-    said = json.dumps(json_of(path))
-    for name in re.findall(r'"(?:pythonClassName|type)": "([^"]*)"', said):
-      if not name.startswith('tensorflow_datasets.'):
-        fault = f'{path} names the class {quoted(name)}, and reading it would run that code'
-        raise InputError(f'{fault}; prepare the data anew, with the features of TFDS')
+@contextlib.contextmanager
+def features_of_tfds(where: str | Path) -> Iterator[Any]:
+  """A context with TFDS's reader of features, FeatureConnector, in which it makes its own classes
+  only: it would import the module of another, which may lie beside the data, and so run code."""
+  from tensorflow_datasets.core.features.feature import FeatureConnector
+
+  usual = vars(FeatureConnector)['cls_from_name']
+
+  def checked(name: str) -> type:
+    if not name.startswith('tensorflow_datasets.'):
+      fault = f'{where} names the class {quoted(name)}, and reading it would run that code'
+      raise InputError(f'{fault}; prepare the data anew, with the features of TFDS')
+    return usual.__func__(FeatureConnector, name)
+
+  setattr(FeatureConnector, 'cls_from_name', staticmethod(checked))
+  try:
+    yield FeatureConnector
+  finally:
+    setattr(FeatureConnector, 'cls_from_name', usual)
 
 
 def _tfds_builder(name: str) -> Any:
@@ -254,15 +266,12 @@ def _tfds_builder(name: str) -> Any:
   import tensorflow_datasets.translate  # noqa: F401
 
   if name[0] not in '/.~':
-    for folder in tfds.core.utils.file_utils.list_data_dirs():
-      check_features(Path(folder) / re.split('[/:]', name)[0])
     builder = tfds.builder(name, try_gcs=False, file_format='array_record')
     builder.download_and_prepare()
     return builder
   infos = sorted(Path(name).expanduser().glob('**/dataset_info.json'))
   if len(infos) != 1:
     raise InputError(f'{name} holds {len(infos)} prepared TFDS datasets; name the folder of one')
-  check_features(infos[0].parent)
   builder = tfds.builder_from_directory(str(infos[0].parent))
   if (form := builder.info.file_format.value) != 'array_record':
     fault = f'{name} is prepared as {form}, which needs TensorFlow'

@@ -1,6 +1,7 @@
 """Prepared corpora: the same however they are made, readable by TFDS, and nothing bad unnoticed."""
 
 import gzip
+import json
 import os
 import random
 import shutil
@@ -522,23 +523,45 @@ def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path, capsys):
   assert end.value.code == 3 and 'could not be written' in said and 'finished shards stay' in said
 
 
-def test_a_corpus_runs_no_code(small_corpus, vocab, tmp_path, monkeypatch):
+def legacy(written):
+  """A features.json as old versions of TFDS wrote it, with a text of JSON inside."""
+  return {
+    'type': 'tensorflow_datasets.core.features.features_dict.FeaturesDict',
+    'proto_cls': 'tensorflow_datasets.FeaturesDict',
+    'content': json.dumps(written['featuresDict']),
+  }
+
+
+@pytest.mark.parametrize(
+  'rewritten',
+  (
+    lambda written: written,
+    lambda written: json.loads(
+      json.dumps(written).replace('pythonClassName', 'python_class_name')
+    ),
+    legacy,
+  ),
+)
+def test_a_corpus_runs_no_code(small_corpus, vocab, tmp_path, monkeypatch, rewritten):
   """TFDS imports the module of a class that features.json names."""
   out = shutil.copytree(small_corpus, tmp_path / 'D')
   monkeypatch.syspath_prepend(tmp_path)
   (tmp_path / 'stranger.py').write_text('raise SystemExit("it ran")')
   path = prepared.data_folder(out) / 'features.json'
-  path.write_text(path.read_text().replace('tensorflow_datasets.core.features', 'stranger'))
+  written = json.loads(path.read_text())
+  fields = written['featuresDict']['features'].values()
+  for field in fields:
+    field['pythonClassName'] = 'stranger.Tensor'
+  path.write_text(json.dumps(rewritten(written)))
   for read in (
     lambda: prepared.load(out, tokenizers.load_folder(vocab)),
     lambda: files.tfds_source(f'tfds:{out}'),
   ):
     with pytest.raises(InputError, match=r"names the class 'stranger\.\w+.*would run that code"):
       read()
-  monkeypatch.setattr('tensorflow_datasets.core.constants.DATA_DIR', str(tmp_path))
-  (tmp_path / 'D').rename(tmp_path / 'my_set')
+  monkeypatch.setattr('tensorflow_datasets.core.constants.DATA_DIR', str(out))
   with pytest.raises(InputError, match="names the class 'stranger"):
-    files.tfds_source('tfds:my_set')
+    files.tfds_source('tfds:corpus')
 
 
 @pytest.fixture

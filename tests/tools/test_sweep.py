@@ -140,7 +140,8 @@ def test_seeds(text, seeds):
   assert sweep_grid.seeds_of(text) == seeds
 
 
-@pytest.mark.parametrize('text', ['0', 'x', '1,1', '9-5', '', '-3', '1,a'])
+# The last one is long, and said to be none at once.
+@pytest.mark.parametrize('text', ['0', 'x', '1,1', '9-5', '', '-3', '1,a', '123456789 ' * 9 + ';'])
 def test_seeds_that_are_none(text):
   with pytest.raises(InputError, match='--seeds is'):
     sweep_grid.seeds_of(text)

@@ -258,7 +258,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
   seeds = []
   if match := re.fullmatch(r'\s*(?:(\d{1,18})-)?(\d{1,18})\s*', text, re.ASCII):
     seeds = range(int(match[2])) if match[1] is None else range(int(match[1]), int(match[2]) + 1)
-  elif re.fullmatch(r'(\d{1,18}|[\s,])*', text, re.ASCII):
+  elif re.fullmatch(r'[\d\s,]*', text, re.ASCII) and not re.search(r'\d{19}', text):
     seeds = [int(part) for part in re.findall(r'\d+', text)]
   _check_number(len(seeds), f'--seeds {quoted(text)} (how many; one seed is named by a comma: 42,)')
   if not seeds or len(set(seeds)) < len(seeds):

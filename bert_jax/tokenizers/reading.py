@@ -62,8 +62,8 @@ def _read_vocab(path: Path, data: bytes) -> list[str]:
     if wrong[0] == '\0':
       raise InputError(f'{path} is not text: line {line} holds a zero byte; give a vocab.txt')
     raise InputError(f'{path} is not UTF-8 on line {line}; convert the file to UTF-8')
-  # Split at \n alone: U+2028 is a piece of the Chinese vocabulary.
-  pieces = [line.strip(' \t\r') for line in text.split('\n')]
+  # Split at line ends alone: U+2028 is a piece of the Chinese vocabulary.
+  pieces = [line.strip(' \t') for line in re.split('\r\n?|\n', text)]
   while pieces and not pieces[-1]:
     pieces.pop()
   last = {piece: i for i, piece in enumerate(pieces)}  # as others read it: the last line counts

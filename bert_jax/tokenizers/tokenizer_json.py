@@ -123,7 +123,7 @@ def read_pair(vocabulary: Path, merges: Path) -> Tokenizer:
   """Reads GPT's or a byte-level tokenizer from vocab.json and merges.txt."""
   pieces = _pieces(vocabulary, files.json_of(vocabulary))
   with whole(merges):
-    lines = merges.read_bytes().decode('utf-8').replace('\r\n', '\n').split('\n')
+    lines = re.split('\r\n?|\n', merges.read_bytes().decode('utf-8'))
     pairs = [line.split(' ') for line in lines if line and not line.startswith('#version')]
     if faulty := [pair for pair in pairs if len(pair) != 2]:
       raise InputError(f'{merges} has a line that is no pair, {quoted(faulty[0])}; is it whole?')

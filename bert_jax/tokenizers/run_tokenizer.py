@@ -1,5 +1,6 @@
 """Chooses a run's tokenizer: from the weights it starts from, from a file, or a new one."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -31,7 +32,7 @@ def load_or_train(
     if lower != settings.do_lower_case:
       said = 'text is %slower-cased, as the vocabulary of %s asks, not as tokenizer.do_lower_case'
       log.warning(said, '' if lower else 'not ', folder)
-    if Path(settings.path).is_file() and from_path().fingerprint != tokenizer.fingerprint:
+    if Path(settings.path).is_file() and _core(from_path()) != _core(tokenizer):
       raise InputError(f'tokenizer.path is not the vocabulary of {folder}; leave it empty.')
     check_fits(tokenizer, config.model, folder)
     return tokenizer
@@ -40,6 +41,8 @@ def load_or_train(
     raise InputError(f'{fault}; set tokenizer.do_lower_case=false.')
   if settings.path:
     tokenizer = from_path()
+    if not config.model.causal:
+      tokenizer.check_encloses()
   elif settings.kind == 'bytes':
     tokenizer = byte_tokenizer()
   else:
@@ -58,6 +61,15 @@ def load_or_train(
     fault = f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}'
     raise InputError(f'{fault}; set --config.model.vocab_size={tokenizer.vocab_size}.')
   return tokenizer
+
+
+def _core(tokenizer: Any) -> Any:
+  """The pieces of a vocabulary and how it splits words. What else its fingerprint tells, such as
+  what stands around texts, a run of an earlier version may have begun without."""
+  if not hasattr(tokenizer, 'rust'):
+    return tokenizer.fingerprint
+  content = json.loads(tokenizer.rust.to_str())
+  return tokenizer.pieces, [content[part] for part in ('normalizer', 'pre_tokenizer', 'model')]
 
 
 def check_fits(tokenizer: Tokenizer, model: ConfigDict, folder: str | Path) -> None:

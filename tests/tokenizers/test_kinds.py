@@ -17,6 +17,7 @@ from bert_jax.config import InputError
 from bert_jax.predict import Model
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll, task
+from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools import convert
 from bert_jax.workdir.trained import load
 
@@ -478,6 +479,55 @@ def test_the_post_processor_says_what_stands_around_texts(tmp_path, post, expect
   else:
     with pytest.raises(InputError, match='an encoder here reads .CLS. A .SEP. B .SEP.; mend'):
       ours.check_encloses()
+
+
+def config_with(path):
+  settings = f'tokenizer.path={path}', f'model.vocab_size={len(WORDS)}'
+  return c.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in settings])
+
+
+def test_a_new_encoder_takes_no_vocabulary_that_encloses_texts_otherwise(tmp_path):
+  path = written(tmp_path, berts(post_processor=template('[CLS] A', '[CLS] A B')))
+  with pytest.raises(InputError, match='an encoder here reads .CLS. A .SEP. B .SEP.; mend'):
+    run_tokenizer.load_or_train(config_with(path), None, list)
+  config = config_with(path)
+  config.model.causal = True
+  assert run_tokenizer.load_or_train(config, None, list).begin_ids == (2,)
+
+
+@pytest.mark.parametrize('file', ['vocab.txt', 'tokenizer.json'])
+def test_a_run_that_read_less_of_its_vocabulary_goes_on(tmp_path, file):
+  """tokenizer.path still is the file that it began from, or one with other pieces."""
+  (tmp_path / 'W').mkdir()
+  token = TOKEN | {'id': 10, 'content': WORDS[10], 'special': True}
+  if file == 'vocab.txt':
+    path, more = tmp_path / file, {'additional_special_tokens': [WORDS[10]]}
+    path.write_text('\n'.join(WORDS))
+    old = tokenizers.load(path)
+    (tmp_path / 'tokenizer_config.json').write_text(json.dumps(more))
+  else:
+    content = berts(added_tokens=[token], normalizer={'type': 'Lowercase'})
+    path = written(tmp_path, content | {'post_processor': template('[CLS] A', '[CLS] A B')})
+    written(tmp_path / 'W', berts(normalizer={'type': 'Lowercase'}))
+    old = tokenizers.load_folder(tmp_path / 'W')
+  old.save(tmp_path / 'W')
+  assert tokenizers.load(path).fingerprint != old.fingerprint
+  load = lambda: run_tokenizer.load_or_train(config_with(path), tmp_path / 'W', list)
+  assert load().fingerprint == old.fingerprint
+  path.write_text(path.read_text().replace(WORDS[11], 'another'))
+  with pytest.raises(InputError, match='is not the vocabulary of'):
+    load()
+
+
+@pytest.mark.parametrize('end', ['\r', '\r\n'])
+def test_line_ends_of_other_systems_in_a_vocabulary(tmp_path, end):
+  path = tmp_path / 'vocab.txt'
+  path.write_bytes(end.join(WORDS).encode())
+  assert tokenizers.load(path).pieces == list(WORDS)
+  gpt(tmp_path)
+  known, merges = tokenizers.load(tmp_path / 'vocab.json'), tmp_path / 'merges.txt'
+  merges.write_bytes(merges.read_bytes().replace(b'\n', end.encode()))
+  assert tokenizers.load(tmp_path / 'vocab.json').fingerprint == known.fingerprint
 
 
 def test_a_wordpiece_in_a_tokenizer_json(tmp_path):

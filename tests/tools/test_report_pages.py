@@ -295,8 +295,8 @@ def test_progress_is_that_of_checkpoints_and_unfinished_runs_have_no_scores(tmp_
 
 
 def test_texts_of_others_are_no_code_in_any_page(tmp_path, capsys):
-  """Not for a spreadsheet, a browser, a terminal, or matplotlib's formulas."""
-  label = 'a$x_{$ \x1b]0;x\x07<script>'
+  """Not for a spreadsheet, a browser, a terminal, a Markdown viewer, or matplotlib's formulas."""
+  label = 'a$x_{$ \x1b]0;x\x07<script>![x](http://example.com) \\![x](http://example.com)'
   workdir(tmp_path / 'a', [(2, 'eval', {'mlm': 1.5})], "data.eval==cmd|'/C calc'!A0")
   workdir(tmp_path / 'b', [(2, 'eval', {'mlm': 1.7})], 'data.eval=b')
   labels = [x.label for x in report.read(tmp_path).panels[0].arms]
@@ -306,6 +306,8 @@ def test_texts_of_others_are_no_code_in_any_page(tmp_path, capsys):
   rows = list(csv.reader(io.StringIO(pages['results.csv'])))
   assert any(cell.startswith("'=cmd") for row in rows for cell in row)
   assert not any(cell.startswith('=') for row in rows for cell in row)
+  without_escapes = re.sub(r'\\[\\!|[\]]', '', pages['report.md'])
+  assert '(http://example.com)' in without_escapes and '](http' not in without_escapes
 
 
 def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):

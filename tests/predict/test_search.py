@@ -65,6 +65,15 @@ def test_vectors_that_are_not_scaled_are_compared_by_their_product(pretrained_mo
   np.testing.assert_allclose([x['score'] for x in answer['nearest']], expected, rtol=1e-5)
 
 
+def test_kept_vectors_are_those_of_texts_with_their_prompt(pretrained_model, index):
+  own = pretrained_model
+  for vector in (Vector('mean', True), Vector('mean', True, prompts={'q': 'river '}, prompt='q')):
+    model = Model(trained.Trained(own.config, own.tokenizer, own.params, 0, vector))
+    expected = model.search(LINES[:2], index, top_k=3)
+    for _ in range(2):
+      assert model.search(LINES[:2], index, top_k=3, keep_index=True) == expected
+
+
 def test_the_command_keeps_vectors_and_uses_them(
   model_folder, index, tmp_path, monkeypatch, capsys
 ):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import InputError, log, writing
-from bert_jax.files import remove_scratch
+from bert_jax.files import read_bytes, remove_scratch
 from bert_jax.text.values import json_value
 
 NAME = 'run.lock'
@@ -94,10 +94,10 @@ def whole_folder(out: Path) -> Iterator[Path]:
 
 def is_held(workdir: Path) -> bool:
   """Whether another process holds the lock, or may: of another host, or on a disk without locks."""
-  here = socket.gethostname()
-  with contextlib.suppress(OSError), open(workdir / NAME, 'rb') as lock:
-    return _lock(lock) is not True or _parsed(lock.read(1000)).get('host', here) != here
-  return False
+  holder, here, free = _parsed(read_bytes(workdir / NAME) or b''), socket.gethostname(), None
+  with contextlib.suppress(OSError), open(workdir / NAME, 'rb+') as lock:  # NFS wants a writer
+    free = _lock(lock)
+  return holder.get('host', here) != here or (_lives(holder) if free is None else not free)
 
 
 def _take(path):

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -417,7 +418,12 @@ def test_a_disk_without_locks(tmp_path, monkeypatch, caplog, number):
     assert 'run.lock: the file system has no locks; start one run at a time' in said
     with pytest.raises(lock.Busy, match=f'process {os.getpid()}'):
       lock.held(tmp_path).__enter__()
-  assert not (tmp_path / 'run.lock').exists()
+    assert lock.is_held(tmp_path)
+  path = tmp_path / 'run.lock'
+  assert not path.exists() and not lock.is_held(tmp_path)
+  for host, is_held in ((socket.gethostname(), False), ('elsewhere', True)):
+    path.write_text(json.dumps({'host': host, 'pid': 2**30}))  # of no process
+    assert lock.is_held(tmp_path) == is_held
 
 
 def test_a_run_may_save_while_it_is_read(workdir, tmp_path):

@@ -197,7 +197,7 @@ def results(report: Report) -> str:
   columns = [*about, 'flops', 'tokens', 'seconds', *metrics, *fields]
   file = io.StringIO()
   writer = csv.DictWriter(file, columns, restval='', extrasaction='ignore', lineterminator='\n')
-  rows = [dict(zip(columns, columns))]
+  rows: list[dict[str, Any]] = [dict(zip(columns, columns))]
   for run in report.runs:
     row = {**run.fields, 'run': run.path, 'step': run.last_step(), **counted.get(run.path, {})}
     row |= {'status': report.status.get(run.path, ''), 'parameters': run.facts.parameters}

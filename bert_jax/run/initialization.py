@@ -24,6 +24,8 @@ from bert_jax.tasks import TASKS, teaching
 from bert_jax.text import files
 from bert_jax.workdir import checkpoint, contents, int8, manifest, trained
 
+LABELS = 'table.labels', 'table.label_separator'  # fields that the training data fills in
+
 
 class Beginning(NamedTuple):
   """The folder and checkpoint where a run begins, decided before any weights are read."""
@@ -62,7 +64,21 @@ def as_begun(config: ConfigDict, workdir: Path, set_by_user: Collection[str] = (
       field = config_lib.ALL[name]
       if field.decides and value == before.get(name) != field.default and name not in set_by_user:
         config_lib.set_field(config := config.copy_and_resolve_references(), name, value)
+        log.info('%s stays %r, as this run began, not %r', name, value, field.default)
   return config
+
+
+def resolved(config: ConfigDict, workdir: Path) -> ConfigDict:
+  """Fills in what follows from the data; but a run that goes on keeps the labels it began with."""
+  config, resolve = config.copy_and_resolve_references(), TASKS[config.objective].resolve
+  begun = contents.read_config(workdir) if files.exists(workdir / contents.CONFIG) else config
+  given, before = map(config_lib.flatten, (config, begun))
+  kept = [x for x in LABELS if begun is not config and x in before and given.get(x) in ((), '')]
+  for step in (lambda config: config, resolve):
+    config = step(config)
+    for name in kept:
+      config_lib.set_field(config, name, before[name])
+  return config_lib.check(config)
 
 
 def adopt_model(

@@ -64,7 +64,7 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   config = initialization.adopt_model(config, beginning, set_by_user)
   task = TASKS[config.objective]
   mesh = sharding.mesh_of(config, task)
-  config = config_lib.check(task.resolve(config))
+  config = initialization.resolved(config, workdir)
   contents.check(workdir, config)
   begins = not (beginning.continues and beginning.folder == workdir)
   if begins:
@@ -124,7 +124,8 @@ def check_continues(inputs: Inputs, program: Program) -> None:
   elif meta.get('teacher') != identity.get('teacher'):
     wrong = f'the teacher is not the one of checkpoint {number}; {back}'
   elif not same_data:
-    wrong = f'the training data is not what it was at checkpoint {number}; {back}'
+    other = 'is not what it was, or not read as it was by an earlier version,'
+    wrong = f'the training data {other} at checkpoint {number}; {back}'
   elif meta['config'] not in contents.fingerprints(folder, inputs.config):
     wrong = f'{contents.CONFIG} was changed since checkpoint {number}; bring it back'
   elif number > steps:

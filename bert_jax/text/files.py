@@ -7,7 +7,6 @@ repaired and counted; anything else wrong is an InputError that says where.
 import contextlib
 import glob
 import gzip
-import json
 import os
 import re
 import sys
@@ -15,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+from unittest import mock
 
 from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.files import read_bytes
@@ -245,19 +245,16 @@ def features_of_tfds(where: str | Path) -> Iterator[Any]:
   only: it would import the module of another, which may lie beside the data, and so run code."""
   from tensorflow_datasets.core.features.feature import FeatureConnector
 
-  usual = vars(FeatureConnector)['cls_from_name']
+  usual = FeatureConnector.cls_from_name
 
   def checked(name: str) -> type:
     if not name.startswith('tensorflow_datasets.'):
       fault = f'{where} names the class {quoted(name)}, and reading it would run that code'
       raise InputError(f'{fault}; prepare the data anew, with the features of TFDS')
-    return usual.__func__(FeatureConnector, name)
+    return usual(name)
 
-  setattr(FeatureConnector, 'cls_from_name', staticmethod(checked))
-  try:
+  with mock.patch.object(FeatureConnector, 'cls_from_name', checked):
     yield FeatureConnector
-  finally:
-    setattr(FeatureConnector, 'cls_from_name', usual)
 
 
 def _tfds_builder(name: str) -> Any:

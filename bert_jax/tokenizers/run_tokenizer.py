@@ -64,8 +64,7 @@ def load_or_train(
 
 
 def _core(tokenizer: Any) -> Any:
-  """The pieces of a vocabulary and how it splits words. What else its fingerprint tells, such as
-  what stands around texts, a run of an earlier version may have begun without."""
+  """What a tokenizer is compared by: without what runs of earlier versions did not read."""
   if not hasattr(tokenizer, 'rust'):
     return tokenizer.fingerprint
   content = json.loads(tokenizer.rust.to_str())

@@ -267,7 +267,7 @@ def test_replay_runs_a_step_alone(corpus_file, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=f'--step is {at}'):
       replay.replay(workdir, at)
   text.write_text(text.read_text().replace('river', 'forest'))
-  with pytest.raises(InputError, match='the training data is not what it was at checkpoint 7'):
+  with pytest.raises(InputError, match='the training data is not what it was, or'):
     replay.replay(workdir, 14)
 
 

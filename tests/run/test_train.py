@@ -379,7 +379,9 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_pat
     del saved['seal']
 
   edit(workdir / 'config.json', change)
-  with pytest.raises(InputError, match='training data is not what it was'):
+  with pytest.raises(
+    InputError, match='training data is not what it was, or not read as it was by an earlier'
+  ):
     train(small_pretrain(corpus_file, f'steps=40 data.train={text}'), workdir)
 
 
@@ -499,6 +501,24 @@ def small_finetune(labelled, *overrides):
   small = 'steps=150 batch_size=8 data.seq_length=16 optimizer.learning_rate=1e-3'
   data = f'data.train={labelled}/train.tsv data.eval={labelled}/dev.tsv'
   return c.load('configs/finetune.py:runlocal', fields(data, small, seldom, *overrides))
+
+
+@pytest.mark.parametrize(
+  'several, cells, labels',
+  [('false', 'a,-,spam ', ('-', 'a', 'spam ')), ('true', 'a;b,c;d', ('a;b', 'c;d'))],
+)
+def test_a_run_goes_on_with_the_labels_that_it_read_then(tmp_path, several, cells, labels):
+  """In the same data; a later version reads other labels there."""
+  rows = [f'a text\t{cell}\n' for cell in cells.split(',') for _ in range(2)]
+  (tmp_path / 'train.tsv').write_text('sentence\tlabel\n' + ''.join(rows))
+  config = small_finetune(tmp_path, f'data.eval= table.multi_label={several}')
+  begun = c.override(config, [])
+  with begun.ignore_type():
+    begun.table.labels = labels
+  contents.claim(tmp_path / 'W', begun)
+  assert initialization.resolved(config, tmp_path).table.labels != labels
+  table = initialization.resolved(config, tmp_path / 'W').table
+  assert table.labels == labels and table.label_separator == ''
 
 
 @pytest.fixture(scope='module')

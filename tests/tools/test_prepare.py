@@ -536,9 +536,7 @@ def legacy(written):
   'rewritten',
   (
     lambda written: written,
-    lambda written: json.loads(
-      json.dumps(written).replace('pythonClassName', 'python_class_name')
-    ),
+    lambda written: json.loads(json.dumps(written).replace('pythonClassName', 'python_class_name')),
     legacy,
   ),
 )

@@ -57,11 +57,13 @@ def test_its_config_has_the_same_fingerprint():
   assert config_lib.changes(config, again) == []
 
 
-def test_a_field_with_another_default_keeps_what_was_in_effect(workdir, tmp_path):
+def test_a_field_with_another_default_keeps_what_was_in_effect(workdir, tmp_path, caplog):
+  caplog.set_level('INFO', 'bert_jax')
   config = config_lib.load('configs/pretrain.py:runlocal')
   begun = initialization.as_begun(config, workdir)
   assert [config.corpus.encoding, begun.corpus.encoding] == ['document', 'sentence']
   assert begun.corpus.rows == config.corpus.rows
+  assert "corpus.encoding stays 'sentence', as this run began, not 'document'" in caplog.text
   for folder, given in ((workdir, ('corpus.encoding',)), (tmp_path / 'new', ())):
     assert initialization.as_begun(config, folder, given).corpus.encoding == 'document'
 

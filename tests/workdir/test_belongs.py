@@ -421,6 +421,7 @@ def test_a_disk_without_locks(tmp_path, monkeypatch, caplog, number):
     assert lock.is_held(tmp_path)
   path = tmp_path / 'run.lock'
   assert not path.exists() and not lock.is_held(tmp_path)
+  tmp_path.mkdir()
   for host, is_held in ((socket.gethostname(), False), ('elsewhere', True)):
     path.write_text(json.dumps({'host': host, 'pid': 2**30}))  # of no process
     assert lock.is_held(tmp_path) == is_held

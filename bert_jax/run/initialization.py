@@ -24,7 +24,7 @@ from bert_jax.tasks import TASKS, teaching
 from bert_jax.text import files
 from bert_jax.workdir import checkpoint, contents, int8, manifest, trained
 
-LABELS = 'table.labels', 'table.label_separator'  # fields that the training data fills in
+LABELS = '.labels', '.label_separator'  # ends of the fields that training data fills in
 
 
 class Beginning(NamedTuple):
@@ -73,7 +73,7 @@ def resolved(config: ConfigDict, workdir: Path) -> ConfigDict:
   config, resolve = config.copy_and_resolve_references(), TASKS[config.objective].resolve
   begun = contents.read_config(workdir) if files.exists(workdir / contents.CONFIG) else config
   given, before = map(config_lib.flatten, (config, begun))
-  kept = [x for x in LABELS if begun is not config and x in before and given.get(x) in ((), '')]
+  kept = [x for x in before if x.endswith(LABELS) and begun is not config and not given.get(x, 1)]
   for step in (lambda config: config, resolve):
     config = step(config)
     for name in kept:

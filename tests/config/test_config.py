@@ -281,6 +281,16 @@ def test_decay_that_no_schedule_makes_is_for_runs_that_have_begun(given, sentenc
   config.check_beginning(config.load('configs/pretrain.py:runlocal', ends))
 
 
+@pytest.mark.parametrize(
+  'size, layers, hidden',
+  [('tiny', 2, 128), ('mini', 4, 256), ('medium', 8, 512), ('large', 24, 1024)],
+)
+def test_sizes_are_those_of_the_released_models(size, layers, hidden):
+  model = config.load(f'configs/pretrain.py:size={size}').model
+  assert (model.num_hidden_layers, model.hidden_size) == (layers, hidden)
+  assert (model.num_attention_heads, model.intermediate_size) == (hidden // 64, 4 * hidden)
+
+
 def test_rates_by_layer_need_layers_that_are_not_shared():
   shared, decay = 'model.share_layers=True', 'optimizer.layer_lr_decay=0.8'
   for fields in ([shared], [decay]):

@@ -225,6 +225,8 @@ def test_infilling_keeps_the_order_hides_the_share_and_crosses_no_text():
     at = out['position_ids'][b][out['segment_ids'][b] == k]
     assert at.tolist() == list(range(len(left)))
   assert out['ordinary'].tolist() == [sum(row > 4) for row in ids]
+  kept = (out['input_ids'] > 4).sum(axis=1)
+  assert out['hidden'].tolist() == (out['ordinary'] - kept).tolist()
   assert (out['input_ids'][out['segment_ids'] == 0] == 0).all()
   assert (np.diff(np.where(out['segment_ids'] == 0, 99, out['segment_ids']), axis=1) >= 0).all()
 

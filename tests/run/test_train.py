@@ -189,7 +189,7 @@ def test_the_best_is_still_kept_after_a_resume(judged, tmp_path):
     save(other, k)
   other.wait()
   assert other.steps() == sorted({12, 24, 28, 29, 30})
-  assert trained.load_params(workdir, shapes.params, 'best')[1] == 28
+  assert trained.load_params(workdir, shapes.params, 'best')[1]['step'] == 28
 
 
 def test_the_best_is_read_whatever_became_of_others(judged, tmp_path):

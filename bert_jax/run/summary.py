@@ -2,7 +2,7 @@
 where its time went.
 
   state     running (or killed), finished, 'stopped early' (eval.patience), stopped (by a signal or
-            max_hours), failed
+            max_hours; the same command continues it), failed
   step, steps, objective, seed, config (its fingerprint)
   metric    the name of the metric that the run is judged by
   eval, train    the last line of each kind in metrics.jsonl

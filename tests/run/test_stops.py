@@ -4,6 +4,7 @@ spikes of its loss."""
 
 import copy
 import json
+import math
 import time
 from types import SimpleNamespace
 
@@ -49,7 +50,7 @@ class Checkpoints:
   """Checkpoints of a run, in memory. kept: {step: (State, metadata)}, as on a disk."""
 
   def __init__(self, kept):
-    self.kept, self.best = kept, {'step': 0}
+    self.kept, self.best = kept, {'step': 0, 'goodness': -math.inf}
     self.newest = kept[max(kept)][1] if kept else {}
 
   def save(self, state, metrics, seen, counts):

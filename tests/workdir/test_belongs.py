@@ -446,7 +446,7 @@ def test_a_run_may_save_while_it_is_read(workdir, tmp_path):
     raise manifest.Damaged(folder, number, 'a bit')
 
   with contextlib.closing(checkpoint.Checkpoints(workdir)) as checkpoints:
-    with pytest.raises(InputError, match='Bring them back, or delete the workdir'):
+    with pytest.raises(InputError, match='Bring them back from a backup, or delete'):
       checkpoints.newest_good(damaged)
     with lock.held(workdir), pytest.raises(lock.Busy, match='a run writes into it') as caught:
       checkpoints.newest_good(damaged)

@@ -33,8 +33,8 @@ ABOUT_GCSFUSE = 'https://cloud.google.com/storage/docs/cloud-storage-fuse/instal
 
 @functools.cache
 def machine() -> str:
-  """Returns 'tpu', 'gpu' or 'cpu', and prints what there is. A process that looks keeps a TPU or
-  GPU, so another one looks."""
+  """Returns 'tpu', 'gpu' or 'cpu', and prints what there is. A process of its own looks, since one
+  that has used a TPU or GPU keeps it, or most of its memory, from the processes of a sweep."""
   code = 'import jax; x = jax.devices(); print(x[0].platform, len(x), x[0].device_kind)'
   advice = 'if this notebook has used it already, restart the runtime (Runtime > Restart session)'
   said = _run([sys.executable, '-c', code], f'JAX finds no device here ({advice})')
@@ -153,7 +153,8 @@ def drawn(workdir: Path) -> str:
 
 
 def without_jag(points: Sequence[Point]) -> Sequence[Point]:
-  """Training points; not the last one if it is the mean of less than half as many steps: a jag."""
+  """Training points without the last one, if that is the mean of less than half as many steps as
+  the one before it: it would be a jag at the end of a curve."""
   before, last, end = [0, 0, 0, *(point.step for point in points)][-3:]
   is_jag = len(points) > 2 and 2 * (end - last) < last - before
   return points[:-1] if is_jag else points

@@ -303,7 +303,7 @@ def test_the_machine_is_named(capsys, monkeypatch):
   assert capsys.readouterr().out == f'4 x TPU v5 lite, {os.cpu_count()} cores\n'
   busy = subprocess.CompletedProcess([], 1, '', 'The TPU is already in use\n')
   monkeypatch.setattr(subprocess, 'run', lambda *_, **__: busy)
-  with pytest.raises(InputError, match='already in use.*restart the runtime'):
+  with pytest.raises(InputError, match='restart the runtime.*already in use'):
     look()
 
 

@@ -170,8 +170,14 @@ class Reader:
     if missing := [path for path in self.paths if path.name not in present]:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
     if 'features.json' in present:  # which others read
-      with files.features_of_tfds(data_folder(folder)) as reader:
-        reader.from_config(str(data_folder(folder)))
+      try:
+        with files.features_of_tfds(data_folder(folder)) as reader:
+          reader.from_config(str(data_folder(folder)))
+      except InputError:
+        raise
+      except Exception as error:  # TFDS raises a dozen unrelated types
+        fault = f'features.json in {data_folder(folder)} is damaged ({first_line(error)})'
+        raise InputError(f'{fault}; prepare the corpus again') from error
     self.features = features()
     self._opened = functools.lru_cache(OPEN_SHARDS)(self._open)
     self.cache, self.cached_tokens, self.room = OrderedDict(), 0, CACHE_TOKENS

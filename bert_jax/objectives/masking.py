@@ -16,7 +16,13 @@ from jax import lax
 from bert_jax.corpus.units import ENTITY, PHRASE, WORD
 
 # {policy: the bit of its units in unit_starts_BT; 0: each token is a unit}
-POLICIES = {'token': 0, 'whole_word': WORD, 'span': WORD, 'phrase': PHRASE, 'entity': ENTITY}
+POLICIES = {
+  'token': 0,
+  'whole_word': WORD,
+  'span': WORD,
+  'phrase': PHRASE,
+  'entity': ENTITY,
+}
 
 # The shares of SpanBERT's span lengths (1.. words): geometric, cut off at SPAN_MAX; mean 3.8.
 SPAN_P, SPAN_MAX = 0.2, 10

@@ -178,7 +178,7 @@ def test_what_a_released_config_says_is_checked_and_quoted_in_part(tmp_path, con
 @pytest.mark.parametrize(
   'files, why',
   [
-    ({'vocab.txt': f'[PAD]\n{LONG}\n{LONG}\n'}, 'on lines 2 and 3'),
+    ({'vocab.txt': f'[PAD]\n{LONG}\n{LONG}\n'}, 'has no [UNK]'),
     (VOCAB | {SETTINGS: json.dumps({'do_lower_case': LONG})}, 'write true or false'),
     (VOCAB | {SETTINGS: f'{{"tokenizer_class": "Herbert{LONG}"}}'}, 'splits words otherwise'),
     ({'vocab.json': json.dumps({LONG: 'x'}), 'merges.txt': ''}, 'is no number'),

@@ -29,7 +29,9 @@ def _sizes(shapes: str) -> dict[int, str]:
 LITE = _sizes('1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16')
 FLAT = LITE | _sizes('16x32 32x32')
 CUBE = _sizes('2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x16 16x16x24')
-KNOWN = f'v5e or v6e:{" ".join(LITE.values())}, v5p:{" ".join(CUBE.values())}, v2, v3, tpu7x'
+KNOWN = (
+  f'v5e:{" ".join(LITE.values())}, v6e: the same, v5p:{" ".join(CUBE.values())}, v2, v3, tpu7x'
+)
 # {the cloud's accelerator type TYPE-N: (name of the chip, what N counts for each chip, shapes)}
 ACCELERATORS = {
   'v2': ('v2', 2, FLAT),  # for v2 to v5p, N counts cores

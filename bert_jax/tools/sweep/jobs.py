@@ -131,10 +131,11 @@ class Crew:
       _ask_to_end(process)
 
 
-def _ask_to_end(process: Any) -> None:
+def _ask_to_end(process: subprocess.Popen) -> None:
   """Closes the standard input of a run, which then saves itself and ends."""
-  with contextlib.suppress(OSError):
-    process.stdin.close()
+  if process.stdin:
+    with contextlib.suppress(OSError):
+      process.stdin.close()
 
 
 def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcome]:

@@ -91,10 +91,7 @@ def _fit(text: str, encoding: str) -> float:
     is_script = len(beyond) > 9 and frequent > 0.45 * len(beyond)
     return (0.8 * letters + 0.2 * frequent) / len(beyond) if is_script else 0.0
   if encoding in LETTERS:
-    signs = sum(x in _SIGNS for x in beyond)
-    signs += sum(x in _QUOTES for x in beyond) - len(
-      re.findall(r'[^\W\d_][«»‹›„“”‘‚][^\W\d_]', text)
-    )
+    signs = sum(x in _SIGNS or x in _QUOTES for x in beyond) - len(_INSIDE.findall(text))
     known = [sum(x.lower() in own for x in beyond) for own in LETTERS[encoding].split()]
     # Several languages in one text are less likely, and seldom have two such letters in a row.
     several = sum(x.lower() in LETTERS[encoding] for x in beyond)
@@ -114,9 +111,8 @@ def _fit(text: str, encoding: str) -> float:
 def _frequent(beyond: list[str], encoding: str, first: range) -> float:
   """The share of characters that are frequent, as their first byte in an encoding tells."""
   code = lambda x: (x.encode(encoding, 'replace') or b'?')[0]
-  return sum(code(x) in first or x in _FULL_WIDTH or bool(KANA.match(x)) for x in beyond) / len(
-    beyond
-  )
+  fits = [code(x) in first or x in _FULL_WIDTH or bool(KANA.match(x)) for x in beyond]
+  return sum(fits) / len(beyond)
 
 
 # In this order, the first of equals is taken.

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.tasks.tagging.conll import as_bioes
+from bert_jax.tasks.tagging.chunks import as_bioes
 
 ENTITY_SCORES = ('entity_precision', 'entity_recall', 'entity_f1')
 Tags = Sequence[Sequence[str]]  # of each sentence

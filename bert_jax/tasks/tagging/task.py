@@ -1,4 +1,5 @@
-"""The objective and rows of token tagging (BERT, 5.3). conll.py reads, scores.py scores.
+"""The objective and rows of token tagging (BERT, 5.3). conll.py reads, chunks.py knows the schemes
+in which tags mark entities, scores.py scores.
 
 Each token is cut into word pieces by itself; for a byte-level vocabulary, whose pieces contain
 blanks, all tokens but the first follow a blank. The first piece of a token learns its tag and
@@ -30,6 +31,7 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems, Unusable
 from bert_jax.tasks.scored import Scored
 from bert_jax.tasks.tagging import conll, scores
+from bert_jax.tasks.tagging.chunks import are_chunks, check_chunks, is_chunk
 from bert_jax.tasks.tagging.conll import Sentence
 from bert_jax.tokenizers import Tokenizer
 
@@ -49,10 +51,10 @@ def resolve(config: ConfigDict) -> ConfigDict:
       tags = f'{len(labels)} different tags ({listed(labels, 3)})'
       raise InputError(f'{column} holds {tags}; name the column of the tags.')
     with about('data.train'):
-      conll.are_chunks(labels, places)
+      are_chunks(labels, places)
     config = config.copy_and_resolve_references()
     config.tagging.labels = tuple(labels)
-  if config.checkpoint.best_metric == 'entity_f1' and not conll.are_chunks(config.tagging.labels):
+  if config.checkpoint.best_metric == 'entity_f1' and not are_chunks(config.tagging.labels):
     tags = f'the tags of data.train ({", ".join(config.tagging.labels[:3])}, ..) mark no entities'
     fix = 'write B-NAME and I-NAME or, for parts of speech, set checkpoint.best_metric'
     raise InputError(f'{tags}; {fix}=token_accuracy, as task=pos does.')
@@ -61,7 +63,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Tagging:
   labels = tuple(config.tagging.labels)
-  names = scores.ENTITY_SCORES if conll.are_chunks(labels) else ('macro_f1',)
+  names = scores.ENTITY_SCORES if are_chunks(labels) else ('macro_f1',)
   return labelled.objective(Tagging, config, labels, scores=names)
 
 
@@ -75,8 +77,8 @@ def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problem
   if config.tagging.document_context and not problems.counts['documents']:
     fault = f'{data} does not say where documents begin (-DOCSTART- lines)'
     raise InputError(f'{fault}; set tagging.document_context=false.')
-  if conll.are_chunks(labels):
-    conll.check_chunks(sentences, problems)
+  if are_chunks(labels):
+    check_chunks(sentences, problems)
   problems.counts['sentences'] = len(sentences)
   problems.counts['tokens'] = sum(len(sentence.tokens) for sentence in sentences)
   return Tagged(config, tokenizer, sentences, problems)
@@ -97,10 +99,10 @@ texts = labelled.texts_of(_read, lambda sentence: [' '.join(sentence.tokens)])
 
 def _known(sentences, split, labels, problems):
   """The sentences without those with faulty tags; in training a tag must be in the label set."""
-  out, chunks = [], conll.are_chunks(labels)
+  out, chunks = [], are_chunks(labels)
   for sentence in sentences:
     unknown = [tag for tag in sentence.tags or () if tag and tag not in labels]
-    faulty = [tag for tag in unknown if chunks and not conll.is_chunk(tag)]
+    faulty = [tag for tag in unknown if chunks and not is_chunk(tag)]
     with problems.of_record(sentence.where):
       if unknown and split == 'train':
         fault = f'tag {quoted(unknown[0])} is not in the label set {listed(labels)}; mend it'
@@ -126,7 +128,7 @@ class Tagged(Scored):
   ):
     tagging, self.sentences, self.labels = config.tagging, sentences, tuple(config.tagging.labels)
     numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
-    self.chunks, limit = conll.are_chunks(self.labels), labelled.limit(config)
+    self.chunks, limit = are_chunks(self.labels), labelled.limit(config)
     self.label_ids = {label: k for k, label in enumerate(self.labels)}
     pieces, begins = _pieces(tokenizer, sentences, problems)
     self.read, self.sizes = [pieces], [int(at[-1] - at[0]) for at in begins]

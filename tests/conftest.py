@@ -39,7 +39,9 @@ LONG = """
   electra evaluation_masks huggingface released_families""".split()  # noqa: SIM905
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+  if not hasattr(config, 'workerinput'):
+    return
   place = {f'test_{name}': i for i, name in enumerate(LONG)}
   items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
 

@@ -6,12 +6,13 @@
 
 Nobody writes the faults: they are drawn from the syntax tree of bert_jax/ (KINDS). First the suite
 runs once under coverage, which says what each test reaches and how long it takes. Then each fault
-is put into a copy of the repository and the tests that reach its line are run there, the quickest
-of every file first, until one fails or --seconds of tests have passed. A line that runs when its
-file is imported is of no test: there the tests that reach the file are run, or else those of its
-room. A fault that no test reaches counts as unnoticed. Each result is a line of OUT/SEED.jsonl, so
-a run that was stopped goes on where it was. Faults that cannot change what the code does are not
-drawn if tests/mutations_without_effect.txt lists them with a reason.
+is put into a copy of the repository and the tests that reach its line are run there until one
+fails: the quickest of every file, then the next of every file, --seconds of them, those of the
+fault's room first. A line that runs when its file is imported is of no test: there the tests that
+reach the file are run, or else those of its room. A fault that no test reaches counts as unnoticed.
+A program that no fault changes is compiled once for all. Each result is a line of OUT/SEED.jsonl,
+so a run that was stopped goes on where it was. Faults that cannot change what the code does are
+not drawn if tests/mutations_without_effect.txt lists them with a reason.
 """
 
 import argparse
@@ -354,8 +355,9 @@ def reaching(
   return of_file or {test for test in seconds if str(Path(test.partition('::')[0]).parent) == room}
 
 
-def chosen(tests: set[str], seconds: dict[str, float], limit: float) -> list[str]:
-  """The tests to run: the quickest of each file, then the next of each, up to `limit` seconds."""
+def chosen(tests: set[str], seconds: dict[str, float], limit: float, room: str) -> list[str]:
+  """The tests to run: the quickest of each file, then the next of each, up to `limit` seconds. A
+  file's stay together, since what they share is made once; those of the room come first."""
   files = collections.defaultdict(list)
   for test in sorted(tests, key=lambda test: (seconds.get(test, 1.0), test)):
     files[test.partition('::')[0]].append(test)
@@ -363,11 +365,18 @@ def chosen(tests: set[str], seconds: dict[str, float], limit: float) -> list[str
     (i, seconds.get(test, 1.0), test) for own in files.values() for i, test in enumerate(own)
   )
   out, total = [], 0.0
+  of_file = collections.Counter()
   for _, cost, test in turns:
     if not out or total + cost <= limit:
       out.append(test)
       total += cost
-  return out
+      of_file[test.partition('::')[0]] += cost
+
+  def place(test):
+    file = test.partition('::')[0]
+    return Path(file).parent.name != room, of_file[file], file
+
+  return sorted(out, key=place)
 
 
 # ---- trying them ---------------------------------------------------------------------------------
@@ -433,7 +442,7 @@ def try_all(faults: list[Fault], log: Path, workers: int, limit: float, out: Pat
         (Path(top) / str(i) / 'shared').symlink_to(shared)
 
     def one(fault):
-      own = chosen(reaching(fault, tests, seconds), seconds, limit)
+      own = chosen(reaching(fault, tests, seconds), seconds, limit, fault.room)
       folder = folders.get()
       try:
         found = attempt(fault, own, folder, limit) if own else {'verdict': 'unreached'}
@@ -481,6 +490,7 @@ def main(argv: list[str] | None = None) -> int:
   add('--show', action='store_true', help='the table only; nothing is tried')
   args = parser.parse_args(argv)
   args.out.mkdir(parents=True, exist_ok=True)
+  os.environ['JAX_COMPILATION_CACHE_DIR'] = str((args.out / 'compiled').resolve())
   log = args.out / f'{args.seed}.jsonl'
   if not args.show:
     faults = sample(args.sample, args.seed, args.rooms)

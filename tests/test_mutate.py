@@ -86,10 +86,11 @@ def test_what_is_known_to_change_nothing_is_not_drawn(faults, tmp_path):
   assert mutate.without_effect() == {mutate.signature(known): 'a reason'}
 
 
-def test_the_quickest_test_of_each_file_comes_first():
-  seconds = {'a::slow': 9.0, 'a::quick': 1.0, 'b::one': 2.0, 'b::two': 3.0}
-  assert mutate.chosen(set(seconds), seconds, 6.5) == ['a::quick', 'b::one', 'b::two']
-  assert mutate.chosen({'a::slow'}, seconds, 1.0) == ['a::slow']
+def test_the_quickest_test_of_each_file_is_chosen_first_and_those_of_the_room_run_first():
+  seconds = {'a::slow': 9.0, 'a::quick': 1.0, 'rows/b::one': 2.0, 'rows/b::two': 3.0}
+  assert mutate.chosen(set(seconds), seconds, 6.5, 'text') == ['a::quick', *list(seconds)[2:]]
+  assert mutate.chosen(set(seconds), seconds, 6.5, 'rows') == [*list(seconds)[2:], 'a::quick']
+  assert mutate.chosen({'a::slow'}, seconds, 1.0, 'rows') == ['a::slow']
 
 
 def test_the_share_that_was_noticed():

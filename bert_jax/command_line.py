@@ -14,7 +14,8 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
 from typing import Any
 
 from bert_jax.errors import InputError, farewell, first_line, in_notebook, printable
@@ -93,6 +94,9 @@ def _sentences():
   except (InputError, OSError, KeyboardInterrupt) as error:
     sentence, code = farewell(error)
     print(printable(sentence), file=sys.stderr)
+    if any(thread.name.startswith(ASIDE) for thread in threading.enumerate()):
+      sys.stdout.flush()
+      os._exit(code)  # the shutdown of Python would wait for these threads, or crash
     sys.exit(code)
   except (RuntimeError, AssertionError) as error:
     if str(error).startswith('Could not determine home'):  # of Path.expanduser, which names none
@@ -107,6 +111,20 @@ def _sentences():
       raise
     print(f'error: {said}.', file=sys.stderr)
     sys.exit(2)
+
+
+ASIDE = 'aside'  # how the names of the threads begin that `aside` starts
+
+
+def aside(function: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
+  """The function's results for values, each computed in a thread of its own. A compiler hears no
+  signals, but the main thread, which waits here, does; command_line then ends the process at once,
+  whatever these threads do."""
+  threads = futures.ThreadPoolExecutor(thread_name_prefix=ASIDE)
+  try:
+    return list(threads.map(function, values))
+  finally:
+    threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _thread_failed(args: threading.ExceptHookArgs) -> None:

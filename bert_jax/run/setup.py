@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping
-from concurrent import futures
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, models, sharding, step
+from bert_jax.command_line import aside
 from bert_jax.errors import log
 from bert_jax.run import evaluation, initialization, speed, spikes, stopping, tally
 from bert_jax.run.inputs import Inputs, check_continues
@@ -78,7 +78,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
     log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
   train_step, eval_step, state = compiled(inputs, program, weights)
   hosts.wait('compiled')
-  # Until here SIGTERM has ended the run at once, and Ctrl-C as soon as both steps were compiled.
+  # Until here a signal has ended the run at once.
   signalled = stack.enter_context(stopping.stop_signals())
   checkpoints = open_workdir(inputs)
   stack.enter_context(contextlib.closing(checkpoints))
@@ -111,8 +111,7 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
   lowered = program.lower(), inputs.eval_batches and program.lower_evaluation()
   # The state is dispatched here, and computed while the steps are compiled.
   state = None if inputs.beginning.continues else new_state(inputs, program, weights)
-  with futures.ThreadPoolExecutor() as threads:
-    train_step, eval_step = threads.map(lambda x: x and x.compile(), lowered)
+  train_step, eval_step = aside(lambda x: x and x.compile(), lowered)
   log.info('%s', sharding.describe(program.state.params, inputs.mesh, config.log.parameters))
   seconds, flops, axes = time.perf_counter() - begun, flops_of(inputs), dict(inputs.mesh.shape)
   said = f'mesh {axes}; step compiled in {seconds:.1f} s: {memory(train_step)}, {flops:.3g} FLOPs'
@@ -184,7 +183,9 @@ def first_state(
 def new_state(inputs: Inputs, program: step.Program, weights: Any = None) -> step.State:
   """Makes the State of step 0. weights: what initialization.load_weights returns, or None."""
   init_key, _, _ = step.keys(inputs.config.seed, inputs.config.prng_impl)
-  state = jax.jit(program.make_state, out_shardings=program.layout)(init_key)
+  lowered = jax.jit(program.make_state, out_shardings=program.layout).lower(init_key)
+  (make_state,) = aside(lambda x: x.compile(), [lowered])
+  state = make_state(init_key)
   if weights:
     params = initialization.warm_start(state.params, *weights)
     count = inputs.config.model.new_top_layers

@@ -134,6 +134,25 @@ def test_a_command_that_is_interrupted_says_one_line(doing, number, monkeypatch,
   assert (end.value.code, capsys.readouterr().err) == (130, 'stopped\n')
 
 
+def test_a_command_that_is_interrupted_while_it_compiles_ends_at_once():
+  """In place of the compiler is a function that hears no signal."""
+  program = """
+import time
+from bert_jax.command_line import aside, command_line
+with command_line():
+  print('compiling', flush=True)
+  aside(time.sleep, [60, 0])
+"""
+  pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
+  with subprocess.Popen([sys.executable, '-c', program], text=True, **pipes) as process:
+    try:
+      assert process.stdout.readline() == 'compiling\n'
+      process.terminate()
+      assert process.communicate(timeout=20)[1] == 'stopped\n' and process.returncode == 130
+    finally:
+      process.kill()
+
+
 @pytest.mark.parametrize('name', ['INT', 'TERM'])
 def test_a_command_that_is_interrupted_while_it_imports_says_one_line(name, tmp_path):
   """In place of jax is a module during whose import the signal comes."""

@@ -8,6 +8,7 @@ workdir must be a folder that all of them see. In a single process all of this d
 import argparse
 import contextlib
 import ctypes
+import functools
 import logging
 import os
 import re
@@ -28,6 +29,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from jaxlib import _jax
 
 from bert_jax.errors import InputError, farewell, first_line, log
 
@@ -83,7 +85,8 @@ def join(seconds: int | None = None) -> None:
   waiting.start()
   limits = {'initialization_timeout': seconds + 30, 'heartbeat_timeout_seconds': LOST_SECONDS}
   try:
-    jax.distributed.initialize(*coordinates, **limits)
+    with _losses_in_a_sentence():
+      jax.distributed.initialize(*coordinates, **limits)
   except (ValueError, RuntimeError) as error:
     kind = Alone if STATUS.match(str(error)) else InputError
     raise kind(f'the processes did not come together ({first_line(error)}); {advice}') from None
@@ -91,23 +94,31 @@ def join(seconds: int | None = None) -> None:
     waiting.cancel()
   if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGTERM, before)  # JAX's handler would only note the signal
-  _speak_when_aborted()
   if not first():
     log.setLevel(logging.WARNING)
 
 
-def _speak_when_aborted():
-  """Makes this process print a sentence when JAX's client aborts it, after a C++ trace.
-  The client aborts a process that waits on its devices for a lost process."""
-  global _aborted  # Python must keep a reference, since C does not
+@contextlib.contextmanager
+def _losses_in_a_sentence() -> Iterator[None]:
+  """A context for joining, after which a lost process ends this one with a sentence, also while it
+  waits on its devices. Without a callback JAX's client would abort it under a C++ trace. With one
+  jaxlib 0.7 to 0.12 fails to convert its argument, which aborts too, but in two lines."""
+  global _lost  # Python must keep a reference, since C does not
 
-  def aborted(_):
-    message = f'error: {_who()} was aborted for the reason above: mostly, another one {AGAIN}\n'
+  def lost(_: Any) -> None:
+    message = f'error: {_who()} ends for the reason above: mostly, another one {AGAIN}\n'
     os.write(2, message.encode())
     os._exit(Alone.code)
 
-  _aborted = ctypes.CFUNCTYPE(None, ctypes.c_int)(aborted)
-  ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
+  make = _jax.get_distributed_runtime_client
+  told = functools.partial(make, missed_heartbeat_callback=lost)
+  _jax.get_distributed_runtime_client = told
+  try:
+    yield
+  finally:
+    _jax.get_distributed_runtime_client = make
+  _lost = ctypes.CFUNCTYPE(None, ctypes.c_int)(lost)
+  ctypes.CDLL(None).signal(signal.SIGABRT, _lost)
 
 
 def _who() -> str:

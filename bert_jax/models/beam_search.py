@@ -43,16 +43,19 @@ def beam_search(
   max_tokens: int,
   length: int,
   length_penalty: float = 1.0,
+  early_stopping: bool = False,
   seen_BV: Array | None = None,
 ) -> tuple[Array, Array]:
   """The best sequence that a search with K beams finds: (ids [B, N], scores [B]).
   The score of n tokens is the sum of their log probabilities / n^length_penalty. A search ends if
-  its best running beam, ended now, would not be better than the worst of K ended sequences. Of
-  `choice`, temperature, top_k and top_p do not apply. Other arguments: see sampling.begin."""
+  its best running beam, ended now, would not be better than the worst of K ended sequences; with
+  early_stopping, if there are K. Of `choice`, temperature, top_k and top_p do not apply. Other
+  arguments: see sampling.begin."""
   B, K, N = len(logits_BV), beams, max_tokens
   in_beams = lambda x: jnp.repeat(x, K, axis=0)
   none_BKN, lowest_BK = jnp.full((B, K, N), NONE, jnp.int32), jnp.full((B, K), LOWEST)
-  expand = functools.partial(expanded, choice=choice, length=length, penalty=length_penalty)
+  ends = length_penalty, early_stopping
+  expand = functools.partial(expanded, choice=choice, length=length, ends=ends)
 
   def body(state):
     last_X = lax.dynamic_index_in_dim(state.ids, state.count - 1, 2, keepdims=False).ravel()
@@ -67,9 +70,9 @@ def beam_search(
   return state.ended_ids[:, 0], state.ended_scores[:, 0]
 
 
-def expanded(state: Beams, logits_XV: Array, choice: Choice, length: int, penalty: float) -> Beams:
-  """The Beams after one more token: the best K running, and the best K that have ended."""
-  (B, K, N), V = state.ids.shape, logits_XV.shape[-1]
+def expanded(state: Beams, logits_XV: Array, choice: Choice, length: int, ends: tuple) -> Beams:
+  """The Beams after one more token. ends: length_penalty and early_stopping of beam_search."""
+  (B, K, N), V, (penalty, early) = state.ids.shape, logits_XV.shape[-1], ends
   rows_B1 = jnp.arange(B)[:, None]
   more = max(2, 1 + len(choice.stop_ids)) * K  # among so many candidates, at least K do not end
   logs_XV = choice.penalised(nn.log_softmax(logits_XV), state.seen)
@@ -89,7 +92,7 @@ def expanded(state: Beams, logits_XV: Array, choice: Choice, length: int, penalt
   scores_BK, on_BK = lax.top_k(jnp.where(ends_BM, totals_BM + LOWEST, totals_BM), K)
   enough_B = has_BK.all(axis=1)
   worst_B = jnp.where(enough_B, ended_scores_BK[:, -1], LOWEST)
-  open_B = state.open & ~(enough_B & choice.early_stopping)
+  open_B = state.open & ~(enough_B & early)
   beam_X = (rows_B1 * K + from_BM[rows_B1, on_BK]).ravel()
   cache, seen = jax.tree.map(lambda x: x[beam_X], (state.cache, state.seen))
   return Beams(

@@ -32,7 +32,7 @@ class Choice:
   et al. 2019). repetition_penalty: divides the logits of tokens that the sequence already has if
   positive, else multiplies them (CTRL, Keskar et al. 2019). As in Hugging Face's library, it comes
   first, then temperature, top_k and top_p. stop_ids: tokens that end a sequence. never_ids: tokens
-  that are not chosen. early_stopping: a beam search ends as soon as it has a sequence a beam."""
+  that are not chosen."""
 
   temperature: float = 0.0
   top_k: int = 0
@@ -40,7 +40,6 @@ class Choice:
   repetition_penalty: float = 1.0
   stop_ids: tuple[int, ...] = ()
   never_ids: tuple[int, ...] = ()
-  early_stopping: bool = False
 
   def stops(self, ids: Array) -> Array:
     """Which of these tokens end their sequences."""

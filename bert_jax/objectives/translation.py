@@ -146,9 +146,9 @@ class Translation(ExampleRows):
 
     first_BV, at_B = ending(logits_BV, longest_B == 0), jnp.ones(len(hidden_BSD), jnp.int32)
     sizes = {'beams': self.beams, 'max_tokens': self.longest, 'length': self.longest}
-    choice = Choice(stop_ids=(self.end_id,), early_stopping=self.early_stopping)
-    arrays = bounded, cache, first_BV, at_B, choice
-    return beam_search(*arrays, **sizes, length_penalty=self.length_penalty)
+    arrays = bounded, cache, first_BV, at_B, Choice(stop_ids=(self.end_id,))
+    ends = {'length_penalty': self.length_penalty, 'early_stopping': self.early_stopping}
+    return beam_search(*arrays, **sizes, **ends)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -249,19 +249,21 @@ STARTS, ONES = np.array([1, 2, 3]), np.ones(3, np.int32)
 
 
 @functools.cache
-def toy_machine(beams, max_tokens, length, choice):
+def toy_machine(beams, max_tokens, length, choice, early):
   def run(starts, places, penalty):
     cache, seen = {'history': starts}, jax.nn.one_hot(starts, V) > 0
     options = dict(max_tokens=max_tokens, length=length, length_penalty=penalty, seen_BV=seen)
     arrays = cache, jnp.asarray(TABLE)[starts], places, choice
-    return beam_search(toy_step, *arrays, beams=beams, **options)
+    return beam_search(toy_step, *arrays, beams=beams, early_stopping=early, **options)
 
   return jax.jit(run)
 
 
-def toy_search(beams, starts=STARTS, places=ONES, max_tokens=N, length=99, penalty=0.0, **choice):
+def toy_search(
+  beams, starts=STARTS, places=ONES, max_tokens=N, length=99, penalty=0.0, early=False, **choice
+):
   """(texts, scores) of a beam search on the toy."""
-  search = toy_machine(beams, max_tokens, length, Choice(**choice))
+  search = toy_machine(beams, max_tokens, length, Choice(**choice), early)
   ids, scores = search(starts, places, penalty)
   return texts(ids), np.asarray(scores)
 
@@ -323,7 +325,7 @@ def test_a_beam_ends_where_the_model_has_no_more_places():
 def test_a_search_may_end_with_as_many_sequences_as_beams():
   """As transformers' early_stopping=True: later and better ones are not waited for."""
   asked = dict(penalty=2.0, stop_ids=(0,), max_tokens=N)
-  usual, early = toy_search(2, **asked), toy_search(2, early_stopping=True, **asked)
+  usual, early = toy_search(2, **asked), toy_search(2, early=True, **asked)
   assert usual[0] != early[0]
   assert all(len(a) <= len(b) for a, b in zip(early[0], usual[0]))
   assert (early[1] <= usual[1] + 1e-6).all()

@@ -56,10 +56,9 @@ class Generate(Ask):
     self.causal = causal or getattr(model.objective, 'writes', False)
     self.left = self.causal and not order
     said = _released(model.config) if self.left else {}
-    searches = beams is None and not temperature or (beams or 1) > 1
     as_said = lambda name, x, reads=True: x if x is not None else said.get(name, 1) if reads else 1
     repetition_penalty = as_said('repetition_penalty', repetition_penalty)
-    beams = as_said('beams', beams, searches)
+    beams = as_said('beams', beams, not temperature)
     length_penalty = as_said('length_penalty', length_penalty, beams > 1)
     only_beams = f'length_penalty is {length_penalty}, which only a beam search reads'
     no_draws = 'temperature is 0, and top_k and top_p cut what is drawn'
@@ -70,10 +69,7 @@ class Generate(Ask):
       (temperature or not top_k and top_p == 1, f'{no_draws}; set temperature above 0'),
       (order in ('', *ORDERS), f'order is {order!r}; use left, confidence'),
       (not (order and causal), 'this model is causal and writes from left to right; no order then'),
-      (
-        beams == 1 or self.left,
-        f'beams is {beams}, and masks are filled one at a time; leave beams out',
-      ),
+      (beams == 1 or self.left, f'beams is {beams}, and masks are filled one at a time; omit it'),
       (not stop or self.left, 'stop says nothing to masks, which are all filled; leave it out'),
       (not isinstance(stop, str), f'stop is {quoted(stop)}; put it in [], with others if any'),
     ):
@@ -86,10 +82,11 @@ class Generate(Ask):
     never = () if 'ends' in said else NEVER  # transformers forbids no piece
     never_ids = tuple({reserved[x] for x in never if x in reserved} - {*stop_ids})
     drawn = float(temperature), top_k, float(top_p), float(repetition_penalty)
-    ends_at, early = stop_ids if self.left else (), said.get('early_stopping', False)
-    self.choice = sampling.Choice(*drawn, ends_at, never_ids, early)
+    self.choice = sampling.Choice(*drawn, stop_ids if self.left else (), never_ids)
     self.max_tokens, self.beams, self.seed = max_tokens, beams, seed
-    self.length_penalty, self.order = float(length_penalty), order or ORDERS[0]
+    early = said.get('early_stopping', False)
+    self.search = {'length_penalty': float(length_penalty), 'early_stopping': early}
+    self.order = order or ORDERS[0]
     # An end that is a plain piece stays in the text, as in transformers'.
     again = model.tokenizer.ids_batch(list(map(model.tokenizer.decode, ([i] for i in ends))))
     self.plain_ends = {i for i, ids in zip(ends, again) if i in ids}
@@ -205,7 +202,7 @@ class Generate(Ask):
         state = advance(params, begin(params, ids_BP, lengths_B, numbers_B2), self.max_tokens)
         return state.ids, state.scores
       step, logits_BV, cache, seen_BV = read(params, ids_BP, lengths_B)
-      search = {'beams': self.beams, 'length_penalty': self.length_penalty, 'seen_BV': seen_BV}
+      search = {'beams': self.beams, 'seen_BV': seen_BV, **self.search}
       return beam_search(step, cache, logits_BV, lengths_B, choice, **search, **sizes)
 
     return tuple(map(self.model.compiled, (whole, begin, advance)))

@@ -14,6 +14,7 @@ from conftest import small_pretrain
 from running import edit, lines
 
 from bert_jax import config as config_lib
+from bert_jax import files
 from bert_jax.config import InputError
 from bert_jax.config.run import profile_window
 from bert_jax.run import trackers
@@ -254,7 +255,8 @@ def test_what_is_not_the_same_is_said_before_a_repetition(pretrained, tmp_path, 
   edit(workdir / 'run.json', other)
   names = (workdir / 'packages.txt').read_text()
   (workdir / 'packages.txt').write_text(names + 'forgotten==1.0\n')
-  (workdir / 'code.diff').write_text('-x\n+y\n')
+  patch = provenance.code_changes() + CHANGED.format('bert_jax/new.py')
+  (workdir / 'code.diff').write_text(patch)
   arguments = '--workdir', tmp_path / 'again', '--dry-run', '--config.seed=3'
   out, status = rerun_of(capsys, workdir, *arguments)
   assert status == 1 and not (tmp_path / 'again').exists()
@@ -269,6 +271,30 @@ def test_what_is_not_the_same_is_said_before_a_repetition(pretrained, tmp_path, 
   ):
     assert part in said, said
   assert len(out['not_the_same']) == 6
+
+
+CHANGED = """diff --git a/{0} b/{0}
+new file mode 100644
+--- /dev/null
++++ b/{0}
+@@ -0,0 +1 @@
++x = 1
+"""
+
+
+def test_code_that_a_run_does_not_execute_is_not_compared(pretrained, monkeypatch):
+  """Earlier versions kept every new .py file whole, where now the other ones are only named."""
+  run = records.read(pretrained[0])
+  inputs = types.SimpleNamespace(mesh=None, config=run.config, sources={}, tokenizer=None)
+  inputs.tokenizer = types.SimpleNamespace(fingerprint=run.newest['vocabulary'])
+  monkeypatch.setattr(contents, 'made_by', lambda mesh: {'packages': {}})
+  kept, text = ''.join(map(CHANGED.format, ('bert_jax/a.py', 'keys.py', 'configs/b.py'))), ''
+  monkeypatch.setattr(files, 'read_text', lambda path: kept if path.name == 'code.diff' else '')
+  monkeypatch.setattr(provenance, 'code_changes', lambda: text)
+  for names, same in (('bert_jax/a.py configs/b.py', True), ('bert_jax/a.py', False)):
+    text = 'new, and not repeated here: keys.py\n' + ''.join(map(CHANGED.format, names.split()))
+    said = '\n'.join(rerun.differences(run, inputs))
+    assert ('the changed code' in said) != same
 
 
 def test_a_run_does_not_repeat_onto_itself(pretrained):

@@ -103,7 +103,7 @@ def _of_kind(content, pieces, source):
   model, splitter = content.get('model') or {}, content.get('pre_tokenizer') or {}
   kind, added = (model.get('type'), splitter.get('type')), content['added_tokens']
   is_plain = kind == ('WordPiece', 'BertPreTokenizer')
-  if is_plain and (splitting := _splitting(Path(source), content)):
+  if is_plain and (splitting := _splitting(content)):
     return WordPiece(pieces, splitting, source=source)
   names = 'continuing_subword_prefix', 'end_of_word_suffix', 'byte_fallback'
   plain = not (content.get('normalizer') or any(map(model.get, names)))
@@ -144,17 +144,17 @@ def _gpt(pieces: list[str], pairs: list[list[str]]) -> dict[str, Any]:
   return whole_content([unknown], normalizer, {'type': 'BertPreTokenizer'}, decoder, model)
 
 
-def _splitting(path: Path, content: Mapping[str, Any]) -> Splitting | None:
+def _splitting(content: Mapping[str, Any]) -> Splitting | None:
   """The Splitting of a WordPiece tokenizer.json; None if it treats text otherwise than BERT."""
   given, model = content.get('normalizer') or {}, content['model']
   prefix = model.get('continuing_subword_prefix', '##')
   longest = model.get('max_input_chars_per_word', MAX_WORD_CHARACTERS)
-  parts = given.get('type'), given.get('clean_text', True), prefix, longest
-  if parts != ('BertNormalizer', True, '##', MAX_WORD_CHARACTERS):
+  if (given.get('type'), prefix, longest) != ('BertNormalizer', '##', MAX_WORD_CHARACTERS):
     return None
-  names = {'lowercase': 'do_lower_case', 'handle_chinese_chars': 'tokenize_chinese_chars'}
-  names['strip_accents'] = 'strip_accents'
-  return Splitting.of({ours: given.get(theirs) for theirs, ours in names.items()}, path)
+  rust = tokenizers.normalizers.BertNormalizer()
+  rust.__setstate__(json.dumps(given).encode())  # as the library reads the file, or its error
+  flags = rust.lowercase, rust.handle_chinese_chars, rust.strip_accents
+  return Splitting(*flags) if rust.clean_text else None
 
 
 def _pieces(path: Path, vocabulary: Mapping[str, Any]) -> list[str]:

@@ -69,8 +69,9 @@ def test_swag_as_published(tmp_path):
   assert question.gold is None and question.id == '0'
 
 
-def test_an_empty_cell_at_the_end_is_no_choice(tmp_path):
-  fewer = p.SWAG_ROW.replace('runs,flies', ',')
+@pytest.mark.parametrize('ends', [',', 'nan,NaN'])
+def test_an_empty_cell_at_the_end_is_no_choice(tmp_path, ends):
+  fewer = p.SWAG_ROW.replace('runs,flies', ends)
   questions, problems = read(p.swag(tmp_path / 'a.csv', f'{fewer},1', f'{p.SWAG_ROW},3'), 'swag')
   assert [(len(q.choices), q.gold) for q in questions] == [(2, 1), (4, 3)]
   assert not problems.counts['empty choices (kept)']

@@ -89,6 +89,14 @@ def test_faulty_examples_stop_the_run_or_are_skipped_by_name(tmp_path, changes, 
   assert problems.places[f'{kind} (skipped)'] == ['a.tsv:2']
 
 
+def test_offsets_and_truths_may_be_floats_as_pandas_writes_them(tmp_path):
+  floats = [f'{x}.0' if isinstance(x, int) else x for x in p.ANN]
+  whole, given = (read(p.gap(tmp_path / 'a.tsv', row))[0][0] for row in (p.ANN, floats))
+  assert floats != [*p.ANN] and given == whole
+  rows = [p.SUE | {'idx': i, 'label': label} for i, label in enumerate((1.0, 0.0))]
+  assert [x.gold for x in read(p.jsonl(tmp_path / 'a.jsonl', *rows), task='wsc')[0]] == [0, 1]
+
+
 def test_a_row_without_a_column_stops_the_run_or_is_skipped(tmp_path):
   first, second = (dict(zip(p.GAP, row)) for row in (p.ANN, p.EVE))
   del first['A-coref']

@@ -137,7 +137,7 @@ def _swag(spec, split, problems):
     with problems.of_record(where):
       names = [*filter(re.compile(r'ending\d').fullmatch, {**row, **row.no_text})] or ['ending0']
       context, text, *choices = problems.columns(row, ['sent1', 'sent2', *names], where, HINT)
-      while choices and not choices[-1].strip():  # of a question with fewer than others
+      while choices and choices[-1].strip().lower() in ('', 'nan'):  # fewer than others have
         choices.pop()
       name = row.get('', str(number))  # SWAG's first column has no name
       fields = {'context': context, 'text': text, 'choices': choices, 'id': name}

@@ -65,7 +65,7 @@ def _gap(rows, split, problems):
 
 
 def _gap_span(row, name, where, problems):
-  if (offset := whole_number(said := row[f'{name}-offset'])) is None:
+  if (offset := whole_number((said := row[f'{name}-offset']).removesuffix('.0'))) is None:
     raise Unusable(f'{name}-offset {quoted(said)} is no number', 'unreadable offsets')
   return _place(row['Text'], row[name], offset, where, problems)
 
@@ -98,7 +98,7 @@ def _wsc(rows, split, problems):
       problems.columns(row, row.no_text.keys() & {'text', 'span1_text', 'span2_text'}, where)
       target = json_value(row['target']) if 'target' in row else row
       named = [(target[f'span{k}_text'] + '', _index(target[f'span{k}_index'])) for k in (2, 1)]
-      text, label = row['text'], row.get('label', '').strip()
+      text, label = row['text'], row.get('label', '').strip().removesuffix('.0')
       if label in NO_LABEL and problems.lacks('an answer', where, split):
         continue
       answer = TRUTHS.get(label.lower(), label)

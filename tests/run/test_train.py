@@ -504,21 +504,26 @@ def small_finetune(labelled, *overrides):
 
 
 @pytest.mark.parametrize(
-  'several, cells, labels',
-  [('false', 'a,-,spam ', ('-', 'a', 'spam ')), ('true', 'a;b,c;d', ('a;b', 'c;d'))],
+  'several, cells, labels, weights',
+  [
+    ('false', 'a,-,spam ', ('-', 'a', 'spam '), (1.0, 2.0, 0.666667)),
+    ('false', '1,2,-1,0', ('-1', '0', '1', '2'), (0.833333, 0.625, 2.5, 1.25)),
+    ('true', 'a;b,c;d', ('a;b', 'c;d'), (1.5, 0.75)),
+  ],
 )
-def test_a_run_goes_on_with_the_labels_that_it_read_then(tmp_path, several, cells, labels):
-  """In the same data; a later version reads other labels there."""
-  rows = [f'a text\t{cell}\n' for cell in cells.split(',') for _ in range(2)]
+def test_a_run_goes_on_with_the_labels_that_it_read_then(tmp_path, several, cells, labels, weights):
+  """In the same data, and with their balanced weights; a later version reads other labels there."""
+  rows = [f'a text\t{cell}\n' for i, cell in enumerate(cells.split(',')) for _ in range(1 + i)]
   (tmp_path / 'train.tsv').write_text('sentence\tlabel\n' + ''.join(rows))
-  config = small_finetune(tmp_path, f'data.eval= table.multi_label={several}')
-  begun = c.override(config, [])
+  given = f'data.eval= table.multi_label={several} table.class_weights=balanced'
+  config = small_finetune(tmp_path, given)
+  begun, weights = c.override(config, []), tuple(zip(labels, weights))
   with begun.ignore_type():
-    begun.table.labels = labels
+    begun.table.labels, begun.table.class_weights = labels, weights
   contents.claim(tmp_path / 'W', begun)
   assert initialization.resolved(config, tmp_path).table.labels != labels
   table = initialization.resolved(config, tmp_path / 'W').table
-  assert table.labels == labels and table.label_separator == ''
+  assert (table.labels, table.class_weights, table.label_separator) == (labels, weights, '')
 
 
 @pytest.fixture(scope='module')

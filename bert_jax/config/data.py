@@ -18,6 +18,8 @@ FIELDS = affecting({'vocabulary'}, {
   'data.seq_length': Field(128, 'tokens per row, [CLS] and [SEP] included', allowed='[8, inf)'),
   'data.examples_per_row': Field(1, 'the most examples packed into a row; 1: no packing',
     allowed='[1, inf)'),
+  'data.text_encoding': Field('', 'of files that are not plainly UTF-8, such as cp1251; empty: as '
+    'their letters tell', past='', affects={'eval_rows'}),
   'data.skip_damaged': Field(False, 'what cannot be read is left out, counted and named',
     affects={'eval_rows'}),
 })  # fmt: skip

@@ -100,7 +100,7 @@ def documents(
     return
   of_tfds = 'train' if split == 'train' else 'validation'
   named = {'format': config.corpus.format, 'text_field': config.corpus.text_field}
-  named['skip'] = config.data.skip_damaged
+  named |= {'skip': config.data.skip_damaged, 'encoding': config.data.text_encoding}
   with about(f'data.{split}'):
     yield from text.documents(spec, split=of_tfds, counts=counts, **named)
 

@@ -66,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
   add('--input', default='', help='file of lines; default: stdin')
   table = '--input is a table (.csv, .tsv, .jsonl): its column of texts'
   add('--columns', default='', help=f'{table}, or with commas one for each field of the task')
+  add('--text-encoding', default='', help='of --input and --index; default: as their letters tell')
   add('--output', default='-', help='file of JSON lines, or .npy of vectors; - is stdout')
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
   for name, of_tasks in OPTIONS.items():
@@ -91,7 +92,8 @@ def main(argv: Sequence[str] | None = None) -> None:
       raise InputError('--columns names those of a table; name its file with --input.')
     check_output(args.input, args.output)
     faults = Counter()
-    chunks = iter(()) if args.export else lines.chunks_of(args.input, columns, faults)
+    asked = args.input, columns, faults, args.text_encoding
+    chunks = iter(()) if args.export else lines.chunks_of(*asked)
     if not args.no_cache:
       keep_compiled()
     model = Model(args.model, args.checkpoint, args.dtype, args.int8)
@@ -164,6 +166,7 @@ def options(task: str, args: argparse.Namespace) -> dict[str, Any]:
   """The command line's options that were set and that this task has, {name: value}."""
   values = {name: getattr(args, name) for name in PREDICTIONS[task].options}
   values = {name: value for name, value in values.items() if value is not None}
+  values |= {'text_encoding': args.text_encoding} if 'index' in values else {}
   return {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
 
 
@@ -211,7 +214,7 @@ def _parsed(ask, asked, faults):
     if not line.strip():
       raise InputError('empty line')
     if '\0' in line:
-      raise InputError('the line has a NUL byte; if this is UTF-16, convert it to UTF-8')
+      raise InputError('the line has a NUL byte; if this is UTF-16, name it by --text-encoding')
     if not line.lstrip().startswith('{'):
       return ask.parsed(line.split('\t') if ask.tabs else (line,)), identity, ''
     fields = files.parse_json(line, 'what begins with {', faults)

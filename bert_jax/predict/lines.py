@@ -1,7 +1,6 @@
 """Reads the input of predict: lines of text or JSON from a file or stdin, or cells of a table, in
 lists of at most CHUNK, which are answered together."""
 
-import codecs
 import itertools
 import re
 import sys
@@ -21,22 +20,25 @@ TAGGED = '.conll', '.conllu', '.iob'  # names of files that evaluations read
 AT_ONCE = 1 << 16  # bytes that are read from a stream at a time, at most
 
 
-def chunks_of(path: str | Path, columns: Sequence[str], counts: Counter) -> Iterator[list[Any]]:
+def chunks_of(
+  path: str | Path, columns: Sequence[str], counts: Counter, encoding: str = ''
+) -> Iterator[list[Any]]:
   """Iterates over lists of inputs: lines, as bytes, of a file, or of stdin if path is ''. With
   names of columns: for each row of a table (text/tables.py) the tuple (its line, {'id': its id} or
-  {}, its cells, or the InputError of a damaged one). counts: as tables.records counts. What cannot
-  be read is an InputError at once."""
+  {}, its cells, or the InputError of a damaged one). counts: as tables.records counts. encoding: as
+  data.text_encoding. What cannot be read is an InputError at once."""
   if not columns and not path:
     if sys.stdin is None:
       raise InputError('there is no stdin; name a file with --input.')
-    return _without_mark(_in_utf8(*encodings.opened('stdin', sys.stdin.buffer)))
+    opened = encodings.opened('stdin', sys.stdin.buffer, encoding, lambda line: [line])
+    return _in_utf8(*opened)
   if Path(path).suffix in TAGGED:
     scores = f'bert_jax.evaluate --config.data.eval={path} tags and scores it'
     raise InputError(f'--input {path} is tagged text, a token a line, by its name; {scores}.')
   if columns:
-    chunks = _listed(_rows(path, columns, counts), 'rows')
+    chunks = _listed(_rows(path, columns, counts, encoding), 'rows')
   else:
-    chunks = _without_mark(_listed((raw for _, raw, _ in files.raw_lines(Path(path))), 'lines'))
+    chunks = _listed((raw for _, raw, _ in files.raw_lines(Path(path), 0, encoding)), 'lines')
   return itertools.chain([next(chunks)], chunks)
 
 
@@ -46,7 +48,7 @@ def _listed(values, unit):
   return iter(lambda: list(itertools.islice(bar, CHUNK)), [])
 
 
-def _rows(path, columns, counts):
+def _rows(path, columns, counts, encoding):
   """Yields the cells of these columns of each row, or why a row has none."""
   damaged = []
   # Of its line or TFDS row: 7 for 'dev.tsv:7'.
@@ -55,7 +57,7 @@ def _rows(path, columns, counts):
   def wrong(where, sentence, kind):
     damaged.append((number(where), {}, InputError(f'{where}: {sentence}')))
 
-  for where, row in tables.records(path, counts=counts, wrong=wrong):
+  for where, row in tables.records(path, counts=counts, wrong=wrong, encoding=encoding):
     yield from damaged
     damaged.clear()
     ids = [row[name] for name in row if is_id(name)]
@@ -78,12 +80,6 @@ def _in_utf8(stream, encoding):
   recoded = encodings.Recoder('stdin', lambda line: chunk, encoding)
   for chunk in as_they_come(stream):
     yield list(map(recoded, chunk))
-
-
-def _without_mark(chunks):
-  """The chunks without a byte order mark before the first line."""
-  for i, chunk in enumerate(chunks):
-    yield [line if i or j else line.removeprefix(codecs.BOM_UTF8) for j, line in enumerate(chunk)]
 
 
 def warn_of_table(path: str, ask: Ask) -> None:

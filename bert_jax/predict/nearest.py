@@ -42,12 +42,13 @@ class Search(Embed):
     top_k: int = 5,
     keep_index: bool = False,
     pooling: str = '',
+    text_encoding: str = '',
   ):
     super().__init__(model, pooling)
     if not index:
       raise InputError('search has nothing to search in; name a file of lines with --index FILE.')
     found, counts = Path(index).expanduser(), Counter()
-    numbered = list(files.lines(found, counts))
+    numbered = list(files.lines(found, counts, text_encoding))
     self.lines = [(n, line) for n, line in numbered if line.strip()]
     self.top_k = min(top_k, len(self.lines))
     if not self.lines:

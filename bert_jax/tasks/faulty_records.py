@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, about, log
 from bert_jax.rows.examples import Examples
-from bert_jax.text import files, tables
+from bert_jax.text import files, tables, values
 
 NAMED = 3  # places that are named of each kind
 NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
@@ -56,13 +56,20 @@ def reads(kind: str, fate: str = 'kept', name: str = '') -> Callable[[Callable],
 class Problems:
   """The faults in the data of one split, and its counts of records, tokens and so on.
   counts: {what is counted: number}; readers increase it, too. places: {kind of fault: the first
-  places where it was met}. skip: leave out records that cannot be used, instead of an error."""
+  places where it was met}. skip: leave out records that cannot be used, instead of an error.
+  encoding: of the files, as data.text_encoding."""
 
-  def __init__(self, split: str, skip: bool = False):
-    self.split, self.skip = split, skip
+  def __init__(self, split: str, skip: bool = False, encoding: str = ''):
+    self.split, self.skip, self.encoding = split, skip, encoding
     self.counts, self.places = Counter(), defaultdict(list)
+    self.lines = functools.partial(files.lines, counts=self.counts, encoding=encoding)
     self.ids = set()  # of the first REMEMBERED records that could be read
     self.cause, self.left_out = '', 0  # why the first record was left out; how many were
+
+  @classmethod
+  def of(cls, config: ConfigDict, split: str) -> 'Problems':
+    """The Problems of a split of a config's data."""
+    return cls(split, config.data.skip_damaged, config.data.text_encoding)
 
   def note(self, kind: str, where: str) -> None:
     """Counts a fault that harms nothing."""
@@ -136,7 +143,7 @@ class Problems:
     split = 'train' if (of or self.split) == 'train' else 'validation'
     options = {'split': split, 'columns': columns, 'counts': self.counts, 'wrong': self.wrong}
     try:
-      yield from tables.records(spec, **options)
+      yield from tables.records(spec, **options, encoding=self.encoding)
     except InputError:
       if self.cause and not self.counts['records']:
         self.nothing(spec, 'records')
@@ -153,8 +160,18 @@ class Problems:
       raise Unusable(fault, f'rows without {lacks}', place) from None
 
   def json(self, path: Path, where: str) -> Any:
-    """The content of a JSON file; None, and the file is `wrong`, if it cannot be read."""
-    return files.whole_json(path, where, self.counts, self.wrong)
+    """The value in a JSON file or those of its lines; None, and it is `wrong`, if it is no JSON."""
+    lines = [line for _, line in self.lines(path)]
+    try:
+      value, halves = values.json_text('\n'.join(lines))
+    except values.NotJson as error:
+      with contextlib.suppress(values.NotJson):
+        return [values.json_text(line)[0] for line in lines if line.strip()]
+      place = f'{where}:{error.line}' if error.line else where
+      return self.wrong(place, f'this is {error}; fetch the file again', 'damaged files')
+    if halves:
+      self.counts['half_characters'] += halves
+    return value
 
   def log(self, source: Examples | None = None) -> None:
     """Logs how many rows the examples of `source` take, and all counts, with places of faults."""

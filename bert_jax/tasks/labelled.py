@@ -114,7 +114,7 @@ def texts_of(
   """Makes a family's `texts` function, from texts(example) and read(config, split, problems)."""
 
   def of_training_data(config: ConfigDict) -> Iterator[str]:
-    for example in read(config, 'train', Problems('train', config.data.skip_damaged)):
+    for example in read(config, 'train', Problems.of(config, 'train')):
       yield from texts(example)
 
   return of_training_data
@@ -134,7 +134,7 @@ def sources_of(
   ) -> dict[str, Any]:
     out = {}
     for split in splits if has_eval(config) else {'train'} & set(splits):
-      problems, examples = Problems(split, config.data.skip_damaged), split
+      problems, examples = Problems.of(config, split), split
       if read:
         examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
       out[split] = rows(config, tokenizer, examples, problems)

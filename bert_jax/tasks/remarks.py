@@ -19,11 +19,13 @@ from ml_collections import ConfigDict
 
 from bert_jax.corpus import prepared
 from bert_jax.corpus.tokenized import DamagedRecord, Piece, spaced
+from bert_jax.errors import listed
 from bert_jax.objectives.masking import POLICIES, mask_tokens
 from bert_jax.rows.language_mixture import Mixture
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.text import documents, files
 from bert_jax.text.sentences import split_sentences
+from bert_jax.text.values import finite_number
 from bert_jax.timeline import values_of
 from bert_jax.tokenizers import Splitting, Tokenizer, WordPiece
 
@@ -61,9 +63,9 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
   samples = {name: list(records(rows.sample)) for name, rows in parts.items()}
   cuts = {name: pieces((ids for ids, _ in x), tokenizer) for name, x in samples.items()}
   specs = dict(files.parts(config.data.train, config.corpus.languages))
-  how: Any = {'form': config.corpus.format, 'text_field': config.corpus.text_field}
-  how['skip'] = config.data.skip_damaged
-  texts = {name: sample(spec, **how) for name, spec in specs.items()}
+  corpus, data = config.corpus, config.data
+  how = corpus.format, corpus.text_field, data.skip_damaged, 'train', data.text_encoding
+  texts = {name: sample(spec, *how) for name, spec in specs.items()}
   another = ''
   if any(map(prepared.is_prepared, specs.values())):
     another = 'prepare the corpus with another --vocab (tools.vocab trains one)'
@@ -81,7 +83,20 @@ def about_examples(
   chosen = (part for i in spaced(len(examples.texts), RECORDS) for part in examples.texts[i])
   cuts = {'': pieces(chosen, tokenizer)}
   out = about_accents(tokenizer, {'': sample}, cased(config))
-  return out + about_vocabulary(config, tokenizer, cuts)
+  return out + about_vocabulary(config, tokenizer, cuts) + about_labels(config)
+
+
+def about_labels(config: ConfigDict) -> list[str]:
+  """A warning about labels that differ in capitals, or in how letters or a number are written."""
+  alike = {}
+  for label in next((config[x].labels for x in ('table', 'tagging') if x in config), ()):
+    number, letters = finite_number(label), unicodedata.normalize('NFKC', label).casefold()
+    shown = ''.join(filter(str.isprintable, letters)) if number is None else str(number)
+    alike.setdefault(shown, []).append(label)
+  if not (twins := ['|'.join(group) for group in alike.values() if len(group) > 1]):
+    return []
+  fix = f'if each is one, write it one way (or, in a table, table.labels={twins[0]},..)'
+  return [f'labels that look alike: {listed(twins)}; {fix}.']
 
 
 def cased(config: ConfigDict) -> str:
@@ -202,19 +217,17 @@ def about_lines(texts: Mapping[str, list[list[str]]], form: str) -> tuple[str, s
   return few if per_line > PER_LINE else ('', '')
 
 
-def sample(
-  spec: str, form: str, text_field: str, split: str = 'train', skip: bool = False
-) -> list[list[str]]:
+def sample(spec: str, form: str, text_field: str, skip: bool = False, *how: str) -> list[list[str]]:
   """Reads some documents, lists of sentences, from the beginnings of some files; [] for a prepared
-  corpus and the embedded documentation. Other arguments: see documents.documents."""
+  corpus and the embedded documentation. Other arguments, how = split, encoding: see documents."""
   if not spec or prepared.is_prepared(spec):
     return []
   paths, out = documents.sources(spec, form), []
   chosen = [paths[i] for i in spaced(len(paths), FILES)]
   for path in chosen:
-    room, blocks = CHARACTERS // len(chosen), documents.blocks(path, form, split)
-    how = text_field, Counter(), skip
-    for document in (x for block in blocks for x in documents.read_block(block, *how)):
+    room, blocks = CHARACTERS // len(chosen), documents.blocks(path, form, *how)
+    of_rows = text_field, Counter(), skip
+    for document in (x for block in blocks for x in documents.read_block(block, *of_rows)):
       ends = itertools.accumulate(map(len, document.sentences))
       out.append([s for s, end in zip(document.sentences, ends) if end - len(s) < room])
       room -= sum(map(len, out[-1]))

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, listed, log, quoted
-from bert_jax.text import files, utf8
+from bert_jax.text import encodings, files, utf8
 from bert_jax.text.files import parse_json
 from bert_jax.text.sentences import split_sentences
 from bert_jax.text.utf8 import Lines, decode
@@ -76,18 +76,19 @@ def documents(
   text_field: str = 'text',
   counts: Counter,
   skip: bool = False,
+  encoding: str = '',
 ) -> Iterator[Document]:
   """Yields the documents of a corpus in a fixed order.
   split: of a TFDS dataset whose spec names none. format: 'auto' or one of those above. text_field:
-  holds the text of a JSON object or of a TFDS example. counts: increased are files, bytes
-  (uncompressed), documents, sentences, empty_documents, invalid_utf8_lines, cut_sentences,
-  cut_documents and, with `skip`, left_out_records, which have no text. InputError: the corpus is
-  missing, empty, damaged, or not in the format."""
+  holds the text of a JSON object or of a TFDS example. encoding: as data.text_encoding. counts:
+  increased are files, bytes (uncompressed), documents, sentences, empty_documents,
+  invalid_utf8_lines, cut_sentences, cut_documents and, with `skip`, left_out_records, which have no
+  text. InputError: the corpus is missing, empty, damaged, or not in the format."""
   before = counts['documents']
   for path in sources(spec, format):
     if not path.startswith('tfds:'):
       counts['files'] += 1
-    for block in blocks(path, format, split):
+    for block in blocks(path, format, split, encoding):
       yield from read_block(block, text_field, counts, skip)
   if counts['documents'] == before:
     empty = f'{x:,} records without one' if (x := counts['left_out_records']) else 'white space'
@@ -101,7 +102,9 @@ def sources(spec: str, format: str = 'auto') -> list[str]:
   return [spec] if spec.startswith('tfds:') else [str(path) for path in files.expand(spec)]
 
 
-def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Block]:
+def blocks(
+  path: str, format: str = 'auto', split: str = 'train', encoding: str = ''
+) -> Iterator[Block]:
   """Cuts a file, or a TFDS dataset, into blocks; the same bytes give the same blocks."""
   if path.startswith('tfds:'):
     _tfds_source.cache_clear()  # the dataset may have been prepared anew
@@ -111,9 +114,12 @@ def blocks(path: str, format: str = 'auto', split: str = 'train') -> Iterator[Bl
       yield Block(path, split, first, str(end - first).encode(), end, False)
     return
   by_suffix = _SUFFIXES.get(files.suffix(Path(path)), 'sentences') if format == 'auto' else format
-  # An object of JSON cannot be cut.
-  numbered = files.raw_lines(Path(path), 0 if by_suffix == 'jsonl' else LONGEST_DOCUMENT)
+  longest = LONGEST_DOCUMENT if by_suffix != 'jsonl' else 0  # an object of JSON cannot be cut
+  numbered = files.raw_lines(Path(path), longest, encoding)
   if format == 'auto':
+    if files.suffix(Path(path)) in ('.csv', '.tsv'):
+      fix = 'write its texts as .jsonl, or say that lines are meant: corpus.format (--format)'
+      encodings.say_once(path, 'is a table, whose lines are read whole', fix)
     format, numbered = _format_of(numbered, by_suffix)
   bare = lambda raw: _bare(raw.decode(errors='replace'), _BLANK.get(format))
   lines, size, first, position, is_cut = [], 0, 1, 0, False
@@ -135,7 +141,7 @@ def _format_of(numbered: RawLines, otherwise: str) -> tuple[str, RawLines]:
   head, first = [], ''
   while not first.strip() and (line := next(numbered, None)):
     head.append(line)
-    first = line[1][:LONGEST_SENTENCE].decode(errors='replace').lstrip('\ufeff').rstrip('\r\n')
+    first = line[1][:LONGEST_SENTENCE].decode(errors='replace').rstrip('\r\n')
   if len(head) == 1 and first.startswith('<doc '):
     otherwise = 'wiki'
   elif otherwise == 'sentences' and wikitext_heading(first.strip()):

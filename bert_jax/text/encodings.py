@@ -1,10 +1,11 @@
 """Recognises the encoding of a text file, and reads it as UTF-8 with LF at the ends of its lines.
 
-A byte order mark tells UTF-16 and UTF-32. Of a file that is hardly ever UTF-8 beyond ASCII, the
-letters tell the encoding: those of a language (LETTERS), the frequent ones of a script (FREQUENT),
-or the frequent characters of Chinese, Japanese or Korean. What fits is said once, with a way to
-convert the file. A file of UTF-8 with some bad bytes, and one that nothing fits, stays as it is;
-text/utf8.py repairs and counts its lines.
+A byte order mark tells UTF-16 and UTF-32. Else the user may name the encoding (data.text_encoding),
+which holds for all files that are not plainly UTF-8. Else, of a file that is hardly ever UTF-8
+beyond ASCII, the letters tell it: those of a language (LETTERS), the frequent ones of a script
+(FREQUENT), or the frequent characters of Chinese, Japanese or Korean. What fits is said once. A
+file of UTF-8 with some bad bytes, and one that nothing fits, stays as it is; text/utf8.py repairs
+and counts its lines.
 """
 
 import codecs
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from bert_jax.errors import log
+from bert_jax.errors import InputError, log, quoted
 
 MARKS = {codecs.BOM_UTF32_LE: 'utf-32', codecs.BOM_UTF32_BE: 'utf-32'}
 MARKS |= {codecs.BOM_UTF16_LE: 'utf-16', codecs.BOM_UTF16_BE: 'utf-16'}  # UTF-32's begins so, too
@@ -40,12 +41,7 @@ _SIGNS = set('¡¿£¢¥©®°±²³µ·×÷¼½¾§–—…•€™\xa0\xad�
 _QUOTES = set('«»‹›„“”‘‚')
 _INSIDE = re.compile(r'[^\W\d_][«»‹›„“”‘‚][^\W\d_]')  # a word, where a quote is none
 # {encoding: the letters, in lower case, that make up half of any text in its script}
-_CYRILLIC = 'оеаинтсрвліу'
-FREQUENT = {
-  'cp1251': _CYRILLIC,
-  'koi8_r': _CYRILLIC,
-  'cp866': _CYRILLIC,
-  'iso8859_5': _CYRILLIC,
+FREQUENT = dict.fromkeys(('cp1251', 'koi8_r', 'cp866', 'iso8859_5'), 'оеаинтсрвліу') | {
   'cp1253': 'αοιετσνηυρ',
   'cp1255': 'יוהלארמתבש',
   'cp1256': 'اليمونترةب',
@@ -57,6 +53,7 @@ FIRST_BYTES = {'cp949': range(0xB0, 0xC9), 'gb18030': range(0xB0, 0xD8), 'big5':
 HANGUL = '이다는을의가에고하지도로기리한은'  # the most frequent
 KANA = re.compile('[ぁ-ゟ゠-ヿ]')
 LIKELY = 0.85  # of the characters beyond ASCII fit
+FIELD = 'data.text_encoding (--text-encoding)'
 
 
 def recognised(lines: Iterable[bytes]) -> str:
@@ -134,8 +131,8 @@ class Recoder:
     if not self.encoding:
       self.encoding = recognised(self.sample(line))
       if self.encoding != 'utf-8':
-        advice = f'if letters are wrong, convert it: iconv -f NAME -t utf-8 {self.name}'
-        _say_once(self.name, f'is not UTF-8 and is read as {self.encoding}', advice)
+        advice = f'if letters are wrong, name the encoding in {FIELD}'
+        say_once(self.name, f'is not UTF-8 and is read as {self.encoding}', advice)
     # Letters of one byte never look like UTF-8; two words of GBK may.
     is_single = self.encoding in LETTERS or self.encoding in FREQUENT
     return self.encoding == 'utf-8' or (is_single and _is_utf8(line))
@@ -160,20 +157,37 @@ def sampled(path: Path, opener: Callable[[Any], Any], identity: tuple[int, ...])
   return lines
 
 
-def opened(path: object, stream: Any) -> tuple[Any, str]:
+def opened(
+  path: object, stream: Any, named: str, sample: Callable[[bytes], Iterable[bytes]]
+) -> tuple[Any, str]:
   """(stream for `readline` or `read1`, 'utf-8' or '', its encoding) of a stream of bytes that can
-  be looked ahead into (peek). UTF-16 and UTF-32 come as UTF-8; if its first lines end in CR alone,
-  all lines end in LF. path: its name, for the log."""
+  be looked ahead into (peek), without its byte order mark. UTF-16, UTF-32 and the `named` encoding
+  come as UTF-8; if its first lines end in CR alone, all lines end in LF. path: its name, for the
+  log. sample: returns lines of it beyond ASCII, given its beginning."""
+  try:
+    'a'.encode(named or 'utf-8')
+  except (LookupError, ValueError):
+    raise InputError(f'{FIELD} {quoted(named)} is no encoding; use one such as cp1251') from None
   head = stream.peek(SAMPLE) if hasattr(stream, 'peek') else b''
-  for mark, encoding in MARKS.items():
-    if head.startswith(mark):
-      _say_once(path, f'is not UTF-8 and is read as {encoding}', 'its byte order mark says so')
-      text = io.TextIOWrapper(stream, encoding, errors='replace', newline=None)
-      return _Recoded(text, 'utf-8'), 'utf-8'
-  if b'\r' in head[:-1] and b'\n' not in head:
-    _say_once(path, 'has lines that end in CR alone, as old Macs wrote', 'they are read as lines')
-    return _Recoded(io.TextIOWrapper(stream, 'latin-1', newline=None), 'latin-1'), ''
-  return stream, ''
+  if head.startswith(codecs.BOM_UTF8):
+    stream.read(len(codecs.BOM_UTF8))
+    named = 'utf-8'
+  if encoding := next((x for mark, x in MARKS.items() if head.startswith(mark)), ''):
+    say_once(path, f'is not UTF-8 and is read as {encoding}', 'its byte order mark says so')
+  elif named and codecs.lookup(named).name != 'utf-8':
+    text = b''.join(sample(head)).decode(errors='replace')
+    if 8 <= sum(x > '\x7f' for x in text) >= 100 * text.count('\ufffd'):  # no chance
+      say_once(path, f'is plainly UTF-8 and is read so, not as {named}', f'see {FIELD}')
+    else:
+      encoding = named
+  text, end = head.decode(encoding or 'latin-1', 'replace'), '\n'
+  if '\r' in text[:-1] and '\n' not in text:
+    say_once(path, 'has lines that end in CR alone, as old Macs wrote', 'they are read as lines')
+    end = None
+  if encoding or not end:
+    text = io.TextIOWrapper(stream, encoding or 'latin-1', errors='replace', newline=end)
+    stream = _Recoded(text, 'utf-8' if encoding else 'latin-1')
+  return stream, 'utf-8' if encoding or named else ''
 
 
 class _Recoded:
@@ -190,7 +204,7 @@ class _Recoded:
   read1 = readline  # as much as is there, for a stream that goes on
 
 
-def _say_once(name, fact, advice):
+def say_once(name: object, fact: str, advice: str) -> None:
   """Logs a fact of a file once, though it is read again, and not again of others in its folder."""
   if (key := (Path(str(name)).parent, fact)) not in SAID:
     SAID.add(key)

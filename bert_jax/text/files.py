@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 from unittest import mock
@@ -73,27 +73,27 @@ def _bare(path: Path) -> Path:
   return Path(path.name.removesuffix('.gz').removesuffix('.zst'))
 
 
-def lines(path: Path, counts: Counter) -> Iterator[tuple[int, str]]:
+def lines(path: Path, counts: Counter, encoding: str = '') -> Iterator[tuple[int, str]]:
   """Yields (line number, line) of a file, see raw_lines and utf8.decoded."""
   counts['files'] += 1
-  numbered = ((number, raw) for number, raw, _ in raw_lines(path))
+  numbered = ((number, raw) for number, raw, _ in raw_lines(path, 0, encoding))
   return utf8.decoded(path, numbered, counts)
 
 
-def raw_lines(path: Path, cut: int = 0) -> Iterator[tuple[int, bytes, int]]:
+def raw_lines(path: Path, cut: int = 0, encoding: str = '') -> Iterator[tuple[int, bytes, int]]:
   """Yields (line number, line in UTF-8, bytes read so far of the file on disk, 0 for a pipe), see
   text/encodings.py. cut: a line of so many bytes or more is read as several of about 1 MB; 0: a
-  line of 256 MB is an InputError."""
+  line of 256 MB is an InputError. encoding: as data.text_encoding; '': to be recognised."""
   number, opener = 0, _OPENERS.get(path.suffix, lambda disk: disk)
   try:
     with open(path, 'rb', 1 << 16) as disk:
-      (stream, encoding), is_pipe = encodings.opened(path, opener(disk)), not disk.seekable()
-      at, about = (lambda: 0) if is_pipe else disk.tell, os.fstat(disk.fileno())
-      identity = about.st_size, about.st_mtime_ns
+      about, is_pipe = os.fstat(disk.fileno()), not disk.seekable()
+      at, identity = (lambda: 0) if is_pipe else disk.tell, (about.st_size, about.st_mtime_ns)
       sample = lambda line: [line] if is_pipe else encodings.sampled(path, opener, identity)
+      stream, encoding = encodings.opened(path, opener(disk), encoding, sample)
       recoded = encodings.Recoder(path, sample, encoding)
       while raw := stream.readline(cut or _LONGEST_LINE):
-        if len(raw) == _LONGEST_LINE:
+        if len(raw) >= _LONGEST_LINE:
           much = f'the {_LONGEST_LINE >> 20} MB of line {number + 1}'
           raise InputError(f'{path} has no line end in {much}; put each document on its own lines.')
         is_long = cut and len(raw) >= cut and raw[-1:] != b'\n'
@@ -158,20 +158,6 @@ def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:
   if halves:
     counts['invalid_utf8_lines'] += 1
   return row
-
-
-def whole_json(path: Path, where: str, counts: Counter, wrong: Callable[..., Any]) -> Any:
-  """Reads a file of one JSON value; half a surrogate pair becomes U+FFFD and is counted.
-  wrong: called with (where, sentence, kind) for a file that is not JSON; its result is returned."""
-  content = '\n'.join(line for _, line in lines(path, counts))
-  try:
-    value, halves = values.json_text(content)
-  except values.NotJson as error:
-    place = f'{where}:{error.line}' if error.line else where
-    return wrong(place, f'this is {error}; fetch the file again', 'damaged files')
-  if halves:
-    counts['half_characters'] += halves
-  return value
 
 
 def json_of(path: Path, kind: type = dict) -> Any:

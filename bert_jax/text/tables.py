@@ -30,6 +30,7 @@ import numpy as np
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.text.files import lines, parse_json, parts, split_files, suffix, tfds_source
 from bert_jax.text.utf8 import Lines, decode
+from bert_jax.text.values import COMMA, GROUPED, finite_number
 
 
 class Row(dict[str, str]):
@@ -56,6 +57,7 @@ def records(
   columns: tuple[str, ...] = (),
   counts: Counter,
   wrong: Wrong = stop,
+  encoding: str = '',
 ) -> Iterator[tuple[str, Row]]:
   """Yields (where, row) in file order.
   spec: file, glob, folder, or `tfds:NAME[:SPLIT]`; or several of these, `a=SPEC,b=SPEC`. split: of
@@ -63,12 +65,30 @@ def records(
   header line, such as CoLA's; a first line that holds one of these names is a header, and the last
   column may be missing. counts: increased are files, bytes, records, blank_lines,
   invalid_utf8_lines. wrong: called for a line that has not the header's columns or is no JSON
-  object; if it returns, the line is left out. InputError: the data is missing, empty or damaged."""
+  object; if it returns, the line is left out. encoding: as data.text_encoding. InputError: the data
+  is missing, empty or damaged."""
+
+  def of_part(spec: str) -> Iterator[tuple[str, Row]]:
+    if spec.startswith('tfds:'):
+      features, rows = tfds_source(spec, split)
+      for where, row in map(rows, range(len(rows))):
+        yield where, row_of(row, lambda key, x: _tfds_string(x, features[key], counts))
+      return
+    for path in split_files(spec, split, one=split != 'train'):
+      kind, numbered = suffix(path), lines(path, counts, encoding)
+      if kind in _DELIMITERS:
+        rows = _named(path, *_cells(path, numbered, columns, counts), columns, counts, wrong)
+      elif kind in SUFFIXES:
+        rows = _jsonl(path, numbered, counts, wrong)
+      else:
+        raise InputError(f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .json')
+      for number, row in rows:
+        yield f'{path.name}:{number}', row
+
   before = counts['records']
-  for _, part in parts(spec):
-    for where, row in _records_of(part, split, columns, counts, wrong):
-      counts['records'] += 1
-      yield where, row
+  for where, row in itertools.chain.from_iterable(of_part(part) for _, part in parts(spec)):
+    counts['records'] += 1
+    yield where, row
   if counts['records'] == before:
     raise InputError(f'{spec} holds no records, at most a header; give a file with at least one')
 
@@ -76,6 +96,16 @@ def records(
 def first_of(names: Container[str], spellings: str) -> str:
   """The first of the spellings, a|b, that is among some names, such as the columns of a row; ''."""
   return next((name for name in spellings.split('|') if name in names), '')
+
+
+def with_decimal_commas(rows: Iterator[Any], name: str) -> tuple[Iterator[Any], bool]:
+  """(rows as of `records` again, whether some numbers in a column, such as 3,5, tell of decimal
+  commas and none as 0.5 does of points; 1.234 and 1,234 do not tell)."""
+  head = list(itertools.islice(rows, _HEAD))
+  cells = (row.get(first_of(row, name), '').strip() for _, row in head if row.delimiter)
+  telling = [cell for cell in cells if not GROUPED.fullmatch(cell)]
+  points = (x for x in telling if '.' in x and finite_number(x) is not None)
+  return itertools.chain(head, rows), any(map(COMMA.fullmatch, telling)) and not any(points)
 
 
 def column(row: Row, name: str, where: str, fields: str = '') -> str:
@@ -90,27 +120,6 @@ def column(row: Row, name: str, where: str, fields: str = '') -> str:
   meant = f' (did you mean {close[0]!r}?)' if close else ''
   there = f'only {listed(row)}{meant}; name one of these{fields}'
   raise InputError(f'{where} has no column {name!r}, {there}')
-
-
-def _records_of(
-  spec: str, split: str, columns: tuple[str, ...], counts: Counter, wrong: Wrong
-) -> Iterator[tuple[str, Row]]:
-  """Yields (where, row) of one file, glob, folder or TFDS dataset."""
-  if spec.startswith('tfds:'):
-    features, rows = tfds_source(spec, split)
-    for where, row in map(rows, range(len(rows))):
-      yield where, _row(row, lambda key, x: _tfds_string(x, features[key], counts))
-    return
-  for path in split_files(spec, split, one=split != 'train'):
-    kind, numbered = suffix(path), lines(path, counts)
-    if kind in _DELIMITERS:
-      rows = _named(path, *_cells(path, numbered, columns, counts), columns, counts, wrong)
-    elif kind in SUFFIXES:
-      rows = _jsonl(path, numbered, counts, wrong)
-    else:
-      raise InputError(f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .json (.gz)')
-    for number, row in rows:
-      yield f'{path.name}:{number}', row
 
 
 Cells = Iterator[tuple[int, list[str]]]  # line numbers, cells
@@ -200,7 +209,7 @@ def _csv(path: Path, numbered: Lines, delimiter: str, first: int) -> Cells:
 _NO_TEXT = {type(None): 'null', list: 'a list', dict: 'an object', np.ndarray: 'a list'}
 
 
-def _row(values: Mapping[str, Any], text: Callable[[str, Any], str]) -> Row:
+def row_of(values: Mapping[str, Any], text: Callable[[str, Any], str]) -> Row:
   """A row of JSON or TFDS. text: of the value in a column."""
   row = Row({key: text(key, x) for key, x in values.items() if x is not None})
   row.no_text = {key: _NO_TEXT[type(x)] for key, x in values.items() if type(x) in _NO_TEXT}
@@ -219,7 +228,7 @@ def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:
       wrong(where, str(error).removeprefix(f'{where} is '), 'lines without JSON')
     else:
       text = lambda _, x: x if isinstance(x, str) else json.dumps(x, ensure_ascii=False)
-      yield number, _row(row, text)
+      yield number, row_of(row, text)
 
 
 def _named(

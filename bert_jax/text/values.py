@@ -1,12 +1,14 @@
 """Reads JSON and whole numbers that users write, so that no input ends in a traceback: Python's own
 readers raise other errors than ValueError for deep nesting, and refuse long numbers."""
 
+import ast
 import json
 import math
 import re
 from typing import Any
 
 DEEPEST = 100  # levels of lists and objects in JSON; data sets have ten at most
+_ARRAY = re.compile(r'\barray\((\[.*?\])(?:,\s*dtype=\w+)?\)', re.DOTALL)  # of NumPy
 MOST_DIGITS = 18  # of a whole number, which then fits an int64
 
 
@@ -36,6 +38,17 @@ def json_value(text: str | bytes) -> Any:
   return value
 
 
+def printed_value(text: str) -> Any:
+  """Parses JSON, or a value as pandas prints it into a table; NotJson if a text is neither."""
+  try:
+    return json_text(text)[0]
+  except NotJson as error:
+    try:
+      return ast.literal_eval(_ARRAY.sub(r'\1', text))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+      raise error from None
+
+
 def json_text(text: str) -> tuple[Any, int]:
   """Parses a JSON text: (value, how many halves of surrogate pairs became U+FFFD)."""
   value, halves = json_value(text), 0
@@ -59,17 +72,22 @@ def finite_number(text: str) -> float | None:
     return None
 
 
-def decimal_number(text: str, delimiter: str = '') -> float | None:
-  """Parses a finite number that may be written with a decimal comma, '3,5' or '1.234,5'; None if
-  the text is none. Three digits behind a single comma are thousands in English, so that '1,234' is
-  a number only in a table whose cells `;` divides, as such tables do where commas are decimal."""
+COMMA = re.compile(r'([-+]?\d{1,3}(?:\.\d{3})+|[-+]?\d+),(\d+)')  # 3,5 or 1.234,5
+GROUPED = re.compile(r'[-+]?[1-9]\d{0,2}([.,])\d{3}(?:\1\d{3})*')  # perhaps thousands
+
+
+def decimal_number(text: str, divider: str = '', commas: bool = False) -> tuple[float | None, str]:
+  """Parses a finite number that may have a decimal comma, '3,5' or '1.234,5': (it or None, how it
+  was read if it has two readings or ''). commas: does its column have them? Else '1.234' has
+  decimals, and '1,234' if `;` divides the cells of its table, as where commas are decimal."""
   text = text.strip()
-  if (value := finite_number(text)) is not None:
-    return value
-  match = re.fullmatch(r'([-+]?\d{1,3}(?:\.\d{3})+|[-+]?\d+),(\d+)', text)
-  if not match or (len(match[2]) == 3 and '.' not in match[1] and delimiter != ';'):
-    return None
-  return finite_number(f'{match[1].replace(".", "")}.{match[2]}')
+  grouped, match = GROUPED.fullmatch(text), COMMA.fullmatch(text)
+  if commas and grouped and grouped[1] == '.':
+    return finite_number(text.replace('.', '')), 'numbers with points between thousands'
+  if match and (not grouped or commas or divider == ';'):
+    return finite_number(f'{match[1].replace(".", "")}.{match[2]}'), 'numbers with a decimal comma'
+  unsure = 'numbers such as 1.234 (read with decimals)' * bool(grouped and divider == ';')
+  return finite_number(text), unsure
 
 
 def _depth(value: Any) -> int:

@@ -25,6 +25,7 @@ def add_text(add: Callable[..., Any]) -> None:
   add('--languages', default='', help='a,b,c, or a file with one a line')
   add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl, wiki, wikitext')
   add('--text-field', default='text', help='of a JSONL or TFDS record')
+  add('--text-encoding', default='', help='of files that are not UTF-8; default: as letters tell')
   add('--split', default='train', help='of a TFDS dataset')
   add('--skip-damaged', action='store_true', help='leave out records without a text; count them')
 

@@ -9,7 +9,7 @@ from bert_jax.tasks import TASKS
 from bert_jax.tools.report import arms
 
 FREE = """mesh. max_hours profile checkpoint. log. eval. eval_masking. data.eval data.skip_damaged
-  teacher language_model.eval_memory"""
+  data.text_encoding teacher language_model.eval_memory"""
 SET_BY_THE_RUN = """model.hidden_dropout_prob model.attention_probs_dropout_prob
   model.attention_output_dropout_prob model.scaled_initializer model.attention_implementation
   model.dtype model.scan_layers model.remat model.relative_clamp model.memory_length

@@ -111,17 +111,21 @@ def test_a_mistake_leaves_the_output_as_it_was(model_folder, tmp_path, capsys):
     assert (tmp_path / 'out.jsonl').read_text() == 'earlier'
 
 
-ENCODED = 'utf-8', 'utf-8-sig', 'utf-16', 'cp1252'
+ENCODED = 'utf-8', 'utf-8-sig', 'utf-16', 'cp1252', 'utf-16-le'
 
 
 @pytest.mark.parametrize('encoding', ENCODED)
 def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding):
   (tmp_path / 'in.txt').write_text('old river\nGrüße\n', encoding=encoding)
+  named = encoding if encoding == 'utf-16-le' else ''
   with open(tmp_path / 'in.txt') as stream:
     monkeypatch.setattr(sys, 'stdin', stream)
     for path in (tmp_path / 'in.txt', ''):
-      found = [line for chunk in lines.chunks_of(path, (), Counter()) for line in chunk]
+      found = [line for chunk in lines.chunks_of(path, (), Counter(), named) for line in chunk]
       assert found == [b'old river\n', 'Grüße\n'.encode()]
+  (tmp_path / 'in.csv').write_text('id,text\n7,Grüße\n', encoding=encoding)
+  (rows,) = lines.chunks_of(f'{tmp_path}/in.csv', ['text'], Counter(), named)
+  assert rows == [(2, {'id': '7'}, ('Grüße',))]
 
 
 @pytest.mark.parametrize(

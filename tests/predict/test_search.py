@@ -13,6 +13,7 @@ from test_predict_lines import command
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
 from bert_jax.predict import Model, nearest
+from bert_jax.predict import __main__ as predict
 from bert_jax.workdir import trained
 
 LINES = [sentence(np.random.default_rng(i), 2, 7) for i in range(40)]
@@ -47,6 +48,14 @@ def test_a_line_finds_itself_first_and_others_by_their_similarity(pretrained_mod
   for (line, score), (expected, similar) in zip(found, by_hand(model, 'old new river', 5)):
     assert line == expected and score == pytest.approx(similar, abs=1e-5)
   assert len(model.search(['old'], index, top_k=1000)[0]['nearest']) == len(LINES)
+
+
+def test_lines_are_read_in_the_encoding_that_is_named(pretrained_model, index, tmp_path):
+  (tmp_path / 'b.txt').write_text(index.read_text(), 'utf-16-le')
+  given = ['--model', 'W', '--index', str(tmp_path / 'b.txt'), '--text-encoding', 'utf-16-le']
+  args = predict.options('search', predict.parser().parse_args(given))
+  ask = pretrained_model.ask('search', **args)
+  assert ask.lines == [*enumerate(LINES, 2)]
 
 
 def test_equal_lines_come_in_their_order(pretrained_model, tmp_path):

@@ -15,7 +15,10 @@ from bert_jax.convert import to_huggingface
 from bert_jax.errors import InputError
 from bert_jax.rows import windows
 from bert_jax.rows.examples import by_example
+from bert_jax.tasks import TASKS, remarks
 from bert_jax.tasks.classification import task as classification
+from bert_jax.tasks.contrastive import reading as contrastive_reading
+from bert_jax.tasks.faulty_records import Problems
 
 
 def source_of(config, tokenizer, split='eval'):
@@ -376,10 +379,43 @@ def test_blanks_around_labels_go_and_capitals_are_named(tmp_path, vocab, tokeniz
   train, _, labels = of_cells(tmp_path, vocab, tokenizer, cells)
   assert labels == ('Ham', 'ham', 'spam') and train[:3] == ['spam', 'spam', 'ham']
   config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
+  assert remarks.about_labels(config) == [
+    "labels that look alike: 'Ham|ham'; if each is one, write it one way (or, in a table, "
+    'table.labels=Ham|ham,..).'
+  ]
+
+
+@pytest.mark.parametrize(
+  'cells, alike',
+  [
+    ('1 0 1.0 2 0.0', "'0|0.0', '1|1.0'"),  # two files of pandas, of which one had a gap
+    ('caf\xe9 cafe\u0301 tea', "'cafe\u0301|caf\xe9'"),
+    ('tea te\u200ba', "'tea|te\\u200ba'"),
+    ('1 -1 2', ''),
+  ],
+)
+def test_labels_that_look_alike_are_named(tmp_path, vocab, tokenizer, cells, alike):
+  of_cells(tmp_path, vocab, tokenizer, cells.split())
+  config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
+  said = remarks.about_labels(config)
+  assert (f'look alike: {alike}; if each' in said[0]) if alike else not said
   found = classification.sources(config, tokenizer)
-  (remark,) = (x for x in classification.label_sets.remarks(config, found) if 'capitals' in x)
-  assert 'differ in capitals alone: Ham, ham; if they are one, name' in remark
-  assert "'Ham|ham'" in remark
+  task = TASKS['classification']
+  assert {*said} <= {*task.remarks(config, tokenizer, found)}
+
+
+def test_several_labels_may_be_a_list_as_pandas_prints_it(tmp_path, vocab, tokenizer):
+  cells = "['x', 'y']", '[""y""]', '[]'
+  train, _, labels = of_cells(tmp_path, vocab, tokenizer, cells, 'table.multi_label=true')
+  assert (train, labels) == ([('x', 'y'), ('y',), ()], ('x', 'y'))
+
+
+def test_a_label_that_programs_write_for_nothing_is_named(tmp_path, vocab, tokenizer):
+  *_, labels = of_cells(tmp_path, vocab, tokenizer, ['a', 'NaN', 'b', 'null', 'NaN'])
+  assert labels == ('NaN', 'a', 'b', 'null')
+  config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
+  said = classification.label_sets.remarks(config, classification.sources(config, tokenizer))
+  assert 'NaN and null is a class here; if it is none, table.labels=a,b.' in said
 
 
 @pytest.mark.parametrize('mark', [',', ';', '|'])
@@ -419,3 +455,36 @@ def test_decimal_commas_are_numbers(tmp_path, vocab, tokenizer, caplog, cell, ma
   else:
     assert read()[0] == [value, 7.0]
     assert ('1 numbers with a decimal comma (train.csv:2)' in caplog.text) == (',' in cell)
+
+
+@pytest.mark.parametrize(
+  'cells, mark, numbers, remark',
+  [
+    ('1.234 3,5 12.500', ';', [1234, 3.5, 12500], '2 numbers with points between thousands'),
+    ('1.234 0,25 1.234.567', '\t', [1234, 0.25, 1234567], '2 numbers with points between'),
+    ('1.234 1.234,5 -2,125', ',', [1234, 1234.5, -2.125], '1 numbers with points between'),
+    ('1.234 2.5 7', ';', [1.234, 2.5, 7], '1 numbers such as 1.234 (read with decimals)'),
+    ('1.234 3,5 0.5', ';', [1.234, 3.5, 0.5], '1 numbers such as 1.234 (read with decimals)'),
+    ('1.234 2.5 7', ',', [1.234, 2.5, 7], ''),
+    ('0.125 2 7', ';', [0.125, 2, 7], ''),
+  ],
+)
+@pytest.mark.parametrize('task', ['table', 'stsb'])
+def test_a_point_parts_thousands_where_the_column_has_decimal_commas(
+  tmp_path, vocab, tokenizer, caplog, task, cells, mark, numbers, remark
+):
+  caplog.set_level('INFO', 'bert_jax')
+  cells = cells.split()
+  if task == 'table':
+    read = of_cells(tmp_path, vocab, tokenizer, cells, 'table.regression=true', mark=mark)[0]
+  else:
+    rows = [f'"a {i}"{mark}"b {i}"{mark}"{cell}"' for i, cell in enumerate(cells)]
+    path = tmp_path / 'train.csv'
+    path.write_text('\n'.join([f'sentence1{mark}sentence2{mark}score', *rows, '']))
+    scored = c.load('configs/contrastive.py:task=stsb,runlocal', [f'--config.data.train={path}'])
+    problems = Problems.of(scored, 'train')
+    read = [item.score for item in contrastive_reading.read(scored, 'train', problems)]
+    problems.log()
+  assert read == numbers
+  shown = caplog.text.count('numbers such as') + caplog.text.count('points between')
+  assert (remark in caplog.text) and bool(shown) == bool(remark)

@@ -7,7 +7,9 @@ import numpy as np
 import published as p
 import pytest
 from small_tables import WORDS
+from small_tables import fields as small_fields
 
+from bert_jax import config as c
 from bert_jax import sharding, step
 from bert_jax.evaluate import evaluate
 from bert_jax.run.inputs import read_inputs
@@ -208,3 +210,42 @@ def check_files(name, files, answers, metrics):
       f'{x} {y} {z}' for x, y, z in zip(*(answers[0][k] for k in ('tokens', 'gold', 'prediction')))
     ]
     assert lines[: len(first) + 1] == [*first, '']
+
+
+LABELLED = 'table.text_column=text table.label_column=label'
+ENCODED = {  # {name: (config, its file, its text, fields)}
+  'corpus': ('pretrain.py:runlocal', 'a.txt', 'Größe läuft .\nJa .\n', ''),
+  'jsonl': ('pretrain.py:runlocal', 'a.jsonl', '{"text": "Größe läuft."}\n', ''),
+  'table': ('finetune.py:task=table', 'a.csv', 'text,label\nGröße,x\n', LABELLED),
+  'ner': ('finetune.py:task=ner', 'a.conll', 'Größe O\nñandú B-X\n', ''),
+  'words': ('finetune.py:task=ner', 'a.csv', 'word,tag,sentence_id\nGröße,O,1\n', ''),
+  'squad': ('finetune.py:task=squad', 'a.json', '', ''),
+  'questions': ('finetune.py:task=squad', 'a.csv', 'question,context,answer\nGröße?,Öl,Öl\n', ''),
+  'swag': ('finetune.py:task=swag', 'a.csv', f'{p.SWAG},label\n{p.SWAG_ROW},1\n', ''),
+  'dream': ('finetune.py:task=dream', 'a.json', '', ''),
+  'gap': ('finetune.py:task=gap', 'a.tsv', '', ''),
+  'pairs': ('contrastive.py:task=pairs,runlocal', 'a.tsv', 'anchor\tpositive\nÄ\tÖl\n', ''),
+  'lines': ('contrastive.py:task=simcse,runlocal', 'a.txt', 'Größe\nñandú\n', ''),
+  'parallel': ('translate.py:runlocal', 'a.en', 'Größe\nñandú\n', ''),
+}
+
+
+@pytest.mark.parametrize('name', ENCODED)
+def test_every_reader_takes_the_encoding_that_is_named(name, tmp_path):
+  config, file, text, fields = ENCODED[name]
+  if name == 'squad':
+    text = p.squad(tmp_path / file, *p.RECORDS).read_text()
+  elif name == 'dream':
+    text = p.dream(tmp_path / file, p.DIALOGUE).read_text()
+  elif name == 'gap':
+    text = p.gap(tmp_path / file, p.ANN).read_text()
+  found = []
+  for encoding in ('utf-8', 'utf-16-le'):
+    (tmp_path / encoding).mkdir()
+    path = tmp_path / encoding / file
+    path.write_text(text, encoding)
+    spec = f'en={path},de={path}' if name == 'parallel' else path
+    own = f'data.train={spec} data.eval={spec} data.text_encoding={encoding}'
+    loaded = c.load(f'configs/{config}', small_fields(own, fields))
+    found.append([*TASKS[loaded.objective].texts(loaded)])
+  assert found[0] == found[1] != []

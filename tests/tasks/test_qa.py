@@ -282,6 +282,11 @@ def test_answers_in_every_form_that_people_write(tmp_path, answers, gold, starts
     path.write_text(json.dumps(content))
     ((question,), _) = read(path, task='squad2')
     assert (question.gold, question.starts) == (gold, starts), name
+  (tmp_path / 'a.json').write_text(f'{json.dumps(row)}\n\n{json.dumps(row | {"id": 1})}\n')
+  assert [(q.id, q.gold) for q in read(tmp_path / 'a.json', task='squad2')[0]] == [
+    ('0', gold),
+    ('1', gold),
+  ]
 
 
 def test_questions_in_tables(tmp_path):

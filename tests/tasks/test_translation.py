@@ -132,6 +132,44 @@ def test_a_null_is_named_as_such(tmp_path):
     read(tmp_path / 'a.jsonl')
 
 
+def nested_rows(path, *rows):
+  """A file with these objects, or what pandas prints of them, in the column `translation`."""
+  if path.suffix == '.jsonl':
+    lines = [f'{{"id": 7, "translation": {row}}}' for row in rows]
+  else:
+    lines = ['id,translation', *('7,"' + row.replace('"', '""') + '"' for row in rows)]
+  path.write_text('\n'.join([*lines, '']))
+  return path
+
+
+@pytest.mark.parametrize('name', ['a.jsonl', 'a.csv'])
+@pytest.mark.parametrize('side', ['en', 'de'])
+def test_a_null_in_a_nested_pair_is_named_by_its_line(tmp_path, name, side):
+  null = json.dumps({'en': 'Good', 'de': 'Gut'} | {side: None})
+  path = nested_rows(tmp_path / name, '{"en": "New", "de": "Neu"}', null)
+  place = f'{name}:{3 if name == "a.csv" else 2}'
+  with one_sentence(f"{place}: has null in column '{side}'; write a text there"):
+    read(path)
+  pairs, problems = read(path, skip=True)
+  assert texts_of(pairs) == [('New', 'Neu')]
+  assert problems.places['rows without a text in a column (skipped)'] == [place]
+  if side == 'de':
+    pairs, problems = read(path, split='eval')
+    assert texts_of(pairs)[1] == ('Good', None)
+    assert problems.places['without a target (translated, not scored)'] == [place]
+
+
+def test_a_pair_may_be_an_object_in_a_cell(tmp_path):
+  printed = "{'en': 'It\\'s', 'de': 'Es'}", '{"en": "New", "de": "Neu"}'
+  path = nested_rows(tmp_path / 'a.csv', *printed, "{'en': array(}", 'plain')
+  with one_sentence("a.csv:4: column 'translation' holds \"{'en': array(}\"; write a JSON object"):
+    read(path)
+  pairs, problems = read(path, skip=True)
+  assert texts_of(pairs) == [("It's", 'Es'), ('New', 'Neu')]
+  assert problems.places['pairs that are no object (skipped)'] == ['a.csv:4']
+  assert problems.places['rows without a column (skipped)'] == ['a.csv:1']
+
+
 def test_what_has_no_target_is_translated_and_not_scored_but_no_training_data(tmp_path):
   (tmp_path / 'a.tsv').write_text('en\tnote\nGood\tx\n')
   with one_sentence("no column 'de'"):

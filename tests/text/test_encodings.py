@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from bert_jax.errors import InputError
 from bert_jax.predict import lines as predict_lines
 from bert_jax.text import encodings, files
 
@@ -76,7 +77,7 @@ def test_a_few_bad_bytes_do_not_make_another_encoding(tmp_path, caplog):
   """Wherever they stand, and whatever the reader has read ahead."""
   (tmp_path / 'a.txt').write_bytes('Grüße aus Köln\n'.encode() + b'caf\xff\n' + b'K\xc3\xb6ln\n')
   assert lines_of(tmp_path / 'a.txt') == ['Grüße aus Köln', 'caf\ufffd', 'Köln']
-  assert 'is not valid UTF-8' in caplog.text and 'is read as' not in caplog.text
+  assert 'has bytes that are not UTF-8' in caplog.text and 'is read as' not in caplog.text
   for ascii_lines in (0, 1, 65_531, 100_000):
     counts, after = Counter(), ['naïve café déjà'] * 50
     plain = 'x\n' * (ascii_lines // 2)
@@ -121,3 +122,53 @@ def test_an_encoding_is_not_looked_for_in_ascii_or_utf8(tmp_path, monkeypatch):
   monkeypatch.setattr(encodings, 'ENCODINGS', ())
   (tmp_path / 'a.txt').write_bytes('plain\nGrüße\n'.encode())
   assert lines_of(tmp_path / 'a.txt') == ['plain', 'Grüße']
+
+
+# {an encoding that letters do not tell: lines}; in ISO-2022-JP and UTF-7 all bytes are ASCII, in
+# cp037 (EBCDIC) none is what it seems.
+NAMED = {
+  'cp437': ['Größe', 'ñandú'],
+  'cp852': ['Łódź', 'žluťoučký'],
+  'mac_cyrillic': ['Паром уходит', 'в девять'],
+  'iso2022_jp': ['フェリーは', '九時に出ます'],
+  'utf-7': ['Größe', 'Паром'],
+  'utf-16-le': ['Паром', 'Ċittà'],  # whose first letter has the byte of a line end
+  'utf-16-be': ['九時', 'plain'],
+  'cp037': ['plain', 'déjà'],
+  'gb18030': ['联通', '联通'],  # whose bytes are valid UTF-8
+}
+
+
+@pytest.mark.parametrize('encoding', NAMED)
+@pytest.mark.parametrize('end', ['\n', '\r\n', '\r'])
+def test_a_named_encoding_is_used_where_letters_do_not_tell(tmp_path, encoding, end):
+  lines = NAMED[encoding]
+  data = end.join([*lines, '']).encode(encoding)
+  (tmp_path / 'a.txt').write_bytes(data)
+  (tmp_path / 'a.gz').write_bytes(gzip.compress(data))
+  for name in ('a.txt', 'a.gz'):
+    read = files.lines(tmp_path / name, counts := Counter(), encoding)
+    assert list(read) == [*enumerate(lines, 1)] and not counts['invalid_utf8_lines']
+  with open(tmp_path / 'a.txt', 'rb') as stream:
+    opened, form = encodings.opened('stdin', stream, encoding, lambda line: [line])
+    assert (opened.read1(9999).decode().rstrip('\r\n'), form) == (lines[0], 'utf-8')
+
+
+def test_what_is_plainly_utf8_or_has_a_mark_is_not_read_in_a_named_encoding(tmp_path, caplog):
+  """As an evaluation set may be beside training data in cp1251."""
+  lines = ['plain', 'Паром уходит в девять']
+  for form in ('utf-8', 'utf-8-sig', 'utf-16', 'cp1251'):
+    (tmp_path / 'a.txt').write_text('\n'.join(lines), form)
+    assert [x for _, x in files.lines(tmp_path / 'a.txt', Counter(), 'cp1251')] == lines
+    assert caplog.text.count('is plainly UTF-8 and is read so, not as cp1251') == 1
+  (tmp_path / 'b.txt').write_text('\n'.join(lines), 'cp1251')
+  counts = Counter()
+  list(files.lines(tmp_path / 'b.txt', counts, 'utf-8'))
+  assert counts['invalid_utf8_lines'] == 1  # named so, it is not recognised
+
+
+@pytest.mark.parametrize('name', ['cp12511', 'rot13', 'undefined', 'a\0b', 'x' * 9999])
+def test_a_wrong_name_of_an_encoding_is_refused(tmp_path, name):
+  (tmp_path / 'a.txt').write_text('plain')
+  with pytest.raises(InputError, match='is no encoding; use one such as cp1251'):
+    list(files.lines(tmp_path / 'a.txt', Counter(), name))

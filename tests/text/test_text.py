@@ -157,8 +157,8 @@ def test_formats(tmp_path, name, format, content, expected):
 def test_what_is_counted(tmp_path):
   for name, content in {'a.txt': PLAIN, 'a.jsonl': JSONL, 'wiki': WIKI}.items():
     (tmp_path / name).write_bytes(content.encode())
-  mended = {'byte order marks (left out)': 1, 'lines that end in CRLF (as in LF)': 5}
-  counted = {'files': 1, 'bytes': 39, 'documents': 2, 'sentences': 3} | mended
+  mended = {'lines that end in CRLF (as in LF)': 5}
+  counted = {'files': 1, 'bytes': 36, 'documents': 2, 'sentences': 3} | mended
   assert read(tmp_path / 'a.txt')[1] == counted
   counts = read(tmp_path / 'a.jsonl')[1]
   assert (counts['empty_documents'], counts['invalid_utf8_lines']) == (1, 1)
@@ -226,6 +226,17 @@ def test_folders_and_globs_are_read_in_sorted_order(tmp_path):
   assert len(expand(f'{tmp_path}/**/*.txt')) == 3
 
 
+@pytest.mark.parametrize('name', ['a.csv', 'a.tsv.gz'])
+@pytest.mark.parametrize('format', ['auto', 'lines'])
+def test_a_table_that_is_read_as_lines_is_named_once(tmp_path, caplog, name, format):
+  content = b'id,text\n1,"One. Two"\n'
+  (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith('gz') else content)
+  for _ in range(2):
+    read(tmp_path / name, format=format)
+  said = 'is a table, whose lines are read whole'
+  assert caplog.text.count(said) == (format == 'auto')
+
+
 def test_invalid_utf8_is_replaced_counted_and_logged_once(tmp_path, caplog):
   """Of a file that is read twice, and of many files."""
   (tmp_path / 'a.txt').write_bytes(b'fine \xc3\xa9\ncaf\xe9\n')
@@ -233,15 +244,15 @@ def test_invalid_utf8_is_replaced_counted_and_logged_once(tmp_path, caplog):
     for _ in range(2):  # as a run reads its data several times
       found, counts = read(tmp_path / 'a.txt')
   assert found[0].sentences == ['fine é', 'caf\ufffd']
-  assert 'save it as UTF-8, or: iconv -f cp1252 -t utf-8' in caplog.text
+  assert 'name the encoding in data.text_encoding (--text-encoding)' in caplog.text
   assert counts['invalid_utf8_lines'] == 1
   (record,) = caplog.records
-  assert record.getMessage().startswith(f'{tmp_path / "a.txt"}:2 is not valid UTF-8;')
+  assert record.getMessage().startswith(f'{tmp_path / "a.txt"}:2 has bytes that are not UTF-8, ')
   for k in range(5):
     (tmp_path / 'many' / f'{k}.txt').parent.mkdir(exist_ok=True)
     (tmp_path / 'many' / f'{k}.txt').write_bytes(b'fine \xc3\xa9\n\xff\n')
   assert read(tmp_path / 'many')[1]['invalid_utf8_lines'] == 5
-  assert [x.getMessage().count('0.txt:2 is not valid') for x in caplog.records[1:]] == [1]
+  assert [x.getMessage().count('0.txt:2 has bytes') for x in caplog.records[1:]] == [1]
 
 
 def test_reading_is_a_stream(tmp_path):

@@ -724,3 +724,18 @@ def test_a_corpus_of_bytes_says_that_documents_are_encoded_whole(small, vocab, t
   assert 'is encoded by document, and corpus.encoding=sentence: there are other' in caplog.text
   plain = make(tmp_path / 'W', vocab, ('', small))
   assert not {'encoding', 'skip_damaged'} & plain.keys()  # the bytes of earlier versions
+
+
+def test_text_is_read_in_the_encoding_that_is_named(vocab, tmp_path, capsys):
+  """Also by the remarks before; a plan without one is as plans of earlier versions are."""
+  found = []
+  for form in ('', 'utf-16-le'):
+    path = tmp_path / f'{form}.txt'
+    path.write_text('kala lone .\n北京 大学 .\n', form or 'utf-8')
+    named = ('--text-encoding', form) * bool(form)
+    prepare.main(command(path, vocab, tmp_path / f'D{form}', '--processes', 1, *named))
+    found.append(list(documents(tmp_path / f'D{form}').values()))
+    plan = json.loads((tmp_path / f'D{form}' / prepared.PLAN).read_text())
+    assert plan.get('text_encoding', '') == form
+  np.testing.assert_equal(*found)
+  assert len(found[0][0][0]) > 5

@@ -98,3 +98,15 @@ def test_mistakes_are_one_sentence(folder, tmp_path, capsys):
     assert 'holds another vocabulary' in refused(given)
   for inside in (file := out / 'vocab.txt', file / 'W'):
     assert f'{file} is a file' in refused(f'{source} --size 100', inside)
+
+
+def test_text_is_read_in_the_encoding_that_is_named(folder, tmp_path, capsys):
+  text = (folder / 'small.txt').read_text()
+  for form in ('utf-8', 'utf-16-le'):
+    (tmp_path / f'{form}.txt').write_text(f'{text}größe größe', form)
+    named = f'--text-encoding {form} --size 300 --out {tmp_path / form}'
+    run(capsys, f'--input {tmp_path}/{form}.txt {named}')
+  one, two = ((tmp_path / form / 'vocab.txt').read_bytes() for form in ('utf-8', 'utf-16-le'))
+  assert one == two
+  wrong = f'--input {folder}/big.txt --text-encoding cp1 --size 300 --out {tmp_path}/w'
+  assert "data.text_encoding (--text-encoding) 'cp1' is no encoding" in run(capsys, wrong, code=2)

@@ -1,8 +1,7 @@
 """The labels of a classification: their cells, the label set, remarks on them, and baselines."""
 
 import contextlib
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,18 +11,19 @@ from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.metrics import Level
 from bert_jax.tasks.faulty_records import NO_LABEL, Unusable
 from bert_jax.tasks.labelled import always, f1_of_all
-from bert_jax.text.values import decimal_number, finite_number, json_value
+from bert_jax.text.values import decimal_number, finite_number, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
 UNKNOWN = 'rows with an unknown label'  # a kind of fault
 NAMED = 10  # labels that are named
+NULLS = 'nan', 'null', 'n/a', '<na>', '#n/a'  # how programs write that there is no value
 NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
 
 
-def label_of(cell: str, table: ConfigDict, delimiter: str = '') -> Any:
+def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = False) -> Any:
   """The label in a cell, as in an Example; None if it says that there is none: nothing, the `-` of
   SNLI or the -1 of test sets, unless these are labels. Unusable if it cannot be a label.
-  delimiter: what divides the cells of its table."""
+  delimiter, commas: see values.decimal_number."""
   known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
   cell = cell if cell in known else cell.strip()
   none = {*NO_LABEL} - known.keys() if known else {'', '-'}
@@ -35,7 +35,7 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '') -> Any:
   if cell in none:
     return None
   if table.regression:
-    if (number := decimal_number(cell, delimiter)) is None:
+    if (number := decimal_number(cell, delimiter, commas)[0]) is None:
       fault = f'label {quoted(cell)} is not a number; table.regression=true wants numbers'
       raise Unusable(fault, UNKNOWN)
     return number
@@ -53,19 +53,13 @@ def _checked(label, known, table):
 
 
 def _labels_of(cell, separator):
-  """The labels of a text that may have several, from a JSON list or between separators."""
+  """The labels of a text that may have several, from a list or between separators."""
   with contextlib.suppress(ValueError):
-    labels = json_value(cell) if cell[:1] in ('[', '{') else cell.split(separator)
+    labels = printed_value(cell) if cell[:1] in ('[', '{') else cell.split(separator)
     if isinstance(labels, list) and all(isinstance(part, str | int) for part in labels):
       return tuple(name for part in labels if (name := str(part).strip()))
   fault = f'label {quoted(cell)} is no list of labels; write ["a", "b"] or a{separator}b'
   raise Unusable(fault, UNKNOWN)
-
-
-def separator_of(cells: Iterable[str]) -> str:
-  """What stands between labels in cells that hold several: of `,`, `;` and `|` the commonest."""
-  counts = Counter(mark for cell in cells if cell[:1] != '[' for mark in ',;|' if mark in cell)
-  return max(',;|', key=lambda mark: counts[mark])
 
 
 def no_labels(found: Collection[str]) -> set[str]:
@@ -176,14 +170,11 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
     if missing and held.any():
       fix = 'name more in data.eval' if config.data.eval else 'raise table.eval_share'
       out.append(f'labels that no example of the held-out data has: {_some(missing)}; {fix}.')
-  if not table.multi_label and [*map(finite_number, labels)] == [-1, 0, 1]:
-    out.append(f'{labels[0]} is a class here; if it is none, table.labels={",".join(labels[1:])}.')
-  alike = Counter(label.casefold() for label in labels)
-  if twins := [label for label in labels if alike[label.casefold()] > 1]:
-    one = '|'.join(twins[:2])
-    fix = f"if they are one, name it with its spellings in table.labels, as in '{one}'"
-    out.append(f'labels that differ in capitals alone: {_some(twins)}; {fix}.')
-  numbers = not table.multi_label and all(decimal_number(label) is not None for label in labels)
+  has_sign = not table.multi_label and [*map(finite_number, labels)] == [-1, 0, 1]
+  if odd := tuple(x for x in labels if x.lower() in NULLS) or labels[:has_sign]:
+    others = ','.join(x for x in labels if x not in odd)
+    out.append(f'{" and ".join(odd)} is a class here; if it is none, table.labels={others}.')
+  numbers = not table.multi_label and all(decimal_number(label)[0] is not None for label in labels)
   if numbers and len(labels) >= NUMBERS:
     quantity = 'table.regression=true learns them as numbers'
     out.append(f'all {len(labels)} labels are numbers and are taken as classes; {quantity}.')

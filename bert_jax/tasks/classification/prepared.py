@@ -33,7 +33,7 @@ def prepare(config: ConfigDict, tokenizer: Tokenizer, out: Path) -> dict[str, An
   """Writes the training examples of a config to a folder; returns the content of examples.json."""
   config = with_separator(config)
   table, started, arrays, counts = config.table, time.perf_counter(), [], Counter()
-  problems = Problems('train', config.data.skip_damaged)
+  problems = Problems.of(config, 'train')
   examples = read(config, 'train', problems, whole=True)
   parts = iter(lambda: list(itertools.islice(examples, prepared_examples.PART)), [])
   first = next(parts)

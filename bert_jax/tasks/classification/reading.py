@@ -11,16 +11,18 @@ pre-training on the embedded corpus with corpus.eval_share=0.1 holds out.
 
 import hashlib
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, log
-from bert_jax.tasks.classification.label_sets import label_of, separator_of
+from bert_jax.tasks.classification.label_sets import label_of
 from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.text import documentation, documents
-from bert_jax.text.tables import Row, first_of
+from bert_jax.text.tables import Row, first_of, with_decimal_commas
+from bert_jax.text.values import decimal_number
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
 HINT = ' with table.text_column, pair_column, label_column, or table.columns if there is no header'
@@ -89,6 +91,7 @@ def _read(config, split, problems):
     label_column = table.label_column
   else:
     rows, text_columns, label_column = embedded(split), ['text'], 'label'
+  rows, commas = with_decimal_commas(rows, label_column) if table.regression else (rows, False)
   for number, (where, row) in enumerate(rows):
     there = first_of(row, label_column)
     id_columns = [table.id_column] if table.id_column else [n for n in INDEX if n in row][:1]
@@ -98,9 +101,9 @@ def _read(config, split, problems):
       values = problems.columns(row, wanted, where, HINT)
       texts = tuple(values[: len(text_columns)])
       example_id = values[len(text_columns)] if id_columns else str(number)
-      label = label_of(row[there], table, row.delimiter) if there else None
-      if isinstance(label, float) and ',' in row[there]:
-        problems.note('numbers with a decimal comma', where)
+      label = label_of(row[there], table, row.delimiter, commas) if there else None
+      if isinstance(label, float) and (how := decimal_number(row[there], row.delimiter, commas)[1]):
+        problems.note(how, where)
       if spec.startswith('tfds:') and label in ('-1', -1.0):  # so TFDS says that there is none
         label = None
       fault = f'it has no label in column {label_column!r}; name another{HINT}'
@@ -112,15 +115,16 @@ def _read(config, split, problems):
 
 
 def with_separator(config: ConfigDict) -> ConfigDict:
-  """The config with the separator of labels that training data has filled in; a comma, which runs
-  of earlier versions knew alone, stays empty."""
+  """The config with the separator of labels, the commonest mark in training data, filled in; a
+  comma, which runs of earlier versions knew alone, stays empty."""
   table, spec = config.table, config.data.train
   if not table.multi_label or table.label_separator or not spec:
     return config
-  problems = Problems('train', skip=True)
+  problems = Problems('train', True, config.data.text_encoding)
   rows = itertools.islice(problems.rows(spec, columns=tuple(table.columns)), SHOWING)
   cells = (row.get(first_of(row, table.label_column), '') for _, row in rows)
-  mark = separator_of(cells)
+  counts = Counter(mark for cell in cells if cell[:1] != '[' for mark in ',;|' if mark in cell)
+  mark = max(',;|', key=lambda mark: counts[mark])
   if mark != ',':
     log.info('labels of a text stand between %r (table.label_separator)', mark)
     config = config.copy_and_resolve_references()

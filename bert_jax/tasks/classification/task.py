@@ -44,7 +44,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
     raise InputError(f'data.train is empty; name the training data ({docs}).')
   if table.regression or (table.labels and table.class_weights != ('balanced',)):
     return config
-  problems = Problems('train', config.data.skip_damaged)
+  problems = Problems.of(config, 'train')
   examples = list(read(config, 'train', problems, whole=True))
   labels_of = lambda example: example.label if table.multi_label else (example.label,)
   if not table.labels:
@@ -62,7 +62,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
 
 def texts(config: ConfigDict) -> Iterator[str]:
   if not is_prepared(config.data.train):
-    for example in read(config, 'train', Problems('train', config.data.skip_damaged)):
+    for example in read(config, 'train', Problems.of(config, 'train')):
       yield from example.texts
 
 

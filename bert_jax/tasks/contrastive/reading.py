@@ -75,6 +75,7 @@ def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Item]:
 def _table(config, split, problems):
   fields, scored = config.contrastive, is_scored(config, split)
   rows = problems.rows(config.data[split], columns=tuple(fields.columns))
+  rows, commas = tables.with_decimal_commas(rows, fields.score_column) if scored else (rows, False)
   for number, (where, row) in enumerate(rows):
     names = fields.negative_columns
     if split != 'train':  # evaluation data may lack columns of the training data
@@ -95,13 +96,14 @@ def _table(config, split, problems):
         name = fields.score_column
         empty = row.no_text.get(name) == 'null'
         (cell,) = [''] if empty else problems.columns(row, [name], where, HINT)
-        if not cell.strip() and problems.lacks('a score', where, split):
+        if cell.strip() in ('', '-') and problems.lacks('a score', where, split):
           continue
-        if (score := decimal_number(cell, row.delimiter)) is None and cell.strip():
+        score, how = decimal_number(cell, row.delimiter, commas)
+        if score is None and cell.strip() not in ('', '-'):
           fault = f'the score (column {name!r}) is no number; write one'
           raise Unusable(fault, 'unreadable scores')
-        if ',' in cell:
-          problems.note('numbers with a decimal comma', where)
+        if how:
+          problems.note(how, where)
       for i, positive in enumerate(positives or ['']):
         name = f'{number}-{i}' if i else str(number)
         yield Item(where, name, (anchor, positive, *taken), score)
@@ -149,7 +151,7 @@ def _lines_of(path, fields, problems):
         (text,) = problems.columns(row, [f'{fields.anchor_column}|text|sentence'], where, HINT)
         yield where, text
     return
-  for at, line in files.lines(path, problems.counts):
+  for at, line in problems.lines(path):
     if line.strip():
       yield f'{path.name}:{at}', line
     else:

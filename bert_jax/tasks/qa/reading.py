@@ -13,10 +13,7 @@ which decides where there are answers as well) is one that cannot be answered; w
 qa.unanswerable=false it is predicted, but not learnt and not scored, as one without such a list.
 """
 
-import ast
-import contextlib
 import itertools
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -29,7 +26,6 @@ from bert_jax.text.values import finite_number
 
 HINT = ' so: a table of questions has columns question, context, answer'
 UNREADABLE = 'questions with unreadable answers'
-_ARRAY = re.compile(r'\barray\((\[.*?\])(?:,\s*dtype=\w+)?\)', re.DOTALL)  # of NumPy
 _TRUTHS = {'': None, 'true': True, 'yes': True, '1': True, 'false': False, 'no': False, '0': False}
 
 
@@ -82,11 +78,9 @@ def _answers_of_cell(row, name, context):
   """The answers in a cell, as _answers takes them: what JSON or pandas wrote there, or its text."""
   cell = row[name].strip()
   if cell[:1] in ('[', '{') and (name in ('answers', *row.no_text) or cell not in context):
-    with contextlib.suppress(values.NotJson):
-      return values.json_text(cell)[0]
     try:
-      return ast.literal_eval(_ARRAY.sub(r'\1', cell))
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+      return values.printed_value(cell)
+    except values.NotJson:
       raise Unusable(f'write JSON in column {name!r}, not {quoted(cell)}', UNREADABLE) from None
   texts = [row[name]] if cell or name == 'answers' else []
   return {'text': texts, 'answer_start': texts and (row.get('answer_start') or None)}

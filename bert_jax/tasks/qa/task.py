@@ -39,7 +39,7 @@ _CHUNK = 1000  # contexts that are tokenized at once, as the encodings of the li
 
 def texts(config: ConfigDict) -> Iterator[str]:
   seen = set()
-  for question in questions(config, 'train', Problems('train', config.data.skip_damaged)):
+  for question in questions(config, 'train', Problems.of(config, 'train')):
     yield question.text
     if question.context not in seen:
       seen.add(question.context)

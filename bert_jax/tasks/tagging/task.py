@@ -43,7 +43,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
   if not config.data.train:
     raise InputError('data.train is empty; name a file of tagged text.')
   if not config.tagging.labels:
-    sentences = _read(config, 'train', Problems('train', config.data.skip_damaged))
+    sentences = _read(config, 'train', Problems.of(config, 'train'))
     places = {tag: s.where for s in reversed(sentences) for tag in s.tags or () if tag}
     labels = sorted(places)
     if len(labels) < 2 or len(labels) > 1000:

@@ -16,17 +16,15 @@ nothing says where a line was lost. Without targets, evaluation data is translat
 """
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads
-from bert_jax.text import files, tables
-from bert_jax.text.values import json_value
+from bert_jax.text import files, tables, values
 
 NESTED = 'translation'  # the field of Hugging Face's records that holds both texts
 HINT = ' with translation.source_column, target_column, or columns if there is no header'
@@ -64,9 +62,9 @@ def _file(spec, split):
   return paths[0]
 
 
-def aligned(paths: Sequence[Path], counts: Counter) -> Iterator[tuple[str, list[str]]]:
+def aligned(paths: Sequence[Path], problems: Problems) -> Iterator[tuple[str, list[str]]]:
   """Yields (where, lines) of parallel files; InputError if one of them ends before another."""
-  sides = [files.lines(path, counts) for path in paths]
+  sides = list(map(problems.lines, paths))
   for number, line_of in enumerate(itertools.zip_longest(*sides), 1):
     if None in line_of:
       ended = paths[line_of.index(None)]
@@ -74,37 +72,42 @@ def aligned(paths: Sequence[Path], counts: Counter) -> Iterator[tuple[str, list[
       fault = f'{ended} ends after line {number - 1} and {longer} goes on with line {number}'
       advice = 'pairs are the lines of equal number, so bring both files of one release'
       raise InputError(f'{fault}; {advice}')
-    counts['records'] += 1
+    problems.counts['records'] += 1
     yield f'{paths[0].name}:{number}', [text for _, text in line_of]
 
 
-def _rows(config, split, problems):
-  """Yields (where, {column: text})."""
-  spec = config.data[split]
-  names = config.translation.source_column, config.translation.target_column
-  if paths := parallel(spec, split, names):
-    for where, texts in aligned(paths, problems.counts):
-      yield where, tables.Row(zip((name.split('|')[0] for name in names), texts))
-    return
-  for where, row in problems.rows(spec, columns=tuple(config.translation.columns)):
-    if not tables.first_of(row, names[0]) and row.no_text.get(NESTED) == 'an object':
-      row |= {k: x for k, x in json_value(row[NESTED]).items() if isinstance(x, str)}
-    yield where, row
+def _unnested(row, source_name):
+  """A row with the columns of the object in its column NESTED, if it lacks the source."""
+  if row.get(NESTED, '')[:1] != '{' or tables.first_of({**row, **row.no_text}, source_name):
+    return row
+  try:
+    inner = tables.row_of(values.printed_value(row[NESTED]), lambda _, x: str(x))
+  except (values.NotJson, AttributeError):
+    fault = f'column {NESTED!r} holds {quoted(row[NESTED])}; write a JSON object'
+    raise Unusable(fault, 'pairs that are no object') from None
+  inner |= row
+  return inner
 
 
 @reads('pairs', name='two parallel files (en=FILE,de=FILE) or a table of pairs')
 def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Pair]:
   """Yields the Pairs of a split; unusable ones go to `problems`."""
-  source_name, target_name = config.translation.source_column, config.translation.target_column
-  for number, (where, row) in enumerate(_rows(config, split, problems)):
-    there = tables.first_of(row, target_name)
-    wanted = [source_name, *([target_name] if there or split == 'train' else [])]
+  spec, fields = config.data[split], config.translation
+  source_name, target_name = names = fields.source_column, fields.target_column
+  rows = problems.rows(spec, columns=tuple(fields.columns))
+  if paths := parallel(spec, split, names):
+    first = [name.split('|')[0] for name in names]
+    rows = ((where, tables.Row(zip(first, texts))) for where, texts in aligned(paths, problems))
+  for number, (where, row) in enumerate(rows):
     with problems.of_record(where):
-      values = problems.columns(row, wanted, where, HINT)
-      for kind, column, text in zip(('source', 'target'), wanted, values):
+      row = _unnested(row, source_name)
+      there = tables.first_of(row, target_name)
+      wanted = [source_name, *([target_name] if there or split == 'train' else [])]
+      texts = problems.columns(row, wanted, where, HINT)
+      for kind, column, text in zip(('source', 'target'), wanted, texts):
         if not text.strip():
           fault = f'the {kind} (column {column!r}) is empty; write one, or remove the pair'
           raise Unusable(fault, f'pairs without a {kind}')
       if not there:
-        problems.counts['without a target (translated, not scored)'] += 1
-      yield Pair(where, str(number), *values[:2], *([] if there else [None]))
+        problems.note('without a target (translated, not scored)', where)
+      yield Pair(where, str(number), *texts[:2], *([] if there else [None]))

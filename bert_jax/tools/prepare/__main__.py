@@ -132,11 +132,9 @@ def remarks_on(
   settings: Settings, specs: Sequence[tuple[str, str]], args: argparse.Namespace
 ) -> list[str]:
   """Warnings about settings that do not suit the text, by a sample of it."""
-  texts = {}
+  texts, how = {}, (args.format, args.text_field, args.skip_damaged, args.split, args.text_encoding)
   for language, spec in specs:
-    how = args.format, args.text_field, args.split, args.skip_damaged
-    documents_of = remarks.sample(spec, *how)
-    texts.setdefault(language, []).extend(documents_of)
+    texts.setdefault(language, []).extend(remarks.sample(spec, *how))
   tokenizer = tokenizers.load_folder(settings.vocab)
   lines_are, form = remarks.about_lines(texts, args.format)
   out = remarks.about_accents(tokenizer, texts, 'set --cased, with a cased vocabulary')

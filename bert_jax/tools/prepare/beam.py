@@ -50,7 +50,7 @@ def prepare(
       pipeline
       | beam.Create(files)
       | 'SpreadFiles' >> beam.Reshuffle()
-      | beam.FlatMap(_cut, settings.format, settings.split)
+      | beam.FlatMap(_cut, settings.format, settings.split, settings.text_encoding)
       | 'SpreadBlocks' >> beam.Reshuffle()
       | beam.ParDo(_Make(settings)).with_outputs('counts', main='items')
     )
@@ -80,11 +80,11 @@ def prepare(
   return meta
 
 
-def _cut(file, format, split):
+def _cut(file, *how):
   """Yields (place, language number, block) of a file. A document's place, by which it is sorted:
   (number of its file, first line or row of its block, number in the block)."""
   number, language, path = file
-  for block in documents.blocks(path, format, split):
+  for block in documents.blocks(path, *how):
     yield (number, block.first), language, block
 
 

@@ -47,6 +47,7 @@ class Settings(NamedTuple):
   near_threshold: float = 0.8
   shard_mb: int = 64
   skip_damaged: bool = False
+  text_encoding: str = ''
 
   def encoder(self, tokenizer: tokenizers.Tokenizer) -> Encoder:
     """The Encoder of these settings; raises errors in segmenter and lexicons."""
@@ -140,8 +141,9 @@ def _plan(settings, tokenizer, by):
     'by': by,
   }
   del plan['vocab']
-  if not plan['skip_damaged']:  # as in corpora of earlier versions
-    del plan['skip_damaged']
+  for name in ('skip_damaged', 'text_encoding'):
+    if not plan[name]:  # as in corpora of earlier versions
+      del plan[name]
   if settings.encoder(tokenizer).reads_whole:  # those are encoded by sentence
     plan['encoding'] = 'document'
   return json.loads(json.dumps(plan))
@@ -203,7 +205,7 @@ def _with_bar(settings, stack):
   bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
   positions = collections.Counter()  # {file: the position read up to}
   for language, path in settings.inputs:
-    for block in documents.blocks(path, settings.format, settings.split):
+    for block in documents.blocks(path, settings.format, settings.split, settings.text_encoding):
       yield settings.languages.index(language), block
       bar.update(block.position - positions[block.path])
       positions[block.path] = block.position

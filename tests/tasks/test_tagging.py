@@ -236,14 +236,31 @@ def test_a_word_without_a_tag_is_not_learnt_and_not_scored(tmp_path, split):
   assert problems.counts[UNTAGGED] == problems.counts['sentences without tags'] == 1
 
 
-def test_jsonl(tmp_path):
+@pytest.mark.parametrize(
+  'text, where',
+  [
+    ('word\ttag\nAda\tB-PER\nmet\tO\n\nBo\tB-PER\n', [2, 5]),
+    ('Sentence #\tPOS\tWord\tTag\n7\tN\tAda\tB-PER\n\tV\tmet\tO\n8\tN\tBo\tB-PER\n', [2, 4]),
+  ],
+)
+def test_a_header_of_tagged_words_is_no_word(tmp_path, text, where):
+  (tmp_path / 'a.tsv').write_text(text)
+  sentences, problems = read(tmp_path / 'a.tsv')
+  places = [f'a.tsv:{number}' for number in where]
+  expected = [(places[0], ('Ada', 'met'), ('B-PER', 'O')), (places[1], ('Bo',), ('B-PER',))]
+  assert [(x.where, x.tokens, x.tags) for x in sentences] == expected
+  assert problems.counts['headers (left out)'] == (where[1] == 5)
+
+
+@pytest.mark.parametrize('name', ['a.jsonl', 'a.json'])  # .json as run_ner.py reads it
+def test_jsonl(tmp_path, name):
   row = {'tokens': ['Ada', 'é'], 'tags': ['B-PER', 'O'], 'id': 7}
-  path = tmp_path / 'a.jsonl'
+  path = tmp_path / name
   path.write_text(f'{json.dumps(row)}\n\n{{"tokens": ["x"], "ner_tags": ["O"]}}\n')
   given, problems = read(path)
   assert [(s.where, s.id, s.tokens, s.tags) for s in given] == [
-    ('a.jsonl:1', '7', ('Ada', 'é'), ('B-PER', 'O')),
-    ('a.jsonl:3', '1', ('x',), ('O',)),
+    (f'{name}:1', '7', ('Ada', 'é'), ('B-PER', 'O')),
+    (f'{name}:3', '1', ('x',), ('O',)),
   ]
   assert problems.counts['blank_lines'] == 1
   path.write_text('{"tokens": ["x"]}\n')

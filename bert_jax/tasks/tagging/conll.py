@@ -8,9 +8,9 @@
   CoNLL-U   ten columns (https://universaldependencies.org/format.html). Comments, ranges of
             multiword tokens (1-2) and empty nodes (1.1) are not tokens; '_' is not a tag; # newdoc
             begins a document
-  .jsonl    one object a line: "tokens" and "tags" (or "ner_tags"), lists of as many strings
-  .csv      a header and a word a row, in columns such as sentence_id, words, labels (WORDS); the
-            sentence may be named at its first word only, as in Kaggle's corpus
+  .jsonl, .json   one object a line: "tokens" and "tags" (or "ner_tags"), lists of as many strings
+  .csv, .tsv      a header and a word a row, in columns such as sentence_id, words, labels (WORDS);
+            the sentence may be named at its first word only, as in Kaggle's corpus
   tfds:     conll2003 (columns tokens, pos, chunks, ner), wikiann/xx (tokens, tags);
             universal_dependencies/xx and xtreme_pos/xx, in which ranges and empty nodes are tokens
             with the tag '_'. They do not say where documents begin
@@ -107,7 +107,7 @@ def _sentences(spec, split, problems, layout):
       continue
     kind = '.conllu' * layout.conllu
     for path in files.split_files(part, split, one=split != 'train', kind=kind):
-      if files.suffix(path) == '.jsonl':
+      if files.suffix(path) in ('.jsonl', '.json'):
         yield from _of_lists(str(path), split, problems)
       elif files.suffix(path) == '.csv':
         yield from _of_words(path, split, problems)
@@ -118,11 +118,18 @@ def _sentences(spec, split, problems, layout):
 def _file(path, split, problems, layout):
   """Yields the sentences of a file; `id` is empty if the file does not name them."""
   name, counts, conllu = path.name, problems.counts, layout.conllu
-  numbered = list(files.lines(path, counts))
+  numbered = list(problems.lines(path))
   plain = [line for line in numbered if _kind(line) == 'sentence']
   if not plain:
     return
   number, first = next((line for line in plain if not line[1].startswith('#')), plain[-1])
+  named = {kind for kind in WORDS if {*first.lower().split('\t')} & {*WORDS[kind]}}
+  if named == WORDS.keys():
+    yield from _of_words(path, split, problems)
+    return
+  if {'word', 'tag'} <= named:
+    problems.note('headers (left out)', f'{name}:{number}')
+    numbered.remove((number, first))
   separator = '\t' if '\t' in first or conllu else ' +'
   cells_of = lambda line: [cell.strip(' ') for cell in re.split(separator, line.strip(' '))]
   width = len(CONLLU) if conllu else len(cells_of(first))

@@ -1,20 +1,30 @@
-"""Single faults in the files of a workdir, a prepared corpus and a released folder, and what the
-programs that read them make of it."""
+"""Single faults in the files of every folder that programs read, and what these make of them.
+
+A process reads a damaged folder many times (readings.py); what it has read is compared with what it
+reads there without a fault and, of a run, with the states that the run itself had in memory.
+"""
 
 import collections
+import functools
 import hashlib
+import json
+import os
 import random
 import re
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from faults.runs import Run, lines, run, steps, train_command
+from faults import families, readings
+from faults.runs import Ended, Run, lines, run, steps
 
 ANY_FILE = ('flipped bit', 'byte 0xFF', 'cut', 'deleted', 'emptied')
 OF_LINES = ('swapped lines', 'deleted line')
-OF_CHECKPOINTS = ('renamed',)
+EXCHANGED = 'exchanged'  # with the file of another run
 NAME = 'checkpoints/STEP'  # the kind of the folder of a checkpoint
+FAULTS = 8  # in a case
+MINUTES = 10  # after which the faults of a case count as stuck
 
 
 class Try(NamedTuple):
@@ -26,121 +36,97 @@ class Try(NamedTuple):
 
 
 class Whole(NamedTuple):
-  """What an undisturbed run ends with."""
+  """What an undisturbed run ends with. saved: {step: checksums of its state, its parameters}."""
 
   state: str
   lines: dict
+  saved: dict = {}
 
 
-class Subject(NamedTuple):
-  """A folder that gets the fault, and the programs that read it.
-  beside: what they need too. workdir: that of `train`. reads: {name: command}. expected: {name:
-  output without a fault}. others: {name: outputs of the other checkpoints}. whole: of `train`."""
+class Known(NamedTuple):
+  """What is known of a family: its undisturbed run, and one that goes on after its end; {phase: its
+  durations}; {subject: {step of the newest good checkpoint: {name of a reading: output}}}."""
 
-  folder: str
-  beside: tuple
-  workdir: str
-  train: tuple
-  reads: dict
-  expected: dict = {}
-  others: dict = {}
-  whole: Any = None
+  name: str
+  whole: Whole
+  extended: Whole
+  seconds: dict
+  right: dict
 
 
-TEXTS = 'text.txt', 'questions.txt'
-EVALUATE = 'evaluate', '--workdir', 'S'
-PREDICT = {x: ('predict', '--model', x, '--input', 'questions.txt') for x in 'SH'}
-CONVERT = {x: ('convert', '--from', x, '--to', 'hf:OUT') for x in 'SH'}
-OF_A_RUN = {'evaluate': EVALUATE, 'evaluate best': (*EVALUATE, '--checkpoint', 'best')}
-OF_A_RUN |= {'predict': PREDICT['S'], 'convert': CONVERT['S']}
-OF_RELEASED = {'predict': PREDICT['H'], 'convert': CONVERT['H']}
-OF_A_CORPUS = {'evaluate': ('evaluate', '--workdir', 'Q')}
-SUBJECTS = {
-  'workdir': Subject('S', TEXTS, 'S', train_command('S'), OF_A_RUN),
-  'prepared corpus': Subject('D', ('Q',), 'Q', train_command('Q', 'D'), OF_A_CORPUS),
-  'released folder': Subject(
-    'H', TEXTS, 'F', train_command('F', init_from='H', steps=3), OF_RELEASED
-  ),
-}
-
-
-def whole(folder, workdir, started, ended):
+def whole(folder: Path, workdir: str, started: Run, ended: Ended) -> Whole:
   if ended.code or not started.state:
     raise RuntimeError(f'an undisturbed run failed:\n{ended.log[-3000:]}')
-  return Whole(started.state, lines(Path(folder) / workdir))
+  saved = {step: sums for step, *sums in started.saved}
+  return Whole(started.state, lines(Path(folder) / workdir), saved)
 
 
-def make(base, name):
-  """Makes the folder of a subject in `base`, where W is a finished run -> the whole Subject."""
-  subject = SUBJECTS[name]
-  if name == 'prepared corpus':
-    prepared = ['--input', 'text.txt', '--vocab', 'W', '--out', 'D', '--processes', '1']
-    if run(base, ('prepare', *prepared))[1].code:
-      raise RuntimeError('prepare failed')
-  if name == 'released folder':
-    run(base, ('convert', '--from', 'W', '--to', 'hf:H'))
-  else:
-    stopped = Run(base, subject.train)
-    stopped.reach('evaluating', 2)
-    stopped.send(15)
-    stopped.end()
-  copies = {kind: copy(base, Path(base) / f'{name}-{kind}', subject) for kind in ('train', 'read')}
-  ended = run(copies['train'], subject.train)
-  expected = answers(copies['read'], subject.reads)
-  others = collections.defaultdict(list)
-  for step in steps(Path(base) / subject.folder):
-    options = {'convert': '--which', 'evaluate': '--checkpoint', 'predict': '--checkpoint'}
-    reads = {name: subject.reads[name] + (options[name], step) for name in options}
-    for read, (_, output) in answers(copies['read'], reads).items():
-      others[read].append(output)
-  others['evaluate best'] = others['evaluate']
-  for read, (ended_read, _) in expected.items():
-    if ended_read.code:
-      raise RuntimeError(f'{read} failed without a fault:\n{ended_read.log[-3000:]}')
-  return subject._replace(
-    whole=whole(copies['train'], subject.workdir, *ended),
-    others=dict(others),
-    expected={read: output for read, (_, output) in expected.items()},
-  )
+def copy(base: Path, folder: Path, *copied: str) -> Path:
+  """A new folder with copies of some folders of `base`, and links to its others."""
+  folder.mkdir(parents=True)
+  for path in base.iterdir():
+    if path.name in copied:
+      shutil.copytree(path, folder / path.name)
+    elif path.is_dir():
+      (folder / path.name).symlink_to(path)
+  return folder
 
 
-def copy(base, folder, subject):
-  """A copy of what the programs of a subject need, as a new folder."""
-  for name in (subject.folder, *subject.beside):
-    source, target = Path(base) / name, Path(folder) / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
-  return Path(folder)
+def sums_of(folder: Path) -> list[str]:
+  """Checksums of what a program has written: the files of OUT, and I/out."""
+  files = [p for p in sorted((folder / 'OUT').rglob('*')) if p.is_file()]
+  files = [p for p in files if p.suffix != '.md']  # a card names times and versions
+  files += [p for p in [folder / 'I' / 'out'] if p.is_file()]
+  return [f'{p.name} {hashlib.sha256(p.read_bytes()).hexdigest()}' for p in files]
 
 
-def answers(folder, reads):
-  """{name: (Ended, what it gave)} of programs that only read."""
-  out = {}
-  for name, ended in zip(reads, Run(folder, *reads.values()).end()):
-    output = ended.out
-    if name == 'convert':  # the folder, without the card, which names times and versions
-      files = [p for p in sorted((folder / 'OUT').rglob('*')) if p.is_file() and p.suffix != '.md']
-      output = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
-      shutil.rmtree(folder / 'OUT', ignore_errors=True)
-    out[name] = ended, output
-  return out
+def answer(folder: Path, command: tuple[str, ...]) -> tuple[Ended, str]:
+  """(Ended, what it gave) of a program that reads in this process."""
+  os.chdir(folder)
+  ended = readings.read(command)
+  given = '\n'.join([ended.out.replace(str(folder), ''), *sums_of(folder)])
+  shutil.rmtree(folder / 'OUT', ignore_errors=True)
+  return ended, given
 
 
-def kinds(root):
+def expected(base: Path) -> int:
+  """Prints {subject: {step: {reading: output}}} of the folders without a fault: of a workdir, with
+  each of its checkpoints as the newest."""
+  readings.stop_before_computing()
+  right: dict[str, dict] = {}
+  for name, subject in families.subjects(base.name).items():
+    right[name], known = {}, steps(base / subject.folder) or [0]
+    for step in known:
+      folder = copy(base, base.with_name(f'{base.name}-right'), subject.folder, *subject.copies)
+      for later in known[known.index(step) + 1 :]:
+        shutil.rmtree(folder / subject.folder / 'checkpoints' / str(later))
+      right[name][step] = {}
+      for read, command in subject.reads.items():
+        ended, given = answer(folder, command)
+        if not ended.code:
+          right[name][step][read] = given
+        elif step == known[-1]:
+          raise RuntimeError(f'{base.name}, {name}: {read} failed without a fault:\n{ended.log}')
+      shutil.rmtree(folder)
+  print(json.dumps(right))
+  return 0
+
+
+def kinds(root: Path, only: str = '') -> dict[str, list[Path]]:
   """{kind: paths} of the files of a folder; files that differ in numbers only are of one kind."""
   out = collections.defaultdict(list)
   for path in sorted(root.rglob('*'), key=lambda p: (p.stat().st_size, str(p))):
     name = re.sub(r'[0-9a-f]{32}', 'HASH', str(path.relative_to(root)))
-    if path.is_file():
+    if path.is_file() and re.search(only, name):
       out[re.sub(r'\d+', 'N', name)].append(path)
-    elif re.fullmatch(r'checkpoints/\d+', name):
+    elif re.fullmatch(r'checkpoints/\d+', name) and not only:
       out[NAME].append(path)
   return dict(sorted(out.items()))
 
 
-def inject(root, number, rng):
+def inject(root: Path, number: int, rng: random.Random, only: str = '') -> tuple[Path, str]:
   """Puts fault `number` into a folder -> (path in the folder, the fault in words)."""
-  by_kind = kinds(root)
+  by_kind = kinds(root, only)
   kind = list(by_kind)[number % len(by_kind)]
   path = rng.choice(by_kind[kind])
   if kind == NAME:
@@ -150,9 +136,14 @@ def inject(root, number, rng):
   data = path.read_bytes()
   texts = data.splitlines(keepends=True)
   faults = ANY_FILE + (OF_LINES if len(set(texts)) > 1 and b'\0' not in data else ())
+  others = [p.read_bytes() for p in by_kind[kind] if only and p.name == path.name]
+  others = [other for other in others if other != data]
+  faults += (EXCHANGED,) if others else ()
   fault = faults[(number // len(by_kind) + number) % len(faults)]
   path.unlink()
-  if fault != 'deleted':
+  if fault == EXCHANGED:
+    path.write_bytes(rng.choice(others))
+  elif fault != 'deleted':
     path.write_bytes(_damaged(data, texts, fault, rng))
   return path.relative_to(root), f'{path.relative_to(root)}: {fault}'
 
@@ -175,31 +166,78 @@ def _damaged(data, texts, fault, rng):
   return bytes(out) if bytes(out) != data else data[:place] + b'\xfe' + data[place + 1 :]
 
 
-def single_fault(base, folder, name, subject, number, rng):
-  """Puts a fault into a folder and runs all the programs that read it -> a Try of each."""
-  copies = {kind: copy(base, folder / kind, subject) for kind in ('train', 'read')}
-  seed = rng.random()  # the same fault for both
-  for kind in copies.values():
-    path, fault = inject(kind / subject.folder, number, random.Random(seed))
-  out = [Try(f'{name}: train', *judge_training(base, copies['train'], subject, path, fault))]
-  for read, (ended, output) in answers(copies['read'], subject.reads).items():
-    verdict = judge_reading(ended, output, subject.expected[read], subject.others.get(read, ()))
-    out.append(Try(f'{name}: {read.split()[0]}', verdict, f'{read}, {fault}'))
+def faulty(base: Path, folder: Path, known: Known, number: int, seed: str) -> int:
+  """Prints a line of JSON for each fault: [subject, reading, outcome, note]; and one before it."""
+  readings.stop_before_computing()
+  subjects, first = families.subjects(known.name), zlib.crc32(known.name.encode()) % 1000
+  for k in range(number * FAULTS, (number + 1) * FAULTS):
+    name, fault = list(subjects)[k % len(subjects)], first + k // len(subjects)
+    print(json.dumps([name]), flush=True)
+    rng = random.Random(f'{seed} {k}')
+    for each in single_fault(base, folder, name, known, fault, rng):
+      print(json.dumps(each), flush=True)
+  return 0
+
+
+def single_fault(
+  base: Path, folder: Path, name: str, known: Known, number: int, rng: random.Random
+) -> list[Try]:
+  """Puts a fault into a folder and lets all the programs that read it do so -> a Try of each."""
+  subject, right = families.subjects(known.name)[name], known.right[name]
+  shutil.rmtree(folder / 'faulty', ignore_errors=True)
+  place = copy(base, folder / 'faulty', subject.folder, *subject.copies)
+  path, fault = inject(place / subject.folder, number, rng, subject.only)
+  harmed = {path.parts[1], fault.split()[-1]} if path.parts[0] == 'checkpoints' else set()
+  good = max((step for step in right if str(step) not in harmed), default=0)
+  out = []
+  for read in sorted(subject.reads, key='train'.__eq__):  # which puts aside what is damaged
+    ended, given = answer(place, subject.reads[read])
+    verdict = judge_reading(ended, given, read, right, good, path)
+    if read == 'train' and verdict == 'named':
+      mend(base, place, subject, path, fault)
+      again, given = answer(place, subject.reads[read])
+      if given != right[max(right)][read]:
+        verdict, ended = 'lost', again
+    why = '' if verdict in ('survived', 'named') else f': {ended.log[-1500:]} {given[:500]}'
+    out.append(Try(f'{name}: {read.split()[0]}', verdict, f'{read}, {fault}{why}'))
   return out
 
 
-def judge_reading(ended, output, expected, others):
-  """The outcome of a program that read a damaged folder. Another checkpoint's output is right if it
-  was said that one is damaged, or was renamed."""
+def mend(base: Path, place: Path, subject: families.Subject, path: Path, fault: str) -> None:
+  """Brings back what a fault has changed."""
+  root = place / subject.folder
+  if 'renamed' in fault:
+    moved = [x for x in root.rglob('*') if x.name == fault.split()[-1] and x.is_dir()]
+    for each in moved[:1]:
+      each.rename(root / path)
+  else:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(base / subject.folder / path, root / path)
+
+
+def judge_reading(
+  ended: Ended, given: str, read: str, right: dict, good: int, path: Path = Path('.')
+) -> str:
+  """The outcome of a program that read a damaged folder. right: {step: {reading: output}}. Another
+  checkpoint's output is right if it was said that one is damaged, or was renamed, and only that of
+  `good`, the newest that is whole; so is a report that names the damaged file or its folder."""
   if failed := failure(ended):
     return failed
   if ended.code:
     return 'named'
+  outputs = {step: of.get(read) for step, of in right.items()}
   said = re.search('is damaged|was renamed', ended.log)
-  return 'survived' if output == expected or (said and output in others) else 'silent'
+  if given == outputs[max(outputs)]:
+    return 'survived'
+  if said and (given == outputs[good] or ('best' in read and given in outputs.values())):
+    return 'survived'
+  if read == 'report':
+    new = set(given.splitlines()) - set(outputs[max(outputs)].splitlines())
+    return 'named' if any(str(path.parent) in x or path.name in x for x in new) else 'silent'
+  return 'lost' if given in outputs.values() else 'silent'
 
 
-def failure(ended):
+def failure(ended: Ended) -> str:
   """'tracebacks' or 'lost' if a program did not end as it should, in the right way or with one
   sentence; else ''."""
   if 'Traceback (most recent' in ended.log:
@@ -209,38 +247,59 @@ def failure(ended):
   return '' if not ended.code or ended.refusal else 'tracebacks'
 
 
-def judge_training(base, folder, subject, path, fault):
-  """(outcome, note) of the run that continues in, or from, a damaged folder. One that is refused
-  must go on to the same bits once the file is mended."""
-  root = folder / subject.folder
+def damaged(base: Path, folder: Path, known: Known, number: int, rng: random.Random) -> list[Try]:
+  """The Trys of the faults of a case, all read in one process."""
+  started = Run(folder, functools.partial(faulty, base, folder, known, number, str(rng.random())))
+  (ended,) = started.end(60 * MINUTES)
+  parts = [json.loads(line) for line in ended.out.splitlines()]
+  out = [Try(*part) for part in parts if len(part) > 1]
+  if ended.code:
+    kind = 'lost' if ended.code is None else 'tracebacks'
+    out.append(Try(f'{(parts or [["files"]])[-1][0]}: all', kind, ended.log[-1500:]))
+  return out
+
+
+def trained(base: Path, folder: Path, known: Known, number: int, rng: random.Random) -> list[Try]:
+  """A run goes on to its end in, or from, a damaged folder."""
+  subjects = families.subjects(known.name).items()
+  names = [k for k, x in subjects if 'S' in (x.folder, *x.copies)]
+  name = names[number % len(names)]
+  subject = families.subjects(known.name)[name]
+  place = copy(base, folder / 'faulty', subject.folder, *subject.copies)
+  path, fault = inject(place / subject.folder, rng.randrange(1000), rng)
+  return [Try(f'{name}: trained', *judge_training(base, place, subject, known.whole, path, fault))]
+
+
+def judge_training(
+  base: Path, folder: Path, subject: families.Subject, whole: Whole, path: Path, fault: str
+) -> tuple[str, str]:
+  """(outcome, note) of the run that continues in a damaged folder. One that is refused must go on
+  to the same bits once the file is mended."""
+  command = subject.reads['train']
+  workdir = folder / command[3]
   harmed = {path.parts[1], fault.split()[-1]} if path.parts[0] == 'checkpoints' else set()
-  good = [n for n in steps(folder / subject.workdir) if str(n) not in harmed]
-  started, ended = run(folder, subject.train)
+  good = [n for n in steps(workdir) if str(n) not in harmed]
+  started, ended = run(folder, command)
   note = f'train, {fault}'
   if failed := failure(ended):
-    return failed, note
+    return failed, f'{note}: {ended.log[-1500:]}'
   if not ended.code:
-    return judge_end(folder / subject.workdir, started, subject.whole, min(good, default=0)), note
-  if 'renamed' in fault:
-    for moved in (root / 'checkpoints').glob('*'):
-      if moved.name == fault.split()[-1]:
-        moved.rename(root / path)
-  else:
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(Path(base) / subject.folder / path, root / path)
-  started, again = run(folder, subject.train)
-  if again.code or judge_end(folder / subject.workdir, started, subject.whole) != 'survived':
+    return judge_end(workdir, started, whole, max(good, default=0)), note
+  mend(base, folder, subject, path, fault)
+  started, again = run(folder, command)
+  if again.code or judge_end(workdir, started, whole) != 'survived':
     return 'lost', f'{note}, refused ({ended.refusal}), and after it was mended: {again.log[-500:]}'
   return 'named', note
 
 
-def judge_end(workdir, started, whole, least=0):
+def judge_end(workdir: Path, started: Any, whole: Whole, least: int = 0) -> str:
   """The outcome of a run that ended well. least: the step that it must begin with, or later."""
   if started.begin is not None and started.begin < least:
     return 'lost'
-  expected = {key: line for key, line in whole.lines.items() if key[0] > (started.begin or 0)}
+  begin = started.begin or 0
+  same = {key: line for key, line in whole.lines.items() if key[0] > begin}
   try:
-    same = lines(workdir, started.begin or 0) == expected
+    same = lines(workdir, begin) == same
   except RuntimeError:
     same = False
   return 'survived' if same and started.state == whole.state else 'silent'

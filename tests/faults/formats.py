@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import re
 import struct
 import tempfile
 import zipfile
@@ -16,6 +17,7 @@ import bundles
 import numpy as np
 import safetensors.numpy
 from bundles import varint
+from faults import oracles
 from faults import released as fault_released
 
 from bert_jax import config as config_lib
@@ -37,12 +39,13 @@ from bert_jax.workdir import contents
 
 class Format(NamedTuple):
   """files: {name: content}, or a function of a random.Random that makes them. read(folder) reads
-  them as a run does. damaged: names of the files that are damaged; (): any."""
+  them as a run does and returns (what it read, what it said of it), or None. other(folder) gives
+  what an independent program reads; None: there is none."""
 
   name: str
   files: Any
   read: Callable
-  damaged: tuple = ()
+  other: Callable | None = None
 
 
 LINE = 'the river old Ada went to Paris and she saw a dog . was happy there 今天 我 ,'
@@ -62,8 +65,16 @@ def _table(mark, *rows):
 
 
 def _documents(folder):
-  (path,) = folder.iterdir()
-  return list(documents.documents(str(path), counts=Counter()))
+  (path,), counts = folder.iterdir(), Counter()
+  read = documents.documents(str(path), counts=counts)
+  found = oracles.bare(''.join(x for document in read for x in document.sentences))
+  return re.sub('[-#=*_]', '', found) if path.suffix == '.md' else found, _said(counts)
+
+
+def _said(counts):
+  """The counts that tell of a file that was not read as it is."""
+  usual = 'files bytes records documents sentences examples questions chunks (IOB)'.split()  # noqa: SIM905
+  return {k: n for k, n in counts.items() if n and k not in usual and not k.startswith('chunks (')}
 
 
 def _labelled(reader, objective, fields, folder):
@@ -74,10 +85,12 @@ def _labelled(reader, objective, fields, folder):
   for name, value in changes.items():
     config_lib.set_field(config, name, value)
   config_lib.check(config)
-  for split in ('train', 'eval'):
+  for split in ('eval', 'train'):
     problems = Problems(split, skip=split == 'eval')
-    list(reader(config, split, problems))
+    whole = {'whole': True} if split == 'train' and objective == 'classification' else {}
+    found = list(reader(config, split, problems, **whole))
     problems.log()
+  return [oracles.OURS[objective](x) for x in found], _said(problems.counts)
 
 
 def _conll(config, split, problems):
@@ -141,7 +154,7 @@ def _tables():
     ('CoNLL-U', 'a.conllu', 2 * conllu.encode(), 'tagging', columns),
   ):
     read = functools.partial(_labelled, of[objective], objective, fields)
-    yield Format(name, {file: content}, read)
+    yield Format(name, {file: content}, read, oracles.OTHERS.get(name))
 
 
 def _texts():
@@ -153,7 +166,8 @@ def _texts():
     ('a.tokens', f' \n = A = \n \n {TEXT} = = B = = \n {TEXT}'),
     ('a.jsonl', _jsonl({'text': TEXT}, {'text': 'x', 'n': 1}).decode()),
   ):
-    yield Format(f'text {name}', {name: text.encode()}, _documents)
+    name = f'text {name}'
+    yield Format(name, {name[5:]: text.encode()}, _documents, oracles.OTHERS.get(name))
 
 
 # -- vocabularies, weights, configs, corpora -------------------------------------------------------
@@ -161,8 +175,10 @@ def _texts():
 
 def _tokenizer(folder):
   tokenizer = tokenizers.load_folder(folder)
-  tokenizer.decode(np.concatenate(tokenizer.ids_batch(SENTENCES)))
+  ids = tokenizer.ids_batch(SENTENCES)
+  tokenizer.decode(np.concatenate(ids))
   tokenizer.encode_batch(SENTENCES[:2])
+  return [x.tolist() for x in ids], {}
 
 
 def _pickle(rng):
@@ -215,7 +231,7 @@ def get_config(arg):
 
 def _corpus(folder):
   loaded = prepared.load(folder, tokenizers.load_folder(folder))
-  loaded.corpus.unigrams(100)
+  return loaded.corpus.unigrams(100).tolist(), {}
 
 
 def _made():
@@ -229,7 +245,8 @@ def _made():
     prepare.run(prepare.parser().parse_args([*args, '--out', str(out), '--processes', '1']))
     written = (x for x in out.rglob('*') if x.is_file())
     files = {str(x.relative_to(out)): x.read_bytes() for x in written}
-    yield Format('prepared corpus', files, _corpus)
+    whole = _corpus(out)[0]
+    yield Format('prepared corpus', files, _corpus, lambda _: whole)  # all of it is sealed
     tokenizer, _ = train_sentencepiece(SENTENCES * 20, vocab_size=40)
     yield Format('SentencePiece', tokenizer.files(), _tokenizer)
 
@@ -251,22 +268,28 @@ def formats():
   run = config_lib.to_json(config_lib.defaults('mlm_nsp')).encode()
   settings = json.dumps({'do_lower_case': True, 'tokenizer_class': 'BertTokenizer'}).encode()
   vocabulary = {'vocab.txt': VOCAB.encode(), 'tokenizer_config.json': settings}
-  words = lambda folder: Lexicon(folder / 'a.txt', True).matches(SENTENCES[0])
+  words = lambda folder: Lexicon(folder / 'a.txt', True).matches(SENTENCES[0]) and None
+  tensors = lambda folder: (
+    {k: (x.dtype.str, x.shape, x.tobytes()) for k, x in tensor_files.read(folder)[0].items()},
+    {},
+  )
+  of_run = lambda folder: (json.loads(config_lib.to_json(contents.read_config(folder))), {})
+  text = lambda content: json.dumps(content).encode()
+  loads = lambda folder: config_lib.load(f'{folder}/config.py') and None
+  pieces = lambda reader: lambda folder: reader(folder, SENTENCES)
   return [
     *_texts(),
     *_tables(),
     *_made(),
-    Format('vocab.txt', vocabulary, _tokenizer),
-    Format('tokenizer.json', {'tokenizer.json': json.dumps(whole).encode()}, _tokenizer),
+    Format('vocab.txt', vocabulary, _tokenizer, pieces(oracles.wordpiece)),
+    Format('tokenizer.json', {'tokenizer.json': text(whole)}, _tokenizer, pieces(oracles.whole)),
     Format('lexicon', {'a.txt': '\n'.join(WORDS).encode()}, words),
-    Format('config.json', {'config.json': json.dumps(released).encode()}, _released),
-    Format('config.json of a run', {'config.json': run}, contents.read_config),
-    Format(
-      'config.py', {'config.py': CONFIG.encode()}, lambda x: config_lib.load(f'{x}/config.py')
-    ),
-    Format('safetensors', {'model.safetensors': weights}, tensor_files.read),
-    Format('.bin', _pickle, tensor_files.read),
-    Format('TensorFlow', _bundle, tensor_files.read),
+    Format('config.json', {'config.json': text(released)}, _released),
+    Format('config.json of a run', {'config.json': run}, of_run, oracles.of_run),
+    Format('config.py', {'config.py': CONFIG.encode()}, loads),
+    Format('safetensors', {'model.safetensors': weights}, tensors, oracles.tensors),
+    Format('.bin', _pickle, lambda x: tensor_files.read(x) and None),
+    Format('TensorFlow', _bundle, lambda x: tensor_files.read(x) and None),
     *(Format(*those, _released) for those in fault_released.configs(released)),
-    *(Format(*those, _tokenizer) for those in fault_released.vocabularies()),
+    *(Format(*those, _tokenizer, pieces(oracles.whole)) for those in fault_released.vocabularies()),
   ]

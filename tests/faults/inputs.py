@@ -1,10 +1,13 @@
-"""Reads damaged files of every format: each must be read or refused in one sentence.
+"""Reads damaged files of every format: each must be read or refused in one sentence, and what is
+read must be what another program reads there (oracles.py), unless it is said what was mended.
 
 Small whole files are damaged (bits, cuts, repeated stretches, huge numbers, deep nesting, invalid
 UTF-8, NUL, swapped columns, another format under the name) and read as a run reads them, in worker
 processes. Input i of a seed is always the same. The verdicts:
 
   read, named     it was read, or refused by one InputError of less than LONGEST characters
+  same            it was read, and another program reads the same
+  silent          another program reads something else, and not a word is said
   traceback       another exception, or no one short sentence
   slow, memory    it took more than SECONDS, or MEGABYTES more than the inputs before it
   crash           the process died
@@ -32,7 +35,7 @@ from faults.formats import formats
 from bert_jax.errors import InputError
 
 SECONDS, MEGABYTES, LONGEST = 10, 300, 1500
-FINE = 'read', 'named'
+FINE = 'read', 'same', 'named'
 
 ROOTS = [str(path) for path in Path(__file__).resolve().parents[1:3]]  # tests, and the root
 
@@ -126,7 +129,7 @@ class Campaign:
     rng = random.Random(f'{self.seed} {i}')
     format = self.formats[i % len(self.formats)]
     files = format.files if isinstance(format.files, dict) else format.files(rng)
-    name = rng.choice(sorted(format.damaged or files))
+    name = rng.choice(sorted(files))
     if rng.random() < 0.05:
       other = rng.choice([x for x in self.formats if isinstance(x.files, dict)])
       return format, files | {name: rng.choice(sorted(other.files.items()))[1]}, f'{other.name} as'
@@ -150,7 +153,9 @@ class Campaign:
     signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TooSlow))
     signal.alarm(6 * SECONDS)  # of the clock, as others may use the machine too
     try:
-      format.read(folder)
+      found = format.read(folder)
+      if found and format.other:
+        verdict, text = compared(*found, format.other, folder)
     except InputError as error:
       verdict, text = 'named', str(error)
       if len(text) - text.count(str(folder)) * len(str(folder)) > LONGEST or '\n' in text:
@@ -175,6 +180,21 @@ class Campaign:
     elif (seconds := time.process_time() - started) > SECONDS:
       verdict, text = 'slow', f'{seconds:.0f} s; {text}'
     return format.name, done, verdict, text
+
+
+def compared(found, said, other, folder):
+  """(verdict, the first difference) of what was read, beside another program."""
+  try:
+    known = other(folder)
+  except TooSlow:
+    raise
+  except BaseException:  # it refuses the file, or panics
+    return 'read', ''
+  if found == known:
+    return 'same', ''
+  pairs = zip(found, known) if type(found) is type(known) is list else [(found, known)]
+  here, there = next(((x, y) for x, y in pairs if x != y), (len(found), len(known)))
+  return 'read' if said else 'silent', f'{here!r:.300} here, elsewhere {there!r:.300}'
 
 
 def work(seed, numbers):

@@ -1,7 +1,10 @@
-"""Faults that befall a run as a whole: kills, signals, full disks, a second run, numbers that are
-not finite, other devices, lost processes. Each case gives its Trys."""
+"""Faults that befall a run or a tool as a whole: kills, signals, full disks, a second run, readers
+meanwhile, numbers that are not finite, other devices, lost processes. Each case gives its Trys."""
 
 import ctypes
+import functools
+import itertools
+import json
 import os
 import re
 import shutil
@@ -10,13 +13,14 @@ import socket
 import time
 from pathlib import Path
 
-from faults.files import Try, failure, judge_end
-from faults.runs import Run, lines, run, steps, train_command
+from faults import families, readings
+from faults.files import Try, failure, judge_end, sums_of
+from faults.runs import Run, lines, run, steps
 
 from bert_jax import config as config_lib
 from bert_jax.workdir import lock
 
-KILLED = ('reading', 'compiling', 'training', 'saving', 'evaluating', 'closing')
+KILLED = ('reading', 'compiling', 'claiming', 'training', 'saving', 'evaluating', 'closing')
 KILLS = 2  # in a case
 SIGNALS = (
   ('SIGTERM', [signal.SIGTERM]),
@@ -25,8 +29,7 @@ SIGNALS = (
   ('Ctrl-C twice', [signal.SIGINT, signal.SIGINT]),
 )
 EVERY = 2  # steps between checkpoints of a run whose numbers overflow
-TRAIN = train_command('W')
-W = 'W'
+W = 'R'  # the workdir of a case
 
 
 def durations(phases):
@@ -55,32 +58,47 @@ def finish(workdir, started, ended, whole, least):
   return outcome, '' if outcome == 'survived' else f'begun at {started.begin}: {ended.log[-800:]}'
 
 
-def killed(folder, whole, seconds, number, rng):
-  """kill -9 at random moments: twice, then the run goes on to its end."""
-  out, rows, least, workdir = [], [], 0, folder / W
+def train(known, workdir=W, **changes):
+  return families.train_command(known.name, workdir, **changes)
+
+
+def killed(base, folder, known, number, rng, row='kill -9', changes=None, whole=None):
+  """kill -9 at random moments: twice, then the run goes on to its end. changes: to a finished run,
+  which is then to end as `whole`."""
+  out, rows, begin, whole = [], [], families.STEPS if changes else 0, whole or known.whole
+  workdirs = (f'{W}{k}' for k in itertools.count())
+  workdir, least = next(workdirs), begin
   while True:
-    started = Run(folder, train_command(workdir))
-    phase, done = KILLED[(KILLS * number + len(out + rows)) % len(KILLED)], len(out + rows) == KILLS
-    if not done and wait_in(started, phase, seconds, rng):
+    if changes and not (folder / workdir).exists():
+      shutil.copytree(base / 'W', folder / workdir)
+    started = Run(folder, train(known, workdir, **(changes or {})))
+    phase, done = rng.choice(KILLED), len(out + rows) == KILLS
+    if not done and wait_in(started, phase, known.seconds, rng):
       started.send(signal.SIGKILL)
     (ended,) = started.end()
     traced = 'Traceback' in ended.log
     if ended.code == -signal.SIGKILL and (started.begin or least) >= least and not traced:
-      rows.append(f'kill -9: {phase}')
-      least = max(steps(workdir), default=0)
+      rows.append(f'{row}: {phase}')
+      least = max(steps(folder / workdir), default=0)
       continue
-    outcome, note = finish(workdir, started, ended, whole, least)
+    outcome, note = finish(folder / workdir, started, ended, whole, least)
     out += [Try(row, outcome, note) for row in rows]
     if done or len(out) == KILLS:
       return out
-    rows, least, workdir = [], 0, folder / f'{W}{len(out)}'  # it ended before it was killed
+    rows, least, workdir = [], begin, next(workdirs)  # it ended before it was killed
 
 
-def signalled(folder, whole, seconds, number, rng):
+def extended(base, folder, known, number, rng):
+  """A finished run gets more steps, and is killed."""
+  more = {'steps': families.MORE}
+  return killed(base, folder, known, number, rng, 'kill -9 with more steps', more, known.extended)
+
+
+def signalled(base, folder, known, number, rng):
   """A signal at a random moment: the run saves, says how it goes on, and does."""
-  name, numbers = SIGNALS[number % len(SIGNALS)]
-  started = Run(folder, TRAIN)
-  wait_in(started, KILLED[number // len(SIGNALS) % len(KILLED)], seconds, rng)
+  name, numbers = rng.choice(SIGNALS)
+  started = Run(folder, train(known))
+  wait_in(started, rng.choice(KILLED), known.seconds, rng)
   for i, each in enumerate(numbers):
     time.sleep(i * rng.uniform(0, 0.3))
     started.send(each)
@@ -90,15 +108,15 @@ def signalled(folder, whole, seconds, number, rng):
   if (failed := failure(ended)) and not quiet or 'Traceback' in ended.log:
     return [Try(name, failed or 'tracebacks', ended.log[-800:])]
   least = max(steps(folder / W), default=0)
-  return [Try(name, *finish(folder / W, *run(folder, TRAIN), whole, least))]
+  return [Try(name, *finish(folder / W, *run(folder, train(known)), known.whole, least))]
 
 
-def full_disk(folder, whole, seconds, number, rng):
+def full_disk(base, folder, known, number, rng):
   """A disk that is too small: one sentence, again while it is full; with room, the same bits."""
   size, most = rng.randrange(100, 1500), 0
   disk = folder / 'disk'
   disk.mkdir()
-  data, mounted = train_command('disk/W'), mount(disk, size)
+  data, mounted = train(known, f'disk/{W}'), mount(disk, size)
   if not mounted:  # which takes rights: a limit on each file instead
     most = rng.randrange(200, 20_000)
   try:
@@ -109,7 +127,7 @@ def full_disk(folder, whole, seconds, number, rng):
     if mounted:
       mount(disk, 64 << 10, again=True)
     least = max(steps(disk / W), default=0)
-    return [Try('full disk', *finish(disk / W, *run(folder, data), whole, least))]
+    return [Try('full disk', *finish(disk / W, *run(folder, data), known.whole, least))]
   finally:
     if mounted:
       ctypes.CDLL(None).umount2(os.fsencode(disk), 2)
@@ -140,12 +158,12 @@ def mount(folder, kilobytes, again=False):
     return False
 
 
-def second_run(folder, whole, seconds, number, rng):
+def second_run(base, folder, known, number, rng):
   """A run is held up, and the same command is started: it is refused, and the first goes on."""
   phase = ('training', 'saving', 'evaluating')[number % 3]
   while True:
-    first = Run(folder, TRAIN)
-    wait_in(first, phase, {phase: seconds[phase][:4]}, rng)
+    first = Run(folder, train(known))
+    wait_in(first, phase, {phase: known.seconds[phase][:4]}, rng)
     first.send(signal.SIGSTOP)
     if (folder / W / lock.NAME).exists():
       break
@@ -155,11 +173,11 @@ def second_run(folder, whole, seconds, number, rng):
       return [Try('two runs in one workdir', failed, ended.log[-800:])]
     shutil.rmtree(folder / W, ignore_errors=True)
   try:
-    (second,) = Run(folder, TRAIN, name='second').end()
+    (second,) = Run(folder, train(known), name='second').end()
   finally:
     first.send(signal.SIGCONT)
   (ended,) = first.end()
-  outcome, note = finish(folder / W, first, ended, whole, 0)
+  outcome, note = finish(folder / W, first, ended, known.whole, 0)
   if failed := failure(second):
     outcome, note = failed, second.log[-800:]
   elif outcome == 'survived':
@@ -167,14 +185,14 @@ def second_run(folder, whole, seconds, number, rng):
   return [Try('two runs in one workdir', outcome, note or second.log[-300:])]
 
 
-def not_finite(folder, whole, seconds, number, rng):
+def not_finite(base, folder, known, number, rng):
   """The weights grow by a factor in each step until they overflow: the run stops, names the step,
   and again at the same step from the checkpoint before it."""
   skips = 'optimizer.skip_nonfinite' in config_lib.ALL and number % 2
   fields = {'learning_rate': 10 ** rng.uniform(4, 7), 'schedule': 'constant', 'warmup': 0}
   fields |= {'skip_nonfinite': 3} if skips else {}
   fields = {f'optimizer.{name}': value for name, value in fields.items()}
-  command = train_command(W, **fields, **{'checkpoint.every': EVERY})
+  command = train(known, **fields, **{'checkpoint.every': EVERY})
   sentences, least = [], 0
   for _ in range(2):
     started, ended = run(folder, command)
@@ -190,11 +208,11 @@ def not_finite(folder, whole, seconds, number, rng):
   return [Try('not finite', 'named' if named else 'silent', ' / '.join(sentences))]
 
 
-def devices(folder, whole, seconds, number, rng):
+def devices(base, folder, known, number, rng):
   """Stopped and continued on 1, 8, 4 and 1 devices: the same rows, losses equal to 1e-5."""
   least = 0
   for place, count in enumerate((1, 8, 4, 1)):
-    started = Run(folder, TRAIN, devices=count)
+    started = Run(folder, train(known), devices=count)
     last = place == 3
     if not last and started.reach('saving', 3 + rng.randrange(3)):
       started.send(signal.SIGTERM)
@@ -202,7 +220,7 @@ def devices(folder, whole, seconds, number, rng):
     if failed := failure(ended) or ('lost' if started.begin != least else ''):
       return [Try('1 -> 8 -> 4 -> 1 devices', failed, f'{count} devices: {ended.log[-800:]}')]
     least = max(steps(folder / W), default=0)
-  same = not ended.code and close(lines(folder / W), whole.lines)
+  same = not ended.code and close(lines(folder / W), known.whole.lines)
   return [Try('1 -> 8 -> 4 -> 1 devices', 'survived' if same else 'silent', ended.log[-300:])]
 
 
@@ -214,38 +232,104 @@ def close(some, others, tolerance=1e-5):
   return some.keys() == others.keys() and all(equal(x, others[key]) for key, x in some.items())
 
 
-def pair(folder):
+def pair(folder, known):
   """Starts the run as two processes."""
   with socket.socket() as free:
     free.bind(('127.0.0.1', 0))
     address = f'127.0.0.1:{free.getsockname()[1]}'
   environment = {'JAX_COORDINATOR_ADDRESS': address, 'JAX_NUM_PROCESSES': '2'}
-  return [Run(folder, TRAIN, name=i, JAX_PROCESS_ID=i, **environment) for i in '01']
+  return [Run(folder, train(known), name=i, JAX_PROCESS_ID=i, **environment) for i in '01']
 
 
-def lost_process(folder, whole, seconds, number, rng):
+def lost_process(base, folder, known, number, rng):
   """kill -9 of one of two processes: the other ends by itself; both started again end as the run of
   one process does, but for rounding."""
   row = 'a process of two killed'
   both, victim = pair(folder), number % 2
   phase = KILLED[1 + number // 2 % (len(KILLED) - 1)]
-  wait_in(both[victim], phase, seconds, rng)
+  wait_in(both[victim], phase, known.seconds, rng)
   both[victim].send(signal.SIGKILL)
   (other,) = both[1 - victim].end()
   both[victim].end()
   if other.code is None or 'Traceback' in other.log:
     return [Try(row, 'lost' if other.code is None else 'tracebacks', other.log[-800:])]
   least = max(steps(folder / W), default=0)
-  both = pair(folder)
+  both = pair(folder, known)
   ends = [started.end()[0] for started in both]
   if any(end.code for end in ends) or both[0].begin != least:
     return [Try(row, 'lost', f'{both[0].begin}, not {least}: {ends[0].log[-400:]} {ends[1].log}')]
-  same = both[0].state == both[1].state and close(lines(folder / W), whole.lines)
+  same = both[0].state == both[1].state and close(lines(folder / W), known.whole.lines)
   return [Try(row, 'survived' if same else 'silent', ends[0].log[-300:])]
+
+
+def meanwhile(base, folder, known, number, rng):
+  """A run saves after each step and removes the checkpoint before, and its workdir is read."""
+  often = {'checkpoint.every': 1, 'checkpoint.keep_latest': 1 + number % 2}
+  started = Run(folder, train(known, **often))
+  started.reach('saving')
+  reader = Run(folder, functools.partial(watch, folder), name='reader')
+  (ended,) = started.end()
+  (folder / 'ended').touch()
+  (last,) = reader.end()
+  sums = [sum for _, *both in started.saved for sum in both]
+  out = [Try('read while it saves', *finish(folder / W, started, ended, known.whole, 0))]
+  for line in last.out.splitlines():
+    code, log, given = json.loads(line)
+    outcome = 'survived' if given.split()[:1] and given.split()[0] in sums else 'silent'
+    outcome = 'named' if code else outcome
+    if 'Traceback' in log or 'delete the workdir' in log or code is None:
+      outcome = 'tracebacks' if 'Traceback' in log else 'lost'
+    out.append(Try('read while it saves', outcome, log[-800:]))
+  return out if not last.code else [*out, Try('read while it saves', 'tracebacks', last.log[-800:])]
+
+
+def watch(folder):
+  """Reads the workdir of a case until its run has ended."""
+  readings.stop_before_computing()
+  commands = ('evaluate', '--workdir', W), ('load', W)
+  while not (folder / 'ended').exists():
+    for command in commands:
+      ended = readings.read(command)
+      print(json.dumps([ended.code, ended.log, ended.out]))
+  return 0
+
+
+def tools(base, folder, known, number, rng):
+  """A tool that writes a folder is killed and started again, or two begin at the same time."""
+  commands = families.tools(known.name)
+  name = list(commands)[number // 2 % len(commands)] if commands else ''
+  if not name:
+    return []
+  begun = time.monotonic()
+  run(folder, commands[name])
+  seconds, right = time.monotonic() - begun, sums_of(folder)
+  shutil.rmtree(folder / 'OUT')
+  row = f'{name} killed' if number % 2 else f'two of {name} in one folder'
+  first = Run(folder, commands[name], name='first')
+  time.sleep(rng.uniform(0, seconds if number % 2 else seconds / 2))
+  if number % 2:
+    first.send(signal.SIGKILL)
+    first.end()
+    if sums_of(folder) == right:  # it had ended
+      return [Try(row, 'survived')]
+    ends = [run(folder, commands[name])[1]]
+  else:
+    second = Run(folder, commands[name], name='second')
+    ends = [first.end()[0], second.end()[0]]
+  if faults := [x for x in ends if failure(x)]:
+    return [Try(row, failure(faults[0]), faults[0].log[-800:])]
+  if all(x.code for x in ends):
+    return [Try(row, 'lost', ends[-1].log[-800:])]
+  same = sums_of(folder) == right and not list(folder.glob('*.partial'))
+  outcome = 'named' if any(x.code for x in ends) else 'survived'
+  return [Try(row, outcome if same else 'silent', ends[-1].log[-800:])]
 
 
 KINDS = {
   'kill': killed,
+  'extend': extended,
+  'meanwhile': meanwhile,
+  'tools': tools,
   'signal': signalled,
   'disk': full_disk,
   'two': second_run,

@@ -18,62 +18,43 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 import bert_jax
 from bert_jax import evaluate, hosts, train
+from bert_jax.corpus import blocks
 from bert_jax.predict import __main__ as predict
 from bert_jax.run import evaluation, setup
 from bert_jax.run.speed import MEASURED
-from bert_jax.tools import convert
+from bert_jax.tools import convert, prepare_examples
 from bert_jax.tools.prepare import __main__ as prepare
+from bert_jax.tools.report import __main__ as report
+from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.workdir import checkpoint
 
 FORK = multiprocessing.get_context('fork')
 SECONDS = 150  # after which a run counts as stuck
 LONGEST = 1500  # characters of a sentence
 LOST_SECONDS = 10  # after which a process of two counts as lost here
-CONFIG = f'--config={Path(__file__).parents[2] / "configs" / "pretrain.py"}:runlocal'
+BLOCK = 128, 2  # the least tokens and documents of a block of a prepared corpus
 PROGRAMS = {'train': train, 'evaluate': evaluate, 'predict': predict, 'convert': convert}
-PROGRAMS['prepare'] = prepare
+PROGRAMS |= {'prepare': prepare, 'prepare_examples': prepare_examples}
+PROGRAMS |= {'report': report, 'sweep': sweep}
 # What a run does while each of these functions runs; the innermost counts.
 PHASES = (
   ('reading', train, 'read_inputs'),
   ('compiling', setup, 'prepare'),
   ('reading', checkpoint.Checkpoints, 'restore'),
+  ('claiming', setup, 'open_workdir'),
   ('training', train, 'loop'),
   ('saving', checkpoint.Checkpoints, 'save'),
   ('saving', checkpoint.Checkpoints, 'wait'),
   ('evaluating', evaluation, 'one_pass'),
   ('closing', checkpoint.Checkpoints, 'close'),
 )
-STEPS = 40
-
-
-def train_command(workdir, data='text.txt', **fields):
-  """The command line of the tiny run."""
-  sizes = dict(num_hidden_layers=2, hidden_size=16, num_attention_heads=2, intermediate_size=32)
-  sizes |= dict(vocab_size=120, max_position_embeddings=32)
-  fields = {f'model.{name}': value for name, value in sizes.items()} | {
-    'data.train': data,
-    'data.seq_length': 32,
-    'corpus.eval_share': 0.2,
-    'batch_size': 8,
-    'masking.max_predictions_per_seq': 5,
-    'steps': STEPS,
-    'eval.every': 10,
-    'eval.batches': 0,
-    'checkpoint.every': 5,
-    'checkpoint.keep_latest': 3,
-    'checkpoint.best_metric': 'mlm',
-    'log.every': 1,
-    **fields,
-  }
-  named = (f'--config.{name}={value}' for name, value in fields.items())
-  return 'train', CONFIG, '--workdir', workdir, *named
 
 
 class Ended(NamedTuple):
@@ -93,16 +74,17 @@ class Ended(NamedTuple):
 
 
 class Run:
-  """Programs that run one after another in a process.
+  """Programs that run one after another in a process: command lines, or functions.
   begin: the step that training began with, None before. state: the checksum of its last state.
-  phases: [(phase, when it was entered)]. most: bytes that it may write into one file; 0: any.
-  name: what the names of its files of output begin with."""
+  saved: [(step, checksums of the state and of the parameters)] of its checkpoints. phases: [(phase,
+  when it was entered)]. most: bytes that it may write into one file; 0: any. name: what the names
+  of its files of output begin with."""
 
   def __init__(self, folder, *commands, devices=1, most=0, name='', **environment):
     files = [(f'{name}{k}.out', f'{name}{k}.err') for k in range(len(commands))]
     self.output = [(Path(folder) / out, Path(folder) / err) for out, err in files]
     self.begin = self.state = None
-    self.phases, self.codes = [], []
+    self.phases, self.codes, self.saved = [], [], []
     self.messages, there = FORK.Pipe(duplex=False)
     flags = os.environ.get('XLA_FLAGS', '')
     flags = f'{flags} --xla_force_host_platform_device_count={devices}'
@@ -119,7 +101,7 @@ class Run:
       name, value = self.messages.recv()
     except (EOFError, OSError):
       return False
-    if name in ('phases', 'codes'):
+    if name in ('phases', 'codes', 'saved'):
       getattr(self, name).append(value)
     else:
       setattr(self, name, value)
@@ -167,20 +149,21 @@ def _programs(folder, commands, output, there, most, environment):
   if most:
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
   hosts.LOST_SECONDS = LOST_SECONDS
+  blocks.BLOCK_TOKENS, blocks.BLOCK_DOCUMENTS = BLOCK  # else a small corpus is a single one
   _tell_phases(there)
   for command, paths in zip(commands, output):
     for number, name in enumerate((os.devnull, *paths)):
       sys.stdout.flush()
       os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666), number)
-    there.send(('codes', code := _program(*command)))
+    there.send(('codes', code := command() if callable(command) else program(*command)))
     there.send(('phases', ('ended', time.monotonic())))
   if jax.distributed.is_initialized():
     jax.distributed.shutdown()
   sys.exit(code)
 
 
-def _program(name, *arguments):
-  """The exit status of a program with these arguments."""
+def program(name: str, *arguments: object) -> int:
+  """The exit status of a program with these arguments, run in this process."""
   sys.argv = [name, *map(str, arguments)]
   try:
     PROGRAMS[name].main(sys.argv[1:])
@@ -202,6 +185,9 @@ def _tell_phases(there):
     def call(*arguments, **options):
       if phase == 'training':
         there.send(('begin', int(arguments[1].step)))
+      if function.__name__ == 'save':
+        state = arguments[1]
+        there.send(('saved', (int(state.step), digest(all_of(state)), digest(state.params))))
       entered.append(phase)
       enter(phase)
       try:
@@ -211,7 +197,7 @@ def _tell_phases(there):
         if entered:
           enter(entered[-1])
       if phase == 'training':
-        there.send(('state', digest(out[0])))
+        there.send(('state', digest(all_of(out[0]))))
       return out
 
     return call
@@ -222,19 +208,23 @@ def _tell_phases(there):
   def ended(inputs, of_inputs=setup.ended):
     if out := of_inputs(inputs):  # there is nothing to train
       there.send(('begin', int(out[0].step)))
-      there.send(('state', digest(out[0])))
+      there.send(('state', digest(all_of(out[0]))))
     return out
 
   setup.ended = ended
 
 
-def digest(state):
-  """A hash of all bits of a State."""
+def all_of(state: Any) -> tuple[Any, ...]:
+  return state.params, state.opt_state, state.carry
+
+
+def digest(tree: Any) -> str:
+  """A hash of all bits of the arrays of a tree."""
   out = hashlib.sha256()
-  for path, x in jax.tree_util.tree_leaves_with_path((state.params, state.opt_state, state.carry)):
-    array = np.asarray(x.addressable_data(0))
+  for path, x in jax.tree_util.tree_leaves_with_path(tree):
+    array = np.asarray(x.addressable_data(0) if isinstance(x, jax.Array) else x)
     out.update(f'{path} {array.dtype} {array.shape}'.encode() + array.tobytes())
-  return out.hexdigest()
+  return out.hexdigest()[:16]
 
 
 def lines(workdir, after=0):

@@ -102,6 +102,20 @@ def test_conllu_without_comments_ranges_and_empty_nodes(tmp_path):
   )
 
 
+@pytest.mark.parametrize('name', ['a.conll', 'a.jsonl'])
+def test_a_token_of_blanks_alone_is_said(tmp_path, name):
+  """Nothing of it reaches a model, and its tag is taught all the same."""
+  blanks = 'old', '\xa0', '\u3000'
+  text = '\n'.join(f'Ada B-X\n{blank} O\n' for blank in blanks)
+  if name == 'a.jsonl':
+    rows = [{'tokens': ['Ada', blank], 'tags': ['B-X', 'O']} for blank in blanks]
+    text = ''.join(json.dumps(row) + '\n' for row in rows)
+  (tmp_path / name).write_text(text)
+  found, problems = read(tmp_path / name)
+  assert tuple(s.tokens[1] for s in found) == blanks
+  assert problems.counts['sentences with a token of blanks alone (kept)'] == 2
+
+
 @pytest.mark.parametrize(
   'text, sentence',
   [

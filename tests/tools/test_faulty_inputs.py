@@ -509,18 +509,21 @@ def test_what_is_neither_read_nor_named_is_seen(tmp_path, monkeypatch):
   for raised, verdict in (
     (InputError('a sentence'), 'named'),
     (ValueError('x'), 'traceback'),
-    (None, 'read'),
+    (None, 'same'),
     (InputError('x' * 9_000), 'traceback'),
     (MemoryError(), 'memory'),
     (EOFError(), 'traceback'),
   ):
+    for text, said, changed in ('ab', {}, 'same'), ('a', {}, 'silent'), ('a', {'cut': 1}, 'read'):
 
-    def read(_, raised=raised):
-      if raised:
-        raise raised
+      def read(_, raised=raised, said=said):
+        if raised:
+          raise raised
+        return 'ab', said
 
-    monkeypatch.setattr(campaign, 'formats', [campaign.formats[0]._replace(read=read)])
-    assert campaign.judge(0)[2] == verdict
+      format = campaign.formats[0]._replace(read=read, other=lambda _, text=text: text)
+      monkeypatch.setattr(campaign, 'formats', [format])
+      assert campaign.judge(0)[2] == (changed if verdict == 'same' else verdict)
 
 
 def test_whole_files_of_all_formats_are_read(tmp_path):
@@ -529,4 +532,6 @@ def test_whole_files_of_all_formats_are_read(tmp_path):
     for name, data in format.files.items():
       (tmp_path / str(k) / name).parent.mkdir(parents=True, exist_ok=True)
       (tmp_path / str(k) / name).write_bytes(data)
-    format.read(tmp_path / str(k))
+    if (found := format.read(tmp_path / str(k))) and format.other:
+      given = *found, format.other, tmp_path / str(k)
+      assert fault_inputs.compared(*given) == ('same', ''), format.name

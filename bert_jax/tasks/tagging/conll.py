@@ -84,6 +84,8 @@ def read(spec: str, split: str, problems: Problems, layout: Layout) -> list[Sent
     if not sentence.tokens:
       problems.note('sentences without a token (left out)', sentence.where)
       continue
+    if not all(map(str.strip, sentence.tokens)):
+      problems.note('sentences with a token of blanks alone (kept)', sentence.where)
     sentence = sentence._replace(id=sentence.id or str(number))
     problems.note_id(sentence.id, sentence.where)
     if sentence.tags is None:

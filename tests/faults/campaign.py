@@ -1,0 +1,268 @@
+"""A campaign of faults against this installation: what is survived, named, silent or lost?
+
+    python tests/faults --out FOLDER                    # all families: see README.md
+    python tests/faults --quick                         # under 10 minutes on 2 cores
+    python tests/faults --only memory --resume          # one family, added to what FOLDER has
+    python tests/faults --only tags --kind kill --case 3   # a single case, such as a bad one
+
+Tiny runs of every family (families.py) are killed, stopped by signals, given more steps, read while
+they save, started twice, starved of disk space, driven to numbers that are not finite, moved to
+other devices, robbed of a process; tools are killed and meet on a folder; single bytes, lines and
+files of workdirs, data, prepared and released folders, indexes and sweeps are damaged, and inputs
+of every reader mutated. A try is
+
+  survived    it ended with the result of an undisturbed run, bit for bit, or gave that of an older
+              checkpoint and said so
+  named       it was refused with one sentence, and goes on once the fault is mended
+  silent      it gave another result without a word
+  tracebacks  it ended with a traceback, or without a sentence
+  lost        work that was on the disk before is gone, or the run cannot go on, or does not end
+
+The tables are printed, and written to FOLDER as faults.md and faults.json with the bad tries, whose
+folders stay there. The exit status is 0 if nothing was silent, a traceback or lost, else 1.
+"""
+
+import collections
+import concurrent.futures
+import functools
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from unittest import mock
+
+import tqdm
+from faults import families
+from faults import files as fault_files
+from faults import inputs as fault_inputs
+from faults import kinds as fault_kinds
+from faults import runs as fault_runs
+
+from bert_jax import files
+from bert_jax.command_line import command_line
+from bert_jax.errors import InputError
+from bert_jax.tools import arguments
+from bert_jax.workdir import provenance
+
+OUTCOMES = ('survived', 'named', 'silent', 'tracebacks', 'lost')
+INPUTS_ALONE = 'inputs'  # the family of the cases that need no run
+ALL = tuple(families.FAMILIES)
+SOME = 'mlm_nsp', 'memory', 'examples'
+KINDS = fault_kinds.KINDS | {'files': fault_files.damaged, 'trained': fault_files.trained}
+CASES = {  # {kind: (families, cases of each in --quick, and in a campaign)}
+  'kill': (ALL, 1, 5),
+  'extend': (ALL, 0, 2),
+  'signal': (ALL, 0, 2),
+  'files': (ALL, 1, 9),
+  'trained': (ALL, 0, 2),
+  'meanwhile': (SOME, 1, 4),
+  'tools': (ALL, 0, 4),
+  'disk': (SOME, 1, 4),
+  'two': (SOME, 1, 3),
+  'finite': (('mlm_nsp',), 1, 8),
+  'devices': (('mlm_nsp', 'memory'), 1, 2),
+  'processes': (('mlm_nsp',), 1, 6),
+  'inputs': ((INPUTS_ALONE,), 2, 20),
+}
+INPUTS = 1000  # in a case
+ENVIRONMENT = {  # of the runs; small programs that run for a few steps need no fast code
+  'JAX_PLATFORMS': 'cpu',
+  'OPENBLAS_NUM_THREADS': '1',
+  'TOKENIZERS_PARALLELISM': 'false',
+  'XLA_FLAGS': '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true',
+  'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
+  'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
+}
+
+
+def begin(base, name):
+  """Makes the folders of a family, and its undisturbed run twice -> files.Known."""
+  (base / 'texts').mkdir(parents=True)
+  (base / 'I').mkdir()
+  families.golden.write_texts(base / 'texts')
+  nouns = families.golden.WORDS[:8]
+  for file, lines in (('phrases', [f'near {x}' for x in nouns]), ('entities', nouns[:4])):
+    (base / 'texts' / f'{file}.txt').write_text('\n'.join(lines) + '\n')
+  for file in ('texts', 'I'):
+    (base / file / 'lines.txt').write_text(families.LINES)
+  run_all(base, families.before(name))
+  wholes = []
+  for workdir in ('W', 'again'):  # the second compiles nothing, as the runs of the campaign
+    started, ended = fault_runs.run(base, families.train_command(name, workdir))
+    wholes.append(fault_files.whole(base, workdir, started, ended))
+  if wholes[0] != wholes[1]:
+    raise RuntimeError(f'two undisturbed runs of {name} differ; nothing can be judged here')
+  shutil.rmtree(base / 'again')
+  stopped = fault_runs.Run(base, families.train_command(name, 'S'))
+  stopped.reach('evaluating', 2)
+  stopped.send(signal.SIGTERM)
+  stopped.end()
+  more = families.train_command(name, 'X', steps=families.MORE)
+  shutil.copytree(base / 'W', base / 'X')
+  extended = fault_files.whole(base, 'X', *fault_runs.run(base, more))
+  run_all(base, families.after(name))
+  (read,) = fault_runs.Run(base, functools.partial(fault_files.expected, base)).end(600)
+  if read.code:
+    raise RuntimeError(f'{name}: {read.log[-3000:]}')
+  right = {k: {int(n): x for n, x in of.items()} for k, of in json.loads(read.out).items()}
+  for step, outputs in right['workdir'].items():  # the states that the run had in memory
+    if not outputs['train'].startswith(f'{step} {wholes[0].saved[step][0]} '):
+      raise RuntimeError(f'{name}: another state is read at step {step} than the run had')
+  return fault_files.Known(name, wholes[0], extended, fault_kinds.durations(started.phases), right)
+
+
+def run_all(base, commands):
+  for command in commands:
+    _, ended = fault_runs.run(base, command)
+    if ended.code:
+      raise RuntimeError(f'{" ".join(command)} failed:\n{ended.log[-3000:]}')
+
+
+def case(base, kind, number, seed, folder, known):
+  """The Trys of a case in a new folder. base: what `begin` has made, to give `known`."""
+  rng = random.Random(f'{seed} {folder.name}')
+  try:
+    if kind == 'inputs':
+      folder.mkdir()
+      return mutated(1000 * seed + number)
+    return KINDS[kind](base, fault_files.copy(base, folder), known, number, rng)
+  except Exception:
+    return [fault_files.Try(kind, 'tracebacks', f'of the campaign: {traceback.format_exc()}')]
+
+
+def mutated(seed):
+  """The Trys of damaged files of every format."""
+  counts, bad = fault_inputs.run(INPUTS, seed, 1)
+  out = []
+  for verdict, outcome in (('read', 'survived'), ('same', 'survived'), ('named', 'named')):
+    number = sum(n.get(verdict, 0) for n in counts.values())
+    and_same = ', read as by another program' if verdict == 'same' else ''
+    out += [fault_files.Try(f'inputs{and_same}', outcome)] * number
+  for i, name, done, verdict, text in bad:
+    outcome = {'traceback': 'tracebacks', 'silent': 'silent'}.get(verdict, 'lost')
+    out.append(fault_files.Try('inputs', outcome, f'{i}, {done} {name}: {verdict}: {text}'))
+  return out
+
+
+def campaign(cases, seed, jobs, out, done=lambda each, tries: None):
+  """Runs [(family, kind, number), ...]; done is told each and its Trys as soon as it has ended."""
+  with tempfile.TemporaryDirectory(prefix='faultbench-') as root, mock.patch.dict(os.environ):
+    root = Path(root)
+    os.environ |= ENVIRONMENT | {'JAX_COMPILATION_CACHE_DIR': str(root / 'compiled')}
+    context = multiprocessing.get_context('spawn')
+    with concurrent.futures.ProcessPoolExecutor(jobs, context) as pool:
+      names = dict.fromkeys(family for family, *_ in cases)
+      made = {pool.submit(begin, root / x, x): x for x in names if x != INPUTS_ALONE}
+
+      def submit(each, known=None):
+        base, folder = root / each[0], root / '{}-{}-{}'.format(*each)
+        return pool.submit(case, base, *each[1:], seed, folder, known), each
+
+      running = dict(submit(each) for each in cases if each[0] == INPUTS_ALONE)
+      bar = tqdm.tqdm(desc='faults', total=len(cases), unit='case', disable=None)
+      while waiting := [*made, *running]:
+        (future, *_) = concurrent.futures.wait(waiting, return_when='FIRST_COMPLETED').done
+        if name := made.pop(future, ''):
+          running |= dict(submit(each, future.result()) for each in cases if each[0] == name)
+          continue
+        each, tries = running.pop(future), future.result()
+        folder = root / '{}-{}-{}'.format(*each)
+        if any(is_bad(x) for x in tries):
+          shutil.copytree(folder, out / folder.name, symlinks=True, dirs_exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        bar.update()
+        done(each, tries)
+
+
+def is_bad(each):
+  return each.outcome not in ('survived', 'named')
+
+
+def table(results):
+  """The lines of the table in markdown, of [(what it is of, Try), ...]."""
+  counts = collections.defaultdict(collections.Counter)
+  for row, each in results:
+    counts[row][each.outcome] += 1
+  counts['all'] = sum(counts.values(), collections.Counter())
+  rows = [[row, n.total(), *(n[x] for x in OUTCOMES)] for row, n in counts.items()]
+  head = ['fault', 'tries', *OUTCOMES]
+  return ['| ' + ' | '.join(map(str, row)) + ' |' for row in (head, ['---'] * len(head), *rows)]
+
+
+def written(out, results, command, minutes):
+  """Writes the results {(family, kind, number): Trys} as faults.json and faults.md -> its lines."""
+  cases = sorted(results, key=lambda each: ([*CASES].index(each[1]), each))
+  tries = [(each, x) for each in cases for x in results[each]]
+  head = f'`{command}`, {time.strftime("%Y-%m-%d")}, {minutes:.0f} minutes:'
+  rows = [(x.row, x) for _, x in tries], [(each[0], x) for each, x in tries]
+  lines = [head, *(line for part in rows for line in ('', *table(part)))]
+  (out / 'faults.md').write_text('\n'.join(lines) + '\n')
+  facts = {'command': command, 'minutes': minutes, 'versions': provenance.versions()}
+  facts['tries'] = [[*each, *x] for each, x in tries]
+  files.write_json(out / 'faults.json', facts)
+  return lines
+
+
+def earlier(path):
+  """({(family, kind, number): Trys}, minutes) of the good cases of faults.json."""
+  facts, out = json.loads(path.read_text()) if path.exists() else {}, {}
+  for *each, row, outcome, note in facts.get('tries', ()):
+    out.setdefault(tuple(each), []).append(fault_files.Try(row, outcome, note))
+  good = {each: tries for each, tries in out.items() if not any(map(is_bad, tries))}
+  return good, facts.get('minutes', 0)
+
+
+def chosen(args):
+  """The cases [(family, kind, number), ...] that the command line asks for."""
+  out = []
+  for kind, (of, *many) in CASES.items():
+    numbers = range(many[not args.quick]) if args.case is None else [args.case]
+    is_asked = args.kind in ('', kind)
+    out += [(x, kind, n) for x in of for n in numbers if is_asked and args.only in ('', x)]
+  return out
+
+
+def main(argv=None):
+  parser = arguments.parser('faultbench', __doc__)
+  add = parser.add_argument
+  add('--out', default='faults', help='folder of the results and of what went wrong')
+  add('--quick', action='store_true', help='a short campaign')
+  add('--seed', type=int, default=0, help='of the moments, places and kinds of the faults')
+  add('--jobs', type=int, default=arguments.cores(), help='cases at once; default: one per core')
+  add('--only', default='', choices=(*ALL, INPUTS_ALONE), help='one family')
+  add('--kind', default='', choices=CASES, help='one kind of fault')
+  add('--case', type=int, help='one case of --only and --kind, by its number from 0')
+  add('--resume', action='store_true', help='keep the good cases that --out has')
+  args = parser.parse_args(argv)
+  started = time.time()
+  with command_line():
+    if args.case is not None and not (args.only and args.kind):
+      raise InputError('--case is one of a kind; name it with --only FAMILY --kind KIND.')
+    if args.jobs < 1:
+      raise InputError(f'--jobs is {args.jobs}; use 1 or more.')
+    out = Path(args.out).expanduser()
+    arguments.check_writable(out)
+    out.mkdir(parents=True, exist_ok=True)
+    results, minutes = earlier(out / 'faults.json') if args.resume else ({}, 0)
+    cases = [each for each in chosen(args) if each not in results]
+    words = sys.argv[1:] if argv is None else argv
+    command = ' '.join(['python tests/faults', *words])
+
+    def done(each, tries):
+      results[each] = tries
+      written(out, results, command, minutes + (time.time() - started) / 60)
+
+    campaign(cases, args.seed, args.jobs, out, done)
+    print('\n'.join(written(out, results, command, minutes + (time.time() - started) / 60)))
+    bad = [(each, x) for each, tries in results.items() for x in tries if is_bad(x)]
+    for (family, kind, number), x in bad:
+      again = f'--only {family} --kind {kind} --case {number} --seed {args.seed}'
+      print(f'\n{x.row}: {x.outcome} ({again}): {x.note}', file=sys.stderr)
+    sys.exit(bool(bad))

@@ -1,0 +1,155 @@
+"""The families of runs that the campaign damages: golden runs, and what none of them has.
+
+Each is trained on the texts of test_golden_runs.write_texts, in the folder `texts`, and stops,
+goes on and is read in the folders that `Made` names.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / 'tests' / 'run'))
+
+import recorder  # noqa: E402
+import test_golden_runs as golden  # noqa: E402
+
+STEPS, MORE = 12, 16  # of a run, and of one that goes on after its end
+LINES = 'the river holds an old stone\nshe carries a lamp near the door\na boat was old\n' * 3
+# What every run of a family does, whatever the golden run does.
+OFTEN = golden.settings(f"""steps={STEPS} eval.every=4 eval.batches=0 checkpoint.every=2
+checkpoint.keep_latest=3 log.every=1 optimizer.accumulation=1""")
+MLM = 'checkpoint.best_metric=mlm'
+BLOCKS = 'data.train=D corpus.rows=full loss.nsp_weight=0'
+LEXICON = f"""masking.policy=whole_word,phrase@4,entity@8 corpus.phrases={{texts}}/phrases.txt
+corpus.entities={{texts}}/entities.txt {MLM}"""
+PAIRS = """table.labels=x,y table.text_column=first table.pair_column=second
+table.label_column=label"""
+# {family: (golden run, what differs)}; a change that depends on the number of steps names a step.
+FAMILIES = {
+  'mlm_nsp': ('nsp', MLM),
+  'spans': (
+    'spans and their boundaries, growing',
+    'corpus.lengths=16,32@6 optimizer.batch_warmup=6 optimizer.accumulation=4',
+  ),
+  'languages': ('two languages, full, packed, whole words from step 5', MLM),
+  'lexicon': ('nsp', LEXICON),
+  'blocks': ('nsp', f'{BLOCKS} {MLM}'),
+  'electra': ('electra', ''),
+  'albert': ('an albert, bfloat16', ''),
+  'modern': ('a modern one', ''),
+  'causal': ('causal, two languages', ''),
+  'memory': ('causal, a memory', ''),
+  'diffusion': ('causal, then diffusion', ''),
+  'teacher': ('from a teacher', ''),
+  'denoising': ('denoising', ''),
+  'translation': ('translation', ''),
+  'pairs': ('labels of pairs', ''),
+  'examples': ('labels of pairs', f'data.train=E {PAIRS}'),
+  'labels': ('several labels, unrolled', ''),
+  'number': ('a number', ''),
+  'tags': ('tags', ''),
+  'answers': ('answers', ''),
+  'choices': ('choices', ''),
+  'vectors': ('vectors, two widths, in chunks', ''),
+  'coreference': ('coreference', ''),
+}
+OTHERS = {'memory', 'teacher', 'diffusion'}  # which have no folder that others read
+# What makes the folders that a run reads: a teacher, a prepared corpus, prepared examples.
+PREPARE = 'prepare', '--input', 'texts/corpus.txt', '--vocab', 'texts', '--processes', '1', '--out'
+CONVERT = 'convert', '--from', 'W', '--to'
+
+
+class Subject(NamedTuple):
+  """A folder that gets faults. reads: {name: the command that reads it}. only: a pattern of the
+  files that get one. copies: further folders that its programs write into."""
+
+  folder: str
+  reads: dict[str, tuple]
+  only: str = ''
+  copies: tuple[str, ...] = ()
+
+
+def train_command(family: str, workdir: str, **changes: Any) -> tuple[str, ...]:
+  """The command line that trains a family; a path of its data is relative to its folder."""
+  run, more = FAMILIES[family]
+  spec, fields = (golden.RUNS | recorder.MORE_RUNS)[run]
+  common = {k: x for k, x in golden.COMMON.items() if k != 'checkpoint.best_metric'}
+  fields = common | (golden.PRETRAIN if 'pretrain' in spec else golden.FINETUNE) | fields
+  fields |= OFTEN | golden.settings(more)
+  if 'data' in fields:
+    data = fields.pop('data')
+    fields = {'data.train': data, 'data.eval': data} | fields
+  fields |= {'tokenizer.path': '{texts}/vocab.txt'} | changes
+  named = (f'--config.{k}={x}'.format(texts='texts', teacher='T') for k, x in fields.items())
+  file, _, arguments = spec.partition(':')
+  return 'train', f'--config={ROOT / "configs" / file}:{arguments}', '--workdir', workdir, *named
+
+
+def before(family: str) -> list[tuple[str, ...]]:
+  """The commands that make what the runs of a family read."""
+  if family == 'teacher':
+    return [train_command('mlm_nsp', 'T')]
+  if family == 'blocks':
+    return [(*PREPARE, 'D')]
+  return [examples_command('E')] if family == 'examples' else []
+
+
+def examples_command(out: str) -> tuple[str, ...]:
+  _, spec, *_ = train_command('examples', '')
+  named = (f'--config.{x}' for x in f'data.train=texts/pairs.tsv {PAIRS}'.split())
+  return 'prepare_examples', spec, *named, '--vocab', 'texts', '--out', out
+
+
+def tools(family: str) -> dict[str, tuple[str, ...]]:
+  """{name: command} of the tools that write the folder OUT."""
+  out = {'evaluate': ('evaluate', '--workdir', 'W', '--out', 'OUT')}
+  out |= {} if family in OTHERS else {'convert': (*CONVERT, 'hf:OUT')}
+  out |= {'prepare': (*PREPARE, 'OUT')} if family in ('mlm_nsp', 'blocks') else {}
+  out |= {'prepare_examples': examples_command('OUT')} if family == 'examples' else {}
+  return {k: x for k, x in out.items() if k != 'evaluate' or family in ('tags', 'answers')}
+
+
+def after(family: str) -> list[tuple[str, ...]]:
+  """The commands that make the other folders of a family, once W has been trained."""
+  out = [] if family in OTHERS else [(*CONVERT, 'hf:H')]
+  search = 'predict', '--model', 'W', '--task', 'search', '--index', 'I/lines.txt', '--keep-index'
+  out += [(*search, '--input', 'texts/lines.txt', '--output', 'I/out')] * (family == 'mlm_nsp')
+  if family == 'mlm_nsp':
+    _, spec, _, _, *fields = train_command(family, '', steps=4)
+    fields.remove('--config.optimizer.warmup=3')
+    vary = '--seeds', '2', '--vary', 'optimizer.warmup=1,2'
+    out.append(('sweep', spec, '--workdir', 'G', *vary, *fields))
+  return out
+
+
+def subjects(family: str) -> dict[str, Subject]:
+  """{name: Subject} of all that can be damaged. S is a run that was stopped."""
+  predict = lambda model, *more: ('predict', '--model', model, '--input', 'texts/lines.txt', *more)
+  train, evaluate = train_command(family, 'S'), ('evaluate', '--workdir', 'S')
+  of_run = {'train': train, 'evaluate': evaluate, 'predict': predict('S')}
+  if 'best_metric' in FAMILIES[family][1]:
+    of_run['evaluate best'] = *evaluate, '--checkpoint', 'best'
+  if family in ('mlm_nsp', 'tags'):
+    of_run['predict int8'] = predict('S', '--int8')
+  if family not in OTHERS:
+    of_run['convert'] = 'convert', '--from', 'S', '--to', 'hf:OUT'
+  out = {'workdir': Subject('S', of_run)}
+  out['data'] = Subject('texts', {'train': train}, copies=('S',))
+  if family not in OTHERS:
+    begin = train_command(family, 'F', **{'init_from': 'H', 'tokenizer.path': ''})
+    of_released = {'train': begin, 'predict': predict('H'), 'convert': (*CONVERT[:2], 'H', '--to')}
+    of_released['convert'] += ('hf:OUT',)
+    out['released folder'] = Subject('H', of_released)
+  of_data = {'train': train, 'evaluate': evaluate}
+  for folder, name in (('D', 'blocks'), ('E', 'examples'), ('T', 'teacher')):
+    if name == family:
+      out[f'folder of {name}'] = Subject(folder, of_data, copies=('S',))
+  if family == 'mlm_nsp':
+    search = *predict('W', '--output', 'I/out'), '--task', 'search', '--index', 'I/lines.txt'
+    out['search index'] = Subject('I', {'search': (*search, '--keep-index')}, only=r'\.npz$')
+    _, sweep = after(family)[-1], (*after(family)[-1], '--dry-run')
+    files = r'(^|/)(config|summary|sweep|run|metrics|r?[^/]*)\.jsonl?$'
+    reads = {'report': ('report', 'G', '--out', 'OUT'), 'sweep': sweep}
+    out['sweep'] = Subject('G', reads, only=f'^(?!.*checkpoints/).*{files}')
+  return out

@@ -170,7 +170,10 @@ def campaign(cases, seed, jobs, out, done=lambda each, tries: None):
       while waiting := [*made, *running]:
         (future, *_) = concurrent.futures.wait(waiting, return_when='FIRST_COMPLETED').done
         if name := made.pop(future, ''):
-          running |= dict(submit(each, future.result()) for each in cases if each[0] == name)
+          of_family, fault = [each for each in cases if each[0] == name], future.exception()
+          for each in of_family if fault else ():
+            done(each, [fault_files.Try(each[1], 'tracebacks', f'of the campaign: {fault}')])
+          running |= {} if fault else dict(submit(each, future.result()) for each in of_family)
           continue
         each, tries = running.pop(future), future.result()
         folder = root / '{}-{}-{}'.format(*each)

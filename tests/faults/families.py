@@ -117,9 +117,7 @@ def after(family: str) -> list[tuple[str, ...]]:
   out += [(*search, '--input', 'texts/lines.txt', '--output', 'I/out')] * (family == 'mlm_nsp')
   if family == 'mlm_nsp':
     _, spec, _, _, *fields = train_command(family, '', steps=4)
-    fields.remove('--config.optimizer.warmup=3')
-    vary = '--seeds', '2', '--vary', 'optimizer.warmup=1,2'
-    out.append(('sweep', spec, '--workdir', 'G', *vary, *fields))
+    out.append(('sweep', spec, '--workdir', 'G', '--seeds', '2', *fields))
   return out
 
 
@@ -148,7 +146,7 @@ def subjects(family: str) -> dict[str, Subject]:
   if family == 'mlm_nsp':
     search = *predict('W', '--output', 'I/out'), '--task', 'search', '--index', 'I/lines.txt'
     out['search index'] = Subject('I', {'search': (*search, '--keep-index')}, only=r'\.npz$')
-    _, sweep = after(family)[-1], (*after(family)[-1], '--dry-run')
+    sweep = *after(family)[-1], '--dry-run'
     files = r'(^|/)(config|summary|sweep|run|metrics|r?[^/]*)\.jsonl?$'
     reads = {'report': ('report', 'G', '--out', 'OUT'), 'sweep': sweep}
     out['sweep'] = Subject('G', reads, only=f'^(?!.*checkpoints/).*{files}')

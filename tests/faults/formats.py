@@ -1,4 +1,4 @@
-"""A small whole example of every format that is read, and how a run reads it (fault_inputs.py)."""
+"""A small whole example of every format that is read, and how a run reads it (inputs.py)."""
 
 import functools
 import io

@@ -1,4 +1,4 @@
-"""Small files of released models other than BERT's, for tools/fault_formats.py."""
+"""Small files of released models other than BERT's, for formats.py."""
 
 import json
 

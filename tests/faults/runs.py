@@ -222,6 +222,8 @@ def digest(tree: Any) -> str:
   """A hash of all bits of the arrays of a tree."""
   out = hashlib.sha256()
   for path, x in jax.tree_util.tree_leaves_with_path(tree):
+    is_key = isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    x = jax.random.key_data(x) if is_key else x
     array = np.asarray(x.addressable_data(0) if isinstance(x, jax.Array) else x)
     out.update(f'{path} {array.dtype} {array.shape}'.encode() + array.tobytes())
   return out.hexdigest()[:16]

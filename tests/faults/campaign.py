@@ -82,8 +82,9 @@ ENVIRONMENT = {  # of the runs; small programs that run for a few steps need no 
 }
 
 
-def begin(base, name):
-  """Makes the folders of a family, and its undisturbed run twice -> files.Known."""
+def begin(base, name, extends):
+  """Makes the folders of a family, and its undisturbed run -> files.Known. extends: makes one that
+  goes on after its end, too."""
   (base / 'texts').mkdir(parents=True)
   (base / 'I').mkdir()
   families.golden.write_texts(base / 'texts')
@@ -93,29 +94,34 @@ def begin(base, name):
   for file in ('texts', 'I'):
     (base / file / 'lines.txt').write_text(families.LINES)
   run_all(base, families.before(name))
-  wholes = []
-  for workdir in ('W', 'again'):  # the second compiles nothing, as the runs of the campaign
-    started, ended = fault_runs.run(base, families.train_command(name, workdir))
-    wholes.append(fault_files.whole(base, workdir, started, ended))
-  if wholes[0] != wholes[1]:
-    raise RuntimeError(f'two undisturbed runs of {name} differ; nothing can be judged here')
-  shutil.rmtree(base / 'again')
-  stopped = fault_runs.Run(base, families.train_command(name, 'S'))
+  whole = extended = trained(base, families.train_command(name, 'W'), 'W')
+  stopped = fault_runs.Run(base, families.train_command(name, 'S'))  # which compiles nothing
   stopped.reach('evaluating', 2)
   stopped.send(signal.SIGTERM)
   stopped.end()
-  more = families.train_command(name, 'X', steps=families.MORE)
-  shutil.copytree(base / 'W', base / 'X')
-  extended = fault_files.whole(base, 'X', *fault_runs.run(base, more))
+  if any(whole.saved[step] != sums for step, *sums in stopped.saved):
+    raise RuntimeError(f'two undisturbed runs of {name} differ; nothing can be judged here')
+  if extends:
+    shutil.copytree(base / 'W', base / 'X')
+    extended = trained(base, families.train_command(name, 'X', steps=families.MORE), 'X')
   run_all(base, families.after(name))
   (read,) = fault_runs.Run(base, functools.partial(fault_files.expected, base)).end(600)
   if read.code:
     raise RuntimeError(f'{name}: {read.log[-3000:]}')
   right = {k: {int(n): x for n, x in of.items()} for k, of in json.loads(read.out).items()}
   for step, outputs in right['workdir'].items():  # the states that the run had in memory
-    if not outputs['train'].startswith(f'{step} {wholes[0].saved[step][0]} '):
+    if not outputs['train'].startswith(f'{step} {whole.saved[step][0]} '):
       raise RuntimeError(f'{name}: another state is read at step {step} than the run had')
-  return fault_files.Known(name, wholes[0], extended, fault_kinds.durations(started.phases), right)
+  return fault_files.Known(name, whole, extended, fault_kinds.durations(stopped.phases), right)
+
+
+def trained(base, command, workdir):
+  """The Whole of an undisturbed run."""
+  started, ended = fault_runs.run(base, command)
+  if ended.code or not started.state:
+    raise RuntimeError(f'an undisturbed run failed:\n{ended.log[-3000:]}')
+  saved = {step: sums for step, *sums in started.saved}
+  return fault_files.Whole(started.state, fault_runs.lines(base / workdir), saved)
 
 
 def run_all(base, commands):
@@ -158,8 +164,9 @@ def campaign(cases, seed, jobs, out, done=lambda each, tries: None):
     os.environ |= ENVIRONMENT | {'JAX_COMPILATION_CACHE_DIR': str(root / 'compiled')}
     context = multiprocessing.get_context('spawn')
     with concurrent.futures.ProcessPoolExecutor(jobs, context) as pool:
-      names = dict.fromkeys(family for family, *_ in cases)
-      made = {pool.submit(begin, root / x, x): x for x in names if x != INPUTS_ALONE}
+      names = dict.fromkeys(x for x, *_ in cases if x != INPUTS_ALONE)
+      extends = {family for family, kind, _ in cases if kind == 'extend'}
+      made = {pool.submit(begin, root / x, x, x in extends): x for x in names}
 
       def submit(each, known=None):
         base, folder = root / each[0], root / '{}-{}-{}'.format(*each)

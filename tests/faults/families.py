@@ -4,6 +4,7 @@ Each is trained on the texts of test_golden_runs.write_texts, in the folder `tex
 goes on and is read in the folders that `Made` names.
 """
 
+import re
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,7 +134,8 @@ def subjects(family: str) -> dict[str, Subject]:
   if family not in OTHERS:
     of_run['convert'] = 'convert', '--from', 'S', '--to', 'hf:OUT'
   out = {'workdir': Subject('S', of_run)}
-  out['data'] = Subject('texts', {'train': train}, copies=('S',))
+  data = '|'.join(re.findall(r'texts/([\w.]+)', ' '.join(train)))
+  out['data'] = Subject('texts', {'train': train}, f'^({data})$', copies=('S',))
   if family not in OTHERS:
     begin = train_command(family, 'F', **{'init_from': 'H', 'tokenizer.path': ''})
     of_released = {'train': begin, 'predict': predict('H'), 'convert': (*CONVERT[:2], 'H', '--to')}

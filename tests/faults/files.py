@@ -54,13 +54,6 @@ class Known(NamedTuple):
   right: dict
 
 
-def whole(folder: Path, workdir: str, started: Run, ended: Ended) -> Whole:
-  if ended.code or not started.state:
-    raise RuntimeError(f'an undisturbed run failed:\n{ended.log[-3000:]}')
-  saved = {step: sums for step, *sums in started.saved}
-  return Whole(started.state, lines(Path(folder) / workdir), saved)
-
-
 def copy(base: Path, folder: Path, *copied: str) -> Path:
   """A new folder with copies of some folders of `base`, and links to its others."""
   folder.mkdir(parents=True)
@@ -266,7 +259,7 @@ def trained(base: Path, folder: Path, known: Known, number: int, rng: random.Ran
   name = names[number % len(names)]
   subject = families.subjects(known.name)[name]
   place = copy(base, folder / 'faulty', subject.folder, *subject.copies)
-  path, fault = inject(place / subject.folder, rng.randrange(1000), rng)
+  path, fault = inject(place / subject.folder, rng.randrange(1000), rng, subject.only)
   return [Try(f'{name}: trained', *judge_training(base, place, subject, known.whole, path, fault))]
 
 

@@ -255,12 +255,16 @@ def _made():
 def formats():
   """[Format, ...], always in the same order."""
   model = config_lib.nested({name: x.default for name, x in config_lib.SHARED.items()}).model
+  flags = dict.fromkeys(('single_word', 'lstrip', 'rstrip', 'normalized'), False)
+  normalizer = {'lowercase': True, 'clean_text': True, 'handle_chinese_chars': True}
+  model_of = {'unk_token': '[UNK]', 'continuing_subword_prefix': '##'}
+  model_of['max_input_chars_per_word'] = 100
   whole = {
     'version': '1.0',
-    'added_tokens': [{'id': 0, 'content': '[PAD]', 'special': True}],
-    'normalizer': {'type': 'BertNormalizer', 'lowercase': True, 'clean_text': True},
+    'added_tokens': [{'id': 0, 'content': '[PAD]', 'special': True} | flags],
+    'normalizer': {'type': 'BertNormalizer', 'strip_accents': None} | normalizer,
     'pre_tokenizer': {'type': 'BertPreTokenizer'},
-    'model': {'type': 'WordPiece', 'vocab': {x: i for i, x in enumerate(PIECES)}},
+    'model': {'type': 'WordPiece', 'vocab': {x: i for i, x in enumerate(PIECES)}} | model_of,
   }
   released = {'model_type': 'bert', 'architectures': ['BertForMaskedLM'], 'id2label': {'0': 'a'}}
   released |= {name: model[name] for name in config_json.SIZES}

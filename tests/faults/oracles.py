@@ -63,7 +63,7 @@ def table(delimiter: str, make: Callable[[dict[str, str]], Any], folder: Path) -
 def columns(token: int, tag: int, folder: Path) -> list[Any]:
   """The sentences of a file with a token a line; in CoNLL-U (token 1) some lines hold none."""
   parts, out = re.split(r'\n(?:[ \t]*\n)+', text_of(folder).strip(' \t\n')), []
-  mark = '\t' if '\t' in parts[0].split('\n')[0] else ' '
+  mark = '\t' if token or '\t' in parts[0].split('\n')[0] else ' '
   for part in parts:
     lines = [x for x in part.split('\n') if token == 0 or not re.match(r'#|\d+[-.]\d+\s', x)]
     cells = [[x for x in line.split(mark) if x] for line in lines]
@@ -129,7 +129,7 @@ def wordpiece(folder: Path, texts: list[str]) -> list[list[int]]:
   vocab = {line.strip(): i for i, line in enumerate(lines)}
   if len(vocab) < len(lines) or '' in vocab or settings['do_lower_case'] is not True:
     raise ValueError('not one piece a line')
-  fast = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, '[UNK]'))
+  fast = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token='[UNK]'))
   fast.normalizer = tokenizers.normalizers.BertNormalizer()
   fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
   return [x.ids for x in fast.encode_batch(texts, add_special_tokens=False)]

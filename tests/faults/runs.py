@@ -36,7 +36,7 @@ from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.workdir import checkpoint
 
 FORK = multiprocessing.get_context('fork')
-SECONDS = 150  # after which a run counts as stuck
+SECONDS = 300  # after which a run counts as stuck, on a busy machine too
 LONGEST = 1500  # characters of a sentence
 LOST_SECONDS = 10  # after which a process of two counts as lost here
 BLOCK = 128, 2  # the least tokens and documents of a block of a prepared corpus

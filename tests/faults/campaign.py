@@ -1,7 +1,7 @@
 """A campaign of faults against this installation: what is survived, named, silent or lost?
 
     python tests/faults --out FOLDER                    # all families: see README.md
-    python tests/faults --quick                         # under 10 minutes on 2 cores
+    python tests/faults --quick                         # a case or two of every family
     python tests/faults --only memory --resume          # one family, added to what FOLDER has
     python tests/faults --only tags --kind kill --case 3   # a single case, such as a bad one
 

@@ -29,6 +29,7 @@ from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, log
 from bert_jax.files import make_folder, write_json, write_whole
+from bert_jax.models import layers
 from bert_jax.rows.batches import batches_of
 from bert_jax.run import evaluation, teacher
 from bert_jax.tasks import TASKS
@@ -93,7 +94,8 @@ def evaluate_on(
     if sources[name] is None:
       raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
   with jax.set_mesh(mesh), sharding.activation_rules():
-    eval_step = jax.jit(step.make_eval_step(objective))
+    eval_step = layers.traced_in(config.model.dtype, step.make_eval_step(objective))
+    eval_step = jax.jit(eval_step)
     carry = evaluation.empty_carry(objective, config, mesh)
     constants = sharding.put(step.constants_of(config, objective), mesh)
     for (name, spec), source in zip(parts, sources.values(), strict=True):

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import models, optim, sharding
 from bert_jax.metrics import Mean
+from bert_jax.models import layers
 from bert_jax.objectives import check
 from bert_jax.objectives.base import Objective
 from bert_jax.timeline import EVALUATION, Moment, Timeline
@@ -125,7 +126,9 @@ def program(
     sharding.like(shapes.carry, rows),
   )
   batch = sharding.like(objective.spec(config.batch_size), rows)
-  eval_step = make_eval_step(objective)
+  train_step, eval_step = (
+    layers.traced_in(config.model.dtype, x) for x in (train_step, make_eval_step(objective))
+  )
   eval_carry = sharding.like(objective.eval_carry(config.batch_size), rows)
   make_state = lambda key: state_of(objective.init(key))
   return Program(make_state, train_step, eval_step, state, batch, constants, mesh, eval_carry)

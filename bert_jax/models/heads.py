@@ -3,7 +3,6 @@
 Each reads the hidden states of some tokens, such as [CLS] or the masked ones (see pooling.py).
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,8 +36,8 @@ class Pooler(nn.Module):
 
 
 class Classifier(nn.Module):
-  """Logits [B, N, num_labels] of vectors [B, N, D]: dropout and a dense layer. Always in float32,
-  since bfloat16 would make many logits equal."""
+  """Logits [B, N, num_labels] of vectors [B, N, D]: dropout and a dense layer. Always in
+  float32."""
 
   config: ModelConfig
   num_labels: int
@@ -47,8 +46,7 @@ class Classifier(nn.Module):
   def __call__(self, x_BND: Array, deterministic: bool = True) -> Array:
     config = self.config
     x_BND = Dropout(config.hidden_dropout_prob, deterministic)(x_BND)
-    exact, bias = dataclasses.replace(config, dtype='float32'), config.classifier_bias
-    return layers.dense(exact, self.num_labels, 'dense', bias)(x_BND)
+    return layers.exact_dense(config, self.num_labels, 'dense', config.classifier_bias)(x_BND)
 
 
 class MaskedLMHead(nn.Module):

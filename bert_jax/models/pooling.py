@@ -3,9 +3,10 @@
 B batch, T tokens, N examples in a row, K positions, D hidden size.
 """
 
-import jax
 import jax.numpy as jnp
 from jax import Array
+
+from bert_jax.models.layers import EXACT
 
 POOLINGS = 'mean', 'cls'  # how the vector of a text is made
 
@@ -35,7 +36,7 @@ def last_positions(segment_ids_BT: Array, positions_BN: Array) -> Array:
 def means(x_BTD: Array, is_in_BNT: Array, exact: bool = False) -> Array:
   """The mean [B, N, D] of each example's vectors; zeros if it has no token.
   exact: in float32, whatever the type of x and the precision of other products."""
-  kind, precision = (jnp.float32, jax.lax.Precision.HIGHEST) if exact else (x_BTD.dtype, None)
+  kind, precision = (jnp.float32, EXACT) if exact else (x_BTD.dtype, None)
   is_in_BNT = is_in_BNT.astype(x_BTD.dtype)
   sums_BND = jnp.einsum(
     'bnt,btd->bnd', is_in_BNT, x_BTD, preferred_element_type=kind, precision=precision

@@ -10,7 +10,7 @@ import optax
 
 from bert_jax import models
 from bert_jax.metrics import Mean, mean
-from bert_jax.models import pooling
+from bert_jax.models import layers, pooling
 from bert_jax.objectives import encode as shared
 from bert_jax.objectives.base import Batch, Key, Params, Spec, Terms
 from bert_jax.objectives.examples import Pooled
@@ -138,6 +138,7 @@ class Classification(Pooled):
 def over_groups(query_D: jax.Array, x_BND: jax.Array, groups_BN: jax.Array) -> jax.Array:
   """The weighted sum of the vectors of each example's group, [B, N, D]."""
   same_BNN = groups_BN[:, :, None] == groups_BN[:, None, :]
-  scores_BN = jnp.einsum('bnd,d->bn', x_BND.astype(jnp.float32), query_D)
+  x32_BND = x_BND.astype(jnp.float32)
+  scores_BN = jnp.einsum('bnd,d->bn', x32_BND, query_D, precision=layers.EXACT)
   shares_BNN = jax.nn.softmax(jnp.where(same_BNN, scores_BN[:, None, :], -jnp.inf), axis=-1)
   return jnp.einsum('bnm,bmd->bnd', shares_BNN.astype(x_BND.dtype), x_BND)

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 
 from bert_jax.metrics import Mean, mean
 from bert_jax.models import pooling
+from bert_jax.models.layers import EXACT
 from bert_jax.objectives.base import Batch, Key, Params, Spec, Terms
 from bert_jax.objectives.encode import encode, init_model
 from bert_jax.objectives.examples import ExampleRows
@@ -150,8 +151,7 @@ def in_batch(
   """The loss in_batch: {'in_batch': cross-entropy in nats, 'in_batch_accuracy'}, Means."""
   P, _, D = vectors_PKD.shape
   candidates_CD = vectors_PKD[:, 1:].swapaxes(0, 1).reshape(-1, D)
-  exact = jax.lax.Precision.HIGHEST
-  similar_PC = jnp.einsum('pd,cd->pc', vectors_PKD[:, 0], candidates_CD, precision=exact)
+  similar_PC = jnp.einsum('pd,cd->pc', vectors_PKD[:, 0], candidates_CD, precision=EXACT)
   logits_PC = temperature**-1 * similar_PC
   own_PC = jnp.arange(P)[:, None] == jnp.arange(len(candidates_CD))
   logits_PC = jnp.where(own_PC | negative_PC, logits_PC, -jnp.inf)

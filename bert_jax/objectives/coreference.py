@@ -64,12 +64,12 @@ class Scorer(nn.Module):
 
   @nn.compact
   def __call__(self, spans: jax.Array, deterministic: bool = True) -> jax.Array:
-    config, init = self.config, layers.initializer(self.config)
+    config = self.config
     candidates = spans[:, :, 1:].astype(jnp.float32)
     pronoun = jnp.broadcast_to(spans[:, :, :1], candidates.shape).astype(jnp.float32)
     x = jnp.concatenate([pronoun, candidates, pronoun * candidates], axis=-1)
     x = Dropout(config.hidden_dropout_prob, deterministic)(x)
-    x = nn.Dense(config.hidden_size, kernel_init=init, name='hidden')(x)
+    x = layers.exact_dense(config, config.hidden_size, 'hidden')(x)
     x = Dropout(config.hidden_dropout_prob, deterministic)(nn.relu(x))
-    scores_BNC = nn.Dense(1, kernel_init=init, name='score')(x)[..., 0]
+    scores_BNC = layers.exact_dense(config, 1, 'score')(x)[..., 0]
     return jnp.pad(scores_BNC, ((0, 0), (0, 0), (0, 1)))

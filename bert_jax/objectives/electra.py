@@ -50,10 +50,10 @@ class ReplacedHead(nn.Module):
 
   @nn.compact
   def __call__(self, x_BTD: jax.Array) -> jax.Array:
-    config, init = self.config, layers.initializer(self.config)
+    config = self.config
     x_BTD = layers.dense(config, config.hidden_size, 'dense')(x_BTD)
     x_BTD = layers.ACTIVATIONS[config.hidden_act](x_BTD)
-    return nn.Dense(1, dtype=jnp.float32, kernel_init=init, name='score')(x_BTD)[..., 0]
+    return layers.exact_dense(config, 1, 'score')(x_BTD)[..., 0]
 
 
 @dataclasses.dataclass(frozen=True)

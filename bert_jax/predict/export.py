@@ -22,6 +22,7 @@ from bert_jax import __version__
 from bert_jax.convert import exported_tokenizers
 from bert_jax.errors import InputError, log, writing
 from bert_jax.files import write_json, write_whole
+from bert_jax.models import layers
 from bert_jax.predict.model import PREDICTIONS, Model
 from bert_jax.tokenizers import SentencePiece
 from bert_jax.workdir import int8, lock
@@ -46,7 +47,8 @@ def write(model: Model, task: str, folder: str | Path) -> None:
   any_size = jax_export.symbolic_shape('b, t', constraints=[f't <= {model.limit}'])
   rows = jax.ShapeDtypeStruct(any_size, jnp.int32)
   tree = lambda weights: unflat(int8.floats(weights), params)
-  function = jax.jit(lambda weights, *rows: forward(model, task, tree(weights), *rows))
+  run = lambda weights, *rows: forward(model, task, tree(weights), *rows)
+  function = jax.jit(layers.traced_in(model.config.model.dtype, run))
   exported = jax_export.export(function, platforms=PLATFORMS)(shapes, rows, rows, rows)
   about = dict(task=task, outputs=OUTPUTS[task], max_length=model.limit, version=__version__)
   about |= dict(labels=list(model.ask(task).labels), platforms=PLATFORMS)

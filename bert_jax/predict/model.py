@@ -13,6 +13,7 @@ from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.command_line import show_log
 from bert_jax.errors import InputError
+from bert_jax.models import layers
 from bert_jax.objectives.encode import encode
 from bert_jax.predict import cpu_kernels, packed_rows
 from bert_jax.predict.hidden_states import ATTENTION
@@ -97,12 +98,11 @@ class Model:
   def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles function(weights, ...), which may apply any module to the weights or to parts."""
 
-    @jax.jit
     def run(*args):
       with cpu_kernels.dense(self._turned):
         return function(*args)
 
-    return run
+    return jax.jit(layers.traced_in(self.config.model.dtype, run))
 
   @property
   def default_task(self) -> str:

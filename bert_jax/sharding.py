@@ -9,6 +9,7 @@ import functools
 import math
 import re
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -101,7 +102,8 @@ def axes_of(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> 
   On TPUs it is as many chips of a slice as divide the sizes of the model, 16 at most: the
   optimizer, which waits for memory, then takes a sixteenth of its time, and the parameters a
   sixteenth of the memory. Elsewhere it is 1."""
-  devices, mesh, model = devices or jax.devices(), dict(config.mesh), config.model
+  devices, model = devices or jax.devices(), config.model
+  mesh = {name: config.mesh[name] for name in (*AXES, 'slices')}
   if mesh['fsdp'] == 0:
     groups = abs(mesh['tensor']) * (mesh['slices'] if mesh['data'] == -1 else mesh['data'])
     sizes = model.hidden_size, model.intermediate_size, model.vocab_multiple
@@ -210,9 +212,14 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, BATCH)
 
 
-def activation_rules() -> AbstractContextManager[None]:
-  """A context in which the constraints inside models take effect."""
-  return nn.logical_axis_rules(tuple(ACTIVATION_RULES.items()))
+def activation_rules(besides: AbstractSet[str] = frozenset()) -> AbstractContextManager[None]:
+  """A context in which the constraints inside models take effect.
+  besides: mesh axes that XLA does not split here, since a shard_map has."""
+  rules: dict[str, Any] = {}
+  for name, axes in ACTIVATION_RULES.items():
+    named = (axes,) if isinstance(axes, str) else axes or ()
+    rules[name] = tuple(axis for axis in named if axis not in besides) or None
+  return nn.logical_axis_rules(tuple(rules.items()))
 
 
 def compiler_options(mesh: Mesh) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The training step and the evaluation step: pure functions, and the Program compiled from them."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,8 @@ import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
-from bert_jax import models, optim, sharding
+from bert_jax import gradients, models, optim, sharding
+from bert_jax.gradients import Gradient, zeros
 from bert_jax.metrics import Mean
 from bert_jax.models import layers
 from bert_jax.objectives import check
@@ -108,6 +110,12 @@ def program(
     carry = zeros(objective.carry(config.batch_size))
     return State(jnp.zeros([], jnp.int32), params, opt_state, carry)
 
+  by_device = None
+  sums, gather = config.mesh.sums, config.mesh.gather
+  if gradients.fits(mesh, gather) and sums != 'compiler' and not objective.rows_meet:
+    kind = config.model.dtype if sums == 'model' else sums
+    options: Any = {'mesh': mesh, 'sums': kind, 'gather': gather}
+    by_device = functools.partial(gradients.over_devices, **options)
   train_step = make_train_step(
     objective,
     make_optimizer,
@@ -116,6 +124,7 @@ def program(
     frozen=optim.frozen(config.optimizer, params),
     skip=config.optimizer.skip_nonfinite > 0,
     grows=config.optimizer.batch_warmup > 0,
+    by_device=by_device,
   )
   rows = sharding.batch_sharding(mesh)
   shapes = jax.eval_shape(state_of, params)
@@ -134,11 +143,6 @@ def program(
   return Program(make_state, train_step, eval_step, state, batch, constants, mesh, eval_carry)
 
 
-def zeros(shapes: Any) -> Any:
-  """Zeros of given shapes: the carry at the start of a run and of each evaluation."""
-  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-
-
 def make_train_step(
   objective: Objective,
   make_optimizer: Callable[[Any], optax.GradientTransformation],
@@ -148,6 +152,7 @@ def make_train_step(
   frozen: Any = None,
   skip: bool = False,
   grows: bool = False,
+  by_device: Callable[[Gradient], Gradient] | None = None,
 ) -> Callable[[State, Any, Constants], tuple[State, dict[str, Any]]]:
   """Makes train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
   make_optimizer: of constants.numbers. moment_of: Timeline.at. frozen: a tree of booleans, True for
@@ -155,7 +160,8 @@ def make_train_step(
   only the step's number changes; metrics then have `module_norms`.
   Random keys are fold_in(key, step), so a step is a function of (config, step, state). With
   accumulation > 1 the gradient is exact for the whole batch: each term is divided by its weight in
-  the whole batch. grows: nothing is computed for microbatches without rows (timeline.py)."""
+  the whole batch. grows: see gradients.accumulated. by_device: of gradients.over_devices, if each
+  device computes its own rows; None: XLA splits the step as it likes."""
   weights = objective.loss_weights
 
   def train_step(state, batch, constants):
@@ -164,36 +170,43 @@ def make_train_step(
       moment = moment_of(state.step, constants.numbers.get('learning_rate'))
       batch = objective.prepare(batch, corrupt_key, moment)
 
-    def terms_of(params, batch, rng):
-      pair = objective.terms(params, batch, rng, True, state.carry, constants.fixed)
-      return check.checked_terms(objective, state.carry, pair)
+    def terms_of(params, batch, rng, carry, fixed):
+      pair = objective.terms(params, batch, rng, True, carry, fixed)
+      return check.checked_terms(objective, carry, pair)
 
-    # Only the weights are used, which depend on the batch alone: XLA drops the forward pass.
-    whole = terms_of(state.params, batch, dropout_key)[0] if accumulation > 1 else None
+    whole = None
+    if accumulation > 1 or by_device:
+      # Only weights are used, which depend on the batch alone: XLA drops the forward pass.
+      terms, _ = terms_of(state.params, batch, dropout_key, state.carry, constants.fixed)
+      whole = {n: terms[n].weight for n in weights}
     trained, fixed = optim.split(state.params, frozen)
 
-    def loss_fn(trained, batch, rng):
-      terms, carry = terms_of(optim.merge(trained, fixed), batch, rng)
-      weight = {n: jax.lax.stop_gradient((whole or terms)[n].weight) for n in weights}
+    def loss_fn(trained, batch, rng, carry, others):
+      fixed, whole, constants = others
+      terms, carry = terms_of(optim.merge(trained, fixed), batch, rng, carry, constants)
+      weight = {n: jax.lax.stop_gradient(whole[n] if whole else terms[n].weight) for n in weights}
       loss = sum(weights[n] * terms[n].total / jnp.maximum(weight[n], 1e-6) for n in weights)
       return loss, (terms, carry)
 
     grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
     if accumulation > 1:
-      grad_fn = _accumulated(grad_fn, accumulation, grows)
-    (loss, (terms, carry)), gradients = grad_fn(trained, batch, dropout_key)
+      grad_fn = gradients.accumulated(grad_fn, accumulation, grows)
+    if by_device:
+      grad_fn = by_device(grad_fn)
+    others = fixed, whole, constants.fixed
+    (loss, (terms, carry)), grads = grad_fn(trained, batch, dropout_key, state.carry, others)
     with jax.named_scope('optimizer'):
       optimizer = make_optimizer(constants.numbers)
 
       def update(params):
-        updates, opt_state = optimizer.update(gradients, state.opt_state, params)
+        updates, opt_state = optimizer.update(grads, state.opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
       new, opt_state = objective.stepped(trained, update)
       # Not the norm of `updates`: XLA would compute all of them twice to add them up.
       norm = optax.tree.norm(jax.tree.map(jnp.subtract, new, trained))
     after = optim.merge(new, fixed), opt_state, carry
-    metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(gradients)}
+    metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(grads)}
     real = batch['segment_ids'] > 0  # no padding; `tokens` becomes the share of such positions
     tokens = Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))
     metrics |= {'update_norm': norm, 'tokens': tokens, 'seen': objective.seen(batch)}
@@ -201,36 +214,10 @@ def make_train_step(
       finite = jnp.isfinite(loss) & jnp.isfinite(metrics['grad_norm'])
       before = state.params, state.opt_state, state.carry
       after = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, before)
-      metrics['module_norms'] = module_norms(gradients)
+      metrics['module_norms'] = module_norms(grads)
     return State(state.step + 1, *after), metrics
 
   return train_step
-
-
-def _accumulated(grad_fn, count, grows):
-  """The function `grad_fn` of (params, batch, key), summed over `count` microbatches. Their rows
-  are interleaved, so that rows stay on their devices: [B, ...] -> [count, B / count, ...]."""
-
-  def summed(params, batch, key):
-    def body(total, part):
-      i, microbatch = part
-
-      def added():
-        out = grad_fn(params, microbatch, jax.random.fold_in(key, i))
-        return jax.tree.map(jnp.add, total, out)
-
-      if not grows:
-        return added(), None
-      return jax.lax.cond(jnp.any(microbatch['segment_ids'] > 0), added, lambda: total), None
-
-    def cut(x):
-      return jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
-
-    parts = jnp.arange(count), jax.tree.map(cut, batch)
-    shapes = jax.eval_shape(grad_fn, params, jax.tree.map(lambda x: x[0], parts[1]), key)
-    return jax.lax.scan(body, zeros(shapes), parts)[0]
-
-  return summed
 
 
 def module_norms(gradients: Any) -> dict[str, jax.Array]:

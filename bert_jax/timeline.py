@@ -5,9 +5,10 @@ A field with `by_step` (field.py) is a text such as token,phrase@1000,entity@200
 the first step for which it holds. A share of the run's steps may replace the number of a step, as
 in token,phrase@0.5.
 
-With optimizer.batch_warmup batches grow. All have the same shape, of optimizer.accumulation
-microbatches; in step n the first parts_at(n) of them have rows, from one at step 0 to all from step
-`growing` on. The others are empty and not computed. No row of the data is left out.
+With optimizer.batch_warmup batches grow. All have the same shape, optimizer.batch_sizes parts. In
+step n the first parts_at(n) of them have rows, from one at step 0 to all from step `growing` on.
+They fill one microbatch after another, and a microbatch that stays empty is not computed. No row of
+the data is left out.
 
 Steps count time, rows count data: a run that goes back from a spike of its loss skips rows.
 """
@@ -98,7 +99,8 @@ class Timeline:
         text: Any = functools.reduce(operator.getitem, name.split('.'), config)
         self._stages[name] = parsed(name, field, text, steps)
     growth = config.optimizer.batch_warmup
-    self.parts = config.optimizer.accumulation if growth else 1
+    self.microbatches = config.optimizer.accumulation
+    self.parts = (config.optimizer.batch_sizes or self.microbatches) if growth else 1
     self.growing = max(1, steps_of(growth, self.horizon)) if growth else 0
     # The steps at which batches become larger, and how many rows are read before them.
     firsts = {0, *(-(-k * self.growing // (self.parts - 1)) for k in range(1, self.parts))}
@@ -129,7 +131,7 @@ class Timeline:
     return np.asarray(make_schedule(self.optimizer, self.horizon)(np.asarray(steps)))
 
   def parts_at(self, step: Any) -> Any:
-    """How many microbatches of a step have rows."""
+    """How many parts of the batch of a step have rows."""
     if self.parts == 1:
       return 1
     parts = 1 + step * (self.parts - 1) // self.growing
@@ -146,8 +148,12 @@ class Timeline:
 
   def position(self, step: int, i: int, skipped: int = 0) -> int | None:
     """Which row of the run's, counted from 0, is row i of the batch of a step; None: it is empty.
-    Microbatch k has the rows k, k + parts.. of the batch. skipped: rows left out, going back."""
-    used, (j, part) = self.parts_at(step), divmod(i, self.parts)
+    Microbatch k has the rows k, k + microbatches.. of the batch (gradients.py). skipped: rows left
+    out, going back."""
+    if self.parts == 1:
+      return self.rows_before(step) + i + skipped
+    place = i % self.microbatches * (self.batch_size // self.microbatches) + i // self.microbatches
+    used, (part, j) = self.parts_at(step), divmod(place, self.batch_size // self.parts)
     return None if part >= used else self.rows_before(step) + j * used + part + skipped
 
   def flops_before(self, step: int, flops_of: Callable[[Moment], float]) -> float:

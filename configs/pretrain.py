@@ -92,7 +92,7 @@ ARCHITECTURES = {
       type_vocab_size=0, max_position_embeddings=4096, position_embeddings='rotary',
       feed_forward='glu', hidden_act='swish', norm='rms_norm', norm_placement='pre',
       embedding_norm=False, layer_norm_eps=1e-5, mlm_head='none', tie_word_embeddings=False),
-    batch_size=2048, steps=1_000_000, data=dict(seq_length=1024),
+    batch_size=2048, steps=1_000_000, data=dict(seq_length=1024), mesh=dict(gather='layer'),
     masking=dict(masked_lm_prob=0.2, mask_share=1.0,
                  random_share=0.0),
     optimizer=dict(name='adamw', learning_rate=6e-4, schedule='cosine', warmup=2000.0,

@@ -22,8 +22,8 @@ from bert_jax.tasks import TASKS
 # those below it, so that no circle of rooms is possible.
 LEVELS = """
   __version__ errors command_line field files models hosts text metrics sharding
-  parameter_layers timeline optim tokenizers corpus rows objectives step tasks config convert
-  workdir notebooks run evaluate train predict tools""".split()  # noqa: SIM905
+  gradients parameter_layers timeline optim tokenizers corpus rows objectives step tasks config
+  convert workdir notebooks run evaluate train predict tools""".split()  # noqa: SIM905
 MODULES = sorted(Path('bert_jax').rglob('*.py'))
 
 

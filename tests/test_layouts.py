@@ -8,10 +8,11 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT
+from layouts import TASKS
 
-# Two encoders, and the loss that compares rows of all devices; all others are slow.
-FEW = 'electra,contrastive'
-SCANNED = ',optimizer.accumulation=2,model.scan_layers=true'
+PARTS = ',optimizer.accumulation=2'
+NO_CARRY = ','.join(task for task in TASKS if task != 'transformer_xl')  # microbatches have none
+SCANNED = PARTS + ',model.scan_layers=true'
 PRODUCTS = (
   '8,1,1',
   '1,8,1',
@@ -22,29 +23,50 @@ PRODUCTS = (
   '2,4,1',
   '4,2,1,mesh.slices=2',
   '2,2,2,model.remat=full',
+  '2,4,1,mesh.gather=layer',
+  '4,2,1,mesh.sums=float32',
+  '4,1,2,mesh.sums=compiler',
 )
+
+
+def on_eight(*arguments):
+  """What tests/layouts.py prints, [[mesh, {task: result}], ...]."""
+  flags = '--xla_force_host_platform_device_count=8'
+  flags = f'{os.environ.get("XLA_FLAGS", "")} {flags}'
+  command = [sys.executable, 'tests/layouts.py', *arguments]
+  env = dict(os.environ, PYTHONPATH=str(ROOT), XLA_FLAGS=flags)
+  out = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1500)
+  assert out.returncode == 0, out.stderr[-3000:]
+  return [json.loads(line) for line in out.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(
   'tasks, one, eight',
   [
-    (FEW, '1,1,1', ('2,2,2',)),
+    ('pretrain', '1,1,1' + PARTS, ('4,2,1' + PARTS, '2,2,2' + PARTS)),
     pytest.param('', '1,1,1', PRODUCTS, marks=pytest.mark.slow),
-    pytest.param('', '1,1,1' + SCANNED, ('2,2,2' + SCANNED,), marks=pytest.mark.slow),
+    pytest.param(NO_CARRY, '1,1,1' + SCANNED, ('2,2,2' + SCANNED,), marks=pytest.mark.slow),
   ],
-  ids=['2x2x2', 'all', 'scanned'],
+  ids=['parts', 'all', 'scanned'],
 )
 def test_eight_devices_compute_what_one_does(tasks, one, eight):
   """Losses and norms of gradients of three steps, dropout on, to 1e-5."""
-  flags = '--xla_force_host_platform_device_count=8'
-  flags = f'{os.environ.get("XLA_FLAGS", "")} {flags}'
-  command = [sys.executable, 'tests/layouts.py', '--tasks', tasks, one, *eight]
-  env = dict(os.environ, PYTHONPATH=str(ROOT), XLA_FLAGS=flags)
-  out = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1500)
-  assert out.returncode == 0, out.stderr[-3000:]
-  (_, expected), *others = map(json.loads, out.stdout.splitlines())
+  (_, expected), *others = on_eight('--tasks', tasks, one, *eight)
   assert [mesh for mesh, _ in others] == list(eight)
   for mesh, all_losses in others:
     for task, losses in all_losses.items():
       assert np.isfinite(losses).all() and losses[0] > 0, (mesh, task)
       np.testing.assert_allclose(losses, expected[task], rtol=1e-5, err_msg=f'{mesh} {task}')
+
+
+def test_gradients_cross_devices_once_however_many_microbatches_there_are():
+  """Each parameter's gradient is summed once: over mesh.data whole, over mesh.fsdp in pieces, for
+  which parameters are gathered once. XLA alone sums tables in each microbatch."""
+  (_, one), (_, two) = on_eight('--tasks', 'pretrain', '--moved', '2,4,1', '2,4,1' + PARTS)
+  one, two = one['pretrain'], two['pretrain']
+  for kind, size in one.items():
+    assert abs(two[kind] - size) < 100, (kind, one, two)  # of scalars
+  size, whole = one['parameters'], one['all-gather fsdp']
+  assert 0.8 * size < whole <= size  # small arrays are not split
+  assert one['reduce-scatter fsdp'] == whole
+  assert one['all-reduce data'] < 1.02 * whole / 4 + (size - whole)

@@ -315,6 +315,7 @@ def test_frozen_parameters_have_no_gradient_even_if_that_is_not_finite():
 
 
 SIZES = 'num_hidden_layers=1 hidden_size=32 intermediate_size=64 num_attention_heads=2'
+KINDS = 'tpu', 'cpu'
 SMALL = [*(f'model.{x}' for x in SIZES.split()), 'model.vocab_size=99', 'data.seq_length=16']
 
 
@@ -332,6 +333,27 @@ def test_a_frozen_encoder_costs_a_forward_pass():
     for freeze in ('', '^encoder')
   )
   assert heads < 0.45 * whole
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_products_are_as_exact_as_the_type_of_the_model(dtype):
+  """On every chip: a TPU would round the factors of a float32 product to bfloat16."""
+  made = real_program(f'model.dtype={dtype}', 'model.num_hidden_layers=1')
+  for lowered in (made.lower(), made.lower_evaluation()):
+    products = [x for x in lowered.as_text().splitlines() if 'dot_general' in x]
+    exact = ['HIGHEST' in x for x in products]
+    # Those of the classifier of sentence pairs are exact in any model.
+    assert all(exact) if dtype == 'float32' else 0 < sum(exact) < len(exact) // 2
+
+
+def test_small_tables_are_summed_by_products_on_a_tpu():
+  """The gradients of words (here few), positions, types, and of what is read at masked tokens and
+  at [CLS]; what hides tokens has a scatter everywhere."""
+  made = real_program('model.num_hidden_layers=1')
+  with jax.set_mesh(made.mesh):
+    traced = jax.jit(made.train_step).trace(made.state, made.batch, made.constants)
+  scatters = {x: traced.lower(lowering_platforms=(x,)).as_text().count('scatter"(') for x in KINDS}
+  assert scatters['cpu'] - scatters['tpu'] == 5
 
 
 def test_runs_that_differ_in_seed_and_rate_share_their_compiled_steps():

@@ -37,12 +37,15 @@ def test_rates_of_all_steps_at_once_are_those_of_each(schedule, final_rate):
 
 
 def test_rows_are_counted_as_the_steps_read_them():
-  """Also of a run whose schedule goes on past its end, and of batches that grow in few steps."""
-  for changes, first_full in (
-    (GROWING, 37),
-    ((*GROWING, 'optimizer.horizon=2.0'), 74),
-    ((*GROWING[:2], 'optimizer.batch_warmup=3'), 3),
-    ((*GROWING[:2], 'optimizer.batch_warmup=0.001'), 1),
+  """Also of a run whose schedule goes on past its end, of batches that grow in few steps, and by
+  other parts than microbatches."""
+  for changes, first_full, microbatches in (
+    (GROWING, 37, 6),
+    ((*GROWING, 'optimizer.horizon=2.0'), 74, 6),
+    ((*GROWING[:2], 'optimizer.batch_warmup=3'), 3, 6),
+    ((*GROWING[:2], 'optimizer.batch_warmup=0.001'), 1, 6),
+    ((*GROWING, 'optimizer.batch_sizes=6', 'optimizer.accumulation=1'), 37, 1),
+    ((*GROWING, 'optimizer.batch_sizes=6', 'optimizer.accumulation=4'), 37, 4),
   ):
     line, read = line_of(*changes), 0
     for step in range(100):
@@ -50,8 +53,10 @@ def test_rows_are_counted_as_the_steps_read_them():
       assert (line.rows_at(step), line.rows_before(step)) == (rows, read)
       places = [line.position(step, i) for i in range(24)]
       assert sorted(x for x in places if x is not None) == list(range(read, read + rows))
-      assert [x is None for x in places] == [i % 6 >= rows // 4 for i in range(24)]
-      assert line.position(step, 6, skipped=48) == line.position(step, 6) + 48
+      by_microbatch = [places[k::microbatches] for k in range(microbatches)]
+      assert [x is None for x in sum(by_microbatch, [])] == [i >= rows for i in range(24)]
+      later = [line.position(step, i, skipped=48) for i in range(24)]
+      assert later == [x if x is None else x + 48 for x in places]
       read += rows
     assert line.rows_before(100) == read
   plain = line_of('batch_size=24')

@@ -35,8 +35,10 @@ FIELDS = affecting({'schedule'}, {
     allowed='[1, inf)', affects={'schedule', 'bits'}),
   'optimizer.skip_nonfinite': Field(0, 'steps in a row without a finite loss and gradient that end '
     'the run, which skips them until then; 0: the first one ends it', allowed='[0, inf)', past=0),
-  'optimizer.batch_warmup': Field(0.0, 'steps over which a batch grows from one microbatch to all; '
-    'below 1: a share', allowed='[0, inf)', past=0.0),
+  'optimizer.batch_warmup': Field(0.0, 'steps over which batches grow, to batch_size; below 1: a '
+    'share', allowed='[0, inf)', past=0.0),
+  'optimizer.batch_sizes': Field(0, 'parts of equal size by which they grow, from one on; 0: '
+    'microbatches, of which those without rows cost nothing', allowed='[0, inf)', past=0),
   'optimizer.freeze': Field('', 'regex on parameter paths: not trained',
     affects={'schedule', 'weights'}),
   'optimizer.lr_multipliers': Field((), '((regex, factor), ...); the first match counts'),
@@ -52,8 +54,17 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   optimizer, parts = config.optimizer, config.optimizer.accumulation
   fault = f'batch_size {config.batch_size} does not divide into optimizer.accumulation {parts}'
   yield config.batch_size % parts == 0, f'{fault} microbatches; use a multiple.'
-  grows = optimizer.batch_warmup > 0
-  yield not grows or parts > 1, 'optimizer.batch_warmup wants optimizer.accumulation above 1.'
+  grows, sizes = optimizer.batch_warmup > 0, optimizer.batch_sizes or parts
+  yield (
+    not grows or sizes > 1,
+    'optimizer.batch_warmup wants optimizer.batch_sizes or optimizer.accumulation above 1.',
+  )
+  fault = f'batch_size {config.batch_size} does not divide into optimizer.batch_sizes {sizes} parts'
+  yield config.batch_size % sizes == 0, f'{fault}; use a number that divides it.'
+  lone = (
+    'optimizer.batch_sizes is for batches that grow; set optimizer.batch_warmup, or leave it 0.'
+  )
+  yield grows or not optimizer.batch_sizes, lone
   yield not grows or config.steps > 0, 'optimizer.batch_warmup wants steps in place of epochs.'
   fault = f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}'
   holds = all(map(_is_multiplier, optimizer.lr_multipliers))

@@ -36,6 +36,13 @@ FIELDS = {
     'elsewhere 1', allowed='[-1, inf)'),
   'mesh.tensor': Field(1, 'devices that split each layer', allowed='[-1, inf)'),
   'mesh.slices': Field(1, 'TPU slices that mesh.data goes over first', allowed='[1, inf)'),
+  'mesh.sums': Field('model', 'the type in which gradients are summed over devices, once a step: '
+    'model.dtype, or float32; compiler: as XLA does, kernels in model.dtype, a '
+    'table twice in each microbatch (contrastive and electra always)',
+    allowed=('model', 'float32', 'compiler'), past='compiler', affects={'place', 'bits'}),
+  'mesh.gather': Field('step', 'how often devices gather parameters that mesh.fsdp splits: once a '
+    'step, for 8 bytes of memory a parameter, or in each layer and microbatch',
+    allowed=('step', 'layer'), past='layer', affects={'place', 'bits'}),
 }) | affecting({'judging'}, {
   'eval.every': Field(10_000, 'steps between evaluations; 0: only at the end', allowed='[0, inf)'),
   'eval.batches': Field(50, 'batches per evaluation while training; 0: all of them',

@@ -169,10 +169,14 @@ def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
     return out.swapaxes(1, 2)
 
   arrays = *qkv, pattern.queries.segment_ids, pattern.keys.segment_ids
-  if jax.sharding.get_abstract_mesh().empty:
+  mesh = jax.sharding.get_abstract_mesh()
+  left = {*mesh.axis_names} - {*mesh.manual_axes}
+  if not left:
     return on_a_device(*arrays)
   heads = nn.logical_to_mesh_axes(('batch', None, 'heads', None))
   rows = nn.logical_to_mesh_axes(('batch', None))
   specs = heads, heads, heads, rows, rows
-  by_shard: Any = jax.shard_map(on_a_device, in_specs=specs, out_specs=heads, check_vma=False)
+  by_shard: Any = jax.shard_map(
+    on_a_device, in_specs=specs, out_specs=heads, axis_names=left, check_vma=False
+  )
   return by_shard(*arrays)

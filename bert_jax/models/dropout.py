@@ -16,33 +16,40 @@ class Dropout(nn.Module):
 
   rate: float
   deterministic: bool
+  shared: bool = False
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
     still = self.deterministic or self.rate == 0
-    return x if still else drop(x, self.make_rng('dropout'), self.rate)
+    return x if still else drop(x, self.make_rng('dropout'), self.rate, self.shared)
 
 
 @jax.named_scope('Dropout')
-def drop(x: Array, key: Array | None, rate: float) -> Array:
-  """Sets each number of x to 0 with probability `rate`, else divides it by 1 - rate."""
+def drop(x: Array, key: Array | None, rate: float, shared: bool = False) -> Array:
+  """Sets each number of x to 0 with probability `rate`, else divides it by 1 - rate.
+  shared: the first axis of x is not rows of the batch, but the same on all devices."""
   if key is None or rate == 0:
     return x
   # In float32, since a bfloat16 factor would be off.
   scaled = (x.astype(jnp.float32) * (1 / (1 - rate))).astype(x.dtype)
-  return jnp.where(keep_mask(key, rate, x.shape), scaled, jnp.zeros((), x.dtype))
+  return jnp.where(keep_mask(key, rate, x.shape, shared), scaled, jnp.zeros((), x.dtype))
 
 
-def keep_mask(key: Array, rate: float, shape: tuple[int, ...]) -> Array:
+def keep_mask(key: Array, rate: float, shape: tuple[int, ...], shared: bool = False) -> Array:
   """Which elements to keep: booleans of `shape`, True with probability 1 - rate (to 2^-32).
 
-  The index of a row (first axis) and the two words of the key are hashed into two seeds of the row,
-  and these with an element's place in its row; the highest bits of the result decide. Rounds and
-  constants are Wellons' "lowbias32" (https://nullprogram.com/blog/2018/07/31/). Its last shift
-  changes lower bits only and is left out for elements: with it the TPU compiler no longer fuses the
-  mask with the matrix products around."""
+  The index of a row (first axis, counted over all devices) and the two words of the key are hashed
+  into two seeds of the row, and these with an element's place in its row; the highest bits of the
+  result decide. Rounds and constants are Wellons' "lowbias32"
+  (https://nullprogram.com/blog/2018/07/31/). Its last shift changes lower bits only and is left out
+  for elements: with it the TPU compiler no longer fuses the mask with the matrix products around.
+  shared: see `drop`."""
   key0, key1 = jax.random.key_data(key).ravel()[:2]
-  rows = jnp.arange(shape[0], dtype=jnp.uint32).reshape(-1, *[1] * (len(shape) - 1))
+  rows = jnp.arange(shape[0], dtype=jnp.uint32)
+  axes = jax.sharding.get_abstract_mesh().manual_axes
+  if axes and not shared:  # inside jax.shard_map a device has only its own rows
+    rows += (jax.lax.axis_index(axes) * shape[0]).astype(jnp.uint32)
+  rows = rows.reshape(-1, *[1] * (len(shape) - 1))
   place = seed0 = _mix(rows ^ key0)
   seed1, stride = _mix(seed0 ^ key1), 1
   for axis in reversed(range(1, len(shape))):

@@ -13,6 +13,7 @@ from jax import Array
 
 from bert_jax.models.config import ModelConfig
 
+SMALL = 1024  # rows of a table whose gradient is a product on a TPU
 EXACT = jax.lax.Precision.HIGHEST  # of a product of float32 arrays, on every chip
 
 
@@ -72,11 +73,55 @@ def traced_in(dtype: str, function: Callable[..., Any]) -> Callable[..., Any]:
   return exact
 
 
-def embed(config: ModelConfig, count: int, name: str) -> nn.Embed:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def summed(take: Callable[[Array, Array], Array], x: Array, ids: Array) -> Array:
+  """take(x, ids): some rows of x [V, E], or of each [T, D] of a batch [B, T, D]. On a TPU the
+  gradient is a matrix product, since a scatter adds one vector after the other. It has no
+  forward-mode derivative (jax.jvp)."""
+  return take(x, ids)
+
+
+def _kept(take, x, ids):
+  return take(x, ids), (x, ids)
+
+
+def _summed(take, kept, g):
+  x, ids = kept
+
+  def scattered(ids, g):
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return jax.linear_transpose(lambda x: take(x, ids), shape)(g)[0]
+
+  product = functools.partial(sums_by_row, rows=x.shape[-2])
+  product = jax.vmap(product) if x.ndim == 3 else product
+  return jax.lax.platform_dependent(ids, g, tpu=product, default=scattered), None
+
+
+summed.defvjp(_kept, _summed)
+
+
+def sums_by_row(ids: Array, g: Array, rows: int) -> Array:
+  """The sum [rows, E] of the vectors g [..., E] with each id [...], as a matrix product."""
+  is_row = jax.nn.one_hot(jnp.where(ids < 0, ids + rows, ids).ravel(), rows, dtype=g.dtype)
+  # One factor is 0 or 1, so three of the six products of EXACT are enough for float32.
+  precision = jax.lax.Precision.HIGH if g.dtype == jnp.float32 else None
+  return jnp.einsum('nv,ne->ve', is_row, g.reshape(-1, g.shape[-1]), precision=precision)
+
+
+class Table(nn.Embed):
+  """A table of vectors [V, E] in float32, looked up by ids."""
+
+  def __call__(self, ids: Array | None) -> Array:
+    if ids is None or ids.dtype.kind not in 'iu' or not 1 < self.num_embeddings <= SMALL:
+      return super().__call__(ids)
+    return summed(lambda table, ids: jnp.take(table, ids, axis=0), self.embedding, ids)
+
+
+def embed(config: ModelConfig, count: int, name: str) -> Table:
   """A table of `count` vectors, looked up by ids [B, T] -> [B, T, E] float32.
-  For an id past its end nn.Embed returns NaN, and no error."""
+  For an id past its end it returns NaN, and no error."""
   init = initializer(config)
-  return nn.Embed(count, config.embedding_width, dtype=jnp.float32, embedding_init=init, name=name)
+  return Table(count, config.embedding_width, dtype=jnp.float32, embedding_init=init, name=name)
 
 
 # RMSNorm (Zhang & Sennrich 2019) subtracts no mean and adds no bias.

@@ -49,7 +49,7 @@ class Relative(nn.Module):
     if config.relative_clamp:
       distances_N = distances_N.clip(-config.relative_clamp, config.relative_clamp)
     r_ND = sinusoids(distances_N, H * d)
-    r_ND = Dropout(config.hidden_dropout_prob, self.deterministic)(r_ND)
+    r_ND = Dropout(config.hidden_dropout_prob, self.deterministic, shared=True)(r_ND)
     r_NHd = layers.dense(config, H * d, 'distance', bias=False)(r_ND).reshape(-1, H, d)
     # Rows and queries are one dimension: see MaskedLMHead.
     q_v_XHd = ((q_BTHd + v_Hd) / math.sqrt(d)).reshape(-1, H, d)

@@ -24,6 +24,7 @@ class Objective(abc.ABC):
   """What a model is trained to predict. Subclasses are frozen dataclasses with pure methods."""
 
   labels: tuple[str, ...] = ()  # the classes of its classifier, in the order of their numbers
+  rows_meet: ClassVar[bool] = False  # see `terms`
   answer_fields: ClassVar[tuple[str, ...]] = ()  # attributes that shape its answers
 
   def __new__(cls, *args: Any, **kwargs: Any) -> 'Objective':
@@ -102,7 +103,9 @@ class Objective(abc.ABC):
     """The losses and metrics of a prepared batch, and the carry for the next step. The Means named
     in loss_weights make up the loss; the weight of such a Mean may depend on the batch only, never
     on params, since the step needs it before the forward pass. Dropout is on if `train`. rng: given
-    in an evaluation too, for an objective that samples."""
+    in an evaluation too, for an objective that samples. Each device computes its own rows
+    (gradients.py), so a Mean is a sum over rows. If `terms` compares rows, draws numbers for all of
+    them, or has a Mean that is no such sum, set rows_meet = True: then XLA splits the step."""
 
   def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
     """The arrays [B, ...] from which a task makes and scores its answers. Default: none."""

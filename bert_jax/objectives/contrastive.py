@@ -19,8 +19,9 @@ the positives of all items, and then their negatives.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -43,6 +44,7 @@ class Contrastive(ExampleRows):
   normalize: vectors have length 1, so that similarity is the cosine; else it is their product.
   chunks: parts in which a batch is encoded."""
 
+  rows_meet: ClassVar[bool] = True
   loss: str
   texts: int
   temperature: float
@@ -137,10 +139,22 @@ def negatives(ids_PK: jax.Array, there_PK: jax.Array) -> tuple[jax.Array, jax.Ar
   anchors_P, positives_P = ids_PK[:, 0], ids_PK[:, 1]
   ids_C, there_C = (x[:, 1:].T.ravel() for x in (ids_PK, there_PK))
   own_PC = jnp.arange(P)[:, None] == jnp.arange(ids_C.size)
-  # The batch knows all positives of an anchor that it has in several items.
-  same_PP = (anchors_P[:, None] == anchors_P).astype(jnp.float32)
-  positive_PC = (positives_P[:, None] == ids_C).astype(jnp.float32)
-  known_PC = (same_PP @ positive_PC > 0) | (ids_C == anchors_P[:, None])
+  # The batch knows all positives of an anchor that it has in several items. Items are sorted by
+  # anchor, and each turn of the loop compares the next positive of every anchor: no array is P x P,
+  # and the arrays [P, C] stay split by anchor.
+  order_P = jnp.argsort(anchors_P)
+  first_P, end_P = (
+    jnp.searchsorted(anchors_P[order_P], anchors_P, side=side) for side in ('left', 'right')
+  )
+
+  def compared(i, known_PC):
+    positive_P = positives_P[order_P[jnp.minimum(first_P + i, P - 1)]]
+    is_known_PC = (first_P + i < end_P)[:, None] & (positive_P[:, None] == ids_C)
+    return nn.with_logical_constraint(known_PC | is_known_PC, ('batch', None))
+
+  is_item_P = (there_PK[:, 0] > 0) & (there_PK[:, 1] > 0)  # empty items are all alike
+  most = jnp.max(jnp.where(is_item_P, end_P - first_P, 0))
+  known_PC = jax.lax.fori_loop(0, most, compared, ids_C == anchors_P[:, None])
   others_PC = (there_C > 0) & ~own_PC
   return others_PC & ~known_PC, others_PC & known_PC
 

@@ -56,6 +56,10 @@ class Distilled(Objective):
     return *self.student.metrics, 'soft'
 
   @property
+  def rows_meet(self) -> bool:  # pyrefly: ignore[bad-override] (it is never set)
+    return self.student.rows_meet
+
+  @property
   def labels(self) -> tuple[str, ...]:  # pyrefly: ignore[bad-override] (it is never set)
     return self.student.labels
 

@@ -9,7 +9,7 @@ drawing tokens has no gradient.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -60,6 +60,7 @@ class ReplacedHead(nn.Module):
 class Electra(MlmNsp):
   """Replaced token detection; texts are masked as in MlmNsp. sharing: one of SHARING."""
 
+  rows_meet: ClassVar[bool] = True
   generator: models.ModelConfig = dataclasses.field(kw_only=True)
   sharing: str = 'shared'
   replaced_weight: float = 50.0

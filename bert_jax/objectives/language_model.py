@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import models
+from bert_jax import gradients, models
 from bert_jax.metrics import Mean, mean
 from bert_jax.objectives.base import Batch, Key, Terms
 from bert_jax.objectives.encode import encode, next_tokens
@@ -186,7 +186,7 @@ class LanguageModel(MlmNsp):
       nats, hits = head(hidden_BTD)
     else:  # skip the head if there is no row of this kind
       none = lambda _: (jnp.zeros(labels.shape), jnp.zeros(labels.shape))
-      nats, hits = jax.lax.cond(rows_B.any(), head, none, hidden_BTD)
+      nats, hits = jax.lax.cond(gradients.anywhere(rows_B), head, none, hidden_BTD)
       counted, weights = (x * rows_B[:, None] for x in (counted, weights))
     with jax.named_scope('loss'):
       terms = {f'{name}_accuracy': mean(hits, (weights > 0).astype(jnp.float32))}

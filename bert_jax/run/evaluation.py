@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from bert_jax import hosts, metrics, sharding, step
+from bert_jax import gradients, hosts, metrics, sharding, step
 from bert_jax.errors import log, writing
 from bert_jax.files import make_folder, write_whole
 from bert_jax.objectives.base import Objective
@@ -45,11 +45,21 @@ def one_pass(
   carry: of the first batch. count: how many batches, 0 for all: spread evenly over the split, since
   neighbours in a corpus are alike, or, of lanes, from their beginning. shares: Objective.shares. A
   model that gives one answer to everything gets the metric `constant`, 1. ends: asked before each
-  batch whether to break off, which raises Interrupted."""
+  batch whether to break off, which raises Interrupted. Results are fetched a batch late."""
   source: Any = batches.source
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
   number = lambda k: k if batches.lanes else k * len(batches) // count
+  computed = None
+
+  def fetch():
+    nonlocal totals
+    if computed:
+      terms, out = computed
+      totals = metrics.add(totals, metrics.host_sum(terms))
+      if out and isinstance(source, Scored):
+        outputs.append(multihost_utils.process_allgather(out, tiled=True))
+
   with contextlib.closing(Ahead(lambda k: batches[number(k)], count)) as ahead:
     for k in range(count):
       if ends():
@@ -58,9 +68,9 @@ def one_pass(
       terms, out, carry = eval_step(params, carry, batch, np.int32(number(k)), constants)
       if shares:
         terms = terms | {'tokens': _tokens(batch['segment_ids'])}
-      totals = metrics.add(totals, metrics.host_sum(terms))
-      if out and isinstance(source, Scored):
-        outputs.append(multihost_utils.process_allgather(out, tiled=True))
+      fetch()  # a batch late, so that the device computes meanwhile
+      computed = terms, out
+    fetch()
   if shares:
     totals |= shares(totals)
     del totals['tokens']
@@ -90,7 +100,7 @@ def _tokens(segment_ids):
 def empty_carry(objective: Objective, config: ConfigDict, mesh: jax.sharding.Mesh) -> Any:
   """Zeros on the mesh: the carry of an evaluation's first batch."""
   shapes = objective.eval_carry(config.batch_size)
-  return jax.jit(lambda: step.zeros(shapes), out_shardings=sharding.batch_sharding(mesh))()
+  return jax.jit(lambda: gradients.zeros(shapes), out_shardings=sharding.batch_sharding(mesh))()
 
 
 def beside(

@@ -24,6 +24,7 @@ from bert_jax import hosts, metrics, sharding, step
 from bert_jax.command_line import command_line
 from bert_jax.convert import hub
 from bert_jax.errors import InputError, log
+from bert_jax.models.layers import traced_in
 from bert_jax.run import initialization, setup
 from bert_jax.run.inputs import read_inputs
 from bert_jax.run.tally import Tally, number
@@ -116,6 +117,7 @@ def _facts(inputs: 'Inputs', program: Any, state: step.State, skipped: int) -> d
   out = metrics.host_sum(out)
   norms = {name: number(x) for name, x in out.pop('module_norms').items()}
   out.pop('seen')
+  look = traced_in(config.model.dtype, first_not_finite)
   texts = []
   if 'input_ids' in batch:
     rows = np.asarray(batch['input_ids'])[:TEXTS]
@@ -127,7 +129,7 @@ def _facts(inputs: 'Inputs', program: Any, state: step.State, skipped: int) -> d
     **{name: number(x) for name, x in metrics.values(metrics.add({}, out), {}).items()},
     'module_norms': norms,
     'gradients_not_finite': [name for name, x in norms.items() if isinstance(x, str)],
-    'first_not_finite': first_not_finite(objective, state, batch, constants, inputs.timeline),
+    'first_not_finite': look(objective, state, batch, constants, inputs.timeline),
   }
 
 

@@ -702,5 +702,5 @@ def test_a_preflight_knows_its_flops():
     read = lambda params, rows, of=of: encode(of.model, params['encoder'], rows)
     beside = of.flops(8) - flops.products(read, params, rows) - 2 * 8 * N * T * D  # means
     P, C = 8 * N // of.texts, 8 * N // of.texts * (of.texts - 1)
-    # Similarities of anchors and candidates; which of them are known to be none.
-    assert beside == (2 * P * C * (D + P) if arg == 'task=triples' else 0)
+    # Similarities of anchors and candidates.
+    assert beside == (2 * P * C * D if arg == 'task=triples' else 0)

@@ -18,7 +18,9 @@ from bert_jax.workdir.recorded import Run
 MANY = 4  # fields in which runs may differ and still be named by them
 # Fields that cannot change a run's result.
 WITHOUT_EFFECT = frozenset(
-  name for name, field in config_lib.ALL.items() if set(field.affects) <= {'place', 'record'}
+  name
+  for name, field in config_lib.ALL.items()
+  if set(field.affects) <= {'place', 'record'} or 'place' in field.affects
 )
 # Fields that decide which rows and which vocabulary a run reads.
 READING = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary')

@@ -1,0 +1,117 @@
+"""The gradient of a batch: on each device one microbatch after another, then one sum over devices.
+
+Left to itself XLA sums over devices where a gradient arises: a table's twice in each microbatch,
+so that communication grows with accumulation, and a kernel's in the type of the product.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from bert_jax import sharding
+
+# Of (params, batch, key, carry, others) -> ((loss, (terms, carry)), gradients). The arrays of batch
+# and carry are [B, ...]; loss, terms and gradients are sums over rows.
+Gradient = Callable[[Any, Any, jax.Array, Any, Any], tuple[Any, Any]]
+
+
+def zeros(shapes: Any) -> Any:
+  """Zeros of given shapes."""
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+
+def anywhere(x: jax.Array) -> jax.Array:
+  """Is any number of x not 0, on the devices that must go the same way? Where XLA splits arrays
+  inside a shard_map, its sums may stand in a branch, so all devices take it or none."""
+  mesh, some = jax.sharding.get_abstract_mesh(), jnp.any(x)
+  manual = mesh.manual_axes
+  return jax.lax.pmax(some, manual) if manual and len(manual) < len(mesh.axis_names) else some
+
+
+def accumulated(grad_fn: Gradient, count: int, grows: bool) -> Gradient:
+  """`grad_fn` summed over `count` microbatches. Their rows are interleaved, so that rows stay on
+  their devices: [B, ...] -> [count, B / count, ...]. grows: nothing is computed for microbatches
+  without rows (timeline.py)."""
+
+  def summed(params, batch, key, carry, others):
+    def body(total, part):
+      i, microbatch = part
+
+      def added():
+        out = grad_fn(params, microbatch, jax.random.fold_in(key, i), carry, others)
+        return jax.tree.map(jnp.add, total, out)
+
+      if not grows:
+        return added(), None
+      has_rows = anywhere(microbatch['segment_ids'] > 0)
+      return jax.lax.cond(has_rows, added, lambda: total), None
+
+    def cut(x):
+      return jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
+
+    parts = jnp.arange(count), jax.tree.map(cut, batch)
+    first = jax.tree.map(lambda x: x[0], parts[1])
+    shapes = jax.eval_shape(grad_fn, params, first, key, carry, others)
+    return jax.lax.scan(body, zeros(shapes), parts)[0]
+
+  return summed
+
+
+def fits(mesh: Mesh, gather: str) -> bool:
+  """Can `over_devices` split a step? Old versions of JAX cannot leave an axis to XLA."""
+  whole = mesh.shape['tensor'] == 1 and (gather == 'step' or mesh.shape['fsdp'] == 1)
+  return mesh.size > 1 and (whole or jax.__version_info__ >= (0, 10))
+
+
+def over_devices(grad_fn: Gradient, mesh: Mesh, sums: str, gather: str) -> Gradient:
+  """`grad_fn`, which each device computes for its own rows, summed over devices once.
+  sums: the type in which gradients cross devices. gather: with `step` each device gathers whole
+  parameters once a step and gets its pieces of the summed gradients; with `layer` XLA gathers and
+  sums over mesh.fsdp where it needs them, and only the sum over mesh.data is made here."""
+  axes = ('data', 'fsdp') if gather == 'step' or mesh.shape['fsdp'] == 1 else ('data',)
+  # With an axis of one device among those of XLA nothing would be gained.
+  manual = {*axes, 'tensor'} if mesh.shape['tensor'] == 1 and len(axes) == 2 else {*axes}
+  rows = P(axes)
+
+  def pieces(params):
+    """The axis of each parameter that is split over mesh.fsdp here, or -1."""
+
+    def axis(x):
+      spec = [() if names is None else names for names in x.spec]
+      return next((i for i, names in enumerate(spec) if 'fsdp' in names and 'fsdp' in axes), -1)
+
+    return jax.tree.map(axis, sharding.tree_shardings(params, mesh))
+
+  # On CPUs XLA sums bfloat16 in float32, or fails.
+  kind = 'float32' if mesh.devices.flat[0].platform == 'cpu' else sums
+
+  def total(x, axis):
+    summed = x.astype(kind)
+    if axis >= 0:
+      summed = jax.lax.psum_scatter(summed, 'fsdp', scatter_dimension=axis, tiled=True)
+    return jax.lax.psum(summed, axes if axis < 0 else 'data').astype(x.dtype)
+
+  def summed(params, batch, key, carry, others):
+    at = pieces(params)
+
+    def on_a_device(params, batch, key, carry, others):
+      with sharding.activation_rules(besides=manual):
+        (loss, (terms, carry)), gradients = grad_fn(params, batch, key, carry, others)
+      loss, terms = jax.lax.psum((loss, terms), axes)
+      return (loss, (terms, carry)), jax.tree.map(total, gradients, at)
+
+    specs = jax.tree.map(lambda axis: P(*(None,) * axis, 'fsdp') if axis >= 0 else P(), at)
+    by_device: Any = jax.shard_map(
+      on_a_device,
+      in_specs=(P(), rows, P(), rows, P()),
+      out_specs=((P(), (P(), rows)), specs),
+      axis_names=manual,
+      check_vma=False,
+    )
+    return by_device(params, batch, key, carry, others)
+
+  return summed

@@ -24,7 +24,8 @@ from bert_jax.tasks import TASKS, teaching
 from bert_jax.text import files
 from bert_jax.workdir import checkpoint, contents, int8, manifest, trained
 
-LABELS = '.labels', '.label_separator'  # ends of the fields that training data fills in
+# Ends of the fields that training data fills in.
+LABELS, WEIGHTS = ('.labels', '.label_separator'), '.class_weights'
 
 
 class Beginning(NamedTuple):
@@ -73,7 +74,9 @@ def resolved(config: ConfigDict, workdir: Path) -> ConfigDict:
   config, resolve = config.copy_and_resolve_references(), TASKS[config.objective].resolve
   begun = contents.read_config(workdir) if files.exists(workdir / contents.CONFIG) else config
   given, before = map(config_lib.flatten, (config, begun))
-  kept = [x for x in before if x.endswith(LABELS) and begun is not config and not given.get(x, 1)]
+  asked = lambda x: x.endswith(LABELS) and not given.get(x, 1)
+  balanced = lambda x: x.endswith(WEIGHTS) and before[x] and given.get(x) == ('balanced',)
+  kept = [x for x in before if begun is not config and (asked(x) or balanced(x))]
   for step in (lambda config: config, resolve):
     config = step(config)
     for name in kept:

@@ -440,10 +440,29 @@ def test_a_run_is_tried_again_until_it_crashes_at_the_same_step(tmp_path):
 
 def test_crashes_are_remembered_from_one_machine_to_the_next(tmp_path):
   codes = [attempt(tmp_path / 'w', 'exit 3', ATTEMPTS='3').returncode for _ in range(4)]
-  assert codes == [3, 3, 2, 3]  # after giving up, it begins anew
+  assert codes == [3, 3, 3, 2]
+  assert attempt(tmp_path / 'w', 'exit 3', ATTEMPTS='3').returncode == 3  # it begins anew
   env = {'ATTEMPTS': '2', 'JOB_COMPLETION_INDEX': '1'}
   codes = [attempt(tmp_path / 'v', 'exit 3', **env).returncode for _ in range(4)]
   assert codes == [3] * 4  # the first host counts
+  for code in ('0', '2', '130'):  # no crash leaves none, however often
+    codes = [attempt(tmp_path / code, f'exit {code}', ATTEMPTS='2').returncode for _ in range(4)]
+    assert codes == [int(code)] * 4 and not (tmp_path / code / 'crashes').exists()
+
+
+def test_tries_that_are_killed_with_their_engine_count_until_the_run_comes_further(tmp_path):
+  """SkyPilot kills the first host as soon as another one has ended; it can write nothing then."""
+  killed = 'kill -9 $PPID'
+  codes = [attempt(tmp_path / 'w', killed, ATTEMPTS='3').returncode for _ in range(3)]
+  out = attempt(tmp_path / 'w', killed, ATTEMPTS='3')
+  assert codes == [-9] * 3 and out.returncode == 2
+  assert 'crashed 3 times at step 0, at last with status killed' in out.stderr
+  further = f'mkdir -p "$2/checkpoints/$((n * 7))"; {killed}'
+  outs = [attempt(tmp_path / 'v', further, ATTEMPTS='2') for _ in range(4)]
+  assert [x.returncode for x in outs] == [-9] * 4 and not any('waiting' in x.stderr for x in outs)
+  out = attempt(tmp_path / 'v', killed, ATTEMPTS='2')
+  out = attempt(tmp_path / 'v', 'exit 0', ATTEMPTS='2')
+  assert out.returncode == 0 and 'ended early at step 28, 1 in a row' in out.stderr
 
 
 def test_it_waits_longer_each_time(tmp_path):
@@ -510,7 +529,7 @@ def test_sky_job_starts_again_what_may_pass_and_runs_what_it_is_told(tmp_path):
   (tmp_path / 'run').write_text(sky()['run'])
   env = {'TRAIN': '--config c --workdir W --config.data.train="/mnt/bucket/my D"'}
   env |= {'ATTEMPTS': '2', 'BACKOFF_SECONDS': '0'}
-  for rank, code in ('1', 3), ('1', 3), ('1', 3), ('0', 3), ('0', 2):  # the first one counts
+  for rank, code in ('1', 3), ('1', 3), ('1', 3), ('0', 3), ('0', 3), ('0', 2):  # the first counts
     said = os.environ | env | {'SKYPILOT_NODE_RANK': rank}
     assert subprocess.run(['bash', 'run'], cwd=tmp_path, env=said).returncode == code, rank
   words = (tmp_path / 'arguments').read_text().splitlines()

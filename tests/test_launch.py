@@ -1,5 +1,6 @@
 """The scripts of launch/: what they would run, and how they end when something fails."""
 
+import fcntl
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import termios
 import time
 from pathlib import Path
 
@@ -24,14 +26,25 @@ TYPE = ['--type', 'v6e-8']
 WORKERS = 5
 
 # A gcloud that writes down what it is asked, and plays a TPU in the folder $FAKE. `state` is the
-# state of the request, and `states` has a line for each of the next times that it is asked for:
-# "silent" is a gcloud that does not answer, "none" that there is no request. `broken` has lines
-# such as "3 pip": worker 3 fails at a command that holds this word. If there is a file `refuses`,
-# or `stuck`, the request or the deletion fails.
+# state of the request (and behind a tab its type), and `states` has a line for each of the next
+# times that it is asked for: "silent" is a gcloud that does not answer, "none" that there is no
+# request. `vm` is the state of a TPU without a request. `broken` has lines such as "3 pip": worker
+# 3 fails at a command that holds this word. A command with the word in `hangs` does not end. If
+# there is a file `refuses`, or `stuck`, the request or its deletion fails. `defaults` are gcloud's
+# own zone and project.
 GCLOUD = rf"""
 echo "$*" >> "$FAKE/calls"
 fails() {{ echo "ERROR: (gcloud) $1" >&2; exit 1; }}
+if [ -e "$FAKE/hangs" ] && [[ $* = *"$(cat "$FAKE/hangs")"* ]]; then
+  [[ $* != *scp* ]] || trap '[ ! -s "$5" ] || echo kept >> "$FAKE/kept"; exit 1' TERM
+  sleep 60 &
+  echo $$ $! >> "$FAKE/pids"
+  wait
+fi
 case "$*" in
+  config\ list*) cat "$FAKE/defaults" ;;
+  *queued-resources*pod-request*)
+    [ ! -e "$FAKE/vm" ] || fails NOT_FOUND ;;&
   *queued-resources\ describe*)
     if [ -s "$FAKE/states" ]; then
       head -n 1 "$FAKE/states" > "$FAKE/state"
@@ -40,19 +53,21 @@ case "$*" in
     case $(cat "$FAKE/state") in
       silent) fails 'the network is unreachable' ;;
       none) fails 'NOT_FOUND: Resource projects/p/queuedResources/pod-request was not found' ;;
-      *) echo 'WARNING: a new version of gcloud'; cat "$FAKE/state" ;;
+      *) cat "$FAKE/state"; echo 'WARNING: a new version of gcloud' >&2 ;;
     esac
     ;;
   *queued-resources\ create*)
     [ ! -e "$FAKE/refuses" ] || fails "Quota limit 'TPUV6EPerProjectPerZone' has been exceeded"
     echo ACCEPTED > "$FAKE/state"
     ;;
-  *\ delete\ *) [ ! -e "$FAKE/stuck" ] || fails 'internal error'; echo none > "$FAKE/state" ;;
+  *queued-resources\ delete*)
+    [ ! -e "$FAKE/stuck" ] || fails 'internal error'; echo none > "$FAKE/state" ;;
+  *tpu-vm\ delete*) rm "$FAKE/vm"; echo none > "$FAKE/state" ;;
   *networkEndpoints*)
-    [ "$(cat "$FAKE/state")" = ACTIVE ] || fails NOT_FOUND
+    [ "$(cut -f 1 "$FAKE/state")" = ACTIVE ] || fails NOT_FOUND
     printf 'READY\t{WORKERS}\n'
     ;;
-  *tpu-vm\ describe*) fails NOT_FOUND ;;
+  *tpu-vm\ describe*) cat "$FAKE/vm" 2> /dev/null || fails NOT_FOUND ;;
   *scp*) cp "$5" "$FAKE/code.tgz" ;;
 esac
 while read -r worker word; do
@@ -100,6 +115,8 @@ def test_tpu_shows_its_commands():
   assert '--runtime-version=v2-alpha-tpuv6e --spot --zone=z --project=p' in said
   assert 'tpuv5-lite' in says('create', '--type', 'v5litepod-16')
   assert 'tpu-ubuntu2204-base' in says('create', '--type', 'v4-32')
+  by_both = [says('create', '--type', f'{name}-64') for name in ('v5e', 'v5litepod')]
+  assert by_both[0] == by_both[1] and '--accelerator-type=v5litepod-64' in by_both[0]
   for verb in ('setup', 'logs', 'status', 'stop', 'delete'):
     assert '+ gcloud' in says(verb) and 'billed' not in says(verb), verb
   commit = subprocess.run(['git', 'rev-parse', 'HEAD'], capture_output=True, text=True).stdout
@@ -110,7 +127,7 @@ def test_tpu_shows_its_commands():
   assert mount in says('setup', '--bucket', 'my-b') and 'gcsfuse' not in said
   said = says('run', *TRAIN)
   assert 'note: is the workdir on a disk that all workers see' in said
-  assert 'note:' not in says('run', '--', '--config=c', '--workdir=/mnt/my-b/W')
+  assert 'note:' not in says('run', '--', '--config=configs/pretrain.py', '--workdir=/mnt/b/W')
 
 
 def test_a_wrong_config_is_said_before_it_costs_money(tmp_path):
@@ -132,7 +149,15 @@ MISTAKES = {
   'tpu create x --dry-run --type v9-8': 'v9-8 is not known; there are',
   'tpu create x --dry-run --type v6e-17': 'v6e-17 is not known',
   'tpu create x --dry-run --type v5e:4x4': 'v5e:4x4 is v5litepod-16',
+  'tpu create x --dry-run --type v4-12': 'v4-12 is not known',
+  'tpu create x --dry-run --type v5p-9': 'N cores, a multiple of 8',
   'tpu create x --type --dry-run': '--type needs a value',
+  'tpu run x --restart': 'launch/sky.yaml or launch/gke',
+  'tpu status x --bucket b': '--bucket is an option of setup, not of status',
+  'tpu setup x --spot': '--spot is an option of create, not of setup',
+  'tpu run x --dry-run -- --config=configs/my.py:size=base --workdir /mnt/b/W': (
+    'git does not track configs/my.py, and setup'
+  ),
   'tpu setup x --dry-run --bucket gs://b': 'without gs:',
   'tpu setup x --dry-run TRAIN': 'only run takes arguments',
   'tpu run x --dry-run': 'say what to run',
@@ -170,12 +195,16 @@ def gcloud(tmp_path):
   program(tmp_path / 'bin' / 'gcloud', GCLOUD)
   (tmp_path / 'state').write_text('ACTIVE\n')
   (tmp_path / 'broken').touch()
+  (tmp_path / 'defaults').write_text('z,\n')
   path = f'{tmp_path / "bin"}:{os.environ["PATH"]}'
   return {'PATH': path, 'FAKE': str(tmp_path), 'POLL_SECONDS': '0'}, tmp_path
 
 
 BILLED = 'pod is billed until you give it back: launch/tpu delete pod --zone=z'
-NOTHING = 'there is no TPU pod and no request for one: nothing of it is billed (a bucket is)'
+NOTHING = (
+  'there is no TPU pod and no request for one in zone z: nothing of it is billed there '
+  '(a bucket is)'
+)
 GONE = (
   'pod is SUSPENDED, and not billed; before you create it again: launch/tpu delete pod --zone=z'
 )
@@ -207,7 +236,7 @@ FAILURES = {
     {'states': 'none\nWAITING_FOR_RESOURCES\n' + 'silent\n' * 5},
     (
       3,
-      'error: gcloud has not answered 5 times',
+      'error: gcloud does not answer, for the reason above',
       'gcloud does not say whether pod is billed; this ends it: launch/tpu delete pod --zone=z',
     ),
   ),
@@ -215,6 +244,21 @@ FAILURES = {
     ['create', *TYPE],
     {'states': 'none\n' + 'silent\n' * 4 + 'PROVISIONING\n' + 'silent\n' * 4 + 'ACTIVE\n'},
     (0, 'waiting for v6e-8: gcloud does not answer', BILLED),
+  ),
+  'another type': (
+    ['create', *TYPE],
+    {'state': 'ACTIVE\tv6e-16\n'},
+    (2, 'error: pod is there or asked for as v6e-16, not v6e-8: delete it first', BILLED),
+  ),
+  'the same type': (['create', *TYPE], {'state': 'ACTIVE\tv6e-8\n'}, (0, '', BILLED)),
+  'a state that is neither queued nor there': (
+    ['status'],
+    {'vm': 'STOPPED\tv6e-8\n', 'state': 'none'},
+    (
+      3,
+      'error: pod cannot be used: see above',
+      'pod is STOPPED, and may be billed; this ends it: launch/tpu delete pod --zone=z',
+    ),
   ),
   'a worker without the code': (
     ['setup'],
@@ -246,9 +290,23 @@ FAILURES = {
     {'broken': '2 nohup\n'},
     (
       3,
-      'error: the run did not start on worker 2 of 5, for the reason above, and was ended',
+      'error: the run did not start on worker 2 of 5, for the reason above; the others were asked',
       BILLED,
     ),
+  ),
+  'a worker that is lost as the run starts': (
+    ['run', *TRAIN],
+    {'broken': '2 nohup\n2 pkill\n3 pkill\n'},
+    (
+      3,
+      'worker 2,3 could not be asked to end, the others were; it may run: launch/tpu stop',
+      BILLED,
+    ),
+  ),
+  'a run that starts': (
+    ['run', *TRAIN],
+    {},
+    (0, 'started; launch/tpu status pod --zone=z says whether it goes on', BILLED),
   ),
   'a worker where a run is going': (
     ['run', *TRAIN],
@@ -263,9 +321,14 @@ FAILURES = {
   'a deletion that fails': (
     ['delete'],
     {'stuck': ''},
-    (3, 'error: pod was not deleted, for the reasons above', BILLED),
+    (3, 'error: pod was not deleted, for the reason above', BILLED),
   ),
   'a deletion': (['delete'], {}, (0, 'queued-resources delete pod-request', NOTHING)),
+  'a deletion without a request': (
+    ['delete'],
+    {'vm': 'READY\n', 'state': 'none'},
+    (0, 'tpu-vm delete pod', NOTHING),
+  ),
 }
 
 
@@ -308,8 +371,85 @@ def test_ctrl_c_while_it_waits_says_that_the_request_stays(gcloud):
   os.killpg(process.pid, signal.SIGINT)
   _, said = process.communicate(timeout=20)
   assert process.returncode == 130 and said.splitlines()[-1] == (
-    'the request for pod is queued, and billed once the TPU is there; launch/tpu create pod --type '
-    'v6e-8 --spot waits on, launch/tpu delete pod ends it'
+    'the request for pod is queued, and billed once the TPU is there; launch/tpu create pod '
+    '--zone=z --type v6e-8 --spot waits on, launch/tpu delete pod --zone=z ends it'
+  )
+
+
+# {a word of the command that hangs: (verb and arguments, what Ctrl-C then says)}
+HANGING = {
+  'scp': (['setup'], ''),
+  'nohup': (['run', *TRAIN], 'some workers may have started: launch/tpu stop pod --zone=z'),
+  'run.exit ]': (['status'], ''),
+  'pkill': (['stop'], ''),
+}
+
+
+def alive(pid):
+  status = Path(f'/proc/{pid}/status')
+  return status.exists() and 'State:\tZ' not in status.read_text()
+
+
+@pytest.mark.parametrize('word', HANGING)
+def test_ctrl_c_ends_what_it_has_begun_on_the_workers(word, gcloud):
+  """In a terminal of its own. The file that is being copied stays until its copies have ended."""
+  env, folder = gcloud
+  (folder / 'hangs').write_text(word)
+  arguments, says = HANGING[word]
+  keys, terminal = os.openpty()
+  process = subprocess.Popen(
+    ['bash', 'launch/tpu', arguments[0], 'pod', *arguments[1:]],
+    env=os.environ | env,
+    stdin=terminal,
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+    preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),
+  )
+  pids = folder / 'pids'
+  while not pids.exists() or pids.read_text().count('\n') < WORKERS:
+    time.sleep(0.05)
+  os.write(keys, b'\x03')
+  _, said = process.communicate(timeout=20)
+  os.close(keys)
+  os.close(terminal)
+  assert process.returncode == 130 and said.splitlines()[-1] == BILLED
+  assert says in said and ('may have started' in said) == bool(says)
+  assert not [x for x in pids.read_text().split() if alive(x)]
+  assert word != 'scp' or (folder / 'kept').read_text().count('kept') == WORKERS
+
+
+def test_it_says_where_it_has_looked(gcloud):
+  env, folder = gcloud
+  (folder / 'state').write_text('none\n')
+  (folder / 'defaults').write_text('far,away\n')
+  out = tpu('status', check=False, **env)
+  assert 'no request for one in zone far of project away: nothing' in out.stderr.splitlines()[-1]
+  assert '--zone=far --project=away' in (folder / 'calls').read_text()
+  (folder / 'defaults').write_text(',away\n')
+  (folder / 'calls').unlink()
+  out = tpu('create', *TYPE, check=False, **env)
+  assert out.returncode == 2 and out.stderr.startswith('error: in which zone? Say --zone Z')
+  assert 'tpus' not in (folder / 'calls').read_text()
+
+
+def test_create_ends_at_once_where_gcloud_has_never_answered(gcloud):
+  env, folder = gcloud
+  (folder / 'state').write_text('silent\n')
+  out = tpu('create', *TYPE, check=False, **env)
+  assert out.returncode == 3 and 'is there a login (gcloud auth login), a permission' in out.stderr
+  assert (folder / 'calls').read_text().count('describe') == 2  # and once to say what is billed
+
+
+def test_a_gcloud_that_hangs_does_not_keep_the_last_word(gcloud):
+  env, folder = gcloud
+  program(
+    folder / 'bin' / 'timeout', f'[ $1 = 30 ] && exec {shutil.which("timeout")} 0.2 "${{@:2}}"'
+  )
+  (folder / 'hangs').write_text('describe pod-request')
+  out = tpu('status', '--zone', 'z', check=False, **env)
+  assert out.returncode == 0 and out.stderr.splitlines()[-1] == (
+    'gcloud does not say whether pod is billed; this ends it: launch/tpu delete pod --zone=z'
   )
 
 
@@ -339,7 +479,7 @@ def sent(folder, what):
   """The command that gcloud was given for every worker, which holds these words."""
   lines = [x for x in (folder / 'calls').read_text().splitlines() if what in x]
   assert sorted(int(x.partition('--worker=')[2].split()[0]) for x in lines) == [*range(WORKERS)]
-  (command,) = {x.partition('--command=')[2] for x in lines}
+  (command,) = {x.partition('--command=')[2].removesuffix(' --zone=z') for x in lines}
   return command
 
 
@@ -582,3 +722,6 @@ def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):
   given = dict(words[i + 1].split('=', 1) for i, x in enumerate(words) if x == '--env')
   assert given.keys() == sky()['envs'].keys() and 'launch/sky.yaml' in words
   assert '/mnt/bucket' in sky()['file_mounts'] and '--workdir /mnt/bucket/' in given['TRAIN']
+  (line,) = re.findall(r'^gcloud storage buckets create .*', text, re.M)  # as launch/tpu wants it
+  assert '--uniform-bucket-level-access --enable-hierarchical-namespace' in line
+  assert re.search(r'--location=[a-z]+-[a-z]+\d ', line)  # one region

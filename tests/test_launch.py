@@ -36,7 +36,7 @@ GCLOUD = rf"""
 echo "$*" >> "$FAKE/calls"
 fails() {{ echo "ERROR: (gcloud) $1" >&2; exit 1; }}
 if [ -e "$FAKE/hangs" ] && [[ $* = *"$(cat "$FAKE/hangs")"* ]]; then
-  [[ $* != *scp* ]] || trap '[ ! -s "$5" ] || echo kept >> "$FAKE/kept"; exit 1' TERM
+  [[ $* != *scp* ]] || trap 'sleep 0.3; [ ! -s "$5" ] || echo kept >> "$FAKE/kept"; exit 1' TERM
   sleep 60 &
   echo $$ $! >> "$FAKE/pids"
   wait

@@ -73,31 +73,30 @@ def traced_in(dtype: str, function: Callable[..., Any]) -> Callable[..., Any]:
   return exact
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def summed(take: Callable[[Array, Array], Array], x: Array, ids: Array) -> Array:
-  """take(x, ids): some rows of x [V, E], or of each [T, D] of a batch [B, T, D]. On a TPU the
-  gradient is a matrix product, since a scatter adds one vector after the other. It has no
-  forward-mode derivative (jax.jvp)."""
-  return take(x, ids)
+@jax.custom_vjp
+def look_up(table_VE: Array, ids: Array) -> Array:
+  """The rows `ids` [...] of a small table, [..., E]; NaN past its end. On a TPU the gradient is a
+  matrix product, since a scatter adds one vector after the other. It has no forward-mode
+  derivative (jax.jvp)."""
+  return jnp.take(table_VE, ids, axis=0)
 
 
-def _kept(take, x, ids):
-  return take(x, ids), (x, ids)
+def _kept(table_VE, ids):
+  return look_up(table_VE, ids), (table_VE, ids)
 
 
-def _summed(take, kept, g):
-  x, ids = kept
+def _summed(kept, g):
+  table_VE, ids = kept
 
   def scattered(ids, g):
-    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    return jax.linear_transpose(lambda x: take(x, ids), shape)(g)[0]
+    shape = jax.ShapeDtypeStruct(table_VE.shape, table_VE.dtype)
+    return jax.linear_transpose(lambda table_VE: jnp.take(table_VE, ids, axis=0), shape)(g)[0]
 
-  product = functools.partial(sums_by_row, rows=x.shape[-2])
-  product = jax.vmap(product) if x.ndim == 3 else product
+  product = functools.partial(sums_by_row, rows=len(table_VE))
   return jax.lax.platform_dependent(ids, g, tpu=product, default=scattered), None
 
 
-summed.defvjp(_kept, _summed)
+look_up.defvjp(_kept, _summed)
 
 
 def sums_by_row(ids: Array, g: Array, rows: int) -> Array:
@@ -114,7 +113,7 @@ class Table(nn.Embed):
   def __call__(self, ids: Array | None) -> Array:
     if ids is None or ids.dtype.kind not in 'iu' or not 1 < self.num_embeddings <= SMALL:
       return super().__call__(ids)
-    return summed(lambda table, ids: jnp.take(table, ids, axis=0), self.embedding, ids)
+    return look_up(self.embedding, ids)
 
 
 def embed(config: ModelConfig, count: int, name: str) -> Table:

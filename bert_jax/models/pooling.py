@@ -6,16 +6,14 @@ B batch, T tokens, N examples in a row, K positions, D hidden size.
 import jax.numpy as jnp
 from jax import Array
 
-from bert_jax.models.layers import EXACT, SMALL, summed
+from bert_jax.models.layers import EXACT
 
 POOLINGS = 'mean', 'cls'  # how the vector of a text is made
 
 
 def gather_positions(x_BTD: Array, positions_BK: Array) -> Array:
   """The vectors [B, K, D] at the given positions of each row."""
-  take = lambda x, ids: jnp.take_along_axis(x, ids[:, :, None], axis=1)
-  positions_BK = jnp.asarray(positions_BK)
-  return summed(take, x_BTD, positions_BK) if x_BTD.shape[1] <= SMALL else take(x_BTD, positions_BK)
+  return jnp.take_along_axis(x_BTD, positions_BK[:, :, None], axis=1)
 
 
 def tokens_of_slots(segment_ids_BT: Array, slots: int) -> Array:

@@ -1,7 +1,7 @@
 """The gradient of a batch: on each device one microbatch after another, then one sum over devices.
 
-Left to itself XLA sums over devices where a gradient arises: a table's twice in each microbatch,
-so that communication grows with accumulation, and a kernel's in the type of the product.
+XLA alone would sum each gradient where it arises: a table's twice in every microbatch, so that
+communication grows with accumulation, and a kernel's in the type of its product.
 """
 
 from collections.abc import Callable
@@ -61,9 +61,16 @@ def accumulated(grad_fn: Gradient, count: int, grows: bool) -> Gradient:
   return summed
 
 
+def _split_here(mesh, gather):
+  """The mesh axes over which `over_devices` splits a step itself; XLA splits the others."""
+  if gather == 'layer' and mesh.shape['fsdp'] > 1:
+    return {'data'}
+  return {'data', 'fsdp'} if mesh.shape['tensor'] > 1 else set(sharding.AXES)
+
+
 def fits(mesh: Mesh, gather: str) -> bool:
   """Can `over_devices` split a step? Old versions of JAX cannot leave an axis to XLA."""
-  whole = mesh.shape['tensor'] == 1 and (gather == 'step' or mesh.shape['fsdp'] == 1)
+  whole = _split_here(mesh, gather) == set(sharding.AXES)
   return mesh.size > 1 and (whole or jax.__version_info__ >= (0, 10))
 
 
@@ -72,9 +79,8 @@ def over_devices(grad_fn: Gradient, mesh: Mesh, sums: str, gather: str) -> Gradi
   sums: the type in which gradients cross devices. gather: with `step` each device gathers whole
   parameters once a step and gets its pieces of the summed gradients; with `layer` XLA gathers and
   sums over mesh.fsdp where it needs them, and only the sum over mesh.data is made here."""
-  axes = ('data', 'fsdp') if gather == 'step' or mesh.shape['fsdp'] == 1 else ('data',)
-  # With an axis of one device among those of XLA nothing would be gained.
-  manual = {*axes, 'tensor'} if mesh.shape['tensor'] == 1 and len(axes) == 2 else {*axes}
+  manual = _split_here(mesh, gather)
+  axes = tuple(axis for axis in ('data', 'fsdp') if axis in manual)
   rows = P(axes)
 
   def pieces(params):

@@ -165,7 +165,7 @@ def opened(
   come as UTF-8; if its first lines end in CR alone, all lines end in LF. path: its name, for the
   log. sample: returns lines of it beyond ASCII, given its beginning."""
   try:
-    'a'.encode(named or 'utf-8')
+    is_single = len(bytes(range(256)).decode(named or 'utf-8', 'replace')) == 256  # each a byte
   except (LookupError, ValueError):
     raise InputError(f'{FIELD} {quoted(named)} is no encoding; use one such as cp1251') from None
   head = stream.peek(SAMPLE) if hasattr(stream, 'peek') else b''
@@ -176,10 +176,10 @@ def opened(
     say_once(path, f'is not UTF-8 and is read as {encoding}', 'its byte order mark says so')
   elif named and codecs.lookup(named).name != 'utf-8':
     text = b''.join(sample(head)).decode(errors='replace')
-    if 8 <= sum(x > '\x7f' for x in text) >= 100 * text.count('\ufffd'):  # no chance
-      say_once(path, f'is plainly UTF-8 and is read so, not as {named}', f'see {FIELD}')
-    else:
-      encoding = named
+    beyond, damaged = sum(x > '\x7f' for x in text), text.count('\ufffd')
+    encoding = '' if (2 if is_single else 8) <= beyond >= 100 * damaged else named  # no chance
+    if beyond and not (encoding and damaged):
+      say_once(path, f'is UTF-8 by its bytes, read as {encoding or "utf-8"}', f'{FIELD} is {named}')
   text, end = head.decode(encoding or 'latin-1', 'replace'), '\n'
   if '\r' in text[:-1] and '\n' not in text:
     say_once(path, 'has lines that end in CR alone, as old Macs wrote', 'they are read as lines')

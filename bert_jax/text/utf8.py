@@ -26,14 +26,14 @@ def decoded(path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter) 
   for number, raw in numbered:
     if b'\0' in raw:
       where = f'line {number} has a NUL byte, {raw.index(0)} bytes in'
-      advice = 'leave the file out, or name what it is (utf-16-le) in data.text_encoding'
+      advice = f'leave the file out, or name what it is (utf-16-le) in {encodings.FIELD}'
       raise InputError(f'{path} is not text: {where}; {advice}')
     counts['bytes'] += len(raw)
     invalid = counts['invalid_utf8_lines']
     line = decode(raw, counts)
     if counts['invalid_utf8_lines'] > invalid == 0:
-      fix = f'they become U+FFFD, counted; for letters, name the encoding in {encodings.FIELD}'
-      encodings.say_once(f'{path}:{number}', 'has bytes that are not UTF-8', fix)
+      fix = f'they become U+FFFD, counted; for letters, name another encoding in {encodings.FIELD}'
+      encodings.say_once(f'{path}:{number}', 'has bytes that are no characters', fix)
     if line.endswith('\r\n'):
       counts['lines that end in CRLF (as in LF)'] += 1
     yield number, line.rstrip('\r\n')

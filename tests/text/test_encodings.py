@@ -77,7 +77,7 @@ def test_a_few_bad_bytes_do_not_make_another_encoding(tmp_path, caplog):
   """Wherever they stand, and whatever the reader has read ahead."""
   (tmp_path / 'a.txt').write_bytes('Grüße aus Köln\n'.encode() + b'caf\xff\n' + b'K\xc3\xb6ln\n')
   assert lines_of(tmp_path / 'a.txt') == ['Grüße aus Köln', 'caf\ufffd', 'Köln']
-  assert 'has bytes that are not UTF-8' in caplog.text and 'is read as' not in caplog.text
+  assert 'has bytes that are no characters' in caplog.text and 'is read as' not in caplog.text
   for ascii_lines in (0, 1, 65_531, 100_000):
     counts, after = Counter(), ['naïve café déjà'] * 50
     plain = 'x\n' * (ascii_lines // 2)
@@ -135,7 +135,7 @@ NAMED = {
   'utf-16-le': ['Паром', 'Ċittà'],  # whose first letter has the byte of a line end
   'utf-16-be': ['九時', 'plain'],
   'cp037': ['plain', 'déjà'],
-  'gb18030': ['联通', '联通'],  # whose bytes are valid UTF-8
+  'gb18030': ['毛猫', '没帽'],  # whose bytes are valid UTF-8
 }
 
 
@@ -160,14 +160,42 @@ def test_what_is_plainly_utf8_or_has_a_mark_is_not_read_in_a_named_encoding(tmp_
   for form in ('utf-8', 'utf-8-sig', 'utf-16', 'cp1251'):
     (tmp_path / 'a.txt').write_text('\n'.join(lines), form)
     assert [x for _, x in files.lines(tmp_path / 'a.txt', Counter(), 'cp1251')] == lines
-    assert caplog.text.count('is plainly UTF-8 and is read so, not as cp1251') == 1
+    assert caplog.text.count('is UTF-8 by its bytes, read as utf-8') == 1
   (tmp_path / 'b.txt').write_text('\n'.join(lines), 'cp1251')
   counts = Counter()
   list(files.lines(tmp_path / 'b.txt', counts, 'utf-8'))
   assert counts['invalid_utf8_lines'] == 1  # named so, it is not recognised
 
 
-@pytest.mark.parametrize('name', ['cp12511', 'rot13', 'undefined', 'a\0b', 'x' * 9999])
+@pytest.mark.parametrize(
+  'encoding, text, read, said',
+  [
+    ('cp1251', 'Ад, рай\nчёт', 'Ад, рай\nчёт', 'utf-8'),
+    ('cp1252', '3 € for tea\n5 € for more', '3 € for tea\n5 € for more', 'utf-8'),
+    ('cp1252', 'café\nand tea', 'cafÃ©\nand tea', 'cp1252'),
+    ('gb18030', 'Größe é', 'Größe é'.encode().decode('gb18030'), 'gb18030'),
+    ('cp1252', 'plain\nlines', 'plain\nlines', ''),
+  ],
+)
+def test_of_few_letters_of_utf8_it_is_said_how_they_are_read(
+  tmp_path, caplog, encoding, text, read, said
+):
+  """Two of them are hardly ever an encoding of one byte; one may be, and two words of Chinese."""
+  (tmp_path / 'a.txt').write_bytes(text.encode())
+  found = [line for _, line in files.lines(tmp_path / 'a.txt', Counter(), encoding)]
+  assert '\n'.join(found) == read
+  fact = f'a.txt is UTF-8 by its bytes, read as {said}'
+  assert (fact in caplog.text) == bool(said) == bool(caplog.text)
+
+
+def test_a_named_encoding_that_does_not_fit_is_not_called_utf8(tmp_path, caplog):
+  (tmp_path / 'a.txt').write_bytes('Größe über\n'.encode('cp1252') + b'\x81\n')
+  assert [*files.lines(tmp_path / 'a.txt', Counter(), 'cp1252')][1] == (2, '\ufffd')
+  assert 'a.txt:2 has bytes that are no characters' in caplog.text
+  assert 'name another encoding in data.text_encoding (--text' in caplog.text
+
+
+@pytest.mark.parametrize('name', ['cp12511', 'idna', 'rot13', 'undefined', 'a\0b', 'x' * 9999])
 def test_a_wrong_name_of_an_encoding_is_refused(tmp_path, name):
   (tmp_path / 'a.txt').write_text('plain')
   with pytest.raises(InputError, match='is no encoding; use one such as cp1251'):

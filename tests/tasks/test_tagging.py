@@ -1,5 +1,6 @@
 """Tags: columns read as published, sentences in windows, and the numbers of conlleval."""
 
+import gzip
 import itertools
 import json
 import logging
@@ -264,6 +265,43 @@ def test_a_header_of_tagged_words_is_no_word(tmp_path, text, where):
   expected = [(places[0], ('Ada', 'met'), ('B-PER', 'O')), (places[1], ('Bo',), ('B-PER',))]
   assert [(x.where, x.tokens, x.tags) for x in sentences] == expected
   assert problems.counts['headers (left out)'] == (where[1] == 5)
+  size = (tmp_path / 'a.tsv').stat().st_size
+  assert (problems.counts['files'], problems.counts['bytes']) == (1, size)
+
+
+@pytest.mark.parametrize(
+  'text, at',
+  [
+    ('tag\tword\nB-PER\tAda\nO\tmet\n', (0, -1)),
+    ('pos\tWord\tner\tlemma\nN\tAda\tB-PER\tada\nV\tmet\tO\tmeet\n', (0, -1)),
+    ('token\tner\tpos\nAda\tN\tB-PER\nmet\tV\tO\n', (0, 2)),  # named by the user
+  ],
+)
+def test_a_header_names_the_columns_of_words_and_tags(tmp_path, text, at):
+  (tmp_path / 'a.tsv').write_text(text)
+  (sentence,), problems = read(tmp_path / 'a.tsv', at=at)
+  assert (sentence.tokens, sentence.tags) == (('Ada', 'met'), ('B-PER', 'O'))
+  assert problems.counts['headers (left out)'] == 1
+
+
+@pytest.mark.parametrize(
+  'name, text, header',
+  [
+    ('a.tsv', 'sentence_id\tword\n7\tAda\n7\tmet\n8\tBo\n', 0),
+    ('a.tsv.gz', 'Word\nAda\nmet\n\nBo\n', 1),
+    ('a.conll', 'Word\nAda\nmet\n\nBo\n', 0),
+  ],
+)
+def test_a_header_of_words_without_tags_is_no_word(tmp_path, name, text, header):
+  """In a table by its name: elsewhere a word alone is a token."""
+  data = text.encode()
+  (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith('.gz') else data)
+  sentences, problems = read(tmp_path / name, 'eval')
+  first = ('Word', 'Ada', 'met') if name == 'a.conll' else ('Ada', 'met')
+  assert [(x.tokens, x.tags) for x in sentences] == [(first, None), (('Bo',), None)]
+  assert problems.counts['headers (left out)'] == header and problems.counts['files'] == 1
+  with pytest.raises(InputError, match='none for the tag' if 'id' in text else 'none of them has'):
+    read(tmp_path / name)
 
 
 @pytest.mark.parametrize('name', ['a.jsonl', 'a.json'])  # .json as run_ner.py reads it

@@ -119,19 +119,23 @@ def _sentences(spec, split, problems, layout):
 
 def _file(path, split, problems, layout):
   """Yields the sentences of a file; `id` is empty if the file does not name them."""
-  name, counts, conllu = path.name, problems.counts, layout.conllu
-  numbered = list(problems.lines(path))
-  plain = [line for line in numbered if _kind(line) == 'sentence']
-  if not plain:
-    return
+  name, counts, conllu, new = path.name, problems.counts, layout.conllu, problems.counts.copy()
+  numbered = list(problems.lines(path, counts=new))
+  plain = [line for line in numbered if _kind(line) == 'sentence'] or [(0, '')]
   number, first = next((line for line in plain if not line[1].startswith('#')), plain[-1])
-  named = {kind for kind in WORDS if {*first.lower().split('\t')} & {*WORDS[kind]}}
-  if named == WORDS.keys():
-    yield from _of_words(path, split, problems)
+  header = [] if conllu else first.lower().split('\t')
+  at = {kind: header.index(x) for kind in WORDS for x in WORDS[kind][::-1] if x in header}
+  if {'sentence', 'word'} <= at.keys():
+    yield from _of_words(path, split, problems)  # which counts what it reads
     return
-  if {'word', 'tag'} <= named:
+  counts |= new
+  if not number:
+    return
+  if 'word' in at and ('tag' in at or (files.suffix(path), header[1:]) == ('.tsv', [])):
     problems.note('headers (left out)', f'{name}:{number}')
     numbered.remove((number, first))
+    if layout[1:] == (0, -1):  # no columns are named elsewhere
+      layout = layout._replace(token_column=at['word'], tag_column=at.get('tag', -1))
   separator = '\t' if '\t' in first or conllu else ' +'
   cells_of = lambda line: [cell.strip(' ') for cell in re.split(separator, line.strip(' '))]
   width = len(CONLLU) if conllu else len(cells_of(first))

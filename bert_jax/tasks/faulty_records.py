@@ -165,10 +165,12 @@ class Problems:
     try:
       value, halves = values.json_text('\n'.join(lines))
     except values.NotJson as error:
-      with contextlib.suppress(values.NotJson):
-        return [values.json_text(line)[0] for line in lines if line.strip()]
-      place = f'{where}:{error.line}' if error.line else where
-      return self.wrong(place, f'this is {error}; fetch the file again', 'damaged files')
+      try:
+        several, each = zip(*map(values.json_text, filter(str.strip, lines)))
+      except ValueError:  # not JSON, or no lines
+        place = f'{where}:{error.line}' if error.line else where
+        return self.wrong(place, f'this is {error}; fetch the file again', 'damaged files')
+      value, halves = [*several], sum(each)
     if halves:
       self.counts['half_characters'] += halves
     return value

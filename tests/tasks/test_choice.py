@@ -69,16 +69,31 @@ def test_swag_as_published(tmp_path):
   assert question.gold is None and question.id == '0'
 
 
+def test_a_file_of_blanks_is_damaged_and_half_characters_of_lines_are_counted(tmp_path):
+  (tmp_path / 'a.json').write_text(' \n\n')
+  with pytest.raises(InputError, match=r'a.json:\d: this is not JSON'):
+    read(tmp_path / 'a.json', 'dream')
+  lines = [json.dumps(p.DIALOGUE), json.dumps([[], [p.READ], 'y']).replace('Sang', '\\ud83d')]
+  (tmp_path / 'b.json').write_text('\n'.join(lines))
+  questions, problems = read(tmp_path / 'b.json', 'dream')
+  assert questions[-1].choices[2] == '\ufffd.' and problems.counts['half_characters'] == 1
+
+
 @pytest.mark.parametrize('ends', [',', 'nan,NaN'])
 def test_an_empty_cell_at_the_end_is_no_choice(tmp_path, ends):
   fewer = p.SWAG_ROW.replace('runs,flies', ends)
   questions, problems = read(p.swag(tmp_path / 'a.csv', f'{fewer},1', f'{p.SWAG_ROW},3'), 'swag')
   assert [(len(q.choices), q.gold) for q in questions] == [(2, 1), (4, 3)]
   assert not problems.counts['empty choices (kept)']
-  with pytest.raises(
-    InputError, match="answer '2' is none of the 2 choices 'stands, and goes', 'e"
-  ):
-    read(p.swag(tmp_path / 'a.csv', f'{fewer},2'), 'swag')
+  assert problems.counts['endings without a text (left out)'] == 2
+  own = p.swag(tmp_path / 'b.csv', f'{fewer},2')
+  if ends == ',':
+    with pytest.raises(InputError, match="'2' is none of the 2 choices 'stands, and goes', 'eats'"):
+      read(own, 'swag')
+  else:  # the answer is the word
+    (question,), problems = read(own, 'swag')
+    assert question.choices[2:] == ('nan',) and question.gold == 2
+    assert problems.counts['endings without a text (left out)'] == 1
   for name, row in {'sent1': {'question': 'a'}, 'ending0': {'sent1': 'a', 'sent2': 'b'}}.items():
     with pytest.raises(
       InputError, match=f'{name!r}, only .* so: columns sent1, sent2, ending0, en'

@@ -137,8 +137,10 @@ def _swag(spec, split, problems):
     with problems.of_record(where):
       names = [*filter(re.compile(r'ending\d').fullmatch, {**row, **row.no_text})] or ['ending0']
       context, text, *choices = problems.columns(row, ['sent1', 'sent2', *names], where, HINT)
-      while choices and choices[-1].strip().lower() in ('', 'nan'):  # fewer than others have
-        choices.pop()
+      gold = _gold(row.get('label'), names, names)  # which may be the word nan
+      while choices and choices[-1].strip().lower() in ('', 'nan' * (gold != len(choices) - 1)):
+        choices.pop()  # fewer than others have
+        problems.note('endings without a text (left out)', where)
       name = row.get('', str(number))  # SWAG's first column has no name
       fields = {'context': context, 'text': text, 'choices': choices, 'id': name}
       yield where, fields, _gold(row.get('label'), choices, names)

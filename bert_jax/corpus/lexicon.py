@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.errors import InputError, quoted
-from bert_jax.text import files
+from bert_jax.text import encodings, files
 from bert_jax.text.sentences import UNSPACED
 
 _UNSPACED = re.compile(f'[{UNSPACED}]')
@@ -60,15 +60,15 @@ LONGEST = 1000  # characters of a lexicon's entry; the time to read one is quadr
 class Lexicon:
   """Finds the entries of a lexicon file (words, phrases or names, one a line) in texts. Blank lines
   and lines that begin with '#' are comments; runs of white space count as one blank. do_lower_case:
-  upper and lower case are the same. Unicode forms are not normalised."""
+  upper and lower case are the same. Unicode forms are not normalised. encoding: of the file."""
 
-  def __init__(self, path: str, do_lower_case: bool):
+  def __init__(self, path: str, do_lower_case: bool, encoding: str = ''):
     if not Path(path).exists():
       raise InputError(f'lexicon {path} does not exist; give a text file with one entry on a line')
     counts = Counter()
-    lines = [' '.join(line.split()) for _, line in files.lines(Path(path), counts)]
+    lines = [' '.join(line.split()) for _, line in files.lines(Path(path), counts, encoding)]
     if counts['invalid_utf8_lines']:
-      raise InputError(f'lexicon {path} is not UTF-8; convert it to UTF-8')
+      raise InputError(f'lexicon {path} is not UTF-8; convert it, or see {encodings.FIELD}')
     if not (entries := [line for line in lines if line and line[0] != '#']):
       raise InputError(f'lexicon {path} has no entries; write one on a line')
     if too_long := [entry for entry in entries if len(entry) > LONGEST]:

@@ -33,15 +33,15 @@ def metas(spec: str, languages: Iterable[str]) -> list[tuple[str, dict[str, Any]
 def load(config: ConfigDict, spec: str, tokenizer: Tokenizer, split: str) -> dict[str, Loaded]:
   """Loads a split, {language: Loaded}; a prepared corpus of more than blocks.WHOLE as Blocks."""
   out, matched, encoder = {}, Counter(), None
-  lexicons = {name: config.corpus[name] for name in ('phrases', 'entities')}
+  corpus, lexicons = config.corpus, {x: config.corpus[x] for x in ('phrases', 'entities')}
   for name, part in files.parts(spec, config.corpus.languages):
     if prepared.is_prepared(part):
       log.info('%s: %s', split, part)
       languages = _opened(config, name, part, tokenizer)
       out |= {joined(name, language): loaded for language, loaded in languages.items()}
     else:
-      how = {'by_sentence': config.corpus.encoding == 'sentence', **lexicons}
-      encoder = encoder or Encoder(tokenizer, segmenter=config.corpus.segmenter, **how)
+      how = lexicons | {'segmenter': corpus.segmenter, 'by_sentence': corpus.encoding == 'sentence'}
+      encoder = encoder or Encoder(tokenizer, text_encoding=config.data.text_encoding, **how)
       out[name] = _tokenize(config, part, encoder, split, matched)
   for kind, lexicon in lexicons.items():
     if encoder and lexicon and split == 'train' and not matched[f'{kind}_matched']:

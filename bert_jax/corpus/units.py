@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 class Encoder:
   """Encodes documents as Records. segmenter: '' or 'jieba'; phrases, entities: lexicon file or ''.
-  by_sentence: encode sentence by sentence with any tokenizer, as earlier versions did.
+  by_sentence: encode so with any tokenizer, as earlier versions did. text_encoding: of lexicons.
   The tokens of a lexicon's match become one unit if the match begins and ends with words. A token
   in no match belongs to the smaller unit: the phrase bit also marks words outside of phrases, the
   entity bit phrases and words outside of entities (ERNIE 1.0, Sun et al. 2019)."""
@@ -50,12 +50,13 @@ class Encoder:
     phrases: str = '',
     entities: str = '',
     by_sentence: bool = False,
+    text_encoding: str = '',
   ):
     self.tokenizer, self.reads_whole = tokenizer, tokenizer.reads_between and not by_sentence
     self.segmenter = Segmenter(segmenter) if segmenter else None
-    lower = getattr(tokenizer, 'do_lower_case', True)
+    how = getattr(tokenizer, 'do_lower_case', True), text_encoding
     levels = ('phrases', PHRASE, phrases), ('entities', ENTITY, entities)
-    self.lexicons = [(name, bit, Lexicon(path, lower)) for name, bit, path in levels if path]
+    self.lexicons = [(name, bit, Lexicon(path, *how)) for name, bit, path in levels if path]
 
   def text_of(self, sentences: Sequence[str]) -> str:
     """The text that the tokens of a document stand for; without another, its sentences as lines."""

@@ -739,3 +739,15 @@ def test_text_is_read_in_the_encoding_that_is_named(vocab, tmp_path, capsys):
     assert plan.get('text_encoding', '') == form
   np.testing.assert_equal(*found)
   assert len(found[0][0][0]) > 5
+
+
+def test_a_lexicon_is_read_in_the_encoding_that_is_named(vocab, tmp_path):
+  pytest.importorskip('ahocorasick_rs')
+  source, names = tmp_path / 'a.txt', tmp_path / 'names.txt'
+  for path, content in ((source, 'kala lone .\n'), (names, 'kala lone\n')):
+    path.write_text(content, 'utf-16-le')
+  how = {'entities': str(names), 'text_encoding': 'utf-16-le'}
+  assert make(tmp_path / 'D', vocab, ('', source), **how)['counts']['entities_matched'] == 1
+  config = pretrain_config(source, f'corpus.entities={names}', 'data.text_encoding=utf-16-le')
+  ((whole, _),) = loading.load(config, str(source), tokenizers.load_folder(vocab), 'train').values()
+  assert len(whole) == 3  # tokens

@@ -51,8 +51,8 @@ class Settings(NamedTuple):
 
   def encoder(self, tokenizer: tokenizers.Tokenizer) -> Encoder:
     """The Encoder of these settings; raises errors in segmenter and lexicons."""
-    lexicons = {'phrases': self.phrases, 'entities': self.entities}
-    return Encoder(tokenizer, segmenter=self.segmenter, **lexicons)
+    names = 'segmenter', 'phrases', 'entities', 'text_encoding'
+    return Encoder(tokenizer, **{name: getattr(self, name) for name in names})
 
   @property
   def languages(self) -> tuple[str, ...]:

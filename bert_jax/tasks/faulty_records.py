@@ -8,6 +8,7 @@ the run stops in any case, with the cause and the count.
 
 import contextlib
 import functools
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -51,6 +52,21 @@ def reads(kind: str, fate: str = 'kept', name: str = '') -> Callable[[Callable],
     return wrapped
 
   return decorated
+
+
+def decimal_commas(config: ConfigDict, columns: Iterable[str], name: str) -> bool:
+  """Whether numbers in a column, such as 3,5, tell of decimal commas and none as 0.5 does of points
+  (1.234 and 1,234 do not tell): in training data or, where it does not tell, in evaluation data."""
+  for split in filter(config.data.get, ('train', 'eval')):
+    with contextlib.suppress(InputError):  # which the reader of the split raises, too
+      rows = Problems.of(config, split).rows(config.data[split], columns=tuple(columns))
+      held = itertools.takewhile(lambda x: x[1].delimiter and tables.first_of(x[1], name), rows)
+      cells = (row[tables.first_of(row, name)].strip() for _, row in held)
+      telling = [cell for cell in cells if not values.GROUPED.fullmatch(cell)]
+      points = [x for x in telling if '.' in x and values.finite_number(x) is not None]
+      if points or any(map(values.COMMA.fullmatch, telling)):
+        return not points
+  return False
 
 
 class Problems:

@@ -30,7 +30,6 @@ import numpy as np
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.text.files import lines, parse_json, parts, split_files, suffix, tfds_source
 from bert_jax.text.utf8 import Lines, decode
-from bert_jax.text.values import COMMA, GROUPED, finite_number
 
 
 class Row(dict[str, str]):
@@ -96,16 +95,6 @@ def records(
 def first_of(names: Container[str], spellings: str) -> str:
   """The first of the spellings, a|b, that is among some names, such as the columns of a row; ''."""
   return next((name for name in spellings.split('|') if name in names), '')
-
-
-def with_decimal_commas(rows: Iterator[Any], name: str) -> tuple[Iterator[Any], bool]:
-  """(rows as of `records` again, whether some numbers in a column, such as 3,5, tell of decimal
-  commas and none as 0.5 does of points; 1.234 and 1,234 do not tell)."""
-  head = list(itertools.islice(rows, _HEAD))
-  cells = (row.get(first_of(row, name), '').strip() for _, row in head if row.delimiter)
-  telling = [cell for cell in cells if not GROUPED.fullmatch(cell)]
-  points = (x for x in telling if '.' in x and finite_number(x) is not None)
-  return itertools.chain(head, rows), any(map(COMMA.fullmatch, telling)) and not any(points)
 
 
 def column(row: Row, name: str, where: str, fields: str = '') -> str:

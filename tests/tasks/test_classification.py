@@ -16,6 +16,7 @@ from bert_jax.errors import InputError
 from bert_jax.rows import windows
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import TASKS, remarks
+from bert_jax.tasks.classification import reading as classification_reading
 from bert_jax.tasks.classification import task as classification
 from bert_jax.tasks.contrastive import reading as contrastive_reading
 from bert_jax.tasks.faulty_records import Problems
@@ -488,3 +489,42 @@ def test_a_point_parts_thousands_where_the_column_has_decimal_commas(
   assert read == numbers
   shown = caplog.text.count('numbers such as') + caplog.text.count('points between')
   assert (remark in caplog.text) and bool(shown) == bool(remark)
+
+
+@pytest.mark.parametrize('task', ['table', 'stsb'])
+@pytest.mark.parametrize(
+  'train, held, expected',
+  [
+    (['7'] * 1001 + ['3,5'], ['1.234', '0.5'], [1234, 0.5]),  # behind the first rows, too
+    (['1.5', '2'], ['1.234', '3,5'], [1.234, 3.5]),
+    (['7', '1.234'], ['3,5', '1.234'], [3.5, 1234]),
+    (None, ['3,5', '1.234'], [3.5, 1234]),  # training data that is not there
+  ],
+)
+def test_training_data_tells_how_all_numbers_are_read(
+  tmp_path, vocab, tokenizer, task, train, held, expected
+):
+  names = ['sentence', 'label'] if task == 'table' else ['sentence1', 'sentence2', 'score']
+  paths = [tmp_path / name for name in ('train.csv', 'dev.csv')]
+  for path, cells in zip(paths, (train, held), strict=True):
+    rows = (','.join([*['"a"'] * (len(names) - 1), f'"{cell}"']) for cell in cells or ())
+    if cells:
+      path.write_text('\n'.join([','.join(names), *rows, '']))
+  if task == 'table':
+    config, of = finetune(vocab, paths[0], 'table.regression=true', evaluation=paths[1]), 'label'
+    reader = classification_reading.read
+  else:
+    data = [f'--config.data.{x}={path}' for x, path in zip(('train', 'eval'), paths, strict=True)]
+    config, of = c.load('configs/contrastive.py:task=stsb,runlocal', data), 'score'
+    reader = contrastive_reading.read
+  read = lambda split: [getattr(x, of) for x in reader(config, split, Problems.of(config, split))]
+  assert read('eval') == expected
+  if train == ['7', '1.234']:
+    assert read('train') == [7, 1234]  # both are read alike
+
+
+def test_a_faulty_row_of_numbers_does_not_hide_the_rows_before_it(tmp_path, vocab):
+  (tmp_path / 'a.csv').write_text('sentence,label\na,1.5\nb,2\nc,3,5\n')
+  config = finetune(vocab, tmp_path / 'a.csv', 'table.regression=true')
+  with pytest.raises(InputError, match=r'a.csv:4: 3 columns .*\(data.skip_damaged=true leaves'):
+    list(classification_reading.read(config, 'train', Problems.of(config, 'train')))

@@ -19,9 +19,9 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, log
 from bert_jax.tasks.classification.label_sets import label_of
-from bert_jax.tasks.faulty_records import Problems, reads
+from bert_jax.tasks.faulty_records import Problems, decimal_commas, reads
 from bert_jax.text import documentation, documents
-from bert_jax.text.tables import Row, first_of, with_decimal_commas
+from bert_jax.text.tables import Row, first_of
 from bert_jax.text.values import decimal_number
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
@@ -91,7 +91,7 @@ def _read(config, split, problems):
     label_column = table.label_column
   else:
     rows, text_columns, label_column = embedded(split), ['text'], 'label'
-  rows, commas = with_decimal_commas(rows, label_column) if table.regression else (rows, False)
+  commas = table.regression and decimal_commas(config, table.columns, label_column)
   for number, (where, row) in enumerate(rows):
     there = first_of(row, label_column)
     id_columns = [table.id_column] if table.id_column else [n for n in INDEX if n in row][:1]

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax.errors import quoted
-from bert_jax.tasks.faulty_records import Problems, Unusable, reads
+from bert_jax.tasks.faulty_records import Problems, Unusable, decimal_commas, reads
 from bert_jax.tasks.qa.reading import is_impossible, records
 from bert_jax.text import files, tables
 from bert_jax.text.values import decimal_number, json_value
@@ -75,7 +75,7 @@ def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Item]:
 def _table(config, split, problems):
   fields, scored = config.contrastive, is_scored(config, split)
   rows = problems.rows(config.data[split], columns=tuple(fields.columns))
-  rows, commas = tables.with_decimal_commas(rows, fields.score_column) if scored else (rows, False)
+  commas = scored and decimal_commas(config, fields.columns, fields.score_column)
   for number, (where, row) in enumerate(rows):
     names = fields.negative_columns
     if split != 'train':  # evaluation data may lack columns of the training data

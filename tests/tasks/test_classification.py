@@ -365,7 +365,7 @@ def test_a_minus_one_beside_two_labels_is_named(tmp_path, vocab, tokenizer, cell
   found = classification.sources(config, tokenizer)
   (remark,) = (x for x in classification.label_sets.remarks(config, found) if 'a class' in x)
   one = '.0' * ('.0' in cells)
-  assert f'-1{one} is a class here; if it is none, table.labels=0{one},1{one}.' in remark
+  assert f'of its own: -1{one}; if it is none, table.labels=0{one},1{one}.' in remark
 
 
 def test_a_test_set_of_minus_ones_is_predicted(tmp_path, vocab, tokenizer):
@@ -416,7 +416,14 @@ def test_a_label_that_programs_write_for_nothing_is_named(tmp_path, vocab, token
   assert labels == ('NaN', 'a', 'b', 'null')
   config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
   said = classification.label_sets.remarks(config, classification.sources(config, tokenizer))
-  assert 'NaN and null is a class here; if it is none, table.labels=a,b.' in said
+  start, fix = 'a class of its own: NaN and null; if it is none, ', 'table.labels=a,b'
+  assert f'{start}{fix}.' in said
+  for more in ('', 'table.multi_label=true'):  # the advice is right
+    train, held, _ = of_cells(tmp_path, vocab, tokenizer, ['a', 'NaN', 'b', 'null'], fix, more)
+    a, b = (('a',), ('b',)) if more else 'ab'
+    assert (train, held) == ([a, b], [a, None, b, None])
+  labels = of_cells(tmp_path, vocab, tokenizer, ['a', 'NaN', 'b'], 'table.labels=a,b,NaN')[0]
+  assert labels == ['a', 'NaN', 'b']
 
 
 @pytest.mark.parametrize('mark', [',', ';', '|'])

@@ -26,7 +26,7 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = F
   delimiter, commas: see values.decimal_number."""
   known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
   cell = cell if cell in known else cell.strip()
-  none = {*NO_LABEL} - known.keys() if known else {'', '-'}
+  none = {*NO_LABEL, *[cell] * (cell.lower() in NULLS)} - known.keys() if known else {'', '-'}
   if table.multi_label:
     labels = _labels_of(cell, table.label_separator or ',')
     if labels and none.issuperset(labels):
@@ -173,7 +173,7 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
   has_sign = not table.multi_label and [*map(finite_number, labels)] == [-1, 0, 1]
   if odd := tuple(x for x in labels if x.lower() in NULLS) or labels[:has_sign]:
     others = ','.join(x for x in labels if x not in odd)
-    out.append(f'{" and ".join(odd)} is a class here; if it is none, table.labels={others}.')
+    out.append(f'a class of its own: {" and ".join(odd)}; if it is none, table.labels={others}.')
   numbers = not table.multi_label and all(decimal_number(label)[0] is not None for label in labels)
   if numbers and len(labels) >= NUMBERS:
     quantity = 'table.regression=true learns them as numbers'

@@ -59,7 +59,7 @@ def rerun(
 
 
 def differences(run: Run, inputs: Inputs) -> list[str]:
-  """Sentences on how the circumstances of a repetition differ from the run's."""
+  """Sentences on how a repetition differs from the run (in code: in bert_jax/ and configs/)."""
   was, here = run.facts.made_by, contents.made_by(inputs.mesh)
   if not was:
     unknown = 'so nothing is known of the code, the devices and the data'

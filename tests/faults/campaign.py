@@ -51,7 +51,13 @@ from bert_jax.errors import InputError
 from bert_jax.tools import arguments
 from bert_jax.workdir import provenance
 
-OUTCOMES = ('survived', 'named', 'silent', 'tracebacks', 'lost')
+GOOD = 'survived', 'named'
+OUTCOMES = *GOOD, 'silent', 'tracebacks', 'lost'
+# What verdicts of inputs.py count as, if not as lost, and what their rows say.
+VERDICTS = dict.fromkeys(fault_inputs.FINE, 'survived') | {'named': 'named', 'silent': 'silent'}
+VERDICTS |= {'traceback': 'tracebacks'}
+COMPARED = {'same': ', read as another program does', 'said': ', read otherwise and said so'}
+COMPARED |= {'alone': ', which another program refuses'}
 INPUTS_ALONE = 'inputs'  # the family of the cases that need no run
 ALL = tuple(families.FAMILIES)
 SOME = 'mlm_nsp', 'memory', 'examples'
@@ -145,15 +151,11 @@ def case(base, kind, number, seed, folder, known):
 
 def mutated(seed):
   """The Trys of damaged files of every format."""
-  counts, bad = fault_inputs.run(INPUTS, seed, 1)
   out = []
-  for verdict, outcome in (('read', 'survived'), ('same', 'survived'), ('named', 'named')):
-    number = sum(n.get(verdict, 0) for n in counts.values())
-    and_same = ', read as by another program' if verdict == 'same' else ''
-    out += [fault_files.Try(f'inputs{and_same}', outcome)] * number
-  for i, name, done, verdict, text in bad:
-    outcome = {'traceback': 'tracebacks', 'silent': 'silent'}.get(verdict, 'lost')
-    out.append(fault_files.Try('inputs', outcome, f'{i}, {done} {name}: {verdict}: {text}'))
+  for i, name, done, verdict, text in fault_inputs.judged(seed, range(INPUTS)):
+    outcome = VERDICTS.get(verdict, 'lost')
+    note = f'{i}, {done} {name}: {verdict}: {text}' * (outcome not in GOOD)
+    out.append(fault_files.Try(f'inputs{COMPARED.get(verdict, "")}', outcome, note))
   return out
 
 
@@ -192,7 +194,7 @@ def campaign(cases, seed, jobs, out, done=lambda each, tries: None):
 
 
 def is_bad(each):
-  return each.outcome not in ('survived', 'named')
+  return each.outcome not in GOOD
 
 
 def table(results):

@@ -18,7 +18,7 @@ import numpy as np
 import safetensors.numpy
 from bundles import varint
 from faults import oracles
-from faults import released as fault_released
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from bert_jax import config as config_lib
 from bert_jax import tokenizers
@@ -39,8 +39,8 @@ from bert_jax.workdir import contents
 
 class Format(NamedTuple):
   """files: {name: content}, or a function of a random.Random that makes them. read(folder) reads
-  them as a run does and returns (what it read, what it said of it), or None. other(folder) gives
-  what an independent program reads; None: there is none."""
+  them as a run does and returns (what it read, {remark: how often it was made}), or None.
+  other(folder) gives what an independent program reads; None: there is none."""
 
   name: str
   files: Any
@@ -67,30 +67,35 @@ def _table(mark, *rows):
 def _documents(folder):
   (path,), counts = folder.iterdir(), Counter()
   read = documents.documents(str(path), counts=counts)
-  found = oracles.bare(''.join(x for document in read for x in document.sentences))
-  return re.sub('[-#=*_]', '', found) if path.suffix == '.md' else found, _said(counts)
+  found = [' '.join(document.sentences).split() for document in read]
+  return oracles.unmarked(found) if path.suffix == '.md' else found, _said(counts)
+
+
+SIZES = re.compile('files|bytes|records|documents|sentences|examples|questions|chunks .*')
 
 
 def _said(counts):
-  """The counts that tell of a file that was not read as it is."""
-  usual = 'files bytes records documents sentences examples questions chunks (IOB)'.split()  # noqa: SIM905
-  return {k: n for k, n in counts.items() if n and k not in usual and not k.startswith('chunks (')}
+  """What was said of a file, {remark without its numbers: how often}; sizes are no remark."""
+  said = {kind: n for kind, n in counts.items() if not SIZES.fullmatch(kind)}
+  return Counter({re.sub(r'\d[\d,]*', 'N', kind): n for kind, n in said.items()})
 
 
 def _labelled(reader, objective, fields, folder):
-  """Reads a file as the training data and as the evaluation data of a config."""
+  """Reads a file as the evaluation data, then as the training data of a config."""
   (path,) = (x for x in folder.rglob('*') if x.is_file())
   config = config_lib.defaults(objective)
   changes = {'data.train': str(path), 'data.eval': str(path), **fields}
   for name, value in changes.items():
     config_lib.set_field(config, name, value)
   config_lib.check(config)
+  found, said = [], Counter()
   for split in ('eval', 'train'):
     problems = Problems(split, skip=split == 'eval')
     whole = {'whole': True} if split == 'train' and objective == 'classification' else {}
-    found = list(reader(config, split, problems, **whole))
+    found += map(oracles.OURS[objective], reader(config, split, problems, **whole))
     problems.log()
-  return [oracles.OURS[objective](x) for x in found], _said(problems.counts)
+    said += _said(problems.counts)
+  return found, said
 
 
 def _conll(config, split, problems):
@@ -147,14 +152,16 @@ def _tables():
     ('COPA', 'a.jsonl', _jsonl(*copa), 'choice', {'task.format': 'copa', 'task.max_length': 32}),
     ('DREAM', 'a.json', _jsonl(dream), 'choice', {'task.format': 'dream', 'task.max_length': 32}),
     ('RACE', 'high/1.txt', _jsonl(race), 'choice', {'task.format': 'race', 'task.max_length': 32}),
-    ('SQuAD', 'a.json', _jsonl(squad), 'qa', {}),
+    ('SQuAD', 'a.json', _jsonl(squad), 'qa', {'qa.unanswerable': True}),
     ('CoNLL', 'a.conll', iob.encode(), 'tagging', {}),
     ('CoNLL, BMES', 'a.conll', placed.encode(), 'tagging', {}),
     ('GermEval', 'a.tsv', germeval.encode(), 'tagging', {'tagging.token_column': 1}),
     ('CoNLL-U', 'a.conllu', 2 * conllu.encode(), 'tagging', columns),
   ):
-    read = functools.partial(_labelled, of[objective], objective, fields)
-    yield Format(name, {file: content}, read, oracles.OTHERS.get(name))
+    read, other = functools.partial(_labelled, of[objective], objective, fields), None
+    if known := oracles.OTHERS.get(name):
+      other = lambda folder, known=known: 2 * known(folder)  # both splits
+    yield Format(name, {file: content}, read, other)
 
 
 def _texts():
@@ -245,55 +252,81 @@ def _made():
     prepare.run(prepare.parser().parse_args([*args, '--out', str(out), '--processes', '1']))
     written = (x for x in out.rglob('*') if x.is_file())
     files = {str(x.relative_to(out)): x.read_bytes() for x in written}
-    whole = _corpus(out)[0]
-    yield Format('prepared corpus', files, _corpus, lambda _: whole)  # all of it is sealed
+    whole = _corpus(out)[0]  # all of it is sealed: it is compared with itself
+    yield Format('prepared corpus', files, _corpus, lambda _: whole)
     tokenizer, _ = train_sentencepiece(SENTENCES * 20, vocab_size=40)
     yield Format('SentencePiece', tokenizer.files(), _tokenizer)
+
+
+FULL, SLIDING = 'full_attention', 'sliding_attention'
+ROPES = {k: {'rope_type': 'default', 'rope_theta': x} for k, x in ((FULL, 1.6e5), (SLIDING, 1e4))}
+SIDES = {'layers': 2, 'attention_heads': 2, 'ffn_dim': 16}
+FAMILIES = {  # {model_type: what its config.json says besides that of a BERT}
+  'modernbert': {'layer_types': [FULL, *[SLIDING] * 11], 'rope_parameters': ROPES}
+  | {'local_attention': 128, 'global_attn_every_n_layers': 12, 'norm_bias': False},
+  'albert': {'num_hidden_groups': 1, 'inner_group_num': 1, 'embedding_size': 128},
+  'gpt2': {'n_embd': 8, 'n_layer': 2, 'n_head': 2, 'n_positions': 16, 'n_inner': None},
+  'bart': {'d_model': 8, 'is_encoder_decoder': True, 'decoder_start_token_id': 2}
+  | {f'{side}_{name}': n for side in ('encoder', 'decoder') for name, n in SIDES.items()},
+}
+
+
+def _configs():
+  """The config.json of a run and of released models."""
+  model = config_lib.nested({name: x.default for name, x in config_lib.SHARED.items()}).model
+  bert = {name: model[name] for name in config_json.SIZES} | {'id2label': {'0': 'a'}}
+  masked = {'': bert | {'model_type': 'bert', 'architectures': ['BertForMaskedLM']}}
+  others = {f' of {x}': bert | {'model_type': x} | more for x, more in FAMILIES.items()}
+  for name, content in (masked | others).items():
+    yield Format(f'config.json{name}', {'config.json': json.dumps(content).encode()}, _released)
+  of_run = lambda folder: (json.loads(config_lib.to_json(contents.read_config(folder))), {})
+  run = {'config.json': config_lib.to_json(config_lib.defaults('mlm_nsp')).encode()}
+  yield Format('config.json of a run', run, of_run, oracles.of_run)
+  loads = lambda folder: config_lib.load(f'{folder}/config.py') and None
+  yield Format('config.py', {'config.py': CONFIG.encode()}, loads)
+
+
+def _vocabularies():
+  """Vocabularies of word pieces and of bytes, as text and as the library `tokenizers` has them."""
+  settings = json.dumps({'do_lower_case': True, 'tokenizer_class': 'BertTokenizer'}).encode()
+  of = {'vocab.txt': {'vocab.txt': VOCAB.encode(), 'tokenizer_config.json': settings}}
+  fast = Tokenizer(models.WordPiece({x: i for i, x in enumerate(PIECES)}, unk_token='[UNK]'))
+  fast.normalizer = normalizers.BertNormalizer()
+  fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+  fast.add_special_tokens(PIECES[:1])
+  of['tokenizer.json'] = {'tokenizer.json': fast.to_str().encode()}
+  special, merges = ['<s>', '<pad>', '</s>', '<unk>', '<mask>'], [('t', 'h'), ('th', 'e')]
+  pieces = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet()), 'th', 'the']
+  vocabulary = {piece: i for i, piece in enumerate(pieces)}
+  lines = '\n'.join(['#version: 0.2', *map(' '.join, merges), ''])
+  of['vocab.json'] = {'vocab.json': json.dumps(vocabulary).encode(), 'merges.txt': lines.encode()}
+  fast = Tokenizer(models.BPE(vocabulary, merges))
+  fast.normalizer = normalizers.NFC()
+  fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+  fast.add_special_tokens(special)
+  of['tokenizer.json of bytes'] = {'tokenizer.json': fast.to_str().encode()}
+  for name, files in of.items():
+    other = oracles.wordpiece if name == 'vocab.txt' else oracles.whole
+    yield Format(name, files, _tokenizer, functools.partial(other, SENTENCES))
 
 
 @functools.cache
 def formats():
   """[Format, ...], always in the same order."""
-  model = config_lib.nested({name: x.default for name, x in config_lib.SHARED.items()}).model
-  flags = dict.fromkeys(('single_word', 'lstrip', 'rstrip', 'normalized'), False)
-  normalizer = {'lowercase': True, 'clean_text': True, 'handle_chinese_chars': True}
-  model_of = {'unk_token': '[UNK]', 'continuing_subword_prefix': '##'}
-  model_of['max_input_chars_per_word'] = 100
-  whole = {
-    'version': '1.0',
-    'added_tokens': [{'id': 0, 'content': '[PAD]', 'special': True} | flags],
-    'normalizer': {'type': 'BertNormalizer', 'strip_accents': None} | normalizer,
-    'pre_tokenizer': {'type': 'BertPreTokenizer'},
-    'model': {'type': 'WordPiece', 'vocab': {x: i for i, x in enumerate(PIECES)}} | model_of,
-  }
-  released = {'model_type': 'bert', 'architectures': ['BertForMaskedLM'], 'id2label': {'0': 'a'}}
-  released |= {name: model[name] for name in config_json.SIZES}
   weights = safetensors.numpy.save({'w': np.ones((2, 3), np.float32), 'b': np.zeros(3, np.int64)})
-  run = config_lib.to_json(config_lib.defaults('mlm_nsp')).encode()
-  settings = json.dumps({'do_lower_case': True, 'tokenizer_class': 'BertTokenizer'}).encode()
-  vocabulary = {'vocab.txt': VOCAB.encode(), 'tokenizer_config.json': settings}
   words = lambda folder: Lexicon(folder / 'a.txt', True).matches(SENTENCES[0]) and None
   tensors = lambda folder: (
     {k: (x.dtype.str, x.shape, x.tobytes()) for k, x in tensor_files.read(folder)[0].items()},
     {},
   )
-  of_run = lambda folder: (json.loads(config_lib.to_json(contents.read_config(folder))), {})
-  text = lambda content: json.dumps(content).encode()
-  loads = lambda folder: config_lib.load(f'{folder}/config.py') and None
-  pieces = lambda reader: lambda folder: reader(folder, SENTENCES)
   return [
     *_texts(),
     *_tables(),
     *_made(),
-    Format('vocab.txt', vocabulary, _tokenizer, pieces(oracles.wordpiece)),
-    Format('tokenizer.json', {'tokenizer.json': text(whole)}, _tokenizer, pieces(oracles.whole)),
+    *_vocabularies(),
+    *_configs(),
     Format('lexicon', {'a.txt': '\n'.join(WORDS).encode()}, words),
-    Format('config.json', {'config.json': text(released)}, _released),
-    Format('config.json of a run', {'config.json': run}, of_run, oracles.of_run),
-    Format('config.py', {'config.py': CONFIG.encode()}, loads),
     Format('safetensors', {'model.safetensors': weights}, tensors, oracles.tensors),
     Format('.bin', _pickle, lambda x: tensor_files.read(x) and None),
     Format('TensorFlow', _bundle, lambda x: tensor_files.read(x) and None),
-    *(Format(*those, _released) for those in fault_released.configs(released)),
-    *(Format(*those, _tokenizer, pieces(oracles.whole)) for those in fault_released.vocabularies()),
   ]

@@ -7,6 +7,8 @@ processes. Input i of a seed is always the same. The verdicts:
 
   read, named     it was read, or refused by one InputError of less than LONGEST characters
   same            it was read, and another program reads the same
+  alone           it was read, and the other program refuses it
+  said            another program reads something else; a word is said that is not said of the whole
   silent          another program reads something else, and not a word is said
   traceback       another exception, or no one short sentence
   slow, memory    it took more than SECONDS, or MEGABYTES more than the inputs before it
@@ -26,8 +28,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter, defaultdict
-from concurrent import futures
+from collections import Counter
 from pathlib import Path
 
 from faults.formats import formats
@@ -35,7 +36,7 @@ from faults.formats import formats
 from bert_jax.errors import InputError
 
 SECONDS, MEGABYTES, LONGEST = 10, 300, 1500
-FINE = 'read', 'same', 'named'
+FINE = 'read', 'same', 'alone', 'said', 'named'
 
 ROOTS = [str(path) for path in Path(__file__).resolve().parents[1:3]]  # tests, and the root
 
@@ -123,6 +124,7 @@ class Campaign:
 
   def __init__(self, seed, folder):
     self.seed, self.folder, self.formats = seed, Path(folder), formats()
+    self.usual = {}  # {format: what is said of its whole files}
 
   def describe(self, i):
     """(the format of input i, {file: content}, in words what was done to it)."""
@@ -140,20 +142,30 @@ class Campaign:
       done.append(damage.__name__)
     return format, files | {name: data}, f'{" ".join(done)} {name}'
 
-  def judge(self, i):
-    """(format, what was done, verdict, the exception or '') of reading input i here."""
-    format, files, done = self.describe(i)
+  def read(self, format, files):
+    """What is read of files of a format, in the folder `input`, see Format; and of what is said,
+    what is not said of the whole files."""
+    if format.other and format.name not in self.usual:
+      self.usual[format.name] = Counter()
+      self.usual[format.name] = self.read(format, format.files)[1]
     folder = self.folder / 'input'
     shutil.rmtree(folder, ignore_errors=True)
     for name, data in files.items():
       (folder / name).parent.mkdir(parents=True, exist_ok=True)
       (folder / name).write_bytes(data)
+    found = format.read(folder)
+    return found and (found[0], Counter(found[1]) - self.usual.get(format.name, Counter()))
+
+  def judge(self, i):
+    """(format, what was done, verdict, the exception or '') of reading input i here."""
+    format, files, done = self.describe(i)
+    folder = self.folder / 'input'
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     verdict, text = 'read', ''
     signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TooSlow))
     signal.alarm(6 * SECONDS)  # of the clock, as others may use the machine too
     try:
-      found = format.read(folder)
+      found = self.read(format, files)
       if found and format.other:
         verdict, text = compared(*found, format.other, folder)
     except InputError as error:
@@ -186,15 +198,15 @@ def compared(found, said, other, folder):
   """(verdict, the first difference) of what was read, beside another program."""
   try:
     known = other(folder)
-  except TooSlow:
+  except BaseException as error:  # it refuses the file, or panics
+    if isinstance(error, Exception) or type(error).__name__ == 'PanicException':
+      return 'alone', ''
     raise
-  except BaseException:  # it refuses the file, or panics
-    return 'read', ''
   if found == known:
     return 'same', ''
   pairs = zip(found, known) if type(found) is type(known) is list else [(found, known)]
   here, there = next(((x, y) for x, y in pairs if x != y), (len(found), len(known)))
-  return 'read' if said else 'silent', f'{here!r:.300} here, elsewhere {there!r:.300}'
+  return 'said' if said else 'silent', f'{here!r:.300} here, elsewhere {there!r:.300}'
 
 
 def work(seed, numbers):
@@ -211,9 +223,10 @@ def work(seed, numbers):
       print(json.dumps([i, *campaign.judge(i)]), flush=True)
 
 
-def _judged(seed, numbers):
-  """Yields [input, format, what was done, verdict, exception] from worker processes, one after
-  the other: where one dies, the next begins behind that input."""
+def judged(seed, numbers):
+  """Yields [input, format, what was done, verdict, exception] of a range of inputs from a worker
+  process: where it dies, another begins behind that input. This process makes no files of the
+  formats: that starts threads of ArrayRecord, with which a campaign could not fork safely."""
   while numbers:
     code = (
       f'import sys; sys.path[:0] = {ROOTS}; from {__name__} import work; work({seed}, {numbers})'
@@ -231,18 +244,3 @@ def _judged(seed, numbers):
     if numbers:
       yield [*begun, '', 'crash', f'{worker.returncode}']
       numbers = numbers[1:]
-
-
-def run(number, seed=0, processes=2):
-  """({format: {verdict: how many}}, [[input, format, what was done, verdict, exception], ...] of
-  those that were neither read nor named) of `number` inputs. Makes no files of the formats itself:
-  that starts threads of ArrayRecord, with which the campaign's processes could not fork safely."""
-  counts, faults = defaultdict(Counter), []
-  with futures.ThreadPoolExecutor(processes) as pool:
-    parts = [range(k, number, processes) for k in range(processes)]
-    for results in pool.map(lambda numbers: list(_judged(seed, numbers)), parts):
-      for result in results:
-        counts[result[1]][result[3]] += 1
-        if result[3] not in FINE:
-          faults.append(result)
-  return {name: dict(of) for name, of in counts.items()}, sorted(faults)

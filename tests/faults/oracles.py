@@ -6,6 +6,7 @@ form of OURS; if it raises, or the file is not UTF-8, there is nothing to compar
 
 import csv
 import io
+import itertools
 import json
 import re
 from collections.abc import Callable
@@ -15,13 +16,13 @@ from typing import Any
 import safetensors.numpy
 import tokenizers
 
-# {objective: what is compared of an example}.
+# {objective: all that is taught of an example}.
 OURS = {
   'classification': lambda x: [list(x.texts), list(x.label) if type(x.label) is tuple else x.label],
-  'choice': lambda x: [x.context, list(x.choices)],
-  'coreference': lambda x: x.text,
-  'qa': lambda x: [x.id, x.text, x.context],
-  'tagging': lambda x: [[*x.tokens], [*x.tags]],
+  'choice': lambda x: [x.context, x.text, list(x.choices), x.gold],
+  'coreference': lambda x: [x.text, [list(span) for span in x.spans], x.gold],
+  'qa': lambda x: [x.id, x.text, x.context, x.gold and [*x.gold], [*x.starts]],
+  'tagging': lambda x: [[*x.tokens], x.tags and [*x.tags]],
 }
 
 
@@ -30,16 +31,16 @@ def text_of(folder: Path) -> str:
   return path.read_bytes().decode('utf-8-sig')
 
 
-def bare(text: str) -> str:
-  return ''.join(text.split())
+def plain(folder: Path) -> list[list[str]]:
+  """The words of each document; a blank line stands between two."""
+  lines = [line.split() for line in text_of(folder).split('\n')]
+  groups = itertools.groupby(lines, bool)
+  return [[word for line in group for word in line] for has_words, group in groups if has_words]
 
 
-def plain(folder: Path) -> str:
-  return bare(text_of(folder))
-
-
-def markdown(folder: Path) -> str:
-  return re.sub('[-#=*_]', '', plain(folder))
+def unmarked(documents: list[list[str]]) -> list[str]:
+  """The words of all documents without the marks of Markdown."""
+  return re.sub('[-#=*_]', ' ', ' '.join(itertools.chain.from_iterable(documents))).split()
 
 
 def jsonl(folder: Path) -> list[Any]:
@@ -72,39 +73,72 @@ def columns(token: int, tag: int, folder: Path) -> list[Any]:
 
 
 def squad(folder: Path) -> list[Any]:
-  paragraphs = [p for part in json.loads(text_of(folder))['data'] for p in part['paragraphs']]
-  return [[q['id'], q['question'], p['context']] for p in paragraphs for q in p['qas']]
+  out = []
+  for part in json.loads(text_of(folder))['data']:
+    for paragraph, q in ((p, q) for p in part['paragraphs'] for q in p['qas']):
+      answers = [] if q.get('is_impossible') else q['answers']
+      parts = [[answer[name] for answer in answers] for name in ('text', 'answer_start')]
+      out.append([str(q['id']), q['question'], paragraph['context'], parts[0] or (), parts[1]])
+  return out
+
+
+def swag(x: dict[str, str]) -> list[Any]:
+  endings = [x[f'ending{k}'] for k in range(4)]
+  return [x['sent1'], x['sent2'], endings, [*'0123'].index(x['label'].strip())]
 
 
 def dream(folder: Path) -> list[Any]:
-  found = json.loads(text_of(folder))
-  return [['\n'.join(turns), q['choice']] for turns, asked, _ in found for q in asked]
+  of_all = ((turns, q) for turns, asked, _ in json.loads(text_of(folder)) for q in asked)
+  asked = lambda q: [q['question'], q['choice'], q['choice'].index(q['answer'])]
+  return [['\n'.join(turns), *asked(q)] for turns, q in of_all]
 
 
 def race(folder: Path) -> list[Any]:
   found = json.loads(text_of(folder))
-  return [[found['article'], choices] for choices in found['options']]
+  asked = zip(found['questions'], found['options'], found['answers'], strict=True)
+  return [[found['article'], q, of, [*'ABCD'].index(gold.upper())] for q, of, gold in asked]
+
+
+def copa(x: dict[str, Any]) -> list[Any]:
+  asked = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
+  choices = [as_text(x[name]) for name in ('choice1', 'choice2')]
+  return [x['premise'], asked[x['question']], choices, [*'01'].index(str(x['label']).strip())]
+
+
+def gap(x: dict[str, str]) -> list[Any]:
+  names = 'Pronoun', 'A', 'B'
+  begins = [int(x[f'{name}-offset']) for name in names]
+  marks = [{'TRUE': True, 'FALSE': False}[x[f'{k}-coref'].strip().upper()] for k in 'AB']
+  spans = [[at, at + len(x[name])] for name, at in zip(names, begins)]
+  return [x['Text'], spans, (marks + [True]).index(True)]
+
+
+def wsc(x: dict[str, Any]) -> list[Any]:
+  """Spans are counted in words; the pronoun is the second."""
+  text, of = x['text'], x['target']
+  words, spans = [word.start() for word in re.finditer(r'\S+', text)], []
+  for k in (2, 1):
+    span, first = of[f'span{k}_text'], words[int(of[f'span{k}_index'])]
+    begin = text.lower().index(span.lower(), first)
+    spans.append([begin, begin + len(span)])
+  return [text, spans, {'true': 0, '1': 0, 'false': 1, '0': 1}[str(x['label']).strip().lower()]]
 
 
 # {format: what reads it}.
 OTHERS: dict[str, Callable[[Path], Any]] = {
   'text a.txt': plain,
-  'text a.md': markdown,
-  'text a.jsonl': lambda folder: bare(''.join(x['text'] for x in jsonl(folder))),
+  'text a.md': lambda folder: unmarked(plain(folder)),
+  'text a.jsonl': lambda folder: [x for row in jsonl(folder) if (x := row['text'].split())],
   'TSV': lambda folder: table('', lambda x: [[x['sentence']], x['label'].strip()], folder),
   'CSV': lambda folder: table(';', lambda x: [[x['sentence']], x['label'].strip()], folder),
   'several labels': lambda folder: [
     [[x['sentence']], [y.strip() for y in x['label'] if y.strip()]] for x in jsonl(folder)
   ],
   'numbers': lambda folder: table(',', lambda x: [[x['sentence']], float(x['label'])], folder),
-  'GAP': lambda folder: table('', lambda x: x['Text'], folder),
-  'WSC': lambda folder: [x['text'] for x in jsonl(folder)],
-  'SWAG': lambda folder: table(
-    ',', lambda x: [x['sent1'], [x[f'ending{k}'] for k in range(4)]], folder
-  ),
-  'COPA': lambda folder: [
-    [x['premise'], [as_text(x['choice1']), as_text(x['choice2'])]] for x in jsonl(folder)
-  ],
+  'GAP': lambda folder: table('', gap, folder),
+  'WSC': lambda folder: [*map(wsc, jsonl(folder))],
+  'SWAG': lambda folder: table(',', swag, folder),
+  'COPA': lambda folder: [*map(copa, jsonl(folder))],
   'DREAM': dream,
   'RACE': race,
   'SQuAD': squad,
@@ -122,7 +156,7 @@ def tensors(folder: Path) -> dict[str, Any]:
   return {name: (x.dtype.str, x.shape, x.tobytes()) for name, x in found}
 
 
-def wordpiece(folder: Path, texts: list[str]) -> list[list[int]]:
+def wordpiece(texts: list[str], folder: Path) -> list[list[int]]:
   """The ids of texts under a vocab.txt whose lines all differ."""
   settings = json.loads((folder / 'tokenizer_config.json').read_text())
   lines = (folder / 'vocab.txt').read_bytes().decode().rstrip('\n').split('\n')
@@ -135,7 +169,7 @@ def wordpiece(folder: Path, texts: list[str]) -> list[list[int]]:
   return [x.ids for x in fast.encode_batch(texts, add_special_tokens=False)]
 
 
-def whole(folder: Path, texts: list[str]) -> list[list[int]]:
+def whole(texts: list[str], folder: Path) -> list[list[int]]:
   """The ids of texts under a tokenizer.json, or vocab.json and merges.txt."""
   if (folder / 'vocab.json').is_file():
     files = (str(folder / name) for name in ('vocab.json', 'merges.txt'))

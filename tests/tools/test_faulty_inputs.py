@@ -4,6 +4,7 @@ import io
 import json
 import os
 import struct
+import sys
 import time
 import zipfile
 from collections import Counter
@@ -498,14 +499,20 @@ def test_nothing_uses_affinity_where_it_may_not_exist():
 
 
 def test_damaged_files_of_all_formats_are_read_or_named():
-  counts, faults = fault_inputs.run(5 * len(fault_formats.formats()), seed=1, processes=1)
-  assert not faults
-  assert len(counts) > 30 and all(sum(of.values()) == 5 for of in counts.values())
-  assert sum(of.get('named', 0) for of in counts.values()) > 30
+  number = 5 * len(fault_formats.formats())
+  judged = list(fault_inputs.judged(1, range(number)))
+  assert [i for i, *_ in judged] == list(range(number))
+  assert not [x for x in judged if x[3] not in fault_inputs.FINE]
+  assert number > 150 and sum(verdict == 'named' for *_, verdict, _ in judged) > 30
+
+
+class PanicException(BaseException):
+  """As pyo3 raises it."""
 
 
 def test_what_is_neither_read_nor_named_is_seen(tmp_path, monkeypatch):
   campaign = fault_inputs.Campaign(0, tmp_path)
+  campaign.usual = {campaign.formats[0].name: Counter(usual=1)}
   for raised, verdict in (
     (InputError('a sentence'), 'named'),
     (ValueError('x'), 'traceback'),
@@ -514,24 +521,78 @@ def test_what_is_neither_read_nor_named_is_seen(tmp_path, monkeypatch):
     (MemoryError(), 'memory'),
     (EOFError(), 'traceback'),
   ):
-    for text, said, changed in ('ab', {}, 'same'), ('a', {}, 'silent'), ('a', {'cut': 1}, 'read'):
+    for text, said, changed in (
+      ('ab', {}, 'same'),
+      ('a', {}, 'silent'),
+      ('a', {'cut': 1}, 'said'),
+      ('a', {'usual': 1}, 'silent'),  # which is said of the whole file too
+      (ValueError(), {}, 'alone'),
+      (PanicException(), {}, 'alone'),
+    ):
 
       def read(_, raised=raised, said=said):
         if raised:
           raise raised
         return 'ab', said
 
-      format = campaign.formats[0]._replace(read=read, other=lambda _, text=text: text)
+      def other(_, text=text):
+        if isinstance(text, BaseException):
+          raise text
+        return text
+
+      format = campaign.formats[0]._replace(read=read, other=other)
       monkeypatch.setattr(campaign, 'formats', [format])
       assert campaign.judge(0)[2] == (changed if verdict == 'same' else verdict)
+  interrupted = format._replace(read=lambda _: ('ab', {}), other=lambda _: sys.exit(3))
+  monkeypatch.setattr(campaign, 'formats', [interrupted])
+  with pytest.raises(SystemExit):  # nor is Ctrl-C a refusal
+    campaign.judge(0)
 
 
 def test_whole_files_of_all_formats_are_read(tmp_path):
-  formats = [x for x in fault_formats.formats() if isinstance(x.files, dict)]
-  for k, format in enumerate(formats):
-    for name, data in format.files.items():
-      (tmp_path / str(k) / name).parent.mkdir(parents=True, exist_ok=True)
-      (tmp_path / str(k) / name).write_bytes(data)
-    if (found := format.read(tmp_path / str(k))) and format.other:
-      given = *found, format.other, tmp_path / str(k)
+  campaign = fault_inputs.Campaign(0, tmp_path)
+  for format in (x for x in campaign.formats if isinstance(x.files, dict)):
+    if (read := campaign.read(format, format.files)) and format.other:
+      given = *read, format.other, tmp_path / 'input'
       assert fault_inputs.compared(*given) == ('same', ''), format.name
+      assert fault_inputs.compared(*read, lambda _: None, tmp_path)[0] == 'silent', format.name
+
+
+@pytest.mark.parametrize(
+  ('name', 'old', 'new'),
+  [
+    ('text a.txt', ' went', 'went'),
+    ('text a.txt', '\n\n', '\n'),
+    ('text a.md', ' went', 'went'),
+    ('text a.jsonl', ' went', 'went'),
+    ('SQuAD', '"answer_start": 4', '"answer_start": 9'),
+    ('SQuAD', '"text": "river"', '"text": "rive"'),
+    ('GAP', 'TRUE', 'FALSE'),
+    ('GAP', '\t17\t', '\t18\t'),
+    ('WSC', '"label": 0', '"label": 1'),
+    ('WSC', '"span1_index": 0', '"span1_index": 4'),
+    ('SWAG', ',1\n', ',2\n'),
+    ('SWAG', 'She', 'He'),
+    ('COPA', '"label": 0', '"label": 1'),
+    ('COPA', '"cause"', '"effect"'),
+    ('DREAM', '"answer": "b"', '"answer": "c"'),
+    ('RACE', '["B"]', '["C"]'),
+  ],
+)
+def test_what_is_taught_is_compared(tmp_path, name, old, new):
+  """Where the other program has another answer, place, question or word, a reading is silent."""
+  campaign = fault_inputs.Campaign(0, tmp_path)
+  (format,) = (x for x in campaign.formats if x.name == name)
+  ((file, content),) = format.files.items()
+  read = campaign.read(format, format.files)
+  assert old.encode() in content
+  (tmp_path / 'input' / file).write_bytes(content.replace(old.encode(), new.encode()))
+  assert fault_inputs.compared(*read, format.other, tmp_path / 'input')[0] == 'silent'
+
+
+def test_both_splits_are_compared(tmp_path):
+  (tmp_path / 'a.tsv').touch()
+  reader = lambda _, split, problems: [SimpleNamespace(text=split, spans=(), gold=0)]
+  fields = {'task.format': 'gap'}
+  found, _ = fault_formats._labelled(reader, 'coreference', fields, tmp_path)
+  assert found == [['eval', [], 0], ['train', [], 0]]

@@ -61,22 +61,25 @@ COMPARED |= {'alone': ', which another program refuses'}
 INPUTS_ALONE = 'inputs'  # the family of the cases that need no run
 ALL = tuple(families.FAMILIES)
 SOME = 'mlm_nsp', 'memory', 'examples'
-KINDS = fault_kinds.KINDS | {'files': fault_files.damaged, 'trained': fault_files.trained}
-CASES = {  # {kind: (families, cases of each in --quick, and in a campaign)}
-  'kill': (ALL, 1, 5),
-  'extend': (ALL, 0, 2),
-  'signal': (ALL, 0, 2),
-  'files': (ALL, 1, 9),
-  'trained': (ALL, 0, 2),
-  'meanwhile': (SOME, 1, 4),
-  'tools': (ALL, 0, 4),
-  'disk': (SOME, 1, 4),
-  'two': (SOME, 1, 3),
-  'finite': (('mlm_nsp',), 1, 8),
-  'devices': (('mlm_nsp', 'memory'), 1, 2),
-  'processes': (('mlm_nsp',), 1, 6),
-  'inputs': ((INPUTS_ALONE,), 2, 20),
+WRITERS = tuple(name for name in ALL if families.tools(name))
+KINDS = fault_kinds.KINDS | {'files': fault_files.damaged}
+CASES = {  # {kind: (families, how many cases of each)}
+  'kill': (ALL, 5),
+  'extend': (ALL, 2),
+  'signal': (ALL, 2),
+  'files': (ALL, 9),
+  'trained': (ALL, 2),
+  'meanwhile': (SOME, 4),
+  'tools': (WRITERS, 4),
+  'disk': (SOME, 4),
+  'two': (SOME, 3),
+  'finite': (SOME[:1], 8),
+  'devices': (SOME[:2], 2),
+  'processes': (SOME[:1], 6),
+  'inputs': ((INPUTS_ALONE,), 20),
 }
+QUICK = 'kill', 'files'  # which --quick tries once on every family; the other kinds, on SOME
+ATTEMPTS = 9  # at a fault that did not take place, such as a signal after the end
 INPUTS = 1000  # in a case
 ENVIRONMENT = {  # of the runs; small programs that run for a few steps need no fast code
   'JAX_PLATFORMS': 'cpu',
@@ -105,18 +108,19 @@ def begin(base, name, extends):
   stopped.reach('evaluating', 2)
   stopped.send(signal.SIGTERM)
   stopped.end()
-  if any(whole.saved[step] != sums for step, *sums in stopped.saved):
+  saved = {step: sums for step, *sums in stopped.saved}
+  if any(whole.saved.get(step, sums) != sums for step, sums in saved.items()):
     raise RuntimeError(f'two undisturbed runs of {name} differ; nothing can be judged here')
   if extends:
     shutil.copytree(base / 'W', base / 'X')
     extended = trained(base, families.train_command(name, 'X', steps=families.MORE), 'X')
   run_all(base, families.after(name))
-  (read,) = fault_runs.Run(base, functools.partial(fault_files.expected, base)).end(600)
+  read = fault_runs.Run(base, functools.partial(fault_files.expected, base)).end(600)
   if read.code:
     raise RuntimeError(f'{name}: {read.log[-3000:]}')
   right = {k: {int(n): x for n, x in of.items()} for k, of in json.loads(read.out).items()}
   for step, outputs in right['workdir'].items():  # the states that the run had in memory
-    if not outputs['train'].startswith(f'{step} {whole.saved[step][0]} '):
+    if not outputs['train'].startswith(f'{step} {saved[step][0]} '):
       raise RuntimeError(f'{name}: another state is read at step {step} than the run had')
   return fault_files.Known(name, whole, extended, fault_kinds.durations(stopped.phases), right)
 
@@ -144,7 +148,11 @@ def case(base, kind, number, seed, folder, known):
     if kind == 'inputs':
       folder.mkdir()
       return mutated(1000 * seed + number)
-    return KINDS[kind](base, fault_files.copy(base, folder), known, number, rng)
+    for _ in range(ATTEMPTS):
+      if tries := KINDS[kind](base, fault_files.copy(base, folder), known, number, rng):
+        return tries
+      shutil.rmtree(folder)
+    return []
   except Exception:
     return [fault_files.Try(kind, 'tracebacks', f'of the campaign: {traceback.format_exc()}')]
 
@@ -208,7 +216,7 @@ def table(results):
   return ['| ' + ' | '.join(map(str, row)) + ' |' for row in (head, ['---'] * len(head), *rows)]
 
 
-def written(out, results, command, minutes):
+def written(out, results, command, minutes, seed):
   """Writes the results {(family, kind, number): Trys} as faults.json and faults.md -> its lines."""
   cases = sorted(results, key=lambda each: ([*CASES].index(each[1]), each))
   tries = [(each, x) for each in cases for x in results[each]]
@@ -216,15 +224,19 @@ def written(out, results, command, minutes):
   rows = [(x.row, x) for _, x in tries], [(each[0], x) for each, x in tries]
   lines = [head, *(line for part in rows for line in ('', *table(part)))]
   (out / 'faults.md').write_text('\n'.join(lines) + '\n')
-  facts = {'command': command, 'minutes': minutes, 'versions': provenance.versions()}
+  facts = {'command': command, 'seed': seed, 'minutes': minutes}
+  facts['versions'] = provenance.versions()
   facts['tries'] = [[*each, *x] for each, x in tries]
   files.write_json(out / 'faults.json', facts)
   return lines
 
 
-def earlier(path):
-  """({(family, kind, number): Trys}, minutes) of the good cases of faults.json."""
+def earlier(path, seed):
+  """({(family, kind, number): Trys}, minutes) of the good cases of faults.json; InputError if they
+  are of another seed or of other versions."""
   facts, out = json.loads(path.read_text()) if path.exists() else {}, {}
+  if facts and (facts.get('seed'), facts['versions']) != (seed, provenance.versions()):
+    raise InputError(f'{path} is of another seed or version; leave --resume out, or change --out.')
   for *each, row, outcome, note in facts.get('tries', ()):
     out.setdefault(tuple(each), []).append(fault_files.Try(row, outcome, note))
   good = {each: tries for each, tries in out.items() if not any(map(is_bad, tries))}
@@ -234,10 +246,11 @@ def earlier(path):
 def chosen(args):
   """The cases [(family, kind, number), ...] that the command line asks for."""
   out = []
-  for kind, (of, *many) in CASES.items():
-    numbers = range(many[not args.quick]) if args.case is None else [args.case]
-    is_asked = args.kind in ('', kind)
-    out += [(x, kind, n) for x in of for n in numbers if is_asked and args.only in ('', x)]
+  for kind, (of, many) in CASES.items():
+    few = of if kind in QUICK else [x for x in of if x in (*SOME, INPUTS_ALONE)]
+    numbers = range(1 if args.quick else many) if args.case is None else [args.case]
+    asked = [x for x in (few if args.quick else of) if args.only in ('', x)]
+    out += [(x, kind, n) for x in asked for n in numbers if args.kind in ('', kind)]
   return out
 
 
@@ -262,17 +275,17 @@ def main(argv=None):
     out = Path(args.out).expanduser()
     arguments.check_writable(out)
     out.mkdir(parents=True, exist_ok=True)
-    results, minutes = earlier(out / 'faults.json') if args.resume else ({}, 0)
+    results, minutes = earlier(out / 'faults.json', args.seed) if args.resume else ({}, 0)
     cases = [each for each in chosen(args) if each not in results]
     words = sys.argv[1:] if argv is None else argv
     command = ' '.join(['python tests/faults', *words])
 
-    def done(each, tries):
-      results[each] = tries
-      written(out, results, command, minutes + (time.time() - started) / 60)
+    def done(of_cases):
+      results.update(of_cases)
+      return written(out, results, command, minutes + (time.time() - started) / 60, args.seed)
 
-    campaign(cases, args.seed, args.jobs, out, done)
-    print('\n'.join(written(out, results, command, minutes + (time.time() - started) / 60)))
+    campaign(cases, args.seed, args.jobs, out, lambda each, tries: done({each: tries}))
+    print('\n'.join(done({})))
     bad = [(each, x) for each, tries in results.items() for x in tries if is_bad(x)]
     for (family, kind, number), x in bad:
       again = f'--only {family} --kind {kind} --case {number} --seed {args.seed}'

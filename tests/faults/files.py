@@ -13,14 +13,22 @@ import random
 import re
 import shutil
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from faults import families, readings
-from faults.runs import Ended, Run, lines, run, steps
+from faults.inputs import cut, deleted_line, flipped, swapped_lines
+from faults.runs import Ended, Run, lines, steps
 
-ANY_FILE = ('flipped bit', 'byte 0xFF', 'cut', 'deleted', 'emptied')
-OF_LINES = ('swapped lines', 'deleted line')
+ANY_FILE = {  # {fault: a function of (random.Random, bytes)}
+  'flipped bits': flipped,
+  'byte 0xFF': lambda rng, data: data[: (k := rng.randrange(len(data)))] + b'\xff' + data[k + 1 :],
+  'cut': cut,
+  'deleted': None,
+  'emptied': lambda rng, data: b'',
+}
+OF_LINES = {'swapped lines': swapped_lines, 'deleted line': deleted_line}
 EXCHANGED = 'exchanged'  # with the file of another run
 NAME = 'checkpoints/STEP'  # the kind of the folder of a checkpoint
 FAULTS = 8  # in a case
@@ -76,6 +84,8 @@ def sums_of(folder: Path) -> list[str]:
 def answer(folder: Path, command: tuple[str, ...]) -> tuple[Ended, str]:
   """(Ended, what it gave) of a program that reads in this process."""
   os.chdir(folder)
+  if not (folder / 'I').is_symlink():
+    (folder / 'I' / 'out').unlink(missing_ok=True)
   ended = readings.read(command)
   given = '\n'.join([ended.out.replace(str(folder), ''), *sums_of(folder)])
   shutil.rmtree(folder / 'OUT', ignore_errors=True)
@@ -126,37 +136,22 @@ def inject(root: Path, number: int, rng: random.Random, only: str = '') -> tuple
     higher = path.with_name(str(max(map(int, (p.name for p in by_kind[kind]))) + 3))
     path.rename(higher)
     return path.relative_to(root), f'{path.name} renamed to {higher.name}'
-  data = path.read_bytes()
-  texts = data.splitlines(keepends=True)
-  faults = ANY_FILE + (OF_LINES if len(set(texts)) > 1 and b'\0' not in data else ())
-  others = [p.read_bytes() for p in by_kind[kind] if only and p.name == path.name]
-  others = [other for other in others if other != data]
-  faults += (EXCHANGED,) if others else ()
-  fault = faults[(number // len(by_kind) + number) % len(faults)]
+  data, faults = path.read_bytes(), ANY_FILE
+  if len({*data.splitlines()}) > 1 and b'\0' not in data:
+    faults = faults | OF_LINES
+  others = [
+    x for p in by_kind[kind] if only and p.name == path.name and (x := p.read_bytes()) != data
+  ]
+  if others:
+    faults = faults | {EXCHANGED: lambda rng, _: rng.choice(others)}
+  fault = list(faults)[(number // len(by_kind) + number) % len(faults)]
   path.unlink()
-  if fault == EXCHANGED:
-    path.write_bytes(rng.choice(others))
-  elif fault != 'deleted':
-    path.write_bytes(_damaged(data, texts, fault, rng))
+  if damage := faults[fault]:
+    damaged = data
+    while damaged == data:
+      damaged = damage(rng, data) if data else b'\0'
+    path.write_bytes(damaged)
   return path.relative_to(root), f'{path.relative_to(root)}: {fault}'
-
-
-def _damaged(data, texts, fault, rng):
-  """The bytes of a file with a fault in it."""
-  if not data or fault == 'emptied':
-    return b'' if data else b'\0'
-  if fault == 'cut':
-    return data[: rng.randrange(len(data))]
-  if fault in OF_LINES:
-    i = rng.randrange(len(texts) - 1)
-    if fault == 'deleted line':
-      return b''.join(texts[:i] + texts[i + 1 :])
-    j = rng.choice([j for j in range(len(texts)) if texts[j].strip() != texts[i].strip()] or [i])
-    texts[i], texts[j] = texts[j], texts[i]
-    return b''.join(texts)
-  out, place = bytearray(data), rng.randrange(len(data))
-  out[place] = out[place] ^ (1 << rng.randrange(8)) if fault == 'flipped bit' else 0xFF
-  return bytes(out) if bytes(out) != data else data[:place] + b'\xfe' + data[place + 1 :]
 
 
 def faulty(base: Path, folder: Path, known: Known, number: int, seed: str) -> int:
@@ -166,34 +161,38 @@ def faulty(base: Path, folder: Path, known: Known, number: int, seed: str) -> in
   for k in range(number * FAULTS, (number + 1) * FAULTS):
     name, fault = list(subjects)[k % len(subjects)], first + k // len(subjects)
     print(json.dumps([name]), flush=True)
-    rng = random.Random(f'{seed} {k}')
-    for each in single_fault(base, folder, name, known, fault, rng):
+    for each in single_fault(base, folder / 'faulty', name, known, fault, f'{seed} {k}'):
       print(json.dumps(each), flush=True)
   return 0
 
 
 def single_fault(
-  base: Path, folder: Path, name: str, known: Known, number: int, rng: random.Random
+  base: Path, place: Path, name: str, known: Known, number: int, seed: str
 ) -> list[Try]:
-  """Puts a fault into a folder and lets all the programs that read it do so -> a Try of each."""
-  subject, right = families.subjects(known.name)[name], known.right[name]
-  shutil.rmtree(folder / 'faulty', ignore_errors=True)
-  place = copy(base, folder / 'faulty', subject.folder, *subject.copies)
-  path, fault = inject(place / subject.folder, number, rng, subject.only)
-  harmed = {path.parts[1], fault.split()[-1]} if path.parts[0] == 'checkpoints' else set()
-  good = max((step for step in right if str(step) not in harmed), default=0)
-  out = []
-  for read in sorted(subject.reads, key='train'.__eq__):  # which puts aside what is damaged
-    ended, given = answer(place, subject.reads[read])
+  """Lets each program that reads a folder read it with the same fault, in a new place -> a Try of
+  each. One that refuses it must read what is right once it is mended."""
+  subject, right, out = families.subjects(known.name)[name], known.right[name], []
+  for read, command in subject.reads.items():
+    shutil.rmtree(place, ignore_errors=True)
+    copy(base, place, subject.folder, *subject.copies)
+    rng = random.Random(seed)
+    path, fault = inject(place / subject.folder, number, rng, subject.only)
+    good = max(whole_steps(right, path, fault), default=0)
+    ended, given = answer(place, command)
     verdict = judge_reading(ended, given, read, right, good, path)
-    if read == 'train' and verdict == 'named':
+    if verdict == 'named':
       mend(base, place, subject, path, fault)
-      again, given = answer(place, subject.reads[read])
-      if given != right[max(right)][read]:
-        verdict, ended = 'lost', again
+      ended, given = answer(place, command)
+      verdict = 'named' if given == right[max(right)][read] else 'lost'
     why = '' if verdict in ('survived', 'named') else f': {ended.log[-1500:]} {given[:500]}'
     out.append(Try(f'{name}: {read.split()[0]}', verdict, f'{read}, {fault}{why}'))
   return out
+
+
+def whole_steps(steps: Iterable[int], path: Path, fault: str) -> list[int]:
+  """The steps of the checkpoints that a fault has not changed."""
+  harmed = {path.parts[1], fault.split()[-1]} if path.parts[0] == 'checkpoints' else set()
+  return [step for step in steps if str(step) not in harmed]
 
 
 def mend(base: Path, place: Path, subject: families.Subject, path: Path, fault: str) -> None:
@@ -213,7 +212,8 @@ def judge_reading(
 ) -> str:
   """The outcome of a program that read a damaged folder. right: {step: {reading: output}}. Another
   checkpoint's output is right if it was said that one is damaged, or was renamed, and only that of
-  `good`, the newest that is whole; so is a report that names the damaged file or its folder."""
+  `good`, the newest that is whole; a report is named if it says of the damaged file, or of its
+  folder, that something is not used."""
   if failed := failure(ended):
     return failed
   if ended.code:
@@ -226,7 +226,9 @@ def judge_reading(
     return 'survived'
   if read == 'report':
     new = set(given.splitlines()) - set(outputs[max(outputs)].splitlines())
-    return 'named' if any(str(path.parent) in x or path.name in x for x in new) else 'silent'
+    names = {path.name, str(path.parent)} - {'.'}
+    said = [x for x in new if re.search('is damaged|left out|another run|not as the run', x)]
+    return 'named' if any(name in x for x in said for name in names) else 'silent'
   return 'lost' if given in outputs.values() else 'silent'
 
 
@@ -243,46 +245,13 @@ def failure(ended: Ended) -> str:
 def damaged(base: Path, folder: Path, known: Known, number: int, rng: random.Random) -> list[Try]:
   """The Trys of the faults of a case, all read in one process."""
   started = Run(folder, functools.partial(faulty, base, folder, known, number, str(rng.random())))
-  (ended,) = started.end(60 * MINUTES)
+  ended = started.end(60 * MINUTES)
   parts = [json.loads(line) for line in ended.out.splitlines()]
   out = [Try(*part) for part in parts if len(part) > 1]
   if ended.code:
     kind = 'lost' if ended.code is None else 'tracebacks'
     out.append(Try(f'{(parts or [["files"]])[-1][0]}: all', kind, ended.log[-1500:]))
   return out
-
-
-def trained(base: Path, folder: Path, known: Known, number: int, rng: random.Random) -> list[Try]:
-  """A run goes on to its end in, or from, a damaged folder."""
-  subjects = families.subjects(known.name).items()
-  names = [k for k, x in subjects if 'S' in (x.folder, *x.copies)]
-  name = names[number % len(names)]
-  subject = families.subjects(known.name)[name]
-  place = copy(base, folder / 'faulty', subject.folder, *subject.copies)
-  path, fault = inject(place / subject.folder, rng.randrange(1000), rng, subject.only)
-  return [Try(f'{name}: trained', *judge_training(base, place, subject, known.whole, path, fault))]
-
-
-def judge_training(
-  base: Path, folder: Path, subject: families.Subject, whole: Whole, path: Path, fault: str
-) -> tuple[str, str]:
-  """(outcome, note) of the run that continues in a damaged folder. One that is refused must go on
-  to the same bits once the file is mended."""
-  command = subject.reads['train']
-  workdir = folder / command[3]
-  harmed = {path.parts[1], fault.split()[-1]} if path.parts[0] == 'checkpoints' else set()
-  good = [n for n in steps(workdir) if str(n) not in harmed]
-  started, ended = run(folder, command)
-  note = f'train, {fault}'
-  if failed := failure(ended):
-    return failed, f'{note}: {ended.log[-1500:]}'
-  if not ended.code:
-    return judge_end(workdir, started, whole, max(good, default=0)), note
-  mend(base, folder, subject, path, fault)
-  started, again = run(folder, command)
-  if again.code or judge_end(workdir, started, whole) != 'survived':
-    return 'lost', f'{note}, refused ({ended.refusal}), and after it was mended: {again.log[-500:]}'
-  return 'named', note
 
 
 def judge_end(workdir: Path, started: Any, whole: Whole, least: int = 0) -> str:

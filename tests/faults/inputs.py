@@ -94,8 +94,21 @@ def number(rng, data):
   return data[:start] + rng.choice(INSERTED) + data[end:]
 
 
+def swapped_lines(rng, data):
+  lines = data.splitlines(keepends=True)
+  i, j = (rng.randrange(len(lines)) for _ in range(2))
+  lines[i], lines[j] = lines[j], lines[i]
+  return b''.join(lines)
+
+
+def deleted_line(rng, data):
+  lines = data.splitlines(keepends=True)
+  del lines[rng.randrange(len(lines))]
+  return b''.join(lines)
+
+
 def swapped(rng, data):
-  """Two lines, or two columns of all lines, change places."""
+  """All lines, or two columns of all lines, change places."""
   lines = data.split(b'\n')
   mark = rng.choice((b'\t', b',', b' ', b'\n'))
   if mark == b'\n':

@@ -1,9 +1,11 @@
 """Faults that befall a run or a tool as a whole: kills, signals, full disks, a second run, readers
-meanwhile, numbers that are not finite, other devices, lost processes. Each case gives its Trys."""
+meanwhile, numbers that are not finite, other devices, lost processes.
+
+Each function gives the Trys of a case; none if its fault did not take place, as a signal after the
+end: then the campaign tries it again, at another moment."""
 
 import ctypes
 import functools
-import itertools
 import json
 import os
 import re
@@ -14,14 +16,15 @@ import time
 from pathlib import Path
 
 from faults import families, readings
-from faults.files import Try, failure, judge_end, sums_of
-from faults.runs import Run, lines, run, steps
+from faults.files import Try, copy, failure, inject, judge_end, mend, sums_of, whole_steps
+from faults.runs import Ended, Run, lines, run, steps
 
-from bert_jax import config as config_lib
 from bert_jax.workdir import lock
 
-KILLED = ('reading', 'compiling', 'claiming', 'training', 'saving', 'evaluating', 'closing')
-KILLS = 2  # in a case
+PHASES = ('reading', 'compiling', 'claiming', 'training', 'saving', 'evaluating', 'closing')
+STOPS = 2  # in a case
+KILL = (('kill -9', [signal.SIGKILL]),)
+KILL_OF_MORE = (('kill -9 with more steps', [signal.SIGKILL]),)
 SIGNALS = (
   ('SIGTERM', [signal.SIGTERM]),
   ('SIGHUP', [signal.SIGHUP]),
@@ -49,9 +52,13 @@ def wait_in(started, phase, seconds, rng):
   return started.process.exitcode is None
 
 
+def begun_before(started, least):
+  return started.begin is not None and started.begin < least
+
+
 def finish(workdir, started, ended, whole, least):
   """(outcome, note) of a run that was stopped before and now should end with the same bits."""
-  if started.begin is not None and started.begin < least:
+  if begun_before(started, least):
     return 'lost', f'begun at {started.begin}, not at {least}'
   failed = failure(ended)
   outcome = failed or ('lost' if ended.code else judge_end(workdir, started, whole, least))
@@ -62,58 +69,35 @@ def train(known, workdir=W, **changes):
   return families.train_command(known.name, workdir, **changes)
 
 
-def killed(base, folder, known, number, rng, row='kill -9', changes=None, whole=None):
-  """kill -9 at random moments: twice, then the run goes on to its end. changes: to a finished run,
-  which is then to end as `whole`."""
-  out, rows, begin, whole = [], [], families.STEPS if changes else 0, whole or known.whole
-  workdirs = (f'{W}{k}' for k in itertools.count())
-  workdir, least = next(workdirs), begin
+def stopped(base, folder, known, number, rng, ways, more=0):
+  """A run is stopped at random moments by [(name, signals), ...], then it goes on to its end. more:
+  steps that a finished run is to end with."""
+  rows, least, command, whole = [], 0, train(known), known.whole
+  if more:
+    shutil.copytree(base / 'W', folder / W)
+    least, command, whole = families.STEPS, train(known, steps=more), known.extended
   while True:
-    if changes and not (folder / workdir).exists():
-      shutil.copytree(base / 'W', folder / workdir)
-    started = Run(folder, train(known, workdir, **(changes or {})))
-    phase, done = rng.choice(KILLED), len(out + rows) == KILLS
-    if not done and wait_in(started, phase, known.seconds, rng):
-      started.send(signal.SIGKILL)
-    (ended,) = started.end()
-    traced = 'Traceback' in ended.log
-    if ended.code == -signal.SIGKILL and (started.begin or least) >= least and not traced:
-      rows.append(f'{row}: {phase}')
-      least = max(steps(folder / workdir), default=0)
-      continue
-    outcome, note = finish(folder / workdir, started, ended, whole, least)
-    out += [Try(row, outcome, note) for row in rows]
-    if done or len(out) == KILLS:
-      return out
-    rows, least, workdir = [], begin, next(workdirs)  # it ended before it was killed
-
-
-def extended(base, folder, known, number, rng):
-  """A finished run gets more steps, and is killed."""
-  more = {'steps': families.MORE}
-  return killed(base, folder, known, number, rng, 'kill -9 with more steps', more, known.extended)
-
-
-def signalled(base, folder, known, number, rng):
-  """A signal at a random moment: the run saves, says how it goes on, and does."""
-  name, numbers = rng.choice(SIGNALS)
-  started = Run(folder, train(known))
-  wait_in(started, rng.choice(KILLED), known.seconds, rng)
-  for i, each in enumerate(numbers):
-    time.sleep(i * rng.uniform(0, 0.3))
-    started.send(each)
-  (ended,) = started.end()
-  # It had not begun, or had ended and printed its result.
-  quiet = ended.code in (0, *(-n for n in numbers)) or started.codes == [0]
-  if (failed := failure(ended)) and not quiet or 'Traceback' in ended.log:
-    return [Try(name, failed or 'tracebacks', ended.log[-800:])]
-  least = max(steps(folder / W), default=0)
-  return [Try(name, *finish(folder / W, *run(folder, train(known)), known.whole, least))]
+    started, (name, signals) = Run(folder, command), rng.choice(ways)
+    sent = len(rows) < STOPS and wait_in(started, rng.choice(PHASES), known.seconds, rng)
+    for i, each in enumerate(signals if sent else ()):
+      time.sleep(i * rng.uniform(0, 0.3))
+      started.send(each)
+    ended = started.end()
+    at_once = ended.code in [-n for n in signals]  # by SIGKILL, or before it had begun
+    was_stopped = sent and (at_once or ended.refusal) and 'Traceback' not in ended.log
+    if not was_stopped or begun_before(started, least):
+      break
+    rows.append(': '.join([name, *(phase for phase, _ in started.phases[-1:])]))
+    least = max(steps(folder / W), default=0)
+  outcome, note = finish(folder / W, started, ended, whole, least)
+  if outcome == 'survived' and len(rows) < STOPS:  # it ended before
+    return []
+  return [Try(row, outcome, note) for row in rows or [name]]
 
 
 def full_disk(base, folder, known, number, rng):
   """A disk that is too small: one sentence, again while it is full; with room, the same bits."""
-  size, most = rng.randrange(100, 1500), 0
+  size, most = int(100 * 15 ** rng.random()), 0
   disk = folder / 'disk'
   disk.mkdir()
   data, mounted = train(known, f'disk/{W}'), mount(disk, size)
@@ -122,6 +106,8 @@ def full_disk(base, folder, known, number, rng):
   try:
     for _ in range(2):
       _, ended = run(folder, data, most=most)
+      if not ended.code and 'Traceback' not in ended.log:  # it had room
+        return []
       if failed := failure(ended) or ('lost' if ended.code == 2 else ''):
         return [Try('full disk', failed, f'{size} KB, exit {ended.code}: {ended.log[-800:]}')]
     if mounted:
@@ -158,39 +144,48 @@ def mount(folder, kilobytes, again=False):
     return False
 
 
+def trained(base, folder, known, number, rng):
+  """A run goes on to its end in, or from, a damaged folder, or once that is mended."""
+  subjects = families.subjects(known.name).items()
+  subjects = [(k, x) for k, x in subjects if 'S' in (x.folder, *x.copies)]
+  name, subject = subjects[number % len(subjects)]
+  place = copy(base, folder / 'faulty', subject.folder, *subject.copies)
+  path, fault = inject(place / subject.folder, rng.randrange(1000), rng, subject.only)
+  least = max(whole_steps(steps(place / 'S'), path, fault), default=0)
+  started, ended = run(place, subject.reads['train'])
+  if refused := ended.code and not failure(ended):
+    mend(base, place, subject, path, fault)
+    least, (started, ended) = 0, run(place, subject.reads['train'])
+  outcome, note = finish(place / 'S', started, ended, known.whole, least)
+  if refused:
+    outcome = 'named' if outcome == 'survived' else 'lost'
+  return [Try(f'{name}: trained', outcome, f'{fault}: {note}')]
+
+
 def second_run(base, folder, known, number, rng):
   """A run is held up, and the same command is started: it is refused, and the first goes on."""
   phase = ('training', 'saving', 'evaluating')[number % 3]
-  while True:
-    first = Run(folder, train(known))
-    wait_in(first, phase, {phase: known.seconds[phase][:4]}, rng)
-    first.send(signal.SIGSTOP)
-    if (folder / W / lock.NAME).exists():
-      break
-    first.send(signal.SIGCONT)  # it has ended, or is about to
-    (ended,) = first.end()
-    if failed := failure(ended):
-      return [Try('two runs in one workdir', failed, ended.log[-800:])]
-    shutil.rmtree(folder / W, ignore_errors=True)
+  first = Run(folder, train(known))
+  wait_in(first, phase, {phase: known.seconds[phase][:4]}, rng)
+  first.send(signal.SIGSTOP)
   try:
-    (second,) = Run(folder, train(known), name='second').end()
+    is_held = (folder / W / lock.NAME).exists()  # else it has ended
+    second = Run(folder, train(known), name='second').end() if is_held else None
   finally:
     first.send(signal.SIGCONT)
-  (ended,) = first.end()
-  outcome, note = finish(folder / W, first, ended, known.whole, 0)
-  if failed := failure(second):
-    outcome, note = failed, second.log[-800:]
-  elif outcome == 'survived':
-    outcome = 'named' if second.refusal else 'silent'
-  return [Try('two runs in one workdir', outcome, note or second.log[-300:])]
+  outcome, note = finish(folder / W, first, first.end(), known.whole, 0)
+  if outcome == 'survived':
+    if not second:
+      return []
+    outcome, note = failure(second) or ('named' if second.refusal else 'silent'), second.log[-800:]
+  return [Try('two runs in one workdir', outcome, note)]
 
 
 def not_finite(base, folder, known, number, rng):
   """The weights grow by a factor in each step until they overflow: the run stops, names the step,
   and again at the same step from the checkpoint before it."""
-  skips = 'optimizer.skip_nonfinite' in config_lib.ALL and number % 2
-  fields = {'learning_rate': 10 ** rng.uniform(4, 7), 'schedule': 'constant', 'warmup': 0}
-  fields |= {'skip_nonfinite': 3} if skips else {}
+  skips, rate = number % 2, 10 ** rng.uniform(4, 7)
+  fields = {'learning_rate': rate, 'schedule': 'constant', 'warmup': 0, 'skip_nonfinite': 3 * skips}
   fields = {f'optimizer.{name}': value for name, value in fields.items()}
   command = train(known, **fields, **{'checkpoint.every': EVERY})
   sentences, least = [], 0
@@ -216,7 +211,9 @@ def devices(base, folder, known, number, rng):
     last = place == 3
     if not last and started.reach('saving', 3 + rng.randrange(3)):
       started.send(signal.SIGTERM)
-    (ended,) = started.end()
+    ended = started.end()
+    if not ended.code and not last and 'Traceback' not in ended.log:
+      return []
     if failed := failure(ended) or ('lost' if started.begin != least else ''):
       return [Try('1 -> 8 -> 4 -> 1 devices', failed, f'{count} devices: {ended.log[-800:]}')]
     least = max(steps(folder / W), default=0)
@@ -245,17 +242,18 @@ def lost_process(base, folder, known, number, rng):
   """kill -9 of one of two processes: the other ends by itself; both started again end as the run of
   one process does, but for rounding."""
   row = 'a process of two killed'
-  both, victim = pair(folder), number % 2
-  phase = KILLED[1 + number // 2 % (len(KILLED) - 1)]
+  both, victim = pair(folder, known), number % 2
+  phase = PHASES[1 + number // 2 % (len(PHASES) - 1)]
   wait_in(both[victim], phase, known.seconds, rng)
   both[victim].send(signal.SIGKILL)
-  (other,) = both[1 - victim].end()
-  both[victim].end()
+  other, killed = both[1 - victim].end(), both[victim].end()
   if other.code is None or 'Traceback' in other.log:
     return [Try(row, 'lost' if other.code is None else 'tracebacks', other.log[-800:])]
+  if killed.code != -signal.SIGKILL:
+    return []
   least = max(steps(folder / W), default=0)
   both = pair(folder, known)
-  ends = [started.end()[0] for started in both]
+  ends = [started.end() for started in both]
   if any(end.code for end in ends) or both[0].begin != least:
     return [Try(row, 'lost', f'{both[0].begin}, not {least}: {ends[0].log[-400:]} {ends[1].log}')]
   same = both[0].state == both[1].state and close(lines(folder / W), known.whole.lines)
@@ -264,23 +262,30 @@ def lost_process(base, folder, known, number, rng):
 
 def meanwhile(base, folder, known, number, rng):
   """A run saves after each step and removes the checkpoint before, and its workdir is read."""
-  often = {'checkpoint.every': 1, 'checkpoint.keep_latest': 1 + number % 2}
+  row, often = (
+    'read while it saves',
+    {'checkpoint.every': 1, 'checkpoint.keep_latest': 1 + number % 2},
+  )
   started = Run(folder, train(known, **often))
   started.reach('saving')
   reader = Run(folder, functools.partial(watch, folder), name='reader')
-  (ended,) = started.end()
+  ended = started.end()
   (folder / 'ended').touch()
-  (last,) = reader.end()
-  sums = [sum for _, *both in started.saved for sum in both]
-  out = [Try('read while it saves', *finish(folder / W, started, ended, known.whole, 0))]
-  for line in last.out.splitlines():
-    code, log, given = json.loads(line)
-    outcome = 'survived' if given.split()[:1] and given.split()[0] in sums else 'silent'
-    outcome = 'named' if code else outcome
-    if 'Traceback' in log or 'delete the workdir' in log or code is None:
-      outcome = 'tracebacks' if 'Traceback' in log else 'lost'
-    out.append(Try('read while it saves', outcome, log[-800:]))
-  return out if not last.code else [*out, Try('read while it saves', 'tracebacks', last.log[-800:])]
+  last = reader.end()
+  sums = {sum for _, *both in started.saved for sum in both}
+  read = [Ended(*json.loads(line)) for line in last.out.splitlines()]
+  out = [Try(row, judge_reader(each, sums), each.log[-800:]) for each in read]
+  out += [Try(row, 'tracebacks', last.log[-800:])] if last.code else []
+  return out and [Try(row, *finish(folder / W, started, ended, known.whole, 0)), *out]
+
+
+def judge_reader(ended, sums):
+  """The outcome of a program that reads the workdir of a healthy run. sums: of what that saved."""
+  if failed := failure(ended):
+    return failed
+  if 'damaged' in ended.log or 'delete the workdir' in ended.log:
+    return 'lost'
+  return 'named' if ended.code else 'survived' if {*ended.out.split()[:1]} & sums else 'silent'
 
 
 def watch(folder):
@@ -290,32 +295,29 @@ def watch(folder):
   while not (folder / 'ended').exists():
     for command in commands:
       ended = readings.read(command)
-      print(json.dumps([ended.code, ended.log, ended.out]))
+      print(json.dumps(ended))
   return 0
 
 
 def tools(base, folder, known, number, rng):
   """A tool that writes a folder is killed and started again, or two begin at the same time."""
-  commands = families.tools(known.name)
-  name = list(commands)[number // 2 % len(commands)] if commands else ''
-  if not name:
-    return []
+  kills, commands = number % 2, families.tools(known.name)
+  name = list(commands)[number // 2 % len(commands)]
   begun = time.monotonic()
   run(folder, commands[name])
   seconds, right = time.monotonic() - begun, sums_of(folder)
   shutil.rmtree(folder / 'OUT')
-  row = f'{name} killed' if number % 2 else f'two of {name} in one folder'
+  row = f'{name} killed' if kills else f'two of {name} in one folder'
   first = Run(folder, commands[name], name='first')
-  time.sleep(rng.uniform(0, seconds if number % 2 else seconds / 2))
-  if number % 2:
+  time.sleep(rng.uniform(0, seconds if kills else seconds / 2))
+  if first.process.exitcode is not None:
+    return []
+  if kills:
     first.send(signal.SIGKILL)
-    first.end()
-    if sums_of(folder) == right:  # it had ended
-      return [Try(row, 'survived')]
-    ends = [run(folder, commands[name])[1]]
-  else:
-    second = Run(folder, commands[name], name='second')
-    ends = [first.end()[0], second.end()[0]]
+    if first.end().code != -signal.SIGKILL:
+      return []
+  second = Run(folder, commands[name], name='second')
+  ends = [started.end() for started in ([second] if kills else [first, second])]
   if faults := [x for x in ends if failure(x)]:
     return [Try(row, failure(faults[0]), faults[0].log[-800:])]
   if all(x.code for x in ends):
@@ -326,11 +328,12 @@ def tools(base, folder, known, number, rng):
 
 
 KINDS = {
-  'kill': killed,
-  'extend': extended,
+  'kill': functools.partial(stopped, ways=KILL),
+  'extend': functools.partial(stopped, ways=KILL_OF_MORE, more=families.MORE),
+  'signal': functools.partial(stopped, ways=SIGNALS),
+  'trained': trained,
   'meanwhile': meanwhile,
   'tools': tools,
-  'signal': signalled,
   'disk': full_disk,
   'two': second_run,
   'finite': not_finite,

@@ -74,22 +74,21 @@ class Ended(NamedTuple):
 
 
 class Run:
-  """Programs that run one after another in a process: command lines, or functions.
+  """A program in a process: a command line, or a function.
   begin: the step that training began with, None before. state: the checksum of its last state.
   saved: [(step, checksums of the state and of the parameters)] of its checkpoints. phases: [(phase,
-  when it was entered)]. most: bytes that it may write into one file; 0: any. name: what the names
-  of its files of output begin with."""
+  when it was entered)]. code: what it has returned. most: bytes that it may write into one file; 0:
+  any. name: of its files of output."""
 
-  def __init__(self, folder, *commands, devices=1, most=0, name='', **environment):
-    files = [(f'{name}{k}.out', f'{name}{k}.err') for k in range(len(commands))]
-    self.output = [(Path(folder) / out, Path(folder) / err) for out, err in files]
-    self.begin = self.state = None
-    self.phases, self.codes, self.saved = [], [], []
+  def __init__(self, folder, command, devices=1, most=0, name='run', **environment):
+    self.output = [Path(folder) / f'{name}.{kind}' for kind in ('out', 'err')]
+    self.begin = self.state = self.code = None
+    self.phases, self.saved = [], []
     self.messages, there = FORK.Pipe(duplex=False)
     flags = os.environ.get('XLA_FLAGS', '')
     flags = f'{flags} --xla_force_host_platform_device_count={devices}'
-    settings = folder, commands, self.output, there, most, {'XLA_FLAGS': flags} | environment
-    self.process = FORK.Process(target=_programs, args=settings)
+    settings = folder, command, self.output, there, most, {'XLA_FLAGS': flags} | environment
+    self.process = FORK.Process(target=_program, args=settings)
     self.process.start()
     there.close()
 
@@ -101,7 +100,7 @@ class Run:
       name, value = self.messages.recv()
     except (EOFError, OSError):
       return False
-    if name in ('phases', 'codes', 'saved'):
+    if name in ('phases', 'saved'):
       getattr(self, name).append(value)
     else:
       setattr(self, name, value)
@@ -119,7 +118,7 @@ class Run:
       os.kill(self.process.pid, number)
 
   def end(self, seconds=SECONDS):
-    """Waits for the end, and kills what does not end. The Ended of each program that began."""
+    """Waits for the end, and kills what does not end -> Ended."""
     until = time.monotonic() + seconds
     while self._take(max(0, until - time.monotonic())):
       pass
@@ -128,19 +127,18 @@ class Run:
     if code is None:
       self.process.kill()
       self.process.join()
-    codes = [*self.codes[: len(self.output) - 1], code]
-    text = lambda path: path.read_text(errors='replace') if path.exists() else ''
-    return [Ended(code, *map(text, paths)) for code, paths in zip(codes, self.output)]
+    texts = (path.read_text(errors='replace') if path.exists() else '' for path in self.output)
+    return Ended(code, *texts)
 
 
-def run(folder, *commands, **settings):
-  """(Run, Ended of its last program) after its end."""
-  started = Run(folder, *commands, **settings)
-  return started, started.end()[-1]
+def run(folder, command, **settings):
+  """(Run, Ended) after its end."""
+  started = Run(folder, command, **settings)
+  return started, started.end()
 
 
-def _programs(folder, commands, output, there, most, environment):
-  """Runs the programs, in a process that was forked."""
+def _program(folder, command, output, there, most, environment):
+  """Runs a program, in a process that was forked."""
   os.environ.update(environment)
   os.chdir(folder)
   for number in (signal.SIGINT, signal.SIGTERM):  # as in `python -m bert_jax.train`
@@ -151,12 +149,11 @@ def _programs(folder, commands, output, there, most, environment):
   hosts.LOST_SECONDS = LOST_SECONDS
   blocks.BLOCK_TOKENS, blocks.BLOCK_DOCUMENTS = BLOCK  # else a small corpus is a single one
   _tell_phases(there)
-  for command, paths in zip(commands, output):
-    for number, name in enumerate((os.devnull, *paths)):
-      sys.stdout.flush()
-      os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666), number)
-    there.send(('codes', code := command() if callable(command) else program(*command)))
-    there.send(('phases', ('ended', time.monotonic())))
+  for number, name in enumerate((os.devnull, *output)):
+    sys.stdout.flush()
+    os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666), number)
+  there.send(('code', code := command() if callable(command) else program(*command)))
+  there.send(('phases', ('ended', time.monotonic())))
   if jax.distributed.is_initialized():
     jax.distributed.shutdown()
   sys.exit(code)

@@ -69,10 +69,35 @@ def test_how_a_reader_is_judged(output, log, good, verdict):
 
 def test_a_report_names_the_file_that_is_not_as_it_was(tmp_path):
   right, path = {0: {'report': 'mlm 3.2\n'}}, tmp_path / 'a,0' / 'run.json'
-  judge = lambda text: fault_files.judge_reading(Ended(0, text, ''), text, 'report', right, 0, path)
+
+  def judge(text, path=path):
+    return fault_files.judge_reading(Ended(0, text, ''), text, 'report', right, 0, path)
+
   assert judge('mlm 3.2\n') == 'survived'
-  assert judge('mlm 3.1\n') == 'silent'
   assert judge(f'mlm 3.1\n{path} is damaged: left out\n') == 'named'
+  assert judge(f'mlm 3.1\n{path.parent}: run.json is of another run than config.json\n') == 'named'
+  for text in 'mlm 3.1\n', f'{path.parent} 3.1\n', 'mlm 3.1\nb,0/summary.json: left out\n':
+    assert judge(text) == 'silent', 'of a row of a table, or of another file'
+  assert judge('mlm 3.1\nx.json is damaged\n', Path('sweep.json')) == 'silent'
+  assert judge('mlm 3.1\nG/sweep.json is damaged\n', Path('sweep.json')) == 'named'
+
+
+@pytest.mark.parametrize(
+  ('code', 'out', 'log', 'verdict'),
+  [
+    (0, 'a 12\n', '', 'survived'),
+    (0, 'c 12\n', '', 'silent'),
+    (0, '', '', 'silent'),
+    (2, '', 'error: there is no checkpoint; wait.\n', 'named'),
+    (2, '', 'error: all checkpoints are damaged; bring them back.\n', 'lost'),
+    (0, 'a 12\n', DAMAGED, 'lost'),  # of a healthy run
+    (2, '', '', 'tracebacks'),  # without a sentence
+    (1, '', TRACEBACK, 'tracebacks'),
+    (None, '', '', 'lost'),
+  ],
+)
+def test_how_a_reader_of_a_healthy_run_is_judged(code, out, log, verdict):
+  assert fault_kinds.judge_reader(Ended(code, out, log), {'a', 'b'}) == verdict
 
 
 WHOLE = Whole('bits', {(n, 'train'): {'step': n, 'split': 'train', 'loss': 1 / n} for n in (1, 2)})
@@ -158,19 +183,109 @@ def test_how_long_a_run_was_in_a_phase():
   assert seconds == {'reading': [2.0], 'training': [1.0, 2.0], 'saving': [0.5]}
 
 
+def known_of(family='tags'):
+  seconds = dict.fromkeys(fault_kinds.PHASES, [0.0, 0.0])
+  return fault_files.Known(family, Whole('bits', {}), Whole('bits', {}), seconds, {})
+
+
+class Ran:
+  """A Run that has ended by itself, or by each signal that it gets."""
+
+  state, process = 'bits', SimpleNamespace(exitcode=None)
+  phases = [('training', 1.0), ('saving', 2.0)]
+  saved = [(2, 'a', 'b')]
+
+  def __init__(self, folder, command, *_, begin=0, reaches=False, **__):
+    self.begin, self.reaches, self.code = begin, reaches, 0
+
+  def reach(self, phase, count=1):
+    return self.reaches
+
+  def send(self, number):
+    self.code = -number if self.reaches else 0
+
+  def end(self, seconds=0):
+    return Ended(self.code, '', '')
+
+
+@pytest.mark.parametrize('kind', sorted(fault_kinds.KINDS.keys() - {'finite', 'trained', 'extend'}))
+def test_a_fault_that_did_not_take_place_is_no_try(kind, tmp_path, monkeypatch):
+  (tmp_path / 'OUT').mkdir()
+  monkeypatch.setattr(fault_kinds, 'Run', Ran)
+  monkeypatch.setattr(fault_kinds, 'run', lambda *x, **_: (Ran(*x), Ended(0, '', '')))
+  monkeypatch.setattr(fault_kinds, 'mount', lambda *_: False)
+  assert fault_kinds.KINDS[kind](tmp_path, tmp_path, known_of(), 1, random.Random(0)) == []
+
+
+def test_a_fault_that_did_not_take_place_is_tried_again(tmp_path, monkeypatch):
+  outcomes = iter([[], [], [Try('kill -9', 'survived')], []])
+  monkeypatch.setitem(faultbench.KINDS, 'kill', lambda *_: next(outcomes))
+  given = tmp_path, 'kill', 0, 0, tmp_path / 'x', known_of()
+  assert faultbench.case(*given) == [Try('kill -9', 'survived')]
+
+
+def test_a_kill_counts_in_the_phase_that_it_met(tmp_path, monkeypatch):
+  runs = iter([Ran('', '', reaches=True), Ran('', '', reaches=True), Ran('', '')])
+  monkeypatch.setattr(fault_kinds, 'Run', lambda *_: next(runs))
+  tries = fault_kinds.KINDS['kill'](tmp_path, tmp_path, known_of(), 0, random.Random(0))
+  assert tries == [Try('kill -9: saving', 'survived')] * fault_kinds.STOPS
+  runs = iter([Ran('', '', reaches=True), Ran('', '')])
+  (tmp_path / 'R' / 'checkpoints' / '4').mkdir(parents=True)
+  tries = fault_kinds.KINDS['kill'](tmp_path, tmp_path, known_of(), 0, random.Random(0))
+  assert [x[:2] for x in tries] == [('kill -9: saving', 'lost')]
+
+
 def test_a_run_must_begin_at_the_newest_checkpoint_that_is_whole(tmp_path, monkeypatch):
   """A run that begins at an older one has lost steps, whichever was damaged."""
-  root = folder_of(tmp_path / 'S')
+  root = folder_of(tmp_path / 'base' / 'S').parent
   subject = families.Subject('S', {'train': ('train', '--config=x', '--workdir', 'S')})
-  outcomes = {}
+  monkeypatch.setattr(families, 'subjects', lambda _: {'workdir': subject})
+  lost = []
   for begin in (10, 20):
-    ends = SimpleNamespace(begin=begin, state='bits'), Ended(0, '', '')
-    monkeypatch.setattr(fault_files, 'run', lambda *_, ends=ends: ends)
     for path in ('checkpoints/10/meta', 'checkpoints/20/meta', 'config.json'):
-      given = root.parent, root.parent, subject, Whole('bits', {}), Path(path), f'{path}: cut'
-      outcomes[begin, path] = fault_files.judge_training(*given)[0]
-  lost = [key for key, outcome in outcomes.items() if outcome == 'lost']
+      given = root, tmp_path / f'{begin} {path}'.replace('/', ' '), known_of(), 0, random.Random(0)
+      ran = Ran('', '', begin=begin), Ended(0, '', '')
+      monkeypatch.setattr(fault_kinds, 'run', lambda *_, ran=ran: ran)
+      fault = Path(path), f'{path}: cut'
+      monkeypatch.setattr(fault_kinds, 'inject', lambda *_, fault=fault: fault)
+      (tried,) = fault_kinds.trained(*given)
+      lost += [(begin, path)] * (tried.outcome == 'lost')
   assert lost == [(10, 'checkpoints/10/meta'), (10, 'config.json')]
+
+
+@pytest.mark.parametrize(('mended', 'outcome'), [('right', 'named'), ('wrong', 'lost')])
+def test_every_program_that_refuses_a_fault_reads_on_once_it_is_mended(
+  mended, outcome, tmp_path, monkeypatch
+):
+  root = folder_of(tmp_path / 'base' / 'S').parent
+  reads = {name: (name,) for name in ('evaluate', 'train', 'predict')}
+  monkeypatch.setattr(families, 'subjects', lambda _: {'workdir': families.Subject('S', reads)})
+  known, whole = (
+    known_of()._replace(right={'workdir': {20: dict.fromkeys(reads, 'right')}}),
+    root / 'S',
+  )
+
+  def answer(place, command):
+    is_whole = contents(place / 'S') == contents(whole)
+    refusal = Ended(2, '', 'error: it is damaged; mend it.')
+    return (Ended(0, mended, ''), mended) if is_whole else (refusal, '')
+
+  monkeypatch.setattr(fault_files, 'answer', answer)
+  for number in (0, 7, 13, 29):
+    tries = fault_files.single_fault(root, tmp_path / 'x', 'workdir', known, number, '0')
+    assert [x.row for x in tries] == [f'workdir: {name}' for name in reads]
+    assert [x.outcome for x in tries] == [outcome] * 3
+
+
+def test_what_a_search_wrote_before_is_removed_before_it_reads(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'I').mkdir()
+  (tmp_path / 'I' / 'out').write_text('old')
+  (tmp_path / 'linked').mkdir()
+  (tmp_path / 'linked' / 'I').symlink_to(tmp_path / 'I')
+  monkeypatch.setattr(fault_files.readings, 'read', lambda _: Ended(0, '', ''))
+  assert 'out ' in fault_files.answer(tmp_path / 'linked', ())[1], 'of another folder'
+  assert 'out ' not in fault_files.answer(tmp_path, ())[1]
 
 
 def test_every_family_is_trained_and_read():
@@ -196,12 +311,15 @@ def test_the_table():
   ]
 
 
-def test_what_is_tried_is_what_is_promised():
-  full = {kind: len(of) * many for kind, (of, _, many) in faultbench.CASES.items()}
-  assert full['kill'] * fault_kinds.KILLS >= 200
-  assert full['files'] * fault_files.FAULTS >= 1500
-  assert full['inputs'] * faultbench.INPUTS >= 20_000
-  assert full.keys() == {*faultbench.KINDS, 'inputs'}
+def test_a_short_campaign_has_every_kind_and_every_family(monkeypatch):
+  asked = {}
+  for quick in (True, False):
+    args = SimpleNamespace(quick=quick, case=None, only='', kind='')
+    asked[quick] = faultbench.chosen(args)
+    assert {kind for _, kind, _ in asked[quick]} == {*faultbench.KINDS, 'inputs'}
+    assert {family for family, *_ in asked[quick]} == {*families.FAMILIES, 'inputs'}
+  assert {*asked[True]} < {*asked[False]}
+  assert all(families.tools(family) for family, kind, _ in asked[False] if kind == 'tools')
 
 
 def test_the_exit_status_and_the_way_to_repeat_a_bad_case(tmp_path, monkeypatch, capsys):
@@ -238,9 +356,16 @@ def test_a_campaign_goes_on_with_what_is_not_done_or_was_bad(tmp_path, monkeypat
     with pytest.raises(SystemExit) as end:
       faultbench.main(given)
     assert end.value.code == code
-  assert asked[0] == [('labels', 'kill', n) for n in range(faultbench.CASES['kill'][2])]
+  assert asked[0] == [('labels', 'kill', n) for n in range(faultbench.CASES['kill'][1])]
   assert asked[1] == asked[0][1:]  # the first was good
   assert len(json.loads((tmp_path / 'faults.json').read_text())['tries']) == len(asked[0])
+  facts = json.loads((tmp_path / 'faults.json').read_text())
+  other = facts | {'versions': facts['versions'] | {'python': '3.0'}}
+  for seed, content in ('3', facts), ('0', other):
+    (tmp_path / 'faults.json').write_text(json.dumps(content))
+    with pytest.raises(SystemExit) as end:
+      faultbench.main([*given, '--seed', seed])
+    assert end.value.code == 2 and len(asked) == 2
 
 
 @pytest.mark.slow
@@ -249,7 +374,7 @@ def test_what_befalls_a_run_is_survived_or_named(tmp_path):
   cases, before, results = [('tags', 'kill', 1), ('tags', 'files', 0)], dict(os.environ), {}
   faultbench.campaign(cases, 0, 1, tmp_path, results.__setitem__)
   assert not [x for tries in results.values() for x in tries if faultbench.is_bad(x)], results
-  assert len(results[cases[0]]) == fault_kinds.KILLS
+  assert len(results[cases[0]]) == fault_kinds.STOPS
   assert len(results[cases[1]]) > fault_files.FAULTS
   assert dict(os.environ) == before
 
@@ -259,3 +384,12 @@ def test_the_quick_campaign_finds_nothing(tmp_path):
   command = [sys.executable, 'tests/faults', '--quick', '--out', str(tmp_path)]
   ended = subprocess.run(command, capture_output=True, text=True)
   assert ended.returncode == 0, ended.stderr[-9000:]
+  tries = json.loads((tmp_path / 'faults.json').read_text())['tries']
+  assert {family for family, *_ in tries} == {*families.FAMILIES, 'inputs'}
+  each = {}  # {kind: tries of a case}
+  for kind, (of, _) in faultbench.CASES.items():
+    cases = {(family, number) for family, other, number, *_ in tries if other == kind}
+    each[kind] = [other for _, other, *_ in tries].count(kind) / max(1, len(cases))
+    assert cases and {family for family, _ in cases} <= {*of}, kind
+  whole = {kind: len(of) * many * each[kind] for kind, (of, many) in faultbench.CASES.items()}
+  assert whole['kill'] >= 200 and whole['files'] >= 1500 and whole['inputs'] >= 20_000

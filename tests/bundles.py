@@ -1,6 +1,8 @@
-"""Writes TensorFlow's checkpoints, as tensor_bundle.proto and table_format.md say they are."""
+"""Writes TensorFlow's checkpoints, as tensor_bundle.proto and table_format.md say they are, and
+torch's .bin."""
 
 import struct
+import zipfile
 
 import numpy as np
 
@@ -42,3 +44,33 @@ def write_bundle(folder, table, shards=2, kind=0):
   footer = handles.ljust(40, b'\0') + struct.pack('<Q', 0xDB4775248B80FB57)
   (folder / 'model.ckpt.index').write_bytes(first + second + footer)
   return folder / 'model.ckpt.index'
+
+
+def text(value):
+  return b'X' + struct.pack('<I', len(value)) + value.encode()
+
+
+def numbers(*values):
+  return b'(' + b''.join(b'J' + struct.pack('<i', v) for v in values) + b't'
+
+
+def rebuilt(key, kind, count, offset, shape, strides):
+  """The opcodes by which torch pickles a tensor."""
+  storage = b'(' + text('storage') + f'ctorch\n{kind}\n'.encode() + text(key) + text('cpu')
+  storage += b'J' + struct.pack('<i', count) + b'tQ'
+  hooks = b'\x89ccollections\nOrderedDict\n)R'
+  place = b'J' + struct.pack('<i', offset) + numbers(*shape) + numbers(*strides)
+  return b'ctorch._utils\n_rebuild_tensor_v2\n(' + storage + place + hooks + b'tR'
+
+
+def table(**entries):
+  """A pickled dict; values are opcodes."""
+  return b'\x80\x02}(' + b''.join(text(k) + v for k, v in entries.items()) + b'u.'
+
+
+def zipped(path, pickled, compression=zipfile.ZIP_STORED, **data):
+  with zipfile.ZipFile(path, 'w', compression) as archive:
+    archive.writestr('archive/data.pkl', pickled)
+    for key, content in data.items():
+      archive.writestr(f'archive/data/{key.removeprefix("s")}', content)
+  return path

@@ -4,13 +4,12 @@ import json
 import os
 import pickle
 import struct
-import zipfile
 
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
-from bundles import write_bundle
+from bundles import rebuilt, table, text, write_bundle, zipped
 from crc32c import crc32c
 
 from bert_jax.config import InputError
@@ -20,36 +19,6 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 # ---- torch's .bin --------------------------------------------------------------------------------
-
-
-def text(value):
-  return b'X' + struct.pack('<I', len(value)) + value.encode()
-
-
-def numbers(*values):
-  return b'(' + b''.join(b'J' + struct.pack('<i', v) for v in values) + b't'
-
-
-def rebuilt(key, kind, count, offset, shape, strides):
-  """The opcodes by which torch pickles a tensor."""
-  storage = b'(' + text('storage') + f'ctorch\n{kind}\n'.encode() + text(key) + text('cpu')
-  storage += b'J' + struct.pack('<i', count) + b'tQ'
-  hooks = b'\x89ccollections\nOrderedDict\n)R'
-  place = b'J' + struct.pack('<i', offset) + numbers(*shape) + numbers(*strides)
-  return b'ctorch._utils\n_rebuild_tensor_v2\n(' + storage + place + hooks + b'tR'
-
-
-def table(**entries):
-  """A pickled dict; values are opcodes."""
-  return b'\x80\x02}(' + b''.join(text(k) + v for k, v in entries.items()) + b'u.'
-
-
-def zipped(path, pickled, **data):
-  with zipfile.ZipFile(path, 'w') as archive:
-    archive.writestr('archive/data.pkl', pickled)
-    for key, content in data.items():
-      archive.writestr(f'archive/data/{key.removeprefix("s")}', content)
-  return path
 
 
 def test_a_bin_is_read_without_torch(tmp_path):

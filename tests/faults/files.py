@@ -18,17 +18,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from faults import families, readings
-from faults.inputs import cut, deleted_line, flipped, swapped_lines
+from faults.inputs import DAMAGE, of_lines
 from faults.runs import Ended, Run, lines, steps
 
 ANY_FILE = {  # {fault: a function of (random.Random, bytes)}
-  'flipped bits': flipped,
+  'flipped bits': DAMAGE['flipped'],
   'byte 0xFF': lambda rng, data: data[: (k := rng.randrange(len(data)))] + b'\xff' + data[k + 1 :],
-  'cut': cut,
+  'cut': DAMAGE['cut'],
   'deleted': None,
   'emptied': lambda rng, data: b'',
 }
-OF_LINES = {'swapped lines': swapped_lines, 'deleted line': deleted_line}
+OF_LINES = {
+  'moved line': of_lines(
+    lambda rng, x: x.insert(rng.randrange(len(x)), x.pop(rng.randrange(len(x))))
+  ),
+  'deleted line': of_lines(lambda rng, x: x.pop(rng.randrange(len(x)))),
+}
 EXCHANGED = 'exchanged'  # with the file of another run
 NAME = 'checkpoints/STEP'  # the kind of the folder of a checkpoint
 FAULTS = 8  # in a case

@@ -4,7 +4,6 @@ import functools
 import io
 import json
 import re
-import struct
 import tempfile
 import zipfile
 from collections import Counter
@@ -16,7 +15,6 @@ from unittest import mock
 import bundles
 import numpy as np
 import safetensors.numpy
-from bundles import varint
 from faults import oracles
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
@@ -190,50 +188,21 @@ def _tokenizer(folder):
 
 def _pickle(rng):
   """A .bin of one tensor, as torch writes it, whose numbers may be lies."""
-
-  def text(value):
-    return b'X' + struct.pack('<I', len(value)) + value.encode()
-
-  def numbers(*values):
-    return b'(' + b''.join(b'J' + struct.pack('<i', v) for v in values) + b't'
-
-  def lie(value):
-    return rng.choice((value,) * 9 + (0, -1, 2**31 - 1, 2**30, 7))
-
-  place = b'(' + text('storage') + b'ctorch\nFloatStorage\n' + text('0') + text('cpu')
-  place += b'J' + struct.pack('<i', lie(6)) + b'tQJ' + struct.pack('<i', lie(0))
-  tensor = b'ctorch._utils\n_rebuild_tensor_v2\n(' + place + numbers(lie(2), lie(3))
-  tensor += numbers(lie(3), lie(1)) + b'\x89ccollections\nOrderedDict\n)RtR'
-  file = io.BytesIO()
-  with zipfile.ZipFile(file, 'w', rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as out:
-    out.writestr('archive/data.pkl', b'\x80\x02}(' + text('w') + tensor + b'u.')
-    out.writestr('archive/data/0', bytes(rng.choice((24, 24, 24, 23, 30_000_000))))
+  lie = lambda *values: [rng.choice((x,) * 9 + (0, -1, 2**31 - 1, 2**30, 7)) for x in values]
+  place = bundles.rebuilt('0', 'FloatStorage', *lie(6, 0), lie(2, 3), lie(3, 1))
+  file, kind = io.BytesIO(), rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+  storage = bytes(rng.choice((24, 24, 24, 23, 30_000_000)))
+  bundles.zipped(file, bundles.table(w=place), kind, s0=storage)
   return {'pytorch_model.bin': file.getvalue()}
 
 
 def _bundle(rng):
   """A TensorFlow checkpoint whose numbers may be lies under a right checksum."""
-  lie = lambda n: varint(rng.choice((n,) * 99 + (0, 2**63, 2**31, 7)))
+  lie = lambda n, right=bundles.varint: right(rng.choice((n,) * 99 + (0, 2**63, 2**31, 7)))
   table = {'w': np.arange(6, dtype=np.float32).reshape(2, 3)}
   with tempfile.TemporaryDirectory() as folder, mock.patch.object(bundles, 'varint', lie):
     bundles.write_bundle(Path(folder), table, shards=1)
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-
-
-def _released(folder):
-  if config_json.is_model(folder):
-    config_json.read(folder)
-
-
-CONFIG = """from bert_jax import config as c
-
-
-def get_config(arg):
-  arg = c.parse_arg(arg, size='tiny')
-  config = c.defaults('mlm_nsp')
-  config.model.hidden_size = 96
-  return config
-"""
 
 
 def _corpus(folder):
@@ -247,11 +216,9 @@ def _made():
     folder = Path(folder)
     (folder / 'a.txt').write_text(TEXT)
     (folder / 'vocab.txt').write_text(VOCAB)
-    args = ['--input', str(folder / 'a.txt'), '--vocab', str(folder / 'vocab.txt')]
-    out = folder / 'c'
-    prepare.run(prepare.parser().parse_args([*args, '--out', str(out), '--processes', '1']))
-    written = (x for x in out.rglob('*') if x.is_file())
-    files = {str(x.relative_to(out)): x.read_bytes() for x in written}
+    out, given = folder / 'c', f'--input {folder}/a.txt --vocab {folder}/vocab.txt --processes 1'
+    prepare.run(prepare.parser().parse_args([*given.split(), '--out', str(out)]))
+    files = {str(x.relative_to(out)): x.read_bytes() for x in out.rglob('*') if x.is_file()}
     whole = _corpus(out)[0]  # all of it is sealed: it is compared with itself
     yield Format('prepared corpus', files, _corpus, lambda _: whole)
     tokenizer, _ = train_sentencepiece(SENTENCES * 20, vocab_size=40)
@@ -274,16 +241,19 @@ FAMILIES = {  # {model_type: what its config.json says besides that of a BERT}
 def _configs():
   """The config.json of a run and of released models."""
   model = config_lib.nested({name: x.default for name, x in config_lib.SHARED.items()}).model
+  read = lambda folder: config_json.is_model(folder) and config_json.read(folder) and None
   bert = {name: model[name] for name in config_json.SIZES} | {'id2label': {'0': 'a'}}
   masked = {'': bert | {'model_type': 'bert', 'architectures': ['BertForMaskedLM']}}
   others = {f' of {x}': bert | {'model_type': x} | more for x, more in FAMILIES.items()}
   for name, content in (masked | others).items():
-    yield Format(f'config.json{name}', {'config.json': json.dumps(content).encode()}, _released)
+    yield Format(f'config.json{name}', {'config.json': json.dumps(content).encode()}, read)
   of_run = lambda folder: (json.loads(config_lib.to_json(contents.read_config(folder))), {})
   run = {'config.json': config_lib.to_json(config_lib.defaults('mlm_nsp')).encode()}
   yield Format('config.json of a run', run, of_run, oracles.of_run)
+  code = 'from bert_jax import config as c\n\n\ndef get_config(arg):\n'
+  code += "  return c.defaults('mlm_nsp') if c.parse_arg(arg, size='tiny') else None\n"
   loads = lambda folder: config_lib.load(f'{folder}/config.py') and None
-  yield Format('config.py', {'config.py': CONFIG.encode()}, loads)
+  yield Format('config.py', {'config.py': code.encode()}, loads)
 
 
 def _vocabularies():

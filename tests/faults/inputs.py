@@ -43,35 +43,6 @@ ROOTS = [str(path) for path in Path(__file__).resolve().parents[1:3]]  # tests, 
 
 # -- damage: functions of (random.Random, bytes) that return bytes ---------------------------------
 
-
-def _spot(rng, data, most=40):
-  """(start, end) of a stretch of data."""
-  start = rng.randrange(len(data) + 1)
-  return start, min(len(data), start + rng.randint(1, most))
-
-
-def flipped(rng, data):
-  data = bytearray(data)
-  for _ in range(rng.choice((1, 1, 1, 4, 16))):
-    if data:
-      data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-  return bytes(data)
-
-
-def cut(rng, data):
-  return data[: rng.randrange(len(data) + 1)]
-
-
-def dropped(rng, data):
-  start, end = _spot(rng, data)
-  return data[:start] + data[end:]
-
-
-def repeated(rng, data):
-  start, end = _spot(rng, data)
-  return data[:end] + data[start:end] * rng.choice((1, 2, 500)) + data[end:]
-
-
 # Huge and odd numbers, other types, deep nesting, broken and rare characters, long stretches.
 INSERTED = (
   *b'-1 1e999 NaN null true {} [] "" "x" "\\ud800" [MASK]'.split(),
@@ -82,9 +53,21 @@ INSERTED = (
 )
 
 
-def inserted(rng, data):
-  start, _ = _spot(rng, data)
-  return data[:start] + rng.choice(INSERTED) + data[start:]
+def flipped(rng, data):
+  data = bytearray(data)
+  for _ in range(rng.choice((1, 1, 1, 4, 16)) if data else 0):
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+  return bytes(data)
+
+
+def _stretch(make):
+  """The damage make(rng, data, start, end) of a stretch of 40 bytes at most."""
+
+  def damage(rng, data):
+    start = rng.randrange(len(data) + 1)
+    return make(rng, data, start, min(len(data), start + rng.randint(1, 40)))
+
+  return damage
 
 
 def number(rng, data):
@@ -94,35 +77,39 @@ def number(rng, data):
   return data[:start] + rng.choice(INSERTED) + data[end:]
 
 
-def swapped_lines(rng, data):
-  lines = data.splitlines(keepends=True)
-  i, j = (rng.randrange(len(lines)) for _ in range(2))
-  lines[i], lines[j] = lines[j], lines[i]
-  return b''.join(lines)
+def of_lines(change):
+  """The damage change(rng, lines) of a list of lines, in place."""
+
+  def damage(rng, data):
+    change(rng, lines := data.splitlines(keepends=True))
+    return b''.join(lines)
+
+  return damage
 
 
-def deleted_line(rng, data):
-  lines = data.splitlines(keepends=True)
-  del lines[rng.randrange(len(lines))]
-  return b''.join(lines)
-
-
-def swapped(rng, data):
-  """All lines, or two columns of all lines, change places."""
-  lines = data.split(b'\n')
-  mark = rng.choice((b'\t', b',', b' ', b'\n'))
-  if mark == b'\n':
-    rng.shuffle(lines)
-    return b'\n'.join(lines)
-  rows = [line.split(mark) for line in lines]
+def columns(rng, data):
+  """Two columns of all lines change places."""
+  mark = rng.choice((b'\t', b',', b' '))
+  rows = [line.split(mark) for line in data.split(b'\n')]
   return b'\n'.join(mark.join(row[1:2] + row[:1] + row[2:]) for row in rows)
 
 
-def emptied(rng, data):
-  return rng.choice((b'', b'\n', b' \t\n', b'\xef\xbb\xbf', b'\xff\xfea\0', b'{}', b'[]', b'null'))
-
-
-DAMAGE = (flipped, flipped, cut, dropped, repeated, inserted, number, number, swapped, emptied)
+EMPTY = b'', b'\n', b' \t\n', b'\xef\xbb\xbf', b'\xff\xfea\0', b'{}', b'[]', b'null'
+DAMAGE = {
+  'flipped': flipped,
+  'flipped often': flipped,
+  'cut': lambda rng, data: data[: rng.randrange(len(data) + 1)],
+  'dropped': _stretch(lambda rng, data, start, end: data[:start] + data[end:]),
+  'repeated': _stretch(
+    lambda rng, data, i, k: data[:k] + data[i:k] * rng.choice((1, 2, 500)) + data[k:]
+  ),
+  'inserted': _stretch(lambda rng, data, i, k: data[:i] + rng.choice(INSERTED) + data[i:]),
+  'number': number,
+  'number again': number,
+  'lines': of_lines(lambda rng, lines: rng.shuffle(lines)),
+  'columns': columns,
+  'emptied': lambda rng, data: rng.choice(EMPTY),
+}
 
 
 # -- one input -------------------------------------------------------------------------------------
@@ -150,9 +137,8 @@ class Campaign:
       return format, files | {name: rng.choice(sorted(other.files.items()))[1]}, f'{other.name} as'
     done, data = [], files[name]
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3) if callable(format.files) else (1, 1, 1, 2, 3))):
-      damage = rng.choice(DAMAGE)
-      data = damage(rng, data)
-      done.append(damage.__name__)
+      done.append(rng.choice(list(DAMAGE)))
+      data = DAMAGE[done[-1]](rng, data)
     return format, files | {name: data}, f'{" ".join(done)} {name}'
 
   def read(self, format, files):

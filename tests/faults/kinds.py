@@ -87,7 +87,8 @@ def stopped(base, folder, known, number, rng, ways, more=0):
     was_stopped = sent and (at_once or ended.refusal) and 'Traceback' not in ended.log
     if not was_stopped or begun_before(started, least):
       break
-    rows.append(': '.join([name, *(phase for phase, _ in started.phases[-1:])]))
+    killed = signal.SIGKILL in signals and started.phases
+    rows.append(f'{name}: {started.phases[-1][0]}' if killed else name)
     least = max(steps(folder / W), default=0)
   outcome, note = finish(folder / W, started, ended, whole, least)
   if outcome == 'survived' and len(rows) < STOPS:  # it ended before

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from bundles import rebuilt, table, zipped
 from faults import formats as fault_formats
 from faults import inputs as fault_inputs
-from test_tensors import rebuilt, table, zipped
 
 from bert_jax import config as c
 from bert_jax import tokenizers

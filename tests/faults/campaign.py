@@ -5,11 +5,7 @@
     python tests/faults --only memory --resume          # one family, added to what FOLDER has
     python tests/faults --only tags --kind kill --case 3   # a single case, such as a bad one
 
-Tiny runs of every family (families.py) are killed, stopped by signals, given more steps, read while
-they save, started twice, starved of disk space, driven to numbers that are not finite, moved to
-other devices, robbed of a process; tools are killed and meet on a folder; single bytes, lines and
-files of workdirs, data, prepared and released folders, indexes and sweeps are damaged, and inputs
-of every reader mutated. A try is
+README.md says what is done to what. A try is
 
   survived    it ended with the result of an undisturbed run, bit for bit, or gave that of an older
               checkpoint and said so
@@ -41,7 +37,6 @@ from unittest import mock
 import tqdm
 from faults import families
 from faults import files as fault_files
-from faults import inputs as fault_inputs
 from faults import kinds as fault_kinds
 from faults import runs as fault_runs
 
@@ -53,16 +48,11 @@ from bert_jax.workdir import provenance
 
 GOOD = 'survived', 'named'
 OUTCOMES = *GOOD, 'silent', 'tracebacks', 'lost'
-# What verdicts of inputs.py count as, if not as lost, and what their rows say.
-VERDICTS = dict.fromkeys(fault_inputs.FINE, 'survived') | {'named': 'named', 'silent': 'silent'}
-VERDICTS |= {'traceback': 'tracebacks'}
-COMPARED = {'same': ', read as another program does', 'said': ', read otherwise and said so'}
-COMPARED |= {'alone': ', which another program refuses'}
 INPUTS_ALONE = 'inputs'  # the family of the cases that need no run
 ALL = tuple(families.FAMILIES)
 SOME = 'mlm_nsp', 'memory', 'examples'
 WRITERS = tuple(name for name in ALL if families.tools(name))
-KINDS = fault_kinds.KINDS | {'files': fault_files.damaged}
+KINDS = fault_kinds.KINDS | {'files': fault_files.damaged, 'inputs': fault_files.mutated}
 CASES = {  # {kind: (families, how many cases of each)}
   'kill': (ALL, 5),
   'extend': (ALL, 2),
@@ -80,7 +70,6 @@ CASES = {  # {kind: (families, how many cases of each)}
 }
 QUICK = 'kill', 'files'  # which --quick tries once on every family; the other kinds, on SOME
 ATTEMPTS = 9  # at a fault that did not take place, such as a signal after the end
-INPUTS = 1000  # in a case
 ENVIRONMENT = {  # of the runs; small programs that run for a few steps need no fast code
   'JAX_PLATFORMS': 'cpu',
   'OPENBLAS_NUM_THREADS': '1',
@@ -102,8 +91,9 @@ def begin(base, name, extends):
     (base / 'texts' / f'{file}.txt').write_text('\n'.join(lines) + '\n')
   for file in ('texts', 'I'):
     (base / file / 'lines.txt').write_text(families.LINES)
-  run_all(base, families.before(name))
-  whole = extended = trained(base, families.train_command(name, 'W'), 'W')
+  for command in families.before(name):
+    undisturbed(base, command)
+  whole = extended = undisturbed(base, families.train_command(name, 'W'), 'W')
   stopped = fault_runs.Run(base, families.train_command(name, 'S'))  # which compiles nothing
   stopped.reach('evaluating', 2)
   stopped.send(signal.SIGTERM)
@@ -113,8 +103,9 @@ def begin(base, name, extends):
     raise RuntimeError(f'two undisturbed runs of {name} differ; nothing can be judged here')
   if extends:
     shutil.copytree(base / 'W', base / 'X')
-    extended = trained(base, families.train_command(name, 'X', steps=families.MORE), 'X')
-  run_all(base, families.after(name))
+    extended = undisturbed(base, families.train_command(name, 'X', steps=families.MORE), 'X')
+  for command in families.after(name):
+    undisturbed(base, command)
   read = fault_runs.Run(base, functools.partial(fault_files.expected, base)).end(600)
   if read.code:
     raise RuntimeError(f'{name}: {read.log[-3000:]}')
@@ -125,29 +116,19 @@ def begin(base, name, extends):
   return fault_files.Known(name, whole, extended, fault_kinds.durations(stopped.phases), right)
 
 
-def trained(base, command, workdir):
-  """The Whole of an undisturbed run."""
+def undisturbed(base, command, workdir=''):
+  """The Whole of a program that must not fail."""
   started, ended = fault_runs.run(base, command)
-  if ended.code or not started.state:
-    raise RuntimeError(f'an undisturbed run failed:\n{ended.log[-3000:]}')
+  if ended.code != 0:
+    raise RuntimeError(f'{" ".join(command)} failed:\n{ended.log[-3000:]}')
   saved = {step: sums for step, *sums in started.saved}
   return fault_files.Whole(started.state, fault_runs.lines(base / workdir), saved)
-
-
-def run_all(base, commands):
-  for command in commands:
-    _, ended = fault_runs.run(base, command)
-    if ended.code:
-      raise RuntimeError(f'{" ".join(command)} failed:\n{ended.log[-3000:]}')
 
 
 def case(base, kind, number, seed, folder, known):
   """The Trys of a case in a new folder. base: what `begin` has made, to give `known`."""
   rng = random.Random(f'{seed} {folder.name}')
   try:
-    if kind == 'inputs':
-      folder.mkdir()
-      return mutated(1000 * seed + number)
     for _ in range(ATTEMPTS):
       if tries := KINDS[kind](base, fault_files.copy(base, folder), known, number, rng):
         return tries
@@ -155,16 +136,6 @@ def case(base, kind, number, seed, folder, known):
     return []
   except Exception:
     return [fault_files.Try(kind, 'tracebacks', f'of the campaign: {traceback.format_exc()}')]
-
-
-def mutated(seed):
-  """The Trys of damaged files of every format."""
-  out = []
-  for i, name, done, verdict, text in fault_inputs.judged(seed, range(INPUTS)):
-    outcome = VERDICTS.get(verdict, 'lost')
-    note = f'{i}, {done} {name}: {verdict}: {text}' * (outcome not in GOOD)
-    out.append(fault_files.Try(f'inputs{COMPARED.get(verdict, "")}', outcome, note))
-  return out
 
 
 def campaign(cases, seed, jobs, out, done=lambda each, tries: None):

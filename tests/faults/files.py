@@ -13,12 +13,12 @@ import random
 import re
 import shutil
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from faults import families, readings
-from faults.inputs import DAMAGE, of_lines
+from faults.inputs import DAMAGE, of_lines, work
 from faults.runs import Ended, Run, lines, steps
 
 ANY_FILE = {  # {fault: a function of (random.Random, bytes)}
@@ -29,14 +29,13 @@ ANY_FILE = {  # {fault: a function of (random.Random, bytes)}
   'emptied': lambda rng, data: b'',
 }
 OF_LINES = {
-  'moved line': of_lines(
-    lambda rng, x: x.insert(rng.randrange(len(x)), x.pop(rng.randrange(len(x))))
-  ),
+  'moved line': of_lines(lambda rng, x: x.insert(rng.randrange(len(x)), x.pop(len(x) // 2))),
   'deleted line': of_lines(lambda rng, x: x.pop(rng.randrange(len(x)))),
 }
 EXCHANGED = 'exchanged'  # with the file of another run
 NAME = 'checkpoints/STEP'  # the kind of the folder of a checkpoint
 FAULTS = 8  # in a case
+INPUTS = 1000  # in a case
 MINUTES = 10  # after which the faults of a case count as stuck
 
 
@@ -70,7 +69,7 @@ class Known(NamedTuple):
 def copy(base: Path, folder: Path, *copied: str) -> Path:
   """A new folder with copies of some folders of `base`, and links to its others."""
   folder.mkdir(parents=True)
-  for path in base.iterdir():
+  for path in base.glob('*'):
     if path.name in copied:
       shutil.copytree(path, folder / path.name)
     elif path.is_dir():
@@ -247,16 +246,25 @@ def failure(ended: Ended) -> str:
   return '' if not ended.code or ended.refusal else 'tracebacks'
 
 
-def damaged(base: Path, folder: Path, known: Known, number: int, rng: random.Random) -> list[Try]:
-  """The Trys of the faults of a case, all read in one process."""
-  started = Run(folder, functools.partial(faulty, base, folder, known, number, str(rng.random())))
-  ended = started.end(60 * MINUTES)
+def printed(folder: Path, function: Callable[[], int]) -> list[Try]:
+  """The Trys that a function prints in a process of its own, and one of what ended that."""
+  ended = Run(folder, function).end(60 * MINUTES)
   parts = [json.loads(line) for line in ended.out.splitlines()]
   out = [Try(*part) for part in parts if len(part) > 1]
-  if ended.code:
+  if ended.code != 0:
     kind = 'lost' if ended.code is None else 'tracebacks'
-    out.append(Try(f'{(parts or [["files"]])[-1][0]}: all', kind, ended.log[-1500:]))
+    out.append(Try(f'{(parts or [["begin"]])[-1][0]}: all', kind, ended.log[-1500:]))
   return out
+
+
+def damaged(base: Path, folder: Path, known: Known, number: int, rng: random.Random) -> list[Try]:
+  """The Trys of the faults of a case, all read in one process."""
+  return printed(folder, functools.partial(faulty, base, folder, known, number, str(rng.random())))
+
+
+def mutated(base: Path, folder: Path, known: None, number: int, rng: random.Random) -> list[Try]:
+  """The Trys of damaged inputs of every format."""
+  return printed(folder, functools.partial(work, rng.randrange(1 << 32), range(INPUTS)))
 
 
 def judge_end(workdir: Path, started: Any, whole: Whole, least: int = 0) -> str:

@@ -249,7 +249,7 @@ def _configs():
     yield Format(f'config.json{name}', {'config.json': json.dumps(content).encode()}, read)
   of_run = lambda folder: (json.loads(config_lib.to_json(contents.read_config(folder))), {})
   run = {'config.json': config_lib.to_json(config_lib.defaults('mlm_nsp')).encode()}
-  yield Format('config.json of a run', run, of_run, oracles.of_run)
+  yield Format('config.json of a run', run, of_run, lambda x: json.loads(oracles.text_of(x)))
   code = 'from bert_jax import config as c\n\n\ndef get_config(arg):\n'
   code += "  return c.defaults('mlm_nsp') if c.parse_arg(arg, size='tiny') else None\n"
   loads = lambda folder: config_lib.load(f'{folder}/config.py') and None

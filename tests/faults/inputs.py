@@ -2,8 +2,8 @@
 read must be what another program reads there (oracles.py), unless it is said what was mended.
 
 Small whole files are damaged (bits, cuts, repeated stretches, huge numbers, deep nesting, invalid
-UTF-8, NUL, swapped columns, another format under the name) and read as a run reads them, in worker
-processes. Input i of a seed is always the same. The verdicts:
+UTF-8, NUL, swapped columns, another format under the name) and read as a run reads them. Input i of
+a seed is always the same. The verdicts:
 
   read, named     it was read, or refused by one InputError of less than LONGEST characters
   same            it was read, and another program reads the same
@@ -12,19 +12,15 @@ processes. Input i of a seed is always the same. The verdicts:
   silent          another program reads something else, and not a word is said
   traceback       another exception, or no one short sentence
   slow, memory    it took more than SECONDS, or MEGABYTES more than the inputs before it
-  crash           the process died
 """
 
 import json
 import logging
-import os
 import random
 import re
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 import traceback
@@ -37,8 +33,15 @@ from bert_jax.errors import InputError
 
 SECONDS, MEGABYTES, LONGEST = 10, 300, 1500
 FINE = 'read', 'same', 'alone', 'said', 'named'
-
-ROOTS = [str(path) for path in Path(__file__).resolve().parents[1:3]]  # tests, and the root
+ROWS = {  # {verdict: row and outcome of its Try}; the others have lost an input
+  'read': ('inputs', 'survived'),
+  'same': ('inputs, read as another program does', 'survived'),
+  'alone': ('inputs, which another program refuses', 'survived'),
+  'said': ('inputs, read otherwise and said so', 'survived'),
+  'named': ('inputs', 'named'),
+  'silent': ('inputs', 'silent'),
+  'traceback': ('inputs', 'tracebacks'),
+}
 
 
 # -- damage: functions of (random.Random, bytes) that return bytes ---------------------------------
@@ -209,37 +212,16 @@ def compared(found, said, other, folder):
 
 
 def work(seed, numbers):
-  """Judges inputs in this process: a line of JSON before each, [number], and one after it."""
+  """Prints a line of JSON for each input: [its row, outcome, note] of a Try; and one before it."""
   logging.disable(logging.WARNING)
-  os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries write there too
   with tempfile.TemporaryDirectory() as folder:
     campaign = Campaign(seed, folder)
     for i in range(len(campaign.formats)):  # what reading imports is no memory of an input
       campaign.judge(i)
     for i in numbers:
-      name = campaign.formats[i % len(campaign.formats)].name
-      print(json.dumps([i, name]), flush=True)
-      print(json.dumps([i, *campaign.judge(i)]), flush=True)
-
-
-def judged(seed, numbers):
-  """Yields [input, format, what was done, verdict, exception] of a range of inputs from a worker
-  process: where it dies, another begins behind that input. This process makes no files of the
-  formats: that starts threads of ArrayRecord, with which a campaign could not fork safely."""
-  while numbers:
-    code = (
-      f'import sys; sys.path[:0] = {ROOTS}; from {__name__} import work; work({seed}, {numbers})'
-    )
-    command = [sys.executable, '-c', code]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
-      begun = []
-      for line in worker.stdout:
-        begun = json.loads(line)
-        if len(begun) > 2:
-          yield begun
-          numbers, begun = numbers[1:], []
-    if numbers and not begun:
-      raise InputError(f'a worker process ended with code {worker.returncode}; is memory short?')
-    if numbers:
-      yield [*begun, '', 'crash', f'{worker.returncode}']
-      numbers = numbers[1:]
+      print(json.dumps([f'inputs, {i} of {seed}']), flush=True)
+      name, done, verdict, text = campaign.judge(i)
+      row, outcome = ROWS.get(verdict, ('inputs', 'lost'))
+      note = '' if verdict in FINE else f'{i} of {seed}, {done} {name}: {verdict}: {text}'
+      print(json.dumps([row, outcome, note]), flush=True)
+  return 0

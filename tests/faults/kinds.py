@@ -15,22 +15,17 @@ import socket
 import time
 from pathlib import Path
 
-from faults import families, readings
+from faults import families, readings, runs
 from faults.files import Try, copy, failure, inject, judge_end, mend, sums_of, whole_steps
 from faults.runs import Ended, Run, lines, run, steps
 
 from bert_jax.workdir import lock
 
-PHASES = ('reading', 'compiling', 'claiming', 'training', 'saving', 'evaluating', 'closing')
+PHASES = tuple(dict.fromkeys(phase for phase, *_ in runs.PHASES))
 STOPS = 2  # in a case
-KILL = (('kill -9', [signal.SIGKILL]),)
-KILL_OF_MORE = (('kill -9 with more steps', [signal.SIGKILL]),)
-SIGNALS = (
-  ('SIGTERM', [signal.SIGTERM]),
-  ('SIGHUP', [signal.SIGHUP]),
-  ('Ctrl-C', [signal.SIGINT]),
-  ('Ctrl-C twice', [signal.SIGINT, signal.SIGINT]),
-)
+KILL = {'kill -9': [signal.SIGKILL]}
+SIGNALS = {'SIGTERM': [signal.SIGTERM], 'SIGHUP': [signal.SIGHUP], 'Ctrl-C': [signal.SIGINT]}
+SIGNALS |= {'Ctrl-C twice': [signal.SIGINT] * 2}
 EVERY = 2  # steps between checkpoints of a run whose numbers overflow
 W = 'R'  # the workdir of a case
 
@@ -70,14 +65,19 @@ def train(known, workdir=W, **changes):
 
 
 def stopped(base, folder, known, number, rng, ways, more=0):
-  """A run is stopped at random moments by [(name, signals), ...], then it goes on to its end. more:
-  steps that a finished run is to end with."""
+  """A run is stopped at random moments by {name: signals}, then it goes on to its end. more: steps
+  that a finished run is to end with."""
   rows, least, command, whole = [], 0, train(known), known.whole
   if more:
     shutil.copytree(base / 'W', folder / W)
-    least, command, whole = families.STEPS, train(known, steps=more), known.extended
+    least, command, whole = (
+      families.STEPS,
+      train(known, steps=more),
+      known.extended,
+    )
   while True:
-    started, (name, signals) = Run(folder, command), rng.choice(ways)
+    started, (name, signals) = Run(folder, command), rng.choice(list(ways.items()))
+    name += ' with more steps' * bool(more)
     sent = len(rows) < STOPS and wait_in(started, rng.choice(PHASES), known.seconds, rng)
     for i, each in enumerate(signals if sent else ()):
       time.sleep(i * rng.uniform(0, 0.3))
@@ -87,8 +87,8 @@ def stopped(base, folder, known, number, rng, ways, more=0):
     was_stopped = sent and (at_once or ended.refusal) and 'Traceback' not in ended.log
     if not was_stopped or begun_before(started, least):
       break
-    killed = signal.SIGKILL in signals and started.phases
-    rows.append(f'{name}: {started.phases[-1][0]}' if killed else name)
+    met = started.phases[-1:] if ways == KILL else []
+    rows.append(': '.join([name, *(phase for phase, _ in met)]))
     least = max(steps(folder / W), default=0)
   outcome, note = finish(folder / W, started, ended, whole, least)
   if outcome == 'survived' and len(rows) < STOPS:  # it ended before
@@ -188,7 +188,8 @@ def not_finite(base, folder, known, number, rng):
   skips, rate = number % 2, 10 ** rng.uniform(4, 7)
   fields = {'learning_rate': rate, 'schedule': 'constant', 'warmup': 0, 'skip_nonfinite': 3 * skips}
   fields = {f'optimizer.{name}': value for name, value in fields.items()}
-  command = train(known, **fields, **{'checkpoint.every': EVERY})
+  fields['checkpoint.every'] = EVERY
+  command = train(known, **fields)
   sentences, least = [], 0
   for _ in range(2):
     started, ended = run(folder, command)
@@ -276,7 +277,7 @@ def meanwhile(base, folder, known, number, rng):
   sums = {sum for _, *both in started.saved for sum in both}
   read = [Ended(*json.loads(line)) for line in last.out.splitlines()]
   out = [Try(row, judge_reader(each, sums), each.log[-800:]) for each in read]
-  out += [Try(row, 'tracebacks', last.log[-800:])] if last.code else []
+  out += [Try(row, 'tracebacks', last.log[-800:])] if last.code != 0 else []
   return out and [Try(row, *finish(folder / W, started, ended, known.whole, 0)), *out]
 
 
@@ -292,11 +293,9 @@ def judge_reader(ended, sums):
 def watch(folder):
   """Reads the workdir of a case until its run has ended."""
   readings.stop_before_computing()
-  commands = ('evaluate', '--workdir', W), ('load', W)
   while not (folder / 'ended').exists():
-    for command in commands:
-      ended = readings.read(command)
-      print(json.dumps(ended))
+    for command in ('evaluate', '--workdir', W), ('load', W):
+      print(json.dumps(readings.read(command)))
   return 0
 
 
@@ -330,7 +329,7 @@ def tools(base, folder, known, number, rng):
 
 KINDS = {
   'kill': functools.partial(stopped, ways=KILL),
-  'extend': functools.partial(stopped, ways=KILL_OF_MORE, more=families.MORE),
+  'extend': functools.partial(stopped, ways=KILL, more=families.MORE),
   'signal': functools.partial(stopped, ways=SIGNALS),
   'trained': trained,
   'meanwhile': meanwhile,

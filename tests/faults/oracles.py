@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,8 @@ def unmarked(documents: list[list[str]]) -> list[str]:
   return re.sub('[-#=*_]', ' ', ' '.join(itertools.chain.from_iterable(documents))).split()
 
 
-def jsonl(folder: Path) -> list[Any]:
-  return [json.loads(line) for line in text_of(folder).split('\n') if line.strip()]
-
-
-def as_text(x: Any) -> str:
-  return x if isinstance(x, str) else json.dumps(x)
+def jsonl(make: Callable[[dict[str, Any]], Any], folder: Path) -> list[Any]:
+  return [make(json.loads(line)) for line in text_of(folder).split('\n') if line.strip()]
 
 
 def table(delimiter: str, make: Callable[[dict[str, str]], Any], folder: Path) -> list[Any]:
@@ -101,7 +98,7 @@ def race(folder: Path) -> list[Any]:
 
 def copa(x: dict[str, Any]) -> list[Any]:
   asked = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
-  choices = [as_text(x[name]) for name in ('choice1', 'choice2')]
+  choices = [x if isinstance(x, str) else json.dumps(x) for x in (x['choice1'], x['choice2'])]
   return [x['premise'], asked[x['question']], choices, [*'01'].index(str(x['label']).strip())]
 
 
@@ -124,31 +121,33 @@ def wsc(x: dict[str, Any]) -> list[Any]:
   return [text, spans, {'true': 0, '1': 0, 'false': 1, '0': 1}[str(x['label']).strip().lower()]]
 
 
+def labelled(x: dict[str, str]) -> list[Any]:
+  return [[x['sentence']], x['label'].strip()]
+
+
+def of_many(x: dict[str, Any]) -> list[Any]:
+  return [[x['sentence']], [name.strip() for name in x['label'] if name.strip()]]
+
+
 # {format: what reads it}.
 OTHERS: dict[str, Callable[[Path], Any]] = {
   'text a.txt': plain,
   'text a.md': lambda folder: unmarked(plain(folder)),
-  'text a.jsonl': lambda folder: [x for row in jsonl(folder) if (x := row['text'].split())],
-  'TSV': lambda folder: table('', lambda x: [[x['sentence']], x['label'].strip()], folder),
-  'CSV': lambda folder: table(';', lambda x: [[x['sentence']], x['label'].strip()], folder),
-  'several labels': lambda folder: [
-    [[x['sentence']], [y.strip() for y in x['label'] if y.strip()]] for x in jsonl(folder)
-  ],
-  'numbers': lambda folder: table(',', lambda x: [[x['sentence']], float(x['label'])], folder),
-  'GAP': lambda folder: table('', gap, folder),
-  'WSC': lambda folder: [*map(wsc, jsonl(folder))],
-  'SWAG': lambda folder: table(',', swag, folder),
-  'COPA': lambda folder: [*map(copa, jsonl(folder))],
+  'text a.jsonl': lambda folder: [*filter(None, jsonl(lambda x: x['text'].split(), folder))],
+  'TSV': partial(table, '', labelled),
+  'CSV': partial(table, ';', labelled),
+  'several labels': partial(jsonl, of_many),
+  'numbers': partial(table, ',', lambda x: [[x['sentence']], float(x['label'])]),
+  'GAP': partial(table, '', gap),
+  'WSC': partial(jsonl, wsc),
+  'SWAG': partial(table, ',', swag),
+  'COPA': partial(jsonl, copa),
   'DREAM': dream,
   'RACE': race,
   'SQuAD': squad,
-  'CoNLL': lambda folder: columns(0, -1, folder),
-  'CoNLL-U': lambda folder: columns(1, 3, folder),
+  'CoNLL': partial(columns, 0, -1),
+  'CoNLL-U': partial(columns, 1, 3),
 }
-
-
-def of_run(folder: Path) -> dict[str, Any]:
-  return json.loads(text_of(folder))
 
 
 def tensors(folder: Path) -> dict[str, Any]:

@@ -316,7 +316,7 @@ def test_a_short_campaign_has_every_kind_and_every_family(monkeypatch):
   for quick in (True, False):
     args = SimpleNamespace(quick=quick, case=None, only='', kind='')
     asked[quick] = faultbench.chosen(args)
-    assert {kind for _, kind, _ in asked[quick]} == {*faultbench.KINDS, 'inputs'}
+    assert {kind for _, kind, _ in asked[quick]} == {*faultbench.KINDS}
     assert {family for family, *_ in asked[quick]} == {*families.FAMILIES, 'inputs'}
   assert {*asked[True]} < {*asked[False]}
   assert all(families.tools(family) for family, kind, _ in asked[False] if kind == 'tools')

@@ -22,10 +22,8 @@ from faults.runs import Ended, Run, lines, run, steps
 from bert_jax.workdir import lock
 
 PHASES = tuple(dict.fromkeys(phase for phase, *_ in runs.PHASES))
-STOPS = 2  # in a case
-KILL = {'kill -9': [signal.SIGKILL]}
-SIGNALS = {'SIGTERM': [signal.SIGTERM], 'SIGHUP': [signal.SIGHUP], 'Ctrl-C': [signal.SIGINT]}
-SIGNALS |= {'Ctrl-C twice': [signal.SIGINT] * 2}
+KILL, TERM, BREAK = [signal.SIGKILL], [signal.SIGTERM], [signal.SIGINT]
+SIGNALS = {'SIGTERM': TERM, 'SIGHUP': [signal.SIGHUP], 'Ctrl-C': BREAK, 'Ctrl-C twice': 2 * BREAK}
 EVERY = 2  # steps between checkpoints of a run whose numbers overflow
 W = 'R'  # the workdir of a case
 
@@ -51,47 +49,54 @@ def begun_before(started, least):
   return started.begin is not None and started.begin < least
 
 
-def finish(workdir, started, ended, whole, least):
-  """(outcome, note) of a run that was stopped before and now should end with the same bits."""
-  if begun_before(started, least):
-    return 'lost', f'begun at {started.begin}, not at {least}'
-  failed = failure(ended)
-  outcome = failed or ('lost' if ended.code else judge_end(workdir, started, whole, least))
-  return outcome, '' if outcome == 'survived' else f'begun at {started.begin}: {ended.log[-800:]}'
+def finish(workdir, started, ended, whole, least, exact=True):
+  """(outcome, note) of a run that was stopped before and now should end with the same bits or, if
+  not `exact`, with the same metrics but for rounding."""
+  outcome = 'lost' if begun_before(started, least) else failure(ended) or 'lost' * bool(ended.code)
+  if not outcome and exact:
+    outcome = judge_end(workdir, started, whole, least)
+  elif not outcome:
+    outcome = 'survived' if close(lines(workdir), whole.lines) else 'silent'
+  note = f'begun at {started.begin}, to begin at {least}: {ended.log[-800:]}'
+  return outcome, note * (outcome != 'survived')
+
+
+def close(some, others, tolerance=1e-5):
+  """Are the metrics of two runs equal, but for rounding?"""
+  equal = lambda x, y: x == y or (isinstance(x, float) and abs(x - y) <= tolerance * max(1, abs(x)))
+  flat = lambda lines: {(key, name): x for key, line in lines.items() for name, x in line.items()}
+  some, others = flat(some), flat(others)
+  return some.keys() == others.keys() and all(equal(x, others[key]) for key, x in some.items())
 
 
 def train(known, workdir=W, **changes):
   return families.train_command(known.name, workdir, **changes)
 
 
-def stopped(base, folder, known, number, rng, ways, more=0):
+def stopped(base, folder, known, number, rng, ways, more=0, devices=(1, 1, 1)):
   """A run is stopped at random moments by {name: signals}, then it goes on to its end. more: steps
-  that a finished run is to end with."""
-  rows, least, command, whole = [], 0, train(known), known.whole
+  that a finished run is to end with. devices: how many it has at first, after a stop, ..."""
+  rows, least, command, whole, exact = [], 0, train(known), known.whole, len({*devices}) == 1
   if more:
     shutil.copytree(base / 'W', folder / W)
-    least, command, whole = (
-      families.STEPS,
-      train(known, steps=more),
-      known.extended,
-    )
-  while True:
-    started, (name, signals) = Run(folder, command), rng.choice(list(ways.items()))
-    name += ' with more steps' * bool(more)
-    sent = len(rows) < STOPS and wait_in(started, rng.choice(PHASES), known.seconds, rng)
-    for i, each in enumerate(signals if sent else ()):
+    least, command, whole = families.STEPS, train(known, steps=more), known.extended
+  for count in devices:
+    started, name = Run(folder, command, devices=count), rng.choice(list(ways))
+    phase, is_last = rng.choice(PHASES) if exact else 'saving', len(rows) == len(devices) - 1
+    sent = not is_last and wait_in(started, phase, known.seconds, rng)
+    for i, each in enumerate(ways[name] if sent else ()):
       time.sleep(i * rng.uniform(0, 0.3))
       started.send(each)
     ended = started.end()
-    at_once = ended.code in [-n for n in signals]  # by SIGKILL, or before it had begun
+    at_once = ended.code in [-n for n in ways[name]]  # by SIGKILL, or before it had begun
     was_stopped = sent and (at_once or ended.refusal) and 'Traceback' not in ended.log
     if not was_stopped or begun_before(started, least):
       break
-    met = started.phases[-1:] if ways == KILL else []
+    met = started.phases[-1:] if 'kill' in name else []
     rows.append(': '.join([name, *(phase for phase, _ in met)]))
     least = max(steps(folder / W), default=0)
-  outcome, note = finish(folder / W, started, ended, whole, least)
-  if outcome == 'survived' and len(rows) < STOPS:  # it ended before
+  outcome, note = finish(folder / W, started, ended, whole, least, exact)
+  if outcome == 'survived' and len(rows) < len(devices) - 1:  # it ended before
     return []
   return [Try(row, outcome, note) for row in rows or [name]]
 
@@ -107,7 +112,7 @@ def full_disk(base, folder, known, number, rng):
   try:
     for _ in range(2):
       _, ended = run(folder, data, most=most)
-      if not ended.code and 'Traceback' not in ended.log:  # it had room
+      if ended.code == 0 and 'Traceback' not in ended.log:  # it had room
         return []
       if failed := failure(ended) or ('lost' if ended.code == 2 else ''):
         return [Try('full disk', failed, f'{size} KB, exit {ended.code}: {ended.log[-800:]}')]
@@ -205,32 +210,6 @@ def not_finite(base, folder, known, number, rng):
   return [Try('not finite', 'named' if named else 'silent', ' / '.join(sentences))]
 
 
-def devices(base, folder, known, number, rng):
-  """Stopped and continued on 1, 8, 4 and 1 devices: the same rows, losses equal to 1e-5."""
-  least = 0
-  for place, count in enumerate((1, 8, 4, 1)):
-    started = Run(folder, train(known), devices=count)
-    last = place == 3
-    if not last and started.reach('saving', 3 + rng.randrange(3)):
-      started.send(signal.SIGTERM)
-    ended = started.end()
-    if not ended.code and not last and 'Traceback' not in ended.log:
-      return []
-    if failed := failure(ended) or ('lost' if started.begin != least else ''):
-      return [Try('1 -> 8 -> 4 -> 1 devices', failed, f'{count} devices: {ended.log[-800:]}')]
-    least = max(steps(folder / W), default=0)
-  same = not ended.code and close(lines(folder / W), known.whole.lines)
-  return [Try('1 -> 8 -> 4 -> 1 devices', 'survived' if same else 'silent', ended.log[-300:])]
-
-
-def close(some, others, tolerance=1e-5):
-  """Are the metrics of two runs equal, but for rounding?"""
-  equal = lambda x, y: x == y or (isinstance(x, float) and abs(x - y) <= tolerance * max(1, abs(x)))
-  flat = lambda lines: {(key, name): x for key, line in lines.items() for name, x in line.items()}
-  some, others = flat(some), flat(others)
-  return some.keys() == others.keys() and all(equal(x, others[key]) for key, x in some.items())
-
-
 def pair(folder, known):
   """Starts the run as two processes."""
   with socket.socket() as free:
@@ -256,18 +235,16 @@ def lost_process(base, folder, known, number, rng):
   least = max(steps(folder / W), default=0)
   both = pair(folder, known)
   ends = [started.end() for started in both]
-  if any(end.code for end in ends) or both[0].begin != least:
-    return [Try(row, 'lost', f'{both[0].begin}, not {least}: {ends[0].log[-400:]} {ends[1].log}')]
-  same = both[0].state == both[1].state and close(lines(folder / W), known.whole.lines)
-  return [Try(row, 'survived' if same else 'silent', ends[0].log[-300:])]
+  faulty = next((k for k in (0, 1) if ends[k].code != 0), 0)
+  outcome, note = finish(folder / W, both[faulty], ends[faulty], known.whole, least, exact=False)
+  same = outcome != 'survived' or both[0].state == both[1].state
+  return [Try(row, outcome if same else 'silent', note)]
 
 
 def meanwhile(base, folder, known, number, rng):
   """A run saves after each step and removes the checkpoint before, and its workdir is read."""
-  row, often = (
-    'read while it saves',
-    {'checkpoint.every': 1, 'checkpoint.keep_latest': 1 + number % 2},
-  )
+  row, kept = 'read while it saves', 1 + number % 2
+  often = {'checkpoint.every': 1, 'checkpoint.keep_latest': kept}
   started = Run(folder, train(known, **often))
   started.reach('saving')
   reader = Run(folder, functools.partial(watch, folder), name='reader')
@@ -328,15 +305,17 @@ def tools(base, folder, known, number, rng):
 
 
 KINDS = {
-  'kill': functools.partial(stopped, ways=KILL),
-  'extend': functools.partial(stopped, ways=KILL, more=families.MORE),
+  'kill': functools.partial(stopped, ways={'kill -9': KILL}),
+  'extend': functools.partial(stopped, ways={'kill -9 with more steps': KILL}, more=families.MORE),
   'signal': functools.partial(stopped, ways=SIGNALS),
+  'devices': functools.partial(
+    stopped, ways={'1 -> 8 -> 4 -> 1 devices': TERM}, devices=(1, 8, 4, 1)
+  ),
   'trained': trained,
   'meanwhile': meanwhile,
   'tools': tools,
   'disk': full_disk,
   'two': second_run,
   'finite': not_finite,
-  'devices': devices,
   'processes': lost_process,
 }

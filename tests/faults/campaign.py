@@ -34,13 +34,8 @@ import traceback
 from pathlib import Path
 from unittest import mock
 
-import tqdm
-from faults import families
-from faults import files as fault_files
-from faults import kinds as fault_kinds
-from faults import runs as fault_runs
+from faults import families, files, kinds, runs
 
-from bert_jax import files
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.tools import arguments
@@ -48,11 +43,12 @@ from bert_jax.workdir import provenance
 
 GOOD = 'survived', 'named'
 OUTCOMES = *GOOD, 'silent', 'tracebacks', 'lost'
+is_bad = lambda tried: tried.outcome not in GOOD
 INPUTS_ALONE = 'inputs'  # the family of the cases that need no run
 ALL = tuple(families.FAMILIES)
 SOME = 'mlm_nsp', 'memory', 'examples'
 WRITERS = tuple(name for name in ALL if families.tools(name))
-KINDS = fault_kinds.KINDS | {'files': fault_files.damaged, 'inputs': fault_files.mutated}
+KINDS = kinds.KINDS | {'files': files.damaged, 'inputs': files.mutated}
 CASES = {  # {kind: (families, how many cases of each)}
   'kill': (ALL, 5),
   'extend': (ALL, 2),
@@ -84,6 +80,8 @@ def begin(base, name, extends):
   """Makes the folders of a family, and its undisturbed run -> files.Known. extends: makes one that
   goes on after its end, too."""
   (base / 'texts').mkdir(parents=True)
+  if name == INPUTS_ALONE:
+    return None
   (base / 'I').mkdir()
   families.golden.write_texts(base / 'texts')
   nouns = families.golden.WORDS[:8]
@@ -94,7 +92,7 @@ def begin(base, name, extends):
   for command in families.before(name):
     undisturbed(base, command)
   whole = extended = undisturbed(base, families.train_command(name, 'W'), 'W')
-  stopped = fault_runs.Run(base, families.train_command(name, 'S'))  # which compiles nothing
+  stopped = runs.Run(base, families.train_command(name, 'S'))  # which compiles nothing
   stopped.reach('evaluating', 2)
   stopped.send(signal.SIGTERM)
   stopped.end()
@@ -106,23 +104,23 @@ def begin(base, name, extends):
     extended = undisturbed(base, families.train_command(name, 'X', steps=families.MORE), 'X')
   for command in families.after(name):
     undisturbed(base, command)
-  read = fault_runs.Run(base, functools.partial(fault_files.expected, base)).end(600)
+  read = runs.Run(base, functools.partial(files.expected, base)).end(600)
   if read.code:
     raise RuntimeError(f'{name}: {read.log[-3000:]}')
   right = {k: {int(n): x for n, x in of.items()} for k, of in json.loads(read.out).items()}
   for step, outputs in right['workdir'].items():  # the states that the run had in memory
     if not outputs['train'].startswith(f'{step} {saved[step][0]} '):
       raise RuntimeError(f'{name}: another state is read at step {step} than the run had')
-  return fault_files.Known(name, whole, extended, fault_kinds.durations(stopped.phases), right)
+  return files.Known(name, whole, extended, kinds.durations(stopped.phases), right)
 
 
 def undisturbed(base, command, workdir=''):
   """The Whole of a program that must not fail."""
-  started, ended = fault_runs.run(base, command)
+  started, ended = runs.run(base, command)
   if ended.code != 0:
     raise RuntimeError(f'{" ".join(command)} failed:\n{ended.log[-3000:]}')
   saved = {step: sums for step, *sums in started.saved}
-  return fault_files.Whole(started.state, fault_runs.lines(base / workdir), saved)
+  return files.Whole(started.state, runs.lines(base / workdir), saved)
 
 
 def case(base, kind, number, seed, folder, known):
@@ -130,12 +128,12 @@ def case(base, kind, number, seed, folder, known):
   rng = random.Random(f'{seed} {folder.name}')
   try:
     for _ in range(ATTEMPTS):
-      if tries := KINDS[kind](base, fault_files.copy(base, folder), known, number, rng):
+      if tries := KINDS[kind](base, files.copy(base, folder), known, number, rng):
         return tries
       shutil.rmtree(folder)
     return []
   except Exception:
-    return [fault_files.Try(kind, 'tracebacks', f'of the campaign: {traceback.format_exc()}')]
+    return [files.Try(kind, 'tracebacks', f'of the campaign: {traceback.format_exc()}')]
 
 
 def campaign(cases, seed, jobs, out, done=lambda each, tries: None):
@@ -145,22 +143,21 @@ def campaign(cases, seed, jobs, out, done=lambda each, tries: None):
     os.environ |= ENVIRONMENT | {'JAX_COMPILATION_CACHE_DIR': str(root / 'compiled')}
     context = multiprocessing.get_context('spawn')
     with concurrent.futures.ProcessPoolExecutor(jobs, context) as pool:
-      names = dict.fromkeys(x for x, *_ in cases if x != INPUTS_ALONE)
+      names = dict.fromkeys(family for family, *_ in cases)
       extends = {family for family, kind, _ in cases if kind == 'extend'}
       made = {pool.submit(begin, root / x, x, x in extends): x for x in names}
 
-      def submit(each, known=None):
+      def submit(each, known):
         base, folder = root / each[0], root / '{}-{}-{}'.format(*each)
         return pool.submit(case, base, *each[1:], seed, folder, known), each
 
-      running = dict(submit(each) for each in cases if each[0] == INPUTS_ALONE)
-      bar = tqdm.tqdm(desc='faults', total=len(cases), unit='case', disable=None)
+      running = {}
       while waiting := [*made, *running]:
         (future, *_) = concurrent.futures.wait(waiting, return_when='FIRST_COMPLETED').done
         if name := made.pop(future, ''):
           of_family, fault = [each for each in cases if each[0] == name], future.exception()
           for each in of_family if fault else ():
-            done(each, [fault_files.Try(each[1], 'tracebacks', f'of the campaign: {fault}')])
+            done(each, [files.Try(each[1], 'tracebacks', f'of the campaign: {fault}')])
           running |= {} if fault else dict(submit(each, future.result()) for each in of_family)
           continue
         each, tries = running.pop(future), future.result()
@@ -168,12 +165,7 @@ def campaign(cases, seed, jobs, out, done=lambda each, tries: None):
         if any(is_bad(x) for x in tries):
           shutil.copytree(folder, out / folder.name, symlinks=True, dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
-        bar.update()
         done(each, tries)
-
-
-def is_bad(each):
-  return each.outcome not in GOOD
 
 
 def table(results):
@@ -198,7 +190,7 @@ def written(out, results, command, minutes, seed):
   facts = {'command': command, 'seed': seed, 'minutes': minutes}
   facts['versions'] = provenance.versions()
   facts['tries'] = [[*each, *x] for each, x in tries]
-  files.write_json(out / 'faults.json', facts)
+  (out / 'faults.json').write_text(json.dumps(facts, indent=1))
   return lines
 
 
@@ -209,7 +201,7 @@ def earlier(path, seed):
   if facts and (facts.get('seed'), facts['versions']) != (seed, provenance.versions()):
     raise InputError(f'{path} is of another seed or version; leave --resume out, or change --out.')
   for *each, row, outcome, note in facts.get('tries', ()):
-    out.setdefault(tuple(each), []).append(fault_files.Try(row, outcome, note))
+    out.setdefault(tuple(each), []).append(files.Try(row, outcome, note))
   good = {each: tries for each, tries in out.items() if not any(map(is_bad, tries))}
   return good, facts.get('minutes', 0)
 

@@ -7,7 +7,7 @@ goes on and is read in the folders that `Made` names.
 import re
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / 'tests' / 'run'))
@@ -58,7 +58,9 @@ FAMILIES = {
 OTHERS = {'memory', 'teacher', 'diffusion'}  # which have no folder that others read
 # What makes the folders that a run reads: a teacher, a prepared corpus, prepared examples.
 PREPARE = 'prepare', '--input', 'texts/corpus.txt', '--vocab', 'texts', '--processes', '1', '--out'
-CONVERT = 'convert', '--from', 'W', '--to'
+SEARCH = ('predict', '--model', 'W', '--input', 'texts/lines.txt', '--output', 'I/out')
+SEARCH += ('--task', 'search', '--index', 'I/lines.txt', '--keep-index')
+convert = lambda folder, to='hf:OUT': ('convert', '--from', folder, '--to', to)
 
 
 class Subject(NamedTuple):
@@ -71,7 +73,7 @@ class Subject(NamedTuple):
   copies: tuple[str, ...] = ()
 
 
-def train_command(family: str, workdir: str, **changes: Any) -> tuple[str, ...]:
+def train_command(family, workdir, **changes):
   """The command line that trains a family; a path of its data is relative to its folder."""
   run, more = FAMILIES[family]
   spec, fields = (golden.RUNS | recorder.MORE_RUNS)[run]
@@ -87,7 +89,7 @@ def train_command(family: str, workdir: str, **changes: Any) -> tuple[str, ...]:
   return 'train', f'--config={ROOT / "configs" / file}:{arguments}', '--workdir', workdir, *named
 
 
-def before(family: str) -> list[tuple[str, ...]]:
+def before(family):
   """The commands that make what the runs of a family read."""
   if family == 'teacher':
     return [train_command('mlm_nsp', 'T')]
@@ -96,33 +98,31 @@ def before(family: str) -> list[tuple[str, ...]]:
   return [examples_command('E')] if family == 'examples' else []
 
 
-def examples_command(out: str) -> tuple[str, ...]:
+def examples_command(out):
   _, spec, *_ = train_command('examples', '')
   named = (f'--config.{x}' for x in f'data.train=texts/pairs.tsv {PAIRS}'.split())
   return 'prepare_examples', spec, *named, '--vocab', 'texts', '--out', out
 
 
-def tools(family: str) -> dict[str, tuple[str, ...]]:
+def tools(family):
   """{name: command} of the tools that write the folder OUT."""
   out = {'evaluate': ('evaluate', '--workdir', 'W', '--out', 'OUT')}
-  out |= {} if family in OTHERS else {'convert': (*CONVERT, 'hf:OUT')}
+  out |= {} if family in OTHERS else {'convert': convert('W')}
   out |= {'prepare': (*PREPARE, 'OUT')} if family in ('mlm_nsp', 'blocks') else {}
   out |= {'prepare_examples': examples_command('OUT')} if family == 'examples' else {}
   return {k: x for k, x in out.items() if k != 'evaluate' or family in ('tags', 'answers')}
 
 
-def after(family: str) -> list[tuple[str, ...]]:
+def after(family):
   """The commands that make the other folders of a family, once W has been trained."""
-  out = [] if family in OTHERS else [(*CONVERT, 'hf:H')]
-  search = 'predict', '--model', 'W', '--task', 'search', '--index', 'I/lines.txt', '--keep-index'
-  out += [(*search, '--input', 'texts/lines.txt', '--output', 'I/out')] * (family == 'mlm_nsp')
+  out = [] if family in OTHERS else [convert('W', 'hf:H')]
   if family == 'mlm_nsp':
     _, spec, _, _, *fields = train_command(family, '', steps=4)
-    out.append(('sweep', spec, '--workdir', 'G', '--seeds', '2', *fields))
+    out += [SEARCH, ('sweep', spec, '--workdir', 'G', '--seeds', '2', *fields)]
   return out
 
 
-def subjects(family: str) -> dict[str, Subject]:
+def subjects(family):
   """{name: Subject} of all that can be damaged. S is a run that was stopped."""
   predict = lambda model, *more: ('predict', '--model', model, '--input', 'texts/lines.txt', *more)
   train, evaluate = train_command(family, 'S'), ('evaluate', '--workdir', 'S')
@@ -132,22 +132,20 @@ def subjects(family: str) -> dict[str, Subject]:
   if family in ('mlm_nsp', 'tags'):
     of_run['predict int8'] = predict('S', '--int8')
   if family not in OTHERS:
-    of_run['convert'] = 'convert', '--from', 'S', '--to', 'hf:OUT'
+    of_run['convert'] = convert('S')
   out = {'workdir': Subject('S', of_run)}
   data = '|'.join(re.findall(r'texts/([\w.]+)', ' '.join(train)))
   out['data'] = Subject('texts', {'train': train}, f'^({data})$', copies=('S',))
   if family not in OTHERS:
     begin = train_command(family, 'F', **{'init_from': 'H', 'tokenizer.path': ''})
-    of_released = {'train': begin, 'predict': predict('H'), 'convert': (*CONVERT[:2], 'H', '--to')}
-    of_released['convert'] += ('hf:OUT',)
+    of_released = {'train': begin, 'predict': predict('H'), 'convert': convert('H')}
     out['released folder'] = Subject('H', of_released)
   of_data = {'train': train, 'evaluate': evaluate}
   for folder, name in (('D', 'blocks'), ('E', 'examples'), ('T', 'teacher')):
     if name == family:
       out[f'folder of {name}'] = Subject(folder, of_data, copies=('S',))
   if family == 'mlm_nsp':
-    search = *predict('W', '--output', 'I/out'), '--task', 'search', '--index', 'I/lines.txt'
-    out['search index'] = Subject('I', {'search': (*search, '--keep-index')}, only=r'\.npz$')
+    out['search index'] = Subject('I', {'search': SEARCH}, only=r'\.npz$')
     sweep = *after(family)[-1], '--dry-run'
     files = r'(^|/)(config|summary|sweep|run|metrics|r?[^/]*)\.jsonl?$'
     reads = {'report': ('report', 'G', '--out', 'OUT'), 'sweep': sweep}

@@ -1,25 +1,37 @@
 """Single faults in the files of every folder that programs read, and what these make of them.
 
-A process reads a damaged folder many times (readings.py); what it has read is compared with what it
-reads there without a fault and, of a run, with the states that the run itself had in memory.
+A program ends where it would begin to compute, and prints checksums of what it has read: the state,
+the weights, every row. So a process reads many damaged folders, each in a fraction of a second.
+What it reads is compared with what it reads there without a fault and, of a run, with the states
+that the run itself had in memory.
 """
 
 import collections
+import contextlib
 import functools
 import hashlib
+import io
 import json
 import os
 import random
 import re
 import shutil
+import signal
+import sys
 import zlib
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from faults import families, readings
+from faults import families
 from faults.inputs import DAMAGE, of_lines, work
-from faults.runs import Ended, Run, lines, steps
+from faults.runs import PROGRAMS, Ended, Run, all_of, digest, lines, program, steps
+
+from bert_jax import train
+from bert_jax.predict import model as predict_model
+from bert_jax.run import evaluation, setup
+from bert_jax.tools.report import pages
+from bert_jax.workdir import provenance
+from bert_jax.workdir import trained as of_workdir
 
 ANY_FILE = {  # {fault: a function of (random.Random, bytes)}
   'flipped bits': DAMAGE['flipped'],
@@ -36,7 +48,9 @@ EXCHANGED = 'exchanged'  # with the file of another run
 NAME = 'checkpoints/STEP'  # the kind of the folder of a checkpoint
 FAULTS = 8  # in a case
 INPUTS = 1000  # in a case
+SECONDS, STUCK = 60, -1  # after which a program that reads counts as stuck, and then its code
 MINUTES = 10  # after which the faults of a case count as stuck
+begun_before = lambda started, least: started.begin is not None and started.begin < least
 
 
 class Try(NamedTuple):
@@ -66,10 +80,69 @@ class Known(NamedTuple):
   right: dict
 
 
-def copy(base: Path, folder: Path, *copied: str) -> Path:
+class Done(SystemExit):
+  """Raised where a program begins to compute."""
+
+
+def tell(*words):
+  print(*words)
+  raise Done
+
+
+def stop_before_computing():
+  """Lets the programs of this process end where they would begin to compute."""
+
+  def loop(run, state):
+    inputs = run.inputs
+    splits = (x for x in (inputs.batches, inputs.eval_batches) if x)
+    rows = [[part[k] for k in range(len(part))] for part in splits]
+    tell(int(state.step), digest(all_of(state)), digest((rows, run.constants)), run.results)
+
+  def compiled(inputs, program, weights):
+    begins = not inputs.beginning.continues
+    return None, None, begins and setup.new_state(inputs, program, weights)
+
+  def one_pass(_, params, carry, batches, constants, **__):
+    rows = [batches[k] for k in range(len(batches))]
+    tell(digest(params), digest((carry, rows, constants)))
+
+  def ask(model, task, _read=predict_model.Model.ask, **options):
+    if task == 'search':  # whose index is read in the end
+      return _read(model, task, **options)
+    facts = model.config.to_json(), model.tokenizer.fingerprint, model.vector, model.limit, task
+    tell(digest(model.weights), model.step, *facts)
+
+  train.loop, setup.compiled, evaluation.one_pass = loop, compiled, one_pass
+  provenance.code_changes, provenance.installed, pages.write = str, str, lambda *_: []
+  predict_model.Model.ask = ask
+
+
+def load(folder):
+  """What `predict` and `convert` load."""
+  tell(digest(of_workdir.load(folder).params))
+
+
+PROGRAMS |= {'load': type('load', (), {'main': staticmethod(lambda argv: load(*argv))})}
+
+
+def read(command):
+  """Runs a command line in this process, in the current folder."""
+  out, log = io.StringIO(), io.StringIO()
+  signal.signal(signal.SIGALRM, lambda *_: sys.exit(STUCK))
+  signal.alarm(SECONDS)
+  try:
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(log):
+      code = program(*command)
+  finally:
+    signal.alarm(0)
+  code = None if code == STUCK else code
+  return Ended(code, out.getvalue(), log.getvalue())
+
+
+def copy(base, folder, *copied):
   """A new folder with copies of some folders of `base`, and links to its others."""
   folder.mkdir(parents=True)
-  for path in base.glob('*'):
+  for path in base.iterdir():
     if path.name in copied:
       shutil.copytree(path, folder / path.name)
     elif path.is_dir():
@@ -77,7 +150,7 @@ def copy(base: Path, folder: Path, *copied: str) -> Path:
   return folder
 
 
-def sums_of(folder: Path) -> list[str]:
+def sums_of(folder):
   """Checksums of what a program has written: the files of OUT, and I/out."""
   files = [p for p in sorted((folder / 'OUT').rglob('*')) if p.is_file()]
   files = [p for p in files if p.suffix != '.md']  # a card names times and versions
@@ -85,22 +158,22 @@ def sums_of(folder: Path) -> list[str]:
   return [f'{p.name} {hashlib.sha256(p.read_bytes()).hexdigest()}' for p in files]
 
 
-def answer(folder: Path, command: tuple[str, ...]) -> tuple[Ended, str]:
+def answer(folder, command):
   """(Ended, what it gave) of a program that reads in this process."""
   os.chdir(folder)
   if not (folder / 'I').is_symlink():
     (folder / 'I' / 'out').unlink(missing_ok=True)
-  ended = readings.read(command)
+  ended = read(command)
   given = '\n'.join([ended.out.replace(str(folder), ''), *sums_of(folder)])
   shutil.rmtree(folder / 'OUT', ignore_errors=True)
   return ended, given
 
 
-def expected(base: Path) -> int:
+def expected(base):
   """Prints {subject: {step: {reading: output}}} of the folders without a fault: of a workdir, with
   each of its checkpoints as the newest."""
-  readings.stop_before_computing()
-  right: dict[str, dict] = {}
+  stop_before_computing()
+  right = {}
   for name, subject in families.subjects(base.name).items():
     right[name], known = {}, steps(base / subject.folder) or [0]
     for step in known:
@@ -119,7 +192,7 @@ def expected(base: Path) -> int:
   return 0
 
 
-def kinds(root: Path, only: str = '') -> dict[str, list[Path]]:
+def kinds(root, only=''):
   """{kind: paths} of the files of a folder; files that differ in numbers only are of one kind."""
   out = collections.defaultdict(list)
   for path in sorted(root.rglob('*'), key=lambda p: (p.stat().st_size, str(p))):
@@ -131,7 +204,7 @@ def kinds(root: Path, only: str = '') -> dict[str, list[Path]]:
   return dict(sorted(out.items()))
 
 
-def inject(root: Path, number: int, rng: random.Random, only: str = '') -> tuple[Path, str]:
+def inject(root, number, rng, only=''):
   """Puts fault `number` into a folder -> (path in the folder, the fault in words)."""
   by_kind = kinds(root, only)
   kind = list(by_kind)[number % len(by_kind)]
@@ -158,9 +231,9 @@ def inject(root: Path, number: int, rng: random.Random, only: str = '') -> tuple
   return path.relative_to(root), f'{path.relative_to(root)}: {fault}'
 
 
-def faulty(base: Path, folder: Path, known: Known, number: int, seed: str) -> int:
+def faulty(base, folder, known, number, seed):
   """Prints a line of JSON for each fault: [subject, reading, outcome, note]; and one before it."""
-  readings.stop_before_computing()
+  stop_before_computing()
   subjects, first = families.subjects(known.name), zlib.crc32(known.name.encode()) % 1000
   for k in range(number * FAULTS, (number + 1) * FAULTS):
     name, fault = list(subjects)[k % len(subjects)], first + k // len(subjects)
@@ -170,9 +243,7 @@ def faulty(base: Path, folder: Path, known: Known, number: int, seed: str) -> in
   return 0
 
 
-def single_fault(
-  base: Path, place: Path, name: str, known: Known, number: int, seed: str
-) -> list[Try]:
+def single_fault(base, place, name, known, number, seed):
   """Lets each program that reads a folder read it with the same fault, in a new place -> a Try of
   each. One that refuses it must read what is right once it is mended."""
   subject, right, out = families.subjects(known.name)[name], known.right[name], []
@@ -193,13 +264,13 @@ def single_fault(
   return out
 
 
-def whole_steps(steps: Iterable[int], path: Path, fault: str) -> list[int]:
+def whole_steps(steps, path, fault):
   """The steps of the checkpoints that a fault has not changed."""
   harmed = {path.parts[1], fault.split()[-1]} if path.parts[0] == 'checkpoints' else set()
   return [step for step in steps if str(step) not in harmed]
 
 
-def mend(base: Path, place: Path, subject: families.Subject, path: Path, fault: str) -> None:
+def mend(base, place, subject, path, fault):
   """Brings back what a fault has changed."""
   root = place / subject.folder
   if 'renamed' in fault:
@@ -211,9 +282,7 @@ def mend(base: Path, place: Path, subject: families.Subject, path: Path, fault: 
     shutil.copy(base / subject.folder / path, root / path)
 
 
-def judge_reading(
-  ended: Ended, given: str, read: str, right: dict, good: int, path: Path = Path('.')
-) -> str:
+def judge_reading(ended, given, read, right, good, path=Path('.')):
   """The outcome of a program that read a damaged folder. right: {step: {reading: output}}. Another
   checkpoint's output is right if it was said that one is damaged, or was renamed, and only that of
   `good`, the newest that is whole; a report is named if it says of the damaged file, or of its
@@ -236,7 +305,7 @@ def judge_reading(
   return 'lost' if given in outputs.values() else 'silent'
 
 
-def failure(ended: Ended) -> str:
+def failure(ended):
   """'tracebacks' or 'lost' if a program did not end as it should, in the right way or with one
   sentence; else ''."""
   if 'Traceback (most recent' in ended.log:
@@ -246,7 +315,7 @@ def failure(ended: Ended) -> str:
   return '' if not ended.code or ended.refusal else 'tracebacks'
 
 
-def printed(folder: Path, function: Callable[[], int]) -> list[Try]:
+def printed(folder, function):
   """The Trys that a function prints in a process of its own, and one of what ended that."""
   ended = Run(folder, function).end(60 * MINUTES)
   parts = [json.loads(line) for line in ended.out.splitlines()]
@@ -257,24 +326,35 @@ def printed(folder: Path, function: Callable[[], int]) -> list[Try]:
   return out
 
 
-def damaged(base: Path, folder: Path, known: Known, number: int, rng: random.Random) -> list[Try]:
+def damaged(base, folder, known, number, rng):
   """The Trys of the faults of a case, all read in one process."""
   return printed(folder, functools.partial(faulty, base, folder, known, number, str(rng.random())))
 
 
-def mutated(base: Path, folder: Path, known: None, number: int, rng: random.Random) -> list[Try]:
+def mutated(base, folder, known, number, rng):
   """The Trys of damaged inputs of every format."""
   return printed(folder, functools.partial(work, rng.randrange(1 << 32), range(INPUTS)))
 
 
-def judge_end(workdir: Path, started: Any, whole: Whole, least: int = 0) -> str:
-  """The outcome of a run that ended well. least: the step that it must begin with, or later."""
-  if started.begin is not None and started.begin < least:
-    return 'lost'
+def judge_end(workdir, started, whole, least=0, exact=True):
+  """The outcome of a run that ended well. least: the step that it must begin with, or later. exact:
+  it must have the same bits, else the same metrics but for rounding."""
   begin = started.begin or 0
-  same = {key: line for key, line in whole.lines.items() if key[0] > begin}
+  if begun_before(started, least):
+    return 'lost'
   try:
-    same = lines(workdir, begin) == same
+    found = lines(workdir, begin if exact else 0)
   except RuntimeError:
-    same = False
+    return 'silent'
+  if not exact:
+    return 'survived' if close(found, whole.lines) else 'silent'
+  same = found == {key: line for key, line in whole.lines.items() if key[0] > begin}
   return 'survived' if same and started.state == whole.state else 'silent'
+
+
+def close(some, others, tolerance=1e-5):
+  """Are the metrics of two runs equal, but for rounding?"""
+  equal = lambda x, y: x == y or (isinstance(x, float) and abs(x - y) <= tolerance * max(1, abs(x)))
+  flat = lambda lines: {(key, name): x for key, line in lines.items() for name, x in line.items()}
+  some, others = flat(some), flat(others)
+  return some.keys() == others.keys() and all(equal(x, others[key]) for key, x in some.items())

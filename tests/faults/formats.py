@@ -52,14 +52,9 @@ SENTENCES = [' '.join(WORDS[i:] + WORDS[:i]) for i in range(12)]
 PIECES = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *dict.fromkeys(WORDS), '##s', '##ing']
 TEXT = '\n'.join(SENTENCES[:3]) + '\n\n' + '\n'.join(SENTENCES[3:6]) + '\n'
 VOCAB = '\n'.join(PIECES) + '\n'
-
-
-def _jsonl(*rows):
-  return ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in rows).encode()
-
-
-def _table(mark, *rows):
-  return ''.join(mark.join(map(str, row)) + '\n' for row in rows).encode()
+SIZES = re.compile('files|bytes|records|documents|sentences|examples|questions|chunks .*')
+_jsonl = lambda *rows: ''.join(f'{json.dumps(row, ensure_ascii=False)}\n' for row in rows).encode()
+_table = lambda mark, *rows: ''.join(f'{mark.join(map(str, row))}\n' for row in rows).encode()
 
 
 def _documents(folder):
@@ -67,9 +62,6 @@ def _documents(folder):
   read = documents.documents(str(path), counts=counts)
   found = [' '.join(document.sentences).split() for document in read]
   return oracles.unmarked(found) if path.suffix == '.md' else found, _said(counts)
-
-
-SIZES = re.compile('files|bytes|records|documents|sentences|examples|questions|chunks .*')
 
 
 def _said(counts):
@@ -173,9 +165,6 @@ def _texts():
   ):
     name = f'text {name}'
     yield Format(name, {name[5:]: text.encode()}, _documents, oracles.OTHERS.get(name))
-
-
-# -- vocabularies, weights, configs, corpora -------------------------------------------------------
 
 
 def _tokenizer(folder):
@@ -285,10 +274,7 @@ def formats():
   """[Format, ...], always in the same order."""
   weights = safetensors.numpy.save({'w': np.ones((2, 3), np.float32), 'b': np.zeros(3, np.int64)})
   words = lambda folder: Lexicon(folder / 'a.txt', True).matches(SENTENCES[0]) and None
-  tensors = lambda folder: (
-    {k: (x.dtype.str, x.shape, x.tobytes()) for k, x in tensor_files.read(folder)[0].items()},
-    {},
-  )
+  tensors = lambda folder: (oracles.bits(tensor_files.read(folder)[0]), {})
   return [
     *_texts(),
     *_tables(),

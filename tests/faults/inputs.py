@@ -42,10 +42,6 @@ ROWS = {  # {verdict: row and outcome of its Try}; the others have lost an input
   'silent': ('inputs', 'silent'),
   'traceback': ('inputs', 'tracebacks'),
 }
-
-
-# -- damage: functions of (random.Random, bytes) that return bytes ---------------------------------
-
 # Huge and odd numbers, other types, deep nesting, broken and rare characters, long stretches.
 INSERTED = (
   *b'-1 1e999 NaN null true {} [] "" "x" "\\ud800" [MASK]'.split(),
@@ -98,9 +94,8 @@ def columns(rng, data):
 
 
 EMPTY = b'', b'\n', b' \t\n', b'\xef\xbb\xbf', b'\xff\xfea\0', b'{}', b'[]', b'null'
-DAMAGE = {
+DAMAGE = {  # {name: a function of (random.Random, bytes)}
   'flipped': flipped,
-  'flipped often': flipped,
   'cut': lambda rng, data: data[: rng.randrange(len(data) + 1)],
   'dropped': _stretch(lambda rng, data, start, end: data[:start] + data[end:]),
   'repeated': _stretch(
@@ -108,14 +103,10 @@ DAMAGE = {
   ),
   'inserted': _stretch(lambda rng, data, i, k: data[:i] + rng.choice(INSERTED) + data[i:]),
   'number': number,
-  'number again': number,
   'lines': of_lines(lambda rng, lines: rng.shuffle(lines)),
   'columns': columns,
   'emptied': lambda rng, data: rng.choice(EMPTY),
 }
-
-
-# -- one input -------------------------------------------------------------------------------------
 
 
 class TooSlow(BaseException):
@@ -171,11 +162,9 @@ class Campaign:
       if found and format.other:
         verdict, text = compared(*found, format.other, folder)
     except InputError as error:
-      verdict, text = 'named', str(error)
-      if len(text) - text.count(str(folder)) * len(str(folder)) > LONGEST or '\n' in text:
-        verdict = 'traceback'
-      if 'MemoryError' in text:
-        verdict = 'memory'
+      text = str(error)
+      is_short = len(text.replace(str(folder), '')) <= LONGEST and '\n' not in text
+      verdict = 'memory' if 'MemoryError' in text else 'named' if is_short else 'traceback'
     except TooSlow:
       verdict, text = 'slow', f'over {6 * SECONDS} s'
     except MemoryError as error:

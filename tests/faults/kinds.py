@@ -15,9 +15,19 @@ import socket
 import time
 from pathlib import Path
 
-from faults import families, readings, runs
-from faults.files import Try, copy, failure, inject, judge_end, mend, sums_of, whole_steps
-from faults.runs import Ended, Run, lines, run, steps
+from faults import families, files, runs
+from faults.files import (
+  Try,
+  begun_before,
+  copy,
+  failure,
+  inject,
+  judge_end,
+  mend,
+  sums_of,
+  whole_steps,
+)
+from faults.runs import Ended, Run, run, steps
 
 from bert_jax.workdir import lock
 
@@ -26,6 +36,7 @@ KILL, TERM, BREAK = [signal.SIGKILL], [signal.SIGTERM], [signal.SIGINT]
 SIGNALS = {'SIGTERM': TERM, 'SIGHUP': [signal.SIGHUP], 'Ctrl-C': BREAK, 'Ctrl-C twice': 2 * BREAK}
 EVERY = 2  # steps between checkpoints of a run whose numbers overflow
 W = 'R'  # the workdir of a case
+train = lambda known, folder=W, **changes: families.train_command(known.name, folder, **changes)
 
 
 def durations(phases):
@@ -45,32 +56,12 @@ def wait_in(started, phase, seconds, rng):
   return started.process.exitcode is None
 
 
-def begun_before(started, least):
-  return started.begin is not None and started.begin < least
-
-
 def finish(workdir, started, ended, whole, least, exact=True):
-  """(outcome, note) of a run that was stopped before and now should end with the same bits or, if
-  not `exact`, with the same metrics but for rounding."""
-  outcome = 'lost' if begun_before(started, least) else failure(ended) or 'lost' * bool(ended.code)
-  if not outcome and exact:
-    outcome = judge_end(workdir, started, whole, least)
-  elif not outcome:
-    outcome = 'survived' if close(lines(workdir), whole.lines) else 'silent'
+  """(outcome, note) of a run that was stopped before and should now end as judge_end asks for."""
+  outcome = failure(ended) or 'lost' * bool(ended.code)
+  outcome = outcome or judge_end(workdir, started, whole, least, exact)
   note = f'begun at {started.begin}, to begin at {least}: {ended.log[-800:]}'
   return outcome, note * (outcome != 'survived')
-
-
-def close(some, others, tolerance=1e-5):
-  """Are the metrics of two runs equal, but for rounding?"""
-  equal = lambda x, y: x == y or (isinstance(x, float) and abs(x - y) <= tolerance * max(1, abs(x)))
-  flat = lambda lines: {(key, name): x for key, line in lines.items() for name, x in line.items()}
-  some, others = flat(some), flat(others)
-  return some.keys() == others.keys() and all(equal(x, others[key]) for key, x in some.items())
-
-
-def train(known, workdir=W, **changes):
-  return families.train_command(known.name, workdir, **changes)
 
 
 def stopped(base, folder, known, number, rng, ways, more=0, devices=(1, 1, 1)):
@@ -269,10 +260,10 @@ def judge_reader(ended, sums):
 
 def watch(folder):
   """Reads the workdir of a case until its run has ended."""
-  readings.stop_before_computing()
+  files.stop_before_computing()
   while not (folder / 'ended').exists():
     for command in ('evaluate', '--workdir', W), ('load', W):
-      print(json.dumps(readings.read(command)))
+      print(json.dumps(files.read(command)))
   return 0
 
 

@@ -9,10 +9,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import safetensors.numpy
 import tokenizers
@@ -27,28 +24,28 @@ OURS = {
 }
 
 
-def text_of(folder: Path) -> str:
+def text_of(folder):
   (path,) = (x for x in folder.rglob('*') if x.is_file())
   return path.read_bytes().decode('utf-8-sig')
 
 
-def plain(folder: Path) -> list[list[str]]:
+def plain(folder):
   """The words of each document; a blank line stands between two."""
   lines = [line.split() for line in text_of(folder).split('\n')]
   groups = itertools.groupby(lines, bool)
   return [[word for line in group for word in line] for has_words, group in groups if has_words]
 
 
-def unmarked(documents: list[list[str]]) -> list[str]:
+def unmarked(documents):
   """The words of all documents without the marks of Markdown."""
   return re.sub('[-#=*_]', ' ', ' '.join(itertools.chain.from_iterable(documents))).split()
 
 
-def jsonl(make: Callable[[dict[str, Any]], Any], folder: Path) -> list[Any]:
+def jsonl(make, folder):
   return [make(json.loads(line)) for line in text_of(folder).split('\n') if line.strip()]
 
 
-def table(delimiter: str, make: Callable[[dict[str, str]], Any], folder: Path) -> list[Any]:
+def table(delimiter, make, folder):
   """The rows of a table with a header; '' as delimiter: tabs, where a quote is a character."""
   if delimiter:
     rows = list(csv.reader(io.StringIO(text_of(folder), ''), delimiter=delimiter, strict=True))
@@ -58,7 +55,7 @@ def table(delimiter: str, make: Callable[[dict[str, str]], Any], folder: Path) -
   return [make(dict(zip(map(str.strip, header), row, strict=True))) for row in rows]
 
 
-def columns(token: int, tag: int, folder: Path) -> list[Any]:
+def columns(token, tag, folder):
   """The sentences of a file with a token a line; in CoNLL-U (token 1) some lines hold none."""
   parts, out = re.split(r'\n(?:[ \t]*\n)+', text_of(folder).strip(' \t\n')), []
   mark = '\t' if token or '\t' in parts[0].split('\n')[0] else ' '
@@ -69,7 +66,7 @@ def columns(token: int, tag: int, folder: Path) -> list[Any]:
   return out
 
 
-def squad(folder: Path) -> list[Any]:
+def squad(folder):
   out = []
   for part in json.loads(text_of(folder))['data']:
     for paragraph, q in ((p, q) for p in part['paragraphs'] for q in p['qas']):
@@ -79,30 +76,25 @@ def squad(folder: Path) -> list[Any]:
   return out
 
 
-def swag(x: dict[str, str]) -> list[Any]:
-  endings = [x[f'ending{k}'] for k in range(4)]
-  return [x['sent1'], x['sent2'], endings, [*'0123'].index(x['label'].strip())]
-
-
-def dream(folder: Path) -> list[Any]:
+def dream(folder):
   of_all = ((turns, q) for turns, asked, _ in json.loads(text_of(folder)) for q in asked)
   asked = lambda q: [q['question'], q['choice'], q['choice'].index(q['answer'])]
   return [['\n'.join(turns), *asked(q)] for turns, q in of_all]
 
 
-def race(folder: Path) -> list[Any]:
+def race(folder):
   found = json.loads(text_of(folder))
   asked = zip(found['questions'], found['options'], found['answers'], strict=True)
   return [[found['article'], q, of, [*'ABCD'].index(gold.upper())] for q, of, gold in asked]
 
 
-def copa(x: dict[str, Any]) -> list[Any]:
+def copa(x):
   asked = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
   choices = [x if isinstance(x, str) else json.dumps(x) for x in (x['choice1'], x['choice2'])]
   return [x['premise'], asked[x['question']], choices, [*'01'].index(str(x['label']).strip())]
 
 
-def gap(x: dict[str, str]) -> list[Any]:
+def gap(x):
   names = 'Pronoun', 'A', 'B'
   begins = [int(x[f'{name}-offset']) for name in names]
   marks = [{'TRUE': True, 'FALSE': False}[x[f'{k}-coref'].strip().upper()] for k in 'AB']
@@ -110,7 +102,7 @@ def gap(x: dict[str, str]) -> list[Any]:
   return [x['Text'], spans, (marks + [True]).index(True)]
 
 
-def wsc(x: dict[str, Any]) -> list[Any]:
+def wsc(x):
   """Spans are counted in words; the pronoun is the second."""
   text, of = x['text'], x['target']
   words, spans = [word.start() for word in re.finditer(r'\S+', text)], []
@@ -121,16 +113,12 @@ def wsc(x: dict[str, Any]) -> list[Any]:
   return [text, spans, {'true': 0, '1': 0, 'false': 1, '0': 1}[str(x['label']).strip().lower()]]
 
 
-def labelled(x: dict[str, str]) -> list[Any]:
-  return [[x['sentence']], x['label'].strip()]
-
-
-def of_many(x: dict[str, Any]) -> list[Any]:
-  return [[x['sentence']], [name.strip() for name in x['label'] if name.strip()]]
-
-
+labelled = lambda x: [[x['sentence']], x['label'].strip()]
+answer = lambda x: [*'0123'].index(x['label'].strip())
+endings = lambda x: [x[f'ending{k}'] for k in range(4)]
+of_many = lambda x: [[x['sentence']], [name.strip() for name in x['label'] if name.strip()]]
 # {format: what reads it}.
-OTHERS: dict[str, Callable[[Path], Any]] = {
+OTHERS = {
   'text a.txt': plain,
   'text a.md': lambda folder: unmarked(plain(folder)),
   'text a.jsonl': lambda folder: [*filter(None, jsonl(lambda x: x['text'].split(), folder))],
@@ -140,7 +128,7 @@ OTHERS: dict[str, Callable[[Path], Any]] = {
   'numbers': partial(table, ',', lambda x: [[x['sentence']], float(x['label'])]),
   'GAP': partial(table, '', gap),
   'WSC': partial(jsonl, wsc),
-  'SWAG': partial(table, ',', swag),
+  'SWAG': partial(table, ',', lambda x: [x['sent1'], x['sent2'], endings(x), answer(x)]),
   'COPA': partial(jsonl, copa),
   'DREAM': dream,
   'RACE': race,
@@ -150,12 +138,11 @@ OTHERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def tensors(folder: Path) -> dict[str, Any]:
-  found = safetensors.numpy.load_file(folder / 'model.safetensors').items()
-  return {name: (x.dtype.str, x.shape, x.tobytes()) for name, x in found}
+bits = lambda found: {name: (x.dtype.str, x.shape, x.tobytes()) for name, x in found.items()}
+tensors = lambda folder: bits(safetensors.numpy.load_file(folder / 'model.safetensors'))
 
 
-def wordpiece(texts: list[str], folder: Path) -> list[list[int]]:
+def wordpiece(texts, folder):
   """The ids of texts under a vocab.txt whose lines all differ."""
   settings = json.loads((folder / 'tokenizer_config.json').read_text())
   lines = (folder / 'vocab.txt').read_bytes().decode().rstrip('\n').split('\n')
@@ -168,7 +155,7 @@ def wordpiece(texts: list[str], folder: Path) -> list[list[int]]:
   return [x.ids for x in fast.encode_batch(texts, add_special_tokens=False)]
 
 
-def whole(texts: list[str], folder: Path) -> list[list[int]]:
+def whole(texts, folder):
   """The ids of texts under a tokenizer.json, or vocab.json and merges.txt."""
   if (folder / 'vocab.json').is_file():
     files = (str(folder / name) for name in ('vocab.json', 'merges.txt'))

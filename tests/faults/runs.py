@@ -18,7 +18,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -43,6 +43,7 @@ BLOCK = 128, 2  # the least tokens and documents of a block of a prepared corpus
 PROGRAMS = {'train': train, 'evaluate': evaluate, 'predict': predict, 'convert': convert}
 PROGRAMS |= {'prepare': prepare, 'prepare_examples': prepare_examples}
 PROGRAMS |= {'report': report, 'sweep': sweep}
+all_of = lambda state: (state.params, state.opt_state, state.carry)
 # What a run does while each of these functions runs; the innermost counts.
 PHASES = (
   ('reading', train, 'read_inputs'),
@@ -159,7 +160,7 @@ def _program(folder, command, output, there, most, environment):
   sys.exit(code)
 
 
-def program(name: str, *arguments: object) -> int:
+def program(name, *arguments):
   """The exit status of a program with these arguments, run in this process."""
   sys.argv = [name, *map(str, arguments)]
   try:
@@ -211,11 +212,7 @@ def _tell_phases(there):
   setup.ended = ended
 
 
-def all_of(state: Any) -> tuple[Any, ...]:
-  return state.params, state.opt_state, state.carry
-
-
-def digest(tree: Any) -> str:
+def digest(tree):
   """A hash of all bits of the arrays of a tree."""
   out = hashlib.sha256()
   for path, x in jax.tree_util.tree_leaves_with_path(tree):

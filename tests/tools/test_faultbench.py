@@ -138,10 +138,10 @@ def test_a_line_that_is_there_twice_is_not_the_same(tmp_path):
 
 def test_other_devices_may_round_otherwise_and_nothing_else():
   other = {k: line | {'loss': line['loss'] + 5e-6} for k, line in WHOLE.lines.items()}
-  assert fault_kinds.close(other, WHOLE.lines)
+  assert fault_files.close(other, WHOLE.lines)
   wrong = {k: line | {'loss': line['loss'] + 5e-5} for k, line in WHOLE.lines.items()}
-  assert not fault_kinds.close(wrong, WHOLE.lines)
-  assert not fault_kinds.close({(1, 'train'): WHOLE.lines[1, 'train']}, WHOLE.lines)
+  assert not fault_files.close(wrong, WHOLE.lines)
+  assert not fault_files.close({(1, 'train'): WHOLE.lines[1, 'train']}, WHOLE.lines)
 
 
 def folder_of(root):
@@ -283,7 +283,7 @@ def test_what_a_search_wrote_before_is_removed_before_it_reads(tmp_path, monkeyp
   (tmp_path / 'I' / 'out').write_text('old')
   (tmp_path / 'linked').mkdir()
   (tmp_path / 'linked' / 'I').symlink_to(tmp_path / 'I')
-  monkeypatch.setattr(fault_files.readings, 'read', lambda _: Ended(0, '', ''))
+  monkeypatch.setattr(fault_files, 'read', lambda _: Ended(0, '', ''))
   assert 'out ' in fault_files.answer(tmp_path / 'linked', ())[1], 'of another folder'
   assert 'out ' not in fault_files.answer(tmp_path, ())[1]
 

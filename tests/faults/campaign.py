@@ -1,9 +1,9 @@
 """A campaign of faults against this installation: what is survived, named, silent or lost?
 
-    python tests/faults --out FOLDER                    # all families: see README.md
-    python tests/faults --quick                         # a case or two of every family
-    python tests/faults --only memory --resume          # one family, added to what FOLDER has
-    python tests/faults --only tags --kind kill --case 3   # a single case, such as a bad one
+    python tests/faults --out FOLDER                   # all families: see README.md
+    python tests/faults --quick                        # a case or two of each, and of each kind
+    python tests/faults --out F --only memory --resume # one family, added to the table of F
+    python tests/faults --only tags --kind kill --case 3  # a single case, such as a bad one
 
 README.md says what is done to what. A try is
 
@@ -38,6 +38,7 @@ from faults import families, files, kinds, runs
 
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
+from bert_jax.files import write_json
 from bert_jax.tools import arguments
 from bert_jax.workdir import provenance
 
@@ -85,8 +86,8 @@ def begin(base, name, extends):
   (base / 'I').mkdir()
   families.golden.write_texts(base / 'texts')
   nouns = families.golden.WORDS[:8]
-  for file, lines in (('phrases', [f'near {x}' for x in nouns]), ('entities', nouns[:4])):
-    (base / 'texts' / f'{file}.txt').write_text('\n'.join(lines) + '\n')
+  (base / 'texts' / 'phrases.txt').write_text(''.join(f'near {x}\n' for x in nouns))
+  (base / 'texts' / 'entities.txt').write_text(''.join(f'{x}\n' for x in nouns[:4]))
   for file in ('texts', 'I'):
     (base / file / 'lines.txt').write_text(families.LINES)
   for command in families.before(name):
@@ -175,8 +176,8 @@ def table(results):
     counts[row][each.outcome] += 1
   counts['all'] = sum(counts.values(), collections.Counter())
   rows = [[row, n.total(), *(n[x] for x in OUTCOMES)] for row, n in counts.items()]
-  head = ['fault', 'tries', *OUTCOMES]
-  return ['| ' + ' | '.join(map(str, row)) + ' |' for row in (head, ['---'] * len(head), *rows)]
+  head = ['fault', 'tries', *OUTCOMES], ['---'] * 7
+  return ['| ' + ' | '.join(map(str, row)) + ' |' for row in (*head, *rows)]
 
 
 def written(out, results, command, minutes, seed):
@@ -187,10 +188,9 @@ def written(out, results, command, minutes, seed):
   rows = [(x.row, x) for _, x in tries], [(each[0], x) for each, x in tries]
   lines = [head, *(line for part in rows for line in ('', *table(part)))]
   (out / 'faults.md').write_text('\n'.join(lines) + '\n')
-  facts = {'command': command, 'seed': seed, 'minutes': minutes}
-  facts['versions'] = provenance.versions()
+  facts = {'command': command, 'seed': seed, 'minutes': minutes, 'versions': provenance.versions()}
   facts['tries'] = [[*each, *x] for each, x in tries]
-  (out / 'faults.json').write_text(json.dumps(facts, indent=1))
+  write_json(out / 'faults.json', facts)
   return lines
 
 

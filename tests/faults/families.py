@@ -24,15 +24,13 @@ MLM = 'checkpoint.best_metric=mlm'
 BLOCKS = 'data.train=D corpus.rows=full loss.nsp_weight=0'
 LEXICON = f"""masking.policy=whole_word,phrase@4,entity@8 corpus.phrases={{texts}}/phrases.txt
 corpus.entities={{texts}}/entities.txt {MLM}"""
+SPANS = 'corpus.lengths=16,32@6 optimizer.batch_warmup=6 optimizer.accumulation=4'
 PAIRS = """table.labels=x,y table.text_column=first table.pair_column=second
 table.label_column=label"""
 # {family: (golden run, what differs)}; a change that depends on the number of steps names a step.
 FAMILIES = {
   'mlm_nsp': ('nsp', MLM),
-  'spans': (
-    'spans and their boundaries, growing',
-    'corpus.lengths=16,32@6 optimizer.batch_warmup=6 optimizer.accumulation=4',
-  ),
+  'spans': ('spans and their boundaries, growing', SPANS),
   'languages': ('two languages, full, packed, whole words from step 5', MLM),
   'lexicon': ('nsp', LEXICON),
   'blocks': ('nsp', f'{BLOCKS} {MLM}'),
@@ -91,11 +89,9 @@ def train_command(family, workdir, **changes):
 
 def before(family):
   """The commands that make what the runs of a family read."""
-  if family == 'teacher':
-    return [train_command('mlm_nsp', 'T')]
-  if family == 'blocks':
-    return [(*PREPARE, 'D')]
-  return [examples_command('E')] if family == 'examples' else []
+  made = {'blocks': (*PREPARE, 'D'), 'teacher': train_command('mlm_nsp', 'T')}
+  made['examples'] = examples_command('E')
+  return [made[family]] if family in made else []
 
 
 def examples_command(out):

@@ -20,6 +20,7 @@ import signal
 import sys
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from faults import families
@@ -46,8 +47,7 @@ OF_LINES = {
 }
 EXCHANGED = 'exchanged'  # with the file of another run
 NAME = 'checkpoints/STEP'  # the kind of the folder of a checkpoint
-FAULTS = 8  # in a case
-INPUTS = 1000  # in a case
+FAULTS, INPUTS = 8, 1000  # in a case
 SECONDS, STUCK = 60, -1  # after which a program that reads counts as stuck, and then its code
 MINUTES = 10  # after which the faults of a case count as stuck
 begun_before = lambda started, least: started.begin is not None and started.begin < least
@@ -117,12 +117,8 @@ def stop_before_computing():
   predict_model.Model.ask = ask
 
 
-def load(folder):
-  """What `predict` and `convert` load."""
-  tell(digest(of_workdir.load(folder).params))
-
-
-PROGRAMS |= {'load': type('load', (), {'main': staticmethod(lambda argv: load(*argv))})}
+# What `predict` and `convert` load.
+PROGRAMS['load'] = SimpleNamespace(main=lambda argv: tell(digest(of_workdir.load(*argv).params)))
 
 
 def read(command):

@@ -108,19 +108,15 @@ def _tables():
   row = 'g-1', 'Ann saw Eve when she left.', 'she', 17, 'Ann', 0, 'TRUE', 'Eve', 8, 'FALSE', 'u'
   gap = _table('\t', head, row, [{'TRUE': 'FALSE', 'FALSE': 'TRUE'}.get(x, x) for x in row])
   target = {'span1_text': 'Ann', 'span1_index': 0, 'span2_text': 'she', 'span2_index': 4}
-  wsc = {'text': 'Ann saw Eve when she left.', 'target': target}
-  wsc = [wsc | {'label': x, 'idx': x} for x in (0, 1)]
-  head = [',sent1,sent2,ending0,ending1,ending2,ending3,label']
+  wsc = [{'text': row[1], 'target': target, 'label': x, 'idx': x} for x in (0, 1)]
   rows = ((i, '"a, b"', 'She', 'went', 'saw', 'was', 'is', i % 4) for i in range(3))
-  swag = _table(',', head, *rows)
+  swag = _table(',', [',sent1,sent2,ending0,ending1,ending2,ending3,label'], *rows)
   record = {'premise': 'It rained.', 'choice1': 'a', 'choice2': 'b', 'label': 0}
   copa = [record | {'question': q, 'idx': i} for i, q in enumerate(('cause', 'effect'))]
-  asked = {'question': 'q', 'choice': ['a', 'b', 'c'], 'answer': 'b'}
-  dream = [[['M: hi', 'W: ho'], [asked], '5-1']]
-  race = {'article': 'A.', 'questions': ['q _ .'], 'options': [list('abcd')], 'answers': ['B']}
-  race['id'] = 'high1.txt'
-  answer = {'text': 'river', 'answer_start': 4}
-  asked = {'id': 'q1', 'question': 'what?', 'answers': [answer]}
+  dream = [[['M: hi', 'W: ho'], [{'question': 'q', 'choice': [*'abc'], 'answer': 'b'}], '5-1']]
+  race = {'id': '1', 'article': 'A.', 'questions': ['q _ .'], 'options': [[*'abcd']]}
+  race |= {'answers': ['B']}
+  asked = {'id': 'q1', 'question': 'what?', 'answers': [{'text': 'river', 'answer_start': 4}]}
   none = {'id': 'q2', 'answers': [], 'is_impossible': True}
   paragraphs = [{'context': SENTENCES[0], 'qas': [asked, asked | none]}]
   squad = {'version': '1.1', 'data': [{'title': 't', 'paragraphs': paragraphs}]}
@@ -163,8 +159,8 @@ def _texts():
     ('a.tokens', f' \n = A = \n \n {TEXT} = = B = = \n {TEXT}'),
     ('a.jsonl', _jsonl({'text': TEXT}, {'text': 'x', 'n': 1}).decode()),
   ):
-    name = f'text {name}'
-    yield Format(name, {name[5:]: text.encode()}, _documents, oracles.OTHERS.get(name))
+    other = oracles.OTHERS.get(f'text {name}')
+    yield Format(f'text {name}', {name: text.encode()}, _documents, other)
 
 
 def _tokenizer(folder):

@@ -1,9 +1,8 @@
 """Reads damaged files of every format: each must be read or refused in one sentence, and what is
 read must be what another program reads there (oracles.py), unless it is said what was mended.
 
-Small whole files are damaged (bits, cuts, repeated stretches, huge numbers, deep nesting, invalid
-UTF-8, NUL, swapped columns, another format under the name) and read as a run reads them. Input i of
-a seed is always the same. The verdicts:
+Small whole files are damaged (DAMAGE, or another format under the name) and read as a run reads
+them. Input i of a seed is always the same. The verdicts:
 
   read, named     it was read, or refused by one InputError of less than LONGEST characters
   same            it was read, and another program reads the same
@@ -153,8 +152,8 @@ class Campaign:
     """(format, what was done, verdict, the exception or '') of reading input i here."""
     format, files, done = self.describe(i)
     folder = self.folder / 'input'
-    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    verdict, text = 'read', ''
+    largest = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    before, started, verdict, text = largest(), time.process_time(), 'read', ''
     signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TooSlow))
     signal.alarm(6 * SECONDS)  # of the clock, as others may use the machine too
     try:
@@ -172,13 +171,11 @@ class Campaign:
     except (KeyboardInterrupt, SystemExit):
       raise
     except BaseException as error:
-      place = traceback.extract_tb(error.__traceback__)[-1]
-      where = f'{place.filename}:{place.lineno}'
-      verdict, text = 'traceback', f'{type(error).__name__}: {str(error)[:300]} ({where})'
+      at = traceback.extract_tb(error.__traceback__)[-1]
+      verdict, text = 'traceback', f'{error!r:.300} ({at.filename}:{at.lineno})'
     finally:
       signal.alarm(0)
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
-    if grown > MEGABYTES:
+    if (grown := largest() - before) > MEGABYTES:
       verdict, text = 'memory', f'{grown} MB; {text}'
     elif (seconds := time.process_time() - started) > SECONDS:
       verdict, text = 'slow', f'{seconds:.0f} s; {text}'

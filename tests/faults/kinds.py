@@ -184,16 +184,13 @@ def not_finite(base, folder, known, number, rng):
   skips, rate = number % 2, 10 ** rng.uniform(4, 7)
   fields = {'learning_rate': rate, 'schedule': 'constant', 'warmup': 0, 'skip_nonfinite': 3 * skips}
   fields = {f'optimizer.{name}': value for name, value in fields.items()}
-  fields['checkpoint.every'] = EVERY
-  command = train(known, **fields)
-  sentences, least = [], 0
+  command, sentences, least = train(known, **fields, **{'checkpoint.every': EVERY}), [], 0
   for _ in range(2):
     started, ended = run(folder, command)
-    if failed := failure(ended) or ('' if ended.code else 'silent'):
-      return [Try('not finite', failed, ended.log[-800:])]
+    failed = failure(ended) or ('' if ended.code else 'silent')
+    if failed := failed or 'lost' * (started.begin != least):
+      return [Try('not finite', failed, f'begun at {started.begin} of {least}: {ended.log[-800:]}')]
     sentences.append(ended.refusal)
-    if started.begin != least:
-      return [Try('not finite', 'lost', f'begun at {started.begin}, not at {least}')]
     least = max(steps(folder / W), default=0)
   same = skips or len(set(sentences)) == 1
   said = [re.search(r' (?:at|after) step (\d+)', sentence) for sentence in sentences]
@@ -201,20 +198,18 @@ def not_finite(base, folder, known, number, rng):
   return [Try('not finite', 'named' if named else 'silent', ' / '.join(sentences))]
 
 
-def pair(folder, known):
-  """Starts the run as two processes."""
-  with socket.socket() as free:
-    free.bind(('127.0.0.1', 0))
-    address = f'127.0.0.1:{free.getsockname()[1]}'
-  environment = {'JAX_COORDINATOR_ADDRESS': address, 'JAX_NUM_PROCESSES': '2'}
-  return [Run(folder, train(known), name=i, JAX_PROCESS_ID=i, **environment) for i in '01']
-
-
 def lost_process(base, folder, known, number, rng):
   """kill -9 of one of two processes: the other ends by itself; both started again end as the run of
   one process does, but for rounding."""
-  row = 'a process of two killed'
-  both, victim = pair(folder, known), number % 2
+
+  def pair():
+    with socket.socket() as free:
+      free.bind(('127.0.0.1', 0))
+      address = f'127.0.0.1:{free.getsockname()[1]}'
+    settings = {'JAX_COORDINATOR_ADDRESS': address, 'JAX_NUM_PROCESSES': '2'}
+    return [Run(folder, train(known), name=i, JAX_PROCESS_ID=i, **settings) for i in '01']
+
+  row, both, victim = 'a process of two killed', pair(), number % 2
   phase = PHASES[1 + number // 2 % (len(PHASES) - 1)]
   wait_in(both[victim], phase, known.seconds, rng)
   both[victim].send(signal.SIGKILL)
@@ -224,7 +219,7 @@ def lost_process(base, folder, known, number, rng):
   if killed.code != -signal.SIGKILL:
     return []
   least = max(steps(folder / W), default=0)
-  both = pair(folder, known)
+  both = pair()
   ends = [started.end() for started in both]
   faulty = next((k for k in (0, 1) if ends[k].code != 0), 0)
   outcome, note = finish(folder / W, both[faulty], ends[faulty], known.whole, least, exact=False)

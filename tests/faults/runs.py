@@ -86,8 +86,7 @@ class Run:
     self.begin = self.state = self.code = None
     self.phases, self.saved = [], []
     self.messages, there = FORK.Pipe(duplex=False)
-    flags = os.environ.get('XLA_FLAGS', '')
-    flags = f'{flags} --xla_force_host_platform_device_count={devices}'
+    flags = f'{os.environ.get("XLA_FLAGS", "")} --xla_force_host_platform_device_count={devices}'
     settings = folder, command, self.output, there, most, {'XLA_FLAGS': flags} | environment
     self.process = FORK.Process(target=_program, args=settings)
     self.process.start()

@@ -16,17 +16,7 @@ import time
 from pathlib import Path
 
 from faults import families, files, runs
-from faults.files import (
-  Try,
-  begun_before,
-  copy,
-  failure,
-  inject,
-  judge_end,
-  mend,
-  sums_of,
-  whole_steps,
-)
+from faults.files import Try, begun_before, failure, judge_end, sums_of
 from faults.runs import Ended, Run, run, steps
 
 from bert_jax.workdir import lock
@@ -146,12 +136,12 @@ def trained(base, folder, known, number, rng):
   subjects = families.subjects(known.name).items()
   subjects = [(k, x) for k, x in subjects if 'S' in (x.folder, *x.copies)]
   name, subject = subjects[number % len(subjects)]
-  place = copy(base, folder / 'faulty', subject.folder, *subject.copies)
-  path, fault = inject(place / subject.folder, rng.randrange(1000), rng, subject.only)
-  least = max(whole_steps(steps(place / 'S'), path, fault), default=0)
+  place = files.copy(base, folder / 'faulty', subject.folder, *subject.copies)
+  path, fault = files.inject(place / subject.folder, rng.randrange(1000), rng, subject.only)
+  least = max(files.whole_steps(steps(place / 'S'), path, fault), default=0)
   started, ended = run(place, subject.reads['train'])
   if refused := ended.code and not failure(ended):
-    mend(base, place, subject, path, fault)
+    files.mend(base, place, subject, path, fault)
     least, (started, ended) = 0, run(place, subject.reads['train'])
   outcome, note = finish(place / 'S', started, ended, known.whole, least)
   if refused:

@@ -247,7 +247,7 @@ def test_a_run_must_begin_at_the_newest_checkpoint_that_is_whole(tmp_path, monke
       ran = Ran('', '', begin=begin), Ended(0, '', '')
       monkeypatch.setattr(fault_kinds, 'run', lambda *_, ran=ran: ran)
       fault = Path(path), f'{path}: cut'
-      monkeypatch.setattr(fault_kinds, 'inject', lambda *_, fault=fault: fault)
+      monkeypatch.setattr(fault_files, 'inject', lambda *_, fault=fault: fault)
       (tried,) = fault_kinds.trained(*given)
       lost += [(begin, path)] * (tried.outcome == 'lost')
   assert lost == [(10, 'checkpoints/10/meta'), (10, 'config.json')]

@@ -569,7 +569,7 @@ def test_whole_files_of_all_formats_are_read(tmp_path):
     if (read := campaign.read(format, format.files)) and format.other:
       given = *read, format.other, tmp_path / 'input'
       assert fault_inputs.compared(*given) == ('same', ''), format.name
-      assert fault_inputs.compared(*read, lambda _: None, tmp_path)[0] == 'silent', format.name
+      assert fault_inputs.compared(*read, lambda _: [], tmp_path)[0] == 'silent', format.name
 
 
 @pytest.mark.parametrize(
@@ -584,7 +584,7 @@ def test_whole_files_of_all_formats_are_read(tmp_path):
     ('GAP', 'TRUE', 'FALSE'),
     ('GAP', '\t17\t', '\t18\t'),
     ('WSC', '"label": 0', '"label": 1'),
-    ('WSC', '"span1_index": 0', '"span1_index": 4'),
+    ('WSC', '"span1_text": "Ann"', '"span1_text": "An"'),
     ('SWAG', ',1\n', ',2\n'),
     ('SWAG', 'She', 'He'),
     ('COPA', '"label": 0', '"label": 1'),

@@ -57,7 +57,8 @@ def table(delimiter, make, folder):
 
 def columns(token, tag, folder):
   """The sentences of a file with a token a line; in CoNLL-U (token 1) some lines hold none."""
-  parts, out = re.split(r'\n(?:[ \t]*\n)+', text_of(folder).strip(' \t\n')), []
+  text = re.sub(r'(?m)^-DOCSTART-.*$', '', text_of(folder))  # which begins a document
+  parts, out = re.split(r'\n(?:[ \t]*\n)+', text.strip(' \t\n')), []
   mark = '\t' if token or '\t' in parts[0].split('\n')[0] else ' '
   for part in parts:
     lines = [x for x in part.split('\n') if token == 0 or not re.match(r'#|\d+[-.]\d+\s', x)]

@@ -11,8 +11,7 @@ from conftest import ROOT
 
 from bert_jax.errors import InputError
 from bert_jax.run import speed
-from bert_jax.tools.preflight import __main__ as preflight
-from bert_jax.tools.preflight import chips, hlo, links, money
+from bert_jax.tools.preflight import chips, compare, hlo, links, money, step_time
 
 STEP = Path(ROOT, 'tests/golden/pod_step.hlo.txt').read_text()
 GB = 10**9
@@ -149,7 +148,7 @@ def test_equal_collectives_count_each():
   (once, one), (twice, two) = timeline(1e-9), timeline(1e-9, text)
   row = one['all-gather', False]
   assert two['all-gather', False].number == 2
-  assert twice.bytes()['all-gather'] == once.bytes()['all-gather'] + row.bytes
+  assert two['all-gather', False].bytes == 2 * row.bytes
   assert twice.seconds == pytest.approx(once.seconds + row.seconds)
 
 
@@ -242,9 +241,10 @@ def fake_chip(kind='TPU v5 lite'):
 
 def report_of(text=STEP, kind='TPU v5 lite', sides=(2, 2)):
   program = hlo.Program(text)
-  step = money.step_times(program, fake_mesh(1, 4, sides), fake_chip(kind), 4e9, 1000, 4)
+  step = step_time.step_times(program, fake_mesh(1, 4, sides), fake_chip(kind), 4e9, 1000, 4)
   cycles = sum(program.cycles().values())
-  return step | {'steps': 1000, 'fits': True, 'hbm_bytes': 2 * GB, 'estimated_cycles': cycles}
+  memory = {'fits': True, 'hbm_bytes': 2 * GB, 'hbm_limit': 17 * GB}
+  return step | memory | {'estimated_cycles': cycles}
 
 
 def test_two_clocks_with_and_without_communication():
@@ -258,11 +258,11 @@ def test_two_clocks_with_and_without_communication():
   assert sheet['mfu'] == pytest.approx(1e9 / cycles / 131072)
   assert sheet['chip_hours'] == pytest.approx(1000 * 4 * sheet['step_s'] / 3600)
   assert calibrated['mfu'] == pytest.approx(sheet['mfu'] / 0.9)
-  for estimate in report['estimates'].values():
+  for estimate, full in zip(report['estimates'].values(), step_time.fullest(report), strict=True):
     alone, with_all = estimate['compute_only'], estimate['with_communication']
     assert with_all['step_s'] > alone['step_s'] and with_all['mfu'] < alone['mfu']
-    assert money.fullest(estimate) == with_all
-  text = '\n'.join(money.text_of(report))
+    assert full == with_all
+  text = '\n'.join(step_time.text_of(report))
   assert 'by 400 GB/s of all links of a chip (cloud.google.com/tpu/docs/v5e)' in text
   assert 'since the compiler gives them no cycles: sorts 1, gathers 1, scatters 1' in text
 
@@ -270,7 +270,7 @@ def test_two_clocks_with_and_without_communication():
 def test_a_chip_without_published_links_is_compute_only():
   report = report_of(kind='TPU v4', sides=(2, 2, 1))
   assert [set(x) for x in report['estimates'].values()] == [{'compute_only'}] * 2
-  line = money.text_of(report)[-1]
+  line = step_time.text_of(report)[-1]
   assert 'no bandwidth of the links of this chip is published' in line
   assert report['transfers'] == [] and 'all-gather 4.2 MB, ' in line
 
@@ -282,57 +282,95 @@ def test_kernels_without_cycles_leave_no_mfu():
   report = report_of(STEP.rstrip('}\n') + '}\n' + KERNEL)
   assert report['uncounted']['Pallas kernels'] == 1 and report['estimates'] == {}
   assert 'no time and no MFU: the compiler gives no cycles to 1 Pallas kernels' in '\n'.join(
-    money.text_of(report)
+    step_time.text_of(report)
   )
   report['uncounted']['unknown'] = 2
-  assert '1 Pallas kernels and 2 operations of unknown cost' in money.text_of(report)[0]
+  assert '1 Pallas kernels and 2 operations of unknown cost' in step_time.text_of(report)[0]
   del report['uncounted']['unknown']
-  line = preflight.line_of({'attention_implementation': 'splash'}, report)
-  assert line.endswith('no MFU: 1 Pallas kernels count no cycles')
-  line = preflight.line_of({'attention_implementation': 'xla'}, report_of())
-  assert '2.00 GB' in line
-  assert re.search('estimated MFU compute only [0-9.]+%, with communication [0-9.]+%$', line)
-  assert money.money_text(report, 1.0, None, 5) == []
+  assert compare.line(report) == 'yes, 2.0 of 17.0 GB; a step of - ms, MFU - (of computing alone -)'
+  fast = compare.line(report_of())
+  assert re.search(r'a step of 0\.1 ms, MFU 9% \(of computing alone 60% to 67%\)$', fast)
+  assert money.cost(report, (1.0, 0.5)) == {}
 
 
-def test_a_run_in_days_and_dollars():
-  estimate = lambda *seconds: {
-    name: {'step_s': x, 'chip_hours': 100 * x}
-    for name, x in zip(('compute_only', 'with_communication'), seconds)
+def run_of(name='calibrated', seconds=((1.0, 2.0), (1.5, 3.0)), **facts):
+  """A report of 864,000 steps of 1,000 rows of 50 tokens on 100 chips of 25 hosts."""
+  of = lambda step_s: step_time.row(step_s, 0.5 / step_s, 864_000, 100)
+  names = 'compute_only', 'with_communication'
+  estimates = {f'{name} {k}': dict(zip(names, map(of, x))) for k, x in enumerate(seconds)}
+  counts = {'steps': 864_000, 'full_steps': 864_000.0, 'tokens': 43_200_000_000, 'passes': 12.34}
+  places = {'chips': 100, 'hosts': 25, 'fits': True, 'hbm_bytes': 3 * GB, 'hbm_limit': 17 * GB}
+  return counts | places | {'estimates': estimates} | facts
+
+
+def test_a_run_in_hours_and_dollars_and_tokens():
+  report = run_of()
+  cost = money.cost(report, (2.0, 0.25))
+  assert cost == {'days': [20, 30], 'chip_hours': [48_000, 72_000], 'price': 2.0, 'spot': 0.25} | {
+    'dollars': [96_000, 144_000],
+    'spot_dollars': [24_000, 36_000],
   }
-  estimates = {'calibrated': estimate(1.0, 2.0), 'data_sheet': estimate(1.5, 3.0)}
-  report = {'steps': 864_000, 'full_steps': 864_000, 'estimates': estimates}
-  found = money.cost(report, 2.0, 0.25)
-  assert found == {'days': [20, 30], 'chip_hours': [200, 300], 'price': 2.0, 'spot': 0.25} | {
-    'dollars': [400, 600],
-    'spot_dollars': [100, 150],
-  }
-  text = '\n'.join(money.money_text(report, 2.0, 0.25, 5))
-  assert '864,000 steps, without their data, evaluations and checkpoints: 20.0 to 30.0 days' in text
-  assert ' days, 200 to 300 chip-hours, $400 to $600 at $2' in text
-  assert '$100 to $150; spot chips may be taken away' in text and 'every 5 minutes' in text
-  assert '--spot 0.5' in '\n'.join(money.money_text(report, 2.0, None, 5))
-  assert '--price' in money.money_text(report, None, None, 5)[0]
-  assert money.money_text({'fits': False}, 2.0, None, 5) == []
-  few = money.money_text(report | {'steps': 3_600, 'full_steps': 3_600}, 0.2, None, 5)[0]
-  assert 'checkpoints: 2.0 to 3.0 hours, 200 to 300 chip-hours, $40.00 to $60.00 at $0.2' in few
+  assert set(money.cost(report, (2.0, float('nan')))) == {'days', 'chip_hours', 'price', 'dollars'}
+  assert set(money.cost(report, (float('nan'), float('nan')))) == {'days', 'chip_hours'}
+  small = run_of(seconds=[(1e-4, 2e-4)], fits=None, passes=None)
+  misfit = run_of(seconds=(), fits=False, hbm_bytes=19 * GB)
+  reports = {'a': report | cost, 'b': small | money.cost(small, (0.3, 0.5)), 'c': misfit}
+  head, *rows = (re.split('  +', line) for line in compare.table(reports)[:4])
+  first, second, third = (dict(zip(head, row, strict=True)) for row in rows)
+  assert first == {'topology': 'a', 'chips, hosts': '100, 25', 'fits': 'yes, 3.0 of 17.0 GB'} | {
+    'step, ms': '2,000.0 to 3,000.0', 'MFU': '17% to 25%', 'of computing alone': '33% to 50%',
+    'hours': '480.0 to 720.0', 'chip-hours': '48,000.0 to 72,000.0',
+    'on demand': '$96,000 to $144,000', 'spot': '$24,000 to $36,000',
+    'tokens/s a host': '667 to 1,000', 'tokens': '43.2 B', 'passes': '12.3',
+  }  # fmt: skip
+  assert (second['fits'], second['on demand'], second['spot']) == ('?', '$1.44', '$0.72')
+  assert (second['step, ms'], second['passes']) == ('0.2', '-')
+  assert third['fits'] == 'NO, 19.0 of 17.0 GB'
+  assert {third[x] for x in ('step, ms', 'MFU', 'hours', 'on demand', 'tokens/s a host')} == {'-'}
+  assert any(line.startswith('?: not compiled') for line in compare.table(reports))
+  assert not any(line.startswith('?') for line in compare.table({'a': report | cost}))
 
 
-@pytest.mark.parametrize('price, spot', [(0, None), (-1, None), (None, 0.5), (1, 0), (1, 1.5)])
+def test_a_price_for_all_topologies_or_for_each():
+  assert money.rates([1.2, 2.7], [0.4], 2) == [(1.2, 0.4), (2.7, 0.4)]
+  assert money.rates([1.2], [0.3, 0.4, 0.5], 3) == [(1.2, 0.3), (1.2, 0.4), (1.2, 0.5)]
+  ((price, spot),) = money.rates([], [], 1)
+  assert np.isnan(price) and np.isnan(spot)
+
+
+@pytest.mark.parametrize(
+  'price, spot',
+  [([0], []), ([-1], []), ([], [0.5]), ([1], [0]), ([1], [1.5]), ([1, 2], []), ([1], [0.1] * 4)],
+)
 def test_prices_that_are_none_are_named(price, spot):
-  with pytest.raises(InputError, match='--price .*; give|--spot .*; give both'):
-    money.check(price, spot)
-  assert money.check(1, 1) is None
+  with pytest.raises(InputError, match='makes no sense: --price is dollars .*; one for all topolo'):
+    money.rates(price, spot, 3)
 
 
 def test_names_of_the_cloud_are_topologies():
   for line in (
     'v5litepod-16 v5e:4x4, v5litepod-1 v5e:1x1, v6e-256 v6e:16x16, v5p-8 v5p:2x2x1',
     'v5p-128 v5p:4x4x4, v4-32 v4:2x2x4, v3-8 v3:2x2, v2-32 v2:4x4, v5p-12288 v5p:16x16x24',
-    'v5e:4x4 v5e:4x4, v9-3 v9-3',
+    'v5e:4x4 v5e:4x4, v5e-64 v5e:8x8, v5litepod-64 v5e:8x8, v5e:8x8 v5e:8x8',
   ):
     for name, topology in map(str.split, line.split(',')):
       assert chips.topology_of(name) == topology
+
+
+@pytest.mark.parametrize(
+  ('name', 'slices', 'counted'),
+  [  # a host has 4 chips; those of v5e and v6e that are a slice of their own have up to 8
+    ('v5litepod-8', 1, ('TPU v5e', 8, 8, 1)),
+    ('v5e-16', 1, ('TPU v5e', 16, 16, 4)),
+    ('v6e:2x4', 3, ('TPU v6e', 24, 24, 3)),
+    ('v5p-16', 1, ('TPU v5p', 8, 8, 2)),
+    ('v3-32', 2, ('TPU v3', 64, 32, 8)),
+    ('tpu7x:2x2x1', 1, ('TPU7x', 8, 4, 1)),
+  ],
+)
+def test_chips_and_hosts_are_counted(name, slices, counted):
+  assert chips.counted(name, slices) == counted
+  assert speed.peak_flops_of(counted[0]) > 0
 
 
 @pytest.mark.parametrize('name', ['v5litepod-5', 'v6e-512', 'v5p-7', 'v4-4096000', 'v5e:3x7'])
@@ -342,7 +380,7 @@ def test_slices_that_are_not_lent_are_named(name):
     chips.topology_of(name)
 
 
-@pytest.mark.parametrize('name', ['v9', 'v5e', 'v5e:', '4x4'])
+@pytest.mark.parametrize('name', ['v9', 'v9-3', 'v9:2x2', 'v5e', 'v5e:', '4x4'])
 def test_a_name_of_no_topology_is_named_with_and_without_the_compiler(name, monkeypatch):
   monkeypatch.setattr(chips.importlib.util, 'find_spec', lambda _: None)
   with pytest.raises(InputError, match=f"--topology '{name}' does not exist; use v5e:1x1 2x2"):

@@ -1,6 +1,8 @@
 """Preflight: what it reads from a compiled program, and the real TPU compiler on a small step."""
 
 import dataclasses
+import io
+import itertools
 import json
 import math
 import os
@@ -22,6 +24,7 @@ from bert_jax.config import InputError
 from bert_jax.models.attention import Attention
 from bert_jax.models.tokens import Layer, Tokens
 from bert_jax.tasks import TASKS
+from bert_jax.tools.preflight import __main__ as preflight
 from bert_jax.tools.preflight import chips, compilation, estimate, hlo
 
 PROGRAM = """HloModule jit_train_step, is_scheduled=true
@@ -147,7 +150,8 @@ def test_the_largest_batch_is_found_in_a_few_compilations(bytes_of, most, monkey
     rows = config.batch_size // len(devices)
     tried.append(rows)
     over = bytes_of(rows) - 16_000
-    return {'fits': over <= 0, 'hbm_over': over}
+    sizes = {'hbm_bytes': 16_000 + over, 'hbm_limit': 16_000}
+    return {'fits': over <= 0, 'estimates': {}} | sizes
 
   monkeypatch.setattr(estimate, 'estimate', compiled)
   found = estimate.largest_batch(c.load('configs/pretrain.py'), devices, None)
@@ -156,17 +160,102 @@ def test_the_largest_batch_is_found_in_a_few_compilations(bytes_of, most, monkey
   assert tried[0] == 256 // len(devices)  # of the config
 
 
-def test_a_compilation_ends_at_once_when_it_is_asked_to():
-  program = (
-    'from bert_jax.command_line import command_line\n'
-    'from bert_jax.tools.preflight import compilation\n'
-    'with command_line(), compilation.ending_at_once():\n'
-    '  print("compiling", flush=True); sum(range(10**10))'  # one call, as the compiler is
+# Of two topologies one is compiled at once, the other by a function that, as the compiler, runs
+# beside Python for minutes and hears no signal.
+INTERRUPTED = """
+import hashlib, sys
+from bert_jax.tools.preflight import __main__ as preflight
+from bert_jax.tools.preflight import compilation
+
+def compiler():
+  print('compiling', file=sys.stderr, flush=True)
+  hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)
+
+def compiled(args, overrides, config, topology):
+  if topology == 'v6e-32':
+    compilation.patiently(compiler, sys.stderr)
+  yield {'fits': True, 'hbm_bytes': 3e9, 'hbm_limit': 17e9}
+
+preflight.compiled = compiled
+preflight.main(sys.argv[1:])
+"""
+
+
+def test_what_is_known_is_printed_at_ctrl_c_while_the_compiler_works():
+  where = ['--compare', 'v5e-16,v6e-32', '--config', 'configs/pretrain.py:size=tiny']
+  process = subprocess.Popen(
+    [sys.executable, '-c', INTERRUPTED, *where], stdout=-1, stderr=-1, text=True
   )
-  process = subprocess.Popen([sys.executable, '-c', program], stdout=subprocess.PIPE)
-  assert process.stdout.readline() == b'compiling\n'
-  process.terminate()
-  assert process.wait(timeout=20) == -signal.SIGTERM
+  said = list(itertools.takewhile(lambda line: line != 'compiling\n', process.stderr))
+  assert any(line.startswith('v6e-32 ') and ' ? ' in line for line in said)  # before compiling
+  time.sleep(0.2)  # until the compiler works
+  process.send_signal(signal.SIGINT)
+  try:
+    out, err = process.communicate(timeout=20)
+  finally:
+    process.kill()
+  assert process.returncode == 130 and err.startswith(
+    'stopped: this is what is known; what was com'
+  )
+  _, first, second, *_ = out.splitlines()
+  assert re.match('v5e-16 +16, 4 +yes, 3.0 of 17.0 GB ', first)
+  assert re.match(r'v6e-32 +32, 8 +\? ', second)
+
+
+@pytest.mark.parametrize('others', [True, False])
+def test_what_does_not_fit_is_an_error_that_names_what_does(others, monkeypatch, capsys, caplog):
+  """Rows in one or two parts do not fit, on another topology nothing does."""
+  nowhere = {'fits': False, 'estimates': {}, 'hbm_bytes': 19e9, 'hbm_limit': 17e9}
+
+  def report_of(config, devices, chip):
+    fits = config.optimizer.accumulation > 2 and len(devices) == 16
+    estimates = {'calibrated': {'compute_only': {'step_s': 0.1, 'mfu': 0.5, 'chip_hours': 9.0}}}
+    return nowhere | ({'fits': True, 'estimates': estimates} if fits else {}) | {'warnings': []}
+
+  monkeypatch.setattr(estimate, 'estimate', report_of)
+  monkeypatch.setattr(preflight, 'table', lambda report: f'fits: {report["fits"]}')
+  monkeypatch.setattr(chips, 'Chip', lambda device: None)
+  monkeypatch.setattr(chips, 'devices_of', lambda name, slices: grid(int(name.rpartition('-')[2])))
+  monkeypatch.setattr(sharding, 'mesh_of', fake_mesh)
+  where = ['--compare', 'v5e-16,v5e-4'] if others else ['--topology', 'v5e-16']
+  with pytest.raises(SystemExit) as end:
+    preflight.main(['--config', 'configs/pretrain.py:size=base', *where])
+  out, err = capsys.readouterr()
+  assert end.value.code == 2 and 'v5e-16 DOES NOT FIT; now it is searched what does' in err
+  assert 'error: it was not seen to fit; what to do is said above.' in err
+  assert 'v5e-16: python -m bert_jax.train --config configs/pretrain.py:size=base' in out
+  assert '--config.optimizer.accumulation=4 --workdir WORKDIR' in out
+  assert ('v5e-4: nothing that was tried fits; use more chips' in out) == others
+  assert ('fits: False' in out) != others
+  assert re.search('v5e-16 +16, 4 +NO, 19.0 of 17.0 GB', out)
+
+
+def test_an_estimate_at_once_is_of_the_peak_of_the_chips(tmp_path):
+  """BERT-base with 20 predictions takes 69.9e9 FLOPs for a row of 128 (by hand); a v5e does 197e12
+  a second. Batches grow from half over the first steps."""
+  config = c.load('configs/pretrain.py:size=base', ['--config.batch_size=1024'])
+  config = estimate.changed(config, {'steps': 1000, 'mesh.slices': 2, 'model.scan_layers': True})
+  report = estimate.at_once(config, estimate.objective_of(config), 'v5e-16')
+  fast, slow = (x['compute_only'] for x in report['estimates'].values())
+  assert fast['step_s'] == pytest.approx(1024 * 69.9e9 / (32 * 197e12) / 0.6, rel=0.03)
+  assert slow['step_s'] == pytest.approx(2 * fast['step_s']) and slow['mfu'] == 0.3
+  assert fast['chip_hours'] == pytest.approx(32 * 1000 * fast['step_s'] / 3600)
+  assert (report['chips'], report['hosts'], report['fits']) == (32, 8, None)
+  assert (report['tokens'], report['passes']) == (1000 * 1024 * 128, None)
+  growing = {'optimizer.accumulation': 2, 'optimizer.batch_warmup': 100.0}
+  read = estimate.length_of(estimate.changed(config, growing))
+  assert (read['full_steps'], read['tokens']) == (950, 950 * 1024 * 128)
+
+
+def test_passes_are_of_the_text_of_a_prepared_corpus(tmp_path, monkeypatch):
+  kept = {'en': {'tokens': 3_000_000}, 'de': {'tokens': 1_096_000}}
+  monkeypatch.setattr(estimate.prepared, 'is_prepared', lambda spec: spec == 'D')
+  monkeypatch.setattr(estimate.prepared, 'read_meta', lambda spec: {'kept': kept})
+  config = c.load('configs/pretrain.py:size=tiny', ['--config.data.train=D'])
+  config = estimate.changed(config, {'steps': 500, 'batch_size': 64})
+  assert estimate.length_of(config)['passes'] == 1.0
+  by_epochs = estimate.length_of(estimate.changed(config, {'steps': 0, 'epochs': 2.5}))
+  assert (by_epochs['passes'], by_epochs['steps']) == (2.5, estimate.STEPS)
 
 
 def test_a_program_is_compiled_once(tmp_path, monkeypatch, capfd):
@@ -217,13 +306,29 @@ def test_a_program_that_does_not_fit_is_kept_too(tmp_path, monkeypatch):
 
 
 def test_compiling_says_that_it_goes_on(capfd):
-  with compilation.ticking('compiling for 16 TPU', every=0.05), compilation.quiet() as stderr:
+  out = io.StringIO()
+
+  def compiled():
     os.write(2, b'noise of the compiler')
     time.sleep(0.5)
+    return 'program'
+
+  with compilation.quiet() as stderr:
+    assert compilation.patiently(compiled, out, every=0.05) == 'program'
     assert stderr() == 'noise of the compiler'
-  first, *rest = capfd.readouterr().err.splitlines()
-  assert first == 'compiling for 16 TPU' and len(rest) > 2
+  rest = out.getvalue().splitlines()
+  assert len(rest) > 2 and capfd.readouterr().err == ''
   assert all(re.fullmatch(r'  still compiling after \d+ s', line) for line in rest)
+
+
+def grid(number):
+  """Devices that stand in a grid of four columns."""
+  return [types.SimpleNamespace(coords=divmod(i, 4), slice_index=0) for i in range(number)]
+
+
+def fake_mesh(config, family, devices):
+  fsdp = max(1, config.mesh.fsdp)
+  return types.SimpleNamespace(shape={'data': len(devices) // fsdp, 'fsdp': fsdp, 'tensor': 1})
 
 
 def searched(seconds_of, monkeypatch, changes=()):
@@ -231,11 +336,7 @@ def searched(seconds_of, monkeypatch, changes=()):
   seconds_of: config -> those of a step, 'unknown', or None: it is too large."""
   config = estimate.changed(c.load('configs/pretrain.py:size=base'), {'batch_size': 1024})
   config = estimate.changed(config, dict(changes))
-  devices = [types.SimpleNamespace(coords=divmod(i, 4), slice_index=0) for i in range(16)]
-  shape = lambda config, family, devices: types.SimpleNamespace(
-    shape={'data': 16 // max(1, config.mesh.fsdp), 'fsdp': max(1, config.mesh.fsdp), 'tensor': 1}
-  )
-  monkeypatch.setattr(estimate.sharding, 'mesh_of', shape)
+  monkeypatch.setattr(estimate.sharding, 'mesh_of', fake_mesh)
   tried = []
 
   def attempt(fields):
@@ -246,7 +347,7 @@ def searched(seconds_of, monkeypatch, changes=()):
     estimates = {'calibrated': {'compute_only': {}, 'with_communication': {'step_s': seconds}}}
     return {'fits': True, 'estimates': {} if seconds == 'unknown' else estimates}
 
-  return *estimate.search(config, devices, attempt), tried
+  return *estimate.search(config, grid(16), attempt), tried
 
 
 def test_the_best_of_a_few_compilations_is_found(monkeypatch):
@@ -264,7 +365,8 @@ def test_the_best_of_a_few_compilations_is_found(monkeypatch):
   assert estimate.seconds(own) == 10 and len(tried) <= 7
   monkeypatch.setattr(estimate, 'search', lambda *_: (fields, report, own))
   more = 'configs/pretrain.py', ['--config.seed=1'], None, None, None
-  found, (gain, command) = estimate.fastest(*more)
+  found = estimate.fastest(*more)
+  gain, command = found['notes']
   assert found['step_time_over_config_as_it_is'] == pytest.approx(0.63) and '63.0%' in gain
   assert found['fields'] == fields and found['command'] == command
   assert command.startswith('python -m bert_jax.train --config configs/pretrain.py --config.seed=1')
@@ -312,6 +414,14 @@ def test_fewer_and_larger_parts_are_tried_where_they_fit(monkeypatch):
   assert parts[:4] == [32, 8, 4, 2]  # 2 do not fit, and nothing beyond them is compiled
 
 
+def test_the_fewest_parts_that_are_as_fast_are_proposed(monkeypatch):
+  """64 parts of which none is needed: less than 2 % are no reason to keep them."""
+  times = {64: 4.0, 32: 4.03, 16: 3.97, 8: 4.01, 4: 4.04, 2: 4.2}
+  seconds = lambda config: times.get(config.optimizer.accumulation)
+  fields, report, *_ = searched(seconds, monkeypatch, {'optimizer.accumulation': 64})
+  assert fields == {'optimizer.accumulation': 4} and estimate.seconds(report) == 4.04
+
+
 SIZES = dict(num_hidden_layers=1, hidden_size=128, num_attention_heads=2, intermediate_size=256)
 SIZES |= dict(vocab_size=1000, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
 SIZES['dtype'] = 'float32'
@@ -350,8 +460,8 @@ def test_the_tpu_compiler_takes_a_small_step():
   gradients = 4 * models.count_parameters(params)
   assert list(report['collective_bytes']) == ['all-reduce']
   assert report['collective_bytes']['all-reduce'] == pytest.approx(gradients, rel=0.01)
-  with pytest.raises(InputError, match='--topology v9:2x2 does not exist .*; use v5e:1x1 2x2'):
-    chips.devices_of('v9:2x2')
+  with pytest.raises(InputError, match='--topology v5p:9x9x9 does not exist .*; use v5e:1x1 2x2'):
+    chips.devices_of('v5p:9x9x9')
 
 
 @pytest.mark.slow

@@ -42,6 +42,7 @@ ACCELERATORS = {
   'v5e': ('v5e', 1, LITE),
   'v6e': ('v6e', 1, LITE),
 }
+CHIP = '|'.join({chip: '' for chip, *_ in ACCELERATORS.values()} | {'tpu7x': ''})
 
 
 class Published(NamedTuple):
@@ -81,12 +82,14 @@ def published_of(device_kind: str) -> Published:
 
 
 def topology_of(name: str) -> str:
-  """Converts an accelerator type of the cloud, v5litepod-16, to CHIP:AxB. Other names stay."""
+  """Converts an accelerator type of the cloud, v5litepod-16 or v5e-16, to CHIP:AxB, which stays."""
   chip, _, shape = name.partition(':')
   if shape and chip in ('v5e', 'v6e') and shape not in LITE.values():
     raise InputError(f'--topology {name} is not lent; there are {chip}:{" ".join(LITE.values())}.')
   kind, _, number = name.rpartition('-')
   if kind not in ACCELERATORS or not number.isdigit():
+    if not re.fullmatch(rf'({CHIP}):\d+x\d+(x\d+)?', name):
+      raise InputError(f'--topology {name!r} does not exist; use {KNOWN}; or v5litepod-16.')
     return name
   chip, each, shapes = ACCELERATORS[kind]
   if int(number) % each or int(number) // each not in shapes:
@@ -95,11 +98,19 @@ def topology_of(name: str) -> str:
   return f'{chip}:{shapes[int(number) // each]}'
 
 
+def counted(topology: str, slices: int = 1) -> tuple[str, int, int, int]:
+  """(jax's name of a device, number of devices, of chips, of hosts) of so many slices. A host
+  has 4 chips, in a slice of its own up to 8 of the smaller kinds."""
+  chip, _, shape = topology_of(topology).partition(':')
+  kind, number = f'TPU {chip}'.replace(' tpu', ''), math.prod(map(int, shape.split('x')))
+  each, most = 2 if chip in ('v2', 'v3', 'tpu7x') else 1, 8 if chip in ('v5e', 'v6e') else 4
+  hosts = 1 if number <= most else number // 4
+  return kind, slices * number * each, slices * number, slices * hosts
+
+
 def devices_of(topology: str, slices: int = 1) -> list[jax.Device]:
   """The devices of a topology, CHIP:AxB or a name of the cloud; needs libtpu, and no TPU."""
   name, topology = topology, topology_of(topology)
-  if not re.fullmatch(r'\w+:\d+x\d+(x\d+)?', topology):
-    raise InputError(f'--topology {name!r} does not exist; use {KNOWN}; or v5litepod-16.')
   if importlib.util.find_spec('libtpu') is None:
     raise InputError("the TPU compiler is missing; pip install 'jax[tpu]' (no TPU is needed).")
   os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')

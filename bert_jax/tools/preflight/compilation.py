@@ -11,14 +11,13 @@ import importlib.metadata
 import json
 import os
 import re
-import signal
 import statistics
 import sys
 import tempfile
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -54,9 +53,10 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
   if kept := load(path):
     return kept
   started = time.perf_counter()
-  with ticking(f'compiling {name}, usually {usual(name)}'), quiet() as stderr, ending_at_once():
+  print(f'compiling {name}, usually {usual(name)}', file=sys.stderr)
+  with os.fdopen(os.dup(2), 'w') as terminal, quiet() as stderr:
     try:
-      made = lowered.compile()
+      made = patiently(lowered.compile, terminal)
       memory = made.memory_analysis()
       sizes = {name: getattr(memory, f'{name}_size_in_bytes') for name in SIZES}
       text, used, limit = made.as_text() or '', 0, 0
@@ -111,43 +111,20 @@ def store(path: Path, name: str, made: Compiled) -> None:
 
 def usual(name: str) -> str:
   """How long the program of this name took to compile on this machine before, in words."""
-  seconds = []
-  for path in folder().glob('*.json'):
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-      facts = json.loads(path.read_text())
-      seconds += [float(facts['seconds'])] * (facts['name'] == name)
-  return f'{statistics.median(seconds):.0f} seconds' if seconds else '1 to 5 minutes'
+  with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    known = [json.loads(path.read_text()) for path in folder().glob('*.json')]
+    seconds = [facts['seconds'] for facts in known if facts['name'] == name]
+    return f'{statistics.median(seconds):.0f} seconds'
+  return '1 to 5 minutes'
 
 
-@contextlib.contextmanager
-def ticking(sentence: str, every: float = EVERY) -> Iterator[None]:
-  """Writes a sentence to stderr at once, and every `every` seconds how long it has been."""
-  ended, started = threading.Event(), time.perf_counter()
-
-  def tick(out: TextIO) -> None:
-    while not ended.wait(every):
-      seconds = time.perf_counter() - started
-      print(f'  still compiling after {seconds:.0f} s', file=out, flush=True)
-
-  with os.fdopen(os.dup(2), 'w') as out:  # stderr itself may be kept quiet meanwhile
-    print(sentence, file=out, flush=True)
-    thread = threading.Thread(target=tick, args=(out,), daemon=True)
-    thread.start()
-    try:
-      yield
-    finally:
-      ended.set()
-      thread.join()
-
-
-@contextlib.contextmanager
-def ending_at_once() -> Iterator[None]:
-  """Lets Ctrl-C and SIGTERM end the process. A handler of Python would wait for the compiler."""
-  with contextlib.ExitStack() as stack:
-    if threading.current_thread() is threading.main_thread():
-      for number in (signal.SIGINT, signal.SIGTERM):
-        stack.callback(signal.signal, number, signal.signal(number, signal.SIG_DFL))
-    yield
+def patiently(function: Callable[[], Any], out: TextIO, every: float = EVERY) -> Any:
+  """function(), in a thread, so that Ctrl-C and SIGTERM are heard at once; the process has to end
+  then. Writes every `every` seconds how long it has been."""
+  job, started = futures.ThreadPoolExecutor(1).submit(function), time.perf_counter()
+  while not futures.wait([job], every).done:
+    print(f'  still compiling after {time.perf_counter() - started:.0f} s', file=out, flush=True)
+  return job.result()
 
 
 @contextlib.contextmanager

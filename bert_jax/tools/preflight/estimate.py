@@ -1,6 +1,6 @@
-"""Compiles a config's training step for devices and reports its memory, cycles and time; searches
-the largest batch, and the mesh, accumulation, remat and attention with which it takes least time.
-"""
+"""Estimates a config's training step by the data sheet of the chips, and by compiling it: memory,
+cycles, time. Searches the largest batch, and the mesh, accumulation, remat and attention with which
+it takes least time."""
 
 import math
 import shlex
@@ -13,18 +13,19 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax import sharding, step, tokenizers
 from bert_jax.convert import hub
+from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, log
 from bert_jax.models.stack import REMAT_POLICIES
-from bert_jax.run import teacher
+from bert_jax.run import speed
 from bert_jax.tasks import TASKS, teaching
-from bert_jax.tools.preflight import compilation, hlo, money
+from bert_jax.tools.preflight import chips, compare, compilation, hlo, step_time
 from bert_jax.tools.preflight.compilation import Devices
 
 if TYPE_CHECKING:
   from bert_jax.objectives.base import Objective
-  from bert_jax.tools.preflight.chips import Chip
 
 STEPS = 1_000_000  # assumed for a run whose length depends on its data
+MFU = 0.6, 0.3  # of most published runs on TPUs, and of most here (launch/README.md)
 LARGEST = 5  # how many buffers are named
 MOST_ROWS = 2**14  # on each data shard
 Report = dict[str, Any]  # valid JSON
@@ -44,26 +45,49 @@ def objective_of(config: ConfigDict) -> 'Objective':
   words = (f'w{i}' for i in range(config.model.vocab_size - len(tokenizers.RESERVED)))
   tokenizer: tokenizers.Tokenizer = tokenizers.WordPiece([*tokenizers.RESERVED, *words])
   if teaching.has_teacher(config):
+    from bert_jax.run import teacher  # slow to import
+
     tokenizer = tokenizers.load_folder(hub.folder(config.teacher))
-  return teacher.taught(config, task.objective(config, tokenizer), tokenizer)
+    return teacher.taught(config, task.objective(config, tokenizer), tokenizer)
+  return task.objective(config, tokenizer)
 
 
-def estimate(config: ConfigDict, devices: Devices, chip: 'Chip') -> Report:
+def length_of(config: ConfigDict) -> Report:
+  """{'steps', 'full_steps': its rows in full batches, 'tokens': positions of its rows, 'passes'
+  over its text: None unless the config or a prepared corpus says so}."""
+  steps, train, passes = config.steps or STEPS, config.data.train, config.epochs or None
+  rows = config_lib.timeline_of(config, steps).rows_before(steps)
+  tokens = rows * config.data.seq_length
+  if config.steps and prepared.is_prepared(train):
+    kept = prepared.read_meta(train)['kept'].values()
+    passes = tokens / sum(counts['tokens'] for counts in kept)
+  full_steps = rows / config.batch_size
+  return {'steps': steps, 'full_steps': full_steps, 'tokens': tokens, 'passes': passes}
+
+
+def at_once(config: ConfigDict, objective: 'Objective', topology: str) -> Report:
+  """A report like `estimate`'s, before anything is compiled: by the peak of the chips."""
+  kind, devices, number, hosts = chips.counted(topology, config.mesh.slices)
+  peak = devices * speed.peak_flops_of(kind)
+  ideal, out = 3 * objective.flops(config.batch_size) / peak, length_of(config)
+  row = lambda mfu: {'compute_only': step_time.row(ideal / mfu, mfu, out['full_steps'], number)}
+  estimates = {f'mfu_{mfu:g}': row(mfu) for mfu in MFU}
+  return {'fits': None, 'chips': number, 'hosts': hosts, 'estimates': estimates} | out
+
+
+def estimate(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
   """Compiles a config for devices and reports what its step takes."""
   config = config_lib.check(config)
   mesh = sharding.mesh_of(config, TASKS[config.objective], devices)
   objective = objective_of(config)
   flops = 3 * objective.flops(config.batch_size)  # backward is twice the forward pass
-  steps = config.steps or STEPS
-  timeline = config_lib.timeline_of(config, steps)
-  program = step.program(config, objective, mesh, timeline)
+  read = length_of(config)
+  program = step.program(config, objective, mesh, config_lib.timeline_of(config, read['steps']))
   with jax.set_mesh(mesh), sharding.activation_rules():
     lowered, where = program.lower(), list(mesh.devices.flat)
     options = sharding.compiler_options(mesh)
     compiled = compilation.compiled(lowered, where, 'a step for', options)
-  said = (
-    f'{compiled.resharded} involuntary full rematerialisations: a sharding changes between uses'
-  )
+  said = f'{compiled.resharded} involuntary full rematerialisations: a sharding changes midway'
   warnings = [said] * bool(compiled.resharded)
   state = [
     (math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize, sharding.path_name(path))
@@ -85,19 +109,20 @@ def estimate(config: ConfigDict, devices: Devices, chip: 'Chip') -> Report:
     'cached': compiled.cached,
     'largest_of_state': _named(sorted(state, reverse=True)[:LARGEST]),
     'warnings': warnings,
+    'estimates': {},
+    **read,
   }
   if not compiled.text:
     return out
   parsed = hlo.Program(compiled.text)
   warnings += _warnings(parsed, config.model.dtype)
-  cycles, full_steps = parsed.cycles(), timeline.rows_before(steps) / config.batch_size
+  cycles = parsed.cycles()
   # Some kinds of chips are two devices each.
   number = len({(getattr(d, 'slice_index', 0), *d.coords) for d in devices})
   out |= {'hbm_temporaries': sizes['temp']}
   out |= {'largest_temporaries': _named(parsed.largest(LARGEST))}
   out |= {'estimated_cycles': sum(cycles.values()), 'cycles': cycles}
-  out |= {'steps': steps, 'full_steps': full_steps}
-  return out | money.step_times(parsed, mesh, chip, flops, full_steps, number)
+  return out | step_time.step_times(parsed, mesh, chip, flops, read['full_steps'], number)
 
 
 def _named(pairs: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
@@ -120,7 +145,7 @@ def _warnings(program: hlo.Program, dtype: str) -> list[str]:
   return out
 
 
-def largest_batch(config: ConfigDict, devices: Devices, chip: 'Chip') -> Report:
+def largest_batch(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
   """Searches the largest batch that fits, to within a sixteenth, and returns its report: the
   config's batch is doubled until it does not fit, and halved between the two after that."""
   mesh = sharding.make_mesh(**sharding.axes_of(config, devices), devices=devices)
@@ -133,8 +158,7 @@ def largest_batch(config: ConfigDict, devices: Devices, chip: 'Chip') -> Report:
 
   def fits(rows: int) -> bool:
     report = estimate(changed(config, {'batch_size': rows * unit}), devices, chip)
-    verdict = f'{gigabytes(abs(report["hbm_over"]))} {"left" if report["fits"] else "too much"}'
-    log.info('batch_size %d (%d a data shard): %s', rows * unit, rows * unit // shards, verdict)
+    log.info('batch_size=%d: %s', rows * unit, compare.line(report))
     reports[rows] = report | {'batch_size': rows * unit}
     return report['fits']
 
@@ -153,25 +177,26 @@ def seconds(report: Report) -> float:
   if not report['fits']:
     return math.inf
   if not report['estimates']:
-    what = f'the time of {money.missing(report)} cannot be estimated'
+    what = f'the time of {step_time.missing(report)} cannot be estimated'
     raise InputError(f'{what}; set model.attention_implementation to einsum or xla.')
-  return money.fullest(report['estimates']['calibrated'])['step_s']
+  return step_time.fullest(report)[0]['step_s']
 
 
 def search(config: ConfigDict, devices: Devices, attempt: Attempt) -> tuple[Fields, Report, Report]:
   """Searches the best fields: (they, their report, the report of the config as it is)."""
   as_it_is = attempt({}) or {}
   best: tuple[Fields, Report] = {}, as_it_is
-  seconds(as_it_is)  # raises if its time cannot be estimated
+  least = seconds(as_it_is)  # raises if its time cannot be estimated
 
-  def better(name: str, value: Any) -> bool:
-    nonlocal best
+  def better(name: str, value: Any, most: float = 1 - NOISE) -> bool:
+    """Keeps a value with which a step takes less than `most` times the least seconds until here."""
+    nonlocal best, least
     fields = best[0] | ({'mesh.data': -1} if name == 'mesh.fsdp' else {}) | {name: value}
     report = attempt(fields)
     if not report or (report['fits'] and not report['estimates']):
       return False
-    is_better = seconds(report) < (1 - NOISE) * seconds(best[1])
-    best = (fields, report) if is_better else best
+    if is_better := seconds(report) < most * least:
+      best, least = (fields, report), min(least, seconds(report))
     return is_better
 
   # Parameters whole on each chip, or sharded over one side of the slice, over 16 chips, or over the
@@ -185,13 +210,13 @@ def search(config: ConfigDict, devices: Devices, attempt: Attempt) -> tuple[Fiel
   parts, shards = config.optimizer.accumulation, mesh['data'] * mesh['fsdp']
   possible = [n for n in range(1, config.batch_size + 1) if config.batch_size % (n * shards) == 0]
   more, fewer = [n for n in possible if n > parts], [n for n in possible[::-1] if n < parts]
-  for numbers in (more, fewer):
+  for numbers, most in ((more, 1 - NOISE), (fewer, 1 + NOISE)):  # the fewest that are as fast
     tried = parts
     for n in numbers:
       if max(n, tried) < 2 * min(n, tried):
         continue
       tried = n
-      if not better('optimizer.accumulation', n) and best[1]['fits']:
+      if not better('optimizer.accumulation', n, most) and best[1]['fits']:
         break
     if 'optimizer.accumulation' in best[0] or not best[1]['fits']:
       break
@@ -208,11 +233,11 @@ def search(config: ConfigDict, devices: Devices, attempt: Attempt) -> tuple[Fiel
 
 def fastest(
   file: str, overrides: Sequence[str], config: ConfigDict, devices: Devices, attempt: Attempt
-) -> tuple[Report, list[str]]:
+) -> Report:
   """The report of the best fields, with what is gained and how to train with them, in words too."""
   fields, report, as_it_is = search(config, devices, attempt)
   if not report['fits']:
-    raise InputError('nothing that was tried fits; use more chips or fewer rows.')
+    return report | {'notes': ['nothing that was tried fits; use more chips or fewer rows']}
   ratio, gain = None, 'the config as it is does not fit; this does'
   if as_it_is['fits']:
     ratio = seconds(report) / seconds(as_it_is)
@@ -221,7 +246,7 @@ def fastest(
   words = ['python', '-m', 'bert_jax.train', '--config', file, *overrides, *more]
   train = shlex.join([*words, '--workdir', 'WORKDIR'])
   facts = {'fields': fields, 'step_time_over_config_as_it_is': ratio, 'command': train}
-  return report | facts, [gain, train]
+  return report | facts | {'notes': [gain, train]}
 
 
 def changed(config: ConfigDict, fields: Mapping[str, Any]) -> ConfigDict:
@@ -229,8 +254,3 @@ def changed(config: ConfigDict, fields: Mapping[str, Any]) -> ConfigDict:
   config = config.copy_and_resolve_references()
   config.update_from_flattened_dict(fields)
   return config
-
-
-def gigabytes(size: float) -> str:
-  """Formats bytes as '15.91 GB', of 10^9 bytes, as bandwidths are published."""
-  return f'{size / 1e9:.2f} GB'

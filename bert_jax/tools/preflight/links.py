@@ -8,7 +8,6 @@ waits: a collective that is started, and done further down, overlaps with the co
 between; all others block. One moves at a time.
 """
 
-import collections
 import math
 import re
 from collections.abc import Iterator
@@ -47,9 +46,6 @@ class Row:
   bytes: int = 0
   seconds: float = 0.0
   waited: float = 0.0
-
-
-# ---- Groups of devices --------------------------------------------------------------------------
 
 
 def _numbers(text: str) -> list[int]:
@@ -100,9 +96,6 @@ def groups_of(text: str, number: int) -> Groups:
   else:
     groups = [range(number)]
   return tuple(tuple(int(i) for i in group) for group in groups)
-
-
-# ---- Time of a transfer -------------------------------------------------------------------------
 
 
 class Network:
@@ -162,9 +155,6 @@ class Network:
     return ways * self.one_way
 
 
-# ---- Time of a step -----------------------------------------------------------------------------
-
-
 class Timeline:
   """Simulates the schedule of a step with its collectives. seconds: of the step; rows: [Row].
   seconds_per_cycle: of the computing."""
@@ -174,13 +164,6 @@ class Timeline:
     self.sums: dict[tuple[str, str, bool], Row] = {}  # {the first fields of a Row: Row}
     self.seconds = self._run(program.entry, 1)
     self.rows = sorted(self.sums.values(), key=lambda row: -row.waited)
-
-  def bytes(self) -> dict[str, int]:
-    """The bytes of all transfers of each kind, as in Row."""
-    out = collections.Counter()
-    for row in self.rows:
-      out[row.kind] += row.bytes
-    return dict(out)
 
   def _run(self, name: str, times: int) -> float:
     """Seconds of a computation, which runs `times` times in a step."""

@@ -106,7 +106,7 @@ def _losses_in_a_sentence() -> Iterator[None]:
   global _lost  # Python must keep a reference, since C does not
 
   def lost(_: Any) -> None:
-    message = f'error: {_who()} ends for the reason above: mostly, another one {AGAIN}\n'
+    message = f'error: {who()} ends for the reason above: mostly, another one {AGAIN}\n'
     os.write(2, message.encode())
     os._exit(Alone.code)
 
@@ -121,7 +121,7 @@ def _losses_in_a_sentence() -> Iterator[None]:
   ctypes.CDLL(None).signal(signal.SIGABRT, _lost)
 
 
-def _who() -> str:
+def who() -> str:
   return f'process {jax.process_index()} of {jax.process_count()}'
 
 
@@ -184,32 +184,33 @@ def wait(name: str) -> None:
 
 def total(number: int) -> int:
   """The sum of a number over the processes; all of them must call it."""
-  return int(sum(_from_all(number)))
+  return int(sum(from_all(number)))
 
 
 def agree(fingerprint: str) -> None:
   """InputError if the processes have rows of different fingerprints; all of them must call it."""
-  numbers = _from_all(zlib.crc32(fingerprint.encode()) >> 1)
+  numbers = from_all(zlib.crc32(fingerprint.encode()) >> 1)
   if others := [k for k, number in enumerate(numbers) if number != numbers[0]]:
     fault = f'process {others[0]} reads other rows than process 0'
     raise InputError(f'{fault}; use data that all processes see and can read.')
 
 
-def _from_all(number: int) -> list[int]:
-  """The numbers that all processes give, in the order of the processes."""
+def from_all(number: Any) -> list[Any]:
+  """The number, or list of floats, that each process gives; all of them must call it."""
   if jax.process_count() == 1:
     return [number]
-  return multihost_utils.process_allgather(np.asarray(number, np.int64)).tolist()
+  kind = np.float32 if isinstance(number, list) else np.int64
+  return multihost_utils.process_allgather(np.asarray(number, kind)).tolist()
 
 
 def exists(path: Path) -> bool:
   """Does a path exist? All processes must call this. InputError if only some of them see it."""
-  sees = _from_all(path.exists())
+  sees = from_all(path.exists())
   if len({*sees}) > 1:  # a network file system may be a minute behind
     end = time.monotonic() + VISIBLE_SECONDS
     while not path.exists() and time.monotonic() < end:
       time.sleep(1)
-    sees = _from_all(path.exists())
+    sees = from_all(path.exists())
   if len({*sees}) > 1:
     others = f'process {sees.index(0)} does not see {path}, and process {sees.index(1)} does'
     raise InputError(f'{others}; use a folder that all processes see.')
@@ -256,7 +257,7 @@ def together() -> Iterator[None]:
     if not is_loss(error):
       traceback.print_exc()
       _leave('error: this process of several has failed, as above', 1)
-    _leave(f'error: {_who()} stops: {first_line(error)}; another one {AGAIN}', Alone.code)
+    _leave(f'error: {who()} stops: {first_line(error)}; another one {AGAIN}', Alone.code)
 
 
 def is_loss(error: Exception) -> bool:

@@ -5,7 +5,10 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
-AHEAD = 2  # batches
+from bert_jax import hosts
+from bert_jax.errors import log
+
+AHEAD, STALLED = 2, 60  # batches; seconds without one after which a run says so
 
 
 class Ahead:
@@ -20,8 +23,11 @@ class Ahead:
     """(the batch of a step, the seconds spent waiting for it)."""
     wanted = [step, *range(step + 1, min(step + 1 + AHEAD, self.end))]
     self._made = {n: self._made.get(n) or self._thread.submit(self.batch_of, n) for n in wanted}
-    started = time.perf_counter()
-    return self._made.pop(step).result(), time.perf_counter() - started
+    started, made = time.perf_counter(), self._made.pop(step)
+    while not futures.wait([made], STALLED).done:
+      said = '%s has waited %.0f s for its rows of step %d: is the disk of the data reachable?'
+      log.warning(said, hosts.who(), time.perf_counter() - started, step + 1)
+    return made.result(), time.perf_counter() - started
 
   def forget(self) -> None:
     """Drops the batches made ahead, because later steps will now use others."""

@@ -1,5 +1,6 @@
 """Writes the metrics of a run: metrics.jsonl, trackers, and a line for somebody who watches."""
 
+import datetime
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from bert_jax.workdir import records
 if TYPE_CHECKING:
   from bert_jax.run.setup import Run
 
-LONG_WAIT = 0.02  # a line mentions waiting for batches from this share of the time on
+LONG_WAIT = 0.02  # a line mentions waiting for batches or saves from this share of the time on
 
 
 class Writer:
@@ -54,7 +55,6 @@ class Writer:
     self.last = {line['split']: line for line, _ in kept}
     content = b''.join(text + b'\n' for _, text in kept)
     if content != data:
-      # It has the checksum of these lines.
       files.remove(self.path.with_name(records.SUMMARY))  # it has the checksum of these lines
       files.write_whole(self.path, content)
     self.written = len(content), zlib.crc32(content)
@@ -120,14 +120,29 @@ class Logger:
     rate = {'learning_rate': float(run.rates[step - 1 - skipped])}
     self.writer.write(step, 'train', values | rate | speed | tally.counts(run.inputs.config))
     terms = {name: value for name, value in values.items() if name != 'fill'}
-    shown = f'{health(terms, baselines)}  {speed["tokens_per_s"]:,.0f} tokens/s'
-    shown += f'  MFU {speed["mfu"]:.1%}' if 'mfu' in speed else ''
-    if speed['data_wait'] > LONG_WAIT:
-      shown += f'  waits {speed["data_wait"]:.0%} of the time for data'
+    rows, size = run.inputs.timeline.rows_before, run.inputs.config.batch_size
+    passes = (rows(step) + tally.skipped) / len(run.inputs.batches.source)
+    shown = f'{health(terms, baselines)}  {tally.seen.get("seen_tokens", 0) / 1e6:,.2f} M tokens'
+    shown += f'  {passes:,.2f} passes  {pace(speed)}'
     if not self.progress.is_bar:
-      left = (run.inputs.steps - step) / speed['steps_per_s']
-      self.progress.line(f'step {step}/{run.inputs.steps}  {shown}  ETA {left:.0f} s')
+      each = sum(run.clock.before.values()) / max(run.clock.done, 1e-9)  # with evaluations, saves
+      eta = datetime.timedelta(seconds=round((rows(run.inputs.steps) - rows(step)) / size * each))
+      self.progress.line(f'step {step}/{run.inputs.steps}  {shown}  ETA {eta}')
     return shown
+
+
+def pace(speed: Mapping[str, float]) -> str:
+  """How fast a run is, and what it waits for: '1,234 tokens/s  MFU 25.1%  goodput 88%'."""
+  process = lambda key: f' (process {speed[key]})' if key in speed else ''
+  out = f'{speed["tokens_per_s"]:,.0f} tokens/s'
+  out += f'  MFU {speed["mfu"]:.1%}' if 'mfu' in speed else ''
+  out += f'  goodput {speed["goodput"]:.0%}'
+  if speed['data_wait'] > LONG_WAIT:
+    out += f'  waits {speed["data_wait"]:.0%} of the time for data{process("data_wait_process")}'
+  every = sum(speed[f'{what}_seconds'] for what in ('step', 'data', 'eval', 'save'))
+  saves = speed['save_seconds'] / max(every, 1e-9)
+  out += f'  waits {saves:.0%} of all time for saves' * (saves > LONG_WAIT)
+  return out + '  all wait for a slow one' * ('slow_process' in speed) + process('slow_process')
 
 
 def health(metrics: Mapping[str, float], baselines: Mapping[str, Level]) -> str:

@@ -44,7 +44,8 @@ class Progress:
     self.bar.refresh()
 
   def line(self, text: str) -> None:
-    """Writes a line to the log, above the bar if there is one."""
+    """Writes a line with the time of day to the log, above the bar if there is one."""
+    text = f'{time.strftime("%H:%M:%S")}  {text}'
     if self.is_bar:
       self.bar.write(text, file=sys.stderr)
     else:

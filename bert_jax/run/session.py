@@ -153,6 +153,12 @@ class Session:
     clock.batches += inputs.timeline.rows_at(step) / inputs.config.batch_size
     return batch
 
+  def settle(self, now: bool) -> int:
+    """Waits for the metrics of a step, see Tally.settle."""
+    started, spike = time.perf_counter(), self.tally.settle(now)
+    self.run.clock.blocked += time.perf_counter() - started
+    return spike
+
   def go_back(self, spike: int, state: State) -> State:
     """Goes back to the checkpoint before a spike and returns its State; the run goes on with the
     data past the spike. These do not continue the data before, so the carry begins anew."""

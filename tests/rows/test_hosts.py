@@ -92,8 +92,8 @@ def test_rows_do_not_depend_on_hosts_or_on_where_a_run_resumes(corpora, tmp_path
 
 def test_processes_whose_rows_differ_are_one_sentence(monkeypatch):
   """As those of a host that cannot read a block of its copy of the corpus."""
-  monkeypatch.setattr(hosts, '_from_all', lambda number: [number, number, number + 1])
+  monkeypatch.setattr(hosts, 'from_all', lambda number: [number, number, number + 1])
   with pytest.raises(InputError, match='process 2 reads other rows than process 0'):
     hosts.agree('a7f')
-  monkeypatch.setattr(hosts, '_from_all', lambda number: [number, number])
+  monkeypatch.setattr(hosts, 'from_all', lambda number: [number, number])
   hosts.agree('a7f')

@@ -17,6 +17,7 @@ from bert_jax.corpus import tokenized
 from bert_jax.corpus.units import Encoder
 from bert_jax.objectives.encode import row_spec, slot_spec
 from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.rows import ahead as ahead_lib
 from bert_jax.rows import batches, sentence_pairs
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.corpus_rows import Rows
@@ -771,3 +772,15 @@ def test_the_next_batches_are_made_while_a_step_is_computed():
   assert [ahead.take(n)[0] for n in (0, 1, 9)] == [0, 1, 9]
   ahead.close()
   assert max(slow.asked) == 9
+
+
+def test_a_reader_that_stalls_is_named_while_a_step_waits_for_it(monkeypatch, caplog):
+  monkeypatch.setattr(ahead_lib, 'STALLED', 0.02)
+  monkeypatch.setattr(jax, 'process_index', lambda: 2)
+  ahead = Ahead(lambda step: time.sleep(0.03 * step), end=3)
+  ahead.take(0)
+  assert not caplog.messages
+  assert ahead.take(2)[1] > 0.05
+  ahead.close()
+  first, *more = caplog.messages
+  assert more and first.startswith('process 2 of 1 has waited 0 s for its rows of step 3: is the')

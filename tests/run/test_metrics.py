@@ -12,10 +12,10 @@ import jax
 import pytest
 
 from bert_jax import metrics
-from bert_jax.config import load
+from bert_jax.config import load, timeline_of
 from bert_jax.metrics import Level, LossLevel, Mean
 from bert_jax.run import log as training_log
-from bert_jax.run import speed, tally
+from bert_jax.run import progress, speed, tally
 from bert_jax.run.trackers import TensorBoard
 
 
@@ -42,20 +42,74 @@ def test_the_clock_counts_training_alone(monkeypatch):
   assert clock.totals() == {'step': 11, 'data': 2, 'eval': 36, 'save': 10}
 
 
-@pytest.mark.parametrize(('share', 'said'), [(0.019, ''), (0.021, 'waits 2% of the time for data')])
-def test_a_run_that_waits_for_its_data_says_so(share, said):
-  batches = SimpleNamespace(source=SimpleNamespace(baselines={}), skip_damaged=False)
-  config = load('configs/pretrain.py:runlocal')
+@pytest.mark.parametrize(
+  ('waits', 'works', 'named'),
+  [
+    ([0.1, 0.4, 0.2], [0.2, 0.1, 0.15], {'data_wait': 0.4, 'data_wait_process': 1}),
+    # Process 2 is busy while the others wait for their devices.
+    ([0.0, 0.0, 0.01], [0.3, 0.2, 0.8], {'data_wait': 0.01, 'slow_process': 2}),
+    ([0.0, 0.0, 0.01], [0.7, 0.6, 0.9], {'data_wait': 0.01}),  # all of them are
+    ([0.0, 0.0, 0.01], [0.1, 0.1, 0.4], {'data_wait': 0.01}),  # and wait for its devices as well
+  ],
+)
+def test_the_process_that_the_others_wait_for_is_named(waits, works, named, monkeypatch):
+  given, now = [], [50.0]
+  monkeypatch.setattr(speed.time, 'perf_counter', lambda: now[0])
+  monkeypatch.setattr(speed, 'peak_flops', lambda: 1e6)
+  pairs = [list(pair) for pair in zip(waits, works)]
+  monkeypatch.setattr(speed.hosts, 'from_all', lambda own: given.append(own) or pairs)
+  clock = speed.Clock(3e5)
+  clock.steps, clock.waited, clock.blocked, now[0] = 3, 1.0, 2.5, 60.0
+  read = clock.read(10)
+  assert given == [[0.1, 0.65]]  # of 10 seconds
+  expected = {'data_wait_process': 2} | named
+  assert {key: x for key, x in read.items() if key.startswith(('data_wait', 'slow'))} == expected
+  assert expected.keys() <= {*speed.MEASURED}
+  clock.steps, now[0] = 1, 64.0
+  clock.read(10)
+  assert given[1] == [0.0, 1.0]
+
+
+SPEED = {'tokens_per_s': 1234.5, 'data_wait': 0.0, 'goodput': 0.875, 'mfu': 0.251}
+SPEED |= {'step_seconds': 70.0, 'data_seconds': 0.0, 'eval_seconds': 9.0, 'save_seconds': 1.0}
+
+
+@pytest.mark.parametrize(
+  ('changes', 'said'),
+  [
+    ({}, ''),
+    ({'data_wait': 0.019, 'save_seconds': 1.5}, ''),
+    ({'data_wait': 0.021}, '  waits 2% of the time for data'),
+    ({'data_wait': 0.3, 'data_wait_process': 2}, '  waits 30% of the time for data (process 2)'),
+    ({'save_seconds': 21.0}, '  waits 21% of all time for saves'),
+    ({'slow_process': 3}, '  all wait for a slow one (process 3)'),
+  ],
+)
+def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, monkeypatch):
+  """Step 3 of 500 of 32 rows each, of which a pass has 40; 64 rows were left out, going back."""
+  source = type('Rows', (), {'baselines': {}, '__len__': lambda self: 40})()
+  batches = SimpleNamespace(source=source, skip_damaged=False)
+  config = load('configs/pretrain.py:runlocal', ['--config.log.every=3'])
+  clock = SimpleNamespace(read=lambda tokens: SPEED | changes, done=2.5, before={'a': 20, 'b': 5})
   run = SimpleNamespace(
-    inputs=SimpleNamespace(batches=batches, config=config, steps=3),
-    rates=[0.0] * 3,
-    tally=tally.Tally(),
-    clock=SimpleNamespace(read=lambda tokens: {'tokens_per_s': 1.0, 'data_wait': share}),
+    inputs=SimpleNamespace(batches=batches, config=config, steps=500, timeline=timeline_of(config)),
+    rates=[0.0] * 500,
+    tally=tally.Tally(seen={'seen_tokens': 5_123_000.0}, skipped=64),
+    clock=clock,
   )
-  run.tally.inputs, shown = run.inputs, []
-  writer = SimpleNamespace(write=lambda *line: None)
-  training_log.Logger(run, writer, SimpleNamespace(is_bar=True, update=shown.append)).maybe(3)
-  assert ('waits' in shown[0]) == bool(said) and said in shown[0]
+  run.tally.inputs, shown, written = run.inputs, [], []
+  monkeypatch.setattr(speed.time, 'strftime', lambda form: f'<{form}>')
+  display = progress.Progress(500, 0)
+  monkeypatch.setattr(progress.log, 'info', written.append)
+  writer = SimpleNamespace(write=lambda *line: shown.append(line))
+  logger = training_log.Logger(run, writer, display)
+  for step in (1, 2, 3):
+    logger.maybe(step)
+  (line,) = written
+  pace = '5.12 M tokens  4.00 passes  1,234 tokens/s  MFU 25.1%  goodput 88%'
+  # 497 full batches of 10 seconds each, evaluations and saves included.
+  assert line == f'<%H:%M:%S>  step 3/500    {pace}{said}  ETA 1:22:50'
+  assert shown[0][:2] == (3, 'train') and shown[0][2].items() >= (SPEED | changes).items()
 
 
 def test_lines_past_the_start_are_written_again(tmp_path):

@@ -257,7 +257,7 @@ def test_an_error_of_one_process_ends_both(corpus_file, tmp_path):
 
 def test_a_folder_that_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
   monkeypatch.setattr(hosts, 'VISIBLE_SECONDS', 0)
-  monkeypatch.setattr(hosts, '_from_all', lambda number: [1, int(number), 1])
+  monkeypatch.setattr(hosts, 'from_all', lambda number: [1, int(number), 1])
   with pytest.raises(InputError, match='process 1 does not see .*, and process 0 does; use a fol'):
     hosts.exists(tmp_path / 'missing')
   assert hosts.exists(tmp_path)
@@ -317,7 +317,7 @@ def test_a_wrong_path_is_not_tried_again_and_a_failing_disk_is():
 def unseen(monkeypatch):
   """What process 0 writes, process 1 does not see."""
   monkeypatch.setattr(hosts, 'VISIBLE_SECONDS', 0)
-  monkeypatch.setattr(hosts, '_from_all', lambda number: [1, int(number)])
+  monkeypatch.setattr(hosts, 'from_all', lambda number: [1, int(number)])
 
 
 def test_checkpoints_that_not_all_processes_see_are_one_sentence(tmp_path, unseen):

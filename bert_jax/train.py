@@ -66,9 +66,8 @@ def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
         state, metrics = run.train_step(state, batch, run.constants)
       step += 1
       at.tally.take(step, metrics)  # still on the devices
-      wish = at.watch.ask()  # a vote of all processes
-      now = at.logger.due(step) or at.saver.due(step, wish) or at.evaluator.due(step)
-      if spike := at.settle(now):  # of this step if something reads it now
+      wish, spike = at.settle(step)  # waits for the devices, and so for the other processes
+      if spike:
         state = at.go_back(spike, state)
         step = int(jax.device_get(state.step))
         continue  # nothing of the steps between is saved or logged

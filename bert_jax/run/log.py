@@ -141,7 +141,7 @@ def pace(speed: Mapping[str, float]) -> str:
     out += f'  waits {speed["data_wait"]:.0%} of the time for data{process("data_wait_process")}'
   every = sum(speed[f'{what}_seconds'] for what in ('step', 'data', 'eval', 'save'))
   saves = speed['save_seconds'] / max(every, 1e-9)
-  out += f'  waits {saves:.0%} of all time for saves' * (saves > LONG_WAIT)
+  out += f'  waits {saves:.0%} of the time for saves' * (saves > LONG_WAIT)
   return out + '  all wait for a slow one' * ('slow_process' in speed) + process('slow_process')
 
 

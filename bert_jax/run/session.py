@@ -153,11 +153,13 @@ class Session:
     clock.batches += inputs.timeline.rows_at(step) / inputs.config.batch_size
     return batch
 
-  def settle(self, now: bool) -> int:
-    """Waits for the metrics of a step, see Tally.settle."""
-    started, spike = time.perf_counter(), self.tally.settle(now)
+  def settle(self, step: int) -> tuple[Wish, int]:
+    """(the wish of all processes, see Tally.settle) after a step: where a run waits for devices."""
+    started, wish = time.perf_counter(), self.watch.ask()  # a vote, which other processes may delay
+    now = self.logger.due(step) or self.saver.due(step, wish) or self.evaluator.due(step)
+    spike = self.tally.settle(now)  # of this step if something reads it now
     self.run.clock.blocked += time.perf_counter() - started
-    return spike
+    return wish, spike
 
   def go_back(self, spike: int, state: State) -> State:
     """Goes back to the checkpoint before a spike and returns its State; the run goes on with the

@@ -40,9 +40,8 @@ SLOW = 0.5  # the least share of its time in which a slow process is busy itself
 
 class Clock:
   """Measures the speed of training, and apart from it the seconds of evaluating and saving
-  (`doing`). flops_per_step: of a full batch. steps, batches, waited, blocked: steps, full batches,
-  and seconds of waiting for a batch and for the devices since the last read, counted by the loop.
-  done: full batches before the last read."""
+  (`doing`). flops_per_step: of a full batch. steps, batches, waited, blocked: since the last read,
+  steps, full batches, seconds of waiting for a batch and for devices; done: batches before it."""
 
   def __init__(self, flops_per_step: float):
     self.flops_per_step = flops_per_step
@@ -88,8 +87,7 @@ class Clock:
     tokens: how many were trained on, without padding. data_wait: the share of the training in which
     a step waited for its batch; of several processes the longest, data_wait_process. slow_process:
     one for which the others wait, since it is busy itself. goodput: the share of all time in which
-    steps were computed. There is no mfu if the peak of the device is not known, or below the
-    measured speed."""
+    steps were computed. There is no mfu if the peak is not known, or below the measured speed."""
     self.before = self.totals()
     seconds, times = max(self.spent['train'], 1e-9), self._seconds()
     busy = 1 - (self.waited + self.blocked) / seconds

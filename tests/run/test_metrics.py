@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from bert_jax import metrics
+from bert_jax import metrics, sharding
 from bert_jax.config import load, timeline_of
 from bert_jax.metrics import Level, LossLevel, Mean
 from bert_jax.run import log as training_log
-from bert_jax.run import progress, speed, tally
+from bert_jax.run import progress, session, speed, stopping, tally
 from bert_jax.run.trackers import TensorBoard
 
 
@@ -70,6 +70,31 @@ def test_the_process_that_the_others_wait_for_is_named(waits, works, named, monk
   assert given[1] == [0.0, 1.0]
 
 
+def test_waiting_for_other_processes_is_waiting_for_devices(monkeypatch):
+  """A vote takes 3 seconds, since another process is late, and the metrics of a step 0.5."""
+  now, settled = [50.0], []
+  monkeypatch.setattr(speed.time, 'perf_counter', lambda: now[0])
+
+  def after(seconds, result):
+    now[0] += seconds
+    return result
+
+  config = SimpleNamespace(checkpoint=SimpleNamespace(minutes=0.0), max_hours=0.0)
+  watch = stopping.Watch(config, sharding.make_mesh(1, 1, 1, jax.devices()[:1]), 0.0, lambda: False)
+  watch.vote = SimpleNamespace(cast=lambda number: after(3.0, stopping.Wish.SAVE))
+  never = SimpleNamespace(due=lambda step: False)
+  at = SimpleNamespace(
+    watch=watch,
+    logger=never,
+    evaluator=never,
+    saver=SimpleNamespace(due=lambda step, wish: step == 4 and wish == stopping.Wish.SAVE),
+    tally=SimpleNamespace(settle=lambda due: settled.append(due) or after(0.5, 7)),
+    run=SimpleNamespace(clock=SimpleNamespace(blocked=1.0)),
+  )
+  assert session.Session.settle(at, 4) == (stopping.Wish.SAVE, 7)
+  assert at.run.clock.blocked == 4.5 and settled == [True]
+
+
 SPEED = {'tokens_per_s': 1234.5, 'data_wait': 0.0, 'goodput': 0.875, 'mfu': 0.251}
 SPEED |= {'step_seconds': 70.0, 'data_seconds': 0.0, 'eval_seconds': 9.0, 'save_seconds': 1.0}
 
@@ -81,7 +106,7 @@ SPEED |= {'step_seconds': 70.0, 'data_seconds': 0.0, 'eval_seconds': 9.0, 'save_
     ({'data_wait': 0.019, 'save_seconds': 1.5}, ''),
     ({'data_wait': 0.021}, '  waits 2% of the time for data'),
     ({'data_wait': 0.3, 'data_wait_process': 2}, '  waits 30% of the time for data (process 2)'),
-    ({'save_seconds': 21.0}, '  waits 21% of all time for saves'),
+    ({'save_seconds': 21.0}, '  waits 21% of the time for saves'),
     ({'slow_process': 3}, '  all wait for a slow one (process 3)'),
   ],
 )

@@ -113,16 +113,22 @@ def _sentences():
     sys.exit(2)
 
 
-ASIDE = 'aside'  # how the names of the threads begin that `aside` starts
+ASIDE, EVERY = 'aside', 30  # how the names of the threads of `aside` begin; seconds, see there
 
 
-def aside(function: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
+def aside(
+  function: Callable[[Any], Any], values: Iterable[Any], goes_on: Callable[[], object] = bool
+) -> list[Any]:
   """The function's results for values, each computed in a thread of its own. A compiler hears no
   signals, but the main thread, which waits here, does; command_line then ends the process at once,
-  whatever these threads do."""
-  threads = futures.ThreadPoolExecutor(thread_name_prefix=ASIDE)
+  whatever these threads do. goes_on: called after each EVERY seconds of waiting."""
+  threads, out = futures.ThreadPoolExecutor(thread_name_prefix=ASIDE), []
   try:
-    return list(threads.map(function, values))
+    for job in [threads.submit(function, value) for value in values]:
+      while not futures.wait([job], EVERY).done:
+        goes_on()
+      out.append(job.result())
+    return out
   finally:
     threads.shutdown(wait=False, cancel_futures=True)
 

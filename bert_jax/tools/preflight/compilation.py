@@ -17,19 +17,18 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent import futures
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import jax
 from jax.stages import Lowered
 
+from bert_jax.command_line import aside
 from bert_jax.errors import InputError, first_line, log
 from bert_jax.files import write_whole
 
 Devices = Sequence[jax.Device]
 Options = Mapping[str, Any] | None  # of the compiler
-EVERY = 30  # seconds between two lines about the same compilation
 SIZES = ('argument', 'output', 'alias', 'temp', 'generated_code')
 
 
@@ -54,9 +53,10 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
     return kept
   started = time.perf_counter()
   print(f'compiling {name}, usually {usual(name)}', file=sys.stderr)
-  with os.fdopen(os.dup(2), 'w') as terminal, quiet() as stderr:
+  waited = lambda: f'  still compiling after {time.perf_counter() - started:.0f} s\n'
+  with os.fdopen(os.dup(2), 'w', 1) as terminal, quiet() as stderr:
     try:
-      made = patiently(lowered.compile, terminal)
+      (made,) = aside(lambda x: x.compile(), [lowered], lambda: terminal.write(waited()))
       memory = made.memory_analysis()
       sizes = {name: getattr(memory, f'{name}_size_in_bytes') for name in SIZES}
       text, used, limit = made.as_text() or '', 0, 0
@@ -111,20 +111,12 @@ def store(path: Path, name: str, made: Compiled) -> None:
 
 def usual(name: str) -> str:
   """How long the program of this name took to compile on this machine before, in words."""
-  with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-    known = [json.loads(path.read_text()) for path in folder().glob('*.json')]
-    seconds = [facts['seconds'] for facts in known if facts['name'] == name]
-    return f'{statistics.median(seconds):.0f} seconds'
-  return '1 to 5 minutes'
-
-
-def patiently(function: Callable[[], Any], out: TextIO, every: float = EVERY) -> Any:
-  """function(), in a thread, so that Ctrl-C and SIGTERM are heard at once; the process has to end
-  then. Writes every `every` seconds how long it has been."""
-  job, started = futures.ThreadPoolExecutor(1).submit(function), time.perf_counter()
-  while not futures.wait([job], every).done:
-    print(f'  still compiling after {time.perf_counter() - started:.0f} s', file=out, flush=True)
-  return job.result()
+  seconds = []
+  for path in folder().glob('*.json'):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+      facts = json.loads(path.read_text())
+      seconds += [float(facts['seconds'])] * (facts['name'] == name)
+  return f'{statistics.median(seconds):.0f} seconds' if seconds else '1 to 5 minutes'
 
 
 @contextlib.contextmanager

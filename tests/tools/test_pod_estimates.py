@@ -298,7 +298,13 @@ def run_of(name='calibrated', seconds=((1.0, 2.0), (1.5, 3.0)), **facts):
   of = lambda step_s: step_time.row(step_s, 0.5 / step_s, 864_000, 100)
   names = 'compute_only', 'with_communication'
   estimates = {f'{name} {k}': dict(zip(names, map(of, x))) for k, x in enumerate(seconds)}
-  counts = {'steps': 864_000, 'full_steps': 864_000.0, 'tokens': 43_200_000_000, 'passes': 12.34}
+  counts = {
+    'steps': 864_000,
+    'full_steps': 864_000.0,
+    'tokens': 43_200_000_000,
+    'passes': 12.34,
+    'assumed': False,
+  }
   places = {'chips': 100, 'hosts': 25, 'fits': True, 'hbm_bytes': 3 * GB, 'hbm_limit': 17 * GB}
   return counts | places | {'estimates': estimates} | facts
 
@@ -328,19 +334,23 @@ def test_a_run_in_hours_and_dollars_and_tokens():
   assert third['fits'] == 'NO, 19.0 of 17.0 GB'
   assert {third[x] for x in ('step, ms', 'MFU', 'hours', 'on demand', 'tokens/s a host')} == {'-'}
   assert any(line.startswith('?: not compiled') for line in compare.table(reports))
-  assert not any(line.startswith('?') for line in compare.table({'a': report | cost}))
+  known = compare.table({'a': report | cost})
+  assert not any(line.startswith('?') for line in known) and known[-1].startswith('864,000 steps;')
+  said = compare.table({'a': report | {'assumed': True}})[-1]
+  assert said.startswith('864,000 steps assumed: its length depends on its data;')
 
 
 def test_a_price_for_all_topologies_or_for_each():
-  assert money.rates([1.2, 2.7], [0.4], 2) == [(1.2, 0.4), (2.7, 0.4)]
-  assert money.rates([1.2], [0.3, 0.4, 0.5], 3) == [(1.2, 0.3), (1.2, 0.4), (1.2, 0.5)]
-  ((price, spot),) = money.rates([], [], 1)
+  assert money.rates('1.2,2.7', '.4', 2) == [(1.2, 0.4), (2.7, 0.4)]
+  assert money.rates('1.2', '0.3,0.4,0.5', 3) == [(1.2, 0.3), (1.2, 0.4), (1.2, 0.5)]
+  ((price, spot),) = money.rates('', '', 1)
   assert np.isnan(price) and np.isnan(spot)
 
 
 @pytest.mark.parametrize(
   'price, spot',
-  [([0], []), ([-1], []), ([], [0.5]), ([1], [0]), ([1], [1.5]), ([1, 2], []), ([1], [0.1] * 4)],
+  [('0', ''), ('-1', ''), ('', '0.5'), ('1', '0'), ('1', '1.5'), ('1,2', ''), ('1', '.1,.1,.1,.1')]
+  + [('x', ''), ('1,,2', ''), ('1.2.3', ''), ('nan', ''), ('1', '40%')],
 )
 def test_prices_that_are_none_are_named(price, spot):
   with pytest.raises(InputError, match='makes no sense: --price is dollars .*; one for all topolo'):

@@ -1,7 +1,6 @@
 """Preflight: what it reads from a compiled program, and the real TPU compiler on a small step."""
 
 import dataclasses
-import io
 import itertools
 import json
 import math
@@ -18,8 +17,8 @@ import jax.numpy as jnp
 import pytest
 from conftest import run_module
 
+from bert_jax import command_line, models, sharding
 from bert_jax import config as c
-from bert_jax import models, sharding
 from bert_jax.config import InputError
 from bert_jax.models.attention import Attention
 from bert_jax.models.tokens import Layer, Tokens
@@ -164,8 +163,8 @@ def test_the_largest_batch_is_found_in_a_few_compilations(bytes_of, most, monkey
 # beside Python for minutes and hears no signal.
 INTERRUPTED = """
 import hashlib, sys
+from bert_jax.command_line import aside
 from bert_jax.tools.preflight import __main__ as preflight
-from bert_jax.tools.preflight import compilation
 
 def compiler():
   print('compiling', file=sys.stderr, flush=True)
@@ -173,7 +172,7 @@ def compiler():
 
 def compiled(args, overrides, config, topology):
   if topology == 'v6e-32':
-    compilation.patiently(compiler, sys.stderr)
+    aside(lambda _: compiler(), [0])
   yield {'fits': True, 'hbm_bytes': 3e9, 'hbm_limit': 17e9}
 
 preflight.compiled = compiled
@@ -194,29 +193,55 @@ def test_what_is_known_is_printed_at_ctrl_c_while_the_compiler_works():
     out, err = process.communicate(timeout=20)
   finally:
     process.kill()
-  assert process.returncode == 130 and err.startswith(
-    'stopped: this is what is known; what was com'
-  )
+  assert (process.returncode, err) == (130, 'stopped: this is known; what was compiled is kept\n')
   _, first, second, *_ = out.splitlines()
   assert re.match('v5e-16 +16, 4 +yes, 3.0 of 17.0 GB ', first)
   assert re.match(r'v6e-32 +32, 8 +\? ', second)
 
 
-@pytest.mark.parametrize('others', [True, False])
-def test_what_does_not_fit_is_an_error_that_names_what_does(others, monkeypatch, capsys, caplog):
-  """Rows in one or two parts do not fit, on another topology nothing does."""
-  nowhere = {'fits': False, 'estimates': {}, 'hbm_bytes': 19e9, 'hbm_limit': 17e9}
+NOWHERE = {'fits': False, 'estimates': {}, 'hbm_bytes': 19e9, 'hbm_limit': 17e9}
 
-  def report_of(config, devices, chip):
-    fits = config.optimizer.accumulation > 2 and len(devices) == 16
-    estimates = {'calibrated': {'compute_only': {'step_s': 0.1, 'mfu': 0.5, 'chip_hours': 9.0}}}
-    return nowhere | ({'fits': True, 'estimates': estimates} if fits else {}) | {'warnings': []}
 
+def as_if_compiled(report_of, monkeypatch):
+  """Preflight reports what this function says, of chips that nothing is compiled for."""
   monkeypatch.setattr(estimate, 'estimate', report_of)
   monkeypatch.setattr(preflight, 'table', lambda report: f'fits: {report["fits"]}')
   monkeypatch.setattr(chips, 'Chip', lambda device: None)
   monkeypatch.setattr(chips, 'devices_of', lambda name, slices: grid(int(name.rpartition('-')[2])))
   monkeypatch.setattr(sharding, 'mesh_of', fake_mesh)
+
+
+@pytest.mark.parametrize('search', [[], ['--best']])
+def test_what_a_search_has_tried_is_printed_at_ctrl_c(search, monkeypatch, capsys):
+  def report_of(config, devices, chip):
+    if config.mesh.fsdp == 4:
+      raise KeyboardInterrupt
+    return NOWHERE
+
+  as_if_compiled(report_of, monkeypatch)
+  with pytest.raises(SystemExit) as end:
+    where = ['--config', 'configs/pretrain.py:size=base', '--topology', 'v5e-16']
+    preflight.main(where + search)
+  out, err = capsys.readouterr()
+  assert end.value.code == 130 and err.endswith(
+    'stopped: this is known; what was compiled is kept\n'
+  )
+  assert 'v5e-16: the config as it is: NO, 19.0 of 17.0 GB; ' in out
+  assert 'v5e-16: mesh.data=-1 mesh.fsdp=16: NO, 19.0 of 17.0 GB; ' in out
+
+
+@pytest.mark.parametrize('others', [True, False])
+def test_what_does_not_fit_is_an_error_that_names_what_does(others, monkeypatch, capsys, caplog):
+  """Rows in one or two parts do not fit, on another topology nothing does."""
+  tried = {4: [], 16: []}
+
+  def report_of(config, devices, chip):
+    fits = config.optimizer.accumulation > 2 and len(devices) == 16
+    tried[len(devices)].append(fits)
+    estimates = {'calibrated': {'compute_only': {'step_s': 0.1, 'mfu': 0.5, 'chip_hours': 9.0}}}
+    return NOWHERE | ({'fits': True, 'estimates': estimates} if fits else {})
+
+  as_if_compiled(report_of, monkeypatch)
   where = ['--compare', 'v5e-16,v5e-4'] if others else ['--topology', 'v5e-16']
   with pytest.raises(SystemExit) as end:
     preflight.main(['--config', 'configs/pretrain.py:size=base', *where])
@@ -227,6 +252,10 @@ def test_what_does_not_fit_is_an_error_that_names_what_does(others, monkeypatch,
   assert '--config.optimizer.accumulation=4 --workdir WORKDIR' in out
   assert ('v5e-4: nothing that was tried fits; use more chips' in out) == others
   assert ('fits: False' in out) != others
+  assert tried[16].index(True) == len(tried[16]) - 1  # the first that fits is enough
+  most = [int(n) for n in re.findall(r'searching, mostly in less than (\d+) compilations', err)]
+  assert len(most) == 1 + others and len(tried[16]) <= most[0]
+  assert not others or len(tried[4]) == 1 + most[1]  # and once to see that it does not fit
   assert re.search('v5e-16 +16, 4 +NO, 19.0 of 17.0 GB', out)
 
 
@@ -242,6 +271,8 @@ def test_an_estimate_at_once_is_of_the_peak_of_the_chips(tmp_path):
   assert fast['chip_hours'] == pytest.approx(32 * 1000 * fast['step_s'] / 3600)
   assert (report['chips'], report['hosts'], report['fits']) == (32, 8, None)
   assert (report['tokens'], report['passes']) == (1000 * 1024 * 128, None)
+  of_v6e = estimate.at_once(config, estimate.objective_of(config), 'v6e-16')['estimates'].values()
+  assert [x['compute_only']['mfu'] for x in of_v6e] == [0.4, 0.2]
   growing = {'optimizer.accumulation': 2, 'optimizer.batch_warmup': 100.0}
   read = estimate.length_of(estimate.changed(config, growing))
   assert (read['full_steps'], read['tokens']) == (950, 950 * 1024 * 128)
@@ -253,9 +284,16 @@ def test_passes_are_of_the_text_of_a_prepared_corpus(tmp_path, monkeypatch):
   monkeypatch.setattr(estimate.prepared, 'read_meta', lambda spec: {'kept': kept})
   config = c.load('configs/pretrain.py:size=tiny', ['--config.data.train=D'])
   config = estimate.changed(config, {'steps': 500, 'batch_size': 64})
-  assert estimate.length_of(config)['passes'] == 1.0
-  by_epochs = estimate.length_of(estimate.changed(config, {'steps': 0, 'epochs': 2.5}))
-  assert (by_epochs['passes'], by_epochs['steps']) == (2.5, estimate.STEPS)
+  length = lambda **more: estimate.length_of(estimate.changed(config, more))
+  assert (length()['passes'], length()['assumed']) == (1.0, False)
+  epochs = {'steps': 0, 'epochs': 2.5}
+  # A pass over pairs is one over each of the five ways in which the text is cut into them.
+  for rows, times in (('full', 2.5), ('nsp', 12.5)):
+    read = length(**epochs, **{'corpus.rows': rows})
+    assert (read['steps'], read['passes'], read['assumed']) == (500 * times, times, False)
+    assert read['tokens'] == 4_096_000 * times
+  read = length(**epochs, **{'data.train': 'texts/*.txt'})
+  assert (read['steps'], read['passes'], read['assumed']) == (1_000_000, None, True)
 
 
 def test_a_program_is_compiled_once(tmp_path, monkeypatch, capfd):
@@ -305,20 +343,33 @@ def test_a_program_that_does_not_fit_is_kept_too(tmp_path, monkeypatch):
     assert made.limit == int(15.75 * 2**30)
 
 
-def test_compiling_says_that_it_goes_on(capfd):
-  out = io.StringIO()
+def test_compiling_says_that_it_goes_on(tmp_path, monkeypatch, capfd):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  monkeypatch.setattr(command_line, 'EVERY', 0.05)
 
-  def compiled():
-    os.write(2, b'noise of the compiler')
-    time.sleep(0.5)
-    return 'program'
+  class Lowered:
+    def as_text(self):
+      return 'module'
 
-  with compilation.quiet() as stderr:
-    assert compilation.patiently(compiled, out, every=0.05) == 'program'
-    assert stderr() == 'noise of the compiler'
-  rest = out.getvalue().splitlines()
-  assert len(rest) > 2 and capfd.readouterr().err == ''
+    def compile(self):
+      os.write(2, b'noise of the compiler')
+      time.sleep(0.5)
+      raise RuntimeError('Ran out of memory in memory space hbm. Used 30.50G of 15.75G hbm.')
+
+  compilation.compiled(Lowered(), jax.devices()[:1], 'a step for')
+  first, *rest = capfd.readouterr().err.splitlines()
+  assert first == 'compiling a step for 1 cpu, usually 1 to 5 minutes' and len(rest) > 2
   assert all(re.fullmatch(r'  still compiling after \d+ s', line) for line in rest)
+
+
+def test_a_damaged_file_hides_no_usual_time(tmp_path, monkeypatch):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  compilation.folder().mkdir(parents=True)
+  for number, seconds in enumerate((30, 50, 41)):
+    facts = json.dumps({'name': 'a step for 16 TPU v5 lite', 'seconds': seconds})
+    (compilation.folder() / f'{number}.json').write_text(facts if number else facts[:-5])
+  assert compilation.usual('a step for 16 TPU v5 lite') == '46 seconds'
+  assert compilation.usual('a product for 16 TPU v5 lite') == '1 to 5 minutes'
 
 
 def grid(number):
@@ -403,6 +454,14 @@ def test_a_mesh_of_unknown_time_is_passed_over_and_less_is_computed_again(monkey
   changes = {'mesh.fsdp': 4, 'model.remat': 'full'}
   fields, report, *_ = searched(seconds, monkeypatch, changes)
   assert fields == {'model.remat': 'dots'} and estimate.seconds(report) == 6.0
+
+
+def test_what_fits_counts_even_if_its_time_is_not_known(monkeypatch):
+  """As with kernels, whose cycles the compiler does not know."""
+  seconds = lambda config: 'unknown' if config.optimizer.accumulation >= 4 else None
+  changes = {'model.attention_implementation': 'splash'}
+  fields, report, *_ = searched(seconds, monkeypatch, changes)
+  assert report['fits'] and fields == {'optimizer.accumulation': 4}
 
 
 def test_fewer_and_larger_parts_are_tried_where_they_fit(monkeypatch):

@@ -4,8 +4,7 @@ compiling its step for them.
     python -m bert_jax.tools.preflight --config configs/pretrain.py:size=base \
         --topology v5e:4x4 --config.batch_size=1024 [--slices 2] [--price 1.2 [--spot 0.5]] [--json]
     python -m bert_jax.tools.preflight ... --compare v5litepod-64,v6e-32,v5p-16 --price 1.2,2.7,4.2
-    python -m bert_jax.tools.preflight ... --largest-batch
-    python -m bert_jax.tools.preflight ... --best
+    python -m bert_jax.tools.preflight ... --best (or --largest-batch)
 
 The real compiler (pip install libtpu; no TPU) compiles the real step with the config's mesh, and
 refuses what does not fit. Its cycles become an estimated time and MFU (step_time.py), without and
@@ -15,8 +14,6 @@ counts of a prepared corpus and a teacher's weights.
 
 import argparse
 import json
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -59,8 +56,11 @@ def compiled(
   if not args.largest_batch:
     sharding.mesh_of(config, TASKS[config.objective], devices)  # or an InputError
   chip = chips.Chip(devices[0])
+  notes, found = list[str](), list[Mapping[str, Any]]()  # of a search, as they come; what fits
 
   def attempt(fields: Mapping[str, Any]) -> estimate.Report | None:
+    if found and not args.best:
+      return None  # the first that fits is enough
     changed = ' '.join(f'{name}={value}' for name, value in fields.items()) or 'the config as it is'
     try:
       report = estimate.estimate(estimate.changed(config, fields), devices, chip)
@@ -69,10 +69,13 @@ def compiled(
         raise
       log.warning('%s: %s', changed, error)
       return None
-    log.info('%s: %s', changed, compare.line(report))
+    found.extend([fields] * report['fits'])
+    notes.append(f'{changed}: {compare.line(report)}')
+    log.info('%s', notes[-1])
     return report
 
   best = lambda: estimate.fastest(args.config, overrides, config, devices, attempt)
+  yield {'notes': notes}
   if args.largest_batch or args.best:
     yield estimate.largest_batch(config, devices, chip) if args.largest_batch else best()
   else:
@@ -101,11 +104,10 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--config', required=True, metavar='FILE[:ARGS]')
   where = parser.add_mutually_exclusive_group(required=True)
   where.add_argument('--topology', metavar='CHIP:AxB', help=topology)
-  where.add_argument('--compare', metavar='TOPOLOGY,TOPOLOGY', help='one table of several')
+  where.add_argument('--compare', metavar='TOPOLOGY,..', help='one table; exits with 0 if any fits')
   add('--slices', type=int, help='of that topology, joined by DCN')
-  amounts: Any = {'type': lambda text: [float(x) for x in text.split(',')], 'default': []}
-  add('--price', help='dollars for a chip-hour; 1.2,2.7: of each topology', **amounts)
-  add('--spot', help='price of a spot chip, as a share of --price', **amounts)
+  add('--price', default='', help='dollars for a chip-hour; 1.2,2.7: of each topology')
+  add('--spot', default='', help='price of a spot chip, as a share of --price')
   add('--json', action='store_true', help='print JSON')
   either = parser.add_mutually_exclusive_group()
   either.add_argument('--largest-batch', action='store_true', help='search it')
@@ -127,15 +129,14 @@ def main(argv: Sequence[str] | None = None) -> None:
       for name, known in reports.items():
         try:
           for report in compiled(args, overrides, config, name):
-            reports[name] = known | report
+            reports[name] |= report
         except InputError as error:
           if not args.compare:
             raise
           reports[name] = known | {'notes': [str(error)]}
     except KeyboardInterrupt:
-      print(text_of(args, priced()), flush=True)
-      print('stopped: this is what is known; what was compiled is kept', file=sys.stderr)
-      os._exit(130)  # the compiler may be at work in its thread, and would crash at Python's end
+      print(text_of(args, priced()))
+      raise KeyboardInterrupt('stopped: this is known; what was compiled is kept') from None
     print(text_of(args, priced()))
     if not any(report['fits'] for report in reports.values()):
       raise InputError('it was not seen to fit; what to do is said above.')

@@ -16,11 +16,10 @@ def table(reports: Mapping[str, Mapping[str, Any]]) -> list[str]:
   """The lines of a table of {topology: report with its money.cost}."""
   lines = aligned([HEADER, *(_row(*pair) for pair in reports.items())])
   if any(report['fits'] is None for report in reports.values()):
-    lines.append(
-      '?: not compiled; by the peak of the chips, of which small models reach less than here'
-    )
-  steps = next(iter(reports.values()))['steps']
-  return [*lines, f'{steps:,} steps, without their evaluations and checkpoints']
+    lines.append('?: not compiled; by an MFU that models from BERT-base on reach on such chips')
+  first = next(iter(reports.values()))
+  assumed = ' assumed: its length depends on its data' * first['assumed']
+  return [*lines, f'{first["steps"]:,} steps{assumed}; without evaluations and checkpoints']
 
 
 def line(report: Mapping[str, Any]) -> str:

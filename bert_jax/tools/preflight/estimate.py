@@ -16,6 +16,7 @@ from bert_jax.convert import hub
 from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, log
 from bert_jax.models.stack import REMAT_POLICIES
+from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.run import speed
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tools.preflight import chips, compare, compilation, hlo, step_time
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
   from bert_jax.objectives.base import Objective
 
 STEPS = 1_000_000  # assumed for a run whose length depends on its data
-MFU = 0.6, 0.3  # of most published runs on TPUs, and of most here (launch/README.md)
+MFU = {
+  'TPU v6e': (0.4, 0.2)
+}  # of most models from BERT-base on, elsewhere 0.6 to 0.3 (launch/README)
 LARGEST = 5  # how many buffers are named
 MOST_ROWS = 2**14  # on each data shard
 Report = dict[str, Any]  # valid JSON
@@ -53,16 +56,17 @@ def objective_of(config: ConfigDict) -> 'Objective':
 
 
 def length_of(config: ConfigDict) -> Report:
-  """{'steps', 'full_steps': its rows in full batches, 'tokens': positions of its rows, 'passes'
-  over its text: None unless the config or a prepared corpus says so}."""
-  steps, train, passes = config.steps or STEPS, config.data.train, config.epochs or None
+  """{'steps', 'assumed': are they STEPS, 'full_steps': its rows in full batches, 'tokens': all
+  positions of rows, 'passes' over its text: None unless that is a prepared corpus}."""
+  train, length, text, times = config.data.train, config.data.seq_length, 0, config.epochs
+  if prepared.is_prepared(train):
+    text = sum(counts['tokens'] for counts in prepared.read_meta(train)['kept'].values())
+    times *= config.corpus.dupe_factor if config.corpus.rows in PAIRS else 1
+  steps = config.steps or math.ceil(times * text / length / config.batch_size) or STEPS
   rows = config_lib.timeline_of(config, steps).rows_before(steps)
-  tokens = rows * config.data.seq_length
-  if config.steps and prepared.is_prepared(train):
-    kept = prepared.read_meta(train)['kept'].values()
-    passes = tokens / sum(counts['tokens'] for counts in kept)
-  full_steps = rows / config.batch_size
-  return {'steps': steps, 'full_steps': full_steps, 'tokens': tokens, 'passes': passes}
+  assumed, tokens = not (config.steps or times * text), rows * length
+  out = {'steps': steps, 'assumed': assumed, 'full_steps': rows / config.batch_size}
+  return out | {'tokens': tokens, 'passes': tokens / text if text else None}
 
 
 def at_once(config: ConfigDict, objective: 'Objective', topology: str) -> Report:
@@ -71,7 +75,7 @@ def at_once(config: ConfigDict, objective: 'Objective', topology: str) -> Report
   peak = devices * speed.peak_flops_of(kind)
   ideal, out = 3 * objective.flops(config.batch_size) / peak, length_of(config)
   row = lambda mfu: {'compute_only': step_time.row(ideal / mfu, mfu, out['full_steps'], number)}
-  estimates = {f'mfu_{mfu:g}': row(mfu) for mfu in MFU}
+  estimates = {f'mfu_{mfu:g}': row(mfu) for mfu in MFU.get(kind, (0.6, 0.3))}
   return {'fits': None, 'chips': number, 'hosts': hosts, 'estimates': estimates} | out
 
 
@@ -189,14 +193,15 @@ def search(config: ConfigDict, devices: Devices, attempt: Attempt) -> tuple[Fiel
   least = seconds(as_it_is)  # raises if its time cannot be estimated
 
   def better(name: str, value: Any, most: float = 1 - NOISE) -> bool:
-    """Keeps a value with which a step takes less than `most` times the least seconds until here."""
+    """Keeps a value that is the first to fit, or takes less than `most` of the least seconds."""
     nonlocal best, least
     fields = best[0] | ({'mesh.data': -1} if name == 'mesh.fsdp' else {}) | {name: value}
     report = attempt(fields)
-    if not report or (report['fits'] and not report['estimates']):
+    if not report or not report['fits'] or (best[1]['fits'] and not report['estimates']):
       return False
-    if is_better := seconds(report) < most * least:
-      best, least = (fields, report), min(least, seconds(report))
+    took = seconds(report) if report['estimates'] else math.inf
+    if is_better := took < most * least or not best[1]['fits']:
+      best, least = (fields, report), min(least, took)
     return is_better
 
   # Parameters whole on each chip, or sharded over one side of the slice, over 16 chips, or over the
@@ -235,6 +240,9 @@ def fastest(
   file: str, overrides: Sequence[str], config: ConfigDict, devices: Devices, attempt: Attempt
 ) -> Report:
   """The report of the best fields, with what is gained and how to train with them, in words too."""
+  tries: list[Fields] = []
+  search(config, devices, lambda fields: tries.append(fields) or {'fits': False})
+  log.info('searching, mostly in less than %d compilations, usually of 1 to 5 minutes', len(tries))
   fields, report, as_it_is = search(config, devices, attempt)
   if not report['fits']:
     return report | {'notes': ['nothing that was tried fits; use more chips or fewer rows']}

@@ -1,24 +1,25 @@
 """What a run costs: days, chip-hours, and dollars on demand and on spot chips."""
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.errors import InputError
 from bert_jax.tools.preflight.step_time import fullest
 
 
-def rates(price: Sequence[float], spot: Sequence[float], number: int) -> list[tuple[float, float]]:
-  """[(dollars for a chip-hour, share of it on a spot chip)] of so many topologies; NaN: unknown."""
-  for name, amounts, most in (('price', price, 1e6), ('spot', spot, 1.0)):
+def rates(price: str, spot: str, number: int) -> list[tuple[float, float]]:
+  """[(dollars for a chip-hour, share of it on a spot chip)] of each topology, or NaN."""
+  out = []
+  for name, text, most in (('price', price, 1e6), ('spot', spot, 1.0)):
+    amounts = [float(x) if re.fullmatch(r'\d*\.?\d+', x) else 0 for x in text.split(',') if text]
     known = len(amounts) in (0, 1, number) and (price or not spot)
     if not known or not all(0 < x <= most for x in amounts):
       use = '--price is dollars for a chip-hour, such as 1.2, --spot a share of it, such as 0.4'
-      raise InputError(
-        f'--{name} {amounts} makes no sense: {use}; one for all topologies, or each.'
-      )
-  prices, shares = ([*(x or [math.nan])] * number for x in (price, spot))
-  return list(zip(prices, shares))[:number]
+      raise InputError(f'--{name} {text} makes no sense: {use}; one for all topologies, or each.')
+    out.append((amounts or [math.nan]) * number)
+  return list(zip(*out))[:number]
 
 
 def cost(report: Mapping[str, Any], rate: tuple[float, float]) -> dict[str, Any]:

@@ -456,6 +456,15 @@ def test_a_mesh_of_unknown_time_is_passed_over_and_less_is_computed_again(monkey
   assert fields == {'model.remat': 'dots'} and estimate.seconds(report) == 6.0
 
 
+def test_parameters_are_gathered_by_layer_where_there_is_no_room_for_all(monkeypatch):
+  seconds = lambda config: 1.0 if config.mesh.gather == 'layer' else None
+  fields, *_ = searched(seconds, monkeypatch, {'mesh.fsdp': 4})
+  assert fields == {'mesh.gather': 'layer'}
+  for changes in ({'mesh.fsdp': 4, 'mesh.gather': 'layer'}, {'mesh.fsdp': 1}):
+    *_, tried = searched(lambda config: 1.0, monkeypatch, changes)
+    assert not any('mesh.gather' in fields for fields in tried)
+
+
 def test_what_fits_counts_even_if_its_time_is_not_known(monkeypatch):
   """As with kernels, whose cycles the compiler does not know."""
   seconds = lambda config: 'unknown' if config.optimizer.accumulation >= 4 else None

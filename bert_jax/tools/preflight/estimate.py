@@ -212,6 +212,8 @@ def search(config: ConfigDict, devices: Devices, attempt: Attempt) -> tuple[Fiel
   sizes = {n for n in (1, max(sides), 16, within) if within % n == 0} - {mesh['fsdp']}
   for n in sorted(sizes, reverse=True):
     better('mesh.fsdp', n)
+  if best[0].get('mesh.fsdp', mesh['fsdp']) > 1 and config.mesh.gather == 'step':
+    better('mesh.gather', 'layer')
   parts, shards = config.optimizer.accumulation, mesh['data'] * mesh['fsdp']
   possible = [n for n in range(1, config.batch_size + 1) if config.batch_size % (n * shards) == 0]
   more, fewer = [n for n in possible if n > parts], [n for n in possible[::-1] if n < parts]

@@ -58,15 +58,14 @@ def objective_of(config: ConfigDict) -> 'Objective':
 def length_of(config: ConfigDict) -> Report:
   """{'steps', 'assumed': are they STEPS, 'full_steps': its rows in full batches, 'tokens': all
   positions of rows, 'passes' over its text: None unless that is a prepared corpus}."""
-  train, length, text, times = config.data.train, config.data.seq_length, 0, config.epochs
-  if prepared.is_prepared(train):
-    text = sum(counts['tokens'] for counts in prepared.read_meta(train)['kept'].values())
+  text, times, size = 0, config.epochs, config.batch_size * config.data.seq_length
+  if prepared.is_prepared(config.data.train):
+    text = sum(x['tokens'] for x in prepared.read_meta(config.data.train)['kept'].values())
     times *= config.corpus.dupe_factor if config.corpus.rows in PAIRS else 1
-  steps = config.steps or math.ceil(times * text / length / config.batch_size) or STEPS
-  rows = config_lib.timeline_of(config, steps).rows_before(steps)
-  assumed, tokens = not (config.steps or times * text), rows * length
-  out = {'steps': steps, 'assumed': assumed, 'full_steps': rows / config.batch_size}
-  return out | {'tokens': tokens, 'passes': tokens / text if text else None}
+  steps = config.steps or math.ceil(times * text / size) or STEPS
+  tokens = config_lib.timeline_of(config, steps).rows_before(steps) * config.data.seq_length
+  out = {'steps': steps, 'tokens': tokens, 'passes': tokens / text if text else None}
+  return out | {'assumed': not (config.steps or times * text), 'full_steps': tokens / size}
 
 
 def at_once(config: ConfigDict, objective: 'Objective', topology: str) -> Report:

@@ -241,7 +241,7 @@ def fastest(
   file: str, overrides: Sequence[str], config: ConfigDict, devices: Devices, attempt: Attempt
 ) -> Report:
   """The report of the best fields, with what is gained and how to train with them, in words too."""
-  tries: list[Fields] = []
+  tries: list[Any] = []
   search(config, devices, lambda fields: tries.append(fields) or {'fits': False})
   log.info('searching, mostly in less than %d compilations, usually of 1 to 5 minutes', len(tries))
   fields, report, as_it_is = search(config, devices, attempt)

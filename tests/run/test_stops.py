@@ -6,7 +6,7 @@ import copy
 import json
 import math
 import time
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -34,10 +34,17 @@ SCHEDULES = {
 }
 
 
+class Rows:
+  baselines = MappingProxyType({})
+
+  def __len__(self):
+    return 37
+
+
 class Batches:
   """Batch n is the number n."""
 
-  skip_damaged, source = False, SimpleNamespace(baselines={})
+  skip_damaged, source = False, Rows()
 
   def at(self, step, skipped):
     return step + skipped // 8

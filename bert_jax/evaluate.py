@@ -18,7 +18,6 @@ import argparse
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +27,7 @@ from bert_jax import hosts, metrics, sharding, step, tokenizers
 from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, log
-from bert_jax.files import make_folder, write_json, write_whole
+from bert_jax.files import Path, make_folder, write_json, write_whole
 from bert_jax.models import layers
 from bert_jax.rows.batches import batches_of
 from bert_jax.run import evaluation, teacher

@@ -7,15 +7,17 @@ import itertools
 import json
 import math
 import os
+import pathlib
 import re
 import uuid
 import zipfile
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import numpy as np
+
+from bert_jax.buckets import Bucket, Path
 
 UNPACKED = 100  # times that an index may be larger than its file; most are 4 to 10
 SMALL = 1 << 28  # bytes that it may have even so: counts of many pieces are mostly zeros
@@ -28,6 +30,9 @@ def write_whole(path: Path | str, data: str | bytes) -> None:
   """Writes a text or bytes so that a kill leaves the old file or the whole new one, and several may
   write at the same time. Returns when it is on the disk, and removes what killed processes left."""
   path = Path(path)
+  if isinstance(path, Bucket):
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return
   scratch = path.with_name(f'.{path.name}.{uuid.uuid4().hex}.tmp')
   try:
     with open(scratch, 'wb') as file:
@@ -54,7 +59,7 @@ def write_whole(path: Path | str, data: str | bytes) -> None:
 def remove_scratch(folder: Path) -> None:
   """Removes unfinished files of write_whole in a folder whose processes live no more: nobody holds
   the lock of such a file. One that is empty may have been made just now, and not be locked yet."""
-  for path in folder.iterdir() if folder.is_dir() else ():
+  for path in folder.iterdir() if not isinstance(folder, Bucket) and folder.is_dir() else ():
     with contextlib.suppress(OSError):
       if SCRATCH.fullmatch(path.name) and path.stat().st_size:
         with open(path, 'rb+') as file:
@@ -64,7 +69,7 @@ def remove_scratch(folder: Path) -> None:
 
 def write_npy(path: Path, array: np.ndarray) -> None:
   """Writes an array as .npy, into a file that can be read: else numpy's C hides a full disk."""
-  with open(path, 'w+b') as file:
+  with path.open('w+b') as file:
     np.save(file, array)
 
 
@@ -100,19 +105,9 @@ def exists(path: Path | str) -> bool:
 def names(folder: Path | str) -> list[str]:
   """The sorted names of files and folders in a folder; [] if it does not exist."""
   try:
-    return sorted(os.listdir(folder))
+    return sorted(path.name for path in Path(folder).iterdir())
   except (FileNotFoundError, NotADirectoryError):
     return []
-
-
-def find(folder: Path | str, name: str) -> list[Path]:
-  """The files called `name` in a folder and the folders below it, sorted."""
-  return sorted(Path(folder).rglob(name))
-
-
-def remove(path: Path | str) -> None:
-  """Removes a file if it exists."""
-  Path(path).unlink(missing_ok=True)
 
 
 def make_folder(path: Path | str) -> None:
@@ -134,7 +129,7 @@ def write_sealed(path: Path | str, content: Mapping[str, Any], indent: int = 2) 
 def read_npz(source: Path | BinaryIO) -> dict[str, np.ndarray]:
   """The arrays of an .npz file, or an error of UNREADABLE. Before anything is expanded, arrays must
   have the bytes of their shapes, at most UNPACKED times the file's together, or SMALL."""
-  opened = source.open('rb') if isinstance(source, Path) else source
+  opened = source.open('rb') if isinstance(source, pathlib.Path) else source
   with opened as file, zipfile.ZipFile(file) as archive:
     size, whole = file.seek(0, 2), sum(info.file_size for info in archive.infolist())
     if whole > max(UNPACKED * size, SMALL):

@@ -20,7 +20,6 @@ import time
 import traceback
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
@@ -32,6 +31,7 @@ from jax.sharding import PartitionSpec as P
 from jaxlib import _jax
 
 from bert_jax.errors import InputError, farewell, first_line, log
+from bert_jax.files import Path
 
 JOIN_SECONDS = 300  # how long processes wait for each other at the start
 LOST_SECONDS = 60  # a process that has been silent for so long counts as lost

@@ -7,28 +7,19 @@ import functools
 import importlib
 import io
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from bert_jax.buckets import Bucket
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Point
 
 LOOKS = {'train': dict(color='0.6'), 'eval': dict(color='C0', marker='o', markersize=4)}
-DRIVE, BUCKET = 'drive:', 'gs://'  # prefixes of folders that must be mounted
-DRIVE_MOUNT, BUCKETS = '/content/drive', '~/buckets'  # where they are mounted
-APT = 'https://packages.cloud.google.com/apt'
-INSTALL_GCSFUSE = f"""set -e
-curl -fsSL {APT}/doc/apt-key.gpg > /usr/share/keyrings/cloud.google.asc
-echo "deb [signed-by=/usr/share/keyrings/cloud.google.asc] {APT} gcsfuse-$(lsb_release -cs) main" \
-  > /etc/apt/sources.list.d/gcsfuse.list
-apt-get -qq update
-apt-get -qq install gcsfuse"""
-ABOUT_GCSFUSE = 'https://cloud.google.com/storage/docs/cloud-storage-fuse/install'
+DRIVE, DRIVE_MOUNT = 'drive:', '/content/drive'
 
 
 @functools.cache
@@ -45,37 +36,15 @@ def machine() -> str:
 
 
 def folder(name: str) -> Path:
-  """The Path of a folder that is to outlive this machine; mounts Google Drive or the bucket.
-  name: 'drive:NAME', a folder of your Google Drive (on Colab); 'gs://BUCKET/NAME', one of a bucket
-  (mounted by gcsfuse; on Colab it is installed first); or a path."""
+  """The Path of a folder that is to outlive this machine: 'drive:NAME', of your Google Drive, which
+  Colab mounts; 'gs://BUCKET/NAME', in a bucket (Colab asks for your permission); or a path."""
   if name.startswith(DRIVE):
     _colab_module('drive').mount(DRIVE_MOUNT)
     return Path(DRIVE_MOUNT, 'MyDrive', name.removeprefix(DRIVE))
-  if not name.startswith(BUCKET):
-    if '://' in name:
-      raise InputError(f'{name} cannot be mounted; give {BUCKET}BUCKET/FOLDER or {DRIVE}NAME.')
-    return Path(name).expanduser()
-  bucket, _, inside = name.removeprefix(BUCKET).partition('/')
-  if not bucket:
-    raise InputError(f'{name} names no bucket; write {BUCKET}BUCKET/FOLDER.')
-  point = Path(BUCKETS, bucket).expanduser()
-  if not point.is_mount():
-    _mount(bucket, point)
-  return point / inside
-
-
-def _mount(bucket, point):
-  if 'google.colab' in sys.modules:
+  path = Path(name).expanduser()
+  if isinstance(path, Bucket) and path.protocol == 'gs' and 'google.colab' in sys.modules:
     _colab_module('auth').authenticate_user()
-    if not shutil.which('gcsfuse'):
-      _run(['bash', '-c', INSTALL_GCSFUSE], 'gcsfuse cannot be installed')
-  elif not shutil.which('gcsfuse'):
-    raise InputError(f'a bucket is mounted by gcsfuse; install it first: {ABOUT_GCSFUSE}')
-  point.mkdir(parents=True, exist_ok=True)
-  # A checkpoint is written into a folder that is then renamed, which buckets without folders of
-  # their own (a hierarchical namespace) allow by this flag only.
-  options = ['--implicit-dirs', '--rename-dir-limit=100000']
-  _run(['gcsfuse', *options, bucket, str(point)], f'{BUCKET}{bucket} cannot be mounted')
+  return path
 
 
 def _run(command, failed):

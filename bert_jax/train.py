@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import time
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
 import jax
 from ml_collections import ConfigDict
@@ -21,6 +20,7 @@ from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, notebooks, sharding
 from bert_jax.command_line import command_line, show_log
 from bert_jax.errors import InputError, in_notebook
+from bert_jax.files import Path
 from bert_jax.run import session, setup
 from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.step import State

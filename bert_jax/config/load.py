@@ -5,7 +5,6 @@ import json
 import runpy
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -13,6 +12,7 @@ from ml_collections import ConfigDict
 from bert_jax.config.check import ALL, SHARED, TYPES, check, fields, flatten, nested, set_field
 from bert_jax.config.compare import pasts
 from bert_jax.errors import InputError, first_line, quoted, suggestion
+from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 from bert_jax.text.values import json_value
 
@@ -57,7 +57,8 @@ def call(spec: str, name: str) -> tuple[Any, str]:
   if not Path(path).is_file():
     near = ', '.join(str(p) for p in sorted(Path('configs').glob('*.py')))
     advice = f'there are {near}' if near else 'run from the folder that holds configs/'
-    raise InputError(f'config file {path} does not exist; {advice}.')
+    path, advice = (spec, 'copy it to a disk and name it') if arg[:2] == '//' else (path, advice)
+    raise InputError(f'config file {path} does not exist here; {advice}.')
   line = 0
   try:
     function = runpy.run_path(path).get(name)

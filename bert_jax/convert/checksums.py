@@ -6,10 +6,9 @@ since it is there to be edited.
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 
 from bert_jax.errors import InputError
-from bert_jax.files import write_json
+from bert_jax.files import Path, write_json
 from bert_jax.text import files
 
 NAME = 'checksums.json'

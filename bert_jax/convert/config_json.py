@@ -9,7 +9,6 @@ too; google-research/bert computes its tanh approximation, which differs by 5e-4
 """
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from bert_jax.config import model as config_model
@@ -17,6 +16,7 @@ from bert_jax.config import pasts
 from bert_jax.convert.families import FAMILIES, family_of, record
 from bert_jax.convert.families.record import OTHERS, SIZES, Description, Exported, ReleasedFamily
 from bert_jax.errors import InputError, quoted
+from bert_jax.files import Path
 from bert_jax.text import files
 
 # {field of config.model: its value in a BERT}. A field added for later models has its past value,

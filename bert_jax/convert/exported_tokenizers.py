@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import unicodedata
-from pathlib import Path
 
 import tokenizers as library
 from tokenizers import decoders, processors
@@ -11,7 +10,7 @@ from tokenizers import decoders, processors
 from bert_jax import tokenizers
 from bert_jax.convert.families.record import ReleasedFamily
 from bert_jax.errors import InputError, quoted
-from bert_jax.files import write_json, write_whole
+from bert_jax.files import Path, write_json, write_whole
 from bert_jax.tokenizers import Tokenizer
 
 ROLES = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), tokenizers.RESERVED))

@@ -10,7 +10,6 @@ name of a tensor in the file.
 
 import importlib.util
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from bert_jax.convert.families import google
 from bert_jax.convert.families.record import Description, ReleasedFamily
 from bert_jax.convert.parameter_names import FIELDS
 from bert_jax.errors import InputError, log, quoted
+from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 from bert_jax.text import files
 

@@ -7,10 +7,11 @@ HF_HUB_OFFLINE=1 it uses only the cache.
 
 import os
 import re
-from pathlib import Path
 
+from bert_jax.buckets import fetched
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, first_line
+from bert_jax.files import Path
 from bert_jax.text import files
 
 HUB = 'hf:'
@@ -27,7 +28,7 @@ def folder(source: str | os.PathLike) -> Path:
   if not source.startswith(HUB):
     path = from_huggingface.locate(source)
     if files.exists(path):
-      return path
+      return fetched(path) if from_huggingface.is_model(path) else path
     other = f'; a model on the Hub is named {HUB}{source}' if NAME.fullmatch(source) else ''
     raise InputError(f'{source} holds no run and no model: there is no such folder{other}.')
   name = source.removeprefix(HUB)

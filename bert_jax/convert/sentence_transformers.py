@@ -4,11 +4,10 @@ Its folder has modules.json, 1_Pooling/config.json and sentence_bert_config.json
 "Creating Custom Models").
 """
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, log, quoted
-from bert_jax.files import write_json
+from bert_jax.files import Path, write_json
 from bert_jax.text import files
 
 MODES = {'pooling_mode_mean_tokens': 'mean', 'pooling_mode_cls_token': 'cls'}

@@ -5,7 +5,6 @@ TensorFlow checkpoint. They are read with numpy: neither torch nor TensorFlow is
 
 import json
 import struct
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +13,7 @@ import safetensors
 
 from bert_jax.convert import tensorflow_bundle, torch_pickle
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 from bert_jax.text.values import json_value
 
 SAFETENSORS, PICKLE = 'model.safetensors', 'pytorch_model.bin'

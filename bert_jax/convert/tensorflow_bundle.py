@@ -9,7 +9,6 @@ a CRC-32C, and all are checked.
 import math
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +16,7 @@ import numpy as np
 from crc32c import crc32c
 
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 from bert_jax.text.protobuf import fields, varint
 
 MAGIC = 0xDB4775248B80FB57

@@ -7,7 +7,6 @@ pooler and the weights have none, zeros are written: it would be drawn at random
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -29,7 +28,7 @@ from bert_jax.convert.fused_tensors import joined
 from bert_jax.convert.parameter_names import copies, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
 from bert_jax.errors import InputError, log
-from bert_jax.files import write_whole
+from bert_jax.files import Path, write_whole
 from bert_jax.tasks import TASKS
 
 if TYPE_CHECKING:

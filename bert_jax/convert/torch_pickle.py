@@ -12,13 +12,13 @@ import pickletools
 import struct
 import zipfile
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 
 MAGIC = 0x1950A86A20F9469CFC6C
 _KINDS: dict[str, Any] = dict(Float='f4', Double='f8', Half='f2', BFloat16=ml_dtypes.bfloat16)

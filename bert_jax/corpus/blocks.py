@@ -14,15 +14,15 @@ import hashlib
 import io
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bert_jax.buckets import fetched, place, staged
 from bert_jax.corpus import prepared
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece, digest_of, offsets, spaced
 from bert_jax.errors import InputError, first_line, log
-from bert_jax.files import UNREADABLE, read_npz, write_whole
+from bert_jax.files import UNREADABLE, Path, read_npz, write_whole
 from bert_jax.text.documents import is_held_out
 
 BLOCK_TOKENS, BLOCK_DOCUMENTS, MOST_TOKENS = 1 << 18, 16, 1 << 22
@@ -77,13 +77,14 @@ class Writer:
 
   def __init__(self, folder: Path):
     self.table_path, self.path = paths(folder)
+    self.scratch = staged(self.path)
     self.columns, self.shard, self.complete = [], 0, True
 
   def add(self, index: Mapping[str, np.ndarray]) -> None:
     """Appends the blocks of the next shard."""
     self.complete &= all(name in index for name in PARTS)  # an older version wrote no sizes
     if self.complete:
-      with open(self.path, 'ab' if self.shard else 'wb') as file:
+      with open(self.scratch, 'ab' if self.shard else 'wb') as file:
         for block, data in _parts(index):
           file.write(data)
           self.columns.append((self.shard, *block, len(data), zlib.crc32(data)))
@@ -94,6 +95,7 @@ class Writer:
     if not self.complete:
       self.path.unlink(missing_ok=True)
       return None
+    place(self.scratch, self.path)
     table = np.array(self.columns, np.int64).reshape(-1, len(COLUMNS)).T
     columns: dict[str, Any] = dict(zip(COLUMNS, table, strict=True))
     data = io.BytesIO()
@@ -147,8 +149,9 @@ class Index:
 
   def part(self, block: int) -> dict[str, np.ndarray]:
     """A block's part of the index, {name: array} of PARTS; or DamagedRecord."""
+    path = fetched(self.parts)  # that a bucket cannot be read now is no damage
     try:
-      with open(self.parts, 'rb') as file:
+      with open(path, 'rb') as file:
         file.seek(self.part_at[block])
         data = file.read(self.columns['stored'][block])
       if zlib.crc32(data) != self.columns['crc32'][block]:

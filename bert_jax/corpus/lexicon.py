@@ -8,11 +8,11 @@ import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import numpy as np
 
 from bert_jax.errors import InputError, quoted
+from bert_jax.files import Path
 from bert_jax.text import encodings, files
 from bert_jax.text.sentences import UNSPACED
 

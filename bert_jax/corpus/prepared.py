@@ -18,14 +18,14 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_jax.buckets import Bucket, fetched
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece, digest_of
 from bert_jax.errors import InputError, first_line
-from bert_jax.files import UNREADABLE, read_npz, seal
+from bert_jax.files import UNREADABLE, Path, names, read_npz, seal
 from bert_jax.text import files
 from bert_jax.text.values import json_value
 from bert_jax.tokenizers import Tokenizer
@@ -166,13 +166,13 @@ class Reader:
   def __init__(self, folder: Path, records: Iterable[int]):
     self.ends = np.cumsum([0, *records])  # number of each shard's first record, and the total
     self.paths = [shard_paths(folder, k)[0] for k in range(len(self.ends) - 1)]
-    present = {path.name for path in data_folder(folder).glob('*')}  # one look for all shards
+    present = set(names(data_folder(folder)))  # one look for all shards
     if missing := [path for path in self.paths if path.name not in present]:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
     if 'features.json' in present:  # which others read
       try:
         with files.features_of_tfds(data_folder(folder)) as reader:
-          reader.from_config(str(data_folder(folder)))
+          reader.from_config(str(fetched(data_folder(folder) / 'features.json').parent))
       except InputError:
         raise
       except Exception as error:  # TFDS raises a dozen unrelated types
@@ -199,6 +199,8 @@ class Reader:
       if tokens is None or starts is None:  # a file cut at ArrayRecord's blocks gives such rows
         raise ValueError('the file is truncated')
     except Exception as error:
+      if isinstance(error, OSError) and isinstance(self.paths[shard], Bucket):
+        raise  # it cannot be read now, and is not damaged
       where = f'{self.paths[shard]}: record {record - self.ends[shard]}'
       away = f'delete that file and {META}, and {AGAIN}'
       raise DamagedRecord(f'{where} is damaged ({first_line(error)}); {away}') from error
@@ -212,4 +214,4 @@ class Reader:
     from array_record.python.array_record_module import ArrayRecordReader
 
     settings = dict(options='readahead_buffer_size:0', file_reader_buffer_size=32768)
-    return ArrayRecordReader(str(self.paths[shard]), **settings)
+    return ArrayRecordReader(str(fetched(self.paths[shard])), **settings)

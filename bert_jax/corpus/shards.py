@@ -5,17 +5,17 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_jax.buckets import place, staged
 from bert_jax.corpus import blocks, prepared
 from bert_jax.corpus.prepared import INDEX, SIZES, data_folder, features, shard_paths
 from bert_jax.corpus.tokenized import offsets
 from bert_jax.corpus.units import Record
 from bert_jax.errors import InputError, Unwritten, first_line, log, stays
-from bert_jax.files import seal, write_whole
+from bert_jax.files import Path, seal, write_whole
 from bert_jax.text.documents import name_hash
 from bert_jax.text.duplicates import Seen
 from bert_jax.tokenizers import Tokenizer
@@ -69,7 +69,7 @@ class Shard:
     self.path, self.index_path = shard_paths(folder, number)
     for path in (self.path, self.index_path):
       path.parent.mkdir(parents=True, exist_ok=True)
-    self.scratch = self.path.with_name(f'.{self.path.name}.tmp')
+    self.scratch = staged(self.path.with_name(f'.{self.path.name}.tmp'))
     self.writer = array_record_module.ArrayRecordWriter(str(self.scratch), 'group_size:1')
     self.vocab_size = vocab_size
     self.items = {name: [] for name in (*INDEX, *SIZES)}
@@ -133,9 +133,10 @@ class Shard:
       with contextlib.closing(array_record_module.ArrayRecordReader(str(self.scratch))) as reader:
         if (held := reader.num_records()) != records:
           raise OSError(f'it holds {held} of {records} records')
-      with open(self.index_path, 'wb') as file:
+      with self.index_path.open('wb') as file:
         np.savez_compressed(file, **arrays)
-      self.scratch.rename(self.path)
+      place(self.scratch, self.path)
+      self.scratch.unlink(missing_ok=True)
     except Exception as error:
       raise self._unwritten(error) from error
 
@@ -200,7 +201,10 @@ def _write_tfds(folder, records):
   from tensorflow_datasets.core import naming
   from tensorflow_datasets.core import splits as splits_lib
 
-  where: Any = data_folder(folder)
+  where: Any = staged(data_folder(folder))
+  if where != data_folder(folder):
+    where.mkdir(parents=True, exist_ok=True)
+    (where / shard_paths(folder, 0)[0].name).touch()  # whose name tells TFDS the format
   template = '{SPLIT}-{SHARD_INDEX}.{FILEFORMAT}'
   names = {'dataset_name': 'corpus', 'split': 'train', 'filetype_suffix': 'array_record'}
   train = splits_lib.SplitInfo(
@@ -217,3 +221,5 @@ def _write_tfds(folder, records):
     description='A tokenized corpus prepared by bert_jax.tools.prepare.',
     check_data=False,
   )
+  for name in ('dataset_info.json', 'features.json'):
+    place(where / name, data_folder(folder) / name)

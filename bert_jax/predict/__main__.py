@@ -28,16 +28,16 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from bert_jax import hosts
+from bert_jax.buckets import Bucket
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError, log, printable, writing
-from bert_jax.files import write_npy
+from bert_jax.files import Path, write_npy
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import Ask, is_id
@@ -172,13 +172,17 @@ def options(task: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def check_output(source: str, output: str) -> None:
   """InputError if answers to the file `source` cannot be written to `output`."""
-  if all(map(os.path.isfile, (source, output))) and os.path.samefile(source, output):
+  is_bucket, both = isinstance(path := Path(output), Bucket), (source, output)
+  on_disk = all(map(os.path.isfile, both)) and os.path.samefile(*both)
+  if on_disk or (is_bucket and path == Path(source)):
     raise InputError(f'--output {output} is --input too; name another file.')
-  path = Path(output)
   nearest = path if path.exists() else path.parent
-  if output != '-' and (path.is_dir() or not os.access(nearest, os.W_OK)):
+  if output != '-' and (path.is_dir() or not (is_bucket or os.access(nearest, os.W_OK))):
     advice = 'name a file in a folder that is there and yours'
     raise InputError(f'--output {path} cannot be written; {advice}.')
+  if is_bucket:
+    (probe := path.with_name(f'.{path.name}.probe')).write_bytes(b'')
+    probe.unlink()
 
 
 def _check_columns(ask: Ask, columns: tuple[str, ...], named: str) -> None:
@@ -242,7 +246,7 @@ class Writer:
     to_file = self.path != '-' and self.vectors is None
     if isinstance(sys.stdout, io.TextIOWrapper):
       sys.stdout.reconfigure(encoding='utf-8')
-    self.file = open(self.path, 'w', encoding='utf-8') if to_file else sys.stdout
+    self.file = Path(self.path).open('w', encoding='utf-8') if to_file else sys.stdout
     return self
 
   def __exit__(self, kind, error, trace) -> None:

@@ -9,7 +9,6 @@ labels. The program is a function of ({name: weight}, input_ids, token_type_ids,
 the last three int32 [B, T], and returns {name: array}: see predict/README.md.
 """
 
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,7 +20,7 @@ from jax import export as jax_export
 from bert_jax import __version__
 from bert_jax.convert import exported_tokenizers
 from bert_jax.errors import InputError, log, writing
-from bert_jax.files import write_json, write_whole
+from bert_jax.files import Path, write_json, write_whole
 from bert_jax.models import layers
 from bert_jax.predict.model import PREDICTIONS, Model
 from bert_jax.tokenizers import SentencePiece

@@ -5,7 +5,6 @@ Linen's `sow` and `capture_intermediates` collect them. Training does not.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 from bert_jax.models import Encoder, ModelConfig
 from bert_jax.models.block import Block
 from bert_jax.models.embeddings import Embeddings

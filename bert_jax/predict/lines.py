@@ -6,12 +6,12 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from bert_jax.errors import InputError, log
+from bert_jax.files import Path
 from bert_jax.tasks.ask import Ask, is_id
 from bert_jax.text import encodings, files, tables
 

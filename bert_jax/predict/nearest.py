@@ -9,7 +9,6 @@ import io
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from bert_jax.errors import InputError, log, unwritten
-from bert_jax.files import UNREADABLE, read_npz, write_whole
+from bert_jax.files import UNREADABLE, Path, read_npz, write_whole
 from bert_jax.predict.sentence_vectors import POOLING, Embed
 from bert_jax.tasks.ask import TOP_K
 from bert_jax.tasks.record import Option, Prediction

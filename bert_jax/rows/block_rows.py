@@ -20,7 +20,6 @@ import itertools
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -30,7 +29,7 @@ from bert_jax.corpus.blocks import Blocks
 from bert_jax.corpus.prepared import RECORD_TOKENS
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, digest_of, offsets, spaced
 from bert_jax.errors import log
-from bert_jax.files import UNREADABLE, read_npz, write_whole
+from bert_jax.files import UNREADABLE, Path, read_npz, write_whole
 from bert_jax.rows.corpus_rows import OF_EXAMPLES, OF_TEXT, Rows
 from bert_jax.rows.sentence_pairs import PAIRS, further_labels
 from bert_jax.tokenizers import Tokenizer

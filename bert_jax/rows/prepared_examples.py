@@ -15,15 +15,15 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bert_jax import tokenizers
+from bert_jax.buckets import fetched, place, remove_tree, staged
 from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.errors import InputError
-from bert_jax.files import seal, write_npy, write_whole
+from bert_jax.files import Path, seal, write_npy, write_whole
 from bert_jax.text import files
 
 META, IDS, ENDS, LABELS = 'examples.json', 'ids.bin', 'ends.npy', 'labels.npy'
@@ -45,7 +45,7 @@ def is_prepared(spec: str) -> bool:
 def unfinished(folder: Path) -> list[Path]:
   """The files that a stopped preparation left in a folder, to be written anew."""
   there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-  if META in there or IDS not in there:
+  if META in there or not {IDS, ENDS, SUMS} & {*there}:
     return []
   written = IDS, ENDS, LABELS, SUMS, *VOCABULARIES
   return [folder / name for name in there if name in written or re.fullmatch(r'\..*\.tmp', name)]
@@ -60,8 +60,11 @@ class Writer:
   """Writes a folder of prepared examples in parts, in their order."""
 
   def __init__(self, folder: Path, tokenizer: tokenizers.Tokenizer):
-    self.folder, self.tokenizer, self.id_type = folder, tokenizer, id_type(tokenizer)
-    folder.mkdir(parents=True, exist_ok=True)
+    self.out, self.folder = folder, staged(folder)
+    self.tokenizer, self.id_type = tokenizer, id_type(tokenizer)
+    if self.folder != folder:
+      remove_tree(self.folder)
+    self.folder.mkdir(parents=True, exist_ok=True)
     self.ends, self.sums, self.tokens, self.number = [], [], 0, 0
     self.sum = 0  # checksum of the block that is not full yet
 
@@ -99,6 +102,7 @@ class Writer:
     }
     meta['seal'] = seal(meta)
     write_whole(self.folder / META, json.dumps(meta, indent=2, ensure_ascii=False) + '\n')
+    place(self.folder, self.out, last=(META,))
     return meta
 
 
@@ -106,7 +110,7 @@ class Prepared:
   """An opened folder of prepared examples, or an InputError. meta: examples.json."""
 
   def __init__(self, folder: Path | str):
-    self.folder = Path(folder).expanduser()
+    self.folder = fetched(Path(folder).expanduser())
     self.meta = files.json_of(self.folder / META)
     self._check(META, self.meta.get('seal') == seal(self.meta))
     for name, checksum in self.meta['checksums'].items():

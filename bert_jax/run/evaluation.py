@@ -6,7 +6,6 @@ label was least likely), and files for official scorers.
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,7 +16,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import gradients, hosts, metrics, sharding, step
 from bert_jax.errors import log, writing
-from bert_jax.files import make_folder, write_whole
+from bert_jax.files import Path, make_folder, write_whole
 from bert_jax.objectives.base import Objective
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.batches import Batches

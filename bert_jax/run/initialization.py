@@ -6,7 +6,6 @@
 """
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +17,7 @@ from bert_jax import models, parameter_layers, tokenizers
 from bert_jax.config import model as config_model
 from bert_jax.convert import from_huggingface, hub, released_config
 from bert_jax.errors import InputError, log
+from bert_jax.files import Path
 from bert_jax.objectives.base import Objective
 from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching

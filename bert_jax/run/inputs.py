@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ from bert_jax import config as config_lib
 from bert_jax import files, sharding
 from bert_jax.convert import hub
 from bert_jax.errors import InputError, log
+from bert_jax.files import Path
 from bert_jax.rows.batches import Batches, batches_of
 from bert_jax.run import initialization, profiling, teacher, trackers
 from bert_jax.step import Program

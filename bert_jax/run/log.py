@@ -4,11 +4,11 @@ import datetime
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_jax import files, hosts, metrics
 from bert_jax.errors import log, writing
+from bert_jax.files import Path
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.run.progress import Progress
 from bert_jax.run.trackers import Tracker
@@ -55,7 +55,8 @@ class Writer:
     self.last = {line['split']: line for line, _ in kept}
     content = b''.join(text + b'\n' for _, text in kept)
     if content != data:
-      files.remove(self.path.with_name(records.SUMMARY))  # it has the checksum of these lines
+      # It has the checksum of these lines.
+      self.path.with_name(records.SUMMARY).unlink(missing_ok=True)
       files.write_whole(self.path, content)
     self.written = len(content), zlib.crc32(content)
 

@@ -6,14 +6,14 @@
 Here the steps 11, 12 and 13 are traced, in the first process.
 """
 
-from pathlib import Path
-
 import jax
 from ml_collections import ConfigDict
 
 from bert_jax import files, hosts
+from bert_jax.buckets import place, staged
 from bert_jax.config.run import profile_window
 from bert_jax.errors import InputError, log, writing
+from bert_jax.files import Path
 from bert_jax.run.speed import Clock
 from bert_jax.step import State
 
@@ -35,8 +35,8 @@ class Profile:
   def begin(self, number: int) -> None:
     if self.start <= number < self.stop and not self.on:
       with self.clock.doing('save'), writing(self.folder):
-        files.make_folder(self.folder)
-        jax.profiler.start_trace(self.folder)
+        files.make_folder(staged(self.folder))
+        jax.profiler.start_trace(staged(self.folder))
       self.on = True
 
   def end(self, number: int, state: State) -> None:
@@ -51,5 +51,6 @@ class Profile:
       try:
         with self.clock.doing('save'):
           jax.profiler.stop_trace()
+          place(staged(self.folder), self.folder)
       except (OSError, RuntimeError) as error:
         log.warning('the profile could not be written: %s', error)

@@ -2,13 +2,13 @@
 
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import tqdm
 
 from bert_jax import hosts, notebooks
 from bert_jax.errors import in_notebook, log
+from bert_jax.files import Path
 
 EVERY, SHARE = 2.0, 0.05  # seconds between drawings of a curve; the most of the time they may take
 BAR = '{percentage:3.0f} %|{bar:40}| step {n_fmt} of {total_fmt} [{elapsed}<{remaining}]{desc}'

@@ -4,13 +4,14 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax import files, hosts
+from bert_jax.buckets import Bucket, place, staged
 from bert_jax.errors import InputError, first_line, unwritten
+from bert_jax.files import Path
 
 
 def check(config: ConfigDict) -> None:
@@ -39,7 +40,7 @@ class TensorBoard:
   disk. start: TensorBoard hides later steps in earlier files."""
 
   def __init__(self, workdir: Path, start: int):
-    self.prefix = str(workdir / 'events')
+    self.workdir = workdir
     self._open(start)
 
   def _open(self, start):
@@ -54,7 +55,8 @@ class TensorBoard:
     proto: Any = event_pb2
     self.scalar, self.event = summary.scalar, proto.Event
     # Files that begin in the same second have names of their own.
-    self.file = event_file_writer.EventsWriter(self.prefix, f'.{start}')
+    self.file = event_file_writer.EventsWriter(str(staged(self.workdir / 'events')), f'.{start}')
+    self.written = Path(self.file._file_name)
     begins = proto.SessionLog(status=proto.SessionLog.START)
     self._write(step=start + 1, session_log=begins)
 
@@ -65,6 +67,9 @@ class TensorBoard:
     for name, value in metrics.items():
       self._write(step=step, summary=self.scalar(f'{split}/{name}', value))
     self.file.flush()
+    place(self.written, self.workdir / self.written.name)
+    if isinstance(self.workdir, Bucket) and self.written.stat().st_size > 1 << 20:
+      self.go_back(step)  # to a new file, since one is uploaded whole each time
 
   def go_back(self, step: int) -> None:
     """Hides the steps past this one, which will be written again."""
@@ -81,7 +86,7 @@ class WeightsAndBiases:
   keeps its id, and points of steps that it went back over stay: wandb never drops a point."""
 
   def __init__(self, workdir: Path, config: ConfigDict):
-    folder = workdir.absolute()
+    folder, self.folder = workdir.absolute(), workdir / 'wandb'
     drawn = folder / 'wandb' / 'id.txt'  # the id of the run
     try:
       if not files.exists(drawn):
@@ -89,7 +94,8 @@ class WeightsAndBiases:
         files.write_whole(drawn, uuid.uuid4().hex[:12] + '\n')
       about: dict[str, Any] = {'name': folder.name, 'config': config.to_dict(), 'resume': 'allow'}
       about |= {'mode': config.log.wandb, 'settings': {'console': 'off', 'silent': True}}
-      self.run = _wandb().init(dir=str(folder), id=files.read_text(drawn).strip(), **about)
+      about |= {'dir': str(staged(drawn.parent).parent), 'id': files.read_text(drawn).strip()}
+      self.run = _wandb().init(**about)
     except OSError as error:
       raise unwritten(folder / 'wandb', error) from None
     except _wandb().Error as error:
@@ -105,6 +111,7 @@ class WeightsAndBiases:
 
   def close(self) -> None:
     self.run.finish()
+    place(staged(self.folder), self.folder)
 
 
 Tracker = TensorBoard | WeightsAndBiases

@@ -11,13 +11,13 @@ import functools
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, about, log
+from bert_jax.files import Path
 from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables, values
 

@@ -9,11 +9,10 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax.errors import InputError, quoted
+from bert_jax.files import Path
 from bert_jax.metrics import Level
 
 if TYPE_CHECKING:
-  from pathlib import Path
-
   from ml_collections import ConfigDict
 
   from bert_jax.objectives.base import Objective

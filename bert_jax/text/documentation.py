@@ -22,11 +22,10 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, log
-from bert_jax.files import make_folder, write_whole
+from bert_jax.files import Path, make_folder, write_whole
 from bert_jax.text.sentences import split_sentences
 
 # What is read, as far as it is installed: the standard library ('python') and packages by their

@@ -24,10 +24,10 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, listed, log, quoted
+from bert_jax.files import Path
 from bert_jax.text import encodings, files, utf8
 from bert_jax.text.files import parse_json
 from bert_jax.text.sentences import split_sentences

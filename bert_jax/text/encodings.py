@@ -13,10 +13,10 @@ import functools
 import io
 import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import InputError, log, quoted
+from bert_jax.files import Path
 
 MARKS = {codecs.BOM_UTF32_LE: 'utf-32', codecs.BOM_UTF32_BE: 'utf-32'}
 MARKS |= {codecs.BOM_UTF16_LE: 'utf-16', codecs.BOM_UTF16_BE: 'utf-16'}  # UTF-32's begins so, too
@@ -148,7 +148,7 @@ class Recoder:
 def sampled(path: Path, opener: Callable[[Any], Any], identity: tuple[int, ...]) -> list[bytes]:
   """Lines beyond ASCII of a file from the first one on. identity: of its content, for the cache."""
   lines, size = [], 0
-  with open(path, 'rb') as disk:
+  with path.open('rb') as disk:
     stream = opener(disk)
     while size < SAMPLE and (line := stream.readline(SAMPLE)):
       if not line.isascii():

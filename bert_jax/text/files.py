@@ -7,17 +7,16 @@ repaired and counted; anything else wrong is an InputError that says where.
 import contextlib
 import glob
 import gzip
-import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, BinaryIO
 from unittest import mock
 
+from bert_jax.buckets import Bucket, fetched
 from bert_jax.errors import InputError, first_line, quoted
-from bert_jax.files import read_bytes
+from bert_jax.files import Path, read_bytes
 from bert_jax.text import encodings, utf8, values
 
 
@@ -55,11 +54,12 @@ def expand(spec: str) -> list[Path]:
     found = [file for file in path.rglob('*') if not hidden(file)]
     advice = f'{spec} is a folder without files; give the folder that holds the data'
   else:
-    found = map(Path, glob.glob(str(path), recursive=True))
+    in_bucket = isinstance(path, Bucket)
+    found = path.matches() if in_bucket else map(Path, glob.glob(str(path), recursive=True))
     advice = f'{spec} does not exist; give a file, a glob, a folder or tfds:NAME'
     if glob.has_magic(spec):
       advice = f'no file matches {spec}; check the pattern'
-  if not (paths := sorted(file for file in found if file.is_file())):
+  if not (paths := sorted(x for x in found if isinstance(x, Bucket) or x.is_file())):
     raise InputError(advice)
   return paths
 
@@ -86,8 +86,8 @@ def raw_lines(path: Path, cut: int = 0, encoding: str = '') -> Iterator[tuple[in
   line of 256 MB is an InputError. encoding: as data.text_encoding; '': to be recognised."""
   number, opener = 0, _OPENERS.get(path.suffix, lambda disk: disk)
   try:
-    with open(path, 'rb', 1 << 16) as disk:
-      about, is_pipe = os.fstat(disk.fileno()), not disk.seekable()
+    with path.open('rb', 1 << 16) as disk:
+      about, is_pipe = path.stat(), not disk.seekable()
       at, identity = (lambda: 0) if is_pipe else disk.tell, (about.st_size, about.st_mtime_ns)
       sample = lambda line: [line] if is_pipe else encodings.sampled(path, opener, identity)
       stream, encoding = encodings.opened(path, opener(disk), encoding, sample)
@@ -195,7 +195,7 @@ def split_files(spec: str, split: str, *, one: bool = False, kind: str = '') -> 
   raise InputError(f'{spec} holds {there}; name the file you mean')
 
 
-_TFDS = re.compile(r'tfds:(?P<name>[^:]+(?::[\d*]+\.[\d*]+\.[\d*]+)?)(?::(?P<split>.+))?')
+_TFDS = re.compile(r'tfds:(?P<name>(\w+://)?[^:]+(:[\d*]+\.[\d*]+\.[\d*]+)?)(:(?P<split>.+))?')
 
 
 def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsRows']:
@@ -248,11 +248,11 @@ def _tfds_builder(name: str) -> Any:
   import tensorflow_datasets.text  # imported late by TFDS: without it glue is "not found"
   import tensorflow_datasets.translate  # noqa: F401
 
-  if name[0] not in '/.~':
+  if name[0] not in '/.~' and '://' not in name:
     builder = tfds.builder(name, try_gcs=False, file_format='array_record')
     builder.download_and_prepare()
     return builder
-  infos = sorted(Path(name).expanduser().glob('**/dataset_info.json'))
+  infos = sorted(fetched(Path(name).expanduser()).glob('**/dataset_info.json'))
   if len(infos) != 1:
     raise InputError(f'{name} holds {len(infos)} prepared TFDS datasets; name the folder of one')
   builder = tfds.builder_from_directory(str(infos[0].parent))

@@ -22,12 +22,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bert_jax.errors import InputError, listed, quoted
+from bert_jax.files import Path
 from bert_jax.text.files import lines, parse_json, parts, split_files, suffix, tfds_source
 from bert_jax.text.utf8 import Lines, decode
 

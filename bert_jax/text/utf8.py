@@ -4,9 +4,9 @@ import contextlib
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 from bert_jax.text import encodings
 
 Lines = Iterator[tuple[int, str]]  # line numbers from 1, lines without their ends

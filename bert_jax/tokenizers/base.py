@@ -7,13 +7,12 @@ BERT reserves five pieces. GPT-2 has one, <|endoftext|>, which begins and ends a
 import abc
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.files import make_folder, write_whole
+from bert_jax.files import Path, make_folder, write_whole
 
 RESERVED = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 OTHER_NAMES = dict(zip(RESERVED, ('<pad>', '<unk>', '<s>', '</s>', '<mask>')))  # RoBERTa's

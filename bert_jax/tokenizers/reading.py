@@ -2,9 +2,9 @@
 
 import json
 import re
-from pathlib import Path
 
 from bert_jax.errors import InputError, first_line, log, quoted
+from bert_jax.files import Path
 from bert_jax.text import files
 from bert_jax.tokenizers import spiece, tokenizer_json
 from bert_jax.tokenizers.base import RESERVED, Tokenizer

@@ -3,13 +3,13 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax import tokenizers
 from bert_jax.errors import InputError, log
+from bert_jax.files import Path
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.byte_level import byte_tokenizer, train_byte_level
 from bert_jax.tokenizers.language_weights import Texts

@@ -5,10 +5,10 @@ normalisation, and never take a number and the comma behind it as one piece.
 """
 
 import base64
-from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 from bert_jax.text import files, protobuf
 from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, whole_content
 from bert_jax.tokenizers.sentence_piece import processor

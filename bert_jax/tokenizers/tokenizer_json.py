@@ -8,12 +8,12 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import tokenizers
 
 from bert_jax.errors import InputError, first_line, log, quoted
+from bert_jax.files import Path
 from bert_jax.text import files
 from bert_jax.tokenizers.base import Tokenizer, reserved_ids
 from bert_jax.tokenizers.byte_level import BLANK, ByteLevel

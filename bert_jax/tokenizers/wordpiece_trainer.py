@@ -9,12 +9,12 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import sentencepiece
 
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 from bert_jax.tokenizers.base import RESERVED, checked
 from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
 from bert_jax.tokenizers.sentence_piece import train_model

@@ -5,10 +5,11 @@ import math
 import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from bert_jax.buckets import Bucket
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 from bert_jax.text import files
 
 
@@ -51,6 +52,8 @@ def check_bounds(args: argparse.Namespace, **bounds: tuple[float, float]) -> Non
 
 def check_writable(out: Path, option: str = '--out') -> None:
   """InputError if an option's folder cannot be made or written to."""
+  if isinstance(out, Bucket):  # this shows when it is written to
+    return
   nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
   if not nearest.is_dir():
     raise InputError(f'{nearest} is a file; give {option} a folder')

@@ -17,7 +17,6 @@ import signal
 import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +27,7 @@ from bert_jax import files, models, step
 from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import from_huggingface, hub, model_card, to_huggingface
 from bert_jax.errors import InputError, log, printable, quoted
+from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 from bert_jax.workdir import checkpoint, contents, lock, provenance, records, trained

@@ -10,13 +10,13 @@ A run on E begins in seconds and holds little in memory. Texts are kept whole; a
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from bert_jax import config as config_lib
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 from bert_jax.rows import prepared_examples
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments.check_writable(out)
     with lock.held(out):  # before the folder is looked at, which another process may be filling
       begun = prepared_examples.unfinished(out)
-      if set(out.iterdir()) - {*begun, out / lock.NAME}:
+      if {path for path in out.iterdir() if not lock.LOCK.fullmatch(path.name)} - {*begun}:
         raise InputError(f'{out} is there already; give --out a new or an empty folder')
       for path in begun:
         path.unlink()

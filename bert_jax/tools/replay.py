@@ -12,7 +12,6 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
@@ -24,6 +23,7 @@ from bert_jax import hosts, metrics, sharding, step
 from bert_jax.command_line import command_line
 from bert_jax.convert import hub
 from bert_jax.errors import InputError, log
+from bert_jax.files import Path
 from bert_jax.models.layers import traced_in
 from bert_jax.run import initialization, setup
 from bert_jax.run.inputs import read_inputs

@@ -15,13 +15,13 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, train
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError, listed, log
+from bert_jax.files import Path
 from bert_jax.run import speed
 from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.tools import arguments

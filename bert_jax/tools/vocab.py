@@ -13,7 +13,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import tqdm
@@ -21,6 +20,7 @@ import tqdm
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError, log
+from bert_jax.files import Path
 from bert_jax.text import documents as text
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools import arguments

@@ -2,13 +2,15 @@
 
 Orbax restores a flipped bit without an error, so the checksum of every array (manifest.py) is
 stored beside it. A damaged checkpoint is put aside and the newest good one is used.
+
+Orbax writes to disks and gs://. For other buckets (s3://) it writes to the disk of this machine,
+and the run waits until the checkpoint is uploaded from there, Orbax's note of it last.
 """
 
 import contextlib
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -19,9 +21,10 @@ import orbax.checkpoint as ocp
 from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
-from bert_jax import __version__, hosts, step
+from bert_jax import __version__, files, hosts, step
+from bert_jax.buckets import Bucket, place, remove_tree, staged
 from bert_jax.errors import InputError, Unwritten, first_line, listed, log
-from bert_jax.files import seal, write_whole
+from bert_jax.files import Path, seal, write_whole
 from bert_jax.workdir import lock, manifest
 from bert_jax.workdir.manifest import PARTS, Damaged
 
@@ -48,7 +51,8 @@ class Checkpoints(policies.PreservationPolicy):
     judged_by: str = '',
     rollback: int = 0,
   ):
-    self.folder = Path(workdir).expanduser().absolute() / 'checkpoints'
+    self.folder: Any = Path(workdir).expanduser().absolute() / 'checkpoints'
+    self.is_staged = isinstance(self.folder, Bucket) and self.folder.protocol != 'gs'
     self.writes, self.settings = settings is not None, settings or ConfigDict()
     self.identity, self.judged_by, self.rollback = identity, judged_by, rollback
     self.best = self._no_best(0)
@@ -60,12 +64,21 @@ class Checkpoints(policies.PreservationPolicy):
     return {'goodness': -math.inf, 'step': number, 'of': self.judged_by}
 
   def _open(self):
-    writes: dict[str, Any] = {'preservation_policy': self, 'cleanup_tmp_directories': True}
+    cleans = not isinstance(self.folder, Bucket)  # copied there, all would seem unfinished
+    writes: dict[str, Any] = {'preservation_policy': self, 'cleanup_tmp_directories': cleans}
     if not self.writes and not self.folder.is_dir():
       raise InputError(f'{self.folder.parent} holds no checkpoint; train it first.')
+    if self.writes and isinstance(self.folder, Bucket):
+      if self.is_staged and jax.process_count() > 1:
+        raise InputError(f'only one process writes to {self.folder}; use gs:// or a disk of all.')
+      whole = {str(number) for number in manifest.newest_first(self.folder)}
+      for name in {x for x in files.names(self.folder) if x.isdecimal()} - whole:
+        remove_tree(self.folder / name)  # its upload was cut off
+      remove_tree(staged(self.folder))
     only_reads: dict[str, Any] = {'read_only': True, 'create': False}
     options = ocp.CheckpointManagerOptions(**writes if self.writes else only_reads)
-    return ocp.CheckpointManager(self.folder, options=options, item_names=(*PARTS, 'meta'))
+    files.make_folder(folder := str(staged(self.folder) if self.is_staged else self.folder))
+    return ocp.CheckpointManager(folder, options=options, item_names=(*PARTS, 'meta'))
 
   def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
     """Tells Orbax which checkpoints to keep when another one is written."""
@@ -80,7 +93,8 @@ class Checkpoints(policies.PreservationPolicy):
     return {s for s in steps if s in (*latest, best, back) or (every and s % every == 0)}
 
   def steps(self) -> list[int]:
-    return sorted(self.manager.all_steps() if self.writes else manifest.newest_first(self.folder))
+    by_orbax = self.writes and not self.is_staged
+    return sorted(self.manager.all_steps() if by_orbax else manifest.newest_first(self.folder))
 
   def is_best(self, metrics: Mapping[str, float], number: int) -> bool:
     """Whether the evaluation at step `number` is the best so far; the next save stores that."""
@@ -103,7 +117,7 @@ class Checkpoints(policies.PreservationPolicy):
     counts since step 0. tally: what else the loop needs to continue, see Tally.to_meta."""
     number = int(jax.device_get(state.step))
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
-    if number in self.manager.all_steps():
+    if number in self.steps():
       return self._add_metrics(number, metrics)
     are_finite = manifest.finite(manifest.trained(state.params, state.opt_state))
     if not jax.device_get(are_finite):
@@ -116,6 +130,12 @@ class Checkpoints(policies.PreservationPolicy):
     arrays = {part: ocp.args.StandardSave(tree) for part, tree in trees.items() if tree}
     with self._disk_errors():
       self.manager.save(number, args=ocp.args.Composite(meta=ocp.args.JsonSave(meta), **arrays))
+      if self.is_staged:
+        self.manager.wait_until_finished()
+        whole = staged(self.folder) / str(number)
+        place(whole, self.folder / str(number), last=(manifest.NOTE,))
+        self.manager.delete(number)
+        self._delete(set(self.steps()) - self.kept(self.steps()))
 
   def _add_metrics(self, number, metrics):
     """Adds the metrics of its evaluation to the checkpoint just saved."""
@@ -127,8 +147,15 @@ class Checkpoints(policies.PreservationPolicy):
     with self._disk_errors():
       if hosts.first():
         write_whole(manifest.path_of(self.folder, number), json.dumps(meta))
-      for old in set(self.steps()) - self.kept(self.steps()):  # the previous best
-        self.manager.delete(old)
+      self._delete(set(self.steps()) - self.kept(self.steps()))  # the previous best
+
+  def _delete(self, steps):
+    for number in steps:
+      if self.is_staged:
+        (self.folder / str(number) / manifest.NOTE).unlink(missing_ok=True)  # it counts no more
+        remove_tree(self.folder / str(number))
+      else:
+        self.manager.delete(number)
 
   def wait(self) -> None:
     """Waits until every checkpoint saved so far is on disk."""
@@ -182,9 +209,7 @@ class Checkpoints(policies.PreservationPolicy):
     """Restores an earlier checkpoint as (State, metadata) and deletes the later ones."""
     self.wait()
     restored = self.restored(number, shapes)
-    for later in self.steps():
-      if later > number:
-        self.manager.delete(later)
+    self._delete([later for later in self.steps() if later > number])
     return restored
 
   def restored(self, number: int, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
@@ -214,17 +239,21 @@ class Checkpoints(policies.PreservationPolicy):
     flat = {part: manifest.flat(tree) for part, tree in shapes.items()}
     for part, arrays in flat.items():
       manifest.compare(meta, part, arrays)
-    out, failure = {}, ''
+    out, failure, folder = {}, '', self.manager.directory / str(number)
     try:
-      for part in flat:
-        if arrays := manifest.stored(meta, part, flat):
-          with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
-            args = ocp.args.StandardRestore(arrays)
-            out[part] = handler.restore(self.manager.directory / str(number) / part, args=args)
+      stored = {part: x for part in flat if (x := manifest.stored(meta, part, flat))}
+      for part, arrays in stored.items():
+        if self.is_staged:
+          (self.folder / str(number) / part).call('get', str(folder / part), recursive=True)
+        with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
+          args = ocp.args.StandardRestore(arrays)
+          out[part] = handler.restore(folder / part, args=args)
     except Exception as error:
       if hosts.is_loss(error):
         raise
       failure = first_line(error)
+    if self.is_staged:
+      remove_tree(Path(folder))
     if hosts.total(bool(failure)):  # as above
       why = f'its arrays cannot be read ({failure or "by another process"})'
       raise Damaged(self.folder, number, why)

@@ -8,7 +8,6 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, tokenizers
 from bert_jax.errors import InputError, log, writing
+from bert_jax.files import Path
 from bert_jax.text.files import json_of
 from bert_jax.timeline import GROWTH
 from bert_jax.tokenizers import run_tokenizer
@@ -89,8 +89,6 @@ def check_belongs(workdir: str | Path, meta: Mapping[str, Any]) -> None:
 
 def check(workdir: Path, config: ConfigDict) -> None:
   """InputError if the workdir is a file or holds a run that differs in more than MOVES."""
-  if workdir.parts[:1] == ('gs:',):
-    raise InputError(f'{workdir} is in a bucket; mount it by gcsfuse and name a folder in it.')
   if workdir.exists() and not workdir.is_dir():
     raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
   exists = files.exists(workdir / CONFIG)
@@ -167,7 +165,7 @@ def write_facts(
       if text:
         files.write_whole(workdir / name, text)
       else:
-        files.remove(workdir / name)
+        (workdir / name).unlink(missing_ok=True)
 
 
 def made_by(mesh: jax.sharding.Mesh) -> dict[str, Any]:

@@ -9,7 +9,6 @@ number times its scale is exact in float32, and quantizing a second time changes
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ from flax import traverse_util
 
 from bert_jax import models
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 from bert_jax.text import files
 from bert_jax.workdir import manifest
 

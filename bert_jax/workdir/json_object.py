@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import InputError, quoted
-from bert_jax.files import seal
+from bert_jax.files import Path, seal
 from bert_jax.text.files import json_of
 
 _KINDS = {str: 'text', int: 'whole number', float: 'number', dict: 'object', list: 'list'}

@@ -3,6 +3,10 @@
 The file run.lock names its holder and is locked by the operating system, which releases it however
 the process ends. Hosts that share a disk may not see each other's locks, so the holder also
 increases a counter in the file. If that stands still, the next run takes over.
+
+A bucket has no locks, but creates a file for one process alone: it is held by who created the
+newest of run.lock.1, run.lock.2 and so on. The next run takes over by creating the next one, so
+who comes late finds it taken. A holder that finds a newer one, or another in its own, ends at once.
 """
 
 import contextlib
@@ -10,23 +14,25 @@ import fcntl
 import itertools
 import json
 import os
-import shutil
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from bert_jax.buckets import GUARDS, Bucket, mounted, place, remove_tree, staged
 from bert_jax.errors import InputError, log, writing
-from bert_jax.files import read_bytes, remove_scratch
+from bert_jax.files import Path, names, read_bytes, read_text, remove_scratch
 from bert_jax.text.values import json_value
 
 NAME = 'run.lock'
+LOCK = re.compile(rf'{NAME}(?:\.(\d+))?')  # in a bucket with a number
 BEAT_SECONDS = 2
 # How long the counter may stand still. The system may take some time to end a killed process; on a
 # network file system what another host writes may be seen a minute late.
 SECONDS_HERE, SECONDS_ELSEWHERE = 10, 90
+BUCKET_BEAT_SECONDS, BUCKET_SECONDS = 5, 60  # in a bucket, where each beat is paid for
 
 
 class Busy(InputError):
@@ -38,21 +44,19 @@ class Busy(InputError):
 @contextlib.contextmanager
 def held(workdir: str | Path) -> Iterator[None]:
   """A context that holds the lock of a folder, which is made; Busy if another process does."""
-  path = Path(workdir) / NAME
+  folder, ended, counts, holder = Path(workdir), threading.Event(), itertools.count(), _holder()
+  is_in_bucket = isinstance(folder, Bucket)
+  if not is_in_bucket and (url := mounted(folder)):
+    log.warning('%s: gcsfuse shows no lock and no line of a run that lives; write %s', folder, url)
   with writing(workdir):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = _take(path)
-  if not _lock(lock):
-    log.warning('%s: the file system has no locks; start one run at a time in this workdir', path)
-  ended, counts = threading.Event(), itertools.count()
-  holder = {'host': socket.gethostname(), 'pid': os.getpid(), 'since': time.strftime('%F %T')}
+    write, release = (_taken_in_bucket if is_in_bucket else _taken_on_disk)(folder, holder)
 
   def beats():
-    while not ended.wait(BEAT_SECONDS):
-      _write(lock, holder, next(counts))
+    while not ended.wait(BUCKET_BEAT_SECONDS if is_in_bucket else BEAT_SECONDS):
+      write(holder | {'count': next(counts)})
 
-  _write(lock, holder, next(counts))
-  remove_scratch(path.parent)
+  write(holder | {'count': next(counts)})
+  remove_scratch(folder)
   beat = threading.Thread(target=beats, daemon=True)
   beat.start()
   try:
@@ -60,12 +64,93 @@ def held(workdir: str | Path) -> Iterator[None]:
   finally:
     ended.set()
     beat.join()
+    release()
+
+
+def _taken_on_disk(folder, holder):
+  """Takes the lock of a folder on a disk: (what writes into it, what releases it)."""
+  path = folder / NAME
+  folder.mkdir(parents=True, exist_ok=True)
+  lock = _take(path)
+  if not _lock(lock):
+    log.warning('%s: the file system has no locks; start one run at a time in this workdir', path)
+
+  def write(content):
+    with contextlib.suppress(OSError):  # a full disk is said where it matters
+      os.pwrite(lock, json.dumps(content).encode(), 0)
+
+  def release():
     with contextlib.suppress(OSError):
       if _is_at(lock, path):
         path.unlink()
     os.close(lock)
     with contextlib.suppress(OSError):
-      path.parent.rmdir()  # which works only if nothing else was written into it
+      folder.rmdir()  # which works only if nothing else was written into it
+
+  return write, release
+
+
+def _taken_in_bucket(folder, holder):
+  """Takes the lock of a folder in a bucket: (what writes into it, what releases it)."""
+  started, before, path = time.monotonic(), None, None
+  while path is None:
+    last = folder / f'{NAME}.{(number := _newest(folder))}'
+    content = read_bytes(last) or b''
+    if before not in (None, (last, content)):
+      raise _busy(last, content)  # it counts, or another run was faster
+    if not number or _is_over(content) or time.monotonic() - started > BUCKET_SECONDS:
+      with contextlib.suppress(FileExistsError):
+        new = folder / f'{NAME}.{number + 1}'
+        new.write_bytes(json.dumps(holder).encode(), mode='create')
+        last.unlink(missing_ok=True)
+        path = new
+    elif before is None:
+      log.info('%s: waiting for a sign of the run that holds it: %s', last, _who(content))
+    before = last, content
+    time.sleep(0 if path else 1)
+  seen = [time.time()]  # of the last beat; unlike monotonic it goes on while a machine sleeps
+
+  def look(after=BUCKET_SECONDS / 2):
+    """Ends this process if its beat has stood still, for so many seconds, and another took over."""
+    if not 0 <= time.time() - seen[0] < after:
+      owner = _parsed(read_bytes(path) or b'').get('id', holder['id'])
+      if _newest(folder) > number + 1 or owner != holder['id']:
+        os.write(2, f'error: {folder} was taken over while this process stood still.\n'.encode())
+        os._exit(Busy.code)
+
+  def write(content):
+    with contextlib.suppress(OSError):
+      look(0)
+      path.write_bytes(json.dumps(content).encode())
+      seen[0] = time.time()
+
+  def release():
+    del GUARDS[folder]
+    write({'ended': True})
+
+  GUARDS[folder] = look
+  return write, release
+
+
+def _newest(folder):
+  """The number of the newest lock in a folder of a bucket; 0: there is none."""
+  return max((int(m[1] or 0) for m in map(LOCK.fullmatch, names(folder)) if m), default=0)
+
+
+def _holder():
+  """What a lock says about this process. place: the machine and container in which pid counts."""
+  place = read_text('/proc/sys/kernel/random/boot_id').strip()
+  with contextlib.suppress(OSError):
+    place += place and os.readlink('/proc/self/ns/pid')
+  here = {'host': socket.gethostname(), 'pid': os.getpid(), 'since': time.strftime('%F %T')}
+  return here | {'place': place, 'id': os.urandom(8).hex()}
+
+
+def _is_over(content):
+  """Whether it is certain that the run of a lock in a bucket has ended."""
+  holder = _parsed(content)
+  is_here = holder.get('place') and holder['place'] == _holder()['place']
+  return holder.get('ended') or (is_here and not _lives(holder))
 
 
 def beside(partial: Path) -> Path:
@@ -78,22 +163,25 @@ def whole_folder(out: Path) -> Iterator[Path]:
   """A context with the folder OUT.partial, which becomes the folder `out` at its end. A lock lies
   beside it: Busy if another process writes there. What a killed process has left is removed, and
   InputError raised if OUT.partial is anything else."""
-  partial = out.with_name(f'{out.name}.partial')
+  partial = staged(beyond := out.with_name(f'{out.name}.partial'))
   if partial.exists() and not beside(partial).exists():
     raise InputError(f'{partial} is there already, and of nothing that was killed; remove it.')
-  with held(beside(partial)):
+  with held(beside(beyond)):
     try:
-      shutil.rmtree(partial, ignore_errors=True)
+      remove_tree(partial)
       yield partial
-      if out.exists():
-        out.rmdir()
-      partial.rename(out)
+      if names(out):
+        raise InputError(f'{out} is not empty any more; give a new folder.')
+      place(partial, out, last=('config.json', 'export.json'))
     finally:
-      shutil.rmtree(partial, ignore_errors=True)
+      remove_tree(partial)
 
 
 def is_held(workdir: Path) -> bool:
   """Whether another process holds the lock, or may: of another host, or on a disk without locks."""
+  if isinstance(workdir, Bucket):
+    content = read_bytes(workdir / f'{NAME}.{_newest(workdir)}')
+    return content is not None and not _is_over(content)
   holder, here, free = _parsed(read_bytes(workdir / NAME) or b''), socket.gethostname(), None
   with contextlib.suppress(OSError), open(workdir / NAME, 'rb+') as lock:  # NFS wants a writer
     free = _lock(lock)
@@ -150,11 +238,6 @@ def _is_at(lock, path):
     return os.path.samestat(os.fstat(lock), os.stat(path))
   except FileNotFoundError:
     return False
-
-
-def _write(lock, holder, count):
-  with contextlib.suppress(OSError):  # a full disk is said where it matters
-    os.pwrite(lock, json.dumps(holder | {'count': count}).encode(), 0)
 
 
 def _parsed(content: bytes) -> dict[str, Any]:

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import time
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from bert_jax import __version__, files
+from bert_jax.files import Path
 
 SHIPPED = '.commit'  # names the commit where launch/ ships the code without its .git
 ROOT = Path(__file__).parents[2]

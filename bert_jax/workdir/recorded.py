@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
+from bert_jax.files import Path
 from bert_jax.metrics import Level
 from bert_jax.timeline import Timeline
 

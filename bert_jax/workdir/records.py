@@ -10,12 +10,12 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import files
 from bert_jax.errors import InputError, quoted
+from bert_jax.files import Path
 from bert_jax.metrics import Level
 from bert_jax.tasks import TASKS
 from bert_jax.text.values import json_value
@@ -57,9 +57,9 @@ def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
   for folder in map(Path, folders):
     if not folder.is_dir():
       remarks.append(f'{folder} is no folder: left out')
-    for path in files.find(folder, contents.CONFIG):
+    for path in sorted(folder.rglob(contents.CONFIG)):
       found.setdefault(path.resolve(), path.parent)
-    for path in files.find(folder, METRICS):
+    for path in sorted(folder.rglob(METRICS)):
       if not files.exists(path.with_name(contents.CONFIG)):
         remarks.append(f'{path.parent} has {METRICS} and no {contents.CONFIG}: left out')
   for path in found.values():

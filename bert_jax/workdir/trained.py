@@ -3,7 +3,6 @@
 import contextlib
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from bert_jax import models, sharding, tokenizers
 from bert_jax.convert import config_json, from_huggingface, hub, released_config
 from bert_jax.convert import sentence_transformers as vectors
 from bert_jax.errors import InputError, log
+from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import contents, int8, manifest

@@ -601,7 +601,7 @@ def test_children_share_what_is_compiled_and_the_gpus(tmp_path, monkeypatch):
   made = []
   (tmp_path / 'logs').mkdir()
   monkeypatch.setattr(sweep_jobs.subprocess, 'Popen', lambda *a, env, **_: made.append((*a, env)))
-  monkeypatch.setattr(sweep_jobs.Path, 'glob', lambda *_: ['nvidia0', 'nvidia1'])
+  monkeypatch.setattr(Path, 'glob', lambda *_: ['nvidia0', 'nvidia1'])
   for name in ('CUDA_VISIBLE_DEVICES', 'XLA_PYTHON_CLIENT_MEM_FRACTION'):
     monkeypatch.delenv(name, raising=False)
   sweep_jobs.started(run_of('x'), tmp_path, 2, 3)

@@ -6,10 +6,10 @@ The tables that relatives share are here. In names, # stands for the number of a
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, quoted
+from bert_jax.files import Path
 from bert_jax.tokenizers import Tokenizer
 
 SIZES = 'vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads'

@@ -20,12 +20,12 @@ used; one without an answer is left out of training. Of equal choices the first 
 
 import re
 from collections import Counter
-from pathlib import Path
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
 from bert_jax.errors import listed, quoted
+from bert_jax.files import Path
 from bert_jax.tasks.faulty_records import NO_LABEL, Problems, Unusable, reads
 from bert_jax.text import files
 from bert_jax.text.values import json_value

@@ -4,7 +4,6 @@ writes them for tools/prepare_examples.py, `Texts` reads them in a training."""
 import itertools
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenizers
 from bert_jax.errors import InputError, listed, log
+from bert_jax.files import Path
 from bert_jax.rows import prepared_examples
 from bert_jax.rows.examples import Examples
 from bert_jax.rows.prepared_examples import Prepared

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from bert_jax import tokenizers
 from bert_jax.corpus import loading, tokenized
 from bert_jax.corpus.blocks import Blocks
 from bert_jax.errors import InputError, log, quoted
+from bert_jax.files import Path
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.block_rows import BlockRows

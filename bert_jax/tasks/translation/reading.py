@@ -17,12 +17,12 @@ nothing says where a line was lost. Without targets, evaluation data is translat
 
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, quoted
+from bert_jax.files import Path
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.text import files, tables, values
 

@@ -17,7 +17,6 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +24,7 @@ from jax.stages import Lowered
 
 from bert_jax.command_line import aside
 from bert_jax.errors import InputError, first_line, log
-from bert_jax.files import write_whole
+from bert_jax.files import Path, write_whole
 
 Devices = Sequence[jax.Device]
 Options = Mapping[str, Any] | None  # of the compiler

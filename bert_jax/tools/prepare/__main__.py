@@ -17,7 +17,6 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from bert_jax import tokenizers
@@ -26,6 +25,7 @@ from bert_jax.convert import hub
 from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.blocks import has_blocks
 from bert_jax.errors import InputError, log
+from bert_jax.files import Path
 from bert_jax.tasks import remarks
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments

@@ -11,13 +11,12 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from bert_jax.corpus import prepared
 from bert_jax.corpus.shards import Shard, finish
 from bert_jax.errors import InputError, log
-from bert_jax.files import write_whole
+from bert_jax.files import Path, write_whole
 from bert_jax.text import documents, duplicates
 from bert_jax.tools.arguments import check_writable
 from bert_jax.tools.prepare import steps as prepare_steps

@@ -16,7 +16,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent import futures
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import tqdm
@@ -26,7 +25,7 @@ from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.tokenized import size_of
 from bert_jax.corpus.units import Encoder
 from bert_jax.errors import InputError
-from bert_jax.files import names, write_whole
+from bert_jax.files import Path, names, write_whole
 from bert_jax.text import documents, duplicates, files
 from bert_jax.workdir import lock
 
@@ -114,7 +113,7 @@ def begin(
     if different:  # before the first whole shard, plan and vocabulary may change
       for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
         (out / name).unlink(missing_ok=True)
-  elif out.is_dir() and any(not re.fullmatch(rf'{lock.NAME}|\..*\.tmp', x) for x in names(out)):
+  elif any(not (lock.LOCK.fullmatch(x) or re.fullmatch(r'\..*\.tmp', x)) for x in names(out)):
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')
   if different:
     out.mkdir(parents=True, exist_ok=True)

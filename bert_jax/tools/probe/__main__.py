@@ -15,14 +15,13 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bert_jax import hosts, predict
 from bert_jax.command_line import aligned, command_line
 from bert_jax.convert import from_huggingface, hub
 from bert_jax.errors import InputError, log
-from bert_jax.files import write_whole
+from bert_jax.files import Path, write_whole
 from bert_jax.predict.__main__ import keep_compiled
 from bert_jax.tasks import TASKS
 from bert_jax.text import files

@@ -13,12 +13,12 @@ evaluated on other rows, or under other masks, have tables of their own (see sta
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError, log
+from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 from bert_jax.tools.report import figures, pages, panels
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     how = {'baseline': args.baseline, 'renamed': args.label, 'svm': args.svm}
     report = read(*folders, metric=args.metric, **how)
     print(table(report))
-    out = Path(args.out or next(filter(Path.is_dir, folders)) / 'report')
+    out = Path(args.out or next(x for x in folders if x.is_dir()) / 'report')
     arguments.check_writable(out)
     written = pages.write(report, out, args.title or folders[0].resolve().name)
     log.info('written to %s: %s', out, ', '.join(written))

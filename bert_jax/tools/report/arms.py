@@ -6,11 +6,11 @@ import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import files, tokenizers
+from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Run

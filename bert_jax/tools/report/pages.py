@@ -3,12 +3,12 @@
 import html
 import io
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bert_jax import files
 from bert_jax.command_line import aligned
 from bert_jax.errors import printable
-from bert_jax.files import write_whole
+from bert_jax.files import Path, write_whole
 from bert_jax.tools.report import figures, tables
 from bert_jax.tools.report.panels import Report
 from bert_jax.tools.report.statistics import FEWEST
@@ -52,9 +52,8 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
   """Writes the files of a Report into a folder; returns their names."""
   out = Path(out)
   out.mkdir(parents=True, exist_ok=True)
-  for earlier in out.iterdir():
-    if EARLIER.search(earlier.name):
-      earlier.unlink()  # it may show other runs
+  for earlier in filter(EARLIER.search, files.names(out)):
+    (out / earlier).unlink()  # it may show other runs
   pictures, names = [], []
   for number, panel in enumerate(report.panels):
     pictures.append([])

@@ -9,10 +9,10 @@ import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 from bert_jax.metrics import Level
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.arms import LOSSES, Arm

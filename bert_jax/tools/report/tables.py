@@ -5,9 +5,9 @@ import io
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_jax.files import Path
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report import figures
 from bert_jax.tools.report.arms import Arm

@@ -18,7 +18,6 @@ import contextlib
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -27,6 +26,7 @@ from bert_jax import config as config_lib
 from bert_jax import files
 from bert_jax.command_line import aligned, command_line
 from bert_jax.errors import InputError, log
+from bert_jax.files import Path
 from bert_jax.run import initialization
 from bert_jax.timeline import Moment
 from bert_jax.tools import arguments

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent import futures
-from pathlib import Path
 from typing import Any
 
 import tqdm
@@ -25,7 +24,9 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files
+from bert_jax.buckets import place, staged
 from bert_jax.errors import log
+from bert_jax.files import Path
 from bert_jax.metrics import to_json
 from bert_jax.tasks import TASKS
 from bert_jax.tools.sweep import child
@@ -56,7 +57,7 @@ def started(run: Run, root: Path, number: int, count: int) -> subprocess.Popen:
   env = dict(os.environ)
   paths = str(Path(__file__).parents[3]), env.get('PYTHONPATH', '')
   env['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
-  env['JAX_COMPILATION_CACHE_DIR'] = str(root / '.jax_cache')
+  env['JAX_COMPILATION_CACHE_DIR'] = str(staged(root / '.jax_cache'))
   env['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.5'
   gpus = len(list(Path('/dev').glob('nvidia[0-9]*')))
   if gpus > 1 and count > 1:
@@ -65,7 +66,7 @@ def started(run: Run, root: Path, number: int, count: int) -> subprocess.Popen:
     share = 0.9 / -(-count // max(1, gpus))
     env.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', f'{share:.2f}')
   words = '--config', run.spec, '--workdir', str(root / run.folder), *run.fields
-  with files.append(root / LOGS / f'{run.folder}.txt') as file:
+  with files.append(staged(root / LOGS / f'{run.folder}.txt')) as file:
     print(time.strftime('==== %F %T'), run.folder, file=file, flush=True)
     command = [sys.executable, '-m', child.__name__, str(number), str(count), *words]
     streams: dict[str, Any] = dict(stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT)
@@ -99,15 +100,17 @@ class Crew:
   def _train(self, run: Run, number: int) -> None:
     """Trains a run to its end; records and says how it ended."""
     name, began = run.folder, time.monotonic()
+    log_file = self.root / LOGS / f'{name}.txt'
     process = started(run, self.root, number, self.count)
     self.processes.add(process)
     if self.over.is_set():
       _ask_to_end(process)
     code, error = process.wait(), ''
+    place(staged(log_file), log_file)
     self.processes.discard(process)
     _ask_to_end(process)
     if code:
-      lines = files.read_text(self.root / LOGS / f'{name}.txt').strip().splitlines() or ['']
+      lines = files.read_text(log_file).strip().splitlines() or ['']
       error = lines[-1].removeprefix('error: ')
     if code < 0:  # perhaps for lack of memory
       error = f'its process was killed (status {code})'

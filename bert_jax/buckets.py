@@ -1,0 +1,244 @@
+"""Paths of files in buckets (gs:// and s3://, by fsspec) beside those on a disk.
+
+A file appears in a bucket, whole, when its writer closes it. What needs a disk is read from a copy
+there (`fetched`), or written there first (`staged`) and uploaded (`place`).
+"""
+
+import contextlib
+import errno
+import fnmatch
+import functools
+import hashlib
+import io
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from bert_jax.errors import InputError, first_line, log
+
+URL = re.compile(r'([A-Za-z][A-Za-z0-9+.-]*):(/+)(.*)', re.DOTALL)  # pathlib makes gs:/b of gs://b
+CHANGES = 'pipe_file', 'put_file', 'cp_file', 'rm_file'
+PROTOCOLS = {'gs', 's3'}  # whose stores create a file for one process alone, as a lock must be
+GUARDS: dict[pathlib.Path, Callable[[], None]] = {}  # {folder: called before a file is changed}
+ERRORS = {'Permission|Credential|Forbidden|, 40[13]$': errno.EACCES, 'FileNotFound': errno.ENOENT}
+ON_DISK: Any = pathlib.PosixPath
+MOUNTS = '/proc/mounts'
+
+if TYPE_CHECKING:
+  from pathlib import Path
+else:
+
+  class Path(pathlib.Path):
+    """pathlib's Path; of the URL of a file in a bucket a Bucket."""
+
+    def __new__(cls, *parts):
+      return (Bucket if parts and _is_url(str(parts[0])) else pathlib.Path)(*parts)
+
+
+def _is_url(text: str) -> bool:
+  """Whether a text is the URL of a bucket; InputError for other URLs. data:/x is on a disk."""
+  if not (match := URL.match(text)) or (match[1] not in PROTOCOLS and match[2] == '/'):
+    return False
+  if match[1] not in PROTOCOLS or not match[3] or '//' in match[2][1:] + match[3]:
+    raise InputError(f'{text}: nothing here reads that; give a path, gs://BUCKET/FOLDER or s3://.')
+  return True
+
+
+@functools.cache
+def _store(protocol: str, process: int) -> Any:
+  """fsspec's file system of a protocol, which lists anew each time."""
+  import fsspec
+
+  try:
+    return fsspec.filesystem(protocol, use_listings_cache=False)
+  except ImportError as error:
+    raise InputError(f'{protocol}:// needs a package: {first_line(error)}.') from None
+
+
+class Bucket(ON_DISK):
+  """A file or folder in a bucket, as a Path. A function that knows only disks gets an InputError
+  from it. Errors of the store are OSErrors."""
+
+  def __str__(self) -> str:
+    return URL.sub(r'\1://\3', super().__str__(), count=1)
+
+  def __fspath__(self) -> str:
+    raise InputError(f'{self} is in a bucket, where this is not supported; use a path on a disk.')
+
+  protocol = property(lambda self: self.parts[0].rstrip(':'))
+
+  def call(self, function: str, *args: Any, **options: Any) -> Any:
+    """Calls a function of the store with this path, and makes its errors OSErrors."""
+    for folder, check in [*GUARDS.items()] if function in CHANGES else ():
+      if self.is_relative_to(folder):
+        check()
+    paths = (*args, str(self)) if function == 'put_file' else (str(self), *args)
+    try:
+      return getattr(_store(self.protocol, os.getpid()), function)(*paths, **options)
+    except (FileExistsError, InputError):
+      raise
+    except Exception as error:
+      kind, said = type(error).__name__, first_line(error)
+      found = (code for text, code in ERRORS.items() if re.search(text, f'{kind} {said}'))
+      code = getattr(error, 'errno', 0) or next(found, errno.EIO)
+      raise OSError(code, os.strerror(code) if code == errno.ENOENT else said, str(self)) from error
+
+  def _info(self) -> dict[str, Any]:
+    with contextlib.suppress(FileNotFoundError):
+      return self.call('info')
+    return {}
+
+  exists = lambda self, **_: bool(self._info())
+  is_file = lambda self, **_: self._info().get('type') == 'file'
+  is_dir = lambda self, **_: self._info().get('type') == 'directory'
+
+  def stat(self, **_: Any) -> Any:
+    """st_size, and st_mtime_ns: a number that changes with the content."""
+    info = self.call('info')
+    version = zlib.crc32(repr(sorted(info.items())).encode())
+    return SimpleNamespace(st_size=info['size'], st_mtime_ns=version)
+
+  def open(self, mode: str = 'r', buffering: int = -1, *text: Any, **named: Any) -> Any:
+    """Opens the file. One that is written appears when it is closed, but not if an exception leaves
+    its `with`; one that is appended to, also whenever it is flushed."""
+    if 'r' in mode:
+      file = io.BufferedReader(self.call('open', 'rb'), max(buffering, 1 << 16))
+      return file if 'b' in mode else io.TextIOWrapper(file, *text, **named)
+    return _Written(self, self.read_bytes() if 'a' in mode and self._info() else b'', 'a' in mode)
+
+  def read_bytes(self) -> bytes:
+    return self.call('cat_file')
+
+  def write_bytes(self, data: Any, mode: str = 'overwrite') -> int:
+    """Writes the whole file. mode: 'create': FileExistsError if it exists, as the store decides."""
+    self.call('pipe_file', bytes(data), mode=mode)
+    return len(data)
+
+  def iterdir(self) -> Iterator['Bucket']:
+    keys, own = self.call('ls', detail=False), self.call('_strip_protocol')
+    return (self / x.rpartition('/')[2] for x in sorted({x.strip('/') for x in keys} - {own}))
+
+  def rglob(self, pattern: str) -> Iterator['Bucket']:
+    """The files below the folder, or the file itself, whose names match a pattern."""
+    start = len(self.call('_strip_protocol'))  # a console makes a file D/ for a folder
+    parts = (key[start:].strip('/') for key in sorted(self.call('find')) if key[-1] != '/')
+    paths = (self / part if part else self for part in parts)
+    return (path for path in paths if fnmatch.fnmatchcase(path.name, pattern))
+
+  def matches(self) -> Iterator['Bucket']:
+    """The files that this path, a pattern with * and **, matches."""
+    found = self.call('glob', detail=True).items()
+    files = (f'{self.protocol}://{key.lstrip("/")}' for key, x in found if x['type'] == 'file')
+    return (Bucket(x) for x in files if x.count('/.') <= str(self).count('/.'))  # as glob does
+
+  def unlink(self, missing_ok: bool = False) -> None:
+    with contextlib.suppress(*[FileNotFoundError] * missing_ok):
+      self.call('rm_file')
+
+  def rename(self, target: Any) -> Any:
+    """Copies the file, or the folder, and deletes it."""
+    for path in [*self.rglob('*')]:
+      path.call('cp_file', str(Path(target, *path.parts[len(self.parts) :])))
+      path.unlink()
+    return target
+
+  absolute = resolve = expanduser = lambda self, *_, **__: self
+  mkdir = rmdir = absolute  # a folder is there as long as a file is in it
+
+
+class _Written(io.BytesIO):
+  """A file of a bucket that is written, with its content until now; text is written as UTF-8.
+  appends: see Bucket.open. It is not written if it is forgotten, nor again what is written."""
+
+  def __init__(self, path: Bucket, content: bytes, appends: bool):
+    super().__init__()
+    self.path, self.name, self.appends = path, str(path), appends
+    self.uploaded = self.write(content) or -1
+
+  def write(self, data: Any) -> int:
+    return super().write(data.encode() if isinstance(data, str) else data)
+
+  def flush(self, ends: bool = False) -> None:
+    if (ends or self.appends) and not self.closed and self.uploaded != len(self.getvalue()):
+      self.uploaded = self.path.write_bytes(self.getvalue())
+
+  def close(self) -> None:
+    self.flush(True)
+    super().close()
+
+  __del__ = io.BytesIO.close
+
+  # pyrefly: ignore[bad-override]
+  def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    super().close() if kind else self.close()
+
+
+def fetched(path: 'Path') -> 'Path':
+  """A file or folder on the disk: itself, or a copy of one in a bucket, which stays in the user's
+  cache and is made again when a file has changed."""
+  if not isinstance(path, Bucket):
+    return path
+  versions = [(str(x), x.stat().st_mtime_ns) for x in path.rglob('*')]
+  key = hashlib.sha256(repr(versions).encode()).hexdigest()[:24]
+  home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+  folder = pathlib.Path(home, 'bert_jax', 'buckets', key)
+  if not folder.is_dir():
+    log.info('copying %s to %s', path, folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix='.') as scratch:
+      path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
+      with contextlib.suppress(OSError):  # another process has been faster
+        os.rename(f'{scratch}/whole', folder)
+  return folder / path.name
+
+
+@functools.cache
+def _scratch(process: int) -> tempfile.TemporaryDirectory:
+  return tempfile.TemporaryDirectory(prefix='bert_jax-')  # removed when the process ends
+
+
+def staged(path: 'Path') -> 'Path':
+  """Where a file or folder is written by a program that knows only disks: at `path` or, for a
+  bucket, in a temporary folder."""
+  if not isinstance(path, Bucket):
+    return path
+  out = pathlib.Path(_scratch(os.getpid()).name, *path.parts)
+  out.parent.mkdir(parents=True, exist_ok=True)
+  return out
+
+
+def place(source: 'Path', path: 'Path', last: Collection[str] = ()) -> None:
+  """Brings what was written where `staged` says to its path: moves it, or uploads it to a bucket.
+  last: names of files that come last, by whose presence a reader knows that all are there."""
+  if not isinstance(path, Bucket):
+    if source != path:
+      source.rename(path)
+    return
+  paths = [source] if source.is_file() else [x for x in source.rglob('*') if x.is_file()]
+  for file in sorted(paths, key=lambda file: (file.name in last, file)):
+    path.joinpath(*file.relative_to(source).parts).call('put_file', str(file))
+
+
+def remove_tree(folder: 'Path') -> None:
+  """Removes a folder with all that is in it, if it exists."""
+  if isinstance(folder, Bucket):
+    for path in folder.rglob('*'):
+      path.unlink(missing_ok=True)
+  else:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def mounted(path: pathlib.Path) -> str:
+  """The URL of a path in a bucket that gcsfuse has mounted; '' for all others."""
+  real, best = os.path.realpath(path), ['', '', '']
+  with contextlib.suppress(OSError), open(MOUNTS) as file:
+    for line in map(str.split, file):
+      if f'{real}/'.startswith(f'{line[1].rstrip("/")}/') and len(line[1]) >= len(best[1]):
+        best = line
+  return f'gs://{best[0]}/{real[len(best[1]) :].strip("/")}' if best[2] == 'fuse.gcsfuse' else ''

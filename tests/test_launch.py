@@ -13,6 +13,7 @@ import tarfile
 import termios
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -123,11 +124,11 @@ def test_tpu_shows_its_commands():
   said = says('setup')
   assert f'echo {commit.strip()}' in said and '> bert_jax/.commit' in said  # which run.json names
   assert '--worker=3' in says('logs', '--worker', '3')
-  mount = 'gcsfuse --implicit-dirs --rename-dir-limit=100000 my-b /mnt/my-b'
-  assert mount in says('setup', '--bucket', 'my-b') and 'gcsfuse' not in said
+  assert 'gcsfs' in said
   said = says('run', *TRAIN)
-  assert 'note: is the workdir on a disk that all workers see' in said
-  assert 'note:' not in says('run', '--', '--config=configs/pretrain.py', '--workdir=/mnt/b/W')
+  assert 'note: the workdir is not in a bucket (gs://); is it on a disk that all workers' in said
+  in_bucket = ['--', '--config=configs/pretrain.py', '--workdir=gs://b/W']
+  assert 'note:' not in says('run', *in_bucket, '--config.data.train=gs://b/D')
 
 
 def test_a_wrong_config_is_said_before_it_costs_money(tmp_path):
@@ -153,20 +154,17 @@ MISTAKES = {
   'tpu create x --dry-run --type v5p-9': 'N cores, a multiple of 8',
   'tpu create x --type --dry-run': '--type needs a value',
   'tpu run x --restart': 'launch/sky.yaml or launch/gke',
-  'tpu status x --bucket b': '--bucket is an option of setup, not of status',
+  'tpu status x --extra b': '--extra is an option of setup, not of status',
+  'tpu setup x --bucket b': '--bucket is not known',
   'tpu setup x --spot': '--spot is an option of create, not of setup',
-  'tpu run x --dry-run -- --config=configs/my.py:size=base --workdir /mnt/b/W': (
+  'tpu run x --dry-run -- --config=configs/my.py:size=base --workdir gs://b/W': (
     'git does not track configs/my.py, and setup'
   ),
-  'tpu setup x --dry-run --bucket gs://b': 'without gs:',
   'tpu setup x --dry-run TRAIN': 'only run takes arguments',
   'tpu run x --dry-run': 'say what to run',
   'tpu run x --dry-run -- --config c': 'say what to run',
-  'tpu run x --dry-run -- --config c --workdir gs://b/W': 'name folders in /mnt/NAME',
-  'tpu run x --dry-run TRAIN --config.data.train=gs://b': 'name folders in /mnt/NAME',
   'slurm': 'say what to run',
   'attempt true': 'there is no --workdir',
-  'gke --image i -- --config c --workdir gs://b': 'one in /data',
   "slurm --name 'a b' TRAIN": 'has blanks',
   "slurm --time '1 day' TRAIN": '--time 1 day is not like',
   'gke TRAIN': '--image is missing',
@@ -269,11 +267,6 @@ FAILURES = {
     ['setup'],
     {'broken': '3 pip\n'},
     (3, 'error: the installation has failed on worker 3 of 5, for the reason above', BILLED),
-  ),
-  'a worker without the bucket': (
-    ['setup', '--bucket', 'my-b'],
-    {'broken': '1 gcsfuse\n'},
-    (3, 'error: gs://my-b was not mounted on worker 1 of 5, for the reason above', BILLED),
   ),
   'preempted before setup': (
     ['setup'],
@@ -549,7 +542,12 @@ def test_packages_arrive_as_words(gcloud, tmp_path):
   shutil.copy(folder / 'code.tgz', home / 'bert_jax.tgz')
   env = os.environ | {'HOME': str(home), 'PATH': f'{home}:{os.environ["PATH"]}'}
   subprocess.run(['bash', '-c', sent(folder, 'pip install')], cwd=home, check=True, env=env)
-  assert (home / 'words').read_text().splitlines()[-3:] == ['jax[tpu]', 'jieba>=0.42', 'pkg[all]']
+  assert (home / 'words').read_text().splitlines()[-4:] == [
+    'jax[tpu]',
+    'gcsfs>=2024.12',
+    'jieba>=0.42',
+    'pkg[all]',
+  ]
   assert not list(home.rglob('*0.42*'))
 
 
@@ -605,6 +603,40 @@ def test_tries_that_are_killed_with_their_engine_count_until_the_run_comes_furth
   assert out.returncode == 0 and 'ended early at step 28, 1 in a row' in out.stderr
 
 
+def test_crashes_in_a_bucket_are_counted_there(tmp_path):
+  """By a python that knows a fake bucket; the next try is on another machine."""
+  store = tmp_path / 'store'
+  store.mkdir()
+  knows = (
+    'exec "$REAL" -c "import sys; sys.path.append(\'tests\'); import fake_bucket\n$2" "${@:3}"'
+  )
+  program(tmp_path / 'python', knows)
+  env = {'PYTHON': str(tmp_path / 'python'), 'REAL': sys.executable, 'FAKE_BUCKET': str(store)}
+  env |= {'ATTEMPTS': '2', 'BACKOFF_SECONDS': '0', 'PYTHONPATH': ''}
+
+  def tried(script, step='7'):
+    for key in store.glob('*checkpoints*'):
+      key.unlink()
+    (store / quote(f'b/W/checkpoints/{step}/meta', safe='')).touch()
+    words = ['bash', '-c', script, '-', '--workdir', 'fake://b/W/']
+    return launch('launch/attempt', *words, check=False, **env)
+
+  crashes = store / quote('b/W/crashes', safe='')
+  assert tried('exit 1').returncode == 1 and crashes.read_text().startswith('7 1 ')
+  assert tried('kill -9 $PPID').returncode == -9 and ' killed ' in crashes.read_text()
+  out = tried('exit 1')
+  assert (
+    out.returncode == 2 and 'crashed 2 times at step 7, at last with status killed' in out.stderr
+  )
+  assert not crashes.exists()
+  out = tried('exit 5', '12')
+  assert out.returncode == 5 and crashes.read_text().startswith('12 5 ')
+  assert tried('exit 0', '12').returncode == 0 and crashes.read_text().count('\n') == 1
+  store.rename(tmp_path / 'away')
+  out = launch('launch/attempt', 'bash', '-c', 'exit 0', '-', '--workdir', 'fake://b/W', **env)
+  assert 'error: ' in out.stderr and out.returncode == 0  # the run says itself what it cannot do
+
+
 def test_it_waits_longer_each_time(tmp_path):
   program(tmp_path / 'sleep', 'echo "slept $1" >&2')
   path = f'{tmp_path}:{os.environ["PATH"]}'
@@ -649,6 +681,9 @@ def test_gke_manifest():
   assert container['command'] == [*command, *TRAIN[1:], '--config.mesh.slices=2']
   assert container['resources']['limits'] == {'google.com/tpu': 4}
   assert pod['volumes'][0]['persistentVolumeClaim']['claimName'] == 'c'
+  for where in ('/W', 'gs://b/W'):
+    said = launch('launch/gke', '--image', 'I', '--', '--config', 'c', '--workdir', where).stderr
+    assert ('note: the workdir is neither in gs:// nor' in said) == (where == '/W')
 
 
 def sky():
@@ -667,14 +702,14 @@ def test_sky_job_starts_again_what_may_pass_and_runs_what_it_is_told(tmp_path):
   python = 'for x; do echo "$x"; done > arguments; exit 3'
   program(tmp_path / '.venv/bin/python', python)
   (tmp_path / 'run').write_text(sky()['run'])
-  env = {'TRAIN': '--config c --workdir W --config.data.train="/mnt/bucket/my D"'}
+  env = {'TRAIN': '--config c --workdir W --config.data.train="gs://b/my D"'}
   env |= {'ATTEMPTS': '2', 'BACKOFF_SECONDS': '0'}
   for rank, code in ('1', 3), ('1', 3), ('1', 3), ('0', 3), ('0', 3), ('0', 2):  # the first counts
     said = os.environ | env | {'SKYPILOT_NODE_RANK': rank}
     assert subprocess.run(['bash', 'run'], cwd=tmp_path, env=said).returncode == code, rank
   words = (tmp_path / 'arguments').read_text().splitlines()
   assert words[:3] == ['-m', 'bert_jax.train', '--distributed']
-  assert words[-1] == '--config.data.train=/mnt/bucket/my D'
+  assert words[-1] == '--config.data.train=gs://b/my D'
 
 
 @pytest.mark.slow
@@ -686,18 +721,16 @@ def test_sky_job_is_one_for_its_own_parser(tmp_path):
   program = """
 import json, sky, yaml
 file = yaml.safe_load(open('launch/sky.yaml'))
-task = sky.Task.from_yaml_config(file, env_overrides=[('BUCKET', 'my-bucket'), ('TRAIN', '-')])
-(mount,) = task.storage_mounts.values()
+task = sky.Task.from_yaml_config(file, env_overrides=[('TRAIN', '-')])
+assert not task.storage_mounts
 asked = [[x.region, x.accelerator_args, x.use_spot, x.job_recovery] for x in task.resources]
-print(json.dumps([mount.source, mount.mode.value, asked]))
+print(json.dumps(asked))
 sky.Task.from_yaml('launch/sky.yaml')
 """
   env = os.environ | {'HOME': str(tmp_path)}
   out = subprocess.run([python, '-c', program], capture_output=True, text=True, env=env)
-  assert "Environment variable 'BUCKET' is None" in out.stderr
-  bucket, mode, asked = json.loads(out.stdout.splitlines()[-1])
-  resources = sky()['resources']
-  assert (bucket, mode) == ('gs://my-bucket', 'MOUNT')
+  assert "Environment variable 'TRAIN' is None" in out.stderr
+  asked, resources = json.loads(out.stdout.splitlines()[-1]), sky()['resources']
   assert {f'gcp/{region}' for region, *_ in asked} == {x['infra'] for x in resources['any_of']}
   for _, arguments, use_spot, recovery in asked:
     assert arguments == resources['accelerator_args'] and use_spot
@@ -721,7 +754,6 @@ def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):
   words = shlex.split(line, comments=True)
   given = dict(words[i + 1].split('=', 1) for i, x in enumerate(words) if x == '--env')
   assert given.keys() == sky()['envs'].keys() and 'launch/sky.yaml' in words
-  assert '/mnt/bucket' in sky()['file_mounts'] and '--workdir /mnt/bucket/' in given['TRAIN']
-  (line,) = re.findall(r'^gcloud storage buckets create .*', text, re.M)  # as launch/tpu wants it
-  assert '--uniform-bucket-level-access --enable-hierarchical-namespace' in line
-  assert re.search(r'--location=[a-z]+-[a-z]+\d ', line)  # one region
+  assert '--workdir gs://my-bucket/W --config.data.train=gs://my-bucket/D ' in given['TRAIN']
+  (line,) = re.findall(r'^gcloud storage buckets create .*', text, re.M)
+  assert re.search(r'gs://my-bucket --location=[a-z]+-[a-z]+\d+$', line)  # one region

@@ -6,6 +6,7 @@ there (`fetched`), or written there first (`staged`) and uploaded (`place`).
 
 import contextlib
 import errno
+import fcntl
 import fnmatch
 import functools
 import hashlib
@@ -52,11 +53,12 @@ def _is_url(text: str) -> bool:
 
 @functools.cache
 def _store(protocol: str, process: int) -> Any:
-  """fsspec's file system of a protocol, which lists anew each time."""
+  """fsspec's file system of a protocol. It lists anew each time, and so does the one of Orbax."""
   import fsspec
 
+  fsspec.config.conf.setdefault(protocol, {})['use_listings_cache'] = False
   try:
-    return fsspec.filesystem(protocol, use_listings_cache=False)
+    return fsspec.filesystem(protocol)
   except ImportError as error:
     raise InputError(f'{protocol}:// needs a package: {first_line(error)}.') from None
 
@@ -74,13 +76,19 @@ class Bucket(ON_DISK):
   protocol = property(lambda self: self.parts[0].rstrip(':'))
 
   def call(self, function: str, *args: Any, **options: Any) -> Any:
-    """Calls a function of the store with this path, and makes its errors OSErrors."""
+    """Calls a function of the store with this path; see errors."""
     for folder, check in [*GUARDS.items()] if function in CHANGES else ():
       if self.is_relative_to(folder):
         check()
     paths = (*args, str(self)) if function == 'put_file' else (str(self), *args)
-    try:
+    with self.errors():
       return getattr(_store(self.protocol, os.getpid()), function)(*paths, **options)
+
+  @contextlib.contextmanager
+  def errors(self) -> Iterator[None]:
+    """A context where errors of the store, which are of any type, become OSErrors."""
+    try:
+      yield
     except (FileExistsError, InputError):
       raise
     except Exception as error:
@@ -101,14 +109,14 @@ class Bucket(ON_DISK):
   def stat(self, **_: Any) -> Any:
     """st_size, and st_mtime_ns: a number that changes with the content."""
     info = self.call('info')
-    version = zlib.crc32(repr(sorted(info.items())).encode())
-    return SimpleNamespace(st_size=info['size'], st_mtime_ns=version)
+    return SimpleNamespace(st_size=info['size'], st_mtime_ns=_version(info))
 
   def open(self, mode: str = 'r', buffering: int = -1, *text: Any, **named: Any) -> Any:
     """Opens the file. One that is written appears when it is closed, but not if an exception leaves
     its `with`; one that is appended to, also whenever it is flushed."""
     if 'r' in mode:
-      file = io.BufferedReader(self.call('open', 'rb'), max(buffering, 1 << 16))
+      reader: Any = _Read(self)
+      file = io.BufferedReader(reader, max(buffering, 1 << 16))
       return file if 'b' in mode else io.TextIOWrapper(file, *text, **named)
     return _Written(self, self.read_bytes() if 'a' in mode and self._info() else b'', 'a' in mode)
 
@@ -124,12 +132,16 @@ class Bucket(ON_DISK):
     keys, own = self.call('ls', detail=False), self.call('_strip_protocol')
     return (self / x.rpartition('/')[2] for x in sorted({x.strip('/') for x in keys} - {own}))
 
+  def versions(self) -> dict['Bucket', int]:
+    """The files below the folder, or the file itself, with numbers that change with the content."""
+    start = len(self.call('_strip_protocol'))  # a console makes a file D/ for a folder
+    found = sorted(self.call('find', detail=True).items())
+    parts = {key[start:].strip('/'): _version(info) for key, info in found if key[-1] != '/'}
+    return {self / part if part else self: version for part, version in parts.items()}
+
   def rglob(self, pattern: str) -> Iterator['Bucket']:
     """The files below the folder, or the file itself, whose names match a pattern."""
-    start = len(self.call('_strip_protocol'))  # a console makes a file D/ for a folder
-    parts = (key[start:].strip('/') for key in sorted(self.call('find')) if key[-1] != '/')
-    paths = (self / part if part else self for part in parts)
-    return (path for path in paths if fnmatch.fnmatchcase(path.name, pattern))
+    return (path for path in self.versions() if fnmatch.fnmatchcase(path.name, pattern))
 
   def matches(self) -> Iterator['Bucket']:
     """The files that this path, a pattern with * and **, matches."""
@@ -148,8 +160,43 @@ class Bucket(ON_DISK):
       path.unlink()
     return target
 
+  def check_writable(self) -> None:
+    """An OSError if no file can be written here."""
+    (probe := self / '.probe').write_bytes(b'')
+    probe.unlink()
+
+  glob = lambda self, *_, **__: self.__fspath__()  # rglob and matches are there
   absolute = resolve = expanduser = lambda self, *_, **__: self
   mkdir = rmdir = absolute  # a folder is there as long as a file is in it
+
+
+def _version(info):
+  return zlib.crc32(repr(sorted(info.items())).encode())
+
+
+class _Read(io.RawIOBase):
+  """A file of a bucket that is read."""
+
+  def __init__(self, path: Bucket):
+    self.path, self.name, self.file = path, str(path), path.call('open', 'rb')
+
+  def readable(self) -> bool:
+    return True
+
+  seekable = readable
+
+  def readinto(self, buffer: Any) -> int:
+    with self.path.errors():
+      data = self.file.read(len(buffer))
+    buffer[: len(data)] = data
+    return len(data)
+
+  def seek(self, offset: int, whence: int = 0) -> int:
+    return self.file.seek(offset, whence)
+
+  def close(self) -> None:
+    self.file.close()
+    super().close()
 
 
 class _Written(io.BytesIO):
@@ -184,7 +231,7 @@ def fetched(path: 'Path') -> 'Path':
   cache and is made again when a file has changed."""
   if not isinstance(path, Bucket):
     return path
-  versions = [(str(x), x.stat().st_mtime_ns) for x in path.rglob('*')]
+  versions = [(str(x), version) for x, version in path.versions().items()]
   key = hashlib.sha256(repr(versions).encode()).hexdigest()[:24]
   home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
   folder = pathlib.Path(home, 'bert_jax', 'buckets', key)
@@ -200,7 +247,16 @@ def fetched(path: 'Path') -> 'Path':
 
 @functools.cache
 def _scratch(process: int) -> tempfile.TemporaryDirectory:
-  return tempfile.TemporaryDirectory(prefix='bert_jax-')  # removed when the process ends
+  """A folder that is removed when the process ends, or by the next process if it was killed."""
+  for old in pathlib.Path(tempfile.gettempdir()).glob('bert_jax-*/.lock'):
+    with contextlib.suppress(OSError), old.open('rb+') as file:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      shutil.rmtree(old.parent)
+  folder = tempfile.TemporaryDirectory(prefix='bert_jax-')
+  lock = os.open(f'{folder.name}/.tmp', os.O_CREAT | os.O_RDWR)  # open while the process lives
+  fcntl.flock(lock, fcntl.LOCK_EX)
+  os.rename(f'{folder.name}/.tmp', f'{folder.name}/.lock')
+  return folder
 
 
 def staged(path: 'Path') -> 'Path':
@@ -239,6 +295,7 @@ def mounted(path: pathlib.Path) -> str:
   real, best = os.path.realpath(path), ['', '', '']
   with contextlib.suppress(OSError), open(MOUNTS) as file:
     for line in map(str.split, file):
+      line[1] = line[1].replace('\\040', ' ')
       if f'{real}/'.startswith(f'{line[1].rstrip("/")}/') and len(line[1]) >= len(best[1]):
         best = line
   return f'gs://{best[0]}/{real[len(best[1]) :].strip("/")}' if best[2] == 'fuse.gcsfuse' else ''

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import gzip
+import io
 import json
 import os
 import pathlib
@@ -35,7 +36,7 @@ from bert_jax.rows import prepared_examples
 from bert_jax.run import trackers
 from bert_jax.text import documents as text
 from bert_jax.text import files as text_files
-from bert_jax.tools import convert
+from bert_jax.tools import arguments, convert
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Settings
 from bert_jax.tools.report import pages
@@ -135,8 +136,9 @@ def test_a_function_that_knows_only_disks_makes_no_folder(fake, tmp_path, monkey
   monkeypatch.chdir(tmp_path)
   with pytest.raises(InputError, match='fake://mine/D is in a bucket, where this is not supported'):
     os.open(fake, os.O_WRONLY | os.O_CREAT)
-  with pytest.raises(InputError, match='use a path on a disk'):
-    os.makedirs(fake)
+  for know_disks in (os.makedirs, lambda path: path.glob('*')):
+    with pytest.raises(InputError, match='use a path on a disk'):
+      know_disks(fake)
   assert not (tmp_path / 'fake:').exists()
 
 
@@ -212,8 +214,8 @@ def test_folders_that_a_console_has_made_are_no_files(fake):
   assert (buckets.fetched(fake) / 'x' / '1').read_text() == 'one'
 
 
-def test_errors_of_a_store_are_sentences(fake):
-  """They are of any type."""
+def test_errors_of_a_store_are_sentences(fake, monkeypatch):
+  """They are of any type, and may come when a part of a file is read."""
   files.write_whole(fake / 'refused', 'x')
   with pytest.raises(PermissionError) as caught:
     (fake / 'refused').read_bytes()
@@ -223,6 +225,19 @@ def test_errors_of_a_store_are_sentences(fake):
     with pytest.raises(FileNotFoundError) as caught:
       look(fake / 'none')
     assert farewell(caught.value)[0].startswith('error: fake://mine/D/none: No such file or dir')
+  files.write_whole(fake / 'x', bytes(range(9)))
+  with (fake / 'x').open('rb') as file:
+    assert file.read(3) == bytes(range(3)) and file.tell() == 3 and file.seekable()
+    assert file.seek(-2, os.SEEK_END) == 7 and file.read() == bytes((7, 8)) and not file.read()
+
+  class Broken(io.BytesIO):
+    def read(self, size=-1):
+      raise fake_bucket.Refused('the network is gone')
+
+  monkeypatch.setattr(fake_bucket.FakeBucket, '_open', lambda *_, **__: Broken())
+  with pytest.raises(OSError, match='the network is gone') as caught:
+    (fake / 'x').open().readline()
+  assert farewell(caught.value)[1] == 3
 
 
 def test_a_network_that_fails_is_no_damaged_record(fake):
@@ -247,6 +262,25 @@ def test_a_copy_on_the_disk_is_made_once_and_again_when_a_file_changes(bucket, t
   files.write_whole(bucket / 'a' / 'x', 'new')
   assert (buckets.fetched(bucket) / 'a' / 'x').read_text() == 'new'
   assert buckets.fetched(bucket / 'y').read_text() == 'same'
+
+
+def test_what_killed_processes_have_staged_is_removed(fake, tmp_path, monkeypatch):
+  """But not what a process that lives has."""
+  monkeypatch.setattr(buckets.tempfile, 'tempdir', str(tmp_path))
+  buckets._scratch.cache_clear()
+  mine = buckets.staged(fake / 'a')
+  files.write_whole(tmp_path / 'bert_jax-dead' / '.lock', 'x')
+  files.write_whole(tmp_path / 'bert_jax-new' / '.tmp', 'x')
+  code = 'from bert_jax import buckets; print(buckets._scratch(0).name)'
+  out = subprocess.run(
+    [sys.executable, '-c', code],
+    env=os.environ | {'TMPDIR': str(tmp_path)},
+    capture_output=True,
+    text=True,
+  )
+  assert pathlib.Path(out.stdout.strip()).parent == tmp_path, out.stderr
+  assert {x.name for x in tmp_path.glob('bert_jax-*')} == {mine.parents[2].name, 'bert_jax-new'}
+  buckets._scratch.cache_clear()
 
 
 # ---- data ----------------------------------------------------------------------------------------
@@ -349,6 +383,8 @@ def test_answers_go_to_another_file_that_can_be_written(fake, monkeypatch):
   monkeypatch.setattr(fake_bucket.FakeBucket, 'before', staticmethod(before))
   with pytest.raises(PermissionError):
     check_output('', f'{fake}/y')
+  with pytest.raises(PermissionError):
+    arguments.check_writable(fake)
 
 
 def test_a_report_is_written_into_a_bucket(fake, monkeypatch):
@@ -544,6 +580,15 @@ def test_who_cannot_write_its_beat_looks_before_it_writes(fake, soon, ends, monk
   assert files.read_text(fake / 'a') == 'nobody took over'
 
 
+def test_who_was_taken_over_leaves_the_kernel_of_a_notebook_alive(fake, soon, ends, monkeypatch):
+  monkeypatch.setattr(lock, 'BUCKET_BEAT_SECONDS', 60)
+  monkeypatch.setattr(lock, 'in_notebook', lambda: True)
+  with pytest.raises(lock.Busy, match='D was taken over while'), lock.held(fake):
+    files.write_whole(fake / 'run.lock.2', held_by(1, id='another'))
+    time.sleep(0.4)
+    files.write_whole(fake / 'a', 'it stood still')
+
+
 def test_of_two_that_created_one_file_one_goes_on(fake, soon, ends, monkeypatch):
   """In a store that creates a file for several."""
   write = Bucket.write_bytes
@@ -572,7 +617,8 @@ def test_a_bucket_that_gcsfuse_has_mounted_is_named_by_its_url(tmp_path, monkeyp
     disk / ext4 rw 0 0
     a-bucket {tmp_path}/mine fuse.gcsfuse rw,nosuid 0 0
     /dev/x {tmp_path}/mine/deep/disk ext4 rw 0 0
-    other {tmp_path}/min fuse.gcsfuse rw 0 0"""
+    other {tmp_path}/min fuse.gcsfuse rw 0 0
+    spaced {tmp_path}/my\\040bucket fuse.gcsfuse rw 0 0"""
   (tmp_path / 'mounts').write_text('\n'.join(x.strip() for x in lines.strip().splitlines()))
   monkeypatch.setattr(buckets, 'MOUNTS', str(tmp_path / 'mounts'))
   for free in (tmp_path / 'mine' / 'deep' / 'disk' / 'W', tmp_path / 'W'):
@@ -580,6 +626,7 @@ def test_a_bucket_that_gcsfuse_has_mounted_is_named_by_its_url(tmp_path, monkeyp
       assert not caplog.messages
   with lock.held(tmp_path / 'mine' / 'deep' / 'W'):
     (said,) = caplog.messages
+  assert buckets.mounted(tmp_path / 'my bucket' / 'W') == 'gs://spaced/W'
   assert 'gcsfuse shows no lock' in said and said.endswith('; write gs://a-bucket/deep/W')
 
 
@@ -597,6 +644,8 @@ def test_a_checkpoint_counts_unless_its_upload_was_cut_off(fake):
     files.write_whole(fake / str(number) / manifest.NOTE, note.replace('%s', at))
   files.write_whole(fake / '24' / 'params' / 'd' / 'x', 'an array')
   assert [*manifest.newest_first(fake)] == [21, 20]
+  (fake / '22' / 'commit_success.txt').write_text('')
+  assert [*manifest.newest_first(fake)] == [22, 21, 20]
 
 
 # The thread of the lock is killed, too.
@@ -712,6 +761,7 @@ def test_what_was_copied_into_a_bucket_counts_and_what_was_cut_off_does_not(fake
 
 
 def test_a_sweep_in_a_bucket_keeps_its_logs_there(fake, monkeypatch):
+  files.write_whole(fake / 'logs' / 'seed=3.txt', 'an earlier try\n')
   seen = []
 
   def started(command, env, stdout, **_):
@@ -726,13 +776,16 @@ def test_a_sweep_in_a_bucket_keeps_its_logs_there(fake, monkeypatch):
   ((workdir, cache),) = seen
   assert workdir == 'fake://mine/D/seed=3' and pathlib.Path(cache).is_absolute()
   assert crew.ended['seed=3'].error == 'it has failed'
-  assert files.read_text(fake / 'logs' / 'seed=3.txt').endswith('error: it has failed\n')
+  log = files.read_text(fake / 'logs' / 'seed=3.txt')
+  assert log.startswith('an earlier try\n==== ') and log.endswith('error: it has failed\n')
   assert files.names(fake / 'logs') == ['seed=3.json', 'seed=3.txt']
 
 
 def test_checkpoints_go_where_orbax_can_write(fake, monkeypatch):
   """To gs:// by itself; by several processes to no other bucket."""
   opened = []
+  buckets._store('fake', os.getpid())  # and lists anew each time
+  assert fsspec.filesystem('fake').storage_options == {'use_listings_cache': False}
   monkeypatch.setattr(checkpoint.ocp, 'CheckpointManager', lambda path, **_: opened.append(path))
   monkeypatch.setattr(Bucket, 'is_dir', lambda self: True)
   checkpoint.Checkpoints('gs://mine/W')

@@ -612,7 +612,7 @@ def test_crashes_in_a_bucket_are_counted_there(tmp_path):
   )
   program(tmp_path / 'python', knows)
   env = {'PYTHON': str(tmp_path / 'python'), 'REAL': sys.executable, 'FAKE_BUCKET': str(store)}
-  env |= {'ATTEMPTS': '2', 'BACKOFF_SECONDS': '0', 'PYTHONPATH': ''}
+  env |= {'ATTEMPTS': '1', 'BACKOFF_SECONDS': '0', 'PYTHONPATH': ''}
 
   def tried(script, step='7'):
     for key in store.glob('*checkpoints*'):
@@ -622,17 +622,16 @@ def test_crashes_in_a_bucket_are_counted_there(tmp_path):
     return launch('launch/attempt', *words, check=False, **env)
 
   crashes = store / quote('b/W/crashes', safe='')
-  assert tried('exit 1').returncode == 1 and crashes.read_text().startswith('7 1 ')
-  assert tried('kill -9 $PPID').returncode == -9 and ' killed ' in crashes.read_text()
+  assert tried('kill -9 $PPID').returncode == -9 and crashes.read_text().startswith('7 killed ')
   out = tried('exit 1')
   assert (
-    out.returncode == 2 and 'crashed 2 times at step 7, at last with status killed' in out.stderr
+    out.returncode == 2 and 'crashed 1 times at step 7, at last with status killed' in out.stderr
   )
   assert not crashes.exists()
   out = tried('exit 5', '12')
   assert out.returncode == 5 and crashes.read_text().startswith('12 5 ')
-  assert tried('exit 0', '12').returncode == 0 and crashes.read_text().count('\n') == 1
-  store.rename(tmp_path / 'away')
+  assert crashes.read_text().count('\n') == 1
+  env |= {'FAKE_BUCKET': '/no', 'SKYPILOT_NODE_RANK': '1'}
   out = launch('launch/attempt', 'bash', '-c', 'exit 0', '-', '--workdir', 'fake://b/W', **env)
   assert 'error: ' in out.stderr and out.returncode == 0  # the run says itself what it cannot do
 

@@ -147,11 +147,13 @@ class Index:
     records = np.bincount(self.columns['shard'], self.columns['records'], self.meta['shards'])
     return prepared.Reader(self.folder, records.astype(np.int64))
 
+  disk = functools.cached_property(lambda self: fetched(self.parts))
+
   def part(self, block: int) -> dict[str, np.ndarray]:
     """A block's part of the index, {name: array} of PARTS; or DamagedRecord."""
-    path = fetched(self.parts)  # that a bucket cannot be read now is no damage
+    disk = self.disk  # that a bucket cannot be read now is no damage
     try:
-      with open(path, 'rb') as file:
+      with open(disk, 'rb') as file:
         file.seek(self.part_at[block])
         data = file.read(self.columns['stored'][block])
       if zlib.crc32(data) != self.columns['crc32'][block]:

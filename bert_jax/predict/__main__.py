@@ -181,8 +181,7 @@ def check_output(source: str, output: str) -> None:
     advice = 'name a file in a folder that is there and yours'
     raise InputError(f'--output {path} cannot be written; {advice}.')
   if is_bucket:
-    (probe := path.with_name(f'.{path.name}.probe')).write_bytes(b'')
-    probe.unlink()
+    Bucket(path.parent).check_writable()
 
 
 def _check_columns(ask: Ask, columns: tuple[str, ...], named: str) -> None:

@@ -52,8 +52,8 @@ def check_bounds(args: argparse.Namespace, **bounds: tuple[float, float]) -> Non
 
 def check_writable(out: Path, option: str = '--out') -> None:
   """InputError if an option's folder cannot be made or written to."""
-  if isinstance(out, Bucket):  # this shows when it is written to
-    return
+  if isinstance(out, Bucket):
+    return out.check_writable()
   nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
   if not nearest.is_dir():
     raise InputError(f'{nearest} is a file; give {option} a folder')

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.buckets import GUARDS, Bucket, mounted, place, remove_tree, staged
-from bert_jax.errors import InputError, log, writing
+from bert_jax.errors import InputError, in_notebook, log, writing
 from bert_jax.files import Path, names, read_bytes, read_text, remove_scratch
 from bert_jax.text.values import json_value
 
@@ -115,7 +115,10 @@ def _taken_in_bucket(folder, holder):
     if not 0 <= time.time() - seen[0] < after:
       owner = _parsed(read_bytes(path) or b'').get('id', holder['id'])
       if _newest(folder) > number + 1 or owner != holder['id']:
-        os.write(2, f'error: {folder} was taken over while this process stood still.\n'.encode())
+        fault = f'{folder} was taken over while this process stood still.'
+        if in_notebook():
+          raise Busy(fault)
+        os.write(2, f'error: {fault}\n'.encode())
         os._exit(Busy.code)
 
   def write(content):

@@ -101,6 +101,8 @@ class Crew:
     """Trains a run to its end; records and says how it ended."""
     name, began = run.folder, time.monotonic()
     log_file = self.root / LOGS / f'{name}.txt'
+    if staged(log_file) != log_file:
+      files.write_whole(staged(log_file), files.read_bytes(log_file) or b'')  # of earlier tries
     process = started(run, self.root, number, self.count)
     self.processes.add(process)
     if self.over.is_set():

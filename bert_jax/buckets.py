@@ -30,6 +30,7 @@ GUARDS: dict[pathlib.Path, Callable[[], None]] = {}  # {folder: called before a 
 ERRORS = {'Permission|Credential|Forbidden|, 40[13]$': errno.EACCES, 'FileNotFound': errno.ENOENT}
 ON_DISK: Any = pathlib.PosixPath
 MOUNTS = '/proc/mounts'
+PART = 1 << 22  # bytes of a file that are read at a time
 
 if TYPE_CHECKING:
   from pathlib import Path
@@ -76,19 +77,13 @@ class Bucket(ON_DISK):
   protocol = property(lambda self: self.parts[0].rstrip(':'))
 
   def call(self, function: str, *args: Any, **options: Any) -> Any:
-    """Calls a function of the store with this path; see errors."""
+    """Calls a function of the store with this path, and makes its errors OSErrors."""
     for folder, check in [*GUARDS.items()] if function in CHANGES else ():
       if self.is_relative_to(folder):
         check()
     paths = (*args, str(self)) if function == 'put_file' else (str(self), *args)
-    with self.errors():
-      return getattr(_store(self.protocol, os.getpid()), function)(*paths, **options)
-
-  @contextlib.contextmanager
-  def errors(self) -> Iterator[None]:
-    """A context where errors of the store, which are of any type, become OSErrors."""
     try:
-      yield
+      return getattr(_store(self.protocol, os.getpid()), function)(*paths, **options)
     except (FileExistsError, InputError):
       raise
     except Exception as error:
@@ -116,7 +111,7 @@ class Bucket(ON_DISK):
     its `with`; one that is appended to, also whenever it is flushed."""
     if 'r' in mode:
       reader: Any = _Read(self)
-      file = io.BufferedReader(reader, max(buffering, 1 << 16))
+      file = io.BufferedReader(reader, max(buffering, PART))
       return file if 'b' in mode else io.TextIOWrapper(file, *text, **named)
     return _Written(self, self.read_bytes() if 'a' in mode and self._info() else b'', 'a' in mode)
 
@@ -175,10 +170,10 @@ def _version(info):
 
 
 class _Read(io.RawIOBase):
-  """A file of a bucket that is read."""
+  """A file of a bucket that is read, part by part."""
 
   def __init__(self, path: Bucket):
-    self.path, self.name, self.file = path, str(path), path.call('open', 'rb')
+    self.path, self.name, self.at, self.size = path, str(path), 0, path.stat().st_size
 
   def readable(self) -> bool:
     return True
@@ -186,17 +181,15 @@ class _Read(io.RawIOBase):
   seekable = readable
 
   def readinto(self, buffer: Any) -> int:
-    with self.path.errors():
-      data = self.file.read(len(buffer))
+    end = min(self.at + len(buffer), self.size)
+    data = self.path.call('cat_file', self.at, end) if self.at < end else b''
     buffer[: len(data)] = data
+    self.at += len(data)
     return len(data)
 
   def seek(self, offset: int, whence: int = 0) -> int:
-    return self.file.seek(offset, whence)
-
-  def close(self) -> None:
-    self.file.close()
-    super().close()
+    self.at = offset + (0, self.at, self.size)[whence]
+    return self.at
 
 
 class _Written(io.BytesIO):
@@ -295,7 +288,6 @@ def mounted(path: pathlib.Path) -> str:
   real, best = os.path.realpath(path), ['', '', '']
   with contextlib.suppress(OSError), open(MOUNTS) as file:
     for line in map(str.split, file):
-      line[1] = line[1].replace('\\040', ' ')
       if f'{real}/'.startswith(f'{line[1].rstrip("/")}/') and len(line[1]) >= len(best[1]):
         best = line
   return f'gs://{best[0]}/{real[len(best[1]) :].strip("/")}' if best[2] == 'fuse.gcsfuse' else ''

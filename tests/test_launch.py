@@ -631,9 +631,10 @@ def test_crashes_in_a_bucket_are_counted_there(tmp_path):
   out = tried('exit 5', '12')
   assert out.returncode == 5 and crashes.read_text().startswith('12 5 ')
   assert crashes.read_text().count('\n') == 1
-  env |= {'FAKE_BUCKET': '/no', 'SKYPILOT_NODE_RANK': '1'}
-  out = launch('launch/attempt', 'bash', '-c', 'exit 0', '-', '--workdir', 'fake://b/W', **env)
-  assert 'error: ' in out.stderr and out.returncode == 0  # the run says itself what it cannot do
+  words = ['bash', '-c', 'exit 7', '-', '--workdir', 'no://b/W']
+  out = launch('launch/attempt', *words, check=False, **env | {'SKYPILOT_NODE_RANK': '1'})
+  assert 'error: no://b/W/checkpoints: nothing here reads that' in out.stderr
+  assert out.returncode == 7  # that of the run, which will say so too
 
 
 def test_it_waits_longer_each_time(tmp_path):

@@ -1,4 +1,4 @@
-"""The worked differences of README.md, as patches that are applied to a copy of the code."""
+"""The worked differences of bert_jax/README.md, as patches that are applied to a copy of the code."""
 
 import json
 import os
@@ -12,9 +12,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def patch_of(title):
-  """The text of the block of differences below a heading of README.md."""
+  """The text of the block of differences below a heading there."""
   (section,) = re.findall(
-    rf'^### {title}\n(.*?)(?=^#)', (ROOT / 'README.md').read_text(), re.M | re.S
+    rf'^### {title}\n(.*?)(?=^#|\Z)', (ROOT / 'bert_jax' / 'README.md').read_text(), re.M | re.S
   )
   (patch,) = re.findall(r'```diff\n(.*?)```', section, re.S)
   return patch

@@ -742,7 +742,7 @@ def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):
   env, folder = gcloud
   (folder / 'state').write_text('none\n')
   (folder / 'states').write_text('none\nWAITING_FOR_RESOURCES\nPROVISIONING\nACTIVE\n')
-  text = Path('README.md').read_text().replace('\\\n', ' ')
+  text = Path('launch/README.md').read_text().replace('\\\n', ' ')
   lines = re.findall(r'^bash launch/tpu .*', text, re.M)
   verbs = [line.split()[2] for line in lines]
   assert verbs[:3] == ['create', 'setup', 'run'] and verbs[-1] == 'delete'

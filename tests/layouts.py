@@ -1,15 +1,13 @@
-"""The losses of three steps of every objective on meshes of 8 devices, or what its compiled step
-moves between them, for tests/test_layouts.py.
+"""The losses of three steps of every objective on meshes of 8 devices, for tests/test_layouts.py.
 
-    python tests/layouts.py [--tasks A,B] [--moved] data,fsdp,tensor[,FIELD=VALUE] ...
+    python tests/layouts.py [--tasks A,B] data,fsdp,tensor[,FIELD=VALUE] ...
 
-1,1,1 is one of the devices. --moved: {'KIND AXES': bytes} of the collectives of a step.
+1,1,1 is one of the devices. tests/programs.py compiles the same steps for more of them.
 
 Batches are drawn at random by the objective's own contract: what they say does not matter here.
 """
 
 import argparse
-import collections
 import json
 import math
 
@@ -17,10 +15,10 @@ import jax
 import numpy as np
 
 from bert_jax import config as config_lib
-from bert_jax import models, sharding, step
+from bert_jax import sharding, step
 from bert_jax import tasks as families
 from bert_jax.objectives.distillation import DistilledLanguageModel
-from bert_jax.tools.preflight import estimate, hlo, links
+from bert_jax.tools.preflight import estimate
 
 TASKS = {
   'pretrain': 'configs/pretrain.py',
@@ -81,41 +79,24 @@ def batch_of(spec, vocab_size, seed):
   return out
 
 
-def made(task, shape, changes=()):
-  """The step.Program of a task on a mesh, and its config."""
-  overrides = [*SMALL, *(f'mesh.{axis}={n}' for axis, n in zip(sharding.AXES, shape)), *changes]
+def made(task, shape, changes=(), devices=None):
+  """The step.Program of a task on a mesh of these devices, and its config."""
+  overrides = [*SMALL, *(f'mesh.{axis}={n}' for axis, n in zip(sharding.AXES, shape))]
   if task == 'translation':
     overrides.append('data.examples_per_row=2')
   if task == 'contrastive':
     overrides.append('contrastive.chunks=2')
   if 'finetune.py' in TASKS[task]:
     overrides += ['data.examples_per_row=2', 'task.max_length=16']
+  overrides += changes
   config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])
-  mesh = sharding.mesh_of(config, families.TASKS[config.objective], jax.devices()[: np.prod(shape)])
+  devices = (devices or jax.devices())[: np.prod(shape)]
+  mesh = sharding.mesh_of(config, families.TASKS[config.objective], devices)
   objective = estimate.objective_of(config)
   if task == 'distillation':
     given = objective.init(jax.random.key(7))
     objective = DistilledLanguageModel(objective, objective, given, '', 2.0, 5.0, 2.0)
   return step.program(config, objective, mesh, config_lib.timeline_of(config)), config
-
-
-class Unplaced(links.Network):
-  """Devices whose links nobody knows."""
-
-  def __init__(self, mesh):
-    self.mesh, self.known = mesh, False
-
-
-def moved(task, shape, changes=()):
-  """{'KIND AXES': bytes} of the collectives of a step, as hlo.Program.moved counts them;
-  {'parameters': bytes} of all parameters."""
-  program, _ = made(task, shape, changes)
-  with jax.set_mesh(program.mesh), sharding.activation_rules():
-    text = program.lower().compile().as_text()
-  out = collections.Counter(parameters=4 * models.count_parameters(program.state.params))
-  for row in links.Timeline(hlo.Program(text), Unplaced(program.mesh), 0.0).rows:
-    out[f'{row.kind} {row.axes}'] += row.bytes
-  return out
 
 
 def losses(task, shape, changes=()):
@@ -137,12 +118,10 @@ def losses(task, shape, changes=()):
 if __name__ == '__main__':
   parser = argparse.ArgumentParser()
   parser.add_argument('--tasks', default='', help='empty: all of them')
-  parser.add_argument('--moved', action='store_true', help='bytes in place of losses')
   parser.add_argument('meshes', nargs='+')
   args = parser.parse_args()
   tasks = args.tasks.split(',') if args.tasks else TASKS
   for mesh in args.meshes:
     parts = mesh.split(',')
     shape, changes = [int(n) for n in parts[:3]], parts[3:]
-    measure = moved if args.moved else losses
-    print(json.dumps([mesh, {task: measure(task, shape, changes) for task in tasks}]), flush=True)
+    print(json.dumps([mesh, {task: losses(task, shape, changes) for task in tasks}]), flush=True)

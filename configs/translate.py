@@ -19,7 +19,8 @@ pair=en-de    the names of the source and the target: of columns, of files, or t
               pair=source-target for columns of these names
 size=base     the models of Vaswani et al., table 3: base or big; or small, of 4 + 4 layers of 128
               for some ten thousand pairs (Wu et al. 2021, https://arxiv.org/abs/2105.14462)
-runlocal      a few minutes on a laptop, size=small
+runlocal      a few minutes on a laptop, size=small; without data.train, passages of the
+              documentation in every installation and their first sentences (docs:en-de)
 denoise       BART's pre-training on documents (data.train as in configs/pretrain.py); a run with
               --config.init_from=W then begins with its weights
 
@@ -74,4 +75,5 @@ def get_config(arg=''):
     config.update(dict(
       batch_size=16, steps=400, optimizer=dict(warmup=100.0), eval=dict(every=0, batches=0),
       checkpoint=dict(every=100), log=dict(every=20)))
+    config.data.train = '' if arg.denoise else f'docs:{arg.pair}'
   return config

@@ -65,8 +65,9 @@ def described(task: str, parts: int) -> dict:
   every = [i for lines in made_of.computations.values() for i in lines]
   summed = (i for i in every if hlo.collective(i.opcode) in ('all-reduce', 'reduce-scatter'))
   largest = config.batch_size // parts
+  layout = f'mesh.data={shape[0]}, mesh.fsdp={shape[1]}, bfloat16'
   return {
-    'by': f'{compilation.versions()}, {devices[0].device_kind}: mesh.data={shape[0]}, mesh.fsdp={shape[1]}, bfloat16',
+    'by': f'{compilation.versions()}, {devices[0].device_kind}: {layout}',
     'task': task,
     'parts': parts,
     'parameters': 4 * models.count_parameters(program.state.params),

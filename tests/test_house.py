@@ -125,6 +125,10 @@ NAMES_OF_FAMILIES = {
   ('bert_jax/tools/probe/pieces.py', 'perplexity'): 'the prediction whose numbers it takes apart',
   ('bert_jax/tools/report/tables.py', 'table'): 'a column of the CSV',
   ('bert_jax/tools/sweep/__main__.py', 'corpus.lengths'): 'cuts rows in training alone',
+  **{
+    ('bert_jax/text/documentation_tasks.py', name): 'a name in published formats'
+    for name in ('answer', 'choice', 'table')
+  },
   ('bert_jax/tools/preflight/estimate.py', 'corpus'): 'how often an epoch reads a text',
   ('bert_jax/config/__init__.py', 'language_model.eval_memory'): 'may change in a run that goes on',
 }

@@ -14,6 +14,7 @@ from bert_jax.config.compare import pasts
 from bert_jax.errors import InputError, first_line, quoted, suggestion
 from bert_jax.files import Path
 from bert_jax.tasks import TASKS
+from bert_jax.text import documentation_tasks
 from bert_jax.text.values import json_value
 
 # The keys in a workdir's config.json that are no fields (workdir/contents.py).
@@ -97,6 +98,8 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
       if text.startswith('--config.'):
         raise InputError(f'--config.{name} wants a value: --config.{name}=...')
     set_field(config, name, _parse(name, text, ALL[name].type))
+  if config.data.train.startswith(documentation_tasks.PREFIX) and not config.data.eval:
+    config.data.eval = f'{config.data.train}:eval'
   return check(config)
 
 

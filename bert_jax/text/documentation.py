@@ -184,5 +184,9 @@ def _cache_path(modules: list[tuple[str, str, Path]]) -> Path:
     with contextlib.suppress(OSError):  # e.g. a dangling link: _read counts it
       stat = path.stat()
       key.update(f'{package} {module} {path} {stat.st_size} {stat.st_mtime_ns}\n'.encode())
+  return cache_folder() / f'docs-{key.hexdigest()[:16]}.json.gz'
+
+
+def cache_folder() -> Path:
   home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-  return Path(home, 'bert_jax', f'docs-{key.hexdigest()[:16]}.json.gz')
+  return Path(home, 'bert_jax')

@@ -1,7 +1,8 @@
 """Reads files by lines, JSON files and TFDS datasets, and reports damage with its place.
 
-A spec is a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. What can be repaired (invalid UTF-8) is
-repaired and counted; anything else wrong is an InputError that says where.
+A spec is a file, a glob, a folder, `tfds:NAME[:SPLIT]`, or `docs:NAME` (documentation_tasks.py).
+What can be repaired (invalid UTF-8) is repaired and counted; anything else wrong is an InputError
+that says where.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from unittest import mock
 from bert_jax.buckets import Bucket, fetched
 from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.files import Path, read_bytes
-from bert_jax.text import encodings, utf8, values
+from bert_jax.text import documentation_tasks, encodings, utf8, values
 
 
 def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
@@ -41,8 +42,10 @@ def exists(path: str | Path) -> bool:
 
 
 def expand(spec: str) -> list[Path]:
-  """The files a spec names, sorted: a file, a glob, or a folder with all below it.
+  """The files a spec names, sorted: a file, a glob, a folder with all below it, or docs:NAME.
   Inside folders, names that begin with '.' or '_' are left out (.git, Spark's _SUCCESS)."""
+  if spec.startswith(documentation_tasks.PREFIX):
+    return documentation_tasks.files(spec)
   path = Path(spec).expanduser()
   try:
     if path.is_file():

@@ -1,0 +1,82 @@
+"""Examples of the documentation for every task: each config that is run without data has some."""
+
+import json
+import runpy
+
+import numpy as np
+import pytest
+from conftest import run_module
+
+from bert_jax import config as c
+from bert_jax.errors import InputError
+from bert_jax.run.inputs import read_inputs
+from bert_jax.text import documentation, documentation_tasks
+
+TASKS = {
+  file: runpy.run_path(f'configs/{file}.py')['TASKS'] for file in ('finetune', 'contrastive')
+}
+CONFIGS = [f'configs/{file}.py:task={task},runlocal' for file in TASKS for task in TASKS[file]]
+CONFIGS += ['configs/translate.py:runlocal', 'configs/translate.py:pair=long-short,runlocal']
+CONFIGS.remove('configs/finetune.py:task=docs,runlocal')  # which needs no file
+WORDS = 'Return the number of rows in an array that np.sum or getName gives for x1 and 27 others'
+SMALL = ['model.vocab_size=140', 'batch_size=8', 'optimizer.accumulation=1']
+
+
+@pytest.fixture
+def docs(tmp_path, monkeypatch):
+  """Documentation of 60 modules in place of what is installed, and a cache of its own."""
+  rng, words = np.random.default_rng(3), WORDS.split()
+
+  def documents():
+    for n in range(60):
+      lengths = rng.integers(5, 14, 4 + n % 9)
+      yield f'room{n % 7}.part{n}', [f'{" ".join(rng.choice(words, size))} .' for size in lengths]
+
+  monkeypatch.setattr(documentation, 'documents', documents)
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
+  documentation_tasks._passages.cache_clear()
+  yield
+  documentation_tasks._passages.cache_clear()
+
+
+@pytest.mark.parametrize('spec', CONFIGS)
+def test_a_config_without_data_has_a_first_batch_and_something_to_evaluate(spec, docs, tmp_path):
+  config = c.load(spec, [f'--config.{field}' for field in SMALL])
+  inputs = read_inputs(config, tmp_path / 'W')
+  batch = inputs.batches.at(0)
+  assert all(len(x) == 8 for x in batch.values()) and (batch['segment_ids'] > 0).any()
+  assert len(inputs.eval_batches.source) > 0
+
+
+@pytest.mark.parametrize('name', ['squad2', 'race', 'wsc', 'en-de', 'simcse'])
+def test_files_are_the_same_each_time_and_share_nothing_with_those_to_evaluate_on(name, docs):
+  read = lambda spec: {path.name: path.read_text() for path in documentation_tasks.files(spec)}
+  first = read(f'docs:{name}')
+  for path in documentation_tasks.files(f'docs:{name}'):
+    path.unlink()
+  documentation_tasks._passages.cache_clear()
+  held_out = json.dumps(read(f'docs:{name}:eval'))
+  assert first and held_out not in json.dumps(first)
+
+
+def test_data_that_is_named_is_evaluated_on_nothing_of_the_documentation():
+  (named,) = (c.load('configs/finetune.py:task=sst2,runlocal', ['--config.data.train=a.tsv']),)
+  assert (named.data.train, named.data.eval) == ('a.tsv', '')
+  alone = c.load('configs/finetune.py:task=sst2,runlocal')
+  assert (alone.data.train, alone.data.eval) == ('docs:sst2', 'docs:sst2:eval')
+
+
+@pytest.mark.parametrize('spec', ['docs:squat', 'docs:squad:test', 'docs:'])
+def test_what_is_no_task_is_named_with_those_that_are(spec, docs):
+  with pytest.raises(InputError, match=f'{spec} is no task .* squad2, .*en-de'):
+    documentation_tasks.files(spec)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('spec', CONFIGS)
+def test_a_config_without_data_trains(spec, tmp_path):
+  """On what is installed."""
+  few = ['--config.steps=2', '--config.model.vocab_size=2000']
+  run_module('bert_jax.train', '--config', spec, '--workdir', tmp_path / 'W', *few)
+  lines = (tmp_path / 'W' / 'metrics.jsonl').read_text().splitlines()
+  assert {json.loads(line)['split'] for line in lines} >= {'train', 'eval'}

@@ -1,4 +1,4 @@
-"""The worked differences of bert_jax/README.md, as patches that are applied to a copy of the code."""
+"""The worked differences of bert_jax/README.md, as patches applied to a copy of the code."""
 
 import json
 import os

@@ -256,8 +256,8 @@ def test_the_map_shows_every_room_from_the_bottom_up():
 
 
 # A new objective is its own files and one line of tasks/__init__.py: nothing else knows it. The
-# first of two is as its README says; the second has a carry, a second tower and a prediction with an
-# option.
+# first of two is as its README says; the second has a carry, a second tower and a prediction with
+# an option.
 LINES = (
   'from bert_jax.tasks.last_piece import TASK as LAST_PIECE',
   'from bert_jax.tasks.first_piece import RECORD as FIRST_PIECE',

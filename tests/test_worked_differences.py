@@ -1,4 +1,4 @@
-"""Each worked difference of bert_jax/README.md, applied to a copy of the code, does what it says there.
+"""Each worked difference of bert_jax/README.md, applied to a copy, does what it says there.
 
 That of an objective is applied, trained and asked in test_house.py.
 """

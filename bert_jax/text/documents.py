@@ -30,11 +30,10 @@ from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.files import Path
 from bert_jax.text import encodings, files, utf8
 from bert_jax.text.files import parse_json
+from bert_jax.text.plain_formats import BLANK, OPENS, PARAGRAPHS, SUFFIXES, wikitext_heading
 from bert_jax.text.sentences import split_sentences
 from bert_jax.text.utf8 import Lines, decode
 
-RULE = re.compile(r'([-*_=])(?:\s*\1){2,}')  # a break in Markdown, or the line under a title
-_MARKS = re.compile(r'#{1,6}\s+')
 BLOCK_BYTES = 1 << 20  # a block ends where the first document begins after so many bytes
 LONGEST_DOCUMENT = 16 << 20  # bytes; a longer one is cut here, and counted
 LONGEST_SENTENCE = 10_000  # characters; a longer one is cut at a blank, and counted
@@ -97,8 +96,8 @@ def documents(
 
 def sources(spec: str, format: str = 'auto') -> list[str]:
   """The paths to give to `blocks`: the files of a spec, in order, or the spec of a TFDS dataset."""
-  if format != 'auto' and format not in _OPENS:
-    raise InputError(f'format {format!r} is unknown; use one of auto, {", ".join(_OPENS)}')
+  if format != 'auto' and format not in OPENS:
+    raise InputError(f'format {format!r} is unknown; use one of auto, {", ".join(OPENS)}')
   return [spec] if spec.startswith('tfds:') else [str(path) for path in files.expand(spec)]
 
 
@@ -113,7 +112,7 @@ def blocks(
       end = min(first + _TFDS_ROWS, total)
       yield Block(path, split, first, str(end - first).encode(), end, False)
     return
-  by_suffix = _SUFFIXES.get(files.suffix(Path(path)), 'sentences') if format == 'auto' else format
+  by_suffix = SUFFIXES.get(files.suffix(Path(path)), 'sentences') if format == 'auto' else format
   longest = LONGEST_DOCUMENT if by_suffix != 'jsonl' else 0  # an object of JSON cannot be cut
   numbered = files.raw_lines(Path(path), longest, encoding)
   if format == 'auto':
@@ -121,12 +120,12 @@ def blocks(
       fix = 'write its texts as .jsonl, or say that lines are meant: corpus.format (--format)'
       encodings.say_once(path, 'is a table, whose lines are read whole', fix)
     format, numbered = _format_of(numbered, by_suffix)
-  bare = lambda raw: _bare(raw.decode(errors='replace'), _BLANK.get(format))
+  bare = lambda raw: _bare(raw.decode(errors='replace'), BLANK.get(format))
   lines, size, first, position, is_cut = [], 0, 1, 0, False
   for number, raw, at in numbered:
     goes_on = bool(lines) and not lines[-1].endswith(b'\n')  # the line before was cut
     is_full = size >= BLOCK_BYTES and not goes_on
-    opening = is_full and _OPENS[format](map(bare, reversed(lines)), bare(raw))
+    opening = is_full and OPENS[format](map(bare, reversed(lines)), bare(raw))
     if opening or size >= LONGEST_DOCUMENT or goes_on:
       yield Block(path, format, first, b''.join(lines), position, is_cut)
       lines, size, first, is_cut = [], 0, number, not opening
@@ -202,7 +201,7 @@ def is_held_out(hashes: Any, share: float) -> Any:
 
 
 def _plain_documents(path: Path, numbered: Lines, format: str) -> Iterator[Document]:
-  opens, blank, start, lines = _OPENS[format], _BLANK.get(format), 0, []
+  opens, blank, start, lines = OPENS[format], BLANK.get(format), 0, []
   for number, line in numbered:
     line = _bare(line, blank)
     if start and opens(reversed(lines), line):
@@ -215,7 +214,7 @@ def _plain_documents(path: Path, numbered: Lines, format: str) -> Iterator[Docum
 
 
 def _document(name: str, format: str, lines: list[str]) -> Document:
-  paragraphs = _PARAGRAPHS[format](lines)
+  paragraphs = PARAGRAPHS[format](lines)
   between = '\n\n' if format == 'paragraphs' else '\n'
   sentences = (sentence for _, some in paragraphs for sentence in some)
   return Document(name, Sentences(sentences, between.join(text for text, _ in paragraphs)))
@@ -275,78 +274,3 @@ def _text_of(row: dict[str, Any], field: str, where: str) -> str:
     leave = 'data.skip_damaged=true (--skip-damaged) leaves such records out and counts them'
     raise InputError(f'{where}: field {field!r} {holds}; {advice}, or {leave}')
   return text
-
-
-Paragraphs = list[tuple[str, list[str]]]  # texts, with their sentences
-
-
-def _by_line(lines: list[str], heading: Callable[[str], str] = lambda line: '') -> Paragraphs:
-  titled = ((line, heading(line)) for line in lines)
-  return [(title, [title]) if title else (line, split_sentences(line)) for line, title in titled]
-
-
-def _by_paragraph(lines: list[str]) -> Paragraphs:
-  out, paragraph = [], []
-  for line in (*lines, ''):
-    if line and not heading_of(line):
-      paragraph.append(line)
-      continue
-    text, title = ' '.join(paragraph), heading_of(line)
-    out += [(text, split_sentences(text))] * bool(text) + [(title, [title])] * bool(title)
-    paragraph = []
-  return out
-
-
-def _by_wiki_line(lines: list[str]) -> Paragraphs:
-  title, *rest = [line for line in lines if line and not line.startswith('<doc ')] or ['']
-  return [(title, [title]), *_by_line(rest)]
-
-
-def heading_of(line: str) -> str:
-  """The text of a Markdown heading, without the marks that may close it; '' if the line, which has
-  no blanks at its ends, is none. Like the next, it takes time linear in the line's length."""
-  if not (match := _MARKS.match(line)):
-    return ''
-  text = line[match.end() :]
-  bare = text.rstrip('#')
-  return bare.rstrip() if bare != text and bare[-1:].isspace() else text
-
-
-def wikitext_heading(line: str) -> str:
-  """The text of a WikiText heading, `= = Title = =`; '' if the line is none."""
-  words = line.split() if line.startswith('= ') and line.endswith(' =') else []
-  level = next((k for k, word in enumerate(words) if word != '='), 0)
-  closed = level and words[-level:] == ['='] * level and words[-level - 1] != '='
-  return ' '.join(words[level:-level]) if closed else ''
-
-
-# These say whether a line opens a document. before: the lines before it, the last one first.
-
-
-def _after_blank(before: Iterator[str], line: str) -> bool:
-  return bool(line) and not next(before, '')
-
-
-def _at_heading(heading: Callable[[str], str], before: Iterator[str], line: str) -> bool:
-  """A heading opens a document, unless it follows another one."""
-  return bool(heading(line) and (body := next(filter(None, before), '')) and not heading(body))
-
-
-# {format: the Paragraphs of a document, from its lines}
-_PARAGRAPHS = {
-  'sentences': lambda lines: [(line, [line]) for line in lines if line],
-  'lines': _by_line,
-  'paragraphs': _by_paragraph,
-  'wiki': _by_wiki_line,
-  'wikitext': lambda lines: _by_line(lines, wikitext_heading),
-}
-_OPENS = {
-  'sentences': _after_blank,
-  'lines': _after_blank,
-  'paragraphs': functools.partial(_at_heading, heading_of),
-  'jsonl': lambda before, line: True,
-  'wiki': lambda before, line: line.startswith('<doc '),
-  'wikitext': functools.partial(_at_heading, wikitext_heading),
-}
-_BLANK = {'paragraphs': RULE, 'wiki': re.compile('</doc>')}  # lines that count as blank
-_SUFFIXES = {'.md': 'paragraphs', '.jsonl': 'jsonl', '.json': 'jsonl'}

@@ -34,7 +34,7 @@ from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading as qa
 from bert_jax.tasks.qa import squad_scores
 from bert_jax.tasks.tagging import chunks, conll, scores
-from bert_jax.text import documents, tables
+from bert_jax.text import documents, plain_formats, tables
 from bert_jax.text.values import NotJson, json_value, whole_number
 from bert_jax.tools import arguments
 from bert_jax.tools.prepare import __main__ as prepare
@@ -312,8 +312,8 @@ def test_reading_time_grows_with_the_length_of_a_line(tmp_path):
 
   assert grows(cut, 200_000, 3_200_000) < 80
   for heading in ('# a' + ' ' * 8_000 + 'b', '# a' + ' #' * 4_000 + 'b'):
-    assert documents.heading_of(heading) == heading[2:]
-  assert grows(lambda n: documents.heading_of('# a' + ' ' * n + 'b'), 5_000, 80_000) < 80
+    assert plain_formats.heading_of(heading) == heading[2:]
+  assert grows(lambda n: plain_formats.heading_of('# a' + ' ' * n + 'b'), 5_000, 80_000) < 80
 
   def places(size):
     sentence = conll.Sentence('a:1', '0', ('x' + '1' * size + 'x',) * 10, None, ())
@@ -356,7 +356,9 @@ def test_the_cutter_and_the_reader_agree_on_what_is_blank(tmp_path, monkeypatch,
 
 
 def test_what_is_no_heading_of_wikitext():
-  assert [documents.wikitext_heading(x) for x in ('= =', '=', '= a', '= = a =', 'a')] == [''] * 5
+  assert [plain_formats.wikitext_heading(x) for x in ('= =', '=', '= a', '= = a =', 'a')] == [
+    ''
+  ] * 5
 
 
 # ---- tables --------------------------------------------------------------------------------------

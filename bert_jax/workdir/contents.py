@@ -123,11 +123,16 @@ def evaluated_on(train: str, evaluation: str) -> str:
 
 
 def answers_folder(workdir: Path | str, spec: str, number: int | str) -> Path:
-  """The folder in a workdir for the answers on the data `spec` (see evaluated_on) at a step."""
-  name = re.sub(r'[^\w.=-]+', '_', spec.removeprefix('tfds:')).strip('_') or 'embedded'
-  if len(name) > 60:
-    name = f'{name[-51:]}-{zlib.crc32(spec.encode()):08x}'
-  return Path(workdir).expanduser() / 'eval' / f'{name}-{number}'
+  """The folder in a workdir for the answers on the data `spec` (see evaluated_on) at a step: one
+  path is called by its last part, and earlier versions called it by all of them."""
+  parent, own = Path(workdir).expanduser() / 'eval', f'-{zlib.crc32(spec.encode()):08x}'
+  plain = lambda text: re.sub(r'[^\w.=-]+', '_', text).strip('_') or 'embedded'
+  name = plain(spec.removeprefix('tfds:'))
+  name = f'{name[-51:]}{own}' if len(name) > 60 else name
+  path = re.fullmatch(r'(?!tfds:)[^=,{*]*/([^=,{*/]{1,51})', spec)
+  if path and not files.exists(parent / f'{name}-{number}'):
+    name = plain(path[1]) + own
+  return parent / f'{name}-{number}'
 
 
 def write_facts(

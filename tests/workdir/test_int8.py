@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 import time
 from types import SimpleNamespace
@@ -129,6 +130,19 @@ def test_an_evaluation_says_what_int8_costs(pretrained, capsys):
   assert first['of float16'] == 2.0 and second['what'].startswith('bert_jax, int8')
   assert 0.5 < second['of float16'] < 0.75 and second['MB'] < first['MB'] / 2
   assert second['mlm'] == pytest.approx(mine['mlm'], abs=1e-5)
+
+
+def test_answers_are_called_by_the_last_part_of_a_path(tmp_path):
+  name = lambda spec: answers_folder(tmp_path, spec, 7).name
+  assert re.fullmatch('new.csv-[0-9a-f]{8}-7', name('/home/me/new.csv'))
+  assert re.fullmatch('new.csv-[0-9a-f]{8}-7', name('gs://bucket/new.csv'))
+  assert name('/home/me/new.csv') != name('/home/you/new.csv')
+  for several in ('en=a/b.tsv,de=a/c.tsv', 'a/*.tsv', 'wiki/{language}.txt', 'tfds:glue/sst2'):
+    assert (
+      name(several) == re.sub('[^\\w.=]+', '_', several.removeprefix('tfds:')).strip('_') + '-7'
+    )
+  (tmp_path / 'eval' / 'home_me_new.csv-7').mkdir(parents=True)  # of an earlier version
+  assert name('/home/me/new.csv') == 'home_me_new.csv-7'
 
 
 def test_an_exported_program_reads_int8(pretrained, tmp_path):

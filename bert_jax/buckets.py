@@ -182,7 +182,7 @@ class _Read(io.RawIOBase):
 
   def readinto(self, buffer: Any) -> int:
     end = min(self.at + len(buffer), self.size)
-    data = self.path.call('cat_file', self.at, end) if self.at < end else b''
+    data = self.path.call('cat_file', start=self.at, end=end) if self.at < end else b''
     buffer[: len(data)] = data
     self.at += len(data)
     return len(data)

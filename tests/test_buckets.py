@@ -648,8 +648,6 @@ def test_a_checkpoint_counts_unless_its_upload_was_cut_off(fake):
     files.write_whole(fake / str(number) / manifest.NOTE, note.replace('%s', at))
   files.write_whole(fake / '24' / 'params' / 'd' / 'x', 'an array')
   assert [*manifest.newest_first(fake)] == [21, 20]
-  (fake / '22' / 'commit_success.txt').write_text('')
-  assert [*manifest.newest_first(fake)] == [22, 21, 20]
 
 
 # The thread of the lock is killed, too.

@@ -22,7 +22,6 @@ from bert_jax.text.files import json_of
 PARTS = ('params', 'opt_state', 'carry')
 AT_ONCE = 16  # checksums that are computed at a time; XLA's limit on a CPU is 32 programs a device
 NOTE = '_CHECKPOINT_METADATA'  # the file of a checkpoint that says when Orbax had written all
-DONE = 'commit_success.txt'  # which Orbax writes to gs:// besides
 CUT_OFF = re.compile(r'^$|"commit_timestamp_nsecs"\s*:\s*null')  # its upload
 MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
 
@@ -40,9 +39,8 @@ def newest_first(folder: Path) -> Iterator[int]:
   seen = set()
   while new := {int(name) for name in files.names(folder) if name.isdecimal()} - seen:
     seen.add(max(new))
-    at = folder / str(max(new))
-    is_cut_off = isinstance(folder, Bucket) and CUT_OFF.search(files.read_text(at / NOTE))
-    if not is_cut_off or files.exists(at / DONE):
+    note = folder / str(max(new)) / NOTE
+    if not isinstance(folder, Bucket) or not CUT_OFF.search(files.read_text(note)):
       yield max(new)
 
 

@@ -16,6 +16,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import time
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ GUARDS: dict[pathlib.Path, Callable[[], None]] = {}  # {folder: called before a 
 ERRORS = {'Permission|Credential|Forbidden|, 40[13]$': errno.EACCES, 'FileNotFound': errno.ENOENT}
 ON_DISK: Any = pathlib.PosixPath
 MOUNTS = '/proc/mounts'
+UPLOAD_SECONDS = 20  # between uploads of a file that is appended to, which is uploaded whole
 PART = 1 << 22  # bytes of a file that are read at a time
 
 if TYPE_CHECKING:
@@ -194,19 +196,28 @@ class _Read(io.RawIOBase):
 
 class _Written(io.BytesIO):
   """A file of a bucket that is written, with its content until now; text is written as UTF-8.
-  appends: see Bucket.open. It is not written if it is forgotten, nor again what is written."""
+  appends: see Bucket.open; flush then uploads once in UPLOAD_SECONDS, and the next one mends what
+  fails. It is not written if it is forgotten, nor again what is written."""
 
   def __init__(self, path: Bucket, content: bytes, appends: bool):
     super().__init__()
     self.path, self.name, self.appends = path, str(path), appends
-    self.uploaded = self.write(content) or -1
+    self.uploaded, self.due = self.write(content) or -1, 0.0
 
   def write(self, data: Any) -> int:
     return super().write(data.encode() if isinstance(data, str) else data)
 
   def flush(self, ends: bool = False) -> None:
-    if (ends or self.appends) and not self.closed and self.uploaded != len(self.getvalue()):
+    is_due = ends or (self.appends and time.monotonic() >= self.due)
+    if not is_due or self.closed or self.uploaded == len(self.getvalue()):
+      return
+    try:
       self.uploaded = self.path.write_bytes(self.getvalue())
+    except OSError as error:
+      if ends:
+        raise
+      log.warning('%s cannot be uploaded now, and will be: %s', self.path, error.strerror)
+    self.due = time.monotonic() + UPLOAD_SECONDS
 
   def close(self) -> None:
     self.flush(True)
@@ -217,6 +228,12 @@ class _Written(io.BytesIO):
   # pyrefly: ignore[bad-override]
   def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
     super().close() if kind else self.close()
+
+
+def upload(file: Any) -> None:
+  """Uploads what has been written to a file in a bucket."""
+  if isinstance(file, _Written):
+    file.flush(True)
 
 
 def fetched(path: 'Path') -> 'Path':
@@ -231,6 +248,9 @@ def fetched(path: 'Path') -> 'Path':
   if not folder.is_dir():
     log.info('copying %s to %s', path, folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
+    for old in folder.parent.glob('.*'):  # of killed processes
+      if time.time() - old.stat().st_mtime > 24 * 3600:
+        shutil.rmtree(old, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix='.') as scratch:
       path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
       with contextlib.suppress(OSError):  # another process has been faster

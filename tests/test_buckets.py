@@ -188,6 +188,45 @@ def test_files_are_written_whole_and_appended_to_visibly(bucket):
   assert np.load((bucket / 'x.npy').open('rb')).tolist() == [0, 1, 2, 3, 4]
 
 
+def test_lines_are_uploaded_now_and_then_and_a_failure_is_mended(bucket, monkeypatch, caplog):
+  path = bucket / 'metrics.jsonl'
+  with files.append(path) as file:
+    for line in ('a\n', 'b\n'):
+      file.write(line)
+      file.flush()
+    assert files.read_text(path) == 'a\n'
+    buckets.upload(file)
+    assert files.read_text(path) == 'a\nb\n'
+    file.write('c\n')
+    file.due = 0
+
+    def fails(*_, **__):
+      raise OSError(5, 'no network')
+
+    with monkeypatch.context() as patch:
+      patch.setattr(Bucket, 'write_bytes', fails)
+      file.flush()
+      with pytest.raises(OSError, match='no network'):
+        buckets.upload(file)
+    assert f'{path} cannot be uploaded now, and will be: no network' in caplog.text
+    assert files.read_text(path) == 'a\nb\n'
+  assert files.read_text(path) == 'a\nb\nc\n'
+
+
+def test_a_lock_whose_answer_was_lost_is_ones_own(fake, monkeypatch):
+  whole = Bucket.write_bytes
+
+  def written(path, data, mode='overwrite'):
+    whole(path, data, mode)
+    if mode == 'create':
+      raise FileExistsError
+
+  monkeypatch.setattr(Bucket, 'write_bytes', written)
+  with lock.held(fake / 'W'), pytest.raises(lock.Busy), lock.held(fake / 'W'):
+    pass
+  assert json.loads(files.read_text(fake / 'W' / 'run.lock.1'))['ended']
+
+
 def test_files_are_moved_found_and_removed(bucket):
   for name in ('a/1', 'a/b/2', 'run.json'):
     files.write_whole(bucket / name, name)

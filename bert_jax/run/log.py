@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_jax import files, hosts, metrics
+from bert_jax import buckets, files, hosts, metrics
 from bert_jax.errors import log, writing
 from bert_jax.files import Path
 from bert_jax.metrics import Level, LossLevel
@@ -66,7 +66,8 @@ class Writer:
     line = metrics.to_json({'step': step, 'split': split, **values})
     self.last[split] = json.loads(line)
     with writing(self.path):
-      if not files.exists(self.path):  # its folder was removed
+      is_on_disk = not isinstance(self.path, buckets.Bucket)
+      if is_on_disk and not files.exists(self.path):  # its folder was removed
         self.file.close()
         self.file, self.written = files.append(self.path), (0, 0)
       self.file.write(line + '\n')
@@ -75,6 +76,11 @@ class Writer:
       self.written = size + len(data), zlib.crc32(data, crc)
       for tracker in self.trackers:
         tracker.write(step, split, values)
+
+  def upload(self) -> None:
+    """Has the lines in the bucket, before a checkpoint that follows them."""
+    with writing(self.path):
+      buckets.upload(self.file)
 
   def go_back(self, step: int) -> None:
     """Drops the lines past a step."""

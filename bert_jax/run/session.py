@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class Saver:
   """Saves the states of a run."""
 
-  def __init__(self, run: 'Run'):
-    self.run = run
+  def __init__(self, run: 'Run', writer: Writer):
+    self.run, self.writer = run, writer
 
   def due(self, step: int, wish: Wish) -> bool:
     """Is a checkpoint saved after this step?"""
@@ -55,6 +55,7 @@ class Saver:
       log.warning('%s was removed while the run writes into it: %s', workdir, said)
     run.tally.count_damaged(step)
     with run.clock.doing('save'):
+      self.writer.upload()
       run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())
 
 
@@ -131,10 +132,11 @@ class Session:
     self.run, config, workdir = run, run.inputs.config, run.inputs.workdir
     step = int(jax.device_get(state.step))
     closed = lambda part: stack.enter_context(contextlib.closing(part))
-    self.tally, self.watch, self.saver = run.tally, run.watch, Saver(run)
+    self.tally, self.watch = run.tally, run.watch
     self.evaluator = Evaluator(self, step)
     opened = trackers.opened(config, workdir, step)
     self.writer = closed(Writer(workdir, step, opened, self.evaluator.owes))
+    self.saver = Saver(run, self.writer)
     self.summary = Summary(run, self.writer, time.monotonic() - run.watch.started)
     stack.enter_context(self.summary)
     self.progress = closed(progress.opened(run.inputs.steps, step, workdir))

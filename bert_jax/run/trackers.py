@@ -1,5 +1,6 @@
 """Trackers, which get the metrics of a run besides metrics.jsonl: TensorBoard, Weights & Biases."""
 
+import contextlib
 import sys
 import time
 import uuid
@@ -9,7 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax import files, hosts
-from bert_jax.buckets import Bucket, place, staged
+from bert_jax.buckets import UPLOAD_SECONDS, Bucket, place, staged
 from bert_jax.errors import InputError, first_line, unwritten
 from bert_jax.files import Path
 
@@ -40,7 +41,7 @@ class TensorBoard:
   disk. start: TensorBoard hides later steps in earlier files."""
 
   def __init__(self, workdir: Path, start: int):
-    self.workdir = workdir
+    self.workdir, self.due = workdir, 0.0
     self._open(start)
 
   def _open(self, start):
@@ -67,9 +68,12 @@ class TensorBoard:
     for name, value in metrics.items():
       self._write(step=step, summary=self.scalar(f'{split}/{name}', value))
     self.file.flush()
-    place(self.written, self.workdir / self.written.name)
-    if isinstance(self.workdir, Bucket) and self.written.stat().st_size > 1 << 20:
-      self.go_back(step)  # to a new file, since one is uploaded whole each time
+    if isinstance(self.workdir, Bucket) and time.monotonic() >= self.due:
+      self.due = time.monotonic() + UPLOAD_SECONDS
+      with contextlib.suppress(OSError):  # it will be uploaded again
+        place(self.written, self.workdir / self.written.name)
+      if self.written.stat().st_size > 1 << 20:
+        self.go_back(step)  # to a new file, since one is uploaded whole each time
 
   def go_back(self, step: int) -> None:
     """Hides the steps past this one, which will be written again."""
@@ -78,6 +82,7 @@ class TensorBoard:
 
   def close(self) -> None:
     self.file.close()
+    place(self.written, self.workdir / self.written.name)
 
 
 class WeightsAndBiases:

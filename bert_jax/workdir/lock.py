@@ -96,6 +96,9 @@ def _taken_in_bucket(folder, holder):
   while path is None:
     last = folder / f'{NAME}.{(number := _newest(folder))}'
     content = read_bytes(last) or b''
+    if _parsed(content).get('id') == holder['id']:  # it was made, but the answer was lost
+      path, number = last, number - 1
+      break
     if before not in (None, (last, content)):
       raise _busy(last, content)  # it counts, or another run was faster
     if not number or _is_over(content) or time.monotonic() - started > BUCKET_SECONDS:

@@ -294,6 +294,8 @@ def test_passes_are_of_the_text_of_a_prepared_corpus(tmp_path, monkeypatch):
     assert read['tokens'] == 4_096_000 * times
   read = length(**epochs, **{'data.train': 'texts/*.txt'})
   assert (read['steps'], read['passes'], read['assumed']) == (1_000_000, None, True)
+  monkeypatch.setattr(estimate, 'newest_meta', {'W': {'step': 300}, 'W0': None}.get)
+  assert [length(resume_from=x)['passes'] for x in ('W', 'W0')] == [0.4, 1.0]
 
 
 def test_a_program_is_compiled_once(tmp_path, monkeypatch, capfd):

@@ -21,6 +21,7 @@ from bert_jax.run import speed
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tools.preflight import chips, compare, compilation, hlo, step_time
 from bert_jax.tools.preflight.compilation import Devices
+from bert_jax.workdir.checkpoint import newest_meta
 
 if TYPE_CHECKING:
   from bert_jax.objectives.base import Objective
@@ -57,13 +58,16 @@ def objective_of(config: ConfigDict) -> 'Objective':
 
 def length_of(config: ConfigDict) -> Report:
   """{'steps', 'assumed': are they STEPS, 'full_steps': its rows in full batches, 'tokens': all
-  positions of rows, 'passes' over its text: None unless that is a prepared corpus}."""
+  positions of rows, both from where resume_from has come to, 'passes' over its text: None unless
+  that is a prepared corpus}."""
   text, times, size = 0, config.epochs, config.batch_size * config.data.seq_length
   if prepared.is_prepared(config.data.train):
     text = sum(x['tokens'] for x in prepared.read_meta(config.data.train)['kept'].values())
     times *= config.corpus.dupe_factor if config.corpus.rows in PAIRS else 1
   steps = config.steps or math.ceil(times * text / size) or STEPS
-  tokens = config_lib.timeline_of(config, steps).rows_before(steps) * config.data.seq_length
+  begins = (newest_meta(config.resume_from) or {'step': 0})['step'] if config.resume_from else 0
+  rows = config_lib.timeline_of(config, steps).rows_before
+  tokens = (rows(steps) - rows(min(begins, steps))) * config.data.seq_length
   out = {'steps': steps, 'tokens': tokens, 'passes': tokens / text if text else None}
   return out | {'assumed': not (config.steps or times * text), 'full_steps': tokens / size}
 

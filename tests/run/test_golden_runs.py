@@ -139,7 +139,8 @@ RUNS = {
 RUNS = {name: (spec, settings(text)) for name, (spec, text) in RUNS.items()}
 # The objective of each is in another run, or tests of its own compare it with other code.
 SLOW = {'sop, spans, horizon', 'single, pre-LN', 'causal, two languages', 'hybrid', 'a number'}
-SLOW |= {'causal, a memory', 'labels of pairs', 'tags', 'choices', 'coreference'}
+SLOW |= {'causal, a memory', 'labels of pairs', 'tags', 'choices', 'coreference', 'answers'}
+SLOW |= {'causal, then diffusion', 'from a teacher', 'vectors, two widths, in chunks'}
 
 
 # ---- texts ---------------------------------------------------------------------------------------

@@ -144,12 +144,8 @@ FILES = {
 }
 
 
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-  'name', ['cmrc', pytest.param('race', marks=SLOW), pytest.param('conll2003', marks=SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['cmrc', 'race', 'conll2003'])
 def test_two_steps_and_an_evaluation(name, tmp_path):
   config = made(name, tmp_path)
   state, metrics = train(config, tmp_path / 'run')
@@ -166,7 +162,7 @@ def test_two_steps_and_an_evaluation(name, tmp_path):
   check_files(name, files, answers, metrics)
 
 
-@pytest.mark.parametrize('name', ['race', 'gap', 'conll2003'])
+@pytest.mark.parametrize('name', ['race', 'gap', 'conll2003', 'cmrc'])
 def test_a_run_can_begin(name, tmp_path):
   """Its rows are what the objective expects, and its step can be traced."""
   inputs = read_inputs(made(name, tmp_path), tmp_path / 'run')
@@ -179,7 +175,7 @@ def test_a_run_can_begin(name, tmp_path):
   assert {*inputs.objective.loss_weights} <= metrics.keys()
 
 
-@pytest.mark.parametrize('name', ['race', 'copa', 'gap', 'wsc', 'conll2003', 'pos'])
+@pytest.mark.parametrize('name', FILES)
 def test_files_of_answers(name, tmp_path, letters):
   config = made(name, tmp_path)
   task = TASKS[config.objective]

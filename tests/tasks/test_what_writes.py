@@ -137,7 +137,6 @@ def test_pairs_that_are_none_end_a_run_before_it_begins(tmp_path, capsys):
   'kind, ask, options',
   [
     ('causal', 'generate', {'max_tokens': 8}),
-    ('causal', 'generate', {'max_tokens': 8, 'beams': 2}),
     ('masked', 'generate', {'max_tokens': 8}),
     ('translation', 'translate', {'max_tokens': 8}),
   ],

@@ -109,6 +109,7 @@ def test_the_24_miniatures_and_large():
   assert [*smaller] == [(2, 128), (4, 256), (4, 512), (8, 512)]
 
 
+ONE = dict(num_hidden_layers=1)
 PRE = dict(norm_placement='pre')
 ROTARY = dict(position_embeddings='rotary')
 WINDOWS = dict(attention_window=5, global_attention_every=2, num_hidden_layers=3)
@@ -118,18 +119,21 @@ WINDOWS = dict(attention_window=5, global_attention_every=2, num_hidden_layers=3
   'changes',
   [
     dict(),
-    dict(position_embeddings='sinusoidal', embedding_scale=True, hidden_act='relu'),
-    dict(position_embeddings='scaled_sinusoidal', embedding_norm=False, embedding_size=7),
-    dict(position_embeddings='none', type_vocab_size=0, norm='rms_norm', layer_norm_eps=0.1),
-    dict(position_embeddings='alibi', hidden_act='gelu_tanh', attention_implementation='xla'),
+    ONE | dict(position_embeddings='sinusoidal', embedding_scale=True, hidden_act='relu'),
+    ONE | dict(position_embeddings='scaled_sinusoidal', embedding_norm=False, embedding_size=7),
+    ONE | dict(position_embeddings='none', type_vocab_size=0, norm='rms_norm', layer_norm_eps=0.1),
+    ONE | dict(position_embeddings='alibi', hidden_act='gelu_tanh', attention_implementation='xla'),
     dict(position_embeddings='alibi', attention_window=6, causal=True, scan_layers=True),
-    ROTARY | PRE | dict(rotary_theta=3.0, hidden_act='swish', feed_forward='glu', causal=True),
+    ONE
+    | ROTARY
+    | PRE
+    | dict(rotary_theta=3.0, hidden_act='swish', feed_forward='glu', causal=True),
     ROTARY | PRE | WINDOWS | dict(local_rotary_theta=2.0, rotary_theta=50.0, norm='rms_norm'),
     ROTARY | WINDOWS | dict(local_rotary_theta=2.0, scan_layers=True, causal=True),
-    ROTARY | dict(attention_window=4, local_rotary_theta=2.0, attention_implementation='xla'),
+    ONE | ROTARY | dict(attention_window=4, local_rotary_theta=2.0, attention_implementation='xla'),
     PRE | dict(first_norm=False, scan_layers=True, layer_norm_eps=0.1, num_hidden_layers=3),
     PRE | dict(norm_bias=False, attention_bias=False, feed_forward_bias='output', remat='dots'),
-    dict(attention_window=3, global_tokens=2, feed_forward_bias='none', feed_forward='glu'),
+    ONE | dict(attention_window=3, global_tokens=2, feed_forward_bias='none', feed_forward='glu'),
     dict(share_layers=True, num_hidden_layers=3, embedding_size=8, causal=True),
     dict(share_layers=True, num_hidden_layers=3, scan_layers=True, layer_norm_eps=0.1),
   ],

@@ -137,9 +137,8 @@ RUNS = {
   ),
 }
 RUNS = {name: (spec, settings(text)) for name, (spec, text) in RUNS.items()}
-# The objective of each is in another run, or tests of its own compare it with other code.
-SLOW = {'sop, spans, horizon', 'single, pre-LN', 'causal, two languages', 'hybrid', 'a number'}
-SLOW |= {'causal, a memory', 'labels of pairs', 'tags', 'choices', 'coreference'}
+# Tests of their own compare the objectives of the others with other code.
+QUICK = {'nsp', 'two languages, full, packed, whole words from step 5', 'several labels, unrolled'}
 
 
 # ---- texts ---------------------------------------------------------------------------------------
@@ -275,7 +274,7 @@ def texts(tmp_path_factory):
   return folder
 
 
-marked = lambda name: pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+marked = lambda name: pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
 
 
 @pytest.mark.parametrize('name', map(marked, RUNS))

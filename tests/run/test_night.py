@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 import toys
 from conftest import ROOT, small_pretrain
-from running import bytes_of, lines, same_bits, saved, stop_when, train_lines
+from references import drawn
+from running import bytes_of, lines, same_bits, saved, stop_when, train_lines, trains_nothing
 from test_train import kept_by
 
 from bert_jax import config as config_lib
@@ -27,7 +28,7 @@ from bert_jax import errors, sharding, step
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
-from bert_jax.run import setup, speed, stopping, tally
+from bert_jax.run import speed, stopping, tally
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tools import replay
 from bert_jax.train import train
@@ -241,7 +242,13 @@ def test_skipped_steps_are_counted_and_too_many_in_a_row_end_the_run(
   corpus_file, tmp_path, monkeypatch, caplog
 ):
   """Two of the three in a row come before a stop, the third after it."""
+
+  def metrics(batch):
+    loss = batch['weights'].mean()
+    return {'loss': loss, 'module_norms': {'mlm': 2 * loss}}
+
   poisoned(monkeypatch, 3, 8, 11, 12, 13)
+  trains_nothing(monkeypatch, metrics)
   config, workdir = small_pretrain(corpus_file, 'optimizer.skip_nonfinite=3'), tmp_path / 'run'
   stop_when(monkeypatch, lambda number, _: number == 13)
   with pytest.raises(KeyboardInterrupt):
@@ -310,10 +317,9 @@ def test_among_scanned_layers_it_is_named_with_its_layer(pretrained, corpus_file
   scanned = 'model.num_hidden_layers=2 model.scan_layers=true model.remat=full'
   config = small_pretrain(corpus_file, scanned, f'tokenizer.path={pretrained[0]}/vocab.txt')
   inputs = read_inputs(config, tmp_path)
-  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
-  state = setup.new_state(inputs, program, None)
-  dense = state.params['encoder']['layers']['intermediate']
-  dense['kernel'] = dense['kernel'].at[1].set(3e38)
+  params = drawn(inputs.objective.init)
+  params['encoder']['layers']['intermediate']['kernel'][1] = 3e38
+  state = step.State(jnp.int32(0), jax.device_put(params), {}, {})
   assert first_not_finite(inputs, state) == 'Encoder/layers/intermediate of layer 1'
 
 

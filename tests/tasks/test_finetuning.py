@@ -1,4 +1,4 @@
-"""Runs of fine-tuning: GLUE and its files, transfer, collapsed runs, early stopping."""
+"""Runs of fine-tuning: GLUE and its files, transfer, collapsed runs."""
 
 import json
 import math
@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from running import read_weights
-from small_tables import finetune, sentence, table
+from running import read_weights, untrained
+from small_tables import finetune, sentence
 from test_classification import outputs_of, source_of
 
 from bert_jax import config as c
-from bert_jax import evaluate, models, tokenizers, train
+from bert_jax import evaluate, models, tokenizers
 from bert_jax.errors import InputError
 from bert_jax.run import initialization
 from bert_jax.run.inputs import read_inputs
@@ -51,8 +51,8 @@ def glue_file(path, name, number, seed, labelled=True):
   path.write_text('\n'.join(lines).replace('|', '\t') + '\n')
 
 
-def train_glue(home, vocab, names):
-  """{task: workdir} of runs of two steps; their data is laid out as in the archive."""
+def glue_models(home, vocab, names):
+  """{task: workdir} of models with random weights; their data is laid out as in the archive."""
   runs = {}
   for name in names:
     folder, kinds = home / GLUE[name][0], ('_matched', '_mismatched') if name == 'mnli' else ('',)
@@ -60,28 +60,25 @@ def train_glue(home, vocab, names):
     for kind in kinds:
       glue_file(folder / f'dev{kind}.tsv', name, 20, 1)
       glue_file(folder / f'test{kind}.tsv', name, 10, 2, labelled=False)
-    dev, runs[name] = folder / f'dev{kinds[0]}.tsv', home / 'runs' / name
+    dev = folder / f'dev{kinds[0]}.tsv'
     config = finetune(vocab, folder / 'train.tsv', RUN, task=name, evaluation=dev)
-    train.train(config, runs[name])
+    runs[name] = untrained(config, home / 'runs' / name)
   return runs
-
-
-SOME = ('sst2',)
 
 
 @pytest.fixture(scope='module')
 def glue_runs(tmp_path_factory, vocab):
   """({task: workdir}, the folder of the GLUE archive) of some tasks."""
   home = tmp_path_factory.mktemp('glue')
-  return train_glue(home, vocab, SOME), home
+  return glue_models(home, vocab, ['sst2']), home
 
 
 @pytest.mark.parametrize(
   'others', [(), pytest.param((*tuple(GLUE)[::2], 'mnli'), marks=pytest.mark.slow)]
 )
-def test_every_glue_task_trains_and_becomes_a_leaderboard_file(others, glue_runs, tmp_path, vocab):
+def test_every_glue_task_becomes_a_leaderboard_file(others, glue_runs, tmp_path, vocab):
   runs, home = glue_runs
-  runs = runs | train_glue(home, vocab, [name for name in others if name not in runs])
+  runs = runs | glue_models(home, vocab, [name for name in others if name not in runs])
   for name, run in runs.items():
     folder, ends = home / GLUE[name][0], {'': ''}
     if name == 'mnli':
@@ -182,9 +179,8 @@ def test_a_model_of_glues_files_reads_tfds_too(task, row, label, tmp_path, vocab
   assert source.per_example['labels'].tolist() == pytest.approx([label])
 
 
-def test_evaluation_writes_what_was_answered(glue_runs):
-  runs, home = glue_runs
-  folder = next((runs['sst2'] / 'eval').iterdir())
+def test_evaluation_writes_what_was_answered(glue_runs, tmp_path):
+  evaluate.evaluate(glue_runs[0]['sst2'], out=(folder := tmp_path / 'out'))
   answers = [json.loads(line) for line in (folder / 'predictions.jsonl').read_text().splitlines()]
   assert len(answers) == 20 and {a['where'] for a in answers} >= {'dev.tsv:2', 'dev.tsv:21'}
   worst = [json.loads(line) for line in (folder / 'worst.jsonl').read_text().splitlines()]
@@ -238,29 +234,6 @@ def test_a_collapsed_run_is_seen(glue_runs):
   answers = source.answers(outputs)
   assert source.constant(answers) == '1'
   assert source.constant([dict(a, prediction=a['gold']) for a in answers]) == ''
-
-
-STILL = 'optimizer.learning_rate=0 checkpoint.best_metric=classification_accuracy'
-
-
-def test_a_run_stops_when_its_metric_gets_no_better(tmp_path, vocab, caplog):
-  """With a rate of 0 nothing changes after the first evaluation; the run is then finished."""
-  caplog.set_level('INFO', 'bert_jax')
-  path = table(tmp_path / 'train.tsv', np.random.default_rng(0), 40)
-  stop = 'steps=40 eval.every=3 eval.patience=2'
-  config = finetune(vocab, path, STILL, stop, task='sst2')
-  state, metrics = train.train(config, tmp_path / 'run')
-  # All evaluations are alike: the first of them is the best, and kept.
-  assert evaluate.evaluate(tmp_path / 'run', which='best') == (metrics, 3)
-  assert int(state.step) == 9 and 'no better classification_accuracy than at step 3' in caplog.text
-  again, metrics2 = train.train(config, tmp_path / 'run')
-  assert int(again.step) == 9 and metrics2 == metrics and 'has stopped early' in caplog.text
-  with pytest.raises(InputError, match='eval.patience counts evaluations'):
-    c.override(config, ['--config.eval.every=0'])
-  # It counts from where a run begins: the evaluation at 10 is the best, then come three like it.
-  more = f'steps=40 eval.every=2 eval.patience=3 resume_from={tmp_path}/run'
-  config = finetune(vocab, path, STILL, more, task='sst2')
-  assert int(train.train(config, tmp_path / 'next')[0].step) == 16
 
 
 def tower(layers, value, scanned=False):

@@ -2,6 +2,8 @@
 
 import json
 
+import jax
+import numpy as np
 import pytest
 from conftest import small_pretrain
 from running import goes_on, lines, saved, stopped
@@ -9,6 +11,7 @@ from small_tables import fields
 
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError
+from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents
 from bert_jax.tokenizers import run_tokenizer
@@ -151,15 +154,30 @@ def test_a_policy_on_text_needs_its_lexicon(corpora):
       check(config)
 
 
-def test_packed_rows_and_stages_of_policies_with_a_lexicon_train(corpora, tmp_path):
+def test_packed_rows_and_stages_of_policies_with_a_lexicon_can_be_trained_on(corpora, tmp_path):
   pytest.importorskip('ahocorasick_rs')
   lexicon = tmp_path / 'entities.txt'
   lexicon.write_text('small boat\nold stone\nred lamp\n')
   packed = 'corpus.rows=sop data.examples_per_row=3 corpus.short_seq_prob=0.9 steps=3'
   stages = f'corpus.entities={lexicon} masking.policy=whole_word,span@1,entity@2'
   config = on_text(corpora, 'fw.txt', packed, stages)
-  _, results = train(config, tmp_path / 'W')
-  assert {'sop', 'sop_accuracy'} <= results.keys() and results['mlm'] > 0 and 'nsp' not in results
+  inputs = read_inputs(config, tmp_path / 'W')
+  assert {'sop', 'sop_accuracy'} <= {*inputs.objective.metrics} - {'nsp'}
+  batch, line = inputs.batches.at(0), inputs.timeline
+  assert batch['segment_ids'].max() > 1
+
+  @jax.jit
+  def hidden(step):
+    ids = inputs.objective.prepare(batch, jax.random.key(0), line.at(step))['input_ids']
+    return ids == inputs.tokenizer.mask_id
+
+  both = [inputs.tokenizer.pieces.index(word) for word in ('old', 'stone')]
+  ids = np.asarray(batch['input_ids'])
+  row, at = np.nonzero((ids[:, :-1] == both[0]) & (ids[:, 1:] == both[1]))
+  torn = [
+    (mask[row, at] != mask[row, at + 1]).any() for mask in map(np.asarray, map(hidden, (0, 2)))
+  ]
+  assert torn == [True, False]
   lexicon.write_text('Timbuktu\n')
   with pytest.raises(InputError, match='no line of .*entities.txt occurs in the text'):
-    train(config, tmp_path / 'W2')
+    read_inputs(config, tmp_path / 'W2')

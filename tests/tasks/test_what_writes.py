@@ -84,12 +84,6 @@ LONGER = f'{LENGTH + 1} tokens long, and this model'
     ('translation', 'the river', 'generate', 'has no head that continues a prompt; use'),
     ('causal', 'the river', 'generate --beams 0', 'beams is 0; use 1 or more'),
     ('masked', 'the river', 'generate --temperature 1 --top-k 27', 'the vocabulary has 26 pieces'),
-    (
-      'translation',
-      'the river',
-      'translate --length-penalty nan',
-      'length_penalty is nan; use -100 to',
-    ),
     ('causal', LONG, 'generate --strict', f'line 1: the prompt is {LONGER} reads {LENGTH}; cut it'),
     (
       'masked',
@@ -137,7 +131,6 @@ def test_pairs_that_are_none_end_a_run_before_it_begins(tmp_path, capsys):
   'kind, ask, options',
   [
     ('causal', 'generate', {'max_tokens': 8}),
-    ('causal', 'generate', {'max_tokens': 8, 'beams': 2}),
     ('masked', 'generate', {'max_tokens': 8}),
     ('translation', 'translate', {'max_tokens': 8}),
   ],

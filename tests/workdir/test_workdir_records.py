@@ -1,6 +1,5 @@
 """What a workdir says of its run, whole and damaged in every file, as each reader of it sees it."""
 
-import dataclasses
 import json
 import math
 import re
@@ -90,17 +89,6 @@ def test_runs_of_the_first_versions_are_read():
   assert len(found.points) == 6 and found.points[-1].kind == 'whole' and found.final('mlm') > 4
   assert found.facts.commit.startswith('7ece11e') and 'jax' in found.facts.made_by['packages']
   assert found.newest['config'] == config_lib.fingerprint(found.config)
-
-
-def test_the_evaluation_that_counts(run):
-  evals = [recorded.Point(i, 'whole', {'mlm': x}) for i, x in enumerate((3.0, 2.0, 2.5, None))]
-  at = dataclasses.replace(records.read(run), points=evals)
-  assert at.counted() == evals[-1] and at.final('mlm') is None
-  best = {'checkpoint.best_metric': 'mlm', 'eval.patience': 2}
-  for mode, step in (('min', 1), ('max', 0)):
-    fields = {**at.fields, **best, 'checkpoint.best_mode': mode}
-    assert dataclasses.replace(at, fields=fields).counted().step == step
-  assert dataclasses.replace(at, points=()).counted() is None
 
 
 def test_what_a_run_is_judged_by_is_said_once():

@@ -34,6 +34,7 @@ def execute(name, parameters, then=''):
   notebook, new = read(name), nbformat.v4.new_code_cell
   places = [i for i, x in enumerate(notebook.cells) if 'parameters' in x.metadata.get('tags', ())]
   source = '\n'.join(f'{name} = {value!r}' for name, value in parameters.items())
+  source += "\nfrom bert_jax import notebooks\nnotebooks.machine = lambda: 'cpu'"  # which is slow
   notebook.cells.insert(places[0] + 1, new(source))
   notebook.cells += [new(then)] if then else []
   here = {'metadata': {'path': str(ROOT)}}

@@ -1,7 +1,6 @@
 """The campaign of faults: what it damages, how it judges, and a short form of it."""
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -294,17 +293,6 @@ def test_the_exit_status_and_the_way_to_repeat_a_bad_case(tmp_path, monkeypatch,
   with pytest.raises(SystemExit) as end:
     faultbench.main(['--case', '1'])
   assert end.value.code == 2 and '--only FAMILY' in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_what_befalls_a_run_is_survived_or_named(tmp_path):
-  """The short form: a run is killed while it trains, and files of its folders are damaged."""
-  cases, before, results = [('tags', 'kill', 1), ('tags', 'files', 0)], dict(os.environ), {}
-  faultbench.campaign(cases, 0, 1, tmp_path, results.__setitem__)
-  assert not [x for tries in results.values() for x in tries if faultbench.is_bad(x)], results
-  assert len(results[cases[0]]) == 2
-  assert len(results[cases[1]]) > fault_files.FAULTS
-  assert dict(os.environ) == before
 
 
 @pytest.mark.slow

@@ -82,7 +82,8 @@ def test_all_measures_what_it_has_data_for_and_names_the_rest(
 ):
   corpus, out = str(tmp_path / 'D'), tmp_path / 'out.json'
   vocabulary = str(pretrained[0] / 'vocab.txt')
-  prepare.main(['--input', str(corpus_file), '--vocab', vocabulary, '--out', corpus])
+  given = ['--input', str(corpus_file), '--vocab', vocabulary, '--out', corpus]
+  prepare.main([*given, '--processes', '1'])
   capfd.readouterr()
   aims = [f'loading | {x} >= 1' for x in ('tokens/s', 'GB/s', 'ours / torch')]
   monkeypatch.setattr(bench_all, 'MEASUREMENTS', [(f'loading {SMALL}', 'corpus', *aims)])

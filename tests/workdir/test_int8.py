@@ -117,7 +117,8 @@ def test_an_int8_folder_of_an_earlier_version_is_refused_by_name(corpus_file, pr
       reads()
 
 
-def test_an_evaluation_says_what_int8_costs(pretrained, capsys):
+def test_an_evaluation_says_what_int8_costs(pretrained, capsys, caplog):
+  caplog.set_level('INFO', 'bert_jax')  # which the benchmark leaves quiet
   evaluate_main(['--workdir', str(pretrained[0]), '--int8'])
   mine, whole = json.loads(capsys.readouterr().out), pretrained[2]['mlm']
   assert mine['step'] == 20 and 1e-6 < abs(mine['mlm'] - whole) < 0.01

@@ -1,6 +1,6 @@
 """Each worked difference of bert_jax/README.md, applied to a copy, does what it says there.
 
-The copy has them all, and a second objective beside the one that README.md adds; it is asked in one
+The copy has them all, and a second objective beside the one that it adds; it is asked in one
 process.
 """
 
@@ -25,7 +25,7 @@ ROTARY = 'model.position_embeddings=half_rotary'
 TEAMS = {'billing': 'the invoice is wrong', 'technical': 'it does not start'}
 TICKETS = [f'{team} {i};{text} again {i};{team}' for i in range(20) for team, text in TEAMS.items()]
 # A new objective is its own files and one line of tasks/__init__.py: nothing else knows it. The
-# first of two is as README.md says; the second has a carry, a second tower and a prediction with an
+# first of two is as it says there; the second has a carry, a second tower and a prediction with an
 # option.
 LINES = (
   'from bert_jax.tasks.last_piece import TASK as LAST_PIECE',
@@ -98,8 +98,8 @@ def contents(folder):
 
 @pytest.fixture(scope='module')
 def said(changed, corpus_file):
-  """What the objective of README.md prints when it is trained and asked, then ASKED, which begins
-  with an untrained model of the second, and then what that prints."""
+  """What the added objective prints when it is trained and asked, then ASKED, which begins with an
+  untrained model of the second, and then what that prints."""
   folder = changed[0]
   small = f'data.train={corpus_file} model.num_hidden_layers=1 model.dtype=float32'
   small = fields(f'{small} log.tensorboard=false')

@@ -10,13 +10,18 @@ import signal
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from references import drawn
 
 from bert_jax import sharding, step
-from bert_jax.metrics import Mean
+from bert_jax.metrics import Mean, mean
+from bert_jax.objectives import base
+from bert_jax.objectives.encode import row_spec
 from bert_jax.run import evaluation, initialization, setup, speed, stopping
 from bert_jax.run.inputs import check_continues, read_inputs
+from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
 from bert_jax.workdir import trained
 
@@ -104,6 +109,36 @@ def untrained(config, workdir, seed=1):
   model = trained.Trained(inputs.config, inputs.tokenizer, params, step=4)
   convert.write_workdir(workdir, model, {})
   return workdir
+
+
+class Line(base.Objective):
+  """A line of two numbers in place of BERT."""
+
+  loss_weights = {'mlm': 1.0}
+  metrics = ('mlm',)
+
+  def __init__(self, length):
+    self.length = length
+
+  def spec(self, batch_size):
+    return row_spec(batch_size, self.length)
+
+  def init(self, rng):
+    return {'kernel': jnp.ones(1), 'bias': jnp.zeros(1)}
+
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
+    x_B = batch['input_ids'].mean(axis=1) / 100
+    error_B = params['kernel'] * x_B + params['bias'] - 1
+    return {'mlm': mean(error_B**2, jnp.ones_like(x_B))}, carry
+
+
+@contextlib.contextmanager
+def without_a_model():
+  """While it lasts BERT is a Line, which compiles at once: for what a run does beside a step."""
+  line = lambda config, tokenizer: Line(config.data.seq_length)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setitem(TASKS, 'mlm_nsp', dataclasses.replace(TASKS['mlm_nsp'], objective=line))
+    yield
 
 
 # ---- what harms it -------------------------------------------------------------------------------

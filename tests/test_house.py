@@ -3,17 +3,13 @@
 import ast
 import functools
 import graphlib
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import fields
-from differences import ROOT, apply, copy_to, printed
 
 from bert_jax.convert.families import FAMILIES
 from bert_jax.tasks import TASKS
@@ -253,111 +249,3 @@ def test_the_map_shows_every_room_from_the_bottom_up():
   rows = re.findall(r'^\| (`.*?) \|', code_readme('The rooms'), re.M)
   rooms = [name for row in rows for name in re.findall(r'`([a-z_]+)(?:/|\.py)`', row)]
   assert rooms == LEVELS[1:]
-
-
-# A new objective is its own files and one line of tasks/__init__.py: nothing else knows it. The
-# first of two is as its README says; the second has a carry, a second tower and a prediction with
-# an option.
-LINES = (
-  'from bert_jax.tasks.last_piece import TASK as LAST_PIECE',
-  'from bert_jax.tasks.first_piece import RECORD as FIRST_PIECE',
-)
-
-
-@pytest.fixture(scope='module')
-def copy(tmp_path_factory):
-  """A copy of the package and its configs with the objectives of tests/guinea_pig and
-  tests/guinea_pig_2 added."""
-  folder = copy_to(tmp_path_factory.mktemp('house'))
-  before = contents(folder)
-  hidden = shutil.ignore_patterns('__pycache__')
-  for name in ('guinea_pig', 'guinea_pig_2'):
-    shutil.copytree(ROOT / 'tests' / name, folder, ignore=hidden, dirs_exist_ok=True)
-  apply(folder, 'Add an objective')
-  tasks = folder / 'bert_jax' / 'tasks' / '__init__.py'
-  tasks.write_text(tasks.read_text().replace(LINES[0], '\n'.join(LINES)))
-  return folder, before
-
-
-def contents(folder):
-  return {path.relative_to(folder): path.read_text() for path in folder.rglob('*.py')}
-
-
-ASKED = """
-import bert_jax
-from bert_jax import config
-from bert_jax.tools.report import __main__ as report
-print(report.table(report.read(report.Path('last'))).count('last_piece'))
-model = bert_jax.load('first')
-print(model.default_task, 'begin_with' in dir(model))
-print(*model.begin_with(['the river'], most=2)[0])
-for ask in [lambda: model.begin_with(['the river'], 0)] + [
-  lambda name=name: config.load('configs/last_piece.py', [f'--config.{name}'])
-  for name in ('last.rows=pairs', 'data.eval=x', 'loss.nsp_weight=1', 'objective=last')
-]:
-  try:
-    ask()
-  except config.InputError as error:
-    print(error)
-"""
-
-
-@pytest.fixture(scope='module')
-def said(copy, corpus_file):
-  """What both print when they are trained and asked, and then ASKED, in one process."""
-  folder, commands = copy[0], []
-  (folder / 'asked.py').write_text(ASKED)
-  for name, more in ('last', ()), ('first', ('--most', '2')):
-    small = f'data.train={corpus_file} model.num_hidden_layers=1 model.dtype=float32'
-    small = ' '.join(fields(small, 'log.tensorboard=false'))
-    commands += [f'bert_jax.train --config configs/{name}_piece.py {small} --workdir {name}']
-    commands += [f'bert_jax.evaluate --workdir {name}'] * (name == 'first')
-    ask = ['the river\n', 'bert_jax.predict', '--model', name, '--no-cache']
-    commands += [[*ask, *more]]
-  return printed(folder, *commands, 'bert_jax.predict --help', 'asked')
-
-
-def test_they_touch_their_own_files_and_one_line_each(copy):
-  folder, before = copy
-  after = contents(folder)
-  new, changed = after.keys() - before.keys(), [n for n in before if before[n] != after[n]]
-  assert sorted(map(str, new)) == [
-    f'{room}/{name}_piece.py'
-    for room in ('bert_jax/objectives', 'bert_jax/tasks', 'configs')
-    for name in ('first', 'last')
-  ]
-  assert changed == [Path('bert_jax/tasks/__init__.py')]
-  old, now = (side[changed[0]].splitlines() for side in (before, after))
-  assert tuple(line for line in now if line not in old) == LINES and len(now) == len(old) + 2
-
-
-def test_it_trains_evaluates_and_answers(copy, said):
-  trained, answer = map(json.loads, said[:2])
-  lines = [json.loads(x) for x in (copy[0] / 'last' / 'metrics.jsonl').read_text().splitlines()]
-  assert lines[-1]['step'] == 3 and lines[-1]['split'] == 'eval'
-  assert 4.5 < trained['last'] < 6  # near log 200: three steps
-  pieces = (copy[0] / 'last' / 'vocab.txt').read_text().splitlines()
-  assert answer['piece'] in pieces and 0 < answer['probability'] <= 1
-  assert int(said[-1].splitlines()[0])  # times that a report names it
-
-
-def test_the_second_carries_on_and_answers_by_command_and_method(said):
-  trained, evaluated, answer = map(json.loads, said[2:5])
-  assert 4.5 < trained['first'] < 6  # near log 200: three steps
-  assert evaluated['step'] == 3
-  assert evaluated['first'] == pytest.approx(trained['first'], rel=1e-6)
-  pieces = answer['pieces']
-  assert len(set(pieces)) == 2 and '--most' in said[5]
-  asked = said[-1].splitlines()
-  assert asked[1] == 'begin-with True' and asked[2].split() == pieces
-  assert asked[3] == 'most is 0; ask for 1 piece or more.'
-
-
-def test_its_mistakes_are_sentences(said):
-  rows, held_out, block, objective = said[-1].splitlines()[4:]
-  assert rows == "config.last.rows is 'pairs'; use one of full, single."
-  assert held_out == 'objective last_piece holds out documents; leave data.eval empty.'
-  assert block.startswith("config has no field 'loss.nsp_weight'")
-  assert (
-    objective.startswith("config.objective is 'last'; use one of ") and 'last_piece' in objective
-  )

@@ -1,5 +1,6 @@
 """Checks a config: its set of fields, their types and ranges, and all rules on them."""
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping
@@ -117,5 +118,6 @@ def set_field(config: ConfigDict, name: str, value: Any) -> None:
   """Sets a field by its full name: config.a.b = value for 'a.b'."""
   *blocks, leaf = name.split('.')
   block = functools.reduce(ConfigDict.__getitem__, blocks, config)
-  with block.ignore_type():
+  is_known = leaf in block and isinstance(value, type(block[leaf]))
+  with contextlib.nullcontext() if is_known else block.ignore_type():  # which is slow
     block[leaf] = value

@@ -91,6 +91,16 @@ def test_values_come_as_their_types():
   assert loaded.optimizer.lr_multipliers == (('pooler', 10),)
 
 
+def test_a_field_is_set_as_it_comes_and_then_checked():
+  loaded = config.load('configs/pretrain.py:runlocal')
+  for value in (7, 'seven', 2.5, (1,)):
+    config.set_field(loaded, 'batch_size', value)
+    config.set_field(loaded, 'optimizer.beta1', value)
+    assert loaded.batch_size == loaded.optimizer.beta1 == value
+  with pytest.raises(InputError, match='is not a whole number|is no'):
+    config.check(loaded)
+
+
 @pytest.mark.parametrize(
   'spec, sentence',
   [

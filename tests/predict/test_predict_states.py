@@ -150,7 +150,16 @@ def test_an_exported_model_needs_none_of_our_code(model_folder, pretrained_model
   assert about['task'] == 'embed' and about['platforms'] == ['cpu', 'tpu', 'cuda']
 
 
-def test_an_exported_model_says_how_its_texts_are_read(pretrained_model, tmp_path):
+@pytest.fixture
+def without_a_program(monkeypatch):
+  """What is exported is all but the program, which takes a second to write."""
+  empty = types.SimpleNamespace(serialize=lambda: b'')
+  monkeypatch.setattr(export.jax_export, 'export', lambda *_, **__: lambda *_: empty)
+
+
+def test_an_exported_model_says_how_its_texts_are_read(
+  pretrained_model, tmp_path, without_a_program
+):
   own = pretrained_model
   for i, (prompts, lower) in enumerate((({'q': 'query: '}, True), ({}, False))):
     vector = Vector('mean', True, prompts=prompts, prompt='q' * len(prompts), lower=lower)
@@ -164,7 +173,8 @@ def arrays_of(row):
   return [np.array([x], np.int32) for x in (row.ids, row.type_ids, row.attention_mask)]
 
 
-def test_exported_masks_are_filled_alike(pretrained_model, tmp_path):
+def test_exported_masks_are_filled_alike(pretrained_model, tmp_path, monkeypatch):
+  monkeypatch.setattr(export, 'PLATFORMS', ('cpu',))
   model, text = pretrained_model, 'old [MASK] river'
   export.write(model, 'fill-mask', tmp_path)
   program = jax.export.deserialize(bytearray((tmp_path / 'model.stablehlo').read_bytes()))
@@ -234,13 +244,6 @@ def byte_level():
   merges = [('Ġ', 'r'), ('i', 'v'), ('Ġr', 'iv'), ('e', 'r'), ('Ġriv', 'er')]
   pieces = ['<s>', '<pad>', '</s>', '<unk>', '<mask>', *letters, *map(''.join, merges)]
   return ByteLevel(pieces, merges)
-
-
-@pytest.fixture
-def without_a_program(monkeypatch):
-  """What is exported is all but the program, which takes a second to write."""
-  empty = types.SimpleNamespace(serialize=lambda: b'')
-  monkeypatch.setattr(export.jax_export, 'export', lambda *_, **__: lambda *_: empty)
 
 
 def test_an_exported_byte_level_vocabulary_cuts_and_pads_as_we_do(

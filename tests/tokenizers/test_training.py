@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from bert_jax import config as config_lib
 from bert_jax import tokenizers
-from bert_jax.config import InputError
-from bert_jax.tasks.pretraining import task
+from bert_jax.errors import InputError
 from bert_jax.tokenizers import RESERVED, language_weights, run_tokenizer
 
 CORPUS = [
@@ -263,6 +261,9 @@ def test_lines_of_a_weighed_language_come_as_often_as_it_weighs(texts):
 
 
 def test_a_run_trains_one(corpus_file):
+  from bert_jax import config as config_lib  # slow, and a process above imports this file
+  from bert_jax.tasks.pretraining import task
+
   size = '--config.model.vocab_size=300'
   spec = 'configs/pretrain.py:arch=roberta,runlocal'
   config = config_lib.load(spec, [f'--config.data.train={corpus_file}', size])

@@ -14,6 +14,7 @@ from bench import everything as bench_all
 from bench import peers as bench_peers
 from bench.everything import Aim
 from bench.peers import spread
+from running import without_a_model
 
 from bert_jax.errors import InputError
 from bert_jax.tools import arguments
@@ -81,7 +82,8 @@ def test_all_measures_what_it_has_data_for_and_names_the_rest(
 ):
   corpus, out = str(tmp_path / 'D'), tmp_path / 'out.json'
   vocabulary = str(pretrained[0] / 'vocab.txt')
-  prepare.main(['--input', str(corpus_file), '--vocab', vocabulary, '--out', corpus])
+  given = ['--input', str(corpus_file), '--vocab', vocabulary, '--out', corpus]
+  prepare.main([*given, '--processes', '1'])
   capfd.readouterr()
   aims = [f'loading | {x} >= 1' for x in ('tokens/s', 'GB/s', 'ours / torch')]
   monkeypatch.setattr(bench_all, 'MEASUREMENTS', [(f'loading {SMALL}', 'corpus', *aims)])
@@ -146,8 +148,8 @@ def test_without_peers_there_is_no_ratio(monkeypatch, capsys):
   monkeypatch.setattr(bench_peers, 'installed', lambda *names: False)
   monkeypatch.setitem(sys.modules, 'torch', None)
   small = 'pretrain --size tiny --repeat 1 --steps 1 --batch-size 2 --seq-length 16'
-  sizes = 'vocab_size=100', 'num_hidden_layers=1', 'hidden_size=32', 'intermediate_size=32'
-  bench.main([*small.split(' '), *(f'--config.model.{x}' for x in sizes)])
+  with without_a_model():
+    bench.main(small.split(' '))
   (line,) = lines(capsys)
   assert line['what'] == 'pretrain, tiny, 2 x 16, float32: bert_jax' and line['tokens/s'] > 0
 

@@ -1,7 +1,6 @@
 """The campaign of faults: what it damages, how it judges, and a short form of it."""
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -177,12 +176,6 @@ def test_every_kind_of_file_gets_every_fault_one_at_a_time(tmp_path):
   assert faults('meta') == {*fault_files.ANY_FILE}
 
 
-def test_how_long_a_run_was_in_a_phase():
-  phases = [('reading', 1.0), ('training', 3.0), ('saving', 4.0), ('training', 4.5), ('ended', 6.5)]
-  seconds = fault_kinds.durations(phases)
-  assert seconds == {'reading': [2.0], 'training': [1.0, 2.0], 'saving': [0.5]}
-
-
 def known_of(family='tags'):
   seconds = dict.fromkeys(fault_kinds.PHASES, [0.0, 0.0])
   return fault_files.Known(family, Whole('bits', {}), Whole('bits', {}), seconds, {})
@@ -215,24 +208,6 @@ def test_a_fault_that_did_not_take_place_is_no_try(kind, tmp_path, monkeypatch):
   monkeypatch.setattr(fault_kinds, 'run', lambda *x, **_: (Ran(*x), Ended(0, '', '')))
   monkeypatch.setattr(fault_kinds, 'mount', lambda *_: False)
   assert fault_kinds.KINDS[kind](tmp_path, tmp_path, known_of(), 1, random.Random(0)) == []
-
-
-def test_a_fault_that_did_not_take_place_is_tried_again(tmp_path, monkeypatch):
-  outcomes = iter([[], [], [Try('kill -9', 'survived')], []])
-  monkeypatch.setitem(faultbench.KINDS, 'kill', lambda *_: next(outcomes))
-  given = tmp_path, 'kill', 0, 0, tmp_path / 'x', known_of()
-  assert faultbench.case(*given) == [Try('kill -9', 'survived')]
-
-
-def test_a_kill_counts_in_the_phase_that_it_met(tmp_path, monkeypatch):
-  runs = iter([Ran('', '', reaches=True), Ran('', '', reaches=True), Ran('', '')])
-  monkeypatch.setattr(fault_kinds, 'Run', lambda *_, **__: next(runs))
-  tries = fault_kinds.KINDS['kill'](tmp_path, tmp_path, known_of(), 0, random.Random(0))
-  assert tries == [Try('kill -9: saving', 'survived')] * 2
-  runs = iter([Ran('', '', reaches=True), Ran('', '')])
-  (tmp_path / 'R' / 'checkpoints' / '4').mkdir(parents=True)
-  tries = fault_kinds.KINDS['kill'](tmp_path, tmp_path, known_of(), 0, random.Random(0))
-  assert [x[:2] for x in tries] == [('kill -9: saving', 'lost')]
 
 
 def test_a_run_must_begin_at_the_newest_checkpoint_that_is_whole(tmp_path, monkeypatch):
@@ -300,28 +275,6 @@ def test_every_family_is_trained_and_read():
     assert c.load(spec.removeprefix('--config='), fields).steps == families.STEPS
 
 
-def test_the_table():
-  tries = [Try('kill -9: saving', 'survived'), Try('kill -9: saving', 'lost'), Try('disk', 'named')]
-  assert faultbench.table([(x.row, x) for x in tries]) == [
-    '| fault | tries | survived | named | silent | tracebacks | lost |',
-    '| --- | --- | --- | --- | --- | --- | --- |',
-    '| kill -9: saving | 2 | 1 | 0 | 0 | 0 | 1 |',
-    '| disk | 1 | 0 | 1 | 0 | 0 | 0 |',
-    '| all | 3 | 1 | 1 | 0 | 0 | 1 |',
-  ]
-
-
-def test_a_short_campaign_has_every_kind_and_every_family(monkeypatch):
-  asked = {}
-  for quick in (True, False):
-    args = SimpleNamespace(quick=quick, case=None, only='', kind='')
-    asked[quick] = faultbench.chosen(args)
-    assert {kind for _, kind, _ in asked[quick]} == {*faultbench.KINDS}
-    assert {family for family, *_ in asked[quick]} == {*families.FAMILIES, 'inputs'}
-  assert {*asked[True]} < {*asked[False]}
-  assert all(families.tools(family) for family, kind, _ in asked[False] if kind == 'tools')
-
-
 def test_the_exit_status_and_the_way_to_repeat_a_bad_case(tmp_path, monkeypatch, capsys):
   def campaign(cases, seed, jobs, out, done):
     assert cases == [('tags', 'signal', 2)] and seed == 5
@@ -340,43 +293,6 @@ def test_the_exit_status_and_the_way_to_repeat_a_bad_case(tmp_path, monkeypatch,
   with pytest.raises(SystemExit) as end:
     faultbench.main(['--case', '1'])
   assert end.value.code == 2 and '--only FAMILY' in capsys.readouterr().err
-
-
-def test_a_campaign_goes_on_with_what_is_not_done_or_was_bad(tmp_path, monkeypatch):
-  asked, outcomes = [], iter(['survived', 'lost'] + ['named'] * 9)
-
-  def campaign(cases, seed, jobs, out, done):
-    asked.append(cases)
-    for each in cases[: 2 if len(asked) == 1 else None]:
-      done(each, [Try('files', next(outcomes))])
-
-  monkeypatch.setattr(faultbench, 'campaign', campaign)
-  given = ['--only', 'labels', '--kind', 'kill', '--out', str(tmp_path), '--resume']
-  for code in (1, 0):
-    with pytest.raises(SystemExit) as end:
-      faultbench.main(given)
-    assert end.value.code == code
-  assert asked[0] == [('labels', 'kill', n) for n in range(faultbench.CASES['kill'][1])]
-  assert asked[1] == asked[0][1:]  # the first was good
-  assert len(json.loads((tmp_path / 'faults.json').read_text())['tries']) == len(asked[0])
-  facts = json.loads((tmp_path / 'faults.json').read_text())
-  other = facts | {'versions': facts['versions'] | {'python': '3.0'}}
-  for seed, content in ('3', facts), ('0', other):
-    (tmp_path / 'faults.json').write_text(json.dumps(content))
-    with pytest.raises(SystemExit) as end:
-      faultbench.main([*given, '--seed', seed])
-    assert end.value.code == 2 and len(asked) == 2
-
-
-@pytest.mark.slow
-def test_what_befalls_a_run_is_survived_or_named(tmp_path):
-  """The short form: a run is killed while it trains, and files of its folders are damaged."""
-  cases, before, results = [('tags', 'kill', 1), ('tags', 'files', 0)], dict(os.environ), {}
-  faultbench.campaign(cases, 0, 1, tmp_path, results.__setitem__)
-  assert not [x for tries in results.values() for x in tries if faultbench.is_bad(x)], results
-  assert len(results[cases[0]]) == 2
-  assert len(results[cases[1]]) > fault_files.FAULTS
-  assert dict(os.environ) == before
 
 
 @pytest.mark.slow

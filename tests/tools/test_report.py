@@ -1,5 +1,6 @@
 """The table of many runs."""
 
+import dataclasses
 import json
 import shutil
 import statistics
@@ -127,6 +128,7 @@ def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
   result = report.read(tmp_path)
   assert [run.final('mlm') for run in result.runs] == [None, 2.0, 3.0]
   assert result.runs[0].final('nsp') is None
+  assert dataclasses.replace(result.runs[1], points=()).final('mlm') is None
   said = [x for x in report.table(result).splitlines() if x.startswith('Values are of the last')]
   assert len(said) == 1 and 'of b, c, where a run may stop early' in said[0]
   with pytest.raises(InputError, match='no run has an evaluated nsp; there are mlm.$'):

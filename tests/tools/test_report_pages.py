@@ -24,11 +24,11 @@ from bert_jax.workdir import records
 
 
 def test_intervals_cover_what_they_say():
-  """Of 3 to 12 seeds, normal or uniform, 93 to 97 of 100 intervals hold the mean."""
+  """Of 3 or 12 seeds, normal or uniform, 93 to 97 of 100 intervals hold the mean."""
   rng = np.random.default_rng(0)
-  for n in (3, 5, 12):
+  for n in (3, 12):
     for draw in (rng.normal, lambda size: rng.uniform(-1, 1, size)):
-      found = [stats.interval(list(values)) for values in draw(size=(3000, n))]
+      found = [stats.interval(list(values)) for values in draw(size=(1500, n))]
       assert 0.93 <= np.mean([low <= 0 <= high for low, high in found]) <= 0.97, (n, draw)
 
 
@@ -36,20 +36,20 @@ def test_false_alarms_of_a_whole_table_are_rare():
   """Six arms that do not differ, with five seeds, whose effects they share: at most one table of
   20 has a corrected p below 0.05; without the correction many have."""
   rng, wrong, uncorrected = np.random.default_rng(1), 0, 0
-  for _ in range(1000):
+  for _ in range(400):
     shared = rng.normal(size=5)
     arms = {k: dict(enumerate(shared + rng.normal(size=5))) for k in range(7)}
     found = stats.differences(arms, 0).values()
     wrong += any(x.corrected < 0.05 for x in found)
     uncorrected += any(x.p < 0.05 for x in found)
-  assert 0.02 < wrong / 1000 <= 0.05 and uncorrected / 1000 > 0.1
+  assert 0.02 < wrong / 400 <= 0.05 and uncorrected / 400 > 0.1
 
 
 def test_false_alarms_with_few_examples_are_rare():
   """Six arms that do not differ, with three seeds and 100 examples, whose answers differ between
   seeds in one or two: Matthews' correlation is then nearly the same in all seeds by chance."""
   rng, size, wrong, unrounded = np.random.default_rng(2), 100, 0, 0
-  for _ in range(500):
+  for _ in range(250):
     right, false = (
       np.round(x + rng.normal(0, 0.5, (7, 3))) for x in rng.uniform((35, 15), (36, 16))
     )
@@ -61,7 +61,7 @@ def test_false_alarms_with_few_examples_are_rare():
     for step in (0, 1 / size):
       alarm = any((x.corrected or 1) < 0.05 for x in stats.differences(arms, 0, step).values())
       wrong, unrounded = wrong + alarm * (step > 0), unrounded + alarm * (step == 0)
-  assert wrong / 500 <= 0.05 and unrounded / 500 > 0.1
+  assert wrong / 250 <= 0.05 and unrounded / 250 > 0.1
   # What differs by more is still seen, also where all seeds agree; so is nothing where nothing is.
   for more, low, high in ((0.05, 0, 0.01), (0.01, 0.05, 1), (0.0, 1, 1)):
     by_seed = {0: 0.70, 1: 0.73, 2: 0.71}

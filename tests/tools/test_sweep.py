@@ -17,7 +17,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from conftest import small_overrides
+from conftest import ROOT, small_overrides
 from test_report import checkpoint_at
 
 from bert_jax import config as c
@@ -424,8 +424,8 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   tmp_path, corpus_file, capsys, monkeypatch
 ):
   root = tmp_path / 'S'
-  root.mkdir()
-  (root / '.jax_cache').symlink_to(os.environ['JAX_COMPILATION_CACHE_DIR'])
+  monkeypatch.setattr(child, '__name__', 'child_without_a_model')
+  monkeypatch.setenv('PYTHONPATH', f'{ROOT}/tests')
   vary = '--seeds 1 --vary optimizer.learning_rate=1e-3,1e30'
   command = [*f'--config {PRETRAIN} --workdir {root} {vary}'.split(), *small(corpus_file)]
   real = sweep_jobs.started
@@ -537,8 +537,10 @@ def test_a_sweep_that_is_stopped_lets_its_runs_save_themselves(tmp_path, monkeyp
   assert sorted(begun) == ['seed=0', 'seed=1'] and states == ['stopped', 'stopped', '', '']
 
 
-def test_a_child_tries_a_workdir_that_is_held_again(tmp_path, corpus_file, monkeypatch, capsys):
-  words = ['0', '1', '--workdir', str(tmp_path / 'run'), '--config', PRETRAIN, *small(corpus_file)]
+def test_a_child_tries_a_workdir_that_is_held_again(tmp_path, monkeypatch, capsys):
+  words = ['0', '1', '--workdir', str(tmp_path / 'run'), '--config', PRETRAIN]
+  holds = lambda _, workdir, __: lock.held(Path(workdir)).__enter__()
+  monkeypatch.setattr(train, 'train', holds)
   monkeypatch.setattr(sys, 'argv', ['child', *words])
   watched = threading.Event()
   monkeypatch.setattr(child, '_end_with_the_sweep', watched.set)

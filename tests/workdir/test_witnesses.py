@@ -146,10 +146,7 @@ def test_what_is_compared():
       same(found, expected, exact)
 
 
-LATER = 'stages', 'rollback', 'contrastive'
-
-
-@pytest.mark.parametrize('name', LATER)
+@pytest.mark.parametrize('name', NAMES)
 def test_it_can_go_on(name, tmp_path, known):
   """Its config, data and vocabulary are those that its checkpoint knows, and so are its arrays."""
   workdir = unpacked(name, tmp_path)
@@ -161,10 +158,8 @@ def test_it_can_go_on(name, tmp_path, known):
   assert list(inputs.identity.values()) == known[name]['resumed']['fingerprints']
 
 
-marked = lambda name: pytest.param(name, marks=[pytest.mark.slow] if name in LATER else [])
-
-
-@pytest.mark.parametrize('name', map(marked, NAMES))
+@pytest.mark.slow
+@pytest.mark.parametrize('name', NAMES)
 def test_it_goes_on_and_ends_as_it_did(name, tmp_path, known):
   found, expected = resumed(unpacked(name, tmp_path)), known[name]['resumed']
   exact = machine() == known['machine']

@@ -74,7 +74,9 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
   args = parser.parse_args(argv)
-  with command_line():
+  import matplotlib  # slow to import
+
+  with command_line(), matplotlib.rc_context(figures.FONTS):
     folders = [Path(folder) for folder in args.folder]
     how = {'baseline': args.baseline, 'renamed': args.label, 'svm': args.svm}
     report = read(*folders, metric=args.metric, **how)

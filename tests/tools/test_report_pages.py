@@ -168,6 +168,12 @@ def test_the_files_of_a_report(tmp_path):
     content = [(tmp_path / 'report' / f'{name}.{x}').read_bytes()[:8] for x in ('pdf', 'png')]
     assert content[0].startswith(b'%PDF') and content[1] == b'\x89PNG\r\n\x1a\n'
     ElementTree.parse(tmp_path / 'report' / f'{name}.svg')
+  # They are as wide as one or two columns of a paper, in fonts that journals take.
+  for ending, width in ('', 6.75), ('-column', 3.25):
+    pdf = (tmp_path / 'report' / f'mlm_nsp-mlm-final{ending}.pdf').read_bytes()
+    (box,) = re.findall(rb'/MediaBox \[ ?0 0 ([\d.]+)', pdf)
+    assert float(box) == pytest.approx(72 * width)
+    assert b'/CIDFontType2' in pdf and b'/Type3' not in pdf
   # Pictures of other runs go.
   assert [x for x in others if (tmp_path / 'report' / x).exists()] == ['my-final-notes.txt']
 
@@ -425,15 +431,7 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   assert panel.level_of_curves('mlm') == (6.0, 'unigram of all rows')
 
 
-def test_a_picture_fits_a_paper(tmp_path):
-  """It is as wide as one or two columns, in fonts that journals take; labels lie apart."""
-  grid(tmp_path, {0.15: 4.0, 0.3: 3.9, 0.6: 4.0}, seeds=3)
-  made(tmp_path)
-  for ending, width in ('', 6.75), ('-column', 3.25):
-    pdf = (tmp_path / 'report' / f'mlm_nsp-mlm-curves{ending}.pdf').read_bytes()
-    (box,) = re.findall(rb'/MediaBox \[ ?0 0 ([\d.]+)', pdf)
-    assert float(box) == pytest.approx(72 * width)
-    assert b'/CIDFontType2' in pdf or b'/Subtype /Type3' not in pdf
+def test_labels_of_ticks_lie_apart(tmp_path):
   axis = plt.figure(figsize=(2, 2)).add_subplot()
   lines = [(s, 'eval', {'mlm': 4.0}) for s in range(2500, 25001, 2500)]
   workdir(tmp_path / 'long' / 'run', lines)

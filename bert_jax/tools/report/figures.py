@@ -154,7 +154,7 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
     draw_level(axis, step, value, upright=True)
   axis.set(xlabel=ALONG[along], ylabel=panel.named(metric))
   axis.xaxis.set_major_formatter(EngFormatter())  # 250 k
-  axis.xaxis.set_major_locator(MaxNLocator(4))
+  axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
   axis.spines[['top', 'right']].set_visible(False)
 
 

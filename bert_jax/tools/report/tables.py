@@ -107,9 +107,9 @@ def notes(panel: Panel) -> Iterator[str]:
   best = f'; of {", ".join(may_stop)}, where a run may stop early, of its best, which flatters them'
   yield f'Values are of the last evaluation of a run{best if may_stop else ""}.'
   if any(row.values_without_collapsed != row.values for row in rows):
-    yield 'Runs that collapsed, to one answer for every example, are in all means and tests.'
-  if gone := [row.label for row in rows if row.values and not row.values_without_collapsed]:
-    yield f'No test where all runs of an arm collapsed: {", ".join(gone)}.'
+    gone = [row.label for row in rows if row.values and not row.values_without_collapsed]
+    but = f', but for arms of which all did: {", ".join(gone)}' if gone else ''
+    yield f'Runs that collapsed, to one answer for every example, are in all means and tests{but}.'
   if few := [row.label for row in rows if 0 < len(row.values) < FEWEST]:
     yield f'No interval and no test of fewer than {FEWEST} seeds: {", ".join(few)}.'
   if none := [row.label for row in rows if not row.values]:

@@ -71,8 +71,8 @@ class Electra(MlmNsp):
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    majority = 'replaced_accuracy_majority'
-    return *super().metrics, 'replaced_recall', 'replaced_precision', majority
+    own = 'accuracy_majority', 'recall', 'precision'
+    return *super().metrics, *(f'replaced_{name}' for name in own)
 
   def init(self, rng: jax.Array) -> Params:
     encoder_key, generator_key, mlm_key, head_key = jax.random.split(rng, 4)

@@ -8,7 +8,7 @@ the training data, and the metrics that a checkpoint repeats.
 
 import math
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,9 +43,13 @@ def read(folder: Path | str) -> Run:
   if not files.exists(path / FACTS):
     faults.append(f'{path / FACTS} is missing, so nothing is known of the code and the data')
   facts, summary = read_facts(path, faults), read_summary(path, faults)
-  points = _points(path / METRICS, faults)
+  points = [*_points(path / METRICS, faults)]
   if facts.split('eval').rows > fields.get('eval.batches', 0) * fields.get('batch_size', 0) > 0:
-    points = _of_whole(points, {summary.steps, *(x['steps'] for x in contents.lengths(path))})
+    # Earlier versions evaluated the last state on all rows alone, and called that 'eval', too.
+    ends = {summary.steps, *(x['steps'] for x in contents.lengths(path))} - {0}
+    ends -= {point.step for point in points if point.kind == 'whole'}
+    is_whole = lambda point: point.kind == 'eval' and point.step in ends
+    points = [p._replace(kind='whole') if is_whole(p) else p for p in points]
   checkpoints, newest = _checkpoints(path / 'checkpoints', faults)
   judge = TASKS[config.objective].judge(config).metric if config else summary.metric or 'loss'
   run = Run(path, config, fields, judge, facts, summary, tuple(points), {}, checkpoints, newest)
@@ -152,17 +156,9 @@ def line_of(text: bytes) -> dict[str, Any] | None:
   return line if good else None
 
 
-def _of_whole(points: Sequence[Point], ends: Collection[int]) -> list[Point]:
-  """The points with the kind 'whole' for evaluations of all rows that earlier versions called
-  'eval': they made these at the last step, instead of one as before. ends: the last steps."""
-  both = {point.step for point in points if point.kind == 'whole'}
-  is_whole = lambda point: point.kind == 'eval' and point.step in {*ends} - {0, *both}
-  return [point._replace(kind='whole') if is_whole(point) else point for point in points]
-
-
-def _points(path: Path, faults: list[str]) -> list[Point]:
+def _points(path: Path, faults: list[str]) -> Iterator[Point]:
   """The undamaged lines of metrics.jsonl."""
-  points, damaged, wrong = [], [], []
+  damaged, wrong = [], []
   for number, text in enumerate((files.read_bytes(path) or b'').split(b'\n'), 1):
     if not text:
       continue
@@ -172,14 +168,13 @@ def _points(path: Path, faults: list[str]) -> list[Point]:
     step, split = line.pop('step'), line.pop('split')
     kept = {name: x for name, x in line.items() if x is None or is_of(x, float)}
     wrong += [f'line {number}: {name} is {quoted(line[name])}' for name in line if name not in kept]
-    points.append(Point(step, split, kept))
+    yield Point(step, split, kept)
   if damaged:
     which = f'{len(damaged)}; the first is line {damaged[0]}'
     faults.append(f'{path}: lines that are damaged are left out, {which}')
   if wrong:
     more = f', and {len(wrong) - 1} more' if len(wrong) > 1 else ''
     faults.append(f'{path}: values that are no numbers are left out: {wrong[0]}{more}')
-  return points
 
 
 def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapping[str, Any]]:

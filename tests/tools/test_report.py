@@ -197,14 +197,17 @@ def test_an_arm_that_collapsed_gets_no_p_value(tmp_path):
     for seed in range(3):
       more = {'constant': 1.0} if arm == '0.3' else {}
       scores = {'mlm': base + 0.1 * seed + 0.01 * int(arm[2]) * seed**2} | more
-      fields = f'model.dropout={arm}', f'seed={seed}', 'steps=2'
+      fields = f'model.hidden_dropout_prob={arm}', f'seed={seed}', 'steps=2'
       workdir(tmp_path / f'{arm},{seed}', [(2, 'eval', scores)], *fields)
-  read = report.read(tmp_path, baseline='dropout=0.1')
+  read = report.read(tmp_path, baseline='hidden_dropout_prob=0.1')
   base, sound, gone = read.panels[0].rows('mlm')
   assert gone.difference.p is gone.difference.corrected is None and gone.difference.interval
   assert sound.difference.p == sound.difference.corrected < 0.05 and base.difference is None
-  assert 'in all means and tests, but for arms of which all did: dropout=0.3.' in report.table(read)
-  panel = report.read(tmp_path, baseline='dropout=0.3').panels[0]
+  assert (
+    'in all means and tests, but for arms of which all did: hidden_dropout_prob=0.3.'
+    in report.table(read)
+  )
+  panel = report.read(tmp_path, baseline='hidden_dropout_prob=0.3').panels[0]
   assert [row.difference.p for row in panel.rows('mlm')[1:]] == [None, None]
 
 

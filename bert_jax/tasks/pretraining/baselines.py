@@ -17,42 +17,38 @@ from bert_jax.objectives.base import Batch
 from bert_jax.rows import sentence_pairs
 
 
-def own_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
-  """The targets of a model that predicts a token at its own place, see add."""
-  return batch['input_ids'], batch['segment_ids'] > 0
-
-
 def add(
   source: Any,
   terms: Sequence[str],
   counts: Mapping[str, tuple[np.ndarray, ...]],
   share: Mapping[str, float],
   languages: Sequence[str],
-  targets: Callable[[Batch], tuple[jax.Array, jax.Array]] = own_tokens,
+  targets: Callable[[Batch], tuple[jax.Array, jax.Array]] | None = None,
 ) -> float:
   """Adds the baselines of some losses and their accuracies to a source; returns that of the loss.
   counts: {language: how often each piece is to be predicted in training [V], and in this split}.
   share: {language: its share of the text}. languages: in the order of their numbers in a batch.
-  targets: of a batch, (pieces [B, T], whether one is there [B, T])."""
+  targets: of a batch, (pieces [B, T], whether one is there [B, T]); None: all at their places."""
   (words,) = {len(of) for _, of in counts.values()}
-  nats_LV, hits_LV, known_LV = np.zeros((3, len(languages), words), np.float32)
+  nats_LV, top_L = np.zeros((len(languages), words), np.float32), np.zeros(len(languages), int)
   level, hit, baselines = 0.0, 0.0, source.baselines
   for name, (train, of) in counts.items():
-    k, shares_V = languages.index(name), of / of.sum()
-    nats_LV[k], known_LV[k] = nats_V, _ = unigram_table(train, of), train + of > 0
-    hits_LV[k, train.argmax()] = 1.0
-    own, most = float(shares_V @ nats_V), float(shares_V[train.argmax()])
-    level, hit = level + share[name] * own, hit + share[name] * most
+    k, shares_V, nats_V = languages.index(name), of / of.sum(), unigram_table(train, of)
+    nats_LV[k], top_L[k] = np.where(train + of > 0, nats_V, 0.0), train.argmax()  # 0: not predicted
+    own = float(shares_V @ nats_V)
+    level, hit = level + share[name] * own, hit + share[name] * float(shares_V[top_L[k]])
     baselines |= {f'{term}_{name}': LossLevel(own, 'unigram') for term in terms if name}
   baselines |= dict.fromkeys(terms, LossLevel(level, 'unigram'))
   baselines |= {f'{term}_accuracy': Level(hit, 'majority') for term in terms}
 
   @jax.jit
   def of_batch(batch: Batch) -> dict[str, Mean]:
-    pieces_BT, there_BT = targets(batch)
+    ids_BT = batch['input_ids'], batch['segment_ids'] > 0
+    pieces_BT, there_BT = targets(batch) if targets else ids_BT
     language_B1 = batch.get('language', jnp.zeros(len(pieces_BT), jnp.int32))[:, None]
-    nats_BT, hits_BT, known_BT = jnp.stack([nats_LV, hits_LV, known_LV])[:, language_B1, pieces_BT]
-    out, counted_BT = {}, there_BT * known_BT
+    nats_BT = jnp.asarray(nats_LV)[language_B1, pieces_BT]
+    hits_BT = pieces_BT == jnp.asarray(top_L)[language_B1]
+    out, counted_BT = {}, there_BT * (nats_BT > 0)
     for term in terms:
       out |= {term: mean(nats_BT, counted_BT), f'{term}_accuracy': mean(hits_BT, counted_BT)}
       for name in filter(None, counts):

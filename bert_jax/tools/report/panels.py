@@ -84,9 +84,9 @@ class Panel:
     where these are a part of all: then it is of all, and says so."""
     if not (level := self.level(metric)):
       return None
-    own = (own_baselines(p.values, {metric: level})[metric] for run in self.runs for p in run.curve)
-    if other := next((x for x in own if x != level), None):
-      return other
+    for point in (point for run in self.runs for point in run.curve):
+      if (own := own_baselines(point.values, {metric: level})[metric]) != level:
+        return own
     return level._replace(kind=f'{level.kind} of all rows') if self.reads_part else level
 
   def is_unbeaten(self, rows: Sequence[Row]) -> bool:

@@ -102,6 +102,13 @@ def test_the_loss_of_each_language_is_that_of_its_rows():
   assert both['mlm_b'].total == pytest.approx(float(only['mlm'].total), rel=1e-5)
   assert both['mlm_a'].weight + both['mlm_b'].weight == both['mlm'].weight
   assert both['mlm_a'].total + both['mlm_b'].total == pytest.approx(float(both['mlm'].total))
+  # How many predictions are the first one, by which an evaluation sees a run that has collapsed.
+  answers = np.asarray(objective.logits(params, batch)[0]).argmax(-1)[np.asarray(weights) > 0]
+  assert (both['mlm_alike'].total, both['mlm_alike'].weight) == (
+    (answers == answers[0]).sum(),
+    len(answers),
+  )
+  assert 'mlm_alike' not in jax.eval_shape(lambda: objective.terms(params, batch, None, True)[0])
   seen = objective.seen(batch | {'segment_ids': batch['segment_ids'].at[1, 2:].set(0)})
   assert {k: float(v) for k, v in seen.items()} == dict(
     seen_tokens=26, seen_tokens_a=16, seen_tokens_b=10

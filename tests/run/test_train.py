@@ -340,6 +340,18 @@ def test_every_point_of_a_curve_is_of_the_same_rows(corpus_file, pretrained, tmp
   assert evaluations('killed') == evaluations('run')
 
 
+@pytest.mark.parametrize('alike, weight, collapsed', [(1, 1, True), (0.9, 1, False), (0.9, 0.9, 0)])
+def test_a_run_that_answers_one_piece_has_collapsed(alike, weight, collapsed):
+  """By all its losses of pieces, in all batches; fewer than ten answers say nothing."""
+
+  def eval_step(params, carry, batch, index, constants):
+    term = lambda share: metrics.Mean(np.float32(share), np.float32(weight))
+    return {'lm_alike': term(weight), 'mlm_alike': term(min(alike, weight)), 'mlm': term(2)}, {}, 0
+
+  result, _ = evaluation.one_pass(eval_step, {}, {}, Numbers(), None)
+  assert 'mlm_alike' not in result and ('constant' in result) == bool(collapsed)
+
+
 # ---- a failing evaluation, frozen parameters -----------------------------------------------------
 
 

@@ -354,7 +354,7 @@ def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictu
       fields = f'seed={seed}', f'init_from=S/{name}'
       workdir(tmp_path / name, [(500, 'eval', {'mlm': 2.0})], *fields)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
-  assert [row[:2] for row in rows] == [[f'init_from=S/{x},seed={{seed}}', '3'] for x in 'ab']
+  assert [row[:2] for row in rows] == [[f'init_from={x},seed={{seed}}', '3'] for x in 'ab']
   plan(tmp_path)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
   assert [row[:2] for row in rows] == [['a', '3'], ['b', '3']]

@@ -58,7 +58,7 @@ def test_a_whole_workdir_is_read_as_what_it_holds(pretrained, run):
   last = json.loads(lines[-1])
   assert found.points[-1].values == {k: x for k, x in last.items() if k not in ('step', 'split')}
   assert found.final('mlm') == last['mlm'] and found.final('no') is None
-  assert found.collapsed() == ('constant' in last)  # so few steps teach the most frequent piece
+  assert found.collapsed() == ('constant' in last)
   assert found.checkpoints == (10, 20) and found.newest['step'] == 20 == found.last_step()
   assert (found.summary.state, found.summary.step, found.summary.steps) == ('finished', 20, 20)
   assert found.by_length('mlm') == {'1-16': (9, 4.5)} and found.by_length('nsp') == {}

@@ -12,13 +12,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from bert_jax import metrics
 from bert_jax.buckets import Bucket
 from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Point
 
+# {kind of a Point: how it is drawn}. The evaluation of all rows is no point of the line.
 LOOKS = {'train': dict(color='0.6'), 'eval': dict(color='C0', marker='o', markersize=4)}
+LOOKS['whole'] = dict(color='C0', marker='D', linestyle='', markerfacecolor='none')
 DRIVE, DRIVE_MOUNT = 'drive:', '/content/drive'
 
 
@@ -101,14 +104,18 @@ def drawn(workdir: Path) -> str:
 
   judge, facts = run.judge, run.facts
   baselines = facts.split('eval' if 'eval' in facts.data else 'train').baselines
+  for point in run.curve:
+    baselines = metrics.own_baselines(point.values, baselines)
+  labels = {'train': f'train, means of {run.fields.get("log.every", "some")} steps'}
+  labels['whole'] = 'eval, all rows'
   names = [judge] if any(judge in point.values for point in run.training) else ['loss', judge]
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
-    for (kind, look), points in zip(LOOKS.items(), (run.training, run.evaluations)):
-      points = [point for point in points if point.values.get(name) is not None]
+    for kind, look in LOOKS.items():
+      points = [p for p in run.points if p.kind == kind and p.values.get(name) is not None]
       if points := without_jag(points) if kind == 'train' else points:
         values = [point.values[name] for point in points]
-        axis.plot([point.step for point in points], values, label=kind, **look)
+        axis.plot([p.step for p in points], values, label=labels.get(kind, kind), **look)
     if name in baselines:
       level, kind = baselines[name]
       axis.axhline(level, color='0.3', ls=':', lw=1, label=kind)

@@ -244,18 +244,24 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
 
   losses = [{'step': i, 'split': 'train', 'loss': 99.0 - i} for i in (10, 20, 30, 33)]
   lines = [json.dumps(line) for line in losses]  # the last is of three steps, no point of the curve
-  lines += ['{"step": 20, "split": "eval", "f1": 0.5}', '{"step": 33, "split": "eval", "f1": null}']
+  evals = (20, 'eval', 0.5), (33, 'eval', None), (33, 'whole', 0.4)
+  lines += [json.dumps({'step': n, 'split': kind, 'f1': x}) for n, kind, x in evals]
+  lines[4] = lines[4].replace('}', ', "f1_prior": 0.25}')  # of the rows that it is of
   write_run(tmp_path / 'run', [*lines, '{"step": 33, "spl'])
-  drawn, plot = [], Axes.plot
+  drawn, plot, levels = [], Axes.plot, []
 
   def noted(axis, x, y, **look):
     drawn.append((look['label'], list(x), list(y)))
     return plot(axis, x, y, **look)
 
   monkeypatch.setattr(Axes, 'plot', noted)
+  monkeypatch.setattr(Axes, 'axhline', lambda axis, y, **look: levels.append(y))
   assert base64.b64decode(notebooks.drawn(tmp_path / 'run')).startswith(PNG)
   # The metric that it is judged by has no values in training, so the loss stands beside it.
-  assert drawn == [('train', [10, 20, 30], [89.0, 79.0, 69.0]), ('eval', [20], [0.5])]
+  train = 'train, means of some steps', [10, 20, 30], [89.0, 79.0, 69.0]
+  # The evaluation of all rows is a marker, which no line joins.
+  assert drawn == [train, ('eval', [20], [0.5]), ('eval, all rows', [33], [0.4])]
+  assert levels == [0.25]
   write_run(tmp_path / 'begun', lines[:1])
   assert notebooks.drawn(tmp_path / 'begun') == notebooks.drawn(tmp_path / 'none') == ''
 

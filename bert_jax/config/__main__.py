@@ -1,6 +1,7 @@
 """Prints every field that a config may have, or the fields of one config after its checks.
 
 python -m bert_jax.config | less
+python -m bert_jax.config --find rate
 python -m bert_jax.config configs/pretrain.py:size=tiny --config.seed=1
 
 Values that differ from the objective's default are marked; values that change by step are listed.
@@ -15,18 +16,24 @@ from ml_collections import ConfigDict
 
 from bert_jax.command_line import command_line
 from bert_jax.config import SHARED, defaults, flatten, load, timeline_of
+from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
 
 COLUMNS = 100
 
 
-def table() -> str:
-  """All fields as text: each with its type, default and allowed values, and its meaning below."""
-  parts = [_entry(name, field) for name, field in SHARED.items()]
-  for task in TASKS.values():
-    parts.append(f'-- objective={task.name}')
-    parts += [_entry(name, field) for name, field in task.fields.items()]
+def table(word: str = '') -> str:
+  """All fields as text: each with its type, default and allowed values, and its meaning below.
+  word: only those that have it in their name or meaning, or InputError."""
+  blocks = {'': SHARED} | {f'-- objective={task.name}': task.fields for task in TASKS.values()}
+  parts = []
+  for title, fields in blocks.items():
+    there = (_entry(*x) for x in fields.items() if word.lower() in f'{x[0]} {x[1].meaning}'.lower())
+    if entries := '\n'.join(there):
+      parts += [title] * bool(title) + [entries]
+  if not parts:
+    raise InputError(f'no field has {word!r} in its name or meaning; without --find all are shown.')
   return '\n'.join(parts)
 
 
@@ -58,9 +65,10 @@ if __name__ == '__main__':
   settings = dict(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser = argparse.ArgumentParser('python -m bert_jax.config', allow_abbrev=False, **settings)
   parser.add_argument('--config', default='', metavar='FILE[:ARGS]', help='may stand alone first')
+  parser.add_argument('--find', default='', metavar='WORD', help='only fields that are about it')
   parser.add_argument('--workdir', default='', help='not looked at')
   words = sys.argv[1:]
   is_file = bool(words) and not words[0].startswith('-')
   args, overrides = parser.parse_known_args(['--config', *words] if is_file else words)
   with command_line():
-    print('\n'.join(lines(load(args.config, overrides))) if args.config else table())
+    print('\n'.join(lines(load(args.config, overrides))) if args.config else table(args.find))

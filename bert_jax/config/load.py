@@ -2,9 +2,10 @@
 
 import ast
 import json
+import re
 import runpy
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -90,8 +91,8 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     name, equals, text = word.removeprefix('--config.').partition('=')
     fields = flatten(config)
     if name not in fields:
-      hint = f'; it is a block: set {name}.FIELD.' if name in config else suggestion(name, fields)
-      hint = hint or '; python -m bert_jax.config lists all.'
+      hint = f'; it is a block: set {name}.FIELD.' if name in config else _near(name, fields)
+      hint = hint or '; python -m bert_jax.config lists all, --find WORD some.'
       raise InputError(f'config has no field {quoted(name)}{hint}')
     if not equals:
       text = 'true' if isinstance(fields[name], bool) else words.pop(0) if words else ''
@@ -101,6 +102,13 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
   if config.data.train.startswith(documentation_tasks.PREFIX) and not config.data.eval:
     config.data.eval = f'{config.data.train}:eval'
   return check(config)
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+  """'; did you mean X?' of known fields, by what other programs call one, else see suggestion."""
+  elsewhere = lambda x: ALL[x].meaning.partition('(elsewhere: ')[2]
+  same = (x for x in known if name.rpartition('.')[2] in re.findall(r'\w+', elsewhere(x)))
+  return f'; did you mean {x!r}?' if (x := next(same, '')) else suggestion(name, known)
 
 
 def names_of(overrides: Sequence[str]) -> tuple[str, ...]:

@@ -13,10 +13,11 @@ from bert_jax.timeline import SCHEDULES
 FIELDS = affecting({'schedule'}, {
   'optimizer.name': Field('bert_adamw', 'bert_adamw: AdamW without bias correction; see optim.py',
     allowed=tuple(OPTIMIZERS), affects={'schedule', 'weights'}),
-  'optimizer.learning_rate': Field(1e-4, 'peak', allowed='[0, inf)'),
+  'optimizer.learning_rate': Field(1e-4, 'peak (elsewhere: lr, peak_lr)', allowed='[0, inf)'),
   'optimizer.schedule': Field('linear', "see timeline.py; linear is BERT's, counted from step 0",
     allowed=tuple(SCHEDULES)),
-  'optimizer.warmup': Field(10_000.0, 'steps of linear warm-up; below 1: a share of the run',
+  'optimizer.warmup': Field(10_000.0, 'steps of linear warm-up; below 1: a share of the run '
+    '(elsewhere: warmup_steps, num_warmup_steps, warmup_ratio)',
     allowed='[0, inf)'),
   'optimizer.horizon': Field(1.0, 'length of the schedule, in lengths of this run; what is over is '
     'for a run that continues it', allowed='[1, inf)'),
@@ -31,7 +32,8 @@ FIELDS = affecting({'schedule'}, {
   'optimizer.no_decay': Field('LayerNorm|bias', 'regex on parameter paths: no weight decay'),
   'optimizer.clip_norm': Field(1.0, 'clip gradients to this global norm; 0: do not',
     allowed='[0, inf)'),
-  'optimizer.accumulation': Field(1, 'microbatches per step; divides batch_size',
+  'optimizer.accumulation': Field(1, 'microbatches per step; divides batch_size (elsewhere: '
+    'gradient_accumulation_steps, grad_accum)',
     allowed='[1, inf)', affects={'schedule', 'bits'}),
   'optimizer.skip_nonfinite': Field(0, 'steps in a row without a finite loss and gradient that end '
     'the run, which skips them until then; 0: the first one ends it', allowed='[0, inf)', past=0),

@@ -188,15 +188,14 @@ def _metrics(config, facts):
   baselines, number = split.get('baselines') or {}, split.get('examples')
   metrics, task = facts['metrics'], TASKS[config.objective]
   judge = task.judge(config).metric
-  left_out = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()} | NO_SCORES
-  # If a loss has a baseline and its accuracy has none (masked words), the accuracy is left out.
-  left_out |= {f'{name}_accuracy' for name in baselines} - baselines.keys()
+  own = {f'{name}_{kind}' for name, (_, kind) in baselines.items()}  # of a part of the rows
+  left_out = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()} | NO_SCORES | own
   rows, remark = ['| metric | value | without reading the input |', '|---|---|---|'], ''
   for name, value in sorted(metrics.items(), key=lambda item: item[0] != judge):
     if name in left_out or not isinstance(value, (int, float)):
       continue
     level, kind = baselines.get(name, (None, ''))
-    beside = f'{kind} {_rounded(level)}' if kind else ''
+    beside = f'{kind} {_rounded(metrics.get(f"{name}_{kind}", level))}' if kind else ''
     is_loss = name in facts.get('losses', ()) or f'{name}_below_{kind}' in metrics
     within = ''
     # A family's main accuracy, if it is called after it, is the share of right examples.

@@ -180,10 +180,15 @@ def predictable(counts: np.ndarray, tokenizer: 'Tokenizer') -> np.ndarray:
   return counts
 
 
+def unigram_table(counts: np.ndarray, of: np.ndarray) -> np.ndarray:
+  """Nats [V] of each piece under the unigram frequencies of a text: the loss of the best predictor
+  that never looks at the context. counts: [V] of the text that gives the frequencies; a piece it
+  lacks counts once. of: [V] of the text to predict."""
+  return -np.log(np.maximum(counts, 1) / np.maximum(counts, 1)[counts + of > 0].sum())
+
+
 def unigram_nats(counts: np.ndarray, of: np.ndarray | None = None) -> float:
-  """Cross-entropy in nats per token of a text under the unigram frequencies of another one: the
-  loss of the best predictor that never looks at the context. counts: [V] of the text that gives the
-  frequencies; a piece it lacks counts once. of: [V] of the text to predict; None: the same one."""
+  """Cross-entropy in nats per token of a text under the unigram frequencies of another one, see
+  unigram_table. of: None: the same text."""
   of = counts if of is None else of
-  probabilities = np.maximum(counts, 1) / np.maximum(counts, 1)[counts + of > 0].sum()
-  return float(-(of / of.sum()) @ np.log(probabilities))
+  return float((of / of.sum()) @ unigram_table(counts, of))

@@ -53,8 +53,8 @@ class ModelConfig:
   layer_norm_eps: float = setting(1e-12, 'added to the variance', '(0, 1)')
   initializer_range: float = setting(0.02, 'standard deviation of new weights', '(0, inf)',
     affects={'weights', 'start'})
-  hidden_dropout_prob: float = setting(0.1, 'dropout on embeddings and sub-layer outputs', '[0, 1)',
-    affects={'objective'})
+  hidden_dropout_prob: float = setting(0.1, 'dropout on embeddings and sub-layer outputs '
+    '(elsewhere: dropout, dropout_rate)', '[0, 1)', affects={'objective'})
   attention_probs_dropout_prob: float = setting(0.1, 'dropout on attention probabilities', '[0, 1)',
     affects={'objective'})
   tie_word_embeddings: bool = setting(True, 'MLM decoder = word embeddings')

@@ -65,7 +65,8 @@ class Contrastive(ExampleRows):
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    more = ('in_batch_accuracy', 'false_negatives') if self.loss == 'in_batch' else ()
+    more = 'in_batch_accuracy', 'in_batch_accuracy_chance', 'false_negatives'
+    more = more if self.loss == 'in_batch' else ()
     return *self.loss_weights, *more, *self.scores
 
   def spec(self, batch_size: int) -> Spec:
@@ -114,6 +115,9 @@ class Contrastive(ExampleRows):
       negative_PC, false_PC = negatives(by_item(batch['text_ids']), there_PK)
       out = self._by_width(vectors_PKD, in_batch, there_PK, negative_PC)
       pairs_PC = (there_PK[:, 0] * there_PK[:, 1])[:, None] * (negative_PC | false_PC)
+      if not train:
+        chance_P = 1 / (1 + jnp.sum(negative_PC, axis=1))
+        out['in_batch_accuracy_chance'] = mean(chance_P, there_PK[:, 0] * there_PK[:, 1])
       return out | {'false_negatives': mean(false_PC.astype(jnp.float32), pairs_PC)}, carry
 
   def _by_width(self, vectors_PKD, loss, *arguments):

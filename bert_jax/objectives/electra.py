@@ -71,7 +71,8 @@ class Electra(MlmNsp):
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    return *super().metrics, 'replaced_recall', 'replaced_precision'
+    own = 'accuracy_majority', 'recall', 'precision'
+    return *super().metrics, *(f'replaced_{name}' for name in own)
 
   def init(self, rng: jax.Array) -> Params:
     encoder_key, generator_key, mlm_key, head_key = jax.random.split(rng, 4)
@@ -149,7 +150,11 @@ class Electra(MlmNsp):
         'replaced_recall': mean(hit_BT, real_BT * replaced_BT),
         'replaced_precision': mean(hit_BT, real_BT * said_BT),
       }
-    return terms | ({} if train else self.by_language(batch, mlm_BKV)), carry
+    if not train:
+      terms |= self.by_language(batch, mlm_BKV)
+      # What always answering that nothing is replaced scores.
+      terms['replaced_accuracy_majority'] = mean(1.0 - replaced_BT, real_BT)
+    return terms, carry
 
 
 def _is_table(name):

@@ -31,7 +31,7 @@ from bert_jax import gradients, models
 from bert_jax.metrics import Mean, mean
 from bert_jax.objectives.base import Batch, Key, Terms
 from bert_jax.objectives.encode import encode, next_tokens
-from bert_jax.objectives.losses import label_nats, nats_in_chunks
+from bert_jax.objectives.losses import alike, label_nats, nats_in_chunks
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.row_arrays import TOKENS
 from bert_jax.timeline import Moment
@@ -177,19 +177,25 @@ class LanguageModel(MlmNsp):
     """The terms of one kind over the rows that are True in rows_B; None: over all rows."""
     name, (labels, counted, weights) = TERMS[kind], self._targets(kind, batch)
 
+    def nats_of(logits, labels):
+      answers = () if train else (jnp.argmax(logits, axis=-1).astype(jnp.float32),)
+      return *label_nats(logits, labels), *answers
+
     def head(hidden_BTD):
       if kind == 'masked':
-        return label_nats(self._heads(params, batch, hidden_BTD)[0], labels)
-      return nats_in_chunks(self.model, params, hidden_BTD, labels)
+        return nats_of(self._heads(params, batch, hidden_BTD)[0], labels)
+      return nats_in_chunks(self.model, params, hidden_BTD, labels, nats_of)
 
     if rows_B is None:
-      nats, hits = head(hidden_BTD)
+      nats, hits, *answers = head(hidden_BTD)
     else:  # skip the head if there is no row of this kind
-      none = lambda _: (jnp.zeros(labels.shape), jnp.zeros(labels.shape))
-      nats, hits = jax.lax.cond(gradients.anywhere(rows_B), head, none, hidden_BTD)
+      none = lambda _: (jnp.zeros(labels.shape),) * (2 if train else 3)
+      nats, hits, *answers = jax.lax.cond(gradients.anywhere(rows_B), head, none, hidden_BTD)
       counted, weights = (x * rows_B[:, None] for x in (counted, weights))
     with jax.named_scope('loss'):
       terms = {f'{name}_accuracy': mean(hits, (weights > 0).astype(jnp.float32))}
+      for answer in answers:
+        terms |= alike(name, answer, weights)
       of_rows = {name: 1.0}
       for k, language in enumerate(() if train else self.languages):
         of_rows[f'{name}_{language}'] = (batch['language'] == k)[:, None]

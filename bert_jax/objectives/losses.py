@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from bert_jax import models
 from bert_jax.metrics import Mean, mean
 
+ALIKE = '_alike'  # how a term of `alike` ends
 CHUNK = 64  # the most tokens of each row that have logits of all words at a time
 
 
@@ -62,6 +63,13 @@ def label_nats(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Arr
   top = jax.lax.stop_gradient(jnp.maximum(gold, others))
   nats = jnp.log(jnp.sum(jnp.exp(logits - top), axis=-1)) + (top - gold)[..., 0]
   return nats, (gold > others)[..., 0].astype(jnp.float32)
+
+
+def alike(name: str, answers: jax.Array, weights: jax.Array) -> dict[str, Mean]:
+  """{name_alike: how many answers are as the first one}, by which an evaluation sees that a model
+  answers one piece everywhere. answers, weights: [...]."""
+  first = answers.ravel()[jnp.argmax(weights.ravel() > 0)]
+  return {f'{name}{ALIKE}': mean(answers == first, (weights > 0).astype(jnp.float32))}
 
 
 def flat_nats(logits_BKV: jax.Array, words: int) -> jax.Array:

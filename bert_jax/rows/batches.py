@@ -37,8 +37,9 @@ Arrays = dict[str, np.ndarray]
 class Source(Protocol):
   """Random access to rows of one shape, {name: array}: the form of all data before batching.
   An evaluation scores the answers of a tasks.scored.Scored; of others it reports the terms only.
-  A source may have `scales`, {metric: (term, factor)}: metrics that are a term times a number; and
-  `gather`, to read several rows at once."""
+  A source may have `scales`, {metric: (term, factor)}: metrics that are a term times a number;
+  `levels`, functions of a batch that give its own baselines, {metric: Mean}; and `gather`, to read
+  several rows at once."""
 
   fingerprint: str  # changes when the rows do
   baselines: dict[str, Level]  # {metric: its value without reading the input}

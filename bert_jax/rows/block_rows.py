@@ -56,7 +56,7 @@ class BlockRows:
     **settings: Any,
   ):
     self.blocks, self.window, self.seq_length = blocks, blocks.window, settings['seq_length']
-    self.baselines, self.scales = {}, {}
+    self.baselines, self.levels, self.scales = {}, [], {}
     pair = PAIRS.get(kind)
     self.seed, self.cuts = tuple(map(int, seed)), dupe_factor if pair else 1
     self.needed = pair.documents if pair else 1  # documents

@@ -57,7 +57,7 @@ class Rows:
   ):
     self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
     self.language, self.examples_per_row = np.int32(language), examples_per_row
-    self.baselines, self.scales, self.cut_tokens = {}, {}, 0
+    self.baselines, self.levels, self.scales, self.cut_tokens = {}, [], {}, 0
     if pair := PAIRS.get(kind):
       if corpus.number_of_documents < (least := pair.documents):
         raise InputError(f'{kind} pairs need at least {least} documents, between blank lines.')

@@ -19,7 +19,7 @@ class Mixture:
   def __init__(self, parts: Mapping[str, 'Rows | BlockRows'], weights: Mapping[str, float]):
     self.parts, self.weights = parts, weights
     self.ends = np.cumsum([len(part) for part in parts.values()])
-    self.baselines, self.scales = {}, {}
+    self.baselines, self.levels, self.scales = {}, [], {}
     facts = [(name, part.fingerprint, weights[name]) for name, part in parts.items()]
     self.fingerprint = digest_of([repr(facts)])
 

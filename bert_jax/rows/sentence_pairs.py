@@ -81,12 +81,13 @@ def further_labels(pair: Pair | None) -> tuple[str, ...]:
   return tuple(f'label_{k}' for k in range(2, len(pair.labels))) if pair else ()
 
 
-def prior(totals: Sequence[Mapping[str, int]], kind: str) -> float:
-  """The share of the most frequent label of a kind of pairs, from Rows.totals of corpora."""
+def prior(totals: Sequence[Mapping[str, int]], kind: str) -> tuple[int, float]:
+  """The most frequent label of a kind of pairs and its share, from Rows.totals of corpora."""
   total = lambda name: sum(x[name] for x in totals)
   names = 'ones', *further_labels(PAIRS[kind])
   shares = [total(name) / max(1, total('labelled')) for name in names]
-  return max(*shares, 1 - sum(shares))
+  shares.insert(0, 1 - sum(shares))
+  return shares.index(max(shares)), max(shares)
 
 
 def plan_pairs(

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from bert_jax import gradients, hosts, metrics, sharding, step
 from bert_jax.errors import log, writing
 from bert_jax.files import Path, make_folder, write_whole
+from bert_jax.objectives import losses
 from bert_jax.objectives.base import Objective
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.batches import Batches
@@ -42,10 +43,12 @@ def one_pass(
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
   """Evaluates a split: (its metrics, the answers of a Scored source, else []).
   carry: of the first batch. count: how many batches, 0 for all: spread evenly over the split, since
-  neighbours in a corpus are alike, or, of lanes, from their beginning. shares: Objective.shares. A
+  neighbours in a corpus are alike, or, of lanes, from their beginning. The metrics of a part of the
+  split have its own baselines, NAME_KIND, if the source counts them. shares: Objective.shares. A
   model that gives one answer to everything gets the metric `constant`, 1. ends: asked before each
   batch whether to break off, which raises Interrupted. Results are fetched a batch late."""
   source: Any = batches.source
+  baselines: Mapping[str, metrics.Level] = source.baselines
   totals, outputs, damaged = {}, [], batches.damaged_rows
   count = min(count or len(batches), len(batches))
   number = lambda k: k if batches.lanes else k * len(batches) // count
@@ -65,19 +68,26 @@ def one_pass(
         raise Interrupted
       batch, _ = ahead.take(k)
       terms, out, carry = eval_step(params, carry, batch, np.int32(number(k)), constants)
+      for level in getattr(source, 'levels', ()) if count < len(batches) else ():
+        known = {name: x for name, x in level(batch).items() if name in terms and name in baselines}
+        terms = terms | {f'{name}_{baselines[name].kind}': x for name, x in known.items()}
       if shares:
         terms = terms | {'tokens': _tokens(batch['segment_ids'])}
       fetch()  # a batch late, so that the device computes meanwhile
       computed = terms, out
     fetch()
+  alike = [totals.pop(name) for name in [*totals] if name.endswith(losses.ALIKE)]
   if shares:
     totals |= shares(totals)
     del totals['tokens']
-  result = metrics.values(totals, source.baselines)
+  own = metrics.own_baselines(metrics.values(totals, {}), baselines)
+  result = metrics.values(totals, own)
   for name, (term, factor) in getattr(source, 'scales', {}).items():
     result |= {name: result[term] * factor} if term in result else {}
   if batches.skip_damaged and (damaged := hosts.total(batches.damaged_rows - damaged)):
     result['damaged_rows'] = damaged
+  if alike and all(x.total == x.weight >= LEAST for x in alike):
+    result['constant'] = 1.0
   if not outputs:
     return result, []
   answers = source.answers(jax.tree.map(lambda *parts: np.concatenate(parts), *outputs))

@@ -102,19 +102,26 @@ class Evaluator:
     return (step - best['step']) // settings.every >= settings.patience
 
   def _evaluate(self, step, state):
-    """Evaluates a state and adds the results to its checkpoint; saves it if it is the best."""
+    """Evaluates a state and adds the results to its checkpoint; saves it if it is the best. All
+    points of a curve are of the rows of eval.batches. The last state is evaluated on all rows too,
+    if there are more: then these results count."""
     run, inputs, config = self.run, self.run.inputs, self.run.inputs.config
     batches: Any = inputs.eval_batches
     last = step == inputs.steps
-    count = 0 if last else config.eval.batches
-    run.results = {}
+    counts = {'eval': config.eval.batches}
+    counts |= {'whole': 0} if last and 0 < counts['eval'] < len(batches) else {}
+    run.results, results, answers = {}, {}, []
     with run.clock.doing('eval'):
-      what = run.eval_step, state.params, run.empty_carry, batches, run.constants, count
-      ends = lambda: run.watch.ask().ends
-      run.results, answers = evaluation.one_pass(*what, inputs.objective.shares, ends)
-    self.at.writer.write(step, 'eval', run.results)
-    said = health(run.results, batches.source.baselines)
-    self.at.progress.line(f'step {step}/{inputs.steps}  eval  {said}')
+      for kind, count in counts.items():
+        what = run.eval_step, state.params, run.empty_carry, batches, run.constants, count
+        ends = lambda: run.watch.ask().ends
+        results[kind], answers = evaluation.one_pass(*what, inputs.objective.shares, ends)
+    run.results = results.get('whole', results['eval'])
+    for kind, result in results.items():
+      self.at.writer.write(step, kind, result)
+      said = health(result, batches.source.baselines)
+      rows = f', all {len(batches.source):,} rows' if kind == 'whole' else ''
+      self.at.progress.line(f'step {step}/{inputs.steps}  eval{rows}  {said}')
     is_best = run.checkpoints.is_best(run.results, step)
     is_saved = run.checkpoints.newest.get('step') == step
     if is_best or is_saved or config.eval.patience > 0:

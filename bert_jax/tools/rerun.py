@@ -106,10 +106,9 @@ def _changed_packages(run: Run, here: Mapping[str, str]) -> list[str]:
 
 
 def lines(run: Run) -> dict[tuple[int, str], dict[str, float | None]]:
-  """A run's metrics that do not depend on the clock, {(step, 'train' or 'eval'): values}."""
-  split = lambda point: 'train' if point.kind == 'train' else 'eval'
+  """A run's metrics that do not depend on the clock, {(step, kind of the Point): values}."""
   values = lambda point: {k: x for k, x in point.values.items() if k not in NOT_COMPARED}
-  return {(point.step, split(point)): values(point) for point in run.points}
+  return {(point.step, point.kind): values(point) for point in run.points}
 
 
 def outcome(run: Run, again: Run) -> dict[str, Any]:
@@ -119,12 +118,12 @@ def outcome(run: Run, again: Run) -> dict[str, Any]:
   common = [key for key in was if key in now]
   differ = [key for key in common if was[key] != now[key]]
   last = lambda keys: max((step for step, _ in keys), default=0)
-  evaluations = lambda keys: sum(split == 'eval' for _, split in keys)
+  evaluations = lambda keys: sum(kind != 'train' for _, kind in keys)
   first = ''
   if differ:
-    (step, split), (a, b) = differ[0], (was[differ[0]], now[differ[0]])
+    (step, kind), (a, b) = differ[0], (was[differ[0]], now[differ[0]])
     name = next(name for name in [*a, *b] if a.get(name) != b.get(name))
-    first = f'step {step}, {split}: {name} {a.get(name)} -> {b.get(name)}'
+    first = f'step {step}, {kind}: {name} {a.get(name)} -> {b.get(name)}'
   elif last(now) < last(was):
     first = f'the repetition ended at step {last(now)} and the run at step {last(was)}'
   state, has_same_bits = 'not compared: the two have no checkpoint of the same step', True

@@ -59,7 +59,8 @@ class Summary:
   config: str = ''
   bytes: int = 0  # of metrics.jsonl until then
   crc32: int = 0  # and their checksum
-  last: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # {'eval', 'train': line}
+  # {'eval', 'whole', 'train': the last line}
+  last: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
   @property
   def has_ended(self) -> bool:
@@ -71,7 +72,8 @@ class Point(NamedTuple):
   """A line of metrics.jsonl."""
 
   step: int
-  kind: str  # 'train'; 'whole', an evaluation of all the data; or 'eval', of a part of it
+  # 'train'; 'eval', of the same rows at each step; 'whole', of all rows where these are more
+  kind: str
   values: Mapping[str, float | None]  # None: it was not finite
 
 
@@ -94,6 +96,11 @@ class Run:
   @property
   def evaluations(self) -> list[Point]:
     return [point for point in self.points if point.kind != 'train']
+
+  @property
+  def curve(self) -> list[Point]:
+    """The evaluations of one set of rows, at all steps."""
+    return [point for point in self.points if point.kind == 'eval']
 
   @property
   def training(self) -> list[Point]:
@@ -165,6 +172,7 @@ class Outcome(NamedTuple):
   seconds: float = 0.0  # of all tries together
   metrics: Mapping[str, float | None] = {}  # of its last evaluation
   config: str = ''  # a hash of all fields, see tools.sweep
+  jobs: int = 0  # how many runs the machine trained at once; 0: not recorded
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from bert_jax.workdir.json_object import JsonObject, is_of, read_object
 from bert_jax.workdir.recorded import Facts, Outcome, Planned, Point, Run, Split, Summary, Sweep
 
 FACTS, SUMMARY, METRICS = 'run.json', 'summary.json', 'metrics.jsonl'
+SPLITS = 'eval', 'whole', 'train'  # of the lines of metrics.jsonl
 SWEEP, LOGS = 'sweep.json', 'logs'  # in the folder of a sweep; logs/RUN.json says how a run ended
 # {field of run.json: its type}: what the last bits of a run depend on, see contents.made_by.
 MADE_BY = dict.fromkeys(('bert_jax', 'commit', 'python', 'processor', 'devices'), str)
@@ -42,11 +43,16 @@ def read(folder: Path | str) -> Run:
   if not files.exists(path / FACTS):
     faults.append(f'{path / FACTS} is missing, so nothing is known of the code and the data')
   facts, summary = read_facts(path, faults), read_summary(path, faults)
-  steps = summary.steps or fields.get('steps') or 0
-  points = tuple(_points(path / METRICS, steps, fields.get('eval.batches') == 0, faults))
+  points = [*_points(path / METRICS, faults)]
+  if facts.split('eval').rows > fields.get('eval.batches', 0) * fields.get('batch_size', 0) > 0:
+    # Earlier versions evaluated the last state on all rows alone, and called that 'eval', too.
+    ends = {summary.steps, *(x['steps'] for x in contents.lengths(path))} - {0}
+    ends -= {point.step for point in points if point.kind == 'whole'}
+    is_whole = lambda point: point.kind == 'eval' and point.step in ends
+    points = [p._replace(kind='whole') if is_whole(p) else p for p in points]
   checkpoints, newest = _checkpoints(path / 'checkpoints', faults)
   judge = TASKS[config.objective].judge(config).metric if config else summary.metric or 'loss'
-  run = Run(path, config, fields, judge, facts, summary, points, {}, checkpoints, newest)
+  run = Run(path, config, fields, judge, facts, summary, tuple(points), {}, checkpoints, newest)
   run = _without_strangers(run, faults)
   return replace(run, lengths=_lengths(run, faults), faults=tuple(faults))
 
@@ -109,7 +115,7 @@ def _split(at: JsonObject) -> Split:
 def read_summary(workdir: Path | str, faults: list[str] | None = None) -> Summary:
   """Reads summary.json of a workdir; runs of the first versions have none."""
   at = read_object(Path(workdir).expanduser() / SUMMARY, faults)
-  last = {split: line for split in ('eval', 'train') if (line := at.inside(split).content)}
+  last = {split: line for split in SPLITS if (line := at.inside(split).content)}
   kinds: dict[str, type] = dict.fromkeys(('state', 'objective', 'metric', 'config'), str)
   kinds |= dict.fromkeys(('step', 'steps', 'seed', 'bytes', 'crc32'), int)
   return Summary(**at.several(**kinds), last=last)
@@ -135,22 +141,23 @@ def read_sweep(folder: Path | str) -> Sweep | None:
 def read_outcome(folder: Path, name: str, faults: list[str] | None = None) -> Outcome:
   """How the named run of a sweep ended."""
   at = read_object(folder / LOGS / f'{name}.json', faults)
-  return Outcome(**at.several(state=str, error=str, seconds=float, metrics=dict, config=str))
+  return Outcome(
+    **at.several(state=str, error=str, seconds=float, metrics=dict, config=str, jobs=int)
+  )
 
 
 def line_of(text: bytes) -> dict[str, Any] | None:
   """A line of metrics.jsonl, {'step', 'split', metric: value}; None if it is damaged."""
   try:
     line = json_value(text)
-    good = is_of(line['step'], int) and line['split'] in ('train', 'eval')
+    good = is_of(line['step'], int) and line['split'] in SPLITS
   except (ValueError, KeyError, TypeError):
     return None
   return line if good else None
 
 
-def _points(path: Path, steps: int, all_rows: bool, faults: list[str]) -> Iterator[Point]:
-  """The undamaged lines of metrics.jsonl. An evaluation covers all data at step `steps`, the last
-  (0: not known), or if `all_rows`."""
+def _points(path: Path, faults: list[str]) -> Iterator[Point]:
+  """The undamaged lines of metrics.jsonl."""
   damaged, wrong = [], []
   for number, text in enumerate((files.read_bytes(path) or b'').split(b'\n'), 1):
     if not text:
@@ -161,8 +168,7 @@ def _points(path: Path, steps: int, all_rows: bool, faults: list[str]) -> Iterat
     step, split = line.pop('step'), line.pop('split')
     kept = {name: x for name, x in line.items() if x is None or is_of(x, float)}
     wrong += [f'line {number}: {name} is {quoted(line[name])}' for name in line if name not in kept]
-    whole = all_rows or (step == steps > 0)
-    yield Point(step, 'whole' if whole and split == 'eval' else split, kept)
+    yield Point(step, split, kept)
   if damaged:
     which = f'{len(damaged)}; the first is line {damaged[0]}'
     faults.append(f'{path}: lines that are damaged are left out, {which}')
@@ -227,7 +233,9 @@ def _without_strangers(run: Run, faults: list[str]) -> Run:
     faults.append(f'{folder / FACTS} is of other training data than {newest}: left out')
     run = replace(run, facts=Facts())
   repeated = {newest: (run.newest.get('step'), run.newest.get('metrics') or {})}
-  repeated[SUMMARY] = run.summary.last.get('eval', {}).get('step'), run.summary.last.get('eval', {})
+  evaluated = [run.summary.last.get(kind, {}) for kind in ('eval', 'whole')]
+  last = max(evaluated, key=lambda line: (line.get('step', 0), line.get('split') == 'whole'))
+  repeated[SUMMARY] = last.get('step'), last
   for name, (step, values) in repeated.items():
     lines = [point.values for point in run.evaluations if point.step == step]
     if lines and not _same(values, lines[-1]):

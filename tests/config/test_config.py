@@ -19,6 +19,12 @@ from bert_jax.tasks.record import records
   [
     ('--config.model.hiden_size=64', "'model.hiden_size'; did you mean 'model.hidden_size'"),
     ('--config.model.num_layers=4', "did you mean 'model.num_hidden_layers'"),
+    ('--config.masking_rate=0.3', "'masking_rate'; did you mean 'masking.masked_lm_prob'"),
+    ('--config.masking.mask_ratio=0.3', "did you mean 'masking.masked_lm_prob'"),
+    ('--config.optimizer.lr=1', "did you mean 'optimizer.learning_rate'"),
+    ('--config.dropout=0', "did you mean 'model.hidden_dropout_prob'"),
+    ('--config.warmup_steps=9', "did you mean 'optimizer.warmup'"),
+    ('--config.max_seq_length=64', "did you mean 'data.seq_length'"),
     ('--config.model.hidden_size=abc', 'hidden_size=abc is not a whole number'),
     ('--config.model.hidden_size=64.5', 'is not a whole number'),
     ('--config.batch_size=true', 'is not a whole number'),
@@ -313,3 +319,12 @@ def test_a_config_file_that_ends_the_program_is_named(tmp_path):
   (tmp_path / 'ends.py').write_text('import sys\n\n\ndef get_config(arg):\n  sys.exit(3)\n')
   with pytest.raises(InputError, match='ends.py:5 is wrong: SystemExit: 3; mend the config file'):
     config.load(f'{tmp_path}/ends.py')
+
+
+def test_fields_are_found_by_a_word_of_their_name_or_meaning():
+  text = __main__.table('Warm')
+  entries = [line.split()[0] for line in text.splitlines() if not line.startswith(' ')]
+  assert entries == ['optimizer.warmup', 'optimizer.batch_warmup'] and 'share' in text
+  assert '-- objective=electra\ngenerator.size  float' in __main__.table('generator.size')
+  with pytest.raises(InputError, match="no field has 'qqq'"):
+    __main__.table('qqq')

@@ -104,9 +104,9 @@ def items_of(of, params, batch):
 
 
 def by_loops(vectors, there, ids, temperature=0.05):
-  """(mean loss, share of hits, how many texts are masked, of how many others): the formula."""
+  """The formula: (mean loss, share of hits and by chance, texts that are masked, of how many)."""
   unit = lambda x: x / np.linalg.norm(x)
-  nats, hits, masked, others, positives = [], [], 0, 0, {}
+  nats, hits, masked, others, positives, chances = [], [], 0, 0, {}, []
   for anchor, positive in zip(ids[:, 0], ids[:, 1]):
     positives.setdefault(anchor, set()).add(positive)
   for i in range(len(vectors)):
@@ -125,7 +125,8 @@ def by_loops(vectors, there, ids, temperature=0.05):
           rest.append(unit(vectors[i, 0]) @ unit(vectors[j, k]) / temperature)
     nats.append(np.log(np.exp(own) + np.exp(rest).sum()) - own)
     hits.append(own > max(rest, default=-np.inf))
-  return np.mean(nats), np.mean(hits), masked, others
+    chances.append(1 / (1 + len(rest)))
+  return np.mean(nats), (np.mean(hits), np.mean(chances)), masked, others
 
 
 # ---- losses --------------------------------------------------------------------------------------
@@ -140,7 +141,8 @@ def test_the_loss_of_a_batch_is_that_of_the_formula(params, texts):
   loss, terms = loss_of(of, params, batch)
   expected, hits, masked, others = by_loops(*items_of(of, params, batch))
   assert float(loss) == pytest.approx(expected, abs=1e-5) and expected > 0.1
-  assert float(terms['in_batch_accuracy'].value) == pytest.approx(hits)
+  assert float(terms['in_batch_accuracy'].value) == pytest.approx(hits[0])
+  assert float(terms['in_batch_accuracy_chance'].value) == pytest.approx(hits[1])
   assert float(terms['in_batch'].weight) == 7  # the eighth item has no text
   assert (masked, others) == (0, float(terms['false_negatives'].weight))
 
@@ -201,7 +203,7 @@ def test_the_losses_of_widths_add_up_over_cut_vectors(params):
   for width in (4, 7, D):
     value = float(terms[f'in_batch_{width}'].value)
     assert value == pytest.approx(expected[width][0], abs=1e-5)
-  assert float(terms['in_batch_accuracy'].value) == pytest.approx(expected[D][1])
+  assert float(terms['in_batch_accuracy'].value) == pytest.approx(expected[D][1][0])
 
 
 def test_pooling_and_length(params):

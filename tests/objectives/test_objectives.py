@@ -19,7 +19,7 @@ from bert_jax.objectives.choice import Choice
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.coreference import Coreference
 from bert_jax.objectives.encode import cut_rows, encode
-from bert_jax.objectives.losses import label_terms
+from bert_jax.objectives.losses import alike, label_terms
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.objectives.tagging import Tagging
@@ -102,6 +102,13 @@ def test_the_loss_of_each_language_is_that_of_its_rows():
   assert both['mlm_b'].total == pytest.approx(float(only['mlm'].total), rel=1e-5)
   assert both['mlm_a'].weight + both['mlm_b'].weight == both['mlm'].weight
   assert both['mlm_a'].total + both['mlm_b'].total == pytest.approx(float(both['mlm'].total))
+  # How many predictions are the first one, by which an evaluation sees a run that has collapsed.
+  answers = np.asarray(objective.logits(params, batch)[0]).argmax(-1)[np.asarray(weights) > 0]
+  assert (both['mlm_alike'].total, both['mlm_alike'].weight) == (
+    (answers == answers[0]).sum(),
+    len(answers),
+  )
+  assert 'mlm_alike' not in jax.eval_shape(lambda: objective.terms(params, batch, None, True)[0])
   seen = objective.seen(batch | {'segment_ids': batch['segment_ids'].at[1, 2:].set(0)})
   assert {k: float(v) for k, v in seen.items()} == dict(
     seen_tokens=26, seen_tokens_a=16, seen_tokens_b=10
@@ -249,3 +256,15 @@ def test_lengths_change_at_their_steps_and_evaluations_read_whole_rows():
 
   assert [longest(at_step(step)) for step in (0, 2, 3, 4, 5, 9)] == [2, 2, 4, 4, T, T]
   assert longest(jax.jit(lambda x: objective.prepare(x, key, EVALUATION))(batch)) == T
+
+
+def test_answers_that_are_one_piece_are_told_from_others():
+  """Where nothing is weighed no answer counts; the first answer is of the first that is weighed."""
+  answers, weights = (
+    jnp.array([[4, 7, 7], [7, 7, 2]]),
+    jnp.array([[0.0, 2.0, 1.0], [1.0, 0.5, 0.0]]),
+  )
+  (term,) = alike('lm', answers, weights).values()
+  assert (term.total, term.weight) == (4, 4)
+  (term,) = alike('lm', answers, jnp.ones((2, 3))).values()
+  assert (term.total, term.weight) == (1, 6)

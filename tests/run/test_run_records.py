@@ -76,7 +76,7 @@ def test_a_run_with_every_record(corpus_file, tmp_path, wandb):
   assert run.settings['id'] == (tmp_path / 'run/wandb/id.txt').read_text().strip()
   name = lambda line, k: k if k == 'step' else f'{line["split"]}/{k}'
   named = [{name(x, k): v for k, v in x.items() if k != 'split'} for x in logged]
-  assert run.logged == named and len(named) == 4
+  assert run.logged == named and len(named) == 5
 
   # The trace is of the steps 3 and 4 alone.
   (trace,) = (tmp_path / 'run' / 'profile').rglob('*.trace.json.gz')
@@ -89,7 +89,7 @@ def test_a_run_with_every_record(corpus_file, tmp_path, wandb):
   summary = summary_of(tmp_path / 'run')
   facts = {'state': 'finished', 'step': 20, 'steps': 20, 'metric': 'mlm', 'objective': 'mlm_nsp'}
   assert {name: summary[name] for name in facts} == facts
-  assert summary['eval'] == logged[-1] and summary['train'] == logged[-2]
+  assert [summary[kind] for kind in ('train', 'eval', 'whole')] == logged[-3:]
   assert summary['train']['step'] == summary['eval']['step'] == 20
   seconds = summary['seconds']
   assert set(seconds) == {'setup', 'step', 'data', 'eval', 'save'} and min(seconds.values()) >= 0

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,10 +38,11 @@ from bert_jax.command_line import command_line
 from bert_jax.config import InputError
 from bert_jax.run import evaluation, initialization, setup
 from bert_jax.run.inputs import read_inputs
+from bert_jax.run.log import Writer
 from bert_jax.step import Program, State
 from bert_jax.tasks import TASKS
 from bert_jax.train import main, train
-from bert_jax.workdir import checkpoint, contents, manifest, trained
+from bert_jax.workdir import checkpoint, contents, manifest, records, trained
 
 pytestmark = pytest.mark.usefixtures('steps_once')
 
@@ -291,6 +293,64 @@ def test_an_evaluation_looks_at_batches_all_over_the_split(count, expected):
   assert seen == list(expected)
   # Totals over weights, not the mean of the batches' means.
   assert result['score'] == pytest.approx(sum(expected) / sum(1 + i for i in expected))
+
+
+def test_every_point_of_a_curve_is_of_the_same_rows(corpus_file, pretrained, tmp_path, monkeypatch):
+  """Also the last one: the evaluation of all rows is a line of its own, which counts."""
+  config, batches, write = small_pretrain(corpus_file, 'eval.batches=2'), [], Writer.write
+  with monkeypatch.context() as patch:
+    run = evaluation.one_pass
+    patch.setattr(evaluation, 'one_pass', lambda *x: batches.append(x[3]) or run(*x))
+    state, results = train(config, tmp_path / 'run')
+  same_bits(state, pretrained[1])
+  assert results == pretrained[2] and len(batches[0]) > 2  # of the run that reads all each time
+  found = [(x['step'], x['split']) for x in lines(tmp_path / 'run') if x['split'] != 'train']
+  assert found == [(10, 'eval'), (20, 'eval'), (20, 'whole')]
+  read = records.read(tmp_path / 'run')
+  assert not read.faults and [p.step for p in read.curve] == [10, 20]
+  assert read.final('mlm') == results['mlm'] == read.newest['metrics']['mlm']
+  # The same two batches have the same baselines at each step, which are not those of all rows.
+  first, last, whole = (point.values for point in read.evaluations)
+  source = batches[0].source
+  chosen = [batches[0][k * len(batches[0]) // 2] for k in range(2)]
+  pieces = np.concatenate([np.asarray(b['input_ids']).ravel() for b in chosen]).tolist()
+  special = {*tokenizers.load_folder(tmp_path / 'run').special_ids}
+  shares = Counter(x for x in pieces if x not in special)
+  level = first['mlm_unigram']
+  assert (
+    level == last['mlm_unigram'] != source.baselines['mlm'].value and 'mlm_unigram' not in whole
+  )
+  assert last['mlm_below_unigram'] == pytest.approx(level - last['mlm'], rel=1e-6)
+  assert whole['mlm_below_unigram'] == source.baselines['mlm'].value - whole['mlm']
+  most = shares.most_common(1)[0][1] / shares.total()  # here the piece is that of training, too
+  assert first['mlm_accuracy_majority'] == pytest.approx(most, rel=1e-6)
+  # A run that is killed between the two lines writes both again.
+
+  def dies(self, step, split, values):
+    if split == 'whole':
+      raise MemoryError
+    write(self, step, split, values)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(Writer, 'write', dies)
+    with pytest.raises(MemoryError):
+      train(config, tmp_path / 'killed')
+  assert lines(tmp_path / 'killed')[-1]['split'] == 'eval'
+  assert train(config, tmp_path / 'killed')[1] == results
+  evaluations = lambda name: [x for x in lines(tmp_path / name) if x['split'] != 'train']
+  assert evaluations('killed') == evaluations('run')
+
+
+@pytest.mark.parametrize('alike, weight, collapsed', [(1, 1, True), (0.9, 1, False), (0.9, 0.9, 0)])
+def test_a_run_that_answers_one_piece_has_collapsed(alike, weight, collapsed):
+  """By all its losses of pieces, in all batches; fewer than ten answers say nothing."""
+
+  def eval_step(params, carry, batch, index, constants):
+    term = lambda share: metrics.Mean(np.float32(share), np.float32(weight))
+    return {'lm_alike': term(weight), 'mlm_alike': term(min(alike, weight)), 'mlm': term(2)}, {}, 0
+
+  result, _ = evaluation.one_pass(eval_step, {}, {}, Numbers(), None)
+  assert 'mlm_alike' not in result and ('constant' in result) == bool(collapsed)
 
 
 # ---- a failing evaluation, frozen parameters -----------------------------------------------------

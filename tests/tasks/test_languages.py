@@ -5,11 +5,12 @@ import json
 import jax
 import numpy as np
 import pytest
-from conftest import small_pretrain
+from conftest import small_overrides, small_pretrain
 from running import goes_on, lines, saved, stopped
 from small_tables import fields
 
 from bert_jax import config as config_lib
+from bert_jax import metrics
 from bert_jax.errors import InputError
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks.pretraining import task
@@ -52,6 +53,27 @@ def on_text(corpora, name, *more):
 
 def run(train_data, workdir, *more):
   return train(small_pretrain(train_data, *fields('steps=12 log.every=4', *more)), workdir)
+
+
+@pytest.mark.parametrize('objective', ['mlm_nsp', 'language_model'])
+def test_the_baselines_of_all_batches_are_the_baselines_of_the_split(corpora, tmp_path, objective):
+  """Of each language, too. Batches count what they hold; the split counts pieces of the text."""
+  spec = 'configs/pretrain.py:runlocal'
+  more = fields('corpus.rows=full loss.nsp_weight=0', MIXED)
+  if objective == 'language_model':
+    spec, more = 'configs/causal_lm.py:runlocal', fields(MIXED)
+  given = [*small_overrides(corpora / 'both'), *more]
+  given = [x for x in given if objective == 'mlm_nsp' or 'max_predictions' not in x]
+  batches = read_inputs(config_lib.load(spec, given), tmp_path / 'W').eval_batches
+  sums, term = {}, 'mlm' if objective == 'mlm_nsp' else 'lm'
+  for k in range(len(batches)):
+    each = [level(batches[k]) for level in batches.source.levels]
+    sums = metrics.add(sums, {name: x for found in each for name, x in found.items()})
+  values = metrics.values(sums, {})
+  for name in (term, f'{term}_accuracy', f'{term}_fw', f'{term}_bw'):
+    level = batches.source.baselines[name]
+    assert values[name] == pytest.approx(level.value, rel=1e-5 if term == 'mlm' else 3e-3), name
+  assert values[f'{term}_fw'] != pytest.approx(values[f'{term}_bw'], rel=1e-2)
 
 
 @pytest.fixture(scope='module')

@@ -66,9 +66,11 @@ def runs(tmp_path):
     folder = workdir(tmp_path / str(seed), lines, *GIVEN, f'seed={seed}', spec=SPEC)
     (folder / 'run.json').write_text('{"data": {"train": {"baselines": {}}}}')
     table = [
-      {'tokens': tokens, 'examples': 7, 'classification_accuracy': score}
+      {'tokens': tokens, 'examples': 27, 'classification_accuracy': score}
       for tokens, score in zip(('65-128', '1025-2048'), scores)
     ]
+    # Too few to say anything of texts of this length; they count in all.
+    table.append({'tokens': '2049-4096', 'examples': 19, 'classification_accuracy': 0.0})
     out = answers_folder(folder, 'b.tsv', 4)
     out.mkdir(parents=True)
     (out / 'scores.json').write_text(json.dumps({'by_length': table}))
@@ -79,7 +81,7 @@ def test_a_report_has_a_column_for_each_length(runs):
   text = report.table(report.read(runs)).splitlines()
   at = text.index('By the length of the texts, mean (examples)')
   assert text[at + 1].split() == ['arm', '65-128', 'tokens', '1025-2048', 'tokens']
-  assert text[at + 2].split() == ['all', 'runs', '0.8500', '(7)', '0.5500', '(7)']
+  assert text[at + 2].split() == ['all', 'runs', '0.8500', '(27)', '0.5500', '(27)']
 
 
 def test_runs_without_lengths_have_no_such_table(tmp_path):
@@ -94,7 +96,7 @@ def test_scores_are_rounded_to_the_examples_that_were_scored(runs):
   (arm,) = panel.arms
   arm.runs += [dataclasses.replace(arm.runs[0], fields={**arm.runs[0].fields, 'seed': 2})]
   interval = lambda name: panel.rows(name)[0].interval
-  assert interval('classification_accuracy') == report_statistics.interval(accuracy, 1 / 14)
+  assert interval('classification_accuracy') == report_statistics.interval(accuracy, 1 / 73)
   assert interval('loss') == (1.0, 1.0)  # a loss is of no steps
   assert report_statistics.step_of(50, [31.0, 0.5]) == 2  # percent
 
@@ -107,7 +109,7 @@ def test_a_panel_draws_them(runs):
   drawn = {name: figure for name, _, figure in report_figures.panel_figures(panel)}
   (axis,) = drawn['lengths'].axes
   (line,) = axis.get_lines()
-  assert [x.get_text() for x in axis.get_xticklabels()] == ['65-128\n(7)', '1025-2048\n(7)']
+  assert [x.get_text() for x in axis.get_xticklabels()] == ['65-128\n(27)', '1025-2048\n(27)']
   assert list(line.get_xdata()) == [0, 1]
   assert list(line.get_ydata()) == pytest.approx([0.85, 0.55])
   assert 'classification_accuracy' in axis.get_ylabel()

@@ -19,13 +19,15 @@ from bert_jax.workdir import records
 PRETRAIN = 'configs/pretrain.py:runlocal'
 
 
-def workdir(folder, lines, *fields, spec=PRETRAIN, levels=(), rows='', **facts):
+def workdir(folder, lines, *fields, spec=PRETRAIN, levels=(), rows='', rows_read=0, **facts):
   """The files by which a report knows a run. lines: (step, split, {metric: value}); fields:
-  'NAME=VALUE'; levels: baselines; rows: fingerprint of the evaluation; facts: more of run.json."""
+  'NAME=VALUE'; levels: baselines; rows: fingerprint of the evaluation, and how many it has; facts:
+  more of run.json."""
   folder.mkdir(parents=True)
   config = c.load(spec, [f'--config.{field}' for field in fields])
   (folder / 'config.json').write_text(c.to_json(config))
-  facts['data'] = {'eval': {'baselines': dict(levels), 'fingerprint': rows}}
+  of_eval = {'baselines': dict(levels), 'fingerprint': rows, 'rows': rows_read}
+  facts['data'] = {'eval': of_eval}
   (folder / 'run.json').write_text(json.dumps(facts))
   rows = (json.dumps({'step': step, 'split': split} | own) for step, split, own in lines)
   (folder / 'metrics.jsonl').write_text(''.join(f'{row}\n' for row in rows))
@@ -189,6 +191,26 @@ def test_a_mean_with_collapsed_runs_says_so(tmp_path):
   lines = pages.latex(report.read(tmp_path)).splitlines()
   assert r'all runs & 4 & 0.8075 $\pm$ 0.2052\dag{} & - & - \\' in lines
   assert r'\par \dag{} 1 of 4 collapsed, 0.9100 $\pm$ 0.0100 without' in lines
+
+
+def test_an_arm_that_collapsed_gets_no_p_value(tmp_path):
+  """Nor does it count in the correction of the others."""
+  for arm, base in (('0.1', 3.0), ('0.2', 2.0), ('0.3', 4.0)):
+    for seed in range(3):
+      more = {'constant': 1.0} if arm == '0.3' else {}
+      scores = {'mlm': base + 0.1 * seed + 0.01 * int(arm[2]) * seed**2} | more
+      fields = f'model.hidden_dropout_prob={arm}', f'seed={seed}', 'steps=2'
+      workdir(tmp_path / f'{arm},{seed}', [(2, 'eval', scores)], *fields)
+  read = report.read(tmp_path, baseline='hidden_dropout_prob=0.1')
+  base, sound, gone = read.panels[0].rows('mlm')
+  assert gone.difference.p is gone.difference.corrected is None and gone.difference.interval
+  assert sound.difference.p == sound.difference.corrected < 0.05 and base.difference is None
+  assert (
+    'in all means and tests, but for arms of which all did: hidden_dropout_prob=0.3.'
+    in report.table(read)
+  )
+  panel = report.read(tmp_path, baseline='hidden_dropout_prob=0.3').panels[0]
+  assert [row.difference.p for row in panel.rows('mlm')[1:]] == [None, None]
 
 
 def test_two_arms_are_not_called_alike(tmp_path):

@@ -117,7 +117,7 @@ def grid(tmp_path, arms, seeds=5):
 
 @pytest.fixture
 def no_pictures(monkeypatch):
-  monkeypatch.setattr(report_figures, 'panel_figures', lambda panel: ())
+  monkeypatch.setattr(report_figures, 'panel_figures', lambda *_: ())
 
 
 def made(folder, *more):
@@ -168,6 +168,12 @@ def test_the_files_of_a_report(tmp_path):
     content = [(tmp_path / 'report' / f'{name}.{x}').read_bytes()[:8] for x in ('pdf', 'png')]
     assert content[0].startswith(b'%PDF') and content[1] == b'\x89PNG\r\n\x1a\n'
     ElementTree.parse(tmp_path / 'report' / f'{name}.svg')
+  # They are as wide as one or two columns of a paper, in fonts that journals take.
+  for ending, width in ('', 6.75), ('-column', 3.25):
+    pdf = (tmp_path / 'report' / f'mlm_nsp-mlm-final{ending}.pdf').read_bytes()
+    (box,) = re.findall(rb'/MediaBox \[ ?0 0 ([\d.]+)', pdf)
+    assert float(box) == pytest.approx(72 * width)
+    assert b'/CIDFontType2' in pdf and b'/Type3' not in pdf
   # Pictures of other runs go.
   assert [x for x in others if (tmp_path / 'report' / x).exists()] == ['my-final-notes.txt']
 
@@ -315,7 +321,7 @@ def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
   assert report_arms.shortened(['x.b=1,y.b=2', '-']) == ['x.b=1, y.b=2', '-']
   # A comma in a path separates no fields: neither before a seed nor in the name of another arm.
   texts = ['o.a=1, init_from=S/o.a=2,o.c=3,seed={seed}', 'init_from=S_x,seed={seed},o.d=1']
-  expected = ['a=1, init_from=S/o.a=2,o.c=3,seed={seed}', 'init_from=S_x,seed={seed}, d=1']
+  expected = ['a=1, init_from=o.a=2,o.c=3,seed={seed}', 'init_from=S_x,seed={seed}, d=1']
   assert report_arms.shortened(texts) == expected
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=2)
   text = made(tmp_path, '--label', 'masked_lm_prob=0.3=30 %', '--title', 'Rates')['report.md']
@@ -348,7 +354,7 @@ def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictu
       fields = f'seed={seed}', f'init_from=S/{name}'
       workdir(tmp_path / name, [(500, 'eval', {'mlm': 2.0})], *fields)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
-  assert [row[:2] for row in rows] == [[f'init_from=S/{x},seed={{seed}}', '3'] for x in 'ab']
+  assert [row[:2] for row in rows] == [[f'init_from={x},seed={{seed}}', '3'] for x in 'ab']
   plan(tmp_path)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
   assert [row[:2] for row in rows] == [['a', '3'], ['b', '3']]
@@ -373,7 +379,7 @@ def test_colours_survive_grey_print():
   for count in range(2, 9):
     grey = [np.dot(colour[:3], (0.299, 0.587, 0.114)) for colour in report_figures.colours(count)]
     assert min(np.diff(grey)) > 0.07 and max(grey) < 0.77
-  assert len(report_figures.MARKERS) == 8 > 4 == len(report_figures.LINES)
+  assert len(set(report_figures.MARKERS)) == len(set(report_figures.LINES)) == 8
 
 
 def test_no_legend_stands_under_an_empty_place(tmp_path):
@@ -382,7 +388,7 @@ def test_no_legend_stands_under_an_empty_place(tmp_path):
   figure = {name: x for name, _, x in report_figures.panel_figures(found.panels[0])}['scores']
   figure.draw_without_rendering()
   assert [axis.get_position().x1 > 0.9 for axis in figure.axes] == [False, True]
-  assert [len(report_figures.new(count, 1)[1]) for count in range(1, 8)] == list(range(1, 8))
+  assert [len(report_figures.new(count, 1, 6.75)[1]) for count in range(1, 8)] == list(range(1, 8))
   (part,) = report_figures.side_by_side(found.panels).subfigs
   (legend,), (axis,) = part.legends, part.axes
   assert [x.get_text() for x in legend.get_texts()] == ['all runs'] and not axis.get_legend()
@@ -397,6 +403,118 @@ def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):
     report_figures.draw_curves(axis, panel, 'mlm', along)
     labels = [(x.get_text(), x.get_position()[0]) for x in axis.texts]
     assert [x for x in labels if x[0] == 'span'] == marked
+
+
+def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
+  """Tables have it; the curve has the same part of the rows at each step, and their baseline."""
+  for seed, last in enumerate((3.0, 3.5, 4.3)):
+    lines = [(s, 'eval', {'mlm': 9 - s / 100, 'mlm_unigram': 5.5}) for s in (250, 500)]
+    lines += [(500, 'whole', {'mlm': last, 'mlm_below_unigram': 5.9 - last})]
+    workdir(tmp_path / str(seed), lines, f'seed={seed}', 'steps=500', levels=LEVELS)
+  read = report.read(tmp_path)
+  (panel,) = read.panels
+  assert panel.metrics == ['mlm'] and panel.rows('mlm')[0].values == {0: 3.0, 1: 3.5, 2: 4.3}
+  axis = plt.figure().add_subplot()
+  report_figures.draw_curves(axis, panel, 'mlm', 'step')
+  drawn = [([*line.get_xdata()], [*line.get_ydata()]) for line in axis.lines]
+  assert ([250, 500], [6.5, 4.0]) in drawn and ([500], [pytest.approx(3.6)]) in drawn
+  (level,) = axis.texts
+  assert (level.get_text(), level.get_position()[1]) == ('unigram', 5.5)
+  captions = [x for _, x, _ in report_figures.panel_figures(panel)]
+  assert any('Hollow: all rows, at the end' in x for x in captions)
+  # Earlier versions compared their curves, too, with the baseline of all rows.
+  lines = [(s, 'eval', {'mlm': 9 - s / 100}) for s in (250, 500)]
+  more = {'levels': LEVELS, 'rows_read': 10**6}
+  workdir(tmp_path / 'old' / 'run', lines, 'steps=500', **more)
+  (panel,) = report.read(tmp_path / 'old').panels
+  assert [p.step for run in panel.runs for p in run.curve] == [250]
+  assert panel.level_of_curves('mlm') == (6.0, 'unigram of all rows')
+
+
+def test_labels_of_ticks_lie_apart(tmp_path):
+  axis = plt.figure(figsize=(2, 2)).add_subplot()
+  lines = [(s, 'eval', {'mlm': 4.0}) for s in range(2500, 25001, 2500)]
+  workdir(tmp_path / 'long' / 'run', lines)
+  report_figures.draw_curves(axis, report.read(tmp_path / 'long').panels[0], 'mlm', 'step')
+  axis.figure.draw_without_rendering()
+  boxes = [x.get_window_extent() for x in axis.get_xticklabels() if x.get_text()]
+  assert len(boxes) > 2 and all(a.x1 < b.x0 for a, b in zip(boxes, boxes[1:]))
+  assert '20 k' in [x.get_text() for x in axis.get_xticklabels()]
+
+
+def test_every_quantity_has_the_points_that_steps_have(tmp_path):
+  """Evaluations between two lines of training lie between them, in tokens and in seconds."""
+  speed = lambda s: {'steps_per_s': 5.0, 'seen_tokens': 100.0 * s, 'mlm': 4.0}
+  lines = [(s, 'train', speed(s)) for s in (100, 200)]
+  lines += [(s, 'eval', {'mlm': 4.0 - s / 500}) for s in (50, 130, 200)]
+  workdir(tmp_path / 'a', lines)
+  runs, _ = records.below(tmp_path)
+  found = report_figures.points(runs[0], 'mlm')
+  assert [(x['tokens'], x['seconds']) for x in found] == [(5e3, 10), (13e3, 26), (2e4, 40)]
+  labels = lambda: [
+    axis.get_xlabel()
+    for name, _, x in report_figures.panel_figures(report.read(tmp_path).panels[0])
+    for axis in x.axes
+    if name == 'curves'
+  ]
+  assert 'seconds of training' in labels()
+  # Seconds of a machine that several runs share say nothing; a single point is no curve.
+  (tmp_path / 'sweep.json').write_text(json.dumps({'runs': {'a': {'arm': 'a'}}}))
+  (tmp_path / 'logs').mkdir()
+  for jobs in (1, 2):
+    (tmp_path / 'logs' / 'a.json').write_text(json.dumps({'state': 'done', 'jobs': jobs}))
+    assert ('seconds of training' in labels()) == (jobs == 1) and len(labels()) >= 2
+  (tmp_path / 'a' / 'metrics.jsonl').write_text('{"step": 50, "split": "eval", "mlm": 3.0}\n')
+  assert labels() == []
+
+
+def test_no_interval_is_beyond_what_a_score_can_be():
+  low, high = stats.interval([0.9, 0.97, 1.0], 0, 'classification_accuracy')
+  assert high == 1.0 and low == stats.interval([0.9, 0.97, 1.0])[0]
+  assert stats.interval([3.0, 1.0, 0.0], 0, 'f1')[0] == 0.0  # percent
+  assert stats.interval([30.0, 99.0, 97.0], 0, 'best_f1')[1] == 100.0
+  assert -1 <= stats.interval([-0.5, 0.1, 0.9], 0, 'matthews')[0] < 0
+  assert stats.interval([0.9, 0.97, 1.0], 0, 'mlm')[1] > 1.0
+
+
+def test_labels_are_for_people(tmp_path, no_pictures):
+  readable = report_arms.readable
+  texts = [f'beta1=0.{k}, a={k}.5091743119266054, init_from=/tmp/S{k}/W{k}' for k in range(3)]
+  expected = [f'beta1=0.{k}, a={k}.{"509" if k else "5092"}, init_from=W{k}' for k in range(3)]
+  assert readable([x + ', norm=pre' for x in texts]) == expected
+  # Nothing is left out by which two would be the same, or nothing would be left.
+  assert readable(['x=/a/W', 'x=/b/W', 'x=1.23456', 'x=1.234567']) == [
+    'x=/a/W',
+    'x=/b/W',
+    'x=1.23456',
+    'x=1.234567',
+  ]
+  assert readable(['a=1', 'a=1, b=2']) == ['a=1', 'a=1, b=2'] and readable(['a=1']) == ['a=1']
+  # What ended all seeds of an arm is said once.
+  grid(tmp_path, {0.15: 4.0}, seeds=1)
+  (tmp_path / 'logs').mkdir()
+  runs = {f'lost,seed={k}': {'arm': 'lost'} for k in range(3)}
+  (tmp_path / 'sweep.json').write_text(json.dumps({'runs': runs}))
+  for name, error in zip(runs, ('too large', 'too large', 'no space')):
+    (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': error}))
+    workdir(tmp_path / name, [], name.partition(',')[2])
+    (tmp_path / name / 'metrics.jsonl').unlink()
+  said = [x for x in report.read(tmp_path).remarks if 'lost' in x]
+  assert said == [
+    f'{tmp_path}/lost,seed=0 and 1 more of its arm failed: too large',
+    f'{tmp_path}/lost,seed=2 failed: no space',
+  ]
+  assert made(tmp_path)['table.tex'].startswith('% Needs \\usepackage{booktabs}.\n')
+
+
+def test_each_note_below_a_table_has_a_mark_of_its_own(tmp_path, no_pictures):
+  for arm in ('0.1', '0.2', '0.3'):
+    for seed in range(3):
+      more = {'constant': 1} if (arm, seed) in (('0.1', 0), ('0.3', 1)) else {}
+      fields = f'model.hidden_dropout_prob={arm}', f'seed={seed}', 'steps=2'
+      workdir(tmp_path / f'{arm},{seed}', [(2, 'eval', {'mlm': 4.0 + seed} | more)], *fields)
+  text = made(tmp_path)['table.tex']
+  assert text.count(r'\dag{}') == text.count(r'\ddag{}') == 2 and r'\dag{}\dag{}' not in text
 
 
 def test_points_of_a_curve(tmp_path):

@@ -192,7 +192,7 @@ def test_a_folder_in_int8_is_refused_and_its_run_answers_as_it_did(tmp_path, kno
 
 def test_they_are_shown_by_a_report(tmp_path, monkeypatch):
   """Each with the metric that it is judged by."""
-  monkeypatch.setattr(figures, 'panel_figures', lambda panel: ())
+  monkeypatch.setattr(figures, 'panel_figures', lambda *_: ())
   for name in NAMES:
     shutil.move(unpacked(f'{name} finished', tmp_path / name), tmp_path / 'S' / name)
   shown = command('bert_jax.tools.report', tmp_path / 'S')

@@ -53,14 +53,12 @@ def test_a_whole_workdir_is_read_as_what_it_holds(pretrained, run):
   found, lines = records.read(run), (run / 'metrics.jsonl').read_text().splitlines()
   assert not found.faults and found.path == run and found.judge == 'mlm'
   assert found.config == contents.read_config(run) and found.fields['steps'] == 20
-  train, kinds = 'train', {(10, 'eval'): 'eval', (20, 'eval'): 'whole'}
   said = [(x['step'], x['split']) for x in map(json.loads, lines)]
-  assert [(p.step, p.kind) for p in found.points] == [
-    (n, kinds.get((n, k), train)) for n, k in said
-  ]
+  assert [(p.step, p.kind) for p in found.points] == said
   last = json.loads(lines[-1])
   assert found.points[-1].values == {k: x for k, x in last.items() if k not in ('step', 'split')}
-  assert found.final('mlm') == last['mlm'] and found.final('no') is None and not found.collapsed()
+  assert found.final('mlm') == last['mlm'] and found.final('no') is None
+  assert found.collapsed() == ('constant' in last)
   assert found.checkpoints == (10, 20) and found.newest['step'] == 20 == found.last_step()
   assert (found.summary.state, found.summary.step, found.summary.steps) == ('finished', 20, 20)
   assert found.by_length('mlm') == {'1-16': (9, 4.5)} and found.by_length('nsp') == {}
@@ -72,9 +70,29 @@ def test_a_whole_workdir_is_read_as_what_it_holds(pretrained, run):
   level = found.facts.data['eval'].baselines['mlm']
   assert level == tuple(facts['data']['eval']['baselines']['mlm']) and level.kind == 'unigram'
   assert found.facts.config == found.summary.config == config_lib.fingerprint(found.config)
-  # Where every evaluation is of all the data, each of them is whole.
-  edit(run / 'config.json', lambda x: sealed(x | {'eval': x['eval'] | {'batches': 0}}))
-  assert [p.kind for p in records.read(run).evaluations] == ['whole', 'whole']
+  assert [p.step for p in found.curve] == [10, 20]
+
+
+def test_earlier_versions_read_all_rows_at_the_end_and_a_part_before(run):
+  """Of each length that a run had. Where a part holds all rows, the last point is as the others."""
+  kinds = lambda: [(p.step, p.kind) for p in records.read(run).evaluations]
+  batches = lambda n: edit(
+    run / 'config.json', lambda x: sealed(x | {'eval': x['eval'] | {'batches': n}})
+  )
+  for n, last in ((0, 'eval'), (3, 'whole'), (4, 'eval')):  # 30 rows, in batches of 8
+    batches(n)
+    assert kinds() == [(10, 'eval'), (20, last)], n
+  batches(3)
+  edit(run / 'config.json', lambda x: sealed(x | {'earlier_lengths': [[10, 0]]}))
+  assert kinds() == [(10, 'whole'), (20, 'whole')]
+  # A run that writes a line of its own for all rows has no such points.
+  text = (run / 'metrics.jsonl').read_text().splitlines()
+  more = [json.dumps(json.loads(x) | {'split': 'whole'}) for x in text if '"eval"' in x]
+  (run / 'metrics.jsonl').write_text(
+    ''.join(f'{x}\n' for x in text[:-1] + more[:1] + text[-1:] + more[1:])
+  )
+  assert kinds() == [(10, 'eval'), (10, 'whole'), (20, 'eval'), (20, 'whole')]
+  assert not [x for x in records.read(run).faults if 'not as the run wrote' not in x]
 
 
 def sealed(content):
@@ -86,7 +104,7 @@ def test_runs_of_the_first_versions_are_read():
   found = records.read('tests/golden/old_workdir')
   assert not found.faults and found.judge == 'mlm' and found.checkpoints == (10, 20)
   assert found.summary == recorded.Summary() and found.facts.parameters is None
-  assert len(found.points) == 6 and found.points[-1].kind == 'whole' and found.final('mlm') > 4
+  assert len(found.points) == 6 and found.points[-1].kind == 'eval' and found.final('mlm') > 4
   assert found.facts.commit.startswith('7ece11e') and 'jax' in found.facts.made_by['packages']
   assert found.newest['config'] == config_lib.fingerprint(found.config)
 

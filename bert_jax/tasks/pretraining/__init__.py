@@ -53,7 +53,8 @@ MASKING = affecting({'masks'}, {
     'token, whole_word, span, phrase or entity; or by step, as in token,phrase@1000,entity@2000, '
     'or token,phrase@0.5: from half of the steps on',
     allowed=tuple(POLICIES), by_step=True),
-  'masking.masked_lm_prob': Field(0.15, 'share of tokens to predict', allowed='(0, 1)'),
+  'masking.masked_lm_prob': Field(0.15, 'share of tokens to predict (elsewhere: masking_rate, '
+    'mask_rate, mask_ratio, mlm_probability)', allowed='(0, 1)'),
   'masking.max_predictions_per_seq': Field(0,
     'most predictions in a row (static); 0: masked_lm_prob * data.seq_length, rounded up',
     allowed='[0, inf)'),

@@ -9,14 +9,14 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax import models
-from bert_jax.corpus.tokenized import unigram_nats
 from bert_jax.errors import log
 from bert_jax.field import Field, affecting
-from bert_jax.metrics import LossLevel
 from bert_jax.models.positions import POSITIONS
 from bert_jax.objectives import language_model
+from bert_jax.objectives.encode import next_tokens
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.pretraining import OF_WORDS, PRETRAINING, rules_of_words_alone, task, variant
+from bert_jax.tasks.pretraining.baselines import add
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Head, Released
 from bert_jax.timeline import values_of
@@ -118,7 +118,7 @@ def sources(
 
 
 def _further(config, tokenizer, source, rows, of_split, of_train, share):
-  levels, targets = {}, 0
+  of_both, targets = {}, 0
   for language, part in rows.items():
     (_, counts), (train, train_counts) = of_split[language], of_train[language]
     text = part.totals['text_tokens']
@@ -129,12 +129,8 @@ def _further(config, tokenizer, source, rows, of_split, of_train, share):
     both = train_counts.copy(), counts.copy()
     for with_ends, size in zip(both, (len(train), text), strict=True):
       with_ends[tokenizer.sep_id] += max(0, round(ends * size))
-    levels[language] = unigram_nats(*both)
-  level = sum(share[language] * x for language, x in levels.items())
-  source.baselines |= {'lm': LossLevel(level, 'unigram'), 'bound': source.baselines['mlm']}
-  if any(levels):
-    source.baselines |= {f'lm_{name}': LossLevel(x, 'unigram') for name, x in levels.items()}
-    source.baselines |= {f'bound_{name}': source.baselines[f'mlm_{name}'] for name in levels}
+    of_both[language] = both
+  add(source, ('lm',), of_both, share, list(of_train), next_tokens)
   term, totals = main_metric(config), [part.totals for part in rows.values()]
   if term == 'mlm':  # it says nothing about a whole text
     return

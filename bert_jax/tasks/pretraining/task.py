@@ -14,13 +14,13 @@ from bert_jax.corpus import loading, tokenized
 from bert_jax.corpus.blocks import Blocks
 from bert_jax.errors import InputError, log, quoted
 from bert_jax.files import Path
-from bert_jax.metrics import Level, LossLevel
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.block_rows import BlockRows
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
-from bert_jax.rows.sentence_pairs import PAIRS, prior
+from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks import labelled
+from bert_jax.tasks.pretraining import baselines
 from bert_jax.text import documents, files
 from bert_jax.timeline import values_of
 from bert_jax.tokenizers import Tokenizer
@@ -193,27 +193,24 @@ def _source(config, tokenizer, split, corpora, further):
   if split == 'eval' and 0 < len(few) < len(of_split):
     log.warning('eval: too few documents to evaluate on %s', ', '.join(few))
     of_split = {name: pair for name, pair in of_split.items() if name not in few}
-  parts, levels = {}, {}  # {language: its Rows}, {language: its unigram cross-entropy}
+  parts, of_both = {}, {}  # {language: its Rows}, {language: counts in training and here}
   for language, (corpus, counts) in of_split.items():
     what = f'{split} {language}'.strip()
     parts[language] = _rows(config, corpus, tokenizer, split, languages.index(language), what)
-    train = tokenized.predictable(corpora['train'][language][1], tokenizer)
-    levels[language] = tokenized.unigram_nats(train, tokenized.predictable(counts, tokenizer))
+    both = corpora['train'][language][1], counts
+    of_both[language] = tuple(tokenized.predictable(x, tokenizer) for x in both)
   if len(parts) == 1:
     (source,), share = parts.values(), dict.fromkeys(parts, 1.0)
   else:
     sizes = {language: len(corpus) for language, (corpus, _) in of_split.items()}
     source, share = _mixture(config, split, parts, sizes)
-  level = sum(share[language] * levels[language] for language in parts)
-  baselines: dict[str, Level] = {'mlm': LossLevel(level, 'unigram')}
-  if config.loss.sbo_weight:
-    baselines['sbo'] = baselines['mlm']
-  baselines |= {f'mlm_{name}': LossLevel(x, 'unigram') for name, x in levels.items() if name}
-  source.baselines = baselines
+  # The losses of pieces that are predicted from their own places.
+  terms = {'mlm': True, 'sbo': config.loss.sbo_weight, 'bound': 'language_model' in config}
+  terms = [name for name, is_there in terms.items() if is_there]
+  level = baselines.add(source, terms, of_both, share, languages)
   further(source, parts, of_split, corpora['train'], share)
   if config.loss.nsp_weight:
-    correct = prior([x.totals for x in parts.values()], pairs_of(config))
-    source.baselines[f'{pairs_of(config)}_accuracy'] = Level(correct, 'prior')
+    baselines.add_pairs(source, pairs_of(config), [x.totals for x in parts.values()])
   says = 'a loss per token that stays there has learned frequencies only'
   log.info('%s: unigram cross-entropy %.3f nats per token; %s', split, level, says)
   return source

@@ -94,6 +94,8 @@ class Pairs(Scored):
     if all(pair.target is not None for pair in self.pairs):
       counts = np.bincount(np.concatenate(self.targets), minlength=tokenizer.vocab_size)
       self.baselines['translation_nats'] = LossLevel(tokenized.unigram_nats(counts), 'unigram')
+      most = counts.max() / counts.sum()
+      self.baselines |= labelled.always('majority', {'translation_accuracy': most})
     problems.counts['target tokens'] = self.target_tokens
 
   @property

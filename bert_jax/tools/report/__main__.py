@@ -3,7 +3,8 @@
     python -m bert_jax.tools.report S [FOLDER ...] [--baseline norm=layer_norm] [--metric nsp]
 
 prints a table and writes S/report: report.html (one file, with its pictures), report.md, table.tex,
-results.csv (a line for each run) and each picture as PDF, SVG and PNG; all from the workdirs alone.
+results.csv (a line for each run) and each picture as PDF, SVG and PNG, as wide as two columns of a
+paper, and as NAME-column.pdf, as wide as one; all from the workdirs alone.
 
 Runs that differ in nothing but the seed are an arm, one line of a table, with its name in the
 sweep; else it is named by the fields in which it differs or, if these are many, by its folder.
@@ -74,7 +75,9 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
   args = parser.parse_args(argv)
-  with command_line():
+  import matplotlib  # slow to import
+
+  with command_line(), matplotlib.rc_context(figures.FONTS):
     folders = [Path(folder) for folder in args.folder]
     how = {'baseline': args.baseline, 'renamed': args.label, 'svm': args.svm}
     report = read(*folders, metric=args.metric, **how)

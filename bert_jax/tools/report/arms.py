@@ -15,6 +15,7 @@ from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Run
 
+FEWEST_TEXTS = 20  # of a length for which a score is given
 MANY = 4  # fields in which runs may differ and still be named by them
 # Fields that cannot change a run's result.
 WITHOUT_EFFECT = frozenset(
@@ -106,18 +107,22 @@ def values_of(runs: Iterable[Run], metric: str) -> dict[int, float]:
   return {seed: statistics.fmean(by_seed[seed]) for seed in sorted(by_seed)}
 
 
-def by_length(runs: Iterable[Run], metric: str) -> dict[str, tuple[int, list[float]]]:
-  """{tokens: (examples, [score of each run])} of an arm's runs by length, shortest texts first."""
+def by_length(
+  runs: Iterable[Run], metric: str, least: int = FEWEST_TEXTS
+) -> dict[str, tuple[int, list[float]]]:
+  """{tokens: (examples, [score of each run])} of an arm's runs by length, shortest texts first.
+  Lengths of fewer than `least` examples are left out."""
   out = {}
   for run in runs:
     for tokens, (count, score) in run.by_length(metric).items():
-      out.setdefault(tokens, (count, []))[1].append(score)
+      if count >= least:
+        out.setdefault(tokens, (count, []))[1].append(score)
   return dict(sorted(out.items(), key=lambda pair: int(pair[0].split('-')[0])))
 
 
 def examples(runs: Iterable[Run], metric: str) -> int:
   """How many examples a score of these runs counts; 0 if not recorded, and for a loss."""
-  return sum(count for count, _ in by_length(runs, metric).values())
+  return sum(count for count, _ in by_length(runs, metric, 0).values())
 
 
 def lengths(arms: Iterable[Arm], metric: str) -> list[str]:
@@ -125,21 +130,28 @@ def lengths(arms: Iterable[Arm], metric: str) -> list[str]:
   return list(by_length((run for arm in arms for run in arm.runs), metric))
 
 
-def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str]]:
-  """(name of the baseline or '', remarks on runs that failed or wait) of the sweeps in folders."""
-  baseline, remarks = '', []
+def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str], list[Path]]:
+  """(name of the baseline or '', remarks on runs that failed or wait, the runs that failed) of the
+  sweeps in folders. What ended several runs of an arm is said once."""
+  baseline, remarks, failed = '', [], []
   for folder in map(Path, folders):
     if (sweep := records.read_sweep(folder)) is None:
       continue
     baseline = baseline or sweep.baseline
     remarks += sweep.faults
-    ended = sweep.ended.items()
-    remarks += [f'{folder / name} failed: {x.error}' for name, x in ended if x.state == 'failed']
+    ended, alike = sweep.ended.items(), collections.defaultdict(list)
+    for name, x in ended:
+      if x.state == 'failed':
+        alike[sweep.runs[name].arm, x.error].append(folder / name)
+    for (_, error), (first, *others) in alike.items():
+      more = f' and {len(others)} more of its arm' if others else ''
+      remarks.append(f'{first}{more} failed: {error}')
+      failed += [first, *others]
     waiting = [name for name, x in ended if not x.state]
     if waiting := [x for x in waiting if not files.exists(folder / x / records.METRICS)]:
       more = f' and {len(waiting) - 1} more' if len(waiting) > 1 else ''
       remarks.append(f'{folder}: planned and not run yet: {waiting[0]}{more}')
-  return baseline, remarks
+  return baseline, remarks, failed
 
 
 def value_of(run: Run, name: str) -> Any:
@@ -193,7 +205,20 @@ def shortened(texts: Sequence[str]) -> list[str]:
     prefix = match[2] if leaves[match[3]] > 1 else ''
     return (match[1] and ', ') + prefix + match[3]
 
-  return [re.sub(of(text), short, text) for text in texts]
+  return readable([re.sub(of(text), short, text) for text in texts])
+
+
+def readable(texts: Sequence[str]) -> list[str]:
+  """Texts without the fields that all share, the folders of paths, and digits past the fourth, as
+  long as none is empty or as another."""
+  parts = [text.split(', ') for text in texts]
+  own = [', '.join(x for x in of if not all(x in y for y in parts)) for of in parts]
+  out = own if all(own) else [*texts]
+  rounded = lambda number: f'{float(number[0]):.4g}'
+  for pattern, by in (r'(?<==)[^=, ]*/(?=[^/, ])', ''), (r'\d+\.\d{5,}(e[-+]?\d+)?', rounded):
+    shorter = [re.sub(pattern, by, text) for text in out]
+    out = shorter if len({*shorter}) == len({*out}) else out
+  return out
 
 
 def differing(arms: Sequence[Arm]) -> tuple[list[str], dict[str, list[str]]]:

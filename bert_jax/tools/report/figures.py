@@ -18,14 +18,19 @@ from bert_jax.timeline import RATE
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.panels import Panel
 from bert_jax.tools.report.statistics import interval, step_of
+from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Run
 
 if TYPE_CHECKING:
   from matplotlib.axes import Axes
   from matplotlib.figure import Figure, SubFigure
 
-WIDTH = 9.0  # inches
-MARKERS, LINES = 'osD^vPX*', ('-', '--', '-.', ':')
+WIDTHS = {'': 6.75, '-column': 3.25}  # inches: of two columns of a paper, and of one
+MARKERS = 'osD^vPX*'
+# A stroke and a gap in turn, in points, after where they begin.
+LINES = '-', '--', '-.', ':', (0, (8, 2)), (0, (8, 2, 2, 2, 2, 2)), (0, (1, 4)), (0, (3, 5))
+# Fonts that journals take, and letters that fit the widths.
+FONTS = {'pdf.fonttype': 42, 'ps.fonttype': 42, 'font.size': 8}
 GREY = (0.299, 0.587, 0.114)  # what red, green and blue add to the lightness (ITU-R BT.601)
 LIGHTEST = 0.75  # lighter colours are hard to see on white
 # {name of a quantity: the label of its axis}
@@ -39,9 +44,9 @@ Line = Sequence[tuple[float, float, tuple[float, float] | None]]
 
 
 def points(run: Run, metric: str, kind: str = 'eval') -> list[dict[str, float]]:
-  """[{'step', 'tokens', 'flops', 'seconds', 'value'}] of a run's evaluations or (kind 'train') of
-  its training. Tokens without padding, seconds of training alone; NaN if not recorded."""
-  known = {0: (0.0, 0.0)}  # {step: (tokens, seconds)}
+  """[{'step', 'tokens', 'flops', 'seconds', 'value'}] of a run's Points of a kind; '': of all its
+  evaluations. Tokens without padding, seconds of training alone; NaN if not recorded."""
+  known = [(0, 0.0, 0.0)]  # (step, tokens, seconds)
   last, tokens, seconds = 0, 0.0, 0.0
   for point in run.training:
     # After a resume, the first line's speed covers only the steps since then; it is used for all.
@@ -49,11 +54,13 @@ def points(run: Run, metric: str, kind: str = 'eval') -> list[dict[str, float]]:
     passed = (point.step - last) / speed if speed else math.nan
     seconds += passed
     tokens = tokens + (rate or math.nan) * passed if seen is None else seen
-    known[last := point.step] = tokens, seconds
-  out = []
-  for point in notebooks.without_jag(run.training) if kind == 'train' else run.evaluations:
+    known.append((last := point.step, tokens, seconds))
+  out, (steps, *each) = [], zip(*known)
+  between = lambda step: [float(np.interp(step, steps, x)) for x in each]
+  chosen = [point for point in run.evaluations if kind in ('', point.kind)]
+  for point in notebooks.without_jag(run.training) if kind == 'train' else chosen:
     if (value := point.values.get(metric)) is not None:
-      tokens, seconds = known.get(point.step, (math.nan, math.nan))
+      tokens, seconds = between(point.step) if point.step <= last else (math.nan, math.nan)
       line = {'step': point.step, 'tokens': tokens, 'seconds': seconds}
       out.append(line | {'flops': run.flops_before(point.step), 'value': value})
   return out
@@ -69,7 +76,7 @@ def curve(runs: Sequence[Run], metric: str, along: str, kind: str = 'eval') -> L
     values = [x[step]['value'] for x in by_step]
     place = statistics.fmean(x[step][along] for x in by_step)
     if math.isfinite(place):
-      within = interval(values, step_of(examples, values))
+      within = interval(values, step_of(examples, values), metric)
       out.append((place, statistics.fmean(values), within))
   return out
 
@@ -122,15 +129,32 @@ def draw_level(axis: 'Axes', value: float, kind: str, upright: bool) -> None:
   axis.text(*place, kind, transform=where, color='0.35', ha=side, va='bottom', fontsize=8)
 
 
+def draw_apart(axis: 'Axes', means: Line, look: dict[str, Any], label: str) -> None:
+  """Draws the last point as a hollow marker with its interval, which no line joins."""
+  for x, mean, within in means[-1:]:
+    around = [[abs(end - mean)] for end in within] if within else None
+    hollow = look | {'linestyle': '', 'markerfacecolor': 'white', 'markersize': 6, 'capsize': 2}
+    axis.errorbar(x, mean, yerr=around, label=plain(label), zorder=3, **hollow)
+
+
 def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
+  """Draws the curve of each arm and, apart from it, its evaluation of all rows."""
+  from matplotlib.ticker import EngFormatter, MaxNLocator
+
   for arm in panel.arms:
-    if means := curve(arm.runs, metric, along):
-      draw_line(axis, means, looks(panel)[arm.label], arm.label)
-  if level := panel.level(metric):
+    look, means = looks(panel)[arm.label], curve(arm.runs, metric, along)
+    has_line = len(means) > 1
+    if has_line:
+      draw_line(axis, means, look, arm.label)
+    apart = curve(arm.runs, metric, along, 'whole') or ([] if has_line else means)
+    draw_apart(axis, apart, look, '' if has_line else arm.label)
+  if level := panel.level_of_curves(metric):
     draw_level(axis, *level, upright=False)
   for step, value in sorted(changes(panel)) if along == 'step' else ():
     draw_level(axis, step, value, upright=True)
   axis.set(xlabel=ALONG[along], ylabel=panel.named(metric))
+  axis.xaxis.set_major_formatter(EngFormatter())  # 250 k
+  axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
   axis.spines[['top', 'right']].set_visible(False)
 
 
@@ -141,11 +165,12 @@ def draw_lengths(axis: 'Axes', panel: Panel, metric: str, lengths: Sequence[str]
     scores = report_arms.by_length(arm.runs, metric)
     counts |= {x: count for x, (count, _) in scores.items()}
     there = [(i, *scores[x]) for i, x in enumerate(lengths) if x in scores]
-    means = [(i, statistics.fmean(x), interval(x, step_of(count, x))) for i, count, x in there]
+    within = lambda count, scores: interval(scores, step_of(count, scores), metric)
+    means = [(i, statistics.fmean(x), within(count, x)) for i, count, x in there]
     draw_line(axis, means, looks(panel)[arm.label], arm.label)
   labels = [f'{x}\n({counts[x]:,})' for x in lengths]
   axis.set(xticks=range(len(lengths)), xlabel='tokens of a text (texts)', ylabel=metric)
-  axis.set_xticklabels(labels, fontsize=8 if len(labels) < 6 else 6)
+  axis.set_xticklabels(labels, fontsize=7 if len(labels) < 5 else 5)
   axis.spines[['top', 'right']].set_visible(False)
 
 
@@ -153,18 +178,19 @@ def add_legend(figure: 'Figure | SubFigure', axis: 'Axes') -> None:
   """Puts the legend of an axis below the figure or subfigure."""
   handles, labels = axis.get_legend_handles_labels()
   if handles:
-    letters = 12 * figure.bbox.width / figure.dpi
+    letters = 15 * figure.bbox.width / figure.dpi
     columns = max(1, min(len(labels), int(letters / (8 + max(map(len, labels))))))
     figure.legend(handles, labels, loc='outside lower center', ncols=columns, frameon=False)
 
 
-def new(count: int, height: float) -> tuple['Figure', list['Axes']]:
-  """Makes (a figure, its axes in rows of two or three). height: of a row, in inches."""
+def new(count: int, height: float, width: float) -> tuple['Figure', list['Axes']]:
+  """Makes (a figure, its axes in rows of two or three, or of one in a column of text). height: of a
+  row, in inches."""
   from matplotlib.figure import Figure
 
-  columns = {1: 1, 2: 2, 4: 2}.get(count, 3)
+  columns = {1: 1, 2: 2, 4: 2}.get(count, 3) if width > WIDTHS['-column'] else 1
   rows = -(-count // columns)
-  figure = Figure(figsize=(WIDTH, height * rows + 0.4), layout='constrained')
+  figure = Figure(figsize=(width, height * rows + 0.4), layout='constrained')
   axes = list(figure.subplots(rows, columns, squeeze=False).flat)
   for axis in axes[count:]:
     axis.remove()
@@ -174,10 +200,10 @@ def new(count: int, height: float) -> tuple['Figure', list['Axes']]:
 # ---- Pictures -----------------------------------------------------------------------------------
 
 
-def finals(panel: Panel, metric: str) -> 'Figure':
+def finals(panel: Panel, metric: str, width: float) -> 'Figure':
   """Draws final values: a line for each arm with its seeds as dots, its mean and its interval."""
   rows = [row for row in panel.rows(metric) if row.values]
-  figure, (axis,) = new(1, 0.7 + 0.38 * len(rows))
+  figure, (axis,) = new(1, 0.7 + 0.32 * len(rows), width)
   for place, row in enumerate(rows):
     look, values = looks(panel)[row.label], list(row.values.values())
     mean, heights = statistics.fmean(values), np.linspace(0.12, 0.24, len(values)) + place
@@ -198,9 +224,9 @@ def finals(panel: Panel, metric: str) -> 'Figure':
   return figure
 
 
-def several(panel: Panel, curves: Sequence[tuple[str, str]], height: float) -> 'Figure':
+def several(panel: Panel, curves: Sequence[tuple], height: float, width: float) -> 'Figure':
   """Draws several curves of a panel, [(metric, quantity of ALONG)], side by side."""
-  figure, axes = new(len(curves), height)
+  figure, axes = new(len(curves), height, width)
   for axis, (metric, along) in zip(axes, curves):
     draw_curves(axis, panel, metric, along)
   add_legend(figure, axes[0])
@@ -219,26 +245,38 @@ def side_by_side(panels: Sequence[Panel]) -> 'Figure':
         look = looks(panel)[arm.label] | {'marker': ''}
         axis.plot(*list(zip(*means))[:2], linewidth=0.7, alpha=0.6, **look)
     draw_curves(axis, panel, metric, 'step')
-    name = f'{panel.objective} (thin: in training)\n{panel.evaluated_on}'.strip()
+    every = ' or '.join(sorted({str(run.fields.get('log.every', 'some')) for run in panel.runs}))
+    thin = f'thin: in training, means of {every} steps'
+    name = f'{panel.objective} ({thin})\n{panel.evaluated_on}'.strip()
     axis.set_title(plain(name), fontsize=9, wrap=True)
     add_legend(part, axis)
   return figure
 
 
-def panel_figures(panel: Panel) -> Iterator[tuple[str, str, 'Figure']]:
-  """Yields (name, caption, figure) for each picture of a panel."""
+def alone(runs: Sequence[Run]) -> bool:
+  """Whether no run shared its machine with others, as far as their sweeps know."""
+  sweeps = filter(None, map(records.read_sweep, {run.path.parent for run in runs}))
+  jobs = {sweep.path / name: x.jobs for sweep in sweeps for name, x in sweep.ended.items()}
+  return all(jobs.get(run.path, 1) == 1 for run in runs)
+
+
+def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str, str, 'Figure']]:
+  """Yields (name, caption, figure) for each picture of a panel. width: in inches."""
   metric = panel.metrics[0]
   dots = 'A dot is a seed, the marker their mean with its 95 % interval (from 3 seeds on)'
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''
-  yield 'final', f'{metric}, final values. {dots}{grey}.', finals(panel, metric)
+  yield 'final', f'{metric}, final values. {dots}{grey}.', finals(panel, metric, width)
   bands = 'Mean over the seeds with its 95 % interval.'
-  drawn = lambda name, along: any(curve(arm.runs, name, along) for arm in panel.arms)
-  if along := [(metric, x) for x in ALONG if drawn(metric, x)]:
-    yield 'curves', f'{metric} on the evaluation data. {bands}', several(panel, along, 3.1)
+  on = f'on the evaluation data. {bands}'
+  on += ' Hollow: all rows, at the end; lines are of a part of them.' * panel.reads_part
+  drawn = lambda name, along: any(len(curve(arm.runs, name, along)) > 1 for arm in panel.arms)
+  known = [x for x in ALONG if x != 'seconds' or alone(panel.runs)]
+  if along := [(metric, x) for x in known if drawn(metric, x)]:
+    yield 'curves', f'{metric} {on}', several(panel, along, 2.4, width)
   if len(names := [(x, 'step') for x in panel.metrics if drawn(x, 'step')]) > 1:
-    yield 'scores', f'All scores on the evaluation data. {bands}', several(panel, names, 2.5)
+    yield 'scores', f'All scores {on}', several(panel, names, 2.0, width)
   if lengths := report_arms.lengths(panel.arms, metric):
-    figure, (axis,) = new(1, 3.2)
+    figure, (axis,) = new(1, 2.6, width)
     draw_lengths(axis, panel, metric, lengths)
     caption = f'{metric} by the length of the texts, at the last step. {bands}'
     add_legend(figure, axis)

@@ -3,12 +3,14 @@
 import html
 import io
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from bert_jax import files
 from bert_jax.command_line import aligned
 from bert_jax.errors import printable
 from bert_jax.files import Path, write_whole
+from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report import figures, tables
 from bert_jax.tools.report.panels import Report
 from bert_jax.tools.report.statistics import FEWEST
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 Pictures = list[list[tuple[str, str, str]]]  # of each panel (name of the files, caption, SVG)
 # The formats of pictures, with metadata that leave out the date.
 FORMATS = {'pdf': {'CreationDate': None}, 'svg': {'Date': None}, 'png': {}}
-EARLIER = re.compile(r'-(curves|final|scores|lengths)(-\d+)?\.(pdf|svg|png)$')
+EARLIER = re.compile(r'-(curves|final|scores|lengths)(-\d+)?(-column)?\.(pdf|svg|png)$')
 METHOD = (
   'Mean ± standard deviation over the seeds; intervals are Student’s t at 95 %, from '
   f'{FEWEST} seeds on. A difference is the mean of arm minus baseline over the '
@@ -44,7 +46,8 @@ figcaption, .note { color: #555; font-size: 90%; }
   h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
 """
 # The LaTeX commands for special characters.
-SPECIAL = {x: '\\' + x for x in '&%$#_{}'} | {'±': r'$\pm$', '†': r'\dag{}', '<': '$<$', '>': '$>$'}
+SPECIAL = {x: '\\' + x for x in '&%$#_{}'} | {'±': r'$\pm$', '<': '$<$', '>': '$>$'}
+SPECIAL |= dict(zip(tables.MARKS, (r'\dag{}', r'\ddag{}', r'\S{}', r'\P{}')))
 SPECIAL |= {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}'}
 
 
@@ -57,14 +60,16 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
   pictures, names = [], []
   for number, panel in enumerate(report.panels):
     pictures.append([])
-    for kind, caption, figure in figures.panel_figures(panel):
-      name = re.sub(r'\W+', '-', f'{panel.objective}-{panel.metrics[0]}-{kind}')
-      name += f'-{number}' if panel.evaluated_on else ''
-      drawn = saved(figure, name)
-      for ending, content in drawn.items():
-        write_whole(out / f'{name}.{ending}', content)
-      pictures[-1].append((name, caption, drawn['svg'].decode()))
-      names.append(f'{name}.{{{",".join(FORMATS)}}}')
+    for column, width in figures.WIDTHS.items():
+      for kind, caption, figure in figures.panel_figures(panel, width):
+        name = re.sub(r'\W+', '-', f'{panel.objective}-{panel.metrics[0]}-{kind}')
+        name += f'-{number}' * bool(panel.evaluated_on) + column
+        drawn = saved(figure, name, ['pdf'] if column else FORMATS)
+        for ending, content in drawn.items():
+          write_whole(out / f'{name}.{ending}', content)
+        if not column:
+          pictures[-1].append((name, caption, drawn['svg'].decode()))
+        names.append(f'{name}.{{{",".join(drawn)}}}')
   texts = {
     'report.html': page(report, title, pictures),
     'report.md': markdown(report, title, pictures),
@@ -76,15 +81,15 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
   return [*texts, *names]
 
 
-def saved(figure: 'Figure', name: str) -> dict[str, bytes]:
+def saved(figure: 'Figure', name: str, endings: Iterable[str]) -> dict[str, bytes]:
   """Renders a figure, {ending: bytes}; without the date, so that the bytes are reproducible."""
   import matplotlib
 
   out = {}
   with matplotlib.rc_context({'svg.hashsalt': name}):
-    for ending, undated in FORMATS.items():
+    for ending in endings:
       file = io.BytesIO()
-      figure.savefig(file, format=ending, dpi=150, metadata=undated)
+      figure.savefig(file, format=ending, dpi=150, metadata=FORMATS[ending])
       out[ending] = file.getvalue()
   return out
 
@@ -151,12 +156,13 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
 
 
 def latex(report: Report) -> str:
-  r"""The text of table.tex: a table of each panel, narrow enough for a column of text. It needs
-  \usepackage{booktabs}. The other tables' numbers are in report.md."""
-  out, line = [], lambda row: ' & '.join(map(tex, row)) + r' \\'
+  """The text of table.tex: a table of each panel, narrow enough for a column of text. The other
+  tables' numbers are in report.md."""
+  out, line = [r'% Needs \usepackage{booktabs}.'], lambda row: ' & '.join(map(tex, row)) + r' \\'
   for panel in report.panels:
     rows, notes = tables.narrow(panel)
-    out.append(f'% {tables.main_table(panel).title}. {METHOD}'.replace('’', "'").replace('\n', ' '))
+    title = report_arms.readable([tables.main_table(panel).title])[0]
+    out.append(f'% {title}. {METHOD}'.replace('’', "'").replace('\n', ' '))
     out += [r'{\small', r'\begin{tabular}{lrlll}', r'\toprule', line(tables.NARROW), r'\midrule']
     out += [*map(line, rows), r'\bottomrule', r'\end{tabular}']
     out += [*(r'\par ' + tex(note) for note in notes), '}', '']

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError
 from bert_jax.files import Path
-from bert_jax.metrics import Level
+from bert_jax.metrics import Level, own_baselines
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.arms import LOSSES, Arm
 from bert_jax.tools.report.statistics import Difference, differences, interval, step_of
@@ -48,17 +48,24 @@ class Panel:
   def runs(self) -> list[Run]:
     return [run for arm in self.arms for run in arm.runs]
 
+  @property
+  def reads_part(self) -> bool:
+    """Whether curves are of a part of the rows, and an evaluation of all stands apart."""
+    return any(run.curve and len(run.curve) < len(run.evaluations) for run in self.runs)
+
   def rows(self, metric: str) -> list[Row]:
     """A Row for each arm; p values are corrected for all comparisons of this metric."""
     values = {arm.label: report_arms.values_of(arm.runs, metric) for arm in self.arms}
     every = [value for by_seed in values.values() for value in by_seed.values()]
     step = step_of(report_arms.examples(self.runs, metric), every)
-    compared = differences(values, self.baseline, step) if self.baseline else {}
+    sound = lambda arm: [run for run in arm.runs if not run.collapsed()]
+    gone = [arm.label for arm in self.arms if arm.runs and not sound(arm)]
+    compared = differences(values, self.baseline, step, gone) if self.baseline else {}
     out = []
     for arm in self.arms:
-      kept = report_arms.values_of([run for run in arm.runs if not run.collapsed()], metric)
+      kept = report_arms.values_of(sound(arm), metric)
       each = list(values[arm.label].values())
-      mean, within = statistics.fmean(each) if each else None, interval(each, step)
+      mean, within = statistics.fmean(each) if each else None, interval(each, step, metric)
       out.append(Row(arm.label, values[arm.label], kept, mean, within, compared.get(arm.label)))
     return out
 
@@ -71,6 +78,16 @@ class Panel:
     """The baseline that a metric must beat, such as the unigram loss."""
     data = (run.facts.split('eval') for run in self.runs)
     return next((split.baselines[metric] for split in data if metric in split.baselines), None)
+
+  def level_of_curves(self, metric: str) -> Level | None:
+    """The baseline on the rows of which the curves are. Runs of earlier versions do not record it
+    where these are a part of all: then it is of all, and says so."""
+    if not (level := self.level(metric)):
+      return None
+    for point in (point for run in self.runs for point in run.curve):
+      if (own := own_baselines(point.values, {metric: level})[metric]) != level:
+        return own
+    return level._replace(kind=f'{level.kind} of all rows') if self.reads_part else level
 
   def is_unbeaten(self, rows: Sequence[Row]) -> bool:
     """Whether the first metric has a baseline and no Row's mean is better."""
@@ -104,8 +121,10 @@ def report(
   runs, evaluated_on = report_arms.judged(runs)
   counted, copies = report_arms.without_copies(runs)
   status = {path: f'a copy of {first}: counted once' for path, first in copies.items()}
-  planned_baseline, planned = report_arms.planned_in(folders)
-  remarks, panels, fields, unused = [*remarks, *planned], [], {}, set(renamed)
+  planned_baseline, planned, failed = report_arms.planned_in(folders)
+  is_said = tuple(f'{path} ' for path in failed)
+  remarks = [*planned, *(x for x in remarks if not x.startswith(is_said))]
+  panels, fields, unused = [], {}, set(renamed)
   called = set()  # by all names of all arms
   of = lambda run: run.fields['objective']
   for objective, some in itertools.groupby(sorted(counted, key=of), of):
@@ -141,7 +160,7 @@ def report(
     raise InputError(f'{fault}; there are {", ".join(labels)}.')
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
     remarks.append(f'nothing is compared with {baseline}: no other arm is judged in the same way')
-  remarks += [f'{path}: {why}' for path, why in status.items()]
+  remarks += [f'{path}: {why}' for path, why in status.items() if path not in failed]
   return Report(panels, runs, status, fields, remarks)
 
 
@@ -195,17 +214,21 @@ def panels_of(
   return out
 
 
-def metrics_of(runs: Iterable[Run]) -> list[str]:
+def metrics_of(runs: Sequence[Run]) -> list[str]:
   """The names of the scores in the runs' evaluations that count."""
   values = [point.values for run in runs if (point := run.counted())]
   names = dict.fromkeys(name for of in values for name, x in of.items() if x is not None)
-  return [name for name in names if name not in NO_SCORES and '_below_' not in name]
+  known = (x for run in runs for x in run.facts.split('eval').baselines.items())
+  ignored = {*NO_SCORES, *(f'{name}_{level.kind}' for name, level in known)}
+  return [name for name in names if name not in ignored and '_below_' not in name]
 
 
 def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
   """How one way of evaluating, of {way: arms}, differs from the others, or within an arm:
   'eval.seed=0 or 3; data.eval=a.txt'. A checksum shows only if the fields that decide it agree."""
-  values = lambda way, name: sorted({str(dict(x).get(name)) for x in way})
+  # Numbers without digits that nobody reads, paths as they are seen from here.
+  said = lambda x: f'{x:.6g}' if isinstance(x, float) else str(x).removeprefix(f'{Path.cwd()}/')
+  values = lambda way, name: sorted({said(dict(x).get(name)) for x in way})
   runs = {way: [run for arm in arms for run in arm.runs] for way, arms in ways.items()}
   fields = lambda way, name: sorted({str(run.fields.get(name)) for run in runs[way]})
   others = [other for other in ways if other != way]
@@ -221,4 +244,4 @@ def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
     read = lambda way: [fields(way, name) for name in known]
     if not others or read(way) in map(read, others):
       apart |= sums
-  return '; '.join(f'{name}={" or ".join(each)[-60:] or "none"}' for name, each in apart.items())
+  return '; '.join(f'{name}={" or ".join(each) or "none"}' for name, each in apart.items())

@@ -9,12 +9,15 @@ step² / 12. In simulations of equal arms (1 to 8, 3 to 10 seeds) false alarms o
 within 5 %; without it they are 6 % for accuracy, 8 % for F1 and 15 % for Matthews.
 """
 
+import re
 import statistics
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+CORRELATIONS = re.compile('matthews|pearson|spearman')  # from -1 on
+SCORES = re.compile(rf'accuracy|f1|exact|precision|recall|{CORRELATIONS.pattern}')  # up to 1 or 100
 FEWEST = 3  # values for which an interval is given
 Name = TypeVar('Name', bound=Hashable)
 
@@ -39,15 +42,22 @@ def standard_error(values: Sequence[float], step: float) -> float:
   return ((statistics.variance(values) + step**2 / 12) / len(values)) ** 0.5
 
 
-def interval(values: Sequence[float], step: float = 0.0) -> tuple[float, float] | None:
-  """The 95 % interval of the mean of numbers rounded to a step; None for fewer than FEWEST."""
+def interval(
+  values: Sequence[float], step: float = 0.0, metric: str = ''
+) -> tuple[float, float] | None:
+  """The 95 % interval of the mean of numbers rounded to a step; None for fewer than FEWEST. metric:
+  their name, by which an interval of scores lies within their range."""
   n = len(values)
   if n < FEWEST:
     return None
   from scipy.special import stdtrit  # slow to import
 
   mean, half = statistics.fmean(values), stdtrit(n - 1, 0.975) * standard_error(values, step)
-  return float(mean - half), float(mean + half)
+  low, high = float(mean - half), float(mean + half)
+  if not SCORES.search(metric):
+    return low, high
+  top = 100.0 if max(map(abs, values)) > 1 else 1.0
+  return max(low, -top if CORRELATIONS.search(metric) else 0.0), min(high, top)
 
 
 def difference(
@@ -80,11 +90,14 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def differences(
-  arms: Mapping[Name, Mapping[int, float]], baseline: Name, step: float = 0.0
+  arms: Mapping[Name, Mapping[int, float]], baseline: Name, step: float = 0.0, gone: Sequence = ()
 ) -> dict[Name, Difference | None]:
-  """{name: Difference} of all arms but `baseline` to it; p values are corrected for all of them."""
+  """{name: Difference} of all arms but `baseline` to it; p values are corrected for all of them.
+  gone: collapsed arms, which get no p value, nor does any arm if `baseline` is one."""
   others = [name for name in arms if name != baseline]
   out = {name: difference(arms[name], arms[baseline], step) for name in others}
+  for name in others if baseline in gone else set(others) & set(gone):
+    out[name] = (x := out[name]) and x._replace(p=None)
   tested = [(name, x, x.p) for name, x in out.items() if x and x.p is not None]
   for (name, x, _), p in zip(tested, holm([p for *_, p in tested])):
     out[name] = x._replace(corrected=p)

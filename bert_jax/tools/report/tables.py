@@ -17,6 +17,7 @@ from bert_jax.tools.report.statistics import FEWEST
 DIFFERENCE = 'difference', '95 % interval of it', 'p', 'p, corrected'
 HEADER = ('arm', 'seeds', 'mean ± sd', '95 % interval', *DIFFERENCE)
 NARROW = ('arm', 'seeds', 'mean ± sd', 'difference ± 95 %', 'p, corrected')  # the columns in LaTeX
+MARKS = '†‡§¶'  # one for each note below a table in LaTeX
 SCORES = 'Other scores, mean ± standard deviation'
 UNBEATEN = 'No arm beats a guess: nothing was learned that differences could speak of.'
 
@@ -67,8 +68,8 @@ def narrow(panel: Panel) -> tuple[list[tuple[str, ...]], list[str]]:
   for row in panel.rows(panel.metrics[0]):
     label, seeds, _, _, difference, *_, corrected = cells(row, panel.baseline)
     if gone := collapsed(row):
-      notes.append('†' * (len(notes) + 1) + ' ' + gone)
-    mean = spread(list(row.values.values())) + '†' * len(notes) * bool(gone)
+      notes.append(f'{MARKS[len(notes) % len(MARKS)] * (len(notes) // len(MARKS) + 1)} {gone}')
+    mean = spread(list(row.values.values())) + (notes[-1].split()[0] if gone else '')
     if row.difference and (within := row.difference.interval):
       difference += f' ± {(within[1] - within[0]) / 2:.4f}'
     rows.append((label, seeds, mean, difference, corrected))
@@ -106,7 +107,9 @@ def notes(panel: Panel) -> Iterator[str]:
   best = f'; of {", ".join(may_stop)}, where a run may stop early, of its best, which flatters them'
   yield f'Values are of the last evaluation of a run{best if may_stop else ""}.'
   if any(row.values_without_collapsed != row.values for row in rows):
-    yield 'Runs that collapsed, to one answer for every example, are in all means and tests.'
+    gone = [row.label for row in rows if row.values and not row.values_without_collapsed]
+    but = f', but for arms of which all did: {", ".join(gone)}' if gone else ''
+    yield f'Runs that collapsed, to one answer for every example, are in all means and tests{but}.'
   if few := [row.label for row in rows if 0 < len(row.values) < FEWEST]:
     yield f'No interval and no test of fewer than {FEWEST} seeds: {", ".join(few)}.'
   if none := [row.label for row in rows if not row.values]:
@@ -148,7 +151,7 @@ def _costs(panel: Panel) -> Table:
   rows = []
   for arm in panel.arms:
     run = arm.runs[0]
-    ends = [(figures.points(run, panel.metrics[0]) or [{}])[-1] for run in arm.runs]
+    ends = [(figures.points(run, panel.metrics[0], '') or [{}])[-1] for run in arm.runs]
     means = [statistics.fmean(end.get(x, 0) for end in ends) for x in ('tokens', 'seconds')]
     flops = run.flops_before(run.measured_step())
     parameters = '-' if run.facts.parameters is None else f'{run.facts.parameters:,}'
@@ -190,7 +193,7 @@ def results(report: Report) -> str:
   counted: dict[Path, dict[str, Any]] = {}
   for number, panel in enumerate(report.panels):
     for run, label in ((run, arm.label) for arm in panel.arms for run in arm.runs):
-      last = (figures.points(run, panel.metrics[0]) or [{}])[-1]
+      last = (figures.points(run, panel.metrics[0], '') or [{}])[-1]
       scores = {name: run.final(name) for name in metrics}
       counted[run.path] = {**last, 'table': number, 'arm': label, **scores}
   about = 'run', 'objective', 'table', 'arm', 'seed', 'status', 'step', 'parameters'

@@ -119,7 +119,9 @@ class Crew:
     evaluations = records.read(self.root / name).evaluations if not code else ()
     metrics = evaluations[-1].values if evaluations else {}
     seconds = round(time.monotonic() - began, 2) + state_of(self.root, run).seconds
-    outcome = Outcome(STATES.get(code, 'failed'), error, seconds, metrics, fingerprint(run.config))
+    outcome = Outcome(
+      STATES.get(code, 'failed'), error, seconds, metrics, fingerprint(run.config), self.count
+    )
     files.write_sealed(self.root / LOGS / f'{name}.json', json.loads(to_json(outcome._asdict())))
     self.ended[name] = outcome
     metric = TASKS[run.config.objective].judge(run.config).metric

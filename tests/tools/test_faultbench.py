@@ -323,9 +323,9 @@ def test_a_short_campaign_has_every_kind_and_every_family(monkeypatch):
 
 
 def test_the_exit_status_and_the_way_to_repeat_a_bad_case(tmp_path, monkeypatch, capsys):
-  def campaign(cases, seed, jobs, out, done):
+  def campaign(cases, seed, jobs, out):
     assert cases == [('tags', 'signal', 2)] and seed == 5
-    done(cases[0], [Try('Ctrl-C', outcome, 'begun at 0')])
+    yield cases[0], [Try('Ctrl-C', outcome, 'begun at 0')], 0.5
 
   monkeypatch.setattr(faultbench, 'campaign', campaign)
   one = ['--only', 'tags', '--kind', 'signal', '--case', '2', '--seed', '5']
@@ -345,10 +345,10 @@ def test_the_exit_status_and_the_way_to_repeat_a_bad_case(tmp_path, monkeypatch,
 def test_a_campaign_goes_on_with_what_is_not_done_or_was_bad(tmp_path, monkeypatch):
   asked, outcomes = [], iter(['survived', 'lost'] + ['named'] * 9)
 
-  def campaign(cases, seed, jobs, out, done):
+  def campaign(cases, seed, jobs, out):
     asked.append(cases)
     for each in cases[: 2 if len(asked) == 1 else None]:
-      done(each, [Try('files', next(outcomes))])
+      yield each, [Try('files', next(outcomes))], 0.5
 
   monkeypatch.setattr(faultbench, 'campaign', campaign)
   given = ['--only', 'labels', '--kind', 'kill', '--out', str(tmp_path), '--resume']
@@ -358,8 +358,8 @@ def test_a_campaign_goes_on_with_what_is_not_done_or_was_bad(tmp_path, monkeypat
     assert end.value.code == code
   assert asked[0] == [('labels', 'kill', n) for n in range(faultbench.CASES['kill'][1])]
   assert asked[1] == asked[0][1:]  # the first was good
-  assert len(json.loads((tmp_path / 'faults.json').read_text())['tries']) == len(asked[0])
   facts = json.loads((tmp_path / 'faults.json').read_text())
+  assert len(facts['tries']) == len(asked[0]) and facts['minutes'] == 0.5 * (len(asked[0]) + 1)
   other = facts | {'versions': facts['versions'] | {'python': '3.0'}}
   for seed, content in ('3', facts), ('0', other):
     (tmp_path / 'faults.json').write_text(json.dumps(content))
@@ -371,8 +371,8 @@ def test_a_campaign_goes_on_with_what_is_not_done_or_was_bad(tmp_path, monkeypat
 @pytest.mark.slow
 def test_what_befalls_a_run_is_survived_or_named(tmp_path):
   """The short form: a run is killed while it trains, and files of its folders are damaged."""
-  cases, before, results = [('tags', 'kill', 1), ('tags', 'files', 0)], dict(os.environ), {}
-  faultbench.campaign(cases, 0, 1, tmp_path, results.__setitem__)
+  cases, before = [('tags', 'kill', 1), ('tags', 'files', 0)], dict(os.environ)
+  results = {each: tries for each, tries, _ in faultbench.campaign(cases, 0, 1, tmp_path)}
   assert not [x for tries in results.values() for x in tries if faultbench.is_bad(x)], results
   assert len(results[cases[0]]) == 2
   assert len(results[cases[1]]) > fault_files.FAULTS

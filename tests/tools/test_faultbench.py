@@ -288,6 +288,11 @@ def test_what_a_search_wrote_before_is_removed_before_it_reads(tmp_path, monkeyp
   assert 'out ' not in fault_files.answer(tmp_path, ())[1]
 
 
+def test_a_reader_of_a_workdir_without_a_checkpoint_ends_with_one_sentence(tmp_path):
+  ended = fault_files.read(('load', str(tmp_path)))
+  assert ended.code == 2 and ended.refusal, ended.log
+
+
 def test_every_family_is_trained_and_read():
   assert set(families.FAMILIES) >= set('memory teacher lexicon blocks languages examples'.split())  # noqa: SIM905
   read = [families.subjects(family) for family in families.FAMILIES]

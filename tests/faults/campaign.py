@@ -25,6 +25,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -34,6 +35,7 @@ import traceback
 from pathlib import Path
 from unittest import mock
 
+import conftest
 from faults import families, files, kinds, runs
 
 from bert_jax.command_line import command_line
@@ -66,12 +68,13 @@ CASES = {  # {kind: (families, how many cases of each)}
   'inputs': ((INPUTS_ALONE,), 20),
 }
 QUICK = 'kill', 'files'  # which --quick tries once on every family; the other kinds, on SOME
+WHOSE = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
 ATTEMPTS = 9  # at a fault that did not take place, such as a signal after the end
-ENVIRONMENT = {  # of the runs; small programs that run for a few steps need no fast code
+ENVIRONMENT = {  # of the runs
   'JAX_PLATFORMS': 'cpu',
   'OPENBLAS_NUM_THREADS': '1',
   'TOKENIZERS_PARALLELISM': 'false',
-  'XLA_FLAGS': '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true',
+  'XLA_FLAGS': conftest.QUICK,
   'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
   'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
 }
@@ -137,36 +140,49 @@ def case(base, kind, number, seed, folder, known):
     return [files.Try(kind, 'tracebacks', f'of the campaign: {traceback.format_exc()}')]
 
 
-def campaign(cases, seed, jobs, out, done=lambda each, tries: None):
-  """Runs [(family, kind, number), ...]; done is told each and its Trys as soon as it has ended."""
+def measured(function, *arguments):
+  """(What a function gives, CPU minutes of this process and of the programs that it ran)."""
+  used = lambda: sum(sum(resource.getrusage(x)[:2]) for x in WHOSE) / 60
+  before = used()
+  return function(*arguments), used() - before
+
+
+def campaign(cases, seed, jobs, out):
+  """Runs [(family, kind, number), ...] and yields each, as soon as it has ended, with its Trys and
+  the CPU minutes that it took; those of the undisturbed runs come with a first case without any."""
   with tempfile.TemporaryDirectory(prefix='faultbench-') as root, mock.patch.dict(os.environ):
     root = Path(root)
     os.environ |= ENVIRONMENT | {'JAX_COMPILATION_CACHE_DIR': str(root / 'compiled')}
     context = multiprocessing.get_context('spawn')
     with concurrent.futures.ProcessPoolExecutor(jobs, context) as pool:
-      names = dict.fromkeys(family for family, *_ in cases)
       extends = {family for family, kind, _ in cases if kind == 'extend'}
-      made = {pool.submit(begin, root / x, x, x in extends): x for x in names}
+      names, making, running = [*dict.fromkeys(family for family, *_ in cases)], {}, {}
 
       def submit(each, known):
         base, folder = root / each[0], root / '{}-{}-{}'.format(*each)
-        return pool.submit(case, base, *each[1:], seed, folder, known), each
+        return pool.submit(measured, case, base, *each[1:], seed, folder, known), each
 
-      running = {}
-      while waiting := [*made, *running]:
-        (future, *_) = concurrent.futures.wait(waiting, return_when='FIRST_COMPLETED').done
-        if name := made.pop(future, ''):
+      while names or making or running:
+        if names and len(making) + len(running) < jobs:  # so that an interrupted one has cases
+          x = names.pop(0)
+          making[pool.submit(measured, begin, root / x, x, x in extends)] = x
+          continue
+        (future, *_) = concurrent.futures.wait([*making, *running], None, 'FIRST_COMPLETED').done
+        if name := making.pop(future, ''):
           of_family, fault = [each for each in cases if each[0] == name], future.exception()
           for each in of_family if fault else ():
-            done(each, [files.Try(each[1], 'tracebacks', f'of the campaign: {fault}')])
-          running |= {} if fault else dict(submit(each, future.result()) for each in of_family)
+            yield each, [files.Try(each[1], 'tracebacks', f'of the campaign: {fault}')], 0
+          if not fault:
+            known, used = future.result()
+            running |= dict(submit(each, known) for each in of_family)
+            yield of_family[0], [], used
           continue
-        each, tries = running.pop(future), future.result()
+        each, (tries, used) = running.pop(future), future.result()
         folder = root / '{}-{}-{}'.format(*each)
         if any(is_bad(x) for x in tries):
           shutil.copytree(folder, out / folder.name, symlinks=True, dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
-        done(each, tries)
+        yield each, tries, used
 
 
 def table(results):
@@ -184,7 +200,7 @@ def written(out, results, command, minutes, seed):
   """Writes the results {(family, kind, number): Trys} as faults.json and faults.md -> its lines."""
   cases = sorted(results, key=lambda each: ([*CASES].index(each[1]), each))
   tries = [(each, x) for each in cases for x in results[each]]
-  head = f'`{command}`, {time.strftime("%Y-%m-%d")}, {minutes:.0f} minutes:'
+  head = f'`{command}`, {time.strftime("%Y-%m-%d")}, {minutes:.0f} CPU minutes:'
   rows = [(x.row, x) for _, x in tries], [(each[0], x) for each, x in tries]
   lines = [head, *(line for part in rows for line in ('', *table(part)))]
   (out / 'faults.md').write_text('\n'.join(lines) + '\n')
@@ -211,9 +227,10 @@ def chosen(args):
   out = []
   for kind, (of, many) in CASES.items():
     few = of if kind in QUICK else [x for x in of if x in (*SOME, INPUTS_ALONE)]
-    numbers = range(1 if args.quick else many) if args.case is None else [args.case]
-    asked = [x for x in (few if args.quick else of) if args.only in ('', x)]
-    out += [(x, kind, n) for x in asked for n in numbers if args.kind in ('', kind)]
+    for i, name in enumerate(few if args.quick else of):
+      numbers = [args.case] if args.case is not None else [i % many] if args.quick else range(many)
+      is_asked = args.only in ('', name) and args.kind in ('', kind)
+      out += [(name, kind, n) for n in numbers if is_asked]
   return out
 
 
@@ -229,7 +246,6 @@ def main(argv=None):
   add('--case', type=int, help='one case of --only and --kind, by its number from 0')
   add('--resume', action='store_true', help='keep the good cases that --out has')
   args = parser.parse_args(argv)
-  started = time.time()
   with command_line():
     if args.case is not None and not (args.only and args.kind):
       raise InputError('--case is one of a kind; name it with --only FAMILY --kind KIND.')
@@ -243,12 +259,10 @@ def main(argv=None):
     words = sys.argv[1:] if argv is None else argv
     command = ' '.join(['python tests/faults', *words])
 
-    def done(of_cases):
-      results.update(of_cases)
-      return written(out, results, command, minutes + (time.time() - started) / 60, args.seed)
-
-    campaign(cases, args.seed, args.jobs, out, lambda each, tries: done({each: tries}))
-    print('\n'.join(done({})))
+    for each, tries, used in campaign(cases, args.seed, args.jobs, out):
+      results[each], minutes = tries, minutes + used
+      written(out, results, command, minutes, args.seed)
+    print('\n'.join(written(out, results, command, minutes, args.seed)))
     bad = [(each, x) for each, tries in results.items() for x in tries if is_bad(x)]
     for (family, kind, number), x in bad:
       again = f'--only {family} --kind {kind} --case {number} --seed {args.seed}'

@@ -28,6 +28,7 @@ from faults.inputs import DAMAGE, of_lines, work
 from faults.runs import PROGRAMS, Ended, Run, all_of, digest, lines, program, steps
 
 from bert_jax import train
+from bert_jax.command_line import command_line
 from bert_jax.predict import model as predict_model
 from bert_jax.run import evaluation, setup
 from bert_jax.tools.report import pages
@@ -117,8 +118,13 @@ def stop_before_computing():
   predict_model.Model.ask = ask
 
 
-# What `predict` and `convert` load.
-PROGRAMS['load'] = SimpleNamespace(main=lambda argv: tell(digest(of_workdir.load(*argv).params)))
+def load(argv):
+  """What `predict` and `convert` load."""
+  with command_line():
+    tell(digest(of_workdir.load(*argv).params))
+
+
+PROGRAMS['load'] = SimpleNamespace(main=load)
 
 
 def read(command):

@@ -77,7 +77,7 @@ def stopped(base, folder, known, number, rng, ways, more=0, devices=(1, 1, 1)):
     rows.append(': '.join([name, *(phase for phase, _ in met)]))
     least = max(steps(folder / W), default=0)
   outcome, note = finish(folder / W, started, ended, whole, least, exact)
-  if outcome == 'survived' and len(rows) < len(devices) - 1:  # it ended before
+  if outcome == 'survived' and len(rows) < (1 if exact else len(devices) - 1):  # it ended before
     return []
   return [Try(row, outcome, note) for row in rows or [name]]
 

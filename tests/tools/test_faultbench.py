@@ -263,6 +263,11 @@ def test_what_a_search_wrote_before_is_removed_before_it_reads(tmp_path, monkeyp
   assert 'out ' not in fault_files.answer(tmp_path, ())[1]
 
 
+def test_a_reader_of_a_workdir_without_a_checkpoint_ends_with_one_sentence(tmp_path):
+  ended = fault_files.read(('load', str(tmp_path)))
+  assert ended.code == 2 and ended.refusal, ended.log
+
+
 def test_every_family_is_trained_and_read():
   assert set(families.FAMILIES) >= set('memory teacher lexicon blocks languages examples'.split())  # noqa: SIM905
   read = [families.subjects(family) for family in families.FAMILIES]
@@ -276,9 +281,9 @@ def test_every_family_is_trained_and_read():
 
 
 def test_the_exit_status_and_the_way_to_repeat_a_bad_case(tmp_path, monkeypatch, capsys):
-  def campaign(cases, seed, jobs, out, done):
+  def campaign(cases, seed, jobs, out):
     assert cases == [('tags', 'signal', 2)] and seed == 5
-    done(cases[0], [Try('Ctrl-C', outcome, 'begun at 0')])
+    yield cases[0], [Try('Ctrl-C', outcome, 'begun at 0')], 0.5
 
   monkeypatch.setattr(faultbench, 'campaign', campaign)
   one = ['--only', 'tags', '--kind', 'signal', '--case', '2', '--seed', '5']

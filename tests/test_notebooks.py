@@ -150,7 +150,7 @@ print('again', int(state.step), time.monotonic() - started)
 
 def test_a_notebook_trains_and_a_finished_one_returns(corpus_file, tmp_path):
   parameters = {'FOLDER': str(tmp_path)}
-  parameters['OVERRIDES'] = [*small_overrides(corpus_file), '--config.corpus.eval_share=0']
+  parameters['OVERRIDES'] = [*small_overrides(corpus_file), '--config.eval.batches=2']
   notebook = execute('tpu', parameters, AGAIN)
   training = next(x for x in notebook.cells if x.source.startswith('import bert_jax'))
   shows_a_run(training, 20)

@@ -298,7 +298,7 @@ def test_every_language_has_a_unigram_line_of_each_loss(tmp_path, tokenizer):  #
     levels = source.baselines
     assert levels['bound_en'] == levels['mlm_en'] != levels['lm_en']
     named = {x for x in record.objective(config, tokenizer).metrics if x.startswith('bound_')}
-    assert named - levels.keys() == {'bound_accuracy'}
+    assert named <= levels.keys()
 
 
 # ---- runs ----------------------------------------------------------------------------------------

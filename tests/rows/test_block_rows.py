@@ -269,7 +269,8 @@ def test_a_run_of_two_languages_reads_blocks(folder, tokenizer, monkeypatch):
     assert all(isinstance(part, BlockRows) for part in many[split].parts.values())
     assert len(many[split]) == len(few[split])
     for name, (value, _) in few[split].baselines.items():
-      assert many[split].baselines[name][0] == pytest.approx(value, rel=0.05), name
+      rel = 0.15 if name.endswith('accuracy') else 0.05  # the share of one piece
+      assert many[split].baselines[name][0] == pytest.approx(value, rel=rel), name
     one, two = (x[split].gather(np.arange(len(x[split]))) for x in (few, many))
     assert examples(one) == examples(two)
   order = batches.endless(many['train'], 0, 8)

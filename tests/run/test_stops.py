@@ -46,6 +46,9 @@ class Batches:
 
   skip_damaged, source = False, Rows()
 
+  def __len__(self):
+    return 9
+
   def at(self, step, skipped):
     return step + skipped // 8
 

@@ -177,7 +177,7 @@ def test_a_stop_at_any_moment_loses_nothing(schedule, tmp_path):
 
 
 def test_a_line_is_the_mean_since_the_line_before(tmp_path):
-  """And an evaluation looks at eval.batches on the way and at everything in the end."""
+  """And each evaluation looks at eval.batches, the last one at everything, too."""
   trains(configured(EACH), tmp_path / 'each', {})
   trains(configured(IN_TURN, 'eval.batches=7'), tmp_path / 'run', {})
   each = {line['step']: line for line in lines(tmp_path / 'each', 'train')}
@@ -187,8 +187,11 @@ def test_a_line_is_the_mean_since_the_line_before(tmp_path):
     for name in ('loss', 'fill'):
       values = [each[line['step'] - k][name] for k in range(3)]
       assert line[name] == pytest.approx(np.mean(values), rel=1e-9)
-  counts = {line['step']: line['count'] for line in lines(tmp_path / 'run', 'eval')}
-  assert counts == {4: 7, 8: 7, 12: 0}
+  counts = {
+    kind: {line['step']: line['count'] for line in lines(tmp_path / 'run', kind)}
+    for kind in ('eval', 'whole')
+  }
+  assert counts == {'eval': {4: 7, 8: 7, 12: 7}, 'whole': {12: 0}}
 
 
 def test_a_run_saves_by_the_clock(tmp_path):

@@ -73,14 +73,6 @@ def beside(
   return ({'examples': examples} if examples else {}) | levels
 
 
-def own_baselines(result: Mapping[str, Any], baselines: Mapping[str, Level]) -> dict[str, Level]:
-  """The baselines of the rows that a result is of: it has them as NAME_KIND, as in `beside`, where
-  these rows are a part of a split. baselines: of the whole split."""
-  own = {name: result.get(f'{name}_{x.kind}') for name, x in baselines.items()}
-  change = lambda x, value: x if value is None else x._replace(value=value)
-  return {name: change(x, own[name]) for name, x in baselines.items()}
-
-
 def to_json(metrics: Mapping[str, Any]) -> str:
   """One line of valid JSON; NaN and infinity become null."""
   return json.dumps(json.loads(json.dumps(metrics), parse_constant=lambda name: None))

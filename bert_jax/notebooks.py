@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bert_jax import metrics
 from bert_jax.buckets import Bucket
 from bert_jax.errors import InputError
 from bert_jax.files import Path
@@ -103,9 +102,8 @@ def drawn(workdir: Path) -> str:
   from matplotlib.figure import Figure
 
   judge, facts = run.judge, run.facts
-  baselines = facts.split('eval' if 'eval' in facts.data else 'train').baselines
-  for point in run.curve:
-    baselines = metrics.own_baselines(point.values, baselines)
+  split = facts.split('eval' if 'eval' in facts.data else 'train')
+  baselines = {**split.baselines, **split.part}
   labels = {'train': f'train, means of {run.fields.get("log.every", "some")} steps'}
   labels['whole'] = 'eval, all rows'
   names = [judge] if any(judge in point.values for point in run.training) else ['loss', judge]

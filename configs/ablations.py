@@ -49,9 +49,11 @@ def growing(b):
 
 
 def batches(b, *factors):
-  """Arms with another batch, as many rows in all, and a rate that goes with the batch's root."""
+  """Arms with another batch, as many rows in all (and in each evaluation), and a rate that goes
+  with the batch's root."""
   return {f'batch_size={round(b.batch_size * x)}': {
     'batch_size': round(b.batch_size * x), 'steps': round(b.steps / x),
+    'eval.batches': round(b.eval.batches / x),
     'optimizer.learning_rate': round(b.optimizer.learning_rate * x**0.5, 7)} for x in factors}
 
 

@@ -188,15 +188,16 @@ def _metrics(config, facts):
   baselines, number = split.get('baselines') or {}, split.get('examples')
   metrics, task = facts['metrics'], TASKS[config.objective]
   judge = task.judge(config).metric
-  own = {f'{name}_{kind}' for name, (_, kind) in baselines.items()}  # of a part of the rows
-  left_out = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()} | NO_SCORES | own
+  left_out = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()} | NO_SCORES
   rows, remark = ['| metric | value | without reading the input |', '|---|---|---|'], ''
   for name, value in sorted(metrics.items(), key=lambda item: item[0] != judge):
     if name in left_out or not isinstance(value, (int, float)):
       continue
     level, kind = baselines.get(name, (None, ''))
-    beside = f'{kind} {_rounded(metrics.get(f"{name}_{kind}", level))}' if kind else ''
-    is_loss = name in facts.get('losses', ()) or f'{name}_below_{kind}' in metrics
+    below = metrics.get(f'{name}_below_{kind}')
+    # Of an earlier step the metrics are of a part of the rows, which has baselines of its own.
+    beside = f'{kind} {_rounded(level if below is None else value + below)}' if kind else ''
+    is_loss = name in facts.get('losses', ()) or below is not None
     within = ''
     # A family's main accuracy, if it is called after it, is the share of right examples.
     if number and name == f'{config.objective}_accuracy' == task.main_metric(config):

@@ -38,8 +38,8 @@ class Source(Protocol):
   """Random access to rows of one shape, {name: array}: the form of all data before batching.
   An evaluation scores the answers of a tasks.scored.Scored; of others it reports the terms only.
   A source may have `scales`, {metric: (term, factor)}: metrics that are a term times a number;
-  `levels`, functions of a batch that give its own baselines, {metric: Mean}; and `gather`, to read
-  several rows at once."""
+  `levels`, functions of a batch that give its own baselines, {metric: Mean}, by which a run counts
+  `part`, the baselines of what it evaluates; and `gather`, to read several rows at once."""
 
   fingerprint: str  # changes when the rows do
   baselines: dict[str, Level]  # {metric: its value without reading the input}
@@ -92,6 +92,12 @@ class Batches:
 
   def __getitem__(self, step: int) -> dict[str, jax.Array]:
     return self.at(step)
+
+  def part(self, count: int) -> list[int]:
+    """The numbers of `count` batches, 0 for all: spread evenly over the split, since neighbours in
+    a corpus are alike, or, of lanes, from their beginning."""
+    count = min(count or len(self), len(self))
+    return [k if self.lanes else k * len(self) // count for k in range(count)]
 
   def at(self, step: int, skipped: int = 0) -> dict[str, jax.Array]:
     """The batch of a step in a run that has skipped `skipped` rows before it."""

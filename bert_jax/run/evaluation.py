@@ -42,17 +42,12 @@ def one_pass(
   ends: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
   """Evaluates a split: (its metrics, the answers of a Scored source, else []).
-  carry: of the first batch. count: how many batches, 0 for all: spread evenly over the split, since
-  neighbours in a corpus are alike, or, of lanes, from their beginning. The metrics of a part of the
-  split have its own baselines, NAME_KIND, if the source counts them. shares: Objective.shares. A
-  model that gives one answer to everything gets the metric `constant`, 1. ends: asked before each
-  batch whether to break off, which raises Interrupted. Results are fetched a batch late."""
+  carry: of the first batch. count: of Batches.part. shares: Objective.shares. A model that gives
+  one answer to everything gets the metric `constant`, 1. ends: asked before each batch whether to
+  break off, which raises Interrupted. Results are fetched a batch late."""
   source: Any = batches.source
-  baselines: Mapping[str, metrics.Level] = source.baselines
   totals, outputs, damaged = {}, [], batches.damaged_rows
-  count = min(count or len(batches), len(batches))
-  number = lambda k: k if batches.lanes else k * len(batches) // count
-  computed = None
+  numbers, computed = batches.part(count), None
 
   def fetch():
     nonlocal totals
@@ -62,15 +57,12 @@ def one_pass(
       if out and isinstance(source, Scored):
         outputs.append(multihost_utils.process_allgather(out, tiled=True))
 
-  with contextlib.closing(Ahead(lambda k: batches[number(k)], count)) as ahead:
-    for k in range(count):
+  with contextlib.closing(Ahead(lambda k: batches[numbers[k]], len(numbers))) as ahead:
+    for k, number in enumerate(numbers):
       if ends():
         raise Interrupted
       batch, _ = ahead.take(k)
-      terms, out, carry = eval_step(params, carry, batch, np.int32(number(k)), constants)
-      for level in getattr(source, 'levels', ()) if count < len(batches) else ():
-        known = {name: x for name, x in level(batch).items() if name in terms and name in baselines}
-        terms = terms | {f'{name}_{baselines[name].kind}': x for name, x in known.items()}
+      terms, out, carry = eval_step(params, carry, batch, np.int32(number), constants)
       if shares:
         terms = terms | {'tokens': _tokens(batch['segment_ids'])}
       fetch()  # a batch late, so that the device computes meanwhile
@@ -80,8 +72,7 @@ def one_pass(
   if shares:
     totals |= shares(totals)
     del totals['tokens']
-  own = metrics.own_baselines(metrics.values(totals, {}), baselines)
-  result = metrics.values(totals, own)
+  result = metrics.values(totals, levels(batches, count))
   for name, (term, factor) in getattr(source, 'scales', {}).items():
     result |= {name: result[term] * factor} if term in result else {}
   if batches.skip_damaged and (damaged := hosts.total(batches.damaged_rows - damaged)):
@@ -98,6 +89,27 @@ def one_pass(
     log.warning('the run has collapsed: it predicts %s for every example', constant)
     result['constant'] = 1.0
   return result, answers
+
+
+def count_part(batches: Batches, count: int) -> None:
+  """Counts the baselines of the rows that `count` batches hold, which are the same at each step."""
+  source: Any = batches.source
+  totals, numbers = {}, batches.part(count)
+  if not hasattr(source, 'levels') or len(numbers) == len(batches):
+    return
+  for number in numbers:
+    batch = batches[number]
+    for level in source.levels:
+      totals = metrics.add(totals, metrics.host_sum(level(batch)))
+  known, own = source.baselines, metrics.values(totals, {})
+  source.part = {name: x._replace(value=own[name]) for name, x in known.items() if name in own}
+
+
+def levels(batches: Batches, count: int) -> dict[str, metrics.Level]:
+  """The baselines of the rows that one_pass reads, as far as they were counted."""
+  source: Any = batches.source
+  is_part = len(batches.part(count)) < len(batches)
+  return {**source.baselines, **(getattr(source, 'part', {}) if is_part else {})}
 
 
 @jax.jit

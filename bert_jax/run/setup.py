@@ -84,6 +84,8 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   stack.enter_context(contextlib.closing(checkpoints))
   state, meta = first_state(inputs, program, checkpoints, state)
   costs = costs_of(inputs, models.count_parameters(state.params))
+  if inputs.eval_batches:
+    evaluation.count_part(inputs.eval_batches, config.eval.batches)
   contents.write_facts(inputs.workdir, config, inputs.sources, mesh, costs)
   seen = spikes.Spikes(config.spikes, checkpoints, meta)
   run = Run(

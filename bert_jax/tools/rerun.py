@@ -107,7 +107,8 @@ def _changed_packages(run: Run, here: Mapping[str, str]) -> list[str]:
 
 def lines(run: Run) -> dict[tuple[int, str], dict[str, float | None]]:
   """A run's metrics that do not depend on the clock, {(step, kind of the Point): values}."""
-  values = lambda point: {k: x for k, x in point.values.items() if k not in NOT_COMPARED}
+  is_own = lambda name: name not in NOT_COMPARED and '_below_' not in name  # of other baselines
+  values = lambda point: {name: x for name, x in point.values.items() if is_own(name)}
   return {(point.step, point.kind): values(point) for point in run.points}
 
 
@@ -116,13 +117,14 @@ def outcome(run: Run, again: Run) -> dict[str, Any]:
   'state', 'same'}. A repetition that ended before the run did is not the same."""
   was, now = lines(run), lines(again)
   common = [key for key in was if key in now]
-  differ = [key for key in common if was[key] != now[key]]
+  others = lambda key: [name for name, x in was[key].items() if now[key].get(name, x) != x]
+  differ = [key for key in common if others(key)]  # of another version one may have more names
   last = lambda keys: max((step for step, _ in keys), default=0)
   evaluations = lambda keys: sum(kind != 'train' for _, kind in keys)
   first = ''
   if differ:
     (step, kind), (a, b) = differ[0], (was[differ[0]], now[differ[0]])
-    name = next(name for name in [*a, *b] if a.get(name) != b.get(name))
+    name = others(differ[0])[0]
     first = f'step {step}, {kind}: {name} {a.get(name)} -> {b.get(name)}'
   elif last(now) < last(was):
     first = f'the repetition ended at step {last(now)} and the run at step {last(was)}'

@@ -142,8 +142,9 @@ def write_facts(
   mesh: jax.sharding.Mesh,
   costs: Mapping[str, Any],
 ) -> None:
-  """Writes run.json: versions, commands, devices, mesh; rows, fingerprint, baselines and number of
-  labelled examples of each split; and beside it packages.txt and code.diff (provenance.py).
+  """Writes run.json: versions, commands, devices, mesh; rows, fingerprint, number of
+  labelled examples and baselines of each split (and of the `part` that is evaluated while
+  training); and beside it packages.txt and code.diff (provenance.py).
   `earlier` there keeps the versions and devices before, if these have changed."""
   if not hosts.first():
     return
@@ -162,6 +163,7 @@ def write_facts(
   facts |= {'config': config_lib.fingerprint(config), 'costs': costs, 'data': {}}
   for split, s in sources.items():
     of_split = {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
+    of_split |= {'part': s.part} if getattr(s, 'part', {}) else {}
     facts['data'][split] = of_split | ({'examples': s.size} if hasattr(s, 'size') else {})
   beside = {PACKAGES: provenance.installed(), CHANGES: provenance.code_changes()}
   with writing(path):

@@ -21,6 +21,7 @@ class Split:
   fingerprint: str = ''
   examples: int = 0  # of labelled data
   baselines: Mapping[str, Level] = field(default_factory=dict)
+  part: Mapping[str, Level] = field(default_factory=dict)  # of the rows of the curve, if not all
 
 
 @dataclass(frozen=True)

@@ -48,13 +48,22 @@ def read(folder: Path | str) -> Run:
     # Earlier versions evaluated the last state on all rows alone, and called that 'eval', too.
     ends = {summary.steps, *(x['steps'] for x in contents.lengths(path))} - {0}
     ends -= {point.step for point in points if point.kind == 'whole'}
-    is_whole = lambda point: point.kind == 'eval' and point.step in ends
+    is_whole = lambda p: p.kind == 'eval' and p.step in ends and _is_of_all(p, facts, summary)
     points = [p._replace(kind='whole') if is_whole(p) else p for p in points]
   checkpoints, newest = _checkpoints(path / 'checkpoints', faults)
   judge = TASKS[config.objective].judge(config).metric if config else summary.metric or 'loss'
   run = Run(path, config, fields, judge, facts, summary, tuple(points), {}, checkpoints, newest)
   run = _without_strangers(run, faults)
   return replace(run, lengths=_lengths(run, faults), faults=tuple(faults))
+
+
+def _is_of_all(point: Point, facts: Facts, summary: Summary) -> bool:
+  """Whether an `eval` at an end of a run is of all rows, in earlier versions: its losses stand
+  beside the baselines of all rows, or they have none."""
+  levels, values = facts.split('eval').baselines, point.values
+  known = [(x.value, values.get(k), values.get(f'{k}_below_{x.kind}')) for k, x in levels.items()]
+  known = [(x, a + b) for x, a, b in known if a is not None and b is not None]
+  return all(math.isclose(*x) for x in known) if known else point.step == summary.steps
 
 
 def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
@@ -102,14 +111,21 @@ def read_facts(workdir: Path | str, faults: list[str] | None = None) -> Facts:
 
 
 def _split(at: JsonObject) -> Split:
-  baselines, levels = at.inside('baselines'), {}
-  for name in baselines.content:
-    level = baselines.take(name, list)
+  baselines, part = _levels(at.inside('baselines')), _levels(at.inside('part'))
+  return Split(
+    **at.several(rows=int, fingerprint=str, examples=int), baselines=baselines, part=part
+  )
+
+
+def _levels(at: JsonObject) -> dict[str, Level]:
+  levels = {}
+  for name in at.content:
+    level = at.take(name, list)
     if level is not None and len(level) == 2 and is_of(level[0], float) and is_of(level[1], str):
       levels[name] = Level(*level)
     elif level is not None:
-      baselines.wrong(name, 'a value and the name of who reaches it')
-  return Split(**at.several(rows=int, fingerprint=str, examples=int), baselines=levels)
+      at.wrong(name, 'a value and the name of who reaches it')
+  return levels
 
 
 def read_summary(workdir: Path | str, faults: list[str] | None = None) -> Summary:

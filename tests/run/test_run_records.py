@@ -235,6 +235,14 @@ def test_a_repetition_that_differs_or_ends_earlier_is_not_the_same(
   # Of a run that was cut off all that it has is compared.
   out = rerun.outcome(again, once)
   assert out['same'] and out['compared'] == '10 of 10 steps, 1 of 1 evaluations'
+  # Another version may have names of its own, and another baseline.
+  theirs = [
+    p._replace(values={**p.values, 'new': 3.5, 'mlm_below_unigram': 7.5}) for p in once.points
+  ]
+  out = rerun.outcome(
+    dataclasses.replace(once, newest={}), dataclasses.replace(once, points=theirs)
+  )
+  assert out['same'] and out['same_lines'] == 6
   # Numbers and bits that differ are found out.
   last = kept.pop()
   other = [*kept, last | {'mlm': 0.5}]

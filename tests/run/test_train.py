@@ -311,19 +311,35 @@ def test_every_point_of_a_curve_is_of_the_same_rows(corpus_file, pretrained, tmp
   assert read.final('mlm') == results['mlm'] == read.newest['metrics']['mlm']
   # The same two batches have the same baselines at each step, which are not those of all rows.
   first, last, whole = (point.values for point in read.evaluations)
+  assert not any('mlm_unigram' in values for values in (first, last, whole))
+  part = read.facts.split('eval').part
   source = batches[0].source
   chosen = [batches[0][k * len(batches[0]) // 2] for k in range(2)]
   pieces = np.concatenate([np.asarray(b['input_ids']).ravel() for b in chosen]).tolist()
   special = {*tokenizers.load_folder(tmp_path / 'run').special_ids}
   shares = Counter(x for x in pieces if x not in special)
-  level = first['mlm_unigram']
-  assert (
-    level == last['mlm_unigram'] != source.baselines['mlm'].value and 'mlm_unigram' not in whole
-  )
+  level = part['mlm'].value
+  assert level != source.baselines['mlm'].value and part['mlm'].kind == 'unigram'
+  assert first['mlm_below_unigram'] == pytest.approx(level - first['mlm'], rel=1e-6)
   assert last['mlm_below_unigram'] == pytest.approx(level - last['mlm'], rel=1e-6)
   assert whole['mlm_below_unigram'] == source.baselines['mlm'].value - whole['mlm']
   most = shares.most_common(1)[0][1] / shares.total()  # here the piece is that of training, too
-  assert first['mlm_accuracy_majority'] == pytest.approx(most, rel=1e-6)
+  assert part['mlm_accuracy'].value == pytest.approx(most, rel=1e-6)
+  # A run that ends where it was to go on makes up for the evaluation of all rows.
+  longer = small_pretrain(corpus_file, 'eval.batches=2 steps=30 checkpoint.every=10')
+
+  def stops(self, step, split, values):
+    write(self, step, split, values)
+    if step == 30:
+      raise MemoryError
+
+  with monkeypatch.context() as patch:
+    patch.setattr(Writer, 'write', stops)
+    with pytest.raises(MemoryError):
+      train(longer, tmp_path / 'shortened')
+  train(small_pretrain(corpus_file, 'eval.batches=2 steps=20'), tmp_path / 'shortened')
+  kinds = [(p.step, p.kind) for p in records.read(tmp_path / 'shortened').evaluations]
+  assert kinds == [(10, 'eval'), (20, 'eval'), (20, 'whole')]
   # A run that is killed between the two lines writes both again.
 
   def dies(self, step, split, values):

@@ -13,7 +13,7 @@ from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.files import seal
 from bert_jax.tools.report import __main__ as report
-from bert_jax.tools.report import arms, pages
+from bert_jax.tools.report import arms, pages, tables
 from bert_jax.workdir import records
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
@@ -209,7 +209,10 @@ def test_an_arm_that_collapsed_gets_no_p_value(tmp_path):
     'in all means and tests, but for arms of which all did: hidden_dropout_prob=0.3.'
     in report.table(read)
   )
-  panel = report.read(tmp_path, baseline='hidden_dropout_prob=0.3').panels[0]
+  read = report.read(tmp_path, baseline='hidden_dropout_prob=0.3')
+  (panel,) = read.panels
+  said = 'The baseline collapsed, so nothing is tested.'
+  assert said in report.table(read) and said in tables.narrow(panel)[1]
   assert [row.difference.p for row in panel.rows('mlm')[1:]] == [None, None]
 
 

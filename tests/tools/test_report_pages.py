@@ -1,6 +1,7 @@
 """The pages of a report and their statistics, the latter against simulation and scipy's tests."""
 
 import csv
+import dataclasses
 import io
 import json
 import random
@@ -16,6 +17,7 @@ from test_report import checkpoint_at, plan, workdir
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
+from bert_jax.metrics import Level
 from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report import figures as report_figures
@@ -408,9 +410,12 @@ def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):
 def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   """Tables have it; the curve has the same part of the rows at each step, and their baseline."""
   for seed, last in enumerate((3.0, 3.5, 4.3)):
-    lines = [(s, 'eval', {'mlm': 9 - s / 100, 'mlm_unigram': 5.5}) for s in (250, 500)]
+    lines = [(s, 'eval', {'mlm': 9 - s / 100}) for s in (250, 500)]
     lines += [(500, 'whole', {'mlm': last, 'mlm_below_unigram': 5.9 - last})]
-    workdir(tmp_path / str(seed), lines, f'seed={seed}', 'steps=500', levels=LEVELS)
+    folder = workdir(tmp_path / str(seed), lines, f'seed={seed}', 'steps=500', levels=LEVELS)
+    facts = json.loads((folder / 'run.json').read_text())
+    facts['data']['eval']['part'] = {'mlm': [5.5, 'unigram']}
+    (folder / 'run.json').write_text(json.dumps(facts))
   read = report.read(tmp_path)
   (panel,) = read.panels
   assert panel.metrics == ['mlm'] and panel.rows('mlm')[0].values == {0: 3.0, 1: 3.5, 2: 4.3}
@@ -422,13 +427,24 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   assert (level.get_text(), level.get_position()[1]) == ('unigram', 5.5)
   captions = [x for _, x, _ in report_figures.panel_figures(panel)]
   assert any('Hollow: all rows, at the end' in x for x in captions)
+  # While runs live, the values are of the part; arms that read other parts have the level of all.
+  runs = panel.runs
+  for n, run in enumerate(runs):
+    panel.arms[0].runs[n] = dataclasses.replace(run, points=run.curve)
+  assert panel.level('mlm') == (5.5, 'unigram') and panel.named('mlm') == 'mlm, nats'
+  split = {
+    'eval': dataclasses.replace(runs[0].facts.split('eval'), part={'mlm': Level(5.25, 'unigram')})
+  }
+  facts = dataclasses.replace(runs[0].facts, data=split)
+  panel.arms[0].runs[0] = dataclasses.replace(runs[0], facts=facts)
+  assert panel.level('mlm', of_curves=True) == (LEVELS['mlm'][0], 'unigram of all rows')
   # Earlier versions compared their curves, too, with the baseline of all rows.
   lines = [(s, 'eval', {'mlm': 9 - s / 100}) for s in (250, 500)]
   more = {'levels': LEVELS, 'rows_read': 10**6}
   workdir(tmp_path / 'old' / 'run', lines, 'steps=500', **more)
   (panel,) = report.read(tmp_path / 'old').panels
   assert [p.step for run in panel.runs for p in run.curve] == [250]
-  assert panel.level_of_curves('mlm') == (6.0, 'unigram of all rows')
+  assert panel.level('mlm', of_curves=True) == (6.0, 'unigram of all rows')
 
 
 def test_labels_of_ticks_lie_apart(tmp_path):
@@ -490,6 +506,7 @@ def test_labels_are_for_people(tmp_path, no_pictures):
     'x=1.234567',
   ]
   assert readable(['a=1', 'a=1, b=2']) == ['a=1', 'a=1, b=2'] and readable(['a=1']) == ['a=1']
+  assert readable(['seeds=(1, 2), x=1', 'seeds=(1, 3), x=1']) == ['seeds=(1, 2)', 'seeds=(1, 3)']
   # What ended all seeds of an arm is said once.
   grid(tmp_path, {0.15: 4.0}, seeds=1)
   (tmp_path / 'logs').mkdir()

@@ -288,6 +288,8 @@ def test_every_ready_ablation_is_a_sweep():
     loaded = [run._replace(config=c.load(run.spec, run.fields)) for run in runs]
     assert len(loaded) > 1 and baseline == next(iter(arms))
     assert len({c.fingerprint(run.config) for run in loaded}) == len(loaded), name
+    rows = {run.config.eval.batches * run.config.batch_size for run in loaded}
+    assert max(rows) <= 1.05 * min(rows), name  # each curve is of as many rows
     differ = sweep.other_evaluations(loaded)
     apart = name in ('packing', 'vocabulary_size', 'vocabulary_kind', 'pairs')
     assert bool([x for x in differ if x[:7] != 'corpus.' or x == 'corpus.rows']) == apart, differ

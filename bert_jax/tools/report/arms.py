@@ -56,7 +56,9 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
       evaluated_on[run.path] = {**under, **rows}
       continue
     # What always the same answer scores tells other examples in a file of the same name.
-    told = {k: x for k, x in data.baselines.items() if x.kind in LOSSES or k.endswith('accuracy')}
+    levels = data.baselines.items()
+    told = {k: x for k, x in levels if x.kind in LOSSES}
+    told = told or {k: x for k, x in levels if k.endswith('accuracy')}
     of = {'data.eval': run.fields['data.eval'] or run.fields['data.train']}
     evaluated_on[run.path] = of | {f'{k} of a {x.kind}': x.value for k, x in told.items()}
     reading = [(name, x) for name, x in run.fields.items() if name in READING]
@@ -211,7 +213,7 @@ def shortened(texts: Sequence[str]) -> list[str]:
 def readable(texts: Sequence[str]) -> list[str]:
   """Texts without the fields that all share, the folders of paths, and digits past the fourth, as
   long as none is empty or as another."""
-  parts = [text.split(', ') for text in texts]
+  parts = [re.split(r', (?=[\w.]+=)', text) for text in texts]
   own = [', '.join(x for x in of if not all(x in y for y in parts)) for of in parts]
   out = own if all(own) else [*texts]
   rounded = lambda number: f'{float(number[0]):.4g}'

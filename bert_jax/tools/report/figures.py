@@ -148,7 +148,7 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
       draw_line(axis, means, look, arm.label)
     apart = curve(arm.runs, metric, along, 'whole') or ([] if has_line else means)
     draw_apart(axis, apart, look, '' if has_line else arm.label)
-  if level := panel.level_of_curves(metric):
+  if level := panel.level(metric, of_curves=True):
     draw_level(axis, *level, upright=False)
   for step, value in sorted(changes(panel)) if along == 'step' else ():
     draw_level(axis, step, value, upright=True)
@@ -246,7 +246,7 @@ def side_by_side(panels: Sequence[Panel]) -> 'Figure':
         axis.plot(*list(zip(*means))[:2], linewidth=0.7, alpha=0.6, **look)
     draw_curves(axis, panel, metric, 'step')
     every = ' or '.join(sorted({str(run.fields.get('log.every', 'some')) for run in panel.runs}))
-    thin = f'thin: in training, means of {every} steps'
+    thin = f'thin: in training, means of {every} steps' + '; hollow: all rows' * panel.reads_part
     name = f'{panel.objective} ({thin})\n{panel.evaluated_on}'.strip()
     axis.set_title(plain(name), fontsize=9, wrap=True)
     add_legend(part, axis)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError
 from bert_jax.files import Path
-from bert_jax.metrics import Level, own_baselines
+from bert_jax.metrics import Level
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.arms import LOSSES, Arm
 from bert_jax.tools.report.statistics import Difference, differences, interval, step_of
@@ -72,29 +72,27 @@ class Panel:
   def named(self, metric: str) -> str:
     """The metric with its unit: a loss that has a unigram baseline is in nats."""
     level = self.level(metric)
-    return f'{metric}, nats' if level and level.kind == 'unigram' else metric
+    return f'{metric}, nats' if level and level.kind.startswith('unigram') else metric
 
-  def level(self, metric: str) -> Level | None:
-    """The baseline that a metric must beat, such as the unigram loss."""
-    data = (run.facts.split('eval') for run in self.runs)
-    return next((split.baselines[metric] for split in data if metric in split.baselines), None)
-
-  def level_of_curves(self, metric: str) -> Level | None:
-    """The baseline on the rows of which the curves are. Runs of earlier versions do not record it
-    where these are a part of all: then it is of all, and says so."""
-    if not (level := self.level(metric)):
-      return None
-    for point in (point for run in self.runs for point in run.curve):
-      if (own := own_baselines(point.values, {metric: level})[metric]) != level:
-        return own
-    return level._replace(kind=f'{level.kind} of all rows') if self.reads_part else level
+  def level(self, metric: str, of_curves: bool = False) -> Level | None:
+    """The baseline that a metric must beat, such as the unigram loss, on the rows of the values
+    that count or of the curves. If arms read other parts, or do not record it, it is of all."""
+    splits = [run.facts.split('eval') for run in self.runs]
+    level = next((x.baselines[metric] for x in splits if metric in x.baselines), None)
+    counted = {point.kind for run in self.runs if (point := run.counted())}
+    if level is None or not (of_curves or counted == {'eval'}):
+      return level
+    parts = {x.part.get(metric) for x in splits}
+    is_part = self.reads_part or parts != {None}
+    of_all = level._replace(kind=f'{level.kind} of all rows') if is_part else level
+    return (len(parts) == 1 and parts.pop()) or of_all
 
   def is_unbeaten(self, rows: Sequence[Row]) -> bool:
     """Whether the first metric has a baseline and no Row's mean is better."""
     means, level = [row.mean for row in rows if row.mean is not None], self.level(self.metrics[0])
     if not level or not means:
       return False
-    return min(means) >= level.value if level.kind in LOSSES else max(means) <= level.value
+    return min(means) >= level.value if level.kind.startswith(LOSSES) else max(means) <= level.value
 
 
 @dataclass
@@ -218,9 +216,7 @@ def metrics_of(runs: Sequence[Run]) -> list[str]:
   """The names of the scores in the runs' evaluations that count."""
   values = [point.values for run in runs if (point := run.counted())]
   names = dict.fromkeys(name for of in values for name, x in of.items() if x is not None)
-  known = (x for run in runs for x in run.facts.split('eval').baselines.items())
-  ignored = {*NO_SCORES, *(f'{name}_{level.kind}' for name, level in known)}
-  return [name for name in names if name not in ignored and '_below_' not in name]
+  return [name for name in names if name not in NO_SCORES and '_below_' not in name]
 
 
 def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:

@@ -19,6 +19,7 @@ HEADER = ('arm', 'seeds', 'mean ± sd', '95 % interval', *DIFFERENCE)
 NARROW = ('arm', 'seeds', 'mean ± sd', 'difference ± 95 %', 'p, corrected')  # the columns in LaTeX
 MARKS = '†‡§¶'  # one for each note below a table in LaTeX
 SCORES = 'Other scores, mean ± standard deviation'
+UNTESTED = 'The baseline collapsed, so nothing is tested.'
 UNBEATEN = 'No arm beats a guess: nothing was learned that differences could speak of.'
 
 
@@ -73,7 +74,14 @@ def narrow(panel: Panel) -> tuple[list[tuple[str, ...]], list[str]]:
     if row.difference and (within := row.difference.interval):
       difference += f' ± {(within[1] - within[0]) / 2:.4f}'
     rows.append((label, seeds, mean, difference, corrected))
-  return rows, notes + [UNBEATEN] * panel.is_unbeaten(panel.rows(panel.metrics[0]))
+  return rows, [*notes, *warnings(panel)]
+
+
+def warnings(panel: Panel) -> list[str]:
+  """Sentences on why differences say nothing."""
+  rows = panel.rows(panel.metrics[0])
+  gone = [x.label for x in rows if x.values and not x.values_without_collapsed]
+  return [UNTESTED] * (panel.baseline in gone) + [UNBEATEN] * panel.is_unbeaten(rows)
 
 
 def spread(values: Sequence[float]) -> str:
@@ -120,11 +128,10 @@ def notes(panel: Panel) -> Iterator[str]:
   if panel.baseline and apart:
     yield f'Without a seed that the baseline has too: {", ".join(apart)}.'
   if level := panel.level(panel.metrics[0]):
-    is_text = level.kind == 'unigram'
+    is_text = level.kind.startswith('unigram')
     unit, better = (' nats', ', on held-out text; lower is better') if is_text else ('', '')
     yield f'To beat: {level.value:.4f}{unit} ({level.kind}){better}.'
-    if panel.is_unbeaten(rows):
-      yield UNBEATEN
+  yield from warnings(panel)
 
 
 def _scores(panel: Panel) -> Table:

@@ -98,9 +98,10 @@ def count_part(batches: Batches, count: int) -> None:
   if not hasattr(source, 'levels') or len(numbers) == len(batches):
     return
   for number in numbers:
-    batch = batches[number]
+    batch, terms = batches[number], {}
     for level in source.levels:
-      totals = metrics.add(totals, metrics.host_sum(level(batch)))
+      terms |= level(batch)
+    totals = metrics.add(totals, metrics.host_sum(terms))
   known, own = source.baselines, metrics.values(totals, {})
   source.part = {name: x._replace(value=own[name]) for name, x in known.items() if name in own}
 

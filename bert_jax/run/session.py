@@ -20,7 +20,7 @@ from bert_jax.run.profiling import Profile
 from bert_jax.run.stopping import Wish
 from bert_jax.run.summary import Summary
 from bert_jax.step import State
-from bert_jax.workdir import contents, records
+from bert_jax.workdir import contents
 
 if TYPE_CHECKING:
   from bert_jax.run.setup import Run
@@ -65,22 +65,7 @@ class Evaluator:
 
   def __init__(self, session: 'Session', step: int):
     self.at, self.run = session, session.run
-    self.owes = False
-    if self.due(step) and self.run.inputs.in_workdir:
-      self.owes = not self.run.results or self._lacks_whole(step)
-
-  def _counts(self, step):
-    """{kind of a Point: how many batches an evaluation after this step reads for it}."""
-    inputs, batches = self.run.inputs, self.run.inputs.eval_batches
-    count, every = inputs.config.eval.batches, len(batches) if batches else 0
-    return {'eval': count} | ({'whole': 0} if step == inputs.steps and 0 < count < every else {})
-
-  def _lacks_whole(self, step):
-    """Was the last state evaluated on a part only, since the run was to go on then?"""
-    if 'whole' not in self._counts(step):
-      return False
-    known = {(x.step, x.kind) for x in records.read(self.run.inputs.workdir).evaluations}
-    return bool(hosts.total((step, 'eval') in known and (step, 'whole') not in known))
+    self.owes = self.due(step) and not self.run.results and self.run.inputs.in_workdir
 
   def due(self, step: int) -> bool:
     """Is the run evaluated after this step?"""
@@ -122,7 +107,8 @@ class Evaluator:
     if there are more: then these results count."""
     run, inputs, config = self.run, self.run.inputs, self.run.inputs.config
     batches: Any = inputs.eval_batches
-    counts = self._counts(step)
+    last, counts = step == inputs.steps, {'eval': config.eval.batches}
+    counts |= {'whole': 0} if last and 0 < counts['eval'] < len(batches) else {}
     run.results, results, answers = {}, {}, []
     with run.clock.doing('eval'):
       for kind, count in counts.items():
@@ -139,7 +125,7 @@ class Evaluator:
     is_saved = run.checkpoints.newest.get('step') == step
     if is_best or is_saved or config.eval.patience > 0:
       self.at.saver.save(step, state, run.results)
-    if answers and (step == inputs.steps or self._patience_is_over(step)):
+    if answers and (last or self._patience_is_over(step)):
       data = contents.evaluated_on(config.data.train, config.data.eval)
       folder = contents.answers_folder(inputs.workdir, data, step)
       evaluation.write(folder, batches.source, answers, run.results)

@@ -49,6 +49,9 @@ class Batches:
   def __len__(self):
     return 9
 
+  def part(self, count):
+    return [*range(count or 9)]
+
   def at(self, step, skipped):
     return step + skipped // 8
 

@@ -325,21 +325,6 @@ def test_every_point_of_a_curve_is_of_the_same_rows(corpus_file, pretrained, tmp
   assert whole['mlm_below_unigram'] == source.baselines['mlm'].value - whole['mlm']
   most = shares.most_common(1)[0][1] / shares.total()  # here the piece is that of training, too
   assert part['mlm_accuracy'].value == pytest.approx(most, rel=1e-6)
-  # A run that ends where it was to go on makes up for the evaluation of all rows.
-  longer = small_pretrain(corpus_file, 'eval.batches=2 steps=30 checkpoint.every=10')
-
-  def stops(self, step, split, values):
-    write(self, step, split, values)
-    if step == 30:
-      raise MemoryError
-
-  with monkeypatch.context() as patch:
-    patch.setattr(Writer, 'write', stops)
-    with pytest.raises(MemoryError):
-      train(longer, tmp_path / 'shortened')
-  train(small_pretrain(corpus_file, 'eval.batches=2 steps=20'), tmp_path / 'shortened')
-  kinds = [(p.step, p.kind) for p in records.read(tmp_path / 'shortened').evaluations]
-  assert kinds == [(10, 'eval'), (20, 'eval'), (20, 'whole')]
   # A run that is killed between the two lines writes both again.
 
   def dies(self, step, split, values):

@@ -439,7 +439,8 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   panel.arms[0].runs[0] = dataclasses.replace(runs[0], facts=facts)
   assert panel.level('mlm', of_curves=True) == (LEVELS['mlm'][0], 'unigram of all rows')
   # Earlier versions compared their curves, too, with the baseline of all rows.
-  lines = [(s, 'eval', {'mlm': 9 - s / 100}) for s in (250, 500)]
+  below = lambda loss: {'mlm': loss, 'mlm_below_unigram': LEVELS['mlm'][0] - loss}
+  lines = [(s, 'eval', below(9 - s / 100)) for s in (250, 500)]
   more = {'levels': LEVELS, 'rows_read': 10**6}
   workdir(tmp_path / 'old' / 'run', lines, 'steps=500', **more)
   (panel,) = report.read(tmp_path / 'old').panels

@@ -47,7 +47,7 @@ FIELDS = {
 }) | affecting({'judging'}, {
   'eval.every': Field(10_000, 'steps between evaluations; 0: only at the end', allowed='[0, inf)'),
   'eval.batches': Field(50, 'batches per evaluation while training; 0: all of them',
-    allowed='[0, inf)', affects={'evaluation'}),
+    allowed='[0, inf)'),
   'eval.seed': Field(0, 'the seed of the rows and masks that a run is evaluated on; -1: `seed`',
     allowed='[-1, 2147483647]', past=-1, affects={'evaluation'}),
   'eval.patience': Field(0, 'stop after this many evaluations without a better '

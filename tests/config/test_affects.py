@@ -28,7 +28,7 @@ NOT_READ = """contrastive.temperature contrastive.widths contrastive.pooling con
   contrastive.chunks table.class_weights table.lm_weight table.pooling qa.n_best_size
   qa.null_threshold qa.max_answer_length qa.answer_units translation.label_smoothing
   translation.beams translation.length_penalty translation.early_stopping corpus.lengths"""
-EVALUATION = """data. corpus. tokenizer. eval.seed eval.batches eval_masking. task. table. tagging.
+EVALUATION = """data. corpus. tokenizer. eval.seed eval_masking. task. table. tagging.
   qa. model.vocab_size"""
 NOT_EVALUATION = 'table.class_weights table.lm_weight table.pooling corpus.lengths'
 FORGOTTEN = """objective model.recurrent_length language_model.eval_memory contrastive.loss

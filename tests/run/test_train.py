@@ -36,6 +36,7 @@ from bert_jax import config as c
 from bert_jax import evaluate, metrics, optim, predict, tokenizers
 from bert_jax.command_line import command_line
 from bert_jax.config import InputError
+from bert_jax.rows.batches import Batches
 from bert_jax.run import evaluation, initialization, setup
 from bert_jax.run.inputs import read_inputs
 from bert_jax.run.log import Writer
@@ -269,7 +270,7 @@ class Numbers:
   """Batches that are their numbers."""
 
   damaged_rows, skip_damaged, lanes = 0, False, False
-  source = SimpleNamespace(baselines={})
+  source, part = SimpleNamespace(baselines={}), Batches.part
 
   def __len__(self):
     return 10

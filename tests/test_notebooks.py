@@ -246,8 +246,10 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   lines = [json.dumps(line) for line in losses]  # the last is of three steps, no point of the curve
   evals = (20, 'eval', 0.5), (33, 'eval', None), (33, 'whole', 0.4)
   lines += [json.dumps({'step': n, 'split': kind, 'f1': x}) for n, kind, x in evals]
-  lines[4] = lines[4].replace('}', ', "f1_prior": 0.25}')  # of the rows that it is of
   write_run(tmp_path / 'run', [*lines, '{"step": 33, "spl'])
+  facts = json.loads((tmp_path / 'run' / 'run.json').read_text())
+  facts['data']['eval']['part'] = {'f1': [0.25, 'prior']}  # of the rows of the curve
+  (tmp_path / 'run' / 'run.json').write_text(json.dumps(facts))
   drawn, plot, levels = [], Axes.plot, []
 
   def noted(axis, x, y, **look):

@@ -1,7 +1,7 @@
 """Baselines of pre-training: what is reached without context, by the frequencies of pieces.
 
-They are counted on a whole split (`source.baselines`) and on each of its batches (`source.levels`),
-since an evaluation while training reads a part of the rows only (see evaluation.one_pass).
+They are counted on a whole split (`source.baselines`) and on its batches (`source.levels`), since
+an evaluation while training reads a part of the rows only (see evaluation.count_part).
 """
 
 from collections.abc import Callable, Mapping, Sequence

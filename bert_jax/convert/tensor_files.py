@@ -33,10 +33,8 @@ def read(folder: Path) -> tuple[Tensors, Path]:
       return _read_shards(index, reader), index
   indexes = [path for path in folder.glob('*.index') if 'ckpt' in path.stem]
   if len(indexes) != 1:
-    forms = (
-      f'no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and {len(indexes)} *.ckpt*.index'
-    )
-    raise InputError(f'{folder} has {forms}; leave the weights of one model there.')
+    has = f'{folder} has no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and {len(indexes)}'
+    raise InputError(f'{has} *.ckpt*.index; leave the weights of one model there.')
   return tensorflow_bundle.read(indexes[0]), indexes[0]
 
 

@@ -106,9 +106,8 @@ def read_meta(folder: Path | str, tokenizer: Tokenizer | None = None) -> dict[st
   if not is_whole:
     raise InputError(f'{path} {DAMAGED}')
   if tokenizer is not None and tokenizer.fingerprint != meta['vocabulary']:
-    fault = f'{folder} was prepared with another vocabulary than this run has'
     advice = 'prepare it again with --vocab, or begin from weights with its vocabulary'
-    raise InputError(f'{fault}; {advice}')
+    raise InputError(f'{folder} was prepared with another vocabulary than this run has; {advice}')
   return meta
 
 

@@ -185,9 +185,8 @@ class Batches:
       array = rows.get(name)
       if array is None or array.shape[1:] != spec.shape[1:] or array.dtype != spec.dtype:
         got = 'nothing' if array is None else f'{array.dtype}{list(array.shape[1:])}'
-        expected = f'{np.dtype(spec.dtype)}{list(spec.shape[1:])}'
-        where = f'row {numbers[0]} has {got} for {name!r}'
-        raise InputError(f'{where} where the objective expects {expected}.')
+        fault = f'row {numbers[0]} has {got} for {name!r} where the objective expects'
+        raise InputError(f'{fault} {np.dtype(spec.dtype)}{list(spec.shape[1:])}.')
     for name, limit in self.limits.items():
       wrong = (rows[name] < 0) | (rows[name] >= limit)
       if wrong.any():

@@ -153,8 +153,7 @@ class Prepared:
 
   def _check(self, name, is_whole):
     if not is_whole:
-      fault = f'{name} of {self.folder} is missing or damaged'
-      raise InputError(f'{fault}; prepare the examples again')
+      raise InputError(f'{name} of {self.folder} is missing or damaged; prepare the examples again')
 
 
 def _checksum(path):

@@ -52,9 +52,8 @@ def rules(config: ConfigDict, pairs: bool = False) -> Iterator[tuple[Any, str]]:
   limit = config.task.max_length
   small = f'task.max_length is {limit}; examples take 8 tokens at least, 0 is the whole row.'
   yield not 0 < limit < 8, small
-  row = f'data.seq_length {config.data.seq_length}, the row that examples go into'
-  long = f'task.max_length {limit} is longer than {row}; lower the one or raise the other.'
-  yield limit <= config.data.seq_length, long
+  long = f'task.max_length {limit} is longer than the row, data.seq_length {config.data.seq_length}'
+  yield limit <= config.data.seq_length, f'{long}; lower the one or raise the other.'
   one_type = 'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.'
   yield not pairs or config.model.type_vocab_size != 1, one_type
 

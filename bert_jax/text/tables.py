@@ -238,9 +238,8 @@ def _named(
       header, place = tuple(cell.strip() for cell in cells), f'{path.name}:{number}'
       named = [i for i, name in enumerate(header) if name or not i]  # pandas has one at first
       if len({header[i] for i in named}) < len(named):
-        fault = f'is no header: {listed(header)} has repeated names'
-        advice = 'if the file has no header line, name its columns with table.columns'
-        raise InputError(f'{where} {fault}; {advice}')
+        fault = f'{where} is no header: {listed(header)} has repeated names'
+        raise InputError(f'{fault}; if the file has none, name its columns with table.columns')
       if len(named) < len(header):
         counts['columns without a name or values (left out)'] += len(header) - len(named)
       continue

@@ -72,8 +72,8 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   share = f'table.eval_share {table.eval_share} is a share of data.train, which is empty'
   yield not table.eval_share or config.data.train, f'{share}; name the training data.'
   long = f'table.long_texts={table.long_texts}'
-  cut = f'{long} is for single texts; of a pair the longer text loses its end.'
-  yield single or table.long_texts == 'head', cut
+  cut = 'is for single texts; of a pair the longer text loses its end.'
+  yield single or table.long_texts == 'head', f'{long} {cut}'
   if table.long_texts == 'hierarchical':
     row, window = config.data.seq_length, config.task.max_length
     less = f'{long} puts all windows of a text into one row, and data.seq_length {row}'
@@ -157,9 +157,8 @@ class Classify(OfHead):
       if len(parts) == 2 and not self.model.step:
         advice = 'if it does, use --task pair (in Python, model.pair)'
         raise InputError(f'nothing says that this model reads pairs; {advice}')
-      reads = f'this model reads {("single texts", "pairs")[len(self.fields) - 1]}'
-      got = f'{len(parts)} in {parts[0][:40]!r}'
-      raise InputError(f'{reads} and got {got}; a tab separates the two texts of a pair')
+      reads = f'reads {("single texts", "pairs")[len(self.fields) - 1]} and got {len(parts)} in'
+      raise InputError(f'this model {reads} {parts[0][:40]!r}; a tab separates the texts of a pair')
     return super().from_parts(parts)
 
   def record(self, fields: dict[str, Any]) -> Example:

@@ -36,8 +36,7 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = F
     return None
   if table.regression:
     if (number := decimal_number(cell, delimiter, commas)[0]) is None:
-      fault = f'label {quoted(cell)} is not a number; table.regression=true wants numbers'
-      raise Unusable(fault, UNKNOWN)
+      raise Unusable(f'label {quoted(cell)} is not a number, which table.regression wants', UNKNOWN)
     return number
   if not known and (what := {'[]': 'a list', '{}': 'an object'}.get(cell[0] + cell[-1])):
     raise Unusable(f'label {quoted(cell)} is {what}; set table.multi_label=true', UNKNOWN)
@@ -58,8 +57,7 @@ def _labels_of(cell, separator):
     labels = printed_value(cell) if cell[:1] in ('[', '{') else cell.split(separator)
     if isinstance(labels, list) and all(isinstance(part, str | int) for part in labels):
       return tuple(name for part in labels if (name := str(part).strip()))
-  fault = f'label {quoted(cell)} is no list of labels; write ["a", "b"] or a{separator}b'
-  raise Unusable(fault, UNKNOWN)
+  raise Unusable(f'label {quoted(cell)} is no list; write ["a", "b"] or a{separator}b', UNKNOWN)
 
 
 def no_labels(found: Collection[str]) -> set[str]:

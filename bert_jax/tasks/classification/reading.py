@@ -57,9 +57,8 @@ def read(
   examples = list(_read(config, 'train', problems))
   out = held_out(examples, share)
   if not out:
-    number = f'table.eval_share={share} of the {len(examples)} examples of data.train'
-    advice = 'use a larger share, or name a file in data.eval'
-    raise InputError(f'{number} holds out none; {advice}.')
+    none = f'table.eval_share={share} of the {len(examples)} examples of data.train holds out none'
+    raise InputError(f'{none}; use a larger share, or name a file in data.eval.')
   name = 'examples held out of training (table.eval_share)'
   problems.counts[name] = sum(example.texts in out for example in examples)
   if repeated := len(examples) - len({example.texts for example in examples}):

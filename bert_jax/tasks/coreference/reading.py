@@ -25,6 +25,7 @@ from bert_jax.text.values import json_value, whole_number
 MARKS = {'A-coref', 'B-coref'}  # the columns of GAP's answer
 TRUTHS = {'true': 0, '1': 0, 'false': 1, '0': 1, **dict.fromkeys(NO_LABEL)}
 SPANS = ('Pronoun', 'A', 'B')  # the columns of GAP's spans
+OFFSETS = 'unreadable offsets'  # a kind of fault
 
 
 class Example(NamedTuple):
@@ -66,7 +67,7 @@ def _gap(rows, split, problems):
 
 def _gap_span(row, name, where, problems):
   if (offset := whole_number((said := row[f'{name}-offset']).removesuffix('.0'))) is None:
-    raise Unusable(f'{name}-offset {quoted(said)} is no number', 'unreadable offsets')
+    raise Unusable(f'{name}-offset {quoted(said)} is no number', OFFSETS)
   return _place(row['Text'], row[name], offset, where, problems)
 
 
@@ -141,8 +142,7 @@ def _words(text, span, index, where, problems):
     return place
   words = list(re.finditer(r'\S+', text))
   if index >= len(words):
-    past = f'index {index} of {quoted(span)} is past the {len(words)} words'
-    raise Unusable(past, 'unreadable offsets')
+    raise Unusable(f'index {index} of {quoted(span)} is past the {len(words)} words', OFFSETS)
   if place := _nearest(text, span, words[index].start()):
     problems.note('offsets that are off (the nearest place taken)', where)
     return place

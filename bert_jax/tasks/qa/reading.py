@@ -159,8 +159,7 @@ def _answers(where, held):
   if isinstance(held, dict):
     texts, starts = several(held.get('text')), several(held.get('answer_start'))
     if len(starts) > len(texts) and starts != [None]:
-      fault = f'there are {len(starts)} answer_start for {len(texts)} answers'
-      raise Unusable(fault, UNREADABLE)
+      raise Unusable(f'there are {len(starts)} answer_start for {len(texts)} answers', UNREADABLE)
     pairs: list[tuple[Any, Any]] = list(itertools.zip_longest(texts, starts[: len(texts)]))
   else:
     each = (x if isinstance(x, dict) else {'text': x} for x in several(held))

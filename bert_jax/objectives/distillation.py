@@ -8,15 +8,15 @@ probabilities of masked words and the direction of its last hidden states (Disti
 """
 
 import dataclasses
-from collections.abc import Mapping
+import operator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from bert_jax import models
-from bert_jax.metrics import Mean, mean
-from bert_jax.objectives.base import Batch, Key, Objective, Params, Spec, Terms
+from bert_jax.metrics import mean
+from bert_jax.objectives.base import Batch, Key, Objective, Params, Terms
 from bert_jax.objectives.encode import encode
 from bert_jax.timeline import Moment
 
@@ -30,6 +30,10 @@ def soft_nats(logits: jax.Array, theirs: jax.Array, temperature: float) -> jax.A
   theirs = jax.nn.log_softmax(jax.lax.stop_gradient(theirs) / temperature)
   mine = jax.nn.log_softmax(logits / temperature)
   return temperature**2 * jnp.sum(jnp.exp(theirs) * (theirs - mine), axis=-1)
+
+
+def _of_student(name) -> Any:
+  return property(operator.attrgetter(f'student.{name}'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,34 +59,13 @@ class Distilled(Objective):
   def metrics(self) -> tuple[str, ...]:
     return *self.student.metrics, 'soft'
 
-  @property
-  def rows_meet(self) -> bool:  # pyrefly: ignore[bad-override] (it is never set)
-    return self.student.rows_meet
-
-  @property
-  def labels(self) -> tuple[str, ...]:  # pyrefly: ignore[bad-override] (it is never set)
-    return self.student.labels
-
-  def spec(self, batch_size: int) -> Spec:
-    return self.student.spec(batch_size)
-
-  def init(self, rng: jax.Array) -> Params:
-    return self.student.init(rng)
-
-  def limits(self, vocab_size: int) -> dict[str, int]:
-    return self.student.limits(vocab_size)
+  # The student's, as it would be without a teacher.
+  labels, rows_meet, spec, limits = map(_of_student, ('labels', 'rows_meet', 'spec', 'limits'))
+  init, prepare, seen = map(_of_student, ('init', 'prepare', 'seen'))
+  shares, predict = map(_of_student, ('shares', 'predict'))
 
   def constants(self, config: Any) -> Any:
     return {'teacher': self.weights}
-
-  def prepare(self, batch: Batch, rng: jax.Array, moment: Moment) -> Batch:
-    return self.student.prepare(batch, rng, moment)
-
-  def seen(self, batch: Batch) -> dict[str, jax.Array]:
-    return self.student.seen(batch)
-
-  def shares(self, sums: Mapping[str, Mean]) -> dict[str, Mean]:
-    return self.student.shares(sums)
 
   def terms(
     self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
@@ -91,9 +74,6 @@ class Distilled(Objective):
     theirs = self.teacher.logits(constants['teacher'], batch)
     soft = self.student.soft(logits, theirs, batch, self.temperature)
     return self.student.logit_terms(logits, batch) | {'soft': soft}, carry
-
-  def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-    return self.student.predict(params, batch)
 
   def flops(self, batch_size: int, moment: Moment | None = None) -> float:
     """The student's operations and a third of the teacher's: a step counts three forward passes,

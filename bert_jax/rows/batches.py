@@ -36,7 +36,7 @@ Arrays = dict[str, np.ndarray]
 
 class Source(Protocol):
   """Random access to rows of one shape, {name: array}: the form of all data before batching.
-  An evaluation scores the answers of a tasks.scored.Scored; of others it reports the terms only.
+  An evaluation scores the answers of a tasks.labelled.Scored; of others it reports the terms only.
   A source may have `scales`, {metric: (term, factor)}: metrics that are a term times a number;
   `levels`, functions of a batch that give its own baselines, {metric: Mean}, by which a run counts
   `part`, the baselines of what it evaluates; and `gather`, to read several rows at once."""

@@ -21,7 +21,7 @@ from bert_jax.objectives import losses
 from bert_jax.objectives.base import Objective
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.batches import Batches
-from bert_jax.tasks.scored import Scored
+from bert_jax.tasks.labelled import Scored
 
 WORST = 100  # answers in worst.jsonl
 LEAST = 10  # the fewest answers by which a run is called collapsed

@@ -141,7 +141,7 @@ class OfText(Packed):
 class OfHead(Packed):
   """A Packed Ask that is answered by the head on which the model was trained."""
 
-  examples_of: type[Any]  # the class of the family's rows, a scored.Scored
+  examples_of: type[Any]  # the class of the family's rows, a labelled.Scored
 
   @property
   def labels(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import re
 from bert_jax.errors import InputError, first_line, log, quoted
 from bert_jax.files import Path
 from bert_jax.text import files
-from bert_jax.tokenizers import spiece, tokenizer_json
+from bert_jax.tokenizers import tokenizer_json
 from bert_jax.tokenizers.base import RESERVED, Tokenizer
 from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, listed
 from bert_jax.tokenizers.sentence_piece import SentencePiece
@@ -40,7 +40,7 @@ def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
     _check_words(path)
   merges = path.with_name('merges.txt')
   if path.name == 'spiece.model':
-    tokenizer = tokenizer_json.from_content(path, spiece.content(path, data))
+    tokenizer = tokenizer_json.read_spiece(path, data)
   elif path.suffix == '.model':
     tokenizer = SentencePiece(data, source=str(path))
   elif path.name == 'vocab.json' and merges.is_file():

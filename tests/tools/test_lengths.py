@@ -10,7 +10,7 @@ from test_report import workdir
 from bert_jax import metrics, tokenizers
 from bert_jax.tasks.choice import reading, task
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored
+from bert_jax.tasks.labelled import Scored
 from bert_jax.tools.report import __main__ as report
 from bert_jax.workdir.contents import answers_folder
 

@@ -29,7 +29,7 @@ from bert_jax.tasks.classification import label_sets, prepared
 from bert_jax.tasks.classification.label_sets import names
 from bert_jax.tasks.classification.reading import Example, read, with_separator
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored, choice_of_label, correlations
+from bert_jax.tasks.labelled import Scored, choice_of_label, correlations
 from bert_jax.tokenizers import Tokenizer
 
 

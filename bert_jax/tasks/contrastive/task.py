@@ -23,7 +23,7 @@ from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.contrastive.reading import Item, is_scored, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored, correlations
+from bert_jax.tasks.labelled import Scored, correlations
 from bert_jax.tokenizers import Tokenizer
 
 DEPTHS = 1, 5, 10  # k of recall_at_k

@@ -29,7 +29,7 @@ from bert_jax.rows import windows
 from bert_jax.rows.examples import tokens_of
 from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems, Unusable
-from bert_jax.tasks.scored import Scored
+from bert_jax.tasks.labelled import Scored
 from bert_jax.tasks.tagging import conll, scores
 from bert_jax.tasks.tagging.chunks import are_chunks, check_chunks, is_chunk
 from bert_jax.tasks.tagging.conll import Sentence

@@ -23,7 +23,7 @@ from bert_jax.objectives.translation import TARGET, Translation
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.scored import Scored
+from bert_jax.tasks.labelled import Scored
 from bert_jax.tasks.translation.reading import Pair, read
 from bert_jax.tokenizers import Tokenizer
 

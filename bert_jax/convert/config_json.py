@@ -110,8 +110,7 @@ def read(folder: Path) -> Description:
 
 
 def write(family: ReleasedFamily, model: Mapping[str, Any], offset: int) -> dict[str, Any]:
-  """The keys of a config.json for these fields of config.model: the inverse of read. offset: rows
-  of the position table before position 0."""
+  """The keys of a config.json for these fields of config.model: the inverse of read."""
   usual = family.defaults.get('hidden_act', 'gelu')
   fields: dict[str, Any] = {'hidden_act': record.activation_name(model['hidden_act'], usual)}
   fields |= {field: model[field] for field in (*SIZES, *OTHERS, *family.free)}

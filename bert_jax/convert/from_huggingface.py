@@ -182,8 +182,7 @@ def _of_no_use(names, incomplete, objective, pools_tokens):
 
 
 def _without_place(rest, source_names, family):
-  """{source name: why it is not used} for the rest of the tensors, which no parameter is named as;
-  InputError if one of them is the encoder's."""
+  """{source name: why it is not used} for tensors without a parameter; InputError for encoders'."""
   plain = {name: short for short, name in source_names.items()}
   if inner := [name for name in sorted(rest) if plain.get(name, name).startswith(family.prefix)]:
     more = f'tensors that ours has not ({len(inner)}, for example {quoted(inner[0])})'

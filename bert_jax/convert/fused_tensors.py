@@ -14,8 +14,7 @@ from bert_jax.errors import InputError
 
 
 def cut(x: np.ndarray, name: str, place: Place) -> np.ndarray:
-  """The part of a tensor that a parameter is, as float32 in our layout. InputError if it cannot be
-  one."""
+  """The part of a tensor that a parameter is, as float32 in our layout, or an InputError."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
     raise InputError(f'{name} is {x.dtype}: quantized; give the weights it was made from.')
   x = np.asarray(x).astype(np.float32)

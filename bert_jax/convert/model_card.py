@@ -122,8 +122,7 @@ def to_fill_in(config: ConfigDict, facts: Facts) -> dict[str, str]:
 
 
 def languages_of(config: ConfigDict, facts: Facts) -> tuple[str, ...]:
-  """The language codes of a model: as stated, else the names of its corpora, else 'en' for the
-  embedded documentation; () if nothing tells."""
+  """The language codes of a model: as stated, the names of its corpora, 'en' of the docs, or ()."""
   if facts.get('languages'):
     return tuple(facts['languages'])
   named = TASKS[config.objective].card(config).languages

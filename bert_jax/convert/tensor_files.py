@@ -23,8 +23,7 @@ Tensors = dict[str, np.ndarray]
 
 
 def read(folder: Path) -> tuple[Tensors, Path]:
-  """Reads a folder: ({name: array}, the file read); InputError if none is there or it is
-  damaged."""
+  """Reads a folder: ({name: array}, the file read); InputError if that is missing or damaged."""
   for name, reader in ((SAFETENSORS, read_safetensors), (PICKLE, torch_pickle.read)):
     if (folder / name).is_file():
       return reader(folder / name), folder / name

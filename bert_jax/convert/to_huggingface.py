@@ -163,8 +163,7 @@ def _head(config, parts):
 
 
 def _ours(config, head) -> dict[str, Any]:
-  """The settings of a run that config.json keeps under bert_jax, to be read here again. Of a path,
-  a lexicon's, only the last part stands there."""
+  """The settings of a run that config.json keeps under bert_jax; of a path only its last part."""
   ours: dict[str, Any] = {'version': __version__, 'objective': config.objective}
   ours['seq_length'] = config.data.seq_length
   if head.class_suffix != 'Model':  # a bare encoder was not trained here

@@ -99,8 +99,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
 
 
 def _load(file):
-  """Loads the next pickle of a file. The library makes room for any number that the pickle names,
-  so these are checked first."""
+  """Loads the next pickle of a file, whose numbers are checked, since they are made room for."""
   start = file.tell()
   size = file.seek(0, 2)
   file.seek(start)

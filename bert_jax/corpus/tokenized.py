@@ -185,10 +185,3 @@ def unigram_table(counts: np.ndarray, of: np.ndarray) -> np.ndarray:
   that never looks at the context. counts: [V] of the text that gives the frequencies; a piece it
   lacks counts once. of: [V] of the text to predict."""
   return -np.log(np.maximum(counts, 1) / np.maximum(counts, 1)[counts + of > 0].sum())
-
-
-def unigram_nats(counts: np.ndarray, of: np.ndarray | None = None) -> float:
-  """Cross-entropy in nats per token of a text under the unigram frequencies of another one, see
-  unigram_table. of: None: the same text."""
-  of = counts if of is None else of
-  return float((of / of.sum()) @ unigram_table(counts, of))

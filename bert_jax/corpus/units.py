@@ -115,8 +115,7 @@ class Encoder:
 
 
 def _by_text(text, encoding):
-  """[n] bool: does a word begin there by the text? Pieces of bytes do not show it, of which several
-  may be one character, or white space."""
+  """[n] bool: does a word begin there by the text? A piece of bytes may be part of a character."""
   bounds = np.zeros(len(text) + 1, bool)
   found = list(_BETWEEN_WORDS.finditer(text))
   bounds[np.fromiter((match.end() for match in found), int)] = True

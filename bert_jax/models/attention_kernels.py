@@ -30,8 +30,7 @@ def softmax_attention(
   The gradient is written out for three reasons. The softmax needs the sum of probability times
   gradient, which equals the sum of output times gradient of the output (Dao et al. 2022,
   FlashAttention, appendix B.2): one pass over [B, H, Tq, Tk] less. Matrix products run in the type
-  of q, not in the float32 of the scores. Probabilities are stored in that type too.
-  """
+  of q, not in the float32 of the scores. Probabilities are stored in that type too."""
   return _attention_forward(qkv, bias, pattern, key, rate, to_itself)[0]
 
 
@@ -87,8 +86,7 @@ KERNELS = 'einsum', 'xla', 'cudnn', 'splash'  # values of model.attention_implem
 def refusal(kernel: str, causal: Any, window: Any, bias: bool, dropout: float, places: bool) -> str:
   """A sentence that says why a kernel cannot compute such attention, and the fix; '': it can.
   causal, window: as in Pattern; before there are arrays, 'by row' and 'by layer' stand for them.
-  bias, places: does the pattern have a bias, do its Tokens have places? dropout: of probabilities.
-  """
+  bias, places: does the pattern have a bias, do its Tokens have places? dropout: its rate."""
   is_splash, fix = kernel == 'splash', 'use einsum or xla.'
   if dropout and kernel != 'einsum':
     fix = 'set model.attention_probs_dropout_prob=0 or use einsum.'
@@ -116,8 +114,7 @@ def attend(
   probabilities. kernel: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are implementations
   of jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
   probabilities of a row; without a TPU, or if a length is no multiple of 128, 'xla' runs instead.
-  The softmax is float32 in all of them. ValueError for what the kernel cannot do.
-  """
+  The softmax is float32 in all of them. ValueError for what the kernel cannot do."""
   if sentence := refusal(
     kernel,
     causal=pattern.causal,

@@ -69,8 +69,7 @@ def init_encoder(config: ModelConfig, rng: Array) -> Any:
 
 
 def one_token_steps(config: ModelConfig, params: Any) -> tuple[cache.Prefill, cache.OneStep]:
-  """(prefill, step) of a causal encoder with its MLM head, see cache.one_token_steps. params:
-  {'encoder', 'mlm': parameters}."""
+  """(prefill, step) of a causal encoder with its MLM head, see cache.one_token_steps."""
 
   def read(config, ids_BT, places_BT, segment_ids_BT, variables):
     variables = {'params': params['encoder']} | variables

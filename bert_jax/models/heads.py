@@ -19,8 +19,7 @@ from bert_jax.models.embeddings import word_table
 
 class Pooler(nn.Module):
   """Turns the hidden state of each example's [CLS] into what a classifier reads, by config.pooler:
-  a dense layer and tanh (BERT) or gelu (ELECTRA); dense layer, activation and norm (ModernBERT); or
-  unchanged."""
+  dense layer and tanh (BERT) or gelu (ELECTRA); with activation and norm (ModernBERT); nothing."""
 
   config: ModelConfig
 
@@ -36,8 +35,7 @@ class Pooler(nn.Module):
 
 
 class Classifier(nn.Module):
-  """Logits [B, N, num_labels] of vectors [B, N, D]: dropout and a dense layer. Always in
-  float32."""
+  """Logits [B, N, num_labels] float32 of vectors [B, N, D]: dropout and a dense layer."""
 
   config: ModelConfig
   num_labels: int

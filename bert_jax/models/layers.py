@@ -53,8 +53,7 @@ def dense(
 
 
 def exact_dense(config: ModelConfig, features: int, name: str, bias: bool = True) -> nn.Dense:
-  """As `dense`, in float32 whatever `config.dtype` is: bfloat16 would make many logits or scores
-  equal."""
+  """As `dense`, in float32 whatever `config.dtype` is: bfloat16 would make many logits equal."""
   return dense(dataclasses.replace(config, dtype='float32'), features, name, bias)
 
 
@@ -76,8 +75,7 @@ def traced_in(dtype: str, function: Callable[..., Any]) -> Callable[..., Any]:
 @jax.custom_vjp
 def look_up(table_VE: Array, ids: Array) -> Array:
   """The rows `ids` [...] of a small table, [..., E]; NaN past its end. On a TPU the gradient is a
-  matrix product, since a scatter adds one vector after the other. It has no forward-mode
-  derivative (jax.jvp)."""
+  matrix product, since a scatter adds one vector after the other. There is no jax.jvp of it."""
   return jnp.take(table_VE, ids, axis=0)
 
 

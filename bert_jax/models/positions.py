@@ -79,8 +79,7 @@ def extended(table_PE: np.ndarray, rows: int, how: str) -> np.ndarray:
 def rotary(x_BTHd: Array, position_ids_BT: Array, theta: Any) -> Array:
   """Rotates each pair of numbers (i, i + d/2) of x as a point of a plane, in float32, by the angle
   position / theta^(2i/d) (Su et al. 2021, https://arxiv.org/abs/2104.09864; pairs as in GPT-NeoX,
-  Llama and ModernBERT), so that the product of a query and a key depends on their distance alone.
-  """
+  Llama and ModernBERT), so the product of a query and a key depends on their distance alone."""
   d = x_BTHd.shape[-1]
   turns_d = jnp.asarray(theta, jnp.float32) ** (-jnp.arange(0, d, 2, dtype=jnp.float32) / d)
   angle_BT1d = position_ids_BT[:, :, None, None].astype(jnp.float32) * turns_d

@@ -28,8 +28,7 @@ from bert_jax.models.tokens import Pattern, distance, is_constant
 
 class Relative(nn.Module):
   """The scores of relative positions: (q + u, the terms with r [B, H, Tq, Tk] / sqrt(d)).
-  The queries are the last Tq of the keys, or, with places by row, anywhere among them (decoding).
-  """
+  The queries are the last Tq of the keys, or, with places by row (decoding), anywhere in them."""
 
   config: ModelConfig
   deterministic: bool

@@ -31,8 +31,7 @@ class Choice:
   the fewest likeliest tokens whose probabilities add up to p can be drawn, at least one (Holtzman
   et al. 2019). repetition_penalty: divides the logits of tokens that the sequence already has if
   positive, else multiplies them (CTRL, Keskar et al. 2019). As in Hugging Face's library, it comes
-  first, then temperature, top_k and top_p. stop_ids: tokens that end a sequence. never_ids: tokens
-  that are not chosen."""
+  first, then temperature, top_k and top_p. stop_ids end a sequence; never_ids are not chosen."""
 
   temperature: float = 0.0
   top_k: int = 0

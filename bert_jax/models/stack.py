@@ -35,9 +35,8 @@ def run_blocks(
   tokens: Tokens,
   context: Context | None = None,
 ) -> Array:
-  """Runs x [B, T, D] through `count` blocks and, if they are pre-LN, one more norm.
-  To be called in the compact method of a module, which gets their parameters. context: see Block.
-  """
+  """Runs x [B, T, D] through `count` blocks and, if they are pre-LN, one more norm. To be called in
+  the compact method of a module, which gets their parameters. context: see Block."""
   layer, block = layer_numbers(config, count), Block
   if config.remat != 'none':
     block = nn.remat(Block, policy=REMAT_POLICIES[config.remat], prevent_cse=not config.scan_layers)

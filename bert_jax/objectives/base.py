@@ -43,16 +43,14 @@ class Objective(abc.ABC):
 
   @abc.abstractmethod
   def spec(self, batch_size: int) -> Spec:
-    """The arrays of a batch, each [B, ...]: segment_ids [B, T], by which steps count tokens, and
-    for `encode` all four of row_spec."""
+    """The arrays of a batch, each [B, ...]: segment_ids, to count tokens; for `encode` row_spec."""
 
   @abc.abstractmethod
   def init(self, rng: jax.Array) -> Params:
     """Parameters, a plain nested dict."""
 
   def limits(self, vocab_size: int) -> dict[str, int]:
-    """{array of a batch: the number that all its ids lie below}. vocab_size: of the tokenizer.
-    Default: the arrays of an encoder."""
+    """{array of a batch: the number that all its ids lie below}. vocab_size: of the tokenizer."""
     if not (model := getattr(self, 'model', None)):
       return {}
     limits = {'input_ids': min(vocab_size, model.vocab_size)}

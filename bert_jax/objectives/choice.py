@@ -21,8 +21,7 @@ from bert_jax.objectives.examples import Pooled
 class Choice(Pooled):
   """Multiple choice; an example is a choice, not a question. labels of a batch: 1 for the right
   choice; 0 for the others, and for all if the answer is unknown. parts: if P > 1, rows are [P, T /
-  P] and each choice of a question lies in another part: attention costs less than over whole rows.
-  """
+  P] and each choice of a question lies in another part: attention costs less than in whole rows."""
 
   parts: int = dataclasses.field(default=1, kw_only=True)
   loss_weights = {'choice': 1.0}

@@ -40,9 +40,8 @@ LOSSES = 'in_batch', 'cosent'
 @dataclasses.dataclass(frozen=True)
 class Contrastive(ExampleRows):
   """Learns sentence vectors by one of LOSSES. texts: K texts of an item, in neighbouring slots of a
-  row: anchor, positive, negatives. widths: each has a loss of its own; (): the whole width.
-  normalize: vectors have length 1, so that similarity is the cosine; else it is their product.
-  chunks: parts in which a batch is encoded."""
+  row: anchor, positive, negatives. widths: each has a loss of its own; (): the whole width. chunks:
+  parts in which a batch is encoded. normalize: similarity is the cosine, else the product."""
 
   rows_meet: ClassVar[bool] = True
   loss: str

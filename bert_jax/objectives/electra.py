@@ -30,8 +30,7 @@ SHARING = 'shared', 'disentangled', 'separate'
 
 def generator_of(model: models.ModelConfig, size: float) -> models.ModelConfig:
   """The generator's ModelConfig: as deep as the discriminator, with `size` times its heads and its
-  feed-forward layer. The embeddings have the discriminator's width, and a dense layer narrows them.
-  """
+  feed-forward layer. Embeddings have the discriminator's width, and a dense layer narrows them."""
   heads = models.share_of_heads(model.num_attention_heads, size)
   hidden, embedding = heads * model.head_size, model.embedding_width
   return dataclasses.replace(

@@ -47,8 +47,7 @@ def nats_in_chunks(
 def label_terms(
   name: str, logits: jax.Array, labels: jax.Array, weights: jax.Array
 ) -> dict[str, Mean]:
-  """The Means {name: cross-entropy in nats, name_accuracy}, weighted by `weights`.
-  logits: [..., C]; labels, weights: [...]."""
+  """The Means {name: cross-entropy in nats, name_accuracy} of logits [..., C]."""
   nats, hits = label_nats(logits, labels)
   return {name: mean(nats, weights), f'{name}_accuracy': mean(hits, weights)}
 

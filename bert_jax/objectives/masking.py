@@ -49,10 +49,8 @@ def mask_tokens(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
   """Chooses tokens to predict and hides most of them: (corrupted ids [B, T], positions [B, K],
   labels [B, K], weights [B, K], 0.0 for a slot without a prediction), K = min(max_predictions, T).
-
-  policies: one of POLICIES for each stage of masking.policy. stage: the number of the stage; not
-  read if there is one policy. unit_starts_BT: bits that say where units start
-  (corpus.units.Record.starts); the policy token needs none.
+  policies: one of POLICIES for each stage of masking.policy. stage: its number, if there are more
+  than one. unit_starts_BT: as corpus.units.Record.starts; the policy token needs none.
 
   In each row min(max_predictions, max(1, round(masked_lm_prob * real tokens))) tokens are wanted,
   none of them special or padding. Of these, mask_share become [MASK], random_share a piece drawn
@@ -110,8 +108,7 @@ def tile_spans(draws_BT: jax.Array, words_BT: jax.Array, breaks_BT: jax.Array) -
 
   draws_BT: uniform in [0, 1), sets the length of a span that begins there. words_BT: where words
   begin. breaks_BT: see _breaks; a span never crosses a break, and a new one begins there. A
-  geometric length has no memory, so this favours no position in a span but for SPAN_MAX.
-  """
+  geometric length has no memory, so this favours no position in a span but for SPAN_MAX."""
   ends = jnp.cumsum(SPAN_SHARES)[:-1]
   length_BT = 1 + jnp.sum(draws_BT[..., None] >= ends, axis=-1)
 
@@ -133,8 +130,7 @@ def choose_units(
   A unit reaches from its start to the next start or to a token that is no candidate. Units are
   taken in rising order_BT of their starts, equal ones (the words of a span) from left to right. A
   unit with more tokens than are still wanted is left out, and so are later ones of the same order:
-  a row never has more than wanted_B tokens, but sometimes a few less.
-  """
+  a row never has more than wanted_B tokens, but sometimes a few less."""
   T = order_BT.shape[1]
   at_T = jnp.arange(T)
   ends_BT = jnp.where(starts_BT | ~candidate_BT, at_T, T)

@@ -31,10 +31,9 @@ class Unusable(Exception):
 
 
 def reads(kind: str, fate: str = 'kept', name: str = '') -> Callable[[Callable], Callable]:
-  """Decorates a generator read(config, split, problems) of examples with an `id` and a `where`:
-  they are counted as `kind`, a repeated id as well, with its fate, and it is an error if there is
-  no example. Errors name data.train or data.eval. name: what to name if that is empty; '': it may
-  be empty."""
+  """Decorates a generator read(config, split, problems) of examples with an `id` and a `where`: it
+  counts them as `kind`, and repeated ids with their fate. It is an error, which names data.train or
+  data.eval, if there is none. name: what to name if that field is empty; '': it may be."""
 
   def decorated(read: Callable) -> Callable:
     @functools.wraps(read)

@@ -111,10 +111,9 @@ def labelled() -> tuple[dict[str, Any], ...]:
 
 
 def sentences(text: str) -> list[str]:
-  """Sentences of one docstring.
-  Paragraphs end at blank lines and at the rule under a heading, which is dropped. Lines of prose
-  are joined. Code keeps its lines, each one a sentence: a paragraph with a doctest, what stands
-  between ``` or is indented after '::'."""
+  """Sentences of one docstring. Paragraphs end at blank lines and at the rule under a heading,
+  which is dropped. Lines of prose are joined; lines of code are sentences: a paragraph with a
+  doctest, what stands between ``` or is indented after '::'."""
   result, fenced, margin = [], False, None
   for paragraph in _PARAGRAPH.split(text):
     if not (lines := [line.rstrip() for line in paragraph.splitlines() if line.strip()]):

@@ -117,9 +117,8 @@ ENCODINGS = *LETTERS, *FREQUENT, 'cp932', 'euc_jp', *FIRST_BYTES
 
 
 class Recoder:
-  """Recodes the lines of a text to UTF-8, in their order. name: of the text, for the log. sample:
-  returns lines of it beyond ASCII, given the first of them. encoding: of the lines; '': to be
-  recognised."""
+  """Recodes the lines of the text `name` to UTF-8, in their order. sample: returns lines of it
+  beyond ASCII, given the first of them. encoding: of the lines; '': to be recognised."""
 
   def __init__(self, name: object, sample: Callable[[bytes], Iterable[bytes]], encoding: str = ''):
     self.name, self.sample, self.encoding = name, sample, encoding

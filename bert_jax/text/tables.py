@@ -34,8 +34,8 @@ from bert_jax.text.utf8 import Lines, decode
 
 class Row(dict[str, str]):
   """One record as {column: value}. header: 'dev.tsv:1', the line that names the columns, or ''.
-  delimiter: what stands between the cells of its file, or ''. no_text: {column of a JSON object
-  whose value is no text: what it is}."""
+  delimiter: between the cells of its file, or ''. no_text: {column of JSON without a text: what is
+  there}."""
 
   header = delimiter = ''
   no_text: Mapping[str, str] = {}
@@ -64,8 +64,7 @@ def records(
   header line, such as CoLA's; a first line that holds one of these names is a header, and the last
   column may be missing. counts: increased are files, bytes, records, blank_lines,
   invalid_utf8_lines. wrong: called for a line that has not the header's columns or is no JSON
-  object; if it returns, the line is left out. encoding: as data.text_encoding. InputError: the data
-  is missing, empty or damaged."""
+  object; if it returns, the line is left out. encoding: as data.text_encoding."""
 
   def of_part(spec: str) -> Iterator[tuple[str, Row]]:
     if spec.startswith('tfds:'):

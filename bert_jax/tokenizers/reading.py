@@ -106,8 +106,7 @@ def _is_uncased(path: Path) -> bool:
 
 
 def _with_tokens(path: Path, tokenizer: Tokenizer) -> Tokenizer:
-  """The tokenizer with the tokens that the files beside it add: texts are searched for them.
-  InputError if the vocabulary lacks one."""
+  """The tokenizer with the tokens, all in its vocabulary, that the files beside it search for."""
   settings = files.json_of(path.with_name('special_tokens_map.json'))
   settings |= files.json_of(path.with_name('tokenizer_config.json'))
   given = files.json_of(path.with_name('added_tokens.json'))

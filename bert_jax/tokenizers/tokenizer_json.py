@@ -95,8 +95,7 @@ _ENCLOSING = re.compile(r'(?!modern)(\w*bert|electra|fnet|xlm|bart)', re.IGNOREC
 
 
 def _around(path, content, beside):
-  """What the post_processor of a released tokenizer.json puts around texts; None if it says
-  nothing, and the names of the pieces tell."""
+  """What the post_processor of a released tokenizer.json puts around texts, or None."""
   said = files.json_of(path.with_name('tokenizer_config.json')).get('tokenizer_class')
   kind, given = str(said or beside.get('model_type') or ''), content.get('post_processor')
   if not given and (not kind or _ENCLOSING.match(kind)):

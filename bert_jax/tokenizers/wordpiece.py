@@ -45,8 +45,7 @@ class Splitting:
 
   @classmethod
   def of(cls, settings: Mapping[str, Any], source: object) -> 'Splitting':
-    """By the settings of a file or a config with these names; one that is None has its default.
-    InputError if a value is not true or false."""
+    """By the settings of a file or a config with these names; one that is None has its default."""
     names = [field.name for field in dataclasses.fields(cls)]
     said = {name: settings[name] for name in names if settings.get(name) is not None}
     for name, value in said.items():

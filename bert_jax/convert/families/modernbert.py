@@ -57,8 +57,7 @@ def _thetas(path, content):
 
 
 def _pattern(path, content):
-  """(window of local layers, n where every n-th layer is global), 0 if there are none.
-  InputError for layers without a period."""
+  """(window of local layers, n where every n-th layer is global), 0 if there are none."""
   count, window = content.get('num_hidden_layers', 0), content['attention_window']
   every = content.get('global_attn_every_n_layers', 3)
   for name, said in (('global_attn_every_n_layers', every), ('local_attention', window)):

@@ -21,9 +21,8 @@ NUMBERS = 5  # if at least so many labels are all numbers, they may be quantitie
 
 
 def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = False) -> Any:
-  """The label in a cell, as in an Example; None if it says that there is none: nothing, the `-` of
-  SNLI or the -1 of test sets, unless these are labels. Unusable if it cannot be a label.
-  delimiter, commas: see values.decimal_number."""
+  """The label in a cell, as in an Example; None for nothing, SNLI's `-` or the -1 of test sets, if
+  these are no labels. Unusable if it can be none. delimiter, commas: see values.decimal_number."""
   known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
   cell = cell if cell in known else cell.strip()
   none = {*NO_LABEL, *[cell] * (cell.lower() in NULLS)} - known.keys() if known else {'', '-'}
@@ -92,8 +91,7 @@ def label_set(table: ConfigDict, found: Collection[str]) -> tuple[str, ...]:
 def balanced(
   labels: Sequence[str], counts: Mapping[str, int], number: int
 ) -> tuple[tuple[str, float], ...]:
-  """Balanced class weights, ((label, 1 / its share), ...). counts: {label: examples with it};
-  number: of all examples."""
+  """Balanced class weights, ((label, 1 / its share in `number` examples), ...)."""
   known = dict.fromkeys(names(labels))
   return tuple((name, round(number / (len(known) * max(1, counts[name])), 6)) for name in known)
 

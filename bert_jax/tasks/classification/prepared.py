@@ -85,8 +85,12 @@ def resolve(config: ConfigDict, prepared: Prepared) -> ConfigDict:
   if not config.table.regression:
     config.table.labels = tuple(meta['labels'])
   if config.table.class_weights == ('balanced',):
+    numbers, labels = _chosen(config, prepared, Problems('train'))
+    known = names(meta['labels'])
+    counts = labels.sum(0, float) if labels.ndim == 2 else np.bincount(labels, None, len(known))
+    counts = dict(zip(known, counts.astype(int).tolist(), strict=True))
     with config.ignore_type():
-      config.table.class_weights = label_sets.balanced(meta['labels'], *_counted(config, prepared))
+      config.table.class_weights = label_sets.balanced(known, counts, len(numbers))
   if not (config.init_from or config.tokenizer.path):
     config.tokenizer.path = str(tokenizers.in_folder(prepared.folder))
     config.tokenizer.do_lower_case = getattr(prepared.tokenizer, 'do_lower_case', True)
@@ -119,22 +123,11 @@ def _check(table, folder, prepared):
     raise InputError(f'{one}; use head, tail or head_tail.')
 
 
-def _chosen(config, prepared):
-  """The numbers of the examples to train on, [E]; None: all."""
-  number = config.task.train_examples
-  if not 0 < number < len(prepared):
-    return None
-  return np.sort(np.random.default_rng(0).permutation(len(prepared))[:number])
-
-
-def _counted(config, prepared):
-  """Counts the labels of the examples to train on: (Counter, number of examples)."""
-  keep = _chosen(config, prepared)
-  if keep is None:
-    return Counter(prepared.meta['label_counts']), len(prepared)
-  labels, known = prepared.labels[keep], names(prepared.meta['labels'])
-  counts = labels.sum(0) if labels.ndim == 2 else np.bincount(labels, minlength=len(known))
-  return Counter(dict(zip(known, counts.astype(int).tolist(), strict=True))), len(keep)
+def _chosen(config, prepared, problems):
+  """(the numbers, the labels) of the examples to train on."""
+  numbers = problems.chosen(range(len(prepared)), config.task.train_examples)
+  is_all = len(numbers) == len(prepared)
+  return numbers, prepared.labels if is_all else prepared.labels[numbers]
 
 
 class Texts(Examples):
@@ -150,10 +143,9 @@ class Texts(Examples):
     limit, long_texts = labelled.limit(config), config.table.long_texts
     more = tokenizer.between - 1 if prepared.sides == 2 else 0  # extra [SEP]s between two texts
     room = limit - 1 - prepared.sides - more
-    sizes, labels = prepared.lengths().sum(1), prepared.labels
-    if (keep := _chosen(config, prepared)) is not None:
-      problems.counts['not used (task.train_examples)'] = len(prepared) - len(keep)
-      sizes, labels = sizes[keep], labels[keep]
+    numbers, labels = _chosen(config, prepared, problems)
+    sizes = prepared.lengths().sum(1)
+    sizes = sizes if len(numbers) == len(sizes) else sizes[numbers]
     if cuts := int((sizes > room).sum()):
       problems.counts[f'examples cut (longer than {limit} tokens)'] = cuts
     problems.counts['examples'] = len(sizes)
@@ -161,23 +153,23 @@ class Texts(Examples):
     digest = (prepared.meta['seal'], config.task.train_examples, room, long_texts)
     options = labelled.shape(config) | {'per_example': per_example, 'digest': repr(digest)}
     options['lengths'] = np.minimum(sizes, room) + np.int32(1 + prepared.sides + more)
-    texts: Any = _Kept(prepared, tokenizer, keep, room, long_texts)
+    texts: Any = _Kept(prepared, tokenizer, numbers, room, long_texts)
     super().__init__(tokenizer, texts, **options)
     self.baselines |= label_sets.baselines_of(labels, len(prepared.meta['labels']))
 
 
 class _Kept:
-  """Random access to texts of prepared examples, cut to `room` tokens. keep: [E]; None: all."""
+  """Random access to the texts of prepared examples by their numbers, cut to `room` tokens."""
 
-  def __init__(self, prepared, tokenizer, keep, room, long_texts):
-    self.prepared, self.tokenizer, self.keep = prepared, tokenizer, keep
+  def __init__(self, prepared, tokenizer, numbers, room, long_texts):
+    self.prepared, self.tokenizer, self.numbers = prepared, tokenizer, numbers
     self.room, self.long_texts = room, long_texts
 
   def __len__(self):
-    return len(self.prepared) if self.keep is None else len(self.keep)
+    return len(self.numbers)
 
   def __getitem__(self, e):
-    ids = self.prepared.texts(int(e if self.keep is None else self.keep[e]))
+    ids = self.prepared.texts(self.numbers[int(e)])
     if sum(map(len, ids)) > self.room:
       (ids,) = cut(ids, self.room, self.long_texts)
     return self.tokenizer.pair(*ids) if len(ids) == 2 else ids

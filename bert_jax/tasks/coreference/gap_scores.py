@@ -14,10 +14,9 @@ GENDERS |= dict.fromkeys(('she', 'her', 'hers'), 'feminine')
 
 
 def gap_scores(answers: Sequence[dict]) -> dict[str, float]:
-  """The scores named in SCORES, {name: score}; F1 from 0 to 100.
-  answers: dicts with id, pronoun, gold and prediction (A, B or neither). Of answers with the same
-  id the first counts. gap_bias is the feminine F1 over the masculine one; NaN if one of them is 0,
-  where the official scorer prints '-'."""
+  """The SCORES, {name: score}; F1 from 0 to 100. gap_bias is the feminine F1 over the masculine
+  one; NaN if one of them is 0, where the official scorer prints '-'. answers: dicts with id,
+  pronoun, gold and prediction (A, B or neither). Of answers with one id the first counts."""
   first = list({a['id']: a for a in reversed(answers)}.values())
   sides = ([[a[key] == name for name in 'AB'] for a in first] for key in ('gold', 'prediction'))
   gold, predicted = map(np.array, sides)

@@ -66,9 +66,9 @@ class FillMask(OfText):
     return Masks(self.model, records, problems)
 
   def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
-    """The likeliest pieces and their probabilities, [B, T, top_k] each, zeros where no mask is.
-    All X = B * T vectors are sorted, masks first, and cut into P parts of S; parts without a mask
-    are skipped."""
+    """The likeliest pieces and their probabilities, [B, T, top_k] each, zeros where no mask is. All
+    X = B * T vectors are sorted, masks first, and cut into P parts of S; parts without are skipped.
+    """
     (B, T), slots = batch['asked'].shape, batch['example_ids'].size
     flat_XD = self.model.hidden(params, batch).reshape(B * T, -1)
     asked_X = batch['asked'].reshape(-1)
@@ -164,9 +164,8 @@ class Perplexity(OfText):
 
 
 class TokenScores(Examples):
-  """Texts of which each token gets a probability. texts: the ids of each, which are cut to fit.
-  text_of [E]: the number of each example's text. To a causal model a text is an example; else each
-  of its n pieces is masked in one of n."""
+  """Texts, cut to fit, of which each token gets a probability. text_of [E]: the number of each
+  example's text, which is one example to a causal model, else n: each of its n pieces is masked."""
 
   def __init__(
     self, model: Any, records: Sequence, texts: Sequence[np.ndarray], problems: Problems
@@ -209,8 +208,7 @@ class TokenScores(Examples):
 
 
 class NextSentence(Classify):
-  """Asks the pre-training head (NSP or SOP) whether the second text follows the first; records and
-  answers are as for a classifier of pairs."""
+  """Asks the pre-training head (NSP or SOP) whether a text follows another, as Classify asks."""
 
   fields = 'text', 'pair'
 

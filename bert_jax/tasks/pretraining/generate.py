@@ -32,9 +32,8 @@ NEVER = '[PAD]', '[CLS]', '[MASK]'  # no text has them
 
 class Generate(Ask):
   """Continues prompts by up to max_tokens. temperature, top_k, top_p, repetition_penalty: see
-  sampling.Choice; beams, length_penalty: see models/beam_search.py; None: as its release says
-  (language_model.writing), else 1. stop: pieces. show: called with the growing text, where one
-  prompt is answered from left to right."""
+  sampling.Choice; beams, length_penalty: see beam_search.py; None: as its release says, else 1.
+  stop: pieces. show: called with the growing text of a single prompt, from left to right."""
 
   def __init__(
     self,

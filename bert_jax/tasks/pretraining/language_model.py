@@ -57,8 +57,7 @@ def main_metric(config: ConfigDict) -> str:
 
 
 def judged_under(config: ConfigDict) -> dict[str, Any]:
-  """What an evaluation's numbers depend on: as in other pre-training, and the rows' memory, which
-  is empty where each row of a batch begins."""
+  """As in other pre-training, and the lanes, since a memory is empty where each of them begins."""
   memory = config.language_model.eval_memory or config.model.memory_length
   lanes = f'{config.batch_size} with a memory of {memory}' if memory else ''
   return PRETRAINING.judged_under(config) | {'lanes': lanes}

@@ -91,8 +91,7 @@ def _take_languages(config, metas):
 
 
 def _check_marks(config, metas):
-  """InputError if the units of a masking policy were not marked when the corpus was prepared: the
-  policy would silently mask other units."""
+  """InputError if the units of a masking policy were not marked when the corpus was prepared."""
   policies = {*values_of(config.masking.policy), config.eval_masking.policy}
   made = [meta for _, meta in metas if meta]
   for name, policy in (('segmenter', ''), ('phrases', 'phrase'), ('entities', 'entity')):

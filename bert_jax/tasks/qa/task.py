@@ -193,9 +193,8 @@ class Windows(Scored):
     return scorer(predictions, golds)
 
   def files(self, answers: list[dict]) -> dict[str, str]:
-    """The files that run_squad.py writes and the official scripts read.
-    answers.json: the best spans, whatever the threshold; from this and null_odds.json
-    evaluate-v2.0.py finds the best threshold."""
+    """The files that run_squad.py writes and the official scripts read. From answers.json, the best
+    spans whatever the threshold, and null_odds.json evaluate-v2.0.py finds the best threshold."""
     kinds = {'predictions.json': 'prediction', 'nbest_predictions.json': 'nbest'}
     if self.qa.unanswerable:
       kinds |= {'null_odds.json': 'null_odds', 'answers.json': 'answer'}

@@ -77,8 +77,7 @@ class Layout(NamedTuple):
 
 def read(spec: str, split: str, problems: Problems, layout: Layout) -> list[Sentence]:
   """The sentences of a split, in order; unusable ones go to `problems`. Its counts['documents']
-  stays 0 if the data does not say where documents begin. InputError if the data is missing, empty
-  or damaged, or if training data has no tags."""
+  stays 0 if the data does not say where documents begin."""
   sentences = []
   for number, sentence in enumerate(_sentences(spec, split, problems, layout)):
     if not sentence.tokens:

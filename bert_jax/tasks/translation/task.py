@@ -93,9 +93,10 @@ class Pairs(Scored):
     self.fingerprint = tokenized.digest_of([self.fingerprint, *targets])
     if all(pair.target is not None for pair in self.pairs):
       counts = np.bincount(np.concatenate(self.targets), minlength=tokenizer.vocab_size)
-      self.baselines['translation_nats'] = LossLevel(tokenized.unigram_nats(counts), 'unigram')
-      most = counts.max() / counts.sum()
-      self.baselines |= labelled.always('majority', {'translation_accuracy': most})
+      shares = counts / counts.sum()
+      nats = float(shares @ tokenized.unigram_table(counts, counts))
+      self.baselines['translation_nats'] = LossLevel(nats, 'unigram')
+      self.baselines |= labelled.always('majority', {'translation_accuracy': shares.max()})
     problems.counts['target tokens'] = self.target_tokens
 
   @property

@@ -139,7 +139,7 @@ def about_vocabulary(
 def about_accents(
   tokenizer: Tokenizer, texts: Mapping[str, Iterable[Sequence[str]]], cased: str
 ) -> list[str]:
-  """Warnings about accents that the tokenizer strips; `cased` keeps them. texts: see about_lines."""
+  """Warnings about accents that the tokenizer strips. texts: see about_lines."""
   if not (isinstance(tokenizer, WordPiece) and tokenizer.splitting.strip_accents):
     return []
   lost = {name: accents(sample) for name, sample in texts.items()}

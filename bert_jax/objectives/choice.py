@@ -10,7 +10,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from bert_jax import models
 from bert_jax.metrics import Mean, mean
 from bert_jax.objectives.base import Batch, Key, Params, Spec
 from bert_jax.objectives.encode import row_spec
@@ -25,11 +24,7 @@ class Choice(Pooled):
 
   parts: int = dataclasses.field(default=1, kw_only=True)
   loss_weights = {'choice': 1.0}
-  kinds = {'groups': jnp.int32, 'labels': jnp.float32}
-
-  @property
-  def head(self) -> models.Classifier:
-    return models.Classifier(self.model, 1)
+  outputs, kinds = 1, {'groups': jnp.int32, 'labels': jnp.float32}
 
   def spec(self, batch_size: int) -> Spec:
     part = jax.ShapeDtypeStruct((batch_size, self.parts, self.seq_length // self.parts), jnp.int32)

@@ -68,10 +68,6 @@ class Classification(Pooled):
     return out | {'labels': slots}
 
   @property
-  def head(self) -> models.Classifier:
-    return models.Classifier(self.model, max(1, len(self.labels)))
-
-  @property
   def has_pooler(self) -> bool:
     return self.pooling != 'mean'
 

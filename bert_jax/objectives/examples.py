@@ -35,9 +35,11 @@ class ExampleRows(Objective):
 
 class LabelledExamples(ExampleRows):
   """An objective of labelled examples, answered by `head` over an encoder. part: the name of the
-  head's parameters. beside: arrays of a batch that predict returns beside the logits."""
+  head's parameters. outputs: how many logits a classifier gives; 0: one for each label. beside:
+  arrays of a batch that predict returns beside the logits."""
 
   part: ClassVar[str] = 'classifier'
+  outputs: ClassVar[int] = 0
   of_tokens: ClassVar[bool] = False  # does the head answer for each token?
   beside: ClassVar[tuple[str, ...]] = ('example_ids',)
 
@@ -47,9 +49,9 @@ class LabelledExamples(ExampleRows):
     return *terms, *(f'{name}_accuracy' for name in terms), *self.scores
 
   @property
-  @abc.abstractmethod
   def head(self) -> nn.Module:
-    """The module whose answers are learned."""
+    """The module whose answers are learned. Default: a classifier, without labels of one number."""
+    return models.Classifier(self.model, self.outputs or max(1, len(self.labels)))
 
   def init(self, rng: jax.Array) -> Params:
     heads = {'pooler': models.Pooler(self.model)} if self.has_pooler else {}

@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bert_jax import models
 from bert_jax.metrics import Mean, mean
 from bert_jax.models import pooling
 from bert_jax.objectives.base import Batch, Key, Params
@@ -30,7 +29,7 @@ class QuestionAnswering(LabelledExamples):
 
   unanswerable: bool = False
 
-  part, of_tokens = 'span', True
+  part, of_tokens, outputs = 'span', True, 2
   loss_weights = {'qa': 1.0}
   kinds = {'start_positions': jnp.int32, 'end_positions': jnp.int32}
   beside = ('example_ids', 'cls_positions')
@@ -38,10 +37,6 @@ class QuestionAnswering(LabelledExamples):
   @property
   def metrics(self) -> tuple[str, ...]:
     return ('qa', 'exact', 'f1', *(UNANSWERABLE if self.unanswerable else ()))
-
-  @property
-  def head(self) -> models.Classifier:
-    return models.Classifier(self.model, 2)
 
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """Logits [B, T, 2] float32 of start and end; rng: dropout in the encoder (none in the head)."""

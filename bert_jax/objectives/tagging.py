@@ -8,7 +8,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from bert_jax import models
 from bert_jax.metrics import Mean
 from bert_jax.objectives.base import Batch, Spec
 from bert_jax.objectives.examples import LabelledExamples
@@ -33,11 +32,6 @@ class Tagging(LabelledExamples):
   def spec(self, batch_size: int) -> Spec:
     out = super().spec(batch_size)
     return out | {'tags': out['input_ids']}
-
-  @property
-  def head(self) -> models.Classifier:
-    """Gives the logits [B, T, C] of tags."""
-    return models.Classifier(self.model, len(self.labels))
 
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     labels_BT = jnp.maximum(batch['tags'] - 1, 0)

@@ -16,14 +16,14 @@ from bert_jax.models.pooling import POOLINGS, text_vectors
 from bert_jax.objectives.contrastive import unit
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.rows.windows import cut
-from bert_jax.tasks.ask import OfText, RecordProblems, grouped
+from bert_jax.tasks.ask import Packed, RecordProblems, grouped
 from bert_jax.tasks.record import Option, Prediction
 
 if TYPE_CHECKING:
   from bert_jax.predict.model import Model
 
 
-class Embed(OfText):
+class Embed(Packed):
   """Answers a text with its vector. pooling: mean or cls; '': as trained. normalize: scale vectors
   to length 1; None: as trained or as sentence-transformers' files in its folder say, else yes."""
 

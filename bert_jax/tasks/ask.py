@@ -75,9 +75,9 @@ class Ask(abc.ABC):
       raise InputError(f'{fault}: {", ".join(self.fields)}')
     return dict(zip(self.fields, parts))
 
-  @abc.abstractmethod
   def record(self, fields: dict[str, Any]) -> Any:
-    """Makes a record from a dict of fields; InputError if it cannot be one."""
+    """Makes a record from a dict of fields; InputError if it cannot be one. Default: its text."""
+    return texts_of(fields, self.fields)[0]
 
   @abc.abstractmethod
   def replies(self, records: Sequence) -> Iterable[tuple[dict | None, str]]:
@@ -129,13 +129,6 @@ class Packed(Ask):
     self.model.note(problems.counts, examples.read)
     reasons = (problems.reasons.get(f'record {i}', NOTHING) for i in range(len(records)))
     return [(answers[i], '') if i in answers else (None, why) for i, why in enumerate(reasons)]
-
-
-class OfText(Packed):
-  """A Packed Ask whose records are texts."""
-
-  def record(self, fields: dict[str, Any]) -> Any:
-    return texts_of(fields, self.fields)[0]
 
 
 class OfHead(Packed):

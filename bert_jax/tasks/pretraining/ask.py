@@ -25,7 +25,7 @@ from bert_jax.objectives.losses import nats_in_chunks
 from bert_jax.rows import windows
 from bert_jax.rows.examples import Examples, by_example, tokens_of
 from bert_jax.rows.sentence_pairs import PAIRS
-from bert_jax.tasks.ask import OfText, Packed, grouped
+from bert_jax.tasks.ask import Packed, grouped
 from bert_jax.tasks.classification import Classify
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tokenizers.base import RESERVED
@@ -41,7 +41,7 @@ def with_masks(tokenizer: tokenizers.Tokenizer, text: str) -> str:
   return text.replace(tokenizer.pieces[tokenizer.mask_id], MASK)
 
 
-class FillMask(OfText):
+class FillMask(Packed):
   """Fills the masks of a text with the top_k likeliest pieces each."""
 
   exports = {'logits': '[B, T, V]'}
@@ -142,7 +142,7 @@ class Masks(Examples):
     return out
 
 
-class Perplexity(OfText):
+class Perplexity(Packed):
   def examples(self, records: Sequence[str], problems: Problems) -> 'TokenScores':
     ids = self.model.tokenizer.ids_batch(records)
     return TokenScores(self.model, records, ids, problems)

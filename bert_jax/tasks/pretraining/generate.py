@@ -21,7 +21,7 @@ from bert_jax import models
 from bert_jax.errors import InputError, quoted
 from bert_jax.models import encoder, sampling
 from bert_jax.models.beam_search import beam_search
-from bert_jax.tasks.ask import LENGTH_PENALTY, Ask, texts_of
+from bert_jax.tasks.ask import LENGTH_PENALTY, Ask
 from bert_jax.tasks.record import Option, Prediction
 
 ROWS = 16  # sequences that are made together, all beams counted
@@ -99,9 +99,6 @@ class Generate(Ask):
     if ids[0] == self.model.tokenizer.reserved.get('[UNK]'):
       raise InputError(f'stop is {quoted(text)}, which is not in the vocabulary; name a piece.')
     return int(ids[0])
-
-  def record(self, fields: dict[str, Any]) -> str:
-    return texts_of(fields, self.fields)[0]
 
   def replies(self, records: Sequence[str]) -> list[tuple[dict | None, str]]:
     tokenizer, limit = self.model.tokenizer, self.model.limit

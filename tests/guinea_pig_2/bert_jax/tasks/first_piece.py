@@ -13,7 +13,7 @@ from bert_jax.objectives.first_piece import FirstPiece
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import pretraining
-from bert_jax.tasks.ask import OfText
+from bert_jax.tasks.ask import Packed
 from bert_jax.tasks.record import Card, Family, Option, Prediction
 
 
@@ -31,7 +31,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
   return {x: Rows(parts[x], tokenizer, seed=seed(x), **shape) for x in splits}
 
 
-class Begins(OfText):
+class Begins(Packed):
   """What may stand before a text. most: how many pieces."""
 
   def __init__(self, model, most=1):

@@ -184,12 +184,12 @@ class Reader:
 
   def __call__(self, record: int) -> Piece:
     with self.lock:
-      return self._read(record)
-
-  def _read(self, record: int) -> Piece:
-    if record in self.cache:
+      if record not in self.cache:
+        return self._read(record)
       self.cache.move_to_end(record)
       return self.cache[record]
+
+  def _read(self, record):
     shard = int(self.ends.searchsorted(record, side='right')) - 1
     try:
       (message,) = self._opened(shard).read([record - int(self.ends[shard])])

@@ -1,7 +1,6 @@
 """What families of labelled examples share: fields, rules, defaults, rows that are scored."""
 
 import abc
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -156,11 +155,6 @@ def always(kind: str, scores: Mapping[str, Any]) -> dict[str, Level]:
 def f1_of_all(share: Any) -> Any:
   """The F1 of giving one label to every example, when it is right for this share of them."""
   return 2 * share / (1 + share)
-
-
-def json_lines(rows: Iterable[dict]) -> str:
-  """The content of a file with a JSON object on each line."""
-  return ''.join(f'{json.dumps(row)}\n' for row in rows)
 
 
 def number_or_name(identity: str) -> int | str:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from bert_jax.errors import InputError
 from bert_jax.files import Path, make_folder, names, write_whole
 from bert_jax.text import documentation
+from bert_jax.text.values import json_lines
 
 PREFIX = 'docs:'
 SIZES = {'train': 2000, 'eval': 300}  # passages
@@ -89,24 +90,15 @@ def _rows(kind, rows):
   return out.getvalue()
 
 
-def _lines(records):
-  return ''.join(f'{json.dumps(record)}\n' for record in records)
-
-
-def _followed(passages, rng):
-  """Yields (a sentence, another, 0 if it is the next one, 1 of the same passage, 2 of others)."""
-  for passage in passages:
-    kind = rng.randrange(3)
-    other = passage if kind < 2 else rng.choice(passages)
-    yield passage.sentences[0], other.sentences[(1, 3, 3)[kind]], kind
-
-
 def _table(name, passages, rng):
   columns = TABLES[name].split()
   has_header, columns = columns[0] != '-', [x for x in columns if x != '-']
   is_pair = columns[1].startswith(('sentence', 'question'))
   labels, rows = LABELS.get(name, ('1', '0', '0')), []
-  for first, second, kind in _followed(passages, rng):
+  for passage in passages:
+    kind = rng.randrange(3)  # of the second sentence: it is next, of the same passage, of another
+    other = passage if kind < 2 else rng.choice(passages)
+    first, second = passage.sentences[0], other.sentences[(1, 3, 3)[kind]]
     if not is_pair:
       words = first.split()
       rng.shuffle(words)
@@ -186,7 +178,7 @@ def _copa(passages, rng):
     return texts | {'question': 'effect', 'label': gold, 'idx': i}
 
   every = enumerate(_choices(passages, rng, 2))
-  yield 'copa.jsonl', _lines(record(i, *chosen) for i, chosen in every)
+  yield 'copa.jsonl', json_lines(record(i, *chosen) for i, chosen in every)
 
 
 def _pronouns(passages, rng):
@@ -218,7 +210,7 @@ def _wsc(passages, rng):
     target |= {'span2_text': 'it', 'span2_index': word(at)}
     return {'text': text, 'target': target, 'label': is_a, 'idx': i}
 
-  yield 'wsc.jsonl', _lines(record(i, *x) for i, x in enumerate(_pronouns(passages, rng)))
+  yield 'wsc.jsonl', json_lines(record(i, *x) for i, x in enumerate(_pronouns(passages, rng)))
 
 
 def _vectors(passages, rng, negatives=0):

@@ -5,6 +5,7 @@ import ast
 import json
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 DEEPEST = 100  # levels of lists and objects in JSON; data sets have ten at most
@@ -56,6 +57,11 @@ def json_text(text: str) -> tuple[Any, int]:
     repaired, halves = re.subn('[\ud800-\udfff]', '\ufffd', json.dumps(value, ensure_ascii=False))
     value = json.loads(repaired)
   return value, halves
+
+
+def json_lines(rows: Iterable[dict[str, Any]]) -> str:
+  """The content of a file with a JSON object on each line."""
+  return ''.join(f'{json.dumps(row)}\n' for row in rows)
 
 
 def whole_number(text: str) -> int | None:

@@ -13,12 +13,6 @@ _KEYS |= dict(hidden_dim='intermediate_size', activation='hidden_act')
 _KEYS |= dict(dropout='hidden_dropout_prob', attention_dropout='attention_probs_dropout_prob')
 
 
-def _fits(exported):
-  model = exported.model
-  is_like_it = not model['type_vocab_size'] and model['layer_norm_eps'] == 1e-12
-  return is_like_it and not exported.has_pooler
-
-
 DISTILBERT = ReleasedFamily(
   name='distilbert',
   classes='DistilBert',
@@ -40,7 +34,10 @@ DISTILBERT = ReleasedFamily(
   defaults={'type_vocab_size': 0},
   unsaid=('layer_norm_eps', 'type_vocab_size'),
   write=lambda model: {'sinusoidal_pos_embds': False},
-  fits=_fits,
+  fits=lambda exported: (
+    not (exported.has_pooler or exported.model['type_vocab_size'])
+    and exported.model['layer_norm_eps'] == 1e-12
+  ),
   other_head=lambda _, names: _DENSE if 'pre_classifier.weight' in names else OtherHead(),
   tokenizer_class='DistilBertTokenizer',
   not_given='token_type_ids',

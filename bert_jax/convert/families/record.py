@@ -104,11 +104,6 @@ class Exported(NamedTuple):
   has_pooler: bool  # whether a pooler is among the parts that are written
 
 
-def torch_name(name: str) -> str:
-  """Normalises a tensor's name: weight, bias for gamma, beta."""
-  return re.sub(r'\.beta$', '.bias', re.sub(r'\.gamma$', '.weight', name))
-
-
 class ReleasedFamily(NamedTuple):
   """A family of released models. "Our fields" are fields of config.model."""
 
@@ -123,7 +118,10 @@ class ReleasedFamily(NamedTuple):
   places: Mapping[str, Place] = {}  # parameters whose names do not follow from their modules'
   endings: Mapping[str, Mapping[str, str]] = TORCH
   turned: bool = True  # kernels are [out, in]
-  canonical: Callable[[str], str] = torch_name  # name in a file -> name in the tables
+  # Name in a file -> name in the tables: weight and bias are gamma and beta in some.
+  canonical: Callable[[str], str] = lambda name: re.sub(
+    r'\.beta$', '.bias', re.sub(r'\.gamma$', '.weight', name)
+  )
   tied: tuple[str, ...] = ()  # names of copies of the table of words that a file may hold
   zeros: tuple[str, ...] = ()  # paths that are zeros if a file lacks them
   # Their config.json.

@@ -19,7 +19,8 @@ from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.choice.reading import LEVELS, Question, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.labelled import Scored, choice_of_label, json_lines, number_or_name
+from bert_jax.tasks.labelled import Scored, choice_of_label, number_or_name
+from bert_jax.text.values import json_lines
 from bert_jax.tokenizers import Tokenizer
 
 SHOWN = 300  # the most characters of a context that an answer shows

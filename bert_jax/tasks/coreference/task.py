@@ -19,8 +19,9 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
 from bert_jax.tasks.coreference.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.labelled import Scored, choice_of_label, json_lines, number_or_name
+from bert_jax.tasks.labelled import Scored, choice_of_label, number_or_name
 from bert_jax.tasks.qa.spans import tokens_between
+from bert_jax.text.values import json_lines
 from bert_jax.tokenizers import Tokenizer
 
 # The answers in each format: one for each candidate, and one for no candidate.

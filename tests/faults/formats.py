@@ -28,7 +28,7 @@ from bert_jax.tasks.classification import reading as classification
 from bert_jax.tasks.coreference import reading as coreference
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading as qa
-from bert_jax.tasks.tagging import chunks, conll
+from bert_jax.tasks.tagging import conll, scores
 from bert_jax.text import documents
 from bert_jax.tokenizers.sentence_piece import train_sentencepiece
 from bert_jax.tools.prepare import __main__ as prepare
@@ -93,8 +93,8 @@ def _conll(config, split, problems):
   layout = conll.Layout(conllu, tagging.token_column, tagging.tag_column)
   sentences = conll.read(config.data[split], split, problems, layout)
   labels = sorted({tag for s in sentences for tag in s.tags or () if tag})
-  if chunks.are_chunks(labels):
-    chunks.check_chunks(sentences, problems)
+  if scores.are_chunks(labels):
+    scores.check_chunks(sentences, problems)
   return sentences
 
 

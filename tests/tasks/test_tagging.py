@@ -18,7 +18,7 @@ from bert_jax import tokenizers
 from bert_jax.errors import InputError
 from bert_jax.rows import windows
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.tagging import chunks, conll, scores, task
+from bert_jax.tasks.tagging import conll, scores, task
 
 SCHEMES = {'IOB1': IOB1, 'IOB2': IOB2, 'BIOES': IOBES}
 WORDS = ['Ada', 'Paris', 'river', 'the', 'un', '##happy', 'old', 'a', '.']
@@ -198,7 +198,7 @@ def test_tags_that_break_their_scheme_are_named(scheme, tags, broken):
   tags = tags.split()
   sentence = conll.Sentence('a:1', '0', ('x',) * len(tags), tuple(tags), ())
   problems = Problems('train')
-  chunks.check_chunks([sentence], problems)
+  scores.check_chunks([sentence], problems)
   kind = f'tags that break {scheme} (kept)'
   assert problems.counts[kind] == len(broken)
   assert problems.places[kind] == [f'a:1, token {i}' for i in broken[: len(problems.places[kind])]]
@@ -215,14 +215,14 @@ def test_tags_that_mostly_break_their_scheme_are_refused():
   tags = 'O', 'B-X', 'I-X', 'O', 'B-X', 'O', 'S-X'  # IOB2 but for one, which makes them BIOES
   sentence = conll.Sentence('a:1', '0', ('x',) * len(tags), tags, ())
   with pytest.raises(InputError, match='a:1, token 4: 2 tags break BIOES, .* data.train has 3 chu'):
-    chunks.check_chunks([sentence], Problems('train'))
+    scores.check_chunks([sentence], Problems('train'))
 
 
 def test_what_marks_chunks():
-  assert chunks.are_chunks(['B-PER', 'I-PER', 'O']) and chunks.are_chunks(['O', 'S-creative-work'])
-  assert not chunks.are_chunks(['ADJ', 'NOUN']) and not chunks.are_chunks(['O', 'X', 'Y'])
+  assert scores.are_chunks(['B-PER', 'I-PER', 'O']) and scores.are_chunks(['O', 'S-creative-work'])
+  assert not scores.are_chunks(['ADJ', 'NOUN']) and not scores.are_chunks(['O', 'X', 'Y'])
   with pytest.raises(InputError, match="'L-PER' is neither O nor begins with B- I- M- E- S-"):
-    chunks.are_chunks(['B-PER', 'L-PER', 'O'])
+    scores.are_chunks(['B-PER', 'L-PER', 'O'])
 
 
 @pytest.mark.parametrize('each', [True, False])

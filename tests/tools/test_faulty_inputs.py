@@ -33,7 +33,7 @@ from bert_jax.tasks.coreference import reading as coreference
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading as qa
 from bert_jax.tasks.qa import squad_scores
-from bert_jax.tasks.tagging import chunks, conll, scores
+from bert_jax.tasks.tagging import conll, scores
 from bert_jax.text import documents, plain_formats, tables
 from bert_jax.text.values import NotJson, json_value, whole_number
 from bert_jax.tools import arguments
@@ -453,8 +453,8 @@ def test_bmes_is_a_scheme(tmp_path):
   path = tmp_path / 'a.conll'
   path.write_text('我\tS-PER\n在\tO\n北\tB-LOC\n京\tM-LOC\n市\tE-LOC\n')
   (sentence,), problems = tagged(path)
-  assert chunks.are_chunks(sorted(set(sentence.tags)))
-  chunks.check_chunks([sentence], problems)
+  assert scores.are_chunks(sorted(set(sentence.tags)))
+  scores.check_chunks([sentence], problems)
   counts = {'files': 1, 'bytes': path.stat().st_size, 'chunks (BMES)': 2}
   assert problems.counts == counts, 'and no tag breaks it'
   wrong = ('S-PER', 'O', 'B-LOC', 'E-LOC', 'S-LOC')

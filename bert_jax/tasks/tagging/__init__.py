@@ -13,8 +13,8 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.ask import OfHead, texts_of
 from bert_jax.tasks.record import Head, Prediction
 from bert_jax.tasks.tagging import task
-from bert_jax.tasks.tagging.chunks import are_chunks, as_bioes
 from bert_jax.tasks.tagging.conll import Sentence
+from bert_jax.tasks.tagging.scores import are_chunks, as_bioes
 from bert_jax.tasks.tagging.task import Tagged
 from bert_jax.text.sentences import UNSPACED
 

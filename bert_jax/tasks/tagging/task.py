@@ -1,5 +1,5 @@
-"""The objective and rows of token tagging (BERT, 5.3). conll.py reads, chunks.py knows the schemes
-in which tags mark entities, scores.py scores.
+"""The objective and rows of token tagging (BERT, 5.3). conll.py reads, scores.py scores and
+knows the schemes in which tags mark entities.
 
 Each token is cut into word pieces by itself; for a byte-level vocabulary, whose pieces contain
 blanks, all tokens but the first follow a blank. The first piece of a token learns its tag and
@@ -31,8 +31,8 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems, Unusable
 from bert_jax.tasks.labelled import Scored
 from bert_jax.tasks.tagging import conll, scores
-from bert_jax.tasks.tagging.chunks import are_chunks, check_chunks, is_chunk
 from bert_jax.tasks.tagging.conll import Sentence
+from bert_jax.tasks.tagging.scores import are_chunks, check_chunks, is_chunk
 from bert_jax.tokenizers import Tokenizer
 
 LEAST = 1e-12  # the probability of a tag that the model does not have, for the loss of an answer

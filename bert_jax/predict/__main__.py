@@ -42,9 +42,9 @@ from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import Ask, is_id
 from bert_jax.tasks.record import Option
-from bert_jax.text import files, utf8
+from bert_jax.text import encodings, files
 
-# How the counts of tables.records and utf8.decode are worded.
+# How the counts of tables.records and encodings.decode are worded.
 FAULTS = {
   'invalid_utf8_lines': 'lines that are not valid UTF-8 (bad bytes became U+FFFD)',
   'blank_lines': 'blank lines of the table (no answer)',
@@ -213,7 +213,7 @@ def _parsed(ask, asked, faults):
       if isinstance(cells, InputError):
         raise cells
       return ask.parsed(cells), identity, ''
-    line = utf8.decode(asked, faults).rstrip('\r\n')
+    line = encodings.decode(asked, faults).rstrip('\r\n')
     if not line.strip():
       raise InputError('empty line')
     if '\0' in line:

@@ -28,11 +28,11 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.files import Path
-from bert_jax.text import encodings, files, utf8
+from bert_jax.text import encodings, files
+from bert_jax.text.encodings import Lines, decode
 from bert_jax.text.files import parse_json
 from bert_jax.text.plain_formats import BLANK, OPENS, PARAGRAPHS, SUFFIXES, wikitext_heading
 from bert_jax.text.sentences import split_sentences
-from bert_jax.text.utf8 import Lines, decode
 
 BLOCK_BYTES = 1 << 20  # a block ends where the first document begins after so many bytes
 LONGEST_DOCUMENT = 16 << 20  # bytes; a longer one is cut here, and counted
@@ -158,7 +158,7 @@ def read_block(
   else:
     if block.is_cut:
       counts['cut_documents'] += 1
-    numbered = utf8.decoded_lines(path, block.data, block.first, counts)
+    numbered = encodings.decoded_lines(path, block.data, block.first, counts)
     if block.format == 'jsonl':
       read = _documents_of(_jsonl(path, numbered, counts), *of_rows)
     else:

@@ -1,18 +1,20 @@
-"""Recognises the encoding of a text file, and reads it as UTF-8 with LF at the ends of its lines.
+"""Recognises the encoding of a text file, and decodes its lines as UTF-8 with LF at their ends.
 
 A byte order mark tells UTF-16 and UTF-32. Else the user may name the encoding (data.text_encoding),
 which holds for all files that are not plainly UTF-8. Else, of a file that is hardly ever UTF-8
 beyond ASCII, the letters tell it: those of a language (LETTERS), the frequent ones of a script
 (FREQUENT), or the frequent characters of Chinese, Japanese or Korean. What fits is said once. A
-file of UTF-8 with some bad bytes, and one that nothing fits, stays as it is; text/utf8.py repairs
-and counts its lines.
+file of UTF-8 with some bad bytes, and one that nothing fits, stays as it is: its bad bytes become
+U+FFFD and are counted. NUL bytes are refused.
 """
 
 import codecs
+import contextlib
 import functools
 import io
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from bert_jax.errors import InputError, log, quoted
@@ -54,6 +56,8 @@ HANGUL = '이다는을의가에고하지도로기리한은'  # the most frequent
 KANA = re.compile('[ぁ-ゟ゠-ヿ]')
 LIKELY = 0.85  # of the characters beyond ASCII fit
 FIELD = 'data.text_encoding (--text-encoding)'
+
+Lines = Iterator[tuple[int, str]]  # line numbers from 1, lines without their ends
 
 
 def recognised(lines: Iterable[bytes]) -> str:
@@ -139,7 +143,7 @@ class Recoder:
   def __call__(self, line: bytes) -> bytes:
     if self.is_utf8(line):
       return line
-    # What is no character of the encoding stays a bad byte, for text/utf8.py to count.
+    # What is no character of the encoding stays a bad byte, to be counted when it is decoded.
     return line.decode(self.encoding, 'surrogateescape').encode('utf-8', 'surrogateescape')
 
 
@@ -197,7 +201,7 @@ class _Recoded:
 
   def readline(self, most: int = -1) -> bytes:
     line = self.stream.readline(most).encode(self.encoding)
-    # What is no character stays a bad byte, for text/utf8.py to count.
+    # What is no character stays a bad byte, to be counted when it is decoded.
     return line.replace(b'\xef\xbf\xbd', b'\xff') if self.encoding == 'utf-8' else line
 
   read1 = readline  # as much as is there, for a stream that goes on
@@ -208,3 +212,43 @@ def say_once(name: object, fact: str, advice: str) -> None:
   if (key := (Path(str(name)).parent, fact)) not in SAID:
     SAID.add(key)
     log.warning('%s %s, as others beside it may be; %s', name, fact, advice)
+
+
+def decode(raw: bytes, counts: Counter) -> str:
+  """Decodes UTF-8; invalid bytes become U+FFFD and are counted."""
+  try:
+    return raw.decode()
+  except UnicodeDecodeError:
+    counts['invalid_utf8_lines'] += 1
+    return raw.decode(errors='replace')
+
+
+def decoded(path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter) -> Lines:
+  """Decodes numbered raw lines and strips line ends; refuses NUL bytes."""
+  for number, raw in numbered:
+    if b'\0' in raw:
+      where = f'line {number} has a NUL byte, {raw.index(0)} bytes in'
+      advice = f'leave the file out, or name what it is (utf-16-le) in {FIELD}'
+      raise InputError(f'{path} is not text: {where}; {advice}')
+    counts['bytes'] += len(raw)
+    invalid = counts['invalid_utf8_lines']
+    line = decode(raw, counts)
+    if counts['invalid_utf8_lines'] > invalid == 0:
+      fix = f'they become U+FFFD, counted; for letters, name another encoding in {FIELD}'
+      say_once(f'{path}:{number}', 'has bytes that are no characters', fix)
+    if line.endswith('\r\n'):
+      counts['lines that end in CRLF (as in LF)'] += 1
+    yield number, line.rstrip('\r\n')
+
+
+def decoded_lines(path: Path, data: bytes, first: int, counts: Counter) -> Lines:
+  """Decodes the lines of `data`, numbered from `first`, like `decoded`, but at once if it can."""
+  with contextlib.suppress(UnicodeDecodeError):
+    text = data.decode()
+    plain = text.replace('\r\n', '\n')
+    if '\0' not in plain and '\r' not in plain:
+      counts['bytes'] += len(data)
+      if ends := len(text) - len(plain):
+        counts['lines that end in CRLF (as in LF)'] += ends
+      return enumerate(plain.removesuffix('\n').split('\n') if plain else (), first)
+  return decoded(path, enumerate(io.BytesIO(data), first), counts)

@@ -18,7 +18,7 @@ from unittest import mock
 from bert_jax.buckets import Bucket, fetched
 from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.files import Path, read_bytes
-from bert_jax.text import documentation_tasks, encodings, utf8, values
+from bert_jax.text import documentation_tasks, encodings, values
 
 
 def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
@@ -77,10 +77,10 @@ def _bare(path: Path) -> Path:
 
 
 def lines(path: Path, counts: Counter, encoding: str = '') -> Iterator[tuple[int, str]]:
-  """Yields (line number, line) of a file, see raw_lines and utf8.decoded."""
+  """Yields (line number, line) of a file, see raw_lines and encodings.decoded."""
   counts['files'] += 1
   numbered = ((number, raw) for number, raw, _ in raw_lines(path, 0, encoding))
-  return utf8.decoded(path, numbered, counts)
+  return encodings.decoded(path, numbered, counts)
 
 
 def raw_lines(path: Path, cut: int = 0, encoding: str = '') -> Iterator[tuple[int, bytes, int]]:

@@ -28,8 +28,8 @@ import numpy as np
 
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.files import Path
+from bert_jax.text.encodings import Lines, decode
 from bert_jax.text.files import lines, parse_json, parts, split_files, suffix, tfds_source
-from bert_jax.text.utf8 import Lines, decode
 
 
 class Row(dict[str, str]):

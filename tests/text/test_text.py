@@ -23,8 +23,8 @@ from bert_jax.config import InputError
 from bert_jax.corpus import loading
 from bert_jax.errors import first_line
 from bert_jax.text import documents as reader
+from bert_jax.text import encodings, tables
 from bert_jax.text import sentences as sentences_module
-from bert_jax.text import tables, utf8
 from bert_jax.text.documents import documents, held_out
 from bert_jax.text.files import expand, suffix
 from bert_jax.text.sentences import split_sentences
@@ -99,8 +99,8 @@ def test_plain_paragraphs_are_split_by_the_same_rules(monkeypatch):
 @pytest.mark.parametrize('first', [1, 7])
 def test_lines_of_a_block_are_decoded_as_one_by_one(data, first):
   one, other = Counter(), Counter()
-  lines = list(utf8.decoded_lines(Path('x'), data, first, one))
-  again = utf8.decoded(Path('x'), enumerate(io.BytesIO(data), first), other)
+  lines = list(encodings.decoded_lines(Path('x'), data, first, one))
+  again = encodings.decoded(Path('x'), enumerate(io.BytesIO(data), first), other)
   assert lines == list(again) and one == other
 
 

@@ -231,8 +231,8 @@ def _fit_tables(weights: Weights, positions: int) -> Weights:
 
 
 def _check_shapes(flat, model, sources, description=None):
-  """InputError unless every array has the shape that the fields of config.model ask for. sources:
-  see Weights. description: of the config.json that the fields come from, if any."""
+  """InputError unless every array has the shape that the fields of config.model ask for, which are
+  of the config.json with this description, if any. sources: see Weights."""
   fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
   shapes = parameter_names.shapes(model)
   for path, x in flat.items():

@@ -142,8 +142,7 @@ def base_name(source: str) -> str:
 
 
 def _use(config, architecture, head, name, facts):
-  """Paragraphs on loading the model and on long texts; [] if a few lines of code cannot use it: no
-  AutoTokenizer reads its vocabulary, or it chooses between several texts."""
+  """Paragraphs on loading the model and on long texts; [] if a few lines of code cannot use it."""
   if not facts.get('casing') or head.found_by_class_name:
     return []
   card = TASKS[config.objective].card(config)

@@ -125,8 +125,7 @@ _ADAPTER = re.compile(r'\.(lora_\w+|base_layer|modules_to_save)\.')
 
 
 def _wrapper(names, family):
-  """What stands before all names of a model's tensors, by its table of words. InputError for files
-  that hold two models, or adapters beside the weights."""
+  """What stands before all names of a model's tensors. InputError for two models, and adapters."""
   if adapters := list(filter(_ADAPTER.search, names)):
     fix = 'PEFT merges it by model.merge_and_unload().save_pretrained(OUT)'
     raise InputError(f'{quoted(adapters[0])} is of an adapter (LoRA), which is not read; {fix}.')

@@ -96,8 +96,7 @@ def write(
 
 
 def _family(model, parts, tokenizer, types, head) -> ReleasedFamily:
-  """Chooses the family for weights with these parts. types: the table of token types, or None.
-  InputError if the family cannot express the model."""
+  """The family for weights with these parts and this table of token types, or an InputError."""
   tells_apart = 'nsp' in parts or (types is not None and (types != types[0]).any())
   has_pooler = 'pooler' in parts and ('pooler' in head.parameters or head.class_suffix == 'Model')
   exported = Exported(model, parts, tokenizer, tells_apart, has_pooler)

@@ -149,8 +149,7 @@ class Shard:
 def finish(
   folder: Path, plan: Mapping[str, Any], tokenizer: Tokenizer, read: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-  """Writes TFDS's metadata and, last, corpus.json, whose content it returns.
-  read: counts of what was read, for Beam, whose shards have none."""
+  """Writes TFDS's metadata and, last, corpus.json, and returns its content. read: Beam's counts."""
   languages, parts = plan['languages'], blocks.Writer(folder)
   unigrams = np.zeros((len(languages), tokenizer.vocab_size), np.int64)
   shards, counts, kept = [], Counter(read), {name: Counter() for name in languages}

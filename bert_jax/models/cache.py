@@ -56,8 +56,8 @@ def extended(
 
 
 def _put(module, name, new_BTHd, places_BT):
-  """Puts new keys or values into the cache, at consecutive places from places_BT[:, 0] on; returns
-  all of them. A cache is at first as long as what is first put in."""
+  """Puts new keys or values into the cache from places_BT[:, 0] on, and returns all of them. The
+  first ones make the cache."""
   if module.has_variable('cache', name):
     put = jax.vmap(lambda old, new, at: jax.lax.dynamic_update_slice(old, new, (at, 0, 0)))
     new_BTHd = put(module.get_variable('cache', name), new_BTHd, places_BT[:, 0])

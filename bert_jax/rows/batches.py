@@ -94,8 +94,8 @@ class Batches:
     return self.at(step)
 
   def part(self, count: int) -> list[int]:
-    """The numbers of `count` batches, 0 for all: spread evenly over the split, since neighbours in
-    a corpus are alike, or, of lanes, from their beginning."""
+    """The numbers of `count` batches, 0 for all: spread evenly, since neighbours in a corpus are
+    alike, or, of lanes, from their beginning."""
     count = min(count or len(self), len(self))
     return [k if self.lanes else k * len(self) // count for k in range(count)]
 

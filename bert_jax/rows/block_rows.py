@@ -196,8 +196,7 @@ class BlockRows:
 
 
 class Order:
-  """The order of the rows of BlockRows in endless passes, each permuted anew: order[i] is the row
-  number at place i, for batches of `batch_size`."""
+  """The numbers of the rows of BlockRows in endless passes, each permuted anew, for batches."""
 
   def __init__(self, rows: BlockRows, seed: int, batch_size: int, first: int = 0):
     self.rows, self.seed, self.batch_size, self.first = rows, seed, batch_size, first

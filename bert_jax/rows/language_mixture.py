@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 
 class Mixture:
-  """Joins sources of rows, {language: source}: one after the other or, in shuffled batches, mixed
-  by weights, {language: its share of the rows}."""
+  """Joins {language: source} one after the other; shuffled batches mix them by their weights."""
 
   def __init__(self, parts: Mapping[str, 'Rows | BlockRows'], weights: Mapping[str, float]):
     self.parts, self.weights = parts, weights

@@ -38,8 +38,8 @@ class Pair(NamedTuple):
 
 
 def draw_next(corpus: Corpus, cuts: Cuts, rng: np.random.Generator) -> Drawn:
-  """Replaces B in half of the examples, and where there is none, by a stretch of another document.
-  The sentences that this displaces go into the next example."""
+  """Replaces B in half of the examples, and where there is none, by a stretch of another document;
+  B goes into the next example."""
   at, documents, n = corpus.sentences, corpus.documents, len(cuts.document)
   a, b = _spans(at, cuts)
   label = (rng.random(n) < 0.5) | (cuts.split == cuts.last)

@@ -73,8 +73,7 @@ def family(
   **more: Any,
 ) -> Family:
   """Makes the record of a family that reads files of these formats, from the functions in `task`.
-  fields: in addition to the fields of every such family. defaults: override or extend DEFAULTS.
-  has_teacher: its models can be distilled from a teacher."""
+  fields, defaults: besides those of every family. has_teacher: it can be distilled."""
 
   def remarks_on(config, tokenizer, sources):
     return remarks.about_examples(config, tokenizer, task.texts(config), sources['train'])
@@ -202,8 +201,7 @@ class Scored(Examples, abc.ABC):
     """Scores answers that all have gold, {metric: number}."""
 
   def by_length(self, answers: list[dict]) -> list[dict]:
-    """Scores by length: [{'tokens': '65-128', 'examples': number, metric: score, ..}, ..], shortest
-    first. The bounds are powers of 2, from 64 on."""
+    """Scores by length: [{'tokens': '65-128', 'examples': number, metric: score, ..}, ..]."""
     groups = {}
     for answer in answers:
       if 'gold' in answer:
@@ -220,8 +218,7 @@ class Scored(Examples, abc.ABC):
     return {}
 
   def constant(self, answers: list[dict]) -> str:
-    """The prediction, if it is the same for all examples though their gold differs (the run has
-    collapsed), else ''. Of numbers: their mean, if they hardly differ."""
+    """The prediction, or mean of numbers, if all are alike though their gold is not, else ''."""
     predicted, gold = ([a[key] for a in answers if key in a] for key in ('prediction', 'gold'))
     if predicted and isinstance(predicted[0], float):
       collapsed = gold and np.std(predicted) < 1e-3 * np.std(gold)

@@ -151,8 +151,7 @@ def about_accents(
 def about_masks(
   config: ConfigDict, tokenizer: Tokenizer, records: Sequence[Piece]
 ) -> Iterator[str]:
-  """Warns of policies that hide another share of a text than the one asked for, since the units
-  that they hide together are longer than what is wanted of a row."""
+  """Warns of policies that hide another share of a text than asked, since their units are long."""
   policies = [('masking', policy) for policy in values_of(config.masking.policy)]
   policies.append(('eval_masking', config.eval_masking.policy))
   for block, policy in policies if records else ():
@@ -204,8 +203,8 @@ def about_pairs(
 
 
 def about_lines(texts: Mapping[str, list[list[str]]], form: str) -> tuple[str, str]:
-  """Finds lines that do not fit the format: (what is wrong, the format to set), or ('', '').
-  texts: {language: documents}, see sample. form: the present format."""
+  """Finds lines that do not fit their form: (what is wrong, the format to set), or ('', '').
+  texts: {language: documents}, see sample."""
   if form not in ('auto', 'sentences'):
     return '', ''
   per_line, wrapped = lines([x for documents in texts.values() for x in documents])

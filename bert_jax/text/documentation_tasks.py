@@ -182,8 +182,7 @@ def _copa(passages, rng):
 
 
 def _pronouns(passages, rng):
-  """Yields (text, (name A, where), (name B, where), where "it" is, is A meant?): of two passages
-  whose first sentences stand in it, one goes on."""
+  """Yields (text, (name A, where), (name B, where), where "it" is, is A meant?): A or B goes on."""
   for a, b in itertools.pairwise(passages):
     is_a = rng.random() < 0.5
     one, two = (x.module.rpartition('.')[2] for x in (a, b))

@@ -97,8 +97,7 @@ def first_of(names: Container[str], spellings: str) -> str:
 
 
 def column(row: Row, name: str, where: str, fields: str = '') -> str:
-  """The row's value in a column, see first_of. InputError, with the columns there are, if it is
-  missing or no text. fields: where to name them, for it."""
+  """The row's value in a column, see first_of, or an InputError. fields: where to name columns."""
   there = first_of(row, name) or first_of(row.no_text, name)  # a null is in no_text alone
   if there in row.no_text:
     raise InputError(f'{where} has {row.no_text[there]} in column {there!r}; write a text there')

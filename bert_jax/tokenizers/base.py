@@ -65,8 +65,7 @@ class Tokenizer(abc.ABC):
     return tuple(sorted(set(self.reserved.values())))
 
   def set_around(self, around: Sequence[Sequence[int]]) -> bool:
-    """Puts around texts what a file says, the ids before, between and behind the texts of a pair;
-    returns whether that differs from what the names of the pieces say."""
+    """Puts ids before, between and behind the texts of a pair; returns whether that is a change."""
     known = self.begin_ids, self.between, dict(self.reserved)
     self.around = before, between, behind = [list(ids) for ids in around]
     self.begin_ids = tuple(before)
@@ -127,8 +126,7 @@ class Tokenizer(abc.ABC):
     return self.ids_batch(words)
 
   def word_starts(self, ids: np.ndarray, text_starts: np.ndarray) -> np.ndarray:
-    """[n] bool, True where a word begins. ids: [n] of several texts, one after the other.
-    text_starts: the index of the first id of each text that has ids."""
+    """[n] bool, True where a word begins in ids [n] of texts, which begin at text_starts."""
     starts = self._begins_word[ids]
     starts[1:] |= self._ends_word[ids[:-1]]
     starts[1:] &= ~self._blank[ids[:-1]]

@@ -91,8 +91,7 @@ def _splitting(path: Path, do_lower_case: bool | None) -> Splitting:
 
 
 def _is_uncased(path: Path) -> bool:
-  """Whether a twentieth of the words of a vocab.txt at most has capitals. So many may be words of a
-  domain in the unused places of an uncased one."""
+  """Whether a twentieth of the words of a vocab.txt at most has capitals: some may be added."""
   words = re.split(r'\s*\n(?:##)?', path.read_text(errors='replace'))
   words = [word for word in words if word.isalpha() and word.lower() != word.upper()]
   capital = [word for word in words if word != word.lower()]
@@ -133,8 +132,8 @@ def _with_tokens(path: Path, tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _beside(path: Path, tokenizer: WordPiece) -> Tokenizer:
-  """The tokenizer of a vocab.txt and the tokenizer.json beside it, which may add tokens to it and
-  say what stands around texts. InputError if that gives other ids."""
+  """The tokenizer of a vocab.txt and of the tokenizer.json beside it, which may add tokens and say
+  what stands around texts. InputError if that gives other ids."""
   other = path.with_name('tokenizer.json')
   if path.name != 'vocab.txt' or not (content := files.json_of(other)):
     return tokenizer

@@ -102,8 +102,7 @@ def train(
   sampling: float,
   names: Mapping[str, str],
 ) -> tuple[Tokenizer, dict[str, Any]]:
-  """Trains a vocabulary: (the tokenizer, what was counted). kind: as tokenizer.kind, but 'bytes'.
-  names: {argument: what the user calls it}, for errors."""
+  """Trains a kind of vocabulary: (the tokenizer, counts). names: {argument: the user's name}."""
   common: dict[str, Any] = dict(vocab_size=vocab_size, sampling=sampling)
   try:
     if kind == 'byte_bpe':

@@ -78,8 +78,7 @@ def _read(config, split, problems):
 
 
 def _checked(where, fields, gold, problems):
-  """Makes a Question. gold: the number of the right choice; a text: the data gives this answer,
-  which is none of them; None: it gives no answer."""
+  """Makes a Question. gold: the number of the right choice; a text that is none; None: unknown."""
   choices = fields['choices']
   if len(choices) < 2:
     few = f'there are {len(choices)} choices; a question needs two'

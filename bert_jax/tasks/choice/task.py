@@ -91,8 +91,7 @@ class Choices(Scored):
     return _accuracy(hits, [a.get('level', '') for a in answers])
 
   def files(self, answers: list[dict]) -> dict[str, str]:
-    """predictions.tsv (id and number of the choice, from 0) and SuperGLUE's COPA.jsonl.
-    RACE, DREAM and SWAG publish no script that reads predictions."""
+    """predictions.tsv (id and number of the choice, from 0) and SuperGLUE's COPA.jsonl."""
     lines = (f'{a["id"]}\t{a["prediction"]}\n' for a in answers)
     out = {'predictions.tsv': 'id\tprediction\n' + ''.join(lines)}
     if self.format == 'copa':
@@ -113,8 +112,8 @@ sources = labelled.sources_of(Choices, read)
 
 
 def _pairs(tokenizer, questions, limit, problems):
-  """Tokenizes and cuts every choice to `limit` tokens: ([(ids of the context, ids of question and
-  choice)], [tokens of each question's longest choice before it was cut])."""
+  """Tokenizes and cuts every choice: ([(ids of the context, of question and choice)], [tokens of
+  each question's longest choice before it was cut])."""
   room = limit - 2 - tokenizer.between
   contexts = list(dict.fromkeys(question.context for question in questions))
   contexts = dict(zip(contexts, tokenizer.ids_batch(contexts), strict=True))

@@ -114,8 +114,7 @@ def _read(config, split, problems):
 
 
 def with_separator(config: ConfigDict) -> ConfigDict:
-  """The config with the separator of labels, the commonest mark in training data, filled in; a
-  comma, which runs of earlier versions knew alone, stays empty."""
+  """The config with the commonest separator of labels in training data filled in; '' means ','."""
   table, spec = config.table, config.data.train
   if not table.multi_label or table.label_separator or not spec:
     return config

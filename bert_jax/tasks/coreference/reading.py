@@ -82,8 +82,7 @@ def _place(text, name, offset, where, problems):
 
 
 def _nearest(text, name, offset):
-  """Finds the occurrence nearest to an offset: (from, to), or None.
-  Occurrences as a whole word come first, then those within a word, then those in another case."""
+  """Finds the occurrence nearest to an offset: (from, to), or None. Whole words go before parts."""
   plain = re.escape(name)
   for pattern, flags in ((rf'\b{plain}\b', 0), (plain, 0), (plain, re.IGNORECASE)):
     if spans := [match.span() for match in re.finditer(pattern, text, flags) if name]:

@@ -37,8 +37,7 @@ def most_predictions(rate: float, tokens: int) -> int:
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
-  """Fills in languages and vocabulary of a prepared corpus, and the number of predictions in a row.
-  InputError if the corpora do not fit each other or the config."""
+  """Fills in languages and vocabulary of a prepared corpus, and how much is predicted in a row."""
   config = config.copy_and_resolve_references()
   if not config.masking.max_predictions_per_seq:
     rate = config.masking.masked_lm_prob
@@ -137,8 +136,7 @@ def judged_under(config: ConfigDict) -> dict[str, Any]:
 def objective(
   config: ConfigDict, tokenizer: Tokenizer, kind: type = MlmNsp, masks: bool = True, **more: Any
 ) -> Any:
-  """The objective of a config. kind: MlmNsp or a similar class; more: its further fields.
-  masks: it masks tokens, so the vocabulary needs [MASK]."""
+  """The objective of a config, a `kind` of MlmNsp with `more` fields. masks: it needs [MASK]."""
   masking, under = config.masking, judged_under(config)
   most = most_predictions(masking.masked_lm_prob, config.data.seq_length)
   corruption = {name: masking[name] for name in SHARES} | {

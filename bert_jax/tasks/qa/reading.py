@@ -151,8 +151,7 @@ def is_impossible(fields: dict[str, Any]) -> bool | None:
 
 def _answers(where, held):
   """[(text, where it begins in the context or None)] of a record's answers; None: it has none.
-  They are a list of objects as in SQuAD, the lists or single values of Hugging Face's data sets,
-  {"text": .., "answer_start": ..}, a text, or a list of texts."""
+  They are a list of objects as in SQuAD, an object of lists or values (Hugging Face), or texts."""
   if held is None:
     return None
   several = lambda x: x if isinstance(x, list) else [x]

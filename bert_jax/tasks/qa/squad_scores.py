@@ -42,7 +42,7 @@ def squad(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[st
 
 
 def squad2(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, float]:
-  """SQuAD 2.0: {exact, f1} of all questions, of questions with an answer (HasAns_), and without
+  """SQuAD 2.0: {exact, f1} of all questions, and of questions with an answer (HasAns_) and without
   (NoAns_), whose gold is [] and whose right prediction is ''."""
   exact, f1 = _each_score(predictions, golds)
   answerable = np.array([bool(gold) for gold in golds])
@@ -56,10 +56,9 @@ def squad2(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[s
 def best_thresholds(
   answers: Sequence[str], golds: Sequence[Sequence[str]], odds: Sequence[float]
 ) -> dict[str, float]:
-  """The best SQuAD 2.0 scores over all thresholds on the odds of 'no answer'.
-  answers: for each question the best text that is not empty; it is the prediction if the odds are
-  not above the threshold. odds: of each question. Returns {best_exact, best_f1} and the thresholds
-  that reach them, {best_exact_thresh, best_f1_thresh}."""
+  """The best SQuAD 2.0 scores over all thresholds on the odds of 'no answer', best_exact, best_f1,
+  and the thresholds that reach them, best_exact_thresh, best_f1_thresh. answers: the best texts
+  that are not empty, which are the predictions where the odds are not above the threshold."""
   order, out = np.argsort(odds, kind='stable'), {}
   answerable = np.array([bool(gold) for gold in golds])
   for name, scores in zip(('exact', 'f1'), _each_score(answers, golds), strict=True):

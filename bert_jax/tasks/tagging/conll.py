@@ -242,8 +242,7 @@ def _words(path, split, problems):
 
 
 def _without_places(sentences, problems):
-  """Removes the places behind tokens, '科0 技1' -> '科 技', if the sentences have them: every token
-  ends in a number that is nearly always 0 or one more than before."""
+  """Removes the places behind tokens, '科0 技1' -> '科 技', if nearly all count from 0 on."""
   right, number, out = 0, 0, []
   for sentence in sentences:
     ends = [max(1, len(token.rstrip('0123456789'))) for token in sentence.tokens]

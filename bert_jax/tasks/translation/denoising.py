@@ -23,8 +23,7 @@ DEFAULTS = {'corpus.rows': 'full', 'model.type_vocab_size': 0, 'model.mlm_head':
 
 
 def as_pretraining(config: ConfigDict) -> ConfigDict:
-  """Converts the config for the corpus functions of masked pre-training: adds the masking fields,
-  unused here, at their defaults, and has no head for pairs."""
+  """The config for the corpus functions of masked pre-training, with its defaults, but no pairs."""
   out = config.to_dict()
   for name in PRETRAINING.fields.keys() - CORPUS.keys():
     block, _, field = name.partition('.')

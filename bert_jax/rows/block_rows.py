@@ -77,10 +77,7 @@ class BlockRows:
     self.row_at = offsets(self.rows_of)  # [units + 1] in one cut
     self.fingerprint = digest_of([digest, self.rows_of.tobytes()])
 
-  @property
-  def fill(self) -> float:
-    """Share of positions that hold a token, in the units that were counted."""
-    return self.totals['tokens'] / max(1, len(self) * self.seq_length)
+  fill: Any = Rows.fill  # in the units that were counted
 
   @property
   def sample(self) -> Corpus:
@@ -93,8 +90,7 @@ class BlockRows:
   def __len__(self) -> int:
     return self.cuts * int(self.row_at[-1])
 
-  def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-    return {name: array[0] for name, array in self.gather([i]).items()}
+  __getitem__: Any = Rows.__getitem__
 
   def gather(self, numbers: Sequence[int] | np.ndarray) -> dict[str, np.ndarray]:
     """{name: [R, ...]} of the rows with these numbers."""

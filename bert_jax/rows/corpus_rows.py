@@ -56,6 +56,7 @@ class Rows:
     language: int = 0,
   ):
     self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
+    self.sample = corpus  # a Corpus that is like the text: here all of it
     self.language, self.examples_per_row = np.int32(language), examples_per_row
     self.baselines, self.levels, self.scales, self.cut_tokens = {}, [], {}, 0
     if pair := PAIRS.get(kind):
@@ -93,11 +94,6 @@ class Rows:
     out = dict(zip(OF_EXAMPLES + OF_TEXT, examples + text))
     out |= {name: (label == int(name[6:])).sum() for name in self.further_labels}
     return {name: int(value) for name, value in out.items()}
-
-  @property
-  def sample(self) -> Corpus:
-    """A Corpus that is like the text; here the whole text."""
-    return self.corpus
 
   @property
   def fill(self) -> float:

@@ -226,12 +226,10 @@ class NextSentence(Classify):
     return {'logits': logits, 'example_ids': batch['example_ids']}
 
   def config(self, row: int = 0) -> ConfigDict:
-    table = dict(
-      labels=self.labels, multi_label=False, regression=False, long_texts='head', ends=True
-    )
+    table = dict(labels=self.labels, multi_label=False, regression=False, ends=True)
     data = dict(seq_length=self.model.limit, examples_per_row=64)
-    task, model = dict(max_length=self.model.limit), self.model.config.model
-    return ConfigDict(dict(table=table, task=task, data=data, model=model))
+    blocks = dict(task=dict(max_length=self.model.limit), data=data, model=self.model.config.model)
+    return ConfigDict(dict(table=table | {'long_texts': 'head'}, **blocks))
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     out = dict(zip(self.fields, answer['texts']))

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from bert_jax.metrics import Mean, mean
 from bert_jax.objectives.base import Batch, Key, Params, Spec
 from bert_jax.objectives.encode import row_spec
-from bert_jax.objectives.examples import Pooled
+from bert_jax.objectives.examples import LabelledExamples
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice(Pooled):
+class Choice(LabelledExamples):
   """Multiple choice; an example is a choice, not a question. labels of a batch: 1 for the right
   choice; 0 for the others, and for all if the answer is unknown. parts: if P > 1, rows are [P, T /
   P] and each choice of a question lies in another part: attention costs less than in whole rows."""

@@ -13,12 +13,12 @@ from bert_jax.metrics import Mean, mean
 from bert_jax.models import layers, pooling
 from bert_jax.objectives import encode as shared
 from bert_jax.objectives.base import Batch, Key, Params, Spec, Terms
-from bert_jax.objectives.examples import Pooled
+from bert_jax.objectives.examples import LabelledExamples
 from bert_jax.objectives.losses import label_terms, nats_in_chunks
 
 
 @dataclasses.dataclass(frozen=True)
-class Classification(Pooled):
+class Classification(LabelledExamples):
   """Classifies texts, or regresses a number. labels: the classes in order; empty for regression.
   multi_label: a text may have any number of them. class_weights: of each label, or (): factors of
   the loss of a text with this label; with multi_label, of the loss of this label. pooling: 'cls',

@@ -74,7 +74,10 @@ class LabelledExamples(ExampleRows):
     return shared.apply(self.head, params[self.part], inputs, rng=head_key), hidden_BTD
 
   def inputs(self, params: Params, batch: Batch, hidden_BTD: jax.Array) -> jax.Array:
-    """What the head reads. Default: the hidden states of all tokens."""
+    """What the head reads. Default: the pooled [CLS] of each example (BERT, 3.2), or, if it answers
+    for each token, all hidden states."""
+    if not self.of_tokens:
+      return shared.pooled(self.model, params, batch, hidden_BTD)
     if self.has_pooler:
       return shared.apply(models.Pooler(self.model), params['pooler'], hidden_BTD)
     return hidden_BTD
@@ -99,10 +102,3 @@ class LabelledExamples(ExampleRows):
 
   def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
     return {'logits': self.logits(params, batch)} | {name: batch[name] for name in self.beside}
-
-
-class Pooled(LabelledExamples):
-  """Gives each example logits [B, N, C] by its head over its pooled [CLS] (BERT, 3.2)."""
-
-  def inputs(self, params: Params, batch: Batch, hidden_BTD: jax.Array) -> jax.Array:
-    return shared.pooled(self.model, params, batch, hidden_BTD)

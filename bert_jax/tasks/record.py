@@ -111,7 +111,6 @@ class Judge(NamedTuple):
   """The metric by which a run is judged."""
 
   metric: str  # its name in evaluations
-  mode: str  # the best value is the 'min' or 'max'; '': no best checkpoint is kept
   under: Mapping[str, Any]  # what its value depends on besides the data and the weights
 
 
@@ -188,9 +187,8 @@ class Family:
 
   def judge(self, config: 'ConfigDict') -> Judge:
     """The Judge of a run: by checkpoint.best_metric or, if empty, the family's main metric."""
-    best = config.checkpoint.best_metric
-    mode = config.checkpoint.best_mode if best else ''
-    return Judge(best or self.main_metric(config), mode, self.judged_under(config))
+    metric = config.checkpoint.best_metric or self.main_metric(config)
+    return Judge(metric, self.judged_under(config))
 
   def limit(self, config: 'ConfigDict') -> int:
     """The most tokens of an example, special ones included; 0: its rows are no examples."""

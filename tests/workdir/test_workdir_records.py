@@ -121,9 +121,9 @@ def test_what_a_run_is_judged_by_is_said_once():
   load = lambda *fields: config_lib.load('configs/pretrain.py:runlocal', fields)
   judge = lambda config: TASKS[config.objective].judge(config)
   config = load('--config.eval.seed=7')
-  assert judge(config)[:2] == ('mlm', '') and judge(config).under['eval.seed'] == 7
+  assert judge(config).metric == 'mlm' and judge(config).under['eval.seed'] == 7
   best = '--config.checkpoint.best_metric=nsp', '--config.eval.batches=0'
-  assert judge(load(*best, '--config.checkpoint.best_mode=max'))[:2] == ('nsp', 'max')
+  assert judge(load(*best, '--config.checkpoint.best_mode=max')).metric == 'nsp'
 
 
 # ---- Damages ------------------------------------------------------------------------------------

@@ -26,8 +26,7 @@ def config_of(weights: Weights, tokenizer: Tokenizer | None = None, longest: int
   parts = tuple(dict.fromkeys(path.partition('/')[0] for path in weights.flat))
   head = description.problem, limit, description.family.pairs, description.begin
   head += description.pooling, description.writing
-  released = Released(parts, lambda: _labels(weights), *head)
-  TASKS[weights.objective].from_released(config, released)
+  TASKS[weights.objective].from_released(config, Released(parts, lambda: _labels(weights), *head))
   return config_lib.check(_as_exported(config, weights, limit))
 
 

@@ -114,8 +114,7 @@ def read_meta(folder: Path | str, tokenizer: Tokenizer | None = None) -> dict[st
 def fingerprint(plan: Mapping[str, Any], facts: Iterable[Mapping[str, Any]]) -> str:
   """The fingerprint of a corpus, from the plan (or corpus.json) and the facts of its shards."""
   made = [plan['vocabulary'], [of_shard['sha256'] for of_shard in facts]]
-  content = json.dumps(made + [plan[name] for name in ('encoding',) if name in plan])
-  return digest_of([content])
+  return digest_of([json.dumps(made + [plan[name] for name in ('encoding',) if name in plan])])
 
 
 class Prepared(NamedTuple):

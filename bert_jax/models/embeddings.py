@@ -31,8 +31,7 @@ class Embeddings(nn.Module):
     if config.embedding_scale:
       x_BTE *= config.embedding_width**0.5
     if config.type_vocab_size:
-      types = layers.embed(config, config.type_vocab_size, 'token_type_embeddings')
-      x_BTE += types(types_BT)
+      x_BTE += layers.embed(config, config.type_vocab_size, 'token_type_embeddings')(types_BT)
     positions = POSITIONS[config.position_embeddings]
     if positions.embed:
       x_BTE += positions.embed(config, positions_BT)

@@ -50,5 +50,4 @@ def text_vectors(x_BTD: Array, segment_ids_BT: Array, cls_positions_BN: Array, k
   kind: 'mean' of its hidden states (zeros if it has no token), or 'cls', the one at its [CLS]."""
   if kind == 'cls':
     return gather_positions(x_BTD, cls_positions_BN).astype(jnp.float32)
-  is_in_BNT = tokens_of_slots(segment_ids_BT, cls_positions_BN.shape[1])
-  return means(x_BTD, is_in_BNT, exact=True)
+  return means(x_BTD, tokens_of_slots(segment_ids_BT, cls_positions_BN.shape[1]), exact=True)

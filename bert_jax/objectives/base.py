@@ -116,8 +116,8 @@ class Objective(abc.ABC):
     if batch_size not in known:
 
       def forward(params, batch, rng, carry, constants):
-        prepared = self.prepare(batch, rng, Moment())
-        return self.terms(params, prepared, rng, True, carry, constants)
+        batch = self.prepare(batch, rng, Moment())
+        return self.terms(params, batch, rng, True, carry, constants)
 
       rng = jax.random.key(0)
       params, batch = jax.eval_shape(self.init, rng), self.spec(batch_size)

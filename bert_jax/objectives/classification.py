@@ -127,8 +127,7 @@ class Classification(LabelledExamples):
     """As in the base class; in regression the squared difference from the teacher's number."""
     if not self.regression:
       return super().soft(logits, theirs, batch, temperature)
-    squares = jnp.square(logits - jax.lax.stop_gradient(theirs))[..., 0]
-    return mean(squares, batch['weights'])
+    return mean(jnp.square(logits - jax.lax.stop_gradient(theirs))[..., 0], batch['weights'])
 
 
 def over_groups(query_D: jax.Array, x_BND: jax.Array, groups_BN: jax.Array) -> jax.Array:

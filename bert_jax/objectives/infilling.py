@@ -50,8 +50,7 @@ def infill(
   rank_BT = before(jnp.ones_like(input_ids_BT))
   end_BT = T - 1 - last_true(last_BT[:, ::-1])[:, ::-1]
   size_BT = jnp.take_along_axis(rank_BT, end_BT, axis=1)  # of the segment
-  budgets = jnp.array([min(n, max(1, round(rate * n))) for n in range(T + 1)])
-  budget_BT = budgets[size_BT]
+  budget_BT = jnp.array([min(n, max(1, round(rate * n))) for n in range(T + 1)])[size_BT]
   # The array of atoms has two places for each token of rank r in its segment: one for the r-th kept
   # token and one for the r-th span. Places beyond the numbers of both are not used.
   draws_BT = jax.random.uniform(length_key, (B, T))

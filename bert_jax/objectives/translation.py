@@ -81,8 +81,7 @@ class Translation(ExampleRows):
 
   def context(self, params: Params, batch: Batch, rng: Key = None) -> tuple[jax.Array, Tokens]:
     """The context of the decoder: the encoder's vectors [B, S, D], and their Tokens."""
-    hidden_BSD = encode(self.model, params['encoder'], batch, rng)
-    return hidden_BSD, Tokens(batch['segment_ids'])
+    return encode(self.model, params['encoder'], batch, rng), Tokens(batch['segment_ids'])
 
   def hidden(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The decoder's hidden states [B, T, D]; rng turns dropout on."""
@@ -120,8 +119,7 @@ class Translation(ExampleRows):
     (hidden_BSD, _), ids_BN = self.context(params, batch), batch['example_ids']
     write_one = lambda n: self.written(params, hidden_BSD, batch['segment_ids'] == n + 1)
     written_NBT, scores_NB = jax.lax.map(write_one, jnp.arange(ids_BN.shape[1]))
-    out = {'written': written_NBT.swapaxes(0, 1), 'scores': scores_NB.T}
-    return out | {'example_ids': ids_BN}
+    return {'written': written_NBT.swapaxes(0, 1), 'scores': scores_NB.T, 'example_ids': ids_BN}
 
   def written(
     self, params: Params, hidden_BSD: jax.Array, is_source_BS: jax.Array

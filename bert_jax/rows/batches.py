@@ -242,8 +242,7 @@ def endless(source: Source, seed: int, batch_size: int = 1, first: int = 0) -> A
   if isinstance(source, BlockRows) and source.blocks.units > 1:
     return Order(source, seed, batch_size, first)
   if not isinstance(source, Mixture):
-    numbers = range(first, first + len(source))
-    return grain.MapDataset.source(numbers).seed(seed).shuffle().repeat()
+    return grain.MapDataset.source(range(first, first + len(source))).seed(seed).shuffle().repeat()
   seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))
   begins, total = [0, *source.ends[:-1].tolist()], sum(source.weights.values())
   parts = []

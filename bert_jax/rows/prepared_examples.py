@@ -131,8 +131,7 @@ class Prepared:
 
   def lengths(self) -> np.ndarray:
     """[E, sides] int32, the token count of each text."""
-    flat = np.diff(self.ends.reshape(-1), prepend=0)
-    return flat.astype(np.int32).reshape(self.ends.shape)
+    return np.diff(self.ends.reshape(-1), prepend=0).astype(np.int32).reshape(self.ends.shape)
 
   def texts(self, e: int) -> tuple[np.ndarray, ...]:
     """The texts of an example, as one or two id arrays."""

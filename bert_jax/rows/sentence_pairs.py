@@ -108,8 +108,7 @@ def plan_pairs(
     target = np.where(rng.random(n) < short_seq_prob, rng.integers(2, room + 1, n), room)
     last = np.clip(at.searchsorted(at[first] + target), first + 1, stop)
     split = first + 1 + _below(rng, last - first - 1)
-    cuts = Cuts(active, first, split, last, target)
-    a, b, label, last = pair.draw(corpus, cuts, rng)
+    a, b, label, last = pair.draw(corpus, Cuts(active, first, split, last, target), rng)
     a, b, lost = _truncate(a, b, room, rng)
     swap = a[:, 0] == a[:, 1]  # A is empty: B stands first
     a, b = np.where(swap[:, None], b, a), np.where(swap[:, None], a, b)

@@ -187,5 +187,4 @@ def _cache_path(modules: list[tuple[str, str, Path]]) -> Path:
 
 
 def cache_folder() -> Path:
-  home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-  return Path(home, 'bert_jax')
+  return Path(os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'), 'bert_jax')

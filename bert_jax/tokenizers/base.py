@@ -158,8 +158,7 @@ class Tokenizer(abc.ABC):
 
   def pair(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The ids of two texts for [CLS] first [SEP] second [SEP]; further [SEP]s end the first."""
-    more = np.full(self.between - 1, self.sep_id, np.int32)
-    return np.concatenate([first, more]), second
+    return np.concatenate([first, np.full(self.between - 1, self.sep_id, np.int32)]), second
 
   def _shown(self, ids: Iterable[int]) -> list[int]:
     hidden = {self.reserved.get(name) for name in ('[PAD]', '[CLS]', '[SEP]')}

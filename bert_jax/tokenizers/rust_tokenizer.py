@@ -51,8 +51,7 @@ class RustTokenizer(Tokenizer):
     self._rust.encode_special_tokens = True
     for token in self._added:  # the library shows a normalized token as texts are, lower-cased
       if token['content'] not in self._hidden:
-        shown = self._rust.id_to_token(token['id'])
-        self.pieces[token['id']] = shown or token['content']
+        self.pieces[token['id']] = self._rust.id_to_token(token['id']) or token['content']
 
   def _searched(self, parts: dict[str, Any]) -> dict[str, Any]:
     """The tokenizer.json that texts are encoded with. Tokens that texts are not searched for get a
@@ -106,8 +105,7 @@ class RustTokenizer(Tokenizer):
     ]
 
   def files(self) -> dict[str, str]:
-    content = json.dumps(self.content, ensure_ascii=False, indent=2)
-    return {'tokenizer.json': content + '\n'}
+    return {'tokenizer.json': json.dumps(self.content, ensure_ascii=False, indent=2) + '\n'}
 
   @property
   def rust(self) -> tokenizers.Tokenizer:

@@ -102,8 +102,7 @@ def train_sentencepiece(
     max_sentence_length=4 * _SLICE,  # bytes
     **_RESERVED,
   )
-  counts = lines.counts | {'pieces': vocab_size, 'shares': lines.shares}
-  return SentencePiece(model), counts
+  return SentencePiece(model), lines.counts | {'pieces': vocab_size, 'shares': lines.shares}
 
 
 def _lines(text: str) -> list[str]:

@@ -66,8 +66,7 @@ class Splitting:
     return normalizers.BertNormalizer(handle_chinese_chars=self.tokenize_chinese_chars, **flags)
 
   def words(self, text: str) -> list[str]:
-    normal = self.normalizer.normalize_str(text)
-    return [word for word, _ in _WORDS.pre_tokenize_str(normal)]
+    return [word for word, _ in _WORDS.pre_tokenize_str(self.normalizer.normalize_str(text))]
 
 
 UNCASED = Splitting()
@@ -87,8 +86,7 @@ class WordPiece(Tokenizer):
     strips, lower = splitting.strip_accents, splitting.do_lower_case
     content = ['wordpiece', lower, pieces, *['no spaces'] * (not splitting.tokenize_chinese_chars)]
     content += [f'strip accents {strips}'] * (strips != lower)
-    fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    super().__init__(pieces, fingerprint, source)
+    super().__init__(pieces, hashlib.sha256(json.dumps(content).encode()).hexdigest(), source)
     self.splitting = splitting
     self._begins_word = np.array([not piece.startswith('##') for piece in pieces])
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.

@@ -164,8 +164,7 @@ def _dream(spec, split, problems):
         with problems.of_record(where, DIALOGUE, 'dialogues without their fields'):
           yield from _dialogue(record, where, problems)
     elif content is not None:
-      other = 'no JSON list; is it data of DREAM or C3?'
-      problems.wrong(path.name, other, 'files without a list')
+      problems.wrong(path.name, 'no JSON list; is it data of DREAM or C3?', 'files without a list')
 
 
 def _dialogue(record, where, problems):

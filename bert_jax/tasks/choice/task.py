@@ -47,8 +47,7 @@ class Choices(Scored):
       fault = f'a question has {most} choices and task.choices is {config.task.choices}'
       raise InputError(f'{fault}; set task.choices={most} and data.seq_length={most * limit}.')
     pairs, self.tokens = _pairs(tokenizer, questions, limit, problems)
-    contexts = [pairs[at][0] for at in self.question_at[:-1]]
-    self.read = contexts + [ids for _, ids in pairs]
+    self.read = [pairs[at][0] for at in self.question_at[:-1]] + [ids for _, ids in pairs]
     labels = np.zeros(self.question_at[-1], np.float32)
     golds = [question.gold for question in questions]
     labels[[at + gold for at, gold in zip(self.question_at, golds) if gold is not None]] = 1

@@ -54,6 +54,5 @@ def svm_scores(config: ConfigDict, train: task.Texts, evaluation: task.Texts) ->
   predicted = model.fit(seen, labels).predict(unseen)
   if train.multi_label:
     predicted = [[name for name, on in zip(train.labels, row) if on] for row in predicted]
-  golds = [example.label for example in evaluation.examples]
-  both = zip(predicted, golds, strict=True)
+  both = zip(predicted, (example.label for example in evaluation.examples), strict=True)
   return evaluation.score([{'prediction': x, 'gold': y} for x, y in both if y is not None])

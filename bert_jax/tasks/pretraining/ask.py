@@ -144,8 +144,7 @@ class Masks(Examples):
 
 class Perplexity(Packed):
   def examples(self, records: Sequence[str], problems: Problems) -> 'TokenScores':
-    ids = self.model.tokenizer.ids_batch(records)
-    return TokenScores(self.model, records, ids, problems)
+    return TokenScores(self.model, records, self.model.tokenizer.ids_batch(records), problems)
 
   def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
     if self.model.config.model.causal:
@@ -183,8 +182,7 @@ class TokenScores(Examples):
       masked = [np.where(np.eye(len(ids), dtype=bool), mask_id, ids) for ids in cut]
       examples = [(row,) for rows in masked for row in rows]
       at = np.concatenate([np.arange(1, n + 1, dtype=np.int32) for n in (*sizes, 0)])
-      targets = np.concatenate([*cut, np.zeros(0, np.int32)])
-      options['per_example'] = {'targets': targets}
+      options['per_example'] = {'targets': np.concatenate([*cut, np.zeros(0, np.int32)])}
       options['positions'] = {'masked_positions': at[:, None]}
     super().__init__(model.tokenizer, examples, seq_length=model.limit, slots=64, **options)
 

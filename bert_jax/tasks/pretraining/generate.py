@@ -154,8 +154,7 @@ class Generate(Ask):
     if not self.left:
       out = self._fill(*arrays)
     else:
-      length = _room(room + self.max_tokens, self.model.limit)
-      whole, begin, advance = self._programs(length)
+      whole, begin, advance = self._programs(_room(room + self.max_tokens, self.model.limit))
       grows = self.show and alone and self.beams == 1
       out = self._shown(begin(*arrays), advance, part[0][1]) if grows else whole(*arrays)
     return [np.asarray(x)[: len(part)] for x in out]

@@ -112,8 +112,7 @@ def sources(
   config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
 ) -> dict[str, Any]:
   """Rows as in other pre-training, with baselines of each loss, and text sizes for bits."""
-  further = functools.partial(_further, config, tokenizer)
-  return task.sources(config, tokenizer, splits, further)
+  return task.sources(config, tokenizer, splits, functools.partial(_further, config, tokenizer))
 
 
 def _further(config, tokenizer, source, rows, of_split, of_train, share):

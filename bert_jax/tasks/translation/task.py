@@ -133,8 +133,7 @@ class Pairs(Scored):
 
   def files(self, answers: list[dict]) -> dict[str, str]:
     """translations.txt, a line for each source, and the scores as sacrebleu prints them."""
-    lines = (f'{" ".join(a["prediction"].split())}\n' for a in answers)
-    out = {'translations.txt': ''.join(lines)}
+    out = {'translations.txt': ''.join(f'{" ".join(a["prediction"].split())}\n' for a in answers)}
     if known := [answer for answer in answers if 'gold' in answer]:
       scores = sacrebleu_scores(known).values()
       out['sacrebleu.txt'] = ''.join(f'{line}\n{signature}\n' for _, line, signature in scores)

@@ -19,7 +19,7 @@ from bert_jax.models.embeddings import word_table
 
 class Pooler(nn.Module):
   """Turns the hidden state of each example's [CLS] into what a classifier reads, by config.pooler:
-  dense layer and tanh (BERT) or gelu (ELECTRA); with activation and norm (ModernBERT); nothing."""
+  dense and tanh (BERT) or gelu (ELECTRA); dense, activation and norm (ModernBERT); or nothing."""
 
   config: ModelConfig
 

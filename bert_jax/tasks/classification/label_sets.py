@@ -56,7 +56,8 @@ def _labels_of(cell, separator):
     labels = printed_value(cell) if cell[:1] in ('[', '{') else cell.split(separator)
     if isinstance(labels, list) and all(isinstance(part, str | int) for part in labels):
       return tuple(name for part in labels if (name := str(part).strip()))
-  raise Unusable(f'label {quoted(cell)} is no list; write ["a", "b"] or a{separator}b', UNKNOWN)
+  fault = f'label {quoted(cell)} is no list of labels; write ["a", "b"] or a{separator}b'
+  raise Unusable(fault, UNKNOWN)
 
 
 def no_labels(found: Collection[str]) -> set[str]:

@@ -47,8 +47,7 @@ class ModelConfig:
   max_position_embeddings: int = setting(512, 'longest row the position table covers', '[1, inf)')
   type_vocab_size: int = setting(2, 'token types (2: first and second text); 0: none', '[0, inf)')
   hidden_act: str = setting('gelu', 'gelu is the exact, erf one')
-  position_embeddings: str = setting('learned',
-    'how tokens know their position, see models/positions.py')
+  position_embeddings: str = setting('learned', 'how tokens know their position, see positions.py')
   norm_placement: str = setting('post', 'LayerNorm after each sum (BERT) or before')
   layer_norm_eps: float = setting(1e-12, 'added to the variance', '(0, 1)')
   initializer_range: float = setting(0.02, 'standard deviation of new weights', '(0, inf)',
@@ -61,26 +60,22 @@ class ModelConfig:
   vocab_multiple: int = setting(128, 'embedding rows are padded to a multiple of this', '[1, inf)',
     affects={'weights'})
   attention_implementation: str = setting('einsum', 'see attention_kernels.py', affects={'bits'})
-  dtype: str = setting('float32', 'type of matrix products', ('float32', 'bfloat16'),
-    affects={'bits'})
-  scan_layers: bool = setting(False, 'one compiled block for all layers: compiles faster',
-    affects={'bits'})
+  dtype: str = setting('float32', 'of matrix products', ('float32', 'bfloat16'), affects={'bits'})
+  scan_layers: bool = setting(False, 'one compiled block for all layers', affects={'bits'})
   remat: str = setting('none', 'recompute in the backward pass to save memory', affects={'bits'})
   mixer: str = later('attention', 'how tokens read each other, see models/mixers.py')
   feed_forward: str = later('mlp', "BERT's two layers, or with a gate beside the first")
   norm: str = later('layer_norm', 'rms_norm subtracts no mean')
-  attention_window: int = later(0, 'a token sees so many around it, half on either side; 0: all',
-    '[0, inf)')
+  attention_window: int = later(0, 'tokens that each sees, half on either side; 0: all', '[0, inf)')
   global_attention_every: int = later(0,
     'every n-th layer, from the first on, has no window; 0: none', '[0, inf)')
   rotary_theta: float = later(10_000.0, 'base of the wavelengths of rotary positions', '(1, inf)')
-  local_rotary_theta: float = later(0.0, 'the same of the layers with a window; 0: rotary_theta',
-    '[0, inf)')
+  local_rotary_theta: float = later(0.0, 'the same with a window; 0: rotary_theta', '[0, inf)')
   conv_width: int = later(7,
-    'tokens that the mixer conv sums for each: itself and half of the others on either side',
+    'tokens that the mixer conv sums: itself and half of the others on either side',
     '[1, inf)')
   embedding_size: int = later(0,
-    'width of the embeddings, with a dense layer to hidden_size; 0: hidden_size, and no layer',
+    'width of embeddings, with a dense layer to hidden_size; 0: hidden_size, and none',
     '[0, inf)')
   share_layers: bool = later(False, 'all layers have the same weights, one copy (ALBERT)')
   num_decoder_layers: int = later(0,
@@ -88,8 +83,7 @@ class ModelConfig:
   embedding_norm: bool = later(True, 'a norm after the embeddings')
   embedding_scale: bool = later(False,
     'the vectors of words times the root of their width (Vaswani et al. 2017)')
-  first_norm: bool = later(True,
-    'with norm_placement=pre: a norm before the mixer of the first layer too')
+  first_norm: bool = later(True, 'with norm_placement=pre: a norm before the first mixer too')
   norm_bias: bool = later(True, 'LayerNorms add a bias')
   attention_bias: bool = later(True, 'the dense layers of attention add a bias')
   feed_forward_bias: str = later('all', 'which dense layers of the feed-forward layer add a bias',
@@ -109,12 +103,10 @@ class ModelConfig:
     'dropout on what attention, or another mixer, adds; 0: hidden_dropout_prob', '[0, 1)',
     affects={'objective'})
   scaled_initializer: bool = later(False,
-    'new layers that add to the residual stream: initializer_range / sqrt(2 * layers)',
-    affects={'start'})
+    'layers that add to the residual: initializer_range / sqrt(2 * layers)', affects={'start'})
   causal: bool = later(False, 'no token sees a later one (GPT)')
   relative_clamp: int = later(0,
-    'relative positions: longer distances count as this one; 0: all differ', '[0, inf)',
-    affects={'model'})
+    'longer relative distances count as this; 0: all differ', '[0, inf)', affects={'model'})
   memory_length: int = later(0,
     'vectors that each layer keeps of the tokens before a row, or a stretch of it '
     '(Transformer-XL); 0: none', '[0, inf)', affects={'model'})
@@ -125,10 +117,9 @@ class ModelConfig:
     'how the position table of init_from becomes max_position_embeddings long; none: it stays',
     ('none', 'interpolate', 'tile'), affects={'start'})
   new_top_layers: int = later(0,
-    'so many last layers of the encoder of init_from are not taken and begin anew', '[0, inf)',
-    affects={'start'})
+    'so many last layers of the encoder of init_from begin anew', '[0, inf)', affects={'start'})
   global_tokens: int = later(0,
-    'with a window: the first tokens of each example that see all of it and that all see',
+    'with a window: first tokens of each example that see it all and that all see',
     '[0, inf)')
   # fmt: on
 

@@ -21,8 +21,7 @@ FIELDS = {
     'workdir, Hugging Face folder or hf:NAME of a trained model whose answers this one learns too; '
     'empty: none', past='', affects={'objective', 'checked'}),
 } | affecting({'objective'}, {
-  'distillation.temperature': Field(2.0, 'divides the logits of both', allowed='[1, inf)',
-    past=2.0),
+  'distillation.temperature': Field(2.0, 'divides both logits', allowed='[1, inf)', past=2.0),
   'distillation.soft_weight': Field(0.5, "weight in the loss of the teacher's probabilities",
     allowed='[0, inf)', past=0.5),
   'distillation.label_weight': Field(0.5, 'weight in the loss of what is learned without a teacher',

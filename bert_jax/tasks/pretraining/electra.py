@@ -18,8 +18,7 @@ FIELDS = affecting({'objective'}, {
   'generator.size': Field(0.25,
     "heads and feed-forward width of the generator, as a share of the model's", allowed='(0, 1]'),
   'generator.embeddings': Field('shared',
-    "shared with the model's; disentangled: without the model's gradients",
-    allowed=electra.SHARING),
+    "shared with the model's; disentangled: without its gradients", allowed=electra.SHARING),
 })  # fmt: skip
 DEFAULTS = {
   'corpus.rows': 'full',

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
   from bert_jax.predict.model import Model
 
 FIELDS = affecting({'rows'}, {
-  'qa.doc_stride': Field(128, 'tokens between the starts of two windows of a context',
-    allowed='[1, inf)'),
+  'qa.doc_stride': Field(128, 'tokens between the starts of two windows', allowed='[1, inf)'),
   'qa.max_query_length': Field(64, 'tokens of a question; a longer one is cut', allowed='[1, inf)'),
   'qa.max_answer_length': Field(30, 'tokens of an answer', allowed='[1, inf)',
     affects={'objective', 'evaluation'}),

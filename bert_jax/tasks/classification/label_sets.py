@@ -35,7 +35,7 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = F
     return None
   if table.regression:
     if (number := decimal_number(cell, delimiter, commas)[0]) is None:
-      raise Unusable(f'label {quoted(cell)} is not a number, which table.regression wants', UNKNOWN)
+      raise Unusable(f'label {quoted(cell)} is not a number; table.regression wants one', UNKNOWN)
     return number
   if not known and (what := {'[]': 'a list', '{}': 'an object'}.get(cell[0] + cell[-1])):
     raise Unusable(f'label {quoted(cell)} is {what}; set table.multi_label=true', UNKNOWN)

@@ -10,7 +10,7 @@ from bert_jax.objectives.last_piece import LastPiece
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import pretraining
-from bert_jax.tasks.ask import OfText
+from bert_jax.tasks.ask import Packed
 from bert_jax.tasks.record import Family, Prediction
 
 
@@ -27,7 +27,7 @@ def sources(config, tokenizer, splits=('train', 'eval')):
   return {x: Rows(parts[x], tokenizer, seed=seed(x), **shape) for x in splits}
 
 
-class Next(OfText):
+class Next(Packed):
   """What comes next after a text."""
 
   def examples(self, records, problems):

@@ -137,8 +137,8 @@ FILES = {
   'gap': ['gap.tsv'],
   'wsc': ['WSC.jsonl', 'cluewsc_predict.json'],
   'cmrc': ['predictions.json', 'nbest_predictions.json'],
-  'conll2003': ['predictions.conll'],
-  'pos': ['predictions.conll'],
+  'conll2003': ['predictions.conll', 'conlleval.txt'],
+  'pos': ['predictions.conll', 'tags.txt'],
 }
 
 

@@ -481,7 +481,7 @@ def test_document_context_fills_rows_and_is_not_learnt(tmp_path, tokenizer):
 
 
 def test_scores_are_those_of_conlleval(shared):
-  """What the official scorer prints of the same file."""
+  """What the official scorer prints of the same file, to the letter."""
   text = (shared / 'golden/conlleval/output.txt').read_text()
   parts = text.strip().split('\n\n')
   sentences = [[line.split()[-2:] for line in part.splitlines()] for part in parts]
@@ -491,6 +491,8 @@ def test_scores_are_those_of_conlleval(shared):
   types = 'f1_ADJP', 'f1_ADVP', 'f1_NP', 'f1_PP', 'f1_SBAR', 'f1_VP'
   of_types = dict(zip(types, (0.0, 52.63, 71.16, 90.36, 44.44, 73.80)))
   assert {name: round(100 * value, 2) for name, value in found.items()} == of_all | of_types
+  own = scores.conlleval(gold, predicted)
+  assert own.split() == (shared / 'golden/conlleval/result.txt').read_text().split()
 
 
 def encoded(spans, length, scheme):
@@ -568,6 +570,7 @@ def test_other_tags_have_accuracy_and_macro_f1(tmp_path, tokenizer):
   assert source.score([answer]) == {'token_accuracy': 1.0, 'macro_f1': 1.0}, 'unknown gold is none'
   files = source.files([answer])
   assert files['predictions.conll'] == 'a_b NOUN NOUN\n_ _ ADJ\n\n'
+  assert files['tags.txt'].split()[:4] == ['precision', 'recall', 'f1-score', 'support']
 
 
 def test_a_tag_that_training_does_not_have_is_missed(tmp_path, tokenizer, caplog):
@@ -626,8 +629,8 @@ def test_tags_that_conlleval_does_not_know_are_scored(tokenizer, tmp_path, tags)
   path.write_text(''.join(f'{word}\t{tag}\n' for word, tag in zip(WORDS, tags.split('/'))))
   source, _ = source_of(load(path), tokenizer)
   tags = [s.tags for s in source.sentences]
-  score = source.score([{'tokens': WORDS[:3], 'gold': x, 'prediction': x} for x in tags])
-  assert score['entity_f1'] == 1
+  files = source.files([{'tokens': WORDS[:3], 'gold': x, 'prediction': x} for x in tags])
+  assert 'FB1: 100.00' in files['conlleval.txt']
 
 
 # ---- real data -----------------------------------------------------------------------------------

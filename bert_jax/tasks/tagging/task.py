@@ -198,18 +198,29 @@ class Tagged(Scored):
     return out
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
-    pairs = [[x for x in zip(a['gold'], a['prediction']) if x[0]] for a in answers]
-    gold, predicted = ([[pair[k] for pair in part] for part in pairs] for k in (0, 1))
-    return scores.tag_scores(gold, predicted, self.chunks)
+    gold, predicted = _known_tags(answers)
+    return scores.tag_scores(gold, predicted, self.chunks) if gold else {}
 
   def files(self, answers: list[dict]) -> dict[str, str]:
-    """predictions.conll, which conlleval reads."""
-    return {'predictions.conll': ''.join(map(scores.conll_lines, answers))}
+    """predictions.conll, and a table of the scores of all types or tags."""
+    out = {'predictions.conll': ''.join(map(scores.conll_lines, answers))}
+    gold, predicted = _known_tags(answers)
+    if gold and self.chunks:
+      out['conlleval.txt'] = scores.conlleval(gold, predicted)
+    elif gold:
+      out['tags.txt'] = scores.tag_table(gold, predicted)
+    return out
 
   def constant(self, answers: list[dict]) -> str:
     predicted = {tag for answer in answers for tag in answer['prediction']}
     gold = {tag for answer in answers for tag in answer.get('gold', ())}
     return predicted.pop() if len(predicted) == 1 and len(gold) > 1 else ''
+
+
+def _known_tags(answers):
+  """The tags of tokens whose gold tag is known: (gold, predicted), [S] lists."""
+  both = [list(zip(a['gold'], a['prediction'])) for a in answers if 'gold' in a]
+  return tuple([[pair[k] for pair in pairs if pair[0]] for pairs in both] for k in (0, 1))
 
 
 def _documents(sentences):

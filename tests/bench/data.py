@@ -96,7 +96,7 @@ def loading_once(settings):
   seq_length, rows = settings['seq_length'], settings['batch_size'] * jax.process_count()
   where = sharding.batch_sharding(sharding.make_mesh(-1, 1, 1))
   for name, fields in KINDS.items():
-    config = _config(settings['corpus'], seq_length, rows, 'base', fields)
+    config = _config(settings['corpus'], seq_length, rows, fields)
     task = TASKS[config.objective]
     config = task.resolve(config)
     tokenizer = run_tokenizer.load_or_train(config, None, lambda: ())
@@ -125,7 +125,7 @@ def loading_once(settings):
     }
 
 
-def _config(corpus, seq_length, rows, size, fields):
+def _config(corpus, seq_length, rows, fields):
   """The config of pre-training on a prepared corpus by a kind of rows. fields: KINDS has them."""
   if not prepared.is_prepared(corpus):
     raise InputError(f'--corpus {corpus} is no folder that bert_jax.tools.prepare has written.')
@@ -134,31 +134,7 @@ def _config(corpus, seq_length, rows, size, fields):
   if fields['corpus.rows'] in ('full', 'single'):
     fields['loss.nsp_weight'] = 0.0
   given = [f'--config.{name}={value}' for name, value in fields.items()]
-  return config_lib.check(config_lib.load(f'configs/pretrain.py:size={size}', given))
-
-
-def waiting(args):
-  """Yields the share of the time for which a training of a model so small that its steps are short
-  waits for its batches, for each kind of rows: between two lines of its metrics, of which the first
-  does not count."""
-  parts = args.repeat + 1
-  steps = max(1, args.steps // parts) * parts
-  more = {
-    'steps': steps,
-    'log.every': steps // parts,
-    'log.tensorboard': False,
-    'model.dtype': 'float32',
-    'optimizer.warmup': 0.1,
-    'eval.every': 0,
-  }
-  for name, fields in KINDS.items():
-    config = _config(args.corpus, args.seq_length, args.batch_size, args.size, fields | more)
-    lines = training_lines(config)
-    yield {
-      'what': f'waiting, {args.size}, {name} rows, {args.batch_size} x {args.seq_length}',
-      **peers.spread('share of the time', [line['data_wait'] for line in lines]),
-      **peers.spread('tokens/s', [line['tokens_per_s'] for line in lines]),
-    }
+  return config_lib.check(config_lib.load('configs/pretrain.py:size=base', given))
 
 
 def training_lines(config):

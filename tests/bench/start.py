@@ -1,4 +1,4 @@
-"""Measures how soon commands answer, and what training holds and stops for."""
+"""Measures how soon commands answer."""
 
 import os
 import subprocess
@@ -10,13 +10,11 @@ from pathlib import Path
 import numpy as np
 from bench import peers
 
-from bert_jax import config as config_lib
 from bert_jax import tokenizers
 from bert_jax.errors import InputError
 
 WORDS = 20_000  # in the text that is trained on, which takes no time to read
 VOCABULARY = 30_522
-BETWEEN = 8  # steps from a save to the next, in which the first is written
 BASE = 'configs/pretrain.py:size=base', '--config.model.dtype=float32', '--config.batch_size=8'
 SMALL = 'configs/pretrain.py:runlocal', '--config.steps=20', '--config.eval.every=0'
 PROGRAMS = ('train', 'evaluate', 'predict')
@@ -87,39 +85,3 @@ def _to_first_step(command, workdir, env):
           raise InputError(f'{" ".join(command[1:])} ended: {log.read().decode()[-500:]}')
         time.sleep(0.01)
       return time.perf_counter() - started
-
-
-def memory(args):
-  """Yields what a process that trains holds at most, and for how long a step waits for a save."""
-  settings = {'size': args.size, 'saves': args.repeat + 1}
-  (result,) = peers.results_of(peers.in_process('_memory', settings))
-  stalls = result.pop('stalls')
-  result |= peers.spread('s a save stops it', stalls) | {'s a save stops it': max(stalls)}
-  yield {'what': f'training {args.size}, 8 x 128, float32'} | result
-
-
-def memory_once(settings):
-  """Trains in this process: what it held at most and how long saving took."""
-  import jax
-
-  from bert_jax import train
-  from bert_jax.workdir import checkpoint
-
-  stalls, save = [], checkpoint.Checkpoints.save
-
-  def timed(checkpoints, state, *given):
-    jax.block_until_ready(state)  # its step is no part of saving it
-    stalls.append(peers.seconds(lambda: save(checkpoints, state, *given)))
-
-  checkpoint.Checkpoints.save = timed
-  with tempfile.TemporaryDirectory() as folder:
-    options = [*BASE[1:], *text_options(folder), f'--config.checkpoint.every={BETWEEN}']
-    options += [f'--config.steps={BETWEEN * settings["saves"]}', '--config.optimizer.warmup=0.1']
-    config = config_lib.load(f'configs/pretrain.py:size={settings["size"]}', options)
-    state, _ = train.train(config, f'{folder}/W')
-    saved = sum(x.nbytes for x in jax.tree.leaves(state))
-  yield {
-    'GiB at most': round(peers.peak_memory() / 2**30, 2),
-    'GB of a checkpoint': round(saved / 1e9, 2),
-    'stalls': stalls,
-  }

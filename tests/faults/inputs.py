@@ -13,14 +13,11 @@ them. Input i of a seed is always the same. The verdicts:
   slow, memory    it took more than SECONDS, or MEGABYTES more than the inputs before it
 """
 
-import json
-import logging
 import random
 import re
 import resource
 import shutil
 import signal
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -32,15 +29,6 @@ from bert_jax.errors import InputError
 
 SECONDS, MEGABYTES, LONGEST = 10, 300, 1500
 FINE = 'read', 'same', 'alone', 'said', 'named'
-ROWS = {  # {verdict: row and outcome of its Try}; the others have lost an input
-  'read': ('inputs', 'survived'),
-  'same': ('inputs, read as another program does', 'survived'),
-  'alone': ('inputs, which another program refuses', 'survived'),
-  'said': ('inputs, read otherwise and said so', 'survived'),
-  'named': ('inputs', 'named'),
-  'silent': ('inputs', 'silent'),
-  'traceback': ('inputs', 'tracebacks'),
-}
 # Huge and odd numbers, other types, deep nesting, broken and rare characters, long stretches.
 INSERTED = (
   *b'-1 1e999 NaN null true {} [] "" "x" "\\ud800" [MASK]'.split(),
@@ -195,19 +183,3 @@ def compared(found, said, other, folder):
   pairs = zip(found, known) if type(found) is type(known) is list else [(found, known)]
   here, there = next(((x, y) for x, y in pairs if x != y), (len(found), len(known)))
   return 'said' if said else 'silent', f'{here!r:.300} here, elsewhere {there!r:.300}'
-
-
-def work(seed, numbers):
-  """Prints a line of JSON for each input: [its row, outcome, note] of a Try; and one before it."""
-  logging.disable(logging.WARNING)
-  with tempfile.TemporaryDirectory() as folder:
-    campaign = Campaign(seed, folder)
-    for i in range(len(campaign.formats)):  # what reading imports is no memory of an input
-      campaign.judge(i)
-    for i in numbers:
-      print(json.dumps([f'inputs, {i} of {seed}']), flush=True)
-      name, done, verdict, text = campaign.judge(i)
-      row, outcome = ROWS.get(verdict, ('inputs', 'lost'))
-      note = '' if verdict in FINE else f'{i} of {seed}, {done} {name}: {verdict}: {text}'
-      print(json.dumps([row, outcome, note]), flush=True)
-  return 0

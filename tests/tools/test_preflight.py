@@ -600,20 +600,6 @@ def test_the_tpu_compiler_takes_a_small_step():
 
 
 @pytest.mark.slow
-def test_the_tpu_compiler_gathers_and_scatters_fully_sharded_parameters():
-  pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
-  objective = estimate.objective_of(c.load('configs/pretrain.py', SMALL))
-  params = jax.eval_shape(objective.init, jax.random.key(0))
-  # Each parameter is gathered once, and its gradient scattered; what is too small to be cut and the
-  # table of positions stay whole.
-  fsdp = ['--config.mesh.data=1', '--config.mesh.fsdp=-1']
-  moved = json.loads(run_module(*SMALL_STEP, *fsdp, quick=False).stdout)['collective_bytes']
-  cut = 4 * sum(x.size for x in jax.tree.leaves(params) if x.size >= sharding.SMALL)
-  assert moved['reduce-scatter'] == pytest.approx(cut, rel=0.25)
-  assert moved['all-gather'] == pytest.approx(moved['reduce-scatter'], rel=0.01)
-
-
-@pytest.mark.slow
 def test_a_window_of_128_costs_a_tpu_a_third_of_none():
   """Of the cycles of a layer's attention, its dense layers among them, in rows of 2,048 tokens."""
   pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')

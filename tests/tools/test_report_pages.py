@@ -448,17 +448,6 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   assert panel.level('mlm', of_curves=True) == (6.0, 'unigram of all rows')
 
 
-def test_labels_of_ticks_lie_apart(tmp_path):
-  axis = plt.figure(figsize=(2, 2)).add_subplot()
-  lines = [(s, 'eval', {'mlm': 4.0}) for s in range(2500, 25001, 2500)]
-  workdir(tmp_path / 'long' / 'run', lines)
-  report_figures.draw_curves(axis, report.read(tmp_path / 'long').panels[0], 'mlm', 'step')
-  axis.figure.draw_without_rendering()
-  boxes = [x.get_window_extent() for x in axis.get_xticklabels() if x.get_text()]
-  assert len(boxes) > 2 and all(a.x1 < b.x0 for a, b in zip(boxes, boxes[1:]))
-  assert '20 k' in [x.get_text() for x in axis.get_xticklabels()]
-
-
 def test_every_quantity_has_the_points_that_steps_have(tmp_path):
   """Evaluations between two lines of training lie between them, in tokens and in seconds."""
   speed = lambda s: {'steps_per_s': 5.0, 'seen_tokens': 100.0 * s, 'mlm': 4.0}

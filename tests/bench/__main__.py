@@ -3,7 +3,6 @@
     python tests/bench predict --repeat 1
     python tests/bench loading --corpus D
     python tests/bench pretrain --size base --batch-size 64 --seq-length 128
-    python tests/bench int8 --model W
 
 loading: tokens/s from a prepared corpus into finished batches, for each kind of rows. pretrain:
 steps of BERT's pre-training on the same rows on one device, beside BertForPreTraining (SDPA, AdamW,
@@ -13,9 +12,8 @@ group_by_length, which takes as many examples a step as our packed rows hold. pr
 one short sentence, and of many of mixed length, by a BERT with random weights, beside Hugging
 Face's in torch's eager mode and compiled, and ONNX Runtime in float32 and with dynamic int8, which
 pad 32 sentences as they come; by a student of half of its layers, too, and the one sentence by
-arch=bag of that size. int8: bytes, metrics and answers of a run with its weights in float32 and in
-int8. generate: the likeliest tokens after one prompt, and after several at once, by a GPT with
-random weights, beside Hugging Face's with its cache.
+arch=bag of that size. generate: the likeliest tokens after one prompt, and after several at once,
+by a GPT with random weights, beside Hugging Face's with its cache.
 
 The peers are those that are installed (pip install torch transformers accelerate onnx onnxruntime
 onnxscript); without them there is no ratio. Medians of --repeat runs, in turn, with the least and
@@ -48,8 +46,6 @@ HELP = {
   'size': 'of the model, see configs/pretrain.py; of generate, see configs/causal_lm.py',
   'dtype': 'of both sides; empty: bfloat16, and on a CPU float32, in which torch is faster',
   'sentences': 'of mixed length',
-  'model': 'the workdir of a run',
-  'eval': "what it is evaluated on; empty: the run's data.eval",
   'tokens': 'to be written after each prompt',
   'prompts': 'to be continued at once',
   'batch_size': 'rows of a step; of finetune, our packed ones',
@@ -64,7 +60,6 @@ PROGRAMS = {  # {command: (its function, {argument: its default; None: it is req
   ),
   'finetune': (bench_finetune.finetune, dict(train=None, steps=80, batch_size=4)),
   'predict': (bench_answers.predict, dict(size='base', dtype='float32', sentences=1000)),
-  'int8': (bench_answers.in_int8, dict(model=None, eval='', sentences=1000)),
   'generate': (bench_answers.generate, dict(size='gpt2', dtype='float32', tokens=32, prompts=16)),
 }
 

@@ -51,12 +51,3 @@ def test_each_kind_of_rows_is_loaded(corpus_file, pretrained, tmp_path, capfd):
   for x in results:
     least, most = x['tokens/s, least and most']
     assert 0 < least <= x['tokens/s'] <= most and 0.5 < x['filled'] <= 1
-
-
-@pytest.mark.slow
-def test_int8_is_measured_beside_float32(pretrained, capsys):
-  bench.main(['int8', '--model', str(pretrained[0]), '--sentences', '3', '--repeat', '1'])
-  first, second, _ = lines(capsys)
-  assert first['of float16'] == 2.0 and second['what'].startswith('bert_jax, int8')
-  assert 0.5 < second['of float16'] < 0.75 and second['MB'] < first['MB'] / 2
-  assert 1e-6 < abs(second['mlm'] - pretrained[2]['mlm']) < 0.01

@@ -216,11 +216,6 @@ FAILURES = {
     {'state': 'none', 'refuses': ''},
     (3, 'error: v6e-8 was refused, for the reason above; try another zone', NOTHING),
   ),
-  'an earlier request that was preempted': (
-    ['create', *TYPE],
-    {'state': 'SUSPENDED'},
-    (3, 'error: pod has ended as SUSPENDED; delete it, then try again', GONE),
-  ),
   'preempted while queued': (
     ['create', *TYPE],
     {'states': 'none\nWAITING_FOR_RESOURCES\nPROVISIONING\nSUSPENDED\n'},
@@ -269,11 +264,6 @@ FAILURES = {
     ['setup'],
     {'broken': '3 pip\n'},
     (3, 'error: the installation has failed on worker 3 of 5, for the reason above', BILLED),
-  ),
-  'preempted before setup': (
-    ['setup'],
-    {'state': 'SUSPENDED'},
-    (3, 'error: pod cannot be used: see above', GONE),
   ),
   'preempted in setup': (
     ['setup'],

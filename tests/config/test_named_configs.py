@@ -41,26 +41,3 @@ def test_every_named_config_is_as_it_was(file):
     f'configs/{file}.py gives other configs than it did:\n  {shown}\n'
     'If that was meant: python tests/recorder.py --goldens, and say in the commit what changed.'
   )
-
-
-def test_each_config_is_written_by_what_differs_from_another():
-  first = {'a': '1', 'b': "'x=y'", 'c': '()'}
-  configs = {
-    'size=small': first,
-    'size=big': first | {'a': '2'},
-    'size=big,twice': first | {'a': '2', 'd': '3'},
-    'other': {'a': '1', 'b': "'z'"},
-  }
-  text = recorder.golden_text(configs)
-  assert text == (
-    ":size=small\na=1\nb='x=y'\nc=()\n\n"
-    ':size=big like size=small\na=2\n\n'
-    ':size=big,twice like size=big\nd=3\n\n'
-    ":other like size=small\nb='z'\n-c\n"
-  )
-  assert recorder.golden_configs(text) == configs
-  now = configs | {'other': {'a': '1', 'b': "'z'", 'c': '()'}, 'size=big': first | {'a': '3'}}
-  assert found_and_gone(configs, now) == [
-    "a: 2 before, 3 now, in 1 configs such as 'size=big'",
-    "c: not there before, () now, in 1 configs such as 'other'",
-  ]

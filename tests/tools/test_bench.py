@@ -8,8 +8,6 @@ from bench import __main__ as bench
 from bench import peers as bench_peers
 from running import without_a_model
 
-from bert_jax.tools.prepare import __main__ as prepare
-
 
 @pytest.fixture(autouse=True)
 def log_as_before(caplog):
@@ -38,16 +36,3 @@ def test_without_peers_there_is_no_ratio(monkeypatch, capsys):
     bench.main(small.split(' '))
   (line,) = lines(capsys)
   assert line['what'] == 'pretrain, tiny, 2 x 16, float32: bert_jax' and line['tokens/s'] > 0
-
-
-@pytest.mark.slow
-def test_each_kind_of_rows_is_loaded(corpus_file, pretrained, tmp_path, capfd):
-  folder, vocabulary = str(tmp_path / 'D'), str(pretrained[0] / 'vocab.txt')
-  prepare.main(['--input', str(corpus_file), '--vocab', vocabulary, '--out', folder])
-  small = '--seconds 0.02 --seq-length 32 --batch-size 4 --repeat 2'
-  bench.main(['loading', '--corpus', folder, *small.split()])
-  results = lines(capfd)
-  assert [x['what'].split(',')[1].split()[0] for x in results] == ['full', 'single', 'nsp', 'sop']
-  for x in results:
-    least, most = x['tokens/s, least and most']
-    assert 0 < least <= x['tokens/s'] <= most and 0.5 < x['filled'] <= 1

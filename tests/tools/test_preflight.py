@@ -23,8 +23,6 @@ from test_pod_estimates import fake_mesh as mesh_of
 from bert_jax import command_line, models, sharding
 from bert_jax import config as c
 from bert_jax.config import InputError
-from bert_jax.models.attention import Attention
-from bert_jax.models.tokens import Layer, Tokens
 from bert_jax.tasks import TASKS
 from bert_jax.tools.preflight import __main__ as preflight
 from bert_jax.tools.preflight import chips, compilation, estimate, hlo
@@ -597,24 +595,3 @@ def test_the_tpu_compiler_takes_a_small_step():
   assert report['collective_bytes']['all-reduce'] == pytest.approx(gradients, rel=0.01)
   with pytest.raises(InputError, match='--topology v5p:9x9x9 does not exist .*; use v5e:1x1 2x2'):
     chips.devices_of('v5p:9x9x9')
-
-
-@pytest.mark.slow
-def test_a_window_of_128_costs_a_tpu_a_third_of_none():
-  """Of the cycles of a layer's attention, its dense layers among them, in rows of 2,048 tokens."""
-  pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
-  (device,) = chips.devices_of('v5e:1x1')
-  config = c.load('configs/pretrain.py:arch=modern')
-  attention = Attention(models.ModelConfig(**config.model), deterministic=False)
-  x, ids = jnp.zeros((2, 2048, 768), jnp.bfloat16), jnp.ones((2, 2048), jnp.int32)
-
-  def cycles(window):
-    apply = lambda params, x, ids: attention.apply(params, x, Tokens(ids), Layer(window=window))
-    loss = lambda *inputs: apply(*inputs).astype(jnp.float32).var()
-    params = jax.eval_shape(attention.init, jax.random.key(0), x, Tokens(ids), Layer())
-    where = jax.sharding.SingleDeviceSharding(device)
-    inputs = sharding.like((params, x, ids), where)
-    compiled = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(*inputs).compile()
-    return sum(hlo.Program(compiled.as_text()).cycles().values())
-
-  assert 0 < cycles(128) < cycles(0) / 3

@@ -571,27 +571,6 @@ def test_another_evaluation_is_another_run():
   assert first == same != other
 
 
-@pytest.mark.slow
-def test_a_killed_sweep_goes_on_where_it_was(tmp_path, corpus_file):
-  root = tmp_path / 'S'
-  command = f'{sys.executable} -m bert_jax.tools.sweep --config {PRETRAIN} --workdir {root}'
-  words = [*command.split(), '--seeds', '3', *small(corpus_file), '--config.steps=300']
-  process = subprocess.Popen(words, start_new_session=True)
-  first = root / 'seed=1' / 'metrics.jsonl'
-  while not (first.exists() and first.read_text().count('\n') > 5):
-    time.sleep(0.05)
-  os.kill(process.pid, signal.SIGKILL)
-  process.wait()
-  lines = first.read_text().count('\n')
-  assert (root / 'logs' / 'seed=0.json').exists() and not (root / 'logs' / 'seed=1.json').exists()
-  out = subprocess.run(words, capture_output=True, text=True)
-  assert out.returncode == 0, out.stderr[-2000:]
-  assert '1 of 3 runs are done already' in out.stderr
-  log = (root / 'logs' / 'seed=1.txt').read_text()
-  assert 'restored' in log or 'continu' in log, log[-2000:]
-  assert lines > 5 and len(metrics_of(root / 'seed=1')) == len(metrics_of(root / 'seed=0'))
-
-
 def test_the_expected_time_is_that_of_the_runs_that_are_done():
   jobs = [run_of(f'{arm},seed={seed}', arm) for arm in 'ab' for seed in (0, 1)]
   ended = {'a,seed=0': Outcome('done', '', 10.0)}

@@ -11,9 +11,10 @@ sentences as they come; by a student of half of its layers, too, and the one sen
 that size. generate: the likeliest tokens after one prompt, and after several at once, by a GPT with
 random weights, beside Hugging Face's with its cache.
 
-The peers are those that are installed (pip install torch transformers onnx onnxruntime onnxscript); without them there is no ratio. Medians of --repeat runs, in turn, with the least and
-the most; the first, which warms up, does not count. Nothing else should run beside it: ratios of
-one table are safer than its numbers.
+The peers are those that are installed (pip install torch transformers onnx onnxruntime onnxscript);
+without them there is no ratio. Medians of --repeat runs, in turn, with the least and the most; the
+first, which warms up, does not count. Nothing else should run beside it: ratios of one table are
+safer than its numbers.
 """
 
 import argparse

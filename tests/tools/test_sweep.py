@@ -23,7 +23,6 @@ from test_report import checkpoint_at
 from bert_jax import config as c
 from bert_jax import train
 from bert_jax.config import InputError
-from bert_jax.run import speed
 from bert_jax.timeline import Moment
 from bert_jax.tools.preflight.estimate import objective_of
 from bert_jax.tools.sweep import __main__ as sweep
@@ -403,13 +402,6 @@ def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys
 def small(corpus_file):
   often = [f'--config.{name}.every=2' for name in ('eval', 'checkpoint', 'log')]
   return [*small_overrides(corpus_file), '--config.steps=4', *often]
-
-
-def metrics_of(path):
-  """The lines of metrics.jsonl without what depends on the clock."""
-  clock = {*speed.MEASURED, 'steps'}
-  lines = map(json.loads, (path / 'metrics.jsonl').read_text().splitlines())
-  return [{k: v for k, v in line.items() if k not in clock} for line in lines]
 
 
 def swept(capsys, *command):

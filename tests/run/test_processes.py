@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 from conftest import ROOT, fields, small_overrides, small_pretrain
-from running import lines
+from running import Wide, lines, without_a_model
 
 from bert_jax import config as config_lib
 from bert_jax import errors, hosts, train
@@ -109,7 +109,8 @@ def alone(corpus_file, tmp_path_factory):
   assert len(blocks.Index(folder / 'D', meta)) > blocks.WHOLE  # read by block
   often = 'corpus.window=4 log.every=1 checkpoint.every=4 checkpoint.keep_every=4 eval.every=0'
   config = small_pretrain(folder / 'D', often, f'steps={STEPS}')
-  train.train(config, folder / 'alone')
+  with without_a_model(Wide):
+    train.train(config, folder / 'alone')
   return config, folder / 'alone'
 
 
@@ -117,7 +118,7 @@ def changed(folder, program, *arguments):
   """(exit code, stdout, stderr) of two processes that run a program."""
   index = "import os, sys\nindex = int(os.environ['JAX_PROCESS_ID'])\nfrom bert_jax import *\n"
   (folder / 'changed.py').write_text(index + program)
-  process = local(2, 1, *arguments, module='changed', PYTHONPATH=str(folder))
+  process = local(2, 1, *arguments, module='changed', PYTHONPATH=f'{folder}:{ROOT}/tests')
   return done(process)
 
 
@@ -125,6 +126,7 @@ def changed(folder, program, *arguments):
 # a signal when it has made some steps.
 STOPPED = """
 import json, signal
+from running import Wide, without_a_model
 from bert_jax import train
 from bert_jax.run.stopping import Watch
 from bert_jax.text import files
@@ -147,7 +149,8 @@ handler = checkpoint.ocp.StandardCheckpointHandler
 files.read_bytes = failing(files.read_bytes, 0, '12', 'meta', 'metadata')
 handler.restore = failing(handler.restore, 1, '8', 'params')
 ask, asked, Watch.ask = Watch.ask, [], asking
-train.main(json.loads(sys.argv[1]))
+with without_a_model(Wide):
+  train.main(json.loads(sys.argv[1]))
 """
 
 
@@ -178,7 +181,8 @@ def test_two_processes_train_as_one_does_and_another_number_goes_on(alone, toget
   assert f'stopped by a signal at step 9 of {STEPS}' in together.err
   workdir = shutil.copytree(together.folder / 'run', tmp_path / 'run')
   assert {path.name for path in (workdir / 'checkpoints').iterdir()} >= {'4', '8', '9'}
-  train.train(alone[0], workdir)
+  with without_a_model(Wide):
+    train.train(alone[0], workdir)
   ours, theirs = logged(workdir), logged(alone[1])
   assert len({metrics['mlm'] for metrics in theirs.values()}) >= STEPS, 'losses tell batches apart'
   same(ours, theirs)
@@ -231,11 +235,11 @@ def test_an_error_of_one_process_ends_both(corpus_file, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_fine_tune_as_one_does(alone, tmp_path):
+def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path):
   """Every answer is written once."""
   rows = [f'the river number {i} .\t{i % 2}' for i in range(21)]
   (tmp_path / 'data.tsv').write_text('\n'.join(['sentence\tlabel', *rows]) + '\n')
-  data = f'data.train={tmp_path}/data.tsv data.eval={tmp_path}/data.tsv init_from={alone[1]}'
+  data = f'data.train={tmp_path}/data.tsv data.eval={tmp_path}/data.tsv init_from={pretrained[0]}'
   small = 'model.dtype=float32 data.seq_length=32 task.max_length=16 batch_size=2 epochs=1'
   tuned = 'configs/finetune.py:task=sst2', fields(data, small, 'log.tensorboard=false')
   arguments = f'--config={tuned[0]}', '--workdir', tmp_path / 'two' / 'tuned', *tuned[1]

@@ -330,36 +330,27 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch, capfd):
   assert len(times) == 4 and compiled().cached
 
 
-def test_a_program_that_does_not_fit_is_kept_too(tmp_path, monkeypatch):
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+class Misfit:
+  """A lowered program that the compiler finds too large, after half a second."""
 
-  class Lowered:
-    def as_text(self):
-      return 'module'
+  def as_text(self):
+    return 'module'
 
-    def compile(self):
-      raise RuntimeError('Ran out of memory in memory space hbm. Used 30.50G of 15.75G hbm.')
-
-  for cached in (False, True):
-    made = compilation.compiled(Lowered(), jax.devices()[:1], 'a step for')
-    assert (made.text, made.used, made.cached) == ('', int(30.5 * 2**30), cached)
-    assert made.limit == int(15.75 * 2**30)
+  def compile(self):
+    os.write(2, b'noise of the compiler')
+    time.sleep(0.5)
+    raise RuntimeError('Ran out of memory in memory space hbm. Used 30.50G of 15.75G hbm.')
 
 
-def test_compiling_says_that_it_goes_on(tmp_path, monkeypatch, capfd):
+def test_a_program_that_does_not_fit_is_kept_and_compiling_says_that_it_goes_on(
+  tmp_path, monkeypatch, capfd
+):
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
   monkeypatch.setattr(command_line, 'EVERY', 0.05)
-
-  class Lowered:
-    def as_text(self):
-      return 'module'
-
-    def compile(self):
-      os.write(2, b'noise of the compiler')
-      time.sleep(0.5)
-      raise RuntimeError('Ran out of memory in memory space hbm. Used 30.50G of 15.75G hbm.')
-
-  compilation.compiled(Lowered(), jax.devices()[:1], 'a step for')
+  for cached in (False, True):
+    made = compilation.compiled(Misfit(), jax.devices()[:1], 'a step for')
+    assert (made.text, made.used, made.cached) == ('', int(30.5 * 2**30), cached)
+    assert made.limit == int(15.75 * 2**30)
   first, *rest = capfd.readouterr().err.splitlines()
   assert first == 'compiling a step for 1 cpu, usually 1 to 5 minutes' and len(rest) > 2
   assert all(re.fullmatch(r'  still compiling after \d+ s', line) for line in rest)

@@ -693,15 +693,6 @@ def test_a_damaged_index_or_a_missing_shard_is_named(small_corpus, vocab, tmp_pa
     prepared.load(out, tokenizer)
 
 
-def test_another_vocabulary_is_refused(small_corpus, vocab, tmp_path):
-  other = tmp_path / 'other.txt'
-  other.write_text((vocab / 'vocab.txt').read_text() + 'zebra\n')
-  config = pretrain_config(small_corpus, f'tokenizer.path={other}')
-  with pytest.raises(InputError, match='vocabulary'):
-    train(config, tmp_path / 'W')
-  assert not (tmp_path / 'W').exists()
-
-
 def test_a_corpus_of_bytes_says_that_documents_are_encoded_whole(small, vocab, tmp_path, caplog):
   """One of an earlier version, which does not say so, is used as it is, with a warning."""
   byte_tokenizer().save(tmp_path / 'V')

@@ -444,6 +444,12 @@ def test_a_prepared_corpus_brings_its_vocabulary_and_casing(tmp_path):
     assert [pieces[i] for i in first] == [('Kala', 'kala')[lower], 'kala', '.']
 
 
+def test_another_vocabulary_than_the_prepared_one_is_refused(small_corpus, vocab, tmp_path):
+  (tmp_path / 'other.txt').write_text((vocab / 'vocab.txt').read_text() + 'zebra\n')
+  with pytest.raises(InputError, match='other.txt is not the vocabulary that .* was prepared with'):
+    task.resolve(pretrain_config(small_corpus, f'tokenizer.path={tmp_path}/other.txt'))
+
+
 def test_a_vocabulary_file_is_cased_if_said_so(vocab, tmp_path):
   for flags, lower in (((), True), (('--cased',), False)):
     with vocabulary(vocab / 'vocab.txt', *flags) as folder:

@@ -353,6 +353,12 @@ def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
     assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['A', 'b']
 
 
+def test_a_figure_has_as_many_axes_as_panels():
+  for count in range(1, 8):
+    figure, axes = report_figures.new(count, 1, 6.75)
+    assert len(figure.axes) == len(axes) == count
+
+
 def test_colours_survive_grey_print():
   for count in range(2, 9):
     grey = [np.dot(colour[:3], (0.299, 0.587, 0.114)) for colour in report_figures.colours(count)]

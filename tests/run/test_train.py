@@ -213,8 +213,8 @@ def test_the_best_is_read_whatever_became_of_others(judged, tmp_path):
   other, *good = [step for step in saved(source) if step != best]
   (folder / str(other) / 'meta' / 'metadata').write_bytes(b'\xff{')
   assert trained.load(tmp_path / 'run', 'best').step == best
-  for path in (folder / str(best) / 'params').rglob('*'):
-    path.is_file() and path.write_bytes(b'damaged')
+  for path in bytes_of(folder / str(best) / 'params'):
+    path.write_bytes(b'damaged')
   with pytest.raises(
     InputError, match=rf'checkpoint {best} in .* is damaged.* others are at'
   ) as said:

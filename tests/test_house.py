@@ -177,7 +177,8 @@ SCORERS = {'sklearn', 'seqeval', 'sacrebleu', 'scipy.stats'}  # wanted where a s
 
 def loaded_by(*modules):
   """{module: all that are loaded after its import}, one after the other in a new process."""
-  code = 'import sys\n' + ''.join(f'import {x}\nprint(*sys.modules)\n' for x in modules)
+  lines = ''.join(f'import {x}\nprint(*sys.modules)\n' for x in modules)
+  code = f'import sys\nimport bert_jax\nbert_jax.load\n{lines}'
   out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
   return dict(zip(modules, (set(line.split()) for line in out.stdout.splitlines()), strict=True))
 

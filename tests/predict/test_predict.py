@@ -378,12 +378,6 @@ def test_lines_come_as_they_are_there():
   assert list(lines.as_they_come(io.BytesIO(b''.join(many)))) == [many[:-2], many[-2:]]
 
 
-def test_load_stays_light():
-  code = 'import sys, bert_jax; bert_jax.load; print("jax" in sys.modules)'
-  out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
-  assert out.stdout == 'False\n'
-
-
 @pytest.mark.parametrize('asked', ['a text', None, 3, {'text': 'a'}, [None], [3], [b'x']])
 def test_what_is_no_list_of_texts_is_told(pretrained_model, asked):
   with pytest.raises(InputError, match=r'takes a list of texts|is no text'):

@@ -34,7 +34,7 @@ from running import (
 )
 
 from bert_jax import config as c
-from bert_jax import evaluate, metrics, optim, predict, tokenizers
+from bert_jax import evaluate, metrics, optim, tokenizers
 from bert_jax.command_line import command_line
 from bert_jax.config import InputError
 from bert_jax.rows.batches import Batches
@@ -687,15 +687,6 @@ def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(
   (tmp_path / 'wrong.tsv').write_text('\n'.join([header, *wrong, '']))
   result, _ = evaluate.evaluate(finetuned[0], [f'--config.data.eval={tmp_path}/wrong.tsv'])
   assert result['classification_accuracy'] == 0.0
-
-
-def test_a_model_is_not_asked_for_what_it_cannot_do(pretrained, finetuned):
-  with pytest.raises(InputError, match='has no classifier'):
-    predict.Model(pretrained[0]).classify(['x'])
-  with pytest.raises(InputError, match='has no masked-LM head'):
-    predict.Model(finetuned[0]).fill_mask(['[MASK]'])
-  with pytest.raises(InputError, match='reads single texts and got 2'):
-    predict.Model(finetuned[0]).classify([('a', 'b')])
 
 
 def test_a_run_without_a_checkpoint_begins_anew(corpus_file, workdir, caplog):

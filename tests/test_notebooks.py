@@ -286,14 +286,15 @@ def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, 
   for step in range(6, 21):
     bar.update(f'loss {step}' if step % 5 == 0 else '')
     bar.line(f'step {step}  mlm 4') if step % 10 == 0 else None
+  drawn = len(outputs[1])
   bar.close()
   (*_, text), (*_, curve) = outputs
   lines = text['text/plain'].splitlines()
   assert lines[0].startswith('100 %') and 'step 20 of 20' in lines[0]
   assert lines[1:] == ['train loss 20', 'step 20  mlm 4'] and bar.is_bar is False
-  assert base64.b64decode(curve['image/png']).startswith(PNG)
+  assert base64.b64decode(curve['image/png']).startswith(PNG) and len(outputs[1]) == drawn + 1
   train.train(small_pretrain(corpus_file), pretrained[0])
-  assert outputs[-1][-1] == curve
+  assert len(outputs) == 3 and outputs[2][-1] == curve
 
 
 def test_folders_outlive_the_machine(monkeypatch):

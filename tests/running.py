@@ -132,10 +132,20 @@ class Line(base.Objective):
     return {'mlm': mean(error_B**2, jnp.ones_like(x_B))}, carry
 
 
+class Wide(Line):
+  """The same with a kernel that is large enough to be split between devices."""
+
+  def init(self, rng):
+    return {'kernel': jnp.ones((128, 256)), 'bias': jnp.zeros(1)}
+
+  def terms(self, params, batch, *rest, **options):
+    return super().terms(params | {'kernel': params['kernel'].mean()}, batch, *rest, **options)
+
+
 @contextlib.contextmanager
-def without_a_model():
+def without_a_model(kind=Line):
   """While it lasts BERT is a Line, which compiles at once: for what a run does beside a step."""
-  line = lambda config, tokenizer: Line(config.data.seq_length)
+  line = lambda config, tokenizer: kind(config.data.seq_length)
   with pytest.MonkeyPatch.context() as patch:
     patch.setitem(TASKS, 'mlm_nsp', dataclasses.replace(TASKS['mlm_nsp'], objective=line))
     yield

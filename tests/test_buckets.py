@@ -22,7 +22,7 @@ import fsspec
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT, fields, small_overrides, small_pretrain
+from conftest import small_pretrain
 from running import same_bits, train_lines
 
 from bert_jax import buckets, files, tokenizers
@@ -745,41 +745,6 @@ def test_a_run_in_a_bucket_of_s3(s3, corpus_file, pretrained, steps_once, tmp_pa
     assert (s3.with_name('D-hf') / name).read_bytes() == (on_disk / name).read_bytes()
   again = trained.load(f'{s3}-hf')
   assert again.tokenizer.fingerprint == trained.load(pretrained[0]).tokenizer.fingerprint
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_a_hundred_times_loses_nothing(fake, corpus_file, tmp_path):
-  """By kill -9, at any time after it has taken the lock; meanwhile others are refused."""
-  given = ['--config', 'configs/pretrain.py:runlocal', *small_overrides(corpus_file)]
-  given += fields('steps=800 checkpoint.every=1 log.every=1 eval.every=0 log.tensorboard=true')
-  env, rng = dict(os.environ, PYTHONPATH=str(ROOT)), random.Random(0)
-
-  def start(folder):
-    command = sys.executable, 'tests/fake_bucket.py', 'bert_jax.train', *given
-    return subprocess.Popen([*command, '--workdir', str(folder)], env=env, cwd=ROOT)
-
-  def newest():
-    numbers = [int(match[1]) for match in map(lock.LOCK.fullmatch, files.names(fake)) if match]
-    return max(numbers, default=0)
-
-  refused = 0
-  for life in range(100):
-    before, process = newest(), start(fake)
-    while newest() == before and process.poll() is None:
-      time.sleep(0.05)
-    if life % 20 == 7:
-      refused += start(fake).wait() == lock.Busy.code
-    lines = files.read_bytes(fake / 'metrics.jsonl')
-    while life % 2 and files.read_bytes(fake / 'metrics.jsonl') == lines and process.poll() is None:
-      time.sleep(0.05)  # every second one is killed while it trains
-    time.sleep(rng.uniform(0, 1.5))
-    process.kill()
-    process.wait()
-  assert refused == 5 and newest() == 100
-  assert start(fake).wait() == 0 and start(tmp_path / 'disk').wait() == 0
-  assert train_lines(fake) == train_lines(tmp_path / 'disk')
-  run, other = records.read(fake), records.read(tmp_path / 'disk')
-  assert run.newest['arrays'] == other.newest['arrays'] and run.faults == ()
 
 
 @pytest.mark.slow

@@ -216,11 +216,6 @@ FAILURES = {
     {'state': 'none', 'refuses': ''},
     (3, 'error: v6e-8 was refused, for the reason above; try another zone', NOTHING),
   ),
-  'an earlier request that was preempted': (
-    ['create', *TYPE],
-    {'state': 'SUSPENDED'},
-    (3, 'error: pod has ended as SUSPENDED; delete it, then try again', GONE),
-  ),
   'preempted while queued': (
     ['create', *TYPE],
     {'states': 'none\nWAITING_FOR_RESOURCES\nPROVISIONING\nSUSPENDED\n'},
@@ -269,11 +264,6 @@ FAILURES = {
     ['setup'],
     {'broken': '3 pip\n'},
     (3, 'error: the installation has failed on worker 3 of 5, for the reason above', BILLED),
-  ),
-  'preempted before setup': (
-    ['setup'],
-    {'state': 'SUSPENDED'},
-    (3, 'error: pod cannot be used: see above', GONE),
   ),
   'preempted in setup': (
     ['setup'],
@@ -556,7 +546,7 @@ def attempt(folder, script, *flags, **env):
   """launch/attempt of a shell script that is given the workdir; $n is how often it was run."""
   count = 'n=$(($(cat "$2/count" 2> /dev/null || echo 0) + 1)); mkdir -p "$2"; echo $n > "$2/count"'
   words = ['bash', '-c', f'{count}\n{script}', '--workdir', '--workdir', str(folder)]
-  env = {'BACKOFF_SECONDS': '0'} | env
+  env = {'BACKOFF_SECONDS': '0', 'OTHERS_SECONDS': '0'} | env
   return launch('launch/attempt', *flags, *words, check=False, **env)
 
 
@@ -638,12 +628,14 @@ def test_crashes_in_a_bucket_are_counted_there(tmp_path):
   assert out.returncode == 7  # that of the run, which will say so too
 
 
-def test_it_waits_longer_each_time(tmp_path):
+def test_it_waits_longer_each_time_and_for_what_the_first_host_says(tmp_path):
   program(tmp_path / 'sleep', 'echo "slept $1" >&2')
-  path = f'{tmp_path}:{os.environ["PATH"]}'
-  out = attempt(tmp_path / 'w', 'exit 1', '--again', BACKOFF_SECONDS='', PATH=path)
-  slept = [line.split()[1] for line in out.stderr.splitlines() if line.startswith('slept')]
-  assert slept == ['10', '20', '40', '80']
+  env = {'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'BACKOFF_SECONDS': ''}
+  slept = lambda out: [x.split()[1] for x in out.stderr.splitlines() if x.startswith('slept')]
+  assert slept(attempt(tmp_path / 'w', 'exit 1', '--again', **env)) == ['10', '20', '40', '80']
+  env |= {'OTHERS_SECONDS': '', 'SKYPILOT_NODE_RANK': '1'}
+  assert slept(attempt(tmp_path / 'w', 'exit 3', **env)) == ['30']
+  assert slept(attempt(tmp_path / 'w', 'exit 1', **env)) == []
 
 
 def test_a_signal_goes_on_to_the_run(tmp_path):
@@ -704,7 +696,7 @@ def test_sky_job_starts_again_what_may_pass_and_runs_what_it_is_told(tmp_path):
   program(tmp_path / '.venv/bin/python', python)
   (tmp_path / 'run').write_text(sky()['run'])
   env = {'TRAIN': '--config c --workdir W --config.data.train="gs://b/my D"'}
-  env |= {'ATTEMPTS': '2', 'BACKOFF_SECONDS': '0'}
+  env |= {'ATTEMPTS': '2', 'BACKOFF_SECONDS': '0', 'OTHERS_SECONDS': '0'}
   for rank, code in ('1', 3), ('1', 3), ('1', 3), ('0', 3), ('0', 3), ('0', 2):  # the first counts
     said = os.environ | env | {'SKYPILOT_NODE_RANK': rank}
     assert subprocess.run(['bash', 'run'], cwd=tmp_path, env=said).returncode == code, rank

@@ -15,11 +15,12 @@ import nbformat
 import numpy as np
 import pytest
 import small_tables
-from conftest import ROOT, small_overrides
+from conftest import ROOT, small_overrides, small_pretrain
 from nbclient import NotebookClient
 
-from bert_jax import config, notebooks
+from bert_jax import config, notebooks, train
 from bert_jax.config import InputError
+from bert_jax.run import progress
 
 NAMES = 'ablation', 'finetune', 'quickstart', 'tpu'
 PNG = b'\x89PNG\r\n'
@@ -148,6 +149,7 @@ print('again', int(state.step), time.monotonic() - started)
 """
 
 
+@pytest.mark.slow
 def test_a_notebook_trains_and_a_finished_one_returns(corpus_file, tmp_path):
   parameters = {'FOLDER': str(tmp_path)}
   parameters['OVERRIDES'] = [*small_overrides(corpus_file), '--config.eval.batches=2']
@@ -266,6 +268,33 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   assert levels == [0.25]
   write_run(tmp_path / 'begun', lines[:1])
   assert notebooks.drawn(tmp_path / 'begun') == notebooks.drawn(tmp_path / 'none') == ''
+
+
+def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, monkeypatch):
+  """Each text and picture replaces the one before; a run that has ended shows its curve again."""
+  outputs = []
+
+  def display(data, raw, display_id):
+    shown = [data]
+    outputs.append(shown)
+    return types.SimpleNamespace(update=lambda new, raw: shown.append(new))
+
+  monkeypatch.setattr('IPython.display.display', display)
+  for module in (progress, train):
+    monkeypatch.setattr(module, 'in_notebook', lambda: True)
+  bar = progress.opened(20, 5, pretrained[0])
+  for step in range(6, 21):
+    bar.update(f'loss {step}' if step % 5 == 0 else '')
+    bar.line(f'step {step}  mlm 4') if step % 10 == 0 else None
+  drawn = len(outputs[1])
+  bar.close()
+  (*_, text), (*_, curve) = outputs
+  lines = text['text/plain'].splitlines()
+  assert lines[0].startswith('100 %') and 'step 20 of 20' in lines[0]
+  assert lines[1:] == ['train loss 20', 'step 20  mlm 4'] and bar.is_bar is False
+  assert base64.b64decode(curve['image/png']).startswith(PNG) and len(outputs[1]) == drawn + 1
+  train.train(small_pretrain(corpus_file), pretrained[0])
+  assert len(outputs) == 3 and outputs[2][-1] == curve
 
 
 def test_folders_outlive_the_machine(monkeypatch):

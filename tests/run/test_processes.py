@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 from conftest import ROOT, fields, small_overrides, small_pretrain
-from running import lines
+from running import Wide, lines, without_a_model
 
 from bert_jax import config as config_lib
 from bert_jax import errors, hosts, train
@@ -109,7 +109,8 @@ def alone(corpus_file, tmp_path_factory):
   assert len(blocks.Index(folder / 'D', meta)) > blocks.WHOLE  # read by block
   often = 'corpus.window=4 log.every=1 checkpoint.every=4 checkpoint.keep_every=4 eval.every=0'
   config = small_pretrain(folder / 'D', often, f'steps={STEPS}')
-  train.train(config, folder / 'alone')
+  with without_a_model(Wide):
+    train.train(config, folder / 'alone')
   return config, folder / 'alone'
 
 
@@ -117,22 +118,23 @@ def changed(folder, program, *arguments):
   """(exit code, stdout, stderr) of two processes that run a program."""
   index = "import os, sys\nindex = int(os.environ['JAX_PROCESS_ID'])\nfrom bert_jax import *\n"
   (folder / 'changed.py').write_text(index + program)
-  process = local(2, 1, *arguments, module='changed', PYTHONPATH=str(folder))
+  process = local(2, 1, *arguments, module='changed', PYTHONPATH=f'{folder}:{ROOT}/tests')
   return done(process)
 
 
-# Two commands, one after the other. While the first begins, one file of each of the two newest
-# checkpoints is gone for process 1, which gets a signal when it has made some steps.
-COMMANDS = """
+# While it begins, one file of each of the two newest checkpoints is gone for process 1, which gets
+# a signal when it has made some steps.
+STOPPED = """
 import json, signal
-from bert_jax import hosts, train
+from running import Wide, without_a_model
+from bert_jax import train
 from bert_jax.run.stopping import Watch
 from bert_jax.text import files
 from bert_jax.workdir import checkpoint
 
 def failing(function, at, *place):
   def fail(*arguments, **options):
-    if gone and index == 1 and arguments[at].parts[-len(place) :] == place:
+    if index == 1 and arguments[at].parts[-len(place) :] == place:
       raise OSError('a stale file handle')
     return function(*arguments, **options)
   return fail
@@ -143,41 +145,26 @@ def asking(self):
     os.kill(os.getpid(), signal.SIGTERM)
   return ask(self)
 
-gone, handler = True, checkpoint.ocp.StandardCheckpointHandler
+handler = checkpoint.ocp.StandardCheckpointHandler
 files.read_bytes = failing(files.read_bytes, 0, '12', 'meta', 'metadata')
 handler.restore = failing(handler.restore, 1, '8', 'params')
 ask, asked, Watch.ask = Watch.ask, [], asking
-stopped, tuned = json.loads(sys.argv[1])
-try:
-  train.main(stopped)
-except SystemExit as end:
-  print(json.dumps({'code': end.code}))
-gone, hosts.join = False, lambda _: None  # they have joined
-train.main(tuned)
+with without_a_model(Wide):
+  train.main(json.loads(sys.argv[1]))
 """
 
 
 @pytest.fixture(scope='module')
 def together(alone, tmp_path_factory):
-  """What two processes print and leave that go on with the run of `alone`, each parameter split
-  between them, until one of them is asked to stop; and then fine-tune it."""
+  """What two processes say and leave that go on with the run of `alone`, each parameter split
+  between them, until one of them is asked to stop."""
   folder = tmp_path_factory.mktemp('together')
-  rows = [f'the river number {i} .\t{i % 2}' for i in range(21)]
-  (folder / 'data.tsv').write_text('\n'.join(['sentence\tlabel', *rows]) + '\n')
-  data = f'data.train={folder}/data.tsv data.eval={folder}/data.tsv init_from={alone[1]}'
-  small = 'model.dtype=float32 data.seq_length=32 task.max_length=16 batch_size=2 epochs=1'
-  small += ' optimizer.freeze=^encoder'  # compiles in half of the time
-  tuned = 'configs/finetune.py:task=sst2', fields(data, small, 'log.tensorboard=false')
   (folder / 'config.py').write_text(CONFIG_OF.format(config_lib.to_json(alone[0])))
   workdir = shutil.copytree(alone[1], folder / 'run')
-  commands = [
-    [f'--config={folder}/config.py', '--workdir', str(workdir), '--config.mesh.fsdp=2'],
-    [f'--config={tuned[0]}', '--workdir', str(folder / 'tuned'), *tuned[1]],
-  ]
-  code, out, err = changed(folder, COMMANDS, json.dumps(commands))
-  assert code == 0, err[-3000:]
-  said = [json.loads(line) for line in out.splitlines() if line.startswith('{')]  # Gloo talks, too
-  return SimpleNamespace(folder=folder, said=said, err=err, tuned=tuned)
+  words = [f'--config={folder}/config.py', '--workdir', str(workdir), '--config.mesh.fsdp=2']
+  code, _, err = changed(folder, STOPPED, json.dumps(words))
+  assert code == 130, err[-3000:]
+  return SimpleNamespace(folder=folder, err=err)
 
 
 def test_two_processes_go_on_with_what_both_can_read(together):
@@ -191,23 +178,14 @@ def test_two_processes_go_on_with_what_both_can_read(together):
 
 def test_two_processes_train_as_one_does_and_another_number_goes_on(alone, together, tmp_path):
   """The losses of all steps, and so their rows, are those of a run that nothing stopped."""
-  assert together.said[0] == {'code': 130}
   assert f'stopped by a signal at step 9 of {STEPS}' in together.err
   workdir = shutil.copytree(together.folder / 'run', tmp_path / 'run')
   assert {path.name for path in (workdir / 'checkpoints').iterdir()} >= {'4', '8', '9'}
-  train.train(alone[0], workdir)
+  with without_a_model(Wide):
+    train.train(alone[0], workdir)
   ours, theirs = logged(workdir), logged(alone[1])
   assert len({metrics['mlm'] for metrics in theirs.values()}) >= STEPS, 'losses tell batches apart'
   same(ours, theirs)
-
-
-@pytest.mark.slow
-def test_four_processes_go_on(alone, together, tmp_path):
-  workdir = shutil.copytree(together.folder / 'run', tmp_path / 'run')
-  command = f'--config={together.folder}/config.py', '--workdir', workdir
-  code, _, err = done(local(4, 1, *command))
-  assert code == 0, err[-3000:]
-  same(logged(workdir), logged(alone[1]))
 
 
 @pytest.mark.slow
@@ -256,20 +234,22 @@ def test_an_error_of_one_process_ends_both(corpus_file, tmp_path):
   assert time.monotonic() - begun < 150
 
 
-def test_a_folder_that_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
-  monkeypatch.setattr(hosts, 'VISIBLE_SECONDS', 0)
-  monkeypatch.setattr(hosts, 'from_all', lambda number: [1, int(number), 1])
-  with pytest.raises(InputError, match='process 1 does not see .*, and process 0 does; use a fol'):
-    hosts.exists(tmp_path / 'missing')
-  assert hosts.exists(tmp_path)
-
-
-def test_two_processes_fine_tune_as_one_does(together, tmp_path):
+@pytest.mark.slow
+def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path):
   """Every answer is written once."""
-  _, one = train.train(config_lib.load(*together.tuned), tmp_path / 'tuned')
-  assert {name: together.said[1][name] for name in one} == pytest.approx(one, rel=1e-5)
+  rows = [f'the river number {i} .\t{i % 2}' for i in range(21)]
+  (tmp_path / 'data.tsv').write_text('\n'.join(['sentence\tlabel', *rows]) + '\n')
+  data = f'data.train={tmp_path}/data.tsv data.eval={tmp_path}/data.tsv init_from={pretrained[0]}'
+  small = 'model.dtype=float32 data.seq_length=32 task.max_length=16 batch_size=2 epochs=1'
+  tuned = 'configs/finetune.py:task=sst2', fields(data, small, 'log.tensorboard=false')
+  arguments = f'--config={tuned[0]}', '--workdir', tmp_path / 'two' / 'tuned', *tuned[1]
+  code, out, err = done(local(2, 1, *arguments))
+  assert code == 0, err[-3000:]
+  (said,) = (json.loads(line) for line in out.splitlines() if line.startswith('{'))
+  _, one = train.train(config_lib.load(*tuned), tmp_path / 'one' / 'tuned')
+  assert {name: said[name] for name in one} == pytest.approx(one, rel=1e-5)
   answers = []
-  for folder in (tmp_path, together.folder):
+  for folder in (tmp_path / 'one', tmp_path / 'two'):
     (path,) = folder.glob('tuned/eval/*/predictions.jsonl')
     answers.append([json.loads(line) for line in path.read_text().splitlines()])
   assert len(answers[0]) == 21
@@ -311,26 +291,25 @@ def test_a_wrong_path_is_not_tried_again_and_a_failing_disk_is():
   assert errors.farewell(FileNotFoundError(2, 'No such file', 'x'))[1] == 2
   assert errors.farewell(OSError(errno.EROFS, 'Read-only file system', 'x'))[1] == 2
   assert errors.farewell(OSError(116, 'Stale file handle', 'x'))[1] == 3
-  assert errors.unwritten('x', OSError(errno.EROFS, 'Read-only file system')).code == 2
+  for number, code in ((errno.EROFS, 2), (errno.EACCES, 2), (errno.ENOSPC, 3)):
+    assert errors.farewell(errors.unwritten('x', OSError(number, 'why')))[1] == code
 
 
-@pytest.fixture
-def unseen(monkeypatch):
-  """What process 0 writes, process 1 does not see."""
+def test_what_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
+  """A folder, checkpoints, a config that process 0 has written."""
   monkeypatch.setattr(hosts, 'VISIBLE_SECONDS', 0)
-  monkeypatch.setattr(hosts, 'from_all', lambda number: [1, int(number)])
-
-
-def test_checkpoints_that_not_all_processes_see_are_one_sentence(tmp_path, unseen):
-  with pytest.raises(InputError, match='process 1 does not see .*checkpoints, and process 0 does'):
-    checkpoint.newest_meta(tmp_path)
-
-
-def test_a_config_that_not_all_processes_see_is_one_sentence(tmp_path, unseen, monkeypatch):
+  monkeypatch.setattr(hosts, 'from_all', lambda number: [1, int(number), 1])
   monkeypatch.setattr(setup.contents, 'claim', lambda *_: None)
-  inputs = SimpleNamespace(config=None, workdir=tmp_path, in_workdir=True)
-  with pytest.raises(InputError, match='process 1 does not see .*config.json'):
-    setup.open_workdir(inputs)
+  inputs = SimpleNamespace(config=None, workdir=tmp_path / 'W', in_workdir=True)
+  for look, name in (
+    (lambda: hosts.exists(tmp_path / 'missing'), 'missing'),
+    (lambda: checkpoint.newest_meta(tmp_path / 'W'), 'checkpoints'),
+    (lambda: setup.open_workdir(inputs), 'config.json'),
+  ):
+    said = f'process 1 does not see .*{name}, and process 0 does; use a fol'
+    with pytest.raises(InputError, match=said):
+      look()
+  assert hosts.exists(tmp_path)
 
 
 @pytest.mark.parametrize(('lost', 'code'), [(False, 1), (True, 3)])

@@ -11,7 +11,7 @@ import types
 import numpy as np
 import pytest
 from conftest import small_pretrain
-from running import edit, lines
+from running import edit, lines, without_a_model
 
 from bert_jax import config as config_lib
 from bert_jax import files
@@ -64,8 +64,10 @@ def summary_of(workdir):
 
 
 def test_a_run_with_every_record(corpus_file, tmp_path, wandb):
-  config = small_pretrain(corpus_file, SELDOM, 'log.wandb=offline profile=2:4')
-  train(config, tmp_path / 'run')
+  words = 'corpus.rows=full loss.nsp_weight=0'
+  config = small_pretrain(corpus_file, SELDOM, words, 'log.wandb=offline profile=2:4')
+  with without_a_model():
+    train(config, tmp_path / 'run')
   logged = lines(tmp_path / 'run')
 
   # Weights & Biases has all that metrics.jsonl has, with the step as its axis.
@@ -97,7 +99,8 @@ def test_a_run_with_every_record(corpus_file, tmp_path, wandb):
   assert summary['goodput'] == pytest.approx(seconds['step'] / sum(seconds.values()), abs=1e-3)
 
   # A finished run stays finished, and opens nothing; one that goes on keeps its id.
-  train(config, tmp_path / 'run')
+  with without_a_model():
+    train(config, tmp_path / 'run')
   assert summary_of(tmp_path / 'run') == summary and len(wandb.runs) == 1
   trackers.opened(config, tmp_path / 'run', 20)
   assert [run.settings['id'] for run in wandb.runs] == [run.settings['id']] * 2
@@ -145,13 +148,6 @@ def test_a_window_that_is_none_is_refused(text, corpus_file):
   assert profile_window(text) is None and profile_window('0:1') == (0, 1)
   with pytest.raises(InputError, match='write the steps to trace as START:STOP'):
     small_pretrain(corpus_file, f'profile={text}')
-
-
-def test_records_do_not_change_the_run(corpus_file):
-  plain = small_pretrain(corpus_file)
-  recorded = small_pretrain(corpus_file, 'log.wandb=offline profile=2:4')
-  assert config_lib.fingerprint(recorded) == config_lib.fingerprint(plain)
-  assert not config_lib.changes(plain, recorded)
 
 
 # ---- what made it --------------------------------------------------------------------------------

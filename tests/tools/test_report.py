@@ -272,6 +272,10 @@ def test_runs_judged_on_other_rows_are_named(tmp_path):
   for name, rows in (('a', 'x'), ('b', 'y')):
     workdir(tmp_path / name, lines, f'seed={ord(name)}', rows=rows)
   assert '(rows of data.eval=x or y)\n' in report.table(report.read(tmp_path))
+  workdir(tmp_path / 'c', lines, 'optimizer.beta1=0.8', rows='x')
+  (tmp_path / 'c' / 'vocab.txt').write_text('[PAD]\n')
+  found = [panel.evaluated_on for panel in report.read(tmp_path).panels]
+  assert ['vocabulary=none' in x for x in found] == [True, False], found
 
 
 def test_the_command_hands_on_what_it_is_given(tmp_path, monkeypatch, capsys):

@@ -180,30 +180,6 @@ def test_the_files_of_a_report(tmp_path):
   assert [x for x in others if (tmp_path / 'report' / x).exists()] == ['my-final-notes.txt']
 
 
-def test_arms_that_were_evaluated_otherwise_stand_apart(tmp_path, no_pictures, capsys):
-  grid(tmp_path, {0.15: 4.0, 0.3: 3.9})
-  for seed in range(3):
-    for name, field in (('batch', 'eval_masking.masked_lm_prob=0.05'), ('words', 'batch_size=64')):
-      folder = tmp_path / f'{name},seed={seed}'
-      workdir(folder, [(500, 'eval', {'mlm': 2.0})], f'seed={seed}', field)
-    (tmp_path / f'words,seed={seed}' / 'vocab.txt').write_text('[PAD]\n')
-  baseline = 'batch_size=32, eval_masking.masked_lm_prob=0.15, masking.masked_lm_prob=0.15'
-  text = made(tmp_path, '--baseline', baseline)['report.md']
-  tables = re.findall(r'## mlm_nsp: mlm(?:, nats)? \((.*)\)\n', text)
-  assert len(tables) == 3 and 'evaluated otherwise stand in tables of their own, 3' in text
-  assert any('eval_masking.masked_lm_prob=0.05' in x for x in tables)
-  assert sum('vocabulary=none' in x for x in tables) == 2
-  printed = [re.split(' {2,}', line) for line in capsys.readouterr().out.splitlines()]
-  for name in tables:
-    assert all(row in printed for row in rows_of(text, f'({name})\n'))
-  first = rows_of(text, f'({tables[0]})\n')
-  ends = [row[0].rpartition(', masking.')[2] for row in first]
-  assert ends == ['masked_lm_prob=0.15', 'masked_lm_prob=0.3']
-  for name in tables[1:]:
-    ((_, *_, difference, _, _, _),) = rows_of(text, f'({name})\n')
-    assert difference == '-'
-
-
 def test_labelled_data_that_was_changed_between_runs_sets_them_apart(tmp_path, no_pictures):
   """By the fingerprint of the rows; those of another length differ, and are of the same data."""
   spec = 'configs/finetune.py:runlocal'
@@ -377,23 +353,17 @@ def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
     assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['A', 'b']
 
 
+def test_a_figure_has_as_many_axes_as_panels():
+  for count in range(1, 8):
+    figure, axes = report_figures.new(count, 1, 6.75)
+    assert len(figure.axes) == len(axes) == count
+
+
 def test_colours_survive_grey_print():
   for count in range(2, 9):
     grey = [np.dot(colour[:3], (0.299, 0.587, 0.114)) for colour in report_figures.colours(count)]
     assert min(np.diff(grey)) > 0.07 and max(grey) < 0.77
   assert len(set(report_figures.MARKERS)) == len(set(report_figures.LINES)) == 8
-
-
-def test_no_legend_stands_under_an_empty_place(tmp_path):
-  grid(tmp_path, {0.15: 4.0}, seeds=1)
-  found = report.read(tmp_path)
-  figure = {name: x for name, _, x in report_figures.panel_figures(found.panels[0])}['scores']
-  figure.draw_without_rendering()
-  assert [axis.get_position().x1 > 0.9 for axis in figure.axes] == [False, True]
-  assert [len(report_figures.new(count, 1, 6.75)[1]) for count in range(1, 8)] == list(range(1, 8))
-  (part,) = report_figures.side_by_side(found.panels).subfigs
-  (legend,), (axis,) = part.legends, part.axes
-  assert [x.get_text() for x in legend.get_texts()] == ['all runs'] and not axis.get_legend()
 
 
 def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):
@@ -446,17 +416,6 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   (panel,) = report.read(tmp_path / 'old').panels
   assert [p.step for run in panel.runs for p in run.curve] == [250]
   assert panel.level('mlm', of_curves=True) == (6.0, 'unigram of all rows')
-
-
-def test_labels_of_ticks_lie_apart(tmp_path):
-  axis = plt.figure(figsize=(2, 2)).add_subplot()
-  lines = [(s, 'eval', {'mlm': 4.0}) for s in range(2500, 25001, 2500)]
-  workdir(tmp_path / 'long' / 'run', lines)
-  report_figures.draw_curves(axis, report.read(tmp_path / 'long').panels[0], 'mlm', 'step')
-  axis.figure.draw_without_rendering()
-  boxes = [x.get_window_extent() for x in axis.get_xticklabels() if x.get_text()]
-  assert len(boxes) > 2 and all(a.x1 < b.x0 for a, b in zip(boxes, boxes[1:]))
-  assert '20 k' in [x.get_text() for x in axis.get_xticklabels()]
 
 
 def test_every_quantity_has_the_points_that_steps_have(tmp_path):

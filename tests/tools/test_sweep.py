@@ -23,7 +23,6 @@ from test_report import checkpoint_at
 from bert_jax import config as c
 from bert_jax import train
 from bert_jax.config import InputError
-from bert_jax.run import speed
 from bert_jax.timeline import Moment
 from bert_jax.tools.preflight.estimate import objective_of
 from bert_jax.tools.sweep import __main__ as sweep
@@ -405,13 +404,6 @@ def small(corpus_file):
   return [*small_overrides(corpus_file), '--config.steps=4', *often]
 
 
-def metrics_of(path):
-  """The lines of metrics.jsonl without what depends on the clock."""
-  clock = {*speed.MEASURED, 'steps'}
-  lines = map(json.loads, (path / 'metrics.jsonl').read_text().splitlines())
-  return [{k: v for k, v in line.items() if k not in clock} for line in lines]
-
-
 def swept(capsys, *command):
   """(exit status, stdout, stderr) of a sweep, which this process leads: its runs have their own."""
   code = 0
@@ -569,27 +561,6 @@ def test_another_evaluation_is_another_run():
   given = [c.load(PRETRAIN, [f'--config.eval.batches={n}']) for n in (4, 4, 5)]
   first, same, other = map(sweep_jobs.fingerprint, given)
   assert first == same != other
-
-
-@pytest.mark.slow
-def test_a_killed_sweep_goes_on_where_it_was(tmp_path, corpus_file):
-  root = tmp_path / 'S'
-  command = f'{sys.executable} -m bert_jax.tools.sweep --config {PRETRAIN} --workdir {root}'
-  words = [*command.split(), '--seeds', '3', *small(corpus_file), '--config.steps=300']
-  process = subprocess.Popen(words, start_new_session=True)
-  first = root / 'seed=1' / 'metrics.jsonl'
-  while not (first.exists() and first.read_text().count('\n') > 5):
-    time.sleep(0.05)
-  os.kill(process.pid, signal.SIGKILL)
-  process.wait()
-  lines = first.read_text().count('\n')
-  assert (root / 'logs' / 'seed=0.json').exists() and not (root / 'logs' / 'seed=1.json').exists()
-  out = subprocess.run(words, capture_output=True, text=True)
-  assert out.returncode == 0, out.stderr[-2000:]
-  assert '1 of 3 runs are done already' in out.stderr
-  log = (root / 'logs' / 'seed=1.txt').read_text()
-  assert 'restored' in log or 'continu' in log, log[-2000:]
-  assert lines > 5 and len(metrics_of(root / 'seed=1')) == len(metrics_of(root / 'seed=0'))
 
 
 def test_the_expected_time_is_that_of_the_runs_that_are_done():

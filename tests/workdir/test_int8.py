@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pytest
 import safetensors.numpy
-from bench import __main__ as bench
 from conftest import fields, small_pretrain
 from jax import export as jax_export
 from running import same_bits
@@ -117,8 +116,7 @@ def test_an_int8_folder_of_an_earlier_version_is_refused_by_name(corpus_file, pr
       reads()
 
 
-def test_an_evaluation_says_what_int8_costs(pretrained, capsys, caplog):
-  caplog.set_level('INFO', 'bert_jax')  # which the benchmark leaves quiet
+def test_an_evaluation_says_what_int8_costs(pretrained, capsys):
   evaluate_main(['--workdir', str(pretrained[0]), '--int8'])
   mine, whole = json.loads(capsys.readouterr().out), pretrained[2]['mlm']
   assert mine['step'] == 20 and 1e-6 < abs(mine['mlm'] - whole) < 0.01
@@ -126,11 +124,6 @@ def test_an_evaluation_says_what_int8_costs(pretrained, capsys, caplog):
   names = {('', ''): 'embedded-3', ('a.tsv', ''): 'held_out-3', ('a.tsv', 'b.tsv'): 'b.tsv-3'}
   for data, name in names.items():
     assert answers_folder('w', evaluated_on(*data), 3).name == name
-  bench.main(['int8', '--model', str(pretrained[0]), '--sentences', '3', '--repeat', '1'])
-  first, second, _ = map(json.loads, capsys.readouterr().out.splitlines())
-  assert first['of float16'] == 2.0 and second['what'].startswith('bert_jax, int8')
-  assert 0.5 < second['of float16'] < 0.75 and second['MB'] < first['MB'] / 2
-  assert second['mlm'] == pytest.approx(mine['mlm'], abs=1e-5)
 
 
 def test_answers_are_called_by_the_last_part_of_a_path(tmp_path):

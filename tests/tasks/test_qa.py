@@ -227,6 +227,13 @@ def test_windows_without_the_answer_point_at_cls(tmp_path, letters):
   assert all(seen.values()) and parts
 
 
+def test_an_answer_is_in_a_window_that_holds_it_whole():
+  """Windows of tokens 0 to 4, 2 to 6 and 4 to 8, behind four others, and an answer of 3 to 5."""
+  starts, ends = np.array([0, 2, 4]), np.array([5, 7, 9])
+  found = qa.Windows._positions(None, [(3, 5)], starts, ends, 4, Problems('train'))
+  assert found.tolist() == [[0, 0], [5, 7], [0, 0]]
+
+
 HERE = 'The ferry leaves from Kiel to Kiel.'  # Kiel at 22 and 30
 
 

@@ -16,16 +16,12 @@ import numpy as np
 import pytest
 import released
 from bundles import write_bundle
-from golden import make_released_golden as hf
-from released import WORDS, batch_of, exported, logits_of, made, rewrite, same, started_from
-from test_export import as_theirs
+from released import exported, made, rewrite, same, started_from
 
 from bert_jax import config as c
 from bert_jax import evaluate, models, train
 from bert_jax.config import InputError
-from bert_jax.convert import config_json, from_huggingface, hub, parameter_names, tensorflow_bundle
-from bert_jax.convert.families import FAMILIES
-from bert_jax.predict import Model
+from bert_jax.convert import from_huggingface, hub, tensorflow_bundle
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
@@ -35,13 +31,6 @@ from bert_jax.workdir import contents, lock, trained
 SHORT = ['--config.data.seq_length=24']
 WORD_TABLE = 'bert.embeddings.word_embeddings.weight'
 TYPE_TABLE = 'bert.embeddings.token_type_embeddings.weight'
-
-
-def of_one_type(found):
-  """A Trained, with the token type that the file has for both texts."""
-  table = found.params['encoder']['embeddings']['token_type_embeddings']
-  table['embedding'] = np.repeat(table['embedding'][:1], 2, axis=0)
-  return found
 
 
 # ---- the golden files ----------------------------------------------------------------------------
@@ -94,13 +83,13 @@ def test_a_checkpoint_of_tensorflow_2_is_not_read(tmp_path, shared):
     from_huggingface.read(tmp_path)
 
 
-@pytest.mark.parametrize('word, cased', [('River', True), ('<S>', False), ('##Er', True)])
-def test_googles_vocabularies_are_cased_if_their_words_are(tmp_path, shared, word, cased):
-  for path in (shared / 'golden' / 'tf_checkpoint').iterdir():
-    (tmp_path / path.name).write_bytes(path.read_bytes())
-  text = (tmp_path / 'vocab.txt').read_text()
-  (tmp_path / 'vocab.txt').write_text(text.replace('play', word))
-  assert trained.load(tmp_path).tokenizer.do_lower_case is not cased
+def test_half_precision_is_widened_and_told(tmp_path, capsys):
+  found, folder = exported(tmp_path / 'hf')
+  rewrite(folder, lambda tensors: {k: x.astype(np.float16) for k, x in tensors.items()})
+  convert.convert(str(folder), f'hf:{tmp_path}/again')
+  assert 'float16' in capsys.readouterr().out
+  half = jax.tree.map(lambda x: np.asarray(x, np.float16).astype(np.float32), found.params)
+  same(half, trained.load(tmp_path / 'again').params, found.config)
 
 
 # ---- spellings -----------------------------------------------------------------------------------
@@ -151,15 +140,6 @@ def test_an_adapter_without_its_model_is_a_sentence(tmp_path):
   (tmp_path / 'adapter_config.json').write_text('{"peft_type": "LORA"}')
   with pytest.raises(InputError, match=r'an adapter \(LoRA\) without its model'):
     trained.load(tmp_path)
-
-
-def test_half_precision_is_widened_and_told(tmp_path, capsys):
-  found, folder = exported(tmp_path / 'hf')
-  rewrite(folder, lambda tensors: {k: x.astype(np.float16) for k, x in tensors.items()})
-  convert.convert(str(folder), f'hf:{tmp_path}/again')
-  assert 'float16' in capsys.readouterr().out
-  half = jax.tree.map(lambda x: np.asarray(x, np.float16).astype(np.float32), found.params)
-  same(half, trained.load(tmp_path / 'again').params, found.config)
 
 
 def test_weights_without_a_head_say_what_they_can_do(tmp_path):
@@ -237,16 +217,6 @@ def test_a_shape_that_is_not_asked_for_is_one_sentence(tmp_path, name, shape, se
     trained.load(folder)
 
 
-def test_one_row_of_token_types_is_for_both_texts_and_told(tmp_path, capsys):
-  found, folder = exported(tmp_path / 'hf', 'masked-lm')
-  one = lambda tensors: tensors | {TYPE_TABLE: tensors[TYPE_TABLE][:1]}
-  rewrite(folder, one, type_vocab_size=1)
-  convert.convert(str(folder), f'hf:{tmp_path}/again')
-  path = 'encoder/embeddings/token_type_embeddings/embedding'
-  assert f'new: {path}: row 1, a copy of row 0' in capsys.readouterr().out
-  same(of_one_type(found).params, trained.load(tmp_path / 'again').params, found.config)
-
-
 def test_one_label_of_several_is_no_regression(tmp_path):
   for problem in ('multi_label_classification', 'single_label_classification', None):
     _, folder = exported(tmp_path / f'{problem}', 'regression')
@@ -296,14 +266,9 @@ def test_another_number_of_positions(tmp_path, capsys):
   assert 0.005 < np.std(ours['embedding'][24:]) < 0.04
 
 
-@pytest.mark.parametrize('source', ['no/such/folder', 'empty'])
-def test_a_source_that_is_nothing(tmp_path, source):
-  (tmp_path / 'empty').mkdir()
-  with pytest.raises(InputError, match='holds no run'):
-    trained.load(tmp_path / source)
-
-
-def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(tmp_path, capsys, monkeypatch):
+def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(
+  tmp_path, capsys, monkeypatch, pretrained
+):
   _, folder = exported(tmp_path / 'hf')
   for target in (f'{folder}', f'hf:{folder}'):
     with pytest.raises(InputError, match='is not empty'):
@@ -317,6 +282,8 @@ def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(tmp_path, capsys, 
     convert.convert(str(folder), 'hf:.')
   with pytest.raises(InputError, match='has no checkpoint best'):
     convert.convert(str(folder), 'hf:new', which='best')
+  with pytest.raises(InputError, match='is a run already'):
+    convert.convert(str(pretrained[0]), str(tmp_path / 'W'))
 
   def fail(*_):
     raise InputError('not what was to be written')
@@ -347,19 +314,6 @@ def test_a_head_that_is_not_ours_does_not_keep_the_encoder(tmp_path, caplog):
   assert 'is not taken: the label' in caplog.text
 
 
-def test_layers_of_every_tower_are_flattened_apart():
-  """As `convert` compares and prints them, however many towers a model has."""
-  kernel = np.arange(12.0).reshape(2, 3, 2)
-  stacked = lambda x: {'layers': {'output': {'kernel': x}}}
-  params = {'encoder': stacked(kernel), 'generator': {'encoder': stacked(-kernel[:1])}}
-  flat = from_huggingface.flatten(params, types.SimpleNamespace(vocab_size=5))
-  expected = {f'encoder/layer_{i}/output/kernel': kernel[i] for i in range(2)}
-  expected['generator/encoder/layer_0/output/kernel'] = -kernel[0]
-  assert flat.keys() == expected.keys()
-  for path, x in expected.items():
-    np.testing.assert_array_equal(flat[path], x)
-
-
 # ---- a converted workdir -------------------------------------------------------------------------
 
 
@@ -378,30 +332,6 @@ def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_pat
   config, params = started_from(config, tmp_path / 'new')
   assert config.model.hidden_size == 12
   same(found.params, params, again.config)
-
-
-def test_a_converted_classifier_is_evaluated(tmp_path):
-  """On a file of its own; what is right is what its logits say."""
-  found, folder = exported(tmp_path / 'hf', 'classifier', num_hidden_layers=1)
-  convert.convert(str(folder), str(tmp_path / 'W'))
-  (tmp_path / 'eval.tsv').write_text('sentence\tlabel\nthe river crosses\tyes\nold stone\tno\n')
-  scores, _ = evaluate.evaluate(tmp_path / 'W', [f'--config.data.eval={tmp_path}/eval.tsv'])
-  ids = np.array([[2, 5, 6, 7, 3], [2, 8, 9, 3, 0]])
-  logits = logits_of(found, batch_of({'input_ids': ids, 'attention_mask': ids > 0}))['logits']
-  right = np.argmax(logits, -1) == [1, 0]
-  assert scores['classification_accuracy'] == pytest.approx(right.mean())
-
-
-def test_a_run_goes_out_with_what_made_it(tmp_path, pretrained):
-  workdir, state, metrics = pretrained
-  convert.convert(str(workdir), f'hf:{tmp_path}/hf')
-  again = trained.load(tmp_path / 'hf')
-  same(jax.device_get(state.params), again.params, again.config)
-  card = (tmp_path / 'hf' / 'README.md').read_text()
-  assert f'| mlm (loss) | {metrics["mlm"]:.3g} |' in card and 'at step 20' in card
-  assert 'train: `' in card and ' rows of ' in card and '"python"' in card
-  with pytest.raises(InputError, match='is a run already'):
-    convert.convert(str(workdir), str(tmp_path / 'W'))
 
 
 # ---- the Hub -------------------------------------------------------------------------------------
@@ -470,104 +400,6 @@ def test_the_hubs_own_library_finds_what_it_has_kept(tmp_path):
 
 # ---- other families ------------------------------------------------------------------------------
 
-ROBERTA = dict(vocab_size=len(WORDS), max_position_embeddings=26, type_vocab_size=1)
-ROBERTA |= dict(pad_token_id=1, layer_norm_eps=1e-5)
-DISTILBERT = dict(vocab_size=len(WORDS), dim=12, n_layers=2, n_heads=2, hidden_dim=20)
-DISTILBERT |= dict(max_position_embeddings=24)
-
-
-def as_roberta(tensors, model):
-  """The tensors of a BERT, of a RoBERTa that computes the same."""
-  bert, roberta = (parameter_names.table(FAMILIES[x], model) for x in ('bert', 'roberta'))
-  tensors = {
-    roberta[path].name: tensors[place.name]
-    for path, place in bert.items()
-    if place.name in tensors and path in roberta
-  }
-  table, types = (f'roberta.embeddings.{x}_embeddings.weight' for x in ('position', 'token_type'))
-  tensors[table] = np.concatenate([np.full((2, 12), 9, np.float32), tensors[table]])
-  return tensors | {types: tensors[types][:1]}
-
-
-def test_a_roberta_counts_positions_from_its_padding(tmp_path):
-  found, folder = exported(tmp_path / 'hf', 'masked-lm')
-  model = config_json.read(folder).model
-  rewrite(folder, lambda tensors: as_roberta(tensors, model), model_type='roberta', **ROBERTA)
-  weights = from_huggingface.read(folder, positions=20)
-  name = 'roberta.embeddings.position_embeddings.weight'
-  assert weights.ignored[f'{name}, rows 0 to 1'] == 'they are of no position'
-  assert weights.ignored[f'{name}, rows 22 to 25'].startswith('cut')
-  assert 'encoder/embeddings/token_type_embeddings/embedding' in weights.new
-  again = trained.load(folder)
-  assert again.config.model.max_position_embeddings == 24
-  assert again.config.loss.nsp_weight == 0 and set(again.params) == {'encoder', 'mlm'}
-  same(of_one_type(found).params, again.params, found.config)
-
-
-def theirs_made(transformers, folder, kind, name, **sizes):
-  """A model of theirs with random weights, saved, beside a vocabulary."""
-  import torch
-
-  torch.manual_seed(0)
-  model = getattr(transformers, f'{kind}{name}')(getattr(transformers, f'{kind}Config')(**sizes))
-  with torch.no_grad():
-    for x in model.parameters():
-      x.normal_(0, 0.3)
-  model.save_pretrained(folder)
-  (folder / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
-  return folder
-
-
-BERT = released.SIZES | {'type_vocab_size': 2}
-KINDS = {'Roberta': released.SIZES | ROBERTA, 'DistilBert': DISTILBERT, 'Bert': BERT}
-CLASSES = 'MaskedLM', 'SequenceClassification', 'TokenClassification', 'QuestionAnswering'
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('name', ['Model', *(f'For{x}' for x in (*CLASSES, 'MultipleChoice'))])
-@pytest.mark.parametrize('kind', KINDS)
-def test_theirs_compute_the_same_as_ours(tmp_path, transformers, kind, name):
-  labels = {'num_labels': 4} if 'Sequence' in name or 'Token' in name else {}
-  folder = theirs_made(transformers, tmp_path, kind, name, **KINDS[kind], **labels)
-  if kind == 'DistilBert' and name in ('ForSequenceClassification', 'ForMultipleChoice'):
-    assert 'ReLU' in from_huggingface.read(folder).unused['classifier.weight']
-    assert set(trained.load(folder).params) == {'encoder'}
-    return
-  found = trained.load(folder)
-  assert not from_huggingface.read(folder).unused
-  if (kind, name) != ('DistilBert', 'Model'):
-    as_theirs(found, folder)
-
-
-@pytest.mark.slow
-def test_a_roberta_reads_a_text_and_a_pair_as_theirs(tmp_path, transformers):
-  """From characters on: a byte-level vocabulary of its own, and </s></s> between two texts."""
-  library = pytest.importorskip('tokenizers')
-  vocabulary = library.ByteLevelBPETokenizer()
-  texts = ['the old river crosses the stone market', 'a river, near the old market!', 'café 河流']
-  special = ['<s>', '<pad>', '</s>', '<unk>', '<mask>']
-  vocabulary.train_from_iterator(texts * 5, vocab_size=300, special_tokens=special)
-  sizes = released.SIZES | ROBERTA | {'vocab_size': vocabulary.get_vocab_size(), 'num_labels': 3}
-  folder = theirs_made(
-    transformers, tmp_path / 'hf', 'Roberta', 'ForSequenceClassification', **sizes
-  )
-  (folder / 'vocab.txt').unlink()
-  vocabulary.save_model(str(folder))
-  tokenizer = transformers.RobertaTokenizerFast.from_pretrained(folder)
-  theirs, model = hf.load(folder), Model(str(folder))
-  for own in ((texts[0],), (texts[1], texts[0]), (texts[2], texts[1])):
-    inside = theirs(**tokenizer(*own, return_tensors='pt'), output_hidden_states=True)
-    ask = model.ask('pair' if len(own) == 2 else 'classify')
-    (answer,) = ask.answers([ask.parsed(own)])
-    expected = inside.logits.softmax(-1)[0].tolist()
-    np.testing.assert_allclose(list(answer['probabilities'].values()), expected, atol=1e-5)
-    (states,) = model.states([own if len(own) == 2 else own[0]])
-    last = inside.hidden_states[-1][0].detach()
-    np.testing.assert_allclose(states.hidden[-1], last, atol=1e-4)
-  convert.convert(str(folder), f'hf:{tmp_path}/again')
-  again = transformers.AutoTokenizer.from_pretrained(tmp_path / 'again')
-  assert again(texts[0], texts[1])['input_ids'] == tokenizer(texts[0], texts[1])['input_ids']
-
 
 @pytest.mark.parametrize(
   'dtype, value, said', [('int8', 1, 'quantized'), ('float32', np.nan, 'not finite')]
@@ -581,6 +413,7 @@ def test_weights_that_are_no_parameters_are_refused(tmp_path, dtype, value, said
   assert not (tmp_path / 'W').exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_conversion_with_nothing_half_left(tmp_path):
   """While Orbax's threads write, which the interpreter's own end does not survive."""
   _, folder = exported(tmp_path / 'hf')

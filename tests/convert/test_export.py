@@ -134,35 +134,6 @@ def test_an_encoder_without_a_pooler(tmp_path, caplog):
   for said in ((folder / 'README.md').read_text(), caplog.text):
     assert 'not pooler_output' in said
   same(found.params, trained.load(folder).params, found.config)
-  convert.convert(str(folder), str(tmp_path / 'W'))
-  assert set(trained.load(tmp_path / 'W').params) == {'encoder'}
-  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
-  for name in ('README.md', 'config.json'):  # nobody knows how it was trained
-    told = (tmp_path / 'again' / name).read_text()
-    assert 'num_hidden_layers' in told and 'masked_lm_prob' not in told
-
-
-@pytest.mark.slow
-def test_an_encoder_without_a_pooler_lacks_nothing_for_them(tmp_path, transformers):
-  found = made('encoder and pooler')
-  found.params.pop('pooler')
-  assert type(hf.load(sent(tmp_path, found))) is transformers.BertModel
-
-
-LACKING = (
-  'norm_placement is pre',
-  'position_embeddings is sinusoidal',
-  'position_embeddings is none',
-)
-
-
-@pytest.mark.parametrize('said', LACKING)
-def test_what_they_cannot_express_is_refused(tmp_path, said):
-  found, (name, _, value) = made('masked-lm'), said.partition(' is ')
-  found.config.model[name] = value
-  with pytest.raises(InputError, match=f'model.{said}'):
-    sent(tmp_path / 'hf', found)
-  assert not (tmp_path / 'hf').exists()
 
 
 @pytest.mark.parametrize(
@@ -225,9 +196,7 @@ def test_what_lies_in_a_folder(tmp_path):
   assert len(json.loads((tmp_path / 'modules.json').read_text())) == 2
   assert 'embeddings.word_embeddings.weight' in tensors_of(tmp_path)
   assert b'"format": "pt"' in (tmp_path / 'model.safetensors').read_bytes()[:200]
-  card = (tmp_path / 'README.md').read_text()
-  for piece in ('library_name: transformers', '| mlm (loss) | 2.5 |', 'x.py', '"hidden_size": 12'):
-    assert piece in card and 'abc1' in card
+  assert 'abc1' in (tmp_path / 'README.md').read_text()
 
 
 def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
@@ -329,14 +298,6 @@ def test_what_sentence_transformers_does_to_a_text(tmp_path, caplog):
     trained.load(folder)
 
 
-def test_how_a_converted_model_makes_vectors_is_tied_to_it(tmp_path):
-  rewrite(exported(tmp_path / 'hf', 'encoder and pooler')[1])
-  convert.convert(str(tmp_path / 'hf'), str(tmp_path / 'W'))
-  theirs, ours = trained.load(tmp_path / 'hf').vector, trained.load(tmp_path / 'W').vector
-  assert theirs == ours and theirs.pooling
-  assert not (tmp_path / 'W' / 'modules.json').exists()  # it is in the sealed checkpoint
-
-
 PROBLEMS = {'classifier': 'single_label', 'multi-label': 'multi_label', 'regression': 'regression'}
 
 
@@ -351,17 +312,6 @@ def test_labels_are_told(tmp_path):
   assert settings['label2id'] == {label: i for i, label in enumerate(LABELS)}
 
 
-@pytest.mark.parametrize('lower', [True, False])
-def test_the_tokenizer_file_gives_our_ids(tmp_path, lower):
-  found, folder = exported(tmp_path, 'masked-lm', lower=lower)
-  fast = library.Tokenizer.from_file(str(folder / 'tokenizer.json'))
-  for text in TEXTS:
-    (ids,) = found.tokenizer.ids_batch([text])
-    assert fast.encode(text).ids == [2, *ids, 3]
-    assert fast.encode(text, text).type_ids == [0] * (len(ids) + 2) + [1] * (len(ids) + 1)
-  assert fast.encode('the [MASK]').ids[2] == 4
-
-
 def sentence_piece(path):
   """A small SentencePiece vocabulary, written to a path."""
   names = ('pad', '[PAD]'), ('unk', '[UNK]'), ('bos', '[CLS]'), ('eos', '[SEP]')
@@ -374,6 +324,16 @@ def sentence_piece(path):
 
 def with_sentencepiece(path):
   return made('masked-lm')._replace(tokenizer=sentence_piece(path))
+
+
+def test_the_tokenizer_file_gives_our_ids(tmp_path):
+  found, folder = exported(tmp_path, 'masked-lm')
+  fast = library.Tokenizer.from_file(str(folder / 'tokenizer.json'))
+  for text in TEXTS:
+    (ids,) = found.tokenizer.ids_batch([text])
+    assert fast.encode(text).ids == [2, *ids, 3]
+    assert fast.encode(text, text).type_ids == [0] * (len(ids) + 2) + [1] * (len(ids) + 1)
+  assert fast.encode('the [MASK]').ids[2] == 4
 
 
 def test_a_tokenizer_that_is_not_what_was_to_be_written_is_an_error(tmp_path, monkeypatch):
@@ -401,9 +361,8 @@ def test_a_sentencepiece_goes_along_and_the_card_says_how(tmp_path, caplog):
   assert 'README.md' in settings['tokenizer_class']  # so that theirs refuses, see below
 
 
-@pytest.mark.parametrize('head', ['pretraining', 'masked-lm'])
-def test_the_head_of_span_boundaries_is_left_out(tmp_path, head):
-  found = made(head)
+def test_the_head_of_span_boundaries_is_left_out(tmp_path):
+  found = made('masked-lm')
   found.config.loss.sbo_weight, found.config.masking.policy = 1.0, 'span'
   objective = TASKS['mlm_nsp'].objective(found.config, found.tokenizer)
   sbo = random_like(jax.eval_shape(objective.init, jax.random.key(0)))['sbo']

@@ -7,7 +7,6 @@ import pytest
 
 from bert_jax.convert import config_json
 from bert_jax.convert.families import FAMILIES, record
-from bert_jax.errors import InputError
 
 WRITTEN = [name for name in FAMILIES if name != 'openai-gpt']  # which is read only
 PAD = 7  # its id
@@ -52,17 +51,3 @@ def test_what_is_written_is_read(tmp_path, name):
     found = config_json.read(tmp_path)
     assert found.family is family and found.offset == family.offset(PAD)
     assert found.model == model
-
-
-@pytest.mark.parametrize('name', WRITTEN)
-def test_an_activation_that_no_config_json_says_is_a_sentence(name):
-  model = drawn(FAMILIES[name], np.random.default_rng(0)) | {'hidden_act': 'cube'}
-  with pytest.raises(InputError, match='model.hidden_act is cube'):
-    config_json.write(FAMILIES[name], model, 0)
-
-
-def test_a_family_has_one_name_for_a_parameter():
-  for family in FAMILIES.values():
-    keys = list(family.keys.values())
-    assert len(keys) == len(set(keys)), family.name
-    assert not set(family.free) & set(family.derived), family.name

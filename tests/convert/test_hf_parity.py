@@ -1,6 +1,6 @@
 """The same numbers as Hugging Face's BertForPreTraining: logits, gradients, twenty steps of AdamW.
 
-`golden` compares with what golden/make_hf_golden.py recorded; `live` (slow) with torch itself.
+golden/make_hf_golden.py recorded theirs; a slow test compares the record with torch itself.
 """
 
 import functools
@@ -51,11 +51,6 @@ def setup(case_name, **changes):
   return (objective, to_params(tensors_of(case_name), objective.model), hf.draw_batch(case, 0))
 
 
-def forward(objective, params, batch):
-  """Loss, hidden states of real tokens, logits at masked positions: as make_hf_golden.forward."""
-  return _read(batch, *jax.device_get(jax.jit(_forward(objective, batch))(params)))
-
-
 def gradients(objective, params, batch):
   """What forward returns, and {their name: gradient}; the gradient of a kernel turns with it."""
   run = jax.jit(jax.value_and_grad(_forward(objective, batch), has_aux=True))
@@ -89,20 +84,19 @@ def close(ours, theirs, **tolerance):
   print(f'max difference {np.max(np.abs(np.asarray(ours) - theirs)):.2e}')
 
 
-MORE = ('golden', 'base'), ('live', 'small'), ('live', 'base')
-SOURCES = [('golden', 'small'), *(pytest.param(x, marks=pytest.mark.slow) for x in MORE)]
-
-
-@pytest.fixture(scope='module', params=SOURCES, ids='-'.join)
+@pytest.fixture(scope='module', params=['small', pytest.param('base', marks=pytest.mark.slow)])
 def theirs(request):
-  """(case name, what Hugging Face computes)."""
-  source, case = request.param
-  if source == 'golden':
-    recorded = np.load(hf.FILE)
-    return case, {k.partition('/')[2]: recorded[k] for k in recorded if k.startswith(case)}
-  pytest.importorskip('torch')
-  pytest.importorskip('transformers')
-  return case, hf.record(hf.CASES[case])
+  """(case name, what Hugging Face computed)."""
+  case, recorded = request.param, np.load(hf.FILE)
+  return case, {k.partition('/')[2]: recorded[k] for k in recorded if k.startswith(case)}
+
+
+@pytest.mark.slow
+def test_they_still_compute_what_is_recorded(transformers, theirs):
+  case, recorded = theirs
+  for name, x in hf.record(hf.CASES[case]).items():
+    if x.dtype.kind == 'f':
+      np.testing.assert_allclose(x, recorded[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_logits_and_loss(theirs):
@@ -155,26 +149,3 @@ def test_twenty_adamw_steps(theirs):
     state, metrics = train_step(state, hf.draw_batch(hf.CASES[case], i), constants)
     losses.append(float(metrics['loss']))
   close(losses, theirs['losses'], rtol=0, atol=1e-3)
-
-
-@pytest.mark.slow
-def test_full_size_live(transformers):
-  import torch
-
-  objective, params, batch = setup('full')
-  ours = forward(objective, params, batch)
-  with torch.no_grad():
-    theirs = {k: x.numpy() for k, x in hf.forward(hf.build(hf.CASES['full']), batch).items()}
-  for key in ('hidden', 'mlm', 'nsp'):
-    close(ours[key], theirs[key], rtol=0, atol=1e-4)
-  close(ours['loss'], theirs['loss'], rtol=1e-5)
-
-
-def test_names_go_both_ways():
-  objective, params, _ = setup('small', vocab_multiple=8, scan_layers=True)
-  expected = jax.eval_shape(objective.init, jax.random.key(0))
-  assert jax.tree.map(np.shape, params) == jax.tree.map(lambda x: x.shape, expected)
-  back = to_tensors(params, objective.model)
-  assert back.keys() == tensors_of('small').keys()
-  for name, x in tensors_of('small').items():
-    np.testing.assert_array_equal(back[name], x)

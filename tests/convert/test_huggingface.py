@@ -7,52 +7,19 @@ import types
 import jax
 import numpy as np
 import pytest
-import safetensors.numpy
-from released import random_like, to_tensors
+from released import SIZES, WORDS, exported, rewrite
 from running import read_weights
 
 from bert_jax import config as c
-from bert_jax import models, step, train
+from bert_jax import step, train
 from bert_jax.config import InputError
 from bert_jax.config import model as config_model
 from bert_jax.convert import config_json, from_huggingface
-from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Family, Head
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import trained
-
-WORDS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'good', 'bad', 'Film']
-SIZES = dict(vocab_size=8, hidden_size=12, num_hidden_layers=2, num_attention_heads=2)
-SIZES |= dict(intermediate_size=20, max_position_embeddings=16, type_vocab_size=2)
-
-
-@pytest.fixture(scope='module')
-def weights():
-  """(ModelConfig, parameters of a whole pre-training model)."""
-  model = models.ModelConfig(**c.bert('tiny', **SIZES))
-  masking = dict(policies=('token',), special_ids=(0, 1, 2, 3, 4), mask_id=4, masked_lm_prob=0.15)
-  masking |= dict(max_predictions=2, mask_share=0.8, random_share=0.1)
-  init = MlmNsp(model, 8, 1.0, masking).init
-  params = random_like(jax.eval_shape(init, jax.random.key(0)))
-  table = params['encoder']['embeddings']['word_embeddings']
-  table['embedding'] = np.where(np.arange(128)[:, None] < 8, table['embedding'], 0)  # rows that pad
-  return model, params
-
-
-def folder(path, weights, heads=('pooler', 'mlm', 'nsp'), tensors=None, **more):
-  """Written as transformers writes a model."""
-  path.mkdir()
-  out, named = to_tensors(weights[1], weights[0]), {'mlm': 'cls.predictions', 'nsp': 'cls.seq'}
-  for name in (named[head] for head in named if head not in heads):
-    out = {key: x for key, x in out.items() if not key.startswith(name)}
-  safetensors.numpy.save_file(out | (tensors or {}), path / 'model.safetensors')
-  config = {'model_type': 'bert', 'hidden_act': 'gelu', 'layer_norm_eps': 1e-12} | SIZES | more
-  (path / 'config.json').write_text(json.dumps(config))
-  (path / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
-  (path / 'tokenizer_config.json').write_text('{"do_lower_case": false}')
-  return path
 
 
 def finetune(tmp_path, source):
@@ -64,27 +31,28 @@ def finetune(tmp_path, source):
   return c.load('configs/finetune.py:task=sst2', overrides)
 
 
-def test_a_run_starts_from_the_weights_sizes_and_vocabulary_of_a_folder(tmp_path, weights, caplog):
+def test_a_run_starts_from_the_weights_sizes_and_vocabulary_of_a_folder(tmp_path, caplog):
   caplog.set_level('INFO', 'bert_jax')
-  extra = {'classifier.weight': np.zeros((3, 12), np.float32)}
-  source = folder(tmp_path / 'hf', weights, tensors=extra)
+  found, source = exported(tmp_path / 'hf', lower=False)
+  rewrite(source, lambda x: x | {'classifier.weight': np.zeros((3, 12), np.float32)})
   inputs, ours = read_weights(finetune(tmp_path, source), tmp_path / 'run')
   for part in ('encoder', 'pooler'):
-    jax.tree.map(np.testing.assert_array_equal, ours[part], weights[1][part])
+    jax.tree.map(np.testing.assert_array_equal, ours[part], found.params[part])
   assert inputs.config.model.hidden_size == 12
   assert inputs.tokenizer.pieces == WORDS and not inputs.tokenizer.do_lower_case
   assert 'not used: classifier.weight' in caplog.text
 
 
-def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, weights, caplog):
+def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, caplog):
   """Training, and what predict and convert load; by the words, where no file says it."""
-  source = folder(tmp_path / 'hf', weights, ('pooler',))
+  source = rewrite(exported(tmp_path / 'hf', 'encoder and pooler', lower=False)[1])
+  (source / 'tokenizer.json').unlink()
   config = finetune(tmp_path, source)  # do_lower_case=true
   config.model.vocab_size = len(WORDS)
   assert not run_tokenizer.load_or_train(config, source, None).do_lower_case
   assert 'text is not lower-cased, as the vocabulary of' in caplog.text
   (source / 'tokenizer_config.json').unlink()
-  for words in (WORDS, [*WORDS[:-1], 'film']):
+  for words in ([*WORDS[:-1], 'Film'], [*WORDS[:-1], 'film']):
     (source / 'vocab.txt').write_text('\n'.join(words) + '\n')
     for asked in (True, False):
       config.tokenizer.do_lower_case = asked
@@ -117,18 +85,16 @@ def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, weight
     ({'feed_forward_type': 'geglu'}, "feed_forward_type 'geglu'; our encoder has 'original' only"),
   ],
 )
-def test_a_folder_that_does_not_fit_is_one_sentence(tmp_path, weights, more, sentence):
-  source = folder(tmp_path / 'hf', weights, **more)
+def test_a_folder_that_does_not_fit_is_one_sentence(tmp_path, more, sentence):
+  source = rewrite(exported(tmp_path / 'hf')[1], **more)
   with pytest.raises(InputError, match=sentence):
     train.train(finetune(tmp_path, source), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
 
 
-def test_a_run_gets_the_structure_of_the_weights_and_keeps_what_it_may_choose(
-  tmp_path, weights, caplog
-):
+def test_a_run_gets_the_structure_of_the_weights_and_keeps_what_it_may_choose(tmp_path, caplog):
   caplog.set_level('INFO', 'bert_jax')
-  source = folder(tmp_path / 'hf', weights, ('pooler',))
+  source = rewrite(exported(tmp_path / 'hf', 'encoder and pooler')[1])
   own = {'norm': 'rms_norm', 'feed_forward': 'glu', 'position_embeddings': 'rotary'}
   own |= {'attention_window': 8, 'rotary_theta': 5e5, 'global_attention_every': 3}
   kept = {'vocab_multiple': 8, 'hidden_dropout_prob': 0.3, 'remat': 'full', 'scan_layers': True}
@@ -142,11 +108,9 @@ def test_a_run_gets_the_structure_of_the_weights_and_keeps_what_it_may_choose(
   assert 'attention_window 8 -> 0' in caplog.text
 
 
-def test_weights_that_do_not_fit_are_refused_before_anything_is_compiled(
-  tmp_path, weights, monkeypatch
-):
+def test_weights_that_do_not_fit_are_refused_before_anything_is_compiled(tmp_path, monkeypatch):
   """As those of an objective with a tower that config.model does not describe."""
-  source = folder(tmp_path / 'hf', weights, ('pooler',))
+  source = rewrite(exported(tmp_path / 'hf', 'encoder and pooler')[1])
   config = finetune(tmp_path, source)
   config.model.feed_forward = 'glu'
   compiled = []
@@ -189,8 +153,8 @@ def test_the_records_of_the_families_say_which_one_a_head_is_of(
       from_huggingface._objective(about, set(parts.split()))
 
 
-def test_damaged_files_are_one_sentence(tmp_path, weights):
-  source = folder(tmp_path / 'hf', weights)
+def test_damaged_files_are_one_sentence(tmp_path):
+  source = rewrite(exported(tmp_path / 'hf')[1])
   whole = (source / 'model.safetensors').read_bytes()
   (source / 'model.safetensors').write_bytes(whole[:-100])
   with pytest.raises(InputError, match='cannot be read.*is it whole'):
@@ -212,7 +176,7 @@ def test_a_folder_may_lie_in_an_installed_package(tmp_path, monkeypatch):
 
 
 def test_what_a_config_says_is_put_into_our_words(tmp_path):
-  sizes = SIZES | dict(vocab_size=30, num_attention_heads=3, max_position_embeddings=26)
+  sizes = SIZES | dict(num_attention_heads=3, max_position_embeddings=26, type_vocab_size=2)
 
   def read(**said):
     (tmp_path / 'config.json').write_text(json.dumps(sizes | {'model_type': 'bert'} | said))

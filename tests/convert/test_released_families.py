@@ -6,7 +6,6 @@
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from golden import make_released_golden as hf
@@ -23,7 +22,7 @@ from released import (
 )
 
 from bert_jax import config as c
-from bert_jax import models, optim, step
+from bert_jax import models
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface
 from bert_jax.models import bands
@@ -210,15 +209,6 @@ def test_packed_rows_of_a_modernbert(tmp_path, recorded):
   np.testing.assert_allclose(ours[0, :, : hf.VOCAB], theirs, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize('case', ['modernbert', 'albert'])
-def test_weights_are_stacked_where_layers_are_scanned(tmp_path, recorded, case):
-  found = trained.load(folder_of(tmp_path, recorded, case))
-  model = models.ModelConfig(**dict(found.config.model) | {'scan_layers': True})
-  params = from_huggingface.read(tmp_path).tree(model)
-  assert ('layers' in params['encoder']) == (case == 'modernbert')
-  jax.tree.map(np.testing.assert_array_equal, models.unstack_layers(params), found.params)
-
-
 def test_parameter_counts_are_the_published_ones():
   """Those of AutoModel; an ALBERT's with its pooler."""
   numbers = {'modern': (149_014_272, ['encoder']), 'albert': (11_683_584, ['encoder', 'pooler'])}
@@ -227,39 +217,6 @@ def test_parameter_counts_are_the_published_ones():
     model = models.ModelConfig(**dict(config.model) | {'vocab_multiple': 1, 'scan_layers': True})
     shapes = jax.eval_shape(mlm_nsp.MlmNsp(model, 8, 1.0, {}).init, jax.random.key(0))
     assert models.count_parameters({part: shapes[part] for part in parts}) == number
-
-
-class Masked(mlm_nsp.MlmNsp):
-  """MLM on batches that come masked."""
-
-  def prepare(self, batch, rng, moment):
-    return batch
-
-
-@pytest.mark.slow
-def test_twenty_adamw_steps_of_a_modernbert(tmp_path, recorded):
-  found = trained.load(folder_of(tmp_path, recorded, 'modernbert'))
-  settings = found.config.optimizer.copy_and_resolve_references()
-  settings.update(name='adamw', learning_rate=hf.RATE, schedule='constant', warmup=0.0, eps=1e-8)
-  settings.update(weight_decay=hf.WEIGHT_DECAY, clip_norm=0.0)
-  objective = Masked(models.ModelConfig(**found.config.model), 24, 0.0, {'max_predictions': 24})
-  params = jax.tree.map(jnp.asarray, found.params)
-  optimizer = optim.make_optimizer(settings, hf.STEPS, params)
-  train_step = jax.jit(step.make_train_step(objective, lambda _: optimizer))
-  constants = step.Constants(jax.random.key(0), jax.random.key(1), {}, {})
-  state = step.State(jnp.zeros((), jnp.int32), params, optimizer.init(params), {})
-  losses = []
-  for i in range(hf.STEPS):
-    theirs = hf.draw_batch(i)
-    labels, weights = np.maximum(theirs['labels'], 0), theirs['labels'] >= 0
-    labelled = dict(
-      masked_labels=labels.astype(np.int32), masked_weights=weights.astype(np.float32)
-    )
-    batch = first_batch() | labelled | {'input_ids': theirs['input_ids'].astype(np.int32)}
-    state, metrics = train_step(state, batch, constants)
-    losses.append(float(metrics['loss']))
-  np.testing.assert_allclose(losses, recorded['modernbert']['losses'], rtol=0, atol=1e-3)
-  assert losses[-1] < losses[0] - 0.5
 
 
 KINDS = {'f': 'full_attention', 's': 'sliding_attention'}
@@ -310,28 +267,17 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
     ('gpt2', {'activation_function': 'quick_gelu'}, "hidden_act 'quick_gelu'; our encoder has"),
     ('gpt2', {'n_layer': 4}, 'the encoder of these weights is not whole: 16 missing'),
     ('bart', {'decoder_layers': 1}, 'tensors that ours has not .52, for example .model.dec'),
-    ('modernbert', {'hidden_activation': 'quick_gelu'}, "hidden_act 'quick_gelu'; our encoder has"),
     ('modernbert', {'local_attention': 0}, 'local_attention is 0; write a positive number'),
     ('modernbert', {'norm_bias': True}, 'the encoder of these weights is not whole: 9 missing'),
-    ('modernbert', {'num_hidden_layers': 3, 'layer_types': None}, 'tensors that ours has not'),
     ('modernbert', {'intermediate_size': 19}, 'Wi.weight is .* write "intermediate_size": 20'),
     ('albert', {'num_hidden_groups': 2}, 'num_hidden_groups 2; our encoder has 1 only'),
     ('albert', {'embedding_size': 9}, 'and embedding_size is 9; write "embedding_size": 8'),
-    ('fnet', {'use_tpu_fourier_optimizations': True}, 'optimizations True; our encoder has False'),
-    ('gpt2', {'scale_attn_weights': False}, 'scale_attn_weights False; our encoder has True only'),
     ('gpt2', {'n_inner': 19}, r'c_fc.bias is .20,., and .* is 19; write "n_inner": 20 in its'),
     ('gpt2', {'n_inner': None}, 'write "n_inner": 20 in its config.json'),
-    ('gpt2', {'n_layer': 2}, 'tensors that ours has not .12, for example .transformer.h.2'),
     ('gpt2', {'model_type': 'llama'}, "model_type 'llama'; weights are read of .*bert, .*gpt2"),
     ('bart', {'decoder_attention_heads': 3}, 'heads 3; here it is num_attention_heads, 2'),
-    ('bart', {'normalize_before': True}, 'normalize_before True; our encoder has False only'),
-    ('bart', {'decoder_layers': 4}, 'the decoder of these weights is not whole: 26 missing'),
     ('bart', {'max_position_embeddings': 26}, 'write "max_position_embeddings": 24 in its config'),
     ('bart', {'decoder_start_token_id': 5}, 'decoder_start_token_id 5; here targets begin with'),
-    ('gpt2', {'scale_attn_by_inverse_layer_idx': True}, 'layer_idx True; our encoder has'),
-    ('gpt2', {'add_cross_attention': True}, 'add_cross_attention True; our encoder has'),
-    ('albert', {'inner_group_num': 2}, 'inner_group_num 2; our encoder has'),
-    ('bart', {'tie_word_embeddings': False}, 'tie_word_embeddings False; our encoder has'),
   ],
 )
 def test_an_option_that_we_lack_is_one_sentence(tmp_path, recorded, case, settings, sentence):
@@ -340,15 +286,9 @@ def test_an_option_that_we_lack_is_one_sentence(tmp_path, recorded, case, settin
     trained.load(folder)
 
 
-@pytest.mark.parametrize(
-  'case, settings, sentence',
-  [
-    ('electra generator', {'hidden_act': 'relu'}, 'generator predicts with gelu'),
-  ],
-)
-def test_a_head_that_is_not_ours_is_not_used(tmp_path, recorded, case, settings, sentence):
-  folder = folder_of(tmp_path / 'hf', recorded, case, **settings)
-  with pytest.raises(InputError, match=sentence):
+def test_a_head_that_is_not_ours_is_not_used(tmp_path, recorded):
+  folder = folder_of(tmp_path / 'hf', recorded, 'electra generator', hidden_act='relu')
+  with pytest.raises(InputError, match='generator predicts with gelu'):
     convert.convert(str(folder), str(tmp_path / 'W'))
   assert set(trained.load(folder).params) == {'encoder'}
 

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import references
-from test_models import model, weights
+from test_models import model
 
 from bert_jax import models
 from bert_jax.models import attention_kernels, dropout
 from bert_jax.models.tokens import Pattern, Tokens, sees
-from bert_jax.objectives.encode import encode
 
 SEGMENTS = np.array([[1] * 7 + [2] * 5, [1] * 3 + [2] * 4 + [0] * 5, [0] * 12], np.int32)
 MIXED = np.array([True, False, True])  # causal by row
@@ -66,7 +65,6 @@ def compared(attend, other, qkv, pattern, bias=None, blind=False):
   'kernel, rate, bias, fields',
   [
     ('einsum', 0.0, (2, 12, 12), dict(to_itself=True, window=3)),
-    ('einsum', 0.0, (2, 12, 9), dict(causal=True)),
     ('einsum', 0.3, (3, 1, 12, 9), dict(window=5)),
     ('einsum', 0.3, (1, 2, 1, 9), dict(causal=MIXED, window=4)),
     ('einsum', 0.0, (12, 1), dict(window=np.int32(4))),
@@ -107,7 +105,7 @@ def test_queries_that_see_nothing_have_the_gradient_of_the_formula(Tk, kernel):
 
 @pytest.mark.parametrize(
   'T, Tk, fields',
-  [(256, 256, dict(window=96)), (128, 128, dict(causal=True, window=48)), (256, 128, {})],
+  [(128, 128, dict(window=48)), (128, 128, dict(causal=True, window=48)), (256, 128, {})],
 )
 def test_splash_attention_is_attention(T, Tk, fields):
   """The TPU's kernel, interpreted, in packed rows with padding, and one that is empty."""
@@ -209,18 +207,3 @@ WINDOWS = dict(attention_window=8, global_attention_every=2)
 def test_a_model_says_what_it_cannot_before_it_is_compiled(fields, causal, words):
   said = models.unsupported(model(**fields), causal)
   assert words in said and bool(said) == bool(words)
-
-
-def test_a_causal_encoder_hears_nothing_later():
-  config = model(num_hidden_layers=1)
-  params = weights(config)
-  ids = np.random.RandomState(0).randint(5, 99, (2, 10))
-  other = ids.copy()
-  other[:, 6:] = 7
-  zeros, ones = np.zeros((2, 10), np.int32), np.ones((2, 10), np.int32)
-  names = 'input_ids', 'token_type_ids', 'position_ids', 'segment_ids'
-  batches = [dict(zip(names, (x, zeros, zeros, ones))) for x in (ids, other)]
-  run = jax.jit(lambda batch, causal: encode(config, params, batch, causal=causal))
-  changed = np.abs(np.subtract(*(run(x, np.array([True, False])) for x in batches))).max(-1) > 1e-6
-  np.testing.assert_array_equal(changed[0], np.arange(10) >= 6)
-  assert changed[1].all()

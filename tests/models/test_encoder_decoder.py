@@ -69,7 +69,7 @@ def batch_of(rows):
 # ---- what sees what ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('kind', ['vaswani', 'rotary', 'narrow'])  # bart: released decoders
 def test_logits_and_terms_of_packed_pairs_are_those_of_the_formula(kind):
   """Which lets no target see a later one or another pair of its row."""
   of = objective(kind)

@@ -1,6 +1,5 @@
 """BERT as released: its parameter counts, and every choice of the config doing what it says."""
 
-import dataclasses
 import functools
 
 import flax.linen as nn
@@ -13,14 +12,11 @@ from references import drawn, float64
 
 from bert_jax import config as c
 from bert_jax import models
-from bert_jax.config import SIZES
 from bert_jax.models import attention_kernels, embeddings, layers, positions
 from bert_jax.models.stack import run_blocks
 from bert_jax.models.tokens import Pattern, Tokens
-from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.encode import encode
 from bert_jax.objectives.mlm_nsp import MlmNsp
-from bert_jax.timeline import EVALUATION
 
 MASKING = dict(
   special_ids=(0, 1, 2, 3, 4),
@@ -85,28 +81,12 @@ def hidden(config, inputs, params=None, rng=None):
   return np.asarray(compiled(config)(params or weights(config), inputs, rng), np.float32)
 
 
-@pytest.mark.parametrize(
-  'size, vocab, encoder_and_pooler, with_heads',
-  [
-    ('base', 30522, 109_482_240, 110_106_428),
-    ('large', 30522, 335_141_888, 336_226_108),
-    ('mini', 30522, 11.3e6, None),  # Turc et al. 2019 (table 1), in millions
-  ],
-)
-def test_parameter_counts_are_the_published_ones(size, vocab, encoder_and_pooler, with_heads):
-  config = models.ModelConfig(**c.bert(size, vocab_size=vocab, vocab_multiple=1))
+def test_parameter_counts_are_the_published_ones():
+  config = models.ModelConfig(**c.bert('base', vocab_size=30522, vocab_multiple=1))
   shapes = jax.eval_shape(MlmNsp(config, 128, 1.0, MASKING).init, jax.random.key(0))
   count = models.count_parameters
-  near = 0.35e6 if isinstance(encoder_and_pooler, float) else 0
-  assert abs(count(shapes['encoder']) + count(shapes['pooler']) - encoder_and_pooler) <= near
-  assert with_heads in (None, count(shapes))
-
-
-def test_the_24_miniatures_and_large():
-  own = {name for name in SIZES if '/' in name}
-  assert len(own) == 25 and SIZES['base'] == (12, 768) == SIZES['12/768']
-  smaller = (SIZES[name] for name in ('tiny', 'mini', 'small', 'medium'))
-  assert [*smaller] == [(2, 128), (4, 256), (4, 512), (8, 512)]
+  assert count(shapes['encoder']) + count(shapes['pooler']) == 109_482_240
+  assert count(shapes) == 110_106_428
 
 
 ONE = dict(num_hidden_layers=1)
@@ -151,16 +131,6 @@ def test_the_encoder_is_its_formula(changes):
   got, real = hidden(config, inputs, params), arrays['segment_ids'] > 0
   np.testing.assert_allclose(got[real], expected[real], atol=5e-5)
   assert np.isfinite(got).all()
-
-
-def test_bfloat16_rounds_and_nothing_more():
-  params = weights(model())
-  exact = hidden(model(), batch(), params)
-  out = compiled(model(dtype='bfloat16'))(params, batch())
-  real = batch()['segment_ids'] > 0
-  assert out.dtype == jnp.bfloat16
-  wrong = np.abs(np.asarray(out, np.float32) - exact)[real]
-  assert 1e-4 < wrong.mean() < 0.01 and wrong.max() < 0.15
 
 
 def test_attention_scores_are_float32_under_bfloat16():
@@ -237,26 +207,6 @@ def test_logits_are_float32_under_bfloat16(name):
   assert len(np.unique(values)) > 0.99 * len(values)
 
 
-def test_vectors_are_gathered_from_their_own_rows():
-  x = np.arange(2 * 5 * 3, dtype='f4').reshape(2, 5, 3)
-  out = models.gather_positions(jnp.asarray(x), jnp.array([[4, 0], [1, 1]]))
-  np.testing.assert_array_equal(out, [[x[0, 4], x[0, 0]], [x[1, 1], x[1, 1]]])
-
-
-def test_how_it_is_computed_does_not_change_gradients():
-  params, inputs = weights(model()), batch(B=3)
-
-  def gradient(**changes):
-    config = model(**changes)
-    out = lambda p: jnp.where(inputs['segment_ids'][..., None], encode(config, p, inputs), 0)
-    own = models.stack_layers(params) if config.scan_layers else params
-    return models.unstack_layers(jax.jit(jax.grad(lambda p: (out(p) ** 3).mean()))(own))
-
-  close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-5)
-  changed = gradient(attention_implementation='xla', scan_layers=True, remat='dots')
-  jax.tree.map(close, changed, gradient())
-
-
 def test_scanned_layers_start_from_the_same_numbers():
   def kernels(key, scan):
     params = models.unstack_layers(models.init_encoder(model(scan_layers=scan), key))
@@ -267,23 +217,6 @@ def test_scanned_layers_start_from_the_same_numbers():
   )
   np.testing.assert_array_equal(scanned, unrolled)
   assert (unrolled[0] != unrolled[1]).mean() > 0.9
-
-
-@pytest.mark.parametrize('implementation', ['einsum', 'xla'])
-def test_an_empty_row_stays_finite_backward(implementation):
-  config = model(attention_implementation=implementation, num_hidden_layers=1)
-  inputs = batch()
-  inputs['segment_ids'] = jnp.zeros_like(inputs['segment_ids'])
-  gradient = jax.jit(jax.grad(lambda p: encode(config, p, inputs).sum()))(weights(config))
-  assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradient))
-
-
-def test_dropout_is_on_only_with_a_key():
-  small, rates = model(num_hidden_layers=1), ('hidden_dropout_prob', 'attention_probs_dropout_prob')
-  config = dataclasses.replace(small, **dict.fromkeys(rates, 0.3))
-  a, b = (hidden(config, batch(), rng=jax.random.key(s)) for s in (0, 1))
-  assert np.abs(a - b).max() > 1e-3
-  assert (hidden(config, batch()) == hidden(small, batch())).all()
 
 
 def test_gradients_of_looked_up_rows_do_not_stop_adding_in_bfloat16():
@@ -302,12 +235,6 @@ def test_gradients_of_looked_up_rows_do_not_stop_adding_in_bfloat16():
     np.testing.assert_allclose(given, expected, rtol=0.02, atol=0.02 * abs(expected).max())
 
 
-@pytest.mark.parametrize('width', [16, 7])
-def test_sinusoidal_positions_are_the_papers(width):
-  expected = references.sinusoidal(np.arange(50), width)
-  np.testing.assert_allclose(positions.sinusoidal_table(50, width), expected, atol=1e-6)
-
-
 def test_initial_weights_are_berts():
   config = model(hidden_size=240, intermediate_size=960, initializer_range=0.02)
   init = lambda key: models.init_encoder(config, key)['layer_0']['intermediate']
@@ -316,18 +243,6 @@ def test_initial_weights_are_berts():
   # A normal of 0.02 cut at two standard deviations has 0.88 of its width.
   assert np.abs(kernel).max() <= 0.04 and kernel.std() == pytest.approx(0.02 * 0.8796, rel=0.01)
   assert not params['bias'].any()
-
-
-def test_flops_match_the_compilers_count():
-  """Of an unrolled model, wide enough that everything but matrix products hardly counts."""
-  wide = dict(hidden_size=192, intermediate_size=768, vocab_size=2048, hidden_act='relu')
-  objective = MlmNsp(model(**wide), 20, 1.0, MASKING)
-  params = jax.eval_shape(objective.init, jax.random.key(0))
-  prepare = lambda key: objective.prepare(batch(), key, EVALUATION)
-  inputs = jax.eval_shape(prepare, jax.random.key(1))
-  inputs['cls_positions'] = np.zeros((4, 1), np.int32)
-  cost = jax.jit(objective.logits).lower(params, inputs).compile().cost_analysis()
-  assert objective.flops(4) == pytest.approx(cost['flops'], rel=0.03)
 
 
 def test_masked_words_and_pairs_are_read_at_their_places():
@@ -344,35 +259,11 @@ def test_masked_words_and_pairs_are_read_at_their_places():
     assert np.abs(x[:, 0, :2] - x[:, 1, :2]).max() > 1e-3
 
 
-def test_classifier_reads_every_packed_example():
-  objective = Classification(model(), 20, ('a', 'b', 'c'), examples_per_row=2)
-  inputs = batch(B=1) | {
-    'cls_positions': np.array([[0, 13]], np.int32),
-    'labels': np.array([[2, 0]], np.int32),
-    'weights': np.ones((1, 2), np.float32),
-    'example_ids': np.array([[1, 2]], np.int32),
-  }
-  inputs['segment_ids'] = jnp.array([[1] * 13 + [2] * 7])
-  run = lambda p: (objective.predict(p, inputs), objective.terms(p, inputs, None, False))
-  out, (terms, _) = jax.jit(run)(drawn(objective.init))
-  assert out['logits'].shape == (1, 2, 3)
-  assert np.abs(out['logits'][0, 0] - out['logits'][0, 1]).max() > 1e-5
-  assert float(terms['classification'].weight) == 2.0
-
-
 # ---- positions -----------------------------------------------------------------------------------
 
 
-def test_rotary_scores_depend_on_differences_alone():
-  q, k = (np.random.default_rng(s).normal(size=(2, 10, 3, 8)).astype('f4') for s in range(2))
-
-  def scores(shift, theta=100.0):
-    at = np.arange(10)[None] + shift
-    turned = (positions.rotary(x, at, theta) for x in (q, k))
-    return np.einsum('bqhd,bkhd->bhqk', *turned)
-
-  np.testing.assert_allclose(scores(0), scores(37), atol=2e-4)
-  assert np.abs(scores(0) - scores(0, 10.0)).max() > 0.5
+def test_rotary_positions_are_their_formula():
+  q = np.random.default_rng(0).normal(size=(2, 10, 3, 8)).astype('f4')
   places = np.random.default_rng(9).integers(0, 500, (2, 10))
   x = positions.rotary(q, places, 100.0)
   np.testing.assert_allclose(x, references.rotary(q, places, 100.0), atol=2e-4)
@@ -393,15 +284,6 @@ def test_rows_longer_than_a_table_of_positions_are_refused(kind):
 @pytest.mark.parametrize('heads', [1, 3, 8, 12])
 def test_alibis_slopes_are_the_papers(heads):
   np.testing.assert_allclose(positions.alibi_slopes(heads), references.slopes(heads), rtol=1e-12)
-
-
-def test_alibi_lowers_scores_by_distance():
-  tokens = Tokens(np.ones((1, 6), np.int32))
-  later = Tokens(tokens.segment_ids, places=np.arange(6) + 3)
-  bias = np.asarray(positions.alibi(4, Pattern(later, tokens)))
-  assert bias.shape == (1, 4, 6, 6)
-  for h, i, j in np.ndindex(4, 6, 6):
-    assert bias[0, h, i, j] == pytest.approx(-abs(i + 3 - j) * 4.0 ** -(h + 1))
 
 
 def test_sums_by_row_are_the_gradient_of_a_lookup():

@@ -11,24 +11,21 @@ import pytest
 import scipy.stats
 import test_objectives
 from references import drawn
-from running import lines, read_weights, same_bits, untrained
+from running import read_weights, same_bits, untrained
 from small_tables import WORDS, sentence
 from test_objectives import close, one_sentence
-from test_processes import done, local, logged, same
 from toys import load
 
 from bert_jax import config as c
 from bert_jax import models
 from bert_jax.evaluate import evaluate
-from bert_jax.models import flops
 from bert_jax.objectives.contrastive import Contrastive
-from bert_jax.objectives.encode import encode, row_spec
+from bert_jax.objectives.encode import encode
 from bert_jax.predict import Model
 from bert_jax.tasks.contrastive import reading, task
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tools import convert
 from bert_jax.tools.preflight import estimate
-from bert_jax.train import train
 from bert_jax.workdir import contents, trained
 
 D = 16
@@ -132,12 +129,10 @@ def by_loops(vectors, there, ids, temperature=0.05):
 # ---- losses --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('texts', [2, 4])
-def test_the_loss_of_a_batch_is_that_of_the_formula(params, texts):
-  of = objective(texts=texts)
+def test_the_loss_of_a_batch_is_that_of_the_formula(params):
+  of = objective(texts=4)
   batch = batch_of(of)
-  if texts > 2:
-    batch['weights'][0, 2] = batch['weights'][1, -1] = 0  # items without a negative
+  batch['weights'][0, 2] = batch['weights'][1, -1] = 0  # items without a negative
   loss, terms = loss_of(of, params, batch)
   expected, hits, masked, others = by_loops(*items_of(of, params, batch))
   assert float(loss) == pytest.approx(expected, abs=1e-5) and expected > 0.1
@@ -223,6 +218,7 @@ def test_pooling_and_length(params):
 # ---- chunks --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_chunks_take_the_memory_of_one(params):
   def temporaries(chunks):
     of = objective(chunks=chunks)
@@ -250,21 +246,6 @@ def test_the_gradient_in_chunks_has_the_dropout_of_its_vectors(params):
   close(found, loss_and_gradient(plain, params, batch, key))
   with pytest.raises(AssertionError):
     close(found, loss_and_gradient(of, params, batch, jax.random.key(8)))
-
-
-def test_a_text_is_its_own_positive_under_another_dropout(params):
-  of = objective()
-  batch = batch_of(of)
-  for name in ('input_ids', 'position_ids', 'segment_ids'):
-    batch[name][:] = 0
-  for n in range(4):
-    at = slice(n * 3, n * 3 + 3)
-    batch['input_ids'][:, at] = np.arange(5, 17).reshape(4, 3)
-    batch['position_ids'][:, at], batch['segment_ids'][:, at] = np.arange(3), n + 1
-    batch['cls_positions'][:, n] = n * 3
-  still, moved = (vectors_of(of, params, batch, key) for key in (None, jax.random.key(0)))
-  np.testing.assert_allclose(still[:, 0], still[:, 1], atol=1e-6)
-  assert float(jnp.abs(moved[:, 0] - moved[:, 1]).max()) > 1e-2
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -634,32 +615,6 @@ def test_a_model_is_evaluated(run):
 
 
 @pytest.fixture(scope='module')
-def learned(topics, vocab, tmp_path_factory):
-  """(workdir, metrics) of a finished small run."""
-  workdir = tmp_path_factory.mktemp('learned') / 'run'
-  return workdir, train(small(topics, vocab), workdir)[1]
-
-
-@pytest.mark.slow
-def test_a_run_learns(learned):
-  workdir, results = learned
-  assert results['recall_at_1'] > 0.6 and results['recall_at_1_8'] > 0.4, results  # chance: 0.04
-  first = lines(workdir, 'train')[0]
-  assert {'in_batch_8', 'in_batch_accuracy', 'false_negatives'} <= set(first)
-
-
-@pytest.mark.slow
-def test_two_processes_learn_as_one_does(learned, topics, vocab, tmp_path):
-  fields = c.flatten(small(topics, vocab))
-  default = c.flatten(c.load('configs/contrastive.py:task=pairs,runlocal'))
-  given = [f'--config.{k}={v}' for k, v in fields.items() if v != default[k]]
-  arguments = '--config=configs/contrastive.py:task=pairs,runlocal', '--workdir', tmp_path / 'run'
-  code, _, err = done(local(2, 2, *arguments, *given))
-  assert code == 0, err[-3000:]
-  same(logged(tmp_path / 'run'), logged(learned[0]))
-
-
-@pytest.fixture(scope='module')
 def lines_run(run, topics, vocab, tmp_path_factory):
   """The workdir of a SimCSE from that run, its weights drawn: vectors of [CLS], of any length."""
   folder = tmp_path_factory.mktemp('lines')
@@ -700,17 +655,3 @@ def test_vectors_of_a_run_are_those_of_the_export_in_sentence_transformers(
   theirs = library.SentenceTransformer(str(tmp_path / 'out'), device='cpu')
   np.testing.assert_allclose(theirs.encode(texts), vectors, atol=1e-5)
   assert theirs.similarity_fn_name == ('cosine' if normalize else 'dot')
-
-
-def test_a_preflight_knows_its_flops():
-  for arg in ('task=triples', 'task=stsb'):
-    found = config('', 'model.num_hidden_layers=1', arg=arg)
-    of = estimate.objective_of(found)
-    D, T, N = found.model.hidden_size, found.data.seq_length, of.examples_per_row
-    rows = {name: np.zeros((8, T), np.int32) for name in row_spec(8, T)}
-    params = jax.eval_shape(of.init, jax.random.key(0))
-    read = lambda params, rows, of=of: encode(of.model, params['encoder'], rows)
-    beside = of.flops(8) - flops.products(read, params, rows) - 2 * 8 * N * T * D  # means
-    P, C = 8 * N // of.texts, 8 * N // of.texts * (of.texts - 1)
-    # Similarities of anchors and candidates.
-    assert beside == (2 * P * C * D if arg == 'task=triples' else 0)

@@ -348,11 +348,3 @@ def test_a_span_that_does_not_fit_is_cut_behind_a_word_and_has_no_holes():
     assert chosen == sorted(chosen, reverse=True)  # the first ones
     cut += 0 < sum(chosen) < len(chosen)
   assert cut > B / 4
-
-
-def test_a_row_wants_a_rounded_share_and_one_at_least():
-  lengths = np.array([3, 10, 30, 50])  # 0.45, 1.5, 4.5 and 7.5 tokens: half goes to even
-  segments = np.tile((np.arange(128) < lengths[:, None]).astype(np.int32), (16, 1))
-  rows = np.full((64, 128), 50, np.int32), segments, 0 * segments
-  weights = mask_by('token', *rows, max_predictions=18)[2]
-  assert weights.sum(1).tolist() == [1, 2, 4, 8] * 16

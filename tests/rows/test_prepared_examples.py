@@ -11,7 +11,6 @@ from bert_jax.config import InputError
 from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.rows import prepared_examples
 from bert_jax.rows.prepared_examples import Prepared
-from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks.classification import task
 from bert_jax.tools import prepare_examples
 
@@ -60,7 +59,11 @@ def source_of(vocab, tokenizer, path, fields, *more):
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize(
   'more',
-  [(), ('task.max_length=9', 'task.train_examples=20'), ('data.examples_per_row=1',)],
+  [
+    (),
+    ('task.max_length=9', 'task.train_examples=20'),
+    ('data.examples_per_row=1', 'task.max_length=8', 'table.long_texts=head_tail'),
+  ],
   ids=['', 'cut', 'unpacked'],
 )
 def test_rows_are_those_of_the_table(vocab, tokenizer, folders, kind, more):
@@ -75,27 +78,6 @@ def test_rows_are_those_of_the_table(vocab, tokenizer, folders, kind, more):
     for name in one:
       assert one[name].dtype == two[name].dtype
       np.testing.assert_array_equal(one[name], two[name], name)
-
-
-@pytest.mark.parametrize('long_texts', ['tail', 'head_tail'])
-def test_texts_are_cut_as_the_run_says(vocab, tokenizer, folders, long_texts):
-  path, folder, fields = folders['labels']
-  more = f'table.long_texts={long_texts}', 'task.max_length=8'
-  ours, theirs = (source_of(vocab, tokenizer, x, fields, *more)[0] for x in (folder, path))
-  assert all((ours[i]['input_ids'] == theirs[i]['input_ids']).all() for i in range(5))
-  whole = source_of(vocab, tokenizer, folder, fields)[0]
-  assert ours.fingerprint != whole.fingerprint
-
-
-def test_a_run_trains_on_them_and_evaluates_on_a_table(vocab, folders, tmp_path):
-  path, folder, fields = folders['labels']
-  data = f'--config.data.train={folder}', f'--config.data.eval={path}'
-  config = load(vocab, 'configs/finetune.py:task=table', *fields, COLUMN, *data)
-  inputs = read_inputs(config, tmp_path / 'run')
-  assert [source.size for source in inputs.sources.values()] == [61, 61]
-  for batches in (inputs.batches, inputs.eval_batches):
-    batch, spec = batches[1], inputs.objective.spec(config.batch_size)
-    assert {name: x.shape for name, x in batch.items()} == {k: x.shape for k, x in spec.items()}
 
 
 def test_what_is_written_says_what_was_read(folders):

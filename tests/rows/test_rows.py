@@ -238,19 +238,6 @@ def test_the_last_evaluation_batch_is_filled_with_rows_of_weight_zero(text, toke
   assert not np.asarray(last['segment_ids'])[empty].any()
 
 
-def test_a_limit_of_an_array_that_a_batch_does_not_have_is_none(tokenizer):
-  spec = {'input_ids': row_spec(8, 64)['input_ids']}
-  limits = {'input_ids': tokenizer.vocab_size, 'token_type_ids': 2}
-  where = sharding.batch_sharding(sharding.make_mesh(-1, 1, 1, None))
-
-  class Ids(Numbers):
-    def __getitem__(self, i):
-      return {'input_ids': super().__getitem__(i)['input_ids']}
-
-  batch = batches.Batches(Ids(8), spec, where, limits=limits)[0]
-  assert np.asarray(batch['input_ids']).shape == (8, 64)
-
-
 def test_no_rows_is_an_error(tokenizer):
   empty = Rows(tokenize([], tokenizer), tokenizer, kind='full', seq_length=64)
   with pytest.raises(InputError, match='no rows'):
@@ -357,23 +344,6 @@ def test_packing_is_the_best_fit_of_one_example_after_the_other(room, most):
   ]
 
 
-def test_packing_fills_rows_of_real_text(shared, tmp_path):
-  """At least 98 %, on the lengths of real articles and of real sentences."""
-  from bert_jax.text import documents as text_lib
-
-  own = tokenizers.load(shared / 'vocab' / 'bert-base-uncased.txt')
-  sentences = lambda documents: [[s] for d in documents for s in d]
-  for kind, spec, documents_of in (
-    ('full', 'text_en/wikitext-2', list),
-    ('single', 'ntrex/newstest2019-src.eng.txt', sentences),
-  ):
-    found = text_lib.documents(str(shared / spec), counts=Counter())
-    tokens = tokenize(documents_of(d.sentences for d in found), own)
-    loose = Rows(tokens, own, kind=kind, seq_length=128)
-    packed = Rows(tokens, own, kind=kind, seq_length=128, examples_per_row=8)
-    assert packed.fill > 0.98 and packed.fill > loose.fill
-
-
 def test_shares_are_m_berts():
   """A language of 1,000 times the tokens is seen 1000 ** 0.7 = 126 times as often."""
   found = shares({'en': 1_000_000, 'is': 1_000}, 0.7)
@@ -381,7 +351,7 @@ def test_shares_are_m_berts():
   assert 125.8 < 1000**0.7 < 125.9 and sum(found.values()) == pytest.approx(1)
   assert shares({'a': 3, 'b': 1}, 1.0) == {'a': 0.75, 'b': 0.25}
   assert shares({'a': 3, 'b': 1}, 0.0) == {'a': 0.5, 'b': 0.5}
-  assert shares({'a': 3, 'b': 1}, 1.0, {'b': 3.0}) == {'a': 0.5, 'b': 0.5}
+  assert shares({'a': 4, 'b': 1}, 0.5, {'b': 3.0}) == pytest.approx({'a': 0.4, 'b': 0.6})
 
 
 def test_a_mixture_holds_its_shares_and_each_part_is_a_permutation(text, tokenizer):
@@ -616,23 +586,6 @@ def test_the_line_of_all_languages_weighs_them_as_they_are_seen(short_and_long, 
     assert lines[split]['mlm'][0] == pytest.approx(np.dot(shares, each))
 
 
-def test_what_says_always_the_same_of_pairs_is_right_as_often_as_the_commoner_label(
-  one_word_each, tokenizer
-):
-  path, *_ = one_word_each
-  rarer = 0
-  for seed in range(3):
-    changes = 'corpus.rows=sop', 'loss.nsp_weight=1', 'corpus.eval_share=0.3'
-    found = sources(tokenizer, path, *changes, f'seed={seed}')
-    for source in found.values():
-      rows = source.gather(range(len(source)))
-      share = np.mean(rows['labels'][rows['weights'] > 0])
-      expected = max(share, 1 - share)
-      assert source.baselines['sop_accuracy'][0] == pytest.approx(expected)
-      rarer += share < 0.5
-  assert rarer  # a share of ones below a half is among them
-
-
 def test_what_is_evaluated_on_is_cut_once(one_word_each, tokenizer):
   path, *_ = one_word_each
   changes = 'corpus.rows=nsp', 'loss.nsp_weight=1', 'corpus.eval_share=0.3'
@@ -693,12 +646,6 @@ def test_rows_that_are_not_what_the_objective_expects_are_named(tokenizer, shape
     make_batches(Wrong(8), tokenizer)[0]
   got = f'{np.dtype(kind)}{list(shape)}'
   assert f"has {got} for 'labels' where the objective expects int32[1]" in str(error.value)
-
-
-def test_every_token_of_many_documents_is_counted(text, tokenizer):
-  assert len(text.records) == 300
-  counts = text.unigrams(tokenizer.vocab_size)
-  assert (counts == np.bincount(tokens_of(text), minlength=tokenizer.vocab_size)).all()
 
 
 def test_text_is_tokenized_alike_in_batches_of_any_size(tokenizer, monkeypatch):

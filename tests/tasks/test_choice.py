@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +72,8 @@ def test_a_file_of_blanks_is_damaged_and_half_characters_of_lines_are_counted(tm
   (tmp_path / 'a.json').write_text(' \n\n')
   with pytest.raises(InputError, match=r'a.json:\d: this is not JSON'):
     read(tmp_path / 'a.json', 'dream')
+  with pytest.raises(InputError, match='no JSON list'):
+    read(p.whole(tmp_path / 'b.json', {'a': 1}), 'dream')
   lines = [json.dumps(p.DIALOGUE), json.dumps([[], [p.READ], 'y']).replace('Sang', '\\ud83d')]
   (tmp_path / 'b.json').write_text('\n'.join(lines))
   questions, problems = read(tmp_path / 'b.json', 'dream')
@@ -189,36 +190,6 @@ def test_faulty_questions_stop_the_run_or_are_skipped_by_name(tmp_path, name, ba
   p.check_fault(lambda skip: read(path, name, skip=skip), f'{where}.*{sentence}', kind)
 
 
-def test_a_file_that_is_no_json_is_named_with_its_line(tmp_path):
-  (tmp_path / 'a.json').write_text('[\n["a"],\n')
-  with pytest.raises(InputError, match='a.json:2: this is not JSON'):
-    read(tmp_path / 'a.json', 'dream')
-  with pytest.raises(InputError, match='no JSON list'):
-    read(p.whole(tmp_path / 'b.json', {'a': 1}), 'dream')
-
-
-@pytest.mark.parametrize(
-  'name, file, number, choices',
-  [
-    ('dream', 'dream/train.json', 6116, {3: 6116}),
-    ('c3', 'chinese/c3/c3-m-dev.json', 1991, {4: 1669, 2: 170, 3: 152}),
-    ('copa', 'xcopa/copa.train-en.jsonl', 400, {2: 400}),
-    ('xcopa', 'xcopa/test.zh.jsonl', 500, {2: 500}),
-  ],
-)
-def test_published_data(shared, name, file, number, choices):
-  questions, problems = read(shared / file, name)
-  assert len(questions) == number and Counter(len(q.choices) for q in questions) == choices
-  harmless = ('questions of ', 'questions with equal choices')
-  assert all(kind.startswith(harmless) for kind in problems.places)
-  content = (shared / file).read_text()
-  if name in ('copa', 'xcopa'):
-    assert [q.gold for q in questions] == [json.loads(x)['label'] for x in content.splitlines()]
-  else:
-    answers = [q['answer'] for _, own, _ in json.loads(content) for q in own]
-    assert [q.choices[q.gold] for q in questions] == answers
-
-
 def test_tfds(tmp_path, monkeypatch):
   tfds = pytest.importorskip('tensorflow_datasets')
   # Lists of lists are read without TensorFlow, but TFDS writes them with its types.
@@ -228,21 +199,9 @@ def test_tfds(tmp_path, monkeypatch):
   kinds = {'article': str, 'example_id': str, 'questions': several, 'answers': several}
   kinds['options'] = tfds.features.Sequence(several)
   passage = {k: v for k, v in p.PASSAGE.items() if k != 'id'} | {'example_id': 'high1.txt'}
-  splits = dict.fromkeys(('train', 'dev'), [passage])
-  high, middle = (
-    p.tfds_set(tmp_path / level, kinds, splits, 'race', level) for level in ('high', 'middle')
-  )
-  bare = lambda questions: sorted(q._replace(where='') for q in questions)
-  found = read(f'high={high},middle={middle}', 'race')[0]
-  assert [q.level for q in found] == ['high', 'high', 'middle', 'middle']
-  assert bare(found[:2]) == bare(read(p.race(tmp_path / 'race', p.PASSAGE), 'race')[0])
-  assert [q.level for q in read(high, 'race', 'eval')[0]] == ['high', 'high']
-  kinds = dict.fromkeys(('premise', 'choice1', 'choice2', 'question'), str)
-  kinds |= {'idx': np.int32, 'label': tfds.features.ClassLabel(names=['choice1', 'choice2'])}
-  spec = p.tfds_set(tmp_path / 'copa', kinds, {'train': p.COPA}, 'super_glue', 'copa')
-  assert bare(read(spec, 'copa')[0]) == bare(
-    read(p.jsonl(tmp_path / 'a.jsonl', *p.COPA), 'copa')[0]
-  )
+  high = p.tfds_set(tmp_path / 'high', kinds, {'train': [passage]}, 'race', 'high')
+  found, expected = (read(x, 'race')[0] for x in (high, p.race(tmp_path / 'race', p.PASSAGE)))
+  assert [q._replace(where='') for q in found] == [q._replace(where='') for q in expected]
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -358,10 +317,16 @@ def test_answers_and_scores_by_hand(tmp_path, letters):
   assert answer['loss'] == pytest.approx(-np.log(shares[0]))
   assert source.score([answer]) == {'choice_accuracy': 0.0}
   assert source.files([answer])['predictions.tsv'] == 'id\tprediction\n12-497-0\t1\n'
+  of_copa = rows(letters, p.jsonl(tmp_path / 'a.jsonl', *p.COPA), task_name='copa')[1]
+  answers = of_copa.answers(out)
+  lines = of_copa.files(answers)['COPA.jsonl'].splitlines()
+  assert list(map(json.loads, lines)) == [{'idx': 0, 'label': 1}, {'idx': 1, 'label': 1}]
   p.race(tmp_path, p.PASSAGE | {'answers': ['A', 'A']})
   p.race(tmp_path, p.PASSAGE | {'id': 'm.txt', 'answers': ['B', 'A']}, level='middle')
-  levels = rows(letters, tmp_path, task_name='race')[1].baselines
-  assert {name: x for name, (x, _) in levels.items()} == {
+  race = rows(letters, tmp_path, task_name='race')[1]
+  answers = race.answers({'logits': np.zeros((1, 16)), 'example_ids': 1 + np.arange(16)[None]})
+  assert [answer['level'] for answer in answers] == ['high', 'high', 'middle', 'middle']
+  assert {name: x for name, (x, _) in race.baselines.items()} == {
     'choice_accuracy': 0.75,
     'high_accuracy': 1.0,
     'middle_accuracy': 0.5,

@@ -2,7 +2,6 @@
 
 import json
 
-import jax
 import numpy as np
 import pytest
 from published import jsonl, predicted, telling, tfds_set
@@ -11,7 +10,6 @@ from sklearn import metrics as sklearn_metrics
 from small_tables import WORDS, finetune, load, table
 
 from bert_jax import config as c
-from bert_jax.convert import to_huggingface
 from bert_jax.errors import InputError
 from bert_jax.rows import windows
 from bert_jax.rows.examples import by_example
@@ -252,7 +250,7 @@ def test_a_test_set_of_tfds_has_no_labels_and_numbers_of_its_own(
   assert {a['id']: a['texts'][0] for a in answers} == {str(k): WORDS[k] for k in range(10)}
 
 
-def test_a_regression_that_says_the_same_has_collapsed(tmp_path, vocab, tokenizer):
+def test_a_run_that_says_the_same_of_all_texts_has_collapsed(tmp_path, vocab, tokenizer):
   path = tmp_path / 'dev.tsv'
   path.write_text('sentence1\tsentence2\tscore\nriver\told\t1\nnew\tbad\t4\n')
   config = finetune(vocab, path, task='stsb')
@@ -261,6 +259,11 @@ def test_a_regression_that_says_the_same_has_collapsed(tmp_path, vocab, tokenize
   same = [dict(a, prediction=2.5 + 1e-6 * k) for k, a in enumerate(answers)]
   assert source.constant(same) == '2.500'
   assert not source.constant([dict(a, prediction=a['gold'] + 0.1) for a in answers])
+  source, outputs = outputs_of(labelled(tmp_path, vocab, labels=('"a"', '"b"')), tokenizer)
+  answers = source.answers(outputs)
+  assert source.constant([dict(a, prediction='b') for a in answers]) == 'b'
+  assert not source.constant([dict(a, prediction=a['gold']) for a in answers])
+  assert not source.constant([dict(a, prediction='b', gold='b') for a in answers])
 
 
 def test_a_file_without_header_may_have_one_and_may_lack_labels(tmp_path, vocab, tokenizer):
@@ -284,30 +287,6 @@ def test_data_that_is_not_named_and_labels_that_are_lists(tmp_path, vocab):
   path.write_text('{"sentence": "old", "label": {"x": 1}}\n')
   with pytest.raises(InputError, match='is an object'):
     classification.resolve(finetune(vocab, path))
-
-
-def test_a_test_set_without_labels_is_predicted_and_not_scored(tmp_path, vocab, tokenizer):
-  train_path = table(tmp_path / 'train.tsv', np.random.default_rng(0), 8)
-  path = tmp_path / 'test.tsv'
-  path.write_text('index\tsentence\n0\triver\n1\tmarket\n')
-  config = finetune(vocab, train_path, task='sst2', evaluation=path)
-  source, outputs = outputs_of(config, tokenizer)
-  answers = source.answers(outputs)
-  assert source.score(answers) == {} and 'gold' not in answers[0]
-  lines = source.files(answers)['predictions.tsv'].splitlines()
-  assert lines[0] == 'index\tprediction'
-  assert [line.split('\t')[0] for line in lines[1:]] == ['0', '1']
-  assert {line.split('\t')[1] for line in lines[1:]} <= {'0', '1'}
-
-
-def test_a_classifier_of_means_is_not_written_as_one_of_cls():
-  """Hugging Face's class would read [CLS] through a pooler; this one has none."""
-  config = c.load('configs/finetune.py:task=sst2', ['--config.table.pooling=mean'])
-  config.table.labels = ('a', 'b')
-  objective = classification.objective(config, None)
-  parts = jax.eval_shape(objective.init, jax.random.key(0)).keys()
-  with pytest.raises(InputError, match='only classifier, encoder is there'):
-    to_huggingface._head(config, set(parts))
 
 
 def of_cells(tmp_path, vocab, tokenizer, cells, *more, name='train.csv', mark=','):
@@ -366,13 +345,6 @@ def test_a_minus_one_beside_two_labels_is_named(tmp_path, vocab, tokenizer, cell
   (remark,) = (x for x in classification.label_sets.remarks(config, found) if 'a class' in x)
   one = '.0' * ('.0' in cells)
   assert f'of its own: -1{one}; if it is none, table.labels=0{one},1{one}.' in remark
-
-
-def test_a_test_set_of_minus_ones_is_predicted(tmp_path, vocab, tokenizer):
-  train = table(tmp_path / 'train.tsv', np.random.default_rng(0), 8)
-  test = jsonl(tmp_path / 'test.jsonl', *({'sentence': word, 'label': -1} for word in WORDS[:3]))
-  config = classification.resolve(finetune(vocab, train, evaluation=test))
-  assert [x.label for x in source_of(config, tokenizer).examples] == [None] * 3
 
 
 def test_blanks_around_labels_go_and_capitals_are_named(tmp_path, vocab, tokenizer):
@@ -477,23 +449,12 @@ def test_decimal_commas_are_numbers(tmp_path, vocab, tokenizer, caplog, cell, ma
     ('0.125 2 7', ';', [0.125, 2, 7], ''),
   ],
 )
-@pytest.mark.parametrize('task', ['table', 'stsb'])
 def test_a_point_parts_thousands_where_the_column_has_decimal_commas(
-  tmp_path, vocab, tokenizer, caplog, task, cells, mark, numbers, remark
+  tmp_path, vocab, tokenizer, caplog, cells, mark, numbers, remark
 ):
   caplog.set_level('INFO', 'bert_jax')
-  cells = cells.split()
-  if task == 'table':
-    read = of_cells(tmp_path, vocab, tokenizer, cells, 'table.regression=true', mark=mark)[0]
-  else:
-    rows = [f'"a {i}"{mark}"b {i}"{mark}"{cell}"' for i, cell in enumerate(cells)]
-    path = tmp_path / 'train.csv'
-    path.write_text('\n'.join([f'sentence1{mark}sentence2{mark}score', *rows, '']))
-    scored = c.load('configs/contrastive.py:task=stsb,runlocal', [f'--config.data.train={path}'])
-    problems = Problems.of(scored, 'train')
-    read = [item.score for item in contrastive_reading.read(scored, 'train', problems)]
-    problems.log()
-  assert read == numbers
+  read = of_cells(tmp_path, vocab, tokenizer, cells.split(), 'table.regression=true', mark=mark)
+  assert read[0] == numbers
   shown = caplog.text.count('numbers such as') + caplog.text.count('points between')
   assert (remark in caplog.text) and bool(shown) == bool(remark)
 

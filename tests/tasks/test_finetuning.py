@@ -12,8 +12,7 @@ from running import read_weights, untrained
 from small_tables import finetune, sentence
 from test_classification import outputs_of, source_of
 
-from bert_jax import config as c
-from bert_jax import evaluate, models, tokenizers
+from bert_jax import evaluate, models
 from bert_jax.errors import InputError
 from bert_jax.run import initialization
 from bert_jax.run.inputs import read_inputs
@@ -115,68 +114,17 @@ def test_a_leaderboard_file_has_what_was_answered(task, tmp_path, vocab, tokeniz
     assert [float(x) for x in found] == pytest.approx([a['prediction'] for a in answers], abs=1e-3)
 
 
-PAIRS = {  # other tasks on pairs, as their public files are
-  'xnli': ('dev-de.tsv', ['{0}\t{1}\tneutral', '{0}\t{1}\tcontradiction']),
-  'ocnli': (
-    'dev.json',
-    [
-      '{{"sentence1": "{0}", "sentence2": "{1}", "label": "entailment", "id": 0}}',
-      '{{"sentence1": "{0}", "sentence2": "{1}", "label": "neutral", "id": 1}}',
-      '{{"sentence1": "{0}", "sentence2": "{1}", "label": "-", "id": 2}}',  # no majority
-    ],
-  ),
-  'table': ('dev.csv', ['sentence,label', '"{0}, {1}",a', '{0},b']),
-}
-
-
-def pairs_file(folder, task):
-  name, lines = PAIRS[task]
-  rng = np.random.default_rng(0)
-  text = '\n'.join(line.format(sentence(rng), sentence(rng)) for line in lines)
-  (folder / name).write_text(text + '\n')
-  return folder / name
-
-
-@pytest.mark.parametrize('task, gold', [('xnli', [1, 2]), ('ocnli', [0, 1])])
-def test_other_pairs_are_read(task, gold, tmp_path, vocab, tokenizer):
-  source = source_of(finetune(vocab, pairs_file(tmp_path, task), task=task), tokenizer)
-  known = source.per_example['weights'] > 0  # OCNLI's third one has no label
-  assert len(known) == {'xnli': 2, 'ocnli': 3}[task]
-  assert source.per_example['labels'][known].tolist() == gold
-
-
 def test_passes_over_another_table_are_batches(tmp_path, vocab):
   """Three passes over two rows are a batch of four and another one that is filled up."""
   epochs = 'data.examples_per_row=1 steps=0 epochs=3'
-  config = finetune(vocab, pairs_file(tmp_path, 'table'), RUN, epochs, task='table')
+  (tmp_path / 'dev.csv').write_text('sentence,label\n"old river, bad",a\nold river,b\n')
+  config = finetune(vocab, tmp_path / 'dev.csv', RUN, epochs, task='table')
   inputs = read_inputs(config, tmp_path / 'run')
   assert inputs.steps == 2 and inputs.config.table.labels == ('a', 'b')
   labels = [inputs.batches.at(step, 0)['labels'].ravel().tolist() for step in (0, 1)]
   assert [sorted(x) for x in labels] == [[0, 0, 1, 1]] * 2
   weights = np.asarray(inputs.eval_batches[0]['weights'])
   assert len(inputs.eval_batches) == 1 and weights.ravel().tolist() == [1, 1, 0, 0]
-
-
-@pytest.mark.parametrize(
-  'task, row, label',
-  [  # names of columns and labels in tfds:glue
-    ('cola', {'sentence': 'a', 'label': 'acceptable'}, 1),
-    ('sst2', {'sentence': 'a', 'label': 'negative'}, 0),
-    ('mrpc', {'sentence1': 'a', 'sentence2': 'b', 'label': 'equivalent'}, 1),
-    ('qqp', {'question1': 'a', 'question2': 'b', 'label': 'duplicate'}, 1),
-    ('mnli', {'premise': 'a', 'hypothesis': 'b', 'label': 'contradiction'}, 2),
-    ('qnli', {'question': 'a', 'sentence': 'b', 'label': 'entailment'}, 0),
-    ('rte', {'sentence1': 'a', 'sentence2': 'b', 'label': 'not_entailment'}, 1),
-    ('wnli', {'sentence1': 'a', 'sentence2': 'b', 'label': 'entailment'}, 1),
-    ('stsb', {'sentence1': 'a', 'sentence2': 'b', 'label': '3.8'}, 3.8),
-  ],
-)
-def test_a_model_of_glues_files_reads_tfds_too(task, row, label, tmp_path, vocab, tokenizer):
-  (tmp_path / 'dev.jsonl').write_text(json.dumps(row) + '\n')
-  path = tmp_path / 'dev.jsonl'
-  config = finetune(vocab, path, task=task)
-  source = source_of(config, tokenizer)
-  assert source.per_example['labels'].tolist() == pytest.approx([label])
 
 
 def test_evaluation_writes_what_was_answered(glue_runs, tmp_path):
@@ -225,15 +173,26 @@ def test_several_sets_are_a_table_of_their_metrics(glue_runs, tmp_path, capsys):
   assert shown.split() == rows[1].split()
 
 
-def test_a_collapsed_run_is_seen(glue_runs):
-  """A model that ignores the text predicts one label for all."""
-  runs, _ = glue_runs
-  config = c.from_json((runs['sst2'] / 'config.json').read_text())
-  source, outputs = outputs_of(config, tokenizers.load_folder(runs['sst2']))
-  outputs['logits'][:] = [0.0, 1.0]
-  answers = source.answers(outputs)
-  assert source.constant(answers) == '1'
-  assert source.constant([dict(a, prediction=a['gold']) for a in answers]) == ''
+@pytest.mark.parametrize(
+  'task, row, label',
+  [  # names of columns and labels in tfds:glue
+    ('cola', {'sentence': 'a', 'label': 'acceptable'}, 1),
+    ('sst2', {'sentence': 'a', 'label': 'negative'}, 0),
+    ('mrpc', {'sentence1': 'a', 'sentence2': 'b', 'label': 'equivalent'}, 1),
+    ('qqp', {'question1': 'a', 'question2': 'b', 'label': 'duplicate'}, 1),
+    ('mnli', {'premise': 'a', 'hypothesis': 'b', 'label': 'contradiction'}, 2),
+    ('qnli', {'question': 'a', 'sentence': 'b', 'label': 'entailment'}, 0),
+    ('rte', {'sentence1': 'a', 'sentence2': 'b', 'label': 'not_entailment'}, 1),
+    ('wnli', {'sentence1': 'a', 'sentence2': 'b', 'label': 'entailment'}, 1),
+    ('stsb', {'sentence1': 'a', 'sentence2': 'b', 'label': '3.8'}, 3.8),
+  ],
+)
+def test_a_model_of_glues_files_reads_tfds_too(task, row, label, tmp_path, vocab, tokenizer):
+  (tmp_path / 'dev.jsonl').write_text(json.dumps(row) + '\n')
+  path = tmp_path / 'dev.jsonl'
+  config = finetune(vocab, path, task=task)
+  source = source_of(config, tokenizer)
+  assert source.per_example['labels'].tolist() == pytest.approx([label])
 
 
 def tower(layers, value, scanned=False):

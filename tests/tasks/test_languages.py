@@ -1,12 +1,10 @@
 """Several languages or corpora in one run: their shares, their losses, what was seen of each."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
 from conftest import small_overrides, small_pretrain
-from running import goes_on, lines, saved, stopped
+from running import begun, goes_on
 from small_tables import fields
 
 from bert_jax import config as config_lib
@@ -18,9 +16,7 @@ from bert_jax.text import documents
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Settings
-from bert_jax.train import train
 
-pytestmark = pytest.mark.usefixtures('steps_once')
 MIXED = 'corpus.sampling=0.3 corpus.eval_share=0.3'
 
 
@@ -51,10 +47,6 @@ def on_text(corpora, name, *more):
   return small_pretrain(corpora / name, *fields(words, *more))
 
 
-def run(train_data, workdir, *more):
-  return train(small_pretrain(train_data, *fields('steps=12 log.every=4', *more)), workdir)
-
-
 @pytest.mark.parametrize('objective', ['mlm_nsp', 'language_model'])
 def test_the_baselines_of_all_batches_are_the_baselines_of_the_split(corpora, tmp_path, objective):
   """Of each language, too. Batches count what they hold; the split counts pieces of the text."""
@@ -74,42 +66,6 @@ def test_the_baselines_of_all_batches_are_the_baselines_of_the_split(corpora, tm
     level = batches.source.baselines[name]
     assert values[name] == pytest.approx(level.value, rel=1e-5 if term == 'mlm' else 3e-3), name
   assert values[f'{term}_fw'] != pytest.approx(values[f'{term}_bw'], rel=1e-2)
-
-
-@pytest.fixture(scope='module')
-def mixed(corpora, tmp_path_factory):
-  """(workdir, metrics) of a run on two languages."""
-  workdir = tmp_path_factory.mktemp('mixed') / 'W'
-  return workdir, run(corpora / 'both', workdir, MIXED)[1]
-
-
-def test_losses_and_tokens_of_each_language(corpora, mixed):
-  workdir, results = mixed
-  config = json.loads((workdir / 'config.json').read_text())
-  assert config['corpus']['languages'] == ['fw', 'bw']
-  assert {'mlm_fw', 'mlm_bw', 'mlm_fw_below_unigram', 'mlm_bw_below_unigram'} <= results.keys()
-  low, high = sorted((results['mlm_fw'], results['mlm_bw']))
-  assert low < results['mlm'] < high
-  seen = lines(workdir, 'train')
-  for line in seen:
-    assert line['seen_tokens'] == line['seen_tokens_fw'] + line['seen_tokens_bw'] > 0
-  assert seen[-1]['seen_tokens'] > seen[0]['seen_tokens']
-  meta = json.loads((corpora / 'both' / 'corpus.json').read_text())['kept']
-  sizes = {k: v['tokens'] for k, v in meta.items()}
-  natural = sizes['bw'] / sum(sizes.values())
-  ratio = (sizes['bw'] / sizes['fw']) ** 0.3
-  expected = ratio / (1 + ratio)
-  share = seen[-1]['seen_tokens_bw'] / seen[-1]['seen_tokens']
-  assert abs(share - expected) < 0.08 < expected - natural
-
-
-def test_what_was_seen_survives_a_resume_between_log_lines(corpora, mixed, tmp_path):
-  again = stopped(mixed[0], tmp_path / 'again')
-  assert saved(again) == [10] and lines(again, 'train')[-1]['step'] == 12
-  run(corpora / 'both', again, MIXED)
-  whole, parts = (lines(path, 'train')[-1] for path in (mixed[0], again))
-  for name in ('seen_tokens', 'seen_tokens_fw', 'seen_tokens_bw'):
-    assert whole[name] == parts[name]
 
 
 def baselines(config):
@@ -135,7 +91,7 @@ def test_corpora_side_by_side_and_text_by_language_are_mixtures_too(corpora):
   assert {'mlm_fw', 'mlm_bw'} <= baselines(on_text(corpora, '{language}.txt', weights)).keys()
 
 
-def test_the_second_phase_continues_weights_and_schedule(corpora, mixed, tmp_path):
+def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):
   first = config_lib.load('configs/pretrain.py:phase=128')
   second = config_lib.load('configs/pretrain.py:phase=512')
   assert (first.steps, second.steps) == (900_000, 1_000_000)
@@ -143,7 +99,9 @@ def test_the_second_phase_continues_weights_and_schedule(corpora, mixed, tmp_pat
   assert second.optimizer.horizon == 1
   assert (first.data.seq_length, second.data.seq_length) == (128, 512)
   longer = 'data.seq_length=64 masking.max_predictions_per_seq=10 steps=14 eval.every=0'
-  config = small_pretrain(corpora / 'both', *fields(MIXED, longer, f'resume_from={mixed[0]}'))
+  begun(small_pretrain(corpora / 'both', *fields(MIXED)), tmp_path / 'one', 12)
+  own = fields(MIXED, longer, f'resume_from={tmp_path}/one')
+  config = small_pretrain(corpora / 'both', *own)
   inputs = goes_on(config, tmp_path / 'two')
   assert (inputs.beginning.meta['step'], inputs.steps) == (12, 14) and not inputs.in_workdir
 

@@ -40,23 +40,6 @@ def test_labels_come_from_the_training_data_in_a_fixed_order(tmp_path):
   assert task.resolve(given).table.labels == ('zebra', 'ape')
 
 
-def test_rows_hold_text_label_and_weight(tmp_path, tokenizer):
-  write(tmp_path, 'sentence\tlabel\ngood a\ty\nbad b\tx\n')
-  source = rows(config(tmp_path), tokenizer)
-  row = source[0]
-  assert list(row['input_ids']) == [2, 15, 5, 3, 0, 0, 0, 0]
-  assert row['labels'] == [1] and row['weights'] == [1] and row['cls_positions'] == [0]
-  assert source.baselines['classification_accuracy'] == (0.5, 'majority')
-
-
-def test_pairs_have_two_token_types(tmp_path, tokenizer):
-  table = 'sentence1\tsentence2\tlabel\na b\tc\tentailment\na\tb\tnot_entailment\n'
-  write(tmp_path, table, table)
-  row = rows(config(tmp_path, spec='configs/finetune.py:task=rte'), tokenizer)[0]
-  assert list(row['input_ids']) == [2, 5, 6, 3, 7, 3, 0, 0]
-  assert list(row['token_type_ids']) == [0, 0, 0, 0, 1, 1, 0, 0]
-
-
 @pytest.mark.parametrize(
   'a, b, room', [(10, 10, 9), (3, 10, 9), (10, 3, 9), (10, 10, 8), (2, 2, 9)]
 )
@@ -91,13 +74,6 @@ def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, tokenizer):
   assert one.fingerprint != rows(config(tmp_path), tokenizer).fingerprint
 
 
-def test_regression_reads_numbers(tmp_path, tokenizer):
-  table = 'sentence1\tsentence2\tscore\na\tb\t4.5\nc\td\t1\n'
-  write(tmp_path, table, table)
-  source = rows(config(tmp_path, spec='configs/finetune.py:task=stsb'), tokenizer)
-  assert source[0]['labels'].dtype == np.float32 and source[0]['labels'] == [4.5]
-
-
 XY = 'sentence\tlabel\na\tx\nb\ty\n'
 
 
@@ -105,16 +81,7 @@ XY = 'sentence\tlabel\na\tx\nb\ty\n'
   'train, dev, more, sentence',
   [
     ('sentence\tlabel\na\tx\n', XY, '', "single label .*'x'"),
-    (
-      XY.replace('nce', 'nse'),
-      XY,
-      '',
-      r"train.tsv:1: has no column 'sentence'.*did you mean 'sentense'.*table.text_column, ",
-    ),
-    (XY, 'sentence\tlabel\na\tz\n', '', r"dev.tsv:2: label 'z' is not"),
-    ('sentence\tlabel\na\tx\tc\n', XY, '', 'train.tsv:2: 3 columns where 2'),
-    ('', XY, '', 'empty'),
-    ('sentence\tlabel\n', XY, '', 'no records'),
+    (XY.replace('nce', 'nse'), XY, '', "has no column 'sentence'.*did you.*table.text_column, "),
     ('sentence\tlabel\na\tx\n', XY, 'table.regression=true', "'x' is not a number"),
   ],
 )
@@ -141,32 +108,3 @@ def test_the_embedded_task_keeps_what_pretraining_holds_out(tmp_path, monkeypatc
   for spec in ('configs/quickstart.py:stage=pretrain', 'configs/pretrain.py:runlocal'):
     share = c.load(spec).corpus.eval_share
     assert all(documents.held_out(module, share) for module in modules['eval'])
-
-
-def test_a_glue_folder_gives_each_split_its_own_file(tmp_path, tokenizer):
-  write(tmp_path, 'sentence\tlabel\na\tx\nb\ty\n', 'sentence\tlabel\nc\tx\n')
-  (tmp_path / 'test.tsv').write_text('index\tsentence\n0\td\n')
-  data = f'data.train={tmp_path} data.eval={tmp_path}'
-  given = c.load('configs/finetune.py', fields(data))
-  assert len(rows(given, tokenizer).texts) == 2
-  assert len(rows(given, tokenizer, 'eval').texts) == 1
-  for kind in ('matched', 'mismatched'):
-    (tmp_path / f'dev_{kind}.tsv').write_text('sentence\tlabel\nc\tx\n')
-  assert len(rows(given, tokenizer, 'eval').texts) == 1  # the exact name wins
-  (tmp_path / 'dev.tsv').unlink()
-  with pytest.raises(InputError, match='2 files for dev, dev_matched.tsv and dev_mismatched.tsv'):
-    rows(given, tokenizer, 'eval')
-  for kind in ('matched', 'mismatched'):
-    (tmp_path / f'dev_{kind}.tsv').unlink()
-  with pytest.raises(InputError, match='no dev or validation or val or valid or testa file but'):
-    rows(given, tokenizer, 'eval')
-
-
-@pytest.mark.parametrize('name, folder, number', [('sst2', 'SST-2', 872), ('stsb', 'STS-B', 1500)])
-def test_glue_files_as_published(shared, tokenizer, name, folder, number):
-  home = shared / 'glue' / folder
-  data = f'data.train={home}/train.tsv data.eval={home}/dev.tsv'
-  source = rows(c.load(f'configs/finetune.py:task={name}', fields(data)), tokenizer, 'eval')
-  assert len(source.texts) == number and len(source) < number / 4
-  if name == 'sst2':
-    assert source.baselines['classification_accuracy'][0] == pytest.approx(444 / 872)

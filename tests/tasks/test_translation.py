@@ -16,11 +16,11 @@ from bert_jax import config as c
 from bert_jax.evaluate import evaluate
 from bert_jax.predict import Model
 from bert_jax.run import initialization
+from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.translation import reading, task
-from bert_jax.train import train
+from bert_jax.timeline import EVALUATION
 
-pytestmark = pytest.mark.usefixtures('steps_once')
 PAIRS = [('A dog runs .', 'Ein Hund rennt .'), ('Two men', 'Zwei Männer'), ('Good', 'Gut')]
 
 
@@ -93,8 +93,7 @@ def test_a_folder_gives_each_split_its_files(tmp_path):
 def test_tfds(tmp_path):
   splits = dict.fromkeys(('train', 'validation'), [{'en': a, 'de': b} for a, b in PAIRS])
   spec = tfds_set(tmp_path, {'de': str, 'en': str}, splits, 'wmt0_translate')
-  for split in ('train', 'eval'):
-    assert sorted(texts_of(read(spec, split=split)[0])) == sorted(PAIRS)
+  assert sorted(texts_of(read(spec, split='eval')[0])) == sorted(PAIRS)
 
 
 @pytest.mark.parametrize('longer', ['en', 'de'])
@@ -359,7 +358,7 @@ def test_predictions_are_those_of_the_evaluation_whatever_shares_a_row(translate
   sources = [answer['source'] for answer in answers]
   expected = [answer['prediction'] for answer in answers]
   assert model.translate(sources) == expected
-  assert [model.translate([text])[0] for text in sources[:3]] == expected[:3]
+  assert model.translate(sources[1:2]) == expected[1:2]
   (short,) = model.translate(sources[:1], max_tokens=1)
   assert len(short.split()) <= 1
   for options in ({'beams': 0}, {'max_tokens': 0}):
@@ -369,12 +368,18 @@ def test_predictions_are_those_of_the_evaluation_whatever_shares_a_row(translate
     model.fill_mask(['old [MASK]'])
 
 
-def test_denoising_learns_and_begins_a_translation(corpus_file, words, tmp_path, caplog):
+def test_a_model_of_denoising_begins_a_translation(corpus_file, words, tmp_path, caplog):
   data = f'data.train={corpus_file} corpus.eval_share=0.2 tokenizer.kind=wordpiece steps=4'
   own = 'model.vocab_size=220 eval.every=0 eval.batches=3'
   denoising = load('configs/translate.py:denoise,size=small', SMALL, data, own)
-  _, results = train(denoising, tmp_path / 'whole')
-  assert 0.25 < results['masked'] < 0.35 and results['denoising'] < 6
+  untrained(denoising, tmp_path / 'whole')
+  denoiser = read_inputs(denoising, tmp_path / 'read')
+  source = denoiser.eval_batches.source
+  assert not source.baselines  # most of a text can be copied
+  rows = source.gather(range(len(source)))
+  prepare = lambda rows: denoiser.objective.prepare(rows, jax.random.key(0), EVALUATION)
+  found = jax.jit(prepare)(rows)
+  assert 0.25 < found['hidden'].sum() / found['ordinary'].sum() < 0.35
   begins = f'init_from={tmp_path}/whole checkpoint.best_metric= translation.beams=0'
   config = small(words, '', own, begins)
   inputs, weights = read_weights(config, tmp_path / 'tuned')

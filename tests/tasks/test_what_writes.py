@@ -82,15 +82,8 @@ LONGER = f'{LENGTH + 1} tokens long, and this model'
     ('masked', 'the river', 'translate', 'no decoder that was trained on pairs; train'),
     ('causal', 'the river', 'translate', 'no decoder that was trained on pairs; train'),
     ('translation', 'the river', 'generate', 'has no head that continues a prompt; use'),
-    ('causal', 'the river', 'generate --beams 0', 'beams is 0; use 1 or more'),
-    ('masked', 'the river', 'generate --temperature 1 --top-k 27', 'the vocabulary has 26 pieces'),
     ('causal', LONG, 'generate --strict', f'line 1: the prompt is {LONGER} reads {LENGTH}; cut it'),
-    (
-      'masked',
-      LONG,
-      'generate --strict --max-tokens 4',
-      f'{LONGER} reads {LENGTH} with its 4 mask',
-    ),
+    ('masked', LONG, 'generate --strict --max-tokens 4', f'reads {LENGTH} with its 4 masks'),
   ],
 )
 def test_a_question_that_has_no_answer(
@@ -127,15 +120,8 @@ def test_pairs_that_are_none_end_a_run_before_it_begins(tmp_path, capsys):
   assert "train.en.gz:2: the target (column 'de') is empty" in refused(run, capsys)
 
 
-@pytest.mark.parametrize(
-  'kind, ask, options',
-  [
-    ('causal', 'generate', {'max_tokens': 8}),
-    ('masked', 'generate', {'max_tokens': 8}),
-    ('translation', 'translate', {'max_tokens': 8}),
-  ],
-)
-def test_nothing_is_written_that_the_vocabulary_has_not(kind, ask, options):
+@pytest.mark.parametrize('kind, ask', [('masked', 'generate'), ('translation', 'translate')])
+def test_nothing_is_written_that_the_vocabulary_has_not(kind, ask):
   """Released tables may have more rows than there are pieces. Here these are the likeliest."""
   more = len(WORDS) + 4
   model = made('masked-lm', vocab_size=more) if kind == 'masked' else writer(kind, vocab_size=more)
@@ -146,7 +132,7 @@ def test_nothing_is_written_that_the_vocabulary_has_not(kind, ask, options):
   words[len(WORDS) :] = 50 * words[5:9]
   words[len(WORDS) + 2 :] *= -1
   params = from_huggingface.tree(flat, models.ModelConfig(**model.config.model))
-  asked = Model(model._replace(params=params)).ask(ask, **options)
+  asked = Model(model._replace(params=params)).ask(ask, max_tokens=8)
   (answer,) = asked.answers([asked.parsed('the old river')])
   text = asked.shown(answer)['generated' if ask == 'generate' else 'translation']
   assert {piece.removeprefix('##') for piece in text.split()} <= {

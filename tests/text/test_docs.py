@@ -3,29 +3,22 @@
 import logging
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from bert_jax.config import InputError
 from bert_jax.text import documentation
 
-ROOT = Path(__file__).parents[2]
-
-
 FEW = 'flax', 'optax'
-ALL = pytest.param(documentation.PACKAGES, marks=pytest.mark.slow)
 
 
-@pytest.fixture(scope='module', params=[FEW, ALL], ids=['few', 'all'])
-def corpus(request):
-  """(docstrings, documents, labelled) of a few packages, or of all."""
+@pytest.fixture(scope='module')
+def corpus():
+  """(docstrings, documents, labelled) of a few packages."""
   documentation.labelled.cache_clear()
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(documentation, 'PACKAGES', request.param)
+    patch.setattr(documentation, 'PACKAGES', FEW)
     read = documentation.docstrings, documentation.documents, documentation.labelled
     return tuple(list(function()) for function in read)
 
@@ -69,36 +62,10 @@ TINY = [
 ]
 
 
-CHILD = """
-import hashlib, json, sys
-from bert_jax.text import documentation as docs
-before = set(sys.modules)
-found = [list(docstring) for docstring in docs.docstrings()]
-new = {name.split('.')[0] for name in set(sys.modules) - before} & set(docs.PACKAGES)
-print(hashlib.sha256(json.dumps([found, docs.labelled()]).encode()).hexdigest(), *new)
-"""
-
-
-@pytest.mark.slow
-def test_every_process_reads_the_same_and_imports_nothing(tmp_path):
-  found = set()
-  for cache, seed in ((tmp_path / '1', 1), (tmp_path / '2', 2), (tmp_path / '2', 3)):
-    env = os.environ | {'PYTHONHASHSEED': str(seed), 'XDG_CACHE_HOME': str(cache)}
-    command = [sys.executable, '-c', CHILD]
-    out = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-    found.add(out.stdout.strip())
-  assert len(found) == 1 and len(found.pop()) == 64
-
-
 def test_documents(corpus):
   """One of each module, in order, none of a test or of another installation."""
-  found, documents, labelled = corpus
+  found, documents, _ = corpus
   modules = [module for module, _ in documents]
-  if {docstring.package for docstring in found} != set(FEW):
-    assert sum(len(docstring.text.split()) for docstring in found) > 1_000_000
-    assert 2_000 < len(documents) < 6_000 and len(labelled) > 10_000
-    assert sum(len(sentences) for _, sentences in documents) > 100_000
-    assert {'json.decoder', 'numpy.linalg'} <= set(modules)
   assert modules == list(dict.fromkeys(docstring.module for docstring in found))
   assert {'flax.linen.linear', 'optax'} <= set(modules)
   assert not {'pip', 'pytest', 'setuptools', 'lib2to3'} & {x.partition('.')[0] for x in modules}
@@ -110,8 +77,7 @@ def test_documents(corpus):
 def test_labelled_texts(corpus):
   found, _, labelled = corpus
   sizes = Counter(example['label'] for example in labelled)
-  assert set(sizes) == set(FEW) or max(sizes.values()) < len(labelled) / 2
-  assert set(FEW) <= set(sizes) and min(sizes.values()) >= 200
+  assert set(sizes) == set(FEW) and min(sizes.values()) >= 200
   texts = [example['text'] for example in labelled]
   assert len(set(texts)) == len(texts) and min(len(text.split()) for text in texts) >= 5
   package = {docstring.module: docstring.package for docstring in found}
@@ -209,7 +175,9 @@ Then this.
 ```
 if y:
 
-  z = 1
+  z = 1. w = 2.
+
+  u = 3
 ```
 
 ```
@@ -219,5 +187,6 @@ x = 1. y = 2.
 End. Of it."""
   prose = ['Adds two numbers.', 'Returns one.', 'Parameters', 'x : int The first.']
   code = ['>>> add(1,', '...     2)', '3', 'Use it so::', '    y = add(1, 2)', '    print(y. real)']
-  fenced = ['Then this.', '```', 'if y:', '  z = 1', '```', '```', 'x = 1. y = 2.', '```']
+  fenced = ['Then this.', '```', 'if y:', '  z = 1. w = 2.', '  u = 3', '```']
+  fenced += ['```', 'x = 1. y = 2.', '```']
   assert documentation.sentences(text) == [*prose, *code, *fenced, 'End.', 'Of it.']

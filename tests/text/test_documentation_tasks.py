@@ -5,7 +5,6 @@ import runpy
 
 import numpy as np
 import pytest
-from conftest import run_module
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
@@ -70,13 +69,3 @@ def test_data_that_is_named_is_evaluated_on_nothing_of_the_documentation():
 def test_what_is_no_task_is_named_with_those_that_are(spec, docs):
   with pytest.raises(InputError, match=f'{spec} is no task .* squad2, .*en-de'):
     documentation_tasks.files(spec)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('spec', CONFIGS)
-def test_a_config_without_data_trains(spec, tmp_path):
-  """On what is installed."""
-  few = ['--config.steps=2', '--config.model.vocab_size=2000']
-  run_module('bert_jax.train', '--config', spec, '--workdir', tmp_path / 'W', *few)
-  lines = (tmp_path / 'W' / 'metrics.jsonl').read_text().splitlines()
-  assert {json.loads(line)['split'] for line in lines} >= {'train', 'eval'}

@@ -16,8 +16,6 @@ from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading
 from bert_jax.tasks.tagging import conll
 from bert_jax.text import tables
-from bert_jax.tokenizers import wordpiece
-from bert_jax.tokenizers.reading import load
 
 ROUNDS = settings(
   max_examples=25,
@@ -144,33 +142,3 @@ def test_questions_and_their_answers(tmp_path, squad, before, answer, after, que
   (found,) = reading.questions(squad, 'train', Problems('train'))
   assert (found.text, found.context, found.gold) == (question, context, (answer,))
   assert found.starts == (len(before) + 1,)
-
-
-@ROUNDS
-@given(st.lists(WORD, unique=True, max_size=20))
-def test_a_vocabulary(tmp_path, words):
-  pieces = list(dict.fromkeys(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *words]))
-  tokenizer = wordpiece.WordPiece(pieces, wordpiece.Splitting(do_lower_case=False))
-  tokenizer.save(tmp_path)
-  again = load(tmp_path / 'vocab.txt', do_lower_case=False)
-  assert list(again.pieces) == pieces and again.fingerprint == tokenizer.fingerprint
-
-
-FREE = {'data.train': TEXT, 'tokenizer.path': TEXT, 'seed': st.integers(0, 2**31 - 1)}
-FREE |= {
-  'optimizer.learning_rate': st.floats(1e-9, 0.9),
-  'model.layer_norm_eps': st.floats(1e-12, 1),
-}
-
-
-@ROUNDS
-@given(st.fixed_dictionaries({}, optional=FREE))
-def test_a_config(squad, values):
-  config = squad.copy_and_resolve_references()
-  config.update_from_flattened_dict(values)
-  again = c.from_json(c.to_json(config))
-  assert c.flatten(again) == c.flatten(config) == c.flatten(squad) | values
-  said = c.override(
-    squad.copy_and_resolve_references(), [f'--config.{k}={v}' for k, v in values.items()]
-  )
-  assert c.flatten(said) == c.flatten(config)

@@ -418,22 +418,6 @@ def test_tfds_by_name_imports_neither_tensorflow_nor_torch(prepared):
   subprocess.run(command, check=True, cwd=ROOT, env=environment)
 
 
-@pytest.mark.parametrize(
-  'name, files, number',
-  [
-    ('golden/sample_text.txt', 1, 3),
-    ('text_en/wiki', 4, 153),
-    pytest.param('text_en/books', 86, None, marks=pytest.mark.slow),
-  ],
-)
-def test_real_corpora(shared, name, files, number):
-  found, counts = read(shared / name)
-  assert counts['files'] == len({document.name.rpartition(':')[0] for document in found}) == files
-  assert counts['documents'] == len({document.name for document in found}) == len(found)
-  assert number in (None, len(found)) and counts['invalid_utf8_lines'] == 0
-  assert max(len(sentence) for document in found for sentence in document.sentences) < 5000
-
-
 def test_no_word_of_a_real_book_is_lost(shared):
   path = shared / 'text_en/books/Homer - The Iliad.md'
   words_of = lambda text: [word for word in text.split() if set(word) - set('#-')]

@@ -154,15 +154,6 @@ def test_their_tokenizer_reads_what_is_exported(tmp_path, kind):
     assert masked == ours.encode_with_masks('the [MASK] crosses').tolist()
 
 
-@pytest.mark.slow
-def test_their_class_of_a_gpt_gives_the_same_ids(tmp_path):
-  transformers = pytest.importorskip('transformers')
-  gpt(tmp_path)
-  theirs = transformers.OpenAIGPTTokenizer.from_pretrained(tmp_path)
-  for text, ids in zip(TEXTS[:6], tokenizers.load_folder(tmp_path).ids_batch(TEXTS[:6])):
-    assert theirs(text)['input_ids'] == ids.tolist()
-
-
 # ------------------------------------------------------------------------------ byte-level BPE
 
 

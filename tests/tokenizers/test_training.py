@@ -169,15 +169,6 @@ def test_words_of_scripts_without_blanks():
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_reserved_tokens_in_text_stay_text(kind):
-  tokenizer = train(kind)[0]
-  typed = tokenizer.ids_batch([*RESERVED, '<s> </s> <pad> <mask>', *CORPUS])
-  assert not {int(i) for ids in typed for i in ids} & (
-    {*tokenizer.special_ids} - {tokenizer.unk_id}
-  )
-
-
-@pytest.mark.parametrize('kind', KINDS)
 def test_training_that_cannot_work_is_refused_in_one_sentence(kind):
   assert 'the corpus holds no words' in rejects(kind, ['', ' \n '], 270)
   assert 'put it in a list' in rejects(kind, 'one long string', 270)
@@ -243,18 +234,6 @@ def test_a_weight_is_as_good_as_so_many_copies(texts):
   assert counts['shares']['small'] == pytest.approx(s**0.5 / (b**0.5 + s**0.5), abs=1e-3)
   copies = big * 100 + small * round(100 * (b / s) ** 0.5)
   assert train('wordpiece', copies, 150, coverage=1.0)[0].fingerprint == own.fingerprint
-
-
-def test_lines_of_a_weighed_language_come_as_often_as_it_weighs(texts):
-  """At S = 0.5 a language with a fifth of the characters of the largest counts 5 ** 0.5 times, not
-  twice. The pieces of a unigram model have probabilities, so its bytes tell."""
-  big, line = texts['big'][:300], 'klmnop qrst klm mnop'
-  small = [line] * round(sum(map(len, big)) / 5 / len(line))  # a fifth of the characters
-  own = train('unigram', {'b': big, 's': small}, 60, coverage=1.0, sampling=0.5)[0]
-  times = (sum(map(len, big)) / (len(small) * len(line))) ** 0.5
-  assert 2.2 < times < 2.3
-  copies = big + [line] * int(len(small) * round(times, 2))
-  assert train('unigram', copies, 60, coverage=1.0)[0].fingerprint == own.fingerprint
 
 
 # ------------------------------------------------------------------------------ of a run

@@ -154,17 +154,6 @@ def test_hugging_faces_class_gives_the_same_ids(tmp_path, lower, strip):
   assert theirs.encode(text, add_special_tokens=False).ids == ours.ids_batch([text])[0].tolist()
 
 
-@pytest.mark.slow
-def test_transformers_reads_what_we_save(shared, tmp_path):
-  transformers = pytest.importorskip('transformers')
-  ours = tokenizers.load(shared / 'vocab' / 'bert-base-cased.txt', do_lower_case=False)
-  ours.save(tmp_path)
-  theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
-  lines = (shared / 'text_en' / 'wikitext-2' / 'valid.txt').read_text().splitlines()
-  expected = theirs(lines, add_special_tokens=False)['input_ids']
-  assert [row.tolist() for row in ours.ids_batch(lines)] == expected
-
-
 # ------------------------------------------------------------------------------ files
 
 
@@ -190,12 +179,6 @@ def test_damaged_vocabularies_are_refused_in_one_sentence(tmp_path, name, conten
   if content is not None:
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
   refuses(tmp_path / name, says)
-
-
-def test_windows_line_ends_and_a_missing_last_one_are_harmless(tmp_path):
-  path = tmp_path / 'vocab.txt'
-  path.write_bytes('\r\n'.join([*RESERVED, 'a']).encode('utf-8-sig'))
-  assert tokenizers.load(path).pieces == [*RESERVED, 'a']
 
 
 @pytest.mark.parametrize(
@@ -232,12 +215,6 @@ def test_casing_that_contradicts_the_files_is_refused(tmp_path):
   path = wordpiece('Hello', do_lower_case=False).save(tmp_path)
   refuses(path, 'do_lower_case is False; use that')
   assert pieces(tokenizers.load(path, do_lower_case=False), 'Hello') == 'Hello'
-
-
-@pytest.mark.parametrize('words, shown', [('hello ##s', 'hello ##s'), ('Hello ##s', 'Hello ##s')])
-def test_a_folder_that_says_nothing_is_cased_if_its_words_are(tmp_path, words, shown):
-  (tmp_path / 'vocab.txt').write_text('\n'.join([*RESERVED, *words.split()]) + '\n')
-  assert pieces(tokenizers.load_folder(tmp_path), 'Hellos') == shown
 
 
 CONFIG = 'tokenizer_config'

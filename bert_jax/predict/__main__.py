@@ -36,6 +36,7 @@ import numpy as np
 from bert_jax import hosts
 from bert_jax.buckets import Bucket
 from bert_jax.command_line import command_line
+from bert_jax.copies import cache_folder
 from bert_jax.errors import InputError, log, printable, writing
 from bert_jax.files import Path, write_npy
 from bert_jax.predict import export, lines
@@ -285,8 +286,7 @@ def _rounded(value):
 def keep_compiled() -> None:
   """Lets JAX keep compiled programs in the user's cache folder, unless another one is set."""
   if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
-    home = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
-    jax.config.update('jax_compilation_cache_dir', str(Path(home) / 'bert_jax'))
+    jax.config.update('jax_compilation_cache_dir', str(cache_folder()))
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 

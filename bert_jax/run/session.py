@@ -7,7 +7,7 @@ Each part decides itself when it is due; the loop calls one method of it after e
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -17,19 +17,17 @@ from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, setup, trackers
 from bert_jax.run.log import Logger, Writer, health
 from bert_jax.run.profiling import Profile
+from bert_jax.run.setup import Run
 from bert_jax.run.stopping import Wish
 from bert_jax.run.summary import Summary
 from bert_jax.step import State
 from bert_jax.workdir import contents
 
-if TYPE_CHECKING:
-  from bert_jax.run.setup import Run
-
 
 class Saver:
   """Saves the states of a run."""
 
-  def __init__(self, run: 'Run', writer: Writer):
+  def __init__(self, run: Run, writer: Writer):
     self.run, self.writer = run, writer
 
   def due(self, step: int, wish: Wish) -> bool:
@@ -134,7 +132,7 @@ class Evaluator:
 class Session:
   """The parts of a run from a State on; `stack` closes them, the last one first."""
 
-  def __init__(self, run: 'Run', state: State, stack: contextlib.ExitStack):
+  def __init__(self, run: Run, state: State, stack: contextlib.ExitStack):
     self.run, config, workdir = run, run.inputs.config, run.inputs.workdir
     step = int(jax.device_get(state.step))
     closed = lambda part: stack.enter_context(contextlib.closing(part))
@@ -207,7 +205,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def opened(run: 'Run', state: State) -> Iterator[Session]:
+def opened(run: Run, state: State) -> Iterator[Session]:
   """A context with the Session of a run from a State on; its parts are closed whatever happens."""
   with contextlib.ExitStack() as stack:
     yield Session(run, state, stack)

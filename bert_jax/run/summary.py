@@ -15,23 +15,21 @@ where its time went.
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts
 from bert_jax.errors import first_line, log
 from bert_jax.run.log import Writer
+from bert_jax.run.setup import Run
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
-
-if TYPE_CHECKING:
-  from bert_jax.run.setup import Run
 
 
 class Summary:
   """Writes summary.json when it is entered, when something was saved, and at the end."""
 
-  def __init__(self, run: 'Run', writer: Writer, setup: float):
+  def __init__(self, run: Run, writer: Writer, setup: float):
     self.run, self.writer, self.setup = run, writer, setup
     self.state = 'running'
 

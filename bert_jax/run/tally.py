@@ -7,17 +7,15 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax import hosts, metrics
 from bert_jax.errors import InputError, listed, log
 from bert_jax.files import write_whole
+from bert_jax.run.inputs import Inputs
 from bert_jax.run.spikes import Spikes
-
-if TYPE_CHECKING:
-  from bert_jax.run.setup import Inputs
 
 SAVED = 'events', 'in_a_row', 'skipped', 'moves'
 EVENTS = 'skipped_steps', 'loss_spikes', 'rollbacks', 'damaged_rows'
@@ -38,7 +36,7 @@ class Tally:
   in_a_row: int = 0  # how many of the last steps were skipped
   skipped: int = 0  # rows of the data that the run left out, going back
   moves: list[list[int]] = field(default_factory=list)  # [step it went back to, skipped then]
-  inputs: 'Inputs' = None  # pyrefly: ignore[bad-assignment]  # a saved Tally has none
+  inputs: Inputs = None  # pyrefly: ignore[bad-assignment]  # a saved Tally has none
   spikes: Spikes = None  # pyrefly: ignore[bad-assignment]
   step: int = 0
   pending: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # {step: on the devices}

@@ -10,7 +10,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax import files, hosts
-from bert_jax.buckets import UPLOAD_SECONDS, Bucket, place, staged
+from bert_jax.buckets import UPLOAD_SECONDS, Bucket
+from bert_jax.copies import place, staged
 from bert_jax.errors import InputError, first_line, unwritten
 from bert_jax.files import Path
 

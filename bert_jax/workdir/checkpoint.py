@@ -22,7 +22,8 @@ from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax import __version__, files, hosts, step
-from bert_jax.buckets import Bucket, place, remove_tree, staged
+from bert_jax.buckets import Bucket, remove_tree
+from bert_jax.copies import place, staged
 from bert_jax.errors import InputError, Unwritten, first_line, listed, log
 from bert_jax.files import Path, seal, write_whole
 from bert_jax.workdir import lock, manifest

@@ -23,6 +23,7 @@ import jax
 from jax.stages import Lowered
 
 from bert_jax.command_line import aside
+from bert_jax.copies import cache_folder
 from bert_jax.errors import InputError, first_line, log
 from bert_jax.files import Path, write_whole
 
@@ -68,8 +69,7 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
 
 
 def folder() -> Path:
-  home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-  return Path(home, 'bert_jax', 'preflight')
+  return cache_folder() / 'preflight'
 
 
 def versions() -> str:

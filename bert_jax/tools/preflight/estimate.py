@@ -5,7 +5,7 @@ it takes least time."""
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 from ml_collections import ConfigDict
@@ -16,15 +16,13 @@ from bert_jax.convert import hub
 from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, log
 from bert_jax.models.stack import REMAT_POLICIES
+from bert_jax.objectives.base import Objective
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.run import speed
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tools.preflight import chips, compare, compilation, hlo, step_time
 from bert_jax.tools.preflight.compilation import Devices
 from bert_jax.workdir.checkpoint import newest_meta
-
-if TYPE_CHECKING:
-  from bert_jax.objectives.base import Objective
 
 STEPS = 1_000_000  # assumed for a run whose length depends on its data
 MFU = {
@@ -42,7 +40,7 @@ NOISE = 0.02
 ATTENTION = ('einsum', 'xla')  # the compiler knows no time for the kernel, splash
 
 
-def objective_of(config: ConfigDict) -> 'Objective':
+def objective_of(config: ConfigDict) -> Objective:
   """The objective of a config, with stand-ins for the words and the labels of its data."""
   task = TASKS[config.objective]
   config = task.stand_in(config.copy_and_resolve_references())
@@ -72,7 +70,7 @@ def length_of(config: ConfigDict) -> Report:
   return out | {'assumed': not (config.steps or times * text), 'full_steps': tokens / size}
 
 
-def at_once(config: ConfigDict, objective: 'Objective', topology: str) -> Report:
+def at_once(config: ConfigDict, objective: Objective, topology: str) -> Report:
   """A report like `estimate`'s, before anything is compiled: by the peak of the chips."""
   kind, devices, number, hosts = chips.counted(topology, config.mesh.slices)
   peak = devices * speed.peak_flops_of(kind)

@@ -12,15 +12,13 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jax.sharding import Mesh
 
+from bert_jax.tools.preflight.chips import Published
 from bert_jax.tools.preflight.hlo import Instruction, Program, arrays, collective
-
-if TYPE_CHECKING:
-  from bert_jax.tools.preflight.chips import Published
 
 Groups = tuple[tuple[int, ...], ...]  # of positions in mesh.devices.flat
 
@@ -101,7 +99,7 @@ def groups_of(text: str, number: int) -> Groups:
 class Network:
   """The links between the devices of a mesh. known: whether their bandwidth is published."""
 
-  def __init__(self, mesh: Mesh, published: 'Published'):
+  def __init__(self, mesh: Mesh, published: Published):
     devices = list(mesh.devices.flat)
     self.mesh, self.published = mesh, published
     # Several devices may be one chip.

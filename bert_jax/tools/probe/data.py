@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,10 +10,7 @@ from bert_jax.errors import InputError
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll
 from bert_jax.text import files
-
-if TYPE_CHECKING:
-  from bert_jax.tokenizers.base import Tokenizer
-
+from bert_jax.tokenizers import Tokenizer
 
 Specs = Sequence[str]
 Words = tuple[Sequence[str], Sequence[bool], Sequence[str | None]]  # and is a blank before, tags
@@ -37,7 +34,7 @@ class Sentence(NamedTuple):
 
 
 def read(
-  tokenizer: 'Tokenizer', conllu: Specs, text: Specs, most: int, room: int, counts: Counter[str]
+  tokenizer: Tokenizer, conllu: Specs, text: Specs, most: int, room: int, counts: Counter[str]
 ) -> list[Sentence]:
   """Reads `most` sentences (0: all) of each spec, the same ones every time.
   conllu, text: [LANGUAGE=]SPEC of CoNLL-U and of files with a sentence on each line. room: the most
@@ -88,7 +85,7 @@ def _from_lines(spec: str, counts: Counter[str]) -> Sequence[Words]:
 
 
 def _encoded(
-  tokenizer: 'Tokenizer', language: str, sentences: Sequence[Words], room: int, counts: Counter[str]
+  tokenizer: Tokenizer, language: str, sentences: Sequence[Words], room: int, counts: Counter[str]
 ) -> list[Sentence]:
   out, at = [], 0
   each = [pair for words, blanks, _ in sentences for pair in zip(words, blanks)]

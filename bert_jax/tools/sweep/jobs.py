@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files
-from bert_jax.buckets import place, staged
+from bert_jax.copies import place, staged
 from bert_jax.errors import log
 from bert_jax.files import Path
 from bert_jax.metrics import to_json

@@ -227,7 +227,6 @@ class Written(io.BytesIO):
 
 
 def remove_tree(folder: 'Path') -> None:
-  """Removes a folder with all that is in it, if it exists."""
   if isinstance(folder, Bucket):
     for path in folder.rglob('*'):
       path.unlink(missing_ok=True)

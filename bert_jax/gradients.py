@@ -20,7 +20,6 @@ Gradient = Callable[[Any, Any, jax.Array, Any, Any], tuple[Any, Any]]
 
 
 def zeros(shapes: Any) -> Any:
-  """Zeros of given shapes."""
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 

@@ -267,7 +267,6 @@ def is_loss(error: Exception) -> bool:
 
 
 def _leave(message: str, code: int) -> NoReturn:
-  """Prints a message and ends the process."""
   print(message, file=sys.stderr, flush=True)
   sys.stdout.flush()
   if first():

@@ -24,7 +24,6 @@ class Mean:
 
   @property
   def value(self) -> Any:
-    """total / weight; NaN if nothing was counted."""
     return self.total / self.weight if self.weight else float('nan')
 
 

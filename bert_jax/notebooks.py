@@ -50,7 +50,6 @@ def folder(name: str) -> Path:
 
 
 def _run(command, failed):
-  """Runs a command and returns its output."""
   out = subprocess.run(command, capture_output=True, text=True)
   if out.returncode:
     said = (out.stderr + out.stdout).strip().splitlines() or ['no reason was given']
@@ -59,7 +58,6 @@ def _run(command, failed):
 
 
 def _colab_module(name):
-  """Imports a module of Colab; InputError elsewhere."""
   try:
     return importlib.import_module(f'google.colab.{name}')
   except ImportError:
@@ -89,7 +87,6 @@ class Output:
 
 
 def show_curve(workdir: Path) -> None:
-  """Shows the curve of a run in a cell."""
   if picture := drawn(workdir):
     Output().show('image/png', picture)
 

@@ -204,7 +204,6 @@ def like(shapes: Any, sharding: NamedSharding) -> Any:
 
 
 def put(tree: Any, mesh: Mesh) -> Any:
-  """Puts the arrays of a tree on the mesh."""
   return jax.device_put(tree, tree_shardings(tree, mesh))
 
 

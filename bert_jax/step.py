@@ -79,7 +79,6 @@ class Program:
 
   @property
   def layout(self) -> State:
-    """The State of shardings."""
     return jax.tree.map(lambda x: x.sharding, self.state)
 
   def lower(self) -> jax.stages.Lowered:

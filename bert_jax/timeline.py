@@ -138,11 +138,9 @@ class Timeline:
     return min(self.parts, parts) if isinstance(step, int) else jnp.minimum(self.parts, parts)
 
   def rows_at(self, step: Any) -> Any:
-    """How many rows of the batch of a step are not empty."""
     return self.parts_at(step) * (self.batch_size // self.parts)
 
   def rows_before(self, step: int) -> int:
-    """How many rows all steps before this one have."""
     k = bisect.bisect_right(self._firsts, step) - 1
     return self._before[k] + (step - self._firsts[k]) * self.rows_at(self._firsts[k])
 

@@ -22,7 +22,6 @@ TYPES |= {tuple: 'a tuple'}
 
 
 def fields(objective: str) -> dict[str, Field]:
-  """{name: Field} for the configs of an objective."""
   if objective not in TASKS:
     known = f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py'
     raise InputError(f'objective {objective!r} is not known; there are {known}.')

@@ -118,7 +118,6 @@ def names_of(overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def _parse(name: str, text: str, kind: type) -> Any:
-  """Parses the text of a command line as a value of the field's type."""
   if kind is str:
     return text
   if kind is bool and text.lower() in ('true', 'false'):
@@ -137,7 +136,6 @@ def _parse(name: str, text: str, kind: type) -> Any:
 
 
 def to_json(config: ConfigDict) -> str:
-  """Writes a config as the text of a config.json."""
   return json.dumps(config.to_dict(), indent=2) + '\n'
 
 

@@ -32,7 +32,6 @@ TABLES = {
 
 
 def _field(setting: dataclasses.Field) -> Field:
-  """Makes the Field for a setting of ModelConfig."""
   facts, default = dict(setting.metadata), setting.default
   allowed = tuple(TABLES.get(setting.name, ())) or facts.pop('allowed')
   past = default if facts.pop('past') else NO_PAST
@@ -77,7 +76,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Rules for new runs only; runs of earlier versions may break them."""
   model = config.model
   others = {'rotary_theta': ('position_embeddings', 'rotary'), 'conv_width': ('mixer', 'conv')}
   for name, (other, value) in others.items():
@@ -87,7 +85,6 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 
 def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Yields the rules for models that read text in stretches or remember it."""
   model, family = config.model, TASKS[config.objective]
   stretch, clamp = model.recurrent_length, model.relative_clamp
   stretches = f'model.recurrent_length={stretch}'

@@ -52,7 +52,6 @@ FIELDS = affecting({'schedule'}, {
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Yields the rules for the block `optimizer`: (whether it holds, the sentence if it does not)."""
   optimizer, parts = config.optimizer, config.optimizer.accumulation
   fault = f'batch_size {config.batch_size} does not divide into optimizer.accumulation {parts}'
   yield config.batch_size % parts == 0, f'{fault} microbatches; use a multiple.'
@@ -80,7 +79,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Rules for new runs only; runs of earlier versions may break them."""
   optimizer = config.optimizer
   decays = optimizer.schedule.startswith('wsd')
   fault = f'optimizer.decay is {optimizer.decay:g}, and optimizer.schedule={optimizer.schedule}'
@@ -99,7 +97,6 @@ def _is_multiplier(pair: Any) -> bool:
 
 
 def _fault(pattern: str) -> str:
-  """The fault in a regex, or '' if it has none."""
   try:
     re.compile(pattern)
   except re.error as error:

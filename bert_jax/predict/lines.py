@@ -43,7 +43,6 @@ def chunks_of(
 
 
 def _listed(values, unit):
-  """Iterates over the values in lists, with a progress bar."""
   bar = iter(tqdm(values, unit=f' {unit}', disable=not sys.stderr.isatty()))
   return iter(lambda: list(itertools.islice(bar, CHUNK)), [])
 

@@ -82,7 +82,6 @@ class Writer:
         self.file.flush(ends=True)
 
   def go_back(self, step: int) -> None:
-    """Drops the lines past a step."""
     self._close(self.file)
     self._open(step)
     for tracker in self.trackers:
@@ -104,7 +103,6 @@ class Logger:
     self.run, self.writer, self.progress = run, writer, progress
 
   def due(self, step: int) -> bool:
-    """Is a line written after this step?"""
     return step == self.run.inputs.steps or step % self.run.inputs.config.log.every == 0
 
   def maybe(self, step: int) -> None:

@@ -25,13 +25,10 @@ from bert_jax.workdir import contents
 
 
 class Saver:
-  """Saves the states of a run."""
-
   def __init__(self, run: Run, writer: Writer):
     self.run, self.writer = run, writer
 
   def due(self, step: int, wish: Wish) -> bool:
-    """Is a checkpoint saved after this step?"""
     inputs, config = self.run.inputs, self.run.inputs.config
     every = config.checkpoint.every, config.spikes.rollback
     is_at = any(n > 0 and step % n == 0 for n in every)
@@ -66,7 +63,6 @@ class Evaluator:
     self.owes = self.due(step) and not self.run.results and self.run.inputs.in_workdir
 
   def due(self, step: int) -> bool:
-    """Is the run evaluated after this step?"""
     every = self.run.inputs.config.eval.every
     is_at = step == self.run.inputs.steps or (every > 0 and step % every == 0)
     return is_at and self.run.eval_step is not None

@@ -205,7 +205,6 @@ def carrying_nothing(state: step.State) -> step.State:
 
 
 def memory(compiled: Any) -> str:
-  """The memory of a compiled step on each device, as a text."""
   if (sizes := compiled.memory_analysis()) is None:
     return 'memory unknown'
   inputs, scratch = sizes.argument_size_in_bytes / 2**20, sizes.temp_size_in_bytes / 2**20

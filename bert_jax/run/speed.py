@@ -57,7 +57,6 @@ class Clock:
     self.started, self.now = time.perf_counter(), 'train'
 
   def _change(self, now):
-    """Counts the time from here on as `now`."""
     moment = time.perf_counter()
     self.spent[self.now] += moment - self.started
     self.started, self.now = moment, now

@@ -48,7 +48,6 @@ class Watch:
     self.vote = hosts.Vote(mesh)
 
   def ask(self) -> Wish:
-    """The wish of all processes together."""
     now = time.monotonic()
     wish = Wish.SAVE if now > self.save_at else Wish.GO_ON
     wish = Wish.STOP if self.signalled() else Wish.TIME_IS_UP if now > self.deadline else wish

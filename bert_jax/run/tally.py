@@ -65,7 +65,6 @@ class Tally:
     return next((rows for at, rows in reversed(self.moves) if at <= step), first)
 
   def counts(self, config: ConfigDict) -> dict[str, float]:
-    """The counts that a line of the log shows."""
     known, spikes = {name: self.events.get(name, 0) for name in EVENTS}, config.spikes
     shown = config.optimizer.skip_nonfinite, spikes.window, spikes.rollback, known['damaged_rows']
     return self.seen | {name: n for (name, n), on in zip(known.items(), shown) if on}

@@ -137,7 +137,6 @@ def _wandb():
 
 
 def _knows_key(wandb):
-  """Has the user logged in to Weights & Biases on this machine?"""
   try:
     return wandb.login(prompt=False)
   except TypeError:  # of a version whose login always asks

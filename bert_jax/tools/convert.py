@@ -36,7 +36,6 @@ HF = 'hf:'
 
 
 def folder_of(target: str) -> Path:
-  """The folder of a target, or an InputError."""
   out = Path(target.removeprefix(HF)).expanduser().absolute()
   if out == Path.cwd() or not out.name:
     raise InputError(f'--to {target} is the folder that this runs in; name a new one.')
@@ -132,7 +131,6 @@ def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any
 
 
 def _facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
-  """Reads the facts for a model card from a run's workdir."""
   run = records.read(folder)
   for fault in run.faults:
     log.warning('%s', fault)
@@ -206,7 +204,6 @@ def _compare(table, tokenizer, again, out):
 
 
 def _print(table, names, sources):
-  """Prints a table of the parameters: shape, type and name in the source or target, CRC-32."""
   rows = [('parameter', 'shape', 'dtype', 'tensor', 'crc32')]
   for path, row in sorted(table.items()):
     shape, (_, dtype) = 'x'.join(map(str, row.shape)), sources.get(path, ('', row.dtype))

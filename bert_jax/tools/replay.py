@@ -67,7 +67,6 @@ def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
 
 
 def _place_of(path: Path) -> tuple[int, list[list[int]]]:
-  """Reads (step, Tally.moves) from a nonfinite-*.json file."""
   try:
     facts = json_value(path.read_bytes())
     if 'offset' in facts:  # of an earlier version, in batches

@@ -159,7 +159,6 @@ class Checkpoints(policies.PreservationPolicy):
         self.manager.delete(number)
 
   def wait(self) -> None:
-    """Waits until every checkpoint saved so far is on disk."""
     with self._disk_errors():
       self.manager.wait_until_finished()
 
@@ -222,7 +221,6 @@ class Checkpoints(policies.PreservationPolicy):
     return step.State(jax.device_put(np.int32(number), shapes.step.sharding), **trees), meta
 
   def meta(self, number: int) -> dict[str, Any]:
-    """The metadata of a checkpoint: identity, metrics, checksums."""
     damage = None
     try:
       # Orbax's manager is not used to read, here and below: if a process cannot read, the others

@@ -30,7 +30,6 @@ MOVES = *LENGTH, GROWTH, *(name for name, field in config_lib.ALL.items() if fie
 
 
 def read_config(workdir: str | Path) -> ConfigDict:
-  """The config of the run in a workdir."""
   path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
     lacking = f'{CONFIG} is missing' if path.parent.is_dir() else 'there is no such folder'

@@ -26,7 +26,6 @@ class JsonObject:
   faults: list[str] = field(default_factory=list)
 
   def wrong(self, name: str, wanted: str) -> None:
-    """Adds the fault that a field is not what is wanted."""
     sentence = f'{self.where}: {name} is {quoted(self.content[name])}, and not {wanted}: left out'
     if sentence not in self.faults:
       self.faults.append(sentence)

@@ -45,7 +45,6 @@ def newest_first(folder: Path) -> Iterator[int]:
 
 
 def path_of(folder: Path, number: int) -> Path:
-  """The file of a checkpoint's metadata in a folder of checkpoints."""
   return folder / str(number) / 'meta' / 'metadata'
 
 
@@ -120,7 +119,6 @@ def compare(meta: Mapping[str, Any], part: str, arrays: Mapping[str, Any]) -> No
 
 
 def rows_of(meta: Mapping[str, Any], part: str) -> dict[str, list[Any]]:
-  """The rows of a checkpoint's array table that belong to one part."""
   return {name: row for name, row in meta['arrays'].items() if name.startswith(f'{part}/')}
 
 
@@ -148,5 +146,4 @@ def trained(params: Any, opt_state: Any) -> dict[str, Any]:
 
 @jax.jit
 def finite(tree: Any) -> jax.Array:
-  """Whether every number of the tree is finite."""
   return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

@@ -32,7 +32,6 @@ MADE_BY |= {'processes': int, **dict.fromkeys(('packages', 'environment', 'mesh'
 
 
 def read(folder: Path | str) -> Run:
-  """The Run in a workdir."""
   path, faults = Path(folder).expanduser(), []
   config, fields = None, {}
   try:
@@ -173,7 +172,6 @@ def line_of(text: bytes) -> dict[str, Any] | None:
 
 
 def _points(path: Path, faults: list[str]) -> Iterator[Point]:
-  """The undamaged lines of metrics.jsonl."""
   damaged, wrong = [], []
   for number, text in enumerate((files.read_bytes(path) or b'').split(b'\n'), 1):
     if not text:

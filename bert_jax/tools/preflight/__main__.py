@@ -29,7 +29,6 @@ from bert_jax.tools.preflight import chips, compare, estimate, money, step_time
 
 
 def table(report: estimate.Report) -> str:
-  """The text of a report."""
   kept = ', compiled before and kept' if report['cached'] else ''
   lines = [
     f'{report["devices"]}, mesh {report["mesh"]}, '
@@ -87,7 +86,6 @@ def compiled(
 
 
 def text_of(args: argparse.Namespace, reports: Mapping[str, estimate.Report]) -> str:
-  """All that is known, as text or JSON."""
   first, *_ = reports.values()
   if args.json:
     each = [{'topology': name} | report for name, report in reports.items()]

@@ -33,8 +33,6 @@ SIZES = ('argument', 'output', 'alias', 'temp', 'generated_code')
 
 
 class Compiled(NamedTuple):
-  """The result of a compilation."""
-
   text: str  # HLO, '' if it does not fit in HBM
   sizes: Mapping[str, int]  # bytes of each of SIZES
   used: int  # bytes of HBM, of a program that does not fit
@@ -97,7 +95,6 @@ def load(path: Path) -> Compiled | None:
 
 
 def store(path: Path, name: str, made: Compiled) -> None:
-  """Keeps a Compiled for later processes, if the folder can be written to."""
   facts = made._asdict() | {'name': name, 'versions': versions()}
   text = gzip.compress(facts.pop('text').encode(), compresslevel=1)
   try:

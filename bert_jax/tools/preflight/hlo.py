@@ -121,7 +121,6 @@ class Program:
     return int(ends[0].partition(')')[0]) if below and len(ends) == 1 else 0
 
   def endless(self) -> list[str]:
-    """Names of the loops of unknown length."""
     return [i.name for lines in self.computations.values() for i in lines if not self.trips(i)]
 
   def choices(self) -> list[str]:

@@ -58,7 +58,6 @@ def step_times(
 
 
 def row(step_s: float, mfu: float, full_steps: float, chips: int) -> dict[str, float]:
-  """An estimate of a run whose steps take `step_s` seconds."""
   return {'step_s': step_s, 'mfu': mfu, 'chip_hours': full_steps * step_s * chips / 3600}
 
 

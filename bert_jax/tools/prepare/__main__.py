@@ -103,7 +103,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, beam_arguments: Sequence[str] = ()) -> dict[str, Any]:
-  """Prepares a corpus as parsed arguments say; returns corpus.json."""
   started = time.perf_counter()
   os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # each process uses one core
   for name, least in (('processes', 1), ('shard_mb', 1), ('min_characters', 0), ('shards', 0)):

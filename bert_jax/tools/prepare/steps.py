@@ -55,7 +55,6 @@ class Settings(NamedTuple):
 
   @property
   def languages(self) -> tuple[str, ...]:
-    """The distinct languages of the inputs, in order."""
     return tuple(dict.fromkeys(language for language, _ in self.inputs))
 
   def file_sizes(self) -> list[int]:

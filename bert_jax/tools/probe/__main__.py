@@ -119,7 +119,6 @@ def table(results: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
-  """Probes as parsed arguments say; returns the results in the order of the checkpoints."""
   if not (args.conllu or args.text or args.pairs):
     raise InputError('there is nothing to probe with; give --conllu, --text or --pairs.')
   folder, results, failed = hub.folder(args.model), [], {}

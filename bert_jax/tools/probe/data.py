@@ -17,8 +17,6 @@ Words = tuple[Sequence[str], Sequence[bool], Sequence[str | None]]  # and is a b
 
 
 class Sentence(NamedTuple):
-  """A sentence of n pieces and W words."""
-
   language: str  # '' if it is not named
   words: tuple[str, ...]  # [W]
   tags: tuple[str | None, ...]  # [W] parts of speech, None where not known; (): plain text
@@ -61,7 +59,6 @@ def drawn(values: Sequence[Any], most: int, left_out: str, counts: Counter[str])
 
 
 def _from_conllu(spec: str, counts: Counter[str]) -> list[Words]:
-  """Reads CoNLL-U files or a TFDS data set."""
   problems = Problems('eval', skip=True)
   read = conll.read(spec, 'eval', problems, conll.Layout(True, token_column=1, tag_column=3))
   counts.update({kind: n for kind, n in problems.counts.items() if '(' in kind})
@@ -70,7 +67,6 @@ def _from_conllu(spec: str, counts: Counter[str]) -> list[Words]:
 
 
 def _from_lines(spec: str, counts: Counter[str]) -> Sequence[Words]:
-  """Reads lines of text, whose words are separated by blanks."""
   read = Counter()
   out = [
     (tuple(words), (False, *[True] * (len(words) - 1)), ())

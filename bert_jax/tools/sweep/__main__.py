@@ -140,7 +140,6 @@ def _check_same(folder, run, was):
 
 
 def write(root: Path, content: dict[str, Any]) -> None:
-  """Writes sweep.json."""
   files.make_folder(root / records.LOGS)
   files.write_sealed(root / records.SWEEP, content, indent=1)
 

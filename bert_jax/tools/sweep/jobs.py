@@ -132,7 +132,6 @@ class Crew:
     log.info('%s', text) if self.bar.disable else self.bar.write(text, file=sys.stderr)
 
   def end(self) -> None:
-    """Makes the runs save themselves and end."""
     self.over.set()
     for process in list(self.processes):
       _ask_to_end(process)

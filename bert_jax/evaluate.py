@@ -14,7 +14,6 @@ language, evaluated on many, that is the cross-lingual experiment of M-BERT (Pir
 https://arxiv.org/abs/1906.01502). It, scores.json and the answers are in W/eval/sets, or in --out.
 """
 
-import argparse
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ import jax
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, sharding, step, tokenizers
-from bert_jax.command_line import aligned, command_line
+from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path, make_folder, write_json, write_whole
@@ -147,11 +146,8 @@ def table(results: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.evaluate',
-    allow_abbrev=False,
-    description='Evaluates a finished run; --config.NAME=VALUE changes fields of its config.',
-  )
+  about = 'Evaluates a finished run; --config.NAME=VALUE changes fields of its config.'
+  parser = command_parser('evaluate', about)
   add = parser.add_argument
   add('--workdir', required=True, help='the run')
   add('--eval', action='append', default=[], metavar='NAME=DATA', help='a set; may be repeated')

@@ -24,7 +24,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import files, models, step
-from bert_jax.command_line import aligned, command_line
+from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface, hub, model_card, to_huggingface
 from bert_jax.errors import InputError, log, printable, quoted
 from bert_jax.files import Path
@@ -227,7 +227,7 @@ def end_at_once(partial: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = arguments.parser('convert', __doc__)
+  parser = command_parser('tools.convert', __doc__)
   add, kinds = parser.add_argument, 'workdir, Hugging Face folder, path of one in a package'
   about = f'{kinds}, hf:NAME on the Hub, or folder of a TensorFlow checkpoint'
   add('--from', dest='source', required=True, metavar='SRC', help=about)

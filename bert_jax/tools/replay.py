@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import hosts, metrics, sharding, step
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.convert import hub
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
@@ -32,7 +32,6 @@ from bert_jax.run.tally import Tally, number
 from bert_jax.tasks import teaching
 from bert_jax.text.values import json_value
 from bert_jax.timeline import Timeline
-from bert_jax.tools import arguments
 from bert_jax.workdir import checkpoint, contents
 
 TEXTS, LETTERS = 3, 200  # of a batch: so many rows are shown, and so much of each
@@ -193,7 +192,7 @@ def first_not_finite(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = arguments.parser('replay', __doc__)
+  parser = command_parser('tools.replay', __doc__)
   parser.add_argument('path', help='nonfinite-STEP.json of a run, or its workdir')
   parser.add_argument('--step', type=int, default=0, help='of the run in a workdir')
   args = parser.parse_args(argv)

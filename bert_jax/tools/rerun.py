@@ -19,12 +19,11 @@ from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, train
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.errors import InputError, listed, log
 from bert_jax.files import Path
 from bert_jax.run import speed
 from bert_jax.run.inputs import Inputs, read_inputs
-from bert_jax.tools import arguments
 from bert_jax.workdir import checkpoint, contents, provenance, records
 from bert_jax.workdir.recorded import Run
 
@@ -145,7 +144,7 @@ def outcome(run: Run, again: Run) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = arguments.parser('rerun', __doc__)
+  parser = command_parser('tools.rerun', __doc__)
   parser.add_argument('source', metavar='W', help='the workdir of the run to be repeated')
   parser.add_argument('--workdir', required=True, help='where it is repeated')
   parser.add_argument('--dry-run', action='store_true', help='only say what is not the same')

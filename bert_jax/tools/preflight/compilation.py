@@ -11,7 +11,6 @@ import importlib.metadata
 import json
 import os
 import re
-import statistics
 import sys
 import tempfile
 import time
@@ -50,7 +49,7 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
   if kept := load(path):
     return kept
   started = time.perf_counter()
-  print(f'compiling {name}, usually {usual(name)}', file=sys.stderr)
+  print(f'compiling {name}, usually 1 to 5 minutes', file=sys.stderr)
   waited = lambda: f'  still compiling after {time.perf_counter() - started:.0f} s\n'
   with os.fdopen(os.dup(2), 'w', 1) as terminal, quiet() as stderr:
     try:
@@ -62,7 +61,7 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
       text, sizes, (used, limit) = '', {}, too_large(error)
     resharded = len(re.findall(r'[Ii]nvoluntary full rematerialization', stderr()))
   out = Compiled(text, sizes, used, limit, resharded, time.perf_counter() - started)
-  store(path, name, out)
+  store(path, out)
   return out
 
 
@@ -94,8 +93,8 @@ def load(path: Path) -> Compiled | None:
     return None
 
 
-def store(path: Path, name: str, made: Compiled) -> None:
-  facts = made._asdict() | {'name': name, 'versions': versions()}
+def store(path: Path, made: Compiled) -> None:
+  facts = made._asdict()
   text = gzip.compress(facts.pop('text').encode(), compresslevel=1)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,16 +102,6 @@ def store(path: Path, name: str, made: Compiled) -> None:
     write_whole(path.with_suffix('.json'), json.dumps(facts))
   except OSError as error:
     log.info('what was compiled is not kept: %s', error)
-
-
-def usual(name: str) -> str:
-  """How long the program of this name took to compile on this machine before, in words."""
-  seconds = []
-  for path in folder().glob('*.json'):
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-      facts = json.loads(path.read_text())
-      seconds += [float(facts['seconds'])] * (facts['name'] == name)
-  return f'{statistics.median(seconds):.0f} seconds' if seconds else '1 to 5 minutes'
 
 
 @contextlib.contextmanager

@@ -25,9 +25,8 @@ from bert_jax.tools.preflight.compilation import Devices
 from bert_jax.workdir.checkpoint import newest_meta
 
 STEPS = 1_000_000  # assumed for a run whose length depends on its data
-MFU = {
-  'TPU v6e': (0.4, 0.2)
-}  # of most models from BERT-base on, elsewhere 0.6 to 0.3 (launch/README)
+# Of most models from BERT-base on; of other chips 0.6 to 0.3 (launch/README).
+MFU = {'TPU v6e': (0.4, 0.2)}
 LARGEST = 5  # how many buffers are named
 MOST_ROWS = 2**14  # on each data shard
 Report = dict[str, Any]  # valid JSON

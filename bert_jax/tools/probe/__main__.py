@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_jax import hosts, predict
-from bert_jax.command_line import aligned, command_line
+from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface, hub
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path, write_whole
@@ -176,7 +176,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = arguments.parser('probe', __doc__)
+  parser = command_parser('tools.probe', __doc__)
   add = parser.add_argument
   add('--model', required=True, metavar='W', help='workdir, or released weights')
   add('--checkpoint', default='latest', help='of a run: latest, best, a step, or all')

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_jax import tokenizers
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.tasks import TASKS
@@ -64,7 +64,7 @@ def picture(report: panels.Report, path: Path | str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = arguments.parser('report', __doc__)
+  parser = command_parser('tools.report', __doc__)
   add = parser.add_argument
   add('folder', nargs='+', help='workdir, or a folder of workdirs')
   add('--metric', default='', help='default: what the objective is judged by')

@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files
-from bert_jax.command_line import aligned, command_line
+from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.run import initialization
@@ -206,7 +206,7 @@ def train(runs: Sequence[Run], root: Path, processes: int) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-  out = arguments.parser('sweep', __doc__)
+  out = command_parser('tools.sweep', __doc__)
   add = out.add_argument
   add('--config', required=True, metavar='FILE[:ARGS]')
   add('--workdir', required=True, help='folder of the runs')

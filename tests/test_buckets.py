@@ -779,7 +779,7 @@ def test_a_sweep_in_a_bucket_keeps_its_logs_there(fake, monkeypatch):
   monkeypatch.setattr(jobs.subprocess, 'Popen', started)
   run = SimpleNamespace(folder='seed=3', spec='x', fields=[], config=small_pretrain('x'))
   crew = jobs.Crew([run], fake, 1)
-  crew._train(run, 0)
+  crew.train(run)
   ((workdir, cache),) = seen
   assert workdir == 'fake://mine/D/seed=3' and pathlib.Path(cache).is_absolute()
   assert crew.ended['seed=3'].error == 'it has failed'

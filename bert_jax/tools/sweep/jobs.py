@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import queue
 import signal
 import statistics
 import subprocess
@@ -81,25 +82,20 @@ class Crew:
     self.root, self.count, self.total = root, count, len(runs)
     states = {run.folder: state_of(root, run) for run in runs}
     self.ended = {name: x for name, x in states.items() if x.state == 'done'}
-    self.waiting = collections.deque(run for run in runs if run.folder not in self.ended)
-    self.processes, self.over = set(), threading.Event()
+    self.waiting = [run for run in runs if run.folder not in self.ended]
+    self.processes, self.over, self.free = set(), threading.Event(), queue.SimpleQueue()
+    for number in range(count):
+      self.free.put(number)
     if done := len(self.ended):
       log.info('%d of %d runs are done already', done, self.total)
     looks: dict[str, Any] = {'unit': ' runs', 'disable': None, 'dynamic_ncols': True}
     self.bar = tqdm.tqdm(total=self.total, initial=done, **looks)
 
-  def work(self, number: int) -> None:
-    """Trains one waiting run after the other, as process `number`."""
-    while not self.over.is_set():
-      try:
-        run = self.waiting.popleft()
-      except IndexError:
-        return
-      self._train(run, number)
-
-  def _train(self, run: Run, number: int) -> None:
-    """Trains a run to its end; records and says how it ended."""
-    name, began = run.folder, time.monotonic()
+  def train(self, run: Run) -> None:
+    """Trains a run to its end, unless all is over; records and says how it ended."""
+    if self.over.is_set():
+      return
+    name, began, number = run.folder, time.monotonic(), self.free.get()
     log_file = self.root / LOGS / f'{name}.txt'
     if staged(log_file) != log_file:
       files.write_whole(staged(log_file), files.read_bytes(log_file) or b'')  # of earlier tries
@@ -110,6 +106,7 @@ class Crew:
     code, error = process.wait(), ''
     place(staged(log_file), log_file)
     self.processes.discard(process)
+    self.free.put(number)
     _ask_to_end(process)
     if code:
       lines = files.read_text(log_file).strip().splitlines() or ['']
@@ -149,7 +146,7 @@ def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcom
   files.make_folder(root / LOGS)
   crew, threads = Crew(runs, root, processes), futures.ThreadPoolExecutor(processes)
   try:
-    working = {threads.submit(crew.work, number) for number in range(processes)}
+    working = {threads.submit(crew.train, run) for run in crew.waiting}
     while working:
       done, working = futures.wait(working, 1.0, futures.FIRST_COMPLETED)
       for future in done:

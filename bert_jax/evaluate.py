@@ -5,13 +5,12 @@
         --languages de,es
     python -m bert_jax.evaluate --workdir W --eval MNLI-m=DEV1.tsv --eval MNLI-mm=DEV2.tsv
 
-prints the metrics of a finished run as one line of JSON, with the number of examples and what each
-metric is without reading the input (metrics.beside). The answers of a fine-tuned model are
-written to W/eval/NAME-STEP (or --out), in the files that run/evaluation.py names.
+prints the metrics of a finished run as one line of JSON, with what each is without reading the
+input (metrics.beside), and writes answers to W/eval/NAME-STEP (or --out); see run/evaluation.py.
 
-With --eval, which names a set, a table of the sets and their mean is printed: trained on one
-language, evaluated on many, that is the cross-lingual experiment of M-BERT (Pires et al. 2019,
-https://arxiv.org/abs/1906.01502). It, scores.json and the answers are in W/eval/sets, or in --out.
+With --eval, a table of named sets and their mean is printed, and kept in W/eval/sets: trained on
+one language and evaluated on many, that is the cross-lingual experiment of M-BERT (Pires et al.
+2019, https://arxiv.org/abs/1906.01502).
 """
 
 import json
@@ -92,8 +91,7 @@ def evaluate_on(
     if sources[name] is None:
       raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
   with jax.set_mesh(mesh), sharding.activation_rules():
-    eval_step = layers.traced_in(config.model.dtype, step.make_eval_step(objective))
-    eval_step = jax.jit(eval_step)
+    eval_step = jax.jit(layers.traced_in(config.model.dtype, step.make_eval_step(objective)))
     carry = evaluation.empty_carry(objective, config, mesh)
     constants = sharding.put(step.constants_of(config, objective), mesh)
     for (name, spec), source in zip(parts, sources.values(), strict=True):

@@ -51,10 +51,8 @@ class Alone(InputError):
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
   """Adds the option --distributed, whose value is the argument of `join`."""
-  text = (
-    f'this is one of several processes (TPU pod, SLURM, Open MPI, Kubernetes; {ADDRESS} needs no '
-    f'flag); SECONDS: how long to wait for the others, {JOIN_SECONDS} unless given'
-  )
+  where = f'TPU pod, SLURM, Open MPI, Kubernetes; {ADDRESS} needs no flag'
+  text = f'one of several processes ({where}); SECONDS: to wait for the others ({JOIN_SECONDS})'
   option: Any = {'nargs': '?', 'const': JOIN_SECONDS, 'type': int, 'metavar': 'SECONDS'}
   parser.add_argument('--distributed', help=text, **option)
 
@@ -76,8 +74,8 @@ def join(seconds: int | None = None) -> None:
   )
 
   def too_late():  # a little later JAX's client would abort the process
-    print(f'error: the other processes of this run did not come; {advice}', file=sys.stderr)
-    sys.stderr.flush()
+    said = f'error: the other processes of this run did not come; {advice}'
+    print(said, file=sys.stderr, flush=True)
     os._exit(Alone.code)
 
   before, waiting = signal.getsignal(signal.SIGTERM), threading.Timer(seconds, too_late)

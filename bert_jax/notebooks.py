@@ -30,8 +30,11 @@ def machine() -> str:
   that has used a TPU or GPU keeps it, or most of its memory, from the processes of a sweep."""
   code = 'import jax; x = jax.devices(); print(x[0].platform, len(x), x[0].device_kind)'
   advice = 'if this notebook has used it already, restart the runtime (Runtime > Restart session)'
-  said = _run([sys.executable, '-c', code], f'JAX finds no device here ({advice})')
-  platform, count, kind = said.strip().splitlines()[-1].split(maxsplit=2)
+  out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+  if out.returncode:
+    *_, said = (out.stderr + out.stdout).strip().splitlines() or ['no reason was given']
+    raise InputError(f'JAX finds no device here ({advice}): {said[:300]}')
+  platform, count, kind = out.stdout.strip().splitlines()[-1].split(maxsplit=2)
   cores = f'{os.cpu_count()} cores'
   print(f'{cores}, no TPU and no GPU' if platform == 'cpu' else f'{count} x {kind}, {cores}')
   return platform
@@ -47,14 +50,6 @@ def folder(name: str) -> Path:
   if isinstance(path, Bucket) and path.protocol == 'gs' and 'google.colab' in sys.modules:
     _colab_module('auth').authenticate_user()
   return path
-
-
-def _run(command, failed):
-  out = subprocess.run(command, capture_output=True, text=True)
-  if out.returncode:
-    said = (out.stderr + out.stdout).strip().splitlines() or ['no reason was given']
-    raise InputError(f'{failed}: {said[-1][:300]}')
-  return out.stdout
 
 
 def _colab_module(name):

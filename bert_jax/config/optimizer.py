@@ -56,15 +56,11 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   fault = f'batch_size {config.batch_size} does not divide into optimizer.accumulation {parts}'
   yield config.batch_size % parts == 0, f'{fault} microbatches; use a multiple.'
   grows, sizes = optimizer.batch_warmup > 0, optimizer.batch_sizes or parts
-  yield (
-    not grows or sizes > 1,
-    'optimizer.batch_warmup wants optimizer.batch_sizes or optimizer.accumulation above 1.',
-  )
+  wants = 'optimizer.batch_warmup wants optimizer.batch_sizes or optimizer.accumulation above 1.'
+  yield not grows or sizes > 1, wants
   fault = f'batch_size {config.batch_size} does not divide into optimizer.batch_sizes {sizes} parts'
   yield config.batch_size % sizes == 0, f'{fault}; use a number that divides it.'
-  lone = (
-    'optimizer.batch_sizes is for batches that grow; set optimizer.batch_warmup, or leave it 0.'
-  )
+  lone = 'optimizer.batch_sizes is for growing batches; set optimizer.batch_warmup, or leave it 0.'
   yield grows or not optimizer.batch_sizes, lone
   yield not grows or config.steps > 0, 'optimizer.batch_warmup wants steps in place of epochs.'
   fault = f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}'

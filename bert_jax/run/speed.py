@@ -72,7 +72,7 @@ class Clock:
       self._change(before)
 
   def _seconds(self) -> dict[str, float]:
-    """Seconds since the last read, by what they were spent on: step, data, eval, save."""
+    """Seconds since the last read."""
     step = max(self.spent['train'] - self.waited, 0.0)
     return dict(step=step, data=self.waited, eval=self.spent['eval'], save=self.spent['save'])
 

@@ -3,10 +3,8 @@ where its time went.
 
   state     running (or killed), finished, 'stopped early' (eval.patience), stopped (by a signal or
             max_hours; the same command continues it), failed
-  step, steps, objective, seed, config (its fingerprint)
   metric    the name of the metric that the run is judged by
-  eval, whole, train    the last line of each kind in metrics.jsonl: `whole`, of all rows, counts
-            where there is one, else `eval`
+  eval, whole, train    the last line of each kind in metrics.jsonl: `whole` counts, else `eval`
   bytes, crc32   the length of metrics.jsonl, and its checksum
   best      the step and value that checkpoint.best_metric was best at, if there is one
   seconds   of this process: setup (reading, compiling, restoring), step, data (waiting for it),

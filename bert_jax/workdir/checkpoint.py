@@ -194,9 +194,8 @@ class Checkpoints(policies.PreservationPolicy):
       now = 'but a run writes into it; try again in a moment, or when the run has ended'
       raise lock.Busy(f'no checkpoint in {self.folder} can be read ({why}), {now}.')
     fault = f'all checkpoints in {self.folder} are damaged ({named}): {why}'
-    raise InputError(
-      f'{fault}. Bring them back from a backup, or delete the workdir to start over.'
-    )
+    advice = 'Bring them back from a backup, or delete the workdir to start over'
+    raise InputError(f'{fault}. {advice}.')
 
   def restore(self, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
     """Restores (State, metadata) of the newest good checkpoint.

@@ -110,10 +110,8 @@ def read_facts(workdir: Path | str, faults: list[str] | None = None) -> Facts:
 
 
 def _split(at: JsonObject) -> Split:
-  baselines, part = _levels(at.inside('baselines')), _levels(at.inside('part'))
-  return Split(
-    **at.several(rows=int, fingerprint=str, examples=int), baselines=baselines, part=part
-  )
+  known = at.several(rows=int, fingerprint=str, examples=int)
+  return Split(**known, baselines=_levels(at.inside('baselines')), part=_levels(at.inside('part')))
 
 
 def _levels(at: JsonObject) -> dict[str, Level]:
@@ -156,9 +154,8 @@ def read_sweep(folder: Path | str) -> Sweep | None:
 def read_outcome(folder: Path, name: str, faults: list[str] | None = None) -> Outcome:
   """How the named run of a sweep ended."""
   at = read_object(folder / LOGS / f'{name}.json', faults)
-  return Outcome(
-    **at.several(state=str, error=str, seconds=float, metrics=dict, config=str, jobs=int)
-  )
+  kinds = dict(state=str, error=str, seconds=float, metrics=dict, config=str, jobs=int)
+  return Outcome(**at.several(**kinds))
 
 
 def line_of(text: bytes) -> dict[str, Any] | None:

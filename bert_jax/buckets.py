@@ -63,8 +63,7 @@ def _store(protocol: str, process: int) -> Any:
 
 
 class Bucket(ON_DISK):
-  """A file or folder in a bucket, as a Path. A function that knows only disks gets an InputError
-  from it. Errors of the store are OSErrors."""
+  """A file or folder in a bucket, as a Path; with InputErrors for what knows only disks."""
 
   def __str__(self) -> str:
     return URL.sub(r'\1://\3', super().__str__(), count=1)

@@ -21,8 +21,8 @@ def cache_folder() -> Path:
 
 
 def fetched(path: Path) -> Path:
-  """A file or folder on the disk: itself, or a copy of one in a bucket, which stays in the user's
-  cache and is made again when a file has changed."""
+  """The path, or a copy of one in a bucket, made anew when a file has changed, in the user's
+  cache."""
   if not isinstance(path, Bucket):
     return path
   versions = [(str(x), version) for x, version in path.versions().items()]
@@ -53,8 +53,7 @@ def _scratch(process: int, parent: Path) -> tempfile.TemporaryDirectory:
 
 
 def staged(path: Path) -> Path:
-  """Where a file or folder is written by a program that knows only disks: at `path` or, for a
-  bucket, in a temporary folder."""
+  """Where a program that knows only disks writes: `path` or, for a bucket, a temporary folder."""
   if not isinstance(path, Bucket):
     return path
   out = Path(_scratch(os.getpid(), Path(tempfile.gettempdir())).name, *path.parts)

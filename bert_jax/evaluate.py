@@ -113,8 +113,7 @@ def evaluate_sets(
   **options: Any,
 ) -> dict[str, Mapping[str, float]]:
   """Evaluates a workdir's checkpoint on named sets: {set: its metrics}. specs: NAME=DATA, or a path
-  with {language}. Answers, scores.json and table.txt are written to `out`; '': to W/eval/sets.
-  options: see evaluate_on."""
+  with {language}. out: folder of what is written; '': W/eval/sets. options: see evaluate_on."""
   parts = [part for spec in specs for part in files.parts(spec, languages)]
   if unnamed := [spec for name, spec in parts if not name]:
     raise InputError(f'--eval {unnamed[0]} has no name; write NAME={unnamed[0]}, or {{language}}.')

@@ -32,9 +32,8 @@ def anywhere(x: jax.Array) -> jax.Array:
 
 
 def accumulated(grad_fn: Gradient, count: int, grows: bool) -> Gradient:
-  """`grad_fn` summed over `count` microbatches. Their rows are interleaved, so that rows stay on
-  their devices: [B, ...] -> [count, B / count, ...]. grows: nothing is computed for microbatches
-  without rows (timeline.py)."""
+  """`grad_fn` summed over `count` microbatches, whose rows are interleaved so that they stay on
+  their devices. grows: nothing is computed for microbatches without rows (timeline.py)."""
 
   def summed(params, batch, key, carry, others):
     def body(total, part):

@@ -119,8 +119,7 @@ def drawn(workdir: Path) -> str:
 
 
 def without_jag(points: Sequence[Point]) -> Sequence[Point]:
-  """Training points without the last one, if that is the mean of less than half as many steps as
-  the one before it: it would be a jag at the end of a curve."""
+  """Training points without a last one that is the mean of much fewer steps, a jag in a curve."""
   before, last, end = [0, 0, 0, *(point.step for point in points)][-3:]
   is_jag = len(points) > 2 and 2 * (end - last) < last - before
   return points[:-1] if is_jag else points

@@ -38,8 +38,7 @@ def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
 
 
 def _fixed(config: ConfigDict) -> dict[str, Any]:
-  """{name: value} of the fields that decide a run's numbers. Without data.eval a share of a corpus
-  is held out, so whether it is given decides, too."""
+  """{name: value} of the fields that decide a run's numbers, and whether data.eval is given."""
   known = fields(config.objective)
   fixed = {k: x for k, x in (pasts(known) | flatten(config)).items() if known[k].decides}
   is_given = {'data.eval is given': bool(config.data.eval)}
@@ -47,8 +46,8 @@ def _fixed(config: ConfigDict) -> dict[str, Any]:
 
 
 def judged_otherwise(config: ConfigDict) -> list[str]:
-  """The evaluation settings (seed, masking) that differ from their past values: ['eval.seed=0',
-  ...]. Evaluations of earlier versions used the past values."""
+  """The evaluation settings that differ from the past values of their fields: ['eval.seed=0',
+  ...]."""
   task, old = TASKS[config.objective], config.copy_and_resolve_references()
   known = fields(config.objective)
   for name, value in pasts(known).items():

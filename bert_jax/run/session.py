@@ -96,9 +96,8 @@ class Evaluator:
     return (step - best['step']) // settings.every >= settings.patience
 
   def _evaluate(self, step, state):
-    """Evaluates a state and adds the results to its checkpoint; saves it if it is the best. All
-    points of a curve are of the rows of eval.batches. The last state is evaluated on all rows too,
-    if there are more: then these results count."""
+    """Evaluates a state and adds the results to its checkpoint; saves it if it is the best. The
+    last state is evaluated on all rows too, if these are more: then these results count."""
     run, inputs, config = self.run, self.run.inputs, self.run.inputs.config
     batches: Any = inputs.eval_batches
     last, counts = step == inputs.steps, {'eval': config.eval.batches}

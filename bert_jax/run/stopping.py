@@ -33,9 +33,8 @@ class Wish(enum.IntEnum):
 
 
 class Watch:
-  """Says after each step, and between the batches of an evaluation, what the run is to do.
-  started: time.monotonic() when the run began. signalled: was this process asked to stop? All
-  processes call `ask` and `saved` equally often."""
+  """Says after each step, and between the batches of an evaluation, what the run is to do. started:
+  time.monotonic() when the run began. All processes call `ask` and `saved` equally often."""
 
   def __init__(
     self, config: ConfigDict, mesh: jax.sharding.Mesh, started: float, signalled: Callable[[], bool]

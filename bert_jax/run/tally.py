@@ -75,8 +75,8 @@ class Tally:
 
   def settle(self, now: bool) -> int:
     """Adds the metrics that were taken: all if something reads them now, else all but the newest
-    step's, for which no step waits. Returns the step of a spike from which the run goes back, or 0.
-    InputError if the run stops here."""
+    step's, for which no step waits. Returns the step of a spike from which the run goes back, or
+    0."""
     for step in sorted(self.pending):
       due = now or step < self.step
       if due and self._add(step, metrics.host_sum(self.pending.pop(step))):

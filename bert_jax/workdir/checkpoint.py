@@ -39,10 +39,9 @@ def newest_meta(workdir: str | Path) -> dict[str, Any] | None:
 
 
 class Checkpoints(policies.PreservationPolicy):
-  """Saves, reads and deletes the checkpoints of one workdir.
-  settings: config.checkpoint; None: read-only. identity: what every checkpoint stores about its
-  config and data. judged_by: names the metric and the data by which a checkpoint is the best.
-  rollback: the newest checkpoint at a multiple of this step is kept too; 0: none."""
+  """The checkpoints of a workdir. settings: config.checkpoint; None: read-only. identity: what
+  every checkpoint stores about its config and data. judged_by: names the metric and the data that
+  make the best. rollback: the newest at a multiple of this step is kept too; 0: none."""
 
   def __init__(
     self,

@@ -18,8 +18,7 @@ def is_of(value: Any, kind: type) -> bool:
 
 @dataclass(frozen=True)
 class JsonObject:
-  """A JSON object; a field of another type than asked for is missing, and told in `faults`.
-  where: the place that a fault names."""
+  """A JSON object; a field of another type than asked for is missing, and told in `faults`."""
 
   where: str
   content: dict[str, Any]

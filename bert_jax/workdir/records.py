@@ -57,8 +57,8 @@ def read(folder: Path | str) -> Run:
 
 
 def _is_of_all(point: Point, facts: Facts, summary: Summary) -> bool:
-  """Whether an `eval` at an end of a run is of all rows, in earlier versions: its losses stand
-  beside the baselines of all rows, or they have none."""
+  """Whether an earlier version's `eval` at an end is of all rows: it stands beside their
+  baselines."""
   levels, values = facts.split('eval').baselines, point.values
   known = [(x.value, values.get(k), values.get(f'{k}_below_{x.kind}')) for k, x in levels.items()]
   known = [(x, a + b) for x, a, b in known if a is not None and b is not None]

@@ -99,8 +99,7 @@ def topology_of(name: str) -> str:
 
 
 def counted(topology: str, slices: int = 1) -> tuple[str, int, int, int]:
-  """(jax's name of a device, number of devices, of chips, of hosts) of so many slices. A host
-  has 4 chips, in a slice of its own up to 8 of the smaller kinds."""
+  """(jax's name of a device, how many devices, chips and hosts) of so many slices of a topology."""
   chip, _, shape = topology_of(topology).partition(':')
   kind, number = f'TPU {chip}'.replace(' tpu', ''), math.prod(map(int, shape.split('x')))
   each, most = 2 if chip in ('v2', 'v3', 'tpu7x') else 1, 8 if chip in ('v5e', 'v6e') else 4

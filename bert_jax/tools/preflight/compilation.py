@@ -42,8 +42,8 @@ class Compiled(NamedTuple):
 
 
 def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = None) -> Compiled:
-  """Compiles a program for devices, with the compiler `options` it was lowered with. what: the
-  program in words, such as 'a product for'."""
+  """Compiles a program with the `options` it was lowered with. what: it in words, 'a product
+  for'."""
   name = f'{what} {len(devices)} {devices[0].device_kind}'
   path = folder() / key(lowered, devices, options)
   if kept := load(path):
@@ -75,8 +75,7 @@ def versions() -> str:
 
 
 def key(lowered: Lowered, devices: Devices, options: Options = None) -> str:
-  """A hash of all that a compilation depends on. The text of a lowered program has neither the
-  positions of the devices nor the compiler's options."""
+  """A hash of all that a compilation depends on, also of what is not in the text of a program."""
   places = [(d.id, getattr(d, 'slice_index', 0), *getattr(d, 'coords', ())) for d in devices]
   flags = os.environ.get('XLA_FLAGS', ''), os.environ.get('LIBTPU_INIT_ARGS', '')
   facts = json.dumps([versions(), devices[0].device_kind, places, flags, options])

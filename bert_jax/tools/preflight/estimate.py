@@ -55,8 +55,7 @@ def objective_of(config: ConfigDict) -> Objective:
 
 def length_of(config: ConfigDict) -> Report:
   """{'steps', 'assumed': are they STEPS, 'full_steps': its rows in full batches, 'tokens': all
-  positions of rows, both from where resume_from has come to, 'passes' over its text: None unless
-  that is a prepared corpus}."""
+  positions of rows, both from where resume_from is, 'passes' over a prepared corpus, else None}."""
   text, times, size = 0, config.epochs, config.batch_size * config.data.seq_length
   if prepared.is_prepared(config.data.train):
     text = sum(x['tokens'] for x in prepared.read_meta(config.data.train)['kept'].values())

@@ -138,9 +138,8 @@ class Program:
     return dict(out.most_common())
 
   def moved(self, name: str, instruction: Instruction) -> tuple[str, int]:
-    """The (kind, bytes) of a collective in the computation `name`: bytes of the results on one
-    device; for a reduce-scatter, of the operands. The fusions that a TPU's compiler calls
-    `all-reduce-scatter` are reduce-scatters."""
+    """The (kind, bytes) of a collective in the computation `name`: of the results on one device; of
+    a reduce-scatter, also the fusions called `all-reduce-scatter`, of the operands."""
     kind, sizes = collective(instruction.opcode), arrays(instruction.type)
     if name.startswith('all-reduce-scatter'):
       return 'reduce-scatter', sum(sizes)

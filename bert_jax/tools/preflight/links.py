@@ -24,8 +24,7 @@ Groups = tuple[tuple[int, ...], ...]  # of positions in mesh.devices.flat
 
 
 class Transfer(NamedTuple):
-  """A collective. kind, bytes: as hlo.Program.moved; groups: of the devices that talk to one
-  another (pairs for a permutation)."""
+  """A collective (see hlo.Program.moved); groups: of devices that talk to one another, or pairs."""
 
   kind: str
   bytes: int
@@ -51,8 +50,8 @@ def _numbers(text: str) -> list[int]:
 
 
 def _iota(shape: str, dims: str, order: str) -> np.ndarray:
-  """An array of positions: in [4,2]T(1,0) 0, 1, ... fill [4,2], which is transposed;
-  [2,4]<=[4,2]T(1,0) is reshaped to [2,4] after that."""
+  """[2,4]<=[4,2]T(1,0): 0, 1, ... fill an array [4,2], which is transposed, and reshaped to
+  [2,4]."""
   ids = np.arange(math.prod(_numbers(dims))).reshape(_numbers(dims))
   ids = ids.transpose(_numbers(order)) if order else ids
   return ids.reshape(_numbers(shape)) if shape else ids
@@ -60,8 +59,7 @@ def _iota(shape: str, dims: str, order: str) -> np.ndarray:
 
 def _mesh_groups(sizes: str, dims: str, order: str, axes: str) -> np.ndarray:
   """Parses groups like mesh['a'=2,'b'=8], device_ids=([8,2]T(1,0)) {'a','b':(2)4}: devices that
-  differ only along the named axes; for 'b':(2)4, b is split into axes of 2, 4 and the rest, and the
-  one of 4 is meant."""
+  differ only along named axes; for 'b':(2)4, b is split into axes of 2, 4 and the rest."""
   wanted = {
     name: (int(before or 1), int(size or 0))
     for name, before, size in re.findall(r"'([\w.]+)'(?::\((\d+)\)(\d+))?", axes)
@@ -80,9 +78,8 @@ def _mesh_groups(sizes: str, dims: str, order: str, axes: str) -> np.ndarray:
 
 
 def groups_of(text: str, number: int) -> Groups:
-  """Parses the groups of a collective among `number` devices from the text of its attributes:
-  {{0,1},{2,3}} or [2,2]<=[4] or mesh['x'=2,'y'=2] {'y'}; for a permutation the pairs (source,
-  target). By default all devices are one group."""
+  """Parses the groups of a collective among `number` devices, by default one: {{0,1},{2,3}} or
+  [2,2]<=[4] or mesh['x'=2,'y'=2] {'y'}; for a permutation the pairs (source, target)."""
   iota = r'\[([\d,]+)\](?:T\(([\d,]+)\))?'
   mesh = rf'_groups=@?mesh\[([^\]]*)\](?:, device_ids=\({iota}\))? \{{(.*?)\}}'
   if match := re.search(mesh, text):
@@ -154,8 +151,8 @@ class Network:
 
 
 class Timeline:
-  """Simulates the schedule of a step with its collectives. seconds: of the step; rows: [Row].
-  seconds_per_cycle: of the computing."""
+  """Simulates a step with its collectives. seconds: of the step; seconds_per_cycle: of
+  computing."""
 
   def __init__(self, program: Program, network: Network, seconds_per_cycle: float):
     self.program, self.network, self.seconds_per_cycle = program, network, seconds_per_cycle

@@ -150,8 +150,7 @@ def read_pairs(specs: Sequence[str], most: int, counts: Counter[str]) -> list[Pa
 
 def minimal_pairs(model: Model, pairs: Sequence[Pair], counts: Counter[str]) -> dict[str, Any]:
   """Scores minimal pairs of read_pairs: {'accuracy', 'pairs', 'ties', 'by_uid', 'by_term'}. A pair
-  of equal sums (up to rounding, which depends on a sentence's place in its batch), and one with an
-  empty sentence, is wrong."""
+  of sums that are equal up to rounding, or with an empty sentence, is wrong."""
   ids = model.tokenizer.ids_batch([text for good, bad, *_ in pairs for text in (good, bad)])
   logs = logs_of(model, ids, counts, 'minimal pairs')
   sums = np.array([x.sum() if len(x) else np.nan for x in logs]).reshape(-1, 2)

@@ -154,8 +154,7 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
 
 
 def latex(report: Report) -> str:
-  """The text of table.tex: a table of each panel, narrow enough for a column of text. The other
-  tables' numbers are in report.md."""
+  """The text of table.tex: a table of each panel, narrow enough for a column of text."""
   out, line = [r'% Needs \usepackage{booktabs}.'], lambda row: ' & '.join(map(tex, row)) + r' \\'
   for panel in report.panels:
     rows, notes = tables.narrow(panel)

@@ -21,8 +21,7 @@ def cache_folder() -> Path:
 
 
 def fetched(path: Path) -> Path:
-  """The path, or a copy of one in a bucket, made anew when a file has changed, in the user's
-  cache."""
+  """The path, or a copy in the user's cache of one in a bucket, anew when a file has changed."""
   if not isinstance(path, Bucket):
     return path
   versions = [(str(x), version) for x, version in path.versions().items()]

@@ -58,9 +58,8 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def join(seconds: int | None = None) -> None:
-  """Joins the other processes of the run, if --distributed, srun or GKE says that there are any.
-  It must be called before anything else that uses JAX's devices. seconds: the value of
-  --distributed. Raises Alone (exit code 3) if the others do not join in time."""
+  """Joins the other processes of the run, if --distributed (`seconds`), srun or GKE says that there
+  are any, before JAX's devices are used. Raises Alone (exit code 3) if they do not come in time."""
   pod = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
   if not (seconds or _launched() or pod):
     return

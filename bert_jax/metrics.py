@@ -66,8 +66,7 @@ def values(terms: Mapping[str, Mean], baselines: Mapping[str, Level]) -> dict[st
 def beside(
   metrics: Mapping[str, float], baselines: Mapping[str, Level], examples: int = 0
 ) -> dict[str, float]:
-  """What to judge metrics by: {'examples': how many were scored, NAME_KIND: the baseline of
-  NAME}."""
+  """What to judge metrics by: {'examples': how many were scored, NAME_KIND: a baseline of NAME}."""
   levels = {f'{name}_{kind}': x for name, (x, kind) in baselines.items() if name in metrics}
   return ({'examples': examples} if examples else {}) | levels
 

@@ -58,9 +58,8 @@ ACTIVATION_RULES = {'batch': ('data', 'fsdp'), 'length': None, 'hidden': None, '
 def make_mesh(
   data: int, fsdp: int, tensor: int, devices: Sequence[jax.Device] | None = None, slices: int = 1
 ) -> Mesh:
-  """A mesh over all devices; one of the three sizes may be -1: as large as fits. slices: TPU
-  slices, over which `data` goes first, so that only sums of gradients cross the network between
-  them."""
+  """A mesh over all devices; one of the sizes may be -1: as large as fits. slices: TPU slices, over
+  which `data` goes first, so that only sums of gradients cross the network between them."""
   devices = devices or jax.devices()
   shape = [data, fsdp, tensor]
   known = math.prod(n for n in shape if n != -1)
@@ -176,9 +175,8 @@ def _auto(shape, parts):
 
 
 def tree_shardings(tree: Any, mesh: Mesh, params: Any = None) -> Any:
-  """A NamedSharding for every array (or shape) of a tree, by its path. params: those of an
-  optimizer's state, in which arrays of another shape (Adafactor's sums) are split by the automatic
-  rule."""
+  """A NamedSharding for every array (or shape) of a tree, by its path. params: of an optimizer's
+  state, whose arrays of other shapes (Adafactor's sums) are split by the automatic rule."""
   shapes = {path_name(path): x.shape for path, x in tree_leaves_with_path(params)}
 
   def sharding_of(path, x):

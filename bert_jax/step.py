@@ -40,8 +40,7 @@ class State:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Constants:
-  """Arrays that stay the same in all steps of a run. They are an argument of the compiled steps, so
-  that runs that differ in nothing else share the compiled program."""
+  """Arrays that are the same in all steps: an argument of these, so that runs share a program."""
 
   train_key: jax.Array
   eval_key: jax.Array

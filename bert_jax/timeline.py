@@ -56,9 +56,8 @@ SCHEDULES = {
 
 
 class Moment(NamedTuple):
-  """The values of one step. rate: the learning rate. rows: how many of the batch are not empty.
-  values: {field: its value} of fields that change by step; in a compiled step, the number of its
-  stage. An evaluation (`train` is False) has each field's last value."""
+  """The values of one step. rows: how many of the batch are not empty. values: {field: its value};
+  in a compiled step the number of its stage, in an evaluation (`train` is False) the last."""
 
   rate: Any = 0.0
   rows: Any = None
@@ -87,8 +86,7 @@ class Change(NamedTuple):
 
 class Timeline:
   """What a run of a config does at each of its steps. steps: its length; 0: unknown, and nothing
-  may be a share of it. fields: {name: Field} of the config. InputError if a field does not fit the
-  length."""
+  may be a share. fields: {name: Field} of the config. InputError if one does not fit the length."""
 
   def __init__(self, config: ConfigDict, steps: int, fields: Mapping[str, Field]):
     self.steps, self.optimizer, self.batch_size = steps, config.optimizer, config.batch_size

@@ -233,9 +233,8 @@ def _parsed(ask, asked, faults):
 
 
 class Writer:
-  """Writes answers as lines of JSON, or vectors as one array (.npy), with NaN for missing ones.
-  array: the key of the vector in an answer. width: the size of the vectors.
-  lines, errors: how many were written so far. first: the first line without an answer, and why."""
+  """Writes answers as lines of JSON, or vectors (`array`, the key in an answer) as one .npy, with
+  NaN for missing ones. first: the first line without an answer, and why."""
 
   def __init__(self, path: str, strict: bool, array: str, width: int):
     self.path, self.strict, self.array, self.width = path, strict, array, width

@@ -40,8 +40,7 @@ class Saver:
       self.run.watch.saved()
 
   def save(self, step: int, state: State, results: Mapping[str, float]) -> None:
-    """Saves a state, or adds the results of its evaluation to its checkpoint. Nobody could read it
-    without a config and a vocabulary: a workdir that was removed since the run began gets them."""
+    """Saves a state, or adds its results; a workdir that was removed gets config and vocabulary."""
     run, workdir = self.run, self.run.inputs.workdir
     if hosts.first() and not files.exists(workdir / contents.CONFIG):
       contents.claim(workdir, run.inputs.config)
@@ -55,8 +54,7 @@ class Saver:
 
 
 class Evaluator:
-  """Evaluates the states of a run, and does what follows: a line, the best checkpoint, answers, an
-  early end. owes: was an evaluation broken off and not made up for?"""
+  """Evaluates a run, and does what follows. owes: was an evaluation broken off, not made up for?"""
 
   def __init__(self, session: 'Session', step: int):
     self.at, self.run = session, session.run

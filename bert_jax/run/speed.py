@@ -39,9 +39,8 @@ SLOW = 0.5  # the least share of its time in which a slow process is busy itself
 
 
 class Clock:
-  """Measures the speed of training, and apart from it the seconds of evaluating and saving
-  (`doing`). flops_per_step: of a full batch. steps, batches, waited, blocked: since the last read,
-  steps, full batches, seconds of waiting for a batch and for devices; done: batches before it."""
+  """Measures the speed of training, apart from evaluating and saving (`doing`). Since the last
+  read: steps, full batches, seconds of waiting for a batch (waited) and for devices (blocked)."""
 
   def __init__(self, flops_per_step: float):
     self.flops_per_step = flops_per_step

@@ -75,8 +75,7 @@ class Tally:
 
   def settle(self, now: bool) -> int:
     """Adds the metrics that were taken: all if something reads them now, else all but the newest
-    step's, for which no step waits. Returns the step of a spike from which the run goes back, or
-    0."""
+    step's, for which no step waits. Returns the step of a spike to go back from, or 0."""
     for step in sorted(self.pending):
       due = now or step < self.step
       if due and self._add(step, metrics.host_sum(self.pending.pop(step))):
@@ -85,8 +84,7 @@ class Tally:
     return 0
 
   def _add(self, step, out):
-    """Adds the metrics of a step; returns whether its loss is a spike from which the run goes back.
-    At a step where a field changes its value, the loss is not compared with earlier ones."""
+    """Adds the metrics of a step; returns whether its loss is a spike from which to go back."""
     if step - 1 in self.inputs.timeline.jumps():
       self.spikes.forget()
     norms = {name: number(x) for name, x in out.pop('module_norms', {}).items()}

@@ -37,9 +37,8 @@ def opened(config: ConfigDict, workdir: Path, start: int) -> 'list[Tracker]':
 
 
 class TensorBoard:
-  """Writes TensorBoard's event files in the workdir, in the thread that trains: tensorboardX's
-  SummaryWriter has one of its own, for which a run waits for ever once it has failed at a full
-  disk. start: TensorBoard hides later steps in earlier files."""
+  """Writes TensorBoard's event files in the thread that trains: the thread of tensorboardX's
+  SummaryWriter hangs once a disk was full. start: TensorBoard hides later steps before it."""
 
   def __init__(self, workdir: Path, start: int):
     self.workdir, self.due = workdir, 0.0

@@ -140,9 +140,8 @@ def write_facts(
   mesh: jax.sharding.Mesh,
   costs: Mapping[str, Any],
 ) -> None:
-  """Writes run.json: versions, commands, devices, mesh; rows, fingerprint, labelled examples and
-  baselines of each split (and of the `part` of a curve); packages.txt and code.diff beside it.
-  `earlier` keeps the versions and devices before, if these have changed."""
+  """Writes run.json (versions, commands, devices, mesh, data; `earlier`: versions and devices
+  before) and beside it packages.txt and code.diff (provenance.py)."""
   if not hosts.first():
     return
   path = workdir / 'run.json'

@@ -92,9 +92,8 @@ def array_table(trees: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 @jax.jit
 def checksum(x: jax.Array) -> jax.Array:
-  """uint32: the sum modulo 2**32 of an array's words, each times an odd number made from its
-  position. As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap.
-  Compiled for each shape, of which a model has far fewer than arrays."""
+  """uint32: the sum modulo 2**32 of an array's words, each times an odd number made from its place.
+  As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap."""
   if x.dtype == jnp.bool_:
     x = x.astype(jnp.uint8)
   unsigned = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]

@@ -57,8 +57,7 @@ def read(folder: Path | str) -> Run:
 
 
 def _is_of_all(point: Point, facts: Facts, summary: Summary) -> bool:
-  """Whether an earlier version's `eval` at an end is of all rows: it stands beside their
-  baselines."""
+  """Whether an earlier version's `eval` at an end is of all rows: beside their baselines."""
   levels, values = facts.split('eval').baselines, point.values
   known = [(x.value, values.get(k), values.get(f'{k}_below_{x.kind}')) for k, x in levels.items()]
   known = [(x, a + b) for x, a, b in known if a is not None and b is not None]

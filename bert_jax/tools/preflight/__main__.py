@@ -48,8 +48,7 @@ def table(report: estimate.Report) -> str:
 def compiled(
   args: argparse.Namespace, overrides: Sequence[str], config: ConfigDict, topology: str
 ) -> Iterator[estimate.Report]:
-  """Yields the report of a config, or of what is searched, on a topology; then of what fits
-  instead."""
+  """Yields the report of a config, or of what is searched, on a topology, then of what fits."""
   devices = chips.devices_of(topology, config.mesh.slices)
   if not args.largest_batch:
     sharding.mesh_of(config, TASKS[config.objective], devices)  # or an InputError

@@ -128,9 +128,8 @@ def devices_of(topology: str, slices: int = 1) -> list[jax.Device]:
 
 
 class Chip:
-  """A kind of chip: its HBM in bytes, the FLOPs of a cycle of a large bfloat16 product, and the
-  seconds of a cycle by two clocks: `seconds_per_cycle` if that product ran at the chip's peak, and
-  `data_sheet_seconds` by the published clock (None: not published)."""
+  """A kind of chip: its HBM in bytes, the FLOPs of a cycle of a large product, and the seconds of a
+  cycle if that ran at the chip's peak, and by the published clock (data_sheet_seconds)."""
 
   def __init__(self, device: jax.Device):
     one = jax.sharding.SingleDeviceSharding(device)

@@ -42,8 +42,7 @@ class Compiled(NamedTuple):
 
 
 def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = None) -> Compiled:
-  """Compiles a program with the `options` it was lowered with. what: it in words, 'a product
-  for'."""
+  """Compiles a program with the `options` it was lowered with. what: in words, 'a product for'."""
   name = f'{what} {len(devices)} {devices[0].device_kind}'
   path = folder() / key(lowered, devices, options)
   if kept := load(path):

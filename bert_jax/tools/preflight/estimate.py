@@ -149,8 +149,7 @@ def _warnings(program: hlo.Program, dtype: str) -> list[str]:
 
 
 def largest_batch(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
-  """Searches the largest batch that fits, to within a sixteenth, and returns its report: the
-  config's batch is doubled until it does not fit, and halved between the two after that."""
+  """The report of the largest batch that fits, to within a sixteenth, by doubling and halving."""
   mesh = sharding.make_mesh(**sharding.axes_of(config, devices), devices=devices)
   shards = mesh.shape['data'] * mesh.shape['fsdp']
   unit = shards * config.optimizer.accumulation

@@ -33,8 +33,7 @@ class Transfer(NamedTuple):
 
 @dataclass
 class Row:
-  """All similar transfers of a step. axes: names of mesh axes, such as 'data+fsdp'; beside: they
-  overlap with computation; seconds: that they take; waited: seconds that do not overlap."""
+  """All similar transfers of a step. beside: they overlap with computing; waited: what does not."""
 
   kind: str
   axes: str
@@ -50,8 +49,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _iota(shape: str, dims: str, order: str) -> np.ndarray:
-  """[2,4]<=[4,2]T(1,0): 0, 1, ... fill an array [4,2], which is transposed, and reshaped to
-  [2,4]."""
+  """[2,4]<=[4,2]T(1,0): 0, 1, ... fill an array [4,2], transposed, and reshaped to [2,4]."""
   ids = np.arange(math.prod(_numbers(dims))).reshape(_numbers(dims))
   ids = ids.transpose(_numbers(order)) if order else ids
   return ids.reshape(_numbers(shape)) if shape else ids
@@ -139,9 +137,8 @@ class Network:
     return share * size / chips * (inside + (slices - 1) / slices / network)
 
   def _speed(self, places: set[tuple]) -> float:
-    """Bytes a second that a chip receives from the others of its group over the links of a slice:
-    one link of each side along which the group extends, or two around a ring. Where its chips stand
-    apart, as many groups lie between one another and share the link."""
+    """Bytes a second that a chip receives from its group over the links of a slice: one link of
+    each side along which it extends, two around a ring, shared by groups in between."""
     ways = 0.0
     for stand, length, ring in zip(list(zip(*places))[1:], self.sides, self.rings):
       if steps := len(set(stand)) - 1:
@@ -151,8 +148,7 @@ class Network:
 
 
 class Timeline:
-  """Simulates a step with its collectives. seconds: of the step; seconds_per_cycle: of
-  computing."""
+  """Simulates a step with its collectives. seconds: of it; seconds_per_cycle: of computing."""
 
   def __init__(self, program: Program, network: Network, seconds_per_cycle: float):
     self.program, self.network, self.seconds_per_cycle = program, network, seconds_per_cycle

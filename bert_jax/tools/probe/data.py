@@ -34,9 +34,8 @@ class Sentence(NamedTuple):
 def read(
   tokenizer: Tokenizer, conllu: Specs, text: Specs, most: int, room: int, counts: Counter[str]
 ) -> list[Sentence]:
-  """Reads `most` sentences (0: all) of each spec, the same ones every time.
-  conllu, text: [LANGUAGE=]SPEC of CoNLL-U and of files with a sentence on each line. room: the most
-  pieces of a sentence; longer ones are cut. counts: counts sentences left out or cut."""
+  """Reads `most` sentences (0: all) of each [LANGUAGE=]SPEC, the same ones every time. room: the
+  most pieces of a sentence; longer ones are cut. counts: counts sentences left out or cut."""
   out = []
   for option, specs, reader in (('--conllu', conllu, _from_conllu), ('--text', text, _from_lines)):
     for spec in specs:

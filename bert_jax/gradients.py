@@ -45,8 +45,7 @@ def accumulated(grad_fn: Gradient, count: int, grows: bool) -> Gradient:
 
       if not grows:
         return added(), None
-      has_rows = anywhere(microbatch['segment_ids'] > 0)
-      return jax.lax.cond(has_rows, added, lambda: total), None
+      return jax.lax.cond(anywhere(microbatch['segment_ids'] > 0), added, lambda: total), None
 
     def cut(x):
       return jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)

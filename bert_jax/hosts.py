@@ -103,13 +103,11 @@ def _losses_in_a_sentence() -> Iterator[None]:
   global _lost  # Python must keep a reference, since C does not
 
   def lost(_: Any) -> None:
-    message = f'error: {who()} ends for the reason above: mostly, another one {AGAIN}\n'
-    os.write(2, message.encode())
+    os.write(2, f'error: {who()} ends for the reason above: mostly, another one {AGAIN}\n'.encode())
     os._exit(Alone.code)
 
   make = _jax.get_distributed_runtime_client
-  told = functools.partial(make, missed_heartbeat_callback=lost)
-  _jax.get_distributed_runtime_client = told
+  _jax.get_distributed_runtime_client = functools.partial(make, missed_heartbeat_callback=lost)
   try:
     yield
   finally:

@@ -80,8 +80,7 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   fault = f'optimizer.decay is {optimizer.decay:g}, and optimizer.schedule={optimizer.schedule}'
   yield decays or not optimizer.decay, f'{fault} has no such steps; set it to 0.'
   both = optimizer.warmup + optimizer.decay
-  shares = optimizer.warmup < 1 and optimizer.decay < 1
-  holds = not (decays and shares and both > 1 + 1e-6)
+  holds = not (decays and optimizer.warmup < 1 and optimizer.decay < 1 and both > 1 + 1e-6)
   yield holds, f'optimizer.warmup and optimizer.decay are {both:g} of the run together; lower one.'
 
 

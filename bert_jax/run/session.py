@@ -31,8 +31,7 @@ class Saver:
   def due(self, step: int, wish: Wish) -> bool:
     inputs, config = self.run.inputs, self.run.inputs.config
     every = config.checkpoint.every, config.spikes.rollback
-    is_at = any(n > 0 and step % n == 0 for n in every)
-    return is_at or step == inputs.steps or wish > Wish.GO_ON
+    return any(n > 0 and step % n == 0 for n in every) or step == inputs.steps or wish > Wish.GO_ON
 
   def maybe(self, step: int, state: State, wish: Wish) -> None:
     if self.due(step, wish):

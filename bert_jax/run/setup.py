@@ -192,8 +192,7 @@ def new_state(inputs: Inputs, program: step.Program, weights: Any = None) -> ste
   state = make_state(init_key)
   if weights:
     params = initialization.warm_start(state.params, *weights)
-    count = inputs.config.model.new_top_layers
-    params = initialization.with_new_top(params, state.params, count)
+    params = initialization.with_new_top(params, state.params, inputs.config.model.new_top_layers)
     state = dataclasses.replace(state, params=params)
   return state
 

@@ -58,8 +58,7 @@ class TensorBoard:
     # Files that begin in the same second have names of their own.
     self.file = event_file_writer.EventsWriter(str(staged(self.workdir / 'events')), f'.{start}')
     self.written = Path(self.file._file_name)
-    begins = proto.SessionLog(status=proto.SessionLog.START)
-    self._write(step=start + 1, session_log=begins)
+    self._write(step=start + 1, session_log=proto.SessionLog(status=proto.SessionLog.START))
 
   def _write(self, **content):
     self.file.write_event(self.event(wall_time=time.time(), **content))

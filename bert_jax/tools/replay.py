@@ -186,8 +186,7 @@ def first_not_finite(
   if layers[first] == 1:
     return paths[first]
   stack = paths[first].partition('/layer')[0] + '/layer'
-  same = [x for x in wrong if layers[x[1]] > 1 and paths[x[1]].startswith(stack)]
-  layer, module = min(same)
+  layer, module = min([x for x in wrong if layers[x[1]] > 1 and paths[x[1]].startswith(stack)])
   return f'{paths[module]} of layer {layer}'
 
 

@@ -119,8 +119,7 @@ class Checkpoints(policies.PreservationPolicy):
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     if number in self.steps():
       return self._add_metrics(number, metrics)
-    are_finite = manifest.finite(manifest.trained(state.params, state.opt_state))
-    if not jax.device_get(are_finite):
+    if not jax.device_get(manifest.finite(manifest.trained(state.params, state.opt_state))):
       fault = f'the parameters are not finite after step {number}, so nothing of it is saved'
       raise InputError(f'{fault}; a lower optimizer.learning_rate or float32 usually helps.')
     trees = {part: manifest.flat(getattr(state, part)) for part in PARTS}
@@ -132,8 +131,7 @@ class Checkpoints(policies.PreservationPolicy):
       self.manager.save(number, args=ocp.args.Composite(meta=ocp.args.JsonSave(meta), **arrays))
       if self.is_staged:
         self.manager.wait_until_finished()
-        whole = staged(self.folder) / str(number)
-        place(whole, self.folder / str(number), last=(manifest.NOTE,))
+        place(staged(self.folder) / str(number), self.folder / str(number), last=(manifest.NOTE,))
         self.manager.delete(number)
         self._delete(set(self.steps()) - self.kept(self.steps()))
 
@@ -243,8 +241,7 @@ class Checkpoints(policies.PreservationPolicy):
         if self.is_staged:
           (self.folder / str(number) / part).call('get', str(folder / part), recursive=True)
         with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
-          args = ocp.args.StandardRestore(arrays)
-          out[part] = handler.restore(folder / part, args=args)
+          out[part] = handler.restore(folder / part, args=ocp.args.StandardRestore(arrays))
     except Exception as error:
       if hosts.is_loss(error):
         raise

@@ -88,8 +88,7 @@ def estimate(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
   program = step.program(config, objective, mesh, config_lib.timeline_of(config, read['steps']))
   with jax.set_mesh(mesh), sharding.activation_rules():
     lowered, where = program.lower(), list(mesh.devices.flat)
-    options = sharding.compiler_options(mesh)
-    compiled = compilation.compiled(lowered, where, 'a step for', options)
+    compiled = compilation.compiled(lowered, where, 'a step for', sharding.compiler_options(mesh))
   said = f'{compiled.resharded} involuntary full rematerialisations: a sharding changes midway'
   warnings = [said] * bool(compiled.resharded)
   state = [

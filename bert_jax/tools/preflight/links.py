@@ -101,8 +101,7 @@ class Network:
     self.places = [(getattr(d, 'slice_index', 0) or 0, *d.coords) for d in devices]
     self.sides = [1 + max(column) for column in list(zip(*self.places))[1:]]
     rings = [n % published.ring == 0 if published.ring else False for n in self.sides]
-    flat = published.links == 4
-    self.rings = [ring and (flat or all(rings)) for ring in rings]
+    self.rings = [ring and (published.links == 4 or all(rings)) for ring in rings]
     self.one_way = (published.interconnect or 0) / 2 / (published.links or 1)  # of a link
     slices = len({place[0] for place in self.places})
     self.known = bool(published.interconnect and (slices == 1 or published.network))

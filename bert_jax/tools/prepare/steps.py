@@ -153,8 +153,7 @@ _maker: Maker  # of this process, if it is a worker
 def _start(settings):
   global _maker
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process' to handle
-  parent = multiprocessing.parent_process()
-  threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+  threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
   _maker = Maker(settings)
 
 

@@ -64,8 +64,7 @@ def started(run: Run, root: Path, number: int, count: int) -> subprocess.Popen:
   if gpus > 1 and count > 1:
     env.setdefault('CUDA_VISIBLE_DEVICES', str(number % gpus))
   if count > max(1, gpus):
-    share = 0.9 / -(-count // max(1, gpus))
-    env.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', f'{share:.2f}')
+    env.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', f'{0.9 / -(-count // max(1, gpus)):.2f}')
   words = '--config', run.spec, '--workdir', str(root / run.folder), *run.fields
   with files.append(staged(root / LOGS / f'{run.folder}.txt')) as file:
     print(time.strftime('==== %F %T'), run.folder, file=file, flush=True)

@@ -81,12 +81,10 @@ def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
 def main(argv: Sequence[str] | None = None) -> None:
   about = 'Runs a config in a workdir, or continues the run that is there.'
   more = (
-    'Any field of the config is set as --config.NAME=VALUE; python -m bert_jax.config lists them.'
+    '--config.NAME=VALUE sets any field of the config; python -m bert_jax.config lists them all.'
   )
-  parser, example = (
-    command_parser('train', about, epilog=more),
-    'such as configs/pretrain.py:size=tiny',
-  )
+  parser = command_parser('train', about, epilog=more)
+  example = 'such as configs/pretrain.py:size=tiny'
   parser.add_argument('--config', required=True, metavar='FILE[:ARGS]', help=example)
   parser.add_argument('--workdir', default='', help='where the run is written, and resumed from')
   hosts.add_argument(parser)

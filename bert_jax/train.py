@@ -80,9 +80,7 @@ def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
 
 def main(argv: Sequence[str] | None = None) -> None:
   about = 'Runs a config in a workdir, or continues the run that is there.'
-  more = (
-    '--config.NAME=VALUE sets any field of the config; python -m bert_jax.config lists them all.'
-  )
+  more = '--config.NAME=VALUE sets any field of the config; python -m bert_jax.config lists all.'
   parser = command_parser('train', about, epilog=more)
   example = 'such as configs/pretrain.py:size=tiny'
   parser.add_argument('--config', required=True, metavar='FILE[:ARGS]', help=example)

@@ -3,10 +3,9 @@
     python -m bert_jax.tools.rerun W --workdir AGAIN             # trains; given again, it continues
     python -m bert_jax.tools.rerun W --workdir AGAIN --dry-run   # only says what is not the same
 
-A run is a function of its config, on the same code, packages, devices and data. Each difference in
-these is named first. Then the run is trained, and its metrics and the checksums of its last state
-are compared. --config.NAME=VALUE changes a field, such as data.train if the data lies elsewhere.
-The exit status is 1 if a comparison fails, or if the repetition ended before the run did.
+Each difference in code, packages, devices and data is named first. Then the run is trained, and
+its metrics and the checksums of its last state are compared. --config.NAME=VALUE changes a field,
+such as data.train if the data lies elsewhere. The exit status is 1 if a comparison fails.
 """
 
 import contextlib

@@ -8,8 +8,7 @@ compiling its step for them.
 
 The real compiler (pip install libtpu; no TPU) compiles the real step with the config's mesh, and
 refuses what does not fit. Its cycles become an estimated time and MFU (step_time.py), without and
-with communication (links.py). What is compiled is kept. Nothing is timed, and nothing read but the
-counts of a prepared corpus and a teacher's weights.
+with communication (links.py). What is compiled is kept, and nothing is timed.
 """
 
 import argparse

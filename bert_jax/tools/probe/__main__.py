@@ -3,9 +3,8 @@
     python -m bert_jax.tools.probe --model W --conllu $DATA/ud/en_ewt-ud-dev.conllu \
         --pairs '$DATA/blimp/*.jsonl' [--checkpoint all] [--text de=german.txt]
 
-W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. The results are
-written as STEP.json to the folder --out, W/probe for a run, and shown as a table, which is
-table.txt there. --checkpoint all probes all checkpoints that have not been probed yet.
+W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. Results are written
+to W/probe (or --out): STEP.json and table.txt. --checkpoint all probes what has not been probed.
 """
 
 import argparse

@@ -4,12 +4,11 @@
 
 prints a table and writes S/report: report.html (one file, with its pictures), report.md, table.tex,
 results.csv (a line for each run) and each picture as PDF, SVG and PNG, as wide as two columns of a
-paper, and as NAME-column.pdf, as wide as one; all from the workdirs alone.
+paper, and as NAME-column.pdf, as wide as one.
 
-Runs that differ in nothing but the seed are an arm, one line of a table, with its name in the
-sweep; else it is named by the fields in which it differs or, if these are many, by its folder.
-Copies of a run count once; unfinished runs count only where no run is finished. Runs that were
-evaluated on other rows, or under other masks, have tables of their own (see statistics.py).
+Runs that differ in nothing but the seed are an arm, one line of a table. Copies of a run count
+once, unfinished runs only where no run is finished. Runs that were evaluated on other rows, or
+under other masks, have tables of their own.
 """
 
 import dataclasses

@@ -7,9 +7,8 @@ configs/README.md has a table of the ways to vary. --vary :size=tiny,mini varies
 config file (configs/pretrain.py:size=tiny). A value may be a tuple or list; one with a comma is
 quoted: --vary "masking.policy=token,'token,phrase@500'". {seed} in a value stands for the seed.
 
-Every run has its folder below --workdir; logs/ there has its output and how it ended. Started
-again, the sweep leaves out finished runs and continues the others. A run that fails does not stop
-the rest. With --jobs each has a share of the cores, on which its last digits depend.
+Every run has its folder below --workdir; logs/ there has its output and how it ended (jobs.py). A
+run that fails does not stop the rest. With --jobs the last digits depend on each one's cores.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Trains the runs of a sweep, each in a process of its own, several at a time.
 
-Beside the workdirs lie logs/NAME.txt, the output of run NAME, and logs/NAME.json, how it ended.
-A sweep that is started again leaves out finished runs and continues interrupted ones.
+Beside the workdirs lie logs/NAME.txt, the output of run NAME, and logs/NAME.json, how it ended. A
+sweep that is started again leaves out finished runs and continues interrupted ones.
 """
 
 import collections

@@ -147,8 +147,7 @@ AGAIN_SECONDS = 0.02  # until a signal is repeated
 
 
 def _unraisable(args):
-  """Handles errors in places that cannot raise, such as a callback of the garbage collector: a
-  signal is repeated a moment later; coroutines thrown away unfinished, as Orbax's, are silent."""
+  """Repeats a signal that came where nothing can raise; unfinished coroutines are no error."""
   if issubclass(args.exc_type, KeyboardInterrupt):
     threading.Timer(AGAIN_SECONDS, _thread.interrupt_main).start()
   elif not isinstance(args.object, types.CoroutineType):

@@ -256,8 +256,7 @@ def together() -> Iterator[None]:
 
 
 def is_loss(error: Exception) -> bool:
-  """Does an exception come from the connection between processes, and not from their work?
-  Some versions of JAX raise a JaxRuntimeError, others a ValueError, whose text begins so."""
+  """Is an error one of the connection between processes? By its text: types vary with JAX."""
   return jax.process_count() > 1 and bool(STATUS.match(str(error)))
 
 

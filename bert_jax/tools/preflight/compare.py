@@ -72,8 +72,7 @@ def rates(price: str, spot: str, number: int) -> list[tuple[float, float]]:
 
 
 def cost(report: Mapping[str, Any], rate: tuple[float, float]) -> dict[str, Any]:
-  """The cost of a run, {'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]}, by all
-  estimates, communication included if known; {} if it does not fit or cannot be timed."""
+  """{'days', 'chip_hours', 'dollars', 'spot_dollars': [least, most]} of a run; {}: no estimate."""
   (price, spot), rows = rate, step_time.fullest(report)
   if not rows:
     return {}

@@ -110,8 +110,7 @@ def other_evaluations(runs: Sequence[Run]) -> list[str]:
 def content_of(
   root: Path, runs: Sequence[Run], baseline: str, args: argparse.Namespace
 ) -> dict[str, Any]:
-  """The content of sweep.json. Runs of an earlier sweep stay in it, and its baseline unless one is
-  given. InputError if one of these runs was trained with another config than it has now."""
+  """The content of sweep.json, with earlier runs. InputError if one of these had another config."""
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')

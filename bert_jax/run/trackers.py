@@ -21,7 +21,7 @@ def check(config: ConfigDict) -> None:
   if config.log.wandb == 'off' or not hosts.first():
     return
   wandb = _wandb()
-  if config.log.wandb == 'online' and not wandb.login(prompt=False):
+  if config.log.wandb == 'online' and not _knows_key(wandb):
     fault = 'log.wandb=online, and Weights & Biases knows no key of yours'
     raise InputError(f'{fault}; run "wandb login" once, or set --config.log.wandb=offline.')
 
@@ -131,3 +131,10 @@ def _wandb():
     advice = 'pip install wandb, or set it to off'
     raise InputError(f'log.wandb needs the package wandb; {advice}.') from None
   return wandb
+
+
+def _knows_key(wandb):
+  try:
+    return wandb.login(prompt=False)
+  except TypeError:  # of a version whose login always asks
+    return bool(wandb.api.api_key)

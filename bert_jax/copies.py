@@ -37,8 +37,9 @@ def fetched(path: Path) -> Path:
 
 
 @functools.cache
-def _scratch(process: int, parent: Path) -> tempfile.TemporaryDirectory:
+def _scratch(process: int, parent: Path | None = None) -> tempfile.TemporaryDirectory:
   """A folder that is removed when the process ends, or by the next process if it was killed."""
+  parent = parent or Path(tempfile.gettempdir())
   parent.mkdir(parents=True, exist_ok=True)
   for old in parent.glob('bert_jax-*/.lock'):
     with contextlib.suppress(OSError), old.open('rb+') as file:
@@ -55,7 +56,7 @@ def staged(path: Path) -> Path:
   """Where a program that knows only disks writes: `path` or, for a bucket, a temporary folder."""
   if not isinstance(path, Bucket):
     return path
-  out = Path(_scratch(os.getpid(), Path(tempfile.gettempdir())).name, *path.parts)
+  out = Path(_scratch(os.getpid()).name, *path.parts)
   out.parent.mkdir(parents=True, exist_ok=True)
   return out
 

@@ -313,8 +313,7 @@ def test_what_killed_processes_have_staged_is_removed(fake, tmp_path, monkeypatc
   for name in ('dead/.lock', 'new/.tmp'):
     (tmp_path / f'bert_jax-{name}').parent.mkdir()
     (tmp_path / f'bert_jax-{name}').touch()
-  code = 'from bert_jax.copies import _scratch, tempfile, Path\n'
-  code += 'print(_scratch(0, Path(tempfile.gettempdir())).name)'
+  code = 'from bert_jax import copies; print(copies._scratch(0).name)'
   out = subprocess.run(
     [sys.executable, '-c', code],
     env=os.environ | {'TMPDIR': str(tmp_path)},
@@ -486,7 +485,7 @@ def test_a_folder_in_a_bucket_becomes_whole_once(fake, soon):
     pytest.raises(InputError, match='mine/D is not empty any more'),
     lock.whole_folder(fake) as one,
   ):
-    mine = copies._scratch(os.getpid(), Path(copies.tempfile.gettempdir()))
+    mine = copies._scratch(os.getpid())
     copies._scratch.cache_clear()
     with pytest.raises(lock.Busy), lock.whole_folder(fake):
       pass

@@ -1,24 +1,20 @@
 """Paths of files in buckets (gs:// and s3://, by fsspec) beside those on a disk.
 
-A file appears in a bucket, whole, when its writer closes it. What needs a disk is read from a copy
-there (`fetched`), or written there first (`staged`) and uploaded (`place`).
+A file appears in a bucket, whole, when its writer closes it. What needs a disk: see copies.py.
 """
 
 import contextlib
 import errno
-import fcntl
 import fnmatch
 import functools
-import hashlib
 import io
 import os
 import pathlib
 import re
 import shutil
-import tempfile
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +63,7 @@ def _store(protocol: str, process: int) -> Any:
 
 
 class Bucket(ON_DISK):
-  """A file or folder in a bucket, as a Path. A function that knows only disks gets an InputError
-  from it. Errors of the store are OSErrors."""
+  """A file or folder in a bucket, as a Path; with InputErrors for what knows only disks."""
 
   def __str__(self) -> str:
     return URL.sub(r'\1://\3', super().__str__(), count=1)
@@ -115,7 +110,7 @@ class Bucket(ON_DISK):
       reader: Any = _Read(self)
       file = io.BufferedReader(reader, max(buffering, PART))
       return file if 'b' in mode else io.TextIOWrapper(file, *text, **named)
-    return _Written(self, self.read_bytes() if 'a' in mode and self._info() else b'', 'a' in mode)
+    return Written(self, self.read_bytes() if 'a' in mode and self._info() else b'', 'a' in mode)
 
   def read_bytes(self) -> bytes:
     return self.call('cat_file')
@@ -194,7 +189,7 @@ class _Read(io.RawIOBase):
     return self.at
 
 
-class _Written(io.BytesIO):
+class Written(io.BytesIO):
   """A file of a bucket that is written, with its content until now; text is written as UTF-8.
   appends: see Bucket.open; flush then uploads once in UPLOAD_SECONDS, and the next one mends what
   fails. It is not written if it is forgotten, nor again what is written."""
@@ -230,72 +225,7 @@ class _Written(io.BytesIO):
     super().close() if kind else self.close()
 
 
-def upload(file: Any) -> None:
-  """Uploads what has been written to a file in a bucket."""
-  if isinstance(file, _Written):
-    file.flush(True)
-
-
-def fetched(path: 'Path') -> 'Path':
-  """A file or folder on the disk: itself, or a copy of one in a bucket, which stays in the user's
-  cache and is made again when a file has changed."""
-  if not isinstance(path, Bucket):
-    return path
-  versions = [(str(x), version) for x, version in path.versions().items()]
-  key = hashlib.sha256(repr(versions).encode()).hexdigest()[:24]
-  home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
-  folder = pathlib.Path(home, 'bert_jax', 'buckets', key)
-  if not folder.is_dir():
-    log.info('copying %s to %s', path, folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    for old in folder.parent.glob('.*'):  # of killed processes
-      if time.time() - old.stat().st_mtime > 24 * 3600:
-        shutil.rmtree(old, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix='.') as scratch:
-      path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
-      with contextlib.suppress(OSError):  # another process has been faster
-        os.rename(f'{scratch}/whole', folder)
-  return folder / path.name
-
-
-@functools.cache
-def _scratch(process: int) -> tempfile.TemporaryDirectory:
-  """A folder that is removed when the process ends, or by the next process if it was killed."""
-  for old in pathlib.Path(tempfile.gettempdir()).glob('bert_jax-*/.lock'):
-    with contextlib.suppress(OSError), old.open('rb+') as file:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      shutil.rmtree(old.parent)
-  folder = tempfile.TemporaryDirectory(prefix='bert_jax-')
-  lock = os.open(f'{folder.name}/.tmp', os.O_CREAT | os.O_RDWR)  # open while the process lives
-  fcntl.flock(lock, fcntl.LOCK_EX)
-  os.rename(f'{folder.name}/.tmp', f'{folder.name}/.lock')
-  return folder
-
-
-def staged(path: 'Path') -> 'Path':
-  """Where a file or folder is written by a program that knows only disks: at `path` or, for a
-  bucket, in a temporary folder."""
-  if not isinstance(path, Bucket):
-    return path
-  out = pathlib.Path(_scratch(os.getpid()).name, *path.parts)
-  out.parent.mkdir(parents=True, exist_ok=True)
-  return out
-
-
-def place(source: 'Path', path: 'Path', last: Collection[str] = ()) -> None:
-  """Brings what was written where `staged` says to its path: moves it, or uploads it to a bucket.
-  last: names of files that come last, by whose presence a reader knows that all are there."""
-  if not isinstance(path, Bucket):
-    if source != path:
-      source.rename(path)
-    return
-  paths = [source] if source.is_file() else [x for x in source.rglob('*') if x.is_file()]
-  for file in sorted(paths, key=lambda file: (file.name in last, file)):
-    path.joinpath(*file.relative_to(source).parts).call('put_file', str(file))
-
-
 def remove_tree(folder: 'Path') -> None:
-  """Removes a folder with all that is in it, if it exists."""
   if isinstance(folder, Bucket):
     for path in folder.rglob('*'):
       path.unlink(missing_ok=True)

@@ -3,6 +3,7 @@ signals as KeyboardInterrupt, and no tracebacks of threads that only repeat an e
 """
 
 import _thread
+import argparse
 import asyncio
 import contextlib
 import functools
@@ -146,12 +147,17 @@ AGAIN_SECONDS = 0.02  # until a signal is repeated
 
 
 def _unraisable(args):
-  """Handles errors in places that cannot raise, such as a callback of the garbage collector: a
-  signal is repeated a moment later; coroutines thrown away unfinished, as Orbax's, are silent."""
+  """Repeats a signal that came where nothing can raise; unfinished coroutines are no error."""
   if issubclass(args.exc_type, KeyboardInterrupt):
     threading.Timer(AGAIN_SECONDS, _thread.interrupt_main).start()
   elif not isinstance(args.object, types.CoroutineType):
     sys.__unraisablehook__(args)
+
+
+def command_parser(command: str, about: str, **settings: Any) -> argparse.ArgumentParser:
+  """The parser of `python -m bert_jax.COMMAND`, described by a docstring's first paragraph."""
+  settings |= {'description': about.partition('\n\n')[0], 'allow_abbrev': False}
+  return argparse.ArgumentParser(f'python -m bert_jax.{command}', **settings)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

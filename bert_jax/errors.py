@@ -15,9 +15,8 @@ log = logging.getLogger('bert_jax')
 
 
 class InputError(ValueError):
-  """A mistake in the user's input, as one sentence that says what to do about it.
-  Command lines print it without a traceback and end with `code`: 2 means that the same command will
-  fail again (launch/ relies on it). Notebooks see a ValueError."""
+  """A mistake in the user's input, as one sentence that says what to do about it. Commands print it
+  and end with `code`: 2 means that the same command will fail again (launch/ relies on it)."""
 
   code = 2
 

@@ -5,16 +5,14 @@
         --languages de,es
     python -m bert_jax.evaluate --workdir W --eval MNLI-m=DEV1.tsv --eval MNLI-mm=DEV2.tsv
 
-prints the metrics of a finished run as one line of JSON, with the number of examples and what each
-metric is without reading the input (metrics.beside). The answers of a fine-tuned model are
-written to W/eval/NAME-STEP (or --out), in the files that run/evaluation.py names.
+prints the metrics of a finished run as one line of JSON, with what each is without reading the
+input (metrics.beside), and writes answers to W/eval/NAME-STEP (or --out); see run/evaluation.py.
 
-With --eval, which names a set, a table of the sets and their mean is printed: trained on one
-language, evaluated on many, that is the cross-lingual experiment of M-BERT (Pires et al. 2019,
-https://arxiv.org/abs/1906.01502). It, scores.json and the answers are in W/eval/sets, or in --out.
+With --eval, a table of named sets and their mean is printed, and kept in W/eval/sets: trained on
+one language and evaluated on many, that is the cross-lingual experiment of M-BERT (Pires et al.
+2019, https://arxiv.org/abs/1906.01502).
 """
 
-import argparse
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +22,7 @@ import jax
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, sharding, step, tokenizers
-from bert_jax.command_line import aligned, command_line
+from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path, make_folder, write_json, write_whole
@@ -93,8 +91,7 @@ def evaluate_on(
     if sources[name] is None:
       raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
   with jax.set_mesh(mesh), sharding.activation_rules():
-    eval_step = layers.traced_in(config.model.dtype, step.make_eval_step(objective))
-    eval_step = jax.jit(eval_step)
+    eval_step = jax.jit(layers.traced_in(config.model.dtype, step.make_eval_step(objective)))
     carry = evaluation.empty_carry(objective, config, mesh)
     constants = sharding.put(step.constants_of(config, objective), mesh)
     for (name, spec), source in zip(parts, sources.values(), strict=True):
@@ -116,8 +113,7 @@ def evaluate_sets(
   **options: Any,
 ) -> dict[str, Mapping[str, float]]:
   """Evaluates a workdir's checkpoint on named sets: {set: its metrics}. specs: NAME=DATA, or a path
-  with {language}. Answers, scores.json and table.txt are written to `out`; '': to W/eval/sets.
-  options: see evaluate_on."""
+  with {language}. out: folder of what is written; '': W/eval/sets. options: see evaluate_on."""
   parts = [part for spec in specs for part in files.parts(spec, languages)]
   if unnamed := [spec for name, spec in parts if not name]:
     raise InputError(f'--eval {unnamed[0]} has no name; write NAME={unnamed[0]}, or {{language}}.')
@@ -147,11 +143,8 @@ def table(results: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.evaluate',
-    allow_abbrev=False,
-    description='Evaluates a finished run; --config.NAME=VALUE changes fields of its config.',
-  )
+  about = 'Evaluates a finished run; --config.NAME=VALUE changes fields of its config.'
+  parser = command_parser('evaluate', about)
   add = parser.add_argument
   add('--workdir', required=True, help='the run')
   add('--eval', action='append', default=[], metavar='NAME=DATA', help='a set; may be repeated')

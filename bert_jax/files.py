@@ -74,7 +74,6 @@ def write_npy(path: Path, array: np.ndarray) -> None:
 
 
 def write_json(path: Path | str, content: Any, indent: int = 2) -> None:
-  """Writes a value as JSON, as write_whole does."""
   write_whole(path, json.dumps(content, indent=indent) + '\n')
 
 
@@ -92,13 +91,11 @@ def read_text(path: Path | str) -> str:
 
 
 def append(path: Path | str) -> TextIO:
-  """Opens a file, in a folder that is made if necessary, to append to it."""
   make_folder(Path(path).parent)
   return Path(path).open('a')
 
 
 def exists(path: Path | str) -> bool:
-  """Does a file or folder exist?"""
   return Path(path).exists()
 
 
@@ -121,7 +118,6 @@ def seal(content: Mapping[str, Any]) -> str:
 
 
 def write_sealed(path: Path | str, content: Mapping[str, Any], indent: int = 2) -> None:
-  """Writes a dict as JSON with its seal, as write_whole does."""
   content = json.loads(json.dumps(content))  # as it will be read
   write_json(path, {**content, 'seal': seal(content)}, indent)
 

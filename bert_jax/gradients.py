@@ -20,7 +20,6 @@ Gradient = Callable[[Any, Any, jax.Array, Any, Any], tuple[Any, Any]]
 
 
 def zeros(shapes: Any) -> Any:
-  """Zeros of given shapes."""
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
@@ -33,9 +32,8 @@ def anywhere(x: jax.Array) -> jax.Array:
 
 
 def accumulated(grad_fn: Gradient, count: int, grows: bool) -> Gradient:
-  """`grad_fn` summed over `count` microbatches. Their rows are interleaved, so that rows stay on
-  their devices: [B, ...] -> [count, B / count, ...]. grows: nothing is computed for microbatches
-  without rows (timeline.py)."""
+  """`grad_fn` summed over `count` microbatches, whose rows are interleaved so that they stay on
+  their devices. grows: nothing is computed for microbatches without rows (timeline.py)."""
 
   def summed(params, batch, key, carry, others):
     def body(total, part):
@@ -47,8 +45,7 @@ def accumulated(grad_fn: Gradient, count: int, grows: bool) -> Gradient:
 
       if not grows:
         return added(), None
-      has_rows = anywhere(microbatch['segment_ids'] > 0)
-      return jax.lax.cond(has_rows, added, lambda: total), None
+      return jax.lax.cond(anywhere(microbatch['segment_ids'] > 0), added, lambda: total), None
 
     def cut(x):
       return jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)

@@ -51,18 +51,15 @@ class Alone(InputError):
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
   """Adds the option --distributed, whose value is the argument of `join`."""
-  text = (
-    f'this is one of several processes (TPU pod, SLURM, Open MPI, Kubernetes; {ADDRESS} needs no '
-    f'flag); SECONDS: how long to wait for the others, {JOIN_SECONDS} unless given'
-  )
+  where = f'TPU pod, SLURM, Open MPI, Kubernetes; {ADDRESS} needs no flag'
+  text = f'one of several processes ({where}); SECONDS: to wait for the others ({JOIN_SECONDS})'
   option: Any = {'nargs': '?', 'const': JOIN_SECONDS, 'type': int, 'metavar': 'SECONDS'}
   parser.add_argument('--distributed', help=text, **option)
 
 
 def join(seconds: int | None = None) -> None:
-  """Joins the other processes of the run, if --distributed, srun or GKE says that there are any.
-  It must be called before anything else that uses JAX's devices. seconds: the value of
-  --distributed. Raises Alone (exit code 3) if the others do not join in time."""
+  """Joins the other processes of the run, if --distributed (`seconds`), srun or GKE says that there
+  are any, before JAX's devices are used. Raises Alone (exit code 3) if they do not come in time."""
   pod = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
   if not (seconds or _launched() or pod):
     return
@@ -76,8 +73,8 @@ def join(seconds: int | None = None) -> None:
   )
 
   def too_late():  # a little later JAX's client would abort the process
-    print(f'error: the other processes of this run did not come; {advice}', file=sys.stderr)
-    sys.stderr.flush()
+    said = f'error: the other processes of this run did not come; {advice}'
+    print(said, file=sys.stderr, flush=True)
     os._exit(Alone.code)
 
   before, waiting = signal.getsignal(signal.SIGTERM), threading.Timer(seconds, too_late)
@@ -106,13 +103,11 @@ def _losses_in_a_sentence() -> Iterator[None]:
   global _lost  # Python must keep a reference, since C does not
 
   def lost(_: Any) -> None:
-    message = f'error: {who()} ends for the reason above: mostly, another one {AGAIN}\n'
-    os.write(2, message.encode())
+    os.write(2, f'error: {who()} ends for the reason above: mostly, another one {AGAIN}\n'.encode())
     os._exit(Alone.code)
 
   make = _jax.get_distributed_runtime_client
-  told = functools.partial(make, missed_heartbeat_callback=lost)
-  _jax.get_distributed_runtime_client = told
+  _jax.get_distributed_runtime_client = functools.partial(make, missed_heartbeat_callback=lost)
   try:
     yield
   finally:
@@ -261,13 +256,11 @@ def together() -> Iterator[None]:
 
 
 def is_loss(error: Exception) -> bool:
-  """Does an exception come from the connection between processes, and not from their work?
-  Some versions of JAX raise a JaxRuntimeError, others a ValueError, whose text begins so."""
+  """Is an error one of the connection between processes? By its text: types vary with JAX."""
   return jax.process_count() > 1 and bool(STATUS.match(str(error)))
 
 
 def _leave(message: str, code: int) -> NoReturn:
-  """Prints a message and ends the process."""
   print(message, file=sys.stderr, flush=True)
   sys.stdout.flush()
   if first():

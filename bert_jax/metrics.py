@@ -24,7 +24,6 @@ class Mean:
 
   @property
   def value(self) -> Any:
-    """total / weight; NaN if nothing was counted."""
     return self.total / self.weight if self.weight else float('nan')
 
 
@@ -67,8 +66,7 @@ def values(terms: Mapping[str, Mean], baselines: Mapping[str, Level]) -> dict[st
 def beside(
   metrics: Mapping[str, float], baselines: Mapping[str, Level], examples: int = 0
 ) -> dict[str, float]:
-  """What to judge metrics by: {'examples': how many were scored, if any; NAME_KIND: the baseline of
-  the metric NAME, if it has one}."""
+  """What to judge metrics by: {'examples': how many were scored, NAME_KIND: a baseline of NAME}."""
   levels = {f'{name}_{kind}': x for name, (x, kind) in baselines.items() if name in metrics}
   return ({'examples': examples} if examples else {}) | levels
 

@@ -30,8 +30,11 @@ def machine() -> str:
   that has used a TPU or GPU keeps it, or most of its memory, from the processes of a sweep."""
   code = 'import jax; x = jax.devices(); print(x[0].platform, len(x), x[0].device_kind)'
   advice = 'if this notebook has used it already, restart the runtime (Runtime > Restart session)'
-  said = _run([sys.executable, '-c', code], f'JAX finds no device here ({advice})')
-  platform, count, kind = said.strip().splitlines()[-1].split(maxsplit=2)
+  out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+  if out.returncode:
+    *_, said = (out.stderr + out.stdout).strip().splitlines() or ['no reason was given']
+    raise InputError(f'JAX finds no device here ({advice}): {said[:300]}')
+  platform, count, kind = out.stdout.strip().splitlines()[-1].split(maxsplit=2)
   cores = f'{os.cpu_count()} cores'
   print(f'{cores}, no TPU and no GPU' if platform == 'cpu' else f'{count} x {kind}, {cores}')
   return platform
@@ -49,17 +52,7 @@ def folder(name: str) -> Path:
   return path
 
 
-def _run(command, failed):
-  """Runs a command and returns its output."""
-  out = subprocess.run(command, capture_output=True, text=True)
-  if out.returncode:
-    said = (out.stderr + out.stdout).strip().splitlines() or ['no reason was given']
-    raise InputError(f'{failed}: {said[-1][:300]}')
-  return out.stdout
-
-
 def _colab_module(name):
-  """Imports a module of Colab; InputError elsewhere."""
   try:
     return importlib.import_module(f'google.colab.{name}')
   except ImportError:
@@ -89,7 +82,6 @@ class Output:
 
 
 def show_curve(workdir: Path) -> None:
-  """Shows the curve of a run in a cell."""
   if picture := drawn(workdir):
     Output().show('image/png', picture)
 
@@ -127,8 +119,7 @@ def drawn(workdir: Path) -> str:
 
 
 def without_jag(points: Sequence[Point]) -> Sequence[Point]:
-  """Training points without the last one, if that is the mean of less than half as many steps as
-  the one before it: it would be a jag at the end of a curve."""
+  """Training points without a last one that is the mean of much fewer steps, a jag in a curve."""
   before, last, end = [0, 0, 0, *(point.step for point in points)][-3:]
   is_jag = len(points) > 2 and 2 * (end - last) < last - before
   return points[:-1] if is_jag else points

@@ -95,8 +95,7 @@ def stable_adamw(
 
 def scale_by_trust_ratio(adapted: Tree, stacked: Tree) -> GradientTransformation:
   """LAMB's trust ratio (You et al. 2020, https://arxiv.org/abs/1904.00962): an update times the
-  norm of its parameter over its own norm; times 1 if one of them is 0, and for parameters that are
-  not `adapted`."""
+  norm of its parameter over its own norm; times 1 if one is 0, and if not `adapted`."""
 
   def ratio(u, p, adapted, stacked):
     if not adapted:
@@ -150,8 +149,7 @@ def make_optimizer(
   optimizer: ConfigDict, steps: int, params: Tree, values: dict[str, Any] | None = None
 ) -> GradientTransformation:
   """The Optax transformation of `config.optimizer`. A frozen parameter has no moments, and its
-  update is None. Only paths and shapes of the parameters are used. values: as `numbers` returns
-  them, but traced; used in place of the config's."""
+  update is None. params: only paths and shapes are used. values: `numbers`, but traced."""
   values = values or numbers(optimizer)
   still = frozen(optimizer, params)
   trained = lambda tree: split(tree, still)[0]
@@ -203,10 +201,9 @@ def matches(pattern: str, params: Tree) -> Tree:
 
 
 def lr_multipliers(optimizer: ConfigDict, params: Tree) -> Tree:
-  """The factor on each parameter's learning rate: a float, or an array over scanned layers.
-  0 for `freeze`; else the first factor of `lr_multipliers` whose regex matches, times
-  layer_lr_decay ** depth (see layer_depths), where the last layer has the depth layer_lr_last: 2 in
-  ELECTRA's fine-tuning."""
+  """The factor on each parameter's learning rate: a float, or an array over scanned layers. 0 for
+  `freeze`; else the first factor of `lr_multipliers` whose regex matches, times layer_lr_decay **
+  depth (see layer_depths), where the last layer has the depth layer_lr_last."""
   rules = [(optimizer.freeze, 0.0), *optimizer.lr_multipliers]
   factors = [factor for _, factor in rules]
   above = optimizer.layer_lr_last - 1

@@ -58,9 +58,8 @@ ACTIVATION_RULES = {'batch': ('data', 'fsdp'), 'length': None, 'hidden': None, '
 def make_mesh(
   data: int, fsdp: int, tensor: int, devices: Sequence[jax.Device] | None = None, slices: int = 1
 ) -> Mesh:
-  """A mesh of the given shape over all devices. One of the three sizes may be -1: as large as fits.
-  slices: how many TPU slices the devices are in. `data` goes over the slices first, so that only
-  sums of gradients cross the network between them."""
+  """A mesh over all devices; one of the sizes may be -1: as large as fits. slices: TPU slices, over
+  which `data` goes first, so that only sums of gradients cross the network between them."""
   devices = devices or jax.devices()
   shape = [data, fsdp, tensor]
   known = math.prod(n for n in shape if n != -1)
@@ -98,10 +97,9 @@ def _slices(devices, slices):
 
 
 def axes_of(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> dict[str, int]:
-  """The sizes {'data', 'fsdp', 'tensor', 'slices'} of a config's mesh, where fsdp=0 is chosen here.
-  On TPUs it is as many chips of a slice as divide the sizes of the model, 16 at most: the
-  optimizer, which waits for memory, then takes a sixteenth of its time, and the parameters a
-  sixteenth of the memory. Elsewhere it is 1."""
+  """The sizes {'data', 'fsdp', 'tensor', 'slices'} of a config's mesh, where fsdp=0 is chosen here:
+  on TPUs as many chips of a slice as divide the sizes of the model, 16 at most (the optimizer,
+  which waits for memory, then takes a sixteenth of its time), elsewhere 1."""
   devices, model = devices or jax.devices(), config.model
   mesh = {name: config.mesh[name] for name in (*AXES, 'slices')}
   if mesh['fsdp'] == 0:
@@ -177,9 +175,8 @@ def _auto(shape, parts):
 
 
 def tree_shardings(tree: Any, mesh: Mesh, params: Any = None) -> Any:
-  """A NamedSharding for every array (or shape) of a tree, by its path.
-  params: if the tree is the state of an optimizer, its parameters. An array with another shape than
-  its parameter (sums over rows, Adafactor) is split by the automatic rule."""
+  """A NamedSharding for every array (or shape) of a tree, by its path. params: of an optimizer's
+  state, whose arrays of other shapes (Adafactor's sums) are split by the automatic rule."""
   shapes = {path_name(path): x.shape for path, x in tree_leaves_with_path(params)}
 
   def sharding_of(path, x):
@@ -204,7 +201,6 @@ def like(shapes: Any, sharding: NamedSharding) -> Any:
 
 
 def put(tree: Any, mesh: Mesh) -> Any:
-  """Puts the arrays of a tree on the mesh."""
   return jax.device_put(tree, tree_shardings(tree, mesh))
 
 
@@ -213,8 +209,7 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def activation_rules(besides: AbstractSet[str] = frozenset()) -> AbstractContextManager[None]:
-  """A context in which the constraints inside models take effect.
-  besides: mesh axes that XLA does not split here, since a shard_map has."""
+  """A context for the constraints inside models. besides: axes that a shard_map has split."""
   rules: dict[str, Any] = {}
   for name, axes in ACTIVATION_RULES.items():
     named = (axes,) if isinstance(axes, str) else axes or ()
@@ -223,16 +218,14 @@ def activation_rules(besides: AbstractSet[str] = frozenset()) -> AbstractContext
 
 
 def compiler_options(mesh: Mesh) -> dict[str, Any]:
-  """Options of XLA for a program on a mesh.
-  On TPUs: to gather the pieces of a parameter before its matrix product. By default XLA passes
-  them round a ring during it, and BERT-base over 16 chips (v5e) takes 1.5 times the cycles."""
+  """Options of XLA. On TPUs: pieces of a parameter are gathered before its product, not passed
+  round a ring during it, with which BERT-base over 16 chips (v5e) takes 1.5 times the cycles."""
   is_tpu = mesh.devices.flat[0].platform == 'tpu'
   return {'xla_jf_spmd_threshold_for_windowed_einsum_mib': 2**20} if is_tpu else {}
 
 
 def describe(params: Any, mesh: Mesh, table: bool) -> str:
-  """A line about the parameters: how many, and bytes on each device. table: puts a table before it,
-  of path, shape, bytes on each device and mesh axes."""
+  """How many parameters there are, and bytes on each device; after a table of all, if wanted."""
   rows, count, total, split = [], 0, 0, 0
   for path, x in tree_leaves_with_path(params):
     part = x.sharding.shard_shape(x.shape)

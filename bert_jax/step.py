@@ -40,8 +40,7 @@ class State:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Constants:
-  """Arrays that stay the same in all steps of a run. They are an argument of the compiled steps, so
-  that runs that differ in nothing else share the compiled program."""
+  """Arrays that are the same in all steps: an argument of these, so that runs share a program."""
 
   train_key: jax.Array
   eval_key: jax.Array
@@ -79,7 +78,6 @@ class Program:
 
   @property
   def layout(self) -> State:
-    """The State of shardings."""
     return jax.tree.map(lambda x: x.sharding, self.state)
 
   def lower(self) -> jax.stages.Lowered:
@@ -95,9 +93,8 @@ class Program:
 def program(
   config: ConfigDict, objective: Objective, mesh: jax.sharding.Mesh, timeline: Timeline
 ) -> Program:
-  """Makes the Program of a run on a mesh.
-  Call this outside of jax.set_mesh(mesh) if the devices of the mesh are only described, since the
-  keys are real arrays; lower the Program inside, and inside sharding.activation_rules()."""
+  """Makes the Program of a run on a mesh. Call it outside of jax.set_mesh(mesh) if its devices are
+  only described; lower the Program inside, and inside sharding.activation_rules()."""
   check.check(objective, config)
   constants = constants_of(config, objective)
   params = jax.eval_shape(objective.init, constants.train_key)
@@ -154,14 +151,13 @@ def make_train_step(
   grows: bool = False,
   by_device: Callable[[Gradient], Gradient] | None = None,
 ) -> Callable[[State, Any, Constants], tuple[State, dict[str, Any]]]:
-  """Makes train_step(state, batch, constants) -> (state, {name: Mean or scalar}).
-  make_optimizer: of constants.numbers. moment_of: Timeline.at. frozen: a tree of booleans, True for
-  parameters that get no gradient; None: there are none. skip: if loss or gradient are not finite,
-  only the step's number changes; metrics then have `module_norms`.
-  Random keys are fold_in(key, step), so a step is a function of (config, step, state). With
-  accumulation > 1 the gradient is exact for the whole batch: each term is divided by its weight in
-  the whole batch. grows: see gradients.accumulated. by_device: of gradients.over_devices, if each
-  device computes its own rows; None: XLA splits the step as it likes."""
+  """Makes train_step(state, batch, constants) -> (state, {name: Mean or scalar}). make_optimizer:
+  of constants.numbers. moment_of: Timeline.at. frozen: a tree of booleans, True for parameters that
+  get no gradient. skip: if loss or gradient are not finite, only the step's number changes; metrics
+  then have `module_norms`. Random keys are fold_in(key, step), so a step is a function of (config,
+  step, state). With accumulation > 1 the gradient is exact for the whole batch: each term is
+  divided by its weight there. grows: see gradients.accumulated. by_device: gradients.over_devices,
+  if each device computes its own rows; None: XLA splits the step as it likes."""
   weights = objective.loss_weights
 
   def train_step(state, batch, constants):

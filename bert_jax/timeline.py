@@ -56,9 +56,8 @@ SCHEDULES = {
 
 
 class Moment(NamedTuple):
-  """The values of one step. rate: the learning rate. rows: how many of the batch are not empty.
-  values: {field: its value} of fields that change by step; in a compiled step, the number of its
-  stage. An evaluation (`train` is False) has each field's last value."""
+  """The values of one step. rows: how many of the batch are not empty. values: {field: its value};
+  in a compiled step the number of its stage, in an evaluation (`train` is False) the last."""
 
   rate: Any = 0.0
   rows: Any = None
@@ -86,9 +85,8 @@ class Change(NamedTuple):
 
 
 class Timeline:
-  """What a run of a config does at each of its steps.
-  steps: the length of the run; 0: unknown, and nothing may be a share of it. fields: {name: Field}
-  of the config. InputError if a field does not fit the length of the run."""
+  """What a run of a config does at each of its steps. steps: its length; 0: unknown, and nothing
+  may be a share. fields: {name: Field} of the config. InputError if one does not fit the length."""
 
   def __init__(self, config: ConfigDict, steps: int, fields: Mapping[str, Field]):
     self.steps, self.optimizer, self.batch_size = steps, config.optimizer, config.batch_size
@@ -109,8 +107,7 @@ class Timeline:
       self._before.append(self._before[-1] + (end - first) * self.rows_at(first))
 
   def at(self, step: int | jax.Array, peak: jax.Array | None = None) -> Moment:
-    """The Moment of a step; a traced one has numbers of stages. peak: replaces the config's
-    rate."""
+    """The Moment of a step; a traced one has numbers of stages. peak: in place of the config's."""
     if isinstance(step, int):
       return self._at(step)._replace(rate=float(self.rates(step)))
     rate, values = make_schedule(self.optimizer, self.horizon, peak)(step), {}
@@ -138,18 +135,15 @@ class Timeline:
     return min(self.parts, parts) if isinstance(step, int) else jnp.minimum(self.parts, parts)
 
   def rows_at(self, step: Any) -> Any:
-    """How many rows of the batch of a step are not empty."""
     return self.parts_at(step) * (self.batch_size // self.parts)
 
   def rows_before(self, step: int) -> int:
-    """How many rows all steps before this one have."""
     k = bisect.bisect_right(self._firsts, step) - 1
     return self._before[k] + (step - self._firsts[k]) * self.rows_at(self._firsts[k])
 
   def position(self, step: int, i: int, skipped: int = 0) -> int | None:
-    """Which row of the run's, counted from 0, is row i of the batch of a step; None: it is empty.
-    Microbatch k has the rows k, k + microbatches.. of the batch (gradients.py). skipped: rows left
-    out, going back."""
+    """Which row of the run's, from 0, is row i of a step's batch; None: it is empty. Microbatch k
+    has the rows k, k + microbatches.. (gradients.py). skipped: rows left out, going back."""
     if self.parts == 1:
       return self.rows_before(step) + i + skipped
     place = i % self.microbatches * (self.batch_size // self.microbatches) + i // self.microbatches
@@ -218,10 +212,9 @@ class Timeline:
 def make_schedule(optimizer: ConfigDict, steps: int, peak: Any = None) -> Callable[[Any], Any]:
   """Makes a function step -> learning rate. peak: replaces the config's. It first rises linearly
   from 0 over `warmup` steps. linear: peak * (1 - step / steps), counted from step 0 (BERT). cosine:
-  falls to 0 over the remaining steps. inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al.
-  2017). wsd: constant, then linear to 0 over the last `decay` steps; wsd_sqrt: as 1 - sqrt(share of
-  them) (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). They fall to final_rate * peak, if
-  that is set."""
+  falls to 0 over the rest. inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd:
+  constant, then linear to 0 over the last `decay` steps; wsd_sqrt: as 1 - sqrt(share of them)
+  (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). They fall to final_rate * peak."""
   peak = optimizer.learning_rate if peak is None else peak
   warmup = steps_of(optimizer.warmup, steps)
   decay = max(1, steps_of(optimizer.decay, steps))

@@ -8,7 +8,6 @@ the seed and n alone. Started again in the same workdir it continues from the ne
 and ends with the same bits as if it had never stopped.
 """
 
-import argparse
 import contextlib
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +17,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, notebooks, sharding
-from bert_jax.command_line import command_line, show_log
+from bert_jax.command_line import command_line, command_parser, show_log
 from bert_jax.errors import InputError, in_notebook
 from bert_jax.files import Path
 from bert_jax.run import session, setup
@@ -80,13 +79,9 @@ def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = argparse.ArgumentParser(
-    prog='python -m bert_jax.train',
-    allow_abbrev=False,
-    description='Runs a config in a workdir, or continues the run that is there.',
-    epilog='Any field of the config is set as --config.NAME=VALUE, for example '
-    '--config.optimizer.learning_rate=3e-4; python -m bert_jax.config lists them all.',
-  )
+  about = 'Runs a config in a workdir, or continues the run that is there.'
+  more = '--config.NAME=VALUE sets any field of the config; python -m bert_jax.config lists all.'
+  parser = command_parser('train', about, epilog=more)
   example = 'such as configs/pretrain.py:size=tiny'
   parser.add_argument('--config', required=True, metavar='FILE[:ARGS]', help=example)
   parser.add_argument('--workdir', default='', help='where the run is written, and resumed from')

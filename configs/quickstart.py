@@ -12,9 +12,7 @@ from bert_jax import config as c
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, stage='pretrain')
-  if arg.stage not in ('pretrain', 'finetune'):
-    raise c.InputError(f'stage {arg.stage!r} is not known; use pretrain or finetune.')
+  arg = c.parse_arg(arg, stage=('pretrain', 'finetune'))
   config = c.defaults('mlm_nsp' if arg.stage == 'pretrain' else 'classification')
   # A model leaves the unigram line once it attends to neighbours, which takes steps, not tokens.
   # After 500 steps at a rate of 2e-3, training loss is 0.99 nats below it with these positions,

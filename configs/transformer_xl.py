@@ -47,9 +47,7 @@ SIZES = {
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, size='base', runlocal=False)
-  if arg.size not in SIZES:
-    raise c.InputError(f'size={arg.size} is not known; use one of {", ".join(SIZES)}.')
+  arg = c.parse_arg(arg, size=SIZES, runlocal=False)
   size = SIZES[arg.size]
   config = c.defaults('language_model')
   config.model = c.bert('base', dtype='bfloat16', **size['model'])

@@ -40,10 +40,8 @@ SIZES = {
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, pair='en-de', size='', runlocal=False, denoise=False)
+  arg = c.parse_arg(arg, pair='en-de', size=('', *SIZES), runlocal=False, denoise=False)
   arg.size = arg.size or ('small' if arg.runlocal else 'base')
-  if arg.size not in SIZES:
-    raise c.InputError(f'size={arg.size} is not known; use one of {", ".join(SIZES)}.')
   layers, width, heads, inner, dropout, pieces, rows = SIZES[arg.size]
   small = arg.size == 'small'
   config = c.defaults('denoising' if arg.denoise else 'translation')

@@ -15,13 +15,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.corpus.units import Encoder
 from bert_jax.errors import InputError
 from bert_jax.objectives.masking import mask_tokens
 from bert_jax.rows.row_arrays import build_row
 from bert_jax.tasks import TASKS
-from bert_jax.tools import arguments
 from bert_jax.workdir import trained
 
 log = logging.getLogger('bert_jax')
@@ -116,7 +115,7 @@ def draw(row, texts, path):
 
 
 def main(argv=None):
-  parser = arguments.parser('row_picture', __doc__)
+  parser = command_parser('tools.row_picture', __doc__)
   add = parser.add_argument
   add('text', nargs='+', help='an example of the row; a tab makes it a pair')
   add('--model', required=True, help="a run's workdir, or a Hugging Face folder")

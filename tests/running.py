@@ -16,7 +16,7 @@ import pytest
 from references import drawn
 
 from bert_jax import sharding, step
-from bert_jax.metrics import Mean, mean
+from bert_jax.metrics import mean
 from bert_jax.objectives import base
 from bert_jax.objectives.encode import row_spec
 from bert_jax.run import evaluation, initialization, setup, speed, stopping
@@ -82,24 +82,6 @@ def begun(config, workdir, number):
     with contextlib.closing(setup.open_workdir(inputs)) as checkpoints:
       checkpoints.save(dataclasses.replace(state, step=state.step + number), {}, {})
       checkpoints.wait()
-
-
-def trains_nothing(monkeypatch, metrics, results=None):
-  """Runs compile nothing from here on: a step counts itself, and a function gives the metrics of
-  its batch. results: of each evaluation; None: nothing is evaluated."""
-
-  def train_step(state, batch, constants):
-    number = np.int32(1 + jax.device_get(state.step))
-    usual = {'mlm': Mean(2.0, 1.0), 'tokens': Mean(3.0, 4.0), 'grad_norm': 1.0, 'seen': {}}
-    out = usual | metrics(jax.device_get(batch))
-    return dataclasses.replace(state, step=jax.device_put(number, state.step.sharding)), out
-
-  def compiled(inputs, program, weights):
-    zeros = lambda x, place: jax.device_put(np.zeros(x.shape, x.dtype), place)
-    return train_step, results, jax.tree.map(zeros, program.state, program.layout)
-
-  monkeypatch.setattr(setup, 'compiled', compiled)
-  monkeypatch.setattr(evaluation, 'one_pass', lambda *_: (dict(results), []))
 
 
 def untrained(config, workdir, seed=1):

@@ -25,7 +25,7 @@ import pytest
 from conftest import small_pretrain
 from running import same_bits, train_lines
 
-from bert_jax import buckets, files, tokenizers
+from bert_jax import buckets, copies, files, tokenizers
 from bert_jax import config as config_lib
 from bert_jax.buckets import Bucket, Path
 from bert_jax.corpus import blocks, prepared
@@ -195,7 +195,7 @@ def test_lines_are_uploaded_now_and_then_and_a_failure_is_mended(bucket, monkeyp
       file.write(line)
       file.flush()
     assert files.read_text(path) == 'a\n'
-    buckets.upload(file)
+    file.flush(ends=True)
     assert files.read_text(path) == 'a\nb\n'
     file.write('c\n')
     file.due = 0
@@ -207,7 +207,7 @@ def test_lines_are_uploaded_now_and_then_and_a_failure_is_mended(bucket, monkeyp
       patch.setattr(Bucket, 'write_bytes', fails)
       file.flush()
       with pytest.raises(OSError, match='no network'):
-        buckets.upload(file)
+        file.flush(ends=True)
     assert f'{path} cannot be uploaded now, and will be: no network' in caplog.text
     assert files.read_text(path) == 'a\nb\n'
   assert files.read_text(path) == 'a\nb\nc\n'
@@ -249,7 +249,7 @@ def test_folders_that_a_console_has_made_are_no_files(fake):
   assert [*fake.rglob('*')] == [fake / 'x' / '1'] and text_files.expand(str(fake)) == [
     *fake.rglob('*')
   ]
-  assert (buckets.fetched(fake) / 'x' / '1').read_text() == 'one'
+  assert (copies.fetched(fake) / 'x' / '1').read_text() == 'one'
 
 
 def test_errors_of_a_store_are_sentences(fake, monkeypatch):
@@ -296,24 +296,24 @@ def test_a_network_that_fails_is_no_damaged_record(fake):
 def test_a_copy_on_the_disk_is_made_once_and_again_when_a_file_changes(bucket, tmp_path):
   files.write_whole(bucket / 'a' / 'x', 'old')
   files.write_whole(bucket / 'y', 'same')
-  assert buckets.fetched(tmp_path) == tmp_path
-  copy = buckets.fetched(bucket)
-  assert copy == buckets.fetched(bucket) and copy.name == 'D'
+  assert copies.fetched(tmp_path) == tmp_path
+  copy = copies.fetched(bucket)
+  assert copy == copies.fetched(bucket) and copy.name == 'D'
   assert [(copy / name).read_text() for name in ('a/x', 'y')] == ['old', 'same']
   files.write_whole(bucket / 'a' / 'x', 'new')
-  assert (buckets.fetched(bucket) / 'a' / 'x').read_text() == 'new'
-  assert buckets.fetched(bucket / 'y').read_text() == 'same'
+  assert (copies.fetched(bucket) / 'a' / 'x').read_text() == 'new'
+  assert copies.fetched(bucket / 'y').read_text() == 'same'
 
 
 def test_what_killed_processes_have_staged_is_removed(fake, tmp_path, monkeypatch):
   """But not what a process that lives has."""
-  monkeypatch.setattr(buckets.tempfile, 'tempdir', str(tmp_path))
-  buckets._scratch.cache_clear()
-  mine = buckets.staged(fake / 'a')
+  monkeypatch.setattr(copies.tempfile, 'tempdir', str(tmp_path))
+  copies._scratch.cache_clear()
+  mine = copies.staged(fake / 'a')
   for name in ('dead/.lock', 'new/.tmp'):
     (tmp_path / f'bert_jax-{name}').parent.mkdir()
     (tmp_path / f'bert_jax-{name}').touch()
-  code = 'from bert_jax import buckets; print(buckets._scratch(0).name)'
+  code = 'from bert_jax import copies; print(copies._scratch(0).name)'
   out = subprocess.run(
     [sys.executable, '-c', code],
     env=os.environ | {'TMPDIR': str(tmp_path)},
@@ -325,7 +325,7 @@ def test_what_killed_processes_have_staged_is_removed(fake, tmp_path, monkeypatc
     mine.parents[3].name,
     'bert_jax-new',
   }
-  buckets._scratch.cache_clear()
+  copies._scratch.cache_clear()
 
 
 # ---- data ----------------------------------------------------------------------------------------
@@ -485,8 +485,8 @@ def test_a_folder_in_a_bucket_becomes_whole_once(fake, soon):
     pytest.raises(InputError, match='mine/D is not empty any more'),
     lock.whole_folder(fake) as one,
   ):
-    mine = buckets._scratch(os.getpid())
-    buckets._scratch.cache_clear()
+    mine = copies._scratch(os.getpid())
+    copies._scratch.cache_clear()
     with pytest.raises(lock.Busy), lock.whole_folder(fake):
       pass
     assert one.is_relative_to(mine.name)
@@ -596,7 +596,7 @@ def test_who_was_taken_over_ends_before_it_writes(taken, bucket, soon, ends, mon
       lambda: (bucket / 'a').unlink(),
       lambda: (bucket / 'a').rename(bucket / 'b'),
       lambda: buckets.remove_tree(bucket),
-      lambda: buckets.place(pathlib.Path(__file__), bucket / 'a'),
+      lambda: copies.place(pathlib.Path(__file__), bucket / 'a'),
     ):
       with pytest.raises(SystemExit) as ended:
         change()
@@ -751,10 +751,10 @@ def test_a_run_in_a_bucket_of_s3(s3, corpus_file, pretrained, steps_once, tmp_pa
 def test_what_was_copied_into_a_bucket_counts_and_what_was_cut_off_does_not(fake, pretrained):
   """A copied checkpoint has no mark of Orbax that it is whole; one that was cut off is removed."""
   folder = fake / 'checkpoints'
-  buckets.place(pretrained[0], fake)
+  copies.place(pretrained[0], fake)
   whole = records.read(fake).checkpoints
   assert whole and whole == records.read(pretrained[0]).checkpoints
-  buckets.place(pretrained[0] / 'checkpoints' / '20', folder / '23')
+  copies.place(pretrained[0] / 'checkpoints' / '20', folder / '23')
   note = folder / '23' / manifest.NOTE
   began = re.sub('(?<="commit_timestamp_nsecs": )[0-9]+', 'null', files.read_text(note))
   files.write_whole(note, began)
@@ -778,7 +778,7 @@ def test_a_sweep_in_a_bucket_keeps_its_logs_there(fake, monkeypatch):
   monkeypatch.setattr(jobs.subprocess, 'Popen', started)
   run = SimpleNamespace(folder='seed=3', spec='x', fields=[], config=small_pretrain('x'))
   crew = jobs.Crew([run], fake, 1)
-  crew._train(run, 0)
+  crew.train(run)
   ((workdir, cache),) = seen
   assert workdir == 'fake://mine/D/seed=3' and pathlib.Path(cache).is_absolute()
   assert crew.ended['seed=3'].error == 'it has failed'

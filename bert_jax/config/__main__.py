@@ -24,8 +24,7 @@ COLUMNS = 100
 
 
 def table(word: str = '') -> str:
-  """All fields as text: each with its type, default and allowed values, and its meaning below.
-  word: only those that have it in their name or meaning, or InputError."""
+  """All fields as text, or those that have a word in their name or meaning; else InputError."""
   blocks = {'': SHARED} | {f'-- objective={task.name}': task.fields for task in TASKS.values()}
   parts = []
   for title, fields in blocks.items():

@@ -22,7 +22,6 @@ TYPES |= {tuple: 'a tuple'}
 
 
 def fields(objective: str) -> dict[str, Field]:
-  """{name: Field} for the configs of an objective."""
   if objective not in TASKS:
     known = f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py'
     raise InputError(f'objective {objective!r} is not known; there are {known}.')
@@ -57,8 +56,7 @@ def check_beginning(config: ConfigDict) -> None:
   """Checks the rules for new runs, which runs of earlier versions may break; InputError."""
   if config.steps:
     timeline_of(config).check_beginning()
-  rules = (x.rules_to_begin for x in (model, optimizer, TASKS[config.objective]))
-  _check_rules(config, *rules)
+  _check_rules(config, *(x.rules_to_begin for x in (model, optimizer, TASKS[config.objective])))
 
 
 def _check_rules(config: ConfigDict, *rules: Callable[[ConfigDict], Iterable]) -> None:

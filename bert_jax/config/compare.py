@@ -23,8 +23,7 @@ def pasts(known: Mapping[str, Field]) -> dict[str, Any]:
 
 
 def fingerprint(config: ConfigDict) -> str:
-  """A short hash of the fields that decide a run's numbers, but for fields at their past value: a
-  config keeps the fingerprint that it had before a field was added."""
+  """A short hash of the fields that decide a run's numbers, without those at their past value."""
   past = pasts(fields(config.objective))
   fixed = {name: x for name, x in _fixed(config).items() if name not in past or x != past[name]}
   return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
@@ -38,8 +37,7 @@ def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
 
 
 def _fixed(config: ConfigDict) -> dict[str, Any]:
-  """{name: value} of the fields that decide a run's numbers. Without data.eval a share of a corpus
-  is held out, so whether it is given decides, too."""
+  """{name: value} of the fields that decide a run's numbers, and whether data.eval is given."""
   known = fields(config.objective)
   fixed = {k: x for k, x in (pasts(known) | flatten(config)).items() if known[k].decides}
   is_given = {'data.eval is given': bool(config.data.eval)}
@@ -47,8 +45,7 @@ def _fixed(config: ConfigDict) -> dict[str, Any]:
 
 
 def judged_otherwise(config: ConfigDict) -> list[str]:
-  """The evaluation settings (seed, masking) that differ from their past values: ['eval.seed=0',
-  ...]. Evaluations of earlier versions used the past values."""
+  """The evaluation settings that differ from their past values: ['eval.seed=0', ...]."""
   task, old = TASKS[config.objective], config.copy_and_resolve_references()
   known = fields(config.objective)
   for name, value in pasts(known).items():

@@ -5,7 +5,7 @@ import json
 import re
 import runpy
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -28,9 +28,11 @@ def defaults(objective: str) -> ConfigDict:
   return nested({**values, **TASKS[objective].defaults, 'objective': objective})
 
 
-def parse_arg(arg: str, **defaults: str | bool) -> ConfigDict:
-  """Parses the argument of a config file, such as 'size=tiny,runlocal'. defaults: {name: value}."""
-  out = ConfigDict(defaults)
+def parse_arg(arg: str, **defaults: str | bool | Collection[str]) -> ConfigDict:
+  """Parses the argument of a config file, such as 'size=tiny,runlocal'. defaults: {name: value};
+  several values are all that are allowed, the first of which is the default."""
+  allowed = {name: [*x] for name, x in defaults.items() if not isinstance(x, (str, bool))}
+  out = ConfigDict(defaults | {name: values[0] for name, values in allowed.items()})
   for part in filter(None, arg.split(',')):
     name, equals, value = part.partition('=')
     if name not in defaults:
@@ -38,7 +40,10 @@ def parse_arg(arg: str, **defaults: str | bool) -> ConfigDict:
       raise InputError(f'config argument {quoted(name)} is not known here{hint}')
     if not equals and not isinstance(defaults[name], bool):
       raise InputError(f'config argument {quoted(name)} wants a value: {name}=...')
-    out[name] = _parse(name, value, type(defaults[name])) if equals else True
+    if name in allowed and value not in allowed[name]:
+      use = ', '.join(filter(None, allowed[name]))
+      raise InputError(f'{name} {quoted(value)} is not known; use one of {use}.')
+    out[name] = _parse(name, value, type(out[name])) if equals else True
   return out
 
 
@@ -118,7 +123,6 @@ def names_of(overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def _parse(name: str, text: str, kind: type) -> Any:
-  """Parses the text of a command line as a value of the field's type."""
   if kind is str:
     return text
   if kind is bool and text.lower() in ('true', 'false'):
@@ -137,7 +141,6 @@ def _parse(name: str, text: str, kind: type) -> Any:
 
 
 def to_json(config: ConfigDict) -> str:
-  """Writes a config as the text of a config.json."""
   return json.dumps(config.to_dict(), indent=2) + '\n'
 
 

@@ -32,7 +32,6 @@ TABLES = {
 
 
 def _field(setting: dataclasses.Field) -> Field:
-  """Makes the Field for a setting of ModelConfig."""
   facts, default = dict(setting.metadata), setting.default
   allowed = tuple(TABLES.get(setting.name, ())) or facts.pop('allowed')
   past = default if facts.pop('past') else NO_PAST
@@ -77,7 +76,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Rules for new runs only; runs of earlier versions may break them."""
   model = config.model
   others = {'rotary_theta': ('position_embeddings', 'rotary'), 'conv_width': ('mixer', 'conv')}
   for name, (other, value) in others.items():
@@ -87,7 +85,6 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 
 def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Yields the rules for models that read text in stretches or remember it."""
   model, family = config.model, TASKS[config.objective]
   stretch, clamp = model.recurrent_length, model.relative_clamp
   stretches = f'model.recurrent_length={stretch}'
@@ -113,10 +110,10 @@ def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 # {size: (layers, hidden size)} of BERT-large and the 24 released models of Turc et al. 2019
 # (https://arxiv.org/abs/1908.08962), base being the largest. Attention heads are 64 wide, the
-# feed-forward layer 4 times the hidden size.
+# feed-forward layer 4 times the hidden size; minilm (configs/finetune.py) has 12 heads.
 SIZES = {f'{L}/{H}': (L, H) for L in (2, 4, 6, 8, 10, 12) for H in (128, 256, 512, 768)}
 SIZES |= {'24/1024': (24, 1024), 'tiny': (2, 128), 'mini': (4, 256), 'small': (4, 512)}
-SIZES |= {'medium': (8, 512), 'base': (12, 768), 'large': (24, 1024)}
+SIZES |= {'medium': (8, 512), 'base': (12, 768), 'large': (24, 1024), 'minilm': (6, 384)}
 
 
 def bert(size: str, **changes: Any) -> dict[str, Any]:
@@ -126,7 +123,8 @@ def bert(size: str, **changes: Any) -> dict[str, Any]:
   layers, hidden = SIZES[size]
   block = {name.removeprefix('model.'): field.default for name, field in FIELDS.items()}
   block |= {'hidden_size': hidden, 'num_hidden_layers': layers}
-  block |= {'num_attention_heads': hidden // 64, 'intermediate_size': 4 * hidden}
+  heads = 12 if size == 'minilm' else hidden // 64
+  block |= {'num_attention_heads': heads, 'intermediate_size': 4 * hidden}
   if unknown := set(changes) - set(block):
     raise InputError(f'model has no field {", ".join(sorted(unknown))}.')
   return block | changes

@@ -52,20 +52,15 @@ FIELDS = affecting({'schedule'}, {
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Yields the rules for the block `optimizer`: (whether it holds, the sentence if it does not)."""
   optimizer, parts = config.optimizer, config.optimizer.accumulation
   fault = f'batch_size {config.batch_size} does not divide into optimizer.accumulation {parts}'
   yield config.batch_size % parts == 0, f'{fault} microbatches; use a multiple.'
   grows, sizes = optimizer.batch_warmup > 0, optimizer.batch_sizes or parts
-  yield (
-    not grows or sizes > 1,
-    'optimizer.batch_warmup wants optimizer.batch_sizes or optimizer.accumulation above 1.',
-  )
+  wants = 'optimizer.batch_warmup wants optimizer.batch_sizes or optimizer.accumulation above 1.'
+  yield not grows or sizes > 1, wants
   fault = f'batch_size {config.batch_size} does not divide into optimizer.batch_sizes {sizes} parts'
   yield config.batch_size % sizes == 0, f'{fault}; use a number that divides it.'
-  lone = (
-    'optimizer.batch_sizes is for batches that grow; set optimizer.batch_warmup, or leave it 0.'
-  )
+  lone = 'optimizer.batch_sizes is for growing batches; set optimizer.batch_warmup, or leave it 0.'
   yield grows or not optimizer.batch_sizes, lone
   yield not grows or config.steps > 0, 'optimizer.batch_warmup wants steps in place of epochs.'
   fault = f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}'
@@ -80,14 +75,12 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Rules for new runs only; runs of earlier versions may break them."""
   optimizer = config.optimizer
   decays = optimizer.schedule.startswith('wsd')
   fault = f'optimizer.decay is {optimizer.decay:g}, and optimizer.schedule={optimizer.schedule}'
   yield decays or not optimizer.decay, f'{fault} has no such steps; set it to 0.'
   both = optimizer.warmup + optimizer.decay
-  shares = optimizer.warmup < 1 and optimizer.decay < 1
-  holds = not (decays and shares and both > 1 + 1e-6)
+  holds = not (decays and optimizer.warmup < 1 and optimizer.decay < 1 and both > 1 + 1e-6)
   yield holds, f'optimizer.warmup and optimizer.decay are {both:g} of the run together; lower one.'
 
 
@@ -99,7 +92,6 @@ def _is_multiplier(pair: Any) -> bool:
 
 
 def _fault(pattern: str) -> str:
-  """The fault in a regex, or '' if it has none."""
   try:
     re.compile(pattern)
   except re.error as error:

@@ -80,7 +80,6 @@ FIELDS = {
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Yields the rules for a run's own fields: (whether it holds, the sentence if it does not)."""
   one = (config.steps > 0) != (config.epochs > 0)
   two = f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0'
   yield one, f'{two} (--config.epochs=0 to count steps, --config.steps=0 to count epochs).'

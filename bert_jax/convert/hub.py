@@ -8,8 +8,8 @@ HF_HUB_OFFLINE=1 it uses only the cache.
 import os
 import re
 
-from bert_jax.buckets import fetched
 from bert_jax.convert import from_huggingface
+from bert_jax.copies import fetched
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import Path
 from bert_jax.text import files

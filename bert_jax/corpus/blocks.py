@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.buckets import fetched, place, staged
+from bert_jax.copies import fetched, place, staged
 from bert_jax.corpus import prepared
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece, digest_of, offsets, spaced
 from bert_jax.errors import InputError, first_line, log

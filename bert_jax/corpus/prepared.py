@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.buckets import Bucket, fetched
+from bert_jax.buckets import Bucket
+from bert_jax.copies import fetched
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece, digest_of
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import UNREADABLE, Path, names, read_npz, seal

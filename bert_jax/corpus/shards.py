@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.buckets import place, staged
+from bert_jax.copies import place, staged
 from bert_jax.corpus import blocks, prepared
 from bert_jax.corpus.prepared import INDEX, SIZES, data_folder, features, shard_paths
 from bert_jax.corpus.tokenized import offsets

@@ -36,6 +36,7 @@ import numpy as np
 from bert_jax import hosts
 from bert_jax.buckets import Bucket
 from bert_jax.command_line import command_line
+from bert_jax.copies import cache_folder
 from bert_jax.errors import InputError, log, printable, writing
 from bert_jax.files import Path, write_npy
 from bert_jax.predict import export, lines
@@ -232,9 +233,8 @@ def _parsed(ask, asked, faults):
 
 
 class Writer:
-  """Writes answers as lines of JSON, or vectors as one array (.npy), with NaN for missing ones.
-  array: the key of the vector in an answer. width: the size of the vectors.
-  lines, errors: how many were written so far. first: the first line without an answer, and why."""
+  """Writes answers as lines of JSON, or vectors (`array`, the key in an answer) as one .npy, with
+  NaN for missing ones. first: the first line without an answer, and why."""
 
   def __init__(self, path: str, strict: bool, array: str, width: int):
     self.path, self.strict, self.array, self.width = path, strict, array, width
@@ -285,8 +285,7 @@ def _rounded(value):
 def keep_compiled() -> None:
   """Lets JAX keep compiled programs in the user's cache folder, unless another one is set."""
   if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
-    home = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
-    jax.config.update('jax_compilation_cache_dir', str(Path(home) / 'bert_jax'))
+    jax.config.update('jax_compilation_cache_dir', str(cache_folder()))
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 

@@ -18,8 +18,7 @@ FEW = 256  # rows of a product; with more than about this many both forms are eq
 
 
 def turned(params: Any) -> Any:
-  """The parameters, on the host, with every kernel transposed; applying it twice undoes it. Layers
-  must not be stacked (see models.unstack_layers)."""
+  """The parameters, on the host and unstacked, with every kernel transposed; twice undoes it."""
 
   def turn(path, x):
     x = np.asarray(x)

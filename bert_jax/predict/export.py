@@ -33,7 +33,6 @@ OUTPUTS = {name: x.ask.exports for name, x in PREDICTIONS.items() if x.ask.expor
 
 
 def write(model: Model, task: str, folder: str | Path) -> None:
-  """Writes the folder; InputError for a task that cannot be exported."""
   if task not in OUTPUTS:
     raise InputError(f'task {task!r} cannot be exported; use one of {", ".join(OUTPUTS)}.')
   model.ask(task)  # an InputError if the model cannot do this task

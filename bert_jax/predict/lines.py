@@ -30,8 +30,7 @@ def chunks_of(
   if not columns and not path:
     if sys.stdin is None:
       raise InputError('there is no stdin; name a file with --input.')
-    opened = encodings.opened('stdin', sys.stdin.buffer, encoding, lambda line: [line])
-    return _in_utf8(*opened)
+    return _in_utf8(*encodings.opened('stdin', sys.stdin.buffer, encoding, lambda line: [line]))
   if Path(path).suffix in TAGGED:
     scores = f'bert_jax.evaluate --config.data.eval={path} tags and scores it'
     raise InputError(f'--input {path} is tagged text, a token a line, by its name; {scores}.')
@@ -43,7 +42,6 @@ def chunks_of(
 
 
 def _listed(values, unit):
-  """Iterates over the values in lists, with a progress bar."""
   bar = iter(tqdm(values, unit=f' {unit}', disable=not sys.stderr.isatty()))
   return iter(lambda: list(itertools.islice(bar, CHUNK)), [])
 

@@ -31,7 +31,6 @@ METHODS = {x.method or name.replace('-', '_'): name for name, x in PREDICTIONS.i
 
 
 def known(task: str) -> None:
-  """InputError if a task does not exist."""
   if task not in PREDICTIONS:
     raise InputError(f'task {task!r} is not known; use one of {", ".join(PREDICTIONS)}.')
 

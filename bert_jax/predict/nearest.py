@@ -123,7 +123,6 @@ SEARCH = Prediction(Search, options=OPTIONS)
 
 
 def _read(path: Path, fingerprint: str) -> np.ndarray | None:
-  """The vectors in a file; None if it cannot be read or does not fit."""
   try:
     kept = read_npz(path)
     return kept['vectors'] if str(kept['fingerprint']) == fingerprint else None

@@ -22,9 +22,8 @@ PER_SLOT = 8  # a row of T tokens holds at most T / PER_SLOT examples
 def outputs(
   function: Callable, params: Any, examples: Examples, alone: int = 0
 ) -> dict[str, np.ndarray]:
-  """Runs function(params, batch) over all rows of Examples: {name: [R, ...]} on the host. The rows
-  hold the same examples as examples[i], packed otherwise; shorter rows are filled with zeros.
-  alone: if not 0, each item has a row of so many tokens to itself, for a model that mixes rows."""
+  """Runs function(params, batch) over all rows of Examples: {name: [R, ...]} on the host; shorter
+  rows end in zeros. alone: if not 0, each item has a row of so many tokens to itself."""
   stacked = lambda rows: {name: np.stack([row[name] for row in rows]) for name in rows[0]}
   made = [function(params, stacked(rows)) for rows in batches(examples, alone)]
   of_batches, out = jax.device_get(made), {}

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from bert_jax import tokenizers
-from bert_jax.buckets import fetched, place, remove_tree, staged
+from bert_jax.buckets import remove_tree
+from bert_jax.copies import fetched, place, staged
 from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.errors import InputError
 from bert_jax.files import Path, seal, write_npy, write_whole

@@ -183,7 +183,6 @@ def load_weights(
 
 
 def _extended(params, model):
-  """Extends the position tables in parameters by model.extend_positions."""
   if model.extend_positions == 'none':
     return params
   flat, end = manifest.flat(params), 'position_embeddings.embedding'

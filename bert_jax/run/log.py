@@ -4,18 +4,16 @@ import datetime
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_jax import buckets, files, hosts, metrics
 from bert_jax.errors import log, writing
 from bert_jax.files import Path
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.run.progress import Progress
+from bert_jax.run.setup import Run
 from bert_jax.run.trackers import Tracker
 from bert_jax.workdir import records
-
-if TYPE_CHECKING:
-  from bert_jax.run.setup import Run
 
 LONG_WAIT = 0.02  # a line mentions waiting for batches or saves from this share of the time on
 
@@ -80,10 +78,10 @@ class Writer:
   def upload(self) -> None:
     """Has the lines in the bucket, before a checkpoint that follows them."""
     with writing(self.path):
-      buckets.upload(self.file)
+      if isinstance(self.file, buckets.Written):
+        self.file.flush(ends=True)
 
   def go_back(self, step: int) -> None:
-    """Drops the lines past a step."""
     self._close(self.file)
     self._open(step)
     for tracker in self.trackers:
@@ -101,11 +99,10 @@ class Writer:
 class Logger:
   """Writes a line of the metrics since the last line, and updates the progress."""
 
-  def __init__(self, run: 'Run', writer: Writer, progress: Progress):
+  def __init__(self, run: Run, writer: Writer, progress: Progress):
     self.run, self.writer, self.progress = run, writer, progress
 
   def due(self, step: int) -> bool:
-    """Is a line written after this step?"""
     return step == self.run.inputs.steps or step % self.run.inputs.config.log.every == 0
 
   def maybe(self, step: int) -> None:

@@ -10,8 +10,8 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import files, hosts
-from bert_jax.buckets import place, staged
 from bert_jax.config.run import profile_window
+from bert_jax.copies import place, staged
 from bert_jax.errors import InputError, log, writing
 from bert_jax.files import Path
 from bert_jax.run.speed import Clock

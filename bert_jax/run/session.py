@@ -7,7 +7,7 @@ Each part decides itself when it is due; the loop calls one method of it after e
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -17,27 +17,21 @@ from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, setup, trackers
 from bert_jax.run.log import Logger, Writer, health
 from bert_jax.run.profiling import Profile
+from bert_jax.run.setup import Run
 from bert_jax.run.stopping import Wish
 from bert_jax.run.summary import Summary
 from bert_jax.step import State
 from bert_jax.workdir import contents
 
-if TYPE_CHECKING:
-  from bert_jax.run.setup import Run
-
 
 class Saver:
-  """Saves the states of a run."""
-
-  def __init__(self, run: 'Run', writer: Writer):
+  def __init__(self, run: Run, writer: Writer):
     self.run, self.writer = run, writer
 
   def due(self, step: int, wish: Wish) -> bool:
-    """Is a checkpoint saved after this step?"""
     inputs, config = self.run.inputs, self.run.inputs.config
     every = config.checkpoint.every, config.spikes.rollback
-    is_at = any(n > 0 and step % n == 0 for n in every)
-    return is_at or step == inputs.steps or wish > Wish.GO_ON
+    return any(n > 0 and step % n == 0 for n in every) or step == inputs.steps or wish > Wish.GO_ON
 
   def maybe(self, step: int, state: State, wish: Wish) -> None:
     if self.due(step, wish):
@@ -45,8 +39,7 @@ class Saver:
       self.run.watch.saved()
 
   def save(self, step: int, state: State, results: Mapping[str, float]) -> None:
-    """Saves a state, or adds the results of its evaluation to its checkpoint. Nobody could read it
-    without a config and a vocabulary: a workdir that was removed since the run began gets them."""
+    """Saves a state, or adds its results; a workdir that was removed gets config and vocabulary."""
     run, workdir = self.run, self.run.inputs.workdir
     if hosts.first() and not files.exists(workdir / contents.CONFIG):
       contents.claim(workdir, run.inputs.config)
@@ -60,15 +53,13 @@ class Saver:
 
 
 class Evaluator:
-  """Evaluates the states of a run, and does what follows: a line, the best checkpoint, answers, an
-  early end. owes: was an evaluation broken off and not made up for?"""
+  """Evaluates a run, and does what follows. owes: was an evaluation broken off, not made up for?"""
 
   def __init__(self, session: 'Session', step: int):
     self.at, self.run = session, session.run
     self.owes = self.due(step) and not self.run.results and self.run.inputs.in_workdir
 
   def due(self, step: int) -> bool:
-    """Is the run evaluated after this step?"""
     every = self.run.inputs.config.eval.every
     is_at = step == self.run.inputs.steps or (every > 0 and step % every == 0)
     return is_at and self.run.eval_step is not None
@@ -102,9 +93,8 @@ class Evaluator:
     return (step - best['step']) // settings.every >= settings.patience
 
   def _evaluate(self, step, state):
-    """Evaluates a state and adds the results to its checkpoint; saves it if it is the best. All
-    points of a curve are of the rows of eval.batches. The last state is evaluated on all rows too,
-    if there are more: then these results count."""
+    """Evaluates a state and adds the results to its checkpoint; saves it if it is the best. The
+    last state is evaluated on all rows too, if these are more: then these results count."""
     run, inputs, config = self.run, self.run.inputs, self.run.inputs.config
     batches: Any = inputs.eval_batches
     last, counts = step == inputs.steps, {'eval': config.eval.batches}
@@ -134,7 +124,7 @@ class Evaluator:
 class Session:
   """The parts of a run from a State on; `stack` closes them, the last one first."""
 
-  def __init__(self, run: 'Run', state: State, stack: contextlib.ExitStack):
+  def __init__(self, run: Run, state: State, stack: contextlib.ExitStack):
     self.run, config, workdir = run, run.inputs.config, run.inputs.workdir
     step = int(jax.device_get(state.step))
     closed = lambda part: stack.enter_context(contextlib.closing(part))
@@ -207,7 +197,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def opened(run: 'Run', state: State) -> Iterator[Session]:
+def opened(run: Run, state: State) -> Iterator[Session]:
   """A context with the Session of a run from a State on; its parts are closed whatever happens."""
   with contextlib.ExitStack() as stack:
     yield Session(run, state, stack)

@@ -192,8 +192,7 @@ def new_state(inputs: Inputs, program: step.Program, weights: Any = None) -> ste
   state = make_state(init_key)
   if weights:
     params = initialization.warm_start(state.params, *weights)
-    count = inputs.config.model.new_top_layers
-    params = initialization.with_new_top(params, state.params, count)
+    params = initialization.with_new_top(params, state.params, inputs.config.model.new_top_layers)
     state = dataclasses.replace(state, params=params)
   return state
 
@@ -205,7 +204,6 @@ def carrying_nothing(state: step.State) -> step.State:
 
 
 def memory(compiled: Any) -> str:
-  """The memory of a compiled step on each device, as a text."""
   if (sizes := compiled.memory_analysis()) is None:
     return 'memory unknown'
   inputs, scratch = sizes.argument_size_in_bytes / 2**20, sizes.temp_size_in_bytes / 2**20

@@ -39,9 +39,8 @@ SLOW = 0.5  # the least share of its time in which a slow process is busy itself
 
 
 class Clock:
-  """Measures the speed of training, and apart from it the seconds of evaluating and saving
-  (`doing`). flops_per_step: of a full batch. steps, batches, waited, blocked: since the last read,
-  steps, full batches, seconds of waiting for a batch and for devices; done: batches before it."""
+  """Measures the speed of training, apart from evaluating and saving (`doing`). Since the last
+  read: steps, full batches, seconds of waiting for a batch (waited) and for devices (blocked)."""
 
   def __init__(self, flops_per_step: float):
     self.flops_per_step = flops_per_step
@@ -57,7 +56,6 @@ class Clock:
     self.started, self.now = time.perf_counter(), 'train'
 
   def _change(self, now):
-    """Counts the time from here on as `now`."""
     moment = time.perf_counter()
     self.spent[self.now] += moment - self.started
     self.started, self.now = moment, now
@@ -73,7 +71,7 @@ class Clock:
       self._change(before)
 
   def _seconds(self) -> dict[str, float]:
-    """Seconds since the last read, by what they were spent on: step, data, eval, save."""
+    """Seconds since the last read."""
     step = max(self.spent['train'] - self.waited, 0.0)
     return dict(step=step, data=self.waited, eval=self.spent['eval'], save=self.spent['save'])
 

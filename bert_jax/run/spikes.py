@@ -40,7 +40,6 @@ class Spikes:
     return True
 
   def forget(self) -> None:
-    """Forgets all losses so far, so that later steps are not compared with them."""
     self.losses = []
 
   def target(self, spike: int) -> int:

@@ -33,9 +33,8 @@ class Wish(enum.IntEnum):
 
 
 class Watch:
-  """Says after each step, and between the batches of an evaluation, what the run is to do.
-  started: time.monotonic() when the run began. signalled: was this process asked to stop? All
-  processes call `ask` and `saved` equally often."""
+  """Says after each step, and between the batches of an evaluation, what the run is to do. started:
+  time.monotonic() when the run began. All processes call `ask` and `saved` equally often."""
 
   def __init__(
     self, config: ConfigDict, mesh: jax.sharding.Mesh, started: float, signalled: Callable[[], bool]
@@ -48,7 +47,6 @@ class Watch:
     self.vote = hosts.Vote(mesh)
 
   def ask(self) -> Wish:
-    """The wish of all processes together."""
     now = time.monotonic()
     wish = Wish.SAVE if now > self.save_at else Wish.GO_ON
     wish = Wish.STOP if self.signalled() else Wish.TIME_IS_UP if now > self.deadline else wish

@@ -3,10 +3,8 @@ where its time went.
 
   state     running (or killed), finished, 'stopped early' (eval.patience), stopped (by a signal or
             max_hours; the same command continues it), failed
-  step, steps, objective, seed, config (its fingerprint)
   metric    the name of the metric that the run is judged by
-  eval, whole, train    the last line of each kind in metrics.jsonl: `whole`, of all rows, counts
-            where there is one, else `eval`
+  eval, whole, train    the last line of each kind in metrics.jsonl: `whole` counts, else `eval`
   bytes, crc32   the length of metrics.jsonl, and its checksum
   best      the step and value that checkpoint.best_metric was best at, if there is one
   seconds   of this process: setup (reading, compiling, restoring), step, data (waiting for it),
@@ -15,23 +13,21 @@ where its time went.
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts
 from bert_jax.errors import first_line, log
 from bert_jax.run.log import Writer
+from bert_jax.run.setup import Run
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
-
-if TYPE_CHECKING:
-  from bert_jax.run.setup import Run
 
 
 class Summary:
   """Writes summary.json when it is entered, when something was saved, and at the end."""
 
-  def __init__(self, run: 'Run', writer: Writer, setup: float):
+  def __init__(self, run: Run, writer: Writer, setup: float):
     self.run, self.writer, self.setup = run, writer, setup
     self.state = 'running'
 

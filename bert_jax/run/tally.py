@@ -7,17 +7,15 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax import hosts, metrics
 from bert_jax.errors import InputError, listed, log
 from bert_jax.files import write_whole
+from bert_jax.run.inputs import Inputs
 from bert_jax.run.spikes import Spikes
-
-if TYPE_CHECKING:
-  from bert_jax.run.setup import Inputs
 
 SAVED = 'events', 'in_a_row', 'skipped', 'moves'
 EVENTS = 'skipped_steps', 'loss_spikes', 'rollbacks', 'damaged_rows'
@@ -38,7 +36,7 @@ class Tally:
   in_a_row: int = 0  # how many of the last steps were skipped
   skipped: int = 0  # rows of the data that the run left out, going back
   moves: list[list[int]] = field(default_factory=list)  # [step it went back to, skipped then]
-  inputs: 'Inputs' = None  # pyrefly: ignore[bad-assignment]  # a saved Tally has none
+  inputs: Inputs = None  # pyrefly: ignore[bad-assignment]  # a saved Tally has none
   spikes: Spikes = None  # pyrefly: ignore[bad-assignment]
   step: int = 0
   pending: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # {step: on the devices}
@@ -67,7 +65,6 @@ class Tally:
     return next((rows for at, rows in reversed(self.moves) if at <= step), first)
 
   def counts(self, config: ConfigDict) -> dict[str, float]:
-    """The counts that a line of the log shows."""
     known, spikes = {name: self.events.get(name, 0) for name in EVENTS}, config.spikes
     shown = config.optimizer.skip_nonfinite, spikes.window, spikes.rollback, known['damaged_rows']
     return self.seen | {name: n for (name, n), on in zip(known.items(), shown) if on}
@@ -77,9 +74,8 @@ class Tally:
     self.step, self.pending[step] = step, out
 
   def settle(self, now: bool) -> int:
-    """Adds the metrics that were taken: all of them if something reads them now, else all but the
-    newest step's, so that no step waits for the one before it. Returns the step of a spike from
-    which the run goes back, or 0. InputError if the run stops here."""
+    """Adds the metrics that were taken: all if something reads them now, else all but the newest
+    step's, for which no step waits. Returns the step of a spike to go back from, or 0."""
     for step in sorted(self.pending):
       due = now or step < self.step
       if due and self._add(step, metrics.host_sum(self.pending.pop(step))):
@@ -88,8 +84,7 @@ class Tally:
     return 0
 
   def _add(self, step, out):
-    """Adds the metrics of a step; returns whether its loss is a spike from which the run goes back.
-    At a step where a field changes its value, the loss is not compared with earlier ones."""
+    """Adds the metrics of a step; returns whether its loss is a spike from which to go back."""
     if step - 1 in self.inputs.timeline.jumps():
       self.spikes.forget()
     norms = {name: number(x) for name, x in out.pop('module_norms', {}).items()}

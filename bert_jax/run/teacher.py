@@ -64,9 +64,8 @@ def _model_of(config, theirs):
     fault = f'the teacher {config.teacher} reads {most}'
     raise InputError(f'{fault}; lower data.seq_length, or name another teacher.')
   if theirs.type_vocab_size == 1 != config.model.type_vocab_size:
-    raise InputError(
-      f'the teacher {config.teacher} has one token type; set model.type_vocab_size=1.'
-    )
+    fault = f'the teacher {config.teacher} has one token type'
+    raise InputError(f'{fault}; set model.type_vocab_size=1.')
   return models.ModelConfig(**theirs)
 
 

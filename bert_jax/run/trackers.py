@@ -10,7 +10,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax import files, hosts
-from bert_jax.buckets import UPLOAD_SECONDS, Bucket, place, staged
+from bert_jax.buckets import UPLOAD_SECONDS, Bucket
+from bert_jax.copies import place, staged
 from bert_jax.errors import InputError, first_line, unwritten
 from bert_jax.files import Path
 
@@ -36,9 +37,8 @@ def opened(config: ConfigDict, workdir: Path, start: int) -> 'list[Tracker]':
 
 
 class TensorBoard:
-  """Writes TensorBoard's event files in the workdir, in the thread that trains: tensorboardX's
-  SummaryWriter has one of its own, for which a run waits for ever once it has failed at a full
-  disk. start: TensorBoard hides later steps in earlier files."""
+  """Writes TensorBoard's event files in the thread that trains: the thread of tensorboardX's
+  SummaryWriter hangs once a disk was full. start: TensorBoard hides later steps before it."""
 
   def __init__(self, workdir: Path, start: int):
     self.workdir, self.due = workdir, 0.0
@@ -58,8 +58,7 @@ class TensorBoard:
     # Files that begin in the same second have names of their own.
     self.file = event_file_writer.EventsWriter(str(staged(self.workdir / 'events')), f'.{start}')
     self.written = Path(self.file._file_name)
-    begins = proto.SessionLog(status=proto.SessionLog.START)
-    self._write(step=start + 1, session_log=begins)
+    self._write(step=start + 1, session_log=proto.SessionLog(status=proto.SessionLog.START))
 
   def _write(self, **content):
     self.file.write_event(self.event(wall_time=time.time(), **content))
@@ -129,14 +128,12 @@ def _wandb():
 
     wandb.init  # noqa: B018
   except (ImportError, AttributeError):
-    raise InputError(
-      'log.wandb needs the package wandb; pip install wandb, or set it to off.'
-    ) from None
+    advice = 'pip install wandb, or set it to off'
+    raise InputError(f'log.wandb needs the package wandb; {advice}.') from None
   return wandb
 
 
 def _knows_key(wandb):
-  """Has the user logged in to Weights & Biases on this machine?"""
   try:
     return wandb.login(prompt=False)
   except TypeError:  # of a version whose login always asks

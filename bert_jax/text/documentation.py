@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from bert_jax.copies import cache_folder
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path, make_folder, write_whole
 from bert_jax.text.sentences import split_sentences
@@ -184,7 +185,3 @@ def _cache_path(modules: list[tuple[str, str, Path]]) -> Path:
       stat = path.stat()
       key.update(f'{package} {module} {path} {stat.st_size} {stat.st_mtime_ns}\n'.encode())
   return cache_folder() / f'docs-{key.hexdigest()[:16]}.json.gz'
-
-
-def cache_folder() -> Path:
-  return Path(os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'), 'bert_jax')

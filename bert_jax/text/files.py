@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 from unittest import mock
 
-from bert_jax.buckets import Bucket, fetched
+from bert_jax.buckets import Bucket
+from bert_jax.copies import fetched
 from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.files import Path, read_bytes
 from bert_jax.text import documentation_tasks, encodings, values

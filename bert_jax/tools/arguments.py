@@ -13,12 +13,6 @@ from bert_jax.files import Path
 from bert_jax.text import files
 
 
-def parser(tool: str, description: str, **settings: Any) -> argparse.ArgumentParser:
-  """The parser of `python -m bert_jax.tools.TOOL`, described by a docstring's first paragraph."""
-  prog, about = f'python -m bert_jax.tools.{tool}', description.partition('\n\n')[0]
-  return argparse.ArgumentParser(prog, allow_abbrev=False, description=about, **settings)
-
-
 def add_text(add: Callable[..., Any]) -> None:
   """Adds the arguments for reading text, such as --input. add: a parser's add_argument."""
   what = 'file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language}: each of --languages'

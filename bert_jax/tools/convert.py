@@ -24,7 +24,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import files, models, step
-from bert_jax.command_line import aligned, command_line
+from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface, hub, model_card, to_huggingface
 from bert_jax.errors import InputError, log, printable, quoted
 from bert_jax.files import Path
@@ -36,7 +36,6 @@ HF = 'hf:'
 
 
 def folder_of(target: str) -> Path:
-  """The folder of a target, or an InputError."""
   out = Path(target.removeprefix(HF)).expanduser().absolute()
   if out == Path.cwd() or not out.name:
     raise InputError(f'--to {target} is the folder that this runs in; name a new one.')
@@ -132,7 +131,6 @@ def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any
 
 
 def _facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
-  """Reads the facts for a model card from a run's workdir."""
   run = records.read(folder)
   for fault in run.faults:
     log.warning('%s', fault)
@@ -206,7 +204,6 @@ def _compare(table, tokenizer, again, out):
 
 
 def _print(table, names, sources):
-  """Prints a table of the parameters: shape, type and name in the source or target, CRC-32."""
   rows = [('parameter', 'shape', 'dtype', 'tensor', 'crc32')]
   for path, row in sorted(table.items()):
     shape, (_, dtype) = 'x'.join(map(str, row.shape)), sources.get(path, ('', row.dtype))
@@ -230,7 +227,7 @@ def end_at_once(partial: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = arguments.parser('convert', __doc__)
+  parser = command_parser('tools.convert', __doc__)
   add, kinds = parser.add_argument, 'workdir, Hugging Face folder, path of one in a package'
   about = f'{kinds}, hf:NAME on the Hub, or folder of a TensorFlow checkpoint'
   add('--from', dest='source', required=True, metavar='SRC', help=about)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from bert_jax import config as config_lib
 from bert_jax import tokenizers
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.convert import hub
 from bert_jax.errors import InputError
 from bert_jax.files import Path
@@ -24,7 +24,7 @@ from bert_jax.workdir import lock
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = arguments.parser('prepare_examples', __doc__)
+  parser = command_parser('tools.prepare_examples', __doc__)
   add = parser.add_argument
   add('--config', required=True, metavar='FILE[:ARGS]', help='such as configs/finetune.py')
   add('--vocab', required=True, help='folder of a vocabulary, of a run or of released weights')

@@ -12,7 +12,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -20,23 +20,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import hosts, metrics, sharding, step
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.convert import hub
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.models.layers import traced_in
+from bert_jax.objectives.base import Objective
 from bert_jax.run import initialization, setup
-from bert_jax.run.inputs import read_inputs
+from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.run.tally import Tally, number
 from bert_jax.tasks import teaching
 from bert_jax.text.values import json_value
-from bert_jax.tools import arguments
+from bert_jax.timeline import Timeline
 from bert_jax.workdir import checkpoint, contents
-
-if TYPE_CHECKING:
-  from bert_jax.objectives.base import Objective
-  from bert_jax.run.inputs import Inputs
-  from bert_jax.timeline import Timeline
 
 TEXTS, LETTERS = 3, 200  # of a batch: so many rows are shown, and so much of each
 
@@ -70,7 +66,6 @@ def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
 
 
 def _place_of(path: Path) -> tuple[int, list[list[int]]]:
-  """Reads (step, Tally.moves) from a nonfinite-*.json file."""
   try:
     facts = json_value(path.read_bytes())
     if 'offset' in facts:  # of an earlier version, in batches
@@ -86,7 +81,7 @@ def _going_on(state: step.State, number: int, tally: Tally) -> step.State:
   return setup.carrying_nothing(state) if number in [step for step, _ in tally.moves] else state
 
 
-def _state_before(inputs: 'Inputs', program: Any, at: int) -> step.State:
+def _state_before(inputs: Inputs, program: Any, at: int) -> step.State:
   """The State of the newest good checkpoint before step `at`, else the initial one."""
   config = inputs.config
   for folder in (inputs.workdir, config.resume_from):
@@ -105,7 +100,7 @@ def _state_before(inputs: 'Inputs', program: Any, at: int) -> step.State:
   return setup.new_state(inputs, program, weights)
 
 
-def _facts(inputs: 'Inputs', program: Any, state: step.State, skipped: int) -> dict[str, Any]:
+def _facts(inputs: Inputs, program: Any, state: step.State, skipped: int) -> dict[str, Any]:
   """The facts, {name: value}, of the step after `state`. skipped: rows skipped before it."""
   objective, before = inputs.objective, int(state.step)
   batch = inputs.batches.at(before, skipped)
@@ -134,7 +129,7 @@ def _facts(inputs: 'Inputs', program: Any, state: step.State, skipped: int) -> d
 
 
 def first_not_finite(
-  objective: 'Objective', state: step.State, batch: Any, constants: Any, timeline: 'Timeline'
+  objective: Objective, state: step.State, batch: Any, constants: Any, timeline: Timeline
 ) -> str:
   """The path of the first module whose output in the forward pass of a step is not finite, though
   its input is; '' if there is none. Scanned layers are named by number."""
@@ -191,13 +186,12 @@ def first_not_finite(
   if layers[first] == 1:
     return paths[first]
   stack = paths[first].partition('/layer')[0] + '/layer'
-  same = [x for x in wrong if layers[x[1]] > 1 and paths[x[1]].startswith(stack)]
-  layer, module = min(same)
+  layer, module = min([x for x in wrong if layers[x[1]] > 1 and paths[x[1]].startswith(stack)])
   return f'{paths[module]} of layer {layer}'
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = arguments.parser('replay', __doc__)
+  parser = command_parser('tools.replay', __doc__)
   parser.add_argument('path', help='nonfinite-STEP.json of a run, or its workdir')
   parser.add_argument('--step', type=int, default=0, help='of the run in a workdir')
   args = parser.parse_args(argv)

@@ -3,10 +3,9 @@
     python -m bert_jax.tools.rerun W --workdir AGAIN             # trains; given again, it continues
     python -m bert_jax.tools.rerun W --workdir AGAIN --dry-run   # only says what is not the same
 
-A run is a function of its config, on the same code, packages, devices and data. Each difference in
-these is named first. Then the run is trained, and its metrics and the checksums of its last state
-are compared. --config.NAME=VALUE changes a field, such as data.train if the data lies elsewhere.
-The exit status is 1 if a comparison fails, or if the repetition ended before the run did.
+Each difference in code, packages, devices and data is named first. Then the run is trained, and
+its metrics and the checksums of its last state are compared. --config.NAME=VALUE changes a field,
+such as data.train if the data lies elsewhere. The exit status is 1 if a comparison fails.
 """
 
 import contextlib
@@ -19,12 +18,11 @@ from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, train
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.errors import InputError, listed, log
 from bert_jax.files import Path
 from bert_jax.run import speed
 from bert_jax.run.inputs import Inputs, read_inputs
-from bert_jax.tools import arguments
 from bert_jax.workdir import checkpoint, contents, provenance, records
 from bert_jax.workdir.recorded import Run
 
@@ -145,7 +143,7 @@ def outcome(run: Run, again: Run) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = arguments.parser('rerun', __doc__)
+  parser = command_parser('tools.rerun', __doc__)
   parser.add_argument('source', metavar='W', help='the workdir of the run to be repeated')
   parser.add_argument('--workdir', required=True, help='where it is repeated')
   parser.add_argument('--dry-run', action='store_true', help='only say what is not the same')

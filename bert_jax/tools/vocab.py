@@ -18,7 +18,7 @@ from typing import Any
 import tqdm
 
 from bert_jax import tokenizers
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.text import documents as text
@@ -82,7 +82,7 @@ def _sentences(args, language, specs, counts, documents, bar):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = arguments.parser('vocab', __doc__)
+  parser = command_parser('tools.vocab', __doc__)
   add = parser.add_argument
   arguments.add_text(add)
   add('--out', required=True, help='folder to write')

@@ -22,7 +22,8 @@ from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax import __version__, files, hosts, step
-from bert_jax.buckets import Bucket, place, remove_tree, staged
+from bert_jax.buckets import Bucket, remove_tree
+from bert_jax.copies import place, staged
 from bert_jax.errors import InputError, Unwritten, first_line, listed, log
 from bert_jax.files import Path, seal, write_whole
 from bert_jax.workdir import lock, manifest
@@ -38,10 +39,9 @@ def newest_meta(workdir: str | Path) -> dict[str, Any] | None:
 
 
 class Checkpoints(policies.PreservationPolicy):
-  """Saves, reads and deletes the checkpoints of one workdir.
-  settings: config.checkpoint; None: read-only. identity: what every checkpoint stores about its
-  config and data. judged_by: names the metric and the data by which a checkpoint is the best.
-  rollback: the newest checkpoint at a multiple of this step is kept too; 0: none."""
+  """The checkpoints of a workdir. settings: config.checkpoint; None: read-only. identity: what
+  every checkpoint stores about its config and data. judged_by: names the metric and the data that
+  make the best. rollback: the newest at a multiple of this step is kept too; 0: none."""
 
   def __init__(
     self,
@@ -119,8 +119,7 @@ class Checkpoints(policies.PreservationPolicy):
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     if number in self.steps():
       return self._add_metrics(number, metrics)
-    are_finite = manifest.finite(manifest.trained(state.params, state.opt_state))
-    if not jax.device_get(are_finite):
+    if not jax.device_get(manifest.finite(manifest.trained(state.params, state.opt_state))):
       fault = f'the parameters are not finite after step {number}, so nothing of it is saved'
       raise InputError(f'{fault}; a lower optimizer.learning_rate or float32 usually helps.')
     trees = {part: manifest.flat(getattr(state, part)) for part in PARTS}
@@ -132,8 +131,7 @@ class Checkpoints(policies.PreservationPolicy):
       self.manager.save(number, args=ocp.args.Composite(meta=ocp.args.JsonSave(meta), **arrays))
       if self.is_staged:
         self.manager.wait_until_finished()
-        whole = staged(self.folder) / str(number)
-        place(whole, self.folder / str(number), last=(manifest.NOTE,))
+        place(staged(self.folder) / str(number), self.folder / str(number), last=(manifest.NOTE,))
         self.manager.delete(number)
         self._delete(set(self.steps()) - self.kept(self.steps()))
 
@@ -158,7 +156,6 @@ class Checkpoints(policies.PreservationPolicy):
         self.manager.delete(number)
 
   def wait(self) -> None:
-    """Waits until every checkpoint saved so far is on disk."""
     with self._disk_errors():
       self.manager.wait_until_finished()
 
@@ -194,9 +191,8 @@ class Checkpoints(policies.PreservationPolicy):
       now = 'but a run writes into it; try again in a moment, or when the run has ended'
       raise lock.Busy(f'no checkpoint in {self.folder} can be read ({why}), {now}.')
     fault = f'all checkpoints in {self.folder} are damaged ({named}): {why}'
-    raise InputError(
-      f'{fault}. Bring them back from a backup, or delete the workdir to start over.'
-    )
+    advice = 'Bring them back from a backup, or delete the workdir to start over'
+    raise InputError(f'{fault}. {advice}.')
 
   def restore(self, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
     """Restores (State, metadata) of the newest good checkpoint.
@@ -221,7 +217,6 @@ class Checkpoints(policies.PreservationPolicy):
     return step.State(jax.device_put(np.int32(number), shapes.step.sharding), **trees), meta
 
   def meta(self, number: int) -> dict[str, Any]:
-    """The metadata of a checkpoint: identity, metrics, checksums."""
     damage = None
     try:
       # Orbax's manager is not used to read, here and below: if a process cannot read, the others
@@ -246,8 +241,7 @@ class Checkpoints(policies.PreservationPolicy):
         if self.is_staged:
           (self.folder / str(number) / part).call('get', str(folder / part), recursive=True)
         with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
-          args = ocp.args.StandardRestore(arrays)
-          out[part] = handler.restore(folder / part, args=args)
+          out[part] = handler.restore(folder / part, args=ocp.args.StandardRestore(arrays))
     except Exception as error:
       if hosts.is_loss(error):
         raise

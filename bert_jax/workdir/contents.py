@@ -30,7 +30,6 @@ MOVES = *LENGTH, GROWTH, *(name for name, field in config_lib.ALL.items() if fie
 
 
 def read_config(workdir: str | Path) -> ConfigDict:
-  """The config of the run in a workdir."""
   path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
     lacking = f'{CONFIG} is missing' if path.parent.is_dir() else 'there is no such folder'
@@ -61,9 +60,8 @@ def fingerprints(workdir: str | Path, config: ConfigDict) -> list[str]:
 
 
 def lengths(workdir: Path | str) -> list[dict[str, Any]]:
-  """The values that the fields in MOVES had earlier in a run, by its config.json; [] without one.
-  `earlier_lengths` there is [[steps, epochs], ...]; a third entry of an element is {name: value} of
-  further fields that had other values."""
+  """The values that the fields in MOVES had earlier in a run, from `earlier_lengths` of its
+  config.json: [[steps, epochs, {name: value} of further fields that had other values], ...]."""
   if not (content := json_of(Path(workdir).expanduser() / CONFIG)):
     return []
   earlier = content.pop('earlier_lengths', [])
@@ -142,10 +140,8 @@ def write_facts(
   mesh: jax.sharding.Mesh,
   costs: Mapping[str, Any],
 ) -> None:
-  """Writes run.json: versions, commands, devices, mesh; rows, fingerprint, number of
-  labelled examples and baselines of each split (and of the `part` that is evaluated while
-  training); and beside it packages.txt and code.diff (provenance.py).
-  `earlier` there keeps the versions and devices before, if these have changed."""
+  """Writes run.json (versions, commands, devices, mesh, data; `earlier`: versions and devices
+  before) and beside it packages.txt and code.diff (provenance.py)."""
   if not hosts.first():
     return
   path = workdir / 'run.json'

@@ -18,15 +18,13 @@ def is_of(value: Any, kind: type) -> bool:
 
 @dataclass(frozen=True)
 class JsonObject:
-  """A JSON object; a field of another type than asked for is missing, and told in `faults`.
-  where: the place that a fault names."""
+  """A JSON object; a field of another type than asked for is missing, and told in `faults`."""
 
   where: str
   content: dict[str, Any]
   faults: list[str] = field(default_factory=list)
 
   def wrong(self, name: str, wanted: str) -> None:
-    """Adds the fault that a field is not what is wanted."""
     sentence = f'{self.where}: {name} is {quoted(self.content[name])}, and not {wanted}: left out'
     if sentence not in self.faults:
       self.faults.append(sentence)

@@ -21,7 +21,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from bert_jax.buckets import GUARDS, Bucket, mounted, place, remove_tree, staged
+from bert_jax.buckets import GUARDS, Bucket, mounted, remove_tree
+from bert_jax.copies import place, staged
 from bert_jax.errors import InputError, in_notebook, log, writing
 from bert_jax.files import Path, names, read_bytes, read_text, remove_scratch
 from bert_jax.text.values import json_value
@@ -166,9 +167,8 @@ def beside(partial: Path) -> Path:
 
 @contextlib.contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
-  """A context with the folder OUT.partial, which becomes the folder `out` at its end. A lock lies
-  beside it: Busy if another process writes there. What a killed process has left is removed, and
-  InputError raised if OUT.partial is anything else."""
+  """The folder OUT.partial, which becomes the folder `out` at the end. A lock lies beside it: Busy
+  if another process writes there; what a killed one has left is removed, all else refused."""
   partial = staged(beyond := out.with_name(f'{out.name}.partial'))
   if partial.exists() and not beside(partial).exists():
     raise InputError(f'{partial} is there already, and of nothing that was killed; remove it.')

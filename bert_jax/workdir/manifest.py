@@ -45,7 +45,6 @@ def newest_first(folder: Path) -> Iterator[int]:
 
 
 def path_of(folder: Path, number: int) -> Path:
-  """The file of a checkpoint's metadata in a folder of checkpoints."""
   return folder / str(number) / 'meta' / 'metadata'
 
 
@@ -93,9 +92,8 @@ def array_table(trees: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 @jax.jit
 def checksum(x: jax.Array) -> jax.Array:
-  """uint32: the sum modulo 2**32 of an array's words, each times an odd number made from its
-  position. As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap.
-  Compiled for each shape, of which a model has far fewer than arrays."""
+  """uint32: the sum modulo 2**32 of an array's words, each times an odd number made from its place.
+  As the factors are odd, any flipped bit changes the sum; as they differ, so does a swap."""
   if x.dtype == jnp.bool_:
     x = x.astype(jnp.uint8)
   unsigned = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
@@ -120,7 +118,6 @@ def compare(meta: Mapping[str, Any], part: str, arrays: Mapping[str, Any]) -> No
 
 
 def rows_of(meta: Mapping[str, Any], part: str) -> dict[str, list[Any]]:
-  """The rows of a checkpoint's array table that belong to one part."""
   return {name: row for name, row in meta['arrays'].items() if name.startswith(f'{part}/')}
 
 
@@ -148,5 +145,4 @@ def trained(params: Any, opt_state: Any) -> dict[str, Any]:
 
 @jax.jit
 def finite(tree: Any) -> jax.Array:
-  """Whether every number of the tree is finite."""
   return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

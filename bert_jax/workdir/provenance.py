@@ -33,7 +33,6 @@ def versions() -> dict[str, Any]:
 
 
 def command() -> dict[str, Any]:
-  """The command line of this process, and the time."""
   return {'argv': sys.argv, 'time': time.strftime('%Y-%m-%d %H:%M:%S')}
 
 

@@ -65,7 +65,6 @@ class Summary:
 
   @property
   def has_ended(self) -> bool:
-    """Whether the run has nothing left to do."""
     return self.state in ('finished', 'stopped early')
 
 
@@ -126,7 +125,6 @@ class Run:
     return max([*self.checkpoints, *(point.step for point in self.points)], default=0)
 
   def measured_step(self) -> int:
-    """The last step that has metrics."""
     return max((point.step for point in self.points), default=0)
 
   @property
@@ -158,8 +156,6 @@ class Run:
 
 
 class Planned(NamedTuple):
-  """A run that a sweep has planned."""
-
   arm: str = ''
   spec: str = ''  # FILE:ARGS of its config
   fields: Sequence[str] = ()  # ['--config.NAME=VALUE', ...]

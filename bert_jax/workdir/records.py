@@ -32,7 +32,6 @@ MADE_BY |= {'processes': int, **dict.fromkeys(('packages', 'environment', 'mesh'
 
 
 def read(folder: Path | str) -> Run:
-  """The Run in a workdir."""
   path, faults = Path(folder).expanduser(), []
   config, fields = None, {}
   try:
@@ -58,8 +57,7 @@ def read(folder: Path | str) -> Run:
 
 
 def _is_of_all(point: Point, facts: Facts, summary: Summary) -> bool:
-  """Whether an `eval` at an end of a run is of all rows, in earlier versions: its losses stand
-  beside the baselines of all rows, or they have none."""
+  """Whether an earlier version's `eval` at an end is of all rows: beside their baselines."""
   levels, values = facts.split('eval').baselines, point.values
   known = [(x.value, values.get(k), values.get(f'{k}_below_{x.kind}')) for k, x in levels.items()]
   known = [(x, a + b) for x, a, b in known if a is not None and b is not None]
@@ -111,10 +109,8 @@ def read_facts(workdir: Path | str, faults: list[str] | None = None) -> Facts:
 
 
 def _split(at: JsonObject) -> Split:
-  baselines, part = _levels(at.inside('baselines')), _levels(at.inside('part'))
-  return Split(
-    **at.several(rows=int, fingerprint=str, examples=int), baselines=baselines, part=part
-  )
+  known = at.several(rows=int, fingerprint=str, examples=int)
+  return Split(**known, baselines=_levels(at.inside('baselines')), part=_levels(at.inside('part')))
 
 
 def _levels(at: JsonObject) -> dict[str, Level]:
@@ -157,9 +153,8 @@ def read_sweep(folder: Path | str) -> Sweep | None:
 def read_outcome(folder: Path, name: str, faults: list[str] | None = None) -> Outcome:
   """How the named run of a sweep ended."""
   at = read_object(folder / LOGS / f'{name}.json', faults)
-  return Outcome(
-    **at.several(state=str, error=str, seconds=float, metrics=dict, config=str, jobs=int)
-  )
+  kinds = dict(state=str, error=str, seconds=float, metrics=dict, config=str, jobs=int)
+  return Outcome(**at.several(**kinds))
 
 
 def line_of(text: bytes) -> dict[str, Any] | None:
@@ -173,7 +168,6 @@ def line_of(text: bytes) -> dict[str, Any] | None:
 
 
 def _points(path: Path, faults: list[str]) -> Iterator[Point]:
-  """The undamaged lines of metrics.jsonl."""
   damaged, wrong = [], []
   for number, text in enumerate((files.read_bytes(path) or b'').split(b'\n'), 1):
     if not text:

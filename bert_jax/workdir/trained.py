@@ -135,10 +135,8 @@ def load_params(
       for number in checkpoints.steps():
         with contextlib.suppress(Damaged):
           good += [str(number)] if number != error.number and checkpoints.meta(number) else []
-      others = (
-        f'others are at {", ".join(good)} (--checkpoint STEP)' if good else 'no other is good'
-      )
-      raise InputError(f'{error}; {others}.') from None
+      others = f'others are at {", ".join(good)} (--checkpoint STEP)' * bool(good)
+      raise InputError(f'{error}; {others or "no other is good"}.') from None
 
 
 def _step_of(checkpoints, workdir, which):

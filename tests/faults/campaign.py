@@ -38,7 +38,7 @@ from unittest import mock
 import conftest
 from faults import families, files, kinds, runs
 
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.errors import InputError
 from bert_jax.files import write_json
 from bert_jax.tools import arguments
@@ -235,7 +235,7 @@ def chosen(args):
 
 
 def main(argv=None):
-  parser = arguments.parser('faultbench', __doc__)
+  parser = command_parser('tools.faultbench', __doc__)
   add = parser.add_argument
   add('--out', default='faults', help='folder of the results and of what went wrong')
   add('--quick', action='store_true', help='a short campaign')

@@ -371,5 +371,5 @@ def test_encoders_that_are_compared_are_of_one_size_and_judged_alike(tokenizer):
   total = lambda config, _, objective, *__: objective.flops(config.batch_size) * config.steps
   assert abs(total(*found['modern-flops']) / total(*found['bert']) - 1) < 0.01
   assert len({config.model.mixer for config, *_ in found.values()}) == 5
-  with pytest.raises(c.InputError, match='arch=bart is not known; use one of bert, modern, '):
+  with pytest.raises(c.InputError, match="arch 'bart' is not known; use one of bert, modern, "):
     c.load('configs/encoders.py:arch=bart')

@@ -29,7 +29,6 @@ from running import (
   same_bits,
   saved,
   train_lines,
-  trains_nothing,
   without_a_model,
 )
 
@@ -398,24 +397,25 @@ def test_a_failing_evaluation_loses_nothing(corpus_file, pretrained, tmp_path, m
   assert saved(workdir) == sorted({best, 20})
 
 
-def test_a_run_stops_when_its_metric_gets_no_better(corpus_file, tmp_path, monkeypatch, caplog):
+def test_a_run_stops_when_its_metric_gets_no_better(corpus_file, tmp_path, caplog):
   """Evaluations are all alike: the first is the best, and kept; the run is then finished."""
   caplog.set_level('INFO', 'bert_jax')
-  trains_nothing(monkeypatch, lambda batch: {'loss': 3.0}, {'mlm': 2.5})
-  judged = 'steps=40 eval.batches=0 checkpoint.every=0 checkpoint.best_metric=mlm'
-  config = small_pretrain(corpus_file, judged, 'eval.every=3 eval.patience=2')
-  state, results = train(config, tmp_path / 'run')
-  assert int(state.step) == 9 and results == {'mlm': 2.5} and saved(tmp_path / 'run') == [3, 6, 9]
-  assert 'no better mlm than at step 3' in caplog.text
-  assert trained.load(tmp_path / 'run', 'best').step == 3
-  again, same = train(config, tmp_path / 'run')
-  assert int(again.step) == 9 and same == results and 'has stopped early' in caplog.text
-  with pytest.raises(InputError, match='eval.patience counts evaluations'):
-    c.override(config, ['--config.eval.every=0'])
-  # It counts from where a run begins: the evaluation at 10 is the best, then come three like it.
-  more = f'eval.every=2 eval.patience=3 resume_from={tmp_path}/run'
-  config = small_pretrain(corpus_file, judged, more)
-  assert int(train(config, tmp_path / 'next')[0].step) == 16
+  with without_a_model():
+    judged = 'steps=40 eval.batches=0 checkpoint.every=0 checkpoint.best_metric=mlm'
+    judged += ' optimizer.learning_rate=0'
+    config = small_pretrain(corpus_file, judged, 'eval.every=3 eval.patience=2')
+    state, results = train(config, tmp_path / 'run')
+    assert int(state.step) == 9 and saved(tmp_path / 'run') == [3, 6, 9]
+    assert 'no better mlm than at step 3' in caplog.text
+    assert trained.load(tmp_path / 'run', 'best').step == 3
+    again, same = train(config, tmp_path / 'run')
+    assert int(again.step) == 9 and same == results and 'has stopped early' in caplog.text
+    with pytest.raises(InputError, match='eval.patience counts evaluations'):
+      c.override(config, ['--config.eval.every=0'])
+    # It counts from where a run begins: the evaluation at 10 is the best, then come three like it.
+    more = f'eval.every=2 eval.patience=3 resume_from={tmp_path}/run'
+    config = small_pretrain(corpus_file, judged, more)
+    assert int(train(config, tmp_path / 'next')[0].step) == 16
 
 
 def test_train_lines_tell_the_rate_and_the_norm_of_the_update(pretrained):

@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from bert_jax.errors import InputError
 from bert_jax.run import speed
-from bert_jax.tools.preflight import chips, compare, hlo, links, money, step_time
+from bert_jax.tools.preflight import chips, compare, hlo, links, step_time
 
 STEP = Path(ROOT, 'tests/golden/pod_step.hlo.txt').read_text()
 GB = 10**9
@@ -290,7 +290,7 @@ def test_kernels_without_cycles_leave_no_mfu():
   assert compare.line(report) == 'yes, 2.0 of 17.0 GB; a step of - ms, MFU - (of computing alone -)'
   fast = compare.line(report_of())
   assert re.search(r'a step of 0\.1 ms, MFU 9% \(of computing alone 60% to 67%\)$', fast)
-  assert money.cost(report, (1.0, 0.5)) == {}
+  assert compare.cost(report, (1.0, 0.5)) == {}
 
 
 def run_of(name='calibrated', seconds=((1.0, 2.0), (1.5, 3.0)), **facts):
@@ -311,16 +311,21 @@ def run_of(name='calibrated', seconds=((1.0, 2.0), (1.5, 3.0)), **facts):
 
 def test_a_run_in_hours_and_dollars_and_tokens():
   report = run_of()
-  cost = money.cost(report, (2.0, 0.25))
+  cost = compare.cost(report, (2.0, 0.25))
   assert cost == {'days': [20, 30], 'chip_hours': [48_000, 72_000], 'price': 2.0, 'spot': 0.25} | {
     'dollars': [96_000, 144_000],
     'spot_dollars': [24_000, 36_000],
   }
-  assert set(money.cost(report, (2.0, float('nan')))) == {'days', 'chip_hours', 'price', 'dollars'}
-  assert set(money.cost(report, (float('nan'), float('nan')))) == {'days', 'chip_hours'}
+  assert set(compare.cost(report, (2.0, float('nan')))) == {
+    'days',
+    'chip_hours',
+    'price',
+    'dollars',
+  }
+  assert set(compare.cost(report, (float('nan'), float('nan')))) == {'days', 'chip_hours'}
   small = run_of(seconds=[(1e-4, 2e-4)], fits=None, passes=None)
   misfit = run_of(seconds=(), fits=False, hbm_bytes=19 * GB)
-  reports = {'a': report | cost, 'b': small | money.cost(small, (0.3, 0.5)), 'c': misfit}
+  reports = {'a': report | cost, 'b': small | compare.cost(small, (0.3, 0.5)), 'c': misfit}
   head, *rows = (re.split('  +', line) for line in compare.table(reports)[:4])
   first, second, third = (dict(zip(head, row, strict=True)) for row in rows)
   assert first == {'topology': 'a', 'chips, hosts': '100, 25', 'fits': 'yes, 3.0 of 17.0 GB'} | {
@@ -341,9 +346,9 @@ def test_a_run_in_hours_and_dollars_and_tokens():
 
 
 def test_a_price_for_all_topologies_or_for_each():
-  assert money.rates('1.2,2.7', '.4', 2) == [(1.2, 0.4), (2.7, 0.4)]
-  assert money.rates('1.2', '0.3,0.4,0.5', 3) == [(1.2, 0.3), (1.2, 0.4), (1.2, 0.5)]
-  ((price, spot),) = money.rates('', '', 1)
+  assert compare.rates('1.2,2.7', '.4', 2) == [(1.2, 0.4), (2.7, 0.4)]
+  assert compare.rates('1.2', '0.3,0.4,0.5', 3) == [(1.2, 0.3), (1.2, 0.4), (1.2, 0.5)]
+  ((price, spot),) = compare.rates('', '', 1)
   assert np.isnan(price) and np.isnan(spot)
 
 
@@ -354,7 +359,7 @@ def test_a_price_for_all_topologies_or_for_each():
 )
 def test_prices_that_are_none_are_named(price, spot):
   with pytest.raises(InputError, match='makes no sense: --price is dollars .*; one for all topolo'):
-    money.rates(price, spot, 3)
+    compare.rates(price, spot, 3)
 
 
 def test_names_of_the_cloud_are_topologies():

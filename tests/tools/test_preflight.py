@@ -356,16 +356,6 @@ def test_a_program_that_does_not_fit_is_kept_and_compiling_says_that_it_goes_on(
   assert all(re.fullmatch(r'  still compiling after \d+ s', line) for line in rest)
 
 
-def test_a_damaged_file_hides_no_usual_time(tmp_path, monkeypatch):
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-  compilation.folder().mkdir(parents=True)
-  for number, seconds in enumerate((30, 50, 41)):
-    facts = json.dumps({'name': 'a step for 16 TPU v5 lite', 'seconds': seconds})
-    (compilation.folder() / f'{number}.json').write_text(facts if number else facts[:-5])
-  assert compilation.usual('a step for 16 TPU v5 lite') == '46 seconds'
-  assert compilation.usual('a product for 16 TPU v5 lite') == '1 to 5 minutes'
-
-
 def grid(number):
   """Devices that stand in a grid of four columns."""
   return [types.SimpleNamespace(coords=divmod(i, 4), slice_index=0) for i in range(number)]

@@ -504,11 +504,3 @@ def test_points_of_a_curve(tmp_path):
   finals = [run.final('mlm') for run in runs]
   assert found[1][1:] == (pytest.approx(statistics.mean(finals)), stats.interval(finals))
   assert last['value'] == finals[0]
-
-
-def test_a_picture_of_all_runs_is_a_file_or_a_sentence(tmp_path):
-  found = report.read(grid(tmp_path, {0.15: 4.0}, seeds=1))
-  report.picture(found, tmp_path / 'curves.svg')
-  ElementTree.parse(tmp_path / 'curves.svg')
-  with pytest.raises(InputError, match='--picture .*curves.doc cannot be written'):
-    report.picture(found, tmp_path / 'curves.doc')

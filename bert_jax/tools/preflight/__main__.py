@@ -2,14 +2,13 @@
 compiling its step for them.
 
     python -m bert_jax.tools.preflight --config configs/pretrain.py:size=base \
-        --topology v5e:4x4 --config.batch_size=1024 [--slices 2] [--price 1.2 [--spot 0.5]] [--json]
+        --topology v5e:4x4 --config.batch_size=1024 [--price 1.2 [--spot 0.5]] [--json]
     python -m bert_jax.tools.preflight ... --compare v5litepod-64,v6e-32,v5p-16 --price 1.2,2.7,4.2
     python -m bert_jax.tools.preflight ... --best (or --largest-batch)
 
 The real compiler (pip install libtpu; no TPU) compiles the real step with the config's mesh, and
 refuses what does not fit. Its cycles become an estimated time and MFU (step_time.py), without and
-with communication (links.py). What is compiled is kept. Nothing is timed, and nothing read but the
-counts of a prepared corpus and a teacher's weights.
+with communication (links.py). What is compiled is kept, and nothing is timed.
 """
 
 import argparse
@@ -21,15 +20,13 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import sharding
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.errors import InputError, log
 from bert_jax.tasks import TASKS
-from bert_jax.tools import arguments
-from bert_jax.tools.preflight import chips, compare, estimate, money, step_time
+from bert_jax.tools.preflight import chips, compare, estimate, step_time
 
 
 def table(report: estimate.Report) -> str:
-  """The text of a report."""
   kept = ', compiled before and kept' if report['cached'] else ''
   lines = [
     f'{report["devices"]}, mesh {report["mesh"]}, '
@@ -50,8 +47,7 @@ def table(report: estimate.Report) -> str:
 def compiled(
   args: argparse.Namespace, overrides: Sequence[str], config: ConfigDict, topology: str
 ) -> Iterator[estimate.Report]:
-  """Yields the report of a config, or of what is searched, on a topology; if it does not fit, again
-  with `notes`, sentences on what does."""
+  """Yields the report of a config, or of what is searched, on a topology, then of what fits."""
   devices = chips.devices_of(topology, config.mesh.slices)
   if not args.largest_batch:
     sharding.mesh_of(config, TASKS[config.objective], devices)  # or an InputError
@@ -87,7 +83,6 @@ def compiled(
 
 
 def text_of(args: argparse.Namespace, reports: Mapping[str, estimate.Report]) -> str:
-  """All that is known, as text or JSON."""
   first, *_ = reports.values()
   if args.json:
     each = [{'topology': name} | report for name, report in reports.items()]
@@ -98,14 +93,13 @@ def text_of(args: argparse.Namespace, reports: Mapping[str, estimate.Report]) ->
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  more = 'Any field of the config is set as --config.NAME=VALUE.'
-  parser = arguments.parser('preflight', __doc__, epilog=more)
+  more = 'Any field of the config is set as --config.NAME=VALUE, such as mesh.slices.'
+  parser = command_parser('tools.preflight', __doc__, epilog=more)
   add, topology = parser.add_argument, 'such as v5e:4x4, or a name of the cloud: v5litepod-16'
   add('--config', required=True, metavar='FILE[:ARGS]')
   where = parser.add_mutually_exclusive_group(required=True)
   where.add_argument('--topology', metavar='CHIP:AxB', help=topology)
   where.add_argument('--compare', metavar='TOPOLOGY,..', help='one table; exits with 0 if any fits')
-  add('--slices', type=int, help='of that topology, joined by DCN')
   add('--price', default='', help='dollars for a chip-hour; 1.2,2.7: of each topology')
   add('--spot', default='', help='price of a spot chip, as a share of --price')
   add('--json', action='store_true', help='print JSON')
@@ -115,14 +109,12 @@ def main(argv: Sequence[str] | None = None) -> None:
   args, overrides = parser.parse_known_args(argv)
   with command_line():
     names = [*dict.fromkeys((args.compare or args.topology).split(','))]
-    rates = money.rates(args.price, args.spot, len(names))
+    rates = compare.rates(args.price, args.spot, len(names))
     log.info('preflight of %s for %s: nothing is rented or run', args.config, ', '.join(names))
-    if args.slices is not None:
-      overrides.append(f'--config.mesh.slices={args.slices}')
     config = config_lib.load(args.config, overrides)
     objective = estimate.objective_of(config)
     reports = {name: estimate.at_once(config, objective, name) for name in names}
-    priced = lambda: {n: x | money.cost(x, rate) for (n, x), rate in zip(reports.items(), rates)}
+    priced = lambda: {n: x | compare.cost(x, rate) for (n, x), rate in zip(reports.items(), rates)}
     log.info('%s', '\n'.join(compare.table(priced())))
     log.info('now its step is compiled, usually in 1 to 5 minutes; Ctrl-C prints what is known')
     try:

@@ -99,8 +99,7 @@ def topology_of(name: str) -> str:
 
 
 def counted(topology: str, slices: int = 1) -> tuple[str, int, int, int]:
-  """(jax's name of a device, number of devices, of chips, of hosts) of so many slices. A host
-  has 4 chips, in a slice of its own up to 8 of the smaller kinds."""
+  """(jax's name of a device, how many devices, chips and hosts) of so many slices of a topology."""
   chip, _, shape = topology_of(topology).partition(':')
   kind, number = f'TPU {chip}'.replace(' tpu', ''), math.prod(map(int, shape.split('x')))
   each, most = 2 if chip in ('v2', 'v3', 'tpu7x') else 1, 8 if chip in ('v5e', 'v6e') else 4
@@ -129,9 +128,8 @@ def devices_of(topology: str, slices: int = 1) -> list[jax.Device]:
 
 
 class Chip:
-  """A kind of chip: its HBM in bytes, the FLOPs of a cycle of a large bfloat16 product, and the
-  seconds of a cycle by two clocks: `seconds_per_cycle` if that product ran at the chip's peak, and
-  `data_sheet_seconds` by the published clock (None: not published)."""
+  """A kind of chip: its HBM in bytes, the FLOPs of a cycle of a large product, and the seconds of a
+  cycle if that ran at the chip's peak, and by the published clock (data_sheet_seconds)."""
 
   def __init__(self, device: jax.Device):
     one = jax.sharding.SingleDeviceSharding(device)

@@ -11,7 +11,6 @@ import importlib.metadata
 import json
 import os
 import re
-import statistics
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ import jax
 from jax.stages import Lowered
 
 from bert_jax.command_line import aside
+from bert_jax.copies import cache_folder
 from bert_jax.errors import InputError, first_line, log
 from bert_jax.files import Path, write_whole
 
@@ -32,8 +32,6 @@ SIZES = ('argument', 'output', 'alias', 'temp', 'generated_code')
 
 
 class Compiled(NamedTuple):
-  """The result of a compilation."""
-
   text: str  # HLO, '' if it does not fit in HBM
   sizes: Mapping[str, int]  # bytes of each of SIZES
   used: int  # bytes of HBM, of a program that does not fit
@@ -44,14 +42,13 @@ class Compiled(NamedTuple):
 
 
 def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = None) -> Compiled:
-  """Compiles a program for devices, with the compiler `options` it was lowered with. what: the
-  program in words, such as 'a product for'."""
+  """Compiles a program with the `options` it was lowered with. what: in words, 'a product for'."""
   name = f'{what} {len(devices)} {devices[0].device_kind}'
   path = folder() / key(lowered, devices, options)
   if kept := load(path):
     return kept
   started = time.perf_counter()
-  print(f'compiling {name}, usually {usual(name)}', file=sys.stderr)
+  print(f'compiling {name}, usually 1 to 5 minutes', file=sys.stderr)
   waited = lambda: f'  still compiling after {time.perf_counter() - started:.0f} s\n'
   with os.fdopen(os.dup(2), 'w', 1) as terminal, quiet() as stderr:
     try:
@@ -63,13 +60,12 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
       text, sizes, (used, limit) = '', {}, too_large(error)
     resharded = len(re.findall(r'[Ii]nvoluntary full rematerialization', stderr()))
   out = Compiled(text, sizes, used, limit, resharded, time.perf_counter() - started)
-  store(path, name, out)
+  store(path, out)
   return out
 
 
 def folder() -> Path:
-  home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-  return Path(home, 'bert_jax', 'preflight')
+  return cache_folder() / 'preflight'
 
 
 def versions() -> str:
@@ -78,8 +74,7 @@ def versions() -> str:
 
 
 def key(lowered: Lowered, devices: Devices, options: Options = None) -> str:
-  """A hash of all that a compilation depends on. The text of a lowered program has neither the
-  positions of the devices nor the compiler's options."""
+  """A hash of all that a compilation depends on, also of what is not in the text of a program."""
   places = [(d.id, getattr(d, 'slice_index', 0), *getattr(d, 'coords', ())) for d in devices]
   flags = os.environ.get('XLA_FLAGS', ''), os.environ.get('LIBTPU_INIT_ARGS', '')
   facts = json.dumps([versions(), devices[0].device_kind, places, flags, options])
@@ -96,9 +91,8 @@ def load(path: Path) -> Compiled | None:
     return None
 
 
-def store(path: Path, name: str, made: Compiled) -> None:
-  """Keeps a Compiled for later processes, if the folder can be written to."""
-  facts = made._asdict() | {'name': name, 'versions': versions()}
+def store(path: Path, made: Compiled) -> None:
+  facts = made._asdict()
   text = gzip.compress(facts.pop('text').encode(), compresslevel=1)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,16 +100,6 @@ def store(path: Path, name: str, made: Compiled) -> None:
     write_whole(path.with_suffix('.json'), json.dumps(facts))
   except OSError as error:
     log.info('what was compiled is not kept: %s', error)
-
-
-def usual(name: str) -> str:
-  """How long the program of this name took to compile on this machine before, in words."""
-  seconds = []
-  for path in folder().glob('*.json'):
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-      facts = json.loads(path.read_text())
-      seconds += [float(facts['seconds'])] * (facts['name'] == name)
-  return f'{statistics.median(seconds):.0f} seconds' if seconds else '1 to 5 minutes'
 
 
 @contextlib.contextmanager

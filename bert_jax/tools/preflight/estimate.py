@@ -5,7 +5,7 @@ it takes least time."""
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 from ml_collections import ConfigDict
@@ -16,6 +16,7 @@ from bert_jax.convert import hub
 from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, log
 from bert_jax.models.stack import REMAT_POLICIES
+from bert_jax.objectives.base import Objective
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.run import speed
 from bert_jax.tasks import TASKS, teaching
@@ -23,13 +24,9 @@ from bert_jax.tools.preflight import chips, compare, compilation, hlo, step_time
 from bert_jax.tools.preflight.compilation import Devices
 from bert_jax.workdir.checkpoint import newest_meta
 
-if TYPE_CHECKING:
-  from bert_jax.objectives.base import Objective
-
 STEPS = 1_000_000  # assumed for a run whose length depends on its data
-MFU = {
-  'TPU v6e': (0.4, 0.2)
-}  # of most models from BERT-base on, elsewhere 0.6 to 0.3 (launch/README)
+# Of most models from BERT-base on; of other chips 0.6 to 0.3 (launch/README).
+MFU = {'TPU v6e': (0.4, 0.2)}
 LARGEST = 5  # how many buffers are named
 MOST_ROWS = 2**14  # on each data shard
 Report = dict[str, Any]  # valid JSON
@@ -42,7 +39,7 @@ NOISE = 0.02
 ATTENTION = ('einsum', 'xla')  # the compiler knows no time for the kernel, splash
 
 
-def objective_of(config: ConfigDict) -> 'Objective':
+def objective_of(config: ConfigDict) -> Objective:
   """The objective of a config, with stand-ins for the words and the labels of its data."""
   task = TASKS[config.objective]
   config = task.stand_in(config.copy_and_resolve_references())
@@ -58,8 +55,7 @@ def objective_of(config: ConfigDict) -> 'Objective':
 
 def length_of(config: ConfigDict) -> Report:
   """{'steps', 'assumed': are they STEPS, 'full_steps': its rows in full batches, 'tokens': all
-  positions of rows, both from where resume_from has come to, 'passes' over its text: None unless
-  that is a prepared corpus}."""
+  positions of rows, both from where resume_from is, 'passes' over a prepared corpus, else None}."""
   text, times, size = 0, config.epochs, config.batch_size * config.data.seq_length
   if prepared.is_prepared(config.data.train):
     text = sum(x['tokens'] for x in prepared.read_meta(config.data.train)['kept'].values())
@@ -72,7 +68,7 @@ def length_of(config: ConfigDict) -> Report:
   return out | {'assumed': not (config.steps or times * text), 'full_steps': tokens / size}
 
 
-def at_once(config: ConfigDict, objective: 'Objective', topology: str) -> Report:
+def at_once(config: ConfigDict, objective: Objective, topology: str) -> Report:
   """A report like `estimate`'s, before anything is compiled: by the peak of the chips."""
   kind, devices, number, hosts = chips.counted(topology, config.mesh.slices)
   peak = devices * speed.peak_flops_of(kind)
@@ -92,8 +88,7 @@ def estimate(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
   program = step.program(config, objective, mesh, config_lib.timeline_of(config, read['steps']))
   with jax.set_mesh(mesh), sharding.activation_rules():
     lowered, where = program.lower(), list(mesh.devices.flat)
-    options = sharding.compiler_options(mesh)
-    compiled = compilation.compiled(lowered, where, 'a step for', options)
+    compiled = compilation.compiled(lowered, where, 'a step for', sharding.compiler_options(mesh))
   said = f'{compiled.resharded} involuntary full rematerialisations: a sharding changes midway'
   warnings = [said] * bool(compiled.resharded)
   state = [
@@ -153,8 +148,7 @@ def _warnings(program: hlo.Program, dtype: str) -> list[str]:
 
 
 def largest_batch(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
-  """Searches the largest batch that fits, to within a sixteenth, and returns its report: the
-  config's batch is doubled until it does not fit, and halved between the two after that."""
+  """The report of the largest batch that fits, to within a sixteenth, by doubling and halving."""
   mesh = sharding.make_mesh(**sharding.axes_of(config, devices), devices=devices)
   shards = mesh.shape['data'] * mesh.shape['fsdp']
   unit = shards * config.optimizer.accumulation

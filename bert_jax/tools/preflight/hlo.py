@@ -121,7 +121,6 @@ class Program:
     return int(ends[0].partition(')')[0]) if below and len(ends) == 1 else 0
 
   def endless(self) -> list[str]:
-    """Names of the loops of unknown length."""
     return [i.name for lines in self.computations.values() for i in lines if not self.trips(i)]
 
   def choices(self) -> list[str]:
@@ -139,9 +138,8 @@ class Program:
     return dict(out.most_common())
 
   def moved(self, name: str, instruction: Instruction) -> tuple[str, int]:
-    """The (kind, bytes) of a collective in the computation `name`: bytes of the results on one
-    device; for a reduce-scatter, of the operands. The fusions that a TPU's compiler calls
-    `all-reduce-scatter` are reduce-scatters."""
+    """The (kind, bytes) of a collective in the computation `name`: of the results on one device; of
+    a reduce-scatter, also the fusions called `all-reduce-scatter`, of the operands."""
     kind, sizes = collective(instruction.opcode), arrays(instruction.type)
     if name.startswith('all-reduce-scatter'):
       return 'reduce-scatter', sum(sizes)

@@ -12,22 +12,19 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jax.sharding import Mesh
 
+from bert_jax.tools.preflight.chips import Published
 from bert_jax.tools.preflight.hlo import Instruction, Program, arrays, collective
-
-if TYPE_CHECKING:
-  from bert_jax.tools.preflight.chips import Published
 
 Groups = tuple[tuple[int, ...], ...]  # of positions in mesh.devices.flat
 
 
 class Transfer(NamedTuple):
-  """A collective. kind, bytes: as hlo.Program.moved; groups: of the devices that talk to one
-  another (pairs for a permutation)."""
+  """A collective (see hlo.Program.moved); groups: of devices that talk to one another, or pairs."""
 
   kind: str
   bytes: int
@@ -36,8 +33,7 @@ class Transfer(NamedTuple):
 
 @dataclass
 class Row:
-  """All similar transfers of a step. axes: names of mesh axes, such as 'data+fsdp'; beside: they
-  overlap with computation; seconds: that they take; waited: seconds that do not overlap."""
+  """All similar transfers of a step. beside: they overlap with computing; waited: what does not."""
 
   kind: str
   axes: str
@@ -53,8 +49,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _iota(shape: str, dims: str, order: str) -> np.ndarray:
-  """An array of positions: in [4,2]T(1,0) 0, 1, ... fill [4,2], which is transposed;
-  [2,4]<=[4,2]T(1,0) is reshaped to [2,4] after that."""
+  """[2,4]<=[4,2]T(1,0): 0, 1, ... fill an array [4,2], transposed, and reshaped to [2,4]."""
   ids = np.arange(math.prod(_numbers(dims))).reshape(_numbers(dims))
   ids = ids.transpose(_numbers(order)) if order else ids
   return ids.reshape(_numbers(shape)) if shape else ids
@@ -62,8 +57,7 @@ def _iota(shape: str, dims: str, order: str) -> np.ndarray:
 
 def _mesh_groups(sizes: str, dims: str, order: str, axes: str) -> np.ndarray:
   """Parses groups like mesh['a'=2,'b'=8], device_ids=([8,2]T(1,0)) {'a','b':(2)4}: devices that
-  differ only along the named axes; for 'b':(2)4, b is split into axes of 2, 4 and the rest, and the
-  one of 4 is meant."""
+  differ only along named axes; for 'b':(2)4, b is split into axes of 2, 4 and the rest."""
   wanted = {
     name: (int(before or 1), int(size or 0))
     for name, before, size in re.findall(r"'([\w.]+)'(?::\((\d+)\)(\d+))?", axes)
@@ -82,9 +76,8 @@ def _mesh_groups(sizes: str, dims: str, order: str, axes: str) -> np.ndarray:
 
 
 def groups_of(text: str, number: int) -> Groups:
-  """Parses the groups of a collective among `number` devices from the text of its attributes:
-  {{0,1},{2,3}} or [2,2]<=[4] or mesh['x'=2,'y'=2] {'y'}; for a permutation the pairs (source,
-  target). By default all devices are one group."""
+  """Parses the groups of a collective among `number` devices, by default one: {{0,1},{2,3}} or
+  [2,2]<=[4] or mesh['x'=2,'y'=2] {'y'}; for a permutation the pairs (source, target)."""
   iota = r'\[([\d,]+)\](?:T\(([\d,]+)\))?'
   mesh = rf'_groups=@?mesh\[([^\]]*)\](?:, device_ids=\({iota}\))? \{{(.*?)\}}'
   if match := re.search(mesh, text):
@@ -101,15 +94,14 @@ def groups_of(text: str, number: int) -> Groups:
 class Network:
   """The links between the devices of a mesh. known: whether their bandwidth is published."""
 
-  def __init__(self, mesh: Mesh, published: 'Published'):
+  def __init__(self, mesh: Mesh, published: Published):
     devices = list(mesh.devices.flat)
     self.mesh, self.published = mesh, published
     # Several devices may be one chip.
     self.places = [(getattr(d, 'slice_index', 0) or 0, *d.coords) for d in devices]
     self.sides = [1 + max(column) for column in list(zip(*self.places))[1:]]
     rings = [n % published.ring == 0 if published.ring else False for n in self.sides]
-    flat = published.links == 4
-    self.rings = [ring and (flat or all(rings)) for ring in rings]
+    self.rings = [ring and (published.links == 4 or all(rings)) for ring in rings]
     self.one_way = (published.interconnect or 0) / 2 / (published.links or 1)  # of a link
     slices = len({place[0] for place in self.places})
     self.known = bool(published.interconnect and (slices == 1 or published.network))
@@ -144,9 +136,8 @@ class Network:
     return share * size / chips * (inside + (slices - 1) / slices / network)
 
   def _speed(self, places: set[tuple]) -> float:
-    """Bytes a second that a chip receives from the others of its group over the links of a slice:
-    one link of each side along which the group extends, or two around a ring. Where its chips stand
-    apart, as many groups lie between one another and share the link."""
+    """Bytes a second that a chip receives from its group over the links of a slice: one link of
+    each side along which it extends, two around a ring, shared by groups in between."""
     ways = 0.0
     for stand, length, ring in zip(list(zip(*places))[1:], self.sides, self.rings):
       if steps := len(set(stand)) - 1:
@@ -156,8 +147,7 @@ class Network:
 
 
 class Timeline:
-  """Simulates the schedule of a step with its collectives. seconds: of the step; rows: [Row].
-  seconds_per_cycle: of the computing."""
+  """Simulates a step with its collectives. seconds: of it; seconds_per_cycle: of computing."""
 
   def __init__(self, program: Program, network: Network, seconds_per_cycle: float):
     self.program, self.network, self.seconds_per_cycle = program, network, seconds_per_cycle

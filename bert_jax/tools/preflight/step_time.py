@@ -9,22 +9,20 @@ bandwidth of the links, with communication (links.py).
 import collections
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jax.sharding import Mesh
 
 from bert_jax.command_line import aligned
 from bert_jax.tools.preflight import hlo, links
-
-if TYPE_CHECKING:
-  from bert_jax.tools.preflight.chips import Chip
+from bert_jax.tools.preflight.chips import Chip
 
 # A step that contains these cannot be timed, since the compiler gives them no cycles.
 WITHOUT = {'Pallas kernels': 'Pallas kernels', 'unknown': 'operations of unknown cost'}
 
 
 def step_times(
-  program: hlo.Program, mesh: Mesh, chip: 'Chip', flops: float, full_steps: float, chips: int
+  program: hlo.Program, mesh: Mesh, chip: Chip, flops: float, full_steps: float, chips: int
 ) -> dict[str, Any]:
   """Estimates the time of a step, as valid JSON:
 
@@ -60,7 +58,6 @@ def step_times(
 
 
 def row(step_s: float, mfu: float, full_steps: float, chips: int) -> dict[str, float]:
-  """An estimate of a run whose steps take `step_s` seconds."""
   return {'step_s': step_s, 'mfu': mfu, 'chip_hours': full_steps * step_s * chips / 3600}
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax import tokenizers
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.convert import hub
 from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.blocks import has_blocks
@@ -81,7 +81,7 @@ def _prepare(settings, out, processes):
 
 
 def parser() -> argparse.ArgumentParser:
-  parser = arguments.parser('prepare', __doc__)
+  parser = command_parser('tools.prepare', __doc__)
   add = parser.add_argument
   arguments.add_text(add)
   vocab = 'folder of tools.vocab or of a model, hf:NAME, vocab.txt or *.model'
@@ -103,7 +103,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, beam_arguments: Sequence[str] = ()) -> dict[str, Any]:
-  """Prepares a corpus as parsed arguments say; returns corpus.json."""
   started = time.perf_counter()
   os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # each process uses one core
   for name, least in (('processes', 1), ('shard_mb', 1), ('min_characters', 0), ('shards', 0)):

@@ -133,7 +133,6 @@ def _without_near(items, threshold):
 
 
 def _write(out, number, pairs, vocab_size):
-  """Writes a shard, its documents in the order of their places."""
   shard = Shard(out, number, vocab_size)
   for _, item in sorted(pairs, key=lambda pair: pair[0]):
     shard.write(item)
@@ -141,7 +140,6 @@ def _write(out, number, pairs, vocab_size):
 
 
 def _add_up(all_counts):
-  """The sum of dicts of counts."""
   total = Counter()
   for counts in all_counts:
     total.update(counts)

@@ -55,7 +55,6 @@ class Settings(NamedTuple):
 
   @property
   def languages(self) -> tuple[str, ...]:
-    """The distinct languages of the inputs, in order."""
     return tuple(dict.fromkeys(language for language, _ in self.inputs))
 
   def file_sizes(self) -> list[int]:
@@ -154,8 +153,7 @@ _maker: Maker  # of this process, if it is a worker
 def _start(settings):
   global _maker
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process' to handle
-  parent = multiprocessing.parent_process()
-  threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+  threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
   _maker = Maker(settings)
 
 

@@ -3,9 +3,8 @@
     python -m bert_jax.tools.probe --model W --conllu $DATA/ud/en_ewt-ud-dev.conllu \
         --pairs '$DATA/blimp/*.jsonl' [--checkpoint all] [--text de=german.txt]
 
-W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. The results are
-written as STEP.json to the folder --out, W/probe for a run, and shown as a table, which is
-table.txt there. --checkpoint all probes all checkpoints that have not been probed yet.
+W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. Results are written
+to W/probe (or --out): STEP.json and table.txt. --checkpoint all probes what has not been probed.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_jax import hosts, predict
-from bert_jax.command_line import aligned, command_line
+from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface, hub
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path, write_whole
@@ -119,7 +118,6 @@ def table(results: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
-  """Probes as parsed arguments say; returns the results in the order of the checkpoints."""
   if not (args.conllu or args.text or args.pairs):
     raise InputError('there is nothing to probe with; give --conllu, --text or --pairs.')
   folder, results, failed = hub.folder(args.model), [], {}
@@ -177,7 +175,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = arguments.parser('probe', __doc__)
+  parser = command_parser('tools.probe', __doc__)
   add = parser.add_argument
   add('--model', required=True, metavar='W', help='workdir, or released weights')
   add('--checkpoint', default='latest', help='of a run: latest, best, a step, or all')

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,18 +10,13 @@ from bert_jax.errors import InputError
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll
 from bert_jax.text import files
-
-if TYPE_CHECKING:
-  from bert_jax.tokenizers.base import Tokenizer
-
+from bert_jax.tokenizers import Tokenizer
 
 Specs = Sequence[str]
 Words = tuple[Sequence[str], Sequence[bool], Sequence[str | None]]  # and is a blank before, tags
 
 
 class Sentence(NamedTuple):
-  """A sentence of n pieces and W words."""
-
   language: str  # '' if it is not named
   words: tuple[str, ...]  # [W]
   tags: tuple[str | None, ...]  # [W] parts of speech, None where not known; (): plain text
@@ -37,11 +32,10 @@ class Sentence(NamedTuple):
 
 
 def read(
-  tokenizer: 'Tokenizer', conllu: Specs, text: Specs, most: int, room: int, counts: Counter[str]
+  tokenizer: Tokenizer, conllu: Specs, text: Specs, most: int, room: int, counts: Counter[str]
 ) -> list[Sentence]:
-  """Reads `most` sentences (0: all) of each spec, the same ones every time.
-  conllu, text: [LANGUAGE=]SPEC of CoNLL-U and of files with a sentence on each line. room: the most
-  pieces of a sentence; longer ones are cut. counts: counts sentences left out or cut."""
+  """Reads `most` sentences (0: all) of each [LANGUAGE=]SPEC, the same ones every time. room: the
+  most pieces of a sentence; longer ones are cut. counts: counts sentences left out or cut."""
   out = []
   for option, specs, reader in (('--conllu', conllu, _from_conllu), ('--text', text, _from_lines)):
     for spec in specs:
@@ -64,7 +58,6 @@ def drawn(values: Sequence[Any], most: int, left_out: str, counts: Counter[str])
 
 
 def _from_conllu(spec: str, counts: Counter[str]) -> list[Words]:
-  """Reads CoNLL-U files or a TFDS data set."""
   problems = Problems('eval', skip=True)
   read = conll.read(spec, 'eval', problems, conll.Layout(True, token_column=1, tag_column=3))
   counts.update({kind: n for kind, n in problems.counts.items() if '(' in kind})
@@ -73,7 +66,6 @@ def _from_conllu(spec: str, counts: Counter[str]) -> list[Words]:
 
 
 def _from_lines(spec: str, counts: Counter[str]) -> Sequence[Words]:
-  """Reads lines of text, whose words are separated by blanks."""
   read = Counter()
   out = [
     (tuple(words), (False, *[True] * (len(words) - 1)), ())
@@ -88,7 +80,7 @@ def _from_lines(spec: str, counts: Counter[str]) -> Sequence[Words]:
 
 
 def _encoded(
-  tokenizer: 'Tokenizer', language: str, sentences: Sequence[Words], room: int, counts: Counter[str]
+  tokenizer: Tokenizer, language: str, sentences: Sequence[Words], room: int, counts: Counter[str]
 ) -> list[Sentence]:
   out, at = [], 0
   each = [pair for words, blanks, _ in sentences for pair in zip(words, blanks)]

@@ -16,31 +16,28 @@ import warnings
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from bert_jax.predict import hidden_states
+from bert_jax.predict import Model, hidden_states
 from bert_jax.predict.packed_rows import power_of_two
 from bert_jax.rows.row_arrays import TOKENS, build_row
 from bert_jax.tools.probe.data import Sentence
-
-if TYPE_CHECKING:
-  from bert_jax.predict import Model
 
 Word = tuple[int, int, str, str]  # the sentence's number, position of the first piece, word, tag
 bar = functools.partial(tqdm.tqdm, disable=None, leave=False)
 
 
-def _arrays(model: 'Model', sentence: Sentence, length: int) -> list[np.ndarray]:
+def _arrays(model: Model, sentence: Sentence, length: int) -> list[np.ndarray]:
   row = build_row(model.tokenizer, [[(sentence.ids, 0)]], length)
   return [row[name][None] for name in TOKENS]
 
 
-def hidden(model: 'Model', sentences: Sequence[Sentence]) -> Iterator[np.ndarray]:
+def hidden(model: Model, sentences: Sequence[Sentence]) -> Iterator[np.ndarray]:
   """Yields the hidden states of the pieces of each Sentence, [L + 1, n, D]."""
 
   def layers(params: Any, row: Any) -> jax.Array:
@@ -73,7 +70,7 @@ def words_of(
 
 
 def linear(
-  model: 'Model', sentences: Sequence[Sentence], most: int, counts: Counter[str]
+  model: Model, sentences: Sequence[Sentence], most: int, counts: Counter[str]
 ) -> dict[str, Any]:
   """Probes each layer: {'accuracy': [L + 1], 'control': [L + 1], 'majority', 'of_the_word',
   'words_trained', 'words_scored', 'tags'}, or {} if there are too few words with tags."""
@@ -123,7 +120,7 @@ def _accuracy(x: np.ndarray, y: Sequence, x_scored: np.ndarray, y_scored: Sequen
   return float(probe.score(x_scored, y_scored))
 
 
-def attention(model: 'Model', sentences: Sequence[Sentence]) -> list[dict[str, float]]:
+def attention(model: Model, sentences: Sequence[Sentence]) -> list[dict[str, float]]:
   """Statistics of each attention head: a list of {'layer', 'head', 'first', 'last', ...}."""
   model.ask('attention')  # InputError if the model has no attention
   function = model.compiled(functools.partial(hidden_states.inside, model.objective.model))

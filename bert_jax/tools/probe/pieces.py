@@ -14,19 +14,17 @@ import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tqdm
 
 from bert_jax.errors import InputError
+from bert_jax.predict import Model
 from bert_jax.tasks.ask import RecordProblems
 from bert_jax.tasks.pretraining.ask import TokenScores
 from bert_jax.text import files
 from bert_jax.tools.probe.data import Sentence, drawn
-
-if TYPE_CHECKING:
-  from bert_jax.predict import Model
 
 AT_ONCE = 64  # sentences
 BANDS = (1, 10, 100, 1000)  # counts at which a band of frequency begins
@@ -35,7 +33,7 @@ Pair = tuple[str, str, str, str]  # the good and the bad sentence, kind, field
 
 
 def logs_of(
-  model: 'Model', ids: Sequence[np.ndarray], counts: Counter[str], name: str
+  model: Model, ids: Sequence[np.ndarray], counts: Counter[str], name: str
 ) -> list[np.ndarray]:
   """The log probabilities of the pieces in each array of ids. name: for the progress bar."""
   ask: Any = model.ask('perplexity')
@@ -95,7 +93,7 @@ def baselines(
 
 
 def losses(
-  model: 'Model', sentences: Sentences, reference: Sentences, counts: Counter[str]
+  model: Model, sentences: Sentences, reference: Sentences, counts: Counter[str]
 ) -> dict[str, Any]:
   """Mean losses in nats a piece, of all pieces and by group: {'all', 'by_pos', 'by_frequency',
   'by_language'}, each {'pieces', 'loss', 'unigram', 'bigram'}. Frequency: as in `baselines`."""
@@ -150,10 +148,9 @@ def read_pairs(specs: Sequence[str], most: int, counts: Counter[str]) -> list[Pa
   return out
 
 
-def minimal_pairs(model: 'Model', pairs: Sequence[Pair], counts: Counter[str]) -> dict[str, Any]:
+def minimal_pairs(model: Model, pairs: Sequence[Pair], counts: Counter[str]) -> dict[str, Any]:
   """Scores minimal pairs of read_pairs: {'accuracy', 'pairs', 'ties', 'by_uid', 'by_term'}. A pair
-  of equal sums (up to rounding, which depends on a sentence's place in its batch), and one with an
-  empty sentence, is wrong."""
+  of sums that are equal up to rounding, or with an empty sentence, is wrong."""
   ids = model.tokenizer.ids_batch([text for good, bad, *_ in pairs for text in (good, bad)])
   logs = logs_of(model, ids, counts, 'minimal pairs')
   sums = np.array([x.sum() if len(x) else np.nan for x in logs]).reshape(-1, 2)

@@ -4,12 +4,11 @@
 
 prints a table and writes S/report: report.html (one file, with its pictures), report.md, table.tex,
 results.csv (a line for each run) and each picture as PDF, SVG and PNG, as wide as two columns of a
-paper, and as NAME-column.pdf, as wide as one; all from the workdirs alone.
+paper, and as NAME-column.pdf, as wide as one.
 
-Runs that differ in nothing but the seed are an arm, one line of a table, with its name in the
-sweep; else it is named by the fields in which it differs or, if these are many, by its folder.
-Copies of a run count once; unfinished runs count only where no run is finished. Runs that were
-evaluated on other rows, or under other masks, have tables of their own (see statistics.py).
+Runs that differ in nothing but the seed are an arm, one line of a table. Copies of a run count
+once, unfinished runs only where no run is finished. Runs that were evaluated on other rows, or
+under other masks, have tables of their own.
 """
 
 import dataclasses
@@ -17,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_jax import tokenizers
-from bert_jax.command_line import command_line
-from bert_jax.errors import InputError, log
+from bert_jax.command_line import command_line, command_parser
+from bert_jax.errors import log
 from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
@@ -55,16 +54,8 @@ def svms(runs: Sequence[Run]) -> list[Run]:
   return list(out.values())
 
 
-def picture(report: panels.Report, path: Path | str) -> None:
-  """Draws the curves of a Report into a file: a column for each of its tables."""
-  try:
-    figures.side_by_side(report.panels).savefig(path, dpi=120)
-  except ValueError as error:
-    raise InputError(f'--picture {path} cannot be written: {error}.') from None
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = arguments.parser('report', __doc__)
+  parser = command_parser('tools.report', __doc__)
   add = parser.add_argument
   add('folder', nargs='+', help='workdir, or a folder of workdirs')
   add('--metric', default='', help='default: what the objective is judged by')
@@ -73,7 +64,6 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--title', default='', help='of the pages; default: the name of the first folder')
   add('--label', action='append', default=[], metavar='OLD=NEW', help='renames an arm')
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
-  add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
   args = parser.parse_args(argv)
   import matplotlib  # slow to import
 
@@ -86,9 +76,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments.check_writable(out)
     written = pages.write(report, out, args.title or folders[0].resolve().name)
     log.info('written to %s: %s', out, ', '.join(written))
-    if args.picture:
-      picture(report, args.picture)
-      print(f'curves: {args.picture}')
 
 
 if __name__ == '__main__':

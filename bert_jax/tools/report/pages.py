@@ -52,7 +52,6 @@ SPECIAL |= {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textas
 
 
 def write(report: Report, out: Path | str, title: str) -> list[str]:
-  """Writes the files of a Report into a folder; returns their names."""
   out = Path(out)
   out.mkdir(parents=True, exist_ok=True)
   for earlier in filter(EARLIER.search, files.names(out)):
@@ -104,7 +103,6 @@ def html_table(table: Table) -> str:
 
 
 def page(report: Report, title: str, pictures: Pictures) -> str:
-  """The text of report.html."""
   note = lambda text: f'<p class="note">{html.escape(text)}</p>'
   headed = lambda tag, table: f'<{tag}>{html.escape(table.title)}</{tag}>{html_table(table)}'
   out = [
@@ -156,8 +154,7 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
 
 
 def latex(report: Report) -> str:
-  """The text of table.tex: a table of each panel, narrow enough for a column of text. The other
-  tables' numbers are in report.md."""
+  """The text of table.tex: a table of each panel, narrow enough for a column of text."""
   out, line = [r'% Needs \usepackage{booktabs}.'], lambda row: ' & '.join(map(tex, row)) + r' \\'
   for panel in report.panels:
     rows, notes = tables.narrow(panel)
@@ -170,13 +167,11 @@ def latex(report: Report) -> str:
 
 
 def tex(text: str) -> str:
-  """Escapes a text for LaTeX."""
   escaped = ''.join(SPECIAL.get(x, x) for x in text)
   return re.sub(r'(?<!\S)([-+])(?=\d)', r'$\1$', escaped)
 
 
 def text(report: Report) -> str:
-  """The text that the terminal shows."""
   out = []
   for panel in report.panels:
     first, *others = tables.main_table(panel), *tables.more_tables(panel)

@@ -36,8 +36,6 @@ class Row(NamedTuple):
 
 @dataclass
 class Panel:
-  """Arms whose numbers can be compared."""
-
   objective: str
   arms: list[Arm]
   metrics: list[str]  # the first one judges

@@ -7,9 +7,8 @@ configs/README.md has a table of the ways to vary. --vary :size=tiny,mini varies
 config file (configs/pretrain.py:size=tiny). A value may be a tuple or list; one with a comma is
 quoted: --vary "masking.policy=token,'token,phrase@500'". {seed} in a value stands for the seed.
 
-Every run has its folder below --workdir; logs/ there has its output and how it ended. Started
-again, the sweep leaves out finished runs and continues the others. A run that fails does not stop
-the rest. With --jobs each has a share of the cores, on which its last digits depend.
+Every run has its folder below --workdir; logs/ there has its output and how it ended (jobs.py). A
+run that fails does not stop the rest. With --jobs the last digits depend on each one's cores.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files
-from bert_jax.command_line import aligned, command_line
+from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.run import initialization
@@ -111,8 +110,7 @@ def other_evaluations(runs: Sequence[Run]) -> list[str]:
 def content_of(
   root: Path, runs: Sequence[Run], baseline: str, args: argparse.Namespace
 ) -> dict[str, Any]:
-  """The content of sweep.json. Runs of an earlier sweep stay in it, and its baseline unless one is
-  given. InputError if one of these runs was trained with another config than it has now."""
+  """The content of sweep.json, with earlier runs. InputError if one of these had another config."""
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
@@ -140,7 +138,6 @@ def _check_same(folder, run, was):
 
 
 def write(root: Path, content: dict[str, Any]) -> None:
-  """Writes sweep.json."""
   files.make_folder(root / records.LOGS)
   files.write_sealed(root / records.SWEEP, content, indent=1)
 
@@ -207,7 +204,7 @@ def train(runs: Sequence[Run], root: Path, processes: int) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-  out = arguments.parser('sweep', __doc__)
+  out = command_parser('tools.sweep', __doc__)
   add = out.add_argument
   add('--config', required=True, metavar='FILE[:ARGS]')
   add('--workdir', required=True, help='folder of the runs')

@@ -157,11 +157,10 @@ def arms_of(
   overrides: Sequence[str] = (),
   only: str = '',
 ) -> tuple[dict[str, Arm], str]:
-  """Makes the arms of a sweep: ({name: arm}, name of the baseline or '').
-  vary: texts of --vary, all combinations of which, with the arms of the file's sweep() or of --from
-  (before), are the arms. baseline: 'a=1;b=2' or '' for the config: one axis at a time varies around
-  it. draws, draw_seed: so many arms of a random search instead. only: 'a,b', arms of the file or of
-  --from; '': all."""
+  """Makes the arms of a sweep: ({name: arm}, name of the baseline or ''): all combinations of the
+  texts of --vary with the arms of the file's sweep() or of --from (before). baseline: 'a=1;b=2' or
+  '' for the config: one axis at a time varies around it. draws, draw_seed: so many arms of a random
+  search instead. only: 'a,b', arms of the file or of --from; '': all."""
   axes = [axis_of(text) for text in vary]
   source = '--from' if before else 'sweep() of the config file'
   every, first = arms_before(before) if before else (arms_of_file(spec), '')

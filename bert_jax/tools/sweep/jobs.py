@@ -1,7 +1,7 @@
 """Trains the runs of a sweep, each in a process of its own, several at a time.
 
-Beside the workdirs lie logs/NAME.txt, the output of run NAME, and logs/NAME.json, how it ended.
-A sweep that is started again leaves out finished runs and continues interrupted ones.
+Beside the workdirs lie logs/NAME.txt, the output of run NAME, and logs/NAME.json, how it ended. A
+sweep that is started again leaves out finished runs and continues interrupted ones.
 """
 
 import collections
@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import queue
 import signal
 import statistics
 import subprocess
@@ -24,7 +25,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files
-from bert_jax.buckets import place, staged
+from bert_jax.copies import place, staged
 from bert_jax.errors import log
 from bert_jax.files import Path
 from bert_jax.metrics import to_json
@@ -63,8 +64,7 @@ def started(run: Run, root: Path, number: int, count: int) -> subprocess.Popen:
   if gpus > 1 and count > 1:
     env.setdefault('CUDA_VISIBLE_DEVICES', str(number % gpus))
   if count > max(1, gpus):
-    share = 0.9 / -(-count // max(1, gpus))
-    env.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', f'{share:.2f}')
+    env.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', f'{0.9 / -(-count // max(1, gpus)):.2f}')
   words = '--config', run.spec, '--workdir', str(root / run.folder), *run.fields
   with files.append(staged(root / LOGS / f'{run.folder}.txt')) as file:
     print(time.strftime('==== %F %T'), run.folder, file=file, flush=True)
@@ -74,32 +74,27 @@ def started(run: Run, root: Path, number: int, count: int) -> subprocess.Popen:
 
 
 class Crew:
-  """Trains runs below a folder, `count` at a time, and shows how far they are: by a bar on a
-  terminal, elsewhere by a line for each run that has ended. ended: {folder: how a run ended}."""
+  """Trains runs below a folder, `count` at a time, and shows how far they are. ended: {folder:
+  how}."""
 
   def __init__(self, runs: Sequence[Run], root: Path, count: int):
     self.root, self.count, self.total = root, count, len(runs)
     states = {run.folder: state_of(root, run) for run in runs}
     self.ended = {name: x for name, x in states.items() if x.state == 'done'}
-    self.waiting = collections.deque(run for run in runs if run.folder not in self.ended)
-    self.processes, self.over = set(), threading.Event()
+    self.waiting = [run for run in runs if run.folder not in self.ended]
+    self.processes, self.over, self.free = set(), threading.Event(), queue.SimpleQueue()
+    for number in range(count):
+      self.free.put(number)
     if done := len(self.ended):
       log.info('%d of %d runs are done already', done, self.total)
     looks: dict[str, Any] = {'unit': ' runs', 'disable': None, 'dynamic_ncols': True}
     self.bar = tqdm.tqdm(total=self.total, initial=done, **looks)
 
-  def work(self, number: int) -> None:
-    """Trains one waiting run after the other, as process `number`."""
-    while not self.over.is_set():
-      try:
-        run = self.waiting.popleft()
-      except IndexError:
-        return
-      self._train(run, number)
-
-  def _train(self, run: Run, number: int) -> None:
-    """Trains a run to its end; records and says how it ended."""
-    name, began = run.folder, time.monotonic()
+  def train(self, run: Run) -> None:
+    """Trains a run to its end, unless all is over; records and says how it ended."""
+    if self.over.is_set():
+      return
+    name, began, number = run.folder, time.monotonic(), self.free.get()
     log_file = self.root / LOGS / f'{name}.txt'
     if staged(log_file) != log_file:
       files.write_whole(staged(log_file), files.read_bytes(log_file) or b'')  # of earlier tries
@@ -110,6 +105,7 @@ class Crew:
     code, error = process.wait(), ''
     place(staged(log_file), log_file)
     self.processes.discard(process)
+    self.free.put(number)
     _ask_to_end(process)
     if code:
       lines = files.read_text(log_file).strip().splitlines() or ['']
@@ -132,7 +128,6 @@ class Crew:
     log.info('%s', text) if self.bar.disable else self.bar.write(text, file=sys.stderr)
 
   def end(self) -> None:
-    """Makes the runs save themselves and end."""
     self.over.set()
     for process in list(self.processes):
       _ask_to_end(process)
@@ -150,7 +145,7 @@ def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcom
   files.make_folder(root / LOGS)
   crew, threads = Crew(runs, root, processes), futures.ThreadPoolExecutor(processes)
   try:
-    working = {threads.submit(crew.work, number) for number in range(processes)}
+    working = {threads.submit(crew.train, run) for run in crew.waiting}
     while working:
       done, working = futures.wait(working, 1.0, futures.FIRST_COMPLETED)
       for future in done:

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from published import jsonl, predicted, telling, tfds_set

@@ -38,6 +38,9 @@ class LossLevel(Level):
   """A baseline of a loss, where smaller values are better: unigram, uniform."""
 
 
+KINDS = 'majority', 'chance'  # of baselines that an evaluation counts itself, as NAME_KIND
+
+
 def mean(values: jax.Array | float, weights: jax.Array) -> Mean:
   """The Mean of an array under weights of the same shape."""
   return Mean(jnp.sum(values * weights, dtype=jnp.float32), jnp.sum(weights, dtype=jnp.float32))
@@ -69,6 +72,13 @@ def beside(
   """What to judge metrics by: {'examples': how many were scored, NAME_KIND: a baseline of NAME}."""
   levels = {f'{name}_{kind}': x for name, (x, kind) in baselines.items() if name in metrics}
   return ({'examples': examples} if examples else {}) | levels
+
+
+def own_levels(metrics: Mapping[str, Any]) -> dict[str, Level]:
+  """The baselines that an evaluation has counted itself, since they depend on the model (what
+  ELECTRA's generator replaces), by the names of its values: {NAME: Level} of NAME_KIND."""
+  parts = ((*name.rpartition('_')[::2], x) for name, x in metrics.items())
+  return {name: Level(x, kind) for name, kind, x in parts if kind in KINDS and name in metrics}
 
 
 def to_json(metrics: Mapping[str, Any]) -> str:

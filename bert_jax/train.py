@@ -18,11 +18,12 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, notebooks, sharding
 from bert_jax.command_line import command_line, command_parser, show_log
-from bert_jax.errors import InputError, in_notebook
+from bert_jax.errors import InputError, in_notebook, log
 from bert_jax.files import Path
 from bert_jax.run import session, setup
 from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.step import State
+from bert_jax.tasks import teaching
 from bert_jax.workdir import records
 
 
@@ -37,7 +38,22 @@ def train(
   started = time.monotonic()
   show_log()
   hosts.check()
+  config = with_teacher(config, workdir)
   return train_on(read_inputs(config, Path(workdir).expanduser(), set_by_user), started)
+
+
+def with_teacher(config: ConfigDict, workdir: str | Path) -> ConfigDict:
+  """The config with the folder of its teacher. A teacher that a config file describes is trained,
+  on the same data, in WORKDIR-teacher."""
+  if not (spec := teaching.described(config)):
+    return config
+  folder = f'{str(workdir).rstrip("/")}-teacher'
+  log.info('the teacher, %s, is trained first, in %s', spec, folder)
+  data = [f'--config.data.{split}={config.data[split]}' for split in ('train', 'eval')]
+  train(config_lib.load(spec, data), folder)
+  config = config.copy_and_resolve_references()
+  config.teacher = folder
+  return config
 
 
 def train_on(inputs: Inputs, started: float) -> tuple[State, Mapping[str, float]]:

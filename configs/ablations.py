@@ -4,7 +4,8 @@
         --workdir S --jobs 2
     python -m bert_jax.tools.report S
 
-The first argument is one of ABLATIONS; the first arm of each is its baseline. With runlocal a run
+The first argument is one of ABLATIONS; the first arm of each is its baseline. A+B are the arms of
+both around one baseline, and A,B are all combinations of their arms. With runlocal a run
 takes a minute or so on the embedded documentation, by the quickstart's recipe for 500 steps;
 without it the recipe is BERT's (configs/pretrain.py; size=base and the other sizes), on your text:
 --config.data.train=D. layer_decay and new_layers fine-tune, as configs/finetune.py: they want
@@ -14,6 +15,7 @@ Where arms differ in their rows or their vocabulary, losses cannot be compared, 
 them into tables of their own; fine-tune from all of them (sweep --from S) and compare these runs.
 """
 
+import itertools
 import math
 import runpy
 from pathlib import Path
@@ -126,22 +128,49 @@ SHAPE = 'num_hidden_layers', 'hidden_size', 'num_attention_heads', 'intermediate
 
 
 def parsed(arg):
-  names = dict.fromkeys(ABLATIONS, False)
-  arg = c.parse_arg(arg, **names, runlocal=False, size='', task='', objective='')
-  given = [name for name in names if arg[name]]
-  if len(given) != 1:
+  """([[A, B], [C]] of 'A+B,C,runlocal', the other arguments)."""
+  parts, names = arg.split(','), dict.fromkeys(ABLATIONS, False)
+  given = [part.split('+') for part in parts if {*part.split('+')} <= names.keys()]
+  rest = ','.join(part for part in parts if part.split('+') not in given)
+  arg = c.parse_arg(rest, **names, runlocal=False, size='', task='', objective='')
+  kinds = {ABLATIONS[name][0]: name for some in given for name in some}
+  if not kinds:
     raise c.InputError(f'name one of the ablations {", ".join(ABLATIONS)}: masking_rate,runlocal.')
-  return given[0], arg
+  if len(kinds) > 1:
+    one, other, *_ = kinds.values()
+    raise c.InputError(f'{one} and {other} are not of one config; sweep them one after the other.')
+  return given, arg
+
+
+def merged(arms):
+  """One arm with the fields of several; InputError if two set a field otherwise."""
+  out = {}
+  for field, value in (pair for arm in arms for pair in arm.items()):
+    if out.setdefault(field, value) != value:
+      raise c.InputError(f'two of the ablations set {field}; sweep them one after the other.')
+  return out
+
+
+def beside(ablations):
+  """The arms of some ablations, one change at a time around their first arms together."""
+  firsts = [next(iter(arms)) for arms in ablations]
+  base = merged(arms[first] for arms, first in zip(ablations, firsts))
+  others = [pair for arms in ablations for pair in list(arms.items())[1:]]
+  return {','.join(firsts): base} | {name: base | arm for name, arm in others}
 
 
 def sweep(arg=''):
   """{arm: {field: value}}, the baseline first."""
-  return ABLATIONS[parsed(arg)[0]][1](get_config(arg))
+  b, groups = get_config(arg), []
+  for names in parsed(arg)[0]:
+    groups.append(beside([ABLATIONS[name][1](b) for name in names]))
+  each = itertools.product(*(group.items() for group in groups))
+  return {','.join(name for name, _ in some): merged(arm for _, arm in some) for some in each}
 
 
 def get_config(arg=''):
-  name, arg = parsed(arg)
-  kind, local = ABLATIONS[name][0], arg.runlocal
+  given, arg = parsed(arg)
+  kind, local = ABLATIONS[given[0][0]][0], arg.runlocal
   file = lambda name: runpy.run_path(str(Path(__file__).with_name(f'{name}.py')))['get_config']
   sized = f',size={arg.size}' if arg.size else ''
   short = ',runlocal' if local else ''

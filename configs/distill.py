@@ -24,7 +24,7 @@ Arguments:
 
 task=sst2      a task of configs/finetune.py; without it, pre-training
 unpacked       of a task: one example in a row
-runlocal       a minute or two on a laptop
+runlocal       some minutes on a laptop; without --config.teacher it trains one first, in W2-teacher
 """
 
 import runpy
@@ -41,6 +41,8 @@ def get_config(arg=''):
     finetune = runpy.run_path(str(folder / 'finetune.py'))['get_config']
     config = finetune(','.join([f'task={arg.task}', *flags]))
     config.distillation.every_layer = 2
+    if arg.runlocal:
+      config.teacher = f'configs/finetune.py:task={arg.task},runlocal'
     return config
   if arg.unpacked:
     raise c.InputError('unpacked is for a task; rows of pre-training are full.')
@@ -50,7 +52,9 @@ def get_config(arg=''):
   config.update(dict(
     objective='distillation', distillation=dict(every_layer=2), model=dict(type_vocab_size=0),
     corpus=dict(rows='full', short_seq_prob=0.0, dupe_factor=1), loss=dict(nsp_weight=0.0)))
-  if not arg.runlocal:
+  if arg.runlocal:
+    config.teacher = 'configs/pretrain.py:runlocal'
+  else:
     config.update(dict(
       epochs=3.0, steps=0, batch_size=4096, data=dict(seq_length=512),
       model=dict(num_hidden_layers=6),

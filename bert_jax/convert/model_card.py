@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax.convert.hub import HUB
 from bert_jax.errors import listed
+from bert_jax.metrics import own_levels
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Head
 
@@ -63,8 +64,9 @@ USES = {tag: (PIPELINE, f"pipeline('{tag}', '{{name}}')({x})") for tag, x in ASK
 
 def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], facts: Facts) -> str:
   """The text of the card. notes: paragraphs that a reader must see. facts: the known ones of
-  name, source, step, metrics, losses (which metrics are losses), labels, data, commands, versions,
-  languages, casing (a sentence), and longest, the most tokens of a text."""
+  name, source, step, metrics, is_part (whether these are of a part of the held-out data), losses
+  (which metrics are losses), labels, data, commands, versions, languages, casing (a sentence), and
+  longest, the most tokens of a text."""
   languages, source = languages_of(config, facts), without_places(facts.get('source', ''))
   origin, name = facts.get('source') or config.init_from, facts.get('name') or architecture
   task, model = TASKS[config.objective], config.model
@@ -185,15 +187,18 @@ def _metrics(config, facts):
   split = (facts.get('data') or {}).get('eval') or {}
   baselines, number = split.get('baselines') or {}, split.get('examples')
   metrics, task = facts['metrics'], TASKS[config.objective]
-  judge = task.judge(config).metric
+  judge, is_part, own = task.judge(config).metric, facts.get('is_part'), own_levels(metrics)
   left_out = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()} | NO_SCORES
+  # An accuracy without a baseline misleads, beside a loss that has one: earlier versions lack it.
+  left_out |= {f'{name}_accuracy' for name in baselines} - baselines.keys()
+  left_out |= {f'{name}_{x.kind}' for name, x in own.items()}
+  baselines = {**baselines, **(split.get('part') or {} if is_part else {}), **own}
   rows, remark = ['| metric | value | without reading the input |', '|---|---|---|'], ''
   for name, value in sorted(metrics.items(), key=lambda item: item[0] != judge):
     if name in left_out or not isinstance(value, (int, float)):
       continue
     level, kind = baselines.get(name, (None, ''))
     below = metrics.get(f'{name}_below_{kind}')
-    # Of an earlier step the metrics are of a part of the rows, which has baselines of its own.
     beside = f'{kind} {_rounded(level if below is None else value + below)}' if kind else ''
     is_loss = name in facts.get('losses', ()) or below is not None
     within = ''
@@ -206,6 +211,7 @@ def _metrics(config, facts):
       remark = '\n\nIn brackets the 95 % interval for other examples of this kind (Wilson).'
     rows.append(f'| {name}{" (loss)" * is_loss} | {_rounded(value)}{within} | {beside} |')
   data = f'{number:,} held-out examples' if number else 'held-out data'
+  data = f'a part of the {data}' if is_part else data
   text = f'On {data}, at step {facts["step"]} of one run (seed {config.seed})'
   text += f'; the model is judged by `{judge}`:' if judge in metrics else ':'
   return f'## Metrics\n\n{text}\n\n' + '\n'.join(rows) + remark

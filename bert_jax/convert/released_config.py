@@ -26,7 +26,11 @@ def config_of(weights: Weights, tokenizer: Tokenizer | None = None, longest: int
   parts = tuple(dict.fromkeys(path.partition('/')[0] for path in weights.flat))
   head = description.problem, limit, description.family.pairs, description.begin
   head += description.pooling, description.writing
-  TASKS[weights.objective].from_released(config, Released(parts, lambda: _labels(weights), *head))
+  released = Released(parts, lambda: _labels(weights), *head)
+  task = TASKS[weights.objective]
+  if task.prior:
+    config_lib.set_field(config, task.prior, ())  # the weights are in units
+  task.from_released(config, released)
   return config_lib.check(_as_exported(config, weights, limit))
 
 

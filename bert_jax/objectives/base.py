@@ -49,6 +49,11 @@ class Objective(abc.ABC):
   def init(self, rng: jax.Array) -> Params:
     """Parameters, a plain nested dict."""
 
+  def in_units(self, params: Params, back: bool = False) -> Params:
+    """The parameters that an objective which standardizes no numbers needs for the same answers;
+    back: the other way round. Default: the same."""
+    return params
+
   def limits(self, vocab_size: int) -> dict[str, int]:
     """{array of a batch: the number that all its ids lie below}. vocab_size: of the tokenizer."""
     if not (model := getattr(self, 'model', None)):

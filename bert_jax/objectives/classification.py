@@ -2,6 +2,7 @@
 over the mean of all tokens."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -26,6 +27,9 @@ class Classification(LabelledExamples):
   through the pooler (ModernBERT). lm_weight: weight of the loss of a causal language model on the
   same texts (GPT, Radford et al. 2018, section 3.2).
 
+  prior: of numbers their mean and scale: the head predicts standardized numbers, and so they are in
+  the loss; in answers and in the metric they have their units.
+
   hierarchical: the examples of a row with the same number in `groups` are windows of one text, and
   the classifier reads the sum of their vectors, weighted by a softmax of their products with a
   learned vector that begins at zeros (after Sun et al. 2019, https://arxiv.org/abs/1905.05583)."""
@@ -41,7 +45,31 @@ class Classification(LabelledExamples):
 
   @property
   def loss_weights(self) -> dict[str, float]:
-    return {'classification': 1.0} | ({'lm': self.lm_weight} if self.lm_weight else {})
+    weights = {'classification': 1 / self.scale**2}
+    return weights | ({'lm': self.lm_weight} if self.lm_weight else {})
+
+  @property
+  def scale(self) -> float:
+    """What a predicted number is multiplied with."""
+    return self.prior[1] if self.regression and self.prior else 1.0
+
+  @property
+  def first_logits(self) -> tuple[float, ...]:
+    if self.regression:
+      return ()
+    if self.multi_label:
+      return tuple(math.log(share / (1 - share)) for share in self.prior)
+    weights = self.class_weights or (1.0,) * len(self.prior)
+    return tuple(math.log(share * weight) for share, weight in zip(self.prior, weights))
+
+  def in_units(self, params: Params, back: bool = False) -> Params:
+    if not (self.regression and self.prior and self.part in params):
+      return params
+    mean, scale = self.prior
+    mean, scale = (-mean / scale, 1 / scale) if back else (mean, scale)
+    dense = params[self.part]['dense']
+    dense = {'kernel': dense['kernel'] * scale, 'bias': dense['bias'] * scale + mean}
+    return params | {self.part: {'dense': dense}}
 
   @property
   def regression(self) -> bool:
@@ -91,6 +119,12 @@ class Classification(LabelledExamples):
       return x_BND
     return over_groups(params['windows']['query'], x_BND, batch['groups'])
 
+  def logits_and_hidden(self, params: Params, batch: Batch, rng: Key) -> tuple[Any, jax.Array]:
+    logits, hidden_BTD = super().logits_and_hidden(params, batch, rng)
+    if self.regression and self.prior:
+      logits = logits * self.scale + self.prior[0]
+    return logits, hidden_BTD
+
   def terms(
     self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
   ) -> Terms:
@@ -127,7 +161,8 @@ class Classification(LabelledExamples):
     """As in the base class; in regression the squared difference from the teacher's number."""
     if not self.regression:
       return super().soft(logits, theirs, batch, temperature)
-    return mean(jnp.square(logits - jax.lax.stop_gradient(theirs))[..., 0], batch['weights'])
+    squares = jnp.square((logits - jax.lax.stop_gradient(theirs)) / self.scale)[..., 0]
+    return mean(squares, batch['weights'])
 
 
 def over_groups(query_D: jax.Array, x_BND: jax.Array, groups_BN: jax.Array) -> jax.Array:

@@ -62,7 +62,7 @@ class Distilled(Objective):
   # The student's, as it would be without a teacher.
   labels, rows_meet, spec, limits = map(_of_student, ('labels', 'rows_meet', 'spec', 'limits'))
   init, prepare, seen = map(_of_student, ('init', 'prepare', 'seen'))
-  shares, predict = map(_of_student, ('shares', 'predict'))
+  shares, predict, in_units = map(_of_student, ('shares', 'predict', 'in_units'))
 
   def constants(self, config: Any) -> Any:
     return {'teacher': self.weights}

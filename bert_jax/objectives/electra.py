@@ -21,7 +21,7 @@ from bert_jax.metrics import mean
 from bert_jax.models import layers
 from bert_jax.objectives.base import Batch, Key, Params, Terms
 from bert_jax.objectives.encode import apply, encode, init_words
-from bert_jax.objectives.losses import label_terms
+from bert_jax.objectives.losses import alike, label_terms
 from bert_jax.objectives.masking import put_at
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
@@ -153,6 +153,7 @@ class Electra(MlmNsp):
       terms |= self.by_language(batch, mlm_BKV)
       # What always answering that nothing is replaced scores.
       terms['replaced_accuracy_majority'] = mean(1.0 - replaced_BT, real_BT)
+      terms |= alike('replaced', said_BT, real_BT)
     return terms, carry
 
 

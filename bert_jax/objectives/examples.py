@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -18,12 +19,14 @@ from bert_jax.objectives.distillation import soft_nats
 @dataclasses.dataclass(frozen=True)
 class ExampleRows(Objective):
   """An objective whose rows hold examples. scores: metrics that the task's scorer computes. kinds:
-  {name: data type} of further numbers of an example, besides slot_spec's."""
+  {name: data type} of further numbers of an example, besides slot_spec's. prior: the share of each
+  label, at which a new head begins; (): at zeros."""
 
   model: models.ModelConfig
   seq_length: int
   examples_per_row: int = dataclasses.field(default=1, kw_only=True)
   scores: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
+  prior: tuple[float, ...] = dataclasses.field(default=(), kw_only=True)
 
   kinds: ClassVar[dict[str, Any]] = {}
 
@@ -55,7 +58,15 @@ class LabelledExamples(ExampleRows):
 
   def init(self, rng: jax.Array) -> Params:
     heads = {'pooler': models.Pooler(self.model)} if self.has_pooler else {}
-    return shared.init_model(self.model, rng, **heads, **{self.part: self.head})
+    params = shared.init_model(self.model, rng, **heads, **{self.part: self.head})
+    if self.first_logits:
+      params[self.part]['dense']['bias'] = jnp.array(self.first_logits, jnp.float32)
+    return params
+
+  @property
+  def first_logits(self) -> tuple[float, ...]:
+    """The logits at which a new head begins, whatever it reads."""
+    return tuple(map(math.log, self.prior))
 
   @property
   def has_pooler(self) -> bool:

@@ -65,10 +65,11 @@ def label_nats(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Arr
 
 
 def alike(name: str, answers: jax.Array, weights: jax.Array) -> dict[str, Mean]:
-  """{name_alike: how many answers are as the first one}, by which an evaluation sees that a model
-  answers one piece everywhere. answers, weights: [...]."""
-  first = answers.ravel()[jnp.argmax(weights.ravel() > 0)]
-  return {f'{name}{ALIKE}': mean(answers == first, (weights > 0).astype(jnp.float32))}
+  """{name_alike: how many answers are as the first one of the batch, beside that one}, by which an
+  evaluation sees that a model gives one answer everywhere. answers, weights: [...]."""
+  first = jnp.argmax(weights.ravel() > 0)
+  others = (weights.ravel() > 0).at[first].set(False).astype(jnp.float32)
+  return {f'{name}{ALIKE}': mean(answers.ravel() == answers.ravel()[first], others)}
 
 
 def flat_nats(logits_BKV: jax.Array, words: int) -> jax.Array:

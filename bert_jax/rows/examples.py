@@ -45,7 +45,7 @@ class Examples:
   Besides these and what build_row makes, a row has weights [N] (1: a real example), example_ids
   [N] (the example's number + 1, 0: none) and, with items, groups [N] (the items of the row, counted
   from 1; 0: no example). size: items, the records of the data; a subclass may have cut them into
-  windows.
+  windows. prior: where a new head begins, see its objective.
   """
 
   def __init__(
@@ -70,6 +70,7 @@ class Examples:
     self.per_example, self.positions = per_example or {}, positions or {}
     self.per_token, self.items, self.parts, self.ends = per_token or {}, items, parts, ends
     self.baselines: dict[str, Level] = {}
+    self.prior: tuple[float, ...] = ()
     if lengths is None:
       added = [ends * (1 + len(text)) for text in texts]
       lengths = np.array([sum(map(len, text), n) for n, text in zip(added, texts)], np.int64)

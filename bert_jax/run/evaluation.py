@@ -77,7 +77,8 @@ def one_pass(
     result |= {name: result[term] * factor} if term in result else {}
   if batches.skip_damaged and (damaged := hosts.total(batches.damaged_rows - damaged)):
     result['damaged_rows'] = damaged
-  if alike and all(x.total == x.weight >= LEAST for x in alike):
+  alike = [x for x in alike if x.weight]  # else nothing of its kind was asked
+  if alike and all(x.total == x.weight >= LEAST - 1 for x in alike):
     result['constant'] = 1.0
   if not outputs:
     return result, []

@@ -21,6 +21,7 @@ from bert_jax.files import Path
 from bert_jax.objectives.base import Objective
 from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching
+from bert_jax.tasks.labelled import FROM_DATA
 from bert_jax.text import files
 from bert_jax.workdir import checkpoint, contents, int8, manifest, trained
 
@@ -70,18 +71,29 @@ def as_begun(config: ConfigDict, workdir: Path, set_by_user: Collection[str] = (
 
 
 def resolved(config: ConfigDict, workdir: Path) -> ConfigDict:
-  """Fills in what follows from the data; but a run that goes on keeps the labels it began with."""
+  """Fills in what follows from the data; but a run that goes on from a workdir keeps the labels it
+  began with, and where its head began."""
   config, resolve = config.copy_and_resolve_references(), TASKS[config.objective].resolve
   begun = contents.read_config(workdir) if files.exists(workdir / contents.CONFIG) else config
   given, before = map(config_lib.flatten, (config, begun))
   asked = lambda x: x.endswith(LABELS) and not given.get(x, 1)
   balanced = lambda x: x.endswith(WEIGHTS) and before[x] and given.get(x) == ('balanced',)
-  kept = [x for x in before if begun is not config and (asked(x) or balanced(x))]
+  prior = lambda x: x == TASKS[config.objective].prior and given.get(x) == FROM_DATA
+  kept = [x for x in before if begun is not config and (asked(x) or balanced(x) or prior(x))]
   for step in (lambda config: config, resolve):
     config = step(config)
     for name in kept:
       config_lib.set_field(config, name, before[name])
   return config_lib.check(config)
+
+
+def with_prior(config: ConfigDict, source: Any) -> ConfigDict:
+  """Fills in where a new head begins, by its training rows; without a bias it cannot."""
+  field = TASKS[config.objective].prior
+  if field and config_lib.flatten(config)[field] == FROM_DATA:
+    config = config.copy_and_resolve_references()
+    config_lib.set_field(config, field, source.prior if config.model.classifier_bias else ())
+  return config
 
 
 def adopt_model(
@@ -160,7 +172,8 @@ def load_weights(
   """Loads the model that a run starts from: arguments `source` and `other_labels` of warm_start."""
   if teaching.every_layer(config):
     taught: Any = objective
-    return teacher.layers_for(config, taught.weights), False
+    params = teacher.layers_for(config, taught.weights)
+    return objective.in_units(params, back=True), False
   folder: Any = beginning.folder
   tokenizer = tokenizers.load_folder(folder)
   if from_huggingface.is_model(folder):
@@ -178,8 +191,9 @@ def load_weights(
     shapes = trained.shapes_of(source, tokenizer, mesh)
     params, _ = trained.load_params(folder, shapes, partial=True)
     params = _extended(params, config.model)
-  labels = TASKS[source.objective].objective(source, tokenizer).labels
-  return params, (source.objective, labels) != (config.objective, objective.labels)
+  theirs = TASKS[source.objective].objective(source, tokenizer)
+  params = objective.in_units(theirs.in_units(params), back=True)
+  return params, (source.objective, theirs.labels) != (config.objective, objective.labels)
 
 
 def _extended(params, model):

@@ -64,7 +64,8 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   config = initialization.adopt_model(config, beginning, set_by_user)
   task = TASKS[config.objective]
   mesh = sharding.mesh_of(config, task)
-  config = initialization.resolved(config, workdir)
+  goes_on: Any = beginning.folder if beginning.continues else workdir
+  config = initialization.resolved(config, goes_on)
   contents.check(workdir, config)
   begins = not (beginning.continues and beginning.folder == workdir)
   if begins:
@@ -76,9 +77,10 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   teacher_folder = hub.folder(config.teacher) if teaching.has_teacher(config) else None
   folder = beginning.folder or teacher_folder
   tokenizer = run_tokenizer.load_or_train(config, folder, lambda: task.texts(config))
-  objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
   sources = task.sources(config, tokenizer)
   task.check_sources(sources)
+  config = initialization.with_prior(config, sources['train'])
+  objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
   task.check_metrics(config, objective)
   if config.checkpoint.best_metric not in ('', *objective.metrics):
     known = ', '.join(objective.metrics)

@@ -9,7 +9,7 @@ from typing import Any
 from bert_jax import buckets, files, hosts, metrics
 from bert_jax.errors import log, writing
 from bert_jax.files import Path
-from bert_jax.metrics import Level, LossLevel
+from bert_jax.metrics import Level, LossLevel, own_levels
 from bert_jax.run.progress import Progress
 from bert_jax.run.setup import Run
 from bert_jax.run.trackers import Tracker
@@ -152,6 +152,9 @@ def pace(speed: Mapping[str, float]) -> str:
 def health(metrics: Mapping[str, float], baselines: Mapping[str, Level]) -> str:
   """The metrics as a line: 'mlm 4.102 (1.80 below unigram)  nsp_accuracy 0.71 (prior 0.53)'."""
   derived = {f'{name}_below_{x.kind}' for name, x in baselines.items() if isinstance(x, LossLevel)}
+  own = own_levels(metrics)
+  baselines = {**baselines, **own}
+  derived |= {'constant', *(f'{name}_{x.kind}' for name, x in own.items())}
 
   def said(name, value):
     level, kind = baseline = baselines.get(name, Level(0.0, ''))

@@ -21,7 +21,7 @@ from bert_jax.run.setup import Run
 from bert_jax.run.stopping import Wish
 from bert_jax.run.summary import Summary
 from bert_jax.step import State
-from bert_jax.workdir import contents
+from bert_jax.workdir import contents, records
 
 
 class Saver:
@@ -53,16 +53,31 @@ class Saver:
 
 
 class Evaluator:
-  """Evaluates a run, and does what follows. owes: was an evaluation broken off, not made up for?"""
+  """Evaluates a run, and does what follows. owes: was an evaluation broken off and not made up for,
+  or is the last one to be of all rows, since the run was longer before?"""
 
   def __init__(self, session: 'Session', step: int):
     self.at, self.run = session, session.run
-    self.owes = self.due(step) and not self.run.results and self.run.inputs.in_workdir
+    self.owes = self.run.inputs.in_workdir and self.due(step) and self._lacks(step)
 
   def due(self, step: int) -> bool:
     every = self.run.inputs.config.eval.every
     is_at = step == self.run.inputs.steps or (every > 0 and step % every == 0)
     return is_at and self.run.eval_step is not None
+
+  def counts(self, step: int) -> dict[str, int]:
+    """{kind of the Point: how many batches are read, 0 for all} of the evaluation of a step. All
+    points of a curve are of the same rows; of the last state there is one of all rows, too."""
+    batches: Any = self.run.inputs.eval_batches
+    count, is_last = self.run.inputs.config.eval.batches, step == self.run.inputs.steps
+    return {'eval': count} | ({'whole': 0} if is_last and 0 < count < len(batches) else {})
+
+  def _lacks(self, step):
+    """Is there no evaluation of this step, or one of a part alone?"""
+    if not self.run.results or 'whole' not in self.counts(step):
+      return not self.run.results
+    there = [(x.step, x.kind) for x in records.read(self.run.inputs.workdir).evaluations]
+    return bool(hosts.total(hosts.first() and (step, 'whole') not in there))
 
   def catch_up(self, step: int, state: State) -> Wish:
     """Makes the evaluation that a stop broke off. EARLY if patience is over already."""
@@ -93,12 +108,11 @@ class Evaluator:
     return (step - best['step']) // settings.every >= settings.patience
 
   def _evaluate(self, step, state):
-    """Evaluates a state and adds the results to its checkpoint; saves it if it is the best. The
-    last state is evaluated on all rows too, if these are more: then these results count."""
+    """Evaluates a state and adds the results to its checkpoint; saves it if it is the best. If it
+    is evaluated on all rows beside a part, these results count."""
     run, inputs, config = self.run, self.run.inputs, self.run.inputs.config
     batches: Any = inputs.eval_batches
-    last, counts = step == inputs.steps, {'eval': config.eval.batches}
-    counts |= {'whole': 0} if last and 0 < counts['eval'] < len(batches) else {}
+    last, counts = step == inputs.steps, self.counts(step)
     run.results, results, answers = {}, {}, []
     with run.clock.doing('eval'):
       for kind, count in counts.items():
@@ -111,6 +125,8 @@ class Evaluator:
       said = health(result, evaluation.levels(batches, counts[kind]))
       rows = f', all {len(batches.source):,} rows' if kind == 'whole' else ''
       self.at.progress.line(f'step {step}/{inputs.steps}  eval{rows}  {said}')
+    if last and 'constant' in run.results and not answers:  # else one_pass says so
+      log.warning('the run has collapsed: it gives the same answer everywhere')
     is_best = run.checkpoints.is_best(run.results, step)
     is_saved = run.checkpoints.newest.get('step') == step
     if is_best or is_saved or config.eval.patience > 0:

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from scipy.special import log_softmax
 
 from bert_jax import models
+from bert_jax.errors import InputError, quoted
 from bert_jax.field import Field, affecting
 from bert_jax.metrics import Level
 from bert_jax.rows.examples import Examples
@@ -47,6 +48,27 @@ def task_fields(*formats: str) -> dict[str, Field]:
   for name, meaning in {'max_length': most, 'train_examples': few}.items():
     fields[f'task.{name}'] = Field(0, meaning, allowed='[0, inf)')
   return affecting({'rows'}, fields)
+
+
+FROM_DATA = ('data',)
+
+
+def prior_field(of: str) -> Field:
+  """The field for what a new head begins at (Family.prior)."""
+  how = "('data',): as in the training data, which a run fills in; empty: it begins at zeros"
+  return Field(
+    FROM_DATA, f'{of}, at which a new head begins; {how}', past=(), affects={'start', 'weights'}
+  )
+
+
+def prior_of(block: ConfigDict, labels: Sequence[str]) -> tuple[float, ...]:
+  """The values of the field `prior`; (): it is empty, or not filled in. labels: (): of numbers."""
+  prior = () if block.prior == FROM_DATA else block.prior
+  form = f'{len(labels)} shares between 0 and 1' if labels else 'a mean and a scale above 0'
+  known = [isinstance(x, (int, float)) and (0 < x < 1 or not labels) for x in prior]
+  if not all(known) or len(prior) not in (0, len(labels) or 2) or min(prior[1:], default=1) <= 0:
+    raise InputError(f'prior is {quoted(prior)}; write {form}, or leave it to the training data.')
+  return tuple(map(float, prior))
 
 
 def rules(config: ConfigDict, pairs: bool = False) -> Iterator[tuple[Any, str]]:
@@ -149,6 +171,14 @@ def sources_of(
 def always(kind: str, scores: Mapping[str, Any]) -> dict[str, Level]:
   """Baselines of a kind, from the {metric: score} of one constant answer."""
   return {name: Level(float(score), kind) for name, score in scores.items()}
+
+
+def shares(counts: Any, number: int = 0) -> tuple[float, ...]:
+  """The share of each label by their counts among `number` examples; 0: each has one label. One
+  that none or all have counts as half an example less or more, so that its logit is finite."""
+  if not (number := number or sum(counts)):
+    return ()
+  return tuple(float(f'{min(max(x, 0.5), number - 0.5) / number:.5g}') for x in counts)
 
 
 def f1_of_all(share: Any) -> Any:

@@ -158,6 +158,8 @@ class Family:
   from_released: Callable[['ConfigDict', Released], None] = lambda config, released: None
   problem: Callable[['ConfigDict'], str] = lambda config: ''  # Hugging Face's problem_type
   pooled: Callable[['ConfigDict'], str] = lambda config: 'cls'  # its classifier_pooling
+  # The field for what a new head begins at: filled in by the `prior` of the training rows.
+  prior: str = ''
   begin: str = ''  # the field for the first token of targets; '': [CLS], if there are targets
   writing: str = ''  # the field that says how a released model writes, see Released.writing
   # (pooling, whether scaled to length 1) of the sentence vectors that it is trained to make.

@@ -138,7 +138,8 @@ def _facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
   versions = {name: known.made_by[name] for name in names if name in known.made_by}
   others = {'data': {split: dataclasses.asdict(x) for split, x in known.data.items()}}
   others |= {'commands': known.commands, 'source': known.source, 'versions': versions}
-  return {'metrics': model.metrics, 'step': model.step} | {k: x for k, x in others.items() if x}
+  out = {'metrics': model.metrics, 'step': model.step, 'is_part': run.is_part_at(model.step)}
+  return out | {k: x for k, x in others.items() if x}
 
 
 def _done(target, out, table, sources):

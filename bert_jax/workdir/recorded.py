@@ -106,6 +106,12 @@ class Run:
   def training(self) -> list[Point]:
     return [point for point in self.points if point.kind == 'train']
 
+  def is_part_at(self, step: int) -> bool:
+    """Whether the evaluation of a step is of a part of the rows alone."""
+    read = self.fields.get('eval.batches', 0) * self.fields.get('batch_size', 0)
+    kinds = {point.kind for point in self.evaluations if point.step == step}
+    return 0 < read < self.facts.split('eval').rows and 'whole' not in kinds
+
   def counted(self) -> Point | None:
     """The evaluation whose values count: the last one or, with eval.patience, the best."""
     evaluations, metric = self.evaluations, self.fields.get('checkpoint.best_metric', '')

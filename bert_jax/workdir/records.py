@@ -133,6 +133,22 @@ def read_summary(workdir: Path | str, faults: list[str] | None = None) -> Summar
   return Summary(**at.several(**kinds), last=last)
 
 
+def with_probes(run: Run) -> Run:
+  """The run with what tools.probe found at the steps of its evaluations among their values."""
+  points = []
+  for point in run.points:
+    if point.kind != 'train' and files.exists(path := run.path / 'probe' / f'{point.step}.json'):
+      at = read_object(path)
+      found = {'probe_loss': at.inside('losses').inside('all').take('loss', float)}
+      found['probe_pairs_accuracy'] = at.inside('pairs').take('accuracy', float)
+      best = max(at.inside('layers').take('accuracy', list, []), default=None)
+      found['probe_tags_accuracy'] = best  # of the best layer
+      known = {name: x for name, x in found.items() if x is not None}
+      point = point._replace(values={**point.values, **known})
+    points.append(point)
+  return replace(run, points=tuple(points))
+
+
 def read_sweep(folder: Path | str) -> Sweep | None:
   """Reads a sweep's plan in a folder and how its runs ended; None if it holds no sweep."""
   path, faults = Path(folder).expanduser(), []

@@ -54,7 +54,11 @@ def load(source: str | Path, which: str | int = 'latest', positions: int = 0) ->
   tokenizer = tokenizers.load_folder(folder)
   shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
   params, meta = load_params(folder, shapes, which, partial=True)
-  vector = vectors.Vector(*TASKS[config.objective].vector(config))
+  task = TASKS[config.objective]
+  params = task.objective(config, tokenizer).in_units(params)
+  if task.prior:
+    config_lib.set_field(config, task.prior, ())
+  vector = vectors.Vector(*task.vector(config))
   if not vector.pooling:  # converted weights may say it, in earlier versions in files beside them
     known = meta.get('vector')
     vector = vectors.Vector(*known) if known else vectors.read(folder)

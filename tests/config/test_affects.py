@@ -25,12 +25,14 @@ WITHOUT_EFFECT = """mesh. log. profile max_hours checkpoint.every checkpoint.min
 READ = """objective data. task. table. tagging. qa. contrastive. translation. tokenizer. corpus.
   model.recurrent_length model.vocab_size"""
 NOT_READ = """contrastive.temperature contrastive.widths contrastive.pooling contrastive.normalize
-  contrastive.chunks table.class_weights table.lm_weight table.pooling qa.n_best_size
+  contrastive.chunks table.class_weights table.lm_weight table.pooling table.prior tagging.prior
+  qa.n_best_size
   qa.null_threshold qa.max_answer_length qa.answer_units translation.label_smoothing
   translation.beams translation.length_penalty translation.early_stopping corpus.lengths"""
 EVALUATION = """data. corpus. tokenizer. eval.seed eval_masking. task. table. tagging.
   qa. model.vocab_size"""
-NOT_EVALUATION = 'table.class_weights table.lm_weight table.pooling corpus.lengths'
+NOT_EVALUATION = """table.class_weights table.lm_weight table.pooling table.prior tagging.prior
+  corpus.lengths"""
 FORGOTTEN = """objective model.recurrent_length language_model.eval_memory contrastive.loss
   contrastive.anchor_column contrastive.positive_column contrastive.negative_columns
   contrastive.score_column contrastive.columns contrastive.eval_format translation.source_column

@@ -23,6 +23,7 @@ from bert_jax import evaluate, models, train
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, hub, tensorflow_bundle
 from bert_jax.run import initialization
+from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools import convert
@@ -215,6 +216,32 @@ def test_a_shape_that_is_not_asked_for_is_one_sentence(tmp_path, name, shape, se
   rewrite(folder, lambda tensors: tensors | {name: np.ones(shape, np.float32)})
   with pytest.raises(InputError, match=sentence):
     trained.load(folder)
+
+
+def test_a_run_on_standardized_numbers_is_a_model_in_their_units(tmp_path):
+  """Loaded, exported, and as what another run begins from, whose numbers are others."""
+  found = made('regression', type_vocab_size=2)
+  found.config.table.prior = (1000.0, 8.0)
+  convert.write_workdir(tmp_path / 'W', found, {})
+  loaded = trained.load(tmp_path / 'W')
+  head, was = loaded.params['classifier']['dense'], found.params['classifier']['dense']
+  np.testing.assert_array_equal(head['kernel'], was['kernel'] * 8)
+  np.testing.assert_array_equal(head['bias'], was['bias'] * 8 + 1000)
+  assert loaded.config.table.prior == ()
+  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/hf')
+  same(loaded.params, trained.load(tmp_path / 'hf').params, loaded.config)
+  (tmp_path / 'a.tsv').write_text('sentence\tlabel\nthe river\t5\na stone\t7\n')
+  given = f'data.train={tmp_path}/a.tsv table.regression=true data.seq_length=24 steps=2 epochs=0'
+  for source in ('W', 'hf'):
+    more = f'init_from={tmp_path / source}', *given.split()
+    config = c.load('configs/finetune.py:task=table', [f'--config.{x}' for x in more])
+    inputs = read_inputs(config, tmp_path / 'run')
+    assert inputs.config.table.prior == (6.0, 1.0)
+    about = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+    params, other_labels = initialization.load_weights(*about)
+    assert not other_labels
+    np.testing.assert_allclose(params['classifier']['dense']['kernel'], head['kernel'])
+    np.testing.assert_allclose(params['classifier']['dense']['bias'], head['bias'] - 6)
 
 
 def test_one_label_of_several_is_no_regression(tmp_path):

@@ -130,6 +130,24 @@ def test_a_card_counts_examples_and_rounds_scores(tmp_path):
   assert '270 examples' in card and '65' not in card.partition('<details>')[0]
 
 
+def test_a_card_of_an_earlier_step_is_of_a_part_and_has_its_baselines(tmp_path):
+  levels = {'mlm': [5.9, 'unigram'], 'mlm_accuracy': [0.06, 'majority']}
+  part = {'mlm': [5.5, 'unigram'], 'mlm_accuracy': [0.07, 'majority']}
+  values = {'mlm': 4.5, 'mlm_below_unigram': 1.0, 'mlm_accuracy': 0.31}
+  own = {'replaced_accuracy': 0.92, 'replaced_accuracy_majority': 0.85}
+  split = {'rows': 900, 'fingerprint': 'f', 'baselines': levels, 'part': part}
+  card = lambda name, split, **more: card_of(
+    tmp_path / name, step=7, metrics=values | own, data={'train': split, 'eval': split}, **more
+  )
+  text = card('a', split, is_part=True)
+  assert 'On a part of the held-out data, at step 7' in text
+  assert '| 4.5 | unigram 5.5 |' in text and '| mlm_accuracy | 0.31 | majority 0.07 |' in text
+  assert '| replaced_accuracy | 0.92 | majority 0.85 |' in text and '_majority |' not in text
+  # Earlier versions recorded the baseline of the loss alone: an accuracy without one misleads.
+  text = card('b', split | {'baselines': {'mlm': levels['mlm']}, 'part': {}})
+  assert 'On held-out data' in text and 'mlm_accuracy' not in text.partition('## Data')[0]
+
+
 @pytest.mark.parametrize(
   'source, name',
   [

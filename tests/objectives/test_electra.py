@@ -120,6 +120,8 @@ def test_terms_are_their_formulas():
   assert float(terms['replaced_precision'].weight) == said.sum()
   assert objective.loss_weights == {'mlm': 1.0, 'replaced': 50.0}
   assert float(terms['replaced_accuracy_majority'].value) == pytest.approx(1 - replaced.mean())
+  alike = terms.pop('replaced_alike')  # as the first token: by it a run is seen to have collapsed
+  assert alike.total == (said == said[0, 0]).sum() - 1 < alike.weight == said.size - 1
   assert set(objective.metrics) == terms.keys() | {'masked'}  # a share, of the host
   again, other = (run(jax.random.key(seed))[0]['replaced'].total for seed in (5, 6))
   assert again == terms['replaced'].total != other

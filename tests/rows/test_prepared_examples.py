@@ -72,6 +72,7 @@ def test_rows_are_those_of_the_table(vocab, tokenizer, folders, kind, more):
   theirs, other = source_of(vocab, tokenizer, path, fields, *more)
   assert config.table.labels == other.table.labels
   assert len(ours) == len(theirs) > 5 and ours.baselines == theirs.baselines
+  assert ours.prior == theirs.prior != ()
   for i in range(len(ours)):
     one, two = ours[i], theirs[i]
     assert one.keys() == two.keys()

@@ -106,20 +106,22 @@ RUNS = {
   ),
   'labels of pairs': (
     'finetune.py:task=mrpc',
-    """data={texts}/pairs.tsv table.labels=x,y table.class_weights=(('x',1.0),('y',3.0))
+    """data={texts}/pairs.tsv table.prior=()
+    table.labels=x,y table.class_weights=(('x',1.0),('y',3.0))
     table.text_column=first table.pair_column=second table.label_column=label""",
   ),
   'a number': (
     'finetune.py:task=table',
-    """data={texts}/numbers.tsv table.text_column=text table.regression=True
+    """data={texts}/numbers.tsv table.prior=() table.text_column=text table.regression=True
     optimizer.layer_lr_decay=0.7 optimizer.lr_multipliers=(('classifier',3.0),('query',0.5))""",
   ),
   'several labels, unrolled': (
     'finetune.py:task=table',
-    """data={texts}/many.tsv table.text_column=text table.multi_label=True model.scan_layers=False
+    """data={texts}/many.tsv table.prior=()
+    table.text_column=text table.multi_label=True model.scan_layers=False
     optimizer.layer_lr_decay=0.7 optimizer.freeze=word_embeddings data.examples_per_row=1""",
   ),
-  'tags': ('finetune.py:task=ner', 'data={texts}/tags.txt'),
+  'tags': ('finetune.py:task=ner', 'data={texts}/tags.txt tagging.prior=()'),
   'answers': (
     'finetune.py:task=squad2',
     """data={texts}/squad.json data.examples_per_row=2 task.max_length=24 qa.doc_stride=6

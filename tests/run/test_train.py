@@ -354,13 +354,14 @@ def test_every_point_of_a_curve_is_of_the_same_rows(corpus_file, pretrained, tmp
   assert evaluations('killed') == evaluations('run')
 
 
-@pytest.mark.parametrize('alike, weight, collapsed', [(1, 1, True), (0.9, 1, False), (0.9, 0.9, 0)])
+@pytest.mark.parametrize('alike, weight, collapsed', [(1, 1, True), (0.9, 1, False), (0.8, 0.8, 0)])
 def test_a_run_that_answers_one_piece_has_collapsed(alike, weight, collapsed):
   """By all its losses of pieces, in all batches; fewer than ten answers say nothing."""
 
   def eval_step(params, carry, batch, index, constants):
     term = lambda share: metrics.Mean(np.float32(share), np.float32(weight))
-    return {'lm_alike': term(weight), 'mlm_alike': term(min(alike, weight)), 'mlm': term(2)}, {}, 0
+    of = {'lm_alike': term(weight), 'mlm_alike': term(min(alike, weight)), 'mlm': term(2)}
+    return of | {'diffusion_alike': metrics.Mean(np.float32(0), np.float32(0))}, {}, 0  # none asked
 
   result, _ = evaluation.one_pass(eval_step, {}, {}, Numbers(), None)
   assert 'mlm_alike' not in result and ('constant' in result) == bool(collapsed)
@@ -615,10 +616,13 @@ def test_a_run_goes_on_with_the_labels_that_it_read_then(tmp_path, several, cell
   begun, weights = c.override(config, []), tuple(zip(labels, weights))
   with begun.ignore_type():
     begun.table.labels, begun.table.class_weights = labels, weights
+    begun.table.prior = (0.2, 0.3, 0.5)
   contents.claim(tmp_path / 'W', begun)
-  assert initialization.resolved(config, tmp_path).table.labels != labels
+  fresh = initialization.resolved(config, tmp_path).table
+  assert fresh.labels != labels and fresh.prior == ('data',)
   table = initialization.resolved(config, tmp_path / 'W').table
   assert (table.labels, table.class_weights, table.label_separator) == (labels, weights, '')
+  assert table.prior == (0.2, 0.3, 0.5)
 
 
 @pytest.fixture(scope='module')
@@ -640,6 +644,24 @@ def test_fine_tuning_takes_sizes_vocabulary_and_weights(finetuned, pretrained):
   again, metrics2 = train(config, workdir)  # a run that has begun needs init_from no more
   same_bits(state, again)
   assert metrics2 == metrics
+
+
+def test_a_teacher_that_a_config_file_describes_is_trained_first(labelled, tmp_path, monkeypatch):
+  """On the same data, in a folder of its own, which the run then names."""
+  trained = []
+  module = sys.modules[train.__module__]
+  monkeypatch.setattr(module, 'read_inputs', lambda *x: x)
+  monkeypatch.setattr(module, 'train_on', lambda inputs, _: trained.append(inputs))
+  data = f'data.train={labelled}/train.tsv data.eval={labelled}/dev.tsv'
+  train(c.load('configs/distill.py:task=docs,runlocal', fields(data)), f'{tmp_path}/W/')
+  (theirs, folder, _), (ours, own, _) = trained
+  assert [str(x) for x in (folder, own)] == [f'{tmp_path}/W-teacher', f'{tmp_path}/W']
+  assert ours.teacher == f'{tmp_path}/W-teacher' and theirs.teacher == ''
+  assert theirs.data.train == ours.data.train == f'{labelled}/train.tsv'
+  assert (theirs.objective, ours.distillation.every_layer) == ('classification', 2)
+  del trained[:]
+  train(c.load('configs/distill.py:runlocal', ['--config.teacher=T']), tmp_path / 'W')
+  assert len(trained) == 1 and trained[0][0].teacher == 'T'
 
 
 def test_a_head_for_other_labels_starts_new(finetuned, labelled, tmp_path, caplog):

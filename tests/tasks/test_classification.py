@@ -2,10 +2,11 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from published import jsonl, predicted, telling, tfds_set
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from sklearn import metrics as sklearn_metrics
 from small_tables import WORDS, finetune, load, table
 
@@ -13,6 +14,7 @@ from bert_jax import config as c
 from bert_jax.errors import InputError
 from bert_jax.rows import windows
 from bert_jax.rows.examples import by_example
+from bert_jax.run import initialization
 from bert_jax.tasks import TASKS, remarks
 from bert_jax.tasks.classification import reading as classification_reading
 from bert_jax.tasks.classification import task as classification
@@ -169,6 +171,77 @@ def test_a_correlation_is_zero_by_chance(tmp_path, vocab, tokenizer):
   config = labelled(tmp_path, vocab, 'table.regression=true', labels=(1, 2, 3))
   source = source_of(c.check(config), tokenizer)
   assert source.baselines == {'pearson': (0, 'chance'), 'spearman': (0, 'chance')}
+
+
+@pytest.mark.parametrize(
+  'labels, options, prior, answer',
+  [
+    ('abbcbbbb', '', [1 / 8, 6 / 8, 1 / 8], softmax),
+    (
+      'abbb',
+      "table.class_weights=(('a',3.0),)",
+      [1 / 4, 3 / 4],
+      lambda x: softmax(x) - [1 / 4, -1 / 4],
+    ),
+    ('abbb', 'table.labels=a,b,c', [2 / 8, 6 / 8, 1 / 8], lambda x: softmax(x) * 9 / 8),
+    (['["a","b"]', '["a","c"]', '["a"]'], 'table.multi_label=true', [5 / 6, 1 / 3, 1 / 3], expit),
+  ],
+)
+def test_a_new_head_begins_at_the_shares_of_the_labels(
+  tmp_path, vocab, tokenizer, labels, options, prior, answer
+):
+  """Also at those that class weights make of them; a label that none or all have is half an example
+  away from that."""
+  labels = [f'"{x}"' if len(x) == 1 else x for x in labels]
+  config = c.check(classification.resolve(labelled(tmp_path, vocab, options, labels=labels)))
+  config = initialization.with_prior(config, source_of(config, tokenizer, 'train'))
+  assert config.table.prior == pytest.approx(prior, rel=1e-4)
+  config.data.train = 'gone.tsv'  # the numbers are in the config
+  objective = classification.objective(c.from_json(c.to_json(config)), tokenizer)
+  bias = np.asarray(objective.init(jax.random.key(0))['classifier']['dense']['bias'])
+  assert answer(bias) == pytest.approx(np.array(prior), rel=1e-4)
+  config.table.prior = ()
+  plain = classification.objective(config, tokenizer).init(jax.random.key(0))
+  assert not plain['classifier']['dense']['bias'].any()
+
+
+def test_numbers_begin_at_their_mean_and_have_the_loss_of_standardized_ones(
+  tmp_path, vocab, tokenizer
+):
+  labels = 1010, 1030.5, 990, 1017
+  config = c.check(labelled(tmp_path, vocab, 'table.regression=true', labels=labels))
+  config = initialization.with_prior(config, source := source_of(config, tokenizer, 'train'))
+  mean, scale = config.table.prior
+  assert (mean, scale) == pytest.approx((np.mean(labels), np.std(labels)), rel=1e-4)
+  objective = classification.objective(config, tokenizer)
+  outputs, terms = predicted(objective, objective.init(jax.random.key(0)), source)
+  answers = source.answers(outputs)
+  assert np.abs([a['prediction'] - mean for a in answers]).max() < scale
+  loss = np.mean([a['loss'] for a in answers])
+  assert float(terms['classification'].value) == pytest.approx(loss, rel=1e-4) and loss > 100
+  assert objective.loss_weights['classification'] * np.var(labels) == pytest.approx(1, rel=1e-4)
+  # The same answers by an objective that standardizes nothing, and back.
+  params = telling(objective)
+  outputs, _ = predicted(objective, params, source)
+  config.table.prior = ()
+  plain, folded = classification.objective(config, tokenizer), objective.in_units(params)
+  np.testing.assert_allclose(predicted(plain, folded, source)[0]['logits'], outputs['logits'], 1e-5)
+  assert plain.in_units(params) is params
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, 1e-4, 1e-4),
+    params,
+    objective.in_units(folded, back=True),
+  )
+  for wrong in ((1.0,), (1.0, 0.0), ('a', 'b')):
+    config.table.prior = wrong
+    with pytest.raises(InputError, match='write a mean and a scale above 0'):
+      classification.objective(config, tokenizer)
+
+
+def test_a_head_without_bias_begins_at_nothing(tmp_path, vocab, tokenizer):
+  config = c.check(classification.resolve(labelled(tmp_path, vocab, labels=('"a"', '"b"', '"b"'))))
+  config.model.classifier_bias = False
+  assert initialization.with_prior(config, source_of(config, tokenizer, 'train')).table.prior == ()
 
 
 def test_class_weights_count_in_the_loss_and_not_in_the_accuracy(tmp_path, vocab, tokenizer):

@@ -5,9 +5,11 @@ import itertools
 import json
 import logging
 
+import jax
 import numpy as np
 import pytest
 from published import SMALL, check_fault, columns, stacked, tfds_set
+from scipy.special import softmax
 from seqeval.metrics import classification_report
 from seqeval.scheme import IOB1, IOB2, IOBES
 from sklearn import metrics as sklearn_metrics
@@ -391,6 +393,10 @@ def test_tags_stand_on_the_first_piece_or_on_all(tmp_path, tokenizer, caplog):
     assert list(row['input_ids'][:7]) == [2, 8, 9, 10, tokenizer.unk_id, 5, 3]
     assert list(row['tags'][:7]) == tags and not row['tags'][7:].any()
     assert source.baselines == {'token_accuracy': (0.5, 'majority')}  # I-PER begins entities
+    config.tagging.prior = source.prior  # where a new head begins
+    params = task.objective(config, tokenizer).init(jax.random.key(0))
+    shares = softmax(params['classifier']['dense']['bias'])
+    assert source.prior == (0.25, 0.5, 0.25) == pytest.approx(shares)
   assert '1 tokens without a word piece ([UNK] taken) (a:1, token 3)' in caplog.text
 
 

@@ -16,6 +16,7 @@ TASKS = {
 }
 CONFIGS = [f'configs/{file}.py:task={task},runlocal' for file in TASKS for task in TASKS[file]]
 CONFIGS += ['configs/translate.py:runlocal', 'configs/translate.py:pair=long-short,runlocal']
+CONFIGS += ['configs/distill.py:runlocal', 'configs/distill.py:task=squad,runlocal']
 CONFIGS.remove('configs/finetune.py:task=docs,runlocal')  # which needs no file
 WORDS = 'Return the number of rows in an array that np.sum or getName gives for x1 and 27 others'
 SMALL = ['model.vocab_size=140', 'batch_size=8', 'optimizer.accumulation=1']

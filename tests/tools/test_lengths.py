@@ -98,7 +98,8 @@ def test_scores_are_rounded_to_the_examples_that_were_scored(runs):
   interval = lambda name: panel.rows(name)[0].interval
   assert interval('classification_accuracy') == report_statistics.interval(accuracy, 1 / 73)
   assert interval('loss') == (1.0, 1.0)  # a loss is of no steps
-  assert report_statistics.step_of(50, [31.0, 0.5]) == 2  # percent
+  top = report_statistics.top_of('f1', [31.0, 0.5])
+  assert report_statistics.step_of(50, top) == 2  # percent
 
 
 def test_a_panel_draws_them(runs):

@@ -3,9 +3,11 @@
 import json
 import shutil
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
+from test_report import workdir
 
 from bert_jax import predict
 from bert_jax.config import InputError
@@ -161,6 +163,29 @@ def test_hidden_states_are_those_of_predict(model, sentences):
   for i, text in enumerate(SENTENCES[:5]):
     expected = model.states([text])[0].hidden[:, 1:-1]
     np.testing.assert_allclose(states[i], expected, atol=1e-5)
+
+
+def test_of_a_sweep_all_runs_are_probed(tmp_path, monkeypatch, capsys, caplog):
+  """And means over its seeds are shown; of each run as it is asked for."""
+  for seed in range(3):
+    workdir(tmp_path / f'seed={seed}', [(500, 'eval', {'mlm': 4.0})], f'seed={seed}', 'steps=500')
+  asked = []
+
+  def run(args):
+    asked.append((args.model, [*args.text]))
+    args.text[:] = ['changed']
+    if args.model.endswith('2'):
+      raise InputError('it has no checkpoint')
+    loss = {'losses': {'all': {'loss': 2.5 + len(asked)}}}
+    (Path(args.model) / 'probe').mkdir()
+    (Path(args.model) / 'probe' / '500.json').write_text(json.dumps(loss))
+
+  monkeypatch.setattr(probe, 'run', run)
+  probe.main(['--model', str(tmp_path), '--text', 'a.txt'])
+  assert asked == [(str(tmp_path / f'seed={seed}'), ['a.txt']) for seed in range(3)]
+  out, said = capsys.readouterr()
+  assert 'seed=2 is left out: it has no checkpoint' in said + caplog.text
+  assert 'probe_loss' in out and '4.0000 ± 0.7071' in out
 
 
 def test_a_linear_probe_reads_the_word_from_the_embeddings(model, sentences):

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import random
 import re
@@ -13,7 +14,7 @@ import xml.etree.ElementTree as ElementTree
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from test_report import checkpoint_at, plan, workdir
+from test_report import PRETRAIN, checkpoint_at, plan, workdir
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
@@ -418,6 +419,59 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   assert panel.level('mlm', of_curves=True) == (6.0, 'unigram of all rows')
 
 
+def test_a_baseline_that_depends_on_the_model_is_none_of_the_scores(tmp_path):
+  """Such as how many tokens the generator of ELECTRA leaves as they are."""
+  for seed, level in enumerate((0.85, 0.87)):
+    own = {'replaced_accuracy': 0.9, 'replaced_accuracy_majority': level, 'replaced': 0.3}
+    workdir(tmp_path / str(seed), [(500, 'eval', own)], f'seed={seed}', 'steps=500')
+  (panel,) = report.read(tmp_path).panels
+  assert {*panel.metrics} == {'replaced_accuracy', 'replaced'}
+  assert panel.level('replaced_accuracy') == (pytest.approx(0.86), 'majority')
+  assert panel.level('replaced') is None
+
+
+def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, capsys, no_pictures):
+  """The arms of all sweeps have one name, and a column for each task."""
+  arms = 'rate=0.1', 'rate=0.3'
+  values = {'S': (5.0, 4.5), 'S-sst2': (0.7, 0.72), 'S-cola': (0.6, 0.66)}
+  for folder, (first, second) in values.items():
+    task = folder.partition('-')[2]
+    metric, spec = 'mlm', PRETRAIN
+    if task:
+      metric, spec = 'classification_accuracy', f'configs/finetune.py:task={task}'
+    for (arm, value), seed in itertools.product(zip(arms, (first, second)), range(3)):
+      name = f'{arm},seed={seed}'
+      more = ('masking.masked_lm_prob=0.3',) * (arm == arms[1] and not task)
+      more += (f'init_from={tmp_path}/S/{name}', f'data.eval={task}.tsv') if task else ()
+      lines = [(500, 'eval', {metric: value + seed * (1 + arms.index(arm)) / 100})]
+      more += f'seed={seed}', 'steps=500', 'epochs=0'
+      workdir(tmp_path / folder / name, lines, *more, spec=spec)
+      if not task:
+        (tmp_path / folder / name / 'probe').mkdir()
+        probe = {'losses': {'all': {'loss': value + 1}}, 'layers': {'accuracy': [0.2, 0.9, 0.8]}}
+        (tmp_path / folder / name / 'probe' / '500.json').write_text(json.dumps(probe))
+    runs = {f'{arm},seed={seed}': {'arm': arm} for arm in arms for seed in range(3)}
+    planned = {'baseline': arms[0], 'runs': runs}
+    (tmp_path / folder / 'sweep.json').write_text(json.dumps(planned))
+  folders = [str(tmp_path / folder) for folder in values]
+  report.main([*folders, '--table', '--out', str(tmp_path / 'out')])
+  lines = [x for x in capsys.readouterr().out.split('\n') if x[:1] == '|']
+  header, _, *rows = [x.strip('| ').split(' | ') for x in lines]
+  columns = {name.partition(' (')[2].strip(')'): n for n, name in enumerate(header)}
+  assert header[0] == 'arm' and 'mlm (S)' in header and header[columns['S-sst2'] + 1] == 'seeds'
+  assert [row[0] for row in rows] == [*arms]
+  for folder, (first, second) in values.items():
+    n = columns[folder]
+    assert rows[0][n : n + 2] == [f'{first + 0.01:.4f} ± 0.0100', '3']
+    assert rows[1][n].startswith(f'{second + 0.02:.4f} ± 0.0200, p ')
+  for name in ('report.md', 'table.tex', 'report.html'):
+    assert all(x in (tmp_path / 'out' / name).read_text() for x in ('S-sst2', 'S-cola'))
+  (panel,) = report.read(tmp_path / 'S').panels
+  assert panel.metrics == ['mlm', 'probe_loss', 'probe_tags_accuracy']
+  assert panel.rows('probe_loss')[1].mean == 5.5
+  assert panel.rows('probe_tags_accuracy')[0].values == dict.fromkeys(range(3), 0.9)
+
+
 def test_every_quantity_has_the_points_that_steps_have(tmp_path):
   """Evaluations between two lines of training lie between them, in tokens and in seconds."""
   speed = lambda s: {'steps_per_s': 5.0, 'seen_tokens': 100.0 * s, 'mlm': 4.0}
@@ -451,6 +505,13 @@ def test_no_interval_is_beyond_what_a_score_can_be():
   assert stats.interval([30.0, 99.0, 97.0], 0, 'best_f1')[1] == 100.0
   assert -1 <= stats.interval([-0.5, 0.1, 0.9], 0, 'matthews')[0] < 0
   assert stats.interval([0.9, 0.97, 1.0], 0, 'mlm')[1] > 1.0
+  assert stats.interval([0.9, 0.97, 1.0], 0, 'mrr')[1] == 1.0
+  assert stats.interval([93.0, 99.0, 97.0], 0, 'bleu')[1] == 100.0
+  # Exact matches are always in percent, and where there are some F1 is, too.
+  low, (_, high) = [0.3, 0.5, 0.9], stats.interval([0.3, 0.5, 0.9])
+  beside = 'best_exact', 'best_f1'
+  assert stats.interval(low, 0, 'exact')[1] == stats.interval(low, 0, 'f1', beside)[1] == high > 1
+  assert stats.interval(low, 0, 'f1')[1] == 1.0
 
 
 def test_labels_are_for_people(tmp_path, no_pictures):

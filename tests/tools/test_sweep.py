@@ -30,7 +30,7 @@ from bert_jax.tools.sweep import arms as sweep_grid
 from bert_jax.tools.sweep import child
 from bert_jax.tools.sweep import jobs as sweep_jobs
 from bert_jax.workdir import contents, lock, records
-from bert_jax.workdir.recorded import Outcome
+from bert_jax.workdir.recorded import Facts, Outcome, Run, Split, Summary
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
 
@@ -170,6 +170,33 @@ def test_one_factor_at_a_time_around_a_baseline():
       sweep_grid.arms_of(PRETRAIN, vary, wrong)
 
 
+def test_without_a_baseline_the_first_values_are_it():
+  arms, baseline = sweep_grid.arms_of('f.py', ['a=1,2', 'b=3,4'])
+  assert baseline == 'a=1,b=3' == next(iter(arms)) and len(arms) == 4
+  assert sweep_grid.arms_of('f.py', ['a=1,2'], draws=2)[1] == ''
+  assert sweep_grid.arms_of('f.py', []) == ({'': {}}, '')
+
+
+def test_ready_ablations_stand_side_by_side_or_cross():
+  arms, baseline = sweep_grid.arms_of('configs/ablations.py:norm+positions,runlocal', [])
+  assert baseline == 'norm=layer_norm,position_embeddings=learned' and len(arms) == 1 + 1 + 4
+  first = {'model.norm': 'layer_norm', 'model.position_embeddings': 'learned'}
+  assert arms[baseline] == first and arms['norm=rms_norm'] == first | {'model.norm': 'rms_norm'}
+  assert arms['position_embeddings=alibi'] == first | {'model.position_embeddings': 'alibi'}
+  arms, baseline = sweep_grid.arms_of('configs/ablations.py:norm,positions,runlocal', [])
+  assert len(arms) == 2 * 5 and arms[baseline] == first
+  both = arms['norm=rms_norm,position_embeddings=alibi']
+  assert both == {'model.norm': 'rms_norm', 'model.position_embeddings': 'alibi'}
+  # An arm keeps what it sets itself; what two set otherwise cannot cross.
+  arms, _ = sweep_grid.arms_of('configs/ablations.py:batch+learning_rate,runlocal', [])
+  rates = {name: arm['optimizer.learning_rate'] for name, arm in arms.items()}
+  assert rates['batch_size=64'] == '0.0056569' and rates['learning_rate=0.008'] == '0.008'
+  with pytest.raises(InputError, match='two of the ablations set optimizer.learning_rate'):
+    sweep_grid.arms_of('configs/ablations.py:batch,learning_rate,runlocal', [])
+  with pytest.raises(InputError, match='norm and pairs are not of one config'):
+    sweep_grid.arms_of('configs/ablations.py:norm+pairs', [])
+
+
 def test_arms_that_are_drawn_twice_are_counted(caplog):
   arms, _ = sweep_grid.arms_of('f.py', ['a=1,2', 'b=1,2'], draws=20)
   assert len(arms) == 4 and '16 of the arms that --random has drawn are equal' in caplog.text
@@ -213,8 +240,12 @@ def test_a_config_file_has_arms_of_its_own(tmp_path):
   assert baseline == 'low,steps=1' and list(arms)[2:] == ['high,steps=1', 'high,steps=2']
   runs = sweep_grid.runs_of(str(path), arms, (0,))
   assert c.load(runs[-1].spec, runs[-1].fields).optimizer.lr_multipliers == (('a', 2.0),)
-  with pytest.raises(InputError, match='sweep.. of the config file has other arms'):
-    sweep_grid.arms_of(str(path), ['steps=1,2'], '')
+  # Around one baseline, its first arm.
+  arms, baseline = sweep_grid.arms_of(str(path), ['steps=7,9;epochs=0,0'], 'batch_size=16')
+  assert baseline == 'low' and list(arms) == ['low', 'high', 'steps=7,epochs=0', 'steps=9,epochs=0']
+  assert arms['low'] == {'optimizer.beta1': '0.8', 'batch_size': '16'}
+  assert arms['high']['batch_size'] == '16' and 'optimizer.beta1' not in arms['high']
+  assert arms['steps=7,epochs=0'] == arms['low'] | {'steps': '7', 'epochs': '0'}
   twice = 'optimizer.beta1 is set by sweep.. of the config file and by --vary; .* --arms'
   with pytest.raises(InputError, match=twice):
     sweep_grid.arms_of(str(path), ['optimizer.beta1=0.7'])
@@ -399,6 +430,23 @@ def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys
   assert said[5] == ['4 runs; time left: 19 min with --jobs 2 (known)']
 
 
+def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp_path):
+  """By a trial of the first run: 0.5 s for each of 4 steps, 9 s to start."""
+  words = f'--config {PRETRAIN} --workdir {tmp_path} --seeds 1 --vary batch_size=8,16'
+  given = 'steps=0 epochs=3.0 eval.every=10 eval.batches=2 data.seq_length=32'
+  given = [f'--config.{x}' for x in given.split()]
+  runs, _ = sweep.planned(sweep.parser().parse_args(words.split()), given)
+  flops = flops_of_step(runs[0].config)
+  data = {'train': Split(rows=121), 'eval': Split(rows=50)}
+  facts = Facts(data=data, flops_per_step=flops)
+  there = Run(tmp_path, runs[0].config, {}, '', facts, Summary(step=4))
+  monkeypatch.setattr(sweep_jobs, 'tried', lambda run, count: (there, 2.0, 9.0))
+  found, _ = sweep.times(runs, tmp_path, 1)
+  # 46 and 23 steps of 8 and 16 rows; five and three evaluations of 2 batches, and one of 7 and 4.
+  one, two = 46 + (5 * 2 + 7) / 3, 23 + (3 * 2 + 4) / 3
+  assert [*found.values()] == pytest.approx([9 + 0.5 * one, 9 + 0.5 * two * 2])
+
+
 def small(corpus_file):
   often = [f'--config.{name}.every=2' for name in ('eval', 'checkpoint', 'log')]
   return [*small_overrides(corpus_file), '--config.steps=4', *often]
@@ -428,6 +476,10 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
     """Of the second run a process that fails."""
     return real(run, *more) if '1e-3' in run.folder else subprocess.Popen(['false'])
 
+  monkeypatch.setattr(sweep_jobs, 'TRIAL', 0.1)
+  _, said, log = swept(capsys, *command, '--dry-run')
+  assert 's to start' in said and 'trial of optimizer.learning_rate=1e-3,seed=0' in said
+  assert 'the baseline is optimizer.learning_rate=1e-3' in log and not root.exists()
   monkeypatch.setattr(sweep_jobs, 'started', started)
   code, said, log = swept(capsys, *command, '--jobs', '2')
   assert code == 2, log[-3000:]

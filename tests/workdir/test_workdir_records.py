@@ -82,6 +82,7 @@ def test_earlier_versions_read_all_rows_at_the_end_and_a_part_before(run):
   for n, last in ((0, 'eval'), (3, 'whole'), (4, 'eval')):  # 30 rows, in batches of 8
     batches(n)
     assert kinds() == [(10, 'eval'), (20, last)], n
+    assert [records.read(run).is_part_at(step) for step in (10, 20)] == [n == 3, False]
   batches(3)
   edit(run / 'config.json', lambda x: sealed(x | {'earlier_lengths': [[10, 0]]}))
   assert kinds() == [(10, 'whole'), (20, 'whole')]

@@ -34,6 +34,7 @@ FIELDS = affecting({'rows'}, {
     'share of data.train to evaluate on without data.eval; 0: none', allowed='[0, 1)', past=0.0),
   'table.class_weights': Field((), "((label, weight in the loss), ...); ('balanced',): 1/share",
     affects={'objective'}),
+  'table.prior': labelled.prior_field('share of each label, or mean and scale of numbers'),
   'table.pooling': Field('cls',
     'what is classified: the pooled [CLS] (BERT), the mean of all tokens without a pooler, or '
     'through it (ModernBERT)', allowed=('cls', 'mean', 'pooled_mean'), past='cls',
@@ -183,7 +184,7 @@ class Pair(Classify):
     super().__init__(model)
 
 
-BASELINE_FIELDS = ('data.train', 'data.eval', 'task.train_examples', *FIELDS)
+BASELINE_FIELDS = ('data.train', 'data.eval', 'task.train_examples', *{*FIELDS} - {'table.prior'})
 ASKS = {'classify': Classify, 'pair': Pair}
 LACKS = 'classifier; fine-tune one (configs/finetune.py)'
 PARTS = ('encoder', 'pooler', 'classifier')
@@ -201,6 +202,7 @@ CLASSIFICATION = labelled.family(
     Head('ForSequenceClassification', PARTS[::2], 'text-classification', causal=True),
   ),
   from_released=from_released,
+  prior='table.prior',
   remarks=remarks_on,
   problem=problem,
   pooled=lambda config: 'mean' if config.table.pooling == 'pooled_mean' else 'cls',

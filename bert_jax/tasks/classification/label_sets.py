@@ -1,6 +1,7 @@
 """The labels of a classification: their cells, the label set, remarks on them, and baselines."""
 
 import contextlib
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.metrics import Level
 from bert_jax.tasks.faulty_records import NO_LABEL, Unusable
-from bert_jax.tasks.labelled import always, f1_of_all
+from bert_jax.tasks.labelled import always, f1_of_all, shares
 from bert_jax.text.values import decimal_number, finite_number, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
@@ -133,6 +134,17 @@ def baselines_of(labels: np.ndarray, number: int) -> dict[str, Level]:
     of_label = {'f1': f1 if shares[1] > shares[0] else 0}
   out = {'classification_accuracy': shares.max(), 'matthews': 0}
   return always('majority', out | of_label)
+
+
+def prior_of(labels: np.ndarray, number: int) -> tuple[float, ...]:
+  """What a new head begins at, see objectives.classification. labels: as in baselines_of."""
+  if labels.dtype.kind == 'f' and labels.ndim == 1:
+    mean, scale = float(labels.mean(dtype=float)), float(labels.std(dtype=float)) or 1.0
+    digits = 4 - math.floor(math.log10(scale))
+    return round(mean, digits), round(scale, digits)
+  if labels.ndim == 2:
+    return shares(labels.sum(axis=0), len(labels))
+  return shares(np.bincount(labels, minlength=number))
 
 
 def counted(source: Any, number: int) -> np.ndarray:

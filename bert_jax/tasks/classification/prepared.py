@@ -156,6 +156,7 @@ class Texts(Examples):
     texts: Any = _Kept(prepared, tokenizer, numbers, room, long_texts)
     super().__init__(tokenizer, texts, **options)
     self.baselines |= label_sets.baselines_of(labels, len(prepared.meta['labels']))
+    self.prior = label_sets.prior_of(labels, len(prepared.meta['labels']))
 
 
 class _Kept:

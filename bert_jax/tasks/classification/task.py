@@ -73,6 +73,7 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> Classification:
     fault = f'table.class_weights names {quoted(unknown[0])}, which is not a label'
     raise InputError(f'{fault}; there are {listed(labels)}.')
   options = {name: table[name] for name in ('multi_label', 'pooling', 'lm_weight')}
+  options['prior'] = labelled.prior_of(table, labels)
   options['hierarchical'] = table.long_texts == 'hierarchical'
   if weights:
     options['class_weights'] = tuple(float(weights.get(label, 1.0)) for label in labels)
@@ -104,6 +105,7 @@ class Texts(Scored):
     self.size = len(examples)
     if known.any():
       self.baselines |= label_sets.baselines_of(labels[known > 0], len(self.labels))
+      self.prior = label_sets.prior_of(labels[known > 0], len(self.labels))
 
   def _parts(self, config, tokenizer, sides, problems):
     """The token arrays of all windows of all texts."""

@@ -42,12 +42,12 @@ def add(
   baselines |= {f'{term}_accuracy': Level(hit, 'majority') for term in terms}
 
   @jax.jit
-  def of_batch(batch: Batch) -> dict[str, Mean]:
+  def of_batch(batch: Batch, nats_LV: jax.Array, top_L: jax.Array) -> dict[str, Mean]:
     ids_BT = batch['input_ids'], batch['segment_ids'] > 0
     pieces_BT, there_BT = targets(batch) if targets else ids_BT
     language_B1 = batch.get('language', jnp.zeros(len(pieces_BT), jnp.int32))[:, None]
-    nats_BT = jnp.asarray(nats_LV)[language_B1, pieces_BT]
-    hits_BT = pieces_BT == jnp.asarray(top_L)[language_B1]
+    nats_BT = nats_LV[language_B1, pieces_BT]
+    hits_BT = pieces_BT == top_L[language_B1]
     out, counted_BT = {}, there_BT * (nats_BT > 0)
     for term in terms:
       out |= {term: mean(nats_BT, counted_BT), f'{term}_accuracy': mean(hits_BT, counted_BT)}
@@ -56,7 +56,7 @@ def add(
         out[f'{term}_{name}'] = mean(nats_BT, counted)
     return out
 
-  source.levels.append(of_batch)
+  source.levels.append(lambda batch: of_batch(batch, nats_LV, top_L))
   return level
 
 

@@ -25,6 +25,7 @@ FIELDS = affecting({'rows'}, {
   'tagging.labels': Field((), 'the tags, in order; empty: as in training data, sorted',
     allowed=str),
   'tagging.label_pieces': Field('first', 'pieces of a word with its tag', allowed=('first', 'all')),
+  'tagging.prior': labelled.prior_field('share of each tag'),
   'tagging.document_context': Field(False, 'fill rows with the sentences around (-DOCSTART-)'),
 })  # fmt: skip
 
@@ -114,5 +115,6 @@ TAGGING = labelled.family(
   heads=(Head('ForTokenClassification', ('encoder', 'classifier'), 'token-classification'),),
   from_released=lambda config, released: config.tagging.update(labels=released.labels()),
   card=labelled.card(longer_texts='windows'),
+  prior='tagging.prior',
   stand_in=stand_in,
 )

@@ -64,7 +64,8 @@ def resolve(config: ConfigDict) -> ConfigDict:
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Tagging:
   labels = tuple(config.tagging.labels)
   names = scores.ENTITY_SCORES if are_chunks(labels) else ('macro_f1',)
-  return labelled.objective(Tagging, config, labels, scores=names)
+  prior = labelled.prior_of(config.tagging, labels)
+  return labelled.objective(Tagging, config, labels, scores=names, prior=prior)
 
 
 def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> 'Tagged':
@@ -160,6 +161,7 @@ class Tagged(Scored):
     self.size = len(numbers)
     gold = Counter(tag for number in numbers for tag in sentences[number].tags or () if tag)
     self.baselines |= self._baselines(gold)
+    self.prior = labelled.shares([gold[label] for label in self.labels])
 
   def _baselines(self, gold):
     """The scores of always giving the most frequent tag. gold: {tag: number of tokens}."""

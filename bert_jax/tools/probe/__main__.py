@@ -4,11 +4,14 @@
         --pairs '$DATA/blimp/*.jsonl' [--checkpoint all] [--text de=german.txt]
 
 W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. Results are written
-to W/probe (or --out): STEP.json and table.txt. --checkpoint all probes what has not been probed.
+to W/probe (or --out): STEP.json and table.txt. --checkpoint all probes what has not been probed. Of
+a folder of runs (a sweep) all are probed; reports have what was found among the scores.
 """
 
 import argparse
 import contextlib
+import copy
+import dataclasses
 import json
 import math
 import zlib
@@ -19,7 +22,7 @@ from typing import Any
 from bert_jax import hosts, predict
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface, hub
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError, log, printable
 from bert_jax.files import Path, write_whole
 from bert_jax.predict.__main__ import keep_compiled
 from bert_jax.tasks import TASKS
@@ -29,7 +32,9 @@ from bert_jax.tools.probe import data as probe_data
 from bert_jax.tools.probe import layers as probe_layers
 from bert_jax.tools.probe import pieces as probe_pieces
 from bert_jax.tools.probe.pieces import Pair
-from bert_jax.workdir import checkpoint, contents
+from bert_jax.tools.report import __main__ as report
+from bert_jax.tools.report import tables
+from bert_jax.workdir import checkpoint, contents, records
 
 KINDS = ('losses', 'pairs', 'layers', 'attention')
 
@@ -174,6 +179,21 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
   return results
 
 
+def run_all(args: argparse.Namespace) -> None:
+  """Probes all runs below a folder, and prints what was found: means and intervals over seeds."""
+  if args.out:
+    raise InputError(f'{args.model} holds several runs, which keep their results; leave out --out.')
+  for found in records.below(args.model)[0]:
+    try:
+      run(argparse.Namespace(**copy.deepcopy(vars(args)) | {'model': str(found.path)}))
+    except InputError as error:
+      log.warning('%s is left out: %s', found.path, error)
+  for panel in report.read(args.model).panels:
+    for name in (name for name in panel.metrics if name.startswith('probe_')):
+      table = tables.main_table(dataclasses.replace(panel, metrics=[name]))
+      print(printable('\n'.join(['', table.title, *aligned([table.header, *table.rows])])))
+
+
 def main(argv: Sequence[str] | None = None) -> None:
   parser = command_parser('tools.probe', __doc__)
   add = parser.add_argument
@@ -198,7 +218,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, least in (('sentences', 0), ('words', 1), ('attention_sentences', 1)):
       arguments.check_bounds(args, **{name: (least, math.inf)})
     keep_compiled()
-    run(args)
+    folder = Path(args.model).expanduser()
+    is_one = files.exists(folder / contents.CONFIG) or not folder.is_dir()
+    run(args) if is_one or not [*folder.glob(f'*/{contents.CONFIG}')] else run_all(args)
 
 
 if __name__ == '__main__':

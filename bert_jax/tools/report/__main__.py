@@ -4,7 +4,8 @@
 
 prints a table and writes S/report: report.html (one file, with its pictures), report.md, table.tex,
 results.csv (a line for each run) and each picture as PDF, SVG and PNG, as wide as two columns of a
-paper, and as NAME-column.pdf, as wide as one.
+paper, and as NAME-column.pdf, as wide as one; all from the workdirs alone, with what tools.probe
+found. Of several sweeps (S S-sst2 S-cola) there is one table more, which --table shows.
 
 Runs that differ in nothing but the seed are an arm, one line of a table. Copies of a run count
 once, unfinished runs only where no run is finished. Runs that were evaluated on other rows, or
@@ -21,7 +22,7 @@ from bert_jax.errors import log
 from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
-from bert_jax.tools.report import figures, pages, panels
+from bert_jax.tools.report import figures, pages, panels, tables
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Point, Run
 
@@ -31,6 +32,7 @@ table = pages.text  # the tables of a Report as a text
 def read(*folders: Path | str, svm: bool = False, **options: Any) -> panels.Report:
   """The Report of the runs below some folders, see panels.report. svm: adds a linear SVM."""
   runs, remarks = records.below(*folders)
+  runs = [*map(records.with_probes, runs)]
   runs += svms(runs) if svm else []
   return panels.report(runs, folders, remarks=remarks, **options)
 
@@ -63,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--out', default='', metavar='DIR', help='default: the folder report in the first folder')
   add('--title', default='', help='of the pages; default: the name of the first folder')
   add('--label', action='append', default=[], metavar='OLD=NEW', help='renames an arm')
+  add('--table', action='store_true', help='show one table of all sweeps and tasks, in Markdown')
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   args = parser.parse_args(argv)
   import matplotlib  # slow to import
@@ -71,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     folders = [Path(folder) for folder in args.folder]
     how = {'baseline': args.baseline, 'renamed': args.label, 'svm': args.svm}
     report = read(*folders, metric=args.metric, **how)
-    print(table(report))
+    print(pages.markdown_table(tables.overview(report)) if args.table else table(report))
     out = Path(args.out or next(x for x in folders if x.is_dir()) / 'report')
     arguments.check_writable(out)
     written = pages.write(report, out, args.title or folders[0].resolve().name)

@@ -27,6 +27,7 @@ WITHOUT_EFFECT = frozenset(
 READING = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary')
 # The two parts of an evaluation that are compared by checksum.
 ROWS, VOCABULARY = CHECKSUMS = 'rows of data.eval', 'vocabulary'
+PRIORS = {task.prior for task in TASKS.values()} - {''}
 SEED = re.compile(r',?seed=\d+$')  # how a sweep ends the name of a run's folder
 LOSSES = ('unigram', 'uniform')  # baselines of losses; the other kinds are for scores
 
@@ -157,8 +158,11 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str], list[Path
 
 
 def value_of(run: Run, name: str) -> Any:
-  """The value of a field, with {seed} in place of the run's own in a path such as init_from."""
+  """The value of a field, with {seed} in place of the run's own in a path such as init_from; of
+  what the training data fills in, whether it does."""
   value, seed = run.fields.get(name), run.fields.get('seed')
+  if name in PRIORS:
+    return 'data' if value else 'none'
   return re.sub(rf'\bseed={seed}\b', 'seed={seed}', value) if isinstance(value, str) else value
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from bert_jax.timeline import RATE
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.panels import Panel
-from bert_jax.tools.report.statistics import interval, step_of
+from bert_jax.tools.report.statistics import interval, step_of, top_of
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Run
 
@@ -70,11 +70,13 @@ def curve(runs: Sequence[Run], metric: str, along: str, kind: str = 'eval') -> L
   by_step = list(filter(None, each))
   shared = sorted(set.intersection(*map(set, by_step))) if by_step else []
   out, examples = [], report_arms.examples(runs, metric)
+  beside = [name for run in runs[:1] for point in run.evaluations[:1] for name in point.values]
   for step in shared:
     values = [x[step]['value'] for x in by_step]
     place = statistics.fmean(x[step][along] for x in by_step)
     if math.isfinite(place):
-      within = interval(values, step_of(examples, values), metric)
+      rounded = step_of(examples, top_of(metric, values, beside))
+      within = interval(values, rounded, metric, beside)
       out.append((place, statistics.fmean(values), within))
   return out
 
@@ -158,12 +160,13 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
 
 def draw_lengths(axis: 'Axes', panel: Panel, metric: str, lengths: Sequence[str]) -> None:
   """Draws the scores by length of text, for the runs that have them."""
-  counts = {}
+  counts, beside = {}, panel.metrics
+  step = lambda count, scores: step_of(count, top_of(metric, scores, beside))
+  within = lambda count, scores: interval(scores, step(count, scores), metric, beside)
   for arm in panel.arms:
     scores = report_arms.by_length(arm.runs, metric)
     counts |= {x: count for x, (count, _) in scores.items()}
     there = [(i, *scores[x]) for i, x in enumerate(lengths) if x in scores]
-    within = lambda count, scores: interval(scores, step_of(count, scores), metric)
     means = [(i, statistics.fmean(x), within(count, x)) for i, count, x in there]
     draw_line(axis, means, looks(panel)[arm.label], arm.label)
   labels = [f'{x}\n({counts[x]:,})' for x in lengths]
@@ -232,7 +235,8 @@ def several(panel: Panel, curves: Sequence[tuple], height: float, width: float) 
 
 
 def alone(runs: Sequence[Run]) -> bool:
-  """Whether no run shared its machine with others, as far as their sweeps know."""
+  """Whether no run of a sweep shared its machine with others. One of which that is not recorded (it
+  still trains, or is of an earlier version) counts as if it had."""
   sweeps = filter(None, map(records.read_sweep, {run.path.parent for run in runs}))
   jobs = {sweep.path / name: x.jobs for sweep in sweeps for name, x in sweep.ended.items()}
   return all(jobs.get(run.path, 1) == 1 for run in runs)

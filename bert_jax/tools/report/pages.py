@@ -110,6 +110,7 @@ def page(report: Report, title: str, pictures: Pictures) -> str:
     '<meta name="viewport" content="width=device-width, initial-scale=1">',
     f'<title>{html.escape(title)}</title><style>{STYLE}</style></head>',
     f'<body><h1>{html.escape(title)}</h1>{note(METHOD)}',
+    *([headed('h2', tables.overview(report))] * (len(report.panels) > 1)),
   ]
   for panel, drawn in zip(report.panels, pictures):
     out += [headed('h2', tables.main_table(panel)), *map(note, tables.notes(panel))]
@@ -142,6 +143,7 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
   """The text of report.md, which shows the SVG files beside it."""
   headed = lambda table, level='##': f'{level} {plain(table.title)}\n\n{markdown_table(table)}'
   out = [f'# {plain(title)}\n', f'{METHOD}\n']
+  out += [headed(tables.overview(report))] * (len(report.panels) > 1)
   for panel, drawn in zip(report.panels, pictures):
     out += [headed(tables.main_table(panel)), *(f'{plain(note)}\n' for note in tables.notes(panel))]
     out += [f'![{plain(caption)}]({name}.svg)\n' for name, caption, _ in drawn]
@@ -156,6 +158,10 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
 def latex(report: Report) -> str:
   """The text of table.tex: a table of each panel, narrow enough for a column of text."""
   out, line = [r'% Needs \usepackage{booktabs}.'], lambda row: ' & '.join(map(tex, row)) + r' \\'
+  if len(report.panels) > 1:
+    every = tables.overview(report)
+    out += [rf'\begin{{tabular}}{{l{"lr" * len(report.panels)}}}', r'\toprule', line(every.header)]
+    out += [r'\midrule', *map(line, every.rows), r'\bottomrule', r'\end{tabular}', '']
   for panel in report.panels:
     rows, notes = tables.narrow(panel)
     title = report_arms.readable([tables.main_table(panel).title])[0]

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError
 from bert_jax.files import Path
-from bert_jax.metrics import Level
+from bert_jax.metrics import Level, own_levels
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.arms import LOSSES, Arm
-from bert_jax.tools.report.statistics import Difference, differences, interval, step_of
+from bert_jax.tools.report.statistics import Difference, differences, interval, step_of, top_of
 from bert_jax.workdir.recorded import Run
 
 Under = Mapping[Path, Mapping[str, Any]]  # what each run was evaluated under, see arms.judged
@@ -55,7 +55,7 @@ class Panel:
     """A Row for each arm; p values are corrected for all comparisons of this metric."""
     values = {arm.label: report_arms.values_of(arm.runs, metric) for arm in self.arms}
     every = [value for by_seed in values.values() for value in by_seed.values()]
-    step = step_of(report_arms.examples(self.runs, metric), every)
+    step = step_of(report_arms.examples(self.runs, metric), top_of(metric, every, self.metrics))
     sound = lambda arm: [run for run in arm.runs if not run.collapsed()]
     gone = [arm.label for arm in self.arms if arm.runs and not sound(arm)]
     compared = differences(values, self.baseline, step, gone) if self.baseline else {}
@@ -63,7 +63,8 @@ class Panel:
     for arm in self.arms:
       kept = report_arms.values_of(sound(arm), metric)
       each = list(values[arm.label].values())
-      mean, within = statistics.fmean(each) if each else None, interval(each, step, metric)
+      mean = statistics.fmean(each) if each else None
+      within = interval(each, step, metric, self.metrics)
       out.append(Row(arm.label, values[arm.label], kept, mean, within, compared.get(arm.label)))
     return out
 
@@ -77,7 +78,10 @@ class Panel:
     that count or of the curves. If arms read other parts, or do not record it, it is of all."""
     splits = [run.facts.split('eval') for run in self.runs]
     level = next((x.baselines[metric] for x in splits if metric in x.baselines), None)
-    counted = {point.kind for run in self.runs if (point := run.counted())}
+    points = [point for run in self.runs if (point := run.counted())]
+    if own := [x[metric] for point in points if metric in (x := own_levels(point.values))]:
+      return Level(statistics.fmean(x.value for x in own), own[0].kind)
+    counted = {point.kind for point in points}
     if level is None or not (of_curves or counted == {'eval'}):
       return level
     parts = {x.part.get(metric) for x in splits}
@@ -214,7 +218,8 @@ def metrics_of(runs: Sequence[Run]) -> list[str]:
   """The names of the scores in the runs' evaluations that count."""
   values = [point.values for run in runs if (point := run.counted())]
   names = dict.fromkeys(name for of in values for name, x in of.items() if x is not None)
-  return [name for name in names if name not in NO_SCORES and '_below_' not in name]
+  none = {*NO_SCORES, *(f'{name}_{x.kind}' for of in values for name, x in own_levels(of).items())}
+  return [name for name in names if name not in none and '_below_' not in name]
 
 
 def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:

@@ -17,7 +17,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 CORRELATIONS = re.compile('matthews|pearson|spearman')  # from -1 on
-SCORES = re.compile(rf'accuracy|f1|exact|precision|recall|{CORRELATIONS.pattern}')  # up to 1 or 100
+PERCENT = re.compile('exact|bleu|chrf')  # up to 100
+SCORES = re.compile(rf'accuracy|f1|precision|recall|mrr|{PERCENT.pattern}|{CORRELATIONS.pattern}')
 FEWEST = 3  # values for which an interval is given
 Name = TypeVar('Name', bound=Hashable)
 
@@ -32,9 +33,16 @@ class Difference(NamedTuple):
   corrected: float | None = None  # p after Holm's correction for all comparisons made together
 
 
-def step_of(examples: int, values: Sequence[float]) -> float:
-  """What one of N examples adds to a score, percent if a value exceeds 1; 0 if N is 0: unknown."""
-  return (100 if max(map(abs, values), default=0) > 1 else 1) / examples if examples else 0.0
+def top_of(metric: str, values: Sequence[float], beside: Sequence[str] = ()) -> float:
+  """The highest value of a score, 1 or, of percent, 100. beside: the scores of the same evaluation,
+  since F1 is in percent where exact matches are."""
+  is_percent = PERCENT.search(metric) or ('f1' in metric and any('exact' in x for x in beside))
+  return 100.0 if is_percent or max(map(abs, values), default=0) > 1 else 1.0
+
+
+def step_of(examples: int, top: float) -> float:
+  """What one of N examples adds to a score of up to `top`; 0 if N is 0: unknown."""
+  return top / examples if examples else 0.0
 
 
 def standard_error(values: Sequence[float], step: float) -> float:
@@ -43,10 +51,10 @@ def standard_error(values: Sequence[float], step: float) -> float:
 
 
 def interval(
-  values: Sequence[float], step: float = 0.0, metric: str = ''
+  values: Sequence[float], step: float = 0.0, metric: str = '', beside: Sequence[str] = ()
 ) -> tuple[float, float] | None:
   """The 95 % interval of the mean of numbers rounded to a step; None for fewer than FEWEST. metric:
-  their name, by which an interval of scores lies within their range."""
+  their name, by which an interval of scores lies within their range. beside: see top_of."""
   n = len(values)
   if n < FEWEST:
     return None
@@ -56,7 +64,7 @@ def interval(
   low, high = float(mean - half), float(mean + half)
   if not SCORES.search(metric):
     return low, high
-  top = 100.0 if max(map(abs, values)) > 1 else 1.0
+  top = top_of(metric, values, beside)
   return max(low, -top if CORRELATIONS.search(metric) else 0.0), min(high, top)
 
 

@@ -49,6 +49,23 @@ def more_tables(panel: Panel) -> list[Table]:
   return tables
 
 
+def overview(report: Report) -> Table:
+  """One table of several sweeps: a row for each arm, which is known by its name, and a column for
+  what each panel is judged by, with p, corrected, against the panel's baseline."""
+  header, arms = [], {}
+  for panel in report.panels:
+    folder = ', '.join(sorted({run.path.parent.name for run in panel.runs}))
+    header += [f'{panel.named(panel.metrics[0])} ({folder})', 'seeds']
+    for row in panel.rows(panel.metrics[0]):
+      p = row.difference.corrected if row.difference else None
+      shown = mean_of(row) + ('' if p is None else f', p {probability(p)}')
+      name = row.label.removesuffix(f' ({folder})')
+      arms.setdefault(name, {})[len(header)] = shown, str(len(row.values))
+  each = range(2, len(header) + 1, 2)
+  rows = [(name, *(x for n in each for x in of.get(n, '--'))) for name, of in arms.items()]
+  return Table('All sweeps', ('arm', *header), rows, report.panels[0].baseline)
+
+
 def cells(row: Row, baseline: str) -> tuple[str, ...]:
   """The cells of a Row, one for each column of HEADER."""
   within = lambda x: f'{x[0]:.4f} to {x[1]:.4f}' if x else '-'

@@ -36,7 +36,6 @@ from bert_jax.tools.sweep.arms import Run
 from bert_jax.workdir import contents, records
 
 MOST_STEPS = 2**40
-SHARE = 0.2  # of this machine's peak that runs are assumed to reach, before any has been timed
 
 
 def planned(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[list[Run], str]:
@@ -149,24 +148,31 @@ def command_of(run: Run, root: Path) -> str:
   return f'JAX_COMPILATION_CACHE_DIR={shlex.quote(str(root / ".jax_cache"))} {command}'
 
 
-def times(runs: Sequence[Run], root: Path) -> tuple[Mapping[str, float], str]:
-  """Estimates durations: ({folder: seconds of a run, NaN if unknown}, how they are known)."""
+def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str, float], str]:
+  """Estimates durations: ({folder: seconds of a run}, how they are known)."""
   ended = {run.folder: sweep_jobs.state_of(root, run) for run in runs}
   if known := sweep_jobs.expected(runs, ended):
     return known, 'as long as the runs that are done'
-  from bert_jax.run import speed
-
-  peak, by_arm = speed.peak_flops(), {}
-  for arm, config in {run.arm: run.config for run in runs}.items():
-    flops = config_lib.timeline_of(config).flops_before(config.steps, flops_of(config))
-    by_arm[arm] = flops / peak / SHARE or math.nan
-  how = f'a guess: {SHARE:.0%} of {peak:.2g} FLOPs a second, without compilation and evaluation'
+  log.info('trying %s for some seconds', runs[0].folder)
+  there, seconds, start = sweep_jobs.tried(runs[0], min(processes, len(runs)))
+  rows, held = (there.facts.split(name).rows for name in ('train', 'eval'))
+  tried, by_arm, per_flop = there.summary.step, {}, None
+  for arm, config in {run.arm: run.config for run in runs}.items():  # that of the trial first
+    steps = config.steps or math.ceil(config.epochs * rows / config.batch_size)
+    flops, timeline = flops_of(config), config_lib.timeline_of(config, steps)
+    per_flop = per_flop or seconds / (timeline.flops_before(tried, flops) or math.inf)
+    all_rows, every = -(-held // config.batch_size), config.eval.every or steps
+    part = min(config.eval.batches or all_rows, all_rows)
+    batches = -(-steps // every) * part + (all_rows if part < all_rows else 0)
+    total, before = (timeline.flops_before(n, flops) for n in (steps, steps - 1))
+    by_arm[arm] = start + (total + batches * (total - before) / 3) * per_flop
+  how = f'a trial of {runs[0].folder}: {start:.0f} s to start, {seconds / tried:.2g} s a step'
   return {run.folder: by_arm[run.arm] for run in runs}, how
 
 
 def show(runs: Sequence[Run], root: Path, processes: int) -> None:
   """Prints the runs, their progress, and the expected time left."""
-  seconds, known_by = times(runs, root)
+  seconds, known_by = times(runs, root, processes)
   left, rows = 0.0, [('run', 'steps', 'time left', 'state')]
   for run in runs:
     there = records.read(root / run.folder)
@@ -176,12 +182,10 @@ def show(runs: Sequence[Run], root: Path, processes: int) -> None:
     each = seconds[run.folder] * (1 - min(1, saved / last) if last else 1)
     each = 0.0 if state == 'done' else each
     left += each
-    shown = '?' if math.isnan(each) else sweep_jobs.duration(each)
+    shown = sweep_jobs.duration(each)
     rows.append((run.folder, f'{saved} of {last or f"{run.config.epochs:g} epochs"}', shown, state))
   print('\n'.join(aligned(rows)))
-  total = 'unknown, since the data decides how many steps an epoch has'
-  if not math.isnan(left):
-    total = f'{sweep_jobs.duration(left / processes)} with --jobs {processes}'
+  total = f'{sweep_jobs.duration(left / processes)} with --jobs {processes}'
   print(f'{len(runs)} runs; time left: {total} ({known_by})')
 
 
@@ -218,7 +222,8 @@ def parser() -> argparse.ArgumentParser:
   add('--tokens', type=float, default=0, help='train each run on so many tokens (rows x length)')
   add('--flops', type=float, default=0, help='train each run for so many operations')
   add('--jobs', type=int, default=1, help='runs at once; 0: one on each core; on a TPU 1')
-  add('--dry-run', action='store_true', help='show the runs and the expected time')
+  about = 'show the runs and the expected time, by a trial of the first (40 s)'
+  add('--dry-run', action='store_true', help=about)
   add('--print', action='store_true', help='print a command for each run, for a scheduler')
   return out
 
@@ -237,6 +242,8 @@ def main(argv: Sequence[str] | None = None) -> None:
       write(root, content)  # for the report, and for --from
       print('\n'.join(command_of(run, root) for run in runs))
       return
+    if content['baseline'] and args.baseline is None:
+      log.info('the baseline is %s, the first arm (--baseline names another)', content['baseline'])
     if fields := other_evaluations(runs):
       log.warning('the arms differ in %s: a report compares no losses', ', '.join(fields))
     if args.dry_run:

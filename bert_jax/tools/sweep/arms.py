@@ -177,10 +177,10 @@ def arms_of(
   if draws and not axes:
     raise InputError('--random draws from --vary, which is missing.')
   if baseline is not None:
-    if listed or draws:
+    if before or draws:
       other = f'{"--random" if draws else source} has other arms; drop one'
       raise InputError(f'--baseline varies one --vary at a time, and {other}.')
-    return around(spec, axes, baseline, overrides)
+    return _around(spec, axes, baseline, overrides, listed)
   if draws:
     combined = drawn(axes, draws, draw_seed)
   else:
@@ -193,14 +193,14 @@ def arms_of(
     arms[full] = start | more
   if draws and (fewer := draws * max(1, len(listed)) - len(arms)):
     log.warning('%d of the arms that --random has drawn are equal to others: left out', fewer)
-  base = fitting(_joined(first, name_of(combined[0]))) if first in listed else ''
+  has_first = first in listed or not (listed or draws)  # without a list the first values are it
+  base = fitting(_joined(first, name_of(combined[0]))) if has_first else ''
   return arms, base if base in arms else ''
 
 
-def around(
-  spec: str, axes: Sequence[Sequence[Arm]], baseline: str, overrides: Sequence[str]
-) -> tuple[dict[str, Arm], str]:
-  """The baseline, and the arms, named by it, that change one value of one axis."""
+def _around(spec, axes, baseline, overrides, listed):
+  """The baseline (of `listed` arms the first), the others of these, and arms that change one value
+  of one axis, named by it."""
   bases = axis_of(baseline, '--baseline') if baseline else [{}]
   if len(bases) > 1:
     raise InputError(f'--baseline {quoted(baseline)} has several values; a baseline has one.')
@@ -210,14 +210,16 @@ def around(
     file, fields = arguments_of(spec, arm, '0')
     return config_lib.load(file, [*overrides, *fields])
 
-  arms, first = {'baseline': base}, load(base)
+  arms = {name: arm | base for name, arm in (listed or {'baseline': {}}).items()}
+  name_of_base, base = next(iter(arms.items()))
+  first = load(base)
   for change in itertools.chain(*axes):
     name = fitting(name_of(change))
     if name in arms:
       raise InputError(f'two arms are called {name}; leave one out.')
     if load(base | change) != first:
       arms[name] = base | change
-  return arms, 'baseline'
+  return arms, name_of_base
 
 
 def arguments_of(spec: str, arm: Arm, seed: str) -> tuple[str, list[str]]:

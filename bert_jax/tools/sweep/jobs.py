@@ -14,6 +14,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -26,16 +27,18 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax import files
 from bert_jax.copies import place, staged
-from bert_jax.errors import log
+from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.metrics import to_json
 from bert_jax.tasks import TASKS
+from bert_jax.text.files import json_of
 from bert_jax.tools.sweep import child
 from bert_jax.tools.sweep.arms import Run
-from bert_jax.workdir import records
+from bert_jax.workdir import recorded, records
 from bert_jax.workdir.recorded import Outcome
 from bert_jax.workdir.records import LOGS
 
+TRIAL = 40  # seconds of a run by which --dry-run estimates
 # The states of runs by their exit codes: 3: it may continue later; the others: it was stopped.
 STATES = {0: 'done', 3: 'stopped', 130: 'stopped', -signal.SIGTERM: 'stopped'}
 
@@ -156,6 +159,20 @@ def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcom
     crew.end()
     threads.shutdown()
   return {run.folder: crew.ended[run.folder] for run in runs}
+
+
+def tried(run: Run, count: int) -> tuple[recorded.Run, float, float]:
+  """Trains a run for a while, as one of `count` at once, in a folder of its own: (what it has
+  recorded, seconds of its steps, seconds beside these and evaluations)."""
+  fields = [*run.fields, '--config.log.every=1', f'--config.max_hours={TRIAL / 3600}']
+  with tempfile.TemporaryDirectory() as folder:
+    (ended,) = run_all([run._replace(fields=fields)], Path(folder), count).values()
+    there = records.read(Path(folder, run.folder))
+    if not there.training:
+      raise InputError(f'{run.folder}: {ended.error}')
+    seconds = json_of(there.path / records.SUMMARY)['seconds']
+    steps = seconds['step'] + seconds['data']
+    return there, steps, ended.seconds - steps - seconds['eval']
 
 
 def expected(runs: Sequence[Run], ended: Mapping[str, Outcome]) -> dict[str, float]:

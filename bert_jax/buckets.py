@@ -248,10 +248,9 @@ def fetched(path: 'Path') -> 'Path':
   if not folder.is_dir():
     log.info('copying %s to %s', path, folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for old in folder.parent.glob('.*'):  # of killed processes
-      if time.time() - old.stat().st_mtime > 24 * 3600:
-        shutil.rmtree(old, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix='.') as scratch:
+    unfinished = pathlib.Path(_scratch(os.getpid(), str(folder.parent)).name)
+    unfinished.mkdir(exist_ok=True)  # if the cache was emptied
+    with tempfile.TemporaryDirectory(dir=unfinished) as scratch:
       path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
       with contextlib.suppress(OSError):  # another process has been faster
         os.rename(f'{scratch}/whole', folder)
@@ -259,13 +258,13 @@ def fetched(path: 'Path') -> 'Path':
 
 
 @functools.cache
-def _scratch(process: int) -> tempfile.TemporaryDirectory:
+def _scratch(process: int, parent: str | None = None) -> tempfile.TemporaryDirectory:
   """A folder that is removed when the process ends, or by the next process if it was killed."""
-  for old in pathlib.Path(tempfile.gettempdir()).glob('bert_jax-*/.lock'):
+  for old in pathlib.Path(parent or tempfile.gettempdir()).glob('bert_jax-*/.lock'):
     with contextlib.suppress(OSError), old.open('rb+') as file:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
       shutil.rmtree(old.parent)
-  folder = tempfile.TemporaryDirectory(prefix='bert_jax-')
+  folder = tempfile.TemporaryDirectory(prefix='bert_jax-', dir=parent)
   lock = os.open(f'{folder.name}/.tmp', os.O_CREAT | os.O_RDWR)  # open while the process lives
   fcntl.flock(lock, fcntl.LOCK_EX)
   os.rename(f'{folder.name}/.tmp', f'{folder.name}/.lock')

@@ -29,10 +29,12 @@ def fetched(path: Path) -> Path:
   folder = cache_folder() / 'buckets' / key
   if not folder.is_dir():
     log.info('copying %s to %s', path, folder)
-    copy = f'{_scratch(os.getpid(), folder.parent).name}/{key}'
-    path.call('get', f'{copy}/{path.name}', recursive=True)
-    with contextlib.suppress(OSError):  # another process has been faster
-      os.rename(copy, folder)
+    unfinished = Path(_scratch(os.getpid(), folder.parent).name)
+    unfinished.mkdir(parents=True, exist_ok=True)  # if the cache was emptied
+    with tempfile.TemporaryDirectory(dir=unfinished) as scratch:
+      path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
+      with contextlib.suppress(OSError):  # another thread or process has been faster
+        os.rename(f'{scratch}/whole', folder)
   return folder / path.name
 
 

@@ -68,7 +68,7 @@ def _split_here(mesh, gather):
 def fits(mesh: Mesh, gather: str) -> bool:
   """Can `over_devices` split a step? Old versions of JAX cannot leave an axis to XLA."""
   whole = _split_here(mesh, gather) == set(sharding.AXES)
-  return mesh.size > 1 and (whole or jax.__version_info__ >= (0, 10))
+  return whole or jax.__version_info__ >= (0, 10)
 
 
 def over_devices(grad_fn: Gradient, mesh: Mesh, sums: str, gather: str) -> Gradient:

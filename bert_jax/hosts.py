@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import ctypes
 import functools
+import json
 import logging
 import os
 import re
@@ -103,7 +104,8 @@ def _losses_in_a_sentence() -> Iterator[None]:
   global _lost  # Python must keep a reference, since C does not
 
   def lost(_: Any) -> None:
-    os.write(2, f'error: {who()} ends for the reason above: mostly, another one {AGAIN}\n'.encode())
+    message = f'error: {who()} was aborted, for the reason above, or since another one {AGAIN}\n'
+    os.write(2, message.encode())
     os._exit(Alone.code)
 
   make = _jax.get_distributed_runtime_client
@@ -196,6 +198,16 @@ def from_all(number: Any) -> list[Any]:
     return [number]
   kind = np.float32 if isinstance(number, list) else np.int64
   return multihost_utils.process_allgather(np.asarray(number, kind)).tolist()
+
+
+def from_first(value: Any) -> Any:
+  """The value, as JSON has it, that the first process gives; all of them must call it."""
+  if jax.process_count() == 1:
+    return value
+  text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+  size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
+  text = multihost_utils.broadcast_one_to_all(text if first() else np.zeros(size, np.uint8))
+  return json.loads(bytes(text))
 
 
 def exists(path: Path) -> bool:

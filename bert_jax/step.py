@@ -11,6 +11,7 @@ import optax
 from ml_collections import ConfigDict
 
 from bert_jax import gradients, models, optim, sharding
+from bert_jax.errors import log
 from bert_jax.gradients import Gradient, zeros
 from bert_jax.metrics import Mean
 from bert_jax.models import layers
@@ -109,10 +110,15 @@ def program(
 
   by_device = None
   sums, gather = config.mesh.sums, config.mesh.gather
-  if gradients.fits(mesh, gather) and sums != 'compiler' and not objective.rows_meet:
-    kind = config.model.dtype if sums == 'model' else sums
-    options: Any = {'mesh': mesh, 'sums': kind, 'gather': gather}
-    by_device = functools.partial(gradients.over_devices, **options)
+  if mesh.size > 1 and sums != 'compiler':
+    if gradients.fits(mesh, gather) and not objective.rows_meet:
+      kind = config.model.dtype if sums == 'model' else sums
+      options: Any = {'mesh': mesh, 'sums': kind, 'gather': gather}
+      by_device = functools.partial(gradients.over_devices, **options)
+    else:
+      meet = objective.rows_meet
+      why = 'the loss compares rows' if meet else 'jax before 0.10 has no other way on this mesh'
+      log.info('gradients are summed as with mesh.sums=compiler: %s', why)
   train_step = make_train_step(
     objective,
     make_optimizer,

@@ -9,10 +9,12 @@ import pathlib
 import pickle
 import random
 import re
+import shutil
 import subprocess
 import sys
 import threading
 import time
+import types
 from collections import Counter
 from types import SimpleNamespace
 from urllib.parse import quote
@@ -41,7 +43,7 @@ from bert_jax.tools.prepare.steps import Settings
 from bert_jax.tools.report import pages
 from bert_jax.tools.sweep import jobs
 from bert_jax.train import train
-from bert_jax.workdir import checkpoint, lock, manifest, records, trained
+from bert_jax.workdir import checkpoint, lock, records, saved_steps, trained
 
 
 @pytest.fixture
@@ -288,9 +290,29 @@ def test_a_network_that_fails_is_no_damaged_record(fake):
   with pytest.raises(PermissionError):
     index.part(3)
   reader.cache, reader.ends, reader.paths = {}, np.array([0, 5]), [fake / 'refused']
-  reader._opened = reader._open
-  with pytest.raises(PermissionError):
-    reader._read(3)
+  reader._opened, reader.copies = reader._open, {}
+  for _ in range(2):
+    with pytest.raises(PermissionError):
+      reader._read(3)
+    reader.expect(0)  # the same in the thread that copies it beforehand
+
+
+def test_a_shard_that_is_expected_is_copied_meanwhile(fake, tmp_path, monkeypatch):
+  files.write_whole(fake / 'x', 'one')
+  files.write_whole(fake / 'y', 'two')
+  reader, read = object.__new__(prepared.Reader), []
+  reader.paths, reader.copies = [fake / 'x', fake / 'y', tmp_path / 'z'], {}
+  for shard in (0, 2, 0):
+    reader.expect(shard)
+  assert reader.copies.keys() == {0}  # what is on a disk stays there
+  assert reader.copies[0].result(timeout=60).read_text() == 'one'
+  (fake / 'x').unlink()  # it is here already, and the other one is not
+  opened = lambda path, **_: read.append(pathlib.Path(path).read_text())
+  module = types.SimpleNamespace(ArrayRecordReader=opened)
+  monkeypatch.setitem(sys.modules, 'array_record.python.array_record_module', module)
+  for shard in (0, 1):
+    reader._open(shard)
+  assert read == ['one', 'two'] and not reader.copies
 
 
 def test_a_copy_on_the_disk_is_made_once_and_again_when_a_file_changes(bucket, tmp_path):
@@ -325,7 +347,19 @@ def test_what_killed_processes_have_staged_is_removed(fake, tmp_path, monkeypatc
     mine.parents[3].name,
     'bert_jax-new',
   }
+  # Nor halves of copies, which are in the cache.
+  home = tmp_path / 'cache' / 'bert_jax' / 'buckets'
+  (home / 'bert_jax-dead').mkdir(parents=True)
+  for name in ('.lock', 'half of a shard'):
+    (home / 'bert_jax-dead' / name).touch()
+  files.write_whole(fake / 'b', 'whole')
+  copy = copies.fetched(fake / 'b')
+  assert copy.read_text() == 'whole' and not (home / 'bert_jax-dead').exists()
+  for path in home.iterdir():  # which anybody may do at any time
+    shutil.rmtree(path)
+  assert copies.fetched(fake / 'b').read_text() == 'whole'
   copies._scratch.cache_clear()
+  assert {*home.iterdir()} == {copy.parent}
 
 
 # ---- data ----------------------------------------------------------------------------------------
@@ -684,9 +718,9 @@ def test_a_checkpoint_counts_unless_its_upload_was_cut_off(fake):
   """However Orbax writes JSON: else all would be removed."""
   at, notes = '"commit_timestamp_nsecs"', {20: '{%s:17}', 21: '{"done": true}', 22: '{\n%s : null}'}
   for number, note in notes.items():
-    files.write_whole(fake / str(number) / manifest.NOTE, note.replace('%s', at))
+    files.write_whole(fake / str(number) / saved_steps.NOTE, note.replace('%s', at))
   files.write_whole(fake / '24' / 'params' / 'd' / 'x', 'an array')
-  assert [*manifest.newest_first(fake)] == [21, 20]
+  assert [*saved_steps.newest_first(fake)] == [21, 20]
 
 
 # The thread of the lock is killed, too.
@@ -755,11 +789,11 @@ def test_what_was_copied_into_a_bucket_counts_and_what_was_cut_off_does_not(fake
   whole = records.read(fake).checkpoints
   assert whole and whole == records.read(pretrained[0]).checkpoints
   copies.place(pretrained[0] / 'checkpoints' / '20', folder / '23')
-  note = folder / '23' / manifest.NOTE
+  note = folder / '23' / saved_steps.NOTE
   began = re.sub('(?<="commit_timestamp_nsecs": )[0-9]+', 'null', files.read_text(note))
   files.write_whole(note, began)
   files.write_whole(folder / '24' / 'params' / 'd' / 'x', 'an array')
-  assert [*manifest.newest_first(folder)] == sorted(whole)[::-1]
+  assert [*saved_steps.newest_first(folder)] == sorted(whole)[::-1]
   assert trained.load(fake).step == 20
   opened = checkpoint.Checkpoints(fake, small_pretrain('x').checkpoint)
   opened.close()

@@ -20,6 +20,7 @@ import yaml
 from conftest import ROOT
 
 from bert_jax import errors
+from bert_jax.workdir import saved_steps
 
 SCRIPTS = sorted(str(p) for p in Path('launch').iterdir() if not p.suffix)
 TRAIN = ['--', '--config', 'configs/pretrain.py:size=base', '--workdir', '/data/my "runs"']
@@ -598,19 +599,20 @@ def test_crashes_in_a_bucket_are_counted_there(tmp_path):
   """By a python that knows a fake bucket; the next try is on another machine."""
   store = tmp_path / 'store'
   store.mkdir()
-  knows = (
-    'exec "$REAL" -c "import sys; sys.path.append(\'tests\'); import fake_bucket\n$2" "${@:3}"'
-  )
+  knows = '''[ "$3" != "${BROKEN:-}" ] || { echo "error: no answer" >&2; exit 1; }
+exec "$REAL" -c "import sys; sys.path.append('tests'); import fake_bucket\n$2" "${@:3}"'''
   program(tmp_path / 'python', knows)
   env = {'PYTHON': str(tmp_path / 'python'), 'REAL': sys.executable, 'FAKE_BUCKET': str(store)}
   env |= {'ATTEMPTS': '1', 'BACKOFF_SECONDS': '0', 'PYTHONPATH': ''}
 
-  def tried(script, step='7'):
+  def tried(script, step='7', **more):
     for key in store.glob('*checkpoints*'):
       key.unlink()
-    (store / quote(f'b/W/checkpoints/{step}/meta', safe='')).touch()
+    (store / quote('b/W/checkpoints/99/meta', safe='')).touch()  # whose upload was cut off
+    note = f'b/W/checkpoints/{step}/{saved_steps.NOTE}'
+    (store / quote(note, safe='')).write_text('{"commit_timestamp_nsecs": 5}')
     words = ['bash', '-c', script, '-', '--workdir', 'fake://b/W/']
-    return launch('launch/attempt', *words, check=False, **env)
+    return launch('launch/attempt', *words, check=False, **env | more)
 
   crashes = store / quote('b/W/crashes', safe='')
   assert tried('kill -9 $PPID').returncode == -9 and crashes.read_text().startswith('7 killed ')
@@ -622,6 +624,10 @@ def test_crashes_in_a_bucket_are_counted_there(tmp_path):
   out = tried('exit 5', '12')
   assert out.returncode == 5 and crashes.read_text().startswith('12 5 ')
   assert crashes.read_text().count('\n') == 1
+  for broken in ('steps', 'read', 'write'):  # the store does not answer: what it has stays
+    out = tried('exit 6', '7', BROKEN=broken)
+    assert out.returncode == 6 and 'error: no answer' in out.stderr
+    assert crashes.read_text().startswith('12 5 ') and crashes.read_text().count('\n') == 1
   words = ['bash', '-c', 'exit 7', '-', '--workdir', 'no://b/W']
   out = launch('launch/attempt', *words, check=False, **env | {'SKYPILOT_NODE_RANK': '1'})
   assert 'error: no://b/W/checkpoints: nothing here reads that' in out.stderr

@@ -53,7 +53,7 @@ def test_a_step_on_many_chips_is_as_it_should_be(facts_of, task):
       assert 'cpu' in facts['by'] or 'f32 x f32 default' not in product, (parts, product)
       layer = re.match('(attention|feed-forward): (.*)', product)
       assert not layer or layer[2] == 'bf16 x bf16 default', (parts, product)
-  if task not in (*WHOLE, 'electra'):  # whose generator draws for all rows at once
+  if task not in WHOLE:
     one, several = (every[parts]['moved'] for parts in PARTS)
     total = lambda moved, kind: sum(x for name, x in moved.items() if name.startswith(kind))
     for kind in ('all-reduce', 'reduce-scatter', 'all-gather'):

@@ -21,7 +21,7 @@ from conftest import ROOT
 from test_models import MASKING, model
 
 from bert_jax import config as c
-from bert_jax import models, optim, sharding
+from bert_jax import gradients, models, optim, sharding
 from bert_jax.config import InputError
 from bert_jax.metrics import Mean
 from bert_jax.objectives import base
@@ -284,6 +284,27 @@ def test_outputs_of_rows_that_nobody_scores_are_not_collected():
     compiled, state.params, state.carry, batches, sharding.put(made.constants, made.mesh)
   )
   assert answers == [] and set(result) == {'running'}
+
+
+@pytest.mark.parametrize(
+  'sums, meets, fits, said',
+  [
+    ('model', False, True, ''),
+    ('float32', False, False, 'mesh.sums=compiler: jax before 0.10 has no other way on this mesh'),
+    ('float32', True, True, 'mesh.sums=compiler: the loss compares rows'),
+    ('compiler', True, False, ''),
+  ],
+)
+def test_a_run_says_that_its_gradients_are_summed_otherwise(
+  sums, meets, fits, said, monkeypatch, caplog
+):
+  caplog.set_level('INFO', 'bert_jax')
+  objective = toys.Taught()
+  monkeypatch.setattr(toys.Taught, 'rows_meet', meets)
+  monkeypatch.setattr(gradients, 'fits', lambda mesh, gather: fits)
+  devices, config = 2 * jax.devices()[:1], toys.config_of(f'mesh.sums={sums}')
+  program(config, objective, sharding.make_mesh(2, 1, 1, devices), c.timeline_of(config, 10))
+  assert caplog.messages == [f'gradients are summed as with {said}'] * bool(said)
 
 
 def test_given_weights_are_an_argument_and_neither_trained_nor_saved():

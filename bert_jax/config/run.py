@@ -37,9 +37,9 @@ FIELDS = {
   'mesh.tensor': Field(1, 'devices that split each layer', allowed='[-1, inf)'),
   'mesh.slices': Field(1, 'TPU slices that mesh.data goes over first', allowed='[1, inf)'),
   'mesh.sums': Field('model', 'the type in which gradients are summed over devices, once a step: '
-    'model.dtype, or float32; compiler: as XLA does, kernels in model.dtype, a '
-    'table twice in each microbatch (contrastive and electra always, and jax before 0.10 with '
-    'mesh.tensor or gather=layer)',
+    'model.dtype, or float32 (with gather=layer over mesh.data only); compiler: as XLA does, '
+    'kernels in model.dtype, a table twice in each microbatch (contrastive always, and jax before '
+    '0.10 with mesh.tensor or gather=layer)',
     allowed=('model', 'float32', 'compiler'), past='compiler', affects={'place', 'bits'}),
   'mesh.gather': Field('step', 'how often devices gather parameters that mesh.fsdp splits: once a '
     'step, for 8 bytes of memory a parameter, or in each layer and microbatch',

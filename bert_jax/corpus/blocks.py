@@ -216,10 +216,17 @@ class Blocks:
       return self.unit(0).number_of_documents
     return int(self.unit_sums('documents').sum())
 
+  def expect(self, number: int) -> None:
+    """Begins to copy the shards of a unit, if they are in a bucket."""
+    for shard in np.unique(self.index.columns['shard'][self._blocks_of(number)]):
+      self.index.reader.expect(int(shard))
+
+  def _blocks_of(self, unit):
+    return self.blocks[self.firsts[unit] : self.firsts[unit] + self.blocks_of_unit]
+
   def unit(self, number: int) -> Corpus:
     """Loads one unit."""
-    first = self.firsts[number]
-    blocks = self.blocks[first : first + self.blocks_of_unit]
+    blocks = self._blocks_of(number)
     parts = [self.index.part(block) for block in blocks]
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in PARTS}
     at = self.index.record_at

@@ -18,6 +18,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,7 @@ KEYS = {'vocabulary', 'languages', 'fingerprint', 'shards', 'records', 'counts',
 CACHE_TOKENS = 64_000_000  # tokens of recently read records that stay in memory, in 5 bytes each
 RECORD_TOKENS = 120  # tokens that take as much memory as the Python objects of a record, 600 bytes
 OPEN_SHARDS = 64  # the most shards that a Reader keeps open
+COPIED_AT_ONCE = threading.Semaphore(8)  # shards that are copied from a bucket at the same time
 INDEX = (  # arrays of each shard's index; all but `names` are int32
   'sentences',  # tokens of each sentence
   'document_sentences',  # sentences of each document
@@ -181,6 +183,7 @@ class Reader:
     self._opened = functools.lru_cache(OPEN_SHARDS)(self._open)
     self.cache, self.cached_tokens, self.room = OrderedDict(), 0, CACHE_TOKENS
     self.lock = threading.Lock()  # batches are made in a thread of their own
+    self.copies: dict[int, Future] = {}  # of shards that are expected
 
   def __call__(self, record: int) -> Piece:
     with self.lock:
@@ -212,5 +215,22 @@ class Reader:
   def _open(self, shard: int) -> Any:
     from array_record.python.array_record_module import ArrayRecordReader
 
+    copy = self.copies.pop(shard, None)
+    path = copy.result() if copy else fetched(self.paths[shard])
     settings = dict(options='readahead_buffer_size:0', file_reader_buffer_size=32768)
-    return ArrayRecordReader(str(fetched(self.paths[shard])), **settings)
+    return ArrayRecordReader(str(path), **settings)
+
+  def expect(self, shard: int) -> None:
+    """Begins to copy a shard from a bucket, in a thread of its own, before it is read."""
+    if shard in self.copies or not isinstance(self.paths[shard], Bucket):
+      return
+    copy = self.copies[shard] = Future()
+
+    def make():
+      with COPIED_AT_ONCE:
+        try:
+          copy.set_result(fetched(self.paths[shard]))
+        except Exception as error:
+          copy.set_exception(error)
+
+    threading.Thread(target=make, daemon=True).start()  # a process that ends does not wait for it

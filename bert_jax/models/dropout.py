@@ -5,10 +5,12 @@ same in any layout over devices, and a compiler can compute it inside the operat
 JAX's generators (threefry: 20 rounds) do far more work than a mask needs.
 """
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 
 class Dropout(nn.Module):
@@ -46,18 +48,25 @@ def keep_mask(key: Array, rate: float, shape: tuple[int, ...], shared: bool = Fa
   shared: see `drop`."""
   key0, key1 = jax.random.key_data(key).ravel()[:2]
   rows = jnp.arange(shape[0], dtype=jnp.uint32)
-  axes = jax.sharding.get_abstract_mesh().manual_axes
-  if axes and not shared:  # inside jax.shard_map a device has only its own rows
-    rows += (jax.lax.axis_index(axes) * shape[0]).astype(jnp.uint32)
+  part, parts = shard_of_rows()
+  if parts > 1 and not shared:
+    rows += (part * shape[0]).astype(jnp.uint32)
   rows = rows.reshape(-1, *[1] * (len(shape) - 1))
   place = seed0 = _mix(rows ^ key0)
   seed1, stride = _mix(seed0 ^ key1), 1
   for axis in reversed(range(1, len(shape))):
-    place = place + jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride)
+    place = place + lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride)
     stride *= shape[axis]
   bits = jnp.broadcast_to(_high_mix(place, seed1), shape)
   # As signed numbers, which TPUs compare in one operation.
-  return jax.lax.bitcast_convert_type(bits, jnp.int32) >= round(rate * 2**32) - 2**31
+  return lax.bitcast_convert_type(bits, jnp.int32) >= round(rate * 2**32) - 2**31
+
+
+def shard_of_rows() -> tuple[Any, int]:
+  """(which part of a batch's rows is here, of how many). Inside jax.shard_map a device has only its
+  own rows; elsewhere arrays have all of them, whatever devices hold them."""
+  axes = jax.sharding.get_abstract_mesh().manual_axes
+  return (lax.axis_index(axes), lax.axis_size(axes)) if axes else (0, 1)
 
 
 def _high_mix(x, seed):

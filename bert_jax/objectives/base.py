@@ -107,8 +107,8 @@ class Objective(abc.ABC):
     in loss_weights make up the loss; the weight of such a Mean may depend on the batch only, never
     on params, since the step needs it before the forward pass. Dropout is on if `train`. rng: given
     in an evaluation too, for an objective that samples. Each device computes its own rows
-    (gradients.py), so a Mean is a sum over rows. If `terms` compares rows, draws numbers for all of
-    them, or has a Mean that is no such sum, set rows_meet = True: then XLA splits the step."""
+    (gradients.py), so a Mean is a sum over rows, and draws count rows (electra.drawn). If `terms`
+    compares rows, or has a Mean that is no such sum, set rows_meet = True: XLA splits the step."""
 
   def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
     """The arrays [B, ...] from which a task makes and scores its answers. Default: none."""

@@ -9,16 +9,19 @@ drawing tokens has no gradient.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax import lax
+from jax.extend.random import threefry2x32_p
 
 from bert_jax import models
 from bert_jax.metrics import mean
-from bert_jax.models import layers
+from bert_jax.models import dropout, layers
 from bert_jax.objectives.base import Batch, Key, Params, Terms
 from bert_jax.objectives.encode import apply, encode, init_words
 from bert_jax.objectives.losses import alike, label_terms
@@ -59,7 +62,6 @@ class ReplacedHead(nn.Module):
 class Electra(MlmNsp):
   """Replaced token detection; texts are masked as in MlmNsp. sharing: one of SHARING."""
 
-  rows_meet: ClassVar[bool] = True
   generator: models.ModelConfig = dataclasses.field(kw_only=True)
   sharing: str = 'shared'
   replaced_weight: float = 50.0
@@ -120,7 +122,7 @@ class Electra(MlmNsp):
 
   def filled(self, batch: Batch, mlm_BKV: jax.Array, rng: jax.Array) -> tuple[Batch, jax.Array]:
     """Fills the masks with drawn tokens: (batch, replaced [B, T]: does a token differ now?)"""
-    drawn_BK = jax.random.categorical(rng, mlm_BKV).astype(jnp.int32)
+    drawn_BK = drawn(rng, mlm_BKV).astype(jnp.int32)
     labels_BK, chosen_BK = batch['masked_labels'], batch['masked_weights'] > 0
     ids_BT, positions_BK = batch['input_ids'], batch['masked_positions']
     new_BT = put_at(ids_BT, positions_BK, jnp.where(chosen_BK, drawn_BK, labels_BK))
@@ -155,6 +157,30 @@ class Electra(MlmNsp):
       terms['replaced_accuracy_majority'] = mean(1.0 - replaced_BT, real_BT)
       terms |= alike('replaced', said_BT, real_BT)
     return terms, carry
+
+
+def drawn(key: jax.Array, logits_BKV: jax.Array) -> jax.Array:
+  """Tokens [B, K] drawn by their logits, as jax.random.categorical draws them. With a threefry key
+  they are the same in any layout: inside jax.shard_map a device makes the bits of its own rows."""
+  B, K, V = logits_BKV.shape
+  part, parts = dropout.shard_of_rows()
+  words = jax.random.key_data(key)
+  if parts == 1 or words.size > 2:  # the bits of rbg depend on the layout anyway
+    return jax.random.categorical(jax.random.fold_in(key, part) if parts > 1 else key, logits_BKV)
+  # A number's bits are a hash of its place, which has two words and counts from the first row on.
+  begins = np.arange(B * parts, dtype=np.uint64) * np.uint64(K * V)
+  mine = lambda all_B: lax.dynamic_slice_in_dim(jnp.asarray(all_B), part * B, B)[:, None, None]
+  high_B11, low_B11 = (mine(x.astype(np.uint32)) for x in (begins >> 32, begins & 0xFFFFFFFF))
+  places = (lax.broadcasted_iota(jnp.uint32, (B, K, V), axis) for axis in (1, 2))
+  place_BKV = next(places) * jnp.uint32(V) + next(places)
+  low_BKV = low_B11 + place_BKV
+  high_BKV = high_B11 + (low_BKV < place_BKV)
+  hashed = threefry2x32_p.bind(*words, high_BKV, low_BKV)
+  # Uniform in [0, 1) from the highest 23 bits, and then Gumbel's distribution.
+  one_BKV = ((hashed[0] ^ hashed[1]) >> 9) | jnp.uint32(0x3F800000)
+  uniform_BKV = lax.bitcast_convert_type(one_BKV, jnp.float32) - 1
+  gumbel_BKV = -jnp.log(-jnp.log(jnp.maximum(uniform_BKV, jnp.finfo(jnp.float32).tiny)))
+  return jnp.argmax(gumbel_BKV + logits_BKV, axis=-1)
 
 
 def _is_table(name):

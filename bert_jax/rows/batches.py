@@ -39,7 +39,8 @@ class Source(Protocol):
   An evaluation scores the answers of a tasks.labelled.Scored; of others it reports the terms only.
   A source may have `scales`, {metric: (term, factor)}: metrics that are a term times a number;
   `levels`, functions of a batch that give its own baselines, {metric: Mean}, by which a run counts
-  `part`, the baselines of what it evaluates; and `gather`, to read several rows at once."""
+  `part`, the baselines of what it evaluates; `cuts`: how often its rows hold the text, if more than
+  once; and `gather`, to read several rows at once."""
 
   fingerprint: str  # changes when the rows do
   baselines: dict[str, Level]  # {metric: its value without reading the input}

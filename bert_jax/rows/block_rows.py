@@ -98,6 +98,8 @@ class BlockRows:
     unit = self.row_at.searchsorted(within, side='right') - 1
     place, within = cut * self.blocks.units + unit, within - self.row_at[unit]
     parts, order = [], np.argsort(place, kind='stable')
+    for new in {*place.tolist()} - self._open.keys():
+      self.blocks.expect(new % self.blocks.units)
     for of_unit in np.split(order, np.flatnonzero(np.diff(place[order])) + 1):
       rows = self._rows(int(place[of_unit[0]]))
       parts.append(rows.examples(within[of_unit] % len(rows)))
@@ -215,7 +217,10 @@ class Order:
     order, ends = self._units(number)
     k = int(ends.searchsorted(at, side='right'))
     unit = int(order[k])
-    j = self._within(number, unit)[at - ends[k] + self.rows.rows_of[unit]]
+    at += int(self.rows.rows_of[unit] - ends[k])
+    if at == self.rows.rows_of[unit] // 2 and k + 1 < len(order):
+      self.rows.blocks.expect(int(order[k + 1]))  # which follows in this lane
+    j = self._within(number, unit)[at]
     return self.first + number % self.rows.cuts * size + int(self.rows.row_at[unit] + j)
 
   def _permuted_units(self, number):

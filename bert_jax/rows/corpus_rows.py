@@ -59,11 +59,13 @@ class Rows:
     self.sample = corpus  # a Corpus that is like the text: here all of it
     self.language, self.examples_per_row = np.int32(language), examples_per_row
     self.baselines, self.levels, self.scales, self.cut_tokens = {}, [], {}, 0
-    if pair := PAIRS.get(kind):
+    pair = PAIRS.get(kind)
+    self.cuts = dupe_factor if pair else 1
+    if pair:
       if corpus.number_of_documents < (least := pair.documents):
         raise InputError(f'{kind} pairs need at least {least} documents, between blank lines.')
       each = corpus, seq_length - 3, pair, short_seq_prob, np.random.default_rng(seed)
-      plans, cut = zip(*(plan_pairs(*each) for _ in range(dupe_factor)), strict=True)
+      plans, cut = zip(*(plan_pairs(*each) for _ in range(self.cuts)), strict=True)
       self.plan, self.cut_tokens = np.concatenate(plans), sum(cut)
       self.marks = np.ones((len(self.plan), 2), bool)
     else:

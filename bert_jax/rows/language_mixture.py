@@ -19,6 +19,7 @@ class Mixture:
     self.parts, self.weights = parts, weights
     self.ends = np.cumsum([len(part) for part in parts.values()])
     self.baselines, self.levels, self.scales = {}, [], {}
+    self.cuts = getattr(next(iter(parts.values())), 'cuts', 1)
     facts = [(name, part.fingerprint, weights[name]) for name, part in parts.items()]
     self.fingerprint = digest_of([repr(facts)])
 

@@ -24,6 +24,7 @@ from bert_jax.rows.batches import Batches
 from bert_jax.tasks.labelled import Scored
 
 WORST = 100  # answers in worst.jsonl
+HELD = 32  # batches whose results stay on the devices until they are fetched together
 LEAST = 10  # the fewest answers by which a run is called collapsed
 
 
@@ -44,18 +45,20 @@ def one_pass(
   """Evaluates a split: (its metrics, the answers of a Scored source, else []).
   carry: of the first batch. count: of Batches.part. shares: Objective.shares. A model that gives
   one answer to everything gets the metric `constant`, 1. ends: asked before each batch whether to
-  break off, which raises Interrupted. Results are fetched a batch late."""
+  break off, which raises Interrupted. Of several processes the first one alone has the answers and
+  scores them, and tells the others the scores."""
   source: Any = batches.source
   totals, outputs, damaged = {}, [], batches.damaged_rows
-  numbers, computed = batches.part(count), None
+  numbers, computed, predicted = batches.part(count), [], []
 
   def fetch():
     nonlocal totals
-    if computed:
-      terms, out = computed
-      totals = metrics.add(totals, metrics.host_sum(terms))
-      if out and isinstance(source, Scored):
-        outputs.append(multihost_utils.process_allgather(out, tiled=True))
+    for terms in metrics.host_sum(computed):
+      totals = metrics.add(totals, terms)
+    gathered = multihost_utils.process_allgather(predicted, tiled=True)
+    outputs.extend(gathered if hosts.first() else ())
+    computed.clear()
+    predicted.clear()
 
   with contextlib.closing(Ahead(lambda k: batches[numbers[k]], len(numbers))) as ahead:
     for k, number in enumerate(numbers):
@@ -65,8 +68,11 @@ def one_pass(
       terms, out, carry = eval_step(params, carry, batch, np.int32(number), constants)
       if shares:
         terms = terms | {'tokens': _tokens(batch['segment_ids'])}
-      fetch()  # a batch late, so that the device computes meanwhile
-      computed = terms, out
+      jax.block_until_ready(computed[-1:])  # a batch late, so that the device computes meanwhile
+      computed.append(terms)
+      predicted += [out] if out and isinstance(source, Scored) else []
+      if len(computed) == HELD:
+        fetch()
     fetch()
   alike = [totals.pop(name) for name in [*totals] if name.endswith(losses.ALIKE)]
   if shares:
@@ -80,16 +86,20 @@ def one_pass(
   alike = [x for x in alike if x.weight]  # else nothing of its kind was asked
   if alike and all(x.total == x.weight >= LEAST - 1 for x in alike):
     result['constant'] = 1.0
-  if not outputs:
-    return result, []
+  scores, answers = _scored(source, outputs) if outputs else ({}, [])
+  return result | hosts.from_first(scores), answers
+
+
+def _scored(source, outputs):
+  """(the scores, the answers) of what a model predicts for some batches."""
   answers = source.answers(jax.tree.map(lambda *parts: np.concatenate(parts), *outputs))
-  result |= source.score(answers)
+  scores = source.score(answers)
   if answers and not any('gold' in answer for answer in answers):
     log.warning('nothing is scored: no example has a label')
   if len(answers) >= LEAST and (constant := source.constant(answers)):
     log.warning('the run has collapsed: it predicts %s for every example', constant)
-    result['constant'] = 1.0
-  return result, answers
+    scores = scores | {'constant': 1.0}
+  return scores, answers
 
 
 def count_part(batches: Batches, count: int) -> None:

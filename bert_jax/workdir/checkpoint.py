@@ -26,7 +26,7 @@ from bert_jax.buckets import Bucket, remove_tree
 from bert_jax.copies import place, staged
 from bert_jax.errors import InputError, Unwritten, first_line, listed, log
 from bert_jax.files import Path, seal, write_whole
-from bert_jax.workdir import lock, manifest
+from bert_jax.workdir import lock, manifest, saved_steps
 from bert_jax.workdir.manifest import PARTS, Damaged
 
 
@@ -71,7 +71,7 @@ class Checkpoints(policies.PreservationPolicy):
     if self.writes and isinstance(self.folder, Bucket):
       if self.is_staged and jax.process_count() > 1:
         raise InputError(f'only one process writes to {self.folder}; use gs:// or a disk of all.')
-      whole = {str(number) for number in manifest.newest_first(self.folder)}
+      whole = {str(number) for number in saved_steps.newest_first(self.folder)}
       for name in {x for x in files.names(self.folder) if x.isdecimal()} - whole:
         remove_tree(self.folder / name)  # its upload was cut off
       remove_tree(staged(self.folder))
@@ -94,7 +94,7 @@ class Checkpoints(policies.PreservationPolicy):
 
   def steps(self) -> list[int]:
     by_orbax = self.writes and not self.is_staged
-    return sorted(self.manager.all_steps() if by_orbax else manifest.newest_first(self.folder))
+    return sorted(self.manager.all_steps() if by_orbax else saved_steps.newest_first(self.folder))
 
   def is_best(self, metrics: Mapping[str, float], number: int) -> bool:
     """Whether the evaluation at step `number` is the best so far; the next save stores that."""
@@ -131,7 +131,8 @@ class Checkpoints(policies.PreservationPolicy):
       self.manager.save(number, args=ocp.args.Composite(meta=ocp.args.JsonSave(meta), **arrays))
       if self.is_staged:
         self.manager.wait_until_finished()
-        place(staged(self.folder) / str(number), self.folder / str(number), last=(manifest.NOTE,))
+        whole = staged(self.folder) / str(number)
+        place(whole, self.folder / str(number), last=(saved_steps.NOTE,))
         self.manager.delete(number)
         self._delete(set(self.steps()) - self.kept(self.steps()))
 
@@ -150,7 +151,7 @@ class Checkpoints(policies.PreservationPolicy):
   def _delete(self, steps):
     for number in steps:
       if self.is_staged:
-        (self.folder / str(number) / manifest.NOTE).unlink(missing_ok=True)  # it counts no more
+        (self.folder / str(number) / saved_steps.NOTE).unlink(missing_ok=True)  # it counts no more
         remove_tree(self.folder / str(number))
       else:
         self.manager.delete(number)
@@ -179,7 +180,7 @@ class Checkpoints(policies.PreservationPolicy):
   ) -> tuple[Any, list['Damaged']]:
     """(read(step) of the newest step where it raises no Damaged, the Damaged before)."""
     damaged = []
-    for number in manifest.newest_first(self.folder):
+    for number in saved_steps.newest_first(self.folder):
       try:
         return read(number), damaged
       except Damaged as error:

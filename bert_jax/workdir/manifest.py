@@ -5,7 +5,7 @@ hosts. The metadata also holds its seal, a hash of itself.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import files
-from bert_jax.buckets import Bucket
 from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.sharding import path_name
@@ -21,8 +20,6 @@ from bert_jax.text.files import json_of
 
 PARTS = ('params', 'opt_state', 'carry')
 AT_ONCE = 16  # checksums that are computed at a time; XLA's limit on a CPU is 32 programs a device
-NOTE = '_CHECKPOINT_METADATA'  # the file of a checkpoint that says when Orbax had written all
-CUT_OFF = re.compile(r'^$|"commit_timestamp_nsecs"\s*:\s*null')  # its upload
 MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
 
 
@@ -32,16 +29,6 @@ class Damaged(InputError):
   def __init__(self, folder: Path, number: int, why: object):
     super().__init__(f'checkpoint {number} in {folder} is damaged: {why}')
     self.number = number
-
-
-def newest_first(folder: Path) -> Iterator[int]:
-  """The steps in a folder, the newest first, listed anew for each: a run may save meanwhile."""
-  seen = set()
-  while new := {int(name) for name in files.names(folder) if name.isdecimal()} - seen:
-    seen.add(max(new))
-    note = folder / str(max(new)) / NOTE
-    if not isinstance(folder, Bucket) or not CUT_OFF.search(files.read_text(note)):
-      yield max(new)
 
 
 def path_of(folder: Path, number: int) -> Path:

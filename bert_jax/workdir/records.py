@@ -19,7 +19,7 @@ from bert_jax.files import Path
 from bert_jax.metrics import Level
 from bert_jax.tasks import TASKS
 from bert_jax.text.values import json_value
-from bert_jax.workdir import contents, manifest
+from bert_jax.workdir import contents, manifest, saved_steps
 from bert_jax.workdir.json_object import JsonObject, is_of, read_object
 from bert_jax.workdir.recorded import Facts, Outcome, Planned, Point, Run, Split, Summary, Sweep
 
@@ -205,10 +205,10 @@ def _points(path: Path, faults: list[str]) -> Iterator[Point]:
 
 def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
   """The steps of the checkpoints in a folder, and the metadata of the newest good one."""
-  for number in manifest.newest_first(folder):
+  for number in saved_steps.newest_first(folder):
     try:
       newest = manifest.read(folder, number)
-      return tuple(sorted(n for n in manifest.newest_first(folder) if n <= number)), newest
+      return tuple(sorted(n for n in saved_steps.newest_first(folder) if n <= number)), newest
     except manifest.Damaged as error:
       if files.exists(folder / str(number)):  # else the run has removed it meanwhile
         faults.append(f'{error}: left out')

@@ -1,6 +1,7 @@
 """ELECTRA: what is drawn, what is said of it, who learns from whom, and a run from end to end."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,8 @@ from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.metrics import Mean
 from bert_jax.models import count_parameters
-from bert_jax.objectives.electra import SHARING, Electra, generator_of
+from bert_jax.objectives import electra as electra_lib
+from bert_jax.objectives.electra import SHARING, Electra, drawn, generator_of
 from bert_jax.objectives.encode import encode
 from bert_jax.predict import Model
 from bert_jax.rows.row_arrays import TOKENS
@@ -91,6 +93,32 @@ def test_masks_are_filled_as_often_as_the_generator_says():
   assert (ids[:, [0, 1, 3, 4, 5, 6, 7]] == [2, 9, 7, 3, 0, 0, 0]).all()
   assert (np.asarray(replaced)[:, 2] == (ids[:, 2] != 8)).all()
   assert not np.delete(np.asarray(replaced), 2, axis=1).any()
+
+
+def test_each_device_draws_the_tokens_of_its_own_rows(monkeypatch):
+  """Those that jax.random.categorical draws for all rows, also past 2**32 numbers."""
+
+  @functools.partial(jax.jit, static_argnames='parts')
+  def of_part(key, logits, part, parts):
+    with monkeypatch.context() as patch:
+      patch.setattr(electra_lib.dropout, 'shard_of_rows', lambda: (part, parts))
+      return drawn(key, logits)
+
+  key, logits = jax.random.key(5), 2 * jax.random.normal(jax.random.key(1), (12, 3, 50))
+  for_all = jax.jit(jax.random.categorical)(key, logits)
+  each = [of_part(key, logits[k : k + 3], k // 3, parts=4) for k in (0, 3, 6, 9)]
+  assert (np.concatenate(each) == for_all).all() and (drawn(key, logits) == for_all).all()
+  fast = jax.random.key(5, impl='rbg')  # is only other for each device
+  one, other = (of_part(fast, logits[:3], part, parts=4) for part in (0, 1))
+  assert (np.asarray(one) != other).any()
+  begin, many = 1023 * 4 * (2**20 + 1), jnp.zeros((1, 4, 2**20 + 1))
+  assert begin < 2**32 < begin + many.size
+  places = np.arange(begin, begin + many.size, dtype=np.uint64)
+  words = (places >> 32, places & 0xFFFFFFFF)
+  counts = (jnp.asarray(x.astype(np.uint32)) for x in words)
+  first, second = electra_lib.threefry2x32_p.bind(*jax.random.key_data(key), *counts)
+  highest = (np.asarray(first ^ second) >> 9).reshape(4, -1).argmax(axis=1)
+  assert (of_part(key, many, 1023, parts=1024)[0] == highest).all()
 
 
 def test_terms_are_their_formulas():

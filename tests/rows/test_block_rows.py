@@ -136,6 +136,27 @@ def test_documents_that_are_long_or_few():
       assert blocks.cut(np.array(tokens, int), np.array(languages, int)).tolist() == begins
 
 
+def test_the_shards_of_a_unit_are_expected_before_its_rows(index, tokenizer, monkeypatch):
+  expected, rows = [], rows_of(index, tokenizer, FIXED['full'])
+  monkeypatch.setattr(blocks.Blocks, 'expect', lambda self, unit: expected.append(unit))
+  order, late = block_rows.Order(rows, 3, 8), []
+  for place in range(len(rows)):
+    unit = int(rows.row_at.searchsorted(order[place], side='right')) - 1
+    late += [unit] if unit not in (*expected, *late) else []
+  units = rows.blocks.units
+  assert len(late) <= order.lanes < units and len({*expected}) >= units - order.lanes
+  # The first one of each lane is when its rows are asked for, before one of them is read.
+  del expected[:]
+
+  def read(place):
+    raise LookupError(sorted(expected))
+
+  monkeypatch.setattr(rows, '_rows', read)
+  with pytest.raises(LookupError) as asked:
+    rows.gather([int(rows.row_at[unit]) for unit in late])
+  assert asked.value.args == (sorted(late),)
+
+
 @pytest.mark.parametrize('kind', FIXED)
 def test_each_row_comes_once_in_a_pass(index, folder, tokenizer, kind):
   """And the rows are those of a plan of the whole corpus; packed ones hold the same examples."""

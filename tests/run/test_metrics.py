@@ -111,8 +111,9 @@ SPEED |= {'step_seconds': 70.0, 'data_seconds': 0.0, 'eval_seconds': 9.0, 'save_
   ],
 )
 def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, monkeypatch):
-  """Step 3 of 500 of 32 rows each, of which a pass has 40; 64 rows were left out, going back."""
-  source = type('Rows', (), {'baselines': {}, '__len__': lambda self: 40})()
+  """Step 3 of 500 of 32 rows each, of which an epoch has 40 that hold the text thrice; 64 rows were
+  left out, going back."""
+  source = type('Rows', (), {'baselines': {}, 'cuts': 3, '__len__': lambda self: 40})()
   batches = SimpleNamespace(source=source, skip_damaged=False)
   config = load('configs/pretrain.py:runlocal', ['--config.log.every=3'])
   clock = SimpleNamespace(read=lambda tokens: SPEED | changes, done=2.5, before={'a': 20, 'b': 5})
@@ -131,7 +132,7 @@ def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, mon
   for step in (1, 2, 3):
     logger.maybe(step)
   (line,) = written
-  pace = '5.12 M tokens  4.00 passes  1,234 tokens/s  MFU 25.1%  goodput 88%'
+  pace = '5.12 M tokens  12.00 passes  1,234 tokens/s  MFU 25.1%  goodput 88%'
   # 497 full batches of 10 seconds each, evaluations and saves included.
   assert line == f'<%H:%M:%S>  step 3/500    {pace}{said}  ETA 1:22:50'
   assert shown[0][:2] == (3, 'train') and shown[0][2].items() >= (SPEED | changes).items()

@@ -220,8 +220,11 @@ time.sleep(60)
 """
   code, _, err = changed(tmp_path, 'from bert_jax import hosts' + program)
   assert code == hosts.Alone.code and 'stack trace' not in err
-  said = 'error: process 0 of 2 ends for the reason above: mostly, another one is gone or unreach'
-  assert f'\n{said}able; start all again, and the run goes on from its newest checkpoint.\n' in err
+  said = 'error: process 0 of 2 was aborted, for the reason above, or since another one is gone or '
+  assert (
+    f'\n{said}unreachable; start all again, and the run goes on from its newest checkpoint.\n'
+    in err
+  )
 
 
 @pytest.mark.slow

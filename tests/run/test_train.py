@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -33,7 +34,7 @@ from running import (
 )
 
 from bert_jax import config as c
-from bert_jax import evaluate, metrics, optim, tokenizers
+from bert_jax import evaluate, hosts, metrics, optim, tokenizers
 from bert_jax.command_line import command_line
 from bert_jax.config import InputError
 from bert_jax.rows.batches import Batches
@@ -42,6 +43,7 @@ from bert_jax.run.inputs import read_inputs
 from bert_jax.run.log import Writer
 from bert_jax.step import Program, State
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.labelled import Scored
 from bert_jax.train import main, train
 from bert_jax.workdir import checkpoint, contents, manifest, records, trained
 
@@ -352,6 +354,41 @@ def test_every_point_of_a_curve_is_of_the_same_rows(corpus_file, pretrained, tmp
   assert train(config, tmp_path / 'killed')[1] == results
   evaluations = lambda name: [x for x in lines(tmp_path / name) if x['split'] != 'train']
   assert evaluations('killed') == evaluations('run')
+
+
+def test_an_evaluation_fetches_seldom_and_the_first_process_scores(monkeypatch):
+  """The scores of process 0 are those of all; the others have no answers."""
+  fetched, told, rows = [], [], 2 * evaluation.HELD + 3
+
+  class Asked(Numbers):
+    def __len__(self):
+      return rows
+
+    @property
+    def source(self):
+      return scored
+
+  class Sums(Scored):
+    fingerprint, baselines, scales = '', {}, {}
+    __init__ = lambda self: None
+    answers = lambda self, outputs: [{'gold': 1.0, 'prediction': x} for x in outputs['x'].tolist()]
+    scores = lambda self, answers: {'sum': math.fsum(a['prediction'] for a in answers)}
+
+  def eval_step(params, carry, batch, index, constants):
+    x = jnp.full(2, batch / 3, jnp.float32)
+    return {'score': metrics.Mean(x[0], jnp.float32(1))}, {'x': x}, carry
+
+  scored, get = Sums(), jax.device_get
+  monkeypatch.setattr(jax, 'device_get', lambda tree: fetched.append(len(tree)) or get(tree))
+  monkeypatch.setattr(hosts, 'from_first', lambda value: told.append(value) or {'sum': 5.0})
+  thirds = np.arange(rows, dtype=np.float32) / np.float32(3)
+  for index in (0, 1):
+    monkeypatch.setattr(jax, 'process_index', lambda index=index: index)
+    result, answers = evaluation.one_pass(eval_step, {}, {}, Asked(), None)
+    assert result == {'score': np.float64(thirds).sum() / rows, 'sum': 5.0}
+    assert len(answers) == (0 if index else 2 * rows)
+  assert fetched == 2 * [evaluation.HELD, evaluation.HELD, 3]
+  assert told == [{'sum': pytest.approx(2 * np.float64(thirds).sum())}, {}]
 
 
 @pytest.mark.parametrize('alike, weight, collapsed', [(1, 1, True), (0.9, 1, False), (0.8, 0.8, 0)])

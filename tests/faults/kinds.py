@@ -151,7 +151,7 @@ def trained(base, folder, known, number, rng):
 
 def second_run(base, folder, known, number, rng):
   """A run is held up, and the same command is started: it is refused, and the first goes on."""
-  phase = ('training', 'saving', 'evaluating')[number % 3]
+  phase = rng.choice(('training', 'saving', 'evaluating'))
   first = Run(folder, train(known))
   wait_in(first, phase, {phase: known.seconds[phase][:4]}, rng)
   first.send(signal.SIGSTOP)
@@ -171,7 +171,7 @@ def second_run(base, folder, known, number, rng):
 def not_finite(base, folder, known, number, rng):
   """The weights grow by a factor in each step until they overflow: the run stops, names the step,
   and again at the same step from the checkpoint before it."""
-  skips, rate = number % 2, 10 ** rng.uniform(4, 7)
+  skips, rate = rng.randrange(2), 10 ** rng.uniform(4, 7)
   fields = {'learning_rate': rate, 'schedule': 'constant', 'warmup': 0, 'skip_nonfinite': 3 * skips}
   fields = {f'optimizer.{name}': value for name, value in fields.items()}
   command, sentences, least = train(known, **fields, **{'checkpoint.every': EVERY}), [], 0
@@ -199,8 +199,8 @@ def lost_process(base, folder, known, number, rng):
     settings = {'JAX_COORDINATOR_ADDRESS': address, 'JAX_NUM_PROCESSES': '2'}
     return [Run(folder, train(known), name=i, JAX_PROCESS_ID=i, **settings) for i in '01']
 
-  row, both, victim = 'a process of two killed', pair(), number % 2
-  phase = PHASES[1 + number // 2 % (len(PHASES) - 1)]
+  row, both, victim = 'a process of two killed', pair(), rng.randrange(2)
+  phase = rng.choice(PHASES[1:])
   wait_in(both[victim], phase, known.seconds, rng)
   both[victim].send(signal.SIGKILL)
   other, killed = both[1 - victim].end(), both[victim].end()
@@ -219,7 +219,7 @@ def lost_process(base, folder, known, number, rng):
 
 def meanwhile(base, folder, known, number, rng):
   """A run saves after each step and removes the checkpoint before, and its workdir is read."""
-  row, kept = 'read while it saves', 1 + number % 2
+  row, kept = 'read while it saves', rng.choice((1, 2))
   often = {'checkpoint.every': 1, 'checkpoint.keep_latest': kept}
   started = Run(folder, train(known, **often))
   started.reach('saving')
@@ -255,7 +255,7 @@ def watch(folder):
 def tools(base, folder, known, number, rng):
   """A tool that writes a folder is killed and started again, or two begin at the same time."""
   kills, commands = number % 2, families.tools(known.name)
-  name = list(commands)[number // 2 % len(commands)]
+  name = rng.choice(list(commands))
   begun = time.monotonic()
   run(folder, commands[name])
   seconds, right = time.monotonic() - begun, sums_of(folder)

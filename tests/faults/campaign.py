@@ -53,7 +53,7 @@ WRITERS = tuple(name for name in ALL if families.tools(name))
 KINDS = kinds.KINDS | {'files': files.damaged, 'inputs': files.mutated}
 CASES = {  # {kind: (families, how many cases of each)}
   'kill': (ALL, 5),
-  'files': (ALL, 9),
+  'files': (ALL, 18),
   'extend': (ALL, 1),
   'signal': (ALL, 1),
   'trained': (ALL, 2),
@@ -81,9 +81,9 @@ ENVIRONMENT = {  # of the runs
 }
 
 
-def begin(base, name, extends):
-  """Makes the folders of a family, and its undisturbed run -> files.Known. extends: makes one that
-  goes on after its end, too."""
+def begin(base, name, extends, seed):
+  """Makes the folders of a family, its undisturbed run W, and S, which is killed -> files.Known.
+  extends: makes one that goes on after its end, too."""
   (base / 'texts').mkdir(parents=True)
   if name == INPUTS_ALONE:
     return None
@@ -96,35 +96,46 @@ def begin(base, name, extends):
     (base / file / 'lines.txt').write_text(families.LINES)
   for command in families.before(name):
     undisturbed(base, command)
-  whole = extended = undisturbed(base, families.train_command(name, 'W'), 'W')
-  stopped = runs.Run(base, families.train_command(name, 'S'))  # which compiles nothing
-  stopped.reach('evaluating', 2)
-  stopped.send(signal.SIGTERM)
-  stopped.end()
-  saved = {step: sums for step, *sums in stopped.saved}
-  if any(whole.saved.get(step, sums) != sums for step, sums in saved.items()):
+  whole, started = undisturbed(base, families.train_command(name, 'W'), 'W')
+  killed = killed_late(base, name, started, random.Random(f'{seed} {name}'))
+  saved, extended = {step: sums for step, *sums in killed.saved}, whole
+  if any(whole.saved[step] != sums for step, sums in saved.items()):
     raise RuntimeError(f'two undisturbed runs of {name} differ; nothing can be judged here')
   if extends:
     shutil.copytree(base / 'W', base / 'X')
-    extended = undisturbed(base, families.train_command(name, 'X', steps=families.MORE), 'X')
-  for command in families.after(name):
-    undisturbed(base, command)
+    extended, _ = undisturbed(base, families.train_command(name, 'X', steps=families.MORE), 'X')
   read = runs.Run(base, functools.partial(files.expected, base)).end(600)
   if read.code:
     raise RuntimeError(f'{name}: {read.log[-3000:]}')
-  right, newest = json.loads(read.out), max(runs.steps(base / 'S'))
+  right, newest = json.loads(read.out.splitlines()[-1]), max(runs.steps(base / 'S'))
   if not right['workdir']['train'].startswith(f'{newest} {saved[newest][0]} '):
     raise RuntimeError(f'{name}: another state is read at step {newest} than the run had')
-  return files.Known(name, whole, extended, kinds.durations(stopped.phases), right)
+  seconds = kinds.durations(started.phases) | kinds.durations(killed.phases)
+  return files.Known(name, whole, extended, seconds, killed.phases[-1][0], right)
+
+
+def killed_late(base, name, whole, rng):
+  """A run in S that is killed between its second evaluation and its end. whole: the same run in
+  another folder, undisturbed."""
+  second, end = [at for phase, at in whole.phases if phase == 'evaluating'][1], whole.phases[-1][1]
+  for _ in range(ATTEMPTS):
+    started = runs.Run(base, families.train_command(name, 'S'))
+    started.reach('evaluating', 2)
+    time.sleep(rng.uniform(0, end - second))
+    started.send(signal.SIGKILL)
+    if started.end().code == -signal.SIGKILL:
+      return started
+    shutil.rmtree(base / 'S')
+  raise RuntimeError(f'{name} ends too fast to be killed')
 
 
 def undisturbed(base, command, workdir=''):
-  """The Whole of a program that must not fail."""
+  """(Whole, Run) of a program that must not fail."""
   started, ended = runs.run(base, command)
   if ended.code != 0:
     raise RuntimeError(f'{" ".join(command)} failed:\n{ended.log[-3000:]}')
   saved = {step: sums for step, *sums in started.saved}
-  return files.Whole(started.state, runs.lines(base / workdir), saved)
+  return files.Whole(started.state, runs.lines(base / workdir), saved), started
 
 
 def case(base, kind, number, seed, folder, known):
@@ -165,7 +176,7 @@ def campaign(cases, seed, jobs, out):
       while names or making or running:
         if names and len(making) + len(running) < jobs:  # so that an interrupted one has cases
           x = names.pop(0)
-          making[pool.submit(measured, begin, root / x, x, x in extends)] = x
+          making[pool.submit(measured, begin, root / x, x, x in extends, seed)] = x
           continue
         (future, *_) = concurrent.futures.wait([*making, *running], None, 'FIRST_COMPLETED').done
         if name := making.pop(future, ''):

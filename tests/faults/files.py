@@ -48,7 +48,7 @@ OF_LINES = {
 }
 EXCHANGED = 'exchanged'  # with the file of another run
 NAME = 'checkpoints/STEP'  # the kind of the folder of a checkpoint
-FAULTS, INPUTS = 8, 1000  # in a case
+FAULTS, INPUTS = 4, 1000  # in a case
 SECONDS, STUCK = 60, -1  # after which a program that reads counts as stuck, and then its code
 MINUTES = 10  # after which the faults of a case count as stuck
 begun_before = lambda started, least: started.begin is not None and started.begin < least
@@ -72,12 +72,13 @@ class Whole(NamedTuple):
 
 class Known(NamedTuple):
   """What is known of a family: its undisturbed run, and one that goes on after its end; {phase: its
-  durations}; {subject: {name of a reading: output}}."""
+  durations}; the phase in which another run was killed; {subject: {name of a reading: output}}."""
 
   name: str
   whole: Whole
   extended: Whole
   seconds: dict
+  met: str
   right: dict
 
 
@@ -172,7 +173,10 @@ def answer(folder, command):
 
 
 def expected(base):
-  """Prints {subject: {reading: output}} of the folders without a fault."""
+  """Makes the other folders of a family, and prints {subject: {reading: output}} of all folders."""
+  for command in families.after(base.name):
+    if code := program(*command):
+      return code
   stop_before_computing()
   right, place = {}, base.with_name(f'{base.name}-right')
   for name, subject in families.subjects(base.name).items():
@@ -181,7 +185,7 @@ def expected(base):
       ended, right[name][read] = answer(copied(base, place, subject), command)
       if ended.code:
         raise RuntimeError(f'{base.name}, {name}: {read} failed without a fault:\n{ended.log}')
-  print(json.dumps(right))
+  print(f'\n{json.dumps(right)}')
   return 0
 
 

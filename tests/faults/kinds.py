@@ -37,9 +37,10 @@ def durations(phases):
   return out
 
 
-def wait_in(started, phase, seconds, rng):
-  """Waits for a random moment of a phase; False if the run ended before."""
-  count = rng.randrange(1, len(seconds[phase]) // 2 + 2)
+def wait_in(started, phase, seconds, rng, begins=True):
+  """Waits for a random moment of a phase, of the first one if a run does not begin anew; False if
+  it ended before."""
+  count = rng.randrange(1, begins * len(seconds[phase]) // 2 + 2)
   if not started.reach(phase, count):
     return False
   time.sleep(rng.uniform(0, 1.2 * max(seconds[phase])))
@@ -54,17 +55,20 @@ def finish(workdir, started, ended, whole, least, exact=True):
   return outcome, note * (outcome != 'survived')
 
 
-def stopped(base, folder, known, number, rng, ways, more=0, devices=(1, 1, 1)):
-  """A run is stopped at random moments by {name: signals}, then it goes on to its end. more: steps
-  that a finished run is to end with. devices: how many it has at first, after a stop, ..."""
-  rows, least, command, whole, exact = [], 0, train(known), known.whole, len({*devices}) == 1
+def stopped(base, folder, known, number, rng, ways, begin='', devices=(1, 1), more=0):
+  """A run is stopped at random moments by {name: signals}, then it goes on to its end. begin: the
+  folder that it begins with. devices: how many it has at first, after a stop, .. more: steps that
+  a finished run is to end with."""
+  rows, command, whole, exact = [], train(known), known.whole, len({*devices}) == 1
+  if begin:
+    shutil.copytree(base / begin, folder / W)
   if more:
-    shutil.copytree(base / 'W', folder / W)
-    least, command, whole = families.STEPS, train(known, steps=more), known.extended
+    command, whole = train(known, steps=more), known.extended
+  least = max(steps(folder / W), default=0)
   for count in devices:
     started, name = Run(folder, command, devices=count), rng.choice(list(ways))
     phase, is_last = rng.choice(PHASES) if exact else 'saving', len(rows) == len(devices) - 1
-    sent = not is_last and wait_in(started, phase, known.seconds, rng)
+    sent = not is_last and wait_in(started, phase, known.seconds, rng, not begin)
     for i, each in enumerate(ways[name] if sent else ()):
       time.sleep(i * rng.uniform(0, 0.3))
       started.send(each)
@@ -80,6 +84,18 @@ def stopped(base, folder, known, number, rng, ways, more=0, devices=(1, 1, 1)):
   if outcome == 'survived' and len(rows) < (1 if exact else len(devices) - 1):  # it ended before
     return []
   return [Try(row, outcome, note) for row in rows or [name]]
+
+
+def killed(base, folder, known, number, rng):
+  """The run that `begin` has killed goes on to its end, in case 1 after another kill; in the other
+  cases a new run is killed three times."""
+  if number:
+    begin, devices = ('S', (1, 1)) if number == 1 else ('', (1, 1, 1, 1))
+    return stopped(base, folder, known, number, rng, {'kill -9': KILL}, begin, devices)
+  shutil.copytree(base / 'S', folder / W)
+  least = max(steps(folder / W))
+  outcome, note = finish(folder / W, *run(folder, train(known)), known.whole, least)
+  return [Try(f'kill -9: {known.met}', outcome, note)]
 
 
 def full_disk(base, folder, known, number, rng):
@@ -281,9 +297,11 @@ def tools(base, folder, known, number, rng):
 
 
 KINDS = {
-  'kill': functools.partial(stopped, ways={'kill -9': KILL}),
-  'extend': functools.partial(stopped, ways={'kill -9 with more steps': KILL}, more=families.MORE),
-  'signal': functools.partial(stopped, ways=SIGNALS),
+  'kill': killed,
+  'extend': functools.partial(
+    stopped, ways={'kill -9 with more steps': KILL}, begin='W', more=families.MORE
+  ),
+  'signal': functools.partial(stopped, ways=SIGNALS, begin='S'),
   'devices': functools.partial(
     stopped, ways={'1 -> 8 -> 4 -> 1 devices': TERM}, devices=(1, 8, 4, 1)
   ),

@@ -178,7 +178,8 @@ def test_every_kind_of_file_gets_every_fault_one_at_a_time(tmp_path):
 
 def known_of(family='tags'):
   seconds = dict.fromkeys(fault_kinds.PHASES, [0.0, 0.0])
-  return fault_files.Known(family, Whole('bits', {}), Whole('bits', {}), seconds, {})
+  whole = Whole('bits', {})
+  return fault_files.Known(family, whole, whole, seconds, 'training', {})
 
 
 class Ran:
@@ -203,7 +204,8 @@ class Ran:
 
 @pytest.mark.parametrize('kind', sorted(fault_kinds.KINDS.keys() - {'finite', 'trained', 'extend'}))
 def test_a_fault_that_did_not_take_place_is_no_try(kind, tmp_path, monkeypatch):
-  (tmp_path / 'OUT').mkdir()
+  for name in ('OUT', 'S'):
+    (tmp_path / name).mkdir()
   monkeypatch.setattr(fault_kinds, 'Run', Ran)
   monkeypatch.setattr(fault_kinds, 'run', lambda *x, **_: (Ran(*x), Ended(0, '', '')))
   monkeypatch.setattr(fault_kinds, 'mount', lambda *_: False)
@@ -323,18 +325,18 @@ def test_a_campaign_that_goes_on_keeps_its_good_cases(tmp_path, monkeypatch, cap
       faultbench.main([*run, *more])
     return end.value.code
 
-  assert main('--kind', 'files') == 1 and len(asked) == 9
+  assert main('--kind', 'files') == 1 and len(asked) == 18
   assert main('--kind', 'disk') == 1 and asked == [('tags', 'disk', 0)]
   bad.clear()
   assert main() == 0 and ('tags', 'files', 3) in asked and ('tags', 'disk', 0) not in asked
   assert not {each for each in asked if each[1] == 'files'} - {('tags', 'files', 3)}
   facts = json.loads((tmp_path / 'faults.json').read_text())
   files = sorted(n for _, kind, n, tries in facts['cases'] if kind == 'files' and len(tries) == 1)
-  assert files == [*range(9)] and facts['seconds'] == {
-    'tags': 3 * 0.25 + 9 * 1.5 + 2 + len(asked) * 1.5
+  assert files == [*range(18)] and facts['seconds'] == {
+    'tags': 3 * 0.25 + 18 * 1.5 + 2 + len(asked) * 1.5
   }
   shown = (tmp_path / 'faults.md').read_text()
-  assert '| of files | 9 | 0 | 9 | 0 | 0 | 0 |' in shown and '| kills of a run | 0 |' in shown
+  assert '| of files | 18 | 0 | 18 | 0 | 0 | 0 |' in shown and '| kills of a run | 0 |' in shown
   assert 'did not take place | 1 |' in shown
   assert main() == 0 and not asked
   assert main('--seed', '7') == 2 and 'another seed' in capsys.readouterr().err

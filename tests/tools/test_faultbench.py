@@ -230,6 +230,16 @@ def test_a_run_must_begin_at_the_newest_checkpoint_that_is_whole(tmp_path, monke
   assert lost == [(10, 'checkpoints/10/meta'), (10, 'config.json')]
 
 
+def test_the_run_that_was_killed_goes_on_from_its_newest_checkpoint(tmp_path, monkeypatch):
+  base = folder_of(tmp_path / 'base' / 'S').parent
+  for begin, outcome in (20, 'survived'), (10, 'lost'):
+    ran = Ran('', '', begin=begin), Ended(0, '', '')
+    monkeypatch.setattr(fault_kinds, 'run', lambda *_, ran=ran: ran)
+    given = base, tmp_path / str(begin), known_of(), 0, random.Random(0)
+    (tried,) = fault_kinds.killed(*given)
+    assert (tried.row, tried.outcome) == ('kill -9: training', outcome)
+
+
 @pytest.mark.parametrize(('mended', 'outcome'), [('right', 'named'), ('wrong', 'lost')])
 def test_every_program_that_refuses_a_fault_reads_on_once_it_is_mended(
   mended, outcome, tmp_path, monkeypatch

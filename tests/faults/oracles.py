@@ -31,7 +31,9 @@ def text_of(folder):
 
 def plain(folder):
   """The words of each document; a blank line stands between two."""
-  lines = [line.split() for line in text_of(folder).split('\n')]
+  if re.search(r'(?m)^<doc ', text := text_of(folder)):
+    raise ValueError('of WikiExtractor, whatever its name')
+  lines = [line.split() for line in text.split('\n')]
   groups = itertools.groupby(lines, bool)
   return [[word for line in group for word in line] for has_words, group in groups if has_words]
 
@@ -65,6 +67,28 @@ def columns(token, tag, folder):
     cells = [[x for x in line.split(mark) if x] for line in lines]
     out += [[[x[token] for x in cells], [x[tag] for x in cells]]] if cells else []
   return out
+
+
+def germeval(folder):
+  """The sentences of a file with a number, a token and two tags a line, below comments."""
+  out = []
+  for part in re.split(r'\n(?:[ \t]*\n)+', text_of(folder).strip(' \t\n')):
+    rows = [[cell.strip(' ') for cell in line.split('\t')] for line in part.split('\n')]
+    rows = rows[rows[0][0][:1] == '#' and len(rows[0]) != 4 :]
+    if not rows:
+      raise ValueError('a comment alone, which may be a sentence of another number of columns')
+    out.append([[row[1] for row in rows], [row[3] for row in rows]])
+  return out
+
+
+def lexicon(text, folder):
+  """Where entries stand in a text, which ends no word of ASCII in the middle."""
+  entries = {' '.join(line.split()).lower() for line in text_of(folder).split('\n')}
+  entries = sorted(filter(lambda x: x and x[0] != '#', entries), key=len, reverse=True)
+  edge = lambda x, is_none: is_none if x.isascii() and x.isalnum() else ''
+  before, behind = '(?<![a-z0-9])', '(?![a-z0-9])'
+  parts = [edge(x[0], before) + re.escape(x) + edge(x[-1], behind) for x in entries]
+  return [list(found.span()) for found in re.finditer('|'.join(parts), text.lower())]
 
 
 def squad(folder):
@@ -122,6 +146,7 @@ of_many = lambda x: [[x['sentence']], [name.strip() for name in x['label'] if na
 OTHERS = {
   'text a.txt': plain,
   'text a.md': lambda folder: unmarked(plain(folder)),
+  'text a.tokens': lambda folder: unmarked(plain(folder)),
   'text a.jsonl': lambda folder: [*filter(None, jsonl(lambda x: x['text'].split(), folder))],
   'TSV': partial(table, '', labelled),
   'CSV': partial(table, ';', labelled),
@@ -136,6 +161,7 @@ OTHERS = {
   'SQuAD': squad,
   'CoNLL': partial(columns, 0, -1),
   'CoNLL-U': partial(columns, 1, 3),
+  'GermEval': germeval,
 }
 
 

@@ -29,10 +29,11 @@ def text_of(folder):
   return path.read_bytes().decode('utf-8-sig')
 
 
-def plain(folder):
-  """The words of each document; a blank line stands between two."""
-  if re.search(r'(?m)^<doc ', text := text_of(folder)):
-    raise ValueError('of WikiExtractor, whatever its name')
+def plain(folder, others='<doc '):
+  """The words of each document; a blank line stands between two. others: a pattern of a first line
+  that tells of another format, whatever the name of the file."""
+  if re.match(others, (text := text_of(folder)).lstrip()):
+    raise ValueError('of another format')
   lines = [line.split() for line in text.split('\n')]
   groups = itertools.groupby(lines, bool)
   return [[word for line in group for word in line] for has_words, group in groups if has_words]
@@ -70,14 +71,14 @@ def columns(token, tag, folder):
 
 
 def germeval(folder):
-  """The sentences of a file with a number, a token and two tags a line, below comments."""
-  out = []
-  for part in re.split(r'\n(?:[ \t]*\n)+', text_of(folder).strip(' \t\n')):
-    rows = [[cell.strip(' ') for cell in line.split('\t')] for line in part.split('\n')]
-    rows = rows[rows[0][0][:1] == '#' and len(rows[0]) != 4 :]
-    if not rows:
-      raise ValueError('a comment alone, which may be a sentence of another number of columns')
-    out.append([[row[1] for row in rows], [row[3] for row in rows]])
+  """The sentences of a file with a number, a token and its tags a line, below comments."""
+  text = text_of(folder).strip(' \t\n')
+  cells_of = lambda line: [cell.strip(' ') for cell in line.split('\t')]
+  width = next(len(cells_of(x)) for x in text.split('\n') if x.strip(' \t') and x[0] != '#')
+  is_comment, out = lambda row: row[0][:1] == '#' and len(row) != width, []
+  for part in re.split(r'\n(?:[ \t]*\n)+', text):
+    rows = [*itertools.dropwhile(is_comment, map(cells_of, part.split('\n')))]
+    out += [[[row[1] for row in rows], [row[-1] for row in rows]]] if rows else []
   return out
 
 
@@ -144,7 +145,7 @@ endings = lambda x: [x[f'ending{k}'] for k in range(4)]
 of_many = lambda x: [[x['sentence']], [name.strip() for name in x['label'] if name.strip()]]
 # {format: what reads it}.
 OTHERS = {
-  'text a.txt': plain,
+  'text a.txt': partial(plain, others='<doc |= .*=\\s*(\n|$)'),
   'text a.md': lambda folder: unmarked(plain(folder)),
   'text a.tokens': lambda folder: unmarked(plain(folder)),
   'text a.jsonl': lambda folder: [*filter(None, jsonl(lambda x: x['text'].split(), folder))],

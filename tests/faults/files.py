@@ -182,14 +182,14 @@ def expected(base):
   for name, subject in families.subjects(base.name).items():
     right[name] = {}
     for read, command in subject.reads.items():
-      ended, right[name][read] = answer(copied(base, place, subject), command)
+      ended, right[name][read] = answer(fresh(base, place, subject), command)
       if ended.code:
         raise RuntimeError(f'{base.name}, {name}: {read} failed without a fault:\n{ended.log}')
   print(f'\n{json.dumps(right)}')
   return 0
 
 
-def copied(base, place, subject):
+def fresh(base, place, subject):
   """The place, with what a subject's programs read and write."""
   shutil.rmtree(place, ignore_errors=True)
   return copy(base, place, subject.folder, *subject.copies)
@@ -200,7 +200,7 @@ def of_earlier(base, place, subject, command):
   one; without those that the program refuses, since they are not the best."""
   out, known = {}, steps(base / subject.folder)
   for i, step in enumerate(known[:-1], 1):
-    folder = copied(base, place, subject)
+    folder = fresh(base, place, subject)
     for later in known[i:]:
       shutil.rmtree(folder / subject.folder / 'checkpoints' / str(later))
     ended, given = answer(folder, command)
@@ -265,7 +265,7 @@ def single_fault(base, place, name, known, number, seed):
   subject, out = families.subjects(known.name)[name], []
   there = steps(base / subject.folder) or [0]
   for read, command in subject.reads.items():
-    root, rng = copied(base, place, subject) / subject.folder, random.Random(seed)
+    root, rng = fresh(base, place, subject) / subject.folder, random.Random(seed)
     path, fault = inject(root, number, rng, subject.only)
     good = max(whole_steps(there, path, fault), default=0)
     ended, given = answer(place, command)

@@ -38,8 +38,8 @@ def durations(phases):
 
 
 def wait_in(started, phase, seconds, rng, begins=True):
-  """Waits for a random moment of a phase, of the first one if a run does not begin anew; False if
-  it ended before."""
+  """Waits for a random moment of a phase, the first time unless it `begins` anew and so enters it
+  more often; False if the run ended before."""
   count = rng.randrange(1, begins * len(seconds[phase]) // 2 + 2)
   if not started.reach(phase, count):
     return False
@@ -68,7 +68,7 @@ def stopped(base, folder, known, number, rng, ways, begin='', devices=(1, 1), mo
   for count in devices:
     started, name = Run(folder, command, devices=count), rng.choice(list(ways))
     phase, is_last = rng.choice(PHASES) if exact else 'saving', len(rows) == len(devices) - 1
-    sent = not is_last and wait_in(started, phase, known.seconds, rng, not begin)
+    sent = not is_last and wait_in(started, phase, known.seconds, rng, exact and not begin)
     for i, each in enumerate(ways[name] if sent else ()):
       time.sleep(i * rng.uniform(0, 0.3))
       started.send(each)

@@ -174,7 +174,7 @@ def wordpiece(texts, folder):
   """The ids of texts under a vocab.txt whose lines all differ."""
   settings = json.loads((folder / 'tokenizer_config.json').read_text())
   lines = (folder / 'vocab.txt').read_bytes().decode().rstrip('\n').split('\n')
-  vocab = {line.strip(): i for i, line in enumerate(lines)}
+  vocab = {line.rstrip(): i for i, line in enumerate(lines)}  # as `tokenizers` reads it
   if len(vocab) < len(lines) or '' in vocab or settings['do_lower_case'] is not True:
     raise ValueError('not one piece a line')
   fast = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token='[UNK]'))

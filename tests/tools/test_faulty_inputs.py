@@ -497,6 +497,12 @@ def test_nothing_uses_affinity_where_it_may_not_exist():
     assert 'sched_getaffinity' not in path.read_text() or path.name in guarded, path
 
 
+def test_a_refusal_is_short_whatever_it_quotes():
+  error = InputError(f'objective {"x" * 20_000!r} is not known; use one of a, b.')
+  assert len(str(error)) < 1400 and str(error).startswith("objective 'xxx")
+  assert str(error).endswith('; use one of a, b.') and str(InputError('short')) == 'short'
+
+
 # ---- all formats ---------------------------------------------------------------------------------
 
 

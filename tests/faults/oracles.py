@@ -174,9 +174,10 @@ def wordpiece(texts, folder):
   """The ids of texts under a vocab.txt whose lines all differ."""
   settings = json.loads((folder / 'tokenizer_config.json').read_text())
   lines = (folder / 'vocab.txt').read_bytes().decode().rstrip('\n').split('\n')
-  vocab = {line.rstrip(): i for i, line in enumerate(lines)}  # as `tokenizers` reads it
-  if len(vocab) < len(lines) or '' in vocab or settings['do_lower_case'] is not True:
-    raise ValueError('not one piece a line')
+  vocab = {line: i for i, line in enumerate(lines)}
+  is_plain = len(vocab) == len(lines) and all(line and line == line.strip() for line in lines)
+  if not is_plain or settings['do_lower_case'] is not True:
+    raise ValueError('not one piece a line, without blanks at its ends')
   fast = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token='[UNK]'))
   fast.normalizer = tokenizers.normalizers.BertNormalizer()
   fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()

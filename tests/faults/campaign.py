@@ -115,15 +115,17 @@ def begin(base, name, extends, seed):
 
 
 def killed_late(base, name, whole, rng):
-  """A run in S that is killed between its second evaluation and its end. whole: the same run in
-  another folder, undisturbed."""
-  second, end = [at for phase, at in whole.phases if phase == 'evaluating'][1], whole.phases[-1][1]
+  """A run in S that is killed between its second evaluation and the third one, which is its last.
+  whole: the same run in another folder, undisturbed."""
+  begun = [at for phase, at in whole.phases if phase == 'evaluating']
+  each = len(begun) // 3  # passes of an evaluation
   for _ in range(ATTEMPTS):
     started = runs.Run(base, families.train_command(name, 'S'))
-    started.reach('evaluating', 2)
-    time.sleep(rng.uniform(0, end - second))
+    started.reach('evaluating', each + 1)
+    time.sleep(rng.uniform(0, 0.8 * (begun[2 * each] - begun[each])))
     started.send(signal.SIGKILL)
-    if started.end().code == -signal.SIGKILL:
+    was_killed = started.end().code == -signal.SIGKILL
+    if was_killed and 0 < max(runs.steps(base / 'S'), default=0) < families.STEPS:
       return started
     shutil.rmtree(base / 'S')
   raise RuntimeError(f'{name} ends too fast to be killed')

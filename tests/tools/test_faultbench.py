@@ -231,6 +231,101 @@ def test_a_run_must_begin_at_the_newest_checkpoint_that_is_whole(tmp_path, monke
   assert lost == [(10, 'checkpoints/10/meta'), (10, 'config.json')]
 
 
+class Begun:
+  """A Run of a family: W ends; S is killed, the first time after its last checkpoint; a function,
+  which reads, finds the newest checkpoint of S."""
+
+  state, times = 'bits', []
+  phases = 'reading training evaluating saving evaluating saving evaluating closing ended'.split()  # noqa: SIM905
+  phases = [(phase, float(i)) for i, phase in enumerate(phases)]
+  saved = [(step, f's{step}', f'p{step}') for step in range(2, 13, 2)]
+
+  def __init__(self, folder, command, **_):
+    self.folder, self.workdir, self.code = folder, '', 0
+    if not callable(command):
+      self.workdir = command[command.index('--workdir') + 1]
+      last = 8 if self.workdir in self.times else 12
+      for step in range(last - 4, last + 1, 2):
+        (folder / self.workdir / f'checkpoints/{step}').mkdir(parents=True)
+      self.times.append(self.workdir)
+
+  def reach(self, phase, count):
+    assert (self.workdir, phase, count) == ('S', 'evaluating', 2)
+
+  def send(self, number):
+    self.code, self.phases = -number, self.phases[:6]
+
+  def end(self, seconds=0):
+    read = {'workdir': {'train': f'{max(steps(self.folder / "S"), default=0)} s8 rows'}}
+    return Ended(self.code, f'said before\n\n{json.dumps(read)}\n', '')
+
+
+def test_what_is_damaged_is_a_run_that_was_killed_with_steps_left(tmp_path, monkeypatch):
+  monkeypatch.setattr(faultbench.runs, 'Run', Begun)
+  monkeypatch.setattr(faultbench.time, 'sleep', lambda seconds: None)
+  known = faultbench.begin(tmp_path / 'tags', 'tags', False, 0)
+  assert Begun.times == ['W', 'S', 'S'] and steps(tmp_path / 'tags' / 'S') == [4, 6, 8]
+  assert known.met == 'saving' and known.right == {'workdir': {'train': '8 s8 rows'}}
+  assert known.whole.saved[8] == ['s8', 'p8'] and known.seconds['closing'] == [1.0]
+  monkeypatch.setattr(Begun, 'times', ['S'])
+  monkeypatch.setattr(Begun, 'saved', [(8, 'another', 'p8')])
+  with pytest.raises(RuntimeError, match='another state is read at step 8'):
+    faultbench.begin(tmp_path / 'other' / 'tags', 'tags', False, 0)
+
+
+def test_other_folders_are_made_before_all_are_read(tmp_path, monkeypatch, capsys):
+  root, did = folder_of(tmp_path / 'base' / 'S').parent, []
+  monkeypatch.setattr(families, 'after', lambda _: [('convert', 'H')])
+  subject = families.Subject('S', {'train': ('train',), 'predict': ('predict',)})
+  monkeypatch.setattr(families, 'subjects', lambda _: {'workdir': subject})
+  monkeypatch.setattr(fault_files, 'program', lambda *command: did.append(command))
+  monkeypatch.setattr(fault_files, 'stop_before_computing', lambda: did.append('stop'))
+  answer = lambda place, command: (did.append(command), (Ended(0, '', ''), f'{command}'))[1]
+  monkeypatch.setattr(fault_files, 'answer', answer)
+  assert fault_files.expected(root) == 0
+  assert did == [('convert', 'H'), 'stop', ('train',), ('predict',)]
+  read = {'workdir': {'train': "('train',)", 'predict': "('predict',)"}}
+  assert json.loads(capsys.readouterr().out.splitlines()[-1]) == read
+  monkeypatch.setattr(fault_files, 'program', lambda *_: 2)
+  assert fault_files.expected(root) == 2
+
+
+@pytest.mark.parametrize(
+  ('state', 'said', 'verdict'), [('s10', DAMAGED, 'survived'), ('s10', '', 'lost'), ('x', '', '')]
+)
+def test_an_earlier_checkpoint_is_read_as_the_newest(tmp_path, monkeypatch, state, said, verdict):
+  """What a program gives of it is compared with what it gives where there is no later one."""
+  root = folder_of(tmp_path / 'base' / 'S').parent
+  subject = families.Subject('S', {'train': ('train',)})
+  monkeypatch.setattr(families, 'subjects', lambda _: {'workdir': subject})
+  whole = Whole('bits', {}, {10: ['s10', ''], 20: ['s20', '']})
+  known = known_of()._replace(whole=whole, right={'workdir': {'train': '20 s20 rows'}})
+  right = contents(root / 'S')
+
+  def answer(place, _):
+    found = contents(place / 'S')
+    good = [
+      n
+      for n in (10, 20)
+      if (name := f'checkpoints/{n}/meta') in found and found[name] == right[name]
+    ]
+    given = '20 s20 rows' if max(good) == 20 else f'10 {state} rows'
+    return Ended(0, '', said * (given[:2] == '10')), given
+
+  def inject(place, *_):
+    (place / 'checkpoints/20/meta').write_text('x')
+    return Path('checkpoints/20/meta'), 'checkpoints/20/meta: cut'
+
+  monkeypatch.setattr(fault_files, 'answer', answer)
+  monkeypatch.setattr(fault_files, 'inject', inject)
+  given = root, tmp_path / 'x', 'workdir', known, 0, '0'
+  if verdict:
+    assert [x.outcome for x in fault_files.single_fault(*given)] == [verdict]
+  else:
+    with pytest.raises(RuntimeError, match='another state is read at step 10'):
+      fault_files.single_fault(*given)
+
+
 def test_the_run_that_was_killed_goes_on_from_its_newest_checkpoint(tmp_path, monkeypatch):
   base = folder_of(tmp_path / 'base' / 'S').parent
   for begin, outcome in (20, 'survived'), (10, 'lost'):

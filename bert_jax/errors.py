@@ -20,6 +20,10 @@ class InputError(ValueError):
 
   code = 2
 
+  def __str__(self) -> str:
+    text = super().__str__()  # its beginning says what is wrong, its end what to do
+    return text if len(text) < 1400 else f'{text[:900]} [..] {text[-400:]}'
+
 
 class Paused(KeyboardInterrupt):
   """A run has saved itself and ends before its end, to be started again: launch/ does so."""
@@ -68,8 +72,7 @@ def farewell(error: BaseException) -> tuple[str, int]:
     return str(error) or 'stopped', getattr(error, 'code', 130)
   code = getattr(error, 'code', 2)
   if not isinstance(error, OSError):
-    text = str(error)  # its beginning says what is wrong, its end what to do
-    return f'error: {text if len(text) < 3000 else f"{text[:1500]} [..] {text[-750:]}"}', code
+    return f'error: {error}', code
   # Else it is about a file that a function it went through has open.
   frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
   opened = (x for frame in reversed(frames) for x in frame.f_locals.values())

@@ -1,7 +1,7 @@
 """A campaign of faults against this installation: what is survived, named, silent or lost?
 
     python tests/faults --out FOLDER                   # all families: see README.md
-    python tests/faults --quick                        # a case or two of each, and of each kind
+    python tests/faults --quick                        # each family three times, all kinds
     python tests/faults --out F --only memory --resume # one family, added to the table of F
     python tests/faults --only tags --kind kill --case 3  # a single case, such as a bad one
 
@@ -49,25 +49,26 @@ OUTCOMES = *GOOD, 'silent', 'tracebacks', 'lost'
 is_bad = lambda tried: tried.outcome not in GOOD
 INPUTS_ALONE = 'inputs'  # the family of the cases that need no run
 ALL = tuple(families.FAMILIES)
-SOME = 'mlm_nsp', 'memory', 'examples'
 WRITERS = tuple(name for name in ALL if families.tools(name))
 KINDS = kinds.KINDS | {'files': files.damaged, 'inputs': files.mutated}
 CASES = {  # {kind: (families, how many cases of each)}
   'kill': (ALL, 5),
-  'extend': (ALL, 2),
-  'signal': (ALL, 2),
-  'files': (ALL, 9),
+  'files': (ALL, 18),
+  'extend': (ALL, 1),
+  'signal': (ALL, 1),
   'trained': (ALL, 2),
-  'meanwhile': (SOME, 4),
-  'tools': (WRITERS, 4),
-  'disk': (SOME, 4),
-  'two': (SOME, 3),
-  'finite': (SOME[:1], 8),
-  'devices': (SOME[:2], 2),
-  'processes': (SOME[:1], 6),
+  'meanwhile': (ALL, 1),
+  'tools': (WRITERS, 2),
+  'disk': (ALL, 1),
+  'two': (ALL, 1),
+  'finite': (ALL, 1),
+  'devices': (ALL, 1),
+  'processes': (ALL, 1),
   'inputs': ((INPUTS_ALONE,), 20),
 }
-QUICK = 'kill', 'files'  # which --quick tries once on every family; the other kinds, on SOME
+# Of which --quick tries a case on every family; each other kind, on every so many families.
+QUICK = 'kill', 'files', 'inputs'
+FAULTS_OF = {'files': files.FAULTS, 'trained': 1}  # {kind: faults in files of a case}
 WHOSE = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
 ATTEMPTS = 9  # at a fault that did not take place, such as a signal after the end
 ENVIRONMENT = {  # of the runs
@@ -80,9 +81,9 @@ ENVIRONMENT = {  # of the runs
 }
 
 
-def begin(base, name, extends):
-  """Makes the folders of a family, and its undisturbed run -> files.Known. extends: makes one that
-  goes on after its end, too."""
+def begin(base, name, extends, seed):
+  """Makes the folders of a family, its undisturbed run W, and S, which is killed -> files.Known.
+  extends: makes one that goes on after its end, too."""
   (base / 'texts').mkdir(parents=True)
   if name == INPUTS_ALONE:
     return None
@@ -95,36 +96,48 @@ def begin(base, name, extends):
     (base / file / 'lines.txt').write_text(families.LINES)
   for command in families.before(name):
     undisturbed(base, command)
-  whole = extended = undisturbed(base, families.train_command(name, 'W'), 'W')
-  stopped = runs.Run(base, families.train_command(name, 'S'))  # which compiles nothing
-  stopped.reach('evaluating', 2)
-  stopped.send(signal.SIGTERM)
-  stopped.end()
-  saved = {step: sums for step, *sums in stopped.saved}
-  if any(whole.saved.get(step, sums) != sums for step, sums in saved.items()):
+  whole, started = undisturbed(base, families.train_command(name, 'W'), 'W')
+  killed = killed_late(base, name, started, random.Random(f'{seed} {name}'))
+  saved, extended = {step: sums for step, *sums in killed.saved}, whole
+  if any(whole.saved[step] != sums for step, sums in saved.items()):
     raise RuntimeError(f'two undisturbed runs of {name} differ; nothing can be judged here')
   if extends:
     shutil.copytree(base / 'W', base / 'X')
-    extended = undisturbed(base, families.train_command(name, 'X', steps=families.MORE), 'X')
-  for command in families.after(name):
-    undisturbed(base, command)
+    extended, _ = undisturbed(base, families.train_command(name, 'X', steps=families.MORE), 'X')
   read = runs.Run(base, functools.partial(files.expected, base)).end(600)
   if read.code:
     raise RuntimeError(f'{name}: {read.log[-3000:]}')
-  right = {k: {int(n): x for n, x in of.items()} for k, of in json.loads(read.out).items()}
-  for step, outputs in right['workdir'].items():  # the states that the run had in memory
-    if not outputs['train'].startswith(f'{step} {saved[step][0]} '):
-      raise RuntimeError(f'{name}: another state is read at step {step} than the run had')
-  return files.Known(name, whole, extended, kinds.durations(stopped.phases), right)
+  right, newest = json.loads(read.out.splitlines()[-1]), max(runs.steps(base / 'S'))
+  if not right['workdir']['train'].startswith(f'{newest} {saved[newest][0]} '):
+    raise RuntimeError(f'{name}: another state is read at step {newest} than the run had')
+  seconds = kinds.durations(started.phases) | kinds.durations(killed.phases)
+  return files.Known(name, whole, extended, seconds, killed.phases[-1][0], right)
+
+
+def killed_late(base, name, whole, rng):
+  """A run in S that is killed between its second evaluation and the third one, which is its last.
+  whole: the same run in another folder, undisturbed."""
+  begun = [at for phase, at in whole.phases if phase == 'evaluating']
+  each = len(begun) // 3  # passes of an evaluation
+  for _ in range(ATTEMPTS):
+    started = runs.Run(base, families.train_command(name, 'S'))
+    started.reach('evaluating', each + 1)
+    time.sleep(rng.uniform(0, 0.8 * (begun[2 * each] - begun[each])))
+    started.send(signal.SIGKILL)
+    was_killed = started.end().code == -signal.SIGKILL
+    if was_killed and 0 < max(runs.steps(base / 'S'), default=0) < families.STEPS:
+      return started
+    shutil.rmtree(base / 'S')
+  raise RuntimeError(f'{name} ends too fast to be killed')
 
 
 def undisturbed(base, command, workdir=''):
-  """The Whole of a program that must not fail."""
+  """(Whole, Run) of a program that must not fail."""
   started, ended = runs.run(base, command)
   if ended.code != 0:
     raise RuntimeError(f'{" ".join(command)} failed:\n{ended.log[-3000:]}')
   saved = {step: sums for step, *sums in started.saved}
-  return files.Whole(started.state, runs.lines(base / workdir), saved)
+  return files.Whole(started.state, runs.lines(base / workdir), saved), started
 
 
 def case(base, kind, number, seed, folder, known):
@@ -141,15 +154,15 @@ def case(base, kind, number, seed, folder, known):
 
 
 def measured(function, *arguments):
-  """(What a function gives, CPU minutes of this process and of the programs that it ran)."""
-  used = lambda: sum(sum(resource.getrusage(x)[:2]) for x in WHOSE) / 60
+  """(What a function gives, CPU seconds of this process and of the programs that it ran)."""
+  used = lambda: sum(sum(resource.getrusage(x)[:2]) for x in WHOSE)
   before = used()
   return function(*arguments), used() - before
 
 
 def campaign(cases, seed, jobs, out):
   """Runs [(family, kind, number), ...] and yields each, as soon as it has ended, with its Trys and
-  the CPU minutes that it took; those of the undisturbed runs come with a first case without any."""
+  the CPU seconds that it took; those of the undisturbed runs come with a case without a kind."""
   with tempfile.TemporaryDirectory(prefix='faultbench-') as root, mock.patch.dict(os.environ):
     root = Path(root)
     os.environ |= ENVIRONMENT | {'JAX_COMPILATION_CACHE_DIR': str(root / 'compiled')}
@@ -165,7 +178,7 @@ def campaign(cases, seed, jobs, out):
       while names or making or running:
         if names and len(making) + len(running) < jobs:  # so that an interrupted one has cases
           x = names.pop(0)
-          making[pool.submit(measured, begin, root / x, x, x in extends)] = x
+          making[pool.submit(measured, begin, root / x, x, x in extends, seed)] = x
           continue
         (future, *_) = concurrent.futures.wait([*making, *running], None, 'FIRST_COMPLETED').done
         if name := making.pop(future, ''):
@@ -175,7 +188,7 @@ def campaign(cases, seed, jobs, out):
           if not fault:
             known, used = future.result()
             running |= dict(submit(each, known) for each in of_family)
-            yield of_family[0], [], used
+            yield (name, '', 0), [], used
           continue
         each, (tries, used) = running.pop(future), future.result()
         folder = root / '{}-{}-{}'.format(*each)
@@ -185,51 +198,76 @@ def campaign(cases, seed, jobs, out):
         yield each, tries, used
 
 
-def table(results):
-  """The lines of the table in markdown, of [(what it is of, Try), ...]."""
+def table(*rows):
+  """The lines of a table in markdown; the first row is its head."""
+  lines = ['| ' + ' | '.join(map(str, row)) + ' |' for row in rows]
+  return ['', lines[0], '| ' + ' | '.join(['---'] * len(rows[0])) + ' |', *lines[1:]]
+
+
+def outcomes(tries):
+  """{row: [how many tries, how many of each outcome]} of [(row, Try), ...], and of all."""
   counts = collections.defaultdict(collections.Counter)
-  for row, each in results:
+  for row, each in tries:
     counts[row][each.outcome] += 1
   counts['all'] = sum(counts.values(), collections.Counter())
-  rows = [[row, n.total(), *(n[x] for x in OUTCOMES)] for row, n in counts.items()]
-  head = ['fault', 'tries', *OUTCOMES], ['---'] * 7
-  return ['| ' + ' | '.join(map(str, row)) + ' |' for row in (*head, *rows)]
+  return {row: [n.total(), *(n[x] for x in OUTCOMES)] for row, n in counts.items()}
 
 
-def written(out, results, command, minutes, seed):
-  """Writes the results {(family, kind, number): Trys} as faults.json and faults.md -> its lines."""
+def written(out, results, command, seconds, seed):
+  """Writes the results {(family, kind, number): Trys}, and {family: CPU seconds}, as faults.json
+  and faults.md -> its lines."""
   cases = sorted(results, key=lambda each: ([*CASES].index(each[1]), each))
   tries = [(each, x) for each in cases for x in results[each]]
-  head = f'`{command}`, {time.strftime("%Y-%m-%d")}, {minutes:.0f} CPU minutes:'
-  rows = [(x.row, x) for _, x in tries], [(each[0], x) for each, x in tries]
-  lines = [head, *(line for part in rows for line in ('', *table(part)))]
+  of_rows = outcomes([(x.row, x) for _, x in tries])
+  begins = lambda *names: sum(n for row, (n, *_) in of_rows.items() if row.startswith(names))
+  injected = sum(FAULTS_OF.get(kind, 0) for _, kind, _ in cases)
+  minutes, head = sum(seconds.values()) / 60, ('fault', 'tries', *OUTCOMES)
+  of_families = outcomes([(each[0], x) for each, x in tries])
+  last = [f'{seconds.get(name, minutes * 60):.0f}' for name in of_families]
+  lines = [
+    f'`{command}`, {time.strftime("%Y-%m-%d")}, {minutes:.0f} CPU minutes:',
+    *table(
+      ('', 'tried'),
+      ('kills of a run', begins('kill -9')),
+      ('faults in files, each read by one to six programs', injected),
+      ('inputs', begins('inputs')),
+      ('of these, read here and asked of another program', begins('inputs,')),
+      ('cases whose fault did not take place', sum(not results[each] for each in cases)),
+    ),
+    *table(head, *([row, *n] for row, n in of_rows.items())),
+    *table(
+      ('family', *head[1:], 'CPU seconds'),
+      *([name, *n, used] for (name, n), used in zip(of_families.items(), last, strict=True)),
+    ),
+  ]
   (out / 'faults.md').write_text('\n'.join(lines) + '\n')
-  facts = {'command': command, 'seed': seed, 'minutes': minutes, 'versions': provenance.versions()}
-  facts['tries'] = [[*each, *x] for each, x in tries]
-  write_json(out / 'faults.json', facts)
+  facts = {'command': command, 'seed': seed, 'seconds': seconds, 'versions': provenance.versions()}
+  write_json(out / 'faults.json', facts | {'cases': [[*each, results[each]] for each in cases]})
   return lines
 
 
 def earlier(path, seed):
-  """({(family, kind, number): Trys}, minutes) of the good cases of faults.json; InputError if they
-  are of another seed or of other versions."""
+  """({(family, kind, number): Trys}, {family: CPU seconds}) of faults.json; InputError if it is of
+  another seed or of other versions."""
   facts, out = json.loads(path.read_text()) if path.exists() else {}, {}
-  if facts and (facts.get('seed'), facts['versions']) != (seed, provenance.versions()):
+  if facts and (facts['seed'], facts['versions']) != (seed, provenance.versions()):
     raise InputError(f'{path} is of another seed or version; leave --resume out, or change --out.')
-  for *each, row, outcome, note in facts.get('tries', ()):
-    out.setdefault(tuple(each), []).append(files.Try(row, outcome, note))
-  good = {each: tries for each, tries in out.items() if not any(map(is_bad, tries))}
-  return good, facts.get('minutes', 0)
+  for *each, tries in facts.get('cases', ()):
+    out[tuple(each)] = [files.Try(*x) for x in tries]
+  return out, facts.get('seconds', {})
 
 
 def chosen(args):
   """The cases [(family, kind, number), ...] that the command line asks for."""
-  out = []
+  out, others = [], [kind for kind in CASES if kind not in QUICK]
   for kind, (of, many) in CASES.items():
-    few = of if kind in QUICK else [x for x in of if x in (*SOME, INPUTS_ALONE)]
-    for i, name in enumerate(few if args.quick else of):
-      numbers = [args.case] if args.case is not None else [i % many] if args.quick else range(many)
+    for name in of:
+      i = [*ALL, INPUTS_ALONE].index(name)
       is_asked = args.only in ('', name) and args.kind in ('', kind)
+      if args.quick and not args.kind:
+        is_asked &= kind in QUICK or kind == others[i % len(others)]
+      numbers = range(many) if args.case is None else [args.case]
+      numbers = [i // len(others) % many] if args.quick and args.case is None else numbers
       out += [(name, kind, n) for n in numbers if is_asked]
   return out
 
@@ -244,7 +282,7 @@ def main(argv=None):
   add('--only', default='', choices=(*ALL, INPUTS_ALONE), help='one family')
   add('--kind', default='', choices=CASES, help='one kind of fault')
   add('--case', type=int, help='one case of --only and --kind, by its number from 0')
-  add('--resume', action='store_true', help='keep the good cases that --out has')
+  add('--resume', action='store_true', help='keep what --out has, and repeat its bad cases')
   args = parser.parse_args(argv)
   with command_line():
     if args.case is not None and not (args.only and args.kind):
@@ -254,15 +292,17 @@ def main(argv=None):
     out = Path(args.out).expanduser()
     arguments.check_writable(out)
     out.mkdir(parents=True, exist_ok=True)
-    results, minutes = earlier(out / 'faults.json', args.seed) if args.resume else ({}, 0)
-    cases = [each for each in chosen(args) if each not in results]
+    results, seconds = earlier(out / 'faults.json', args.seed) if args.resume else ({}, {})
+    good = {each for each, tries in results.items() if not any(map(is_bad, tries))}
+    cases = [each for each in chosen(args) if each not in good]
     words = sys.argv[1:] if argv is None else argv
     command = ' '.join(['python tests/faults', *words])
 
     for each, tries, used in campaign(cases, args.seed, args.jobs, out):
-      results[each], minutes = tries, minutes + used
-      written(out, results, command, minutes, args.seed)
-    print('\n'.join(written(out, results, command, minutes, args.seed)))
+      results |= {each: tries} if each[1] else {}
+      seconds[each[0]] = seconds.get(each[0], 0) + used
+      written(out, results, command, seconds, args.seed)
+    print('\n'.join(written(out, results, command, seconds, args.seed)))
     bad = [(each, x) for each, tries in results.items() for x in tries if is_bad(x)]
     for (family, kind, number), x in bad:
       again = f'--only {family} --kind {kind} --case {number} --seed {args.seed}'

@@ -48,7 +48,7 @@ OF_LINES = {
 }
 EXCHANGED = 'exchanged'  # with the file of another run
 NAME = 'checkpoints/STEP'  # the kind of the folder of a checkpoint
-FAULTS, INPUTS = 8, 1000  # in a case
+FAULTS, INPUTS = 4, 1000  # in a case
 SECONDS, STUCK = 60, -1  # after which a program that reads counts as stuck, and then its code
 MINUTES = 10  # after which the faults of a case count as stuck
 begun_before = lambda started, least: started.begin is not None and started.begin < least
@@ -72,12 +72,13 @@ class Whole(NamedTuple):
 
 class Known(NamedTuple):
   """What is known of a family: its undisturbed run, and one that goes on after its end; {phase: its
-  durations}; {subject: {step of the newest good checkpoint: {name of a reading: output}}}."""
+  durations}; the phase in which another run was killed; {subject: {name of a reading: output}}."""
 
   name: str
   whole: Whole
   extended: Whole
   seconds: dict
+  met: str
   right: dict
 
 
@@ -172,26 +173,39 @@ def answer(folder, command):
 
 
 def expected(base):
-  """Prints {subject: {step: {reading: output}}} of the folders without a fault: of a workdir, with
-  each of its checkpoints as the newest."""
+  """Makes the other folders of a family, and prints {subject: {reading: output}} of all folders."""
+  for command in families.after(base.name):
+    if code := program(*command):
+      return code
   stop_before_computing()
-  right = {}
+  right, place = {}, base.with_name(f'{base.name}-right')
   for name, subject in families.subjects(base.name).items():
-    right[name], known = {}, steps(base / subject.folder) or [0]
-    for step in known:
-      folder = copy(base, base.with_name(f'{base.name}-right'), subject.folder, *subject.copies)
-      for later in known[known.index(step) + 1 :]:
-        shutil.rmtree(folder / subject.folder / 'checkpoints' / str(later))
-      right[name][step] = {}
-      for read, command in subject.reads.items():
-        ended, given = answer(folder, command)
-        if not ended.code:
-          right[name][step][read] = given
-        elif step == known[-1]:
-          raise RuntimeError(f'{base.name}, {name}: {read} failed without a fault:\n{ended.log}')
-      shutil.rmtree(folder)
-  print(json.dumps(right))
+    right[name] = {}
+    for read, command in subject.reads.items():
+      ended, right[name][read] = answer(fresh(base, place, subject), command)
+      if ended.code:
+        raise RuntimeError(f'{base.name}, {name}: {read} failed without a fault:\n{ended.log}')
+  print(f'\n{json.dumps(right)}')
   return 0
+
+
+def fresh(base, place, subject):
+  """The place, with what a subject's programs read and write."""
+  shutil.rmtree(place, ignore_errors=True)
+  return copy(base, place, subject.folder, *subject.copies)
+
+
+def of_earlier(base, place, subject, command):
+  """{step: output} of a workdir without a fault, with each of its earlier checkpoints as the newest
+  one; without those that the program refuses, since they are not the best."""
+  out, known = {}, steps(base / subject.folder)
+  for i, step in enumerate(known[:-1], 1):
+    folder = fresh(base, place, subject)
+    for later in known[i:]:
+      shutil.rmtree(folder / subject.folder / 'checkpoints' / str(later))
+    ended, given = answer(folder, command)
+    out |= {} if ended.code else {step: given}
+  return out
 
 
 def kinds(root, only=''):
@@ -248,19 +262,24 @@ def faulty(base, folder, known, number, seed):
 def single_fault(base, place, name, known, number, seed):
   """Lets each program that reads a folder read it with the same fault, in a new place -> a Try of
   each. One that refuses it must read what is right once it is mended."""
-  subject, right, out = families.subjects(known.name)[name], known.right[name], []
+  subject, out = families.subjects(known.name)[name], []
+  there = steps(base / subject.folder) or [0]
   for read, command in subject.reads.items():
-    shutil.rmtree(place, ignore_errors=True)
-    copy(base, place, subject.folder, *subject.copies)
-    rng = random.Random(seed)
-    path, fault = inject(place / subject.folder, number, rng, subject.only)
-    good = max(whole_steps(right, path, fault), default=0)
+    root, rng = fresh(base, place, subject) / subject.folder, random.Random(seed)
+    path, fault = inject(root, number, rng, subject.only)
+    good = max(whole_steps(there, path, fault), default=0)
     ended, given = answer(place, command)
+    right = {there[-1]: known.right[name][read]}
+    if not ended.code and given != right[there[-1]]:
+      right |= of_earlier(base, place, subject, command)
+      for step in right if read == 'train' and name == 'workdir' else ():
+        if not right[step].startswith(f'{step} {known.whole.saved[step][0]} '):
+          raise RuntimeError(f'another state is read at step {step} than the run had')
     verdict = judge_reading(ended, given, read, right, good, path)
     if verdict == 'named':
       mend(base, place, subject, path, fault)
       ended, given = answer(place, command)
-      verdict = 'named' if given == right[max(right)][read] else 'lost'
+      verdict = 'named' if given == known.right[name][read] else 'lost'
     why = '' if verdict in ('survived', 'named') else f': {ended.log[-1500:]} {given[:500]}'
     out.append(Try(f'{name}: {read.split()[0]}', verdict, f'{read}, {fault}{why}'))
   return out
@@ -285,7 +304,7 @@ def mend(base, place, subject, path, fault):
 
 
 def judge_reading(ended, given, read, right, good, path=Path('.')):
-  """The outcome of a program that read a damaged folder. right: {step: {reading: output}}. Another
+  """The outcome of a program that read a damaged folder. right: {step: its output}. Another
   checkpoint's output is right if it was said that one is damaged, or was renamed, and only that of
   `good`, the newest that is whole; a report is named if it says of the damaged file, or of its
   folder, that something is not used."""
@@ -293,18 +312,18 @@ def judge_reading(ended, given, read, right, good, path=Path('.')):
     return failed
   if ended.code:
     return 'named'
-  outputs = {step: of.get(read) for step, of in right.items()}
+  newest = right[max(right)]
   said = re.search('is damaged|was renamed', ended.log)
-  if given == outputs[max(outputs)]:
+  if given == newest:
     return 'survived'
-  if said and (given == outputs[good] or ('best' in read and given in outputs.values())):
+  if said and (given == right.get(good) or ('best' in read and given in right.values())):
     return 'survived'
   if read == 'report':
-    new = set(given.splitlines()) - set(outputs[max(outputs)].splitlines())
+    new = set(given.splitlines()) - set(newest.splitlines())
     names = {path.name, str(path.parent)} - {'.'}
     said = [x for x in new if re.search('is damaged|left out|another run|not as the run', x)]
     return 'named' if any(name in x for x in said for name in names) else 'silent'
-  return 'lost' if given in outputs.values() else 'silent'
+  return 'lost' if given in right.values() else 'silent'
 
 
 def failure(ended):

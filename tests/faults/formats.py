@@ -61,7 +61,8 @@ def _documents(folder):
   (path,), counts = folder.iterdir(), Counter()
   read = documents.documents(str(path), counts=counts)
   found = [' '.join(document.sentences).split() for document in read]
-  return oracles.unmarked(found) if path.suffix == '.md' else found, _said(counts)
+  has_marks = path.suffix in ('.md', '.tokens')
+  return oracles.unmarked(found) if has_marks else found, _said(counts)
 
 
 def _said(counts):
@@ -269,7 +270,8 @@ def _vocabularies():
 def formats():
   """[Format, ...], always in the same order."""
   weights = safetensors.numpy.save({'w': np.ones((2, 3), np.float32), 'b': np.zeros(3, np.int64)})
-  words = lambda folder: Lexicon(folder / 'a.txt', True).matches(SENTENCES[0]) and None
+  words = lambda folder: ([*map(list, Lexicon(folder / 'a.txt', True).matches(LINE))], {})
+  lines = '\n'.join([*WORDS[::2], 'went to', 'old  Ada went', '# a dog'])
   tensors = lambda folder: (oracles.bits(tensor_files.read(folder)[0]), {})
   return [
     *_texts(),
@@ -277,7 +279,7 @@ def formats():
     *_made(),
     *_vocabularies(),
     *_configs(),
-    Format('lexicon', {'a.txt': '\n'.join(WORDS).encode()}, words),
+    Format('lexicon', {'a.txt': lines.encode()}, words, functools.partial(oracles.lexicon, LINE)),
     Format('safetensors', {'model.safetensors': weights}, tensors, oracles.tensors),
     Format('.bin', _pickle, lambda x: tensor_files.read(x) and None),
     Format('TensorFlow', _bundle, lambda x: tensor_files.read(x) and None),

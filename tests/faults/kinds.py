@@ -37,9 +37,10 @@ def durations(phases):
   return out
 
 
-def wait_in(started, phase, seconds, rng):
-  """Waits for a random moment of a phase; False if the run ended before."""
-  count = rng.randrange(1, len(seconds[phase]) // 2 + 2)
+def wait_in(started, phase, seconds, rng, begins=True):
+  """Waits for a random moment of a phase, the first time unless it `begins` anew and so enters it
+  more often; False if the run ended before."""
+  count = rng.randrange(1, begins * len(seconds[phase]) // 2 + 2)
   if not started.reach(phase, count):
     return False
   time.sleep(rng.uniform(0, 1.2 * max(seconds[phase])))
@@ -54,17 +55,20 @@ def finish(workdir, started, ended, whole, least, exact=True):
   return outcome, note * (outcome != 'survived')
 
 
-def stopped(base, folder, known, number, rng, ways, more=0, devices=(1, 1, 1)):
-  """A run is stopped at random moments by {name: signals}, then it goes on to its end. more: steps
-  that a finished run is to end with. devices: how many it has at first, after a stop, ..."""
-  rows, least, command, whole, exact = [], 0, train(known), known.whole, len({*devices}) == 1
+def stopped(base, folder, known, number, rng, ways, begin='', devices=(1, 1), more=0):
+  """A run is stopped at random moments by {name: signals}, then it goes on to its end. begin: the
+  folder that it begins with. devices: how many it has at first, after a stop, .. more: steps that
+  a finished run is to end with."""
+  rows, command, whole, exact = [], train(known), known.whole, len({*devices}) == 1
+  if begin:
+    shutil.copytree(base / begin, folder / W)
   if more:
-    shutil.copytree(base / 'W', folder / W)
-    least, command, whole = families.STEPS, train(known, steps=more), known.extended
+    command, whole = train(known, steps=more), known.extended
+  least = max(steps(folder / W), default=0)
   for count in devices:
     started, name = Run(folder, command, devices=count), rng.choice(list(ways))
     phase, is_last = rng.choice(PHASES) if exact else 'saving', len(rows) == len(devices) - 1
-    sent = not is_last and wait_in(started, phase, known.seconds, rng)
+    sent = not is_last and wait_in(started, phase, known.seconds, rng, exact and not begin)
     for i, each in enumerate(ways[name] if sent else ()):
       time.sleep(i * rng.uniform(0, 0.3))
       started.send(each)
@@ -80,6 +84,18 @@ def stopped(base, folder, known, number, rng, ways, more=0, devices=(1, 1, 1)):
   if outcome == 'survived' and len(rows) < (1 if exact else len(devices) - 1):  # it ended before
     return []
   return [Try(row, outcome, note) for row in rows or [name]]
+
+
+def killed(base, folder, known, number, rng):
+  """The run that `begin` has killed goes on to its end, in case 1 after another kill; in the other
+  cases a new run is killed three times."""
+  if number:
+    begin, devices = ('S', (1, 1)) if number == 1 else ('', (1, 1, 1, 1))
+    return stopped(base, folder, known, number, rng, {'kill -9': KILL}, begin, devices)
+  shutil.copytree(base / 'S', folder / W)
+  least = max(steps(folder / W))
+  outcome, note = finish(folder / W, *run(folder, train(known)), known.whole, least)
+  return [Try(f'kill -9: {known.met}', outcome, note)]
 
 
 def full_disk(base, folder, known, number, rng):
@@ -151,7 +167,7 @@ def trained(base, folder, known, number, rng):
 
 def second_run(base, folder, known, number, rng):
   """A run is held up, and the same command is started: it is refused, and the first goes on."""
-  phase = ('training', 'saving', 'evaluating')[number % 3]
+  phase = rng.choice(('training', 'saving', 'evaluating'))
   first = Run(folder, train(known))
   wait_in(first, phase, {phase: known.seconds[phase][:4]}, rng)
   first.send(signal.SIGSTOP)
@@ -171,7 +187,7 @@ def second_run(base, folder, known, number, rng):
 def not_finite(base, folder, known, number, rng):
   """The weights grow by a factor in each step until they overflow: the run stops, names the step,
   and again at the same step from the checkpoint before it."""
-  skips, rate = number % 2, 10 ** rng.uniform(4, 7)
+  skips, rate = rng.randrange(2), 10 ** rng.uniform(4, 7)
   fields = {'learning_rate': rate, 'schedule': 'constant', 'warmup': 0, 'skip_nonfinite': 3 * skips}
   fields = {f'optimizer.{name}': value for name, value in fields.items()}
   command, sentences, least = train(known, **fields, **{'checkpoint.every': EVERY}), [], 0
@@ -199,8 +215,8 @@ def lost_process(base, folder, known, number, rng):
     settings = {'JAX_COORDINATOR_ADDRESS': address, 'JAX_NUM_PROCESSES': '2'}
     return [Run(folder, train(known), name=i, JAX_PROCESS_ID=i, **settings) for i in '01']
 
-  row, both, victim = 'a process of two killed', pair(), number % 2
-  phase = PHASES[1 + number // 2 % (len(PHASES) - 1)]
+  row, both, victim = 'a process of two killed', pair(), rng.randrange(2)
+  phase = rng.choice(PHASES[1:])
   wait_in(both[victim], phase, known.seconds, rng)
   both[victim].send(signal.SIGKILL)
   other, killed = both[1 - victim].end(), both[victim].end()
@@ -219,7 +235,7 @@ def lost_process(base, folder, known, number, rng):
 
 def meanwhile(base, folder, known, number, rng):
   """A run saves after each step and removes the checkpoint before, and its workdir is read."""
-  row, kept = 'read while it saves', 1 + number % 2
+  row, kept = 'read while it saves', rng.choice((1, 2))
   often = {'checkpoint.every': 1, 'checkpoint.keep_latest': kept}
   started = Run(folder, train(known, **often))
   started.reach('saving')
@@ -255,7 +271,7 @@ def watch(folder):
 def tools(base, folder, known, number, rng):
   """A tool that writes a folder is killed and started again, or two begin at the same time."""
   kills, commands = number % 2, families.tools(known.name)
-  name = list(commands)[number // 2 % len(commands)]
+  name = rng.choice(list(commands))
   begun = time.monotonic()
   run(folder, commands[name])
   seconds, right = time.monotonic() - begun, sums_of(folder)
@@ -281,9 +297,11 @@ def tools(base, folder, known, number, rng):
 
 
 KINDS = {
-  'kill': functools.partial(stopped, ways={'kill -9': KILL}),
-  'extend': functools.partial(stopped, ways={'kill -9 with more steps': KILL}, more=families.MORE),
-  'signal': functools.partial(stopped, ways=SIGNALS),
+  'kill': killed,
+  'extend': functools.partial(
+    stopped, ways={'kill -9 with more steps': KILL}, begin='W', more=families.MORE
+  ),
+  'signal': functools.partial(stopped, ways=SIGNALS, begin='S'),
   'devices': functools.partial(
     stopped, ways={'1 -> 8 -> 4 -> 1 devices': TERM}, devices=(1, 8, 4, 1)
   ),

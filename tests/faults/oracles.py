@@ -29,9 +29,12 @@ def text_of(folder):
   return path.read_bytes().decode('utf-8-sig')
 
 
-def plain(folder):
-  """The words of each document; a blank line stands between two."""
-  lines = [line.split() for line in text_of(folder).split('\n')]
+def plain(folder, others='<doc '):
+  """The words of each document; a blank line stands between two. others: a pattern of a first line
+  that tells of another format, whatever the name of the file."""
+  if re.match(others, (text := text_of(folder)).lstrip()):
+    raise ValueError('of another format')
+  lines = [line.split() for line in text.split('\n')]
   groups = itertools.groupby(lines, bool)
   return [[word for line in group for word in line] for has_words, group in groups if has_words]
 
@@ -65,6 +68,28 @@ def columns(token, tag, folder):
     cells = [[x for x in line.split(mark) if x] for line in lines]
     out += [[[x[token] for x in cells], [x[tag] for x in cells]]] if cells else []
   return out
+
+
+def germeval(folder):
+  """The sentences of a file with a number, a token and its tags a line, below comments."""
+  text = text_of(folder).strip(' \t\n')
+  cells_of = lambda line: [cell.strip(' ') for cell in line.split('\t')]
+  width = next(len(cells_of(x)) for x in text.split('\n') if x.strip(' \t') and x[0] != '#')
+  is_comment, out = lambda row: row[0][:1] == '#' and len(row) != width, []
+  for part in re.split(r'\n(?:[ \t]*\n)+', text):
+    rows = [*itertools.dropwhile(is_comment, map(cells_of, part.split('\n')))]
+    out += [[[row[1] for row in rows], [row[-1] for row in rows]]] if rows else []
+  return out
+
+
+def lexicon(text, folder):
+  """Where entries stand in a text, which ends no word of ASCII in the middle."""
+  entries = {' '.join(line.split()).lower() for line in text_of(folder).split('\n')}
+  entries = sorted(filter(lambda x: x and x[0] != '#', entries), key=len, reverse=True)
+  edge = lambda x, is_none: is_none if x.isascii() and x.isalnum() else ''
+  before, behind = '(?<![a-z0-9])', '(?![a-z0-9])'
+  parts = [edge(x[0], before) + re.escape(x) + edge(x[-1], behind) for x in entries]
+  return [list(found.span()) for found in re.finditer('|'.join(parts), text.lower())]
 
 
 def squad(folder):
@@ -120,8 +145,9 @@ endings = lambda x: [x[f'ending{k}'] for k in range(4)]
 of_many = lambda x: [[x['sentence']], [name.strip() for name in x['label'] if name.strip()]]
 # {format: what reads it}.
 OTHERS = {
-  'text a.txt': plain,
+  'text a.txt': partial(plain, others='<doc |= .*=\\s*(\n|$)'),
   'text a.md': lambda folder: unmarked(plain(folder)),
+  'text a.tokens': lambda folder: unmarked(plain(folder)),
   'text a.jsonl': lambda folder: [*filter(None, jsonl(lambda x: x['text'].split(), folder))],
   'TSV': partial(table, '', labelled),
   'CSV': partial(table, ';', labelled),
@@ -136,6 +162,7 @@ OTHERS = {
   'SQuAD': squad,
   'CoNLL': partial(columns, 0, -1),
   'CoNLL-U': partial(columns, 1, 3),
+  'GermEval': germeval,
 }
 
 
@@ -147,9 +174,10 @@ def wordpiece(texts, folder):
   """The ids of texts under a vocab.txt whose lines all differ."""
   settings = json.loads((folder / 'tokenizer_config.json').read_text())
   lines = (folder / 'vocab.txt').read_bytes().decode().rstrip('\n').split('\n')
-  vocab = {line.strip(): i for i, line in enumerate(lines)}
-  if len(vocab) < len(lines) or '' in vocab or settings['do_lower_case'] is not True:
-    raise ValueError('not one piece a line')
+  vocab = {line: i for i, line in enumerate(lines)}
+  is_plain = len(vocab) == len(lines) and all(line and line == line.strip() for line in lines)
+  if not is_plain or settings['do_lower_case'] is not True:
+    raise ValueError('not one piece a line, without blanks at its ends')
   fast = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token='[UNK]'))
   fast.normalizer = tokenizers.normalizers.BertNormalizer()
   fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()

@@ -10,12 +10,16 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
 
 from bert_jax import config as c
+from bert_jax import tokenizers
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading
 from bert_jax.tasks.tagging import conll
 from bert_jax.text import tables
+from bert_jax.tokenizers import wordpiece
+from bert_jax.tokenizers.reading import load
 
 ROUNDS = settings(
   max_examples=25,
@@ -142,3 +146,56 @@ def test_questions_and_their_answers(tmp_path, squad, before, answer, after, que
   (found,) = reading.questions(squad, 'train', Problems('train'))
   assert (found.text, found.context, found.gold) == (question, context, (answer,))
   assert found.starts == (len(before) + 1,)
+
+
+@ROUNDS
+@given(st.lists(WORD, unique=True, max_size=20))
+def test_a_vocabulary(tmp_path, words):
+  pieces = list(dict.fromkeys(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *words]))
+  tokenizer = wordpiece.WordPiece(pieces, wordpiece.Splitting(do_lower_case=False))
+  tokenizer.save(tmp_path)
+  again = load(tmp_path / 'vocab.txt', do_lower_case=False)
+  assert list(again.pieces) == pieces and again.fingerprint == tokenizer.fingerprint
+
+
+@pytest.fixture(scope='module')
+def of_bytes(tmp_path_factory):
+  """A byte-level vocabulary, as GPT-2 and RoBERTa have one, and what is read once it is saved."""
+  folder, merges = tmp_path_factory.mktemp('bytes'), [('t', 'h'), ('th', 'e'), ('Ġ', 'the')]
+  pieces = ['<s>', '<pad>', '</s>', '<unk>', '<mask>', *pre_tokenizers.ByteLevel.alphabet()]
+  pieces += map(''.join, merges)
+  (folder / 'vocab.json').write_text(json.dumps({x: i for i, x in enumerate(pieces)}))
+  (folder / 'merges.txt').write_text('\n'.join(['#version: 0.2', *map(' '.join, merges), '']))
+  tokenizer = tokenizers.load_folder(folder)
+  tokenizer.save(folder / 'again')
+  return tokenizer, tokenizers.load_folder(folder / 'again')
+
+
+@ROUNDS
+@given(
+  st.text() | st.lists(st.sampled_from(['the', ' ', ' the', '<s>', '\n', 'é', 'h'])).map(''.join)
+)
+def test_any_text_under_a_vocabulary_of_bytes(of_bytes, text):
+  (ids,), (again,) = (tokenizer.ids_batch([text]) for tokenizer in of_bytes)
+  assert of_bytes[0].decode(ids) == text and [*again] == [*ids]
+  assert of_bytes[0].fingerprint == of_bytes[1].fingerprint
+
+
+FREE = {'data.train': TEXT, 'tokenizer.path': TEXT, 'seed': st.integers(0, 2**31 - 1)}
+FREE |= {
+  'optimizer.learning_rate': st.floats(1e-9, 0.9),
+  'model.layer_norm_eps': st.floats(1e-12, 1),
+}
+
+
+@ROUNDS
+@given(st.fixed_dictionaries({}, optional=FREE))
+def test_a_config(squad, values):
+  config = squad.copy_and_resolve_references()
+  config.update_from_flattened_dict(values)
+  again = c.from_json(c.to_json(config))
+  assert c.flatten(again) == c.flatten(config) == c.flatten(squad) | values
+  said = c.override(
+    squad.copy_and_resolve_references(), [f'--config.{k}={v}' for k, v in values.items()]
+  )
+  assert c.flatten(said) == c.flatten(config)

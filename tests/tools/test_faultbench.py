@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from faults import campaign as faultbench
 from faults import families
@@ -40,7 +41,7 @@ def test_how_a_program_may_end(code, log, verdict):
   assert fault_files.failure(Ended(code, '', log)) == verdict
 
 
-RIGHT = {step: {'evaluate': f'mlm {step}', 'evaluate best': f'mlm {step}'} for step in (10, 20, 24)}
+RIGHT = {step: f'mlm {step}' for step in (10, 20, 24)}
 DAMAGED, RENAMED = 'checkpoint 24 is damaged: trying the one before it', '25 was renamed'
 
 
@@ -67,7 +68,7 @@ def test_how_a_reader_is_judged(output, log, good, verdict):
 
 
 def test_a_report_names_the_file_that_is_not_as_it_was(tmp_path):
-  right, path = {0: {'report': 'mlm 3.2\n'}}, tmp_path / 'a,0' / 'run.json'
+  right, path = {0: 'mlm 3.2\n'}, tmp_path / 'a,0' / 'run.json'
 
   def judge(text, path=path):
     return fault_files.judge_reading(Ended(0, text, ''), text, 'report', right, 0, path)
@@ -178,7 +179,8 @@ def test_every_kind_of_file_gets_every_fault_one_at_a_time(tmp_path):
 
 def known_of(family='tags'):
   seconds = dict.fromkeys(fault_kinds.PHASES, [0.0, 0.0])
-  return fault_files.Known(family, Whole('bits', {}), Whole('bits', {}), seconds, {})
+  whole = Whole('bits', {})
+  return fault_files.Known(family, whole, whole, seconds, 'training', {})
 
 
 class Ran:
@@ -203,7 +205,8 @@ class Ran:
 
 @pytest.mark.parametrize('kind', sorted(fault_kinds.KINDS.keys() - {'finite', 'trained', 'extend'}))
 def test_a_fault_that_did_not_take_place_is_no_try(kind, tmp_path, monkeypatch):
-  (tmp_path / 'OUT').mkdir()
+  for name in ('OUT', 'S'):
+    (tmp_path / name).mkdir()
   monkeypatch.setattr(fault_kinds, 'Run', Ran)
   monkeypatch.setattr(fault_kinds, 'run', lambda *x, **_: (Ran(*x), Ended(0, '', '')))
   monkeypatch.setattr(fault_kinds, 'mount', lambda *_: False)
@@ -228,6 +231,111 @@ def test_a_run_must_begin_at_the_newest_checkpoint_that_is_whole(tmp_path, monke
   assert lost == [(10, 'checkpoints/10/meta'), (10, 'config.json')]
 
 
+class Begun:
+  """A Run of a family: W ends; S is killed, the first time after its last checkpoint; a function,
+  which reads, finds the newest checkpoint of S."""
+
+  state, times = 'bits', []
+  phases = 'reading training evaluating saving evaluating saving evaluating closing ended'.split()  # noqa: SIM905
+  phases = [(phase, float(i)) for i, phase in enumerate(phases)]
+  saved = [(step, f's{step}', f'p{step}') for step in range(2, 13, 2)]
+
+  def __init__(self, folder, command, **_):
+    self.folder, self.workdir, self.code = folder, '', 0
+    if not callable(command):
+      self.workdir = command[command.index('--workdir') + 1]
+      last = 8 if self.workdir in self.times else 12
+      for step in range(last - 4, last + 1, 2):
+        (folder / self.workdir / f'checkpoints/{step}').mkdir(parents=True)
+      self.times.append(self.workdir)
+
+  def reach(self, phase, count):
+    assert (self.workdir, phase, count) == ('S', 'evaluating', 2)
+
+  def send(self, number):
+    self.code, self.phases = -number, self.phases[:6]
+
+  def end(self, seconds=0):
+    read = {'workdir': {'train': f'{max(steps(self.folder / "S"), default=0)} s8 rows'}}
+    return Ended(self.code, f'said before\n\n{json.dumps(read)}\n', '')
+
+
+def test_what_is_damaged_is_a_run_that_was_killed_with_steps_left(tmp_path, monkeypatch):
+  monkeypatch.setattr(faultbench.runs, 'Run', Begun)
+  monkeypatch.setattr(faultbench.time, 'sleep', lambda seconds: None)
+  known = faultbench.begin(tmp_path / 'tags', 'tags', False, 0)
+  assert Begun.times == ['W', 'S', 'S'] and steps(tmp_path / 'tags' / 'S') == [4, 6, 8]
+  assert known.met == 'saving' and known.right == {'workdir': {'train': '8 s8 rows'}}
+  assert known.whole.saved[8] == ['s8', 'p8'] and known.seconds['closing'] == [1.0]
+  monkeypatch.setattr(Begun, 'times', ['S'])
+  monkeypatch.setattr(Begun, 'saved', [(8, 'another', 'p8')])
+  with pytest.raises(RuntimeError, match='another state is read at step 8'):
+    faultbench.begin(tmp_path / 'other' / 'tags', 'tags', False, 0)
+
+
+def test_other_folders_are_made_before_all_are_read(tmp_path, monkeypatch, capsys):
+  root, did = folder_of(tmp_path / 'base' / 'S').parent, []
+  monkeypatch.setattr(families, 'after', lambda _: [('convert', 'H')])
+  subject = families.Subject('S', {'train': ('train',), 'predict': ('predict',)})
+  monkeypatch.setattr(families, 'subjects', lambda _: {'workdir': subject})
+  monkeypatch.setattr(fault_files, 'program', lambda *command: did.append(command))
+  monkeypatch.setattr(fault_files, 'stop_before_computing', lambda: did.append('stop'))
+  answer = lambda place, command: (did.append(command), (Ended(0, '', ''), f'{command}'))[1]
+  monkeypatch.setattr(fault_files, 'answer', answer)
+  assert fault_files.expected(root) == 0
+  assert did == [('convert', 'H'), 'stop', ('train',), ('predict',)]
+  read = {'workdir': {'train': "('train',)", 'predict': "('predict',)"}}
+  assert json.loads(capsys.readouterr().out.splitlines()[-1]) == read
+  monkeypatch.setattr(fault_files, 'program', lambda *_: 2)
+  assert fault_files.expected(root) == 2
+
+
+@pytest.mark.parametrize(
+  ('state', 'said', 'verdict'), [('s10', DAMAGED, 'survived'), ('s10', '', 'lost'), ('x', '', '')]
+)
+def test_an_earlier_checkpoint_is_read_as_the_newest(tmp_path, monkeypatch, state, said, verdict):
+  """What a program gives of it is compared with what it gives where there is no later one."""
+  root = folder_of(tmp_path / 'base' / 'S').parent
+  subject = families.Subject('S', {'train': ('train',)})
+  monkeypatch.setattr(families, 'subjects', lambda _: {'workdir': subject})
+  whole = Whole('bits', {}, {10: ['s10', ''], 20: ['s20', '']})
+  known = known_of()._replace(whole=whole, right={'workdir': {'train': '20 s20 rows'}})
+  right = contents(root / 'S')
+
+  def answer(place, _):
+    found = contents(place / 'S')
+    good = [
+      n
+      for n in (10, 20)
+      if (name := f'checkpoints/{n}/meta') in found and found[name] == right[name]
+    ]
+    given = '20 s20 rows' if max(good) == 20 else f'10 {state} rows'
+    return Ended(0, '', said * (given[:2] == '10')), given
+
+  def inject(place, *_):
+    (place / 'checkpoints/20/meta').write_text('x')
+    return Path('checkpoints/20/meta'), 'checkpoints/20/meta: cut'
+
+  monkeypatch.setattr(fault_files, 'answer', answer)
+  monkeypatch.setattr(fault_files, 'inject', inject)
+  given = root, tmp_path / 'x', 'workdir', known, 0, '0'
+  if verdict:
+    assert [x.outcome for x in fault_files.single_fault(*given)] == [verdict]
+  else:
+    with pytest.raises(RuntimeError, match='another state is read at step 10'):
+      fault_files.single_fault(*given)
+
+
+def test_the_run_that_was_killed_goes_on_from_its_newest_checkpoint(tmp_path, monkeypatch):
+  base = folder_of(tmp_path / 'base' / 'S').parent
+  for begin, outcome in (20, 'survived'), (10, 'lost'):
+    ran = Ran('', '', begin=begin), Ended(0, '', '')
+    monkeypatch.setattr(fault_kinds, 'run', lambda *_, ran=ran: ran)
+    given = base, tmp_path / str(begin), known_of(), 0, random.Random(0)
+    (tried,) = fault_kinds.killed(*given)
+    assert (tried.row, tried.outcome) == ('kill -9: training', outcome)
+
+
 @pytest.mark.parametrize(('mended', 'outcome'), [('right', 'named'), ('wrong', 'lost')])
 def test_every_program_that_refuses_a_fault_reads_on_once_it_is_mended(
   mended, outcome, tmp_path, monkeypatch
@@ -236,7 +344,7 @@ def test_every_program_that_refuses_a_fault_reads_on_once_it_is_mended(
   reads = {name: (name,) for name in ('evaluate', 'train', 'predict')}
   monkeypatch.setattr(families, 'subjects', lambda _: {'workdir': families.Subject('S', reads)})
   known, whole = (
-    known_of()._replace(right={'workdir': {20: dict.fromkeys(reads, 'right')}}),
+    known_of()._replace(right={'workdir': dict.fromkeys(reads, 'right')}),
     root / 'S',
   )
 
@@ -293,11 +401,67 @@ def test_the_exit_status_and_the_way_to_repeat_a_bad_case(tmp_path, monkeypatch,
     assert end.value.code == code
     assert (' '.join(one) in capsys.readouterr().err) == bool(code)
     facts = json.loads((tmp_path / 'faults.json').read_text())
-    assert facts['tries'] == [['tags', 'signal', 2, 'Ctrl-C', outcome, 'begun at 0']]
+    assert facts['cases'] == [['tags', 'signal', 2, [['Ctrl-C', outcome, 'begun at 0']]]]
     assert f'| {outcome} |' in (tmp_path / 'faults.md').read_text()
   with pytest.raises(SystemExit) as end:
     faultbench.main(['--case', '1'])
   assert end.value.code == 2 and '--only FAMILY' in capsys.readouterr().err
+
+
+def test_a_campaign_that_goes_on_keeps_its_good_cases(tmp_path, monkeypatch, capsys):
+  """And repeats the bad ones; a case whose fault did not take place is not tried for ever."""
+  bad, asked = {('tags', 'files', 3)}, []
+  run = ['--out', str(tmp_path), '--only', 'tags', '--resume']
+
+  def campaign(cases, seed, jobs, out):
+    asked[:] = cases
+    if not cases:
+      return
+    yield ('tags', '', 0), [], 0.25  # the undisturbed runs
+    for each in cases:
+      if each[1] == 'disk':
+        yield each, [], 2.0
+      else:
+        yield each, [Try(f'of {each[1]}', 'silent' if each in bad else 'named')], 1.5
+
+  monkeypatch.setattr(faultbench, 'campaign', campaign)
+
+  def main(*more):
+    with pytest.raises(SystemExit) as end:
+      faultbench.main([*run, *more])
+    return end.value.code
+
+  assert main('--kind', 'files') == 1 and len(asked) == 18
+  assert main('--kind', 'disk') == 1 and asked == [('tags', 'disk', 0)]
+  bad.clear()
+  assert main() == 0 and ('tags', 'files', 3) in asked and ('tags', 'disk', 0) not in asked
+  assert not {each for each in asked if each[1] == 'files'} - {('tags', 'files', 3)}
+  facts = json.loads((tmp_path / 'faults.json').read_text())
+  files = sorted(n for _, kind, n, tries in facts['cases'] if kind == 'files' and len(tries) == 1)
+  assert files == [*range(18)] and facts['seconds'] == {
+    'tags': 3 * 0.25 + 18 * 1.5 + 2 + len(asked) * 1.5
+  }
+  shown = (tmp_path / 'faults.md').read_text()
+  assert '| of files | 18 | 0 | 18 | 0 | 0 | 0 |' in shown and '| kills of a run | 0 |' in shown
+  assert 'did not take place | 1 |' in shown
+  assert main() == 0 and not asked
+  assert main('--seed', '7') == 2 and 'another seed' in capsys.readouterr().err
+  monkeypatch.setattr(faultbench.provenance, 'versions', lambda: {'jax': '0'})
+  assert main() == 2 and 'another seed or version' in capsys.readouterr().err
+
+
+def test_a_quick_campaign_tries_all_families_and_all_kinds():
+  args = SimpleNamespace(quick=True, only='', kind='', case=None)
+  quick = faultbench.chosen(args)
+  of = {name: [kind for x, kind, _ in quick if x == name] for name in families.FAMILIES}
+  assert {kind for _, kind, _ in quick} == {*faultbench.CASES}
+  assert all({'kill', 'files'} < {*of_family} and len(of_family) == 3 for of_family in of.values())
+  args.quick = False
+  for name, kind, number in faultbench.chosen(args):
+    with_kind, many = faultbench.CASES[kind]
+    assert name in with_kind and number < many and (kind == 'tools' or name in (*of, 'inputs'))
+  args.kind, args.quick = 'signal', True
+  assert {name for name, *_ in faultbench.chosen(args)} == {*families.FAMILIES}
 
 
 @pytest.mark.slow
@@ -305,12 +469,16 @@ def test_the_quick_campaign_finds_nothing(tmp_path):
   command = [sys.executable, 'tests/faults', '--quick', '--out', str(tmp_path)]
   ended = subprocess.run(command, capture_output=True, text=True)
   assert ended.returncode == 0, ended.stderr[-9000:]
-  tries = json.loads((tmp_path / 'faults.json').read_text())['tries']
-  assert {family for family, *_ in tries} == {*families.FAMILIES, 'inputs'}
-  each = {}  # {kind: tries of a case}
-  for kind, (of, _) in faultbench.CASES.items():
-    cases = {(family, number) for family, other, number, *_ in tries if other == kind}
-    each[kind] = [other for _, other, *_ in tries].count(kind) / max(1, len(cases))
-    assert cases and {family for family, _ in cases} <= {*of}, kind
-  whole = {kind: len(of) * many * each[kind] for kind, (of, many) in faultbench.CASES.items()}
-  assert whole['kill'] >= 200 and whole['files'] >= 1500 and whole['inputs'] >= 20_000
+  cases = json.loads((tmp_path / 'faults.json').read_text())['cases']
+  each = {}  # {(kind, number of the case): how many tries in each}
+  for _, kind, number, tries in cases:
+    each.setdefault((kind, number), []).append(len(tries))
+  took_place = {kind for (kind, _), numbers in each.items() if any(numbers)}
+  assert took_place == {*faultbench.CASES}
+  whole = {}  # tries of the whole campaign, whose cases from the third on are alike
+  for kind, (of, many) in faultbench.CASES.items():
+    mean = lambda n, kind=kind: np.mean(each.get((kind, n)) or each[kind, 0])
+    whole[kind] = len(of) * sum(mean(min(n, 2)) for n in range(many))
+  assert whole['kill'] >= 200 and whole['inputs'] >= 20_000
+  of, many = faultbench.CASES['files']
+  assert len(of) * many * fault_files.FAULTS >= 1500 and whole['files'] >= 3000

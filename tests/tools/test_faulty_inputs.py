@@ -497,6 +497,12 @@ def test_nothing_uses_affinity_where_it_may_not_exist():
     assert 'sched_getaffinity' not in path.read_text() or path.name in guarded, path
 
 
+def test_a_refusal_is_short_whatever_it_quotes():
+  error = InputError(f'objective {"x" * 20_000!r} is not known; use one of a, b.')
+  assert len(str(error)) < 1400 and str(error).startswith("objective 'xxx")
+  assert str(error).endswith('; use one of a, b.') and str(InputError('short')) == 'short'
+
+
 # ---- all formats ---------------------------------------------------------------------------------
 
 
@@ -518,7 +524,7 @@ def test_what_is_neither_read_nor_named_is_seen(tmp_path, monkeypatch):
     (InputError('a sentence'), 'named'),
     (ValueError('x'), 'traceback'),
     (None, 'same'),
-    (InputError('x' * 9_000), 'traceback'),
+    (InputError('two\nlines'), 'traceback'),
     (MemoryError(), 'memory'),
     (EOFError(), 'traceback'),
   ):
@@ -566,6 +572,9 @@ def test_whole_files_of_all_formats_are_read(tmp_path):
     ('text a.txt', '\n\n', '\n'),
     ('text a.md', ' went', 'went'),
     ('text a.jsonl', ' went', 'went'),
+    ('text a.tokens', ' went', 'went'),
+    ('lexicon', 'old  Ada', 'old'),
+    ('GermEval', 'went\tO\tO', 'went\tO\tB-X'),
     ('SQuAD', '"answer_start": 4', '"answer_start": 9'),
     ('SQuAD', '"text": "river"', '"text": "rive"'),
     ('GAP', 'TRUE', 'FALSE'),

@@ -11,6 +11,7 @@ from test_report import workdir
 
 from bert_jax import predict
 from bert_jax.config import InputError
+from bert_jax.tokenizers import wordpiece
 from bert_jax.tools.probe import __main__ as probe
 from bert_jax.tools.probe import data as probe_data
 from bert_jax.tools.probe import layers as probe_layers
@@ -87,6 +88,21 @@ def test_what_is_cut_and_left_out_is_counted(model, conllu, tmp_path):
   assert counts['sentences cut (longer than 5 pieces)'] >= 10
   with pytest.raises(InputError, match='--conllu .* holds no sentences'):
     probe_data.read(model.tokenizer, [str(tmp_path / 'text.txt')], [], 0, 30, Counter())
+
+
+def test_files_are_read_in_the_encoding_that_is_named(tmp_path):
+  """Of so few letters none is recognised."""
+  pair = json.dumps({'sentence_good': 'шаг', 'sentence_bad': 'гаш'}, ensure_ascii=False)
+  row = '\t'.join(['1', 'шаг', '_', 'NOUN', *['_'] * 6])
+  for name, text in (('a.txt', 'шаг\n'), ('a.conllu', f'{row}\n\n'), ('a.jsonl', pair)):
+    (tmp_path / name).write_bytes(text.encode('cp1251'))
+  read, given = probe_data.read, (0, 9, Counter(), 'cp1251')
+  tokenizer = wordpiece.WordPiece(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'шаг'])
+  for specs in ([f'{tmp_path}/a.conllu'], []), ([], [f'{tmp_path}/a.txt']):
+    (sentence,) = read(tokenizer, *specs, *given)
+    assert sentence.words == ('шаг',) and sentence.ids.tolist() == [5]
+  ((good, bad, *_),) = probe_pieces.read_pairs([f'{tmp_path}/a.jsonl'], 0, Counter(), 'cp1251')
+  assert (good, bad) == ('шаг', 'гаш')
 
 
 def test_the_loss_of_pieces_is_that_of_perplexity(model, sentences):

@@ -45,7 +45,8 @@ def probe(
   """Probes a model as the arguments ask, {name: result}. counts: of the pairs left out."""
   counts, skipped = Counter(counts), {}
   room, pieces = model.limit - 2, model.tokenizer
-  read = lambda conllu, text, most: probe_data.read(pieces, conllu, text, most, room, counts)
+  more = room, counts, args.text_encoding
+  read = lambda conllu, text, most: probe_data.read(pieces, conllu, text, most, *more)
   sentences = read(args.conllu, args.text, args.sentences)
   reference = read([], args.reference, 0) if args.reference else []
   tagged = [s for s in sentences if any(s.tags)]
@@ -77,8 +78,9 @@ def settings_of(args: argparse.Namespace, pairs: Sequence[Pair]) -> dict[str, An
     for _, part in files.parts(spec):
       paths = [] if part.startswith('tfds:') else files.expand(part)
       stats += [part, *((str(x), x.stat().st_size, x.stat().st_mtime_ns) for x in paths)]
-  names = 'conllu', 'text', 'reference', 'sentences', 'words', 'attention_sentences', 'only'
-  out = {name: getattr(args, name) for name in names} | {'pairs': args.pairs}
+  names = 'conllu', 'text', 'reference', 'pairs', 'text_encoding'
+  names += 'sentences', 'words', 'attention_sentences', 'only'
+  out = {name: getattr(args, name) for name in names}
   return json.loads(json.dumps(out | {'data': zlib.crc32(repr([*stats, pairs]).encode())}))
 
 
@@ -144,7 +146,8 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     specs[:] = [f'{name}={part}' if name else part for name, part in parts]
   out = Path(args.out or Path(args.model) / 'probe').expanduser()
   arguments.check_writable(out)
-  pairs = probe_pieces.read_pairs(args.pairs, args.sentences, counts := Counter())
+  counts: Counter[str] = Counter()
+  pairs = probe_pieces.read_pairs(args.pairs, args.sentences, counts, args.text_encoding)
   settings = settings_of(args, pairs)
   for number, which in enumerate(steps, 1):
     result = {'settings': settings | {'weights': weights_of(args.model, which)}}
@@ -205,6 +208,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   counted = 'text whose unigrams and bigrams are the baselines; default: half of the sentences'
   add('--reference', help=counted, **more)
   add('--pairs', help="minimal pairs, BLiMP's JSONL", **more)
+  add('--text-encoding', default='', help='of files that are not UTF-8; default: as letters tell')
   add('--sentences', type=int, default=500, help='of each SPEC, and pairs of each file; 0: all')
   add('--words', type=int, default=6000, help='that a linear probe is trained on')
   add('--attention-sentences', type=int, default=100, help='that attention is averaged over')

@@ -32,16 +32,23 @@ class Sentence(NamedTuple):
 
 
 def read(
-  tokenizer: Tokenizer, conllu: Specs, text: Specs, most: int, room: int, counts: Counter[str]
+  tokenizer: Tokenizer,
+  conllu: Specs,
+  text: Specs,
+  most: int,
+  room: int,
+  counts: Counter[str],
+  encoding: str = '',
 ) -> list[Sentence]:
   """Reads `most` sentences (0: all) of each [LANGUAGE=]SPEC, the same ones every time. room: the
-  most pieces of a sentence; longer ones are cut. counts: counts sentences left out or cut."""
+  most pieces of a sentence; longer ones are cut. counts: counts sentences left out or cut.
+  encoding: of the files, as data.text_encoding."""
   out = []
   for option, specs, reader in (('--conllu', conllu, _from_conllu), ('--text', text, _from_lines)):
     for spec in specs:
       for language, part in files.parts(spec):
         try:
-          sentences = reader(part, counts)
+          sentences = reader(part, counts, encoding)
         except InputError as error:
           raise InputError(str(error).replace('data.eval=', f'{option} ')) from None
         some = drawn(sentences, most, 'sentences not used (--sentences)', counts)
@@ -57,20 +64,20 @@ def drawn(values: Sequence[Any], most: int, left_out: str, counts: Counter[str])
   return [values[i] for i in sorted(np.random.default_rng(0).permutation(len(values))[:most])]
 
 
-def _from_conllu(spec: str, counts: Counter[str]) -> list[Words]:
-  problems = Problems('eval', skip=True)
+def _from_conllu(spec: str, counts: Counter[str], encoding: str) -> list[Words]:
+  problems = Problems('eval', True, encoding)
   read = conll.read(spec, 'eval', problems, conll.Layout(True, token_column=1, tag_column=3))
   counts.update({kind: n for kind, n in problems.counts.items() if '(' in kind})
   blank = lambda s: s.after_blank or (False, *[True] * (len(s.tokens) - 1))
   return [(s.tokens, blank(s), s.tags or (None,) * len(s.tokens)) for s in read]
 
 
-def _from_lines(spec: str, counts: Counter[str]) -> Sequence[Words]:
+def _from_lines(spec: str, counts: Counter[str], encoding: str) -> Sequence[Words]:
   read = Counter()
   out = [
     (tuple(words), (False, *[True] * (len(words) - 1)), ())
     for path in files.split_files(spec, 'eval')
-    for _, line in files.lines(path, read)
+    for _, line in files.lines(path, read, encoding)
     if (words := line.split())
   ]
   counts.update({kind: n for kind, n in read.items() if kind != 'files'})

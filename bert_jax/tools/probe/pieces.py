@@ -125,13 +125,16 @@ def losses(
   }
 
 
-def read_pairs(specs: Sequence[str], most: int, counts: Counter[str]) -> list[Pair]:
-  """Reads `most` pairs (0: all) of each file of BLiMP's JSONL: sentence_good, sentence_bad, UID."""
+def read_pairs(
+  specs: Sequence[str], most: int, counts: Counter[str], encoding: str = ''
+) -> list[Pair]:
+  """Reads `most` pairs (0: all) of each file of BLiMP's JSONL: sentence_good, sentence_bad, UID.
+  encoding: of the files, as data.text_encoding."""
   out = []
   for spec in specs:
     for path in files.expand(spec):
       pairs, stem, read = [], path.name.partition('.')[0], Counter()
-      lines = [(n, line) for n, line in files.lines(path, read) if line.strip()]
+      lines = [(n, line) for n, line in files.lines(path, read, encoding) if line.strip()]
       for number, line in lines:
         record = {}
         with contextlib.suppress(InputError):

@@ -11,8 +11,8 @@ FIELDS = affecting({'vocabulary'}, {
     allowed='(0, 1]'),
   'tokenizer.do_lower_case': Field(True, 'lower-case and strip accents (uncased)'),
 }) | affecting({'rows'}, {
-  'data.train': Field('', 'file, glob, folder, tfds:NAME, prepared corpus, or LANGUAGE=one of '
-    'them,...; empty: the embedded documentation'),
+  'data.train': Field('', 'file, glob, folder, tfds:NAME, hf:NAME, prepared corpus, or '
+    'LANGUAGE=one of them,...; empty: the embedded documentation'),
   'data.eval': Field('', 'the same, to evaluate on; empty: a held-out share of a corpus',
     affects={'eval_rows'}),
   'data.seq_length': Field(128, 'tokens per row, [CLS] and [SEP] included (elsewhere: '

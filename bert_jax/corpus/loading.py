@@ -24,7 +24,7 @@ def metas(spec: str, languages: Iterable[str]) -> list[tuple[str, dict[str, Any]
   out = []
   for name, part in files.parts(spec, languages):
     is_prepared = prepared.is_prepared(part)
-    if part and not is_prepared and not part.startswith('tfds:'):
+    if part and not is_prepared and not files.is_named(part):
       files.expand(part)
     out.append((name, prepared.read_meta(part) if is_prepared else None))
   return out

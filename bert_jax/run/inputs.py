@@ -1,6 +1,7 @@
 """The inputs of a run: what is read and checked before anything is compiled or written."""
 
 import dataclasses
+import json
 import math
 from collections.abc import Collection
 from typing import Any
@@ -52,6 +53,8 @@ class Inputs:
     out = {'config': config_lib.fingerprint(self.config), 'data': data, 'vocabulary': vocabulary}
     if teaching.has_teacher(self.config):
       out['teacher'] = self.objective.fingerprint
+    if sets := contents.named_sets(self.config, 'train'):
+      out['sets'] = json.dumps(sets, sort_keys=True)
     return out
 
 
@@ -125,6 +128,9 @@ def check_continues(inputs: Inputs, program: Program) -> None:
       wrong = f'config.resume_from is at step {number} already; set steps above {steps}'
   elif meta.get('teacher') != identity.get('teacher'):
     wrong = f'the teacher is not the one of checkpoint {number}; {back}'
+  elif meta.get('sets') != identity.get('sets'):
+    now, then = (x.get('sets', 'none') for x in (identity, meta))
+    wrong = f'the fingerprint of the training data is {now}, at checkpoint {number} {then}; {back}'
   elif not same_data:
     other = 'is not what it was, or not read as it was by an earlier version,'
     wrong = f'the training data {other} at checkpoint {number}; {back}'

@@ -223,8 +223,8 @@ def sample(spec: str, form: str, text_field: str, skip: bool = False, *how: str)
   paths, out = documents.sources(spec, form), []
   chosen = [paths[i] for i in spaced(len(paths), FILES)]
   for path in chosen:
-    room, blocks = CHARACTERS // len(chosen), documents.blocks(path, form, *how)
-    of_rows = text_field, Counter(), skip
+    room, of_rows = CHARACTERS // len(chosen), (text_field, Counter(), skip)
+    blocks = documents.blocks(path, form, *how, text_field=text_field)
     for document in (x for block in blocks for x in documents.read_block(block, *of_rows)):
       ends = itertools.accumulate(map(len, document.sentences))
       out.append([s for s, end in zip(document.sentences, ends) if end - len(s) < room])

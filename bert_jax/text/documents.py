@@ -1,7 +1,7 @@
 """Reads a corpus of raw text as documents of sentences.
 
-A corpus is named by a spec: a file, a glob, a folder, or `tfds:NAME[:SPLIT]`. A file's suffix tells
-its format (`.gz` or `.zst` may follow any):
+A corpus is named by a spec: a file, a glob, a folder, or a set (`tfds:NAME`, `hf:NAME`). A file's
+suffix tells its format (`.gz` or `.zst` may follow all but the last):
 
   sentences   .txt, none or unknown: one sentence a line, a blank line between documents, as in
               google-research/bert
@@ -11,6 +11,8 @@ its format (`.gz` or `.zst` may follow any):
   wiki        any file that begins with `<doc `: WikiExtractor output, a paragraph a line
   wikitext    any file that begins with a line like ` = Title = `: WikiText-2 and -103, a paragraph
               a line; headings (` = = Section = = `) open documents, as in Markdown
+  records     .parquet, .arrow, .feather: rows whose text field is a document, as in jsonl, whatever
+              format is named. In a folder with such files they alone are read
 
 Files are read as a stream and cut into blocks of whole documents. Cutting is quick, since it only
 looks for the lines that open a document; then any process can read a block without the rest of the
@@ -28,18 +30,17 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.files import Path
-from bert_jax.text import encodings, files
-from bert_jax.text.encodings import Lines, decode
+from bert_jax.text import encodings, files, record_sources
+from bert_jax.text.encodings import Lines
 from bert_jax.text.files import parse_json
 from bert_jax.text.plain_formats import BLANK, OPENS, PARAGRAPHS, SUFFIXES, wikitext_heading
+from bert_jax.text.record_sources import Block
 from bert_jax.text.sentences import split_sentences
 
 BLOCK_BYTES = 1 << 20  # a block ends where the first document begins after so many bytes
 LONGEST_DOCUMENT = 16 << 20  # bytes; a longer one is cut here, and counted
 LONGEST_SENTENCE = 10_000  # characters; a longer one is cut at a blank, and counted
-_TFDS_ROWS = 256  # rows of a TFDS dataset in a block
 
-_tfds_source = functools.lru_cache(maxsize=4)(files.tfds_source)
 RawLines = Iterator[tuple[int, bytes, int]]  # as files.raw_lines yields them
 
 
@@ -56,17 +57,6 @@ class Document(NamedTuple):
   sentences: Sentences
 
 
-class Block(NamedTuple):
-  """Some whole documents of a file that are not yet parsed, or rows of a TFDS dataset."""
-
-  path: str
-  format: str
-  first: int  # number of its first line or row
-  data: bytes  # its lines; of a TFDS dataset, the number of rows
-  position: int  # bytes of the file on disk, or rows, read when it ends: for a progress bar
-  is_cut: bool  # it begins amid a document that became too long for one block
-
-
 def documents(
   spec: str,
   *,
@@ -78,16 +68,16 @@ def documents(
   encoding: str = '',
 ) -> Iterator[Document]:
   """Yields the documents of a corpus in a fixed order.
-  split: of a TFDS dataset whose spec names none. format: 'auto' or one of those above. text_field:
-  holds the text of a JSON object or of a TFDS example. encoding: as data.text_encoding. counts:
+  split: of a set whose spec names none. format: 'auto' or one of those above. text_field: holds the
+  text of a record; a.b: field b of the object in field a. encoding: as data.text_encoding. counts:
   increased are files, bytes (uncompressed), documents, sentences, empty_documents,
   invalid_utf8_lines, cut_sentences, cut_documents and, with `skip`, left_out_records, which have no
   text. InputError: the corpus is missing, empty, damaged, or not in the format."""
   before = counts['documents']
   for path in sources(spec, format):
-    if not path.startswith('tfds:'):
+    if not files.is_named(path):
       counts['files'] += 1
-    for block in blocks(path, format, split, encoding):
+    for block in blocks(path, format, split, encoding, text_field):
       yield from read_block(block, text_field, counts, skip)
   if counts['documents'] == before:
     empty = f'{x:,} records without one' if (x := counts['left_out_records']) else 'white space'
@@ -95,22 +85,29 @@ def documents(
 
 
 def sources(spec: str, format: str = 'auto') -> list[str]:
-  """The paths to give to `blocks`: the files of a spec, in order, or the spec of a TFDS dataset."""
+  """The paths to give to `blocks`: the files of a spec, in order, or the spec of a set."""
   if format != 'auto' and format not in OPENS:
     raise InputError(f'format {format!r} is unknown; use one of auto, {", ".join(OPENS)}')
-  return [spec] if spec.startswith('tfds:') else [str(path) for path in files.expand(spec)]
+  if files.is_named(spec):
+    return [spec]
+  paths = [str(path) for path in files.expand(spec)]
+  is_folder = Path(spec).expanduser().is_dir()
+  tables = [path for path in paths if is_folder and record_sources.has_records(path)]
+  if 0 < len(tables) < len(paths):
+    log.info('%s: %d of its %d files are tables, and are read', spec, len(tables), len(paths))
+  return tables or paths
 
 
 def blocks(
-  path: str, format: str = 'auto', split: str = 'train', encoding: str = ''
+  path: str,
+  format: str = 'auto',
+  split: str = 'train',
+  encoding: str = '',
+  text_field: str = 'text',
 ) -> Iterator[Block]:
-  """Cuts a file, or a TFDS dataset, into blocks; the same bytes give the same blocks."""
-  if path.startswith('tfds:'):
-    _tfds_source.cache_clear()  # the dataset may have been prepared anew
-    total = len(_tfds_source(path, split)[1])
-    for first in range(0, total, _TFDS_ROWS):
-      end = min(first + _TFDS_ROWS, total)
-      yield Block(path, split, first, str(end - first).encode(), end, False)
+  """Cuts a file, or a set, into blocks; the same bytes give the same blocks."""
+  if record_sources.has_records(path):
+    yield from record_sources.blocks(path, split, text_field)
     return
   by_suffix = SUFFIXES.get(files.suffix(Path(path)), 'sentences') if format == 'auto' else format
   longest = LONGEST_DOCUMENT if by_suffix != 'jsonl' else 0  # an object of JSON cannot be cut
@@ -153,8 +150,9 @@ def read_block(
 ) -> Iterator[Document]:
   """Yields the documents of a block that are not empty; counts as `documents` does."""
   path, of_rows = Path(block.path), (text_field, counts, skip)
-  if block.path.startswith('tfds:'):
-    read = _documents_of(_tfds_rows(block, text_field, counts), *of_rows)
+  if record_sources.has_records(block.path):
+    rows = record_sources.rows(block, counts, text_field)
+    read = _documents_of(((name, name, record) for name, record in rows), *of_rows)
   else:
     if block.is_cut:
       counts['cut_documents'] += 1
@@ -236,19 +234,6 @@ def _jsonl(path: Path, numbered: Lines, counts: Counter) -> Rows:
       yield f'{path.name}:{number}', where, functools.partial(parse_json, line, where, counts)
 
 
-def _tfds_rows(block: Block, text_field: str, counts: Counter) -> Rows:
-  rows = _tfds_source(block.path, block.format)[1]
-
-  def read(i: int) -> dict[str, Any]:
-    row = rows(i)[1]
-    counts['bytes'] += len(row.get(text_field) or '')
-    return {k: decode(v, counts) if isinstance(v, bytes) else v for k, v in row.items()}
-
-  for i in range(block.first, block.position):
-    name = f'{rows.name}:{i}'
-    yield name, name, functools.partial(read, i)
-
-
 def _documents_of(rows: Rows, field: str, counts: Counter, skip: bool) -> Iterator[Document]:
   for name, where, read in rows:
     try:
@@ -267,6 +252,9 @@ def _documents_of(rows: Rows, field: str, counts: Counter, skip: bool) -> Iterat
 
 def _text_of(row: dict[str, Any], field: str, where: str) -> str:
   advice = 'set corpus.text_field (--text-field)'
+  while field not in row and isinstance(row.get(field.partition('.')[0]), dict):
+    outer, _, field = field.partition('.')
+    row = row[outer]
   if field not in row:
     raise InputError(f'{where} has no field {field!r}, only {listed(row) or "none"}; {advice}')
   if not isinstance(text := row[field], str):

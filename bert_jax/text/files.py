@@ -1,6 +1,7 @@
 """Reads files by lines, JSON files and TFDS datasets, and reports damage with its place.
 
-A spec is a file, a glob, a folder, `tfds:NAME[:SPLIT]`, or `docs:NAME` (documentation_tasks.py).
+A spec is a file, a glob, a folder, a set by its name (`tfds:NAME[:SPLIT]`, or `hf:NAME`, see
+arrow.py), or `docs:NAME` (documentation_tasks.py).
 What can be repaired (invalid UTF-8) is repaired and counted; anything else wrong is an InputError
 that says where.
 """
@@ -20,6 +21,14 @@ from bert_jax.copies import fetched
 from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.files import Path, read_bytes
 from bert_jax.text import documentation_tasks, encodings, values
+
+RECORDS = '.parquet', '.arrow', '.feather'  # suffixes of files that hold records and no lines
+SHARD = re.compile(r'-\d{5}-of-\d{5}')  # in the name of a file that is one of several
+
+
+def is_named(spec: str) -> bool:
+  """Whether a spec is the name of a set and no path of files."""
+  return spec.startswith(('tfds:', 'hf:'))
 
 
 def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
@@ -54,18 +63,25 @@ def expand(spec: str) -> list[Path]:
   except OSError as error:
     raise InputError(f'{spec:.60} cannot be looked up: {error.strerror}') from error
   if path.is_dir():
+    if saved_by_datasets(path):
+      raise InputError(f'{spec} is a data set of `save_to_disk`; write hf:{path.absolute()}')
     hidden = lambda file: any(part[0] in '._' for part in file.relative_to(path).parts)
     found = [file for file in path.rglob('*') if not hidden(file)]
     advice = f'{spec} is a folder without files; give the folder that holds the data'
   else:
     in_bucket = isinstance(path, Bucket)
     found = path.matches() if in_bucket else map(Path, glob.glob(str(path), recursive=True))
-    advice = f'{spec} does not exist; give a file, a glob, a folder or tfds:NAME'
+    advice = f'{spec} does not exist; give a file, a glob, a folder, tfds:NAME or hf:NAME'
     if glob.has_magic(spec):
       advice = f'no file matches {spec}; check the pattern'
   if not (paths := sorted(x for x in found if isinstance(x, Bucket) or x.is_file())):
     raise InputError(advice)
   return paths
+
+
+def saved_by_datasets(folder: Path) -> bool:
+  """Whether `save_to_disk` of Hugging Face's `datasets` made a folder."""
+  return any((folder / name).is_file() for name in ('state.json', 'dataset_dict.json'))
 
 
 def suffix(path: Path) -> str:
@@ -89,6 +105,10 @@ def raw_lines(path: Path, cut: int = 0, encoding: str = '') -> Iterator[tuple[in
   text/encodings.py. cut: a line of so many bytes or more is read as several of about 1 MB; 0: a
   line of 256 MB is an InputError. encoding: as data.text_encoding; '': to be recognised."""
   number, opener = 0, _OPENERS.get(path.suffix, lambda disk: disk)
+  if suffix(path) in RECORDS:
+    raise InputError(
+      f'{path} is a table, and lines are read here; name a text file or its --columns'
+    )
   try:
     with path.open('rb', 1 << 16) as disk:
       about, is_pipe = path.stat(), not disk.seekable()
@@ -177,20 +197,28 @@ def json_of(path: Path, kind: type = dict) -> Any:
   return value
 
 
+def names_of_split(split: str) -> tuple[str, ...]:
+  """What a split may be called: the one to evaluate on ('eval', 'validation') has several names."""
+  several = 'dev', 'validation', 'val', 'valid', 'testa'
+  return several if split in ('eval', 'validation') else (split,)
+
+
 def split_files(spec: str, split: str, *, one: bool = False, kind: str = '') -> list[Path]:
   """The files of a spec; in a folder, only those named for the split: train.tsv, x-ud-dev.conllu.
-  kind: a suffix that goes before others. one: several files are an InputError, as are always two
-  that differ in their suffix only, since they may be the same set."""
+  kind: a suffix that goes before others. one: several files that are no shards of one set are an
+  InputError, as are always two that differ in their suffix only, since they may be the same set."""
   paths = expand(spec)
   if not Path(spec).expanduser().is_dir():
     return paths
   paths = [path for path in paths if suffix(path) == kind] or paths
-  names = ('train',) if split == 'train' else ('dev', 'validation', 'val', 'valid', 'testa')
+  names = names_of_split(split)
   for pattern in (r'({})\.', r'.*(?<![a-z])({})(?![a-z])'):  # the whole name, else a word of it
     for name in names:
       matches = re.compile(pattern.format(name), re.IGNORECASE).match
       named = [path for path in paths if matches(path.name)]
-      if len(named) > (1 if one else len({path.parent / _bare(path).stem for path in named})):
+      stems = {str(path.parent / _bare(path).stem) for path in named}
+      sets = {SHARD.sub('', stem) for stem in stems}
+      if len(named) > len(stems) or (one and len(sets) > 1):
         two = f'{len(named)} files for {name}, {named[0].name} and {named[1].name}'
         raise InputError(f'{spec} holds {two}; name the one you mean')
       if named:
@@ -202,8 +230,8 @@ def split_files(spec: str, split: str, *, one: bool = False, kind: str = '') -> 
 _TFDS = re.compile(r'tfds:(?P<name>(\w+://)?[^:]+(:[\d*]+\.[\d*]+\.[\d*]+)?)(:(?P<split>.+))?')
 
 
-def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsRows']:
-  """Opens `tfds:NAME[:SPLIT]`: (its features, its rows).
+def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], Any, str]:
+  """Opens `tfds:NAME[:SPLIT]`: (its features, its rows by number, what they are called by).
   NAME is what `tfds.builder` takes (`glue/sst2`, `my_corpus:1.0.0`; looked up in TFDS_DATA_DIR) or,
   beginning with / . or ~, the folder of a prepared dataset. SPLIT may be a slice, `train[:10%]`,
   and wins over `split`. Only ArrayRecord data is read: it needs no TensorFlow and loses no row."""
@@ -226,7 +254,7 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], 'TfdsR
   except Exception as error:
     why, splits = first_line(error), ', '.join(builder.info.splits)
     raise InputError(f'{spec} cannot be read ({why}); its splits are {splits}') from error
-  return dict(builder.info.features), TfdsRows(source, f'{builder.info.full_name}:{split}')
+  return dict(builder.info.features), source, f'{builder.info.full_name}:{split}'
 
 
 @contextlib.contextmanager
@@ -264,23 +292,3 @@ def _tfds_builder(name: str) -> Any:
     fault = f'{name} is prepared as {form}, which needs TensorFlow'
     raise InputError(f'{fault}; prepare it with --file_format=array_record')
   return builder
-
-
-class TfdsRows:
-  """Random access to the rows, (name, row), of a TFDS source; InputError if a row is damaged."""
-
-  def __init__(self, source: Any, name: str):
-    self.source, self.name = source, name
-
-  def __len__(self) -> int:
-    return len(self.source)
-
-  def __call__(self, i: int) -> tuple[str, dict[str, Any]]:
-    where = f'{self.name}:{i}'
-    try:
-      row = self.source[i]
-      if all(x is None for x in row.values()):  # a file cut at the 64 KB blocks of ArrayRecord
-        raise EOFError('the file is truncated')
-    except Exception as error:
-      raise InputError(f'{where} is damaged ({first_line(error)}); prepare it again') from error
-    return where, row

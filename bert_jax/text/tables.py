@@ -10,9 +10,11 @@ A row is a dict of strings whatever it came from; `where` is 'dev.tsv:17'.
                   and is no row
   .jsonl, .json   one object a line; a value that is not a string is kept as its JSON text, and a
                   null is left out
-  tfds:NAME       see files.tfds_source; a ClassLabel becomes the name of its class
+  .parquet, .arrow, .feather, hf:NAME (arrow.py), tfds:NAME (files.tfds_source)    a row is what a
+                  line of .jsonl with its values is; classes have names, and rows count from 0
 
-Any file may be compressed (.gz, .zst); a glob or a folder reads its files one after the other.
+A column of objects, such as answers, also gives a column for each of their fields, answers.text.
+A file of lines may be compressed (.gz, .zst); a glob or a folder reads its files in turn.
 """
 
 import csv
@@ -24,12 +26,11 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.files import Path
-from bert_jax.text.encodings import Lines, decode
-from bert_jax.text.files import lines, parse_json, parts, split_files, suffix, tfds_source
+from bert_jax.text import files, record_sources
+from bert_jax.text.encodings import Lines
+from bert_jax.text.files import lines, parse_json, split_files, suffix
 
 
 class Row(dict[str, str]):
@@ -59,32 +60,34 @@ def records(
   encoding: str = '',
 ) -> Iterator[tuple[str, Row]]:
   """Yields (where, row) in file order.
-  spec: file, glob, folder, or `tfds:NAME[:SPLIT]`; or several of these, `a=SPEC,b=SPEC`. split: of
-  a TFDS dataset whose spec names none. columns: the columns of TSV and CSV files that have no
-  header line, such as CoLA's; a first line that holds one of these names is a header, and the last
-  column may be missing. counts: increased are files, bytes, records, blank_lines,
+  spec: file, glob, folder, or the name of a set, `tfds:` or `hf:`; or several of these,
+  `a=SPEC,b=SPEC`. split: of a set whose name has none. columns: the columns of TSV and CSV files
+  that have no header line, such as CoLA's; a first line that holds one of these names is a header,
+  and the last column may be missing. counts: increased are files, bytes, records, blank_lines,
   invalid_utf8_lines. wrong: called for a line that has not the header's columns or is no JSON
   object; if it returns, the line is left out. encoding: as data.text_encoding."""
 
   def of_part(spec: str) -> Iterator[tuple[str, Row]]:
-    if spec.startswith('tfds:'):
-      features, rows = tfds_source(spec, split)
-      for where, row in map(rows, range(len(rows))):
-        yield where, row_of(row, lambda key, x: _tfds_string(x, features[key], counts))
-      return
-    for path in split_files(spec, split, one=split != 'train'):
+    named = files.is_named(spec)
+    for path in [Path(spec)] if named else split_files(spec, split, one=split != 'train'):
+      if named or suffix(path) in files.RECORDS:
+        counts['files'] += not named
+        for block in record_sources.blocks(spec if named else str(path), split):
+          read = record_sources.rows(block, counts)
+          yield from ((where, row_of(record())) for where, record in read)
+        continue
       kind, numbered = suffix(path), lines(path, counts, encoding)
       if kind in _DELIMITERS:
         rows = _named(path, *_cells(path, numbered, columns, counts), columns, counts, wrong)
       elif kind in SUFFIXES:
         rows = _jsonl(path, numbered, counts, wrong)
       else:
-        raise InputError(f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .json')
+        raise InputError(f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .parquet')
       for number, row in rows:
         yield f'{path.name}:{number}', row
 
   before = counts['records']
-  for where, row in itertools.chain.from_iterable(of_part(part) for _, part in parts(spec)):
+  for where, row in itertools.chain.from_iterable(of_part(part) for _, part in files.parts(spec)):
     counts['records'] += 1
     yield where, row
   if counts['records'] == before:
@@ -112,7 +115,7 @@ def column(row: Row, name: str, where: str, fields: str = '') -> str:
 Cells = Iterator[tuple[int, list[str]]]  # line numbers, cells
 Rows = Iterator[tuple[int, Row]]
 _DELIMITERS = {'.tsv': '\t', '.csv': ','}
-SUFFIXES = *_DELIMITERS, '.jsonl', '.json'
+SUFFIXES = *_DELIMITERS, '.jsonl', '.json', *files.RECORDS
 _EXCEL = re.compile('"?sep=(.)"?', re.IGNORECASE)  # a first line that names the delimiter
 _HEAD = 1000  # lines behind the first quote of a TSV file that show whether its cells are quoted
 _OPENING = re.compile(r'(?:^|\t)"', re.MULTILINE)
@@ -193,14 +196,29 @@ def _csv(path: Path, numbered: Lines, delimiter: str, first: int) -> Cells:
     raise InputError(f'{path}:{start} is not CSV ({error}); close and double its quotes') from error
 
 
-_NO_TEXT = {type(None): 'null', list: 'a list', dict: 'an object', np.ndarray: 'a list'}
+_NO_TEXT = {type(None): 'null', list: 'a list', dict: 'an object'}
 
 
-def row_of(values: Mapping[str, Any], text: Callable[[str, Any], str]) -> Row:
-  """A row of JSON or TFDS. text: of the value in a column."""
-  row = Row({key: text(key, x) for key, x in values.items() if x is not None})
-  row.no_text = {key: _NO_TEXT[type(x)] for key, x in values.items() if type(x) in _NO_TEXT}
+def row_of(record: Mapping[str, Any]) -> Row:
+  """The row of a record, such as an object of JSON; of an object in it, also its fields."""
+  row = Row({key: _text(x) for key, x in record.items() if x is not None})
+  row.no_text = {key: _NO_TEXT[type(x)] for key, x in record.items() if type(x) in _NO_TEXT}
+  for key, fields in record.items():
+    if type(fields) is dict:
+      inner = row_of({f'{key}.{name}': x for name, x in fields.items()})
+      row.no_text = {k: x for k, x in inner.no_text.items() if k not in record} | row.no_text
+      row.update((name, x) for name, x in inner.items() if name not in record)
   return row
+
+
+def fields(row: Row, name: str) -> Row:
+  """The fields of the object in a column, which are columns themselves, NAME.FIELD."""
+  return Row((k[len(name) + 1 :], x) for k, x in row.items() if k.startswith(f'{name}.'))
+
+
+def _text(value):
+  """A value as text: itself, or JSON; a date or the like as Python prints it."""
+  return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:
@@ -214,8 +232,7 @@ def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:
     except InputError as error:
       wrong(where, str(error).removeprefix(f'{where} is '), 'lines without JSON')
     else:
-      text = lambda _, x: x if isinstance(x, str) else json.dumps(x, ensure_ascii=False)
-      yield number, row_of(row, text)
+      yield number, row_of(row)
 
 
 def _named(
@@ -256,16 +273,3 @@ def _named(
       row = Row((header[i], cells[i]) for i in named)
       row.header, row.delimiter = place, delimiter
       yield number, row
-
-
-def _tfds_string(value: Any, feature: Any, counts: Counter) -> str:
-  plain = lambda x: decode(x, counts) if isinstance(x, bytes) else x.tolist()
-  if isinstance(value, bytes):
-    return decode(value, counts)
-  if hasattr(feature, 'int2str') and isinstance(value, (int, np.integer)):
-    return feature.int2str(value) if value >= 0 else str(value)  # -1: the label of a test set
-  if hasattr(of_each := getattr(feature, 'feature', None), 'int2str'):  # a list of classes
-    value = [of_each.int2str(int(x)) if x >= 0 else str(int(x)) for x in value]
-  if isinstance(value, float):
-    return str(np.dtype(feature.np_dtype).type(value))  # float32 3.8 comes as 3.799999952316284
-  return json.dumps(value, ensure_ascii=False, default=plain)

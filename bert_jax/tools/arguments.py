@@ -15,13 +15,14 @@ from bert_jax.text import files
 
 def add_text(add: Callable[..., Any]) -> None:
   """Adds the arguments for reading text, such as --input. add: a parser's add_argument."""
-  what = 'file, glob, folder or tfds:NAME[:SPLIT]; may be repeated; {language}: each of --languages'
+  what = 'file, glob, folder, tfds:NAME[:SPLIT] or hf:NAME; may be repeated; '
+  what += '{language}: each of --languages'
   add('--input', action='append', required=True, metavar='[LANGUAGE=]SPEC', help=what)
   add('--languages', default='', help='a,b,c, or a file with one a line')
   add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl, wiki, wikitext')
-  add('--text-field', default='text', help='of a JSONL or TFDS record')
+  add('--text-field', default='text', help='of a record (JSONL, Parquet, TFDS, hf:)')
   add('--text-encoding', default='', help='of files that are not UTF-8; default: as letters tell')
-  add('--split', default='train', help='of a TFDS dataset')
+  add('--split', default='train', help='of a set, tfds: or hf:')
   add('--skip-damaged', action='store_true', help='leave out records without a text; count them')
 
 

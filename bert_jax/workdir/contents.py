@@ -17,7 +17,8 @@ from bert_jax import config as config_lib
 from bert_jax import files, hosts, tokenizers
 from bert_jax.errors import InputError, log, writing
 from bert_jax.files import Path
-from bert_jax.text.files import json_of
+from bert_jax.text import arrow
+from bert_jax.text.files import json_of, parts
 from bert_jax.timeline import GROWTH
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import provenance
@@ -133,6 +134,14 @@ def answers_folder(workdir: Path | str, spec: str, number: int | str) -> Path:
   return parent / f'{name}-{number}'
 
 
+def named_sets(config: ConfigDict, split: str) -> dict[str, str]:
+  """{hf:NAME: its fingerprint} of the data sets of Hugging Face that a split of the data names."""
+  blocks = (block for block in config.values() if isinstance(block, ConfigDict))
+  languages = next((block.languages for block in blocks if 'languages' in block), ())
+  specs = (spec for _, spec in parts(config.data[split], languages) if spec.startswith('hf:'))
+  return {spec: arrow.hf_set(spec, split)[2] for spec in specs}
+
+
 def write_facts(
   workdir: Path,
   config: ConfigDict,
@@ -140,8 +149,8 @@ def write_facts(
   mesh: jax.sharding.Mesh,
   costs: Mapping[str, Any],
 ) -> None:
-  """Writes run.json (versions, commands, devices, mesh, data; `earlier`: versions and devices
-  before) and beside it packages.txt and code.diff (provenance.py)."""
+  """Writes run.json (versions, commands, devices, mesh, data, named_sets; `earlier`: versions and
+  devices before) and beside it packages.txt and code.diff (provenance.py)."""
   if not hosts.first():
     return
   path = workdir / 'run.json'
@@ -160,6 +169,7 @@ def write_facts(
   for split, s in sources.items():
     of_split = {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
     of_split |= {'part': s.part} if getattr(s, 'part', {}) else {}
+    of_split |= {'sets': sets} if (sets := named_sets(config, split)) else {}
     facts['data'][split] = of_split | ({'examples': s.size} if hasattr(s, 'size') else {})
   beside = {PACKAGES: provenance.installed(), CHANGES: provenance.code_changes()}
   with writing(path):

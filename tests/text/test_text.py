@@ -23,7 +23,7 @@ from bert_jax.config import InputError
 from bert_jax.corpus import loading
 from bert_jax.errors import first_line
 from bert_jax.text import documents as reader
-from bert_jax.text import encodings, tables
+from bert_jax.text import encodings, record_sources, tables
 from bert_jax.text import sentences as sentences_module
 from bert_jax.text.documents import documents, held_out
 from bert_jax.text.files import expand, suffix
@@ -361,7 +361,7 @@ def test_tfds_values_are_decoded_and_labels_named(prepared):
 def test_tfds_rows_in_several_blocks(prepared, monkeypatch):
   spec = f'tfds:{prepared / "tiny_corpus"}'
   whole = read(spec)
-  monkeypatch.setattr(reader, '_TFDS_ROWS', 4)
+  monkeypatch.setattr(record_sources, 'TFDS_ROWS', 4)
   assert [block.position for block in reader.blocks(spec)] == [4, 8, 10]
   assert read(spec) == whole
 

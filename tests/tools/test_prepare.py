@@ -15,8 +15,10 @@ from types import SimpleNamespace
 
 import jax
 import numpy as np
+import pyarrow as pa
 import pytest
 from conftest import ROOT
+from pyarrow import parquet
 from running import files_up_to, lines, without_a_model
 
 from bert_jax import config as config_lib
@@ -29,8 +31,8 @@ from bert_jax.run import tally
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import task
+from bert_jax.text import arrow, files
 from bert_jax.text import documents as text
-from bert_jax.text import files
 from bert_jax.tokenizers.byte_level import byte_tokenizer
 from bert_jax.tokenizers.sentence_piece import train_sentencepiece
 from bert_jax.tools.prepare import __main__ as prepare
@@ -204,6 +206,47 @@ def test_killed_and_started_again_two_processes_give_the_bytes_of_one(
   for k, at in before.items():
     assert prepared.shard_paths(out, k)[0].stat().st_mtime_ns == at  # stayed
   assert make(out, vocab, ('', big), shard_mb=1) == prepared.read_meta(made)  # whole already
+
+
+@pytest.fixture(scope='module')
+def rows_of_text(tmp_path_factory):
+  """A folder of the same rows as rows.jsonl and as two tables of Parquet."""
+  folder = tmp_path_factory.mktemp('rows')
+  rows = [{'n': i, 'text': '\n'.join(story(i, 1 + i % 7))} for i in range(90)]
+  (folder / 'rows.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  for name, part in (('a', rows[:50]), ('b', rows[50:])):
+    parquet.write_table(pa.Table.from_pylist(part), folder / f'{name}.parquet', row_group_size=11)
+  return folder
+
+
+def test_a_table_is_prepared_as_its_lines_of_json_are(rows_of_text, vocab, tmp_path, monkeypatch):
+  monkeypatch.setattr(arrow, 'PART', 2000)
+  make(tmp_path / 'J', vocab, ('', rows_of_text / 'rows.jsonl'))
+  meta = make(tmp_path / 'P', vocab, ('', rows_of_text / '*.parquet'))
+  wanted, found = (documents(tmp_path / x) for x in 'JP')
+  number = lambda name, i: int(name.rpartition(':')[2]) + (i and name.startswith('b.') and 50)
+  wanted = {number(name, 0) - 1: parts for name, parts in wanted.items()}
+  found = {number(name, 1): parts for name, parts in found.items()}
+  assert wanted.keys() == found.keys() == {*range(90)}
+  for i, parts in found.items():
+    assert [x.tolist() for x in parts] == [x.tolist() for x in wanted[i]]
+  assert meta['counts']['documents'] == 90
+  settings = Settings(tuple(('', str(rows_of_text / f'{x}.parquet')) for x in 'ab'), str(vocab))
+  prepare.prepare(settings, tmp_path / 'Q', 2)
+  assert content(tmp_path / 'Q') == content(tmp_path / 'P')
+
+
+def test_a_table_that_is_cut_short_is_named_before_anything_is_prepared(
+  rows_of_text, vocab, tmp_path
+):
+  shutil.copytree(rows_of_text, tmp_path / 'rows')
+  last = tmp_path / 'rows' / 'b.parquet'
+  last.write_bytes(last.read_bytes()[:-20])
+  with pytest.raises(InputError, match='b.parquet is broken or truncated'):
+    make(tmp_path / 'D', vocab, ('', tmp_path / 'rows' / '*.parquet'))
+  assert not prepared.finished(tmp_path / 'D')
+  shutil.copy(rows_of_text / 'b.parquet', last)
+  assert make(tmp_path / 'D', vocab, ('', tmp_path / 'rows'))['counts']['documents'] == 90
 
 
 def test_shards_without_documents_and_a_kill_before_the_end(vocab, tmp_path, monkeypatch):

@@ -2,10 +2,10 @@
 
   race   RACE (Lai et al. 2017): a folder with train/high, dev/middle.. whose files each hold a JSON
          object with article, questions, options, answers (letters) and id; or tfds:race/high,
-         NAME=tfds:race/high,NAME=tfds:race/middle
+         NAME=tfds:race/high,NAME=tfds:race/middle; or .parquet, hf:NAME, as a row each question
   swag   SWAG (Zellers et al. 2018): CSV with sent1, sent2, ending0.., label
   dream  DREAM (Sun et al. 2019) and C3 (Sun et al. 2020): JSON, a list of [turns of a dialogue or
-         paragraphs, [{question, choice, answer (its text)}, ..], id]
+         paragraphs, [{question, choice, answer (its text)}, ..], id]; or such rows of DREAM
   copa   SuperGLUE's COPA and XCOPA (JSONL, or tfds:super_glue/copa): premise, question (cause or
          effect), choice1, choice2, label
 
@@ -102,6 +102,9 @@ def _race(spec, split, problems):
   layout = 'no article, questions, options, answers and id of equal number'
   for where, passage in _passages(spec, split, problems):
     with problems.of_record(where, layout, 'passages without their fields'):
+      if 'questions' not in passage:  # records of one question each
+        texts = {f'{name}s': [passage[name]] for name in ('question', 'answer') if name in passage}
+        passage = {**passage, 'options': [_list(passage['options'])], **texts, 'id': where}
       questions, options = (_list(passage[name]) for name in ('questions', 'options'))
       options = [_list(choices) for choices in options]
       answers = _list(passage.get('answers', [None] * len(questions) if split != 'train' else []))
@@ -112,7 +115,7 @@ def _race(spec, split, problems):
       _check_texts(passage['article'], name, *questions, *(x for x in answers if x is not None))
       for choices in options:
         _check_texts(*choices)
-      level = next((part for part in where.split('/') if part in LEVELS), '')
+      level = next((part for part in re.split('[/:]', where) if part in LEVELS), '')
       of_all = dict(context=passage['article'], level=level, fills=True)
       for k, (text, choices, answer) in enumerate(zip(questions, options, answers)):
         gold = _gold(answer and answer.upper(), choices)
@@ -121,7 +124,7 @@ def _race(spec, split, problems):
 
 def _passages(spec, split, problems):
   """Yields (where, passage) of RACE; `where` contains the level."""
-  if spec.startswith('tfds:'):
+  if _are_tables(spec):
     yield from problems.rows(spec)
     return
   folder = Path(spec).expanduser() / ('train' if split == 'train' else 'dev')
@@ -155,7 +158,18 @@ def _copa(spec, split, problems):
       yield where, fields, _gold(row.get('label'), fields['choices'], ['choice1', 'choice2'])
 
 
+def _are_tables(spec):
+  """Whether a spec names a set, or tables of Arrow."""
+  return files.is_named(spec) or any(files.suffix(x) in files.RECORDS for x in files.expand(spec))
+
+
 def _dream(spec, split, problems):
+  if _are_tables(spec):
+    for where, row in problems.rows(spec):
+      with problems.of_record(where, DIALOGUE, 'dialogues without their fields'):
+        asked = {name: row.get(name) for name in ('question', 'choice', 'answer')}
+        yield from _dialogue((row['dialogue'], [asked], row.get('id', where)), where, problems)
+    return
   for path in files.split_files(spec, split):
     content = problems.json(path, path.name)
     if isinstance(content, list):

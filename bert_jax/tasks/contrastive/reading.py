@@ -2,7 +2,7 @@
 
 A spec such as data.train is, by task.format (of data.eval: contrastive.eval_format),
 
-  table   .tsv, .csv, .jsonl or tfds:NAME (text/tables.py) with the columns that
+  table   .tsv, .csv, .jsonl, .parquet, tfds: or hf:NAME (text/tables.py) with the columns that
           contrastive.anchor_column, positive_column (without one each text is its own positive:
           SimCSE), negative_columns (cells may be empty) and, of scored pairs, score_column name. In
           JSON these may be lists: each positive makes a pair, and a column of negatives that is
@@ -137,7 +137,8 @@ def _squad(config, split, problems):
 def _lines(config, split, problems):
   fields = config.contrastive
   none = [''] * len(fields.negative_columns)
-  paths = (x for _, spec in files.parts(config.data[split]) for x in files.split_files(spec, split))
+  specs = (spec for _, spec in files.parts(config.data[split]))
+  paths = (x for s in specs for x in ([s] if files.is_named(s) else files.split_files(s, split)))
   each = (item for path in paths for item in _lines_of(path, fields, problems))
   for number, (where, text) in enumerate(each):
     yield Item(where, str(number), (text, text, *none))
@@ -145,7 +146,7 @@ def _lines(config, split, problems):
 
 def _lines_of(path, fields, problems):
   """Yields (where, text) of the column of texts in a table, or of the lines that are not blank."""
-  if files.suffix(path) in tables.SUFFIXES:
+  if files.is_named(str(path)) or files.suffix(path) in tables.SUFFIXES:
     for where, row in problems.rows(str(path), columns=tuple(fields.columns)):
       with problems.of_record(where):
         (text,) = problems.columns(row, [f'{fields.anchor_column}|text|sentence'], where, HINT)

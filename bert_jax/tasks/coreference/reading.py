@@ -1,7 +1,7 @@
 """Reads texts with a marked pronoun and its marked candidates: GAP and Winograd schemas.
 
   gap  GAP (Webster et al. 2018, https://arxiv.org/abs/1810.05201): its TSV files, or tfds:gap; the
-       candidates are A and B
+       candidates are A and B. This and the next also of .parquet and hf:NAME (text/tables.py)
   wsc  SuperGLUE's WSC (Wang et al. 2019, https://arxiv.org/abs/1905.00537; JSONL, or
        tfds:super_glue/wsc.fixed) and CLUEWSC2020 (JSONL); span2 is the pronoun, span1 the
        candidate. SuperGLUE counts indices in words, CLUE in characters: the unit is the one in

@@ -2,10 +2,11 @@
 
 SQuAD 1.1 and 2.0 have this format, and so do TyDi QA's gold passages, XQuAD, CMRC 2018 and MLQA
 (scored here like SQuAD 1.1; its official script knows the articles of its languages).
-A .csv, .tsv or .jsonl has the columns question, context and answer, or `answers` as Hugging Face's
-data sets have it, {"text": [...], "answer_start": [...]}; and id, if there is one.
+A table (.csv, .tsv, .jsonl, .parquet, see text/tables.py) has the columns question, context and
+answer, or `answers` as Hugging Face's data sets have it, {"text": [...], "answer_start": [...]},
+also as answers.text and answers.answer_start; and id, if there is one.
 A spec is a file, a glob, a folder (the one file in it whose name contains `train`, or `dev` or
-`valid`), tfds:squad/v1.1, tfds:squad/v2.0, or several of these: NAME=SPEC,NAME=SPEC.
+`valid`), tfds:squad/v1.1, hf:squad_v2, or several of these: NAME=SPEC,NAME=SPEC.
 
 An answer that is not at its offset, or has none, is mended if the context has it exactly once, else
 it is not learnt but counts in scores. A question without answers (an empty list, or is_impossible,
@@ -55,11 +56,11 @@ def questions(config: ConfigDict, split: str, problems: Problems) -> Iterator[Qu
 
 def records(spec: str, split: str, problems: Problems) -> Iterator[tuple[str, Any, Any]]:
   """Yields (where, context, record of a question as in SQuAD's JSON) of all files of a spec."""
-  if spec.startswith('tfds:'):
+  if files.is_named(spec):
     yield from _from_table(spec, problems)
     return
   for path in files.split_files(spec, split, one=True):
-    of_table = files.suffix(path) in ('.csv', '.tsv', '.jsonl')
+    of_table = files.suffix(path) in tables.SUFFIXES and files.suffix(path) != '.json'
     yield from _from_table(str(path), problems) if of_table else _from_file(path, problems)
 
 
@@ -69,6 +70,8 @@ def _from_table(spec, problems):
     record: dict[str, Any] = {'id': where} | row
     with problems.of_record(where):
       _, context = problems.columns(row, ('question', 'context'), where, HINT)
+      if (flat := tables.fields(row, 'answers')) and 'answers' not in row:
+        row['answers'] = '{' + ', '.join(f'"{key}": {x}' for key, x in flat.items()) + '}'
       if name := tables.first_of(row, 'answers|answer'):
         record['answers'] = _answers_of_cell(row, name, context)
       yield where, context, record

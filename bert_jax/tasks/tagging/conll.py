@@ -8,7 +8,8 @@
   CoNLL-U   ten columns (https://universaldependencies.org/format.html). Comments, ranges of
             multiword tokens (1-2) and empty nodes (1.1) are not tokens; '_' is not a tag; # newdoc
             begins a document
-  .jsonl, .json   one object a line: "tokens" and "tags" (or "ner_tags"), lists of as many strings
+  .jsonl, .json, .parquet, .arrow, hf:    records of "tokens" and "tags" (or "ner_tags"; for CoNLL-U
+            "upos", "pos_tags"), lists of as many strings, or of numbers whose names the schema has
   .csv, .tsv      a header and a word a row, in columns such as sentence_id, words, labels (WORDS);
             the sentence may be named at its first word only, as in Kaggle's corpus
   tfds:     conll2003 (columns tokens, pos, chunks, ner), wikiann/xx (tokens, tags);
@@ -27,7 +28,7 @@ from typing import NamedTuple
 
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable
-from bert_jax.text import files
+from bert_jax.text import files, tables
 from bert_jax.text.values import json_value, whole_number
 
 CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')
@@ -103,13 +104,13 @@ def read(spec: str, split: str, problems: Problems, layout: Layout) -> list[Sent
 
 def _sentences(spec, split, problems, layout):
   for _, part in files.parts(spec):
-    if part.startswith('tfds:'):
+    if files.is_named(part):
       yield from _of_lists(part, split, problems, layout)
       continue
     kind = '.conllu' * layout.conllu
     for path in files.split_files(part, split, one=split != 'train', kind=kind):
-      if files.suffix(path) in ('.jsonl', '.json'):
-        yield from _of_lists(str(path), split, problems)
+      if files.suffix(path) in ('.jsonl', '.json', *files.RECORDS):
+        yield from _of_lists(str(path), split, problems, layout)
       elif files.suffix(path) == '.csv':
         yield from _of_words(path, split, problems)
       else:
@@ -192,21 +193,21 @@ def _fault(cells, width, at, conllu):
   return ''
 
 
-def _of_lists(spec, split, problems, layout=None):
-  """Yields the sentences of a table whose columns hold lists: JSONL or, with a layout, TFDS."""
+def _of_lists(spec, split, problems, layout):
+  """Yields the sentences of a table whose columns hold lists; those of TFDS are in its order."""
   shape = 'it is not {"tokens": [...], "tags": [...]} with as many strings in both'
   for where, row in problems.rows(spec):
     with problems.of_record(where, shape, 'records'):
-      tags = next((name for name in ('tags', 'ner_tags') if name in row), '')
+      tags = tables.first_of(row, 'tags|ner_tags' + '|upos|pos_tags' * layout.conllu)
       names, at = ('tokens', tags or 'tags'), (0, 1 if tags or split == 'train' else None)
-      if layout:
+      if spec.startswith('tfds:'):
         names = CONLLU if layout.conllu else [name for name in COLUMNS if name in row]
         at = layout.places(where, len(names), split)
       lists = [json_value(row[names[i]]) for i in at if i is not None]
       if not all(isinstance(x, list) and all(isinstance(y, str) and y for y in x) for x in lists):
         raise TypeError('these are not lists of strings')
       rows = list(zip(*lists, strict=True))
-      if layout and layout.conllu and len(lists) > 1:
+      if layout.conllu and len(lists) > 1:
         there = [(token, tag) for token, tag in rows if tag != '_']
         problems.counts['multiword ranges and empty nodes'] += len(rows) - len(there)
         rows = there

@@ -7,8 +7,9 @@ A spec such as data.train is one of
   train.{language}.gz    two such files: {language} stands for these names
   FOLDER                 two such files, whose names contain the split and end in .en and .de (or
                          .en.gz); a folder without them is read as tables
-  a table                .tsv, .csv, .jsonl with these two columns, as text/tables.py says; also
-                         {"translation": {"en": .., "de": ..}} as Hugging Face's datasets write it
+  a table                .tsv, .csv, .jsonl, .parquet, hf:NAME with these two columns, see
+                         text/tables.py; also {"translation": {"en": .., "de": ..}} or columns
+                         translation.en, translation.de, as Hugging Face's datasets have them
   tfds:wmt16_translate/de-en    TFDS; its columns are the languages
 
 A pair with an empty source or target cannot be used. Files of different lengths stop the run, since
@@ -39,7 +40,7 @@ class Pair(NamedTuple):
 
 def parallel(spec: str, split: str, names: Sequence[str]) -> list[Path]:
   """The parallel files that a spec names (the target's may be missing); [] if it names tables."""
-  if spec.startswith('tfds:'):
+  if files.is_named(spec):
     return []
   first = [name.split('|')[0] for name in names]
   parts = dict(files.parts(spec, first))
@@ -78,13 +79,15 @@ def aligned(paths: Sequence[Path], problems: Problems) -> Iterator[tuple[str, li
 
 def _unnested(row, source_name):
   """A row with the columns of the object in its column NESTED, if it lacks the source."""
-  if row.get(NESTED, '')[:1] != '{' or tables.first_of({**row, **row.no_text}, source_name):
+  inner, is_object = tables.fields(row, NESTED), row.get(NESTED, '')[:1] == '{'
+  if not (inner or is_object) or tables.first_of({**row, **row.no_text}, source_name):
     return row
-  try:
-    inner = tables.row_of(values.printed_value(row[NESTED]), lambda _, x: str(x))
-  except (values.NotJson, AttributeError):
-    fault = f'column {NESTED!r} holds {quoted(row[NESTED])}; write a JSON object'
-    raise Unusable(fault, 'pairs that are no object') from None
+  if is_object:
+    try:
+      inner = tables.row_of(values.printed_value(row[NESTED]))
+    except (values.NotJson, AttributeError):
+      fault = f'column {NESTED!r} holds {quoted(row[NESTED])}; write a JSON object'
+      raise Unusable(fault, 'pairs that are no object') from None
   inner |= row
   return inner
 

@@ -43,13 +43,14 @@ def prepare(
   number_of = settings.languages.index
   files = [(n, number_of(language), path) for n, (language, path) in enumerate(settings.inputs)]
   # A name for each thing that a function below uses: Beam pickles all that they hold.
+  how = settings.format, settings.split, settings.text_encoding, settings.text_field
   counts_file, vocab_size = out / 'counts.json', tokenizer.vocab_size
   with beam.Pipeline(options=PipelineOptions(list(arguments))) as pipeline:
     made = (
       pipeline
       | beam.Create(files)
       | 'SpreadFiles' >> beam.Reshuffle()
-      | beam.FlatMap(_cut, settings.format, settings.split, settings.text_encoding)
+      | beam.FlatMap(_cut, *how)
       | 'SpreadBlocks' >> beam.Reshuffle()
       | beam.ParDo(_Make(settings)).with_outputs('counts', main='items')
     )

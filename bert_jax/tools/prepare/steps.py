@@ -26,7 +26,7 @@ from bert_jax.corpus.tokenized import size_of
 from bert_jax.corpus.units import Encoder
 from bert_jax.errors import InputError
 from bert_jax.files import Path, names, write_whole
-from bert_jax.text import documents, duplicates, files
+from bert_jax.text import arrow, documents, duplicates, files, record_sources
 from bert_jax.workdir import lock
 
 
@@ -59,7 +59,7 @@ class Settings(NamedTuple):
 
   def file_sizes(self) -> list[int]:
     """The bytes of each input that is a file."""
-    return [Path(f).stat().st_size for _, f in self.inputs if not f.startswith('tfds:')]
+    return [Path(f).stat().st_size for _, f in self.inputs if not files.is_named(f)]
 
 
 class Maker:
@@ -126,9 +126,12 @@ def _plan(settings, tokenizer, by):
   """The plan of a corpus, as JSON gives it back; only an equal plan may resume the corpus."""
   inputs = []
   for language, name in settings.inputs:
-    size = 1 if name.startswith('tfds:') else Path(name).stat().st_size
+    size = 1 if files.is_named(name) else Path(name).stat().st_size
     if not size:
       raise InputError(f'{name} is empty; remove it, or write it again')
+    if record_sources.has_records(name):
+      next(record_sources.blocks(name, settings.split))  # an InputError of a damaged one
+    size = arrow.hf_set(name, settings.split)[2] if name.startswith('hf:') else size
     inputs.append((language, name, size))
   digest = lambda path: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ''
   plan = settings._asdict() | {
@@ -202,7 +205,8 @@ def _with_bar(settings, stack):
   bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
   positions = collections.Counter()  # {file: the position read up to}
   for language, path in settings.inputs:
-    for block in documents.blocks(path, settings.format, settings.split, settings.text_encoding):
+    how = settings.format, settings.split, settings.text_encoding, settings.text_field
+    for block in documents.blocks(path, *how):
       yield settings.languages.index(language), block
       bar.update(block.position - positions[block.path])
       positions[block.path] = block.position

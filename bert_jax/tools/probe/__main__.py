@@ -76,7 +76,7 @@ def settings_of(args: argparse.Namespace, pairs: Sequence[Pair]) -> dict[str, An
   stats = []
   for spec in (*args.conllu, *args.text, *args.reference):
     for _, part in files.parts(spec):
-      paths = [] if part.startswith('tfds:') else files.expand(part)
+      paths = [] if files.is_named(part) else files.expand(part)
       stats += [part, *((str(x), x.stat().st_size, x.stat().st_mtime_ns) for x in paths)]
   names = 'conllu', 'text', 'reference', 'pairs', 'text_encoding'
   names += 'sentences', 'words', 'attention_sentences', 'only'

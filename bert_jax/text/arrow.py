@@ -1,0 +1,215 @@
+"""Reads tables of Arrow as records, mappings of names to values: Parquet and Arrow files (IPC,
+Feather) and data sets of Hugging Face's `datasets`.
+
+A table is read in parts of about PART bytes, whatever the size of the file or its row groups, and
+parts go from process to process in Arrow's stream format. Numbers of classes become their names,
+which stand in the schema (`huggingface`); -1, which says that there is no class, becomes None.
+
+  hf:NAME[:CONFIG][:SPLIT][@REVISION]   a data set of the Hub or, if NAME begins with / . or ~, a
+      folder: of `save_to_disk`, or of files that `datasets` reads. SPLIT may be a slice
+"""
+
+import functools
+import itertools
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bert_jax.buckets import fetched
+from bert_jax.errors import InputError, first_line, listed
+from bert_jax.files import Path
+from bert_jax.text import files, values
+from bert_jax.text.encodings import decode
+
+PART = 1 << 20  # bytes of a part, at least
+ROWS = 128  # that are read at once
+END = b'\xff' * 4 + b'\0' * 4  # of a stream of Arrow: a message of no bytes
+_WORD = r'(?:\[[^]]*\]|[^:@[])+'  # train[:10%] is one
+_HF = re.compile(f'hf:({_WORD})(?::({_WORD}))?(?::({_WORD}))?(?:@(.+))?')
+
+
+def parts(path: str, split: str, column: str = '') -> Iterator[tuple[str, int, bytes, int]]:
+  """Yields the rows of a file or a data set, hf:NAME, in parts: (what they are called by, number of
+  the first row, from 0, the rows as a stream of Arrow, bytes of the file on the disk, or rows of
+  the set, read when it ends). column: read this one alone, if it is there; '': all. InputError: it
+  is missing, damaged, empty, or has two columns of one name."""
+  hf_set.cache_clear()  # a set may have been written anew
+  name = hf_set(path, split)[1] if files.is_named(path) else Path(path).name
+  first, held, size = 0, [], 0
+  try:
+    for table, position in _tables(path, split, column):
+      step = max(1, PART * len(table) // max(1, table.nbytes))
+      for at in range(0, len(table), step):
+        held.append(table.slice(at, step))
+        size += held[-1].nbytes
+        if size >= PART:
+          yield name, first, _stream(held), position
+          first, held, size = first + sum(map(len, held)), [], 0
+    if held:
+      yield name, first, _stream(held), position
+  except (InputError, MemoryError):
+    raise
+  except Exception as error:
+    if isinstance(error, OSError) and error.errno:
+      raise InputError(f'{path} cannot be read: {error.strerror or error}') from error
+    broken = f'{path} is broken or truncated ({first_line(error)})'
+    raise InputError(f'{broken}; fetch it again') from error
+  if not first + len(held):
+    raise InputError(f'{path} has no rows; remove it, or write it again')
+
+
+def _stream(held):
+  """Some tables as one stream of Arrow."""
+  import pyarrow as pa
+
+  sink, table = pa.BufferOutputStream(), pa.concat_tables(held).combine_chunks()
+  with pa.ipc.new_stream(sink, table.schema) as stream:
+    stream.write(table)
+  return sink.getvalue().to_pybytes()
+
+
+def _tables(path, split, column):
+  """Yields (some rows as a pyarrow.Table, the position where they end) of a file or data set."""
+  import pyarrow as pa
+
+  if files.is_named(path):
+    dataset, done = hf_set(path, split)[0], 0
+    about = json.dumps({'info': {'features': dataset.features.to_dict()}})
+    dataset = dataset.select_columns(_chosen(path, dataset.column_names, column))
+    for table in dataset.with_format('arrow').iter(ROWS):
+      done += len(table)
+      yield table.replace_schema_metadata({'huggingface': about}), done
+    return
+  with Path(path).open('rb') as disk:
+    batches = file = _reader(path, disk)
+    names = _chosen(path, getattr(file, 'schema_arrow', file.schema).names, column)
+    if hasattr(file, 'iter_batches'):  # Parquet, which keeps what it has read of such a call
+      groups = (file.iter_batches(ROWS, [k], names, False) for k in range(file.num_row_groups))
+      batches = itertools.chain.from_iterable(groups)
+    elif hasattr(file, 'get_batch'):
+      batches = map(file.get_batch, range(file.num_record_batches))
+    for batch in batches:
+      yield pa.Table.from_batches([batch.select(names)]), disk.tell()
+
+
+def _reader(path, disk):
+  """pyarrow's ParquetFile, RecordBatchFileReader or RecordBatchStreamReader of a file."""
+  import pyarrow as pa
+  from pyarrow import parquet
+
+  if files.suffix(Path(path)) == '.parquet':
+    return parquet.ParquetFile(disk, buffer_size=PART, page_checksum_verification=True)
+  if disk.read(6) == b'ARROW1':
+    return pa.ipc.open_file(disk)
+  disk.seek(max(0, disk.seek(0, os.SEEK_END) - len(END)))
+  if disk.read() != END:  # pyarrow takes the end of the file for the end of the rows
+    raise EOFError('its end is missing')
+  disk.seek(0)
+  return pa.ipc.open_stream(disk)
+
+
+def _chosen(path, names, column):
+  """The names of the columns to read."""
+  if twice := [name for name, number in Counter(names).items() if number > 1]:
+    raise InputError(f'{path} has several columns {listed(twice)}; rename all but one')
+  wanted = column if column in names else column.partition('.')[0]
+  return [wanted] if wanted in names else names
+
+
+@functools.lru_cache(maxsize=8)
+def hf_set(spec: str, split: str) -> tuple[Any, str, str]:
+  """Opens hf:NAME[:CONFIG][:SPLIT][@REVISION]: (it, what its rows are called by, its fingerprint).
+  split: 'train' or another, if the spec names none."""
+  try:
+    import datasets
+  except ImportError:
+    raise InputError(f'{spec} needs a library; run: pip install datasets') from None
+  if not (match := _HF.fullmatch(spec)):
+    raise InputError(f'{spec!r} names no data set; write hf:NAME[:CONFIG][:SPLIT][@REVISION]')
+  name, config, named, revision = match.groups('')
+  path = str(fetched(Path(name).expanduser())) if name[0] in '/.~' else name
+  saved, version = files.saved_by_datasets(Path(path)), revision or None
+  try:
+    if saved:
+      held, config, named = datasets.load_from_disk(path), '', named or config
+    else:
+      if config and not named:  # which may be a split
+        configs = datasets.get_dataset_config_names(path, revision=version)
+        config, named = (config, '') if config in configs else ('', config)
+      held = datasets.load_dataset(path, config or None, split=named or None, revision=version)
+  except Exception as error:  # from files, the network or the Hub, of many types
+    raise InputError(f'{spec} cannot be opened ({first_line(error)}); check its name') from error
+  if isinstance(held, dict):
+    wanted = (named,) if named else files.names_of_split(split)
+    if not (named := next((x for x in wanted if x in held), '')):
+      raise InputError(f'{spec} has no split {wanted[0]}, only {listed(held)}; add :SPLIT to it')
+    held = held[named]
+  elif saved and named not in ('', str(held.split)):
+    raise InputError(f'{spec} has no split {named}, only {held.split}; leave it out')
+  return held, ':'.join(filter(None, (Path(name).name, config, named))), held._fingerprint
+
+
+def records(data: bytes, counts: Counter) -> Iterator[dict[str, Any]]:
+  """Yields the rows of a part. counts: increased are bytes and, for text that is not UTF-8 and is
+  repaired, invalid_utf8_lines."""
+  import pyarrow as pa
+
+  counts['bytes'] += len(data)
+  table = pa.ipc.open_stream(data).read_all()
+  features = _features(table.schema)
+  columns = [
+    _values(name, column, features.get(name), counts)
+    for name, column in zip(table.column_names, table.columns, strict=True)
+  ]
+  for row in zip(*columns, strict=True):
+    yield dict(zip(table.column_names, row))
+
+
+def _features(schema: Any) -> dict[str, Any]:
+  """{column: what `datasets` says of it} of the columns that hold classes."""
+  said = (schema.metadata or {}).get(b'huggingface')
+  try:
+    of_all = values.json_value(said)['info']['features'] if said else {}
+    return {name: x for name, x in of_all.items() if '"ClassLabel"' in json.dumps(x)}
+  except (values.NotJson, KeyError, TypeError, AttributeError):
+    raise InputError(
+      '`huggingface` in the schema of a table is unreadable; write it again'
+    ) from None
+
+
+def _values(name: str, column: Any, feature: Any, counts: Counter) -> list[Any]:
+  """The values of a column as JSON would hold them; dates and other such values as they are."""
+  import pyarrow as pa
+
+  is_, kind = pa.types, column.type
+  try:
+    out = column.to_pylist()
+  except UnicodeDecodeError:
+    if is_.is_nested(kind):
+      raise InputError(f'column {name!r} has texts that are not UTF-8; write it again') from None
+    kind = pa.large_binary()
+    out = column.cast(kind).to_pylist()
+  if is_.is_binary(kind) or is_.is_large_binary(kind):
+    return [x if x is None else decode(x, counts) for x in out]
+  if is_.is_float32(kind):  # 3.8 comes as 3.799999952316284
+    return [x if x is None else float(str(np.float32(x))) for x in out]
+  return [_classes(x, feature, None) for x in out] if feature else out
+
+
+def _classes(value: Any, feature: Any, none: str | None) -> Any:
+  """A value with the names of classes in place of their numbers. none: of -1."""
+  of_each = feature.get('feature', feature) if isinstance(feature, dict) else feature
+  if isinstance(value, list):
+    inner = of_each[0] if isinstance(of_each, list) else of_each
+    return [_classes(x, inner, '-1') for x in value]
+  if isinstance(value, dict) and isinstance(of_each, dict):
+    return {key: _classes(x, of_each.get(key), '-1') for key, x in value.items()}
+  names = of_each.get('names') if isinstance(of_each, dict) else None
+  if type(value) is not int or not isinstance(names, list):
+    return value
+  return names[value] if 0 <= value < len(names) else none if value == -1 else str(value)

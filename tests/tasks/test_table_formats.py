@@ -1,0 +1,245 @@
+"""Every family reads from Parquet, Arrow and sets of Hugging Face what it reads from lines of JSON:
+the same examples and, bit for bit, the same rows; also in the layouts that the Hub has."""
+
+import csv
+import json
+import shutil
+from collections import Counter
+
+import published as p
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from running import begun, goes_on
+from small_tables import WORDS, fields, finetune
+
+from bert_jax import config as c
+from bert_jax.errors import InputError
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.choice import reading as choice
+from bert_jax.tasks.classification import reading as classification
+from bert_jax.tasks.contrastive import reading as contrastive
+from bert_jax.tasks.faulty_records import Problems
+from bert_jax.text import tables
+from bert_jax.workdir import contents
+
+TEXTS = ['He said "no".\nThen, left;', 'Café | 北京\tand', "it's a, b", 'one', '“two”', 'Three 3']
+LABELS = ['up', 'down', 'up', 'left, or', None, 'down']
+TABLE = [
+  {'sentence': text, 'label': label, 'idx': 7 * k, 'sentence2': TEXTS[-k - 1]}
+  for k, (text, label) in enumerate(zip(TEXTS, LABELS, strict=True))
+]
+SCORES = 0.1, 2.0, 5.0, 3e-7, 1.25
+SCORED = [
+  {'sentence1': one, 'sentence2': other, 'score': score}
+  for one, other, score in zip(TEXTS, TEXTS[1:], SCORES)
+]
+HELD = [['up'], [], ['down', 'left'], ['left', 'up'], ['down'], []]
+SEVERAL = [{'sentence': text, 'label': held} for text, held in zip(TEXTS, HELD, strict=True)]
+ASKED = [
+  {'id': str(k), 'question': f'What is {k}?', 'context': f'{t} Ada went.', 'title': None,
+   'answers': {'text': ['Ada', 'Ada went'][:k % 3], 'answer_start': [len(t) + 1] * (k % 3)}}
+  for k, t in enumerate(TEXTS)
+]  # fmt: skip
+TAGGED = [
+  {'id': str(k), 'tokens': text.split(), 'ner_tags': ['B-X', *['O'] * (len(text.split()) - 1)]}
+  for k, text in enumerate(TEXTS)
+]
+TRANSLATED = [{'translation': {'en': t, 'de': u}} for t, u in zip(TEXTS, TEXTS[::-1], strict=True)]
+NEGATIVES = [{'anchor': TEXTS[0], 'positive': [TEXTS[1], TEXTS[2]], 'negative': [TEXTS[4]]}]
+NEGATIVES += [{'anchor': TEXTS[3], 'positive': [TEXTS[5]], 'negative': []}]
+GAP = [dict(zip(p.GAP, row, strict=True)) for row in (p.ANN, p.EVE, p.HE)]
+CASES = {  # {name: (config, its fields, records)}
+  'table': ('finetune.py:task=table', 'table.id_column=idx', TABLE),
+  'pairs': ('finetune.py:task=mrpc', 'table.text_column=sentence table.labels=()', TABLE),
+  'scores': ('finetune.py:task=stsb', '', SCORED),
+  'several': ('finetune.py:task=table', 'table.multi_label=true', SEVERAL),
+  'squad': ('finetune.py:task=squad2', '', ASKED),
+  'ner': ('finetune.py:task=ner', '', TAGGED),
+  'copa': ('finetune.py:task=copa', '', p.COPA),
+  'gap': ('finetune.py:task=gap', '', GAP),
+  'wsc': ('finetune.py:task=wsc', '', [p.SUE, p.SUE | {'label': False, 'idx': 4}]),
+  'triples': ('contrastive.py:task=triples', '', NEGATIVES),
+  'en-de': ('translate.py:pair=en-de,size=small', '', TRANSLATED),
+}
+
+
+def config_of(name, spec):
+  file, more, _ = CASES[name]
+  config = c.load(f'configs/{file}', fields(f'data.train={spec} data.eval= {more}'))
+  return TASKS[config.objective].resolve(config)
+
+
+def rows_of(name, spec, tokenizer):
+  """What identifies the rows of a spec: their arrays, and the labels, for which they stand."""
+  config = config_of(name, spec)
+  task = TASKS[config.objective]
+  (source,) = task.sources(config, tokenizer, ('train',)).values()
+  return source.fingerprint, list(task.texts(config)), config.get('table'), config.get('tagging')
+
+
+def written(folder, kind, records):
+  """The spec of some records in a format, by its suffix, or hf:."""
+  table = pa.Table.from_pylist(records)
+  path = folder / f'train{kind}'
+  if kind == '.jsonl':
+    return p.jsonl(path, *records)
+  if kind == '.parquet':
+    parquet.write_table(table, path, row_group_size=2)
+  elif kind == '.arrow':
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+      writer.write_table(table, 3)
+  else:
+    datasets = pytest.importorskip('datasets')
+    datasets.disable_progress_bar()
+    datasets.Dataset(table).save_to_disk(str(folder / 'saved'))
+    return f'hf:{folder}/saved'
+  return path
+
+
+@pytest.mark.parametrize('kind', ['.parquet', '.arrow', 'hf:'])
+@pytest.mark.parametrize('name', CASES)
+def test_rows_are_those_of_lines_of_json(name, kind, tmp_path, letters):
+  records = CASES[name][-1]
+  wanted = rows_of(name, written(tmp_path, '.jsonl', records), letters)
+  assert rows_of(name, written(tmp_path, kind, records), letters) == wanted
+  assert rows_of(name, written(tmp_path, '.jsonl', records[::-1]), letters) != wanted
+
+
+IN_CELLS = 'table', 'pairs', 'scores', 'several', 'squad', 'copa', 'gap', 'wsc', 'en-de'
+
+
+@pytest.mark.parametrize('name', IN_CELLS)
+def test_rows_are_those_of_a_csv_with_json_in_its_cells(name, tmp_path, letters):
+  records = CASES[name][-1]
+  wanted = rows_of(name, written(tmp_path, '.parquet', records), letters)
+  rows = [tables.row_of(record) for record in records]
+  with open(tmp_path / 'train.csv', 'w', newline='') as file:
+    table = csv.DictWriter(file, records[0], extrasaction='ignore')
+    table.writeheader()
+    table.writerows(rows)
+  assert rows_of(name, tmp_path / 'train.csv', letters) == wanted
+
+
+def flat(records):
+  """Records whose objects are columns of their fields, as `flatten` of `datasets` writes them."""
+  inner = lambda k, x: {f'{k}.{f}': y for f, y in x.items()} if isinstance(x, dict) else {k: x}
+  return [{f: y for k, x in row.items() for f, y in inner(k, x).items()} for row in records]
+
+
+@pytest.mark.parametrize('kind', ['.jsonl', '.parquet'])
+@pytest.mark.parametrize('name', ['squad', 'en-de'])
+def test_objects_may_be_flat_columns(name, kind, tmp_path, letters):
+  records = CASES[name][-1]
+  wanted = rows_of(name, written(tmp_path, '.jsonl', records), letters)
+  assert flat(records)[0].keys() != records[0].keys()
+  assert rows_of(name, written(tmp_path, kind, flat(records)), letters) == wanted
+
+
+def test_a_field_of_an_object_is_a_column(tmp_path, letters):
+  nested = [{'sentence': {'of': row['sentence']}, 'label': row['label']} for row in TABLE]
+  wanted = rows_of('table', written(tmp_path, '.jsonl', TABLE), letters)[1]
+  for kind in ('.jsonl', '.parquet'):
+    named = f'data.train={written(tmp_path, kind, nested)} table.text_column=sentence.of'
+    config = c.load('configs/finetune.py:task=table', fields(named))
+    assert list(TASKS['classification'].texts(config)) == wanted
+
+
+def with_classes(records, **names):
+  """A table whose columns hold the numbers of these names of classes, as the Hub writes them."""
+  number = lambda x, known: [number(y, known) for y in x] if isinstance(x, list) else known.index(x)
+  numbers = [row | {k: number(row[k], known) for k, known in names.items()} for row in records]
+  of_class = {k: {'names': known, '_type': 'ClassLabel'} for k, known in names.items()}
+  features = {
+    k: {'feature': x, '_type': 'List'} if isinstance(records[0][k], list) else x
+    for k, x in of_class.items()
+  }
+  about = json.dumps({'info': {'features': features}})
+  return pa.Table.from_pylist(numbers).replace_schema_metadata({'huggingface': about})
+
+
+def test_tags_and_labels_by_number_have_names(tmp_path, letters):
+  wanted = rows_of('ner', written(tmp_path, '.jsonl', TAGGED), letters)
+  path = tmp_path / 'train.parquet'
+  parquet.write_table(with_classes(TAGGED, ner_tags=['I-X', 'B-X', 'O']), path)
+  assert rows_of('ner', path, letters) == wanted
+  parquet.write_table(
+    with_classes(TAGGED, ner_tags=['I-X', 'B-X', 'O']).replace_schema_metadata(), path
+  )
+  with pytest.raises(InputError, match='not lists of strings'):
+    rows_of('ner', path, letters)
+  known = [row for row in TABLE if row['label']]
+  wanted = rows_of('table', written(tmp_path, '.jsonl', known), letters)
+  parquet.write_table(with_classes(known, label=['left, or', 'up', 'down']), path)
+  assert rows_of('table', path, letters) == wanted
+
+
+def test_the_hub_has_a_question_of_a_passage_or_a_dialogue_in_each_row(tmp_path):
+  read = p.reader('choice', choice.read)
+  bare = lambda spec, task: [x._replace(where='', id='') for x in read(spec, task)[0]]
+  columns = ('questions', 'options', 'answers')
+  each = zip(*(p.PASSAGE[x] for x in columns), strict=True)
+  asked = [
+    {
+      'example_id': 'high1.txt',
+      'article': p.PASSAGE['article'],
+      'question': q,
+      'options': o,
+      'answer': a,
+    }
+    for q, o, a in each
+  ]
+  path = written(tmp_path, '.parquet', asked)
+  wanted = bare(p.race(tmp_path / 'race', p.PASSAGE), 'race')
+  assert bare(path, 'race') == [x._replace(level='') for x in wanted]
+  assert len({x.id for x in read(path, 'race')[0]}) == 2
+  turns, asked, number = p.DIALOGUE
+  of_each = [{'id': number, 'dialogue': turns, **question} for question in asked]
+  path = written(tmp_path, '.parquet', of_each)
+  assert bare(path, 'dream') == bare(p.dream(tmp_path / 'a.json', p.DIALOGUE), 'dream')
+
+
+def test_lines_of_a_table_are_its_texts(tmp_path):
+  config = c.load('configs/contrastive.py:task=simcse', fields('data.eval='))
+  for kind in ('.jsonl', '.parquet', 'hf:'):
+    config.data.train = str(written(tmp_path, kind, TABLE))
+    found = contrastive.read(config, 'train', Problems('train'))
+    assert [x.texts[0] for x in found] == TEXTS
+
+
+def test_null_cells_are_left_out_and_counted(tmp_path):
+  counts = []
+  for kind in ('.jsonl', '.parquet'):
+    holes = [row | {'sentence': None if k == 1 else row['sentence']} for k, row in enumerate(TABLE)]
+    path = written(tmp_path, kind, holes)
+    config = c.load('configs/finetune.py:task=table', fields(f'data.train={path}'))
+    with pytest.raises(InputError, match="train.*:[12]: has null in column 'sentence'"):
+      list(classification.read(config, 'train', Problems('train')))
+    problems = Problems('train', skip=True)
+    assert len(list(classification.read(config, 'train', problems))) == 4
+    counts.append(Counter({k: n for k, n in problems.counts.items() if k != 'bytes'}))
+  assert counts[0] == counts[1] and counts[0]['rows without a text in a column (skipped)'] == 1
+
+
+@pytest.mark.parametrize('is_there', [False, True])
+def test_a_run_goes_on_with_the_set_that_it_began_with(is_there, tmp_path, vocab, monkeypatch):
+  rows = [{'sentence': f'{word} old', 'label': str(k % 2)} for k, word in enumerate(WORDS[:5])]
+  spec = written(tmp_path, 'hf:' if is_there else '.parquet', rows)
+  known = {'hf:x': 'one'}
+  if not is_there:  # without the library
+    monkeypatch.setattr(contents, 'named_sets', lambda config, split: dict(known))
+  config = finetune(vocab, spec, 'data.examples_per_row=2 batch_size=2')
+  begun(config, tmp_path / 'W', 1)
+  inputs = goes_on(config, tmp_path / 'W')
+  contents.write_facts(tmp_path / 'W', inputs.config, inputs.sources, inputs.mesh, {})
+  facts = json.loads((tmp_path / 'W' / 'run.json').read_text())['data']
+  assert json.loads(inputs.identity['sets']) == facts['train']['sets'] == facts['eval']['sets']
+  known['hf:x'] = 'other'
+  if is_there:
+    datasets = pytest.importorskip('datasets')
+    held = datasets.load_from_disk(str(tmp_path / 'saved'))
+    held.map(lambda row: row).save_to_disk(str(tmp_path / 'again'))
+    shutil.rmtree(tmp_path / 'saved')
+    (tmp_path / 'again').rename(tmp_path / 'saved')
+  with pytest.raises(InputError, match='the fingerprint of the training data is .*at checkpoint 1'):
+    goes_on(config, tmp_path / 'W')

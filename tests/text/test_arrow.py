@@ -1,0 +1,307 @@
+"""Parquet, Arrow and sets of Hugging Face give what the same records give as lines of JSON, in
+parts of bounded size; what is damaged, or of another type, is one sentence."""
+
+import csv
+import io
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import feather, parquet
+
+from bert_jax.config import InputError
+from bert_jax.text import arrow, files, record_sources, tables
+from bert_jax.text.documents import blocks, documents
+
+ROUNDS = settings(
+  max_examples=25,
+  derandomize=True,
+  deadline=None,
+  suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+KINDS = '.parquet', '.arrow', '.stream.arrow', '.feather', 'hf:'
+# A CSV has no other line end in a cell, nor what JSON writes for itself only.
+TEXT = st.text(
+  st.characters(exclude_categories=('Cs', 'Cc')) | st.sampled_from('"\',;\t|\\\n €é北'), min_size=1
+)
+LISTS = st.lists(TEXT, max_size=3)
+ANSWERS = st.tuples(LISTS, st.lists(st.integers(0, 9), max_size=3))
+RECORD = st.tuples(
+  st.integers(-(2**63), 2**63 - 1),
+  TEXT | st.none(),
+  st.booleans() | st.none(),
+  st.floats(allow_nan=False, allow_infinity=False),
+  LISTS | st.none(),
+  st.lists(st.integers(-9, 9), max_size=3),
+  ANSWERS.map(lambda x: dict(zip(('text', 'answer_start'), x, strict=True))),
+).map(lambda x: dict(zip(SCHEMA.names, x, strict=True)))
+
+
+def read(spec, **options):
+  counts = Counter()
+  return list(tables.records(str(spec), counts=counts, **options)), counts
+
+
+def fails(function, *arguments, **options):
+  with pytest.raises(InputError) as error:
+    function(*arguments, **options)
+  assert '\n' not in str(error.value)
+  return str(error.value)
+
+
+def texts(spec, **options):
+  counts = Counter()
+  return [document.sentences for document in documents(str(spec), counts=counts, **options)], counts
+
+
+def ipc(path, table, is_file, rows=None):
+  with (pa.ipc.new_file if is_file else pa.ipc.new_stream)(str(path), table.schema) as writer:
+    writer.write_table(table, rows)
+
+
+def written(folder, kind, records, schema=None, rows=2):
+  """The spec of some records in one of KINDS, with `rows` in a row group."""
+  table = records if isinstance(records, pa.Table) else pa.Table.from_pylist(records, schema)
+  if kind == 'hf:':
+    datasets = pytest.importorskip('datasets')
+    datasets.disable_progress_bar()
+    made = datasets.Dataset(table)
+    made.save_to_disk(str(folder / 'saved'))
+    return f'hf:{folder}/saved'
+  path = folder / f'a{kind}'
+  if kind == '.parquet':
+    parquet.write_table(table, path, row_group_size=rows, write_page_checksum=True)
+  elif kind == '.feather':
+    feather.write_feather(table, path, chunksize=rows)
+  else:
+    ipc(path, table, kind == '.arrow', rows)
+  return str(path)
+
+
+def json_lines(path, records):
+  lines = (json.dumps(x, ensure_ascii=False) + '\n' for x in records)
+  path.write_text(''.join(lines), encoding='utf-8', newline='')
+  return path
+
+
+SCHEMA = pa.schema(
+  {
+    'id': pa.int64(),
+    'text': pa.string(),
+    'flag': pa.bool_(),
+    'score': pa.float64(),
+    'words': pa.list_(pa.large_string()),
+    'counts': pa.large_list(pa.int16()),
+    'answers': pa.struct({'text': pa.list_(pa.string()), 'answer_start': pa.list_(pa.int32())}),
+  }
+)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@ROUNDS
+@given(st.lists(RECORD, min_size=1, max_size=5))
+def test_records_of_every_format_are_the_same_rows(tmp_path_factory, kind, records):
+  folder = tmp_path_factory.mktemp('rows')
+  (of_json, _), (found, counts) = (
+    read(spec)
+    for spec in (json_lines(folder / 'a.jsonl', records), written(folder, kind, records, SCHEMA))
+  )
+  for i, ((_, row), (where, other)) in enumerate(zip(of_json, found, strict=True)):
+    assert dict(row) == dict(other) and row.no_text == other.no_text
+    assert where.endswith(f':{i}')
+  assert counts['records'] == len(records) and counts['files'] == (kind != 'hf:')
+  cells = io.StringIO(newline='')
+  table = csv.writer(cells)
+  table.writerows([SCHEMA.names, *([row.get(x, '') for x in SCHEMA.names] for _, row in found)])
+  (folder / 'a.csv').write_text(cells.getvalue(), encoding='utf-8', newline='')
+  of_csv, _ = read(folder / 'a.csv')
+  for (_, row), (_, other) in zip(of_csv, found, strict=True):
+    assert dict(row) == {x: other.get(x, '') for x in SCHEMA.names}
+
+
+STORIES = [{'text': f'Line {i} of one.\nAnd of {"two " * i}.', 'more': {'n': i}} for i in range(23)]
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_texts_of_every_format_are_the_same_documents(tmp_path, kind):
+  wanted, _ = texts(json_lines(tmp_path / 'a.jsonl', STORIES))
+  spec = written(tmp_path, kind, STORIES, rows=5)
+  found, counts = texts(spec)
+  assert found == wanted and [x.text for x in found] == [x.text for x in wanted]
+  assert counts['documents'] == 23 and counts['bytes'] > sum(len(x.text) for x in wanted)
+  names = [x.name for x in documents(spec, counts=Counter())]
+  assert [name.rpartition(':')[2] for name in names] == [str(i) for i in range(23)]
+  inner = [{'more': {'text': x['text']}} for x in STORIES]
+  (tmp_path / 'b').mkdir()
+  assert texts(written(tmp_path / 'b', kind, inner), text_field='more.text')[0] == wanted
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_parts_are_small_whatever_the_groups_are(tmp_path, monkeypatch, kind):
+  rng = np.random.default_rng(0)
+  words = [' '.join(map(str, rng.integers(0, 10**9, rng.integers(1, 40)))) for _ in range(4000)]
+  wide = [{'text': x, 'unread': 'x' * 500} for x in words]
+  spec = written(tmp_path, kind, wide, rows=3000)
+  monkeypatch.setattr(arrow, 'PART', 16_000)
+  parts = list(blocks(spec, split='train'))
+  assert max(len(x.data) for x in parts) < 2.5 * 16_000 and len(parts) < 100
+  assert sorted(x.first for x in parts) == [x.first for x in parts]
+  assert [x.position for x in parts] == sorted(x.position for x in parts)
+  found = [row['text'] for x in parts for row in arrow.records(x.data, Counter())]
+  assert found == words
+  assert {name for x in parts for row in arrow.records(x.data, Counter()) for name in row} == {
+    'text'
+  }
+
+
+CLASSES = {'names': ['no', 'yes', 'two'], '_type': 'ClassLabel'}
+FEATURES = {
+  'label': CLASSES,
+  'tags': {'feature': CLASSES, '_type': 'List'},
+  'old': [CLASSES],
+  'pairs': {'feature': {'tag': CLASSES, 'n': {'dtype': 'int64', '_type': 'Value'}}},
+  'n': {'dtype': 'int64', '_type': 'Value'},
+}
+
+
+def labelled(features=FEATURES):
+  about = json.dumps({'info': {'features': features}})
+  row = {'label': 1, 'tags': [0, 2], 'old': [1], 'pairs': {'tag': [2, 0], 'n': [1, 0]}, 'n': 1}
+  table = pa.Table.from_pylist([row, row | {'label': -1, 'tags': []}, row | {'label': None}])
+  return table.replace_schema_metadata({'huggingface': about})
+
+
+@pytest.mark.parametrize('kind', KINDS[:-1])
+def test_numbers_of_classes_become_their_names(tmp_path, kind):
+  (one, other, none), _ = read(written(tmp_path, kind, labelled()))
+  assert one[1] == {
+    'label': 'yes',
+    'tags': '["no", "two"]',
+    'old': '["yes"]',
+    'pairs': '{"tag": ["two", "no"], "n": [1, 0]}',
+    'n': '1',
+    'pairs.tag': '["two", "no"]',
+    'pairs.n': '[1, 0]',
+  }
+  assert other[1].no_text['label'] == none[1].no_text['label'] == 'null'
+  assert other[1]['tags'] == '[]'
+  for broken in ('[', '{"info": 3}'):
+    table = labelled().replace_schema_metadata({'huggingface': broken})
+    assert 'is unreadable; write' in fails(read, written(tmp_path, kind, table))
+
+
+def test_values_that_json_does_not_have(tmp_path):
+  bytes_of = lambda *texts: pa.array(texts, pa.binary())
+  columns = {
+    'narrow': pa.array([3.8, 1e-5, None], pa.float32()),
+    'category': pa.array(['a', 'b', 'a']).dictionary_encode(),
+    'bytes': bytes_of('é'.encode(), b'caf\xe9', b''),
+    'broken': bytes_of(b'caf\xe9', b'x', None).view(pa.string()),
+    'day': pa.array([0, 1, 400], pa.date32()),
+  }
+  rows, counts = read(written(tmp_path, '.parquet', pa.table(columns)))
+  assert [row['category'] for _, row in rows] == ['a', 'b', 'a']
+  assert [row.get('narrow') for _, row in rows] == ['3.8', '1e-05', None]
+  assert [row['bytes'] for _, row in rows] == ['é', 'caf\ufffd', '']
+  assert rows[0][1]['broken'] == 'caf\ufffd' and counts['invalid_utf8_lines'] == 2
+  assert json.loads(rows[2][1]['day']) == '1971-02-05'
+
+
+@pytest.mark.parametrize('kind', KINDS[:-1])
+@pytest.mark.parametrize('share', [0.0, 0.3, 0.6, 0.97, 1])
+def test_a_file_that_is_cut_short(tmp_path, kind, share):
+  path = written(tmp_path, kind, STORIES, rows=3)
+  with open(path, 'rb+') as file:
+    size = file.seek(0, 2)
+    file.truncate(int(share * size) - (share == 1))
+  for function in (read, texts, lambda path: next(record_sources.blocks(path, 'train'))):
+    said = fails(function, path)
+    assert 'is broken or truncated' in said and said.endswith('fetch it again'), said
+
+
+def test_a_stream_that_is_cut_between_its_messages_loses_nothing_unsaid(tmp_path):
+  path = tmp_path / 'a.arrow'
+  ipc(path, pa.Table.from_pylist(STORIES), False, 3)
+  data = path.read_bytes()
+  path.write_bytes(data[: -len(arrow.END)])
+  assert pa.ipc.open_stream(path.read_bytes()).read_all().num_rows == 23  # pyarrow is content
+  assert 'its end is missing' in fails(read, path)
+
+
+def test_a_flipped_bit_in_a_page(tmp_path):
+  path = tmp_path / 'a.parquet'
+  parquet.write_table(
+    pa.Table.from_pylist(STORIES), path, write_page_checksum=True, compression='none'
+  )
+  data = bytearray(path.read_bytes())
+  data[data.index(b'Line 7')] ^= 1
+  path.write_bytes(data)
+  assert 'broken' in fails(read, path) or 'unreadable' in fails(read, path)
+
+
+def test_what_is_no_table_of_texts_is_one_sentence(tmp_path):
+  path = tmp_path / 'a.parquet'
+  parquet.write_table(pa.table({'n': [1, 2], 'text': [7, 8]}), path)
+  assert "a.parquet:0: field 'text' holds 7, not text" in fails(texts, path)
+  assert "no field 'body', only 'n', 'text'" in fails(texts, path, text_field='body')
+  said = fails(texts, path, skip=True)
+  assert 'holds no text, only 2 records without one' in said
+  parquet.write_table(pa.table({'text': ['a', None, 'b', None]}), path)
+  assert "a.parquet:1: field 'text' is null" in fails(texts, path)
+  found, counts = texts(path, skip=True)
+  assert (len(found), counts['left_out_records']) == (2, 2)
+  parquet.write_table(pa.table([['a'], ['b']], names=['text', 'text']), path)
+  assert "several columns 'text'" in fails(read, path)
+  parquet.write_table(pa.table({'text': pa.array([], pa.string())}), path)
+  assert 'has no rows' in fails(read, path) and 'has no rows' in fails(texts, path)
+  assert 'is a table, and lines are' in fails(lambda: next(files.raw_lines(path)))
+
+
+def test_a_folder_with_tables_is_its_tables(tmp_path, caplog):
+  (tmp_path / 'README.md').write_text('# A data set\n')
+  for name in ('train-00000-of-00002', 'train-00001-of-00002', 'validation-00000-of-00002'):
+    parquet.write_table(pa.table({'text': [name]}), tmp_path / f'{name}.parquet')
+  assert len(texts(tmp_path)[0]) == 3
+  assert [row['text'][:5] for _, row in read(tmp_path)[0]] == ['train', 'train']
+  second = tmp_path / 'validation-00001-of-00002.parquet'
+  parquet.write_table(pa.table({'text': ['x']}), second)
+  assert len(read(tmp_path, split='validation')[0]) == 2  # shards of one set
+
+
+SAVED = {'train': [{'text': 'a', 'n': 1}, {'text': 'b', 'n': 2}], 'dev': [{'text': 'c', 'n': 3}]}
+
+
+def test_a_set_of_hugging_face_by_name(tmp_path):
+  datasets = pytest.importorskip('datasets')
+  datasets.disable_progress_bar()
+  of = {name: datasets.Dataset.from_list(rows) for name, rows in SAVED.items()}
+  saved = tmp_path / 'saved'
+  datasets.DatasetDict(of).save_to_disk(str(saved))
+  spec = f'hf:{saved}'
+  assert [where for where, _ in read(spec)[0]] == ['saved:train:0', 'saved:train:1']
+  assert [dict(row) for _, row in read(spec, split='validation')[0]] == [{'text': 'c', 'n': '3'}]
+  assert texts(f'{spec}:dev')[0] == [['c']] and texts(spec)[0] == [['a'], ['b']]
+  assert "has no split test, only 'train', 'dev'" in fails(read, f'{spec}:test')
+  assert f'write hf:{saved}' in fails(read, saved) and f'hf:{saved}' in fails(texts, saved)
+  assert 'cannot be opened' in fails(read, f'hf:{tmp_path}/none')
+  of['dev'].save_to_disk(str(tmp_path / 'one'))
+  assert len(read(f'hf:{tmp_path}/one', split='validation')[0]) == 1  # whatever it is called
+  assert 'has no split test' in fails(read, f'hf:{tmp_path}/one:test')
+  before = arrow.hf_set(spec, 'train')[2]
+  datasets.Dataset.from_list(SAVED['dev']).save_to_disk(str(saved / 'train'))
+  arrow.hf_set.cache_clear()
+  assert arrow.hf_set(spec, 'train')[2] != before
+
+
+def test_a_name_that_is_none_and_a_library_that_is_missing(monkeypatch):
+  assert files.is_named('hf:glue:sst2') and not files.is_named('half:x')
+  monkeypatch.setitem(__import__('sys').modules, 'datasets', None)
+  arrow.hf_set.cache_clear()
+  assert (
+    fails(read, 'hf:glue:sst2:train')
+    == 'hf:glue:sst2:train needs a library; run: pip install datasets'
+  )

@@ -21,6 +21,7 @@ import collections
 import concurrent.futures
 import hashlib
 import json
+import multiprocessing
 import os
 import queue
 import random
@@ -35,6 +36,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,6 +68,14 @@ KINDS = (
   'line',
   'axis',
   'key',
+)
+
+
+# Libraries are imported once, in a process that each attempt's is forked of; first the file that
+# sets the environment in which they are imported.
+CHILDREN = multiprocessing.get_context('forkserver')
+CHILDREN.set_forkserver_preload(
+  ['conftest', 'jax', 'flax.linen', 'optax', 'orbax.checkpoint', 'tokenizers', 'hypothesis']
 )
 
 
@@ -392,29 +402,34 @@ def copy_to(folder: Path) -> Path:
   return folder
 
 
+def run_tests(folder: Path, tests: list[str], output: str, cpu: int) -> None:
+  """Runs tests of the copy in `folder` until one fails, in a process of its own, which ends with
+  pytest's status. cpu: the seconds that it may use."""
+  resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
+  with open(output, 'w') as file:
+    os.dup2(file.fileno(), 1)
+    os.dup2(file.fileno(), 2)
+  os.chdir(folder)
+  sys.modules.pop('conftest', None)  # only its environment was wanted
+  del os.environ['PYTHONPATH']
+  sys.path[:] = [str(folder), *(x for x in sys.path if not x.startswith(str(ROOT) + os.sep))]
+  sys.exit(pytest.main(['-x', '-q', '-p', 'no:cacheprovider', *tests]))
+
+
 def attempt(fault: Fault, tests: list[str], folder: Path, seconds: float) -> dict:
   """Puts a fault into the copy in `folder`, runs tests there and takes it out again."""
   path = folder / fault.file
   before = path.read_bytes()
   started = time.monotonic()
-  arguments = [sys.executable, '-m', 'pytest', '-x', '-q', '-p', 'no:cacheprovider', *tests]
   cpu = int(3 * seconds) + 60  # for a fault that never ends, however busy the machine is
-  limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
   try:
     path.write_bytes(before[: fault.start] + fault.text.encode() + before[fault.end :])
-    with tempfile.TemporaryFile('w+') as output:
-      try:
-        code = subprocess.run(
-          arguments,
-          cwd=folder,
-          stdout=output,
-          stderr=subprocess.STDOUT,
-          timeout=10 * cpu,
-          preexec_fn=limit,
-        ).returncode
-      except subprocess.TimeoutExpired:
-        code = 'time'
-      output.seek(0)
+    with tempfile.NamedTemporaryFile('r+') as output:
+      child = CHILDREN.Process(target=run_tests, args=(folder, tests, output.name, cpu))
+      child.start()
+      child.join(10 * cpu)
+      code = child.exitcode
+      child.kill()
       lines = output.read().splitlines()
   finally:
     path.write_bytes(before)
@@ -491,6 +506,7 @@ def main(argv: list[str] | None = None) -> int:
   args = parser.parse_args(argv)
   args.out.mkdir(parents=True, exist_ok=True)
   os.environ['JAX_COMPILATION_CACHE_DIR'] = str((args.out / 'compiled').resolve())
+  os.environ['PYTHONPATH'] = str(ROOT / 'tests')  # where CHILDREN find conftest
   log = args.out / f'{args.seed}.jsonl'
   if not args.show:
     faults = sample(args.sample, args.seed, args.rooms)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.buckets import fetched
+from bert_jax.copies import fetched
 from bert_jax.errors import InputError, first_line, listed
 from bert_jax.files import Path
 from bert_jax.text import files, values

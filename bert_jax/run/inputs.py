@@ -80,10 +80,11 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   teacher_folder = hub.folder(config.teacher) if teaching.has_teacher(config) else None
   folder = beginning.folder or teacher_folder
   tokenizer = run_tokenizer.load_or_train(config, folder, lambda: task.texts(config))
+  lesson = teacher.lesson(config, task.objective(config, tokenizer), tokenizer)
   sources = task.sources(config, tokenizer)
   task.check_sources(sources)
   config = initialization.with_prior(config, sources['train'])
-  objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
+  objective = lesson(task.objective(config, tokenizer))
   task.check_metrics(config, objective)
   if config.checkpoint.best_metric not in ('', *objective.metrics):
     known = ', '.join(objective.metrics)

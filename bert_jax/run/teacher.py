@@ -1,7 +1,7 @@
 """Loads the teacher of a run, checks that it fits, and makes the taught objective."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -27,10 +27,13 @@ def student_sizes(config: ConfigDict, sizes: Mapping[str, Any]) -> dict[str, Any
   return sizes
 
 
-def taught(config: ConfigDict, objective: Objective, tokenizer: Tokenizer) -> Objective:
-  """The objective of a config, taught by config.teacher; InputError unless the two fit."""
+def lesson(
+  config: ConfigDict, objective: Objective, tokenizer: Tokenizer
+) -> Callable[[Objective], Objective]:
+  """What makes an objective such as this one a taught one by config.teacher, if there is one;
+  InputError unless the two fit."""
   if not teaching.has_teacher(config):
-    return objective
+    return lambda student: student
   source = trained.load(config.teacher)
   if source.tokenizer.fingerprint != tokenizer.fingerprint:
     fault = f'the teacher {config.teacher} has another vocabulary than this run'
@@ -39,11 +42,16 @@ def taught(config: ConfigDict, objective: Objective, tokenizer: Tokenizer) -> Ob
   theirs = TASKS[source.config.objective].objective(source.config, tokenizer)
   teacher = teaching.Teacher(source.config, theirs, model, jax.device_get(source.params))
   taught: Any = TASKS[config.objective].taught  # families that cannot be taught lack the field
-  lesson = taught(config, objective, teacher)
+  found = taught(config, objective, teacher)
   sizes = model.num_hidden_layers, model.hidden_size
   log.info('teacher: %s, %d layers of %d', config.teacher, *sizes)
-  fingerprint, settings = _fingerprint(lesson.params), teaching.settings(config)
-  return lesson.kind(objective, lesson.teacher, lesson.params, fingerprint, **settings)
+  same = found.teacher, found.params, _fingerprint(found.params)
+  return lambda student: found.kind(student, *same, **teaching.settings(config))
+
+
+def taught(config: ConfigDict, objective: Objective, tokenizer: Tokenizer) -> Objective:
+  """The objective of a config, taught by config.teacher; see `lesson`."""
+  return lesson(config, objective, tokenizer)(objective)
 
 
 def _model_of(config, theirs):

@@ -68,6 +68,7 @@ def source_of(vocab, tokenizer, path, fields, *more):
 )
 def test_rows_are_those_of_the_table(vocab, tokenizer, folders, kind, more):
   path, folder, fields = folders[kind]
+  more = [x for x in more if kind != 'pairs' or 'head_tail' not in x]  # of single texts alone
   ours, config = source_of(vocab, tokenizer, folder, fields, *more)
   theirs, other = source_of(vocab, tokenizer, path, fields, *more)
   assert config.table.labels == other.table.labels

@@ -367,6 +367,18 @@ def test_colours_survive_grey_print():
   assert len(set(report_figures.MARKERS)) == len(set(report_figures.LINES)) == 8
 
 
+def test_no_legend_stands_under_an_empty_place(tmp_path):
+  grid(tmp_path, {0.15: 4.0}, seeds=1)
+  found = report.read(tmp_path)
+  figure = {name: x for name, _, x in report_figures.panel_figures(found.panels[0])}['scores']
+  figure.draw_without_rendering()
+  assert [axis.get_position().x1 > 0.9 for axis in figure.axes] == [False, True]
+  assert [len(report_figures.new(count, 1, 6.75)[1]) for count in range(1, 8)] == list(range(1, 8))
+  (part,) = report_figures.side_by_side(found.panels).subfigs
+  (legend,), (axis,) = part.legends, part.axes
+  assert [x.get_text() for x in legend.get_texts()] == ['all runs'] and not axis.get_legend()
+
+
 def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):
   lines = [(s, 'eval', {'mlm': 4.0}) for s in (250, 500)]
   workdir(tmp_path / 'run', lines, 'masking.policy=token,span@130', 'steps=500')
@@ -565,3 +577,11 @@ def test_points_of_a_curve(tmp_path):
   finals = [run.final('mlm') for run in runs]
   assert found[1][1:] == (pytest.approx(statistics.mean(finals)), stats.interval(finals))
   assert last['value'] == finals[0]
+
+
+def test_a_picture_of_all_runs_is_a_file_or_a_sentence(tmp_path):
+  found = report.read(grid(tmp_path, {0.15: 4.0}, seeds=1))
+  report.picture(found, tmp_path / 'curves.svg')
+  ElementTree.parse(tmp_path / 'curves.svg')
+  with pytest.raises(InputError, match='--picture .*curves.doc cannot be written'):
+    report.picture(found, tmp_path / 'curves.doc')

@@ -18,7 +18,7 @@ from typing import Any
 
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line, command_parser
-from bert_jax.errors import log
+from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
@@ -56,6 +56,14 @@ def svms(runs: Sequence[Run]) -> list[Run]:
   return list(out.values())
 
 
+def picture(report: panels.Report, path: Path | str) -> None:
+  """Draws the curves of a Report into a file: a column for each of its tables."""
+  try:
+    figures.side_by_side(report.panels).savefig(path, dpi=120)
+  except ValueError as error:
+    raise InputError(f'--picture {path} cannot be written: {error}.') from None
+
+
 def main(argv: Sequence[str] | None = None) -> None:
   parser = command_parser('tools.report', __doc__)
   add = parser.add_argument
@@ -67,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--label', action='append', default=[], metavar='OLD=NEW', help='renames an arm')
   add('--table', action='store_true', help='show one table of all sweeps and tasks, in Markdown')
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
+  add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
   args = parser.parse_args(argv)
   import matplotlib  # slow to import
 
@@ -79,6 +88,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments.check_writable(out)
     written = pages.write(report, out, args.title or folders[0].resolve().name)
     log.info('written to %s: %s', out, ', '.join(written))
+    if args.picture:
+      picture(report, args.picture)
+      print(f'curves: {args.picture}')
 
 
 if __name__ == '__main__':

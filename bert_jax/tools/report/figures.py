@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_jax import notebooks
 from bert_jax.timeline import RATE
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.panels import Panel
@@ -22,7 +23,7 @@ from bert_jax.workdir.recorded import Run
 
 if TYPE_CHECKING:
   from matplotlib.axes import Axes
-  from matplotlib.figure import Figure
+  from matplotlib.figure import Figure, SubFigure
 
 WIDTHS = {'': 6.75, '-column': 3.25}  # inches: of two columns of a paper, and of one
 MARKERS = 'osD^vPX*'
@@ -56,7 +57,8 @@ def points(run: Run, metric: str, kind: str = 'eval') -> list[dict[str, float]]:
     known.append((last := point.step, tokens, seconds))
   out, (steps, *each) = [], zip(*known)
   between = lambda step: [float(np.interp(step, steps, x)) for x in each]
-  for point in (x for x in run.evaluations if kind in ('', x.kind)):
+  chosen = [point for point in run.evaluations if kind in ('', point.kind)]
+  for point in notebooks.without_jag(run.training) if kind == 'train' else chosen:
     if (value := point.values.get(metric)) is not None:
       tokens, seconds = between(point.step) if point.step <= last else (math.nan, math.nan)
       line = {'step': point.step, 'tokens': tokens, 'seconds': seconds}
@@ -175,8 +177,8 @@ def draw_lengths(axis: 'Axes', panel: Panel, metric: str, lengths: Sequence[str]
   axis.spines[['top', 'right']].set_visible(False)
 
 
-def add_legend(figure: 'Figure', axis: 'Axes') -> None:
-  """Puts the legend of an axis below the figure."""
+def add_legend(figure: 'Figure | SubFigure', axis: 'Axes') -> None:
+  """Puts the legend of an axis below the figure or subfigure."""
   handles, labels = axis.get_legend_handles_labels()
   if handles:
     letters = 15 * figure.bbox.width / figure.dpi
@@ -231,6 +233,26 @@ def several(panel: Panel, curves: Sequence[tuple], height: float, width: float) 
   for axis, (metric, along) in zip(axes, curves):
     draw_curves(axis, panel, metric, along)
   add_legend(figure, axes[0])
+  return figure
+
+
+def side_by_side(panels: Sequence[Panel]) -> 'Figure':
+  """Draws the curves of several panels, of training too."""
+  from matplotlib.figure import Figure
+
+  figure = Figure(figsize=(6 * len(panels), 4.3), layout='constrained')
+  for panel, part in zip(panels, figure.subfigures(1, len(panels), squeeze=False).flat):
+    metric, axis = panel.metrics[0], part.subplots()
+    for arm in panel.arms:
+      if means := curve(arm.runs, metric, 'step', 'train'):
+        look = looks(panel)[arm.label] | {'marker': ''}
+        axis.plot(*list(zip(*means))[:2], linewidth=0.7, alpha=0.6, **look)
+    draw_curves(axis, panel, metric, 'step')
+    every = ' or '.join(sorted({str(run.fields.get('log.every', 'some')) for run in panel.runs}))
+    thin = f'thin: in training, means of {every} steps' + '; hollow: all rows' * panel.reads_part
+    name = f'{panel.objective} ({thin})\n{panel.evaluated_on}'.strip()
+    axis.set_title(plain(name), fontsize=9, wrap=True)
+    add_legend(part, axis)
   return figure
 
 

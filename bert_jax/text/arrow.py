@@ -43,9 +43,10 @@ def parts(path: str, split: str, column: str = '') -> Iterator[tuple[str, int, b
   first, held, size = 0, [], 0
   try:
     for table, position in _tables(path, split, column):
-      step = max(1, PART * len(table) // max(1, table.nbytes))
+      plain, step = _plain(table.schema), max(1, PART * len(table) // max(1, table.nbytes))
+      step = step if plain == table.schema else ROWS  # each slice has the whole dictionary
       for at in range(0, len(table), step):
-        held.append(table.slice(at, step))
+        held.append(table.slice(at, step).cast(plain))
         size += held[-1].nbytes
         if size >= PART:
           yield name, first, _stream(held), position
@@ -61,6 +62,14 @@ def parts(path: str, split: str, column: str = '') -> Iterator[tuple[str, int, b
     raise InputError(f'{broken}; fetch it again') from error
   if not first + len(held):
     raise InputError(f'{path} has no rows; remove it, or write it again')
+
+
+def _plain(schema):
+  """A schema with the types of the values in place of dictionaries, such as pandas' categories."""
+  import pyarrow as pa
+
+  plain = lambda x: x.with_type(x.type.value_type) if pa.types.is_dictionary(x.type) else x
+  return pa.schema(map(plain, schema), schema.metadata)
 
 
 def _stream(held):
@@ -154,23 +163,24 @@ def hf_set(spec: str, split: str) -> tuple[Any, str, str]:
   return held, ':'.join(filter(None, (Path(name).name, config, named))), held._fingerprint
 
 
-def records(data: bytes, counts: Counter) -> Iterator[dict[str, Any]]:
-  """Yields the rows of a part. counts: increased are bytes and, for text that is not UTF-8 and is
-  repaired, invalid_utf8_lines."""
+def records(data: bytes, where: str, counts: Counter) -> Iterator[dict[str, Any]]:
+  """Yields the rows of a part. where: what they are called by. counts: increased are bytes and, for
+  text that is not UTF-8 and is repaired, invalid_utf8_lines. InputError: values without a form in
+  Python."""
   import pyarrow as pa
 
   counts['bytes'] += len(data)
   table = pa.ipc.open_stream(data).read_all()
-  features = _features(table.schema)
+  features = _features(table.schema, where)
   columns = [
-    _values(name, column, features.get(name), counts)
+    _values(f'{where}: column {name!r}', column, features.get(name), counts)
     for name, column in zip(table.column_names, table.columns, strict=True)
   ]
   for row in zip(*columns, strict=True):
     yield dict(zip(table.column_names, row))
 
 
-def _features(schema: Any) -> dict[str, Any]:
+def _features(schema: Any, where: str) -> dict[str, Any]:
   """{column: what `datasets` says of it} of the columns that hold classes."""
   said = (schema.metadata or {}).get(b'huggingface')
   try:
@@ -178,37 +188,44 @@ def _features(schema: Any) -> dict[str, Any]:
     return {name: x for name, x in of_all.items() if '"ClassLabel"' in json.dumps(x)}
   except (values.NotJson, KeyError, TypeError, AttributeError):
     raise InputError(
-      '`huggingface` in the schema of a table is unreadable; write it again'
+      f'{where}: `huggingface` in the schema is unreadable; write the table again'
     ) from None
 
 
-def _values(name: str, column: Any, feature: Any, counts: Counter) -> list[Any]:
+def _values(where: str, column: Any, feature: Any, counts: Counter) -> list[Any]:
   """The values of a column as JSON would hold them; dates and other such values as they are."""
   import pyarrow as pa
 
   is_, kind = pa.types, column.type
   try:
-    out = column.to_pylist()
-  except UnicodeDecodeError:
-    if is_.is_nested(kind):
-      raise InputError(f'column {name!r} has texts that are not UTF-8; write it again') from None
-    kind = pa.large_binary()
-    out = column.cast(kind).to_pylist()
-  if is_.is_binary(kind) or is_.is_large_binary(kind):
-    return [x if x is None else decode(x, counts) for x in out]
+    try:
+      out = column.to_pylist()
+    except UnicodeDecodeError:
+      if is_.is_nested(kind):
+        raise InputError(f'{where} has texts that are not UTF-8; write it again') from None
+      out = column.cast(pa.large_binary()).to_pylist()
+  except (ValueError, OverflowError, pa.ArrowException) as error:
+    if isinstance(error, InputError):
+      raise
+    fault = f'{where} holds {kind} that Python has no value for ({first_line(error)})'
+    raise InputError(f'{fault}; write it as text, or leave it out') from error
   if is_.is_float32(kind):  # 3.8 comes as 3.799999952316284
     return [x if x is None else float(str(np.float32(x))) for x in out]
-  return [_classes(x, feature, None) for x in out] if feature else out
+  return out if is_.is_primitive(kind) and not feature else [_read(x, feature, counts) for x in out]
 
 
-def _classes(value: Any, feature: Any, none: str | None) -> Any:
-  """A value with the names of classes in place of their numbers. none: of -1."""
+def _read(value: Any, feature: Any, counts: Counter, none: str | None = None) -> Any:
+  """A value with its bytes decoded and the names of classes in place of their numbers. none: of -1,
+  if the value is a class."""
+  if isinstance(value, bytes):
+    return decode(value, counts)
   of_each = feature.get('feature', feature) if isinstance(feature, dict) else feature
   if isinstance(value, list):
     inner = of_each[0] if isinstance(of_each, list) else of_each
-    return [_classes(x, inner, '-1') for x in value]
-  if isinstance(value, dict) and isinstance(of_each, dict):
-    return {key: _classes(x, of_each.get(key), '-1') for key, x in value.items()}
+    return [_read(x, inner, counts, '-1') for x in value]
+  if isinstance(value, dict):
+    of = of_each if isinstance(of_each, dict) else {}
+    return {key: _read(x, of.get(key), counts, '-1') for key, x in value.items()}
   names = of_each.get('names') if isinstance(of_each, dict) else None
   if type(value) is not int or not isinstance(names, list):
     return value

@@ -53,7 +53,7 @@ def rows(block: Block, counts: Counter, column: str = '') -> Rows:
   """Yields (place, what reads the record) of a block. counts: see arrow.records; of a TFDS set, the
   bytes of this column."""
   if not block.path.startswith('tfds:'):
-    for i, record in enumerate(arrow.records(block.data, counts), block.first):
+    for i, record in enumerate(arrow.records(block.data, block.format, counts), block.first):
       yield f'{block.format}:{i}', lambda record=record: record
     return
   features, source, name = _tfds_source(block.path, block.format)

@@ -218,7 +218,8 @@ def fields(row: Row, name: str) -> Row:
 
 def _text(value):
   """A value as text: itself, or JSON; a date or the like as Python prints it."""
-  return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+  is_json = isinstance(value, (int, float, list, dict))
+  return json.dumps(value, ensure_ascii=False, default=str) if is_json else str(value)
 
 
 def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:

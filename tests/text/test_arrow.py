@@ -151,9 +151,9 @@ def test_parts_are_small_whatever_the_groups_are(tmp_path, monkeypatch, kind):
   assert max(len(x.data) for x in parts) < 2.5 * 16_000 and len(parts) < 100
   assert sorted(x.first for x in parts) == [x.first for x in parts]
   assert [x.position for x in parts] == sorted(x.position for x in parts)
-  found = [row['text'] for x in parts for row in arrow.records(x.data, Counter())]
+  found = [row['text'] for x in parts for row in arrow.records(x.data, 'a', Counter())]
   assert found == words
-  assert {name for x in parts for row in arrow.records(x.data, Counter()) for name in row} == {
+  assert {name for x in parts for row in arrow.records(x.data, 'a', Counter()) for name in row} == {
     'text'
   }
 
@@ -202,13 +202,43 @@ def test_values_that_json_does_not_have(tmp_path):
     'bytes': bytes_of('é'.encode(), b'caf\xe9', b''),
     'broken': bytes_of(b'caf\xe9', b'x', None).view(pa.string()),
     'day': pa.array([0, 1, 400], pa.date32()),
+    'price': pa.array([350, -1, 1200]).cast(pa.decimal128(19)),
+    'fixed': pa.array([b'abc', b'x\xc3\xa9', b'def'], pa.binary(3)),
+    'kinds': bytes_of(b'EU', b'DE', b'EU').dictionary_encode(),
+    'tokens': pa.array([[b'EU', b'rejects'], [], ['é'.encode()]], pa.list_(pa.binary())),
+    'more': pa.array([{'en': b'one'}, {'en': None}, {'en': b'three'}]),
   }
   rows, counts = read(written(tmp_path, '.parquet', pa.table(columns)))
   assert [row['category'] for _, row in rows] == ['a', 'b', 'a']
   assert [row.get('narrow') for _, row in rows] == ['3.8', '1e-05', None]
   assert [row['bytes'] for _, row in rows] == ['é', 'caf\ufffd', '']
   assert rows[0][1]['broken'] == 'caf\ufffd' and counts['invalid_utf8_lines'] == 2
-  assert json.loads(rows[2][1]['day']) == '1971-02-05'
+  assert rows[2][1]['day'] == '1971-02-05'
+  assert [row['price'] for _, row in rows] == ['350', '-1', '1200']
+  assert [row['fixed'] for _, row in rows] == ['abc', 'xé', 'def']
+  assert [row['kinds'] for _, row in rows] == ['EU', 'DE', 'EU']
+  assert [json.loads(row['tokens']) for _, row in rows] == [['EU', 'rejects'], [], ['é']]
+  assert [row.get('more.en') for _, row in rows] == ['one', None, 'three']
+
+
+@pytest.mark.parametrize('kind', [pa.timestamp('us'), pa.date64()])
+def test_a_value_that_python_has_no_form_for_is_one_sentence(tmp_path, kind):
+  table = pa.table(
+    {'text': ['a', 'b'], 'when': pa.array([7, 2**60 // 86400000 * 86400000]).cast(kind, safe=False)}
+  )
+  said = fails(read, written(tmp_path, '.arrow', table))
+  assert said.startswith("a.arrow: column 'when' holds ") and 'leave it out' in said
+
+
+@pytest.mark.parametrize('kind', KINDS[:-1])
+def test_parts_hold_no_dictionary(tmp_path, monkeypatch, kind):
+  texts = [f'{i} ' * 40 for i in range(900)]
+  table = pa.table({'text': pa.array(texts).dictionary_encode(), 'n': range(900)})
+  spec = written(tmp_path, kind, table, rows=700)
+  monkeypatch.setattr(arrow, 'PART', 16_000)
+  parts = list(record_sources.blocks(spec, 'train'))
+  assert sum(len(x.data) for x in parts) < 3 * sum(map(len, texts))
+  assert [row['text'] for x in parts for row in arrow.records(x.data, 'a', Counter())] == texts
 
 
 @pytest.mark.parametrize('kind', KINDS[:-1])

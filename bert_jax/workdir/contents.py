@@ -136,6 +136,8 @@ def answers_folder(workdir: Path | str, spec: str, number: int | str) -> Path:
 
 def named_sets(config: ConfigDict, split: str) -> dict[str, str]:
   """{hf:NAME: its fingerprint} of the data sets of Hugging Face that a split of the data names."""
+  if 'hf:' not in config.data[split]:  # {language} may be of another kind than below
+    return {}
   blocks = (block for block in config.values() if isinstance(block, ConfigDict))
   languages = next((block.languages for block in blocks if 'languages' in block), ())
   specs = (spec for _, spec in parts(config.data[split], languages) if spec.startswith('hf:'))

@@ -243,3 +243,9 @@ def test_a_run_goes_on_with_the_set_that_it_began_with(is_there, tmp_path, vocab
     (tmp_path / 'again').rename(tmp_path / 'saved')
   with pytest.raises(InputError, match='the fingerprint of the training data is .*at checkpoint 1'):
     goes_on(config, tmp_path / 'W')
+
+
+@pytest.mark.parametrize('spec', ['train.{language}.gz', 'en=a.txt,de=b.txt', ''])
+def test_data_without_a_named_set_names_none(spec):
+  config = config_of('en-de', spec)
+  assert contents.named_sets(config, 'train') == contents.named_sets(config, 'eval') == {}

@@ -125,7 +125,7 @@ class Evaluator:
       said = health(result, evaluation.levels(batches, counts[kind]))
       rows = f', all {len(batches.source):,} rows' if kind == 'whole' else ''
       self.at.progress.line(f'step {step}/{inputs.steps}  eval{rows}  {said}')
-    if last and 'constant' in run.results and not answers:  # else one_pass says so
+    if hosts.first() and last and 'constant' in run.results and not answers:  # one_pass says so
       log.warning('the run has collapsed: it gives the same answer everywhere')
     is_best = run.checkpoints.is_best(run.results, step)
     is_saved = run.checkpoints.newest.get('step') == step

@@ -178,7 +178,8 @@ def shares(counts: Any, number: int = 0) -> tuple[float, ...]:
   that none or all have counts as half an example less or more, so that its logit is finite."""
   if not (number := number or sum(counts)):
     return ()
-  return tuple(float(f'{min(max(x, 0.5), number - 0.5) / number:.5g}') for x in counts)
+  exact = (min(max(x, 0.5), number - 0.5) / number for x in counts)
+  return tuple(float(f'{x:.5g}') % 1 or x for x in exact)  # what would be rounded to 1 is not
 
 
 def f1_of_all(share: Any) -> Any:

@@ -204,9 +204,9 @@ def _values(where: str, column: Any, feature: Any, counts: Counter) -> list[Any]
       if is_.is_nested(kind):
         raise InputError(f'{where} has texts that are not UTF-8; write it again') from None
       out = column.cast(pa.large_binary()).to_pylist()
+  except InputError:
+    raise
   except (ValueError, OverflowError, pa.ArrowException) as error:
-    if isinstance(error, InputError):
-      raise
     fault = f'{where} holds {kind} that Python has no value for ({first_line(error)})'
     raise InputError(f'{fault}; write it as text, or leave it out') from error
   if is_.is_float32(kind):  # 3.8 comes as 3.799999952316284

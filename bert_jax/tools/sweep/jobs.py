@@ -77,8 +77,8 @@ def started(run: Run, root: Path, number: int, count: int) -> subprocess.Popen:
 
 
 class Crew:
-  """Trains runs below a folder, `count` at a time, and shows how far they are. ended: {folder:
-  how}."""
+  """Trains runs below a folder, `count` at a time, and shows how far they are.
+  `ended`: {folder: how a run ended}."""
 
   def __init__(self, runs: Sequence[Run], root: Path, count: int):
     self.root, self.count, self.total = root, count, len(runs)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.convert import from_huggingface, hub, model_card
+from bert_jax.copies import fetched
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import Path
 
@@ -19,6 +20,7 @@ def push(folder: Path, name: str, private: bool, unfinished: bool, dry_run: bool
   address, '' if dry_run. The card's examples name the model as it is called on the Hub."""
   if not from_huggingface.is_model(folder):
     raise InputError(f'{folder} is no exported model; make one: tools.convert --to hf:OUT.')
+  folder = fetched(folder)
   from_huggingface.read(folder)  # a file that is cut short or another model's is an error
   card = folder / 'README.md'
   text = card.read_text() if card.exists() else ''

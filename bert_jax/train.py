@@ -20,7 +20,7 @@ from bert_jax import hosts, metrics, notebooks, sharding
 from bert_jax.command_line import command_line, command_parser, show_log
 from bert_jax.errors import InputError, in_notebook, log
 from bert_jax.files import Path
-from bert_jax.run import session, setup
+from bert_jax.run import session, setup, teacher
 from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.step import State
 from bert_jax.tasks import teaching
@@ -34,23 +34,25 @@ def train(
   run starts from 1. the newest checkpoint of the workdir, 2. the newest of config.resume_from, 3.
   weights of config.init_from, 4. scratch. Mistakes in the input are errors before anything is
   compiled or written. Asked to stop (SIGTERM, Ctrl-C), or after config.max_hours, it saves and
-  raises KeyboardInterrupt. set_by_user: names of fields that init_from must not change."""
+  raises KeyboardInterrupt. set_by_user: names of fields that the user gave, which
+  init_from must not change."""
   started = time.monotonic()
   show_log()
   hosts.check()
-  config = with_teacher(config, workdir)
+  config = with_teacher(config, workdir, set_by_user)
   return train_on(read_inputs(config, Path(workdir).expanduser(), set_by_user), started)
 
 
-def with_teacher(config: ConfigDict, workdir: str | Path) -> ConfigDict:
-  """The config with the folder of its teacher. A teacher that a config file describes is trained,
-  on the same data, in WORKDIR-teacher."""
+def with_teacher(
+  config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = ()
+) -> ConfigDict:
+  """The config with the folder of its teacher. A teacher that a config file describes is trained
+  first, in WORKDIR-teacher, on the same data and within the same max_hours."""
   if not (spec := teaching.described(config)):
     return config
   folder = f'{str(workdir).rstrip("/")}-teacher'
   log.info('the teacher, %s, is trained first, in %s', spec, folder)
-  data = [f'--config.data.{split}={config.data[split]}' for split in ('train', 'eval')]
-  train(config_lib.load(spec, data), folder)
+  train(teacher.on_same_data(config_lib.load(spec), config, set_by_user), folder)
   config = config.copy_and_resolve_references()
   config.teacher = folder
   return config

@@ -9,10 +9,13 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Collection
+import threading
+from collections.abc import Collection, Iterator
 
 from bert_jax.buckets import Bucket, Path
 from bert_jax.errors import log
+
+SCRATCH = threading.Lock()
 
 
 def cache_folder() -> Path:
@@ -28,14 +31,44 @@ def fetched(path: Path) -> Path:
   key = hashlib.sha256(repr(versions).encode()).hexdigest()[:24]
   folder = cache_folder() / 'buckets' / key
   if not folder.is_dir():
-    log.info('copying %s to %s', path, folder)
-    unfinished = Path(_scratch(os.getpid(), folder.parent).name)
-    unfinished.mkdir(parents=True, exist_ok=True)  # if the cache was emptied
-    with tempfile.TemporaryDirectory(dir=unfinished) as scratch:
-      path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
-      with contextlib.suppress(OSError):  # another thread or process has been faster
-        os.rename(f'{scratch}/whole', folder)
+    with _alone(folder.with_suffix('.lock')):
+      _copy(path, folder)
   return folder / path.name
+
+
+def _copy(path, folder):
+  """Copies what is in a bucket into a folder, unless another one has done so meanwhile."""
+  if folder.is_dir():
+    return
+  log.info('copying %s to %s', path, folder)
+  unfinished = _scratch_folder(folder.parent)
+  unfinished.mkdir(parents=True, exist_ok=True)  # if the cache was emptied
+  with tempfile.TemporaryDirectory(dir=unfinished) as scratch:
+    path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
+    try:
+      os.rename(f'{scratch}/whole', folder)
+    except OSError:
+      if not folder.is_dir():  # else another one was faster, on a disk without locks
+        raise
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+  """A context for one thread at a time, of all processes for which `path` is the same file."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with path.open('w') as file:
+    with contextlib.suppress(OSError):  # a disk without locks
+      fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+      yield
+    finally:
+      path.unlink(missing_ok=True)  # those who wait have it open, and find the copy
+
+
+def _scratch_folder(*parent: Path) -> Path:
+  """The scratch folder of this process in `parent`, or where temporary files are."""
+  with SCRATCH:  # else each thread makes one, of which one stays
+    return Path(_scratch(os.getpid(), *parent).name)
 
 
 @functools.cache
@@ -58,7 +91,7 @@ def staged(path: Path) -> Path:
   """Where a program that knows only disks writes: `path` or, for a bucket, a temporary folder."""
   if not isinstance(path, Bucket):
     return path
-  out = Path(_scratch(os.getpid()).name, *path.parts)
+  out = Path(_scratch_folder(), *path.parts)
   out.parent.mkdir(parents=True, exist_ok=True)
   return out
 

@@ -9,6 +9,7 @@ and ends with the same bits as if it had never stopped.
 """
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
 
@@ -28,19 +29,23 @@ from bert_jax.workdir import records
 
 
 def train(
-  config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = ()
+  config: ConfigDict,
+  workdir: str | Path,
+  set_by_user: Collection[str] = (),
+  student: str | Path = '',
 ) -> tuple[State, Mapping[str, float]]:
   """Runs a config in a workdir; returns its last State and the metrics of its last evaluation. A
   run starts from 1. the newest checkpoint of the workdir, 2. the newest of config.resume_from, 3.
   weights of config.init_from, 4. scratch. Mistakes in the input are errors before anything is
   compiled or written. Asked to stop (SIGTERM, Ctrl-C), or after config.max_hours, it saves and
   raises KeyboardInterrupt. set_by_user: names of fields that the user gave, which
-  init_from must not change."""
+  init_from must not change. student: the workdir of the run for which this one is the teacher."""
   started = time.monotonic()
   show_log()
   hosts.check()
   config = with_teacher(config, workdir, set_by_user)
-  return train_on(read_inputs(config, Path(workdir).expanduser(), set_by_user), started)
+  inputs = read_inputs(config, Path(workdir).expanduser(), set_by_user)
+  return train_on(dataclasses.replace(inputs, student=str(student)), started)
 
 
 def with_teacher(
@@ -52,7 +57,8 @@ def with_teacher(
     return config
   folder = f'{str(workdir).rstrip("/")}-teacher'
   log.info('the teacher, %s, is trained first, in %s', spec, folder)
-  train(teacher.on_same_data(config_lib.load(spec), config, set_by_user), folder)
+  theirs = teacher.on_same_data(config_lib.load(spec), config, set_by_user)
+  train(theirs, folder, student=workdir)
   config = config.copy_and_resolve_references()
   config.teacher = folder
   return config

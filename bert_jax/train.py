@@ -55,10 +55,11 @@ def with_teacher(
   first, in WORKDIR-teacher, on the same data and within the same max_hours."""
   if not (spec := teaching.described(config)):
     return config
-  folder = f'{str(workdir).rstrip("/")}-teacher'
+  student = str(workdir).rstrip('/')
+  folder = f'{student}-teacher'
   log.info('the teacher, %s, is trained first, in %s', spec, folder)
   theirs = teacher.on_same_data(config_lib.load(spec), config, set_by_user)
-  train(theirs, folder, student=workdir)
+  train(theirs, folder, student=student)
   config = config.copy_and_resolve_references()
   config.teacher = folder
   return config

@@ -306,7 +306,7 @@ def test_a_teacher_that_is_trained_first_reads_the_data_of_its_student(
   set_by_user = config_lib.names_of(given) if by_hand else ()
   found = train.with_teacher(config, tmp_path / 'run', set_by_user)
   ((theirs, folder, student),) = trained_first
-  assert folder == found.teacher == f'{tmp_path}/run-teacher' and student == tmp_path / 'run'
+  assert folder == found.teacher == f'{tmp_path}/run-teacher' and student == f'{tmp_path}/run'
   theirs, mine, own = map(config_lib.flatten, (theirs, config, config_lib.load(config.teacher)))
   same = [name.partition('=')[0] for name in (along + (rows if by_hand else '')).split()]
   assert {name: theirs[name] for name in same} == {name: mine[name] for name in same}

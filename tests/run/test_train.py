@@ -687,11 +687,14 @@ def test_a_teacher_that_a_config_file_describes_is_trained_first(labelled, tmp_p
   """On the same data, in a folder of its own, which the run then names."""
   trained = []
   module = sys.modules[train.__module__]
-  monkeypatch.setattr(module, 'read_inputs', lambda *x: x)
-  monkeypatch.setattr(module, 'train_on', lambda inputs, _: trained.append(inputs))
+  names = 'config', 'workdir', 'set_by_user', ('student', str, '')
+  monkeypatch.setattr(module, 'read_inputs', dataclasses.make_dataclass('Inputs', names))
+  given = lambda inputs, _: trained.append(dataclasses.astuple(inputs))
+  monkeypatch.setattr(module, 'train_on', given)
   data = f'data.train={labelled}/train.tsv data.eval={labelled}/dev.tsv'
   train(c.load('configs/distill.py:task=docs,runlocal', fields(data)), f'{tmp_path}/W/')
-  (theirs, folder, _), (ours, own, _) = trained
+  (theirs, folder, _, student), (ours, own, _, none) = trained
+  assert (student, none) == (f'{tmp_path}/W', '')
   assert [str(x) for x in (folder, own)] == [f'{tmp_path}/W-teacher', f'{tmp_path}/W']
   assert ours.teacher == f'{tmp_path}/W-teacher' and theirs.teacher == ''
   assert theirs.data.train == ours.data.train == f'{labelled}/train.tsv'

@@ -32,14 +32,12 @@ def fetched(path: Path) -> Path:
   folder = cache_folder() / 'buckets' / key
   if not folder.is_dir():
     with _alone(folder.with_suffix('.lock')):
-      _copy(path, folder)
+      if not folder.is_dir():  # else another one has copied it meanwhile
+        _copy(path, folder)
   return folder / path.name
 
 
 def _copy(path, folder):
-  """Copies what is in a bucket into a folder, unless another one has done so meanwhile."""
-  if folder.is_dir():
-    return
   log.info('copying %s to %s', path, folder)
   unfinished = _scratch_folder(folder.parent)
   unfinished.mkdir(parents=True, exist_ok=True)  # if the cache was emptied

@@ -201,8 +201,7 @@ def from_all(number: Any) -> list[Any]:
 
 
 def from_first(value: Any) -> Any:
-  """The value, as JSON has it, that the first process gives; all of them must call it. InputError
-  if JSON has no such value."""
+  """The value, as JSON has it, or InputError, that the first process gives; all must call it."""
   if jax.process_count() == 1:
     return value
   try:

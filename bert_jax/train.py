@@ -29,10 +29,7 @@ from bert_jax.workdir import records
 
 
 def train(
-  config: ConfigDict,
-  workdir: str | Path,
-  set_by_user: Collection[str] = (),
-  student: str | Path = '',
+  config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = (), student: str = ''
 ) -> tuple[State, Mapping[str, float]]:
   """Runs a config in a workdir; returns its last State and the metrics of its last evaluation. A
   run starts from 1. the newest checkpoint of the workdir, 2. the newest of config.resume_from, 3.
@@ -45,7 +42,7 @@ def train(
   hosts.check()
   config = with_teacher(config, workdir, set_by_user)
   inputs = read_inputs(config, Path(workdir).expanduser(), set_by_user)
-  return train_on(dataclasses.replace(inputs, student=str(student)), started)
+  return train_on(dataclasses.replace(inputs, student=student), started)
 
 
 def with_teacher(

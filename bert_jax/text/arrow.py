@@ -176,8 +176,7 @@ def records(
   data: bytes, where: str, counts: Counter
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
   """Reads a part: (its rows, {column: kind of its values, see record_sources.plain}). where: what
-  the rows are called by. counts: increased is bytes. InputError: values without a form in Python.
-  Texts of a column are bytes, if some are not UTF-8."""
+  they are called by. counts: increased is bytes. InputError: values without a form in Python."""
   import pyarrow as pa
 
   counts['bytes'] += len(data)
@@ -218,7 +217,7 @@ def _kind(kind: Any, feature: Any) -> Any:
 
 
 def _values(where: str, column: Any) -> list[Any]:
-  """The values of a column."""
+  """The values of a column; if some texts are not UTF-8, as bytes."""
   import pyarrow as pa
 
   is_text = lambda x: pa.types.is_string(x) or pa.types.is_large_string(x)

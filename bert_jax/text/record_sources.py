@@ -95,12 +95,13 @@ def _of_tfds(block, counts, column):
 
 def _kind_of_tfds(feature):
   """The kind of the values of a feature; a list has that of its elements."""
-  feature = getattr(feature, 'feature', feature)
+  if hasattr(feature, 'feature'):
+    return _kind_of_tfds(feature.feature)
   if hasattr(feature, 'items'):
     return {key: _kind_of_tfds(x) for key, x in feature.items()}
   if hasattr(feature, 'int2str'):
     return [feature.int2str(i) for i in range(feature.num_classes or 0)]
-  return _kind_of_tfds(feature.feature) if hasattr(feature, 'feature') else feature.np_dtype
+  return getattr(feature, 'np_dtype', None)
 
 
 def plain(value: Any, kind: Any, counts: Counter, none: str | None = '-1') -> Any:

@@ -397,7 +397,7 @@ def test_a_teacher_that_a_run_has_trained_first_is_no_arm_of_a_sweep(tmp_path, c
   """By its record: another run may have such a name."""
   config = small_pretrain(corpus_file, 'steps=2 log.every=1 checkpoint.minutes=0')
   with without_a_model():
-    for name, student in (('a', ''), ('b-teacher', ''), ('c', tmp_path / 'a')):
+    for name, student in (('a', ''), ('b-teacher', ''), ('c', f'{tmp_path}/a')):
       train(config, tmp_path / name, student=student)
   runs, remarks = records.below(tmp_path)
   assert [run.path.name for run in runs] == ['a', 'b-teacher']

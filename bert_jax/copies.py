@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from bert_jax.buckets import Bucket, Path
 from bert_jax.errors import log
 
-SCRATCH = threading.Lock()
+SCRATCH = threading.Lock()  # for _scratch: else each thread makes a folder, of which one stays
 
 
 def cache_folder() -> Path:
@@ -39,7 +39,8 @@ def fetched(path: Path) -> Path:
 
 def _copy(path, folder):
   log.info('copying %s to %s', path, folder)
-  unfinished = _scratch_folder(folder.parent)
+  with SCRATCH:
+    unfinished = Path(_scratch(os.getpid(), folder.parent).name)
   unfinished.mkdir(parents=True, exist_ok=True)  # if the cache was emptied
   with tempfile.TemporaryDirectory(dir=unfinished) as scratch:
     path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
@@ -63,12 +64,6 @@ def _alone(path: Path) -> Iterator[None]:
       path.unlink(missing_ok=True)  # those who wait have it open, and find the copy
 
 
-def _scratch_folder(*parent: Path) -> Path:
-  """The scratch folder of this process in `parent`, or where temporary files are."""
-  with SCRATCH:  # else each thread makes one, of which one stays
-    return Path(_scratch(os.getpid(), *parent).name)
-
-
 @functools.cache
 def _scratch(process: int, parent: Path | None = None) -> tempfile.TemporaryDirectory:
   """A folder that is removed when the process ends, or by the next process if it was killed."""
@@ -89,7 +84,8 @@ def staged(path: Path) -> Path:
   """Where a program that knows only disks writes: `path` or, for a bucket, a temporary folder."""
   if not isinstance(path, Bucket):
     return path
-  out = Path(_scratch_folder(), *path.parts)
+  with SCRATCH:
+    out = Path(_scratch(os.getpid()).name, *path.parts)
   out.parent.mkdir(parents=True, exist_ok=True)
   return out
 

@@ -390,7 +390,7 @@ def test_a_copy_that_cannot_be_moved_to_its_place_is_an_error(fake, monkeypatch)
     shutil.copytree(source, place)
     refused(source, place)
 
-  copies._scratch_folder(copies.cache_folder() / 'buckets')  # it renames a file of its own
+  copies._scratch(os.getpid(), copies.cache_folder() / 'buckets')  # it renames a file of its own
   monkeypatch.setattr(copies.os, 'rename', refused)
   with pytest.raises(PermissionError, match='not there'):
     copies.fetched(fake / 'x')

@@ -24,9 +24,7 @@ from bert_jax.rows.batches import Batches
 from bert_jax.tasks.labelled import Scored
 
 WORST = 100  # answers in worst.jsonl
-# Results stay on the devices until they are fetched together: of so many batches, but no more than
-# so many bytes of answers, over all devices; of one batch at least.
-HELD, HELD_BYTES = 32, 1 << 28
+HELD, HELD_BYTES = 32, 1 << 28  # batches, and bytes of their answers, that stay on all devices
 LEAST = 10  # the fewest answers by which a run is called collapsed
 
 

@@ -32,9 +32,9 @@ def on_same_data(
   theirs: ConfigDict, config: ConfigDict, set_by_user: Collection[str] = ()
 ) -> ConfigDict:
   """The config `theirs` of a teacher that is trained first, with the data of a student's config, so
-  that it sees none of the examples that the student is evaluated on. A teacher for the same task
-  reads the same rows and labels, one of another objective makes its own rows of the same documents;
-  of other rows it takes what the user has set. max_hours is the student's: of both together."""
+  that it sees none of the student's held-out data. For the same task it reads the same rows and
+  labels; with another objective it makes its own rows of the same documents, but as far as the user
+  has set how. max_hours is the student's: of both together."""
   rows = config_lib.fields_affecting('rows', 'eval_rows')
   rows -= config_lib.fields_affecting('model', 'objective')
   names = {'data.train', 'max_hours', *config_lib.fields_affecting('eval_rows')}

@@ -71,7 +71,7 @@ def _type(kind: Any, leaf: Callable[[Any], Any] = lambda kind: kind) -> Any:
   if is_.is_dictionary(kind):
     return _type(kind.value_type, leaf)
   if is_.is_struct(kind):
-    return pa.struct(map(inner, (kind.field(i) for i in range(kind.num_fields))))
+    return pa.struct(map(inner, kind))
   if is_.is_map(kind):
     return pa.map_(inner(kind.key_field), inner(kind.item_field), kind.keys_sorted)
   if is_.is_fixed_size_list(kind):
@@ -207,8 +207,7 @@ def _kind(kind: Any, feature: Any) -> Any:
   of_each = of_each[0] if isinstance(of_each, list) else of_each
   of_each = of_each if isinstance(of_each, dict) else {}
   if pa.types.is_struct(kind):
-    fields = (kind.field(i) for i in range(kind.num_fields))
-    return {field.name: _kind(field.type, of_each.get(field.name)) for field in fields}
+    return {field.name: _kind(field.type, of_each.get(field.name)) for field in kind}
   if hasattr(kind, 'value_type'):  # of lists
     return _kind(kind.value_type, of_each)
   if isinstance(names := of_each.get('names'), list):

@@ -36,15 +36,10 @@ def has_records(path: str) -> bool:
   return files.is_named(path) or files.suffix(Path(path)) in files.RECORDS
 
 
-def is_arrow(path: str) -> bool:
-  """Whether a path, or the name of a set, is a source of records that arrow.py reads."""
-  return has_records(path) and not path.startswith('tfds:')
-
-
 def blocks(path: str, split: str, column: str = '') -> Iterator[Block]:
   """Cuts a source into blocks; the same data gives the same ones. split: of a set whose name has
   none. column: the one that is read, where one alone can be; '': all."""
-  if is_arrow(path):
+  if not path.startswith('tfds:'):
     yield from (Block(path, *part) for part in arrow.parts(path, split, column))
     return
   _tfds_source.cache_clear()  # the set may have been prepared anew
@@ -57,7 +52,7 @@ def blocks(path: str, split: str, column: str = '') -> Iterator[Block]:
 def rows(block: Block, counts: Counter, column: str = '') -> Rows:
   """Yields (place, what reads the record) of a block. counts: increased are bytes (of a TFDS set,
   those of this column) and, for texts that are not UTF-8 and are repaired, invalid_utf8_lines."""
-  if is_arrow(block.path):
+  if not block.path.startswith('tfds:'):
     held, kinds = arrow.records(block.data, block.format, counts)
     number, none, name, get = len(held), None, block.format, lambda i: held[i - block.first]
   else:

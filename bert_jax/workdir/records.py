@@ -65,8 +65,8 @@ def _is_of_all(point: Point, facts: Facts, summary: Summary) -> bool:
 
 
 def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
-  """The runs with metrics below some folders, or InputError; sentences on what is left out. A
-  teacher that a run has trained first is no run of its own, unless its folder is named."""
+  """The runs with metrics below some folders, or InputError; sentences on what is left out, such
+  as a teacher that a run has trained first, unless its folder is one of these."""
   runs, remarks, found = [], [], {}
   for folder in map(Path, folders):
     if not folder.is_dir():

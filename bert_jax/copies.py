@@ -9,10 +9,13 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Collection
+import threading
+from collections.abc import Collection, Iterator
 
 from bert_jax.buckets import Bucket, Path
 from bert_jax.errors import log
+
+SCRATCH = threading.Lock()  # for _scratch: else each thread makes a folder, of which one stays
 
 
 def cache_folder() -> Path:
@@ -28,14 +31,37 @@ def fetched(path: Path) -> Path:
   key = hashlib.sha256(repr(versions).encode()).hexdigest()[:24]
   folder = cache_folder() / 'buckets' / key
   if not folder.is_dir():
-    log.info('copying %s to %s', path, folder)
-    unfinished = Path(_scratch(os.getpid(), folder.parent).name)
-    unfinished.mkdir(parents=True, exist_ok=True)  # if the cache was emptied
-    with tempfile.TemporaryDirectory(dir=unfinished) as scratch:
-      path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
-      with contextlib.suppress(OSError):  # another thread or process has been faster
-        os.rename(f'{scratch}/whole', folder)
+    with _alone(folder.with_suffix('.lock')):
+      if not folder.is_dir():  # else another one has copied it meanwhile
+        _copy(path, folder)
   return folder / path.name
+
+
+def _copy(path, folder):
+  log.info('copying %s to %s', path, folder)
+  with SCRATCH:
+    unfinished = Path(_scratch(os.getpid(), folder.parent).name)
+  unfinished.mkdir(parents=True, exist_ok=True)  # if the cache was emptied
+  with tempfile.TemporaryDirectory(dir=unfinished) as scratch:
+    path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
+    try:
+      os.rename(f'{scratch}/whole', folder)
+    except OSError:
+      if not folder.is_dir():  # else another one was faster, on a disk without locks
+        raise
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+  """A context for one thread at a time, of all processes for which `path` is the same file."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with path.open('w') as file:
+    with contextlib.suppress(OSError):  # a disk without locks
+      fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+      yield
+    finally:
+      path.unlink(missing_ok=True)  # those who wait have it open, and find the copy
 
 
 @functools.cache
@@ -58,7 +84,8 @@ def staged(path: Path) -> Path:
   """Where a program that knows only disks writes: `path` or, for a bucket, a temporary folder."""
   if not isinstance(path, Bucket):
     return path
-  out = Path(_scratch(os.getpid()).name, *path.parts)
+  with SCRATCH:
+    out = Path(_scratch(os.getpid()).name, *path.parts)
   out.parent.mkdir(parents=True, exist_ok=True)
   return out
 

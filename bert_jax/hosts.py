@@ -31,7 +31,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxlib import _jax
 
-from bert_jax.errors import InputError, farewell, first_line, log
+from bert_jax.errors import InputError, farewell, first_line, log, quoted
 from bert_jax.files import Path
 
 JOIN_SECONDS = 300  # how long processes wait for each other at the start
@@ -201,10 +201,14 @@ def from_all(number: Any) -> list[Any]:
 
 
 def from_first(value: Any) -> Any:
-  """The value, as JSON has it, that the first process gives; all of them must call it."""
+  """The value, as JSON has it, or InputError, that the first process gives; all must call it."""
   if jax.process_count() == 1:
     return value
-  text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+  try:
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+  except (TypeError, ValueError) as error:
+    fault = f'processes tell each other numbers and texts, and here is {quoted(value)}'
+    raise InputError(f'{fault} ({first_line(error)}); give floats of Python.') from None
   size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
   text = multihost_utils.broadcast_one_to_all(text if first() else np.zeros(size, np.uint8))
   return json.loads(bytes(text))

@@ -9,6 +9,7 @@ and ends with the same bits as if it had never stopped.
 """
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
 
@@ -20,7 +21,7 @@ from bert_jax import hosts, metrics, notebooks, sharding
 from bert_jax.command_line import command_line, command_parser, show_log
 from bert_jax.errors import InputError, in_notebook, log
 from bert_jax.files import Path
-from bert_jax.run import session, setup
+from bert_jax.run import session, setup, teacher
 from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.step import State
 from bert_jax.tasks import teaching
@@ -28,29 +29,34 @@ from bert_jax.workdir import records
 
 
 def train(
-  config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = ()
+  config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = (), student: str = ''
 ) -> tuple[State, Mapping[str, float]]:
   """Runs a config in a workdir; returns its last State and the metrics of its last evaluation. A
   run starts from 1. the newest checkpoint of the workdir, 2. the newest of config.resume_from, 3.
   weights of config.init_from, 4. scratch. Mistakes in the input are errors before anything is
   compiled or written. Asked to stop (SIGTERM, Ctrl-C), or after config.max_hours, it saves and
-  raises KeyboardInterrupt. set_by_user: names of fields that init_from must not change."""
+  raises KeyboardInterrupt. set_by_user: names of fields that the user gave, which
+  init_from must not change. student: the workdir of the run for which this one is the teacher."""
   started = time.monotonic()
   show_log()
   hosts.check()
-  config = with_teacher(config, workdir)
-  return train_on(read_inputs(config, Path(workdir).expanduser(), set_by_user), started)
+  config = with_teacher(config, workdir, set_by_user)
+  inputs = read_inputs(config, Path(workdir).expanduser(), set_by_user)
+  return train_on(dataclasses.replace(inputs, student=student), started)
 
 
-def with_teacher(config: ConfigDict, workdir: str | Path) -> ConfigDict:
-  """The config with the folder of its teacher. A teacher that a config file describes is trained,
-  on the same data, in WORKDIR-teacher."""
+def with_teacher(
+  config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = ()
+) -> ConfigDict:
+  """The config with the folder of its teacher. A teacher that a config file describes is trained
+  first, in WORKDIR-teacher, on the same data and within the same max_hours."""
   if not (spec := teaching.described(config)):
     return config
-  folder = f'{str(workdir).rstrip("/")}-teacher'
+  student = str(workdir).rstrip('/')
+  folder = f'{student}-teacher'
   log.info('the teacher, %s, is trained first, in %s', spec, folder)
-  data = [f'--config.data.{split}={config.data[split]}' for split in ('train', 'eval')]
-  train(config_lib.load(spec, data), folder)
+  theirs = teacher.on_same_data(config_lib.load(spec), config, set_by_user)
+  train(theirs, folder, student=student)
   config = config.copy_and_resolve_references()
   config.teacher = folder
   return config

@@ -24,7 +24,8 @@ Arguments:
 
 task=sst2      a task of configs/finetune.py; without it, pre-training
 unpacked       of a task: one example in a row
-runlocal       some minutes on a laptop; without --config.teacher it trains one first, in W2-teacher
+runlocal       some minutes on a laptop; without --config.teacher it trains one first, on the same
+               data, in W2-teacher
 """
 
 import runpy

@@ -327,6 +327,77 @@ def test_a_copy_on_the_disk_is_made_once_and_again_when_a_file_changes(bucket, t
   assert copies.fetched(bucket / 'y').read_text() == 'same'
 
 
+FETCHES = """
+import sys, time
+import fake_bucket
+from bert_jax import buckets, copies
+gets, call = [], buckets.Bucket.call
+def slowly(self, operation, *rest, **options):
+  if operation == 'get':
+    gets.append(self)
+    time.sleep(0.5)
+  return call(self, operation, *rest, **options)
+buckets.Bucket.call = slowly
+print('ready', flush=True)
+sys.stdin.readline()
+print(copies.fetched(buckets.Path('fake://mine/D/x')).read_text(), len(gets))
+"""
+
+
+def test_processes_of_a_host_copy_a_file_once(fake, tmp_path):
+  files.write_whole(fake / 'x', 'whole')
+  here = os.environ | {'PYTHONPATH': os.pathsep.join(('tests', '.'))}
+  command, pipe = [sys.executable, '-c', FETCHES], subprocess.PIPE
+  start = lambda: subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=here)
+  with start() as one, start() as two:
+    assert [x.stdout.readline() for x in (one, two)] == ['ready\n'] * 2
+    for process in (one, two):
+      process.stdin.write('\n')
+      process.stdin.flush()
+    said = sorted(process.communicate(timeout=60)[0] for process in (one, two))
+  assert said == ['whole 0\n', 'whole 1\n']
+  assert [x.suffix for x in (tmp_path / 'cache' / 'bert_jax' / 'buckets').iterdir()] == ['']
+
+
+def test_threads_of_a_process_have_one_scratch_folder(fake, tmp_path, monkeypatch):
+  made, make = [], copies.tempfile.TemporaryDirectory
+
+  def slowly(*given, **options):
+    made.append(make(*given, **options))
+    time.sleep(0.1)
+    return made[-1]
+
+  monkeypatch.setattr(copies.tempfile, 'TemporaryDirectory', slowly)
+  monkeypatch.setattr(copies.tempfile, 'tempdir', str(tmp_path))
+  copies._scratch.cache_clear()
+  threads = [threading.Thread(target=copies.staged, args=(fake / x,)) for x in 'abc']
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert len(made) == 1
+  copies._scratch.cache_clear()
+
+
+def test_a_copy_that_cannot_be_moved_to_its_place_is_an_error(fake, monkeypatch):
+  """Unless another process has put one there."""
+  files.write_whole(fake / 'x', 'whole')
+
+  def refused(source, place):
+    raise PermissionError(13, 'not there', place)
+
+  def late(source, place):
+    shutil.copytree(source, place)
+    refused(source, place)
+
+  copies._scratch(os.getpid(), copies.cache_folder() / 'buckets')  # it renames a file of its own
+  monkeypatch.setattr(copies.os, 'rename', refused)
+  with pytest.raises(PermissionError, match='not there'):
+    copies.fetched(fake / 'x')
+  monkeypatch.setattr(copies.os, 'rename', late)
+  assert copies.fetched(fake / 'x').read_text() == 'whole'
+
+
 def test_what_killed_processes_have_staged_is_removed(fake, tmp_path, monkeypatch):
   """But not what a process that lives has."""
   monkeypatch.setattr(copies.tempfile, 'tempdir', str(tmp_path))

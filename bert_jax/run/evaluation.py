@@ -24,7 +24,7 @@ from bert_jax.rows.batches import Batches
 from bert_jax.tasks.labelled import Scored
 
 WORST = 100  # answers in worst.jsonl
-HELD = 32  # batches whose results stay on the devices until they are fetched together
+HELD, HELD_BYTES = 32, 1 << 28  # batches, and bytes of their answers, that stay on all devices
 LEAST = 10  # the fewest answers by which a run is called collapsed
 
 
@@ -71,7 +71,8 @@ def one_pass(
       jax.block_until_ready(computed[-1:])  # a batch late, so that the device computes meanwhile
       computed.append(terms)
       predicted += [out] if out and isinstance(source, Scored) else []
-      if len(computed) == HELD:
+      size = sum(x.nbytes for x in jax.tree.leaves(predicted[-1:]))
+      if len(computed) >= min(HELD, HELD_BYTES // (size or 1)):
         fetch()
     fetch()
   alike = [totals.pop(name) for name in [*totals] if name.endswith(losses.ALIKE)]

@@ -40,6 +40,7 @@ class Inputs:
   eval_batches: Batches | None
   steps: int
   timeline: Timeline
+  student: str = ''  # the workdir of the run for which this one is the teacher, trained first
 
   @property
   def in_workdir(self) -> bool:

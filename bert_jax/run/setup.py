@@ -86,7 +86,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   costs = costs_of(inputs, models.count_parameters(state.params))
   if inputs.eval_batches:
     evaluation.count_part(inputs.eval_batches, config.eval.batches)
-  contents.write_facts(inputs.workdir, config, inputs.sources, mesh, costs)
+  contents.write_facts(inputs.workdir, config, inputs.sources, mesh, costs, inputs.student)
   seen = spikes.Spikes(config.spikes, checkpoints, meta)
   run = Run(
     inputs,

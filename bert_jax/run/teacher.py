@@ -1,13 +1,14 @@
 """Loads the teacher of a run, checks that it fits, and makes the taught objective."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.errors import InputError, log
 from bert_jax.objectives.base import Objective
@@ -25,6 +26,25 @@ def student_sizes(config: ConfigDict, sizes: Mapping[str, Any]) -> dict[str, Any
   if TASKS[config.objective].reads_corpus:
     del sizes['type_vocab_size']
   return sizes
+
+
+def on_same_data(
+  theirs: ConfigDict, config: ConfigDict, set_by_user: Collection[str] = ()
+) -> ConfigDict:
+  """The config `theirs` of a teacher that is trained first, with the data of a student's config, so
+  that it sees none of the student's held-out data. For the same task it reads the same rows and
+  labels; with another objective it makes its own rows of the same documents, but as far as the user
+  has set how. max_hours is the student's: of both together."""
+  rows = config_lib.fields_affecting('rows', 'eval_rows')
+  rows -= config_lib.fields_affecting('model', 'objective')
+  names = {'data.train', 'max_hours', *config_lib.fields_affecting('eval_rows')}
+  names |= {*set_by_user} & (rows | config_lib.fields_affecting('vocabulary'))
+  if theirs.objective == config.objective:
+    names |= rows
+  theirs, values = theirs.copy_and_resolve_references(), config_lib.flatten(config)
+  for name in names & values.keys() & config_lib.fields(theirs.objective).keys():
+    config_lib.set_field(theirs, name, values[name])
+  return theirs
 
 
 def lesson(

@@ -1,9 +1,9 @@
 """Reads tables of Arrow as records, mappings of names to values: Parquet and Arrow files (IPC,
 Feather) and data sets of Hugging Face's `datasets`.
 
-A table is read in parts of about PART bytes, whatever the size of the file or its row groups, and
-parts go from process to process in Arrow's stream format. Numbers of classes become their names,
-which stand in the schema (`huggingface`); -1, which says that there is no class, becomes None.
+A table is read in parts of ROWS rows, whatever its row groups and batches are and whichever version
+of Arrow reads it, and parts go from process to process in Arrow's stream format. What the schema
+says of values, such as the names of classes (`huggingface`), is for record_sources.py.
 
   hf:NAME[:CONFIG][:SPLIT][@REVISION]   a data set of the Hub or, if NAME begins with / . or ~, a
       folder: of `save_to_disk`, or of files that `datasets` reads. SPLIT may be a slice
@@ -15,19 +15,16 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
-
-import numpy as np
 
 from bert_jax.copies import fetched
 from bert_jax.errors import InputError, first_line, listed
 from bert_jax.files import Path
 from bert_jax.text import files, values
-from bert_jax.text.encodings import decode
 
-PART = 1 << 20  # bytes of a part, at least
-ROWS = 128  # that are read at once
+ROWS = 128  # of a part; a corpus that is being prepared goes on at a multiple
+BUFFER = 1 << 20  # bytes that are read from the disk at once
 END = b'\xff' * 4 + b'\0' * 4  # of a stream of Arrow: a message of no bytes
 _WORD = r'(?:\[[^]]*\]|[^:@[])+'  # train[:10%] is one
 _HF = re.compile(f'hf:({_WORD})(?::({_WORD}))?(?::({_WORD}))?(?:@(.+))?')
@@ -38,19 +35,20 @@ def parts(path: str, split: str, column: str = '') -> Iterator[tuple[str, int, b
   the first row, from 0, the rows as a stream of Arrow, bytes of the file on the disk, or rows of
   the set, read when it ends). column: read this one alone, if it is there; '': all. InputError: it
   is missing, damaged, empty, or has two columns of one name."""
+  import pyarrow as pa
+
   hf_set.cache_clear()  # a set may have been written anew
   name = hf_set(path, split)[1] if files.is_named(path) else Path(path).name
-  first, held, size = 0, [], 0
+  first, held, number = 0, [], 0
   try:
     for table, position in _tables(path, split, column):
-      plain, step = _plain(table.schema), max(1, PART * len(table) // max(1, table.nbytes))
-      step = step if plain == table.schema else ROWS  # each slice has the whole dictionary
-      for at in range(0, len(table), step):
-        held.append(table.slice(at, step).cast(plain))
-        size += held[-1].nbytes
-        if size >= PART:
+      plain = pa.schema([x.with_type(_type(x.type)) for x in table.schema], table.schema.metadata)
+      while len(table):
+        piece, table = table.slice(0, ROWS - number), table.slice(ROWS - number)
+        held.append(piece.cast(plain))  # a slice has the whole of a dictionary
+        if (number := number + len(piece)) == ROWS:
           yield name, first, _stream(held), position
-          first, held, size = first + sum(map(len, held)), [], 0
+          first, held, number = first + ROWS, [], 0
     if held:
       yield name, first, _stream(held), position
   except (InputError, MemoryError):
@@ -60,16 +58,27 @@ def parts(path: str, split: str, column: str = '') -> Iterator[tuple[str, int, b
       raise InputError(f'{path} cannot be read: {error.strerror or error}') from error
     broken = f'{path} is broken or truncated ({first_line(error)})'
     raise InputError(f'{broken}; fetch it again') from error
-  if not first + len(held):
+  if not first + number:
     raise InputError(f'{path} has no rows; remove it, or write it again')
 
 
-def _plain(schema):
-  """A schema with the types of the values in place of dictionaries, such as pandas' categories."""
+def _type(kind: Any, leaf: Callable[[Any], Any] = lambda kind: kind) -> Any:
+  """A type without dictionaries (such as pandas' categories) wherever they are in it, and with
+  leaf(type) in place of each type that holds no other one."""
   import pyarrow as pa
 
-  plain = lambda x: x.with_type(x.type.value_type) if pa.types.is_dictionary(x.type) else x
-  return pa.schema(map(plain, schema), schema.metadata)
+  is_, inner = pa.types, lambda field: field.with_type(_type(field.type, leaf))
+  if is_.is_dictionary(kind):
+    return _type(kind.value_type, leaf)
+  if is_.is_struct(kind):
+    return pa.struct(map(inner, kind))
+  if is_.is_map(kind):
+    return pa.map_(inner(kind.key_field), inner(kind.item_field), kind.keys_sorted)
+  if is_.is_fixed_size_list(kind):
+    return pa.list_(inner(kind.value_field), kind.list_size)
+  if is_.is_list(kind) or is_.is_large_list(kind):
+    return (pa.list_ if is_.is_list(kind) else pa.large_list)(inner(kind.value_field))
+  return leaf(kind)
 
 
 def _stream(held):
@@ -112,7 +121,7 @@ def _reader(path, disk):
   from pyarrow import parquet
 
   if files.suffix(Path(path)) == '.parquet':
-    return parquet.ParquetFile(disk, buffer_size=PART, page_checksum_verification=True)
+    return parquet.ParquetFile(disk, buffer_size=BUFFER, page_checksum_verification=True)
   if disk.read(6) == b'ARROW1':
     return pa.ipc.open_file(disk)
   disk.seek(max(0, disk.seek(0, os.SEEK_END) - len(END)))
@@ -163,21 +172,19 @@ def hf_set(spec: str, split: str) -> tuple[Any, str, str]:
   return held, ':'.join(filter(None, (Path(name).name, config, named))), held._fingerprint
 
 
-def records(data: bytes, where: str, counts: Counter) -> Iterator[dict[str, Any]]:
-  """Yields the rows of a part. where: what they are called by. counts: increased are bytes and, for
-  text that is not UTF-8 and is repaired, invalid_utf8_lines. InputError: values without a form in
-  Python."""
+def records(
+  data: bytes, where: str, counts: Counter
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+  """Reads a part: (its rows, {column: kind of its values, see record_sources.plain}). where: what
+  they are called by. counts: increased is bytes. InputError: values without a form in Python."""
   import pyarrow as pa
 
   counts['bytes'] += len(data)
   table = pa.ipc.open_stream(data).read_all()
   features = _features(table.schema, where)
-  columns = [
-    _values(f'{where}: column {name!r}', column, features.get(name), counts)
-    for name, column in zip(table.column_names, table.columns, strict=True)
-  ]
-  for row in zip(*columns, strict=True):
-    yield dict(zip(table.column_names, row))
+  columns = [_values(f'{where}: column {x!r}', table[x]) for x in table.column_names]
+  kinds = {field.name: _kind(field.type, features.get(field.name)) for field in table.schema}
+  return [dict(zip(kinds, row)) for row in zip(*columns, strict=True)], kinds
 
 
 def _features(schema: Any, where: str) -> dict[str, Any]:
@@ -192,41 +199,33 @@ def _features(schema: Any, where: str) -> dict[str, Any]:
     ) from None
 
 
-def _values(where: str, column: Any, feature: Any, counts: Counter) -> list[Any]:
-  """The values of a column as JSON would hold them; dates and other such values as they are."""
+def _kind(kind: Any, feature: Any) -> Any:
+  """The kind of the values of a type, of which `datasets` says this (None: nothing)."""
   import pyarrow as pa
 
-  is_, kind = pa.types, column.type
+  of_each = feature.get('feature', feature) if isinstance(feature, dict) else feature
+  of_each = of_each[0] if isinstance(of_each, list) else of_each
+  of_each = of_each if isinstance(of_each, dict) else {}
+  if pa.types.is_struct(kind):
+    return {field.name: _kind(field.type, of_each.get(field.name)) for field in kind}
+  if hasattr(kind, 'value_type'):  # of lists
+    return _kind(kind.value_type, of_each)
+  if isinstance(names := of_each.get('names'), list):
+    return names
+  return kind.to_pandas_dtype() if pa.types.is_floating(kind) else None
+
+
+def _values(where: str, column: Any) -> list[Any]:
+  """The values of a column; if some texts are not UTF-8, as bytes."""
+  import pyarrow as pa
+
+  is_text = lambda x: pa.types.is_string(x) or pa.types.is_large_string(x)
+  in_bytes = lambda kind: pa.large_binary() if is_text(kind) else kind
   try:
     try:
-      out = column.to_pylist()
+      return column.to_pylist()
     except UnicodeDecodeError:
-      if is_.is_nested(kind):
-        raise InputError(f'{where} has texts that are not UTF-8; write it again') from None
-      out = column.cast(pa.large_binary()).to_pylist()
-  except InputError:
-    raise
+      return column.cast(_type(column.type, in_bytes)).to_pylist()
   except (ValueError, OverflowError, pa.ArrowException) as error:
-    fault = f'{where} holds {kind} that Python has no value for ({first_line(error)})'
+    fault = f'{where} holds {column.type} that Python has no value for ({first_line(error)})'
     raise InputError(f'{fault}; write it as text, or leave it out') from error
-  if is_.is_float32(kind):  # 3.8 comes as 3.799999952316284
-    return [x if x is None else float(str(np.float32(x))) for x in out]
-  return out if is_.is_primitive(kind) and not feature else [_read(x, feature, counts) for x in out]
-
-
-def _read(value: Any, feature: Any, counts: Counter, none: str | None = None) -> Any:
-  """A value with its bytes decoded and the names of classes in place of their numbers. none: of -1,
-  if the value is a class."""
-  if isinstance(value, bytes):
-    return decode(value, counts)
-  of_each = feature.get('feature', feature) if isinstance(feature, dict) else feature
-  if isinstance(value, list):
-    inner = of_each[0] if isinstance(of_each, list) else of_each
-    return [_read(x, inner, counts, '-1') for x in value]
-  if isinstance(value, dict):
-    of = of_each if isinstance(of_each, dict) else {}
-    return {key: _read(x, of.get(key), counts, '-1') for key, x in value.items()}
-  names = of_each.get('names') if isinstance(of_each, dict) else None
-  if type(value) is not int or not isinstance(names, list):
-    return value
-  return names[value] if 0 <= value < len(names) else none if value == -1 else str(value)

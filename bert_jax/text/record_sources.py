@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import Path
 from bert_jax.text import arrow, files
-from bert_jax.text.encodings import decode
+from bert_jax.text.encodings import decode, say_once
 
 TFDS_ROWS = 256  # of a block
 Rows = Iterator[tuple[str, Callable[[], dict[str, Any]]]]  # place, what reads the record
@@ -50,15 +50,31 @@ def blocks(path: str, split: str, column: str = '') -> Iterator[Block]:
 
 
 def rows(block: Block, counts: Counter, column: str = '') -> Rows:
-  """Yields (place, what reads the record) of a block. counts: see arrow.records; of a TFDS set, the
-  bytes of this column."""
+  """Yields (place, what reads the record) of a block. counts: increased are bytes (of a TFDS set,
+  those of this column) and, for texts that are not UTF-8 and are repaired, invalid_utf8_lines."""
   if not block.path.startswith('tfds:'):
-    for i, record in enumerate(arrow.records(block.data, block.format, counts), block.first):
-      yield f'{block.format}:{i}', lambda record=record: record
-    return
-  features, source, name = _tfds_source(block.path, block.format)
+    held, kinds = arrow.records(block.data, block.format, counts)
+    number, none, name, get = len(held), None, block.format, lambda i: held[i - block.first]
+  else:
+    number, none = int(block.data), '-1'
+    name, get, kinds = _of_tfds(block, counts, column)
 
   def read(i: int) -> dict[str, Any]:
+    invalid = counts['invalid_utf8_lines']
+    record = {key: plain(x, kinds[key], counts, none) for key, x in get(i).items()}
+    if counts['invalid_utf8_lines'] > invalid:
+      say_once(f'{block.path}:{i}', 'has bytes that are no characters', 'they become U+FFFD')
+    return record
+
+  for i in range(block.first, block.first + number):
+    yield f'{name}:{i}', functools.partial(read, i)
+
+
+def _of_tfds(block, counts, column):
+  """(what the records of a TFDS set are called by, what gets one by number, their kinds)."""
+  features, source, name = _tfds_source(block.path, block.format)
+
+  def get(i: int) -> dict[str, Any]:
     try:
       record = source[i]
       if all(x is None for x in record.values()):  # a file cut at the 64 KB blocks of ArrayRecord
@@ -67,24 +83,36 @@ def rows(block: Block, counts: Counter, column: str = '') -> Rows:
       fault = f'{name}:{i} is damaged ({first_line(error)})'
       raise InputError(f'{fault}; prepare it again') from error
     counts['bytes'] += len(record.get(column) or '')
-    return {key: _of_tfds(x, features[key], counts) for key, x in record.items()}
+    return record
 
-  for i in range(block.first, block.position):
-    yield f'{name}:{i}', functools.partial(read, i)
+  return name, get, _kind_of_tfds(features)
 
 
-def _of_tfds(value: Any, feature: Any, counts: Counter) -> Any:
-  """A value as JSON would hold it: text decoded, classes by their names, lists for arrays."""
+def _kind_of_tfds(feature):
+  """The kind of the values of a feature; a list has that of its elements."""
+  if hasattr(feature, 'feature'):
+    return _kind_of_tfds(feature.feature)
+  if hasattr(feature, 'items'):
+    return {key: _kind_of_tfds(x) for key, x in feature.items()}
+  if hasattr(feature, 'int2str'):
+    return [feature.int2str(i) for i in range(feature.num_classes or 0)]
+  return getattr(feature, 'np_dtype', None)
+
+
+def plain(value: Any, kind: Any, counts: Counter, none: str | None = '-1') -> Any:
+  """A value of a record as JSON would hold it: text decoded, lists for arrays, classes by their
+  names; dates and other such values as they are. kind: {key: kind} of the values of a mapping, the
+  names of classes, NumPy's type of numbers, or None; a list has the kind of its elements. none: of
+  -1, if the value is a class: there is none."""
   if isinstance(value, bytes):
     return decode(value, counts)
-  of_each = getattr(feature, 'feature', feature)  # of a list
   if isinstance(value, dict):
-    return {key: _of_tfds(x, of_each[key], counts) for key, x in value.items()}
-  if isinstance(value, (np.ndarray, list)):
-    return [_of_tfds(x, of_each, counts) for x in value]
-  if hasattr(feature, 'int2str') and isinstance(value, (int, np.integer)):
-    return feature.int2str(int(value)) if value >= 0 else str(value)  # -1: of a test set
+    of = kind if isinstance(kind, dict) else {}
+    return {key: plain(x, of.get(key), counts) for key, x in value.items()}
+  if isinstance(value, (list, tuple, np.ndarray)):
+    return [plain(x, kind, counts) for x in value]
+  if isinstance(kind, list) and isinstance(value, (int, np.integer)):
+    return kind[value] if 0 <= value < len(kind) else none if value == -1 else str(value)
   if isinstance(value, (float, np.floating)):
-    kind = getattr(feature, 'np_dtype', float)
     return float(str(np.dtype(kind).type(value)))  # float32 3.8 comes as 3.799999952316284
   return value.item() if isinstance(value, np.generic) else value

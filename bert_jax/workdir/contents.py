@@ -150,9 +150,10 @@ def write_facts(
   sources: Mapping[str, Any],
   mesh: jax.sharding.Mesh,
   costs: Mapping[str, Any],
+  student: str = '',
 ) -> None:
   """Writes run.json (versions, commands, devices, mesh, data, named_sets; `earlier`: versions and
-  devices before) and beside it packages.txt and code.diff (provenance.py)."""
+  devices before; `student`) and beside it packages.txt and code.diff (provenance.py)."""
   if not hosts.first():
     return
   path = workdir / 'run.json'
@@ -166,7 +167,7 @@ def write_facts(
   if other := {name: x for name, x in before.items() if name in facts and facts[name] != x}:
     earlier.append(other | {'commands': len(commands)})
   facts['commands'] = [*commands, provenance.command()]
-  facts |= {'earlier': earlier} if earlier else {}
+  facts |= {name: x for name, x in (('earlier', earlier), ('student', student)) if x}
   facts |= {'config': config_lib.fingerprint(config), 'costs': costs, 'data': {}}
   for split, s in sources.items():
     of_split = {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}

@@ -37,6 +37,7 @@ class Facts:
   flops_by_stage: Sequence[tuple[int, float]] = ()  # (first step, the same), if they differ
   source: str = ''  # of weights that were converted
   config: str = ''  # the fingerprint of the config; runs of earlier versions do not say it
+  student: str = ''  # the workdir of the run for which this teacher was trained
 
   @property
   def commit(self) -> str:

@@ -65,7 +65,8 @@ def _is_of_all(point: Point, facts: Facts, summary: Summary) -> bool:
 
 
 def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
-  """The runs with metrics below some folders, or InputError; sentences on what is left out."""
+  """The runs with metrics below some folders, or InputError; sentences on what is left out, such
+  as a teacher that a run has trained first, unless its folder is one of these."""
   runs, remarks, found = [], [], {}
   for folder in map(Path, folders):
     if not folder.is_dir():
@@ -83,6 +84,8 @@ def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
     run = read(path)
     if run.config is None:
       remarks.append(f'{path} is left out: {run.faults[0]}')
+    elif run.facts.student and path not in map(Path, folders):
+      remarks.append(f'{path} is the teacher of {run.facts.student}: left out; name it to see it')
     else:
       runs.append(run)
       remarks += run.faults
@@ -104,7 +107,7 @@ def read_facts(workdir: Path | str, faults: list[str] | None = None) -> Facts:
     data={name: _split(data.inside(name)) for name in data.content},
     flops_by_stage=tuple((x['step'], x['flops']) for x in stages),
     **costs.several(parameters=int, flops_per_step=float),
-    **at.several(source=str, config=str),
+    **at.several(source=str, config=str, student=str),
   )
 
 

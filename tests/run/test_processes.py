@@ -315,6 +315,13 @@ def test_what_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
   assert hosts.exists(tmp_path)
 
 
+def test_what_processes_cannot_tell_each_other_is_one_sentence(monkeypatch):
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  for value in ({'f1': np.float32(0.5)}, [{1, 2}]):
+    with pytest.raises(InputError, match='tell each other numbers and texts, and here is .*give'):
+      hosts.from_first(value)
+
+
 @pytest.mark.parametrize(('lost', 'code'), [(False, 1), (True, 3)])
 def test_a_process_that_fails_leaves_at_once(lost, code, monkeypatch, capsys):
   def leave(message, code):

@@ -356,9 +356,12 @@ def test_every_point_of_a_curve_is_of_the_same_rows(corpus_file, pretrained, tmp
   assert evaluations('killed') == evaluations('run')
 
 
-def test_an_evaluation_fetches_seldom_and_the_first_process_scores(monkeypatch):
-  """The scores of process 0 are those of all; the others have no answers."""
+@pytest.mark.parametrize('budget, held', [(1 << 20, evaluation.HELD), (43, 5), (7, 1)])
+def test_an_evaluation_fetches_seldom_and_the_first_process_scores(budget, held, monkeypatch):
+  """The scores of process 0 are those of all; the others have no answers. budget: bytes of answers
+  on the devices, of 8 a batch."""
   fetched, told, rows = [], [], 2 * evaluation.HELD + 3
+  monkeypatch.setattr(evaluation, 'HELD_BYTES', budget)
 
   class Asked(Numbers):
     def __len__(self):
@@ -387,7 +390,7 @@ def test_an_evaluation_fetches_seldom_and_the_first_process_scores(monkeypatch):
     result, answers = evaluation.one_pass(eval_step, {}, {}, Asked(), None)
     assert result == {'score': np.float64(thirds).sum() / rows, 'sum': 5.0}
     assert len(answers) == (0 if index else 2 * rows)
-  assert fetched == 2 * [evaluation.HELD, evaluation.HELD, 3]
+  assert fetched == 2 * [*[held] * (rows // held), rows % held]
   assert told == [{'sum': pytest.approx(2 * np.float64(thirds).sum())}, {}]
 
 
@@ -687,11 +690,14 @@ def test_a_teacher_that_a_config_file_describes_is_trained_first(labelled, tmp_p
   """On the same data, in a folder of its own, which the run then names."""
   trained = []
   module = sys.modules[train.__module__]
-  monkeypatch.setattr(module, 'read_inputs', lambda *x: x)
-  monkeypatch.setattr(module, 'train_on', lambda inputs, _: trained.append(inputs))
+  names = 'config', 'workdir', 'set_by_user', ('student', str, '')
+  monkeypatch.setattr(module, 'read_inputs', dataclasses.make_dataclass('Inputs', names))
+  given = lambda inputs, _: trained.append(dataclasses.astuple(inputs))
+  monkeypatch.setattr(module, 'train_on', given)
   data = f'data.train={labelled}/train.tsv data.eval={labelled}/dev.tsv'
   train(c.load('configs/distill.py:task=docs,runlocal', fields(data)), f'{tmp_path}/W/')
-  (theirs, folder, _), (ours, own, _) = trained
+  (theirs, folder, _, student), (ours, own, _, none) = trained
+  assert (student, none) == (f'{tmp_path}/W', '')
   assert [str(x) for x in (folder, own)] == [f'{tmp_path}/W-teacher', f'{tmp_path}/W']
   assert ours.teacher == f'{tmp_path}/W-teacher' and theirs.teacher == ''
   assert theirs.data.train == ours.data.train == f'{labelled}/train.tsv'

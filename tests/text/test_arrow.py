@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import feather, parquet
 
 from bert_jax.config import InputError
-from bert_jax.text import arrow, files, record_sources, tables
+from bert_jax.text import arrow, encodings, files, record_sources, tables
 from bert_jax.text.documents import blocks, documents
 
 ROUNDS = settings(
@@ -140,22 +140,34 @@ def test_texts_of_every_format_are_the_same_documents(tmp_path, kind):
   assert texts(written(tmp_path / 'b', kind, inner), text_field='more.text')[0] == wanted
 
 
+@pytest.mark.parametrize('coded', ['', 'dictionary', 'list of dictionary'])
 @pytest.mark.parametrize('kind', KINDS)
-def test_parts_are_small_whatever_the_groups_are(tmp_path, monkeypatch, kind):
-  rng = np.random.default_rng(0)
-  words = [' '.join(map(str, rng.integers(0, 10**9, rng.integers(1, 40)))) for _ in range(4000)]
-  wide = [{'text': x, 'unread': 'x' * 500} for x in words]
-  spec = written(tmp_path, kind, wide, rows=3000)
-  monkeypatch.setattr(arrow, 'PART', 16_000)
-  parts = list(blocks(spec, split='train'))
-  assert max(len(x.data) for x in parts) < 2.5 * 16_000 and len(parts) < 100
-  assert sorted(x.first for x in parts) == [x.first for x in parts]
-  assert [x.position for x in parts] == sorted(x.position for x in parts)
-  found = [row['text'] for x in parts for row in arrow.records(x.data, 'a', Counter())]
-  assert found == words
-  assert {name for x in parts for row in arrow.records(x.data, 'a', Counter()) for name in row} == {
-    'text'
-  }
+def test_parts_are_the_same_rows_whatever_the_groups_are(tmp_path, kind, coded):
+  """So that a corpus goes on where it was, under any version of Arrow. coded: with a dictionary,
+  of which no part holds more than its own."""
+  rng, found = np.random.default_rng(0), []
+  words = [' '.join(map(str, rng.integers(0, 10**9, rng.integers(1, 40)))) for _ in range(1000)]
+  column = pa.array(words).dictionary_encode() if coded else pa.array(words)
+  if 'list' in coded:
+    column = pa.ListArray.from_arrays(range(1001), column)
+  wide = pa.table({'text': column, 'unread': ['x' * 500] * 1000})
+  for rows in (1000, 700, 37):
+    (folder := tmp_path / f'{rows}').mkdir()
+    spec = written(folder, kind, wide if kind != 'hf:' else rechunked(wide, rows), rows=rows)
+    parts = list(blocks(spec, split='train'))
+    assert [x.position for x in parts] == sorted(x.position for x in parts)
+    assert max(len(x.data) for x in parts) < 2 * sum(map(len, words)) / len(parts)
+    read = lambda x: [row() for _, row in record_sources.rows(x, Counter())]
+    found.append([(x.first, read(x)) for x in parts])
+  assert found[0] == found[1] == found[2]
+  assert [first for first, _ in found[0]] == [*range(0, 1000, arrow.ROWS)]
+  assert [row for _, rows in found[0] for row in rows] == [
+    {'text': [x] if 'list' in coded else x} for x in words
+  ]
+
+
+def rechunked(table, rows):
+  return pa.concat_tables(table.slice(i, rows) for i in range(0, len(table), rows))
 
 
 CLASSES = {'names': ['no', 'yes', 'two'], '_type': 'ClassLabel'}
@@ -221,6 +233,37 @@ def test_values_that_json_does_not_have(tmp_path):
   assert [row.get('more.en') for _, row in rows] == ['one', None, 'three']
 
 
+def test_values_inside_others_are_read_as_alone(tmp_path, caplog):
+  """Classes of a dictionary, texts that are not UTF-8, narrow numbers."""
+  coded = pa.array(['a', 'b', 'a', 'c']).dictionary_encode()
+  broken = pa.array([b'x', b'caf\xe9', b'y', b'\xff']).view(pa.string())
+  narrow = pa.array([3.8, 1e-5, None, 0.1], pa.float32())
+  lists = lambda of: pa.ListArray.from_arrays([0, 0, 3, 4], of)
+  columns = {
+    'coded': lists(coded),
+    'broken': lists(broken),
+    'narrow': lists(narrow),
+    'both': lists(pa.StructArray.from_arrays([coded, broken, narrow], ['a', 'b', 'c'])),
+    'pairs': pa.array([[], [('a', b'\xff')], [('b', b'z')]], pa.map_(pa.string(), pa.binary())),
+    'wide': pa.FixedSizeListArray.from_arrays(broken[:3], 1),
+    'large': lists(broken).cast(pa.large_list(pa.string())),
+  }
+  for kind in ('.parquet', '.arrow'):
+    spec, before = written(tmp_path, kind, pa.table(columns)), len(caplog.records)
+    encodings.SAID.clear()
+    (none, three, one), counts = read(spec)
+    assert none[1]['coded'] == none[1]['broken'] == none[1]['both'] == '[]'
+    assert json.loads(three[1]['coded']) == ['a', 'b', 'a'] and one[1]['coded'] == '["c"]'
+    for name in ('broken', 'large'):
+      assert json.loads(three[1][name]) == ['x', 'caf\ufffd', 'y']
+    assert three[1]['wide'] == '["caf\ufffd"]' and three[1]['narrow'] == '[3.8, 1e-05, null]'
+    assert one[1]['both'] == '[{"a": "c", "b": "\ufffd", "c": 0.1}]'
+    assert json.loads(three[1]['pairs']) == [['a', '\ufffd']]
+    assert counts['invalid_utf8_lines'] == 3 * 2 + 2
+    (said,) = caplog.records[before:]
+    assert f'{spec}:1 has bytes that are no characters' in said.getMessage()
+
+
 @pytest.mark.parametrize('kind', [pa.timestamp('us'), pa.date64()])
 def test_a_value_that_python_has_no_form_for_is_one_sentence(tmp_path, kind):
   table = pa.table(
@@ -228,17 +271,6 @@ def test_a_value_that_python_has_no_form_for_is_one_sentence(tmp_path, kind):
   )
   said = fails(read, written(tmp_path, '.arrow', table))
   assert said.startswith("a.arrow: column 'when' holds ") and 'leave it out' in said
-
-
-@pytest.mark.parametrize('kind', KINDS[:-1])
-def test_parts_hold_no_dictionary(tmp_path, monkeypatch, kind):
-  texts = [f'{i} ' * 40 for i in range(900)]
-  table = pa.table({'text': pa.array(texts).dictionary_encode(), 'n': range(900)})
-  spec = written(tmp_path, kind, table, rows=700)
-  monkeypatch.setattr(arrow, 'PART', 16_000)
-  parts = list(record_sources.blocks(spec, 'train'))
-  assert sum(len(x.data) for x in parts) < 3 * sum(map(len, texts))
-  assert [row['text'] for x in parts for row in arrow.records(x.data, 'a', Counter())] == texts
 
 
 @pytest.mark.parametrize('kind', KINDS[:-1])

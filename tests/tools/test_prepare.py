@@ -220,7 +220,7 @@ def rows_of_text(tmp_path_factory):
 
 
 def test_a_table_is_prepared_as_its_lines_of_json_are(rows_of_text, vocab, tmp_path, monkeypatch):
-  monkeypatch.setattr(arrow, 'PART', 2000)
+  monkeypatch.setattr(arrow, 'ROWS', 7)
   make(tmp_path / 'J', vocab, ('', rows_of_text / 'rows.jsonl'))
   meta = make(tmp_path / 'P', vocab, ('', rows_of_text / '*.parquet'))
   wanted, found = (documents(tmp_path / x) for x in 'JP')
@@ -234,6 +234,9 @@ def test_a_table_is_prepared_as_its_lines_of_json_are(rows_of_text, vocab, tmp_p
   settings = Settings(tuple(('', str(rows_of_text / f'{x}.parquet')) for x in 'ab'), str(vocab))
   prepare.prepare(settings, tmp_path / 'Q', 2)
   assert content(tmp_path / 'Q') == content(tmp_path / 'P')
+  monkeypatch.setattr(arrow, 'ROWS', 8)  # its blocks would begin at other rows
+  with pytest.raises(InputError, match=r'begun with other settings \(block_rows\)'):
+    make(tmp_path / 'P', vocab, ('', rows_of_text / '*.parquet'))
 
 
 def test_a_table_that_is_cut_short_is_named_before_anything_is_prepared(

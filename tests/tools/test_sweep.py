@@ -30,7 +30,7 @@ from bert_jax.tools.sweep import arms as sweep_grid
 from bert_jax.tools.sweep import child
 from bert_jax.tools.sweep import jobs as sweep_jobs
 from bert_jax.workdir import contents, lock, records
-from bert_jax.workdir.recorded import Facts, Outcome, Run, Split, Summary
+from bert_jax.workdir.recorded import Facts, Outcome, Point, Run, Split
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
 
@@ -439,12 +439,43 @@ def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp
   flops = flops_of_step(runs[0].config)
   data = {'train': Split(rows=121), 'eval': Split(rows=50)}
   facts = Facts(data=data, flops_per_step=flops)
-  there = Run(tmp_path, runs[0].config, {}, '', facts, Summary(step=4))
+  there = Run(tmp_path, runs[0].config, {}, '', facts, points=(Point(4, 'train', {}),))
   monkeypatch.setattr(sweep_jobs, 'tried', lambda run, count: (there, 2.0, 9.0))
   found, _ = sweep.times(runs, tmp_path, 1)
   # 46 and 23 steps of 8 and 16 rows; five and three evaluations of 2 batches, and one of 7 and 4.
   one, two = 46 + (5 * 2 + 7) / 3, 23 + (3 * 2 + 4) / 3
   assert [*found.values()] == pytest.approx([9 + 0.5 * one, 9 + 0.5 * two * 2])
+
+
+def test_a_dry_run_tries_nothing_beside_a_run_that_is_trained(monkeypatch, tmp_path, capsys):
+  """The run itself says how long its steps take, of which 2 s were for 3 steps until a stop."""
+  words = f'--config {PRETRAIN} --workdir {tmp_path} --seeds 1 --vary batch_size=8,16 --dry-run'
+  words = [*words.split(), '--config.steps=46', '--config.eval.every=0']
+  monkeypatch.setattr(sweep_jobs, 'tried', lambda *_: pytest.fail('a trial'))
+  monkeypatch.setattr(lock, 'is_held', lambda folder: folder.name == 'batch_size=16,seed=0')
+  folder = tmp_path / 'batch_size=16,seed=0'
+  _, said, _ = swept(capsys, *words)
+  assert said.count(' ?  ') == 2 and f'? with --jobs 1 ({folder.name}, which is being' in said
+  folder.mkdir()
+  (folder / 'summary.json').write_text('{"seconds": {"setup": 7.0, "step": 1.0}}')
+  times = ((3, 1.5, 0.5), (5, 1.0, 0.5))
+  lines = [dict(step=k, split='train', step_seconds=a, data_seconds=b) for k, a, b in times]
+  (folder / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)))
+  _, said, _ = swept(capsys, *words)
+  assert '7 s to start, 0.7 s a step' in said
+  assert [re.split(' {2,}', line)[2] for line in said.splitlines()[1:3]] == ['23 s', '39 s']
+
+
+def test_a_trial_that_fails_is_said_below_the_table(monkeypatch, tmp_path, capsys):
+  def started(run, root, *_):
+    (root / 'logs' / f'{run.folder}.txt').write_text('..\nerror: there is no such text.\n')
+    return subprocess.Popen(['false'])
+
+  monkeypatch.setattr(sweep_jobs, 'started', started)
+  words = f'--config {PRETRAIN} --workdir {tmp_path}/S --seeds 2 --dry-run'
+  code, said, log = swept(capsys, *words.split())
+  assert not code and said.count(' ?  ') == 2, log
+  assert 'time left: ? with --jobs 1 (the trial of seed=0 has failed: there is no such' in said
 
 
 def small(corpus_file):

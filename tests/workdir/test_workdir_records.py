@@ -391,3 +391,16 @@ def test_how_a_run_of_a_sweep_ended_may_be_unreadable(tmp_path):
   assert math.isfinite(found.ended['a'].seconds)
   assert sum('a.json: ' in x for x in found.faults) == 2 and len(found.faults) == 3
   assert records.read_sweep(tmp_path / 'none') is None
+
+
+def test_a_teacher_that_a_run_has_trained_first_is_no_arm_of_a_sweep(tmp_path, corpus_file):
+  """By its record: another run may have such a name."""
+  config = small_pretrain(corpus_file, 'steps=2 log.every=1 checkpoint.minutes=0')
+  with without_a_model():
+    for name, student in (('a', ''), ('b-teacher', ''), ('c', f'{tmp_path}/a')):
+      train(config, tmp_path / name, student=student)
+  runs, remarks = records.below(tmp_path)
+  assert [run.path.name for run in runs] == ['a', 'b-teacher']
+  assert remarks == [f'{tmp_path}/c is the teacher of {tmp_path}/a: left out; name it to see it']
+  (alone,), remarks = records.below(tmp_path / 'c')
+  assert alone.path == tmp_path / 'c' and not remarks

@@ -21,13 +21,17 @@ from bert_jax.timeline import values_of
 
 CORPUS = affecting({'rows'}, {
   'corpus.format': Field('auto', 'see text/documents.py',
-    allowed=('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki', 'wikitext')),
-  'corpus.text_field': Field('text', 'field of a JSONL or TFDS record that holds the text'),
+    allowed=('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki', 'wikitext'),
+    affects={'rows', 'eval_rows'}),
+  'corpus.text_field': Field('text', 'field of a JSONL or TFDS record that holds the text',
+    affects={'rows', 'eval_rows'}),
   'corpus.encoding': Field('document',
     'a document is tokenized as one text; sentence: sentence by sentence, as earlier versions did '
     '(to WordPiece it is the same)', allowed=('document', 'sentence'), past='sentence'),
-  'corpus.eval_share': Field(0.01, 'documents held out if data.eval is empty', allowed='[0, 1)'),
-  'corpus.rows': Field('nsp', 'what an example is, see rows/corpus_rows.py', allowed=KINDS),
+  'corpus.eval_share': Field(0.01, 'documents held out if data.eval is empty', allowed='[0, 1)',
+    affects={'rows', 'eval_rows'}),
+  'corpus.rows': Field('nsp', 'what an example is, see rows/corpus_rows.py', allowed=KINDS,
+    affects={'rows', 'objective'}),
   'corpus.short_seq_prob': Field(0.1, 'share of pairs with random, lower length', allowed='[0, 1]'),
   'corpus.dupe_factor': Field(5, 'times the corpus is cut into pairs anew', allowed='[1, inf)'),
   'corpus.window': Field(32, 'blocks of a large prepared corpus whose rows are mixed at a time',

@@ -145,6 +145,9 @@ def _plan(settings, tokenizer, by):
   for name in ('skip_damaged', 'text_encoding'):
     if not plan[name]:  # as in corpora of earlier versions
       del plan[name]
+  sources = [name for _, name in settings.inputs if record_sources.has_records(name)]
+  if any(not name.startswith('tfds:') for name in sources):
+    plan['block_rows'] = arrow.ROWS  # a corpus goes on after so many blocks
   if settings.encoder(tokenizer).reads_whole:  # those are encoded by sentence
     plan['encoding'] = 'document'
   return json.loads(json.dumps(plan))

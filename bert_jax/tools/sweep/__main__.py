@@ -33,7 +33,7 @@ from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.sweep import arms as sweep_arms
 from bert_jax.tools.sweep import jobs as sweep_jobs
 from bert_jax.tools.sweep.arms import Run
-from bert_jax.workdir import contents, records
+from bert_jax.workdir import contents, lock, records
 
 MOST_STEPS = 2**40
 
@@ -149,24 +149,35 @@ def command_of(run: Run, root: Path) -> str:
 
 
 def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str, float], str]:
-  """Estimates durations: ({folder: seconds of a run}, how they are known)."""
+  """Estimates durations: ({folder: seconds of a run}, how they are known); {}: they are not. While
+  a run is being trained nothing is tried beside it: its steps are what is known."""
   ended = {run.folder: sweep_jobs.state_of(root, run) for run in runs}
   if known := sweep_jobs.expected(runs, ended):
     return known, 'as long as the runs that are done'
-  log.info('trying %s for some seconds', runs[0].folder)
-  there, seconds, start = sweep_jobs.tried(runs[0], min(processes, len(runs)))
+  if going := [run for run in runs if lock.is_held(root / run.folder)]:
+    first, how = going[0], f'{going[0].folder}, which is being trained'
+    there, seconds, start = sweep_jobs.so_far(root / first.folder)
+  else:
+    first, how = runs[0], f'a trial of {runs[0].folder}'
+    log.info('trying %s for some seconds', first.folder)
+    try:
+      there, seconds, start = sweep_jobs.tried(first, min(processes, len(runs)))
+    except InputError as error:
+      return {}, str(error)
+  if not (steps_done := there.measured_step()):
+    return {}, f'{how}, has no line of metrics yet'
   rows, held = (there.facts.split(name).rows for name in ('train', 'eval'))
-  tried, by_arm, per_flop = there.summary.step, {}, None
-  for arm, config in {run.arm: run.config for run in runs}.items():  # that of the trial first
+  by_arm, per_flop = {}, None
+  for arm, config in {run.arm: run.config for run in (first, *runs)}.items():
     steps = config.steps or math.ceil(config.epochs * rows / config.batch_size)
     flops, timeline = flops_of(config), config_lib.timeline_of(config, steps)
-    per_flop = per_flop or seconds / (timeline.flops_before(tried, flops) or math.inf)
+    per_flop = per_flop or seconds / (timeline.flops_before(steps_done, flops) or math.inf)
     all_rows, every = -(-held // config.batch_size), config.eval.every or steps
     part = min(config.eval.batches or all_rows, all_rows)
     batches = -(-steps // every) * part + (all_rows if part < all_rows else 0)
     total, before = (timeline.flops_before(n, flops) for n in (steps, steps - 1))
     by_arm[arm] = start + (total + batches * (total - before) / 3) * per_flop
-  how = f'a trial of {runs[0].folder}: {start:.0f} s to start, {seconds / tried:.2g} s a step'
+  how = f'{how}: {start:.0f} s to start, {seconds / steps_done:.2g} s a step'
   return {run.folder: by_arm[run.arm] for run in runs}, how
 
 
@@ -179,7 +190,7 @@ def show(runs: Sequence[Run], root: Path, processes: int) -> None:
     saved = max(there.checkpoints, default=0)
     state = sweep_jobs.state_of(root, run).state or ('begun' if saved else '-')
     last = run.config.steps or there.summary.steps
-    each = seconds[run.folder] * (1 - min(1, saved / last) if last else 1)
+    each = seconds.get(run.folder, math.nan) * (1 - min(1, saved / last) if last else 1)
     each = 0.0 if state == 'done' else each
     left += each
     shown = sweep_jobs.duration(each)

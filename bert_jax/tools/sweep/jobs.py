@@ -8,6 +8,7 @@ import collections
 import contextlib
 import hashlib
 import json
+import math
 import os
 import queue
 import signal
@@ -163,16 +164,22 @@ def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcom
 
 def tried(run: Run, count: int) -> tuple[recorded.Run, float, float]:
   """Trains a run for a while, as one of `count` at once, in a folder of its own: (what it has
-  recorded, seconds of its steps, seconds beside these and evaluations)."""
+  recorded, seconds of its steps, seconds beside these and evaluations). InputError if it fails."""
   fields = [*run.fields, '--config.log.every=1', f'--config.max_hours={TRIAL / 3600}']
   with tempfile.TemporaryDirectory() as folder:
     (ended,) = run_all([run._replace(fields=fields)], Path(folder), count).values()
-    there = records.read(Path(folder, run.folder))
-    if not there.training:
-      raise InputError(f'{run.folder}: {ended.error}')
+    if not records.read(Path(folder, run.folder)).training:
+      raise InputError(f'the trial of {run.folder} has failed: {ended.error}')
+    there, steps, _ = so_far(Path(folder, run.folder))
     seconds = json_of(there.path / records.SUMMARY)['seconds']
-    steps = seconds['step'] + seconds['data']
     return there, steps, ended.seconds - steps - seconds['eval']
+
+
+def so_far(folder: Path) -> tuple[recorded.Run, float, float]:
+  """(what a run has recorded until now, seconds of its steps, seconds before the first)."""
+  there, names = records.read(folder), ('step_seconds', 'data_seconds')
+  steps = sum(point.values.get(name) or 0.0 for point in there.training for name in names)
+  return there, steps, json_of(folder / records.SUMMARY).get('seconds', {}).get('setup', 0.0)
 
 
 def expected(runs: Sequence[Run], ended: Mapping[str, Outcome]) -> dict[str, float]:
@@ -188,7 +195,9 @@ def expected(runs: Sequence[Run], ended: Mapping[str, Outcome]) -> dict[str, flo
 
 
 def duration(seconds: float) -> str:
-  """Formats seconds as '45 s', '12 min' or '3.4 h'."""
+  """Formats seconds as '45 s', '12 min' or '3.4 h'; NaN as '?'."""
+  if math.isnan(seconds):
+    return '?'
   if seconds < 120:
     return f'{seconds:.0f} s'
   return f'{seconds / 60:.0f} min' if seconds < 7200 else f'{seconds / 3600:.1f} h'

@@ -170,7 +170,12 @@ def records(data: bytes, where: str, counts: Counter) -> Iterator[dict[str, Any]
   import pyarrow as pa
 
   counts['bytes'] += len(data)
-  table = pa.ipc.open_stream(data).read_all()
+  yield from records_of(pa.ipc.open_stream(data).read_all(), where, counts)
+
+
+def records_of(table: Any, where: str, counts: Counter) -> Iterator[dict[str, Any]]:
+  """Yields the rows of a pyarrow.Table, as records does."""
+  table = table.cast(_plain(table.schema))
   features = _features(table.schema, where)
   columns = [
     _values(f'{where}: column {name!r}', column, features.get(name), counts)

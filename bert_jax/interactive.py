@@ -127,8 +127,8 @@ def _overrides(**fields):
 
 
 def _placed(folder, **rows):
-  """{data.SPLIT: path} of the rows that are given, and {data.SPLIT: pyarrow.Table} of those that are
-  in memory, whose path is a file in the workdir, named by their checksum."""
+  """{data.SPLIT: path} of the rows that are given, and {data.SPLIT: pyarrow.Table} of those in
+  memory, whose path is a file in the workdir, named by their checksum."""
   paths, tables = {}, {}
   for split, held in rows.items():
     field = f'data.{split}'

@@ -175,7 +175,6 @@ def records(data: bytes, where: str, counts: Counter) -> Iterator[dict[str, Any]
 
 def records_of(table: Any, where: str, counts: Counter) -> Iterator[dict[str, Any]]:
   """Yields the rows of a pyarrow.Table, as records does."""
-  table = table.cast(_plain(table.schema))
   features = _features(table.schema, where)
   columns = [
     _values(f'{where}: column {name!r}', column, features.get(name), counts)

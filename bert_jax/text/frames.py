@@ -36,6 +36,9 @@ def table_of(rows: Any, name: str) -> Any:
       raise InputError(f'{fault}; update its library (pandas to 2.2), or give a list of dicts.')
     with _one_type(name):
       table = pa.table(rows)
+    for i, field in enumerate(table.schema):
+      if pa.types.is_dictionary(field.type):  # pyarrow can neither cast nor write those of polars
+        table = table.set_column(i, field.name, pa.array(table[i].to_pylist()))
   else:
     dicts = [_dict_of(row, f'{name}: row {i}') for i, row in enumerate(rows)]
     arrays = {}

@@ -8,7 +8,7 @@ a Parquet file are (arrow.py).
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_jax.errors import InputError, first_line, quoted
@@ -40,6 +40,8 @@ def table_of(rows: Any, name: str) -> Any:
       if pa.types.is_dictionary(field.type):  # pyarrow can neither cast nor write those of polars
         table = table.set_column(i, field.name, pa.array(table[i].to_pylist()))
   else:
+    if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
+      _refuse(name, rows)
     dicts = [_dict_of(row, f'{name}: row {i}') for i, row in enumerate(rows)]
     arrays = {}
     for column in dict.fromkeys(column for row in dicts for column in row):
@@ -55,10 +57,12 @@ def _dict_of(row, where):
   """A row as {column: value}."""
   if isinstance(row, str):
     return {TEXT: row}
-  if not isinstance(row, Mapping):
-    fault = f'{where} is a {type(row).__name__} and no row'
-    raise InputError(f'{fault}; give dicts of {{column: value}}, texts or a DataFrame.')
-  return row
+  return row if isinstance(row, Mapping) else _refuse(where, row)
+
+
+def _refuse(where, value):
+  fault = f'{where} is of type {type(value).__name__}'
+  raise InputError(f'{fault}; give a list of dicts {{column: value}} or of texts, or a DataFrame.')
 
 
 @contextlib.contextmanager

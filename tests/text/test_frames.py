@@ -102,9 +102,11 @@ def test_a_checksum_is_that_of_the_rows():
 
 
 @pytest.mark.parametrize('make, said', [
-  (lambda: [7], 'train: row 0 is a int and no row; give dicts of {column: value}, texts or'),
-  (lambda: [('a', 'b')], 'train: row 0 is a tuple and no row'),
+  (lambda: [7], 'train: row 0 is of type int; give a list of dicts {column: value} or of'),
+  (lambda: [('a', 'b')], 'train: row 0 is of type tuple'),
   (lambda: [{'n': 1}, {'n': 'x'}], "train: column 'n' cannot be a table .*'x' with type str.*one"),
+  (lambda: {'n': [1]}, 'train is of type dict; give a list of dicts'),
+  (lambda: 7, 'train is of type int'),
   (lambda: [{'n': object()}], "train: column 'n' cannot be a table"),
   (lambda: pd.DataFrame({'n': ['a', 3]}), 'train cannot .*column n with type object.*one type'),
   (lambda: pd.DataFrame([[1, 2]], columns=['n', 'n']), 'train cannot be a table .Duplicate column'),

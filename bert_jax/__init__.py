@@ -10,7 +10,6 @@ if TYPE_CHECKING:
   from bert_jax.predict.model import Model
 
 __version__ = '0.1.0'
-LATER = 'finetune', 'pretrain', 'start'
 
 
 def stopped(number: int, frame: Any) -> None:
@@ -26,16 +25,12 @@ if sys.argv[:1] == ['-m']:  # `python -m bert_jax.train`, which goes on to impor
 
 
 def __getattr__(name: str) -> Any:
-  """finetune, pretrain and start (interactive.py), when they are asked for: they import much."""
-  if name not in LATER:
+  """The functions of interactive.py when they are asked for: they import much."""
+  if name not in ('finetune', 'pretrain', 'start'):
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
   from bert_jax import interactive
 
   return getattr(interactive, name)
-
-
-def __dir__() -> list[str]:
-  return [*globals(), *LATER]
 
 
 def load(path: str, which: str | int = 'latest', dtype: str = '') -> 'Model':

@@ -27,7 +27,7 @@ from bert_jax.text import frames
 from bert_jax.workdir import contents, records
 from bert_jax.workdir.recorded import Point
 
-ROWS = 'rows'  # the folder in a workdir for rows that were given in memory
+ROWS = 'rows'  # the folder in a workdir for rows that were in memory
 
 
 class Curve(list[Point]):
@@ -65,9 +65,9 @@ class Run:
     """The metrics on rows in memory or a path; None: on what the run was evaluated on. Answers are
     written as by `python -m bert_jax.evaluate`. which: 'latest', 'best' or a step. fields: of the
     config."""
-    paths, tables = _placed(self.workdir, eval=rows)
-    _write(paths, tables)
-    return evaluate.evaluate(self.workdir, _overrides(**paths, **fields), which)[0]
+    overrides, tables = _given(self.workdir, fields, eval=rows)
+    _write(tables)
+    return evaluate.evaluate(self.workdir, overrides, which)[0]
 
 
 def finetune(
@@ -97,10 +97,9 @@ def finetune(
 def pretrain(
   train: Any, workdir: str | Path, recipe: str = '', *, eval: Any = None, **fields: Any
 ) -> Run:
-  """Pre-trains a model, as configs/pretrain.py does. train, eval: texts, dicts with a `text`, a
-  DataFrame with such a column (corpus.text_field), or a path as of data.train; None: the embedded
-  documentation. recipe: the argument of that file, such as 'size=tiny,arch=modern'. workdir,
-  fields: as of finetune."""
+  """Pre-trains a model, as configs/pretrain.py does, by its argument `recipe`, 'size=tiny' for one.
+  train, eval: texts, or rows with a column corpus.text_field, or a path; None: the embedded
+  documentation. workdir, fields: as of finetune."""
   return start(f'configs/pretrain.py:{recipe}', train, workdir, eval, **fields)
 
 
@@ -109,43 +108,35 @@ def start(
 ) -> Run:
   """Runs a config, FILE:ARGUMENTS, on rows in memory or paths; see finetune."""
   folder = Path(workdir).expanduser()
-  paths, tables = _placed(folder, train=rows, eval=eval_rows)
-  overrides = _overrides(**paths, **fields)
+  overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)
   config = config_lib.load(spec, overrides)
-  is_begun = 'data.train' in tables and files.exists(folder / contents.CONFIG)
+  is_begun = config.data.train in tables and files.exists(folder / contents.CONFIG)
   if is_begun and contents.read_config(folder).data.train != config.data.train:
     fault = f'{folder} holds a run on other rows'
     raise InputError(f'{fault}; give the same, name another workdir, or delete it.')
-  _write(paths, tables)
+  _write(tables)
   _, metrics = train.train(config, folder, config_lib.names_of(overrides))
   return Run(folder, metrics)
 
 
-def _overrides(**fields):
-  """Fields as on a command line, whose sentences answer mistakes."""
-  return [f'--config.{name}={value}' for name, value in fields.items()]
-
-
-def _placed(folder, **rows):
-  """{data.SPLIT: path} of the rows that are given, and {data.SPLIT: pyarrow.Table} of those in
-  memory, whose path is a file in the workdir, named by their checksum."""
+def _given(folder, fields, **rows):
+  """(arguments as of a command line, whose sentences answer mistakes; {path: pyarrow.Table} of rows
+  in memory, a path in the workdir that is named by their checksum)."""
   paths, tables = {}, {}
   for split, held in rows.items():
-    field = f'data.{split}'
     if isinstance(held, (str, os.PathLike)):
-      paths[field] = held
+      paths[f'data.{split}'] = held
     elif held is not None:
       hosts.refuse_several('a run on rows in memory')
-      tables[field] = frames.table_of(held, split)
-      if not len(tables[field]):
+      if not len(table := frames.table_of(held, split)):
         raise InputError(f'{split} holds no rows; give one at least.')
-      paths[field] = folder / ROWS / f'{split}-{frames.digest(tables[field])}.parquet'
-  return paths, tables
+      path = str(folder / ROWS / f'{split}-{frames.digest(table)}.parquet')
+      paths[f'data.{split}'], tables[path] = path, table
+  return [f'--config.{name}={x}' for name, x in dict(**paths, **fields).items()], tables
 
 
-def _write(paths, tables):
-  """Writes what _placed gives."""
-  for field, table in tables.items():
-    with writing(paths[field]):
-      files.make_folder(paths[field].parent)
-      files.write_whole(paths[field], frames.parquet(table, field))
+def _write(tables):
+  for path, table in tables.items():
+    with writing(path):
+      files.make_folder(Path(path).parent)
+      files.write_whole(path, frames.parquet(table, path))

@@ -198,8 +198,8 @@ def test_its_model_answers_a_table(run):
 
 
 def test_it_is_there_when_it_is_asked_for():
-  assert {'finetune', 'pretrain', 'start', 'load'} <= {*dir(bert_jax)}
-  assert bert_jax.start is interactive.start
+  for name in ('finetune', 'pretrain', 'start'):
+    assert getattr(bert_jax, name) is getattr(interactive, name)
   with pytest.raises(AttributeError, match="module 'bert_jax' has no attribute 'fine_tune'"):
     bert_jax.fine_tune  # noqa: B018
 
@@ -258,7 +258,7 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
   fields = {**ours.fields, 'mine.size': Field(3, 'a number', allowed='[1, 9]')}
   mine = dataclasses.replace(ours, name='mine', predictions=asked, fields=fields)
   spec, size = 'configs/finetune.py:task=sst2,objective=mine', '--config.mine.size=5'
-  with pytest.raises(InputError, match="objective 'mine' is not known; .* bert_jax.config.add"):
+  with pytest.raises(InputError, match="objective 'mine' is not known; .* or config.add"):
     config.load(spec, [size])
   assert config.add(mine) == 'mine' and config.load(spec, [size]).mine.size == 5
   with pytest.raises(InputError, match='config.mine.size is 0, outside'):

@@ -26,24 +26,21 @@ OURS = tuple(TASKS)  # the families of this package
 
 def fields(objective: str) -> dict[str, Field]:
   if objective not in TASKS:
-    known = f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py or, in '
-    known += 'Python, bert_jax.config.add'
-    raise InputError(f'objective {objective!r} is not known; there are {known}.')
+    known = f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py'
+    raise InputError(f'objective {objective!r} is not known; there are {known}, or config.add.')
   return {**SHARED, **TASKS[objective].fields}
 
 
 def add(record: Family) -> str:
-  """Makes the record of a family outside of this package, such as one of a notebook, known to this
-  process, in place of an earlier one of its name; returns the name. InputError: it is not whole, or
-  has the name of a family of this package."""
+  """Makes a record from outside of this package known, in place of an earlier one of its name, and
+  returns the name. InputError: it is not whole, or has the name of a family of this package."""
   record.check_whole()
   if record.name in OURS:
     advice = 'give the record another, dataclasses.replace(RECORD, name=...)'
     raise InputError(f'{record.name!r} is the name of a family of this package; {advice}.')
   TASKS[record.name] = record
-  ALL.update(dict(record.fields) | ALL)
-  objective = dataclasses.replace(SHARED['objective'], allowed=tuple(TASKS))
-  SHARED['objective'] = ALL['objective'] = objective
+  SHARED['objective'] = dataclasses.replace(SHARED['objective'], allowed=tuple(TASKS))
+  ALL.update(dict(record.fields) | ALL | SHARED)
   return record.name
 
 

@@ -207,8 +207,8 @@ class Model:
     replies = list(ask.each(ask.of_table(frames.records(frame, task), task)))
     lacking = [f'row {i}: {why}' for i, (answer, why) in enumerate(replies) if answer is None]
     if lacking:
-      message = '%s: %d of %d rows have no answer; the first of them is %s'
-      log.warning(message, task, len(lacking), len(replies), lacking[0])
+      counts = len(lacking), len(replies)
+      log.warning('%s: %d of %d rows have no answer; the first is %s', task, *counts, lacking[0])
     return frames.like(frame, [{'error': why} if x is None else ask.shown(x) for x, why in replies])
 
 

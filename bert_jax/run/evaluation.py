@@ -6,7 +6,6 @@ label was least likely), and files for official scorers.
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -42,7 +41,7 @@ def one_pass(
   count: int = 0,
   shares: Callable[[Mapping[str, metrics.Mean]], Mapping[str, metrics.Mean]] | None = None,
   ends: Callable[[], bool] = lambda: False,
-  scores: Mapping[str, Callable[[list[dict]], float]] = MappingProxyType({}),
+  scores: Mapping[str, Callable[[list[dict]], float]] | None = None,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
   """Evaluates a split: (its metrics, the answers of a Scored source, else []).
   carry: of the first batch. count: of Batches.part. shares: Objective.shares. A model that gives
@@ -88,7 +87,7 @@ def one_pass(
   alike = [x for x in alike if x.weight]  # else nothing of its kind was asked
   if alike and all(x.total == x.weight >= LEAST - 1 for x in alike):
     result['constant'] = 1.0
-  scored, answers = _scored(source, outputs, scores) if outputs else ({}, [])
+  scored, answers = _scored(source, outputs, scores or {}) if outputs else ({}, [])
   return result | hosts.from_first(scored), answers
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, log
+from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Option
 from bert_jax.text import tables
@@ -57,16 +57,16 @@ class Ask(abc.ABC):
   def of_table(self, rows: Sequence[Mapping[str, Any]], task: str) -> list[Any]:
     """The records of the rows of a table, in place of some the InputError why they are none. Fields
     that are numbers are read as texts. InputError: the table lacks a column."""
-    spelt, there = {}, {}
+    if not rows:
+      return []
+    there, required = {}, () if any(x in rows[0] for x in self.others) else self.fields
     for field in (*self.fields, *self.others):
       block, _, name = self.columns.get(field, '').partition('.')
-      known = self.model.config.get(block, {}).get(name, ''), field, field.capitalize()
-      spelt[field] = '|'.join(filter(None, known))
-      there[field] = tables.first_of(rows[0] if rows else known, spelt[field])
-    lacking = [spelt[x].split('|')[0] for x in self.fields if not there[x]]
-    if lacking and not any(there[x] for x in self.others):
-      fault = f'{task}: the table has no column {listed(lacking)}, only {listed(rows[0])}'
-      raise InputError(f'{fault}; rename one, or give its values as a list.')
+      spelt = self.model.config.get(block, {}).get(name) or field
+      there[field] = tables.first_of(rows[0], f'{spelt}|{field}|{field.capitalize()}')
+      if field in required and not there[field]:
+        fault = f'{task}: the table has no column {quoted(spelt)}, only {listed(rows[0])}'
+        raise InputError(f'{fault}; rename one, or give its values as a list.')
 
     def record(row):
       held = {x: row[column] for x, column in there.items() if column and row[column] is not None}

@@ -14,7 +14,6 @@ from typing import Any
 from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.text import arrow
 
-TEXT = 'text'  # the column of rows that are plain texts
 KEPT = b'huggingface'  # of a schema: it names classes. pandas' entry tells its version
 
 
@@ -41,28 +40,27 @@ def table_of(rows: Any, name: str) -> Any:
         table = table.set_column(i, field.name, pa.array(table[i].to_pylist()))
   else:
     if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
-      _refuse(name, rows)
-    dicts = [_dict_of(row, f'{name}: row {i}') for i, row in enumerate(rows)]
-    arrays = {}
+      raise _unlike_rows(rows, name)
+    dicts, arrays = [_dict_of(row, f'{name}: row {i}') for i, row in enumerate(rows)], {}
     for column in dict.fromkeys(column for row in dicts for column in row):
       with _one_type(f'{name}: column {quoted(column)}'):
-        arrays[column] = pa.array([row.get(column) for row in dicts])
-    with _one_type(name):
-      table = pa.table(arrays)
+        arrays[str(column)] = pa.array([row.get(column) for row in dicts])
+    table = pa.table(arrays)
   about = (table.schema.metadata or {}).get(KEPT)
   return table.replace_schema_metadata({KEPT: about} if about else None)
 
 
 def _dict_of(row, where):
   """A row as {column: value}."""
-  if isinstance(row, str):
-    return {TEXT: row}
-  return row if isinstance(row, Mapping) else _refuse(where, row)
+  row = {'text': row} if isinstance(row, str) else row
+  if not isinstance(row, Mapping):
+    raise _unlike_rows(row, where)
+  return row
 
 
-def _refuse(where, value):
-  fault = f'{where} is of type {type(value).__name__}'
-  raise InputError(f'{fault}; give a list of dicts {{column: value}} or of texts, or a DataFrame.')
+def _unlike_rows(value, where):
+  advice = 'give a list of dicts {column: value} or of texts, or a DataFrame'
+  return InputError(f'{where} is of type {type(value).__name__}; {advice}.')
 
 
 @contextlib.contextmanager
@@ -87,7 +85,7 @@ def like(frame: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
   """A DataFrame of the class of `frame`, with its index if it has one, of these rows."""
   columns = dict.fromkeys(column for row in rows for column in row)
   values = {column: [row.get(column) for row in rows] for column in columns}
-  make = getattr(type(frame), 'from_pydict', type(frame))  # as pyarrow and pandas call it
+  make = getattr(type(frame), 'from_pydict', type(frame))  # as pyarrow has it
   return make(values, **({'index': frame.index} if hasattr(frame, 'index') else {}))
 
 

@@ -104,7 +104,7 @@ def test_a_row_without_an_answer_says_why_in_its_place(ask, caplog):
   assert "no 'text'" in found['error']['b'] and found['error']['c'] == 'empty line'
   assert found['label'].isna().tolist() == [False, True, True, False]
   assert (
-    "2 of 4 rows have no answer; the first of them is row 1: the record has no 'text'"
+    "2 of 4 rows have no answer; the first is row 1: the record has no 'text'"
     in caplog.text
   )
   numbers = ask('sst2').classify(pd.DataFrame({'sentence': [3, 4]}))  # as a table of them is read
@@ -120,7 +120,7 @@ def test_a_frame_without_rows_has_no_answers(ask):
 
 @pytest.mark.parametrize('name, columns, said', [
   ('sst2', ['body', 'label'], "classify: the table has no column 'sentence', only 'body', 'label'"),
-  ('mrpc', ['#1 String', 'label'], "classify: the table has no column '#2 String', only '#1 Str"),
+  ('mrpc', ['#1 String', 'label'], "classify: the table has no column '#2 String|sentence2', only"),
   ('squad', ['question'], "answer: the table has no column 'context', only 'question'; rename one"),
 ])  # fmt: skip
 def test_a_column_that_is_missing_is_named(name, columns, said, ask):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
   from bert_jax.interactive import finetune, pretrain, start
   from bert_jax.predict.model import Model
 
-__version__ = '0.1.0'
+__version__ = '0.2.0'
 
 
 def stopped(number: int, frame: Any) -> None:

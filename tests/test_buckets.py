@@ -489,7 +489,8 @@ def test_what_wandb_writes_offline_goes_into_the_bucket(fake, monkeypatch):
     finish = lambda: (folder / 'run.wandb').write_text('points')
     return SimpleNamespace(finish=finish, define_metric=lambda *_, **__: None)
 
-  monkeypatch.setattr(trackers, '_wandb', lambda: SimpleNamespace(init=init, Error=KeyError))
+  package = SimpleNamespace(init=init, Error=KeyError)
+  monkeypatch.setattr(trackers, '_package', lambda name: package)
   trackers.WeightsAndBiases(fake, small_pretrain('x', 'log.wandb=offline')).close()
   assert files.read_text(fake / 'wandb' / 'offline-run-7' / 'run.wandb') == 'points'
   assert files.names(fake / 'wandb') == ['id.txt', 'offline-run-7']

@@ -7,10 +7,13 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
+import bert_jax
 from bert_jax.convert.families import FAMILIES
 from bert_jax.tasks import TASKS
 
@@ -78,6 +81,22 @@ def test_a_room_is_one_file_or_one_folder():
   assert len(LEVELS) == len(set(LEVELS)) and not any('.' in room for room in LEVELS)
   paths = {path.stem for path in Path('bert_jax').iterdir() if path.suffix in ('', '.py')}
   assert set(LEVELS) - {'__version__'} == paths - {'__init__', '__pycache__'}
+
+
+def test_every_stack_is_tested_and_has_its_constraints():
+  (job,) = yaml.safe_load(Path('.github/workflows/test.yml').read_text())['jobs'].values()
+  stacks = {
+    f'tests/constraints-py{x.replace(".", "")}.txt' for x in job['strategy']['matrix']['python']
+  }
+  assert stacks == {str(path) for path in Path('tests').glob('constraints-*.txt')}
+
+
+def test_an_installed_package_asks_for_what_a_clone_does():
+  """pip reads pyproject.toml beside the package, where no file of the folder above may be named."""
+  project = tomllib.loads(Path('bert_jax/pyproject.toml').read_text())
+  assert project['tool']['setuptools']['dynamic']['dependencies'] == {'file': ['requirements.txt']}
+  assert Path('bert_jax/requirements.txt').resolve() == Path('requirements.txt').resolve()
+  assert f'## {bert_jax.__version__}' in Path('.github/CHANGELOG.md').read_text()
 
 
 def test_files_and_folders_form_no_circle():

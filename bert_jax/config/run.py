@@ -68,6 +68,9 @@ FIELDS = {
   'log.tensorboard': Field(True, 'write TensorBoard event files too'),
   'log.wandb': Field('off', 'write to Weights & Biases too; offline: to WORKDIR/wandb',
     allowed=('off', 'online', 'offline'), past='off'),
+  'log.mlflow': Field('', 'write to MLflow too: the address of its store, sqlite:///runs/mlflow.db '
+    'or http://HOST:5000', past=''),
+  'log.trackio': Field('', 'write to trackio too: the name of a project', past=''),
   'log.parameters': Field(False, 'a line for each parameter before the first step', past=False),
 }) | affecting({'schedule'}, {
   'spikes.window': Field(0, 'a loss is compared with those of so many steps before it; 0: no step '

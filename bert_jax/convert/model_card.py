@@ -34,6 +34,7 @@ LONGER = {
   'windows': 'Longer texts are cut at their end, and `bert_jax.predict` reads them in windows: for '
   'them it gives other answers',
 }
+UNFINISHED = '<!-- Before publishing, fill in what the run does not know:'
 NO_SCORES = {'masked', 'constant'}  # metrics that do not say how well a model answered
 COLLAPSED = '**It has collapsed**: it gave the same answer to every example of its evaluation.'
 VECTORS = (
@@ -89,7 +90,7 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
   versions, commands = facts.get('versions'), facts.get('commands', ())
   parts = [
     '\n'.join(['---', *lines, '---']),
-    f'<!-- Before publishing, fill in what the run does not know:\n{missing}\n-->',
+    f'{UNFINISHED}\n{missing}\n-->',
     f'# {name}',
     f'A `{architecture}` made with bert_jax: {size}. Objective: {learned}. {spoken}',
     facts.get('casing'),

@@ -1,6 +1,9 @@
-"""Trackers, which get the metrics of a run besides metrics.jsonl: TensorBoard, Weights & Biases."""
+"""Trackers, which get the metrics of a run besides metrics.jsonl: TensorBoard, Weights & Biases,
+MLflow and trackio. The packages of the last three are imported only if a config asks for them."""
 
 import contextlib
+import importlib
+import os
 import sys
 import time
 import uuid
@@ -9,30 +12,41 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from bert_jax import config as config_lib
 from bert_jax import files, hosts
 from bert_jax.buckets import UPLOAD_SECONDS, Bucket
 from bert_jax.copies import place, staged
-from bert_jax.errors import InputError, first_line, unwritten
+from bert_jax.errors import InputError, first_line, log, unwritten
 from bert_jax.files import Path
 
 
 def check(config: ConfigDict) -> None:
   """InputError if a tracker that a config asks for cannot be used here."""
-  if config.log.wandb == 'off' or not hosts.first():
+  if not hosts.first():
     return
-  wandb = _wandb()
-  if config.log.wandb == 'online' and not _knows_key(wandb):
-    fault = 'log.wandb=online, and Weights & Biases knows no key of yours'
-    raise InputError(f'{fault}; run "wandb login" once, or set --config.log.wandb=offline.')
+  for name in ('mlflow', 'trackio'):
+    if config.log[name]:
+      _package(name)
+  if config.log.wandb != 'off':
+    wandb = _package('wandb')
+    if config.log.wandb == 'online' and not _knows_key(wandb):
+      fault = 'log.wandb=online, and Weights & Biases knows no key of yours'
+      raise InputError(f'{fault}; run "wandb login" once, or set --config.log.wandb=offline.')
 
 
 def opened(config: ConfigDict, workdir: Path, start: int) -> 'list[Tracker]':
   """Opens the trackers of a config in the first process, for a run that begins at step `start`."""
   trackers: list[Tracker] = []
-  if hosts.first() and config.log.tensorboard:
+  if not hosts.first():
+    return trackers
+  if config.log.tensorboard:
     trackers.append(TensorBoard(workdir, start))
-  if hosts.first() and config.log.wandb != 'off':
+  if config.log.wandb != 'off':
     trackers.append(WeightsAndBiases(workdir, config))
+  if config.log.mlflow:
+    trackers.append(MLflow(workdir, config))
+  if config.log.trackio:
+    trackers.append(Trackio(workdir, config))
   return trackers
 
 
@@ -90,19 +104,15 @@ class WeightsAndBiases:
   keeps its id, and points of steps that it went back over stay: wandb never drops a point."""
 
   def __init__(self, workdir: Path, config: ConfigDict):
-    folder, self.folder = workdir.absolute(), workdir / 'wandb'
-    drawn = folder / 'wandb' / 'id.txt'  # the id of the run
+    wandb, self.folder = _package('wandb'), workdir / 'wandb'
+    about: dict[str, Any] = {'id': _id(workdir, 'wandb', lambda: uuid.uuid4().hex[:12])}
+    about |= {'name': workdir.absolute().name, 'config': config.to_dict(), 'resume': 'allow'}
+    about |= {'mode': config.log.wandb, 'settings': {'console': 'off', 'silent': True}}
     try:
-      if not files.exists(drawn):
-        files.make_folder(drawn.parent)
-        files.write_whole(drawn, uuid.uuid4().hex[:12] + '\n')
-      about: dict[str, Any] = {'name': folder.name, 'config': config.to_dict(), 'resume': 'allow'}
-      about |= {'mode': config.log.wandb, 'settings': {'console': 'off', 'silent': True}}
-      about |= {'dir': str(staged(drawn.parent).parent), 'id': files.read_text(drawn).strip()}
-      self.run = _wandb().init(**about)
+      self.run = wandb.init(dir=str(staged(workdir.absolute() / 'wandb').parent), **about)
     except OSError as error:
-      raise unwritten(folder / 'wandb', error) from None
-    except _wandb().Error as error:
+      raise unwritten(workdir.absolute() / 'wandb', error) from None
+    except wandb.Error as error:
       advice = 'set --config.log.wandb=offline'
       raise InputError(f'Weights & Biases: {first_line(error)}; {advice}.') from None
     self.run.define_metric('*', step_metric='step')  # its own counter knows no way back
@@ -118,19 +128,102 @@ class WeightsAndBiases:
     place(staged(self.folder), self.folder)
 
 
-Tracker = TensorBoard | WeightsAndBiases
+class MLflow:
+  """Writes metrics to a run of an MLflow store: log.mlflow is its address, such as
+  sqlite:///runs/mlflow.db or http://HOST:5000, and MLFLOW_EXPERIMENT_NAME its experiment. A run
+  that continues keeps its id, and points of steps that it went back over stay. Points that cannot
+  be written are kept and written with the next ones; the run goes on."""
+
+  def __init__(self, workdir: Path, config: ConfigDict):
+    mlflow = _package('mlflow')
+    self.metric, self.waiting = mlflow.entities.Metric, []
+    experiment = os.environ.get('MLFLOW_EXPERIMENT_NAME', 'bert_jax')
+    name, fields = workdir.absolute().name, config_lib.flatten(config).items()
+    try:
+      self.client = mlflow.MlflowClient(config.log.mlflow)
+      known = self.client.get_experiment_by_name(experiment)
+      number = known.experiment_id if known else self.client.create_experiment(experiment)
+      create = lambda: self.client.create_run(number, run_name=name).info.run_id
+      self.id = _id(workdir, 'mlflow', create)
+      self.client.update_run(self.id, status='RUNNING')
+      there = self.client.get_run(self.id).data.params  # which can never change
+      new = {key: str(x)[:6000] for key, x in fields if str(x) and key not in there}
+      parameters = [mlflow.entities.Param(key, x) for key, x in new.items()]
+      for i in range(0, len(parameters), 100):  # the most of one call
+        self.client.log_batch(self.id, params=parameters[i : i + 100])
+    except Exception as error:  # of the store, its network or its database
+      advice = 'check the address, or set it to nothing'
+      raise InputError(f'log.mlflow: {first_line(error)}; {advice}.') from None
+
+  def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+    now = int(1000 * time.time())
+    self.waiting += [self.metric(f'{split}/{k}', x, now, step) for k, x in metrics.items()]
+    try:
+      while self.waiting:
+        self.client.log_batch(self.id, metrics=self.waiting[:1000])  # the most of one call
+        del self.waiting[:1000]
+    except Exception as error:
+      log.warning('MLflow: %s; its points are kept and written later', first_line(error))
+
+  def go_back(self, step: int) -> None:
+    pass
+
+  def close(self) -> None:
+    self.client.set_terminated(self.id)
 
 
-def _wandb():
-  """The package wandb, or an InputError. (A folder of that name imports as an empty package.)"""
+class Trackio:
+  """Writes metrics to a project of trackio (`trackio show`), whose name log.trackio is: on this
+  machine, or on a Space of the Hub (TRACKIO_SPACE_ID). A run that continues keeps its name, and
+  points of steps that it went back over stay."""
+
+  def __init__(self, workdir: Path, config: ConfigDict):
+    name = f'{workdir.absolute().name}-{_id(workdir, "trackio", lambda: uuid.uuid4().hex[:6])}'
+    about: dict[str, Any] = {'config': config.to_dict(), 'resume': 'allow', 'embed': False}
+    about |= {'auto_log_gpu': False, 'auto_log_cpu': False}
+    try:
+      with contextlib.redirect_stdout(sys.stderr):
+        self.run = _package('trackio').init(project=config.log.trackio, name=name, **about)
+    except Exception as error:  # of its database, the Hub or the network
+      advice = 'mend it, or set it to nothing'
+      raise InputError(f'log.trackio: {first_line(error)}; {advice}.') from None
+
+  def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+    self.run.log({f'{split}/{name}': x for name, x in metrics.items()}, step=step)
+
+  def go_back(self, step: int) -> None:
+    pass
+
+  def close(self) -> None:
+    with contextlib.redirect_stdout(sys.stderr):
+      self.run.finish()
+
+
+Tracker = TensorBoard | WeightsAndBiases | MLflow | Trackio
+
+
+def _id(workdir, tracker, make):
+  """The id of a run at a tracker, made once and kept in WORKDIR/TRACKER/id.txt."""
+  folder = workdir.absolute() / tracker
   try:
-    import wandb  # pyrefly: ignore[missing-import]  # optional
+    if not files.exists(folder / 'id.txt'):
+      files.make_folder(folder)
+      files.write_whole(folder / 'id.txt', make() + '\n')
+    return files.read_text(folder / 'id.txt').strip()
+  except OSError as error:
+    raise unwritten(folder, error) from None
 
-    wandb.init  # noqa: B018
-  except (ImportError, AttributeError):
-    advice = 'pip install wandb, or set it to off'
-    raise InputError(f'log.wandb needs the package wandb; {advice}.') from None
-  return wandb
+
+def _package(name):
+  """An optional package, or an InputError. (A folder of its name imports as an empty package.)"""
+  try:
+    package = importlib.import_module(name)
+    if getattr(package, '__file__', None):
+      return package
+  except ImportError:
+    pass
+  advice = f'pip install {name}, or leave it out'
+  raise InputError(f'log.{name} needs the package {name}; {advice}.')
 
 
 def _knows_key(wandb):

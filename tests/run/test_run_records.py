@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import types
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -45,6 +46,7 @@ class FakeRun:
 def wandb(monkeypatch):
   """A module with the calls of wandb that are used; `runs` are those that were opened."""
   module = types.ModuleType('wandb')
+  module.__file__ = __file__
   module.runs, module.Error, module.login = [], RuntimeError, lambda prompt: prompt
 
   def init(**settings):
@@ -123,6 +125,72 @@ def test_wandb_offline_is_read_by_wandb(corpus_file, tmp_path):
   (file,) = (tmp_path / 'run' / 'wandb').rglob('run-*.wandb')
   content = file.read_bytes()
   assert all(name in content for name in (b'train/loss', b'eval/mlm', b'train/goodput'))
+
+
+def points_of_mlflow(tracker):
+  name = 'train/loss'
+  return [(x.step, x.value) for x in tracker.client.get_metric_history(tracker.id, name)]
+
+
+def points_of_trackio(tracker):
+  from trackio.sqlite_storage import SQLiteStorage
+
+  (name,) = SQLiteStorage.get_runs('harbour')
+  found = SQLiteStorage.get_logs('harbour', name)
+  return [(x['step'], x['train/loss']) for x in found if 'train/loss' in x]
+
+
+@pytest.mark.parametrize(
+  'package, value, points',
+  [
+    ('mlflow', 'sqlite:///{folder}/store.db', points_of_mlflow),
+    ('trackio', 'harbour', points_of_trackio),
+  ],
+)
+def test_a_tracker_reads_what_two_parts_of_a_run_wrote(
+  package, value, points, corpus_file, tmp_path, monkeypatch
+):
+  """The real packages, where they are installed: a run that goes on keeps its id there."""
+  monkeypatch.setenv('TRACKIO_DIR', str(tmp_path / 'trackio'))
+  pytest.importorskip(package, reason=f'pip install {package}')
+  setting = f'log.{package}={value.format(folder=tmp_path)} log.tensorboard=false'
+  for step, loss, more in ((15, 2.75, 'steps=20'), (35, 1.5, 'steps=40')):
+    config = small_pretrain(corpus_file, setting, more)
+    trackers.check(config)
+    (tracker,) = trackers.opened(config, tmp_path / 'run', step)
+    tracker.write(step, 'train', {'loss': loss, 'mlm': float('nan')})
+    tracker.write(step, 'eval', {'mlm': 3.25})
+    tracker.close()
+  assert points(tracker) == [(15, 2.75), (35, 1.5)]
+
+
+@pytest.mark.parametrize('package', ['mlflow', 'trackio'])
+def test_a_tracker_whose_package_is_absent_is_named(package, corpus_file, tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, package, None)  # importing it is an error
+  with pytest.raises(InputError, match=f'log.{package} needs .*pip install {package}'):
+    train(small_pretrain(corpus_file, f'log.{package}=sqlite:///x'), tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_points_that_a_store_does_not_take_are_written_later(tmp_path, monkeypatch):
+  taken, works = [], False
+
+  def log_batch(run, metrics):
+    if not works:
+      raise OSError('the network is down')
+    taken.extend(metrics)
+
+  tracker = object.__new__(trackers.MLflow)
+  tracker.client, tracker.id = SimpleNamespace(log_batch=log_batch), 'x'
+  tracker.metric, tracker.waiting = lambda *x: x, []
+  tracker.write(5, 'train', {'loss': 2.5})
+  works = True
+  tracker.write(10, 'train', {'loss': 2.25})
+  assert [(name, x, step) for name, x, _, step in taken] == [
+    ('train/loss', 2.5, 5),
+    ('train/loss', 2.25, 10),
+  ]
+  assert tracker.waiting == []
 
 
 @pytest.mark.parametrize(

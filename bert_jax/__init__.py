@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+  from bert_jax.interactive import finetune, pretrain, start
   from bert_jax.predict.model import Model
 
 __version__ = '0.2.0'
@@ -21,6 +22,15 @@ if sys.argv[:1] == ['-m']:  # `python -m bert_jax.train`, which goes on to impor
   for _number in (signal.SIGINT, signal.SIGTERM):
     if signal.getsignal(_number) != signal.SIG_IGN:  # as nohup sets it
       signal.signal(_number, stopped)
+
+
+def __getattr__(name: str) -> Any:
+  """The functions of interactive.py when they are asked for: they import much."""
+  if name not in ('finetune', 'pretrain', 'start'):
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  from bert_jax import interactive
+
+  return getattr(interactive, name)
 
 
 def load(path: str, which: str | int = 'latest', dtype: str = '') -> 'Model':

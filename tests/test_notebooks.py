@@ -174,16 +174,18 @@ def test_a_table_becomes_a_classifier(tmp_path):
     'DATA': str(tmp_path / 'tickets.csv'),
     'TEXT': 'nachricht',
     'LABEL': 'abteilung',
-    'CONFIG': 'configs/finetune.py:task=table,runlocal',
+    'TASK': 'table,runlocal',
+    'MODEL': '',
     'FOLDER': str(tmp_path / 'out'),
-    'OVERRIDES': [f'--config.{x}' for x in fields.split()],
+    'FIELDS': dict(x.split('=') for x in fields.split()),
   }
-  notebook = execute('finetune', parameters)
-  log = shows_a_run(cell_of(notebook, 'train.train'), 60)
+  notebook = execute('finetune', parameters, 'run.curve()')
+  assert len(pictures(cell_of(notebook, 'run.curve'))) == 1
+  log = shows_a_run(cell_of(notebook, 'bert_jax.finetune'), 60)
   assert '12 examples held out of training' in log
   assert 'nachricht;abteilung' in text_of(cell_of(notebook, 'read_bytes'))
   assert len(pictures(cell_of(notebook, 'ConfusionMatrixDisplay'))) == 1
-  shown = text_of(cell_of(notebook, 'model.classify'))
+  shown = text_of(cell_of(notebook, 'run.model.classify'))
   (accuracy,) = re.findall(r"'classification_accuracy': ([\d.]+)", shown)
   assert float(accuracy) > 0.6 and 'Model(classification, 1 layers' in shown
   assert 'model.safetensors' in text_of(cell_of(notebook, 'convert.convert'))

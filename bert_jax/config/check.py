@@ -1,6 +1,7 @@
 """Checks a config: its set of fields, their types and ranges, and all rules on them."""
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +13,7 @@ from bert_jax.config import data, model, optimizer, run
 from bert_jax.errors import InputError, quoted, suggestion
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.record import Family
 from bert_jax.timeline import Timeline, parsed
 
 # {name: Field}: the fields that every objective has, and the fields of all objectives together.
@@ -19,13 +21,27 @@ SHARED: dict[str, Field] = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.F
 ALL = SHARED | {name: field for task in TASKS.values() for name, field in task.fields.items()}
 TYPES = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a text'}
 TYPES |= {tuple: 'a tuple'}
+OURS = tuple(TASKS)  # the families of this package
 
 
 def fields(objective: str) -> dict[str, Field]:
   if objective not in TASKS:
     known = f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py'
-    raise InputError(f'objective {objective!r} is not known; there are {known}.')
+    raise InputError(f'objective {objective!r} is not known; there are {known}, or config.add.')
   return {**SHARED, **TASKS[objective].fields}
+
+
+def add(record: Family) -> str:
+  """Makes a record from outside of this package known, in place of an earlier one of its name, and
+  returns the name. InputError: it is not whole, or has the name of a family of this package."""
+  record.check_whole()
+  if record.name in OURS:
+    advice = 'give the record another, dataclasses.replace(RECORD, name=...)'
+    raise InputError(f'{record.name!r} is the name of a family of this package; {advice}.')
+  TASKS[record.name] = record
+  SHARED['objective'] = dataclasses.replace(SHARED['objective'], allowed=tuple(TASKS))
+  ALL.update(dict(record.fields) | ALL | SHARED)
+  return record.name
 
 
 def timeline_of(config: ConfigDict, steps: int = 0) -> Timeline:

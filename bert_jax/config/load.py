@@ -20,6 +20,7 @@ from bert_jax.text.values import json_value
 
 # The keys in a workdir's config.json that are no fields (workdir/contents.py).
 BESIDE = ('earlier_lengths', 'seal')
+ROOT = Path(__file__).parents[2]  # the folder that holds configs/, whatever folder one is in
 
 
 def defaults(objective: str) -> ConfigDict:
@@ -61,6 +62,8 @@ def load(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
 def call(spec: str, name: str) -> tuple[Any, str]:
   """(the result of a config file's get_config or sweep, 'FILE:LINE'); (None, '') if it has none."""
   path, _, arg = spec.partition(':')
+  if not Path(path).is_file() and (ROOT / path).is_file():
+    path = str(ROOT / path)
   if not Path(path).is_file():
     near = ', '.join(str(p) for p in sorted(Path('configs').glob('*.py')))
     advice = f'there are {near}' if near else 'run from the folder that holds configs/'

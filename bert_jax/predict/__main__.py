@@ -198,38 +198,37 @@ def answered(ask: Ask, chunk: Iterable[Any], faults: Counter) -> Iterator[tuple[
   "id": its id, if any}, why there is no answer). Lines that are not valid UTF-8 are counted."""
   chunk = list(chunk)
   parsed = [_parsed(ask, asked, faults) for asked in chunk]
-  replies = iter(ask.replies([record for record, _, error in parsed if not error]))
-  for asked, (_, identity, error) in zip(chunk, parsed):
-    answer, error = (None, error) if error else next(replies)
+  replies = ask.each([record for record, _ in parsed])
+  for asked, (_, identity), (answer, error) in zip(chunk, parsed, replies):
     line = {'line': asked[0]} if isinstance(asked, tuple) else {}
     yield (line | identity, error) if answer is None else (identity | ask.shown(answer), '')
 
 
 def _parsed(ask, asked, faults):
-  """Parses a line or row: (record or None, {"id": ..} or {}, '' or why it is no record)."""
+  """Parses a line or row: (record, or the InputError why it is none, {"id": ..} or {})."""
   identity = {}
   try:
     if isinstance(asked, tuple):
       _, identity, cells = asked
       if isinstance(cells, InputError):
         raise cells
-      return ask.parsed(cells), identity, ''
+      return ask.parsed(cells), identity
     line = encodings.decode(asked, faults).rstrip('\r\n')
     if not line.strip():
       raise InputError('empty line')
     if '\0' in line:
       raise InputError('the line has a NUL byte; if this is UTF-16, name it by --text-encoding')
     if not line.lstrip().startswith('{'):
-      return ask.parsed(line.split('\t') if ask.tabs else (line,)), identity, ''
+      return ask.parsed(line.split('\t') if ask.tabs else (line,)), identity
     fields = files.parse_json(line, 'what begins with {', faults)
     name = next((name for name in fields if is_id(name)), '')
     value = fields.get(name)
     if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
       raise InputError(f'{name!r} is no text or number; write "id": "a" or "id": 1')
     identity = {'id': value} if name else {}
-    return ask.parsed(fields), identity, ''
+    return ask.parsed(fields), identity
   except InputError as error:
-    return None, identity, str(error)
+    return error, identity
 
 
 class Writer:

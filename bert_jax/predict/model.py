@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.command_line import show_log
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.models import layers
 from bert_jax.objectives.encode import encode
 from bert_jax.predict import cpu_kernels, packed_rows
@@ -21,13 +21,22 @@ from bert_jax.predict.nearest import SEARCH
 from bert_jax.predict.sentence_vectors import EMBED
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import Ask
+from bert_jax.tasks.record import Prediction
+from bert_jax.text import frames
 from bert_jax.workdir import int8, trained
 
 # What any model can be asked, whatever it was trained for.
 OF_ALL = {'embed': EMBED, 'search': SEARCH, 'attention': ATTENTION}
 # {task: Prediction}; where families share a task, the last family's.
 PREDICTIONS = {name: x for task in TASKS.values() for name, x in task.predictions.items()} | OF_ALL
-METHODS = {x.method or name.replace('-', '_'): name for name, x in PREDICTIONS.items()}
+
+
+def methods(predictions: Mapping[str, Prediction]) -> dict[str, str]:
+  """{name of a method: its task}."""
+  return {x.method or name.replace('-', '_'): name for name, x in predictions.items()}
+
+
+METHODS = methods(PREDICTIONS)
 
 
 def known(task: str) -> None:
@@ -38,8 +47,9 @@ def known(task: str) -> None:
 class Model:
   """A trained model on one device, with a method for each task.
 
-  Each method (model.pyi lists them) takes a list and the options of its Prediction, and returns one
-  answer for each element.
+  Each method (model.pyi lists them) takes a list, a generator or a DataFrame, and the options of
+  its Prediction. It returns one answer for each element, or a DataFrame of what the command line
+  prints for each row (of one without an answer its `error`), found by the columns of its fields.
 
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. which: 'latest', 'best' or a
   step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
@@ -80,7 +90,7 @@ class Model:
     if not self.limit:  # distances as long as with a memory
       self.limit = self.config.data.seq_length + self.config.model.memory_length
     self.counts = Counter()
-    self._asks = {}
+    self._asks, self._methods = {}, METHODS | methods(self.family.predictions)
 
   def __repr__(self):  # one line: a notebook shows the value of a cell
     model = self.config.model
@@ -116,14 +126,19 @@ class Model:
       without.add('mlm')
     return set(prediction.parts) - without <= self.weights.keys()
 
+  def predict(self, values: Any, **options: Any) -> Any:
+    """What the method of the default task returns."""
+    return self._answers(self.default_task, values, **options)
+
   def ask(self, task: str, **options: Any) -> Ask:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
     options = {name: value for name, value in options.items() if value is not None}
     key = (task, *sorted(options.items()))
     if key in self._asks:
       return self._asks[key]
-    known(task)
     prediction = self.family.predictions.get(task) or OF_ALL.get(task)
+    if not prediction:
+      known(task)
     head = f'head for {task!r}; use one that was trained for it'
     lacks = (prediction or PREDICTIONS[task]).lacks or head
     if not prediction:
@@ -159,30 +174,42 @@ class Model:
 
   def __getattr__(self, name: str) -> Callable[..., Any]:
     """The method of a task; Python calls this when the object has no such attribute."""
-    if name not in METHODS:
+    if name not in (known := vars(self).get('_methods', METHODS)):
       raise AttributeError(f'{type(self).__name__!r} has no attribute {name!r}')
-    return functools.partial(self._answers, METHODS[name])
+    return functools.partial(self._answers, known[name])
 
   def __dir__(self) -> list[str]:
-    return [*super().__dir__(), *METHODS]
+    return [*super().__dir__(), *self._methods]
 
   def _answers(self, task, values, *arguments, **options):
     """Answers a list of values by a task's method; arguments: its options in order."""
-    if not isinstance(values, Iterable) or isinstance(values, (str, bytes, dict)):
+    is_frame = frames.is_frame(values)
+    if not (is_frame or isinstance(values, Iterable)) or isinstance(values, (str, bytes, dict)):
       kind = f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}'
       raise InputError(f'{kind}; put what is asked in [].')
-    known_options = PREDICTIONS[task].options
+    known_options = (self.family.predictions.get(task) or PREDICTIONS[task]).options
     options |= dict(zip(known_options, arguments))
     for name, option in known_options.items():
       if option.kind is tuple and name in options and not isinstance(options[name], str):
         options[name] = tuple(options[name])
     ask, records = self.ask(task, **options), []
+    if is_frame:
+      return self._of_frame(task, ask, values)
     for i, value in enumerate(values):
       try:
         records.append(ask.element(value))
       except InputError as error:
         raise InputError(f'{task}: element {i}: {error}') from None
     return ask.returned(ask.answers(records))
+
+  def _of_frame(self, task, ask, frame):
+    """The answers to the rows of a DataFrame, as a DataFrame."""
+    replies = list(ask.each(ask.of_table(frames.records(frame, task), task)))
+    lacking = [f'row {i}: {why}' for i, (answer, why) in enumerate(replies) if answer is None]
+    if lacking:
+      counts = len(lacking), len(replies)
+      log.warning('%s: %d of %d rows have no answer; the first is %s', task, *counts, lacking[0])
+    return frames.like(frame, [{'error': why} if x is None else ask.shown(x) for x, why in replies])
 
 
 def _in(dtype, tree):

@@ -41,12 +41,13 @@ def one_pass(
   count: int = 0,
   shares: Callable[[Mapping[str, metrics.Mean]], Mapping[str, metrics.Mean]] | None = None,
   ends: Callable[[], bool] = lambda: False,
+  scores: Mapping[str, Callable[[list[dict]], float]] | None = None,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
   """Evaluates a split: (its metrics, the answers of a Scored source, else []).
   carry: of the first batch. count: of Batches.part. shares: Objective.shares. A model that gives
   one answer to everything gets the metric `constant`, 1. ends: asked before each batch whether to
-  break off, which raises Interrupted. Of several processes the first one alone has the answers and
-  scores them, and tells the others the scores."""
+  break off, which raises Interrupted. scores: Family.scores. Of several processes the first one
+  alone has the answers and scores them, and tells the others the scores."""
   source: Any = batches.source
   totals, outputs, damaged = {}, [], batches.damaged_rows
   numbers, computed, predicted = batches.part(count), [], []
@@ -87,15 +88,16 @@ def one_pass(
   alike = [x for x in alike if x.weight]  # else nothing of its kind was asked
   if alike and all(x.total == x.weight >= LEAST - 1 for x in alike):
     result['constant'] = 1.0
-  scores, answers = _scored(source, outputs) if outputs else ({}, [])
-  return result | hosts.from_first(scores), answers
+  scored, answers = _scored(source, outputs, scores or {}) if outputs else ({}, [])
+  return result | hosts.from_first(scored), answers
 
 
-def _scored(source, outputs):
+def _scored(source, outputs, further):
   """(the scores, the answers) of what a model predicts for some batches."""
   answers = source.answers(jax.tree.map(lambda *parts: np.concatenate(parts), *outputs))
-  scores = source.score(answers)
-  if answers and not any('gold' in answer for answer in answers):
+  known, scores = [x for x in answers if 'gold' in x], source.score(answers)
+  scores |= {name: float(score(known)) for name, score in further.items() if known}
+  if answers and not known:
     log.warning('nothing is scored: no example has a label')
   if len(answers) >= LEAST and (constant := source.constant(answers)):
     log.warning('the run has collapsed: it predicts %s for every example', constant)

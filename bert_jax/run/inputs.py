@@ -87,8 +87,8 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   config = initialization.with_prior(config, sources['train'])
   objective = lesson(task.objective(config, tokenizer))
   task.check_metrics(config, objective)
-  if config.checkpoint.best_metric not in ('', *objective.metrics):
-    known = ', '.join(objective.metrics)
+  if config.checkpoint.best_metric not in ('', *objective.metrics, *task.scores):
+    known = ', '.join((*objective.metrics, *task.scores))
     raise InputError(f'checkpoint.best_metric is not among the metrics of this objective: {known}.')
   common = config, tokenizer, objective, mesh
   steps = step_count(config, sources)

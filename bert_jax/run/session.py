@@ -21,6 +21,7 @@ from bert_jax.run.setup import Run
 from bert_jax.run.stopping import Wish
 from bert_jax.run.summary import Summary
 from bert_jax.step import State
+from bert_jax.tasks import TASKS
 from bert_jax.workdir import contents, records
 
 
@@ -118,7 +119,8 @@ class Evaluator:
       for kind, count in counts.items():
         what = run.eval_step, state.params, run.empty_carry, batches, run.constants, count
         ends = lambda: run.watch.ask().ends
-        results[kind], answers = evaluation.one_pass(*what, inputs.objective.shares, ends)
+        also = inputs.objective.shares, ends, TASKS[config.objective].scores
+        results[kind], answers = evaluation.one_pass(*what, *also)
     run.results = results.get('whole', results['eval'])
     for kind, result in results.items():
       self.at.writer.write(step, kind, result)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, log
+from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Option
+from bert_jax.text import tables
 
 if TYPE_CHECKING:
   from bert_jax.predict.model import Model
@@ -33,12 +34,14 @@ class RecordProblems(Problems):
 class Ask(abc.ABC):
   """One kind of question to one Model; subclasses define the records and how they are answered.
   fields: the fields of a record, in the order of the parts of a plain line. others: optional
-  fields. tabs: whether tabs separate the fields of a plain line; if not, they count as blanks.
+  fields. columns: {field: the config's field that names its column in training data}.
+  tabs: whether tabs separate the fields of a plain line; if not, they count as blanks.
   shows: the keys of an answer that are shown; (): all. exports: {output of the exported program:
   shape}; {}: none. The arguments of __init__ but the model are the options of its Prediction."""
 
   fields: tuple[str, ...] = ('text',)
   others: tuple[str, ...] = ()
+  columns: Mapping[str, str] = {}
   tabs: bool = False
   shows: tuple[str, ...] = ()
   exports: Mapping[str, str] = {}
@@ -50,6 +53,30 @@ class Ask(abc.ABC):
   def labels(self) -> tuple[str, ...]:
     """The names along the last axis of logits."""
     return ()
+
+  def of_table(self, rows: Sequence[Mapping[str, Any]], task: str) -> list[Any]:
+    """The records of the rows of a table, in place of some the InputError why they are none. Fields
+    that are numbers are read as texts. InputError: the table lacks a column."""
+    if not rows:
+      return []
+    there, required = {}, () if any(x in rows[0] for x in self.others) else self.fields
+    for field in (*self.fields, *self.others):
+      block, _, name = self.columns.get(field, '').partition('.')
+      spelt = self.model.config.get(block, {}).get(name) or field
+      there[field] = tables.first_of(rows[0], f'{spelt}|{field}|{field.capitalize()}')
+      if field in required and not there[field]:
+        fault = f'{task}: the table has no column {quoted(spelt)}, only {listed(rows[0])}'
+        raise InputError(f'{fault}; rename one, or give its values as a list.')
+
+    def record(row):
+      held = {x: row[column] for x, column in there.items() if column and row[column] is not None}
+      is_text = lambda x: x in self.fields and not isinstance(held[x], (list, dict))
+      try:
+        return self.parsed({x: tables.text_of(y) if is_text(x) else y for x, y in held.items()})
+      except InputError as error:
+        return error
+
+    return [record(row) for row in rows]
 
   def parsed(self, value: Any) -> Any:
     """Makes a record from a text, or a tuple or dict of fields; InputError if it cannot be one."""
@@ -82,6 +109,11 @@ class Ask(abc.ABC):
   @abc.abstractmethod
   def replies(self, records: Sequence) -> Iterable[tuple[dict | None, str]]:
     """Gives (answer, '') or (None, why there is none) for each record, in order."""
+
+  def each(self, records: Sequence) -> Iterator[tuple[dict | None, str]]:
+    """The replies to records, in place of some of which stands why it is none, an InputError."""
+    replies = iter(self.replies([x for x in records if not isinstance(x, InputError)]))
+    return ((None, str(x)) if isinstance(x, InputError) else next(replies) for x in records)
 
   def answers(self, records: Sequence) -> list[dict | None]:
     """The answers to records, in order; None where there is none."""

@@ -175,6 +175,8 @@ class Family:
   # right examples). judged_under: what an evaluation depends on beside data and weights.
   main_metric: Callable[['ConfigDict'], str] = MISSING
   judged_under: Callable[['ConfigDict'], dict[str, Any]] = lambda config: {}
+  # {name: a further score of an evaluation, of its answers with gold (labelled.Scored.answers)}.
+  scores: Mapping[str, Callable[[list[dict]], float]] = dataclasses.field(default_factory=dict)
   card: Callable[['ConfigDict'], Card] = lambda config: Card(f'`{config.objective}`')
 
   @property
@@ -236,7 +238,7 @@ class Family:
 
   def check_metrics(self, config: 'ConfigDict', objective: 'Objective') -> None:
     """InputError if a run would be judged by a metric that its objective does not compute."""
-    judge, known = self.main_metric(config), tuple(objective.metrics)
+    judge, known = self.main_metric(config), (*objective.metrics, *self.scores)
     if judge not in known:
       fault = f'main_metric of objective {self.name!r} is {judge!r}, whose objective has'
       raise InputError(f'{fault} {", ".join(known)}; let it name one of them.')

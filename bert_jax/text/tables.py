@@ -201,7 +201,7 @@ _NO_TEXT = {type(None): 'null', list: 'a list', dict: 'an object'}
 
 def row_of(record: Mapping[str, Any]) -> Row:
   """The row of a record, such as an object of JSON; of an object in it, also its fields."""
-  row = Row({key: _text(x) for key, x in record.items() if x is not None})
+  row = Row({key: text_of(x) for key, x in record.items() if x is not None})
   row.no_text = {key: _NO_TEXT[type(x)] for key, x in record.items() if type(x) in _NO_TEXT}
   for key, fields in record.items():
     if type(fields) is dict:
@@ -216,7 +216,7 @@ def fields(row: Row, name: str) -> Row:
   return Row((k[len(name) + 1 :], x) for k, x in row.items() if k.startswith(f'{name}.'))
 
 
-def _text(value):
+def text_of(value: Any) -> str:
   """A value as text: itself, or JSON; a date or the like as Python prints it."""
   is_json = isinstance(value, (int, float, list, dict))
   return json.dumps(value, ensure_ascii=False, default=str) if is_json else str(value)

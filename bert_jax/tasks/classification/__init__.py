@@ -135,6 +135,7 @@ class Classify(OfHead):
   """Asks a classifier: {"text"} or, if it reads pairs, {"text", "pair"}."""
 
   examples_of, exports = Texts, {'logits': '[B, labels]'}
+  columns = {'text': 'table.text_column', 'pair': 'table.pair_column'}
   tabs = True  # so that a pair is never taken for a single text
 
   def __init__(self, model: 'Model'):

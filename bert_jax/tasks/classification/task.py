@@ -66,7 +66,8 @@ def texts(config: ConfigDict) -> Iterator[str]:
       yield from example.texts
 
 
-def objective(config: ConfigDict, tokenizer: Tokenizer) -> Classification:
+def objective(config: ConfigDict, tokenizer: Tokenizer, kind: type = Classification) -> Any:
+  """The objective of a config, a `kind` of Classification."""
   table, labels = config.table, names(config.table.labels)
   weights = dict(table.class_weights)
   if unknown := [label for label in weights if label not in labels]:
@@ -77,7 +78,7 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> Classification:
   options['hierarchical'] = table.long_texts == 'hierarchical'
   if weights:
     options['class_weights'] = tuple(float(weights.get(label, 1.0)) for label in labels)
-  return labelled.objective(Classification, config, labels, **options)
+  return labelled.objective(kind, config, labels, **options)
 
 
 class Texts(Scored):

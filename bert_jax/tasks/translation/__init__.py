@@ -102,6 +102,7 @@ class Translate(OfHead):
   in training. Texts that are too long are cut, and counted."""
 
   examples_of, shows = Pairs, ('text', 'translation', 'score')
+  columns = {'text': 'translation.source_column'}
 
   def __init__(
     self,

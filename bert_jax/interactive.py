@@ -1,0 +1,142 @@
+"""Runs in a few lines of Python, as in a notebook, from rows in memory or from files.
+
+    run = bert_jax.finetune(rows, 'W', model='minilm', epochs=5, **{'table.text_column': 'body'})
+    print(run.metrics, run.evaluate(other_rows))
+    run.model.predict(new_rows)
+    run.curve()
+
+A run is described as on the command line: by a config file, its argument, and the config's fields
+by their full names. Rows in memory (a DataFrame, a list of dicts or texts; see text/frames.py) are
+written to W/rows as Parquet, so the run is a function of its config and goes on where it was
+stopped when the same call is made again. Mistakes are InputErrors of one sentence.
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax import config as config_lib
+from bert_jax import evaluate, files, hosts, notebooks, train
+from bert_jax.errors import InputError, writing
+from bert_jax.files import Path
+from bert_jax.predict.model import Model
+from bert_jax.tasks.record import Family
+from bert_jax.text import frames
+from bert_jax.workdir import contents, records
+from bert_jax.workdir.recorded import Point
+
+ROWS = 'rows'  # the folder in a workdir for rows that were in memory
+
+
+class Curve(list[Point]):
+  """The Points of a run. A notebook draws one that is the value of a cell."""
+
+  def __init__(self, workdir: Path):
+    super().__init__(records.read(workdir).points)
+    self.workdir = workdir
+
+  def _repr_png_(self) -> str | None:
+    return notebooks.drawn(self.workdir) or None
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A run that has ended. metrics: of its last evaluation; {}: there was none."""
+
+  workdir: Path
+  metrics: Mapping[str, float]
+
+  def __repr__(self) -> str:  # one line: a notebook shows the value of a cell
+    return f'Run({self.workdir}: {", ".join(f"{k} {x:.4g}" for k, x in self.metrics.items())})'
+
+  @functools.cached_property
+  def model(self) -> Model:
+    """Its trained model, of the newest checkpoint."""
+    return Model(self.workdir)
+
+  def curve(self) -> Curve:
+    return Curve(self.workdir)
+
+  def evaluate(
+    self, rows: Any = None, which: str | int = 'latest', **fields: Any
+  ) -> dict[str, float]:
+    """The metrics on rows in memory or a path; None: on what the run was evaluated on. Answers are
+    written as by `python -m bert_jax.evaluate`. which: 'latest', 'best' or a step. fields: of the
+    config."""
+    overrides, tables = _given(self.workdir, fields, eval=rows)
+    _write(tables)
+    return evaluate.evaluate(self.workdir, overrides, which)[0]
+
+
+def finetune(
+  train: Any,
+  workdir: str | Path,
+  *,
+  eval: Any = None,
+  task: str | Family = 'table',
+  model: str | Path = '',
+  **fields: Any,
+) -> Run:
+  """Fine-tunes a model, as configs/finetune.py does.
+
+  train, eval: rows in memory, or a path as of data.train. workdir: the folder of the run. task: one
+  of that file's, with its other arguments ('sst2,unpacked'); or the record of a new family (see
+  bert_jax/tasks/record.py). model: a size ('minilm', 'tiny'), or what to start from: the workdir of
+  a run, the folder of a released model, hf:NAME. fields: of the config, by name: epochs=5,
+  **{'table.text_column': 'body'}.
+  """
+  if isinstance(task, Family):
+    task = f'table,objective={config_lib.add(task)}'
+  begins = {'init_from': model} if model and model not in config_lib.SIZES else {}
+  size = f',size={model}' if model and not begins else ''
+  return start(f'configs/finetune.py:task={task}{size}', train, workdir, eval, **begins, **fields)
+
+
+def pretrain(
+  train: Any, workdir: str | Path, recipe: str = '', *, eval: Any = None, **fields: Any
+) -> Run:
+  """Pre-trains a model, as configs/pretrain.py does, by its argument `recipe`, 'size=tiny' for one.
+  train, eval: texts, or rows with a column corpus.text_field, or a path; None: the embedded
+  documentation. workdir, fields: as of finetune."""
+  return start(f'configs/pretrain.py:{recipe}', train, workdir, eval, **fields)
+
+
+def start(
+  spec: str, rows: Any, workdir: str | Path, eval_rows: Any = None, /, **fields: Any
+) -> Run:
+  """Runs a config, FILE:ARGUMENTS, on rows in memory or paths; see finetune."""
+  folder = Path(workdir).expanduser()
+  overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)
+  config = config_lib.load(spec, overrides)
+  is_begun = config.data.train in tables and files.exists(folder / contents.CONFIG)
+  if is_begun and contents.read_config(folder).data.train != config.data.train:
+    fault = f'{folder} holds a run on other rows'
+    raise InputError(f'{fault}; give the same, name another workdir, or delete it.')
+  _write(tables)
+  _, metrics = train.train(config, folder, config_lib.names_of(overrides))
+  return Run(folder, metrics)
+
+
+def _given(folder, fields, **rows):
+  """(arguments as of a command line, whose sentences answer mistakes; {path: pyarrow.Table} of rows
+  in memory, a path in the workdir that is named by their checksum)."""
+  paths, tables = {}, {}
+  for split, held in rows.items():
+    if isinstance(held, (str, os.PathLike)):
+      paths[f'data.{split}'] = held
+    elif held is not None:
+      hosts.refuse_several('a run on rows in memory')
+      if not len(table := frames.table_of(held, split)):
+        raise InputError(f'{split} holds no rows; give one at least.')
+      path = str(folder / ROWS / f'{split}-{frames.digest(table)}.parquet')
+      paths[f'data.{split}'], tables[path] = path, table
+  return [f'--config.{name}={x}' for name, x in dict(**paths, **fields).items()], tables
+
+
+def _write(tables):
+  for path, table in tables.items():
+    with writing(path):
+      files.make_folder(Path(path).parent)
+      files.write_whole(path, frames.parquet(table, path))

@@ -1,0 +1,129 @@
+"""A DataFrame is asked: the answers of the command line, in a DataFrame of the same rows."""
+
+import json
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from ml_collections import ConfigDict
+from test_predict import NER, as_lines
+
+from bert_jax.config import InputError
+from bert_jax.tasks.translation import Translate
+
+PLAIN = [{'text': 'old river'}, {'text': 'new garden bad'}, {'text': 'winter'}]
+PAIRS = [{'text': 'old river', 'pair': 'new'}, {'text': 'good', 'pair': 'bad letter'}]
+ASKED = [
+  {'question': 'good market', 'context': 'the old river'},
+  {'question': 'new', 'context': 'a'},
+]
+CHOICES = [{'context': 'old', 'question': 'new?', 'choices': ['good', 'bad', 'market']}] * 2
+NAMES = {'text': 'old river and new river: good', 'pronoun': 'good', 'a': 'old river', 'b': 'river'}
+PLACES = [NAMES | {'b-offset': 18}, NAMES | {'b-offset': 4}]
+TOKENS = [{'tokens': ['old', 'river']}, {'tokens': ['new', 'garden', 'bad']}]
+CASES = {  # {task: (how its model is made, records)}
+  'classify': ('sst2', PLAIN),
+  'pair': ('mrpc', PAIRS),
+  'tag': ('ner', PLAIN),
+  'answer': ('squad', ASKED),
+  'choose': ('copa', CHOICES),
+  'coreference': ('gap', PLACES),
+  'fill_mask': ('', [{'text': 'old [MASK] new'}, {'text': '[MASK]'}]),
+  'perplexity': ('', PLAIN),
+  'next_sentence': ('', PAIRS),
+  'embed': ('', PLAIN),
+  'states': ('', PAIRS),
+}
+MORE = {'ner': (NER,), 'squad': ('--config.qa.max_query_length=8',)}
+
+
+@pytest.fixture
+def ask(make_model, pretrained_model):
+  return lambda task: make_model(task, *MORE.get(task, ())) if task else pretrained_model
+
+
+def plain(value):
+  """A value of a cell as JSON has it."""
+  return json.loads(json.dumps(value, default=np.ndarray.tolist))
+
+
+@pytest.mark.parametrize('method', CASES)
+def test_each_row_has_the_answer_of_a_line(method, ask):
+  name, records = CASES[method]
+  model = ask(name)
+  frame = pd.DataFrame(
+    [{'date': 7, **record} for record in records], index=[5, 3, 4][: len(records)]
+  )
+  found = getattr(model, method)(frame)
+  task = {'fill_mask': 'fill-mask', 'next_sentence': 'next-sentence', 'states': 'attention'}
+  expected = as_lines(model.ask(task.get(method, method)), map(json.dumps, records))
+  assert list(found.index) == list(frame.index) and 'error' not in found
+  assert [plain(row) for row in found.to_dict('records')] == [plain(answer) for answer in expected]
+  values = [x['text'] if x.keys() == {'text'} else x for x in records]
+  one, other = (getattr(model, method)(kind(values)) for kind in (iter, list))
+  assert len(one) == len(records) and repr(one) == repr(other)
+
+
+def test_predict_is_the_task_that_a_model_was_trained_for(ask):
+  model, texts = ask('sst2'), [record['text'] for record in PLAIN]
+  assert model.predict(x for x in texts) == model.classify(texts)
+  assert model.predict(pd.Series(texts)) == model.classify(texts)
+  pd.testing.assert_frame_equal(
+    model.predict(pd.DataFrame(PLAIN)), model.classify(pd.DataFrame(PLAIN))
+  )
+  assert ask('').predict(['[MASK]'], top_k=2) == ask('').fill_mask(['[MASK]'], top_k=2)
+
+
+def test_columns_are_found_as_in_training(ask):
+  """By the name that the training data had, else by the field's; GAP writes capitals."""
+  both = pd.DataFrame({'sentence': ['old river'], 'text': ['new']})
+  assert ask('sst2').classify(both)['text'][0] == 'old river'
+  capitals = {'Text': 'text', 'Pronoun': 'pronoun', 'A': 'a', 'B': 'b', 'B-offset': 'b-offset'}
+  frame = pd.DataFrame(PLACES).rename(columns={ours: theirs for theirs, ours in capitals.items()})
+  expected = ask('gap').coreference(pd.DataFrame(PLACES))
+  pd.testing.assert_frame_equal(ask('gap').coreference(frame), expected)
+  pd.testing.assert_frame_equal(
+    ask('ner').tag(pd.DataFrame(TOKENS)),
+    pd.DataFrame(ask('ner').tag([x['tokens'] for x in TOKENS])),
+  )
+  # Translation, whose records are texts.
+  model = SimpleNamespace(config=ConfigDict({'translation': {'source_column': 'de'}}), counts={})
+  asked = Translate.__new__(Translate)
+  asked.model = model
+  assert asked.of_table([{'en': 'b', 'de': 'a'}], 'translate')[0].source == 'a'
+
+
+def test_a_row_without_an_answer_says_why_in_its_place(ask, caplog):
+  rows = {'sentence': ['old river', None, ' ', 'new'], 'label': [1, 0, 1, 0]}
+  with caplog.at_level(logging.WARNING, 'bert_jax'):
+    found = ask('sst2').classify(pd.DataFrame(rows, index=list('abcd')))
+  assert found['error'].isna().tolist() == [True, False, False, True]
+  assert "no 'text'" in found['error']['b'] and found['error']['c'] == 'empty line'
+  assert found['label'].isna().tolist() == [False, True, True, False]
+  assert (
+    "2 of 4 rows have no answer; the first is row 1: the record has no 'text'"
+    in caplog.text
+  )
+  numbers = ask('sst2').classify(pd.DataFrame({'sentence': [3, 4]}))  # as a table of them is read
+  assert numbers['text'].tolist() == ['3', '4']
+
+
+def test_a_frame_without_rows_has_no_answers(ask):
+  frame = pd.DataFrame({'text': ['a']})[:0]
+  assert len(ask('sst2').classify(frame)) == 0
+  table = ask('sst2').classify(pa.table({'text': ['old', 'new']}))
+  assert isinstance(table, pa.Table) and table.num_rows == 2 and 'label' in table.column_names
+
+
+@pytest.mark.parametrize('name, columns, said', [
+  ('sst2', ['body', 'label'], "classify: the table has no column 'sentence', only 'body', 'label'"),
+  ('mrpc', ['#1 String', 'label'], "classify: the table has no column '#2 String|sentence2', only"),
+  ('squad', ['question'], "answer: the table has no column 'context', only 'question'; rename one"),
+])  # fmt: skip
+def test_a_column_that_is_missing_is_named(name, columns, said, ask):
+  with pytest.raises(InputError) as caught:
+    ask(name).predict(pd.DataFrame([dict.fromkeys(columns, 'old')]))
+  assert said in str(caught.value)

@@ -1,0 +1,291 @@
+"""A run in a few lines of Python: what the command line does with the same rows in a file."""
+
+import base64
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import small_tables
+from running import lines, same_bits, saved, stop_when, train_lines
+
+import bert_jax
+from bert_jax import config, interactive, train
+from bert_jax.errors import InputError
+from bert_jax.field import Field
+from bert_jax.run.inputs import read_inputs
+from bert_jax.tasks import TASKS
+from bert_jax.workdir import trained
+
+pytestmark = pytest.mark.usefixtures('steps_once')
+ROOT = Path(__file__).parents[1]
+LABELS = 'urgent', 'later', 'never'
+SMALL = """model.hidden_size=16 model.intermediate_size=32 model.num_hidden_layers=1
+  model.num_attention_heads=2 log.tensorboard=false log.every=1 epochs=0 steps=9 checkpoint.every=4
+  data.seq_length=32 table.text_column=body eval.every=4 checkpoint.keep_latest=9
+  optimizer.learning_rate=0.05 optimizer.warmup=0 table.pooling=mean"""
+
+
+def table(seed=0, number=30):
+  rng = np.random.default_rng(seed)
+  kinds = rng.integers(len(LABELS), size=number)  # three words tell which
+  texts = [f'{small_tables.sentence(rng, most=5)} {small_tables.WORDS[k]} ' * 2 for k in kinds]
+  labels = [LABELS[k] for k in kinds]
+  return pd.DataFrame({'body': texts, 'label': labels, 'id': range(number)})
+
+
+@pytest.fixture(scope='module')
+def small(vocab):
+  fields = dict(field.split('=') for field in SMALL.split())
+  return fields | {'tokenizer.path': vocab, 'model.vocab_size': len(small_tables.WORDS) + 5}
+
+
+@pytest.fixture(scope='module')
+def run(small, tmp_path_factory):
+  """A finished run on a table in memory. Do not write into its workdir."""
+  return bert_jax.finetune(
+    table(), tmp_path_factory.mktemp('own') / 'W', eval=table(1, 11), **small
+  )
+
+
+@pytest.fixture
+def seen(monkeypatch):
+  """Where the arguments of train.train go, in place of a training."""
+  given = []
+  monkeypatch.setattr(train, 'train', lambda *arguments: given.append(arguments) or (None, {}))
+  return given
+
+
+# ---- rows in memory ------------------------------------------------------------------------------
+
+
+def test_rows_in_memory_are_those_of_a_file(run, small, tmp_path):
+  """The same steps as of the command on a CSV of the rows; and the same evaluation."""
+  for split, rows in ('train', table()), ('eval', table(1, 11)):
+    rows.to_csv(tmp_path / f'{split}.csv', index=False)
+  paths = {f'data.{x}': tmp_path / f'{x}.csv' for x in ('train', 'eval')}
+  fields = [f'--config.{name}={x}' for name, x in (small | paths).items()]
+  loaded = config.load('configs/finetune.py:task=table', fields)
+  _, metrics = train.train(loaded, tmp_path / 'W')
+  assert train_lines(tmp_path / 'W') == train_lines(run.workdir)
+  assert metrics == run.metrics == run.evaluate() == run.evaluate(paths['data.eval'])
+  assert run.evaluate(table(1, 11).to_dict('records')) == metrics
+  assert run.evaluate(table(1, 11), 4) != metrics and saved(run.workdir) == [4, 8, 9]
+  names = sorted(path.name.partition('-')[0] for path in (run.workdir / 'rows').iterdir())
+  assert names == ['eval', 'train']  # the evaluations were of the same rows
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_same_bits(run, small, tmp_path, monkeypatch):
+  with monkeypatch.context() as patch:
+    stop_when(patch, lambda step, evaluating: step == 5)
+    with pytest.raises(KeyboardInterrupt):
+      bert_jax.finetune(table(), tmp_path / 'W', eval=table(1, 11), **small)
+  assert saved(tmp_path / 'W') == [4, 5]
+  rows = (row for row in table().to_dict('records'))  # the same rows from elsewhere
+  again = bert_jax.finetune(rows, tmp_path / 'W', eval=table(1, 11), **small)
+  assert again.metrics == run.metrics
+  assert train_lines(tmp_path / 'W') == train_lines(run.workdir)
+  same_bits(*(trained.load(x, 9).params for x in (tmp_path / 'W', run.workdir)))
+
+
+def test_other_rows_in_the_same_workdir_are_refused(run, small):
+  before = sorted((run.workdir / 'rows').iterdir())
+  for rows in (table(3), table()[:-1]):
+    with pytest.raises(
+      InputError, match='W holds a run on other rows; give the same, name another'
+    ):
+      bert_jax.finetune(rows, run.workdir, eval=table(1, 11), **small)
+  assert sorted((run.workdir / 'rows').iterdir()) == before
+
+
+def test_null_cells_are_named_or_counted(small, tmp_path, caplog, monkeypatch):
+  rows = table()
+  rows.loc[3, 'body'] = None
+  rows.loc[[5, 6], 'label'] = None
+  with pytest.raises(InputError, match=r"train-\w+\.parquet:3: has null in column 'body'; write a"):
+    bert_jax.finetune(rows, tmp_path / 'W', **small)
+  with caplog.at_level('INFO', 'bert_jax'), monkeypatch.context() as patch:
+    patch.setattr(train, 'train', lambda *given: (None, read_inputs(*given)))
+    skip = {'data.skip_damaged': True, 'seed': 7}  # nothing has begun there, so all may change
+    inputs = bert_jax.finetune(rows[:29], tmp_path / 'W', **(small | skip)).metrics
+  assert len(inputs.sources['train'].examples) == 26
+  said = r'26 examples, 1 rows without a text .*parquet:3\), 2 without a label .*:5, .*:6\)'
+  assert re.search(said, caplog.text), caplog.text
+
+
+@pytest.mark.parametrize('rows, said', [
+  (lambda: table()[:0], 'train holds no rows; give one at least.'),
+  (lambda: [], 'train holds no rows'),
+  (lambda: table().assign(label=[1, 'x', *range(28)]), 'train cannot be a table .*column label'),
+  (lambda: table().to_dict('list'), 'train is of type dict; give a list of dicts'),
+])  # fmt: skip
+def test_rows_that_are_none_are_refused_before_anything_is_written(rows, said, small, tmp_path):
+  with pytest.raises(InputError, match=said):
+    bert_jax.finetune(rows(), tmp_path / 'W', **small)
+  assert not (tmp_path / 'W').exists()
+
+
+# ---- a config ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('call, spec, fields', [
+  (dict(task='mrpc', model='minilm', epochs=2), 'finetune.py:task=mrpc,size=minilm', 'epochs=2'),
+  (dict(task='rte,unpacked', model='2/128'), 'finetune.py:task=rte,unpacked,size=2/128', ''),
+  (dict(model=Path('a') / 'b'), 'finetune.py:task=table', 'init_from=a/b'),
+  ({'table.labels': ('a', 'b'), 'table.multi_label': True, 'optimizer.learning_rate': 1e-4},
+   'finetune.py:task=table', "table.labels=a,b table.multi_label optimizer.learning_rate=0.0001"),
+])  # fmt: skip
+def test_a_call_is_a_command(call, spec, fields, seen, monkeypatch, tmp_path):
+  """Also in a folder without configs/."""
+  fields = small_tables.fields(f'data.train=t.csv data.eval=e.csv {fields}')
+  monkeypatch.chdir(tmp_path)
+  made = bert_jax.finetune('t.csv', 'W', eval=Path('e.csv'), **call)
+  ((given, folder, names),) = seen
+  assert given == config.load(f'configs/{spec}', fields) and names == config.names_of(fields)
+  assert folder == made.workdir == Path('W') and list(tmp_path.iterdir()) == []
+
+
+def test_pretraining_and_any_other_config(seen, tmp_path):
+  texts = ['old river. new garden', 'winter letter']
+  bert_jax.pretrain(texts, tmp_path / 'W', 'size=tiny,runlocal', **{'corpus.eval_share': 0.3})
+  bert_jax.pretrain(None, tmp_path / 'W', 'data=wikipedia')
+  bert_jax.start('configs/contrastive.py:task=pairs', [{'a': 'x', 'b': 'y'}], tmp_path / 'W2')
+  (first, *_), (second, *_), (third, *_) = seen
+  written = f'--config.data.train={first.data.train}', '--config.corpus.eval_share=0.3'
+  assert first == config.load('configs/pretrain.py:size=tiny,runlocal', written)
+  assert pd.read_parquet(first.data.train).to_dict('list') == {'text': texts}
+  assert second == config.load('configs/pretrain.py:data=wikipedia')
+  assert pd.read_parquet(third.data.train).to_dict('records') == [{'a': 'x', 'b': 'y'}]
+
+
+@pytest.mark.parametrize('call, said', [
+  (dict(learning_rate=1e-3), "config has no field 'learning_rate'; did you mean 'optimizer.learn"),
+  (dict(batch_size='many'), 'batch_size=many is not a whole number.'),
+  (dict(model='minilmm'), 'minilmm holds no run and no model'),
+  (dict(task='tabel'), "task 'tabel' is not known; use one of docs, table"),
+  ({'table.eval_share': 2}, 'config.table.eval_share is 2.0, outside'),
+])  # fmt: skip
+def test_mistakes_are_the_sentences_of_the_command(call, said, tmp_path):
+  with pytest.raises(InputError, match=said):
+    bert_jax.finetune('nothing.csv', tmp_path / 'W', **call)
+  with pytest.raises(TypeError, match='init_from'):
+    bert_jax.finetune('nothing.csv', tmp_path / 'W', model='a', init_from='b')
+  assert list(tmp_path.iterdir()) == []
+
+
+# ---- a run ---------------------------------------------------------------------------------------
+
+
+def test_a_run_shows_itself(run):
+  assert re.fullmatch(
+    r'Run\(.*/W: classification [\d.]+, classification_accuracy [\d.]+, .*\)', repr(run)
+  )
+  curve = run.curve()
+  held = [(point.step, point.values) for point in curve if point.kind == 'eval']
+  assert [step for step, _ in held] == [4, 8, 9] and held[-1][1] == run.metrics
+  assert [point.step for point in curve if point.kind == 'train'] == [*range(1, 10)]
+  assert base64.b64decode(curve._repr_png_()).startswith(b'\x89PNG')
+
+
+def test_its_model_answers_a_table(run):
+  answers = run.model.predict(table(2, 7)[3:])
+  shares = bert_jax.load(run.workdir).classify(table(2, 7)['body'][3:])
+  assert list(answers.index) == [3, 4, 5, 6]
+  assert answers['probabilities'].tolist() == shares and run.model is run.model
+  assert answers['label'].tolist() == [max(x, key=x.get) for x in shares]
+
+
+def test_it_is_there_when_it_is_asked_for():
+  for name in ('finetune', 'pretrain', 'start'):
+    assert getattr(bert_jax, name) is getattr(interactive, name)
+  with pytest.raises(AttributeError, match="module 'bert_jax' has no attribute 'fine_tune'"):
+    bert_jax.fine_tune  # noqa: B018
+
+
+# ---- a family of a notebook ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def added(monkeypatch):
+  """What a test makes known is forgotten after it."""
+  tables = TASKS, config.ALL, config.SHARED
+  before = [dict(known) for known in tables]
+  yield
+  for known, old in zip(tables, before, strict=True):
+    known.clear()
+    known.update(old)
+
+
+def test_a_loss_and_a_score_from_a_cell(small, tmp_path, added, monkeypatch):
+  """As bert_jax/README.md has it, with a smaller model."""
+  text = (ROOT / 'bert_jax' / 'README.md').read_text()
+  (cell,) = re.findall(r'```python\n(.*?)```', text, re.S)
+  finetune = bert_jax.finetune
+
+  def smaller(rows, folder, *, model, **given):
+    assert model == 'minilm'
+    return finetune(rows, tmp_path / folder, **(small | given))
+
+  monkeypatch.setattr(bert_jax, 'finetune', smaller, raising=False)
+  names = {'rows': table(), 'held_out': table(1, 11), '__name__': 'cell'}
+  exec(cell, names)
+  run, missed = names['run'], names['missed']
+  # The score is that of the answers, and decides which checkpoint is the best.
+  asked = run.model.predict(table(1, 11)).assign(gold=table(1, 11)['label'])
+  answers = asked.rename(columns={'label': 'prediction'}).to_dict('records')
+  assert run.metrics['missed'] == run.evaluate()['missed'] == missed(answers)
+  assert len(set(asked['label'])) > 1
+  found = {line['step']: line['missed'] for line in lines(run.workdir, 'eval')}
+  assert bert_jax.load(run.workdir, 'best').step == min(found, key=found.get)
+  assert found[9] == run.metrics['missed'] and len(found) == 3
+  # The loss is the focal one, of the logits that the model has.
+  shares = pd.DataFrame(asked['probabilities'].tolist())
+  p = np.array([shares.loc[i, gold] for i, gold in enumerate(table(1, 11)['label'])])
+  assert run.metrics['classification'] == pytest.approx(
+    np.mean(-((1 - p) ** 2) * np.log(p)), rel=1e-4
+  )
+  # The cell may be run again, and the run has ended.
+  exec(cell, names)
+  assert names['run'].metrics == run.metrics and TASKS['focal'] is names['FOCAL']
+
+
+def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
+  """By its own field, question and name; another of that name takes its place."""
+  ours = TASKS['classification']
+  asked = {**ours.predictions, 'of-mine': ours.predictions['classify']}
+  fields = {**ours.fields, 'mine.size': Field(3, 'a number', allowed='[1, 9]')}
+  mine = dataclasses.replace(ours, name='mine', predictions=asked, fields=fields)
+  spec, size = 'configs/finetune.py:task=sst2,objective=mine', '--config.mine.size=5'
+  with pytest.raises(InputError, match="objective 'mine' is not known; .* or config.add"):
+    config.load(spec, [size])
+  assert config.add(mine) == 'mine' and config.load(spec, [size]).mine.size == 5
+  with pytest.raises(InputError, match='config.mine.size is 0, outside'):
+    config.load(spec, ['--config.mine.size=0'])
+  with pytest.raises(InputError, match="config.objective is 'mime'; use one of .*, mine"):
+    config.load(spec, ['--config.objective=mime'])
+  source = trained.load(run.workdir)
+  source.config.update(objective='mine', mine=dict(size=4))
+  model = bert_jax.interactive.Model(source)
+  assert model.of_mine(['old']) == run.model.classify(['old']) and 'of_mine' in dir(model)
+  assert not hasattr(run.model, 'of_mine')
+  config.add(dataclasses.replace(ours, name='mine'))
+  with pytest.raises(InputError, match="no field 'mine.size'"):
+    config.load(spec, [size])
+  for record, said in (
+    (ours, "'classification' is the name of a family of this package; give the record another"),
+    (dataclasses.replace(mine, name='other', objective=None), "'other' has no objective"),
+  ):
+    with pytest.raises(InputError, match=said):
+      config.add(record)
+  assert 'other' not in TASKS and TASKS['classification'] is ours
+
+
+def test_a_score_that_nothing_gives_is_refused(added, small, tmp_path):
+  mine = dataclasses.replace(TASKS['classification'], name='mine', scores={'cost': len})
+  known = 'metrics of this objective: classification, .*, matthews, cost'
+  with pytest.raises(InputError, match=known):
+    bert_jax.finetune(
+      table(), tmp_path / 'W', task=mine, **small, **{'checkpoint.best_metric': 'x'}
+    )

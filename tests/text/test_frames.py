@@ -1,0 +1,123 @@
+"""Rows in memory become the rows of a table, whichever library holds them, or one sentence."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from bert_jax.errors import InputError
+from bert_jax.text import frames
+
+ROWS = [{'text': 'a b', 'n': 3}, {'text': None, 'n': 4, 'tags': ['x', 'y']}, {'text': 'c'}]
+WHOLE = [
+  {'text': 'a b', 'n': 3, 'tags': None},
+  {'text': None, 'n': 4, 'tags': ['x', 'y']},
+  {'text': 'c', 'n': None, 'tags': None},
+]
+
+
+class Frame:
+  """A DataFrame of a library that nobody knows."""
+
+  def __init__(self, columns):
+    self.table = pa.table(columns)
+    self.columns = self.table.column_names
+
+  def __arrow_c_stream__(self, requested_schema=None):
+    return self.table.__arrow_c_stream__(requested_schema)
+
+
+def test_rows_keep_every_column_of_every_row():
+  table = frames.table_of((row for row in ROWS), 'train')
+  assert table.to_pylist() == WHOLE and table.column_names == ['text', 'n', 'tags']
+  texts = frames.table_of(['a b', {'text': 'c', 'n': 1}], 'train')
+  assert texts.to_pylist() == [{'text': 'a b', 'n': None}, {'text': 'c', 'n': 1}]
+
+
+@pytest.mark.parametrize('without', [(), ('pandas',)])
+def test_a_frame_of_any_library_is_read_and_made_again(without, monkeypatch):
+  for name in without:
+    monkeypatch.setitem(sys.modules, name, None)  # as where it is not installed
+  frame = Frame({'text': ['a', None], 'n': [1, 2]})
+  assert frames.is_frame(frame) and not frames.is_frame(ROWS)
+  assert frames.records(frame, 'x') == [{'text': 'a', 'n': 1}, {'text': None, 'n': 2}]
+  made = frames.like(frame, [{'label': 'y'}, {'error': 'empty'}])
+  assert type(made) is Frame and made.table.to_pydict() == {
+    'label': ['y', None],
+    'error': [None, 'empty'],
+  }
+  table = frames.like(frame.table, [{'label': 'y'}])
+  assert isinstance(table, pa.Table) and table.to_pylist() == [{'label': 'y'}]
+
+
+def test_categories_are_their_names():
+  names = pa.DictionaryArray.from_arrays([1, None, 0], pa.array(['u', 'v'], pa.string_view()))
+  polars, pandas = Frame({'kind': names}), pd.DataFrame({'kind': pd.Categorical([4, None, 3])})
+  for frame, kinds in (polars, ['v', None, 'u']), (pandas, [4, None, 3]):
+    assert [row['kind'] for row in frames.records(frame, 'x')] == kinds
+    assert frames.parquet(frames.table_of(frame, 'x'), 'x')
+
+
+def test_a_frame_of_pandas_is_read_as_it_is_meant_and_keeps_its_index():
+  frame = pd.DataFrame(WHOLE, index=[7, 3, 5])
+  frame['kind'] = pd.Categorical(['u', 'v', 'u'])
+  frame['score'] = np.array([0.5, np.nan, 3.8], np.float32)
+  first, second, third = frames.records(frame, 'x')
+  assert (first['kind'], first['score'], first['text']) == ('u', 0.5, 'a b')
+  assert second['text'] is None and second['score'] is None and second['tags'] == ['x', 'y']
+  assert third['score'] == 3.8
+  made = frames.like(frame, [{'vector': np.ones(2)}] * 3)
+  assert list(made.index) == [7, 3, 5] and made['vector'][3].tolist() == [1, 1]
+  assert 'pandas' not in str(frames.table_of(frame, 'x').schema.metadata)
+
+
+def test_classes_of_a_data_set_keep_their_names():
+  datasets = pytest.importorskip('datasets')
+  names = datasets.ClassLabel(names=['neg', 'pos'])
+  about = datasets.Features({'text': datasets.Value('string'), 'label': names})
+  held = datasets.Dataset.from_dict({'text': ['a', 'b', 'c'], 'label': [0, 1, -1]}, features=about)
+  chosen = frames.table_of(held.select([2, 0]), 'train')
+  read = pa.parquet.read_table(pa.BufferReader(frames.parquet(chosen, 'train')))
+  rows = list(frames.arrow.records_of(read, 'x', frames.Counter()))
+  assert rows == [{'text': 'c', 'label': None}, {'text': 'a', 'label': 'neg'}]
+
+
+def test_a_checksum_is_that_of_the_rows():
+  """Of what they say, not of the library or of how the columns are held."""
+  of = lambda rows: frames.digest(frames.table_of(rows, 'x'))
+  rows = [{'text': 'a', 'n': 1.5}, {'text': 'b', 'n': float('nan')}]
+  parts = pa.concat_tables(pa.table({'text': [x], 'n': [y]}) for x, y in (('a', 1.5), ('b', 2.5)))
+  plain = pa.table({'text': pa.array(['a', 'b'], pa.large_string()), 'n': [1.5, 2.5]})
+  assert of(parts) == of(plain) == of(pd.DataFrame({'text': ['a', 'b'], 'n': [1.5, 2.5]}))
+  assert of(rows) == of(rows)
+  others = [
+    rows[::-1],
+    rows[:1],
+    [rows[0], {'text': 'b', 'n': 0.5}],
+    parts.rename_columns(['t', 'n']),
+  ]
+  assert len({of(x) for x in (rows, plain, *others)}) == 6
+
+
+@pytest.mark.parametrize('make, said', [
+  (lambda: [7], 'train: row 0 is of type int; give a list of dicts {column: value} or of'),
+  (lambda: [('a', 'b')], 'train: row 0 is of type tuple'),
+  (lambda: [{'n': 1}, {'n': 'x'}], "train: column 'n' cannot be a table .*'x' with type str.*one"),
+  (lambda: {'n': [1]}, 'train is of type dict; give a list of dicts'),
+  (lambda: 7, 'train is of type int'),
+  (lambda: [{'n': object()}], "train: column 'n' cannot be a table"),
+  (lambda: pd.DataFrame({'n': ['a', 3]}), 'train cannot .*column n with type object.*one type'),
+  (lambda: pd.DataFrame([[1, 2]], columns=['n', 'n']), 'train cannot be a table .Duplicate column'),
+])  # fmt: skip
+def test_what_is_no_table_is_one_sentence(make, said):
+  with pytest.raises(InputError, match=said) as caught:
+    frames.table_of(make(), 'train')
+  assert '\n' not in str(caught.value)
+
+
+def test_a_library_without_arrow_is_named():
+  old = type('DataFrame', (), {'columns': ['text'], '__iter__': lambda self: iter(['text'])})
+  with pytest.raises(InputError, match='train is a DataFrame that gives no Arrow table; update'):
+    frames.table_of(old(), 'train')

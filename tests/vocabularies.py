@@ -98,16 +98,26 @@ def gpt(path):
   return out
 
 
+def fairseq(path, kind, lines=(), vocab_size=90):
+  """The sentencepiece.bpe.model of an XLM-R or CamemBERT, as fairseq has it: SentencePiece's own
+  special pieces. Returned is the library's reader of it."""
+  model = sentencepiece_model(lines, vocab_size=vocab_size)
+  path.mkdir(exist_ok=True)
+  (path / 'sentencepiece.bpe.model').write_bytes(model)
+  (path / 'config.json').write_text(json.dumps({'model_type': kind}))
+  return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
 SPECIAL = {  # {model_type: how its spiece.model has the special tokens}
   'albert': dict(pad_id=0, unk_id=1, bos_id=-1, eos_id=-1),
   'fnet': dict(unk_id=0, bos_id=1, eos_id=2, pad_id=3),
 }
 
 
-def sentencepiece_model(**settings):
+def sentencepiece_model(lines=(), **settings):
   """The bytes of a SentencePiece model."""
   file = io.BytesIO()
-  lines = [text.lower() for text in TEXTS if text] * 20 + ['in 1984, 1984, 1984,'] * 9
+  lines = lines or [text.lower() for text in TEXTS if text] * 20 + ['in 1984, 1984, 1984,'] * 9
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(lines),
     model_writer=file,

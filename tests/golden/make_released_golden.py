@@ -1,7 +1,10 @@
 """Records what models of Hugging Face compute and write, into hf_released.npz: ModernBERT, ALBERT,
-ELECTRA, FNet, GPT-2, OpenAI-GPT and BART.
+ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R and CamemBERT.
 
     python tests/golden/make_released_golden.py    # torch 2.13 (CPU) and transformers 5.23 wrote it
+
+With names of cases it records these anew and keeps the others (xlm-roberta and what follows it were
+added by transformers 5.24).
 
 As in make_hf_golden.py no weight is stored: weights are functions of their names, and batches of
 seeds. What is stored is the config.json, the names and shapes of the tensors that they save, the
@@ -10,6 +13,7 @@ written that is theirs but for its numbers.
 """
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 
@@ -40,6 +44,10 @@ BART |= dict(encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=20)
 BART |= dict(decoder_layers=3, decoder_attention_heads=2, decoder_ffn_dim=20)
 SCALED = dict(decoder_layers=2, scale_embedding=True, activation_function='relu')
 SCALED |= dict(decoder_start_token_id=0)
+# fairseq's: positions begin at 2, behind the id of <pad>, and both texts have one token type.
+XLM = SIZES | dict(pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1)
+XLM |= dict(max_position_embeddings=26, layer_norm_eps=1e-5)
+CAMEMBERT = XLM | dict(bos_token_id=5, eos_token_id=6)
 # {case: (class, its config)}.
 WRITERS = {
   'gpt2': ('GPT2LMHeadModel', GPT2 | dict(n_inner=20)),
@@ -68,7 +76,16 @@ CASES = {
   'fnet': ('FNetForPreTraining', SIZES),
   'fnet masked': ('FNetForMaskedLM', SIZES | {'hidden_act': 'relu'}),
   'fnet classifier': ('FNetForSequenceClassification', SIZES | LABELS),
+  'xlm-roberta': ('XLMRobertaForMaskedLM', XLM),
+  'xlm-roberta bare': ('XLMRobertaModel', XLM),
+  'xlm-roberta classifier': ('XLMRobertaForSequenceClassification', XLM | LABELS),
+  'xlm-roberta tagger': ('XLMRobertaForTokenClassification', XLM | LABELS),
+  'xlm-roberta qa': ('XLMRobertaForQuestionAnswering', XLM),
+  'xlm-roberta choice': ('XLMRobertaForMultipleChoice', XLM),
+  'camembert': ('CamembertForMaskedLM', CAMEMBERT),
+  'camembert classifier': ('CamembertForSequenceClassification', CAMEMBERT | LABELS),
 } | WRITERS
+TRAINED = 'modernbert', 'xlm-roberta', 'camembert'  # whose losses are recorded
 PROMPTS = [3, 17, 4, 9, 21], [8], [11, 12, 13], [END], [6, 6, 20, 2, 14, 7, 1]
 # {name: arguments of generate}.
 WAYS = {
@@ -78,6 +95,7 @@ WAYS = {
   'beam sum': dict(num_beams=4, length_penalty=0.0),
   'beam penalty': dict(num_beams=4, repetition_penalty=1.5),
 }
+BARE = 'last_hidden_state', 'pooler_output'  # what models without a head compute
 FEW = 'greedy', 'beam'  # those of all writers but the first of a kind
 
 
@@ -140,9 +158,8 @@ def inputs_of(model, batch):
   """What of a batch a model is given."""
   import torch
 
-  no_types = dict.fromkeys(
-    ('modernbert', 'distilbert', 'roberta', 'gpt2', 'bart'), 'token_type_ids'
-  )
+  no_types = 'modernbert', 'distilbert', 'roberta', 'gpt2', 'bart', 'xlm-roberta', 'camembert'
+  no_types = dict.fromkeys(no_types, 'token_type_ids')
   without = (no_types | {'fnet': 'attention_mask'}).get(model.config.model_type)
   return {
     name: torch.tensor(x, dtype=torch.long)
@@ -162,7 +179,10 @@ def computed(model, ways=()):
     batch = inputs_of(model, draw_batch(writes=writes))
     if is_bart:
       batch['decoder_input_ids'] = batch['input_ids'].flip(1)
-    out = {name: x.numpy() for name, x in model(**batch).items() if 'logits' in name}
+    if type(model).__name__.endswith('MultipleChoice'):  # each row is a question of one choice
+      batch = {name: x[:, None] for name, x in batch.items()}
+    computed = model(**batch).items()
+    out = {name: x.numpy() for name, x in computed if 'logits' in name or name in BARE}
     for way in ways:
       out[way] = np.full((len(PROMPTS), TOKENS), -1, np.int32)
       for row, prompt in zip(out[way], PROMPTS):
@@ -187,7 +207,7 @@ def losses(model):
     batch = draw_batch(step)
     return model(**inputs_of(model, batch), labels=torch.tensor(batch['labels'])).loss
 
-  return adamw_losses(model, 'norm', RATE, WEIGHT_DECAY, map(loss, range(STEPS)))
+  return adamw_losses(model, RATE, WEIGHT_DECAY, map(loss, range(STEPS)))
 
 
 def record(case):
@@ -206,8 +226,20 @@ def record(case):
     model = load(folder)
     out = {'config': np.array(text), 'shapes': np.array(json.dumps(shapes))}
     out |= computed(model, ways_of(case))
-    return out | ({'losses': losses(model)} if case == 'modernbert' else {})
+    return out | ({'losses': losses(model)} if case in TRAINED else {})
+
+
+def recorded():
+  """{case: {name: array}} of the file."""
+  arrays, out = np.load(FILE), {case: {} for case in CASES}
+  for name in arrays:
+    case, _, part = name.partition('/')
+    if case in out:
+      out[case][part] = arrays[name]
+  return out
 
 
 if __name__ == '__main__':
-  save(FILE, {case: record(case) for case in CASES})
+  anew = sys.argv[1:] or CASES
+  known = recorded() if sys.argv[1:] else {}
+  save(FILE, {case: record(case) if case in anew else known[case] for case in CASES})

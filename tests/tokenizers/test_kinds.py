@@ -9,7 +9,7 @@ import pytest
 import tokenizers as library
 import vocabularies
 from released import WORDS, made
-from vocabularies import TEXTS, as_google, berts, gpt, gpt2, modern, roberta, spiece
+from vocabularies import TEXTS, as_google, berts, fairseq, gpt, gpt2, modern, roberta, spiece
 
 from bert_jax import config as c
 from bert_jax import tokenizers
@@ -21,8 +21,10 @@ from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools import convert
 from bert_jax.workdir.trained import load
 
-PRECOMPILED = 'albert', 'fnet', 'kept'  # whose normalizer may part or join characters
+SHIFT = {'xlm-roberta': 1, 'camembert': 4}  # {kind: how far fairseq's ids are from the model's}
+PRECOMPILED = 'albert', 'fnet', 'kept', *SHIFT  # whose normalizer may part or join characters
 KEPT = dict(do_lower_case=False, keep_accents=True, tokenizer_class='AlbertTokenizer')
+XLM = ['<pad>', '<unk>', '<s>', '</s>', '<mask>']
 PIECES = ['<pad>', '<unk>', *WORDS[2:5]]
 # {kind: (a folder -> the library's tokenizer, our class, [CLS] [PAD] [SEP] [UNK] [MASK])}
 KINDS = {
@@ -34,6 +36,8 @@ KINDS = {
   'albert': (lambda path: spiece(path, 'albert'), tokenizers.RustTokenizer, PIECES),
   'fnet': (lambda path: spiece(path, 'fnet'), tokenizers.RustTokenizer, PIECES),
   'kept': (lambda path: spiece(path, 'fnet', **KEPT), tokenizers.RustTokenizer, None),
+  'xlm-roberta': (lambda path: fairseq(path, 'xlm-roberta'), tokenizers.RustTokenizer, XLM),
+  'camembert': (lambda path: fairseq(path, 'camembert'), tokenizers.RustTokenizer, XLM),
 }
 
 
@@ -46,6 +50,8 @@ def pair(request, tmp_path_factory):
 
 
 def ids_of(kind, theirs, text):
+  if kind in SHIFT:
+    return [i + SHIFT[kind] if i else 3 for i in theirs.encode(text)]
   if kind in PRECOMPILED:
     return theirs.encode(as_google(text, kind != 'kept', kind == 'kept'))
   return theirs.encode(re.sub(r'<(/?\w+)>', r'< \1 >', text) if kind == 'gpt' else text).ids
@@ -111,7 +117,7 @@ def test_only_lists_of_strings_are_texts(pair):
       encode('a')
 
 
-@pytest.mark.parametrize('kind', ['roberta', 'modern', 'albert', 'wordpiece'])
+@pytest.mark.parametrize('kind', ['roberta', 'modern', 'albert', 'wordpiece', *SHIFT])
 def test_what_is_exported_is_the_same_vocabulary(tmp_path, kind):
   KINDS[kind][0](tmp_path / 'theirs')
   ours = tokenizers.load_folder(tmp_path / 'theirs')
@@ -132,7 +138,7 @@ def test_what_is_exported_is_the_same_vocabulary(tmp_path, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', ['modern', 'albert', 'fnet', 'roberta'])
+@pytest.mark.parametrize('kind', ['modern', 'albert', 'fnet', 'roberta', *SHIFT])
 def test_their_tokenizer_reads_what_is_exported(tmp_path, kind):
   transformers = pytest.importorskip('transformers')
   KINDS[kind][0](tmp_path / 'theirs')
@@ -264,8 +270,9 @@ def test_a_number_and_the_comma_behind_it_are_two_pieces(tmp_path):
 @pytest.mark.parametrize(
   'model_type, model, sentence',
   [
-    (None, None, 'is not known to be of an ALBERT or FNet'),
-    ('xlnet', None, 'is not known to be of an ALBERT or FNet'),
+    (None, None, 'is not known to be of an ALBERT, FNet, XLM-R or CamemBERT'),
+    ('xlnet', None, 'is not known to be of an ALBERT, FNet, XLM-R or CamemBERT'),
+    ('xlm-roberta', None, 'begins with <pad> <unk> .CLS., and models of XLMRobertaTokenizer with'),
     ('albert', b'not a model', 'is not a SentencePiece model; is it damaged'),
     ('albert', 'bpe', 'is no unigram model, as those of AlbertTokenizer are'),
   ],
@@ -278,6 +285,48 @@ def test_another_spiece_model_is_refused(tmp_path, model_type, model, sentence):
     (tmp_path / 'spiece.model').write_bytes(bpe() if model == 'bpe' else model)
   with pytest.raises(InputError, match=sentence):
     tokenizers.load_folder(tmp_path)
+
+
+def test_a_model_and_a_tokenizer_json_are_of_one_vocabulary(tmp_path):
+  fairseq(tmp_path, 'xlm-roberta')
+  ours = tokenizers.load_folder(tmp_path)
+  ours.save(tmp_path)
+  assert tokenizers.load_folder(tmp_path).fingerprint == ours.fingerprint
+  fairseq(tmp_path, 'xlm-roberta', ['an other river', 'of other stones'] * 9)
+  with pytest.raises(
+    InputError, match='bpe.model differ: the id of .* in the one and .* of this m'
+  ):
+    tokenizers.load_folder(tmp_path)
+
+
+LANGUAGES = ['eng', 'fra', 'deu', 'zho-CN', 'jpn', 'hin', 'rus', 'kor', 'tur', 'vie', 'ell', 'swa']
+LANGUAGES += ['fas', 'ces', 'fin']
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', SHIFT)
+def test_ids_in_many_languages_are_those_of_transformers(tmp_path, shared, monkeypatch, kind):
+  """Of a model alone, of what they save of it, and of what is exported of that."""
+  transformers = pytest.importorskip('transformers')
+  monkeypatch.setenv('TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK', 'true')  # sentencepiece's is new
+  files = [next((shared / 'ntrex').glob(f'*.{language}.txt')) for language in LANGUAGES]
+  lines = [line for file in files for line in file.read_text().splitlines()[:700]]
+  assert len(lines) >= 10_000
+  fairseq(tmp_path / 'model', kind, lines, 8000)
+  theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / 'model')
+  theirs.save_pretrained(tmp_path / 'saved')
+  expected = theirs(lines, add_special_tokens=False)['input_ids']
+  for folder in ('model', 'saved'):
+    ours = tokenizers.load_folder(tmp_path / folder)
+    assert [ids.tolist() for ids in ours.ids_batch(lines)] == expected
+    found = [ours.cls_id, ours.sep_id, ours.pad_id, ours.unk_id, ours.mask_id]
+    names = 'cls', 'sep', 'pad', 'unk', 'mask'
+    assert found == [getattr(theirs, f'{name}_token_id') for name in names]
+  found = made('masked-lm', vocab_size=ours.vocab_size)._replace(tokenizer=ours)
+  convert.export_run(tmp_path / 'hf', found, {})
+  again = transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf')
+  assert again(lines, add_special_tokens=False)['input_ids'] == expected
+  assert again(*lines[:2])['input_ids'] == theirs(*lines[:2])['input_ids']
 
 
 def test_sentencepiece_models_of_others():

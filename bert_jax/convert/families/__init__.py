@@ -9,10 +9,23 @@ from bert_jax.convert.families.fnet import FNET
 from bert_jax.convert.families.gpt import GPT2, OPENAI_GPT
 from bert_jax.convert.families.modernbert import MODERNBERT
 from bert_jax.convert.families.record import ReleasedFamily
-from bert_jax.convert.families.roberta import ROBERTA
+from bert_jax.convert.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 
 # A model of ours is written as the first one that fits.
-_ALL = BART, GPT2, FNET, MODERNBERT, ALBERT, ELECTRA, ROBERTA, DISTILBERT, BERT, OPENAI_GPT
+_ALL = (
+  BART,
+  GPT2,
+  FNET,
+  MODERNBERT,
+  ALBERT,
+  ELECTRA,
+  CAMEMBERT,
+  XLM_ROBERTA,
+  ROBERTA,
+  DISTILBERT,
+  BERT,
+  OPENAI_GPT,
+)
 FAMILIES = {family.name: family for family in _ALL}
 
 

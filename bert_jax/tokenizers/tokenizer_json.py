@@ -55,12 +55,15 @@ def from_content(path: Path, content: dict[str, Any]) -> Tokenizer:
     raise InputError(f'{fault}; it cannot be read.')
   vocabulary = {token['content']: token['id'] for token in added} | vocabulary
   pieces = _pieces(path, vocabulary)
-  content, reserved = content | {'added_tokens': added}, reserved_ids(pieces).values()
+  content = content | {'added_tokens': added}
+  if 'objective' not in beside and (named := _named(path, vocabulary, reserved_ids(pieces))):
+    content['reserved'] = named
+  reserved = (reserved_ids(pieces) | (content.get('reserved') or {})).values()
   others = [token for token in added if vocabulary[token['content']] not in reserved]
   if 'objective' not in beside and any(token.get('special') for token in others):
     content.setdefault('searched', True)
   others = [token for token in others if content.get('searched') or not token.get('special')]
-  kind = RustTokenizer if others else _of_kind
+  kind = RustTokenizer if others or content.get('reserved') else _of_kind
   tokenizer = kind(content, pieces, source=str(path))
   around = content.get('around') or ('objective' not in beside and _around(path, content, beside))
   if around and tokenizer.set_around(around):
@@ -81,6 +84,20 @@ def with_tokens(path: Path, tokenizer: Any, more: list[dict[str, Any]]) -> Token
 
 # Classes of transformers that put [CLS] and [SEP] around texts if the file has no post_processor.
 _ENCLOSING = re.compile(r'(?!modern)(\w*bert|electra|fnet|xlm|bart)', re.IGNORECASE)
+
+
+def _named(path, vocabulary, usual):
+  """{name: id} of mask and padding where the files beside a tokenizer.json name other pieces than
+  usual ones."""
+  settings = files.json_of(path.with_name('special_tokens_map.json'))
+  settings |= files.json_of(path.with_name('tokenizer_config.json'))
+  named = {}
+  for name, key in (('[MASK]', 'mask_token'), ('[PAD]', 'pad_token')):
+    token = settings.get(key)
+    i = vocabulary.get(token.get('content') if isinstance(token, dict) else token)
+    if i is not None and i != usual.get(name):
+      named[name] = i
+  return named
 
 
 def _around(path, content, beside):

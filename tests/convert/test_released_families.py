@@ -227,6 +227,14 @@ def test_a_theta_of_local_layers_that_is_null_is_the_global_one(tmp_path, record
     assert (model.rotary_theta, model.local_rotary_theta) == (7e4, theta)
 
 
+def test_a_multilingual_modernbert(tmp_path, recorded):
+  """mmBERT says that it has no positions, and one theta for both kinds of layers."""
+  thetas = {f'{kind}_rope_theta': 160_000 for kind in ('local', 'global')}
+  said = thetas | {'rope_parameters': None, 'position_embedding_type': 'sans_pos'}
+  model = trained.load(folder_of(tmp_path, recorded, 'modernbert', **said)).config.model
+  assert (model.rotary_theta, model.local_rotary_theta) == (160_000, 0)
+
+
 def test_packed_rows_of_a_modernbert(tmp_path, recorded):
   """Examples longer than the window, side by side in a row that is computed in blocks."""
   found = trained.load(folder_of(tmp_path, recorded, 'modernbert'))

@@ -126,7 +126,9 @@ MODERNBERT = ReleasedFamily(
   free=('norm_bias', 'attention_bias', 'feed_forward_bias', 'head_bias', 'decoder_bias'),
   derived=('attention_window', 'global_attention_every', 'rotary_theta', 'local_rotary_theta'),
   unsaid=('type_vocab_size',),
-  fixed={'rope_scaling': (None,), 'classifier_pooling': ('cls', 'mean')},
+  # position_embedding_type means nothing to it, and mmBERT says sans_pos.
+  fixed=dict(rope_scaling=(None,), position_embedding_type=('absolute', 'sans_pos', None))
+  | dict(classifier_pooling=('cls', 'mean')),
   ids=record.ENDS | {'cls_token_id': 'cls', 'sep_token_id': 'sep'},
   read=_read,
   write=_write,

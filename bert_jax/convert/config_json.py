@@ -63,6 +63,7 @@ def read(folder: Path) -> Description:
     kind, known = quoted(content['model_type']), ', '.join(sorted(FAMILIES))
     raise InputError(f'{path} says model_type {kind}; weights are read of {known}.')
   _check_fixed(path, content, FIXED | family.fixed)
+  content = {family.older[key]: content[key] for key in family.older if key in content} | content
   content = family.defaults | {family.keys.get(key, key): x for key, x in content.items()}
   for key, field in family.also.items():
     if field in ANSWERING and content.get(key) not in (None, ours := content.get(field)):
@@ -72,6 +73,10 @@ def read(folder: Path) -> Description:
     content['embedding_size'] = content.get('hidden_size')
   content |= {field: 0 for field, x in family.same.items() if content[field] == content.get(x)}
   _check_types(path, content)
+  width, heads = (content.get(name) for name in ('hidden_size', 'num_attention_heads'))
+  if width and heads and (said := content.get('head_dim')) not in (None, width // heads):
+    ours = f'here it is hidden_size / num_attention_heads, {width // heads}'
+    raise record.other_model(path, 'head_dim', said, ours)
   act = content.get('hidden_act', 'gelu')
   _check_fixed(path, content, {'hidden_act': (*record.ACTIVATIONS,)})
   if (other := content.get('classifier_activation', act)) != act:
@@ -191,7 +196,7 @@ def _begin(path, content):
 def _check_fixed(path, content, fixed):
   """InputError for an option with a value that our encoder does not have."""
   for name, allowed in fixed.items():
-    if content.get(name, allowed[0]) not in allowed:
+    if allowed and content.get(name, allowed[0]) not in allowed:
       known = [repr(value) for value in allowed if value is not None]
       ours = f'{" and ".join(known)} only' if known else 'none of it'
       raise record.other_model(path, name, content[name], f'our encoder has {ours}')

@@ -52,6 +52,9 @@ def write(
   head = _head(config, parts)
   family = _family(config.model, parts, tokenizer, flat.get(from_huggingface.TYPES), head)
   architecture, has_pooler = family.classes + head.class_suffix, _has_pooler(family, head)
+  if head.class_suffix in family.lacks:
+    no = f'Hugging Face has no {architecture} that computes the same'
+    raise InputError(f'{no}, so this cannot be written; use it with bert_jax.predict.')
   why = f'a {head.class_suffix} has none, it is for training alone'
   reasons = dict.fromkeys(head.training_only, why)
   if 'pooler' not in head.parameters and not has_pooler and not model.token_pooler:

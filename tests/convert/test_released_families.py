@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import safetensors.numpy
 from golden import make_released_golden as hf
 from released import (
   batch_of,
@@ -27,6 +28,7 @@ from bert_jax import config as c
 from bert_jax import models, optim
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface
+from bert_jax.convert.families import FAMILIES
 from bert_jax.models import bands
 from bert_jax.models.tokens import Pattern, Tokens
 from bert_jax.objectives import mlm_nsp
@@ -235,6 +237,34 @@ def test_a_multilingual_modernbert(tmp_path, recorded):
   assert (model.rotary_theta, model.local_rotary_theta) == (160_000, 0)
 
 
+def test_a_nomic_may_be_written_as_by_its_makers(tmp_path, recorded, caplog):
+  """Names of GPT-2 in its config.json, bert before names of tensors, code of theirs beside it."""
+  folder = folder_of(tmp_path, recorded, 'nomic_bert')
+  expected, said = trained.load(folder), config_of(folder)
+  older = {new: old for old, new in FAMILIES['nomic_bert'].older.items()}
+  said = {older.get(key, key): x for key, x in said.items() if key != 'head_dim'}
+  said |= dict(activation_function='swiglu', rotary_emb_base=1000, prenorm=False)
+  said['auto_map'] = {'AutoModel': 'modeling_hf_nomic_bert.NomicBertModel'}
+  said['rope_parameters'] = {'rope_type': 'dynamic', 'factor': 2.0}
+  (folder / 'config.json').write_text(json.dumps(said | {'max_trained_positions': 18}))
+  rename = lambda x: {name.replace('nomic_bert.', 'bert.'): tensor for name, tensor in x.items()}
+  safetensors.numpy.save_file(rename(tensors_of(folder)), folder / 'model.safetensors')
+  found = trained.load(folder)
+  assert 'rows with more than 18 tokens' in caplog.text
+  assert found.config.model.max_position_embeddings == 18
+  found.config.model.max_position_embeddings = expected.config.model.max_position_embeddings
+  assert found.config.model == expected.config.model
+  same(found.params, expected.params, found.config)
+
+
+def test_a_class_that_they_have_not_is_not_written(tmp_path, recorded):
+  found = trained.load(folder_of(tmp_path / 'theirs', recorded, 'nomic_bert classifier'))
+  config = c.defaults('choice')
+  config.model.update(found.config.model)
+  with pytest.raises(InputError, match='has no NomicBertForMultipleChoice that computes the same'):
+    convert.export_run(tmp_path / 'hf', found._replace(config=config), {})
+
+
 def test_packed_rows_of_a_modernbert(tmp_path, recorded):
   """Examples longer than the window, side by side in a row that is computed in blocks."""
   found = trained.load(folder_of(tmp_path, recorded, 'modernbert'))
@@ -308,6 +338,10 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
   'case, settings, sentence',
   [
     ('modernbert', YARN, "rope_type of full_attention 'yarn'; our encoder has default only"),
+    ('nomic_bert', {'qkv_proj_bias': True}, 'qkv_proj_bias True; our encoder has False only'),
+    ('nomic_bert', {'num_experts': 8}, 'num_experts 8; our encoder has 0 only'),
+    ('nomic_bert', {'head_dim': 5}, 'head_dim 5; here it is hidden_size / num_attention_heads, 6'),
+    ('nomic_bert', {'rope_parameters': {'rope_type': 'yarn'}}, "rope_type 'yarn'; our encoder has"),
     ('modernbert', {'rope_scaling': {'factor': 2}}, 'rope_scaling .* our encoder has none of it'),
     ('modernbert', ODD, 'full_attention in every n-th layer'),
     ('modernbert', {'classifier_activation': 'relu'}, 'have the activation of the layers, gelu'),

@@ -1,5 +1,6 @@
 """Records what models of Hugging Face compute and write, into hf_released.npz: ModernBERT, ALBERT,
-ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R and CamemBERT.
+ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R, CamemBERT and Nomic's
+BERT.
 
     python tests/golden/make_released_golden.py    # torch 2.13 (CPU) and transformers 5.23 wrote it
 
@@ -47,6 +48,7 @@ SCALED |= dict(decoder_start_token_id=0)
 # fairseq's: positions begin at 2, behind the id of <pad>, and both texts have one token type.
 XLM = SIZES | dict(pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1)
 XLM |= dict(max_position_embeddings=26, layer_norm_eps=1e-5)
+NOMIC = SIZES | {'rope_parameters': {'rope_theta': 50.0, 'rope_type': 'default'}}
 CAMEMBERT = XLM | dict(bos_token_id=5, eos_token_id=6)
 # {case: (class, its config)}.
 WRITERS = {
@@ -82,6 +84,10 @@ CASES = {
   'xlm-roberta tagger': ('XLMRobertaForTokenClassification', XLM | LABELS),
   'xlm-roberta qa': ('XLMRobertaForQuestionAnswering', XLM),
   'xlm-roberta choice': ('XLMRobertaForMultipleChoice', XLM),
+  'nomic_bert': ('NomicBertForMaskedLM', SIZES),
+  'nomic_bert bare': ('NomicBertModel', SIZES),
+  'nomic_bert classifier': ('NomicBertForSequenceClassification', NOMIC | LABELS),
+  'nomic_bert tagger': ('NomicBertForTokenClassification', SIZES | LABELS),
   'camembert': ('CamembertForMaskedLM', CAMEMBERT),
   'camembert classifier': ('CamembertForSequenceClassification', CAMEMBERT | LABELS),
 } | WRITERS

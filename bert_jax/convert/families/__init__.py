@@ -8,6 +8,7 @@ from bert_jax.convert.families.electra import ELECTRA
 from bert_jax.convert.families.fnet import FNET
 from bert_jax.convert.families.gpt import GPT2, OPENAI_GPT
 from bert_jax.convert.families.modernbert import MODERNBERT
+from bert_jax.convert.families.nomic import NOMIC
 from bert_jax.convert.families.record import ReleasedFamily
 from bert_jax.convert.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 
@@ -16,6 +17,7 @@ _ALL = (
   BART,
   GPT2,
   FNET,
+  NOMIC,
   MODERNBERT,
   ALBERT,
   ELECTRA,

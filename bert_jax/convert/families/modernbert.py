@@ -45,14 +45,10 @@ def _thetas(path, content):
     if set(ropes) - {FULL, SLIDING} or not isinstance(rope, dict):
       wanted = f'write an object with {FULL} and {SLIDING}'
       raise InputError(f'{path} says rope_parameters is {quoted(ropes)}; {wanted}.')
-    if (scaling := rope.get('rope_type', 'default')) != 'default':
-      ours = 'our encoder has default only'
-      raise record.other_model(path, f'rope_type of {kind}', scaling, ours)
     if content.get(key, default) is None:  # local layers: the same as global ones
       default = thetas.get(FULL, default)
-    thetas[kind] = theta = rope.get('rope_theta') or content.get(key) or default
-    if not isinstance(theta, int | float) or not theta > 1:
-      raise InputError(f'{path} says rope_theta {quoted(theta)} of {kind}; write a number above 1.')
+    usual = content.get(key) or default
+    thetas[kind] = record.theta_of(path, rope, usual, f' of {kind}')
   return thetas
 
 

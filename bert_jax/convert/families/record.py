@@ -126,6 +126,7 @@ class ReleasedFamily(NamedTuple):
   zeros: tuple[str, ...] = ()  # paths that are zeros if a file lacks them
   # Their config.json.
   keys: Mapping[str, str] = {}  # {key: our field} where they differ
+  older: Mapping[str, str] = {}  # {another name of a key, which some files have: the key}
   defaults: dict[str, Any] = {}  # {our field: value} where there is no key
   fields: dict[str, Any] = {}  # {our field: value in all of them}, where not as in a BERT
   projects: str = ''  # a key of PROJECTIONS, if embeddings go through a dense layer
@@ -135,7 +136,7 @@ class ReleasedFamily(NamedTuple):
   derived: tuple[str, ...] = ()  # our fields that `read` and `write` convert from and to its keys
   unsaid: tuple[str, ...] = ()  # SIZES and OTHERS that it lacks: they have their default
   without_effect: tuple[str, ...] = ()  # our fields whose value changes nothing in these models
-  fixed: dict[str, tuple] = {}  # {option: the values that it may have}
+  fixed: dict[str, tuple | None] = {}  # {option: the values that it may have; None: any}
   ids: Mapping[str, str] = {}  # {key: role of the token with that id}
   # (path, content with our names and defaults) -> content with our values
   read: Callable[[Path, dict[str, Any]], dict[str, Any]] = lambda path, content: content
@@ -145,6 +146,7 @@ class ReleasedFamily(NamedTuple):
   refusal: Callable[[Exported], tuple[str, Any] | None] = lambda exported: None
   # Their models.
   fits: Callable[[Exported], bool] = lambda exported: False  # whether a model is written as one
+  lacks: tuple[str, ...] = ()  # endings of classes that it has not, or that compute otherwise
   pooler: tuple[str, ...] = ()  # endings of classes with one, whether or not their head reads it
   pairs: str = 'nsp'  # the task of their head for pairs of texts, a value of corpus.rows
   offset: Callable[[int], int] = lambda pad_id: 0  # rows of the position table before position 0
@@ -194,6 +196,17 @@ def other_model(path: Path, name: str, value: object, ours: str) -> InputError:
   """The InputError for a config.json with a value that ours cannot have. ours: what it has."""
   said = f'{path} says {name} {quoted(value)}'
   return InputError(f'{said}; {ours}, so it would not be the same model.')
+
+
+def theta_of(path: Path, rope: Mapping[str, Any], usual: Any, of: str = '') -> Any:
+  """The rotary theta of an object such as rope_parameters, or the usual one; InputError if it asks
+  for another rotation. of: what it is said of, for messages."""
+  if (scaling := rope.get('rope_type', 'default')) != 'default':
+    raise other_model(path, f'rope_type{of}', scaling, 'our encoder has default only')
+  theta = rope.get('rope_theta') or usual
+  if not isinstance(theta, int | float) or not theta > 1:
+    raise InputError(f'{path} says rope_theta {quoted(theta)}{of}; write a number above 1.')
+  return theta
 
 
 def activation_name(ours: str, usual: str) -> str:

@@ -173,6 +173,8 @@ def folder_of(path, recorded, case, **settings):
   if (family := case.partition(' ')[0]) in FAIRSEQ:
     unigram(path, FAIRSEQ[family])
     return path
+  if family == 'roformer':  # not its own class, which splits words by a program
+    (path / 'tokenizer_config.json').write_text('{"tokenizer_class": "BertTokenizer"}')
   if case not in hf.WRITERS:
     (path / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
     return path

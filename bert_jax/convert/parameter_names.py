@@ -65,11 +65,13 @@ def table(family: ReleasedFamily, model: Mapping[str, Any]) -> dict[str, Place]:
     kind, letters = MODULES[ours]
     together = [x for x in modules if modules[x] == theirs and MODULES[x][0] == kind]
     part = together.index(ours), len(together)
+    turns = family.side_by_side and ours.endswith(('attention/query', 'attention/key'))
+    pairs = model['num_attention_heads'] if turns else 0
     for leaf, ending in family.endings[kind].items():
       turned = leaf == 'kernel' and family.turned
       for path, number in _paths(ours, leaf, model):
         name = (theirs + ending).replace('#', number)
-        out[path] = Place(name, turned, _letters(leaf, letters), part)
+        out[path] = Place(name, turned, _letters(leaf, letters), part, side_by_side=pairs)
   out |= family.places
   has = lambda path: all(has(model) for x, has in OPTIONAL if re.fullmatch(x, path))
   return {path: place for path, place in out.items() if has(path)}

@@ -127,7 +127,8 @@ def _tensors(kept, family, head, model, offset, type_rows):
     raise InputError(f'{none}; start an objective without it from this encoder by init_from.')
   prefix = family.prefix if head.class_suffix == 'Model' else ''
   places = {path: x._replace(name=x.name.removeprefix(prefix)) for path, x in places.items()}
-  tensors = joined(kept, places)
+  buffers = family.buffers(vars(model))
+  tensors = joined(kept, places) | {name.removeprefix(prefix): x for name, x in buffers.items()}
   names = {path: place.name for path, place in places.items()}
   for path in set(from_huggingface.ALL_POSITIONS) & kept.keys() if offset else ():
     tensors[names[path]] = np.pad(tensors[names[path]], ((offset, 0), (0, 0)))

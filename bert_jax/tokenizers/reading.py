@@ -15,8 +15,8 @@ from bert_jax.tokenizers.wordpiece import Splitting, WordPiece
 
 _REMOVE = 'remove the one that is not of this model'
 FILES = ('vocab.txt', 'spm.model', 'tokenizer.json', 'vocab.json', *spiece.FILES)
-# Classes that have a vocab.txt, but split words by another program or file; refused.
-_OTHER_CLASSES = ('BertJapanese', 'Bertweet', 'Phobert', 'Herbert')
+# Classes, or model_types, with a vocab.txt that split words by another program or file; refused.
+_OTHER_CLASSES = ('bertjapanese', 'bertweet', 'phobert', 'herbert', 'roformer')
 # Classes of transformers that read tokenizer.json alone.
 _GENERIC = 'PreTrainedTokenizerFast', 'TokenizersBackend'
 
@@ -39,7 +39,7 @@ def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
   data = path.read_bytes()
   if not data.strip():
     raise InputError(f'{path} is empty; was it cut off while it was copied?')
-  if path.suffix != '.model' and path.name != 'tokenizer.json':
+  if path.suffix != '.model':
     _check_words(path)
   merges = path.with_name('merges.txt')
   if path.name in spiece.FILES:
@@ -177,16 +177,21 @@ def _check_model_beside(path: Path) -> None:
 def _check_words(path: Path) -> None:
   """InputError if files beside a vocabulary ask for a way to split words that is not supported."""
   settings = files.json_of(path.with_name('tokenizer_config.json'))
-  kind = settings.get('tokenizer_class')
-  kind = kind or files.json_of(path.with_name('config.json')).get('tokenizer_class')
-  splitter, pieces = (settings.get(f'{part}_tokenizer_type') for part in ('word', 'subword'))
-  refused = {
-    f'tokenizer_class {first_line(kind)}': str(kind).startswith(_OTHER_CLASSES),
-    f'word_tokenizer_type {first_line(splitter)}': splitter not in (None, 'basic'),
-    f'subword_tokenizer_type {first_line(pieces)}': pieces not in (None, 'wordpiece'),
-    'do_basic_tokenize false': settings.get('do_basic_tokenize') not in (None, True),
-    'never_split': bool(settings.get('never_split')),
-  }
+  model = files.json_of(path.with_name('config.json'))
+  said = (settings.get('tokenizer_class'), *map(model.get, ('tokenizer_class', 'model_type')))
+  kind = first_line(next(filter(None, said), 'none'))
+  is_of = lambda names: kind.lower().replace('-', '').startswith(names)
+  # In a tokenizer.json, too, others split words than RoFormer's program.
+  refused = {f'tokenizer_class {kind}': is_of('roformer')}
+  if path.name != 'tokenizer.json':
+    splitter, pieces = (settings.get(f'{part}_tokenizer_type') for part in ('word', 'subword'))
+    refused |= {
+      f'tokenizer_class {kind}': is_of(_OTHER_CLASSES),
+      f'word_tokenizer_type {first_line(splitter)}': splitter not in (None, 'basic'),
+      f'subword_tokenizer_type {first_line(pieces)}': pieces not in (None, 'wordpiece'),
+      'do_basic_tokenize false': settings.get('do_basic_tokenize') not in (None, True),
+      'never_split': bool(settings.get('never_split')),
+    }
   if wrong := [name for name, is_wrong in refused.items() if is_wrong]:
     fault = f'{path.parent} asks for {wrong[0]}, which splits words otherwise than here'
     raise InputError(f'{fault} with a {path.name}; this model cannot be read.')

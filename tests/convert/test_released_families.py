@@ -339,6 +339,8 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
   [
     ('modernbert', YARN, "rope_type of full_attention 'yarn'; our encoder has default only"),
     ('nomic_bert', {'qkv_proj_bias': True}, 'qkv_proj_bias True; our encoder has False only'),
+    ('roformer', {'rotary_value': True}, 'rotary_value True; our encoder has False only'),
+    ('roformer', {'max_position_embeddings': 25}, 'embed_positions.weight is not what config.json'),
     ('nomic_bert', {'num_experts': 8}, 'num_experts 8; our encoder has 0 only'),
     ('nomic_bert', {'head_dim': 5}, 'head_dim 5; here it is hidden_size / num_attention_heads, 6'),
     ('nomic_bert', {'rope_parameters': {'rope_type': 'yarn'}}, "rope_type 'yarn'; our encoder has"),

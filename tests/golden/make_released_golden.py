@@ -1,6 +1,6 @@
 """Records what models of Hugging Face compute and write, into hf_released.npz: ModernBERT, ALBERT,
-ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R, CamemBERT and Nomic's
-BERT.
+ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R, CamemBERT, Nomic's BERT
+and RoFormer.
 
     python tests/golden/make_released_golden.py    # torch 2.13 (CPU) and transformers 5.23 wrote it
 
@@ -88,6 +88,12 @@ CASES = {
   'nomic_bert bare': ('NomicBertModel', SIZES),
   'nomic_bert classifier': ('NomicBertForSequenceClassification', NOMIC | LABELS),
   'nomic_bert tagger': ('NomicBertForTokenClassification', SIZES | LABELS),
+  'roformer': ('RoFormerForMaskedLM', NARROW),
+  'roformer wide': ('RoFormerForMaskedLM', SIZES | {'hidden_act': 'relu'}),
+  'roformer bare': ('RoFormerModel', NARROW),
+  'roformer classifier': ('RoFormerForSequenceClassification', SIZES | LABELS),
+  'roformer tagger': ('RoFormerForTokenClassification', SIZES | LABELS),
+  'roformer qa': ('RoFormerForQuestionAnswering', SIZES),
   'camembert': ('CamembertForMaskedLM', CAMEMBERT),
   'camembert classifier': ('CamembertForSequenceClassification', CAMEMBERT | LABELS),
 } | WRITERS
@@ -113,6 +119,8 @@ def draw_weight(name, shape, writes):
   """No bias is 0 and no norm 1; attention and logits are far from uniform. Some texts end."""
   if not writes:
     is_scale = 'norm' in name.lower() and name.endswith('weight')
+    if name.endswith('encoder.embed_positions.weight'):  # RoFormer's sines and cosines
+      return roformer_table(*shape)
     return (draw(name, shape) * 0.3 + is_scale).astype(np.float32)
   is_scale = ('ln_' in name or 'norm' in name) and name.endswith('weight')
   size = 0.1 if name.endswith('bias') else 0.2 if is_scale else 0.5
@@ -122,6 +130,12 @@ def draw_weight(name, shape, writes):
   if len(x) == VOCAB and 'model.' not in name:  # a GPT's words
     x[END] *= 2
   return x.astype(np.float32)
+
+
+def roformer_table(length, width):
+  """The buffer of a RoFormer, in which nothing is drawn."""
+  angles = np.arange(length)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
+  return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 def draw_batch(step=0, writes=False):

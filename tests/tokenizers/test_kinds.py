@@ -334,6 +334,16 @@ def test_ids_in_many_languages_are_those_of_transformers(tmp_path, shared, monke
   assert again(*lines[:2])['input_ids'] == theirs(*lines[:2])['input_ids']
 
 
+def test_a_program_of_others_splits_words_whatever_a_tokenizer_json_says(tmp_path):
+  path = written(tmp_path, berts())
+  tokenizers.load(path)
+  (tmp_path / 'tokenizer_config.json').write_text('{"tokenizer_class": "RoFormerTokenizerFast"}')
+  with pytest.raises(
+    InputError, match='RoFormerTokenizerFast, which splits words otherwise than h'
+  ):
+    tokenizers.load(path)
+
+
 @pytest.mark.parametrize('as_object', [False, True])
 def test_a_mask_and_padding_may_have_other_names(tmp_path, as_object):
   """As EuroBERT's, whose padding is what ends a text; and what is exported says so again."""

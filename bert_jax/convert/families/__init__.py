@@ -11,6 +11,7 @@ from bert_jax.convert.families.modernbert import MODERNBERT
 from bert_jax.convert.families.nomic import NOMIC
 from bert_jax.convert.families.record import ReleasedFamily
 from bert_jax.convert.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from bert_jax.convert.families.roformer import ROFORMER
 
 # A model of ours is written as the first one that fits.
 _ALL = (
@@ -18,6 +19,7 @@ _ALL = (
   GPT2,
   FNET,
   NOMIC,
+  ROFORMER,
   MODERNBERT,
   ALBERT,
   ELECTRA,

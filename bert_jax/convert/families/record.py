@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
 from bert_jax.tokenizers import Tokenizer
@@ -54,6 +56,9 @@ class Place(NamedTuple):
   shape: str  # our parameter's shape, in the letters of parameter_names.FIELDS
   part: tuple[int, int] = (0, 1)  # (i, n): it is the i-th of n equal parts of the tensor
   is_row: bool = False  # [1, n], where ours is [n]
+  # Heads whose pairs of numbers, which rotary positions turn, lie side by side; 0: as here, half a
+  # head apart.
+  side_by_side: int = 0
 
   @property
   def axis(self) -> int:
@@ -123,6 +128,9 @@ class ReleasedFamily(NamedTuple):
     r'\.beta$', '.bias', re.sub(r'\.gamma$', '.weight', name)
   )
   tied: tuple[str, ...] = ()  # names of copies of the table of words that a file may hold
+  side_by_side: bool = False  # pairs of queries and keys are, see Place
+  # fields -> {name: tensor that follows from them and that their files hold}
+  buffers: Callable[[Mapping[str, Any]], dict[str, np.ndarray]] = lambda model: {}
   zeros: tuple[str, ...] = ()  # paths that are zeros if a file lacks them
   # Their config.json.
   keys: Mapping[str, str] = {}  # {key: our field} where they differ

@@ -35,7 +35,11 @@ FIXED |= {'pruned_heads': ({}, None), 'auto_map': (None,)}
 TYPES: dict[str, tuple[Any, str]] = {}
 for _kind, _in_words, _names in (
   (int, 'a whole number', 'pad_token_id embedding_size attention_window local_attention'),
-  (int, 'a whole number', f'{" ".join(SIZES)} global_attn_every_n_layers num_decoder_layers'),
+  (
+    int,
+    'a whole number',
+    f'{" ".join(SIZES)} global_attn_every_n_layers num_decoder_layers num_key_value_heads',
+  ),
   ((int, float), 'a number', f'{" ".join(OTHERS)} global_rope_theta local_rope_theta'),
   (str, 'a text', 'hidden_act model_type problem_type classifier_activation'),
   (list, 'a list', 'architectures layer_types'),
@@ -46,7 +50,7 @@ for _kind, _in_words, _names in (
   TYPES |= dict.fromkeys(_names.split(), (_kind, _in_words))
 LAYERS, MOST_LAYERS = ('num_hidden_layers', 'num_decoder_layers'), 10_000
 MAY_BE_NULL = """pad_token_id problem_type architectures bert_jax id2label tie_word_embeddings
-  layer_types rope_parameters local_rope_theta""".split()  # noqa: SIM905
+  layer_types rope_parameters local_rope_theta num_key_value_heads""".split()  # noqa: SIM905
 
 
 def is_model(folder: Path) -> bool:
@@ -62,8 +66,8 @@ def read(folder: Path) -> Description:
   if (family := family_of(content.get('model_type'))) is None:
     kind, known = quoted(content['model_type']), ', '.join(sorted(FAMILIES))
     raise InputError(f'{path} says model_type {kind}; weights are read of {known}.')
-  _check_fixed(path, content, FIXED | family.fixed)
   content = {family.older[key]: content[key] for key in family.older if key in content} | content
+  _check_fixed(path, content, FIXED | family.fixed)
   content = family.defaults | {family.keys.get(key, key): x for key, x in content.items()}
   for key, field in family.also.items():
     if field in ANSWERING and content.get(key) not in (None, ours := content.get(field)):

@@ -188,7 +188,11 @@ def _settings(config, family, labels, tokenizer):
     ids['forced_eos_token_id'] = None
   tied, pad_id = config.model.tie_word_embeddings, tokenizer.pad_id
   out = {'tie_word_embeddings': tied, 'pad_token_id': pad_id, **ids, 'dtype': 'float32'}
-  if (pooled := task.pooled(config)) != 'cls':
+  pooled, has = task.pooled(config), family.fixed.get('classifier_pooling') or ('cls',)
+  if pooled != 'cls' and pooled not in has:
+    fault = f"the classifier reads {pooled} vectors, and Hugging Face's {family.classes} cls"
+    raise InputError(f'{fault}, so this cannot be written; use it with bert_jax.predict.')
+  if pooled != 'cls':
     out['classifier_pooling'] = pooled
   if problem := task.problem(config):
     out['problem_type'] = problem

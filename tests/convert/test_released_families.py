@@ -139,6 +139,8 @@ def test_in_and_out_is_the_same_file(tmp_path, recorded, case):
   differing = {key for key in theirs.keys() & ours.keys() if theirs[key] != ours[key]}
   if case not in hf.WRITERS:  # of the vocabulary that lies beside it here
     differing -= {'bos_token_id', 'eos_token_id'}
+  if not theirs['architectures'][0].endswith('ForSequenceClassification'):
+    differing -= {'classifier_pooling'}
   expected = {'architectures', 'model_type'} if as_bert else set()
   expected |= (
     {'n_inner'} if case in ('gpt2 untied', 'gpt2 classifier') else set()
@@ -339,6 +341,22 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
   [
     ('modernbert', YARN, "rope_type of full_attention 'yarn'; our encoder has default only"),
     ('nomic_bert', {'qkv_proj_bias': True}, 'qkv_proj_bias True; our encoder has False only'),
+    (
+      'eurobert',
+      {'tie_word_embeddings': True},
+      'tie_word_embeddings True; our encoder has False on',
+    ),
+    (
+      'eurobert',
+      {'clf_pooling': 'last'},
+      "classifier_pooling 'last'; our encoder has 'bos' and 'me",
+    ),
+    (
+      'eurobert',
+      {'num_key_value_heads': 2},
+      r'k_proj.weight is .12, 6., where the config asks for ',
+    ),
+    ('eurobert', {'mlp_bias': True}, 'the encoder of these weights is not whole: 12 missing'),
     ('roformer', {'rotary_value': True}, 'rotary_value True; our encoder has False only'),
     ('roformer', {'max_position_embeddings': 25}, 'embed_positions.weight is not what config.json'),
     ('nomic_bert', {'num_experts': 8}, 'num_experts 8; our encoder has 0 only'),
@@ -387,7 +405,18 @@ def test_a_fused_kernel_that_is_cut_is_not_whole(tmp_path, recorded):
 @pytest.mark.parametrize(
   'case, changes, sentence',
   [
-    ('modernbert', {'norm': 'rms_norm'}, "norm is rms_norm, and Hugging Face's ModernBert is lay"),
+    ('modernbert', {'norm': 'rms_norm'}, "attention_window is 6, and Hugging Face's EuroBert is 0"),
+    (
+      'modernbert',
+      {'embedding_norm': False},
+      "norm is False, and Hugging Face's ModernBert is True",
+    ),
+    ('eurobert', {'tie_word_embeddings': True}, "is True, and Hugging Face's EuroBert is False"),
+    (
+      'eurobert',
+      {'decoder_bias': True},
+      "decoder_bias is True, and Hugging Face's EuroBert is False",
+    ),
     ('modernbert', {'feed_forward_bias': 'output'}, 'ModernBert is all or none'),
     ('albert', {'norm_placement': 'pre'}, "Hugging Face's Albert is post"),
     ('electra tagger', {'mlm_head': 'dense'}, "Hugging Face's Electra is transform"),

@@ -1,6 +1,6 @@
 """Records what models of Hugging Face compute and write, into hf_released.npz: ModernBERT, ALBERT,
-ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R, CamemBERT, Nomic's BERT
-and RoFormer.
+ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R, CamemBERT, Nomic's BERT,
+RoFormer and EuroBERT.
 
     python tests/golden/make_released_golden.py    # torch 2.13 (CPU) and transformers 5.23 wrote it
 
@@ -49,6 +49,9 @@ SCALED |= dict(decoder_start_token_id=0)
 XLM = SIZES | dict(pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1)
 XLM |= dict(max_position_embeddings=26, layer_norm_eps=1e-5)
 NOMIC = SIZES | {'rope_parameters': {'rope_theta': 50.0, 'rope_type': 'default'}}
+EURO = SIZES | dict(bos_token_id=2, eos_token_id=3, mask_token_id=4)
+EURO |= {'rope_parameters': {'rope_theta': 70.0, 'rope_type': 'default'}}
+BOS = {'classifier_pooling': 'bos'}
 CAMEMBERT = XLM | dict(bos_token_id=5, eos_token_id=6)
 # {case: (class, its config)}.
 WRITERS = {
@@ -94,6 +97,13 @@ CASES = {
   'roformer classifier': ('RoFormerForSequenceClassification', SIZES | LABELS),
   'roformer tagger': ('RoFormerForTokenClassification', SIZES | LABELS),
   'roformer qa': ('RoFormerForQuestionAnswering', SIZES),
+  'eurobert': ('EuroBertForMaskedLM', EURO | {'num_key_value_heads': 1}),
+  'eurobert biased': ('EuroBertForMaskedLM', EURO | {'mlp_bias': True, 'attention_bias': True}),
+  'eurobert bare': ('EuroBertModel', EURO | {'num_key_value_heads': 2, 'num_attention_heads': 6}),
+  'eurobert late': ('EuroBertForSequenceClassification', EURO | LABELS),
+  'eurobert mean': ('EuroBertForSequenceClassification', EURO | LABELS | MEAN),
+  'eurobert bos': ('EuroBertForSequenceClassification', EURO | LABELS | BOS),
+  'eurobert tagger': ('EuroBertForTokenClassification', EURO | LABELS),
   'camembert': ('CamembertForMaskedLM', CAMEMBERT),
   'camembert classifier': ('CamembertForSequenceClassification', CAMEMBERT | LABELS),
 } | WRITERS
@@ -178,7 +188,16 @@ def inputs_of(model, batch):
   """What of a batch a model is given."""
   import torch
 
-  no_types = 'modernbert', 'distilbert', 'roberta', 'gpt2', 'bart', 'xlm-roberta', 'camembert'
+  no_types = (
+    'eurobert',
+    'modernbert',
+    'distilbert',
+    'roberta',
+    'gpt2',
+    'bart',
+    'xlm-roberta',
+    'camembert',
+  )
   no_types = dict.fromkeys(no_types, 'token_type_ids')
   without = (no_types | {'fnet': 'attention_mask'}).get(model.config.model_type)
   return {

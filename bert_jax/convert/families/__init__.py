@@ -5,6 +5,7 @@ from bert_jax.convert.families.bart import BART
 from bert_jax.convert.families.bert import BERT
 from bert_jax.convert.families.distilbert import DISTILBERT
 from bert_jax.convert.families.electra import ELECTRA
+from bert_jax.convert.families.eurobert import EUROBERT
 from bert_jax.convert.families.fnet import FNET
 from bert_jax.convert.families.gpt import GPT2, OPENAI_GPT
 from bert_jax.convert.families.modernbert import MODERNBERT
@@ -20,6 +21,7 @@ _ALL = (
   FNET,
   NOMIC,
   ROFORMER,
+  EUROBERT,
   MODERNBERT,
   ALBERT,
   ELECTRA,

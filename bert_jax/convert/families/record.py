@@ -92,7 +92,9 @@ class Description(NamedTuple):
   architecture: str  # 'BertForMaskedLM', or ''
   offset: int  # rows of the position table before position 0
   ours: dict[str, Any]  # the content of "bert_jax", which to_huggingface adds
-  pooling: str = 'cls'  # the input of its sequence classifier: cls, or mean
+  # What its sequence classifier reads through the pooler: cls, mean (of all tokens), or late: the
+  # mean of what the pooler makes of each.
+  pooling: str = 'cls'
   begin: str = ''  # the first piece of its targets: cls, or sep; '': it has no decoder
   # How it writes unless it is asked otherwise, as in generation_config.json, {option of our task
   # generate, early_stopping (a beam search's), or ends (ids of the pieces that end a text): value}.

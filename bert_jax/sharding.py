@@ -131,7 +131,8 @@ def check_fits(mesh: Mesh, config: ConfigDict, family: Any) -> None:
     over = f'{shards} data shards' + f' in {parts} microbatches' * (parts > 1)
     fault = f'batch_size {config.batch_size} does not divide over {over}'
     raise InputError(f'{fault}; use {" or ".join(fit)}.')
-  heads = {'model.num_attention_heads': config.model.num_attention_heads}
+  names = 'model.num_attention_heads', 'model.num_key_value_heads'
+  heads = {name: config.model[name.removeprefix('model.')] for name in names}
   for name, number in (heads | family.heads_besides(config)).items():
     if number % tensor:
       fault = f'{name} {number} does not divide over mesh.tensor={tensor}'

@@ -18,6 +18,7 @@ from bert_jax.objectives import electra
 from bert_jax.objectives.encode import encode
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
+from bert_jax.tokenizers import rust_tokenizer
 from bert_jax.tools import convert
 from bert_jax.workdir import trained
 
@@ -141,26 +142,43 @@ def same(a, b, config):
 # ---- models of others ----------------------------------------------------------------------------
 
 
-@functools.cache
-def recorded_of(golden):
-  """{case: {name: array}} of the FILE that a module golden/make_*.py wrote."""
-  arrays = np.load(golden.FILE)
-  out = {case: {} for case in golden.CASES}
-  for name in arrays:
-    case, _, part = name.partition('/')
-    if case in out:
-      out[case][part] = arrays[name]
-  return out
+recorded_of = functools.cache(lambda golden: golden.recorded())
+
+
+def unigram(path, first, **settings):
+  """The tokenizer.json of a fairseq's SentencePiece vocabulary of 26 pieces."""
+  pieces = [*first, '▁', 't', '▁t', *LETTERS]
+  vocabulary = [[piece, -float(i % 7)] for i, piece in enumerate(pieces[: len(WORDS) - 1])]
+  special = [i for i, (piece, _) in enumerate(vocabulary) if '<' in piece] + [len(vocabulary)]
+  vocabulary.append(['<mask>', 0.0])
+  flags = dict(rust_tokenizer.TOKEN_FLAGS, special=True)
+  added = [{'id': i, 'content': vocabulary[i][0], **flags} for i in special]
+  space = {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'always', 'split': True}
+  words = {'type': 'Sequence', 'pretokenizers': [{'type': 'WhitespaceSplit'}, space]}
+  model = {'type': 'Unigram', 'unk_id': 3, 'vocab': vocabulary, 'byte_fallback': False}
+  content = rust_tokenizer.whole_content(added, None, words, space, model)
+  (path / 'tokenizer.json').write_text(json.dumps(content | settings))
+
+
+FAIRSEQ = {  # {family: the first pieces of its vocabulary}
+  'xlm-roberta': ['<s>', '<pad>', '</s>', '<unk>'],
+  'camembert': ['<s>NOTUSED', '<pad>', '</s>NOTUSED', '<unk>', '<unk>NOTUSED', '<s>', '</s>'],
+}
 
 
 def folder_of(path, recorded, case, **settings):
   """A folder as transformers saves a model of a recorded case, with a vocabulary beside it."""
   content = json.loads(str(recorded[case]['config'])) | settings
   hf.write_folder(path, case, json.dumps(content), json.loads(str(recorded[case]['shapes'])))
+  if (family := case.partition(' ')[0]) in FAIRSEQ:
+    unigram(path, FAIRSEQ[family])
+    return path
+  if family == 'roformer':  # not its own class, which splits words by a program
+    (path / 'tokenizer_config.json').write_text('{"tokenizer_class": "BertTokenizer"}')
   if case not in hf.WRITERS:
     (path / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
     return path
-  pieces, merges = VOCABULARIES[case.partition(' ')[0]]
+  pieces, merges = VOCABULARIES[family]
   (path / 'vocab.json').write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
   (path / 'merges.txt').write_text('\n'.join(['#version: 0.2', *merges]) + '\n')
   return path
@@ -219,9 +237,12 @@ def forward(found):
     if model.causal and 'classifier' not in params:
       return {'logits': models.word_logits(model, params, hidden)}
     if task.reads_corpus and 'mlm' not in params:
+      out = {'last_hidden_state': hidden}
+      if 'pooler' not in params:
+        return out
       pooled = models.Pooler(model).apply({'params': params['pooler']}, hidden[:, :1])
       if 'nsp' not in params:
-        return {'pooler_output': pooled[:, 0]}
+        return out | {'pooler_output': pooled[:, 0]}
       return {'logits': models.Classifier(model, 2).apply({'params': params['nsp']}, pooled)[:, 0]}
     out = objective.logits(params, batch)
     if task.reads_corpus:

@@ -8,7 +8,7 @@ import unicodedata
 import sentencepiece
 import tokenizers as library
 from released import WORDS
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 TEXTS = [
   'the river crosses the old stone',
@@ -85,6 +85,39 @@ def modern(path):
   return out
 
 
+def gemma(path, lines=(), vocab_size=400, **settings):
+  """A tokenizer as mmBERT's, which is Gemma's: blanks are marks, unknown characters are bytes, tags
+  of HTML are words, <bos> and <eos> stand around texts."""
+  special, tags = ['<pad>', '<eos>', '<bos>', '<unk>', '<mask>'], ['\n\n', '<s>', '</s>', '▁▁']
+  bytes_of = [f'<0x{i:02X}>' for i in range(256)]
+  model = models.BPE(unk_token='<unk>', fuse_unk=True, byte_fallback=True)
+  out = library.Tokenizer(model)
+  out.normalizer = normalizers.Replace(' ', '▁')
+  out.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme='never')  # Gemma was trained so
+  steps = decoders.Replace('▁', ' '), decoders.ByteFallback(), decoders.Fuse()
+  out.decoder = decoders.Sequence([*steps])
+  first = [*special, *tags, *bytes_of]
+  trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=first, show_progress=False)
+  out.train_from_iterator(lines or [text.lower() for text in TEXTS] * 3, trainer)
+  content = json.loads(out.to_str())
+  flags = dict(single_word=False, lstrip=False, rstrip=False, normalized=False)
+  added = [{'id': i, 'content': x, **flags, 'special': i < 5} for i, x in enumerate(special + tags)]
+  added[special.index('<mask>')]['lstrip'] = True
+  out = library.Tokenizer.from_str(json.dumps(content | {'added_tokens': added}))
+  out.pre_tokenizer = pre_tokenizers.Split(' ', 'merged_with_previous')
+  ends = [('<bos>', 2), ('<eos>', 1)]
+  pair = '<bos> $A <eos> $B:1 <eos>:1'
+  template = dict(single='<bos> $A <eos>', pair=pair, special_tokens=ends)
+  out.post_processor = processors.TemplateProcessing(**template)
+  path.mkdir(exist_ok=True)
+  out.save(str(path / 'tokenizer.json'))
+  names = dict(bos_token='<bos>', eos_token='<eos>', mask_token='<mask>', pad_token='<pad>')
+  names |= dict(unk_token='<unk>', tokenizer_class='PreTrainedTokenizerFast') | settings
+  (path / 'tokenizer_config.json').write_text(json.dumps(names))
+  plain = json.loads(out.to_str()) | {'added_tokens': added[5:]}
+  return library.Tokenizer.from_str(json.dumps(plain | {'post_processor': None}))
+
+
 def gpt(path):
   """vocab.json and merges.txt of a GPT: lower case, </w> at the ends of words."""
   out = library.Tokenizer(models.BPE(unk_token='<unk>', end_of_word_suffix='</w>'))
@@ -98,16 +131,26 @@ def gpt(path):
   return out
 
 
+def fairseq(path, kind, lines=(), vocab_size=90):
+  """The sentencepiece.bpe.model of an XLM-R or CamemBERT, as fairseq has it: SentencePiece's own
+  special pieces. Returned is the library's reader of it."""
+  model = sentencepiece_model(lines, vocab_size=vocab_size)
+  path.mkdir(exist_ok=True)
+  (path / 'sentencepiece.bpe.model').write_bytes(model)
+  (path / 'config.json').write_text(json.dumps({'model_type': kind}))
+  return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
 SPECIAL = {  # {model_type: how its spiece.model has the special tokens}
   'albert': dict(pad_id=0, unk_id=1, bos_id=-1, eos_id=-1),
   'fnet': dict(unk_id=0, bos_id=1, eos_id=2, pad_id=3),
 }
 
 
-def sentencepiece_model(**settings):
+def sentencepiece_model(lines=(), **settings):
   """The bytes of a SentencePiece model."""
   file = io.BytesIO()
-  lines = [text.lower() for text in TEXTS if text] * 20 + ['in 1984, 1984, 1984,'] * 9
+  lines = lines or [text.lower() for text in TEXTS if text] * 20 + ['in 1984, 1984, 1984,'] * 9
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(lines),
     model_writer=file,

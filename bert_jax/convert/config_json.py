@@ -35,7 +35,11 @@ FIXED |= {'pruned_heads': ({}, None), 'auto_map': (None,)}
 TYPES: dict[str, tuple[Any, str]] = {}
 for _kind, _in_words, _names in (
   (int, 'a whole number', 'pad_token_id embedding_size attention_window local_attention'),
-  (int, 'a whole number', f'{" ".join(SIZES)} global_attn_every_n_layers num_decoder_layers'),
+  (
+    int,
+    'a whole number',
+    f'{" ".join(SIZES)} global_attn_every_n_layers num_decoder_layers num_key_value_heads',
+  ),
   ((int, float), 'a number', f'{" ".join(OTHERS)} global_rope_theta local_rope_theta'),
   (str, 'a text', 'hidden_act model_type problem_type classifier_activation'),
   (list, 'a list', 'architectures layer_types'),
@@ -46,7 +50,7 @@ for _kind, _in_words, _names in (
   TYPES |= dict.fromkeys(_names.split(), (_kind, _in_words))
 LAYERS, MOST_LAYERS = ('num_hidden_layers', 'num_decoder_layers'), 10_000
 MAY_BE_NULL = """pad_token_id problem_type architectures bert_jax id2label tie_word_embeddings
-  layer_types rope_parameters local_rope_theta""".split()  # noqa: SIM905
+  layer_types rope_parameters local_rope_theta num_key_value_heads""".split()  # noqa: SIM905
 
 
 def is_model(folder: Path) -> bool:
@@ -62,6 +66,7 @@ def read(folder: Path) -> Description:
   if (family := family_of(content.get('model_type'))) is None:
     kind, known = quoted(content['model_type']), ', '.join(sorted(FAMILIES))
     raise InputError(f'{path} says model_type {kind}; weights are read of {known}.')
+  content = {family.older[key]: content[key] for key in family.older if key in content} | content
   _check_fixed(path, content, FIXED | family.fixed)
   content = family.defaults | {family.keys.get(key, key): x for key, x in content.items()}
   for key, field in family.also.items():
@@ -72,6 +77,10 @@ def read(folder: Path) -> Description:
     content['embedding_size'] = content.get('hidden_size')
   content |= {field: 0 for field, x in family.same.items() if content[field] == content.get(x)}
   _check_types(path, content)
+  width, heads = (content.get(name) for name in ('hidden_size', 'num_attention_heads'))
+  if width and heads and (said := content.get('head_dim')) not in (None, width // heads):
+    ours = f'here it is hidden_size / num_attention_heads, {width // heads}'
+    raise record.other_model(path, 'head_dim', said, ours)
   act = content.get('hidden_act', 'gelu')
   _check_fixed(path, content, {'hidden_act': (*record.ACTIVATIONS,)})
   if (other := content.get('classifier_activation', act)) != act:
@@ -191,7 +200,7 @@ def _begin(path, content):
 def _check_fixed(path, content, fixed):
   """InputError for an option with a value that our encoder does not have."""
   for name, allowed in fixed.items():
-    if content.get(name, allowed[0]) not in allowed:
+    if allowed and content.get(name, allowed[0]) not in allowed:
       known = [repr(value) for value in allowed if value is not None]
       ours = f'{" and ".join(known)} only' if known else 'none of it'
       raise record.other_model(path, name, content[name], f'our encoder has {ours}')

@@ -79,6 +79,7 @@ def read(folder: Path, positions: int = 0) -> Weights:
   places = {path: x for path, x in places.items() if _part(path) not in other_head.parts}
   copies = parameter_names.copies(family, places)
   ignored, stand_ins = _not_parameters(source_names, tensors, copies)
+  ignored |= _buffers(source_names, tensors, family.buffers(model))
   names = {path: source_names[x.name] for path, x in places.items() if x.name in source_names}
   incomplete = {}  # {incomplete part of a model: the source names that it lacks}
   for path in places.keys() - names.keys():
@@ -141,6 +142,17 @@ def _not_parameters(source_names, tensors, copies):
   source_names.update(stand_ins)
   ignored |= {name: why for name in tensors if (why := parameter_names.not_a_parameter(name))}
   return ignored, list(stand_ins.values())
+
+
+def _buffers(source_names, tensors, buffers):
+  """{source name: why it is none} of a family's buffers, {name: array}; InputError for others."""
+  there = {source_names[name]: x for name, x in buffers.items() if name in source_names}
+  for name, x in there.items():
+    if tensors[name].shape != x.shape or not np.allclose(tensors[name], x, atol=1e-5):
+      raise InputError(
+        f'{name} is not what config.json makes it; these weights are of another kind.'
+      )
+  return dict.fromkeys(there, 'a buffer that follows from config.json')
 
 
 def _objective(description: Description, parts: Collection[str]) -> str:
@@ -234,10 +246,12 @@ def _check_shapes(flat, model, sources, description=None):
   """InputError unless every array has the shape that the fields of config.model ask for, which are
   of the config.json with this description, if any. sources: see Weights."""
   fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
-  shapes = parameter_names.shapes(model)
+  shapes, heads = parameter_names.shapes(model), model['num_attention_heads']
+  keys = model['hidden_size'] * (model['num_key_value_heads'] or heads) // heads
+  known = {c: model[field] for c, field in fields.items()} | {'G': keys, '1': 1, '2': 2}
   for path, x in flat.items():
     letters = shapes[path]
-    sizes = [model[fields[c]] if c in fields else int(c) if c in '12' else None for c in letters]
+    sizes = [known.get(c) for c in letters]
     if x.ndim == len(sizes) and all(m in (n, None) for n, m in zip(x.shape, sizes)):
       continue
     name = sources[path][0] if path in sources else path

@@ -1,7 +1,8 @@
 """Cuts a tensor of a released file into our parameters, and joins parameters into such a tensor.
 
 One tensor of theirs may be several of ours: ModernBERT's Wqkv and GPT's c_attn hold query, key and
-value. A Place (convert/families/record.py) says which part of which tensor a parameter is.
+value. A Place (convert/families/record.py) says which part of which tensor a parameter is, and in
+which order.
 """
 
 from collections.abc import Mapping
@@ -26,9 +27,18 @@ def cut(x: np.ndarray, name: str, place: Place) -> np.ndarray:
       raise InputError(f'{name} is {x.shape}, which is not {n} matrices of one size; is it whole?')
     size = x.shape[place.axis] // n
     x = np.take(x, range(i * size, (i + 1) * size), place.axis)
+  if place.side_by_side:
+    x = _with_pairs(x, place, (-1, 2))
   if place.is_row and x.ndim == 2 and len(x) == 1:
     x = x[0]
   return np.ascontiguousarray(x.T) if place.turned else x
+
+
+def _with_pairs(x, place, shape):
+  """x with the two numbers of each pair in another order. shape: of a head in the old order."""
+  outputs = np.moveaxis(x, place.axis, 0)
+  heads = outputs.reshape(place.side_by_side, *shape, *outputs.shape[1:])
+  return np.moveaxis(heads.swapaxes(1, 2).reshape(outputs.shape), 0, place.axis)
 
 
 def joined(flat: Mapping[str, np.ndarray], places: Mapping[str, Place]) -> dict[str, np.ndarray]:
@@ -37,6 +47,8 @@ def joined(flat: Mapping[str, np.ndarray], places: Mapping[str, Place]) -> dict[
   for path, x in flat.items():  # parts: {name: {number of a part: its numbers}}
     place = places[path]
     part = x.T if place.turned else x[None] if place.is_row else x
+    if place.side_by_side:
+      part = _with_pairs(part, place, (2, -1))
     parts.setdefault(place.name, {})[place.part[0]] = part
   return {
     name: np.concatenate([part[i] for i in sorted(part)], axes[name]) if len(part) > 1 else part[0]

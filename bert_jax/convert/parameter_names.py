@@ -15,7 +15,7 @@ from bert_jax.errors import InputError, quoted
 FIELDS = dict(V='vocab_size', P='max_position_embeddings', T='type_vocab_size')
 FIELDS |= dict(D='hidden_size', F='intermediate_size', E='embedding_size')
 # {our module: (its kind, its shape in the letters of FIELDS)}. A dense layer is [in, out], C is the
-# number of labels, and # is the number of a layer.
+# number of labels, G the width of all keys, and # is the number of a layer.
 MODULES = {
   'pooler/dense': ('dense', 'DD'),
   'pooler/LayerNorm': ('norm', 'D'),
@@ -41,6 +41,7 @@ for _tower in ('encoder', 'decoder'):
   MODULES |= {f'{_tower}/layer_#/{name}': kind for name, kind in zip(record.LAYER, _LAYER)}
 for _place in ('encoder/layer_#/', 'decoder/layer_#/', 'decoder/layer_#/cross_'):
   MODULES |= {f'{_place}attention/{name}': ('dense', 'DD') for name in record.ATTENTION}
+  MODULES |= {f'{_place}attention/{name}': ('dense', 'DG') for name in ('key', 'value')}
 _TABLES = ('embed', 'VE'), ('embed', 'PE'), ('embed', 'TE'), ('norm', 'E')
 MODULES |= {f'encoder/embeddings/{name}': kind for name, kind in zip(record.EMBEDDINGS, _TABLES)}
 # (regex of paths, function of config.model's fields: whether the model has such parameters).
@@ -65,11 +66,13 @@ def table(family: ReleasedFamily, model: Mapping[str, Any]) -> dict[str, Place]:
     kind, letters = MODULES[ours]
     together = [x for x in modules if modules[x] == theirs and MODULES[x][0] == kind]
     part = together.index(ours), len(together)
+    turns = family.side_by_side and ours.endswith(('attention/query', 'attention/key'))
+    pairs = model['num_attention_heads'] if turns else 0
     for leaf, ending in family.endings[kind].items():
       turned = leaf == 'kernel' and family.turned
       for path, number in _paths(ours, leaf, model):
         name = (theirs + ending).replace('#', number)
-        out[path] = Place(name, turned, _letters(leaf, letters), part)
+        out[path] = Place(name, turned, _letters(leaf, letters), part, side_by_side=pairs)
   out |= family.places
   has = lambda path: all(has(model) for x, has in OPTIONAL if re.fullmatch(x, path))
   return {path: place for path, place in out.items() if has(path)}

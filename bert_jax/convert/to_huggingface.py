@@ -52,6 +52,9 @@ def write(
   head = _head(config, parts)
   family = _family(config.model, parts, tokenizer, flat.get(from_huggingface.TYPES), head)
   architecture, has_pooler = family.classes + head.class_suffix, _has_pooler(family, head)
+  if head.class_suffix in family.lacks:
+    no = f'Hugging Face has no {architecture} that computes the same'
+    raise InputError(f'{no}, so this cannot be written; use it with bert_jax.predict.')
   why = f'a {head.class_suffix} has none, it is for training alone'
   reasons = dict.fromkeys(head.training_only, why)
   if 'pooler' not in head.parameters and not has_pooler and not model.token_pooler:
@@ -124,7 +127,8 @@ def _tensors(kept, family, head, model, offset, type_rows):
     raise InputError(f'{none}; start an objective without it from this encoder by init_from.')
   prefix = family.prefix if head.class_suffix == 'Model' else ''
   places = {path: x._replace(name=x.name.removeprefix(prefix)) for path, x in places.items()}
-  tensors = joined(kept, places)
+  buffers = family.buffers(vars(model))
+  tensors = joined(kept, places) | {name.removeprefix(prefix): x for name, x in buffers.items()}
   names = {path: place.name for path, place in places.items()}
   for path in set(from_huggingface.ALL_POSITIONS) & kept.keys() if offset else ():
     tensors[names[path]] = np.pad(tensors[names[path]], ((offset, 0), (0, 0)))
@@ -184,7 +188,11 @@ def _settings(config, family, labels, tokenizer):
     ids['forced_eos_token_id'] = None
   tied, pad_id = config.model.tie_word_embeddings, tokenizer.pad_id
   out = {'tie_word_embeddings': tied, 'pad_token_id': pad_id, **ids, 'dtype': 'float32'}
-  if (pooled := task.pooled(config)) != 'cls':
+  pooled, has = task.pooled(config), family.fixed.get('classifier_pooling') or ('cls',)
+  if pooled != 'cls' and pooled not in has:
+    fault = f"the classifier reads {pooled} vectors, and Hugging Face's {family.classes} cls"
+    raise InputError(f'{fault}, so this cannot be written; use it with bert_jax.predict.')
+  if pooled != 'cls':
     out['classifier_pooling'] = pooled
   if problem := task.problem(config):
     out['problem_type'] = problem

@@ -72,9 +72,11 @@ class Attention(nn.Module):
   @nn.nowrap
   def _heads(self, name, x_BTD):
     """The queries, keys or values of all heads: x [B, T, D] -> [B, T, H, d]."""
-    config = self.config
-    y_BTD = layers.dense(config, config.hidden_size, name, config.attention_bias)(x_BTD)
-    return y_BTD.reshape(*y_BTD.shape[:2], config.num_attention_heads, config.head_size)
+    config, H = self.config, self.config.num_attention_heads
+    heads = H if name == 'query' else config.key_value_heads
+    y_BTD = layers.dense(config, heads * config.head_size, name, config.attention_bias)(x_BTD)
+    y_BThd = y_BTD.reshape(*y_BTD.shape[:2], heads, config.head_size)
+    return y_BThd if heads == H else jnp.repeat(y_BThd, H // heads, axis=2)
 
   @nn.nowrap
   def _show(self, q_BTHd, k_BTHd, bias, pattern, blocks):

@@ -118,6 +118,9 @@ class ModelConfig:
     ('none', 'interpolate', 'tile'), affects={'start'})
   new_top_layers: int = later(0,
     'so many last layers of the encoder of init_from begin anew', '[0, inf)', affects={'start'})
+  num_key_value_heads: int = later(0,
+    'heads of keys and values, each for a group of queries (Ainslie et al. 2023); 0: of queries',
+    '[0, inf)')
   global_tokens: int = later(0,
     'with a window: first tokens of each example that see it all and that all see',
     '[0, inf)')
@@ -126,6 +129,10 @@ class ModelConfig:
   @property
   def head_size(self) -> int:
     return self.hidden_size // self.num_attention_heads
+
+  @property
+  def key_value_heads(self) -> int:
+    return self.num_key_value_heads or self.num_attention_heads
 
   @property
   def embedding_width(self) -> int:

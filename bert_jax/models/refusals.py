@@ -35,6 +35,9 @@ def _faults(config: ModelConfig, causal: bool | str) -> Iterator[str]:
   if positions.turn and config.head_size % 2:
     fix = 'heads of an odd size; use another model.num_attention_heads'
     yield f'model.position_embeddings={encoding} turns pairs of numbers, and this model has {fix}.'
+  if config.num_attention_heads % config.key_value_heads:
+    fault = f'model.num_key_value_heads {config.num_key_value_heads} does not divide'
+    yield f'{fault} model.num_attention_heads {config.num_attention_heads}; use one that does.'
   if causal and not attends:
     yield f'{mixer} reads later tokens too, which may not be; use attention.'
   if not attends and (positions.turn or positions.bias or positions.own_scores):

@@ -23,9 +23,10 @@ class Classification(LabelledExamples):
   """Classifies texts, or regresses a number. labels: the classes in order; empty for regression.
   multi_label: a text may have any number of them. class_weights: of each label, or (): factors of
   the loss of a text with this label; with multi_label, of the loss of this label. pooling: 'cls',
-  'mean': the mean of the hidden states of a text, without a pooler, or 'pooled_mean': their mean
-  through the pooler (ModernBERT). lm_weight: weight of the loss of a causal language model on the
-  same texts (GPT, Radford et al. 2018, section 3.2).
+  'mean': the mean of the hidden states of a text, without a pooler, 'pooled_mean': their mean
+  through the pooler (ModernBERT), or 'late_mean': the mean of each through it (EuroBERT).
+  lm_weight: weight of the loss of a causal language model on the same texts (GPT, Radford et al.
+  2018, section 3.2).
 
   prior: of numbers their mean and scale: the head predicts standardized numbers, and so they are in
   the loss; in answers and in the metric they have their units.
@@ -112,9 +113,11 @@ class Classification(LabelledExamples):
       x_BND = super().inputs(params, batch, hidden_BTD)
     else:
       segments_BT, positions_BN = batch['segment_ids'], batch['cls_positions']
-      x_BND = pooling.means(hidden_BTD, pooling.tokens_of_examples(segments_BT, positions_BN))
-      if self.pooling == 'pooled_mean':
-        x_BND = shared.apply(models.Pooler(self.model), params.get('pooler', {}), x_BND)
+      is_in_BNT = pooling.tokens_of_examples(segments_BT, positions_BN)
+      pooled = lambda x: shared.apply(models.Pooler(self.model), params.get('pooler', {}), x)
+      x_BTD = pooled(hidden_BTD) if self.pooling == 'late_mean' else hidden_BTD
+      x_BND = pooling.means(x_BTD, is_in_BNT)
+      x_BND = pooled(x_BND) if self.pooling == 'pooled_mean' else x_BND
     if not self.hierarchical:
       return x_BND
     return over_groups(params['windows']['query'], x_BND, batch['groups'])

@@ -40,6 +40,7 @@ def generator_of(model: models.ModelConfig, size: float) -> models.ModelConfig:
     model,
     hidden_size=hidden,
     num_attention_heads=heads,
+    num_key_value_heads=0,
     intermediate_size=model.intermediate_size * heads // model.num_attention_heads,
     embedding_size=0 if embedding == hidden else embedding,
   )

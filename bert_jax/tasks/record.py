@@ -83,7 +83,7 @@ class Released(NamedTuple):
   limit: int  # the most tokens of an example
   pairs: str = 'nsp'  # what its head for pairs of texts predicts: nsp, or sop (ALBERT)
   begin: str = ''  # what its targets begin with: cls, or sep (BART); '': it has no decoder
-  pooling: str = 'cls'  # what its sequence classifier reads: cls, or mean (of all tokens)
+  pooling: str = 'cls'  # what its sequence classifier reads, see Description of convert
   writing: Mapping[str, Any] = types.MappingProxyType({})  # how it writes, see Description
 
 

@@ -2,26 +2,29 @@
 
 import json
 import re
+from collections.abc import Mapping
 
 from bert_jax.errors import InputError, first_line, log, quoted
 from bert_jax.files import Path
 from bert_jax.text import files
-from bert_jax.tokenizers import tokenizer_json
+from bert_jax.tokenizers import spiece, tokenizer_json
 from bert_jax.tokenizers.base import RESERVED, Tokenizer
 from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, listed
 from bert_jax.tokenizers.sentence_piece import SentencePiece
 from bert_jax.tokenizers.wordpiece import Splitting, WordPiece
 
-FILES = ('vocab.txt', 'spm.model', 'tokenizer.json', 'vocab.json', 'spiece.model')
-# Classes that have a vocab.txt, but split words by another program or file; refused.
-_OTHER_CLASSES = ('BertJapanese', 'Bertweet', 'Phobert', 'Herbert')
+_REMOVE = 'remove the one that is not of this model'
+FILES = ('vocab.txt', 'spm.model', 'tokenizer.json', 'vocab.json', *spiece.FILES)
+# Classes, or model_types, with a vocab.txt that split words by another program or file; refused.
+_OTHER_CLASSES = ('bertjapanese', 'bertweet', 'phobert', 'herbert', 'roformer')
 # Classes of transformers that read tokenizer.json alone.
 _GENERIC = 'PreTrainedTokenizerFast', 'TokenizersBackend'
 
 
 def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
   """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`, the
-  `spiece.model` of an ALBERT or FNet, a `tokenizer.json`, or a `vocab.json` with merges.txt.
+  `spiece.model` of an ALBERT or FNet, the `sentencepiece.bpe.model` of an XLM-R or CamemBERT, a
+  `tokenizer.json`, or a `vocab.json` with merges.txt.
   do_lower_case: of a vocab.txt, which does not say it; InputError if a tokenizer_config.json beside
   it says otherwise. None: as that file says, else by the share of the words with capitals.
   Files beside it that ask for what no tokenizer here does are an error."""
@@ -36,17 +39,18 @@ def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
   data = path.read_bytes()
   if not data.strip():
     raise InputError(f'{path} is empty; was it cut off while it was copied?')
-  if path.suffix != '.model' and path.name != 'tokenizer.json':
+  if path.suffix != '.model':
     _check_words(path)
   merges = path.with_name('merges.txt')
-  if path.name == 'spiece.model':
-    tokenizer = tokenizer_json.read_spiece(path, data)
+  if path.name in spiece.FILES:
+    tokenizer = spiece.read(path)
   elif path.suffix == '.model':
     tokenizer = SentencePiece(data, source=str(path))
   elif path.name == 'vocab.json' and merges.is_file():
     tokenizer = tokenizer_json.read_pair(path, merges)
   elif path.suffix == '.json':
     tokenizer = tokenizer_json.read(path)
+    _check_model_beside(path)
   else:
     pieces, splitting = _read_vocab(path, data), _splitting(path, do_lower_case)
     tokenizer = _beside(path, WordPiece(pieces, splitting, source=str(path)))
@@ -139,10 +143,7 @@ def _beside(path: Path, tokenizer: WordPiece) -> Tokenizer:
     return tokenizer
   with tokenizer_json.whole(other):
     ours, theirs = {piece: i for i, piece in enumerate(tokenizer.pieces)}, listed(content)
-    if different := [piece for piece in [*ours, *theirs] if theirs.get(piece) != ours.get(piece)]:
-      here, there = (x.get(different[0], 'none') for x in (ours, theirs))
-      why = f'the id of {quoted(different[0])} is {here} in the one and {there} in the other'
-    else:
+    if not (why := _other_id(ours, theirs)):
       plain = {'added_tokens': [], 'post_processor': None}
       plain = tokenizer_json.from_content(other, content | plain)
       if plain.fingerprint == tokenizer.fingerprint:
@@ -152,22 +153,45 @@ def _beside(path: Path, tokenizer: WordPiece) -> Tokenizer:
       parts = 'model', 'normalizer', 'pre_tokenizer'
       parts = [part for part in parts if differs(mine[part], content.get(part) or {'': ''})]
       why = f'the {" and the ".join(parts)} of the second would give other ids'
-  raise InputError(f'{path} and {other} differ: {why}; remove the one that is not of this model')
+  raise InputError(f'{path} and {other} differ: {why}; {_REMOVE}')
+
+
+def _other_id(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:
+  """A piece that has another id in the second of two vocabularies, in words; '': there is none."""
+  for piece in [*ours, *theirs]:
+    here, there = (x.get(piece, 'none') for x in (ours, theirs))
+    if here != there:
+      return f'the id of {quoted(piece)} is {here} in the one and {there} in the other'
+  return ''
+
+
+def _check_model_beside(path: Path) -> None:
+  """InputError if a released SentencePiece model beside a tokenizer.json has other pieces."""
+  for other in filter(Path.is_file, map(path.with_name, spiece.FILES)):
+    theirs = spiece.pieces(other)
+    ours = listed(files.json_of(path))
+    if theirs and (why := _other_id(ours, {piece: i for i, piece in enumerate(theirs)})):
+      raise InputError(f'{path} and {other} differ: {why}; {_REMOVE}')
 
 
 def _check_words(path: Path) -> None:
   """InputError if files beside a vocabulary ask for a way to split words that is not supported."""
   settings = files.json_of(path.with_name('tokenizer_config.json'))
-  kind = settings.get('tokenizer_class')
-  kind = kind or files.json_of(path.with_name('config.json')).get('tokenizer_class')
-  splitter, pieces = (settings.get(f'{part}_tokenizer_type') for part in ('word', 'subword'))
-  refused = {
-    f'tokenizer_class {first_line(kind)}': str(kind).startswith(_OTHER_CLASSES),
-    f'word_tokenizer_type {first_line(splitter)}': splitter not in (None, 'basic'),
-    f'subword_tokenizer_type {first_line(pieces)}': pieces not in (None, 'wordpiece'),
-    'do_basic_tokenize false': settings.get('do_basic_tokenize') not in (None, True),
-    'never_split': bool(settings.get('never_split')),
-  }
+  model = files.json_of(path.with_name('config.json'))
+  said = (settings.get('tokenizer_class'), *map(model.get, ('tokenizer_class', 'model_type')))
+  kind = first_line(next(filter(None, said), 'none'))
+  is_of = lambda names: kind.lower().replace('-', '').startswith(names)
+  # In a tokenizer.json, too, others split words than RoFormer's program.
+  refused = {f'tokenizer_class {kind}': is_of('roformer')}
+  if path.name != 'tokenizer.json':
+    splitter, pieces = (settings.get(f'{part}_tokenizer_type') for part in ('word', 'subword'))
+    refused |= {
+      f'tokenizer_class {kind}': is_of(_OTHER_CLASSES),
+      f'word_tokenizer_type {first_line(splitter)}': splitter not in (None, 'basic'),
+      f'subword_tokenizer_type {first_line(pieces)}': pieces not in (None, 'wordpiece'),
+      'do_basic_tokenize false': settings.get('do_basic_tokenize') not in (None, True),
+      'never_split': bool(settings.get('never_split')),
+    }
   if wrong := [name for name, is_wrong in refused.items() if is_wrong]:
     fault = f'{path.parent} asks for {wrong[0]}, which splits words otherwise than here'
     raise InputError(f'{fault} with a {path.name}; this model cannot be read.')

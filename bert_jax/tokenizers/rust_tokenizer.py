@@ -18,10 +18,14 @@ from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
 from bert_jax.tokenizers.byte_level import BLANK
 
 # Keys that only our files have. `searched`: texts are searched for special tokens that are not
-# reserved. `around`: what stands around texts.
-OURS = 'searched', 'around'
+# reserved. `reserved`: {name: id} of a mask and padding that are called otherwise. `around`: what
+# stands around texts.
+OURS = 'searched', 'reserved', 'around'
 # {pre-tokenizer of a tokenizer.json: the mark it puts before a word that follows a blank}.
 _MARKS = {'ByteLevel': BLANK, 'Metaspace': '▁'}
+_MARK_FOR_BLANK = (
+  '"pattern": {"String": " "}, "content": "▁"'  # of a normalizer that replaces blanks
+)
 
 
 class RustTokenizer(Tokenizer):
@@ -38,6 +42,7 @@ class RustTokenizer(Tokenizer):
     known = json.dumps(known, sort_keys=True)
     super().__init__(pieces, hashlib.sha256(known.encode()).hexdigest(), source)
     self.content = content
+    self.reserved |= content.get('reserved') or {}
     if 'around' in content:
       self.set_around(content['around'])
     self._listed = listed(content)
@@ -78,10 +83,15 @@ class RustTokenizer(Tokenizer):
     """Sets for each piece whether words begin or end there."""
     model, kinds = parts['model'], _kinds(parts['pre_tokenizer'])
     marks = [mark for kind, mark in _MARKS.items() if kind in kinds]
+    replaces = json.dumps(parts['normalizer'], ensure_ascii=False)
+    if not marks and _MARK_FOR_BLANK in replaces:  # Gemma's: blanks become marks in the text
+      marks, kinds = ['▁'], ['Replace']
     prefix, suffix = model.get('continuing_subword_prefix'), model.get('end_of_word_suffix')
     if not (marks or suffix or model['type'] == 'WordPiece'):
       by = first_line(', '.join(kinds)) if kinds else 'nothing'
-      read = 'WordPiece and what is split by ByteLevel or Metaspace or has an end_of_word_suffix'
+      read = (
+        'WordPiece and what is split by ByteLevel or Metaspace or marks blanks or ends of words'
+      )
       fault = f'{source} is a {first_line(model["type"])} split by {by}, and read are {read}'
       raise InputError(f'{fault}; put a vocab.txt or *.model beside it.')
     added = {token['content'] for token in self._added} - self._hidden
@@ -92,7 +102,7 @@ class RustTokenizer(Tokenizer):
     ends = [bool(suffix) and piece.endswith(suffix) for piece in self.pieces]
     self._begins_word, self._ends_word = np.array(begins) | is_added, np.array(ends) | is_added
     self._blank = np.array([piece == '▁' for piece in self.pieces])
-    self.blank_is_of_word = marks == [BLANK]
+    self.blank_is_of_word = marks == [BLANK] or kinds == ['Replace']
     self.add_prefix_space = '"add_prefix_space": true' in json.dumps(parts['pre_tokenizer'])
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:

@@ -1,14 +1,9 @@
-"""Reads Hugging Face's tokenizer.json, vocab.json with merges.txt (RoBERTa, GPT-2, GPT), and the
-spiece.model of ALBERT and FNet.
+"""Reads Hugging Face's tokenizer.json, and vocab.json with merges.txt (RoBERTa, GPT-2, GPT).
 
 WordPiece and byte-level BPE as in BERT, RoBERTa and GPT-2 get the classes of this package; with
-another normaliser, another way to split words or added tokens, the file runs as a RustTokenizer. So
-does a spiece.model, converted as by Hugging Face: ALBERT and FNet lower-case text and strip
-accents, if nothing says otherwise, before SentencePiece's own normalisation, and never take a
-number and the comma behind it as one piece.
+another normaliser, another way to split words or added tokens, the file runs as a RustTokenizer.
 """
 
-import base64
 import contextlib
 import json
 import re
@@ -19,19 +14,13 @@ import tokenizers
 
 from bert_jax.errors import InputError, first_line, log, quoted
 from bert_jax.files import Path
-from bert_jax.text import files, protobuf
+from bert_jax.text import files
 from bert_jax.tokenizers.base import Tokenizer, reserved_ids
 from bert_jax.tokenizers.byte_level import BLANK, ByteLevel
 from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, RustTokenizer, listed, whole_content
-from bert_jax.tokenizers.sentence_piece import processor
 from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, Splitting, WordPiece
 
 _END = '</w>'  # how GPT's pieces write the end of a word
-SPIECE_CLASSES = {'albert': 'AlbertTokenizer', 'fnet': 'FNetTokenizer'}
-# Field numbers in sentencepiece_model.proto; _UNIGRAM is a value of _MODEL_TYPE.
-_TRAINER, _MODEL_TYPE, _UNIGRAM = 2, 3, 1
-_NORMALIZER, _CHARSMAP = 3, 2
-_AFTER_NUMBER = 100.0  # the extra cost of "1," over its two pieces
 
 
 @contextlib.contextmanager
@@ -66,12 +55,15 @@ def from_content(path: Path, content: dict[str, Any]) -> Tokenizer:
     raise InputError(f'{fault}; it cannot be read.')
   vocabulary = {token['content']: token['id'] for token in added} | vocabulary
   pieces = _pieces(path, vocabulary)
-  content, reserved = content | {'added_tokens': added}, reserved_ids(pieces).values()
+  content = content | {'added_tokens': added}
+  if 'objective' not in beside and (named := _named(path, vocabulary, reserved_ids(pieces))):
+    content['reserved'] = named
+  reserved = (reserved_ids(pieces) | (content.get('reserved') or {})).values()
   others = [token for token in added if vocabulary[token['content']] not in reserved]
   if 'objective' not in beside and any(token.get('special') for token in others):
     content.setdefault('searched', True)
   others = [token for token in others if content.get('searched') or not token.get('special')]
-  kind = RustTokenizer if others else _of_kind
+  kind = RustTokenizer if others or content.get('reserved') else _of_kind
   tokenizer = kind(content, pieces, source=str(path))
   around = content.get('around') or ('objective' not in beside and _around(path, content, beside))
   if around and tokenizer.set_around(around):
@@ -92,6 +84,20 @@ def with_tokens(path: Path, tokenizer: Any, more: list[dict[str, Any]]) -> Token
 
 # Classes of transformers that put [CLS] and [SEP] around texts if the file has no post_processor.
 _ENCLOSING = re.compile(r'(?!modern)(\w*bert|electra|fnet|xlm|bart)', re.IGNORECASE)
+
+
+def _named(path, vocabulary, usual):
+  """{name: id} of mask and padding where the files beside a tokenizer.json name other pieces than
+  usual ones."""
+  settings = files.json_of(path.with_name('special_tokens_map.json'))
+  settings |= files.json_of(path.with_name('tokenizer_config.json'))
+  named = {}
+  for name, key in (('[MASK]', 'mask_token'), ('[PAD]', 'pad_token')):
+    token = settings.get(key)
+    i = vocabulary.get(token.get('content') if isinstance(token, dict) else token)
+    if i is not None and i != usual.get(name):
+      named[name] = i
+  return named
 
 
 def _around(path, content, beside):
@@ -152,45 +158,6 @@ def _gpt(pieces: list[str], pairs: list[list[str]]) -> dict[str, Any]:
   model |= {'vocab': {piece: i for i, piece in enumerate(pieces)}, 'merges': pairs}
   decoder = {'type': 'BPEDecoder', 'suffix': _END}
   return whole_content([unknown], normalizer, {'type': 'BertPreTokenizer'}, decoder, model)
-
-
-def read_spiece(path: Path, data: bytes) -> Tokenizer:
-  """Makes a tokenizer of the content of a spiece.model. InputError unless the files beside it name
-  one of SPIECE_CLASSES, since other models with a file of this name treat text otherwise."""
-  settings = files.json_of(path.with_name('tokenizer_config.json'))
-  kind = files.json_of(path.with_name('config.json')).get('model_type')
-  name = str(settings.get('tokenizer_class') or SPIECE_CLASSES.get(kind)).removesuffix('Fast')
-  if name not in SPIECE_CLASSES.values():
-    fault = f'{path} is not known to be of an ALBERT or FNet'
-    known = ' or '.join(SPIECE_CLASSES.values())
-    raise InputError(f'{fault}; write its tokenizer_class ({known}) into tokenizer_config.json.')
-  flags = {'do_lower_case': True, 'keep_accents': False}
-  flags |= {flag: settings[flag] for flag in flags if settings.get(flag) is not None}
-  model, parts = processor(data, str(path)), protobuf.messages(data)
-  if dict(protobuf.fields(parts.get(_TRAINER, b''))).get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
-    raise InputError(f'{path} is no unigram model, as those of {name} are; is it of another?')
-  quoting = lambda mark: {'type': 'Replace', 'pattern': {'String': mark}, 'content': '"'}
-  steps: list[dict[str, Any]] = [quoting('``'), quoting("''")]
-  if not flags['keep_accents']:
-    steps += [{'type': 'NFKD'}, {'type': 'StripAccents'}]
-  if flags['do_lower_case']:
-    steps.append({'type': 'Lowercase'})
-  if table := protobuf.messages(parts.get(_NORMALIZER, b'')).get(_CHARSMAP):
-    steps.append({'type': 'Precompiled', 'precompiled_charsmap': base64.b64encode(table).decode()})
-  pieces = [model.id_to_piece(i) for i in range(model.get_piece_size())]
-  cost = lambda piece: _AFTER_NUMBER * (piece[-1:] == ',' and piece[-2:-1].isdigit())
-  vocabulary = [[piece, model.get_score(i) - cost(piece)] for i, piece in enumerate(pieces)]
-  special = [
-    {'id': i, 'content': piece, **TOKEN_FLAGS, 'lstrip': piece == '[MASK]', 'special': True}
-    for i, piece in enumerate(pieces)
-    if model.is_unknown(i) or model.is_control(i)
-  ]
-  space = {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'always', 'split': True}
-  words = {'type': 'Sequence', 'pretokenizers': [{'type': 'WhitespaceSplit'}, space]}
-  unigram = {'type': 'Unigram', 'unk_id': model.unk_id(), 'byte_fallback': False}
-  normalizer = {'type': 'Sequence', 'normalizers': steps}
-  content = whole_content(special, normalizer, words, space, unigram | {'vocab': vocabulary})
-  return from_content(path, content | {'searched': False})  # for control pieces, which no file adds
 
 
 def _splitting(content: Mapping[str, Any]) -> Splitting | None:

@@ -32,8 +32,11 @@ def drawn(family, rng):
     'global_attention_every': every,
     'rotary_theta': 1000 + share(),
     'local_rotary_theta': share() + 2 if window and rng.integers(2) else 0.0,
-    'feed_forward_bias': str(rng.choice(['all', 'none'])),
+    'feed_forward_bias': (biases := str(rng.choice(['all', 'none']))),
+    'num_key_value_heads': int(rng.choice([0, 3])),
   }
+  if 'decoder_bias' in family.derived:  # from feed_forward_bias
+    others['decoder_bias'] = biases == 'all'
   for field in (*family.free, *family.derived):
     model[field] = others[field] if field in others else bool(rng.integers(2))
   return model

@@ -204,6 +204,6 @@ def test_what_a_config_says_is_put_into_our_words(tmp_path):
   # RoBERTa's first position has the number of its padding + 1; its texts have one type.
   for pad, offset in ((1, 2), (0, 1), (None, 2)):
     roberta = read(model_type='xlm-roberta', pad_token_id=pad, type_vocab_size=1)
-    assert (roberta.family.name, roberta.offset) == ('roberta', offset)
+    assert (roberta.family.name, roberta.offset) == ('xlm-roberta', offset)
     assert roberta.model['max_position_embeddings'] == 26 - offset
     assert roberta.model['type_vocab_size'] == 2

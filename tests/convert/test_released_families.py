@@ -6,8 +6,11 @@
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+import safetensors.numpy
 from golden import make_released_golden as hf
 from released import (
   batch_of,
@@ -22,12 +25,14 @@ from released import (
 )
 
 from bert_jax import config as c
-from bert_jax import models
+from bert_jax import models, optim
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface
+from bert_jax.convert.families import FAMILIES
 from bert_jax.models import bands
 from bert_jax.models.tokens import Pattern, Tokens
 from bert_jax.objectives import mlm_nsp
+from bert_jax.objectives.encode import encode
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
@@ -59,10 +64,44 @@ def first_batch(case='modernbert'):
 @pytest.mark.parametrize('case', hf.CASES)
 def test_their_weights_compute_what_they_recorded(tmp_path, recorded, case):
   weights = from_huggingface.read(folder_of(tmp_path, recorded, case))
-  assert not weights.unused and not weights.new
+  one_type = 'row 1, a copy of row 0, the only one'
+  assert not weights.unused and {*weights.new.values()} <= {one_type}
   found = trained.load(tmp_path)
   assert found.config.model.causal == ('gpt' in case)
   compare(recorded[case], found, first_batch(case))
+
+
+@pytest.mark.parametrize('case', hf.TRAINED)
+def test_twenty_adamw_steps(tmp_path, recorded, case):
+  found = trained.load(folder_of(tmp_path, recorded, case))
+  model = models.ModelConfig(**found.config.model)
+  settings = c.defaults('mlm_nsp').optimizer
+  settings.update(name='adamw', learning_rate=hf.RATE, schedule='constant', warmup=0.0, eps=1e-8)
+  settings.update(weight_decay=hf.WEIGHT_DECAY, clip_norm=0.0, beta2=0.999)
+  optimizer = optim.make_optimizer(settings, hf.STEPS, found.params)
+
+  @jax.jit
+  def step(params, state, batch, labels):
+    def loss(params):
+      hidden = encode(model, params['encoder'], batch)
+      logits = models.word_logits(model, params, hidden)
+      losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(labels, 0))
+      return jnp.sum(losses * (labels >= 0)) / jnp.sum(labels >= 0)
+
+    value, gradients = jax.value_and_grad(loss)(params)
+    updates, state = optimizer.update(gradients, state, params)
+    return optax.apply_updates(params, updates), state, value
+
+  params, state, losses = found.params, optimizer.init(found.params), []
+  for i in range(hf.STEPS):
+    theirs = hf.draw_batch(i)
+    batch = batch_of(theirs) | {
+      'token_type_ids': 0 * theirs['input_ids']
+    }  # fairseq's have one type
+    params, state, value = step(params, state, batch, theirs['labels'])
+    losses.append(value)
+  np.testing.assert_allclose(losses, recorded[case]['losses'], rtol=0, atol=1e-3)
+  assert losses[-1] < losses[0] - 0.5
 
 
 @pytest.mark.slow
@@ -86,8 +125,10 @@ def test_in_and_out_is_the_same_file(tmp_path, recorded, case):
   for name, x in before.items():
     if case == 'fnet masked' and 'pooler' in name:  # its class has one, on which nothing stands
       x = 0 * x
-    if name.endswith('embed_positions.weight'):  # of a BART
-      x[:2] = 0  # they are of no position
+    if name.endswith(('embed_positions.weight', 'position_embeddings.weight')):
+      x[: from_huggingface.describe(tmp_path / 'theirs').offset] = (
+        0  # rows of no position, of a BART and fairseq's others
+      )
     np.testing.assert_array_equal(x, after[name], name)
   again = trained.load(folder)
   same(found.params, again.params, found.config)
@@ -98,6 +139,8 @@ def test_in_and_out_is_the_same_file(tmp_path, recorded, case):
   differing = {key for key in theirs.keys() & ours.keys() if theirs[key] != ours[key]}
   if case not in hf.WRITERS:  # of the vocabulary that lies beside it here
     differing -= {'bos_token_id', 'eos_token_id'}
+  if not theirs['architectures'][0].endswith('ForSequenceClassification'):
+    differing -= {'classifier_pooling'}
   expected = {'architectures', 'model_type'} if as_bert else set()
   expected |= (
     {'n_inner'} if case in ('gpt2 untied', 'gpt2 classifier') else set()
@@ -188,6 +231,42 @@ def test_a_theta_of_local_layers_that_is_null_is_the_global_one(tmp_path, record
     assert (model.rotary_theta, model.local_rotary_theta) == (7e4, theta)
 
 
+def test_a_multilingual_modernbert(tmp_path, recorded):
+  """mmBERT says that it has no positions, and one theta for both kinds of layers."""
+  thetas = {f'{kind}_rope_theta': 160_000 for kind in ('local', 'global')}
+  said = thetas | {'rope_parameters': None, 'position_embedding_type': 'sans_pos'}
+  model = trained.load(folder_of(tmp_path, recorded, 'modernbert', **said)).config.model
+  assert (model.rotary_theta, model.local_rotary_theta) == (160_000, 0)
+
+
+def test_a_nomic_may_be_written_as_by_its_makers(tmp_path, recorded, caplog):
+  """Names of GPT-2 in its config.json, bert before names of tensors, code of theirs beside it."""
+  folder = folder_of(tmp_path, recorded, 'nomic_bert')
+  expected, said = trained.load(folder), config_of(folder)
+  older = {new: old for old, new in FAMILIES['nomic_bert'].older.items()}
+  said = {older.get(key, key): x for key, x in said.items() if key != 'head_dim'}
+  said |= dict(activation_function='swiglu', rotary_emb_base=1000, prenorm=False)
+  said['auto_map'] = {'AutoModel': 'modeling_hf_nomic_bert.NomicBertModel'}
+  said['rope_parameters'] = {'rope_type': 'dynamic', 'factor': 2.0}
+  (folder / 'config.json').write_text(json.dumps(said | {'max_trained_positions': 18}))
+  rename = lambda x: {name.replace('nomic_bert.', 'bert.'): tensor for name, tensor in x.items()}
+  safetensors.numpy.save_file(rename(tensors_of(folder)), folder / 'model.safetensors')
+  found = trained.load(folder)
+  assert 'rows with more than 18 tokens' in caplog.text
+  assert found.config.model.max_position_embeddings == 18
+  found.config.model.max_position_embeddings = expected.config.model.max_position_embeddings
+  assert found.config.model == expected.config.model
+  same(found.params, expected.params, found.config)
+
+
+def test_a_class_that_they_have_not_is_not_written(tmp_path, recorded):
+  found = trained.load(folder_of(tmp_path / 'theirs', recorded, 'nomic_bert classifier'))
+  config = c.defaults('choice')
+  config.model.update(found.config.model)
+  with pytest.raises(InputError, match='has no NomicBertForMultipleChoice that computes the same'):
+    convert.export_run(tmp_path / 'hf', found._replace(config=config), {})
+
+
 def test_packed_rows_of_a_modernbert(tmp_path, recorded):
   """Examples longer than the window, side by side in a row that is computed in blocks."""
   found = trained.load(folder_of(tmp_path, recorded, 'modernbert'))
@@ -261,6 +340,28 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
   'case, settings, sentence',
   [
     ('modernbert', YARN, "rope_type of full_attention 'yarn'; our encoder has default only"),
+    ('nomic_bert', {'qkv_proj_bias': True}, 'qkv_proj_bias True; our encoder has False only'),
+    (
+      'eurobert',
+      {'tie_word_embeddings': True},
+      'tie_word_embeddings True; our encoder has False on',
+    ),
+    (
+      'eurobert',
+      {'clf_pooling': 'last'},
+      "classifier_pooling 'last'; our encoder has 'bos' and 'me",
+    ),
+    (
+      'eurobert',
+      {'num_key_value_heads': 2},
+      r'k_proj.weight is .12, 6., where the config asks for ',
+    ),
+    ('eurobert', {'mlp_bias': True}, 'the encoder of these weights is not whole: 12 missing'),
+    ('roformer', {'rotary_value': True}, 'rotary_value True; our encoder has False only'),
+    ('roformer', {'max_position_embeddings': 25}, 'embed_positions.weight is not what config.json'),
+    ('nomic_bert', {'num_experts': 8}, 'num_experts 8; our encoder has 0 only'),
+    ('nomic_bert', {'head_dim': 5}, 'head_dim 5; here it is hidden_size / num_attention_heads, 6'),
+    ('nomic_bert', {'rope_parameters': {'rope_type': 'yarn'}}, "rope_type 'yarn'; our encoder has"),
     ('modernbert', {'rope_scaling': {'factor': 2}}, 'rope_scaling .* our encoder has none of it'),
     ('modernbert', ODD, 'full_attention in every n-th layer'),
     ('modernbert', {'classifier_activation': 'relu'}, 'have the activation of the layers, gelu'),
@@ -304,7 +405,18 @@ def test_a_fused_kernel_that_is_cut_is_not_whole(tmp_path, recorded):
 @pytest.mark.parametrize(
   'case, changes, sentence',
   [
-    ('modernbert', {'norm': 'rms_norm'}, "norm is rms_norm, and Hugging Face's ModernBert is lay"),
+    ('modernbert', {'norm': 'rms_norm'}, "attention_window is 6, and Hugging Face's EuroBert is 0"),
+    (
+      'modernbert',
+      {'embedding_norm': False},
+      "norm is False, and Hugging Face's ModernBert is True",
+    ),
+    ('eurobert', {'tie_word_embeddings': True}, "is True, and Hugging Face's EuroBert is False"),
+    (
+      'eurobert',
+      {'decoder_bias': True},
+      "decoder_bias is True, and Hugging Face's EuroBert is False",
+    ),
     ('modernbert', {'feed_forward_bias': 'output'}, 'ModernBert is all or none'),
     ('albert', {'norm_placement': 'pre'}, "Hugging Face's Albert is post"),
     ('electra tagger', {'mlm_head': 'dense'}, "Hugging Face's Electra is transform"),

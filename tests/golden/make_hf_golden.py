@@ -137,14 +137,14 @@ def forward(model, batch):
   }
 
 
-def adamw_losses(model, norm, rate, weight_decay, losses):
+def adamw_losses(model, rate, weight_decay, losses):
   """The losses of steps of AdamW. losses: an iterator that computes the next one by the model as it
-  is. norm: what the names of norms have in them."""
+  is. Biases and norms do not decay."""
   import torch
 
   groups = {0.0: [], weight_decay: []}
   for name, x in model.named_parameters():
-    groups[0.0 if norm in name or 'bias' in name else weight_decay].append(x)
+    groups[0.0 if 'norm' in name.lower() or 'bias' in name else weight_decay].append(x)
   parameters = [{'params': x, 'weight_decay': decay} for decay, x in groups.items()]
   optimizer = torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.999), eps=1e-8)
   out = []
@@ -165,7 +165,7 @@ def record(case):
   result = {name: x.detach().numpy() for name, x in out.items()} | gradient_summary(gradients)
   result['gradients'] = np.concatenate([gradients[n].ravel() for n in sorted(gradients)])
   losses = (forward(model, draw_batch(case, step))['loss'] for step in range(STEPS))
-  steps = adamw_losses(model, 'LayerNorm', case.learning_rate, WEIGHT_DECAY, losses)
+  steps = adamw_losses(model, case.learning_rate, WEIGHT_DECAY, losses)
   return result | {'losses': steps}
 
 

@@ -1,7 +1,11 @@
 """Records what models of Hugging Face compute and write, into hf_released.npz: ModernBERT, ALBERT,
-ELECTRA, FNet, GPT-2, OpenAI-GPT and BART.
+ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R, CamemBERT, Nomic's BERT,
+RoFormer and EuroBERT.
 
     python tests/golden/make_released_golden.py    # torch 2.13 (CPU) and transformers 5.23 wrote it
+
+With names of cases it records these anew and keeps the others (xlm-roberta and what follows it were
+added by transformers 5.24).
 
 As in make_hf_golden.py no weight is stored: weights are functions of their names, and batches of
 seeds. What is stored is the config.json, the names and shapes of the tensors that they save, the
@@ -10,6 +14,7 @@ written that is theirs but for its numbers.
 """
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 
@@ -40,6 +45,14 @@ BART |= dict(encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=20)
 BART |= dict(decoder_layers=3, decoder_attention_heads=2, decoder_ffn_dim=20)
 SCALED = dict(decoder_layers=2, scale_embedding=True, activation_function='relu')
 SCALED |= dict(decoder_start_token_id=0)
+# fairseq's: positions begin at 2, behind the id of <pad>, and both texts have one token type.
+XLM = SIZES | dict(pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1)
+XLM |= dict(max_position_embeddings=26, layer_norm_eps=1e-5)
+NOMIC = SIZES | {'rope_parameters': {'rope_theta': 50.0, 'rope_type': 'default'}}
+EURO = SIZES | dict(bos_token_id=2, eos_token_id=3, mask_token_id=4)
+EURO |= {'rope_parameters': {'rope_theta': 70.0, 'rope_type': 'default'}}
+BOS = {'classifier_pooling': 'bos'}
+CAMEMBERT = XLM | dict(bos_token_id=5, eos_token_id=6)
 # {case: (class, its config)}.
 WRITERS = {
   'gpt2': ('GPT2LMHeadModel', GPT2 | dict(n_inner=20)),
@@ -68,7 +81,33 @@ CASES = {
   'fnet': ('FNetForPreTraining', SIZES),
   'fnet masked': ('FNetForMaskedLM', SIZES | {'hidden_act': 'relu'}),
   'fnet classifier': ('FNetForSequenceClassification', SIZES | LABELS),
+  'xlm-roberta': ('XLMRobertaForMaskedLM', XLM),
+  'xlm-roberta bare': ('XLMRobertaModel', XLM),
+  'xlm-roberta classifier': ('XLMRobertaForSequenceClassification', XLM | LABELS),
+  'xlm-roberta tagger': ('XLMRobertaForTokenClassification', XLM | LABELS),
+  'xlm-roberta qa': ('XLMRobertaForQuestionAnswering', XLM),
+  'xlm-roberta choice': ('XLMRobertaForMultipleChoice', XLM),
+  'nomic_bert': ('NomicBertForMaskedLM', SIZES),
+  'nomic_bert bare': ('NomicBertModel', SIZES),
+  'nomic_bert classifier': ('NomicBertForSequenceClassification', NOMIC | LABELS),
+  'nomic_bert tagger': ('NomicBertForTokenClassification', SIZES | LABELS),
+  'roformer': ('RoFormerForMaskedLM', NARROW),
+  'roformer wide': ('RoFormerForMaskedLM', SIZES | {'hidden_act': 'relu'}),
+  'roformer bare': ('RoFormerModel', NARROW),
+  'roformer classifier': ('RoFormerForSequenceClassification', SIZES | LABELS),
+  'roformer tagger': ('RoFormerForTokenClassification', SIZES | LABELS),
+  'roformer qa': ('RoFormerForQuestionAnswering', SIZES),
+  'eurobert': ('EuroBertForMaskedLM', EURO | {'num_key_value_heads': 1}),
+  'eurobert biased': ('EuroBertForMaskedLM', EURO | {'mlp_bias': True, 'attention_bias': True}),
+  'eurobert bare': ('EuroBertModel', EURO | {'num_key_value_heads': 2, 'num_attention_heads': 6}),
+  'eurobert late': ('EuroBertForSequenceClassification', EURO | LABELS),
+  'eurobert mean': ('EuroBertForSequenceClassification', EURO | LABELS | MEAN),
+  'eurobert bos': ('EuroBertForSequenceClassification', EURO | LABELS | BOS),
+  'eurobert tagger': ('EuroBertForTokenClassification', EURO | LABELS),
+  'camembert': ('CamembertForMaskedLM', CAMEMBERT),
+  'camembert classifier': ('CamembertForSequenceClassification', CAMEMBERT | LABELS),
 } | WRITERS
+TRAINED = 'modernbert', 'xlm-roberta', 'camembert'  # whose losses are recorded
 PROMPTS = [3, 17, 4, 9, 21], [8], [11, 12, 13], [END], [6, 6, 20, 2, 14, 7, 1]
 # {name: arguments of generate}.
 WAYS = {
@@ -78,6 +117,7 @@ WAYS = {
   'beam sum': dict(num_beams=4, length_penalty=0.0),
   'beam penalty': dict(num_beams=4, repetition_penalty=1.5),
 }
+BARE = 'last_hidden_state', 'pooler_output'  # what models without a head compute
 FEW = 'greedy', 'beam'  # those of all writers but the first of a kind
 
 
@@ -89,6 +129,8 @@ def draw_weight(name, shape, writes):
   """No bias is 0 and no norm 1; attention and logits are far from uniform. Some texts end."""
   if not writes:
     is_scale = 'norm' in name.lower() and name.endswith('weight')
+    if name.endswith('encoder.embed_positions.weight'):  # RoFormer's sines and cosines
+      return roformer_table(*shape)
     return (draw(name, shape) * 0.3 + is_scale).astype(np.float32)
   is_scale = ('ln_' in name or 'norm' in name) and name.endswith('weight')
   size = 0.1 if name.endswith('bias') else 0.2 if is_scale else 0.5
@@ -98,6 +140,12 @@ def draw_weight(name, shape, writes):
   if len(x) == VOCAB and 'model.' not in name:  # a GPT's words
     x[END] *= 2
   return x.astype(np.float32)
+
+
+def roformer_table(length, width):
+  """The buffer of a RoFormer, in which nothing is drawn."""
+  angles = np.arange(length)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
+  return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 def draw_batch(step=0, writes=False):
@@ -140,9 +188,17 @@ def inputs_of(model, batch):
   """What of a batch a model is given."""
   import torch
 
-  no_types = dict.fromkeys(
-    ('modernbert', 'distilbert', 'roberta', 'gpt2', 'bart'), 'token_type_ids'
+  no_types = (
+    'eurobert',
+    'modernbert',
+    'distilbert',
+    'roberta',
+    'gpt2',
+    'bart',
+    'xlm-roberta',
+    'camembert',
   )
+  no_types = dict.fromkeys(no_types, 'token_type_ids')
   without = (no_types | {'fnet': 'attention_mask'}).get(model.config.model_type)
   return {
     name: torch.tensor(x, dtype=torch.long)
@@ -162,7 +218,10 @@ def computed(model, ways=()):
     batch = inputs_of(model, draw_batch(writes=writes))
     if is_bart:
       batch['decoder_input_ids'] = batch['input_ids'].flip(1)
-    out = {name: x.numpy() for name, x in model(**batch).items() if 'logits' in name}
+    if type(model).__name__.endswith('MultipleChoice'):  # each row is a question of one choice
+      batch = {name: x[:, None] for name, x in batch.items()}
+    computed = model(**batch).items()
+    out = {name: x.numpy() for name, x in computed if 'logits' in name or name in BARE}
     for way in ways:
       out[way] = np.full((len(PROMPTS), TOKENS), -1, np.int32)
       for row, prompt in zip(out[way], PROMPTS):
@@ -187,7 +246,7 @@ def losses(model):
     batch = draw_batch(step)
     return model(**inputs_of(model, batch), labels=torch.tensor(batch['labels'])).loss
 
-  return adamw_losses(model, 'norm', RATE, WEIGHT_DECAY, map(loss, range(STEPS)))
+  return adamw_losses(model, RATE, WEIGHT_DECAY, map(loss, range(STEPS)))
 
 
 def record(case):
@@ -206,8 +265,20 @@ def record(case):
     model = load(folder)
     out = {'config': np.array(text), 'shapes': np.array(json.dumps(shapes))}
     out |= computed(model, ways_of(case))
-    return out | ({'losses': losses(model)} if case == 'modernbert' else {})
+    return out | ({'losses': losses(model)} if case in TRAINED else {})
+
+
+def recorded():
+  """{case: {name: array}} of the file."""
+  arrays, out = np.load(FILE), {case: {} for case in CASES}
+  for name in arrays:
+    case, _, part = name.partition('/')
+    if case in out:
+      out[case][part] = arrays[name]
+  return out
 
 
 if __name__ == '__main__':
-  save(FILE, {case: record(case) for case in CASES})
+  anew = sys.argv[1:] or CASES
+  known = recorded() if sys.argv[1:] else {}
+  save(FILE, {case: record(case) if case in anew else known[case] for case in CASES})

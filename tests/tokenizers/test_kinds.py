@@ -9,7 +9,7 @@ import pytest
 import tokenizers as library
 import vocabularies
 from released import WORDS, made
-from vocabularies import TEXTS, as_google, berts, gpt, gpt2, modern, roberta, spiece
+from vocabularies import TEXTS, as_google, berts, fairseq, gemma, gpt, gpt2, modern, roberta, spiece
 
 from bert_jax import config as c
 from bert_jax import tokenizers
@@ -21,8 +21,10 @@ from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools import convert
 from bert_jax.workdir.trained import load
 
-PRECOMPILED = 'albert', 'fnet', 'kept'  # whose normalizer may part or join characters
+SHIFT = {'xlm-roberta': 1, 'camembert': 4}  # {kind: how far fairseq's ids are from the model's}
+PRECOMPILED = 'albert', 'fnet', 'kept', *SHIFT  # whose normalizer may part or join characters
 KEPT = dict(do_lower_case=False, keep_accents=True, tokenizer_class='AlbertTokenizer')
+XLM = ['<pad>', '<unk>', '<s>', '</s>', '<mask>']
 PIECES = ['<pad>', '<unk>', *WORDS[2:5]]
 # {kind: (a folder -> the library's tokenizer, our class, [CLS] [PAD] [SEP] [UNK] [MASK])}
 KINDS = {
@@ -34,6 +36,9 @@ KINDS = {
   'albert': (lambda path: spiece(path, 'albert'), tokenizers.RustTokenizer, PIECES),
   'fnet': (lambda path: spiece(path, 'fnet'), tokenizers.RustTokenizer, PIECES),
   'kept': (lambda path: spiece(path, 'fnet', **KEPT), tokenizers.RustTokenizer, None),
+  'gemma': (gemma, tokenizers.RustTokenizer, ['<pad>', '<unk>', '<bos>', '<eos>', '<mask>']),
+  'xlm-roberta': (lambda path: fairseq(path, 'xlm-roberta'), tokenizers.RustTokenizer, XLM),
+  'camembert': (lambda path: fairseq(path, 'camembert'), tokenizers.RustTokenizer, XLM),
 }
 
 
@@ -46,6 +51,8 @@ def pair(request, tmp_path_factory):
 
 
 def ids_of(kind, theirs, text):
+  if kind in SHIFT:
+    return [i + SHIFT[kind] if i else 3 for i in theirs.encode(text)]
   if kind in PRECOMPILED:
     return theirs.encode(as_google(text, kind != 'kept', kind == 'kept'))
   return theirs.encode(re.sub(r'<(/?\w+)>', r'< \1 >', text) if kind == 'gpt' else text).ids
@@ -61,7 +68,7 @@ def test_ids_offsets_and_words(pair):
     assert offsets.shape == (len(full), 2) and starts.shape == (len(full),)
     spans = [text[start:end] for start, end in offsets]
     assert all(span == span.lstrip() or not span.strip() for span in spans)
-    if '\u0301' not in text and kind not in PRECOMPILED:
+    if '\u0301' not in text and kind not in (*PRECOMPILED, 'gemma'):  # its characters may be bytes
       assert ''.join(''.join(spans).split()) == ''.join(text.split())
   lengths = np.array([len(row) for row in ids])
   begins = (np.cumsum(lengths) - lengths)[lengths > 0]
@@ -96,7 +103,7 @@ def test_special_tokens(pair):
 def test_text_comes_back(pair, tmp_path):
   kind, _, ours = pair
   known = 'the river crosses the old stone'
-  for text in TEXTS if kind in ('roberta', 'gpt2', 'modern') else [known, '']:
+  for text in TEXTS if kind in ('roberta', 'gpt2', 'modern', 'gemma') else [known, '']:
     (ids,) = ours.ids_batch([text])
     assert ours.decode(ids) == (unicodedata.normalize('NFC', text) if kind == 'modern' else text)
   for again in (tokenizers.load(ours.save(tmp_path)), tokenizers.load_folder(tmp_path)):
@@ -111,7 +118,7 @@ def test_only_lists_of_strings_are_texts(pair):
       encode('a')
 
 
-@pytest.mark.parametrize('kind', ['roberta', 'modern', 'albert', 'wordpiece'])
+@pytest.mark.parametrize('kind', ['roberta', 'modern', 'albert', 'wordpiece', 'gemma', *SHIFT])
 def test_what_is_exported_is_the_same_vocabulary(tmp_path, kind):
   KINDS[kind][0](tmp_path / 'theirs')
   ours = tokenizers.load_folder(tmp_path / 'theirs')
@@ -132,7 +139,7 @@ def test_what_is_exported_is_the_same_vocabulary(tmp_path, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', ['modern', 'albert', 'fnet', 'roberta'])
+@pytest.mark.parametrize('kind', ['modern', 'albert', 'fnet', 'roberta', 'gemma', *SHIFT])
 def test_their_tokenizer_reads_what_is_exported(tmp_path, kind):
   transformers = pytest.importorskip('transformers')
   KINDS[kind][0](tmp_path / 'theirs')
@@ -264,8 +271,9 @@ def test_a_number_and_the_comma_behind_it_are_two_pieces(tmp_path):
 @pytest.mark.parametrize(
   'model_type, model, sentence',
   [
-    (None, None, 'is not known to be of an ALBERT or FNet'),
-    ('xlnet', None, 'is not known to be of an ALBERT or FNet'),
+    (None, None, 'is not known to be of an ALBERT, FNet, XLM-R or CamemBERT'),
+    ('xlnet', None, 'is not known to be of an ALBERT, FNet, XLM-R or CamemBERT'),
+    ('xlm-roberta', None, 'begins with <pad> <unk> .CLS., and models of XLMRobertaTokenizer with'),
     ('albert', b'not a model', 'is not a SentencePiece model; is it damaged'),
     ('albert', 'bpe', 'is no unigram model, as those of AlbertTokenizer are'),
   ],
@@ -278,6 +286,81 @@ def test_another_spiece_model_is_refused(tmp_path, model_type, model, sentence):
     (tmp_path / 'spiece.model').write_bytes(bpe() if model == 'bpe' else model)
   with pytest.raises(InputError, match=sentence):
     tokenizers.load_folder(tmp_path)
+
+
+def test_a_model_and_a_tokenizer_json_are_of_one_vocabulary(tmp_path):
+  fairseq(tmp_path, 'xlm-roberta')
+  ours = tokenizers.load_folder(tmp_path)
+  ours.save(tmp_path)
+  assert tokenizers.load_folder(tmp_path).fingerprint == ours.fingerprint
+  fairseq(tmp_path, 'xlm-roberta', ['an other river', 'of other stones'] * 9)
+  with pytest.raises(
+    InputError, match='bpe.model differ: the id of .* in the one and .* of this m'
+  ):
+    tokenizers.load_folder(tmp_path)
+
+
+LANGUAGES = ['eng', 'fra', 'deu', 'zho-CN', 'jpn', 'hin', 'rus', 'kor', 'tur', 'vie', 'ell', 'swa']
+LANGUAGES += ['fas', 'ces', 'fin']
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', [*SHIFT, 'gemma'])
+def test_ids_in_many_languages_are_those_of_transformers(tmp_path, shared, monkeypatch, kind):
+  """Of a model alone, of what they save of it, and of what is exported of that."""
+  transformers = pytest.importorskip('transformers')
+  monkeypatch.setenv('TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK', 'true')  # sentencepiece's is new
+  files = [next((shared / 'ntrex').glob(f'*.{language}.txt')) for language in LANGUAGES]
+  lines = [line for file in files for line in file.read_text().splitlines()[:700]]
+  assert len(lines) >= 10_000
+  if kind == 'gemma':
+    gemma(tmp_path / 'model', lines, 8000)
+    (tmp_path / 'model' / 'config.json').write_text(json.dumps({'model_type': 'modernbert'}))
+  else:
+    fairseq(tmp_path / 'model', kind, lines, 8000)
+  theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / 'model')
+  theirs.save_pretrained(tmp_path / 'saved')
+  expected = theirs(lines, add_special_tokens=False)['input_ids']
+  for folder in ('model', 'saved'):
+    ours = tokenizers.load_folder(tmp_path / folder)
+    assert [ids.tolist() for ids in ours.ids_batch(lines)] == expected
+    found = [ours.cls_id, ours.sep_id, ours.pad_id, ours.unk_id, ours.mask_id]
+    names = 'bos', 'eos', 'pad', 'unk', 'mask'
+    assert found == [getattr(theirs, f'{name}_token_id') for name in names]
+  found = made('masked-lm', vocab_size=ours.vocab_size)._replace(tokenizer=ours)
+  convert.export_run(tmp_path / 'hf', found, {})
+  again = transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf')
+  assert again(lines, add_special_tokens=False)['input_ids'] == expected
+  assert again(*lines[:2])['input_ids'] == theirs(*lines[:2])['input_ids']
+
+
+def test_a_program_of_others_splits_words_whatever_a_tokenizer_json_says(tmp_path):
+  path = written(tmp_path, berts())
+  tokenizers.load(path)
+  (tmp_path / 'tokenizer_config.json').write_text('{"tokenizer_class": "RoFormerTokenizerFast"}')
+  with pytest.raises(
+    InputError, match='RoFormerTokenizerFast, which splits words otherwise than h'
+  ):
+    tokenizers.load(path)
+
+
+@pytest.mark.parametrize('as_object', [False, True])
+def test_a_mask_and_padding_may_have_other_names(tmp_path, as_object):
+  """As EuroBERT's, whose padding is what ends a text; and what is exported says so again."""
+  name = lambda x: {'content': x, 'lstrip': True} if as_object else x
+  gemma(tmp_path / 'theirs', mask_token=name('<|mask|>'), pad_token=name('<eos>'))
+  path = tmp_path / 'theirs' / 'tokenizer.json'
+  path.write_text(path.read_text().replace('"<mask>"', '"<|mask|>"'))
+  ours = tokenizers.load_folder(tmp_path / 'theirs')
+  assert (ours.mask_id, ours.pad_id, ours.cls_id, ours.sep_id) == (4, 1, 2, 1)
+  (typed,) = ours.ids_batch(['the <|mask|> <eos>'])
+  assert not {1, 4} & set(typed.tolist())
+  found = made('masked-lm', vocab_size=ours.vocab_size)._replace(tokenizer=ours)
+  convert.write_workdir(tmp_path / 'W', found, {})
+  convert.export_run(tmp_path / 'hf', found, {})
+  for folder in ('W', 'hf'):
+    again = tokenizers.load_folder(tmp_path / folder)
+    assert (again.fingerprint, again.mask_id, again.pad_id) == (ours.fingerprint, 4, 1)
 
 
 def test_sentencepiece_models_of_others():

@@ -231,6 +231,7 @@ CONFIG = 'tokenizer_config'
     (CONFIG, {'strip_accents': 'no'}, "strip_accents is 'no'"),
     (CONFIG, {'tokenizer_class': 'BertJapaneseTokenizer'}, 'BertJapaneseTokenizer'),
     ('config', {'tokenizer_class': 'BertJapaneseTokenizer'}, 'BertJapaneseTokenizer'),
+    ('config', {'model_type': 'roformer'}, 'roformer'),
     (CONFIG, {'word_tokenizer_type': 'mecab'}, 'word_tokenizer_type mecab'),
     (CONFIG, {'do_basic_tokenize': False}, 'do_basic_tokenize false'),
     (CONFIG, {'never_split': ['a-b']}, 'never_split'),

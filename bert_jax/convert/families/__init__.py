@@ -5,14 +5,33 @@ from bert_jax.convert.families.bart import BART
 from bert_jax.convert.families.bert import BERT
 from bert_jax.convert.families.distilbert import DISTILBERT
 from bert_jax.convert.families.electra import ELECTRA
+from bert_jax.convert.families.eurobert import EUROBERT
 from bert_jax.convert.families.fnet import FNET
 from bert_jax.convert.families.gpt import GPT2, OPENAI_GPT
 from bert_jax.convert.families.modernbert import MODERNBERT
+from bert_jax.convert.families.nomic import NOMIC
 from bert_jax.convert.families.record import ReleasedFamily
-from bert_jax.convert.families.roberta import ROBERTA
+from bert_jax.convert.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from bert_jax.convert.families.roformer import ROFORMER
 
 # A model of ours is written as the first one that fits.
-_ALL = BART, GPT2, FNET, MODERNBERT, ALBERT, ELECTRA, ROBERTA, DISTILBERT, BERT, OPENAI_GPT
+_ALL = (
+  BART,
+  GPT2,
+  FNET,
+  NOMIC,
+  ROFORMER,
+  EUROBERT,
+  MODERNBERT,
+  ALBERT,
+  ELECTRA,
+  CAMEMBERT,
+  XLM_ROBERTA,
+  ROBERTA,
+  DISTILBERT,
+  BERT,
+  OPENAI_GPT,
+)
 FAMILIES = {family.name: family for family in _ALL}
 
 

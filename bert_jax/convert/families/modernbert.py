@@ -45,14 +45,10 @@ def _thetas(path, content):
     if set(ropes) - {FULL, SLIDING} or not isinstance(rope, dict):
       wanted = f'write an object with {FULL} and {SLIDING}'
       raise InputError(f'{path} says rope_parameters is {quoted(ropes)}; {wanted}.')
-    if (scaling := rope.get('rope_type', 'default')) != 'default':
-      ours = 'our encoder has default only'
-      raise record.other_model(path, f'rope_type of {kind}', scaling, ours)
     if content.get(key, default) is None:  # local layers: the same as global ones
       default = thetas.get(FULL, default)
-    thetas[kind] = theta = rope.get('rope_theta') or content.get(key) or default
-    if not isinstance(theta, int | float) or not theta > 1:
-      raise InputError(f'{path} says rope_theta {quoted(theta)} of {kind}; write a number above 1.')
+    usual = content.get(key) or default
+    thetas[kind] = record.theta_of(path, rope, usual, f' of {kind}')
   return thetas
 
 
@@ -126,7 +122,9 @@ MODERNBERT = ReleasedFamily(
   free=('norm_bias', 'attention_bias', 'feed_forward_bias', 'head_bias', 'decoder_bias'),
   derived=('attention_window', 'global_attention_every', 'rotary_theta', 'local_rotary_theta'),
   unsaid=('type_vocab_size',),
-  fixed={'rope_scaling': (None,), 'classifier_pooling': ('cls', 'mean')},
+  # position_embedding_type means nothing to it, and mmBERT says sans_pos.
+  fixed=dict(rope_scaling=(None,), position_embedding_type=('absolute', 'sans_pos', None))
+  | dict(classifier_pooling=('cls', 'mean')),
   ids=record.ENDS | {'cls_token_id': 'cls', 'sep_token_id': 'sep'},
   read=_read,
   write=_write,

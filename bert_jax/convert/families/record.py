@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
 from bert_jax.tokenizers import Tokenizer
@@ -54,6 +56,9 @@ class Place(NamedTuple):
   shape: str  # our parameter's shape, in the letters of parameter_names.FIELDS
   part: tuple[int, int] = (0, 1)  # (i, n): it is the i-th of n equal parts of the tensor
   is_row: bool = False  # [1, n], where ours is [n]
+  # Heads whose pairs of numbers, which rotary positions turn, lie side by side; 0: as here, half a
+  # head apart.
+  side_by_side: int = 0
 
   @property
   def axis(self) -> int:
@@ -87,7 +92,9 @@ class Description(NamedTuple):
   architecture: str  # 'BertForMaskedLM', or ''
   offset: int  # rows of the position table before position 0
   ours: dict[str, Any]  # the content of "bert_jax", which to_huggingface adds
-  pooling: str = 'cls'  # the input of its sequence classifier: cls, or mean
+  # What its sequence classifier reads through the pooler: cls, mean (of all tokens), or late: the
+  # mean of what the pooler makes of each.
+  pooling: str = 'cls'
   begin: str = ''  # the first piece of its targets: cls, or sep; '': it has no decoder
   # How it writes unless it is asked otherwise, as in generation_config.json, {option of our task
   # generate, early_stopping (a beam search's), or ends (ids of the pieces that end a text): value}.
@@ -123,9 +130,13 @@ class ReleasedFamily(NamedTuple):
     r'\.beta$', '.bias', re.sub(r'\.gamma$', '.weight', name)
   )
   tied: tuple[str, ...] = ()  # names of copies of the table of words that a file may hold
+  side_by_side: bool = False  # pairs of queries and keys are, see Place
+  # fields -> {name: tensor that follows from them and that their files hold}
+  buffers: Callable[[Mapping[str, Any]], dict[str, np.ndarray]] = lambda model: {}
   zeros: tuple[str, ...] = ()  # paths that are zeros if a file lacks them
   # Their config.json.
   keys: Mapping[str, str] = {}  # {key: our field} where they differ
+  older: Mapping[str, str] = {}  # {another name of a key, which some files have: the key}
   defaults: dict[str, Any] = {}  # {our field: value} where there is no key
   fields: dict[str, Any] = {}  # {our field: value in all of them}, where not as in a BERT
   projects: str = ''  # a key of PROJECTIONS, if embeddings go through a dense layer
@@ -135,7 +146,7 @@ class ReleasedFamily(NamedTuple):
   derived: tuple[str, ...] = ()  # our fields that `read` and `write` convert from and to its keys
   unsaid: tuple[str, ...] = ()  # SIZES and OTHERS that it lacks: they have their default
   without_effect: tuple[str, ...] = ()  # our fields whose value changes nothing in these models
-  fixed: dict[str, tuple] = {}  # {option: the values that it may have}
+  fixed: dict[str, tuple | None] = {}  # {option: the values that it may have; None: any}
   ids: Mapping[str, str] = {}  # {key: role of the token with that id}
   # (path, content with our names and defaults) -> content with our values
   read: Callable[[Path, dict[str, Any]], dict[str, Any]] = lambda path, content: content
@@ -145,6 +156,7 @@ class ReleasedFamily(NamedTuple):
   refusal: Callable[[Exported], tuple[str, Any] | None] = lambda exported: None
   # Their models.
   fits: Callable[[Exported], bool] = lambda exported: False  # whether a model is written as one
+  lacks: tuple[str, ...] = ()  # endings of classes that it has not, or that compute otherwise
   pooler: tuple[str, ...] = ()  # endings of classes with one, whether or not their head reads it
   pairs: str = 'nsp'  # the task of their head for pairs of texts, a value of corpus.rows
   offset: Callable[[int], int] = lambda pad_id: 0  # rows of the position table before position 0
@@ -194,6 +206,17 @@ def other_model(path: Path, name: str, value: object, ours: str) -> InputError:
   """The InputError for a config.json with a value that ours cannot have. ours: what it has."""
   said = f'{path} says {name} {quoted(value)}'
   return InputError(f'{said}; {ours}, so it would not be the same model.')
+
+
+def theta_of(path: Path, rope: Mapping[str, Any], usual: Any, of: str = '') -> Any:
+  """The rotary theta of an object such as rope_parameters, or the usual one; InputError if it asks
+  for another rotation. of: what it is said of, for messages."""
+  if (scaling := rope.get('rope_type', 'default')) != 'default':
+    raise other_model(path, f'rope_type{of}', scaling, 'our encoder has default only')
+  theta = rope.get('rope_theta') or usual
+  if not isinstance(theta, int | float) or not theta > 1:
+    raise InputError(f'{path} says rope_theta {quoted(theta)}{of}; write a number above 1.')
+  return theta
 
 
 def activation_name(ours: str, usual: str) -> str:

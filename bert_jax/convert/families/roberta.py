@@ -1,4 +1,7 @@
-"""RoBERTa, XLM-R and CamemBERT: a BERT whose positions begin after the id of [PAD]."""
+"""RoBERTa, XLM-R and CamemBERT: a BERT whose positions begin after the id of [PAD].
+
+They differ in their vocabularies: bytes, SentencePiece in 100 languages, SentencePiece in French.
+"""
 
 from bert_jax.convert.families.bert import ENCODER, POOLER
 from bert_jax.convert.families.record import ENDS, HEADS, Classifier, ReleasedFamily, renamed
@@ -17,7 +20,6 @@ ROBERTA = ReleasedFamily(
   classes='Roberta',
   modules=_MODULES | HEADS,
   prefix='roberta.',
-  relatives=('xlm-roberta', 'camembert'),
   classifiers=(
     Classifier(
       _MODULES | HEADS | _IN_CLASSIFIER, 'classifier.out_proj.bias', ('ForSequenceClassification',)
@@ -29,4 +31,21 @@ ROBERTA = ReleasedFamily(
   pooler=('Model', 'ForMultipleChoice'),
   offset=lambda pad_id: pad_id + 1,
   counts_offset=True,
+  not_given='token_type_ids',  # AutoTokenizer's are 1 for a second text, and the table has one row
+)
+
+
+def _is_unigram(tokenizer):
+  return getattr(tokenizer, 'content', {}).get('model', {}).get('type') == 'Unigram'
+
+
+XLM_ROBERTA = ROBERTA._replace(
+  name='xlm-roberta',
+  classes='XLMRoberta',
+  fits=lambda exported: ROBERTA.fits(exported) and _is_unigram(exported.tokenizer),
+)
+CAMEMBERT = XLM_ROBERTA._replace(
+  name='camembert',
+  classes='Camembert',
+  fits=lambda exported: XLM_ROBERTA.fits(exported) and '<s>NOTUSED' in exported.tokenizer.pieces,
 )

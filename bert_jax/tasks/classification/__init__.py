@@ -37,8 +37,9 @@ FIELDS = affecting({'rows'}, {
     affects={'objective'}),
   'table.prior': labelled.prior_field('share of each label, or mean and scale of numbers'),
   'table.pooling': Field('cls',
-    'what is classified: the pooled [CLS] (BERT), the mean of all tokens without a pooler, or '
-    'through it (ModernBERT)', allowed=('cls', 'mean', 'pooled_mean'), past='cls',
+    'what is classified: the pooled [CLS] (BERT), the mean of all tokens without a pooler, through '
+    'it (ModernBERT), or of each through it (EuroBERT)',
+    allowed=('cls', 'mean', 'pooled_mean', 'late_mean'), past='cls',
     affects={'objective'}),
   'table.ends': Field(True,
     '[CLS] stands before and [SEP] behind each text; false: nothing (GPT-2)', past=True),
@@ -50,6 +51,10 @@ FIELDS = affecting({'rows'}, {
     'of the loss of a causal language model on the texts, beside the loss of labels (GPT: 0.5)',
     allowed='[0, inf)', past=0.0, affects={'objective'}),
 })  # fmt: skip
+
+
+# {table.pooling: what a released model calls it, see convert/families/record.py}.
+POOLED = {'cls': 'cls', 'pooled_mean': 'mean', 'late_mean': 'late'}
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
@@ -91,7 +96,7 @@ def from_released(config: ConfigDict, released: Released) -> None:
   if released.problem == 'regression' and len(labels) > 1:
     outputs = f'{len(labels)} outputs, and ours has one'
     raise InputError(f'the regression has {outputs}, so it cannot be read.')
-  table.pooling = {'mean': 'pooled_mean'}.get(released.pooling, 'cls')
+  table.pooling = {theirs: ours for ours, theirs in POOLED.items()}[released.pooling]
   table.ends = not config.model.causal
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
@@ -106,9 +111,6 @@ def problem(config: ConfigDict) -> str:
   if config.model.causal and config.table.ends:
     alone = 'reads each text between [CLS] and [SEP], and those of Hugging Face read it alone'
     raise InputError(f'this causal classifier {alone}; train one with --config.table.ends=false.')
-  if config.table.pooling == 'pooled_mean' and config.model.pooler != 'transform':
-    only = 'of the classes of Hugging Face ModernBERT alone has, with model.pooler=transform'
-    raise InputError(f'table.pooling is pooled_mean, which {only}; use it with bert_jax.predict.')
   if config.table.regression:
     return 'regression'
   return f'{"multi" if config.table.multi_label else "single"}_label_classification'
@@ -207,7 +209,7 @@ CLASSIFICATION = labelled.family(
   prior='table.prior',
   remarks=remarks_on,
   problem=problem,
-  pooled=lambda config: 'mean' if config.table.pooling == 'pooled_mean' else 'cls',
+  pooled=lambda config: POOLED.get(config.table.pooling, 'cls'),
   stand_in=stand_in,
   reads_stretches=True,
   training_fields=('table.eval_share',),

@@ -88,8 +88,9 @@ def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   model, family = config.model, TASKS[config.objective]
   stretch, clamp = model.recurrent_length, model.relative_clamp
   stretches = f'model.recurrent_length={stretch}'
-  holds = not clamp or model.position_embeddings == 'relative'
-  yield holds, f'model.relative_clamp={clamp} is for position_embeddings=relative; set it to 0.'
+  holds = not clamp or POSITIONS[model.position_embeddings].own_scores is not None
+  kinds = ' or '.join(name for name, kind in POSITIONS.items() if kind.own_scores)
+  yield holds, f'model.relative_clamp={clamp} is for position_embeddings={kinds}; set it to 0.'
   holds = model.extend_positions == 'none' or bool(config.init_from)
   yield holds, 'model.extend_positions is for init_from, which is empty; set it to none.'
   able = ' and '.join(name for name, x in TASKS.items() if x.reads_stretches)

@@ -106,7 +106,17 @@ class ModelConfig:
     'layers that add to the residual: initializer_range / sqrt(2 * layers)', affects={'start'})
   causal: bool = later(False, 'no token sees a later one (GPT)')
   relative_clamp: int = later(0,
-    'longer relative distances count as this; 0: all differ', '[0, inf)', affects={'model'})
+    'longer relative distances count as this; 0: all differ (disentangled: as '
+    'max_position_embeddings)', '[0, inf)', affects={'model'})
+  relative_buckets: int = later(0,
+    'disentangled: vectors for distances on either side, those beyond half of it by their '
+    'logarithm; 0: one for each distance', '[0, inf)')
+  disentangled_terms: str = later('c2p|p2c',
+    'disentangled: what is added to the scores of content: content to position, position to '
+    'content', ('c2p|p2c', 'c2p', 'p2c'))
+  mask_decoder: int = later(0,
+    'so many times the last layer reads on from absolute positions before words are predicted '
+    '(DeBERTa: 2); 0: it does not', '[0, inf)')
   memory_length: int = later(0,
     'vectors that each layer keeps of the tokens before a row, or a stretch of it '
     '(Transformer-XL); 0: none', '[0, inf)', affects={'model'})
@@ -126,6 +136,11 @@ class ModelConfig:
   @property
   def head_size(self) -> int:
     return self.hidden_size // self.num_attention_heads
+
+  @property
+  def distance_rows(self) -> int:
+    """Rows of the table of distances, if positions are disentangled."""
+    return 2 * (self.relative_buckets or self.relative_clamp or self.max_position_embeddings)
 
   @property
   def embedding_width(self) -> int:

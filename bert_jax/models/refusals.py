@@ -50,9 +50,22 @@ def _faults(config: ModelConfig, causal: bool | str) -> Iterator[str]:
   if not config.first_norm and (config.norm_placement != 'pre' or config.share_layers):
     fix = 'set model.norm_placement=pre and share_layers=false'
     yield f'model.first_norm=false leaves out the norm before the first layer alone; {fix}.'
+  of_others = dict.fromkeys(('share_layers', 'memory_length', 'global_attention_every'), 0)
+  of_others |= {'mixer': 'attention', 'norm_placement': 'post'}
+  lacking = [f'{name}={x}' for name, x in of_others.items() if getattr(config, name) != x]
+  if config.mask_decoder and (causal or lacking):
+    fix = f'model.{lacking[0]}'.replace('=0', '=0 (false)') if lacking else 'model.causal=false'
+    yield f'model.mask_decoder={config.mask_decoder} needs {fix}; set one of them, or it to 0.'
   if config.mlm_head == 'none' and config.embedding_size:
     fix = 'use mlm_head=dense, or embedding_size=0'
     yield f'model.mlm_head=none leaves vectors of another size than embedding_size; {fix}.'
+  buckets, clamp = config.relative_buckets, config.relative_clamp or config.max_position_embeddings
+  if buckets and not positions.distances:
+    yield f'model.relative_buckets={buckets} are for disentangled positions; set it to 0.'
+  if buckets and (buckets < 4 or buckets % 2 or buckets // 2 >= clamp - 1):
+    fix = f'an even number from 4 on, half of which is below {clamp - 1}'
+    fix = f'{fix} (relative_clamp, or max_position_embeddings, less 1)'
+    yield f'model.relative_buckets={buckets} leave none for the logarithm of distances; use {fix}.'
   window, count = config.attention_window, config.global_tokens
   if config.local_rotary_theta and not (positions.turn and window):
     yield 'model.local_rotary_theta is for rotary positions of layers with a window; set it to 0.'

@@ -78,6 +78,8 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   model = config.model
   others = {'rotary_theta': ('position_embeddings', 'rotary'), 'conv_width': ('mixer', 'conv')}
+  for name in ('max_relative_positions', 'position_buckets', 'pos_att_type'):
+    others[name] = 'position_embeddings', 'disentangled'
   for name, (other, value) in others.items():
     usual, fault = FIELDS[f'model.{name}'].default, f'model.{name}={model[name]}'
     holds = model[name] == usual or model[other] == value or bool(config.init_from)
@@ -88,9 +90,8 @@ def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   model, family = config.model, TASKS[config.objective]
   stretch, clamp = model.recurrent_length, model.relative_clamp
   stretches = f'model.recurrent_length={stretch}'
-  holds = not clamp or POSITIONS[model.position_embeddings].own_scores is not None
-  kinds = ' or '.join(name for name, kind in POSITIONS.items() if kind.own_scores)
-  yield holds, f'model.relative_clamp={clamp} is for position_embeddings={kinds}; set it to 0.'
+  holds = not clamp or model.position_embeddings == 'relative'
+  yield holds, f'model.relative_clamp={clamp} is for position_embeddings=relative; set it to 0.'
   holds = model.extend_positions == 'none' or bool(config.init_from)
   yield holds, 'model.extend_positions is for init_from, which is empty; set it to none.'
   able = ' and '.join(name for name, x in TASKS.items() if x.reads_stretches)

@@ -235,9 +235,10 @@ def _check_shapes(flat, model, sources, description=None):
   of the config.json with this description, if any. sources: see Weights."""
   fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
   shapes = parameter_names.shapes(model)
+  known = {'1': 1, '2': 2, 'R': models.ModelConfig(**model).distance_rows}
   for path, x in flat.items():
     letters = shapes[path]
-    sizes = [model[fields[c]] if c in fields else int(c) if c in '12' else None for c in letters]
+    sizes = [model[fields[c]] if c in fields else known.get(c) for c in letters]
     if x.ndim == len(sizes) and all(m in (n, None) for n, m in zip(x.shape, sizes)):
       continue
     name = sources[path][0] if path in sources else path

@@ -106,17 +106,21 @@ class ModelConfig:
     'layers that add to the residual: initializer_range / sqrt(2 * layers)', affects={'start'})
   causal: bool = later(False, 'no token sees a later one (GPT)')
   relative_clamp: int = later(0,
-    'longer relative distances count as this; 0: all differ (disentangled: as '
-    'max_position_embeddings)', '[0, inf)', affects={'model'})
-  relative_buckets: int = later(0,
-    'disentangled: vectors for distances on either side, those beyond half of it by their '
-    'logarithm; 0: one for each distance', '[0, inf)')
-  disentangled_terms: str = later('c2p|p2c',
-    'disentangled: what is added to the scores of content: content to position, position to '
-    'content', ('c2p|p2c', 'c2p', 'p2c'))
+    'longer relative distances count as this; 0: all differ', '[0, inf)', affects={'model'})
+  max_relative_positions: int = later(512,
+    'disentangled positions: longer distances count as this', '[4, inf)')
+  position_buckets: int = later(0,
+    'disentangled positions: vectors of distances on either side, of which half are of one '
+    'distance each, the others of more and more; 0: all are of one', '[0, inf)')
+  pos_att_type: str = later('c2p|p2c',
+    'disentangled positions: what is added to the scores, content to position and the reverse',
+    ('c2p|p2c', 'c2p', 'p2c'))
   mask_decoder: int = later(0,
-    'so many times the last layer reads on from absolute positions before words are predicted '
-    '(DeBERTa: 2); 0: it does not', '[0, inf)')
+    'so many times the last layer is applied, with absolute positions, before masked words are '
+    'predicted (DeBERTa: 2); 0: once, without', '[0, inf)', affects={'model'})
+  replaced_head: str = later('token',
+    'what tells replaced tokens reads each alone (ELECTRA), or the norm of its sum with [CLS] '
+    '(DeBERTa)', ('token', 'context'))
   memory_length: int = later(0,
     'vectors that each layer keeps of the tokens before a row, or a stretch of it '
     '(Transformer-XL); 0: none', '[0, inf)', affects={'model'})
@@ -140,7 +144,7 @@ class ModelConfig:
   @property
   def distance_rows(self) -> int:
     """Rows of the table of distances, if positions are disentangled."""
-    return 2 * (self.relative_buckets or self.relative_clamp or self.max_position_embeddings)
+    return 2 * (self.position_buckets or self.max_relative_positions)
 
   @property
   def embedding_width(self) -> int:

@@ -48,7 +48,7 @@ class Disentangled(OwnScores):
     self, q_BTHd: Array, k_BTHd: Array, pattern: Pattern, project: Project
   ) -> tuple[Array, Array]:
     config, (Tq, Tk) = self.config, (q_BTHd.shape[1], k_BTHd.shape[1])
-    names = config.disentangled_terms.split('|')
+    names = config.pos_att_type.split('|')
     r_RD = pattern.queries.distances
     r_RD = Dropout(config.hidden_dropout_prob, self.deterministic, shared=True)(r_RD)
     terms = 1 + len(names)
@@ -77,10 +77,10 @@ class Disentangled(OwnScores):
 
 def rows_of(config: ModelConfig, distances: np.ndarray | Array) -> Array:
   """The rows of the table for distances, whole numbers of any shape; in the middle lies row 0."""
-  farthest = config.relative_clamp or config.max_position_embeddings
-  s, side = np.arange(-farthest, farthest + 1), config.distance_rows // 2
-  if config.relative_buckets:
-    near = config.relative_buckets // 2
+  farthest, side = config.max_relative_positions, config.distance_rows // 2
+  s = np.arange(-farthest, farthest + 1)
+  if config.position_buckets:
+    near = config.position_buckets // 2
     ratios = np.maximum(np.abs(s), near).astype(np.float32) / np.float32(near)
     steps = np.log(ratios) / np.log(np.float32((farthest - 1) / near)) * np.float32(near - 1)
     s = np.where(np.abs(s) <= near, s, np.sign(s) * (np.ceil(steps).astype(int) + near))

@@ -53,8 +53,8 @@ class Encoder(nn.Module):
 
 
 def tokens_of(module: Any, segment_ids_BT: Array, position_ids_BT: Array) -> Tokens:
-  """The Tokens for the layers of an encoder or decoder, in whose compact method this is called: with
-  positions only if these turn queries and keys, with places only if they fill a cache."""
+  """The Tokens for the layers of an encoder or decoder, made in its compact method: with positions
+  only if these turn queries and keys, with places only if they fill a cache."""
   positions = POSITIONS[module.config.position_embeddings]
   places_BT = position_ids_BT if cache.caches(module) else None
   r_RD = positions.distances(module.config, name='distances')() if positions.distances else None

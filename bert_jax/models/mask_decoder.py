@@ -66,7 +66,9 @@ def encode(
     rngs = {} if rng is None else {'dropout': jax.random.fold_in(rng, part)}
     return module.apply({'params': params}, *arrays, rng is None, rngs=rngs)
 
-  x_BTD = apply(Encoder(dataclasses.replace(config, num_hidden_layers=count - 1)), below, 0, *arrays)
+  x_BTD = apply(
+    Encoder(dataclasses.replace(config, num_hidden_layers=count - 1)), below, 0, *arrays
+  )
   shared = {name: encoder[name] for name in ('distances',) if name in encoder}
   own = {TABLE: params['mlm'][TABLE], 'layer_0': last} | shared
   return apply(MaskDecoder(config), own, 1, x_BTD, *arrays[2:])

@@ -59,13 +59,11 @@ def _faults(config: ModelConfig, causal: bool | str) -> Iterator[str]:
   if config.mlm_head == 'none' and config.embedding_size:
     fix = 'use mlm_head=dense, or embedding_size=0'
     yield f'model.mlm_head=none leaves vectors of another size than embedding_size; {fix}.'
-  buckets, clamp = config.relative_buckets, config.relative_clamp or config.max_position_embeddings
-  if buckets and not positions.distances:
-    yield f'model.relative_buckets={buckets} are for disentangled positions; set it to 0.'
-  if buckets and (buckets < 4 or buckets % 2 or buckets // 2 >= clamp - 1):
-    fix = f'an even number from 4 on, half of which is below {clamp - 1}'
-    fix = f'{fix} (relative_clamp, or max_position_embeddings, less 1)'
-    yield f'model.relative_buckets={buckets} leave none for the logarithm of distances; use {fix}.'
+  buckets, farthest = config.position_buckets, config.max_relative_positions
+  if buckets and (buckets < 4 or buckets % 2 or buckets >= 2 * farthest - 2):
+    fix = f'an even number from 4 to {2 * farthest - 4}, or 0'
+    fault = f'model.position_buckets={buckets} do not divide distances up to {farthest}'
+    yield f'{fault} (max_relative_positions) by their logarithm; use {fix}.'
   window, count = config.attention_window, config.global_tokens
   if config.local_rotary_theta and not (positions.turn and window):
     yield 'model.local_rotary_theta is for rotary positions of layers with a window; set it to 0.'

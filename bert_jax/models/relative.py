@@ -27,7 +27,6 @@ from bert_jax.models.config import ModelConfig
 from bert_jax.models.dropout import Dropout
 from bert_jax.models.tokens import Pattern, distance, is_constant
 
-
 Project = Callable[[str, Array], Array]  # a layer's 'query', 'key' or 'value' of vectors
 
 

@@ -17,8 +17,14 @@ from bert_jax import models
 from bert_jax.metrics import Mean, mean
 from bert_jax.objectives import masking, span_boundary
 from bert_jax.objectives.base import Batch, Key, Objective, Params, Spec, Terms
-from bert_jax.objectives.encode import apply, cut_rows, encode_words, init_words
-from bert_jax.objectives.encode import row_spec, slot_spec
+from bert_jax.objectives.encode import (
+  apply,
+  cut_rows,
+  encode_words,
+  init_words,
+  row_spec,
+  slot_spec,
+)
 from bert_jax.objectives.losses import alike, label_nats, label_terms
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.timeline import Moment

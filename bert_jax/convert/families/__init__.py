@@ -3,6 +3,7 @@
 from bert_jax.convert.families.albert import ALBERT
 from bert_jax.convert.families.bart import BART
 from bert_jax.convert.families.bert import BERT
+from bert_jax.convert.families.deberta import DEBERTA
 from bert_jax.convert.families.distilbert import DISTILBERT
 from bert_jax.convert.families.electra import ELECTRA
 from bert_jax.convert.families.fnet import FNET
@@ -12,7 +13,7 @@ from bert_jax.convert.families.record import ReleasedFamily
 from bert_jax.convert.families.roberta import ROBERTA
 
 # A model of ours is written as the first one that fits.
-_ALL = BART, GPT2, FNET, MODERNBERT, ALBERT, ELECTRA, ROBERTA, DISTILBERT, BERT, OPENAI_GPT
+_ALL = BART, GPT2, FNET, DEBERTA, MODERNBERT, ALBERT, ELECTRA, ROBERTA, DISTILBERT, BERT, OPENAI_GPT
 FAMILIES = {family.name: family for family in _ALL}
 
 

@@ -42,7 +42,9 @@ def read(path: Path, data: bytes) -> Tokenizer:
     steps.append({'type': 'Precompiled', 'precompiled_charsmap': base64.b64encode(table).decode()})
   steps.append({'type': 'Replace', 'pattern': {'Regex': ' {2,}'}, 'content': ' '})
   space = {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'always', 'split': True}
-  words = [{'type': 'Punctuation', 'behavior': 'Isolated'}] if settings.get('split_by_punct') else []
+  words = (
+    [{'type': 'Punctuation', 'behavior': 'Isolated'}] if settings.get('split_by_punct') else []
+  )
   unigram = {'type': 'Unigram', 'unk_id': model.unk_id(), 'byte_fallback': False}
   unigram['vocab'] = [[piece, model.get_score(i)] for i, piece in enumerate(pieces)]
   content = whole_content(

@@ -96,6 +96,7 @@ DEBERTA = ReleasedFamily(
   | {'pooler_dropout': (0,)},
   read=_read,
   write=_write,
+  lacks=('ForPreTraining',),
   fits=lambda exported: exported.model['position_embeddings'] == 'disentangled',
   other_head=lambda _, names: (
     _OWN_HEAD if 'lm_predictions.position_embeddings.weight' in names else OtherHead()

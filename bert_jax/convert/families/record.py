@@ -146,6 +146,7 @@ class ReleasedFamily(NamedTuple):
   # Their models.
   fits: Callable[[Exported], bool] = lambda exported: False  # whether a model is written as one
   pooler: tuple[str, ...] = ()  # endings of classes with one, whether or not their head reads it
+  lacks: tuple[str, ...] = ()  # endings of classes that transformers lacks, though we know the head
   pairs: str = 'nsp'  # the task of their head for pairs of texts, a value of corpus.rows
   offset: Callable[[int], int] = lambda pad_id: 0  # rows of the position table before position 0
   counts_offset: bool = False  # max_position_embeddings counts them

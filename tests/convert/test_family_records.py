@@ -32,6 +32,9 @@ def drawn(family, rng):
     'global_attention_every': every,
     'rotary_theta': 1000 + share(),
     'local_rotary_theta': share() + 2 if window and rng.integers(2) else 0.0,
+    'max_relative_positions': number(),
+    'position_buckets': int(rng.choice([0, 6])),
+    'pos_att_type': str(rng.choice(['c2p|p2c', 'p2c', 'c2p'])),
     'feed_forward_bias': str(rng.choice(['all', 'none'])),
   }
   for field in (*family.free, *family.derived):

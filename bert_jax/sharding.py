@@ -39,7 +39,7 @@ ATTENTION = LAYER + '(cross_)?attention/'
 RULES = (
   # Tables are split by rows only: with a split width XLA rematerializes the gathered vectors.
   (r'(^|/)embeddings/word_embeddings/embedding$', P(('fsdp', 'tensor'), None)),
-  (r'(^|/)embeddings/(position|token_type)_embeddings/embedding$', P()),
+  (r'(^|/)(distances|(position|token_type)_embeddings)/embedding$', P()),
   (r'(^|/)decoder$', P(('fsdp', 'tensor'), None)),
   (r'(^|/)mlm/bias$', P(('fsdp', 'tensor'))),
   (ATTENTION + r'(query|key|value|relative/distance)/kernel$', P('fsdp', 'tensor')),

@@ -11,11 +11,13 @@ arch=modern   another encoder, and its paper's settings; without size= as large 
               lstm, conv and bag, which are BERT with another mixer than attention; and tutorial,
               BERT as PyTorch tutorials simplify it.
               Another pre-training, of BERT: roberta (with a byte-level vocabulary of
-              its own; tokenizer.path names another), electra, spanbert, wwm (BERT-wwm) and ernie
+              its own; tokenizer.path names another), electra, deberta (DeBERTa-v3, by replaced
+              tokens too), spanbert, wwm (BERT-wwm) and ernie
               (ERNIE 1.0: words, phrases, then entities are masked as one; name files of them with
               corpus.phrases and corpus.entities)
 continued     goes on with the pre-training of a model on your text: --config.init_from=SRC and
-              --config.data.train; by masked words alone, or name its arch (albert, electra, fnet)
+              --config.data.train; by masked words alone, or name its arch (albert, electra,
+              deberta, fnet)
 objective=causal  the model trained otherwise (bert_jax/objectives/language_model.py): causal,
               masked, hybrid (half of the rows causal), diffusion, or causal_then_masked (masked
               from half of the steps on); configs/causal_lm.py has GPT's shapes
@@ -142,6 +144,18 @@ ARCHITECTURES = {
   'electra': dict(
     objective='electra', steps=766_000, data=dict(seq_length=512), generator=dict(size=1 / 3),
     optimizer=dict(learning_rate=2e-4)),
+  # He et al. 2021 (https://arxiv.org/abs/2111.09543), base, and its released code: whole words are
+  # masked. size=large takes --config.optimizer.learning_rate=3e-4.
+  'deberta': dict(
+    objective='electra', batch_size=8192, steps=500_000, data=dict(seq_length=512),
+    model=dict(vocab_size=128_000, type_vocab_size=0, layer_norm_eps=1e-7, mask_decoder=2,
+               position_embeddings='disentangled', position_buckets=256, pooler='gelu',
+               replaced_head='context', remat='dots'),
+    tokenizer=dict(kind='unigram', do_lower_case=False),
+    generator=dict(size=1.0, depth=0.5, embeddings='disentangled'),
+    masking=dict(policy='whole_word', mask_share=1.0),
+    optimizer=dict(name='adamw', learning_rate=6e-4, warmup=10_000.0, beta2=0.98,
+                   accumulation=16)),
   # Joshi et al. 2020 (https://arxiv.org/abs/1907.10529), section 4. The command of its code has a
   # weight decay of 0.01, and predicts 15 tokens of a span by its boundaries, not 20.
   'spanbert': dict(
@@ -196,8 +210,8 @@ def get_config(arg=''):
     phase=('', '128', '512'), arch=('', *ARCHITECTURES), continued=False,
     objective=('', *LANGUAGE_MODELS))
   arch = dict(layers=12, ratio=4, model={}) | ARCHITECTURES.get(arg.arch, {})
-  if arg.objective and arg.arch == 'electra':
-    raise c.InputError('arch=electra has an objective of its own; leave out objective=.')
+  if arg.objective and 'objective' in arch:
+    raise c.InputError(f'arch={arg.arch} has an objective of its own; leave out objective=.')
   objective = 'language_model' if arg.objective else arch.get('objective', 'mlm_nsp')
   config = c.defaults(objective)
   config.model = model_of(arch, arg.size, dtype='bfloat16')

@@ -46,7 +46,7 @@ LONGEST = 200  # characters of a value that is kept as it is; of a longer one th
 
 SIZES = [f'size={size}' for size in ('tiny', 'mini', 'small', 'medium', 'base', 'large')]
 ARCHITECTURES = """modern mosaic neo cramming albert fnet lstm conv bag tutorial roberta electra
-spanbert wwm ernie""".split()  # noqa: SIM905
+deberta spanbert wwm ernie""".split()  # noqa: SIM905
 TASKS = """docs cola sst2 mrpc stsb qqp mnli qnli rte wnli xnli pawsx ocnli table ner conll2003 panx
 weibo pos squad squad2 tydiqa xquad cmrc race swag dream c3 copa xcopa gap wsc""".split()  # noqa: SIM905
 CHOICES = ('race', 'swag', 'dream', 'c3', 'copa', 'xcopa')  # which are always packed
@@ -64,7 +64,8 @@ NAMED = {
   'pretrain': [
     *with_runlocal('', *SIZES, 'size=6/256', *(f'arch={arch}' for arch in ARCHITECTURES)),
     *with_runlocal('continued', *(
-      f'arch={arch},continued' for arch in ('modern', 'albert', 'electra', 'fnet', 'roberta'))),
+      f'arch={arch},continued' for arch in (
+        'modern', 'albert', 'electra', 'deberta', 'fnet', 'roberta'))),
     *with_runlocal(*(f'objective={kind}' for kind in (
       'causal', 'masked', 'hybrid', 'diffusion', 'causal_then_masked'))),
     'data=wikipedia', 'lang=zh', 'lang=multi', 'data=wikipedia,lang=zh',

@@ -233,7 +233,7 @@ def forward(found):
     hidden = encode(model, params['encoder'], batch)
     if 'replaced' in params:
       head = electra.ReplacedHead(model)
-      return {'logits': head.apply({'params': params['replaced']}, hidden)}
+      return {'logits': head.apply({'params': params['replaced']}, hidden, batch['position_ids'])}
     if model.causal and 'classifier' not in params:
       return {'logits': models.word_logits(model, params, hidden)}
     if task.reads_corpus and 'mlm' not in params:

@@ -35,6 +35,7 @@ FIXED |= {'pruned_heads': ({}, None), 'auto_map': (None,)}
 TYPES: dict[str, tuple[Any, str]] = {}
 for _kind, _in_words, _names in (
   (int, 'a whole number', 'pad_token_id embedding_size attention_window local_attention'),
+  (int, 'a whole number', 'position_buckets max_relative_positions attention_head_size'),
   (
     int,
     'a whole number',
@@ -137,6 +138,7 @@ def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | 
   expected = {field: value for field, value in BERT.items() if field in ANSWERING - said}
   expected |= family.fields | {x: (OTHERS | family.defaults)[x] for x in family.unsaid}
   idle = {'pooler': 'pooler', 'token_pooler': 'pooler', 'classifier_bias': 'classifier'}
+  idle |= {'replaced_head': 'replaced', 'mask_decoder': 'mlm'}
   idle = {field for field, part in idle.items() if part not in exported.parts}
   for field, value in expected.items():
     if field not in (*family.without_effect, *idle) and field in model and model[field] != value:

@@ -246,12 +246,12 @@ def _check_shapes(flat, model, sources, description=None):
   """InputError unless every array has the shape that the fields of config.model ask for, which are
   of the config.json with this description, if any. sources: see Weights."""
   fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
-  shapes, heads = parameter_names.shapes(model), model['num_attention_heads']
-  keys = model['hidden_size'] * (model['num_key_value_heads'] or heads) // heads
-  known = {c: model[field] for c, field in fields.items()} | {'G': keys, '1': 1, '2': 2}
+  shapes, made = parameter_names.shapes(model), models.ModelConfig(**model)
+  keys = made.key_value_heads * made.head_size
+  known = {'1': 1, '2': 2, 'R': made.distance_rows, 'G': keys}
   for path, x in flat.items():
     letters = shapes[path]
-    sizes = [known.get(c) for c in letters]
+    sizes = [model[fields[c]] if c in fields else known.get(c) for c in letters]
     if x.ndim == len(sizes) and all(m in (n, None) for n, m in zip(x.shape, sizes)):
       continue
     name = sources[path][0] if path in sources else path

@@ -15,20 +15,24 @@ from bert_jax.errors import InputError, quoted
 FIELDS = dict(V='vocab_size', P='max_position_embeddings', T='type_vocab_size')
 FIELDS |= dict(D='hidden_size', F='intermediate_size', E='embedding_size')
 # {our module: (its kind, its shape in the letters of FIELDS)}. A dense layer is [in, out], C is the
-# number of labels, G the width of all keys, and # is the number of a layer.
+# number of labels, R that of relative distances, G the width of all keys, # the number of a layer.
 MODULES = {
   'pooler/dense': ('dense', 'DD'),
   'pooler/LayerNorm': ('norm', 'D'),
   'mlm/transform': ('dense', 'DE'),
   'mlm/LayerNorm': ('norm', 'E'),
+  'mlm/position_embeddings': ('embed', 'PD'),  # the mask decoder's
   'mlm': ('bias', 'V'),
   'mlm/': ('decoder', 'VE'),  # untied only
   'nsp/dense': ('dense', 'D2'),
   'classifier/dense': ('dense', 'DC'),
   'span/dense': ('dense', 'D2'),
+  'replaced/LayerNorm': ('norm', 'D'),
   'replaced/dense': ('dense', 'DD'),  # the head of ELECTRA's discriminator
   'replaced/score': ('dense', 'D1'),
   'encoder/embeddings/projection': ('dense', 'ED'),
+  'encoder/distances': ('embed', 'RD'),
+  'encoder/distances/LayerNorm': ('norm', 'D'),
   'encoder/LayerNorm': ('norm', 'D'),  # after the last layer of a pre-LN model
   'encoder/layer_#/gate': ('dense', 'DF'),
   'encoder/layer_#/fourier_LayerNorm': ('norm', 'D'),
@@ -53,6 +57,7 @@ OPTIONAL = (
   (r'(mlm/transform|pooler/dense)/bias', lambda model: model['head_bias']),
   (r'classifier/dense/bias', lambda model: model['classifier_bias']),
   (r'mlm/bias', lambda model: model['decoder_bias']),
+  (r'replaced/LayerNorm/.*', lambda model: model['replaced_head'] == 'context'),
   (r'mlm/decoder', lambda model: not model['tie_word_embeddings']),
   (r'.*layer_0/attention_LayerNorm/.*', lambda model: model['first_norm']),
   (r'.*embeddings/projection/.*', lambda model: model['embedding_size']),

@@ -40,6 +40,12 @@ NO_POOLER = (
 )
 
 
+NO_CLASS = (
+  'transformers has no class for the head of its pre-training, whose tensors are here as in the '
+  'releases; its classes name them as unexpected.'
+)
+
+
 def write(
   out: Path, trained: 'Trained', labels: Sequence[str], facts: Mapping[str, Any]
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -51,7 +57,8 @@ def write(
   parts = {path.partition('/')[0] for path in flat}
   head = _head(config, parts)
   family = _family(config.model, parts, tokenizer, flat.get(from_huggingface.TYPES), head)
-  architecture, has_pooler = family.classes + head.class_suffix, _has_pooler(family, head)
+  has_class, has_pooler = head.class_suffix not in family.no_class, _has_pooler(family, head)
+  architecture = family.classes + (head.class_suffix if has_class else 'Model')
   if head.class_suffix in family.lacks:
     no = f'Hugging Face has no {architecture} that computes the same'
     raise InputError(f'{no}, so this cannot be written; use it with bert_jax.predict.')
@@ -69,7 +76,8 @@ def write(
     ours['model'] = {'type_vocab_size': 0}
   if lacks_pooler := has_pooler and not any(path.startswith('pooler/') for path in kept):
     ours['pooler'] = False
-  settings = {'architectures': [architecture], 'model_type': family.name, **described}
+  settings = {'architectures': [architecture]} if has_class else {}
+  settings |= {'model_type': family.name, **described}
   settings |= _settings(config, family, labels, tokenizer) | {'bert_jax': ours}
   out.mkdir(parents=True, exist_ok=True)
   write_safetensors(out / SAFETENSORS, tensors, {'format': 'pt', 'bert_jax': __version__})
@@ -77,7 +85,7 @@ def write(
   longest = min(task.limit(config) or model.max_position_embeddings, model.max_position_embeddings)
   note = exported_tokenizers.write(out, tokenizer, family, longest, task.cuts(config))
   no_pooler = NO_POOLER.format(architecture) if lacks_pooler else ''
-  notes = [text for text in (note, no_pooler) if text]
+  notes = [text for text in (note, no_pooler, NO_CLASS * (not has_class)) if text]
   for text in notes:
     log.warning('%s', text)
   if head.class_suffix == 'Model':

@@ -34,7 +34,7 @@ class Attention(nn.Module):
   def __call__(
     self, x_BTD: Array, tokens: Tokens, layer: Layer, context: Context | None = None
   ) -> Array:
-    config = self.config
+    config, H = self.config, self.config.num_attention_heads
     if context is None:
       positions = POSITIONS[config.position_embeddings]
       source_BTD, tokens, source = memory.before(self, x_BTD, tokens)
@@ -47,13 +47,18 @@ class Attention(nn.Module):
     window = config.attention_window
     blocks = bands.Whole() if is_whole else bands.blocks_of(pattern, window, x_BTD.shape[1])
 
+    dense = {
+      name: layers.dense(config, heads * config.head_size, name, config.attention_bias)
+      for name, heads in zip(('query', 'key', 'value'), (H, *2 * (config.key_value_heads,)))
+    }
+    project = lambda name, x: self._heads(dense[name](x))
     queries_BTD = blocks.queries(x_BTD)
-    q_BTHd = self._heads('query', queries_BTD)
+    q_BTHd = project('query', queries_BTD)
     if stored := cache.stored_context(self):
       k_BTHd, v_BTHd = stored
     else:
       keys_BTD = blocks.keys(source_BTD)
-      k_BTHd, v_BTHd = self._heads('key', keys_BTD), self._heads('value', keys_BTD)
+      k_BTHd, v_BTHd = project('key', keys_BTD), project('value', keys_BTD)
     if positions.turn:
       q_BTHd = positions.turn(q_BTHd, blocks.queries(_positions(x_BTD, tokens)), layer.rotary_theta)
       k_BTHd = positions.turn(k_BTHd, blocks.keys(_positions(x_BTD, source)), layer.rotary_theta)
@@ -61,7 +66,7 @@ class Attention(nn.Module):
     bias = positions.bias or (lambda heads, pattern: None)
     if positions.own_scores:
       own_scores = positions.own_scores(config, self.deterministic, name='relative')
-      q_BTHd, scores = own_scores(q_BTHd, pattern)
+      q_BTHd, scores = own_scores(q_BTHd, k_BTHd, pattern, project)
       bias = lambda heads, pattern: scores
 
     self._show(q_BTHd, k_BTHd, bias, pattern, blocks)
@@ -70,13 +75,11 @@ class Attention(nn.Module):
     return blocks.rows(output(out_BTHd.reshape(queries_BTD.shape)), x_BTD.shape[0])
 
   @nn.nowrap
-  def _heads(self, name, x_BTD):
-    """The queries, keys or values of all heads: x [B, T, D] -> [B, T, H, d]."""
-    config, H = self.config, self.config.num_attention_heads
-    heads = H if name == 'query' else config.key_value_heads
-    y_BTD = layers.dense(config, heads * config.head_size, name, config.attention_bias)(x_BTD)
-    y_BThd = y_BTD.reshape(*y_BTD.shape[:2], heads, config.head_size)
-    return y_BThd if heads == H else jnp.repeat(y_BThd, H // heads, axis=2)
+  def _heads(self, x_BTD):
+    """Splits vectors [..., D] among all heads, [..., H, d], of which some may share keys."""
+    H, d = self.config.num_attention_heads, self.config.head_size
+    x_BThd = x_BTD.reshape(*x_BTD.shape[:-1], -1, d)
+    return x_BThd if x_BThd.shape[-2] == H else jnp.repeat(x_BThd, H // x_BThd.shape[-2], axis=-2)
 
   @nn.nowrap
   def _show(self, q_BTHd, k_BTHd, bias, pattern, blocks):

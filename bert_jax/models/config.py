@@ -107,6 +107,20 @@ class ModelConfig:
   causal: bool = later(False, 'no token sees a later one (GPT)')
   relative_clamp: int = later(0,
     'longer relative distances count as this; 0: all differ', '[0, inf)', affects={'model'})
+  max_relative_positions: int = later(512,
+    'disentangled positions: longer distances count as this', '[4, inf)')
+  position_buckets: int = later(0,
+    'disentangled positions: vectors of distances on either side, of which half are of one '
+    'distance each, the others of more and more; 0: all are of one', '[0, inf)')
+  pos_att_type: str = later('c2p|p2c',
+    'disentangled positions: what is added to the scores, content to position and the reverse',
+    ('c2p|p2c', 'c2p', 'p2c'))
+  mask_decoder: int = later(0,
+    'so many times the last layer is applied, with absolute positions, before masked words are '
+    'predicted (DeBERTa: 2); 0: once, without', '[0, inf)', affects={'model'})
+  replaced_head: str = later('token',
+    'what tells replaced tokens reads each alone (ELECTRA), or the norm of its sum with [CLS] '
+    '(DeBERTa)', ('token', 'context'))
   memory_length: int = later(0,
     'vectors that each layer keeps of the tokens before a row, or a stretch of it '
     '(Transformer-XL); 0: none', '[0, inf)', affects={'model'})
@@ -133,6 +147,11 @@ class ModelConfig:
   @property
   def key_value_heads(self) -> int:
     return self.num_key_value_heads or self.num_attention_heads
+
+  @property
+  def distance_rows(self) -> int:
+    """Rows of the table of distances, if positions are disentangled."""
+    return 2 * (self.position_buckets or self.max_relative_positions)
 
   @property
   def embedding_width(self) -> int:

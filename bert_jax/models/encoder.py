@@ -53,11 +53,13 @@ class Encoder(nn.Module):
 
 
 def tokens_of(module: Any, segment_ids_BT: Array, position_ids_BT: Array) -> Tokens:
-  """The Tokens for the layers of an encoder or decoder: with positions only if these turn queries
-  and keys, with places only if they fill a cache."""
-  turns = POSITIONS[module.config.position_embeddings].turn
+  """The Tokens for the layers of an encoder or decoder, made in its compact method: with positions
+  only if these turn queries and keys, with places only if they fill a cache."""
+  positions = POSITIONS[module.config.position_embeddings]
   places_BT = position_ids_BT if cache.caches(module) else None
-  return Tokens(segment_ids_BT, position_ids_BT if turns else None, places=places_BT)
+  r_RD = positions.distances(module.config, name='distances')() if positions.distances else None
+  ids_BT = position_ids_BT if positions.turn else None
+  return Tokens(segment_ids_BT, ids_BT, places=places_BT, distances=r_RD)
 
 
 def init_encoder(config: ModelConfig, rng: Array) -> Any:

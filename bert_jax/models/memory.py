@@ -36,9 +36,10 @@ class Memory:
 
 def before(module: nn.Module, x_BTD: Array, tokens: Tokens) -> tuple[Array, Tokens, Tokens]:
   """Puts the memory of an attention module before x, and x into the memory. Returns (both [B, M +
-  T, D], the Tokens of x, the Tokens of both); without a memory x and its Tokens."""
+  T, D], the Tokens of x, the Tokens of both); without a memory x, or what is seen in its place, and
+  its Tokens."""
   if tokens.memory is None:
-    return x_BTD, tokens, tokens
+    return x_BTD if tokens.seen is None else tokens.seen, tokens, tokens
   memory, (B, T, D) = tokens.memory, x_BTD.shape
   M = memory.segment_ids.shape[1]
   none_BMD = jnp.zeros((B, M, D), x_BTD.dtype)

@@ -1,6 +1,6 @@
 """Position encodings: a table added to the embeddings (learned or sinusoidal), queries and keys
 rotated by their position (rotary), a bias of the attention scores (ALiBi), or scores of their own
-(relative, see relative.py)."""
+(relative and disentangled, see the files of these names)."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,8 @@ from jax import Array
 
 from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
-from bert_jax.models.relative import Relative
+from bert_jax.models.disentangled import Disentangled, Distances
+from bert_jax.models.relative import OwnScores, Relative
 from bert_jax.models.tokens import Pattern, distance
 
 
@@ -24,14 +25,15 @@ class Positions(NamedTuple):
   module, where it may create parameters.
   turn(x [B, T, H, d], position_ids [B, T], theta) -> x rotated: the queries or keys.
   bias(heads, pattern) -> added to the scores; broadcasts to [B, H, Tq, Tk].
-  own_scores: a module, called with the queries [B, Tq, H, d] and the pattern -> (the queries as
-  they meet the keys, what is added to the scores).
+  own_scores: an OwnScores: a module that scores queries and keys by their distance.
+  distances: a module of the vectors [R, D] of relative distances, which all layers share.
   """
 
   embed: Callable[[ModelConfig, Array], Array] | None = None
   turn: Callable[[Array, Array, Any], Array] | None = None
   bias: Callable[[int, Pattern], Array] | None = None
-  own_scores: type[Relative] | None = None
+  own_scores: type[OwnScores] | None = None
+  distances: type[Distances] | None = None
 
 
 def learned(config: ModelConfig, position_ids_BT: Array) -> Array:
@@ -112,6 +114,7 @@ POSITIONS = {
   'rotary': Positions(turn=rotary),
   'alibi': Positions(bias=alibi),
   'relative': Positions(own_scores=Relative),
+  'disentangled': Positions(own_scores=Disentangled, distances=Distances),
   'none': Positions(),
 }
 

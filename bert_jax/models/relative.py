@@ -1,4 +1,5 @@
-"""Relative positions of Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860, 3.3).
+"""Relative positions of Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860, 3.3),
+and how any scores by distance become scores of queries and keys.
 
 The score of query i and key j is, before it is divided by sqrt(d), the sum of four terms,
 
@@ -12,6 +13,7 @@ B batch, Tq queries, Tk keys, H heads, d size of a head, D hidden size, N distan
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -25,16 +27,26 @@ from bert_jax.models.config import ModelConfig
 from bert_jax.models.dropout import Dropout
 from bert_jax.models.tokens import Pattern, distance, is_constant
 
+Project = Callable[[str, Array], Array]  # a layer's 'query', 'key' or 'value' of vectors
 
-class Relative(nn.Module):
-  """The scores of relative positions: (q + u, the terms with r [B, H, Tq, Tk] / sqrt(d)).
-  The queries are the last Tq of the keys, or, with places by row (decoding), anywhere in them."""
+
+class OwnScores(nn.Module):
+  """The fields of a module that scores relative positions, called with queries [B, Tq, H, d], keys
+  [B, Tk, H, d], their Pattern and the layer's projections; it returns (the queries as they meet the
+  keys, what is added to the scores [B, H, Tq, Tk], which are divided by sqrt(d)). The queries are
+  the last Tq of the keys, or, with places by row (decoding), anywhere in them."""
 
   config: ModelConfig
   deterministic: bool
 
+
+class Relative(OwnScores):
+  """Transformer-XL's scores: (q + u, the terms with r / sqrt(d))."""
+
   @nn.compact
-  def __call__(self, q_BTHd: Array, pattern: Pattern) -> tuple[Array, Array]:
+  def __call__(
+    self, q_BTHd: Array, k_BTHd: Array, pattern: Pattern, project: Project
+  ) -> tuple[Array, Array]:
     config, (_, Tq, H, d) = self.config, q_BTHd.shape
     u_Hd, v_Hd = (
       self.param(name, layers.initializer(config), (H * d,)).astype(q_BTHd.dtype).reshape(H, d)
@@ -50,15 +62,26 @@ class Relative(nn.Module):
     r_ND = sinusoids(distances_N, H * d)
     r_ND = Dropout(config.hidden_dropout_prob, self.deterministic, shared=True)(r_ND)
     r_NHd = layers.dense(config, H * d, 'distance', bias=False)(r_ND).reshape(-1, H, d)
-    # Rows and queries are one dimension: see MaskedLMHead.
-    q_v_XHd = ((q_BTHd + v_Hd) / math.sqrt(d)).reshape(-1, H, d)
-    x_HXN = jnp.einsum('xhd,nhd->hxn', q_v_XHd, r_NHd, preferred_element_type=jnp.float32)
-    x_BHTN = x_HXN.reshape(H, q_BTHd.shape[0], Tq, N).swapaxes(0, 1)
-    places = pattern.queries.places
-    if places is not None and places.ndim == 2:
+    x_BHTN = products((q_BTHd + v_Hd) / math.sqrt(d), r_NHd)
+    if has_places_by_row(pattern):
       at_BTT = jnp.clip(Tk - 1 - distance(pattern), 0, N - 1)
       return q_BTHd + u_Hd, jnp.take_along_axis(x_BHTN, at_BTT[:, None], axis=-1)
     return q_BTHd + u_Hd, shifted(x_BHTN, Tk)
+
+
+def products(x_BTHd: Array, r_NHd: Array) -> Array:
+  """The products [B, H, T, N] float32 of the queries or keys x with vectors r of N distances."""
+  (B, T, H, d), N = x_BTHd.shape, r_NHd.shape[0]
+  # Rows and queries are one dimension: see MaskedLMHead.
+  x_XHd = x_BTHd.reshape(-1, H, d)
+  x_HXN = jnp.einsum('xhd,nhd->hxn', x_XHd, r_NHd, preferred_element_type=jnp.float32)
+  return x_HXN.reshape(H, B, T, N).swapaxes(0, 1)
+
+
+def has_places_by_row(pattern: Pattern) -> bool:
+  """Do queries have places of their own in each row, so that distances are not those of rows?"""
+  places = pattern.queries.places
+  return places is not None and places.ndim == 2
 
 
 def sinusoids(distances_N: Any, width: int) -> Array:

@@ -23,7 +23,7 @@ from bert_jax import models
 from bert_jax.metrics import mean
 from bert_jax.models import dropout, layers
 from bert_jax.objectives.base import Batch, Key, Params, Terms
-from bert_jax.objectives.encode import apply, encode, init_words
+from bert_jax.objectives.encode import apply, encode, encode_words, init_words
 from bert_jax.objectives.losses import alike, label_terms
 from bert_jax.objectives.masking import put_at
 from bert_jax.objectives.mlm_nsp import MlmNsp
@@ -31,14 +31,16 @@ from bert_jax.objectives.mlm_nsp import MlmNsp
 SHARING = 'shared', 'disentangled', 'separate'
 
 
-def generator_of(model: models.ModelConfig, size: float) -> models.ModelConfig:
-  """The generator's ModelConfig: as deep as the discriminator, with `size` times its heads and its
-  feed-forward layer. Embeddings have the discriminator's width, and a dense layer narrows them."""
+def generator_of(model: models.ModelConfig, size: float, depth: float = 1.0) -> models.ModelConfig:
+  """The generator's ModelConfig: with `depth` times the discriminator's layers, and `size` times
+  its heads and its feed-forward layer. Embeddings have the discriminator's width, and a dense layer
+  narrows them."""
   heads = models.share_of_heads(model.num_attention_heads, size)
   hidden, embedding = heads * model.head_size, model.embedding_width
   return dataclasses.replace(
     model,
     hidden_size=hidden,
+    num_hidden_layers=max(1, round(depth * model.num_hidden_layers)),
     num_attention_heads=heads,
     num_key_value_heads=0,
     intermediate_size=model.intermediate_size * heads // model.num_attention_heads,
@@ -47,13 +49,17 @@ def generator_of(model: models.ModelConfig, size: float) -> models.ModelConfig:
 
 
 class ReplacedHead(nn.Module):
-  """The float32 logits [B, T] of being replaced: dense layer and activation over [B, T, D]."""
+  """The float32 logits [B, T] of being replaced: dense layer and activation over [B, T, D], or over
+  the norm of each token's vector plus its [CLS]'s (config.replaced_head)."""
 
   config: models.ModelConfig
 
   @nn.compact
-  def __call__(self, x_BTD: jax.Array) -> jax.Array:
+  def __call__(self, x_BTD: jax.Array, position_ids_BT: jax.Array) -> jax.Array:
     config = self.config
+    if config.replaced_head == 'context':
+      first_BT = jnp.arange(x_BTD.shape[1]) - position_ids_BT
+      x_BTD = layers.norm(config)(x_BTD + models.gather_positions(x_BTD, first_BT))
     x_BTD = layers.dense(config, config.hidden_size, 'dense')(x_BTD)
     x_BTD = layers.ACTIVATIONS[config.hidden_act](x_BTD)
     return layers.exact_dense(config, 1, 'score')(x_BTD)[..., 0]
@@ -87,8 +93,17 @@ class Electra(MlmNsp):
       own |= {name: x for name, x in tables.items() if _is_table(name)}
     generator = {'encoder': generator | ({'embeddings': own} if own else {}), 'mlm': {}}
     generator |= init_words(self.generator, mlm_key, encoder)
-    head = ReplacedHead(self.model).init(head_key, jnp.zeros((1, 1, self.model.hidden_size)))
+    one = jnp.zeros((1, 1, self.model.hidden_size)), jnp.zeros((1, 1), jnp.int32)
+    head = ReplacedHead(self.model).init(head_key, *one)
     return {'encoder': encoder, 'generator': generator, 'replaced': head['params']}
+
+  def in_units(self, params: Params, back: bool = False) -> Params:
+    """Of a model without a generator, `back` gives the tables of its encoder to one that has its
+    own, since both begin with the same."""
+    if not back or self.sharing != 'disentangled' or 'generator' in params:
+      return params
+    tables = {k: x for k, x in params['encoder']['embeddings'].items() if _is_table(k)}
+    return params | {'generator': {'encoder': {'embeddings': tables}}}
 
   def stepped(self, params: Params, update: Callable[[Params], tuple[Params, Any]]) -> Any:
     """With disentangled gradients the optimizer steps the difference of the discriminator's tables
@@ -117,7 +132,7 @@ class Electra(MlmNsp):
   def generated(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The generator's logits [B, K, V] at masked_positions; rng turns dropout on."""
     generator = self.generator_params(params)
-    hidden_BTD = encode(self.generator, generator['encoder'], batch, rng)
+    hidden_BTD = encode_words(self.generator, generator, batch, rng)
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
     return models.word_logits(self.generator, generator, at_masks_BKD)
 
@@ -140,7 +155,8 @@ class Electra(MlmNsp):
     terms = label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
     filled, replaced_BT = self.filled(batch, mlm_BKV, draw_key)
     hidden_BTD = encode(self.model, params['encoder'], filled, encoder_key)
-    logits_BT = apply(ReplacedHead(self.model), params['replaced'], hidden_BTD)
+    at_BT = batch['position_ids']
+    logits_BT = apply(ReplacedHead(self.model), params['replaced'], hidden_BTD, at_BT)
     real_BT = (batch['segment_ids'] > 0).astype(jnp.float32)
     with jax.named_scope('loss'):
       nats_BT = optax.sigmoid_binary_cross_entropy(logits_BT, replaced_BT)

@@ -61,6 +61,16 @@ def encode(
   return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
 
 
+def encode_words(
+  model: models.ModelConfig, params: Params, batch: Batch, rng: Key = None
+) -> jax.Array:
+  """Hidden states [B, T, D] from which masked words are predicted: of the encoder, or, if the model
+  has one, of its mask decoder. params: {'encoder', 'mlm': parameters}; rng turns dropout on."""
+  if not model.mask_decoder:
+    return encode(model, params['encoder'], batch, rng)
+  return models.mask_decoder.encode(model, params, [batch[name] for name in TOKENS], rng)
+
+
 def pooled(model: models.ModelConfig, params: Params, batch: Batch, x_BTD: jax.Array) -> jax.Array:
   """The pooled [CLS] of each example, [B, N, D]; of its last token if the model is causal (GPT) or
   reads in stretches, since no other token sees, or remembers, the whole example."""
@@ -81,10 +91,14 @@ def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
 
 
 def init_words(model: models.ModelConfig, rng: jax.Array, encoder: Params) -> dict[str, Any]:
-  """Initial {'mlm': parameters} of the MLM head over an encoder; {} if the head has none."""
+  """Initial {'mlm': parameters} of the MLM head over an encoder, and of a mask decoder between
+  them; {} if there are none."""
   x_BKD = jnp.zeros((1, 1, model.hidden_size))
   variables = models.MaskedLMHead(model).init(rng, x_BKD, models.word_table(encoder))
-  return {'mlm': variables['params']} if variables else {}
+  params = dict(variables.get('params', {}))
+  if model.mask_decoder:
+    params |= models.mask_decoder.init(model, jax.random.fold_in(rng, 0))
+  return {'mlm': params} if params else {}
 
 
 def init_model(model: models.ModelConfig, rng: jax.Array, **heads: nn.Module) -> dict[str, Any]:

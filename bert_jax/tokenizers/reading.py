@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from bert_jax.errors import InputError, first_line, log, quoted
 from bert_jax.files import Path
 from bert_jax.text import files
-from bert_jax.tokenizers import spiece, tokenizer_json
+from bert_jax.tokenizers import deberta, spiece, tokenizer_json
 from bert_jax.tokenizers.base import RESERVED, Tokenizer
 from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, listed
 from bert_jax.tokenizers.sentence_piece import SentencePiece
@@ -22,9 +22,9 @@ _GENERIC = 'PreTrainedTokenizerFast', 'TokenizersBackend'
 
 
 def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
-  """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`, the
-  `spiece.model` of an ALBERT or FNet, the `sentencepiece.bpe.model` of an XLM-R or CamemBERT, a
-  `tokenizer.json`, or a `vocab.json` with merges.txt.
+  """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`,
+  DeBERTa's too, the `spiece.model` of an ALBERT or FNet, the `sentencepiece.bpe.model` of an XLM-R
+  or CamemBERT, a `tokenizer.json`, or a `vocab.json` with merges.txt.
   do_lower_case: of a vocab.txt, which does not say it; InputError if a tokenizer_config.json beside
   it says otherwise. None: as that file says, else by the share of the words with capitals.
   Files beside it that ask for what no tokenizer here does are an error."""
@@ -44,6 +44,8 @@ def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
   merges = path.with_name('merges.txt')
   if path.name in spiece.FILES:
     tokenizer = spiece.read(path)
+  elif path.suffix == '.model' and deberta.is_of(path):
+    tokenizer = deberta.read(path, data)
   elif path.suffix == '.model':
     tokenizer = SentencePiece(data, source=str(path))
   elif path.name == 'vocab.json' and merges.is_file():

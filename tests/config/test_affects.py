@@ -14,7 +14,7 @@ BITS = 'mesh.sums mesh.gather'  # how gradients are rounded
 SET_BY_THE_RUN = """model.hidden_dropout_prob model.attention_probs_dropout_prob
   model.attention_output_dropout_prob model.scaled_initializer model.attention_implementation
   model.dtype model.scan_layers model.remat model.relative_clamp model.memory_length
-  model.recurrent_length model.extend_positions model.new_top_layers"""
+  model.mask_decoder model.recurrent_length model.extend_positions model.new_top_layers"""
 # The last three are said, and are no part of the answers.
 UNSAID = """model.vocab_multiple model.attention_implementation model.dtype model.scan_layers
   model.remat model.attention_output_dropout_prob model.scaled_initializer model.extend_positions

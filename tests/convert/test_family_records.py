@@ -34,6 +34,9 @@ def drawn(family, rng):
     'local_rotary_theta': share() + 2 if window and rng.integers(2) else 0.0,
     'feed_forward_bias': (biases := str(rng.choice(['all', 'none']))),
     'num_key_value_heads': int(rng.choice([0, 3])),
+    'max_relative_positions': number(),
+    'position_buckets': int(rng.choice([0, 6])),
+    'pos_att_type': str(rng.choice(['c2p|p2c', 'p2c', 'c2p'])),
   }
   if 'decoder_bias' in family.derived:  # from feed_forward_bias
     others['decoder_bias'] = biases == 'all'

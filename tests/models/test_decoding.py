@@ -20,6 +20,8 @@ KINDS = {
   'learned': dict(position_embeddings='learned', num_hidden_layers=1),
   'rotary': dict(position_embeddings='rotary', norm_placement='pre', num_hidden_layers=1),
   'alibi': dict(position_embeddings='alibi', feed_forward='glu', num_hidden_layers=1),
+  'disentangled': dict(position_embeddings='disentangled', max_relative_positions=5)
+  | dict(num_hidden_layers=1),
   'window': dict(position_embeddings='rotary', attention_window=3, num_hidden_layers=1),
   'windows': dict(attention_window=3, global_attention_every=2, scan_layers=True),
   'shared': dict(share_layers=True, mlm_head='none'),
@@ -52,7 +54,8 @@ def padded(texts, length):
 
 
 @pytest.mark.parametrize(
-  'kind', ['alibi', pytest.param('window', marks=pytest.mark.slow), 'windows', 'shared']
+  'kind',
+  ['alibi', 'disentangled', pytest.param('window', marks=pytest.mark.slow), 'windows', 'shared'],
 )  # others: see below
 def test_decoding_with_a_cache_is_the_full_forward(kind):
   """Prompts of three lengths in a batch, and seven tokens after each: the logits of every step."""

@@ -97,9 +97,9 @@ def test_scores_are_the_four_terms(causal, keys, clamp):
   q, k = (rng.normal(size=(2, n, H, d)).astype(np.float32) for n in (5, keys))
   ids = [Tokens(jnp.ones((2, n), jnp.int32)) for n in (5, keys)]
   pattern, module = Pattern(*ids, causal=causal), Relative(config, True)
-  params = drawn(lambda key: module.init(key, q, pattern)['params'])
+  params = drawn(lambda key: module.init(key, q, k, pattern, None)['params'])
   assert {x.shape for x in jax.tree.leaves(params)} == {(D,), (D, D)}
-  q_u, bias = jax.jit(lambda p: module.apply({'params': p}, q, pattern))(params)
+  q_u, bias = jax.jit(lambda p: module.apply({'params': p}, q, k, pattern, None))(params)
   scores = np.einsum('bqhd,bkhd->bhqk', q_u, k) / np.sqrt(d) + np.asarray(bias)
   for b in range(2):
     expected = by_loop(params, q[b], k[b], later=not causal, clamp=clamp)
@@ -149,6 +149,7 @@ def read_on(model, params, ids_BN, real=None, length=None, size=T):
   [
     ('relative', True, 'pre'),
     ('rotary', True, 'post'),
+    ('disentangled', False, 'post'),
     ('alibi', False, 'pre'),
   ],
 )

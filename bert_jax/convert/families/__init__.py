@@ -3,6 +3,7 @@
 from bert_jax.convert.families.albert import ALBERT
 from bert_jax.convert.families.bart import BART
 from bert_jax.convert.families.bert import BERT
+from bert_jax.convert.families.deberta import DEBERTA
 from bert_jax.convert.families.distilbert import DISTILBERT
 from bert_jax.convert.families.electra import ELECTRA
 from bert_jax.convert.families.eurobert import EUROBERT
@@ -19,6 +20,7 @@ _ALL = (
   BART,
   GPT2,
   FNET,
+  DEBERTA,
   NOMIC,
   ROFORMER,
   EUROBERT,

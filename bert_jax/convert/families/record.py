@@ -158,6 +158,7 @@ class ReleasedFamily(NamedTuple):
   fits: Callable[[Exported], bool] = lambda exported: False  # whether a model is written as one
   lacks: tuple[str, ...] = ()  # endings of classes that it has not, or that compute otherwise
   pooler: tuple[str, ...] = ()  # endings of classes with one, whether or not their head reads it
+  no_class: tuple[str, ...] = ()  # endings of classes that transformers lacks, unlike the releases
   pairs: str = 'nsp'  # the task of their head for pairs of texts, a value of corpus.rows
   offset: Callable[[int], int] = lambda pad_id: 0  # rows of the position table before position 0
   counts_offset: bool = False  # max_position_embeddings counts them

@@ -70,7 +70,7 @@ class FillMask(Packed):
     X = B * T vectors are sorted, masks first, and cut into P parts of S; parts without are skipped.
     """
     (B, T), slots = batch['asked'].shape, batch['example_ids'].size
-    flat_XD = self.model.hidden(params, batch).reshape(B * T, -1)
+    flat_XD = self.model.word_hidden(params, batch).reshape(B * T, -1)
     asked_X = batch['asked'].reshape(-1)
     order_X = jnp.argsort(-asked_X)
     size = min(AT_ONCE, slots)  # one part is enough where each text has one mask
@@ -93,7 +93,7 @@ class FillMask(Packed):
     return {'values': values, 'ids': ids} | {name: batch[name] for name in PLACES}
 
   def exported(self, params: dict, batch: dict) -> dict[str, Any]:
-    return {'logits': self.model.mlm_logits(params, self.model.hidden(params, batch))}
+    return {'logits': self.model.mlm_logits(params, self.model.word_hidden(params, batch))}
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     masks = [[{'piece': piece, 'probability': p} for piece, p in mask] for mask in answer['masks']]
@@ -153,7 +153,7 @@ class Perplexity(Packed):
       nats_BT, _ = nats_in_chunks(self.model.objective.model, params, hidden_BTD, labels_BT)
       return {'logs': -nats_BT} | {name: batch[name] for name in PLACES}
     at_BN = batch['masked_positions'][..., 0]
-    hidden_BND = models.gather_positions(self.model.hidden(params, batch), at_BN)
+    hidden_BND = models.gather_positions(self.model.word_hidden(params, batch), at_BN)
     logs = nn.log_softmax(self.model.mlm_logits(params, hidden_BND))
     logs = jnp.take_along_axis(logs, batch['targets'][..., None], axis=-1)[..., 0]
     return {'logs': logs, 'example_ids': batch['example_ids']}

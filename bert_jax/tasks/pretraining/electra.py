@@ -17,6 +17,8 @@ FIELDS = affecting({'objective'}, {
     'lambda in MLM of the generator + lambda * replaced-token detection', allowed='(0, inf)'),
   'generator.size': Field(0.25,
     "heads and feed-forward width of the generator, as a share of the model's", allowed='(0, 1]'),
+  'generator.depth': Field(1.0,
+    "layers of the generator, as a share of the model's", allowed='(0, 1]', past=1.0),
   'generator.embeddings': Field('shared',
     "shared with the model's; disentangled: without its gradients", allowed=electra.SHARING),
 })  # fmt: skip
@@ -31,7 +33,8 @@ DEFAULTS = {
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> electra.Electra:
   """The ELECTRA objective of a config, which masks as MlmNsp does."""
   more = {'sharing': config.generator.embeddings, 'replaced_weight': config.loss.replaced_weight}
-  generator = electra.generator_of(models.ModelConfig(**config.model), config.generator.size)
+  shares = config.generator.size, config.generator.depth
+  generator = electra.generator_of(models.ModelConfig(**config.model), *shares)
   return task.objective(config, tokenizer, electra.Electra, generator=generator, **more)
 
 

@@ -1,0 +1,104 @@
+"""DeBERTa of the second and third version: a BERT with disentangled attention, and no positions in
+its embeddings."""
+
+from bert_jax.convert.families.bert import ENCODER, MLM
+from bert_jax.convert.families.record import (
+  HEADS,
+  OtherHead,
+  ReleasedFamily,
+  other_model,
+  renamed,
+)
+from bert_jax.errors import InputError
+
+_NAMES = {
+  k: x for k, x in ENCODER.items() if not k.endswith(('type_embeddings', 'position_embeddings'))
+}
+for _name in ('query', 'key', 'value'):
+  _NAMES[f'encoder/layer_#/attention/{_name}'] += '_proj'
+# What is no key of ours, and has another value where a config.json lacks it.
+_SAID = {'relative_attention': True, 'position_biased_input': False, 'share_att_key': True}
+_SAID |= {'norm_rel_ebd': 'layer_norm'}
+_TERMS = 'c2p|p2c', 'c2p', 'p2c'
+_TABLE = 'deberta.embeddings.position_embeddings.weight'
+_OWN_HEAD = OtherHead(
+  ('lm_predictions.', _TABLE),
+  ('mlm',),
+  'its masked-LM head reads a mask decoder, whose depth no config.json says',
+)
+
+
+def _read(path, content):
+  if missing := [name for name in _SAID if name not in content]:
+    fix = f'write "{missing[0]}": {str(_SAID[missing[0]]).lower()} if it is so'
+    raise InputError(f'{path} does not say {missing[0]}, which is not as here without; {fix}.')
+  said, heads = content['pos_att_type'] or (), content.get('num_attention_heads')
+  terms = said.lower().split('|') if isinstance(said, str) else said
+  terms = '|'.join(sorted(str(term).strip() for term in terms))
+  if terms not in _TERMS:
+    raise other_model(path, 'pos_att_type', said, f'our encoder has {" or ".join(_TERMS)}')
+  size = content.get('attention_head_size')
+  if size and heads and size * heads != content.get('hidden_size'):
+    ours = 'our heads are hidden_size / num_attention_heads wide'
+    raise other_model(path, 'attention_head_size', size, ours)
+  longest = content['max_relative_positions']
+  return content | {
+    'pos_att_type': terms,
+    'position_buckets': max(0, content['position_buckets']),
+    'max_relative_positions': longest if longest > 0 else content.get('max_position_embeddings'),
+  }
+
+
+def _write(model):
+  longest = model['max_relative_positions']
+  return _SAID | {
+    'pos_att_type': model['pos_att_type'],
+    'position_buckets': model['position_buckets'] or -1,
+    'max_relative_positions': -1 if longest == model['max_position_embeddings'] else longest,
+    'pooler_hidden_act': 'gelu',
+  }
+
+
+def _canonical(name):
+  """Its own masked-LM head has other names than transformers' older class, by which it is written.
+  The table of positions is the mask decoder's."""
+  if name == _TABLE:
+    return 'lm_predictions.position_embeddings.weight'
+  name = name.replace('lm_predictions.lm_head.LayerNorm', 'cls.predictions.transform.LayerNorm')
+  name = name.replace('lm_predictions.lm_head.dense', 'cls.predictions.transform.dense')
+  return name.replace('lm_predictions.lm_head.', 'cls.predictions.')
+
+
+DEBERTA = ReleasedFamily(
+  name='deberta-v2',
+  classes='DebertaV2',
+  modules=renamed(_NAMES, 'bert.', 'deberta.')
+  | MLM
+  | HEADS
+  | {
+    'encoder/distances': 'deberta.encoder.rel_embeddings',
+    'encoder/distances/LayerNorm': 'deberta.encoder.LayerNorm',
+    'pooler/dense': 'pooler.dense',
+    'replaced/LayerNorm': 'mask_predictions.LayerNorm',
+    'replaced/dense': 'mask_predictions.dense',
+    'replaced/score': 'mask_predictions.classifier',
+  },
+  prefix='deberta.',
+  canonical=_canonical,
+  defaults={'layer_norm_eps': 1e-7, 'type_vocab_size': 0, 'pos_att_type': None}
+  | dict.fromkeys(('position_buckets', 'max_relative_positions'), -1),
+  fields={'position_embeddings': 'disentangled', 'pooler': 'gelu', 'replaced_head': 'context'},
+  derived=('pos_att_type', 'position_buckets', 'max_relative_positions'),
+  unsaid=('type_vocab_size',),
+  also={'pooler_hidden_size': 'hidden_size', 'embedding_size': 'hidden_size'},
+  fixed={name: (value,) for name, value in _SAID.items()}
+  | {'conv_kernel_size': (0,), 'type_vocab_size': (0,), 'pooler_hidden_act': ('gelu',)}
+  | {'pooler_dropout': (0,)},
+  read=_read,
+  write=_write,
+  no_class=('ForPreTraining',),
+  fits=lambda exported: exported.model['position_embeddings'] == 'disentangled',
+  other_head=lambda _, names: (
+    _OWN_HEAD if 'lm_predictions.position_embeddings.weight' in names else OtherHead()
+  ),
+)

@@ -19,9 +19,9 @@ from jax import Array
 from bert_jax.models.attention import Context
 from bert_jax.models.cache import one_token_steps
 from bert_jax.models.config import ModelConfig
+from bert_jax.models.decoding.sampling import Step
 from bert_jax.models.embeddings import Embeddings
 from bert_jax.models.encoder import init_encoder, tokens_of
-from bert_jax.models.sampling import Step
 from bert_jax.models.stack import run_blocks, stack_layers
 from bert_jax.models.tokens import Tokens
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from bert_jax import models
 from bert_jax.metrics import Mean, mean
 from bert_jax.models import encoder_decoder
-from bert_jax.models.beam_search import beam_search
-from bert_jax.models.sampling import Choice
+from bert_jax.models.decoding.beam_search import beam_search
+from bert_jax.models.decoding.sampling import Choice
 from bert_jax.models.tokens import Tokens
 from bert_jax.objectives import infilling, losses
 from bert_jax.objectives.base import Batch, Key, Params, Spec, Terms

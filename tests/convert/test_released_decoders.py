@@ -18,8 +18,9 @@ from bert_jax import config as c
 from bert_jax import models, tokenizers
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface
-from bert_jax.models import encoder, encoder_decoder, sampling
-from bert_jax.models.beam_search import beam_search
+from bert_jax.models import encoder, encoder_decoder
+from bert_jax.models.decoding import sampling
+from bert_jax.models.decoding.beam_search import beam_search
 from bert_jax.models.tokens import Tokens
 from bert_jax.objectives.encode import encode
 from bert_jax.predict import Model

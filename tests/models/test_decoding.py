@@ -12,9 +12,10 @@ from scipy.stats import chisquare
 from test_models import model, weights
 
 from bert_jax import models
-from bert_jax.models import encoder, sampling
-from bert_jax.models.beam_search import beam_search
-from bert_jax.models.sampling import NONE, Choice
+from bert_jax.models import encoder
+from bert_jax.models.decoding import sampling
+from bert_jax.models.decoding.beam_search import beam_search
+from bert_jax.models.decoding.sampling import NONE, Choice
 
 KINDS = {
   'learned': dict(position_embeddings='learned', num_hidden_layers=1),

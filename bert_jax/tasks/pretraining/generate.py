@@ -19,8 +19,9 @@ import numpy as np
 
 from bert_jax import models
 from bert_jax.errors import InputError, quoted
-from bert_jax.models import encoder, sampling
-from bert_jax.models.beam_search import beam_search
+from bert_jax.models import encoder
+from bert_jax.models.decoding import sampling
+from bert_jax.models.decoding.beam_search import beam_search
 from bert_jax.tasks.ask import LENGTH_PENALTY, Ask
 from bert_jax.tasks.record import Option, Prediction
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax, nn
 
-from bert_jax.models.sampling import NONE, Choice, Step
+from bert_jax.models.decoding.sampling import NONE, Choice, Step
 
 LOWEST = -1e9  # the score of a sequence that must not be chosen
 

@@ -1,0 +1,1 @@
+"""Writing tokens one by one: drawn by chance, or by beam search."""

@@ -98,6 +98,22 @@ def test_a_vocabulary_of_roberta_makes_a_roberta(tmp_path, head, types):
   assert said == 'row 1, a copy of row 0, the only one'
 
 
+@pytest.mark.parametrize(
+  'pooling, sentence',
+  [
+    ('mean', 'of a model for classification only classifier, encoder is there'),
+    ('pooled_mean', 'table.pooling is pooled_mean, which of the classes of Hugging Face Modern'),
+  ],
+)
+def test_a_classifier_of_means_is_not_written_as_one_of_cls(tmp_path, pooling, sentence):
+  found = made('classifier')
+  found.config.table.pooling = pooling
+  if pooling == 'mean':
+    found.params.pop('pooler')
+  with pytest.raises(InputError, match=sentence):
+    sent(tmp_path / 'hf', found)
+
+
 def test_what_tells_two_texts_apart_is_no_roberta(tmp_path):
   found = roberta(tmp_path, 'qa', 2)
   found.params['encoder']['embeddings']['token_type_embeddings']['embedding'][1] += 1

@@ -102,7 +102,9 @@ def test_an_option_that_we_lack_is_refused_by_its_name(tmp_path, name, option, v
   path.write_text(json.dumps(content | {'model_type': name}))
   config_json.read(tmp_path)
   path.write_text(json.dumps(content | {'model_type': name, option: value}))
-  with pytest.raises(InputError, match=f'says {option} .*; our encoder has .*not be the same model'):
+  with pytest.raises(
+    InputError, match=f'says {option} .*; our encoder has .*not be the same model'
+  ):
     config_json.read(tmp_path)
 
 

@@ -52,6 +52,8 @@ from bert_jax.tasks.record import records
     ('--config.corpus.lengths=32,6@9', "understood at '6@9'; use whole numbers from 8 on"),
     ('--config.corpus.lengths=32@5', 'does not begin at step 0'),
     ('--config.model.type_vocab_size=1', 'two token types'),
+    ('--config.model.extend_positions=tile', 'is for init_from, which is empty; set it to none'),
+    ('--config.model.global_tokens=1', 'set model.attention_window, or it to 0'),
   ],
 )
 def test_a_wrong_field_is_one_sentence(override, sentence):

@@ -22,6 +22,7 @@ from bert_jax import config as c
 from bert_jax import evaluate, models, train
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, hub, tensorflow_bundle
+from bert_jax.predict import Model
 from bert_jax.run import initialization
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
@@ -359,6 +360,20 @@ def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_pat
   config, params = started_from(config, tmp_path / 'new')
   assert config.model.hidden_size == 12
   same(found.params, params, again.config)
+
+
+def test_a_converted_classifier_is_evaluated_on_what_is_named(tmp_path):
+  """What is right is what its logits say."""
+  found, folder = exported(tmp_path / 'hf', 'classifier', num_hidden_layers=1)
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  with pytest.raises(InputError, match='holds converted weights and no data; name what to'):
+    evaluate.evaluate(tmp_path / 'W')
+  texts, gold = ['the river crosses', 'old stone', 'the market'], ['yes', 'no', 'maybe']
+  lines = ''.join(f'{text}\t{label}\n' for text, label in zip(texts, gold))
+  (tmp_path / 'eval.tsv').write_text(f'sentence\tlabel\n{lines}')
+  scores, _ = evaluate.evaluate(tmp_path / 'W', [f'--config.data.eval={tmp_path}/eval.tsv'])
+  said = [max(x, key=x.get) for x in Model(found).classify(texts)]
+  assert scores['classification_accuracy'] == pytest.approx(np.mean(np.equal(said, gold)))
 
 
 # ---- the Hub -------------------------------------------------------------------------------------

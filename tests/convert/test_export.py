@@ -28,7 +28,7 @@ from vocabularies import sentencepiece_model
 from bert_jax import config as c
 from bert_jax import tokenizers
 from bert_jax.config import InputError
-from bert_jax.convert import exported_tokenizers, sentence_transformers
+from bert_jax.convert import exported_tokenizers, from_huggingface, sentence_transformers
 from bert_jax.field import Field
 from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
@@ -94,6 +94,24 @@ def test_a_vocabulary_of_roberta_makes_a_roberta(tmp_path, head, types):
   known = [content[name] for name in ('model_type', 'max_position_embeddings', 'type_vocab_size')]
   assert known == ['roberta', found.config.model.max_position_embeddings + 2, 1]
   goes_back(found, tmp_path / 'hf')
+  (said,) = from_huggingface.read(tmp_path / 'hf').new.values()
+  assert said == 'row 1, a copy of row 0, the only one'
+
+
+@pytest.mark.parametrize(
+  'pooling, sentence',
+  [
+    ('mean', 'of a model for classification only classifier, encoder is there'),
+    ('pooled_mean', 'table.pooling is pooled_mean, which of the classes of Hugging Face Modern'),
+  ],
+)
+def test_a_classifier_of_means_is_not_written_as_one_of_cls(tmp_path, pooling, sentence):
+  found = made('classifier')
+  found.config.table.pooling = pooling
+  if pooling == 'mean':
+    found.params.pop('pooler')
+  with pytest.raises(InputError, match=sentence):
+    sent(tmp_path / 'hf', found)
 
 
 def test_what_tells_two_texts_apart_is_no_roberta(tmp_path):
@@ -101,6 +119,20 @@ def test_what_tells_two_texts_apart_is_no_roberta(tmp_path):
   found.params['encoder']['embeddings']['token_type_embeddings']['embedding'][1] += 1
   assert config_of(sent(tmp_path / 'hf', found))['model_type'] == 'bert'
   same(found.params, trained.load(tmp_path / 'hf').params, found.config)
+
+
+def test_the_classifier_of_a_distilbert_is_another_than_ours(tmp_path):
+  """It has a dense layer with ReLU before it, where our pooler has tanh."""
+  _, folder = exported(tmp_path, 'masked-lm', type_vocab_size=0)
+  dense = {'pre_classifier.weight': (12, 12), 'pre_classifier.bias': 12}
+  dense |= {'classifier.weight': (2, 12), 'classifier.bias': 2}
+  more = {name: np.full(shape, 0.5, np.float32) for name, shape in dense.items()}
+  named = ['DistilBertForSequenceClassification']
+  encoder = lambda x: {k: v for k, v in x.items() if k.startswith('distilbert.')} | more
+  rewrite(folder, encoder, architectures=named)
+  unused = from_huggingface.read(folder).unused
+  assert unused.keys() == more.keys() and all('ReLU' in why for why in unused.values())
+  assert set(trained.load(folder).params) == {'encoder'}
 
 
 def test_a_norm_that_distilbert_has_not_is_a_bert(tmp_path):

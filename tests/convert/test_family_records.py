@@ -7,6 +7,7 @@ import pytest
 
 from bert_jax.convert import config_json
 from bert_jax.convert.families import FAMILIES, record
+from bert_jax.errors import InputError
 
 WRITTEN = [name for name in FAMILIES if name != 'openai-gpt']  # which is read only
 PAD = 7  # its id
@@ -57,3 +58,64 @@ def test_what_is_written_is_read(tmp_path, name):
     found = config_json.read(tmp_path)
     assert found.family is family and found.offset == family.offset(PAD)
     assert found.model == model
+
+
+# What transformers calls the sizes of a DistilBERT, and what it sets otherwise than a BERT.
+DISTILBERT = dict(vocab_size=70, dim=24, n_layers=3, n_heads=4, hidden_dim=40, activation='relu')
+DISTILBERT |= dict(max_position_embeddings=33, dropout=0.3, attention_dropout=0.2)
+OF_BERT = dict(vocab_size=70, hidden_size=24, num_hidden_layers=3, num_attention_heads=4)
+OF_BERT |= dict(intermediate_size=40, hidden_act='relu', max_position_embeddings=33)
+OF_BERT |= dict(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+TYPED = OF_BERT | {'type_vocab_size': 2}
+
+
+@pytest.mark.parametrize('name, said', [('distilbert', DISTILBERT), ('bert', TYPED)])
+def test_a_released_config_has_its_sizes_and_its_activation(tmp_path, name, said):
+  (tmp_path / 'config.json').write_text(json.dumps({'model_type': name} | said))
+  found = config_json.read(tmp_path).model
+  assert {field: found[field] for field in OF_BERT} == OF_BERT
+  assert found['type_vocab_size'] == (0 if name == 'distilbert' else 2)
+
+
+LACKING = [
+  ('albert', 'inner_group_num', 2),
+  ('bart', 'add_final_layer_norm', True),
+  ('bart', 'is_encoder_decoder', False),
+  ('bart', 'normalize_before', True),
+  ('bart', 'tie_word_embeddings', False),
+  ('bert', 'add_cross_attention', True),
+  ('bert', 'auto_map', {'AutoModel': 'modeling.Model'}),
+  ('bert', 'is_decoder', True),
+  ('bert', 'position_embedding_type', 'relative_key'),
+  ('bert', 'pruned_heads', {'1': [0]}),
+  ('electra', 'summary_activation', 'tanh'),
+  ('electra', 'summary_type', 'last'),
+  ('electra', 'summary_use_proj', False),
+  ('fnet', 'use_tpu_fourier_optimizations', True),
+  ('gpt2', 'add_cross_attention', True),
+  ('gpt2', 'scale_attn_by_inverse_layer_idx', True),
+  ('gpt2', 'scale_attn_weights', False),
+  ('modernbert', 'classifier_pooling', 'max'),
+  ('roberta', 'is_encoder_decoder', True),
+]
+
+
+@pytest.mark.parametrize('name, option, value', LACKING)
+def test_an_option_that_we_lack_is_refused_by_its_name(tmp_path, name, option, value):
+  family = FAMILIES[name]
+  content = config_json.write(family, drawn(family, np.random.default_rng(3)), 0)
+  path = tmp_path / 'config.json'
+  path.write_text(json.dumps(content | {'model_type': name}))
+  config_json.read(tmp_path)
+  path.write_text(json.dumps(content | {'model_type': name, option: value}))
+  with pytest.raises(
+    InputError, match=f'says {option} .*; our encoder has .*not be the same model'
+  ):
+    config_json.read(tmp_path)
+
+
+@pytest.mark.parametrize('name', WRITTEN)
+def test_an_activation_that_no_config_json_says_is_not_written(name):
+  model = drawn(FAMILIES[name], np.random.default_rng(0)) | {'hidden_act': 'cube'}
+  with pytest.raises(InputError, match='model.hidden_act is cube'):
+    config_json.write(FAMILIES[name], model, 0)

@@ -91,6 +91,16 @@ def test_the_card_of_a_collapsed_run_says_so(tmp_path):
   assert '**It has collapsed**' in card and '| constant |' not in card
 
 
+def test_of_a_collapsed_run_the_conversion_warns(tmp_path, monkeypatch, caplog, capsys):
+  convert.write_workdir(tmp_path / 'run', made('classifier'), {})
+  checkpoints, metrics = convert.checkpoint.Checkpoints, {'metrics': {'constant': 1.0}}
+  meta = checkpoints.meta
+  monkeypatch.setattr(checkpoints, 'meta', lambda self, number: meta(self, number) | metrics)
+  convert.convert(str(tmp_path / 'run'), f'hf:{tmp_path / "hf"}')
+  assert 'the run has collapsed' in caplog.text
+  assert 'before publishing: fill in license, language, intended use' in capsys.readouterr().out
+
+
 def test_a_language_that_nobody_stated_is_not_made_up(corpus_file):
   config, read = small_pretrain(corpus_file), {'data': {'train': {}}}
   said = lambda facts, field: model_card.languages_of(

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from references import drawn, log_softmax
 from scipy.stats import chisquare
-from test_models import model, weights
+from test_models import Stack, model, weights
 
 from bert_jax import models
+from bert_jax.models import cache as key_values
 from bert_jax.models import encoder
 from bert_jax.models.decoding import sampling
 from bert_jax.models.decoding.beam_search import beam_search
 from bert_jax.models.decoding.sampling import NONE, Choice
+from bert_jax.models.tokens import Tokens
 
 KINDS = {
   'learned': dict(position_embeddings='learned', num_hidden_layers=1),
@@ -52,6 +54,26 @@ def padded(texts, length):
   for row, text in zip(ids, texts):
     row[: len(text)] = text
   return ids
+
+
+def test_the_context_of_a_tower_is_read_once():
+  """Its cache holds the keys and values of the context, which is not looked at again."""
+  tower = Stack(model(causal=True, position_embeddings='none'), 1)
+  rng = np.random.default_rng(0)
+  x, context = (rng.normal(size=(2, T, 24)).astype(np.float32) for T in (5, 4))
+  seen = Tokens(jnp.array([[1, 1, 1, 0], [1, 1, 1, 1]]))
+  ones, at = jnp.ones((2, 5), jnp.int32), jnp.broadcast_to(jnp.arange(5), (2, 5))
+  tokens = Tokens(ones, causal=True)
+  params = drawn(tower.init, x, tokens, (context, seen))['params']
+  expected = jax.jit(tower.apply)({'params': params}, x, tokens, (context, seen))
+  apply = jax.jit(functools.partial(tower.apply, mutable=['cache']))
+  stored = {}
+  for t in range(3):
+    here = Tokens(ones[:, :1], causal=True, places=at[:, t : t + 1])
+    of_context = (context if t == 0 else jnp.full_like(context, jnp.nan), seen)
+    out, new = apply({'params': params} | stored, x[:, t : t + 1], here, of_context)
+    stored = {'cache': key_values.grown(new['cache'], 5) if t == 0 else new['cache']}
+    np.testing.assert_allclose(out[:, 0], expected[:, t], atol=1e-5)
 
 
 @pytest.mark.parametrize(

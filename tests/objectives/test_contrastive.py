@@ -328,6 +328,10 @@ def test_lines_are_their_own_positives(tmp_path):
   assert items[1].where == 'train.txt:3' and problems.counts['blank_lines'] == 1
   rows = task.Items(found, Words(), items, problems)
   assert [len(ids) for (ids,) in rows.texts] == [2, 2, 1, 1]
+  second = written(tmp_path / 'more.txt', ['d e'])
+  for several in (f'{tmp_path}/*.txt', f'x={second},y={tmp_path}/train.txt'):
+    texts = [item.texts[0] for item in read(config(several, arg='task=simcse'))[0]]
+    assert texts == ['d e', 'a b', 'c']
 
 
 SCORED = 'sentence1', 'sentence2', 'score'

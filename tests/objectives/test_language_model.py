@@ -416,9 +416,13 @@ def test_a_causal_model_writes_on(causal):
   if both[0]['tokens'] - both[1]['tokens'] == 6:
     difference = both[0]['log_probability'] - both[1]['log_probability']
     assert difference == pytest.approx(greedy[0]['log_probability'], abs=1e-3)
-  drawn = [causal.generate(prompts, max_tokens=6, temperature=1.5, seed=s) for s in (1, 2)]
-  assert drawn[0] != drawn[1]
+  drawn = [causal.generate(prompts, max_tokens=6, temperature=1.5, seed=s) for s in (1, 1, 2)]
+  assert drawn[0] == drawn[1] != drawn[2]
   assert drawn[0][0]['generated'] != drawn[0][3]['generated']
+  # A text that is shown as it grows is the same.
+  (ask := causal.ask('generate', max_tokens=6)).show = (shown := []).append
+  ask.answers(prompts[:1])
+  assert ''.join(shown).strip() == greedy[0]['generated'].strip() and len(shown) > 2
 
 
 @pytest.mark.parametrize('beams', [1, 2])

@@ -648,6 +648,27 @@ def test_rows_that_are_not_what_the_objective_expects_are_named(tokenizer, shape
   assert f"has {got} for 'labels' where the objective expects int32[1]" in str(error.value)
 
 
+def test_every_token_of_many_documents_is_counted(text, tokenizer):
+  """They are read in parts of 256 records."""
+  assert len(text.records) == 300
+  counts = text.unigrams(tokenizer.vocab_size)
+  assert (counts == np.bincount(tokens_of(text), minlength=tokenizer.vocab_size)).all()
+
+
+def test_arrays_that_a_batch_has_not_have_no_limit(tokenizer):
+  """Those of an encoder are limited, whichever of them an objective reads."""
+  spec = {'input_ids': row_spec(8, 64)['input_ids']}
+  limits = {'input_ids': tokenizer.vocab_size, 'token_type_ids': 2}
+  where = sharding.batch_sharding(sharding.make_mesh(-1, 1, 1, None))
+
+  class Ids(Numbers):
+    def __getitem__(self, i):
+      return {'input_ids': super().__getitem__(i)['input_ids']}
+
+  batch = batches.Batches(Ids(8), spec, where, limits=limits)[0]
+  assert np.asarray(batch['input_ids'])[:, 5].tolist() == [*range(8)]
+
+
 def test_text_is_tokenized_alike_in_batches_of_any_size(tokenizer, monkeypatch):
   documents = [[f'w{d} w{s}' for s in range(1 + d % 4)] for d in range(60)] + [['\u200b'], ['w1']]
   whole = tokenize(documents, tokenizer)

@@ -299,6 +299,7 @@ def test_a_text_is_classified_by_its_last_stretch(kind):
     ('model.recurrent_length=16 model.memory_length=16 data.seq_length=60', 'use multiples of it'),
     ('table.long_texts=hierarchical', 'holds less than two of task.max_length 0; set'),
     ('table.long_texts=hierarchical task.max_length=8 data.examples_per_row=2', 'row=16 or more'),
+    ('table.long_texts=tail table.pair_column=b', 'tail is for single texts; of a pair the longer'),
   ],
 )
 def test_rows_hold_whole_parts(fields, sentence):

@@ -25,6 +25,19 @@ def read(path, split='train', task='squad', skip=False):
   return of_task(path, task, split, skip)
 
 
+def test_several_files_of_a_split_are_all_read(tmp_path):
+  """By names, a glob or a folder, where two that are no parts of one set are refused."""
+  one = p.squad(tmp_path / 'train-a.json', *p.RECORDS[:2])
+  two = p.squad(tmp_path / 'dev-b.json', *p.RECORDS[2:])
+  assert [q.id for q in read(f'squad={one},tydi={two}')[0]] == list('abcd')
+  assert [q.id for q in read(f'{tmp_path}/*.json')[0]] == list('cdab')
+  assert [q.id for q in read(tmp_path)[0]] == list('ab')
+  assert [q.id for q in read(tmp_path, 'eval')[0]] == list('cd')
+  p.squad(tmp_path / 'train-c.json', *p.RECORDS)
+  with pytest.raises(InputError, match='2 files for train, train-a.json and train-c.json'):
+    read(tmp_path)
+
+
 def windows(path, letters, *fields, split='eval', task='squad'):
   return qa.sources(p.config_of('qa', task, path, *fields), letters, (split,))[split]
 

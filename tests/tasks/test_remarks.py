@@ -153,6 +153,18 @@ def test_prose_that_is_read_as_sentences(tmp_path):
   assert not said(*fields, 'corpus.rows=full', 'loss.nsp_weight=0')
 
 
+def test_pieces_that_are_unknown_are_named(tmp_path):
+  """Of the languages that have many of them."""
+  pieces = '[PAD] [UNK] [CLS] [SEP] [MASK] the old river crosses town . a small boat follows it'
+  (tmp_path / 'vocab.txt').write_text('\n'.join(pieces.split()) + '\n')
+  english = prose(tmp_path / 'en.txt', text='the old river crosses the town .')
+  mixed = prose(tmp_path / 'zh.txt', text='the 河 crosses 城 .')
+  fields = f'data.train=en={english},zh={mixed}', f'tokenizer.path={tmp_path}/vocab.txt'
+  found = said(*fields, 'model.vocab_size=16', 'data.seq_length=32', 'corpus.format=lines')
+  (unknown,) = (x for x in found if '[UNK]' in x)
+  assert unknown.startswith('zh 40% of the pieces are [UNK]: the vocabulary does not fit this text')
+
+
 def test_documents_of_one_sentence(tmp_path):
   (tmp_path / 'a.txt').write_text('\n\n'.join(f'the river holds {i} boats .' for i in range(60)))
   (pairs,) = said(f'data.train={tmp_path / "a.txt"}', 'model.vocab_size=64')

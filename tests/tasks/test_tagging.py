@@ -172,6 +172,11 @@ def test_folders_and_several_files(tmp_path):
   tokens = lambda *given: [s.tokens[0] for s in read(*given, conllu=True)[0]]
   assert tokens(tmp_path) == ['x-ud-train'] and tokens(tmp_path, 'eval') == ['x-ud-dev']
   assert tokens(f'a={tmp_path}/x-ud-dev.conllu,b={tmp_path}') == ['x-ud-dev', 'x-ud-train']
+  for name in ('y-ud-train', 'y-ud-dev'):
+    (tmp_path / f'{name}.conllu').write_text(line.format(name))
+  assert tokens(tmp_path) == ['x-ud-train', 'y-ud-train']
+  with pytest.raises(InputError, match='holds 2 files for dev, x-ud-dev.conllu and y-ud-dev.con'):
+    tokens(tmp_path, 'eval')
   (tmp_path / 'empty').write_text('\n\n')
   with pytest.raises(InputError, match='holds no sentence'):
     read(tmp_path / 'empty')

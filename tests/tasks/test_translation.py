@@ -90,6 +90,14 @@ def test_a_folder_gives_each_split_its_files(tmp_path):
   assert texts_of(read(spec, split='eval')[0]) == [('no', 'nein')]
 
 
+def test_a_side_of_several_files_is_refused(tmp_path):
+  """Whose lines would stand beside lines of the other side that are not theirs."""
+  parallel(tmp_path)
+  (tmp_path / 'more.de').write_text('Mehr\n')
+  with one_sentence(f'{tmp_path}/*.de is 2 files; name one, whose lines have those of the other'):
+    read(f'en={tmp_path}/train.en,de={tmp_path}/*.de')
+
+
 def test_tfds(tmp_path):
   splits = dict.fromkeys(('train', 'validation'), [{'en': a, 'de': b} for a, b in PAIRS])
   spec = tfds_set(tmp_path, {'de': str, 'en': str}, splits, 'wmt0_translate')

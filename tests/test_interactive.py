@@ -240,6 +240,7 @@ def test_a_loss_and_a_score_from_a_cell(small, tmp_path, added, monkeypatch):
   found = {line['step']: line['missed'] for line in lines(run.workdir, 'eval')}
   assert bert_jax.load(run.workdir, 'best').step == min(found, key=found.get)
   assert found[9] == run.metrics['missed'] and len(found) == 3
+  assert 'missed' not in run.evaluate(table(2, 5)[['body']])  # which has no labels
   # The loss is the focal one, of the logits that the model has.
   shares = pd.DataFrame(asked['probabilities'].tolist())
   p = np.array([shares.loc[i, gold] for i, gold in enumerate(table(1, 11)['label'])])

@@ -36,11 +36,8 @@ TYPES: dict[str, tuple[Any, str]] = {}
 for _kind, _in_words, _names in (
   (int, 'a whole number', 'pad_token_id embedding_size attention_window local_attention'),
   (int, 'a whole number', 'position_buckets max_relative_positions attention_head_size'),
-  (
-    int,
-    'a whole number',
-    f'{" ".join(SIZES)} global_attn_every_n_layers num_decoder_layers num_key_value_heads',
-  ),
+  (int, 'a whole number', f'{" ".join(SIZES)} num_decoder_layers num_key_value_heads'),
+  (int, 'a whole number', 'global_attn_every_n_layers'),
   ((int, float), 'a number', f'{" ".join(OTHERS)} global_rope_theta local_rope_theta'),
   (str, 'a text', 'hidden_act model_type problem_type classifier_activation'),
   (list, 'a list', 'architectures layer_types'),
@@ -68,7 +65,7 @@ def read(folder: Path) -> Description:
     kind, known = quoted(content['model_type']), ', '.join(sorted(FAMILIES))
     raise InputError(f'{path} says model_type {kind}; weights are read of {known}.')
   content = {family.older[key]: content[key] for key in family.older if key in content} | content
-  _check_fixed(path, content, FIXED | family.fixed)
+  _check_fixed(path, content, {**FIXED, **family.fixed})
   content = family.defaults | {family.keys.get(key, key): x for key, x in content.items()}
   for key, field in family.also.items():
     if field in ANSWERING and content.get(key) not in (None, ours := content.get(field)):

@@ -170,9 +170,8 @@ def _other_id(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:
 def _check_model_beside(path: Path) -> None:
   """InputError if a released SentencePiece model beside a tokenizer.json has other pieces."""
   for other in filter(Path.is_file, map(path.with_name, spiece.FILES)):
-    theirs = spiece.pieces(other)
-    ours = listed(files.json_of(path))
-    if theirs and (why := _other_id(ours, {piece: i for i, piece in enumerate(theirs)})):
+    theirs = spiece.ids(other)
+    if theirs and (why := _other_id(listed(files.json_of(path)), theirs)):
       raise InputError(f'{path} and {other} differ: {why}; {_REMOVE}')
 
 

@@ -23,9 +23,7 @@ from bert_jax.tokenizers.byte_level import BLANK
 OURS = 'searched', 'reserved', 'around'
 # {pre-tokenizer of a tokenizer.json: the mark it puts before a word that follows a blank}.
 _MARKS = {'ByteLevel': BLANK, 'Metaspace': '▁'}
-_MARK_FOR_BLANK = (
-  '"pattern": {"String": " "}, "content": "▁"'  # of a normalizer that replaces blanks
-)
+_MARK_FOR_BLANK = '"pattern": {"String": " "}, "content": "▁"'  # Gemma's normalizer
 
 
 class RustTokenizer(Tokenizer):
@@ -84,14 +82,12 @@ class RustTokenizer(Tokenizer):
     model, kinds = parts['model'], _kinds(parts['pre_tokenizer'])
     marks = [mark for kind, mark in _MARKS.items() if kind in kinds]
     replaces = json.dumps(parts['normalizer'], ensure_ascii=False)
-    if not marks and _MARK_FOR_BLANK in replaces:  # Gemma's: blanks become marks in the text
+    if not marks and _MARK_FOR_BLANK in replaces:
       marks, kinds = ['▁'], ['Replace']
     prefix, suffix = model.get('continuing_subword_prefix'), model.get('end_of_word_suffix')
     if not (marks or suffix or model['type'] == 'WordPiece'):
       by = first_line(', '.join(kinds)) if kinds else 'nothing'
-      read = (
-        'WordPiece and what is split by ByteLevel or Metaspace or marks blanks or ends of words'
-      )
+      read = 'WordPiece and what ByteLevel or Metaspace splits, or marks blanks or ends of words'
       fault = f'{source} is a {first_line(model["type"])} split by {by}, and read are {read}'
       raise InputError(f'{fault}; put a vocab.txt or *.model beside it.')
     added = {token['content'] for token in self._added} - self._hidden

@@ -22,7 +22,6 @@ FILES = 'spiece.model', 'sentencepiece.bpe.model'
 _TRAINER, _MODEL_TYPE, _UNIGRAM = 2, 3, 1
 _NORMALIZER, _CHARSMAP = 3, 2
 _AFTER_NUMBER = 100.0  # the extra cost of "1," over its two pieces
-_MASK = '<mask>'  # fairseq's
 _BEGINNING = ['<unk>', '<s>', '</s>']  # of a model that is trained without further settings
 
 
@@ -44,11 +43,11 @@ CLASSES = {
 }
 
 
-def pieces(path: Path) -> list[str] | None:
-  """The pieces that a released SentencePiece model stands for, in order of their ids; None if the
-  files beside it name none of CLASSES."""
+def ids(path: Path) -> dict[str, int]:
+  """{piece: id} of a released SentencePiece model; {} if the files beside it name no CLASSES."""
   name = _class_of(path)
-  return [x for x, _ in _vocabulary(name, _model(path, name))] if name in CLASSES else None
+  pairs = _vocabulary(name, _model(path, name)) if name in CLASSES else []
+  return {str(piece): i for i, (piece, _) in enumerate(pairs)}
 
 
 def read(path: Path) -> Tokenizer:
@@ -61,18 +60,10 @@ def read(path: Path) -> Tokenizer:
   model, first = _model(path, name), CLASSES[name].first
   vocabulary = _vocabulary(name, model)
   special = [i for i in range(len(model)) if model.is_unknown(i) or model.is_control(i)]
-  special = {*map(model.id_to_piece, special), *([*first, _MASK] if first else [])}
-  added = [
-    {
-      'id': i,
-      'content': piece,
-      **TOKEN_FLAGS,
-      'lstrip': piece in ('[MASK]', _MASK),
-      'special': True,
-    }
-    for i, (piece, _) in enumerate(vocabulary)
-    if piece in special
-  ]
+  special = {*map(model.id_to_piece, special), *(first and (*first, '<mask>'))}
+  flags = lambda piece: TOKEN_FLAGS | {'lstrip': 'mask' in piece.lower(), 'special': True}
+  pieces = {piece: i for i, (piece, _) in enumerate(vocabulary) if piece in special}
+  added = [{'id': i, 'content': piece, **flags(piece)} for piece, i in pieces.items()]
   steps = [] if first else _cleaning(path)
   parts = protobuf.messages(model.serialized_model_proto())
   if table := protobuf.messages(parts.get(_NORMALIZER, b'')).get(_CHARSMAP):
@@ -110,15 +101,12 @@ def _model(path, name):
 
 def _vocabulary(name, model):
   """[[piece, score], ...] in order of their ids."""
-  release, pairs = (
-    CLASSES[name],
-    [[model.id_to_piece(i), model.get_score(i)] for i in range(len(model))],
-  )
-  if not release.first:
+  pairs = [[model.id_to_piece(i), model.get_score(i)] for i in range(len(model))]
+  if not (release := CLASSES[name]).first:
     cost = lambda piece: _AFTER_NUMBER * (piece[-1:] == ',' and piece[-2:-1].isdigit())
     return [[piece, score - cost(piece)] for piece, score in pairs]
   first = [[piece, -100.0 if piece == '<unk>NOTUSED' else 0.0] for piece in release.first]
-  return [*first, *pairs[release.replaced :], [_MASK, 0.0]]
+  return [*first, *pairs[release.replaced :], ['<mask>', 0.0]]
 
 
 def _cleaning(path):

@@ -91,11 +91,11 @@ def _named(path, vocabulary, usual):
   usual ones."""
   settings = files.json_of(path.with_name('special_tokens_map.json'))
   settings |= files.json_of(path.with_name('tokenizer_config.json'))
-  named = {}
+  named, instead = {}, usual.get('[UNK]', max(usual.values(), default=0))
   for name, key in (('[MASK]', 'mask_token'), ('[PAD]', 'pad_token')):
     token = settings.get(key)
     i = vocabulary.get(token.get('content') if isinstance(token, dict) else token)
-    if i is not None and i != usual.get(name):
+    if i not in (None, usual.get(name, instead if name == '[PAD]' else None)):
       named[name] = i
   return named
 

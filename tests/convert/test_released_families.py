@@ -348,7 +348,7 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
     ),
     (
       'eurobert',
-      {'clf_pooling': 'last'},
+      {'classifier_pooling': 'last'},
       "classifier_pooling 'last'; our encoder has 'bos' and 'me",
     ),
     (
@@ -356,7 +356,7 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
       {'num_key_value_heads': 2},
       r'k_proj.weight is .12, 6., where the config asks for ',
     ),
-    ('eurobert', {'mlp_bias': True}, 'the encoder of these weights is not whole: 12 missing'),
+    ('eurobert', {'mlp_bias': True}, 'mlp_bias True; our encoder has False only'),
     ('roformer', {'rotary_value': True}, 'rotary_value True; our encoder has False only'),
     ('roformer', {'max_position_embeddings': 25}, 'embed_positions.weight is not what config.json'),
     ('nomic_bert', {'num_experts': 8}, 'num_experts 8; our encoder has 0 only'),

@@ -98,7 +98,7 @@ CASES = {
   'roformer tagger': ('RoFormerForTokenClassification', SIZES | LABELS),
   'roformer qa': ('RoFormerForQuestionAnswering', SIZES),
   'eurobert': ('EuroBertForMaskedLM', EURO | {'num_key_value_heads': 1}),
-  'eurobert biased': ('EuroBertForMaskedLM', EURO | {'mlp_bias': True, 'attention_bias': True}),
+  'eurobert biased': ('EuroBertForMaskedLM', EURO | {'attention_bias': True}),
   'eurobert bare': ('EuroBertModel', EURO | {'num_key_value_heads': 2, 'num_attention_heads': 6}),
   'eurobert late': ('EuroBertForSequenceClassification', EURO | LABELS),
   'eurobert mean': ('EuroBertForSequenceClassification', EURO | LABELS | MEAN),

@@ -16,24 +16,8 @@ from bert_jax.convert.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bert_jax.convert.families.roformer import ROFORMER
 
 # A model of ours is written as the first one that fits.
-_ALL = (
-  BART,
-  GPT2,
-  FNET,
-  DEBERTA,
-  NOMIC,
-  ROFORMER,
-  EUROBERT,
-  MODERNBERT,
-  ALBERT,
-  ELECTRA,
-  CAMEMBERT,
-  XLM_ROBERTA,
-  ROBERTA,
-  DISTILBERT,
-  BERT,
-  OPENAI_GPT,
-)
+_ALL = BART, GPT2, FNET, DEBERTA, NOMIC, ROFORMER, EUROBERT, MODERNBERT, ALBERT, ELECTRA
+_ALL += CAMEMBERT, XLM_ROBERTA, ROBERTA, DISTILBERT, BERT, OPENAI_GPT
 FAMILIES = {family.name: family for family in _ALL}
 
 

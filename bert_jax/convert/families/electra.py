@@ -6,7 +6,7 @@ from bert_jax.convert.families.record import HEADS, Classifier, OtherHead, Relea
 _MODULES = renamed(ENCODER, 'bert.', 'electra.')
 _MODULES['encoder/embeddings/projection'] = 'electra.embeddings_project'
 # The dense layer with GELU in its classifiers, which is our pooler.
-_CLASSIFIER = {'pooler/dense': 'classifier.dense', 'classifier/dense': 'classifier.out_proj'}
+CLASSIFIER = {'pooler/dense': 'classifier.dense', 'classifier/dense': 'classifier.out_proj'}
 _CHOICE = {'pooler/dense': 'sequence_summary.summary', 'classifier/dense': 'classifier'}
 _GENERATOR = OtherHead(
   ('generator_',), ('mlm',), "an ELECTRA's generator predicts with gelu, ours with its hidden_act"
@@ -37,7 +37,7 @@ ELECTRA = ReleasedFamily(
   },
   prefix='electra.',
   classifiers=(
-    Classifier(_MODULES | _CLASSIFIER, 'classifier.out_proj.bias', ('ForSequenceClassification',)),
+    Classifier(_MODULES | CLASSIFIER, 'classifier.out_proj.bias', ('ForSequenceClassification',)),
     Classifier(_MODULES | _CHOICE, 'sequence_summary.summary.bias', ('ForMultipleChoice',)),
   ),
   fields={'pooler': 'gelu'},

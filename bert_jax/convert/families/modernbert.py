@@ -48,7 +48,7 @@ def _thetas(path, content):
     if content.get(key, default) is None:  # local layers: the same as global ones
       default = thetas.get(FULL, default)
     usual = content.get(key) or default
-    thetas[kind] = record.theta_of(path, rope, usual, f' of {kind}')
+    thetas[kind] = record.theta_of(path, content, usual, kind)
   return thetas
 
 
@@ -80,10 +80,7 @@ def _write(model):
     'local_attention': window or MODERNBERT.defaults['attention_window'],
     'global_attn_every_n_layers': (every if window else 1) or count + 1,
     'layer_types': [FULL if x else SLIDING for x in is_global],
-    'rope_parameters': {
-      FULL: {'rope_type': 'default', 'rope_theta': theta},
-      SLIDING: {'rope_type': 'default', 'rope_theta': local or theta},
-    },
+    'rope_parameters': {FULL: record.rope(theta), SLIDING: record.rope(local or theta)},
     'mlp_dropout': model['hidden_dropout_prob'],
     'classifier_dropout': model['hidden_dropout_prob'],
     'classifier_activation': record.activation_name(model['hidden_act'], 'gelu'),

@@ -1,23 +1,24 @@
 """Nomic's BERT (Nussbaum et al. 2024, https://arxiv.org/abs/2402.01613): rotary positions and gated
 feed-forward layers in a BERT without the biases of its layers."""
 
-from bert_jax.convert.families.bert import BERT
-from bert_jax.convert.families.record import NO_DROPOUT, ReleasedFamily, layers, theta_of
+from bert_jax.convert.families import record
+from bert_jax.convert.families.bert import BERT, MLM
+from bert_jax.convert.families.record import ReleasedFamily, layers
 from bert_jax.errors import log
 
-_ENCODER = {
-  f'encoder/embeddings/{ours}': f'nomic_bert.{theirs}'
-  for ours, theirs in (
-    ('word_embeddings', 'embeddings.word_embeddings'),
-    ('token_type_embeddings', 'embeddings.token_type_embeddings'),
-    ('LayerNorm', 'emb_ln'),
-  )
+_MODULES = {
+  'encoder/embeddings/word_embeddings': 'nomic_bert.embeddings.word_embeddings',
+  'encoder/embeddings/token_type_embeddings': 'nomic_bert.embeddings.token_type_embeddings',
+  'encoder/embeddings/LayerNorm': 'nomic_bert.emb_ln',
+  'encoder/layer_#/gate': 'nomic_bert.encoder.layers.#.mlp.fc12',
+  'pooler/dense': 'nomic_bert.pooler.dense',
+  'classifier/dense': 'classifier',
 } | layers(
   'nomic_bert.encoder.layers.#.',
   ('attn.Wqkv', 'attn.Wqkv', 'attn.Wqkv', 'attn.out_proj'),
   ('norm1', 'mlp.fc11', 'mlp.fc2', 'norm2'),
 )
-_OWN = 'mlm/transform', 'mlm', 'mlm/', 'classifier/dense'  # as in a BERT
+_MLM = MLM | {'mlm/LayerNorm': 'cls.predictions.transform.layer_norm'}
 _OLDER = dict(n_embd='hidden_size', n_layer='num_hidden_layers', n_head='num_attention_heads')
 _OLDER |= dict(n_inner='intermediate_size', n_positions='max_position_embeddings')
 _OLDER |= dict(layer_norm_epsilon='layer_norm_eps', resid_pdrop='hidden_dropout_prob')
@@ -30,15 +31,16 @@ _FIXED |= dict.fromkeys(('rotary_emb_scale_base', 'rotary_scaling_factor'), (Non
 
 
 def _read(path, content):
-  act, rope = content['hidden_act'], content.get('rope_parameters') or {}
-  usual, longest = content.get('rotary_emb_base', 1000.0), content['max_position_embeddings']
+  act, longest = content['hidden_act'], content['max_position_embeddings']
+  rope, usual = content.get('rope_parameters') or {}, content.get('rotary_emb_base', 1000.0)
   if rope.get('rope_type') == 'dynamic':  # it is the default where rows are no longer than trained
-    rope, longest = {**rope, 'rope_type': 'default'}, content.get('max_trained_positions', longest)
+    content['rope_parameters'] = rope | {'rope_type': 'default'}
+    longest = content.get('max_trained_positions', longest)
     said = '%s stretches the positions of rows with more than %s tokens, which is not done here'
     log.warning(said, path, longest)
   return content | {
-    'hidden_act': {'swiglu': 'silu', 'geglu': 'gelu'}.get(act, act),
-    'rotary_theta': theta_of(path, rope, usual),
+    'hidden_act': {'swiglu': 'silu', 'geglu': 'gelu'}.get(str(act), act),
+    'rotary_theta': record.theta_of(path, content, usual),
     'max_position_embeddings': longest,
   }
 
@@ -46,22 +48,17 @@ def _read(path, content):
 NOMIC = ReleasedFamily(
   name='nomic_bert',
   classes='NomicBert',
-  modules=_ENCODER
-  | {'encoder/layer_#/gate': 'nomic_bert.encoder.layers.#.mlp.fc12'}
-  | {'pooler/dense': 'nomic_bert.pooler.dense'}
-  | {ours: BERT.modules[ours] for ours in _OWN}
-  | {'mlm/LayerNorm': 'cls.predictions.transform.layer_norm'},
+  modules=_MODULES | _MLM,
   prefix='nomic_bert.',
   older=_OLDER,
-  defaults=dict(hidden_act='silu', type_vocab_size=2, max_position_embeddings=2048) | NO_DROPOUT,
+  defaults=dict(hidden_act='silu', type_vocab_size=2, max_position_embeddings=2048)
+  | record.NO_DROPOUT,
   fields=dict(position_embeddings='rotary', feed_forward='glu')
   | dict(attention_bias=False, feed_forward_bias='none'),
   derived=('rotary_theta',),
   fixed=_FIXED,
   read=_read,
-  write=lambda model: {
-    'rope_parameters': {'rope_type': 'default', 'rope_theta': model['rotary_theta']}
-  },
+  write=lambda model: {'rope_parameters': record.rope(model['rotary_theta'])},
   canonical=lambda name: BERT.canonical(name.removeprefix('bert.')),
   fits=lambda exported: (
     exported.model['position_embeddings'] == 'rotary'

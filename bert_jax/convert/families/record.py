@@ -146,7 +146,7 @@ class ReleasedFamily(NamedTuple):
   derived: tuple[str, ...] = ()  # our fields that `read` and `write` convert from and to its keys
   unsaid: tuple[str, ...] = ()  # SIZES and OTHERS that it lacks: they have their default
   without_effect: tuple[str, ...] = ()  # our fields whose value changes nothing in these models
-  fixed: dict[str, tuple | None] = {}  # {option: the values that it may have; None: any}
+  fixed: Mapping[str, tuple | None] = {}  # {option: the values that it may have; None: any}
   ids: Mapping[str, str] = {}  # {key: role of the token with that id}
   # (path, content with our names and defaults) -> content with our values
   read: Callable[[Path, dict[str, Any]], dict[str, Any]] = lambda path, content: content
@@ -209,15 +209,22 @@ def other_model(path: Path, name: str, value: object, ours: str) -> InputError:
   return InputError(f'{said}; {ours}, so it would not be the same model.')
 
 
-def theta_of(path: Path, rope: Mapping[str, Any], usual: Any, of: str = '') -> Any:
-  """The rotary theta of an object such as rope_parameters, or the usual one; InputError if it asks
-  for another rotation. of: what it is said of, for messages."""
+def theta_of(path: Path, content: Mapping[str, Any], usual: Any, kind: str = '') -> Any:
+  """The rotary theta of rope_parameters, for one kind of layers if they differ, or the usual one;
+  InputError for another rotation."""
+  ropes = content.get('rope_parameters') or {}
+  rope, of = (ropes.get(kind) or {}, f' of {kind}') if kind else (ropes, '')
   if (scaling := rope.get('rope_type', 'default')) != 'default':
     raise other_model(path, f'rope_type{of}', scaling, 'our encoder has default only')
   theta = rope.get('rope_theta') or usual
   if not isinstance(theta, int | float) or not theta > 1:
     raise InputError(f'{path} says rope_theta {quoted(theta)}{of}; write a number above 1.')
   return theta
+
+
+def rope(theta: float) -> dict[str, Any]:
+  """The rope_parameters that say a theta."""
+  return {'rope_type': 'default', 'rope_theta': theta}
 
 
 def activation_name(ours: str, usual: str) -> str:

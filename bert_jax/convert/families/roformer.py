@@ -2,15 +2,14 @@
 
 import numpy as np
 
-from bert_jax.convert.families.bert import ENCODER, MLM
-from bert_jax.convert.families.record import HEADS, Classifier, OtherHead, ReleasedFamily, renamed
+from bert_jax.convert.families.bert import MLM
+from bert_jax.convert.families.electra import CLASSIFIER, ELECTRA
+from bert_jax.convert.families.record import OtherHead, renamed
 from bert_jax.models.positions import sinusoidal_table
 
-_MODULES = renamed(ENCODER, 'bert.', 'roformer.') | MLM
-_MODULES['encoder/embeddings/projection'] = 'roformer.embeddings_project'
-del _MODULES['encoder/embeddings/position_embeddings']
-# The dense layer with the layers' activation in its classifier, which is our pooler.
-_CLASSIFIER = {'pooler/dense': 'classifier.dense', 'classifier/dense': 'classifier.out_proj'}
+_OTHERS = 'replaced/', 'mlm', 'encoder/embeddings/position_embeddings'
+_NAMES = {ours: x for ours, x in ELECTRA.modules.items() if not ours.startswith(_OTHERS)}
+_MODULES = renamed(_NAMES, 'electra.', 'roformer.') | MLM
 _ACTIVATION = OtherHead(
   ('classifier.',),
   ('pooler', 'classifier'),
@@ -41,21 +40,17 @@ def _refusal(exported):
   return ('hidden_act', 'gelu') if is_other else None
 
 
-ROFORMER = ReleasedFamily(
+# An ELECTRA's embeddings and heads for labels, and a BERT's for masks.
+ROFORMER = ELECTRA._replace(
   name='roformer',
   classes='RoFormer',
-  modules=_MODULES | HEADS,
+  modules=_MODULES,
   prefix='roformer.',
-  classifiers=(
-    Classifier(_MODULES | _CLASSIFIER, 'classifier.out_proj.bias', ('ForSequenceClassification',)),
-  ),
+  classifiers=(ELECTRA.classifiers[0]._replace(modules=_MODULES | CLASSIFIER),),
   side_by_side=True,
   buffers=_buffers,
   defaults={'embedding_size': 0},
-  fields={'position_embeddings': 'rotary', 'pooler': 'gelu'},
-  projects='narrower',
-  same={'embedding_size': 'hidden_size'},
-  free=('embedding_size',),
+  fields=ELECTRA.fields | {'position_embeddings': 'rotary'},
   fixed={'rotary_value': (False,)},
   refusal=_refusal,
   fits=lambda exported: (

@@ -12,7 +12,9 @@ from bert_jax.tokenizers.sentence_piece import processor
 from bert_jax.tokenizers.tokenizer_json import from_content
 
 MASK, CLASS, KIND = '[MASK]', 'DebertaV2Tokenizer', 'deberta-v2'
-_NORMALIZER, _CHARSMAP = 3, 2  # field numbers in sentencepiece_model.proto
+# Field numbers in sentencepiece_model.proto; _UNIGRAM is a value of _MODEL_TYPE.
+_TRAINER, _MODEL_TYPE, _UNIGRAM = 2, 3, 1
+_NORMALIZER, _CHARSMAP = 3, 2
 
 
 def is_of(path: Path) -> bool:
@@ -26,8 +28,10 @@ def read(path: Path, data: bytes) -> Tokenizer:
   """Makes a tokenizer of the content of a DeBERTa's spm.model; InputError if it is of another."""
   model = processor(data, str(path))
   pieces = [model.id_to_piece(i) for i in range(len(model))]
-  if MASK in pieces or model.id_to_piece(model.unk_id()) != '[UNK]':
-    fault = f'{path} is no model of a {CLASS}, which has [UNK] and no {MASK}'
+  parts = protobuf.messages(data)
+  kind = dict(protobuf.fields(parts.get(_TRAINER, b''))).get(_MODEL_TYPE, _UNIGRAM)
+  if MASK in pieces or pieces[model.unk_id()] != '[UNK]' or kind != _UNIGRAM:
+    fault = f'{path} is no model of a {CLASS}, a unigram with [UNK] and without {MASK}'
     raise InputError(f'{fault}; is the tokenizer_config.json beside it theirs?')
   settings = files.json_of(path.with_name('tokenizer_config.json'))
   special = [i for i in range(len(model)) if model.is_unknown(i) or model.is_control(i)]
@@ -37,7 +41,7 @@ def read(path: Path, data: bytes) -> Tokenizer:
   ]
   steps = [{'type': 'Lowercase'}] if settings.get('do_lower_case') else []
   steps.append({'type': 'Strip', 'strip_left': True, 'strip_right': True})
-  spec = protobuf.messages(protobuf.messages(data).get(_NORMALIZER, b''))
+  spec = protobuf.messages(parts.get(_NORMALIZER, b''))
   if table := spec.get(_CHARSMAP):
     steps.append({'type': 'Precompiled', 'precompiled_charsmap': base64.b64encode(table).decode()})
   steps.append({'type': 'Replace', 'pattern': {'Regex': ' {2,}'}, 'content': ' '})

@@ -58,6 +58,14 @@ def test_a_generator_is_as_large_as_the_released_ones(size, share, hidden, heads
   assert generator.embedding_width == model.embedding_width
 
 
+def test_a_generator_has_a_share_of_the_layers():
+  """Half of them in DeBERTa-v3, and one at least."""
+  for layers, depth, expected in ((12, 0.5, 6), (6, 0.5, 3), (5, 0.25, 1), (2, 0.1, 1)):
+    model = models.ModelConfig(num_hidden_layers=layers)
+    generator = generator_of(model, 1.0, depth)
+    assert generator == dataclasses.replace(model, num_hidden_layers=expected)
+
+
 def test_embeddings_are_one_copy_where_they_are_shared():
   counts = {}
   shapes = lambda objective: jax.eval_shape(objective.init, jax.random.key(0))
@@ -153,6 +161,20 @@ def test_terms_are_their_formulas():
   assert set(objective.metrics) == terms.keys() | {'masked'}  # a share, of the host
   again, other = (run(jax.random.key(seed))[0]['replaced'].total for seed in (5, 6))
   assert again == terms['replaced'].total != other
+
+
+def test_what_tells_replaced_tokens_may_read_their_cls_too():
+  """Of the example that a token belongs to, in rows of several (DeBERTa's code)."""
+  model = dataclasses.replace(WIDE, replaced_head='context', layer_norm_eps=0.01)
+  head, positions = electra_lib.ReplacedHead(model), np.array([[0, 1, 2, 0, 1, 0], range(6)])
+  x = np.random.default_rng(2).normal(size=(2, 6, 32)).astype(np.float32)
+  params = references.drawn(head.init, x, positions)['params']
+  logits = head.apply({'params': params}, x, positions)
+  p, first = references.float64(params), np.array([[0, 0, 0, 3, 3, 5], [0] * 6])
+  for b, t in np.ndindex(2, 6):
+    y = references.norm(model, x[b, t] + np.float64(x[b, first[b, t]]), p['LayerNorm'])
+    y = references.ACTIVATIONS['gelu'](references.dense(y, p['dense']))
+    np.testing.assert_allclose(logits[b, t], references.dense(y, p['score'])[0], atol=1e-5)
 
 
 def test_the_generator_of_base_has_its_published_parameters():

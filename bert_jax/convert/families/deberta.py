@@ -1,6 +1,8 @@
 """DeBERTa of the second and third version: a BERT with disentangled attention, and no positions in
 its embeddings."""
 
+import json
+
 from bert_jax.convert.families.bert import ENCODER, MLM
 from bert_jax.convert.families.record import (
   HEADS,
@@ -30,11 +32,11 @@ _OWN_HEAD = OtherHead(
 
 def _read(path, content):
   if missing := [name for name in _SAID if name not in content]:
-    fix = f'write "{missing[0]}": {str(_SAID[missing[0]]).lower()} if it is so'
+    fix = f'write "{missing[0]}": {json.dumps(_SAID[missing[0]])} if it is so'
     raise InputError(f'{path} does not say {missing[0]}, which is not as here without; {fix}.')
-  said, heads = content['pos_att_type'] or (), content.get('num_attention_heads')
-  terms = said.lower().split('|') if isinstance(said, str) else said
-  terms = '|'.join(sorted(str(term).strip() for term in terms))
+  said, heads = content['pos_att_type'], content.get('num_attention_heads')
+  terms = '|'.join(said) if isinstance(said, list) else str(said).lower()
+  terms = '|'.join(sorted(term.strip() for term in terms.split('|')))
   if terms not in _TERMS:
     raise other_model(path, 'pos_att_type', said, f'our encoder has {" or ".join(_TERMS)}')
   size = content.get('attention_head_size')

@@ -1,0 +1,326 @@
+"""DeBERTa-v3 in and out: the layouts of microsoft/deberta-v3-* and of transformers' classes.
+
+Slow tests compare with transformers on drawn weights, in rows that are longer than twice the
+distances with a vector of their own.
+"""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+from golden import make_released_golden as hf
+from golden.make_hf_golden import adamw_losses
+from released import (
+  WORDS,
+  batch_of,
+  compare,
+  config_of,
+  exported,
+  made,
+  random_like,
+  rewrite,
+  same,
+  started_from,
+  tensors_of,
+)
+
+from bert_jax import config as c
+from bert_jax import models, optim, step
+from bert_jax.convert import from_huggingface
+from bert_jax.errors import InputError
+from bert_jax.models import disentangled
+from bert_jax.objectives.encode import encode
+from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.tasks import TASKS
+from bert_jax.tools import convert
+from bert_jax.workdir import trained
+
+OURS = dict(position_embeddings='disentangled', position_buckets=6, max_relative_positions=9)
+OURS |= dict(type_vocab_size=0, layer_norm_eps=1e-7, pooler='gelu', replaced_head='context')
+V3 = hf.SIZES | dict(relative_attention=True, position_buckets=6, max_relative_positions=9)
+V3 |= dict(norm_rel_ebd='layer_norm', share_att_key=True, pos_att_type='p2c|c2p')
+V3 |= dict(position_biased_input=False)
+PLAIN = dict(position_buckets=-1, max_relative_positions=-1, pos_att_type=['c2p'])
+CASES = {
+  'masked': ('MaskedLM', {}),
+  'masked, newer': ('MaskedLM', {'legacy': False}),
+  'classifier': ('SequenceClassification', hf.LABELS),
+  'classifier, plain': ('SequenceClassification', hf.LABELS | PLAIN),
+  'tagger': ('TokenClassification', hf.LABELS),
+  'qa': ('QuestionAnswering', {'pos_att_type': 'p2c', 'position_buckets': 10}),
+  'choice': ('MultipleChoice', {}),
+}
+
+
+# ---- as transformers' classes --------------------------------------------------------------------
+
+
+def theirs_of(folder, transformers, case):
+  """A model of theirs with drawn weights, in a folder with a vocabulary."""
+  kind, more = CASES[case]
+  theirs = getattr(transformers, f'DebertaV2For{kind}')
+  theirs(theirs.config_class(**V3 | more)).save_pretrained(folder)
+  tensors = safetensors.numpy.load_file(folder / 'model.safetensors')
+  shapes = {name: x.shape for name, x in tensors.items()}
+  hf.write_folder(folder, case, (folder / 'config.json').read_text(), shapes)
+  (folder / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
+  return hf.load(folder)
+
+
+def logits_of(model, batch):
+  """{name: logits} of their model, and its hidden states."""
+  import torch
+
+  arrays = {k: x for k, x in hf.inputs_of(model, batch).items() if k != 'labels'}
+  if 'MultipleChoice' in type(model).__name__:
+    arrays = {name: x[:, None] for name, x in arrays.items()}
+  with torch.no_grad():
+    hidden = model.deberta(**hf.inputs_of(model, batch)).last_hidden_state
+    return {k: x.numpy() for k, x in model(**arrays).items() if 'logits' in k}, hidden.numpy()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('case', CASES)
+def test_theirs_and_ours_compute_the_same_and_go_back(tmp_path, transformers, case):
+  batch = hf.draw_batch()
+  theirs, hidden = logits_of(theirs_of(tmp_path / 'theirs', transformers, case), batch)
+  weights = from_huggingface.read(tmp_path / 'theirs')
+  assert not weights.unused and not weights.new
+  found, ours = trained.load(tmp_path / 'theirs'), batch_of(batch)
+  compare(theirs, found, ours)
+  real, model = ours['segment_ids'] > 0, models.ModelConfig(**found.config.model)
+  mine = np.asarray(encode(model, found.params['encoder'], ours))[real]
+  np.testing.assert_allclose(mine, hidden[real], rtol=0, atol=1e-4)
+  convert.export_run(tmp_path / 'hf', found, {})
+  before, after = tensors_of(tmp_path / 'theirs'), tensors_of(tmp_path / 'hf')
+  for name, x in before.items():
+    if name.startswith('lm_predictions'):  # written by the older names
+      name = name.replace('lm_head.', '').replace('lm_predictions', 'cls.predictions.transform')
+      name = name.replace('transform.bias', 'bias')
+    np.testing.assert_array_equal(x, after.pop(name), name)
+  assert not after
+  again, _ = logits_of(hf.load(tmp_path / 'hf'), batch)
+  for name, x in again.items():
+    np.testing.assert_allclose(x, theirs[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_twenty_adamw_steps(tmp_path, transformers):
+  """Without dropout, at tokens that are masked."""
+  import torch
+
+  model = theirs_of(tmp_path, transformers, 'masked')
+  batches = [hf.draw_batch(i) for i in range(hf.STEPS)]
+  losses = (model(**hf.inputs_of(model, x), labels=torch.tensor(x['labels'])).loss for x in batches)
+  theirs = adamw_losses(model, 'LayerNorm', hf.RATE, hf.WEIGHT_DECAY, losses)
+
+  class Masked(MlmNsp):
+    """Reads batches that come masked."""
+
+    def prepare(self, batch, rng, moment):
+      return batch
+
+  found = trained.load(tmp_path)
+  config = dict(found.config.model) | dict(
+    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+  )
+  objective = Masked(models.ModelConfig(**config), 24, 0.0, {'policies': ('token',)})
+  settings = found.config.optimizer.copy_and_resolve_references()
+  settings.update(name='adamw', learning_rate=hf.RATE, schedule='constant', warmup=0.0, eps=1e-8)
+  settings.update(weight_decay=hf.WEIGHT_DECAY, clip_norm=0.0)
+  params = jax.tree.map(jnp.asarray, found.params)
+  optimizer = optim.make_optimizer(settings, hf.STEPS, params)
+  train_step = jax.jit(step.make_train_step(objective, lambda _: optimizer))
+  constants = step.Constants(jax.random.key(0), jax.random.key(1), {}, {})
+  state, ours = step.State(jnp.zeros((), jnp.int32), params, optimizer.init(params), {}), []
+  for x in batches:
+    labels = x['labels']
+    targets = {'masked_labels': np.maximum(labels, 0), 'masked_weights': 1.0 * (labels >= 0)}
+    batch = batch_of(x, **{k: jnp.asarray(v, v.dtype.kind + '4') for k, v in targets.items()})
+    state, metrics = train_step(state, batch, constants)
+    ours.append(float(metrics['loss']))
+  np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3)
+  assert theirs[0] - theirs[-1] > 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'buckets, longest', [(256, 512), (6, 9), (32, 128), (320, 640), (64, 1000)]
+)
+def test_their_buckets_are_our_rows(transformers, buckets, longest):
+  import torch
+  from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+  at = np.arange(-3 * longest, 3 * longest)
+  theirs = make_log_bucket_position(torch.tensor(at), buckets, longest).long().numpy() + buckets
+  config = dataclasses.replace(
+    models.ModelConfig(), position_buckets=buckets, max_relative_positions=longest
+  )
+  expected = theirs.clip(0, 2 * buckets - 1)
+  np.testing.assert_array_equal(disentangled.rows_of(config, at), expected)
+
+
+# ---- as released: replaced tokens ----------------------------------------------------------------
+
+
+def pretrained(**changes):
+  """A Trained as arch=deberta leaves it."""
+  small = made('masked-lm')
+  config = c.load('configs/pretrain.py:arch=deberta,runlocal')
+  sizes = {name: small.config.model[name] for name in hf.SIZES if name != 'pad_token_id'}
+  config.model.update(sizes | OURS | {'mask_decoder': 2, 'dtype': 'float32', 'hidden_act': 'gelu'})
+  config.model.update(changes)
+  config.data.seq_length = 24
+  objective = TASKS['electra'].objective(config, small.tokenizer)
+  params = random_like(jax.eval_shape(objective.init, jax.random.key(0)))
+  words = params['encoder']['embeddings']['word_embeddings']['embedding']
+  words[len(WORDS) :] = 0  # rows that pad
+  return trained.Trained(config, small.tokenizer, params, 7)
+
+
+def as_released(folder):
+  """The folder of a pre-trained model with what else microsoft's have."""
+  convert.export_run(folder, pretrained(), {})
+
+  def more(tensors):
+    D, V = V3['hidden_size'], len(WORDS)
+    own = {'dense.weight': (D, D), 'dense.bias': D, 'LayerNorm.weight': D, 'LayerNorm.bias': D}
+    own = {f'lm_predictions.lm_head.{k}': x for k, x in (own | {'bias': V}).items()}
+    own['deberta.embeddings.position_embeddings.weight'] = V3['max_position_embeddings'], D
+    return tensors | {name: np.full(x, 0.5, np.float32) for name, x in own.items()}
+
+  return rewrite(folder, more)
+
+
+def test_a_pretrained_model_is_as_released(tmp_path):
+  found = pretrained()
+  convert.export_run(tmp_path, found, {})
+  said, tensors = config_of(tmp_path), tensors_of(tmp_path)
+  assert said['model_type'] == 'deberta-v2' and 'architectures' not in said
+  theirs = {k: x for k, x in V3.items() if k not in hf.SIZES} | {'pos_att_type': 'c2p|p2c'}
+  assert {k: said[k] for k in theirs} == theirs
+  parts = {name.partition('.')[0] for name in tensors}
+  assert parts == {'deberta', 'mask_predictions'}
+  assert tensors['deberta.encoder.rel_embeddings.weight'].shape == (12, 12)
+  assert 'no class' in (tmp_path / 'README.md').read_text()
+  again = trained.load(tmp_path)
+  assert again.config.objective == 'electra'
+  kept = {part: found.params[part] for part in ('encoder', 'replaced')}
+  same(kept, again.params, found.config)
+  assert again.config.model.replaced_head == 'context'
+
+
+def test_what_else_a_release_holds_is_named(tmp_path):
+  folder = as_released(tmp_path)
+  weights = from_huggingface.read(folder)
+  assert weights.objective == 'electra' and len(weights.unused) == 6
+  assert {why for why in weights.unused.values()} == {
+    'its masked-LM head reads a mask decoder, whose depth no config.json says'
+  }
+  found, expected = trained.load(folder), pretrained().params
+  same({part: expected[part] for part in ('encoder', 'replaced')}, found.params, found.config)
+  with pytest.raises(InputError, match='--allow-unused converts the rest'):
+    convert.convert(str(folder), str(tmp_path / 'W'))
+
+
+def test_pretraining_goes_on_from_a_release(tmp_path):
+  """Its generator begins with the words of the release, as the two of a new run are the same."""
+  folder = as_released(tmp_path / 'theirs')
+  config = c.load('configs/pretrain.py:arch=deberta,continued,runlocal')
+  config.init_from, config.data.seq_length = str(folder), 24
+  config, params = started_from(config, tmp_path / 'W')
+  model = config.model
+  assert (model.position_buckets, model.max_relative_positions, model.hidden_size) == (6, 9, 12)
+  assert model.mask_decoder == 2  # no release says it
+  assert params.keys() >= {'encoder', 'replaced', 'generator'}
+  tables = params['generator']['encoder']['embeddings']
+  words = params['encoder']['embeddings']['word_embeddings']['embedding']
+  np.testing.assert_array_equal(tables['word_embeddings']['embedding'], words)
+  config = c.load('configs/finetune.py:task=table', [f'--config.init_from={folder}'])
+  config, params = started_from(config, tmp_path / 'F')
+  assert config.model.position_embeddings == 'disentangled' and config.model.pooler == 'gelu'
+
+
+@pytest.mark.parametrize(
+  'head', ['masked-lm', 'classifier', 'regression', 'tagger', 'qa', 'choice']
+)
+def test_out_and_in_is_the_same(tmp_path, head):
+  found, folder = exported(tmp_path, head, **OURS)
+  again = trained.load(folder)
+  same(found.params, again.params, found.config)
+  kept = {name: x for name, x in found.config.model.items() if name in OURS or name in hf.SIZES}
+  assert {name: again.config.model[name] for name in kept} == kept
+  said = config_of(folder)
+  assert 'type_vocab_size' not in said and said['norm_rel_ebd'] == 'layer_norm'
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'said, sentence',
+  [
+    ({'conv_kernel_size': 3}, 'says conv_kernel_size 3; our encoder has 0 only'),
+    ({'share_att_key': False}, 'says share_att_key False; our encoder has True only'),
+    ({'position_biased_input': True}, 'says position_biased_input True'),
+    ({'relative_attention': False}, 'says relative_attention False'),
+    ({'norm_rel_ebd': 'none'}, "says norm_rel_ebd 'none'"),
+    ({'pos_att_type': 'p2c|c2p|p2p'}, "says pos_att_type 'p2c|c2p|p2p'; our encoder has"),
+    ({'pos_att_type': None}, 'says pos_att_type'),
+    ({'pos_att_type': 7}, 'says pos_att_type 7'),
+    ({'attention_head_size': 64}, 'says attention_head_size 64'),
+    ({'pooler_hidden_act': 'tanh'}, "says pooler_hidden_act 'tanh'"),
+    ({'pooler_dropout': 0.1}, 'says pooler_dropout 0.1'),
+    ({'pooler_hidden_size': 8}, 'says pooler_hidden_size 8; here it is hidden_size'),
+    ({'embedding_size': 8}, 'says embedding_size 8; here it is hidden_size'),
+    ({'type_vocab_size': 2}, 'says type_vocab_size 2'),
+    ({'position_buckets': '6'}, "says position_buckets is '6'; write a whole number"),
+    (
+      {'position_buckets': 8},
+      'rel_embeddings.weight is (12, 12), where the config asks for (16, 12)',
+    ),
+    ({'position_buckets': 7, 'max_relative_positions': 3}, 'rel_embeddings.weight is (12, 12)'),
+    ({'model_type': 'deberta'}, "says model_type 'deberta'; weights are read of"),
+  ],
+  ids=str,
+)
+def test_another_model_is_one_sentence(tmp_path, said, sentence):
+  _, folder = exported(tmp_path, 'classifier', **OURS)
+  with pytest.raises(InputError) as caught:
+    from_huggingface.read(rewrite(folder, **said))
+  assert sentence in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize('name', ['relative_attention', 'share_att_key', 'norm_rel_ebd'])
+def test_what_is_not_said_is_not_taken_for_granted(tmp_path, name):
+  _, folder = exported(tmp_path, 'classifier', **OURS)
+  content = config_of(rewrite(folder))
+  del content[name]
+  (folder / 'config.json').write_text(json.dumps(content))
+  with pytest.raises(InputError, match=f'does not say {name}, which is not as here without'):
+    from_huggingface.read(folder)
+
+
+@pytest.mark.parametrize(
+  'head, changes, sentence',
+  [
+    ('masked-lm', {'mask_decoder': 2}, "mask_decoder is 2, and Hugging Face's DebertaV2 is 0"),
+    (
+      'classifier',
+      {'pooler': 'tanh'},
+      "model.pooler is tanh, and Hugging Face's DebertaV2 is gelu",
+    ),
+    ('tagger', {'norm_placement': 'pre'}, 'model.norm_placement is pre'),
+    ('tagger', {'attention_window': 4}, 'model.attention_window is 4'),
+    ('tagger', {'embedding_size': 8}, 'model.embedding_size is 8'),
+    ('tagger', {'type_vocab_size': 2}, 'model.type_vocab_size is 2'),
+  ],
+)
+def test_what_has_no_key_of_theirs_is_not_written(tmp_path, head, changes, sentence):
+  with pytest.raises(InputError) as caught:
+    convert.export_run(tmp_path / 'hf', made(head, **OURS | changes), {})
+  assert sentence in str(caught.value)

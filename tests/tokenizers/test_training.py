@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from conftest import ROOT
 
 from bert_jax import tokenizers
 from bert_jax.errors import InputError
-from bert_jax.tokenizers import RESERVED, language_weights, run_tokenizer
+from bert_jax.tokenizers import RESERVED, language_weights, run_tokenizer, wordpiece_trainer
 
 CORPUS = [
   'The quick brown fox jumps over the lazy dog; the dog sleeps, the fox jumped twice.',
@@ -95,6 +96,21 @@ def test_rare_characters_are_dropped_and_counted():
   assert (counts['characters_kept'], counts['characters_dropped']) == (2, 1)
   assert counts['words_with_dropped_characters'] == 1
   assert [tokenizer.pieces[i] for i in tokenizer.ids_batch(['axb ab'])[0]] == ['[UNK]', 'ab']
+
+
+def test_no_more_characters_are_kept_than_cover_the_text():
+  """Of equally frequent ones, those that come first in the alphabet."""
+  kept = lambda coverage: wordpiece_trainer._cover(Counter('dcbaabcda'), coverage)
+  assert [len(kept(n / 9)) for n in (3, 3.5, 5, 7, 8.5)] == [1, 2, 2, 3, 4]
+  assert kept(5 / 9) == ['a', 'b'] and kept(1.0) == [*'abcd'] and kept(0.0) == []
+
+
+def test_the_order_of_texts_does_not_matter():
+  """Nor which of equally frequent words comes first."""
+  rng = np.random.default_rng(4)
+  words = [''.join(rng.choice([*'abcde'], size)) for size in rng.integers(2, 9, 300)]
+  one, two = (train('wordpiece', texts, 120)[0] for texts in (words, words[::-1]))
+  assert one.pieces == two.pieces
 
 
 @pytest.mark.parametrize('kind', ['wordpiece', 'unigram', 'bpe'])

@@ -392,9 +392,9 @@ def test_metrics_are_counted_once_the_next_step_runs_and_up_to_a_spike():
   inputs = SimpleNamespace(timeline=SimpleNamespace(jumps=lambda: {0, 2}))
   run = tally.Tally(inputs=inputs, spikes=spikes.Spikes(settings, checkpoints, {}))
   settled = []
-  for step, loss in enumerate((2.0, 2.0, 9.0, 11.0, 12.0, 13.0, 7.0), 1):
-    run.take(step, {'loss': loss, 'grad_norm': 1.0, 'seen': {'seen_tokens': 10.0**step}})
-    settled.append((run.settle(step == 3), sorted(run.pending), run.seen.get('seen_tokens', 0)))
+  for k, loss in enumerate((2.0, 2.0, 9.0, 11.0, 12.0, 13.0, 7.0), 1):
+    run.take(k, {'loss': loss, 'grad_norm': 1.0, 'seen': {'seen_tokens': 10.0**k}})
+    settled.append((run.settle(k == 3), sorted(run.pending), run.seen.get('seen_tokens', 0)))
   counted = [0, 10, 1110, 1110, 11110, 111110, 1111110]
   assert settled[:6] == [(0, [] if k == 3 else [k], counted[k - 1]) for k in range(1, 7)]
   assert settled[6] == (6, [], counted[6]) and run.events == {'loss_spikes': 1}

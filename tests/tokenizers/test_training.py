@@ -105,6 +105,16 @@ def test_no_more_characters_are_kept_than_cover_the_text():
   assert kept(5 / 9) == ['a', 'b'] and kept(1.0) == [*'abcd'] and kept(0.0) == []
 
 
+def test_long_words_and_words_of_many_letters_become_pieces():
+  """Up to MAX_WORD_CHARACTERS; a piece may join any letters of an alphabet of hundreds, digits too."""
+  long = ''.join(map(chr, range(0x3B1, 0x3C9)))  # 24 letters
+  mixed = ['a1b', '1я2', 'ħя', 'яħ']
+  many = ' '.join(map(chr, range(0x100, 0x100 + 300)))
+  texts = [' '.join([long, *mixed])] * 9 + [many, 'x' * 101]
+  pieces = train('wordpiece', texts, 800, cased=True)[0].pieces
+  assert {long, *mixed} < set(pieces) and not any(len(x) > 24 for x in pieces)
+
+
 def test_the_order_of_texts_does_not_matter():
   """Nor which of equally frequent words comes first."""
   rng = np.random.default_rng(4)

@@ -108,7 +108,7 @@ def _merges(words: dict[str, int], alphabet: list[str], number: int) -> list[str
   """Up to `number` merged pieces in WordPiece notation, the most useful first. SentencePiece is
   given two symbols for a character, at the start of a word and inside: the difference of ##. It
   sorts the words, so their order does not matter."""
-  if not words or not number:
+  if not words:
     return []
   first = {ord(c): _FIRST_SYMBOL + 2 * i for i, c in enumerate(alphabet)}
   inside = {c: symbol + 1 for c, symbol in first.items()}

@@ -497,6 +497,18 @@ def test_a_block_that_cannot_be_read_is_named_or_skipped(copy, tokenizer, kept):
   np.testing.assert_array_equal(found[rows.row_at[6] :][: len(expected) - end], expected[end:])
 
 
+def test_unigrams_are_estimated_without_a_block_that_cannot_be_read(copy, tokenizer):
+  _, index = copy
+  part = blocks.Blocks(index, 0, 2)
+  whole = part.unigrams(tokenizer.vocab_size)
+  damage(index, 0)
+  with pytest.raises(DamagedRecord):
+    part.unigrams(tokenizer.vocab_size)
+  rest = part.unigrams(tokenizer.vocab_size, skip_damaged=True)
+  assert rest.sum() == pytest.approx(whole.sum(), rel=0.01) == pytest.approx(len(part), rel=0.01)
+  assert np.count_nonzero(rest) < np.count_nonzero(whole)
+
+
 def test_a_corpus_of_which_nothing_can_be_read_is_refused(index, tokenizer, monkeypatch, caplog):
   """With data.skip_damaged, too. If there is something, three rows are named and all counted."""
   rows = rows_of(index, tokenizer, FIXED['full'])

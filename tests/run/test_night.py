@@ -86,7 +86,8 @@ def asked_to_save(monkeypatch, minutes, hours, seconds, vote=None):
 
 def test_the_clock_asks_for_a_checkpoint_soon_and_then_every_so_many_minutes(monkeypatch):
   asked, wish, watch = asked_to_save(monkeypatch, 5.0, 1.0, 3610)
-  assert asked[:3] == [35, 340, 645] and wish == stopping.Wish.TIME_IS_UP
+  assert asked[:3] == [35, 340, 645] and wish == stopping.Wish.TIME_IS_UP and wish.ends
+  assert not stopping.Wish.SAVE.ends
   watch.signalled = lambda: True
   assert watch.ask() == stopping.Wish.STOP and watch.ask().ends
 

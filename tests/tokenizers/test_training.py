@@ -91,6 +91,13 @@ def test_a_small_corpus_is_filled_up():
   assert tokenizer.special_ids == (0, 1, 2, 3, 4), '[unused0] is a piece like others'
 
 
+def test_a_vocabulary_may_have_no_merged_pieces():
+  """For lack of room, or of words that have two characters."""
+  alphabet = [*RESERVED, 'a', 'b', '##a', '##b']
+  assert train('wordpiece', ['ab ab b'], 9)[0].pieces == alphabet
+  assert train('wordpiece', ['a b a'], 10)[0].pieces == [*alphabet, '[unused0]']
+
+
 def test_rare_characters_are_dropped_and_counted():
   tokenizer, counts = train('wordpiece', ['ab ' * 500 + 'axb'], 12, coverage=0.999)
   assert (counts['characters_kept'], counts['characters_dropped']) == (2, 1)
@@ -106,7 +113,7 @@ def test_no_more_characters_are_kept_than_cover_the_text():
 
 
 def test_long_words_and_words_of_many_letters_become_pieces():
-  """Up to MAX_WORD_CHARACTERS; a piece may join any letters of an alphabet of hundreds, digits too."""
+  """A piece may join any characters of an alphabet of hundreds."""
   long = ''.join(map(chr, range(0x3B1, 0x3C9)))  # 24 letters
   mixed = ['a1b', '1я2', 'ħя', 'яħ']
   many = ' '.join(map(chr, range(0x100, 0x100 + 300)))

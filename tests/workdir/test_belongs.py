@@ -524,6 +524,21 @@ def test_a_workdir_of_another_config_is_refused_with_three_fields_of_it(pretrain
   assert said.count('model.') == min(fields, 3) and (f'and {more} more' in said) == bool(more)
 
 
+def test_a_damaged_checkpoint_is_put_aside_by_the_run_that_writes_there_alone(workdir, monkeypatch):
+  def restored(self, number, shapes):
+    if number == 20:
+      raise manifest.Damaged(self.folder, number, 'a bit is another')
+    return number, {}
+
+  monkeypatch.setattr(checkpoint.Checkpoints, 'restored', restored)
+  settings = contents.read_config(workdir).checkpoint
+  for arguments, names in (((), {'10', '20'}), ((settings,), {'10'})):
+    with contextlib.closing(checkpoint.Checkpoints(workdir, *arguments)) as checkpoints:
+      assert checkpoints.restore(None) == (10, {})
+    assert {x.name for x in (workdir / 'checkpoints').iterdir() if x.name.isdigit()} == names
+  assert (workdir / 'damaged-checkpoint-20').is_dir()
+
+
 def test_a_lock_may_hold_anything(tmp_path):
   (tmp_path / 'run').mkdir()
   for content in ('[' * 900, '[]', '{"host": []}', '\0'):

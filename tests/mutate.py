@@ -57,6 +57,7 @@ OPPOSITES = {
   ast.IsNot: 'is',
 }
 BOUNDARIES = {ast.Lt: '<=', ast.LtE: '<', ast.Gt: '>=', ast.GtE: '>'}
+EITHER_WAY = 'min', 'max', 'minimum', 'maximum'  # whose two arguments may change places
 SIGNS = {ast.Add: '-', ast.Sub: '+', ast.Mult: '/', ast.Div: '*', ast.FloorDiv: '*'}
 KINDS = (
   'comparison',
@@ -170,7 +171,7 @@ def faults_of(path: Path) -> Iterator[Fault]:
     elif isinstance(node, ast.Call):
       if len(node.args) > 1 and not any(isinstance(x, ast.Starred) for x in node.args[:2]):
         one, two = map(source_of, node.args[:2])
-        if one != two:
+        if one != two and ast.unparse(node.func).rpartition('.')[2] not in EITHER_WAY:
           first, last = node.args[0], node.args[1]
           start = starts[first.lineno - 1] + first.col_offset
           end = starts[last.end_lineno - 1] + last.end_col_offset

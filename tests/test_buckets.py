@@ -731,6 +731,26 @@ def test_who_cannot_write_its_beat_looks_before_it_writes(fake, soon, ends, monk
   assert files.read_text(fake / 'a') == 'nobody took over'
 
 
+def test_a_lock_is_looked_at_again_when_its_beat_is_old(fake, monkeypatch):
+  now, looks, read = [1000.0], [], lock.read_bytes
+  clock = SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic, sleep=time.sleep)
+  monkeypatch.setattr(lock, 'time', clock)
+  write, release = lock._taken_in_bucket(fake, {'id': 'mine'})
+  monkeypatch.setattr(lock, 'read_bytes', lambda path: looks.append(now[0]) or read(path))
+  for seconds in (0, lock.BUCKET_SECONDS / 2 - 1, lock.BUCKET_SECONDS / 2, -1):
+    now[0] = 1000.0 + seconds
+    buckets.GUARDS[fake]()
+  assert looks == [1000 + lock.BUCKET_SECONDS / 2, 999]  # or the clock was put back
+  write({'id': 'mine'})
+  del looks[:]
+  for seconds in (0, lock.BUCKET_SECONDS / 2 - 1, lock.BUCKET_SECONDS / 2):
+    now[0] = 999.0 + seconds
+    buckets.GUARDS[fake]()
+  assert looks == [999 + lock.BUCKET_SECONDS / 2]
+  release()
+  assert fake not in buckets.GUARDS and lock._is_over(files.read_bytes(fake / 'run.lock.1'))
+
+
 def test_who_was_taken_over_leaves_the_kernel_of_a_notebook_alive(fake, soon, ends, monkeypatch):
   monkeypatch.setattr(lock, 'BUCKET_BEAT_SECONDS', 60)
   monkeypatch.setattr(lock, 'in_notebook', lambda: True)

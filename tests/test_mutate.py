@@ -19,7 +19,8 @@ def area(sides: list[int], scale: float = 2.0, flip=True) -> float:
   if not flip and len(sides) < 3:
     log.info('%d sides', len(sides))
     raise ValueError(f'{len(sides)} sides are {3 - len(sides)} too few.')
-  total = -scale * max(found['width'], found['height'])
+  total = -scale * pow(found['width'], found['height'])
+  total = max(total, scale)
   total += sum(sides, axis=1)
   return total
 '''
@@ -51,8 +52,8 @@ LINES = {
   '  if not flip and len(sides) <= 3:': 'boundary',
   '  if (flip) and len(sides) < 3:': 'logic',
   '  if not flip and len(sides) < 4:': 'constant',
-  "  total = scale * max(found['width'], found['height'])": 'sign',
-  "  total = -scale * max(found['height'], found['width'])": 'arguments',
+  "  total = scale * pow(found['width'], found['height'])": 'sign',
+  "  total = -scale * pow(found['height'], found['width'])": 'arguments',
   '  total += sum(sides, axis=0)': 'axis',
   '  pass': 'line',
 }
@@ -61,6 +62,10 @@ LINES = {
 def test_a_fault_is_put_where_it_belongs(faults):
   for line, kind in LINES.items():
     assert any(line in changed(fault).splitlines() for fault in faults if fault.kind == kind), kind
+
+
+def test_what_may_stand_either_way_round_is_left_alone(faults):
+  assert not any('max(scale, total)' in changed(fault) for fault in faults)
 
 
 def test_texts_annotations_and_logging_are_left_alone(faults):

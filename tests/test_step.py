@@ -548,6 +548,21 @@ def shaped(data=1, fsdp=1, tensor=1):
   return types.SimpleNamespace(shape={'data': data, 'fsdp': fsdp, 'tensor': tensor})
 
 
+@pytest.mark.parametrize('version, everywhere', [((0, 9, 2), False), ((0, 10, 0), True)])
+def test_old_versions_split_a_step_where_no_axis_is_left_to_the_compiler(
+  version, everywhere, monkeypatch
+):
+  monkeypatch.setattr(jax, '__version_info__', version)
+  for mesh, gather, fits in (
+    (dict(data=2, fsdp=3), 'step', True),
+    (dict(data=6), 'layer', True),
+    (dict(data=2, fsdp=3), 'layer', False),
+    (dict(data=3, tensor=2), 'step', False),
+    (dict(fsdp=2, tensor=2), 'layer', False),
+  ):
+    assert gradients.fits(shaped(**mesh), gather) == (fits or everywhere), mesh
+
+
 def spec(name, shape, mesh, *rules):
   return tuple(sharding.spec_of(name, shape, mesh, *rules))
 

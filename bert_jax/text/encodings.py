@@ -64,7 +64,7 @@ def recognised(lines: Iterable[bytes]) -> str:
   """The encoding of some lines beyond ASCII; 'utf-8' also for damaged UTF-8, or if none fits."""
   lines = [line for line in lines if not line.isascii()]
   text = b'\n'.join(lines).decode(errors='replace')
-  beyond = sum(character > '\x7f' for character in text)
+  beyond = sum(not x.isascii() for x in text)
   if 10 * sum(map(_is_utf8, lines)) >= len(lines) or 3 * text.count('\ufffd') <= beyond:
     return 'utf-8'
   data = b'\n'.join(lines)
@@ -85,7 +85,7 @@ def _is_utf8(line: bytes) -> bool:
 
 def _fit(text: str, encoding: str) -> float:
   """The share of the characters beyond ASCII of a text that its encoding makes likely."""
-  beyond = [x for x in text if x > '\x7f']
+  beyond = [x for x in text if not x.isascii()]
   if encoding in FREQUENT:
     frequent = sum(x in FREQUENT[encoding] for x in beyond)
     letters = sum(x.isalpha() or x in _SIGNS or x in _QUOTES for x in beyond)
@@ -179,7 +179,7 @@ def opened(
     say_once(path, f'is not UTF-8 and is read as {encoding}', 'its byte order mark says so')
   elif named and codecs.lookup(named).name != 'utf-8':
     text = b''.join(sample(head)).decode(errors='replace')
-    beyond, damaged = sum(x > '\x7f' for x in text), text.count('\ufffd')
+    beyond, damaged = sum(not x.isascii() for x in text), text.count('\ufffd')
     encoding = '' if (2 if is_single else 8) <= beyond >= 100 * damaged else named  # no chance
     if beyond and not (encoding and damaged):
       say_once(path, f'is UTF-8 by its bytes, read as {encoding or "utf-8"}', f'{FIELD} is {named}')

@@ -106,13 +106,13 @@ def _cover(characters: Counter, coverage: float) -> list[str]:
 
 def _merges(words: dict[str, int], alphabet: list[str], number: int) -> list[str]:
   """Up to `number` merged pieces in WordPiece notation, the most useful first. SentencePiece is
-  given two symbols for a character, at the start of a word and inside: the difference of ##."""
-  if not words or not number:
+  given two symbols for a character, at the start of a word and inside: the difference of ##. It
+  sorts the words, so their order does not matter."""
+  if not words:
     return []
   first = {ord(c): _FIRST_SYMBOL + 2 * i for i, c in enumerate(alphabet)}
   inside = {c: symbol + 1 for c, symbol in first.items()}
   rows = [(w[0].translate(first) + w[1:].translate(inside), n) for w, n in words.items()]
-  rows.sort(key=lambda row: (-row[1], row[0]))
   symbols = len(set().union(*(symbols for symbols, _ in rows)))
   with tempfile.TemporaryDirectory() as folder:
     table = Path(folder) / 'words.tsv'

@@ -9,8 +9,10 @@ import sentencepiece
 import vocabularies
 
 from bert_jax import tokenizers
+from bert_jax.corpus import shards
 from bert_jax.corpus.tokenized import tokenize
 from bert_jax.corpus.units import ENTITY, PHRASE, WORD, Encoder
+from bert_jax.errors import InputError
 from bert_jax.text import documents as text
 from bert_jax.text.documents import Sentences
 from bert_jax.tokenizers.byte_level import byte_tokenizer
@@ -21,6 +23,16 @@ PIECES = [
   *'我在北京大学上学',
   *('ก', '##ข', '##ค'),
 ]
+
+
+@pytest.mark.parametrize('unknown, warned', [(0, False), (4, False), (5, True)])
+def test_more_than_two_of_a_hundred_unknown_tokens_are_said(unknown, warned, caplog):
+  """In all languages together; that a language is empty is refused."""
+  kept, plan = {'a': {'tokens': 150}, 'b': {'tokens': 50}}, {'phrases': '', 'entities': ''}
+  shards._check(plan, {'unknown_tokens': unknown}, kept)
+  assert ('are [UNK]' in caplog.text) == warned
+  with pytest.raises(InputError, match="nothing is left of language 'c'"):
+    shards._check(plan, {'unknown_tokens': 0}, kept | {'c': {'tokens': 0}})
 
 
 @pytest.fixture

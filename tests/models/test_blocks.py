@@ -183,6 +183,18 @@ def test_depths_where_the_first_layer_is_apart():
   assert depths['embeddings'] == apart['embeddings']
 
 
+@pytest.mark.parametrize('scan', [True, False])
+def test_layers_are_computed_again_in_the_backward_pass(scan):
+  """XLA may not find them equal to those of the forward pass; in a scan it cannot."""
+  config = model(remat='dots', scan_layers=scan, num_hidden_layers=2)
+  ids = jnp.ones((1, 4), jnp.int32)
+  encoder = models.Encoder(config)
+  arrays = ids, ids, ids, ids
+  run = lambda: encoder.init(jax.random.key(0), *arrays)
+  text = str(jax.make_jaxpr(run)())
+  assert f'prevent_cse={not scan}' in text and f'prevent_cse={scan}' not in text
+
+
 @pytest.mark.parametrize('feed_forward', ['mlp', 'glu'])
 def test_biases_are_where_the_config_says(feed_forward):
   def biases(**fields):

@@ -141,7 +141,7 @@ def test_terms_are_their_formulas():
     hidden = encode(WIDE, params['encoder'], filled)
     return objective.terms(params, batch, key, False)[0], hidden[:, :6], replaced[:, :6]
 
-  terms, hidden, replaced = run(jax.random.key(5))
+  terms, hidden, replaced = run(jax.random.key(9))
   assert 0 < replaced.sum() < 12
   head, hidden, replaced = params['replaced'], np.float64(hidden), np.asarray(replaced)
   inner = references.ACTIVATIONS['gelu'](references.dense(hidden, head['dense']))
@@ -150,7 +150,7 @@ def test_terms_are_their_formulas():
   nats = -np.log(np.where(replaced, p, 1 - p))
   assert float(terms['replaced'].value) == pytest.approx(nats.mean(), rel=1e-5)
   said = logits > 0
-  assert float(terms['replaced_accuracy'].value) == pytest.approx((said == replaced).mean())
+  assert float(terms['replaced_accuracy'].value) == pytest.approx((said == replaced).mean()) != 0.5
   assert float(terms['replaced_recall'].total) == (said & replaced).sum()
   assert float(terms['replaced_recall'].weight) == replaced.sum()
   assert float(terms['replaced_precision'].weight) == said.sum()
@@ -159,7 +159,7 @@ def test_terms_are_their_formulas():
   alike = terms.pop('replaced_alike')  # as the first token: by it a run is seen to have collapsed
   assert alike.total == (said == said[0, 0]).sum() - 1 < alike.weight == said.size - 1
   assert set(objective.metrics) == terms.keys() | {'masked'}  # a share, of the host
-  again, other = (run(jax.random.key(seed))[0]['replaced'].total for seed in (5, 6))
+  again, other = (run(jax.random.key(seed))[0]['replaced'].total for seed in (9, 6))
   assert again == terms['replaced'].total != other
 
 

@@ -141,10 +141,12 @@ def test_kinds_change_by_step():
   @jax.jit
   def evaluated(batch):
     batch = objective.prepare(batch, jax.random.key(1), EVALUATION)
-    return objective.terms(params, batch, None, False)[0]
+    return objective.terms(params, batch, None, False)[0], batch['noise']
 
-  # An evaluation has all of them, on all rows.
-  terms = evaluated(batch)
+  # An evaluation has all of them, on all rows. Hits are counted where a token is asked for.
+  terms, noise_BT = evaluated(batch)
+  assert terms['lm_accuracy'].weight == terms['lm'].weight < batch['input_ids'].size
+  assert 0 < terms['bound_accuracy'].weight == np.sum(noise_BT > 0) < terms['bound'].weight
   assert {'lm', 'mlm', 'bound'} < terms.keys() and all(terms[x].weight for x in terms)
 
 

@@ -19,12 +19,14 @@ from bert_jax.objectives.choice import Choice
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.coreference import Coreference
 from bert_jax.objectives.encode import cut_rows, encode
-from bert_jax.objectives.losses import alike, label_terms
+from bert_jax.objectives.losses import alike, label_terms, nats_in_chunks
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.objectives.qa import QuestionAnswering
 from bert_jax.objectives.tagging import Tagging
+from bert_jax.objectives.translation import Translation
 from bert_jax.rows.row_arrays import TOKENS
 from bert_jax.timeline import EVALUATION
+from bert_jax.tools.preflight import estimate
 
 T = 8
 MASKING = {'special_ids': (0, 1, 2, 3, 4), 'mask_id': 4, 'policies': ('token',)}
@@ -151,6 +153,67 @@ def test_the_loss_of_tags_is_its_formula():
   assert (
     float(terms['token_accuracy'].value) == pytest.approx(right.mean()) and 0 < right.mean() < 1
   )
+
+
+def test_words_are_predicted_for_a_few_tokens_of_each_row_at_a_time(monkeypatch):
+  """For at most 64, in four parts or more of about the same size."""
+  monkeypatch.setattr(models, 'word_logits', lambda model, params, hidden_BtD: hidden_BtD)
+  sizes = []
+
+  def nats(logits_BtV, labels_Bt):
+    sizes.append(labels_Bt.shape[1])
+    return logits_BtV.argmax(-1) + 0 * labels_Bt, labels_Bt
+
+  for length, size in ((3, 1), (8, 2), (37, 10), (257, 52), (700, 64)):
+    labels = np.arange(2 * length).reshape(2, length)
+    hidden = jax.nn.one_hot(labels % 7, 7)
+    found = nats_in_chunks(MODEL, {}, hidden, jnp.asarray(labels), nats)
+    assert sizes.pop() == size and not sizes
+    np.testing.assert_array_equal(found, [labels % 7, labels])
+
+
+@pytest.mark.parametrize(
+  'fields, limits',
+  [
+    ({}, {'input_ids': 17, 'token_type_ids': 2, 'position_ids': T}),
+    ({'vocab_size': 13}, {'input_ids': 13, 'token_type_ids': 2, 'position_ids': T}),
+    ({'type_vocab_size': 0, 'position_embeddings': 'rotary'}, {'input_ids': 17}),
+    ({'type_vocab_size': 3, 'recurrent_length': 4}, {'input_ids': 17, 'token_type_ids': 3}),
+  ],
+)
+def test_ids_lie_within_the_tables_that_a_model_has(fields, limits):
+  model = dataclasses.replace(MODEL, **fields)
+  assert MlmNsp(model, T, 0.0, MASKING).limits(17) == limits
+  more = {
+    f'target_{name}': limits[name] for name in ('input_ids', 'position_ids') if name in limits
+  }
+  more |= {'target_labels': limits['input_ids']}
+  more = {name.replace('input_', ''): limit for name, limit in more.items()}
+  assert Translation(model, T, target_length=T).limits(17) == limits | more
+
+
+LOSSES = {
+  'pretrain.py': {'mlm': 1, 'nsp': 1},
+  'pretrain.py:arch=spanbert': {'mlm': 1, 'sbo': 1},
+  'pretrain.py:arch=electra': {'mlm': 1, 'replaced': 50},
+  'translate.py': {'translation': 1},
+  'contrastive.py': {'in_batch': 1},
+  **{
+    f'finetune.py:task={task}': {name: 1}
+    for task, name in (
+      ('sst2', 'classification'),
+      ('squad', 'qa'),
+      ('ner', 'tagging'),
+      ('gap', 'coreference'),
+      ('swag', 'choice'),
+    )
+  },
+}
+
+
+@pytest.mark.parametrize('spec', LOSSES)
+def test_a_loss_that_stands_alone_is_not_scaled(spec):
+  assert estimate.objective_of(c.load(f'configs/{spec}')).loss_weights == LOSSES[spec]
 
 
 # ---- dropout -------------------------------------------------------------------------------------

@@ -128,6 +128,11 @@ def test_documents_that_are_long_or_few():
     ([50] * 8, [0] * 5 + [1] * 3, [0, 5, 8]),
     ([10] * 14, [0] * 14, [0, 14]),
     ([900] * 3 + [30] * 9, [0] * 12, [0, 1, 2, 3, 7, 12]),
+    # Limits that are just reached: of tokens, of the rest after a block, of documents.
+    ([100] * 4 + [800], [0] * 5, [0, 4, 5]),
+    ([400] * 2 + [30] * 6, [0] * 8, [0, 2, 8]),
+    ([30] * 4 + [10] * 5, [0] * 9, [0, 4, 9]),
+    ([50] * 8, [0] * 8, [0, 4, 8]),
     ([], [], [0]),
   ):
     with pytest.MonkeyPatch.context() as patch:
@@ -298,6 +303,16 @@ def test_a_run_of_two_languages_reads_blocks(folder, tokenizer, monkeypatch):
   numbers = [order[i] for i in range(2000)]
   languages = many['train'].gather(numbers)['language']
   assert 0.4 < languages.mean() < 0.6 and len(set(numbers)) > 1000
+
+
+@pytest.mark.parametrize('kind, needed', [('full', 1), ('sop', 1), ('nsp', 2)])
+def test_a_unit_of_just_enough_documents_has_rows(index, tokenizer, monkeypatch, kind, needed):
+  rows = rows_of(index, tokenizer, dict(kind=kind))
+  unit = rows.blocks.unit(3)
+  for number in range(4):
+    some = unit.select(np.arange(unit.number_of_documents) < number)
+    monkeypatch.setattr(rows.blocks, 'unit', lambda _, some=some: some)
+    assert (rows._plan(0) is not None) == (number >= needed)
 
 
 def test_lanes_keep_what_they_read_open(index, tokenizer, monkeypatch):
@@ -480,6 +495,18 @@ def test_a_block_that_cannot_be_read_is_named_or_skipped(copy, tokenizer, kept):
   begin, end = whole.row_at[[5, 6]]
   np.testing.assert_array_equal(found[:begin], expected[:begin])
   np.testing.assert_array_equal(found[rows.row_at[6] :][: len(expected) - end], expected[end:])
+
+
+def test_unigrams_are_estimated_without_a_block_that_cannot_be_read(copy, tokenizer):
+  _, index = copy
+  part = blocks.Blocks(index, 0, 2)
+  whole = part.unigrams(tokenizer.vocab_size)
+  damage(index, 0)
+  with pytest.raises(DamagedRecord):
+    part.unigrams(tokenizer.vocab_size)
+  rest = part.unigrams(tokenizer.vocab_size, skip_damaged=True)
+  assert rest.sum() == pytest.approx(whole.sum(), rel=0.01) == pytest.approx(len(part), rel=0.01)
+  assert np.count_nonzero(rest) < np.count_nonzero(whole)
 
 
 def test_a_corpus_of_which_nothing_can_be_read_is_refused(index, tokenizer, monkeypatch, caplog):

@@ -516,7 +516,7 @@ def test_a_vocabulary_is_trained_on_what_is_not_held_out(one_word_each):
   assert words(settings(path, 'corpus.eval_share=0.3', f'data.eval={path}')) == held | kept
 
 
-@pytest.mark.parametrize('unknown, refused', [(49, False), (51, True)])
+@pytest.mark.parametrize('unknown, refused', [(50, False), (51, True)])
 def test_text_of_another_vocabulary_is_refused(tokenizer, tmp_path, unknown, refused, caplog):
   caplog.set_level('INFO', 'bert_jax')
   words = ['w1'] * (100 - unknown) + ['nothing'] * unknown
@@ -527,7 +527,7 @@ def test_text_of_another_vocabulary_is_refused(tokenizer, tmp_path, unknown, ref
       make()
   else:
     make()
-    assert '49.00 % of the tokens are [UNK]' in caplog.text
+    assert '50.00 % of the tokens are [UNK]' in caplog.text
 
 
 def test_the_unigram_line_is_that_of_the_documents_trained_on(one_word_each, tokenizer):

@@ -28,7 +28,7 @@ from bert_jax import errors, sharding, step
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
-from bert_jax.run import speed, stopping, tally
+from bert_jax.run import speed, spikes, stopping, tally
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tools import replay
 from bert_jax.train import train
@@ -86,7 +86,8 @@ def asked_to_save(monkeypatch, minutes, hours, seconds, vote=None):
 
 def test_the_clock_asks_for_a_checkpoint_soon_and_then_every_so_many_minutes(monkeypatch):
   asked, wish, watch = asked_to_save(monkeypatch, 5.0, 1.0, 3610)
-  assert asked[:3] == [35, 340, 645] and wish == stopping.Wish.TIME_IS_UP
+  assert asked[:3] == [35, 340, 645] and wish == stopping.Wish.TIME_IS_UP and wish.ends
+  assert not stopping.Wish.SAVE.ends
   watch.signalled = lambda: True
   assert watch.ask() == stopping.Wish.STOP and watch.ask().ends
 
@@ -382,6 +383,25 @@ def test_steps_that_were_skipped_and_undone_do_not_count():
   counted.go_back(8, 11, {'tally': {'events': {'skipped_steps': 1}}})
   assert (counted.skipped, counted.moves) == (12, [[8, 12]])
   assert counted.events == {'skipped_steps': 1, 'loss_spikes': 2, 'rollbacks': 1}
+
+
+def test_metrics_are_counted_once_the_next_step_runs_and_up_to_a_spike():
+  """A loss of just zscore deviations above the mean is none; where fields change, the losses before
+  are forgotten."""
+  settings = SimpleNamespace(window=2, zscore=2.0, rollback=4)
+  checkpoints = SimpleNamespace(wait=lambda: None, steps=lambda: [4])
+  inputs = SimpleNamespace(timeline=SimpleNamespace(jumps=lambda: {0, 2}))
+  run = tally.Tally(inputs=inputs, spikes=spikes.Spikes(settings, checkpoints, {}))
+  settled = []
+  for k, loss in enumerate((2.0, 2.0, 9.0, 11.0, 12.0, 13.0, 7.0), 1):
+    run.take(k, {'loss': loss, 'grad_norm': 1.0, 'seen': {'seen_tokens': 10.0**k}})
+    settled.append((run.settle(k == 3), sorted(run.pending), run.seen.get('seen_tokens', 0)))
+  counted = [0, 10, 1110, 1110, 11110, 111110, 1111110]
+  assert settled[:6] == [(0, [] if k == 3 else [k], counted[k - 1]) for k in range(1, 7)]
+  assert settled[6] == (6, [], counted[6]) and run.events == {'loss_spikes': 1}
+  assert (run.window['loss'].total, run.window['loss'].weight) == (49, 6)
+  assert spikes.Spikes(settings, checkpoints, {'tally': run.to_meta()}).losses == [12, 13]
+  assert run.spikes.target(5) == 4 and run.spikes.target(4) == run.spikes.target(9) == 0
 
 
 def test_the_checkpoint_to_go_back_to_stays(tmp_path):

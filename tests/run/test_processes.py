@@ -1,6 +1,7 @@
 """Several processes on loopback are one run: the same numbers as one process, one log, one set of
 checkpoints that any number of processes continues; and a lost one ends the others."""
 
+import contextlib
 import errno
 import json
 import os
@@ -313,6 +314,29 @@ def test_what_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=said):
       look()
   assert hosts.exists(tmp_path)
+  # What appears a little later is there.
+  monkeypatch.setattr(hosts, 'VISIBLE_SECONDS', 60)
+  slept, late = [], tmp_path / 'late'
+  monkeypatch.setattr(hosts.time, 'sleep', lambda seconds: slept.append(1) or late.touch())
+  assert hosts.exists(late) and slept == [1]
+
+
+@pytest.mark.parametrize('fails', [False, True])
+def test_jax_is_as_before_when_the_processes_have_joined(fails, monkeypatch):
+  """Meanwhile its client has a callback for a lost process."""
+  made, caught = [], []
+  monkeypatch.setattr(
+    hosts._jax, 'get_distributed_runtime_client', make := lambda **given: made.append(given)
+  )
+  c_library = SimpleNamespace(signal=lambda number, action: caught.append(number))
+  monkeypatch.setattr(hosts.ctypes, 'CDLL', lambda name: c_library)
+  with contextlib.suppress(KeyError), hosts._losses_in_a_sentence():
+    hosts._jax.get_distributed_runtime_client(node_id=3)
+    if fails:
+      raise KeyError
+  assert hosts._jax.get_distributed_runtime_client is make
+  assert made[0].keys() == {'node_id', 'missed_heartbeat_callback'}
+  assert caught == [] if fails else [signal.SIGABRT]
 
 
 def test_what_processes_cannot_tell_each_other_is_one_sentence(monkeypatch):

@@ -257,6 +257,8 @@ def test_the_changes_of_the_code_can_be_applied_to_its_commit(tmp_path, monkeypa
   git('apply', str(tmp_path / 'code.diff'), where=copy)
   assert (copy / 'model.py').read_text() == 'x = 2\n'
   assert (copy / 'bert_jax' / 'new.py').read_text() == 'y = "ä"\n'
+  monkeypatch.setattr(provenance, 'MOST', len(patch))
+  assert provenance.code_changes() == patch
   monkeypatch.setattr(provenance, 'MOST', 40)
   assert f'40 of {len(patch)} characters' in provenance.code_changes()
 

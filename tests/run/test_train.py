@@ -372,7 +372,8 @@ def test_an_evaluation_fetches_seldom_and_the_first_process_scores(budget, held,
       return scored
 
   class Sums(Scored):
-    fingerprint, baselines, scales = '', {}, {}
+    fingerprint, baselines = '', {}
+    scales = {'score_in_kg': ('score', 0.25), 'size_in_kg': ('size', 2.0)}
     __init__ = lambda self: None
     answers = lambda self, outputs: [{'gold': 1.0, 'prediction': x} for x in outputs['x'].tolist()]
     scores = lambda self, answers: {'sum': math.fsum(a['prediction'] for a in answers)}
@@ -388,7 +389,8 @@ def test_an_evaluation_fetches_seldom_and_the_first_process_scores(budget, held,
   for index in (0, 1):
     monkeypatch.setattr(jax, 'process_index', lambda index=index: index)
     result, answers = evaluation.one_pass(eval_step, {}, {}, Asked(), None)
-    assert result == {'score': np.float64(thirds).sum() / rows, 'sum': 5.0}
+    mean = np.float64(thirds).sum() / rows
+    assert result == {'score': mean, 'score_in_kg': mean / 4, 'sum': 5.0}
     assert len(answers) == (0 if index else 2 * rows)
   assert fetched == 2 * [*[held] * (rows // held), rows % held]
   assert told == [{'sum': pytest.approx(2 * np.float64(thirds).sum())}, {}]

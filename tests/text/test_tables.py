@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 
 from bert_jax.config import InputError
+from bert_jax.files import Path
+from bert_jax.text import tables
 from bert_jax.text.tables import Row, column, records
 
 
@@ -208,6 +210,25 @@ def test_what_is_no_text_in_json_is_named(tmp_path):
       column(row, name, where)
   assert column(row, 'e', where) == '2' and row['b'] == '["x"]'
   assert column(row, 'a|e', where) == '2'  # a null in the first spelling
+
+
+@pytest.mark.parametrize(
+  'name, columns, header, delimiter',
+  [
+    ('a.csv', (), 'text;label', ';'),
+    ('a.csv', ('text', 'mark'), '"text";label', ';'),
+    ('a.csv', ('words', 'mark'), 'text;label', ','),
+    ('a.csv', ('words',), 'The crew; all, of; them', ','),
+    ('a.csv', (), 'text', ','),
+    ('a.tsv', (), 'text,label|more,than', ','),
+    ('a.tsv', (), 'first, second, third\tlabel', '\t'),
+  ],
+)
+def test_the_first_line_shows_the_delimiter(name, columns, header, delimiter):
+  """The usual one, unless it is not there, another one is, and a column of those that are named."""
+  lines, counts = iter([(1, ' '), (2, header), (3, 'x')]), Counter()
+  found, _ = tables._cells(Path(name), lines, columns, counts)
+  assert found == delimiter and bool(counts) == (found != tables._DELIMITERS[name[1:]])
 
 
 @pytest.mark.parametrize('first', ['sep=;\r\n', '\ufeffsep=;\r\n', '"SEP=;"\n'])

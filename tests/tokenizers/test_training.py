@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from conftest import ROOT
 
 from bert_jax import tokenizers
 from bert_jax.errors import InputError
-from bert_jax.tokenizers import RESERVED, language_weights, run_tokenizer
+from bert_jax.tokenizers import RESERVED, language_weights, run_tokenizer, wordpiece_trainer
 
 CORPUS = [
   'The quick brown fox jumps over the lazy dog; the dog sleeps, the fox jumped twice.',
@@ -90,11 +91,43 @@ def test_a_small_corpus_is_filled_up():
   assert tokenizer.special_ids == (0, 1, 2, 3, 4), '[unused0] is a piece like others'
 
 
+def test_a_vocabulary_may_have_no_merged_pieces():
+  """For lack of room, or of words that have two characters."""
+  alphabet = [*RESERVED, 'a', 'b', '##a', '##b']
+  assert train('wordpiece', ['ab ab b'], 9)[0].pieces == alphabet
+  assert train('wordpiece', ['a b a'], 10)[0].pieces == [*alphabet, '[unused0]']
+
+
 def test_rare_characters_are_dropped_and_counted():
   tokenizer, counts = train('wordpiece', ['ab ' * 500 + 'axb'], 12, coverage=0.999)
   assert (counts['characters_kept'], counts['characters_dropped']) == (2, 1)
   assert counts['words_with_dropped_characters'] == 1
   assert [tokenizer.pieces[i] for i in tokenizer.ids_batch(['axb ab'])[0]] == ['[UNK]', 'ab']
+
+
+def test_no_more_characters_are_kept_than_cover_the_text():
+  """Of equally frequent ones, those that come first in the alphabet."""
+  kept = lambda coverage: wordpiece_trainer._cover(Counter('dcbaabcda'), coverage)
+  assert [len(kept(n / 9)) for n in (3, 3.5, 5, 7, 8.5)] == [1, 2, 2, 3, 4]
+  assert kept(5 / 9) == ['a', 'b'] and kept(1.0) == [*'abcd'] and kept(0.0) == []
+
+
+def test_long_words_and_words_of_many_letters_become_pieces():
+  """A piece may join any characters of an alphabet of hundreds."""
+  long = ''.join(map(chr, range(0x3B1, 0x3C9)))  # 24 letters
+  mixed = ['a1b', '1я2', 'ħя', 'яħ']
+  many = ' '.join(map(chr, range(0x100, 0x100 + 300)))
+  texts = [' '.join([long, *mixed])] * 9 + [many, 'x' * 101]
+  pieces = train('wordpiece', texts, 800, cased=True)[0].pieces
+  assert {long, *mixed} < set(pieces) and not any(len(x) > 24 for x in pieces)
+
+
+def test_the_order_of_texts_does_not_matter():
+  """Nor which of equally frequent words comes first."""
+  rng = np.random.default_rng(4)
+  words = [''.join(rng.choice([*'abcde'], size)) for size in rng.integers(2, 9, 300)]
+  one, two = (train('wordpiece', texts, 120)[0] for texts in (words, words[::-1]))
+  assert one.pieces == two.pieces
 
 
 @pytest.mark.parametrize('kind', ['wordpiece', 'unigram', 'bpe'])

@@ -491,6 +491,54 @@ def test_a_chosen_checkpoint_may_go_while_it_is_read(workdir, monkeypatch):
   assert trained.load(workdir, 20).step == 20
 
 
+def test_a_folder_that_is_written_at_once_begins_empty_and_leaves_nothing_beside_it(tmp_path):
+  """Whatever a killed process has left there, and when its own writer fails."""
+  partial = tmp_path / 'W.partial'
+  for fails in (True, False):
+    lock.beside(partial).mkdir()
+    partial.mkdir()
+    (partial / 'half').write_text('of a killed one')
+    with contextlib.suppress(KeyError), lock.whole_folder(tmp_path / 'W') as folder:
+      folder.mkdir()
+      (folder / 'config.json').write_text('whole')
+      if fails:
+        raise KeyError
+    assert [x.name for x in tmp_path.iterdir()] == ([] if fails else ['W'])
+  assert [x.name for x in (tmp_path / 'W').iterdir()] == ['config.json']
+
+
+def test_a_step_that_is_not_there_is_refused_with_those_that_are(pretrained, tmp_path):
+  with pytest.raises(InputError, match=r"no checkpoint '15'; it has \[10, 20\]"):
+    trained.load(pretrained[0], '15')
+
+
+@pytest.mark.parametrize('fields, more', [(1, 0), (3, 0), (4, 1), (6, 3)])
+def test_a_workdir_of_another_config_is_refused_with_three_fields_of_it(pretrained, fields, more):
+  config = contents.read_config(pretrained[0])
+  changes = 'hidden_size=48 num_attention_heads=3 num_hidden_layers=5 intermediate_size=80'
+  changes += ' layer_norm_eps=1e-3 initializer_range=0.5'
+  other = c.override(config, [f'--config.model.{x}' for x in changes.split()[:fields]])
+  with pytest.raises(InputError) as error:
+    contents.check(pretrained[0], other)
+  said = str(error.value)
+  assert said.count('model.') == min(fields, 3) and (f'and {more} more' in said) == bool(more)
+
+
+def test_a_damaged_checkpoint_is_put_aside_by_the_run_that_writes_there_alone(workdir, monkeypatch):
+  def restored(self, number, shapes):
+    if number == 20:
+      raise manifest.Damaged(self.folder, number, 'a bit is another')
+    return number, {}
+
+  monkeypatch.setattr(checkpoint.Checkpoints, 'restored', restored)
+  settings = contents.read_config(workdir).checkpoint
+  for arguments, names in (((), {'10', '20'}), ((settings,), {'10'})):
+    with contextlib.closing(checkpoint.Checkpoints(workdir, *arguments)) as checkpoints:
+      assert checkpoints.restore(None) == (10, {})
+    assert {x.name for x in (workdir / 'checkpoints').iterdir() if x.name.isdigit()} == names
+  assert (workdir / 'damaged-checkpoint-20').is_dir()
+
+
 def test_a_lock_may_hold_anything(tmp_path):
   (tmp_path / 'run').mkdir()
   for content in ('[' * 900, '[]', '{"host": []}', '\0'):

@@ -68,11 +68,11 @@ class Choice:
       least_B1 = lax.top_k(logits_BV, self.top_k)[0][:, -1:]
       logits_BV = jnp.where(logits_BV < least_B1, -jnp.inf, logits_BV)
     if self.top_p < 1:
-      order_BV = jnp.argsort(-logits_BV, axis=-1)
+      order_BV = jnp.argsort(-logits_BV)
       sorted_BV = jnp.take_along_axis(nn.softmax(logits_BV), order_BV, axis=-1)
       before_BV = jnp.cumsum(sorted_BV, axis=-1) - sorted_BV
       keep_BV = (before_BV < self.top_p) | (jnp.arange(sorted_BV.shape[-1]) == 0)
-      keep_BV = jnp.take_along_axis(keep_BV, jnp.argsort(order_BV, axis=-1), axis=-1)
+      keep_BV = jnp.take_along_axis(keep_BV, jnp.argsort(order_BV), axis=-1)
       logits_BV = jnp.where(keep_BV, logits_BV, -jnp.inf)
     return logits_BV
 

@@ -307,6 +307,12 @@ def test_sizes_are_those_of_the_released_models(size, layers, hidden):
   assert (model.num_attention_heads, model.intermediate_size) == (hidden // 64, 4 * hidden)
 
 
+def test_a_config_file_without_a_config_is_named(tmp_path):
+  (tmp_path / 'empty.py').write_text('get_configs = dict\n')
+  with pytest.raises(InputError, match='empty.py defines no get_config'):
+    config.load(f'{tmp_path}/empty.py:size=tiny')
+
+
 def test_a_config_file_that_ends_the_program_is_named(tmp_path):
   (tmp_path / 'ends.py').write_text('import sys\n\n\ndef get_config(arg):\n  sys.exit(3)\n')
   with pytest.raises(InputError, match='ends.py:5 is wrong: SystemExit: 3; mend the config file'):

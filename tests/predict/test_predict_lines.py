@@ -18,6 +18,7 @@ from test_predict import NER, as_lines, load_pretrain, main, random_model, refus
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
 from bert_jax.predict import Model, export, lines, packed_rows
+from bert_jax.predict.__main__ import Writer
 from bert_jax.tasks.ask import UNREAD, RecordProblems
 from bert_jax.tasks.pretraining import ask as masked_words
 from bert_jax.workdir import trained
@@ -343,3 +344,14 @@ def test_the_exit_status_tells_if_nothing_was_answered(model_folder, tmp_path):
     command(model_folder, tmp_path, b'no mask\n\n', '--task', 'fill-mask')
   assert stopped.value.code == 1
   assert len(command(model_folder, tmp_path, b'no mask\nold [MASK]\n', '--task', 'fill-mask')) == 2
+
+
+@pytest.mark.parametrize('name, kept', [('out.jsonl', 2), ('out.npy', 0)])
+def test_a_stop_says_how_many_answers_are_kept(tmp_path, name, kept):
+  path = tmp_path / name
+  told = rf'2 answers; {"these" if kept else "none"}'
+  with pytest.raises(KeyboardInterrupt, match=told), Writer(str(path), False, 'embedding', 3) as to:
+    for _ in range(2):
+      to.write({'embedding': np.ones(3)}, '')
+    raise KeyboardInterrupt
+  assert (len(path.read_text().splitlines()) if path.exists() else 0) == kept

@@ -126,6 +126,17 @@ def test_pictures_of_attention(model_folder, tmp_path, capsys, monkeypatch):
   assert '--head is 2; there are 2, from 0 to 1' in said
 
 
+def test_all_heads_of_the_last_layer_are_drawn_unless_told(vocab, tokenizer):
+  model = random_model(load_pretrain(vocab, 3), tokenizer)
+  shown = [(x.layer, [*x.heads]) for x in (model.ask('attention', head=h) for h in (-1, 0, 1))]
+  assert shown == [(2, [0, 1]), (2, [0]), (2, [1])]
+  for layer in range(3):
+    assert model.ask('attention', layer=layer).layer == layer
+  for wrong in ({'layer': 3}, {'layer': -2}, {'head': 2}, {'head': -2}):
+    with pytest.raises(InputError, match='from 0 to [12]'):
+      model.ask('attention', **wrong)
+
+
 def run_exported(path, texts):
   """What the snippet of predict/README.md prints of texts, in a process that cannot import us."""
   readme = Path('bert_jax/predict/README.md').read_text()

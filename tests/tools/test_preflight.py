@@ -533,6 +533,10 @@ def test_a_report_is_of_the_compiled_program(monkeypatch):
   assert alone['chip_hours'] == pytest.approx(700 * 4 * 1212e-6 / 3600)
   assert {row['kind'] for row in report['transfers']} >= {'all-gather', 'all-reduce'}
   assert not misfit['fits'] and misfit['estimates'] == {} and misfit['hbm_over'] == 100
+  for known in (report, misfit):
+    said = [preflight.table(known | {'cached': kept}) for kept in (False, True)]
+    assert ['before and kept' in text for text in said] == [False, True]
+    assert ('1,212  together' in said[0]) == known['fits']
 
 
 def test_a_chip_is_calibrated_by_two_programs(monkeypatch):

@@ -263,6 +263,10 @@ def test_attention_reads_a_text_or_two(pretrained_model):
   counts.clear()
   pretrained_model.states(['old \u16a0'])
   assert counts == {what: 1}
+  for text, cut in (('old ' * 30, 0), ('old ' * 31, 1), (('old ' * 20, 'new ' * 9), 0)):
+    counts.clear()
+    (found,) = pretrained_model.states([text])
+    assert len(found.tokens) == pretrained_model.limit == 32 and counts.total() == cut
   found = as_lines(pretrained_model.ask('attention'), ['old\triver', 'old\triver\tgarden'])
   assert found[0]['tokens'] == ['[CLS]', 'old', '[SEP]', 'river', '[SEP]']
   assert found[1] == {'error': '3 fields where this task reads a text, or text and pair'}

@@ -7,6 +7,8 @@ import os
 import sys
 import types
 from collections import Counter
+from pathlib import Path
+from unittest import mock
 
 import jax
 import numpy as np
@@ -348,6 +350,21 @@ def test_the_exit_status_tells_if_nothing_was_answered(model_folder, tmp_path):
     command(model_folder, tmp_path, b'no mask\n\n', '--task', 'fill-mask')
   assert stopped.value.code == 1
   assert len(command(model_folder, tmp_path, b'no mask\nold [MASK]\n', '--task', 'fill-mask')) == 2
+
+
+@pytest.mark.skipif(not Path('/dev/full').exists(), reason='there is no /dev/full here')
+def test_a_full_disk_is_told_and_a_reader_that_has_ended_is_none(
+  model_folder, tmp_path, capsys, monkeypatch
+):
+  (tmp_path / 'in.txt').write_text('old [MASK]\n')
+  with pytest.raises(SystemExit) as stopped:
+    main(model_folder, '--input', tmp_path / 'in.txt', '--output', '/dev/full')
+  assert stopped.value.code == 3 and '/dev/full' in capsys.readouterr().err
+  with open(tmp_path / 'out', 'w') as out:
+    ended = types.SimpleNamespace(fileno=out.fileno, write=mock.Mock(side_effect=BrokenPipeError))
+    monkeypatch.setattr(sys, 'stdout', ended)
+    main(model_folder, '--input', tmp_path / 'in.txt')
+  assert 'cannot be written' not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('name, kept', [('out.jsonl', 2), ('out.npy', 0)])

@@ -15,12 +15,20 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from small_tables import WORDS
-from test_predict import NER, as_lines, load_pretrain, main, random_model, refused, sentences
+from test_predict import (
+  NER,
+  as_lines,
+  load_pretrain,
+  loaded,
+  main,
+  random_model,
+  refused,
+  sentences,
+)
 
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
-from bert_jax.predict import Model, export, lines, packed_rows
-from bert_jax.predict.__main__ import Writer
+from bert_jax.predict import Model, __main__, export, lines, packed_rows
 from bert_jax.tasks.ask import UNREAD, RecordProblems
 from bert_jax.tasks.pretraining import ask as masked_words
 from bert_jax.workdir import trained
@@ -345,6 +353,16 @@ def test_an_export_goes_to_a_new_folder(pretrained_model, tmp_path):
   assert (tmp_path / 'vocab.txt').read_text() == 'mine'
 
 
+def test_what_is_compiled_is_kept_unless_told(model_folder, tmp_path, monkeypatch):
+  kept, asked = [], ['--input', str(tmp_path / 'in.txt'), '--model', str(model_folder)]
+  (tmp_path / 'in.txt').write_text('old [MASK]\n')
+  monkeypatch.setattr(__main__, 'Model', loaded)
+  monkeypatch.setattr(__main__, 'keep_compiled', lambda: kept.append(len(kept)))
+  for more, times in (([], 1), (['--no-cache'], 1), ([], 2)):
+    __main__.main([*asked, *more])
+    assert len(kept) == times
+
+
 def test_the_exit_status_tells_if_nothing_was_answered(model_folder, tmp_path):
   with pytest.raises(SystemExit) as stopped:
     command(model_folder, tmp_path, b'no mask\n\n', '--task', 'fill-mask')
@@ -371,7 +389,10 @@ def test_a_full_disk_is_told_and_a_reader_that_has_ended_is_none(
 def test_a_stop_says_how_many_answers_are_kept(tmp_path, name, kept):
   path = tmp_path / name
   told = rf'2 answers; {"these" if kept else "none"}'
-  with pytest.raises(KeyboardInterrupt, match=told), Writer(str(path), False, 'embedding', 3) as to:
+  with (
+    pytest.raises(KeyboardInterrupt, match=told),
+    __main__.Writer(str(path), False, 'embedding', 3) as to,
+  ):
     for _ in range(2):
       to.write({'embedding': np.ones(3)}, '')
     raise KeyboardInterrupt

@@ -79,7 +79,8 @@ def test_their_classes_compute_what_is_recorded(transformers, recorded, case):
 NOT_WRITTEN = set(
   """activation_dropout add_cross_attention classifier_dropout classifier_dropout_prob
   decoder_layerdrop deterministic_flash_attn encoder_layerdrop initializer_cutoff_factor
-  inner_group_num is_decoder num_hidden_groups reorder_and_upcast_attn scale_attn_by_inverse_layer_idx scale_attn_weights
+  inner_group_num is_decoder num_hidden_groups reorder_and_upcast_attn
+  scale_attn_by_inverse_layer_idx scale_attn_weights
   sparse_pred_ignore_index sparse_prediction summary_activation summary_first_dropout
   summary_last_dropout summary_proj_to_labels summary_type summary_use_proj tpu_short_seq_length
   transformers_version use_cache use_tpu_fourier_optimizations""".split()  # noqa: SIM905
@@ -248,6 +249,15 @@ def test_the_pattern_of_layers_is_read_and_written(tmp_path, recorded, kinds, ev
   convert.export_run(tmp_path / 'hf', found, {})
   assert config_of(tmp_path / 'hf')['layer_types'] == said['layer_types']
   assert trained.load(tmp_path / 'hf').config.model == model
+
+
+@pytest.mark.parametrize('case, eps', [('bart', 1e-5), ('gpt2', 1e-5), ('modernbert', 1e-5)])
+def test_a_norm_that_no_config_names_has_the_constant_of_their_class(tmp_path, recorded, case, eps):
+  folder = folder_of(tmp_path, recorded, case)
+  content = json.loads((folder / 'config.json').read_text())
+  kept = {name: x for name, x in content.items() if 'eps' not in name}
+  (folder / 'config.json').write_text(json.dumps(kept))
+  assert trained.load(folder).config.model.layer_norm_eps == eps
 
 
 def test_what_a_modernbert_does_not_say_is_as_in_transformers(tmp_path, recorded):

@@ -606,6 +606,13 @@ def test_a_column_of_tags_has_two_to_a_thousand_kinds(tmp_path):
       assert len(task.resolve(load(tmp_path / 'a')).tagging.labels) == number
 
 
+def test_lines_for_conlleval_have_the_token_the_gold_tag_and_the_predicted_one():
+  answer = {'tokens': ['New York', ' ', 'is'], 'prediction': ['B-LOC', 'O', 'I-X']}
+  assert scores.conll_lines(answer) == 'New_York B-LOC\n_ O\nis I-X\n\n'
+  answer['gold'] = ['O', 'B-X', None]
+  assert scores.conll_lines(answer) == 'New_York O B-LOC\n_ B-X O\nis _ I-X\n\n'
+
+
 @pytest.mark.parametrize('tags', ['B-PER/E-PER/S-LOC', 'B-PER/M-PER/S-LOC', 'B-PER/I-PER/B-LOC'])
 def test_tags_that_conlleval_does_not_know_are_scored(tokenizer, tmp_path, tags):
   path = tmp_path / 'a.conll'

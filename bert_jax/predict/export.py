@@ -72,7 +72,7 @@ def forward(
   """Runs the model: {output: array} for int32 arrays [B, T] that hold one example a row."""
   batch = {
     'input_ids': input_ids,
-    'token_type_ids': token_type_ids if model.config.model.type_vocab_size else 0 * token_type_ids,
+    'token_type_ids': token_type_ids,
     'position_ids': jnp.broadcast_to(jnp.arange(input_ids.shape[1]), input_ids.shape),
     'segment_ids': attention_mask,
     'cls_positions': jnp.zeros_like(input_ids[:, :1]),

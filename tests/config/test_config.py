@@ -62,6 +62,44 @@ def test_a_wrong_field_is_one_sentence(override, sentence):
   assert '\n' not in str(caught.value)
 
 
+GROWS = 'optimizer.batch_warmup=0.1'
+BEST = 'checkpoint.best_metric=mlm'
+
+
+@pytest.mark.parametrize(
+  'kept, broken',
+  [
+    ('steps=1', 'steps=0'),
+    ('profile=0:1', 'profile=1:1'),
+    ('mesh.tensor=1', 'mesh.tensor=0'),
+    ('mesh.data=-1 mesh.tensor=2', 'mesh.data=-1 mesh.tensor=-1'),
+    (f'{BEST} eval.batches=0', f'{BEST} eval.batches=1'),
+    (
+      f'{BEST} eval.batches=0 eval.patience=1',
+      f'{BEST} eval.batches=0 eval.patience=1 eval.every=0',
+    ),
+    ('spikes.window=2 spikes.rollback=1', 'spikes.window=0 spikes.rollback=1'),
+    ('spikes.window=0 spikes.rollback=0', 'spikes.window=1 spikes.rollback=0'),
+    ('init_from=a', 'init_from=a resume_from=b'),
+    (f'{GROWS} optimizer.accumulation=2', f'{GROWS} optimizer.accumulation=1'),
+    (f'{GROWS} optimizer.batch_sizes=2', f'{GROWS} optimizer.batch_sizes=1'),
+    (f'{GROWS} optimizer.batch_sizes=4', 'optimizer.batch_warmup=0 optimizer.batch_sizes=4'),
+    (f'{GROWS} optimizer.batch_sizes=4', f'{GROWS} optimizer.batch_sizes=4 steps=0 epochs=1'),
+    (f'{GROWS} optimizer.batch_sizes=4', f'{GROWS} optimizer.batch_sizes=5'),
+    ('optimizer.schedule=wsd optimizer.decay=0.1', 'optimizer.schedule=wsd optimizer.decay=0'),
+    ('data.seq_length=64 model.max_position_embeddings=64', 'model.max_position_embeddings=63'),
+    ('optimizer.lr_multipliers=(("a",0),)', 'optimizer.lr_multipliers=(("a",-0.01),)'),
+  ],
+)
+def test_a_rule_holds_up_to_its_bound(kept, broken):
+  load = lambda text: config.load(
+    'configs/pretrain.py:runlocal', [f'--config.{x}' for x in ('data.seq_length=64', *text.split())]
+  )
+  load(kept)
+  with pytest.raises(InputError):
+    load(broken)
+
+
 CUT = ['--config.corpus.rows=lm', '--config.corpus.lengths=32']
 WORDS = '--config.loss.nsp_weight=0'
 KERNEL = [
@@ -154,7 +192,11 @@ def test_labels_are_texts_whatever_they_look_like():
   'change, sentence',
   [
     (lambda x: x.optimizer.__delitem__('beta1'), 'config.optimizer.beta1 is missing'),
-    (lambda x: x.optimizer.update(beta3=0.1), 'optimizer.beta3.*nothing reads'),
+    (
+      lambda x: x.optimizer.update(beta3=0.1),
+      'optimizer.beta3.*nothing reads; did you mean .*beta',
+    ),
+    (lambda x: config.set_field(x, 'table.labels', 'a,b'), "labels is 'a,b', which is not a tuple"),
     (lambda x: x.update(masking={'masked_lm_prob': 0.15}), 'means nothing to objective'),
   ],
 )
@@ -309,10 +351,20 @@ def test_sizes_are_those_of_the_released_models(size, layers, hidden):
   assert (model.num_attention_heads, model.intermediate_size) == (hidden // 64, 4 * hidden)
 
 
+def test_a_config_file_without_a_config_is_named(tmp_path):
+  (tmp_path / 'empty.py').write_text('get_configs = dict\n')
+  with pytest.raises(InputError, match='empty.py defines no get_config'):
+    config.load(f'{tmp_path}/empty.py:size=tiny')
+
+
 def test_a_config_file_that_ends_the_program_is_named(tmp_path):
   (tmp_path / 'ends.py').write_text('import sys\n\n\ndef get_config(arg):\n  sys.exit(3)\n')
   with pytest.raises(InputError, match='ends.py:5 is wrong: SystemExit: 3; mend the config file'):
     config.load(f'{tmp_path}/ends.py')
+  called = 'def rate():\n  return 1 / 0\n\n\ndef get_config(arg):\n  return both(arg)\n\n\n'
+  (tmp_path / 'deep.py').write_text(f'{called}def both(arg):\n  return rate()\n')
+  with pytest.raises(InputError, match='deep.py:2 is wrong: ZeroDivisionError'):
+    config.load(f'{tmp_path}/deep.py')
 
 
 def test_fields_are_found_by_a_word_of_their_name_or_meaning():

@@ -128,6 +128,31 @@ def card_of(folder, config=(), **facts):
   return (folder / 'README.md').read_text()
 
 
+CUT, WINDOWS, ROWS = 'cut at their end, as', 'in windows', 'rows of 24'
+
+
+@pytest.mark.parametrize(
+  'head, fields, code, longer',
+  [
+    ('masked-lm', {}, 'mask_token', ROWS),
+    ('next sentence', {}, "tokenizer('A text.', 'Another.', ", ROWS),
+    ('encoder and pooler', {}, ".encode(['A text.', 'Another.'])", ROWS),
+    ('classifier', {}, "('A text.', truncation=True)", CUT),
+    ('classifier', {'table.pair_column': 'b'}, "{'text': 'A text.', 'text_pair': 'Ano", CUT),
+    ('classifier', {'table.long_texts': 'windows'}, "('A text.', ", WINDOWS),
+    ('multi-label', {}, "('A text.', truncation=True, top_k=None)", CUT),
+    ('tagger', {}, "('A text.')", WINDOWS),
+    ('qa', {}, "tokenizer('A text.', 'Another.', ", WINDOWS),
+  ],
+)
+def test_a_card_says_how_a_model_is_asked_and_what_is_cut(tmp_path, head, fields, code, longer):
+  found = made(head)
+  found.config.update_from_flattened_dict(fields)
+  convert.export_run(tmp_path / 'hf', found, {})
+  use = (tmp_path / 'hf' / 'README.md').read_text().partition('## Use')[2].partition('<details>')[0]
+  assert code in use and longer in use
+
+
 def test_a_card_counts_examples_and_rounds_scores(tmp_path):
   baselines = {'classification_accuracy': [8 / 30, 'majority']}
   data = {'train': {'rows': 65, 'examples': 270, 'fingerprint': 'e', 'baselines': {}}}
@@ -136,6 +161,8 @@ def test_a_card_counts_examples_and_rounds_scores(tmp_path):
   card = card_of(tmp_path / 'hf', step=41, metrics=metrics, data=data)
   assert '| classification_accuracy | 0.833 (0.664 to 0.927) | majority 0.267 |' in card
   assert 'On 30 held-out examples, at step 41 of one run (seed 0)' in card
+  rounded = {1234.5: '1,234', 1000.0: '1,000', 999.0: '999', 0.12345: '0.123', -2000.4: '-2,000'}
+  assert {x: model_card._rounded(x) for x in rounded} == rounded
   assert 'Labels: ' in card.partition('<details>')[0]
   assert '270 examples' in card and '65' not in card.partition('<details>')[0]
 

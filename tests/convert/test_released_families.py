@@ -114,6 +114,18 @@ def test_their_classes_compute_what_is_recorded(transformers, recorded, case):
       np.testing.assert_array_equal(x, recorded[case][name], name)
 
 
+# What config.json may lack: their defaults, and what a class of theirs does not read.
+NOT_WRITTEN = set(
+  """activation_dropout add_cross_attention classifier_dropout classifier_dropout_prob
+  decoder_layerdrop deterministic_flash_attn encoder_layerdrop initializer_cutoff_factor
+  inner_group_num is_decoder num_hidden_groups reorder_and_upcast_attn
+  scale_attn_by_inverse_layer_idx scale_attn_weights
+  sparse_pred_ignore_index sparse_prediction summary_activation summary_first_dropout
+  summary_last_dropout summary_proj_to_labels summary_type summary_use_proj tpu_short_seq_length
+  transformers_version use_cache use_tpu_fourier_optimizations""".split()  # noqa: SIM905
+)
+
+
 @pytest.mark.parametrize('case', OUT)
 def test_in_and_out_is_the_same_file(tmp_path, recorded, case):
   """Tensor by tensor, bit for bit; and the same config.json."""
@@ -146,6 +158,9 @@ def test_in_and_out_is_the_same_file(tmp_path, recorded, case):
     {'n_inner'} if case in ('gpt2 untied', 'gpt2 classifier') else set()
   )  # null, for four times the width
   assert differing - {'pad_token_id'} == expected
+  lacking = {key for key in theirs.keys() - ours.keys() if theirs[key] is not None} - NOT_WRITTEN
+  lacking -= {'id2label', 'label2id'} if 'bart' in case else set()
+  assert lacking == ({'embedding_size'} if as_bert else set())
 
 
 @pytest.mark.slow
@@ -313,6 +328,15 @@ def test_the_pattern_of_layers_is_read_and_written(tmp_path, recorded, kinds, ev
   convert.export_run(tmp_path / 'hf', found, {})
   assert config_of(tmp_path / 'hf')['layer_types'] == said['layer_types']
   assert trained.load(tmp_path / 'hf').config.model == model
+
+
+@pytest.mark.parametrize('case, eps', [('bart', 1e-5), ('gpt2', 1e-5), ('modernbert', 1e-5)])
+def test_a_norm_that_no_config_names_has_the_constant_of_their_class(tmp_path, recorded, case, eps):
+  folder = folder_of(tmp_path, recorded, case)
+  content = json.loads((folder / 'config.json').read_text())
+  kept = {name: x for name, x in content.items() if 'eps' not in name}
+  (folder / 'config.json').write_text(json.dumps(kept))
+  assert trained.load(folder).config.model.layer_norm_eps == eps
 
 
 def test_what_a_modernbert_does_not_say_is_as_in_transformers(tmp_path, recorded):

@@ -4,12 +4,13 @@ import json
 import os
 import pickle
 import struct
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
-from bundles import rebuilt, table, text, write_bundle, zipped
+from bundles import numbers, rebuilt, table, text, write_bundle, zipped
 from crc32c import crc32c
 
 from bert_jax.config import InputError
@@ -83,6 +84,18 @@ def test_only_what_tensors_are_made_of_has_a_name(tmp_path, name):
 def test_a_tensor_lies_inside_its_storage(tmp_path, place, sentence):
   with pytest.raises(InputError, match=sentence):
     torch_pickle.read(zipped(tmp_path / 'a.bin', table(a=rebuilt(*place)), s0=X.tobytes()))
+
+
+@pytest.mark.parametrize('inside, said', [(b'N', ''), (numbers(1, 2), 'inside another')])
+def test_a_storage_inside_another_is_refused(tmp_path, inside, said):
+  """As old versions of torch wrote views; None is no view."""
+  whole = rebuilt('0', 'FloatStorage', 6, 0, (2, 3), (3, 1))
+  path = zipped(tmp_path / 'a.bin', table(a=whole.replace(b'tQ', inside + b'tQ')), s0=X.tobytes())
+  if said:
+    with pytest.raises(InputError, match=said):
+      torch_pickle.read(path)
+  else:
+    np.testing.assert_array_equal(torch_pickle.read(path)['a'], X)
 
 
 def test_a_damaged_bin_is_one_sentence(tmp_path, shared):
@@ -167,6 +180,13 @@ def test_a_bundle_of_several_shards(tmp_path):
     assert found[name].shape == x.shape
   (tmp_path / 'model.ckpt.data-00001-of-00002').unlink()
   with pytest.raises(InputError, match='data-00001-of-00002 is not beside it'):
+    tensor_files.read(tmp_path)
+
+
+def test_a_tensor_of_a_bundle_has_the_bytes_of_its_shape(tmp_path):
+  torn = {name: getattr(X, name) for name in ('dtype', 'nbytes', 'tobytes')}
+  write_bundle(tmp_path, {'b': SimpleNamespace(shape=(2, 4), **torn)})
+  with pytest.raises(InputError, match=r'b has 24 bytes .*\[2, 4\]'):
     tensor_files.read(tmp_path)
 
 

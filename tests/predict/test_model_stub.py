@@ -44,6 +44,12 @@ def test_the_stub_has_the_methods_of_a_model_and_of_every_task():
   assert plain(lines_of(STUB)) == plain(expected)
 
 
+def test_what_a_model_has_not_is_no_attribute():
+  nothing = object.__new__(model.Model)
+  assert not hasattr(nothing, 'fill_masks') and callable(nothing.fill_mask)
+  assert {'fill_mask', 'embed', 'ask'} <= {*dir(nothing)}
+
+
 def test_the_stub_has_the_attributes_of_a_model():
   tree = ast.parse(Path(model.__file__).read_text())
   stored = (x for x in ast.walk(tree) if isinstance(x, ast.Attribute))

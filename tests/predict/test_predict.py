@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 from conftest import ROOT
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 from small_tables import WORDS
 
 from bert_jax import config as c
@@ -35,12 +35,12 @@ def random_model(config, tokenizer, seed=0):
   return Model(trained.Trained(config, tokenizer, params, 0))
 
 
-def load_pretrain(vocab, layers):
+def load_pretrain(vocab, layers, spec='configs/pretrain.py:runlocal'):
   fields = {'tokenizer.path': vocab, 'model.vocab_size': len(WORDS) + 5, 'model.hidden_size': 16}
   fields |= {'model.intermediate_size': 32, 'model.num_hidden_layers': layers}
   fields |= {'model.max_position_embeddings': 64, 'data.seq_length': 32}
   overrides = [f'--config.{name}={value}' for name, value in fields.items()]
-  return c.load('configs/pretrain.py:runlocal', overrides)
+  return c.load(spec, overrides)
 
 
 def sentences(number, seed=0, most=30):
@@ -154,6 +154,22 @@ def test_perplexity_is_that_of_each_token_masked_in_turn(pretrained_model):
   found = model.perplexity([' '.join(words), 'river'])
   assert found[0] == pytest.approx(np.exp(-np.mean(logs)), rel=1e-4)
   assert len(found) == 2 and found[1] > 1
+
+
+def test_perplexity_of_a_causal_model_is_of_each_piece_after_those_before(vocab, tokenizer):
+  config = load_pretrain(vocab, 1, 'configs/causal_lm.py:runlocal')
+  config.model.update(dtype='float32', num_attention_heads=2)
+  model = random_model(config, tokenizer)
+  pieces = model.params['encoder']['embeddings']['word_embeddings']['embedding']
+  texts = 'old river new garden', 'river', ' '.join(WORDS * 4)  # of the last what fits
+  for text, answer in zip(texts, model.ask('perplexity').answers(texts), strict=True):
+    ids = tokenizer.ids_batch([text])[0][:30]
+    hidden = model.states([text])[0].hidden[-1]
+    logs = log_softmax(hidden @ pieces[: tokenizer.vocab_size].T, axis=-1)[range(len(ids)), ids]
+    assert answer['tokens'] == len(ids)
+    assert answer['log_probability'] == pytest.approx(logs.sum(), rel=1e-5)
+    assert answer['perplexity'] == pytest.approx(np.exp(-logs.mean()), rel=1e-5)
+  assert model.counts['texts cut (longer than 32 tokens)'] == 2  # by either of them
 
 
 def pair_shares(model, pair):

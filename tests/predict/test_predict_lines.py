@@ -7,17 +7,28 @@ import os
 import sys
 import types
 from collections import Counter
+from pathlib import Path
+from unittest import mock
 
 import jax
 import numpy as np
 import pytest
 from scipy.special import softmax
 from small_tables import WORDS
-from test_predict import NER, as_lines, load_pretrain, main, random_model, refused, sentences
+from test_predict import (
+  NER,
+  as_lines,
+  load_pretrain,
+  loaded,
+  main,
+  random_model,
+  refused,
+  sentences,
+)
 
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
-from bert_jax.predict import Model, export, lines, packed_rows
+from bert_jax.predict import Model, __main__, export, lines, packed_rows
 from bert_jax.tasks.ask import UNREAD, RecordProblems
 from bert_jax.tasks.pretraining import ask as masked_words
 from bert_jax.workdir import trained
@@ -262,6 +273,10 @@ def test_attention_reads_a_text_or_two(pretrained_model):
   counts.clear()
   pretrained_model.states(['old \u16a0'])
   assert counts == {what: 1}
+  for text, cut in (('old ' * 30, 0), ('old ' * 31, 1), (('old ' * 20, 'new ' * 9), 0)):
+    counts.clear()
+    (found,) = pretrained_model.states([text])
+    assert len(found.tokens) == pretrained_model.limit == 32 and counts.total() == cut
   found = as_lines(pretrained_model.ask('attention'), ['old\triver', 'old\triver\tgarden'])
   assert found[0]['tokens'] == ['[CLS]', 'old', '[SEP]', 'river', '[SEP]']
   assert found[1] == {'error': '3 fields where this task reads a text, or text and pair'}
@@ -338,8 +353,47 @@ def test_an_export_goes_to_a_new_folder(pretrained_model, tmp_path):
   assert (tmp_path / 'vocab.txt').read_text() == 'mine'
 
 
+def test_what_is_compiled_is_kept_unless_told(model_folder, tmp_path, monkeypatch):
+  kept, asked = [], ['--input', str(tmp_path / 'in.txt'), '--model', str(model_folder)]
+  (tmp_path / 'in.txt').write_text('old [MASK]\n')
+  monkeypatch.setattr(__main__, 'Model', loaded)
+  monkeypatch.setattr(__main__, 'keep_compiled', lambda: kept.append(len(kept)))
+  for more, times in (([], 1), (['--no-cache'], 1), ([], 2)):
+    __main__.main([*asked, *more])
+    assert len(kept) == times
+
+
 def test_the_exit_status_tells_if_nothing_was_answered(model_folder, tmp_path):
   with pytest.raises(SystemExit) as stopped:
     command(model_folder, tmp_path, b'no mask\n\n', '--task', 'fill-mask')
   assert stopped.value.code == 1
   assert len(command(model_folder, tmp_path, b'no mask\nold [MASK]\n', '--task', 'fill-mask')) == 2
+
+
+@pytest.mark.skipif(not Path('/dev/full').exists(), reason='there is no /dev/full here')
+def test_a_full_disk_is_told_and_a_reader_that_has_ended_is_none(
+  model_folder, tmp_path, capsys, monkeypatch
+):
+  (tmp_path / 'in.txt').write_text('old [MASK]\n')
+  with pytest.raises(SystemExit) as stopped:
+    main(model_folder, '--input', tmp_path / 'in.txt', '--output', '/dev/full')
+  assert stopped.value.code == 3 and '/dev/full' in capsys.readouterr().err
+  with open(tmp_path / 'out', 'w') as out:
+    ended = types.SimpleNamespace(fileno=out.fileno, write=mock.Mock(side_effect=BrokenPipeError))
+    monkeypatch.setattr(sys, 'stdout', ended)
+    main(model_folder, '--input', tmp_path / 'in.txt')
+  assert 'cannot be written' not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('name, kept', [('out.jsonl', 2), ('out.npy', 0)])
+def test_a_stop_says_how_many_answers_are_kept(tmp_path, name, kept):
+  path = tmp_path / name
+  told = rf'2 answers; {"these" if kept else "none"}'
+  with (
+    pytest.raises(KeyboardInterrupt, match=told),
+    __main__.Writer(str(path), False, 'embedding', 3) as to,
+  ):
+    for _ in range(2):
+      to.write({'embedding': np.ones(3)}, '')
+    raise KeyboardInterrupt
+  assert (len(path.read_text().splitlines()) if path.exists() else 0) == kept

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+from matplotlib.figure import Figure
 from references import drawn
 from scipy.special import softmax
 from test_export import sentence_piece
@@ -24,7 +25,7 @@ import bert_jax
 from bert_jax.config import InputError
 from bert_jax.convert import exported_tokenizers
 from bert_jax.convert.sentence_transformers import Vector
-from bert_jax.predict import Model, cpu_kernels, export
+from bert_jax.predict import Model, cpu_kernels, export, hidden_states
 from bert_jax.tokenizers.byte_level import ByteLevel
 from bert_jax.workdir import trained
 
@@ -106,6 +107,7 @@ def test_bfloat16_where_exactness_is_not_asked(pretrained_model, model_folder):
   model, texts = bert_jax.load(model_folder, dtype='bfloat16'), sentences(5, most=14)
   assert model.weights['encoder']['layer_0']['output']['kernel'].dtype == 'bfloat16'
   assert model.weights['nsp']['dense']['kernel'].dtype == 'float32'
+  assert model.weights['encoder']['layer_0']['output']['bias'].dtype == 'float32'
   found, expected = model.embed(texts), pretrained_model.embed(texts)
   assert found.dtype == np.float32 and not np.array_equal(found, expected)
   assert np.sum(found * expected, axis=1).min() > 0.999
@@ -124,6 +126,35 @@ def test_pictures_of_attention(model_folder, tmp_path, capsys, monkeypatch):
   assert second['tokens'] == ['[CLS]', 'new', '[SEP]', 'market', 'garden', '[SEP]']
   said = refused(capsys, model_folder, *common, '--picture', tmp_path / 'x.png', '--head', '2')
   assert '--head is 2; there are 2, from 0 to 1' in said
+
+
+def test_all_heads_of_the_last_layer_are_drawn_unless_told(vocab, tokenizer):
+  model = random_model(load_pretrain(vocab, 3), tokenizer)
+  shown = [(x.layer, [*x.heads]) for x in (model.ask('attention', head=h) for h in (-1, 0, 1))]
+  assert shown == [(2, [0, 1]), (2, [0]), (2, [1])]
+  for layer in range(3):
+    assert model.ask('attention', layer=layer).layer == layer
+  for wrong in ({'layer': 3}, {'layer': -2}, {'head': 2}, {'head': -2}):
+    with pytest.raises(InputError, match='from 0 to [12]'):
+      model.ask('attention', **wrong)
+
+
+def test_a_picture_has_a_map_for_each_head_and_grows_with_the_text(tmp_path, monkeypatch):
+  saved, rng = [], np.random.default_rng(0)
+  monkeypatch.setattr(hidden_states, 'PIXELS', 500)
+  monkeypatch.setattr(Figure, 'savefig', lambda figure, path, **how: saved.append((figure, how)))
+  for T, heads in ((2, [4, 0, 2, 1, 3]), (12, [1]), (20, [0, 1])):
+    attention = rng.random((2, 5, T, T), np.float32)
+    states = hidden_states.States(['a$'] * T, np.zeros((3, T, 8)), attention)
+    hidden_states.draw(states, tmp_path / 'x.png', 1, heads)
+    figure, how = saved[-1]
+    maps = [axis for axis in figure.axes if axis.images]
+    assert [axis.get_title() for axis in maps] == [f'layer 1, head {head}' for head in heads]
+    for axis, head in zip(maps, heads):
+      np.testing.assert_array_equal(axis.images[0].get_array(), attention[1, head])
+    assert max(figure.get_size_inches()) * how['dpi'] <= 501
+  sides = [min(figure.get_size_inches()) for figure, _ in saved]
+  assert sides[0] / 2 < sides[1] < sides[2]  # of two lines, and of one
 
 
 def run_exported(path, texts):

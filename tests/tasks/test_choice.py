@@ -12,6 +12,7 @@ import pytest
 from bert_jax import config as c
 from bert_jax.errors import InputError
 from bert_jax.tasks.choice import reading, task
+from bert_jax.tasks.faulty_records import Problems
 
 read = p.reader('choice', reading.read)
 
@@ -270,6 +271,29 @@ def test_choices_apart_cost_a_part_of_the_attention_and_change_no_number(tmp_pat
     np.testing.assert_allclose(a, b, atol=1e-4)
   scores = 4 * 192**2 * config.model.hidden_size * config.model.num_hidden_layers  # all with all
   assert out[0][1] - out[1][1] == scores - 3 * scores // 9
+
+
+@pytest.mark.parametrize('limit', range(8, 17))
+def test_a_context_gives_way_to_the_longest_choice_which_loses_its_beginning(letters, limit):
+  """3 of `limit` tokens are special; the answer knows how long the question was before."""
+  questions = [
+    reading.Question('a:1', '1', 'a b c d e', 'x', ('y', 'y z a b', 'y z'), 0),  # up to 5 and 5
+    reading.Question('a:2', '2', 'b', 'x y z', ('a', 'a b c d e'), 0),  # 1 and 8
+  ]
+  problems, room, ids = Problems('train'), limit - 3, lambda text: letters.ids_batch([text])[0]
+  pairs, lengths = task._pairs(letters, questions, limit, problems)
+  assert lengths == [5 + 5, 1 + 8]
+  expected = []
+  for question in questions:
+    seconds = [ids(second)[-room:] for second in question.seconds]
+    left = max(0, room - max(map(len, seconds)))
+    expected += [(ids(question.context)[:left], second) for second in seconds]
+  assert [[x.tolist() for x in pair] for pair in pairs] == [
+    [x.tolist() for x in y] for y in expected
+  ]
+  cut = problems.counts[f'questions with a cut context (longer than {limit} tokens)']
+  assert cut == (room < 5 + 5) + (room < 1 + 8)
+  assert problems.counts['questions whose choices lost their beginning'] == (room < 5) + (room < 8)
 
 
 def test_the_context_is_cut_alike_for_all_choices_and_counted(tmp_path, letters, caplog):

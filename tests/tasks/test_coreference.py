@@ -211,6 +211,22 @@ def test_spans_point_at_their_tokens_in_the_row(tmp_path, letters):
   assert files['gap.tsv'] == 'g-1\tFALSE\tFALSE\ng-2\tFALSE\tTRUE\n'
 
 
+@pytest.mark.parametrize(
+  'room, kept',
+  [
+    (4, None),
+    (5, [4, 5, 9, 13, 14]),
+    (7, [4, 5, 6, 8, 9, 13, 14]),  # what is nearest to the spans, of equals the first
+    (11, [*range(4, 15)]),
+    (13, [*range(3, 16)]),
+    (16, [*range(1, 17)]),
+  ],
+)
+def test_the_spans_are_kept_whole_and_then_what_is_between_and_around_them(room, kept):
+  found = task.near(20, np.array([[4, 5], [9, 9], [13, 14]]), room)
+  assert (found if found is None else found.tolist()) == kept
+
+
 def test_a_long_text_keeps_what_is_near_its_spans(tmp_path, letters, caplog):
   text = 'b ' * 30 + 'Ann c c c c c c she c c Eve ' + 'd ' * 30
   at = [text.index(name) for name in ('she', 'Ann', 'Eve')]

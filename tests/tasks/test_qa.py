@@ -403,6 +403,12 @@ def test_what_is_cut_and_what_is_no_token_is_counted(tmp_path, letters, caplog):
   assert 'token borders' not in caplog.text  # blanks at the ends of an answer are no part of it
 
 
+@pytest.mark.parametrize('context', ['\u200bhe met', 'he \u200b met', 'he met\u200b'])
+def test_an_answer_without_a_token_is_not_learnt(tmp_path, letters, context):
+  file = p.squad(tmp_path / 'a.json', p.asked('he?', '\u200b', context=context), context=context)
+  assert windows(file, letters).spans == [[]]
+
+
 def test_settings_that_do_not_fit_are_one_sentence(tmp_path, letters):
   file = p.squad(tmp_path / 'a.json', *p.RECORDS)
   with pytest.raises(InputError, match='no room for a context beside a question'):

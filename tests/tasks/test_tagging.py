@@ -592,11 +592,30 @@ def test_a_run_that_says_the_same_of_every_token_has_collapsed(tmp_path, tokeniz
     ('Ada\tB-X\n', 'tagging.labels=O,B-Y data.skip_damaged=true', 'are tagging.labels'),
   ],
 )
-def test_bad_input_is_one_sentence(tmp_path, tokenizer, text, more, sentence):
+def test_bad_input_is_one_sentence(tmp_path, tokenizer, text, more, sentence, caplog):
   (tmp_path / 'a').write_text(text)
+  caplog.set_level(logging.INFO, 'bert_jax')
   with pytest.raises(InputError, match=sentence) as error:
     source_of(load(tmp_path / 'a', more), tokenizer, 'train' if 'B-Y' in more else 'eval')
   assert '\n' not in str(error.value)
+  assert ('1 sentences with an unknown tag' in caplog.text) == ('B-Y' in more), 'why none is left'
+
+
+def test_a_column_of_tags_has_two_to_a_thousand_kinds(tmp_path):
+  for number in (2, 1000, 1001):
+    (tmp_path / 'a').write_text(''.join(f'Ada\tB-{i}\n' for i in range(number)))
+    if number == 1001:
+      with pytest.raises(InputError, match='1001 different tags'):
+        task.resolve(load(tmp_path / 'a'))
+    else:
+      assert len(task.resolve(load(tmp_path / 'a')).tagging.labels) == number
+
+
+def test_lines_for_conlleval_have_the_token_the_gold_tag_and_the_predicted_one():
+  answer = {'tokens': ['New York', ' ', 'is'], 'prediction': ['B-LOC', 'O', 'I-X']}
+  assert scores.conll_lines(answer) == 'New_York B-LOC\n_ O\nis I-X\n\n'
+  answer['gold'] = ['O', 'B-X', None]
+  assert scores.conll_lines(answer) == 'New_York O B-LOC\n_ B-X O\nis _ I-X\n\n'
 
 
 @pytest.mark.parametrize('tags', ['B-PER/E-PER/S-LOC', 'B-PER/M-PER/S-LOC', 'B-PER/I-PER/B-LOC'])

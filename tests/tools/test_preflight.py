@@ -231,6 +231,25 @@ def test_what_a_search_has_tried_is_printed_at_ctrl_c(search, monkeypatch, capsy
   assert 'v5e-16: mesh.data=-1 mesh.fsdp=16: NO, 19.0 of 17.0 GB; ' in out
 
 
+def test_a_mesh_that_does_not_fit_is_told_before_a_chip_is_measured(monkeypatch):
+  """Of the largest batch the rows are not asked, since it is searched."""
+  as_if_compiled(lambda *_: NOWHERE, monkeypatch)
+
+  def measured(device):
+    raise LookupError
+
+  def refused(config, family, devices):
+    raise InputError('256 rows cannot be divided')
+
+  monkeypatch.setattr(chips, 'Chip', measured)
+  monkeypatch.setattr(sharding, 'mesh_of', refused)
+  config = c.load('configs/pretrain.py:size=tiny')
+  for largest, error in ((False, InputError), (True, LookupError)):
+    args = types.SimpleNamespace(largest_batch=largest, best=False)
+    with pytest.raises(error):
+      next(preflight.compiled(args, [], config, 'v5e-16'))
+
+
 @pytest.mark.parametrize('others', [True, False])
 def test_what_does_not_fit_is_an_error_that_names_what_does(others, monkeypatch, capsys, caplog):
   """Rows in one or two parts do not fit, on another topology nothing does."""
@@ -533,6 +552,10 @@ def test_a_report_is_of_the_compiled_program(monkeypatch):
   assert alone['chip_hours'] == pytest.approx(700 * 4 * 1212e-6 / 3600)
   assert {row['kind'] for row in report['transfers']} >= {'all-gather', 'all-reduce'}
   assert not misfit['fits'] and misfit['estimates'] == {} and misfit['hbm_over'] == 100
+  for known in (report, misfit):
+    said = [preflight.table(known | {'cached': kept}) for kept in (False, True)]
+    assert ['before and kept' in text for text in said] == [False, True]
+    assert ('1,212  together' in said[0]) == known['fits']
 
 
 def test_a_chip_is_calibrated_by_two_programs(monkeypatch):

@@ -48,6 +48,19 @@ def cells(text):
   return [[cell.strip() for cell in line.split('  ') if cell.strip()] for line in text.splitlines()]
 
 
+def test_examples_are_told_apart_by_a_baseline_of_the_loss_or_else_of_the_accuracy(tmp_path):
+  scores = {'classification_accuracy': (0.7, 'majority'), 'f1': (0.4, 'majority')}
+  loss, spec = {'qa': (4.5, 'uniform')}, 'configs/finetune.py:task=sst2'
+  for name, levels in {'a': scores, 'b': scores | loss, 'c': {}}.items():
+    workdir(tmp_path / name, [(2, 'eval', {'f1': 0.5})], 'data.eval=x', spec=spec, levels=levels)
+  _, found = arms.judged(records.below(tmp_path)[0])
+  own = {
+    path.name: {k: x for k, x in under.items() if 'of a' in k} for path, under in found.items()
+  }
+  assert own['a'] == {'classification_accuracy of a majority': 0.7}
+  assert own['b'] == {'qa of a uniform': 4.5} and own['c'] == {}
+
+
 def test_seeds_are_one_line_and_other_fields_another(tmp_path):
   values = [2.0, 2.5, 3.6]
   for seed, value in enumerate(values):

@@ -22,7 +22,9 @@ from bert_jax.metrics import Level
 from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report import figures as report_figures
+from bert_jax.tools.report import pages as report_pages
 from bert_jax.tools.report import statistics as stats
+from bert_jax.tools.report import tables
 from bert_jax.workdir import records
 
 
@@ -316,6 +318,15 @@ def test_an_arm_goes_by_its_label_or_its_name_in_the_sweep(tmp_path):
     assert [panel.baseline for panel in found.panels] == ['30 %']
   with pytest.raises(InputError, match='is called as --baseline 0.3 says; there are masked'):
     report.read(tmp_path, baseline='0.3')
+
+
+def test_a_page_marks_the_row_of_the_baseline():
+  rows = [('30 %', '4.0'), ('15 %', '3.9'), ('30 % <b>', '4.1')]
+  for baseline, marked in (('15 %', [0, 1, 0]), ('30 %', [1, 0, 0]), ('', [0, 0, 0])):
+    text = report_pages.html_table(tables.Table('t', ('arm', 'mlm'), rows, baseline))
+    lines = re.findall('<tr.*?</tr>', text)[1:]
+    assert ['class="baseline"' in line for line in lines] == marked
+    assert '<td>30 % &lt;b&gt;</td>' in lines[2]
 
 
 def test_the_baseline_is_the_first_row(tmp_path, no_pictures):

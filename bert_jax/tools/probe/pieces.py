@@ -86,10 +86,10 @@ def baselines(
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
   """For each Sentence (counts of its pieces, unigram and bigram log probabilities). reference: what
   is counted; []: even sentences for odd ones and vice versa, so that none counts for itself."""
-  parts = [reference] * 2 if reference else [sentences[1::2], sentences[0::2]]
-  halves = [Counts([s.ids for s in part], pieces) for part in parts]
+  parts = [reference] if reference else [sentences[1::2], sentences[0::2]]
+  parts = [Counts([s.ids for s in part], pieces) for part in parts]
   of = lambda counts, ids: (counts.of_piece[ids], counts.unigram(ids), counts.bigram(ids))
-  return [of(halves[i % 2], sentence.ids) for i, sentence in enumerate(sentences)]
+  return [of(parts[i % len(parts)], sentence.ids) for i, sentence in enumerate(sentences)]
 
 
 def losses(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from bert_jax.errors import InputError, first_line, log, quoted
 from bert_jax.files import Path
 from bert_jax.text import files
-from bert_jax.tokenizers import deberta, spiece, tokenizer_json
+from bert_jax.tokenizers import spiece, tokenizer_json
 from bert_jax.tokenizers.base import RESERVED, Tokenizer
 from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, listed
 from bert_jax.tokenizers.sentence_piece import SentencePiece
@@ -42,10 +42,8 @@ def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
   if path.suffix != '.model':
     _check_words(path)
   merges = path.with_name('merges.txt')
-  if path.name in spiece.FILES:
+  if spiece.is_of(path):
     tokenizer = spiece.read(path)
-  elif path.suffix == '.model' and deberta.is_of(path):
-    tokenizer = deberta.read(path, data)
   elif path.suffix == '.model':
     tokenizer = SentencePiece(data, source=str(path))
   elif path.name == 'vocab.json' and merges.is_file():

@@ -1,9 +1,11 @@
 """Makes tokenizers of the SentencePiece models that others release, as transformers converts them:
-the spiece.model of ALBERT and FNet, and the sentencepiece.bpe.model of XLM-R and CamemBERT.
+the spiece.model of ALBERT and FNet, the sentencepiece.bpe.model of XLM-R and CamemBERT, and the
+spm.model of DeBERTa.
 
 ALBERT and FNet lower-case text and strip accents, if nothing says otherwise, before SentencePiece's
 own normalisation, and never take a number and the comma behind it as one piece. fairseq, by which
-XLM-R and CamemBERT were trained, has its own special pieces first, and <mask> last.
+XLM-R and CamemBERT were trained, has its own special pieces first, and <mask> last. DeBERTa's
+[MASK] is the piece after those of its model.
 """
 
 import base64
@@ -18,29 +20,44 @@ from bert_jax.tokenizers.sentence_piece import processor
 from bert_jax.tokenizers.tokenizer_json import from_content
 
 FILES = 'spiece.model', 'sentencepiece.bpe.model'
+_DEBERTA = 'DebertaV2Tokenizer'
 # Field numbers in sentencepiece_model.proto; _UNIGRAM is a value of _MODEL_TYPE.
 _TRAINER, _MODEL_TYPE, _UNIGRAM = 2, 3, 1
 _NORMALIZER, _CHARSMAP = 3, 2
 _AFTER_NUMBER = 100.0  # the extra cost of "1," over its two pieces
-_BEGINNING = ['<unk>', '<s>', '</s>']  # of a model that is trained without further settings
+_FAIRSEQ = '<unk>', '<s>', '</s>'  # what a model begins with that has no further settings
 
 
 class Release(NamedTuple):
   """What a class of tokenizers makes of a SentencePiece model."""
 
   model_type: str  # the model_type of the config.json beside it
-  first: tuple[str, ...] = ()  # fairseq's special pieces; (): the model's pieces as they are
-  replaced: int = 0  # so many pieces of the model stand among them already
+  begins: tuple[str, ...] = ()  # the first pieces of the model; (): any
+  first: tuple[str, ...] = ()  # special pieces that come before them
+  replaced: int = 0  # so many pieces of the model stand among `first` already
+  mask: str = ''  # a piece that comes after all of the model; '': the model has its own
 
 
 CLASSES = {
   'AlbertTokenizer': Release('albert'),
   'FNetTokenizer': Release('fnet'),
-  'XLMRobertaTokenizer': Release('xlm-roberta', ('<s>', '<pad>', '</s>', '<unk>'), 3),
-  'CamembertTokenizer': Release(
-    'camembert', ('<s>NOTUSED', '<pad>', '</s>NOTUSED', '<unk>', '<unk>NOTUSED'), 1
+  'XLMRobertaTokenizer': Release(
+    'xlm-roberta', _FAIRSEQ, ('<s>', '<pad>', '</s>', '<unk>'), 3, '<mask>'
   ),
+  'CamembertTokenizer': Release(
+    'camembert',
+    _FAIRSEQ,
+    ('<s>NOTUSED', '<pad>', '</s>NOTUSED', '<unk>', '<unk>NOTUSED'),
+    1,
+    '<mask>',
+  ),
+  _DEBERTA: Release('deberta-v2', ('[PAD]', '[CLS]', '[SEP]', '[UNK]'), mask='[MASK]'),
 }
+
+
+def is_of(path: Path) -> bool:
+  """Whether a file is named as one of these models, and, if ours have that name, too, is one."""
+  return path.name in FILES or path.name == 'spm.model' and _class_of(path) == _DEBERTA
 
 
 def ids(path: Path) -> dict[str, int]:
@@ -57,25 +74,27 @@ def read(path: Path) -> Tokenizer:
     fault = f'{path} is not known to be of an ALBERT, FNet, XLM-R or CamemBERT'
     known = ' or '.join(CLASSES)
     raise InputError(f'{fault}; write its tokenizer_class ({known}) into tokenizer_config.json.')
-  model, first = _model(path, name), CLASSES[name].first
+  model, release = _model(path, name), CLASSES[name]
   vocabulary = _vocabulary(name, model)
   special = [i for i in range(len(model)) if model.is_unknown(i) or model.is_control(i)]
-  special = {*map(model.id_to_piece, special), *(first and (*first, '<mask>'))}
-  flags = lambda piece: TOKEN_FLAGS | {'lstrip': 'mask' in piece.lower(), 'special': True}
+  special = {*map(model.id_to_piece, special), *release.first, release.mask}
+  flags = TOKEN_FLAGS | {'special': True}
+  strips = lambda piece: 'mask' in piece.lower() and name != _DEBERTA
   pieces = {piece: i for i, (piece, _) in enumerate(vocabulary) if piece in special}
-  added = [{'id': i, 'content': piece, **flags(piece)} for piece, i in pieces.items()]
-  steps = [] if first else _cleaning(path)
+  added = [{'id': i, 'content': x, **flags, 'lstrip': strips(x)} for x, i in pieces.items()]
+  before, after, words = _steps(path, name)
   parts = protobuf.messages(model.serialized_model_proto())
   if table := protobuf.messages(parts.get(_NORMALIZER, b'')).get(_CHARSMAP):
-    steps.append({'type': 'Precompiled', 'precompiled_charsmap': base64.b64encode(table).decode()})
+    own = {'type': 'Precompiled', 'precompiled_charsmap': base64.b64encode(table).decode()}
+    before.append(own)
   space = {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'always', 'split': True}
-  words = {'type': 'Sequence', 'pretokenizers': [{'type': 'WhitespaceSplit'}, space]}
-  unknown = first.index('<unk>') if first else model.unk_id()
+  words = {'type': 'Sequence', 'pretokenizers': [*words, space]}
+  unknown = release.first.index('<unk>') if release.first else model.unk_id()
   unigram = {'type': 'Unigram', 'unk_id': unknown, 'byte_fallback': False, 'vocab': vocabulary}
-  normalizer = {'type': 'Sequence', 'normalizers': steps}
+  normalizer = {'type': 'Sequence', 'normalizers': [*before, *after]}
   content = whole_content(added, normalizer, words, space, unigram)
   # No text is searched for a model's control pieces, as no file adds them; fairseq's are added.
-  return from_content(path, content if first else content | {'searched': False})
+  return from_content(path, content if release.first else content | {'searched': False})
 
 
 def _class_of(path):
@@ -92,30 +111,43 @@ def _model(path, name):
   model, trainer = processor(data, str(path)), protobuf.messages(data).get(_TRAINER, b'')
   if dict(protobuf.fields(trainer)).get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
     raise InputError(f'{path} is no unigram model, as those of {name} are; is it of another?')
-  begins = [model.id_to_piece(i) for i in range(3)]
-  if CLASSES[name].first and begins != _BEGINNING:
-    fault = f'{path} begins with {" ".join(begins)}, and models of {name} with <unk> <s> </s>'
-    raise InputError(f'{fault}; is it of another?')
+  release = CLASSES[name]
+  found = tuple(model.id_to_piece(i) for i in range(len(release.begins)))
+  if found != release.begins or release.mask and model.piece_to_id(release.mask) != model.unk_id():
+    fault = f'{path} begins with {" ".join(found)}, and models of {name} with'
+    says = f'{" ".join(release.begins)}, without a {release.mask} of their own'
+    raise InputError(f'{fault} {says}; is it of another?')
   return model
 
 
 def _vocabulary(name, model):
   """[[piece, score], ...] in order of their ids."""
+  release = CLASSES[name]
   pairs = [[model.id_to_piece(i), model.get_score(i)] for i in range(len(model))]
-  if not (release := CLASSES[name]).first:
+  if not release.mask:
     cost = lambda piece: _AFTER_NUMBER * (piece[-1:] == ',' and piece[-2:-1].isdigit())
     return [[piece, score - cost(piece)] for piece, score in pairs]
   first = [[piece, -100.0 if piece == '<unk>NOTUSED' else 0.0] for piece in release.first]
-  return [*first, *pairs[release.replaced :], ['<mask>', 0.0]]
+  return [*first, *pairs[release.replaced :], [release.mask, 0.0]]
 
 
-def _cleaning(path):
-  """What ALBERT's code does to a text, as steps of a normalizer."""
-  flags = {'do_lower_case': True, 'keep_accents': False}
+def _steps(path, name):
+  """What a class does to a text: (the steps of a normalizer before SentencePiece's own, those after
+  it, what splits words)."""
   settings = files.json_of(path.with_name('tokenizer_config.json'))
+  blanks, lower = {'type': 'WhitespaceSplit'}, {'type': 'Lowercase'}
+  if CLASSES[name].first:
+    return [], [], [blanks]
+  if name == _DEBERTA:
+    strip = {'type': 'Strip', 'strip_left': True, 'strip_right': True}
+    one_blank = {'type': 'Replace', 'pattern': {'Regex': ' {2,}'}, 'content': ' '}
+    marks = [{'type': 'Punctuation', 'behavior': 'Isolated'}]
+    before = [lower, strip] if settings.get('do_lower_case') else [strip]
+    return before, [one_blank], marks if settings.get('split_by_punct') else []
+  flags = {'do_lower_case': True, 'keep_accents': False}
   flags |= {flag: settings[flag] for flag in flags if settings.get(flag) is not None}
   quoting = lambda mark: {'type': 'Replace', 'pattern': {'String': mark}, 'content': '"'}
   steps = [quoting('``'), quoting("''")]
   if not flags['keep_accents']:
     steps += [{'type': 'NFKD'}, {'type': 'StripAccents'}]
-  return [*steps, {'type': 'Lowercase'}] if flags['do_lower_case'] else steps
+  return [*steps, lower] if flags['do_lower_case'] else steps, [], [blanks]

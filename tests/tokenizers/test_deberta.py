@@ -71,9 +71,9 @@ def test_a_class_that_is_named_says_it_too_and_case_and_punctuation_are_read(tmp
 @pytest.mark.parametrize(
   'model, kind, sentence',
   [
-    (dict(control_symbols=['[MASK]']), 'deberta-v2', 'a unigram with'),
-    (dict(unk_piece='<unk>'), 'deberta-v2', 'is no model of a DebertaV2Tokenizer'),
-    (dict(model_type='bpe', vocab_size=60), 'deberta-v2', 'is no model of a DebertaV2Tokenizer'),
+    (dict(control_symbols=['[MASK]']), 'deberta-v2', r'without a \[MASK\]'),
+    (dict(unk_piece='<unk>'), 'deberta-v2', 'models of DebertaV2Tokenizer with'),
+    (dict(model_type='bpe', vocab_size=60), 'deberta-v2', 'is no unigram model'),
     (b'not a model', 'deberta-v2', 'is not a SentencePiece model; is it damaged'),
     (dict(), 'albert', r'has no \[MASK\]'),
   ],

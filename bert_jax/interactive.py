@@ -62,8 +62,8 @@ class Run:
   def evaluate(
     self, rows: Any = None, which: str | int = 'latest', **fields: Any
   ) -> dict[str, float]:
-    """The metrics on rows in memory or a path (None: data.eval of the run); answers are written as by
-    bert_jax.evaluate. which: 'latest', 'best' or a step. fields: of the config."""
+    """The metrics on rows in memory or a path; None: data.eval of the run. Answers are written as
+    by bert_jax.evaluate. which: 'latest', 'best' or a step. fields: of the config."""
     overrides, tables = _given(self.workdir, fields, eval=rows)
     _write(tables)
     return evaluate.evaluate(self.workdir, overrides, which)[0]

@@ -62,9 +62,8 @@ class Run:
   def evaluate(
     self, rows: Any = None, which: str | int = 'latest', **fields: Any
   ) -> dict[str, float]:
-    """The metrics on rows in memory or a path; None: on what the run was evaluated on. Answers are
-    written as by `python -m bert_jax.evaluate`. which: 'latest', 'best' or a step. fields: of the
-    config."""
+    """The metrics on rows in memory or a path; None: data.eval of the run. Answers are written as
+    by bert_jax.evaluate. which: 'latest', 'best' or a step. fields: of the config."""
     overrides, tables = _given(self.workdir, fields, eval=rows)
     _write(tables)
     return evaluate.evaluate(self.workdir, overrides, which)[0]
@@ -85,8 +84,7 @@ def finetune(
   of that file's, with its other arguments ('sst2,unpacked'); or the record of a new family (see
   bert_jax/tasks/record.py). model: a size ('minilm', 'tiny'), or what to start from: the workdir of
   a run, the folder of a released model, hf:NAME. fields: of the config, by name: epochs=5,
-  **{'table.text_column': 'body'}.
-  """
+  **{'table.text_column': 'body'}."""
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
   begins = {'init_from': model} if model and model not in config_lib.SIZES else {}
@@ -97,7 +95,7 @@ def finetune(
 def pretrain(
   train: Any, workdir: str | Path, recipe: str = '', *, eval: Any = None, **fields: Any
 ) -> Run:
-  """Pre-trains a model, as configs/pretrain.py does, by its argument `recipe`, 'size=tiny' for one.
+  """Pre-trains a model, as configs/pretrain.py does by its argument, such as 'size=tiny,runlocal'.
   train, eval: texts, or rows with a column corpus.text_field, or a path; None: the embedded
   documentation. workdir, fields: as of finetune."""
   return start(f'configs/pretrain.py:{recipe}', train, workdir, eval, **fields)

@@ -20,7 +20,8 @@ continued     goes on with the pre-training of a model on your text: --config.in
               deberta, fnet)
 objective=causal  the model trained otherwise (bert_jax/objectives/language_model.py): causal,
               masked, hybrid (half of the rows causal), diffusion, or causal_then_masked (masked
-              from half of the steps on); configs/causal_lm.py has GPT's shapes
+              from half of the steps on); configs/causal_lm.py has GPT's shapes. Or another family,
+              by its name, such as one of a notebook
 runlocal      about a minute on a laptop, on data.train or, without it, on the English documentation
               that is part of every installation
 data=wikipedia  the Wikipedia of TFDS: English, or the languages of lang=zh and lang=multi
@@ -208,11 +209,12 @@ def get_config(arg=''):
   arg = c.parse_arg(
     arg, size='', runlocal=False, data=('', 'wikipedia'), lang=('en', 'zh', 'multi'),
     phase=('', '128', '512'), arch=('', *ARCHITECTURES), continued=False,
-    objective=('', *LANGUAGE_MODELS))
+    objective=('', *LANGUAGE_MODELS, *c.SHARED['objective'].allowed))
   arch = dict(layers=12, ratio=4, model={}) | ARCHITECTURES.get(arg.arch, {})
   if arg.objective and 'objective' in arch:
     raise c.InputError(f'arch={arg.arch} has an objective of its own; leave out objective=.')
-  objective = 'language_model' if arg.objective else arch.get('objective', 'mlm_nsp')
+  kind = LANGUAGE_MODELS.get(arg.objective)
+  objective = 'language_model' if kind else arg.objective or arch.get('objective', 'mlm_nsp')
   config = c.defaults(objective)
   config.model = model_of(arch, arg.size, dtype='bfloat16')
   config.mesh.fsdp = 0
@@ -254,12 +256,12 @@ def get_config(arg=''):
         name='adamw', learning_rate=1e-4, schedule='linear', warmup=0.06, decay=0.0, horizon=1.0,
         beta2=0.98, eps=1e-6, weight_decay=0.01, clip_norm=1.0, accumulation=1,
         batch_warmup=0.0)))
-  if arg.objective:
+  if kind:
     config.update(dict(
       model=dict(causal=arg.objective == 'causal'),
       corpus=dict(rows='lm', short_seq_prob=0.0, dupe_factor=1),
       loss=dict(nsp_weight=0.0, sbo_weight=0.0),
-      language_model=dict(kind=LANGUAGE_MODELS[arg.objective])))
+      language_model=dict(kind=kind)))
   if arg.phase == '128':  # nine tenths of the steps and of the schedule
     config.update(dict(steps=config.steps * 9 // 10, optimizer=dict(horizon=10 / 9)))
   if arg.phase == '512':

@@ -126,6 +126,13 @@ def test_pictures_of_attention(model_folder, tmp_path, capsys, monkeypatch):
   assert '--head is 2; there are 2, from 0 to 1' in said
 
 
+def test_a_model_without_attention_shows_none(vocab, tokenizer):
+  config = load_pretrain(vocab, 1)
+  config.model.mixer, config.model.position_embeddings = 'bag', 'none'
+  with pytest.raises(InputError, match='no attention to show: its model.mixer is bag'):
+    random_model(config, tokenizer).ask('attention')
+
+
 def run_exported(path, texts):
   """What the snippet of predict/README.md prints of texts, in a process that cannot import us."""
   readme = Path('bert_jax/predict/README.md').read_text()

@@ -139,6 +139,14 @@ def test_counts_are_the_references_where_every_token_is_a_unit(policy):
     assert (short == 0).all()
 
 
+def test_a_row_wants_a_rounded_share_and_one_at_least():
+  lengths = np.array([3, 10, 30, 50])  # 0.45, 1.5, 4.5 and 7.5 tokens: half goes to even
+  segments = np.tile((np.arange(128) < lengths[:, None]).astype(np.int32), (16, 1))
+  rows = np.full((64, 128), 50, np.int32), segments, 0 * segments
+  weights = mask_by('token', *rows, max_predictions=18)[2]
+  assert weights.sum(1).tolist() == [1, 2, 4, 8] * 16
+
+
 def test_rate_over_many_tokens_of_which_nothing_else_changes(drawn, many):
   policy, new, chosen = drawn
   ids, segments, _ = many

@@ -157,6 +157,13 @@ def test_a_picture_has_a_map_for_each_head_and_grows_with_the_text(tmp_path, mon
   assert sides[0] / 2 < sides[1] < sides[2]  # of two lines, and of one
 
 
+def test_a_model_without_attention_shows_none(vocab, tokenizer):
+  config = load_pretrain(vocab, 1)
+  config.model.mixer, config.model.position_embeddings = 'bag', 'none'
+  with pytest.raises(InputError, match='no attention to show: its model.mixer is bag'):
+    random_model(config, tokenizer).ask('attention')
+
+
 def run_exported(path, texts):
   """What the snippet of predict/README.md prints of texts, in a process that cannot import us."""
   readme = Path('bert_jax/predict/README.md').read_text()

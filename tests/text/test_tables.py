@@ -67,6 +67,7 @@ def test_a_folder_gives_each_split_its_files_and_several_specs_follow_one_anothe
   (tmp_path / 'dev.tsv').write_text('x\n1\n')
   assert places(tmp_path, split='validation') == ['dev.tsv:2'], 'the whole name comes first'
   assert places(f'b={tmp_path}/dev.tsv,a={tmp_path}') == ['dev.tsv:2', 'x_TRAIN.tsv:2']
+  assert 'wants languages; name them in corpus.languages' in fails(f'{tmp_path}/{{language}}.tsv')
   (tmp_path / 'X_train.csv').write_text('x\n1\n')
   assert len(places(tmp_path)) == 2  # may well be two parts
   (tmp_path / 'x_TRAIN.csv').write_text('x\n1\n')

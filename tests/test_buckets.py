@@ -1,6 +1,7 @@
 """Buckets as folders: what is on a disk is in a bucket as well, with the same bits."""
 
 import contextlib
+import dataclasses
 import gc
 import gzip
 import json
@@ -22,12 +23,13 @@ from urllib.parse import quote
 import fake_bucket
 import fsspec
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import small_pretrain
 from running import same_bits, train_lines
 
-from bert_jax import buckets, copies, files, tokenizers
+from bert_jax import buckets, copies, files, step, tokenizers
 from bert_jax import config as config_lib
 from bert_jax.buckets import Bucket, Path
 from bert_jax.corpus import blocks, prepared
@@ -813,6 +815,17 @@ def test_a_checkpoint_counts_unless_its_upload_was_cut_off(fake):
     files.write_whole(fake / str(number) / saved_steps.NOTE, note.replace('%s', at))
   files.write_whole(fake / '24' / 'params' / 'd' / 'x', 'an array')
   assert [*saved_steps.newest_first(fake)] == [21, 20]
+
+
+def test_a_bucket_keeps_the_checkpoints_that_a_disk_does(fake, tmp_path):
+  state = step.State(jnp.int32(0), {'x': jnp.arange(3.0)}, {}, {})
+  settings = small_pretrain('x', 'checkpoint.keep_latest=2').checkpoint
+  for folder in (tmp_path, fake):
+    with contextlib.closing(checkpoint.Checkpoints(folder, settings)) as checkpoints:
+      for number in (3, 5, 8):
+        checkpoints.save(dataclasses.replace(state, step=jnp.int32(number)), {}, {}, {})
+        checkpoints.wait()
+    assert [x for x in files.names(folder / 'checkpoints') if x.isdecimal()] == ['5', '8']
 
 
 # The thread of the lock is killed, too.

@@ -335,6 +335,16 @@ def test_frozen_parameters_have_no_gradient_even_if_that_is_not_finite():
   assert not np.isfinite(metrics['grad_norm'])
 
 
+@pytest.mark.parametrize('skip', [0, 1])
+def test_a_gradient_that_is_not_finite_is_left_out_only_if_steps_are_skipped(skip):
+  made = toy_program(toys.Taught(), f'optimizer.skip_nonfinite={skip}')
+  before = toys.first_state(made)
+  whole = np.isfinite(before.params['scale'])
+  state, metrics = toys.steps_of(made, before, [0])
+  assert whole and not np.isfinite(metrics['grad_norm'])
+  assert np.isfinite(state.params['scale']) == bool(skip)
+
+
 SIZES = 'num_hidden_layers=1 hidden_size=32 intermediate_size=64 num_attention_heads=2'
 KINDS = 'tpu', 'cpu'
 SMALL = [*(f'model.{x}' for x in SIZES.split()), 'model.vocab_size=99', 'data.seq_length=16']

@@ -18,7 +18,7 @@ from bert_jax.files import Path
 from bert_jax.tokenizers.base import RESERVED, checked
 from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
 from bert_jax.tokenizers.sentence_piece import train_model
-from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, UNCASED, Splitting, WordPiece
+from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, Splitting, WordPiece
 
 _SPACE = re.compile('[ \t\r\n]+')
 # Settings of SentencePiece: words are taken as they are, and any piece may be merged with any.
@@ -33,9 +33,9 @@ def train_wordpiece(
   texts: Texts,
   *,
   vocab_size: int,
-  splitting: Splitting = UNCASED,
-  character_coverage: float = 0.99999,
-  sampling: float = 1.0,
+  splitting: Splitting,
+  character_coverage: float,
+  sampling: float,
 ) -> tuple[WordPiece, dict[str, Any]]:
   """Trains a vocabulary of exactly vocab_size pieces: (it, what was counted on the way).
   They are [PAD] [UNK] [CLS] [SEP] [MASK], each kept character as `x`, each again as `##x` (but

@@ -12,15 +12,17 @@ import pytest
 from conftest import small_overrides, small_pretrain
 from references import drawn
 from running import begun, goes_on, read_weights, same_bits, untrained
+from scipy import special
 from small_tables import load as load_small
 from small_tables import table
-from test_objectives import one_sentence
+from test_objectives import MODEL, T, one_sentence
 from toys import load
 
 from bert_jax import config as config_lib
 from bert_jax import models, step, train
 from bert_jax.convert import from_huggingface
 from bert_jax.evaluate import evaluate
+from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.distillation import Distilled, DistilledLanguageModel, cosine, soft_nats
 from bert_jax.predict import Model
 from bert_jax.run import initialization, teacher
@@ -131,6 +133,22 @@ def test_a_teacher_counts_as_a_forward_pass():
   (student, _), (deeper, _) = (objectives('tags', layers) for layers in (1, 2))
   taught = taught_by(student, deeper, None)
   assert taught.flops(4) == pytest.approx(student.flops(4) + deeper.flops(4) / 3)
+
+
+@pytest.mark.parametrize('several', [False, True])
+def test_the_soft_loss_is_its_formula(several):
+  """The divergence of the classes or, with several labels, the mean of the labels' own."""
+  objective = Classification(MODEL, T, tuple('abcd'), multi_label=several, examples_per_row=2)
+  rng, weights = np.random.default_rng(3), np.array([[0.5, 2], [1, 0], [0, 1]])
+  mine, theirs = rng.normal(size=(2, 3, 2, 4)) * 2
+  logs = lambda x: np.log(special.softmax(x / 3, axis=-1))
+  if several:
+    logs = lambda x: np.log(np.stack([special.expit(-x / 3), special.expit(x / 3)], axis=-1))
+  p, q = logs(theirs), logs(mine)
+  nats = (np.exp(p) * (p - q)).sum(axis=-1)
+  nats = nats.mean(axis=-1) if several else nats
+  found = objective.soft(jnp.asarray(mine), jnp.asarray(theirs), {'weights': weights}, 3.0)
+  assert found.value == pytest.approx(9 * (weights * nats).sum() / 4.5, rel=1e-5)
 
 
 def test_only_tokens_of_the_example_and_choices_of_the_question_are_in_a_softmax():

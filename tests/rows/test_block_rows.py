@@ -524,8 +524,9 @@ def test_a_corpus_of_which_nothing_can_be_read_is_refused(index, tokenizer, monk
   steps = first // part.batch_size + 1
   for step in range(steps):
     part[step]
-  assert part.damaged_rows == first > 8 and part.damaged_before(steps) == first
-  assert caplog.text.count('stays empty)') == 3 and 'further rows that stay empty' in caplog.text
+  assert part.damaged_rows == first > 8 == part.damaged_before(1)
+  assert part.damaged_before(steps) == first - 8 and part.damaged_before(steps) == 0
+  assert caplog.text.count('stays empty)') == 3 and caplog.text.count('further rows that stay') == 1
   first = len(rows)
   with pytest.raises(InputError, match='no row can be read, of 16 all over the data: record 7'):
     part.check()

@@ -4,6 +4,7 @@ import itertools
 import time
 import zlib
 from collections import Counter
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -23,6 +24,7 @@ from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
 from bert_jax.rows.packing import pack
+from bert_jax.rows.row_arrays import build_rows
 from bert_jax.tasks.pretraining import task
 
 
@@ -149,6 +151,28 @@ def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, devices=N
     seed=seed,
     **options,
   )
+
+
+def test_rows_are_padded_with_the_padding_of_the_vocabulary():
+  """Which is 1 in RoBERTa's. The first row holds a pair and one text; the second a text, cut."""
+  names = SimpleNamespace(pad_id=1, cls_id=7, sep_id=8, between=1)
+  sizes, tokens = np.array([[2, 1], [1, 0], [3, 0]]), np.arange(20, 27)
+  marks = np.array([[True, True], [True, True], [False, True]])
+  row_of, shape = np.array([0, 0, 1]), dict(seq_length=11, rows=2, slots=2)
+  found = build_rows(
+    names, row_of, sizes, tokens, tokens % 2, labels=np.array([4, -1, 0]), marks=marks, **shape
+  )
+  expected = {
+    'input_ids': [[7, 20, 21, 8, 22, 8, 7, 23, 8, 1, 1], [24, 25, 26, 8, *[1] * 7]],
+    'token_type_ids': [[0, 0, 0, 0, 1, 1, *[0] * 5], [0] * 11],
+    'position_ids': [[0, 1, 2, 3, 4, 5, 0, 1, 2, 0, 0], [0, 1, 2, 3, *[0] * 7]],
+    'segment_ids': [[1, 1, 1, 1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, *[0] * 7]],
+    'unit_starts': [[0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0], [0, 1, 0, 0, *[0] * 7]],
+    'cls_positions': [[0, 6], [0, 0]],
+    'labels': [[4, 0], [0, 0]],
+    'weights': [[1, 0], [1, 0]],
+  }
+  assert {name: array.tolist() for name, array in found.items()} == expected
 
 
 class Numbers:

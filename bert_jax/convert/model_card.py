@@ -150,7 +150,7 @@ def _use(config, architecture, head, name, facts):
     return []
   card = TASKS[config.objective].card(config)
   texts = "'A text.'"
-  if card.reads_pairs or 'nsp' in head.parameters[-1:]:
+  if card.reads_pairs or 'nsp' in head.parameters:
     both = "{'text': 'A text.', 'text_pair': 'Another.'}"
     texts = both if head.pipeline == 'text-classification' else "'A text.', 'Another.'"
   names = {'name': name, 'architecture': architecture, 'texts': texts}

@@ -135,6 +135,7 @@ CUT, WINDOWS, ROWS = 'cut at their end, as', 'in windows', 'rows of 24'
   'head, fields, code, longer',
   [
     ('masked-lm', {}, 'mask_token', ROWS),
+    ('pretraining', {}, 'mask_token', ROWS),
     ('next sentence', {}, "tokenizer('A text.', 'Another.', ", ROWS),
     ('encoder and pooler', {}, ".encode(['A text.', 'Another.'])", ROWS),
     ('classifier', {}, "('A text.', truncation=True)", CUT),

@@ -138,3 +138,19 @@ def test_nothing_is_written_that_the_vocabulary_has_not(kind, ask):
   assert {piece.removeprefix('##') for piece in text.split()} <= {
     x.removeprefix('##') for x in WORDS
   }
+
+
+def test_what_ends_a_text_is_left_out_of_it():
+  model = Model(writer('causal'))
+  ask, pieces = model.ask('generate', stop=('market',)), model.tokenizer.pieces
+  prompt = model.tokenizer.ids_batch(['the river'])[0]
+  for new, ended, text in (
+    ('old stone [SEP]', True, ' old stone'),
+    ('old market', True, ' old'),
+    ('old market', False, ' old market'),
+    ('old stone', False, ' old stone'),
+  ):
+    ids = np.array([pieces.index(piece) for piece in new.split()])
+    answer = ask._answer('the river', prompt, ids, -1.5, ended)
+    assert (answer['generated'], answer['tokens']) == (text, len(ids))
+    assert (answer['ended'], answer['log_probability']) == (ended, -1.5)

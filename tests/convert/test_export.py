@@ -26,7 +26,7 @@ from released import (
 from vocabularies import sentencepiece_model
 
 from bert_jax import config as c
-from bert_jax import tokenizers
+from bert_jax import models, tokenizers
 from bert_jax.config import InputError
 from bert_jax.convert import exported_tokenizers, from_huggingface, sentence_transformers
 from bert_jax.field import Field
@@ -112,6 +112,28 @@ def test_a_classifier_of_means_is_not_written_as_one_of_cls(tmp_path, pooling, s
     found.params.pop('pooler')
   with pytest.raises(InputError, match=sentence):
     sent(tmp_path / 'hf', found)
+
+
+def test_hugging_face_has_no_class_for_relative_positions(tmp_path):
+  found = made('masked-lm')
+  found.config.model.position_embeddings = 'relative'
+  with pytest.raises(InputError, match='it ships no Transformer-XL'):
+    sent(tmp_path / 'hf', found)
+
+
+def test_layers_of_every_tower_are_flattened_apart():
+  """As `convert` compares and prints them, however many towers a model has."""
+  kernel = np.arange(12.0).reshape(2, 3, 2)
+  stacked = lambda x: {'layers': {'output': {'kernel': x}}}
+  params = {'encoder': stacked(kernel), 'generator': {'encoder': stacked(-kernel[:1])}}
+  params |= {'decoder': stacked(kernel + 1)}
+  flat = from_huggingface.flatten(params, models.ModelConfig(**made('masked-lm').config.model))
+  expected = {f'encoder/layer_{i}/output/kernel': kernel[i] for i in range(2)}
+  expected |= {f'decoder/layer_{i}/output/kernel': kernel[i] + 1 for i in range(2)}
+  expected['generator/encoder/layer_0/output/kernel'] = -kernel[0]
+  assert flat.keys() == expected.keys()
+  for path, x in expected.items():
+    np.testing.assert_array_equal(flat[path], x)
 
 
 def test_what_tells_two_texts_apart_is_no_roberta(tmp_path):

@@ -95,13 +95,12 @@ def read(folder: Path) -> Description:
   offset = family.offset(1 if content.get('pad_token_id') is None else content['pad_token_id'])
   if family.counts_offset:
     model['max_position_embeddings'] -= offset
-  if model['type_vocab_size'] == 1:
-    model['type_vocab_size'] = 2  # its one row serves both texts
   if not isinstance(architecture := (content.get('architectures') or [''])[0], str):
     raise InputError(f'{path} says architectures {quoted(architecture)}; write names.')
   ours = content.get('bert_jax') or {}
-  if isinstance(saved := ours.get('model'), dict) and saved.get('type_vocab_size') == 0:
-    model['type_vocab_size'] = 0
+  if isinstance(saved := ours.get('model'), dict):  # 0, where a table of zeros was written, or 2
+    model['type_vocab_size'] = saved.get('type_vocab_size', model['type_vocab_size'])
+    _check_types(path, model)
   return Description(
     family,
     model,

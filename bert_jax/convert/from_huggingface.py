@@ -204,7 +204,7 @@ def _without_place(rest, source_names, family):
 
 def _fit_tables(weights: Weights, positions: int) -> Weights:
   """Fits the embedding tables to ours: drops RoBERTa's rows before position 0, makes token types
-  two or, if all are zero, none, and cuts or extends the positions to the number asked for."""
+  two or none where an export of ours says so, and cuts or extends positions as asked."""
   description, _, flat, sources, ignored, _, new = weights
   model, offset = dict(description.model), description.offset
 
@@ -216,7 +216,7 @@ def _fit_tables(weights: Weights, positions: int) -> Weights:
   for path in tables if offset else ():
     flat[path] = flat[path][offset:]
     ignored[f'{sources[path][0]}, rows 0 to {offset - 1}'] = 'they are of no position'
-  if TYPES in flat and len(flat[TYPES]) == 1:
+  if TYPES in flat and len(flat[TYPES]) == 1 and model['type_vocab_size'] == 2:
     flat[TYPES] = np.repeat(flat[TYPES], 2, axis=0)
     new[TYPES] = 'row 1, a copy of row 0, the only one'
   if TYPES in flat and not model['type_vocab_size']:

@@ -72,8 +72,8 @@ def write(
   described = config_json.write(family, config.model, offset)
   tensors, names = _tensors(kept, family, head, model, offset, described.get('type_vocab_size'))
   ours = _ours(config, head)
-  if not model.type_vocab_size and 'type_vocab_size' in described:
-    ours['model'] = {'type_vocab_size': 0}
+  if described.get('type_vocab_size', model.type_vocab_size) != model.type_vocab_size:
+    ours['model'] = {'type_vocab_size': model.type_vocab_size}
   if lacks_pooler := has_pooler and not any(path.startswith('pooler/') for path in kept):
     ours['pooler'] = False
   settings = {'architectures': [architecture]} if has_class else {}

@@ -45,7 +45,7 @@ class ModelConfig:
   num_attention_heads: int = setting(12, 'heads per block; divides hidden_size', '[1, inf)')
   intermediate_size: int = setting(3072, 'width of the feed-forward layer', '[1, inf)')
   max_position_embeddings: int = setting(512, 'longest row the position table covers', '[1, inf)')
-  type_vocab_size: int = setting(2, 'token types (2: first and second text); 0: none', '[0, inf)')
+  type_vocab_size: int = setting(2, 'token types (2: by text; 1: for both); 0: none', '[0, inf)')
   hidden_act: str = setting('gelu', 'gelu is the exact, erf one')
   position_embeddings: str = setting('learned', 'how tokens know their position, see positions.py')
   norm_placement: str = setting('post', 'LayerNorm after each sum (BERT) or before')

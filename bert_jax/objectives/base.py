@@ -59,7 +59,7 @@ class Objective(abc.ABC):
     if not (model := getattr(self, 'model', None)):
       return {}
     limits = {'input_ids': min(vocab_size, model.vocab_size)}
-    if model.type_vocab_size:
+    if model.type_vocab_size > 1:
       limits['token_type_ids'] = model.type_vocab_size
     if models.has_position_table(model) and not model.recurrent_length:
       limits['position_ids'] = model.max_position_embeddings

@@ -91,9 +91,6 @@ def _model_of(config, theirs):
     most = f'{theirs.max_position_embeddings} tokens at most and this run has up to {longest}'
     fault = f'the teacher {config.teacher} reads {most}'
     raise InputError(f'{fault}; lower data.seq_length, or name another teacher.')
-  if theirs.type_vocab_size == 1 != config.model.type_vocab_size:
-    fault = f'the teacher {config.teacher} has one token type'
-    raise InputError(f'{fault}; set model.type_vocab_size=1.')
   return models.ModelConfig(**theirs)
 
 

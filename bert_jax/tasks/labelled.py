@@ -80,8 +80,6 @@ def rules(config: ConfigDict, pairs: bool = False) -> Iterator[tuple[Any, str]]:
   yield not 0 < limit < 8, small
   long = f'task.max_length {limit} is longer than the row, data.seq_length {config.data.seq_length}'
   yield limit <= config.data.seq_length, f'{long}; lower the one or raise the other.'
-  one_type = 'pairs have two token types; set model.type_vocab_size to 2, or to 0 for none.'
-  yield not pairs or config.model.type_vocab_size != 1, one_type
 
 
 def family(

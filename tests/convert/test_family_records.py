@@ -20,7 +20,7 @@ def drawn(family, rng):
   model |= {field: number() for field in config_json.SIZES} | {'num_hidden_layers': 5}
   model |= {field: share() for field in config_json.OTHERS}
   model['hidden_act'] = str(rng.choice(['gelu', 'gelu_tanh', 'relu', 'swish']))
-  model['type_vocab_size'] = 2 if family.counts_offset else int(rng.integers(2, 5))
+  model['type_vocab_size'] = 1 if family.counts_offset else int(rng.integers(2, 5))
   model |= {field: (record.OTHERS | family.defaults)[field] for field in family.unsaid}
   if 'tie_word_embeddings' not in family.fields:
     model['tie_word_embeddings'] = bool(rng.integers(2))

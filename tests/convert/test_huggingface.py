@@ -206,4 +206,4 @@ def test_what_a_config_says_is_put_into_our_words(tmp_path):
     roberta = read(model_type='xlm-roberta', pad_token_id=pad, type_vocab_size=1)
     assert (roberta.family.name, roberta.offset) == ('xlm-roberta', offset)
     assert roberta.model['max_position_embeddings'] == 26 - offset
-    assert roberta.model['type_vocab_size'] == 2
+    assert roberta.model['type_vocab_size'] == 1

@@ -286,6 +286,16 @@ def test_alibis_slopes_are_the_papers(heads):
   np.testing.assert_allclose(positions.alibi_slopes(heads), references.slopes(heads), rtol=1e-12)
 
 
+def test_one_token_type_is_of_both_texts():
+  config = models.ModelConfig(**ONE | {'type_vocab_size': 1})
+  params = models.init_encoder(config, jax.random.key(0))
+  ids = np.array([[5, 6, 7, 8]], np.int32)
+  run = lambda types: models.Encoder(config).apply(
+    {'params': params}, ids, types, 0 * ids, 0 * ids + 1
+  )
+  np.testing.assert_array_equal(run(0 * ids), run(np.array([[0, 0, 1, 1]], np.int32)))
+
+
 def test_sums_by_row_are_the_gradient_of_a_lookup():
   rng = np.random.RandomState(3)
   table, ids, g = rng.randn(5, 3), rng.randint(-1, 5, (2, 7)), rng.randn(2, 7, 3)

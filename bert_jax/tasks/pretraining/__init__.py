@@ -85,8 +85,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   no_pairs = f'loss.nsp_weight is {weight} but corpus.rows={rows} makes no sentence pairs'
   yield weight == 0 or rows in PAIRS, f'{no_pairs}; set loss.nsp_weight=0 or corpus.rows=nsp.'
   yield from length_rules(config)
-  one_type = 'NSP rows have two token types; set model.type_vocab_size to 2, or to 0 for none.'
-  yield weight == 0 or config.model.type_vocab_size != 1, one_type
   row, window = config.data.seq_length, config.model.attention_window
   sees_all = config.model.global_attention_every or config.model.global_tokens  # so does [CLS]
   near = f'[CLS] sees {window // 2} tokens of a pair of up to {row} (model.attention_window)'

@@ -35,7 +35,7 @@ FIXED |= {'pruned_heads': ({}, None), 'auto_map': (None,)}
 TYPES: dict[str, tuple[Any, str]] = {}
 for _kind, _in_words, _names in (
   (int, 'a whole number', 'pad_token_id embedding_size attention_window local_attention'),
-  (int, 'a whole number', 'position_buckets max_relative_positions attention_head_size'),
+  (int, 'a whole number', 'position_buckets max_relative_positions'),
   (int, 'a whole number', f'{" ".join(SIZES)} global_attn_every_n_layers num_decoder_layers'),
   ((int, float), 'a number', f'{" ".join(OTHERS)} global_rope_theta local_rope_theta'),
   (str, 'a text', 'hidden_act model_type problem_type classifier_activation'),

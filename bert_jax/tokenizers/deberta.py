@@ -35,10 +35,8 @@ def read(path: Path, data: bytes) -> Tokenizer:
     raise InputError(f'{fault}; is the tokenizer_config.json beside it theirs?')
   settings = files.json_of(path.with_name('tokenizer_config.json'))
   special = [i for i in range(len(model)) if model.is_unknown(i) or model.is_control(i)]
-  added = [
-    {'id': i, 'content': piece, **TOKEN_FLAGS, 'special': True}
-    for i, piece in [*((i, pieces[i]) for i in special), (len(model), MASK)]
-  ]
+  named = [*((i, pieces[i]) for i in special), (len(model), MASK)]
+  added = [{'id': i, 'content': piece, **TOKEN_FLAGS, 'special': True} for i, piece in named]
   steps = [{'type': 'Lowercase'}] if settings.get('do_lower_case') else []
   steps.append({'type': 'Strip', 'strip_left': True, 'strip_right': True})
   spec = protobuf.messages(parts.get(_NORMALIZER, b''))
@@ -46,16 +44,10 @@ def read(path: Path, data: bytes) -> Tokenizer:
     steps.append({'type': 'Precompiled', 'precompiled_charsmap': base64.b64encode(table).decode()})
   steps.append({'type': 'Replace', 'pattern': {'Regex': ' {2,}'}, 'content': ' '})
   space = {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'always', 'split': True}
-  words = (
-    [{'type': 'Punctuation', 'behavior': 'Isolated'}] if settings.get('split_by_punct') else []
-  )
+  words = [{'type': 'Punctuation', 'behavior': 'Isolated'}] * bool(settings.get('split_by_punct'))
   unigram = {'type': 'Unigram', 'unk_id': model.unk_id(), 'byte_fallback': False}
   unigram['vocab'] = [[piece, model.get_score(i)] for i, piece in enumerate(pieces)]
-  content = whole_content(
-    added,
-    {'type': 'Sequence', 'normalizers': steps},
-    {'type': 'Sequence', 'pretokenizers': [*words, space]},
-    space,
-    unigram,
-  )
+  normalizer = {'type': 'Sequence', 'normalizers': steps}
+  words = {'type': 'Sequence', 'pretokenizers': [*words, space]}
+  content = whole_content(added, normalizer, words, space, unigram)
   return from_content(path, content | {'searched': False})  # for control pieces, which no file adds

@@ -40,12 +40,6 @@ NO_POOLER = (
 )
 
 
-NO_CLASS = (
-  'transformers has no class for the head of its pre-training, whose tensors are here as in the '
-  'releases; its classes name them as unexpected.'
-)
-
-
 def write(
   out: Path, trained: 'Trained', labels: Sequence[str], facts: Mapping[str, Any]
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -85,7 +79,7 @@ def write(
   longest = min(task.limit(config) or model.max_position_embeddings, model.max_position_embeddings)
   note = exported_tokenizers.write(out, tokenizer, family, longest, task.cuts(config))
   no_pooler = NO_POOLER.format(architecture) if lacks_pooler else ''
-  notes = [text for text in (note, no_pooler, NO_CLASS * (not has_class)) if text]
+  notes = [text for text in (note, no_pooler) if text]
   for text in notes:
     log.warning('%s', text)
   if head.class_suffix == 'Model':

@@ -1,6 +1,6 @@
 """Transformers as plain Flax Linen modules, without losses, tasks or devices."""
 
-from bert_jax.models import mask_decoder, recurrence
+from bert_jax.models import recurrence
 from bert_jax.models.config import ModelConfig, share_of_heads
 from bert_jax.models.embeddings import word_table
 from bert_jax.models.encoder import Encoder, init_encoder

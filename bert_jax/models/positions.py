@@ -1,6 +1,6 @@
 """Position encodings: a table added to the embeddings (learned or sinusoidal), queries and keys
 rotated by their position (rotary), a bias of the attention scores (ALiBi), or scores of their own
-(relative and disentangled, see the files of these names)."""
+(relative and disentangled, see relative.py)."""
 
 import math
 from collections.abc import Callable
@@ -13,8 +13,7 @@ from jax import Array
 
 from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
-from bert_jax.models.disentangled import Disentangled, Distances
-from bert_jax.models.relative import OwnScores, Relative
+from bert_jax.models.relative import Disentangled, Distances, OwnScores, Relative
 from bert_jax.models.tokens import Pattern, distance
 
 

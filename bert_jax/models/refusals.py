@@ -53,20 +53,18 @@ def _faults(config: ModelConfig, causal: bool | str) -> Iterator[str]:
   if not config.first_norm and (config.norm_placement != 'pre' or config.share_layers):
     fix = 'set model.norm_placement=pre and share_layers=false'
     yield f'model.first_norm=false leaves out the norm before the first layer alone; {fix}.'
-  of_others = dict.fromkeys(('share_layers', 'memory_length', 'global_attention_every'), 0)
-  of_others |= {'mixer': 'attention', 'norm_placement': 'post'}
-  lacking = [f'{name}={x}' for name, x in of_others.items() if getattr(config, name) != x]
-  if config.mask_decoder and (causal or lacking):
-    fix = f'model.{lacking[0]}'.replace('=0', '=0 (false)') if lacking else 'model.causal=false'
-    yield f'model.mask_decoder={config.mask_decoder} needs {fix}; set one of them, or it to 0.'
+  others = config.share_layers or config.memory_length or config.global_attention_every
+  if config.mask_decoder and (causal or others or not attends or config.norm_placement != 'post'):
+    needs = 'attention and norm_placement=post, without causal, share_layers, memory_length and '
+    fault = f'model.mask_decoder={config.mask_decoder} needs {needs}global_attention_every'
+    yield f'{fault}; set these, or it to 0.'
   if config.mlm_head == 'none' and config.embedding_size:
     fix = 'use mlm_head=dense, or embedding_size=0'
     yield f'model.mlm_head=none leaves vectors of another size than embedding_size; {fix}.'
-  buckets, farthest = config.position_buckets, config.max_relative_positions
-  if buckets and (buckets < 4 or buckets % 2 or buckets >= 2 * farthest - 2):
-    fix = f'an even number from 4 to {2 * farthest - 4}, or 0'
-    fault = f'model.position_buckets={buckets} do not divide distances up to {farthest}'
-    yield f'{fault} (max_relative_positions) by their logarithm; use {fix}.'
+  buckets, most = config.position_buckets, 2 * config.max_relative_positions - 4
+  if buckets and (buckets < 4 or buckets % 2 or buckets > most):
+    fault = f'model.position_buckets={buckets} do not divide distances by their logarithm'
+    yield f'{fault}; use an even number from 4 to {most} (by max_relative_positions), or 0.'
   window, count = config.attention_window, config.global_tokens
   if config.local_rotary_theta and not (positions.turn and window):
     yield 'model.local_rotary_theta is for rotary positions of layers with a window; set it to 0.'

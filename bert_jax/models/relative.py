@@ -1,7 +1,7 @@
-"""Relative positions of Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860, 3.3),
-and how any scores by distance become scores of queries and keys.
+"""Relative positions with scores of their own: of Transformer-XL, and of DeBERTa.
 
-The score of query i and key j is, before it is divided by sqrt(d), the sum of four terms,
+The score of query i and key j is, in Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860,
+3.3) and before it is divided by sqrt(d), the sum of four terms,
 
   q_i . k_j  +  q_i . W r(i - j)  +  u . k_j  +  v . W r(i - j)
 
@@ -9,7 +9,17 @@ where r(s) is the sinusoidal encoding of the distance s, and the matrix W and th
 are learned, here by each layer (`untie_r` of the released code). Keys that come later have negative
 distances (XLNet, Yang et al. 2019).
 
-B batch, Tq queries, Tk keys, H heads, d size of a head, D hidden size, N distances.
+In DeBERTa's disentangled attention (He et al. 2020, https://arxiv.org/abs/2006.03654, 3.1) it is,
+before it is divided by the root of d times their number, the sum of up to three,
+
+  q_i . k_j  +  q_i . K r(i - j)  +  k_j . Q r(i - j)
+
+content to content, content to position (c2p) and position to content (p2c). There r(s) is a learned
+vector, from one table of all layers, and K and Q are the layer's own projections of keys and
+queries (`share_att_key` of the released code). Distant tokens share vectors by the logarithm of
+their distance (He et al. 2021, https://arxiv.org/abs/2111.09543).
+
+B batch, Tq queries, Tk keys, H heads, d size of a head, D hidden size, N distances, R rows.
 """
 
 import math
@@ -62,26 +72,78 @@ class Relative(OwnScores):
     r_ND = sinusoids(distances_N, H * d)
     r_ND = Dropout(config.hidden_dropout_prob, self.deterministic, shared=True)(r_ND)
     r_NHd = layers.dense(config, H * d, 'distance', bias=False)(r_ND).reshape(-1, H, d)
-    x_BHTN = products((q_BTHd + v_Hd) / math.sqrt(d), r_NHd)
-    if has_places_by_row(pattern):
-      at_BTT = jnp.clip(Tk - 1 - distance(pattern), 0, N - 1)
-      return q_BTHd + u_Hd, jnp.take_along_axis(x_BHTN, at_BTT[:, None], axis=-1)
-    return q_BTHd + u_Hd, shifted(x_BHTN, Tk)
+    at_BTT = _back(pattern)
+    at_BTT = None if at_BTT is None else jnp.clip(Tk - 1 - at_BTT, 0, N - 1)
+    return q_BTHd + u_Hd, _scores((q_BTHd + v_Hd) / math.sqrt(d), r_NHd, Tk, at_BTT)
 
 
-def products(x_BTHd: Array, r_NHd: Array) -> Array:
-  """The products [B, H, T, N] float32 of the queries or keys x with vectors r of N distances."""
+class Distances(nn.Module):
+  """DeBERTa's vectors of relative distances, [R, D] in `config.dtype`: a table, and a norm."""
+
+  config: ModelConfig
+
+  @nn.compact
+  def __call__(self) -> Array:
+    config = self.config
+    shape = config.distance_rows, config.hidden_size
+    return layers.norm(config)(self.param('embedding', layers.initializer(config), shape))
+
+
+class Disentangled(OwnScores):
+  """DeBERTa's scores, from the vectors in pattern.queries.distances."""
+
+  @nn.compact
+  def __call__(
+    self, q_BTHd: Array, k_BTHd: Array, pattern: Pattern, project: Project
+  ) -> tuple[Array, Array]:
+    config, (Tq, Tk) = self.config, (q_BTHd.shape[1], k_BTHd.shape[1])
+    names = config.pos_att_type.split('|')
+    drop = Dropout(config.hidden_dropout_prob, self.deterministic, shared=True)
+    r_RD, terms = drop(pattern.queries.distances), 1 + len(names)
+    distances_N = (np if isinstance(Tk, int) else jnp).arange(1 - Tq, Tk)
+    r_ND = r_RD[rows_of(config, distances_N)]
+    at_BTT = _back(pattern)
+    at_BTT = None if at_BTT is None else jnp.clip(at_BTT + Tq - 1, 0, Tq + Tk - 2)
+    scores, size = 0.0, math.sqrt(terms * q_BTHd.shape[-1])
+    if 'c2p' in names:
+      fallen_BTT = None if at_BTT is None else Tq + Tk - 2 - at_BTT
+      scores += _scores(q_BTHd / size, project('key', r_ND[::-1]), Tk, fallen_BTT)
+    if 'p2c' in names:  # a row for each key
+      at_BTT = None if at_BTT is None else at_BTT.swapaxes(1, 2)
+      scores += _scores(k_BTHd / size, project('query', r_ND), Tq, at_BTT).swapaxes(2, 3)
+    return q_BTHd / math.sqrt(terms), scores
+
+
+def rows_of(config: ModelConfig, distances: np.ndarray | Array) -> Array:
+  """The rows of DeBERTa's table for distances, whole numbers of any shape; 0 is in the middle."""
+  farthest, side = config.max_relative_positions, config.distance_rows // 2
+  s = np.arange(-farthest, farthest + 1)
+  if config.position_buckets:
+    near = config.position_buckets // 2
+    ratios = np.maximum(np.abs(s), near).astype(np.float32) / np.float32(near)
+    steps = np.log(ratios) / np.log(np.float32((farthest - 1) / near)) * np.float32(near - 1)
+    s = np.where(np.abs(s) <= near, s, np.sign(s) * (np.ceil(steps).astype(int) + near))
+  rows = jnp.asarray((s + side).clip(0, 2 * side - 1), jnp.int32)
+  return rows[distances.clip(-farthest, farthest) + farthest]
+
+
+def _back(pattern):
+  """[B, Tq, Tk], how far each key is before each query, if places differ by row, or None."""
+  places = pattern.queries.places
+  return distance(pattern) if places is not None and places.ndim == 2 else None
+
+
+def _scores(x_BTHd, r_NHd, columns, at_BTT):
+  """The products [B, H, T, columns] float32 of queries or keys x with the vectors r of N distances:
+  those at at_BTT, or, without, as `shifted` picks them."""
   (B, T, H, d), N = x_BTHd.shape, r_NHd.shape[0]
   # Rows and queries are one dimension: see MaskedLMHead.
   x_XHd = x_BTHd.reshape(-1, H, d)
   x_HXN = jnp.einsum('xhd,nhd->hxn', x_XHd, r_NHd, preferred_element_type=jnp.float32)
-  return x_HXN.reshape(H, B, T, N).swapaxes(0, 1)
-
-
-def has_places_by_row(pattern: Pattern) -> bool:
-  """Do queries have places of their own in each row, so that distances are not those of rows?"""
-  places = pattern.queries.places
-  return places is not None and places.ndim == 2
+  x_BHTN = x_HXN.reshape(H, B, T, N).swapaxes(0, 1)
+  if at_BTT is not None:
+    return jnp.take_along_axis(x_BHTN, at_BTT[:, None], axis=-1)
+  return shifted(x_BHTN, columns)
 
 
 def sinusoids(distances_N: Any, width: int) -> Array:

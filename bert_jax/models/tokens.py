@@ -41,9 +41,9 @@ class Tokens:
   distance. None: the index in the row. Keys that continue earlier ones (a memory, a cache) need it.
   memory: the Memory before the rows (memory.py), or None.
   everywhere: [B, T] bool, global tokens, which windows do not restrict; None: there are none.
-  distances: [R, D], vectors of relative distances that all layers share (disentangled.py), or None.
+  distances: [R, D], vectors of relative distances that all layers share (relative.py), or None.
   seen: [B, T, D], what attention reads in the place of the tokens' own vectors, which only ask
-  (mask_decoder.py), or None.
+  (objectives/mask_decoder.py), or None.
   """
 
   segment_ids: Any

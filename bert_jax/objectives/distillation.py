@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from bert_jax import models
 from bert_jax.metrics import mean
 from bert_jax.objectives.base import Batch, Key, Objective, Params, Terms
-from bert_jax.objectives.encode import encode_words
+from bert_jax.objectives.encode import encode_mlm
 from bert_jax.timeline import Moment
 
 
@@ -99,10 +99,10 @@ class DistilledLanguageModel(Distilled):
   def terms(
     self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
   ) -> Terms:
-    hidden_BTD = encode_words(self.student.model, params, batch, rng if train else None)
+    hidden_BTD = encode_mlm(self.student.model, params, batch, rng if train else None)
     terms, mlm_BKV = self.student.hidden_terms(params, batch, hidden_BTD, train)
     constants, model = jax.lax.stop_gradient(constants['teacher']), self.teacher.model
-    theirs_BTD = encode_words(model, constants, batch)
+    theirs_BTD = encode_mlm(model, constants, batch)
     at_masks_BKD = models.gather_positions(theirs_BTD, batch['masked_positions'])
     theirs_BKV = models.word_logits(model, constants, at_masks_BKD)
     # Both tables may be padded to different numbers of rows.

@@ -23,7 +23,7 @@ from bert_jax import models
 from bert_jax.metrics import mean
 from bert_jax.models import dropout, layers
 from bert_jax.objectives.base import Batch, Key, Params, Terms
-from bert_jax.objectives.encode import apply, encode, encode_words, init_words
+from bert_jax.objectives.encode import apply, encode, encode_mlm, init_words
 from bert_jax.objectives.losses import alike, label_terms
 from bert_jax.objectives.masking import put_at
 from bert_jax.objectives.mlm_nsp import MlmNsp
@@ -132,7 +132,7 @@ class Electra(MlmNsp):
   def generated(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The generator's logits [B, K, V] at masked_positions; rng turns dropout on."""
     generator = self.generator_params(params)
-    hidden_BTD = encode_words(self.generator, generator, batch, rng)
+    hidden_BTD = encode_mlm(self.generator, generator, batch, rng)
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
     return models.word_logits(self.generator, generator, at_masks_BKD)
 

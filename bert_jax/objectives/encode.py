@@ -11,7 +11,8 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.errors import InputError
-from bert_jax.models import pooling
+from bert_jax.models import layers, pooling
+from bert_jax.objectives import mask_decoder
 from bert_jax.objectives.base import Batch, Key, Params, Spec
 from bert_jax.rows.row_arrays import TOKENS
 
@@ -61,14 +62,14 @@ def encode(
   return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
 
 
-def encode_words(
+def encode_mlm(
   model: models.ModelConfig, params: Params, batch: Batch, rng: Key = None
 ) -> jax.Array:
   """Hidden states [B, T, D] from which masked words are predicted: of the encoder, or, if the model
   has one, of its mask decoder. params: {'encoder', 'mlm': parameters}; rng turns dropout on."""
   if not model.mask_decoder:
     return encode(model, params['encoder'], batch, rng)
-  return models.mask_decoder.encode(model, params, [batch[name] for name in TOKENS], rng)
+  return mask_decoder.encode(model, params, [batch[name] for name in TOKENS], rng)
 
 
 def pooled(model: models.ModelConfig, params: Params, batch: Batch, x_BTD: jax.Array) -> jax.Array:
@@ -97,7 +98,8 @@ def init_words(model: models.ModelConfig, rng: jax.Array, encoder: Params) -> di
   variables = models.MaskedLMHead(model).init(rng, x_BKD, models.word_table(encoder))
   params = dict(variables.get('params', {}))
   if model.mask_decoder:
-    params |= models.mask_decoder.init(model, jax.random.fold_in(rng, 0))
+    init, shape = layers.initializer(model), (model.max_position_embeddings, model.hidden_size)
+    params[mask_decoder.TABLE] = {'embedding': init(jax.random.fold_in(rng, 0), shape)}
   return {'mlm': params} if params else {}
 
 

@@ -17,14 +17,7 @@ from bert_jax import models
 from bert_jax.metrics import Mean, mean
 from bert_jax.objectives import masking, span_boundary
 from bert_jax.objectives.base import Batch, Key, Objective, Params, Spec, Terms
-from bert_jax.objectives.encode import (
-  apply,
-  cut_rows,
-  encode_words,
-  init_words,
-  row_spec,
-  slot_spec,
-)
+from bert_jax.objectives.encode import apply, cut_rows, encode_mlm, init_words, row_spec, slot_spec
 from bert_jax.objectives.losses import alike, label_nats, label_terms
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.timeline import Moment
@@ -68,10 +61,6 @@ class MlmNsp(Objective):
       out['language'] = jax.ShapeDtypeStruct((batch_size,), jnp.int32)
     return out
 
-  def limits(self, vocab_size: int) -> dict[str, int]:
-    reads = {'position_ids': self.model.max_position_embeddings} if self.model.mask_decoder else {}
-    return super().limits(vocab_size) | reads
-
   def init(self, rng: jax.Array) -> Params:
     encoder_key, mlm_key, pooler_key, nsp_key = jax.random.split(rng, 4)
     x_BKD = jnp.zeros((1, 1, self.model.hidden_size))
@@ -108,7 +97,7 @@ class MlmNsp(Objective):
     self, params: Params, batch: Batch, rng: Key = None
   ) -> tuple[jax.Array, jax.Array | None]:
     """MLM logits [B, K, V] at masked_positions, and NSP logits [B, N, 2] or None; rng: dropout."""
-    return self._heads(params, batch, encode_words(self.model, params, batch, rng))
+    return self._heads(params, batch, encode_mlm(self.model, params, batch, rng))
 
   def _heads(self, params, batch, hidden_BTD):
     at_masks_BKD = models.gather_positions(hidden_BTD, batch['masked_positions'])
@@ -123,7 +112,7 @@ class MlmNsp(Objective):
   def terms(
     self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
   ) -> Terms:
-    hidden_BTD = encode_words(self.model, params, batch, rng if train else None)
+    hidden_BTD = encode_mlm(self.model, params, batch, rng if train else None)
     return self.hidden_terms(params, batch, hidden_BTD, train)[0], carry
 
   def hidden_terms(

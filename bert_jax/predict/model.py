@@ -14,7 +14,7 @@ from bert_jax import models
 from bert_jax.command_line import show_log
 from bert_jax.errors import InputError, log
 from bert_jax.models import layers
-from bert_jax.objectives.encode import encode, encode_words
+from bert_jax.objectives.encode import encode, encode_mlm
 from bert_jax.predict import cpu_kernels, packed_rows
 from bert_jax.predict.hidden_states import ATTENTION
 from bert_jax.predict.nearest import SEARCH
@@ -170,7 +170,7 @@ class Model:
 
   def word_hidden(self, params: Any, batch: Any) -> jax.Array:
     """The hidden states [B, T, D] of a batch from which masked words are predicted."""
-    return encode_words(self.objective.model, params, batch)
+    return encode_mlm(self.objective.model, params, batch)
 
   def mlm_logits(self, params: Any, hidden_BKD: jax.Array) -> jax.Array:
     """The masked-LM head's logits [B, K, V] of hidden states."""

@@ -109,7 +109,6 @@ def test_what_a_model_is_made_of_is_not_said_anywhere(monkeypatch):
   # Scores of the distances: a product for each, with each query, and the projection of distances.
   N = 2 * T - 1
   assert flops_of('relative') - flops_of('none') == 2 * B * T * N * D + 2 * N * D * D
-  # With queries and with keys, and both projections of the vectors that distances share.
-  R = MODEL.distance_rows
-  more = 2 * (2 * B * T * N * D + 2 * R * D * D)
+  # With queries and with keys, and both projections.
+  more = 2 * (2 * B * T * N * D + 2 * N * D * D)
   assert flops_of('disentangled') - flops_of('none') == more

@@ -4,46 +4,37 @@ its embeddings."""
 import json
 
 from bert_jax.convert.families.bert import ENCODER, MLM
-from bert_jax.convert.families.record import (
-  HEADS,
-  OtherHead,
-  ReleasedFamily,
-  other_model,
-  renamed,
-)
+from bert_jax.convert.families.record import HEADS, OtherHead, ReleasedFamily, other_model, renamed
 from bert_jax.errors import InputError
 
-_NAMES = {
-  k: x for k, x in ENCODER.items() if not k.endswith(('type_embeddings', 'position_embeddings'))
+_TABLES = 'encoder/embeddings/position_embeddings', 'encoder/embeddings/token_type_embeddings'
+_NAMES = {ours: name for ours, name in ENCODER.items() if ours not in _TABLES}
+_NAMES |= {
+  f'encoder/layer_#/attention/{x}': f'bert.encoder.layer.#.attention.self.{x}_proj'
+  for x in ('query', 'key', 'value')
 }
-for _name in ('query', 'key', 'value'):
-  _NAMES[f'encoder/layer_#/attention/{_name}'] += '_proj'
-# What is no key of ours, and has another value where a config.json lacks it.
+# Options that are no field of ours. Where a config.json lacks one, it has another value.
 _SAID = {'relative_attention': True, 'position_biased_input': False, 'share_att_key': True}
 _SAID |= {'norm_rel_ebd': 'layer_norm'}
 _TERMS = 'c2p|p2c', 'c2p', 'p2c'
-_TABLE = 'deberta.embeddings.position_embeddings.weight'
-_OWN_HEAD = OtherHead(
-  ('lm_predictions.', _TABLE),
-  ('mlm',),
-  'its masked-LM head reads a mask decoder, whose depth no config.json says',
-)
+# Its own masked-LM head is written by the names of transformers' older class, with which it shares
+# them. The table of positions is its mask decoder's.
+_TABLE, _OWN = 'deberta.embeddings.position_embeddings', 'lm_predictions.position_embeddings'
+_RENAMED = {_TABLE: _OWN, 'lm_predictions.lm_head.': 'cls.predictions.transform.'}
+_RENAMED |= {'cls.predictions.transform.bias': 'cls.predictions.bias'}
+_WHY = 'its masked-LM head reads a mask decoder, whose depth no config.json says'
+_BEHIND_A_DECODER = OtherHead(('lm_predictions.', _TABLE), ('mlm',), _WHY)
 
 
 def _read(path, content):
   if missing := [name for name in _SAID if name not in content]:
     fix = f'write "{missing[0]}": {json.dumps(_SAID[missing[0]])} if it is so'
     raise InputError(f'{path} does not say {missing[0]}, which is not as here without; {fix}.')
-  said, heads = content['pos_att_type'], content.get('num_attention_heads')
+  said, longest = content['pos_att_type'], content['max_relative_positions']
   terms = '|'.join(said) if isinstance(said, list) else str(said).lower()
   terms = '|'.join(sorted(term.strip() for term in terms.split('|')))
   if terms not in _TERMS:
     raise other_model(path, 'pos_att_type', said, f'our encoder has {" or ".join(_TERMS)}')
-  size = content.get('attention_head_size')
-  if size and heads and size * heads != content.get('hidden_size'):
-    ours = 'our heads are hidden_size / num_attention_heads wide'
-    raise other_model(path, 'attention_head_size', size, ours)
-  longest = content['max_relative_positions']
   return content | {
     'pos_att_type': terms,
     'position_buckets': max(0, content['position_buckets']),
@@ -62,13 +53,9 @@ def _write(model):
 
 
 def _canonical(name):
-  """Its own masked-LM head has other names than transformers' older class, by which it is written.
-  The table of positions is the mask decoder's."""
-  if name == _TABLE:
-    return 'lm_predictions.position_embeddings.weight'
-  name = name.replace('lm_predictions.lm_head.LayerNorm', 'cls.predictions.transform.LayerNorm')
-  name = name.replace('lm_predictions.lm_head.dense', 'cls.predictions.transform.dense')
-  return name.replace('lm_predictions.lm_head.', 'cls.predictions.')
+  for theirs, shared in _RENAMED.items():
+    name = name.replace(theirs, shared)
+  return name
 
 
 DEBERTA = ReleasedFamily(
@@ -94,13 +81,11 @@ DEBERTA = ReleasedFamily(
   unsaid=('type_vocab_size',),
   also={'pooler_hidden_size': 'hidden_size', 'embedding_size': 'hidden_size'},
   fixed={name: (value,) for name, value in _SAID.items()}
-  | {'conv_kernel_size': (0,), 'type_vocab_size': (0,), 'pooler_hidden_act': ('gelu',)}
-  | {'pooler_dropout': (0,)},
+  | {'conv_kernel_size': (0,), 'pooler_dropout': (0,), 'pooler_hidden_act': ('gelu',)}
+  | {'type_vocab_size': (0,)},
   read=_read,
   write=_write,
   no_class=('ForPreTraining',),
   fits=lambda exported: exported.model['position_embeddings'] == 'disentangled',
-  other_head=lambda _, names: (
-    _OWN_HEAD if 'lm_predictions.position_embeddings.weight' in names else OtherHead()
-  ),
+  other_head=lambda _, names: _BEHIND_A_DECODER if f'{_OWN}.weight' in names else OtherHead(),
 )

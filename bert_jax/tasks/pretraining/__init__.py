@@ -93,16 +93,11 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   no_spans = f'loss.sbo_weight is {sbo} but masking.policy={config.masking.policy} masks no spans'
   spans = values_of(config.masking.policy) == ('span',)
   yield not sbo or spans, f'{no_spans}; set masking.policy=span, or loss.sbo_weight=0.'
-  decoder, most = (
-    f'model.mask_decoder={config.model.mask_decoder}',
-    config.model.max_position_embeddings,
-  )
-  alone = not (config.model.mask_decoder and (weight or sbo or 'language_model' in config))
-  fault = f'{decoder} is for masked words alone (loss.nsp_weight=0 and sbo_weight=0)'
-  yield alone, f'{fault}; set it to 0.'
-  fault = f'{decoder} reads positions, and data.seq_length is {row}'
-  fits = not config.model.mask_decoder or row <= most
-  yield fits, f'{fault}; set it to {most} at most (model.max_position_embeddings).'
+  decoder, most = config.model.mask_decoder, config.model.max_position_embeddings
+  alone = f'model.mask_decoder={decoder} is for masked words alone; set it to 0.'
+  yield not (decoder and (weight or sbo or 'language_model' in config)), alone
+  reads = f'model.mask_decoder reads {most} positions (max_position_embeddings)'
+  yield not decoder or row <= most, f'{reads}, and data.seq_length is {row}; change one of them.'
   odd = f'corpus.weights is {quoted(config.corpus.weights)}; write ((language, factor), ...)'
   wanted = f'{odd} with factors above 0; corpus.languages leaves languages out.'
   yield pairs_with_positive_numbers(config.corpus.weights), wanted

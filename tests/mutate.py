@@ -290,7 +290,7 @@ def without_effect() -> dict[str, str]:
   if not WITHOUT_EFFECT.exists():
     return {}
   lines = WITHOUT_EFFECT.read_text().splitlines()
-  pairs = [line.split('  # ', 1) for line in lines if line and not line.startswith('#')]
+  pairs = [line.rsplit('  # ', 1) for line in lines if line and not line.startswith('#')]
   return {name: reason for name, reason in pairs}
 
 

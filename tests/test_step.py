@@ -587,6 +587,17 @@ def test_rules_are_of_the_whole_name_of_a_part_and_of_trailing_axes():
     assert spec(other, (8, 8), mesh) == ()
 
 
+@pytest.mark.parametrize(
+  'number, where', [(1, 'on the device'), (2, 'on each of 2 devices, 1 array')]
+)
+def test_a_run_says_how_many_bytes_its_parameters_take(number, where):
+  mesh = sharding.make_mesh(1, number, 1, number * jax.devices()[:1])
+  shapes = {name: jax.ShapeDtypeStruct((n, 500), jnp.float32) for name, n in (('x', 600), ('y', 3))}
+  said = sharding.describe(sharding.placed(shapes, mesh), mesh, table=False)
+  size = 4 * (600 * 500 // number + 3 * 500)
+  assert said.startswith(f'301,500 parameters in 2 arrays: {size:,} bytes {where}')
+
+
 def test_mesh_mistakes_are_sentences():
   with pytest.raises(InputError, match='does not multiply to the 1 devices'):
     sharding.make_mesh(2, 1, 1, jax.devices()[:1])

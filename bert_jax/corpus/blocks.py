@@ -107,16 +107,16 @@ class Writer:
 def _parts(index):
   """Yields, for each block of a shard, (the columns `language` to `tokens`, its part)."""
   records = offsets(index['document_records'])
-  tokens = np.diff(offsets(index['record_tokens'])[records])
-  documents = cut(tokens, index['languages'])
+  tokens = offsets(index['record_tokens'])[records]
+  documents = cut(np.diff(tokens), index['languages'])
   sentences = offsets(index['document_sentences'])[documents]
   bounds = {'documents': documents, 'sentences': sentences, 'records': records[documents]}
+  bounds |= {'tokens': tokens[documents]}
   for k, first in enumerate(documents[:-1]):
     arrays = [index[x][bounds[of][k] : bounds[of][k + 1]] for x, of in PARTS.items()]
     sizes = [of_all[k + 1] - of_all[k] for of_all in bounds.values()]
     content = b''.join(x.astype('<i4').tobytes() for x in arrays)
-    block = index['languages'][first], *sizes, arrays[-1].sum(dtype=np.int64)
-    yield block, zlib.compress(content, 1)
+    yield (index['languages'][first], *sizes), zlib.compress(content, 1)
 
 
 class Index:

@@ -132,13 +132,15 @@ def by_loops(vectors, there, ids, temperature=0.05):
 def test_the_loss_of_a_batch_is_that_of_the_formula(params):
   of = objective(texts=4)
   batch = batch_of(of)
-  batch['weights'][0, 2] = batch['weights'][1, -1] = 0  # items without a negative
+  there = batch['weights'].reshape(-1, 4)
+  there[0, 2] = there[3, 3] = 0  # items without a negative
+  there[2, 0] = there[4, 1] = 0  # and without an anchor or a positive, whose others are candidates
   loss, terms = loss_of(of, params, batch)
   expected, hits, masked, others = by_loops(*items_of(of, params, batch))
   assert float(loss) == pytest.approx(expected, abs=1e-5) and expected > 0.1
   assert float(terms['in_batch_accuracy'].value) == pytest.approx(hits[0])
   assert float(terms['in_batch_accuracy_chance'].value) == pytest.approx(hits[1])
-  assert float(terms['in_batch'].weight) == 7  # the eighth item has no text
+  assert sorted(float(x.weight) for x in terms.values()) == [5, 5, 5, others]  # the last is empty
   assert (masked, others) == (0, float(terms['false_negatives'].weight))
 
 

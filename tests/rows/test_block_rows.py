@@ -17,7 +17,7 @@ from bert_jax import sharding, tokenizers
 from bert_jax.corpus import blocks, prepared
 from bert_jax.corpus.tokenized import DamagedRecord
 from bert_jax.errors import InputError
-from bert_jax.files import seal
+from bert_jax.files import Path, seal
 from bert_jax.objectives.encode import row_spec, slot_spec
 from bert_jax.rows import batches, block_rows
 from bert_jax.rows.block_rows import BlockRows
@@ -293,6 +293,7 @@ def test_a_run_of_two_languages_reads_blocks(folder, tokenizer, monkeypatch):
   for split in ('train', 'eval'):
     assert all(isinstance(part, Rows) for part in few[split].parts.values())
     assert all(isinstance(part, BlockRows) for part in many[split].parts.values())
+    assert {part.window for part in many[split].parts.values()} == {3}
     assert len(many[split]) == len(few[split])
     for name, (value, _) in few[split].baselines.items():
       rel = 0.15 if name.endswith('accuracy') else 0.05  # the share of one piece
@@ -371,6 +372,22 @@ def test_each_language_of_a_batch_is_of_all_its_blocks(index, tokenizer):
 
 
 # ---- start, memory, files ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('place', ['a disk', 'a bucket'])
+def test_a_record_that_a_bucket_does_not_give_now_is_not_damaged(index, monkeypatch, place):
+  reader, path = index.reader, Path('gs://mine/D/x')
+  if place == 'a bucket':
+    monkeypatch.setattr(reader, 'paths', [path] * len(reader.paths))
+  for error in (OSError('not now'), ValueError('no record')):
+
+    def opened(shard, error=error):
+      raise error
+
+    monkeypatch.setattr(reader, '_opened', opened)
+    is_lost = place == 'a bucket' and isinstance(error, OSError)
+    with pytest.raises(OSError if is_lost else DamagedRecord):
+      reader(0)
 
 
 def test_a_corpus_of_many_shards_keeps_few_open(folder, tokenizer, monkeypatch):

@@ -303,7 +303,9 @@ def test_what_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
   """A folder, checkpoints, a config that process 0 has written."""
   monkeypatch.setattr(hosts, 'VISIBLE_SECONDS', 0)
   monkeypatch.setattr(hosts, 'from_all', lambda number: [1, int(number), 1])
-  monkeypatch.setattr(setup.contents, 'claim', lambda *_: None)
+  events = []  # the config is looked for when process 0 has written it
+  monkeypatch.setattr(setup.contents, 'claim', lambda *_: events.append('written'))
+  monkeypatch.setattr(hosts, 'wait', events.append)
   inputs = SimpleNamespace(config=None, workdir=tmp_path / 'W', in_workdir=True)
   for look, name in (
     (lambda: hosts.exists(tmp_path / 'missing'), 'missing'),
@@ -313,7 +315,7 @@ def test_what_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
     said = f'process 1 does not see .*{name}, and process 0 does; use a fol'
     with pytest.raises(InputError, match=said):
       look()
-  assert hosts.exists(tmp_path)
+  assert hosts.exists(tmp_path) and events == ['written', 'claimed']
   # What appears a little later is there.
   monkeypatch.setattr(hosts, 'VISIBLE_SECONDS', 60)
   slept, late = [], tmp_path / 'late'

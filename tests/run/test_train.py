@@ -309,8 +309,11 @@ def test_an_evaluation_looks_at_batches_all_over_the_split(count, expected):
   assert result['score'] == pytest.approx(sum(expected) / sum(1 + i for i in expected))
 
 
-def test_every_point_of_a_curve_is_of_the_same_rows(corpus_file, pretrained, tmp_path, monkeypatch):
+def test_every_point_of_a_curve_is_of_the_same_rows(
+  corpus_file, pretrained, tmp_path, monkeypatch, caplog
+):
   """Also the last one: the evaluation of all rows is a line of its own, which counts."""
+  caplog.set_level('INFO', 'bert_jax')
   config, batches, write = small_pretrain(corpus_file, 'eval.batches=2'), [], Writer.write
   with monkeypatch.context() as patch:
     run = evaluation.one_pass
@@ -320,6 +323,8 @@ def test_every_point_of_a_curve_is_of_the_same_rows(corpus_file, pretrained, tmp
   assert results == pretrained[2] and len(batches[0]) > 2  # of the run that reads all each time
   found = [(x['step'], x['split']) for x in lines(tmp_path / 'run') if x['split'] != 'train']
   assert found == [(10, 'eval'), (20, 'eval'), (20, 'whole')]
+  said = [f'eval, all {len(batches[0].source)} rows' in x for x in caplog.messages if '  eval' in x]
+  assert said == [False, False, True]
   read = records.read(tmp_path / 'run')
   assert not read.faults and [p.step for p in read.curve] == [10, 20]
   assert read.final('mlm') == results['mlm'] == read.newest['metrics']['mlm']

@@ -74,6 +74,15 @@ def test_a_long_file_is_recognised_wherever_the_sample_ends(tmp_path, encoding, 
   assert b''.join(parts).decode() == '\n'.join(lines)
 
 
+@pytest.mark.parametrize(
+  'encoding, text', [('big5', '一籲д'), ('gb18030', '啊座亍'), ('cp949', '가힝伽')]
+)
+def test_the_frequent_characters_of_an_encoding_are_its_first_level(encoding, text):
+  """Its first, its last, and one behind it."""
+  found = [encodings._frequent([x], encoding, encodings.FIRST_BYTES[encoding]) for x in text]
+  assert found == [1, 1, 0]
+
+
 def test_a_few_bad_bytes_do_not_make_another_encoding(tmp_path, caplog):
   """Wherever they stand, and whatever the reader has read ahead."""
   (tmp_path / 'a.txt').write_bytes('Grüße aus Köln\n'.encode() + b'caf\xff\n' + b'K\xc3\xb6ln\n')

@@ -14,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -510,6 +511,19 @@ def test_a_folder_that_is_written_at_once_begins_empty_and_leaves_nothing_beside
 def test_a_step_that_is_not_there_is_refused_with_those_that_are(pretrained, tmp_path):
   with pytest.raises(InputError, match=r"no checkpoint '15'; it has \[10, 20\]"):
     trained.load(pretrained[0], '15')
+
+
+def test_the_best_step_is_what_the_newest_good_checkpoint_with_one_says():
+  none = {'goodness': -np.inf, 'step': 0, 'of': 'mlm min'}
+  best = {20: none, 10: none | {'goodness': -3.5, 'step': 7}, 5: none | {'goodness': -3.1}}
+
+  def meta(number):
+    if number == 30:
+      raise manifest.Damaged('checkpoints', number, 'a bit is another')
+    return {'best': best[number]} if number in best else {}
+
+  found = lambda metric: trained._best(SimpleNamespace(meta=meta), [40, 30, 20, 10, 5], metric)
+  assert found('mlm') == [7] and found('nsp') == []
 
 
 @pytest.mark.parametrize('fields, more', [(1, 0), (3, 0), (4, 1), (6, 3)])

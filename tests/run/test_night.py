@@ -313,14 +313,19 @@ def test_the_first_module_whose_output_is_not_finite_is_named(pretrained):
   assert first_not_finite(inputs, state) == 'Encoder/layer_0/intermediate'
 
 
-def test_among_scanned_layers_it_is_named_with_its_layer(pretrained, corpus_file, tmp_path):
-  scanned = 'model.num_hidden_layers=2 model.scan_layers=true model.remat=full'
-  config = small_pretrain(corpus_file, scanned, f'tokenizer.path={pretrained[0]}/vocab.txt')
-  inputs = read_inputs(config, tmp_path)
+def test_among_scanned_layers_it_is_named_with_its_layer(tmp_path):
+  """Though no layer of the decoder, which reads the encoder, is finite either."""
+  (tmp_path / 'pairs.tsv').write_text('en\tde\nold\talt\nnew\tneu\n' * 4)
+  scanned = 'model.scan_layers=true model.remat=full model.num_hidden_layers=3'
+  train = f'data.train={tmp_path}/pairs.tsv batch_size=2 data.seq_length=16'
+  sizes = 'model.num_decoder_layers=2 model.vocab_size=41 model.hidden_size=16'
+  sizes += ' model.intermediate_size=24 model.num_attention_heads=2'
+  spec = 'configs/translate.py:pair=en-de,size=small'
+  inputs = read_inputs(toys.load(spec, train, sizes, scanned), tmp_path / 'W')
   params = drawn(inputs.objective.init)
-  params['encoder']['layers']['intermediate']['kernel'][1] = 3e38
+  params['encoder']['layers']['output']['kernel'][2] = 3e38
   state = step.State(jnp.int32(0), jax.device_put(params), {}, {})
-  assert first_not_finite(inputs, state) == 'Encoder/layers/intermediate of layer 1'
+  assert first_not_finite(inputs, state) == 'Encoder/layers/output of layer 2'
 
 
 def test_rows_of_a_batch_are_named_as_they_are_read(pretrained):

@@ -102,7 +102,7 @@ def test_a_vocabulary_of_roberta_makes_a_roberta(tmp_path, head, types):
   'pooling, sentence',
   [
     ('mean', 'of a model for classification only classifier, encoder is there'),
-    ('pooled_mean', 'table.pooling is pooled_mean, which of the classes of Hugging Face Modern'),
+    ('pooled_mean', 'reads mean vectors, and Hugging Face.s Bert cls'),
   ],
 )
 def test_a_classifier_of_means_is_not_written_as_one_of_cls(tmp_path, pooling, sentence):

@@ -114,8 +114,9 @@ def test_their_classes_compute_what_is_recorded(transformers, recorded, case):
 # What config.json may lack: their defaults, and what a class of theirs does not read.
 NOT_WRITTEN = set(
   """activation_dropout add_cross_attention classifier_dropout classifier_dropout_prob
-  decoder_layerdrop deterministic_flash_attn encoder_layerdrop initializer_cutoff_factor
-  inner_group_num is_decoder num_hidden_groups reorder_and_upcast_attn
+  decoder_layerdrop deterministic_flash_attn encoder_layerdrop head_dim initializer_cutoff_factor
+  inner_group_num is_decoder mlp_bias num_hidden_groups pretraining_tp reorder_and_upcast_attn
+  rotary_value
   scale_attn_by_inverse_layer_idx scale_attn_weights
   sparse_pred_ignore_index sparse_prediction summary_activation summary_first_dropout
   summary_last_dropout summary_proj_to_labels summary_type summary_use_proj tpu_short_seq_length

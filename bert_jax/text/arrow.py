@@ -180,11 +180,11 @@ def records(
   import pyarrow as pa
 
   counts['bytes'] += len(data)
-  yield from records_of(pa.ipc.open_stream(data).read_all(), where, counts)
+  return records_of(pa.ipc.open_stream(data).read_all(), where)
 
 
-def records_of(table: Any, where: str, counts: Counter) -> Iterator[dict[str, Any]]:
-  """Yields the rows of a pyarrow.Table, as records does."""
+def records_of(table: Any, where: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+  """(The rows of a pyarrow.Table, {column: kind of its values}), as records has them."""
   features = _features(table.schema, where)
   columns = [_values(f'{where}: column {x!r}', table[x]) for x in table.column_names]
   kinds = {field.name: _kind(field.type, features.get(field.name)) for field in table.schema}

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bert_jax.errors import InputError, first_line, quoted
-from bert_jax.text import arrow
+from bert_jax.errors import InputError, first_line, listed, quoted
+from bert_jax.text import arrow, record_sources
 
 KEPT = b'huggingface'  # of a schema: it names classes. pandas' entry tells its version
 
@@ -27,7 +27,9 @@ def table_of(rows: Any, name: str) -> Any:
   value}; what a dict lacks is null. name: of the rows, for the InputError if they are no table."""
   import pyarrow as pa
 
-  if hasattr(rows, 'with_format'):
+  if isinstance(rows, Mapping) and rows and all(hasattr(x, 'with_format') for x in rows.values()):
+    raise InputError(f'{name} has several splits, {listed(rows)}; choose one, as rows["train"].')
+  if hasattr(rows, 'with_format') and hasattr(rows, '__len__'):
     rows = rows.with_format('arrow')[:]
   if is_frame(rows):
     if not hasattr(rows, '__arrow_c_stream__'):
@@ -43,8 +45,10 @@ def table_of(rows: Any, name: str) -> Any:
       raise _unlike_rows(rows, name)
     dicts, arrays = [_dict_of(row, f'{name}: row {i}') for i, row in enumerate(rows)], {}
     for column in dict.fromkeys(column for row in dicts for column in row):
+      if not isinstance(column, str):
+        raise InputError(f'{name} has a column {column!r}; give columns names that are texts.')
       with _one_type(f'{name}: column {quoted(column)}'):
-        arrays[str(column)] = pa.array([row.get(column) for row in dicts])
+        arrays[column] = pa.array([row.get(column) for row in dicts])
     table = pa.table(arrays)
   about = (table.schema.metadata or {}).get(KEPT)
   return table.replace_schema_metadata({KEPT: about} if about else None)
@@ -78,7 +82,13 @@ def _one_type(what):
 
 def records(frame: Any, name: str) -> list[dict[str, Any]]:
   """The rows of a DataFrame as {column: value}, the values as JSON would hold them."""
-  return [*arrow.records_of(table_of(frame, name), name, Counter())]
+  return _plain(table_of(frame, name), name)
+
+
+def _plain(table, name):
+  rows, kinds = arrow.records_of(table, name)
+  counts = Counter()
+  return [{x: record_sources.plain(row[x], kinds[x], counts, None) for x in kinds} for row in rows]
 
 
 def like(frame: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -92,7 +102,7 @@ def like(frame: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
 def digest(table: Any) -> str:
   """A checksum of the rows of a pyarrow.Table, whatever library made it."""
   out = hashlib.sha256()
-  for row in arrow.records_of(table, 'rows', Counter()):
+  for row in _plain(table, 'rows'):
     out.update(repr(row).encode())
   return out.hexdigest()[:16]
 

@@ -673,10 +673,8 @@ def test_a_lock_is_looked_at_again_when_its_beat_is_old(fake, monkeypatch):
   assert looks == [1000 + lock.BUCKET_SECONDS / 2, 999]  # or the clock was put back
   write({'id': 'mine'})
   del looks[:]
-  for seconds in (0, lock.BUCKET_SECONDS / 2 - 1, lock.BUCKET_SECONDS / 2):
-    now[0] = 999.0 + seconds
-    buckets.GUARDS[fake]()
-  assert looks == [999 + lock.BUCKET_SECONDS / 2]
+  buckets.GUARDS[fake]()
+  assert not looks
   release()
   assert fake not in buckets.GUARDS and lock._is_over(files.read_bytes(fake / 'run.lock.1'))
 

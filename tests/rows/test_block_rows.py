@@ -120,6 +120,14 @@ def test_a_block_is_a_run_of_whole_documents_of_one_language(index, folder, toke
     np.testing.assert_array_equal(np.concatenate([x.sizes for x in corpora]), whole.sizes)
 
 
+@pytest.mark.parametrize('more, whole', [(0, True), (-1, False)])
+def test_a_language_of_few_blocks_is_one_unit(index, monkeypatch, more, whole):
+  number = len(blocks.Blocks(index, 0, 2).blocks)
+  monkeypatch.setattr(blocks, 'WHOLE', 2 * (number + more))  # of two languages
+  units = blocks.Blocks(index, 0, 2).units
+  assert units == (1 if whole else number) and number > 30
+
+
 def test_documents_that_are_long_or_few():
   """Blocks end with their language, take many short documents and few long ones."""
   for tokens, languages, begins in (

@@ -15,7 +15,7 @@ from bert_jax import metrics, sharding
 from bert_jax.config import load, timeline_of
 from bert_jax.metrics import Level, LossLevel, Mean
 from bert_jax.run import log as training_log
-from bert_jax.run import progress, session, speed, stopping, tally
+from bert_jax.run import progress, session, setup, speed, stopping, tally
 from bert_jax.run.trackers import TensorBoard
 
 
@@ -193,6 +193,18 @@ def test_the_peak_is_that_of_all_devices_together(monkeypatch):
   assert speed.peak_flops() == 1.1e15
   device.device_kind = 'TPU v99'
   assert math.isnan(speed.peak_flops())
+
+
+@pytest.mark.parametrize(
+  'backend, dtype', [('cpu', 'float32'), ('tpu', 'bfloat16'), ('tpu', 'float32')]
+)
+def test_float32_is_said_to_be_slow_where_it_is(backend, dtype, monkeypatch, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
+  inputs = SimpleNamespace(config=SimpleNamespace(model=SimpleNamespace(dtype=dtype)))
+  with pytest.raises(AttributeError):  # there is no program
+    setup.compiled(inputs, None, None)
+  assert ('bfloat16 takes' in caplog.text) == ((backend, dtype) == ('tpu', 'float32'))
 
 
 def test_event_files_are_written_without_torch(tmp_path):

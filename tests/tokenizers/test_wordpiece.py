@@ -167,7 +167,7 @@ def refuses(path, says):
   'name, content, says',
   [
     ('vocab.txt', b'', 'is empty'),
-    ('vocab.txt', b'[PAD]\n[UNK]\nab\x00c\n', 'line 3 holds a zero byte'),
+    ('vocab.txt', b'\n[UNK]\nab\x00c\n', 'line 3 holds a zero byte'),
     ('vocab.txt', b'[PAD]\n\xff\xfe\n', 'not UTF-8 on line 2'),
     ('vocab.txt', '\n'.join([*RESERVED[:4], 'a']), r'has no \[MASK\]'),
     ('vocab.txt', None, 'does not exist'),

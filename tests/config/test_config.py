@@ -9,7 +9,7 @@ import pytest
 from bert_jax import config
 from bert_jax.config import ALL, InputError, __main__, optimizer
 from bert_jax.config.check import _checked
-from bert_jax.field import Field
+from bert_jax.field import NO_PAST, Field
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import records
 
@@ -214,6 +214,13 @@ def test_fingerprint_changes_with_what_decides_the_numbers_only():
   other = config.load('configs/pretrain.py', ['--config.seed=7'])
   assert config.fingerprint(base) == config.fingerprint(same) != config.fingerprint(other)
   assert config.changes(base, other) == ['seed: 0 -> 7']
+
+
+def test_defaults_and_pasts_are_values_that_their_fields_may_have():
+  for name, field in ALL.items():
+    allowed = None if field.by_step or name == 'objective' else field.allowed
+    for value in {field.default, field.past} - {NO_PAST}:
+      assert _checked(name, value, field.type, allowed) == value
 
 
 def test_fields_are_documented_and_none_is_dead():

@@ -47,11 +47,9 @@ class Attention(nn.Module):
     window = config.attention_window
     blocks = bands.Whole() if is_whole else bands.blocks_of(pattern, window, x_BTD.shape[1])
 
-    dense = {
-      name: layers.dense(config, config.hidden_size, name, config.attention_bias)
-      for name in ('query', 'key', 'value')
-    }
-    project = lambda name, x: self._heads(dense[name](x))
+    dense = lambda name: layers.dense(config, config.hidden_size, name, config.attention_bias)
+    made = {name: dense(name) for name in ('query', 'key', 'value')}
+    project = lambda name, x: self._heads(made[name](x))
     queries_BTD = blocks.queries(x_BTD)
     q_BTHd = project('query', queries_BTD)
     if stored := cache.stored_context(self):

@@ -1,5 +1,4 @@
-"""DeBERTa of the second and third version: a BERT with disentangled attention, and no positions in
-its embeddings."""
+"""DeBERTa-v2 and -v3: a BERT with disentangled attention, and no positions in its embeddings."""
 
 import json
 
@@ -17,8 +16,7 @@ _NAMES |= {
 _SAID = {'relative_attention': True, 'position_biased_input': False, 'share_att_key': True}
 _SAID |= {'norm_rel_ebd': 'layer_norm'}
 _TERMS = 'c2p|p2c', 'c2p', 'p2c'
-# Its own masked-LM head is written by the names of transformers' older class, with which it shares
-# them. The table of positions is its mask decoder's.
+# Its own masked-LM head has other names than transformers' older class. The table is its decoder's.
 _TABLE, _OWN = 'deberta.embeddings.position_embeddings', 'lm_predictions.position_embeddings'
 _RENAMED = {_TABLE: _OWN, 'lm_predictions.lm_head.': 'cls.predictions.transform.'}
 _RENAMED |= {'cls.predictions.transform.bias': 'cls.predictions.bias'}

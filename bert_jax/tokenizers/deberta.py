@@ -2,6 +2,7 @@
 normalisation, and [MASK], which the model lacks, as the next piece."""
 
 import base64
+from typing import Any
 
 from bert_jax.errors import InputError
 from bert_jax.files import Path
@@ -37,7 +38,7 @@ def read(path: Path, data: bytes) -> Tokenizer:
   special = [i for i in range(len(model)) if model.is_unknown(i) or model.is_control(i)]
   named = [*((i, pieces[i]) for i in special), (len(model), MASK)]
   added = [{'id': i, 'content': piece, **TOKEN_FLAGS, 'special': True} for i, piece in named]
-  steps = [{'type': 'Lowercase'}] if settings.get('do_lower_case') else []
+  steps: list[dict[str, Any]] = [{'type': 'Lowercase'}] if settings.get('do_lower_case') else []
   steps.append({'type': 'Strip', 'strip_left': True, 'strip_right': True})
   spec = protobuf.messages(parts.get(_NORMALIZER, b''))
   if table := spec.get(_CHARSMAP):

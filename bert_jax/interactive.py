@@ -89,7 +89,8 @@ def finetune(
     task = f'table,objective={config_lib.add(task)}'
   begins = {'init_from': model} if model and model not in config_lib.SIZES else {}
   size = f',size={model}' if model and not begins else ''
-  return start(f'configs/finetune.py:task={task}{size}', train, workdir, eval, **begins, **fields)
+  spec = f'configs/finetune.py:task={task}{size}'
+  return start(spec, train, workdir, eval, **(fields | begins))
 
 
 def pretrain(
@@ -108,10 +109,12 @@ def start(
   folder = Path(workdir).expanduser()
   overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)
   config = config_lib.load(spec, overrides)
-  is_begun = config.data.train in tables and files.exists(folder / contents.CONFIG)
-  if is_begun and contents.read_config(folder).data.train != config.data.train:
-    fault = f'{folder} holds a run on other rows'
-    raise InputError(f'{fault}; give the same, name another workdir, or delete it.')
+  if tables and files.exists(folder / contents.CONFIG):
+    begun = contents.read_config(folder).data
+    for split in ('train', 'eval'):  # a workdir may be moved; the name has the checksum
+      if config.data[split] in tables and Path(begun[split]).name != Path(config.data[split]).name:
+        fault = f'{folder} holds a run on other rows of data.{split}'
+        raise InputError(f'{fault}; give the same, name another workdir, or delete it.')
   _write(tables)
   _, metrics = train.train(config, folder, config_lib.names_of(overrides))
   return Run(folder, metrics)
@@ -135,6 +138,8 @@ def _given(folder, fields, **rows):
 
 def _write(tables):
   for path, table in tables.items():
+    if files.exists(Path(path)):
+      continue
     with writing(path):
       files.make_folder(Path(path).parent)
       files.write_whole(path, frames.parquet(table, path))

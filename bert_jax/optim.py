@@ -230,7 +230,9 @@ def layer_depths(params: Tree) -> Tree:
         return np.arange(x.shape[0], 0, -1).reshape(-1, *[1] * (len(x.shape) - 1))
       return counts[tower] - number
     tower = parameter_layers.tower_of(name, counts)
-    folder, in_embeddings, _ = f'/{name[len(tower or "") :]}/'.partition('/embeddings/')
+    # All layers read the table of distances, as they do what the embeddings give.
+    own = f'/{name[len(tower or "") :]}/'.replace('/distances/', '/embeddings/')
+    folder, in_embeddings, _ = own.partition('/embeddings/')
     beside = [t for t in counts if f'/{t}'.startswith(f'{folder}/')] if tower is None else [tower]
     return max((counts[t] for t in beside), default=-1) + 1 if in_embeddings else 0
 

@@ -40,7 +40,8 @@ def add(record: Family) -> str:
     raise InputError(f'{record.name!r} is the name of a family of this package; {advice}.')
   TASKS[record.name] = record
   SHARED['objective'] = dataclasses.replace(SHARED['objective'], allowed=tuple(TASKS))
-  ALL.update(dict(record.fields) | ALL | SHARED)
+  own = SHARED.keys() | {name for family in OURS for name in TASKS[family].fields}
+  ALL.update({name: field for name, field in record.fields.items() if name not in own})
   return record.name
 
 

@@ -157,5 +157,5 @@ def from_json(text: str) -> ConfigDict:
 
   content = {k: v for k, v in json_value(text).items() if k not in BESIDE}
   values = flatten(ConfigDict(tuples(content)))
-  known = fields(values['objective']) if values.get('objective') in TASKS else SHARED
+  known = fields(values['objective']) if 'objective' in values else SHARED
   return check(nested(pasts(known) | values))

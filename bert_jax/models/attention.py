@@ -47,9 +47,10 @@ class Attention(nn.Module):
     window = config.attention_window
     blocks = bands.Whole() if is_whole else bands.blocks_of(pattern, window, x_BTD.shape[1])
 
+    widths = {'query': H, 'key': config.key_value_heads, 'value': config.key_value_heads}
     dense = {
       name: layers.dense(config, heads * config.head_size, name, config.attention_bias)
-      for name, heads in zip(('query', 'key', 'value'), (H, *2 * (config.key_value_heads,)))
+      for name, heads in widths.items()
     }
     project = lambda name, x: self._heads(dense[name](x))
     queries_BTD = blocks.queries(x_BTD)

@@ -54,9 +54,11 @@ def _faults(config: ModelConfig, causal: bool | str) -> Iterator[str]:
     fix = 'set model.norm_placement=pre and share_layers=false'
     yield f'model.first_norm=false leaves out the norm before the first layer alone; {fix}.'
   others = config.share_layers or config.memory_length or config.global_attention_every
+  others = others or config.global_tokens
   if config.mask_decoder and (causal or others or not attends or config.norm_placement != 'post'):
-    needs = 'attention and norm_placement=post, without causal, share_layers, memory_length and '
-    fault = f'model.mask_decoder={config.mask_decoder} needs {needs}global_attention_every'
+    needs = 'attention and norm_placement=post, without causal, share_layers, memory_length, '
+    needs += 'global_attention_every and global_tokens'
+    fault = f'model.mask_decoder={config.mask_decoder} needs {needs}'
     yield f'{fault}; set these, or it to 0.'
   if config.mlm_head == 'none' and config.embedding_size:
     fix = 'use mlm_head=dense, or embedding_size=0'

@@ -96,7 +96,7 @@ class Disentangled(OwnScores):
   def __call__(
     self, q_BTHd: Array, k_BTHd: Array, pattern: Pattern, project: Project
   ) -> tuple[Array, Array]:
-    config, (Tq, Tk) = self.config, (q_BTHd.shape[1], k_BTHd.shape[1])
+    config, Tq, Tk = self.config, q_BTHd.shape[1], k_BTHd.shape[1]
     names = config.pos_att_type.split('|')
     drop = Dropout(config.hidden_dropout_prob, self.deterministic, shared=True)
     r_RD, terms = drop(pattern.queries.distances), 1 + len(names)
@@ -104,7 +104,7 @@ class Disentangled(OwnScores):
     r_ND = r_RD[rows_of(config, distances_N)]
     at_BTT = _back(pattern)
     at_BTT = None if at_BTT is None else jnp.clip(at_BTT + Tq - 1, 0, Tq + Tk - 2)
-    scores, size = 0.0, math.sqrt(terms * q_BTHd.shape[-1])
+    scores, size = jnp.zeros(()), math.sqrt(terms * q_BTHd.shape[-1])
     if 'c2p' in names:
       fallen_BTT = None if at_BTT is None else Tq + Tk - 2 - at_BTT
       scores += _scores(q_BTHd / size, project('key', r_ND[::-1]), Tk, fallen_BTT)

@@ -95,7 +95,7 @@ def init_words(model: models.ModelConfig, rng: jax.Array, encoder: Params) -> di
   """Initial {'mlm': parameters} of the MLM head over an encoder, and of a mask decoder between
   them; {} if there are none."""
   x_BKD = jnp.zeros((1, 1, model.hidden_size))
-  variables = models.MaskedLMHead(model).init(rng, x_BKD, models.word_table(encoder))
+  variables: Any = models.MaskedLMHead(model).init(rng, x_BKD, models.word_table(encoder))
   params = dict(variables.get('params', {}))
   if model.mask_decoder:
     init, shape = layers.initializer(model), (model.max_position_embeddings, model.hidden_size)

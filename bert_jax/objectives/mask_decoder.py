@@ -7,7 +7,7 @@ layer gave before. Only the prediction of masked words reads the result.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -16,6 +16,7 @@ import jax
 from bert_jax import models
 from bert_jax.models.encoder import tokens_of
 from bert_jax.models.stack import run_blocks
+from bert_jax.objectives.base import Key, Params
 
 TABLE = 'position_embeddings'  # its parameters, among those of the masked-LM head
 
@@ -39,10 +40,7 @@ class MaskDecoder(nn.Module):
 
 
 def encode(
-  config: models.ModelConfig,
-  params: Mapping[str, Any],
-  arrays: Sequence[jax.Array],
-  rng: jax.Array | None,
+  config: models.ModelConfig, params: Params, arrays: Sequence[jax.Array], rng: Key
 ) -> jax.Array:
   """The vectors [B, T, D] that words are predicted from. params: {'encoder', 'mlm': parameters}.
   arrays: the four of an Encoder. rng: for dropout, or None."""
@@ -52,10 +50,11 @@ def encode(
     encoder = encoder | {'layers': jax.tree.map(lambda x_L: x_L[:-1], encoder['layers'])}
   else:
     last = encoder[f'layer_{count - 1}']
-  own = {TABLE: params['mlm'][TABLE], 'layer_0': last}
-  own |= {name: encoder[name] for name in ('distances',) if name in encoder}
+  shared = {name: x for name, x in encoder.items() if name == 'distances'}
+  own = shared | {TABLE: params['mlm'][TABLE], 'layer_0': last}
   keys = (None, None) if rng is None else jax.random.split(rng)
   below, decoder = ({} if key is None else {'dropout': key} for key in keys)
   module = models.Encoder(dataclasses.replace(config, num_hidden_layers=count - 1))
   x_BTD = module.apply({'params': encoder}, *arrays, rng is None, rngs=below)
-  return MaskDecoder(config).apply({'params': own}, x_BTD, *arrays[2:], rng is None, rngs=decoder)
+  decode: Any = MaskDecoder(config).apply
+  return decode({'params': own}, x_BTD, *arrays[2:], rng is None, rngs=decoder)

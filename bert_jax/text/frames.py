@@ -48,7 +48,7 @@ def table_of(rows: Any, name: str) -> Any:
       if not isinstance(column, str):
         raise InputError(f'{name} has a column {column!r}; give columns names that are texts.')
       with _one_type(f'{name}: column {quoted(column)}'):
-        arrays[column] = pa.array([row.get(column) for row in dicts])
+        arrays[column] = pa.array([row.get(column) for row in dicts], from_pandas=True)
     table = pa.table(arrays)
   about = (table.schema.metadata or {}).get(KEPT)
   return table.replace_schema_metadata({KEPT: about} if about else None)

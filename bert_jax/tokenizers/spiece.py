@@ -71,7 +71,7 @@ def read(path: Path) -> Tokenizer:
   """Makes a tokenizer of a released SentencePiece model. InputError unless the files beside it name
   one of CLASSES, since other models with a file of this name treat text otherwise."""
   if (name := _class_of(path)) not in CLASSES:
-    fault = f'{path} is not known to be of an ALBERT, FNet, XLM-R or CamemBERT'
+    fault = f'{path} is not known to be of a family that is read'
     known = ' or '.join(CLASSES)
     raise InputError(f'{fault}; write its tokenizer_class ({known}) into tokenizer_config.json.')
   model, release = _model(path, name), CLASSES[name]

@@ -18,6 +18,14 @@ from bert_jax.files import Path
 def push(folder: Path, name: str, private: bool, unfinished: bool, dry_run: bool) -> str:
   """Uploads a Hugging Face folder as the model `name` (ORG/NAME) in one commit and returns its
   address, '' if dry_run. The card's examples name the model as it is called on the Hub."""
+  try:
+    from huggingface_hub import CommitOperationAdd, HfApi, utils
+
+    utils.validate_repo_id(name)
+  except ImportError:
+    raise InputError('the Hub needs a package; pip install huggingface_hub.') from None
+  except ValueError as error:
+    raise InputError(f'{name} is no name on the Hub: {first_line(error)}.') from None
   if not from_huggingface.is_model(folder):
     raise InputError(f'{folder} is no exported model; make one: tools.convert --to hf:OUT.')
   folder = fetched(folder)
@@ -34,10 +42,6 @@ def push(folder: Path, name: str, private: bool, unfinished: bool, dry_run: bool
     print(f'{path.stat().st_size:14,} bytes  {path.relative_to(folder)}')
   if dry_run:
     return ''
-  try:
-    from huggingface_hub import CommitOperationAdd, HfApi
-  except ImportError:
-    raise InputError('the Hub needs a package; pip install huggingface_hub.') from None
   contents = {path: text.encode() if path == card else str(path) for path in paths}
   added = [CommitOperationAdd(str(x.relative_to(folder)), y) for x, y in contents.items()]
   try:

@@ -1,5 +1,4 @@
-"""DeBERTa of the second and third version: a BERT with disentangled attention, and no positions in
-its embeddings."""
+"""DeBERTa-v2 and -v3: a BERT with disentangled attention, and no positions in its embeddings."""
 
 import json
 
@@ -17,8 +16,7 @@ _NAMES |= {
 _SAID = {'relative_attention': True, 'position_biased_input': False, 'share_att_key': True}
 _SAID |= {'norm_rel_ebd': 'layer_norm'}
 _TERMS = 'c2p|p2c', 'c2p', 'p2c'
-# Its own masked-LM head is written by the names of transformers' older class, with which it shares
-# them. The table of positions is its mask decoder's.
+# Its own masked-LM head has other names than transformers' older class. The table is its decoder's.
 _TABLE, _OWN = 'deberta.embeddings.position_embeddings', 'lm_predictions.position_embeddings'
 _RENAMED = {_TABLE: _OWN, 'lm_predictions.lm_head.': 'cls.predictions.transform.'}
 _RENAMED |= {'cls.predictions.transform.bias': 'cls.predictions.bias'}
@@ -31,7 +29,7 @@ def _read(path, content):
     fix = f'write "{missing[0]}": {json.dumps(_SAID[missing[0]])} if it is so'
     raise InputError(f'{path} does not say {missing[0]}, which is not as here without; {fix}.')
   said, longest = content['pos_att_type'], content['max_relative_positions']
-  terms = '|'.join(said) if isinstance(said, list) else str(said).lower()
+  terms = '|'.join(map(str, said)) if isinstance(said, list) else str(said).lower()
   terms = '|'.join(sorted(term.strip() for term in terms.split('|')))
   if terms not in _TERMS:
     raise other_model(path, 'pos_att_type', said, f'our encoder has {" or ".join(_TERMS)}')

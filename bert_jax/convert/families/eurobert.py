@@ -18,6 +18,7 @@ _KEYS = dict(rms_norm_eps='layer_norm_eps', hidden_dropout='hidden_dropout_prob'
 _KEYS |= dict(attention_dropout='attention_probs_dropout_prob')
 _POOLINGS = {'bos': 'cls', 'mean': 'mean', 'late': 'late'}  # {theirs: ours}
 _DEFAULTS = dict(type_vocab_size=0, attention_bias=False, hidden_act='silu', layer_norm_eps=1e-5)
+_DEFAULTS |= dict(tie_word_embeddings=False)
 _FIELDS = dict(position_embeddings='rotary', norm_placement='pre', feed_forward='glu')
 _FIELDS |= dict(norm='rms_norm', norm_bias=False, embedding_norm=False, feed_forward_bias='none')
 _FIELDS |= dict(mlm_head='none', decoder_bias=False, tie_word_embeddings=False, pooler='gelu')

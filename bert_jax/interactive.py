@@ -87,10 +87,12 @@ def finetune(
   **{'table.text_column': 'body'}."""
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
+  if model and 'init_from' in fields:
+    raise InputError('model and init_from are both given; leave out one.')
   begins = {'init_from': model} if model and model not in config_lib.SIZES else {}
   size = f',size={model}' if model and not begins else ''
   spec = f'configs/finetune.py:task={task}{size}'
-  return start(spec, train, workdir, eval, **(fields | begins))
+  return start(spec, train, workdir, eval, **begins, **fields)
 
 
 def pretrain(

@@ -92,11 +92,14 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(run, small, tmp_path,
 
 def test_other_rows_in_the_same_workdir_are_refused(run, small):
   before = sorted((run.workdir / 'rows').iterdir())
-  for rows in (table(3), table()[:-1]):
-    with pytest.raises(
-      InputError, match='W holds a run on other rows; give the same, name another'
-    ):
-      bert_jax.finetune(rows, run.workdir, eval=table(1, 11), **small)
+  for rows, held_out, which in (
+    (table(3), table(1, 11), 'train'),
+    (table()[:-1], table(1, 11), 'train'),
+    (table(), table(1, 10), 'eval'),
+  ):
+    said = f'W holds a run on other rows of data.{which}; give the same, name another'
+    with pytest.raises(InputError, match=said):
+      bert_jax.finetune(rows, run.workdir, eval=held_out, **small)
   assert sorted((run.workdir / 'rows').iterdir()) == before
 
 
@@ -170,7 +173,7 @@ def test_pretraining_and_any_other_config(seen, tmp_path):
 def test_mistakes_are_the_sentences_of_the_command(call, said, tmp_path):
   with pytest.raises(InputError, match=said):
     bert_jax.finetune('nothing.csv', tmp_path / 'W', **call)
-  with pytest.raises(TypeError, match='init_from'):
+  with pytest.raises(InputError, match='model and init_from are both given; leave out one'):
     bert_jax.finetune('nothing.csv', tmp_path / 'W', model='a', init_from='b')
   assert list(tmp_path.iterdir()) == []
 
@@ -271,6 +274,9 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
   model = bert_jax.interactive.Model(source)
   assert model.of_mine(['old']) == run.model.classify(['old']) and 'of_mine' in dir(model)
   assert not hasattr(run.model, 'of_mine')
+  wider = fields | {'mine.size': Field(0.5, 'a share', allowed='[0, 9]')}
+  config.add(dataclasses.replace(mine, fields=wider))  # the cell is run again
+  assert config.load(spec, ['--config.mine.size=2.5']).mine.size == 2.5
   config.add(dataclasses.replace(ours, name='mine'))
   with pytest.raises(InputError, match="no field 'mine.size'"):
     config.load(spec, [size])

@@ -264,7 +264,9 @@ def test_every_tower_has_depths_of_its_own(scanned):
     'generator': {'encoder': tower(4, scanned), 'embeddings': word, 'head': {'embeddings': word}},
     'embeddings': word,
   }
+  params['encoder']['distances'] = word
   depths = optim.layer_depths(params)
+  assert depths['encoder']['distances']['embedding'] == 13
   for tree, layers in ((depths['encoder'], 12), (depths['generator']['encoder'], 4)):
     assert tree['embeddings']['words']['embedding'] == layers + 1
     assert tree['LayerNorm']['scale'] == 0

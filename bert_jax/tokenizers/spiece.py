@@ -85,8 +85,8 @@ def read(path: Path) -> Tokenizer:
   before, after, words = _steps(path, name)
   parts = protobuf.messages(model.serialized_model_proto())
   if table := protobuf.messages(parts.get(_NORMALIZER, b'')).get(_CHARSMAP):
-    own = {'type': 'Precompiled', 'precompiled_charsmap': base64.b64encode(table).decode()}
-    before.append(own)
+    table = base64.b64encode(table).decode()
+    before = [*before, {'type': 'Precompiled', 'precompiled_charsmap': table}]
   space = {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'always', 'split': True}
   words = {'type': 'Sequence', 'pretokenizers': [*words, space]}
   unknown = release.first.index('<unk>') if release.first else model.unk_id()

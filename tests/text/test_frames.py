@@ -84,6 +84,20 @@ def test_classes_of_a_data_set_keep_their_names():
   assert rows == [{'text': 'c', 'label': None}, {'text': 'a', 'label': 'neg'}]
 
 
+def test_what_is_missing_in_a_list_is_null_and_columns_are_named_by_texts():
+  rows = [{'text': 'a', 'n': float('nan')}, {'text': 'b', 'n': 'w'}, {'text': None, 'n': pd.NA}]
+  assert [x['n'] for x in frames.records(frames.table_of(rows, 'x'), 'x')] == [None, 'w', None]
+  with pytest.raises(InputError, match='column 1; give columns names that are texts'):
+    frames.table_of([{1: 'a', '1': 'b'}], 'x')
+
+
+def test_of_several_splits_one_is_to_be_chosen():
+  datasets = pytest.importorskip('datasets')
+  one = datasets.Dataset.from_dict({'text': ['a']})
+  with pytest.raises(InputError, match="several splits, 'train', 'test'; choose one"):
+    frames.table_of(datasets.DatasetDict(train=one, test=one), 'x')
+
+
 def test_a_checksum_is_that_of_the_rows():
   """Of what they say, not of the library or of how the columns are held."""
   of = lambda rows: frames.digest(frames.table_of(rows, 'x'))

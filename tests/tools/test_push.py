@@ -113,8 +113,8 @@ def test_what_cannot_be_uploaded_is_one_sentence(
   assert not hub['files']
 
 
-@pytest.mark.parametrize('name', ['ada/harbour', 'hf:', 'hf:ada/harbour/3', 'hf:../x'])
+@pytest.mark.parametrize('name', ['ada/harbour', 'hf:', 'hf:ada/harbour/3', 'hf:../x', 'hf:a/b..c'])
 def test_a_name_that_is_none_on_the_hub_is_refused(name, folder, capsys):
   with pytest.raises(SystemExit):
     main([str(folder), '--to', name])
-  assert 'write --to hf:ORG/NAME' in capsys.readouterr().err
+  assert 'is no name on the Hub' in capsys.readouterr().err

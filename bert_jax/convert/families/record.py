@@ -212,11 +212,12 @@ def other_model(path: Path, name: str, value: object, ours: str) -> InputError:
 def theta_of(path: Path, content: Mapping[str, Any], usual: Any, kind: str = '') -> Any:
   """The rotary theta of rope_parameters, for one kind of layers if they differ, or the usual one;
   InputError for another rotation."""
-  ropes = content.get('rope_parameters') or content.get('rope_scaling') or {}
+  ropes, older = (content.get(name) or {} for name in ('rope_parameters', 'rope_scaling'))
   rope, of = (ropes.get(kind) or {}, f' of {kind}') if kind else (ropes, '')
-  if (scaling := rope.get('rope_type', rope.get('type', 'default'))) != 'default':
-    raise other_model(path, f'rope_type{of}', scaling, 'our encoder has default only')
-  theta = rope.get('rope_theta') or content.get('rope_theta') or usual
+  for said in rope, older:
+    if (scaling := said.get('rope_type', said.get('type', 'default'))) != 'default':
+      raise other_model(path, f'rope_type{of}', scaling, 'our encoder has default only')
+  theta = rope.get('rope_theta') or ('' if kind else content.get('rope_theta')) or usual
   if not isinstance(theta, int | float) or not theta > 1:
     raise InputError(f'{path} says rope_theta {quoted(theta)}{of}; write a number above 1.')
   return theta

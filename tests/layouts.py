@@ -23,7 +23,6 @@ from bert_jax.tools.preflight import estimate
 TASKS = {
   'pretrain': 'configs/pretrain.py',
   'electra': 'configs/pretrain.py:arch=electra,size=small',
-  'deberta': 'configs/pretrain.py:arch=deberta,size=small',
   'spanbert': 'configs/pretrain.py:arch=spanbert',
   'gpt': 'configs/causal_lm.py',
   'transformer_xl': 'configs/transformer_xl.py:runlocal',

@@ -183,7 +183,7 @@ class Model:
     return functools.partial(self._answers, known[name])
 
   def __dir__(self) -> list[str]:
-    return [*super().__dir__(), *self._methods]
+    return [*super().__dir__(), *vars(self).get('_methods', METHODS)]
 
   def _answers(self, task, values, *arguments, **options):
     """Answers a list of values by a task's method; arguments: its options in order."""

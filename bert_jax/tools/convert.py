@@ -150,7 +150,8 @@ def _done(target, out, table, sources):
   done = f'done: {size}, read again and compared: {out}\nnext:'
   if not target.startswith(HF):
     return f'{done} bert_jax.predict --model {out}, or train with --config.init_from={out}'
-  (architecture,) = json.loads((out / 'config.json').read_text())['architectures']
+  said = json.loads((out / 'config.json').read_text())
+  (architecture,) = said.get('architectures', ['AutoModel'])  # a head may have no class
   return f"{done} transformers.{architecture}.from_pretrained('{out}')"
 
 

@@ -104,7 +104,7 @@ def stop_before_computing():
     begins = not inputs.beginning.continues
     return None, None, begins and setup.new_state(inputs, program, weights)
 
-  def one_pass(_, params, carry, batches, constants, *_, **__):
+  def one_pass(_, params, carry, batches, constants, *others, **__):
     rows = [batches[k] for k in range(len(batches))]
     tell(digest(params), digest((carry, rows, constants)))
 

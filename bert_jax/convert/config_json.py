@@ -108,7 +108,7 @@ def read(folder: Path) -> Description:
     architecture=architecture,
     offset=offset,
     ours=ours,
-    pooling=content['classifier_pooling'] if 'classifier_pooling' in family.fixed else 'cls',
+    pooling='classifier_pooling' in family.fixed and content.get('classifier_pooling') or 'cls',
     begin=_begin(path, content) if family.has_decoder else '',
     writing=_writing(folder),
   )

@@ -51,7 +51,6 @@ from bert_jax.tasks.record import records
     ('--config.corpus.lengths=32', 'would part the sentences of a pair; set loss.nsp_weight=0'),
     ('--config.corpus.lengths=32,6@9', "understood at '6@9'; use whole numbers from 8 on"),
     ('--config.corpus.lengths=32@5', 'does not begin at step 0'),
-    ('--config.model.type_vocab_size=1', 'two token types'),
     ('--config.model.extend_positions=tile', 'is for init_from, which is empty; set it to none'),
     ('--config.model.global_tokens=1', 'set model.attention_window, or it to 0'),
   ],

@@ -155,6 +155,8 @@ ARCHITECTURES = {
     tokenizer=dict(kind='unigram', do_lower_case=False),
     generator=dict(size=1.0, depth=0.5, embeddings='disentangled'),
     masking=dict(policy='whole_word', mask_share=1.0),
+    # It never sees a word that it has to predict, so it is not judged by such words.
+    eval_masking=dict(policy='whole_word', mask_share=1.0, random_share=0.0),
     optimizer=dict(name='adamw', learning_rate=6e-4, warmup=10_000.0, beta2=0.98,
                    accumulation=16)),
   # Joshi et al. 2020 (https://arxiv.org/abs/1907.10529), section 4. The command of its code has a

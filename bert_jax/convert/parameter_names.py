@@ -15,7 +15,7 @@ from bert_jax.errors import InputError, quoted
 FIELDS = dict(V='vocab_size', P='max_position_embeddings', T='type_vocab_size')
 FIELDS |= dict(D='hidden_size', F='intermediate_size', E='embedding_size')
 # {our module: (its kind, its shape in the letters of FIELDS)}. A dense layer is [in, out], C is the
-# number of labels, R that of relative distances, G the width of all keys, # the number of a layer.
+# number of labels, R of relative distances, G the width of all keys, # the number of a layer.
 MODULES = {
   'pooler/dense': ('dense', 'DD'),
   'pooler/LayerNorm': ('norm', 'D'),

@@ -1,8 +1,8 @@
 """Rows that a program holds in memory: DataFrames, and lists or generators of rows.
 
 A DataFrame is any table that hands its columns over by Arrow's C interface, as pandas (2.2), polars
-and pyarrow do, so none of these libraries is named or imported here. Its rows are read as those of
-a Parquet file are (arrow.py).
+and pyarrow do, so none of these libraries is named or imported here. Its rows are read as the
+rows of a Parquet file are (arrow.py).
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def table_of(rows: Any, name: str) -> Any:
     with _one_type(name):
       table = pa.table(rows)
     for i, field in enumerate(table.schema):
-      if pa.types.is_dictionary(field.type):  # pyarrow can neither cast nor write those of polars
+      if pa.types.is_dictionary(field.type):  # pyarrow can neither cast nor write polars' own
         table = table.set_column(i, field.name, pa.array(table[i].to_pylist()))
   else:
     if isinstance(rows, Mapping) or not isinstance(rows, Iterable):

@@ -89,7 +89,7 @@ def _of_tfds(block, counts, column):
 
 
 def _kind_of_tfds(feature):
-  """The kind of the values of a feature; a list has that of its elements."""
+  """The kind of the values of a feature; a list has the kind of its elements."""
   if hasattr(feature, 'feature'):
     return _kind_of_tfds(feature.feature)
   if hasattr(feature, 'items'):

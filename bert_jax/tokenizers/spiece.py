@@ -1,11 +1,11 @@
-"""Makes tokenizers of the SentencePiece models that others release, as transformers converts them:
-the spiece.model of ALBERT and FNet, the sentencepiece.bpe.model of XLM-R and CamemBERT, and the
+"""Makes tokenizers of the SentencePiece models that others release, as transformers 4 converts
+them: the spiece.model of ALBERT and FNet, the sentencepiece.bpe.model of XLM-R and CamemBERT, and the
 spm.model of DeBERTa.
 
 ALBERT and FNet lower-case text and strip accents, if nothing says otherwise, before SentencePiece's
 own normalisation, and never take a number and the comma behind it as one piece. fairseq, by which
 XLM-R and CamemBERT were trained, has its own special pieces first, and <mask> last. DeBERTa's
-[MASK] is the piece after those of its model.
+[MASK] is the piece after the last of its model.
 """
 
 import base64
@@ -110,7 +110,7 @@ def _model(path, name):
   data = path.read_bytes()
   model, trainer = processor(data, str(path)), protobuf.messages(data).get(_TRAINER, b'')
   if dict(protobuf.fields(trainer)).get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
-    raise InputError(f'{path} is no unigram model, as those of {name} are; is it of another?')
+    raise InputError(f'{path} is no unigram model, as all of {name} are; is it of another?')
   release = CLASSES[name]
   found = tuple(model.id_to_piece(i) for i in range(len(release.begins)))
   if found != release.begins or release.mask and model.piece_to_id(release.mask) != model.unk_id():

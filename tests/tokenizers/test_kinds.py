@@ -275,7 +275,7 @@ def test_a_number_and_the_comma_behind_it_are_two_pieces(tmp_path):
     ('xlnet', None, 'is not known to be of a family that is read'),
     ('xlm-roberta', None, 'begins with <pad> <unk> .CLS., and models of XLMRobertaTokenizer with'),
     ('albert', b'not a model', 'is not a SentencePiece model; is it damaged'),
-    ('albert', 'bpe', 'is no unigram model, as those of AlbertTokenizer are'),
+    ('albert', 'bpe', 'is no unigram model, as all of AlbertTokenizer are'),
   ],
 )
 def test_another_spiece_model_is_refused(tmp_path, model_type, model, sentence):

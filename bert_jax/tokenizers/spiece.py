@@ -1,6 +1,6 @@
 """Makes tokenizers of the SentencePiece models that others release, as transformers 4 converts
-them: the spiece.model of ALBERT and FNet, the sentencepiece.bpe.model of XLM-R and CamemBERT, and the
-spm.model of DeBERTa.
+them: the spiece.model of ALBERT and FNet, the sentencepiece.bpe.model of XLM-R and CamemBERT, and
+the spm.model of DeBERTa.
 
 ALBERT and FNet lower-case text and strip accents, if nothing says otherwise, before SentencePiece's
 own normalisation, and never take a number and the comma behind it as one piece. fairseq, by which

@@ -53,8 +53,8 @@ def _faults(config: ModelConfig, causal: bool | str) -> Iterator[str]:
   if not config.first_norm and (config.norm_placement != 'pre' or config.share_layers):
     fix = 'set model.norm_placement=pre and share_layers=false'
     yield f'model.first_norm=false leaves out the norm before the first layer alone; {fix}.'
-  others = config.share_layers or config.memory_length or config.global_attention_every
-  others = others or config.global_tokens
+  others = config.global_attention_every or config.global_tokens
+  others = others or config.share_layers or config.memory_length
   if config.mask_decoder and (causal or others or not attends or config.norm_placement != 'post'):
     needs = 'attention and norm_placement=post, without causal, share_layers, memory_length, '
     needs += 'global_attention_every and global_tokens'

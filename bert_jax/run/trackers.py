@@ -1,6 +1,7 @@
 """Trackers, which get the metrics of a run besides metrics.jsonl: TensorBoard, Weights & Biases,
 MLflow and trackio. The packages of the last three are imported only if a config asks for them."""
 
+import abc
 import contextlib
 import importlib
 import os
@@ -50,7 +51,20 @@ def opened(config: ConfigDict, workdir: Path, start: int) -> 'list[Tracker]':
   return trackers
 
 
-class TensorBoard:
+class Tracker(abc.ABC):
+  """Gets the metrics of a run as they are written."""
+
+  @abc.abstractmethod
+  def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None: ...
+
+  def go_back(self, step: int) -> None:  # noqa: B027  # most of them drop no point
+    """Is told that the steps past this one will be written again."""
+
+  @abc.abstractmethod
+  def close(self) -> None: ...
+
+
+class TensorBoard(Tracker):
   """Writes TensorBoard's event files in the thread that trains: the thread of tensorboardX's
   SummaryWriter hangs once a disk was full. start: TensorBoard hides later steps before it."""
 
@@ -98,7 +112,7 @@ class TensorBoard:
     place(self.written, self.workdir / self.written.name)
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Tracker):
   """Writes metrics to a run of https://wandb.ai with the name of the workdir; offline to
   WORKDIR/wandb. Project and group are set by the environment (WANDB_PROJECT). A run that continues
   keeps its id, and points of steps that it went back over stay: wandb never drops a point."""
@@ -120,15 +134,12 @@ class WeightsAndBiases:
   def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
     self.run.log({'step': step} | {f'{split}/{name}': x for name, x in metrics.items()})
 
-  def go_back(self, step: int) -> None:
-    pass
-
   def close(self) -> None:
     self.run.finish()
     place(staged(self.folder), self.folder)
 
 
-class MLflow:
+class MLflow(Tracker):
   """Writes metrics to a run of an MLflow store: log.mlflow is its address, such as
   sqlite:///runs/mlflow.db or http://HOST:5000, and MLFLOW_EXPERIMENT_NAME its experiment. A run
   that continues keeps its id, and points of steps that it went back over stay. Points that cannot
@@ -165,14 +176,11 @@ class MLflow:
     except Exception as error:
       log.warning('MLflow: %s; its points are kept and written later', first_line(error))
 
-  def go_back(self, step: int) -> None:
-    pass
-
   def close(self) -> None:
     self.client.set_terminated(self.id)
 
 
-class Trackio:
+class Trackio(Tracker):
   """Writes metrics to a project of trackio (`trackio show`), whose name log.trackio is: on this
   machine, or on a Space of the Hub (TRACKIO_SPACE_ID). A run that continues keeps its name, and
   points of steps that it went back over stay."""
@@ -191,15 +199,9 @@ class Trackio:
   def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
     self.run.log({f'{split}/{name}': x for name, x in metrics.items()}, step=step)
 
-  def go_back(self, step: int) -> None:
-    pass
-
   def close(self) -> None:
     with contextlib.redirect_stdout(sys.stderr):
       self.run.finish()
-
-
-Tracker = TensorBoard | WeightsAndBiases | MLflow | Trackio
 
 
 def _id(workdir, tracker, make):

@@ -15,7 +15,7 @@ from bert_jax.errors import InputError, first_line
 from bert_jax.files import Path
 
 
-def push(folder: Path, name: str, private: bool, unfinished: bool, dry_run: bool) -> str:
+def push(folder: Path, name: str, *, private: bool, unfinished: bool, dry_run: bool) -> str:
   """Uploads a Hugging Face folder as the model `name` (ORG/NAME) in one commit and returns its
   address, '' if dry_run. The card's examples name the model as it is called on the Hub."""
   try:
@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     name = args.to.removeprefix(hub.HUB)
     if name == args.to or not hub.NAME.fullmatch(name):
       raise InputError(f'--to {args.to} is no name on the Hub; write --to {hub.HUB}ORG/NAME.')
-    address = push(Path(args.folder), name, args.private, args.unfinished, args.dry_run)
+    how = {x: getattr(args, x) for x in ('private', 'unfinished', 'dry_run')}
+    address = push(Path(args.folder), name, **how)
     print(f'done: {address}' if address else f'nothing uploaded; to {name} without --dry-run')
 
 

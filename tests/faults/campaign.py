@@ -273,7 +273,8 @@ def chosen(args):
 
 
 def main(argv=None):
-  parser = command_parser('tools.faultbench', __doc__)
+  parser = command_parser('', __doc__)
+  parser.prog = 'python tests/faults'
   add = parser.add_argument
   add('--out', default='faults', help='folder of the results and of what went wrong')
   add('--quick', action='store_true', help='a short campaign')

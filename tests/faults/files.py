@@ -32,7 +32,7 @@ from bert_jax.command_line import command_line
 from bert_jax.predict import model as predict_model
 from bert_jax.run import evaluation, setup
 from bert_jax.tools.report import pages
-from bert_jax.workdir import provenance
+from bert_jax.workdir import lock, provenance
 from bert_jax.workdir import trained as of_workdir
 
 ANY_FILE = {  # {fault: a function of (random.Random, bytes)}
@@ -115,6 +115,7 @@ def stop_before_computing():
     tell(digest(model.weights), model.step, *facts)
 
   train.loop, setup.compiled, evaluation.one_pass = loop, compiled, one_pass
+  lock.SECONDS_ELSEWHERE = SECONDS / 10  # of a lock whose owner cannot be read any more
   provenance.code_changes, provenance.installed, pages.write = str, str, lambda *_: []
   predict_model.Model.ask = ask
 
@@ -306,8 +307,8 @@ def mend(base, place, subject, path, fault):
 def judge_reading(ended, given, read, right, good, path=Path('.')):
   """The outcome of a program that read a damaged folder. right: {step: its output}. Another
   checkpoint's output is right if it was said that one is damaged, or was renamed, and only that of
-  `good`, the newest that is whole; a report is named if it says of the damaged file, or of its
-  folder, that something is not used."""
+  `good`, the newest that is whole; what reads a sweep is named if it says of the damaged file, or of
+  its folder, that something is not used."""
   if failed := failure(ended):
     return failed
   if ended.code:
@@ -318,10 +319,11 @@ def judge_reading(ended, given, read, right, good, path=Path('.')):
     return 'survived'
   if said and (given == right.get(good) or ('best' in read and given in right.values())):
     return 'survived'
-  if read == 'report':
-    new = set(given.splitlines()) - set(newest.splitlines())
+  if read in ('report', 'sweep'):
+    new = {*given.splitlines(), *ended.log.splitlines()} - {*newest.splitlines()}
     names = {path.name, str(path.parent)} - {'.'}
-    said = [x for x in new if re.search('is damaged|left out|another run|not as the run', x)]
+    words = 'is damaged|left out|another run|not as (the run|it was)|cannot be read|is missing'
+    said = [x for x in new if re.search(words, x)]
     return 'named' if any(name in x for x in said for name in names) else 'silent'
   return 'lost' if given in right.values() else 'silent'
 

@@ -76,6 +76,7 @@ def test_a_report_names_the_file_that_is_not_as_it_was(tmp_path):
   assert judge('mlm 3.2\n') == 'survived'
   assert judge(f'mlm 3.1\n{path} is damaged: left out\n') == 'named'
   assert judge(f'mlm 3.1\n{path.parent}: run.json is of another run than config.json\n') == 'named'
+  assert judge(f'mlm 3.1\n{path} cannot be read as JSON; is it whole?\n') == 'named'
   for text in 'mlm 3.1\n', f'{path.parent} 3.1\n', 'mlm 3.1\nb,0/summary.json: left out\n':
     assert judge(text) == 'silent', 'of a row of a table, or of another file'
   assert judge('mlm 3.1\nx.json is damaged\n', Path('sweep.json')) == 'silent'

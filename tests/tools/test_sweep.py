@@ -530,6 +530,10 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   assert words[1:] == ['-m', 'bert_jax.train', *ran]
   _, said, _ = swept(capsys, *command, '--dry-run')
   assert '2 runs; time left:' in said and 'as long as the runs that are done' in said
+  ended = root / 'logs' / f'{names[0]}.json'
+  ended.write_bytes(ended.read_bytes()[:-9])
+  _, said, log = swept(capsys, *command, '--dry-run')
+  assert re.search(rf'{names[0]} .* begun\n', said) and f'{ended} cannot be read' in log
 
 
 def run_of(folder, arm=''):

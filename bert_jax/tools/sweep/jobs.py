@@ -46,7 +46,10 @@ STATES = {0: 'done', 3: 'stopped', 130: 'stopped', -signal.SIGTERM: 'stopped'}
 
 def state_of(root: Path, run: Run) -> Outcome:
   """How a run has ended; without a state if not run, or run with another config."""
-  ended = records.read_outcome(root, run.folder)
+  faults: list[str] = []
+  ended = records.read_outcome(root, run.folder, faults)
+  for fault in faults:
+    log.warning('%s', fault)
   is_same = ended.config == fingerprint(run.config) and files.exists(root / run.folder)
   return ended if is_same else Outcome('')
 

@@ -24,7 +24,7 @@ MLM = 'checkpoint.best_metric=mlm'
 BLOCKS = 'data.train=D corpus.rows=full loss.nsp_weight=0'
 LEXICON = f"""masking.policy=whole_word,phrase@4,entity@8 corpus.phrases={{texts}}/phrases.txt
 corpus.entities={{texts}}/entities.txt {MLM}"""
-SPANS = 'corpus.lengths=16,32@6 optimizer.batch_warmup=6 optimizer.accumulation=4'
+SPANS = 'corpus.lengths=16,32@6 optimizer.batch_warmup=6 optimizer.accumulation=2'
 PAIRS = """table.labels=x,y table.text_column=first table.pair_column=second
 table.label_column=label"""
 # {family: (golden run, what differs)}; a change that depends on the number of steps names a step.

@@ -184,16 +184,24 @@ class Checkpoints(policies.PreservationPolicy):
       try:
         return read(number), damaged
       except Damaged as error:
-        if (self.folder / str(number)).exists():  # else a run has removed it meanwhile
-          tell('%s; trying the one before it', error)
-          damaged.append(error)
+        if not (self.folder / str(number)).exists():
+          continue  # a run has removed it meanwhile
+        damaged.append(error)
+        may_go = (
+          f'{self.folder}/{number} cannot be read: the run that writes there may be removing it'
+        )
+        tell('%s; trying the one before it', may_go if self._is_read_meanwhile() else error)
+    if self._is_read_meanwhile():
+      now = 'a run writes into it; try again in a moment, or when the run has ended'
+      raise lock.Busy(f'no checkpoint in {self.folder} can be read, but {now}.')
     named, why = ', '.join(map(str, self.steps())), damaged[0] if damaged else 'there is none'
-    if not self.writes and lock.is_held(self.folder.parent):
-      now = 'but a run writes into it; try again in a moment, or when the run has ended'
-      raise lock.Busy(f'no checkpoint in {self.folder} can be read ({why}), {now}.')
     fault = f'all checkpoints in {self.folder} are damaged ({named}): {why}'
     advice = 'Bring them back from a backup, or delete the workdir to start over'
     raise InputError(f'{fault}. {advice}.')
+
+  def _is_read_meanwhile(self) -> bool:
+    """Whether this process only reads here, and a run of another writes."""
+    return not self.writes and lock.is_held(self.folder.parent)
 
   def restore(self, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
     """Restores (State, metadata) of the newest good checkpoint.

@@ -307,8 +307,8 @@ def mend(base, place, subject, path, fault):
 def judge_reading(ended, given, read, right, good, path=Path('.')):
   """The outcome of a program that read a damaged folder. right: {step: its output}. Another
   checkpoint's output is right if it was said that one is damaged, or was renamed, and only that of
-  `good`, the newest that is whole; what reads a sweep is named if it says of the damaged file, or of
-  its folder, that something is not used."""
+  `good`, the newest that is whole; what reads a sweep is named if it says that the damaged file, or
+  its folder, is not used."""
   if failed := failure(ended):
     return failed
   if ended.code:

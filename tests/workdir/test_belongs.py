@@ -453,7 +453,7 @@ def test_a_disk_without_locks(tmp_path, monkeypatch, caplog, number):
     assert lock.is_held(tmp_path) == is_held
 
 
-def test_a_run_may_save_while_it_is_read(workdir, tmp_path):
+def test_a_run_may_save_while_it_is_read(workdir, caplog):
   """It removes what was there when its folder was listed."""
   folder = workdir / 'checkpoints'
 
@@ -474,9 +474,12 @@ def test_a_run_may_save_while_it_is_read(workdir, tmp_path):
   with contextlib.closing(checkpoint.Checkpoints(workdir)) as checkpoints:
     with pytest.raises(InputError, match='Bring them back from a backup, or delete'):
       checkpoints.newest_good(damaged)
+    assert all('is damaged' in x for x in caplog.messages) and caplog.messages
+    caplog.clear()
     with lock.held(workdir), pytest.raises(lock.Busy, match='a run writes into it') as caught:
       checkpoints.newest_good(damaged)
-  assert 'delete' not in str(caught.value)
+  said = '\n'.join([str(caught.value), *caplog.messages])
+  assert 'delete' not in said and 'damaged' not in said and 'may be removing it' in said
 
 
 def test_a_chosen_checkpoint_may_go_while_it_is_read(workdir, monkeypatch):

@@ -87,6 +87,11 @@ def train_command(family, workdir, **changes):
   return 'train', f'--config={ROOT / "configs" / file}:{arguments}', '--workdir', workdir, *named
 
 
+def tolerance(family):
+  """How far, relatively, the metrics of a family may be apart on other devices."""
+  return 2e-2 if 'bfloat16' in FAMILIES[family][0] else 1e-5
+
+
 def before(family):
   """The commands that make what the runs of a family read."""
   made = {'blocks': (*PREPARE, 'D'), 'teacher': train_command('mlm_nsp', 'T')}

@@ -359,24 +359,24 @@ def mutated(base, folder, known, number, rng):
   return printed(folder, functools.partial(work, rng.randrange(1 << 32), range(INPUTS)))
 
 
-def judge_end(workdir, started, whole, least=0, exact=True):
-  """The outcome of a run that ended well. least: the step that it must begin with, or later. exact:
-  it must have the same bits, else the same metrics but for rounding."""
+def judge_end(workdir, started, whole, least=0, tolerance=0):
+  """The outcome of a run that ended well. least: the step that it must begin with, or later.
+  tolerance: 0: it must have the same bits; else how far its metrics may be apart, relatively."""
   begin = started.begin or 0
   if begun_before(started, least):
     return 'lost'
   try:
-    found = lines(workdir, begin if exact else 0)
+    found = lines(workdir, 0 if tolerance else begin)
   except RuntimeError:
     return 'silent'
-  if not exact:
-    return 'survived' if close(found, whole.lines) else 'silent'
+  if tolerance:
+    return 'survived' if close(found, whole.lines, tolerance) else 'silent'
   same = found == {key: line for key, line in whole.lines.items() if key[0] > begin}
   return 'survived' if same and started.state == whole.state else 'silent'
 
 
-def close(some, others, tolerance=1e-5):
-  """Are the metrics of two runs equal, but for rounding?"""
+def close(some, others, tolerance):
+  """Are the metrics of two runs equal, but for a relative tolerance?"""
   equal = lambda x, y: x == y or (isinstance(x, float) and abs(x - y) <= tolerance * max(1, abs(x)))
   flat = lambda lines: {(key, name): x for key, line in lines.items() for name, x in line.items()}
   some, others = flat(some), flat(others)

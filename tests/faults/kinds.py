@@ -47,10 +47,10 @@ def wait_in(started, phase, seconds, rng, begins=True):
   return started.process.exitcode is None
 
 
-def finish(workdir, started, ended, whole, least, exact=True):
+def finish(workdir, started, ended, whole, least, tolerance=0):
   """(outcome, note) of a run that was stopped before and should now end as judge_end asks for."""
   outcome = failure(ended) or 'lost' * bool(ended.code)
-  outcome = outcome or judge_end(workdir, started, whole, least, exact)
+  outcome = outcome or judge_end(workdir, started, whole, least, tolerance)
   note = f'begun at {started.begin}, to begin at {least}: {ended.log[-800:]}'
   return outcome, note * (outcome != 'survived')
 
@@ -80,7 +80,8 @@ def stopped(base, folder, known, number, rng, ways, begin='', devices=(1, 1), mo
     met = started.phases[-1:] if 'kill' in name else []
     rows.append(': '.join([name, *(phase for phase, _ in met)]))
     least = max(steps(folder / W), default=0)
-  outcome, note = finish(folder / W, started, ended, whole, least, exact)
+  tolerance = 0 if exact else families.tolerance(known.name)
+  outcome, note = finish(folder / W, started, ended, whole, least, tolerance)
   if outcome == 'survived' and len(rows) < (1 if exact else len(devices) - 1):  # it ended before
     return []
   return [Try(row, outcome, note) for row in rows or [name]]
@@ -229,7 +230,8 @@ def lost_process(base, folder, known, number, rng):
   both = pair()
   ends = [started.end() for started in both]
   faulty = next((k for k in (0, 1) if ends[k].code != 0), 0)
-  outcome, note = finish(folder / W, both[faulty], ends[faulty], known.whole, least, exact=False)
+  end = both[faulty], ends[faulty], known.whole, least, families.tolerance(known.name)
+  outcome, note = finish(folder / W, *end)
   same = outcome != 'survived' or both[0].state == both[1].state
   return [Try(row, outcome if same else 'silent', note)]
 

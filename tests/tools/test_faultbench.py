@@ -139,10 +139,10 @@ def test_a_line_that_is_there_twice_is_not_the_same(tmp_path):
 
 def test_other_devices_may_round_otherwise_and_nothing_else():
   other = {k: line | {'loss': line['loss'] + 5e-6} for k, line in WHOLE.lines.items()}
-  assert fault_files.close(other, WHOLE.lines)
+  assert fault_files.close(other, WHOLE.lines, 1e-5)
   wrong = {k: line | {'loss': line['loss'] + 5e-5} for k, line in WHOLE.lines.items()}
-  assert not fault_files.close(wrong, WHOLE.lines)
-  assert not fault_files.close({(1, 'train'): WHOLE.lines[1, 'train']}, WHOLE.lines)
+  assert not fault_files.close(wrong, WHOLE.lines, 1e-5)
+  assert not fault_files.close({(1, 'train'): WHOLE.lines[1, 'train']}, WHOLE.lines, 1e-5)
 
 
 def folder_of(root):

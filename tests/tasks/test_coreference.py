@@ -1,6 +1,5 @@
 """Pronouns: GAP and Winograd files read as published, scored as the official scorer does."""
 
-import json
 import logging
 
 import jax
@@ -302,15 +301,10 @@ def test_the_head_by_hand(tmp_path, letters):
 
 def test_a_test_set_is_answered_and_not_scored(tmp_path, letters):
   path = p.jsonl(tmp_path / 'train.jsonl', p.SUE, p.SUE | {'label': False, 'idx': 1})
-  hidden = {k: v for k, v in p.SUE.items() if k != 'label'}
-  other = p.SUE | {'label': None, 'idx': '²'}  # which is no decimal digit
-  test = p.jsonl(tmp_path / 'test.jsonl', hidden, other)
+  test = p.jsonl(tmp_path / 'test.jsonl', *(p.SUE | {'label': None, 'idx': i} for i in (0, '²')))
   config = p.config_of('coreference', 'wsc', path, evaluation=test)
   source = task.sources(config, letters, ('eval',))['eval']
   logits = np.array([[[0.1, 0.7], [2.0, -1.0]]], np.float32)
   answers = source.answers({'logits': logits, 'example_ids': np.array([[1, 2]])})
-  files = source.files(answers)
-  lines = list(map(json.loads, files['WSC.jsonl'].splitlines()))
-  assert 'cluewsc_predict.json' in files
-  assert lines == [{'idx': 0, 'label': 'False'}, {'idx': '²', 'label': 'True'}]
-  assert source.score(answers) == {}
+  assert [(a['id'], a['prediction']) for a in answers] == [('0', 'false'), ('²', 'true')]
+  assert source.score(answers) == source.files(answers) == {}

@@ -1,7 +1,6 @@
 """Multiple choice: public files read as they are, choices packed into rows, softmax within each."""
 
 import json
-import logging
 
 import jax
 import jax.numpy as jnp

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from published import jsonl
 from running import read_weights, untrained
 from small_tables import finetune, sentence
 from test_classification import outputs_of, source_of
@@ -103,8 +104,8 @@ def leaderboard(text):
 def test_a_leaderboard_file_has_what_was_answered(task, tmp_path, vocab, tokenizer):
   for name, seed, labelled in (('train', 0, True), ('test', 2, False)):
     glue_file(tmp_path / f'{name}.tsv', task, 10, seed, labelled)
-  data = tmp_path / 'train.tsv'
-  config = finetune(vocab, data, RUN, task=task, evaluation=tmp_path / 'test.tsv')
+  train, test = tmp_path / 'train.tsv', tmp_path / 'test.tsv'
+  config = finetune(vocab, train, RUN, task=task, evaluation=test)
   source, outputs = outputs_of(config, tokenizer)
   answers = source.answers(outputs)
   found = leaderboard(source.files(answers)['predictions.tsv'])
@@ -174,24 +175,24 @@ def test_several_sets_are_a_table_of_their_metrics(glue_runs, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-  'task, row, label',
+  'task, columns, name, label',
   [  # names of columns and labels in tfds:glue
-    ('cola', {'sentence': 'a', 'label': 'acceptable'}, 1),
-    ('sst2', {'sentence': 'a', 'label': 'negative'}, 0),
-    ('mrpc', {'sentence1': 'a', 'sentence2': 'b', 'label': 'equivalent'}, 1),
-    ('qqp', {'question1': 'a', 'question2': 'b', 'label': 'duplicate'}, 1),
-    ('mnli', {'premise': 'a', 'hypothesis': 'b', 'label': 'contradiction'}, 2),
-    ('qnli', {'question': 'a', 'sentence': 'b', 'label': 'entailment'}, 0),
-    ('rte', {'sentence1': 'a', 'sentence2': 'b', 'label': 'not_entailment'}, 1),
-    ('wnli', {'sentence1': 'a', 'sentence2': 'b', 'label': 'entailment'}, 1),
-    ('stsb', {'sentence1': 'a', 'sentence2': 'b', 'label': '3.8'}, 3.8),
+    ('cola', 'sentence', 'acceptable', 1),
+    ('sst2', 'sentence', 'negative', 0),
+    ('mrpc', 'sentence1 sentence2', 'equivalent', 1),
+    ('qqp', 'question1 question2', 'duplicate', 1),
+    ('mnli', 'premise hypothesis', 'contradiction', 2),
+    ('qnli', 'question sentence', 'entailment', 0),
+    ('rte', 'sentence1 sentence2', 'not_entailment', 1),
+    ('wnli', 'sentence1 sentence2', 'entailment', 1),
+    ('stsb', 'sentence1 sentence2', '3.8', 3.8),
   ],
 )
-def test_a_model_of_glues_files_reads_tfds_too(task, row, label, tmp_path, vocab, tokenizer):
-  (tmp_path / 'dev.jsonl').write_text(json.dumps(row) + '\n')
-  path = tmp_path / 'dev.jsonl'
-  config = finetune(vocab, path, task=task)
-  source = source_of(config, tokenizer)
+def test_a_model_of_glues_files_reads_tfds_too(
+  task, columns, name, label, tmp_path, vocab, tokenizer
+):
+  row = dict(zip(columns.split(), 'ab')) | {'label': name}
+  source = source_of(finetune(vocab, jsonl(tmp_path / 'dev.jsonl', row), task=task), tokenizer)
   assert source.per_example['labels'].tolist() == pytest.approx([label])
 
 
@@ -207,16 +208,10 @@ def tower(layers, value, scanned=False):
 def test_a_warm_start_takes_each_tower_that_there_is(scanned, caplog):
   """The source has one of two towers, and another head; layers stacked, or not, on either side."""
   caplog.set_level('INFO', 'bert_jax')
-  params = {
-    'generator': {'encoder': tower(1, 0, scanned[0])},
-    'encoder': tower(3, 10),
-    'head': {'bias': jnp.zeros(2)},
-  }
-  source = {
-    'encoder': tower(3, 20, scanned[1]),
-    'head': {'bias': jnp.ones(4)},
-    'mlm': {'bias': jnp.ones(5)},
-  }
+  params = {'generator': {'encoder': tower(1, 0, scanned[0])}, 'encoder': tower(3, 10)}
+  params['head'] = {'bias': jnp.zeros(2)}
+  source = {name: {'bias': jnp.ones(size)} for name, size in (('head', 4), ('mlm', 5))}
+  source['encoder'] = tower(3, 20, scanned[1])
   found = initialization.warm_start(params, source)
   jax.tree.map(np.testing.assert_array_equal, found, params | {'encoder': tower(3, 20)})
   assert 'taken: encoder; new: generator, head; not used: head, mlm' in caplog.text
@@ -249,23 +244,16 @@ def test_a_tower_is_taken_whole_or_refused(source, sentence):
     initialization.warm_start(params, source)
 
 
-def test_a_classifier_for_other_labels_stays_new(caplog):
+def test_a_classifier_for_other_labels_stays_new_and_a_missing_head_is_named(caplog):
   caplog.set_level('INFO', 'bert_jax')
-  params = {'encoder': tower(1, 0), 'classifier': {'bias': jnp.zeros(2)}}
-  source = {'encoder': tower(1, 1), 'classifier': {'bias': jnp.ones(2)}}
-  assert initialization.warm_start(params, source)['classifier']['bias'].tolist() == [1, 1]
-  assert 'not used: none' in caplog.text
-  kept = initialization.warm_start(params, source, other_labels=True)
-  assert kept['classifier']['bias'].tolist() == [0, 0]
-  assert 'new: classifier; not used: classifier for other labels' in caplog.text
-
-
-def test_a_missing_head_for_masked_words_is_named(caplog):
-  mlm = {'bias': jnp.zeros(2)}
-  params = {'encoder': {'w': jnp.zeros(2)}, 'mlm': mlm}
-  initialization.warm_start(params, {'encoder': params['encoder'], 'mlm': mlm})
-  assert 'no head for masked words' not in caplog.text
-  initialization.warm_start(params, {'encoder': params['encoder']})
+  of = lambda x: {part: {'w': jnp.full(2, x)} for part in ('encoder', 'classifier', 'mlm')}
+  source = of(1)
+  assert initialization.warm_start(of(0), source)['classifier']['w'].tolist() == [1, 1]
+  assert 'not used: none' in caplog.text and 'no head for masked words' not in caplog.text
+  del source['mlm']
+  kept = initialization.warm_start(of(0), source, other_labels=True)
+  assert kept['classifier']['w'].tolist() == [0, 0]
+  assert 'new: classifier, mlm; not used: classifier for other labels' in caplog.text
   assert 'no head for masked words' in caplog.text
 
 

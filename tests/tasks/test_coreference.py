@@ -26,9 +26,8 @@ def spans(example):
 
 
 def rows(letters, path, *fields):
-  return task.sources(p.config_of('coreference', 'gap', path, *fields), letters, ('train',))[
-    'train'
-  ]
+  config = p.config_of('coreference', 'gap', path, *fields)
+  return task.sources(config, letters, ('train',))['train']
 
 
 # -- reading --------------------------------------------------------------------------------------

@@ -47,10 +47,8 @@ def test_a_table_is_tiled_or_interpolated():
 def test_last_layers_that_are_new(stacked):
   model = dataclasses.replace(MODEL, num_hidden_layers=3, scan_layers=stacked)
   init = lambda rng: models.init_encoder(model, rng)
-  taken, new = (
-    {'encoder': jax.device_put(drawn(init, seed=seed)), 'classifier': jnp.ones(seed)}
-    for seed in (1, 2)
-  )
+  of = lambda k: {'encoder': jax.device_put(drawn(init, seed=k)), 'classifier': jnp.ones(k)}
+  taken, new = of(1), of(2)
   mixed = initialization.with_new_top(taken, new, 2)
   assert jax.tree.structure(mixed) == jax.tree.structure(taken)
   np.testing.assert_array_equal(mixed['classifier'], taken['classifier'])
@@ -77,15 +75,12 @@ def begun(labelled, pretrained, *more):  # noqa: F811
 
 
 def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # noqa: F811
-  inputs, weights = read_weights(
-    begun(labelled, pretrained, 'model.new_top_layers=1'), tmp_path / 'run'
-  )
+  config = begun(labelled, pretrained, 'model.new_top_layers=1')
+  inputs, weights = read_weights(config, tmp_path / 'run')
   shapes = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   drawn, begun_with = (setup.new_state(inputs, shapes, x).params for x in (None, (weights, True)))
-  drawn, begun_with, before = (
-    models.unstack_layers(jax.device_get(x['encoder']))
-    for x in (drawn, begun_with, pretrained[1].params)
-  )
+  apart = lambda params: models.unstack_layers(jax.device_get(params['encoder']))
+  drawn, begun_with, before = map(apart, (drawn, begun_with, pretrained[1].params))
   for name, tree in begun_with.items():  # its one layer is the last
     same = drawn if name == 'layer_0' else before
     jax.tree.map(np.testing.assert_array_equal, tree, same[name])
@@ -124,10 +119,7 @@ def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path)
   'more, sentence',
   [
     ('model.extend_positions=tile model.max_position_embeddings=64', 'init_from has 64 positions'),
-    (
-      'model.extend_positions=none model.max_position_embeddings=96',
-      '=96 is given; leave',
-    ),
+    ('model.extend_positions=none model.max_position_embeddings=96', '=96 is given; leave'),
     (f'{LONGER} data.seq_length=128 model.extend_positions=tile', 'data.seq_length 128 is longer'),
   ],
 )
@@ -144,12 +136,9 @@ def test_what_cannot_be_extended_is_a_sentence(more, sentence, pretrained, label
 def batch_of(T, B=2):
   rng = np.random.default_rng(0)
   at = np.tile(np.arange(T, dtype=np.int32), (B, 1))
-  return {
-    'input_ids': rng.integers(5, MODEL.vocab_size, (B, T)).astype(np.int32),
-    'token_type_ids': 0 * at,
-    'position_ids': at,
-    'segment_ids': 0 * at + 1,
-  }
+  ids = rng.integers(5, MODEL.vocab_size, (B, T)).astype(np.int32)
+  same = {'token_type_ids': 0 * at, 'segment_ids': 0 * at + 1}
+  return {'input_ids': ids, 'position_ids': at, **same}
 
 
 def test_a_window_with_global_tokens_is_put_on_any_weights(pretrained, labelled, tmp_path):  # noqa: F811

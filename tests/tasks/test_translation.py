@@ -110,10 +110,8 @@ def test_files_of_different_lengths_are_refused_at_the_first_line(longer, tmp_pa
   with open(tmp_path / f'train.{longer}', 'a') as file:
     file.write('one more\nand another\n')
   shorter, folder = {'en': 'de', 'de': 'en'}[longer], f'{tmp_path}/train'
-  said = (
-    f'data.train: {folder}.{shorter} ends after line 3 and {folder}.{longer} goes on with line 4'
-  )
-  with one_sentence(said):
+  ends = f'{folder}.{shorter} ends after line 3'
+  with one_sentence(f'data.train: {ends} and {folder}.{longer} goes on with line 4'):
     read(tmp_path, skip=True)  # nothing says which line is lost: it cannot be skipped
 
 

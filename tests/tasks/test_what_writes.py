@@ -20,13 +20,8 @@ from bert_jax.tools import convert
 from bert_jax.workdir import trained
 
 # As in a BART.
-PAIRS = dict(
-  position_embeddings='learned',
-  embedding_norm=True,
-  embedding_scale=False,
-  hidden_act='gelu',
-  layer_norm_eps=1e-5,
-)
+PAIRS = {'position_embeddings': 'learned', 'hidden_act': 'gelu', 'layer_norm_eps': 1e-5}
+PAIRS |= {'embedding_norm': True, 'embedding_scale': False}
 # {kind: (config file, fields of its model)}
 WRITERS = {
   'causal': ('configs/causal_lm.py', {}),
@@ -126,18 +121,16 @@ def test_nothing_is_written_that_the_vocabulary_has_not(kind, ask):
   more = len(WORDS) + 4
   model = made('masked-lm', vocab_size=more) if kind == 'masked' else writer(kind, vocab_size=more)
   flat = from_huggingface.flatten(model.params, models.ModelConfig(**model.config.model))
-  words = flat['encoder/embeddings/word_embeddings/embedding'] = np.array(
-    flat['encoder/embeddings/word_embeddings/embedding']
-  )
+  name = 'encoder/embeddings/word_embeddings/embedding'
+  words = flat[name] = np.array(flat[name])
   words[len(WORDS) :] = 50 * words[5:9]
   words[len(WORDS) + 2 :] *= -1
   params = from_huggingface.tree(flat, models.ModelConfig(**model.config.model))
   asked = Model(model._replace(params=params)).ask(ask, max_tokens=8)
   (answer,) = asked.answers([asked.parsed('the old river')])
   text = asked.shown(answer)['generated' if ask == 'generate' else 'translation']
-  assert {piece.removeprefix('##') for piece in text.split()} <= {
-    x.removeprefix('##') for x in WORDS
-  }
+  plain = lambda pieces: {piece.removeprefix('##') for piece in pieces}
+  assert plain(text.split()) <= plain(WORDS)
 
 
 def test_what_ends_a_text_is_left_out_of_it():

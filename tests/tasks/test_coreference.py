@@ -93,14 +93,6 @@ def test_offsets_and_truths_may_be_floats_as_pandas_writes_them(tmp_path):
   assert [x.gold for x in read(p.jsonl(tmp_path / 'a.jsonl', *rows), task='wsc')[0]] == [0, 1]
 
 
-def test_a_row_without_a_column_stops_the_run_or_is_skipped(tmp_path):
-  first, second = (dict(zip(p.GAP, row)) for row in (p.ANN, p.EVE))
-  del first['A-coref']
-  path = p.jsonl(tmp_path / 'a.jsonl', first, second)
-  kind = 'rows without a column'
-  p.check_fault(lambda skip: read(path, skip=skip), "a.jsonl:1: has no column 'A-coref'", kind)
-
-
 def test_repeated_ids_and_unknown_genders_are_kept_and_named(tmp_path):
   they = list(p.ANN)
   they[1:4] = 'Ann met Eve when they left.', 'they', 17

@@ -19,7 +19,7 @@ from bert_jax.tasks.classification import task as classification
 from bert_jax.tasks.contrastive import reading as contrastive_reading
 from bert_jax.tasks.faulty_records import Problems
 
-SEVERAL = 'table.multi_label=true'
+SEVERAL, REGRESSION = 'table.multi_label=true', 'table.regression=true'
 
 
 def source_of(config, tokenizer, split='eval'):
@@ -133,7 +133,7 @@ def test_a_label_is_held_from_a_half_on(tmp_path, vocab, tokenizer):
 
 
 def test_numbers_are_scored_by_value_and_by_rank(tmp_path, vocab, tokenizer):
-  config = labelled(tmp_path, vocab, 'table.regression=true', labels=(1, 2, 3, 4))
+  config = labelled(tmp_path, vocab, REGRESSION, labels=(1, 2, 3, 4))
   source, answers = answers_of(config, tokenizer, [[1.5], [2.0], [2.5], [30.0]])
   assert [a['loss'] for a in answers] == pytest.approx([0.25, 0, 0.25, 676])
   gold, found = np.array([1, 2, 3, 4]) - 2.5, np.array([1.5, 2, 2.5, 30]) - 9
@@ -195,7 +195,7 @@ def test_numbers_begin_at_their_mean_and_have_the_loss_of_standardized_ones(
   tmp_path, vocab, tokenizer
 ):
   labels = 1010, 1030.5, 990, 1017
-  config = labelled(tmp_path, vocab, 'table.regression=true', labels=labels)
+  config = labelled(tmp_path, vocab, REGRESSION, labels=labels)
   config = initialization.with_prior(config, source := source_of(config, tokenizer, 'train'))
   mean, scale = config.table.prior
   assert (mean, scale) == pytest.approx((np.mean(labels), np.std(labels)), rel=1e-4)
@@ -349,24 +349,29 @@ def of_cells(tmp_path, vocab, tokenizer, cells, *more, name='train.csv', mark=',
 
 
 @pytest.mark.parametrize(
-  'cells, labels, learnt',
+  'cells, more, labels, learnt',
   [
-    ('yes - no  yes', ('no', 'yes'), 3),  # SNLI's dash, and nothing
-    ('0 2 -1 1 2', ('0', '1', '2'), 4),  # a data set of Hugging Face
-    ('0.0 2.0 -1.0 1.0 -1', ('0.0', '1.0', '2.0'), 3),  # by pandas
-    ('0 -1 1 1', ('-1', '0', '1'), 4),  # sentiments
-    ('+ -1 -1.0 +', ('+', '-1', '-1.0'), 4),
+    ('yes - no  yes', '', ('no', 'yes'), '0 2 4'),  # SNLI's dash, and nothing
+    ('0 2 -1 1 2', '', ('0', '1', '2'), '0 1 3 4'),  # a data set of Hugging Face
+    ('0.0 2.0 -1.0 1.0 -1', '', ('0.0', '1.0', '2.0'), '0 1 3'),  # by pandas
+    ('0 -1 1 1', '', ('-1', '0', '1'), '0 1 2 3'),  # sentiments
+    ('+ -1 -1.0 +', '', ('+', '-1', '-1.0'), '0 1 2 3'),
+    ('a NaN b null', 'table.labels=a,b', ('a', 'b'), '0 2'),
+    ('a NaN b null', f'table.labels=a,b {SEVERAL}', ('a', 'b'), '0 2'),
+    ('a NaN b', 'table.labels=a,b,NaN', ('a', 'b', 'NaN'), '0 1 2'),
   ],
 )
 def test_a_row_without_a_label_is_not_learnt_and_not_scored(
-  tmp_path, vocab, tokenizer, caplog, cells, labels, learnt
+  tmp_path, vocab, tokenizer, caplog, cells, more, labels, learnt
 ):
   caplog.set_level('INFO', 'bert_jax')
-  train, held, found = of_cells(tmp_path, vocab, tokenizer, cells.split(' '))
-  assert found == labels and len(train) == learnt and None not in train
-  assert [x for x in held if x is not None] == train and len(held) == len(cells.split(' '))
-  without = len(held) - learnt
-  assert (f'{without} without a label (left out of training)' in caplog.text) == (without > 0)
+  cells = cells.split(' ')
+  train, held, found = of_cells(tmp_path, vocab, tokenizer, cells, more)
+  known = [(x,) if SEVERAL in more else x for x in cells]
+  known = [x if str(i) in learnt.split() else None for i, x in enumerate(known)]
+  assert (found, held) == (labels, known) and train == [x for x in known if x]
+  said = f'{known.count(None)} without a label (left out of training)' in caplog.text
+  assert said == (None in known)
 
 
 @pytest.mark.parametrize('form', ['cells', 'lists'])
@@ -395,12 +400,6 @@ def test_a_minus_one_beside_two_labels_is_named(tmp_path, vocab, tokenizer, cell
   assert f'a class of its own: -1{one}; if it is none, table.labels=0{one},1{one}.' in said
 
 
-def test_blanks_around_labels_go(tmp_path, vocab, tokenizer):
-  cells = 'spam', 'spam ', ' ham', 'Ham', 'spam', 'ham'
-  train, _, labels = of_cells(tmp_path, vocab, tokenizer, cells)
-  assert labels == ('Ham', 'ham', 'spam') and train[:3] == ['spam', 'spam', 'ham']
-
-
 @pytest.mark.parametrize(
   'cells, alike',
   [
@@ -422,10 +421,17 @@ def test_labels_that_look_alike_are_named(tmp_path, vocab, tokenizer, cells, ali
   assert {*said} <= {*task.remarks(config, tokenizer, found)}
 
 
-def test_several_labels_may_be_a_list_as_pandas_prints_it(tmp_path, vocab, tokenizer):
-  cells = "['x', 'y']", '[""y""]', '[]'
-  train, _, labels = of_cells(tmp_path, vocab, tokenizer, cells, 'table.multi_label=true')
-  assert (train, labels) == ([('x', 'y'), ('y',), ()], ('x', 'y'))
+@pytest.mark.parametrize(
+  'cells, more, labels, train',
+  [
+    (('spam', 'spam ', ' ham', 'Ham'), '', ('Ham', 'ham', 'spam'), ['spam', 'spam', 'ham', 'Ham']),
+    (("['x', 'y']", '[""y""]', '[]'), SEVERAL, ('x', 'y'), [('x', 'y'), ('y',), ()]),
+  ],
+)
+def test_blanks_go_and_lists_are_those_that_pandas_prints(
+  tmp_path, vocab, tokenizer, cells, more, labels, train
+):
+  assert of_cells(tmp_path, vocab, tokenizer, cells, more) == (train, train, labels)
 
 
 def test_a_label_that_programs_write_for_nothing_is_named(tmp_path, vocab, tokenizer):
@@ -433,14 +439,7 @@ def test_a_label_that_programs_write_for_nothing_is_named(tmp_path, vocab, token
   assert labels == ('NaN', 'a', 'b', 'null')
   config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
   said = classification.label_sets.remarks(config, classification.sources(config, tokenizer))
-  start, fix = 'a class of its own: NaN and null; if it is none, ', 'table.labels=a,b'
-  assert f'{start}{fix}.' in said
-  for more in ('', 'table.multi_label=true'):  # the advice is right
-    train, held, _ = of_cells(tmp_path, vocab, tokenizer, ['a', 'NaN', 'b', 'null'], fix, more)
-    a, b = (('a',), ('b',)) if more else 'ab'
-    assert (train, held) == ([a, b], [a, None, b, None])
-  labels = of_cells(tmp_path, vocab, tokenizer, ['a', 'NaN', 'b'], 'table.labels=a,b,NaN')[0]
-  assert labels == ['a', 'NaN', 'b']
+  assert 'a class of its own: NaN and null; if it is none, table.labels=a,b.' in said
 
 
 @pytest.mark.parametrize('mark', [',', ';', '|'])
@@ -455,43 +454,42 @@ def test_what_stands_between_labels_is_seen(tmp_path, vocab, tokenizer, mark):
   assert config.table.label_separator == ('' if mark == ',' else mark)
 
 
-@pytest.mark.parametrize(
-  'cell, mark, value',
-  [('3,5', ';', 3.5), ('3,5', ',', 3.5), ('1,234', ';', 1.234), ('1.234,5', ',', 1234.5)]
-  + [('-0,25', '\t', -0.25), (' 1e3 ', ';', 1000.0), ('1,234', ',', None), ('1,2,3', ';', None)],
-)
-def test_decimal_commas_are_numbers(tmp_path, vocab, tokenizer, caplog, cell, mark, value):
-  caplog.set_level('INFO', 'bert_jax')
-  more = 'table.regression=true'
-  read = lambda: of_cells(tmp_path, vocab, tokenizer, [cell, '7'], more, mark=mark)
-  if value is None:
-    with pytest.raises(InputError, match='is not a number; table.regression'):
-      read()
-  else:
-    assert read()[0] == [value, 7.0]
-    assert ('1 numbers with a decimal comma (train.csv:2)' in caplog.text) == (',' in cell)
+COMMA, POINTS = '1 numbers with a decimal comma (train.csv:2)', 'numbers with points between'
+PLAIN = '1 numbers such as 1.234 (read with decimals)'
 
 
 @pytest.mark.parametrize(
   'cells, mark, numbers, remark',
   [
-    ('1.234 3,5 12.500', ';', [1234, 3.5, 12500], '2 numbers with points between thousands'),
-    ('1.234 0,25 1.234.567', '\t', [1234, 0.25, 1234567], '2 numbers with points between'),
-    ('1.234 1.234,5 -2,125', ',', [1234, 1234.5, -2.125], '1 numbers with points between'),
-    ('1.234 2.5 7', ';', [1.234, 2.5, 7], '1 numbers such as 1.234 (read with decimals)'),
-    ('1.234 3,5 0.5', ';', [1.234, 3.5, 0.5], '1 numbers such as 1.234 (read with decimals)'),
+    ('3,5 7', ';', [3.5, 7], COMMA),
+    ('3,5 7', ',', [3.5, 7], COMMA),
+    ('1,234 7', ';', [1.234, 7], COMMA),
+    ('1.234,5 7', ',', [1234.5, 7], COMMA),
+    ('-0,25 7', '\t', [-0.25, 7], COMMA),
+    ('1e3 7', ';', [1000, 7], ''),
+    ('1,234 7', ',', None, ''),
+    ('1,2,3 7', ';', None, ''),
+    ('1.234 3,5 12.500', ';', [1234, 3.5, 12500], f'2 {POINTS} thousands'),
+    ('1.234 0,25 1.234.567', '\t', [1234, 0.25, 1234567], f'2 {POINTS}'),
+    ('1.234 1.234,5 -2,125', ',', [1234, 1234.5, -2.125], f'1 {POINTS}'),
+    ('1.234 2.5 7', ';', [1.234, 2.5, 7], PLAIN),
+    ('1.234 3,5 0.5', ';', [1.234, 3.5, 0.5], PLAIN),
     ('1.234 2.5 7', ',', [1.234, 2.5, 7], ''),
     ('0.125 2 7', ';', [0.125, 2, 7], ''),
   ],
 )
-def test_a_point_parts_thousands_where_the_column_has_decimal_commas(
+def test_decimal_commas_are_numbers_and_points_then_part_thousands(
   tmp_path, vocab, tokenizer, caplog, cells, mark, numbers, remark
 ):
   caplog.set_level('INFO', 'bert_jax')
-  read = of_cells(tmp_path, vocab, tokenizer, cells.split(), 'table.regression=true', mark=mark)
-  assert read[0] == numbers
-  shown = caplog.text.count('numbers such as') + caplog.text.count('points between')
-  assert (remark in caplog.text) and bool(shown) == bool(remark)
+  of = lambda: of_cells(tmp_path, vocab, tokenizer, cells.split(), REGRESSION, mark=mark)
+  if numbers is None:
+    with pytest.raises(InputError, match='is not a number; table.regression'):
+      of()
+    return
+  assert of()[0] == numbers and remark in caplog.text
+  assert ('numbers such as' in caplog.text or POINTS in caplog.text) == (remark not in ('', COMMA))
+  assert ('decimal comma' in caplog.text) == any(',' in cell for cell in cells.split())
 
 
 @pytest.mark.parametrize('task', ['table', 'stsb'])
@@ -514,7 +512,7 @@ def test_training_data_tells_how_all_numbers_are_read(
     if cells:
       path.write_text('\n'.join([','.join(names), *rows, '']))
   if task == 'table':
-    config, of = finetune(vocab, paths[0], 'table.regression=true', evaluation=paths[1]), 'label'
+    config, of = finetune(vocab, paths[0], REGRESSION, evaluation=paths[1]), 'label'
     reader = classification_reading.read
   else:
     data = [f'--config.data.{x}={path}' for x, path in zip(('train', 'eval'), paths, strict=True)]
@@ -528,6 +526,6 @@ def test_training_data_tells_how_all_numbers_are_read(
 
 def test_a_faulty_row_of_numbers_does_not_hide_the_rows_before_it(tmp_path, vocab):
   (tmp_path / 'a.csv').write_text('sentence,label\na,1.5\nb,2\nc,3,5\n')
-  config = finetune(vocab, tmp_path / 'a.csv', 'table.regression=true')
+  config = finetune(vocab, tmp_path / 'a.csv', REGRESSION)
   with pytest.raises(InputError, match=r'a.csv:4: 3 columns .*\(data.skip_damaged=true leaves'):
     list(classification_reading.read(config, 'train', Problems.of(config, 'train')))

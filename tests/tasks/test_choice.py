@@ -226,6 +226,8 @@ def test_choices_share_a_row_in_segments_of_their_own(tmp_path, letters):
   assert row['input_ids'][at] == letters.cls_id and row['position_ids'][at] == 0
   assert letters.decode(second) == 'who asks ? m'
   assert source.baselines['choice_accuracy'] == (1.0, 'majority')
+  cut = rows(letters, path, 'task.max_length=8')[1].texts
+  assert [len(context) + len(second) for context, second in cut] == [8 - 3] * 5
 
 
 def test_each_choice_of_a_question_has_a_part_of_the_row(tmp_path, letters):

@@ -264,25 +264,6 @@ def test_faulty_rows_stop_the_run_or_are_counted_and_named(tmp_path, vocab, toke
   assert '1 empty texts (kept) (dev.tsv:4)' in caplog.text
 
 
-def test_fields_that_are_missing_or_empty(tmp_path, vocab, tokenizer, caplog):
-  path = tmp_path / 'dev.jsonl'
-  row = lambda text, label: {'sentence': text, 'label': label}
-  jsonl(path, row('river', '1'), {'label': '1'}, row('old', None), row('new', ''))
-  with pytest.raises(InputError, match=r"dev.jsonl:2: has no column 'sentence'"):
-    source_of(finetune(vocab, path, task='sst2'), tokenizer)
-  caplog.set_level('INFO', 'bert_jax')
-  config = finetune(vocab, path, 'data.skip_damaged=true', task='sst2')
-  found = classification.sources(config, tokenizer)
-  assert [e.texts[0] for e in found['eval'].examples] == ['river', 'old', 'new']
-  assert [e.label for e in found['eval'].examples] == ['1', None, None]
-  assert '2 without a label (predicted, not scored)' in caplog.text
-  assert [e.texts[0] for e in found['train'].examples] == ['river']
-  assert '2 without a label (left out of training) (dev.jsonl:3, dev.jsonl:4)' in caplog.text
-  jsonl(path, row('a', 'a|b'), row('a', 'c'))
-  with pytest.raises(InputError, match="'a|b' has a"):
-    classification.resolve(finetune(vocab, path))
-
-
 @pytest.mark.parametrize('task, none', [('sst2', -1), ('stsb', -1.0)])
 def test_a_test_set_of_tfds_has_no_labels_and_numbers_of_its_own(
   task, none, tmp_path, vocab, tokenizer

@@ -66,20 +66,6 @@ def test_squad_json_as_published(tmp_path):
   assert question.context == context and question.starts == (5,) and not problems.places
 
 
-def test_half_characters_are_repaired_wherever_they_are(tmp_path, letters):
-  """Else no file could be written: JSON can say what UTF-8 cannot."""
-  file = p.squad(tmp_path / 'a.json', p.asked('he? HALF', 'Rome', id='HALF', context='HALF Rome'))
-  context = json.dumps(p.CONTEXT, ensure_ascii=False)
-  content = file.read_text().replace(context, '"HALF Rome"').replace('HALF', r'\ud83d')
-  file.write_text(content)
-  ((question,), problems) = read(file)
-  assert question[1:4] == ('\ufffd', 'he? \ufffd', '\ufffd Rome') and question.starts == (2,)
-  assert problems.counts['half_characters'] == 3
-  source = windows(file, letters)
-  for content in source.files(source.answers(random_outputs(source))).values():
-    assert content.encode()
-
-
 def test_answers_that_are_not_at_their_offset(tmp_path):
   answers = [{'text': 'Rome', 'answer_start': 3}, {'text': 'in', 'answer_start': 3}]
   answers += [{'text': 'Paris', 'answer_start': 10_000}, {'text': 'Ostia'}]
@@ -233,6 +219,13 @@ def test_windows_without_the_answer_point_at_cls(tmp_path, letters):
     text = p.CONTEXT[offsets[start - begin + at, 0] : offsets[end - begin + at, 1]]
     assert text == question.gold[0]
   assert all(seen.values()) and parts
+
+
+def test_an_answer_is_in_a_window_that_holds_it_whole():
+  """Windows of tokens 0 to 4, 2 to 6 and 4 to 8, behind four others, and an answer of 3 to 5."""
+  starts, ends = np.array([0, 2, 4]), np.array([5, 7, 9])
+  found = qa.Windows._positions(None, [(3, 5)], starts, ends, 4, Problems('train'))
+  assert found.tolist() == [[0, 0], [5, 7], [0, 0]]
 
 
 HERE = 'The ferry leaves from Kiel to Kiel.'  # Kiel at 22 and 30

@@ -46,14 +46,6 @@ def test_long_pairs_are_cut_as_the_reference_cuts_them(a, b, room):
   assert tuple(map(list, got)) == expected
 
 
-def test_what_is_cut_is_counted_and_said(tmp_path, tokenizer, caplog):
-  caplog.set_level('INFO', 'bert_jax')
-  write(tmp_path, 'sentence\tlabel\n' + 'a ' * 50 + '\tx\nb\ty\n')
-  source = rows(config(tmp_path), tokenizer)
-  assert '1 examples cut (longer than 8 tokens)' in caplog.text
-  assert source[0]['segment_ids'].sum() == 8 and source[0]['input_ids'][-1] == tokenizer.sep_id
-
-
 def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, tokenizer):
   lines = ''.join(f'{x}\t{"xy"[i % 2]}\n' for i, x in enumerate('abcdefghij'))
   write(tmp_path, *[f'sentence\tlabel\n{lines}'] * 2)
@@ -72,6 +64,7 @@ def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, tokenizer):
   'train, sentence',
   [
     ('sentence\tlabel\na\tx\n', "single label .*'x'"),
+    ('sentence\tlabel\na\ta|b\na\tc\n', r"'a\|b' has a"),
     ('sentense\tlabel\na\tx\nb\ty\n', "no column 'sentence'.*did you.*table.text_column, "),
   ],
 )

@@ -1,7 +1,6 @@
 """Models that write, asked for what they cannot do: one sentence, and the status of a mistake."""
 
 import contextlib
-import gzip
 import io
 import json
 import sys
@@ -12,7 +11,7 @@ from references import drawn
 from released import SIZES, WORDS, made
 
 from bert_jax import config as c
-from bert_jax import models, tokenizers, train
+from bert_jax import models, tokenizers
 from bert_jax.convert import from_huggingface
 from bert_jax.predict import Model, __main__
 from bert_jax.tasks import TASKS
@@ -105,14 +104,6 @@ def test_a_prompt_that_is_too_long_is_told_beside_the_others(folders, monkeypatc
     said = capsys.readouterr()
     assert 'tokens long, and this model reads' in said.out.splitlines()[0]
     assert 'the prompt is' in said.err and len(said.out.splitlines()) == lines.count('\n')
-
-
-def test_pairs_that_are_none_end_a_run_before_it_begins(tmp_path, capsys):
-  for name, text in (('en', b'A dog\nTwo men\n'), ('de', b'Ein Hund\n \n')):
-    (tmp_path / f'train.{name}.gz').write_bytes(gzip.compress(text))
-  arguments = ['--config', 'configs/translate.py:runlocal', '--workdir', str(tmp_path / 'W')]
-  run = lambda: train.main([*arguments, f'--config.data.train={tmp_path}'])
-  assert "train.en.gz:2: the target (column 'de') is empty" in refused(run, capsys)
 
 
 @pytest.mark.parametrize('kind, ask', [('masked', 'generate'), ('translation', 'translate')])

@@ -18,6 +18,7 @@ from bert_jax.tasks.classification import reading as classification_reading
 from bert_jax.tasks.classification import task as classification
 from bert_jax.tasks.contrastive import reading as contrastive_reading
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.text import documentation, documents
 
 SEVERAL, REGRESSION = 'table.multi_label=true', 'table.regression=true'
 
@@ -77,6 +78,19 @@ def test_a_text_in_windows_is_read_whole_and_its_logits_averaged(tmp_path, vocab
 def test_what_is_kept_of_a_long_text(keep, expected):
   ((kept,),) = windows.cut((np.arange(10),), 4, keep)
   assert ' '.join(map(str, kept)) == expected
+
+
+@pytest.mark.parametrize(
+  'a, b, room', [(10, 10, 9), (3, 10, 9), (10, 3, 9), (10, 10, 8), (2, 2, 9)]
+)
+def test_long_pairs_are_cut_as_the_reference_cuts_them(a, b, room):
+  """google-research/bert run_classifier.py: pop from the end of the longer one, else the second."""
+  first, second = list(range(a)), list(range(100, 100 + b))
+  expected = first.copy(), second.copy()
+  while len(expected[0]) + len(expected[1]) > room:
+    (expected[0] if len(expected[0]) > len(expected[1]) else expected[1]).pop()
+  got = windows.truncate((np.array(first), np.array(second)), room)
+  assert tuple(map(list, got)) == expected
 
 
 def test_several_labels_of_a_text(tmp_path, vocab, tokenizer):
@@ -248,6 +262,38 @@ def test_class_weights_count_in_the_loss_and_not_in_the_accuracy(tmp_path, vocab
   config.table.class_weights = (('x', 2.0),)
   with pytest.raises(InputError, match="'x', which is not a label"):
     classification.objective(config, tokenizer)
+
+
+def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, vocab, tokenizer):
+  def rows(*more, split='train'):
+    fields = 'table.labels=y,x', 'data.examples_per_row=1', *more
+    config = labelled(tmp_path, vocab, *fields, labels='xy' * 5)
+    assert config.table.labels == ('y', 'x')  # as given
+    return source_of(config, tokenizer, split)
+
+  few = 'task.train_examples=4'
+  one, two = (rows(few, f'seed={seed}') for seed in (0, 1))
+  assert len(one) == 4 and one.fingerprint == two.fingerprint
+  # Drawn from all of them in their order, since a file may be sorted; evaluation is of everything.
+  chosen = [WORDS.index(e.texts[0]) for e in one.examples]
+  assert chosen == sorted(chosen) and chosen not in ([0, 1, 2, 3], [6, 7, 8, 9])
+  assert len(rows(few, split='eval')) == 10 and one.fingerprint != rows().fingerprint
+
+
+@pytest.mark.parametrize(
+  'rows, sentence',
+  [
+    ('sentence label|a x', "single label .*'x'"),
+    ('sentence label|a a/b|a c', "'a/b' has a"),
+    ('sentense label|a x|b y', "no column 'sentence'.*did you.*table.text_column, "),
+  ],
+)
+def test_bad_tables_are_one_sentence(tmp_path, vocab, rows, sentence):
+  path = tmp_path / 'train.tsv'
+  path.write_text(rows.replace(' ', '\t').replace('|', '\n').replace('/', '|') + '\n')
+  with pytest.raises(InputError, match=sentence.replace('a/b', r'a\|b')) as caught:
+    classification.resolve(finetune(vocab, path))
+  assert '\n' not in str(caught.value)
 
 
 def test_faulty_rows_stop_the_run_or_are_counted_and_named(tmp_path, vocab, tokenizer, caplog):
@@ -510,3 +556,21 @@ def test_a_faulty_row_of_numbers_does_not_hide_the_rows_before_it(tmp_path, voca
   config = finetune(vocab, tmp_path / 'a.csv', REGRESSION)
   with pytest.raises(InputError, match=r'a.csv:4: 3 columns .*\(data.skip_damaged=true leaves'):
     list(classification_reading.read(config, 'train', Problems.of(config, 'train')))
+
+
+def test_the_embedded_task_keeps_what_pretraining_holds_out(tmp_path, monkeypatch):
+  """Evaluation texts come from modules that pre-training on the same documentation never reads."""
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  monkeypatch.setattr(documentation, 'PACKAGES', ('flax', 'grain', 'optax'))
+  monkeypatch.setattr(documentation, 'labelled', documentation.labelled.__wrapped__)
+  config = c.load('configs/quickstart.py:stage=finetune')
+  read = {x: list(classification_reading.read(config, x, Problems(x))) for x in ('train', 'eval')}
+  modules, texts = (
+    {split: {of(e) for e in examples} for split, examples in read.items()}
+    for of in (lambda e: e.where, lambda e: e.texts)
+  )
+  assert len(modules['eval']) > 9 and not modules['train'] & modules['eval']
+  assert not texts['train'] & texts['eval']
+  for spec in ('configs/quickstart.py:stage=pretrain', 'configs/pretrain.py:runlocal'):
+    share = c.load(spec).corpus.eval_share
+    assert all(documents.held_out(module, share) for module in modules['eval'])

@@ -18,7 +18,6 @@ from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.choice import reading as choice
 from bert_jax.tasks.classification import reading as classification
-from bert_jax.tasks.contrastive import reading as contrastive
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.text import tables
 from bert_jax.workdir import contents
@@ -59,6 +58,7 @@ CASES = {  # {name: (config, its fields, records)}
   'copa': ('finetune.py:task=copa', '', p.COPA),
   'gap': ('finetune.py:task=gap', '', GAP),
   'wsc': ('finetune.py:task=wsc', '', [p.SUE, p.SUE | {'label': False, 'idx': 4}]),
+  'lines': ('contrastive.py:task=simcse', '', TABLE),
   'triples': ('contrastive.py:task=triples', '', NEGATIVES),
   'en-de': ('translate.py:pair=en-de,size=small', '', TRANSLATED),
 }
@@ -187,14 +187,6 @@ def test_the_hub_has_a_question_of_a_passage_or_a_dialogue_in_each_row(tmp_path)
   of_each = [{'id': number, 'dialogue': turns, **question} for question in asked]
   path = written(tmp_path, '.parquet', of_each)
   assert bare(path, 'dream') == bare(p.dream(tmp_path / 'a.json', p.DIALOGUE), 'dream')
-
-
-def test_lines_of_a_table_are_its_texts(tmp_path):
-  config = c.load('configs/contrastive.py:task=simcse', fields('data.eval='))
-  for kind in ('.jsonl', '.parquet', 'hf:'):
-    config.data.train = str(written(tmp_path, kind, TABLE))
-    found = contrastive.read(config, 'train', Problems('train'))
-    assert [x.texts[0] for x in found] == TEXTS
 
 
 def test_null_cells_are_left_out_and_counted(tmp_path):

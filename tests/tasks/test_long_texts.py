@@ -69,13 +69,15 @@ def written(workdir, pretrained, config, given):
   return inputs
 
 
-def begun(labelled, pretrained, *more):  # noqa: F811
-  """A config of fine-tuning that begins with the pre-trained run."""
-  return small_finetune(labelled, *fields(f'init_from={pretrained[0]}', *more))
+@pytest.fixture
+def begun(labelled, pretrained):  # noqa: F811
+  """begun(*fields, init=W): a config of fine-tuning that begins with the pre-trained run."""
+  given = lambda init, *more: fields(f'init_from={init}', *more)
+  return lambda *more, init=pretrained[0]: small_finetune(labelled, *given(init, *more))
 
 
-def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # noqa: F811
-  config = begun(labelled, pretrained, 'model.new_top_layers=1')
+def test_a_run_begins_with_new_last_layers(pretrained, begun, tmp_path):
+  config = begun('model.new_top_layers=1')
   inputs, weights = read_weights(config, tmp_path / 'run')
   shapes = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   drawn, begun_with = (setup.new_state(inputs, shapes, x).params for x in (None, (weights, True)))
@@ -89,15 +91,15 @@ def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # n
     ('model.new_top_layers=1 init_from=', 'leaves out layers of init_from, which is empty'),
   ):
     with pytest.raises(InputError, match=sentence):
-      read_inputs(begun(labelled, pretrained, more), tmp_path / 'run')
+      read_inputs(begun(more), tmp_path / 'run')
 
 
 LONGER = 'model.max_position_embeddings=96 data.seq_length=96'
 
 
-def test_a_run_with_longer_positions_goes_on(pretrained, labelled, tmp_path):  # noqa: F811
+def test_a_run_with_longer_positions_goes_on(pretrained, begun, tmp_path):
   """With the same command: its own table is as long as it is to be."""
-  config = begun(labelled, pretrained, LONGER, 'model.extend_positions=tile')
+  config = begun(LONGER, 'model.extend_positions=tile')
   given = ('model.extend_positions', 'model.max_position_embeddings')
   inputs = written(tmp_path / 'run', pretrained, config, given)
   again = read_inputs(config, tmp_path / 'run', given)
@@ -106,8 +108,8 @@ def test_a_run_with_longer_positions_goes_on(pretrained, labelled, tmp_path):  #
 
 
 @pytest.mark.parametrize('how', ['tile', 'interpolate'])
-def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path):  # noqa: F811
-  config = begun(labelled, pretrained, LONGER, f'model.extend_positions={how}')
+def test_a_run_begins_with_longer_positions(how, pretrained, begun, tmp_path):
+  config = begun(LONGER, f'model.extend_positions={how}')
   weights = read_weights(config, tmp_path / 'run')[1]
   of = lambda params: params['encoder']['embeddings']['position_embeddings']['embedding']
   before = np.asarray(of(pretrained[1].params))
@@ -123,9 +125,9 @@ def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path)
     (f'{LONGER} data.seq_length=128 model.extend_positions=tile', 'data.seq_length 128 is longer'),
   ],
 )
-def test_what_cannot_be_extended_is_a_sentence(more, sentence, pretrained, labelled, tmp_path):  # noqa: F811
+def test_what_cannot_be_extended_is_a_sentence(more, sentence, begun, tmp_path):
   with pytest.raises(InputError, match=re.escape(sentence)):
-    config = begun(labelled, pretrained, more)
+    config = begun(more)
     train(config, tmp_path / 'run', tuple(x.partition('=')[0] for x in more.split()))
   assert not (tmp_path / 'run').exists()
 
@@ -141,12 +143,12 @@ def batch_of(T, B=2):
   return {'input_ids': ids, 'position_ids': at, **same}
 
 
-def test_a_window_with_global_tokens_is_put_on_any_weights(pretrained, labelled, tmp_path):  # noqa: F811
+def test_a_window_with_global_tokens_is_put_on_any_weights(pretrained, begun, tmp_path):
   """A run that starts from such a run reads as it did."""
-  config = begun(labelled, pretrained, 'model.attention_window=4 model.global_tokens=1')
+  config = begun('model.attention_window=4 model.global_tokens=1')
   given = 'model.attention_window', 'model.global_tokens'
   written(tmp_path / 'run', pretrained, config, given)
-  config = small_finetune(labelled, *fields(f'init_from={tmp_path / "run"}'))
+  config = begun(init=tmp_path / 'run')
   model = read_inputs(config, tmp_path / 'next').config.model
   assert (model.attention_window, model.global_tokens) == (4, 1)
 

@@ -114,7 +114,7 @@ def test_null_cells_are_named_or_counted(small, tmp_path, caplog, monkeypatch):
     skip = {'data.skip_damaged': True, 'seed': 7}  # nothing has begun there, so all may change
     inputs = bert_jax.finetune(rows[:29], tmp_path / 'W', **(small | skip)).metrics
   assert len(inputs.sources['train'].examples) == 26
-  said = r'26 examples, 1 rows without a text .*\(train:3\), 2 without a label .*\(train:5, train:6\)'
+  said = r'26 examples, 1 rows without a text .*\(train:3\), 2 without a label .*train:5, train:6\)'
   assert re.search(said, caplog.text), caplog.text
 
 

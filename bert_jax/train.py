@@ -17,7 +17,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
-from bert_jax import hosts, metrics, notebooks, sharding
+from bert_jax import files, hosts, metrics, notebooks, sharding
 from bert_jax.command_line import command_line, command_parser, show_log
 from bert_jax.errors import InputError, in_notebook, log
 from bert_jax.files import Path
@@ -25,7 +25,7 @@ from bert_jax.run import session, setup, teacher
 from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.step import State
 from bert_jax.tasks import teaching
-from bert_jax.workdir import records
+from bert_jax.workdir import contents, records
 
 
 def train(
@@ -54,9 +54,10 @@ def with_teacher(
     return config
   student = str(workdir).rstrip('/')
   folder = f'{student}-teacher'
-  log.info('the teacher, %s, is trained first, in %s', spec, folder)
-  theirs = teacher.on_same_data(config_lib.load(spec), config, set_by_user)
-  train(theirs, folder, student=student)
+  if not files.exists(Path(student).expanduser() / contents.CONFIG):  # else it has been
+    log.info('the teacher, %s, is trained first, in %s', spec, folder)
+    theirs = teacher.on_same_data(config_lib.load(spec), config, set_by_user)
+    train(theirs, folder, student=student)
   config = config.copy_and_resolve_references()
   config.teacher = folder
   return config

@@ -114,6 +114,8 @@ def get_config(arg=''):
   arg = c.parse_arg(arg, task=TASKS, objective='', size='', unpacked=False, runlocal=False)
   changes = TASKS[arg.task]
   objective = arg.objective or changes.get('objective', 'classification')
+  if objective in c.objectives(reads_corpus=True):
+    raise c.InputError(f'{objective} is trained on documents; use configs/pretrain.py.')
   minilm = arg.size == 'minilm'
   config = c.defaults(objective)
   config.model = c.bert(arg.size or 'base')

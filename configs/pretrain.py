@@ -211,7 +211,7 @@ def get_config(arg=''):
   arg = c.parse_arg(
     arg, size='', runlocal=False, data=('', 'wikipedia'), lang=('en', 'zh', 'multi'),
     phase=('', '128', '512'), arch=('', *ARCHITECTURES), continued=False,
-    objective=('', *LANGUAGE_MODELS, *c.SHARED['objective'].allowed))
+    objective=('', *LANGUAGE_MODELS, *c.objectives(reads_corpus=True)))
   arch = dict(layers=12, ratio=4, model={}) | ARCHITECTURES.get(arg.arch, {})
   if arg.objective and 'objective' in arch:
     raise c.InputError(f'arch={arg.arch} has an objective of its own; leave out objective=.')

@@ -31,6 +31,11 @@ def fields(objective: str) -> dict[str, Field]:
   return {**SHARED, **TASKS[objective].fields}
 
 
+def objectives(reads_corpus: bool) -> tuple[str, ...]:
+  """The objectives that are trained on documents or, if not reads_corpus, on labelled examples."""
+  return tuple(name for name, task in TASKS.items() if task.reads_corpus == reads_corpus)
+
+
 def add(record: Family) -> str:
   """Makes a record from outside of this package known, in place of an earlier one of its name, and
   returns the name. InputError: it is not whole, or has the name of a family of this package."""

@@ -22,6 +22,7 @@ from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables, values
 
 NAMED = 3  # places that are named of each kind
+NO_TEXT = 'rows without a text in a column'  # a kind of fault
 NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
 REMEMBERED = 1_000_000  # ids kept to notice repeated ones; each takes 0.1 kB
 
@@ -111,7 +112,8 @@ class Problems:
     """Raises InputError for an unusable record, or counts it if unusable records are left out."""
     if not self.skip:
       fits = 'data.skip_damaged=true leaves such records out'
-      advice = fits if self.ids else 'no record before it could be read: is it the right file?'
+      is_right = self.ids or kind == NO_TEXT  # whose column is there
+      advice = fits if is_right else 'no record before it could be read: is it the right file?'
       raise InputError(f'{where}: {sentence} ({advice}).')
     self.leave_out(where, sentence, f'{kind} (skipped)')
 
@@ -171,8 +173,8 @@ class Problems:
       return [tables.column(row, name, place, hint) for name in names]
     except InputError as error:
       fault = str(error).removeprefix(f'{place} ')
-      lacks = 'a column' if fault.startswith('has no column') else 'a text in a column'
-      raise Unusable(fault, f'rows without {lacks}', place) from None
+      kind = 'rows without a column' if fault.startswith('has no column') else NO_TEXT
+      raise Unusable(fault, kind, place) from None
 
   def json(self, path: Path, where: str) -> Any:
     """The value in a JSON file or those of its lines; None, and it is `wrong`, if it is no JSON."""

@@ -71,8 +71,8 @@ def prior_of(block: ConfigDict, labels: Sequence[str]) -> tuple[float, ...]:
   return tuple(map(float, prior))
 
 
-def rules(config: ConfigDict, pairs: bool = False) -> Iterator[tuple[Any, str]]:
-  """Yields (what must hold, the sentence if not) for each rule. pairs: the family reads pairs."""
+def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
+  """Yields (what must hold, the sentence if not) for each rule."""
   if 'teacher' in config:
     yield from teaching.rules(config)
   limit = config.task.max_length
@@ -183,11 +183,6 @@ def shares(counts: Any, number: int = 0) -> tuple[float, ...]:
 def f1_of_all(share: Any) -> Any:
   """The F1 of giving one label to every example, when it is right for this share of them."""
   return 2 * share / (1 + share)
-
-
-def number_or_name(identity: str) -> int | str:
-  """An example's id, converted to a number if it is one, as leaderboards expect."""
-  return int(identity) if identity.isdecimal() else identity
 
 
 def choice_of_label(labels: Sequence[Any], logits: np.ndarray, gold: int | None) -> dict[str, Any]:

@@ -237,8 +237,12 @@ class Family:
       raise InputError(f'sources() of objective {self.name!r} {faults[0]}; {advice}.')
 
   def check_metrics(self, config: 'ConfigDict', objective: 'Objective') -> None:
-    """InputError if a run would be judged by a metric that its objective does not compute."""
+    """InputError if a run would be judged by a metric that its objective does not compute, or one
+    of its further scores has the name of a metric."""
     judge, known = self.main_metric(config), (*objective.metrics, *self.scores)
+    if taken := self.scores.keys() & {*objective.metrics}:
+      fault = f'the score {min(taken)!r} of objective {self.name!r} has the name of a metric of its'
+      raise InputError(f'{fault} own; give it another in Family.scores.')
     if judge not in known:
       fault = f'main_metric of objective {self.name!r} is {judge!r}, whose objective has'
       raise InputError(f'{fault} {", ".join(known)}; let it name one of them.')

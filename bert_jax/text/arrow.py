@@ -39,6 +39,7 @@ def parts(path: str, split: str, column: str = '') -> Iterator[tuple[str, int, b
 
   hf_set.cache_clear()  # a set may have been written anew
   name = hf_set(path, split)[1] if files.is_named(path) else Path(path).name
+  name = re.sub(r'-[0-9a-f]{16}\.parquet$', '', name)  # rows in memory: train, eval
   first, held, number = 0, [], 0
   try:
     for table, position in _tables(path, split, column):

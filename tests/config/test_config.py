@@ -153,6 +153,8 @@ def test_a_field_is_set_as_it_comes_and_then_checked():
     ('configs/pretrain.py:siz=tiny', "'siz' is not known here; did you mean 'size'?"),
     ('configs/pretrain.py:size', "'size' wants a value"),
     ('configs/pretrain.py:size=giant', "size 'giant' is not known; use one of"),
+    ('configs/pretrain.py:objective=qa', "objective 'qa' is not known; use one of causal, masked"),
+    ('configs/finetune.py:objective=electra', 'electra is trained on documents; use configs/pre'),
     ('configs/finetune.py:task=sst', "task 'sst' is not known; use one of docs, table, cola"),
   ],
 )

@@ -709,6 +709,10 @@ def test_a_teacher_that_a_config_file_describes_is_trained_first(labelled, tmp_p
   assert ours.teacher == f'{tmp_path}/W-teacher' and theirs.teacher == ''
   assert theirs.data.train == ours.data.train == f'{labelled}/train.tsv'
   assert (theirs.objective, ours.distillation.every_layer) == ('classification', 2)
+  contents.claim(tmp_path / 'W', ours)  # what has begun takes the teacher that is there
+  del trained[:]
+  train(c.load('configs/distill.py:task=docs,runlocal', fields(data)), f'{tmp_path}/W/')
+  assert [x[0].teacher for x in trained] == [f'{tmp_path}/W-teacher']
   del trained[:]
   train(c.load('configs/distill.py:runlocal', ['--config.teacher=T']), tmp_path / 'W')
   assert len(trained) == 1 and trained[0][0].teacher == 'T'

@@ -1,7 +1,6 @@
 """Multiple choice: public files read as they are, choices packed into rows, softmax within each."""
 
 import json
-import logging
 
 import jax
 import jax.numpy as jnp
@@ -30,12 +29,8 @@ def test_race_as_published(tmp_path):
   p.race(tmp_path, p.PASSAGE | {'id': 'middle1.txt'}, level='middle')
   p.race(tmp_path, p.PASSAGE | {'id': 'middle9.txt'}, split='dev', level='middle')
   questions, problems = read(tmp_path, 'race')
-  assert [(q.id, q.gold, q.level) for q in questions] == [
-    ('high1.txt-0', 0, 'high'),
-    ('high1.txt-1', 1, 'high'),
-    ('middle1.txt-0', 0, 'middle'),
-    ('middle1.txt-1', 1, 'middle'),
-  ]
+  each = [(f'{level}1.txt-{k}', k, level) for level in ('high', 'middle') for k in (0, 1)]
+  assert [(q.id, q.gold, q.level) for q in questions] == each
   assert questions[1].where == 'high/1.txt:1' and questions[1].context == p.PASSAGE['article']
   assert questions[0].seconds[0] == 'Who met Eve? Ann'
   assert [q.id for q in read(tmp_path, 'race', 'eval')[0]] == ['middle9.txt-0', 'middle9.txt-1']
@@ -97,9 +92,7 @@ def test_an_empty_cell_at_the_end_is_no_choice(tmp_path, ends):
     assert question.choices[2:] == ('nan',) and question.gold == 2
     assert problems.counts['endings without a text (left out)'] == 1
   for name, row in {'sent1': {'question': 'a'}, 'ending0': {'sent1': 'a', 'sent2': 'b'}}.items():
-    with pytest.raises(
-      InputError, match=f'{name!r}, only .* so: columns sent1, sent2, ending0, en'
-    ):
+    with pytest.raises(InputError, match=f'{name!r}, only .* so: columns sent1, sent2, ending0'):
       read(p.jsonl(tmp_path / 'a.jsonl', row), 'swag')
 
 
@@ -233,6 +226,8 @@ def test_choices_share_a_row_in_segments_of_their_own(tmp_path, letters):
   assert row['input_ids'][at] == letters.cls_id and row['position_ids'][at] == 0
   assert letters.decode(second) == 'who asks ? m'
   assert source.baselines['choice_accuracy'] == (1.0, 'majority')
+  cut = rows(letters, path, 'task.max_length=8')[1].texts
+  assert [len(context) + len(second) for context, second in cut] == [8 - 3] * 5
 
 
 def test_each_choice_of_a_question_has_a_part_of_the_row(tmp_path, letters):
@@ -288,26 +283,11 @@ def test_a_context_gives_way_to_the_longest_choice_which_loses_its_beginning(let
     seconds = [ids(second)[-room:] for second in question.seconds]
     left = max(0, room - max(map(len, seconds)))
     expected += [(ids(question.context)[:left], second) for second in seconds]
-  assert [[x.tolist() for x in pair] for pair in pairs] == [
-    [x.tolist() for x in y] for y in expected
-  ]
+  lists = lambda pairs: [[x.tolist() for x in pair] for pair in pairs]
+  assert lists(pairs) == lists(expected)
   cut = problems.counts[f'questions with a cut context (longer than {limit} tokens)']
   assert cut == (room < 5 + 5) + (room < 1 + 8)
   assert problems.counts['questions whose choices lost their beginning'] == (room < 5) + (room < 8)
-
-
-def test_the_context_is_cut_alike_for_all_choices_and_counted(tmp_path, letters, caplog):
-  caplog.set_level(logging.INFO, 'bert_jax')
-  own = {'question': 'a', 'choice': ['b', 'b c d', 'e'], 'answer': 'e'}
-  path = p.dream(tmp_path / 'train.json', [['a b c d e ' + 'x ' * 40], [own], 'i'])
-  _, source = rows(letters, path, 'task.max_length=12')
-  assert [tuple(map(len, pair)) for pair in source.texts] == [(5, 2), (5, 4), (5, 2)]
-  assert {letters.decode(context) for context, _ in source.texts} == {'a b c d e'}
-  assert '1 questions with a cut context (longer than 12 tokens)' in caplog.text
-  path = p.dream(tmp_path / 'long.json', [['x'], [own | {'question': 'y ' * 30}], 'i'])
-  context, second = rows(letters, path, 'task.max_length=12')[1].texts[1]
-  assert letters.decode(second) == 'y y y y y y b c d' and context.size == 0
-  assert '1 questions whose choices lost their beginning (long.json[0]:0)' in caplog.text
 
 
 def test_a_row_that_cannot_hold_a_question_says_what_to_set(tmp_path, letters):
@@ -353,22 +333,13 @@ def test_answers_and_scores_by_hand(tmp_path, letters):
   assert answer['loss'] == pytest.approx(-np.log(shares[0]))
   assert source.score([answer]) == {'choice_accuracy': 0.0}
   assert source.files([answer])['predictions.tsv'] == 'id\tprediction\n12-497-0\t1\n'
-  of_copa = rows(letters, p.jsonl(tmp_path / 'a.jsonl', *p.COPA), task_name='copa')[1]
-  answers = of_copa.answers(out)
-  lines = of_copa.files(answers)['COPA.jsonl'].splitlines()
-  assert list(map(json.loads, lines)) == [{'idx': 0, 'label': 1}, {'idx': 1, 'label': 1}]
   p.race(tmp_path, p.PASSAGE | {'answers': ['A', 'A']})
   p.race(tmp_path, p.PASSAGE | {'id': 'm.txt', 'answers': ['B', 'A']}, level='middle')
   race = rows(letters, tmp_path, task_name='race')[1]
   answers = race.answers({'logits': np.zeros((1, 16)), 'example_ids': 1 + np.arange(16)[None]})
   assert [answer['level'] for answer in answers] == ['high', 'high', 'middle', 'middle']
-  assert {name: x for name, (x, _) in race.baselines.items()} == {
-    'choice_accuracy': 0.75,
-    'high_accuracy': 1.0,
-    'middle_accuracy': 0.5,
-  }
+  names = 'choice_accuracy', 'high_accuracy', 'middle_accuracy'
+  assert {k: x for k, (x, _) in race.baselines.items()} == dict(zip(names, (0.75, 1, 0.5)))
   of_race = ((0, 'middle'), (1, 'high'), (0, 'high'), (1, 'high'))
   answers = [{'gold': 0, 'prediction': own, 'level': level} for own, level in of_race]
-  assert source.score(answers) == pytest.approx(
-    {'choice_accuracy': 1 / 2, 'middle_accuracy': 1, 'high_accuracy': 1 / 3}
-  )
+  assert source.score(answers) == pytest.approx(dict(zip(names, (1 / 2, 1 / 3, 1))))

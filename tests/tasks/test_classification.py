@@ -1,7 +1,5 @@
 """Classification, regression and pairs: scores, long texts, weights, faulty tables."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
@@ -20,6 +18,9 @@ from bert_jax.tasks.classification import reading as classification_reading
 from bert_jax.tasks.classification import task as classification
 from bert_jax.tasks.contrastive import reading as contrastive_reading
 from bert_jax.tasks.faulty_records import Problems
+from bert_jax.text import documentation, documents
+
+SEVERAL, REGRESSION = 'table.multi_label=true', 'table.regression=true'
 
 
 def source_of(config, tokenizer, split='eval'):
@@ -79,45 +80,59 @@ def test_what_is_kept_of_a_long_text(keep, expected):
   assert ' '.join(map(str, kept)) == expected
 
 
+@pytest.mark.parametrize(
+  'a, b, room', [(10, 10, 9), (3, 10, 9), (10, 3, 9), (10, 10, 8), (2, 2, 9)]
+)
+def test_long_pairs_are_cut_as_the_reference_cuts_them(a, b, room):
+  """google-research/bert run_classifier.py: pop from the end of the longer one, else the second."""
+  first, second = list(range(a)), list(range(100, 100 + b))
+  expected = first.copy(), second.copy()
+  while len(expected[0]) + len(expected[1]) > room:
+    (expected[0] if len(expected[0]) > len(expected[1]) else expected[1]).pop()
+  got = windows.truncate((np.array(first), np.array(second)), room)
+  assert tuple(map(list, got)) == expected
+
+
 def test_several_labels_of_a_text(tmp_path, vocab, tokenizer):
-  path = tmp_path / 'dev.jsonl'
-  rows = [('river', ['a', 'b']), ('market', []), ('old', ['b']), ('new', ['c'])]
-  path.write_text(''.join(json.dumps({'sentence': t, 'label': y}) + '\n' for t, y in rows))
-  config = finetune(vocab, path, 'table.multi_label=true')
+  path, held = tmp_path / 'dev.jsonl', [['a', 'b'], [], ['b'], ['c']]
+  jsonl(path, *({'sentence': text, 'label': x} for text, x in zip(WORDS, held)))
+  config = finetune(vocab, path, SEVERAL)
   source, outputs = outputs_of(config, tokenizer)
-  held = np.concatenate([source[i]['labels'][source[i]['weights'] > 0] for i in range(len(source))])
-  assert held.tolist() == [[1, 1, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]]
+  rows = (source[i]['labels'][source[i]['weights'] > 0] for i in range(len(source)))
+  assert np.concatenate([*rows]).tolist() == [[1, 1, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]]
   answers = source.answers(outputs)
-  assert [list(a['gold']) for a in answers] == [y for _, y in rows]
-  perfect = [dict(a, prediction=a['gold']) for a in answers]
-  assert source.score(perfect) == {'micro_f1': 1.0, 'macro_f1': 1.0, 'subset_accuracy': 1.0}
+  assert [list(a['gold']) for a in answers] == held
+  for said, scores in ((None, (1, 1, 1)), ([], (0, 0, 0.25))):
+    scored = source.score(
+      [a | {'prediction': a['gold'] if said is None else said} for a in answers]
+    )
+    assert scored == dict(zip(('micro_f1', 'macro_f1', 'subset_accuracy'), scores))
   for label in ('"[a"', '{"a": 1}', '[["a"]]', '[null]'):
     path.write_text(f'{{"sentence": "old", "label": {label}}}\n')
     with pytest.raises(InputError, match='dev.jsonl:1: label .* is no list of labels'):
       source_of(config, tokenizer)
-  path.write_text('{"sentence": "old"}\n{"sentence": "new", "label": null}\n')  # not known
-  found = source_of(config, tokenizer)
-  assert [e.label for e in found.examples] == [None, None]
-  none = [dict(a, prediction=[]) for a in answers]
-  assert source.score(none) == {'micro_f1': 0.0, 'macro_f1': 0.0, 'subset_accuracy': 0.25}
+  jsonl(path, {'sentence': 'old'}, {'sentence': 'new', 'label': None})  # not known
+  assert [e.label for e in source_of(config, tokenizer).examples] == [None, None]
 
 
-def labelled(tmp_path, vocab, *more, labels=('["a", "b"]', '["a", "c"]', '[]')):
-  """A config of texts with these labels, a line of JSON each."""
-  rows = ({'sentence': word, 'label': json.loads(x)} for word, x in zip(WORDS, map(str, labels)))
-  return finetune(vocab, jsonl(tmp_path / 'rows.jsonl', *rows), *more)
+def labelled(tmp_path, vocab, *more, labels=('ab', 'ac', '')):
+  """The resolved config of texts with these labels: a letter, a number, or several letters."""
+  listed = lambda x: list(x) if 'table.multi_label=true' in more else x
+  rows = ({'sentence': word, 'label': listed(x)} for word, x in zip(WORDS, labels))
+  config = finetune(vocab, jsonl(tmp_path / 'rows.jsonl', *rows), *more)
+  return c.check(classification.resolve(config))
 
 
 def answers_of(config, tokenizer, logits):
   """(source, its answers to a model that gives these logits [E, labels])."""
-  source = source_of(c.check(classification.resolve(config)), tokenizer)
+  source = source_of(config, tokenizer)
   ids = np.arange(1, len(logits) + 1)[None]
   outputs = {'logits': np.array([logits], np.float32), 'example_ids': ids}
   return source, source.answers(outputs)
 
 
 def test_a_label_is_held_from_a_half_on(tmp_path, vocab, tokenizer):
-  config = labelled(tmp_path, vocab, 'table.multi_label=true')
+  config = labelled(tmp_path, vocab, SEVERAL)
   odds = np.log([[0.45 / 0.55, 0.55 / 0.45, 0.01], [99, 0.9, 1.1], [0.1, 0.2, 0.3]])
   source, answers = answers_of(config, tokenizer, odds)
   assert [a['prediction'] for a in answers] == [['b'], ['a', 'c'], []]
@@ -132,18 +147,13 @@ def test_a_label_is_held_from_a_half_on(tmp_path, vocab, tokenizer):
 
 
 def test_numbers_are_scored_by_value_and_by_rank(tmp_path, vocab, tokenizer):
-  config = labelled(tmp_path, vocab, 'table.regression=true', labels=(1, 2, 3, 4))
+  config = labelled(tmp_path, vocab, REGRESSION, labels=(1, 2, 3, 4))
   source, answers = answers_of(config, tokenizer, [[1.5], [2.0], [2.5], [30.0]])
   assert [a['loss'] for a in answers] == pytest.approx([0.25, 0, 0.25, 676])
   gold, found = np.array([1, 2, 3, 4]) - 2.5, np.array([1.5, 2, 2.5, 30]) - 9
   pearson = gold @ found / np.sqrt(gold @ gold * (found @ found))
   assert source.score(answers) == pytest.approx({'pearson': pearson, 'spearman': 1.0})
-
-
-def test_the_majority_is_that_of_what_is_labelled(tmp_path, vocab, tokenizer):
-  labels = '"b"', 'null', 'null', '"b"', '"a"'
-  source = source_of(labelled(tmp_path, vocab, 'table.labels=a,b', labels=labels), tokenizer)
-  assert source.baselines['classification_accuracy'] == (pytest.approx(2 / 3), 'majority')
+  assert source.baselines == {'pearson': (0, 'chance'), 'spearman': (0, 'chance')}
 
 
 @pytest.mark.parametrize(
@@ -152,39 +162,30 @@ def test_the_majority_is_that_of_what_is_labelled(tmp_path, vocab, tokenizer):
     ('abbb', 'b', ''),  # the second label, of which the F1 is
     ('aaab', 'a', ''),
     ('abbcc', 'b', ''),
-    (['["a","b"]', '["a","c"]', '["a"]'], ['a'], 'table.multi_label=true'),
-    (['["a","b"]', '["c"]', '[]'], [], 'table.multi_label=true'),
+    (['b', None, None, 'b', 'a'], 'b', 'table.labels=a,b'),
+    (['ab', 'ac', 'a'], ['a'], SEVERAL),
+    (['ab', 'c', ''], [], SEVERAL),
   ],
 )
 def test_each_score_has_that_of_the_commonest_answer(
   tmp_path, vocab, tokenizer, labels, alike, options
 ):
-  labels = [f'"{x}"' if len(x) == 1 else x for x in labels]
-  config = labelled(tmp_path, vocab, options, labels=labels)
-  source = source_of(c.check(classification.resolve(config)), tokenizer)
-  answers = [{'gold': json.loads(x), 'prediction': alike} for x in labels]
+  source = source_of(labelled(tmp_path, vocab, options, labels=labels), tokenizer)
+  gold = (list(x) if options == SEVERAL else x for x in labels if x is not None)
   scores = {name: x for name, (x, kind) in source.baselines.items() if kind == 'majority'}
-  assert scores == pytest.approx(source.scores(answers))
+  assert scores == pytest.approx(source.scores([{'gold': x, 'prediction': alike} for x in gold]))
 
 
-def test_a_correlation_is_zero_by_chance(tmp_path, vocab, tokenizer):
-  config = labelled(tmp_path, vocab, 'table.regression=true', labels=(1, 2, 3))
-  source = source_of(c.check(config), tokenizer)
-  assert source.baselines == {'pearson': (0, 'chance'), 'spearman': (0, 'chance')}
+WEIGHTED = "table.class_weights=(('a',3.0),)"
 
 
 @pytest.mark.parametrize(
   'labels, options, prior, answer',
   [
     ('abbcbbbb', '', [1 / 8, 6 / 8, 1 / 8], softmax),
-    (
-      'abbb',
-      "table.class_weights=(('a',3.0),)",
-      [1 / 4, 3 / 4],
-      lambda x: softmax(x) - [1 / 4, -1 / 4],
-    ),
+    ('abbb', WEIGHTED, [1 / 4, 3 / 4], lambda x: softmax(x) - [1 / 4, -1 / 4]),
     ('abbb', 'table.labels=a,b,c', [2 / 8, 6 / 8, 1 / 8], lambda x: softmax(x) * 9 / 8),
-    (['["a","b"]', '["a","c"]', '["a"]'], 'table.multi_label=true', [5 / 6, 1 / 3, 1 / 3], expit),
+    (['ab', 'ac', 'a'], SEVERAL, [5 / 6, 1 / 3, 1 / 3], expit),
   ],
 )
 def test_a_new_head_begins_at_the_shares_of_the_labels(
@@ -192,8 +193,7 @@ def test_a_new_head_begins_at_the_shares_of_the_labels(
 ):
   """Also at those that class weights make of them; a label that none or all have is half an example
   away from that."""
-  labels = [f'"{x}"' if len(x) == 1 else x for x in labels]
-  config = c.check(classification.resolve(labelled(tmp_path, vocab, options, labels=labels)))
+  config = labelled(tmp_path, vocab, options, labels=labels)
   config = initialization.with_prior(config, source_of(config, tokenizer, 'train'))
   assert config.table.prior == pytest.approx(prior, rel=1e-4)
   config.data.train = 'gone.tsv'  # the numbers are in the config
@@ -209,7 +209,7 @@ def test_numbers_begin_at_their_mean_and_have_the_loss_of_standardized_ones(
   tmp_path, vocab, tokenizer
 ):
   labels = 1010, 1030.5, 990, 1017
-  config = c.check(labelled(tmp_path, vocab, 'table.regression=true', labels=labels))
+  config = labelled(tmp_path, vocab, REGRESSION, labels=labels)
   config = initialization.with_prior(config, source := source_of(config, tokenizer, 'train'))
   mean, scale = config.table.prior
   assert (mean, scale) == pytest.approx((np.mean(labels), np.std(labels)), rel=1e-4)
@@ -227,11 +227,8 @@ def test_numbers_begin_at_their_mean_and_have_the_loss_of_standardized_ones(
   plain, folded = classification.objective(config, tokenizer), objective.in_units(params)
   np.testing.assert_allclose(predicted(plain, folded, source)[0]['logits'], outputs['logits'], 1e-5)
   assert plain.in_units(params) is params
-  jax.tree.map(
-    lambda x, y: np.testing.assert_allclose(x, y, 1e-4, 1e-4),
-    params,
-    objective.in_units(folded, back=True),
-  )
+  close = lambda x, y: np.testing.assert_allclose(x, y, 1e-4, 1e-4)
+  jax.tree.map(close, params, objective.in_units(folded, back=True))
   for wrong in ((1.0,), (1.0, 0.0), ('a', 'b')):
     config.table.prior = wrong
     with pytest.raises(InputError, match='write a mean and a scale above 0'):
@@ -239,7 +236,7 @@ def test_numbers_begin_at_their_mean_and_have_the_loss_of_standardized_ones(
 
 
 def test_a_head_without_bias_begins_at_nothing(tmp_path, vocab, tokenizer):
-  config = c.check(classification.resolve(labelled(tmp_path, vocab, labels=('"a"', '"b"', '"b"'))))
+  config = labelled(tmp_path, vocab, labels='abb')
   config.model.classifier_bias = False
   assert initialization.with_prior(config, source_of(config, tokenizer, 'train')).table.prior == ()
 
@@ -255,10 +252,8 @@ def test_class_weights_count_in_the_loss_and_not_in_the_accuracy(tmp_path, vocab
   objective = classification.objective(c.from_json(c.to_json(balanced)), tokenizer)
   assert objective.class_weights == pytest.approx((4 / 6, 2.0), abs=1e-5)
   config = of("(('b',3.0),)")
-  objective, source = (
-    classification.objective(config, tokenizer),
-    source_of(config, tokenizer, 'train'),
-  )
+  objective = classification.objective(config, tokenizer)
+  source = source_of(config, tokenizer, 'train')
   outputs, terms = predicted(objective, telling(objective), source)
   logits = outputs['logits'][0, :4]
   nats = -np.log(softmax(logits, axis=-1))[range(4), [0, 0, 0, 1]]
@@ -267,6 +262,38 @@ def test_class_weights_count_in_the_loss_and_not_in_the_accuracy(tmp_path, vocab
   config.table.class_weights = (('x', 2.0),)
   with pytest.raises(InputError, match="'x', which is not a label"):
     classification.objective(config, tokenizer)
+
+
+def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, vocab, tokenizer):
+  def rows(*more, split='train'):
+    fields = 'table.labels=y,x', 'data.examples_per_row=1', *more
+    config = labelled(tmp_path, vocab, *fields, labels='xy' * 5)
+    assert config.table.labels == ('y', 'x')  # as given
+    return source_of(config, tokenizer, split)
+
+  few = 'task.train_examples=4'
+  one, two = (rows(few, f'seed={seed}') for seed in (0, 1))
+  assert len(one) == 4 and one.fingerprint == two.fingerprint
+  # Drawn from all of them in their order, since a file may be sorted; evaluation is of everything.
+  chosen = [WORDS.index(e.texts[0]) for e in one.examples]
+  assert chosen == sorted(chosen) and chosen not in ([0, 1, 2, 3], [6, 7, 8, 9])
+  assert len(rows(few, split='eval')) == 10 and one.fingerprint != rows().fingerprint
+
+
+@pytest.mark.parametrize(
+  'rows, sentence',
+  [
+    ('sentence label|a x', "single label .*'x'"),
+    ('sentence label|a a/b|a c', "'a/b' has a"),
+    ('sentense label|a x|b y', "no column 'sentence'.*did you.*table.text_column, "),
+  ],
+)
+def test_bad_tables_are_one_sentence(tmp_path, vocab, rows, sentence):
+  path = tmp_path / 'train.tsv'
+  path.write_text(rows.replace(' ', '\t').replace('|', '\n').replace('/', '|') + '\n')
+  with pytest.raises(InputError, match=sentence.replace('a/b', r'a\|b')) as caught:
+    classification.resolve(finetune(vocab, path))
+  assert '\n' not in str(caught.value)
 
 
 def test_faulty_rows_stop_the_run_or_are_counted_and_named(tmp_path, vocab, tokenizer, caplog):
@@ -281,27 +308,6 @@ def test_faulty_rows_stop_the_run_or_are_counted_and_named(tmp_path, vocab, toke
   assert '1 rows with an unknown label (skipped) (dev.tsv:3)' in caplog.text
   assert '1 lines with another number of columns (skipped)' in caplog.text and ':5)' in caplog.text
   assert '1 empty texts (kept) (dev.tsv:4)' in caplog.text
-
-
-def test_fields_that_are_missing_or_empty(tmp_path, vocab, tokenizer, caplog):
-  path = tmp_path / 'dev.jsonl'
-  path.write_text(
-    '{"sentence": "river", "label": "1"}\n{"label": "1"}\n{"sentence": "old", "label": null}\n'
-    '{"sentence": "new", "label": ""}\n'
-  )
-  with pytest.raises(InputError, match=r"dev.jsonl:2: has no column 'sentence'"):
-    source_of(finetune(vocab, path, task='sst2'), tokenizer)
-  caplog.set_level('INFO', 'bert_jax')
-  config = finetune(vocab, path, 'data.skip_damaged=true', task='sst2')
-  found = classification.sources(config, tokenizer)
-  assert [e.texts[0] for e in found['eval'].examples] == ['river', 'old', 'new']
-  assert [e.label for e in found['eval'].examples] == ['1', None, None]
-  assert '2 without a label (predicted, not scored)' in caplog.text
-  assert [e.texts[0] for e in found['train'].examples] == ['river']
-  assert '2 without a label (left out of training) (dev.jsonl:3, dev.jsonl:4)' in caplog.text
-  path.write_text('{"sentence": "a", "label": "a|b"}\n{"sentence": "a", "label": "c"}\n')
-  with pytest.raises(InputError, match="'a|b' has a"):
-    classification.resolve(finetune(vocab, path))
 
 
 @pytest.mark.parametrize('task, none', [('sst2', -1), ('stsb', -1.0)])
@@ -332,7 +338,7 @@ def test_a_run_that_says_the_same_of_all_texts_has_collapsed(tmp_path, vocab, to
   same = [dict(a, prediction=2.5 + 1e-6 * k) for k, a in enumerate(answers)]
   assert source.constant(same) == '2.500'
   assert not source.constant([dict(a, prediction=a['gold'] + 0.1) for a in answers])
-  source, outputs = outputs_of(labelled(tmp_path, vocab, labels=('"a"', '"b"')), tokenizer)
+  source, outputs = outputs_of(labelled(tmp_path, vocab, labels='ab'), tokenizer)
   answers = source.answers(outputs)
   assert source.constant([dict(a, prediction='b') for a in answers]) == 'b'
   assert not source.constant([dict(a, prediction=a['gold']) for a in answers])
@@ -353,13 +359,10 @@ def test_data_that_is_not_named_and_labels_that_are_lists(tmp_path, vocab):
   for task in ('sst2', 'stsb', 'mrpc'):
     with pytest.raises(InputError, match='data.train is empty; name'):
       classification.resolve(load(vocab, f'configs/finetune.py:task={task}'))
-  path = tmp_path / 'train.jsonl'
-  path.write_text('{"sentence": "old", "label": ["a"]}\n')
-  with pytest.raises(InputError, match='is a list; set table.multi_label=true'):
-    classification.resolve(finetune(vocab, path))
-  path.write_text('{"sentence": "old", "label": {"x": 1}}\n')
-  with pytest.raises(InputError, match='is an object'):
-    classification.resolve(finetune(vocab, path))
+  for label, kind in ((['a'], 'a list'), ({'x': 1}, 'an object')):
+    path = jsonl(tmp_path / 'train.jsonl', {'sentence': 'old', 'label': label})
+    with pytest.raises(InputError, match=f'is {kind}; set table.multi_label=true'):
+      classification.resolve(finetune(vocab, path))
 
 
 def of_cells(tmp_path, vocab, tokenizer, cells, *more, name='train.csv', mark=','):
@@ -373,24 +376,29 @@ def of_cells(tmp_path, vocab, tokenizer, cells, *more, name='train.csv', mark=',
 
 
 @pytest.mark.parametrize(
-  'cells, labels, learnt',
+  'cells, more, labels, learnt',
   [
-    ('yes - no  yes', ('no', 'yes'), 3),  # SNLI's dash, and nothing
-    ('0 2 -1 1 2', ('0', '1', '2'), 4),  # a data set of Hugging Face
-    ('0.0 2.0 -1.0 1.0 -1', ('0.0', '1.0', '2.0'), 3),  # by pandas
-    ('0 -1 1 1', ('-1', '0', '1'), 4),  # sentiments
-    ('+ -1 -1.0 +', ('+', '-1', '-1.0'), 4),
+    ('yes - no  yes', '', ('no', 'yes'), '0 2 4'),  # SNLI's dash, and nothing
+    ('0 2 -1 1 2', '', ('0', '1', '2'), '0 1 3 4'),  # a data set of Hugging Face
+    ('0.0 2.0 -1.0 1.0 -1', '', ('0.0', '1.0', '2.0'), '0 1 3'),  # by pandas
+    ('0 -1 1 1', '', ('-1', '0', '1'), '0 1 2 3'),  # sentiments
+    ('+ -1 -1.0 +', '', ('+', '-1', '-1.0'), '0 1 2 3'),
+    ('a NaN b null', 'table.labels=a,b', ('a', 'b'), '0 2'),
+    ('a NaN b null', f'table.labels=a,b {SEVERAL}', ('a', 'b'), '0 2'),
+    ('a NaN b', 'table.labels=a,b,NaN', ('a', 'b', 'NaN'), '0 1 2'),
   ],
 )
 def test_a_row_without_a_label_is_not_learnt_and_not_scored(
-  tmp_path, vocab, tokenizer, caplog, cells, labels, learnt
+  tmp_path, vocab, tokenizer, caplog, cells, more, labels, learnt
 ):
   caplog.set_level('INFO', 'bert_jax')
-  train, held, found = of_cells(tmp_path, vocab, tokenizer, cells.split(' '))
-  assert found == labels and len(train) == learnt and None not in train
-  assert [x for x in held if x is not None] == train and len(held) == len(cells.split(' '))
-  without = len(held) - learnt
-  assert (f'{without} without a label (left out of training)' in caplog.text) == (without > 0)
+  cells = cells.split(' ')
+  train, held, found = of_cells(tmp_path, vocab, tokenizer, cells, more)
+  known = [(x,) if SEVERAL in more else x for x in cells]
+  known = [x if str(i) in learnt.split() else None for i, x in enumerate(known)]
+  assert (found, held) == (labels, known) and train == [x for x in known if x]
+  said = f'{known.count(None)} without a label (left out of training)' in caplog.text
+  assert said == (None in known)
 
 
 @pytest.mark.parametrize('form', ['cells', 'lists'])
@@ -414,26 +422,15 @@ def test_several_labels_or_the_sign_that_there_are_none(
 def test_a_minus_one_beside_two_labels_is_named(tmp_path, vocab, tokenizer, cells):
   of_cells(tmp_path, vocab, tokenizer, cells.split())
   config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
-  found = classification.sources(config, tokenizer)
-  (remark,) = (x for x in classification.label_sets.remarks(config, found) if 'a class' in x)
+  said = classification.label_sets.remarks(config, classification.sources(config, tokenizer))
   one = '.0' * ('.0' in cells)
-  assert f'of its own: -1{one}; if it is none, table.labels=0{one},1{one}.' in remark
-
-
-def test_blanks_around_labels_go_and_capitals_are_named(tmp_path, vocab, tokenizer):
-  cells = 'spam', 'spam ', ' ham', 'Ham', 'spam', 'ham'
-  train, _, labels = of_cells(tmp_path, vocab, tokenizer, cells)
-  assert labels == ('Ham', 'ham', 'spam') and train[:3] == ['spam', 'spam', 'ham']
-  config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
-  assert remarks.about_labels(config) == [
-    "labels that look alike: 'Ham|ham'; if each is one, write it one way (or, in a table, "
-    'table.labels=Ham|ham,..).'
-  ]
+  assert f'a class of its own: -1{one}; if it is none, table.labels=0{one},1{one}.' in said
 
 
 @pytest.mark.parametrize(
   'cells, alike',
   [
+    ('spam ham Ham', "'Ham|ham'"),
     ('1 0 1.0 2 0.0', "'0|0.0', '1|1.0'"),  # two files of pandas, of which one had a gap
     ('caf\xe9 cafe\u0301 tea', "'cafe\u0301|caf\xe9'"),
     ('tea te\u200ba', "'tea|te\\u200ba'"),
@@ -445,15 +442,23 @@ def test_labels_that_look_alike_are_named(tmp_path, vocab, tokenizer, cells, ali
   config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
   said = remarks.about_labels(config)
   assert (f'look alike: {alike}; if each' in said[0]) if alike else not said
+  assert ('Ham' in alike) == ('(or, in a table, table.labels=Ham|ham,..).' in str(said))
   found = classification.sources(config, tokenizer)
   task = TASKS['classification']
   assert {*said} <= {*task.remarks(config, tokenizer, found)}
 
 
-def test_several_labels_may_be_a_list_as_pandas_prints_it(tmp_path, vocab, tokenizer):
-  cells = "['x', 'y']", '[""y""]', '[]'
-  train, _, labels = of_cells(tmp_path, vocab, tokenizer, cells, 'table.multi_label=true')
-  assert (train, labels) == ([('x', 'y'), ('y',), ()], ('x', 'y'))
+@pytest.mark.parametrize(
+  'cells, more, labels, train',
+  [
+    (('spam', 'spam ', ' ham', 'Ham'), '', ('Ham', 'ham', 'spam'), ['spam', 'spam', 'ham', 'Ham']),
+    (("['x', 'y']", '[""y""]', '[]'), SEVERAL, ('x', 'y'), [('x', 'y'), ('y',), ()]),
+  ],
+)
+def test_blanks_go_and_lists_are_those_that_pandas_prints(
+  tmp_path, vocab, tokenizer, cells, more, labels, train
+):
+  assert of_cells(tmp_path, vocab, tokenizer, cells, more) == (train, train, labels)
 
 
 def test_a_label_that_programs_write_for_nothing_is_named(tmp_path, vocab, tokenizer):
@@ -461,75 +466,57 @@ def test_a_label_that_programs_write_for_nothing_is_named(tmp_path, vocab, token
   assert labels == ('NaN', 'a', 'b', 'null')
   config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
   said = classification.label_sets.remarks(config, classification.sources(config, tokenizer))
-  start, fix = 'a class of its own: NaN and null; if it is none, ', 'table.labels=a,b'
-  assert f'{start}{fix}.' in said
-  for more in ('', 'table.multi_label=true'):  # the advice is right
-    train, held, _ = of_cells(tmp_path, vocab, tokenizer, ['a', 'NaN', 'b', 'null'], fix, more)
-    a, b = (('a',), ('b',)) if more else 'ab'
-    assert (train, held) == ([a, b], [a, None, b, None])
-  labels = of_cells(tmp_path, vocab, tokenizer, ['a', 'NaN', 'b'], 'table.labels=a,b,NaN')[0]
-  assert labels == ['a', 'NaN', 'b']
+  assert 'a class of its own: NaN and null; if it is none, table.labels=a,b.' in said
 
 
 @pytest.mark.parametrize('mark', [',', ';', '|'])
 def test_what_stands_between_labels_is_seen(tmp_path, vocab, tokenizer, mark):
-  cells = (
-    f'a{mark} b',
-    'c, too' if mark != ',' else 'c',
-    '',
-    f'b{mark}c',
-    '["a"]',
-    f'a{mark}c{mark}b',
-  )
-  given = ['table.multi_label=true', f'table.labels=a,b,{"c" if mark == "," else "c"}']
-  path = tmp_path / 'train.jsonl'
-  rows = ({'sentence': f'text {i}', 'label': x} for i, x in enumerate(cells) if 'too' not in x)
-  config = classification.resolve(finetune(vocab, jsonl(path, *rows), *given))
+  cells = f'a{mark} b', 'c', '', f'b{mark}c', '["a"]', f'a{mark}c{mark}b'
+  rows = ({'sentence': f'text {i}', 'label': x} for i, x in enumerate(cells))
+  path = jsonl(tmp_path / 'train.jsonl', *rows)
+  config = classification.resolve(finetune(vocab, path, SEVERAL, 'table.labels=a,b,c'))
   found = [e.label for e in source_of(config, tokenizer).examples]
-  expected = [('a', 'b'), ('c',), (), ('b', 'c'), ('a',), ('a', 'c', 'b')]
-  assert found == (expected if mark == ',' else [x for x in expected if x != ('c',)])
+  assert found == [('a', 'b'), ('c',), (), ('b', 'c'), ('a',), ('a', 'c', 'b')]
   # What the training data has holds for data without any.
   assert config.table.label_separator == ('' if mark == ',' else mark)
 
 
-@pytest.mark.parametrize(
-  'cell, mark, value',
-  [('3,5', ';', 3.5), ('3,5', ',', 3.5), ('1,234', ';', 1.234), ('1.234,5', ',', 1234.5)]
-  + [('-0,25', '\t', -0.25), (' 1e3 ', ';', 1000.0), ('1,234', ',', None), ('1,2,3', ';', None)],
-)
-def test_decimal_commas_are_numbers(tmp_path, vocab, tokenizer, caplog, cell, mark, value):
-  caplog.set_level('INFO', 'bert_jax')
-  read = lambda: of_cells(
-    tmp_path, vocab, tokenizer, [cell, '7'], 'table.regression=true', mark=mark
-  )
-  if value is None:
-    with pytest.raises(InputError, match='is not a number; table.regression'):
-      read()
-  else:
-    assert read()[0] == [value, 7.0]
-    assert ('1 numbers with a decimal comma (train.csv:2)' in caplog.text) == (',' in cell)
+COMMA, POINTS = '1 numbers with a decimal comma (train.csv:2)', 'numbers with points between'
+PLAIN = '1 numbers such as 1.234 (read with decimals)'
 
 
 @pytest.mark.parametrize(
   'cells, mark, numbers, remark',
   [
-    ('1.234 3,5 12.500', ';', [1234, 3.5, 12500], '2 numbers with points between thousands'),
-    ('1.234 0,25 1.234.567', '\t', [1234, 0.25, 1234567], '2 numbers with points between'),
-    ('1.234 1.234,5 -2,125', ',', [1234, 1234.5, -2.125], '1 numbers with points between'),
-    ('1.234 2.5 7', ';', [1.234, 2.5, 7], '1 numbers such as 1.234 (read with decimals)'),
-    ('1.234 3,5 0.5', ';', [1.234, 3.5, 0.5], '1 numbers such as 1.234 (read with decimals)'),
+    ('3,5 7', ';', [3.5, 7], COMMA),
+    ('3,5 7', ',', [3.5, 7], COMMA),
+    ('1,234 7', ';', [1.234, 7], COMMA),
+    ('1.234,5 7', ',', [1234.5, 7], COMMA),
+    ('-0,25 7', '\t', [-0.25, 7], COMMA),
+    ('1e3 7', ';', [1000, 7], ''),
+    ('1,234 7', ',', None, ''),
+    ('1,2,3 7', ';', None, ''),
+    ('1.234 3,5 12.500', ';', [1234, 3.5, 12500], f'2 {POINTS} thousands'),
+    ('1.234 0,25 1.234.567', '\t', [1234, 0.25, 1234567], f'2 {POINTS}'),
+    ('1.234 1.234,5 -2,125', ',', [1234, 1234.5, -2.125], f'1 {POINTS}'),
+    ('1.234 2.5 7', ';', [1.234, 2.5, 7], PLAIN),
+    ('1.234 3,5 0.5', ';', [1.234, 3.5, 0.5], PLAIN),
     ('1.234 2.5 7', ',', [1.234, 2.5, 7], ''),
     ('0.125 2 7', ';', [0.125, 2, 7], ''),
   ],
 )
-def test_a_point_parts_thousands_where_the_column_has_decimal_commas(
+def test_decimal_commas_are_numbers_and_points_then_part_thousands(
   tmp_path, vocab, tokenizer, caplog, cells, mark, numbers, remark
 ):
   caplog.set_level('INFO', 'bert_jax')
-  read = of_cells(tmp_path, vocab, tokenizer, cells.split(), 'table.regression=true', mark=mark)
-  assert read[0] == numbers
-  shown = caplog.text.count('numbers such as') + caplog.text.count('points between')
-  assert (remark in caplog.text) and bool(shown) == bool(remark)
+  of = lambda: of_cells(tmp_path, vocab, tokenizer, cells.split(), REGRESSION, mark=mark)
+  if numbers is None:
+    with pytest.raises(InputError, match='is not a number; table.regression'):
+      of()
+    return
+  assert of()[0] == numbers and remark in caplog.text
+  assert ('numbers such as' in caplog.text or POINTS in caplog.text) == (remark not in ('', COMMA))
+  assert ('decimal comma' in caplog.text) == any(',' in cell for cell in cells.split())
 
 
 @pytest.mark.parametrize('task', ['table', 'stsb'])
@@ -552,7 +539,7 @@ def test_training_data_tells_how_all_numbers_are_read(
     if cells:
       path.write_text('\n'.join([','.join(names), *rows, '']))
   if task == 'table':
-    config, of = finetune(vocab, paths[0], 'table.regression=true', evaluation=paths[1]), 'label'
+    config, of = finetune(vocab, paths[0], REGRESSION, evaluation=paths[1]), 'label'
     reader = classification_reading.read
   else:
     data = [f'--config.data.{x}={path}' for x, path in zip(('train', 'eval'), paths, strict=True)]
@@ -566,6 +553,24 @@ def test_training_data_tells_how_all_numbers_are_read(
 
 def test_a_faulty_row_of_numbers_does_not_hide_the_rows_before_it(tmp_path, vocab):
   (tmp_path / 'a.csv').write_text('sentence,label\na,1.5\nb,2\nc,3,5\n')
-  config = finetune(vocab, tmp_path / 'a.csv', 'table.regression=true')
+  config = finetune(vocab, tmp_path / 'a.csv', REGRESSION)
   with pytest.raises(InputError, match=r'a.csv:4: 3 columns .*\(data.skip_damaged=true leaves'):
     list(classification_reading.read(config, 'train', Problems.of(config, 'train')))
+
+
+def test_the_embedded_task_keeps_what_pretraining_holds_out(tmp_path, monkeypatch):
+  """Evaluation texts come from modules that pre-training on the same documentation never reads."""
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  monkeypatch.setattr(documentation, 'PACKAGES', ('flax', 'grain', 'optax'))
+  monkeypatch.setattr(documentation, 'labelled', documentation.labelled.__wrapped__)
+  config = c.load('configs/quickstart.py:stage=finetune')
+  read = {x: list(classification_reading.read(config, x, Problems(x))) for x in ('train', 'eval')}
+  modules, texts = (
+    {split: {of(e) for e in examples} for split, examples in read.items()}
+    for of in (lambda e: e.where, lambda e: e.texts)
+  )
+  assert len(modules['eval']) > 9 and not modules['train'] & modules['eval']
+  assert not texts['train'] & texts['eval']
+  for spec in ('configs/quickstart.py:stage=pretrain', 'configs/pretrain.py:runlocal'):
+    share = c.load(spec).corpus.eval_share
+    assert all(documents.held_out(module, share) for module in modules['eval'])

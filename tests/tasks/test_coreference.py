@@ -1,6 +1,5 @@
 """Pronouns: GAP and Winograd files read as published, scored as the official scorer does."""
 
-import json
 import logging
 
 import jax
@@ -27,9 +26,8 @@ def spans(example):
 
 
 def rows(letters, path, *fields):
-  return task.sources(p.config_of('coreference', 'gap', path, *fields), letters, ('train',))[
-    'train'
-  ]
+  config = p.config_of('coreference', 'gap', path, *fields)
+  return task.sources(config, letters, ('train',))['train']
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -93,14 +91,6 @@ def test_offsets_and_truths_may_be_floats_as_pandas_writes_them(tmp_path):
   assert floats != [*p.ANN] and given == whole
   rows = [p.SUE | {'idx': i, 'label': label} for i, label in enumerate((1.0, 0.0))]
   assert [x.gold for x in read(p.jsonl(tmp_path / 'a.jsonl', *rows), task='wsc')[0]] == [0, 1]
-
-
-def test_a_row_without_a_column_stops_the_run_or_is_skipped(tmp_path):
-  first, second = (dict(zip(p.GAP, row)) for row in (p.ANN, p.EVE))
-  del first['A-coref']
-  path = p.jsonl(tmp_path / 'a.jsonl', first, second)
-  kind = 'rows without a column'
-  p.check_fault(lambda skip: read(path, skip=skip), "a.jsonl:1: has no column 'A-coref'", kind)
 
 
 def test_repeated_ids_and_unknown_genders_are_kept_and_named(tmp_path):
@@ -302,15 +292,10 @@ def test_the_head_by_hand(tmp_path, letters):
 
 def test_a_test_set_is_answered_and_not_scored(tmp_path, letters):
   path = p.jsonl(tmp_path / 'train.jsonl', p.SUE, p.SUE | {'label': False, 'idx': 1})
-  hidden = {k: v for k, v in p.SUE.items() if k != 'label'}
-  other = p.SUE | {'label': None, 'idx': '²'}  # which is no decimal digit
-  test = p.jsonl(tmp_path / 'test.jsonl', hidden, other)
+  test = p.jsonl(tmp_path / 'test.jsonl', *(p.SUE | {'label': None, 'idx': i} for i in (0, '²')))
   config = p.config_of('coreference', 'wsc', path, evaluation=test)
   source = task.sources(config, letters, ('eval',))['eval']
   logits = np.array([[[0.1, 0.7], [2.0, -1.0]]], np.float32)
   answers = source.answers({'logits': logits, 'example_ids': np.array([[1, 2]])})
-  files = source.files(answers)
-  lines = list(map(json.loads, files['WSC.jsonl'].splitlines()))
-  assert 'cluewsc_predict.json' in files
-  assert lines == [{'idx': 0, 'label': 'False'}, {'idx': '²', 'label': 'True'}]
-  assert source.score(answers) == {}
+  assert [(a['id'], a['prediction']) for a in answers] == [('0', 'false'), ('²', 'true')]
+  assert source.score(answers) == source.files(answers) == {}

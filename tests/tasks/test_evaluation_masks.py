@@ -74,12 +74,7 @@ def test_as_many_are_masked_as_the_rate_takes(corpus_file):
 
 @pytest.mark.parametrize(
   'tokens, rate, cap, fits',
-  [
-    (512, 0.15, 76, True),
-    (512, 0.15, 75, False),
-    (128, 0.4, 20, False),
-    (128, 0.4, 0, True),
-  ],
+  [(512, 0.15, 76, True), (512, 0.15, 75, False), (128, 0.4, 20, False), (128, 0.4, 0, True)],
 )
 def test_a_cap_below_the_rate_is_refused_where_a_run_begins(corpus_file, tokens, rate, cap, fits):
   masking = f'masking.masked_lm_prob={rate} masking.max_predictions_per_seq={cap}'

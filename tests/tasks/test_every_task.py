@@ -19,9 +19,8 @@ p.ROWS |= {'tagging': f'{TEXT_ROWS} tokenizer.do_lower_case=false', 'classificat
 
 def write_conll(folder):
   rng = np.random.default_rng(0)
-  tags = [
-    f'{rng.choice(["Ada", "old", "unhappy"])}/{rng.choice(["O", "B-X", "I-X"])}' for _ in range(80)
-  ]
+  draw = lambda *of: rng.choice(of)
+  tags = [f'{draw("Ada", "old", "unhappy")}/{draw("O", "B-X", "I-X")}' for _ in range(80)]
   sizes = np.cumsum([0, 30, 1, 5, 2, 9, 17, 3, 13])
   sentences = [' '.join(tags[a:b]) for a, b in zip(sizes, sizes[1:])]
   return p.columns(folder / 'a.conll', '-DOCSTART-/O', *sentences)

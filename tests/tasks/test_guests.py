@@ -44,10 +44,7 @@ def predictions(**changes):
     ({'sources': lambda *_: [1]}, 'returns a list; return {split: Source}'),
     ({'sources': lambda *_: {'eval': [1]}}, "returns no 'train'; return"),
     ({'sources': lambda *_: {'train': [1]}}, 'a list without fingerprint and baselines; return'),
-    (
-      {'sources': lambda *_: {'train': Line()}},
-      'a baseline that is no metrics.Level',
-    ),
+    ({'sources': lambda *_: {'train': Line()}}, 'a baseline that is no metrics.Level'),
     ({'limit_field': 'corpus.most'}, LACKS.format("field 'corpus.most', which it names")),
     ({'heads': ('Model',)}, LACKS.format("Head where it says 'Model'")),
     ({'predictions': {'next': 1}, 'rules': None}, LACKS.format("rules and no Prediction 'next'")),

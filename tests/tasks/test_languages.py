@@ -157,10 +157,8 @@ def test_packed_rows_and_stages_of_policies_with_a_lexicon_can_be_trained_on(cor
   both = [inputs.tokenizer.pieces.index(word) for word in ('old', 'stone')]
   ids = np.asarray(batch['input_ids'])
   row, at = np.nonzero((ids[:, :-1] == both[0]) & (ids[:, 1:] == both[1]))
-  torn = [
-    (mask[row, at] != mask[row, at + 1]).any() for mask in map(np.asarray, map(hidden, (0, 2)))
-  ]
-  assert torn == [True, False]
+  masks = map(np.asarray, map(hidden, (0, 2)))
+  assert [(mask[row, at] != mask[row, at + 1]).any() for mask in masks] == [True, False]
   lexicon.write_text('Timbuktu\n')
   with pytest.raises(InputError, match='no line of .*entities.txt occurs in the text'):
     read_inputs(config, tmp_path / 'W2')

@@ -47,10 +47,8 @@ def test_a_table_is_tiled_or_interpolated():
 def test_last_layers_that_are_new(stacked):
   model = dataclasses.replace(MODEL, num_hidden_layers=3, scan_layers=stacked)
   init = lambda rng: models.init_encoder(model, rng)
-  taken, new = (
-    {'encoder': jax.device_put(drawn(init, seed=seed)), 'classifier': jnp.ones(seed)}
-    for seed in (1, 2)
-  )
+  of = lambda k: {'encoder': jax.device_put(drawn(init, seed=k)), 'classifier': jnp.ones(k)}
+  taken, new = of(1), of(2)
   mixed = initialization.with_new_top(taken, new, 2)
   assert jax.tree.structure(mixed) == jax.tree.structure(taken)
   np.testing.assert_array_equal(mixed['classifier'], taken['classifier'])
@@ -71,21 +69,20 @@ def written(workdir, pretrained, config, given):
   return inputs
 
 
-def begun(labelled, pretrained, *more):  # noqa: F811
-  """A config of fine-tuning that begins with the pre-trained run."""
-  return small_finetune(labelled, *fields(f'init_from={pretrained[0]}', *more))
+@pytest.fixture
+def begun(labelled, pretrained):  # noqa: F811
+  """begun(*fields, init=W): a config of fine-tuning that begins with the pre-trained run."""
+  given = lambda init, *more: fields(f'init_from={init}', *more)
+  return lambda *more, init=pretrained[0]: small_finetune(labelled, *given(init, *more))
 
 
-def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # noqa: F811
-  inputs, weights = read_weights(
-    begun(labelled, pretrained, 'model.new_top_layers=1'), tmp_path / 'run'
-  )
+def test_a_run_begins_with_new_last_layers(pretrained, begun, tmp_path):
+  config = begun('model.new_top_layers=1')
+  inputs, weights = read_weights(config, tmp_path / 'run')
   shapes = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   drawn, begun_with = (setup.new_state(inputs, shapes, x).params for x in (None, (weights, True)))
-  drawn, begun_with, before = (
-    models.unstack_layers(jax.device_get(x['encoder']))
-    for x in (drawn, begun_with, pretrained[1].params)
-  )
+  apart = lambda params: models.unstack_layers(jax.device_get(params['encoder']))
+  drawn, begun_with, before = map(apart, (drawn, begun_with, pretrained[1].params))
   for name, tree in begun_with.items():  # its one layer is the last
     same = drawn if name == 'layer_0' else before
     jax.tree.map(np.testing.assert_array_equal, tree, same[name])
@@ -94,15 +91,15 @@ def test_a_run_begins_with_new_last_layers(pretrained, labelled, tmp_path):  # n
     ('model.new_top_layers=1 init_from=', 'leaves out layers of init_from, which is empty'),
   ):
     with pytest.raises(InputError, match=sentence):
-      read_inputs(begun(labelled, pretrained, more), tmp_path / 'run')
+      read_inputs(begun(more), tmp_path / 'run')
 
 
 LONGER = 'model.max_position_embeddings=96 data.seq_length=96'
 
 
-def test_a_run_with_longer_positions_goes_on(pretrained, labelled, tmp_path):  # noqa: F811
+def test_a_run_with_longer_positions_goes_on(pretrained, begun, tmp_path):
   """With the same command: its own table is as long as it is to be."""
-  config = begun(labelled, pretrained, LONGER, 'model.extend_positions=tile')
+  config = begun(LONGER, 'model.extend_positions=tile')
   given = ('model.extend_positions', 'model.max_position_embeddings')
   inputs = written(tmp_path / 'run', pretrained, config, given)
   again = read_inputs(config, tmp_path / 'run', given)
@@ -111,8 +108,8 @@ def test_a_run_with_longer_positions_goes_on(pretrained, labelled, tmp_path):  #
 
 
 @pytest.mark.parametrize('how', ['tile', 'interpolate'])
-def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path):  # noqa: F811
-  config = begun(labelled, pretrained, LONGER, f'model.extend_positions={how}')
+def test_a_run_begins_with_longer_positions(how, pretrained, begun, tmp_path):
+  config = begun(LONGER, f'model.extend_positions={how}')
   weights = read_weights(config, tmp_path / 'run')[1]
   of = lambda params: params['encoder']['embeddings']['position_embeddings']['embedding']
   before = np.asarray(of(pretrained[1].params))
@@ -124,16 +121,13 @@ def test_a_run_begins_with_longer_positions(how, pretrained, labelled, tmp_path)
   'more, sentence',
   [
     ('model.extend_positions=tile model.max_position_embeddings=64', 'init_from has 64 positions'),
-    (
-      'model.extend_positions=none model.max_position_embeddings=96',
-      '=96 is given; leave',
-    ),
+    ('model.extend_positions=none model.max_position_embeddings=96', '=96 is given; leave'),
     (f'{LONGER} data.seq_length=128 model.extend_positions=tile', 'data.seq_length 128 is longer'),
   ],
 )
-def test_what_cannot_be_extended_is_a_sentence(more, sentence, pretrained, labelled, tmp_path):  # noqa: F811
+def test_what_cannot_be_extended_is_a_sentence(more, sentence, begun, tmp_path):
   with pytest.raises(InputError, match=re.escape(sentence)):
-    config = begun(labelled, pretrained, more)
+    config = begun(more)
     train(config, tmp_path / 'run', tuple(x.partition('=')[0] for x in more.split()))
   assert not (tmp_path / 'run').exists()
 
@@ -144,20 +138,17 @@ def test_what_cannot_be_extended_is_a_sentence(more, sentence, pretrained, label
 def batch_of(T, B=2):
   rng = np.random.default_rng(0)
   at = np.tile(np.arange(T, dtype=np.int32), (B, 1))
-  return {
-    'input_ids': rng.integers(5, MODEL.vocab_size, (B, T)).astype(np.int32),
-    'token_type_ids': 0 * at,
-    'position_ids': at,
-    'segment_ids': 0 * at + 1,
-  }
+  ids = rng.integers(5, MODEL.vocab_size, (B, T)).astype(np.int32)
+  same = {'token_type_ids': 0 * at, 'segment_ids': 0 * at + 1}
+  return {'input_ids': ids, 'position_ids': at, **same}
 
 
-def test_a_window_with_global_tokens_is_put_on_any_weights(pretrained, labelled, tmp_path):  # noqa: F811
+def test_a_window_with_global_tokens_is_put_on_any_weights(pretrained, begun, tmp_path):
   """A run that starts from such a run reads as it did."""
-  config = begun(labelled, pretrained, 'model.attention_window=4 model.global_tokens=1')
+  config = begun('model.attention_window=4 model.global_tokens=1')
   given = 'model.attention_window', 'model.global_tokens'
   written(tmp_path / 'run', pretrained, config, given)
-  config = small_finetune(labelled, *fields(f'init_from={tmp_path / "run"}'))
+  config = begun(init=tmp_path / 'run')
   model = read_inputs(config, tmp_path / 'next').config.model
   assert (model.attention_window, model.global_tokens) == (4, 1)
 

@@ -66,20 +66,6 @@ def test_squad_json_as_published(tmp_path):
   assert question.context == context and question.starts == (5,) and not problems.places
 
 
-def test_half_characters_are_repaired_wherever_they_are(tmp_path, letters):
-  """Else no file could be written: JSON can say what UTF-8 cannot."""
-  file = p.squad(tmp_path / 'a.json', p.asked('he? HALF', 'Rome', id='HALF', context='HALF Rome'))
-  context = json.dumps(p.CONTEXT, ensure_ascii=False)
-  content = file.read_text().replace(context, '"HALF Rome"').replace('HALF', r'\ud83d')
-  file.write_text(content)
-  ((question,), problems) = read(file)
-  assert question[1:4] == ('\ufffd', 'he? \ufffd', '\ufffd Rome') and question.starts == (2,)
-  assert problems.counts['half_characters'] == 3
-  source = windows(file, letters)
-  for content in source.files(source.answers(random_outputs(source))).values():
-    assert content.encode()
-
-
 def test_answers_that_are_not_at_their_offset(tmp_path):
   answers = [{'text': 'Rome', 'answer_start': 3}, {'text': 'in', 'answer_start': 3}]
   answers += [{'text': 'Paris', 'answer_start': 10_000}, {'text': 'Ostia'}]
@@ -94,10 +80,8 @@ def test_answers_that_are_not_at_their_offset(tmp_path):
   }
 
 
-SHOULD_HAVE, LEFT_OUT = (
-  'questions without an answer that should have one',
-  'empty answers (left out)',
-)
+SHOULD_HAVE = 'questions without an answer that should have one'
+LEFT_OUT = 'empty answers (left out)'
 IMPOSSIBLE = 'answers of questions that have is_impossible (left out)'
 
 
@@ -178,17 +162,15 @@ def test_files_that_are_no_json_or_not_there(tmp_path, letters):
 def test_tfds_squad(tmp_path):
   tfds = pytest.importorskip('tensorflow_datasets')
   features = dict.fromkeys(('id', 'title', 'context', 'question'), str)
-  features['answers'] = tfds.features.Sequence(
-    {'text': tfds.features.Text(), 'answer_start': np.int32}
-  )
+  kinds = {'text': tfds.features.Text(), 'answer_start': np.int32}
+  features['answers'] = tfds.features.Sequence(kinds)
   features['is_impossible'] = np.bool_  # as squad/v2.0 has it
   more = {'title': 't', 'context': p.CONTEXT, 'is_impossible': False}
   hidden = [p.NONE, p.NONE | {'id': 'f', 'is_impossible': False}]
   splits = {'train': [more | x for x in p.RECORDS], 'validation': [more | x for x in hidden]}
   spec = p.tfds_set(tmp_path, features, splits, 'squad')
-  found, expected = (
-    {q.id: q for q in read(x)[0]} for x in (spec, p.squad(tmp_path / 'a.json', *p.RECORDS))
-  )
+  file = p.squad(tmp_path / 'a.json', *p.RECORDS)
+  found, expected = ({q.id: q for q in read(x)[0]} for x in (spec, file))
   assert found.keys() == expected.keys()
   for own, question in found.items():
     assert question[2:] == expected[own][2:] and question.where.startswith('squad/1.0.0:train:')
@@ -216,9 +198,8 @@ def test_rows_hold_question_window_and_where_the_answer_is(tmp_path, letters):
 
 def test_windows_without_the_answer_point_at_cls(tmp_path, letters):
   long = p.asked('He?', 'in (Rome), 12km', id='f')  # some windows hold a part of it
-  source = windows(
-    p.squad(tmp_path / 'a.json', *p.RECORDS, long), letters, 'data.examples_per_row=3'
-  )
+  file = p.squad(tmp_path / 'a.json', *p.RECORDS, long)
+  source = windows(file, letters, 'data.examples_per_row=3')
   rows, parts = p.stacked(source), 0
   seen = {question.id: 0 for question in source.questions}
   for r, k in zip(*np.nonzero(rows['example_ids'])):
@@ -276,10 +257,8 @@ def test_answers_in_every_form_that_people_write(tmp_path, answers, gold, starts
     ((question,), _) = read(path, task='squad2')
     assert (question.gold, question.starts) == (gold, starts), name
   (tmp_path / 'a.json').write_text(f'{json.dumps(row)}\n\n{json.dumps(row | {"id": 1})}\n')
-  assert [(q.id, q.gold) for q in read(tmp_path / 'a.json', task='squad2')[0]] == [
-    ('0', gold),
-    ('1', gold),
-  ]
+  found, _ = read(tmp_path / 'a.json', task='squad2')
+  assert [(q.id, q.gold) for q in found] == [('0', gold), ('1', gold)]
 
 
 def test_questions_in_tables(tmp_path):
@@ -296,9 +275,8 @@ def test_questions_in_tables(tmp_path):
   (only,) = read(jsonl)[0]
   assert only == ('a.jsonl:1', 'a.jsonl:1', 'Who?', context, ('Ada',), (26,))
   table.write_text('text,label\nx,y\n')
-  with pytest.raises(
-    InputError, match="a.csv:1: .* no column 'question', only 'text', .* question, context, answer"
-  ):
+  said = "a.csv:1: .* no column 'question', only 'text', .* question, context, answer"
+  with pytest.raises(InputError, match=said):
     read(table)
 
 
@@ -332,12 +310,11 @@ def test_answers_in_a_cell_are_those_that_pandas_or_json_writes(tmp_path, answer
   assert read(tmp_path / 'b.csv')[0][0].gold == ('[x]',)  # the context has it so
 
 
-@pytest.mark.parametrize('start', ['-1', '0', ''])
-def test_no_answer_needs_no_place(tmp_path, start):
-  row = f'question,context,answer,answer_start\nWhere?,Here.,,{start}\n'
-  (tmp_path / 'a.csv').write_text(row)
-  ((question,), _) = read(tmp_path / 'a.csv', task='squad2')
-  assert (question.gold, question.starts) == ((), ())
+def test_no_answer_needs_no_place(tmp_path):
+  rows = (f'Where?,Here.,,{start}\n' for start in (-1, 0, ''))
+  (tmp_path / 'a.csv').write_text('question,context,answer,answer_start\n' + ''.join(rows))
+  found, _ = read(tmp_path / 'a.csv', task='squad2')
+  assert [(question.gold, question.starts) for question in found] == [((), ())] * 3
 
 
 @pytest.mark.parametrize('answers', [{}, {'texts': ['a']}, {'text': None}, {'answer_start': []}])
@@ -383,9 +360,8 @@ def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_p
     windows(p.squad(tmp_path / 'b.json', p.NONE), letters, split='train')
   assert windows(tmp_path / 'b.json', letters, split='train', task='squad2')
   unknown = {'id': 'u', 'question': 'he?'}  # nobody says that it has no answer
-  learnt = windows(
-    p.squad(tmp_path / 'c.json', p.NONE, unknown), letters, split='train', task='squad2'
-  )
+  file = p.squad(tmp_path / 'c.json', p.NONE, unknown)
+  learnt = windows(file, letters, split='train', task='squad2')
   assert learnt.first[0] < learnt.first[1] == learnt.first[2] == len(learnt.texts)
 
 

@@ -89,10 +89,7 @@ def test_the_best_threshold_gives_the_best_score():
       'iPhone 5s（2013年）的"测试" don\'t 3,000.5% U.S. end.',
       "iphone 5s2013 年 的 `` 测 试 `` do n't 3,000.5 % u.s. end .",
     ),
-    (
-      '约(a b) "c", d;e 100米',
-      "约 ( a b ) `` c '' , d ; e 100 米",
-    ),
+    ('约(a b) "c", d;e 100米', "约 ( a b ) `` c '' , d ; e 100 米"),
     ("they'll can't, 王's", "they 'll ca n't , 王 's"),
     (' 《红楼梦》：A-B ', '红 楼 梦 ab'),
     ('', ''),

@@ -24,7 +24,7 @@ CHOICES = 4  # choices that a row of a released model has room for
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
-  yield from labelled.rules(config, pairs=True)
+  yield from labelled.rules(config)
   limit = config.task.max_length
   advice = 'set it to the tokens of one choice, which share a row of data.seq_length'
   yield limit > 3, f'task.max_length is {limit}; {advice}.'

@@ -19,8 +19,7 @@ from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.choice.reading import LEVELS, Question, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.labelled import Scored, choice_of_label, number_or_name
-from bert_jax.text.values import json_lines
+from bert_jax.tasks.labelled import Scored, choice_of_label
 from bert_jax.tokenizers import Tokenizer
 
 SHOWN = 300  # the most characters of a context that an answer shows
@@ -39,7 +38,7 @@ class Choices(Scored):
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, questions: list[Question], problems: Problems
   ):
-    self.format, self.questions = config.task.format, questions
+    self.questions = questions
     numbers = np.array([len(question.choices) for question in questions])
     self.question_at = np.concatenate([[0], np.cumsum(numbers)])
     limit, most = config.task.max_length, numbers.max()
@@ -90,13 +89,9 @@ class Choices(Scored):
     return _accuracy(hits, [a.get('level', '') for a in answers])
 
   def files(self, answers: list[dict]) -> dict[str, str]:
-    """predictions.tsv (id and number of the choice, from 0) and SuperGLUE's COPA.jsonl."""
+    """predictions.tsv: id and number of the choice, from 0."""
     lines = (f'{a["id"]}\t{a["prediction"]}\n' for a in answers)
-    out = {'predictions.tsv': 'id\tprediction\n' + ''.join(lines)}
-    if self.format == 'copa':
-      rows = ({'idx': number_or_name(a['id']), 'label': a['prediction']} for a in answers)
-      out['COPA.jsonl'] = json_lines(rows)
-    return out
+    return {'predictions.tsv': 'id\tprediction\n' + ''.join(lines)}
 
 
 def _accuracy(hits, levels):

@@ -59,7 +59,7 @@ POOLED = {'cls': 'cls', 'pooled_mean': 'mean', 'late_mean': 'late'}
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   table, weights, single = config.table, config.table.class_weights, not config.table.pair_column
-  yield from labelled.rules(config, pairs=not single)
+  yield from labelled.rules(config)
   advice = 'leave table.labels and table.class_weights empty and table.multi_label false'
   has_labels = table.labels or table.multi_label or weights
   yield not (table.regression and has_labels), f'table.regression has no label set; {advice}.'

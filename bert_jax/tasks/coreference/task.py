@@ -19,9 +19,8 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
 from bert_jax.tasks.coreference.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.labelled import Scored, choice_of_label, number_or_name
+from bert_jax.tasks.labelled import Scored, choice_of_label
 from bert_jax.tasks.qa.spans import tokens_between
-from bert_jax.text.values import json_lines
 from bert_jax.tokenizers import Tokenizer
 
 # The answers in each format: one for each candidate, and one for no candidate.
@@ -85,14 +84,11 @@ class Pronouns(Scored):
     return out | (gap_scores(answers) if self.format == 'gap' else {})
 
   def files(self, answers: list[dict]) -> dict[str, str]:
-    """The file for gap_scorer.py, or for the leaderboards of SuperGLUE and CLUE."""
-    if self.format == 'gap':
-      rows = [(a['id'], *(str(a['prediction'] == name).upper() for name in 'AB')) for a in answers]
-      return {'gap.tsv': ''.join('\t'.join(row) + '\n' for row in rows)}
-    both = [(number_or_name(a['id']), a['prediction']) for a in answers]
-    superglue = ({'idx': i, 'label': label.title()} for i, label in both)
-    clue = ({'id': i, 'label': label} for i, label in both)
-    return {'WSC.jsonl': json_lines(superglue), 'cluewsc_predict.json': json_lines(clue)}
+    """The file for gap_scorer.py."""
+    if self.format != 'gap':
+      return {}
+    rows = [(a['id'], *(str(a['prediction'] == name).upper() for name in 'AB')) for a in answers]
+    return {'gap.tsv': ''.join('\t'.join(row) + '\n' for row in rows)}
 
 
 texts = labelled.texts_of(read, lambda example: [example.text])

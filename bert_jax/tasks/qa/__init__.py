@@ -33,7 +33,7 @@ FIELDS = affecting({'rows'}, {
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
-  yield from labelled.rules(config, pairs=True)
+  yield from labelled.rules(config)
   limit, most = labelled.limit(config), config.qa.max_query_length
   none = f'a window of {limit} tokens has no room for a context beside a question of'
   fix = f'{none} qa.max_query_length {most}; raise task.max_length or data.seq_length.'

@@ -109,32 +109,18 @@ def entities(gold: Tags, predicted: Tags) -> tuple[Counts, dict[str, Counts]]:
   return total, {kind: tuple(count[kind] for count in counts) for kind in types}
 
 
-def conlleval(gold: Tags, predicted: Tags) -> str:
-  """The report of chunks that the official scorer, conlleval, prints."""
-  total, types = entities(gold, predicted)
-  accuracy = tag_scores(gold, predicted, True)['token_accuracy']
-  shown = '{}: {:6.2f}%; {}: {:6.2f}%; {}: {:6.2f}'
+def table(gold: Tags, predicted: Tags, chunks: bool) -> str:
+  """Precision, recall and F1 of each type of entity or, without chunks, of each tag."""
+  if not chunks:
+    from sklearn.metrics import classification_report
 
-  def line(counts):
-    precision, recall, f1 = (100 * share for share in _shares(counts))
-    return shown.format('precision', precision, 'recall', recall, 'FB1', f1)
+    flat = (list(itertools.chain(*side)) for side in (gold, predicted))
+    return str(classification_report(*flat, digits=4, zero_division=0))
+  from seqeval.metrics import classification_report as of_entities
 
-  right, found, true = total
-  tokens = sum(map(len, gold))
-  lines = [
-    f'processed {tokens} tokens with {true} phrases; found: {found} phrases; correct: {right}.',
-    f'accuracy: {100 * accuracy:6.2f}%; {line(total)}',
-    *(f'{name:>17}: {line(counts)}  {counts[1]}' for name, counts in types.items()),
-  ]
-  return ''.join(f'{text}\n' for text in lines)
-
-
-def tag_table(gold: Tags, predicted: Tags) -> str:
-  """Precision, recall and F1 of each tag, as scikit-learn shows them."""
-  from sklearn import metrics as sklearn_metrics
-
-  flat = (list(itertools.chain(*side)) for side in (gold, predicted))
-  return str(sklearn_metrics.classification_report(*flat, digits=4, zero_division=0))
+  sides = [list(map(as_bioes, side)) for side in (gold, predicted)]
+  has_some = any(tag != 'O' for side in sides for tags in side for tag in tags)
+  return str(of_entities(*sides, digits=4, zero_division=0)) if has_some else 'no entities\n'
 
 
 def _shares(counts):

@@ -207,11 +207,8 @@ class Tagged(Scored):
     """predictions.conll, and a table of the scores of all types or tags."""
     out = {'predictions.conll': ''.join(map(scores.conll_lines, answers))}
     gold, predicted = _known_tags(answers)
-    if gold and self.chunks:
-      out['conlleval.txt'] = scores.conlleval(gold, predicted)
-    elif gold:
-      out['tags.txt'] = scores.tag_table(gold, predicted)
-    return out
+    name = 'entities.txt' if self.chunks else 'tags.txt'
+    return out | ({name: scores.table(gold, predicted, self.chunks)} if gold else {})
 
   def constant(self, answers: list[dict]) -> str:
     predicted = {tag for answer in answers for tag in answer['prediction']}

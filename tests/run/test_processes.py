@@ -341,11 +341,22 @@ def test_jax_is_as_before_when_the_processes_have_joined(fails, monkeypatch):
   assert caught == [] if fails else [signal.SIGABRT]
 
 
-def test_what_processes_cannot_tell_each_other_is_one_sentence(monkeypatch):
+def test_all_processes_get_the_value_or_the_error_of_the_first(monkeypatch):
+  """A second process, which has another value, hears what the first has sent."""
   monkeypatch.setattr(jax, 'process_count', lambda: 2)
-  for value in ({'f1': np.float32(0.5)}, [{1, 2}]):
-    with pytest.raises(InputError, match='tell each other numbers and texts, and here is .*give'):
-      hosts.from_first(value)
+  told = 'tell each other numbers and texts, and here is .*give'
+  cases = ({'f1': 0.5}, {1}, True), ({'f1': np.float32(0.5)}, {}, False), ([{1, 2}], 3, False)
+  for value, other, is_json in cases:
+    sent = []
+    for index, own in enumerate((value, other)):
+      monkeypatch.setattr(jax, 'process_index', lambda index=index: index)
+      talk = (lambda x: sent.pop(0)) if index else (lambda x: sent.append(x) or x)
+      monkeypatch.setattr(hosts.multihost_utils, 'broadcast_one_to_all', talk)
+      if is_json:
+        assert hosts.from_first(own) == value
+      else:
+        with pytest.raises(InputError, match=told):
+          hosts.from_first(own)
 
 
 @pytest.mark.parametrize(('lost', 'code'), [(False, 1), (True, 3)])

@@ -254,8 +254,8 @@ def test_what_is_no_text_or_no_list_is_told(pretrained_model, make_model):
   assert second['id'] == 2 and 'label' in second and not single.counts[UNREAD]
   with pytest.raises(InputError, match=r'takes a list of texts.* put what is asked in \[\]'):
     make_model('ner', NER).tag('old river')
-  with pytest.raises(InputError, match='embed: element 1: empty line'):
-    pretrained_model.embed(['old', ''])
+  with pytest.raises(InputError, match='embed: element 0: empty line'):
+    pretrained_model.embed(['', ' '])
   with pytest.raises(InputError, match='top_k is -1'):
     pretrained_model.fill_mask(['the [MASK]'], top_k=-1)
 

@@ -187,8 +187,8 @@ class Model:
     return [*super().__dir__(), *vars(self).get('_methods', METHODS)]
 
   def _answers(self, task, values, *arguments, **options):
-    """Answers values by a task's method; arguments: its options in order. A mistake in every element
-    of a list is an InputError; else elements without an answer are counted."""
+    """Answers values by a task's method; arguments: its options in order. Elements of a list that
+    have no answer are counted; InputError if none can be one."""
     is_frame = frames.is_frame(values)
     if not (is_frame or isinstance(values, Iterable)) or isinstance(values, (str, bytes, dict)):
       kind = f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}'
@@ -204,8 +204,8 @@ class Model:
     replies = list(ask.each(records))
     lacking = [f'{kind} {i}: {why}' for i, (answer, why) in enumerate(replies) if answer is None]
     if lacking:
-      counts = len(lacking), len(replies)
-      log.warning(f'%s: %d of %d {kind}s have no answer; the first is %s', task, *counts, lacking[0])
+      counts = f'{len(lacking)} of {len(replies)} {kind}s'
+      log.warning('%s: %s have no answer; the first is %s', task, counts, lacking[0])
     if not is_frame:
       return ask.returned([answer for answer, _ in replies])
     shown = [{'error': why} if answer is None else ask.shown(answer) for answer, why in replies]

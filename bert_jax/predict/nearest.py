@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from bert_jax.errors import InputError, log, unwritten
+from bert_jax.errors import InputError, log, writing
 from bert_jax.files import UNREADABLE, Path, read_npz, write_whole
 from bert_jax.predict.sentence_vectors import POOLING, Embed
 from bert_jax.tasks.ask import TOP_K
@@ -68,10 +68,8 @@ class Search(Embed):
       log.warning('%s is of other lines or of another model, or damaged: it is made anew', path)
     vectors, out = self._embedded(), io.BytesIO()
     np.savez(out, vectors=vectors, fingerprint=fingerprint)
-    try:
+    with writing(path, 'leave out --keep-index'):
       write_whole(path, out.getvalue())
-    except OSError as error:
-      raise unwritten(path, error, 'leave out --keep-index') from None
     return vectors
 
   def _embedded(self):

@@ -214,7 +214,7 @@ def test_event_files_are_written_without_torch(tmp_path):
 sys.path.insert(0, {str(tmp_path)!r})
 import pathlib
 from bert_jax.run.trackers import TensorBoard
-TensorBoard(pathlib.Path({str(tmp_path)!r}), 0).close()
+TensorBoard(pathlib.Path({str(tmp_path)!r}), None, 0).close()
 try:
   import torch
 except SystemExit:
@@ -227,7 +227,7 @@ def test_tensorboard_reads_what_a_run_writes_and_hides_what_it_writes_again(tmp_
   """The records of an event file: a length, its checksum, an Event, the checksum of that."""
   from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-  board = TensorBoard(tmp_path, 3)
+  board = TensorBoard(tmp_path, None, 3)
   board.write(4, 'train', {'loss': 1.5, 'mlm': 2.0})
   board.write(5, 'eval', {'mlm': 2.25})
   (path,) = tmp_path.glob('events.out.tfevents.*')
@@ -244,6 +244,6 @@ def test_tensorboard_reads_what_a_run_writes_and_hides_what_it_writes_again(tmp_
   values = [(each.step, first(each).tag, first(each).simple_value) for each in steps]
   assert values == [(4, 'train/loss', 1.5), (4, 'train/mlm', 2.0), (5, 'eval/mlm', 2.25)]
   assert all(abs(each.wall_time - time.time()) < 60 for each in steps)
-  again = TensorBoard(tmp_path, 4)
+  again = TensorBoard(tmp_path, None, 4)
   again.close()
   assert len([*tmp_path.glob('events.out.tfevents.*')]) == 2

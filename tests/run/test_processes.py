@@ -346,8 +346,8 @@ def test_all_processes_get_the_value_or_the_error_of_the_first(monkeypatch):
   monkeypatch.setattr(jax, 'process_count', lambda: 2)
   told = 'tell each other numbers and texts, and here is .*give'
   cases = ({'f1': 0.5}, {1}, True), ({'f1': np.float32(0.5)}, {}, False), ([{1, 2}], 3, False)
+  sent = []
   for value, other, is_json in cases:
-    sent = []
     for index, own in enumerate((value, other)):
       monkeypatch.setattr(jax, 'process_index', lambda index=index: index)
       talk = (lambda x: sent.pop(0)) if index else (lambda x: sent.append(x) or x)

@@ -50,12 +50,18 @@ def test_a_line_finds_itself_first_and_others_by_their_similarity(pretrained_mod
   assert len(model.search(['old'], index, top_k=1000)[0]['nearest']) == len(LINES)
 
 
-def test_lines_are_read_in_the_encoding_that_is_named(pretrained_model, index, tmp_path):
+def test_lines_are_read_in_the_encoding_that_is_named_and_bad_bytes_counted(
+  pretrained_model, index, tmp_path
+):
   (tmp_path / 'b.txt').write_text(index.read_text(), 'utf-16-le')
   given = ['--model', 'W', '--index', str(tmp_path / 'b.txt'), '--text-encoding', 'utf-16-le']
   args = predict.options('search', predict.parser().parse_args(given))
-  ask = pretrained_model.ask('search', **args)
-  assert ask.lines == [*enumerate(LINES, 2)]
+  assert pretrained_model.ask('search', **args).lines == [*enumerate(LINES, 2)]
+  (tmp_path / 'b.txt').write_bytes(b'good\nold \xff\n\xfe river\n')
+  pretrained_model.counts.clear()
+  pretrained_model.search(['good'], tmp_path / 'b.txt')
+  (what,) = [name for name in pretrained_model.counts if 'not UTF-8' in name]
+  assert pretrained_model.counts[what] == 2
 
 
 def test_equal_lines_come_in_their_order(pretrained_model, tmp_path):
@@ -129,15 +135,6 @@ def test_a_kept_file_with_any_bit_flipped_is_whole_or_none(tmp_path):
   for other in (b'', b'no zip'):
     kept.write_bytes(other)
     assert nearest._read(kept, 'lines') is None
-
-
-def test_lines_of_an_index_that_are_not_utf8_are_counted(pretrained_model, tmp_path):
-  path = tmp_path / 'lines.txt'
-  path.write_bytes(b'good\nold \xff\n\xfe river\n')
-  pretrained_model.counts.clear()
-  pretrained_model.search(['good'], path)
-  (what,) = [name for name in pretrained_model.counts if 'not UTF-8' in name]
-  assert pretrained_model.counts[what] == 2
 
 
 def test_vectors_of_another_model_or_pooling_are_not_used(pretrained_model, index, caplog):

@@ -70,13 +70,9 @@ def s3_server():
 @pytest.fixture
 def s3(s3_server, fake, monkeypatch):
   """A folder in a bucket of that server, which is empty."""
-  for name, value in {
-    'AWS_ENDPOINT_URL': s3_server,
-    'AWS_ACCESS_KEY_ID': 'x',
-    'AWS_SECRET_ACCESS_KEY': 'x',
-    'AWS_DEFAULT_REGION': 'us-east-1',
-  }.items():
-    monkeypatch.setenv(name, value)
+  settings = {'ACCESS_KEY_ID': 'x', 'SECRET_ACCESS_KEY': 'x', 'DEFAULT_REGION': 'us-east-1'}
+  for name, value in (settings | {'ENDPOINT_URL': s3_server}).items():
+    monkeypatch.setenv(f'AWS_{name}', value)
   store = buckets._store('s3', os.getpid())
   store.invalidate_cache()
   if store.exists('mine'):
@@ -109,12 +105,7 @@ def test_what_no_package_reads_is_refused(monkeypatch):
   for spec in ('nowhere://a/b', 'file:///a', 'gcs://b/W', 'GS://b/D', 'sftp://h/x', 'az://c/x'):
     with pytest.raises(InputError, match=f'{spec}: nothing here reads .* give a path, gs://BUCKET'):
       Path(spec)
-  for spec in (
-    'gs://',
-    's3:///k',
-    'gs://b//k',
-    'gs://b/D//',
-  ):  # else of no bucket, or of another key
+  for spec in ('gs://', 's3:///k', 'gs://b//k', 'gs://b/D//'):  # of no bucket, or another key
     with pytest.raises(InputError, match=f'{spec}: nothing here reads that'):
       Path(spec)
   buckets._store.cache_clear()
@@ -128,14 +119,9 @@ def test_what_no_package_reads_is_refused(monkeypatch):
       Path(spec).exists()
 
 
-def test_the_config_file_is_on_a_disk():
-  with pytest.raises(
-    InputError, match='config file gs://b/c.py:size=tiny does not .*; copy it to a'
-  ):
-    config_lib.load('gs://b/c.py:size=tiny')
-
-
 def test_a_function_that_knows_only_disks_makes_no_folder(fake, tmp_path, monkeypatch):
+  with pytest.raises(InputError, match='file gs://b/c.py:size=tiny does not .*; copy it to a'):
+    config_lib.load('gs://b/c.py:size=tiny')
   monkeypatch.chdir(tmp_path)
   with pytest.raises(InputError, match='fake://mine/D is in a bucket, where this is not supported'):
     os.open(fake, os.O_WRONLY | os.O_CREAT)
@@ -181,8 +167,9 @@ def test_files_are_written_whole_and_appended_to_visibly(bucket):
     del file
     gc.collect()
     assert not files.exists(bucket / 'b')
-  (bucket / 'b').write_text('ü\n', encoding='utf-8')
-  assert (bucket / 'b').read_bytes() == 'ü\n'.encode()
+  for content in ('', 'x', 'xy', 'ü\n'):
+    (bucket / 'b').write_text(content, encoding='utf-8')
+    assert (bucket / 'b').read_bytes() == content.encode()
   with files.append(bucket / 'b') as file:
     file.write('more')
     file.flush()
@@ -250,9 +237,7 @@ def test_folders_that_a_console_has_made_are_no_files(fake):
   for key in ('mine/D/', 'mine/D/x/', 'mine/D/empty/'):
     pathlib.Path(os.environ['FAKE_BUCKET'], quote(key, safe='')).touch()
   assert files.names(fake) == ['empty', 'x'] and files.names(fake / 'x') == ['1']
-  assert [*fake.rglob('*')] == [fake / 'x' / '1'] and text_files.expand(str(fake)) == [
-    *fake.rglob('*')
-  ]
+  assert [*fake.rglob('*')] == [fake / 'x' / '1'] == text_files.expand(str(fake))
   assert (copies.fetched(fake) / 'x' / '1').read_text() == 'one'
 
 
@@ -409,17 +394,10 @@ def test_what_killed_processes_have_staged_is_removed(fake, tmp_path, monkeypatc
     (tmp_path / f'bert_jax-{name}').parent.mkdir()
     (tmp_path / f'bert_jax-{name}').touch()
   code = 'from bert_jax import copies; print(copies._scratch(0).name)'
-  out = subprocess.run(
-    [sys.executable, '-c', code],
-    env=os.environ | {'TMPDIR': str(tmp_path)},
-    capture_output=True,
-    text=True,
-  )
+  here = os.environ | {'TMPDIR': str(tmp_path)}
+  out = subprocess.run([sys.executable, '-c', code], env=here, capture_output=True, text=True)
   assert pathlib.Path(out.stdout.strip()).parent == tmp_path, out.stderr
-  assert {x.name for x in tmp_path.glob('bert_jax-*')} == {
-    mine.parents[3].name,
-    'bert_jax-new',
-  }
+  assert {*tmp_path.glob('bert_jax-*')} == {mine.parents[3], tmp_path / 'bert_jax-new'}
   # Nor halves of copies, which are in the cache.
   home = tmp_path / 'cache' / 'bert_jax' / 'buckets'
   (home / 'bert_jax-dead').mkdir(parents=True)
@@ -540,13 +518,8 @@ def test_answers_go_to_another_file_that_can_be_written(fake, monkeypatch):
 
 
 def test_a_report_is_written_into_a_bucket(fake, monkeypatch):
-  for of, name in (
-    (pages, 'page'),
-    (pages, 'markdown'),
-    (pages, 'latex'),
-    (pages.tables, 'results'),
-  ):
-    monkeypatch.setattr(of, name, lambda *_: 'new')
+  for name in ('page', 'markdown', 'latex', 'tables.results'):
+    monkeypatch.setattr(f'{pages.__name__}.{name}', lambda *_: 'new')
   for earlier in ((), ('mlm-loss-curves.svg', 'mine.txt')):
     for name in earlier:
       files.write_whole(fake / name, 'old')
@@ -589,10 +562,8 @@ def test_a_folder_becomes_whole_in_a_bucket(fake, tmp_path):
 
 def test_a_folder_in_a_bucket_becomes_whole_once(fake, soon):
   """Of two processes, whose temporary folders differ, one is refused; nothing is written over."""
-  with (
-    pytest.raises(InputError, match='mine/D is not empty any more'),
-    lock.whole_folder(fake) as one,
-  ):
+  said = pytest.raises(InputError, match='mine/D is not empty any more')
+  with said, lock.whole_folder(fake) as one:
     mine = copies._scratch(os.getpid())
     copies._scratch.cache_clear()
     with pytest.raises(lock.Busy), lock.whole_folder(fake):
@@ -613,9 +584,8 @@ def soon(monkeypatch):
   monkeypatch.setattr(lock, 'BUCKET_BEAT_SECONDS', 0.05)
   monkeypatch.setattr(lock, 'BUCKET_SECONDS', 0.6)
   sleep = time.sleep
-  monkeypatch.setattr(
-    lock, 'time', SimpleNamespace(**vars(time) | {'sleep': lambda x: sleep(x / 20)})
-  )
+  faster = SimpleNamespace(**vars(time) | {'sleep': lambda x: sleep(x / 20)})
+  monkeypatch.setattr(lock, 'time', faster)
 
 
 def held_by(pid, **more):
@@ -699,16 +669,16 @@ def test_who_was_taken_over_ends_before_it_writes(taken, bucket, soon, ends, mon
     files.write_whole(bucket / 'a', 'it did not stand still')
     (bucket.parent / 'b').write_bytes(b'beside it')
     time.sleep(0.4)
-    for change in (
-      lambda: files.write_whole(bucket / 'a', 'it did'),
-      lambda: (bucket / 'a').unlink(),
-      lambda: (bucket / 'a').rename(bucket / 'b'),
-      lambda: buckets.remove_tree(bucket),
-      lambda: copies.place(pathlib.Path(__file__), bucket / 'a'),
+    path = bucket / 'a'
+    for change, *given in (
+      (files.write_whole, path, 'it did'),
+      (Bucket.unlink, path),
+      (Bucket.rename, path, bucket / 'b'),
+      (buckets.remove_tree, bucket),
+      (copies.place, pathlib.Path(__file__), path),
     ):
-      with pytest.raises(SystemExit) as ended:
-        change()
-      assert ended.value.code == lock.Busy.code
+      with pytest.raises(SystemExit, match=str(lock.Busy.code)):
+        change(*given)
     assert files.read_text(bucket / 'a') == 'it did not stand still'
     assert 'D was taken over while this process stood still' in capfd.readouterr().err
     files.write_whole(bucket.parent / 'b', 'it may, elsewhere')
@@ -813,13 +783,6 @@ def test_a_checkpoint_counts_unless_its_upload_was_cut_off(fake):
     files.write_whole(fake / str(number) / saved_steps.NOTE, note.replace('%s', at))
   files.write_whole(fake / '24' / 'params' / 'd' / 'x', 'an array')
   assert [*saved_steps.newest_first(fake)] == [21, 20]
-
-
-@pytest.mark.parametrize('content', ['', 'x', 'xy'])
-def test_a_file_of_a_byte_or_none_is_written(fake, content):
-  with (fake / 'a').open('w') as file:
-    file.write(content)
-  assert files.read_text(fake / 'a') == content and files.exists(fake / 'a')
 
 
 def test_a_bucket_keeps_the_checkpoints_that_a_disk_does(fake, tmp_path):

@@ -179,6 +179,26 @@ def test_a_stop_at_any_moment_loses_nothing(schedule, tmp_path):
     assert written(workdir, kept) == expected, moment
 
 
+def test_an_evaluation_that_fails_loses_nothing(tmp_path, monkeypatch):
+  """The state is saved before it, and it is made up for when the same command is given again."""
+  config, kept, calls = configured('checkpoint.every=0 eval.every=5'), {}, []
+
+  def failing(*arguments):
+    calls.append(1)
+    if len(calls) == 3:
+      raise MemoryError
+    return one_pass(*arguments)
+
+  whole, expected = trains(config, tmp_path / 'whole', kept), written(tmp_path / 'whole', kept)
+  kept = {}
+  with monkeypatch.context() as patch, pytest.raises(MemoryError):
+    patch.setattr(evaluation, 'one_pass', failing)
+    trains(config, tmp_path / 'run', kept)
+  assert max(kept) == STEPS and kept[STEPS][1]['metrics'] == {}
+  assert trains(config, tmp_path / 'run', kept) == whole
+  assert written(tmp_path / 'run', kept) == expected
+
+
 def test_a_line_is_the_mean_since_the_line_before(tmp_path):
   """And each evaluation looks at eval.batches, the last one at everything, too."""
   trains(configured(EACH), tmp_path / 'each', {})

@@ -126,14 +126,6 @@ def test_a_flipped_bit_is_found(corpus_file, pretrained, workdir, caplog):
   assert train_lines(workdir) == train_lines(pretrained[0])  # none of them twice
 
 
-@pytest.mark.parametrize('harm', [flip_a_bit, lambda folder: shutil.rmtree(folder / 'meta')])
-def test_when_all_are_damaged_nothing_starts_from_scratch(corpus_file, workdir, harm):
-  for step in ('10', '20'):
-    harm(workdir / 'checkpoints' / step)
-  with pytest.raises(InputError, match=r'all checkpoints .* are damaged \(10, 20\)'):
-    train(small_pretrain(corpus_file), workdir)
-
-
 def test_every_single_bit_counts_in_the_checksum():
   x = np.random.RandomState(0).randn(5, 7).astype(np.float32)
   table = lambda x: manifest.array_table({'params': {'x': x}})['params/x']
@@ -244,28 +236,20 @@ def kept_by(**changes):
   return ConfigDict(known | changes)
 
 
-def test_one_number_that_is_not_finite_is_not_saved(tmp_path):
-  for number in (np.nan, np.inf, -np.inf):
-    bad = {'whole': jnp.ones((3, 4)), 'most of it': jnp.ones((5, 7)).at[2, 3].set(number)}
-    with contextlib.closing(checkpoint.Checkpoints(tmp_path, kept_by())) as checkpoints:
-      with pytest.raises(InputError, match='not finite after step 7'):
-        checkpoints.save(State(jnp.int32(7), bad, {}, {}), {}, {})
-      checkpoints.wait()
-      assert checkpoints.steps() == []
-
-
-def test_a_frozen_number_that_is_not_finite_is_saved(tmp_path):
-  """It came that way; the loss would not be finite if it were used."""
-  params = {'student': jnp.ones(1), 'scale': jnp.ones(1)}
+@pytest.mark.parametrize('number', [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_not_finite_is_not_saved_unless_it_is_frozen(number, tmp_path):
+  """If frozen it came that way; the loss would not be finite if it were used."""
+  params = {'student': jnp.ones((3, 4)), 'scale': jnp.ones((5, 7))}
   settings = toys.config_of('optimizer.freeze=scale').optimizer
   moments = optim.make_optimizer(settings, 10, params).init(params)
+  harmed = lambda name: params | {name: params[name].at[2, 3].set(number)}
   with contextlib.closing(checkpoint.Checkpoints(tmp_path, kept_by())) as checkpoints:
-    for name, number in (('student', 1), ('scale', 2)):
-      bad = State(jnp.int32(number), params | {name: jnp.full(1, jnp.nan)}, moments, {})
-      with pytest.raises(InputError) if number == 1 else contextlib.nullcontext():
-        checkpoints.save(bad, {}, {})
-    checkpoints.wait()
-    assert checkpoints.steps() == [2]
+    for name, optimizer in (('student', moments), ('scale', {}), ('scale', moments)):
+      is_saved = (name, optimizer) == ('scale', moments)
+      with contextlib.nullcontext() if is_saved else pytest.raises(InputError, match='step 7'):
+        checkpoints.save(State(jnp.int32(7), harmed(name), optimizer, {}), {}, {})
+      checkpoints.wait()
+      assert checkpoints.steps() == [7] * is_saved
 
 
 @pytest.mark.parametrize('mode, best', [('max', [1, 3]), ('min', [1, 2, 4])])
@@ -414,35 +398,7 @@ def test_a_run_that_answers_one_piece_has_collapsed(alike, weight, collapsed):
   assert 'mlm_alike' not in result and ('constant' in result) == bool(collapsed)
 
 
-# ---- a failing evaluation, frozen parameters -----------------------------------------------------
-
-
-def test_a_failing_evaluation_loses_nothing(corpus_file, pretrained, tmp_path, monkeypatch):
-  """Without checkpoint.every the state is saved before the last evaluation, which is made up for
-  when the same command is given again."""
-  workdir, run, calls = tmp_path / 'run', evaluation.one_pass, []
-  kept = 'checkpoint.every=0 checkpoint.best_metric=mlm checkpoint.keep_latest=1 eval.batches=0'
-  config = small_pretrain(corpus_file, kept)
-
-  def fail(*arguments):
-    if calls:
-      raise MemoryError('no memory for the evaluation')
-    calls.append(1)
-    return run(*arguments)
-
-  with monkeypatch.context() as patch:
-    patch.setattr(evaluation, 'one_pass', fail)
-    with pytest.raises(MemoryError):
-      train(config, workdir)
-  assert saved(workdir) == [10, 20]  # 10 was the best until then
-  state, results = train(config, workdir)
-  same_bits(state, pretrained[1])
-  assert results == pretrained[2]
-  assert [line['step'] for line in lines(workdir, 'eval')] == [10, 20]
-  meta = checkpoint.newest_meta(workdir)
-  best = min((line['mlm'], line['step']) for line in lines(workdir, 'eval'))[1]
-  assert meta['metrics'] == results and meta['best']['step'] == best
-  assert saved(workdir) == sorted({best, 20})
+# ---- patience, frozen parameters -----------------------------------------------------------------
 
 
 def test_a_run_stops_when_its_metric_gets_no_better(corpus_file, tmp_path, caplog):
@@ -547,6 +503,10 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_pat
       'checkpoint.best_metric=accuracy eval.batches=0',
       'is not among the metrics of this objective: mlm, mlm_accuracy, nsp',
     ),
+    (
+      'tokenizer.path=tests/golden/old_workdir/vocab.txt model.vocab_size=300',
+      r'has \d+ pieces .*; set --config.model.vocab_size=\d+',
+    ),
     ('profile=15:21', 'past the end of the run, which has 20 steps'),
   ],
 )
@@ -555,13 +515,6 @@ def test_mistakes_are_one_sentence_and_leave_no_workdir(corpus_file, tmp_path, o
     train(small_pretrain(corpus_file, overrides), tmp_path / 'run')
   assert '\n' not in str(caught.value)
   assert not (tmp_path / 'run').exists()
-
-
-def test_a_vocabulary_of_another_size_is_refused(corpus_file, pretrained, tmp_path):
-  path = pretrained[0] / 'vocab.txt'
-  config = small_pretrain(corpus_file, f'tokenizer.path={path} model.vocab_size=300')
-  with pytest.raises(InputError, match='has 200 pieces .*; set --config.model.vocab_size=200'):
-    train(config, tmp_path / 'run')
 
 
 def test_the_command_line_says_it_in_one_line(capsys):
@@ -738,8 +691,6 @@ def test_another_vocabulary_of_the_same_size_is_refused(pretrained, labelled, tm
   given = f'init_from={pretrained[0]} tokenizer.path={tmp_path}/vocab.txt'
   with pytest.raises(InputError, match='is not the vocabulary of'):
     train(small_finetune(labelled, given), tmp_path / 'run')
-  with pytest.raises(InputError, match='tokenizer.path=nowhere/vocab.txt is no file'):
-    train(small_finetune(labelled, given, 'tokenizer.path=nowhere/vocab.txt'), tmp_path / 'run')
 
 
 def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(

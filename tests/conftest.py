@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -120,6 +121,12 @@ def pretrained(corpus_file, tmp_path_factory):
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(speed, 'peak_flops', lambda: PEAK)
     return workdir, *train(small_pretrain(corpus_file), workdir)
+
+
+@pytest.fixture
+def workdir(pretrained, tmp_path):
+  """A copy of the workdir of `pretrained`, which may be harmed."""
+  return shutil.copytree(pretrained[0], tmp_path / 'copied' / 'run')
 
 
 # Fields that no step knows of.

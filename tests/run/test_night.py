@@ -20,11 +20,11 @@ import pytest
 import toys
 from conftest import ROOT, small_pretrain
 from references import drawn
-from running import bytes_of, lines, same_bits, saved, stop_when, train_lines, without_a_model
+from running import bytes_of, lines, same_bits, saved, stop_when, without_a_model
 from test_train import kept_by
 
 from bert_jax import config as config_lib
-from bert_jax import errors, sharding, step
+from bert_jax import sharding, step
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
@@ -37,37 +37,6 @@ from bert_jax.workdir import checkpoint, contents
 pytestmark = pytest.mark.usefixtures('steps_once')
 
 # ---- stops ---------------------------------------------------------------------------------------
-
-
-def test_a_run_that_is_stopped_again_and_again(
-  corpus_file, pretrained, tmp_path, monkeypatch, caplog
-):
-  """By max_hours, between two lines; and in an evaluation, which is then repeated: it ends with the
-  bits, the lines and the evaluations of a run that nothing stopped."""
-  caplog.set_level('INFO', 'bert_jax')
-  config, workdir = small_pretrain(corpus_file, 'checkpoint.every=0'), tmp_path / 'run'
-  hour = small_pretrain(corpus_file, 'checkpoint.every=0 max_hours=1e-9')  # free to change
-  with pytest.raises(errors.Paused, match='max_hours=1e-09 are over: saved at step 1 of 20') as end:
-    train(hour, workdir)
-  assert errors.farewell(end.value)[1] == 3 and saved(workdir) == [1]
-  caplog.clear()
-  with monkeypatch.context() as patch:
-    stop_when(patch, lambda _, evaluating: evaluating)
-    with pytest.raises(KeyboardInterrupt, match='a signal at step 10 of 20; the same command'):
-      train(config, workdir)
-  assert json.loads((workdir / 'summary.json').read_text())['state'] == 'stopped'
-  assert saved(workdir)[-1] == 10 and not lines(workdir, 'eval')
-  with (workdir / 'metrics.jsonl').open('a') as file:  # as if killed once it was written
-    file.write(json.dumps({'step': 10, 'split': 'eval'}) + '\n')
-  starts = [text for text in caplog.messages if text.startswith(('reading', 'comp', 'rest'))]
-  said = ['reading the data', 'compiling the steps', 'restoring the checkpoint of step 1']
-  assert starts == said and 'continuing at step 1 of 20' in caplog.text
-  assert 'optimizer.learning_rate 0.0 -> ' in caplog.text  # what changes during the run
-  state, results = train(config, workdir)
-  same_bits(state, pretrained[1])
-  assert results == pretrained[2]
-  assert lines(workdir, 'eval') == lines(pretrained[0], 'eval')
-  assert train_lines(workdir) == train_lines(pretrained[0])
 
 
 def asked_to_save(monkeypatch, minutes, hours, seconds, vote=None):

@@ -15,7 +15,7 @@ import pytest
 from conftest import fields
 from running import lines
 
-from bert_jax import train
+from bert_jax import errors, train
 from bert_jax.config import load, timeline_of
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
@@ -177,6 +177,24 @@ def test_a_stop_at_any_moment_loses_nothing(schedule, tmp_path):
     assert json.loads((workdir / 'summary.json').read_text())['state'] == 'stopped'
     assert trains(config, workdir, kept) == whole, moment
     assert written(workdir, kept) == expected, moment
+
+
+def test_what_was_stopped_twice_ends_as_what_nothing_stopped(tmp_path):
+  """After its hours; and in an evaluation, as if it had been killed once that was written."""
+  config, kept = configured(IN_TURN), {}
+  whole, expected = trains(config, tmp_path / 'whole', kept), written(tmp_path / 'whole', kept)
+  workdir, kept, asked = tmp_path / 'run', {}, []
+  said = 'max_hours=1e-09 are over: saved at step 1 of 12'
+  with pytest.raises(errors.Paused, match=said) as end:
+    trains(configured(IN_TURN, 'max_hours=1e-9'), workdir, kept)
+  assert errors.farewell(end.value)[1] == 3 and [*kept] == [1]
+  with pytest.raises(KeyboardInterrupt, match='a signal at step 4 of 12; the same command'):
+    trains(config, workdir, kept, lambda: asked.append(1) or len(asked) >= 4)  # after steps 2 to 4
+  assert [*kept] == [1, 4] and not lines(workdir, 'eval')
+  with (workdir / 'metrics.jsonl').open('a') as file:
+    file.write(json.dumps({'step': 4, 'split': 'eval'}) + '\n')
+  assert trains(config, workdir, kept) == whole
+  assert written(workdir, kept) == expected
 
 
 def test_an_evaluation_that_fails_loses_nothing(tmp_path, monkeypatch):

@@ -50,12 +50,6 @@ from bert_jax.workdir import checkpoint, contents, manifest, records, trained
 pytestmark = pytest.mark.usefixtures('steps_once')
 
 
-@pytest.fixture
-def workdir(pretrained, tmp_path):
-  """A copy of a finished run, which may be harmed."""
-  return shutil.copytree(pretrained[0], tmp_path / 'copy')
-
-
 # ---- a run is a function of (config, step) -------------------------------------------------------
 
 
@@ -208,11 +202,9 @@ def test_the_best_is_read_whatever_became_of_others(judged, tmp_path):
   assert trained.load(tmp_path / 'run', 'best').step == best
   for path in bytes_of(folder / str(best) / 'params'):
     path.write_bytes(b'damaged')
-  with pytest.raises(
-    InputError, match=rf'checkpoint {best} in .* is damaged.* others are at'
-  ) as said:
+  others = ', '.join(map(str, good))
+  with pytest.raises(InputError, match=rf'{best} in .* is damaged.* others are at {others} \('):
     trained.load(tmp_path / 'run', 'best')
-  assert f'at {", ".join(map(str, good))} (' in str(said.value)
 
 
 def abstract_state(config, workdir):
@@ -478,9 +470,8 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_pat
     del saved['seal']
 
   edit(workdir / 'config.json', change)
-  with pytest.raises(
-    InputError, match='training data is not what it was, or not read as it was by an earlier'
-  ):
+  said = 'training data is not what it was, or not read as it was by an earlier'
+  with pytest.raises(InputError, match=said):
     train(small_pretrain(corpus_file, f'steps=40 data.train={text}'), workdir)
 
 
@@ -559,17 +550,11 @@ def test_a_command_without_streams_or_with_poor_ones_goes_on():
         logging.getLogger('bert_jax').warning('\\x1b[2J')
       print('1 ± 2')
   """
-  for code, out, err in (
-    ('', b'1 \xc2\xb1 2\n', b'\\x1b[2J'),
-    ('ascii', b'1 \\xb1 2\n', b'\\x1b[2J'),
-  ):
-    env = dict(os.environ, PYTHONIOENCODING=code or 'utf-8')
+  for code, out in (('utf-8', b'1 \xc2\xb1 2\n'), ('ascii', b'1 \\xb1 2\n')):
+    env = dict(os.environ, PYTHONIOENCODING=code)
     done = subprocess.run([sys.executable, '-c', program], env=env, capture_output=True)
-    assert (
-      (done.returncode, done.stdout) == (0, out)
-      and err in done.stderr
-      and b'\x1b[2J' not in done.stderr
-    )
+    assert (done.returncode, done.stdout) == (0, out)
+    assert b'\\x1b[2J' in done.stderr and b'\x1b[2J' not in done.stderr
   close = ['bash', '-c', 'exec "$0" -c "$1" 2>&-', sys.executable, program]
   done = subprocess.run(close, capture_output=True, env=env)
   assert (done.returncode, done.stdout) == (0, b'1 \\xb1 2\n')

@@ -42,12 +42,6 @@ pytestmark = pytest.mark.usefixtures('steps_once')
 OLD = Path(__file__).parents[1] / 'golden' / 'old_workdir'
 
 
-@pytest.fixture
-def workdir(pretrained, tmp_path):
-  """A copy of a finished run, which may be harmed."""
-  return shutil.copytree(pretrained[0], tmp_path / 'run')
-
-
 @pytest.fixture(scope='module')
 def of_transformers(tmp_path_factory):
   return exported(tmp_path_factory.mktemp('released') / 'hf')[1]
@@ -576,7 +570,7 @@ def test_files_of_dead_processes_are_removed_and_no_others(tmp_path):
 
 
 def test_a_workdir_that_cannot_be_written_is_refused_before_compiling(corpus_file, monkeypatch):
-  monkeypatch.setattr('bert_jax.run.setup.flops_of', None)  # is asked for after compiling
+  monkeypatch.setattr(setup, 'flops_of', None)  # is asked for after compiling
   with pytest.raises(InputError, match='/proc/nowhere/run cannot be written'):
     train(small_pretrain(corpus_file), '/proc/nowhere/run')
 

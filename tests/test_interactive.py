@@ -247,9 +247,8 @@ def test_a_loss_and_a_score_from_a_cell(small, tmp_path, added, monkeypatch):
   # The loss is the focal one, of the logits that the model has.
   shares = pd.DataFrame(asked['probabilities'].tolist())
   p = np.array([shares.loc[i, gold] for i, gold in enumerate(table(1, 11)['label'])])
-  assert run.metrics['classification'] == pytest.approx(
-    np.mean(-((1 - p) ** 2) * np.log(p)), rel=1e-4
-  )
+  focal = -((1 - p) ** 2) * np.log(p)
+  assert run.metrics['classification'] == pytest.approx(np.mean(focal), rel=1e-4)
   # The cell may be run again, and the run has ended.
   exec(cell, names)
   assert names['run'].metrics == run.metrics and TASKS['focal'] is names['FOCAL']

@@ -1,7 +1,5 @@
 """Search: the nearest lines of a file, their order, and the vectors that are kept beside it."""
 
-import json
-import shutil
 
 import jax
 import numpy as np
@@ -169,19 +167,3 @@ def test_what_is_wrong_with_a_search_is_one_sentence(
     (['--task', 'embed', '--index', 'x'], '--index says nothing to --task embed, only to search'),
   ):
     assert said in refused(capsys, model_folder, *arguments)
-
-
-def test_a_folder_of_sentence_transformers_is_searched_as_it_says(
-  model_folder, pretrained_model, tmp_path
-):
-  """Without a Normalize module, vectors are as long as they are."""
-  shutil.copytree(model_folder, tmp_path / 'own')
-  (tmp_path / 'own' / '1_Pooling').mkdir()
-  modes = {'pooling_mode_cls_token': True, 'pooling_mode_mean_tokens': False}
-  (tmp_path / 'own' / '1_Pooling' / 'config.json').write_text(json.dumps(modes))
-  kinds = [('0', '', 'Transformer'), ('1', '1_Pooling', 'Pooling')]
-  modules = [{'name': n, 'path': path, 'type': f'x.{kind}'} for n, path, kind in kinds]
-  (tmp_path / 'own' / 'modules.json').write_text(json.dumps(modules))
-  found = Model(tmp_path / 'own').embed(['old river'])
-  expected = pretrained_model.embed(['old river'], pooling='cls', normalize=False)
-  np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -275,19 +275,6 @@ def test_a_spike_is_named_and_counted(tmp_path, caplog):
   assert [x['seen_tokens'] for x in logged] == [x['seen_tokens'] for x in others]
 
 
-def test_a_change_of_stage_is_no_spike(tmp_path, monkeypatch):
-  """Step 9 is the first of its stage, and the loss is higher from there on."""
-  monkeypatch.setattr('test_stops.SPIKES_AT', (5, 11))
-
-  def higher(state, batch, constants):
-    state, metrics = train_step(state, batch, constants)
-    return state, metrics | {'loss': metrics['loss'] * (1e7 if batch >= 8 else 1)}
-
-  config = configured(SPIKES, 'spikes.rollback=0 masking.policy=token,span@8')
-  trains(config, tmp_path, {}, step=higher)
-  assert lines(tmp_path, 'train')[-1]['loss_spikes'] == 2
-
-
 def test_a_run_that_goes_back_again_and_again_ends(tmp_path, monkeypatch):
   monkeypatch.setattr('test_stops.SPIKES_AT', range(5, 99))
   with pytest.raises(InputError, match='after the run went back to step 3 5 times'):

@@ -87,13 +87,8 @@ def test_a_workdir_tells_about_its_run(pretrained):
   workdir = pretrained[0]
   facts = json.loads((workdir / 'run.json').read_text())
   assert facts['packages']['jax'] == jax.__version__
-  assert facts['data']['train']['rows'] > 0 and facts['data']['train']['fingerprint']
-  assert contents.read_config(workdir).seed == 0
-  assert {line['step'] for line in lines(workdir, 'train')} == {5, 10, 15, 20}
-  line = lines(workdir, 'train')[-1]
-  assert line['mlm_below_unigram'] == pytest.approx(
-    facts['data']['train']['baselines']['mlm'][0] - line['mlm']
-  )
+  level, line = facts['data']['train']['baselines']['mlm'][0], lines(workdir, 'train')[-1]
+  assert line['mlm_below_unigram'] == pytest.approx(level - line['mlm'])
   assert 0 < line['fill'] <= 1 and line['tokens_per_s'] > 0
   # By hand, of 256 tokens, 40 predictions and 8 pairs: 2 operations for each weight a vector meets,
   # and for each pair of tokens in scores and in values; backward is twice as much as forward.
@@ -420,9 +415,7 @@ def test_train_lines_tell_the_rate_and_the_norm_of_the_update(pretrained):
   for line in lines(pretrained[0], 'train'):
     step = line['step'] - 1  # steps are counted from 0
     share = step / warmup if step < warmup else 1 - step / 20
-    assert o.schedule == 'linear' and line['learning_rate'] == pytest.approx(
-      o.learning_rate * share
-    )
+    assert line['learning_rate'] == pytest.approx(o.learning_rate * share), o.schedule
     # Each number moves by about the rate.
     assert 0.01 < line['update_norm'] / (line['learning_rate'] * 1e2) < 100
 
@@ -498,6 +491,7 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_pat
       'tokenizer.path=tests/golden/old_workdir/vocab.txt model.vocab_size=300',
       r'has \d+ pieces .*; set --config.model.vocab_size=\d+',
     ),
+    ('optimizer.warmup=30', 'warmup of 30 steps leaves nothing of a run of 20'),
     ('profile=15:21', 'past the end of the run, which has 20 steps'),
   ],
 )

@@ -106,14 +106,6 @@ def test_another_vocabulary_is_named(workdir, corpus_file, tmp_path, harm):
       read_by(reader, workdir, corpus_file, tmp_path)
 
 
-def test_an_edited_config_is_named(workdir, corpus_file, tmp_path):
-  path = workdir / 'config.json'
-  path.write_text(path.read_text().replace('1e-12', '1e-02'))
-  for reader in READERS:
-    with pytest.raises(InputError, match='config.json is not as the run wrote it.*--config.NAME'):
-      read_by(reader, workdir, corpus_file, tmp_path)
-
-
 def test_an_edited_config_without_a_seal_is_not_the_checkpoints(tmp_path):
   """A workdir of an older version: its checkpoints know the config."""
   old = shutil.copytree(OLD, tmp_path / 'old')
@@ -180,9 +172,8 @@ def test_a_vocabulary_that_no_checkpoint_names_is_held_against_the_rows(tmp_path
   said = f'{len(lines) - 1} pieces and its weights have rows for {len(lines)}'
   assert said in caplog.text and 'all later ids are wrong' in caplog.text
   (workdir / 'vocab.txt').write_text('\n'.join([*lines, 'more']) + '\n')
-  with pytest.raises(
-    InputError, match=f'{len(lines) + 1} pieces and its weights have {len(lines)}'
-  ):
+  said = f'{len(lines) + 1} pieces and its weights have {len(lines)}'
+  with pytest.raises(InputError, match=said):
     contents.check_belongs(workdir, meta)
 
 

@@ -366,25 +366,6 @@ def test_threads_of_a_process_have_one_scratch_folder(fake, tmp_path, monkeypatc
   copies._scratch.cache_clear()
 
 
-def test_a_copy_that_cannot_be_moved_to_its_place_is_an_error(fake, monkeypatch):
-  """Unless another process has put one there."""
-  files.write_whole(fake / 'x', 'whole')
-
-  def refused(source, place):
-    raise PermissionError(13, 'not there', place)
-
-  def late(source, place):
-    shutil.copytree(source, place)
-    refused(source, place)
-
-  copies._scratch(os.getpid(), copies.cache_folder() / 'buckets')  # it renames a file of its own
-  monkeypatch.setattr(copies.os, 'rename', refused)
-  with pytest.raises(PermissionError, match='not there'):
-    copies.fetched(fake / 'x')
-  monkeypatch.setattr(copies.os, 'rename', late)
-  assert copies.fetched(fake / 'x').read_text() == 'whole'
-
-
 def test_what_killed_processes_have_staged_is_removed(fake, tmp_path, monkeypatch):
   """But not what a process that lives has."""
   monkeypatch.setattr(copies.tempfile, 'tempdir', str(tmp_path))

@@ -1,6 +1,5 @@
 """Search: the nearest lines of a file, their order, and the vectors that are kept beside it."""
 
-
 import jax
 import numpy as np
 import pytest

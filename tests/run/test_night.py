@@ -20,7 +20,7 @@ import pytest
 import toys
 from conftest import ROOT, small_pretrain
 from references import drawn
-from running import bytes_of, lines, same_bits, saved, stop_when, without_a_model
+from running import bytes_of, lines, same_bits, saved
 from test_train import kept_by
 
 from bert_jax import config as config_lib
@@ -203,33 +203,6 @@ def test_a_step_that_is_not_finite_leaves_the_carry():
   state, out = toys.steps_of(program, state, [3])
   assert not np.isfinite(out['loss'])
   same_bits(before.carry, state.carry)
-
-
-def test_skipped_steps_are_counted_and_too_many_in_a_row_end_the_run(
-  corpus_file, tmp_path, monkeypatch, caplog
-):
-  """Two of the three in a row come before a stop, the third after it."""
-  add, wrong = tally.Tally._add, {'loss': math.nan, 'module_norms': {'mlm': math.nan}}
-
-  def added(self, number, out):
-    return add(self, number, out | (wrong if number in (4, 9, 12, 13, 14) else {}))
-
-  monkeypatch.setattr(tally.Tally, '_add', added)
-  config, workdir = small_pretrain(corpus_file, 'optimizer.skip_nonfinite=3'), tmp_path / 'run'
-  stop_when(monkeypatch, lambda number, _: number == 13)
-  with without_a_model(), pytest.raises(KeyboardInterrupt):
-    train(config, workdir)
-  logged, tallied = lines(workdir, 'train'), checkpoint.newest_meta(workdir)['tally']
-  assert {line['step']: line['skipped_steps'] for line in logged} == {5: 1, 10: 2}
-  assert (tallied['events'], tallied['in_a_row']) == ({'skipped_steps': 4}, 2)
-  assert 'step 4 is skipped: its loss is nan' in caplog.text
-  assert all(math.isfinite(x) for line in logged for x in line.values() if isinstance(x, float))
-  # The schedule goes by the steps that counted.
-  assert logged[-1]['learning_rate'] == pytest.approx(1e-3 * (1 - 7 / 20))
-  norms = r'\(rows \d+, .*gradient norms: .*mlm.* nan'
-  said = rf'the loss is nan at step 14 as in the 2 before it {norms}'
-  with without_a_model(), pytest.raises(InputError, match=said):
-    train(config, workdir)
 
 
 def test_replay_runs_a_step_alone(corpus_file, tmp_path, monkeypatch):

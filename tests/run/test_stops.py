@@ -282,6 +282,30 @@ def test_a_run_that_goes_back_again_and_again_ends(tmp_path, monkeypatch):
   assert json.loads((tmp_path / 'summary.json').read_text())['state'] == 'failed'
 
 
+def test_skipped_steps_are_counted_and_too_many_in_a_row_end_the_run(tmp_path, caplog):
+  """Two of the three in a row come before a stop, the third after it."""
+
+  def step(state, batch, constants):
+    state, metrics = train_step(state, batch, constants)
+    wrong = {'loss': np.float64(math.nan), 'module_norms': {'mlm': np.float64(math.nan)}}
+    return state, metrics | (wrong if batch in (2, 7, 8, 9) else {})
+
+  config = configured('log.every=2 eval.every=0 optimizer.skip_nonfinite=3')
+  kept, asked = {}, []
+  with pytest.raises(KeyboardInterrupt):
+    trains(config, tmp_path, kept, lambda: asked.append(1) or len(asked) >= 9, step)
+  logged, tallied = lines(tmp_path, 'train'), kept[9][1]['tally']
+  assert [line['skipped_steps'] for line in logged] == [0, 1, 1, 2]
+  assert (tallied['events'], tallied['in_a_row']) == ({'skipped_steps': 3}, 2)
+  assert 'step 3 is skipped: its loss is nan' in caplog.text
+  assert all(math.isfinite(x) for line in logged for x in line.values() if isinstance(x, float))
+  # The schedule, here 1 / step, goes by the steps that counted.
+  assert [line['learning_rate'] for line in logged] == pytest.approx([1 / n for n in (2, 3, 5, 6)])
+  said = r'the loss is nan at step 10 as in the 2 before it \(rows 9; gradient norms: mlm nan\)'
+  with pytest.raises(InputError, match=said):
+    trains(config, tmp_path, kept, step=step)
+
+
 def test_a_gradient_that_is_not_finite_ends_the_run_and_its_step_is_not_saved(tmp_path):
   def steep(state, batch, constants):
     state, metrics = train_step(state, batch, constants)

@@ -40,7 +40,6 @@ from bert_jax.config import InputError
 from bert_jax.rows.batches import Batches
 from bert_jax.run import evaluation, initialization, setup
 from bert_jax.run.inputs import read_inputs
-from bert_jax.run.log import Writer
 from bert_jax.step import Program, State
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.labelled import Scored
@@ -285,7 +284,7 @@ def test_every_point_of_a_curve_is_of_the_same_rows(
 ):
   """Also the last one: the evaluation of all rows is a line of its own, which counts."""
   caplog.set_level('INFO', 'bert_jax')
-  config, batches, write = small_pretrain(corpus_file, 'eval.batches=2'), [], Writer.write
+  config, batches = small_pretrain(corpus_file, 'eval.batches=2'), []
   with monkeypatch.context() as patch:
     run = evaluation.one_pass
     patch.setattr(evaluation, 'one_pass', lambda *x: batches.append(x[3]) or run(*x))
@@ -315,21 +314,6 @@ def test_every_point_of_a_curve_is_of_the_same_rows(
   assert whole['mlm_below_unigram'] == source.baselines['mlm'].value - whole['mlm']
   most = shares.most_common(1)[0][1] / shares.total()  # here the piece is that of training, too
   assert part['mlm_accuracy'].value == pytest.approx(most, rel=1e-6)
-  # A run that is killed between the two lines writes both again.
-
-  def dies(self, step, split, values):
-    if split == 'whole':
-      raise MemoryError
-    write(self, step, split, values)
-
-  with monkeypatch.context() as patch:
-    patch.setattr(Writer, 'write', dies)
-    with pytest.raises(MemoryError):
-      train(config, tmp_path / 'killed')
-  assert lines(tmp_path / 'killed')[-1]['split'] == 'eval'
-  assert train(config, tmp_path / 'killed')[1] == results
-  evaluations = lambda name: [x for x in lines(tmp_path / name) if x['split'] != 'train']
-  assert evaluations('killed') == evaluations('run')
 
 
 @pytest.mark.parametrize('budget, held', [(1 << 20, evaluation.HELD), (43, 5), (7, 1)])

@@ -15,15 +15,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from small_tables import WORDS
-from test_predict import (
-  NER,
-  as_lines,
-  load_pretrain,
-  loaded,
-  main,
-  random_model,
-  refused,
-)
+from test_predict import NER, as_lines, load_pretrain, loaded, main, random_model, refused
 
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector

@@ -1,6 +1,5 @@
 """The speed of a run: what the clock counts, the peak of a device, and the FLOPs of a step."""
 
-import json
 import math
 import struct
 import subprocess
@@ -136,17 +135,6 @@ def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, mon
   # 497 full batches of 10 seconds each, evaluations and saves included.
   assert line == f'<%H:%M:%S>  step 3/500    {pace}{said}  ETA 1:22:50'
   assert shown[0][:2] == (3, 'train') and shown[0][2].items() >= (SPEED | changes).items()
-
-
-def test_lines_past_the_start_are_written_again(tmp_path):
-  rows = [{'step': step, 'split': 'train', 'mlm': 9 - step} for step in (1, 2, 3, 4)]
-  path = tmp_path / 'metrics.jsonl'
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows) + '{"step": 4, "spl')
-  writer = training_log.Writer(tmp_path, 2)
-  writer.write(3, 'train', {'mlm': 5.0, 'nsp': math.nan})
-  writer.close()
-  last = {'step': 3, 'split': 'train', 'mlm': 5.0, 'nsp': None}
-  assert [json.loads(line) for line in path.read_text().splitlines()] == [*rows[:2], last]
 
 
 def test_a_loss_is_told_from_a_score_by_its_baseline_not_by_its_name():

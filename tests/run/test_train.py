@@ -393,17 +393,6 @@ def test_a_run_stops_when_its_metric_gets_no_better(corpus_file, tmp_path, caplo
     assert int(train(config, tmp_path / 'next')[0].step) == 16
 
 
-def test_train_lines_tell_the_rate_and_the_norm_of_the_update(pretrained):
-  o = contents.read_config(pretrained[0]).optimizer
-  warmup = o.warmup if o.warmup >= 1 else round(o.warmup * 20)
-  for line in lines(pretrained[0], 'train'):
-    step = line['step'] - 1  # steps are counted from 0
-    share = step / warmup if step < warmup else 1 - step / 20
-    assert line['learning_rate'] == pytest.approx(o.learning_rate * share), o.schedule
-    # Each number moves by about the rate.
-    assert 0.01 < line['update_norm'] / (line['learning_rate'] * 1e2) < 100
-
-
 def test_moments_of_frozen_parameters_are_read_and_dropped_or_zero(pretrained, tmp_path):
   """Checkpoints of older versions hold them; a parameter that was frozen starts from zeros."""
   workdir = pretrained[0]

@@ -17,6 +17,7 @@ import threading
 import time
 import types
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from urllib.parse import quote
 
@@ -357,11 +358,8 @@ def test_threads_of_a_process_have_one_scratch_folder(fake, tmp_path, monkeypatc
   monkeypatch.setattr(copies.tempfile, 'TemporaryDirectory', slowly)
   monkeypatch.setattr(copies.tempfile, 'tempdir', str(tmp_path))
   copies._scratch.cache_clear()
-  threads = [threading.Thread(target=copies.staged, args=(fake / x,)) for x in 'abc']
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
+  with ThreadPoolExecutor(3) as pool:
+    [*pool.map(copies.staged, [fake / x for x in 'abc'])]
   assert len(made) == 1
   copies._scratch.cache_clear()
 
@@ -617,17 +615,14 @@ def test_of_many_that_take_over_one_wins(bucket, soon, monkeypatch):
     if key.endswith('run.lock.5') and writes[key] <= 8:
       together.wait(9)
 
-  def run():
+  def run(_):
     with contextlib.suppress(lock.Busy), lock.held(bucket):
       owners.append(files.names(bucket))
       time.sleep(0.5)
 
   monkeypatch.setattr(fake_bucket.FakeBucket, 'before', staticmethod(before))
-  threads = [threading.Thread(target=run) for _ in range(8)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
+  with ThreadPoolExecutor(8) as pool:
+    [*pool.map(run, range(8))]
   assert [names[-1:] for names in owners] == [['run.lock.5']]
 
 

@@ -82,14 +82,10 @@ def test_waiting_for_other_processes_is_waiting_for_devices(monkeypatch):
   watch = stopping.Watch(config, sharding.make_mesh(1, 1, 1, jax.devices()[:1]), 0.0, lambda: False)
   watch.vote = SimpleNamespace(cast=lambda number: after(3.0, stopping.Wish.SAVE))
   never = SimpleNamespace(due=lambda step: False)
-  at = SimpleNamespace(
-    watch=watch,
-    logger=never,
-    evaluator=never,
-    saver=SimpleNamespace(due=lambda step, wish: step == 4 and wish == stopping.Wish.SAVE),
-    tally=SimpleNamespace(settle=lambda due: settled.append(due) or after(0.5, 7)),
-    run=SimpleNamespace(clock=SimpleNamespace(blocked=1.0)),
-  )
+  at = SimpleNamespace(watch=watch, logger=never, evaluator=never)
+  at.saver = SimpleNamespace(due=lambda step, wish: step == 4 and wish == stopping.Wish.SAVE)
+  at.tally = SimpleNamespace(settle=lambda due: settled.append(due) or after(0.5, 7))
+  at.run = SimpleNamespace(clock=SimpleNamespace(blocked=1.0))
   assert session.Session.settle(at, 4) == (stopping.Wish.SAVE, 7)
   assert at.run.clock.blocked == 4.5 and settled == [True]
 
@@ -116,13 +112,10 @@ def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, mon
   batches = SimpleNamespace(source=source, skip_damaged=False)
   config = load('configs/pretrain.py:runlocal', ['--config.log.every=3'])
   clock = SimpleNamespace(read=lambda tokens: SPEED | changes, done=2.5, before={'a': 20, 'b': 5})
-  run = SimpleNamespace(
-    inputs=SimpleNamespace(batches=batches, config=config, steps=500, timeline=timeline_of(config)),
-    rates=[0.0] * 500,
-    tally=tally.Tally(seen={'seen_tokens': 5_123_000.0}, skipped=64),
-    clock=clock,
-  )
-  run.tally.inputs, shown, written = run.inputs, [], []
+  inputs = SimpleNamespace(batches=batches, config=config, steps=500, timeline=timeline_of(config))
+  counted = tally.Tally(seen={'seen_tokens': 5_123_000.0}, skipped=64, inputs=inputs)
+  run = SimpleNamespace(inputs=inputs, rates=[0.0] * 500, tally=counted, clock=clock)
+  shown, written = [], []
   monkeypatch.setattr(speed.time, 'strftime', lambda form: f'<{form}>')
   display = progress.Progress(500, 0)
   monkeypatch.setattr(progress.log, 'info', written.append)

@@ -319,10 +319,8 @@ def test_a_run_goes_back_past_the_data_of_a_spike(corpus_file, tmp_path, monkeyp
 
 
 def test_steps_that_were_skipped_and_undone_do_not_count():
-  inputs = SimpleNamespace(
-    config=SimpleNamespace(batch_size=4),
-    timeline=SimpleNamespace(rows_before=lambda step: 4 * step),
-  )
+  timeline = SimpleNamespace(rows_before=lambda step: 4 * step)
+  inputs = SimpleNamespace(config=SimpleNamespace(batch_size=4), timeline=timeline)
   counted = tally.Tally(events={'skipped_steps': 3, 'loss_spikes': 2}, inputs=inputs)
   counted.go_back(8, 11, {'tally': {'events': {'skipped_steps': 1}}})
   assert (counted.skipped, counted.moves) == (12, [[8, 12]])

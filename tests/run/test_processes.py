@@ -35,15 +35,9 @@ CONFIG_OF = 'from bert_jax import config\nget_config = lambda _: config.from_jso
 
 def started(command, **env):
   """A command in a process group of its own."""
-  return subprocess.Popen(
-    [*map(str, command)],
-    cwd=ROOT,
-    env=os.environ | {'PYTHON': sys.executable} | env,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-    start_new_session=True,
-  )
+  how = dict.fromkeys(('stdout', 'stderr'), subprocess.PIPE) | dict(text=True, cwd=ROOT)
+  env = os.environ | {'PYTHON': sys.executable} | env
+  return subprocess.Popen([*map(str, command)], env=env, start_new_session=True, **how)
 
 
 def local(processes, devices, *arguments, module='bert_jax.train', **env):

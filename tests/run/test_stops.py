@@ -126,28 +126,13 @@ def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
   first = State(*jax.device_put((np.int32(0), np.float32(0.5))), {}, {})
   state, meta = copy.deepcopy(kept[max(kept)]) if kept else (first, {})
   mesh, checkpoints = jax.make_mesh((1,), ('data',)), Checkpoints(kept)
-  inputs = SimpleNamespace(
-    config=config,
-    steps=STEPS,
-    workdir=workdir,
-    in_workdir=bool(kept),
-    timeline=timeline_of(config, STEPS),
-    batches=Batches(),
-    eval_batches=Batches(),
-    objective=SimpleNamespace(shares=lambda sums: {}),
-  )
-  run = SimpleNamespace(
-    inputs=inputs,
-    train_step=step,
-    eval_step=step,
-    constants=None,
-    empty_carry={},
-    rates=np.float32(1 / np.arange(1, 1 + STEPS)),
-    checkpoints=checkpoints,
-    results=meta.get('metrics', {}),
-    clock=speed.Clock(1.0),
-    watch=stopping.Watch(config, mesh, time.monotonic(), signalled),
-  )
+  inputs = SimpleNamespace(config=config, steps=STEPS, workdir=workdir, in_workdir=bool(kept))
+  inputs.timeline, inputs.batches = timeline_of(config, STEPS), Batches()
+  inputs.eval_batches, inputs.objective = Batches(), SimpleNamespace(shares=lambda sums: {})
+  run = SimpleNamespace(inputs=inputs, checkpoints=checkpoints, results=meta.get('metrics', {}))
+  run.train_step, run.eval_step, run.constants, run.empty_carry = step, step, None, {}
+  run.rates, run.clock = np.float32(1 / np.arange(1, 1 + STEPS)), speed.Clock(1.0)
+  run.watch = stopping.Watch(config, mesh, time.monotonic(), signalled)
   judge = spikes.Spikes(config.spikes, checkpoints, meta)
   run.tally = tally.Tally.from_meta(meta, config.batch_size, inputs=inputs, spikes=judge)
   state, results = train.loop(run, state)

@@ -26,6 +26,7 @@ from running import (
   files_up_to,
   flip_a_bit,
   flipped,
+  goes_on,
   lines,
   same_bits,
   saved,
@@ -123,82 +124,26 @@ def test_every_single_bit_counts_in_the_checksum():
   assert table(x[::-1]) != table(x)
 
 
-@pytest.fixture(scope='module')
-def judged_once(corpus_file, tmp_path_factory):
-  """(config, workdir, the step that was best) of a run of two numbers that keeps the checkpoint
-  whose metric is highest."""
-  often = 'steps=24 checkpoint.every=4 eval.every=4 eval.batches=0 optimizer.learning_rate=0.2'
-  kept = 'checkpoint.keep_latest=2 checkpoint.keep_every=16 checkpoint.best_metric=mlm'
-  kept += ' checkpoint.best_mode=max'
-  workdir = tmp_path_factory.mktemp('best') / 'run'
-  config = small_pretrain(corpus_file, often, kept)
-  with without_a_model():
-    train(config, workdir)
-  history = {line['step']: line['mlm'] for line in lines(workdir, 'eval')}
-  return config, workdir, max(history, key=history.get)
-
-
-@pytest.fixture
-def judged(judged_once):
-  """The same; BERT is a Line while it is used."""
-  with without_a_model():
-    yield judged_once
-
-
-def test_best_latest_and_every_are_kept(judged):
-  _, workdir, best = judged
-  assert saved(workdir) == sorted({best, 16, 20, 24}) and best not in (16, 20, 24)
-  assert evaluate.evaluate(workdir, which='best')[1] == best
-
-
-def test_the_best_is_still_kept_after_a_resume(judged, tmp_path):
-  """Its score must come from the disk."""
-  config, source, best = judged
-  workdir = shutil.copytree(source, tmp_path / 'run')
-  worse = fields('optimizer.learning_rate=0.5 steps=30', f'resume_from={workdir}')
-
-  def change(saved):
-    saved['optimizer']['learning_rate'], saved['steps'] = 0.5, 30
-    saved['resume_from'] = str(workdir)
-    del saved['seal']
-
-  edit(shutil.copytree(source, tmp_path / 'worse') / 'config.json', change)
-  with pytest.raises(InputError, match='config.json was changed since checkpoint 24'):
-    train(c.override(config, worse), tmp_path / 'worse')
-  meta, shapes = checkpoint.newest_meta(workdir), abstract_state(config, workdir)
-  arguments = workdir, config.checkpoint, {k: meta[k] for k in ('config', 'data')}
-  resumed = checkpoint.Checkpoints(*arguments, judged_by=meta['best']['of'])
-  state, meta = resumed.restore(shapes)
-  score = meta['best']['goodness']
-  assert not resumed.is_best({'mlm': score - 0.1}, 25) and resumed.best['step'] == best
-  save = lambda to, k: to.save(
-    dataclasses.replace(state, step=state.step + k), {'mlm': score - k}, {}
-  )
-  for k in (1, 2, 3):
-    save(resumed, k)
-  resumed.wait()
-  assert resumed.steps() == sorted({best, 16, 26, 27})
-  # Judged on other data, the old best is none, however good its number.
-  other = checkpoint.Checkpoints(*arguments, judged_by='mlm max other')
-  for k in (4, 5, 6):
-    other.is_best({'mlm': score - k}, 24 + k)
-    save(other, k)
-  other.wait()
-  assert other.steps() == sorted({16, 28, 29, 30})
-  assert trained.load_params(workdir, shapes.params, 'best')[1]['step'] == 28
-
-
-def test_the_best_is_read_whatever_became_of_others(judged, tmp_path):
-  _, source, best = judged
-  folder = shutil.copytree(source, tmp_path / 'run') / 'checkpoints'
-  other, *good = [step for step in saved(source) if step != best]
-  (folder / str(other) / 'meta' / 'metadata').write_bytes(b'\xff{')
-  assert trained.load(tmp_path / 'run', 'best').step == best
-  for path in bytes_of(folder / str(best) / 'params'):
-    path.write_bytes(b'damaged')
-  others = ', '.join(map(str, good))
-  with pytest.raises(InputError, match=rf'{best} in .* is damaged.* others are at {others} \('):
-    trained.load(tmp_path / 'run', 'best')
+def test_best_latest_and_every_are_kept_also_after_a_resume(tmp_path):
+  """The score of the best comes from the disk; judged on other data, it is none."""
+  settings, steps = kept_by(keep_latest=2, keep_every=16), []
+  state = State(jnp.int32(0), {'x': jnp.arange(3.0)}, {}, {})
+  shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+  for judged_by, scores in (
+    ('here', {4: 0.5, 8: 0.75, 16: 0.25, 20: 0.5, 24: 0.7}),
+    ('here', {25: 0.7, 26: 0.6, 27: 0.5}),
+    ('elsewhere', {28: 0.5, 29: 0.25, 30: 0.4}),
+  ):
+    opened = checkpoint.Checkpoints(tmp_path, settings, judged_by=judged_by)
+    with contextlib.closing(opened) as checkpoints:
+      if steps:
+        checkpoints.restore(jax.tree.map(shape, state))
+      for number, score in scores.items():
+        checkpoints.is_best({'score': score}, number)
+        checkpoints.save(dataclasses.replace(state, step=jnp.int32(number)), {'score': score}, {})
+        checkpoints.wait()
+      steps.append(checkpoints.steps())
+  assert steps == [[8, 16, 20, 24], [8, 16, 26, 27], [16, 28, 29, 30]]
 
 
 def abstract_state(config, workdir):
@@ -391,6 +336,14 @@ def test_a_run_stops_when_its_metric_gets_no_better(corpus_file, tmp_path, caplo
     more = f'eval.every=2 eval.patience=3 resume_from={tmp_path}/run'
     config = small_pretrain(corpus_file, judged, more)
     assert int(train(config, tmp_path / 'next')[0].step) == 16
+    # The best is read whatever became of others.
+    folder = tmp_path / 'run' / 'checkpoints'
+    (folder / '6' / 'meta' / 'metadata').write_bytes(b'\xff{')
+    assert trained.load(tmp_path / 'run', 'best').step == 3
+    for path in bytes_of(folder / '3' / 'params'):
+      path.write_bytes(b'damaged')
+    with pytest.raises(InputError, match=r'3 in .* is damaged.* others are at 9 \('):
+      trained.load(tmp_path / 'run', 'best')
 
 
 def test_moments_of_frozen_parameters_are_read_and_dropped_or_zero(pretrained, tmp_path):
@@ -425,6 +378,13 @@ def test_another_configs_workdir_is_refused_and_left_alone(corpus_file, workdir)
   with pytest.raises(InputError, match=r'another config \(seed: 0 -> 1\); use another --workdir'):
     train(small_pretrain(corpus_file, 'seed=1'), workdir)
   assert bytes_of(workdir) == before
+
+
+def test_a_config_that_was_changed_is_not_the_checkpoints(corpus_file, workdir):
+  change = lambda saved: saved['optimizer'].update(learning_rate=0.5) or saved.pop('seal') and None
+  edit(workdir / 'config.json', change)
+  with pytest.raises(InputError, match='config.json was changed since checkpoint 20'):
+    goes_on(small_pretrain(corpus_file, 'optimizer.learning_rate=0.5'), workdir)
 
 
 def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_path):

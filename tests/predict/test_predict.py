@@ -8,12 +8,12 @@ import subprocess
 import sys
 from collections import Counter
 
-import jax
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, fields
+from references import drawn
 from scipy.special import log_softmax, softmax
-from small_tables import WORDS
+from small_tables import WORDS, sentence
 
 from bert_jax import config as c
 from bert_jax.config import InputError
@@ -26,26 +26,21 @@ from bert_jax.workdir import trained
 NER = "--config.tagging.labels=('B-PER','I-PER','O')"
 
 
-def random_model(config, tokenizer, seed=0):
+def random_model(config, tokenizer):
   """A Model with weights large enough for answers that differ."""
   objective = TASKS[config.objective].objective(config, tokenizer)
-  shapes = jax.eval_shape(objective.init, jax.random.key(0))
-  rng = np.random.default_rng(seed)
-  params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), shapes)
-  return Model(trained.Trained(config, tokenizer, params, 0))
+  return Model(trained.Trained(config, tokenizer, drawn(objective.init), 0))
 
 
 def load_pretrain(vocab, layers, spec='configs/pretrain.py:runlocal'):
-  fields = {'tokenizer.path': vocab, 'model.vocab_size': len(WORDS) + 5, 'model.hidden_size': 16}
-  fields |= {'model.intermediate_size': 32, 'model.num_hidden_layers': layers}
-  fields |= {'model.max_position_embeddings': 64, 'data.seq_length': 32}
-  overrides = [f'--config.{name}={value}' for name, value in fields.items()]
-  return c.load(spec, overrides)
+  own = f'tokenizer.path={vocab} model.vocab_size={len(WORDS) + 5} model.num_hidden_layers={layers}'
+  sizes = 'model.hidden_size=16 model.intermediate_size=32 model.max_position_embeddings=64'
+  return c.load(spec, fields(own, sizes, 'data.seq_length=32'))
 
 
 def sentences(number, seed=0, most=30):
   rng = np.random.default_rng(seed)
-  return [' '.join(rng.choice(WORDS, rng.integers(1, most))) for _ in range(number)]
+  return [sentence(rng, most=most) for _ in range(number)]
 
 
 def as_lines(ask, texts):

@@ -132,8 +132,8 @@ class Model:
 
   def ask(self, task: str, **options: Any) -> Ask:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
-    hashable = lambda value: tuple(value) if isinstance(value, list) else value
-    options = {name: hashable(value) for name, value in options.items() if value is not None}
+    several = lambda x: isinstance(x, Iterable) and not isinstance(x, str)  # texts, as a list
+    options = {k: tuple(x) if several(x) else x for k, x in options.items() if x is not None}
     key = (task, *sorted(options.items()))
     if key in self._asks:
       return self._asks[key]

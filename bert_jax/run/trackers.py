@@ -174,7 +174,7 @@ class Trackio(Tracker):
       self.run.finish()
 
 
-# {field of config.log: its tracker}.
+# {field of config.log: its tracker}. TensorBoard's package is always there.
 KINDS: dict[str, Callable[[Path, ConfigDict, int], Tracker]]
 KINDS = {'tensorboard': TensorBoard, 'wandb': WeightsAndBiases, 'mlflow': MLflow}
 KINDS['trackio'] = Trackio

@@ -201,17 +201,21 @@ def from_all(number: Any) -> list[Any]:
 
 
 def from_first(value: Any) -> Any:
-  """The value, as JSON has it, or InputError, that the first process gives; all must call it."""
+  """The value, as JSON has it, that the first process gives; all must call it. InputError in all if
+  JSON does not have it."""
   if jax.process_count() == 1:
     return value
   try:
-    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    said = json.dumps({'value': value if first() else None})
   except (TypeError, ValueError) as error:
     fault = f'processes tell each other numbers and texts, and here is {quoted(value)}'
-    raise InputError(f'{fault} ({first_line(error)}); give floats of Python.') from None
+    said = json.dumps({'fault': f'{fault} ({first_line(error)}); give floats of Python.'})
+  text = np.frombuffer(said.encode(), np.uint8)
   size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
   text = multihost_utils.broadcast_one_to_all(text if first() else np.zeros(size, np.uint8))
-  return json.loads(bytes(text))
+  if 'fault' in (content := json.loads(bytes(text))):
+    raise InputError(content['fault'])
+  return content['value']
 
 
 def exists(path: Path) -> bool:

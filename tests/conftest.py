@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -68,16 +69,12 @@ def corpus_file(tmp_path_factory):
   subjects = ['river', 'market', 'engine', 'garden', 'winter', 'letter', 'bridge', 'forest']
   verbs = ['crosses', 'holds', 'follows', 'meets', 'carries', 'finds']
   things = ['old stone', 'small boat', 'long road', 'quiet house', 'red lamp', 'open door']
-  documents = []
-  for i in range(40):
-    subject = subjects[i % len(subjects)]
-    documents.append(
-      '\n'.join(
-        f'the {subject} {rng.choice(verbs)} the {rng.choice(things)} near {subject} number '
-        f'{rng.randrange(20)} .'
-        for _ in range(rng.randrange(6, 16))
-      )
-    )
+  line = lambda subject: (
+    f'the {subject} {rng.choice(verbs)} the {rng.choice(things)} near {subject} number '
+    f'{rng.randrange(20)} .'
+  )
+  document = lambda i: '\n'.join(line(subjects[i % 8]) for _ in range(rng.randrange(6, 16)))
+  documents = [document(i) for i in range(40)]
   path = tmp_path_factory.mktemp('corpus') / 'corpus.txt'
   path.write_text('\n\n'.join(documents) + '\n')
   return path
@@ -126,20 +123,15 @@ def pretrained(corpus_file, tmp_path_factory):
     return workdir, *train(small_pretrain(corpus_file), workdir)
 
 
+@pytest.fixture
+def workdir(pretrained, tmp_path):
+  """A copy of the workdir of `pretrained`, which may be harmed."""
+  return shutil.copytree(pretrained[0], tmp_path / 'copied' / 'run')
+
+
 # Fields that no step knows of.
-BESIDE = (
-  'checkpoint.',
-  'log.',
-  'spikes.',
-  'eval.every',
-  'eval.batches',
-  'eval.patience',
-  'max_hours',
-  'profile',
-  'data.train',
-  'data.eval',
-  'resume_from',
-)
+BESIDE = 'checkpoint.', 'log.', 'spikes.', 'eval.every', 'eval.batches', 'eval.patience'
+BESIDE += 'max_hours', 'profile', 'data.train', 'data.eval', 'resume_from'
 
 
 @pytest.fixture(scope='module')
@@ -181,9 +173,8 @@ def vocab(tmp_path_factory):
   import small_tables  # it imports jax, which reads the environment above only once
 
   path = tmp_path_factory.mktemp('vocab') / 'vocab.txt'
-  path.write_text(
-    '\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *small_tables.WORDS]) + '\n'
-  )
+  pieces = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *small_tables.WORDS]
+  path.write_text('\n'.join(pieces) + '\n')
   return path
 
 
@@ -251,26 +242,12 @@ def model_folder(pretrained_model, tmp_path_factory):
 
 
 def run_module(*arguments, devices=1, quick=True, stdin='', check=True, timeout=600):
-  """`python -m ARGUMENTS` from the repository root with `devices` simulated CPU devices.
-
-  quick: compiled as the tests are; else as a user's run is.
-  """
-  flags = os.environ['XLA_FLAGS'] if quick else ''
-  env = dict(
-    os.environ,
-    JAX_PLATFORMS='cpu',
-    PYTHONPATH=str(ROOT),
-    XLA_FLAGS=f'{flags} --xla_force_host_platform_device_count={devices}',
-  )
-  out = subprocess.run(
-    [sys.executable, '-m', *map(str, arguments)],
-    cwd=ROOT,
-    env=env,
-    input=stdin,
-    capture_output=True,
-    text=True,
-    timeout=timeout,
-  )
+  """`python -m ARGUMENTS` from the repository root with `devices` simulated CPU devices. quick:
+  compiled as the tests are; else as a user's run is."""
+  flags = f'{os.environ["XLA_FLAGS"] * quick} --xla_force_host_platform_device_count={devices}'
+  env = os.environ | dict(JAX_PLATFORMS='cpu', PYTHONPATH=str(ROOT), XLA_FLAGS=flags)
+  how = dict(cwd=ROOT, env=env, input=stdin, capture_output=True, text=True, timeout=timeout)
+  out = subprocess.run([sys.executable, '-m', *map(str, arguments)], **how)
   assert not check or out.returncode == 0, out.stderr[-3000:]
   return out
 

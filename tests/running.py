@@ -3,11 +3,9 @@
 import contextlib
 import dataclasses
 import json
-import os
 import resource
 import shutil
 import signal
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +17,7 @@ from bert_jax import sharding, step
 from bert_jax.metrics import mean
 from bert_jax.objectives import base
 from bert_jax.objectives.encode import row_spec
-from bert_jax.run import evaluation, initialization, setup, speed, stopping
+from bert_jax.run import initialization, setup, speed
 from bert_jax.run.inputs import check_continues, read_inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
@@ -177,26 +175,3 @@ def stopped(workdir, copy):
   shutil.rmtree(copy / 'checkpoints' / str(saved(copy)[-1]))
   (copy / 'summary.json').unlink()
   return copy
-
-
-def stop_when(monkeypatch, condition):
-  """Sends this process SIGTERM when condition(step, in_evaluation) first holds."""
-  ask, run = stopping.Watch.ask, evaluation.one_pass
-  asks = SimpleNamespace(steps=0, evaluating=False, done=False)
-
-  def asking(self):
-    asks.steps += not asks.evaluating
-    if not asks.done and condition(asks.steps, asks.evaluating):
-      asks.done = True
-      os.kill(os.getpid(), signal.SIGTERM)
-    return ask(self)
-
-  def evaluating(*arguments):
-    asks.evaluating = True
-    try:
-      return run(*arguments)
-    finally:
-      asks.evaluating = False
-
-  monkeypatch.setattr(stopping.Watch, 'ask', asking)
-  monkeypatch.setattr(evaluation, 'one_pass', evaluating)

@@ -17,6 +17,7 @@ import threading
 import time
 import types
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from urllib.parse import quote
 
@@ -70,13 +71,9 @@ def s3_server():
 @pytest.fixture
 def s3(s3_server, fake, monkeypatch):
   """A folder in a bucket of that server, which is empty."""
-  for name, value in {
-    'AWS_ENDPOINT_URL': s3_server,
-    'AWS_ACCESS_KEY_ID': 'x',
-    'AWS_SECRET_ACCESS_KEY': 'x',
-    'AWS_DEFAULT_REGION': 'us-east-1',
-  }.items():
-    monkeypatch.setenv(name, value)
+  settings = {'ACCESS_KEY_ID': 'x', 'SECRET_ACCESS_KEY': 'x', 'DEFAULT_REGION': 'us-east-1'}
+  for name, value in (settings | {'ENDPOINT_URL': s3_server}).items():
+    monkeypatch.setenv(f'AWS_{name}', value)
   store = buckets._store('s3', os.getpid())
   store.invalidate_cache()
   if store.exists('mine'):
@@ -109,12 +106,7 @@ def test_what_no_package_reads_is_refused(monkeypatch):
   for spec in ('nowhere://a/b', 'file:///a', 'gcs://b/W', 'GS://b/D', 'sftp://h/x', 'az://c/x'):
     with pytest.raises(InputError, match=f'{spec}: nothing here reads .* give a path, gs://BUCKET'):
       Path(spec)
-  for spec in (
-    'gs://',
-    's3:///k',
-    'gs://b//k',
-    'gs://b/D//',
-  ):  # else of no bucket, or of another key
+  for spec in ('gs://', 's3:///k', 'gs://b//k', 'gs://b/D//'):  # of no bucket, or another key
     with pytest.raises(InputError, match=f'{spec}: nothing here reads that'):
       Path(spec)
   buckets._store.cache_clear()
@@ -128,14 +120,9 @@ def test_what_no_package_reads_is_refused(monkeypatch):
       Path(spec).exists()
 
 
-def test_the_config_file_is_on_a_disk():
-  with pytest.raises(
-    InputError, match='config file gs://b/c.py:size=tiny does not .*; copy it to a'
-  ):
-    config_lib.load('gs://b/c.py:size=tiny')
-
-
 def test_a_function_that_knows_only_disks_makes_no_folder(fake, tmp_path, monkeypatch):
+  with pytest.raises(InputError, match='file gs://b/c.py:size=tiny does not .*; copy it to a'):
+    config_lib.load('gs://b/c.py:size=tiny')
   monkeypatch.chdir(tmp_path)
   with pytest.raises(InputError, match='fake://mine/D is in a bucket, where this is not supported'):
     os.open(fake, os.O_WRONLY | os.O_CREAT)
@@ -181,8 +168,9 @@ def test_files_are_written_whole_and_appended_to_visibly(bucket):
     del file
     gc.collect()
     assert not files.exists(bucket / 'b')
-  (bucket / 'b').write_text('ü\n', encoding='utf-8')
-  assert (bucket / 'b').read_bytes() == 'ü\n'.encode()
+  for content in ('', 'x', 'xy', 'ü\n'):
+    (bucket / 'b').write_text(content, encoding='utf-8')
+    assert (bucket / 'b').read_bytes() == content.encode()
   with files.append(bucket / 'b') as file:
     file.write('more')
     file.flush()
@@ -250,9 +238,7 @@ def test_folders_that_a_console_has_made_are_no_files(fake):
   for key in ('mine/D/', 'mine/D/x/', 'mine/D/empty/'):
     pathlib.Path(os.environ['FAKE_BUCKET'], quote(key, safe='')).touch()
   assert files.names(fake) == ['empty', 'x'] and files.names(fake / 'x') == ['1']
-  assert [*fake.rglob('*')] == [fake / 'x' / '1'] and text_files.expand(str(fake)) == [
-    *fake.rglob('*')
-  ]
+  assert [*fake.rglob('*')] == [fake / 'x' / '1'] == text_files.expand(str(fake))
   assert (copies.fetched(fake) / 'x' / '1').read_text() == 'one'
 
 
@@ -372,32 +358,10 @@ def test_threads_of_a_process_have_one_scratch_folder(fake, tmp_path, monkeypatc
   monkeypatch.setattr(copies.tempfile, 'TemporaryDirectory', slowly)
   monkeypatch.setattr(copies.tempfile, 'tempdir', str(tmp_path))
   copies._scratch.cache_clear()
-  threads = [threading.Thread(target=copies.staged, args=(fake / x,)) for x in 'abc']
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
+  with ThreadPoolExecutor(3) as pool:
+    [*pool.map(copies.staged, [fake / x for x in 'abc'])]
   assert len(made) == 1
   copies._scratch.cache_clear()
-
-
-def test_a_copy_that_cannot_be_moved_to_its_place_is_an_error(fake, monkeypatch):
-  """Unless another process has put one there."""
-  files.write_whole(fake / 'x', 'whole')
-
-  def refused(source, place):
-    raise PermissionError(13, 'not there', place)
-
-  def late(source, place):
-    shutil.copytree(source, place)
-    refused(source, place)
-
-  copies._scratch(os.getpid(), copies.cache_folder() / 'buckets')  # it renames a file of its own
-  monkeypatch.setattr(copies.os, 'rename', refused)
-  with pytest.raises(PermissionError, match='not there'):
-    copies.fetched(fake / 'x')
-  monkeypatch.setattr(copies.os, 'rename', late)
-  assert copies.fetched(fake / 'x').read_text() == 'whole'
 
 
 def test_what_killed_processes_have_staged_is_removed(fake, tmp_path, monkeypatch):
@@ -409,17 +373,10 @@ def test_what_killed_processes_have_staged_is_removed(fake, tmp_path, monkeypatc
     (tmp_path / f'bert_jax-{name}').parent.mkdir()
     (tmp_path / f'bert_jax-{name}').touch()
   code = 'from bert_jax import copies; print(copies._scratch(0).name)'
-  out = subprocess.run(
-    [sys.executable, '-c', code],
-    env=os.environ | {'TMPDIR': str(tmp_path)},
-    capture_output=True,
-    text=True,
-  )
+  here = os.environ | {'TMPDIR': str(tmp_path)}
+  out = subprocess.run([sys.executable, '-c', code], env=here, capture_output=True, text=True)
   assert pathlib.Path(out.stdout.strip()).parent == tmp_path, out.stderr
-  assert {x.name for x in tmp_path.glob('bert_jax-*')} == {
-    mine.parents[3].name,
-    'bert_jax-new',
-  }
+  assert {*tmp_path.glob('bert_jax-*')} == {mine.parents[3], tmp_path / 'bert_jax-new'}
   # Nor halves of copies, which are in the cache.
   home = tmp_path / 'cache' / 'bert_jax' / 'buckets'
   (home / 'bert_jax-dead').mkdir(parents=True)
@@ -540,13 +497,8 @@ def test_answers_go_to_another_file_that_can_be_written(fake, monkeypatch):
 
 
 def test_a_report_is_written_into_a_bucket(fake, monkeypatch):
-  for of, name in (
-    (pages, 'page'),
-    (pages, 'markdown'),
-    (pages, 'latex'),
-    (pages.tables, 'results'),
-  ):
-    monkeypatch.setattr(of, name, lambda *_: 'new')
+  for name in ('page', 'markdown', 'latex', 'tables.results'):
+    monkeypatch.setattr(f'{pages.__name__}.{name}', lambda *_: 'new')
   for earlier in ((), ('mlm-loss-curves.svg', 'mine.txt')):
     for name in earlier:
       files.write_whole(fake / name, 'old')
@@ -564,7 +516,7 @@ def test_what_wandb_writes_offline_goes_into_the_bucket(fake, monkeypatch):
 
   package = SimpleNamespace(init=init, Error=KeyError)
   monkeypatch.setattr(trackers, '_package', lambda name: package)
-  trackers.WeightsAndBiases(fake, small_pretrain('x', 'log.wandb=offline')).close()
+  trackers.WeightsAndBiases(fake, small_pretrain('x', 'log.wandb=offline'), 0).close()
   assert files.read_text(fake / 'wandb' / 'offline-run-7' / 'run.wandb') == 'points'
   assert files.names(fake / 'wandb') == ['id.txt', 'offline-run-7']
 
@@ -589,10 +541,8 @@ def test_a_folder_becomes_whole_in_a_bucket(fake, tmp_path):
 
 def test_a_folder_in_a_bucket_becomes_whole_once(fake, soon):
   """Of two processes, whose temporary folders differ, one is refused; nothing is written over."""
-  with (
-    pytest.raises(InputError, match='mine/D is not empty any more'),
-    lock.whole_folder(fake) as one,
-  ):
+  said = pytest.raises(InputError, match='mine/D is not empty any more')
+  with said, lock.whole_folder(fake) as one:
     mine = copies._scratch(os.getpid())
     copies._scratch.cache_clear()
     with pytest.raises(lock.Busy), lock.whole_folder(fake):
@@ -613,9 +563,8 @@ def soon(monkeypatch):
   monkeypatch.setattr(lock, 'BUCKET_BEAT_SECONDS', 0.05)
   monkeypatch.setattr(lock, 'BUCKET_SECONDS', 0.6)
   sleep = time.sleep
-  monkeypatch.setattr(
-    lock, 'time', SimpleNamespace(**vars(time) | {'sleep': lambda x: sleep(x / 20)})
-  )
+  faster = SimpleNamespace(**vars(time) | {'sleep': lambda x: sleep(x / 20)})
+  monkeypatch.setattr(lock, 'time', faster)
 
 
 def held_by(pid, **more):
@@ -666,17 +615,14 @@ def test_of_many_that_take_over_one_wins(bucket, soon, monkeypatch):
     if key.endswith('run.lock.5') and writes[key] <= 8:
       together.wait(9)
 
-  def run():
+  def run(_):
     with contextlib.suppress(lock.Busy), lock.held(bucket):
       owners.append(files.names(bucket))
       time.sleep(0.5)
 
   monkeypatch.setattr(fake_bucket.FakeBucket, 'before', staticmethod(before))
-  threads = [threading.Thread(target=run) for _ in range(8)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
+  with ThreadPoolExecutor(8) as pool:
+    [*pool.map(run, range(8))]
   assert [names[-1:] for names in owners] == [['run.lock.5']]
 
 
@@ -690,27 +636,35 @@ def ends(monkeypatch):
   monkeypatch.setattr(lock.os, '_exit', end)
 
 
-@pytest.mark.parametrize('taken', ['run.lock.2', 'run.lock.1'])
-def test_who_was_taken_over_ends_before_it_writes(taken, bucket, soon, ends, monkeypatch, capfd):
-  """By a newer lock; or by another holder in its own, if the store creates a file for several."""
+@pytest.mark.parametrize(
+  'taken, ends_by',
+  [('run.lock.2', SystemExit), ('run.lock.1', SystemExit), ('run.lock.2', lock.Busy)],
+)
+def test_who_was_taken_over_ends_before_it_writes(
+  taken, ends_by, bucket, soon, ends, monkeypatch, capfd
+):
+  """By a newer lock; or by another holder in its own, if the store creates a file for several. The
+  kernel of a notebook stays alive."""
   monkeypatch.setattr(lock, 'BUCKET_BEAT_SECONDS', 60)
-  with contextlib.suppress(SystemExit), lock.held(bucket):
+  monkeypatch.setattr(lock, 'in_notebook', lambda: ends_by is lock.Busy)
+  with contextlib.suppress(ends_by), lock.held(bucket):
     files.write_whole(bucket / taken, held_by(1, id='another'))
     files.write_whole(bucket / 'a', 'it did not stand still')
     (bucket.parent / 'b').write_bytes(b'beside it')
     time.sleep(0.4)
-    for change in (
-      lambda: files.write_whole(bucket / 'a', 'it did'),
-      lambda: (bucket / 'a').unlink(),
-      lambda: (bucket / 'a').rename(bucket / 'b'),
-      lambda: buckets.remove_tree(bucket),
-      lambda: copies.place(pathlib.Path(__file__), bucket / 'a'),
+    path = bucket / 'a'
+    for change, *given in (
+      (files.write_whole, path, 'it did'),
+      (Bucket.unlink, path),
+      (Bucket.rename, path, bucket / 'b'),
+      (buckets.remove_tree, bucket),
+      (copies.place, pathlib.Path(__file__), path),
     ):
-      with pytest.raises(SystemExit) as ended:
-        change()
-      assert ended.value.code == lock.Busy.code
+      with pytest.raises(ends_by, match='D was taken over|^3$'):
+        change(*given)
     assert files.read_text(bucket / 'a') == 'it did not stand still'
-    assert 'D was taken over while this process stood still' in capfd.readouterr().err
+    said = 'D was taken over while this process stood still' in capfd.readouterr().err
+    assert said == (ends_by is SystemExit)
     files.write_whole(bucket.parent / 'b', 'it may, elsewhere')
   assert not buckets.GUARDS
 
@@ -749,15 +703,6 @@ def test_a_lock_is_looked_at_again_when_its_beat_is_old(fake, monkeypatch):
   assert not looks
   release()
   assert fake not in buckets.GUARDS and lock._is_over(files.read_bytes(fake / 'run.lock.1'))
-
-
-def test_who_was_taken_over_leaves_the_kernel_of_a_notebook_alive(fake, soon, ends, monkeypatch):
-  monkeypatch.setattr(lock, 'BUCKET_BEAT_SECONDS', 60)
-  monkeypatch.setattr(lock, 'in_notebook', lambda: True)
-  with pytest.raises(lock.Busy, match='D was taken over while'), lock.held(fake):
-    files.write_whole(fake / 'run.lock.2', held_by(1, id='another'))
-    time.sleep(0.4)
-    files.write_whole(fake / 'a', 'it stood still')
 
 
 def test_of_two_that_created_one_file_one_goes_on(fake, soon, ends, monkeypatch):
@@ -813,13 +758,6 @@ def test_a_checkpoint_counts_unless_its_upload_was_cut_off(fake):
     files.write_whole(fake / str(number) / saved_steps.NOTE, note.replace('%s', at))
   files.write_whole(fake / '24' / 'params' / 'd' / 'x', 'an array')
   assert [*saved_steps.newest_first(fake)] == [21, 20]
-
-
-@pytest.mark.parametrize('content', ['', 'x', 'xy'])
-def test_a_file_of_a_byte_or_none_is_written(fake, content):
-  with (fake / 'a').open('w') as file:
-    file.write(content)
-  assert files.read_text(fake / 'a') == content and files.exists(fake / 'a')
 
 
 def test_a_bucket_keeps_the_checkpoints_that_a_disk_does(fake, tmp_path):

@@ -167,8 +167,7 @@ def options(task: str, args: argparse.Namespace) -> dict[str, Any]:
   """The command line's options that were set and that this task has, {name: value}."""
   values = {name: getattr(args, name) for name in PREDICTIONS[task].options}
   values = {name: value for name, value in values.items() if value is not None}
-  values |= {'text_encoding': args.text_encoding} if 'index' in values else {}
-  return {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
+  return values | ({'text_encoding': args.text_encoding} if 'index' in values else {})
 
 
 def check_output(source: str, output: str) -> None:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, writing
 from bert_jax.files import Path
 from bert_jax.models import Encoder, ModelConfig
 from bert_jax.models.block import Block
@@ -149,7 +149,5 @@ def draw(states: States, path: Path, layer: int, heads: Sequence[int]) -> None:
     axis.set_title(f'layer {layer}, head {head}', fontsize=8)
     axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
     axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
-  try:
+  with writing(f'--picture {path}', 'name another file'):
     figure.savefig(path, dpi=dpi, bbox_inches='tight')
-  except OSError as error:
-    raise InputError(f'--picture {path} cannot be written ({error.strerror}).') from None

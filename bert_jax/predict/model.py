@@ -132,7 +132,8 @@ class Model:
 
   def ask(self, task: str, **options: Any) -> Ask:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
-    options = {name: value for name, value in options.items() if value is not None}
+    several = lambda x: isinstance(x, Iterable) and not isinstance(x, str)  # texts, as a list
+    options = {k: tuple(x) if several(x) else x for k, x in options.items() if x is not None}
     key = (task, *sorted(options.items()))
     if key in self._asks:
       return self._asks[key]
@@ -186,34 +187,37 @@ class Model:
     return [*super().__dir__(), *vars(self).get('_methods', METHODS)]
 
   def _answers(self, task, values, *arguments, **options):
-    """Answers a list of values by a task's method; arguments: its options in order."""
+    """Answers values by a task's method; arguments: its options in order. Elements of a list that
+    have no answer are counted; InputError if none can be one."""
     is_frame = frames.is_frame(values)
     if not (is_frame or isinstance(values, Iterable)) or isinstance(values, (str, bytes, dict)):
       kind = f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}'
       raise InputError(f'{kind}; put what is asked in [].')
     known_options = (self.family.predictions.get(task) or PREDICTIONS[task]).options
-    options |= dict(zip(known_options, arguments))
-    for name, option in known_options.items():
-      if option.kind is tuple and name in options and not isinstance(options[name], str):
-        options[name] = tuple(options[name])
-    ask, records = self.ask(task, **options), []
+    ask = self.ask(task, **options, **dict(zip(known_options, arguments)))
     if is_frame:
-      return self._of_frame(task, ask, values)
-    for i, value in enumerate(values):
-      try:
-        records.append(ask.element(value))
-      except InputError as error:
-        raise InputError(f'{task}: element {i}: {error}') from None
-    return ask.returned(ask.answers(records))
-
-  def _of_frame(self, task, ask, frame):
-    """The answers to the rows of a DataFrame, as a DataFrame."""
-    replies = list(ask.each(ask.of_table(frames.records(frame, task), task)))
-    lacking = [f'row {i}: {why}' for i, (answer, why) in enumerate(replies) if answer is None]
+      kind, records = 'row', ask.of_table(frames.records(values, task), task)
+    else:
+      kind, records = 'element', [_record(ask, value) for value in values]
+      if records and all(isinstance(record, InputError) for record in records):
+        raise InputError(f'{task}: element 0: {records[0]}')
+    replies = list(ask.each(records))
+    lacking = [f'{kind} {i}: {why}' for i, (answer, why) in enumerate(replies) if answer is None]
     if lacking:
-      counts = len(lacking), len(replies)
-      log.warning('%s: %d of %d rows have no answer; the first is %s', task, *counts, lacking[0])
-    return frames.like(frame, [{'error': why} if x is None else ask.shown(x) for x, why in replies])
+      counts = f'{len(lacking)} of {len(replies)} {kind}s'
+      log.warning('%s: %s have no answer; the first is %s', task, counts, lacking[0])
+    if not is_frame:
+      return ask.returned([answer for answer, _ in replies])
+    shown = [{'error': why} if answer is None else ask.shown(answer) for answer, why in replies]
+    return frames.like(values, shown)
+
+
+def _record(ask, value):
+  """The record of an element of a list, or the InputError why it is none."""
+  try:
+    return ask.element(value)
+  except InputError as error:
+    return error
 
 
 def _in(dtype, tree):

@@ -15,13 +15,13 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from bert_jax.errors import InputError, log, unwritten
+from bert_jax.errors import InputError, log, writing
 from bert_jax.files import UNREADABLE, Path, read_npz, write_whole
 from bert_jax.predict.sentence_vectors import POOLING, Embed
 from bert_jax.tasks.ask import TOP_K
 from bert_jax.tasks.record import Option, Prediction
 from bert_jax.text import files
-from bert_jax.workdir.manifest import flat
+from bert_jax.workdir import manifest
 
 if TYPE_CHECKING:
   from bert_jax.predict.model import Model
@@ -68,10 +68,8 @@ class Search(Embed):
       log.warning('%s is of other lines or of another model, or damaged: it is made anew', path)
     vectors, out = self._embedded(), io.BytesIO()
     np.savez(out, vectors=vectors, fingerprint=fingerprint)
-    try:
+    with writing(path, 'leave out --keep-index'):
       write_whole(path, out.getvalue())
-    except OSError as error:
-      raise unwritten(path, error, 'leave out --keep-index') from None
     return vectors
 
   def _embedded(self):
@@ -83,11 +81,9 @@ class Search(Embed):
     return np.stack(out)
 
   def _fingerprint(self):
-    model, digest = self.model, hashlib.sha256()
-    about = model.tokenizer.fingerprint, model.limit, self.pooling, self.normalize
-    digest.update(repr((about, sorted(model.config.model.items()))).encode())
-    for name, x in sorted(flat(jax.device_get(model.weights)).items()):
-      digest.update(name.encode() + np.ascontiguousarray(x).tobytes())
+    model, weights = self.model, manifest.fingerprint(jax.device_get(self.model.weights))
+    about = model.tokenizer.fingerprint, model.limit, self.pooling, self.normalize, weights
+    digest = hashlib.sha256(repr((about, sorted(model.config.model.items()))).encode())
     for _, line in self.lines:
       digest.update(model.vector.read_as(line).encode(errors='surrogatepass') + b'\n')
     return digest.hexdigest()

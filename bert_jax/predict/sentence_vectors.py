@@ -58,9 +58,10 @@ class Embed(Packed):
 
   # pyrefly: ignore[bad-override]: an array in place of a list
   def returned(self, answers: list[Any]) -> np.ndarray:
-    """The vectors as one array [number of texts, D]."""
-    size = self.model.config.model.hidden_size
-    return np.array([answer['vector'] for answer in answers], np.float32).reshape(-1, size)
+    """The vectors as one array [number of texts, D]; NaN where there is none."""
+    nothing = {'vector': np.full(self.model.config.model.hidden_size, np.nan, np.float32)}
+    vectors = [(answer or nothing)['vector'] for answer in answers]
+    return np.array(vectors, np.float32).reshape(-1, len(nothing['vector']))
 
 
 POOLING = Option(str, "mean or cls; default: the model's, or mean")

@@ -52,11 +52,10 @@ class Summary:
     inputs, best = self.run.inputs, self.run.checkpoints.best
     config, seconds = inputs.config, {'setup': self.setup} | self.run.clock.totals()
     judge = TASKS[config.objective].judge(config).metric
-    size, crc32 = self.writer.written
-    facts: dict[str, Any] = {'state': self.state, 'step': self.run.tally.step}
-    facts |= {'steps': inputs.steps, 'objective': config.objective, 'seed': config.seed}
-    facts |= {'config': config_lib.fingerprint(config), 'metric': judge}
-    facts |= {'bytes': size, 'crc32': crc32} | ({'error': error} if error else {})
+    facts: dict[str, Any] = dict(state=self.state, step=self.run.tally.step, steps=inputs.steps)
+    facts |= dict(objective=config.objective, seed=config.seed, metric=judge)
+    facts |= dict(zip(('bytes', 'crc32'), self.writer.written))
+    facts |= {'config': config_lib.fingerprint(config)} | ({'error': error} if error else {})
     facts |= self.writer.last
     goodness = best['goodness']
     if config.checkpoint.best_metric and math.isfinite(goodness):

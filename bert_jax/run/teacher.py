@@ -1,11 +1,9 @@
 """Loads the teacher of a run, checks that it fits, and makes the taught objective."""
 
-import hashlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
@@ -65,7 +63,7 @@ def lesson(
   found = taught(config, objective, teacher)
   sizes = model.num_hidden_layers, model.hidden_size
   log.info('teacher: %s, %d layers of %d', config.teacher, *sizes)
-  same = found.teacher, found.params, _fingerprint(found.params)
+  same = found.teacher, found.params, manifest.fingerprint(found.params)
   return lambda student: found.kind(student, *same, **teaching.settings(config))
 
 
@@ -92,15 +90,6 @@ def _model_of(config, theirs):
     fault = f'the teacher {config.teacher} reads {most}'
     raise InputError(f'{fault}; lower data.seq_length, or name another teacher.')
   return models.ModelConfig(**theirs)
-
-
-def _fingerprint(params):
-  """A hash of every number of the teacher, by which a run notices another teacher."""
-  total = hashlib.sha256()
-  for name, x in sorted(manifest.flat(params).items()):
-    total.update(f'{name} {x.shape} {x.dtype}'.encode())
-    total.update(np.ascontiguousarray(x).data)
-  return total.hexdigest()[:16]
 
 
 def layers_for(config: ConfigDict, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -17,42 +17,13 @@ from bert_jax import config as config_lib
 from bert_jax import files, hosts
 from bert_jax.buckets import UPLOAD_SECONDS, Bucket
 from bert_jax.copies import place, staged
-from bert_jax.errors import InputError, first_line, log, unwritten
+from bert_jax.errors import InputError, first_line, log, writing
 from bert_jax.files import Path
 
 
-def check(config: ConfigDict) -> None:
-  """InputError if a tracker that a config asks for cannot be used here."""
-  if not hosts.first():
-    return
-  for name in ('mlflow', 'trackio'):
-    if config.log[name]:
-      _package(name)
-  if config.log.wandb != 'off':
-    wandb = _package('wandb')
-    if config.log.wandb == 'online' and not _knows_key(wandb):
-      fault = 'log.wandb=online, and Weights & Biases knows no key of yours'
-      raise InputError(f'{fault}; run "wandb login" once, or set --config.log.wandb=offline.')
-
-
-def opened(config: ConfigDict, workdir: Path, start: int) -> 'list[Tracker]':
-  """Opens the trackers of a config in the first process, for a run that begins at step `start`."""
-  trackers: list[Tracker] = []
-  if not hosts.first():
-    return trackers
-  if config.log.tensorboard:
-    trackers.append(TensorBoard(workdir, start))
-  if config.log.wandb != 'off':
-    trackers.append(WeightsAndBiases(workdir, config))
-  if config.log.mlflow:
-    trackers.append(MLflow(workdir, config))
-  if config.log.trackio:
-    trackers.append(Trackio(workdir, config))
-  return trackers
-
-
 class Tracker(abc.ABC):
-  """Gets the metrics of a run as they are written."""
+  """Gets the metrics of a run as they are written. It is made with (workdir, config, the step at
+  which the run begins)."""
 
   @abc.abstractmethod
   def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None: ...
@@ -68,7 +39,7 @@ class TensorBoard(Tracker):
   """Writes TensorBoard's event files in the thread that trains: the thread of tensorboardX's
   SummaryWriter hangs once a disk was full. start: TensorBoard hides later steps before it."""
 
-  def __init__(self, workdir: Path, start: int):
+  def __init__(self, workdir: Path, config: ConfigDict, start: int):
     self.workdir, self.due = workdir, 0.0
     self._open(start)
 
@@ -117,15 +88,14 @@ class WeightsAndBiases(Tracker):
   WORKDIR/wandb. Project and group are set by the environment (WANDB_PROJECT). A run that continues
   keeps its id, and points of steps that it went back over stay: wandb never drops a point."""
 
-  def __init__(self, workdir: Path, config: ConfigDict):
+  def __init__(self, workdir: Path, config: ConfigDict, start: int):
     wandb, self.folder = _package('wandb'), workdir / 'wandb'
     about: dict[str, Any] = {'id': _id(workdir, 'wandb', lambda: uuid.uuid4().hex[:12])}
     about |= {'name': workdir.absolute().name, 'config': config.to_dict(), 'resume': 'allow'}
     about |= {'mode': config.log.wandb, 'settings': {'console': 'off', 'silent': True}}
     try:
-      self.run = wandb.init(dir=str(staged(workdir.absolute() / 'wandb').parent), **about)
-    except OSError as error:
-      raise unwritten(workdir.absolute() / 'wandb', error) from None
+      with writing(workdir.absolute() / 'wandb'):
+        self.run = wandb.init(dir=str(staged(workdir.absolute() / 'wandb').parent), **about)
     except wandb.Error as error:
       advice = 'set --config.log.wandb=offline'
       raise InputError(f'Weights & Biases: {first_line(error)}; {advice}.') from None
@@ -145,7 +115,7 @@ class MLflow(Tracker):
   that continues keeps its id, and points of steps that it went back over stay. Points that cannot
   be written are kept and written with the next ones; the run goes on."""
 
-  def __init__(self, workdir: Path, config: ConfigDict):
+  def __init__(self, workdir: Path, config: ConfigDict, start: int):
     mlflow = _package('mlflow')
     self.metric, self.waiting = mlflow.entities.Metric, []
     experiment = os.environ.get('MLFLOW_EXPERIMENT_NAME', 'bert_jax')
@@ -185,7 +155,7 @@ class Trackio(Tracker):
   machine, or on a Space of the Hub (TRACKIO_SPACE_ID). A run that continues keeps its name, and
   points of steps that it went back over stay."""
 
-  def __init__(self, workdir: Path, config: ConfigDict):
+  def __init__(self, workdir: Path, config: ConfigDict, start: int):
     name = f'{workdir.absolute().name}-{_id(workdir, "trackio", lambda: uuid.uuid4().hex[:6])}'
     about: dict[str, Any] = {'config': config.to_dict(), 'resume': 'allow', 'embed': False}
     about |= {'auto_log_gpu': False, 'auto_log_cpu': False}
@@ -204,16 +174,38 @@ class Trackio(Tracker):
       self.run.finish()
 
 
+# {field of config.log: its tracker}. TensorBoard's package is always there.
+KINDS: dict[str, Callable[[Path, ConfigDict, int], Tracker]]
+KINDS = {'tensorboard': TensorBoard, 'wandb': WeightsAndBiases, 'mlflow': MLflow}
+KINDS['trackio'] = Trackio
+
+
+def _asked(config):
+  """The names of the trackers of a config; of several processes the first one has them."""
+  return [x for x in KINDS if hosts.first() and config.log[x] not in (False, '', 'off')]
+
+
+def check(config: ConfigDict) -> None:
+  """InputError if a tracker that a config asks for cannot be used here."""
+  packages = {name: _package(name) for name in _asked(config) if name != 'tensorboard'}
+  if config.log.wandb == 'online' and 'wandb' in packages and not _knows_key(packages['wandb']):
+    fault = 'log.wandb=online, and Weights & Biases knows no key of yours'
+    raise InputError(f'{fault}; run "wandb login" once, or set --config.log.wandb=offline.')
+
+
+def opened(config: ConfigDict, workdir: Path, start: int) -> list[Tracker]:
+  """Opens the trackers of a config, for a run that begins at step `start`."""
+  return [KINDS[name](workdir, config, start) for name in _asked(config)]
+
+
 def _id(workdir, tracker, make):
   """The id of a run at a tracker, made once and kept in WORKDIR/TRACKER/id.txt."""
   folder = workdir.absolute() / tracker
-  try:
+  with writing(folder):
     if not files.exists(folder / 'id.txt'):
       files.make_folder(folder)
       files.write_whole(folder / 'id.txt', make() + '\n')
     return files.read_text(folder / 'id.txt').strip()
-  except OSError as error:
-    raise unwritten(folder, error) from None
 
 
 def _package(name):

@@ -110,10 +110,9 @@ def claim(workdir: str | Path, config: ConfigDict) -> None:
       earlier.append([*(values[name] for name in LENGTH), *([others] if others else [])])
   if earlier:
     content['earlier_lengths'] = earlier
-  content['seal'] = files.seal(content)
   with writing(workdir):
     files.make_folder(path.parent)
-    files.write_json(path, content)
+    files.write_sealed(path, content)
 
 
 def evaluated_on(train: str, evaluation: str) -> str:

@@ -166,6 +166,8 @@ def test_a_card_counts_examples_and_rounds_scores(tmp_path):
   assert {x: model_card._rounded(x) for x in rounded} == rounded
   assert 'Labels: ' in card.partition('<details>')[0]
   assert '270 examples' in card and '65' not in card.partition('<details>')[0]
+  own = card_of(tmp_path / 'own', {'data.train': f'W/rows/train-{"0f" * 8}.parquet'}, data=data)
+  assert '- train: rows in memory, 270 examples' in own
 
 
 def test_a_card_of_an_earlier_step_is_of_a_part_and_has_its_baselines(tmp_path):

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from collections import Counter
 
-import jax
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, fields
+from references import drawn
 from scipy.special import log_softmax, softmax
-from small_tables import WORDS
+from small_tables import WORDS, sentence
 
 from bert_jax import config as c
 from bert_jax.config import InputError
@@ -26,26 +26,21 @@ from bert_jax.workdir import trained
 NER = "--config.tagging.labels=('B-PER','I-PER','O')"
 
 
-def random_model(config, tokenizer, seed=0):
+def random_model(config, tokenizer):
   """A Model with weights large enough for answers that differ."""
   objective = TASKS[config.objective].objective(config, tokenizer)
-  shapes = jax.eval_shape(objective.init, jax.random.key(0))
-  rng = np.random.default_rng(seed)
-  params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), shapes)
-  return Model(trained.Trained(config, tokenizer, params, 0))
+  return Model(trained.Trained(config, tokenizer, drawn(objective.init), 0))
 
 
 def load_pretrain(vocab, layers, spec='configs/pretrain.py:runlocal'):
-  fields = {'tokenizer.path': vocab, 'model.vocab_size': len(WORDS) + 5, 'model.hidden_size': 16}
-  fields |= {'model.intermediate_size': 32, 'model.num_hidden_layers': layers}
-  fields |= {'model.max_position_embeddings': 64, 'data.seq_length': 32}
-  overrides = [f'--config.{name}={value}' for name, value in fields.items()]
-  return c.load(spec, overrides)
+  own = f'tokenizer.path={vocab} model.vocab_size={len(WORDS) + 5} model.num_hidden_layers={layers}'
+  sizes = 'model.hidden_size=16 model.intermediate_size=32 model.max_position_embeddings=64'
+  return c.load(spec, fields(own, sizes, 'data.seq_length=32'))
 
 
 def sentences(number, seed=0, most=30):
   rng = np.random.default_rng(seed)
-  return [' '.join(rng.choice(WORDS, rng.integers(1, most))) for _ in range(number)]
+  return [sentence(rng, most=most) for _ in range(number)]
 
 
 def as_lines(ask, texts):
@@ -93,26 +88,18 @@ def test_packed_answers_are_those_of_each_text_alone(pretrained_model, make_mode
     assert shares == pytest.approx(classifier.classify([text])[0], abs=1e-5)
 
 
-def test_embeddings_are_means_of_the_last_hidden_states(pretrained_model):
-  texts = sentences(5, most=14)
-  first = pretrained_model.embed(texts, pooling='cls', normalize=False)
-  for text, mean, cls in zip(texts, pretrained_model.embed(texts), first):
-    (found,) = pretrained_model.states([text])
+@pytest.mark.parametrize('norm_placement', ['post', 'pre'])
+def test_embeddings_are_means_of_the_last_hidden_states(norm_placement, vocab, tokenizer):
+  """With pre-LN, behind the norm that stands after the last block."""
+  config, texts = load_pretrain(vocab, 1), sentences(5, most=14)
+  config.model.norm_placement = norm_placement
+  model = random_model(config, tokenizer)
+  first = model.embed(texts, pooling='cls', normalize=False)
+  for text, mean, cls, found in zip(texts, model.embed(texts), first, model.states(texts)):
+    assert found.hidden.shape == (2, 2 + len(text.split()), 16)
     expected = found.hidden[-1].mean(axis=0)
     np.testing.assert_allclose(mean, expected / np.linalg.norm(expected), atol=1e-5)
     np.testing.assert_allclose(cls, found.hidden[-1][0], atol=1e-5)
-
-
-def test_the_last_states_are_what_heads_read(vocab, tokenizer):
-  """With pre-LN, behind the norm that stands after the last block."""
-  config = load_pretrain(vocab, 1)
-  config.model.norm_placement = 'pre'
-  model = random_model(config, tokenizer)
-  (found,) = model.states(['old river'])
-  assert found.hidden.shape == (2, 4, 16)
-  expected = found.hidden[-1].mean(axis=0)
-  (vector,) = model.embed(['old river'], normalize=False)
-  np.testing.assert_allclose(vector, expected, atol=1e-5)
 
 
 def test_a_long_text_is_embedded_in_windows_weighted_by_tokens(pretrained_model):
@@ -172,30 +159,23 @@ def test_perplexity_of_a_causal_model_is_of_each_piece_after_those_before(vocab,
   assert model.counts['texts cut (longer than 32 tokens)'] == 2  # by either of them
 
 
-def pair_shares(model, pair):
-  """The probabilities of the head for pairs, by numpy, on the pooled state of [CLS]."""
+@pytest.mark.parametrize(
+  'rows, labels', [('nsp', ('next', 'random')), ('sop', ('in order', 'swapped'))]
+)
+def test_next_sentence_is_the_head_of_pretraining(rows, labels, vocab, tokenizer):
+  """By numpy, on the pooled state of [CLS]. Label 0 is of the pair that is one."""
+  config, pair = load_pretrain(vocab, 1), ('old river', 'new garden')
+  config.corpus.rows = rows
+  model = random_model(config, tokenizer)
   (inside,) = model.states([pair])
   pooler, head = model.params['pooler']['dense'], model.params['nsp']['dense']
   pooled = np.tanh(inside.hidden[-1][0] @ pooler['kernel'] + pooler['bias'])
-  return softmax(pooled @ head['kernel'] + head['bias'])
-
-
-def test_next_sentence_is_the_head_of_pretraining(pretrained_model):
-  pair = 'old river', 'new garden'
-  found = pretrained_model.next_sentence([pair, ('good', 'bad')])
-  assert found[0] == pytest.approx(pair_shares(pretrained_model, pair)[0], abs=1e-5)
-
-
-def test_sentence_order_is_asked_by_its_own_names(vocab, tokenizer):
-  """Label 0 is of a pair in order, as rows=sop has it."""
-  config, pair = load_pretrain(vocab, 1), ('old river', 'new garden')
-  config.corpus.rows = 'sop'
-  model = random_model(config, tokenizer)
-  in_order, swapped = pair_shares(model, pair)
+  shares = softmax(pooled @ head['kernel'] + head['bias'])
   (answer,) = as_lines(model.ask('next-sentence'), ['\t'.join(pair)])
-  assert answer['probabilities'] == pytest.approx({'in order': in_order, 'swapped': swapped})
-  assert answer['label'] == ('in order' if in_order > swapped else 'swapped')
-  assert model.next_sentence([pair]) == [pytest.approx(in_order)]
+  assert answer['probabilities'] == pytest.approx(dict(zip(labels, shares)), abs=1e-5)
+  assert answer['label'] == labels[shares.argmax()]
+  assert model.next_sentence([pair, ('good', 'bad')])[0] == pytest.approx(shares[0], abs=1e-5)
+  assert model.ask('next-sentence').labels == labels
 
 
 def test_classify_says_what_it_reads(make_model):
@@ -361,12 +341,14 @@ def test_lines_are_answered_while_the_pipe_is_open(model_folder):
 def test_files_in_and_out(model_folder, pretrained_model, tmp_path, capsys):
   (tmp_path / 'in.txt').write_text('old river\n\nnew market\n')
   common = '--task', 'embed', '--input', tmp_path / 'in.txt'
-  main(model_folder, *common, '--output', tmp_path / 'out.npy')
-  vectors = np.load(tmp_path / 'out.npy')
+  main(model_folder, *common, '--no-normalize', '--output', tmp_path / 'out.npy')
+  vectors, texts = np.load(tmp_path / 'out.npy'), ['old river', 'new market']
   assert vectors.shape == (3, 16) and np.isnan(vectors[1]).all()
   assert 'the first of them is line 2: empty line' in capsys.readouterr().err
-  expected = pretrained_model.embed(['old river', 'new market'])
-  np.testing.assert_allclose(vectors[[0, 2]], expected, atol=1e-6)
+  expected = pretrained_model.embed(texts, normalize=False)
+  assert vectors.dtype == expected.dtype == np.float32
+  np.testing.assert_allclose(vectors[[0, 2]], expected, rtol=1e-5, atol=1e-6)
+  expected = pretrained_model.embed(texts)
   main(model_folder, *common, '--output', tmp_path / 'out.jsonl')
   found = [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()]
   assert found[1] == {'line': 2, 'error': 'empty line'}
@@ -396,5 +378,5 @@ def test_lines_come_as_they_are_there():
 
 @pytest.mark.parametrize('asked', ['a text', None, 3, {'text': 'a'}, [None], [3], [b'x']])
 def test_what_is_no_list_of_texts_is_told(pretrained_model, asked):
-  with pytest.raises(InputError, match=r'takes a list of texts|is no text'):
+  with pytest.raises(InputError, match=r'takes a list of texts.* in \[\]|is no text'):
     pretrained_model.embed(asked)

@@ -108,6 +108,16 @@ def test_a_row_without_an_answer_says_why_in_its_place(ask, caplog):
   assert numbers['text'].tolist() == ['3', '4']
 
 
+def test_an_element_without_an_answer_keeps_its_place(ask, caplog):
+  with caplog.at_level(logging.WARNING, 'bert_jax'):
+    first, none, last = ask('sst2').classify(['old river', '', 'new'])
+    vectors = ask('').embed(['old river', 3, 'new'])
+  assert none is None and [first, last] == ask('sst2').classify(['old river', 'new'])
+  assert 'classify: 1 of 3 elements have no answer; the first is element 1: empty' in caplog.text
+  assert np.isnan(vectors).all(axis=1).tolist() == [False, True, False]
+  np.testing.assert_allclose(vectors[::2], ask('').embed(['old river', 'new']), atol=1e-6)
+
+
 def test_a_frame_without_rows_has_no_answers(ask):
   frame = pd.DataFrame({'text': ['a']})[:0]
   assert len(ask('sst2').classify(frame)) == 0

@@ -14,19 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+import vocabularies
 from matplotlib.figure import Figure
 from references import drawn
 from scipy.special import softmax
 from test_export import sentence_piece
 from test_predict import NER, load_pretrain, main, random_model, refused, sentences
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Tokenizer
 
 import bert_jax
+from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.convert import exported_tokenizers
 from bert_jax.convert.sentence_transformers import Vector
 from bert_jax.predict import Model, cpu_kernels, export, hidden_states
-from bert_jax.tokenizers.byte_level import ByteLevel
 from bert_jax.workdir import trained
 
 SHORT = '--config.qa.max_query_length=8'
@@ -275,22 +276,15 @@ def test_every_exported_task_gives_what_it_states(pretrained_model, make_model):
     assert bool(labels) == (task in ('classify', 'pair', 'tag', 'next-sentence'))
 
 
-def byte_level():
-  """A vocabulary as RoBERTa's, of a few merges."""
-  letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-  merges = [('Ġ', 'r'), ('i', 'v'), ('Ġr', 'iv'), ('e', 'r'), ('Ġriv', 'er')]
-  pieces = ['<s>', '<pad>', '</s>', '<unk>', '<mask>', *letters, *map(''.join, merges)]
-  return ByteLevel(pieces, merges)
-
-
 def test_an_exported_byte_level_vocabulary_cuts_and_pads_as_we_do(
   vocab, tmp_path, without_a_program
 ):
-  config, own = load_pretrain(vocab, 1), byte_level()
+  vocabularies.roberta(tmp_path / 'bytes')
+  config, own = load_pretrain(vocab, 1), tokenizers.load_folder(tmp_path / 'bytes')
   config.model.vocab_size = own.vocab_size
   model = random_model(config, own)
-  export.write(model, 'fill-mask', tmp_path)
-  cuts_and_pads(model, tmp_path)
+  export.write(model, 'fill-mask', tmp_path / 'out')
+  cuts_and_pads(model, tmp_path / 'out')
 
 
 def cuts_and_pads(model, folder):

@@ -1,8 +1,5 @@
 """Search: the nearest lines of a file, their order, and the vectors that are kept beside it."""
 
-import json
-import shutil
-
 import jax
 import numpy as np
 import pytest
@@ -50,12 +47,18 @@ def test_a_line_finds_itself_first_and_others_by_their_similarity(pretrained_mod
   assert len(model.search(['old'], index, top_k=1000)[0]['nearest']) == len(LINES)
 
 
-def test_lines_are_read_in_the_encoding_that_is_named(pretrained_model, index, tmp_path):
+def test_lines_are_read_in_the_encoding_that_is_named_and_bad_bytes_counted(
+  pretrained_model, index, tmp_path
+):
   (tmp_path / 'b.txt').write_text(index.read_text(), 'utf-16-le')
   given = ['--model', 'W', '--index', str(tmp_path / 'b.txt'), '--text-encoding', 'utf-16-le']
   args = predict.options('search', predict.parser().parse_args(given))
-  ask = pretrained_model.ask('search', **args)
-  assert ask.lines == [*enumerate(LINES, 2)]
+  assert pretrained_model.ask('search', **args).lines == [*enumerate(LINES, 2)]
+  (tmp_path / 'b.txt').write_bytes(b'good\nold \xff\n\xfe river\n')
+  pretrained_model.counts.clear()
+  pretrained_model.search(['good'], tmp_path / 'b.txt')
+  (what,) = [name for name in pretrained_model.counts if 'not UTF-8' in name]
+  assert pretrained_model.counts[what] == 2
 
 
 def test_equal_lines_come_in_their_order(pretrained_model, tmp_path):
@@ -131,15 +134,6 @@ def test_a_kept_file_with_any_bit_flipped_is_whole_or_none(tmp_path):
     assert nearest._read(kept, 'lines') is None
 
 
-def test_lines_of_an_index_that_are_not_utf8_are_counted(pretrained_model, tmp_path):
-  path = tmp_path / 'lines.txt'
-  path.write_bytes(b'good\nold \xff\n\xfe river\n')
-  pretrained_model.counts.clear()
-  pretrained_model.search(['good'], path)
-  (what,) = [name for name in pretrained_model.counts if 'not UTF-8' in name]
-  assert pretrained_model.counts[what] == 2
-
-
 def test_vectors_of_another_model_or_pooling_are_not_used(pretrained_model, index, caplog):
   own = pretrained_model
   own.search(['old'], index, keep_index=True)
@@ -172,19 +166,3 @@ def test_what_is_wrong_with_a_search_is_one_sentence(
     (['--task', 'embed', '--index', 'x'], '--index says nothing to --task embed, only to search'),
   ):
     assert said in refused(capsys, model_folder, *arguments)
-
-
-def test_a_folder_of_sentence_transformers_is_searched_as_it_says(
-  model_folder, pretrained_model, tmp_path
-):
-  """Without a Normalize module, vectors are as long as they are."""
-  shutil.copytree(model_folder, tmp_path / 'own')
-  (tmp_path / 'own' / '1_Pooling').mkdir()
-  modes = {'pooling_mode_cls_token': True, 'pooling_mode_mean_tokens': False}
-  (tmp_path / 'own' / '1_Pooling' / 'config.json').write_text(json.dumps(modes))
-  kinds = [('0', '', 'Transformer'), ('1', '1_Pooling', 'Pooling')]
-  modules = [{'name': n, 'path': path, 'type': f'x.{kind}'} for n, path, kind in kinds]
-  (tmp_path / 'own' / 'modules.json').write_text(json.dumps(modules))
-  found = Model(tmp_path / 'own').embed(['old river'])
-  expected = pretrained_model.embed(['old river'], pooling='cls', normalize=False)
-  np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -58,86 +58,53 @@ PRETRAIN = settings("""model.dtype=float32 corpus.eval_share=0.3 corpus.dupe_fac
 masking.max_predictions_per_seq=5""")
 FINETUNE = {'data.examples_per_row': '4'}
 
-# {name: (config, what differs from COMMON and the two above)}. {texts} are what write_texts writes;
-# `data` is both data.train and data.eval.
+# {name: its config, and what differs from COMMON and the two above}. {texts} are what write_texts
+# writes; `data` is both data.train and data.eval.
 RUNS = {
-  'nsp': ('pretrain.py', 'data.train={texts}/corpus.txt loss.nsp_weight=0.5'),
-  'sop, spans, horizon': (
-    'pretrain.py',
-    """data.train={texts}/corpus.txt corpus.rows=sop masking.policy=span optimizer.horizon=2.0
-    eval_masking.policy=""",
-  ),
-  'two languages, full, packed, whole words from step 5': (
-    'pretrain.py',
-    """data.train=fw={texts}/corpus.txt,bw={texts}/backwards.txt corpus.sampling=0.5
-    corpus.rows=full data.examples_per_row=4 loss.nsp_weight=0 masking.policy=token,whole_word@5
-    eval_masking.policy= optimizer.name=adamw optimizer.schedule=wsd optimizer.decay=4
+  'nsp': 'pretrain.py data.train={texts}/corpus.txt loss.nsp_weight=0.5',
+  'sop, spans, horizon': """pretrain.py data.train={texts}/corpus.txt corpus.rows=sop
+    masking.policy=span optimizer.horizon=2.0 eval_masking.policy=""",
+  'two languages, full, packed, whole words from step 5': """pretrain.py
+    data.train=fw={texts}/corpus.txt,bw={texts}/backwards.txt corpus.sampling=0.5 corpus.rows=full
+    data.examples_per_row=4 loss.nsp_weight=0 masking.policy=token,whole_word@5 eval_masking.policy=
+    optimizer.name=adamw optimizer.schedule=wsd optimizer.decay=4
     model.tie_word_embeddings=False""",
-  ),
-  'single, pre-LN': (
-    'pretrain.py',
-    """data.train={texts}/corpus.txt corpus.rows=single loss.nsp_weight=0 model.norm_placement=pre
-    model.hidden_act=swish model.remat=dots model.position_embeddings=sinusoidal
-    model.layer_norm_eps=0.001 optimizer.schedule=cosine optimizer.accumulation=1""",
-  ),
-  'causal, two languages': (
-    'pretrain.py:objective=causal',
-    """data.train=fw={texts}/corpus.txt,bw={texts}/backwards.txt data.examples_per_row=4
+  'single, pre-LN': """pretrain.py data.train={texts}/corpus.txt corpus.rows=single
+    loss.nsp_weight=0 model.norm_placement=pre model.hidden_act=swish model.remat=dots
+    model.position_embeddings=sinusoidal model.layer_norm_eps=0.001 optimizer.schedule=cosine
+    optimizer.accumulation=1""",
+  'causal, two languages': """pretrain.py:objective=causal
+    data.train=fw={texts}/corpus.txt,bw={texts}/backwards.txt data.examples_per_row=4
     model.mlm_head=none model.decoder_bias=False model.norm_placement=pre""",
-  ),
-  'hybrid': (
-    'pretrain.py:objective=hybrid',
-    'data.train={texts}/corpus.txt language_model.causal_share=0.25',
-  ),
-  'causal, a memory': (
-    'pretrain.py:objective=causal',
-    """data.train={texts}/corpus.txt model.position_embeddings=relative model.memory_length=24
-    language_model.eval_memory=40 optimizer.accumulation=1 data.examples_per_row=1""",
-  ),
-  'causal, then diffusion': (
-    'pretrain.py:objective=diffusion',
-    """data.train={texts}/corpus.txt language_model.kind=causal,diffusion@5
-    model.position_embeddings=rotary""",
-  ),
-  'from a teacher': (
-    'distill.py:runlocal',
-    """teacher={teacher} data.train={texts}/corpus.txt model.dtype=float32 corpus.eval_share=0.3
-    eval.batches=0""",
-  ),
-  'labels of pairs': (
-    'finetune.py:task=mrpc',
-    """data={texts}/pairs.tsv table.prior=()
-    table.labels=x,y table.class_weights=(('x',1.0),('y',3.0))
-    table.text_column=first table.pair_column=second table.label_column=label""",
-  ),
-  'a number': (
-    'finetune.py:task=table',
-    """data={texts}/numbers.tsv table.prior=() table.text_column=text table.regression=True
-    optimizer.layer_lr_decay=0.7 optimizer.lr_multipliers=(('classifier',3.0),('query',0.5))""",
-  ),
-  'several labels, unrolled': (
-    'finetune.py:task=table',
-    """data={texts}/many.tsv table.prior=()
+  'hybrid': """pretrain.py:objective=hybrid data.train={texts}/corpus.txt
+    language_model.causal_share=0.25""",
+  'causal, a memory': """pretrain.py:objective=causal data.train={texts}/corpus.txt
+    model.position_embeddings=relative model.memory_length=24 language_model.eval_memory=40
+    optimizer.accumulation=1 data.examples_per_row=1""",
+  'causal, then diffusion': """pretrain.py:objective=diffusion data.train={texts}/corpus.txt
+    language_model.kind=causal,diffusion@5 model.position_embeddings=rotary""",
+  'from a teacher': """distill.py:runlocal teacher={teacher} data.train={texts}/corpus.txt
+    model.dtype=float32 corpus.eval_share=0.3 eval.batches=0""",
+  'labels of pairs': """finetune.py:task=mrpc data={texts}/pairs.tsv table.prior=() table.labels=x,y
+    table.class_weights=(('x',1.0),('y',3.0)) table.text_column=first table.pair_column=second
+    table.label_column=label""",
+  'a number': """finetune.py:task=table data={texts}/numbers.tsv table.prior=()
+    table.text_column=text table.regression=True optimizer.layer_lr_decay=0.7
+    optimizer.lr_multipliers=(('classifier',3.0),('query',0.5))""",
+  'several labels, unrolled': """finetune.py:task=table data={texts}/many.tsv table.prior=()
     table.text_column=text table.multi_label=True model.scan_layers=False
     optimizer.layer_lr_decay=0.7 optimizer.freeze=word_embeddings data.examples_per_row=1""",
-  ),
-  'tags': ('finetune.py:task=ner', 'data={texts}/tags.txt tagging.prior=()'),
-  'answers': (
-    'finetune.py:task=squad2',
-    """data={texts}/squad.json data.examples_per_row=2 task.max_length=24 qa.doc_stride=6
-    qa.max_query_length=8 qa.max_answer_length=5""",
-  ),
-  'choices': ('finetune.py:task=copa', 'data={texts}/copa.jsonl task.max_length=16 task.choices=0'),
-  'vectors, two widths, in chunks': (
-    'contrastive.py',
-    """data={texts}/pairs.tsv contrastive.anchor_column=first contrastive.positive_column=second
-    contrastive.widths=(16,32) contrastive.chunks=2 optimizer.accumulation=1 model.dtype=float32""",
-  ),
-  'coreference': (
-    'finetune.py:task=gap',
-    'data={texts}/gap.tsv data.examples_per_row=2 optimizer.schedule=inverse_sqrt',
-  ),
+  'tags': 'finetune.py:task=ner data={texts}/tags.txt tagging.prior=()',
+  'answers': """finetune.py:task=squad2 data={texts}/squad.json data.examples_per_row=2
+    task.max_length=24 qa.doc_stride=6 qa.max_query_length=8 qa.max_answer_length=5""",
+  'choices': 'finetune.py:task=copa data={texts}/copa.jsonl task.max_length=16 task.choices=0',
+  'vectors, two widths, in chunks': """contrastive.py data={texts}/pairs.tsv
+    contrastive.anchor_column=first contrastive.positive_column=second contrastive.widths=(16,32)
+    contrastive.chunks=2 optimizer.accumulation=1 model.dtype=float32""",
+  'coreference': """finetune.py:task=gap data={texts}/gap.tsv data.examples_per_row=2
+    optimizer.schedule=inverse_sqrt""",
 }
+RUNS = {name: text.split(maxsplit=1) for name, text in RUNS.items()}
 RUNS = {name: (spec, settings(text)) for name, (spec, text) in RUNS.items()}
 # Tests of their own compare the objectives of the others with other code.
 QUICK = {'nsp', 'two languages, full, packed, whole words from step 5'}

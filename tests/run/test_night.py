@@ -20,11 +20,11 @@ import pytest
 import toys
 from conftest import ROOT, small_pretrain
 from references import drawn
-from running import bytes_of, lines, same_bits, saved, stop_when, train_lines, without_a_model
+from running import bytes_of, lines, same_bits, saved
 from test_train import kept_by
 
 from bert_jax import config as config_lib
-from bert_jax import errors, sharding, step
+from bert_jax import sharding, step
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
@@ -37,37 +37,6 @@ from bert_jax.workdir import checkpoint, contents
 pytestmark = pytest.mark.usefixtures('steps_once')
 
 # ---- stops ---------------------------------------------------------------------------------------
-
-
-def test_a_run_that_is_stopped_again_and_again(
-  corpus_file, pretrained, tmp_path, monkeypatch, caplog
-):
-  """By max_hours, between two lines; and in an evaluation, which is then repeated: it ends with the
-  bits, the lines and the evaluations of a run that nothing stopped."""
-  caplog.set_level('INFO', 'bert_jax')
-  config, workdir = small_pretrain(corpus_file, 'checkpoint.every=0'), tmp_path / 'run'
-  hour = small_pretrain(corpus_file, 'checkpoint.every=0 max_hours=1e-9')  # free to change
-  with pytest.raises(errors.Paused, match='max_hours=1e-09 are over: saved at step 1 of 20') as end:
-    train(hour, workdir)
-  assert errors.farewell(end.value)[1] == 3 and saved(workdir) == [1]
-  caplog.clear()
-  with monkeypatch.context() as patch:
-    stop_when(patch, lambda _, evaluating: evaluating)
-    with pytest.raises(KeyboardInterrupt, match='a signal at step 10 of 20; the same command'):
-      train(config, workdir)
-  assert json.loads((workdir / 'summary.json').read_text())['state'] == 'stopped'
-  assert saved(workdir)[-1] == 10 and not lines(workdir, 'eval')
-  with (workdir / 'metrics.jsonl').open('a') as file:  # as if killed once it was written
-    file.write(json.dumps({'step': 10, 'split': 'eval'}) + '\n')
-  starts = [text for text in caplog.messages if text.startswith(('reading', 'comp', 'rest'))]
-  said = ['reading the data', 'compiling the steps', 'restoring the checkpoint of step 1']
-  assert starts == said and 'continuing at step 1 of 20' in caplog.text
-  assert 'optimizer.learning_rate 0.0 -> ' in caplog.text  # what changes during the run
-  state, results = train(config, workdir)
-  same_bits(state, pretrained[1])
-  assert results == pretrained[2]
-  assert lines(workdir, 'eval') == lines(pretrained[0], 'eval')
-  assert train_lines(workdir) == train_lines(pretrained[0])
 
 
 def asked_to_save(monkeypatch, minutes, hours, seconds, vote=None):
@@ -160,13 +129,10 @@ def test_a_command_that_is_interrupted_while_it_imports_says_one_line(name, tmp_
   """In place of jax is a module during whose import the signal comes."""
   kill = f'os.kill(os.getpid(), signal.SIG{name})'
   (tmp_path / 'jax.py').write_text(f'import os, signal, time\n{kill}\ntime.sleep(5)\n')
-  out = subprocess.run(
-    [sys.executable, '-m', 'bert_jax.train', '--help'],
-    env=os.environ | {'PYTHONPATH': f'{tmp_path}:{ROOT}'},
-    capture_output=True,
-    text=True,
-    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as a shell starts it
-  )
+  as_a_shell = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+  how = dict(env=os.environ | {'PYTHONPATH': f'{tmp_path}:{ROOT}'}, preexec_fn=as_a_shell)
+  command = [sys.executable, '-m', 'bert_jax.train', '--help']
+  out = subprocess.run(command, capture_output=True, text=True, **how)
   assert (out.returncode, out.stderr) == (130, 'stopped\n')
 
 
@@ -237,33 +203,6 @@ def test_a_step_that_is_not_finite_leaves_the_carry():
   state, out = toys.steps_of(program, state, [3])
   assert not np.isfinite(out['loss'])
   same_bits(before.carry, state.carry)
-
-
-def test_skipped_steps_are_counted_and_too_many_in_a_row_end_the_run(
-  corpus_file, tmp_path, monkeypatch, caplog
-):
-  """Two of the three in a row come before a stop, the third after it."""
-  add, wrong = tally.Tally._add, {'loss': math.nan, 'module_norms': {'mlm': math.nan}}
-
-  def added(self, number, out):
-    return add(self, number, out | (wrong if number in (4, 9, 12, 13, 14) else {}))
-
-  monkeypatch.setattr(tally.Tally, '_add', added)
-  config, workdir = small_pretrain(corpus_file, 'optimizer.skip_nonfinite=3'), tmp_path / 'run'
-  stop_when(monkeypatch, lambda number, _: number == 13)
-  with without_a_model(), pytest.raises(KeyboardInterrupt):
-    train(config, workdir)
-  logged, tallied = lines(workdir, 'train'), checkpoint.newest_meta(workdir)['tally']
-  assert {line['step']: line['skipped_steps'] for line in logged} == {5: 1, 10: 2}
-  assert (tallied['events'], tallied['in_a_row']) == ({'skipped_steps': 4}, 2)
-  assert 'step 4 is skipped: its loss is nan' in caplog.text
-  assert all(math.isfinite(x) for line in logged for x in line.values() if isinstance(x, float))
-  # The schedule goes by the steps that counted.
-  assert logged[-1]['learning_rate'] == pytest.approx(1e-3 * (1 - 7 / 20))
-  norms = r'\(rows \d+, .*gradient norms: .*mlm.* nan'
-  said = rf'the loss is nan at step 14 as in the 2 before it {norms}'
-  with without_a_model(), pytest.raises(InputError, match=said):
-    train(config, workdir)
 
 
 def test_replay_runs_a_step_alone(corpus_file, tmp_path, monkeypatch):
@@ -380,10 +319,8 @@ def test_a_run_goes_back_past_the_data_of_a_spike(corpus_file, tmp_path, monkeyp
 
 
 def test_steps_that_were_skipped_and_undone_do_not_count():
-  inputs = SimpleNamespace(
-    config=SimpleNamespace(batch_size=4),
-    timeline=SimpleNamespace(rows_before=lambda step: 4 * step),
-  )
+  timeline = SimpleNamespace(rows_before=lambda step: 4 * step)
+  inputs = SimpleNamespace(config=SimpleNamespace(batch_size=4), timeline=timeline)
   counted = tally.Tally(events={'skipped_steps': 3, 'loss_spikes': 2}, inputs=inputs)
   counted.go_back(8, 11, {'tally': {'events': {'skipped_steps': 1}}})
   assert (counted.skipped, counted.moves) == (12, [[8, 12]])
@@ -432,14 +369,7 @@ def test_mfu_is_left_out_where_it_is_not_known(platform, peak, mfu, monkeypatch)
   assert clock.read(10).get('mfu') == mfu
 
 
-# ---- before the vocabulary is trained ------------------------------------------------------------
-
-
-def test_a_warmup_as_long_as_the_run_is_refused(corpus_file, tmp_path, caplog):
-  caplog.set_level('INFO', 'bert_jax')
-  with pytest.raises(InputError, match='warmup of 30 steps leaves nothing of a run of 20'):
-    train(small_pretrain(corpus_file, 'optimizer.warmup=30'), tmp_path / 'run')
-  assert 'vocabulary' not in caplog.text and not (tmp_path / 'run').exists()
+# ---- a mistake -----------------------------------------------------------------------------------
 
 
 def test_a_size_that_is_given_is_not_replaced_by_init_from(corpus_file, pretrained, tmp_path):

@@ -166,7 +166,11 @@ def test_a_tracker_reads_what_two_parts_of_a_run_wrote(
 
 @pytest.mark.parametrize('package', ['mlflow', 'trackio'])
 def test_a_tracker_whose_package_is_absent_is_named(package, corpus_file, tmp_path, monkeypatch):
-  monkeypatch.setitem(sys.modules, package, None)  # importing it is an error
+  """And nothing of it is imported unless it is asked for."""
+  for name in ('wandb', package):
+    monkeypatch.setitem(sys.modules, name, None)  # importing it is an error
+  trackers.check(small_pretrain(corpus_file))
+  assert trackers.opened(small_pretrain(corpus_file), tmp_path, 0) == []
   with pytest.raises(InputError, match=f'log.{package} needs .*pip install {package}'):
     train(small_pretrain(corpus_file, f'log.{package}=sqlite:///x'), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
@@ -186,11 +190,7 @@ def test_points_that_a_store_does_not_take_are_written_later(tmp_path, monkeypat
   tracker.write(5, 'train', {'loss': 2.5})
   works = True
   tracker.write(10, 'train', {'loss': 2.25})
-  assert [(name, x, step) for name, x, _, step in taken] == [
-    ('train/loss', 2.5, 5),
-    ('train/loss', 2.25, 10),
-  ]
-  assert tracker.waiting == []
+  assert [(x, step) for _, x, _, step in taken] == [(2.5, 5), (2.25, 10)] and not tracker.waiting
 
 
 @pytest.mark.parametrize(
@@ -203,12 +203,6 @@ def test_a_tracker_that_cannot_be_used(mode, sentence, corpus_file, tmp_path, wa
   with pytest.raises(InputError, match=sentence):
     train(small_pretrain(corpus_file, f'log.wandb={mode}'), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
-
-
-def test_nothing_of_wandb_is_imported_unless_it_is_asked_for(corpus_file, tmp_path, monkeypatch):
-  monkeypatch.setitem(sys.modules, 'wandb', None)  # importing it is an error
-  trackers.check(small_pretrain(corpus_file))
-  assert trackers.opened(small_pretrain(corpus_file), tmp_path, 0) == []
 
 
 @pytest.mark.parametrize('text', ['3', '5:5', '5:4', 'a:b', '1:2:3', '-1:4', '1:' + '9' * 40])
@@ -302,12 +296,11 @@ def test_a_repetition_that_differs_or_ends_earlier_is_not_the_same(
   out = rerun.outcome(again, once)
   assert out['same'] and out['compared'] == '10 of 10 steps, 1 of 1 evaluations'
   # Another version may have names of its own, and another baseline.
-  theirs = [
-    p._replace(values={**p.values, 'new': 3.5, 'mlm_below_unigram': 7.5}) for p in once.points
-  ]
-  out = rerun.outcome(
-    dataclasses.replace(once, newest={}), dataclasses.replace(once, points=theirs)
+  own = {'new': 3.5, 'mlm_below_unigram': 7.5}
+  theirs = dataclasses.replace(
+    once, points=[p._replace(values=p.values | own) for p in once.points]
   )
+  out = rerun.outcome(dataclasses.replace(once, newest={}), theirs)
   assert out['same'] and out['same_lines'] == 6
   # Numbers and bits that differ are found out.
   last = kept.pop()
@@ -335,16 +328,10 @@ def test_what_is_not_the_same_is_said_before_a_repetition(pretrained, tmp_path, 
   out, status = rerun_of(capsys, workdir, *arguments)
   assert status == 1 and not (tmp_path / 'again').exists()
   said = '\n'.join(out['not_the_same'])
-  for part in (
-    'jax 0.1 -> ',
-    'commit: abc -> ',
-    'forgotten 1.0 -> none',
-    'the changed code',
-    'seed: 0 -> 3',
-    'the data of train: fingerprint',  # the rows are drawn with the seed, too
-  ):
-    assert part in said, said
-  assert len(out['not_the_same']) == 6
+  # The rows are drawn with the seed, too.
+  parts = 'jax 0.1 -> ', 'commit: abc -> ', 'forgotten 1.0 -> none', 'the changed code'
+  parts += 'seed: 0 -> 3', 'the data of train: fingerprint'
+  assert all(part in said for part in parts) and len(out['not_the_same']) == 6, said
 
 
 CHANGED = """diff --git a/{0} b/{0}

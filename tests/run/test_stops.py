@@ -15,7 +15,7 @@ import pytest
 from conftest import fields
 from running import lines
 
-from bert_jax import train
+from bert_jax import errors, train
 from bert_jax.config import load, timeline_of
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
@@ -126,28 +126,13 @@ def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
   first = State(*jax.device_put((np.int32(0), np.float32(0.5))), {}, {})
   state, meta = copy.deepcopy(kept[max(kept)]) if kept else (first, {})
   mesh, checkpoints = jax.make_mesh((1,), ('data',)), Checkpoints(kept)
-  inputs = SimpleNamespace(
-    config=config,
-    steps=STEPS,
-    workdir=workdir,
-    in_workdir=bool(kept),
-    timeline=timeline_of(config, STEPS),
-    batches=Batches(),
-    eval_batches=Batches(),
-    objective=SimpleNamespace(shares=lambda sums: {}),
-  )
-  run = SimpleNamespace(
-    inputs=inputs,
-    train_step=step,
-    eval_step=step,
-    constants=None,
-    empty_carry={},
-    rates=np.float32(1 / np.arange(1, 1 + STEPS)),
-    checkpoints=checkpoints,
-    results=meta.get('metrics', {}),
-    clock=speed.Clock(1.0),
-    watch=stopping.Watch(config, mesh, time.monotonic(), signalled),
-  )
+  inputs = SimpleNamespace(config=config, steps=STEPS, workdir=workdir, in_workdir=bool(kept))
+  inputs.timeline, inputs.batches = timeline_of(config, STEPS), Batches()
+  inputs.eval_batches, inputs.objective = Batches(), SimpleNamespace(shares=lambda sums: {})
+  run = SimpleNamespace(inputs=inputs, checkpoints=checkpoints, results=meta.get('metrics', {}))
+  run.train_step, run.eval_step, run.constants, run.empty_carry = step, step, None, {}
+  run.rates, run.clock = np.float32(1 / np.arange(1, 1 + STEPS)), speed.Clock(1.0)
+  run.watch = stopping.Watch(config, mesh, time.monotonic(), signalled)
   judge = spikes.Spikes(config.spikes, checkpoints, meta)
   run.tally = tally.Tally.from_meta(meta, config.batch_size, inputs=inputs, spikes=judge)
   state, results = train.loop(run, state)
@@ -177,6 +162,44 @@ def test_a_stop_at_any_moment_loses_nothing(schedule, tmp_path):
     assert json.loads((workdir / 'summary.json').read_text())['state'] == 'stopped'
     assert trains(config, workdir, kept) == whole, moment
     assert written(workdir, kept) == expected, moment
+
+
+def test_what_was_stopped_twice_ends_as_what_nothing_stopped(tmp_path):
+  """After its hours; and in an evaluation, as if it had been killed once that was written."""
+  config, kept = configured(IN_TURN), {}
+  whole, expected = trains(config, tmp_path / 'whole', kept), written(tmp_path / 'whole', kept)
+  workdir, kept, asked = tmp_path / 'run', {}, []
+  said = 'max_hours=1e-09 are over: saved at step 1 of 12'
+  with pytest.raises(errors.Paused, match=said) as end:
+    trains(configured(IN_TURN, 'max_hours=1e-9'), workdir, kept)
+  assert errors.farewell(end.value)[1] == 3 and [*kept] == [1]
+  with pytest.raises(KeyboardInterrupt, match='a signal at step 4 of 12; the same command'):
+    trains(config, workdir, kept, lambda: asked.append(1) or len(asked) >= 4)  # after steps 2 to 4
+  assert [*kept] == [1, 4] and not lines(workdir, 'eval')
+  with (workdir / 'metrics.jsonl').open('a') as file:
+    file.write(json.dumps({'step': 4, 'split': 'eval'}) + '\n')
+  assert trains(config, workdir, kept) == whole
+  assert written(workdir, kept) == expected
+
+
+def test_an_evaluation_that_fails_loses_nothing(tmp_path, monkeypatch):
+  """The state is saved before it, and it is made up for when the same command is given again."""
+  config, kept, calls = configured('checkpoint.every=0 eval.every=5'), {}, []
+
+  def failing(*arguments):
+    calls.append(1)
+    if len(calls) == 3:
+      raise MemoryError
+    return one_pass(*arguments)
+
+  whole, expected = trains(config, tmp_path / 'whole', kept), written(tmp_path / 'whole', kept)
+  kept = {}
+  with monkeypatch.context() as patch, pytest.raises(MemoryError):
+    patch.setattr(evaluation, 'one_pass', failing)
+    trains(config, tmp_path / 'run', kept)
+  assert max(kept) == STEPS and kept[STEPS][1]['metrics'] == {}
+  assert trains(config, tmp_path / 'run', kept) == whole
+  assert written(tmp_path / 'run', kept) == expected
 
 
 def test_a_line_is_the_mean_since_the_line_before(tmp_path):
@@ -237,24 +260,35 @@ def test_a_spike_is_named_and_counted(tmp_path, caplog):
   assert [x['seen_tokens'] for x in logged] == [x['seen_tokens'] for x in others]
 
 
-def test_a_change_of_stage_is_no_spike(tmp_path, monkeypatch):
-  """Step 9 is the first of its stage, and the loss is higher from there on."""
-  monkeypatch.setattr('test_stops.SPIKES_AT', (5, 11))
-
-  def higher(state, batch, constants):
-    state, metrics = train_step(state, batch, constants)
-    return state, metrics | {'loss': metrics['loss'] * (1e7 if batch >= 8 else 1)}
-
-  config = configured(SPIKES, 'spikes.rollback=0 masking.policy=token,span@8')
-  trains(config, tmp_path, {}, step=higher)
-  assert lines(tmp_path, 'train')[-1]['loss_spikes'] == 2
-
-
 def test_a_run_that_goes_back_again_and_again_ends(tmp_path, monkeypatch):
   monkeypatch.setattr('test_stops.SPIKES_AT', range(5, 99))
   with pytest.raises(InputError, match='after the run went back to step 3 5 times'):
     trains(configured(SPIKES), tmp_path, {})
   assert json.loads((tmp_path / 'summary.json').read_text())['state'] == 'failed'
+
+
+def test_skipped_steps_are_counted_and_too_many_in_a_row_end_the_run(tmp_path, caplog):
+  """Two of the three in a row come before a stop, the third after it."""
+
+  def step(state, batch, constants):
+    state, metrics = train_step(state, batch, constants)
+    wrong = {'loss': np.float64(math.nan), 'module_norms': {'mlm': np.float64(math.nan)}}
+    return state, metrics | (wrong if batch in (2, 7, 8, 9) else {})
+
+  config = configured('log.every=2 eval.every=0 optimizer.skip_nonfinite=3')
+  kept, asked = {}, []
+  with pytest.raises(KeyboardInterrupt):
+    trains(config, tmp_path, kept, lambda: asked.append(1) or len(asked) >= 9, step)
+  logged, tallied = lines(tmp_path, 'train'), kept[9][1]['tally']
+  assert [line['skipped_steps'] for line in logged] == [0, 1, 1, 2]
+  assert (tallied['events'], tallied['in_a_row']) == ({'skipped_steps': 3}, 2)
+  assert 'step 3 is skipped: its loss is nan' in caplog.text
+  assert all(math.isfinite(x) for line in logged for x in line.values() if isinstance(x, float))
+  # The schedule, here 1 / step, goes by the steps that counted.
+  assert [line['learning_rate'] for line in logged] == pytest.approx([1 / n for n in (2, 3, 5, 6)])
+  said = r'the loss is nan at step 10 as in the 2 before it \(rows 9; gradient norms: mlm nan\)'
+  with pytest.raises(InputError, match=said):
+    trains(config, tmp_path, kept, step=step)
 
 
 def test_a_gradient_that_is_not_finite_ends_the_run_and_its_step_is_not_saved(tmp_path):

@@ -26,6 +26,7 @@ from running import (
   files_up_to,
   flip_a_bit,
   flipped,
+  goes_on,
   lines,
   same_bits,
   saved,
@@ -40,7 +41,6 @@ from bert_jax.config import InputError
 from bert_jax.rows.batches import Batches
 from bert_jax.run import evaluation, initialization, setup
 from bert_jax.run.inputs import read_inputs
-from bert_jax.run.log import Writer
 from bert_jax.step import Program, State
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.labelled import Scored
@@ -48,12 +48,6 @@ from bert_jax.train import main, train
 from bert_jax.workdir import checkpoint, contents, manifest, records, trained
 
 pytestmark = pytest.mark.usefixtures('steps_once')
-
-
-@pytest.fixture
-def workdir(pretrained, tmp_path):
-  """A copy of a finished run, which may be harmed."""
-  return shutil.copytree(pretrained[0], tmp_path / 'copy')
 
 
 # ---- a run is a function of (config, step) -------------------------------------------------------
@@ -93,13 +87,8 @@ def test_a_workdir_tells_about_its_run(pretrained):
   workdir = pretrained[0]
   facts = json.loads((workdir / 'run.json').read_text())
   assert facts['packages']['jax'] == jax.__version__
-  assert facts['data']['train']['rows'] > 0 and facts['data']['train']['fingerprint']
-  assert contents.read_config(workdir).seed == 0
-  assert {line['step'] for line in lines(workdir, 'train')} == {5, 10, 15, 20}
-  line = lines(workdir, 'train')[-1]
-  assert line['mlm_below_unigram'] == pytest.approx(
-    facts['data']['train']['baselines']['mlm'][0] - line['mlm']
-  )
+  level, line = facts['data']['train']['baselines']['mlm'][0], lines(workdir, 'train')[-1]
+  assert line['mlm_below_unigram'] == pytest.approx(level - line['mlm'])
   assert 0 < line['fill'] <= 1 and line['tokens_per_s'] > 0
   # By hand, of 256 tokens, 40 predictions and 8 pairs: 2 operations for each weight a vector meets,
   # and for each pair of tokens in scores and in values; backward is twice as much as forward.
@@ -126,14 +115,6 @@ def test_a_flipped_bit_is_found(corpus_file, pretrained, workdir, caplog):
   assert train_lines(workdir) == train_lines(pretrained[0])  # none of them twice
 
 
-@pytest.mark.parametrize('harm', [flip_a_bit, lambda folder: shutil.rmtree(folder / 'meta')])
-def test_when_all_are_damaged_nothing_starts_from_scratch(corpus_file, workdir, harm):
-  for step in ('10', '20'):
-    harm(workdir / 'checkpoints' / step)
-  with pytest.raises(InputError, match=r'all checkpoints .* are damaged \(10, 20\)'):
-    train(small_pretrain(corpus_file), workdir)
-
-
 def test_every_single_bit_counts_in_the_checksum():
   x = np.random.RandomState(0).randn(5, 7).astype(np.float32)
   table = lambda x: manifest.array_table({'params': {'x': x}})['params/x']
@@ -143,84 +124,26 @@ def test_every_single_bit_counts_in_the_checksum():
   assert table(x[::-1]) != table(x)
 
 
-@pytest.fixture(scope='module')
-def judged_once(corpus_file, tmp_path_factory):
-  """(config, workdir, the step that was best) of a run of two numbers that keeps the checkpoint
-  whose metric is highest."""
-  often = 'steps=24 checkpoint.every=4 eval.every=4 eval.batches=0 optimizer.learning_rate=0.2'
-  kept = 'checkpoint.keep_latest=2 checkpoint.keep_every=16 checkpoint.best_metric=mlm'
-  kept += ' checkpoint.best_mode=max'
-  workdir = tmp_path_factory.mktemp('best') / 'run'
-  config = small_pretrain(corpus_file, often, kept)
-  with without_a_model():
-    train(config, workdir)
-  history = {line['step']: line['mlm'] for line in lines(workdir, 'eval')}
-  return config, workdir, max(history, key=history.get)
-
-
-@pytest.fixture
-def judged(judged_once):
-  """The same; BERT is a Line while it is used."""
-  with without_a_model():
-    yield judged_once
-
-
-def test_best_latest_and_every_are_kept(judged):
-  _, workdir, best = judged
-  assert saved(workdir) == sorted({best, 16, 20, 24}) and best not in (16, 20, 24)
-  assert evaluate.evaluate(workdir, which='best')[1] == best
-
-
-def test_the_best_is_still_kept_after_a_resume(judged, tmp_path):
-  """Its score must come from the disk."""
-  config, source, best = judged
-  workdir = shutil.copytree(source, tmp_path / 'run')
-  worse = fields('optimizer.learning_rate=0.5 steps=30', f'resume_from={workdir}')
-
-  def change(saved):
-    saved['optimizer']['learning_rate'], saved['steps'] = 0.5, 30
-    saved['resume_from'] = str(workdir)
-    del saved['seal']
-
-  edit(shutil.copytree(source, tmp_path / 'worse') / 'config.json', change)
-  with pytest.raises(InputError, match='config.json was changed since checkpoint 24'):
-    train(c.override(config, worse), tmp_path / 'worse')
-  meta, shapes = checkpoint.newest_meta(workdir), abstract_state(config, workdir)
-  arguments = workdir, config.checkpoint, {k: meta[k] for k in ('config', 'data')}
-  resumed = checkpoint.Checkpoints(*arguments, judged_by=meta['best']['of'])
-  state, meta = resumed.restore(shapes)
-  score = meta['best']['goodness']
-  assert not resumed.is_best({'mlm': score - 0.1}, 25) and resumed.best['step'] == best
-  save = lambda to, k: to.save(
-    dataclasses.replace(state, step=state.step + k), {'mlm': score - k}, {}
-  )
-  for k in (1, 2, 3):
-    save(resumed, k)
-  resumed.wait()
-  assert resumed.steps() == sorted({best, 16, 26, 27})
-  # Judged on other data, the old best is none, however good its number.
-  other = checkpoint.Checkpoints(*arguments, judged_by='mlm max other')
-  for k in (4, 5, 6):
-    other.is_best({'mlm': score - k}, 24 + k)
-    save(other, k)
-  other.wait()
-  assert other.steps() == sorted({16, 28, 29, 30})
-  assert trained.load_params(workdir, shapes.params, 'best')[1]['step'] == 28
-
-
-def test_the_best_is_read_whatever_became_of_others(judged, tmp_path):
-  _, source, best = judged
-  folder = shutil.copytree(source, tmp_path / 'run') / 'checkpoints'
-  other, *good = [step for step in saved(source) if step != best]
-  (folder / str(other) / 'meta' / 'metadata').write_bytes(b'\xff{')
-  assert trained.load(tmp_path / 'run', 'best').step == best
-  for path in bytes_of(folder / str(best) / 'params'):
-    path.write_bytes(b'damaged')
-  with pytest.raises(
-    InputError, match=rf'checkpoint {best} in .* is damaged.* others are at'
-  ) as said:
-    trained.load(tmp_path / 'run', 'best')
-  assert f'at {", ".join(map(str, good))} (' in str(said.value)
+def test_best_latest_and_every_are_kept_also_after_a_resume(tmp_path):
+  """The score of the best comes from the disk; judged on other data, it is none."""
+  settings, steps = kept_by(keep_latest=2, keep_every=16), []
+  state = State(jnp.int32(0), {'x': jnp.arange(3.0)}, {}, {})
+  shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+  for judged_by, scores in (
+    ('here', {4: 0.5, 8: 0.75, 16: 0.25, 20: 0.5, 24: 0.7}),
+    ('here', {25: 0.7, 26: 0.6, 27: 0.5}),
+    ('elsewhere', {28: 0.5, 29: 0.25, 30: 0.4}),
+  ):
+    opened = checkpoint.Checkpoints(tmp_path, settings, judged_by=judged_by)
+    with contextlib.closing(opened) as checkpoints:
+      if steps:
+        checkpoints.restore(jax.tree.map(shape, state))
+      for number, score in scores.items():
+        checkpoints.is_best({'score': score}, number)
+        checkpoints.save(dataclasses.replace(state, step=jnp.int32(number)), {'score': score}, {})
+        checkpoints.wait()
+      steps.append(checkpoints.steps())
+  assert steps == [[8, 16, 20, 24], [8, 16, 26, 27], [16, 28, 29, 30]]
 
 
 def abstract_state(config, workdir):
@@ -244,28 +167,20 @@ def kept_by(**changes):
   return ConfigDict(known | changes)
 
 
-def test_one_number_that_is_not_finite_is_not_saved(tmp_path):
-  for number in (np.nan, np.inf, -np.inf):
-    bad = {'whole': jnp.ones((3, 4)), 'most of it': jnp.ones((5, 7)).at[2, 3].set(number)}
-    with contextlib.closing(checkpoint.Checkpoints(tmp_path, kept_by())) as checkpoints:
-      with pytest.raises(InputError, match='not finite after step 7'):
-        checkpoints.save(State(jnp.int32(7), bad, {}, {}), {}, {})
-      checkpoints.wait()
-      assert checkpoints.steps() == []
-
-
-def test_a_frozen_number_that_is_not_finite_is_saved(tmp_path):
-  """It came that way; the loss would not be finite if it were used."""
-  params = {'student': jnp.ones(1), 'scale': jnp.ones(1)}
+@pytest.mark.parametrize('number', [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_not_finite_is_not_saved_unless_it_is_frozen(number, tmp_path):
+  """If frozen it came that way; the loss would not be finite if it were used."""
+  params = {'student': jnp.ones((3, 4)), 'scale': jnp.ones((5, 7))}
   settings = toys.config_of('optimizer.freeze=scale').optimizer
   moments = optim.make_optimizer(settings, 10, params).init(params)
+  harmed = lambda name: params | {name: params[name].at[2, 3].set(number)}
   with contextlib.closing(checkpoint.Checkpoints(tmp_path, kept_by())) as checkpoints:
-    for name, number in (('student', 1), ('scale', 2)):
-      bad = State(jnp.int32(number), params | {name: jnp.full(1, jnp.nan)}, moments, {})
-      with pytest.raises(InputError) if number == 1 else contextlib.nullcontext():
-        checkpoints.save(bad, {}, {})
-    checkpoints.wait()
-    assert checkpoints.steps() == [2]
+    for name, optimizer in (('student', moments), ('scale', {}), ('scale', moments)):
+      is_saved = (name, optimizer) == ('scale', moments)
+      with contextlib.nullcontext() if is_saved else pytest.raises(InputError, match='step 7'):
+        checkpoints.save(State(jnp.int32(7), harmed(name), optimizer, {}), {}, {})
+      checkpoints.wait()
+      assert checkpoints.steps() == [7] * is_saved
 
 
 @pytest.mark.parametrize('mode, best', [('max', [1, 3]), ('min', [1, 2, 4])])
@@ -314,7 +229,7 @@ def test_every_point_of_a_curve_is_of_the_same_rows(
 ):
   """Also the last one: the evaluation of all rows is a line of its own, which counts."""
   caplog.set_level('INFO', 'bert_jax')
-  config, batches, write = small_pretrain(corpus_file, 'eval.batches=2'), [], Writer.write
+  config, batches = small_pretrain(corpus_file, 'eval.batches=2'), []
   with monkeypatch.context() as patch:
     run = evaluation.one_pass
     patch.setattr(evaluation, 'one_pass', lambda *x: batches.append(x[3]) or run(*x))
@@ -344,21 +259,6 @@ def test_every_point_of_a_curve_is_of_the_same_rows(
   assert whole['mlm_below_unigram'] == source.baselines['mlm'].value - whole['mlm']
   most = shares.most_common(1)[0][1] / shares.total()  # here the piece is that of training, too
   assert part['mlm_accuracy'].value == pytest.approx(most, rel=1e-6)
-  # A run that is killed between the two lines writes both again.
-
-  def dies(self, step, split, values):
-    if split == 'whole':
-      raise MemoryError
-    write(self, step, split, values)
-
-  with monkeypatch.context() as patch:
-    patch.setattr(Writer, 'write', dies)
-    with pytest.raises(MemoryError):
-      train(config, tmp_path / 'killed')
-  assert lines(tmp_path / 'killed')[-1]['split'] == 'eval'
-  assert train(config, tmp_path / 'killed')[1] == results
-  evaluations = lambda name: [x for x in lines(tmp_path / name) if x['split'] != 'train']
-  assert evaluations('killed') == evaluations('run')
 
 
 @pytest.mark.parametrize('budget, held', [(1 << 20, evaluation.HELD), (43, 5), (7, 1)])
@@ -414,35 +314,7 @@ def test_a_run_that_answers_one_piece_has_collapsed(alike, weight, collapsed):
   assert 'mlm_alike' not in result and ('constant' in result) == bool(collapsed)
 
 
-# ---- a failing evaluation, frozen parameters -----------------------------------------------------
-
-
-def test_a_failing_evaluation_loses_nothing(corpus_file, pretrained, tmp_path, monkeypatch):
-  """Without checkpoint.every the state is saved before the last evaluation, which is made up for
-  when the same command is given again."""
-  workdir, run, calls = tmp_path / 'run', evaluation.one_pass, []
-  kept = 'checkpoint.every=0 checkpoint.best_metric=mlm checkpoint.keep_latest=1 eval.batches=0'
-  config = small_pretrain(corpus_file, kept)
-
-  def fail(*arguments):
-    if calls:
-      raise MemoryError('no memory for the evaluation')
-    calls.append(1)
-    return run(*arguments)
-
-  with monkeypatch.context() as patch:
-    patch.setattr(evaluation, 'one_pass', fail)
-    with pytest.raises(MemoryError):
-      train(config, workdir)
-  assert saved(workdir) == [10, 20]  # 10 was the best until then
-  state, results = train(config, workdir)
-  same_bits(state, pretrained[1])
-  assert results == pretrained[2]
-  assert [line['step'] for line in lines(workdir, 'eval')] == [10, 20]
-  meta = checkpoint.newest_meta(workdir)
-  best = min((line['mlm'], line['step']) for line in lines(workdir, 'eval'))[1]
-  assert meta['metrics'] == results and meta['best']['step'] == best
-  assert saved(workdir) == sorted({best, 20})
+# ---- patience, frozen parameters -----------------------------------------------------------------
 
 
 def test_a_run_stops_when_its_metric_gets_no_better(corpus_file, tmp_path, caplog):
@@ -464,19 +336,14 @@ def test_a_run_stops_when_its_metric_gets_no_better(corpus_file, tmp_path, caplo
     more = f'eval.every=2 eval.patience=3 resume_from={tmp_path}/run'
     config = small_pretrain(corpus_file, judged, more)
     assert int(train(config, tmp_path / 'next')[0].step) == 16
-
-
-def test_train_lines_tell_the_rate_and_the_norm_of_the_update(pretrained):
-  o = contents.read_config(pretrained[0]).optimizer
-  warmup = o.warmup if o.warmup >= 1 else round(o.warmup * 20)
-  for line in lines(pretrained[0], 'train'):
-    step = line['step'] - 1  # steps are counted from 0
-    share = step / warmup if step < warmup else 1 - step / 20
-    assert o.schedule == 'linear' and line['learning_rate'] == pytest.approx(
-      o.learning_rate * share
-    )
-    # Each number moves by about the rate.
-    assert 0.01 < line['update_norm'] / (line['learning_rate'] * 1e2) < 100
+    # The best is read whatever became of others.
+    folder = tmp_path / 'run' / 'checkpoints'
+    (folder / '6' / 'meta' / 'metadata').write_bytes(b'\xff{')
+    assert trained.load(tmp_path / 'run', 'best').step == 3
+    for path in bytes_of(folder / '3' / 'params'):
+      path.write_bytes(b'damaged')
+    with pytest.raises(InputError, match=r'3 in .* is damaged.* others are at 9 \('):
+      trained.load(tmp_path / 'run', 'best')
 
 
 def test_moments_of_frozen_parameters_are_read_and_dropped_or_zero(pretrained, tmp_path):
@@ -513,6 +380,13 @@ def test_another_configs_workdir_is_refused_and_left_alone(corpus_file, workdir)
   assert bytes_of(workdir) == before
 
 
+def test_a_config_that_was_changed_is_not_the_checkpoints(corpus_file, workdir):
+  change = lambda saved: saved['optimizer'].update(learning_rate=0.5) or saved.pop('seal') and None
+  edit(workdir / 'config.json', change)
+  with pytest.raises(InputError, match='config.json was changed since checkpoint 20'):
+    goes_on(small_pretrain(corpus_file, 'optimizer.learning_rate=0.5'), workdir)
+
+
 def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_path):
   text = tmp_path / 'corpus.txt'
   text.write_text(corpus_file.read_text().replace('river', 'market'))
@@ -522,9 +396,8 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_pat
     del saved['seal']
 
   edit(workdir / 'config.json', change)
-  with pytest.raises(
-    InputError, match='training data is not what it was, or not read as it was by an earlier'
-  ):
+  said = 'training data is not what it was, or not read as it was by an earlier'
+  with pytest.raises(InputError, match=said):
     train(small_pretrain(corpus_file, f'steps=40 data.train={text}'), workdir)
 
 
@@ -547,6 +420,11 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_pat
       'checkpoint.best_metric=accuracy eval.batches=0',
       'is not among the metrics of this objective: mlm, mlm_accuracy, nsp',
     ),
+    (
+      'tokenizer.path=tests/golden/old_workdir/vocab.txt model.vocab_size=300',
+      r'has \d+ pieces .*; set --config.model.vocab_size=\d+',
+    ),
+    ('optimizer.warmup=30', 'warmup of 30 steps leaves nothing of a run of 20'),
     ('profile=15:21', 'past the end of the run, which has 20 steps'),
   ],
 )
@@ -555,13 +433,6 @@ def test_mistakes_are_one_sentence_and_leave_no_workdir(corpus_file, tmp_path, o
     train(small_pretrain(corpus_file, overrides), tmp_path / 'run')
   assert '\n' not in str(caught.value)
   assert not (tmp_path / 'run').exists()
-
-
-def test_a_vocabulary_of_another_size_is_refused(corpus_file, pretrained, tmp_path):
-  path = pretrained[0] / 'vocab.txt'
-  config = small_pretrain(corpus_file, f'tokenizer.path={path} model.vocab_size=300')
-  with pytest.raises(InputError, match='has 200 pieces .*; set --config.model.vocab_size=200'):
-    train(config, tmp_path / 'run')
 
 
 def test_the_command_line_says_it_in_one_line(capsys):
@@ -606,17 +477,11 @@ def test_a_command_without_streams_or_with_poor_ones_goes_on():
         logging.getLogger('bert_jax').warning('\\x1b[2J')
       print('1 ± 2')
   """
-  for code, out, err in (
-    ('', b'1 \xc2\xb1 2\n', b'\\x1b[2J'),
-    ('ascii', b'1 \\xb1 2\n', b'\\x1b[2J'),
-  ):
-    env = dict(os.environ, PYTHONIOENCODING=code or 'utf-8')
+  for code, out in (('utf-8', b'1 \xc2\xb1 2\n'), ('ascii', b'1 \\xb1 2\n')):
+    env = dict(os.environ, PYTHONIOENCODING=code)
     done = subprocess.run([sys.executable, '-c', program], env=env, capture_output=True)
-    assert (
-      (done.returncode, done.stdout) == (0, out)
-      and err in done.stderr
-      and b'\x1b[2J' not in done.stderr
-    )
+    assert (done.returncode, done.stdout) == (0, out)
+    assert b'\\x1b[2J' in done.stderr and b'\x1b[2J' not in done.stderr
   close = ['bash', '-c', 'exec "$0" -c "$1" 2>&-', sys.executable, program]
   done = subprocess.run(close, capture_output=True, env=env)
   assert (done.returncode, done.stdout) == (0, b'1 \\xb1 2\n')
@@ -742,8 +607,6 @@ def test_another_vocabulary_of_the_same_size_is_refused(pretrained, labelled, tm
   given = f'init_from={pretrained[0]} tokenizer.path={tmp_path}/vocab.txt'
   with pytest.raises(InputError, match='is not the vocabulary of'):
     train(small_finetune(labelled, given), tmp_path / 'run')
-  with pytest.raises(InputError, match='tokenizer.path=nowhere/vocab.txt is no file'):
-    train(small_finetune(labelled, given, 'tokenizer.path=nowhere/vocab.txt'), tmp_path / 'run')
 
 
 def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(

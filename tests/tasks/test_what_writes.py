@@ -126,7 +126,7 @@ def test_nothing_is_written_that_the_vocabulary_has_not(kind, ask):
 
 def test_what_ends_a_text_is_left_out_of_it():
   model = Model(writer('causal'))
-  ask, pieces = model.ask('generate', stop=('market',)), model.tokenizer.pieces
+  ask, pieces = model.ask('generate', stop=['market']), model.tokenizer.pieces
   prompt = model.tokenizer.ids_batch(['the river'])[0]
   for new, ended, text in (
     ('old stone [SEP]', True, ' old stone'),

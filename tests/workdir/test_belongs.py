@@ -42,12 +42,6 @@ pytestmark = pytest.mark.usefixtures('steps_once')
 OLD = Path(__file__).parents[1] / 'golden' / 'old_workdir'
 
 
-@pytest.fixture
-def workdir(pretrained, tmp_path):
-  """A copy of a finished run, which may be harmed."""
-  return shutil.copytree(pretrained[0], tmp_path / 'run')
-
-
 @pytest.fixture(scope='module')
 def of_transformers(tmp_path_factory):
   return exported(tmp_path_factory.mktemp('released') / 'hf')[1]
@@ -109,14 +103,6 @@ def test_another_vocabulary_is_named(workdir, corpus_file, tmp_path, harm):
     if (reader, harm) == ('init_from', 'a line less'):  # which sees that its size is another
       said = ''
     with pytest.raises(InputError, match=said):
-      read_by(reader, workdir, corpus_file, tmp_path)
-
-
-def test_an_edited_config_is_named(workdir, corpus_file, tmp_path):
-  path = workdir / 'config.json'
-  path.write_text(path.read_text().replace('1e-12', '1e-02'))
-  for reader in READERS:
-    with pytest.raises(InputError, match='config.json is not as the run wrote it.*--config.NAME'):
       read_by(reader, workdir, corpus_file, tmp_path)
 
 
@@ -186,9 +172,8 @@ def test_a_vocabulary_that_no_checkpoint_names_is_held_against_the_rows(tmp_path
   said = f'{len(lines) - 1} pieces and its weights have rows for {len(lines)}'
   assert said in caplog.text and 'all later ids are wrong' in caplog.text
   (workdir / 'vocab.txt').write_text('\n'.join([*lines, 'more']) + '\n')
-  with pytest.raises(
-    InputError, match=f'{len(lines) + 1} pieces and its weights have {len(lines)}'
-  ):
+  said = f'{len(lines) + 1} pieces and its weights have {len(lines)}'
+  with pytest.raises(InputError, match=said):
     contents.check_belongs(workdir, meta)
 
 
@@ -579,7 +564,7 @@ def test_files_of_dead_processes_are_removed_and_no_others(tmp_path):
 
 
 def test_a_workdir_that_cannot_be_written_is_refused_before_compiling(corpus_file, monkeypatch):
-  monkeypatch.setattr('bert_jax.run.setup.flops_of', None)  # is asked for after compiling
+  monkeypatch.setattr(setup, 'flops_of', None)  # is asked for after compiling
   with pytest.raises(InputError, match='/proc/nowhere/run cannot be written'):
     train(small_pretrain(corpus_file), '/proc/nowhere/run')
 

@@ -86,7 +86,6 @@ MEASUREMENTS = (
     'loading, one core | resumed in s <= 1',
   ),
   ('waiting', 'corpus', 'waiting | share of the time <= 0.02'),
-  ('planning', '', 'planning | s more than for 10 MB <= 2', 'planning | GiB at most <= 1'),
   ('prepare', 'input vocab', 'prepare, 1 process | MB/s >= 8'),
   (
     'pretrain --size 6/768 --batch-size 8 --steps 5',

@@ -248,10 +248,7 @@ def test_every_program_that_refuses_a_fault_reads_on_once_it_is_mended(
   root = folder_of(tmp_path / 'base' / 'S').parent
   reads = {name: (name,) for name in ('evaluate', 'train', 'predict')}
   monkeypatch.setattr(families, 'subjects', lambda _: {'workdir': families.Subject('S', reads)})
-  known, whole = (
-    known_of()._replace(right={'workdir': dict.fromkeys(reads, 'right')}),
-    root / 'S',
-  )
+  known, whole = (known_of()._replace(right={'workdir': dict.fromkeys(reads, 'right')}), root / 'S')
 
   def answer(place, command):
     is_whole = contents(place / 'S') == contents(whole)

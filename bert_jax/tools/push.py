@@ -38,13 +38,13 @@ def push(folder: Path, name: str, *, private: bool, unfinished: bool, dry_run: b
     raise InputError(f'{card} lacks what only you know; {advice}.')
   text = text.replace(f"'{folder.absolute().name}'", f"'{name}'")
   paths = {str(x.relative_to(folder)): x for x in sorted(folder.rglob('*')) if x.is_file()}
-  paths = {name: x for name, x in paths.items() if not re.search(r'(^|/)\.', name)}
-  for name, path in paths.items():
-    print(f'{path.stat().st_size:14,} bytes  {name}')
+  paths = {file: x for file, x in paths.items() if not re.search(r'(^|/)\.', file)}
+  for file, path in paths.items():
+    print(f'{path.stat().st_size:14,} bytes  {file}')
   if dry_run:
     return ''
   content = lambda path: text.encode() if path == card else str(path)
-  added = [CommitOperationAdd(name, content(path)) for name, path in paths.items()]
+  added = [CommitOperationAdd(file, content(path)) for file, path in paths.items()]
   try:
     api = HfApi()
     address = api.create_repo(name, private=private, exist_ok=True)

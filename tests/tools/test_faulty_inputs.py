@@ -37,7 +37,6 @@ from bert_jax.tasks.tagging import conll, scores
 from bert_jax.text import documents, plain_formats, tables
 from bert_jax.text.values import NotJson, json_value, whole_number
 from bert_jax.tools import arguments
-from bert_jax.tools.prepare import __main__ as prepare
 
 HUGE, DEEP = '1' * 5_000, '[' * 100_000
 
@@ -311,21 +310,6 @@ def test_reading_time_grows_with_the_length_of_a_line(tmp_path):
   assert grows(places, 1_000, 16_000) < 80
 
 
-def test_a_line_without_end_is_read_as_documents_of_a_megabyte(tmp_path):
-  words = ('anarchism originated as a term of abuse ' * 500_000)[: 17 << 20]
-  (tmp_path / 'text8').write_text(words)
-  counts = Counter()
-  found = list(documents.documents(str(tmp_path / 'text8'), counts=counts))
-  assert len(found) > 10 and counts['cut_documents'] == len(found) - 1
-  assert len({document.name for document in found}) == len(found), 'each may be held out'
-  joined = ' '.join(sentence for document in found for sentence in document.sentences)
-  assert joined == words.strip()
-  (tmp_path / 'zh').write_text('中' * (6 << 20))
-  found = list(documents.documents(str(tmp_path / 'zh'), counts=(counts := Counter())))
-  assert counts['invalid_utf8_lines'] == 0
-  assert sum(len(s) for document in found for s in document.sentences) == 6 << 20
-
-
 # ---- texts ---------------------------------------------------------------------------------------
 
 
@@ -359,13 +343,6 @@ def test_the_header_shows_the_delimiter(tmp_path, name, mark):
   (tmp_path / name).write_text(''.join(mark.join(map(quote, row)) + '\n' for row in rows))
   found = [row for _, row in tables.records(str(tmp_path / name), counts=Counter())]
   assert found == [{'sentence': 'a; b, c', 'label': '1'}, {'sentence': 'd', 'label': '0'}]
-
-
-def test_texts_without_a_header_are_not_cut_at_their_commas(tmp_path):
-  (tmp_path / 'a.tsv').write_text('Hello, world; said | she\n')
-  options = {'columns': ('sentence', 'label'), 'counts': Counter()}
-  ((_, row),) = tables.records(str(tmp_path / 'a.tsv'), **options)
-  assert row == {'sentence': 'Hello, world; said | she'}
 
 
 def test_a_stratified_share_of_the_training_table_is_held_out(tmp_path):
@@ -465,12 +442,6 @@ def test_errors_of_data_name_the_field(tmp_path):
     assert f'data.{split}: ' in sentence
 
 
-def test_the_arguments_of_prepare_where_affinity_is_not_known(monkeypatch):
-  monkeypatch.delattr(os, 'sched_getaffinity')
-  args = prepare.parser().parse_args(['--input', 'a', '--vocab', 'b', '--out', 'c'])
-  assert args.processes == arguments.cores() == os.cpu_count()
-
-
 def test_a_folder_of_the_name_of_a_language_is_no_list_of_them(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / 'de').mkdir()
@@ -478,7 +449,9 @@ def test_a_folder_of_the_name_of_a_language_is_no_list_of_them(tmp_path, monkeyp
   assert arguments.specs(args) == [('de', 'de.txt')]
 
 
-def test_nothing_uses_affinity_where_it_may_not_exist():
+def test_nothing_uses_affinity_where_it_may_not_exist(monkeypatch):
+  monkeypatch.delattr(os, 'sched_getaffinity')
+  assert arguments.cores() == os.cpu_count()
   guarded = 'arguments.py', 'child.py'
   for path in Path('bert_jax').rglob('*.py'):
     assert 'sched_getaffinity' not in path.read_text() or path.name in guarded, path

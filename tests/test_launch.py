@@ -229,6 +229,10 @@ FAILURES = {
     (CREATE, {'states': QUEUED + 'silent\n' * 5}),
     (3, 'error: gcloud does not answer, for the reason above', SILENT),
   ],
+  'never an answer': [
+    (CREATE, {'state': 'silent\n'}),
+    (3, 'is there a login (gcloud auth login), a permission', SILENT),
+  ],
   'no network for a while': [
     (CREATE, {'states': HICCUPS}),
     (0, 'waiting for v6e-8: gcloud does not answer', BILLED),
@@ -384,14 +388,6 @@ def test_it_says_where_it_has_looked(gcloud):
   out = tpu('create', *TYPE, check=False, **env)
   assert out.returncode == 2 and out.stderr.startswith('error: in which zone? Say --zone Z')
   assert 'tpus' not in (folder / 'calls').read_text()
-
-
-def test_create_ends_at_once_where_gcloud_has_never_answered(gcloud):
-  env, folder = gcloud
-  (folder / 'state').write_text('silent\n')
-  out = tpu('create', *TYPE, check=False, **env)
-  assert out.returncode == 3 and 'is there a login (gcloud auth login), a permission' in out.stderr
-  assert (folder / 'calls').read_text().count('describe') == 2  # and once to say what is billed
 
 
 def test_a_gcloud_that_hangs_does_not_keep_the_last_word(gcloud):

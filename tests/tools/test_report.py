@@ -4,7 +4,6 @@ import dataclasses
 import json
 import shutil
 import statistics
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -255,18 +254,3 @@ def test_runs_judged_on_other_rows_are_named(tmp_path):
   (tmp_path / 'c' / 'vocab.txt').write_text('[PAD]\n')
   found = [panel.evaluated_on for panel in report.read(tmp_path).panels]
   assert ['vocabulary=none' in x for x in found] == [True, False], found
-
-
-def test_the_command_hands_on_what_it_is_given(tmp_path, monkeypatch, capsys):
-  asked, out = [], SimpleNamespace()
-  (tmp_path / 'b').mkdir()
-  monkeypatch.setattr(report, 'read', lambda *folders, **more: asked.append((folders, more)) or out)
-  monkeypatch.setattr(report, 'table', lambda found: 'the table')
-  monkeypatch.setattr(report, 'picture', lambda *given: asked.append(given))
-  monkeypatch.setattr(report.pages, 'write', lambda *given: asked.append(given) or [])
-  folders = tmp_path / 'a', tmp_path / 'b'
-  more = '--svm', '--metric', 'm', '--baseline', 'x', '--picture', 'p.png'
-  report.main([*map(str, folders), *more])
-  assert asked[0] == (folders, dict(metric='m', baseline='x', renamed=[], svm=True))
-  assert asked[1:] == [(out, tmp_path / 'b' / 'report', 'a'), (out, 'p.png')]
-  assert 'the table' in capsys.readouterr().out

@@ -550,9 +550,12 @@ def test_labels_are_for_people(tmp_path, no_pictures):
   assert made(tmp_path)['table.tex'].startswith('% Needs \\usepackage{booktabs}.\n')
 
 
-def test_a_picture_of_all_runs_is_a_file_or_a_sentence(tmp_path):
-  found = report.read(grid(tmp_path, {0.15: 4.0}, seeds=1))
-  report.picture(found, tmp_path / 'curves.svg')
-  ElementTree.parse(tmp_path / 'curves.svg')
+def test_a_picture_of_all_runs_is_a_file_or_a_sentence(tmp_path, no_pictures, capsys):
+  folder, path = grid(tmp_path, {0.15: 4.0}, seeds=1), str(tmp_path / 'curves.svg')
+  report.main([str(folder), '--metric=nsp_accuracy', '--picture', path])
+  assert f'curves: {path}' in capsys.readouterr().out
+  ElementTree.parse(path)
+  text = (folder / 'report' / 'report.md').read_text()
+  assert text.startswith(f'# {folder.name}\n') and '## mlm_nsp: nsp_accuracy' in text
   with pytest.raises(InputError, match='--picture .*curves.doc cannot be written'):
-    report.picture(found, tmp_path / 'curves.doc')
+    report.picture(report.read(folder), tmp_path / 'curves.doc')

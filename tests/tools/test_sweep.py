@@ -340,10 +340,9 @@ def flops_of_step(config):
   return sweep.flops_of(config)(Moment(rows=config.batch_size))
 
 
-def test_budgets_make_arms_comparable():
-  args = f'--config {PRETRAIN} --workdir S --seeds 1 --vary batch_size=16,32;data.seq_length=64,32'
-  args = args.split()
-  parse = lambda *more: sweep.planned(sweep.parser().parse_args([*args, *more]), [])[0]
+def test_budgets_make_arms_comparable(tmp_path):
+  vary = '--seeds=1', '--vary=batch_size=16,32;data.seq_length=64,32'
+  parse = lambda *more: planned(tmp_path, *vary, *more)[0]
   assert [run.config.steps for run in parse('--tokens', '102400')] == [100, 100]
   flops = [flops_of_step(run.config) * run.config.steps for run in parse('--flops', '1e12')]
   assert flops == pytest.approx([1e12, 1e12], rel=0.02)
@@ -357,8 +356,8 @@ def test_the_flops_of_a_run_are_those_of_the_model_that_it_starts_from(tmp_path)
   start = f'--config.init_from={tmp_path}/W'
   alone, started = (flops_of_step(c.load(spec, [x])) for x in (size, start))
   assert alone == started
-  words = f'--config {spec} --workdir S --seeds 1 --flops {7 * alone}'.split()
-  (run,), _ = sweep.planned(sweep.parser().parse_args(words), [start])
+  words = '--seeds', '1', '--flops', str(7 * alone)
+  (run,), _ = planned(tmp_path / 'S', *words, spec=spec, fields=[start])
   assert run.config.steps == 7
 
 
@@ -408,10 +407,9 @@ def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys
 
 def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp_path):
   """By a trial of the first run: 0.5 s for each of 4 steps, 9 s to start."""
-  words = f'--config {PRETRAIN} --workdir {tmp_path} --seeds 1 --vary batch_size=8,16'
   given = 'steps=0 epochs=3.0 eval.every=10 eval.batches=2 data.seq_length=32'
   given = [f'--config.{x}' for x in given.split()]
-  runs, _ = sweep.planned(sweep.parser().parse_args(words.split()), given)
+  runs, _ = planned(tmp_path, '--seeds', '1', '--vary', 'batch_size=8,16', fields=given)
   flops = flops_of_step(runs[0].config)
   data = {'train': Split(rows=121), 'eval': Split(rows=50)}
   facts = Facts(data=data, flops_per_step=flops)

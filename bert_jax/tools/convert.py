@@ -184,12 +184,15 @@ class Row(NamedTuple):
   crc32: int  # of its float32 bytes
 
 
+def row_of(x: np.ndarray) -> Row:
+  return Row(x.shape, str(x.dtype), zlib.crc32(np.ascontiguousarray(x, np.float32).data))
+
+
 def table_of(model: trained.Trained) -> dict[str, Row]:
   """The parameters of a model as {our path: Row}."""
   shapes = models.ModelConfig(**model.config.model)
   flat = from_huggingface.flatten(jax.device_get(model.params), shapes)
-  crc32 = lambda x: zlib.crc32(np.ascontiguousarray(x, np.float32).data)
-  return {path: Row(x.shape, str(x.dtype), crc32(x)) for path, x in flat.items()}
+  return {path: row_of(x) for path, x in flat.items()}
 
 
 def _compare(table, tokenizer, again, out):

@@ -20,14 +20,15 @@ import ast
 import collections
 import concurrent.futures
 import hashlib
+import itertools
 import json
 import multiprocessing
 import os
 import queue
 import random
+import re
 import resource
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -44,32 +45,14 @@ WITHOUT_EFFECT = ROOT / 'tests' / 'mutations_without_effect.txt'
 COPIED = 'bert_jax', 'configs', 'launch', 'tests', '.github', 'README.md', 'requirements.txt'
 COPIED += '.pytest.ini', '.ruff.toml'
 
-OPPOSITES = {
-  ast.Eq: '!=',
-  ast.NotEq: '==',
-  ast.Lt: '>=',
-  ast.GtE: '<',
-  ast.Gt: '<=',
-  ast.LtE: '>',
-  ast.In: 'not in',
-  ast.NotIn: 'in',
-  ast.Is: 'is not',
-  ast.IsNot: 'is',
-}
-BOUNDARIES = {ast.Lt: '<=', ast.LtE: '<', ast.Gt: '>=', ast.GtE: '>'}
+# {an operator: what is put in its place}
+OPPOSITES = {'==': '!=', '<': '>=', '>': '<=', 'in': 'not in', 'is': 'is not'}
+OPPOSITES |= {new: old for old, new in OPPOSITES.items()}
+BOUNDARIES = {'<': '<=', '<=': '<', '>': '>=', '>=': '>'}
+SIGNS = {'+': '-', '-': '+', '*': '/', '/': '*', '//': '*'}
+LOGIC = {'and': 'or', 'or': 'and'}
 EITHER_WAY = 'min', 'max', 'minimum', 'maximum'  # whose two arguments may change places
-SIGNS = {ast.Add: '-', ast.Sub: '+', ast.Mult: '/', ast.Div: '*', ast.FloorDiv: '*'}
-KINDS = (
-  'comparison',
-  'boundary',
-  'constant',
-  'sign',
-  'arguments',
-  'logic',
-  'line',
-  'axis',
-  'key',
-)
+KINDS = ('comparison', 'boundary', 'constant', 'sign', 'arguments', 'logic', 'line', 'axis', 'key')
 
 
 # Libraries are imported once, in a process that each attempt's is forked of; first the file that
@@ -107,60 +90,43 @@ class Fault(NamedTuple):
 def faults_of(path: Path) -> Iterator[Fault]:
   """Every fault that can be put into a file, in the order of its source."""
   source = path.read_text()
-  tree = ast.parse(source)
-  starts = [0]
-  for line in source.splitlines(keepends=True):
-    starts.append(starts[-1] + len(line.encode()))
-  encoded = source.encode()
-  lines = source.splitlines()
+  tree, encoded, lines = ast.parse(source), source.encode(), source.splitlines()
+  starts = [0, *itertools.accumulate(map(len, encoded.splitlines(keepends=True)))]
+  start_of = lambda node: starts[node.lineno - 1] + node.col_offset
+  end_of = lambda node: starts[node.end_lineno - 1] + node.end_col_offset
+  source_of = lambda node: encoded[start_of(node) : end_of(node)].decode()
   file = str(path.relative_to(ROOT))
   keys = sorted({node.slice.value for node in ast.walk(tree) if _names_a_key(node)})
 
   def fault(kind, node, text, start=None, end=None):
-    start = starts[node.lineno - 1] + node.col_offset if start is None else start
-    end = starts[node.end_lineno - 1] + node.end_col_offset if end is None else end
+    start = start_of(node) if start is None else start
+    end = end_of(node) if end is None else end
     before = ' '.join(encoded[start:end].decode().split())
     shown = f'{before} -> {" ".join(text.split())}  in  {lines[node.lineno - 1].strip()}'
     return Fault(file, node.lineno, kind, start, end, text, shown)
 
-  def source_of(node):
-    start = starts[node.lineno - 1] + node.col_offset
-    return encoded[start : starts[node.end_lineno - 1] + node.end_col_offset].decode()
-
-  def between(left, right):
-    """Where the operator between two expressions stands."""
-    first = starts[left.end_lineno - 1] + left.end_col_offset
-    last = starts[right.lineno - 1] + right.col_offset
-    return first, last
-
-  def operator(kind, node, left, right, old, new):
-    first, last = between(left, right)
-    gap = encoded[first:last].decode()
-    at = gap.find(old)
-    if at < 0 or '#' in gap:
-      return None
-    at = first + len(gap[:at].encode())
-    return fault(kind, node, new, at, at + len(old))
+  def operator(kind, node, left, right, others):
+    """The fault that puts another operator between two expressions, if `others` has one."""
+    first = end_of(left)
+    gap = encoded[first : start_of(right)].decode()
+    old = re.sub(r'[\s()]', ' ', gap).strip()
+    if old in others and '#' not in gap:
+      at = first + gap.index(old)
+      yield fault(kind, node, others[old], at, at + len(old))
 
   for node in _code(tree):
     found = []
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
-      kind = type(node.ops[0])
-      old = _symbol(kind)
-      sides = node, node.left, node.comparators[0]
-      found.append(operator('comparison', *sides, old, OPPOSITES[kind]))
-      if kind in BOUNDARIES:
-        found.append(operator('boundary', *sides, old, BOUNDARIES[kind]))
+      for kind, others in ('comparison', OPPOSITES), ('boundary', BOUNDARIES):
+        found += operator(kind, node, node.left, node.comparators[0], others)
     elif isinstance(node, ast.BoolOp):
-      old, new = ('and', 'or') if isinstance(node.op, ast.And) else ('or', 'and')
-      found.append(operator('logic', node, node.values[0], node.values[1], old, new))
+      found += operator('logic', node, *node.values[:2], LOGIC)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
       found.append(fault('logic', node, f'({source_of(node.operand)})'))
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
       found.append(fault('sign', node, source_of(node.operand)))
-    elif isinstance(node, ast.BinOp) and type(node.op) in SIGNS and not _is_text(node):
-      old = _symbol(type(node.op))
-      found.append(operator('sign', node, node.left, node.right, old, SIGNS[type(node.op)]))
+    elif isinstance(node, ast.BinOp) and not _is_text(node):
+      found += operator('sign', node, node.left, node.right, SIGNS)
     elif isinstance(node, ast.Constant):
       if isinstance(node.value, bool):
         found.append(fault('constant', node, str(not node.value)))
@@ -172,10 +138,8 @@ def faults_of(path: Path) -> Iterator[Fault]:
       if len(node.args) > 1 and not any(isinstance(x, ast.Starred) for x in node.args[:2]):
         one, two = map(source_of, node.args[:2])
         if one != two and ast.unparse(node.func).rpartition('.')[2] not in EITHER_WAY:
-          first, last = node.args[0], node.args[1]
-          start = starts[first.lineno - 1] + first.col_offset
-          end = starts[last.end_lineno - 1] + last.end_col_offset
-          found.append(fault('arguments', node, f'{two}, {one}', start, end))
+          ends = start_of(node.args[0]), end_of(node.args[1])
+          found.append(fault('arguments', node, f'{two}, {one}', *ends))
       for word in node.keywords:
         if word.arg in ('axis', 'axes') and isinstance(_number(word.value), int):
           other = 0 if _number(word.value) else 1
@@ -187,7 +151,7 @@ def faults_of(path: Path) -> Iterator[Fault]:
         found.append(fault('key', node.slice, repr(near)))
     if _can_go(node):
       found.append(fault('line', node, 'pass'))
-    yield from filter(None, found)
+    yield from found
 
 
 def hash_of(*words: str) -> int:
@@ -217,15 +181,6 @@ def _is_left_out(node: ast.AST) -> bool:
     first, _, last = name.rpartition('.')
     return first in ('log', 'logging', 'warnings') or last in ('add_argument', 'getLogger')
   return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _symbol(kind: type) -> str:
-  left, right = ast.Name('a', ast.Load()), ast.Name('b', ast.Load())
-  if issubclass(kind, ast.cmpop):
-    node = ast.Compare(left, [kind()], [right])
-  else:
-    node = ast.BinOp(left, kind(), right)
-  return ast.unparse(node)[1:-1].strip()
 
 
 def _is_text(node: ast.BinOp) -> bool:
@@ -331,19 +286,15 @@ def reached(out: Path, workers: int) -> tuple[dict[tuple[str, int], set[str]], d
 
 
 def _lines(data: Path) -> dict[tuple[str, int], set[str]]:
-  from coverage.numbits import numbits_to_nums
+  import coverage
 
-  tests = collections.defaultdict(set)
-  with sqlite3.connect(data) as base:
-    rows = base.execute(
-      'select file.path, context.context, line_bits.numbits from line_bits '
-      'join file on file.id = file_id join context on context.id = context_id'
-    )
-    for path, context, bits in rows:
-      if context:
-        file = path[path.rindex('bert_jax/') :] if 'bert_jax/' in path else path
-        for line in numbits_to_nums(bits):
-          tests[file, line].add(context.partition('|')[0])
+  tests, measured = {}, coverage.CoverageData(str(data))
+  measured.read()
+  for path in measured.measured_files():
+    file = f'bert_jax/{path.rpartition("bert_jax/")[2]}'
+    for line, contexts in measured.contexts_by_lineno(path).items():
+      if found := {context.partition('|')[0] for context in contexts if context}:
+        tests[file, line] = found
   return tests
 
 

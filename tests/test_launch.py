@@ -160,9 +160,7 @@ MISTAKES = {
   'tpu status x --extra b': '--extra is an option of setup, not of status',
   'tpu setup x --bucket b': '--bucket is not known',
   'tpu setup x --spot': '--spot is an option of create, not of setup',
-  'tpu run x --dry-run -- --config=configs/my.py:size=base --workdir gs://b/W': (
-    'git does not track configs/my.py, and setup'
-  ),
+  'tpu run x --dry-run -- --config=configs/my.py --workdir gs://b/W': 'not track configs/my.py',
   'tpu setup x --dry-run TRAIN': 'only run takes arguments',
   'tpu run x --dry-run': 'say what to run',
   'tpu run x --dry-run -- --config c': 'say what to run',
@@ -202,126 +200,100 @@ def gcloud(tmp_path):
 
 
 BILLED = 'pod is billed until you give it back: launch/tpu delete pod --zone=z'
-NOTHING = (
-  'there is no TPU pod and no request for one in zone z: nothing of it is billed there '
-  '(a bucket is)'
-)
+NOTHING = 'there is no TPU pod and no request for one in zone z: nothing of it is billed there '
+NOTHING += '(a bucket is)'
 GONE = (
   'pod is SUSPENDED, and not billed; before you create it again: launch/tpu delete pod --zone=z'
 )
-
-# {what happens: (verb and options, files of the fake, exit status, what is said, the last line)}
+SILENT = 'gcloud does not say whether pod is billed; this ends it: launch/tpu delete pod --zone=z'
+CREATE, RUN, QUEUED = ['create', *TYPE], ['run', *TRAIN], 'none\nWAITING_FOR_RESOURCES\n'
+HICCUPS = 'none\n' + 'silent\n' * 4 + 'PROVISIONING\n' + 'silent\n' * 4 + 'ACTIVE\n'
+NO_PIP = ''.join(f'{i} pip\n' for i in range(WORKERS))
+MAY_RUN = 'worker 2,3 could not be asked to end, the others were; it may run: launch/tpu stop'
+STOPPED = 'pod is STOPPED, and may be billed; this ends it: launch/tpu delete pod --zone=z'
+# {what happens: [(verb and options, files of the fake), (exit status, what is said, last line)]}
 FAILURES = {
-  'quota': (
-    ['create', *TYPE],
-    {'state': 'none', 'refuses': ''},
+  'quota': [
+    (CREATE, {'state': 'none', 'refuses': ''}),
     (3, 'error: v6e-8 was refused, for the reason above; try another zone', NOTHING),
-  ),
-  'preempted while queued': (
-    ['create', *TYPE],
-    {'states': 'none\nWAITING_FOR_RESOURCES\nPROVISIONING\nSUSPENDED\n'},
+  ],
+  'preempted while queued': [
+    (CREATE, {'states': f'{QUEUED}PROVISIONING\nSUSPENDED\n'}),
     (3, 'error: pod has ended as SUSPENDED; delete it, then try again', GONE),
-  ),
-  'deleted elsewhere': (
-    ['create', *TYPE],
-    {'states': 'none\nWAITING_FOR_RESOURCES\nnone\n'},
+  ],
+  'deleted elsewhere': [
+    (CREATE, {'states': f'{QUEUED}none\n'}),
     (3, 'error: the request for pod is gone: somebody has deleted it', NOTHING),
-  ),
-  'no network': (
-    ['create', *TYPE],
-    {'states': 'none\nWAITING_FOR_RESOURCES\n' + 'silent\n' * 5},
-    (
-      3,
-      'error: gcloud does not answer, for the reason above',
-      'gcloud does not say whether pod is billed; this ends it: launch/tpu delete pod --zone=z',
-    ),
-  ),
-  'no network for a while': (
-    ['create', *TYPE],
-    {'states': 'none\n' + 'silent\n' * 4 + 'PROVISIONING\n' + 'silent\n' * 4 + 'ACTIVE\n'},
+  ],
+  'no network': [
+    (CREATE, {'states': QUEUED + 'silent\n' * 5}),
+    (3, 'error: gcloud does not answer, for the reason above', SILENT),
+  ],
+  'never an answer': [
+    (CREATE, {'state': 'silent\n'}),
+    (3, 'is there a login (gcloud auth login), a permission', SILENT),
+  ],
+  'no network for a while': [
+    (CREATE, {'states': HICCUPS}),
     (0, 'waiting for v6e-8: gcloud does not answer', BILLED),
-  ),
-  'another type': (
-    ['create', *TYPE],
-    {'state': 'ACTIVE\tv6e-16\n'},
+  ],
+  'another type': [
+    (CREATE, {'state': 'ACTIVE\tv6e-16\n'}),
     (2, 'error: pod is there or asked for as v6e-16, not v6e-8: delete it first', BILLED),
-  ),
-  'the same type': (['create', *TYPE], {'state': 'ACTIVE\tv6e-8\n'}, (0, '', BILLED)),
-  'a state that is neither queued nor there': (
-    ['status'],
-    {'vm': 'STOPPED\tv6e-8\n', 'state': 'none'},
-    (
-      3,
-      'error: pod cannot be used: see above',
-      'pod is STOPPED, and may be billed; this ends it: launch/tpu delete pod --zone=z',
-    ),
-  ),
-  'a worker without the code': (
-    ['setup'],
-    {'broken': '4 scp\n2 scp\n'},
+  ],
+  'the same type': [(CREATE, {'state': 'ACTIVE\tv6e-8\n'}), (0, '', BILLED)],
+  'a state that is neither queued nor there': [
+    (['status'], {'vm': 'STOPPED\tv6e-8\n', 'state': 'none'}),
+    (3, 'error: pod cannot be used: see above', STOPPED),
+  ],
+  'a worker without the code': [
+    (['setup'], {'broken': '4 scp\n2 scp\n'}),
     (3, 'error: the code was not copied to worker 2,4 of 5, for the reason above', BILLED),
-  ),
-  'a worker without pip': (
-    ['setup'],
-    {'broken': '3 pip\n'},
+  ],
+  'a worker without pip': [
+    (['setup'], {'broken': '3 pip\n'}),
     (3, 'error: the installation has failed on worker 3 of 5, for the reason above', BILLED),
-  ),
-  'preempted in setup': (
-    ['setup'],
-    {'broken': ''.join(f'{i} pip\n' for i in range(5)), 'states': 'SUSPENDED\n'},
+  ],
+  'preempted in setup': [
+    (['setup'], {'broken': NO_PIP, 'states': 'SUSPENDED\n'}),
     (3, 'error: the installation has failed on worker 0,1,2,3,4 of 5', GONE),
-  ),
-  'a worker that does not start': (
-    ['run', *TRAIN],
-    {'broken': '2 nohup\n'},
-    (
-      3,
-      'error: the run did not start on worker 2 of 5, for the reason above; the others were asked',
-      BILLED,
-    ),
-  ),
-  'a worker that is lost as the run starts': (
-    ['run', *TRAIN],
-    {'broken': '2 nohup\n2 pkill\n3 pkill\n'},
-    (
-      3,
-      'worker 2,3 could not be asked to end, the others were; it may run: launch/tpu stop',
-      BILLED,
-    ),
-  ),
-  'a run that starts': (
-    ['run', *TRAIN],
-    {},
+  ],
+  'a worker that does not start': [
+    (RUN, {'broken': '2 nohup\n'}),
+    (3, 'error: the run did not start on worker 2 of 5, for the reason above; the oth', BILLED),
+  ],
+  'a worker that is lost as the run starts': [
+    (RUN, {'broken': '2 nohup\n2 pkill\n3 pkill\n'}),
+    (3, MAY_RUN, BILLED),
+  ],
+  'a run that starts': [
+    (RUN, {}),
     (0, 'started; launch/tpu status pod --zone=z says whether it goes on', BILLED),
-  ),
-  'a worker where a run is going': (
-    ['run', *TRAIN],
-    {'broken': '4 pgrep\n'},
+  ],
+  'a worker where a run is going': [
+    (RUN, {'broken': '4 pgrep\n'}),
     (3, 'error: nothing was started: worker 4 of 5 is not ready', BILLED),
-  ),
-  'a worker that is silent': (
-    ['status'],
-    {'broken': '0 pgrep\n'},
+  ],
+  'a worker that is silent': [
+    (['status'], {'broken': '0 pgrep\n'}),
     (3, 'error: worker 0 of 5 does not answer', BILLED),
-  ),
-  'a deletion that fails': (
-    ['delete'],
-    {'stuck': ''},
+  ],
+  'a deletion that fails': [
+    (['delete'], {'stuck': ''}),
     (3, 'error: pod was not deleted, for the reason above', BILLED),
-  ),
-  'a deletion': (['delete'], {}, (0, 'queued-resources delete pod-request', NOTHING)),
-  'a deletion without a request': (
-    ['delete'],
-    {'vm': 'READY\n', 'state': 'none'},
+  ],
+  'a deletion': [(['delete'], {}), (0, 'queued-resources delete pod-request', NOTHING)],
+  'a deletion without a request': [
+    (['delete'], {'vm': 'READY\n', 'state': 'none'}),
     (0, 'tpu-vm delete pod', NOTHING),
-  ),
+  ],
 }
 
 
 @pytest.mark.parametrize('failure', FAILURES)
 def test_each_ending_says_what_is_billed_and_which_worker_failed(failure, gcloud):
   env, folder = gcloud
-  (verb, *options), files, (status, said, last) = FAILURES[failure]
+  ((verb, *options), files), (status, said, last) = FAILURES[failure]
   for name, text in files.items():
     (folder / name).write_text(text)
   out = tpu(verb, '--zone', 'z', *options, check=False, **env)
@@ -418,24 +390,13 @@ def test_it_says_where_it_has_looked(gcloud):
   assert 'tpus' not in (folder / 'calls').read_text()
 
 
-def test_create_ends_at_once_where_gcloud_has_never_answered(gcloud):
-  env, folder = gcloud
-  (folder / 'state').write_text('silent\n')
-  out = tpu('create', *TYPE, check=False, **env)
-  assert out.returncode == 3 and 'is there a login (gcloud auth login), a permission' in out.stderr
-  assert (folder / 'calls').read_text().count('describe') == 2  # and once to say what is billed
-
-
 def test_a_gcloud_that_hangs_does_not_keep_the_last_word(gcloud):
   env, folder = gcloud
-  program(
-    folder / 'bin' / 'timeout', f'[ $1 = 30 ] && exec {shutil.which("timeout")} 0.2 "${{@:2}}"'
-  )
+  real = shutil.which('timeout')
+  program(folder / 'bin' / 'timeout', f'[ $1 = 30 ] && exec {real} 0.2 "${{@:2}}"')
   (folder / 'hangs').write_text('describe pod-request')
   out = tpu('status', '--zone', 'z', check=False, **env)
-  assert out.returncode == 0 and out.stderr.splitlines()[-1] == (
-    'gcloud does not say whether pod is billed; this ends it: launch/tpu delete pod --zone=z'
-  )
+  assert out.returncode == 0 and out.stderr.splitlines()[-1] == SILENT
 
 
 def test_setup_copies_what_git_tracks_and_says_how_much(gcloud, tmp_path):
@@ -479,7 +440,7 @@ def test_the_line_arrives_on_the_workers_as_it_was_typed(gcloud, tmp_path):
   for _ in range(100):
     if got.exists() and got.read_text().strip():
       break
-    subprocess.run(['sleep', '0.1'])
+    time.sleep(0.1)
   assert got.read_text().strip() == '0'
   arguments = (home / 'bert_jax' / 'arguments').read_text().splitlines()
   assert arguments == ['-m', 'bert_jax.train', '--distributed', *TRAIN[1:]]
@@ -508,11 +469,8 @@ def test_the_run_is_found_and_not_the_shell_that_asks(gcloud, tmp_path):
   (home / 'bert_jax' / 'bert_jax' / 'train.py').write_text('import time; time.sleep(60)')
   (home / 'bert_jax' / 'run.log').touch()
   os.utime(home / 'bert_jax' / 'run.log', (time.time() - 700,) * 2)  # it hangs
-  run = subprocess.Popen(
-    ['.venv/bin/python', '-m', 'bert_jax.train'],
-    cwd=home / 'bert_jax',
-    env={'PATH': os.environ['PATH']},
-  )
+  words, env = ['.venv/bin/python', '-m', 'bert_jax.train'], {'PATH': os.environ['PATH']}
+  run = subprocess.Popen(words, cwd=home / 'bert_jax', env=env)
   try:
     assert worker(ready, 1) == 'error: a run is going, stop it first'
     assert re.fullmatch('running, silent for 7[0-9][0-9] seconds', worker(ask))
@@ -534,12 +492,8 @@ def test_packages_arrive_as_words(gcloud, tmp_path):
   shutil.copy(folder / 'code.tgz', home / 'bert_jax.tgz')
   env = os.environ | {'HOME': str(home), 'PATH': f'{home}:{os.environ["PATH"]}'}
   subprocess.run(['bash', '-c', sent(folder, 'pip install')], cwd=home, check=True, env=env)
-  assert (home / 'words').read_text().splitlines()[-4:] == [
-    'jax[tpu]',
-    'gcsfs>=2024.12',
-    'jieba>=0.42',
-    'pkg[all]',
-  ]
+  words = (home / 'words').read_text().splitlines()
+  assert words[-4:] == ['jax[tpu]', 'gcsfs>=2024.12', 'jieba>=0.42', 'pkg[all]']
   assert not list(home.rglob('*0.42*'))
 
 
@@ -555,9 +509,8 @@ def test_a_run_is_tried_again_until_it_crashes_at_the_same_step(tmp_path):
   out = attempt(tmp_path / 'a', 'exit 1', '--again', ATTEMPTS='3')
   assert out.returncode == 2 and 'crashed 3 times at step 0, at last with status 1' in out.stderr
   assert (tmp_path / 'a' / 'count').read_text() == '3\n'
-  out = attempt(
-    tmp_path / 'b', 'mkdir -p "$2/checkpoints/$n"; [ $n = 7 ] || exit 137', '--again', ATTEMPTS='3'
-  )
+  script = 'mkdir -p "$2/checkpoints/$n"; [ $n = 7 ] || exit 137'
+  out = attempt(tmp_path / 'b', script, '--again', ATTEMPTS='3')
   assert out.returncode == 0 and out.stderr.count('starting it again') == 6
   script = '[ $n = 7 ] || { mkdir -p "$2/checkpoints/$n"; exit 3; }'  # max_hours: saved each time
   out = attempt(tmp_path / 'c', script, '--again', ATTEMPTS='1')
@@ -617,9 +570,8 @@ exec "$REAL" -c "import sys; sys.path.append('tests'); import fake_bucket\n$2" "
   crashes = store / quote('b/W/crashes', safe='')
   assert tried('kill -9 $PPID').returncode == -9 and crashes.read_text().startswith('7 killed ')
   out = tried('exit 1')
-  assert (
-    out.returncode == 2 and 'crashed 1 times at step 7, at last with status killed' in out.stderr
-  )
+  said = 'crashed 1 times at step 7, at last with status killed'
+  assert out.returncode == 2 and said in out.stderr
   assert not crashes.exists()
   out = tried('exit 5', '12')
   assert out.returncode == 5 and crashes.read_text().startswith('12 5 ')

@@ -6,6 +6,7 @@
 It needs `pip install huggingface_hub` and a key that may write: `hf auth login`, or HF_TOKEN.
 """
 
+import re
 from collections.abc import Sequence
 
 from bert_jax.command_line import command_line, command_parser
@@ -36,14 +37,14 @@ def push(folder: Path, name: str, *, private: bool, unfinished: bool, dry_run: b
     advice = 'fill in what its first lines name and remove them, or say --unfinished'
     raise InputError(f'{card} lacks what only you know; {advice}.')
   text = text.replace(f"'{folder.absolute().name}'", f"'{name}'")
-  paths = [path for path in sorted(folder.rglob('*')) if path.is_file()]
-  paths = [x for x in paths if not any(y.startswith('.') for y in x.relative_to(folder).parts)]
-  for path in paths:
-    print(f'{path.stat().st_size:14,} bytes  {path.relative_to(folder)}')
+  paths = {str(x.relative_to(folder)): x for x in sorted(folder.rglob('*')) if x.is_file()}
+  paths = {file: x for file, x in paths.items() if not re.search(r'(^|/)\.', file)}
+  for file, path in paths.items():
+    print(f'{path.stat().st_size:14,} bytes  {file}')
   if dry_run:
     return ''
-  contents = {path: text.encode() if path == card else str(path) for path in paths}
-  added = [CommitOperationAdd(str(x.relative_to(folder)), y) for x, y in contents.items()]
+  content = lambda path: text.encode() if path == card else str(path)
+  added = [CommitOperationAdd(file, content(path)) for file, path in paths.items()]
   try:
     api = HfApi()
     address = api.create_repo(name, private=private, exist_ok=True)

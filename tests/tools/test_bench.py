@@ -9,15 +9,12 @@ import types
 
 import pytest
 from bench import __main__ as bench
-from bench import data as bench_data
 from bench import everything as bench_all
 from bench import peers as bench_peers
-from bench.everything import Aim
 from bench.peers import spread
 from running import without_a_model
 
 from bert_jax.errors import InputError
-from bert_jax.tools import arguments
 from bert_jax.tools.prepare import __main__ as prepare
 
 
@@ -38,16 +35,17 @@ def test_aims_take_the_worst_of_the_results_that_they_are_about():
     {'what': 'loading, odd'},
     {'what': 'prepare', 'tokens/s': 1.0},
   ]
-  fast = Aim('loading', 'tokens/s', least=1e6).verdict(results)
-  assert (fast['measured'], fast['verdict'], fast['wanted']) == (9e5, 'missed', 'at least 1e+06')
-  assert Aim('loading, full', 'tokens/s', least=1e6).verdict(results)['verdict'] == 'reached'
-  slow = Aim('loading', 'tokens/s', most=1e6).verdict(results)
-  assert (slow['measured'], slow['verdict'], slow['wanted']) == (3e6, 'missed', 'at most 1e+06')
-  absent = Aim('loading', 'MB/s', least=1).verdict(results, 'give --corpus')
-  assert (absent['measured'], absent['verdict']) == (None, 'not measured: give --corpus')
-  known = Aim('prepare', 'tokens/s').verdict([{'what': 'prepare', **spread('tokens/s', [3, 1, 9])}])
-  assert (known['measured'], known['verdict'], known['wanted']) == (3, 'known', 'to be known')
-  assert known['least and most'] == [1, 9]
+  measured = [{'what': 'prepare', **spread('tokens/s', [3, 1, 9])}]
+  for aim, found, expected in (
+    ('loading | tokens/s >= 1e6', results, (9e5, 'missed', '>= 1e6')),
+    ('loading, full | tokens/s >= 1e6', results, (3e6, 'reached', '>= 1e6')),
+    ('loading | tokens/s <= 1e6', results, (3e6, 'missed', '<= 1e6')),
+    ('loading | MB/s >= 1', results, (None, 'not measured: give --corpus', '>= 1')),
+    ('prepare | tokens/s', measured, (3, 'known', '')),
+  ):
+    said = bench_all.verdict(aim, found, 'give --corpus')
+    assert (said['measured'], said['verdict'], said['wanted']) == expected
+  assert said['least and most'] == [1, 9]
 
 
 def test_ratios_are_those_of_a_round_and_the_first_round_does_not_count():
@@ -59,12 +57,12 @@ def test_ratios_are_those_of_a_round_and_the_first_round_does_not_count():
 
 
 def test_every_measurement_is_a_command_and_every_aim_can_be_reached():
-  for command, needs, *texts in bench_all.MEASUREMENTS:
-    name, aims = command.split()[0], [*map(Aim.of, texts)]
-    assert name in bench.PROGRAMS and name != 'all' and aims
+  for command, needs, *aims in bench_all.MEASUREMENTS:
+    name, parts = command.split()[0], [bench_all.AIM.fullmatch(aim) for aim in aims]
+    assert name in bench.PROGRAMS and name != 'all' and parts
     known = {'input', *bench_all.HERE, *bench.PROGRAMS[name][1]}
     assert set(needs.split()) <= known, name
-    assert all(aim.least < float('inf') and aim.most >= 0 for aim in aims)
+    assert all(0 <= float(part[4] or 0) < float('inf') for part in parts)
 
 
 def run_here(command, **_):
@@ -128,13 +126,10 @@ def test_a_measurement_that_fails_is_named_and_the_others_go_on(monkeypatch, tmp
     bench.main(['all', '--json', str(tmp_path / 'out.json')])
   *aims, failed = [x for x in lines(capfd) if 'what' not in x]
   assert ended.value.code == 1 and failed == {'failed': ['start']} and ran == ['start', 'waiting']
-  assert [x['verdict'] for x in aims] == [
-    *['not measured: there is no GPU here'] * 2,
-    'reached',
-    'not measured: it failed, see above',
-    'reached',
-    'not measured: no result has it',
-  ]
+  verdicts = ['not measured: there is no GPU here'] * 2
+  verdicts += 'reached', 'not measured: it failed, see above'
+  verdicts += 'reached', 'not measured: no result has it'
+  assert [x['verdict'] for x in aims] == verdicts
   assert json.loads((tmp_path / 'out.json').read_text())['failed'] == ['start']
 
 
@@ -152,39 +147,3 @@ def test_without_peers_there_is_no_ratio(monkeypatch, capsys):
     bench.main(small.split(' '))
   (line,) = lines(capsys)
   assert line['what'] == 'pretrain, tiny, 2 x 16, float32: bert_jax' and line['tokens/s'] > 0
-
-
-@pytest.fixture
-def corpus(corpus_file, pretrained, tmp_path, monkeypatch):
-  """A prepared corpus; two kinds of rows are measured."""
-  kinds = {name: fields for name, fields in bench_data.KINDS.items() if name in ('full', 'nsp')}
-  monkeypatch.setattr(bench_data, 'KINDS', kinds)
-  folder, vocabulary = str(tmp_path / 'D'), str(pretrained[0] / 'vocab.txt')
-  prepare.main(['--input', str(corpus_file), '--vocab', vocabulary, '--out', folder])
-  return folder
-
-
-@pytest.mark.slow
-def test_how_long_a_training_waits_for_its_rows(corpus, capsys):
-  small = ['--batch-size', '4', '--seq-length', '32', '--steps', '4', '--repeat', '1']
-  bench.main(['waiting', '--corpus', corpus, *small])
-  full, nsp = lines(capsys)
-  assert full['what'] == 'waiting, tiny, full rows, 4 x 32' and 0 <= nsp['share of the time'] <= 1
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(arguments.cores() < 2, reason='needs two cores')
-def test_several_processes_share_the_rows(corpus, capfd):
-  bench.main(['loading', '--corpus', corpus, *SMALL.split()[:-1], '2', '--repeat', '2'])
-  results = lines(capfd)[4:]
-  assert {x['what'].split(', ')[1] for x in results} == {'several cores'}
-  for x in results:
-    assert x['cores'] == 2 and x['tokens/s a core'] == pytest.approx(x['tokens/s'] / 2, rel=1e-3)
-
-
-@pytest.mark.slow
-def test_what_a_training_holds_and_stops_for(capfd):
-  bench.main(['memory', '--size', 'tiny', '--repeat', '1'])
-  (line,) = lines(capfd)
-  assert 0.2 < line['GiB at most'] < 4 and line['s a save stops it'] > 0
-  assert line['GB of a checkpoint'] == pytest.approx(0.05, abs=0.02)  # 4.4 M parameters, moments

@@ -232,101 +232,6 @@ def test_a_run_must_begin_at_the_newest_checkpoint_that_is_whole(tmp_path, monke
   assert lost == [(10, 'checkpoints/10/meta'), (10, 'config.json')]
 
 
-class Begun:
-  """A Run of a family: W ends; S is killed, the first time after its last checkpoint; a function,
-  which reads, finds the newest checkpoint of S."""
-
-  state, times = 'bits', []
-  phases = 'reading training evaluating saving evaluating saving evaluating closing ended'.split()  # noqa: SIM905
-  phases = [(phase, float(i)) for i, phase in enumerate(phases)]
-  saved = [(step, f's{step}', f'p{step}') for step in range(2, 13, 2)]
-
-  def __init__(self, folder, command, **_):
-    self.folder, self.workdir, self.code = folder, '', 0
-    if not callable(command):
-      self.workdir = command[command.index('--workdir') + 1]
-      last = 8 if self.workdir in self.times else 12
-      for step in range(last - 4, last + 1, 2):
-        (folder / self.workdir / f'checkpoints/{step}').mkdir(parents=True)
-      self.times.append(self.workdir)
-
-  def reach(self, phase, count):
-    assert (self.workdir, phase, count) == ('S', 'evaluating', 2)
-
-  def send(self, number):
-    self.code, self.phases = -number, self.phases[:6]
-
-  def end(self, seconds=0):
-    read = {'workdir': {'train': f'{max(steps(self.folder / "S"), default=0)} s8 rows'}}
-    return Ended(self.code, f'said before\n\n{json.dumps(read)}\n', '')
-
-
-def test_what_is_damaged_is_a_run_that_was_killed_with_steps_left(tmp_path, monkeypatch):
-  monkeypatch.setattr(faultbench.runs, 'Run', Begun)
-  monkeypatch.setattr(faultbench.time, 'sleep', lambda seconds: None)
-  known = faultbench.begin(tmp_path / 'tags', 'tags', False, 0)
-  assert Begun.times == ['W', 'S', 'S'] and steps(tmp_path / 'tags' / 'S') == [4, 6, 8]
-  assert known.met == 'saving' and known.right == {'workdir': {'train': '8 s8 rows'}}
-  assert known.whole.saved[8] == ['s8', 'p8'] and known.seconds['closing'] == [1.0]
-  monkeypatch.setattr(Begun, 'times', ['S'])
-  monkeypatch.setattr(Begun, 'saved', [(8, 'another', 'p8')])
-  with pytest.raises(RuntimeError, match='another state is read at step 8'):
-    faultbench.begin(tmp_path / 'other' / 'tags', 'tags', False, 0)
-
-
-def test_other_folders_are_made_before_all_are_read(tmp_path, monkeypatch, capsys):
-  root, did = folder_of(tmp_path / 'base' / 'S').parent, []
-  monkeypatch.setattr(families, 'after', lambda _: [('convert', 'H')])
-  subject = families.Subject('S', {'train': ('train',), 'predict': ('predict',)})
-  monkeypatch.setattr(families, 'subjects', lambda _: {'workdir': subject})
-  monkeypatch.setattr(fault_files, 'program', lambda *command: did.append(command))
-  monkeypatch.setattr(fault_files, 'stop_before_computing', lambda: did.append('stop'))
-  answer = lambda place, command: (did.append(command), (Ended(0, '', ''), f'{command}'))[1]
-  monkeypatch.setattr(fault_files, 'answer', answer)
-  assert fault_files.expected(root) == 0
-  assert did == [('convert', 'H'), 'stop', ('train',), ('predict',)]
-  read = {'workdir': {'train': "('train',)", 'predict': "('predict',)"}}
-  assert json.loads(capsys.readouterr().out.splitlines()[-1]) == read
-  monkeypatch.setattr(fault_files, 'program', lambda *_: 2)
-  assert fault_files.expected(root) == 2
-
-
-@pytest.mark.parametrize(
-  ('state', 'said', 'verdict'), [('s10', DAMAGED, 'survived'), ('s10', '', 'lost'), ('x', '', '')]
-)
-def test_an_earlier_checkpoint_is_read_as_the_newest(tmp_path, monkeypatch, state, said, verdict):
-  """What a program gives of it is compared with what it gives where there is no later one."""
-  root = folder_of(tmp_path / 'base' / 'S').parent
-  subject = families.Subject('S', {'train': ('train',)})
-  monkeypatch.setattr(families, 'subjects', lambda _: {'workdir': subject})
-  whole = Whole('bits', {}, {10: ['s10', ''], 20: ['s20', '']})
-  known = known_of()._replace(whole=whole, right={'workdir': {'train': '20 s20 rows'}})
-  right = contents(root / 'S')
-
-  def answer(place, _):
-    found = contents(place / 'S')
-    good = [
-      n
-      for n in (10, 20)
-      if (name := f'checkpoints/{n}/meta') in found and found[name] == right[name]
-    ]
-    given = '20 s20 rows' if max(good) == 20 else f'10 {state} rows'
-    return Ended(0, '', said * (given[:2] == '10')), given
-
-  def inject(place, *_):
-    (place / 'checkpoints/20/meta').write_text('x')
-    return Path('checkpoints/20/meta'), 'checkpoints/20/meta: cut'
-
-  monkeypatch.setattr(fault_files, 'answer', answer)
-  monkeypatch.setattr(fault_files, 'inject', inject)
-  given = root, tmp_path / 'x', 'workdir', known, 0, '0'
-  if verdict:
-    assert [x.outcome for x in fault_files.single_fault(*given)] == [verdict]
-  else:
-    with pytest.raises(RuntimeError, match='another state is read at step 10'):
-      fault_files.single_fault(*given)
-
-
 def test_the_run_that_was_killed_goes_on_from_its_newest_checkpoint(tmp_path, monkeypatch):
   base = folder_of(tmp_path / 'base' / 'S').parent
   for begin, outcome in (20, 'survived'), (10, 'lost'):
@@ -344,10 +249,7 @@ def test_every_program_that_refuses_a_fault_reads_on_once_it_is_mended(
   root = folder_of(tmp_path / 'base' / 'S').parent
   reads = {name: (name,) for name in ('evaluate', 'train', 'predict')}
   monkeypatch.setattr(families, 'subjects', lambda _: {'workdir': families.Subject('S', reads)})
-  known, whole = (
-    known_of()._replace(right={'workdir': dict.fromkeys(reads, 'right')}),
-    root / 'S',
-  )
+  known, whole = (known_of()._replace(right={'workdir': dict.fromkeys(reads, 'right')}), root / 'S')
 
   def answer(place, command):
     is_whole = contents(place / 'S') == contents(whole)
@@ -359,17 +261,6 @@ def test_every_program_that_refuses_a_fault_reads_on_once_it_is_mended(
     tries = fault_files.single_fault(root, tmp_path / 'x', 'workdir', known, number, '0')
     assert [x.row for x in tries] == [f'workdir: {name}' for name in reads]
     assert [x.outcome for x in tries] == [outcome] * 3
-
-
-def test_what_a_search_wrote_before_is_removed_before_it_reads(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / 'I').mkdir()
-  (tmp_path / 'I' / 'out').write_text('old')
-  (tmp_path / 'linked').mkdir()
-  (tmp_path / 'linked' / 'I').symlink_to(tmp_path / 'I')
-  monkeypatch.setattr(fault_files, 'read', lambda _: Ended(0, '', ''))
-  assert 'out ' in fault_files.answer(tmp_path / 'linked', ())[1], 'of another folder'
-  assert 'out ' not in fault_files.answer(tmp_path, ())[1]
 
 
 def test_a_reader_of_a_workdir_without_a_checkpoint_ends_with_one_sentence(tmp_path):
@@ -389,66 +280,59 @@ def test_every_family_is_trained_and_read():
     assert c.load(spec.removeprefix('--config='), fields).steps == families.STEPS
 
 
-def test_the_exit_status_and_the_way_to_repeat_a_bad_case(tmp_path, monkeypatch, capsys):
-  def campaign(cases, seed, jobs, out):
-    assert cases == [('tags', 'signal', 2)] and seed == 5
-    yield cases[0], [Try('Ctrl-C', outcome, 'begun at 0')], 0.5
+@pytest.fixture
+def campaign(tmp_path, monkeypatch):
+  """main(*arguments) of a campaign of the family `tags` -> its exit status. asked: the cases that
+  the last one tried; outcomes: {case: its outcome}, else `named`. No `disk` fault takes place."""
+  state = SimpleNamespace(asked=[], outcomes={}, facts={}, table='')
 
-  monkeypatch.setattr(faultbench, 'campaign', campaign)
-  one = ['--only', 'tags', '--kind', 'signal', '--case', '2', '--seed', '5']
-  for outcome, code in ('named', 0), ('silent', 1), ('lost', 1), ('tracebacks', 1):
+  def tried(cases, seed, jobs, out):
+    state.asked = cases
+    for each in cases:
+      outcome = state.outcomes.get(each, 'named')
+      yield each, [] if each[1] == 'disk' else [Try(f'of {each[1]}', outcome, 'a note')], 1.5
+
+  def main(*arguments):
     with pytest.raises(SystemExit) as end:
-      faultbench.main([*one, '--out', str(tmp_path)])
-    assert end.value.code == code
-    assert (' '.join(one) in capsys.readouterr().err) == bool(code)
-    facts = json.loads((tmp_path / 'faults.json').read_text())
-    assert facts['cases'] == [['tags', 'signal', 2, [['Ctrl-C', outcome, 'begun at 0']]]]
-    assert f'| {outcome} |' in (tmp_path / 'faults.md').read_text()
+      faultbench.main(['--out', str(tmp_path), '--only', 'tags', *arguments])
+    state.facts = json.loads((tmp_path / 'faults.json').read_text())
+    state.table = (tmp_path / 'faults.md').read_text()
+    return end.value.code
+
+  monkeypatch.setattr(faultbench, 'campaign', tried)
+  state.main = main
+  return state
+
+
+def test_the_exit_status_and_the_way_to_repeat_a_bad_case(campaign, capsys):
+  one = ['--kind', 'signal', '--case', '2', '--seed', '5']
+  for outcome, code in ('named', 0), ('silent', 1), ('lost', 1), ('tracebacks', 1):
+    campaign.outcomes['tags', 'signal', 2] = outcome
+    assert campaign.main(*one) == code and campaign.asked == [('tags', 'signal', 2)]
+    assert (' '.join(['--only', 'tags', *one]) in capsys.readouterr().err) == bool(code)
+    assert campaign.facts['cases'] == [['tags', 'signal', 2, [['of signal', outcome, 'a note']]]]
+    assert f'| {outcome} |' in campaign.table
   with pytest.raises(SystemExit) as end:
     faultbench.main(['--case', '1'])
   assert end.value.code == 2 and '--only FAMILY' in capsys.readouterr().err
 
 
-def test_a_campaign_that_goes_on_keeps_its_good_cases(tmp_path, monkeypatch, capsys):
-  """And repeats the bad ones; a case whose fault did not take place is not tried for ever."""
-  bad, asked = {('tags', 'files', 3)}, []
-  run = ['--out', str(tmp_path), '--only', 'tags', '--resume']
-
-  def campaign(cases, seed, jobs, out):
-    asked[:] = cases
-    if not cases:
-      return
-    yield ('tags', '', 0), [], 0.25  # the undisturbed runs
-    for each in cases:
-      if each[1] == 'disk':
-        yield each, [], 2.0
-      else:
-        yield each, [Try(f'of {each[1]}', 'silent' if each in bad else 'named')], 1.5
-
-  monkeypatch.setattr(faultbench, 'campaign', campaign)
-
-  def main(*more):
-    with pytest.raises(SystemExit) as end:
-      faultbench.main([*run, *more])
-    return end.value.code
-
-  assert main('--kind', 'files') == 1 and len(asked) == 18
-  assert main('--kind', 'disk') == 1 and asked == [('tags', 'disk', 0)]
-  bad.clear()
-  assert main() == 0 and ('tags', 'files', 3) in asked and ('tags', 'disk', 0) not in asked
-  assert not {each for each in asked if each[1] == 'files'} - {('tags', 'files', 3)}
-  facts = json.loads((tmp_path / 'faults.json').read_text())
-  files = sorted(n for _, kind, n, tries in facts['cases'] if kind == 'files' and len(tries) == 1)
-  assert files == [*range(18)] and facts['seconds'] == {
-    'tags': 3 * 0.25 + 18 * 1.5 + 2 + len(asked) * 1.5
-  }
-  shown = (tmp_path / 'faults.md').read_text()
-  assert '| of files | 18 | 0 | 18 | 0 | 0 | 0 |' in shown and '| kills of a run | 0 |' in shown
-  assert 'did not take place | 1 |' in shown
-  assert main() == 0 and not asked
-  assert main('--seed', '7') == 2 and 'another seed' in capsys.readouterr().err
+def test_a_campaign_that_goes_on_repeats_its_bad_cases_alone(campaign, monkeypatch, capsys):
+  bad = ('tags', 'files', 3)
+  campaign.outcomes[bad] = 'silent'
+  assert campaign.main('--kind', 'files') == 1 and len(campaign.asked) == 18
+  assert campaign.main('--kind', 'disk', '--resume') == 1
+  assert campaign.asked == [('tags', 'disk', 0)] and 'did not take place | 1 |' in campaign.table
+  campaign.outcomes.clear()
+  assert campaign.main('--resume') == 0
+  assert [x for x in campaign.asked if x[1] in ('files', 'disk')] == [bad]
+  assert '| of files | 18 | 0 | 18 | 0 | 0 | 0 |' in campaign.table
+  assert campaign.facts['seconds']['tags'] == 1.5 * (18 + 1 + len(campaign.asked))
+  assert campaign.main('--resume') == 0 and not campaign.asked
+  assert campaign.main('--resume', '--seed', '7') == 2
   monkeypatch.setattr(faultbench.provenance, 'versions', lambda: {'jax': '0'})
-  assert main() == 2 and 'another seed or version' in capsys.readouterr().err
+  assert campaign.main('--resume') == 2
+  assert capsys.readouterr().err.count('another seed or version') == 2
 
 
 def test_a_quick_campaign_tries_all_families_and_all_kinds():

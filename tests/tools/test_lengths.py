@@ -12,6 +12,8 @@ from bert_jax.tasks.choice import reading, task
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.labelled import Scored
 from bert_jax.tools.report import __main__ as report
+from bert_jax.tools.report import figures as report_figures
+from bert_jax.tools.report import statistics as report_statistics
 from bert_jax.workdir.contents import answers_folder
 
 
@@ -84,14 +86,7 @@ def test_a_report_has_a_column_for_each_length(runs):
   assert text[at + 2].split() == ['all', 'runs', '0.8500', '(27)', '0.5500', '(27)']
 
 
-def test_runs_without_lengths_have_no_such_table(tmp_path):
-  workdir(tmp_path / 'a', [(4, 'eval', {'mlm': 2.0})])
-  assert 'By the length' not in report.table(report.read(tmp_path))
-
-
 def test_scores_are_rounded_to_the_examples_that_were_scored(runs):
-  from bert_jax.tools.report import statistics as report_statistics
-
   panel, accuracy = report.read(runs).panels[0], [0.8] * 3
   (arm,) = panel.arms
   arm.runs += [dataclasses.replace(arm.runs[0], fields={**arm.runs[0].fields, 'seed': 2})]
@@ -103,9 +98,6 @@ def test_scores_are_rounded_to_the_examples_that_were_scored(runs):
 
 
 def test_a_panel_draws_them(runs):
-  pytest.importorskip('matplotlib')
-  from bert_jax.tools.report import figures as report_figures
-
   (panel,) = report.read(runs).panels
   drawn = {name: figure for name, _, figure in report_figures.panel_figures(panel)}
   (axis,) = drawn['lengths'].axes
@@ -117,4 +109,5 @@ def test_a_panel_draws_them(runs):
   for path in runs.glob('*/**/scores.json'):
     path.unlink()
   (panel,) = report.read(runs).panels
+  assert 'By the length' not in report.table(report.read(runs))
   assert 'lengths' not in [name for name, *_ in report_figures.panel_figures(panel)]

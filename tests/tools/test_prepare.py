@@ -164,7 +164,9 @@ def vocabulary(name, *flags):
   return prepare.vocabulary_folder(prepare.parser().parse_args(given))
 
 
-def test_a_vocabulary_may_be_named_as_a_model_is(vocab, tmp_path, monkeypatch):
+def test_a_vocabulary_may_be_named_as_a_model_is_and_a_file_is_cased_if_said_so(
+  vocab, tmp_path, monkeypatch
+):
   model, tokenizer = tmp_path / 'named_weights' / 'model', tokenizers.load_folder(vocab)
   model.mkdir(parents=True)
   (model.parent / '__init__.py').write_text('')
@@ -175,6 +177,9 @@ def test_a_vocabulary_may_be_named_as_a_model_is(vocab, tmp_path, monkeypatch):
   wrong = pytest.raises(InputError, match='no_such_weights/model holds no run and no model')
   with wrong, vocabulary('no_such_weights/model'):
     pass
+  for flags, lower in (((), True), (('--cased',), False)):
+    with vocabulary(vocab / 'vocab.txt', *flags) as folder:
+      assert tokenizers.load_folder(folder).do_lower_case is lower
 
 
 def test_killed_and_started_again_two_processes_give_the_bytes_of_one(
@@ -305,6 +310,14 @@ def test_duplicates_and_short_documents_go_and_are_counted(vocab, tmp_path):
     assert meta['kept']['']['documents'] == left and counts['documents'] == 6
     assert counts['short_documents'] == 1
     assert {name: n for name, n in counts.items() if 'duplicates' in name} == gone
+  inputs = (
+    '',
+    write(tmp_path / 's.txt', ['kala .'], ['kala', 'ti .'], ['kalati']),
+  )  # 6, 8, 6 letters
+  for least, left in ((6, 3), (7, 1), (8, 1)):
+    meta = make(tmp_path / f'{least}', vocab, inputs, min_characters=least)
+    assert meta['kept']['']['documents'] == left
+    assert meta['counts'].get('short_documents', 0) == 3 - left
 
 
 def test_a_document_of_several_records_comes_back_whole(vocab, tmp_path):
@@ -338,6 +351,9 @@ def test_another_text_is_another_corpus(vocab, tmp_path):
   other = tokenizers.WordPiece(pieces[:5] + pieces[:4:-1])  # the same pieces, other ids
   with pytest.raises(InputError, match='was prepared with another vocabulary than this run has'):
     prepared.load(tmp_path / 'A', other)
+  (tmp_path / 'other.txt').write_text('\n'.join([*pieces, 'zebra']))
+  with pytest.raises(InputError, match='other.txt is not the vocabulary that .* was prepared with'):
+    task.resolve(pretrain_config(tmp_path / 'A', f'tokenizer.path={tmp_path}/other.txt'))
 
 
 def test_a_shard_of_beam_holds_its_documents_in_order(vocab, tmp_path):
@@ -422,13 +438,10 @@ def test_a_prepared_corpus_holds_out_what_its_text_does(small, small_corpus, voc
     found.append({k: p.corpus.piece(0, len(p.corpus))[0].tolist() for k, p in parts.items()})
     found[-1] |= {f'{k} line': p.baselines['mlm'][0] for k, p in parts.items()}
   assert found[0] == found[1]
-  held = [
-    d.sentences
-    for d in text.documents(str(small), counts=Counter())
-    if zlib.crc32(d.name.encode()) < 0.4 * 2**32
-  ]
-  ids = [tokenizer.ids_batch(sentences) for sentences in held]
-  assert found[0]['eval'] == np.concatenate([x for one in ids for x in one]).tolist()
+  is_held = lambda document: zlib.crc32(document.name.encode()) < 0.4 * 2**32
+  held = filter(is_held, text.documents(str(small), counts=Counter()))
+  ids = tokenizer.ids_batch([sentence for document in held for sentence in document.sentences])
+  assert found[0]['eval'] == np.concatenate(ids).tolist()
 
 
 def test_two_do_not_write_one_folder(vocab, tmp_path):
@@ -441,39 +454,19 @@ def test_two_do_not_write_one_folder(vocab, tmp_path):
     assert make(out, vocab, inputs) == whole  # nothing is written
 
 
-def test_what_was_begun_goes_on_behind_its_last_shard(vocab, tmp_path):
-  """Five files, a shard each, every one with a document of the first: after the loss of the last
-  two shards they are made again, and the others are not."""
-  paths = [write(tmp_path / f'{i}.txt', story(i, 6), story(99, 6)) for i in range(5)]
-  inputs = [('', path) for path in paths]
-  out, settings = tmp_path / 'D', {'shard_mb': 0, 'duplicates': 'exact'}
+def test_shards_of_several_blocks_are_gone_on_behind(big, vocab, tmp_path, monkeypatch):
+  """The last file has documents of the first one, which lie in a shard that is not made again."""
+  monkeypatch.setattr(text, 'BLOCK_BYTES', 250_000)
+  more = write(tmp_path / 'more.txt', *(story(i, 5 + i % 60) for i in range(660, 860)))
+  out, inputs = tmp_path / 'D', [('', big / 'a.txt'), ('', more)]
+  settings = {'shard_mb': 1, 'duplicates': 'exact'}
   meta = make(out, vocab, *inputs, **settings)
-  assert meta['kept']['']['documents'] == 6 and meta['counts']['exact_duplicates'] == 4
+  assert meta['shards'] == 2 and meta['kept']['']['documents'] == 680 + 180
+  assert meta['counts']['exact_duplicates'] == 20
   before = content(out)
-  assert list(documents(out)) == ['0.txt:1', '0.txt:8', *(f'{i}.txt:1' for i in '1234')]
-  for path in (out / 'corpus.json', *prepared.shard_paths(out, 3), *prepared.shard_paths(out, 4)):
+  for path in (out / 'corpus.json', *prepared.shard_paths(out, 1)):
     path.unlink()
   assert make(out, vocab, *inputs, **settings) == meta and content(out) == before
-
-
-def test_shards_of_several_blocks_are_gone_on_behind(big, vocab, tmp_path, monkeypatch):
-  monkeypatch.setattr(text, 'BLOCK_BYTES', 250_000)
-  more = write(tmp_path / 'more.txt', *(story(i, 30) for i in range(200)))
-  out, inputs = tmp_path / 'D', [('', big / 'a.txt'), ('', more)]
-  meta = make(out, vocab, *inputs, shard_mb=1)
-  assert meta['shards'] == 2 and meta['kept']['']['documents'] == 880
-  before = content(out)
-  (out / 'corpus.json').unlink()
-  prepared.shard_paths(out, 1)[0].unlink()
-  assert make(out, vocab, *inputs, shard_mb=1) == meta and content(out) == before
-
-
-def test_the_shortest_document_that_stays(vocab, tmp_path):
-  write(tmp_path / 'd.txt', ['kala .'], ['kala', 'ti .'], ['kalati'])  # 6, 8 and 6 characters
-  for least, left in ((6, 3), (7, 1), (8, 1)):
-    meta = make(tmp_path / f'{least}', vocab, ('', tmp_path / 'd.txt'), min_characters=least)
-    assert meta['kept']['']['documents'] == left
-    assert meta['counts'].get('short_documents', 0) == 3 - left
 
 
 def test_a_prepared_corpus_brings_its_vocabulary_and_casing(tmp_path):
@@ -488,18 +481,6 @@ def test_a_prepared_corpus_brings_its_vocabulary_and_casing(tmp_path):
     assert config.tokenizer.path == str(out / 'vocab.txt')
     first = documents(out)['d.txt:1'][0]
     assert [pieces[i] for i in first] == [('Kala', 'kala')[lower], 'kala', '.']
-
-
-def test_another_vocabulary_than_the_prepared_one_is_refused(small_corpus, vocab, tmp_path):
-  (tmp_path / 'other.txt').write_text((vocab / 'vocab.txt').read_text() + 'zebra\n')
-  with pytest.raises(InputError, match='other.txt is not the vocabulary that .* was prepared with'):
-    task.resolve(pretrain_config(small_corpus, f'tokenizer.path={tmp_path}/other.txt'))
-
-
-def test_a_vocabulary_file_is_cased_if_said_so(vocab, tmp_path):
-  for flags, lower in (((), True), (('--cased',), False)):
-    with vocabulary(vocab / 'vocab.txt', *flags) as folder:
-      assert tokenizers.load_folder(folder).do_lower_case is lower
 
 
 # ---- what is bad is named ------------------------------------------------------------------------
@@ -561,13 +542,6 @@ def test_a_failed_first_try_leaves_no_vocabulary_behind(small, vocab, tmp_path):
     assert content(tmp_path / name) == content(tmp_path / f'{name}2')
 
 
-def test_a_lexicon_must_match_something(small, vocab, tmp_path):
-  pytest.importorskip('ahocorasick_rs')
-  (tmp_path / 'lexicon.txt').write_text('Timbuktu\n')
-  with pytest.raises(InputError, match='no line of .*lexicon.txt occurs in the text'):
-    make(tmp_path / 'D', vocab, ('', small), entities=str(tmp_path / 'lexicon.txt'))
-
-
 def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path, capsys):
   """A limit on the size of files stands in for the disk."""
   with files_up_to(400_000), pytest.raises(SystemExit) as end:
@@ -585,14 +559,11 @@ def legacy(written):
   }
 
 
-@pytest.mark.parametrize(
-  'rewritten',
-  (
-    lambda written: written,
-    lambda written: json.loads(json.dumps(written).replace('pythonClassName', 'python_class_name')),
-    legacy,
-  ),
-)
+def snake_case(written):
+  return json.loads(json.dumps(written).replace('pythonClassName', 'python_class_name'))
+
+
+@pytest.mark.parametrize('rewritten', (dict, snake_case, legacy))
 def test_a_corpus_runs_no_code(small_corpus, vocab, tmp_path, monkeypatch, rewritten):
   """TFDS imports the module of a class that features.json names."""
   out = shutil.copytree(small_corpus, tmp_path / 'D')
@@ -600,16 +571,14 @@ def test_a_corpus_runs_no_code(small_corpus, vocab, tmp_path, monkeypatch, rewri
   (tmp_path / 'stranger.py').write_text('raise SystemExit("it ran")')
   path = prepared.data_folder(out) / 'features.json'
   written = json.loads(path.read_text())
-  fields = written['featuresDict']['features'].values()
-  for field in fields:
+  for field in written['featuresDict']['features'].values():
     field['pythonClassName'] = 'stranger.Tensor'
   path.write_text(json.dumps(rewritten(written)))
-  for read in (
-    lambda: prepared.load(out, tokenizers.load_folder(vocab)),
-    lambda: files.tfds_source(f'tfds:{out}'),
-  ):
-    with pytest.raises(InputError, match=r"names the class 'stranger\.\w+.*would run that code"):
-      read()
+  named = r"names the class 'stranger\.\w+.*would run that code"
+  with pytest.raises(InputError, match=named):
+    prepared.load(out, tokenizers.load_folder(vocab))
+  with pytest.raises(InputError, match=named):
+    files.tfds_source(f'tfds:{out}')
   monkeypatch.setattr('tensorflow_datasets.core.constants.DATA_DIR', str(out))
   with pytest.raises(InputError, match="names the class 'stranger"):
     files.tfds_source('tfds:corpus')
@@ -786,13 +755,16 @@ def test_text_is_read_in_the_encoding_that_is_named(vocab, tmp_path, capsys):
   assert len(found[0][0][0]) > 5
 
 
-def test_a_lexicon_is_read_in_the_encoding_that_is_named(vocab, tmp_path):
+def test_a_lexicon_is_read_in_the_encoding_that_is_named_and_must_match(small, vocab, tmp_path):
   pytest.importorskip('ahocorasick_rs')
   source, names = tmp_path / 'a.txt', tmp_path / 'names.txt'
   for path, content in ((source, 'kala lone .\n'), (names, 'kala lone\n')):
     path.write_text(content, 'utf-16-le')
   how = {'entities': str(names), 'text_encoding': 'utf-16-le'}
   assert make(tmp_path / 'D', vocab, ('', source), **how)['counts']['entities_matched'] == 1
+  (tmp_path / 'other.txt').write_text('Timbuktu\n')
+  with pytest.raises(InputError, match='no line of .*other.txt occurs in the text'):
+    make(tmp_path / 'E', vocab, ('', small), entities=str(tmp_path / 'other.txt'))
   config = pretrain_config(source, f'corpus.entities={names}', 'data.text_encoding=utf-16-le')
   ((whole, _),) = loading.load(config, str(source), tokenizers.load_folder(vocab), 'train').values()
   assert len(whole) == 3  # tokens

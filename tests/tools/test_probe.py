@@ -32,27 +32,23 @@ SENTENCES = [
 @pytest.fixture(scope='module')
 def conllu(tmp_path_factory):
   """24 tagged sentences, as CoNLL-U."""
-  rows = []
-  for number, text in enumerate(SENTENCES):
-    rows.append(f'# sent_id = {number}')
-    for i, word in enumerate(text.split(), 1):
-      rows.append('\t'.join([str(i), word, word, TAGS[word], *['_'] * 6]))
-    rows.append('')
+  row = lambda i, word: '\t'.join([str(i), word, word, TAGS[word], *['_'] * 6]) + '\n'
+  sentence = lambda words: ''.join(row(i, word) for i, word in enumerate(words, 1))
   path = tmp_path_factory.mktemp('ud') / 'x.conllu'
-  path.write_text('\n'.join(rows) + '\n')
+  path.write_text('\n'.join(f'# a comment\n{sentence(text.split())}' for text in SENTENCES) + '\n')
   return path
 
 
 @pytest.fixture(scope='module')
 def pairs(tmp_path_factory):
   """Minimal pairs: a sentence of the corpus, and the same with its words turned around."""
-  folder, lines = tmp_path_factory.mktemp('blimp'), []
+  path, lines = tmp_path_factory.mktemp('blimp') / 'order.jsonl', []
   for text in SENTENCES[:6]:
     words = text.split()
     fields = {'sentence_good': text, 'sentence_bad': ' '.join(words[::-1]), 'UID': 'order'}
     lines.append(json.dumps(fields | {'linguistics_term': words[1]}))
-  (folder / 'order.jsonl').write_text('\n'.join([*lines, '{"sentence_good": 3}', 'no json']) + '\n')
-  return folder / 'order.jsonl'
+  path.write_text('\n'.join([*lines, '{"sentence_good": 3}', 'no json']) + '\n')
+  return path
 
 
 @pytest.fixture(scope='module')
@@ -257,18 +253,15 @@ def test_all_checkpoints_are_probed_once(pretrained, conllu, pairs, tmp_path, ca
   for part in ('by pos', 'NOUN', 'by frequency', 'by language', 'majority', 'attends most to'):
     assert part in shown, part
 
-  def never(*_):
-    raise AssertionError('a checkpoint is probed again')
-
   with monkeypatch.context() as patch:
-    patch.setattr(predict, 'Model', never)
+    patch.delattr(predict, 'Model')  # so that no checkpoint can be probed again
     probe.main(arguments)
     assert capsys.readouterr().out == shown
-    with pytest.raises(AssertionError):  # other settings are another result
+    with pytest.raises(AttributeError):  # other settings are another result
       probe.main([*arguments, '--words', '7'])
     # Another run's checkpoint of that step, too, is another result.
     (workdir / 'checkpoints/10/meta/metadata').touch()
-    with pytest.raises(AssertionError):
+    with pytest.raises(AttributeError):
       probe.main(arguments)
   # A checkpoint that cannot be read is left out and named; the others are probed.
   file = max((workdir / 'checkpoints/10/params').rglob('*'), key=lambda p: p.stat().st_size)

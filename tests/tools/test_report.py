@@ -4,7 +4,6 @@ import dataclasses
 import json
 import shutil
 import statistics
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -54,11 +53,9 @@ def test_examples_are_told_apart_by_a_baseline_of_the_loss_or_else_of_the_accura
   for name, levels in {'a': scores, 'b': scores | loss, 'c': {}}.items():
     workdir(tmp_path / name, [(2, 'eval', {'f1': 0.5})], 'data.eval=x', spec=spec, levels=levels)
   _, found = arms.judged(records.below(tmp_path)[0])
-  own = {
-    path.name: {k: x for k, x in under.items() if 'of a' in k} for path, under in found.items()
-  }
-  assert own['a'] == {'classification_accuracy of a majority': 0.7}
-  assert own['b'] == {'qa of a uniform': 4.5} and own['c'] == {}
+  own = {path.name: {k: x for k, x in of.items() if 'of a' in k} for path, of in found.items()}
+  accuracy = {'classification_accuracy of a majority': 0.7}
+  assert own == {'a': accuracy, 'b': {'qa of a uniform': 4.5}, 'c': {}}
 
 
 def test_seeds_are_one_line_and_other_fields_another(tmp_path):
@@ -166,32 +163,6 @@ def test_runs_without_a_last_number_or_an_end_are_in_no_mean(tmp_path):
   assert 'a1: its last mlm is no number' in said and 'a2: unfinished: at step 2' in said
 
 
-def test_each_of_two_tasks_has_its_baseline(tmp_path):
-  """The same arms of two sweeps, fine-tuned on two tasks."""
-  for task, level in (('sst', 0.5), ('cola', 0.7)):
-    (tmp_path / task).mkdir()
-    for arm, rate in (('low', 1e-5), ('high', 1e-4)):
-      for seed in range(3):
-        workdir(
-          tmp_path / task / f'{arm},seed={seed}',
-          [(2, 'eval', {'classification_accuracy': level + rate + seed / 100})],
-          f'seed={seed}',
-          f'optimizer.learning_rate={rate}',
-          f'data.train={task}.tsv',
-          spec='configs/finetune.py:task=table',
-          levels={'classification_accuracy': (level, 'majority')},
-        )
-    plan(tmp_path / task)
-  found = report.read(tmp_path, baseline='low')
-  assert len(found.panels) == 2 and not any('baseline' in x for x in found.remarks), found.remarks
-  labels = {arm.label for panel in found.panels for arm in panel.arms}
-  assert labels == {'low (sst)', 'high (sst)', 'low (cola)', 'high (cola)'}
-  for panel in found.panels:
-    assert panel.baseline
-    differences = [row.difference for row in panel.rows('classification_accuracy')]
-    assert [x.seeds for x in differences if x] == [3]
-
-
 def test_a_mean_with_collapsed_runs_says_so(tmp_path):
   for seed, (value, more) in enumerate(((0.9, {}), (0.92, {}), (0.91, {}), (0.5, {'constant': 1}))):
     scores = {'classification_accuracy': value} | more
@@ -201,9 +172,12 @@ def test_a_mean_with_collapsed_runs_says_so(tmp_path):
   assert row[1:3] == ['4', '0.8075 ± 0.2052 (1 of 4 collapsed, 0.9100 ± 0.0100 without)']
   assert 'Runs that collapsed, to one answer for every example, are in all means and tests.' in text
   assert f'{tmp_path}/s3: collapsed: one answer for every example' in text
-  lines = pages.latex(report.read(tmp_path)).splitlines()
-  assert r'all runs & 4 & 0.8075 $\pm$ 0.2052\dag{} & - & - \\' in lines
+  scores = {'classification_accuracy': 0.4, 'constant': 1}
+  workdir(tmp_path / 't', [(2, 'eval', scores)], 'optimizer.beta1=0.8', *fields[1:], spec=spec)
+  lines = pages.latex(report.read(tmp_path)).splitlines()  # each note has a mark of its own
+  assert r'beta1=0.9 & 4 & 0.8075 $\pm$ 0.2052\dag{} & - & - \\' in lines
   assert r'\par \dag{} 1 of 4 collapsed, 0.9100 $\pm$ 0.0100 without' in lines
+  assert r'beta1=0.8 & 1 & 0.4000\ddag{} & - & - \\' in lines
 
 
 def test_an_arm_that_collapsed_gets_no_p_value(tmp_path):
@@ -218,23 +192,13 @@ def test_an_arm_that_collapsed_gets_no_p_value(tmp_path):
   base, sound, gone = read.panels[0].rows('mlm')
   assert gone.difference.p is gone.difference.corrected is None and gone.difference.interval
   assert sound.difference.p == sound.difference.corrected < 0.05 and base.difference is None
-  assert (
-    'in all means and tests, but for arms of which all did: hidden_dropout_prob=0.3.'
-    in report.table(read)
-  )
+  said = 'in all means and tests, but for arms of which all did: hidden_dropout_prob=0.3.'
+  assert said in report.table(read)
   read = report.read(tmp_path, baseline='hidden_dropout_prob=0.3')
   (panel,) = read.panels
   said = 'The baseline collapsed, so nothing is tested.'
   assert said in report.table(read) and said in tables.narrow(panel)[1]
   assert [row.difference.p for row in panel.rows('mlm')[1:]] == [None, None]
-
-
-def test_two_arms_are_not_called_alike(tmp_path):
-  for rate in (1, 2, 3):
-    workdir(tmp_path / f'r{rate}', [(2, 'eval', {'mlm': 1.0})], f'data.seq_length=6{rate}')
-  names = [f'{arm.label}=X' for panel in report.read(tmp_path).panels for arm in panel.arms][:2]
-  with pytest.raises(InputError, match='two arms are called X; give --label another name'):
-    report.read(tmp_path, renamed=names)
 
 
 def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
@@ -253,14 +217,15 @@ def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
   assert len(arms.without_copies(result.runs)[0]) == 3
 
 
-def test_several_folders_are_one_report(tmp_path):
-  for name in 'ab':
+def test_several_folders_are_one_report_and_no_two_arms_are_called_alike(tmp_path):
+  for name, beta in (('a', 0.8), ('b', 0.9)):
     (tmp_path / name).mkdir()
-    beta = f'optimizer.beta1=0.{8 + (name == "b")}'
-    workdir(tmp_path / name / 'run', [(1, 'eval', {'mlm': 2.0})], beta)
-  found = report.read(tmp_path / 'a', tmp_path / 'b', tmp_path / 'a' / 'run')
-  _, one, two = cells(report.table(found))
+    workdir(tmp_path / name / 'run', [(1, 'eval', {'mlm': 2.0})], f'optimizer.beta1={beta}')
+  folders = tmp_path / 'a', tmp_path / 'b', tmp_path / 'a' / 'run'
+  _, one, two = cells(report.table(report.read(*folders)))
   assert [one[0], two[0]] == ['beta1=0.8', 'beta1=0.9'] and one[1] == '1'
+  with pytest.raises(InputError, match='two arms are called X; give --label another name'):
+    report.read(*folders, renamed=['beta1=0.8=X', 'beta1=0.9=X'])
 
 
 def test_runs_judged_under_other_masks_are_named(tmp_path):
@@ -289,18 +254,3 @@ def test_runs_judged_on_other_rows_are_named(tmp_path):
   (tmp_path / 'c' / 'vocab.txt').write_text('[PAD]\n')
   found = [panel.evaluated_on for panel in report.read(tmp_path).panels]
   assert ['vocabulary=none' in x for x in found] == [True, False], found
-
-
-def test_the_command_hands_on_what_it_is_given(tmp_path, monkeypatch, capsys):
-  asked, out = [], SimpleNamespace()
-  (tmp_path / 'b').mkdir()
-  monkeypatch.setattr(report, 'read', lambda *folders, **more: asked.append((folders, more)) or out)
-  monkeypatch.setattr(report, 'table', lambda found: 'the table')
-  monkeypatch.setattr(report, 'picture', lambda *given: asked.append(given))
-  monkeypatch.setattr(report.pages, 'write', lambda *given: asked.append(given) or [])
-  folders = tmp_path / 'a', tmp_path / 'b'
-  more = '--svm', '--metric', 'm', '--baseline', 'x', '--picture', 'p.png'
-  report.main([*map(str, folders), *more])
-  assert asked[0] == (folders, dict(metric='m', baseline='x', renamed=[], svm=True))
-  assert asked[1:] == [(out, tmp_path / 'b' / 'report', 'a'), (out, 'p.png')]
-  assert 'the table' in capsys.readouterr().out

@@ -48,6 +48,8 @@ def files_without_sweep(monkeypatch):
 
 
 def test_a_sweep_is_every_combination_in_a_folder_of_its_own():
+  assert sweep_grid.arms_of('f.py', ['a=1,2', 'b=3,4'])[1] == 'a=1,b=3'  # the first is the baseline
+  assert sweep_grid.arms_of('f.py', []) == ({'': {}}, '')
   found = runs_of(['optimizer.beta1=0.8,0.9', 'init_from=,a/b'], (0, 1))
   every = itertools.product(('0.8', '0.9'), ('none', 'a_b'), (0, 1))
   assert list(found) == [f'optimizer.beta1={x},init_from={y},seed={z}' for x, y, z in every]
@@ -70,17 +72,50 @@ def test_a_sweep_varies_arguments_of_the_config_file():
   assert c.load(run.spec) == c.load('configs/pretrain.py') and run.folder == 'seed=0'
 
 
-@pytest.mark.parametrize('seeds', ['20261125', '0-99999999', '0-' + '9' * 40, '\u00b2', '5,\u0663'])
-def test_a_sweep_of_millions_of_runs_is_a_slip(seeds):
-  with pytest.raises(InputError, match='--seeds .*(millions|one seed is named by a comma|5,6,9)'):
-    sweep_grid.seeds_of(seeds)
-  assert sweep_grid.seeds_of('20261125,') == (20261125,)
+SEEDS = {'3': (0, 1, 2), '5,6,9': (5, 6, 9), '7,': (7,), '5-7': (5, 6, 7), '20261125,': (20261125,)}
+
+
+def test_seeds_are_a_number_or_a_list():
+  for text, seeds in SEEDS.items():
+    assert sweep_grid.seeds_of(text) == seeds
+  # The last one is long, and said to be none at once.
+  for text in (
+    '0',
+    'x',
+    '1,1',
+    '9-5',
+    '',
+    '-3',
+    '1,a',
+    '\u00b2',
+    '5,\u0663',
+    '123456789 ' * 9 + ';',
+  ):
+    with pytest.raises(InputError, match='--seeds is .* give how many, or a list such as 5,6,9'):
+      sweep_grid.seeds_of(text)
+
+
+def test_a_sweep_of_millions_of_runs_is_a_slip():
+  for seeds in ('20261125', '0-99999999'):
+    with pytest.raises(InputError, match='--seeds .*one seed is named by a comma'):
+      sweep_grid.seeds_of(seeds)
+  with pytest.raises(InputError, match='--seeds is'):
+    sweep_grid.seeds_of('0-' + '9' * 40)
   with pytest.raises(InputError, match='10,000; give fewer'):
     runs_of([f'a={",".join(map(str, range(200)))}'], range(100))
   with pytest.raises(InputError, match='--vary: these are 1,000,000,000,000 runs'):
     runs_of([f'{name}={",".join(map(str, range(1000)))}' for name in 'abcd'])
   with pytest.raises(InputError, match='--random: these are 99,999,999'):
     runs_of(['a=1,2'], draws=99_999_999)
+
+
+def planned(root, *words, spec=PRETRAIN, fields=()):
+  """(the runs of a command line, the content of its sweep.json, which is written)."""
+  args = sweep.parser().parse_args(['--config', spec, '--workdir', str(root), *words])
+  runs, baseline = sweep.planned(args, fields)
+  content = sweep.content_of(root, runs, baseline, args)
+  sweep.write(root, content)
+  return runs, content
 
 
 def test_a_plan_names_folders_of_its_own_and_runs_no_code(tmp_path):
@@ -124,28 +159,6 @@ def test_fields_move_together_and_values_may_have_commas():
       runs_of([wrong])
 
 
-def test_the_seed_stands_in_a_value():
-  found = runs_of(["init_from='S/a,seed={seed}'"], (3, 4))
-  assert [run.fields[0] for run in found.values()] == [
-    f'--config.init_from=S/a,seed={seed}' for seed in (3, 4)
-  ]
-  assert len({run.arm for run in found.values()}) == 1
-
-
-@pytest.mark.parametrize(
-  'text, seeds', [('3', (0, 1, 2)), ('5,6,9', (5, 6, 9)), ('7,', (7,)), ('5-7', (5, 6, 7))]
-)
-def test_seeds(text, seeds):
-  assert sweep_grid.seeds_of(text) == seeds
-
-
-# The last one is long, and said to be none at once.
-@pytest.mark.parametrize('text', ['0', 'x', '1,1', '9-5', '', '-3', '1,a', '123456789 ' * 9 + ';'])
-def test_seeds_that_are_none(text):
-  with pytest.raises(InputError, match='--seeds is'):
-    sweep_grid.seeds_of(text)
-
-
 def test_one_factor_at_a_time_around_a_baseline():
   vary = ['optimizer.beta1=0.8,0.9', 'batch_size=16,32,64']  # 0.9 and 32 are the config's
   arms, name = sweep_grid.arms_of(PRETRAIN, vary, '')
@@ -159,8 +172,6 @@ def test_one_factor_at_a_time_around_a_baseline():
   assert arms['baseline'] == {'batch_size': '64', 'optimizer.beta1': '0.8'}
   assert list(arms) == ['baseline', 'optimizer.beta1=0.9', 'batch_size=16', 'batch_size=32']
   assert arms['batch_size=16'] == {'batch_size': '16', 'optimizer.beta1': '0.8'}
-  arms, _ = sweep_grid.arms_of(PRETRAIN, vary, 'optimizer.beta1=0.8')
-  assert arms['baseline'] == {'optimizer.beta1': '0.8'}
   for wrong, said in (
     ('batchsize=64', 'did you mean'),
     ('batch_size=16,32', 'has several values'),
@@ -168,13 +179,6 @@ def test_one_factor_at_a_time_around_a_baseline():
   ):
     with pytest.raises(InputError, match=said):
       sweep_grid.arms_of(PRETRAIN, vary, wrong)
-
-
-def test_without_a_baseline_the_first_values_are_it():
-  arms, baseline = sweep_grid.arms_of('f.py', ['a=1,2', 'b=3,4'])
-  assert baseline == 'a=1,b=3' == next(iter(arms)) and len(arms) == 4
-  assert sweep_grid.arms_of('f.py', ['a=1,2'], draws=2)[1] == ''
-  assert sweep_grid.arms_of('f.py', []) == ({'': {}}, '')
 
 
 def test_ready_ablations_stand_side_by_side_or_cross():
@@ -197,11 +201,6 @@ def test_ready_ablations_stand_side_by_side_or_cross():
     sweep_grid.arms_of('configs/ablations.py:norm+pairs', [])
 
 
-def test_arms_that_are_drawn_twice_are_counted(caplog):
-  arms, _ = sweep_grid.arms_of('f.py', ['a=1,2', 'b=1,2'], draws=20)
-  assert len(arms) == 4 and '16 of the arms that --random has drawn are equal' in caplog.text
-
-
 def test_a_name_is_as_short_as_a_folder_wants_it():
   vary = [f'optimizer.a_field_with_a_long_name_{i}=1,2' for i in range(8)]
   arms, _ = sweep_grid.arms_of('f.py', vary)
@@ -210,7 +209,7 @@ def test_a_name_is_as_short_as_a_folder_wants_it():
   assert all(len(run.folder) < 240 and run.folder.endswith(',seed=12') for run in runs)
 
 
-def test_a_random_search_draws_the_same_arms_and_goes_on():
+def test_a_random_search_draws_the_same_arms_and_goes_on(caplog):
   vary = ['optimizer.learning_rate=log(1e-4,1e-2)', 'model.norm=layer_norm,rms_norm']
   vary += ['seed2=integers(2,4)', 'd=uniform(0,0.5)']
   first, _ = sweep_grid.arms_of('f.py', vary, draws=20)
@@ -222,6 +221,8 @@ def test_a_random_search_draws_the_same_arms_and_goes_on():
   assert {arm['seed2'] for arm in more.values()} == {'2', '3', '4'}
   assert {arm['model.norm'] for arm in more.values()} == {'layer_norm', 'rms_norm'}
   assert sweep_grid.arms_of('f.py', vary, draws=20, draw_seed=1)[0] != first
+  assert sweep_grid.arms_of('f.py', ['a=1,2', 'b=1,2'], draws=20)[1] == ''
+  assert '16 of the arms that --random has drawn are equal' in caplog.text
   with pytest.raises(InputError, match='is a range, for a random search; add --random'):
     sweep_grid.arms_of('f.py', vary)
   with pytest.raises(InputError, match='no range of numbers'):
@@ -260,12 +261,8 @@ def test_a_config_file_has_arms_of_its_own(tmp_path):
 
 def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
   """Each from the one of the same arm and seed, in the folder that it was trained in."""
-  root, spec = tmp_path / 'S', 'configs/finetune.py:runlocal'
-  before = ['--config', PRETRAIN, '--vary', 'masking.masked_lm_prob=0.15,0.3', '--seeds', '4,7']
-  args = sweep.parser().parse_args([*before, '--workdir', str(root)])
-  runs, name = sweep.planned(args, [])
-  sweep.write(root, sweep.content_of(root, runs, name, args))
-  there = tmp_path / 'T'
+  root, there, spec = tmp_path / 'S', tmp_path / 'T', 'configs/finetune.py:runlocal'
+  runs, _ = planned(root, '--vary', 'masking.masked_lm_prob=0.15,0.3', '--seeds', '4,7')
   after = f'--config {spec} --workdir {there} --from {root} --seeds 4,7 --vary steps=5,6;epochs=0,0'
   after = after.split()
   for folder, state in (('0.15,seed=4', 'finished'), ('0.15,seed=7', 'running')):
@@ -283,28 +280,28 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
     re.search(r'--workdir (\S+) .*--config.init_from=(\S+)', ' '.join(shlex.split(line))).groups()
     for line in said.out.splitlines()
   )
-  assert starts == {
-    f'{there}/{run.arm},steps={steps},epochs=0,{run.folder.rpartition(",")[2]}': (
-      f'{root}/{run.folder}'
-    )
-    for run in runs
-    for steps in (5, 6)
-  }
-  planned = json.loads((there / 'sweep.json').read_text())['runs']
-  assert {f'{there}/{folder}' for folder in planned} == set(starts)
+  name = lambda run, steps: f'{run.arm},steps={steps},epochs=0,{run.folder.rpartition(",")[2]}'
+  expected = {name(run, n): f'{root}/{run.folder}' for run in runs for n in (5, 6)}
+  assert starts == {f'{there}/{folder}': source for folder, source in expected.items()}
+  assert json.loads((there / 'sweep.json').read_text())['runs'].keys() == expected.keys()
   cases = ('low', '', 'low,steps=5'), ('', '', ''), ('', 'low', 'low,steps=5')
   for baseline, only, expected in cases:
     runs = {str(i): {'arm': x} for i, x in enumerate(('hi', 'low'))}
     (root / 'sweep.json').write_text(json.dumps({'baseline': baseline, 'runs': runs}))
     assert sweep_grid.arms_of(spec, ['steps=5,6'], before=str(root), only=only)[1] == expected
+  before = {f'a.b={b},c={c}': {'arm': f'a.b={b},c={c}'} for b in (1, 2) for c in (1, 3)}
+  (root / 'sweep.json').write_text(json.dumps({'runs': before}))
+  chosen = lambda only: list(sweep_grid.arms_of(spec, [], before=str(root), only=only)[0])
+  assert chosen("'a.b=2,c=1','a.b=1,c=3'") == ['a.b=2,c=1', 'a.b=1,c=3']
+  with pytest.raises(InputError, match="--arms 'b=2' is not an arm of --from, which has a.b=1,c=1"):
+    chosen('b=2')
   with pytest.raises(InputError, match='--from has other arms; drop one'):
     sweep_grid.arms_of(spec, ['steps=5,6'], '', before=str(root))
   for content in ('{"runs": 3}', '{}', '{'):
     (root / 'sweep.json').write_text(content)
-    with pytest.raises(InputError, match='holds no sweep; give the --workdir of one'):
-      sweep_grid.arms_of(spec, [], before=str(root))
-  with pytest.raises(InputError, match='holds no sweep'):
-    sweep_grid.arms_of(spec, [], before=str(tmp_path / 'none'))
+    for before in (root, tmp_path / 'none'):
+      with pytest.raises(InputError, match='holds no sweep; give the --workdir of one'):
+        sweep_grid.arms_of(spec, [], before=str(before))
 
 
 def test_every_ready_ablation_is_a_sweep():
@@ -330,18 +327,6 @@ def test_every_ready_ablation_is_a_sweep():
     c.load('configs/ablations.py:runlocal')
 
 
-def test_arms_are_chosen_by_their_names(tmp_path):
-  spec = 'configs/ablations.py:masking_rate,runlocal'
-  arms, _ = sweep_grid.arms_of(spec, [], only='masked_lm_prob=0.3,masked_lm_prob=0.15')
-  assert list(arms) == ['masked_lm_prob=0.3', 'masked_lm_prob=0.15']
-  before = {f'a.b={b},c={c}': {'arm': f'a.b={b},c={c}'} for b in (1, 2) for c in (1, 3)}
-  (tmp_path / 'sweep.json').write_text(json.dumps({'runs': before}))
-  chosen = lambda only: list(sweep_grid.arms_of(spec, [], before=str(tmp_path), only=only)[0])
-  assert chosen("'a.b=1,c=3','a.b=2,c=1'") == ['a.b=1,c=3', 'a.b=2,c=1']
-  with pytest.raises(InputError, match="--arms 'b=2' is not an arm of --from, which has a.b=1,c=1"):
-    chosen('b=2')
-
-
 def test_arms_of_other_depths_have_as_many_parameters():
   spec, counts = 'configs/ablations.py:depth_width,runlocal', []
   for arm in sweep_grid.arms_of(spec, [])[0].values():
@@ -355,10 +340,9 @@ def flops_of_step(config):
   return sweep.flops_of(config)(Moment(rows=config.batch_size))
 
 
-def test_budgets_make_arms_comparable():
-  args = f'--config {PRETRAIN} --workdir S --seeds 1 --vary batch_size=16,32;data.seq_length=64,32'
-  args = args.split()
-  parse = lambda *more: sweep.planned(sweep.parser().parse_args([*args, *more]), [])[0]
+def test_budgets_make_arms_comparable(tmp_path):
+  vary = '--seeds=1', '--vary=batch_size=16,32;data.seq_length=64,32'
+  parse = lambda *more: planned(tmp_path, *vary, *more)[0]
   assert [run.config.steps for run in parse('--tokens', '102400')] == [100, 100]
   flops = [flops_of_step(run.config) * run.config.steps for run in parse('--flops', '1e12')]
   assert flops == pytest.approx([1e12, 1e12], rel=0.02)
@@ -372,36 +356,27 @@ def test_the_flops_of_a_run_are_those_of_the_model_that_it_starts_from(tmp_path)
   start = f'--config.init_from={tmp_path}/W'
   alone, started = (flops_of_step(c.load(spec, [x])) for x in (size, start))
   assert alone == started
-  words = f'--config {spec} --workdir S --seeds 1 --flops {7 * alone}'.split()
-  (run,), _ = sweep.planned(sweep.parser().parse_args(words), [start])
+  words = '--seeds', '1', '--flops', str(7 * alone)
+  (run,), _ = planned(tmp_path / 'S', *words, spec=spec, fields=[start])
   assert run.config.steps == 7
 
 
 def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path):
   """Its arms are added, and the baseline stays unless --baseline names another."""
   root = tmp_path / 'S'
-
-  def planned(*words):
-    args = sweep.parser().parse_args(['--config', PRETRAIN, '--workdir', str(root), *words])
-    runs, baseline = sweep.planned(args, [])
-    content = sweep.content_of(root, runs, baseline, args)
-    sweep.write(root, content)
-    return content
-
-  one = '--seeds', '1', '--vary'
-  assert planned(*one, 'batch_size=16', '--baseline', '')['baseline'] == 'baseline'
-  again = planned(*one, 'optimizer.beta1=0.8')
+  joined = lambda vary, *more: planned(root, '--seeds', '1', '--vary', vary, *more)[1]
+  assert joined('batch_size=16', '--baseline', '')['baseline'] == 'baseline'
+  again = joined('optimizer.beta1=0.8')
   assert again['baseline'] == 'baseline' and len(again['runs']) == 3
   (root / 'sweep.json').write_text(json.dumps(again | {'baseline': 'batch_size=16'}))
-  assert planned(*one, 'batch_size=8', '--baseline', '')['baseline'] == 'baseline'
+  assert joined('batch_size=8', '--baseline', '')['baseline'] == 'baseline'
   # An arm that was trained is not another one of the same name.
-  other = *one, 'batch_size=16', '--baseline', 'optimizer.beta1=0.7'
-  planned(*other)
-  planned(*one, 'batch_size=16', '--baseline', '')
+  joined('batch_size=16', '--baseline', 'optimizer.beta1=0.7')
+  joined('batch_size=16', '--baseline', '')
   contents.claim(root / 'baseline,seed=0', c.load(PRETRAIN, ['--config.seed=0']))
-  planned(*one, 'batch_size=16', '--baseline', 'steps=7;epochs=0')  # a run may have another length
+  joined('batch_size=16', '--baseline', 'steps=7;epochs=0')  # a run may have another length
   with pytest.raises(InputError, match=r'with another config \(optimizer.beta1: 0.9 -> 0.7'):
-    planned(*other)
+    joined('batch_size=16', '--baseline', 'optimizer.beta1=0.7')
 
 
 @pytest.mark.parametrize(
@@ -432,10 +407,9 @@ def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys
 
 def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp_path):
   """By a trial of the first run: 0.5 s for each of 4 steps, 9 s to start."""
-  words = f'--config {PRETRAIN} --workdir {tmp_path} --seeds 1 --vary batch_size=8,16'
   given = 'steps=0 epochs=3.0 eval.every=10 eval.batches=2 data.seq_length=32'
   given = [f'--config.{x}' for x in given.split()]
-  runs, _ = sweep.planned(sweep.parser().parse_args(words.split()), given)
+  runs, _ = planned(tmp_path, '--seeds', '1', '--vary', 'batch_size=8,16', fields=given)
   flops = flops_of_step(runs[0].config)
   data = {'train': Split(rows=121), 'eval': Split(rows=50)}
   facts = Facts(data=data, flops_per_step=flops)
@@ -586,7 +560,9 @@ def test_how_a_run_ended_is_its_exit_code_and_the_last_line_that_it_printed(
   }
   # That is written, and what is done is left out.
   assert [sweep_jobs.state_of(tmp_path, job) for job in jobs] == list(ended.values())
-  assert sweep_jobs.state_of(tmp_path, jobs[0]._replace(config=c.load(PRETRAIN))).state == ''
+  other = c.defaults('mlm_nsp')
+  other.eval.batches += 1  # another evaluation is another run
+  assert sweep_jobs.state_of(tmp_path, jobs[0]._replace(config=other)).state == ''
   ends |= {'b': [0], 'c': [0], 'd': [0]}
   caplog.set_level('INFO', 'bert_jax')
   assert {x.state for x in sweep_jobs.run_all(jobs, tmp_path, 1).values()} == {'done'}
@@ -644,12 +620,6 @@ def test_a_child_ends_with_the_sweep(monkeypatch):
   assert asked == [(os.getpid(), signal.SIGTERM), 1]
 
 
-def test_another_evaluation_is_another_run():
-  given = [c.load(PRETRAIN, [f'--config.eval.batches={n}']) for n in (4, 4, 5)]
-  first, same, other = map(sweep_jobs.fingerprint, given)
-  assert first == same != other
-
-
 def test_the_expected_time_is_that_of_the_runs_that_are_done():
   jobs = [run_of(f'{arm},seed={seed}', arm) for arm in 'ab' for seed in (0, 1)]
   ended = {'a,seed=0': Outcome('done', '', 10.0)}
@@ -675,13 +645,11 @@ def test_children_share_what_is_compiled_and_the_gpus(tmp_path, monkeypatch):
 
 def test_a_folder_of_a_resolved_run_is_the_same_sweep(tmp_path):
   """What a run fills in itself, such as a number of predictions, is no other config."""
-  spec, given = 'configs/pretrain.py:runlocal', ['--config.masking.max_predictions_per_seq=0']
-  args = sweep.parser().parse_args(['--config', spec, '--workdir', str(tmp_path), '--seeds', '1'])
-  found, baseline = sweep.planned(args, given)
-  sweep.write(tmp_path, sweep.content_of(tmp_path, found, baseline, args))
-  config = c.override(found[0].config, ['--config.masking.max_predictions_per_seq=7'])
-  contents.claim(tmp_path / found[0].folder, config)
-  assert sweep.content_of(tmp_path, found, baseline, args)['runs'].keys() == {found[0].folder}
-  other, _ = sweep.planned(args, [*given, '--config.data.seq_length=48'])
+  given = ['--config.masking.max_predictions_per_seq=0']
+  one = lambda *fields: planned(tmp_path, '--seeds', '1', fields=[*given, *fields])
+  ((run,), _) = one()
+  config = c.override(run.config, ['--config.masking.max_predictions_per_seq=7'])
+  contents.claim(tmp_path / run.folder, config)
+  assert one()[1]['runs'].keys() == {run.folder}
   with pytest.raises(InputError, match='was trained with another config .data.seq_length'):
-    sweep.content_of(tmp_path, other, baseline, args)
+    one('--config.data.seq_length=48')

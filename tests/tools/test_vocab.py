@@ -36,19 +36,15 @@ def run(capsys, *arguments, code=0):
 
 @pytest.mark.parametrize('kind', ['wordpiece', 'unigram', 'bpe', 'byte_bpe --cased'])
 def test_the_same_text_gives_the_same_bytes(folder, tmp_path, capsys, kind):
-  files = []
-  for out, names in (('1', 'big small'), ('2', 'big small')):
-    inputs = ' '.join(f'--input {name}={folder}/{name}.txt' for name in names.split())
-    given = f'{inputs} --kind {kind} --size 265 --sampling 0.7 --out {tmp_path / out}'
-    told = run(capsys, given)
+  named = f'--input big={folder}/big.txt --input small={folder}/small.txt'
+  by_pattern, files = f'--input {folder}/{{language}}.txt --languages big,small', []
+  for number, inputs in enumerate((named, named, by_pattern)):
+    out = tmp_path / str(number)
+    told = run(capsys, f'{inputs} --kind {kind} --size 265 --sampling 0.7 --out {out}')
     assert told['pieces'] + told.get('unused', 0) == 265 and told['files'] == 2
     assert {name: x['documents'] for name, x in told['languages'].items()} == {'big': 1, 'small': 1}
-    files.append({p.name: p.read_bytes() for p in (tmp_path / out).iterdir()})
-  assert files[0] == files[1]
-  pattern = folder / '{language}.txt'
-  given = f'--input {pattern} --languages big,small --kind {kind} --size 265 --sampling 0.7'
-  run(capsys, f'{given} --out {tmp_path / "3"}')
-  assert files[0] == {p.name: p.read_bytes() for p in (tmp_path / '3').iterdir()}
+    files.append({p.name: p.read_bytes() for p in out.iterdir()})
+  assert files[0] == files[1] == files[2]
 
 
 @pytest.mark.parametrize('flags', ['', '--cased', '--no-cjk-spaces'])

@@ -44,7 +44,7 @@ class Compiled(NamedTuple):
 def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = None) -> Compiled:
   """Compiles a program with the `options` it was lowered with. what: in words, 'a product for'."""
   name = f'{what} {len(devices)} {devices[0].device_kind}'
-  path = folder() / key(lowered, devices, options)
+  path = folder() / f'{key(lowered, devices, options)}.json.gz'
   if kept := load(path):
     return kept
   started = time.perf_counter()
@@ -84,20 +84,15 @@ def key(lowered: Lowered, devices: Devices, options: Options = None) -> str:
 def load(path: Path) -> Compiled | None:
   """Loads what `store` kept; None if there is nothing or it is damaged."""
   try:
-    facts = json.loads(path.with_suffix('.json').read_text())
-    text = gzip.decompress(path.with_suffix('.hlo.gz').read_bytes()).decode()
-    return Compiled(text, **{name: facts[name] for name in Compiled._fields[1:-1]}, cached=True)
-  except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error):
+    return Compiled(**json.loads(gzip.decompress(path.read_bytes())) | {'cached': True})
+  except (OSError, EOFError, ValueError, TypeError, zlib.error):
     return None
 
 
 def store(path: Path, made: Compiled) -> None:
-  facts = made._asdict()
-  text = gzip.compress(facts.pop('text').encode(), compresslevel=1)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path.with_suffix('.hlo.gz'), text)
-    write_whole(path.with_suffix('.json'), json.dumps(facts))
+    write_whole(path, gzip.compress(json.dumps(made._asdict()).encode(), compresslevel=1))
   except OSError as error:
     log.info('what was compiled is not kept: %s', error)
 

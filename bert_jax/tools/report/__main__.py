@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   args = parser.parse_args(argv)
   import matplotlib  # slow to import
 
-  with command_line(), matplotlib.rc_context(figures.FONTS):
+  with command_line(), matplotlib.rc_context(figures.STYLE):
     folders = [Path(folder) for folder in args.folder]
     how = {'baseline': args.baseline, 'renamed': args.label, 'svm': args.svm}
     report = read(*folders, metric=args.metric, **how)

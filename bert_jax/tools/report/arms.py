@@ -18,11 +18,8 @@ from bert_jax.workdir.recorded import Run
 FEWEST_TEXTS = 20  # of a length for which a score is given
 MANY = 4  # fields in which runs may differ and still be named by them
 # Fields that cannot change a run's result.
-WITHOUT_EFFECT = frozenset(
-  name
-  for name, field in config_lib.ALL.items()
-  if set(field.affects) <= {'place', 'record'} or 'place' in field.affects
-)
+WITHOUT_EFFECT = config_lib.fields_affecting('place')
+WITHOUT_EFFECT |= {name for name, field in config_lib.ALL.items() if field.affects <= {'record'}}
 # Fields that decide which rows and which vocabulary a run reads.
 READING = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary')
 # The two parts of an evaluation that are compared by checksum.

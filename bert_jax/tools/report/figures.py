@@ -29,8 +29,9 @@ WIDTHS = {'': 6.75, '-column': 3.25}  # inches: of two columns of a paper, and o
 MARKERS = 'osD^vPX*'
 # A stroke and a gap in turn, in points, after where they begin.
 LINES = '-', '--', '-.', ':', (0, (8, 2)), (0, (8, 2, 2, 2, 2, 2)), (0, (1, 4)), (0, (3, 5))
-# Fonts that journals take, and letters that fit the widths.
-FONTS = {'pdf.fonttype': 42, 'ps.fonttype': 42, 'font.size': 8}
+# Fonts that journals take, letters that fit the widths, and two lines around the axes.
+STYLE = {'pdf.fonttype': 42, 'ps.fonttype': 42, 'font.size': 8}
+STYLE |= {'axes.spines.top': False, 'axes.spines.right': False}
 GREY = (0.299, 0.587, 0.114)  # what red, green and blue add to the lightness (ITU-R BT.601)
 LIGHTEST = 0.75  # lighter colours are hard to see on white
 # {name of a quantity: the label of its axis}
@@ -157,7 +158,6 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
   axis.set(xlabel=ALONG[along], ylabel=panel.named(metric))
   axis.xaxis.set_major_formatter(EngFormatter())  # 250 k
   axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-  axis.spines[['top', 'right']].set_visible(False)
 
 
 def draw_lengths(axis: 'Axes', panel: Panel, metric: str, lengths: Sequence[str]) -> None:
@@ -174,7 +174,6 @@ def draw_lengths(axis: 'Axes', panel: Panel, metric: str, lengths: Sequence[str]
   labels = [f'{x}\n({counts[x]:,})' for x in lengths]
   axis.set(xticks=range(len(lengths)), xlabel='tokens of a text (texts)', ylabel=metric)
   axis.set_xticklabels(labels, fontsize=7 if len(labels) < 5 else 5)
-  axis.spines[['top', 'right']].set_visible(False)
 
 
 def add_legend(figure: 'Figure | SubFigure', axis: 'Axes') -> None:
@@ -223,7 +222,6 @@ def finals(panel: Panel, metric: str, width: float) -> 'Figure':
   labels = [plain(row.label) for row in rows]
   axis.set(yticks=range(len(rows)), yticklabels=labels, xlabel=panel.named(metric))
   axis.set_ylim(len(rows) - 0.5, -0.5)
-  axis.spines[['top', 'right']].set_visible(False)
   return figure
 
 

@@ -170,16 +170,7 @@ class Reader:
     present = set(names(data_folder(folder)))  # one look for all shards
     if missing := [path for path in self.paths if path.name not in present]:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
-    if 'features.json' in present:  # which others read
-      try:
-        with files.features_of_tfds(data_folder(folder)) as reader:
-          reader.from_config(str(fetched(data_folder(folder) / 'features.json').parent))
-      except InputError:
-        raise
-      except Exception as error:  # TFDS raises a dozen unrelated types
-        fault = f'features.json in {data_folder(folder)} is damaged ({first_line(error)})'
-        raise InputError(f'{fault}; prepare the corpus again') from error
-    self.features = features()
+    self.features = features()  # not as features.json says, which may name any code
     self._opened = functools.lru_cache(OPEN_SHARDS)(self._open)
     self.cache, self.cached_tokens, self.room = OrderedDict(), 0, CACHE_TOKENS
     self.lock = threading.Lock()  # batches are made in a thread of their own

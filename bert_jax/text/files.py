@@ -239,7 +239,7 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], Any, s
     raise InputError(f'{spec!r} names no dataset; write tfds:NAME or tfds:NAME:SPLIT')
   name, split = match['name'], match['split'] or split
   try:
-    with features_of_tfds(spec):
+    with _features_of_tfds(spec):
       builder = _tfds_builder(name)
   except InputError:
     raise
@@ -258,21 +258,21 @@ def tfds_source(spec: str, split: str = 'train') -> tuple[dict[str, Any], Any, s
 
 
 @contextlib.contextmanager
-def features_of_tfds(where: str | Path) -> Iterator[Any]:
-  """A context with TFDS's reader of features, FeatureConnector, in which it makes its own classes
-  only: it would import the module of another, which may lie beside the data, and so run code."""
+def _features_of_tfds(spec: str) -> Iterator[None]:
+  """A context in which TFDS makes features of its own classes only: it would import the module of
+  another, which may lie beside the data, and so run code."""
   from tensorflow_datasets.core.features.feature import FeatureConnector
 
   usual = FeatureConnector.cls_from_name
 
   def checked(name: str) -> type:
     if not name.startswith('tensorflow_datasets.'):
-      fault = f'{where} names the class {quoted(name)}, and reading it would run that code'
+      fault = f'{spec} names the class {quoted(name)}, and reading it would run that code'
       raise InputError(f'{fault}; prepare the data anew, with the features of TFDS')
     return usual(name)
 
   with mock.patch.object(FeatureConnector, 'cls_from_name', checked):
-    yield FeatureConnector
+    yield
 
 
 def _tfds_builder(name: str) -> Any:

@@ -206,9 +206,8 @@ def _features(schema: Any, where: str) -> dict[str, Any]:
     of_all = values.json_value(said)['info']['features'] if said else {}
     return {name: x for name, x in of_all.items() if '"ClassLabel"' in json.dumps(x)}
   except (values.NotJson, KeyError, TypeError, AttributeError):
-    raise InputError(
-      f'{where}: `huggingface` in the schema is unreadable; write the table again'
-    ) from None
+    fault = f'{where}: `huggingface` in the schema is unreadable'
+    raise InputError(f'{fault}; write the table again') from None
 
 
 def _kind(kind: Any, feature: Any) -> Any:

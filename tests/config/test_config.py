@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax import config
 from bert_jax.config import ALL, InputError, __main__, optimizer
-from bert_jax.config.check import _checked
+from bert_jax.config.check import checked
 from bert_jax.field import NO_PAST, Field
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import records
@@ -25,9 +25,9 @@ from bert_jax.tasks.record import records
     ('--config.dropout=0', "did you mean 'model.hidden_dropout_prob'"),
     ('--config.warmup_steps=9', "did you mean 'optimizer.warmup'"),
     ('--config.max_seq_length=64', "did you mean 'data.seq_length'"),
-    ('--config.model.hidden_size=abc', 'hidden_size=abc is not a whole number'),
-    ('--config.model.hidden_size=64.5', 'is not a whole number'),
-    ('--config.batch_size=true', 'is not a whole number'),
+    ('--config.model.hidden_size=abc', "hidden_size is 'abc', which is not a whole number"),
+    ('--config.model.hidden_size=64.5', 'which is not a whole number'),
+    ('--config.batch_size=true', 'which is not a whole number'),
     ('--config.log.tensorboard=3', 'is not true or false'),
     ('--config.optimizer.learning_rate=-1', 'outside'),
     ('--config.model.hidden_act=geluu', "is 'geluu'; use one of gelu, gelu_tanh, relu, swish"),
@@ -136,7 +136,7 @@ def test_values_come_as_their_types():
   assert loaded.optimizer.lr_multipliers == (('pooler', 10),)
 
 
-def test_a_field_is_set_as_it_comes_and_then_checked():
+def test_a_field_is_set_as_it_comes_and_thenchecked():
   loaded = config.load('configs/pretrain.py:runlocal')
   for value in (7, 'seven', 2.5, (1,)):
     config.set_field(loaded, 'batch_size', value)
@@ -219,7 +219,7 @@ def test_defaults_and_pasts_are_values_that_their_fields_may_have():
   for name, field in ALL.items():
     allowed = None if field.by_step or name == 'objective' else field.allowed
     for value in {field.default, field.past} - {NO_PAST}:
-      assert _checked(name, value, field.type, allowed) == value
+      assert checked(name, value, field.type, allowed) == value
 
 
 def test_fields_are_documented_and_none_is_dead():
@@ -244,7 +244,7 @@ def test_fields_are_documented_and_none_is_dead():
 def test_every_default_is_what_its_field_allows():
   for name, field in ALL.items():
     if name != 'objective' and not field.by_step:
-      assert _checked(name, field.default, field.type, field.allowed) == field.default
+      assert checked(name, field.default, field.type, field.allowed) == field.default
   for objective in TASKS:
     whole = config.defaults(objective)
     assert config.flatten(whole).keys() == config.fields(objective).keys()

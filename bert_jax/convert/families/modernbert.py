@@ -1,7 +1,7 @@
 """ModernBERT: rotary positions, gated feed-forward layers, and a pattern of local attention."""
 
 from bert_jax.convert.families import record
-from bert_jax.convert.families.record import ReleasedFamily, layers
+from bert_jax.convert.families.record import Classifier, ReleasedFamily, layers
 from bert_jax.errors import InputError, quoted
 
 FULL, SLIDING = 'full_attention', 'sliding_attention'
@@ -107,10 +107,8 @@ MODERNBERT = ReleasedFamily(
   modules=_ENCODER | _MLM,
   prefix='model.',
   classifiers=(
-    record.Classifier(
-      _CLASSIFIER | {'span/dense': 'classifier'}, 'classifier.bias', ('ForQuestionAnswering',)
-    ),
-    record.Classifier(_CLASSIFIER | {'classifier/dense': 'classifier'}, 'classifier.bias', ('',)),
+    Classifier(_CLASSIFIER | {'span/dense': 'classifier'}, 'classifier.bias', 'QuestionAnswering'),
+    Classifier(_CLASSIFIER | {'classifier/dense': 'classifier'}, 'classifier.bias', ''),
   ),
   keys=_KEYS,
   defaults=_DEFAULTS | record.NO_DROPOUT,

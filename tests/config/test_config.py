@@ -5,9 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+from refusal import refusal, refused
 
 from bert_jax import config
-from bert_jax.config import ALL, InputError, __main__, optimizer
+from bert_jax.config import ALL, __main__, optimizer
 from bert_jax.config.check import checked
 from bert_jax.field import NO_PAST, Field
 from bert_jax.tasks import TASKS
@@ -56,13 +57,12 @@ from bert_jax.tasks.record import records
   ],
 )
 def test_a_wrong_field_is_one_sentence(override, sentence):
-  with pytest.raises(InputError, match=re.escape(sentence)) as caught:
+  with refused(re.escape(sentence)):
     config.load('configs/pretrain.py:runlocal', [override])
-  assert '\n' not in str(caught.value)
 
 
 GROWS = 'optimizer.batch_warmup=0.1'
-BEST = 'checkpoint.best_metric=mlm'
+BEST, PATIENCE = 'checkpoint.best_metric=mlm', 'eval.batches=0 eval.patience=1'
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,7 @@ BEST = 'checkpoint.best_metric=mlm'
     ('mesh.tensor=1', 'mesh.tensor=0'),
     ('mesh.data=-1 mesh.tensor=2', 'mesh.data=-1 mesh.tensor=-1'),
     (f'{BEST} eval.batches=0', f'{BEST} eval.batches=1'),
-    (
-      f'{BEST} eval.batches=0 eval.patience=1',
-      f'{BEST} eval.batches=0 eval.patience=1 eval.every=0',
-    ),
+    (f'{BEST} {PATIENCE}', f'{BEST} {PATIENCE} eval.every=0'),
     ('spikes.window=2 spikes.rollback=1', 'spikes.window=0 spikes.rollback=1'),
     ('spikes.window=0 spikes.rollback=0', 'spikes.window=1 spikes.rollback=0'),
     ('init_from=a', 'init_from=a resume_from=b'),
@@ -91,20 +88,16 @@ BEST = 'checkpoint.best_metric=mlm'
   ],
 )
 def test_a_rule_holds_up_to_its_bound(kept, broken):
-  load = lambda text: config.load(
-    'configs/pretrain.py:runlocal', [f'--config.{x}' for x in ('data.seq_length=64', *text.split())]
-  )
+  fields = lambda text: [f'--config.{x}' for x in ('data.seq_length=64', *text.split())]
+  load = lambda text: config.load('configs/pretrain.py:runlocal', fields(text))
   load(kept)
-  with pytest.raises(InputError):
-    load(broken)
+  refusal(load, broken)
 
 
 CUT = ['--config.corpus.rows=lm', '--config.corpus.lengths=32']
 WORDS = '--config.loss.nsp_weight=0'
-KERNEL = [
-  f'--config.model.{x}'
-  for x in ('attention_implementation=cudnn', 'attention_probs_dropout_prob=0')
-]
+KERNEL = ['--config.model.attention_implementation=cudnn']
+KERNEL += ['--config.model.attention_probs_dropout_prob=0']
 
 
 @pytest.mark.parametrize(
@@ -122,9 +115,8 @@ KERNEL = [
   ],
 )
 def test_a_model_that_cannot_be(spec, overrides, sentence):
-  with pytest.raises(InputError, match=re.escape(sentence)) as caught:
+  with refused(re.escape(sentence)):
     config.load(f'configs/{spec}', overrides)
-  assert '\n' not in str(caught.value)
 
 
 def test_values_come_as_their_types():
@@ -142,7 +134,7 @@ def test_a_field_is_set_as_it_comes_and_thenchecked():
     config.set_field(loaded, 'batch_size', value)
     config.set_field(loaded, 'optimizer.beta1', value)
     assert loaded.batch_size == loaded.optimizer.beta1 == value
-  with pytest.raises(InputError, match='is not a whole number|is no'):
+  with refused('is not a whole number|is no'):
     config.check(loaded)
 
 
@@ -157,7 +149,7 @@ def test_a_field_is_set_as_it_comes_and_thenchecked():
   ],
 )
 def test_a_wrong_config_argument_is_one_sentence(spec, sentence):
-  with pytest.raises(InputError, match=re.escape(sentence)):
+  with refused(re.escape(sentence)):
     config.load(spec)
 
 
@@ -178,7 +170,7 @@ def test_bounds(field, inside, outside):
     config.check(loaded)
   for value in outside:
     config.set_field(loaded, field, value)
-    with pytest.raises(InputError, match=f'config.{field} is .*, outside'):
+    with refused(f'config.{field} is .*, outside'):
       config.check(loaded)
 
 
@@ -191,10 +183,7 @@ def test_labels_are_texts_whatever_they_look_like():
   'change, sentence',
   [
     (lambda x: x.optimizer.__delitem__('beta1'), 'config.optimizer.beta1 is missing'),
-    (
-      lambda x: x.optimizer.update(beta3=0.1),
-      'optimizer.beta3.*nothing reads; did you mean .*beta',
-    ),
+    (lambda x: x.optimizer.update(beta3=0.1), 'beta3.*nothing reads; did you mean .*beta'),
     (lambda x: config.set_field(x, 'table.labels', 'a,b'), "labels is 'a,b', which is not a tuple"),
     (lambda x: x.update(masking={'masked_lm_prob': 0.15}), 'means nothing to objective'),
   ],
@@ -203,7 +192,7 @@ def test_a_field_that_is_missing_or_unread_is_named(change, sentence):
   loaded = config.load('configs/finetune.py')
   with loaded.unlocked():
     change(loaded)
-  with pytest.raises(InputError, match=sentence):
+  with refused(sentence):
     config.check(loaded)
 
 
@@ -284,7 +273,7 @@ def test_a_field_knows_what_configs_without_it_meant(monkeypatch):
   added = Field(0.5, 'for this test', allowed='[0, inf)', past=0.0, affects={'schedule'})
   for known in (config.SHARED, config.ALL, optimizer.FIELDS):
     monkeypatch.setitem(known, 'optimizer.momentum', added)
-  with pytest.raises(InputError, match='config.optimizer.momentum is missing; begin'):
+  with refused('config.optimizer.momentum is missing; begin'):
     config.check(before)
   assert config.load('configs/pretrain.py').optimizer.momentum == 0.5
   read = config.from_json(written)
@@ -294,7 +283,7 @@ def test_a_field_knows_what_configs_without_it_meant(monkeypatch):
   assert config.fingerprint(other) != mark
   assert config.changes(before, other) == ['optimizer.momentum: 0.0 -> 0.5']
   assert config.from_json(config.to_json(other)).optimizer.momentum == 0.5
-  with pytest.raises(InputError, match='optimizer.momentum is -1.0, outside'):
+  with refused('optimizer.momentum is -1.0, outside'):
     config.override(read, ['--config.optimizer.momentum=-1'])
 
 
@@ -315,19 +304,19 @@ def test_a_record_that_is_not_whole_says_what_it_lacks(monkeypatch):
   partly = dataclasses.replace(qa, main_metric=None, sources=None)
   loaded = config.load('configs/finetune.py:task=squad')
   monkeypatch.setitem(TASKS, 'qa', partly)
-  with pytest.raises(InputError, match="objective 'qa' has no sources and no main_metric; add"):
+  with refused("objective 'qa' has no sources and no main_metric; add"):
     config.check(loaded)
   config.load('configs/finetune.py')  # the others work as before
   partly = dataclasses.replace(qa, resolve=None, predictions={'answer': None})
   monkeypatch.setitem(TASKS, 'qa', partly)
-  with pytest.raises(InputError, match="'qa' has no resolve and no Prediction 'answer'; add"):
+  with refused("'qa' has no resolve and no Prediction 'answer'; add"):
     config.check(loaded)
 
 
 def test_two_records_of_one_name_are_an_error():
   qa = TASKS['qa']
   assert records({'QA': qa, 'AGAIN': qa, 'other': 1}) == {'qa': qa}
-  with pytest.raises(InputError, match="two records have the name 'qa'; give one another name"):
+  with refused("two records have the name 'qa'; give one another name"):
     records({'QA': qa, 'OTHER': dataclasses.replace(qa, resolve=print)})
 
 
@@ -341,35 +330,37 @@ def test_two_records_of_one_name_are_an_error():
 def test_decay_that_no_schedule_makes_is_for_runs_that_have_begun(given, sentence):
   fields = [f'--config.optimizer.{x}' for x in given]
   loaded = config.load('configs/pretrain.py:runlocal', fields)  # as that of an older run is
-  with pytest.raises(InputError, match=re.escape(sentence)):
+  with refused(re.escape(sentence)):
     config.check_beginning(loaded)
   ends = ['--config.optimizer.schedule=wsd', '--config.optimizer.decay=0.9']
   config.check_beginning(config.load('configs/pretrain.py:runlocal', ends))
 
 
-@pytest.mark.parametrize(
-  'size, layers, hidden',
-  [('tiny', 2, 128), ('mini', 4, 256), ('medium', 8, 512), ('large', 24, 1024)],
-)
-def test_sizes_are_those_of_the_released_models(size, layers, hidden):
-  model = config.load(f'configs/pretrain.py:size={size}').model
-  assert (model.num_hidden_layers, model.hidden_size) == (layers, hidden)
-  assert (model.num_attention_heads, model.intermediate_size) == (hidden // 64, 4 * hidden)
+def test_sizes_are_those_of_the_released_models():
+  for size, *expected in (
+    ('tiny', 2, 128, 2, 512),
+    ('mini', 4, 256, 4, 1024),
+    ('medium', 8, 512, 8, 2048),
+    ('large', 24, 1024, 16, 4096),
+  ):
+    model = config.load(f'configs/pretrain.py:size={size}').model
+    names = 'num_hidden_layers', 'hidden_size', 'num_attention_heads', 'intermediate_size'
+    assert [model[name] for name in names] == expected
 
 
 def test_a_config_file_without_a_config_is_named(tmp_path):
   (tmp_path / 'empty.py').write_text('get_configs = dict\n')
-  with pytest.raises(InputError, match='empty.py defines no get_config'):
+  with refused('empty.py defines no get_config'):
     config.load(f'{tmp_path}/empty.py:size=tiny')
 
 
 def test_a_config_file_that_ends_the_program_is_named(tmp_path):
   (tmp_path / 'ends.py').write_text('import sys\n\n\ndef get_config(arg):\n  sys.exit(3)\n')
-  with pytest.raises(InputError, match='ends.py:5 is wrong: SystemExit: 3; mend the config file'):
+  with refused('ends.py:5 is wrong: SystemExit: 3; mend the config file'):
     config.load(f'{tmp_path}/ends.py')
   called = 'def rate():\n  return 1 / 0\n\n\ndef get_config(arg):\n  return both(arg)\n\n\n'
   (tmp_path / 'deep.py').write_text(f'{called}def both(arg):\n  return rate()\n')
-  with pytest.raises(InputError, match='deep.py:2 is wrong: ZeroDivisionError'):
+  with refused('deep.py:2 is wrong: ZeroDivisionError'):
     config.load(f'{tmp_path}/deep.py')
 
 
@@ -378,5 +369,5 @@ def test_fields_are_found_by_a_word_of_their_name_or_meaning():
   entries = [line.split()[0] for line in text.splitlines() if not line.startswith(' ')]
   assert entries == ['optimizer.warmup', 'optimizer.batch_warmup'] and 'share' in text
   assert '-- objective=electra\ngenerator.size  float' in __main__.table('generator.size')
-  with pytest.raises(InputError, match="no field has 'qqq'"):
+  with refused("no field has 'qqq'"):
     __main__.table('qqq')

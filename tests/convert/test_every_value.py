@@ -6,6 +6,7 @@ import math
 
 import jax
 import pytest
+from refusal import refused
 from released import made, random_like, same
 
 from bert_jax import config as c
@@ -110,10 +111,9 @@ def test_a_field_without_what_it_stands_on_is_one_sentence(name):
   config.data.examples_per_row = 1
   value, *_ = values_of(name)
   config.model[name] = value
-  with pytest.raises(InputError, match=rf'model\.{name}') as caught:
+  with refused(rf'model\.{name}'):
     c.check(config)
     c.check_beginning(config)
-  assert len(str(caught.value).splitlines()) == 1
 
 
 def test_an_activation_that_has_no_name_elsewhere_is_refused(tmp_path, monkeypatch):
@@ -121,6 +121,6 @@ def test_an_activation_that_has_no_name_elsewhere_is_refused(tmp_path, monkeypat
   monkeypatch.setitem(ACTIVATIONS, 'relu2', lambda x: jax.nn.relu(x) ** 2)
   found = made('masked-lm')
   found.config.model.hidden_act = 'relu2'
-  with pytest.raises(InputError, match='model.hidden_act is relu2, which no config.json'):
+  with refused('model.hidden_act is relu2, which no config.json'):
     convert.export_run(tmp_path / 'hf', found, {})
   assert not (tmp_path / 'hf').exists()

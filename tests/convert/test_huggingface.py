@@ -7,12 +7,12 @@ import types
 import jax
 import numpy as np
 import pytest
+from refusal import refused
 from released import SIZES, WORDS, exported, rewrite
 from running import read_weights
 
 from bert_jax import config as c
 from bert_jax import step, train
-from bert_jax.config import InputError
 from bert_jax.config import model as config_model
 from bert_jax.convert import config_json, from_huggingface
 from bert_jax.run import initialization
@@ -87,7 +87,7 @@ def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, caplog
 )
 def test_a_folder_that_does_not_fit_is_one_sentence(tmp_path, more, sentence):
   source = rewrite(exported(tmp_path / 'hf')[1], **more)
-  with pytest.raises(InputError, match=sentence):
+  with refused(sentence):
     train.train(finetune(tmp_path, source), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
 
@@ -117,7 +117,7 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_compiled(tmp_pat
   monkeypatch.setattr(step.Program, 'lower', lambda self: compiled.append(self))
   field = dataclasses.replace(config_model.FIELDS['model.feed_forward'], affects={'model'})
   monkeypatch.setitem(config_model.FIELDS, 'model.feed_forward', field)
-  with pytest.raises(InputError, match='has nothing for encoder/layer_0/gate/bias, which is .20'):
+  with refused('has nothing for encoder/layer_0/gate/bias, which is .20'):
     train.train(config, tmp_path / 'run')
   assert not compiled and not (tmp_path / 'run').exists()
 
@@ -149,7 +149,7 @@ def test_the_records_of_the_families_say_which_one_a_head_is_of(
   if objective in TASKS:
     assert from_huggingface._objective(about, set(parts.split())) == objective
   else:
-    with pytest.raises(InputError, match=objective):
+    with refused(objective):
       from_huggingface._objective(about, set(parts.split()))
 
 
@@ -157,13 +157,13 @@ def test_damaged_files_are_one_sentence(tmp_path):
   source = rewrite(exported(tmp_path / 'hf')[1])
   whole = (source / 'model.safetensors').read_bytes()
   (source / 'model.safetensors').write_bytes(whole[:-100])
-  with pytest.raises(InputError, match='cannot be read.*is it whole'):
+  with refused('cannot be read.*is it whole'):
     from_huggingface.read(source)
   (source / 'model.safetensors').unlink()
-  with pytest.raises(InputError, match='no model.safetensors'):
+  with refused('no model.safetensors'):
     from_huggingface.read(source)
   (source / 'config.json').write_text('{')
-  with pytest.raises(InputError, match='config.json cannot be read'):
+  with refused('config.json cannot be read'):
     from_huggingface.is_model(source)
 
 

@@ -12,11 +12,11 @@ import pytest
 import released
 import tokenizers as library
 from golden import make_released_golden as hf
+from refusal import refused
 from released import batch_of, folder_of, recorded_of, same
 
 from bert_jax import config as c
 from bert_jax import models, tokenizers
-from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface
 from bert_jax.models import encoder, encoder_decoder
 from bert_jax.models.decoding import sampling
@@ -170,7 +170,7 @@ def test_a_run_with_any_vocabulary_goes_out_as_a_gpt2(tmp_path):
   theirs = library.Tokenizer.from_file(str(tmp_path / 'tokenizer.json'))
   assert theirs.encode('the old river').ids == [ids[0], *tokenizer.ids_batch(['the old river'])[0]]
   config.model.update(norm_placement='post')
-  with pytest.raises(InputError, match="norm_placement is post, and Hugging Face's GPT2 is pre"):
+  with refused("norm_placement is post, and Hugging Face's GPT2 is pre"):
     convert.export_run(tmp_path / 'no', found, {})
 
 
@@ -178,7 +178,7 @@ def test_a_causal_classifier_goes_out_if_it_reads_texts_alone(tmp_path):
   gpt2 = dict(pooler='none', classifier_bias=False, norm_placement='pre', mlm_head='none')
   gpt2 |= dict(type_vocab_size=0, embedding_norm=False, decoder_bias=False)
   found = released.made('classifier', causal=True, **gpt2)
-  with pytest.raises(InputError, match='reads each text between .CLS. and .SEP.*table.ends=false'):
+  with refused('reads each text between .CLS. and .SEP.*table.ends=false'):
     convert.export_run(tmp_path / 'no', found, {})
   found.config.table.ends = False
   convert.export_run(tmp_path / 'hf', found, {})
@@ -186,7 +186,7 @@ def test_a_causal_classifier_goes_out_if_it_reads_texts_alone(tmp_path):
   assert not again.config.table.ends
   released.same(found.params, again.params, found.config)
   found.config.model.classifier_bias = True
-  with pytest.raises(InputError, match="classifier_bias is True, and Hugging Face's GPT2 is False"):
+  with refused("classifier_bias is True, and Hugging Face's GPT2 is False"):
     convert.export_run(tmp_path / 'no', found, {})
 
 
@@ -230,5 +230,5 @@ def test_a_gpt2_writes_as_its_generation_config_says(recorded, tmp_path, caplog)
   assert dict(again) == dict(found.config.language_model.writing)
   for wrong, sentence in (('"4"', "beams is '4'; give a whole number"), ('0', 'beams is 0')):
     (folder / 'generation_config.json').write_text(f'{{"num_beams": {wrong}}}')
-    with pytest.raises(InputError, match=sentence):
+    with refused(sentence):
       Model(trained.load(folder)).ask('generate')

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from refusal import refused
 
-from bert_jax.errors import InputError
 from bert_jax.text import frames
 
 ROWS = [{'text': 'a b', 'n': 3}, {'text': None, 'n': 4, 'tags': ['x', 'y']}, {'text': 'c'}]
@@ -87,14 +87,14 @@ def test_classes_of_a_data_set_keep_their_names():
 def test_what_is_missing_in_a_list_is_null_and_columns_are_named_by_texts():
   rows = [{'text': 'a', 'n': float('nan')}, {'text': 'b', 'n': 'w'}, {'text': None, 'n': pd.NA}]
   assert [x['n'] for x in frames.records(frames.table_of(rows, 'x'), 'x')] == [None, 'w', None]
-  with pytest.raises(InputError, match='column 1; give columns names that are texts'):
+  with refused('column 1; give columns names that are texts'):
     frames.table_of([{1: 'a', '1': 'b'}], 'x')
 
 
 def test_of_several_splits_one_is_to_be_chosen():
   datasets = pytest.importorskip('datasets')
   one = datasets.Dataset.from_dict({'text': ['a']})
-  with pytest.raises(InputError, match="several splits, 'train', 'test'; choose one"):
+  with refused("several splits, 'train', 'test'; choose one"):
     frames.table_of(datasets.DatasetDict(train=one, test=one), 'x')
 
 
@@ -126,12 +126,11 @@ def test_a_checksum_is_that_of_the_rows():
   (lambda: pd.DataFrame([[1, 2]], columns=['n', 'n']), 'train cannot be a table .Duplicate column'),
 ])  # fmt: skip
 def test_what_is_no_table_is_one_sentence(make, said):
-  with pytest.raises(InputError, match=said) as caught:
+  with refused(said):
     frames.table_of(make(), 'train')
-  assert '\n' not in str(caught.value)
 
 
 def test_a_library_without_arrow_is_named():
   old = type('DataFrame', (), {'columns': ['text'], '__iter__': lambda self: iter(['text'])})
-  with pytest.raises(InputError, match='train is a DataFrame that gives no Arrow table; update'):
+  with refused('train is a DataFrame that gives no Arrow table; update'):
     frames.table_of(old(), 'train')

@@ -32,6 +32,9 @@ class Vector(NamedTuple):
     return text.lower() if self.lower else text
 
 
+UNKNOWN = Vector()
+
+
 def read(folder: Path) -> Vector:
   """Reads the Vector of a folder; warns of unsupported modules, poolings and prompts."""
   paths: dict[str, str] = {}
@@ -46,7 +49,7 @@ def read(folder: Path) -> Vector:
     if kind not in KNOWN:
       log.warning('%s: its module %s is not read: vectors are without it', folder, kind)
   if 'Pooling' not in paths:
-    return Vector()
+    return UNKNOWN
   content = files.json_of(folder / paths['Pooling'] / 'config.json')
   modes = [name for name, on in content.items() if name.startswith('pooling_mode_') and on is True]
   pooling = MODES.get(modes[0], '') if len(modes) == 1 else content.get('pooling_mode')

@@ -519,9 +519,8 @@ def template(single, pair):
   ids = {name: {'id': name, 'ids': [i], 'tokens': [name]} for i, name in enumerate(WORDS[:5])}
   part = lambda x: {'Sequence' if x in 'AB' else 'SpecialToken': {'id': x, 'type_id': 0}}
   parts = ([part(x) for x in names.split()] for names in (single, pair))
-  return dict(
-    zip(('type', 'single', 'pair', 'special_tokens'), ('TemplateProcessing', *parts, ids))
-  )
+  names = 'type', 'single', 'pair', 'special_tokens'
+  return dict(zip(names, ('TemplateProcessing', *parts, ids)))
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,6 @@ def read(folder: Path) -> Description:
     raise record.other_model(path, 'head_dim', said, ours)
   act = content.get('hidden_act', 'gelu')
   _check_fixed(path, content, {'hidden_act': (*record.ACTIVATIONS,)})
-  if (other := content.get('classifier_activation', act)) != act:
-    ours = f'our heads have the activation of the layers, {act}'
-    raise record.other_model(path, 'classifier_activation', other, ours)
   if missing := [name for name in SIZES if name not in content]:
     raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
   said = *SIZES, *family.free, *family.derived

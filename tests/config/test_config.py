@@ -341,20 +341,24 @@ def test_sizes_are_those_of_the_released_models():
     assert [model[name] for name in names] == expected
 
 
-def test_a_config_file_without_a_config_is_named(tmp_path):
-  (tmp_path / 'empty.py').write_text('get_configs = dict\n')
-  with refused('empty.py defines no get_config'):
-    config.load(f'{tmp_path}/empty.py:size=tiny')
+CALLS = 'def rate():\n  return 1 / 0\n\n\ndef get_config(arg):\n  return both(arg)\n\n\n'
 
 
-def test_a_config_file_that_ends_the_program_is_named(tmp_path):
-  (tmp_path / 'ends.py').write_text('import sys\n\n\ndef get_config(arg):\n  sys.exit(3)\n')
-  with refused('ends.py:5 is wrong: SystemExit: 3; mend the config file'):
-    config.load(f'{tmp_path}/ends.py')
-  called = 'def rate():\n  return 1 / 0\n\n\ndef get_config(arg):\n  return both(arg)\n\n\n'
-  (tmp_path / 'deep.py').write_text(f'{called}def both(arg):\n  return rate()\n')
-  with refused('deep.py:2 is wrong: ZeroDivisionError'):
-    config.load(f'{tmp_path}/deep.py')
+@pytest.mark.parametrize(
+  'code, sentence',
+  [
+    ('get_configs = dict', 'a.py defines no get_config'),
+    (
+      'import sys\n\ndef get_config(arg):\n  sys.exit(3)',
+      'a.py:4 is wrong: SystemExit: 3; mend',
+    ),
+    (f'{CALLS}def both(arg):\n  return rate()', 'a.py:2 is wrong: ZeroDivisionError'),
+  ],
+)
+def test_a_config_file_that_gives_no_config_is_named(tmp_path, code, sentence):
+  (tmp_path / 'a.py').write_text(code)
+  with refused(sentence):
+    config.load(f'{tmp_path}/a.py:size=tiny')
 
 
 def test_fields_are_found_by_a_word_of_their_name_or_meaning():

@@ -159,9 +159,6 @@ def test_their_classes_load_what_is_exported(tmp_path, transformers, recorded, c
     assert theirs.mask_token_id is None
 
 
-# ---- the generator of an ELECTRA -----------------------------------------------------------------
-
-
 def electra_of(found, sharing):
   """A Trained of an ELECTRA run whose generator has the weights of an ElectraForMaskedLM."""
   config, wider = c.defaults('electra'), dict(hidden_size=24, num_attention_heads=4)
@@ -208,9 +205,6 @@ def test_a_model_without_a_generator_writes_none(tmp_path, recorded):
   folder = folder_of(tmp_path / 'theirs', recorded, 'electra')
   with refused('has no generator; only runs of'):
     convert.convert(str(folder), f'hf:{tmp_path}/hf', part='generator')
-
-
-# ---- a ModernBERT --------------------------------------------------------------------------------
 
 
 def test_a_theta_of_local_layers_that_is_null_is_the_global_one(tmp_path, recorded):
@@ -359,7 +353,11 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
     ('nomic_bert', {'rope_scaling': {'rope_type': 'linear'}}, "rope_type 'linear'; our encoder"),
     ('eurobert', {'rope_parameters': {'type': 'linear'}}, "rope_type 'linear'; our encoder has"),
     ('modernbert', ODD, 'full_attention in every n-th layer'),
-    ('modernbert', {'classifier_activation': 'relu'}, 'have the activation of the layers, gelu'),
+    (
+      'modernbert',
+      {'classifier_activation': 'relu'},
+      "activation 'relu'; here it is hidden_act",
+    ),
     ('gpt2', {'activation_function': 'quick_gelu'}, "hidden_act 'quick_gelu'; our encoder has"),
     ('gpt2', {'n_layer': 4}, 'the encoder of these weights is not whole: 16 missing'),
     ('bart', {'decoder_layers': 1}, 'tensors that ours has not .52, for example .model.dec'),
@@ -422,9 +420,6 @@ def test_positions_that_are_no_table_are_not_cut(tmp_path, recorded):
   folder = folder_of(tmp_path, recorded, 'modernbert')
   with refused('has no table of positions'):
     from_huggingface.read(folder, positions=8)
-
-
-# ---- continued pre-training ----------------------------------------------------------------------
 
 
 def test_rows_may_be_shorter_than_a_model_without_a_table_reads(tmp_path, recorded):

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pyarrow import feather, parquet
 from refusal import refusal
 from test_round_trips import ROUNDS
+from test_tables import read
 
-from bert_jax.text import arrow, encodings, files, record_sources, tables
+from bert_jax.text import arrow, encodings, files, record_sources
 from bert_jax.text.documents import blocks, documents
 
 KINDS = '.parquet', '.arrow', '.stream.arrow', '.feather', 'hf:'
@@ -33,11 +34,6 @@ RECORD = st.tuples(
   st.lists(st.integers(-9, 9), max_size=3),
   ANSWERS.map(lambda x: dict(zip(('text', 'answer_start'), x, strict=True))),
 ).map(lambda x: dict(zip(SCHEMA.names, x, strict=True)))
-
-
-def read(spec, **options):
-  counts = Counter()
-  return list(tables.records(str(spec), counts=counts, **options)), counts
 
 
 def texts(spec, **options):

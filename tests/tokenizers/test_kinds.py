@@ -611,6 +611,8 @@ def test_a_wordpiece_in_a_tokenizer_json(tmp_path):
 
 BYTES = {'normalizer': None, 'pre_tokenizer': {'type': 'ByteLevel'}}
 RESERVED = {'<s>': 0, '<pad>': 1, '</s>': 2, '<unk>': 3, '<mask>': 4}
+UNSPLIT = {'type': 'BPE', 'vocab': RESERVED, 'merges': []}
+HALF = {word: i for i, word in enumerate([*WORDS, '\ud83d'])}  # a character's
 
 
 @pytest.mark.parametrize(
@@ -626,13 +628,10 @@ RESERVED = {'<s>': 0, '<pad>': 1, '</s>': 2, '<unk>': 3, '<mask>': 4}
     ({'model': {'type': 'WordPiece', 'vocab': ['a', 'b']}}, 'is not built as a vocabulary is'),
     ({'model': {'type': 'WordPiece', 'vocab': {'a': '0'}}}, "the id of 'a' in .* is no number"),
     ({'model': {'type': 'BPE', 'vocab': {}}, **BYTES}, 'is not built .*KeyError: merges'),
+    ({'model': berts()['model'] | {'vocab': HALF}}, 'is not built as a vocabulary is'),
     (
-      {'model': berts()['model'] | {'vocab': {w: i for i, w in enumerate([*WORDS, '\ud83d'])}}},
-      'is not built as a vocabulary is',
-    ),
-    (
-      {'model': {'type': 'BPE', 'vocab': RESERVED, 'merges': []}, 'pre_tokenizer': None},
-      'is a BPE split by nothing, and read are WordPiece and what',
+      {'model': UNSPLIT, 'pre_tokenizer': None},
+      'is a BPE split by nothing, and read are Word',
     ),
   ],
 )

@@ -13,7 +13,6 @@ from bert_jax import config as c
 from bert_jax import models
 from bert_jax.config.model import FIELDS
 from bert_jax.errors import InputError
-from bert_jax.models.layers import ACTIVATIONS
 from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
 from bert_jax.workdir import trained
@@ -114,13 +113,3 @@ def test_a_field_without_what_it_stands_on_is_one_sentence(name):
   with refused(rf'model\.{name}'):
     c.check(config)
     c.check_beginning(config)
-
-
-def test_an_activation_that_has_no_name_elsewhere_is_refused(tmp_path, monkeypatch):
-  """As one that somebody enters into the table of our own."""
-  monkeypatch.setitem(ACTIVATIONS, 'relu2', lambda x: jax.nn.relu(x) ** 2)
-  found = made('masked-lm')
-  found.config.model.hidden_act = 'relu2'
-  with refused('model.hidden_act is relu2, which no config.json'):
-    convert.export_run(tmp_path / 'hf', found, {})
-  assert not (tmp_path / 'hf').exists()

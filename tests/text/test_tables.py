@@ -229,22 +229,3 @@ def test_the_first_line_of_excel_names_the_delimiter(tmp_path, first):
   assert not any('left out' in name for name in counts)
   (tmp_path / 'a.csv').write_text('sep=|\na;b|1\n')
   assert read(tmp_path / 'a.csv', columns=('x', 'y'))[0] == [('a.csv:2', {'x': 'a;b', 'y': '1'})]
-
-
-@pytest.mark.parametrize(
-  'name, columns, number, labels',
-  [
-    ('glue/SST-2/dev.tsv', (), 872, '0 1'),
-    ('glue/RTE/dev.tsv', (), 277, 'entailment not_entailment'),
-    ('glue/RTE/val.tsv', ('index', 'sentence1', 'sentence2', 'label'), 2_490 - 2_127, ''),
-    ('glue/STS-B/dev.tsv', (), 1_500, ''),
-    ('xcopa/val.zh.jsonl', (), 100, '0 1'),
-  ],
-)
-def test_published_numbers_of_rows(shared, name, columns, number, labels):
-  rows, counts = read(shared / name, columns=columns)
-  assert len(rows) == counts['records'] == number
-  if labels:
-    assert {column(row, 'label', where) for where, row in rows} == set(labels.split())
-  elif 'STS-B' in name:
-    assert all(0 <= float(column(row, 'score', where)) <= 5 for where, row in rows)

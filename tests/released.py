@@ -228,9 +228,8 @@ def forward(found):
     if 'decoder' in params:  # the targets are the sources in another order, and see all of them
       ids = batch['input_ids']
       target = {'target_ids': ids[:, ::-1], 'target_position_ids': batch['position_ids']}
-      return {
-        'logits': objective.logits(params, batch | target | {'target_segment_ids': 0 * ids + 1})
-      }
+      target['target_segment_ids'] = 0 * ids + 1
+      return {'logits': objective.logits(params, batch | target)}
     hidden = encode(model, params['encoder'], batch)
     if 'replaced' in params:
       head = electra.ReplacedHead(model)

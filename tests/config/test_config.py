@@ -330,15 +330,11 @@ def test_decay_that_no_schedule_makes_is_for_runs_that_have_begun(given, sentenc
 
 
 def test_sizes_are_those_of_the_released_models():
-  for size, *expected in (
-    ('tiny', 2, 128, 2, 512),
-    ('mini', 4, 256, 4, 1024),
-    ('medium', 8, 512, 8, 2048),
-    ('large', 24, 1024, 16, 4096),
-  ):
+  tiny, mini, large = (2, 128, 2, 512), (4, 256, 4, 1024), (24, 1024, 16, 4096)
+  for size, expected in dict(tiny=tiny, mini=mini, medium=(8, 512, 8, 2048), large=large).items():
     model = config.load(f'configs/pretrain.py:size={size}').model
     names = 'num_hidden_layers', 'hidden_size', 'num_attention_heads', 'intermediate_size'
-    assert [model[name] for name in names] == expected
+    assert tuple(model[name] for name in names) == expected
 
 
 CALLS = 'def rate():\n  return 1 / 0\n\n\ndef get_config(arg):\n  return both(arg)\n\n\n'
@@ -348,10 +344,7 @@ CALLS = 'def rate():\n  return 1 / 0\n\n\ndef get_config(arg):\n  return both(ar
   'code, sentence',
   [
     ('get_configs = dict', 'a.py defines no get_config'),
-    (
-      'import sys\n\ndef get_config(arg):\n  sys.exit(3)',
-      'a.py:4 is wrong: SystemExit: 3; mend',
-    ),
+    ('import sys\n\ndef get_config(arg):\n  sys.exit(3)', 'a.py:4 is wrong: SystemExit: 3; mend'),
     (f'{CALLS}def both(arg):\n  return rate()', 'a.py:2 is wrong: ZeroDivisionError'),
   ],
 )

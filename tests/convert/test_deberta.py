@@ -218,9 +218,10 @@ def test_pretraining_goes_on_from_a_release(tmp_path):
   assert config.model.position_embeddings == 'disentangled' and config.model.pooler == 'gelu'
 
 
-@pytest.mark.parametrize(
-  'head', ['masked-lm', 'classifier', 'regression', 'tagger', 'qa', 'choice']
-)
+KINDS = 'masked-lm', 'classifier', 'regression', 'tagger', 'qa', 'choice'
+
+
+@pytest.mark.parametrize('head', KINDS)
 def test_out_and_in_is_the_same(tmp_path, head):
   found, folder = exported(tmp_path, head, **OURS)
   again = trained.load(folder)

@@ -1,6 +1,5 @@
 """Every value of every field of a model builds, is counted, and is converted or refused by name."""
 
-import dataclasses
 import functools
 import math
 
@@ -35,11 +34,8 @@ NEEDS = {
   'recurrent_length': RELATIVE | {'memory_length': 5},
   'memory_length': RELATIVE | {'recurrent_length': 12},
 }
-NUMBERS = {
-  'conv_width': 5,
-  'recurrent_length': 12,
-  'position_buckets': 6,
-}  # where twice the usual is not allowed
+# Where twice the usual is not allowed.
+NUMBERS = {'conv_width': 5, 'recurrent_length': 12, 'position_buckets': 6}
 ALONE = {'extend_positions', 'new_top_layers'}  # stand on init_from, which builds nothing here
 
 
@@ -58,9 +54,7 @@ def values_of(name):
   return [NUMBERS.get(name, field.type(2 * usual or (0.5 if '1)' in field.allowed else 2)))]
 
 
-CASES = [
-  (x.name, value) for x in dataclasses.fields(models.ModelConfig) for value in values_of(x.name)
-]
+CASES = [(name, value) for name in vars(models.ModelConfig()) for value in values_of(name)]
 
 
 def config_with(name, value, **needs):

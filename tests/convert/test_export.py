@@ -153,12 +153,9 @@ def test_the_classifier_of_a_distilbert_is_another_than_ours(tmp_path):
 
 
 def test_what_a_model_is_asked_unless_told():
-  for head, task in (
-    ('next sentence', 'next-sentence'),
-    ('encoder and pooler', 'embed'),
-    ('pretraining', 'fill-mask'),
-    ('classifier', 'classify'),
-  ):
+  tasks = {'next sentence': 'next-sentence', 'encoder and pooler': 'embed'}
+  tasks |= {'pretraining': 'fill-mask', 'classifier': 'classify'}
+  for head, task in tasks.items():
     assert Model(made(head)).default_task == task
   with refused('dtype is 7; use float32 or bfloat16'):
     Model(made('classifier'), dtype=7)

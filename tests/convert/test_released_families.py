@@ -344,11 +344,7 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
     ('nomic_bert', {'rope_scaling': {'rope_type': 'linear'}}, "rope_type 'linear'; our encoder"),
     ('eurobert', {'rope_parameters': {'type': 'linear'}}, "rope_type 'linear'; our encoder has"),
     ('modernbert', ODD, 'full_attention in every n-th layer'),
-    (
-      'modernbert',
-      {'classifier_activation': 'relu'},
-      "activation 'relu'; here it is hidden_act",
-    ),
+    ('modernbert', {'classifier_activation': 'relu'}, "activation 'relu'; here it is hidden_act"),
     ('gpt2', {'activation_function': 'quick_gelu'}, "hidden_act 'quick_gelu'; our encoder has"),
     ('gpt2', {'n_layer': 4}, 'the encoder of these weights is not whole: 16 missing'),
     ('bart', {'decoder_layers': 1}, 'tensors that ours has not .52, for example .model.dec'),

@@ -372,16 +372,11 @@ def test_sentencepiece_models_of_others():
 
 
 def test_words_end_at_the_blank_where_it_stands_behind_them():
-  model = lambda suffix: tokenizers.SentencePiece(
-    vocabularies.sentencepiece_model(
-      treat_whitespace_as_suffix=suffix,
-      control_symbols=['[CLS]', '[SEP]', '[MASK]'],
-      pad_id=3,
-      pad_piece='[PAD]',
-    )
-  )
+  special = dict(control_symbols=['[CLS]', '[SEP]', '[MASK]'], pad_id=3, pad_piece='[PAD]')
   text = 'the old river 河流'
-  for ours in map(model, (False, True)):
+  for suffix in (False, True):
+    settings = special | dict(treat_whitespace_as_suffix=suffix)
+    ours = tokenizers.SentencePiece(vocabularies.sentencepiece_model(**settings))
     _, offsets, starts = ours.encode_batch([text])[0]
     words = [offsets[np.cumsum(starts) == i] for i in range(1, sum(starts) + 1)]
     words = [text[min(word[:, 0]) : max(word[:, 1])] for word in words]
@@ -629,10 +624,7 @@ HALF = {word: i for i, word in enumerate([*WORDS, '\ud83d'])}  # a character's
     ({'model': {'type': 'WordPiece', 'vocab': {'a': '0'}}}, "the id of 'a' in .* is no number"),
     ({'model': {'type': 'BPE', 'vocab': {}}, **BYTES}, 'is not built .*KeyError: merges'),
     ({'model': berts()['model'] | {'vocab': HALF}}, 'is not built as a vocabulary is'),
-    (
-      {'model': UNSPLIT, 'pre_tokenizer': None},
-      'is a BPE split by nothing, and read are Word',
-    ),
+    ({'model': UNSPLIT, 'pre_tokenizer': None}, 'is a BPE split by nothing, and read are Word'),
   ],
 )
 def test_what_would_give_other_ids_is_refused(tmp_path, change, sentence):

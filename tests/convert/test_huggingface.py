@@ -149,18 +149,10 @@ def test_the_records_of_the_families_say_which_one_a_head_is_of(
       from_huggingface._objective(about, set(parts.split()))
 
 
-def test_damaged_files_are_one_sentence(tmp_path):
-  source = rewrite(exported(tmp_path / 'hf')[1])
-  whole = (source / 'model.safetensors').read_bytes()
-  (source / 'model.safetensors').write_bytes(whole[:-100])
-  with refused('cannot be read.*is it whole'):
-    from_huggingface.read(source)
-  (source / 'model.safetensors').unlink()
-  with refused('no model.safetensors'):
-    from_huggingface.read(source)
-  (source / 'config.json').write_text('{')
+def test_a_damaged_config_is_one_sentence(tmp_path):
+  (tmp_path / 'config.json').write_text('{')
   with refused('config.json cannot be read'):
-    from_huggingface.is_model(source)
+    from_huggingface.is_model(tmp_path)
 
 
 def test_a_folder_may_lie_in_an_installed_package(tmp_path, monkeypatch):

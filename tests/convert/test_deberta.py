@@ -115,7 +115,7 @@ def test_twenty_adamw_steps(tmp_path, transformers):
   model = theirs_of(tmp_path, transformers, 'masked')
   batches = [hf.draw_batch(i) for i in range(hf.STEPS)]
   losses = (model(**hf.inputs_of(model, x), labels=torch.tensor(x['labels'])).loss for x in batches)
-  theirs = adamw_losses(model, 'LayerNorm', hf.RATE, hf.WEIGHT_DECAY, losses)
+  theirs = adamw_losses(model, hf.RATE, hf.WEIGHT_DECAY, losses)
 
   found = trained.load(tmp_path)
   given = found.params, [masked(x) for x in batches], hf.RATE, hf.WEIGHT_DECAY

@@ -388,7 +388,7 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
       raise OSError('404: no such repository')
     return str(folder)
 
-  def refused(name, sentence):
+  def fails(name, sentence):
     with refused(sentence):
       hub.folder(name)
 
@@ -396,25 +396,25 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
   stand_in = types.SimpleNamespace(snapshot_download=snapshot_download, errors=errors)
   monkeypatch.setitem(sys.modules, 'huggingface_hub', stand_in)
   # As bert-base-uncased, which has no owner.
-  refused('hf:some-model', 'hf:some-model cannot be fetched .*check the name')
+  fails('hf:some-model', 'hf:some-model cannot be fetched .*check the name')
   assert asked.pop()[0] == 'some-model'
   assert hub.folder(folder) == folder
   for local in ('some-model', 'someone/model'):  # a path is never asked of the Hub
-    refused(local, f'no such folder; a model on the Hub is named hf:{local}')
+    fails(local, f'no such folder; a model on the Hub is named hf:{local}')
   for local in ('./some-model', '../some-model', '/some-model', 'a/b/c'):
-    refused(local, f'{local} holds no run and no model: .*no such folder.$')
-  refused('hf:./model', 'hf:./model is no name on the Hub')
+    fails(local, f'{local} holds no run and no model: .*no such folder.$')
+  fails('hf:./model', 'hf:./model is no name on the Hub')
   assert not asked and hub.folder('hf:someone/model') == folder
   assert asked == [('someone/model', [*hub.ABOUT, 'model*.safetensors'])]
   assert trained.load('hf:someone/model').config.objective == 'mlm_nsp'
-  refused('hf:someone/else', 'hf:someone/else cannot be fetched .*404')
-  refused('hf:never/fetched', 'is not kept here; check the connection')
-  refused(None, 'a NoneType is no path')
+  fails('hf:someone/else', 'hf:someone/else cannot be fetched .*404')
+  fails('hf:never/fetched', 'is not kept here; check the connection')
+  fails(None, 'a NoneType is no path')
   (folder / 'model.safetensors').rename(folder / 'model.renamed')
   hub.folder('hf:someone/model')
   assert asked[-1] == ('someone/model', [*hub.ABOUT, 'pytorch_model*.bin'])
   monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
-  refused('hf:someone/model', 'pip install huggingface_hub')
+  fails('hf:someone/model', 'pip install huggingface_hub')
 
 
 @pytest.mark.slow

@@ -6,15 +6,16 @@ import json
 import string
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 from golden import make_released_golden as hf
 
 from bert_jax import config as c
-from bert_jax import models, sharding, tokenizers
+from bert_jax import models, optim, sharding, step, tokenizers
 from bert_jax.convert import from_huggingface, fused_tensors, parameter_names
 from bert_jax.convert.families import FAMILIES
-from bert_jax.objectives import electra
+from bert_jax.objectives import electra, mlm_nsp
 from bert_jax.objectives.encode import encode
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
@@ -227,9 +228,8 @@ def forward(found):
     if 'decoder' in params:  # the targets are the sources in another order, and see all of them
       ids = batch['input_ids']
       target = {'target_ids': ids[:, ::-1], 'target_position_ids': batch['position_ids']}
-      return {
-        'logits': objective.logits(params, batch | target | {'target_segment_ids': 0 * ids + 1})
-      }
+      target['target_segment_ids'] = 0 * ids + 1
+      return {'logits': objective.logits(params, batch | target)}
     hidden = encode(model, params['encoder'], batch)
     if 'replaced' in params:
       head = electra.ReplacedHead(model)
@@ -254,6 +254,43 @@ def forward(found):
     return {'logits': out[:, 0] if of_rows else out}
 
   return run
+
+
+class Masked(mlm_nsp.MlmNsp):
+  """MLM and NSP on batches that come masked."""
+
+  def prepare(self, batch, rng, moment):
+    return batch
+
+
+def masked(batch):
+  """A batch of theirs, with labels of -100 where nothing is masked, as Masked reads it."""
+  labels = batch['labels'].astype(np.int32)
+  weights = (labels >= 0).astype(np.float32)
+  return batch_of(batch, masked_labels=np.maximum(labels, 0), masked_weights=weights)
+
+
+def masked_objective(found):
+  """What a Trained goes on with, without dropout."""
+  no_dropout = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+  model = models.ModelConfig(**dict(found.config.model) | no_dropout)
+  return Masked(model, model.max_position_embeddings, 0.0, {'policies': ('token',)})
+
+
+def adamw_losses(objective, params, batches, rate, weight_decay):
+  """The losses of a step of AdamW on each batch, at a constant rate."""
+  settings = c.defaults('mlm_nsp').optimizer
+  settings.update(name='adamw', learning_rate=rate, schedule='constant', warmup=0.0, eps=1e-8)
+  settings.update(weight_decay=weight_decay, clip_norm=0.0, beta2=0.999)
+  params = jax.tree.map(jnp.asarray, params)
+  optimizer = optim.make_optimizer(settings, len(batches), params)
+  train_step = jax.jit(step.make_train_step(objective, lambda _: optimizer))
+  constants = step.Constants(jax.random.key(0), jax.random.key(1), {}, {})
+  state, losses = step.State(jnp.zeros((), jnp.int32), params, optimizer.init(params), {}), []
+  for batch in batches:
+    state, metrics = train_step(state, batch, constants)
+    losses.append(float(metrics['loss']))
+  return losses
 
 
 NAMES = {'sop_logits': 'seq_relationship_logits'}  # ALBERT's, as BERT's

@@ -27,10 +27,8 @@ TICKETS = [f'{team} {i};{text} again {i};{team}' for i in range(20) for team, te
 # A new objective is its own files and one line of tasks/__init__.py: nothing else knows it. The
 # first of two is as it says there; the second has a carry, a second tower and a prediction with an
 # option.
-LINES = (
-  'from bert_jax.tasks.last_piece import TASK as LAST_PIECE',
-  'from bert_jax.tasks.first_piece import RECORD as FIRST_PIECE',
-)
+LINES = ('from bert_jax.tasks.last_piece import TASK as LAST_PIECE',)
+LINES += ('from bert_jax.tasks.first_piece import RECORD as FIRST_PIECE',)
 ASKED = """
 import jax
 import bert_jax
@@ -192,6 +190,5 @@ def test_its_mistakes_are_sentences(said):
   assert rows == "config.last.rows is 'pairs'; use one of full, single."
   assert held_out == 'objective last_piece holds out documents; leave data.eval empty.'
   assert block.startswith("config has no field 'loss.nsp_weight'")
-  assert (
-    objective.startswith("config.objective is 'last'; use one of ") and 'last_piece' in objective
-  )
+  assert objective.startswith("config.objective is 'last'; use one of ")
+  assert 'last_piece' in objective

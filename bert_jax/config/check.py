@@ -91,28 +91,29 @@ def _check_field(config: ConfigDict, values: Mapping[str, Any], name: str, field
   if name not in values:
     advice = 'begin a config file with config.defaults(objective)'
     raise InputError(f'config.{name} is missing; {advice}.')
-  value = _checked(name, values[name], field.type, None if field.by_step else field.allowed)
+  allowed = None if field.by_step else field.allowed
+  value = checked(f'config.{name}', values[name], field.type, allowed)
   if field.by_step:
     parsed(name, field, value, config.steps)  # or an InputError
   if value is not values[name]:  # an integer became a float; a ConfigDict is slow to write to
     set_field(config, name, value)
 
 
-def _checked(name: str, value: Any, kind: type, allowed: Any) -> Any:
+def checked(name: str, value: Any, kind: type, allowed: Any = None) -> Any:
   """A field's value converted to its type; InputError if it is of another type or not allowed."""
   if kind is float and isinstance(value, int) and not isinstance(value, bool):
     value = float(value)
   if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-    raise InputError(f'config.{name} is {quoted(value)}, which is not {TYPES[kind]}.')
+    raise InputError(f'{name} is {quoted(value)}, which is not {TYPES[kind]}.')
   if allowed is str:
     value = tuple(map(str, value))
   if isinstance(allowed, tuple) and value not in allowed:
-    raise InputError(f'config.{name} is {quoted(value)}; use one of {", ".join(allowed)}.')
+    raise InputError(f'{name} is {quoted(value)}; use one of {", ".join(allowed)}.')
   if isinstance(allowed, str):
     low, high = map(float, allowed[1:-1].split(','))
     excluded = low if allowed[0] == '(' else None, high if allowed[-1] == ')' else None
     if not low <= value <= high or value in excluded:
-      raise InputError(f'config.{name} is {quoted(value)}, outside {allowed}.')
+      raise InputError(f'{name} is {quoted(value)}, outside {allowed}.')
   return value
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.config.check import ALL, SHARED, TYPES, check, fields, flatten, nested, set_field
+from bert_jax.config.check import ALL, SHARED, check, checked, fields, flatten, nested, set_field
 from bert_jax.config.compare import pasts
 from bert_jax.errors import InputError, first_line, quoted, suggestion
 from bert_jax.files import Path
@@ -106,7 +106,7 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
       text = 'true' if isinstance(fields[name], bool) else words.pop(0) if words else ''
       if text.startswith('--config.'):
         raise InputError(f'--config.{name} wants a value: --config.{name}=...')
-    set_field(config, name, _parse(name, text, ALL[name].type))
+    set_field(config, name, _parse(f'config.{name}', text, ALL[name].type))
   if config.data.train.startswith(documentation_tasks.PREFIX) and not config.data.eval:
     config.data.eval = f'{config.data.train}:eval'
   return check(config)
@@ -134,13 +134,9 @@ def _parse(name: str, text: str, kind: type) -> Any:
     value = ast.literal_eval(text)
   except (ValueError, SyntaxError, MemoryError, RecursionError):
     value = text
-  if kind is float and isinstance(value, int):
-    value = float(value)
   if kind is tuple and isinstance(value, (list, str)):
     value = tuple(value) if isinstance(value, list) else tuple(filter(None, text.split(',')))
-  if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-    raise InputError(f'{name}={text:.80} is not {TYPES[kind]}.')
-  return value
+  return checked(name, value, kind)
 
 
 def to_json(config: ConfigDict) -> str:

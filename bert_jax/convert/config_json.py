@@ -13,7 +13,7 @@ from typing import Any
 
 from bert_jax.config import model as config_model
 from bert_jax.config import pasts
-from bert_jax.convert.families import FAMILIES, family_of, record
+from bert_jax.convert.families import FAMILIES, record
 from bert_jax.convert.families.record import OTHERS, SIZES, Description, Exported, ReleasedFamily
 from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
@@ -60,9 +60,10 @@ def read(folder: Path) -> Description:
   path = _file(folder) or folder / 'config.json'
   content = files.json_of(path)
   _check_types(path, content)
-  if (family := family_of(content.get('model_type'))) is None:
-    kind, known = quoted(content['model_type']), ', '.join(sorted(FAMILIES))
-    raise InputError(f'{path} says model_type {kind}; weights are read of {known}.')
+  if (kind := content.get('model_type', 'bert')) not in FAMILIES:  # Google's files do not say it
+    known = ', '.join(sorted(FAMILIES))
+    raise InputError(f'{path} says model_type {quoted(kind)}; weights are read of {known}.')
+  family = FAMILIES[kind]
   content = {family.older[key]: content[key] for key in family.older if key in content} | content
   _check_fixed(path, content, {**FIXED, **family.fixed})
   content = family.defaults | {family.keys.get(key, key): x for key, x in content.items()}
@@ -80,9 +81,6 @@ def read(folder: Path) -> Description:
     raise record.other_model(path, 'head_dim', said, ours)
   act = content.get('hidden_act', 'gelu')
   _check_fixed(path, content, {'hidden_act': (*record.ACTIVATIONS,)})
-  if (other := content.get('classifier_activation', act)) != act:
-    ours = f'our heads have the activation of the layers, {act}'
-    raise record.other_model(path, 'classifier_activation', other, ours)
   if missing := [name for name in SIZES if name not in content]:
     raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
   said = *SIZES, *family.free, *family.derived

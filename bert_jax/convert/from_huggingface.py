@@ -149,9 +149,8 @@ def _buffers(source_names, tensors, buffers):
   there = {source_names[name]: x for name, x in buffers.items() if name in source_names}
   for name, x in there.items():
     if tensors[name].shape != x.shape or not np.allclose(tensors[name], x, atol=1e-5):
-      raise InputError(
-        f'{name} is not what config.json makes it; these weights are of another kind.'
-      )
+      fault = f'{name} is not what config.json makes it'
+      raise InputError(f'{fault}; these weights are of another kind.')
   return dict.fromkeys(there, 'a buffer that follows from config.json')
 
 

@@ -50,7 +50,5 @@ def joined(flat: Mapping[str, np.ndarray], places: Mapping[str, Place]) -> dict[
     if place.side_by_side:
       part = _with_pairs(part, place, (2, -1))
     parts.setdefault(place.name, {})[place.part[0]] = part
-  return {
-    name: np.concatenate([part[i] for i in sorted(part)], axes[name]) if len(part) > 1 else part[0]
-    for name, part in parts.items()
-  }
+  whole = lambda part, axis: np.concatenate([part[i] for i in sorted(part)], axis)
+  return {k: whole(part, axes[k]) if len(part) > 1 else part[0] for k, part in parts.items()}

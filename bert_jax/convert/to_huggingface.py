@@ -34,10 +34,8 @@ from bert_jax.tasks import TASKS
 if TYPE_CHECKING:
   from bert_jax.workdir.trained import Trained
 
-NO_POOLER = (
-  'The model has no pooler, and {} has one: its weights are zeros here, so use last_hidden_state, '
-  'not pooler_output.'
-)
+NO_POOLER = 'The model has no pooler, and {} has one: its weights are zeros here, so use '
+NO_POOLER += 'last_hidden_state, not pooler_output.'
 
 
 def write(
@@ -51,7 +49,8 @@ def write(
   parts = {path.partition('/')[0] for path in flat}
   head = _head(config, parts)
   family = _family(config.model, parts, tokenizer, flat.get(from_huggingface.TYPES), head)
-  has_class, has_pooler = head.class_suffix not in family.no_class, _has_pooler(family, head)
+  has_class = head.class_suffix not in family.no_class
+  has_pooler = head.class_suffix.endswith(family.pooler)
   architecture = family.classes + (head.class_suffix if has_class else 'Model')
   if head.class_suffix in family.lacks:
     no = f'Hugging Face has no {architecture} that computes the same'
@@ -113,11 +112,6 @@ def _family(model, parts, tokenizer, types, head) -> ReleasedFamily:
   return family
 
 
-def _has_pooler(family, head):
-  """Whether the Hugging Face class has a pooler, even if its head does not read it."""
-  return head.class_suffix.endswith(family.pooler)
-
-
 def _tensors(kept, family, head, model, offset, type_rows):
   """Renames {our path: array}: ({name in the file: array}, {our path: name in the file}). offset:
   rows of their position table before position 0. type_rows: rows of their token type table."""
@@ -139,7 +133,7 @@ def _tensors(kept, family, head, model, offset, type_rows):
     tensors[types] = tensors[types][:type_rows]  # a RoBERTa's rows are equal
   elif types:
     tensors[types] = np.zeros((type_rows, model.embedding_width), np.float32)
-  if _has_pooler(family, head) and 'pooler/dense/kernel' not in kept:
+  if head.class_suffix.endswith(family.pooler) and 'pooler/dense/kernel' not in kept:
     tensors[names['pooler/dense/kernel']] = np.zeros((D, D), np.float32)
     tensors[names['pooler/dense/bias']] = np.zeros(D, np.float32)
   if 'mlm/decoder' in kept:  # an untied decoder has its bias, which some have twice

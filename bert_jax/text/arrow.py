@@ -35,18 +35,15 @@ def parts(path: str, split: str, column: str = '') -> Iterator[tuple[str, int, b
   the first row, from 0, the rows as a stream of Arrow, bytes of the file on the disk, or rows of
   the set, read when it ends). column: read this one alone, if it is there; '': all. InputError: it
   is missing, damaged, empty, or has two columns of one name."""
-  import pyarrow as pa
-
   hf_set.cache_clear()  # a set may have been written anew
   name = hf_set(path, split)[1] if files.is_named(path) else Path(path).name
   name = re.sub(r'-[0-9a-f]{16}\.parquet$', '', name)  # rows in memory: train, eval
   first, held, number = 0, [], 0
   try:
     for table, position in _tables(path, split, column):
-      plain = pa.schema([x.with_type(_type(x.type)) for x in table.schema], table.schema.metadata)
       while len(table):
         piece, table = table.slice(0, ROWS - number), table.slice(ROWS - number)
-        held.append(piece.cast(plain))  # a slice has the whole of a dictionary
+        held.append(without_dictionaries(piece))  # a slice has the whole of one
         if (number := number + len(piece)) == ROWS:
           yield name, first, _stream(held), position
           first, held, number = first + ROWS, [], 0
@@ -61,6 +58,17 @@ def parts(path: str, split: str, column: str = '') -> Iterator[tuple[str, int, b
     raise InputError(f'{broken}; fetch it again') from error
   if not first + number:
     raise InputError(f'{path} has no rows; remove it, or write it again')
+
+
+def without_dictionaries(table: Any) -> Any:
+  """A pyarrow.Table with values in place of dictionaries, such as pandas' categories."""
+  import pyarrow as pa
+
+  schema = pa.schema([x.with_type(_type(x.type)) for x in table.schema], table.schema.metadata)
+  try:
+    return table.cast(schema)
+  except pa.ArrowNotImplementedError:  # of polars' categories, whose names are a string_view
+    return pa.Table.from_pylist(table.to_pylist(), schema)
 
 
 def _type(kind: Any, leaf: Callable[[Any], Any] = lambda kind: kind) -> Any:
@@ -199,9 +207,8 @@ def _features(schema: Any, where: str) -> dict[str, Any]:
     of_all = values.json_value(said)['info']['features'] if said else {}
     return {name: x for name, x in of_all.items() if '"ClassLabel"' in json.dumps(x)}
   except (values.NotJson, KeyError, TypeError, AttributeError):
-    raise InputError(
-      f'{where}: `huggingface` in the schema is unreadable; write the table again'
-    ) from None
+    fault = f'{where}: `huggingface` in the schema is unreadable'
+    raise InputError(f'{fault}; write the table again') from None
 
 
 def _kind(kind: Any, feature: Any) -> Any:

@@ -106,9 +106,8 @@ def raw_lines(path: Path, cut: int = 0, encoding: str = '') -> Iterator[tuple[in
   line of 256 MB is an InputError. encoding: as data.text_encoding; '': to be recognised."""
   number, opener = 0, _OPENERS.get(path.suffix, lambda disk: disk)
   if suffix(path) in RECORDS:
-    raise InputError(
-      f'{path} is a table, and lines are read here; name a text file or its --columns'
-    )
+    fault = f'{path} is a table, and lines are read here'
+    raise InputError(f'{fault}; name a text file or its --columns')
   try:
     with path.open('rb', 1 << 16) as disk:
       about, is_pipe = path.stat(), not disk.seekable()

@@ -38,10 +38,7 @@ def table_of(rows: Any, name: str) -> Any:
       fault = f'{name} is a {type(rows).__name__} that gives no Arrow table'
       raise InputError(f'{fault}; update its library (pandas to 2.2), or give a list of dicts.')
     with _one_type(name):
-      table = pa.table(rows)
-    for i, field in enumerate(table.schema):
-      if pa.types.is_dictionary(field.type):  # pyarrow can neither cast nor write polars' own
-        table = table.set_column(i, field.name, pa.array(table[i].to_pylist()))
+      table = arrow.without_dictionaries(pa.table(rows))
   else:
     if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
       raise _unlike_rows(rows, name)

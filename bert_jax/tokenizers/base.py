@@ -6,7 +6,7 @@ BERT reserves five pieces. GPT-2 has one, <|endoftext|>, which begins and ends a
 
 import abc
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ class Tokenizer(abc.ABC):
   blank_is_of_word = mask_takes_blank = add_prefix_space = False
   reads_between = True
   _begins_word: np.ndarray
-  _rust: Any  # Hugging Face's tokenizer, of the kinds that are encoded by it
+  _library: Any  # the tokenizer of the library that encodes; here it is Hugging Face's
 
   def __init__(self, pieces: Iterable[str], fingerprint: str, source: str):
     self.pieces, self.source = list(pieces), source
@@ -49,7 +49,9 @@ class Tokenizer(abc.ABC):
     self.fingerprint = fingerprint  # equal fingerprints give equal ids for every text
     self._ends_word = self._blank = np.zeros(self.vocab_size, bool)
     for name in self.needs:
-      find_reserved(self.pieces, name, source)
+      if reserved_id(self.pieces, name) is None:
+        fault = f'{source} has no {name} (nor {OTHER_NAMES[name]})'
+        raise InputError(f'{fault}; a BERT vocabulary needs {" ".join(RESERVED)}')
     self.reserved = reserved_ids(self.pieces)
     # The ids put before a text that a model is to continue. GPT-2 gets the text alone, as at its
     # release, since its one special piece says that another text has ended.
@@ -105,7 +107,7 @@ class Tokenizer(abc.ABC):
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
     """Encodes texts with offsets and word starts, without [CLS] and [SEP]."""
-    found = self._rust.encode_batch(checked(texts), add_special_tokens=False)
+    found = self._library.encode_batch(checked(texts), add_special_tokens=False)
     return [self.encoding(e.ids, e.offsets) for e in found]
 
   def encoding(self, ids: Sequence[int], offsets: Any) -> Encoding:
@@ -116,7 +118,7 @@ class Tokenizer(abc.ABC):
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     """The ids that encode_batch gives, [n] int32 for each text, several times as fast."""
-    found = self._rust.encode_batch_fast(checked(texts), add_special_tokens=False)
+    found = self._library.encode_batch_fast(checked(texts), add_special_tokens=False)
     return [np.array(e.ids, np.int32) for e in found]
 
   def words_batch(self, words: Sequence[str], after_blank: Sequence[bool]) -> list[np.ndarray]:
@@ -135,7 +137,16 @@ class Tokenizer(abc.ABC):
 
   def decode(self, ids: Iterable[int]) -> str:
     """Turns ids into readable text; [PAD], [CLS] and [SEP] are left out, [MASK] is shown."""
-    return self._decoded(ids, self._rust.decode)
+    runs = [[]]  # between masks, which the library would drop
+    for i in self._shown(ids):
+      runs.append([]) if i == self.reserved.get('[MASK]') else runs[-1].append(i)
+    first, *rest = map(self._library.decode, runs)
+    if not self.blank_is_of_word:
+      parts = [first, *(part for text in rest for part in ('[MASK]', text))]
+      return ' '.join(part for part in parts if part)
+    # A mask takes the blank before it; no text begins with a blank that was put there.
+    whole = ' [MASK]'.join([first, *rest])
+    return whole.removeprefix(' ') if self.add_prefix_space or not first else whole
 
   @abc.abstractmethod
   def files(self) -> Mapping[str, str | bytes]:
@@ -164,19 +175,6 @@ class Tokenizer(abc.ABC):
     hidden = {self.reserved.get(name) for name in ('[PAD]', '[CLS]', '[SEP]')}
     return [int(i) for i in ids if i not in hidden]
 
-  def _decoded(self, ids: Iterable[int], decode: Callable[[list[int]], str]) -> str:
-    """Decodes the ids between masks by a library's function, which would drop masks."""
-    runs = [[]]
-    for i in self._shown(ids):
-      runs.append([]) if i == self.reserved.get('[MASK]') else runs[-1].append(i)
-    first, *rest = map(decode, runs)
-    if not self.blank_is_of_word:
-      parts = [first, *(part for text in rest for part in ('[MASK]', text))]
-      return ' '.join(part for part in parts if part)
-    # A mask takes the blank before it; no text begins with a blank that was put there.
-    whole = ' [MASK]'.join([first, *rest])
-    return whole.removeprefix(' ') if self.add_prefix_space or not first else whole
-
 
 def checked(texts: Sequence[str]) -> list[str]:
   """The texts as given; InputError if they are not strings.
@@ -201,11 +199,3 @@ def reserved_ids(pieces: list[str]) -> dict[str, int]:
   ids = {name: reserved_id(pieces, name) for name in RESERVED}
   ids |= {name: end for name in ('[CLS]', '[SEP]') if ids[name] is None}
   return {name: i for name, i in ids.items() if i is not None}
-
-
-def find_reserved(pieces: list[str], name: str, source: str) -> int:
-  """The id of a reserved piece in any of its spellings; InputError if it is missing."""
-  if (i := reserved_id(pieces, name)) is not None:
-    return i
-  other, needed = OTHER_NAMES[name], ' '.join(RESERVED)
-  raise InputError(f'{source} has no {name} (nor {other}); a BERT vocabulary needs {needed}')

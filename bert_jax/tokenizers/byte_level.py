@@ -47,7 +47,7 @@ class ByteLevel(Tokenizer):
     self._begins_word = np.array([piece.startswith(BLANK) for piece in pieces])
     # No special tokens are declared to the library, so a typed "<mask>" is plain text.
     ids = {piece: i for i, piece in enumerate(pieces)}
-    self.rust = self._rust = tokenizers.Tokenizer(models.BPE(ids, merges))
+    self.rust = self._library = tokenizers.Tokenizer(models.BPE(ids, merges))
     self.rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space)
     self.rust.post_processor = processors.ByteLevel(add_prefix_space, trim_offsets=True)
     self.rust.decoder = decoders.ByteLevel()

@@ -127,11 +127,8 @@ def _with_tokens(path: Path, tokenizer: Tokenizer) -> Tokenizer:
   if lost := [x for x in new if x not in ids or isinstance(tokenizer, SentencePiece)]:
     fault = f'the files beside {path} add {len(lost)} tokens that no text is searched for'
     raise InputError(f'{fault}, such as {quoted(lost[0])}; this model cannot be read.')
-  flags = *TOKEN_FLAGS, 'special'
-  added = [
-    {flag: bool(tokens[name].get(flag)) for flag in flags} | {'id': ids[name], 'content': name}
-    for name in new
-  ]
+  flags = lambda token: {flag: bool(token.get(flag)) for flag in (*TOKEN_FLAGS, 'special')}
+  added = [flags(tokens[name]) | {'id': ids[name], 'content': name} for name in new]
   return tokenizer_json.with_tokens(path, tokenizer, added) if added else tokenizer
 
 

@@ -50,11 +50,11 @@ class RustTokenizer(Tokenizer):
     self._set_words(parts, source)
     takes_blank = {token['content'] for token in self._added if token.get('lstrip')}
     self.mask_takes_blank = '[MASK]' in self.reserved and pieces[self.mask_id] in takes_blank
-    self._rust = tokenizers.Tokenizer.from_str(json.dumps(self._searched(parts)))
-    self._rust.encode_special_tokens = True
+    self._library = tokenizers.Tokenizer.from_str(json.dumps(self._searched(parts)))
+    self._library.encode_special_tokens = True
     for token in self._added:  # the library shows a normalized token as texts are, lower-cased
       if token['content'] not in self._hidden:
-        self.pieces[token['id']] = self._rust.id_to_token(token['id']) or token['content']
+        self.pieces[token['id']] = self._library.id_to_token(token['id']) or token['content']
 
   def _searched(self, parts: dict[str, Any]) -> dict[str, Any]:
     """The tokenizer.json that texts are encoded with. Tokens that texts are not searched for get a
@@ -103,7 +103,7 @@ class RustTokenizer(Tokenizer):
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
     texts = checked(texts)
-    encodings = self._rust.encode_batch(texts, add_special_tokens=False)
+    encodings = self._library.encode_batch(texts, add_special_tokens=False)
     blanks = lambda part: len(part) - len(part.lstrip())
     return [
       self.encoding(e.ids, [(start + blanks(text[start:end]), end) for start, end in e.offsets])

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,8 @@ class SentencePiece(Tokenizer):
   Offsets leave out the space that is part of a word, so a lone '▁', that space, has empty ones."""
 
   def __init__(self, model: bytes, *, source: str = 'the model'):
-    self._model = processor(model, source)
-    pieces = [self._model.id_to_piece(i) for i in range(self._model.get_piece_size())]
+    self._library = processor(model, source)
+    pieces = [self._library.id_to_piece(i) for i in range(self._library.get_piece_size())]
     super().__init__(pieces, hashlib.sha256(model).hexdigest(), source)
     trainer = dict(protobuf.fields(protobuf.messages(model).get(_TRAINER, b'')))
     self._suffix = suffix = bool(trainer.get(_BLANK_IS_SUFFIX))  # treat_whitespace_as_suffix
@@ -41,13 +41,14 @@ class SentencePiece(Tokenizer):
     self._ends_word = np.array([bool(ends.search(piece)) for piece in pieces])
     self._blank = np.array([piece == '▁' and not suffix for piece in pieces])
     for i in (self.pad_id, self.cls_id, self.sep_id, self.mask_id):
-      if not self._model.is_control(i):
+      if not self._library.is_control(i):
         fault = f'{source} has {pieces[i]} as a piece that text could produce'
         raise InputError(f'{fault}; train it with --control_symbols')
 
   def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
     texts = checked(texts)
-    return list(map(self._encoding, texts, self._model.encode(texts, out_type='serialized_proto')))
+    protos = self._library.encode(texts, out_type='serialized_proto')
+    return list(map(self._encoding, texts, protos))
 
   def _encoding(self, text: str, proto: bytes) -> Encoding:
     pieces = sentencepiece_pb2.SentencePieceText.FromString(proto).pieces  # pyrefly: ignore[missing-attribute]
@@ -62,13 +63,10 @@ class SentencePiece(Tokenizer):
     return self.encoding([p.id for p in pieces], offsets)
 
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    return [np.array(ids, np.int32) for ids in self._model.encode(checked(texts), out_type=int)]
-
-  def decode(self, ids: Iterable[int]) -> str:
-    return self._decoded(ids, self._model.decode)
+    return [np.array(ids, np.int32) for ids in self._library.encode(checked(texts), out_type=int)]
 
   def files(self) -> dict[str, bytes]:
-    return {'spm.model': self._model.serialized_model_proto()}
+    return {'spm.model': self._library.serialized_model_proto()}
 
 
 def processor(model: bytes, source: str) -> Any:

@@ -26,6 +26,8 @@ _TRAINER, _MODEL_TYPE, _UNIGRAM = 2, 3, 1
 _NORMALIZER, _CHARSMAP = 3, 2
 _AFTER_NUMBER = 100.0  # the extra cost of "1," over its two pieces
 _FAIRSEQ = '<unk>', '<s>', '</s>'  # what a model begins with that has no further settings
+_XLM_R = '<s>', '<pad>', '</s>', '<unk>'
+_CAMEMBERT = '<s>NOTUSED', '<pad>', '</s>NOTUSED', '<unk>', '<unk>NOTUSED'
 
 
 class Release(NamedTuple):
@@ -41,16 +43,8 @@ class Release(NamedTuple):
 CLASSES = {
   'AlbertTokenizer': Release('albert'),
   'FNetTokenizer': Release('fnet'),
-  'XLMRobertaTokenizer': Release(
-    'xlm-roberta', _FAIRSEQ, ('<s>', '<pad>', '</s>', '<unk>'), 3, '<mask>'
-  ),
-  'CamembertTokenizer': Release(
-    'camembert',
-    _FAIRSEQ,
-    ('<s>NOTUSED', '<pad>', '</s>NOTUSED', '<unk>', '<unk>NOTUSED'),
-    1,
-    '<mask>',
-  ),
+  'XLMRobertaTokenizer': Release('xlm-roberta', _FAIRSEQ, _XLM_R, 3, '<mask>'),
+  'CamembertTokenizer': Release('camembert', _FAIRSEQ, _CAMEMBERT, 1, '<mask>'),
   _DEBERTA: Release('deberta-v2', ('[PAD]', '[CLS]', '[SEP]', '[UNK]'), mask='[MASK]'),
 }
 

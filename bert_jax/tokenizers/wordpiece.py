@@ -19,7 +19,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from bert_jax.errors import InputError, quoted
-from bert_jax.tokenizers.base import RESERVED, Tokenizer, checked, find_reserved
+from bert_jax.tokenizers.base import RESERVED, Tokenizer, checked, reserved_id
 
 _WORDS = pre_tokenizers.BertPreTokenizer()
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
@@ -82,7 +82,8 @@ class WordPiece(Tokenizer):
   ):
     pieces = list(pieces)
     for name in RESERVED:  # some copies of bert-base-uncased spell them [unk]; write them one way
-      pieces[find_reserved(pieces, name, source)] = name
+      if (i := reserved_id(pieces, name)) is not None:
+        pieces[i] = name
     strips, lower = splitting.strip_accents, splitting.do_lower_case
     content = ['wordpiece', lower, pieces, *['no spaces'] * (not splitting.tokenize_chinese_chars)]
     content += [f'strip accents {strips}'] * (strips != lower)
@@ -92,7 +93,7 @@ class WordPiece(Tokenizer):
     # No special tokens are declared to the library, so the typed "[MASK]" is three plain words.
     ids = {piece: i for i, piece in enumerate(pieces)}
     model = models.WordPiece(ids, unk_token='[UNK]', max_input_chars_per_word=MAX_WORD_CHARACTERS)
-    self.rust = self._rust = tokenizers.Tokenizer(model)
+    self.rust = self._library = tokenizers.Tokenizer(model)
     self.rust.normalizer, self.rust.pre_tokenizer = splitting.normalizer, _WORDS
     self._known = _IdsOfRuns(self.rust)
 

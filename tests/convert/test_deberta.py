@@ -4,16 +4,16 @@ Slow tests compare with transformers on drawn weights, in rows that are longer t
 distances with a vector of their own.
 """
 
-import dataclasses
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+import released
 import safetensors.numpy
 from golden import make_released_golden as hf
 from golden.make_hf_golden import adamw_losses
+from refusal import refusal, refused
 from released import (
   WORDS,
   batch_of,
@@ -21,6 +21,7 @@ from released import (
   config_of,
   exported,
   made,
+  masked,
   random_like,
   rewrite,
   same,
@@ -29,12 +30,10 @@ from released import (
 )
 
 from bert_jax import config as c
-from bert_jax import models, optim, step
+from bert_jax import models
 from bert_jax.convert import from_huggingface
-from bert_jax.errors import InputError
 from bert_jax.models import relative
 from bert_jax.objectives.encode import encode
-from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
 from bert_jax.workdir import trained
@@ -116,53 +115,27 @@ def test_twenty_adamw_steps(tmp_path, transformers):
   model = theirs_of(tmp_path, transformers, 'masked')
   batches = [hf.draw_batch(i) for i in range(hf.STEPS)]
   losses = (model(**hf.inputs_of(model, x), labels=torch.tensor(x['labels'])).loss for x in batches)
-  theirs = adamw_losses(model, 'LayerNorm', hf.RATE, hf.WEIGHT_DECAY, losses)
-
-  class Masked(MlmNsp):
-    """Reads batches that come masked."""
-
-    def prepare(self, batch, rng, moment):
-      return batch
+  theirs = adamw_losses(model, hf.RATE, hf.WEIGHT_DECAY, losses)
 
   found = trained.load(tmp_path)
-  config = dict(found.config.model) | dict(
-    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-  )
-  objective = Masked(models.ModelConfig(**config), 24, 0.0, {'policies': ('token',)})
-  settings = found.config.optimizer.copy_and_resolve_references()
-  settings.update(name='adamw', learning_rate=hf.RATE, schedule='constant', warmup=0.0, eps=1e-8)
-  settings.update(weight_decay=hf.WEIGHT_DECAY, clip_norm=0.0)
-  params = jax.tree.map(jnp.asarray, found.params)
-  optimizer = optim.make_optimizer(settings, hf.STEPS, params)
-  train_step = jax.jit(step.make_train_step(objective, lambda _: optimizer))
-  constants = step.Constants(jax.random.key(0), jax.random.key(1), {}, {})
-  state, ours = step.State(jnp.zeros((), jnp.int32), params, optimizer.init(params), {}), []
-  for x in batches:
-    labels = x['labels']
-    targets = {'masked_labels': np.maximum(labels, 0), 'masked_weights': 1.0 * (labels >= 0)}
-    batch = batch_of(x, **{k: jnp.asarray(v, v.dtype.kind + '4') for k, v in targets.items()})
-    state, metrics = train_step(state, batch, constants)
-    ours.append(float(metrics['loss']))
+  given = found.params, [masked(x) for x in batches], hf.RATE, hf.WEIGHT_DECAY
+  ours = released.adamw_losses(released.masked_objective(found), *given)
   np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3)
   print(f'losses: at most {np.abs(ours - theirs).max():.1e} apart')
   assert theirs[0] - theirs[-1] > 0.1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  'buckets, longest', [(256, 512), (6, 9), (32, 128), (320, 640), (64, 1000)]
-)
-def test_their_buckets_are_our_rows(transformers, buckets, longest):
+def test_their_buckets_are_our_rows(transformers):
   import torch
   from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
-  at = np.arange(-3 * longest, 3 * longest)
-  theirs = make_log_bucket_position(torch.tensor(at), buckets, longest).long().numpy() + buckets
-  config = dataclasses.replace(
-    models.ModelConfig(), position_buckets=buckets, max_relative_positions=longest
-  )
-  expected = theirs.clip(0, 2 * buckets - 1)
-  np.testing.assert_array_equal(relative.rows_of(config, at), expected)
+  for buckets, longest in (256, 512), (6, 9), (32, 128), (320, 640), (64, 1000):
+    at = np.arange(-3 * longest, 3 * longest)
+    theirs = make_log_bucket_position(torch.tensor(at), buckets, longest).long().numpy() + buckets
+    config = models.ModelConfig(position_buckets=buckets, max_relative_positions=longest)
+    expected = theirs.clip(0, 2 * buckets - 1)
+    np.testing.assert_array_equal(relative.rows_of(config, at), expected)
 
 
 # ---- as released: replaced tokens ----------------------------------------------------------------
@@ -219,12 +192,11 @@ def test_what_else_a_release_holds_is_named(tmp_path):
   folder = as_released(tmp_path)
   weights = from_huggingface.read(folder)
   assert weights.objective == 'electra' and len(weights.unused) == 6
-  assert {why for why in weights.unused.values()} == {
-    'its masked-LM head reads a mask decoder, whose depth no config.json says'
-  }
+  why = 'its masked-LM head reads a mask decoder, whose depth no config.json says'
+  assert {*weights.unused.values()} == {why}
   found, expected = trained.load(folder), pretrained().params
   same({part: expected[part] for part in ('encoder', 'replaced')}, found.params, found.config)
-  with pytest.raises(InputError, match='--allow-unused converts the rest'):
+  with refused('--allow-unused converts the rest'):
     convert.convert(str(folder), str(tmp_path / 'W'))
 
 
@@ -246,9 +218,10 @@ def test_pretraining_goes_on_from_a_release(tmp_path):
   assert config.model.position_embeddings == 'disentangled' and config.model.pooler == 'gelu'
 
 
-@pytest.mark.parametrize(
-  'head', ['masked-lm', 'classifier', 'regression', 'tagger', 'qa', 'choice']
-)
+KINDS = 'masked-lm', 'classifier', 'regression', 'tagger', 'qa', 'choice'
+
+
+@pytest.mark.parametrize('head', KINDS)
 def test_out_and_in_is_the_same(tmp_path, head):
   found, folder = exported(tmp_path, head, **OURS)
   again = trained.load(folder)
@@ -265,24 +238,13 @@ def test_out_and_in_is_the_same(tmp_path, head):
 @pytest.mark.parametrize(
   'said, sentence',
   [
-    ({'conv_kernel_size': 3}, 'says conv_kernel_size 3; our encoder has 0 only'),
-    ({'share_att_key': False}, 'says share_att_key False; our encoder has True only'),
-    ({'position_biased_input': True}, 'says position_biased_input True'),
-    ({'relative_attention': False}, 'says relative_attention False'),
-    ({'norm_rel_ebd': 'none'}, "says norm_rel_ebd 'none'"),
     ({'pos_att_type': 'p2c|c2p|p2p'}, "says pos_att_type 'p2c|c2p|p2p'; our encoder has"),
     ({'pos_att_type': None}, 'says pos_att_type'),
     ({'pos_att_type': 7}, 'says pos_att_type 7'),
-    ({'pooler_hidden_act': 'tanh'}, "says pooler_hidden_act 'tanh'"),
-    ({'pooler_dropout': 0.1}, 'says pooler_dropout 0.1'),
     ({'pooler_hidden_size': 8}, 'says pooler_hidden_size 8; here it is hidden_size'),
     ({'embedding_size': 8}, 'says embedding_size 8; here it is hidden_size'),
-    ({'type_vocab_size': 2}, 'says type_vocab_size 2'),
     ({'position_buckets': '6'}, "says position_buckets is '6'; write a whole number"),
-    (
-      {'position_buckets': 8},
-      'rel_embeddings.weight is (12, 12), where the config asks for (16, 12)',
-    ),
+    ({'position_buckets': 8}, 'weight is (12, 12), where the config asks for (16, 12)'),
     ({'position_buckets': 7, 'max_relative_positions': 3}, 'rel_embeddings.weight is (12, 12)'),
     ({'model_type': 'deberta'}, "says model_type 'deberta'; weights are read of"),
   ],
@@ -290,9 +252,7 @@ def test_out_and_in_is_the_same(tmp_path, head):
 )
 def test_another_model_is_one_sentence(tmp_path, said, sentence):
   _, folder = exported(tmp_path, 'classifier', **OURS)
-  with pytest.raises(InputError) as caught:
-    from_huggingface.read(rewrite(folder, **said))
-  assert sentence in str(caught.value) and len(str(caught.value).splitlines()) == 1
+  assert sentence in refusal(from_huggingface.read, rewrite(folder, **said))
 
 
 @pytest.mark.parametrize('name', ['relative_attention', 'share_att_key', 'norm_rel_ebd'])
@@ -301,7 +261,7 @@ def test_what_is_not_said_is_not_taken_for_granted(tmp_path, name):
   content = config_of(rewrite(folder))
   del content[name]
   (folder / 'config.json').write_text(json.dumps(content))
-  with pytest.raises(InputError, match=f'does not say {name}, which is not as here without'):
+  with refused(f'does not say {name}, which is not as here without'):
     from_huggingface.read(folder)
 
 
@@ -309,11 +269,7 @@ def test_what_is_not_said_is_not_taken_for_granted(tmp_path, name):
   'head, changes, sentence',
   [
     ('masked-lm', {'mask_decoder': 2}, "mask_decoder is 2, and Hugging Face's DebertaV2 is 0"),
-    (
-      'classifier',
-      {'pooler': 'tanh'},
-      "model.pooler is tanh, and Hugging Face's DebertaV2 is gelu",
-    ),
+    ('classifier', {'pooler': 'tanh'}, "pooler is tanh, and Hugging Face's DebertaV2 is gelu"),
     ('tagger', {'norm_placement': 'pre'}, 'model.norm_placement is pre'),
     ('tagger', {'attention_window': 4}, 'model.attention_window is 4'),
     ('tagger', {'embedding_size': 8}, 'model.embedding_size is 8'),
@@ -321,6 +277,4 @@ def test_what_is_not_said_is_not_taken_for_granted(tmp_path, name):
   ],
 )
 def test_what_has_no_key_of_theirs_is_not_written(tmp_path, head, changes, sentence):
-  with pytest.raises(InputError) as caught:
-    convert.export_run(tmp_path / 'hf', made(head, **OURS | changes), {})
-  assert sentence in str(caught.value)
+  assert sentence in refusal(convert.export_run, tmp_path / 'hf', made(head, **OURS | changes), {})

@@ -7,25 +7,16 @@ import functools
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from golden import make_hf_golden as hf
-from released import to_params, to_tensors
+from released import Masked, adamw_losses, to_params, to_tensors
 
 from bert_jax import config as c
-from bert_jax import models, optim, step
-from bert_jax.objectives import mlm_nsp
+from bert_jax import models
 from bert_jax.objectives.encode import encode
 
 CONFIG = c.load(f'{Path(__file__).parents[2]}/configs/pretrain.py:size=tiny,runlocal')
-
-
-class Masked(mlm_nsp.MlmNsp):
-  """MLM + NSP on batches that come masked."""
-
-  def prepare(self, batch, rng, moment):
-    return batch
 
 
 def objective_of(case, **changes):
@@ -102,8 +93,7 @@ def test_they_still_compute_what_is_recorded(transformers, theirs):
 def test_logits_and_loss(theirs):
   case, theirs = theirs
   ours, _ = computed(case)
-  stride = ours['hidden'].shape[1] // theirs['hidden'].shape[1]
-  close(ours['hidden'][:, ::stride], theirs['hidden'], rtol=0, atol=1e-4)
+  close(ours['hidden'][:, :: hf.CASES[case].stride], theirs['hidden'], rtol=0, atol=1e-4)
   close(ours['mlm'], theirs['mlm'], rtol=0, atol=1e-4)
   close(ours['nsp'], theirs['nsp'], rtol=0, atol=1e-4)
   close(ours['loss'], theirs['loss'], rtol=1e-5)
@@ -133,19 +123,8 @@ def test_gradients(theirs):
 
 
 def test_twenty_adamw_steps(theirs):
-  case, theirs = theirs
-  objective, params, _ = setup(case, scan_layers=True)
-  settings = CONFIG.optimizer.copy_and_resolve_references()
-  rate = hf.CASES[case].learning_rate
-  settings.update(name='adamw', learning_rate=rate, schedule='constant', warmup=0.0, eps=1e-8)
-  settings.update(weight_decay=hf.WEIGHT_DECAY, clip_norm=0.0)
-  optimizer = optim.make_optimizer(settings, hf.STEPS, params)
-  train_step = jax.jit(step.make_train_step(objective, lambda _: optimizer))
-  constants = step.Constants(jax.random.key(0), jax.random.key(1), {}, {})
-  params = jax.tree.map(jnp.asarray, params)
-  state = step.State(jnp.zeros((), jnp.int32), params, optimizer.init(params), {})
-  losses = []
-  for i in range(hf.STEPS):
-    state, metrics = train_step(state, hf.draw_batch(hf.CASES[case], i), constants)
-    losses.append(float(metrics['loss']))
+  name, theirs = theirs
+  case, (objective, params, _) = hf.CASES[name], setup(name, scan_layers=True)
+  batches = [hf.draw_batch(case, i) for i in range(hf.STEPS)]
+  losses = adamw_losses(objective, params, batches, case.learning_rate, hf.WEIGHT_DECAY)
   close(losses, theirs['losses'], rtol=0, atol=1e-3)

@@ -12,8 +12,8 @@ import pytest
 import safetensors.numpy
 from bundles import numbers, rebuilt, table, text, write_bundle, zipped
 from crc32c import crc32c
+from refusal import refused
 
-from bert_jax.config import InputError
 from bert_jax.convert import tensor_files, tensorflow_bundle, torch_pickle
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -54,7 +54,7 @@ def test_a_malicious_pickle_is_refused_and_nothing_of_it_runs(tmp_path, form):
   else:
     begin = [torch_pickle.MAGIC, 1001, {'little_endian': True}] if 'table' in form else []
     path.write_bytes(b''.join(pickle.dumps(x, 2) for x in begin) + evil)
-  with pytest.raises(InputError, match='asks for (posix|nt).system.*nothing of it was run'):
+  with refused('asks for (posix|nt).system.*nothing of it was run'):
     tensor_files.read(tmp_path)
   assert not marker.exists()
   pickle.loads(evil)  # it would have
@@ -67,7 +67,7 @@ BAD = 'builtins eval', 'torch load', 'numpy load', 'torch._utils __builtins__'
 @pytest.mark.parametrize('name', [*BAD, 'collections OrderedDict.fromkeys'])
 def test_only_what_tensors_are_made_of_has_a_name(tmp_path, name):
   pickled = b'\x80\x02}(' + text('a') + f'c{name}\n'.replace(' ', '\n').encode() + b')Ru.'
-  with pytest.raises(InputError, match='is refused'):
+  with refused('is refused'):
     torch_pickle.read(zipped(tmp_path / 'a.bin', pickled))
 
 
@@ -82,7 +82,7 @@ def test_only_what_tensors_are_made_of_has_a_name(tmp_path, name):
   ],
 )
 def test_a_tensor_lies_inside_its_storage(tmp_path, place, sentence):
-  with pytest.raises(InputError, match=sentence):
+  with refused(sentence):
     torch_pickle.read(zipped(tmp_path / 'a.bin', table(a=rebuilt(*place)), s0=X.tobytes()))
 
 
@@ -92,7 +92,7 @@ def test_a_storage_inside_another_is_refused(tmp_path, inside, said):
   whole = rebuilt('0', 'FloatStorage', 6, 0, (2, 3), (3, 1))
   path = zipped(tmp_path / 'a.bin', table(a=whole.replace(b'tQ', inside + b'tQ')), s0=X.tobytes())
   if said:
-    with pytest.raises(InputError, match=said):
+    with refused(said):
       torch_pickle.read(path)
   else:
     np.testing.assert_array_equal(torch_pickle.read(path)['a'], X)
@@ -102,10 +102,10 @@ def test_a_damaged_bin_is_one_sentence(tmp_path, shared):
   whole = (shared / 'golden' / 'torch_checkpoint' / 'pytorch_model.bin').read_bytes()
   for damaged in (whole[:-100], whole[:2000], whole[:5], b'', b'hello world'):
     (tmp_path / 'pytorch_model.bin').write_bytes(damaged)
-    with pytest.raises(InputError, match='cannot be read as weights of torch.*is it whole'):
+    with refused('cannot be read as weights of torch.*is it whole'):
       tensor_files.read(tmp_path)
   zipped(tmp_path / 'pytorch_model.bin', table(a=b'K\x01'))
-  with pytest.raises(InputError, match='a is of type int and no tensor; save'):
+  with refused('a is of type int and no tensor; save'):
     tensor_files.read(tmp_path)
 
 
@@ -145,17 +145,17 @@ def test_safetensors_whole_and_in_shards(tmp_path):
   for name, x in table.items():
     np.testing.assert_array_equal(found[name], x)
   (tmp_path / 'model-2.safetensors').write_bytes(raw[:-1])
-  with pytest.raises(InputError, match='model-2.safetensors cannot be read.*is it whole'):
+  with refused('model-2.safetensors cannot be read.*is it whole'):
     tensor_files.read(tmp_path)
   index.write_text(json.dumps({'weight_map': places | {'d': 'model-1.safetensors'}}))
-  with pytest.raises(InputError, match='lacks d, which'):
+  with refused('lacks d, which'):
     tensor_files.read(tmp_path)
   for lost in ('model-3.safetensors', '../model-1.safetensors'):
     index.write_text(json.dumps({'weight_map': {'a': lost}}))
-    with pytest.raises(InputError, match='which is not beside it'):
+    with refused('which is not beside it'):
       tensor_files.read(tmp_path)
   index.unlink()
-  with pytest.raises(InputError, match='has no model.safetensors, no pytorch_model.bin'):
+  with refused('has no model.safetensors, no pytorch_model.bin'):
     tensor_files.read(tmp_path)
 
 
@@ -179,27 +179,27 @@ def test_a_bundle_of_several_shards(tmp_path):
     np.testing.assert_array_equal(found[name], x)
     assert found[name].shape == x.shape
   (tmp_path / 'model.ckpt.data-00001-of-00002').unlink()
-  with pytest.raises(InputError, match='data-00001-of-00002 is not beside it'):
+  with refused('data-00001-of-00002 is not beside it'):
     tensor_files.read(tmp_path)
 
 
 def test_a_tensor_of_a_bundle_has_the_bytes_of_its_shape(tmp_path):
   torn = {name: getattr(X, name) for name in ('dtype', 'nbytes', 'tobytes')}
   write_bundle(tmp_path, {'b': SimpleNamespace(shape=(2, 4), **torn)})
-  with pytest.raises(InputError, match=r'b has 24 bytes .*\[2, 4\]'):
+  with refused(r'b has 24 bytes .*\[2, 4\]'):
     tensor_files.read(tmp_path)
 
 
 def test_a_compressed_block_is_one_sentence(tmp_path):
   write_bundle(tmp_path, {'a': X}, kind=1)
-  with pytest.raises(InputError, match='cannot be read .*compressed: save it again'):
+  with refused('cannot be read .*compressed: save it again'):
     tensor_files.read(tmp_path)
 
 
 def test_several_checkpoints_are_refused(tmp_path):
   index = write_bundle(tmp_path, {'x': X})
   index.with_name('model.ckpt-20.index').write_bytes(index.read_bytes())
-  with pytest.raises(InputError, match='and 2 .*ckpt.*; leave the weights of one model there'):
+  with refused('and 2 .*ckpt.*; leave the weights of one model there'):
     tensor_files.read(tmp_path)
 
 
@@ -216,8 +216,8 @@ def test_a_flipped_bit_of_a_bundle_is_found_wherever_it_is(tmp_path, shared):
       damaged = bytearray(whole)
       damaged[place] ^= 1 << int(rng.integers(8))
       (tmp_path / name).write_bytes(damaged)
-      with pytest.raises(InputError, match='is it whole'):
+      with refused('is it whole'):
         tensor_files.read(tmp_path)
   (tmp_path / name).write_bytes(whole[: len(whole) // 2])
-  with pytest.raises(InputError, match='is it whole'):
+  with refused('is it whole'):
     tensor_files.read(tmp_path)

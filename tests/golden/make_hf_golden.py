@@ -25,6 +25,7 @@ class Case:
   lengths: tuple  # real tokens of each row; the first is the longest
   learning_rate: float
   scale: float  # standard deviation of the weights: logits and attention far from uniform
+  stride: int = 1  # every so many hidden units are recorded; all gradients only if it is 1
 
 
 def sizes(width, layers, heads, intermediate, vocab, positions):
@@ -34,7 +35,7 @@ def sizes(width, layers, heads, intermediate, vocab, positions):
 
 
 CASES = {
-  'base': Case(sizes(768, 2, 12, 3072, 997, 64), (40, 27, 13), 1e-4, 0.05),
+  'base': Case(sizes(768, 2, 12, 3072, 997, 64), (40, 27, 13), 1e-4, 0.05, 4),
   'small': Case(sizes(36, 3, 3, 50, 101, 20), (17, 11, 5, 14, 8), 1e-3, 0.25),
   'full': Case(sizes(768, 12, 12, 3072, 30522, 512), (128, 77), 1e-4, 0.05),  # too big to record
 }
@@ -163,7 +164,9 @@ def record(case):
   out['loss'].backward()
   gradients = {name: p.grad.numpy().copy() for name, p in model.named_parameters()}
   result = {name: x.detach().numpy() for name, x in out.items()} | gradient_summary(gradients)
-  result['gradients'] = np.concatenate([gradients[n].ravel() for n in sorted(gradients)])
+  result['hidden'] = result['hidden'][:, :: case.stride]
+  if case.stride == 1:
+    result['gradients'] = np.concatenate([gradients[n].ravel() for n in sorted(gradients)])
   losses = (forward(model, draw_batch(case, step))['loss'] for step in range(STEPS))
   steps = adamw_losses(model, case.learning_rate, WEIGHT_DECAY, losses)
   return result | {'losses': steps}
@@ -180,12 +183,5 @@ def save(file, recorded):
   print(f'{file}: {file.stat().st_size:,} bytes')
 
 
-def main():
-  recorded = {name: record(CASES[name]) for name in ('base', 'small')}
-  del recorded['base']['gradients']  # to keep the file small
-  recorded['base']['hidden'] = recorded['base']['hidden'][:, ::4]
-  save(FILE, recorded)
-
-
 if __name__ == '__main__':
-  main()
+  save(FILE, {name: record(CASES[name]) for name in ('base', 'small')})

@@ -6,16 +6,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from refusal import refused
 
-from bert_jax.errors import InputError
 from bert_jax.text import frames
 
 ROWS = [{'text': 'a b', 'n': 3}, {'text': None, 'n': 4, 'tags': ['x', 'y']}, {'text': 'c'}]
-WHOLE = [
-  {'text': 'a b', 'n': 3, 'tags': None},
-  {'text': None, 'n': 4, 'tags': ['x', 'y']},
-  {'text': 'c', 'n': None, 'tags': None},
-]
+WHOLE = [{'text': None, 'n': None, 'tags': None} | row for row in ROWS]
 
 
 class Frame:
@@ -36,18 +32,14 @@ def test_rows_keep_every_column_of_every_row():
   assert texts.to_pylist() == [{'text': 'a b', 'n': None}, {'text': 'c', 'n': 1}]
 
 
-@pytest.mark.parametrize('without', [(), ('pandas',)])
-def test_a_frame_of_any_library_is_read_and_made_again(without, monkeypatch):
-  for name in without:
-    monkeypatch.setitem(sys.modules, name, None)  # as where it is not installed
+def test_a_frame_of_any_library_is_read_and_made_again(monkeypatch):
+  monkeypatch.setitem(sys.modules, 'pandas', None)  # as where it is not installed
   frame = Frame({'text': ['a', None], 'n': [1, 2]})
   assert frames.is_frame(frame) and not frames.is_frame(ROWS)
   assert frames.records(frame, 'x') == [{'text': 'a', 'n': 1}, {'text': None, 'n': 2}]
   made = frames.like(frame, [{'label': 'y'}, {'error': 'empty'}])
-  assert type(made) is Frame and made.table.to_pydict() == {
-    'label': ['y', None],
-    'error': [None, 'empty'],
-  }
+  wanted = {'label': ['y', None], 'error': [None, 'empty']}
+  assert type(made) is Frame and made.table.to_pydict() == wanted
   table = frames.like(frame.table, [{'label': 'y'}])
   assert isinstance(table, pa.Table) and table.to_pylist() == [{'label': 'y'}]
 
@@ -87,14 +79,14 @@ def test_classes_of_a_data_set_keep_their_names():
 def test_what_is_missing_in_a_list_is_null_and_columns_are_named_by_texts():
   rows = [{'text': 'a', 'n': float('nan')}, {'text': 'b', 'n': 'w'}, {'text': None, 'n': pd.NA}]
   assert [x['n'] for x in frames.records(frames.table_of(rows, 'x'), 'x')] == [None, 'w', None]
-  with pytest.raises(InputError, match='column 1; give columns names that are texts'):
+  with refused('column 1; give columns names that are texts'):
     frames.table_of([{1: 'a', '1': 'b'}], 'x')
 
 
 def test_of_several_splits_one_is_to_be_chosen():
   datasets = pytest.importorskip('datasets')
   one = datasets.Dataset.from_dict({'text': ['a']})
-  with pytest.raises(InputError, match="several splits, 'train', 'test'; choose one"):
+  with refused("several splits, 'train', 'test'; choose one"):
     frames.table_of(datasets.DatasetDict(train=one, test=one), 'x')
 
 
@@ -106,13 +98,8 @@ def test_a_checksum_is_that_of_the_rows():
   plain = pa.table({'text': pa.array(['a', 'b'], pa.large_string()), 'n': [1.5, 2.5]})
   assert of(parts) == of(plain) == of(pd.DataFrame({'text': ['a', 'b'], 'n': [1.5, 2.5]}))
   assert of(rows) == of(rows)
-  others = [
-    rows[::-1],
-    rows[:1],
-    [rows[0], {'text': 'b', 'n': 0.5}],
-    parts.rename_columns(['t', 'n']),
-  ]
-  assert len({of(x) for x in (rows, plain, *others)}) == 6
+  others = rows[::-1], rows[:1], [rows[0], {'text': 'b', 'n': 0.5}]
+  assert len({of(x) for x in (rows, plain, *others, parts.rename_columns(['t', 'n']))}) == 6
 
 
 @pytest.mark.parametrize('make, said', [
@@ -126,12 +113,11 @@ def test_a_checksum_is_that_of_the_rows():
   (lambda: pd.DataFrame([[1, 2]], columns=['n', 'n']), 'train cannot be a table .Duplicate column'),
 ])  # fmt: skip
 def test_what_is_no_table_is_one_sentence(make, said):
-  with pytest.raises(InputError, match=said) as caught:
+  with refused(said):
     frames.table_of(make(), 'train')
-  assert '\n' not in str(caught.value)
 
 
 def test_a_library_without_arrow_is_named():
   old = type('DataFrame', (), {'columns': ['text'], '__iter__': lambda self: iter(['text'])})
-  with pytest.raises(InputError, match='train is a DataFrame that gives no Arrow table; update'):
+  with refused('train is a DataFrame that gives no Arrow table; update'):
     frames.table_of(old(), 'train')

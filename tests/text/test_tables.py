@@ -1,12 +1,13 @@
 """Labelled records: the public formats read as they are, and every error a line can cause."""
 
 import csv
+import functools
 import gzip
 from collections import Counter
 
 import pytest
+from refusal import refusal, refused
 
-from bert_jax.config import InputError
 from bert_jax.files import Path
 from bert_jax.text import tables
 from bert_jax.text.tables import Row, column, records
@@ -17,11 +18,7 @@ def read(spec, **options):
   return list(records(str(spec), counts=counts, **options)), counts
 
 
-def fails(spec, **options):
-  with pytest.raises(InputError) as error:
-    read(spec, **options)
-  assert '\n' not in str(error.value)
-  return str(error.value)
+fails = functools.partial(refusal, read)
 
 
 INDEXED = 'index', 'sentence', 'label'
@@ -48,9 +45,8 @@ def test_formats(tmp_path, name, columns, content, expected):
   (tmp_path / name).write_bytes(content.encode())
   rows, counts = read(tmp_path / name, columns=columns)
   shown = lambda row: '|'.join(row[x] for x in ('sentence', 'label') if x in row)
-  assert {where: shown(row) for where, row in rows} == {
-    f'{name}:{line}': cells for line, cells in expected.items()
-  }
+  expected = {f'{name}:{line}': cells for line, cells in expected.items()}
+  assert {where: shown(row) for where, row in rows} == expected
   assert 'z' not in rows[0][1] and (counts['records'], counts['files']) == (len(rows), 1)
   assert counts['blank_lines'] == (content in (GLUE, RFC, JSONL))
 
@@ -61,9 +57,8 @@ def test_a_folder_gives_each_split_its_files_and_several_specs_follow_one_anothe
     (tmp_path / name).write_text('x\n1\n')
   places = lambda *given, **own: [where for where, _ in read(*given, **own)[0]]
   assert places(tmp_path) == ['x_TRAIN.tsv:2']
-  assert 'holds 2 files for val, x-val-de.tsv and x-val-fr.tsv' in fails(
-    tmp_path, split='validation'
-  )
+  said = fails(tmp_path, split='validation')
+  assert 'holds 2 files for val, x-val-de.tsv and x-val-fr.tsv' in said
   (tmp_path / 'dev.tsv').write_text('x\n1\n')
   assert places(tmp_path, split='validation') == ['dev.tsv:2'], 'the whole name comes first'
   assert places(f'b={tmp_path}/dev.tsv,a={tmp_path}') == ['dev.tsv:2', 'x_TRAIN.tsv:2']
@@ -115,12 +110,9 @@ def test_a_missing_column_names_those_there_are():
   assert column(row, 'sentence', 'a.tsv:2') == 'a'
   assert column(row, 'label|gold_label', 'a.tsv:2') == '1'
   assert column(row, 'gold_label|sentence', 'a.tsv:2') == '1'  # the first that is there
-  with pytest.raises(InputError) as error:
-    column(row, 'sentense', 'a.tsv:2')
-  assert str(error.value) == (
-    "a.tsv:2 has no column 'sentense', only 'sentence', 'gold_label' (did you mean 'sentence'?); "
-    'name one of these'
-  )
+  said = refusal(column, row, 'sentense', 'a.tsv:2')
+  known = "only 'sentence', 'gold_label' (did you mean 'sentence'?); name one of these"
+  assert said == f"a.tsv:2 has no column 'sentense', {known}"
 
 
 QUOTED = [['text', 'label'], ['a "b"\tc\nd', 'x'], ['plain', 'y "z"'], ['"', '']]
@@ -177,10 +169,7 @@ def test_excel_quotes_cells_with_a_comma(tmp_path):
 def test_a_header_may_end_in_a_delimiter_that_its_rows_have_not(tmp_path):
   path = tmp_path / 'a.csv'
   path.write_text('text;label;\none;x\ntwo;y;\n')
-  assert [row for _, row in read(path)[0]] == [
-    {'text': 'one', 'label': 'x'},
-    {'text': 'two', 'label': 'y'},
-  ]
+  assert [[*row.values()] for _, row in read(path)[0]] == [['one', 'x'], ['two', 'y']]
   path.write_text('text;;label;\none;x\n')
   assert "2 columns where 3 are expected ('text', '', 'label')" in fails(path)
 
@@ -189,10 +178,8 @@ def test_empty_rows_and_columns_of_excel_are_left_out(tmp_path):
   path = tmp_path / 'a.csv'
   path.write_text('text;label;;\none;x;;\n;;;\n ; ;;\ntwo;;;\n')
   rows, counts = read(path)
-  assert rows == [
-    ('a.csv:2', {'text': 'one', 'label': 'x'}),
-    ('a.csv:5', {'text': 'two', 'label': ''}),
-  ]
+  said = {'a.csv:2': {'text': 'one', 'label': 'x'}, 'a.csv:5': {'text': 'two', 'label': ''}}
+  assert dict(rows) == said
   assert counts['rows without a value (left out)'] == 2
   assert counts['columns without a name or values (left out)'] == 2
   assert read(path, columns=('text', 'label'))[0] == rows
@@ -207,7 +194,7 @@ def test_what_is_no_text_in_json_is_named(tmp_path):
   path.write_text('{"a": null, "b": ["x"], "c": {"d": 1}, "e": 2}\n')
   ((where, row),) = read(path)[0]
   for name, what in {'a': 'null', 'b': 'a list', 'c': 'an object', 'z|b': 'a list'}.items():
-    with pytest.raises(InputError, match=f'a.jsonl:1 has {what} in column'):
+    with refused(f'a.jsonl:1 has {what} in column'):
       column(row, name, where)
   assert column(row, 'e', where) == '2' and row['b'] == '["x"]'
   assert column(row, 'a|e', where) == '2'  # a null in the first spelling
@@ -236,30 +223,9 @@ def test_the_first_line_shows_the_delimiter(name, columns, header, delimiter):
 def test_the_first_line_of_excel_names_the_delimiter(tmp_path, first):
   (tmp_path / 'a.csv').write_bytes(f'{first}text,x;label\r\n"a;\r\nb";1\r\n\r\nc;2'.encode())
   rows, counts = read(tmp_path / 'a.csv')
-  assert rows == [
-    ('a.csv:3', {'text,x': 'a;\nb', 'label': '1'}),
-    ('a.csv:6', {'text,x': 'c', 'label': '2'}),
-  ]
+  said = {'a.csv:3': {'text,x': 'a;\nb', 'label': '1'}, 'a.csv:6': {'text,x': 'c', 'label': '2'}}
+  assert dict(rows) == said
   assert rows[0][1].header == 'a.csv:2' and counts["tables with ';' between their cells"] == 1
   assert not any('left out' in name for name in counts)
   (tmp_path / 'a.csv').write_text('sep=|\na;b|1\n')
   assert read(tmp_path / 'a.csv', columns=('x', 'y'))[0] == [('a.csv:2', {'x': 'a;b', 'y': '1'})]
-
-
-@pytest.mark.parametrize(
-  'name, columns, number, labels',
-  [
-    ('glue/SST-2/dev.tsv', (), 872, '0 1'),
-    ('glue/RTE/dev.tsv', (), 277, 'entailment not_entailment'),
-    ('glue/RTE/val.tsv', ('index', 'sentence1', 'sentence2', 'label'), 2_490 - 2_127, ''),
-    ('glue/STS-B/dev.tsv', (), 1_500, ''),
-    ('xcopa/val.zh.jsonl', (), 100, '0 1'),
-  ],
-)
-def test_published_numbers_of_rows(shared, name, columns, number, labels):
-  rows, counts = read(shared / name, columns=columns)
-  assert len(rows) == counts['records'] == number
-  if labels:
-    assert {column(row, 'label', where) for where, row in rows} == set(labels.split())
-  elif 'STS-B' in name:
-    assert all(0 <= float(column(row, 'score', where)) <= 5 for where, row in rows)

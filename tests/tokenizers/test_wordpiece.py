@@ -3,14 +3,13 @@
 import hashlib
 import itertools
 import json
-import re
 
 import numpy as np
 import pytest
+from refusal import refused
 from tokenizers import BertWordPieceTokenizer
 
 from bert_jax import tokenizers
-from bert_jax.config import InputError
 from bert_jax.tokenizers import RESERVED
 from bert_jax.tokenizers import wordpiece as wordpiece_module
 
@@ -157,12 +156,6 @@ def test_hugging_faces_class_gives_the_same_ids(tmp_path, lower, strip):
 # ------------------------------------------------------------------------------ files
 
 
-def refuses(path, says):
-  with pytest.raises(InputError, match=says) as error:
-    tokenizers.load(path)
-  assert '\n' not in str(error.value)
-
-
 @pytest.mark.parametrize(
   'name, content, says',
   [
@@ -178,7 +171,8 @@ def refuses(path, says):
 def test_damaged_vocabularies_are_refused_in_one_sentence(tmp_path, name, content, says):
   if content is not None:
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
-  refuses(tmp_path / name, says)
+  with refused(says):
+    tokenizers.load(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +207,8 @@ def test_a_vocabulary_is_cased_by_the_share_of_its_words(tmp_path, caplog, capit
 
 def test_casing_that_contradicts_the_files_is_refused(tmp_path):
   path = wordpiece('Hello', do_lower_case=False).save(tmp_path)
-  refuses(path, 'do_lower_case is False; use that')
+  with refused('do_lower_case is False; use that'):
+    tokenizers.load(path)
   assert pieces(tokenizers.load(path, do_lower_case=False), 'Hello') == 'Hello'
 
 
@@ -246,9 +241,9 @@ def test_words_found_in_another_way_are_refused(tmp_path, file, content, says):
     (tmp_path / 'tokenizer_config.json').unlink()
   path = tmp_path / f'{file}.json'
   path.write_text(content if isinstance(content, str) else json.dumps(content))
-  refuses(vocabulary, says)
-  with pytest.raises(InputError, match=re.compile(says)):
-    tokenizers.load_folder(tmp_path)
+  for read, place in (tokenizers.load, vocabulary), (tokenizers.load_folder, tmp_path):
+    with refused(says):
+      read(place)
 
 
 def test_what_files_beside_it_may_say(tmp_path):

@@ -240,8 +240,14 @@ def test_a_table_is_prepared_as_its_lines_of_json_are(rows_of_text, vocab, tmp_p
   prepare.prepare(settings, tmp_path / 'Q', 2)
   assert content(tmp_path / 'Q') == content(tmp_path / 'P')
   monkeypatch.setattr(arrow, 'ROWS', 8)  # its blocks would begin at other rows
+  again = lambda: make(tmp_path / 'P', vocab, ('', rows_of_text / '*.parquet'))
   with pytest.raises(InputError, match=r'begun with other settings \(block_rows\)'):
-    make(tmp_path / 'P', vocab, ('', rows_of_text / '*.parquet'))
+    again()
+  plan = json.loads((tmp_path / 'P' / 'plan.json').read_text())
+  del plan['block_rows']
+  (tmp_path / 'P' / 'plan.json').write_text(json.dumps(plan))
+  with pytest.raises(InputError, match='begun by an earlier version, .*train on it if it is whole'):
+    again()
 
 
 def test_a_table_that_is_cut_short_is_named_before_anything_is_prepared(

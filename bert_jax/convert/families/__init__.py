@@ -11,7 +11,6 @@ from bert_jax.convert.families.fnet import FNET
 from bert_jax.convert.families.gpt import GPT2, OPENAI_GPT
 from bert_jax.convert.families.modernbert import MODERNBERT
 from bert_jax.convert.families.nomic import NOMIC
-from bert_jax.convert.families.record import ReleasedFamily
 from bert_jax.convert.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bert_jax.convert.families.roformer import ROFORMER
 
@@ -19,9 +18,3 @@ from bert_jax.convert.families.roformer import ROFORMER
 _ALL = BART, GPT2, FNET, DEBERTA, NOMIC, ROFORMER, EUROBERT, MODERNBERT, ALBERT, ELECTRA
 _ALL += CAMEMBERT, XLM_ROBERTA, ROBERTA, DISTILBERT, BERT, OPENAI_GPT
 FAMILIES = {family.name: family for family in _ALL}
-
-
-def family_of(model_type: str | None) -> ReleasedFamily | None:
-  """The family of a model_type, or None if unsupported. Google's files have no model_type."""
-  name = BERT.name if model_type is None else model_type
-  return next((x for x in _ALL if name in (x.name, *x.relatives)), None)

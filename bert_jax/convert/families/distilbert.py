@@ -2,11 +2,8 @@
 
 from bert_jax.convert.families.record import EMBEDDINGS, HEADS, OtherHead, ReleasedFamily, layers
 
-_DENSE = OtherHead(
-  ('pre_classifier.', 'classifier.'),
-  ('pooler', 'classifier'),
-  "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh",
-)
+_WHY = "DistilBERT's classifier has a dense layer with ReLU, where our pooler has tanh"
+_DENSE = OtherHead(('pre_classifier.', 'classifier.'), ('pooler', 'classifier'), _WHY)
 _EMBEDDINGS = [name for name in EMBEDDINGS if name != 'token_type_embeddings']
 _KEYS = dict(dim='hidden_size', n_layers='num_hidden_layers', n_heads='num_attention_heads')
 _KEYS |= dict(hidden_dim='intermediate_size', activation='hidden_act')
@@ -22,12 +19,8 @@ DISTILBERT = ReleasedFamily(
     ('attention.q_lin', 'attention.k_lin', 'attention.v_lin', 'attention.out_lin'),
     ('sa_layer_norm', 'ffn.lin1', 'ffn.lin2', 'output_layer_norm'),
   )
-  | {
-    'mlm/transform': 'vocab_transform',
-    'mlm/LayerNorm': 'vocab_layer_norm',
-    'mlm': 'vocab_projector',
-    'mlm/': 'vocab_projector',
-  }
+  | {'mlm/transform': 'vocab_transform', 'mlm/LayerNorm': 'vocab_layer_norm'}
+  | dict.fromkeys(('mlm', 'mlm/'), 'vocab_projector')
   | HEADS,
   prefix='distilbert.',
   keys=_KEYS,

@@ -37,15 +37,11 @@ ELECTRA = ReleasedFamily(
   },
   prefix='electra.',
   classifiers=(
-    Classifier(_MODULES | CLASSIFIER, 'classifier.out_proj.bias', ('ForSequenceClassification',)),
-    Classifier(_MODULES | _CHOICE, 'sequence_summary.summary.bias', ('ForMultipleChoice',)),
+    Classifier(_MODULES | CLASSIFIER, 'classifier.out_proj.bias', 'ForSequenceClassification'),
+    Classifier(_MODULES | _CHOICE, 'sequence_summary.summary.bias', 'ForMultipleChoice'),
   ),
   fields={'pooler': 'gelu'},
-  fixed={
-    'summary_type': ('first',),
-    'summary_use_proj': (True,),
-    'summary_activation': ('gelu',),
-  },
+  fixed=dict(summary_type=('first',), summary_use_proj=(True,), summary_activation=('gelu',)),
   defaults={'embedding_size': 128},
   free=('embedding_size',),
   projects='narrower',

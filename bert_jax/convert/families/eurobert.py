@@ -40,9 +40,7 @@ EUROBERT = ReleasedFamily(
   modules=_MODULES,
   prefix='model.',
   classifiers=(
-    Classifier(
-      _MODULES | {'pooler/dense': 'dense'}, 'dense.weight', ('ForSequenceClassification',)
-    ),
+    Classifier(_MODULES | {'pooler/dense': 'dense'}, 'dense.weight', 'ForSequenceClassification'),
   ),
   older={'clf_pooling': 'classifier_pooling'},
   keys=_KEYS,

@@ -3,12 +3,11 @@
 from bert_jax.convert.families.bert import BERT
 from bert_jax.convert.families.record import ENDS, ReleasedFamily, renamed
 
+_NAMES = {ours: name for ours, name in BERT.modules.items() if 'attention' not in ours}
 FNET = ReleasedFamily(
   name='fnet',
   classes='FNet',
-  modules=renamed(
-    {k: name for k, name in BERT.modules.items() if 'attention' not in k}, 'bert.', 'fnet.'
-  )
+  modules=renamed(_NAMES, 'bert.', 'fnet.')
   | {
     'encoder/embeddings/projection': 'fnet.embeddings.projection',
     'encoder/layer_#/fourier_LayerNorm': 'fnet.encoder.layer.#.fourier.output.LayerNorm',

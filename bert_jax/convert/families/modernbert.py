@@ -1,7 +1,7 @@
 """ModernBERT: rotary positions, gated feed-forward layers, and a pattern of local attention."""
 
 from bert_jax.convert.families import record
-from bert_jax.convert.families.record import ReleasedFamily, layers
+from bert_jax.convert.families.record import Classifier, ReleasedFamily, layers
 from bert_jax.errors import InputError, quoted
 
 FULL, SLIDING = 'full_attention', 'sliding_attention'
@@ -107,18 +107,17 @@ MODERNBERT = ReleasedFamily(
   modules=_ENCODER | _MLM,
   prefix='model.',
   classifiers=(
-    record.Classifier(
-      _CLASSIFIER | {'span/dense': 'classifier'}, 'classifier.bias', ('ForQuestionAnswering',)
-    ),
-    record.Classifier(_CLASSIFIER | {'classifier/dense': 'classifier'}, 'classifier.bias', ('',)),
+    Classifier(_CLASSIFIER | {'span/dense': 'classifier'}, 'classifier.bias', 'QuestionAnswering'),
+    Classifier(_CLASSIFIER | {'classifier/dense': 'classifier'}, 'classifier.bias', ''),
   ),
   keys=_KEYS,
-  defaults=_DEFAULTS | record.NO_DROPOUT,
+  defaults=_DEFAULTS | record.NO_DROPOUT | {'hidden_act': 'gelu'},
   fields=_FIELDS | {'first_norm': False, 'pooler': 'transform', 'token_pooler': True},
   without_effect=('token_pooler',),
   free=('norm_bias', 'attention_bias', 'feed_forward_bias', 'head_bias', 'decoder_bias'),
   derived=('attention_window', 'global_attention_every', 'rotary_theta', 'local_rotary_theta'),
   unsaid=('type_vocab_size',),
+  also={'classifier_activation': 'hidden_act'},
   # position_embedding_type means nothing to it, and mmBERT says sans_pos.
   fixed=dict(rope_scaling=(None,), position_embedding_type=('absolute', 'sans_pos', None))
   | dict(classifier_pooling=('cls', 'mean')),

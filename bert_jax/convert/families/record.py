@@ -79,7 +79,7 @@ class Classifier(NamedTuple):
 
   modules: Mapping[str, str]
   mark: str  # ending of the name of a tensor that only such classes have
-  endings: tuple[str, ...]  # endings of the names of the classes
+  ending: str  # of the names of the classes
 
 
 class Description(NamedTuple):
@@ -120,8 +120,7 @@ class ReleasedFamily(NamedTuple):
   # one after the other.
   modules: Mapping[str, str]  # {our module: its name there}
   prefix: str  # prefix of an encoder's tensor names inside a model with a head
-  relatives: tuple[str, ...] = ()  # other model_types of the same models
-  classifiers: tuple[Classifier, ...] = ()  # the one with the longer endings first
+  classifiers: tuple[Classifier, ...] = ()  # the one with the longer ending first
   places: Mapping[str, Place] = {}  # parameters whose names do not follow from their modules'
   endings: Mapping[str, Mapping[str, str]] = TORCH
   turned: bool = True  # kernels are [out, in]
@@ -178,7 +177,7 @@ class ReleasedFamily(NamedTuple):
   def named_as(self, architecture: str, names: Collection[str] = ()) -> 'ReleasedFamily':
     """The family with the module names of a class. names: of its tensors in a file, if it is read
     from one, by which a classifier is known even if no class is named."""
-    is_of = lambda x: architecture.endswith(x.endings)
+    is_of = lambda x: architecture.endswith(x.ending)
     has_mark = lambda x: any(name.endswith(x.mark) for name in names)
     fitting = list(filter(has_mark if names else is_of, self.classifiers))
     return self._replace(modules=max(fitting, key=is_of).modules) if fitting else self

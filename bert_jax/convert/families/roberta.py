@@ -13,7 +13,8 @@ _MODULES = renamed(ENCODER | POOLER, 'bert.', 'roberta.') | {
   'mlm/': 'lm_head.decoder',
 }
 # Its sequence classifier has our pooler as a dense layer with tanh over <s>, and no other pooler.
-_IN_CLASSIFIER = {'pooler/dense': 'classifier.dense', 'classifier/dense': 'classifier.out_proj'}
+_IN_CLASSIFIER = _MODULES | HEADS
+_IN_CLASSIFIER |= {'pooler/dense': 'classifier.dense', 'classifier/dense': 'classifier.out_proj'}
 
 ROBERTA = ReleasedFamily(
   name='roberta',
@@ -21,9 +22,7 @@ ROBERTA = ReleasedFamily(
   modules=_MODULES | HEADS,
   prefix='roberta.',
   classifiers=(
-    Classifier(
-      _MODULES | HEADS | _IN_CLASSIFIER, 'classifier.out_proj.bias', ('ForSequenceClassification',)
-    ),
+    Classifier(_IN_CLASSIFIER, 'classifier.out_proj.bias', 'ForSequenceClassification'),
   ),
   ids=ENDS,
   write=lambda model: {'type_vocab_size': 1},  # one row for both texts

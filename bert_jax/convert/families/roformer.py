@@ -10,14 +10,10 @@ from bert_jax.models.positions import sinusoidal_table
 _OTHERS = 'replaced/', 'mlm', 'encoder/embeddings/position_embeddings'
 _NAMES = {ours: x for ours, x in ELECTRA.modules.items() if not ours.startswith(_OTHERS)}
 _MODULES = renamed(_NAMES, 'electra.', 'roformer.') | MLM
-_ACTIVATION = OtherHead(
-  ('classifier.',),
-  ('pooler', 'classifier'),
-  "RoFormer's classifier has the hidden_act of its layers, and ours gelu",
-)
-_LAST = OtherHead(
-  ('classifier.',), ('classifier',), "RoFormer's choice is by the last token of a row"
-)
+_OF_LAYERS = "RoFormer's classifier has the hidden_act of its layers, and ours gelu"
+_ACTIVATION = OtherHead(('classifier.',), ('pooler', 'classifier'), _OF_LAYERS)
+_BY_LAST = "RoFormer's choice is by the last token of a row"
+_LAST = OtherHead(('classifier.',), ('classifier',), _BY_LAST)
 
 
 def _other_head(said, names):

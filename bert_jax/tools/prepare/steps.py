@@ -108,7 +108,11 @@ def begin(
     earlier = files.json_of(path)
     different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
     if different and (prepared.finished(out) or (out / prepared.META).is_file()):
-      raise InputError(f'{out} was begun with other settings ({different}); choose another --out')
+      fault = f'with other settings ({different}); choose another --out'
+      if different == 'block_rows' and different not in earlier:
+        fix = 'train on it if it is whole, else choose another --out'
+        fault = f'by an earlier version, in blocks of other sizes; {fix}'
+      raise InputError(f'{out} was begun {fault}')
     if different:  # before the first whole shard, plan and vocabulary may change
       for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
         (out / name).unlink(missing_ok=True)

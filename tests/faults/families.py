@@ -37,7 +37,7 @@ FAMILIES = {
   'electra': ('electra', ''),
   'albert': ('an albert, bfloat16', ''),
   'modern': ('a modern one', ''),
-  'causal': ('causal, two languages', ''),
+  'causal': ('causal, two languages', 'model.embedding_norm=false model.type_vocab_size=0'),
   'memory': ('causal, a memory', ''),
   'diffusion': ('causal, then diffusion', ''),
   'teacher': ('from a teacher', ''),

@@ -11,7 +11,10 @@ import pytest
 import references
 from references import drawn, float64
 from test_models import batch, hidden, model, weights
+from test_objectives import one_sentence
+from toys import load
 
+from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.models import relative
 from bert_jax.objectives import encode, mask_decoder
@@ -184,3 +187,10 @@ def test_it_has_as_many_parameters_as_the_releases():
 )
 def test_what_does_not_go_together_is_one_sentence(changes, sentence):
   assert sentence in models.unsupported(model(**DEBERTA | changes))
+
+
+def test_a_mask_decoder_is_for_objectives_that_mask():
+  config_lib.check_beginning(load('configs/pretrain.py:arch=deberta'))
+  old = load('configs/finetune.py:task=sst2', 'model.mask_decoder=2')  # it may go on, and answers
+  with one_sentence('predict masked words, and this one is classification; set it to 0.'):
+    config_lib.check_beginning(old)

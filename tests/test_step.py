@@ -18,7 +18,8 @@ import optax
 import pytest
 import toys
 from conftest import ROOT
-from test_models import MASKING, model
+from test_models import model
+from test_objectives import MASKING
 
 from bert_jax import config as c
 from bert_jax import gradients, models, optim, sharding

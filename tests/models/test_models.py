@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import references
 from references import drawn, float64
+from test_objectives import DRY, MASKING
 
 from bert_jax import config as c
 from bert_jax import models
@@ -18,30 +19,12 @@ from bert_jax.models.tokens import Pattern, Tokens
 from bert_jax.objectives.encode import encode
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
-MASKING = dict(
-  special_ids=(0, 1, 2, 3, 4),
-  mask_id=4,
-  policies=('token',),
-  masked_lm_prob=0.15,
-  max_predictions=5,
-  mask_share=0.8,
-  random_share=0.1,
-)
+SMALL = dict(vocab_size=99, hidden_size=24, num_attention_heads=3, intermediate_size=40)
+SMALL |= dict(num_hidden_layers=2, max_position_embeddings=32, initializer_range=0.2)
 
 
 def model(**changes):
-  small = dict(
-    vocab_size=99,
-    hidden_size=24,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=40,
-    max_position_embeddings=32,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    initializer_range=0.2,
-  )
-  return models.ModelConfig(**c.bert('tiny', **small | changes))
+  return models.ModelConfig(**c.bert('tiny', **SMALL | DRY | changes))
 
 
 class Stack(nn.Module):

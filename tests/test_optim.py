@@ -9,6 +9,7 @@ import pytest
 import references
 from ml_collections import ConfigDict
 from test_models import model
+from test_objectives import close
 
 from bert_jax import config, models, optim, timeline
 from bert_jax.config import InputError
@@ -286,11 +287,7 @@ def test_every_tower_has_depths_of_its_own(scanned):
 def test_scanned_layers_are_stepped_as_unrolled_ones():
   changes = dict(clip_norm=1.0, eps=1.0, layer_lr_decay=0.5, freeze='embeddings')
   changes |= dict(lr_multipliers=(('query', 3.0), ('kernel', 0.0)))
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
-    step_factors(True, **changes),
-    stacked(step_factors(False, **changes)),
-  )
+  close(step_factors(True, **changes), stacked(step_factors(False, **changes)))
 
 
 def test_a_regex_that_matches_nothing_is_an_error():

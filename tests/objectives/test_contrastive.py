@@ -96,30 +96,25 @@ def items_of(of, params, batch):
   vectors = np.zeros((*batch['weights'].shape, D))
   for b, n in zip(*np.nonzero(batch['weights'])):
     vectors[b, n] = hidden[b, batch['segment_ids'][b] == n + 1].mean(axis=0)
-  names = [vectors, batch['weights'], batch['text_ids' if 'text_ids' in batch else 'scores']]
-  return [x.reshape(-1, of.texts, *x.shape[2:]) for x in names]
+  arrays = vectors, batch['weights'], batch.get('text_ids', batch.get('scores'))
+  return [x.reshape(-1, of.texts, *x.shape[2:]) for x in arrays]
 
 
 def by_loops(vectors, there, ids, temperature=0.05):
   """The formula: (mean loss, share of hits and by chance, texts that are masked, of how many)."""
-  unit = lambda x: x / np.linalg.norm(x)
-  nats, hits, masked, others, positives, chances = [], [], 0, 0, {}, []
-  for anchor, positive in zip(ids[:, 0], ids[:, 1]):
-    positives.setdefault(anchor, set()).add(positive)
-  for i in range(len(vectors)):
-    if not there[i, :2].all():
-      continue
-    own = unit(vectors[i, 0]) @ unit(vectors[i, 1]) / temperature
-    rest = []
-    for j in range(len(vectors)):
-      for k in range(1, vectors.shape[1]):
-        if (i, 1) == (j, k) or not there[j, k]:
-          continue
-        others += 1
-        if ids[j, k] in positives[ids[i, 0]] | {ids[i, 0]}:
-          masked += 1
-        else:
-          rest.append(unit(vectors[i, 0]) @ unit(vectors[j, k]) / temperature)
+  unit = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-30)
+  nats, hits, masked, others, chances = [], [], 0, 0, []
+  for i in np.flatnonzero(there[:, :2].all(axis=1)):
+    own, rest = unit[i, 0] @ unit[i, 1] / temperature, []
+    right = {ids[i, 0], *ids[ids[:, 0] == ids[i, 0], 1]}
+    for j, k in np.argwhere(there > 0):
+      if k == 0 or (j, k) == (i, 1):
+        continue
+      others += 1
+      if ids[j, k] in right:
+        masked += 1
+      else:
+        rest.append(unit[i, 0] @ unit[j, k] / temperature)
     nats.append(np.log(np.exp(own) + np.exp(rest).sum()) - own)
     hits.append(own > max(rest, default=-np.inf))
     chances.append(1 / (1 + len(rest)))
@@ -174,11 +169,9 @@ def test_pairs_with_scores_are_put_in_their_order(params):
   loss, terms = loss_of(of, params, batch)
   vectors, there, scores = items_of(of, params, batch)
   norms = np.maximum(np.linalg.norm(vectors, axis=-1), 1e-9)
-  similar, total = (vectors[:, 0] * vectors[:, 1]).sum(-1) / norms.prod(-1), 1.0
-  for i in range(7):
-    for j in range(7):
-      if scores[i, 0] > scores[j, 0]:
-        total += np.exp((similar[j] - similar[i]) / 0.05)
+  similar = (vectors[:, 0] * vectors[:, 1]).sum(-1) / norms.prod(-1)
+  higher = [x for x in np.ndindex(7, 7) if scores[x[0], 0] > scores[x[1], 0]]
+  total = 1 + sum(np.exp((similar[j] - similar[i]) / 0.05) for i, j in higher)
   assert float(loss) == pytest.approx(np.log(total), rel=1e-5) and there[7].sum() == 0
   batch['scores'][:] = 2.0  # nothing to learn, and no NaN
 
@@ -222,13 +215,11 @@ def test_pooling_and_length(params):
 
 @pytest.mark.slow
 def test_chunks_take_the_memory_of_one(params):
-  def temporaries(chunks):
-    of = objective(chunks=chunks)
-    loss = lambda params, batch: loss_of(of, params, batch)[0]
-    lowered = jax.jit(jax.grad(loss)).lower(params, batch_of(of, rows=64))
+  def temporaries(of):
+    lowered = loss_and_gradient.lower(of, params, batch_of(of, rows=64))
     return lowered.compile().memory_analysis().temp_size_in_bytes
 
-  assert temporaries(16) < 0.3 * temporaries(1)
+  assert temporaries(objective(chunks=16)) < 0.3 * temporaries(objective())
 
 
 def test_the_gradient_in_chunks_has_the_dropout_of_its_vectors(params):
@@ -424,10 +415,7 @@ DRY = 'model.hidden_dropout_prob=0 model.attention_probs_dropout_prob=0'
 def test_a_wrong_field_is_one_sentence(override, said, arg):
   with one_sentence(said):
     read(config('x', override, arg=f'task={arg}'))
-
-
-def test_questions_and_paragraphs_need_no_dropout():
-  config('x', DRY, arg='task=squad')
+  config('x', DRY, arg='task=squad')  # questions and paragraphs need no dropout
 
 
 # ---- rows ----------------------------------------------------------------------------------------
@@ -527,10 +515,10 @@ def test_ranks_of_paragraphs_by_hand():
 
 
 def test_texts_of_equal_tokens_are_one_candidate():
-  found = config('x', 'task.max_length=8', eval_spec='y')
-  items = items_from(('q', 'a b c d e f g'), ('q', 'h'), ('r', 'a b c d e f z z'))
-  numbers = {'q': [1, 0], 'r': [1, 0], 'a b c d e f g': [2, 0], 'h': [1, 1]}
-  answers, scores, source = judged(found, items, numbers | {items[2].texts[1]: [2, 0]})
+  found, long, longer = config('x', 'task.max_length=8', eval_spec='y'), 'abcdefg', 'abcdefzz'
+  items = items_from(('q', long), 'qh', ('r', longer))
+  numbers = {'q': [1, 0], 'r': [1, 0], long: [2, 0], 'h': [1, 1], longer: [2, 0]}
+  answers, scores, source = judged(found, items, numbers)
   assert len(source) and len(source.read) == 4 and [a['rank'] for a in answers] == [1, 1, 1]
   assert [a['length'] for a in answers] == [1 + 7, 1 + 1, 1 + 7]  # before the cut
 

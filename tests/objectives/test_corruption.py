@@ -16,9 +16,9 @@ from bert_jax.timeline import EVALUATION
 
 SPECIAL, MASK, V = (0, 1, 2, 3, 7), 7, 97
 ORDINARY = [i for i in range(V) if i not in SPECIAL]
-POLICIES = ('token', 'whole_word', 'span', 'phrase', 'entity')
 # What a policy must not tear: spans are made of words, the others are units themselves.
 UNIT = {'whole_word': WORD, 'span': WORD, 'phrase': PHRASE, 'entity': ENTITY}
+POLICIES = ('token', *UNIT)
 # One compilation serves all policies of a shape: policy i is the one of step i.
 
 
@@ -53,15 +53,13 @@ def rows_of_words(B, T, seed=0, short=0.7):
   return ids, segments, starts.reshape(B, T)
 
 
-def settings_with(**changes):
-  of_tokens = {'policies': ('token',), 'special_ids': SPECIAL, 'mask_id': MASK, 'vocab_size': V}
-  shares = {'masked_lm_prob': 0.15, 'mask_share': 0.8, 'random_share': 0.1}
-  return of_tokens | shares | {'max_predictions': 20} | changes
+SETTINGS = {'special_ids': SPECIAL, 'mask_id': MASK, 'vocab_size': V, 'max_predictions': 20}
+SETTINGS |= {'policies': ('token',), 'masked_lm_prob': 0.15, 'mask_share': 0.8, 'random_share': 0.1}
 
 
 @functools.lru_cache
 def compiled(**changes):
-  return jax.jit(functools.partial(mask_tokens, **settings_with(**changes)))
+  return jax.jit(functools.partial(mask_tokens, **SETTINGS | changes))
 
 
 def mask(ids, segments, starts=None, stage=0, *, seed=0, **changes):
@@ -225,7 +223,7 @@ def test_stages_change_exactly_at_their_steps():
   for step, i in ((0, 0), (999, 0), (1000, 1), (10**9, 1)):
     out = mask(ids, segments, starts, at(step), policies=policies)
     assert all((a == b).all() for a, b in zip(out, alone[i], strict=True)), step
-  last = functools.partial(mask_tokens, **settings_with(policies=policies))
+  last = functools.partial(mask_tokens, **SETTINGS | {'policies': policies})
   last = functools.partial(last, stage=EVALUATION.stage('masking.policy'))
   out = jax.jit(last)(jax.random.key(0), ids, segments, starts)
   assert all((a == b).all() for a, b in zip(out, alone[1], strict=True))
@@ -239,10 +237,7 @@ def test_a_row_without_candidates_predicts_nothing():
     new, _, weights = mask_by(policy, ids, segments, starts, max_predictions=18)
     assert weights[:32].sum() == 0 and (new[:32] == ids[:32]).all()
     assert weights[32:].any(1).all()
-
-
-def test_label_zero_is_an_ordinary_id():
-  ids = np.zeros((4, 12), np.int32)
+  ids = np.zeros((4, 12), np.int32)  # 0 is a word where it is no special id
   _, _, labels, weights = mask(ids, np.ones_like(ids), special_ids=(1, 2, 3, 4, 7))
   assert weights.sum() == 4 * 2 and (labels == 0).all()
 
@@ -315,7 +310,7 @@ def test_a_span_has_one_action_and_its_tokens_pieces_of_their_own():
   assert abs((hidden[..., 0] == hidden[..., 1]).mean() - 0.5) < 0.04
 
 
-@pytest.mark.parametrize('policy', ['whole_word', 'span', 'phrase', 'entity'])
+@pytest.mark.parametrize('policy', UNIT)
 def test_no_unit_goes_on_in_another_example_or_behind_a_special_token(policy):
   """[A A A A | B B B B [UNK] B B B B], no start marked: three units of 4; 6 are wanted."""
   ids = np.full((300, 13), 50, np.int32)

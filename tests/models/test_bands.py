@@ -11,7 +11,6 @@ from references import drawn
 from test_models import Stack, model
 from test_objectives import close
 
-from bert_jax import models
 from bert_jax.models import attention_kernels, bands
 from bert_jax.models.positions import alibi
 from bert_jax.models.tokens import Pattern, Tokens
@@ -148,28 +147,6 @@ def test_a_layer_with_a_window_never_holds_all_pairs():
   assert largest(model(**fields, num_hidden_layers=1), 2048) < 2048**2
   assert largest(model(**fields, scan_layers=True), 2048) < 2048**2
   assert largest(model(**fields, global_attention_every=2), 2048) == 3 * 2048**2
-
-
-def test_scanned_layers_of_two_kinds_are_those_apart():
-  """Some with a window that pays, some without."""
-  fields = dict(num_hidden_layers=2, attention_window=16, global_attention_every=2)
-  fields |= dict(position_embeddings='rotary', local_rotary_theta=50.0)
-  x, tokens = draw(2, T, 24, seed=3), Tokens(rows())
-
-  def run(params, **more):
-    stack = Stack(model(**fields, **more), 2)
-
-    def loss(params):
-      out = stack.apply({'params': params}, x, tokens)
-      return (jnp.where((tokens.segment_ids > 0)[..., None], out, 0) ** 3).mean()
-
-    return jax.jit(jax.value_and_grad(loss))(params)
-
-  params = drawn(Stack(model(**fields), 2).init, x, tokens)['params']
-  value, gradient = run(params)
-  scanned, theirs = run(models.stack_layers(params), scan_layers=True, remat='full')
-  assert float(value) == pytest.approx(float(scanned), rel=1e-4)
-  close(models.unstack_layers(theirs), gradient)
 
 
 def test_a_tower_in_blocks_is_that_over_whole_rows():

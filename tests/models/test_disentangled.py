@@ -111,20 +111,6 @@ def test_distances_are_in_rows(buckets, longest):
   assert rows[at == longest - 1] == 2 * side - 1 >= rows[at == near] + (buckets > 0)
 
 
-def test_segments_do_not_see_where_they_stand_in_a_row():
-  """The same example first and last in a row, behind another one."""
-  config = model(**DEBERTA)
-  ids = np.random.default_rng(3).integers(5, 99, 9)
-  row = lambda before, after: np.concatenate([np.full(before, 7), ids, np.full(after, 8)])[None]
-  found = []
-  for before in (0, 11):
-    segments = np.repeat([[1, 2, 3]], [before, 9, 11 - before], axis=1)
-    arrays = dict(input_ids=row(before, 11 - before), segment_ids=segments)
-    arrays |= dict(token_type_ids=0 * segments, position_ids=0 * segments)
-    found.append(hidden(config, jax.tree.map(jnp.asarray, arrays))[0, before : before + 9])
-  np.testing.assert_allclose(*found, rtol=0, atol=2e-5)
-
-
 @pytest.mark.parametrize('scan, window', [(False, 0), (True, 7)])
 def test_the_mask_decoder_applies_the_last_layer_again(scan, window):
   """It asks from positions, and always reads what is below the last layer (He et al. 2020, 3.2)."""

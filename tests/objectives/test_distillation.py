@@ -23,7 +23,7 @@ from bert_jax import models, step, train
 from bert_jax.convert import from_huggingface
 from bert_jax.evaluate import evaluate
 from bert_jax.objectives.classification import Classification
-from bert_jax.objectives.distillation import Distilled, DistilledLanguageModel, cosine, soft_nats
+from bert_jax.objectives.distillation import Distilled, DistilledLanguageModel, cosine
 from bert_jax.predict import Model
 from bert_jax.run import initialization, teacher
 from bert_jax.run.inputs import read_inputs
@@ -33,20 +33,6 @@ from bert_jax.tools.preflight import estimate
 from bert_jax.workdir import checkpoint, contents, trained
 
 pytestmark = pytest.mark.usefixtures('steps_once')
-# Logits of a student and a teacher, with the soft cross-entropy at temperature 2, times 4, that
-# torch gives: -(softmax(t / 2) * log_softmax(s / 2)).sum(-1) * 4, and KLDivLoss likewise.
-STUDENT = [[1.0, -2.0, 0.5], [0.0, 3.0, -1.0]]
-TEACHER = [[2.0, 0.0, -1.0], [0.0, 3.0, -1.0]]
-SOFT_CROSS_ENTROPY = [4.3040366, 3.0079219]
-DIVERGENCE = [0.6801994, 0.0]
-
-
-def test_the_soft_loss_is_that_of_torch_without_the_entropy_of_the_teacher():
-  nats = soft_nats(jnp.array(STUDENT), jnp.array(TEACHER), 2.0)
-  np.testing.assert_allclose(nats, DIVERGENCE, atol=2e-6)
-  shares = jax.nn.softmax(jnp.array(TEACHER) / 2)
-  entropy = -4 * jnp.sum(shares * jnp.log(shares), axis=-1)
-  np.testing.assert_allclose(nats + entropy, SOFT_CROSS_ENTROPY, rtol=1e-6)
 
 
 def test_cosines():

@@ -264,20 +264,6 @@ def test_every_token_is_the_next_one_of_another_once(text, tokenizer):  # noqa: 
   assert source.lengths().sum() == (rows > 0).sum()
 
 
-def test_documents_of_every_length_are_cut_without_loss(tokenizer):  # noqa: F811
-  """From one token to some rows, so that the end comes at every place of a row."""
-  for length in range(1, 40):
-    corpus = tokenize([[' '.join(f'w{i}' for i in range(length))]], tokenizer)
-    source = Rows(corpus, tokenizer, kind='lm', seq_length=8)
-    out = []
-    for row in (source[i] for i in range(len(source))):
-      part = row['input_ids'][row['segment_ids'] > 0]
-      assert not out or part[0] == out[-1]
-      out += part.tolist() if not out else part[1:].tolist()
-    ids = corpus.piece(0, length)[0].tolist()
-    assert out == [tokenizer.cls_id, *ids, tokenizer.sep_id]
-
-
 def test_every_language_has_a_unigram_line_of_each_loss(tmp_path, tokenizer):  # noqa: F811
   for name in ('en', 'de'):
     (tmp_path / name).write_text('w1 w2 w3\nw4 w1\n\nw5 w6\n\n' * 20)

@@ -6,11 +6,13 @@ import os
 import resource
 import shutil
 from collections import Counter
+from unittest import mock
 
 import jax
 import numpy as np
 import pytest
 import simulated_corpus
+from running import flipped
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers
@@ -28,12 +30,8 @@ from bert_jax.text import documents
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Settings
 
-FIXED = {
-  'full': dict(kind='full'),
-  'single': dict(kind='single'),
-  'lm': dict(kind='lm'),
-  'packed': dict(kind='full', examples_per_row=4),
-}
+FIXED = {kind: dict(kind=kind) for kind in ('full', 'single', 'lm')}
+FIXED['packed'] = dict(kind='full', examples_per_row=4)
 DOCUMENTS = 360  # of each of two files; those of the second are of the language 'b'
 
 
@@ -49,13 +47,13 @@ def folder(tmp_path_factory):
     text = [x for i in range(rng.integers(3, 61)) for x in (f'w{d}', f'n{i}')]
     texts.append('\n'.join(' '.join(text[i : i + 6]) for i in range(0, len(text), 6)))
   inputs = []
-  for language, name, some in (
-    ('a', 'one.txt', texts[:100]),
-    ('a', 'two.txt', texts[100:DOCUMENTS]),
-    ('b', 'b.txt', texts[DOCUMENTS:]),
-  ):
-    (out / name).write_text('\n\n'.join(some) + '\n')
-    inputs += [(language, path) for path in documents.sources(str(out / name))]
+  for name, (begin, end) in {
+    'a1': (0, 100),
+    'a2': (100, DOCUMENTS),
+    'b': (DOCUMENTS, None),
+  }.items():
+    (out / f'{name}.txt').write_text('\n\n'.join(texts[begin:end]) + '\n')
+    inputs += [(name[0], path) for path in documents.sources(str(out / f'{name}.txt'))]
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(blocks, 'BLOCK_TOKENS', 300)
     patch.setattr(blocks, 'BLOCK_DOCUMENTS', 4)
@@ -120,12 +118,11 @@ def test_a_block_is_a_run_of_whole_documents_of_one_language(index, folder, toke
     np.testing.assert_array_equal(np.concatenate([x.sizes for x in corpora]), whole.sizes)
 
 
-@pytest.mark.parametrize('more, whole', [(0, True), (-1, False)])
-def test_a_language_of_few_blocks_is_one_unit(index, monkeypatch, more, whole):
+def test_a_language_of_few_blocks_is_one_unit(index, monkeypatch):
   number = len(blocks.Blocks(index, 0, 2).blocks)
-  monkeypatch.setattr(blocks, 'WHOLE', 2 * (number + more))  # of two languages
-  units = blocks.Blocks(index, 0, 2).units
-  assert units == (1 if whole else number) and number > 30
+  for most, units in ((number, 1), (number - 1, number)):
+    monkeypatch.setattr(blocks, 'WHOLE', 2 * most)  # of two languages
+    assert blocks.Blocks(index, 0, 2).units == units and number > 30
 
 
 def test_documents_that_are_long_or_few():
@@ -189,11 +186,11 @@ def test_each_row_comes_once_in_a_pass(index, folder, tokenizer, kind):
   assert [other[i] for i in numbers] != passes[0]
 
 
-@pytest.mark.parametrize('size, window', [(7, 3), (250, 16), (1, 4)])
-def test_lanes_of_any_batch_cover_a_pass(index, tokenizer, size, window):
-  rows = rows_of(index, tokenizer, FIXED['full'], window)
-  order = batches.endless(rows, 0, size)
-  assert sorted(order[i] for i in range(len(rows))) == list(range(len(rows)))
+def test_lanes_of_any_batch_cover_a_pass(index, tokenizer):
+  for size, window in ((7, 3), (250, 16), (1, 4)):
+    rows = rows_of(index, tokenizer, FIXED['full'], window)
+    order = batches.endless(rows, 0, size)
+    assert sorted(order[i] for i in range(len(rows))) == list(range(len(rows)))
 
 
 @pytest.mark.parametrize('kind', ['nsp', 'sop'])
@@ -240,9 +237,8 @@ def test_rows_beyond_what_was_expected_and_too_few(index, tokenizer, monkeypatch
 def test_rows_come_back_in_the_order_asked_for(index, tokenizer):
   rows = rows_of(index, tokenizer, FIXED['full'])
   numbers = np.random.default_rng(0).permutation(len(rows))[:50]
-  found, alone = rows.gather(numbers), [rows[i] for i in numbers]
-  for name, array in found.items():
-    np.testing.assert_array_equal(array, [row[name] for row in alone])
+  for name, array in rows.gather(numbers).items():
+    np.testing.assert_array_equal(array, [rows[i][name] for i in numbers])
 
 
 @pytest.mark.parametrize('share', [0.0, 0.1, 0.7])
@@ -320,7 +316,7 @@ def test_a_unit_of_just_enough_documents_has_rows(index, tokenizer, monkeypatch,
   unit = rows.blocks.unit(3)
   for number in range(4):
     some = unit.select(np.arange(unit.number_of_documents) < number)
-    monkeypatch.setattr(rows.blocks, 'unit', lambda _, some=some: some)
+    monkeypatch.setattr(rows.blocks, 'unit', mock.Mock(return_value=some))
     assert (rows._plan(0) is not None) == (number >= needed)
 
 
@@ -382,19 +378,17 @@ def test_each_language_of_a_batch_is_of_all_its_blocks(index, tokenizer):
 # ---- start, memory, files ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('place', ['a disk', 'a bucket'])
-def test_a_record_that_a_bucket_does_not_give_now_is_not_damaged(index, monkeypatch, place):
-  reader, path = index.reader, Path('gs://mine/D/x')
-  if place == 'a bucket':
-    monkeypatch.setattr(reader, 'paths', [path] * len(reader.paths))
-  for error in (OSError('not now'), ValueError('no record')):
-
-    def opened(shard, error=error):
-      raise error
-
-    monkeypatch.setattr(reader, '_opened', opened)
-    is_lost = place == 'a bucket' and isinstance(error, OSError)
-    with pytest.raises(OSError if is_lost else DamagedRecord):
+def test_a_record_that_a_bucket_does_not_give_now_is_not_damaged(index, monkeypatch):
+  reader = index.reader
+  bucket = [Path('gs://mine/D/x')] * len(reader.paths)
+  for paths, error, said in (
+    (reader.paths, OSError, DamagedRecord),
+    (bucket, ValueError, DamagedRecord),
+    (bucket, OSError, OSError),
+  ):
+    monkeypatch.setattr(reader, 'paths', paths)
+    monkeypatch.setattr(reader, '_opened', mock.Mock(side_effect=error('not now')))
+    with pytest.raises(said):
       reader(0)
 
 
@@ -456,9 +450,8 @@ def test_counts_are_kept_and_made_again_where_they_are_damaged(
   assert again.fingerprint == first.fingerprint and again.totals == first.totals
   monkeypatch.undo()
   monkeypatch.setattr(index, 'folder', tmp_path)
-  data = bytearray(path.read_bytes())
-  data[len(data) // 2] ^= 16
-  for damaged in (bytes(data), b'', data[:60]):
+  data = path.read_bytes()
+  for damaged in (flipped(data, len(data) * 4 + 4), b'', data[:60]):
     path.write_bytes(damaged)
     other = rows_of(index, tokenizer, FIXED['full'])
     assert other.fingerprint == first.fingerprint and 'is damaged' in caplog.text
@@ -478,13 +471,10 @@ def copy(folder, tokenizer, tmp_path):
 def test_a_table_that_is_not_the_corpus_own_is_refused(copy, tokenizer):
   out, _ = copy
   path, _ = blocks.paths(out)
-  data = bytearray(path.read_bytes())
-  data[len(data) // 2] ^= 1
+  data, other = path.read_bytes(), io.BytesIO()
   with np.load(path) as file:
-    arrays = dict(file)
-  other = io.BytesIO()
-  np.savez_compressed(other, **arrays | {'tokens': arrays['tokens'] + 1})
-  for damaged in (other.getvalue(), data, b''):
+    np.savez_compressed(other, **{name: x + (name == 'tokens') for name, x in file.items()})
+  for damaged in (other.getvalue(), flipped(data, len(data) * 4), b''):
     path.write_bytes(damaged)
     with pytest.raises(InputError, match='blocks.npz is not the one that corpus.json was written'):
       task.sources(config_of(out), tokenizer)
@@ -494,9 +484,8 @@ def test_a_table_that_is_not_the_corpus_own_is_refused(copy, tokenizer):
 
 
 def damage(index, block):
-  data = bytearray(index.parts.read_bytes())
-  data[index.part_at[block] + 9] ^= 4
-  index.parts.write_bytes(data)
+  place = 8 * int(index.part_at[block] + 9) + 2
+  index.parts.write_bytes(flipped(index.parts.read_bytes(), place))
 
 
 @pytest.mark.parametrize('kept', [True, False], ids=['counted before', 'not counted'])

@@ -158,23 +158,6 @@ def test_it_has_as_many_parameters_as_the_releases():
     assert models.count_parameters(shapes) == count
 
 
-@pytest.mark.parametrize(
-  'changes, sentence',
-  [
-    (dict(position_buckets=7), 'position_buckets=7 do not divide distances by their logarithm'),
-    (dict(position_buckets=20), 'use an even number from 4 to 18'),
-    (dict(mask_decoder=2, norm_placement='pre'), 'model.mask_decoder=2 needs attention and'),
-    (dict(mask_decoder=1, causal=True), 'mask_decoder=1 needs'),
-    (dict(mask_decoder=1, share_layers=True), 'mask_decoder=1 needs'),
-    (dict(attention_implementation='splash'), 'cannot add a bias'),
-    (dict(mixer='lstm'), 'position_embeddings=disentangled is a part of attention'),
-  ],
-  ids=str,
-)
-def test_what_does_not_go_together_is_one_sentence(changes, sentence):
-  assert sentence in models.unsupported(model(**DEBERTA | changes))
-
-
 def test_a_mask_decoder_is_for_objectives_that_mask():
   config_lib.check_beginning(load('configs/pretrain.py:arch=deberta'))
   old = load('configs/finetune.py:task=sst2', 'model.mask_decoder=2')  # it may go on, and answers

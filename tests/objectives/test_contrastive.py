@@ -267,10 +267,10 @@ def written(path, *rows):
 
 @pytest.mark.parametrize('form', ['tsv', 'headerless', 'jsonl'])
 def test_triples_are_read_of_all_tables_alike(form, tmp_path):
-  names, fields = ('query', 'positive', 'negative'), []
-  path = written(tmp_path / f'train.{form[:5]}', *[names] * (form != 'headerless'), *ROWS)
+  names, fields = [('query', 'positive', 'negative')], []
   if form == 'headerless':
-    path, fields = path.rename(tmp_path / 'x.tsv'), [f'contrastive.columns={",".join(names)}']
+    names, fields = [], ['contrastive.columns=query,positive,negative']
+  path = written(tmp_path / f'train.{form.replace("headerless", "tsv")}', *names, *ROWS)
   items, problems = read(config(path, *fields, arg='task=triples'))
   assert [item.texts for item in items] == ROWS and problems.counts['pairs'] == 3
   pairs, _ = read(config(path, *fields, arg='task=pairs'))

@@ -294,10 +294,8 @@ def test_a_run_resumes_amid_documents_with_the_same_bits(trained, corpus_file, t
 def test_it_is_evaluated_with_a_longer_memory_and_says_bits(trained):
   workdir, _, metrics = trained
   assert metrics['bits_per_byte'] == metrics['bits_per_character'] < 8  # ASCII
-  longer, none = (
-    evaluate.evaluate(workdir, [f'--config.{x}'])[0]
-    for x in ('language_model.eval_memory=100', 'model.memory_length=0')
-  )
+  evaluated = lambda change: evaluate.evaluate(workdir, fields(change))[0]
+  longer, none = map(evaluated, ('language_model.eval_memory=100', 'model.memory_length=0'))
   assert len({x['lm'] for x in (metrics, longer, none)}) == 3
   assert abs(longer['lm'] - metrics['lm']) < 0.2
   result = report.read(workdir)
@@ -411,11 +409,9 @@ def test_what_does_not_go_with_a_memory_is_a_sentence(changes, sentence, corpus_
 
 
 def test_other_objectives_have_no_memory():
-  stretches = 'model.recurrent_length=64 model.memory_length=64'
-  for spec, changes, sentence in (
-    ('pretrain.py', 'model.memory_length=8', 'is for objective=language_model'),
-    ('finetune.py', 'model.recurrent_length=8', 'makes stretches that need a model.memory'),
-    ('finetune.py:task=squad', stretches, 'in stretches, and this objective is qa'),
-  ):
-    with one_sentence(sentence):
-      load(f'configs/{spec}', changes)
+  with one_sentence('is for objective=language_model'):
+    load('configs/pretrain.py', 'model.memory_length=8')
+  with one_sentence('makes stretches that need a model.memory'):
+    load('configs/finetune.py', 'model.recurrent_length=8')
+  with one_sentence('in stretches, and this objective is qa'):
+    load('configs/finetune.py:task=squad', 'model.recurrent_length=64 model.memory_length=64')

@@ -21,9 +21,9 @@ from bert_jax.timeline import Moment
 CLS, SEP, MASK = 2, 3, 4
 S, T = 14, 12
 PLAIN = dict(mlm_head='none', type_vocab_size=0)
+VASWANI = dict(position_embeddings='sinusoidal', embedding_scale=True, embedding_norm=False)
 KINDS = {
-  'vaswani': PLAIN
-  | dict(position_embeddings='sinusoidal', embedding_scale=True, embedding_norm=False),
+  'vaswani': PLAIN | VASWANI,
   'bart': PLAIN | dict(num_decoder_layers=1, hidden_act='relu'),
   'rotary': dict(position_embeddings='rotary', norm_placement='pre', scan_layers=True),
   'narrow': dict(embedding_size=8, tie_word_embeddings=False, share_layers=True),
@@ -98,8 +98,7 @@ def test_words_share_a_table_and_the_decoder_has_no_types():
   assert 'embeddings' not in drawn(objective('vaswani').init)['decoder']
   # The base model of Vaswani et al., table 3, has 65 million: 37,000 shared pieces.
   base = dict(hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=2048)
-  base |= dict(vocab_size=37_000, vocab_multiple=1)
-  config = model(**KINDS['vaswani'] | base)
+  config = model(**KINDS['vaswani'] | base, vocab_size=37_000, vocab_multiple=1)
   shapes = jax.eval_shape(lambda key: encoder_decoder.init(config, key), jax.random.key(0))
   layer = 4 * (512 * 512 + 512) + 2 * 512
   inner = 2 * 512 * 2048 + 2048 + 512 + 2 * 512
@@ -240,8 +239,7 @@ def test_spans_have_poissons_lengths():
     for before, mask, after in zip(left, left[1:], left[2:]):
       if mask == MASK and MASK not in (before, after):
         lengths.append(row.tolist().index(after) - row.tolist().index(before) - 1)
-  zero = np.mean(np.array(lengths) == 0)
-  assert abs(zero - np.exp(-3)) < 0.025
+  assert abs(np.mean(np.array(lengths) == 0) - np.exp(-3)) < 0.025
   assert (run(jax.random.key(2))['input_ids'] != out['input_ids']).any()
 
 

@@ -214,9 +214,8 @@ def test_a_checkpoint_holds_nothing_of_the_teacher(student):
 
 def test_prediction_and_export_need_no_teacher(student, tmp_path):
   workdir = shutil.copytree(student, tmp_path / 'run')
-  content = json.loads((workdir / 'config.json').read_text())
-  assert content['teacher']
-  config = config_lib.from_json((workdir / 'config.json').read_text())
+  config = contents.read_config(workdir)
+  assert config.teacher
   config_lib.set_field(config, 'teacher', '/nowhere')
   (workdir / 'config.json').unlink()
   contents.claim(workdir, config)
@@ -277,17 +276,12 @@ def test_a_model_that_learns_a_task_from_a_teacher_is_a_model_of_the_task(
   assert set(answer) == {'0', '1'}
 
 
-FIRST = {  # configs/distill.py:ARGS: (what is set, what of it the teacher has, what it has not)
-  'task=table,runlocal': (
-    """table.labels=b,a table.text_column=body table.eval_share=0.3 data.skip_damaged=true
-    task.train_examples=7 task.max_length=24 max_hours=1.5""",
-    'model.num_hidden_layers=2 steps=5',
-  ),
-  'runlocal': (
-    """corpus.format=lines corpus.eval_share=0.3 data.text_encoding=cp1251 data.train=x.txt
-    max_hours=1.5""",
-    'model.num_hidden_layers=1 steps=5 corpus.rows=single',
-  ),
+LINES = 'corpus.format=lines corpus.eval_share=0.3 data.text_encoding=cp1251 data.train=x.txt'
+TABLE = 'table.labels=b,a table.text_column=body table.eval_share=0.3 data.skip_damaged=true'
+TABLE = f'{TABLE} task.train_examples=7 task.max_length=24'
+FIRST = {  # configs/distill.py:ARGS: (what is set, what of it the teacher has not)
+  'task=table,runlocal': (TABLE, 'model.num_hidden_layers=2 steps=5'),
+  'runlocal': (LINES, 'model.num_hidden_layers=1 steps=5 corpus.rows=single'),
 }
 
 
@@ -298,8 +292,10 @@ def test_a_teacher_that_is_trained_first_reads_the_data_of_its_student(
 ):
   """by_hand: on the command line; else in Python, where nothing says what a user has set."""
   (spec, (along, stays)), trained_first = (f'configs/distill.py:{arg}', FIRST[arg]), []
-  rows = 'data.seq_length=48 tokenizer.do_lower_case=false model.vocab_size=300'
-  given = [f'--config.{x}' for x in f'{along} {stays} {rows if by_hand else ""}'.split()]
+  along += ' max_hours=1.5'
+  if by_hand:
+    along += ' data.seq_length=48 tokenizer.do_lower_case=false model.vocab_size=300'
+  given = [f'--config.{x}' for x in f'{along} {stays}'.split()]
   config = config_lib.load(spec, given)
   monkeypatch.setattr(train, 'train', lambda *x, student: trained_first.append([*x, student]))
   set_by_user = config_lib.names_of(given) if by_hand else ()
@@ -307,7 +303,7 @@ def test_a_teacher_that_is_trained_first_reads_the_data_of_its_student(
   ((theirs, folder, student),) = trained_first
   assert folder == found.teacher == f'{tmp_path}/run-teacher' and student == f'{tmp_path}/run'
   theirs, mine, own = map(config_lib.flatten, (theirs, config, config_lib.load(config.teacher)))
-  same = [name.partition('=')[0] for name in (along + (rows if by_hand else '')).split()]
+  same = [name.partition('=')[0] for name in along.split()]
   assert {name: theirs[name] for name in same} == {name: mine[name] for name in same}
   kept = [name.partition('=')[0] for name in stays.split()]
   assert {name: theirs[name] for name in kept} == {name: own[name] for name in kept}

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import math
 import re
 from collections import Counter
@@ -161,13 +160,10 @@ def test_the_causal_loss_is_that_of_each_next_token_of_its_document():
 
   logits, terms = run(params)
   logs, ids, segments = jax.nn.log_softmax(logits), batch['input_ids'], batch['segment_ids']
-  expected = [
-    -logs[b, t, ids[b, t + 1]]
-    for b, t in itertools.product(range(6), range(T - 1))
-    if segments[b, t] == segments[b, t + 1] > 0
-  ]
-  assert len(expected) == 5 * (5 + 6) + 15 == terms['lm'].weight
-  np.testing.assert_allclose(terms['lm'].total, sum(expected), rtol=1e-5)
+  rows_of, at = np.nonzero((segments[:, :-1] == segments[:, 1:]) & (segments[:, 1:] > 0))
+  assert len(at) == 5 * (5 + 6) + 15 == terms['lm'].weight
+  expected = -logs[rows_of, at, ids[rows_of, at + 1]].sum()
+  np.testing.assert_allclose(terms['lm'].total, expected, rtol=1e-5)
   shares = objective.shares(jax.device_get(terms) | {'tokens': Mean(1.0, 1.0)})
   np.testing.assert_allclose(shares['perplexity'].value, math.exp(terms['lm'].value), rtol=1e-5)
 
@@ -296,8 +292,8 @@ def runs(corpus_file, tmp_path_factory):
   """{objective: (workdir, parameters)} of models that nobody has trained."""
   folder = tmp_path_factory.mktemp('runs')
   kinds = 'causal_then_masked', 'causal'
-  folders = {kind: untrained(small(corpus_file, kind), folder / kind) for kind in kinds}
-  return {kind: (folder, trained.load(folder).params) for kind, folder in folders.items()}
+  made = (untrained(small(corpus_file, kind), folder / kind) for kind in kinds)
+  return {workdir.name: (workdir, trained.load(workdir).params) for workdir in made}
 
 
 @pytest.fixture(scope='module')
@@ -330,11 +326,9 @@ def test_a_causal_model_is_fine_tuned_as_gpt_was(runs, tmp_path):
   workdir, before = runs['causal']
   texts = [f'the {a} {b}\t{a}' for a in ('river', 'market') for b in ('holds', 'meets', 'finds')]
   (tmp_path / 'table.tsv').write_text('\n'.join(['text\tlabel', *texts]) + '\n')
-  data = f'data.train={tmp_path}/table.tsv data.eval={tmp_path}/table.tsv table.text_column=text'
-  settings = """
-    table.lm_weight=0.5 epochs=40 data.seq_length=32 batch_size=4
-    model.max_position_embeddings=64"""
-  own = f'init_from={workdir} model.causal=true'
+  data = f'data.train={tmp_path}/table.tsv data.eval={tmp_path}/table.tsv data.seq_length=32'
+  settings = 'table.text_column=text table.lm_weight=0.5 model.max_position_embeddings=64'
+  own = f'init_from={workdir} model.causal=true batch_size=4'
   config = load('configs/finetune.py:task=table', data, settings, own)
   inputs, weights = read_weights(config, tmp_path / 'run')
   objective, batch = inputs.objective, inputs.batches.at(0)
@@ -390,9 +384,9 @@ def test_a_causal_model_writes_on(causal):
   assert alone['log_probability'] == pytest.approx(greedy[2]['log_probability'], abs=1e-4)
   # Scores are those of the real perplexity.
   whole = f'{prompts[0]} {greedy[0]["generated"]}'
-  both = causal.ask('perplexity').answers([whole, prompts[0]])
-  if both[0]['tokens'] - both[1]['tokens'] == 6:
-    difference = both[0]['log_probability'] - both[1]['log_probability']
+  both, before = causal.ask('perplexity').answers([whole, prompts[0]])
+  if both['tokens'] - before['tokens'] == 6:
+    difference = both['log_probability'] - before['log_probability']
     assert difference == pytest.approx(greedy[0]['log_probability'], abs=1e-3)
   drawn = [causal.generate(prompts, max_tokens=6, temperature=1.5, seed=s) for s in (1, 1, 2)]
   assert drawn[0] == drawn[1] != drawn[2]
@@ -422,11 +416,10 @@ def test_what_no_text_has_is_never_written(causal, monkeypatch, beams):
 
 
 def test_masks_are_filled_one_by_one(masked, runs):
-  answers = {}
-  for order in ('left', 'confidence'):
-    (answers[order],) = masked.generate(['the river'], max_tokens=5, order=order)
-    assert answers[order]['tokens'] == 5 and not answers[order]['ended']
-    assert len(masked.tokenizer.ids_batch([answers[order]['generated']])[0]) <= 5
+  for order in ('confidence', 'left'):
+    (answer,) = masked.generate(['the river'], max_tokens=5, order=order)
+    assert answer['tokens'] == 5 and not answer['ended']
+    assert len(masked.tokenizer.ids_batch([answer['generated']])[0]) <= 5
   words, model = masked.tokenizer, masked.objective.model
   ids = [*words.begin_ids, *words.ids_batch(['the river'])[0]]
   # From left to right, beside passes over rows with masks.
@@ -442,12 +435,12 @@ def test_masks_are_filled_one_by_one(masked, runs):
     logits[list(words.special_ids)] = -np.inf
     expected.append(int(logits.argmax()))
     row[0, at] = expected[-1]
-  assert answers['left']['generated'].strip() == words.decode(expected)
+  assert answer['generated'].strip() == words.decode(expected)
   # A hybrid fills masks if it is told an order, and else writes from left to right.
   found = trained.load(runs['causal_then_masked'][0])
   found.config.language_model.kind = 'hybrid'
   hybrid = Model(found)
-  assert hybrid.generate(['the river'], max_tokens=5, order='left') == [answers['left']]
+  assert hybrid.generate(['the river'], max_tokens=5, order='left') == [answer]
   assert hybrid.ask('generate').left and not masked.ask('generate').left
 
 

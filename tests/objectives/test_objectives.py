@@ -236,9 +236,8 @@ def test_the_mean_of_a_text_is_that_of_its_tokens_alone():
   objective = Classification(MODEL, T, ('a', 'b'), pooling='mean', examples_per_row=2)
   params = drawn(objective.init)
   assert params.keys() == {'encoder', 'classifier'}
-  batch = batch_of(objective)
-  batch['segment_ids'] = jnp.array([[1] * 3 + [2] * (T - 4) + [0]] * len(batch['segment_ids']))
-  batch['cls_positions'] = jnp.array([[0, 3]] * len(batch['segment_ids']))
+  segments = jnp.array([[1] * 3 + [2] * (T - 4) + [0]] * 4)
+  batch = batch_of(objective) | {'segment_ids': segments, 'cls_positions': jnp.array([[0, 3]] * 4)}
   run = lambda params: (encode(MODEL, params['encoder'], batch), objective.logits(params, batch))
   hidden, logits = map(np.asarray, jax.jit(run)(params))
   head = params['classifier']['dense']

@@ -46,14 +46,11 @@ def folder(tmp_path_factory):
   for d in range(2 * DOCUMENTS):
     text = [x for i in range(rng.integers(3, 61)) for x in (f'w{d}', f'n{i}')]
     texts.append('\n'.join(' '.join(text[i : i + 6]) for i in range(0, len(text), 6)))
+  parts = ('one', 'a', 0, 100), ('two', 'a', 100, DOCUMENTS), ('b', 'b', DOCUMENTS, None)
   inputs = []
-  for name, (begin, end) in {
-    'a1': (0, 100),
-    'a2': (100, DOCUMENTS),
-    'b': (DOCUMENTS, None),
-  }.items():
+  for name, language, begin, end in parts:
     (out / f'{name}.txt').write_text('\n\n'.join(texts[begin:end]) + '\n')
-    inputs += [(name[0], path) for path in documents.sources(str(out / f'{name}.txt'))]
+    inputs += [(language, path) for path in documents.sources(str(out / f'{name}.txt'))]
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(blocks, 'BLOCK_TOKENS', 300)
     patch.setattr(blocks, 'BLOCK_DOCUMENTS', 4)

@@ -215,8 +215,8 @@ def test_terms_are_a_pair_with_each_term_of_the_loss(lower):
     getattr(toy_program(Other()), lower)()
 
   class More(toys.Running):
-    def terms(self, *arguments, **options):
-      terms, _ = super().terms(*arguments, **options)
+    def terms(self, *given):
+      terms, _ = super().terms(*given)
       return terms | {'more': terms['running']}  # two names, which would unpack as a pair
 
   with pytest.raises(InputError, match=r'More.terms returns no pair; return \(terms, carry\)'):
@@ -682,9 +682,9 @@ def test_optimizer_state_follows_its_parameters():
 
 def test_optimizer_state_of_another_shape_than_its_parameter_falls_to_the_automatic_rule():
   """Adafactor keeps the sums of rows and of columns, and of what it does not factor one number."""
-  shapes = {'encoder': {'layers': {'intermediate': {'kernel': (4, 256, 512), 'bias': (4, 512)}}}}
-  is_shape = lambda x: isinstance(x, tuple)
-  params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x, jnp.float32), shapes, is_leaf=is_shape)
+  of = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
+  parts = {'kernel': of(4, 256, 512), 'bias': of(4, 512)}
+  params = {'encoder': {'layers': {'intermediate': parts}}}
   state = jax.eval_shape(optax.scale_by_factored_rms().init, params)
 
   mesh = jax.sharding.AbstractMesh((1, 2, 2), sharding.AXES)
@@ -698,6 +698,5 @@ def test_optimizer_state_of_another_shape_than_its_parameter_falls_to_the_automa
   assert state.v_row['encoder']['layers']['intermediate']['kernel'].shape == (4, 256)
   assert found[f'v_row/{kernel}'] == () and found[f'v_col/{kernel}'] == ()
   assert found[f'v/{bias}'] == (None, 'tensor') and found[f'v/{kernel}'] == ()
-  sums = {'v_row': {'kernel': jax.ShapeDtypeStruct((4, 2**14), jnp.float32)}}
-  kernel = {'kernel': jax.ShapeDtypeStruct((4, 2**14, 8), jnp.float32)}
-  assert specs(sums, mesh, kernel) == {'v_row/kernel': (None, 'fsdp')}
+  sums = specs({'v_row': {'kernel': of(4, 2**14)}}, mesh, {'kernel': of(4, 2**14, 8)})
+  assert sums == {'v_row/kernel': (None, 'fsdp')}

@@ -28,6 +28,7 @@ from bert_jax.step import Constants, State, make_train_step
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import trained
 
+ELECTRA = 'configs/pretrain.py:arch=electra,runlocal'
 WIDE = dataclasses.replace(MODEL, hidden_size=32, num_attention_heads=4)
 MIXING = dataclasses.replace(WIDE, mixer='bag')  # the least that a layer does
 
@@ -237,15 +238,11 @@ def test_disentangled_steps_are_those_of_a_delta():
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def run_of(corpus_file, *overrides):
-  given = [*small_overrides(corpus_file), *overrides]
-  return config_lib.load('configs/pretrain.py:arch=electra,runlocal', given)
-
-
 @pytest.fixture(scope='module')
 def run(corpus_file, tmp_path_factory):
   """(workdir, config) of a small model with disentangled sharing, as a run leaves it."""
-  config = run_of(corpus_file, '--config.generator.embeddings=disentangled')
+  given = *small_overrides(corpus_file), '--config.generator.embeddings=disentangled'
+  config = config_lib.load(ELECTRA, given)
   return untrained(config, tmp_path_factory.mktemp('electra') / 'run'), config
 
 
@@ -291,4 +288,4 @@ def test_the_generator_fills_masks(run):
 )
 def test_what_electra_has_not_is_a_sentence(corpus_file, change, said):
   with one_sentence(said):
-    run_of(corpus_file, f'--config.{change}')
+    config_lib.load(ELECTRA, [*small_overrides(corpus_file), f'--config.{change}'])

@@ -49,13 +49,8 @@ def test_boundaries_are_the_tokens_beside_each_span():
   out = [np.asarray(x) for x in span_boundary.boundaries(positions, weights, length)]
   for row in range(rows):
     expected = by_hand(masked[row], length)
-    left, right, place, counts = (x[row] for x in out)
-    found = {
-      int(at): (int(left[k]), int(right[k]), int(place[k]))
-      for k, at in enumerate(positions[row])
-      if counts[k]
-    }
-    assert found == expected
+    places = zip(positions[row].tolist(), *(x[row].tolist() for x in out))
+    assert {at: tuple(where) for at, *where, counts in places if counts} == expected
   lost = sum(len(m) for m in masked) - out[3].sum()
   assert 50 < lost < 600  # longer than 20, or at an end of the row
 

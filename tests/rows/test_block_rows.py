@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import simulated_corpus
 from running import flipped
+from toys import load
 
-from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers
 from bert_jax.corpus import blocks, prepared
 from bert_jax.corpus.tokenized import DamagedRecord
@@ -85,6 +85,12 @@ def batches_of(source, size=8, **options):
   return batches.Batches(source, spec, where, limits={}, **({'seed': 0} | options))
 
 
+def a_pass(rows, number=0, *, seed=0, size=8):
+  """The numbers of the rows in one pass over them, in batches of a size."""
+  order = batches.endless(rows, seed, size)
+  return [order[number * len(rows) + i] for i in range(len(rows))]
+
+
 def examples(rows):
   """The examples of some rows, sorted."""
   ids, segments = rows['input_ids'], rows['segment_ids']
@@ -122,8 +128,10 @@ def test_a_language_of_few_blocks_is_one_unit(index, monkeypatch):
     assert blocks.Blocks(index, 0, 2).units == units and number > 30
 
 
-def test_documents_that_are_long_or_few():
+def test_documents_that_are_long_or_few(monkeypatch):
   """Blocks end with their language, take many short documents and few long ones."""
+  for name, value in (('BLOCK_TOKENS', 100), ('BLOCK_DOCUMENTS', 4), ('MOST_TOKENS', 800)):
+    monkeypatch.setattr(blocks, name, value)
   for tokens, languages, begins in (
     ([1] * 40, [0] * 40, [0, 40]),
     ([50] * 10, [0] * 10, [0, 4, 10]),
@@ -137,10 +145,7 @@ def test_documents_that_are_long_or_few():
     ([50] * 8, [0] * 8, [0, 4, 8]),
     ([], [], [0]),
   ):
-    with pytest.MonkeyPatch.context() as patch:
-      for name, value in (('BLOCK_TOKENS', 100), ('BLOCK_DOCUMENTS', 4), ('MOST_TOKENS', 800)):
-        patch.setattr(blocks, name, value)
-      assert blocks.cut(np.array(tokens, int), np.array(languages, int)).tolist() == begins
+    assert blocks.cut(np.array(tokens, int), np.array(languages, int)).tolist() == begins
 
 
 def test_the_shards_of_a_unit_are_expected_before_its_rows(index, tokenizer, monkeypatch):
@@ -174,20 +179,15 @@ def test_each_row_comes_once_in_a_pass(index, folder, tokenizer, kind):
   found = rows.gather(numbers)
   assert examples(found) == examples(whole.gather(np.arange(len(whole))))
   assert rows.totals == whole.totals and (kind == 'packed' or len(rows) == len(whole))
-  order = batches.endless(rows, 0, 8)
-  passes = [[order[p * len(rows) + i] for i in numbers] for p in (0, 1, 7)]
-  for one in passes:
-    assert sorted(one) == numbers.tolist()
-  assert passes[0] != passes[1] != passes[2]
-  other = batches.endless(rows, 1, 8)
-  assert [other[i] for i in numbers] != passes[0]
+  passes = [a_pass(rows), a_pass(rows, 1), a_pass(rows, 7), a_pass(rows, seed=1)]
+  assert all(sorted(one) == numbers.tolist() for one in passes)
+  assert len({*map(tuple, passes)}) == 4
 
 
 def test_lanes_of_any_batch_cover_a_pass(index, tokenizer):
   for size, window in ((7, 3), (250, 16), (1, 4)):
     rows = rows_of(index, tokenizer, FIXED['full'], window)
-    order = batches.endless(rows, 0, size)
-    assert sorted(order[i] for i in range(len(rows))) == list(range(len(rows)))
+    assert sorted(a_pass(rows, size=size)) == list(range(len(rows)))
 
 
 @pytest.mark.parametrize('kind', ['nsp', 'sop'])
@@ -201,8 +201,7 @@ def test_pairs_are_cut_anew_and_their_number_is_expected(index, tokenizer, kind)
   actual = sum(len(plan) for cut in cuts for plan in cut)
   assert len(rows) == pytest.approx(actual, rel=0.03) and len(rows) % 3 == 0
   assert rows.totals['examples'] == pytest.approx(actual, rel=0.03)
-  order = batches.endless(rows, 0, 8)
-  numbers = [order[i] for i in range(len(rows))]
+  numbers = a_pass(rows)
   assert sorted(numbers) == list(range(len(rows)))
   # In each third of a pass every unit comes once, in another way.
   for k, third in enumerate(np.split(np.array(numbers), 3)):
@@ -258,9 +257,7 @@ def test_documents_are_held_out_as_in_memory(index, folder, tokenizer, share):
 
 
 @pytest.mark.parametrize('most', [20, 50, 1000])
-def test_of_many_blocks_the_documents_held_out_of_some_are_evaluated(
-  index, tokenizer, monkeypatch, most
-):
+def test_of_many_blocks_some_documents_are_evaluated(index, tokenizer, monkeypatch, most):
   """All of them are left out of training. Each row of an evaluation comes once."""
   settings = dict(seq_length=20, seed=(0, 0), kind='full')
   train, held = blocks.Blocks(index, 0, 2).divided(0.2)  # in units of 5 blocks
@@ -281,9 +278,9 @@ def test_of_many_blocks_the_documents_held_out_of_some_are_evaluated(
 
 
 def config_of(folder, *overrides):
-  fields = f'data.train={folder}', 'corpus.rows=full', 'loss.nsp_weight=0', 'data.seq_length=20'
-  fields = [f'--config.{x}' for x in (*fields, 'corpus.eval_share=0.2', *overrides)]
-  return task.resolve(config_lib.load('configs/pretrain.py:runlocal', fields))
+  rows = 'corpus.rows=full loss.nsp_weight=0 data.seq_length=20 corpus.eval_share=0.2'
+  config = load('configs/pretrain.py:runlocal', f'data.train={folder}', rows, *overrides)
+  return task.resolve(config)
 
 
 def test_a_run_of_two_languages_reads_blocks(folder, tokenizer, monkeypatch):
@@ -349,8 +346,7 @@ def test_a_pass_is_mixed_well(index, folder, tokenizer):
   whole = Rows(of_language(folder, tokenizer), tokenizer, seq_length=20, kind='full')
   found = {}
   for name, source in (('blocks', rows), ('all', whole)):
-    order = batches.endless(source, 0, size)
-    document = source.gather([order[i] for i in range(len(source))])['input_ids'][:, 1]
+    document = source.gather(a_pass(source, size=size))['input_ids'][:, 1]
     of_batch = document[: len(document) // size * size].reshape(-1, size)
     held = np.mean([len(set(batch)) for batch in of_batch])
     same = np.mean(of_batch[:, 1:] == of_batch[:, :-1])

@@ -148,24 +148,23 @@ def spec_of(
   name: str, shape: tuple[int, ...], mesh: Mesh, rules: Sequence[tuple[str, Any]] = RULES
 ) -> P:
   """The PartitionSpec of one array, by the first rule that matches its path `name`."""
-  if len(shape) == 0:
+  if not shape:
     return P()
-  for pattern, spec in rules:
-    if not re.search(pattern, name):
-      continue
-    if spec == AUTO:
-      return _auto(shape, mesh.shape['fsdp'])
-    if len(spec) > len(shape):
-      fault = f'sharding rule {pattern!r} names {len(spec)} dimensions but {name} has shape {shape}'
-      raise InputError(f'{fault}; mend the rule in sharding.py.')
-    spec = P(*(None,) * (len(shape) - len(spec)), *spec)
-    for size, axes in zip(shape, spec):
-      parts = math.prod(mesh.shape[a] for a in ((axes,) if isinstance(axes, str) else axes or ()))
-      if size % parts:
-        fault = f'{name} of shape {shape} does not divide over mesh axes {axes} ({parts} parts)'
-        raise InputError(f'{fault}; change the mesh or that size (of words: vocab_multiple).')
-    return spec
-  raise InputError(f'no sharding rule matches {name}; add one to RULES in sharding.py.')
+  spec = next(spec for pattern, spec in rules if re.search(pattern, name))
+  if spec == AUTO:
+    return _auto(shape, mesh.shape['fsdp'])
+  spec = P(*(None,) * (len(shape) - len(spec)), *spec)
+  for size, axes in zip(shape, spec, strict=True):
+    parts = math.prod(mesh.shape[axis] for axis in _named(axes))
+    if size % parts:
+      fault = f'{name} of shape {shape} does not divide over mesh axes {axes} ({parts} parts)'
+      raise InputError(f'{fault}; change the mesh or that size (of words: vocab_multiple).')
+  return spec
+
+
+def _named(axes):
+  """The names of the mesh axes that an entry of a spec or of ACTIVATION_RULES has."""
+  return (axes,) if isinstance(axes, str) else axes or ()
 
 
 def _auto(shape, parts):
@@ -213,8 +212,7 @@ def activation_rules(besides: AbstractSet[str] = frozenset()) -> AbstractContext
   """A context for the constraints inside models. besides: axes that a shard_map has split."""
   rules: dict[str, Any] = {}
   for name, axes in ACTIVATION_RULES.items():
-    named = (axes,) if isinstance(axes, str) else axes or ()
-    rules[name] = tuple(axis for axis in named if axis not in besides) or None
+    rules[name] = tuple(axis for axis in _named(axes) if axis not in besides) or None
   return nn.logical_axis_rules(tuple(rules.items()))
 
 

@@ -31,27 +31,14 @@ TASKS = {
   'translation': 'configs/translate.py:pair=en-de,size=small',
   'distillation': 'configs/distill.py:runlocal',
   'denoising': 'configs/translate.py:denoise,size=small',
-  **{
-    task: f'configs/finetune.py:task={task}'
-    for task in ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')
-  },
 }
-SMALL = [
-  'batch_size=16',
-  'steps=3',
-  'epochs=0',
-  'data.seq_length=32',
-  'optimizer.warmup=0',
-  'optimizer.learning_rate=1e-2',
-  'model.vocab_size=200',
-  'model.vocab_multiple=128',
-  'model.num_hidden_layers=1',
-  'model.hidden_size=32',
-  'model.intermediate_size=64',
-  'model.num_attention_heads=8',
-  'model.max_position_embeddings=32',
-  'model.dtype=float32',
-]
+FINETUNED = 'sst2', 'stsb', 'ner', 'squad', 'copa', 'gap'
+TASKS |= {task: f'configs/finetune.py:task={task}' for task in FINETUNED}
+SMALL = """
+  batch_size=16 steps=3 epochs=0 data.seq_length=32 optimizer.warmup=0 optimizer.learning_rate=1e-2
+  model.vocab_size=200 model.vocab_multiple=128 model.num_hidden_layers=1 model.hidden_size=32
+  model.intermediate_size=64 model.num_attention_heads=8 model.max_position_embeddings=32
+  model.dtype=float32""".split()  # noqa: SIM905
 
 
 def batch_of(spec, vocab_size, seed):
@@ -86,7 +73,7 @@ def made(task, shape, changes=(), devices=None):
     overrides.append('data.examples_per_row=2')
   if task == 'contrastive':
     overrides.append('contrastive.chunks=2')
-  if 'finetune.py' in TASKS[task]:
+  if task in FINETUNED:
     overrides += ['data.examples_per_row=2', 'task.max_length=16']
   overrides += changes
   config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])

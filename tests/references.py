@@ -1,9 +1,11 @@
 """Second implementations of the formulas of models and optimizers: plain numpy, float64, loops."""
 
+import functools
 import math
 
 import jax
 import numpy as np
+from scipy import special
 
 
 def float64(tree):
@@ -33,20 +35,12 @@ def norm(config, x, p):
   return x * p['scale'] + p.get('bias', 0)
 
 
-def sigmoid(x):
-  return 1 / (1 + np.exp(-x))
-
-
-def log_softmax(x):
-  x = x - x.max(-1, keepdims=True)
-  return x - np.log(np.exp(x).sum(-1, keepdims=True))
-
-
+log_softmax = functools.partial(special.log_softmax, axis=-1)
 ACTIVATIONS = {
-  'gelu': lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / 2**0.5)),
+  'gelu': lambda x: x * 0.5 * (1 + special.erf(x / 2**0.5)),
   'gelu_tanh': lambda x: 0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
   'relu': lambda x: np.maximum(x, 0),
-  'swish': lambda x: x * sigmoid(x),
+  'swish': lambda x: x * special.expit(x),
 }
 
 
@@ -199,8 +193,9 @@ def lstm(p, x):
     for t in steps:
       gates = dense(x[t], p['input'])[way * 4 * h : (way + 1) * 4 * h]
       i, f, o, candidate = np.split(gates + hidden @ p['recurrent'][way], 4)
-      cell = sigmoid(f + 1) * cell + sigmoid(i) * np.tanh(candidate)
-      out[t] = hidden = sigmoid(o) * np.tanh(cell)
+      i, f, o = special.expit((i, f + 1, o))
+      cell = f * cell + i * np.tanh(candidate)
+      out[t] = hidden = o * np.tanh(cell)
     outputs.append(out)
   return np.concatenate(outputs, axis=-1)
 
@@ -208,7 +203,7 @@ def lstm(p, x):
 def conv(p, x):
   x, gate = np.split(dense(x, p['input']), 2, axis=-1)
   reach = len(p['taps']) // 2
-  padded = np.pad(x * sigmoid(gate), [(reach, reach), (0, 0)])
+  padded = np.pad(x * special.expit(gate), [(reach, reach), (0, 0)])
   return dense(sum(padded[n : n + len(x)] * tap for n, tap in enumerate(p['taps'])), p['output'])
 
 

@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
+from test_objectives import one_sentence
+from toys import load
 
 from bert_jax import config as c
 from bert_jax import timeline
-from bert_jax.config import InputError
 from bert_jax.timeline import EVALUATION, GROWTH, RATE, Change
 
 PLAIN = 'configs/pretrain.py:runlocal'
@@ -20,10 +21,11 @@ STAGES = (
 )
 
 
-def line_of(*changes, steps=100, spec=PLAIN):
+def line_of(*changes, steps=100):
   """The Timeline of a config."""
-  fields = ['optimizer.warmup=3', 'loss.nsp_weight=0', *changes, f'steps={steps}']
-  return c.timeline_of(c.load(spec, [f'--config.{x}' for x in fields]))
+  return c.timeline_of(
+    load(PLAIN, 'optimizer.warmup=3 loss.nsp_weight=0', *changes, f'steps={steps}')
+  )
 
 
 @pytest.mark.parametrize('final_rate', [0.0, 0.1])
@@ -67,14 +69,8 @@ def test_rows_are_counted_as_the_steps_read_them():
 def test_values_change_exactly_at_their_steps():
   line = line_of(*STAGES)
   at = jax.jit(lambda step: line.at(step).values)
-  for step, policy, length in (
-    (0, 0, 0),
-    (29, 0, 0),
-    (30, 1, 0),
-    (40, 1, 1),
-    (80, 2, 1),
-    (99, 2, 1),
-  ):
+  places = {0: (0, 0), 29: (0, 0), 30: (1, 0), 40: (1, 1), 80: (2, 1), 99: (2, 1)}
+  for step, (policy, length) in places.items():
     moment, numbers = line.at(step), at(jnp.int32(step))
     assert (numbers['masking.policy'], numbers['corpus.lengths']) == (policy, length)
     names = ('token', 'span', 'whole_word')[policy], (16, 32)[length]
@@ -117,25 +113,15 @@ def test_what_another_length_would_have_done_otherwise():
 @pytest.mark.parametrize(
   'changes, sentence',
   [
-    (['masking.policy=token,span@100'], 'span would begin at step 100, and the run ends with step'),
-    (
-      ['corpus.lengths=16,32@900', 'corpus.rows=full'],
-      'corpus.lengths: 32 would begin at step 900',
-    ),
-    (
-      ['corpus.lengths=4', 'corpus.rows=full'],
-      "is not understood at '4'; use whole numbers from 8",
-    ),
-    (['corpus.lengths=16,64', 'corpus.rows=full'], 'does not begin at step 0 and go up'),
-    (['corpus.lengths=16,65@9', 'corpus.rows=full'], 'is longer than a row; use at most 64'),
-    (
-      ['masking.policy=token,span@.5', 'steps=0', 'epochs=2.0'],
-      'a share of the steps, and steps is',
-    ),
+    ('masking.policy=token,span@100', 'span would begin at step 100, and the run ends with step'),
+    ('corpus.lengths=16,32@900', 'corpus.lengths: 32 would begin at step 900'),
+    ('corpus.lengths=4', "is not understood at '4'; use whole numbers from 8"),
+    ('corpus.lengths=16,64', 'does not begin at step 0 and go up'),
+    ('corpus.lengths=16,65@9', 'is longer than a row; use at most 64'),
+    ('masking.policy=token,span@.5 steps=0 epochs=2.0', 'a share of the steps, and steps is'),
   ],
 )
 def test_what_does_not_fit_the_run_is_one_sentence(changes, sentence):
-  fields = ['steps=100', 'optimizer.warmup=3', 'loss.nsp_weight=0', 'data.seq_length=64', *changes]
-  with pytest.raises(InputError) as error:
-    c.check_beginning(c.load(PLAIN, [f'--config.{x}' for x in fields]))
-  assert sentence in str(error.value) and '\n' not in str(error.value)
+  rows = 'corpus.rows=full loss.nsp_weight=0 data.seq_length=64'
+  with one_sentence(sentence):
+    c.check_beginning(load(PLAIN, 'steps=100 optimizer.warmup=3', rows, changes))

@@ -80,6 +80,10 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   others = {'rotary_theta': ('position_embeddings', 'rotary'), 'conv_width': ('mixer', 'conv')}
   for name in ('max_relative_positions', 'position_buckets', 'pos_att_type'):
     others[name] = 'position_embeddings', 'disentangled'
+  fault = f'model.mask_decoder={model.mask_decoder} is for objectives that predict masked words'
+  masks = any('masks' in field.affects for field in TASKS[config.objective].fields.values())
+  holds = not model.mask_decoder or masks
+  yield holds, f'{fault}, and this one is {config.objective}; set it to 0.'
   for name, (other, value) in others.items():
     usual, fault = FIELDS[f'model.{name}'].default, f'model.{name}={model[name]}'
     holds = model[name] == usual or model[other] == value or bool(config.init_from)

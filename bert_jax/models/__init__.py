@@ -9,4 +9,4 @@ from bert_jax.models.pooling import gather_positions
 from bert_jax.models.positions import extended, has_position_table
 from bert_jax.models.refusals import unsupported
 from bert_jax.models.stack import stack_layers, unstack_layers
-from bert_jax.models.tokens import Layer, Tokens
+from bert_jax.models.tokens import Causal, Layer, Tokens

@@ -21,11 +21,8 @@ class Attention(nn.Module):
   """Attention over the tokens of each row, x [B, T, D] -> [B, T, D]: the mixer 'attention'.
   With a context, keys and values come from it, and a token sees all of it in its segment: causal,
   window and positions do not apply. Windows that are much shorter than a row are computed block by
-  block (bands.py). Kernels are 2-D, as in released checkpoints.
-
-  With tokens.memory, tokens also see the vectors before the row (memory.py). Where the collection
-  `cache` is mutable, x holds the next tokens of sequences, which see all earlier ones (cache.py).
-  """
+  block (bands.py). Kernels are 2-D, as in released checkpoints. Vectors before the row are seen too
+  (memory.py, cache.py)."""
 
   config: ModelConfig
   deterministic: bool

@@ -16,14 +16,13 @@ from bert_jax.models.config import ModelConfig
 from bert_jax.models.memory import Memory
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.stack import run_blocks, stack_layers
-from bert_jax.models.tokens import Tokens
+from bert_jax.models.tokens import Causal, Tokens
 
 
 class Encoder(nn.Module):
   """The hidden states [B, T, D] of rows of tokens, from four arrays of ids [B, T].
   segment_ids: 0 for padding, 1.. for the example of the row that a token belongs to, and all that
-  it sees. causal: True, or [B] bool by row, if no token may see a later one; config.causal sets it
-  for all rows. memory: the Memory before the rows."""
+  it sees. causal: config.causal sets it for all rows. memory: the Memory before the rows."""
 
   config: ModelConfig
 
@@ -35,7 +34,7 @@ class Encoder(nn.Module):
     position_ids_BT: Array,
     segment_ids_BT: Array,
     deterministic: bool = True,
-    causal: Array | bool = False,
+    causal: Causal = False,
     memory: Memory | None = None,
   ) -> Array:
     config = self.config

@@ -18,6 +18,7 @@ from bert_jax.models.config import ModelConfig
 from bert_jax.models.encoder import Encoder
 from bert_jax.models.memory import Memory
 from bert_jax.models.stack import layers_apart
+from bert_jax.models.tokens import Causal
 
 
 def empty(config: ModelConfig, batch_size: int, length: int) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def encode(
   memory: dict[str, Any],
   taken_B: Array,
   rng: Array | None = None,
-  causal: bool | Array = False,
+  causal: Causal = False,
 ) -> tuple[Any, dict[str, Any]]:
   """Encodes rows with a memory: (hidden states [B, T, D], the memory after them). arrays: the four
   of an Encoder. taken_B: how many tokens of each row enter the memory. rng: for dropout."""
@@ -56,7 +57,7 @@ def encode(
 
 
 def in_stretches(
-  config: ModelConfig, params: Any, arrays: Sequence[Array], rng: Array | None, causal: bool | Array
+  config: ModelConfig, params: Any, arrays: Sequence[Array], rng: Array | None, causal: Causal
 ) -> Array:
   """Hidden states [B, T, D] of rows that are read in stretches of config.recurrent_length tokens,
   each with a memory of earlier stretches. Positions restart in each stretch."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 T = TypeVar('T')
+Causal = Array | bool  # True if no token may see a later one, or [B] bool by row
 
 
 def described(cls: type[T]) -> type[T]:
@@ -36,7 +37,7 @@ class Tokens:
 
   segment_ids: [B, T] int32; 0 for padding, 1.. for the example of the row a token belongs to.
   position_ids: [B, T] int32, a token's position in its example. None: its index in the row.
-  causal: True if no token may see a later one, or [B] bool by row.
+  causal: see Causal.
   places: [T] or [B, T] int32, by which causal attention and windows order tokens and measure their
   distance. None: the index in the row. Keys that continue earlier ones (a memory, a cache) need it.
   memory: the Memory before the rows (memory.py), or None.

@@ -49,9 +49,13 @@ class Objective(abc.ABC):
   def init(self, rng: jax.Array) -> Params:
     """Parameters, a plain nested dict."""
 
-  def in_units(self, params: Params, back: bool = False) -> Params:
-    """The parameters that an objective which standardizes no numbers needs for the same answers;
-    back: the other way round. Default: the same."""
+  def exported(self, params: Params) -> Params:
+    """The parameters with which other objectives, and other programs, give the same answers: they
+    standardize no numbers. Default: as they are."""
+    return params
+
+  def adopted(self, params: Params) -> Params:
+    """Parameters that another objective has `exported`, to begin with. Default: as they are."""
     return params
 
   def limits(self, vocab_size: int) -> dict[str, int]:

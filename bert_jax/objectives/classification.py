@@ -46,13 +46,13 @@ class Classification(LabelledExamples):
 
   @property
   def loss_weights(self) -> dict[str, float]:
-    weights = {'classification': 1 / self.scale**2}
+    weights = {'classification': 1 / self.units[1] ** 2}
     return weights | ({'lm': self.lm_weight} if self.lm_weight else {})
 
   @property
-  def scale(self) -> float:
-    """What a predicted number is multiplied with."""
-    return self.prior[1] if self.regression and self.prior else 1.0
+  def units(self) -> tuple[float, ...]:
+    """(mean, scale) of numbers, with which those that the head predicts become answers."""
+    return self.prior if self.regression and self.prior else (0.0, 1.0)
 
   @property
   def first_logits(self) -> tuple[float, ...]:
@@ -63,11 +63,17 @@ class Classification(LabelledExamples):
     weights = self.class_weights or (1.0,) * len(self.prior)
     return tuple(math.log(share * weight) for share, weight in zip(self.prior, weights))
 
-  def in_units(self, params: Params, back: bool = False) -> Params:
-    if not (self.regression and self.prior and self.part in params):
+  def exported(self, params: Params) -> Params:
+    return self._rescaled(params, *self.units)
+
+  def adopted(self, params: Params) -> Params:
+    mean, scale = self.units
+    return self._rescaled(params, -mean / scale, 1 / scale)
+
+  def _rescaled(self, params, mean, scale):
+    """Parameters whose head gives x * scale + mean where it gave x."""
+    if (mean, scale) == (0, 1) or self.part not in params:
       return params
-    mean, scale = self.prior
-    mean, scale = (-mean / scale, 1 / scale) if back else (mean, scale)
     dense = params[self.part]['dense']
     dense = {'kernel': dense['kernel'] * scale, 'bias': dense['bias'] * scale + mean}
     return params | {self.part: {'dense': dense}}
@@ -124,9 +130,8 @@ class Classification(LabelledExamples):
 
   def logits_and_hidden(self, params: Params, batch: Batch, rng: Key) -> tuple[Any, jax.Array]:
     logits, hidden_BTD = super().logits_and_hidden(params, batch, rng)
-    if self.regression and self.prior:
-      logits = logits * self.scale + self.prior[0]
-    return logits, hidden_BTD
+    mean, scale = self.units
+    return logits if (mean, scale) == (0, 1) else logits * scale + mean, hidden_BTD
 
   def terms(
     self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
@@ -164,7 +169,7 @@ class Classification(LabelledExamples):
     """As in the base class; in regression the squared difference from the teacher's number."""
     if not self.regression:
       return super().soft(logits, theirs, batch, temperature)
-    squares = jnp.square((logits - jax.lax.stop_gradient(theirs)) / self.scale)[..., 0]
+    squares = jnp.square((logits - jax.lax.stop_gradient(theirs)) / self.units[1])[..., 0]
     return mean(squares, batch['weights'])
 
 

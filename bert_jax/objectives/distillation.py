@@ -61,8 +61,8 @@ class Distilled(Objective):
 
   # The student's, as it would be without a teacher.
   labels, rows_meet, spec, limits = map(_of_student, ('labels', 'rows_meet', 'spec', 'limits'))
-  init, prepare, seen = map(_of_student, ('init', 'prepare', 'seen'))
-  shares, predict, in_units = map(_of_student, ('shares', 'predict', 'in_units'))
+  init, adopted, prepare, seen = map(_of_student, ('init', 'adopted', 'prepare', 'seen'))
+  shares, predict, exported = map(_of_student, ('shares', 'predict', 'exported'))
 
   def constants(self, config: Any) -> Any:
     return {'teacher': self.weights}

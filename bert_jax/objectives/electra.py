@@ -97,10 +97,10 @@ class Electra(MlmNsp):
     head = ReplacedHead(self.model).init(head_key, *one)
     return {'encoder': encoder, 'generator': generator, 'replaced': head['params']}
 
-  def in_units(self, params: Params, back: bool = False) -> Params:
-    """Of a model without a generator, `back` gives the tables of its encoder to one that has its
-    own, since both begin with the same."""
-    if not back or self.sharing != 'disentangled' or 'generator' in params:
+  def adopted(self, params: Params) -> Params:
+    """Gives a generator that has tables of its own those of the encoder, if the parameters are of a
+    model without a generator: both begin with the same."""
+    if self.sharing != 'disentangled' or 'generator' in params:
       return params
     tables = {k: x for k, x in params['encoder']['embeddings'].items() if _is_table(k)}
     return params | {'generator': {'encoder': {'embeddings': tables}}}

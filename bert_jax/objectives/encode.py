@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.errors import InputError
-from bert_jax.models import layers, pooling
+from bert_jax.models import ModelConfig, layers, pooling
 from bert_jax.objectives import mask_decoder
 from bert_jax.objectives.base import Batch, Key, Params, Spec
 from bert_jax.rows.row_arrays import TOKENS
@@ -40,14 +40,10 @@ def slot_spec(batch_size: int, slots: int, **kinds: Any) -> Spec:
 
 
 def encode(
-  model: models.ModelConfig,
-  params: Params,
-  batch: Batch,
-  rng: Key = None,
-  causal: bool | jax.Array = False,
+  model: ModelConfig, params: Params, batch: Batch, rng: Key = None, causal: models.Causal = False
 ) -> jax.Array:
-  """Hidden states [B, T, D] of the encoder; rng turns dropout on. causal: True, or [B] bool by row,
-  if no token may see a later one. Rows of P parts, arrays [B, P, T / P], are read part by part."""
+  """Hidden states [B, T, D] of the encoder; rng turns dropout on. Rows of P parts, arrays [B, P,
+  T / P], are read part by part."""
   if lacking := [name for name in TOKENS if name not in batch]:
     fault = f'the batch has no {" and no ".join(lacking)}, which an encoder reads'
     raise InputError(f'{fault}; let spec return them, as encode.row_spec does.')
@@ -62,9 +58,7 @@ def encode(
   return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
 
 
-def encode_mlm(
-  model: models.ModelConfig, params: Params, batch: Batch, rng: Key = None
-) -> jax.Array:
+def encode_mlm(model: ModelConfig, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
   """Hidden states [B, T, D] from which masked words are predicted: of the encoder, or, if the model
   has one, of its mask decoder. params: {'encoder', 'mlm': parameters}; rng turns dropout on."""
   if not model.mask_decoder:
@@ -72,7 +66,7 @@ def encode_mlm(
   return mask_decoder.encode(model, params, [batch[name] for name in TOKENS], rng)
 
 
-def pooled(model: models.ModelConfig, params: Params, batch: Batch, x_BTD: jax.Array) -> jax.Array:
+def pooled(model: ModelConfig, params: Params, batch: Batch, x_BTD: jax.Array) -> jax.Array:
   """The pooled [CLS] of each example, [B, N, D]; of its last token if the model is causal (GPT) or
   reads in stretches, since no other token sees, or remembers, the whole example."""
   positions_BN = batch['cls_positions']
@@ -91,7 +85,7 @@ def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
   return labels_BT, ((segments_BT > 0) & (next_BT == segments_BT)).astype(jnp.float32)
 
 
-def init_words(model: models.ModelConfig, rng: jax.Array, encoder: Params) -> dict[str, Any]:
+def init_words(model: ModelConfig, rng: jax.Array, encoder: Params) -> dict[str, Any]:
   """Initial {'mlm': parameters} of the MLM head over an encoder, and of a mask decoder between
   them; {} if there are none."""
   x_BKD = jnp.zeros((1, 1, model.hidden_size))
@@ -103,7 +97,7 @@ def init_words(model: models.ModelConfig, rng: jax.Array, encoder: Params) -> di
   return {'mlm': params} if params else {}
 
 
-def init_model(model: models.ModelConfig, rng: jax.Array, **heads: nn.Module) -> dict[str, Any]:
+def init_model(model: ModelConfig, rng: jax.Array, **heads: nn.Module) -> dict[str, Any]:
   """Initial parameters of an encoder and of `heads`, which read its vectors, if they have any."""
   encoder_key, *keys = jax.random.split(rng, 1 + len(heads))
   x_BND = jnp.zeros((1, 1, model.hidden_size))

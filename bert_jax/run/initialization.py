@@ -173,7 +173,7 @@ def load_weights(
   if teaching.every_layer(config):
     taught: Any = objective
     params = teacher.layers_for(config, taught.weights)
-    return objective.in_units(params, back=True), False
+    return objective.adopted(params), False
   folder: Any = beginning.folder
   tokenizer = tokenizers.load_folder(folder)
   if from_huggingface.is_model(folder):
@@ -192,7 +192,7 @@ def load_weights(
     params, _ = trained.load_params(folder, shapes, partial=True)
     params = _extended(params, config.model)
   theirs = TASKS[source.objective].objective(source, tokenizer)
-  params = objective.in_units(theirs.in_units(params), back=True)
+  params = objective.adopted(theirs.exported(params))
   return params, (source.objective, theirs.labels) != (config.objective, objective.labels)
 
 

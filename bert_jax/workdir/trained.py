@@ -55,7 +55,7 @@ def load(source: str | Path, which: str | int = 'latest', positions: int = 0) ->
   shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
   params, meta = load_params(folder, shapes, which, partial=True)
   task = TASKS[config.objective]
-  params = task.objective(config, tokenizer).in_units(params)
+  params = task.objective(config, tokenizer).exported(params)
   if task.prior:
     config_lib.set_field(config, task.prior, ())
   vector = vectors.Vector(*task.vector(config))

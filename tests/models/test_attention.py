@@ -180,6 +180,8 @@ def test_what_an_implementation_cannot_do_it_says(kernel, fields, word):
 
 SPLASH = dict(attention_implementation='splash')
 WINDOWS = dict(attention_window=8, global_attention_every=2)
+DEBERTA = dict(position_embeddings='disentangled', max_relative_positions=11)
+MASKS = DEBERTA | dict(mask_decoder=2)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +199,13 @@ WINDOWS = dict(attention_window=8, global_attention_every=2)
     (dict(memory_length=3, share_layers=True), False, 'layers that are each their own'),
     (dict(attention_implementation='xla', attention_probs_dropout_prob=0.1), False, 'cannot drop'),
     (dict(mixer='conv'), 'by row', 'use attention'),
+    (DEBERTA | dict(position_buckets=7), False, 'do not divide distances by their logarithm'),
+    (DEBERTA | dict(position_buckets=20), False, 'use an even number from 4 to 18'),
+    (DEBERTA | SPLASH, False, 'cannot add a bias'),
+    (DEBERTA | dict(mixer='lstm'), False, 'disentangled is a part of attention'),
+    (MASKS | dict(norm_placement='pre'), False, 'model.mask_decoder=2 needs attention and'),
+    (MASKS, True, 'mask_decoder=2 needs'),
+    (MASKS | dict(share_layers=True), False, 'mask_decoder=2 needs'),
     (dict(mixer='conv'), False, ''),
     (SPLASH | WINDOWS, True, ''),
     (WINDOWS | dict(scan_layers=True, attention_implementation='xla'), False, ''),

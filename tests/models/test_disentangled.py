@@ -11,7 +11,10 @@ import pytest
 import references
 from references import drawn, float64
 from test_models import batch, hidden, model, weights
+from test_objectives import one_sentence
+from toys import load
 
+from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.models import relative
 from bert_jax.objectives import encode, mask_decoder
@@ -108,20 +111,6 @@ def test_distances_are_in_rows(buckets, longest):
   assert rows[at == longest - 1] == 2 * side - 1 >= rows[at == near] + (buckets > 0)
 
 
-def test_segments_do_not_see_where_they_stand_in_a_row():
-  """The same example first and last in a row, behind another one."""
-  config = model(**DEBERTA)
-  ids = np.random.default_rng(3).integers(5, 99, 9)
-  row = lambda before, after: np.concatenate([np.full(before, 7), ids, np.full(after, 8)])[None]
-  found = []
-  for before in (0, 11):
-    segments = np.repeat([[1, 2, 3]], [before, 9, 11 - before], axis=1)
-    arrays = dict(input_ids=row(before, 11 - before), segment_ids=segments)
-    arrays |= dict(token_type_ids=0 * segments, position_ids=0 * segments)
-    found.append(hidden(config, jax.tree.map(jnp.asarray, arrays))[0, before : before + 9])
-  np.testing.assert_allclose(*found, rtol=0, atol=2e-5)
-
-
 @pytest.mark.parametrize('scan, window', [(False, 0), (True, 7)])
 def test_the_mask_decoder_applies_the_last_layer_again(scan, window):
   """It asks from positions, and always reads what is below the last layer (He et al. 2020, 3.2)."""
@@ -169,18 +158,8 @@ def test_it_has_as_many_parameters_as_the_releases():
     assert models.count_parameters(shapes) == count
 
 
-@pytest.mark.parametrize(
-  'changes, sentence',
-  [
-    (dict(position_buckets=7), 'position_buckets=7 do not divide distances by their logarithm'),
-    (dict(position_buckets=20), 'use an even number from 4 to 18'),
-    (dict(mask_decoder=2, norm_placement='pre'), 'model.mask_decoder=2 needs attention and'),
-    (dict(mask_decoder=1, causal=True), 'mask_decoder=1 needs'),
-    (dict(mask_decoder=1, share_layers=True), 'mask_decoder=1 needs'),
-    (dict(attention_implementation='splash'), 'cannot add a bias'),
-    (dict(mixer='lstm'), 'position_embeddings=disentangled is a part of attention'),
-  ],
-  ids=str,
-)
-def test_what_does_not_go_together_is_one_sentence(changes, sentence):
-  assert sentence in models.unsupported(model(**DEBERTA | changes))
+def test_a_mask_decoder_is_for_objectives_that_mask():
+  config_lib.check_beginning(load('configs/pretrain.py:arch=deberta'))
+  old = load('configs/finetune.py:task=sst2', 'model.mask_decoder=2')  # it may go on, and answers
+  with one_sentence('predict masked words, and this one is classification; set it to 0.'):
+    config_lib.check_beginning(old)

@@ -21,9 +21,9 @@ from bert_jax.timeline import Moment
 CLS, SEP, MASK = 2, 3, 4
 S, T = 14, 12
 PLAIN = dict(mlm_head='none', type_vocab_size=0)
+VASWANI = dict(position_embeddings='sinusoidal', embedding_scale=True, embedding_norm=False)
 KINDS = {
-  'vaswani': PLAIN
-  | dict(position_embeddings='sinusoidal', embedding_scale=True, embedding_norm=False),
+  'vaswani': PLAIN | VASWANI,
   'bart': PLAIN | dict(num_decoder_layers=1, hidden_act='relu'),
   'rotary': dict(position_embeddings='rotary', norm_placement='pre', scan_layers=True),
   'narrow': dict(embedding_size=8, tie_word_embeddings=False, share_layers=True),
@@ -34,10 +34,6 @@ def objective(kind='vaswani', layers=2, **changes):
   options = {'examples_per_row': 3, 'begin_id': CLS, 'end_id': SEP, 'longest': T} | changes
   config = model(**KINDS[kind], num_hidden_layers=layers)
   return Translation(config, S, target_length=T, **options)
-
-
-def params_of(objective):
-  return drawn(objective.init)
 
 
 # Two pairs in the first row, one in the second.
@@ -73,7 +69,7 @@ def batch_of(rows):
 def test_logits_and_terms_of_packed_pairs_are_those_of_the_formula(kind):
   """Which lets no target see a later one or another pair of its row."""
   of = objective(kind)
-  config, params = of.model, params_of(of)
+  config, params = of.model, drawn(of.init)
   batch = batch_of([PAIRS[:2], PAIRS[2:], []])
   p = float64(models.unstack_layers(params) if config.stacks_layers else params)
   source = references.encoder(config, p['encoder'], batch)
@@ -95,15 +91,14 @@ def test_logits_and_terms_of_packed_pairs_are_those_of_the_formula(kind):
 
 
 def test_words_share_a_table_and_the_decoder_has_no_types():
-  params = params_of(objective('bart'))
+  params = drawn(objective('bart').init)
   assert set(params) == {'encoder', 'decoder', 'mlm'} and set(params['mlm']) == {'bias'}
   assert set(params['decoder']['embeddings']) == {'LayerNorm', 'position_embeddings'}
   assert {'layer_0'} == {x for x in params['decoder'] if x.startswith('layer')}
-  assert 'embeddings' not in params_of(objective('vaswani'))['decoder']
+  assert 'embeddings' not in drawn(objective('vaswani').init)['decoder']
   # The base model of Vaswani et al., table 3, has 65 million: 37,000 shared pieces.
   base = dict(hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=2048)
-  base |= dict(vocab_size=37_000, vocab_multiple=1)
-  config = model(**KINDS['vaswani'] | base)
+  config = model(**KINDS['vaswani'] | base, vocab_size=37_000, vocab_multiple=1)
   shapes = jax.eval_shape(lambda key: encoder_decoder.init(config, key), jax.random.key(0))
   layer = 4 * (512 * 512 + 512) + 2 * 512
   inner = 2 * 512 * 2048 + 2048 + 512 + 2 * 512
@@ -165,7 +160,7 @@ ENDS = 3.0  # added to the logit of [SEP], so that random models end a text
 def test_a_cached_search_of_packed_sources_is_one_that_reads_everything_anew():
   beams = 3
   of = objective(layers=1, beams=beams, longest=8)
-  params = params_of(of)
+  params = drawn(of.init)
   params['mlm']['bias'][SEP] += ENDS
   out = jax.jit(of.predict)(params, batch_of([PAIRS[:2], PAIRS[2:], []]))
   assert out['example_ids'][:, 0].tolist() == [1, 1, 0]
@@ -180,7 +175,7 @@ def test_a_cached_search_of_packed_sources_is_one_that_reads_everything_anew():
 def test_a_text_has_at_most_so_many_tokens_more_than_its_source(monkeypatch):
   monkeypatch.setattr(translation, 'MORE', 1)
   of = objective(layers=1, beams=2, longest=T)
-  params = params_of(of)
+  params = drawn(of.init)
   params['mlm']['bias'][SEP] = -50.0
   out = jax.jit(of.predict)(params, batch_of([PAIRS[:2]]))
   counts = (np.asarray(out['written'][0]) >= 0).sum(axis=-1)
@@ -244,8 +239,7 @@ def test_spans_have_poissons_lengths():
     for before, mask, after in zip(left, left[1:], left[2:]):
       if mask == MASK and MASK not in (before, after):
         lengths.append(row.tolist().index(after) - row.tolist().index(before) - 1)
-  zero = np.mean(np.array(lengths) == 0)
-  assert abs(zero - np.exp(-3)) < 0.025
+  assert abs(np.mean(np.array(lengths) == 0) - np.exp(-3)) < 0.025
   assert (run(jax.random.key(2))['input_ids'] != out['input_ids']).any()
 
 
@@ -262,6 +256,6 @@ def test_denoising_predicts_the_text_from_what_infilling_left():
   assert (np.asarray(batch['target_ids']) == ids).all()
   np.testing.assert_array_equal(np.asarray(batch['target_labels'])[on], np.roll(ids, -1, 1)[on])
   assert not on[ids == SEP].any() and (on | (ids == SEP) | (segments == 0)).all()
-  terms, _ = jax.jit(lambda params: of.terms(params, batch, None, False))(params_of(of))
+  terms, _ = jax.jit(lambda params: of.terms(params, batch, None, False))(drawn(of.init))
   assert float(terms['masked'].value) == pytest.approx(0.3, abs=0.02)
   assert terms['denoising'].weight == on.sum()

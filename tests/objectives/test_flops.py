@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from test_objectives import MASKING, MODEL
 
 from bert_jax.models import flops
-from bert_jax.models.positions import POSITIONS, Positions
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.language_model import LanguageModel
 from bert_jax.objectives.mlm_nsp import MlmNsp
@@ -86,26 +84,12 @@ def test_a_language_model_of_several_stages_counts_the_one_that_it_is_in(last, p
   assert of.flops(B, before) == encoder() + words(B * {'causal': T, 'masked': K}[first])
 
 
-def test_what_a_model_is_made_of_is_not_said_anywhere(monkeypatch):
-  """Positions of a fork: scores of their own, which are looked up in a table by the distance (T5),
-  and have no product."""
+def test_positions_count_by_what_they_compute():
+  def flops_of(kind):
+    model = dataclasses.replace(MODEL, position_embeddings=kind)
+    return MlmNsp(model, T, 0.0, MASKING).flops(B)
 
-  class Looked(nn.Module):
-    config: object
-    deterministic: bool
-
-    @nn.compact
-    def __call__(self, q_BTHd, k_BTHd, pattern, project):
-      table = self.param('table', nn.initializers.zeros, (32, q_BTHd.shape[2]))
-      T = q_BTHd.shape[1]
-      distance = jnp.abs(jnp.arange(T)[:, None] - jnp.arange(T)) % 32
-      return q_BTHd, jnp.moveaxis(table[distance], -1, 0)[None]
-
-  flops_of = lambda kind: MlmNsp(
-    dataclasses.replace(MODEL, position_embeddings=kind), T, 0.0, MASKING
-  ).flops(B)
-  monkeypatch.setitem(POSITIONS, 'looked up', Positions(own_scores=Looked))
-  assert flops_of('looked up') == flops_of('none') == encoder() + words(B * K)
+  assert flops_of('learned') == flops_of('none') == encoder() + words(B * K)
   # Scores of the distances: a product for each, with each query, and the projection of distances.
   N = 2 * T - 1
   assert flops_of('relative') - flops_of('none') == 2 * B * T * N * D + 2 * N * D * D

@@ -79,19 +79,9 @@ def test_label_terms_are_the_cross_entropy_and_hits(level):
   assert out['x'].total == pytest.approx((nats * weights).sum(), rel=1e-5)
   assert out['x_accuracy'].total == ((logits.argmax(-1) == labels) * weights).sum()
   assert out['x'].weight == out['x_accuracy'].weight == weights.sum()
-
-
-def test_a_tie_is_a_miss():
-  """Else a model that says the same of everything would seem to be always right."""
+  # A tie is a miss, or a model that says the same of everything would seem to be always right.
   logits = jnp.array([[1.0, 1.0, 0.0], [2.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
-  out = label_terms('x', logits, jnp.array([0, 0, 2]), jnp.ones(3))
-  assert out['x_accuracy'].total == 1
-
-
-def test_nsp_counts_as_much_as_its_weight():
-  assert MlmNsp(MODEL, T, 0.25, MASKING).loss_weights == {'mlm': 1.0, 'nsp': 0.25}
-  assert MlmNsp(MODEL, T, 0.25, MASKING, pairs='sop').loss_weights == {'mlm': 1.0, 'sop': 0.25}
-  assert MlmNsp(MODEL, T, 0.0, MASKING).loss_weights == {'mlm': 1.0}
+  assert label_terms('x', logits, jnp.array([0, 0, 2]), jnp.ones(3))['x_accuracy'].total == 1
 
 
 def test_the_loss_of_each_language_is_that_of_its_rows():
@@ -106,15 +96,11 @@ def test_the_loss_of_each_language_is_that_of_its_rows():
   assert both['mlm_a'].total + both['mlm_b'].total == pytest.approx(float(both['mlm'].total))
   # How many predictions are the first one, by which an evaluation sees a run that has collapsed.
   answers = np.asarray(objective.logits(params, batch)[0]).argmax(-1)[np.asarray(weights) > 0]
-  assert (both['mlm_alike'].total, both['mlm_alike'].weight) == (
-    (answers == answers[0]).sum() - 1,
-    len(answers) - 1,
-  )
+  assert both['mlm_alike'].total == (answers == answers[0]).sum() - 1
+  assert both['mlm_alike'].weight == len(answers) - 1
   assert 'mlm_alike' not in jax.eval_shape(lambda: objective.terms(params, batch, None, True)[0])
   seen = objective.seen(batch | {'segment_ids': batch['segment_ids'].at[1, 2:].set(0)})
-  assert {k: float(v) for k, v in seen.items()} == dict(
-    seen_tokens=26, seen_tokens_a=16, seen_tokens_b=10
-  )
+  assert seen == dict(seen_tokens=26, seen_tokens_a=16, seen_tokens_b=10)
 
 
 def test_losses_of_a_table_are_their_formulas():
@@ -149,10 +135,8 @@ def test_the_loss_of_tags_is_its_formula():
   gold = tags[rows, at] - 1
   nats = -log_softmax(logits[rows, at], -1)[range(len(gold)), gold]
   assert float(terms['tagging'].value) == pytest.approx(nats.mean(), rel=1e-5)
-  right = logits[rows, at].argmax(-1) == gold
-  assert (
-    float(terms['token_accuracy'].value) == pytest.approx(right.mean()) and 0 < right.mean() < 1
-  )
+  right = (logits[rows, at].argmax(-1) == gold).mean()
+  assert 0 < right < 1 and float(terms['token_accuracy'].value) == pytest.approx(right)
 
 
 def test_words_are_predicted_for_a_few_tokens_of_each_row_at_a_time(monkeypatch):
@@ -184,11 +168,8 @@ def test_words_are_predicted_for_a_few_tokens_of_each_row_at_a_time(monkeypatch)
 def test_ids_lie_within_the_tables_that_a_model_has(fields, limits):
   model = dataclasses.replace(MODEL, **fields)
   assert MlmNsp(model, T, 0.0, MASKING).limits(17) == limits
-  more = {
-    f'target_{name}': limits[name] for name in ('input_ids', 'position_ids') if name in limits
-  }
-  more |= {'target_labels': limits['input_ids']}
-  more = {name.replace('input_', ''): limit for name, limit in more.items()}
+  more = dict.fromkeys(('target_ids', 'target_labels'), limits['input_ids'])
+  more |= {'target_position_ids': T} if 'position_ids' in limits else {}
   assert Translation(model, T, target_length=T).limits(17) == limits | more
 
 
@@ -205,6 +186,8 @@ LOSSES |= {f'finetune.py:task={task}': {name: 1} for task, name in TASKS.items()
 @pytest.mark.parametrize('spec', LOSSES)
 def test_a_loss_that_stands_alone_is_not_scaled(spec):
   assert estimate.objective_of(c.load(f'configs/{spec}')).loss_weights == LOSSES[spec]
+  assert MlmNsp(MODEL, T, 0.25, MASKING, pairs='sop').loss_weights == {'mlm': 1.0, 'sop': 0.25}
+  assert MlmNsp(MODEL, T, 0.0, MASKING).loss_weights == {'mlm': 1.0}
 
 
 # ---- dropout -------------------------------------------------------------------------------------
@@ -253,9 +236,8 @@ def test_the_mean_of_a_text_is_that_of_its_tokens_alone():
   objective = Classification(MODEL, T, ('a', 'b'), pooling='mean', examples_per_row=2)
   params = drawn(objective.init)
   assert params.keys() == {'encoder', 'classifier'}
-  batch = batch_of(objective)
-  batch['segment_ids'] = jnp.array([[1] * 3 + [2] * (T - 4) + [0]] * len(batch['segment_ids']))
-  batch['cls_positions'] = jnp.array([[0, 3]] * len(batch['segment_ids']))
+  segments = jnp.array([[1] * 3 + [2] * (T - 4) + [0]] * 4)
+  batch = batch_of(objective) | {'segment_ids': segments, 'cls_positions': jnp.array([[0, 3]] * 4)}
   run = lambda params: (encode(MODEL, params['encoder'], batch), objective.logits(params, batch))
   hidden, logits = map(np.asarray, jax.jit(run)(params))
   head = params['classifier']['dense']
@@ -290,10 +272,8 @@ def test_tokens_of_cut_rows_see_what_they_would_in_rows_of_that_length():
   np.testing.assert_array_equal(whole['position_ids'], positions)
   np.testing.assert_array_equal(whole['segment_ids'], segments)
   # Numbers that go up one by one, which is what a bag of embeddings counts on.
-  short = row | {
-    'segment_ids': jnp.array([[1, 2, 3, 3, 3, 4, 5, 0]]),
-    'position_ids': jnp.array([[0, 0, 0, 1, 2, 0, 0, 0]]),
-  }
+  short = dict(segment_ids=jnp.array([[1, 2, 3, 3, 3, 4, 5, 0]]))
+  short |= dict(position_ids=jnp.array([[0, 0, 0, 1, 2, 0, 0, 0]]))
   assert cut_rows(short, 2)['segment_ids'].tolist() == [[1, 2, 3, 3, 4, 5, 6, 0]]
 
 
@@ -314,11 +294,8 @@ def test_lengths_change_at_their_steps_and_evaluations_read_whole_rows():
 
 def test_answers_that_are_one_piece_are_told_from_others():
   """Where nothing is weighed no answer counts, and the first that is weighed is compared with."""
-  answers, weights = (
-    jnp.array([[4, 7, 7], [7, 7, 2]]),
-    jnp.array([[0.0, 2.0, 1.0], [1.0, 0.5, 0.0]]),
-  )
-  (term,) = alike('lm', answers, weights).values()
+  answers = jnp.array([[4, 7, 7], [7, 7, 2]])
+  (term,) = alike('lm', answers, jnp.array([[0.0, 2.0, 1.0], [1.0, 0.5, 0.0]])).values()
   assert (term.total, term.weight) == (3, 3)
   (term,) = alike('lm', answers, jnp.ones((2, 3))).values()
   assert (term.total, term.weight) == (0, 5)

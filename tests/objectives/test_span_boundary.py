@@ -1,13 +1,12 @@
 """SpanBERT's span boundary objective, against a plain reading of section 3.2 of its paper."""
 
 import dataclasses
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from references import drawn
+from references import drawn, float64, transformed
 from scipy.special import log_softmax
 from test_objectives import MASKING, MODEL, batch_of, one_sentence
 from toys import load
@@ -50,13 +49,8 @@ def test_boundaries_are_the_tokens_beside_each_span():
   out = [np.asarray(x) for x in span_boundary.boundaries(positions, weights, length)]
   for row in range(rows):
     expected = by_hand(masked[row], length)
-    left, right, place, counts = (x[row] for x in out)
-    found = {
-      int(at): (int(left[k]), int(right[k]), int(place[k]))
-      for k, at in enumerate(positions[row])
-      if counts[k]
-    }
-    assert found == expected
+    places = zip(positions[row].tolist(), *(x[row].tolist() for x in out))
+    assert {at: tuple(where) for at, *where, counts in places if counts} == expected
   lost = sum(len(m) for m in masked) - out[3].sum()
   assert 50 < lost < 600  # longer than 20, or at an end of the row
 
@@ -64,25 +58,18 @@ def test_boundaries_are_the_tokens_beside_each_span():
 def test_the_head_is_its_formula():
   """h = LN(gelu(W1 [x_left; x_right; p] + b)), y = LN(gelu(W2 h + b)), logits y E' + b."""
   params = drawn(OBJECTIVE.init)
-  head = jax.tree.map(np.float64, params['sbo'])
+  head = float64(params['sbo'])
   rng = np.random.default_rng(0)
   left, right = rng.normal(size=(2, 1, 3, 16)).astype('f4')
   table = np.asarray(params['encoder']['embeddings']['word_embeddings']['embedding'], np.float64)
 
-  def layer(x, dense, norm):
-    x = x @ dense['kernel'] + dense['bias']
-    x = x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
-    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
-    return x * norm['scale'] + norm['bias']
-
   place = np.array([[0, 4, 19]])
   x = np.concatenate([left, right, head['places']['embedding'][place]], -1)
-  x = layer(x, head['dense'], head['LayerNorm'])
-  x = layer(x, head['mlm']['transform'], head['mlm']['LayerNorm'])
+  for part in (head, head['mlm']):
+    x = transformed(MODEL, x, part, 'transform')
   expected = x @ table.T + head['mlm']['bias']
-  as_float32 = jax.tree.map(jnp.float32, head)
   arrays = left, right, place, jnp.float32(table)
-  found = jax.jit(span_boundary.SpanBoundaryHead(MODEL).apply)({'params': as_float32}, *arrays)
+  found = jax.jit(span_boundary.SpanBoundaryHead(MODEL).apply)({'params': params['sbo']}, *arrays)
   np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import shutil
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +10,15 @@ import numpy as np
 import pytest
 from conftest import fields
 from references import drawn
-from running import lines, same_bits
+from running import lines, same_bits, stopped
 from test_objectives import MASKING, MODEL, close, one_sentence
 from test_predict_states import exported
 from toys import load
 
 from bert_jax import config as c
 from bert_jax import evaluate, models, tokenizers
+from bert_jax.gradients import zeros
 from bert_jax.models import recurrence
-from bert_jax.models.attention import Attention
 from bert_jax.models.relative import Relative
 from bert_jax.models.tokens import Pattern, Tokens
 from bert_jax.objectives.encode import encode
@@ -65,10 +64,6 @@ def encoder_params(model):
   return drawn(functools.partial(models.init_encoder, model))
 
 
-def zeros(shapes):
-  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-
-
 # ---- attention -----------------------------------------------------------------------------------
 
 
@@ -106,25 +101,6 @@ def test_scores_are_the_four_terms(causal, keys, clamp):
     known = ~np.isnan(expected)
     assert known.all() != causal
     close(scores[b][known], expected[known])
-
-
-@pytest.mark.parametrize('implementation', ['einsum', 'xla'])
-def test_attention_with_them_is_a_softmax_of_their_sums(implementation):
-  """The whole layer, against numpy; the bias reaches the softmax unscaled."""
-  config = dataclasses.replace(XL, attention_implementation=implementation)
-  x = np.random.default_rng(0).normal(size=(1, T, D)).astype(np.float32)
-  tokens, layer = Tokens(jnp.ones((1, T), jnp.int32), causal=True), models.Layer()
-  module = Attention(config, True)
-  params = drawn(lambda key: module.init(key, x, tokens, layer)['params'])
-  assert not {'bias'} & {name for part in params.values() for name in part}
-  out = jax.jit(lambda p: module.apply({'params': p}, x, tokens, layer))(params)
-  heads_of = lambda name: np.asarray(x[0] @ params[name]['kernel']).reshape(T, H, d)
-  q, k, v = map(heads_of, ('query', 'key', 'value'))
-  scores = np.nan_to_num(by_loop(params['relative'], q, k, later=False), nan=-np.inf)
-  shares = np.exp(scores - scores.max(-1, keepdims=True))
-  shares /= shares.sum(-1, keepdims=True)
-  heads = np.einsum('hqk,khd->qhd', shares, v).reshape(T, D)
-  np.testing.assert_allclose(out[0], heads @ params['output']['kernel'], rtol=1e-4, atol=1e-5)
 
 
 # ---- memory --------------------------------------------------------------------------------------
@@ -289,13 +265,10 @@ LEARNS = """
   checkpoint.every=20 optimizer.skip_nonfinite=1"""
 
 
-def arguments(corpus_file, *overrides):
-  """On the bytes of 40 documents of some hundred each: a layer, 32 wide, batches of 8 x 32."""
-  return fields(f'data.train={corpus_file} corpus.eval_share=0.2', SMALL, *overrides)
-
-
 def small(corpus_file, *overrides):
-  return c.load('configs/transformer_xl.py:runlocal', arguments(corpus_file, *overrides))
+  """On the bytes of 40 documents of some hundred each: a layer, 32 wide, batches of 8 x 32."""
+  given = fields(f'data.train={corpus_file} corpus.eval_share=0.2', SMALL, *overrides)
+  return c.load('configs/transformer_xl.py:runlocal', given)
 
 
 @pytest.fixture(scope='module')
@@ -310,16 +283,9 @@ def model(trained):
   return Model(trained[0])
 
 
-def stopped(trained, folder):
-  """A copy of the run as it was after step 20."""
-  shutil.copytree(trained[0], folder)
-  shutil.rmtree(folder / 'checkpoints' / '24')
-  return folder
-
-
 def test_a_run_resumes_amid_documents_with_the_same_bits(trained, corpus_file, tmp_path):
-  _, state, metrics = trained
-  again, results = train(small(corpus_file, LEARNS), stopped(trained, tmp_path / 'run'))
+  workdir, state, metrics = trained
+  again, results = train(small(corpus_file, LEARNS), stopped(workdir, tmp_path / 'run'))
   same_bits(again, state)
   assert results == metrics
   assert np.asarray(state.carry['segment_ids']).all()  # the memory is a part of the state
@@ -328,10 +294,8 @@ def test_a_run_resumes_amid_documents_with_the_same_bits(trained, corpus_file, t
 def test_it_is_evaluated_with_a_longer_memory_and_says_bits(trained):
   workdir, _, metrics = trained
   assert metrics['bits_per_byte'] == metrics['bits_per_character'] < 8  # ASCII
-  longer, none = (
-    evaluate.evaluate(workdir, [f'--config.{x}'])[0]
-    for x in ('language_model.eval_memory=100', 'model.memory_length=0')
-  )
+  evaluated = lambda change: evaluate.evaluate(workdir, fields(change))[0]
+  longer, none = map(evaluated, ('language_model.eval_memory=100', 'model.memory_length=0'))
   assert len({x['lm'] for x in (metrics, longer, none)}) == 3
   assert abs(longer['lm'] - metrics['lm']) < 0.2
   result = report.read(workdir)
@@ -445,11 +409,9 @@ def test_what_does_not_go_with_a_memory_is_a_sentence(changes, sentence, corpus_
 
 
 def test_other_objectives_have_no_memory():
-  stretches = 'model.recurrent_length=64 model.memory_length=64'
-  for spec, changes, sentence in (
-    ('pretrain.py', 'model.memory_length=8', 'is for objective=language_model'),
-    ('finetune.py', 'model.recurrent_length=8', 'makes stretches that need a model.memory'),
-    ('finetune.py:task=squad', stretches, 'in stretches, and this objective is qa'),
-  ):
-    with one_sentence(sentence):
-      load(f'configs/{spec}', changes)
+  with one_sentence('is for objective=language_model'):
+    load('configs/pretrain.py', 'model.memory_length=8')
+  with one_sentence('makes stretches that need a model.memory'):
+    load('configs/finetune.py', 'model.recurrent_length=8')
+  with one_sentence('in stretches, and this objective is qa'):
+    load('configs/finetune.py:task=squad', 'model.recurrent_length=64 model.memory_length=64')

@@ -6,13 +6,15 @@ import os
 import resource
 import shutil
 from collections import Counter
+from unittest import mock
 
 import jax
 import numpy as np
 import pytest
 import simulated_corpus
+from running import flipped
+from toys import load
 
-from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers
 from bert_jax.corpus import blocks, prepared
 from bert_jax.corpus.tokenized import DamagedRecord
@@ -28,12 +30,8 @@ from bert_jax.text import documents
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Settings
 
-FIXED = {
-  'full': dict(kind='full'),
-  'single': dict(kind='single'),
-  'lm': dict(kind='lm'),
-  'packed': dict(kind='full', examples_per_row=4),
-}
+FIXED = {kind: dict(kind=kind) for kind in ('full', 'single', 'lm')}
+FIXED['packed'] = dict(kind='full', examples_per_row=4)
 DOCUMENTS = 360  # of each of two files; those of the second are of the language 'b'
 
 
@@ -48,14 +46,11 @@ def folder(tmp_path_factory):
   for d in range(2 * DOCUMENTS):
     text = [x for i in range(rng.integers(3, 61)) for x in (f'w{d}', f'n{i}')]
     texts.append('\n'.join(' '.join(text[i : i + 6]) for i in range(0, len(text), 6)))
+  parts = ('one', 'a', 0, 100), ('two', 'a', 100, DOCUMENTS), ('b', 'b', DOCUMENTS, None)
   inputs = []
-  for language, name, some in (
-    ('a', 'one.txt', texts[:100]),
-    ('a', 'two.txt', texts[100:DOCUMENTS]),
-    ('b', 'b.txt', texts[DOCUMENTS:]),
-  ):
-    (out / name).write_text('\n\n'.join(some) + '\n')
-    inputs += [(language, path) for path in documents.sources(str(out / name))]
+  for name, language, begin, end in parts:
+    (out / f'{name}.txt').write_text('\n\n'.join(texts[begin:end]) + '\n')
+    inputs += [(language, path) for path in documents.sources(str(out / f'{name}.txt'))]
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(blocks, 'BLOCK_TOKENS', 300)
     patch.setattr(blocks, 'BLOCK_DOCUMENTS', 4)
@@ -90,6 +85,12 @@ def batches_of(source, size=8, **options):
   return batches.Batches(source, spec, where, limits={}, **({'seed': 0} | options))
 
 
+def a_pass(rows, number=0, *, seed=0, size=8):
+  """The numbers of the rows in one pass over them, in batches of a size."""
+  order = batches.endless(rows, seed, size)
+  return [order[number * len(rows) + i] for i in range(len(rows))]
+
+
 def examples(rows):
   """The examples of some rows, sorted."""
   ids, segments = rows['input_ids'], rows['segment_ids']
@@ -120,16 +121,17 @@ def test_a_block_is_a_run_of_whole_documents_of_one_language(index, folder, toke
     np.testing.assert_array_equal(np.concatenate([x.sizes for x in corpora]), whole.sizes)
 
 
-@pytest.mark.parametrize('more, whole', [(0, True), (-1, False)])
-def test_a_language_of_few_blocks_is_one_unit(index, monkeypatch, more, whole):
+def test_a_language_of_few_blocks_is_one_unit(index, monkeypatch):
   number = len(blocks.Blocks(index, 0, 2).blocks)
-  monkeypatch.setattr(blocks, 'WHOLE', 2 * (number + more))  # of two languages
-  units = blocks.Blocks(index, 0, 2).units
-  assert units == (1 if whole else number) and number > 30
+  for most, units in ((number, 1), (number - 1, number)):
+    monkeypatch.setattr(blocks, 'WHOLE', 2 * most)  # of two languages
+    assert blocks.Blocks(index, 0, 2).units == units and number > 30
 
 
-def test_documents_that_are_long_or_few():
+def test_documents_that_are_long_or_few(monkeypatch):
   """Blocks end with their language, take many short documents and few long ones."""
+  for name, value in (('BLOCK_TOKENS', 100), ('BLOCK_DOCUMENTS', 4), ('MOST_TOKENS', 800)):
+    monkeypatch.setattr(blocks, name, value)
   for tokens, languages, begins in (
     ([1] * 40, [0] * 40, [0, 40]),
     ([50] * 10, [0] * 10, [0, 4, 10]),
@@ -143,10 +145,7 @@ def test_documents_that_are_long_or_few():
     ([50] * 8, [0] * 8, [0, 4, 8]),
     ([], [], [0]),
   ):
-    with pytest.MonkeyPatch.context() as patch:
-      for name, value in (('BLOCK_TOKENS', 100), ('BLOCK_DOCUMENTS', 4), ('MOST_TOKENS', 800)):
-        patch.setattr(blocks, name, value)
-      assert blocks.cut(np.array(tokens, int), np.array(languages, int)).tolist() == begins
+    assert blocks.cut(np.array(tokens, int), np.array(languages, int)).tolist() == begins
 
 
 def test_the_shards_of_a_unit_are_expected_before_its_rows(index, tokenizer, monkeypatch):
@@ -180,20 +179,15 @@ def test_each_row_comes_once_in_a_pass(index, folder, tokenizer, kind):
   found = rows.gather(numbers)
   assert examples(found) == examples(whole.gather(np.arange(len(whole))))
   assert rows.totals == whole.totals and (kind == 'packed' or len(rows) == len(whole))
-  order = batches.endless(rows, 0, 8)
-  passes = [[order[p * len(rows) + i] for i in numbers] for p in (0, 1, 7)]
-  for one in passes:
-    assert sorted(one) == numbers.tolist()
-  assert passes[0] != passes[1] != passes[2]
-  other = batches.endless(rows, 1, 8)
-  assert [other[i] for i in numbers] != passes[0]
+  passes = [a_pass(rows), a_pass(rows, 1), a_pass(rows, 7), a_pass(rows, seed=1)]
+  assert all(sorted(one) == numbers.tolist() for one in passes)
+  assert len({*map(tuple, passes)}) == 4
 
 
-@pytest.mark.parametrize('size, window', [(7, 3), (250, 16), (1, 4)])
-def test_lanes_of_any_batch_cover_a_pass(index, tokenizer, size, window):
-  rows = rows_of(index, tokenizer, FIXED['full'], window)
-  order = batches.endless(rows, 0, size)
-  assert sorted(order[i] for i in range(len(rows))) == list(range(len(rows)))
+def test_lanes_of_any_batch_cover_a_pass(index, tokenizer):
+  for size, window in ((7, 3), (250, 16), (1, 4)):
+    rows = rows_of(index, tokenizer, FIXED['full'], window)
+    assert sorted(a_pass(rows, size=size)) == list(range(len(rows)))
 
 
 @pytest.mark.parametrize('kind', ['nsp', 'sop'])
@@ -207,8 +201,7 @@ def test_pairs_are_cut_anew_and_their_number_is_expected(index, tokenizer, kind)
   actual = sum(len(plan) for cut in cuts for plan in cut)
   assert len(rows) == pytest.approx(actual, rel=0.03) and len(rows) % 3 == 0
   assert rows.totals['examples'] == pytest.approx(actual, rel=0.03)
-  order = batches.endless(rows, 0, 8)
-  numbers = [order[i] for i in range(len(rows))]
+  numbers = a_pass(rows)
   assert sorted(numbers) == list(range(len(rows)))
   # In each third of a pass every unit comes once, in another way.
   for k, third in enumerate(np.split(np.array(numbers), 3)):
@@ -240,9 +233,8 @@ def test_rows_beyond_what_was_expected_and_too_few(index, tokenizer, monkeypatch
 def test_rows_come_back_in_the_order_asked_for(index, tokenizer):
   rows = rows_of(index, tokenizer, FIXED['full'])
   numbers = np.random.default_rng(0).permutation(len(rows))[:50]
-  found, alone = rows.gather(numbers), [rows[i] for i in numbers]
-  for name, array in found.items():
-    np.testing.assert_array_equal(array, [row[name] for row in alone])
+  for name, array in rows.gather(numbers).items():
+    np.testing.assert_array_equal(array, [rows[i][name] for i in numbers])
 
 
 @pytest.mark.parametrize('share', [0.0, 0.1, 0.7])
@@ -265,9 +257,7 @@ def test_documents_are_held_out_as_in_memory(index, folder, tokenizer, share):
 
 
 @pytest.mark.parametrize('most', [20, 50, 1000])
-def test_of_many_blocks_the_documents_held_out_of_some_are_evaluated(
-  index, tokenizer, monkeypatch, most
-):
+def test_of_many_blocks_some_documents_are_evaluated(index, tokenizer, monkeypatch, most):
   """All of them are left out of training. Each row of an evaluation comes once."""
   settings = dict(seq_length=20, seed=(0, 0), kind='full')
   train, held = blocks.Blocks(index, 0, 2).divided(0.2)  # in units of 5 blocks
@@ -288,9 +278,9 @@ def test_of_many_blocks_the_documents_held_out_of_some_are_evaluated(
 
 
 def config_of(folder, *overrides):
-  fields = f'data.train={folder}', 'corpus.rows=full', 'loss.nsp_weight=0', 'data.seq_length=20'
-  fields = [f'--config.{x}' for x in (*fields, 'corpus.eval_share=0.2', *overrides)]
-  return task.resolve(config_lib.load('configs/pretrain.py:runlocal', fields))
+  rows = 'corpus.rows=full loss.nsp_weight=0 data.seq_length=20 corpus.eval_share=0.2'
+  config = load('configs/pretrain.py:runlocal', f'data.train={folder}', rows, *overrides)
+  return task.resolve(config)
 
 
 def test_a_run_of_two_languages_reads_blocks(folder, tokenizer, monkeypatch):
@@ -320,7 +310,7 @@ def test_a_unit_of_just_enough_documents_has_rows(index, tokenizer, monkeypatch,
   unit = rows.blocks.unit(3)
   for number in range(4):
     some = unit.select(np.arange(unit.number_of_documents) < number)
-    monkeypatch.setattr(rows.blocks, 'unit', lambda _, some=some: some)
+    monkeypatch.setattr(rows.blocks, 'unit', mock.Mock(return_value=some))
     assert (rows._plan(0) is not None) == (number >= needed)
 
 
@@ -356,8 +346,7 @@ def test_a_pass_is_mixed_well(index, folder, tokenizer):
   whole = Rows(of_language(folder, tokenizer), tokenizer, seq_length=20, kind='full')
   found = {}
   for name, source in (('blocks', rows), ('all', whole)):
-    order = batches.endless(source, 0, size)
-    document = source.gather([order[i] for i in range(len(source))])['input_ids'][:, 1]
+    document = source.gather(a_pass(source, size=size))['input_ids'][:, 1]
     of_batch = document[: len(document) // size * size].reshape(-1, size)
     held = np.mean([len(set(batch)) for batch in of_batch])
     same = np.mean(of_batch[:, 1:] == of_batch[:, :-1])
@@ -382,19 +371,17 @@ def test_each_language_of_a_batch_is_of_all_its_blocks(index, tokenizer):
 # ---- start, memory, files ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('place', ['a disk', 'a bucket'])
-def test_a_record_that_a_bucket_does_not_give_now_is_not_damaged(index, monkeypatch, place):
-  reader, path = index.reader, Path('gs://mine/D/x')
-  if place == 'a bucket':
-    monkeypatch.setattr(reader, 'paths', [path] * len(reader.paths))
-  for error in (OSError('not now'), ValueError('no record')):
-
-    def opened(shard, error=error):
-      raise error
-
-    monkeypatch.setattr(reader, '_opened', opened)
-    is_lost = place == 'a bucket' and isinstance(error, OSError)
-    with pytest.raises(OSError if is_lost else DamagedRecord):
+def test_a_record_that_a_bucket_does_not_give_now_is_not_damaged(index, monkeypatch):
+  reader = index.reader
+  bucket = [Path('gs://mine/D/x')] * len(reader.paths)
+  for paths, error, said in (
+    (reader.paths, OSError, DamagedRecord),
+    (bucket, ValueError, DamagedRecord),
+    (bucket, OSError, OSError),
+  ):
+    monkeypatch.setattr(reader, 'paths', paths)
+    monkeypatch.setattr(reader, '_opened', mock.Mock(side_effect=error('not now')))
+    with pytest.raises(said):
       reader(0)
 
 
@@ -456,9 +443,8 @@ def test_counts_are_kept_and_made_again_where_they_are_damaged(
   assert again.fingerprint == first.fingerprint and again.totals == first.totals
   monkeypatch.undo()
   monkeypatch.setattr(index, 'folder', tmp_path)
-  data = bytearray(path.read_bytes())
-  data[len(data) // 2] ^= 16
-  for damaged in (bytes(data), b'', data[:60]):
+  data = path.read_bytes()
+  for damaged in (flipped(data, len(data) * 4 + 4), b'', data[:60]):
     path.write_bytes(damaged)
     other = rows_of(index, tokenizer, FIXED['full'])
     assert other.fingerprint == first.fingerprint and 'is damaged' in caplog.text
@@ -478,13 +464,10 @@ def copy(folder, tokenizer, tmp_path):
 def test_a_table_that_is_not_the_corpus_own_is_refused(copy, tokenizer):
   out, _ = copy
   path, _ = blocks.paths(out)
-  data = bytearray(path.read_bytes())
-  data[len(data) // 2] ^= 1
+  data, other = path.read_bytes(), io.BytesIO()
   with np.load(path) as file:
-    arrays = dict(file)
-  other = io.BytesIO()
-  np.savez_compressed(other, **arrays | {'tokens': arrays['tokens'] + 1})
-  for damaged in (other.getvalue(), data, b''):
+    np.savez_compressed(other, **{name: x + (name == 'tokens') for name, x in file.items()})
+  for damaged in (other.getvalue(), flipped(data, len(data) * 4), b''):
     path.write_bytes(damaged)
     with pytest.raises(InputError, match='blocks.npz is not the one that corpus.json was written'):
       task.sources(config_of(out), tokenizer)
@@ -494,9 +477,8 @@ def test_a_table_that_is_not_the_corpus_own_is_refused(copy, tokenizer):
 
 
 def damage(index, block):
-  data = bytearray(index.parts.read_bytes())
-  data[index.part_at[block] + 9] ^= 4
-  index.parts.write_bytes(data)
+  place = 8 * int(index.part_at[block] + 9) + 2
+  index.parts.write_bytes(flipped(index.parts.read_bytes(), place))
 
 
 @pytest.mark.parametrize('kept', [True, False], ids=['counted before', 'not counted'])

@@ -16,15 +16,9 @@ def test_packed_examples_keep_their_values(tokenizer):
   labels = rng.integers(0, 9, 50)
   at = np.array([rng.integers(0, n) for n in lengths])
   tags = [rng.integers(1, 9, n) for n in lengths]
-  source = Examples(
-    tokenizer,
-    texts,
-    seq_length=32,
-    slots=5,
-    per_example={'labels': labels},
-    positions={'at': at},
-    per_token={'tags': (tags, np.int32)},
-  )
+  carried = dict(per_example={'labels': labels}, positions={'at': at})
+  carried |= dict(per_token={'tags': (tags, np.int32)})
+  source = Examples(tokenizer, texts, seq_length=32, slots=5, **carried)
   assert len(source) < 25 and source.fill > 0.8
   seen = []
   for i in range(len(source)):
@@ -74,16 +68,10 @@ def test_a_row_never_holds_more_examples_than_its_slots(tokenizer):
 def test_a_fingerprint_changes_with_whatever_an_example_carries(tokenizer):
   def fingerprint(token=7, label=1, at=2, tag=3, seq_length=16, item=1):
     texts = [(np.array([5, token], np.int32),), (np.array([6], np.int32),)]
-    return Examples(
-      tokenizer,
-      texts,
-      seq_length=seq_length,
-      slots=2,
-      items=[0, item],
-      per_example={'labels': np.array([0, label])},
-      positions={'at': np.array([1, at])},
-      per_token={'tags': ([np.array([1, 2, 1, tag]), np.array([1, 1, 1])], np.int32)},
-    ).fingerprint
+    tags = [np.array([1, 2, 1, tag]), np.array([1, 1, 1])]
+    carried = dict(per_example={'labels': np.array([0, label])}, items=[0, item])
+    carried |= dict(positions={'at': np.array([1, at])}, per_token={'tags': (tags, np.int32)})
+    return Examples(tokenizer, texts, seq_length=seq_length, slots=2, **carried).fingerprint
 
   changes = {'token': 8, 'label': 0, 'at': 1, 'tag': 2, 'seq_length': 17, 'item': 0}
   changed = {fingerprint(**{name: value}) for name, value in changes.items()}

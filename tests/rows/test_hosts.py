@@ -55,18 +55,10 @@ def rows(config_files, hosts, first):
     s.bind(('127.0.0.1', 0))
     address = f'127.0.0.1:{s.getsockname()[1]}'
   env = dict(os.environ, JAX_PLATFORMS='cpu', PYTHONPATH=str(ROOT))
-  processes = [
-    subprocess.Popen(
-      [sys.executable, 'tests/host_rows.py', address]
-      + [str(x) for x in (hosts, i, first, STEPS, *config_files)],
-      cwd=ROOT,
-      env=env,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
-    )
-    for i in range(hosts)
-  ]
+  options = dict(cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+  command = [sys.executable, 'tests/host_rows.py', address, str(hosts)]
+  given = [*map(str, (first, STEPS, *config_files))]
+  processes = [subprocess.Popen([*command, str(i), *given], **options) for i in range(hosts)]
   out = [{} for _ in config_files]
   for process in processes:
     stdout, stderr = process.communicate(timeout=300)

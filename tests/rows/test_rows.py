@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from test_objectives import MASKING, MODEL
+from test_objectives import MASKING, MODEL, one_sentence
+from toys import load
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers
@@ -53,14 +54,16 @@ def tokenizer(tmp_path_factory):
 def text(tokenizer):
   """300 documents of 2 to 30 sentences of 1 to 20 words; word w<d> is everywhere in document d."""
   rng = np.random.RandomState(0)
-  documents = [
-    [
-      ' '.join([f'w{d}'] + [f'w{rng.randint(300, 400)}' for _ in range(rng.randint(20))])
-      for _ in range(rng.randint(2, 31))
-    ]
-    for d in range(300)
-  ]
+  words = lambda: [f'w{rng.randint(300, 400)}' for _ in range(rng.randint(20))]
+  sentences = lambda d: [' '.join([f'w{d}', *words()]) for _ in range(rng.randint(2, 31))]
+  documents = map(sentences, range(300))
   return tokenize(documents, tokenizer)
+
+
+def times_used(text, *spans):
+  """How often each token of a text is in some spans [n, 2]."""
+  begins, ends = (np.bincount(x, minlength=len(text) + 1) for x in np.concatenate(spans).T)
+  return np.cumsum(begins - ends)[:-1]
 
 
 def pairs(text, tokenizer, **changes):
@@ -68,22 +71,9 @@ def pairs(text, tokenizer, **changes):
   return Rows(text, tokenizer, **(settings | changes))
 
 
-def test_rows_are_cls_a_sep_b_sep(text, tokenizer):
-  rows = pairs(text, tokenizer)
-  for i in range(0, len(rows), 97):
-    row = rows[i]
-    ids, segments, types = row['input_ids'], row['segment_ids'], row['token_type_ids']
-    n = segments.sum()
-    assert ids[0] == tokenizer.cls_id and ids[n - 1] == tokenizer.sep_id
-    assert (ids[:n] == tokenizer.sep_id).sum() == 2 and (ids[n:] == tokenizer.pad_id).all()
-    first = list(ids).index(tokenizer.sep_id)
-    assert (types[: first + 1] == 0).all() and (types[first + 1 : n] == 1).all()
-    assert (row['position_ids'][:n] == np.arange(n)).all() and (segments[:n] == 1).all()
-    assert first > 1 and n > first + 2  # neither half is empty
-
-
 def test_labels_say_where_the_second_half_is_from(text, tokenizer):
   rows = pairs(text, tokenizer)
+  assert (np.diff(rows.plan)[:, [0, 2]] > 0).all()  # neither half is empty
   owner = np.searchsorted(text.sentences[text.documents], rows.plan[:, [0, 2]], side='right')
   same = owner[:, 0] == owner[:, 1]
   label = rows.plan[:, 4]
@@ -108,12 +98,8 @@ def test_without_short_rows_all_text_is_used_or_counted(text, tokenizer):
   """Each token is in an A half or a true B half once, or was cut; none is lost silently."""
   rows = pairs(text, tokenizer, short_seq_prob=0.0, dupe_factor=1, seq_length=4096)
   assert rows.cut_tokens == 0
-  used = np.zeros(len(text), int)
-  for a0, a1, b0, b1, label in rows.plan:
-    used[a0:a1] += 1
-    if label == 0:
-      used[b0:b1] += 1
-  assert (used == 1).all()
+  true_b = rows.plan[rows.plan[:, 4] == 0, 2:4]
+  assert (times_used(text, rows.plan[:, :2], true_b) == 1).all()
 
 
 def test_full_rows_cover_every_token_once(text, tokenizer):
@@ -140,17 +126,11 @@ def test_one_document_cannot_make_pairs(tokenizer):
 # ---- batches -------------------------------------------------------------------------------------
 
 
-def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, devices=None, **options):
-  mesh = sharding.make_mesh(-1, 1, 1, devices)
+def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, **options):
+  where = sharding.batch_sharding(sharding.make_mesh(-1, 1, 1))
   spec = row_spec(batch_size, 64) | slot_spec(batch_size, 1, labels=np.int32)
-  return batches.Batches(
-    source,
-    spec,
-    sharding.batch_sharding(mesh),
-    limits=limits or {'input_ids': tokenizer.vocab_size},
-    seed=seed,
-    **options,
-  )
+  limits = limits or {'input_ids': tokenizer.vocab_size}
+  return batches.Batches(source, spec, where, limits=limits, seed=seed, **options)
 
 
 def test_rows_are_padded_with_the_padding_of_the_vocabulary():
@@ -238,16 +218,14 @@ def test_each_pass_is_a_permutation_of_the_seed(tokenizer):
 
 def test_growing_batches_pass_over_no_row(tokenizer):
   """From 1 of 4 microbatches to 4 over 10 steps; those without rows are the last ones."""
-  changes = 'batch_size=8', 'optimizer.accumulation=4', 'optimizer.batch_warmup=10', 'steps=14'
-  changes = [f'--config.{x}' for x in (*changes, 'optimizer.warmup=2')]
-  timeline = config_lib.timeline_of(config_lib.load('configs/pretrain.py:runlocal', changes))
+  changes = 'optimizer.accumulation=4 optimizer.batch_warmup=10 optimizer.warmup=2'
+  config = load('configs/pretrain.py:runlocal', 'batch_size=8 steps=14', changes)
+  timeline = config_lib.timeline_of(config)
   growing = make_batches(Numbers(40), tokenizer, position=timeline.position)
   real = column(growing, 14, 'weights') > 0
-  used = real.reshape(14, 2, 4)  # microbatch i has the rows i, i + 4
-  assert (used[:, 0] == used[:, 1]).all() and (np.diff(used[:, 0].astype(int)) <= 0).all()
-  counts = used[:, 0].sum(axis=1)
-  assert counts.tolist() == [1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4]
-  assert [timeline.rows_at(n) for n in (0, 4, 9, 10)] == [2, 4, 6, 8]
+  counts = np.array([1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4])
+  used = np.arange(4) < counts[:, None]  # microbatch i has the rows i, i + 4
+  np.testing.assert_array_equal(real, np.tile(used, 2))
   numbers, order = column(growing, 14)[real], column(make_batches(Numbers(40), tokenizer), 9)
   np.testing.assert_array_equal(numbers, order.ravel()[: len(numbers)])
 
@@ -282,11 +260,7 @@ def test_sentence_order_pairs_are_neighbours_half_of_them_swapped(text, tokenize
   assert abs(label[label >= 0].mean() - 0.5) < 0.03
   assert (a1 > a0).all() and (b1 > b0)[label >= 0].all()
   uncut = Rows(text, tokenizer, kind='sop', seq_length=4096)
-  used = np.zeros(len(text), int)
-  for a0, a1, b0, b1, _ in uncut.plan:
-    used[a0:a1] += 1
-    used[b0:b1] += 1
-  assert (used == 1).all()
+  assert (times_used(text, uncut.plan[:, :2], uncut.plan[:, 2:4]) == 1).all()
 
 
 def test_a_lone_token_has_no_order(tokenizer):
@@ -330,26 +304,21 @@ def test_packed_rows_hold_the_same_examples(text, tokenizer, kind):
   packed = Rows(text, tokenizer, **settings, examples_per_row=5)
   assert sorted(map(tuple, loose.plan)) == sorted(map(tuple, packed.plan))
   assert len(packed) <= len(loose)
-  found = []
-  for i in range(len(packed)):
-    row = packed[i]
-    ids, segments, positions = row['input_ids'], row['segment_ids'], row['position_ids']
-    n = segments.max()
-    assert 1 <= n <= 5 and (np.diff(segments[segments > 0]) >= 0).all()
-    for k in range(n):
-      own = segments == k + 1
-      assert (positions[own] == np.arange(own.sum())).all()
-      assert row['cls_positions'][k] == np.flatnonzero(own)[0]
-      label = row['labels'][k] if row['weights'][k] else -1
-      found.append((*ids[own], *row['token_type_ids'][own], int(label)))
-    assert not row['weights'][n:].any()
-  expected = []
-  for i in range(len(loose)):
-    row = loose[i]
-    own = row['segment_ids'] > 0
-    label = row['labels'][0] if row['weights'][0] else -1
-    expected.append((*row['input_ids'][own], *row['token_type_ids'][own], int(label)))
-  assert sorted(found) == sorted(expected)
+
+  def examples(rows, most):
+    for row in (rows[i] for i in range(len(rows))):
+      segments = row['segment_ids']
+      n = segments.max()
+      assert 1 <= n <= most and (np.diff(segments[segments > 0]) >= 0).all()
+      for k in range(n):
+        own = segments == k + 1
+        assert (row['position_ids'][own] == np.arange(own.sum())).all()
+        assert row['cls_positions'][k] == np.flatnonzero(own)[0]
+        label = int(row['labels'][k]) if row['weights'][k] else -1
+        yield *row['input_ids'][own], *row['token_type_ids'][own], label
+      assert not row['weights'][n:].any()
+
+  assert sorted(examples(packed, 5)) == sorted(examples(loose, 1))
 
 
 @pytest.mark.parametrize(('room', 'most'), [(16, 3), (40, 8), (128, 1), (128, 32)])
@@ -490,9 +459,8 @@ def test_single_rows_take_as_many_sentences_as_fit(text, tokenizer):
 
 def settings(train, *overrides):
   """configs/pretrain.py:runlocal on some text, with rows of consecutive tokens."""
-  fields = f'data.train={train}', 'corpus.rows=full', 'loss.nsp_weight=0', 'data.seq_length=32'
-  fields = [f'--config.{x}' for x in (*fields, 'data.examples_per_row=1', *overrides)]
-  return config_lib.load('configs/pretrain.py:runlocal', fields)
+  rows = 'corpus.rows=full loss.nsp_weight=0 data.seq_length=32 data.examples_per_row=1'
+  return load('configs/pretrain.py:runlocal', f'data.train={train}', rows, *overrides)
 
 
 def sources(tokenizer, train, *overrides):
@@ -540,18 +508,16 @@ def test_a_vocabulary_is_trained_on_what_is_not_held_out(one_word_each):
   assert words(settings(path, 'corpus.eval_share=0.3', f'data.eval={path}')) == held | kept
 
 
-@pytest.mark.parametrize('unknown, refused', [(50, False), (51, True)])
-def test_text_of_another_vocabulary_is_refused(tokenizer, tmp_path, unknown, refused, caplog):
+def test_text_of_another_vocabulary_is_refused(tokenizer, tmp_path, caplog):
   caplog.set_level('INFO', 'bert_jax')
-  words = ['w1'] * (100 - unknown) + ['nothing'] * unknown
-  (tmp_path / 'a.txt').write_text('\n\n'.join(' '.join(words) for _ in range(4)))
-  make = lambda: sources(tokenizer, tmp_path / 'a.txt', f'data.eval={tmp_path / "a.txt"}')
-  if refused:
-    with pytest.raises(InputError, match=r'51% of the train tokens are \[UNK\]'):
-      make()
-  else:
+  path = tmp_path / 'a.txt'
+  make = lambda: sources(tokenizer, path, f'data.eval={path}')
+  path.write_text('\n\n'.join(['w1 nothing ' * 50] * 4))
+  make()
+  assert '50.00 % of the tokens are [UNK]' in caplog.text
+  path.write_text('\n\n'.join(['w1 ' * 49 + 'nothing ' * 51] * 4))
+  with pytest.raises(InputError, match=r'51% of the train tokens are \[UNK\]'):
     make()
-    assert '50.00 % of the tokens are [UNK]' in caplog.text
 
 
 def test_the_unigram_line_is_that_of_the_documents_trained_on(one_word_each, tokenizer):
@@ -644,11 +610,11 @@ def test_the_parts_of_a_mixture_have_orders_of_their_own():
 
 
 def test_a_mixture_is_another_with_other_parts_or_weights():
-  def fingerprint(first=0, share=0.5, names='ab'):
-    parts = dict(zip(names, (Numbers(8, first), Numbers(8, 100)), strict=True))
-    return Mixture(parts, dict(zip(names, (share, 1 - share), strict=True))).fingerprint
+  def fingerprint(first=0, share=0.5, second='b'):
+    parts = {'a': Numbers(8, first), second: Numbers(8, 100)}
+    return Mixture(parts, {'a': share, second: 1 - share}).fingerprint
 
-  changed = fingerprint(first=1), fingerprint(share=0.4), fingerprint(names='ac')
+  changed = fingerprint(first=1), fingerprint(share=0.4), fingerprint(second='c')
   assert len({fingerprint(), *changed}) == 4 and fingerprint() == fingerprint()
 
 
@@ -660,16 +626,14 @@ def test_the_first_id_outside_of_a_table_is_refused(text, tokenizer):
     make_batches(rows, tokenizer, seed=None, limits={'position_ids': 63})[0]
 
 
-@pytest.mark.parametrize('shape, kind', [((1,), np.int64), ((1,), np.float32), ((2,), np.int32)])
-def test_rows_that_are_not_what_the_objective_expects_are_named(tokenizer, shape, kind):
+def test_rows_that_are_not_what_the_objective_expects_are_named(tokenizer):
   class Wrong(Numbers):
     def __getitem__(self, i):
       return super().__getitem__(i) | {'labels': np.zeros(shape, kind)}
 
-  with pytest.raises(InputError) as error:
-    make_batches(Wrong(8), tokenizer)[0]
-  got = f'{np.dtype(kind)}{list(shape)}'
-  assert f"has {got} for 'labels' where the objective expects int32[1]" in str(error.value)
+  for shape, kind in ((1, 'int64'), (1, 'float32'), (2, 'int32')):
+    with one_sentence(f"has {kind}[{shape}] for 'labels' where the objective expects int32[1]"):
+      make_batches(Wrong(8), tokenizer)[0]
 
 
 def test_every_token_of_many_documents_is_counted(text, tokenizer):
@@ -684,12 +648,7 @@ def test_arrays_that_a_batch_has_not_have_no_limit(tokenizer):
   spec = {'input_ids': row_spec(8, 64)['input_ids']}
   limits = {'input_ids': tokenizer.vocab_size, 'token_type_ids': 2}
   where = sharding.batch_sharding(sharding.make_mesh(-1, 1, 1, None))
-
-  class Ids(Numbers):
-    def __getitem__(self, i):
-      return {'input_ids': super().__getitem__(i)['input_ids']}
-
-  batch = batches.Batches(Ids(8), spec, where, limits=limits)[0]
+  batch = batches.Batches(Numbers(8), spec, where, limits=limits)[0]
   assert np.asarray(batch['input_ids'])[:, 5].tolist() == [*range(8)]
 
 
@@ -708,53 +667,40 @@ def test_text_is_tokenized_alike_in_batches_of_any_size(tokenizer, monkeypatch):
 def test_a_document_of_several_records_is_selected_whole():
   """Three documents in 2, 1 and 3 records of 4 tokens, the last one of 2, in sentences of 2."""
   stored = [np.arange(begin, min(begin + 4, 22)) for begin in range(0, 22, 4)]
-  made = tokenized.Corpus(
-    lambda record: (stored[record], (stored[record] % 2 == 0).astype(np.uint8)),
-    records=np.arange(6),
-    record_tokens=[4, 4, 4, 4, 4, 2],
-    sentence_tokens=[2] * 11,
-    document_sentences=[4, 2, 5],
-    fingerprint='x',
-  )
+  read = lambda record: (stored[record], (stored[record] % 2 == 0).astype(np.uint8))
+  sizes = dict(record_tokens=[4, 4, 4, 4, 4, 2], sentence_tokens=[2] * 11)
+  sizes |= dict(document_sentences=[4, 2, 5], records=np.arange(6))
+  made = tokenized.Corpus(read, **sizes, fingerprint='x')
   assert made.document_at.tolist() == [0, 8, 12, 22]
-  for keep, expected in (
-    ((1, 0, 1), [*range(8), *range(12, 22)]),
-    ((0, 1, 0), range(8, 12)),
-    ((0, 0, 1), range(12, 22)),
-  ):
+  for keep in ((1, 0, 1), (0, 1, 0), (0, 0, 1)):
     part = made.select(np.array(keep, bool))
+    expected = np.flatnonzero(np.repeat(keep, [8, 4, 10]))
     tokens, starts = part.piece(0, len(part))
-    assert tokens.tolist() == list(expected) and (starts == (tokens % 2 == 0)).all()
+    assert (tokens == expected).all() and (starts == (tokens % 2 == 0)).all()
     assert np.diff(part.sentences).tolist() == [2] * (len(part) // 2)
-    assert part.piece(3, len(part) - 1)[0].tolist() == list(expected)[3:-1]
-    counts = part.unigrams(22)
-    assert np.flatnonzero(counts).tolist() == list(expected) and counts.max() == 1
+    assert (part.piece(3, len(part) - 1)[0] == expected[3:-1]).all()
+    assert (part.unigrams(22) == np.isin(np.arange(22), expected)).all()
 
 
 # ---- ahead of the step ---------------------------------------------------------------------------
 
 
-class Slow:
-  """Batches that are their numbers and take a moment; `asked` lists them."""
+def test_the_next_batches_are_made_while_a_step_is_computed():
+  """Here batches are their numbers and take a moment."""
+  asked = []
 
-  def __init__(self):
-    self.asked = []
-
-  def __getitem__(self, step):
-    self.asked.append(step)
+  def slow(step):
+    asked.append(step)
     time.sleep(0.05)
     if step == 7:
       raise InputError('batch 7')
     return step
 
-
-def test_the_next_batches_are_made_while_a_step_is_computed():
-  slow = Slow()
-  ahead = Ahead(slow.__getitem__, end=10)
+  ahead = Ahead(slow, end=10)
   batch, waited = ahead.take(3)
   assert batch == 3 and waited > 0.04
   time.sleep(0.2)  # the step
-  assert slow.asked == [3, 4, 5]
+  assert asked == [3, 4, 5]
   batch, waited = ahead.take(4)
   assert batch == 4 and waited < 0.04
   assert [ahead.take(n)[0] for n in (5, 6)] == [5, 6]
@@ -763,7 +709,7 @@ def test_the_next_batches_are_made_while_a_step_is_computed():
   # A run that goes back asks for other steps; none is made past the end.
   assert [ahead.take(n)[0] for n in (0, 1, 9)] == [0, 1, 9]
   ahead.close()
-  assert max(slow.asked) == 9
+  assert max(asked) == 9
 
 
 def test_a_reader_that_stalls_is_named_while_a_step_waits_for_it(monkeypatch, caplog):

@@ -224,11 +224,11 @@ def test_numbers_begin_at_their_mean_and_have_the_loss_of_standardized_ones(
   params = telling(objective)
   outputs, _ = predicted(objective, params, source)
   config.table.prior = ()
-  plain, folded = classification.objective(config, tokenizer), objective.in_units(params)
+  plain, folded = classification.objective(config, tokenizer), objective.exported(params)
   np.testing.assert_allclose(predicted(plain, folded, source)[0]['logits'], outputs['logits'], 1e-5)
-  assert plain.in_units(params) is params
+  assert plain.exported(params) is params
   close = lambda x, y: np.testing.assert_allclose(x, y, 1e-4, 1e-4)
-  jax.tree.map(close, params, objective.in_units(folded, back=True))
+  jax.tree.map(close, params, objective.adopted(folded))
   for wrong in ((1.0,), (1.0, 0.0), ('a', 'b')):
     config.table.prior = wrong
     with pytest.raises(InputError, match='write a mean and a scale above 0'):

@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from bert_jax.errors import InputError
 from bert_jax.run import speed
-from bert_jax.tools.preflight import chips, compare, hlo, links, step_time
+from bert_jax.tools.preflight import chips, costs, hlo, links, step_time
 
 STEP = Path(ROOT, 'tests/golden/pod_step.hlo.txt').read_text()
 GB = 10**9
@@ -282,10 +282,10 @@ def test_kernels_without_cycles_leave_no_mfu():
   report['uncounted']['unknown'] = 2
   assert '1 Pallas kernels and 2 operations of unknown cost' in step_time.text_of(report)[0]
   del report['uncounted']['unknown']
-  assert compare.line(report) == 'yes, 2.0 of 17.0 GB; a step of - ms, MFU - (of computing alone -)'
-  fast = compare.line(report_of())
+  assert costs.line(report) == 'yes, 2.0 of 17.0 GB; a step of - ms, MFU - (of computing alone -)'
+  fast = costs.line(report_of())
   assert re.search(r'a step of 0\.1 ms, MFU 9% \(of computing alone 60% to 67%\)$', fast)
-  assert compare.cost(report, (1.0, 0.5)) == {}
+  assert costs.cost(report, (1.0, 0.5)) == {}
 
 
 def run_of(seconds=((1.0, 2.0), (1.5, 3.0)), **facts):
@@ -300,16 +300,16 @@ def run_of(seconds=((1.0, 2.0), (1.5, 3.0)), **facts):
 
 def test_a_run_in_hours_and_dollars_and_tokens():
   report = run_of()
-  cost = compare.cost(report, (2.0, 0.25))
+  cost = costs.cost(report, (2.0, 0.25))
   time = {'days': [20, 30], 'chip_hours': [48_000, 72_000]}
   on_demand = {'price': 2.0, 'dollars': [96_000, 144_000]}
   assert cost == time | on_demand | {'spot': 0.25, 'spot_dollars': [24_000, 36_000]}
-  assert compare.cost(report, (2.0, float('nan'))) == time | on_demand
-  assert compare.cost(report, (float('nan'), float('nan'))) == time
+  assert costs.cost(report, (2.0, float('nan'))) == time | on_demand
+  assert costs.cost(report, (float('nan'), float('nan'))) == time
   small = run_of(seconds=[(1e-4, 2e-4)], fits=None, passes=None)
   misfit = run_of(seconds=(), fits=False, hbm_bytes=19 * GB)
-  reports = {'a': report | cost, 'b': small | compare.cost(small, (0.3, 0.5)), 'c': misfit}
-  head, *rows = (re.split('  +', line) for line in compare.table(reports)[:4])
+  reports = {'a': report | cost, 'b': small | costs.cost(small, (0.3, 0.5)), 'c': misfit}
+  head, *rows = (re.split('  +', line) for line in costs.table(reports)[:4])
   first, second, third = (dict(zip(head, row, strict=True)) for row in rows)
   assert first == {'topology': 'a', 'chips, hosts': '100, 25', 'fits': 'yes, 3.0 of 17.0 GB'} | {
     'step, ms': '2,000.0 to 3,000.0', 'MFU': '17% to 25%', 'of computing alone': '33% to 50%',
@@ -321,22 +321,22 @@ def test_a_run_in_hours_and_dollars_and_tokens():
   assert (second['step, ms'], second['passes']) == ('0.2', '-')
   assert third['fits'] == 'NO, 19.0 of 17.0 GB'
   assert {third[x] for x in ('step, ms', 'MFU', 'hours', 'on demand', 'tokens/s a host')} == {'-'}
-  assert any(line.startswith('?: not compiled') for line in compare.table(reports))
-  known = compare.table({'a': report | cost})
+  assert any(line.startswith('?: not compiled') for line in costs.table(reports))
+  known = costs.table({'a': report | cost})
   assert not any(line.startswith('?') for line in known) and known[-1].startswith('864,000 steps;')
-  said = compare.table({'a': report | {'assumed': True}})[-1]
+  said = costs.table({'a': report | {'assumed': True}})[-1]
   assert said.startswith('864,000 steps assumed: its length depends on its data;')
 
 
 def test_a_price_for_all_topologies_or_for_each():
-  assert compare.rates('1.2,2.7', '.4', 2) == [(1.2, 0.4), (2.7, 0.4)]
-  assert compare.rates('1.2', '0.3,0.4,0.5', 3) == [(1.2, 0.3), (1.2, 0.4), (1.2, 0.5)]
-  assert np.isnan(compare.rates('', '', 1)).all()
+  assert costs.rates('1.2,2.7', '.4', 2) == [(1.2, 0.4), (2.7, 0.4)]
+  assert costs.rates('1.2', '0.3,0.4,0.5', 3) == [(1.2, 0.3), (1.2, 0.4), (1.2, 0.5)]
+  assert np.isnan(costs.rates('', '', 1)).all()
   wrong = [('', '0.5'), ('1', '0'), ('1', '1.5'), ('1', '.1,.1,.1,.1'), ('1', '40%')]
   wrong += [(price, '') for price in ('0', '-1', '1,2', 'x', '1,,2', '1.2.3', 'nan')]
   for pair in wrong:
     with pytest.raises(InputError, match='makes no sense: --price is dollars .*; one for all topo'):
-      compare.rates(*pair, 3)
+      costs.rates(*pair, 3)
 
 
 def test_names_of_the_cloud_are_topologies():

@@ -23,7 +23,7 @@ from bert_jax import sharding
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.errors import InputError, log
 from bert_jax.tasks import TASKS
-from bert_jax.tools.preflight import chips, compare, estimate, step_time
+from bert_jax.tools.preflight import chips, costs, estimate, step_time
 
 
 def table(report: estimate.Report) -> str:
@@ -66,7 +66,7 @@ def compiled(
       log.warning('%s: %s', changed, error)
       return None
     found.extend([fields] * report['fits'])
-    notes.append(f'{changed}: {compare.line(report)}')
+    notes.append(f'{changed}: {costs.line(report)}')
     log.info('%s', notes[-1])
     return report
 
@@ -89,7 +89,7 @@ def text_of(args: argparse.Namespace, reports: Mapping[str, estimate.Report]) ->
     return json.dumps(each if args.compare else first)
   about = [f'{name}: {x}' for name, report in reports.items() for x in report.get('notes', [])]
   whole = [] if args.compare or first['fits'] is None else [table(first)]
-  return '\n'.join([*whole, *compare.table(reports), *about])
+  return '\n'.join([*whole, *costs.table(reports), *about])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -109,13 +109,13 @@ def main(argv: Sequence[str] | None = None) -> None:
   args, overrides = parser.parse_known_args(argv)
   with command_line():
     names = [*dict.fromkeys((args.compare or args.topology).split(','))]
-    rates = compare.rates(args.price, args.spot, len(names))
+    rates = costs.rates(args.price, args.spot, len(names))
     log.info('preflight of %s for %s: nothing is rented or run', args.config, ', '.join(names))
     config = config_lib.load(args.config, overrides)
     objective = estimate.objective_of(config)
     reports = {name: estimate.at_once(config, objective, name) for name in names}
-    priced = lambda: {n: x | compare.cost(x, rate) for (n, x), rate in zip(reports.items(), rates)}
-    log.info('%s', '\n'.join(compare.table(priced())))
+    priced = lambda: {n: x | costs.cost(x, rate) for (n, x), rate in zip(reports.items(), rates)}
+    log.info('%s', '\n'.join(costs.table(priced())))
     log.info('now its step is compiled, usually in 1 to 5 minutes; Ctrl-C prints what is known')
     try:
       for name, known in reports.items():

@@ -20,7 +20,7 @@ from bert_jax.objectives.base import Objective
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.run import speed
 from bert_jax.tasks import TASKS, teaching
-from bert_jax.tools.preflight import chips, compare, compilation, hlo, step_time
+from bert_jax.tools.preflight import chips, compilation, costs, hlo, step_time
 from bert_jax.tools.preflight.compilation import Devices
 from bert_jax.workdir.checkpoint import newest_meta
 
@@ -159,7 +159,7 @@ def largest_batch(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Rep
 
   def fits(rows: int) -> bool:
     report = estimate(changed(config, {'batch_size': rows * unit}), devices, chip)
-    log.info('batch_size=%d: %s', rows * unit, compare.line(report))
+    log.info('batch_size=%d: %s', rows * unit, costs.line(report))
     reports[rows] = report | {'batch_size': rows * unit}
     return report['fits']
 

@@ -1,6 +1,6 @@
 """Position encodings: a table added to the embeddings (learned or sinusoidal), queries and keys
 rotated by their position (rotary), a bias of the attention scores (ALiBi), or scores of their own
-(relative and disentangled, see relative.py)."""
+(relative, disentangled and relative_bias, see relative.py)."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from jax import Array
 
 from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
-from bert_jax.models.relative import Disentangled, Distances, OwnScores, Relative
+from bert_jax.models.relative import Biases, Disentangled, Distances, OwnScores, Relative, RelativeBias
 from bert_jax.models.tokens import Pattern, distance
 
 
@@ -25,7 +25,7 @@ class Positions(NamedTuple):
   turn(x [B, T, H, d], position_ids [B, T], theta) -> x rotated: the queries or keys.
   bias(heads, pattern) -> added to the scores; broadcasts to [B, H, Tq, Tk].
   own_scores: an OwnScores: a module that scores queries and keys by their distance.
-  distances: a module of the vectors [R, D] of relative distances, which all layers share.
+  distances: a module of the vectors [R, D] or numbers of relative distances that layers share.
   """
 
   embed: Callable[[ModelConfig, Array], Array] | None = None
@@ -114,6 +114,7 @@ POSITIONS = {
   'alibi': Positions(bias=alibi),
   'relative': Positions(own_scores=Relative),
   'disentangled': Positions(own_scores=Disentangled, distances=Distances),
+  'relative_bias': Positions(own_scores=RelativeBias, distances=Biases),
   'none': Positions(),
 }
 

@@ -14,7 +14,7 @@ import numpy as np
 import tokenizers
 
 from bert_jax.errors import InputError, first_line
-from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
+from bert_jax.tokenizers.base import Encoding, Tokenizer, checked, reserved_id
 from bert_jax.tokenizers.byte_level import BLANK
 
 # Keys that only our files have. `searched`: texts are searched for special tokens that are not
@@ -31,7 +31,8 @@ class RustTokenizer(Tokenizer):
 
   def __init__(self, content: dict[str, Any], pieces: Iterable[str], *, source: str):
     pieces = list(pieces)
-    if content['model']['type'] == 'BPE':  # GPT's and others' have other special tokens
+    # GPT's, T5's and others' have other special tokens.
+    if content['model']['type'] == 'BPE' or reserved_id(pieces, '[CLS]') is None:
       self.needs = ()
     parts = {name: content.get(name) for name in ('normalizer', 'pre_tokenizer', 'model')}
     self._added = content.get('added_tokens') or []

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bert_jax.models import layers
+from bert_jax.models import layers, relative
 from bert_jax.models.config import ModelConfig
-from bert_jax.models.relative import Biases, Disentangled, Distances, OwnScores, Relative, RelativeBias
 from bert_jax.models.tokens import Pattern, distance
 
 
@@ -31,8 +30,8 @@ class Positions(NamedTuple):
   embed: Callable[[ModelConfig, Array], Array] | None = None
   turn: Callable[[Array, Array, Any], Array] | None = None
   bias: Callable[[int, Pattern], Array] | None = None
-  own_scores: type[OwnScores] | None = None
-  distances: type[Distances] | None = None
+  own_scores: type[relative.OwnScores] | None = None
+  distances: type[relative.Distances] | None = None
 
 
 def learned(config: ModelConfig, position_ids_BT: Array) -> Array:
@@ -112,9 +111,9 @@ POSITIONS = {
   ),
   'rotary': Positions(turn=rotary),
   'alibi': Positions(bias=alibi),
-  'relative': Positions(own_scores=Relative),
-  'disentangled': Positions(own_scores=Disentangled, distances=Distances),
-  'relative_bias': Positions(own_scores=RelativeBias, distances=Biases),
+  'relative': Positions(own_scores=relative.Relative),
+  'disentangled': Positions(own_scores=relative.Disentangled, distances=relative.Distances),
+  'relative_bias': Positions(own_scores=relative.RelativeBias, distances=relative.Biases),
   'none': Positions(),
 }
 

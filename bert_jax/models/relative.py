@@ -136,7 +136,7 @@ class RelativeBias(OwnScores):
   ) -> tuple[Array, Array]:
     (_, Tq, H, d), Tk = q_BTHd.shape, k_BTHd.shape[1]
     distances_N = Tk - 1 - (np if isinstance(Tk, int) else jnp).arange(Tq + Tk - 1)
-    b_NH = pattern.queries.distances[buckets_of(self.config, distances_N)]
+    b_NH = jnp.take(pattern.queries.distances, buckets_of(self.config, distances_N), axis=0)
     b_BHTN = jnp.broadcast_to(b_NH.T[None, :, None], (1, H, Tq, len(b_NH)))
     at_BTT = _back(pattern)
     at_BTT = None if at_BTT is None else jnp.clip(Tk - 1 - at_BTT, 0, Tq + Tk - 2)

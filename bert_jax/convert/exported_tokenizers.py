@@ -91,8 +91,7 @@ def casing(tokenizer: Tokenizer) -> str:
 
 def _special(tokenizer):
   """{role: id} of the reserved pieces that a vocabulary has under any of their names."""
-  cls, sep = map(tokenizer.reserved.get, ('[CLS]', '[SEP]'))
-  ends = cls == sep  # GPT-2's one piece, neither [CLS] nor [SEP]
+  ends = tokenizer.reserved.get('[CLS]') == tokenizer.sep_id  # GPT-2's, neither [CLS] nor [SEP]
   roles = {role: name for role, name in ROLES.items() if not (ends and role in ('cls', 'sep'))}
   return {role: tokenizer.reserved[x] for role, x in roles.items() if x in tokenizer.reserved}
 

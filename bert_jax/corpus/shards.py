@@ -74,8 +74,7 @@ class Shard:
     self.writer = array_record_module.ArrayRecordWriter(str(self.scratch), 'group_size:1')
     self.vocab_size = vocab_size
     # Lists would take some 900 bytes for each document, which may be a line of text.
-    kinds = dict.fromkeys((*INDEX, *SIZES), 'i') | {'names': 'I'}
-    self.items = {name: array.array(kind) for name, kind in kinds.items()}
+    self.items = {x: array.array('I' if x == 'names' else 'i') for x in (*INDEX, *SIZES)}
     self.unigrams, self.by_language = {}, {}  # {language: [vocab_size]}, {language: Counter}
     self.blocks, self.counts, self.digest = 0, Counter(), hashlib.sha256()
 

@@ -76,9 +76,8 @@ class Relative(OwnScores):
     r_ND = sinusoids(distances_N, H * d)
     r_ND = Dropout(config.hidden_dropout_prob, self.deterministic, shared=True)(r_ND)
     r_NHd = layers.dense(config, H * d, 'distance', bias=False)(r_ND).reshape(-1, H, d)
-    at_BTT = _back(pattern)
-    at_BTT = None if at_BTT is None else jnp.clip(Tk - 1 - at_BTT, 0, N - 1)
-    return q_BTHd + u_Hd, _scores((q_BTHd + v_Hd) / math.sqrt(d), r_NHd, Tk, at_BTT)
+    scores = _scores((q_BTHd + v_Hd) / math.sqrt(d), r_NHd, Tk, _places(pattern, Tk, N))
+    return q_BTHd + u_Hd, scores
 
 
 class Distances(nn.Module):
@@ -106,14 +105,12 @@ class Disentangled(OwnScores):
     r_RD, terms = drop(pattern.queries.distances), 1 + len(names)
     distances_N = (np if isinstance(Tk, int) else jnp).arange(1 - Tq, Tk)
     r_ND = r_RD[rows_of(config, distances_N)]
-    at_BTT = _back(pattern)
-    at_BTT = None if at_BTT is None else jnp.clip(at_BTT + Tq - 1, 0, Tq + Tk - 2)
+    at_BTT = _places(pattern, Tk, Tq + Tk - 1)
     scores, size = jnp.zeros(()), math.sqrt(terms * q_BTHd.shape[-1])
     if 'c2p' in names:
-      fallen_BTT = None if at_BTT is None else Tq + Tk - 2 - at_BTT
-      scores += _scores(q_BTHd / size, project('key', r_ND[::-1]), Tk, fallen_BTT)
+      scores += _scores(q_BTHd / size, project('key', r_ND[::-1]), Tk, at_BTT)
     if 'p2c' in names:  # a row for each key
-      at_BTT = None if at_BTT is None else at_BTT.swapaxes(1, 2)
+      at_BTT = None if at_BTT is None else (Tq + Tk - 2 - at_BTT).swapaxes(1, 2)
       scores += _scores(k_BTHd / size, project('query', r_ND), Tq, at_BTT).swapaxes(2, 3)
     return q_BTHd / math.sqrt(terms), scores
 
@@ -138,9 +135,8 @@ class RelativeBias(OwnScores):
     distances_N = Tk - 1 - (np if isinstance(Tk, int) else jnp).arange(Tq + Tk - 1)
     b_NH = jnp.take(pattern.queries.distances, buckets_of(self.config, distances_N), axis=0)
     b_BHTN = jnp.broadcast_to(b_NH.T[None, :, None], (1, H, Tq, len(b_NH)))
-    at_BTT = _back(pattern)
-    at_BTT = None if at_BTT is None else jnp.clip(Tk - 1 - at_BTT, 0, Tq + Tk - 2)
-    return q_BTHd * math.sqrt(d), _picked(b_BHTN, Tk, at_BTT)
+    scores = _picked(b_BHTN, Tk, _places(pattern, Tk, Tq + Tk - 1))
+    return q_BTHd * math.sqrt(d), scores
 
 
 def buckets_of(config: ModelConfig, distances: np.ndarray | Array) -> Array:
@@ -170,10 +166,12 @@ def rows_of(config: ModelConfig, distances: np.ndarray | Array) -> Array:
   return rows[distances.clip(-farthest, farthest) + farthest]
 
 
-def _back(pattern):
-  """[B, Tq, Tk], how far each key is before each query, if places differ by row, or None."""
+def _places(pattern, Tk, N):
+  """[B, Tq, Tk], which of N distances, falling from Tk - 1 on, each query has from each key, if
+  places differ by row, or None."""
   places = pattern.queries.places
-  return distance(pattern) if places is not None and places.ndim == 2 else None
+  is_by_row = places is not None and places.ndim == 2
+  return jnp.clip(Tk - 1 - distance(pattern), 0, N - 1) if is_by_row else None
 
 
 def _scores(x_BTHd, r_NHd, columns, at_BTT):

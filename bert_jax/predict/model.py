@@ -133,10 +133,12 @@ class Model:
   def ask(self, task: str, **options: Any) -> Ask:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
     options = {name: value for name, value in options.items() if value is not None}
+    prediction = self.family.predictions.get(task) or OF_ALL.get(task)
+    for name in options.keys() & (prediction.options if prediction else ()):
+      prediction.options[name].check(name, options[name])
     key = (task, *sorted(options.items()))
     if key in self._asks:
       return self._asks[key]
-    prediction = self.family.predictions.get(task) or OF_ALL.get(task)
     if not prediction:
       known(task)
     head = f'head for {task!r}; use one that was trained for it'
@@ -147,9 +149,6 @@ class Model:
       raise InputError(f'{said}{inside}.')
     if not self._has_parts(prediction):
       raise InputError(f'the weights of this model came without a {lacks}.')
-    for name, value in options.items():
-      if name in prediction.options:
-        prediction.options[name].check(name, value)
     model: Any = self  # as the stub describes it
     return self._asks.setdefault(key, prediction.ask(model, **options))
 

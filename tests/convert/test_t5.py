@@ -181,5 +181,5 @@ def test_ids_and_vectors_are_theirs(tmp_path, shared, monkeypatch, gate):
   convert.convert(str(folder), f'hf:{tmp_path}/hf')
   again = transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf')
   assert again(lines)['input_ids'] == theirs(lines)['input_ids']
-  vectors = sentences.SentenceTransformer(str(tmp_path / 'hf'), device='cpu').encode(long[:4])
-  np.testing.assert_allclose(vectors, ours.embed(long[:4], normalize=False), rtol=0, atol=1e-4)
+  vectors = sentences.SentenceTransformer(str(tmp_path / 'hf'), device='cpu').encode(lines[:4])
+  np.testing.assert_allclose(vectors, ours.embed(lines[:4], normalize=False), rtol=0, atol=1e-4)

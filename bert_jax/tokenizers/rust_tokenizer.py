@@ -31,9 +31,10 @@ class RustTokenizer(Tokenizer):
 
   def __init__(self, content: dict[str, Any], pieces: Iterable[str], *, source: str):
     pieces = list(pieces)
-    # GPT's, T5's and others' have other special tokens.
-    if content['model']['type'] == 'BPE' or reserved_id(pieces, '[CLS]') is None:
+    if content['model']['type'] == 'BPE':  # GPT's and others' have other special tokens
       self.needs = ()
+    elif content['model']['type'] == 'Unigram' and reserved_id(pieces, '[CLS]') is None:  # T5's
+      self.needs = '[PAD]', '[UNK]', '[SEP]'
     parts = {name: content.get(name) for name in ('normalizer', 'pre_tokenizer', 'model')}
     self._added = content.get('added_tokens') or []
     ours = {name: content[name] for name in OURS if content.get(name)}

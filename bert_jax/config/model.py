@@ -77,8 +77,11 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   model = config.model
-  others = {'rotary_theta': ('position_embeddings', 'rotary'), 'conv_width': ('mixer', 'conv')}
-  others['pos_att_type'] = 'position_embeddings', 'disentangled'
+  others: dict[str, tuple[str, ...]] = {'rotary_theta': ('position_embeddings', 'rotary')}
+  others |= {
+    'conv_width': ('mixer', 'conv'),
+    'pos_att_type': ('position_embeddings', 'disentangled'),
+  }
   for name in ('max_relative_positions', 'position_buckets'):
     others[name] = 'position_embeddings', 'disentangled', 'relative_bias'
   for name, (other, *values) in others.items():

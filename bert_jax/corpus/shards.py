@@ -114,7 +114,7 @@ class Shard:
     from array_record.python import array_record_module
 
     languages = sorted(self.unigrams)
-    arrays: dict[str, np.ndarray] = {name: np.array(x) for name, x in self.items.items()}
+    arrays: dict[str, Any] = {name: np.array(x) for name, x in self.items.items()}
     records = len(arrays['record_tokens'])
     facts = {
       'blocks': self.blocks,

@@ -134,8 +134,9 @@ class Model:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
     options = {name: value for name, value in options.items() if value is not None}
     prediction = self.family.predictions.get(task) or OF_ALL.get(task)
-    for name in options.keys() & (prediction.options if prediction else ()):
-      prediction.options[name].check(name, options[name])
+    for name, option in prediction.options.items() if prediction else ():
+      if name in options:
+        option.check(name, options[name])
     key = (task, *sorted(options.items()))
     if key in self._asks:
       return self._asks[key]

@@ -105,7 +105,9 @@ def drawn(workdir: Path) -> str:
       points = [p for p in run.points if p.kind == kind and p.values.get(name) is not None]
       if points := without_jag(points) if kind == 'train' else points:
         values = [point.values[name] for point in points]
-        axis.plot([p.step for p in points], values, label=labels.get(kind, kind), **look)
+        alone = {'marker': 'o'} if len(points) == 1 else {}  # a line of one point is not seen
+        steps = [point.step for point in points]
+        axis.plot(steps, values, label=labels.get(kind, kind), **(alone | look))
     if name in baselines:
       level, kind = baselines[name]
       axis.axhline(level, color='0.3', ls=':', lw=1, label=kind)

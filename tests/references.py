@@ -103,6 +103,16 @@ def slopes(heads):
   return first + (slopes(2 * power)[::2][: heads - power] if heads > power else [])
 
 
+def bucket(distance, buckets, farthest):
+  """Raffel et al. 2019, as in their code: the row of a distance, query minus key."""
+  side, s = buckets // 2, abs(distance)
+  near = side // 2
+  if s >= near:
+    share = math.log(s / near) / math.log(farthest / near)
+    s = min(side - 1, near + int(share * (side - near)))
+  return s + side * (distance < 0)
+
+
 # ---- the encoder and its heads -------------------------------------------------------------------
 
 
@@ -140,11 +150,12 @@ def embedded(config, tables, inputs):
 def tower(config, params, count, x, inputs, causal, context=None):
   for i in range(count):
     p = params['layer_0' if config.share_layers else f'layer_{i}']
-    x = layer(config, p, x, inputs['segment_ids'], inputs['position_ids'], i, causal, context)
+    ids = inputs['segment_ids'], inputs['position_ids']
+    x = layer(config, p, x, *ids, i, causal, context, params.get('distances'))
   return norm(config, x, params['LayerNorm']) if config.norm_placement == 'pre' else x
 
 
-def layer(config, p, x, segments, positions, i, causal, context=None):
+def layer(config, p, x, segments, positions, i, causal, context=None, distances=None):
   every, kind, T = config.global_attention_every, config.position_embeddings, x.shape[1]
   is_local = config.attention_window and (not every or i % every)
   theta = is_local and config.local_rotary_theta or config.rotary_theta
@@ -153,6 +164,11 @@ def layer(config, p, x, segments, positions, i, causal, context=None):
   far = np.abs(np.subtract.outer(np.arange(T), np.arange(T)))
   bias = -np.multiply.outer(slopes(config.num_attention_heads), far) * (kind == 'alibi')
   turn = (lambda x: rotary(x, positions, theta)) if kind == 'rotary' else (lambda x: x)
+  if kind == 'relative_bias':  # scores are not divided
+    sizes = config.distance_rows, config.max_relative_positions
+    rows = [[bucket(q - k, *sizes) for k in range(T)] for q in range(T)]
+    bias = np.moveaxis(distances['biases']['embedding'][rows], -1, 0)
+    turn = lambda x: x * config.head_size**0.25
   pieces = {'attention': lambda x: attend(config, p['attention'], x, x, seen, turn, bias)}
   if context:
     keys, seen_keys = context[0], sees(segments, context[1])

@@ -146,17 +146,22 @@ def same(a, b, config):
 recorded_of = functools.cache(lambda golden: golden.recorded())
 
 
-def unigram(path, first, **settings):
-  """The tokenizer.json of a fairseq's SentencePiece vocabulary of 26 pieces."""
+def unigram(path, first, last='<mask>', **settings):
+  """The tokenizer.json of a SentencePiece vocabulary of 26 pieces, such as fairseq's."""
   pieces = [*first, '▁', 't', '▁t', *LETTERS]
   vocabulary = [[piece, -float(i % 7)] for i, piece in enumerate(pieces[: len(WORDS) - 1])]
   special = [i for i, (piece, _) in enumerate(vocabulary) if '<' in piece] + [len(vocabulary)]
-  vocabulary.append(['<mask>', 0.0])
+  vocabulary.append([last, 0.0])
   flags = dict(rust_tokenizer.TOKEN_FLAGS, special=True)
   added = [{'id': i, 'content': vocabulary[i][0], **flags} for i in special]
   space = {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'always', 'split': True}
   words = {'type': 'Sequence', 'pretokenizers': [{'type': 'WhitespaceSplit'}, space]}
-  model = {'type': 'Unigram', 'unk_id': 3, 'vocab': vocabulary, 'byte_fallback': False}
+  model = {
+    'type': 'Unigram',
+    'unk_id': first.index('<unk>'),
+    'vocab': vocabulary,
+    'byte_fallback': False,
+  }
   content = rust_tokenizer.whole_content(added, None, words, space, model)
   (path / 'tokenizer.json').write_text(json.dumps(content | settings))
 

@@ -40,10 +40,10 @@ def lines(workdir, split=''):
   return [line for line in out if split in ('', line['split'])]
 
 
-def train_lines(workdir):
-  """The lines of the training, without what a clock measures."""
+def train_lines(workdir, split='train'):
+  """The lines of the training, or of another split or all, without what a clock measures."""
   measured = {*speed.MEASURED, 'steps'}
-  return [{k: v for k, v in x.items() if k not in measured} for x in lines(workdir, 'train')]
+  return [{k: v for k, v in x.items() if k not in measured} for x in lines(workdir, split)]
 
 
 def saved(workdir):

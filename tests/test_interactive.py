@@ -196,6 +196,14 @@ def test_its_model_answers_a_table(run):
   assert list(answers.index) == [3, 4, 5, 6]
   assert answers['probabilities'].tolist() == shares and run.model is run.model
   assert answers['label'].tolist() == [max(x, key=x.get) for x in shares]
+  body = [{'body': text} for text in table(2, 7)['body'][3:]]  # called as in its training
+  assert run.model.predict(body) == shares == run.model.predict([{'text': x['body']} for x in body])
+  both = [x | {'text': 'old engine'} for x in body]
+  assert run.model.predict(both) == run.model.predict(['old engine'] * 4)
+  with pytest.raises(InputError, match="element 1: the record has no 'text'.* it has 'sentence'"):
+    run.model.predict([body[0], {'sentence': 'old'}])
+  with pytest.raises(InputError, match=r"index is \['old', 'new'\]; give one text"):
+    run.model.search(['engine'], index=['old', 'new'])
 
 
 def test_it_is_there_when_it_is_asked_for():

@@ -77,17 +77,21 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   model = config.model
-  others = {'rotary_theta': ('position_embeddings', 'rotary'), 'conv_width': ('mixer', 'conv')}
-  for name in ('max_relative_positions', 'position_buckets', 'pos_att_type'):
-    others[name] = 'position_embeddings', 'disentangled'
   fault = f'model.mask_decoder={model.mask_decoder} is for objectives that predict masked words'
   masks = any('masks' in field.affects for field in TASKS[config.objective].fields.values())
   holds = not model.mask_decoder or masks
   yield holds, f'{fault}, and this one is {config.objective}; set it to 0.'
-  for name, (other, value) in others.items():
+  others: dict[str, tuple[str, ...]] = {'rotary_theta': ('position_embeddings', 'rotary')}
+  others |= {
+    'conv_width': ('mixer', 'conv'),
+    'pos_att_type': ('position_embeddings', 'disentangled'),
+  }
+  for name in ('max_relative_positions', 'position_buckets'):
+    others[name] = 'position_embeddings', 'disentangled', 'relative_bias'
+  for name, (other, *values) in others.items():
     usual, fault = FIELDS[f'model.{name}'].default, f'model.{name}={model[name]}'
-    holds = model[name] == usual or model[other] == value or bool(config.init_from)
-    yield holds, f'{fault} is for model.{other}={value}; set it to {usual}.'
+    holds = model[name] == usual or model[other] in values or bool(config.init_from)
+    yield holds, f'{fault} is for model.{other}={" or ".join(values)}; set it to {usual}.'
 
 
 def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:

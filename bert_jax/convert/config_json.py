@@ -37,6 +37,7 @@ for _kind, _in_words, _names in (
   (int, 'a whole number', 'pad_token_id embedding_size attention_window local_attention'),
   (int, 'a whole number', 'position_buckets max_relative_positions global_attn_every_n_layers'),
   (int, 'a whole number', f'{" ".join(SIZES)} num_decoder_layers num_key_value_heads'),
+  (int, 'a whole number', 'relative_attention_num_buckets'),
   ((int, float), 'a number', f'{" ".join(OTHERS)} global_rope_theta local_rope_theta'),
   (str, 'a text', 'hidden_act model_type problem_type classifier_activation'),
   (list, 'a list', 'architectures layer_types'),

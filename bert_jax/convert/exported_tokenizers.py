@@ -91,7 +91,7 @@ def casing(tokenizer: Tokenizer) -> str:
 
 def _special(tokenizer):
   """{role: id} of the reserved pieces that a vocabulary has under any of their names."""
-  ends = tokenizer.cls_id == tokenizer.sep_id  # GPT-2's one piece, neither [CLS] nor [SEP]
+  ends = tokenizer.reserved.get('[CLS]') == tokenizer.sep_id  # GPT-2's, neither [CLS] nor [SEP]
   roles = {role: name for role, name in ROLES.items() if not (ends and role in ('cls', 'sep'))}
   return {role: tokenizer.reserved[x] for role, x in roles.items() if x in tokenizer.reserved}
 
@@ -101,13 +101,14 @@ def fast(tokenizer: Tokenizer, continues: bool = False) -> library.Tokenizer:
   continues: for texts to be continued; only [CLS] goes before them, unless it also ends texts."""
   # pyrefly: ignore[missing-attribute]: all but a SentencePiece have it
   out = library.Tokenizer.from_str(tokenizer.rust.to_str())
-  cls, sep = (tokenizer.pieces[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
-  single = f'{cls}:0 $A:0 {sep}:0'
-  pair = f'{cls}:0 $A:0 {f"{sep}:0 " * tokenizer.between}$B:1 {sep}:1'
+  ends = {tokenizer.pieces[tokenizer.cls_id]: tokenizer.cls_id} if tokenizer.ends[0] else {}
+  cls, sep = ''.join(f'{piece}:0 ' for piece in ends), tokenizer.pieces[tokenizer.sep_id]
+  single = f'{cls}$A:0 {sep}:0'
+  pair = f'{cls}$A:0 {f"{sep}:0 " * tokenizer.between}$B:1 {sep}:1'
   if continues:
     single = ''.join(f'{tokenizer.pieces[i]}:0 ' for i in tokenizer.begin_ids) + '$A:0'
     pair = f'{single} $B:1'
-  ends = list({cls: tokenizer.cls_id, sep: tokenizer.sep_id}.items())
+  ends = list((ends | {sep: tokenizer.sep_id}).items())
   template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ends)
   is_own = isinstance(tokenizer, (tokenizers.WordPiece, tokenizers.RustTokenizer))
   out.post_processor = template if is_own else processors.Sequence([out.post_processor, template])

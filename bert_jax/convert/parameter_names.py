@@ -13,7 +13,7 @@ from bert_jax.convert.families.record import Place, ReleasedFamily
 from bert_jax.errors import InputError, quoted
 
 FIELDS = dict(V='vocab_size', P='max_position_embeddings', T='type_vocab_size')
-FIELDS |= dict(D='hidden_size', F='intermediate_size', E='embedding_size')
+FIELDS |= dict(D='hidden_size', F='intermediate_size', E='embedding_size', H='num_attention_heads')
 # {our module: (its kind, its shape in the letters of FIELDS)}. A dense layer is [in, out], C is the
 # number of labels, R of relative distances, G the width of all keys, # the number of a layer.
 MODULES = {
@@ -33,6 +33,7 @@ MODULES = {
   'encoder/embeddings/projection': ('dense', 'ED'),
   'encoder/distances': ('embed', 'RD'),
   'encoder/distances/LayerNorm': ('norm', 'D'),
+  'encoder/distances/biases': ('embed', 'RH'),
   'encoder/LayerNorm': ('norm', 'D'),  # after the last layer of a pre-LN model
   'encoder/layer_#/gate': ('dense', 'DF'),
   'encoder/layer_#/fourier_LayerNorm': ('norm', 'D'),
@@ -67,6 +68,8 @@ OPTIONAL = (
 def table(family: ReleasedFamily, model: Mapping[str, Any]) -> dict[str, Place]:
   """{path: Place} for all parameters, heads too, that a model of a family can have."""
   out, modules = {}, family.modules
+  if model['feed_forward'] == 'glu':
+    modules = {**modules, **family.gated}
   for ours, theirs in modules.items():
     kind, letters = MODULES[ours]
     together = [x for x in modules if modules[x] == theirs and MODULES[x][0] == kind]

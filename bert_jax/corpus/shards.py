@@ -1,5 +1,6 @@
 """Writes a prepared corpus, shard by shard; prepared.py lists the files and reads them."""
 
+import array
 import contextlib
 import hashlib
 import json
@@ -72,7 +73,8 @@ class Shard:
     self.scratch = staged(self.path.with_name(f'.{self.path.name}.tmp'))
     self.writer = array_record_module.ArrayRecordWriter(str(self.scratch), 'group_size:1')
     self.vocab_size = vocab_size
-    self.items = {name: [] for name in (*INDEX, *SIZES)}
+    # Lists would take some 900 bytes for each document, which may be a line of text.
+    self.items = {x: array.array('I' if x == 'names' else 'i') for x in (*INDEX, *SIZES)}
     self.unigrams, self.by_language = {}, {}  # {language: [vocab_size]}, {language: Counter}
     self.blocks, self.counts, self.digest = 0, Counter(), hashlib.sha256()
 
@@ -98,9 +100,9 @@ class Shard:
     numbers |= {'languages': item.language, 'names': name_hash(item.name)}
     numbers |= zip(SIZES, item.size, strict=True)
     for name, number in numbers.items():
-      self.items[name].append([number])
-    self.items['sentences'].append(item.sentences)
-    self.items['record_tokens'].append(item.record_tokens)
+      self.items[name].append(number)
+    self.items['sentences'].extend(item.sentences.tolist())
+    self.items['record_tokens'].extend(item.record_tokens)
     if item.language not in self.unigrams:
       self.unigrams[item.language] = np.zeros(self.vocab_size, np.int64)
     np.add.at(self.unigrams[item.language], item.tokens, 1)
@@ -111,10 +113,8 @@ class Shard:
     """Finishes the shard. seen: the state of duplicates.Seen for a restart."""
     from array_record.python import array_record_module
 
-    languages, arrays = sorted(self.unigrams), {}
-    for name, parts in self.items.items():
-      kind = np.uint32 if name == 'names' else np.int32
-      arrays[name] = np.concatenate([*parts, np.zeros(0, kind)]).astype(kind)
+    languages = sorted(self.unigrams)
+    arrays: dict[str, Any] = {name: np.array(x) for name, x in self.items.items()}
     records = len(arrays['record_tokens'])
     facts = {
       'blocks': self.blocks,

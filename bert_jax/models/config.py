@@ -108,9 +108,9 @@ class ModelConfig:
   relative_clamp: int = later(0,
     'longer relative distances count as this; 0: all differ', '[0, inf)', affects={'model'})
   max_relative_positions: int = later(512,
-    'disentangled positions: longer distances count as this', '[4, inf)')
+    'disentangled positions and relative_bias: longer distances count as this', '[4, inf)')
   position_buckets: int = later(0,
-    'disentangled positions: vectors of distances on either side, of which half are of one '
+    'the same: vectors or biases of distances on either side, of which half are of one '
     'distance each, the others of more and more; 0: all are of one', '[0, inf)')
   pos_att_type: str = later('c2p|p2c',
     'disentangled positions: what is added to the scores, content to position and the reverse',
@@ -150,7 +150,7 @@ class ModelConfig:
 
   @property
   def distance_rows(self) -> int:
-    """Rows of the table of distances, if positions are disentangled."""
+    """Rows of the table of distances, if positions have one."""
     return 2 * (self.position_buckets or self.max_relative_positions)
 
   @property

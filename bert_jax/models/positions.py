@@ -1,6 +1,6 @@
 """Position encodings: a table added to the embeddings (learned or sinusoidal), queries and keys
 rotated by their position (rotary), a bias of the attention scores (ALiBi), or scores of their own
-(relative and disentangled, see relative.py)."""
+(relative, disentangled and relative_bias, see relative.py)."""
 
 import math
 from collections.abc import Callable
@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bert_jax.models import layers
+from bert_jax.models import layers, relative
 from bert_jax.models.config import ModelConfig
-from bert_jax.models.relative import Disentangled, Distances, OwnScores, Relative
 from bert_jax.models.tokens import Pattern, distance
 
 
@@ -25,14 +24,14 @@ class Positions(NamedTuple):
   turn(x [B, T, H, d], position_ids [B, T], theta) -> x rotated: the queries or keys.
   bias(heads, pattern) -> added to the scores; broadcasts to [B, H, Tq, Tk].
   own_scores: an OwnScores: a module that scores queries and keys by their distance.
-  distances: a module of the vectors [R, D] of relative distances, which all layers share.
+  distances: a module of the vectors [R, D] or numbers of relative distances that layers share.
   """
 
   embed: Callable[[ModelConfig, Array], Array] | None = None
   turn: Callable[[Array, Array, Any], Array] | None = None
   bias: Callable[[int, Pattern], Array] | None = None
-  own_scores: type[OwnScores] | None = None
-  distances: type[Distances] | None = None
+  own_scores: type[relative.OwnScores] | None = None
+  distances: type[relative.Distances] | None = None
 
 
 def learned(config: ModelConfig, position_ids_BT: Array) -> Array:
@@ -112,8 +111,9 @@ POSITIONS = {
   ),
   'rotary': Positions(turn=rotary),
   'alibi': Positions(bias=alibi),
-  'relative': Positions(own_scores=Relative),
-  'disentangled': Positions(own_scores=Disentangled, distances=Distances),
+  'relative': Positions(own_scores=relative.Relative),
+  'disentangled': Positions(own_scores=relative.Disentangled, distances=relative.Distances),
+  'relative_bias': Positions(own_scores=relative.RelativeBias, distances=relative.Biases),
   'none': Positions(),
 }
 

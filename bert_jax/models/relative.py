@@ -1,4 +1,4 @@
-"""Relative positions with scores of their own: of Transformer-XL, and of DeBERTa.
+"""Relative positions with scores of their own: of Transformer-XL, of DeBERTa, and of T5.
 
 The score of query i and key j is, in Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860,
 3.3) and before it is divided by sqrt(d), the sum of four terms,
@@ -18,6 +18,10 @@ content to content, content to position (c2p) and position to content (p2c). The
 vector, from one table of all layers, and K and Q are the layer's own projections of keys and
 queries (`share_att_key` of the released code). Distant tokens share vectors by the logarithm of
 their distance (He et al. 2021, https://arxiv.org/abs/2111.09543).
+
+In T5 (Raffel et al. 2019, https://arxiv.org/abs/1910.10683, 2.1) it is q_i . k_j + b(i - j), not
+divided, where b is a learned number for each head, from one table of all layers. Distant tokens
+share it by the logarithm of their distance.
 
 B batch, Tq queries, Tk keys, H heads, d size of a head, D hidden size, N distances, R rows.
 """
@@ -72,8 +76,8 @@ class Relative(OwnScores):
     r_ND = sinusoids(distances_N, H * d)
     r_ND = Dropout(config.hidden_dropout_prob, self.deterministic, shared=True)(r_ND)
     r_NHd = layers.dense(config, H * d, 'distance', bias=False)(r_ND).reshape(-1, H, d)
-    at_BTT = _places(pattern, lambda back_BTT: jnp.clip(Tk - 1 - back_BTT, 0, N - 1))
-    return q_BTHd + u_Hd, _scores((q_BTHd + v_Hd) / math.sqrt(d), r_NHd, Tk, at_BTT)
+    scores = _scores((q_BTHd + v_Hd) / math.sqrt(d), r_NHd, Tk, _places(pattern, Tk, N))
+    return q_BTHd + u_Hd, scores
 
 
 class Distances(nn.Module):
@@ -101,15 +105,52 @@ class Disentangled(OwnScores):
     r_RD, terms = drop(pattern.queries.distances), 1 + len(names)
     distances_N = (np if isinstance(Tk, int) else jnp).arange(1 - Tq, Tk)
     r_ND = r_RD[rows_of(config, distances_N)]
-    place = lambda back_BTT: jnp.clip(back_BTT + Tq - 1, 0, Tq + Tk - 2)
+    at_BTT = _places(pattern, Tk, Tq + Tk - 1)
     scores, size = jnp.zeros(()), math.sqrt(terms * q_BTHd.shape[-1])
     if 'c2p' in names:
-      fallen_BTT = _places(pattern, lambda back_BTT: Tq + Tk - 2 - place(back_BTT))
-      scores += _scores(q_BTHd / size, project('key', r_ND[::-1]), Tk, fallen_BTT)
+      scores += _scores(q_BTHd / size, project('key', r_ND[::-1]), Tk, at_BTT)
     if 'p2c' in names:  # a row for each key
-      at_BTT = _places(pattern, lambda back_BTT: place(back_BTT).swapaxes(1, 2))
+      at_BTT = None if at_BTT is None else (Tq + Tk - 2 - at_BTT).swapaxes(1, 2)
       scores += _scores(k_BTHd / size, project('query', r_ND), Tq, at_BTT).swapaxes(2, 3)
     return q_BTHd / math.sqrt(terms), scores
+
+
+class Biases(Distances):
+  """T5's biases of relative distances, [R, H] float32: a row for each of R buckets."""
+
+  @nn.compact
+  def __call__(self) -> Array:
+    shape, init = (self.config.distance_rows, self.config.num_attention_heads), layers.initializer
+    return nn.Embed(*shape, embedding_init=init(self.config), name='biases').embedding
+
+
+class RelativeBias(OwnScores):
+  """T5's scores, from the biases in pattern.queries.distances."""
+
+  @nn.compact
+  def __call__(
+    self, q_BTHd: Array, k_BTHd: Array, pattern: Pattern, project: Project
+  ) -> tuple[Array, Array]:
+    (_, Tq, H, d), Tk = q_BTHd.shape, k_BTHd.shape[1]
+    distances_N = Tk - 1 - (np if isinstance(Tk, int) else jnp).arange(Tq + Tk - 1)
+    b_NH = jnp.take(pattern.queries.distances, buckets_of(self.config, distances_N), axis=0)
+    b_BHTN = jnp.broadcast_to(b_NH.T[None, :, None], (1, H, Tq, len(b_NH)))
+    scores = _picked(b_BHTN, Tk, _places(pattern, Tk, Tq + Tk - 1))
+    return q_BTHd * math.sqrt(d), scores
+
+
+def buckets_of(config: ModelConfig, distances: np.ndarray | Array) -> Array:
+  """The rows of T5's table for distances, whole numbers of any shape: those from 0 on of earlier
+  keys and of the token itself, then those of later keys."""
+  farthest, side = config.max_relative_positions, config.distance_rows // 2
+  s = np.arange(farthest + 1)
+  if config.position_buckets:
+    near = side // 2
+    ratios = np.maximum(s, near).astype(np.float32) / np.float32(near)
+    steps = np.log(ratios) / np.float32(math.log(farthest / near)) * np.float32(side - near)
+    s = np.where(s < near, s, near + steps.astype(int))
+  rows = jnp.asarray(s.clip(0, side - 1), jnp.int32)[abs(distances).clip(0, farthest)]
+  return rows + side * (distances < 0)
 
 
 def rows_of(config: ModelConfig, distances: np.ndarray | Array) -> Array:
@@ -125,10 +166,12 @@ def rows_of(config: ModelConfig, distances: np.ndarray | Array) -> Array:
   return rows[distances.clip(-farthest, farthest) + farthest]
 
 
-def _places(pattern, of):
-  """of([B, Tq, Tk], how far each key is before each query), if places differ by row, or None."""
+def _places(pattern, Tk, N):
+  """[B, Tq, Tk], which of N distances, falling from Tk - 1 on, each query has from each key, if
+  places differ by row, or None."""
   places = pattern.queries.places
-  return of(distance(pattern)) if places is not None and places.ndim == 2 else None
+  is_by_row = places is not None and places.ndim == 2
+  return jnp.clip(Tk - 1 - distance(pattern), 0, N - 1) if is_by_row else None
 
 
 def _scores(x_BTHd, r_NHd, columns, at_BTT):
@@ -138,7 +181,11 @@ def _scores(x_BTHd, r_NHd, columns, at_BTT):
   # Rows and queries are one dimension: see MaskedLMHead.
   x_XHd = x_BTHd.reshape(-1, H, d)
   x_HXN = jnp.einsum('xhd,nhd->hxn', x_XHd, r_NHd, preferred_element_type=jnp.float32)
-  x_BHTN = x_HXN.reshape(H, B, T, N).swapaxes(0, 1)
+  return _picked(x_HXN.reshape(H, B, T, N).swapaxes(0, 1), columns, at_BTT)
+
+
+def _picked(x_BHTN, columns, at_BTT):
+  """Of numbers for N distances those at at_BTT [B, T, columns], or, without, see `shifted`."""
   if at_BTT is not None:
     return jnp.take_along_axis(x_BHTN, at_BTT[:, None], axis=-1)
   return shifted(x_BHTN, columns)

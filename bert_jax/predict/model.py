@@ -132,12 +132,16 @@ class Model:
 
   def ask(self, task: str, **options: Any) -> Ask:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
+    options = {name: value for name, value in options.items() if value is not None}
+    prediction = self.family.predictions.get(task) or OF_ALL.get(task)
+    for name, option in prediction.options.items() if prediction else ():
+      if name in options:
+        option.check(name, options[name])
     several = lambda x: isinstance(x, Iterable) and not isinstance(x, str)  # texts, as a list
-    options = {k: tuple(x) if several(x) else x for k, x in options.items() if x is not None}
+    options = {name: tuple(x) if several(x) else x for name, x in options.items()}
     key = (task, *sorted(options.items()))
     if key in self._asks:
       return self._asks[key]
-    prediction = self.family.predictions.get(task) or OF_ALL.get(task)
     if not prediction:
       known(task)
     head = f'head for {task!r}; use one that was trained for it'
@@ -148,9 +152,6 @@ class Model:
       raise InputError(f'{said}{inside}.')
     if not self._has_parts(prediction):
       raise InputError(f'the weights of this model came without a {lacks}.')
-    for name, value in options.items():
-      if name in prediction.options:
-        prediction.options[name].check(name, value)
     model: Any = self  # as the stub describes it
     return self._asks.setdefault(key, prediction.ask(model, **options))
 

@@ -76,7 +76,8 @@ class Windows(Examples):
   def __init__(
     self, model: 'Model', records: Sequence[str], problems: RecordProblems, normalize: bool
   ):
-    self.normalize, room = normalize, model.limit - 2
+    self.normalize, ends = normalize, model.tokenizer.ends
+    room = model.limit - sum(ends)
     texts, text_of = [], []
     self.read = model.tokenizer.ids_batch([model.vector.read_as(text) for text in records])
     for i, ids in enumerate(self.read):
@@ -89,7 +90,8 @@ class Windows(Examples):
       text_of += [i] * len(parts)
     self.text_of = np.array(text_of, np.int64)
     align = model.config.model.recurrent_length or 1
-    super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64, align=align)
+    shape = {'seq_length': model.limit, 'slots': 64, 'align': align, 'ends': ends}
+    super().__init__(model.tokenizer, texts, **shape)
 
   def answers(self, outputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     numbers, (vectors,) = by_example(outputs, 'vectors')

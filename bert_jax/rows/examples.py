@@ -37,7 +37,7 @@ class Examples:
   align: examples begin at multiples of this, and take a multiple of it.
   lengths: [E] tokens of each example, special ones included, to avoid reading the texts for that.
   digest: stands for the texts in the fingerprint; '': they are read.
-  ends: whether [CLS] and [SEP]s stand around texts.
+  ends: whether [CLS] and [SEP]s stand around texts, together or each.
   parts: P > 1: a row is [P, T / P], and the k-th example of an item lies in its k-th part, so that
     an item has P examples at most. Positions count on from part to part; encode.encode reads each
     part as a row.
@@ -64,7 +64,7 @@ class Examples:
     parts: int = 1,
     lengths: np.ndarray | None = None,
     digest: str = '',
-    ends: bool = True,
+    ends: bool | tuple[bool, bool] = True,
   ):
     self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
     self.per_example, self.positions = per_example or {}, positions or {}
@@ -72,7 +72,8 @@ class Examples:
     self.baselines: dict[str, Level] = {}
     self.prior: tuple[float, ...] = ()
     if lengths is None:
-      added = [ends * (1 + len(text)) for text in texts]
+      cls, sep = np.broadcast_to(ends, 2).astype(int)
+      added = [cls + sep * len(text) for text in texts]
       lengths = np.array([sum(map(len, text), n) for n, text in zip(added, texts)], np.int64)
       if not lengths.all():
         raise InputError('a text has no token, and neither [CLS] nor [SEP] stands for it.')

@@ -18,10 +18,10 @@ def build_row(
   *,
   slots: int = 1,
   align: int = 1,
-  ends: bool = True,
+  ends: bool | tuple[bool, bool] = True,
 ) -> dict[str, np.ndarray]:
   """One row, see build_rows. examples: each one or two texts (ids, unit_starts). ends: whether they
-  have [CLS] and [SEP]."""
+  have [CLS] and [SEP], together or each."""
   texts = [text for parts in examples for text in parts]
   sizes = np.zeros((len(examples), 2), np.int64)
   for e, parts in enumerate(examples):
@@ -82,7 +82,8 @@ def build_rows(
   at = spread(np.stack([begin_a, begin_b], axis=1).reshape(-1), sizes.reshape(-1))
   ids[at], starts[at] = tokens, units
   types[spread(begin_b, second * (sizes[:, 1] + has_sep))] = 1
-  ids[begin[has_cls]] = tokenizer.cls_id
+  if has_cls.any():
+    ids[begin[has_cls]] = tokenizer.cls_id
   ids[(begin_a + sizes[:, 0])[has_sep]] = tokenizer.sep_id
   ids[(begin_b + sizes[:, 1])[has_sep & second]] = tokenizer.sep_id
 

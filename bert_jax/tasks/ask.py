@@ -59,14 +59,11 @@ class Ask(abc.ABC):
     that are numbers are read as texts. InputError: the table lacks a column."""
     if not rows:
       return []
-    there, required = {}, () if any(x in rows[0] for x in self.others) else self.fields
-    for field in (*self.fields, *self.others):
-      block, _, name = self.columns.get(field, '').partition('.')
-      spelt = self.model.config.get(block, {}).get(name) or field
-      there[field] = tables.first_of(rows[0], f'{spelt}|{field}|{field.capitalize()}')
-      if field in required and not there[field]:
-        fault = f'{task}: the table has no column {quoted(spelt)}, only {listed(rows[0])}'
-        raise InputError(f'{fault}; rename one, or give its values as a list.')
+    there, is_whole = self._columns(rows[0]), any(x in rows[0] for x in self.others)
+    if lost := [x for x in self.fields if not (there[x] or is_whole)]:
+      fault = f'{task}: the table has no column {quoted(self._spelt(lost[0]))}'
+      fault += f', only {listed(rows[0])}'
+      raise InputError(f'{fault}; rename one, or give its values as a list.')
 
     def record(row):
       held = {x: row[column] for x, column in there.items() if column and row[column] is not None}
@@ -77,6 +74,15 @@ class Ask(abc.ABC):
         return error
 
     return [record(row) for row in rows]
+
+  def _spelt(self, field):
+    block, _, name = self.columns.get(field, '').partition('.')
+    return self.model.config.get(block, {}).get(name) or field
+
+  def _columns(self, row):
+    """{field: its column in a row, called as in training data or as the field is; '': none}."""
+    names = lambda x: f'{self._spelt(x)}|{x}|{x.capitalize()}'
+    return {x: tables.first_of(row, names(x)) for x in (*self.fields, *self.others)}
 
   def parsed(self, value: Any) -> Any:
     """Makes a record from a text, or a tuple or dict of fields; InputError if it cannot be one."""
@@ -93,7 +99,11 @@ class Ask(abc.ABC):
     return record
 
   def element(self, value: Any) -> Any:
-    """Makes a record from an element of the list given to a method of predict.Model."""
+    """Makes a record from an element of the list given to a method of predict.Model: as `parsed`;
+    the fields of a dict may be called as in training data."""
+    if isinstance(value, dict):
+      fields = {column: x for x, column in self._columns(value).items() if x not in value}
+      value = {fields.get(name, name): x for name, x in value.items()}
     return self.parsed(value)
 
   def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:

@@ -36,7 +36,9 @@ class Option(NamedTuple):
   is_negated: bool = False  # written --no-NAME on the command line
 
   def check(self, name: str, value: Any) -> None:
-    """InputError for a number of another kind, or out of bounds, which no model takes."""
+    """InputError for a value of another kind, or out of bounds, which no model takes."""
+    if self.kind is str and isinstance(value, (list, dict)):
+      raise InputError(f'{name} is {quoted(value)}; give one text.')
     if self.kind not in (int, float):
       return
     kind: Any = Integral if self.kind is int else Real

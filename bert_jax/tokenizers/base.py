@@ -71,14 +71,21 @@ class Tokenizer(abc.ABC):
     known = self.begin_ids, self.between, dict(self.reserved)
     self.around = before, between, behind = [list(ids) for ids in around]
     self.begin_ids = tuple(before)
-    self.encloses = len(before) == len(behind) == 1 and {*between} == {*behind}
+    has_cls = len(before) == 1 or not (before or '[CLS]' in self.reserved)
+    self.encloses = has_cls and len(behind) == 1 and {*between} == {*behind}
     if self.encloses:
-      self.reserved |= {'[CLS]': before[0], '[SEP]': behind[0]}
+      self.reserved |= {'[SEP]': behind[0]} | ({'[CLS]': before[0]} if before else {})
       self.between = len(between)
     return known != (self.begin_ids, self.between, self.reserved)
 
+  @property
+  def ends(self) -> tuple[bool, bool]:
+    """Whether a text of which a vector is made has a [CLS], which T5 lacks, and a [SEP]."""
+    return '[CLS]' in self.reserved, True
+
   def check_encloses(self) -> None:
-    """InputError if a file says that texts do not stand between one [CLS] and one [SEP]."""
+    """InputError if a file says that texts do not stand between one [CLS], unless the vocabulary
+    has none, and one [SEP]."""
     if not self.encloses:
       shown = [' '.join(self.pieces[i] for i in ids) or 'nothing' for ids in self.around]
       puts = f'puts {shown[0]} before, {shown[1]} between and {shown[2]} behind the texts of a pair'

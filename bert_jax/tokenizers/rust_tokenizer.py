@@ -14,7 +14,7 @@ import numpy as np
 import tokenizers
 
 from bert_jax.errors import InputError, first_line
-from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
+from bert_jax.tokenizers.base import Encoding, Tokenizer, checked, reserved_id
 from bert_jax.tokenizers.byte_level import BLANK
 
 # Keys that only our files have. `searched`: texts are searched for special tokens that are not
@@ -33,6 +33,8 @@ class RustTokenizer(Tokenizer):
     pieces = list(pieces)
     if content['model']['type'] == 'BPE':  # GPT's and others' have other special tokens
       self.needs = ()
+    elif content['model']['type'] == 'Unigram' and reserved_id(pieces, '[CLS]') is None:  # T5's
+      self.needs = '[PAD]', '[UNK]', '[SEP]'
     parts = {name: content.get(name) for name in ('normalizer', 'pre_tokenizer', 'model')}
     self._added = content.get('added_tokens') or []
     ours = {name: content[name] for name in OURS if content.get(name)}

@@ -36,7 +36,8 @@ def drawn(family, rng):
     'feed_forward_bias': (biases := str(rng.choice(['all', 'none']))),
     'num_key_value_heads': int(rng.choice([0, 3])),
     'max_relative_positions': number(),
-    'position_buckets': int(rng.choice([0, 6])),
+    'position_buckets': 6 if family.name == 't5' else int(rng.choice([0, 6])),
+    'feed_forward': str(rng.choice(['mlp', 'glu'])),
     'pos_att_type': str(rng.choice(['c2p|p2c', 'p2c', 'c2p'])),
   }
   if 'decoder_bias' in family.derived:  # from feed_forward_bias
@@ -97,6 +98,7 @@ LACKING = {
   'nomic_bert': dict(qkv_proj_bias=True, num_experts=8),
   'roberta': dict(is_encoder_decoder=True),
   'roformer': dict(rotary_value=True),
+  't5': dict(is_decoder=True),
 }
 OPTIONS = [(name, option, value) for name, x in LACKING.items() for option, value in x.items()]
 

@@ -95,9 +95,9 @@ def test_their_classes_compute_what_is_recorded(transformers, recorded, case):
 NOT_WRITTEN = set(
   """activation_dropout add_cross_attention classifier_dropout classifier_dropout_prob
   decoder_layerdrop deterministic_flash_attn encoder_layerdrop head_dim initializer_cutoff_factor
-  inner_group_num is_decoder mlp_bias num_hidden_groups pretraining_tp reorder_and_upcast_attn
-  rotary_value
-  scale_attn_by_inverse_layer_idx scale_attn_weights
+  initializer_factor inner_group_num is_decoder is_encoder_decoder is_gated_act mlp_bias
+  num_decoder_layers num_hidden_groups pretraining_tp reorder_and_upcast_attn rotary_value
+  scale_attn_by_inverse_layer_idx scale_attn_weights scale_decoder_outputs
   sparse_pred_ignore_index sparse_prediction summary_activation summary_first_dropout
   summary_last_dropout summary_proj_to_labels summary_type summary_use_proj tpu_short_seq_length
   transformers_version use_cache use_tpu_fourier_optimizations""".split()  # noqa: SIM905
@@ -158,6 +158,23 @@ def test_their_classes_load_what_is_exported(tmp_path, transformers, recorded, c
     assert theirs('the stone')['input_ids'] == ids.tolist()
     assert (theirs.bos_token_id, theirs.eos_token_id) == (hf.END, hf.END)
     assert theirs.mask_token_id is None
+
+
+def test_of_a_whole_t5_the_encoder_is_read(tmp_path, recorded):
+  """As a T5ForConditionalGeneration has it, with the decoder's tensors beside it."""
+  folder = folder_of(tmp_path / 'theirs', recorded, 't5 gated', is_encoder_decoder=True)
+  expected, tensors = trained.load(folder), tensors_of(folder)
+  copies = dict.fromkeys(
+    ('encoder.embed_tokens.weight', 'lm_head.weight'), tensors['shared.weight']
+  )
+  decoder = {x.replace('encoder.', 'decoder.', 1): y for x, y in tensors.items() if 'layer' in x}
+  more = {name: np.copy(x) for name, x in (copies | decoder).items()}
+  rewrite(folder, lambda tensors: tensors | more)
+  with refused(r'decoder\..*: only the encoder of a T5 is read.; --allow-un'):
+    convert.convert(str(folder), f'hf:{tmp_path}/hf')
+  same(expected.params, trained.load(folder).params, expected.config)
+  convert.convert(str(folder), f'hf:{tmp_path}/hf', strict=False)
+  same(expected.params, trained.load(tmp_path / 'hf').params, expected.config)
 
 
 def electra_of(found, sharing):
@@ -346,6 +363,12 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
     ('modernbert', ODD, 'full_attention in every n-th layer'),
     ('modernbert', {'classifier_activation': 'relu'}, "activation 'relu'; here it is hidden_act"),
     ('gpt2', {'activation_function': 'quick_gelu'}, "hidden_act 'quick_gelu'; our encoder has"),
+    ('t5', {'relative_attention_num_buckets': 10}, 'num_buckets 10; our encoder has a multiple of'),
+    ('t5', {'relative_attention_num_buckets': 12}, 'bias.weight is .8, 2., where the config asks'),
+    ('t5', {'relative_attention_num_buckets': '8'}, "num_buckets is '8'; write a whole number"),
+    ('t5', {'feed_forward_proj': 'gated-tanh'}, "hidden_act 'tanh'; our encoder has"),
+    ('t5', {'feed_forward_proj': 'gated-gelu'}, 'not whole: 8 missing, for example t5.enc'),
+    ('t5', {'d_kv': 7}, 'head_dim 7; here it is hidden_size / num_attention_heads, 6'),
     ('gpt2', {'n_layer': 4}, 'the encoder of these weights is not whole: 16 missing'),
     ('bart', {'decoder_layers': 1}, 'tensors that ours has not .52, for example .model.dec'),
     ('modernbert', {'local_attention': 0}, 'local_attention is 0; write a positive number'),
@@ -391,6 +414,12 @@ def test_a_fused_kernel_that_is_cut_is_not_whole(tmp_path, recorded):
     ('modernbert', {'feed_forward_bias': 'output'}, 'ModernBert is all or none'),
     ('albert', {'norm_placement': 'pre'}, "Hugging Face's Albert is post"),
     ('electra tagger', {'mlm_head': 'dense'}, "Hugging Face's Electra is transform"),
+    (
+      't5',
+      {'position_buckets': 0},
+      "position_buckets is 0, and Hugging Face's T5Encoder is above 0",
+    ),
+    ('t5', {'norm': 'layer_norm'}, "norm is layer_norm, and Hugging Face's T5Encoder is rms_norm"),
     ('electra tagger', {'embedding_size': 12}, 'embedding_size is 12, and .* Electra is 0'),
     ('fnet', {'embedding_size': 8}, "embedding_size is 8, and Hugging Face's FNet is 12"),
   ],

@@ -1,6 +1,6 @@
 """Records what models of Hugging Face compute and write, into hf_released.npz: ModernBERT, ALBERT,
 ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R, CamemBERT, Nomic's BERT,
-RoFormer and EuroBERT.
+RoFormer, EuroBERT and T5's encoder.
 
     python tests/golden/make_released_golden.py    # torch 2.13 (CPU) and transformers 5.23 wrote it
 
@@ -52,6 +52,8 @@ NOMIC = SIZES | {'rope_parameters': {'rope_theta': 50.0, 'rope_type': 'default'}
 EURO = SIZES | dict(bos_token_id=2, eos_token_id=3, mask_token_id=4)
 EURO |= {'rope_parameters': {'rope_theta': 70.0, 'rope_type': 'default'}}
 BOS = {'classifier_pooling': 'bos'}
+T5 = dict(vocab_size=VOCAB, d_model=12, num_layers=4, num_heads=2, d_kv=6, d_ff=20)
+T5 |= dict(relative_attention_num_buckets=8, relative_attention_max_distance=15)
 CAMEMBERT = XLM | dict(bos_token_id=5, eos_token_id=6)
 # {case: (class, its config)}.
 WRITERS = {
@@ -106,6 +108,8 @@ CASES = {
   'eurobert tagger': ('EuroBertForTokenClassification', EURO | LABELS),
   'camembert': ('CamembertForMaskedLM', CAMEMBERT),
   'camembert classifier': ('CamembertForSequenceClassification', CAMEMBERT | LABELS),
+  't5': ('T5EncoderModel', T5),
+  't5 gated': ('T5EncoderModel', T5 | {'feed_forward_proj': 'gated-gelu'}),
 } | WRITERS
 TRAINED = 'modernbert', 'xlm-roberta', 'camembert'  # whose losses are recorded
 PROMPTS = [3, 17, 4, 9, 21], [8], [11, 12, 13], [END], [6, 6, 20, 2, 14, 7, 1]
@@ -197,6 +201,7 @@ def inputs_of(model, batch):
     'bart',
     'xlm-roberta',
     'camembert',
+    't5',
   )
   no_types = dict.fromkeys(no_types, 'token_type_ids')
   without = (no_types | {'fnet': 'attention_mask'}).get(model.config.model_type)

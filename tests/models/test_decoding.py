@@ -24,6 +24,8 @@ KINDS = {
   'rotary': dict(position_embeddings='rotary', norm_placement='pre'),
   'alibi': dict(position_embeddings='alibi', feed_forward='glu'),
   'disentangled': dict(position_embeddings='disentangled', max_relative_positions=5),
+  'relative_bias': dict(position_embeddings='relative_bias', max_relative_positions=7)
+  | dict(position_buckets=6),
   'window': dict(position_embeddings='rotary', attention_window=3),
 }
 KINDS = {kind: fields | dict(num_hidden_layers=1) for kind, fields in KINDS.items()}
@@ -78,7 +80,14 @@ def test_the_context_of_a_tower_is_read_once():
 
 @pytest.mark.parametrize(
   'kind',
-  ['alibi', 'disentangled', pytest.param('window', marks=pytest.mark.slow), 'windows', 'shared'],
+  [
+    'alibi',
+    'disentangled',
+    'relative_bias',
+    pytest.param('window', marks=pytest.mark.slow),
+    'windows',
+    'shared',
+  ],
 )  # others: see below
 def test_decoding_with_a_cache_is_the_full_forward(kind):
   """Prompts of three lengths in a batch, and seven tokens after each: the logits of every step."""

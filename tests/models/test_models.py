@@ -71,6 +71,7 @@ def test_parameter_counts_are_the_published_ones():
 ONE = dict(num_hidden_layers=1)
 PRE = dict(norm_placement='pre')
 ROTARY = dict(position_embeddings='rotary')
+BIASES = dict(position_embeddings='relative_bias', position_buckets=6, max_relative_positions=9)
 WINDOWS = dict(attention_window=5, global_attention_every=2, num_hidden_layers=3)
 
 
@@ -93,6 +94,8 @@ WINDOWS = dict(attention_window=5, global_attention_every=2, num_hidden_layers=3
     PRE | dict(first_norm=False, scan_layers=True, layer_norm_eps=0.1, num_hidden_layers=3),
     PRE | dict(norm_bias=False, attention_bias=False, feed_forward_bias='output', remat='dots'),
     ONE | dict(attention_window=3, global_tokens=2, feed_forward_bias='none', feed_forward='glu'),
+    PRE | BIASES | dict(norm='rms_norm', attention_bias=False, scan_layers=True),
+    ONE | BIASES | dict(causal=True, position_buckets=0, attention_implementation='xla'),
     dict(share_layers=True, num_hidden_layers=3, embedding_size=8, causal=True),
     dict(share_layers=True, num_hidden_layers=3, scan_layers=True, layer_norm_eps=0.1),
   ],

@@ -419,6 +419,8 @@ class Words:
   pad_id, cls_id, sep_id, unk_id = 0, 1, 2, 3
   vocab_size = 40
 
+  ends = True, True
+
   def ids_batch(self, texts):
     return [np.array([ord(x.lower()) - 92 for x in t if x.strip()], np.int32) for t in texts]
 

@@ -126,6 +126,7 @@ def read_on(model, params, ids_BN, real=None, length=None, size=T):
     ('relative', True, 'pre'),
     ('rotary', True, 'post'),
     ('disentangled', False, 'post'),
+    ('relative_bias', True, 'pre'),
     ('alibi', False, 'pre'),
   ],
 )

@@ -10,8 +10,8 @@ import published as p
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from running import begun, goes_on
-from small_tables import WORDS, fields, finetune
+from running import begun, goes_on, train_lines
+from small_tables import WORDS, fields, finetune, load
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
@@ -20,6 +20,7 @@ from bert_jax.tasks.choice import reading as choice
 from bert_jax.tasks.classification import reading as classification
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.text import tables
+from bert_jax.train import train
 from bert_jax.workdir import contents
 
 TEXTS = ['He said "no".\nThen, left;', 'Café | 北京\tand', "it's a, b", 'one', '“two”', 'Three 3']
@@ -84,7 +85,12 @@ def written(folder, kind, records):
   path = folder / f'train{kind}'
   if kind == '.jsonl':
     return p.jsonl(path, *records)
-  if kind == '.parquet':
+  if kind == '.csv':
+    with open(path, 'w', newline='') as file:
+      rows = csv.DictWriter(file, records[0], extrasaction='ignore')
+      rows.writeheader()
+      rows.writerows(map(tables.row_of, records))
+  elif kind == '.parquet':
     parquet.write_table(table, path, row_group_size=2)
   elif kind == '.arrow':
     with pa.ipc.new_file(str(path), table.schema) as writer:
@@ -113,12 +119,44 @@ IN_CELLS = 'table', 'pairs', 'scores', 'several', 'squad', 'copa', 'gap', 'wsc',
 def test_rows_are_those_of_a_csv_with_json_in_its_cells(name, tmp_path, letters):
   records = CASES[name][-1]
   wanted = rows_of(name, written(tmp_path, '.parquet', records), letters)
-  rows = [tables.row_of(record) for record in records]
-  with open(tmp_path / 'train.csv', 'w', newline='') as file:
-    table = csv.DictWriter(file, records[0], extrasaction='ignore')
-    table.writeheader()
-    table.writerows(rows)
-  assert rows_of(name, tmp_path / 'train.csv', letters) == wanted
+  assert rows_of(name, written(tmp_path, '.csv', records), letters) == wanted
+
+
+FORMATS = '.csv', '.jsonl', '.parquet', '.arrow', 'hf:'
+PAGES = [{'text': f'{text} {" ".join(WORDS)}. {WORDS[k]}', 'id': k} for k, text in enumerate(TEXTS)]
+TRAINED = {  # {name: (its config, its fields, records)}
+  'table': ('finetune.py:task=table', 'data.seq_length=32', [x for x in TABLE if x['label']]),
+  'squad': (
+    'finetune.py:task=squad2',
+    'data.seq_length=64 qa.doc_stride=8 qa.max_query_length=20',
+    ASKED,
+  ),
+  'ner': ('finetune.py:task=ner', 'data.seq_length=32', TAGGED),
+  'pages': (
+    'pretrain.py',
+    'data.seq_length=32 corpus.rows=full loss.nsp_weight=0 optimizer.warmup=0',
+    PAGES,
+  ),
+}
+
+
+@pytest.mark.usefixtures('steps_once')
+@pytest.mark.parametrize(
+  'name', ['table', 'squad', 'pages', pytest.param('ner', marks=pytest.mark.slow)]
+)
+def test_losses_are_the_same_bits_in_every_format(name, tmp_path, letters):
+  """Three steps of training, and evaluations between, on the same records."""
+  (spec, settings, records), expected = TRAINED[name], None
+  words = letters.save(tmp_path / 'words')
+  for kind in FORMATS if name in IN_CELLS else FORMATS[1:]:
+    path, folder = written(tmp_path, kind, records), tmp_path / f'W{kind}'
+    data = f'data.train={path} data.eval={path} batch_size=4 steps=3 log.every=1 eval.every=2'
+    pieces = f'model.vocab_size={letters.vocab_size} data.examples_per_row=1'
+    train(load(words, f'configs/{spec}', *fields(settings, data, pieces)), folder)
+    expected = expected or train_lines(folder, '')
+    assert train_lines(folder, '') == expected, kind
+  losses = [x['loss'] for x in expected if x['split'] == 'train']
+  assert len({*losses}) == 3 and len(expected) == 5
 
 
 def flat(records):

@@ -13,8 +13,9 @@ from bert_jax.convert.families.modernbert import MODERNBERT
 from bert_jax.convert.families.nomic import NOMIC
 from bert_jax.convert.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bert_jax.convert.families.roformer import ROFORMER
+from bert_jax.convert.families.t5 import T5
 
 # A model of ours is written as the first one that fits.
-_ALL = BART, GPT2, FNET, DEBERTA, NOMIC, ROFORMER, EUROBERT, MODERNBERT, ALBERT, ELECTRA
+_ALL = BART, GPT2, FNET, DEBERTA, T5, NOMIC, ROFORMER, EUROBERT, MODERNBERT, ALBERT, ELECTRA
 _ALL += CAMEMBERT, XLM_ROBERTA, ROBERTA, DISTILBERT, BERT, OPENAI_GPT
 FAMILIES = {family.name: family for family in _ALL}

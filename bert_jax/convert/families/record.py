@@ -120,6 +120,7 @@ class ReleasedFamily(NamedTuple):
   # one after the other.
   modules: Mapping[str, str]  # {our module: its name there}
   prefix: str  # prefix of an encoder's tensor names inside a model with a head
+  gated: Mapping[str, str] = {}  # {our module: its name} where feed-forward layers have a gate
   classifiers: tuple[Classifier, ...] = ()  # the one with the longer ending first
   places: Mapping[str, Place] = {}  # parameters whose names do not follow from their modules'
   endings: Mapping[str, Mapping[str, str]] = TORCH

@@ -61,18 +61,19 @@ class Items(Examples):
     self, config: ConfigDict, tokenizer: Tokenizer, items: list[Item], problems: Problems
   ):
     K, length, limit = texts_per_item(config), config.data.seq_length, labelled.limit(config)
+    ends = sum(tokenizer.ends)
     texts = list(dict.fromkeys(text for item in items for text in item.texts))
     ids_of = dict(zip(texts, tokenizer.ids_batch(texts)))
     self.read, numbers, parts, text_ids = list(ids_of.values()), {}, [], []
     for item in items:
       ids = [ids_of[text] for text in item.texts]
       lengths = np.array([len(x) for x in ids])
-      room = fair_share(np.minimum(lengths, limit - 2), length - 2 * K)
+      room = fair_share(np.minimum(lengths, limit - ends), length - ends * K)
       if cut := int((lengths > room).sum()):
         problems.counts[f'texts cut (of {limit} tokens, or of a row of {length})'] += cut
       parts += [(x[:room],) for x in ids]
       # Texts that differ in capitals that the tokenizer drops, or after the cut, are one text.
-      text_ids += [numbers.setdefault(x[: limit - 2].tobytes(), len(numbers) + 1) for x in ids]
+      text_ids += [numbers.setdefault(x[: limit - ends].tobytes(), len(numbers) + 1) for x in ids]
     there = [bool(x) for item in items for x in item.texts]
     of_text: dict[str, np.ndarray] = {'weights': np.array(there, np.float32)}
     if config.contrastive.loss == 'in_batch':
@@ -87,7 +88,7 @@ class Items(Examples):
       if len(set(scores.tolist())) < 2:
         raise InputError('all scores of data.train are equal; give pairs of different scores.')
     options = labelled.shape(config) | {'items': np.repeat(np.arange(len(items)), K)}
-    super().__init__(tokenizer, parts, per_example=of_text, **options)
+    super().__init__(tokenizer, parts, per_example=of_text, ends=tokenizer.ends, **options)
 
 
 def fair_share(lengths: Sequence[int] | np.ndarray, room: int) -> int:
@@ -109,21 +110,21 @@ class Judged(Scored):
   ):
     self.items_read, self.scored = items, is_scored(config, 'eval')
     self.temperature, self.normalize = config.contrastive.temperature, config.contrastive.normalize
-    self.endings, limit = endings(config), labelled.limit(config)
+    self.endings, room = endings(config), labelled.limit(config) - sum(tokenizer.ends)
     distinct = list(dict.fromkeys(x for item in items for x in item.texts if x))
     first, self.number, self.read = {}, {}, []  # as in Items, equal tokens are one text
     for text, ids in zip(distinct, tokenizer.ids_batch(distinct)):
-      self.number[text] = first.setdefault(ids[: limit - 2].tobytes(), len(first))
+      self.number[text] = first.setdefault(ids[:room].tobytes(), len(first))
       if self.number[text] == len(self.read):
         self.read.append(ids)
-    if cut := sum(len(ids) > limit - 2 for ids in self.read):
-      problems.counts[f'texts cut (longer than {limit} tokens)'] += cut
+    if cut := sum(len(ids) > room for ids in self.read):
+      problems.counts[f'texts cut (longer than {labelled.limit(config)} tokens)'] += cut
     problems.counts['distinct texts'] = len(self.read)
     # Weights of 0: the rows hold no items, so they have no loss.
     of_text = {'weights': np.zeros(len(self.read), np.float32)}
     of_text |= {'text_ids': np.zeros(len(self.read), np.int32), 'scores': of_text['weights']}
-    parts = [(ids[: limit - 2],) for ids in self.read]
-    super().__init__(tokenizer, parts, per_example=of_text, **labelled.shape(config))
+    parts, shape = [(ids[:room],) for ids in self.read], labelled.shape(config)
+    super().__init__(tokenizer, parts, per_example=of_text, ends=tokenizer.ends, **shape)
     self.size = len(items)
     facts = (repr((item.texts, item.score)) for item in items)
     self.fingerprint = digest_of([self.fingerprint, *facts])

@@ -143,7 +143,8 @@ def objective(
     'policies': values_of(masking.policy),
     'vocab_size': tokenizer.vocab_size,
     'special_ids': tokenizer.special_ids,
-    'mask_id': tokenizer.mask_id if masks else None,
+    # Rows need a [CLS]; vectors, which T5's encoder makes, need neither.
+    'mask_id': tokenizer.mask_id if masks and tokenizer.ends[0] else None,
     'max_predictions': masking.max_predictions_per_seq or most,
   }
   in_evaluations = {name: under[f'eval_masking.{name}'] for name in SHARES}

@@ -121,6 +121,19 @@ def test_texts_of_every_format_are_the_same_documents(tmp_path, kind):
   assert texts(written(tmp_path / 'b', kind, inner), text_field='more.text')[0] == wanted
 
 
+@pytest.mark.parametrize(
+  'folder, name', [('data', 'train-0123456789abcdef.parquet'), ('rows', 'train')]
+)
+def test_rows_are_called_by_their_file_or_if_they_were_in_memory_by_their_split(
+  tmp_path, folder, name
+):
+  """Files of the Hub have names with such numbers, too, which are kept."""
+  (tmp_path / folder).mkdir()
+  path = tmp_path / folder / 'train-0123456789abcdef.parquet'
+  parquet.write_table(pa.table({'text': ['a', 'b']}), path)
+  assert [where for where, _ in read(path)[0]] == [f'{name}:0', f'{name}:1']
+
+
 @pytest.mark.parametrize('coded', ['', 'dictionary', 'list of dictionary'])
 @pytest.mark.parametrize('kind', KINDS)
 def test_parts_are_the_same_rows_whatever_the_groups_are(tmp_path, kind, coded):

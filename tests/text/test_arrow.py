@@ -122,16 +122,17 @@ def test_texts_of_every_format_are_the_same_documents(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-  'folder, name', [('data', 'train-0123456789abcdef.parquet'), ('rows', 'train')]
+  'folder, place', [('data', 'train-0123456789abcdef.parquet'), ('rows', 'train')]
 )
-def test_rows_are_called_by_their_file_or_if_they_were_in_memory_by_their_split(
-  tmp_path, folder, name
-):
-  """Files of the Hub have names with such numbers, too, which are kept."""
+def test_rows_that_were_in_memory_are_called_by_their_split(tmp_path, folder, place):
+  """But not documents, whose names decide what is held out, nor rows of the Hub's files."""
   (tmp_path / folder).mkdir()
   path = tmp_path / folder / 'train-0123456789abcdef.parquet'
   parquet.write_table(pa.table({'text': ['a', 'b']}), path)
-  assert [where for where, _ in read(path)[0]] == [f'{name}:0', f'{name}:1']
+  assert [where for where, _ in read(path)[0]] == [f'{place}:0', f'{place}:1']
+  assert [x.name for x in documents(str(path), counts=Counter())] == [
+    f'{path.name}:{i}' for i in (0, 1)
+  ]
 
 
 @pytest.mark.parametrize('coded', ['', 'dictionary', 'list of dictionary'])

@@ -33,14 +33,22 @@ def fetched(path: Path) -> Path:
   if not folder.is_dir():
     with _alone(folder.with_suffix('.lock')):
       if not folder.is_dir():  # else another one has copied it meanwhile
-        log.info('copying %s to %s', path, folder)
-        with SCRATCH:
-          unfinished = Path(_scratch(os.getpid(), folder.parent).name)
-        unfinished.mkdir(parents=True, exist_ok=True)  # if the cache was emptied
-        with tempfile.TemporaryDirectory(dir=unfinished) as scratch:
-          path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
-          os.rename(f'{scratch}/whole', folder)
+        _copy(path, folder)
   return folder / path.name
+
+
+def _copy(path, folder):
+  log.info('copying %s to %s', path, folder)
+  with SCRATCH:
+    unfinished = Path(_scratch(os.getpid(), folder.parent).name)
+  unfinished.mkdir(parents=True, exist_ok=True)  # if the cache was emptied
+  with tempfile.TemporaryDirectory(dir=unfinished) as scratch:
+    path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
+    try:
+      os.rename(f'{scratch}/whole', folder)
+    except OSError:
+      if not folder.is_dir():  # else another one was faster, on a disk without locks
+        raise
 
 
 @contextlib.contextmanager

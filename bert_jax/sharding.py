@@ -150,11 +150,14 @@ def spec_of(
   """The PartitionSpec of one array, by the first rule that matches its path `name`."""
   if not shape:
     return P()
-  spec = next(spec for pattern, spec in rules if re.search(pattern, name))
+  pattern, spec = next(rule for rule in rules if re.search(rule[0], name))
   if spec == AUTO:
     return _auto(shape, mesh.shape['fsdp'])
+  if len(spec) > len(shape):
+    fault = f'sharding rule {pattern!r} names {len(spec)} dimensions but {name} has shape {shape}'
+    raise InputError(f'{fault}; mend the rule in sharding.py.')
   spec = P(*(None,) * (len(shape) - len(spec)), *spec)
-  for size, axes in zip(shape, spec, strict=True):
+  for size, axes in zip(shape, spec):
     parts = math.prod(mesh.shape[axis] for axis in _named(axes))
     if size % parts:
       fault = f'{name} of shape {shape} does not divide over mesh axes {axes} ({parts} parts)'

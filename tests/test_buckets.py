@@ -347,6 +347,22 @@ def test_processes_of_a_host_copy_a_file_once(fake, tmp_path):
   assert [x.suffix for x in (tmp_path / 'cache' / 'bert_jax' / 'buckets').iterdir()] == ['']
 
 
+def test_two_copies_of_a_file_on_a_disk_without_locks(fake, monkeypatch):
+  files.write_whole(fake / 'x', 'whole')
+  both, call = threading.Barrier(2), buckets.Bucket.call
+
+  def together(self, operation, *rest, **options):
+    if operation == 'get':
+      both.wait(30)
+    return call(self, operation, *rest, **options)
+
+  monkeypatch.setattr(buckets.Bucket, 'call', together)
+  monkeypatch.setattr(copies, '_alone', contextlib.nullcontext)
+  with ThreadPoolExecutor(2) as pool:
+    one, two = pool.map(copies.fetched, [fake / 'x'] * 2)
+  assert one == two and one.read_text() == 'whole'
+
+
 def test_threads_of_a_process_have_one_scratch_folder(fake, tmp_path, monkeypatch):
   made, make = [], copies.tempfile.TemporaryDirectory
 

@@ -583,6 +583,8 @@ def test_mesh_mistakes_are_sentences():
   rule = ((r'x$', jax.sharding.PartitionSpec('tensor', None)),)
   with pytest.raises(InputError, match='encoder/x of shape .* does not divide'):
     spec('encoder/x', (7, 7), shaped(tensor=4), rule)
+  with pytest.raises(InputError, match='names 2 dimensions but encoder/x has shape'):
+    spec('encoder/x', (8,), shaped(), rule)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,8 @@ def _check_field(config: ConfigDict, values: Mapping[str, Any], name: str, field
 def checked(name: str, value: Any, kind: type, allowed: Any = None) -> Any:
   """A field's value converted to its type; InputError if it is of another type or not allowed."""
   if kind is float and isinstance(value, int) and not isinstance(value, bool):
-    value = float(value)
+    with contextlib.suppress(OverflowError):
+      value = float(value)
   if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
     raise InputError(f'{name} is {quoted(value)}, which is not {TYPES[kind]}.')
   if allowed is str:

@@ -20,7 +20,7 @@ from bert_jax.errors import listed
 from bert_jax.metrics import own_levels
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Head
-from bert_jax.text import frames
+from bert_jax.text import arrow
 
 Facts = Mapping[str, Any]
 CODE = re.compile(r'[a-z]{2,3}(-[A-Za-z]{2,4})?')  # the Hub's codes of languages
@@ -231,7 +231,7 @@ def _data(config, facts):
     if not known and not spec:
       continue
     embedded = 'the documentation of Python packages' if not config.data.train else 'held out'
-    was_in_memory = frames.ROWS.search(config.data[split])  # named by a checksum
+    was_in_memory = arrow.IN_MEMORY.search(config.data[split])  # named by a checksum
     line = f'- {split}: ' + ('rows in memory' if was_in_memory else f'`{spec or embedded}`')
     if known:
       examples, rows = known.get('examples'), known['rows']

@@ -65,7 +65,7 @@ class Search(Embed):
     if path.exists():
       if (vectors := _read(path, fingerprint)) is not None:
         return vectors
-      log.warning('%s is of other lines or of another model, or damaged: it is made anew', path)
+      log.warning('%s is of other lines, another model or version, or damaged: made anew', path)
     vectors, out = self._embedded(), io.BytesIO()
     np.savez(out, vectors=vectors, fingerprint=fingerprint)
     with writing(path, 'leave out --keep-index'):

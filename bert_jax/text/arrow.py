@@ -26,6 +26,9 @@ from bert_jax.text import files, values
 ROWS = 128  # of a part; a corpus that is being prepared goes on at a multiple
 BUFFER = 1 << 20  # bytes that are read from the disk at once
 END = b'\xff' * 4 + b'\0' * 4  # of a stream of Arrow: a message of no bytes
+# A file of rows that were in memory, SPLIT-CHECKSUM. (Its whole name is in the names of documents,
+# which decide what is held out.)
+IN_MEMORY = re.compile(r'(?:^|/)rows/(\w+)-[0-9a-f]{16}\.parquet$')
 _WORD = r'(?:\[[^]]*\]|[^:@[])+'  # train[:10%] is one
 _HF = re.compile(f'hf:({_WORD})(?::({_WORD}))?(?::({_WORD}))?(?:@(.+))?')
 
@@ -37,7 +40,6 @@ def parts(path: str, split: str, column: str = '') -> Iterator[tuple[str, int, b
   is missing, damaged, empty, or has two columns of one name."""
   hf_set.cache_clear()  # a set may have been written anew
   name = hf_set(path, split)[1] if files.is_named(path) else Path(path).name
-  name = re.sub(r'-[0-9a-f]{16}\.parquet$', '', name)  # rows in memory: train, eval
   first, held, number = 0, [], 0
   try:
     for table, position in _tables(path, split, column):

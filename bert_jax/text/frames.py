@@ -7,7 +7,6 @@ rows of a Parquet file are (arrow.py).
 
 import contextlib
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 from bert_jax.errors import InputError, first_line, listed, quoted
 from bert_jax.text import arrow, record_sources
 
-ROWS = re.compile(r'(^|/)rows/\w+-[0-9a-f]{16}\.parquet$')  # a file of rows that were in memory
 KEPT = b'huggingface'  # of a schema: it names classes. pandas' entry tells its version
 
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.files import Path
-from bert_jax.text import files, record_sources
+from bert_jax.text import arrow, files, record_sources
 from bert_jax.text.encodings import Lines
 from bert_jax.text.files import lines, parse_json, split_files, suffix
 
@@ -72,9 +72,11 @@ def records(
     for path in [Path(spec)] if named else split_files(spec, split, one=split != 'train'):
       if named or suffix(path) in files.RECORDS:
         counts['files'] += not named
+        in_memory = arrow.IN_MEMORY.search(str(path))
         for block in record_sources.blocks(spec if named else str(path), split):
-          read = record_sources.rows(block, counts)
-          yield from ((where, row_of(record())) for where, record in read)
+          for where, record in record_sources.rows(block, counts):
+            place = f'{in_memory[1]}:{where.rpartition(":")[2]}' if in_memory else where
+            yield place, row_of(record())
         continue
       kind, numbered = suffix(path), lines(path, counts, encoding)
       if kind in _DELIMITERS:

@@ -29,6 +29,7 @@ from bert_jax.tasks.record import records
     ('--config.model.hidden_size=abc', "hidden_size is 'abc', which is not a whole number"),
     ('--config.model.hidden_size=64.5', 'which is not a whole number'),
     ('--config.batch_size=true', 'which is not a whole number'),
+    (f'--config.optimizer.learning_rate={"9" * 4000}', 'which is not a number'),
     ('--config.log.tensorboard=3', 'is not true or false'),
     ('--config.optimizer.learning_rate=-1', 'outside'),
     ('--config.model.hidden_act=geluu', "is 'geluu'; use one of gelu, gelu_tanh, relu, swish"),

@@ -97,9 +97,9 @@ def test_sums_of_large_gradients_go_beside_the_backward_pass():
     return jax.lax.psum(jax.grad(loss)(kernels, x), 'data')
 
   def shape(rows, where):
-    return jax.ShapeDtypeStruct((rows, 768), jnp.bfloat16, sharding=NamedSharding(mesh, where))
+    return jax.ShapeDtypeStruct((rows, 1536), jnp.bfloat16, sharding=NamedSharding(mesh, where))
 
-  kernels = [shape(768, P()) for _ in range(layers)]
+  kernels = [shape(1536, P()) for _ in range(layers)]
   specs = dict(in_specs=(P(), P('data')), out_specs=P(), check_vma=False)
   by_device = jax.shard_map(summed, mesh=mesh, **specs)
   lowered = jax.jit(by_device).lower(kernels, shape(16 * 512, P('data')))

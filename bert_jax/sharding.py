@@ -31,9 +31,9 @@ SMALL = 2**14  # AUTO leaves arrays with fewer numbers whole
 MOST = 16  # the most devices that share the parameters with mesh.fsdp=0
 # Options of XLA for TPUs. Parameters are gathered before their product, not passed round a ring
 # during it, with which BERT-base over 16 chips (v5e) takes 1.5 times the cycles. Gradients are
-# summed 4 MB at a time, beside the backward pass of the layers before; together, as by default, they
-# wait for its end. Only an array that is summed alone, being as large as that, goes beside it.
-TPU_OPTIONS = {
+# summed 4 MB at a time, beside the backward pass of the layers before; together, as by default,
+# they wait for its end. Only an array that is summed alone, being as large as that, goes beside it.
+TPU_OPTIONS: dict[str, Any] = {
   'xla_jf_spmd_threshold_for_windowed_einsum_mib': 2**20,
   'xla_jf_crs_combiner_threshold_in_bytes': 2**22,
   'xla_enable_async_all_reduce': True,

@@ -2,15 +2,19 @@
 writer closes it; nothing is renamed or appended to; there are no folders.
 
 `python tests/fake_bucket.py MODULE ARGUMENTS` runs a command of ours that knows it as fake://,
-$FAKE_BUCKET being the folder.
+$FAKE_BUCKET being the folder; `MACHINE:SIGNAL:N:KEY MODULE ARGUMENTS` as if on another machine.
 """
 
 import io
+import itertools
 import os
 import runpy
+import signal
 import sys
+import time
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import quote, unquote
 
 import fsspec
@@ -102,6 +106,36 @@ class FakeBucket(fsspec.AbstractFileSystem):
 fsspec.register_implementation('fake', FakeBucket, clobber=True)
 buckets.PROTOCOLS.add('fake')
 
+
+def on_machine(spec, beat=0.2, stale=3.0):
+  """Makes this process one of another machine, whose locks beat and go stale after so many seconds.
+
+  spec, 'a:SIGKILL:3:steps/': machine a sends itself SIGKILL after its third writing of a key that
+  holds steps/; with -3 just before it. What it has written is noted in $FAKE_BUCKET/.written."""
+  from bert_jax.workdir import lock
+
+  name, number, count, part = spec.split(':')
+  holder, write, seen = lock._holder, FakeBucket.pipe_file, itertools.count(1)
+  lock._holder = lambda: holder() | {'host': name, 'place': name}
+  sleep = lambda seconds, sped_up=stale / lock.BUCKET_SECONDS: time.sleep(seconds * sped_up)
+  lock.time = SimpleNamespace(**vars(time) | {'sleep': sleep})
+  lock.BUCKET_BEAT_SECONDS, lock.BUCKET_SECONDS = beat, stale
+
+  def pipe_file(self, path, value, **options):
+    nth = next(seen) if part in path else 0
+    if nth and nth == -int(count):
+      os.kill(os.getpid(), signal.Signals[number])
+    write(self, path, value, **options)
+    with open(Path(os.environ['FAKE_BUCKET'], '.written'), 'a') as file:
+      file.write(f'{name} {self._strip_protocol(path)}\n')
+    if nth and nth == int(count):
+      os.kill(os.getpid(), signal.Signals[number])
+
+  FakeBucket.pipe_file = pipe_file
+
+
 if __name__ == '__main__':
   sys.argv = sys.argv[1:]
+  if ':' in sys.argv[0]:
+    on_machine(sys.argv.pop(0))
   runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)

@@ -184,11 +184,11 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
 def show(runs: Sequence[Run], root: Path, processes: int) -> None:
   """Prints the runs, their progress, and the expected time left."""
   seconds, known_by = times(runs, root, processes)
-  left, rows = 0.0, [('run', 'steps', 'time left', 'state')]
+  left, faults, rows = 0.0, [], [('run', 'steps', 'time left', 'state')]
   for run in runs:
     there = records.read(root / run.folder)
     saved = max(there.checkpoints, default=0)
-    state = sweep_jobs.state_of(root, run).state or ('begun' if saved else '-')
+    state = sweep_jobs.state_of(root, run, faults).state or ('begun' if saved else '-')
     last = run.config.steps or there.summary.steps
     each = seconds.get(run.folder, math.nan) * (1 - min(1, saved / last) if last else 1)
     each = 0.0 if state == 'done' else each
@@ -196,6 +196,8 @@ def show(runs: Sequence[Run], root: Path, processes: int) -> None:
     shown = sweep_jobs.duration(each)
     rows.append((run.folder, f'{saved} of {last or f"{run.config.epochs:g} epochs"}', shown, state))
   print('\n'.join(aligned(rows)))
+  for fault in faults:
+    log.warning('%s', fault)
   total = f'{sweep_jobs.duration(left / processes)} with --jobs {processes}'
   print(f'{len(runs)} runs; time left: {total} ({known_by})')
 

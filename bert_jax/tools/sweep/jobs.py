@@ -44,12 +44,10 @@ TRIAL = 40  # seconds of a run by which --dry-run estimates
 STATES = {0: 'done', 3: 'stopped', 130: 'stopped', -signal.SIGTERM: 'stopped'}
 
 
-def state_of(root: Path, run: Run) -> Outcome:
-  """How a run has ended; without a state if not run, or run with another config."""
-  faults: list[str] = []
+def state_of(root: Path, run: Run, faults: list[str] | None = None) -> Outcome:
+  """How a run has ended; without a state if not run, or run with another config. Faults of the
+  record of its end are added to `faults`."""
   ended = records.read_outcome(root, run.folder, faults)
-  for fault in faults:
-    log.warning('%s', fault)
   is_same = ended.config == fingerprint(run.config) and files.exists(root / run.folder)
   return ended if is_same else Outcome('')
 
@@ -86,7 +84,10 @@ class Crew:
 
   def __init__(self, runs: Sequence[Run], root: Path, count: int):
     self.root, self.count, self.total = root, count, len(runs)
-    states = {run.folder: state_of(root, run) for run in runs}
+    faults: list[str] = []
+    states = {run.folder: state_of(root, run, faults) for run in runs}
+    for fault in faults:
+      log.warning('%s', fault)
     self.ended = {name: x for name, x in states.items() if x.state == 'done'}
     self.waiting = [run for run in runs if run.folder not in self.ended]
     self.processes, self.over, self.free = set(), threading.Event(), queue.SimpleQueue()

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 from published import jsonl, predicted, telling, tfds_set
+from refusal import refused
 from scipy.special import expit, softmax
 from sklearn import metrics as sklearn_metrics
 from small_tables import WORDS, finetune, load, table
@@ -291,9 +292,8 @@ def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, vocab, token
 def test_bad_tables_are_one_sentence(tmp_path, vocab, rows, sentence):
   path = tmp_path / 'train.tsv'
   path.write_text(rows.replace(' ', '\t').replace('|', '\n').replace('/', '|') + '\n')
-  with pytest.raises(InputError, match=sentence.replace('a/b', r'a\|b')) as caught:
+  with refused(sentence.replace('a/b', r'a\|b')):
     classification.resolve(finetune(vocab, path))
-  assert '\n' not in str(caught.value)
 
 
 def test_faulty_rows_stop_the_run_or_are_counted_and_named(tmp_path, vocab, tokenizer, caplog):

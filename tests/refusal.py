@@ -1,6 +1,7 @@
 """An error of the user is one sentence."""
 
 import contextlib
+import re
 
 import pytest
 
@@ -21,3 +22,8 @@ def refusal(function, *arguments, **options):
     function(*arguments, **options)
   assert '\n' not in str(caught.value)
   return str(caught.value)
+
+
+def one_sentence(said):
+  """`refused`, by words in place of a regex."""
+  return refused(re.escape(said))

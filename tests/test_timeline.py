@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from test_objectives import one_sentence
+from refusal import one_sentence
 from toys import load
 
 from bert_jax import config as c

@@ -129,7 +129,7 @@ def test_values_come_as_their_types():
   assert loaded.optimizer.lr_multipliers == (('pooler', 10),)
 
 
-def test_a_field_is_set_as_it_comes_and_thenchecked():
+def test_a_field_is_set_as_it_comes_and_then_checked():
   loaded = config.load('configs/pretrain.py:runlocal')
   for value in (7, 'seven', 2.5, (1,)):
     config.set_field(loaded, 'batch_size', value)

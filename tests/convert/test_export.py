@@ -138,6 +138,11 @@ def test_what_tells_two_texts_apart_is_no_roberta(tmp_path):
   same(found.params, trained.load(tmp_path / 'hf').params, found.config)
 
 
+def test_a_norm_that_distilbert_has_not_is_a_bert(tmp_path):
+  settings = config_of(exported(tmp_path, 'masked-lm', type_vocab_size=0, layer_norm_eps=1e-5)[1])
+  assert (settings['model_type'], settings['layer_norm_eps']) == ('bert', 1e-5)
+
+
 def test_the_classifier_of_a_distilbert_is_another_than_ours(tmp_path):
   """It has a dense layer with ReLU before it, where our pooler has tanh."""
   _, folder = exported(tmp_path, 'masked-lm', type_vocab_size=0)

@@ -13,7 +13,7 @@ import released
 import tokenizers as library
 from golden import make_released_golden as hf
 from refusal import refused
-from released import batch_of, folder_of, recorded_of, same
+from released import folder_of, recorded_of, same
 
 from bert_jax import config as c
 from bert_jax import models, tokenizers
@@ -35,7 +35,6 @@ def recorded():
   return recorded_of(hf)
 
 
-BATCH = batch_of(hf.draw_batch(writes=True))
 LENGTHS = np.array([len(prompt) for prompt in hf.PROMPTS])
 IDS = np.zeros((len(LENGTHS), max(LENGTHS)), np.int32)
 for _row, _prompt in zip(IDS, hf.PROMPTS):

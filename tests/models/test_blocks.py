@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import references
 from references import drawn, float64
+from refusal import one_sentence
 from test_models import Stack, batch, hidden, model, weights
-from test_objectives import one_sentence
 from test_predict import load_pretrain, random_model, sentences
 from toys import load
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import references
 from references import drawn, float64
+from refusal import one_sentence
 from test_models import batch, hidden, model, weights
-from test_objectives import one_sentence
 from toys import load
 
 from bert_jax import config as config_lib

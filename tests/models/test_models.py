@@ -255,6 +255,14 @@ def test_rows_longer_than_a_table_of_positions_are_refused(kind):
     c.load('configs/pretrain.py:arch=cramming', fields)
 
 
+def test_rotary_positions_keep_the_type_of_queries():
+  q = np.random.default_rng(0).normal(size=(1, 3, 2, 8)).astype('f4')
+  places = np.array([[0, 77, 500]])
+  x = positions.rotary(jnp.asarray(q, jnp.bfloat16), places, 100.0)
+  assert x.dtype == jnp.bfloat16
+  np.testing.assert_allclose(x.astype('f4'), references.rotary(q, places, 100.0), atol=0.03)
+
+
 def test_alibis_slopes_are_the_papers():
   for heads in (1, 3, 8, 12):
     assert positions.alibi_slopes(heads) == pytest.approx(references.slopes(heads), rel=1e-12)

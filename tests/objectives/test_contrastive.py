@@ -11,9 +11,10 @@ import pytest
 import scipy.stats
 import test_objectives
 from references import drawn
+from refusal import one_sentence
 from running import read_weights, same_bits, untrained
 from small_tables import WORDS, sentence
-from test_objectives import close, one_sentence
+from test_objectives import close
 from toys import load
 
 from bert_jax import models

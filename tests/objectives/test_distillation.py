@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from conftest import small_overrides, small_pretrain
 from references import drawn
+from refusal import one_sentence
 from running import begun, goes_on, read_weights, same_bits, untrained
 from scipy import special
 from small_tables import load as load_small
 from small_tables import table
-from test_objectives import MODEL, T, one_sentence
+from test_objectives import MODEL, T
 from toys import load
 
 from bert_jax import config as config_lib

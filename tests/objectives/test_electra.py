@@ -10,9 +10,10 @@ import optax
 import pytest
 import references
 from conftest import small_overrides, small_pretrain
+from refusal import one_sentence
 from running import read_weights, same_bits, untrained
 from scipy import special
-from test_objectives import MASKING, MODEL, batch_of, close, one_sentence
+from test_objectives import MASKING, MODEL, batch_of, close
 
 from bert_jax import config as config_lib
 from bert_jax import models

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from conftest import small_overrides
 from references import drawn
+from refusal import one_sentence
 from running import read_weights, untrained
-from test_objectives import MASKING, MODEL, one_sentence
+from test_objectives import MASKING, MODEL
 from test_rows import text, tokenize, tokenizer  # noqa: F401 (fixtures)
 from toys import load
 

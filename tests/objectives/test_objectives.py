@@ -1,6 +1,5 @@
 """Losses and hits by hand, and where objectives draw dropout."""
 
-import contextlib
 import dataclasses
 import functools
 
@@ -14,7 +13,6 @@ from toys import load
 
 from bert_jax import config as c
 from bert_jax import models
-from bert_jax.config import InputError
 from bert_jax.objectives.choice import Choice
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.coreference import Coreference
@@ -56,14 +54,6 @@ def close(a, b, tolerance=1e-5):
   """Checks that two trees of arrays are equal but for rounding."""
   assert_close = lambda x, y: np.testing.assert_allclose(x, y, atol=tolerance, rtol=tolerance)
   jax.tree.map(assert_close, a, b)
-
-
-@contextlib.contextmanager
-def one_sentence(said):
-  """Checks that an InputError is raised, which is one sentence and says this."""
-  with pytest.raises(InputError) as error:
-    yield
-  assert said in str(error.value) and '\n' not in str(error.value)
 
 
 # ---- terms ---------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from references import drawn, float64, transformed
+from refusal import one_sentence
 from scipy.special import log_softmax
-from test_objectives import MASKING, MODEL, batch_of, one_sentence
+from test_objectives import MASKING, MODEL, batch_of
 from toys import load
 
 from bert_jax.objectives import span_boundary

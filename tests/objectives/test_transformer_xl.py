@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from conftest import fields
 from references import drawn
+from refusal import one_sentence
 from running import lines, same_bits, stopped
-from test_objectives import MASKING, MODEL, close, one_sentence
+from test_objectives import MASKING, MODEL, close
 from test_predict_states import exported
 from toys import load
 

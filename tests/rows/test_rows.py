@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from test_objectives import MASKING, MODEL, one_sentence
+from refusal import one_sentence
+from test_objectives import MASKING, MODEL
 from toys import load
 
 from bert_jax import config as config_lib

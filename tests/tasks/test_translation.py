@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 from published import tfds_set
+from refusal import one_sentence
 from running import read_weights, untrained
 from small_tables import WORDS, sentence
-from test_objectives import one_sentence
 from toys import load
 
 from bert_jax.evaluate import evaluate

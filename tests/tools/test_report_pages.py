@@ -10,6 +10,7 @@ import re
 import shutil
 import statistics
 import xml.etree.ElementTree as ElementTree
+from unittest import mock
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -353,6 +354,12 @@ def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
     assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['A', 'b']
 
 
+def test_a_figure_has_as_many_axes_as_panels():
+  for count in (1, 4, 5, 7):
+    figure, axes = report_figures.new(count, 1, 6.75)
+    assert len(figure.axes) == len(axes) == count
+
+
 def test_colours_survive_grey_print():
   for count in range(2, 9):
     grey = [np.dot(colour[:3], (0.299, 0.587, 0.114)) for colour in report_figures.colours(count)]
@@ -472,6 +479,7 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
     n = columns[folder]
     assert rows[0][n : n + 2] == [f'{first + 0.01:.4f} ± 0.0100', '3']
     assert rows[1][n].startswith(f'{second + 0.02:.4f} ± 0.0200, p ')
+  assert (tmp_path / 'out' / 'report.md').read_text().startswith('# S\n')
   for name in ('report.md', 'table.tex', 'report.html'):
     assert all(x in (tmp_path / 'out' / name).read_text() for x in ('S-sst2', 'S-cola'))
   (panel,) = report.read(tmp_path / 'S').panels
@@ -550,10 +558,11 @@ def test_labels_are_for_people(tmp_path, no_pictures):
   assert made(tmp_path)['table.tex'].startswith('% Needs \\usepackage{booktabs}.\n')
 
 
-def test_a_picture_of_all_runs_is_a_file_or_a_sentence(tmp_path, no_pictures, capsys):
+def test_a_picture_of_all_runs_is_a_file_or_a_sentence(tmp_path, no_pictures, capsys, monkeypatch):
+  monkeypatch.setattr(report, 'svms', mock.Mock(return_value=[]))
   folder, path = grid(tmp_path, {0.15: 4.0}, seeds=1), str(tmp_path / 'curves.svg')
-  report.main([str(folder), '--metric=nsp_accuracy', '--picture', path])
-  assert f'curves: {path}' in capsys.readouterr().out
+  report.main([str(folder), '--metric=nsp_accuracy', '--svm', '--picture', path])
+  assert report.svms.called and f'curves: {path}' in capsys.readouterr().out
   ElementTree.parse(path)
   text = (folder / 'report' / 'report.md').read_text()
   assert text.startswith(f'# {folder.name}\n') and '## mlm_nsp: nsp_accuracy' in text

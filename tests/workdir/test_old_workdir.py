@@ -88,7 +88,9 @@ def test_it_is_continued_and_ends_with_the_same_numbers(workdir, capsys):
   arguments = json.loads((workdir / 'run.json').read_text())['commands'][0]['argv'][1:]
   arguments[arguments.index('--workdir') + 1] = workdir
   command('bert_jax.train', *arguments)
-  assert 'continuing at step 10 of 20' in capsys.readouterr().err
+  said = capsys.readouterr().err
+  starts = 'reading the data', 'compiling the steps', 'restoring the checkpoint of step 10'
+  assert all(x in said for x in (*starts, 'continuing at step 10 of 20', ' -> ')), said
   then, now = meta(OLD, 20), meta(workdir, 20)
   assert now['config'] == then['config'] and now['data'] == then['data']
   del now['metrics']['masked']

@@ -178,11 +178,11 @@ damage(
   'config',
   **cut,
   empty='',
-  edited=rate,
   edited_without_seal=lambda x: rate(x) or x.pop('seal') and None,
   unknown_field=lambda x: sealed(x | {'no_field': 1}),
   text_for_block=lambda x: sealed(x | {'optimizer': 'adam'}),
 )
+damage('config.json', 'config.json is not as the run wrote it', 'config', edited=rate)
 damage('config.json', 'config.json is missing', 'config', missing=missing)
 damage('config.json', 'is of another run', 'config', another=taken)
 damage('run.json', 'run.json', 'facts', **cut, empty='')

@@ -200,8 +200,9 @@ def test_its_model_answers_a_table(run):
   assert run.model.predict(body) == shares == run.model.predict([{'text': x['body']} for x in body])
   both = [x | {'text': 'old engine'} for x in body]
   assert run.model.predict(both) == run.model.predict(['old engine'] * 4)
-  with pytest.raises(InputError, match="element 1: the record has no 'text'.* it has 'sentence'"):
-    run.model.predict([body[0], {'sentence': 'old'}])
+  assert run.model.predict([body[0], {'sentence': 'old'}]) == [shares[0], None]
+  with pytest.raises(InputError, match="element 0: the record has no 'text'.* it has 'sentence'"):
+    run.model.predict([{'sentence': 'old'}])
   with pytest.raises(InputError, match=r"index is \['old', 'new'\]; give one text"):
     run.model.search(['engine'], index=['old', 'new'])
 

@@ -65,7 +65,7 @@ def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, caplog
 @pytest.mark.parametrize(
   'more, sentence',
   [
-    ({'model_type': 't5'}, "model_type 't5'"),
+    ({'model_type': 'xlnet'}, "model_type 'xlnet'"),
     ({'hidden_act': 'tanh'}, "hidden_act 'tanh'"),
     ({'num_hidden_layers': 3}, '16 missing'),
     ({'num_hidden_layers': 1}, 'tensors that ours has not .16, '),

@@ -232,7 +232,8 @@ def lost_process(base, folder, known, number, rng):
   faulty = next((k for k in (0, 1) if ends[k].code != 0), 0)
   end = both[faulty], ends[faulty], known.whole, least, families.tolerance(known.name)
   outcome, note = finish(folder / W, *end)
-  same = outcome != 'survived' or both[0].state == both[1].state
+  own = known.name == 'memory'  # each process holds the memory of its own rows
+  same = outcome != 'survived' or own or both[0].state == both[1].state
   return [Try(row, outcome if same else 'silent', note)]
 
 

@@ -109,7 +109,7 @@ def test_the_command_keeps_vectors_and_uses_them(
   whole, written = kept.read_bytes(), kept.stat().st_mtime_ns
   kept.write_bytes(damaged := whole[: len(whole) // 2])
   assert answers() == first and kept.read_bytes() != damaged
-  assert 'is of other lines or of another model, or damaged' in capsys.readouterr().err
+  assert 'is of other lines, another model or version, or damaged' in capsys.readouterr().err
   index.write_text('\n'.join(['', *LINES[1:], LINES[0]]) + '\n')
   lines = lambda answer: {x['text']: x['line'] for x in answer['nearest']}
   assert lines(answers()[0]) == {text: line - 1 for text, line in lines(first[0]).items()}

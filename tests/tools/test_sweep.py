@@ -392,7 +392,7 @@ def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys
       (tmp_path / f'seed={seed}' / 'checkpoints' / '350' / 'meta' / 'metadata').write_text('{}')
     (tmp_path / f'seed={seed}' / 'summary.json').write_text('{"steps": 400}')
   monkeypatch.setattr(sweep, 'times', lambda *_: (dict.fromkeys(names, 1000.0), 'known'))
-  ended = lambda _, run: Outcome('done' if run.folder == 'seed=3' else '')
+  ended = lambda _, run, *faults: Outcome('done' if run.folder == 'seed=3' else '')
   monkeypatch.setattr(sweep_jobs, 'state_of', ended)
   sweep.main(words.split())
   said = [re.split(' {2,}', line) for line in capsys.readouterr().out.splitlines()]

@@ -341,7 +341,8 @@ def failure(ended):
 def printed(folder, function):
   """The Trys that a function prints in a process of its own, and one of what ended that."""
   ended = Run(folder, function).end(60 * MINUTES)
-  parts = [json.loads(line) for line in ended.out.splitlines()]
+  said = ended.out.splitlines()  # TFDS, too, prints sentences
+  parts = [json.loads(line) for line in said if line.startswith('[')]
   out = [Try(*part) for part in parts if len(part) > 1]
   if ended.code != 0:
     kind = 'lost' if ended.code is None else 'tracebacks'

@@ -81,8 +81,8 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   masks = any('masks' in field.affects for field in TASKS[config.objective].fields.values())
   holds = not model.mask_decoder or masks
   yield holds, f'{fault}, and this one is {config.objective}; set it to 0.'
-  others: dict[str, tuple[str, ...]] = {'rotary_theta': ('position_embeddings', 'rotary')}
-  others |= {
+  others: dict[str, tuple[str, ...]] = {
+    'rotary_theta': ('position_embeddings', 'rotary'),
     'conv_width': ('mixer', 'conv'),
     'pos_att_type': ('position_embeddings', 'disentangled'),
   }

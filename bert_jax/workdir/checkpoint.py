@@ -187,10 +187,8 @@ class Checkpoints(policies.PreservationPolicy):
         if not (self.folder / str(number)).exists():
           continue  # a run has removed it meanwhile
         damaged.append(error)
-        may_go = (
-          f'{self.folder}/{number} cannot be read: the run that writes there may be removing it'
-        )
-        tell('%s; trying the one before it', may_go if self._is_read_meanwhile() else error)
+        going = f'{self.folder}/{number} cannot be read, as a run may be removing it'
+        tell('%s; trying the one before it', going if self._is_read_meanwhile() else error)
     if self._is_read_meanwhile():
       now = 'a run writes into it; try again in a moment, or when the run has ended'
       raise lock.Busy(f'no checkpoint in {self.folder} can be read, but {now}.')

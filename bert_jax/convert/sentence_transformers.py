@@ -86,9 +86,13 @@ def _texts(folder, pooling):
 
 def longest(folder: Path) -> int:
   """The most tokens, with [CLS] and [SEP], that the model reads of a text; 0: not given."""
-  length = files.json_of(folder / LENGTH).get('max_seq_length')
+  path, name = folder / LENGTH, 'max_seq_length'
+  length = files.json_of(path).get(name)
+  if length is None and (folder / 'modules.json').exists():  # newer versions write it there alone
+    path, name = folder / 'tokenizer_config.json', 'model_max_length'
+    length = files.json_of(path).get(name)
   if length is not None and (type(length) is not int or length < 1):
-    raise InputError(f'{folder / LENGTH} says max_seq_length is {length!r:.60}; write a number.')
+    raise InputError(f'{path} says {name} is {length!r:.60}; write a number.')
   return length or 0
 
 

@@ -24,7 +24,13 @@ from bert_jax.text import files, tables, values
 NAMED = 3  # places that are named of each kind
 NO_TEXT = 'rows without a text in a column'  # a kind of fault
 NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
+NULLS = 'nan', 'null', 'n/a', '<na>', '#n/a'  # how programs write that there is no value
 REMEMBERED = 1_000_000  # ids kept to notice repeated ones; each takes 0.1 kB
+
+
+def is_empty(cell: str) -> bool:
+  """Whether a cell has no number, as programs write it."""
+  return cell.strip().lower() in ('', '-', *NULLS)
 
 
 class Unusable(Exception):

@@ -307,6 +307,10 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
   (tmp_path / 'hf' / 'sentence_bert_config.json').write_text('{"max_seq_length": "16"}')
   with refused("max_seq_length is '16'; write a number"):
     trained.load(tmp_path / 'hf')
+  (tmp_path / 'hf' / 'sentence_bert_config.json').write_text('{}')  # as of version 5 on
+  path = tmp_path / 'hf' / 'tokenizer_config.json'
+  path.write_text(json.dumps(json.loads(path.read_text()) | {'model_max_length': 11}))
+  assert trained.load(tmp_path / 'hf').config.data.seq_length == 11
 
 
 def test_what_sentence_transformers_does_to_a_text(tmp_path, caplog):

@@ -334,8 +334,9 @@ def test_scored_pairs_and_what_is_judged_by_what(tmp_path):
   scored = config(path, arg='task=stsb', eval_spec=path)
   assert [item.score for item in read(scored)[0]] == [4.0, 0.5]
   assert task.score_names(scored) == ('pearson', 'spearman')
-  for none in '- ':
-    empty = config(written(tmp_path / 'a.tsv', SCORED, 'ab4', f'cd{none}', 'ef2'), arg='task=stsb')
+  for none in '-', ' ', 'nan':
+    rows = 'ab4', ('c', 'd', none), 'ef2'
+    empty = config(written(tmp_path / 'a.tsv', SCORED, *rows), arg='task=stsb')
     items, problems = read(empty)
     assert [item.score for item in items] == [4.0, 2.0]
     assert problems.places == {'without a score (left out of training)': ['a.tsv:3']}

@@ -62,6 +62,8 @@ def test_swag_as_published(tmp_path):
     assert read(p.swag(tmp_path / 'train.csv', f'{p.SWAG_ROW},{label}'), 'swag')[0] == [question]
   (question,), _ = read(p.swag(tmp_path / 'test.csv', p.SWAG_ROW, label=False), 'swag', 'eval')
   assert question.gold is None and question.id == '0'
+  (question,), _ = read(p.swag(tmp_path / 'test.csv', f'{p.SWAG_ROW},NaN'), 'swag', 'eval')
+  assert question.gold is None
 
 
 def test_a_file_of_blanks_is_damaged_and_half_characters_of_lines_are_counted(tmp_path):

@@ -452,7 +452,12 @@ def test_labels_that_look_alike_are_named(tmp_path, vocab, tokenizer, cells, ali
   'cells, more, labels, train',
   [
     (('spam', 'spam ', ' ham', 'Ham'), '', ('Ham', 'ham', 'spam'), ['spam', 'spam', 'ham', 'Ham']),
-    (("['x', 'y']", '[""y""]', '[]'), SEVERAL, ('x', 'y'), [('x', 'y'), ('y',), ()]),
+    (
+      ("['x', 'y']", '[""y""]', '[]', "['y'\n 'x']"),  # as pandas, JSON and NumPy write them
+      SEVERAL,
+      ('x', 'y'),
+      [('x', 'y'), ('y',), (), ('y', 'x')],
+    ),
   ],
 )
 def test_blanks_go_and_lists_are_those_that_pandas_prints(
@@ -467,6 +472,16 @@ def test_a_label_that_programs_write_for_nothing_is_named(tmp_path, vocab, token
   config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
   said = classification.label_sets.remarks(config, classification.sources(config, tokenizer))
   assert 'a class of its own: NaN and null; if it is none, table.labels=a,b.' in said
+  train, held, _ = of_cells(tmp_path, vocab, tokenizer, ['2.5', 'NaN', '<NA>', '7'], REGRESSION)
+  assert train == [2.5, 7] and held == [2.5, None, None, 7]
+
+
+def test_vectors_of_zeros_and_ones_are_named(tmp_path, vocab, tokenizer):
+  for cells, odd in ((['[0, 1, 1]', '[1, 0, 0]'], True), (['[0, 1]', '[2]'], False)):
+    *_, labels = of_cells(tmp_path, vocab, tokenizer, cells, SEVERAL)
+    config = classification.resolve(finetune(vocab, tmp_path / 'train.csv', SEVERAL))
+    said = classification.label_sets.remarks(config, classification.sources(config, tokenizer))
+    assert any('the labels are 0 and 1 alone; of a vector such as' in x for x in said) == odd
 
 
 @pytest.mark.parametrize('mark', [',', ';', '|'])

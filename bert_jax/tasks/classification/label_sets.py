@@ -10,14 +10,13 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.metrics import Level
-from bert_jax.tasks.faulty_records import NO_LABEL, Unusable
+from bert_jax.tasks.faulty_records import NO_LABEL, NULLS, Unusable, is_empty
 from bert_jax.tasks.labelled import always, f1_of_all, shares
 from bert_jax.text.values import decimal_number, finite_number, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
 UNKNOWN = 'rows with an unknown label'  # a kind of fault
 NAMED = 10  # labels that are named
-NULLS = 'nan', 'null', 'n/a', '<na>', '#n/a'  # how programs write that there is no value
 NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
 
 
@@ -32,7 +31,7 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = F
     if labels and none.issuperset(labels):
       return None
     return tuple(_checked(name, known, table) for name in labels)
-  if cell in none:
+  if cell in none or (table.regression and is_empty(cell)):
     return None
   if table.regression:
     if (number := decimal_number(cell, delimiter, commas)[0]) is None:
@@ -187,6 +186,9 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
   if numbers and len(labels) >= NUMBERS:
     quantity = 'table.regression=true learns them as numbers'
     out.append(f'all {len(labels)} labels are numbers and are taken as classes; {quantity}.')
+  if table.multi_label and set(labels) <= {'0', '1'}:
+    fix = 'of a vector such as [0, 1, 1] write the names that hold, as in ["b", "c"]'
+    out.append(f'the labels are {" and ".join(labels)} alone; {fix}.')
   return out
 
 

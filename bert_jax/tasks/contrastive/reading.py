@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax.errors import quoted
-from bert_jax.tasks.faulty_records import Problems, Unusable, decimal_commas, reads
+from bert_jax.tasks.faulty_records import Problems, Unusable, decimal_commas, is_empty, reads
 from bert_jax.tasks.qa.reading import is_impossible, records
 from bert_jax.text import files, tables
 from bert_jax.text.values import decimal_number, json_value
@@ -96,10 +96,10 @@ def _table(config, split, problems):
         name = fields.score_column
         empty = row.no_text.get(name) == 'null'
         (cell,) = [''] if empty else problems.columns(row, [name], where, HINT)
-        if cell.strip() in ('', '-') and problems.lacks('a score', where, split):
+        if is_empty(cell) and problems.lacks('a score', where, split):
           continue
         score, how = decimal_number(cell, row.delimiter, commas)
-        if score is None and cell.strip() not in ('', '-'):
+        if score is None and not is_empty(cell):
           fault = f'the score (column {name!r}) is no number; write one'
           raise Unusable(fault, 'unreadable scores')
         if how:

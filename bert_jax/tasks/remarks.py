@@ -145,7 +145,9 @@ def about_accents(
   lost = {name: accents(sample) for name, sample in texts.items()}
   shown = _named({name: share for name, (share, _) in lost.items()}, ACCENTS, '{:.0%}')
   lose = 'of the words lose their accents by lower-casing'
-  return [f'{shown} {lose} ({max(lost.values())[1]}); if they matter, {cased}.'] if shown else []
+  example = max(lost.values(), default=(0, ''))[1]
+  lose += f' ({example})' * bool(example)
+  return [f'{shown} {lose}; if they matter, {cased}.'] if shown else []
 
 
 def about_masks(

@@ -310,6 +310,28 @@ def test_answers_in_a_cell_are_those_that_pandas_or_json_writes(tmp_path, answer
   assert read(tmp_path / 'b.csv')[0][0].gold == ('[x]',)  # the context has it so
 
 
+@pytest.mark.parametrize(
+  'cells, gold',
+  [('Kiel 22', 1), ("['Kiel'] [22]", 1), ("['Kiel'\n'ferry'] [22,4]", 2), ('[] []', 0)],
+)
+def test_answers_and_their_places_in_columns_of_their_own(tmp_path, cells, gold):
+  rows = [('question', 'context', 'answers.text', 'answers.answer_start')]
+  rows.append(('Where?', HERE, *cells.split(' ')))
+  with open(tmp_path / 'a.csv', 'w', newline='') as file:
+    csv.writer(file).writerows(rows)
+  (question,), problems = read(tmp_path / 'a.csv', task='squad2')
+  assert question.gold == ('Kiel', 'ferry')[:gold] and question.starts == (22, 4)[:gold]
+  assert not problems.places
+
+
+def test_where_nothing_can_be_learnt_only_what_helps_is_advised(tmp_path, letters):
+  """An answer without a place is no reason to teach that there is none."""
+  file = p.squad(tmp_path / 'a.json', p.asked('Where?', 'oslo'))
+  for task in 'squad', 'squad2':
+    with pytest.raises(InputError, match='to learn; write answers as contexts have them.$'):
+      windows(file, letters, split='train', task=task)
+
+
 def test_no_answer_needs_no_place(tmp_path):
   rows = (f'Where?,Here.,,{start}\n' for start in (-1, 0, ''))
   (tmp_path / 'a.csv').write_text('question,context,answer,answer_start\n' + ''.join(rows))
@@ -356,7 +378,7 @@ def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_p
   assert 'loss' not in answers[1] and 'gold' not in answers[2]
   scored = [answers[0]['prediction'], answers[1]['prediction']], [['Rome'], ['Paris']]
   assert source.score(answers) == squad_scores.squad(*scored)
-  with pytest.raises(InputError, match='to learn; write .* or set qa.unanswerable=true if'):
+  with pytest.raises(InputError, match='to learn; write .* or set qa.unanswerable=true for'):
     windows(p.squad(tmp_path / 'b.json', p.NONE), letters, split='train')
   assert windows(tmp_path / 'b.json', letters, split='train', task='squad2')
   unknown = {'id': 'u', 'question': 'he?'}  # nobody says that it has no answer

@@ -71,8 +71,8 @@ def _from_table(spec, problems):
     with problems.of_record(where):
       _, context = problems.columns(row, ('question', 'context'), where, HINT)
       if (flat := tables.fields(row, 'answers')) and 'answers' not in row:
-        row['answers'] = '{' + ', '.join(f'"{key}": {x}' for key, x in flat.items()) + '}'
-      if name := tables.first_of(row, 'answers|answer'):
+        record['answers'] = {key: _value(cell, f'answers.{key}') for key, cell in flat.items()}
+      elif name := tables.first_of(row, 'answers|answer'):
         record['answers'] = _answers_of_cell(row, name, context)
       yield where, context, record
 
@@ -80,13 +80,19 @@ def _from_table(spec, problems):
 def _answers_of_cell(row, name, context):
   """The answers in a cell, as _answers takes them: what JSON or pandas wrote there, or its text."""
   cell = row[name].strip()
-  if cell[:1] in ('[', '{') and (name in ('answers', *row.no_text) or cell not in context):
-    try:
-      return values.printed_value(cell)
-    except values.NotJson:
-      raise Unusable(f'write JSON in column {name!r}, not {quoted(cell)}', UNREADABLE) from None
+  if name in ('answers', *row.no_text) or cell not in context:
+    if (value := _value(cell, name)) != cell:
+      return value
   texts = [row[name]] if cell or name == 'answers' else []
   return {'text': texts, 'answer_start': texts and (row.get('answer_start') or None)}
+
+
+def _value(cell, column):
+  """What JSON or pandas wrote in a cell if it begins as a list or an object, else its text."""
+  try:
+    return values.printed_value(cell) if cell.strip()[:1] in ('[', '{') else cell
+  except values.NotJson:
+    raise Unusable(f'write JSON in column {column!r}, not {quoted(cell)}', UNREADABLE) from None
 
 
 def _from_file(path, problems):

@@ -89,7 +89,9 @@ class Windows(Scored):
       self.first.append(len(parts))
     if problems.split == 'train' and not parts:
       none = 'no question of data.train has an answer to learn; write answers as contexts have them'
-      raise InputError(f'{none}, or set qa.unanswerable=true if there are none, as in SQuAD 2.0.')
+      unanswered = any(question.gold == () for question in questions)
+      more = ', or set qa.unanswerable=true for those that have none, as in SQuAD 2.0'
+      raise InputError(f'{none}{more * unanswered}.')
     positions = dict(zip(('start_positions', 'end_positions'), np.concatenate(at).T))
     options = {'per_example': {'weights': np.concatenate(weights)}, 'positions': positions}
     super().__init__(tokenizer, parts, **options, **labelled.shape(config))

@@ -80,9 +80,9 @@ def _from_table(spec, problems):
 def _answers_of_cell(row, name, context):
   """The answers in a cell, as _answers takes them: what JSON or pandas wrote there, or its text."""
   cell = row[name].strip()
-  if name in ('answers', *row.no_text) or cell not in context:
-    if (value := _value(cell, name)) != cell:
-      return value
+  is_text = name not in ('answers', *row.no_text) and cell in context
+  if not is_text and (value := _value(cell, name)) != cell:
+    return value
   texts = [row[name]] if cell or name == 'answers' else []
   return {'text': texts, 'answer_start': texts and (row.get('answer_start') or None)}
 

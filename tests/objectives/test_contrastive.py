@@ -290,6 +290,12 @@ def test_lists_of_positives_and_negatives_as_bge_has_them(tmp_path):
   texts = [('q', 'a', 'c', 'd'), ('q', 'b', 'c', 'd'), ('r', 'f', 'g', '')]
   assert [item.texts for item in items] == texts
   assert problems.counts['negatives of longer lists than columns (left out)'] == 1
+  cells = ('query', 'pos', 'neg'), ('q', "['a', 'b']", '["c"]'), ('r', '[1]', '[sic'), 'sf['
+  columns = "contrastive.positive_column=pos contrastive.negative_columns=('neg',)"
+  items, problems = read(config(written(tmp_path / 'a.tsv', *cells), columns))
+  texts = [('q', 'a', 'c'), ('q', 'b', 'c'), ('r', '[1]', '[sic'), ('s', 'f', '[')]
+  assert [item.texts for item in items] == texts
+  assert problems.counts['cells with a list of texts'] == 2
   with one_sentence("a.jsonl:1: has a list in column 'pos'; write a text"):
     of(row | {'pos': [1]})
   with one_sentence('a.jsonl:1: the anchor is a list of texts; write one'):

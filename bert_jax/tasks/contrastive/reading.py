@@ -5,8 +5,8 @@ A spec such as data.train is, by task.format (of data.eval: contrastive.eval_for
   table   .tsv, .csv, .jsonl, .parquet, tfds: or hf:NAME (text/tables.py) with the columns that
           contrastive.anchor_column, positive_column (without one each text is its own positive:
           SimCSE), negative_columns (cells may be empty) and, of scored pairs, score_column name. In
-          JSON these may be lists: each positive makes a pair, and a column of negatives that is
-          named several times gives as many of them
+          JSON, and in cells as pandas writes them, these may be lists: each positive makes a pair,
+          and a column of negatives that is named several times gives as many of them
   squad   SQuAD's JSON, as tasks/qa/reading.py reads it: each question and its paragraph. Questions
           without an answer there are left out and counted
   lines   text files: each line that is not blank is its own positive (SimCSE); of a table, each
@@ -17,6 +17,7 @@ is its positive, or a score that is no number cannot be used (tasks/faulty_recor
 a positive that occurs twice is a false negative of its other anchor: counted, masked in a batch.
 """
 
+import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from bert_jax.errors import quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable, decimal_commas, is_empty, reads
 from bert_jax.tasks.qa.reading import is_impossible, records
 from bert_jax.text import files, tables
-from bert_jax.text.values import decimal_number, json_value
+from bert_jax.text.values import NotJson, decimal_number, printed_value
 
 FORMATS = 'table', 'squad', 'lines'
 HINT = ' with contrastive.anchor_column, positive_column, or columns if there is no header'
@@ -110,10 +111,16 @@ def _table(config, split, problems):
 
 
 def _texts(row, name, where, problems):
-  """The texts in a column of a row: one, or those of a list in JSON."""
-  there = tables.first_of(row, name)
-  texts = json_value(row[there]) if row.no_text.get(there) == 'a list' else [None]
-  if all(isinstance(text, str) for text in texts):
+  """The texts in a column of a row: one, or those of a list in JSON, or in a cell as pandas or JSON
+  write it."""
+  there, texts = tables.first_of(row, name), None
+  in_cell = bool(row.delimiter) and row.get(there, '')[:1] == '['
+  if in_cell or row.no_text.get(there) == 'a list':
+    with contextlib.suppress(NotJson):
+      texts = printed_value(row[there])
+  if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+    if in_cell:
+      problems.counts['cells with a list of texts'] += 1
     return texts
   return problems.columns(row, [name], where, HINT)
 

@@ -238,7 +238,10 @@ def decoded(path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter) 
       say_once(f'{path}:{number}', 'has bytes that are no characters', fix)
     if line.endswith('\r\n'):
       counts['lines that end in CRLF (as in LF)'] += 1
-    yield number, line.rstrip('\r\n')
+    line = line.rstrip('\r\n')
+    if '\r' in line:
+      say_once(f'{path}:{number}', 'has a CR inside', 'if it ends a line, write LF there')
+    yield number, line
 
 
 def decoded_lines(path: Path, data: bytes, first: int, counts: Counter) -> Lines:

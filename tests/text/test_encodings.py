@@ -111,10 +111,11 @@ def test_bytes_that_are_no_character_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize('text', [b'one\rstill one\ntwo\n', b'a\r\r\nb\r\r\n', b'x\r'])
-def test_a_cr_inside_lines_that_end_in_lf_ends_none(tmp_path, text):
+def test_a_cr_inside_lines_that_end_in_lf_ends_none(tmp_path, caplog, text):
   (tmp_path / 'a.txt').write_bytes(text)
   expected = [line.rstrip('\r') for line in text.decode().rstrip('\n').split('\n')]
   assert lines_of(tmp_path / 'a.txt') == expected
+  assert ('a.txt:1 has a CR inside' in caplog.text) == (b'still' in text)
 
 
 def test_lines_that_come_one_by_one_are_read_in_their_encoding(monkeypatch):

@@ -148,7 +148,9 @@ GENERATION = dict(no_repeat_ngram_size=0, encoder_no_repeat_ngram_size=0, min_le
 GENERATION |= dict(min_new_tokens=0, max_length=20, do_sample=False, num_beam_groups=1, typical_p=1)
 _TOKENS = 'forced_bos_token_id', 'bad_words_ids', 'suppress_tokens', 'begin_suppress_tokens'
 _TOKENS += 'forced_eos_token_id', 'stop_strings', 'sequence_bias', 'force_words_ids'
+_TOKENS += 'exponential_decay_length_penalty', 'constraints', 'dola_layers', 'watermarking_config'
 GENERATION |= dict.fromkeys((*_TOKENS, 'max_new_tokens', 'penalty_alpha', 'guidance_scale'))
+GENERATION |= dict(encoder_repetition_penalty=1, renormalize_logits=False, token_healing=False)
 # {setting of theirs that is read: how it is called here}, see Description.writing.
 WRITING = {'repetition_penalty': 'repetition_penalty', 'num_beams': 'beams', 'eos_token_id': 'ends'}
 WRITING |= {name: name for name in ('length_penalty', 'early_stopping')}

@@ -393,7 +393,7 @@ def test_a_causal_model_writes_on(causal):
   assert drawn[0] == drawn[1] != drawn[2]
   assert drawn[0][0]['generated'] != drawn[0][3]['generated']
   # A text that is shown as it grows is the same.
-  (ask := causal.ask('generate', max_tokens=6)).show = (shown := []).append
+  causal.ask('generate', max_tokens=6).show = (shown := []).append
   causal.generate(prompts[:1], max_tokens=6)
   assert ''.join(shown).strip() == greedy[0]['generated'].strip() and len(shown) > 2
 

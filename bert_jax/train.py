@@ -54,7 +54,11 @@ def with_teacher(
     return config
   student = str(workdir).rstrip('/')
   folder = f'{student}-teacher'
-  if not files.exists(Path(student).expanduser() / contents.CONFIG):  # else it has been
+  if files.exists(Path(student).expanduser() / contents.CONFIG):  # its teacher is trained
+    if not files.exists(Path(folder).expanduser()):
+      fix = 'bring it back, or use another --workdir, for which one is trained again'
+      raise InputError(f'{folder}, the teacher of this run, is not there; {fix}.')
+  else:
     log.info('the teacher, %s, is trained first, in %s', spec, folder)
     theirs = teacher.on_same_data(config_lib.load(spec), config, set_by_user)
     train(theirs, folder, student=student)

@@ -107,6 +107,14 @@ fsspec.register_implementation('fake', FakeBucket, clobber=True)
 buckets.PROTOCOLS.add('fake')
 
 
+def in_folder(folder, monkeypatch):
+  """An empty bucket on the disk, for a test and what it starts: the folder of its files."""
+  (store := folder / 'store').mkdir()
+  monkeypatch.setenv('FAKE_BUCKET', str(store))
+  monkeypatch.setenv('XDG_CACHE_HOME', str(folder / 'cache'))
+  return store
+
+
 def on_machine(spec, beat=0.2, stale=3.0):
   """Makes this process one of another machine, whose locks beat and go stale after so many seconds.
 

@@ -163,7 +163,7 @@ def write_goldens() -> None:
     (GOLDEN / f'{file}.txt').write_text(golden_text(configs))
 
 
-def record_configs(folder: Path, only: str, runs: None):
+def record_configs(only: str, runs: None):
   for file, specs in NAMED.items():
     for spec in (f'{file}:{arguments}' for arguments in specs):
       if only in spec:
@@ -255,7 +255,7 @@ class Runs:
     return self.workdir(name), *self.done[name]
 
 
-def record_runs(folder: Path, only: str, runs: Runs):
+def record_runs(only: str, runs: Runs):
   fingerprint = inner('fingerprint', 'bert_jax.config', 'bert_jax.config.compare')
   for name in filter(lambda name: only in name, runs.golden.RUNS):
     workdir, config, state, results = runs.trained(name)
@@ -345,7 +345,7 @@ ASKED = {
 }
 
 
-def record_answers(folder: Path, only: str, runs: Runs):
+def record_answers(only: str, runs: Runs):
   for run, asked in ASKED.items():
     if only not in run:
       continue
@@ -362,7 +362,8 @@ def record_answers(folder: Path, only: str, runs: Runs):
 # ---- exported folders ----------------------------------------------------------------------------
 
 
-def record_exports(folder: Path, only: str, runs: Runs):
+def record_exports(only: str, runs: Runs):
+  (folder := Path('exports')).mkdir()
   export = helper('test_export')
   write = inner('export_run', 'bert_jax.tools.convert')
   for types, head in itertools.product(export.TYPES, export.HEADS):
@@ -442,7 +443,7 @@ LEFT_OUT = re.compile(
 )
 
 
-def record_preflight(folder: Path, only: str, runs: None):
+def record_preflight(only: str, runs: None):
   try:
     importlib.import_module('libtpu')
   except ImportError:
@@ -543,9 +544,8 @@ def record(root: Path, parts: list[str], only: str):
     Path('configs').symlink_to(root / 'configs')
     runs = Runs() if set(parts) & set(SHARING) else None
     for part in parts:
-      begin, place = time.process_time(), Path(part)
-      place.mkdir()
-      out = {name: kept(cleaned(value)) for name, value in PARTS[part](place, only, runs)}
+      begin = time.process_time()
+      out = {name: kept(cleaned(value)) for name, value in PARTS[part](only, runs)}
       seconds = time.process_time() - begin
       print(f'{part}: {len(out)} entries, {seconds:.0f} CPU seconds', file=sys.stderr)
       yield part, out

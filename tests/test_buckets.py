@@ -52,9 +52,7 @@ from bert_jax.workdir import checkpoint, lock, records, saved_steps, trained
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
   """A folder in a bucket of fake_bucket.py, which is empty."""
-  (tmp_path / 'store').mkdir()
-  monkeypatch.setenv('FAKE_BUCKET', str(tmp_path / 'store'))
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
+  fake_bucket.in_folder(tmp_path, monkeypatch)
   return Path('fake://mine/D')
 
 

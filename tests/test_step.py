@@ -147,6 +147,21 @@ def eight():
   return [json.loads(line) for line in out.stdout.splitlines()]
 
 
+@pytest.mark.parametrize(
+  'sizes, splits', [((1, 1, 3), False), ((3, 1, 2), True), ((1, 2, 1), True)]
+)
+def test_gradients_are_summed_over_devices_that_have_other_rows(sizes, splits, monkeypatch):
+  """XLA does not compile a sum over one device beside an axis that it splits itself."""
+  given, config = {}, toys.config_of()
+  monkeypatch.setattr(
+    sys.modules['bert_jax.step'], 'make_train_step', lambda *_, **x: given.update(x)
+  )
+  types = (jax.sharding.AxisType.Auto,) * 3
+  mesh = jax.sharding.AbstractMesh(sizes, sharding.AXES, axis_types=types)
+  program(config, toys.Running(), mesh, c.timeline_of(config, 10))
+  assert (given['by_device'] is not None) == splits
+
+
 def test_a_carry_moves_from_step_to_step():
   made = toy_program(toys.Running())
   state = toys.first_state(made)

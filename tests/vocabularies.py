@@ -141,6 +141,16 @@ def fairseq(path, kind, lines=(), vocab_size=90):
   return sentencepiece.SentencePieceProcessor(model_proto=model)
 
 
+def t5(path, lines=(), vocab_size=90):
+  """The spiece.model of a T5. Returned is the library's reader of it."""
+  special = dict(pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+  model = sentencepiece_model(lines, vocab_size=vocab_size, **special)
+  path.mkdir(exist_ok=True)
+  (path / 'spiece.model').write_bytes(model)
+  (path / 'config.json').write_text(json.dumps({'model_type': 't5'}))
+  return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
 SPECIAL = {  # {model_type: how its spiece.model has the special tokens}
   'albert': dict(pad_id=0, unk_id=1, bos_id=-1, eos_id=-1),
   'fnet': dict(unk_id=0, bos_id=1, eos_id=2, pad_id=3),

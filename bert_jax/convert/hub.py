@@ -26,11 +26,11 @@ def folder(source: str | os.PathLike) -> Path:
     raise InputError(f'a {type(source).__name__} is no path and no name of a model; give one.')
   source = str(source)
   if not source.startswith(HUB):
-    path = from_huggingface.locate(source)
+    path, is_name = from_huggingface.locate(source), bool(NAME.fullmatch(source))
     if files.exists(path):
       return fetched(path) if from_huggingface.is_model(path) else path
-    other = f'; a model on the Hub is named {HUB}{source}' if NAME.fullmatch(source) else ''
-    raise InputError(f'{source} holds no run and no model: there is no such folder{other}.')
+    fix = 'check the path' + f', or write {HUB}{source} for one on the Hub' * is_name
+    raise InputError(f'{source} holds no run and no model: there is no such folder; {fix}.')
   name = source.removeprefix(HUB)
   if not NAME.fullmatch(name):
     raise InputError(f'{source} is no name on the Hub; write {HUB}NAME or {HUB}ORG/NAME.')

@@ -120,7 +120,7 @@ class Attention(Ask):
     draw(answer, path, self.layer, self.heads)
     return {'tokens': answer.tokens, 'picture': str(path)}
 
-  def returned(self, answers: list[Any]) -> list[States]:
+  def returned(self, answers: list[Any]) -> list[States | None]:
     return answers
 
 

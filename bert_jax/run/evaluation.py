@@ -149,7 +149,8 @@ def beside(
 def write(
   folder: Path, source: Scored, answers: list[dict[str, Any]], result: Mapping[str, float]
 ) -> None:
-  """Writes scores.json, predictions.jsonl, worst.jsonl and the files of the official formats."""
+  """Writes scores.json, predictions.jsonl, worst.jsonl and the files of the official formats, and
+  removes those of an earlier evaluation that it does not write."""
   if not hosts.first():
     return
   lines = lambda answers: ''.join(json.dumps(x, ensure_ascii=False) + '\n' for x in answers)
@@ -161,4 +162,6 @@ def write(
     make_folder(folder)
     for name, content in files.items():
       write_whole(folder / name, content)
+    for name in {*source.leaves_out} - files.keys():
+      (folder / name).unlink(missing_ok=True)
   log.info('answers: %s', folder)

@@ -11,7 +11,6 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files, sharding
-from bert_jax.convert import hub
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.rows.batches import Batches, batches_of
@@ -78,7 +77,7 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   if config.steps:  # checked before the data is read; with epochs the data decides the steps
     config_lib.timeline_of(config).rates(0)
   log.info('reading the data')
-  teacher_folder = hub.folder(config.teacher) if teaching.has_teacher(config) else None
+  teacher_folder = teacher.folder_of(config) if teaching.has_teacher(config) else None
   folder = beginning.folder or teacher_folder
   tokenizer = run_tokenizer.load_or_train(config, folder, lambda: task.texts(config))
   lesson = teacher.lesson(config, task.objective(config, tokenizer), tokenizer)

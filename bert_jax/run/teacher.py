@@ -8,11 +8,19 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import models
-from bert_jax.errors import InputError, log
+from bert_jax.convert import hub
+from bert_jax.errors import InputError, about, log
+from bert_jax.files import Path
 from bert_jax.objectives.base import Objective
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tokenizers import Tokenizer
 from bert_jax.workdir import manifest, trained
+
+
+def folder_of(config: ConfigDict) -> Path:
+  """The folder of the teacher of a run; InputError if it is not there."""
+  with about('config.teacher'):
+    return hub.folder(config.teacher)
 
 
 def student_sizes(config: ConfigDict, sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +60,7 @@ def lesson(
   InputError unless the two fit."""
   if not teaching.has_teacher(config):
     return lambda student: student
-  source = trained.load(config.teacher)
+  source = trained.load(folder_of(config))
   if source.tokenizer.fingerprint != tokenizer.fingerprint:
     fault = f'the teacher {config.teacher} has another vocabulary than this run'
     raise InputError(f'{fault}; give the run its vocabulary (tokenizer.path).')

@@ -125,10 +125,6 @@ class Ask(abc.ABC):
     replies = iter(self.replies([x for x in records if not isinstance(x, InputError)]))
     return ((None, str(x)) if isinstance(x, InputError) else next(replies) for x in records)
 
-  def answers(self, records: Sequence) -> list[dict | None]:
-    """The answers to records, in order; None where there is none."""
-    return [answer for answer, _ in self.replies(records)]
-
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     """The JSON-ready dict of an answer."""
     names = self.shows or [name for name in answer if name not in ('id', 'where', 'length')]

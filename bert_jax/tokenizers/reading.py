@@ -23,8 +23,8 @@ _GENERIC = 'PreTrainedTokenizerFast', 'TokenizersBackend'
 
 def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
   """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`,
-  DeBERTa's too, the `spiece.model` of an ALBERT or FNet, the `sentencepiece.bpe.model` of an XLM-R
-  or CamemBERT, a `tokenizer.json`, or a `vocab.json` with merges.txt.
+  DeBERTa's too, the `spiece.model` of an ALBERT, FNet or T5, the `sentencepiece.bpe.model` of an
+  XLM-R or CamemBERT, a `tokenizer.json`, or a `vocab.json` with merges.txt.
   do_lower_case: of a vocab.txt, which does not say it; InputError if a tokenizer_config.json beside
   it says otherwise. None: as that file says, else by the share of the words with capitals.
   Files beside it that ask for what no tokenizer here does are an error."""

@@ -1,17 +1,17 @@
 """Makes tokenizers of the SentencePiece models that others release, as transformers 4 converts
-them: the spiece.model of ALBERT and FNet, the sentencepiece.bpe.model of XLM-R and CamemBERT, and
-the spm.model of DeBERTa.
+them: the spiece.model of ALBERT, FNet and T5, the sentencepiece.bpe.model of XLM-R and CamemBERT,
+and the spm.model of DeBERTa.
 
 ALBERT and FNet lower-case text and strip accents, if nothing says otherwise, before SentencePiece's
 own normalisation, and never take a number and the comma behind it as one piece. fairseq, by which
 XLM-R and CamemBERT were trained, has its own special pieces first, and <mask> last. DeBERTa's
-[MASK] is the piece after the last of its model.
+[MASK] is the piece after the last of its model, and so are T5's sentinels, <extra_id_0> the last.
 """
 
 import base64
 from typing import NamedTuple
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
 from bert_jax.text import files, protobuf
 from bert_jax.tokenizers.base import Tokenizer
@@ -20,7 +20,8 @@ from bert_jax.tokenizers.sentence_piece import processor
 from bert_jax.tokenizers.tokenizer_json import from_content
 
 FILES = 'spiece.model', 'sentencepiece.bpe.model'
-_DEBERTA = 'DebertaV2Tokenizer'
+_DEBERTA, _T5 = 'DebertaV2Tokenizer', 'T5Tokenizer'
+_MOST_SENTINELS = 10_000
 # Field numbers in sentencepiece_model.proto; _UNIGRAM is a value of _MODEL_TYPE.
 _TRAINER, _MODEL_TYPE, _UNIGRAM = 2, 3, 1
 _NORMALIZER, _CHARSMAP = 3, 2
@@ -28,6 +29,7 @@ _AFTER_NUMBER = 100.0  # the extra cost of "1," over its two pieces
 _FAIRSEQ = '<unk>', '<s>', '</s>'  # what a model begins with that has no further settings
 _XLM_R = '<s>', '<pad>', '</s>', '<unk>'
 _CAMEMBERT = '<s>NOTUSED', '<pad>', '</s>NOTUSED', '<unk>', '<unk>NOTUSED'
+_OF_T5 = '<pad>', '</s>', '<unk>'
 
 
 class Release(NamedTuple):
@@ -38,6 +40,8 @@ class Release(NamedTuple):
   first: tuple[str, ...] = ()  # special pieces that come before them
   replaced: int = 0  # so many pieces of the model stand among `first` already
   mask: str = ''  # a piece that comes after all of the model; '': the model has its own
+  # Ids before, between and behind the texts of a pair; (): as in a BERT.
+  around: tuple[tuple[int, ...], ...] = ()
 
 
 CLASSES = {
@@ -45,6 +49,7 @@ CLASSES = {
   'FNetTokenizer': Release('fnet'),
   'XLMRobertaTokenizer': Release('xlm-roberta', _FAIRSEQ, _XLM_R, 3, '<mask>'),
   'CamembertTokenizer': Release('camembert', _FAIRSEQ, _CAMEMBERT, 1, '<mask>'),
+  _T5: Release('t5', _OF_T5, _OF_T5, 3, around=((), (1,), (1,))),
   _DEBERTA: Release('deberta-v2', ('[PAD]', '[CLS]', '[SEP]', '[UNK]'), mask='[MASK]'),
 }
 
@@ -57,7 +62,7 @@ def is_of(path: Path) -> bool:
 def ids(path: Path) -> dict[str, int]:
   """{piece: id} of a released SentencePiece model; {} if the files beside it name no CLASSES."""
   name = _class_of(path)
-  pairs = _vocabulary(name, _model(path, name)) if name in CLASSES else []
+  pairs = _vocabulary(path, name, _model(path, name)) if name in CLASSES else []
   return {str(piece): i for i, (piece, _) in enumerate(pairs)}
 
 
@@ -69,9 +74,9 @@ def read(path: Path) -> Tokenizer:
     known = ' or '.join(CLASSES)
     raise InputError(f'{fault}; write its tokenizer_class ({known}) into tokenizer_config.json.')
   model, release = _model(path, name), CLASSES[name]
-  vocabulary = _vocabulary(name, model)
+  vocabulary = _vocabulary(path, name, model)
   special = [i for i in range(len(model)) if model.is_unknown(i) or model.is_control(i)]
-  special = {*map(model.id_to_piece, special), *release.first, release.mask}
+  special = {*map(model.id_to_piece, special), *release.first, *_last(path, name)}
   flags = TOKEN_FLAGS | {'special': True}
   strips = lambda piece: 'mask' in piece.lower() and name != _DEBERTA
   pieces = {piece: i for i, (piece, _) in enumerate(vocabulary) if piece in special}
@@ -87,7 +92,8 @@ def read(path: Path) -> Tokenizer:
   unigram = {'type': 'Unigram', 'unk_id': unknown, 'byte_fallback': False, 'vocab': vocabulary}
   normalizer = {'type': 'Sequence', 'normalizers': [*before, *after]}
   content = whole_content(added, normalizer, words, space, unigram)
-  # No text is searched for a model's control pieces, as no file adds them; fairseq's are added.
+  content |= {'around': release.around} if release.around else {}
+  # No text is searched for a model's control pieces, as no file adds them; those of `first` are.
   return from_content(path, content if release.first else content | {'searched': False})
 
 
@@ -107,22 +113,35 @@ def _model(path, name):
     raise InputError(f'{path} is no unigram model, as all of {name} are; is it of another?')
   release = CLASSES[name]
   found = tuple(model.id_to_piece(i) for i in range(len(release.begins)))
-  if found != release.begins or release.mask and model.piece_to_id(release.mask) != model.unk_id():
+  last = _last(path, name)
+  if found != release.begins or any(model.piece_to_id(x) != model.unk_id() for x in last):
     fault = f'{path} begins with {" ".join(found)}, and models of {name} with'
-    says = f'{" ".join(release.begins)}, without a {release.mask} of their own'
+    says = f'{" ".join(release.begins)}' + f', without a {last[0]} of their own' * bool(last)
     raise InputError(f'{fault} {says}; is it of another?')
   return model
 
 
-def _vocabulary(name, model):
+def _last(path, name):
+  """The pieces that a class has behind those of its model. T5's are sentinels, by default 100."""
+  if name != _T5:
+    return [mask] if (mask := CLASSES[name].mask) else []
+  beside = path.with_name('tokenizer_config.json')
+  number = files.json_of(beside).get('extra_ids', 100)
+  if not isinstance(number, int) or not 0 <= number <= _MOST_SENTINELS:
+    wanted = f'write how many sentinels it has, {_MOST_SENTINELS:,} at most'
+    raise InputError(f'{beside} says extra_ids is {quoted(number)}; {wanted}.')
+  return [f'<extra_id_{i}>' for i in reversed(range(number))]
+
+
+def _vocabulary(path, name, model):
   """[[piece, score], ...] in order of their ids."""
   release = CLASSES[name]
   pairs = [[model.id_to_piece(i), model.get_score(i)] for i in range(len(model))]
-  if not release.mask:
+  if not release.first:
     cost = lambda piece: _AFTER_NUMBER * (piece[-1:] == ',' and piece[-2:-1].isdigit())
     return [[piece, score - cost(piece)] for piece, score in pairs]
   first = [[piece, -100.0 if piece == '<unk>NOTUSED' else 0.0] for piece in release.first]
-  return [*first, *pairs[release.replaced :], [release.mask, 0.0]]
+  return [*first, *pairs[release.replaced :], *([piece, 0.0] for piece in _last(path, name))]
 
 
 def _steps(path, name):

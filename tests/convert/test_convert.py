@@ -400,9 +400,9 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
   assert asked.pop()[0] == 'some-model'
   assert hub.folder(folder) == folder
   for local in ('some-model', 'someone/model'):  # a path is never asked of the Hub
-    fails(local, f'no such folder; a model on the Hub is named hf:{local}')
+    fails(local, f'no such folder; check the path, or write hf:{local}')
   for local in ('./some-model', '../some-model', '/some-model', 'a/b/c'):
-    fails(local, f'{local} holds no run and no model: .*no such folder.$')
+    fails(local, f'{local} holds no run and no model: .*no such folder; check the path.$')
   fails('hf:./model', 'hf:./model is no name on the Hub')
   assert not asked and hub.folder('hf:someone/model') == folder
   assert asked == [('someone/model', [*hub.ABOUT, 'model*.safetensors'])]

@@ -115,6 +115,20 @@ def test_an_option_that_we_lack_is_refused_by_its_name(tmp_path, name, option, v
     config_json.read(tmp_path)
 
 
+def test_a_classifier_has_the_activation_that_a_config_json_without_one_means(tmp_path):
+  """ModernBERT's has gelu then, whatever its layers have."""
+  content = config_json.write(
+    FAMILIES['modernbert'], drawn(FAMILIES['modernbert'], np.random.default_rng(3)), 0
+  )
+  content |= {'model_type': 'modernbert', 'hidden_activation': 'silu'}
+  del content['classifier_activation']
+  (tmp_path / 'config.json').write_text(json.dumps(content))
+  with refused("says classifier_activation 'gelu'; here it is hidden_act, 'silu'"):
+    config_json.read(tmp_path)
+  (tmp_path / 'config.json').write_text(json.dumps(content | {'hidden_activation': 'gelu'}))
+  assert config_json.read(tmp_path).model['hidden_act'] == 'gelu'
+
+
 @pytest.mark.parametrize('name', WRITTEN)
 def test_an_activation_that_no_config_json_says_is_not_written(name):
   model = drawn(FAMILIES[name], np.random.default_rng(0)) | {'hidden_act': 'cube'}

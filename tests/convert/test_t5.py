@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+import vocabularies
 from golden import make_released_golden as hf
 from released import folder_of, recorded_of, same, unigram
 from small_tables import WORDS
@@ -129,6 +130,29 @@ def test_a_text_whose_cls_is_left_out_is_none_of_an_encoder(folder, tmp_path):
     tokenizers.load_folder(tmp_path).check_encloses()
 
 
+def test_a_sentencepiece_model_alone_has_sentinels_behind_it(tmp_path):
+  """Texts are searched for them, and </s> stands behind texts; ids are SentencePiece's own."""
+  theirs = vocabularies.t5(tmp_path)
+  ours, n = tokenizers.load_folder(tmp_path), len(theirs)
+  assert ours.pieces[n:] == [f'<extra_id_{i}>' for i in range(99, -1, -1)]
+  texts = [*TEXTS, '  a   stone\t', 'Ｒiver ½', '</s> <pad>']
+  assert [x.tolist() for x in ours.ids_batch(texts[:-1])] == list(map(theirs.encode, texts[:-1]))
+  (plain,) = ours.ids_batch(texts[-1:])
+  assert not {0, 1} & {*plain.tolist()}  # typed, they are plain text here
+  (found,) = ours.ids_batch(['the river <extra_id_3> stone'])
+  assert found.tolist() == [*theirs.encode('the river'), n + 96, *theirs.encode('stone')]
+  assert (ours.begin_ids, ours.around) == ((), [[], [1], [1]]) and ours.pad_id == 0
+  ours.save(tmp_path)  # a tokenizer.json, which agrees with the model beside it
+  assert tokenizers.load_folder(tmp_path).fingerprint == ours.fingerprint
+  (tmp_path / 'tokenizer.json').unlink()
+  settings = tmp_path / 'tokenizer_config.json'
+  settings.write_text('{"tokenizer_class": "T5Tokenizer", "extra_ids": 2}')
+  assert tokenizers.load_folder(tmp_path).pieces[n:] == ['<extra_id_1>', '<extra_id_0>']
+  settings.write_text('{"tokenizer_class": "T5Tokenizer", "extra_ids": "2"}')
+  with pytest.raises(InputError, match="extra_ids is '2'; write how many sentinels"):
+    tokenizers.load_folder(tmp_path)
+
+
 LANGUAGES = 'eng fra deu zho-CN jpn hin rus kor tur vie ell swa fas ces fin'.split()  # noqa: SIM905
 
 
@@ -143,15 +167,10 @@ def test_ids_and_vectors_are_theirs(tmp_path, shared, monkeypatch, gate):
   files = [next((shared / 'ntrex').glob(f'*.{language}.txt')) for language in LANGUAGES]
   lines = [line for file in files for line in file.read_text().splitlines()[:700]]
   assert len(lines) >= 10_000
-  import vocabularies
-
-  model = vocabularies.sentencepiece_model(
-    lines, vocab_size=6000, pad_id=0, eos_id=1, unk_id=2, bos_id=-1
-  )
   folder = tmp_path / 'theirs'
-  folder.mkdir()
-  (folder / 'spiece.model').write_bytes(model)
+  vocabularies.t5(folder, lines, vocab_size=6000)
   theirs = transformers.T5Tokenizer.from_pretrained(folder, model_max_length=128)
+  alone = tokenizers.load_folder(folder)
   os.remove(folder / 'spiece.model')
   theirs.save_pretrained(folder)
   torch.manual_seed(0)
@@ -166,6 +185,11 @@ def test_ids_and_vectors_are_theirs(tmp_path, shared, monkeypatch, gate):
   ours = bert_jax.load(folder)
   expected = theirs(lines, add_special_tokens=False)['input_ids']
   assert [ids.tolist() for ids in ours.tokenizer.ids_batch(lines)] == expected
+  holes = [f'{line} <extra_id_{i % 100}> {line}' for i, line in enumerate(lines[::9])]
+  expected += theirs(holes, add_special_tokens=False)['input_ids']
+  assert [ids.tolist() for ids in alone.ids_batch(lines + holes)] == expected
+  assert alone.pieces == theirs.convert_ids_to_tokens(range(len(theirs)))
+  assert alone.around == ours.tokenizer.around
   long = [' '.join(lines[i : i + 3]) for i in range(0, 60, 3)]
   batch = theirs(long, padding=True, truncation=True, return_tensors='pt')
   assert batch['attention_mask'].sum(1).max() > 100

@@ -222,7 +222,7 @@ def test_prediction_and_export_need_no_teacher(student, tmp_path):
   contents.claim(workdir, config)
   texts = ['the [MASK] meets the old stone .']
   ((answers,),) = (mine := Model(workdir)).fill_mask(texts)
-  with one_sentence('/nowhere'):
+  with one_sentence('config.teacher: /nowhere holds no run and no model'):
     evaluate(workdir)
   results, _ = evaluate(workdir, ['--config.teacher='])
   assert results['mlm'] > 0 and 'soft' not in results

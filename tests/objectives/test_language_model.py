@@ -385,7 +385,7 @@ def test_a_causal_model_writes_on(causal):
   assert alone['log_probability'] == pytest.approx(greedy[2]['log_probability'], abs=1e-4)
   # Scores are those of the real perplexity.
   whole = f'{prompts[0]} {greedy[0]["generated"]}'
-  both, before = causal.ask('perplexity').answers([whole, prompts[0]])
+  (both, _), (before, _) = causal.ask('perplexity').replies([whole, prompts[0]])
   if both['tokens'] - before['tokens'] == 6:
     difference = both['log_probability'] - before['log_probability']
     assert difference == pytest.approx(greedy[0]['log_probability'], abs=1e-3)
@@ -393,8 +393,8 @@ def test_a_causal_model_writes_on(causal):
   assert drawn[0] == drawn[1] != drawn[2]
   assert drawn[0][0]['generated'] != drawn[0][3]['generated']
   # A text that is shown as it grows is the same.
-  (ask := causal.ask('generate', max_tokens=6)).show = (shown := []).append
-  ask.answers(prompts[:1])
+  causal.ask('generate', max_tokens=6).show = (shown := []).append
+  causal.generate(prompts[:1], max_tokens=6)
   assert ''.join(shown).strip() == greedy[0]['generated'].strip() and len(shown) > 2
 
 
@@ -409,10 +409,10 @@ def test_what_no_text_has_is_never_written(causal, monkeypatch, beams):
     return answer(self, prompt, ids, new, score, ended)
 
   monkeypatch.setattr(Generate, '_answer', note)
-  ask.answers(['the river'])
+  ask.replies(['the river'])
   ask = Generate(causal, max_tokens=6, beams=beams)
   ask.choice = dataclasses.replace(ask.choice, never_ids=tuple(written[0]))
-  ask.answers(['the river'])
+  ask.replies(['the river'])
   assert written[1] and not written[0] & written[1]
 
 

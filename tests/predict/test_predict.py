@@ -149,7 +149,7 @@ def test_perplexity_of_a_causal_model_is_of_each_piece_after_those_before(vocab,
   model = random_model(config, tokenizer)
   pieces = model.params['encoder']['embeddings']['word_embeddings']['embedding']
   texts = 'old river new garden', 'river', ' '.join(WORDS * 4)  # of the last what fits
-  for text, answer in zip(texts, model.ask('perplexity').answers(texts), strict=True):
+  for text, answer in zip(texts, as_lines(model.ask('perplexity'), texts), strict=True):
     ids = tokenizer.ids_batch([text])[0][:30]
     hidden = model.states([text])[0].hidden[-1]
     logs = log_softmax(hidden @ pieces[: tokenizer.vocab_size].T, axis=-1)[range(len(ids)), ids]

@@ -274,14 +274,14 @@ def test_many_masks_are_filled_as_few_are(pretrained_model, monkeypatch):
   model = pretrained_model
   ask = masked_words.FillMask(model, top_k=4)
   logits = model.compiled(lambda w, row: model.mlm_logits(w, model.hidden(w, row)))
-  for text, answer in zip(texts, ask.answers(texts)):
+  for text, answer in zip(texts, as_lines(ask, texts)):
     row = {name: x[None] for name, x in ask.examples([text], RecordProblems())[0].items()}
     shares = softmax(logits(model.weights, row)[0, :, : model.tokenizer.vocab_size], axis=-1)
     expected = shares[row['input_ids'][0] == model.tokenizer.mask_id]
-    found = [[share for _, share in own] for own in answer['masks']]
+    found = [[best['probability'] for best in own] for own in answer['masks']]
     np.testing.assert_allclose(found, -np.sort(-expected)[:, :4], rtol=1e-4)
     for own, best in zip(answer['masks'], expected.argmax(axis=-1)):
-      assert own[0][0] == model.tokenizer.pieces[best]
+      assert own[0]['piece'] == model.tokenizer.pieces[best]
 
 
 @pytest.fixture(scope='module')

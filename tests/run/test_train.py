@@ -20,6 +20,7 @@ import pytest
 import toys
 from conftest import PEAK, fields, small_pretrain
 from ml_collections import ConfigDict
+from refusal import one_sentence
 from running import (
   bytes_of,
   edit,
@@ -576,6 +577,9 @@ def test_a_teacher_that_a_config_file_describes_is_trained_first(labelled, tmp_p
   assert (theirs.objective, ours.distillation.every_layer) == ('classification', 2)
   contents.claim(tmp_path / 'W', ours)  # what has begun takes the teacher that is there
   del trained[:]
+  with one_sentence('W-teacher, the teacher of this run, is not there; bring it back'):
+    train(c.load('configs/distill.py:task=docs,runlocal', fields(data)), f'{tmp_path}/W/')
+  (tmp_path / 'W-teacher').mkdir()
   train(c.load('configs/distill.py:task=docs,runlocal', fields(data)), f'{tmp_path}/W/')
   assert [x[0].teacher for x in trained] == [f'{tmp_path}/W-teacher']
   del trained[:]

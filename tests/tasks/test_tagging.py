@@ -19,6 +19,7 @@ from bert_jax import config as c
 from bert_jax import tokenizers
 from bert_jax.errors import InputError
 from bert_jax.rows import windows
+from bert_jax.run import evaluation
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll, scores, task
 
@@ -608,7 +609,12 @@ def test_entities_have_a_table(tokenizer, tmp_path, tags):
   path.write_text(''.join(f'{word}\t{tag}\n' for word, tag in zip(WORDS, tags.split('/'))))
   source, _ = source_of(load(path), tokenizer)
   tags = source.sentences[0].tags
-  shown = source.files([{'tokens': WORDS[:3], 'gold': tags, 'prediction': tags}])['entities.txt']
+  answer = {'tokens': WORDS[:3], 'gold': tags, 'prediction': tags, 'length': 5}
+  for name in (old := ('conlleval.txt', 'tags.txt', 'notes.txt')):
+    (tmp_path / name).write_text('of an earlier evaluation, but for the notes')
+  evaluation.write(tmp_path, source, [answer], {})
+  assert [(tmp_path / name).exists() for name in old] == [False, False, True]
+  shown = (tmp_path / 'entities.txt').read_text()
   assert 'LOC     1.0000    1.0000    1.0000         1' in shown
   none = {'tokens': WORDS[:1], 'gold': ['O'], 'prediction': ['O']}
   assert source.files([none])['entities.txt'] == 'no entities\n'

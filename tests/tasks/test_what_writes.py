@@ -117,9 +117,8 @@ def test_nothing_is_written_that_the_vocabulary_has_not(kind, ask):
   words[len(WORDS) :] = 50 * words[5:9]
   words[len(WORDS) + 2 :] *= -1
   params = from_huggingface.tree(flat, models.ModelConfig(**model.config.model))
-  asked = Model(model._replace(params=params)).ask(ask, max_tokens=8)
-  (answer,) = asked.answers([asked.parsed('the old river')])
-  text = asked.shown(answer)['generated' if ask == 'generate' else 'translation']
+  (answer,) = getattr(Model(model._replace(params=params)), ask)(['the old river'], max_tokens=8)
+  text = answer['generated'] if ask == 'generate' else answer
   plain = lambda pieces: {piece.removeprefix('##') for piece in pieces}
   assert plain(text.split()) <= plain(WORDS)
 

@@ -104,8 +104,8 @@ def test_files_are_read_in_the_encoding_that_is_named(tmp_path):
 def test_the_loss_of_pieces_is_that_of_perplexity(model, sentences):
   """Each piece masked alone, in whatever rows and batches it is asked."""
   logs = probe_pieces.logs_of(model, [s.ids for s in sentences], Counter(), '')
-  expected = model.ask('perplexity').answers(SENTENCES)
-  for x, answer, sentence in zip(logs, expected, sentences):
+  expected = model.ask('perplexity').replies(SENTENCES)
+  for x, (answer, _), sentence in zip(logs, expected, sentences):
     assert len(x) == len(sentence.ids) == answer['tokens']
     assert x.sum() == pytest.approx(answer['log_probability'], rel=1e-5)
 
@@ -158,7 +158,7 @@ def test_minimal_pairs_are_judged_by_their_sums(model, pairs):
   read = probe_pieces.read_pairs([str(pairs)], 0, counts)
   assert len(read) == 6 and counts['lines that are no minimal pair (left out)'] == 2
   result = probe_pieces.minimal_pairs(model, read, Counter())
-  sums = lambda texts: [x['log_probability'] for x in model.ask('perplexity').answers(texts)]
+  sums = lambda texts: [x['log_probability'] for x, _ in model.ask('perplexity').replies(texts)]
   right = np.array(sums([p[0] for p in read])) > sums([p[1] for p in read])
   assert result['accuracy'] == result['by_uid']['order'] == right.mean() and result['pairs'] == 6
   by_term = {t: right[[p[3] == t for p in read]].mean() for t in {p[3] for p in read}}

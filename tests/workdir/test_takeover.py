@@ -40,12 +40,9 @@ except lock.Busy as busy:
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
   """The folder of a bucket on the disk, which is empty."""
-  (tmp_path / 'store').mkdir()
-  monkeypatch.setenv('FAKE_BUCKET', str(tmp_path / 'store'))
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
   monkeypatch.setenv('PYTHONPATH', f'{ROOT}:{ROOT}/tests')
   assert fake_bucket.FakeBucket.protocol in buckets.PROTOCOLS
-  return tmp_path / 'store'
+  return fake_bucket.in_folder(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ MODERNBERT = ReleasedFamily(
     Classifier(_CLASSIFIER | {'classifier/dense': 'classifier'}, 'classifier.bias', ''),
   ),
   keys=_KEYS,
-  defaults=_DEFAULTS | record.NO_DROPOUT | {'hidden_act': 'gelu'},
+  defaults=_DEFAULTS | record.NO_DROPOUT | dict(hidden_act='gelu', classifier_activation='gelu'),
   fields=_FIELDS | {'first_norm': False, 'pooler': 'transform', 'token_pooler': True},
   without_effect=('token_pooler',),
   free=('norm_bias', 'attention_bias', 'feed_forward_bias', 'head_bias', 'decoder_bias'),

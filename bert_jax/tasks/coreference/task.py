@@ -36,6 +36,8 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> Coreference:
 class Pronouns(Scored):
   """The rows of texts: [CLS] text [SEP], the first and last tokens of its spans, and the answer."""
 
+  leaves_out = 'gap.tsv', 'WSC.jsonl', 'cluewsc_predict.json'
+
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, examples: list[Example], problems: Problems
   ):

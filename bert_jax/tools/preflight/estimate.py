@@ -12,7 +12,6 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, step, tokenizers
-from bert_jax.convert import hub
 from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, log
 from bert_jax.models.stack import REMAT_POLICIES
@@ -48,7 +47,7 @@ def objective_of(config: ConfigDict) -> Objective:
   if teaching.has_teacher(config):
     from bert_jax.run import teacher  # slow to import
 
-    tokenizer = tokenizers.load_folder(hub.folder(config.teacher))
+    tokenizer = tokenizers.load_folder(teacher.folder_of(config))
     return teacher.taught(config, task.objective(config, tokenizer), tokenizer)
   return task.objective(config, tokenizer)
 

@@ -5,17 +5,23 @@ import io
 import json
 import subprocess
 import sys
+import time
 import types
+from pathlib import Path
 
+import numpy as np
 import pytest
 from bench import __main__ as bench
+from bench import data as bench_data
 from bench import everything as bench_all
 from bench import peers as bench_peers
 from bench.peers import spread
 from running import without_a_model
 
+from bert_jax import config as c
 from bert_jax.errors import InputError
 from bert_jax.tools.prepare import __main__ as prepare
+from bert_jax.workdir import checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +143,45 @@ def test_a_process_that_fails_ends_its_measurement():
   process = subprocess.Popen(['false', '', '_loading'], stdout=subprocess.PIPE, text=True)
   with pytest.raises(InputError, match='loading failed; see above'):
     bench_peers.results_of(process)
+
+
+def test_waiting_is_of_the_lines_after_the_first(monkeypatch, capsys):
+  trained = []
+
+  def train(config, folder):
+    trained.append(c.check(config).corpus.rows)
+    lines = [{'split': 'train', 'data_wait': x, 'tokens_per_s': 1 / x} for x in (0.9, 0.1, 0.5)]
+    lines.insert(1, {'split': 'eval'})
+    (Path(folder) / 'metrics.jsonl').write_text(''.join(json.dumps(x) + '\n' for x in lines))
+
+  monkeypatch.setattr(bench_data.train, 'train', train)
+  monkeypatch.setattr(bench_data.prepared, 'is_prepared', lambda spec: spec == 'D')
+  bench.main(['waiting', '--corpus', 'D', '--repeat', '2'])
+  found = lines(capsys)
+  assert trained == ['full', 'single', 'nsp', 'sop'] and len(found) == 4
+  assert found[2]['what'] == 'waiting, tiny, nsp rows, 32 x 128'
+  for x in found:
+    assert x['share of the time'] == 0.3 and x['tokens/s, least and most'] == [2, 10]
+
+
+def test_memory_is_of_a_training_that_saves_once_more_than_it_is_asked(monkeypatch, capsys):
+  """Here a save takes twice as long each time, and the first does not count."""
+  waits = iter((0.0, 0.02, 0.04))
+
+  def train(config, folder):
+    assert c.check(config).steps == 3 * config.checkpoint.every
+    for _ in range(3):
+      checkpoint.Checkpoints.save(None, {})
+    return {'params': np.zeros(500_000_000, np.uint8)}, {}
+
+  monkeypatch.setattr(checkpoint.Checkpoints, 'save', lambda *_: time.sleep(next(waits)))
+  monkeypatch.setattr(bench_data.train, 'train', train)
+  monkeypatch.setattr(bench_peers, 'in_process', lambda name, x: bench.IN_A_PROCESS[name](x))
+  monkeypatch.setattr(bench_peers, 'results_of', list)
+  bench.main(['memory', '--size', 'tiny', '--repeat', '2'])
+  (x,) = lines(capsys)
+  assert x['GB of a checkpoint'] == 0.5 and x['GiB at most'] > 0
+  assert 0.04 <= x['s a save stops it'] < 1
 
 
 def test_without_peers_there_is_no_ratio(monkeypatch, capsys):

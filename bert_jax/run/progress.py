@@ -7,7 +7,8 @@ from typing import Any
 import tqdm
 
 from bert_jax import hosts, notebooks
-from bert_jax.errors import in_notebook, log
+from bert_jax.cells import Output, in_notebook
+from bert_jax.errors import log
 from bert_jax.files import Path
 
 EVERY, SHARE = 2.0, 0.05  # seconds between drawings of a curve; the most of the time they may take
@@ -60,7 +61,7 @@ class Live(Progress):
 
   def __init__(self, steps: int, start: int, workdir: Path):
     self.workdir, self.said, self.next = workdir, {}, 0.0
-    out, self.curve = notebooks.Output(), notebooks.Output()
+    out, self.curve = Output(), Output()
     looks: dict[str, Any] = {'bar_format': BAR, 'mininterval': 0.3, 'desc': ''}
     self.bar = tqdm.tqdm(total=steps, initial=start, file=out, **looks)
 
@@ -84,7 +85,7 @@ class Live(Progress):
 
     started = time.monotonic()
     if picture := notebooks.drawn(self.workdir):
-      self.curve.show('image/png', picture)
+      self.curve.show(image_png=picture)
     now = time.monotonic()
     self.next = now + max(EVERY, (now - started) / SHARE)
 

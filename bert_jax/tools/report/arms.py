@@ -11,6 +11,7 @@ from typing import Any
 from bert_jax import config as config_lib
 from bert_jax import files, tokenizers
 from bert_jax.files import Path
+from bert_jax.metrics import LOSSES
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Run
@@ -26,7 +27,6 @@ READING = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary')
 ROWS, VOCABULARY = CHECKSUMS = 'rows of data.eval', 'vocabulary'
 PRIORS = {task.prior for task in TASKS.values()} - {''}
 SEED = re.compile(r',?seed=\d+$')  # how a sweep ends the name of a run's folder
-LOSSES = ('unigram', 'uniform')  # baselines of losses; the other kinds are for scores
 
 
 @dataclass

@@ -52,6 +52,9 @@ class Progress:
     else:
       log.info(text)
 
+  def busy(self, text: str) -> None:
+    """Notes what is done in place of steps, for which no ETA is known."""
+
   def close(self) -> None:
     self.bar.close()
 
@@ -72,7 +75,11 @@ class Live(Progress):
 
   def line(self, text: str) -> None:
     """Shows the metrics of an evaluation; the text begins with its step."""
+    self.said.pop('now', '')
     self._say('eval', text)
+
+  def busy(self, text: str) -> None:
+    self._say('now', text)
 
   def _say(self, kind, text):
     self.said[kind] = f'{kind:6}{text}' if kind == 'train' else text

@@ -119,6 +119,8 @@ class Evaluator:
       for kind, count in counts.items():
         what = run.eval_step, state.params, run.empty_carry, batches, run.constants, count
         ends = lambda: run.watch.ask().ends
+        rows = '' if count else f' all {len(batches.source):,} rows'
+        self.at.progress.busy(f'evaluating{rows}')
         also = inputs.objective.shares, ends, TASKS[config.objective].scores
         results[kind], answers = evaluation.one_pass(*what, *also)
     run.results = results.get('whole', results['eval'])

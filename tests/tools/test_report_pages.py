@@ -157,6 +157,9 @@ def test_the_files_of_a_report(tmp_path):
   assert html.count('<svg') == 3 and 'http' not in re.sub(r'<svg.*?</svg>', '', html, flags=re.S)
   assert not re.search(r'(src|href)="(?!#)', html)  # nothing is fetched
   assert 'masking.masked_lm_prob' in html and 'optimizer.beta1' not in html
+  # The first picture is entitled by what stands out in the table.
+  said, tested = f'{rows[1][0]} differs most from {rows[0][0]}: {rows[1][4]} (', 'p = '
+  assert f'<figure><figcaption>{said}{tested}' in html and f'![{said}{tested}' in files['report.md']
   lines = list(csv.DictReader(files['results.csv'].splitlines()))
   assert len(lines) == 15 and {line['seed'] for line in lines} == set('01234')
   line = lines[0]

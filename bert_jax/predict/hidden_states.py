@@ -158,8 +158,8 @@ def draw(states: States, path: Path, layer: int, heads: Sequence[int]) -> None:
   for axis, head in zip(axes.flat, heads):
     attention = states.attention[layer, head]
     axis.imshow(attention, vmin=0, vmax=1, cmap='Blues')
-    axis.set_title(f'layer {layer}, head {head}: {most_read(attention, tokens)}', fontsize=8)
-    axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
-    axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
+    axis.set_title(f'layer {layer}, head {head}: {most_read(attention, tokens)}', fontsize=9)
+    axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
+    axis.set_yticks(range(len(tokens)), tokens, fontsize=8)
   with writing(f'--picture {path}', 'name another file'):
     figure.savefig(path, dpi=dpi, bbox_inches='tight')

@@ -264,6 +264,9 @@ def test_arms_that_beat_no_guess_are_no_result(tmp_path, no_pictures):
   bad = made(grid(tmp_path / 'bad', {0.15: 6.4, 0.3: 6.5}, seeds=3))
   for name in ('report.md', 'report.html', 'table.tex'):
     assert 'No arm beats a guess' in bad[name] and 'No arm beats a guess' not in good[name]
+  told = lambda name: report.read(tmp_path / name, baseline='masked_lm_prob=0.3').panels[0]
+  good, bad = (report_figures.lesson(told(name), 'mlm') for name in ('good', 'bad'))
+  assert good.startswith('masked_lm_prob=0.15 differs most') and bad == ''
 
 
 def test_progress_is_that_of_checkpoints_and_unfinished_runs_have_no_scores(tmp_path, no_pictures):

@@ -263,9 +263,10 @@ def alone(runs: Sequence[Run]) -> bool:
 
 
 def lesson(panel: Panel, metric: str) -> str:
-  """A sentence on the arm that differs most from the baseline; '' without one."""
-  differing = [(abs(row.difference.mean), row) for row in panel.rows(metric) if row.difference]
-  if not differing:
+  """A sentence on the arm that differs most from the baseline; '' if there is nothing to say."""
+  rows = panel.rows(metric)
+  differing = [(abs(row.difference.mean), row) for row in rows if row.difference]
+  if not differing or panel.is_unbeaten(rows):
     return ''
   _, row = max(differing, key=lambda pair: pair[0])
   p = row.difference.corrected

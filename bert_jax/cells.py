@@ -45,7 +45,8 @@ class Log(logging.Handler):
   """Shows log lines in an output of their cell, warnings below the others. What another cell logs,
   or the same cell after another Output such as a bar, has an output of its own."""
 
-  cell, out = 0, None
+  cell = 0  # its number
+  out: Any = None
 
   def emit(self, record: logging.LogRecord) -> None:
     cell = _shell().execution_count

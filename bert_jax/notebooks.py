@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bert_jax import cells
 from bert_jax.buckets import Bucket
@@ -82,7 +83,7 @@ def drawn(workdir: Path) -> str:
   names = [judge] if any(judge in point.values for point in run.training) else ['loss', judge]
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
-    last = {}  # {kind: value}
+    last: dict[str, Any] = {}  # {kind: value}
     for kind, look in LOOKS.items():
       points = [p for p in run.points if p.kind == kind and p.values.get(name) is not None]
       if points := without_jag(points) if kind == 'train' else points:

@@ -265,14 +265,13 @@ def alone(runs: Sequence[Run]) -> bool:
 def lesson(panel: Panel, metric: str) -> str:
   """A sentence on the arm that differs most from the baseline; '' if there is nothing to say."""
   rows = panel.rows(metric)
-  differing = [(abs(row.difference.mean), row) for row in rows if row.difference]
+  differing = [(x, row.label) for row in rows if (x := row.difference)]
   if not differing or panel.is_unbeaten(rows):
     return ''
-  _, row = max(differing, key=lambda pair: pair[0])
-  p = row.difference.corrected
+  most, label = max(differing, key=lambda pair: abs(pair[0].mean))
+  p = most.corrected
   tested = 'too few seeds for a test' if p is None else f'p = {p:.2g}, corrected'
-  difference = f'{row.difference.mean:+.4f} ({tested})'
-  return f'{row.label} differs most from {panel.baseline}: {difference}. '
+  return f'{label} differs most from {panel.baseline}: {most.mean:+.4f} ({tested}). '
 
 
 def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str, str, 'Figure']]:

@@ -314,13 +314,18 @@ def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
   assert [row[0] for row in rows] == ['masked_lm_prob=0.15', '30 %']
 
 
-def test_an_arm_goes_by_its_label_or_its_name_in_the_sweep(tmp_path):
+def test_an_arm_goes_by_its_label_its_name_in_the_sweep_or_its_folder(tmp_path):
   plan(grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=1))
   for text in ('masked_lm_prob=0.3', 'masking.masked_lm_prob=0.3'):
     found = report.read(tmp_path, baseline=text, renamed=[f'{text}=30 %'])
     assert [panel.baseline for panel in found.panels] == ['30 %']
   with pytest.raises(InputError, match='is called as --baseline 0.3 says; there are masked'):
     report.read(tmp_path, baseline='0.3')
+  for name, size in ('small', 32), ('large', 64):
+    fields = f'model.hidden_size={size}', f'model.intermediate_size={4 * size}'
+    workdir(tmp_path / 'sizes' / name, [(500, 'eval', {'mlm': 200 / size})], *fields, 'steps=500')
+  (panel,) = report.read(tmp_path / 'sizes', baseline='small').panels
+  assert panel.baseline == 'hidden_size=32, intermediate_size=128'
 
 
 def test_a_page_marks_the_row_of_the_baseline():

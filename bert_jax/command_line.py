@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import Any
 
-from bert_jax.errors import InputError, farewell, first_line, in_notebook, printable
+from bert_jax.cells import Log, in_notebook
+from bert_jax.errors import InputError, farewell, first_line, printable
 
 
 def show_log() -> None:
@@ -33,7 +34,7 @@ def show_log() -> None:
     log.setLevel(logging.INFO)
   if in_notebook():  # the root's handler there is not the user's, and Jupyter shows it in red
     if not log.handlers:
-      log.addHandler(logging.StreamHandler(sys.stdout))
+      log.addHandler(Log())
       log.propagate = False
   elif not log.hasHandlers():
     log.addHandler(logging.StreamHandler())

@@ -7,14 +7,20 @@ import errno
 import io
 import logging
 import re
-import sys
 import traceback
 from collections.abc import Iterable, Iterator
 
 log = logging.getLogger('bert_jax')
 
 
-class InputError(ValueError):
+class Said:
+  """What makes a notebook show an exception as one sentence, without a traceback; %debug has it."""
+
+  def _render_traceback_(self) -> list[str]:
+    return [f'{type(self).__name__}: {self}']
+
+
+class InputError(Said, ValueError):
   """A mistake in the user's input, as one sentence that says what to do about it. Commands print it
   and end with `code`: 2 means that the same command will fail again (launch/ relies on it)."""
 
@@ -25,16 +31,16 @@ class InputError(ValueError):
     return text if len(text) < 1400 else f'{text[:900]} [..] {text[-400:]}'
 
 
-class Paused(KeyboardInterrupt):
+class Stopped(Said, KeyboardInterrupt):
+  """A run was asked to end, and has saved itself."""
+
+  code = 130
+
+
+class Paused(Stopped):
   """A run has saved itself and ends before its end, to be started again: launch/ does so."""
 
   code = 3
-
-
-def in_notebook() -> bool:
-  """Is this process the kernel of a notebook?"""
-  shell = getattr(sys.modules.get('IPython'), 'get_ipython', lambda: None)()
-  return hasattr(shell, 'kernel')
 
 
 class Unwritten(InputError):

@@ -35,9 +35,10 @@ class Level(NamedTuple):
 
 
 class LossLevel(Level):
-  """A baseline of a loss, where smaller values are better: unigram, uniform."""
+  """A baseline of a loss, where smaller values are better; its kind is one of LOSSES."""
 
 
+LOSSES = 'unigram', 'uniform'  # kinds of baselines of cross-entropies
 KINDS = 'majority', 'chance'  # of baselines that an evaluation counts itself, as NAME_KIND
 
 

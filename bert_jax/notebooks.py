@@ -1,5 +1,5 @@
-"""For notebooks (Jupyter, Colab): the machine, mounted folders that outlive it, outputs of a cell,
-and the curve of a run.
+"""For notebooks (Jupyter, Colab): the machine, mounted folders that outlive it, and the curve of a
+run.
 """
 
 import base64
@@ -9,12 +9,14 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bert_jax import cells
 from bert_jax.buckets import Bucket
 from bert_jax.errors import InputError
 from bert_jax.files import Path
+from bert_jax.metrics import LOSSES, Level
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Point
 
@@ -60,34 +62,14 @@ def _colab_module(name):
     raise InputError(f'{fault}; give a path here.') from None
 
 
-class Output:
-  """An output of a cell in which each text or picture replaces the one before; a file for tqdm."""
-
-  encoding = 'utf-8'
-
-  def __init__(self):
-    from IPython import display
-
-    self.handle: Any = display.display({'text/plain': ''}, raw=True, display_id=True)
-
-  def show(self, kind: str, content: str) -> None:
-    self.handle.update({kind: content}, raw=True)
-
-  def write(self, text: str) -> None:
-    if text := text.strip('\r\n '):
-      self.show('text/plain', text)
-
-  def flush(self) -> None:
-    pass
-
-
 def show_curve(workdir: Path) -> None:
   if picture := drawn(workdir):
-    Output().show('image/png', picture)
+    cells.Output().show(image_png=picture)
 
 
 def drawn(workdir: Path) -> str:
-  """The curve of a run as a PNG in base64; '' if it has written less than two lines."""
+  """The curve of a run as a PNG in base64, with what it says as its title; '' if the run has
+  written less than two lines."""
   run = records.read(workdir)
   if len(run.points) < 2:
     return ''
@@ -101,23 +83,38 @@ def drawn(workdir: Path) -> str:
   names = [judge] if any(judge in point.values for point in run.training) else ['loss', judge]
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
+    last: dict[str, Any] = {}  # {kind: value}
     for kind, look in LOOKS.items():
       points = [p for p in run.points if p.kind == kind and p.values.get(name) is not None]
       if points := without_jag(points) if kind == 'train' else points:
         values = [point.values[name] for point in points]
+        last[kind] = values[-1]
         alone = {'marker': 'o'} if len(points) == 1 else {}  # a line of one point is not seen
         steps = [point.step for point in points]
         axis.plot(steps, values, label=labels.get(kind, kind), **(alone | look))
-    if name in baselines:
-      level, kind = baselines[name]
-      axis.axhline(level, color='0.3', ls=':', lw=1, label=kind)
-    axis.set(xlabel='step', ylabel=name)
+    level = baselines.get(name)
+    if level:
+      axis.axhline(level.value, color='0.3', ls=':', lw=1, label=f'{level.kind}, {level.value:.3g}')
+    unit = ' (cross-entropy, nats)' if level and level.kind in LOSSES else ''
+    axis.set(xlabel='step', ylabel=name + unit)
+    axis.set_title(lesson(name, last, level), fontsize=10)
     axis.spines[['top', 'right']].set_visible(False)
     if axis.get_legend_handles_labels()[1]:
       axis.legend(frameon=False, fontsize=8)
   file = io.BytesIO()
   figure.savefig(file, format='png', dpi=90)
   return base64.b64encode(file.getvalue()).decode()
+
+
+def lesson(name: str, last: Mapping[str, float], level: Level | None) -> str:
+  """What the last values of a metric say, {kind of a Point: value}: 'eval: mlm 5.68, 0.59 below
+  unigram'. It speaks of the rows of the curve, as the level does."""
+  kind = next((x for x in ('eval', 'whole', 'train') if x in last), '')
+  said = f'{kind}: {name} {last[kind]:.3g}' if kind else name
+  if not kind or not level:
+    return said
+  side = 'below' if last[kind] < level.value else 'above'
+  return f'{said}, {abs(last[kind] - level.value):.2g} {side} {level.kind}'
 
 
 def without_jag(points: Sequence[Point]) -> Sequence[Point]:

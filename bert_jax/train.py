@@ -18,8 +18,9 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, metrics, notebooks, sharding
+from bert_jax.cells import in_notebook
 from bert_jax.command_line import command_line, command_parser, show_log
-from bert_jax.errors import InputError, in_notebook, log
+from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.run import session, setup, teacher
 from bert_jax.run.inputs import Inputs, read_inputs

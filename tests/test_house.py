@@ -20,9 +20,9 @@ from bert_jax.tasks import TASKS
 # Rooms, the files and folders of bert_jax, from the bottom up, one on each level. A room imports
 # those below it, so that no circle of rooms is possible.
 LEVELS = """
-  __version__ errors command_line field buckets copies files models hosts text metrics sharding
-  gradients parameter_layers timeline optim tokenizers corpus rows objectives step tasks config
-  convert workdir notebooks run evaluate train predict interactive tools""".split()  # noqa: SIM905
+  __version__ errors cells command_line field buckets copies files models hosts text metrics
+  sharding gradients parameter_layers timeline optim tokenizers corpus rows objectives step tasks
+  config convert workdir notebooks run evaluate train predict interactive tools""".split()  # noqa: SIM905
 MODULES = sorted(Path('bert_jax').rglob('*.py'))
 
 

@@ -66,6 +66,10 @@ def text_of(cell):
   return ''.join(map(shown, cell.outputs))
 
 
+def html_of(cell):
+  return ''.join(x.get('data', {}).get('text/html', '') for x in cell.outputs)
+
+
 def shows_a_run(cell, steps):
   """A bar at its end, in one output, and one curve."""
   assert len(pictures(cell)) == 1
@@ -73,31 +77,35 @@ def shows_a_run(cell, steps):
   bars = [x for x in texts if f'step {steps} of {steps}' in x]
   assert len(bars) == 1 and bars[0].startswith('100 %') and '\ntrain ' in bars[0]
   assert not [x for x in cell.outputs if x.output_type == 'stream' and x.name == 'stderr']
-  log = ''.join(x.text for x in cell.outputs if x.output_type == 'stream')
-  assert f'step {steps}/' not in log and len(log.splitlines()) < 25
-  return log
+  log, *_ = (x.data for x in cell.outputs if 'text/html' in x.get('data', {}))
+  assert log['text/html'].startswith('<details>') and f'step {steps}/' not in log['text/plain']
+  return log['text/plain']
 
 
 # ---- The files ----------------------------------------------------------------------------------
 
 
 def test_notebooks_are_short_and_without_outputs():
-  """And they begin with the same cell, which holds the one address of the repository."""
+  """And they begin with the same cell, for the address of the repository, and ask before they
+  answer."""
   paths, begins = sorted((ROOT / 'launch').glob('*.ipynb')), set()
   assert [x.name for x in paths] == [f'colab_{x}.ipynb' for x in NAMES]
-  for name, path in zip(NAMES, paths, strict=True):
+  for name in NAMES:
     notebook = read(name)
     nbformat.validate(notebook)
     cells = [x for x in notebook.cells if x.cell_type == 'code']
     assert all(x.outputs == [] and x.execution_count is None for x in cells)
-    assert all(len(x.source.splitlines()) <= 13 for x in cells)
+    assert all(len(x.source.splitlines()) <= 15 for x in cells)
     begins.add(cells[0].source)
-    assert path.read_text().count('https://github.com/') == 1
+    texts = ' '.join(x.source for x in notebook.cells if x.cell_type == 'markdown')
+    for number in '12':  # a question stands in a cell before its answer
+      assert 0 < texts.find(f'**Question {number}.**') < texts.find(f'*Answer {number}:*'), name
+    assert 'cross-entrop' in texts and re.search(r'\*\*nats?\*\*', texts)
     # Between cells of code stands what they do, in English.
     kinds = [x.cell_type for x in notebook.cells]
     assert kinds[0] == 'markdown' and kinds.count('markdown') >= len(cells) - 1
   (begin,) = begins
-  assert 'REPOSITORY = ' in begin
+  assert "REPOSITORY = ''" in begin
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -122,7 +130,7 @@ def test_the_first_cell_gets_the_code_once(tmp_path, monkeypatch):
     pytest.skip('not a git checkout')
   monkeypatch.delenv('PYTHONPATH')
   source = next(x for x in read('tpu').cells if x.cell_type == 'code').source
-  source = source.replace('https://github.com/OWNER/bert_jax', f'file://{ROOT}')
+  source = source.replace("REPOSITORY = ''", f"REPOSITORY = 'file://{ROOT}'")
   new = nbformat.v4.new_code_cell
   for first in (True, False):  # then in a new kernel on the same machine
     asks = 'import bert_jax\nprint(bert_jax.__file__)'
@@ -183,11 +191,11 @@ def test_a_table_becomes_a_classifier(tmp_path):
   assert len(pictures(cell_of(notebook, 'run.curve'))) == 1
   log = shows_a_run(cell_of(notebook, 'bert_jax.finetune'), 60)
   assert '12 examples held out of training' in log
-  assert 'nachricht;abteilung' in text_of(cell_of(notebook, 'read_bytes'))
+  assert '<th>nachricht</th>' in html_of(cell_of(notebook, 'tables.records'))
   assert len(pictures(cell_of(notebook, 'ConfusionMatrixDisplay'))) == 1
-  shown = text_of(cell_of(notebook, 'run.model.classify'))
-  (accuracy,) = re.findall(r"'classification_accuracy': ([\d.]+)", shown)
-  assert float(accuracy) > 0.6 and 'Model(classification, 1 layers' in shown
+  scores = html_of(cell_of(notebook, 'run.model.classify'))
+  names, values = (re.findall(rf'<{x}>(.+?)</{x}>', scores) for x in ('th', 'td'))
+  assert float(dict(zip(names[-len(values) - 1 :], values))['classification_accuracy']) > 0.6
   assert 'model.safetensors' in text_of(cell_of(notebook, 'convert.convert'))
 
 
@@ -216,8 +224,8 @@ def test_quickstart(corpus_file, tmp_path):
   shows_a_run(cell_of(notebook, 'stage=pretrain'), 20)
   assert len(pictures(cell_of(notebook, 'hidden_states.draw'))) == 1
   assert len(pictures(cell_of(notebook, 'stage=finetune'))) == 2  # a curve of each
-  report = cell_of(notebook, 'report.table')
-  assert len(pictures(report)) == 1 and 'init_from' in text_of(report)
+  report = html_of(cell_of(notebook, 'report.shown'))
+  assert report.count('<svg') and re.search('=pretrain.* differs most from .*=none', report)
 
 
 @pytest.mark.slow
@@ -226,9 +234,9 @@ def test_ablation(corpus_file, tmp_path):
   parameters['OVERRIDES'] = ' '.join(small_overrides(corpus_file))
   notebook = execute('ablation', parameters)
   assert '4 runs; time left' in text_of(cell_of(notebook, '--dry-run'))
-  report = text_of(cell_of(notebook, 'tools.report'))
-  assert 'norm_placement=pre' in report and ' ± ' in report
-  assert len(pictures(cell_of(notebook, 'glob'))) >= 2
+  assert ' ± ' not in text_of(cell_of(notebook, '/dev/null'))
+  report = html_of(cell_of(notebook, 'report.shown'))
+  assert 'norm_placement=pre</td>' in report and ' ± ' in report and report.count('<svg') >= 2
   assert (tmp_path / 'out' / 'report' / 'report.html').is_file()
 
 
@@ -254,7 +262,7 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   facts = json.loads((tmp_path / 'run' / 'run.json').read_text())
   facts['data']['eval']['part'] = {'f1': [0.25, 'prior']}  # of the rows of the curve
   (tmp_path / 'run' / 'run.json').write_text(json.dumps(facts))
-  drawn, plot, levels = [], Axes.plot, []
+  drawn, plot, levels, titles = [], Axes.plot, [], []
 
   def noted(axis, x, y, **look):
     drawn.append((look['label'], list(x), list(y)))
@@ -262,12 +270,13 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
 
   monkeypatch.setattr(Axes, 'plot', noted)
   monkeypatch.setattr(Axes, 'axhline', lambda axis, y, **look: levels.append(y))
+  monkeypatch.setattr(Axes, 'set_title', lambda axis, text, **_: titles.append(text))
   assert base64.b64decode(notebooks.drawn(tmp_path / 'run')).startswith(PNG)
   # The metric that it is judged by has no values in training, so the loss stands beside it.
   train = 'train, means of some steps', [10, 20, 30], [89.0, 79.0, 69.0]
   # The evaluation of all rows is a marker, which no line joins.
   assert drawn == [train, ('eval', [20], [0.5]), ('eval, all rows', [33], [0.4])]
-  assert levels == [0.25]
+  assert levels == [0.25] and titles == ['train: loss 69', 'eval: f1 0.5, 0.25 above prior']
   write_run(tmp_path / 'begun', lines[:1])
   assert notebooks.drawn(tmp_path / 'begun') == notebooks.drawn(tmp_path / 'none') == ''
 
@@ -297,6 +306,36 @@ def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, 
   assert base64.b64decode(curve['image/png']).startswith(PNG) and len(outputs[1]) == drawn + 1
   train.train(small_pretrain(corpus_file), pretrained[0])
   assert len(outputs) == 3 and outputs[2][-1] == curve
+
+
+def test_a_mistake_is_one_sentence_and_log_lines_fold(tmp_path):
+  sources = """
+from bert_jax import cells, command_line, errors
+command_line.show_log()
+errors.log.info('a < b')
+---
+for i in range(7):
+  errors.log.info('line %d', i)
+errors.log.warning('careful')
+cells.Output().write('a bar')
+errors.log.info('after it')
+---
+raise errors.InputError('x is wrong; write y.')
+---
+raise errors.Paused('saved at step 3')"""
+  cells = [nbformat.v4.new_code_cell(x.strip()) for x in sources.split('---')]
+  notebook = nbformat.v4.new_notebook(cells=cells)
+  how = {'resources': {'metadata': {'path': str(ROOT)}}, 'allow_errors': True}
+  NotebookClient(notebook, timeout=60, kernel_name='python3', **how).execute()
+  few, many, mistake, pause = cells
+  assert re.sub('<.*?>', '', html_of(few)) == 'a &lt; b' and '<details>' not in html_of(few)
+  lines, bar, after = many.outputs
+  folded, rest = lines.data['text/html'].split('</details>')
+  assert folded.startswith('<details><summary>7 lines, the last: <code>line 6</code>')
+  assert 'line 0\nline 1' in folded and re.sub('<.*?>', '', rest) == 'careful'
+  assert (bar.data['text/plain'], after.data['text/plain']) == ('a bar', 'after it')
+  said = [x.traceback for cell in (mistake, pause) for x in cell.outputs]
+  assert said == [['InputError: x is wrong; write y.'], ['Paused: saved at step 3']]
 
 
 def test_folders_outlive_the_machine(monkeypatch):

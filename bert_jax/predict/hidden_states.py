@@ -132,8 +132,19 @@ OPTIONS = {
 ATTENTION = Prediction(Attention, method='states', options=OPTIONS)
 
 
+def most_read(attention_TT: np.ndarray, tokens: Sequence[str]) -> str:
+  """The place that a head reads most, and the share of its attention there: '61% itself'."""
+  length = len(attention_TT)
+  places = {'itself': 0, 'the token before': -1, 'the next token': 1}
+  shares = {name: np.trace(attention_TT, offset) / length for name, offset in places.items()}
+  shares |= {tokens[i]: attention_TT[:, i].mean() for i in (0, -1)}
+  place = max(shares, key=lambda name: shares[name])
+  return f'{shares[place]:.0%} {place}'
+
+
 def draw(states: States, path: Path, layer: int, heads: Sequence[int]) -> None:
-  """Writes a PNG with a heat map for each head of a layer: queries in rows, keys in columns."""
+  """Writes a PNG with a heat map for each head of a layer: queries in rows, keys in columns; its
+  title says what the head reads most."""
   from matplotlib.figure import Figure
 
   tokens = [token.replace('$', r'\$') for token in states.tokens]
@@ -145,9 +156,10 @@ def draw(states: States, path: Path, layer: int, heads: Sequence[int]) -> None:
   for axis in axes.flat[len(heads) :]:
     axis.axis('off')
   for axis, head in zip(axes.flat, heads):
-    axis.imshow(states.attention[layer, head], vmin=0, vmax=1, cmap='Blues')
-    axis.set_title(f'layer {layer}, head {head}', fontsize=8)
-    axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
-    axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
+    attention = states.attention[layer, head]
+    axis.imshow(attention, vmin=0, vmax=1, cmap='Blues')
+    axis.set_title(f'layer {layer}, head {head}: {most_read(attention, tokens)}', fontsize=9)
+    axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
+    axis.set_yticks(range(len(tokens)), tokens, fontsize=8)
   with writing(f'--picture {path}', 'name another file'):
     figure.savefig(path, dpi=dpi, bbox_inches='tight')

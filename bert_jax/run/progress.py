@@ -7,7 +7,8 @@ from typing import Any
 import tqdm
 
 from bert_jax import hosts, notebooks
-from bert_jax.errors import in_notebook, log
+from bert_jax.cells import Output, in_notebook
+from bert_jax.errors import log
 from bert_jax.files import Path
 
 EVERY, SHARE = 2.0, 0.05  # seconds between drawings of a curve; the most of the time they may take
@@ -51,6 +52,9 @@ class Progress:
     else:
       log.info(text)
 
+  def busy(self, text: str) -> None:
+    """Notes what is done in place of steps, for which no ETA is known."""
+
   def close(self) -> None:
     self.bar.close()
 
@@ -60,7 +64,7 @@ class Live(Progress):
 
   def __init__(self, steps: int, start: int, workdir: Path):
     self.workdir, self.said, self.next = workdir, {}, 0.0
-    out, self.curve = notebooks.Output(), notebooks.Output()
+    out, self.curve = Output(), Output()
     looks: dict[str, Any] = {'bar_format': BAR, 'mininterval': 0.3, 'desc': ''}
     self.bar = tqdm.tqdm(total=steps, initial=start, file=out, **looks)
 
@@ -71,7 +75,11 @@ class Live(Progress):
 
   def line(self, text: str) -> None:
     """Shows the metrics of an evaluation; the text begins with its step."""
+    self.said.pop('now', '')
     self._say('eval', text)
+
+  def busy(self, text: str) -> None:
+    self._say('now', text)
 
   def _say(self, kind, text):
     self.said[kind] = f'{kind:6}{text}' if kind == 'train' else text
@@ -84,7 +92,7 @@ class Live(Progress):
 
     started = time.monotonic()
     if picture := notebooks.drawn(self.workdir):
-      self.curve.show('image/png', picture)
+      self.curve.show(image_png=picture)
     now = time.monotonic()
     self.next = now + max(EVERY, (now - started) / SHARE)
 

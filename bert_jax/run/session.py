@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from bert_jax import files, hosts
-from bert_jax.errors import Paused, log
+from bert_jax.errors import Paused, Stopped, log
 from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, setup, trackers
 from bert_jax.run.log import Logger, Writer, health
@@ -119,6 +119,8 @@ class Evaluator:
       for kind, count in counts.items():
         what = run.eval_step, state.params, run.empty_carry, batches, run.constants, count
         ends = lambda: run.watch.ask().ends
+        rows = '' if count else f' all {len(batches.source):,} rows'
+        self.at.progress.busy(f'evaluating{rows}')
         also = inputs.objective.shares, ends, TASKS[config.objective].scores
         results[kind], answers = evaluation.one_pass(*what, *also)
     run.results = results.get('whole', results['eval'])
@@ -207,7 +209,7 @@ class Session:
     elif step < run.inputs.steps or self.evaluator.owes:
       where = f'at step {step} of {run.inputs.steps}; the same command continues'
       if wish == Wish.STOP:
-        raise KeyboardInterrupt(f'stopped by a signal {where}')
+        raise Stopped(f'stopped by a signal {where}')
       raise Paused(f'max_hours={config.max_hours:g} are over: saved {where}')
     else:
       self.summary.state = 'finished'

@@ -22,8 +22,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.buckets import GUARDS, Bucket, mounted, remove_tree
+from bert_jax.cells import in_notebook
 from bert_jax.copies import place, staged
-from bert_jax.errors import InputError, in_notebook, log, writing
+from bert_jax.errors import InputError, log, writing
 from bert_jax.files import Path, names, read_bytes, read_text, remove_scratch
 from bert_jax.text.values import json_value
 

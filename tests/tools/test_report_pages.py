@@ -157,6 +157,9 @@ def test_the_files_of_a_report(tmp_path):
   assert html.count('<svg') == 3 and 'http' not in re.sub(r'<svg.*?</svg>', '', html, flags=re.S)
   assert not re.search(r'(src|href)="(?!#)', html)  # nothing is fetched
   assert 'masking.masked_lm_prob' in html and 'optimizer.beta1' not in html
+  # The first picture is entitled by what stands out in the table.
+  said, tested = f'{rows[1][0]} differs most from {rows[0][0]}: {rows[1][4]} (', 'p = '
+  assert f'<figure><figcaption>{said}{tested}' in html and f'![{said}{tested}' in files['report.md']
   lines = list(csv.DictReader(files['results.csv'].splitlines()))
   assert len(lines) == 15 and {line['seed'] for line in lines} == set('01234')
   line = lines[0]
@@ -261,6 +264,9 @@ def test_arms_that_beat_no_guess_are_no_result(tmp_path, no_pictures):
   bad = made(grid(tmp_path / 'bad', {0.15: 6.4, 0.3: 6.5}, seeds=3))
   for name in ('report.md', 'report.html', 'table.tex'):
     assert 'No arm beats a guess' in bad[name] and 'No arm beats a guess' not in good[name]
+  told = lambda name: report.read(tmp_path / name, baseline='masked_lm_prob=0.3').panels[0]
+  good, bad = (report_figures.lesson(told(name), 'mlm') for name in ('good', 'bad'))
+  assert good.startswith('masked_lm_prob=0.15 differs most') and bad == ''
 
 
 def test_progress_is_that_of_checkpoints_and_unfinished_runs_have_no_scores(tmp_path, no_pictures):
@@ -308,13 +314,18 @@ def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
   assert [row[0] for row in rows] == ['masked_lm_prob=0.15', '30 %']
 
 
-def test_an_arm_goes_by_its_label_or_its_name_in_the_sweep(tmp_path):
+def test_an_arm_goes_by_its_label_its_name_in_the_sweep_or_its_folder(tmp_path):
   plan(grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=1))
   for text in ('masked_lm_prob=0.3', 'masking.masked_lm_prob=0.3'):
     found = report.read(tmp_path, baseline=text, renamed=[f'{text}=30 %'])
     assert [panel.baseline for panel in found.panels] == ['30 %']
   with pytest.raises(InputError, match='is called as --baseline 0.3 says; there are masked'):
     report.read(tmp_path, baseline='0.3')
+  for name, size in ('small', 32), ('large', 64):
+    fields = f'model.hidden_size={size}', f'model.intermediate_size={4 * size}'
+    workdir(tmp_path / 'sizes' / name, [(500, 'eval', {'mlm': 200 / size})], *fields, 'steps=500')
+  (panel,) = report.read(tmp_path / 'sizes', baseline='small').panels
+  assert panel.baseline == 'hidden_size=32, intermediate_size=128'
 
 
 def test_a_page_marks_the_row_of_the_baseline():

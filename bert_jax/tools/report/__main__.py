@@ -27,6 +27,7 @@ from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Point, Run
 
 table = pages.text  # the tables of a Report as a text
+shown = pages.shown  # the tables and pictures of a Report as HTML
 
 
 def read(*folders: Path | str, svm: bool = False, **options: Any) -> panels.Report:
@@ -58,8 +59,11 @@ def svms(runs: Sequence[Run]) -> list[Run]:
 
 def picture(report: panels.Report, path: Path | str) -> None:
   """Draws the curves of a Report into a file: a column for each of its tables."""
+  import matplotlib  # slow to import
+
   try:
-    figures.side_by_side(report.panels).savefig(path, dpi=120)
+    with matplotlib.rc_context(figures.STYLE):
+      figures.side_by_side(report.panels).savefig(path, dpi=120)
   except ValueError as error:
     raise InputError(f'--picture {path} cannot be written: {error}.') from None
 
@@ -77,9 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
   args = parser.parse_args(argv)
-  import matplotlib  # slow to import
-
-  with command_line(), matplotlib.rc_context(figures.STYLE):
+  with command_line():
     folders = [Path(folder) for folder in args.folder]
     how = {'baseline': args.baseline, 'renamed': args.label, 'svm': args.svm}
     report = read(*folders, metric=args.metric, **how)

@@ -11,6 +11,7 @@ from typing import Any
 from bert_jax import config as config_lib
 from bert_jax import files, tokenizers
 from bert_jax.files import Path
+from bert_jax.metrics import LOSSES
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Run
@@ -26,7 +27,6 @@ READING = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary')
 ROWS, VOCABULARY = CHECKSUMS = 'rows of data.eval', 'vocabulary'
 PRIORS = {task.prior for task in TASKS.values()} - {''}
 SEED = re.compile(r',?seed=\d+$')  # how a sweep ends the name of a run's folder
-LOSSES = ('unigram', 'uniform')  # baselines of losses; the other kinds are for scores
 
 
 @dataclass
@@ -179,21 +179,22 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
     text = ', '.join(f'{name}={"none" if value == "" else value}' for name, value in values)
     groups.setdefault(text, []).append(run)
   sweeps = {folder: records.read_sweep(folder) for folder in {run.path.parent for run in runs}}
-  names = []
+  names, folders = [], []
   for text, members in groups.items():
     plans = [(run.path.name, sweeps[run.path.parent]) for run in members]
     planned = {plan.runs[name].arm if plan and name in plan.runs else '' for name, plan in plans}
     first, *others = sorted({SEED.sub('', name) for name, _ in plans})
     by_folder = f'{first} and {len(others)} more' if others else first
     in_sweep = planned.pop() if len(planned) == 1 else ''
+    folders.append(by_folder)
     names.append(in_sweep or (text if len(fields) <= MANY else by_folder))
   parents = [sorted({run.path.parent.name for run in members}) for members in groups.values()]
   told = lambda name, few: name if names.count(name) == 1 else f'{name} ({", ".join(few)})'
   texts = list(map(told, names, parents))
   texts = [text if texts.count(text) == 1 else key for text, key in zip(texts, groups)]
   labels = shortened([text or 'all runs' for text in texts])
-  arms = zip(labels, names, texts, groups.values())
-  return [Arm(label, {label, name, text}, members) for label, name, text, members in arms]
+  called = zip(labels, names, texts, folders)
+  return [Arm(each[0], {*each}, members) for each, members in zip(called, groups.values())]
 
 
 def shortened(texts: Sequence[str]) -> list[str]:

@@ -262,12 +262,25 @@ def alone(runs: Sequence[Run]) -> bool:
   return all(jobs.get(run.path, 1) == 1 for run in runs)
 
 
+def lesson(panel: Panel, metric: str) -> str:
+  """A sentence on the arm that differs most from the baseline; '' if there is nothing to say."""
+  rows = panel.rows(metric)
+  differing = [(x, row.label) for row in rows if (x := row.difference)]
+  if not differing or panel.is_unbeaten(rows):
+    return ''
+  most, label = max(differing, key=lambda pair: abs(pair[0].mean))
+  p = most.corrected
+  tested = 'too few seeds for a test' if p is None else f'p = {p:.2g}, corrected'
+  return f'{label} differs most from {panel.baseline}: {most.mean:+.4f} ({tested}). '
+
+
 def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str, str, 'Figure']]:
   """Yields (name, caption, figure) for each picture of a panel. width: in inches."""
   metric = panel.metrics[0]
   dots = 'A dot is a seed, the marker their mean with its 95 % interval (from 3 seeds on)'
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''
-  yield 'final', f'{metric}, final values. {dots}{grey}.', finals(panel, metric, width)
+  said = f'{lesson(panel, metric)}{metric}, final values. {dots}{grey}.'
+  yield 'final', said, finals(panel, metric, width)
   bands = 'Mean over the seeds with its 95 % interval.'
   on = f'on the evaluation data. {bands}'
   on += ' Hollow: all rows, at the end; lines are of a part of them.' * panel.reads_part

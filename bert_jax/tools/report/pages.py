@@ -3,7 +3,7 @@
 import html
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from bert_jax import files
@@ -19,7 +19,8 @@ from bert_jax.tools.report.tables import Table
 if TYPE_CHECKING:
   from matplotlib.figure import Figure
 
-Pictures = list[list[tuple[str, str, str]]]  # of each panel (name of the files, caption, SVG)
+# Of each panel (name of the files, caption, {ending: content}).
+Pictures = list[list[tuple[str, str, dict[str, bytes]]]]
 # The formats of pictures, with metadata that leave out the date.
 FORMATS = {'pdf': {'CreationDate': None}, 'svg': {'Date': None}, 'png': {}}
 EARLIER = re.compile(r'-(curves|final|scores|lengths)(-\d+)?(-column)?\.(pdf|svg|png)$')
@@ -56,19 +57,11 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
   out.mkdir(parents=True, exist_ok=True)
   for earlier in filter(EARLIER.search, files.names(out)):
     (out / earlier).unlink()  # it may show other runs
-  pictures, names = [], []
-  for number, panel in enumerate(report.panels):
-    pictures.append([])
-    for column, width in figures.WIDTHS.items():
-      for kind, caption, figure in figures.panel_figures(panel, width):
-        name = re.sub(r'\W+', '-', f'{panel.objective}-{panel.metrics[0]}-{kind}')
-        name += f'-{number}' * bool(panel.evaluated_on) + column
-        drawn = saved(figure, name, ['pdf'] if column else FORMATS)
-        for ending, content in drawn.items():
-          write_whole(out / f'{name}.{ending}', content)
-        if not column:
-          pictures[-1].append((name, caption, drawn['svg'].decode()))
-        names.append(f'{name}.{{{",".join(drawn)}}}')
+  pictures, names = drawn(report, FORMATS), []
+  for name, _, files_of in sum(pictures + drawn(report, ['pdf'], '-column'), []):
+    for ending, content in files_of.items():
+      write_whole(out / f'{name}.{ending}', content)
+    names.append(f'{name}.{{{",".join(files_of)}}}')
   texts = {
     'report.html': page(report, title, pictures),
     'report.md': markdown(report, title, pictures),
@@ -78,6 +71,21 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
   for name, text in texts.items():
     write_whole(out / name, text)
   return [*texts, *names]
+
+
+def drawn(report: Report, endings: Iterable[str], column: str = '') -> Pictures:
+  """Renders the pictures of a report, as wide as figures.WIDTHS says of `column`."""
+  import matplotlib
+
+  out = []
+  with matplotlib.rc_context(figures.STYLE):
+    for number, panel in enumerate(report.panels):
+      out.append([])
+      for kind, caption, figure in figures.panel_figures(panel, figures.WIDTHS[column]):
+        name = re.sub(r'\W+', '-', f'{panel.objective}-{panel.metrics[0]}-{kind}')
+        name += f'-{number}' * bool(panel.evaluated_on) + column
+        out[-1].append((name, caption, saved(figure, name, endings)))
+  return out
 
 
 def saved(figure: 'Figure', name: str, endings: Iterable[str]) -> dict[str, bytes]:
@@ -102,9 +110,36 @@ def html_table(table: Table) -> str:
   return ''.join([*out, '</table></div>'])
 
 
+def headed(tag: str, table: Table) -> str:
+  return f'<{tag}>{html.escape(table.title)}</{tag}>{html_table(table)}'
+
+
+def note(text: str) -> str:
+  return f'<p class="note">{html.escape(text)}</p>'
+
+
+def shown(report: Report) -> str:
+  """The tables and pictures of a report as HTML, for a cell of a notebook."""
+  return '\n'.join(results(report, drawn(report, ['svg'])))
+
+
+def results(report: Report, pictures: Pictures) -> Iterator[str]:
+  """Yields the HTML of each panel's tables and pictures, and the remarks. A picture has its caption
+  as its title."""
+  for panel, some in zip(report.panels, pictures):
+    yield headed('h2', tables.main_table(panel))
+    yield from map(note, tables.notes(panel))
+    for _, caption, content in some:
+      svg = content['svg'].decode()
+      caption = f'<figcaption>{html.escape(caption)}</figcaption>'
+      yield f'<figure>{caption}{svg[svg.index("<svg") :]}</figure>'
+    yield from (headed('h3', table) for table in tables.more_tables(panel))
+  if report.remarks:
+    remarks = (f'<li>{html.escape(x)}</li>' for x in report.remarks)
+    yield f'<h2>Left out, or to be looked at</h2><ul>{"".join(remarks)}</ul>'
+
+
 def page(report: Report, title: str, pictures: Pictures) -> str:
-  note = lambda text: f'<p class="note">{html.escape(text)}</p>'
-  headed = lambda tag, table: f'<{tag}>{html.escape(table.title)}</{tag}>{html_table(table)}'
   out = [
     '<!doctype html><html lang="en"><head><meta charset="utf-8">',
     '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -112,17 +147,9 @@ def page(report: Report, title: str, pictures: Pictures) -> str:
     f'<body><h1>{html.escape(title)}</h1>{note(METHOD)}',
     *([headed('h2', tables.overview(report))] * (len(report.panels) > 1)),
   ]
-  for panel, drawn in zip(report.panels, pictures):
-    out += [headed('h2', tables.main_table(panel)), *map(note, tables.notes(panel))]
-    for _, caption, svg in drawn:
-      caption = f'<figcaption>{html.escape(caption)}</figcaption>'
-      out.append(f'<figure>{svg[svg.index("<svg") :]}{caption}</figure>')
-    out += [headed('h3', table) for table in tables.more_tables(panel)]
+  out += results(report, pictures)
   if differing := [table for table in tables.differences(report) if table.rows]:
     out += ['<h2>In what the arms differ</h2>', *(headed('h3', table) for table in differing)]
-  if report.remarks:
-    remarks = (f'<li>{html.escape(x)}</li>' for x in report.remarks)
-    out += ['<h2>Left out, or to be looked at</h2><ul>', *remarks, '</ul>']
   out += [headed('h2', tables.listing(report)), note(tables.commits(report))]
   return '\n'.join([*out, '</body></html>\n'])
 
@@ -141,15 +168,18 @@ def markdown_table(table: Table) -> str:
 
 def markdown(report: Report, title: str, pictures: Pictures) -> str:
   """The text of report.md, which shows the SVG files beside it."""
-  headed = lambda table, level='##': f'{level} {plain(table.title)}\n\n{markdown_table(table)}'
+  section = lambda table, level='##': f'{level} {plain(table.title)}\n\n{markdown_table(table)}'
   out = [f'# {plain(title)}\n', f'{METHOD}\n']
-  out += [headed(tables.overview(report))] * (len(report.panels) > 1)
-  for panel, drawn in zip(report.panels, pictures):
-    out += [headed(tables.main_table(panel)), *(f'{plain(note)}\n' for note in tables.notes(panel))]
-    out += [f'![{plain(caption)}]({name}.svg)\n' for name, caption, _ in drawn]
-    out += [headed(table, '###') for table in tables.more_tables(panel)]
+  out += [section(tables.overview(report))] * (len(report.panels) > 1)
+  for panel, some in zip(report.panels, pictures):
+    out += [
+      section(tables.main_table(panel)),
+      *(f'{plain(note)}\n' for note in tables.notes(panel)),
+    ]
+    out += [f'![{plain(caption)}]({name}.svg)\n' for name, caption, _ in some]
+    out += [section(table, '###') for table in tables.more_tables(panel)]
   if differing := [table for table in tables.differences(report) if table.rows]:
-    out += ['## In what the arms differ\n', *(headed(table, '###') for table in differing)]
+    out += ['## In what the arms differ\n', *(section(table, '###') for table in differing)]
   if report.remarks:
     out += ['## Left out, or to be looked at\n', *(f'- {plain(x)}' for x in report.remarks), '']
   return '\n'.join([*out, plain(tables.commits(report)), ''])

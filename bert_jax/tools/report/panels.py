@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError
 from bert_jax.files import Path
-from bert_jax.metrics import Level, own_levels
+from bert_jax.metrics import LOSSES, Level, own_levels
 from bert_jax.tools.report import arms as report_arms
-from bert_jax.tools.report.arms import LOSSES, Arm
+from bert_jax.tools.report.arms import Arm
 from bert_jax.tools.report.statistics import Difference, differences, interval, step_of, top_of
 from bert_jax.workdir.recorded import Run
 

@@ -167,8 +167,8 @@ def opened(
 ) -> tuple[Any, str]:
   """(stream for `readline` or `read1`, 'utf-8' or '', its encoding) of a stream of bytes that can
   be looked ahead into (peek), without its byte order mark. UTF-16, UTF-32 and the `named` encoding
-  come as UTF-8; if its first lines end in CR alone but for quoted ones, all lines end in LF. path: its name, for the
-  log. sample: returns lines of it beyond ASCII, given its beginning."""
+  come as UTF-8; if its first lines end in CR alone, but for those in quotes, all lines end in LF.
+  path: its name, for the log. sample: returns lines of it beyond ASCII, given its beginning."""
   try:
     is_single = len(bytes(range(256)).decode(named or 'utf-8', 'replace')) == 256  # each a byte
   except (LookupError, ValueError):

@@ -16,7 +16,7 @@ from bert_jax import cells
 from bert_jax.buckets import Bucket
 from bert_jax.errors import InputError
 from bert_jax.files import Path
-from bert_jax.metrics import LOSSES, Level
+from bert_jax.metrics import CROSS_ENTROPIES, Level
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Point
 
@@ -78,7 +78,7 @@ def drawn(workdir: Path) -> str:
   judge, facts = run.judge, run.facts
   split = facts.split('eval' if 'eval' in facts.data else 'train')
   baselines = {**split.baselines, **split.part}
-  labels = {'train': f'train, means of {run.fields.get("log.every", "some")} steps'}
+  labels = {'train': f'train, means of {run.log_every or "some"} steps'}
   labels['whole'] = 'eval, all rows'
   names = [judge] if any(judge in point.values for point in run.training) else ['loss', judge]
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
@@ -95,7 +95,7 @@ def drawn(workdir: Path) -> str:
     level = baselines.get(name)
     if level:
       axis.axhline(level.value, color='0.3', ls=':', lw=1, label=f'{level.kind}, {level.value:.3g}')
-    unit = ' (cross-entropy, nats)' if level and level.kind in LOSSES else ''
+    unit = ' (cross-entropy, nats)' if level and level.kind in CROSS_ENTROPIES else ''
     axis.set(xlabel='step', ylabel=name + unit)
     axis.set_title(lesson(name, last, level), fontsize=10)
     axis.spines[['top', 'right']].set_visible(False)

@@ -190,7 +190,7 @@ def test_a_table_becomes_a_classifier(tmp_path):
   notebook = execute('finetune', parameters, 'run.curve()')
   assert len(pictures(cell_of(notebook, 'run.curve'))) == 1
   log = shows_a_run(cell_of(notebook, 'bert_jax.finetune'), 60)
-  assert '12 examples held out of training' in log
+  assert log.count('12 examples held out of training (table.eval_share)') == 1
   assert '<th>nachricht</th>' in html_of(cell_of(notebook, 'tables.records'))
   assert len(pictures(cell_of(notebook, 'ConfusionMatrixDisplay'))) == 1
   scores = html_of(cell_of(notebook, 'run.model.classify'))
@@ -273,7 +273,7 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   monkeypatch.setattr(Axes, 'set_title', lambda axis, text, **_: titles.append(text))
   assert base64.b64decode(notebooks.drawn(tmp_path / 'run')).startswith(PNG)
   # The metric that it is judged by has no values in training, so the loss stands beside it.
-  train = 'train, means of some steps', [10, 20, 30], [89.0, 79.0, 69.0]
+  train = 'train, means of 10 steps', [10, 20, 30], [89.0, 79.0, 69.0]
   # The evaluation of all rows is a marker, which no line joins.
   assert drawn == [train, ('eval', [20], [0.5]), ('eval, all rows', [33], [0.4])]
   assert levels == [0.25] and titles == ['train: loss 69', 'eval: f1 0.5, 0.25 above prior']

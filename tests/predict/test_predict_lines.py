@@ -93,6 +93,7 @@ def test_a_mistake_leaves_all_files_as_they_were(
     ('--task tagg', "task 'tagg' is not known; use one of"),
     ('--input dev.conll', '--config.data.eval=dev.conll tags and scores it'),
     ('--task fill-mask --top-k 0', 'top_k is 0; use 1 or more'),
+    ('--output a.csv', '--output a.csv: answers are lines of JSON; name a .jsonl'),
     ('--output none/x', '--output none/x cannot be written'),
     ('--input none.txt', 'none.txt cannot be read'),
     ('--input none.csv --columns a', 'none.csv does not exist'),
@@ -137,10 +138,13 @@ def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding):
   [('a.csv', True, 1), ('a.tsv', False, 1), ('a.tsv', True, 0), ('a.txt', False, 0), ('', True, 0)],
 )
 def test_a_table_that_is_read_as_lines_is_named(path, tabs, is_table, caplog):
-  lines.warn_of_table(path, types.SimpleNamespace(tabs=tabs, fields=('text', 'pair')))
+  ask = types.SimpleNamespace(
+    tabs=tabs, fields=('text', 'pair'), spelt={'text': 'a b', 'pair': 'c'}.get
+  )
+  lines.warn_of_table(path, ask)
   assert len(caplog.messages) == is_table
   assert not is_table or f'{path} is a table, read line by line: ' in caplog.text
-  assert not is_table or '--columns text,pair' in caplog.text
+  assert not is_table or "--columns 'a b,c'" in caplog.text
 
 
 def test_rows_of_a_table_are_asked(model_folder, tmp_path, capsys):

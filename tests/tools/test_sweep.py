@@ -452,6 +452,38 @@ def test_a_trial_that_fails_is_said_below_the_table(monkeypatch, tmp_path, capsy
   assert 'time left: ? with --jobs 1 (the trial of seed=0 has failed: there is no such' in said
 
 
+LATE = """
+import json, pathlib, sys, threading, time
+folder, there = pathlib.Path(sys.argv[1]), threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), there.set())).start()
+summary = lambda state: (folder / 'summary.json').write_text(
+  json.dumps({'state': state, 'seconds': {'setup': 1.5, 'eval': 0.0}}))
+time.sleep(1.5)
+folder.mkdir()
+summary('running')
+with open(folder / 'metrics.jsonl', 'w') as file:
+  for step in range(1, 99):
+    line = dict(step=step, split='train', step_seconds=0.1, data_seconds=0.0)
+    if not there.wait(0.1):
+      print(json.dumps(line), file=file, flush=True)
+summary('stopped')
+"""
+
+
+def test_the_time_of_a_trial_begins_with_its_steps(monkeypatch, tmp_path):
+  """A trial of 1 s, of a run that needs 1.5 s before its first step, is 1 s of steps."""
+
+  def started(run, root, *_):
+    return subprocess.Popen([sys.executable, '-c', LATE, root / run.folder], stdin=subprocess.PIPE)
+
+  monkeypatch.setattr(sweep_jobs, 'started', started)
+  monkeypatch.setattr(sweep_jobs, 'TRIAL', 1)
+  (run,) = planned(tmp_path, '--seeds', '1')[0]
+  there, steps, start = sweep_jobs.tried(run, 1)
+  assert 4 <= len(there.training) <= 20 and steps == pytest.approx(0.1 * len(there.training))
+  assert start > 1.5
+
+
 def small(corpus_file):
   often = [f'--config.{name}.every=2' for name in ('eval', 'checkpoint', 'log')]
   return [*small_overrides(corpus_file), '--config.steps=4', *often]

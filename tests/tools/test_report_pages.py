@@ -211,6 +211,15 @@ def test_an_evaluation_goes_by_its_file_and_not_by_its_checksum(tmp_path):
     workdir(tmp_path / name, lines, f'data.eval={name}.txt', rows=f'{name}{10**15}')
   panels = report.read(tmp_path).panels
   assert [x.evaluated_on for x in panels] == ['data.eval=a.txt', 'data.eval=b.txt']
+  # The score of a guess tells examples in files of one name apart, and is not said of others.
+  spec, name = 'configs/finetune.py:task=sst2', 'classification_accuracy'
+  for n, text in enumerate(('c.tsv', 'd.tsv', 'd.tsv')):
+    lines, levels = [(500, 'eval', {name: 0.8})], {name: (0.5 + n / 8, 'majority')}
+    fields = f'data.eval={text}', f'optimizer.beta1=0.{n + 5}'
+    workdir(tmp_path / 'T' / f'{n}', lines, *fields, spec=spec, levels=levels)
+  found = {x.evaluated_on for x in report.read(tmp_path / 'T').panels}
+  told = {f'data.eval=d.tsv; {name} of a majority={x}' for x in (0.625, 0.75)}
+  assert found == {'data.eval=c.tsv', *told}
 
 
 def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):

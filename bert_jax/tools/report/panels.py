@@ -253,6 +253,9 @@ def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
   apart = {
     name: each for name in names if len(each := values(way, name)) > 1 or differ(values, name)
   }
+  if others and all(values(other, 'data.eval') != values(way, 'data.eval') for other in others):
+    # The file says it: a level need not tell it from another of the same name.
+    apart = {name: each for name, each in apart.items() if ' of a ' not in name}
   sums = {name: [x[:8] for x in apart.pop(name)] for name in report_arms.CHECKSUMS if name in apart}
   if sums:
     known = [name for name in runs[way][0].fields if name in report_arms.READING]

@@ -177,7 +177,7 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
     batches = -(-steps // every) * part + (all_rows if part < all_rows else 0)
     total, before = (timeline.flops_before(n, flops) for n in (steps, steps - 1))
     by_arm[arm] = start + (total + batches * (total - before) / 3) * per_flop
-  how = f'{how}: {start:.0f} s to start, {seconds / steps_done:.2g} s a step'
+  how = f'{how}: {start:.0f} s to start, {seconds / steps_done:.2g} s a step, and evaluations'
   return {run.folder: by_arm[run.arm] for run in runs}, how
 
 

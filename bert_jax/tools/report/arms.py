@@ -196,7 +196,9 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
   texts = [text if texts.count(text) == 1 else key for text, key in zip(texts, groups)]
   labels = shortened([text or 'all runs' for text in texts])
   each = zip(labels, names, texts, groups.values(), sweeps)
-  return [Arm(label, {label, name, text}, *more) for label, name, text, *more in each]
+  return [
+    Arm(label, {label, name, text}, members, sweep) for label, name, text, members, sweep in each
+  ]
 
 
 def shortened(texts: Sequence[str]) -> list[str]:

@@ -152,7 +152,7 @@ def report(
     if any(name in point.values for point in run.evaluations) and run.final(name) is None:
       status[run.path] = f'its last {name} is no number: in no mean'
   if not any(metric in panel.metrics if metric else panel.metrics for panel in panels):
-    names = sorted({name for run in runs for point in run.points for name in point.values})
+    names = sorted(metrics_of(runs))
     there = ', '.join(names) or 'none yet'
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {there}.')
   unknown = [f'--baseline {baseline}'] * bool(baseline and baseline not in called)

@@ -37,8 +37,9 @@ def parse_arg(arg: str, **defaults: str | bool | Collection[str]) -> ConfigDict:
   for part in filter(None, arg.split(',')):
     name, equals, value = part.partition('=')
     if name not in defaults:
-      hint = f'{suggestion(name, defaults)}; there are: {", ".join(defaults)}.'
-      raise InputError(f'config argument {quoted(name)} is not known here{hint}')
+      hint = suggestion(name, defaults) or '.'
+      known = f'There are {", ".join(defaults)}.'
+      raise InputError(f'config argument {quoted(name)} is not known here{hint} {known}')
     if not equals and not isinstance(defaults[name], bool):
       raise InputError(f'config argument {quoted(name)} wants a value: {name}=...')
     if name in allowed and value not in allowed[name]:

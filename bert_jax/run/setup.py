@@ -76,7 +76,9 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   remarks_on = TASKS[config.objective].remarks
   if hosts.first() and (remarks := remarks_on(config, inputs.tokenizer, inputs.sources)):
     log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
+  begun = time.perf_counter()
   train_step, eval_step, state = compiled(inputs, program, weights)
+  compile_seconds = round(time.perf_counter() - begun, 3)
   hosts.wait('compiled')
   # Until here a signal has ended the run at once.
   signalled = stack.enter_context(stopping.stop_signals())
@@ -84,6 +86,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   stack.enter_context(contextlib.closing(checkpoints))
   state, meta = first_state(inputs, program, checkpoints, state)
   costs = costs_of(inputs, models.count_parameters(state.params))
+  costs['compile_seconds'] = compile_seconds
   if inputs.eval_batches:
     evaluation.count_part(inputs.eval_batches, config.eval.batches)
   contents.write_facts(inputs.workdir, config, inputs.sources, mesh, costs, inputs.student)

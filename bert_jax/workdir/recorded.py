@@ -34,6 +34,7 @@ class Facts:
   data: Mapping[str, Split] = field(default_factory=dict)
   parameters: int | None = None
   flops_per_step: float | None = None  # of a full batch
+  compile_seconds: float | None = None  # few if the program was compiled before
   flops_by_stage: Sequence[tuple[int, float]] = ()  # (first step, the same), if they differ
   source: str = ''  # of weights that were converted
   config: str = ''  # the fingerprint of the config; runs of earlier versions do not say it

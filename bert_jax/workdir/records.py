@@ -106,7 +106,7 @@ def read_facts(workdir: Path | str, faults: list[str] | None = None) -> Facts:
     earlier=tuple(x.content for x in at.objects('earlier', commands=int)),
     data={name: _split(data.inside(name)) for name in data.content},
     flops_by_stage=tuple((x['step'], x['flops']) for x in stages),
-    **costs.several(parameters=int, flops_per_step=float),
+    **costs.several(parameters=int, flops_per_step=float, compile_seconds=float),
     **at.several(source=str, config=str, student=str),
   )
 

@@ -143,7 +143,7 @@ def test_a_field_is_set_as_it_comes_and_then_checked():
   'spec, sentence',
   [
     ('configs/pretrian.py', 'there are configs/ablations.py, configs/causal_lm.py'),
-    ('configs/pretrain.py:siz=tiny', "'siz' is not known here; did you mean 'size'?"),
+    ('configs/pretrain.py:siz=tiny', "'siz' is not known here; did you mean 'size'? There are"),
     ('configs/pretrain.py:size', "'size' wants a value"),
     ('configs/pretrain.py:size=giant', "size 'giant' is not known; use one of"),
     ('configs/pretrain.py:objective=qa', "objective 'qa' is not known; use one of causal, masked"),

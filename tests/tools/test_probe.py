@@ -200,6 +200,29 @@ def test_of_a_sweep_all_runs_are_probed(tmp_path, monkeypatch, capsys, caplog):
   assert 'probe_loss' in out and '4.0000 ± 0.7071' in out
 
 
+@pytest.mark.parametrize(
+  'sound, sentence', [('0', 'seed=1 and 1 more are left out: no file'), ('-', 'error: no file')]
+)
+def test_what_keeps_runs_of_a_sweep_from_being_probed_is_said_once(
+  sound, sentence, tmp_path, monkeypatch, capsys, caplog
+):
+  for seed in range(3):
+    workdir(tmp_path / f'seed={seed}', [(500, 'eval', {'mlm': 4.0})], f'seed={seed}', 'steps=500')
+
+  def run(args):
+    if not args.model.endswith(sound):
+      raise InputError('no file')
+
+  monkeypatch.setattr(probe, 'run', run)
+  code = 0
+  try:
+    probe.main(['--model', str(tmp_path), '--text', 'a.txt'])
+  except SystemExit as end:
+    code = end.code
+  said = capsys.readouterr().err + caplog.text
+  assert sentence in said and said.count(f'{tmp_path}') == (code == 0) == (sound == '0'), said
+
+
 def test_a_linear_probe_reads_the_word_from_the_embeddings(model, sentences):
   counts = Counter()
   result = probe_layers.linear(model, sentences, 1000, counts)

@@ -132,7 +132,7 @@ def test_a_run_is_judged_by_its_own_metric(tmp_path):
 
 def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
   lines = [(k, 'eval', {'mlm': x}) for k, x in enumerate((3.0, 2.0, 2.5, None), 1)]
-  lines.append((4, 'train', {'mlm': 1.0}))
+  lines.append((4, 'train', {'mlm': 1.0, 'loss': 1.0}))
   stops = 'checkpoint.best_metric=mlm', 'eval.batches=0', 'eval.patience=2', 'eval.every=1'
   workdir(tmp_path / 'a', lines)
   workdir(tmp_path / 'b', lines, *stops, 'checkpoint.best_mode=min')

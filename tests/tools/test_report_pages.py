@@ -15,6 +15,7 @@ from unittest import mock
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.ticker import EngFormatter
 from test_report import PRETRAIN, checkpoint_at, plan, workdir
 
 from bert_jax import config as c
@@ -213,6 +214,15 @@ def test_an_evaluation_goes_by_its_file_and_not_by_its_checksum(tmp_path):
     workdir(tmp_path / name, lines, f'data.eval={name}.txt', rows=f'{name}{10**15}')
   panels = report.read(tmp_path).panels
   assert [x.evaluated_on for x in panels] == ['data.eval=a.txt', 'data.eval=b.txt']
+  # The score of a guess tells examples in files of one name apart, and is not said of others.
+  spec, name = 'configs/finetune.py:task=sst2', 'classification_accuracy'
+  for n, text in enumerate(('c.tsv', 'd.tsv', 'd.tsv')):
+    lines, levels = [(500, 'eval', {name: 0.8})], {name: (0.5 + n / 8, 'majority')}
+    fields = f'data.eval={text}', f'optimizer.beta1=0.{n + 5}'
+    workdir(tmp_path / 'T' / f'{n}', lines, *fields, spec=spec, levels=levels)
+  found = {x.evaluated_on for x in report.read(tmp_path / 'T').panels}
+  told = {f'data.eval=d.tsv; {name} of a majority={x}' for x in (0.625, 0.75)}
+  assert found == {'data.eval=c.tsv', *told}
 
 
 def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
@@ -334,7 +344,13 @@ def test_a_page_marks_the_row_of_the_baseline():
     text = report_pages.html_table(tables.Table('t', ('arm', 'mlm'), rows, baseline))
     lines = re.findall('<tr.*?</tr>', text)[1:]
     assert ['class="baseline"' in line for line in lines] == marked
-    assert '<td>30 % &lt;b&gt;</td>' in lines[2]
+    assert '>30 % &lt;b&gt;</td>' in lines[2]
+
+
+def test_a_number_stands_on_one_line_of_a_page_and_a_path_may_break():
+  path = '/data/' + 'x' * report_pages.SHORT
+  text = report_pages.html_table(tables.Table('t', ('a', 'p'), [(path, '0.4119, p 0.0001')]))
+  assert re.findall('<td(.*?)>', text) == ['', ' class=whole']
 
 
 def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictures):
@@ -390,6 +406,20 @@ def test_no_legend_stands_under_an_empty_place(tmp_path):
   assert [x.get_text() for x in legend.get_texts()] == ['all runs'] and not axis.get_legend()
 
 
+def test_a_picture_for_a_column_is_whole_and_no_higher_than_a_page(tmp_path):
+  """Long labels leave the axis narrower than the name of its metric is."""
+  grid(tmp_path, {0.15: 4.0, 0.3: 4.0}, seeds=1)
+  (panel,) = report.read(tmp_path, renamed=[f'masked_lm_prob=0.3={"x" * 32}']).panels
+  figure = report_figures.finals(panel, 'nsp_accuracy', report_figures.WIDTHS['-column'])
+  figure.axes[0].xaxis.label.set_text('classification_accuracy')
+  figure.draw_without_rendering()
+  end = figure.axes[0].xaxis.label.get_window_extent().x1
+  assert figure.axes[0].bbox.width < 100 and end <= figure.bbox.x1
+  heights = [report_figures.new(n, 2.4, 3.25)[0].get_figheight() for n in (1, 2, 4)]
+  assert heights == pytest.approx([2.8, 5.2, 7.9])
+  assert report_figures.new(1, 20, 3.25)[0].get_figheight() == 20.4  # of 60 arms
+
+
 def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):
   lines = [(s, 'eval', {'mlm': 4.0}) for s in (250, 500)]
   workdir(tmp_path / 'run', lines, 'masking.policy=token,span@130', 'steps=500')
@@ -399,6 +429,11 @@ def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):
     report_figures.draw_curves(axis, panel, 'mlm', along)
     labels = [(x.get_text(), x.get_position()[0]) for x in axis.texts]
     assert [x for x in labels if x[0] == 'span'] == marked
+  for seconds in (0.5, 25_000):  # as 25 k, but no 500 m, which may be minutes
+    axis = plt.figure().add_subplot()
+    axis.set_xlim(0, seconds)
+    report_figures.draw_curves(axis, panel, 'mlm', 'seconds')
+    assert isinstance(axis.xaxis.get_major_formatter(), EngFormatter) == (seconds > 1000)
 
 
 def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
@@ -477,18 +512,27 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
     (tmp_path / folder / 'sweep.json').write_text(json.dumps(planned))
   folders = [str(tmp_path / folder) for folder in values]
   found = report.read(*folders)
-  assert [panel.objective for panel in found.panels] == [*2 * ['classification'], 'mlm_nsp']
+  assert [panel.runs[0].path.parent.name for panel in found.panels] == [*values]
   assert all(panel.baseline and panel.arms[0].label == panel.baseline for panel in found.panels)
   assert not any('baseline' in x for x in found.remarks), found.remarks
-  report.main([*folders, '--table', '--out', str(tmp_path / 'out')])
+  assert {arm.label for panel in found.panels for arm in panel.arms} == {*arms}
+  first, *others = [tmp_path / 'S-sst2' / f'{arms[1]},seed={seed}' for seed in range(3)]
+  for run in others:
+    shutil.move(run, tmp_path / run.name)
+  row = tables.overview(report.read(*folders[::-1])).rows[1]
+  assert row[1] == '3, 1, 3' and row[3] == '0.7200'
+  for run in others:
+    shutil.move(tmp_path / run.name, run)
+  renamed = ['--label', f'{arms[1]}=30 %']
+  report.main([*folders, '--table', '--out', str(tmp_path / 'out'), *renamed])
   lines = [x for x in capsys.readouterr().out.split('\n') if x[:1] == '|']
   header, _, *rows = [x.strip('| ').split(' | ') for x in lines]
   columns = {name.partition(' (')[2].strip(')'): n for n, name in enumerate(header)}
-  assert header[0] == 'arm' and 'mlm (S)' in header and header[columns['S-sst2'] + 1] == 'seeds'
-  assert [row[0] for row in rows] == [*arms]
+  assert header[:3] == ['arm', 'seeds', 'mlm (S)'] and len(header) == 5
+  assert [row[:2] for row in rows] == [[arms[0], '3'], ['30 %', '3']]
   for folder, (first, second) in values.items():
     n = columns[folder]
-    assert rows[0][n : n + 2] == [f'{first + 0.01:.4f} ± 0.0100', '3']
+    assert rows[0][n] == f'{first + 0.01:.4f} ± 0.0100'
     assert rows[1][n].startswith(f'{second + 0.02:.4f} ± 0.0200, p ')
   assert (tmp_path / 'out' / 'report.md').read_text().startswith('# S\n')
   for name in ('report.md', 'table.tex', 'report.html'):

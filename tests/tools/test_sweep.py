@@ -406,19 +406,21 @@ def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys
 
 
 def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp_path):
-  """By a trial of the first run: 0.5 s for each of 4 steps, 9 s to start."""
+  """By a trial of the first run: 0.5 s for each of 4 steps, 9 s to start, of which the second seed
+  of an arm needs no 4 s to compile."""
   given = 'steps=0 epochs=3.0 eval.every=10 eval.batches=2 data.seq_length=32'
   given = [f'--config.{x}' for x in given.split()]
-  runs, _ = planned(tmp_path, '--seeds', '1', '--vary', 'batch_size=8,16', fields=given)
+  runs, _ = planned(tmp_path, '--seeds', '2', '--vary', 'batch_size=8,16', fields=given)
   flops = flops_of_step(runs[0].config)
   data = {'train': Split(rows=121), 'eval': Split(rows=50)}
-  facts = Facts(data=data, flops_per_step=flops)
+  facts = Facts(data=data, flops_per_step=flops, compile_seconds=4.0)
   there = Run(tmp_path, runs[0].config, {}, '', facts, points=(Point(4, 'train', {}),))
   monkeypatch.setattr(sweep_jobs, 'tried', lambda run, count: (there, 2.0, 9.0))
   found, _ = sweep.times(runs, tmp_path, 1)
   # 46 and 23 steps of 8 and 16 rows; five and three evaluations of 2 batches, and one of 7 and 4.
   one, two = 46 + (5 * 2 + 7) / 3, 23 + (3 * 2 + 4) / 3
-  assert [*found.values()] == pytest.approx([9 + 0.5 * one, 9 + 0.5 * two * 2])
+  each = [9 + 0.5 * one, 5 + 0.5 * one, 9 + 0.5 * two * 2, 5 + 0.5 * two * 2]
+  assert [*found.values()] == pytest.approx(each)
 
 
 def test_a_dry_run_tries_nothing_beside_a_run_that_is_trained(monkeypatch, tmp_path, capsys):
@@ -450,6 +452,38 @@ def test_a_trial_that_fails_is_said_below_the_table(monkeypatch, tmp_path, capsy
   code, said, log = swept(capsys, *words.split())
   assert not code and said.count(' ?  ') == 2, log
   assert 'time left: ? with --jobs 1 (the trial of seed=0 has failed: there is no such' in said
+
+
+LATE = """
+import json, pathlib, sys, threading, time
+folder, there = pathlib.Path(sys.argv[1]), threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), there.set())).start()
+summary = lambda state: (folder / 'summary.json').write_text(
+  json.dumps({'state': state, 'seconds': {'setup': 1.5, 'eval': 0.0}}))
+time.sleep(1.5)
+folder.mkdir()
+summary('running')
+with open(folder / 'metrics.jsonl', 'w') as file:
+  for step in range(1, 99):
+    line = dict(step=step, split='train', step_seconds=0.1, data_seconds=0.0)
+    if not there.wait(0.1):
+      print(json.dumps(line), file=file, flush=True)
+summary('stopped')
+"""
+
+
+def test_the_time_of_a_trial_begins_with_its_steps(monkeypatch, tmp_path):
+  """A trial of 1 s, of a run that needs 1.5 s before its first step, is 1 s of steps."""
+
+  def started(run, root, *_):
+    return subprocess.Popen([sys.executable, '-c', LATE, root / run.folder], stdin=subprocess.PIPE)
+
+  monkeypatch.setattr(sweep_jobs, 'started', started)
+  monkeypatch.setattr(sweep_jobs, 'TRIAL', 1)
+  (run,) = planned(tmp_path, '--seeds', '1')[0]
+  there, steps, start = sweep_jobs.tried(run, 1)
+  assert 4 <= len(there.training) <= 20 and steps == pytest.approx(0.1 * len(there.training))
+  assert start > 1.5
 
 
 def small(corpus_file):

@@ -15,7 +15,7 @@ import dataclasses
 import json
 import math
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -186,11 +186,17 @@ def run_all(args: argparse.Namespace) -> None:
   """Probes all runs below a folder, and prints what was found: means and intervals over seeds."""
   if args.out:
     raise InputError(f'{args.model} holds several runs, which keep their results; leave out --out.')
-  for found in records.below(args.model)[0]:
+  runs, failed = records.below(args.model)[0], defaultdict(list)
+  for found in runs:
     try:
       run(argparse.Namespace(**copy.deepcopy(vars(args)) | {'model': str(found.path)}))
     except InputError as error:
-      log.warning('%s is left out: %s', found.path, error)
+      failed[str(error)].append(found.path)
+  if [len(paths) for paths in failed.values()] == [len(runs)]:
+    raise InputError(next(iter(failed)))
+  for sentence, (first, *others) in failed.items():
+    which = f'{first} and {len(others)} more are' if others else f'{first} is'
+    log.warning('%s left out: %s', which, sentence)
   for panel in report.read(args.model).panels:
     for name in (name for name in panel.metrics if name.startswith('probe_')):
       table = tables.main_table(dataclasses.replace(panel, metrics=[name]))

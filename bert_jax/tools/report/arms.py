@@ -31,11 +31,13 @@ SEED = re.compile(r',?seed=\d+$')  # how a sweep ends the name of a run's folder
 
 @dataclass
 class Arm:
-  """Runs that differ in the seed alone. names: all names by which a user may call the arm."""
+  """Runs that differ in the seed alone. names: all names by which a user may call the arm. sweep:
+  the end of the label that tells it from an arm of another sweep, ' (S-sst2)', or ''."""
 
   label: str
   names: set[str]
   runs: list[Run]
+  sweep: str = ''
 
 
 def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
@@ -189,12 +191,13 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
     folders.append(by_folder)
     names.append(in_sweep or (text if len(fields) <= MANY else by_folder))
   parents = [sorted({run.path.parent.name for run in members}) for members in groups.values()]
-  told = lambda name, few: name if names.count(name) == 1 else f'{name} ({", ".join(few)})'
-  texts = list(map(told, names, parents))
+  told = lambda name, few: '' if names.count(name) == 1 else f' ({", ".join(few)})'
+  sweeps = list(map(told, names, parents))
+  texts = [name + of for name, of in zip(names, sweeps)]
   texts = [text if texts.count(text) == 1 else key for text, key in zip(texts, groups)]
   labels = shortened([text or 'all runs' for text in texts])
-  called = zip(labels, names, texts, folders)
-  return [Arm(each[0], {*each}, members) for each, members in zip(called, groups.values())]
+  each = zip(labels, names, texts, folders, groups.values(), sweeps)
+  return [Arm(label, {label, *called}, members, sweep) for label, *called, members, sweep in each]
 
 
 def shortened(texts: Sequence[str]) -> list[str]:

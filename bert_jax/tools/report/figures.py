@@ -26,6 +26,7 @@ if TYPE_CHECKING:
   from matplotlib.figure import Figure, SubFigure
 
 WIDTHS = {'': 6.75, '-column': 3.25}  # inches: of two columns of a paper, and of one
+HIGHEST, LOWEST = 7.5, 1.5  # inches of the rows of a picture, and of one
 MARKERS = 'osD^vPX*'
 # A stroke and a gap in turn, in points, after where they begin.
 LINES = '-', '--', '-.', ':', (0, (8, 2)), (0, (8, 2, 2, 2, 2, 2)), (0, (1, 4)), (0, (3, 5))
@@ -156,7 +157,8 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
   for step, value in sorted(changes(panel)) if along == 'step' else ():
     draw_level(axis, step, value, upright=True)
   axis.set(xlabel=ALONG[along], ylabel=panel.named(metric))
-  axis.xaxis.set_major_formatter(EngFormatter())  # 250 k
+  if axis.get_xlim()[1] >= 1000:
+    axis.xaxis.set_major_formatter(EngFormatter())  # 250 k
   axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
 
 
@@ -187,11 +189,12 @@ def add_legend(figure: 'Figure | SubFigure', axis: 'Axes') -> None:
 
 def new(count: int, height: float, width: float) -> tuple['Figure', list['Axes']]:
   """Makes (a figure, its axes in rows of two or three, or of one in a column of text). height: of a
-  row, in inches."""
+  row, in inches, or less where many rows would not fit a page."""
   from matplotlib.figure import Figure
 
   columns = {1: 1, 2: 2, 4: 2}.get(count, 3) if width > WIDTHS['-column'] else 1
   rows = -(-count // columns)
+  height = min(height, max(LOWEST, HIGHEST / rows)) if rows > 1 else height
   figure = Figure(figsize=(width, height * rows + 0.4), layout='constrained')
   axes = list(figure.subplots(rows, columns, squeeze=False).flat)
   for axis in axes[count:]:
@@ -220,7 +223,9 @@ def finals(panel: Panel, metric: str, width: float) -> 'Figure':
   if level and 2 * low - high < level.value < 2 * high - low:
     draw_level(axis, *level, upright=True)
   labels = [plain(row.label) for row in rows]
-  axis.set(yticks=range(len(rows)), yticklabels=labels, xlabel=panel.named(metric))
+  axis.set(yticks=range(len(rows)), yticklabels=labels)
+  # In a column of text long labels leave less room than the name of a metric takes.
+  axis.set_xlabel(panel.named(metric), loc='right' if width == WIDTHS['-column'] else 'center')
   axis.set_ylim(len(rows) - 0.5, -0.5)
   return figure
 

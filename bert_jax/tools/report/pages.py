@@ -31,19 +31,21 @@ METHOD = (
   'table (Holm). Scores of N examples are rounded to 1/N, which is counted as variance. All of it '
   'speaks of other seeds on the same data, not of other examples.'
 )
+SHORT = 30  # letters of a cell that stand on one line
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto;
        padding: 0 1em; }
 h1, h2, h3 { line-height: 1.2; margin: 1.6em 0 .5em; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .7em 0; }
 th, td { text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #ddd;
-         vertical-align: top; overflow-wrap: anywhere; }
+         vertical-align: top; overflow-wrap: anywhere; } .whole { white-space: nowrap; }
 thead th { border-bottom: 1.5px solid #222; overflow-wrap: normal; }
 tr.baseline { font-weight: 600; }
 figure { margin: 1em 0; break-inside: avoid; } figure svg { max-width: 100%; height: auto; }
 figcaption, .note { color: #555; font-size: 90%; }
 .wide { overflow-x: auto; } li { overflow-wrap: anywhere; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } .wide { overflow: visible; }
+  .whole { white-space: normal; }
   h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
 """
 # The LaTeX commands for special characters.
@@ -102,11 +104,12 @@ def saved(figure: 'Figure', name: str, endings: Iterable[str]) -> dict[str, byte
 
 
 def html_table(table: Table) -> str:
-  row = lambda tag, cells: ''.join(f'<{tag}>{html.escape(x)}</{tag}>' for x in cells)
-  out = [f'<div class="wide"><table><thead><tr>{row("th", table.header)}</tr></thead>']
+  cell = lambda text: f'<td{" class=whole" * (len(text) <= SHORT)}>{html.escape(text)}</td>'
+  header = ''.join(f'<th>{html.escape(x)}</th>' for x in table.header)
+  out = [f'<div class="wide"><table><thead><tr>{header}</tr></thead>']
   for cells in table.rows:
     marked = ' class="baseline"' if table.baseline and cells[0] == table.baseline else ''
-    out.append(f'<tr{marked}>{row("td", cells)}</tr>')
+    out.append(f'<tr{marked}>{"".join(map(cell, cells))}</tr>')
   return ''.join([*out, '</table></div>'])
 
 
@@ -189,9 +192,11 @@ def latex(report: Report) -> str:
   """The text of table.tex: a table of each panel, narrow enough for a column of text."""
   out, line = [r'% Needs \usepackage{booktabs}.'], lambda row: ' & '.join(map(tex, row)) + r' \\'
   if len(report.panels) > 1:
-    every = tables.overview(report)
-    out += [rf'\begin{{tabular}}{{l{"lr" * len(report.panels)}}}', r'\toprule', line(every.header)]
-    out += [r'\midrule', *map(line, every.rows), r'\bottomrule', r'\end{tabular}', '']
+    every = tables.overview(report, notes := [])
+    begin = rf'\begin{{tabular}}{{lr{"l" * len(report.panels)}}}'
+    out += [r'{\small', begin, r'\toprule', line(every.header), r'\midrule']
+    out += [*map(line, every.rows), r'\bottomrule', r'\end{tabular}']
+    out += [*(r'\par ' + tex(note) for note in notes), '}', '']
   for panel in report.panels:
     rows, notes = tables.narrow(panel)
     title = report_arms.readable([tables.main_table(panel).title])[0]

@@ -119,6 +119,7 @@ def report(
 ) -> Report:
   """Makes the Report of runs. baseline: an arm; '': the sweep's. renamed: ['OLD=NEW', ...]."""
   runs, evaluated_on = report_arms.judged(runs)
+  folders = list(map(Path, folders))
   counted, copies = report_arms.without_copies(runs)
   status = {path: f'a copy of {first}: counted once' for path, first in copies.items()}
   planned_baseline, planned, failed = report_arms.planned_in(folders)
@@ -143,6 +144,7 @@ def report(
     fields[objective] = report_arms.differing(arms)
     name = baseline or planned_baseline
     panels += panels_of(objective, arms, evaluated_on, metric, name, remarks)
+  panels.sort(key=lambda panel: min(_place(run, folders) for run in panel.runs))
   for run in counted:
     if run.collapsed():
       status[run.path] = 'collapsed: one answer for every example'
@@ -150,12 +152,12 @@ def report(
     if any(name in point.values for point in run.evaluations) and run.final(name) is None:
       status[run.path] = f'its last {name} is no number: in no mean'
   if not any(metric in panel.metrics if metric else panel.metrics for panel in panels):
-    names = sorted({name for run in runs for point in run.points for name in point.values})
+    names = sorted(metrics_of(runs))
     there = ', '.join(names) or 'none yet'
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {there}.')
   unknown = [f'--baseline {baseline}'] * bool(baseline and baseline not in called)
   if unmatched := [f'--label {x}' for x in sorted(unused)] + unknown:
-    labels = dict.fromkeys(arm.label for panel in panels for arm in panel.arms)
+    labels = dict.fromkeys(label for _, of_arms in fields.values() for label in of_arms)
     fault = f'no arm, or several, is called as {unmatched[0]} says'
     raise InputError(f'{fault}; there are {", ".join(labels)}.')
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
@@ -164,13 +166,23 @@ def report(
   return Report(panels, runs, status, fields, remarks)
 
 
+def _place(run, folders):
+  """Which of the folders a run is in: tables stand in their order."""
+  around = run.path, *run.path.parents
+  return next((n for n, folder in enumerate(folders) if folder in around), 0)
+
+
 def _rename(arms: Sequence[Arm], renamed: Sequence[str]) -> set[str]:
-  """Gives arms new labels, ['OLD=NEW', ...]; returns those that name exactly one arm."""
+  """Gives arms new labels, ['OLD=NEW', ...]; returns those that name one arm, or one of each
+  sweep."""
   used = set()
   for text in renamed:
     old, _, new = text.rpartition('=')
-    if len(matching := [arm for arm in arms if old in arm.names]) == 1:
-      matching[0].label = new
+    matching = [arm for arm in arms if old in arm.names]
+    if matching and len({arm.sweep for arm in matching}) == len(matching):
+      for arm in matching:
+        arm.label = new + arm.sweep * (len(matching) > 1)
+        arm.names.add(new)
       used.add(text)
   labels = [arm.label for arm in arms]
   if twice := [label for label in labels if labels.count(label) > 1]:
@@ -181,13 +193,18 @@ def _rename(arms: Sequence[Arm], renamed: Sequence[str]) -> set[str]:
 def panels_of(
   objective: str, arms: Sequence[Arm], under: Under, metric: str, baseline: str, remarks: list[str]
 ) -> list[Panel]:
-  """The Panels of an objective; panels with an arm called `baseline` come first."""
+  """The Panels of an objective; panels with an arm called `baseline` come first. Labels name the
+  sweep only where a panel has several."""
   ways = collections.defaultdict(list)  # {ways in which runs were evaluated: arms}
   for arm in arms:
     if arm.runs:
       ways[frozenset(tuple(under[run.path].items()) for run in arm.runs)].append(arm)
     else:
       remarks.append(f'{objective}: no run of {arm.label} is finished, so no table has it')
+  for some in ways.values():
+    bare = [arm.label.removesuffix(arm.sweep) for arm in some]
+    for arm, label in zip(some, bare):
+      arm.label = label if len({*bare}) == len(bare) else arm.label
   named = lambda arm: baseline and baseline in arm.names | {arm.label}
   matching = {way: [arm.label for arm in some if named(arm)] for way, some in ways.items()}
   chosen = {way: labels[0] if len(labels) == 1 else '' for way, labels in matching.items()}
@@ -236,6 +253,9 @@ def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
   apart = {
     name: each for name in names if len(each := values(way, name)) > 1 or differ(values, name)
   }
+  if others and all(values(other, 'data.eval') != values(way, 'data.eval') for other in others):
+    # The file says it: a level need not tell it from another of the same name.
+    apart = {name: each for name, each in apart.items() if ' of a ' not in name}
   sums = {name: [x[:8] for x in apart.pop(name)] for name in report_arms.CHECKSUMS if name in apart}
   if sums:
     known = [name for name in runs[way][0].fields if name in report_arms.READING]

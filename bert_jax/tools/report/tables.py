@@ -49,21 +49,23 @@ def more_tables(panel: Panel) -> list[Table]:
   return tables
 
 
-def overview(report: Report) -> Table:
+def overview(report: Report, notes: list[str] | None = None) -> Table:
   """One table of several sweeps: a row for each arm, which is known by its name, and a column for
-  what each panel is judged by, with p, corrected, against the panel's baseline."""
-  header, arms = [], {}
+  what each panel is judged by, with p, corrected, against the panel's baseline. Arms with other
+  seeds in other panels have all their numbers. notes: see marked."""
+  header, arms = ['arm', 'seeds'], {}
   for panel in report.panels:
     folder = ', '.join(sorted({run.path.parent.name for run in panel.runs}))
-    header += [f'{panel.named(panel.metrics[0])} ({folder})', 'seeds']
+    header.append(f'{panel.named(panel.metrics[0])} ({folder})')
     for row in panel.rows(panel.metrics[0]):
       p = row.difference.corrected if row.difference else None
-      shown = mean_of(row) + ('' if p is None else f', p {probability(p)}')
-      name = row.label.removesuffix(f' ({folder})')
-      arms.setdefault(name, {})[len(header)] = shown, str(len(row.values))
-  each = range(2, len(header) + 1, 2)
-  rows = [(name, *(x for n in each for x in of.get(n, '--'))) for name, of in arms.items()]
-  return Table('All sweeps', ('arm', *header), rows, report.panels[0].baseline)
+      shown = marked(row, notes) + ('' if p is None else f', p {probability(p)}')
+      arms.setdefault(row.label, {})[header[-1]] = str(len(row.values)), shown
+  rows = []
+  for name, of in arms.items():
+    seeds, shown = zip(*(of.get(column, '--') for column in header[2:]))
+    rows.append((name, seeds[0] if len({*seeds}) == 1 else ', '.join(seeds), *shown))
+  return Table('All sweeps', header, rows, report.panels[0].baseline)
 
 
 def cells(row: Row, baseline: str) -> tuple[str, ...]:
@@ -85,9 +87,7 @@ def narrow(panel: Panel) -> tuple[list[tuple[str, ...]], list[str]]:
   rows, notes = [], []
   for row in panel.rows(panel.metrics[0]):
     label, seeds, _, _, difference, *_, corrected = cells(row, panel.baseline)
-    if gone := collapsed(row):
-      notes.append(f'{MARKS[len(notes) % len(MARKS)] * (len(notes) // len(MARKS) + 1)} {gone}')
-    mean = spread(list(row.values.values())) + (notes[-1].split()[0] if gone else '')
+    mean = marked(row, notes)
     if row.difference and (within := row.difference.interval):
       difference += f' ± {(within[1] - within[0]) / 2:.4f}'
     rows.append((label, seeds, mean, difference, corrected))
@@ -105,6 +105,15 @@ def spread(values: Sequence[float]) -> str:
   """Formats the mean and standard deviation of some numbers."""
   sd = f' ± {statistics.stdev(values):.4f}' if len(values) > 1 else ''
   return f'{statistics.fmean(values):.4f}{sd}' if values else '-'
+
+
+def marked(row: Row, notes: list[str] | None) -> str:
+  """Formats a Row's mean as mean_of, or, with notes, with a mark for what goes behind them."""
+  if notes is None or not (gone := collapsed(row)):
+    return mean_of(row)
+  mark = MARKS[len(notes) % len(MARKS)] * (len(notes) // len(MARKS) + 1)
+  notes.append(f'{mark} {gone}')
+  return spread(list(row.values.values())) + mark
 
 
 def mean_of(row: Row) -> str:

@@ -150,7 +150,8 @@ def command_of(run: Run, root: Path) -> str:
 
 def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str, float], str]:
   """Estimates durations: ({folder: seconds of a run}, how they are known); {}: they are not. While
-  a run is being trained nothing is tried beside it: its steps are what is known."""
+  a run is being trained nothing is tried beside it: its steps are what is known. The first run of
+  an arm compiles its program, which the others find."""
   ended = {run.folder: sweep_jobs.state_of(root, run) for run in runs}
   if known := sweep_jobs.expected(runs, ended):
     return known, 'as long as the runs that are done'
@@ -177,8 +178,10 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
     batches = -(-steps // every) * part + (all_rows if part < all_rows else 0)
     total, before = (timeline.flops_before(n, flops) for n in (steps, steps - 1))
     by_arm[arm] = start + (total + batches * (total - before) / 3) * per_flop
-  how = f'{how}: {start:.0f} s to start, {seconds / steps_done:.2g} s a step'
-  return {run.folder: by_arm[run.arm] for run in runs}, how
+  how = f'{how}: {start:.0f} s to start, {seconds / steps_done:.2g} s a step, and evaluations'
+  firsts = {run.arm: run for run in reversed(runs)}
+  found = there.facts.compile_seconds or 0.0
+  return {x.folder: by_arm[x.arm] - found * (x is not firsts[x.arm]) for x in runs}, how
 
 
 def show(runs: Sequence[Run], root: Path, processes: int) -> None:

@@ -39,7 +39,8 @@ from bert_jax.workdir import recorded, records
 from bert_jax.workdir.recorded import Outcome
 from bert_jax.workdir.records import LOGS
 
-TRIAL = 40  # seconds of a run by which --dry-run estimates
+TRIAL = 40  # seconds of steps by which --dry-run estimates
+LONGEST_START = 600  # seconds after which a trial that has made no step is given up
 # The states of runs by their exit codes: 3: it may continue later; the others: it was stopped.
 STATES = {0: 'done', 3: 'stopped', 130: 'stopped', -signal.SIGTERM: 'stopped'}
 
@@ -116,8 +117,7 @@ class Crew:
     self.free.put(number)
     _ask_to_end(process)
     if code:
-      lines = files.read_text(log_file).strip().splitlines() or ['']
-      error = lines[-1].removeprefix('error: ')
+      error = _last_words(self.root, name)
     if code < 0:  # perhaps for lack of memory
       error = f'its process was killed (status {code})'
     evaluations = records.read(self.root / name).evaluations if not code else ()
@@ -139,6 +139,12 @@ class Crew:
     self.over.set()
     for process in list(self.processes):
       _ask_to_end(process)
+
+
+def _last_words(root, name):
+  """The last line of a run's output, which says why it failed."""
+  lines = files.read_text(root / LOGS / f'{name}.txt').strip().splitlines() or ['']
+  return lines[-1].removeprefix('error: ')
 
 
 def _ask_to_end(process: subprocess.Popen) -> None:
@@ -167,16 +173,29 @@ def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcom
 
 
 def tried(run: Run, count: int) -> tuple[recorded.Run, float, float]:
-  """Trains a run for a while, as one of `count` at once, in a folder of its own: (what it has
-  recorded, seconds of its steps, seconds beside these and evaluations). InputError if it fails."""
-  fields = [*run.fields, '--config.log.every=1', f'--config.max_hours={TRIAL / 3600}']
+  """Trains a run for TRIAL seconds from its first step on, as one of `count` at once, in a folder
+  of its own: (what it has recorded, seconds of its steps, seconds beside these and evaluations).
+  InputError if it fails."""
+  run = run._replace(fields=[*run.fields, '--config.log.every=1'])
   with tempfile.TemporaryDirectory() as folder:
-    (ended,) = run_all([run._replace(fields=fields)], Path(folder), count).values()
-    if not records.read(Path(folder, run.folder)).training:
-      raise InputError(f'the trial of {run.folder} has failed: {ended.error}')
-    there, steps, _ = so_far(Path(folder, run.folder))
-    seconds = json_of(there.path / records.SUMMARY)['seconds']
-    return there, steps, ended.seconds - steps - seconds['eval']
+    root, began = Path(folder), time.monotonic()
+    files.make_folder(root / LOGS)
+    process = started(run, root, 0, count)
+    try:
+      while process.poll() is None and time.monotonic() < began + LONGEST_START:
+        if records.read_summary(root / run.folder).state:  # it has read its data and compiled
+          break
+        time.sleep(0.2)
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(TRIAL)
+    finally:
+      _ask_to_end(process)
+      process.wait()
+    there, steps, _ = so_far(root / run.folder)
+    if not there.training:
+      raise InputError(f'the trial of {run.folder} has failed: {_last_words(root, run.folder)}')
+    evaluating = json_of(there.path / records.SUMMARY)['seconds']['eval']
+    return there, steps, time.monotonic() - began - steps - evaluating
 
 
 def so_far(folder: Path) -> tuple[recorded.Run, float, float]:

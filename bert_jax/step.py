@@ -110,7 +110,7 @@ def program(
 
   by_device = None
   sums, gather = config.mesh.sums, config.mesh.gather
-  if mesh.size > 1 and sums != 'compiler':
+  if gradients.shards(mesh, gather) > 1 and sums != 'compiler':
     if gradients.fits(mesh, gather) and not objective.rows_meet:
       kind = config.model.dtype if sums == 'model' else sums
       options: Any = {'mesh': mesh, 'sums': kind, 'gather': gather}

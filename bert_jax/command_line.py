@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from bert_jax.cells import Log, in_notebook
-from bert_jax.errors import InputError, farewell, first_line, printable
+from bert_jax.errors import InputError, farewell, first_line, listed, printable
 
 
 def show_log() -> None:
@@ -100,6 +102,11 @@ def _sentences():
       sys.stdout.flush()
       os._exit(code)  # the shutdown of Python would wait for these threads, or crash
     sys.exit(code)
+  except AttributeError as error:  # its traceback names the line, but not what is missing
+    if isinstance(error.obj, ConfigDict):
+      fault = f'no config field is called {error.name!r}; beside it stand {listed(error.obj)}'
+      error.add_note(f'{fault}. Add a Field for it to these (bert_jax/field.py), or mend its name.')
+    raise
   except (RuntimeError, AssertionError) as error:
     if str(error).startswith('Could not determine home'):  # of Path.expanduser, which names none
       *_, (frame, _) = traceback.walk_tb(error.__traceback__)

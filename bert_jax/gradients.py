@@ -4,6 +4,7 @@ XLA alone would sum each gradient where it arises: a table's twice in every micr
 communication grows with accumulation, and a kernel's in the type of its product.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,12 @@ def _split_here(mesh, gather):
   if gather == 'layer' and mesh.shape['fsdp'] > 1:
     return {'data'}
   return {'data', 'fsdp'} if mesh.shape['tensor'] > 1 else set(sharding.AXES)
+
+
+def shards(mesh: Mesh, gather: str) -> int:
+  """The number of devices among which `over_devices` splits a batch. Where it is 1 there is nothing
+  to sum, and XLA fails at a sum over one device beside axes that it splits itself."""
+  return math.prod(mesh.shape[axis] for axis in _split_here(mesh, gather))
 
 
 def fits(mesh: Mesh, gather: str) -> bool:

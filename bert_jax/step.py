@@ -108,10 +108,9 @@ def program(
     carry = zeros(objective.carry(config.batch_size))
     return State(jnp.zeros([], jnp.int32), params, opt_state, carry)
 
-  # Devices with the same rows have nothing to sum, and XLA does not compile a sum over one device.
   by_device = None
   sums, gather = config.mesh.sums, config.mesh.gather
-  if mesh.shape['data'] * mesh.shape['fsdp'] > 1 and sums != 'compiler':
+  if gradients.shards(mesh, gather) > 1 and sums != 'compiler':
     if gradients.fits(mesh, gather) and not objective.rows_meet:
       kind = config.model.dtype if sums == 'model' else sums
       options: Any = {'mesh': mesh, 'sums': kind, 'gather': gather}

@@ -12,11 +12,13 @@ from layouts import TASKS
 
 PARTS = ',optimizer.accumulation=2'
 NO_CARRY = ','.join(task for task in TASKS if task != 'transformer_xl')  # microbatches have none
+ALONE = '1,2,2,mesh.gather=layer'  # all axes are XLA's, but one of a single device
 SCANNED = PARTS + ',model.scan_layers=true'
 PRODUCTS = (
   '8,1,1',
   '1,8,1',
   '1,1,8',
+  ALONE,
   '4,1,2',
   '1,4,2',
   '2,1,4',
@@ -43,7 +45,7 @@ def on_eight(*arguments):
 @pytest.mark.parametrize(
   'tasks, one, eight',
   [
-    ('pretrain', '1,1,1' + PARTS, ('2,2,2' + PARTS,)),
+    ('pretrain', '1,1,1' + PARTS, ('2,2,2' + PARTS, ALONE + PARTS)),
     pytest.param('', '1,1,1', PRODUCTS, marks=pytest.mark.slow),
     pytest.param(NO_CARRY, '1,1,1' + SCANNED, ('2,2,2' + SCANNED,), marks=pytest.mark.slow),
   ],

@@ -24,16 +24,22 @@ COLUMNS = 100
 
 
 def table(word: str = '') -> str:
-  """All fields as text, or those that have a word in their name or meaning; else InputError."""
+  """All fields as text, or those with a word in name, choices or meaning; InputError if none."""
   blocks = {'': SHARED} | {f'-- objective={task.name}': task.fields for task in TASKS.values()}
   parts = []
   for title, fields in blocks.items():
-    there = (_entry(*x) for x in fields.items() if word.lower() in f'{x[0]} {x[1].meaning}'.lower())
+    there = (_entry(*x) for x in fields.items() if word.lower() in _said(*x).lower())
     if entries := '\n'.join(there):
       parts += [title] * bool(title) + [entries]
   if not parts:
-    raise InputError(f'no field has {word!r} in its name or meaning; without --find all are shown.')
+    fault = f'no field has {word!r} in its name, choices or meaning'
+    raise InputError(f'{fault}; without --find all are shown.')
   return '\n'.join(parts)
+
+
+def _said(name: str, field: Field) -> str:
+  choices = field.allowed if isinstance(field.allowed, tuple) else ()
+  return ' '.join((name, *choices, field.meaning))
 
 
 def _entry(name: str, field: Field) -> str:

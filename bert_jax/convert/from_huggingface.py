@@ -280,5 +280,5 @@ def tree(flat: Arrays, model: models.ModelConfig, sources: Sources | None = None
 def flatten(params: Any, model: models.ModelConfig) -> dict[str, np.ndarray]:
   """Flattens a tree of parameters to {path: array}, layers apart, without padding rows."""
   flat = traverse_util.flatten_dict(models.unstack_layers(params), sep='/')
-  size = dict.fromkeys(VOCABULARY, model.vocab_size)
-  return {path: np.asarray(x)[: size.get(path)] for path, x in flat.items()}
+  words = lambda path, x: x[: model.vocab_size] if path in VOCABULARY else x
+  return {path: words(path, np.asarray(x)) for path, x in flat.items()}

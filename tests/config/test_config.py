@@ -4,10 +4,12 @@ import dataclasses
 import re
 from pathlib import Path
 
+import jax
 import pytest
 from refusal import refusal, refused
 
 from bert_jax import config
+from bert_jax.command_line import command_line
 from bert_jax.config import ALL, __main__, optimizer
 from bert_jax.config.check import checked
 from bert_jax.field import NO_PAST, Field
@@ -246,6 +248,25 @@ def test_the_table_of_fields_names_every_field_of_every_objective():
   assert sum(line.startswith('task.format ') for line in lines) == len(of_task) > 1
 
 
+@pytest.mark.parametrize('word, name', [('Rate', 'learning_rate'), ('muon', 'optimizer.name')])
+def test_a_word_finds_fields_by_their_names_choices_and_meanings(word, name):
+  lines = [line for line in __main__.table(word).splitlines() if line[0] != ' ']
+  assert any(name in line for line in lines) and len(lines) < 20
+  with refused(f"no field has '{word}s and' in its name, choices or meaning; without --find"):
+    __main__.table(f'{word}s and')
+
+
+def test_code_that_reads_a_field_of_no_table_is_told_where_fields_are_added():
+  """Its traceback stays, which names the line."""
+  loaded = config.load('configs/pretrain.py')
+  with pytest.raises(AttributeError) as end, command_line():
+    jax.eval_shape(lambda: loaded.loss.nsp_wieght)
+  assert "called 'nsp_wieght'; beside it stand 'nsp_weight', 'sbo_w" in end.value.__notes__[-1]
+  with pytest.raises(AttributeError) as end, command_line():
+    loaded.keys.nothing()
+  assert not hasattr(end.value, '__notes__')
+
+
 def test_a_config_is_printed_with_marks_at_what_is_not_default():
   loaded = config.load('configs/pretrain.py:size=tiny,lang=multi', ['--config.seed=3'])
   text = '\n'.join(__main__.lines(loaded))
@@ -281,6 +302,10 @@ def test_a_field_knows_what_configs_without_it_meant(monkeypatch):
   assert config.from_json(config.to_json(other)).optimizer.momentum == 0.5
   with refused('optimizer.momentum is -1.0, outside'):
     config.override(read, ['--config.optimizer.momentum=-1'])
+  forgotten = dataclasses.replace(added, past=NO_PAST)
+  monkeypatch.setitem(config.SHARED, 'optimizer.momentum', forgotten)
+  with refused('it has no optimizer.momentum; if that Field is new, give it a `past`'):
+    config.from_json(written)
 
 
 def test_where_a_corpus_is_held_out_decides_the_numbers_of_pretraining_only():

@@ -191,7 +191,7 @@ def test_a_parameter_that_they_have_no_place_for_is_refused(tmp_path, head, path
   inner = found.params
   for name in tower:
     inner = inner.setdefault(name, {})
-  inner[leaf] = np.ones(3, np.float32)
+  inner[leaf] = np.float32(0.5)  # the least that a fork may add: one number
   with refused(f'^{path} has no place in a .*bert model of Hugging Face'):
     sent(tmp_path / 'hf', found)
   assert not (tmp_path / 'hf').exists()

@@ -161,8 +161,7 @@ MISTAKES = {
   'tpu status x --extra b': '--extra is an option of setup, not of status',
   'tpu setup x --bucket b': '--bucket is not known',
   'tpu setup x --spot': '--spot is an option of create, not of setup',
-  'tpu run x --dry-run -- --config=configs/my.py --workdir gs://b/W': 'my.py, and setup copies what '
-  'it tracks: is it spelt so?',
+  'tpu run x --dry-run -- --config=configs/my.py --workdir gs://b/W': 'is it spelt so?',
   'tpu setup x --dry-run TRAIN': 'only run takes arguments',
   'tpu run x --dry-run': 'say what to run',
   'tpu run x --dry-run -- --config c': 'say what to run',

@@ -87,7 +87,9 @@ class Bucket(ON_DISK):
       kind, said = type(error).__name__, first_line(error)
       found = (code for text, code in ERRORS.items() if re.search(text, f'{kind} {said}'))
       code = getattr(error, 'errno', 0) or next(found, errno.EIO)
-      raise OSError(code, os.strerror(code) if code == errno.ENOENT else said, str(self)) from error
+      if code == errno.ENOENT:  # no folder has to be there to write into it
+        said = 'No such bucket' if function == 'pipe_file' else os.strerror(code)
+      raise OSError(code, said, str(self)) from error
 
   def _info(self) -> dict[str, Any]:
     with contextlib.suppress(FileNotFoundError):

@@ -33,6 +33,7 @@ from running import same_bits, train_lines
 from bert_jax import buckets, copies, files, step, tokenizers
 from bert_jax import config as config_lib
 from bert_jax.buckets import Bucket, Path
+from bert_jax.convert import hub
 from bert_jax.corpus import blocks, prepared
 from bert_jax.errors import InputError, farewell
 from bert_jax.predict.__main__ import check_output
@@ -251,6 +252,10 @@ def test_errors_of_a_store_are_sentences(fake, monkeypatch):
     with pytest.raises(FileNotFoundError) as caught:
       look(fake / 'none')
     assert farewell(caught.value)[0].startswith('error: fake://mine/D/none: No such file or dir')
+  with monkeypatch.context() as patch:
+    patch.setenv('FAKE_BUCKET', '/nowhere')
+    with pytest.raises(FileNotFoundError, match='No such bucket'):
+      fake.check_writable()
   files.write_whole(fake / 'x', bytes(range(9)))
   with (fake / 'x').open('rb') as file:
     assert file.read(3) == bytes(range(3)) and file.tell() == 3 and file.seekable()
@@ -267,6 +272,10 @@ def test_errors_of_a_store_are_sentences(fake, monkeypatch):
     with pytest.raises(OSError, match='the network is gone') as caught:
       file.read()
   assert farewell(caught.value)[1] == 3
+  monkeypatch.setattr(fake_bucket.FakeBucket, 'info', gone)
+  with pytest.raises(OSError, match='the network is gone'):  # and not: there is no such folder
+    hub.folder(str(fake))
+  assert not text_files.exists('x' * 5000) and not text_files.exists('\0')
 
 
 def test_a_network_that_fails_is_no_damaged_record(fake):

@@ -157,10 +157,11 @@ MISTAKES = {
   'tpu create x --dry-run --type v5p-9': 'N cores, a multiple of 8',
   'tpu create x --type --dry-run': '--type needs a value',
   'tpu run x --restart': 'launch/sky.yaml or launch/gke',
+  'tpu run x --config c --workdir gs://b/W': 'is for bert_jax.train stands after --',
   'tpu status x --extra b': '--extra is an option of setup, not of status',
   'tpu setup x --bucket b': '--bucket is not known',
   'tpu setup x --spot': '--spot is an option of create, not of setup',
-  'tpu run x --dry-run -- --config=configs/my.py --workdir gs://b/W': 'not track configs/my.py',
+  'tpu run x --dry-run -- --config=configs/my.py --workdir gs://b/W': 'is it spelt so?',
   'tpu setup x --dry-run TRAIN': 'only run takes arguments',
   'tpu run x --dry-run': 'say what to run',
   'tpu run x --dry-run -- --config c': 'say what to run',
@@ -206,6 +207,10 @@ GONE = (
   'pod is SUSPENDED, and not billed; before you create it again: launch/tpu delete pod --zone=z'
 )
 SILENT = 'gcloud does not say whether pod is billed; this ends it: launch/tpu delete pod --zone=z'
+QUEUED_AS = (
+  'the request for pod is queued, and billed once the TPU is there; launch/tpu create pod '
+  '--zone=z --type v6e-16 waits on, launch/tpu delete pod --zone=z ends it'
+)
 CREATE, RUN, QUEUED = ['create', *TYPE], ['run', *TRAIN], 'none\nWAITING_FOR_RESOURCES\n'
 HICCUPS = 'none\n' + 'silent\n' * 4 + 'PROVISIONING\n' + 'silent\n' * 4 + 'ACTIVE\n'
 NO_PIP = ''.join(f'{i} pip\n' for i in range(WORKERS))
@@ -240,6 +245,10 @@ FAILURES = {
   'another type': [
     (CREATE, {'state': 'ACTIVE\tv6e-16\n'}),
     (2, 'error: pod is there or asked for as v6e-16, not v6e-8: delete it first', BILLED),
+  ],
+  'another type, while queued': [
+    (CREATE, {'state': 'PROVISIONING\tv6e-16\n'}),
+    (2, 'error: pod is there or asked for as v6e-16', QUEUED_AS),
   ],
   'the same type': [(CREATE, {'state': 'ACTIVE\tv6e-8\n'}), (0, '', BILLED)],
   'a state that is neither queued nor there': [
@@ -371,9 +380,23 @@ def test_ctrl_c_ends_what_it_has_begun_on_the_workers(word, gcloud):
   os.close(keys)
   os.close(terminal)
   assert process.returncode == 130 and said.splitlines()[-1] == BILLED
-  assert says in said and ('may have started' in said) == bool(says)
+  assert says in said and ('may have started' in said) == bool(says) and 'Terminated' not in said
   assert not [x for x in pids.read_text().split() if alive(x)]
   assert word != 'scp' or (folder / 'kept').read_text().count('kept') == WORKERS
+
+
+def test_ctrl_c_while_the_config_is_checked_says_what_is_billed(gcloud):
+  env, folder = gcloud
+  program(folder / 'bin' / 'python3', '[ $1 = -c ] || { touch $FAKE/checks; sleep 60; }')
+  command = ['bash', 'launch/tpu', 'run', 'pod', '--zone', 'z', *TRAIN]
+  process = subprocess.Popen(
+    command, env=os.environ | env, stderr=subprocess.PIPE, text=True, start_new_session=True
+  )
+  while not (folder / 'checks').exists():
+    time.sleep(0.05)
+  os.killpg(process.pid, signal.SIGINT)
+  _, said = process.communicate(timeout=20)
+  assert process.returncode == 130 and said.splitlines()[-1] == BILLED
 
 
 def test_it_says_where_it_has_looked(gcloud):

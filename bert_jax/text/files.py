@@ -7,6 +7,7 @@ that says where.
 """
 
 import contextlib
+import errno
 import glob
 import gzip
 import re
@@ -44,10 +45,15 @@ def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
 
 
 def exists(path: str | Path) -> bool:
-  """Whether a path exists; False for what cannot be a path, such as a long list of files."""
+  """Whether a path exists; False for what cannot be a path, such as a long list of files. An OSError
+  if it cannot be looked up: a bucket that does not answer, a folder that may not be read."""
   try:
     return Path(path).expanduser().exists()
-  except (OSError, ValueError):
+  except ValueError:
+    return False
+  except OSError as error:
+    if error.errno != errno.ENAMETOOLONG:
+      raise
     return False
 
 

@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
@@ -108,6 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   either.add_argument('--best', action='store_true', help='search the fastest step')
   args, overrides = parser.parse_known_args(argv)
   with command_line():
+    jax.config.update('jax_platforms', 'cpu')  # libtpu complains where there is no TPU
     names = [*dict.fromkeys((args.compare or args.topology).split(','))]
     rates = costs.rates(args.price, args.spot, len(names))
     log.info('preflight of %s for %s: nothing is rented or run', args.config, ', '.join(names))

@@ -10,17 +10,19 @@ from bert_jax.errors import InputError
 from bert_jax.tools.preflight import step_time
 
 HEADER = (
-  'topology', 'chips, hosts', 'fits', 'step, ms', 'MFU', 'of computing alone', 'hours',
+  'topology', 'chips, hosts', 'fits', 'step, ms', 'MFU', 'MFU of computing alone', 'hours',
   'chip-hours', 'on demand', 'spot', 'tokens/s a host', 'tokens', 'passes',
 )  # fmt: skip
 
 
 def table(reports: Mapping[str, Mapping[str, Any]]) -> list[str]:
-  """The lines of a table of {topology: report with its `cost`}."""
-  lines = aligned([HEADER, *(_row(*pair) for pair in reports.items())])
+  """The lines of a table of {topology: report with its `cost`}, a column for each topology."""
+  lines = aligned([*zip(HEADER, *(_column(*pair) for pair in reports.items()))])
   if any(report['fits'] is None for report in reports.values()):
     lines.append('?: not compiled; by an MFU that models from BERT-base on reach on such chips')
   first = next(iter(reports.values()))
+  if first['passes'] is None:
+    lines.append('passes are known of a prepared corpus, which data.train is not')
   assumed = ' assumed: its length depends on its data' * first['assumed']
   return [*lines, f'{first["steps"]:,} steps{assumed}; without evaluations and checkpoints']
 
@@ -36,7 +38,7 @@ def between(numbers: Sequence[float], form: str) -> str:
 
 
 def _speed(report: Mapping[str, Any]) -> list[str]:
-  """The cells from 'fits' to 'of computing alone'."""
+  """The cells from 'fits' to 'MFU of computing alone'."""
   rows, fits = step_time.fullest(report), {None: '?', True: 'yes', False: 'NO'}[report['fits']]
   if report['fits'] is not None:
     fits += f', {report["hbm_bytes"] / 1e9:.1f} of {report["hbm_limit"] / 1e9:.1f} GB'
@@ -45,7 +47,7 @@ def _speed(report: Mapping[str, Any]) -> list[str]:
   return [fits, between([1e3 * row['step_s'] for row in rows], '{:,.1f}'), *shares]
 
 
-def _row(name: str, report: Mapping[str, Any]) -> list[str]:
+def _column(name: str, report: Mapping[str, Any]) -> list[str]:
   tokens = report['tokens'] / report['full_steps'] / report['hosts']  # of a step
   paid = [report.get(key, []) for key in ('dollars', 'spot_dollars')]
   return [

@@ -113,8 +113,9 @@ def lesson(name: str, last: Mapping[str, float], level: Level | None) -> str:
   said = f'{kind}: {name} {last[kind]:.3g}' if kind else name
   if not kind or not level:
     return said
-  side = 'below' if last[kind] < level.value else 'above'
-  return f'{said}, {abs(last[kind] - level.value):.2g} {side} {level.kind}'
+  gap = last[kind] - level.value
+  place = f'{abs(gap):.2g} {"below" if gap < 0 else "above"}' if abs(gap) >= 0.005 else 'at'
+  return f'{said}, {place} {level.kind}'
 
 
 def without_jag(points: Sequence[Point]) -> Sequence[Point]:

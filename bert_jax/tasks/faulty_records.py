@@ -172,11 +172,13 @@ class Problems:
         self.nothing(spec, 'records')
       raise
 
-  def columns(self, row: tables.Row, names: Iterable[str], where: str, hint: str = '') -> list[str]:
+  def columns(
+    self, row: tables.Row, names: Iterable[str], where: str, advice: str = ''
+  ) -> list[str]:
     """The values of some columns of a row; Unusable if one is missing."""
     place = row.header or where
     try:
-      return [tables.column(row, name, place, hint) for name in names]
+      return [tables.column(row, name, place, advice) for name in names]
     except InputError as error:
       fault = str(error).removeprefix(f'{place} ')
       kind = 'rows without a column' if fault.startswith('has no column') else NO_TEXT

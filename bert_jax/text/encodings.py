@@ -241,10 +241,7 @@ def decoded(path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter) 
       say_once(f'{path}:{number}', 'has bytes that are no characters', fix)
     if line.endswith('\r\n'):
       counts['lines that end in CRLF (as in LF)'] += 1
-    line = line.rstrip('\r\n')
-    if '\r' in line:
-      say_once(f'{path}:{number}', 'has a CR inside', 'if it ends a line, write LF there')
-    yield number, line
+    yield number, line.rstrip('\r\n')
 
 
 def decoded_lines(path: Path, data: bytes, first: int, counts: Counter) -> Lines:

@@ -130,6 +130,9 @@ def raw_lines(path: Path, cut: int = 0, encoding: str = '') -> Iterator[tuple[in
           raw = recoded(raw + stream.readline(_LONGEST_LINE))
         for part in _parts_of_line(raw, stream) if is_long else (recoded(raw),):
           number += 1
+          if b'\r' in part and b'\r' in part.rstrip(b'\r\n'):
+            advice = 'if it ends a line, write LF there'
+            encodings.say_once(f'{path}:{number}', 'has a CR inside', advice)
           yield number, part, at()
   except (InputError, MemoryError):
     raise

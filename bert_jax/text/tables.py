@@ -101,8 +101,8 @@ def first_of(names: Container[str], spellings: str) -> str:
   return next((name for name in spellings.split('|') if name in names), '')
 
 
-def column(row: Row, name: str, where: str, fields: str = '') -> str:
-  """The row's value in a column, see first_of, or an InputError. fields: where to name columns."""
+def column(row: Row, name: str, where: str, advice: str = 'name one of these') -> str:
+  """The row's value in a column, see first_of, or an InputError with advice if there is none."""
   there = first_of(row, name) or first_of(row.no_text, name)  # a null is in no_text alone
   if there in row.no_text:
     raise InputError(f'{where} has {row.no_text[there]} in column {there!r}; write a text there')
@@ -110,7 +110,7 @@ def column(row: Row, name: str, where: str, fields: str = '') -> str:
     return row[there]
   close = difflib.get_close_matches(name.split('|')[0], row, n=1)
   meant = f' (did you mean {close[0]!r}?)' if close else ''
-  there = f'only {listed(row)}{meant}; name one of these{fields}'
+  there = f'only {listed(row)}{meant}; {advice}'
   raise InputError(f'{where} has no column {name!r}, {there}')
 
 

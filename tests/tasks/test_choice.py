@@ -99,7 +99,9 @@ def test_an_empty_cell_at_the_end_is_no_choice(tmp_path, ends):
   with pytest.raises(InputError, match="a.jsonl:1: has null in column 'ending1'"):
     read(p.jsonl(tmp_path / 'a.jsonl', three | {'ending1': None, 'ending2': 'd'}), 'swag')
   for name, row in {'sent1': {'question': 'a'}, 'ending0': {'sent1': 'a', 'sent2': 'b'}}.items():
-    with pytest.raises(InputError, match=f'{name!r}, only .* so: columns sent1, sent2, ending0'):
+    with pytest.raises(
+      InputError, match=f'{name!r}, only .*; call its columns sent1, sent2, ending0'
+    ):
       read(p.jsonl(tmp_path / 'a.jsonl', row), 'swag')
 
 

@@ -82,7 +82,7 @@ def test_answers_that_are_not_at_their_offset(tmp_path):
 
 SHOULD_HAVE = 'questions without an answer that should have one'
 LEFT_OUT = 'empty answers (left out)'
-IMPOSSIBLE = 'answers of questions that have is_impossible (left out)'
+IMPOSSIBLE = 'answers of questions marked impossible (left out)'
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from bert_jax.text import files
 from bert_jax.text.values import json_value
 
 LEVELS = 'middle', 'high'  # the kinds of school of RACE
-HINT = ' so: columns sent1, sent2, ending0, ending1, .., label'
+HINT = 'call its columns sent1, sent2, ending0, ending1, .., label'
 DIALOGUE = 'not [turns, [{question, choice, answer}, ..], id]'
 COPA = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
 _ENDING = re.compile(r'ending\d')

@@ -25,7 +25,8 @@ from bert_jax.text.tables import Row, first_of
 from bert_jax.text.values import decimal_number
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
-HINT = ' with table.text_column, pair_column, label_column, or table.columns if there is no header'
+FIELDS = 'table.text_column, pair_column, label_column, or table.columns if there is no header'
+HINT = f'name one of these with {FIELDS}'
 SHOWING = 1000  # rows that show what stands between labels
 INDEX = ('index', 'idx')  # columns that number the rows of GLUE's test sets
 
@@ -106,8 +107,8 @@ def _read(config, split, problems):
       if spec.startswith('tfds:') and label in ('-1', -1.0):  # so TFDS says that there is none
         label = None
       if label is None:
-        fault = f'it has no label in column {label_column!r} of {listed(row)}; name another{HINT}'
-        if problems.lacks('a label', where, split, fault):
+        fault = f'it has no label in column {label_column!r} of {listed(row)}'
+        if problems.lacks('a label', where, split, f'{fault}; name another with {FIELDS}'):
           continue
       if not all(map(str.strip, texts)):
         problems.note('empty texts (kept)', where)

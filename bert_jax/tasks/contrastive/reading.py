@@ -30,7 +30,8 @@ from bert_jax.text import files, tables
 from bert_jax.text.values import NotJson, decimal_number, printed_value
 
 FORMATS = 'table', 'squad', 'lines'
-HINT = ' with contrastive.anchor_column, positive_column, or columns if there is no header'
+FIELDS = 'contrastive.anchor_column, positive_column, or columns if there is no header'
+HINT = f'name one of these with {FIELDS}'
 AGAIN = 'positives that came before (false negatives, masked where they meet in a batch)'
 
 

@@ -26,6 +26,7 @@ MARKS = {'A-coref', 'B-coref'}  # the columns of GAP's answer
 TRUTHS = {'true': 0, '1': 0, 'false': 1, '0': 1, **dict.fromkeys(NO_LABEL)}
 SPANS = ('Pronoun', 'A', 'B')  # the columns of GAP's spans
 OFFSETS = 'unreadable offsets'  # a kind of fault
+HINT = f'GAP has the columns ID, Text and, of {", ".join(SPANS)}, their text and NAME-offset'
 
 
 class Example(NamedTuple):
@@ -49,7 +50,7 @@ def _gap(rows, split, problems):
     marked = MARKS if has_gold or (split == 'train' and not {*row, *row.no_text} & MARKS) else ()
     columns = ('ID', 'Text', *SPANS, *(f'{name}-offset' for name in SPANS), *sorted(marked))
     with problems.of_record(where):
-      example_id, text, *values = problems.columns(row, columns, where)
+      example_id, text, *values = problems.columns(row, columns, where, HINT)
       spans = tuple(_gap_span(row, name, where, problems) for name in SPANS)
       gold = None
       if marked:

@@ -25,7 +25,7 @@ from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.text import files, tables, values
 from bert_jax.text.values import finite_number
 
-HINT = ' so: a table of questions has columns question, context, answer'
+HINT = 'a table of questions has the columns question, context, answer; call them so'
 UNREADABLE = 'questions with unreadable answers'
 _TRUTHS = {'': None, 'true': True, 'yes': True, '1': True, 'false': False, 'no': False, '0': False}
 
@@ -134,7 +134,7 @@ def _question(where, context, record, problems):
   answers, impossible = _answers(where, fields.get('answers')), is_impossible(fields)
   if impossible:
     if answers:
-      problems.note('answers of questions that have is_impossible (left out)', where)
+      problems.note('answers of questions marked impossible (left out)', where)
     answers = []
   gold, starts = [], []
   for answer, start in answers or ():

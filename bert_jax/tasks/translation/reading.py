@@ -28,7 +28,8 @@ from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.text import files, tables, values
 
 NESTED = 'translation'  # the field of Hugging Face's records that holds both texts
-HINT = ' with translation.source_column, target_column, or columns if there is no header'
+FIELDS = 'translation.source_column, target_column, or columns if there is no header'
+HINT = f'name one of these with {FIELDS}'
 
 
 class Pair(NamedTuple):

@@ -57,6 +57,8 @@ KANA = re.compile('[ぁ-ゟ゠-ヿ]')
 LIKELY = 0.85  # of the characters beyond ASCII fit
 FIELD = 'data.text_encoding (--text-encoding)'
 
+_QUOTED = re.compile(r'"[^"]*(?:"|\Z)')
+
 Lines = Iterator[tuple[int, str]]  # line numbers from 1, lines without their ends
 
 
@@ -165,8 +167,8 @@ def opened(
 ) -> tuple[Any, str]:
   """(stream for `readline` or `read1`, 'utf-8' or '', its encoding) of a stream of bytes that can
   be looked ahead into (peek), without its byte order mark. UTF-16, UTF-32 and the `named` encoding
-  come as UTF-8; if its first lines end in CR alone, all lines end in LF. path: its name, for the
-  log. sample: returns lines of it beyond ASCII, given its beginning."""
+  come as UTF-8; if its first lines end in CR alone, but for those in quotes, all lines end in LF.
+  path: its name, for the log. sample: returns lines of it beyond ASCII, given its beginning."""
   try:
     is_single = len(bytes(range(256)).decode(named or 'utf-8', 'replace')) == 256  # each a byte
   except (LookupError, ValueError):
@@ -184,7 +186,8 @@ def opened(
     if beyond and not (encoding and damaged):
       say_once(path, f'is UTF-8 by its bytes, read as {encoding or "utf-8"}', f'{FIELD} is {named}')
   text, end = head.decode(encoding or 'latin-1', 'replace'), '\n'
-  if '\r' in text[:-1] and '\n' not in text:
+  outside = _QUOTED.sub('', text)  # Excel for Macs ends rows in CR, and lines inside cells in LF
+  if '\r' in outside[:-1] and '\n' not in outside:
     say_once(path, 'has lines that end in CR alone, as old Macs wrote', 'they are read as lines')
     end = None
   if encoding or not end:

@@ -63,6 +63,16 @@ def test_a_file_is_read_in_its_encoding_with_any_line_ends(tmp_path, caplog, enc
     assert lines_of(tmp_path / 'c.txt') == [*before, *many]
 
 
+@pytest.mark.parametrize('encoding', ['cp1252', 'utf-8-sig', 'utf-16'])
+def test_lines_inside_quoted_cells_may_end_in_lf_where_rows_end_in_cr(tmp_path, encoding):
+  """Excel for Macs writes so."""
+  rows = 'Größe;b', 'x;"eins', 'zwei ""ö""', 'drei"', 'y;"' + 'lang\n' * 4000 + '"'
+  (tmp_path / 'a.csv').write_bytes('{}\r{}\n{}\n{}\r{}\r'.format(*rows).encode(encoding))
+  assert lines_of(tmp_path / 'a.csv') == '\n'.join(rows).split('\n')
+  (tmp_path / 'b.txt').write_bytes(b'50 %\r"100" %\nb\n')  # of a progress bar, say
+  assert lines_of(tmp_path / 'b.txt') == ['50 %\r"100" %', 'b']
+
+
 @pytest.mark.parametrize('shift', [0, 1])
 @pytest.mark.parametrize('encoding', ['gb18030', 'cp932', 'cp1252'])
 def test_a_long_file_is_recognised_wherever_the_sample_ends(tmp_path, encoding, shift):

@@ -8,6 +8,7 @@ in a home folder, above the current folder or in a bucket is cut to its last par
 import html
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -49,9 +50,26 @@ CLASSES = (
 )
 PIPELINE = 'from transformers import pipeline'
 ASKED = {'text-classification': '{texts}, truncation=True{more}', 'text-generation': "'A text'"}
-ASKED |= {'token-classification': "'A text.'"}
 # {pipeline_tag: lines of code that use a model}; '': for all others.
 USES = {tag: (PIPELINE, f"pipeline('{tag}', '{{name}}')({x})") for tag, x in ASKED.items()} | {
+  'token-classification': (
+    PIPELINE,
+    "pipeline('token-classification', '{name}'{entities})('A text.')",
+  ),
+  'question-answering': (
+    *CLASSES[:2],
+    "texts = 'A question?', 'The text that has its answer.'",
+    "inputs = tokenizer(*texts, truncation='only_second', return_tensors='pt')",
+    'out = model(**inputs)',
+    'start, end = out.start_logits.argmax(), out.end_logits.argmax()',
+    "tokenizer.decode(inputs['input_ids'][0, start : end + 1])",
+  ),
+  'multiple-choice': (
+    *CLASSES[:2],
+    "pairs = [('A text.', f'A question? {{choice}}') for choice in ('One answer.', 'Another.')]",
+    "inputs = tokenizer(pairs, padding=True, truncation='only_first', return_tensors='pt')",
+    'model(**{{name: x[None] for name, x in inputs.items()}}).logits.softmax(-1)',
+  ),
   'fill-mask': (
     PIPELINE,
     "fill = pipeline('fill-mask', '{name}')",
@@ -147,7 +165,7 @@ def base_name(source: str) -> str:
 
 def _use(config, architecture, head, name, facts):
   """Paragraphs on loading the model and on long texts; [] if a few lines of code cannot use it."""
-  if not facts.get('casing') or head.found_by_class_name:
+  if not facts.get('casing'):
     return []
   card = TASKS[config.objective].card(config)
   texts = "'A text.'"
@@ -156,6 +174,9 @@ def _use(config, architecture, head, name, facts):
     texts = both if head.pipeline == 'text-classification' else "'A text.', 'Another.'"
   names = {'name': name, 'architecture': architecture, 'texts': texts}
   names['more'] = ', top_k=None' if card.all_labels else ''
+  # Ours tag words by their first pieces, and join them to entities.
+  is_iob = any(label.startswith('B-') for label in facts.get('labels', ()))
+  names['entities'] = ", aggregation_strategy='first'" if is_iob else ''
   first, *others = USES.get(head.pipeline, USES[''])
   use = '\n'.join([first, '', *others]).format(**names)
   said = f'It reads {facts["longest"]} tokens of a text at most, special ones included.'
@@ -181,7 +202,7 @@ def _command(argv):
   _, found, inside = f'/{argv[0]}'.rpartition('/bert_jax/')  # of python -m, the path of the module
   module = inside.removesuffix('.py').removesuffix('/__main__').replace('/', '.')
   start = f'python -m bert_jax.{module}' if found else PurePosixPath(inside).name
-  return ' '.join([start, *without_places(argv[1:])])
+  return f'{start} {shlex.join(without_places(argv[1:]))}'
 
 
 def _metrics(config, facts):

@@ -43,7 +43,7 @@ def exported(pretrained, tmp_path_factory):
       found = read(text, **options)
       if isinstance(found, dict) and 'commands' in found:
         code = '/home/ada/secret/bert_jax/train.py'
-        argv = [code, '--workdir', '/home/ada/secret/run', '--config.seed=1']
+        argv = [code, '--workdir', '/home/ada/secret/run', '--config.table.text_column=a b']
         found['commands'] = [{'argv': argv, 'time': '2026-01-01 00:00:00'}]
       return found
 
@@ -57,7 +57,7 @@ def test_a_card_names_no_folder_of_the_machine(exported, pretrained, corpus_file
   for path in (pretrained[0], corpus_file):
     assert str(path.parent) not in exported
   assert not re.search(r'(?m)[\s"=\x60](/|~/|\.\./)\w', exported)
-  assert 'python -m bert_jax.train --workdir run --config.seed=1' in exported
+  assert "train --workdir run '--config.table.text_column=a b'\n" in exported
   assert f'"train": "{corpus_file.name}"' in exported and f'train: `{corpus_file.name}`' in exported
 
 
@@ -142,8 +142,9 @@ CUT, WINDOWS, ROWS = 'cut at their end, as', 'in windows', 'rows of 24'
     ('classifier', {'table.pair_column': 'b'}, "{'text': 'A text.', 'text_pair': 'Ano", CUT),
     ('classifier', {'table.long_texts': 'windows'}, "('A text.', ", WINDOWS),
     ('multi-label', {}, "('A text.', truncation=True, top_k=None)", CUT),
-    ('tagger', {}, "('A text.')", WINDOWS),
-    ('qa', {}, "tokenizer('A text.', 'Another.', ", WINDOWS),
+    ('tagger', {}, "aggregation_strategy='first')('A text.')", WINDOWS),
+    ('qa', {}, "tokenizer(*texts, truncation='only_second', ", WINDOWS),
+    ('choice', {}, "('A text.', f'A question? {choice}')", CUT),
   ],
 )
 def test_a_card_says_how_a_model_is_asked_and_what_is_cut(tmp_path, head, fields, code, longer):

@@ -78,7 +78,14 @@ CHOICE = labelled.family(
     'checkpoint.best_metric': 'choice_accuracy',
   },
   predictions={'choose': Prediction(Choose)},
-  heads=(Head('ForMultipleChoice', ('encoder', 'pooler', 'classifier'), found_by_class_name=True),),
+  heads=(
+    Head(
+      'ForMultipleChoice',
+      ('encoder', 'pooler', 'classifier'),
+      'multiple-choice',
+      found_by_class_name=True,
+    ),
+  ),
   from_released=from_released,
   reads_stretches=True,
 )

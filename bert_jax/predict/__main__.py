@@ -43,7 +43,7 @@ from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
 from bert_jax.tasks.ask import Ask, is_id
 from bert_jax.tasks.record import Option
-from bert_jax.text import encodings, files
+from bert_jax.text import encodings, files, tables
 
 # How the counts of tables.records and encodings.decode are worded.
 FAULTS = {
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
   add('--task', default='', help=f'{", ".join(PREDICTIONS)}; default: what it can do')
   add('--checkpoint', default='latest', help='of a run: latest, best or a step')
   add('--input', default='', help='file of lines; default: stdin')
-  table = '--input is a table (.csv, .tsv, .jsonl): its column of texts'
+  table = '--input is a table (.csv, .parquet, ..): its column of texts'
   add('--columns', default='', help=f'{table}, or with commas one for each field of the task')
   add('--text-encoding', default='', help='of --input and --index; default: as their letters tell')
   add('--output', default='-', help='file of JSON lines, or .npy of vectors; - is stdout')
@@ -173,6 +173,9 @@ def options(task: str, args: argparse.Namespace) -> dict[str, Any]:
 def check_output(source: str, output: str) -> None:
   """InputError if answers to the file `source` cannot be written to `output`."""
   is_bucket, both = isinstance(path := Path(output), Bucket), (source, output)
+  if path.suffix in tables.SUFFIXES and path.suffix not in ('.jsonl', '.json'):
+    advice = 'name a .jsonl (in Python, model.predict(df) gives a table)'
+    raise InputError(f'--output {output}: answers are lines of JSON; {advice}.')
   on_disk = all(map(os.path.isfile, both)) and os.path.samefile(*both)
   if on_disk or (is_bucket and path == Path(source)):
     raise InputError(f'--output {output} is --input too; name another file.')

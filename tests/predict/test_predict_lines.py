@@ -93,6 +93,7 @@ def test_a_mistake_leaves_all_files_as_they_were(
     ('--task tagg', "task 'tagg' is not known; use one of"),
     ('--input dev.conll', '--config.data.eval=dev.conll tags and scores it'),
     ('--task fill-mask --top-k 0', 'top_k is 0; use 1 or more'),
+    ('--output a.csv', '--output a.csv: answers are lines of JSON; name a .jsonl'),
     ('--output none/x', '--output none/x cannot be written'),
     ('--input none.txt', 'none.txt cannot be read'),
     ('--input none.csv --columns a', 'none.csv does not exist'),

@@ -238,6 +238,11 @@ def test_a_table_of_words_names_its_sentences(tmp_path, each):
   assert [x.tags for x in read(tmp_path / 'b.csv', 'eval')[0]] == [None, None]
   with pytest.raises(InputError, match=r'b.csv:1: there are columns .* none for the tag \(one of'):
     read(tmp_path / 'b.csv')
+  (tmp_path / 'b.csv').write_text('Satz,Wort,Tag\n7,Ada,O\n')
+  with pytest.raises(
+    InputError, match=r'none for the sentence \(.*\) and the word \(.*; name them'
+  ):
+    read(tmp_path / 'b.csv')
 
 
 @pytest.mark.parametrize('split', ['train', 'eval'])

@@ -230,9 +230,9 @@ def _words(path, split, problems):
     lower = {name.lower(): name for name in row}
     held = {kind: [lower[x] for x in names if x in lower][:1] for kind, names in WORDS.items()}
     if missing := [kind for kind in held if not held[kind] and (kind, split) != ('tag', 'eval')]:
-      known = f'{missing[0]} (one of {", ".join(WORDS[missing[0]])})'
+      known = ' and the '.join(f'{x} (one of {", ".join(WORDS[x])})' for x in missing)
       fault = f'{row.header}: there are columns {listed(row)} and none for the {known}'
-      raise InputError(f'{fault}; name it so, or write CoNLL, a word and its tag a line.')
+      raise InputError(f'{fault}; name them so, or write CoNLL, a word and its tag a line.')
     named, word, *tags = (row[name].strip() for columns in held.values() for name in columns)
     if named and named != sentence:
       sentence, number = named, number + 1

@@ -154,7 +154,8 @@ def test_numbers_are_scored_by_value_and_by_rank(tmp_path, vocab, tokenizer):
   gold, found = np.array([1, 2, 3, 4]) - 2.5, np.array([1.5, 2, 2.5, 30]) - 9
   pearson = gold @ found / np.sqrt(gold @ gold * (found @ found))
   assert source.score(answers) == pytest.approx({'pearson': pearson, 'spearman': 1.0})
-  assert source.baselines == {'pearson': (0, 'chance'), 'spearman': (0, 'chance')}
+  chance = {'pearson': (0, 'chance'), 'spearman': (0, 'chance')}
+  assert source.baselines == chance | {'classification': (1.25, 'mean')}  # their variance
 
 
 @pytest.mark.parametrize(
@@ -279,6 +280,18 @@ def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, vocab, token
   chosen = [WORDS.index(e.texts[0]) for e in one.examples]
   assert chosen == sorted(chosen) and chosen not in ([0, 1, 2, 3], [6, 7, 8, 9])
   assert len(rows(few, split='eval')) == 10 and one.fingerprint != rows().fingerprint
+
+
+def test_a_wrong_separator_and_a_wrong_column_of_labels_are_told(tmp_path, vocab, tokenizer):
+  rows = [{'sentence': word, 'team': x} for word, x in zip(WORDS, ('a;b', 'b', 'a|b'))]
+  train = jsonl(tmp_path / 'a.jsonl', *rows[:2])
+  with refused(r"all 2 records.* no label in column 'label' of 'sentence', 'team'; name another"):
+    classification.resolve(finetune(vocab, train))
+  dev = jsonl(tmp_path / 'b.jsonl', *rows)
+  fields = SEVERAL, 'table.label_column=team'
+  config = classification.resolve(finetune(vocab, train, *fields, evaluation=dev))
+  with refused(r"'a\|b' is not in .*, or table.label_separator='\|' if it is several"):
+    source_of(config, tokenizer)
 
 
 @pytest.mark.parametrize(

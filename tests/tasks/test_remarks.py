@@ -121,6 +121,10 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
     'numbers.'
   ]
   assert any(x.startswith('labels: 0.5 4, ') and x.endswith(' and 2 more') for x in caplog.messages)
+  assert about([f'{k}.5' for k in range(7)])[0].startswith('all 7 labels are numbers')
+  assert about(['a', 'b', 'a; b', 'b', 'a, c', 'a; b', 'a', 'a, c']) == [
+    'classes that are several labels in one: a; b; table.multi_label=true learns each by itself.'
+  ]
   assert about('12345' * 4, 'table.regression=true') == about('1234' * 4) == []
   assert about(['a,b', 'b', '', 'a,b'], 'table.multi_label=true') == []
   assert 'labels: b 3, a 2' in caplog.messages

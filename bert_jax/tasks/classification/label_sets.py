@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, listed, log, quoted
-from bert_jax.metrics import Level
+from bert_jax.metrics import Level, LossLevel
 from bert_jax.tasks.faulty_records import NO_LABEL, Unusable
 from bert_jax.tasks.labelled import always, f1_of_all, shares
 from bert_jax.text.values import decimal_number, finite_number, printed_value
@@ -18,6 +18,7 @@ MOST_LABELS = 1000  # more are probably numbers or texts
 UNKNOWN = 'rows with an unknown label'  # a kind of fault
 NAMED = 10  # labels that are named
 NULLS = 'nan', 'null', 'n/a', '<na>', '#n/a'  # how programs write that there is no value
+SEPARATORS = ',;|'  # what may stand between the labels of a text
 NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
 
 
@@ -46,8 +47,10 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = F
 def _checked(label, known, table):
   """The first spelling of a label; Unusable if it is not in the label set."""
   if known and label not in known:
-    fault = f'label {quoted(label)} is not in the label set {listed(table.labels)}'
-    raise Unusable(f'{fault}; mend the row or set table.labels', UNKNOWN)
+    fault, advice = f'label {quoted(label)} is not in the label set {listed(table.labels)}', ''
+    if table.multi_label and (mark := next((x for x in SEPARATORS if x in label), '')):
+      advice = f', or table.label_separator={mark!r} if it is several'
+    raise Unusable(f'{fault}; mend the row or set table.labels{advice}', UNKNOWN)
   return known.get(label, label)
 
 
@@ -86,7 +89,8 @@ def label_set(table: ConfigDict, found: Collection[str]) -> tuple[str, ...]:
     raise InputError(f'{fault}; name another table.label_column or set table.regression=true.')
   if odd := [label for label in labels if '|' in label]:
     fault = f'label {quoted(odd[0])} has a | in it, which parts the spellings of a label'
-    raise InputError(f'{fault}; write it otherwise.')
+    several = 'if these are several labels of a text, set table.multi_label=true'
+    raise InputError(f'{fault}; write it otherwise or, {several}.')
   return labels
 
 
@@ -114,10 +118,12 @@ def label_array(labels: Sequence[Any], names: Sequence[str], table: ConfigDict) 
 
 def baselines_of(labels: np.ndarray, number: int) -> dict[str, Level]:
   """The scores of always answering the most frequent label (or every label that most texts have);
-  for regression, of uncorrelated answers: {score: (value, 'majority' or 'chance')}.
+  for regression, of uncorrelated answers, and the loss of always answering the mean:
+  {score: (value, 'majority', 'chance' or 'mean')}.
   labels: [N] int, or [N, number of labels] 0 or 1; for regression [N] float."""
   if labels.dtype.kind == 'f' and labels.ndim == 1:
-    return always('chance', {'pearson': 0, 'spearman': 0})
+    variance = {'classification': LossLevel(float(labels.var(dtype=float)), 'mean')}
+    return always('chance', {'pearson': 0, 'spearman': 0}) | variance
   if labels.ndim == 2:
     gold = labels > 0
     shares = gold.mean(axis=0)
@@ -169,6 +175,8 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
   table, labels, out = config.table, names(config.table.labels), []
   if table.regression:
     return out
+  if not table.multi_label:
+    out += _other_kinds(labels)
   train = counted(sources['train'], len(labels))
   if rare := [label for label, number in zip(labels, train) if number < 2]:
     fix = 'give more examples, or put them under another label'
@@ -183,11 +191,19 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
   if odd := tuple(x for x in labels if x.lower() in NULLS) or labels[:has_sign]:
     others = ','.join(x for x in labels if x not in odd)
     out.append(f'a class of its own: {" and ".join(odd)}; if it is none, table.labels={others}.')
-  numbers = not table.multi_label and all(decimal_number(label)[0] is not None for label in labels)
-  if numbers and len(labels) >= NUMBERS:
-    quantity = 'table.regression=true learns them as numbers'
-    out.append(f'all {len(labels)} labels are numbers and are taken as classes; {quantity}.')
   return out
+
+
+def _other_kinds(labels):
+  """Remarks on labels that may be quantities, or several labels of a text."""
+  if all(decimal_number(label)[0] is not None for label in labels):
+    fault = f'all {len(labels)} labels are numbers and are taken as classes'
+    many = len(labels) >= NUMBERS
+    return [f'{fault}; table.regression=true learns them as numbers.'] if many else []
+  parts = lambda label: [{x.strip() for x in label.split(mark)} for mark in SEPARATORS]
+  several = [x for x in labels if any(len(p) > 1 and p <= {*labels} for p in parts(x))]
+  fix = 'table.multi_label=true learns each by itself'
+  return [f'classes that are several labels in one: {_some(several)}; {fix}.'] if several else []
 
 
 def _some(shown: list[str]) -> str:

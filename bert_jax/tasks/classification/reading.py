@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, log
-from bert_jax.tasks.classification.label_sets import label_of
+from bert_jax.errors import InputError, listed, log
+from bert_jax.tasks.classification.label_sets import SEPARATORS, label_of
 from bert_jax.tasks.faulty_records import Problems, decimal_commas, reads
 from bert_jax.text import documentation, documents
 from bert_jax.text.tables import Row, first_of
@@ -105,9 +105,10 @@ def _read(config, split, problems):
         problems.note(how, where)
       if spec.startswith('tfds:') and label in ('-1', -1.0):  # so TFDS says that there is none
         label = None
-      fault = f'it has no label in column {label_column!r}; name another{HINT}'
-      if label is None and problems.lacks('a label', where, split, fault):
-        continue
+      if label is None:
+        fault = f'it has no label in column {label_column!r} of {listed(row)}; name another{HINT}'
+        if problems.lacks('a label', where, split, fault):
+          continue
       if not all(map(str.strip, texts)):
         problems.note('empty texts (kept)', where)
       yield Example(where, example_id, texts, label)
@@ -121,8 +122,8 @@ def with_separator(config: ConfigDict) -> ConfigDict:
   problems = Problems('train', True, config.data.text_encoding)
   rows = itertools.islice(problems.rows(spec, columns=tuple(table.columns)), SHOWING)
   cells = (row.get(first_of(row, table.label_column), '') for _, row in rows)
-  counts = Counter(mark for cell in cells if cell[:1] != '[' for mark in ',;|' if mark in cell)
-  mark = max(',;|', key=lambda mark: counts[mark])
+  counts = Counter(mark for cell in cells if cell[:1] != '[' for mark in SEPARATORS if mark in cell)
+  mark = max(SEPARATORS, key=lambda mark: counts[mark])
   if mark != ',':
     log.info('labels of a text stand between %r (table.label_separator)', mark)
     config = config.copy_and_resolve_references()

@@ -26,7 +26,7 @@ READING = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary')
 ROWS, VOCABULARY = CHECKSUMS = 'rows of data.eval', 'vocabulary'
 PRIORS = {task.prior for task in TASKS.values()} - {''}
 SEED = re.compile(r',?seed=\d+$')  # how a sweep ends the name of a run's folder
-LOSSES = ('unigram', 'uniform')  # baselines of losses; the other kinds are for scores
+LOSSES = ('unigram', 'uniform', 'mean')  # baselines of losses; the other kinds are for scores
 
 
 @dataclass

@@ -96,7 +96,7 @@ def drawn(workdir: Path) -> str:
   judge, facts = run.judge, run.facts
   split = facts.split('eval' if 'eval' in facts.data else 'train')
   baselines = {**split.baselines, **split.part}
-  labels = {'train': f'train, means of {run.fields.get("log.every", "some")} steps'}
+  labels = {'train': f'train, means of {run.log_every or "some"} steps'}
   labels['whole'] = 'eval, all rows'
   names = [judge] if any(judge in point.values for point in run.training) else ['loss', judge]
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')

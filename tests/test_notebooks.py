@@ -264,7 +264,7 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   monkeypatch.setattr(Axes, 'axhline', lambda axis, y, **look: levels.append(y))
   assert base64.b64decode(notebooks.drawn(tmp_path / 'run')).startswith(PNG)
   # The metric that it is judged by has no values in training, so the loss stands beside it.
-  train = 'train, means of some steps', [10, 20, 30], [89.0, 79.0, 69.0]
+  train = 'train, means of 10 steps', [10, 20, 30], [89.0, 79.0, 69.0]
   # The evaluation of all rows is a marker, which no line joins.
   assert drawn == [train, ('eval', [20], [0.5]), ('eval, all rows', [33], [0.4])]
   assert levels == [0.25]

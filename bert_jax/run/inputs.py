@@ -48,6 +48,11 @@ class Inputs:
     return self.beginning.continues and self.beginning.folder == self.workdir
 
   @property
+  def log_every(self) -> int:
+    """The steps between lines of metrics."""
+    return self.config.log.every or min(50, math.ceil(self.steps / 10))
+
+  @property
   def identity(self) -> dict[str, str]:
     """The fingerprints by which a checkpoint knows its config, its data and its vocabulary."""
     data, vocabulary = self.sources['train'].fingerprint, self.tokenizer.fingerprint

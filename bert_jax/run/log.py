@@ -103,7 +103,7 @@ class Logger:
     self.run, self.writer, self.progress = run, writer, progress
 
   def due(self, step: int) -> bool:
-    return step == self.run.inputs.steps or step % self.run.inputs.config.log.every == 0
+    return step == self.run.inputs.steps or step % self.run.inputs.log_every == 0
 
   def maybe(self, step: int) -> None:
     self.progress.update(self._line(step) if self.due(step) else '')

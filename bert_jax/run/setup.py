@@ -119,7 +119,7 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
   log.info('%s', sharding.describe(program.state.params, inputs.mesh, config.log.parameters))
   seconds, flops, axes = time.perf_counter() - begun, flops_of(inputs), dict(inputs.mesh.shape)
   said = f'mesh {axes}; step compiled in {seconds:.1f} s: {memory(train_step)}, {flops:.3g} FLOPs'
-  counts = inputs.steps, config.batch_size, config.log.every
+  counts = inputs.steps, config.batch_size, inputs.log_every
   log.info('%s; there are %d steps of %d rows, and metrics every %d', said, *counts)
   for change in inputs.timeline.changes():
     log.info('%s', change)

@@ -35,7 +35,7 @@ DEFAULTS = {
   'checkpoint.every': 1000,
   'checkpoint.keep_latest': 1,
   'checkpoint.best_mode': 'max',
-  'log.every': 50,
+  'log.every': 0,
 }
 
 

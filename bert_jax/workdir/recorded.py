@@ -107,6 +107,11 @@ class Run:
   def training(self) -> list[Point]:
     return [point for point in self.points if point.kind == 'train']
 
+  @property
+  def log_every(self) -> int:
+    """The steps of which a line of training metrics is the mean; 0: there is none."""
+    return self.training[0].step if self.training else 0
+
   def is_part_at(self, step: int) -> bool:
     """Whether the evaluation of a step is of a part of the rows alone."""
     read = self.fields.get('eval.batches', 0) * self.fields.get('batch_size', 0)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import pytest
@@ -15,6 +16,7 @@ from bert_jax.config import load, timeline_of
 from bert_jax.metrics import Level, LossLevel, Mean
 from bert_jax.run import log as training_log
 from bert_jax.run import progress, session, setup, speed, stopping, tally
+from bert_jax.run.inputs import Inputs
 from bert_jax.run.trackers import TensorBoard
 
 
@@ -95,6 +97,16 @@ SPEED |= {'step_seconds': 70.0, 'data_seconds': 0.0, 'eval_seconds': 9.0, 'save_
 
 
 @pytest.mark.parametrize(
+  'steps, every, expected', [(29, 0, 3), (3, 0, 1), (371, 0, 38), (5000, 0, 50), (29, 7, 7)]
+)
+def test_a_short_run_has_lines_enough_for_a_curve(steps, every, expected):
+  config = load('configs/finetune.py', [f'--config.log.every={every}'])
+  given: Any = SimpleNamespace(config=config, steps=steps)
+  assert Inputs.log_every.fget(given) == expected  # pyrefly: ignore[missing-attribute]
+  assert load('configs/finetune.py').log.every == 0
+
+
+@pytest.mark.parametrize(
   ('changes', 'said'),
   [
     ({}, ''),
@@ -110,9 +122,10 @@ def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, mon
   left out, going back."""
   source = type('Rows', (), {'baselines': {}, 'cuts': 3, '__len__': lambda self: 40})()
   batches = SimpleNamespace(source=source, skip_damaged=False)
-  config = load('configs/pretrain.py:runlocal', ['--config.log.every=3'])
+  config = load('configs/pretrain.py:runlocal')
   clock = SimpleNamespace(read=lambda tokens: SPEED | changes, done=2.5, before={'a': 20, 'b': 5})
-  inputs = SimpleNamespace(batches=batches, config=config, steps=500, timeline=timeline_of(config))
+  inputs = SimpleNamespace(batches=batches, config=config, steps=500, log_every=3)
+  inputs.timeline = timeline_of(config)
   counted = tally.Tally(seen={'seen_tokens': 5_123_000.0}, skipped=64, inputs=inputs)
   run = SimpleNamespace(inputs=inputs, rates=[0.0] * 500, tally=counted, clock=clock)
   shown, written = [], []

@@ -246,7 +246,7 @@ def side_by_side(panels: Sequence[Panel]) -> 'Figure':
         look = looks(panel)[arm.label] | {'marker': ''}
         axis.plot(*list(zip(*means))[:2], linewidth=0.7, alpha=0.6, **look)
     draw_curves(axis, panel, metric, 'step')
-    every = ' or '.join(sorted({str(run.fields.get('log.every', 'some')) for run in panel.runs}))
+    every = ' or '.join(sorted({str(run.log_every or 'some') for run in panel.runs}))
     thin = f'thin: in training, means of {every} steps' + '; hollow: all rows' * panel.reads_part
     name = f'{panel.objective} ({thin})\n{panel.evaluated_on}'.strip()
     axis.set_title(plain(name), fontsize=9, wrap=True)

@@ -182,7 +182,7 @@ def test_a_table_becomes_a_classifier(tmp_path):
   notebook = execute('finetune', parameters, 'run.curve()')
   assert len(pictures(cell_of(notebook, 'run.curve'))) == 1
   log = shows_a_run(cell_of(notebook, 'bert_jax.finetune'), 60)
-  assert '12 examples held out of training' in log
+  assert log.count('12 examples held out of training (table.eval_share)') == 1
   assert 'nachricht;abteilung' in text_of(cell_of(notebook, 'read_bytes'))
   assert len(pictures(cell_of(notebook, 'ConfusionMatrixDisplay'))) == 1
   shown = text_of(cell_of(notebook, 'run.model.classify'))

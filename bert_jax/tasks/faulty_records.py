@@ -10,7 +10,7 @@ import contextlib
 import functools
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -192,16 +192,20 @@ class Problems:
       self.counts['half_characters'] += halves
     return value
 
-  def log(self, source: Examples | None = None) -> None:
-    """Logs how many rows the examples of `source` take, and all counts, with places of faults."""
+  def log(self, source: Examples | None = None, told: Mapping[str, int] | None = None) -> None:
+    """Logs how many rows the examples of `source` take, and all counts, with places of faults.
+    told: the counts of the split that this one was held out of, if it was."""
     if source is not None:
       number, rows = len(source.texts), len(source)
       each, fill = number / max(1, rows), 100 * source.fill
       size = f'{number:,} examples in {rows:,} rows of {source.seq_length} tokens'
       log.info('%s: %s (%.1f in each, %.0f %% filled)', self.split, size, each, fill)
+    if self.counts == told:  # of the same records
+      return
     parts = []
     for kind, number in self.counts.items():
       places = self.places.get(kind, [])
       shown = ', '.join(places[:NAMED] + ['...'] * (len(places) > NAMED))
-      parts.append(f'{number:,} {kind.replace("_", " ")}' + f' ({shown})' * bool(places))
+      words = [x if '.' in x else x.replace('_', ' ') for x in kind.split(' ')]  # not of a field
+      parts.append(f'{number:,} {" ".join(words)}' + f' ({shown})' * bool(places))
     log.info('%s: %s', self.split, ', '.join(parts))

@@ -154,13 +154,14 @@ def sources_of(
   def sources(
     config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
   ) -> dict[str, Any]:
-    out = {}
+    out, told = {}, None
     for split in splits if has_eval(config) else {'train'} & set(splits):
       problems, examples = Problems.of(config, split), split
       if read:
         examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
       out[split] = rows(config, tokenizer, examples, problems)
-      problems.log(out[split])
+      problems.log(out[split], told)
+      told = problems.counts
     return out
 
   return sources

@@ -3,6 +3,7 @@ lists of at most CHUNK, which are answered together."""
 
 import itertools
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -83,8 +84,9 @@ def _in_utf8(stream, encoding):
 def warn_of_table(path: str, ask: Ask) -> None:
   """Warns if a file whose lines are read as texts is a table, by its name."""
   if (kind := files.suffix(Path(path))) == '.csv' or (kind == '.tsv' and not ask.tabs):
-    advice = 'name the columns that hold its texts, --columns'
-    log.warning('%s is a table, read line by line: %s %s', path, advice, ','.join(ask.fields))
+    columns = shlex.quote(','.join(map(ask.spelt, ask.fields)))
+    advice = f'name the columns that hold its texts, --columns {columns}'
+    log.warning('%s is a table, read line by line: %s', path, advice)
 
 
 def as_they_come(stream: Any) -> Iterator[list[bytes]]:

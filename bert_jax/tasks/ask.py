@@ -61,7 +61,7 @@ class Ask(abc.ABC):
       return []
     there, is_whole = self._columns(rows[0]), any(x in rows[0] for x in self.others)
     if lost := [x for x in self.fields if not (there[x] or is_whole)]:
-      fault = f'{task}: the table has no column {quoted(self._spelt(lost[0]))}'
+      fault = f'{task}: the table has no column {quoted(self.spelt(lost[0]))}'
       fault += f', only {listed(rows[0])}'
       raise InputError(f'{fault}; rename one, or give its values as a list.')
 
@@ -75,13 +75,14 @@ class Ask(abc.ABC):
 
     return [record(row) for row in rows]
 
-  def _spelt(self, field):
+  def spelt(self, field: str) -> str:
+    """What a field of the task was called in the training data, or the field."""
     block, _, name = self.columns.get(field, '').partition('.')
     return self.model.config.get(block, {}).get(name) or field
 
   def _columns(self, row):
     """{field: its column in a row, called as in training data or as the field is; '': none}."""
-    names = lambda x: f'{self._spelt(x)}|{x}|{x.capitalize()}'
+    names = lambda x: f'{self.spelt(x)}|{x}|{x.capitalize()}'
     return {x: tables.first_of(row, names(x)) for x in (*self.fields, *self.others)}
 
   def parsed(self, value: Any) -> Any:

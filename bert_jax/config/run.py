@@ -64,7 +64,7 @@ FIELDS = {
     affects={'judging'}),
   'checkpoint.best_mode': Field('min', 'is a low or a high best_metric good',
     allowed=('min', 'max'), affects={'judging'}),
-  'log.every': Field(100, 'steps between lines of metrics; 0: a twentieth of the run, 50 at most',
+  'log.every': Field(100, 'steps between lines of metrics; 0: a tenth of the run, 50 at most',
     allowed='[0, inf)'),
   'log.tensorboard': Field(True, 'write TensorBoard event files too'),
   'log.wandb': Field('off', 'write to Weights & Biases too; offline: to WORKDIR/wandb',

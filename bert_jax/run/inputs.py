@@ -49,7 +49,7 @@ class Inputs:
   @property
   def log_every(self) -> int:
     """The steps between lines of metrics."""
-    return self.config.log.every or min(50, max(1, self.steps // 20))
+    return self.config.log.every or min(50, math.ceil(self.steps / 10))
 
   @property
   def identity(self) -> dict[str, str]:

@@ -213,3 +213,16 @@ def test_masked_words_alone_are_no_pairs(tmp_path):
   for head, says in (('masked-lm', 'masked words alone.'), ('pretraining', 'and next sentences.')):
     convert.export_run(tmp_path / head, made(head), {})
     assert f'{says} ' in (tmp_path / head / 'README.md').read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'head', ['masked-lm', 'classifier', 'multi-label', 'tagger', 'qa', 'choice']
+)
+def test_the_code_of_a_card_runs(tmp_path, monkeypatch, head):
+  pytest.importorskip('torch')
+  pytest.importorskip('transformers')
+  convert.export_run(tmp_path / 'hf', made(head), {'name': 'hf'})
+  monkeypatch.chdir(tmp_path)
+  code = re.findall(r'```python\n(.*?)```', (tmp_path / 'hf' / 'README.md').read_text(), re.DOTALL)
+  exec(code[0], {})

@@ -97,7 +97,7 @@ SPEED |= {'step_seconds': 70.0, 'data_seconds': 0.0, 'eval_seconds': 9.0, 'save_
 
 
 @pytest.mark.parametrize(
-  'steps, every, expected', [(29, 0, 1), (3, 0, 1), (590, 0, 29), (5000, 0, 50), (29, 7, 7)]
+  'steps, every, expected', [(29, 0, 3), (3, 0, 1), (371, 0, 38), (5000, 0, 50), (29, 7, 7)]
 )
 def test_a_short_run_has_lines_enough_for_a_curve(steps, every, expected):
   config = load('configs/finetune.py', [f'--config.log.every={every}'])

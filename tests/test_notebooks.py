@@ -300,7 +300,10 @@ def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, 
   bar = progress.opened(20, 5, pretrained[0])
   for step in range(6, 21):
     bar.update(f'loss {step}' if step % 5 == 0 else '')
-    bar.line(f'step {step}  mlm 4') if step % 10 == 0 else None
+    if step % 10 == 0:
+      bar.busy('evaluating all 35 rows')  # at step 20 the bar is full, and the run goes on
+      assert outputs[0][-1]['text/plain'].endswith('\nevaluating all 35 rows')
+      bar.line(f'step {step}  mlm 4')
   drawn = len(outputs[1])
   bar.close()
   (*_, text), (*_, curve) = outputs

@@ -444,7 +444,7 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   drawn = [([*line.get_xdata()], [*line.get_ydata()]) for line in axis.lines]
   assert ([250, 500], [6.5, 4.0]) in drawn and ([500], [pytest.approx(3.6)]) in drawn
   (level,) = axis.texts
-  assert (level.get_text(), level.get_position()[1]) == ('unigram', 5.5)
+  assert (level.get_text(), *level.get_position()) == ('unigram', 0.01, 5.5)  # at the beginning
   captions = [x for _, x, _ in report_figures.panel_figures(panel)]
   assert any('Hollow: all rows, at the end' in x for x in captions)
   # While runs live, the values are of the part; arms that read other parts have the level of all.

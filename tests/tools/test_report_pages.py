@@ -510,6 +510,9 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
     shutil.move(run, tmp_path / run.name)
   row = tables.overview(report.read(*folders[::-1])).rows[1]
   assert row[1] == '3, 1, 3' and row[3] == '0.7200'
+  shutil.move(first, tmp_path / first.name)
+  assert tables.overview(report.read(*folders)).rows[1][1] == '3'  # wherever it is
+  others.append(first)
   for run in others:
     shutil.move(tmp_path / run.name, run)
   renamed = ['--label', f'{arms[1]}=30 %']

@@ -220,7 +220,8 @@ def test_what_keeps_runs_of_a_sweep_from_being_probed_is_said_once(
   except SystemExit as end:
     code = end.code
   said = capsys.readouterr().err + caplog.text
-  assert sentence in said and said.count(f'{tmp_path}') == (code == 0) == (sound == '0'), said
+  assert sentence in said and said.count('left out') == (code == 0) == (sound == '0'), said
+  assert [f'{tmp_path}/seed={seed} ({seed + 1} of 3)' in said for seed in range(3)] == 3 * [True]
 
 
 def test_a_linear_probe_reads_the_word_from_the_embeddings(model, sentences):

@@ -455,7 +455,7 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   drawn = [([*line.get_xdata()], [*line.get_ydata()]) for line in axis.lines]
   assert ([250, 500], [6.5, 4.0]) in drawn and ([500], [pytest.approx(3.6)]) in drawn
   (level,) = axis.texts
-  assert (level.get_text(), level.get_position()[1]) == ('unigram', 5.5)
+  assert (level.get_text(), *level.get_position()) == ('unigram', 0.01, 5.5)  # at the beginning
   captions = [x for _, x, _ in report_figures.panel_figures(panel)]
   assert any('Hollow: all rows, at the end' in x for x in captions)
   # While runs live, the values are of the part; arms that read other parts have the level of all.
@@ -521,6 +521,9 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
     shutil.move(run, tmp_path / run.name)
   row = tables.overview(report.read(*folders[::-1])).rows[1]
   assert row[1] == '3, 1, 3' and row[3] == '0.7200'
+  shutil.move(first, tmp_path / first.name)
+  assert tables.overview(report.read(*folders)).rows[1][1] == '3'  # wherever it is
+  others.append(first)
   for run in others:
     shutil.move(tmp_path / run.name, run)
   renamed = ['--label', f'{arms[1]}=30 %']

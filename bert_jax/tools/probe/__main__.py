@@ -187,7 +187,8 @@ def run_all(args: argparse.Namespace) -> None:
   if args.out:
     raise InputError(f'{args.model} holds several runs, which keep their results; leave out --out.')
   runs, failed = records.below(args.model)[0], defaultdict(list)
-  for found in runs:
+  for number, found in enumerate(runs, 1):
+    log.info('%s (%d of %d)', found.path, number, len(runs))
     try:
       run(argparse.Namespace(**copy.deepcopy(vars(args)) | {'model': str(found.path)}))
     except InputError as error:

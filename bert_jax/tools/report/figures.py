@@ -126,9 +126,10 @@ def draw_line(axis: 'Axes', means: Line, look: dict[str, Any], label: str) -> No
 
 
 def draw_level(axis: 'Axes', value: float, kind: str, upright: bool) -> None:
-  """Draws a baseline as a dotted line with its name: upright, or else from left to right."""
+  """Draws a baseline as a dotted line with its name: upright, or else from left to right, where the
+  name stands at the beginning, since curves end with large markers."""
   (axis.axvline if upright else axis.axhline)(value, color='0.45', linestyle=':', linewidth=1)
-  place, side = ((value, 1), 'center') if upright else ((1, value), 'right')
+  place, side = ((value, 1), 'center') if upright else ((0.01, value), 'left')
   where = axis.get_xaxis_transform() if upright else axis.get_yaxis_transform()
   axis.text(*place, kind, transform=where, color='0.35', ha=side, va='bottom', fontsize=8)
 

@@ -51,8 +51,8 @@ def more_tables(panel: Panel) -> list[Table]:
 
 def overview(report: Report, notes: list[str] | None = None) -> Table:
   """One table of several sweeps: a row for each arm, which is known by its name, and a column for
-  what each panel is judged by, with p, corrected, against the panel's baseline. Arms with other
-  seeds in other panels have all their numbers. notes: see marked."""
+  what each panel is judged by, with p, corrected, against the panel's baseline. Where an
+  arm has other seeds in other panels, all their numbers are there. notes: see marked."""
   header, arms = ['arm', 'seeds'], {}
   for panel in report.panels:
     folder = ', '.join(sorted({run.path.parent.name for run in panel.runs}))
@@ -64,7 +64,8 @@ def overview(report: Report, notes: list[str] | None = None) -> Table:
   rows = []
   for name, of in arms.items():
     seeds, shown = zip(*(of.get(column, '--') for column in header[2:]))
-    rows.append((name, seeds[0] if len({*seeds}) == 1 else ', '.join(seeds), *shown))
+    told = {*seeds} - {'-'}
+    rows.append((name, told.pop() if len(told) == 1 else ', '.join(seeds), *shown))
   return Table('All sweeps', header, rows, report.panels[0].baseline)
 
 

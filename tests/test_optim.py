@@ -91,7 +91,7 @@ ADAM = dict(learning_rate=0.03, beta1=0.8, beta2=0.95, eps=1e-3, weight_decay=0.
 NUMBERS = dict(zip(('lr', 'b1', 'b2', 'eps', 'decay'), ADAM.values()))
 
 
-@pytest.mark.parametrize('name', sorted({*optim.OPTIMIZERS} - {'muon'}))
+@pytest.mark.parametrize('name', ['adamw', 'bert_adamw', 'lamb', 'stable_adamw'])
 def test_optimizers_of_adams_family_are_their_formulas(name):
   """`zero` has no length: LAMB's first step of it is Adam's; and bias does not decay."""
   params, gradients = draws(30, w=(5, 4), bias=(3,), zero=(2,))

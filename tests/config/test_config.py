@@ -302,6 +302,10 @@ def test_a_field_knows_what_configs_without_it_meant(monkeypatch):
   assert config.from_json(config.to_json(other)).optimizer.momentum == 0.5
   with refused('optimizer.momentum is -1.0, outside'):
     config.override(read, ['--config.optimizer.momentum=-1'])
+  forgotten = dataclasses.replace(added, past=NO_PAST)
+  monkeypatch.setitem(config.SHARED, 'optimizer.momentum', forgotten)
+  with refused('it has no optimizer.momentum; if that Field is new, give it a `past`'):
+    config.from_json(written)
 
 
 def test_where_a_corpus_is_held_out_decides_the_numbers_of_pretraining_only():

@@ -46,9 +46,10 @@ Project = Callable[[str, Array], Array]  # a layer's 'query', 'key' or 'value' o
 
 class OwnScores(nn.Module):
   """The fields of a module that scores relative positions, called with queries [B, Tq, H, d], keys
-  [B, Tk, H, d], their Pattern and the layer's projections; it returns (the queries as they meet the
-  keys, what is added to the scores [B, H, Tq, Tk], which are divided by sqrt(d)). The queries are
-  the last Tq of the keys, or, with places by row (decoding), anywhere in them."""
+  [B, Tk, H, d], their Pattern and the layer's projections; it returns (the queries whose products
+  with the keys, divided by sqrt(d), are the scores; what is then added to these, which broadcasts
+  to [B, H, Tq, Tk]). The queries are the last Tq of the keys, or, with places by row (decoding),
+  anywhere in them."""
 
   config: ModelConfig
   deterministic: bool

@@ -121,11 +121,12 @@ def embed(config: ModelConfig, count: int, name: str) -> Table:
   return Table(count, config.embedding_width, dtype=jnp.float32, embedding_init=init, name=name)
 
 
-# RMSNorm (Zhang & Sennrich 2019) subtracts no mean and adds no bias.
-NORMS = {'layer_norm': nn.LayerNorm, 'rms_norm': nn.RMSNorm}
+# Each is made with epsilon, dtype and name. RMSNorm (Zhang & Sennrich 2019) subtracts no mean and
+# adds no bias.
+NORMS: dict[str, Callable[..., Any]] = {'layer_norm': nn.LayerNorm, 'rms_norm': nn.RMSNorm}
 
 
-def norm(config: ModelConfig, name: str = 'LayerNorm') -> nn.LayerNorm | nn.RMSNorm:
+def norm(config: ModelConfig, name: str = 'LayerNorm') -> Callable[[Array], Array]:
   """The norm `config.norm`. The name of its parameters does not depend on its kind."""
   options: Any = {'epsilon': config.layer_norm_eps, 'dtype': config.dtype, 'name': name}
   if config.norm == 'layer_norm':

@@ -84,7 +84,7 @@ def farewell(error: BaseException) -> tuple[str, int]:
   opened = (x for frame in reversed(frames) for x in frame.f_locals.values())
   paths = (str(x.name) for x in opened if isinstance(x, io.IOBase) and hasattr(x, 'name'))
   where = f'{path}: ' if (path := error.filename or next(paths, '')) else ''
-  fault = f'{where}{error.strerror or error}; check the path, its permissions and the disk'
+  fault = f'{where}{error.strerror or error}; check the path, its permissions, disk and network'
   return f'error: {fault}', 2 if stays(error) else 3
 
 

@@ -19,7 +19,8 @@ def table(reports: Mapping[str, Mapping[str, Any]]) -> list[str]:
   """The lines of a table of {topology: report with its `cost`}, a column for each topology."""
   lines = aligned([*zip(HEADER, *(_column(*pair) for pair in reports.items()))])
   if any(report['fits'] is None for report in reports.values()):
-    lines.append('?: not compiled; by an MFU that models from BERT-base on reach on such chips')
+    lines.append('?: not compiled; by an MFU that models from BERT-base on reach on such chips;')
+    lines.append('   smaller models, or fewer rows a chip, may cost several times as much')
   first = next(iter(reports.values()))
   if first['passes'] is None:
     lines.append('passes are known of a prepared corpus, which data.train is not')

@@ -12,6 +12,7 @@ from bert_jax.tasks.choice import reading, task
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.labelled import Scored
 from bert_jax.tools.report import __main__ as report
+from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report import figures as report_figures
 from bert_jax.tools.report import statistics as report_statistics
 from bert_jax.workdir.contents import answers_folder
@@ -106,6 +107,11 @@ def test_a_panel_draws_them(runs):
   assert list(line.get_xdata()) == [0, 1]
   assert list(line.get_ydata()) == pytest.approx([0.85, 0.55])
   assert 'classification_accuracy' in axis.get_ylabel()
+  for path in runs.glob('*/**/scores.json'):  # of one length there is nothing to draw
+    path.write_text(json.dumps({'by_length': json.loads(path.read_text())['by_length'][:1]}))
+  (panel,) = report.read(runs).panels
+  drawn = [name for name, *_ in report_figures.panel_figures(panel)]
+  assert report_arms.lengths(panel.arms, panel.metrics[0]) == ['65-128'] and 'lengths' not in drawn
   for path in runs.glob('*/**/scores.json'):
     path.unlink()
   (panel,) = report.read(runs).panels

@@ -296,7 +296,7 @@ def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str
     yield 'curves', f'{metric} {on}', several(panel, along, 2.4, width)
   if len(names := [(x, 'step') for x in panel.metrics if drawn(x, 'step')]) > 1:
     yield 'scores', f'All scores {on}', several(panel, names, 2.0, width)
-  if lengths := report_arms.lengths(panel.arms, metric):
+  if len(lengths := report_arms.lengths(panel.arms, metric)) > 1:
     figure, (axis,) = new(1, 2.6, width)
     draw_lengths(axis, panel, metric, lengths)
     caption = f'{metric} by the length of the texts, at the last step. {bands}'

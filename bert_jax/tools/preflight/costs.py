@@ -29,8 +29,10 @@ def table(reports: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def line(report: Mapping[str, Any]) -> str:
-  """A report in short: whether it fits, and how fast a step is."""
-  return '{}; a step of {} ms, MFU {} (of computing alone {})'.format(*_speed(report))
+  """A report in short: whether it fits, and if so how fast a step is."""
+  fits, step, mfu, alone = _speed(report)
+  speed = f'; a step of {step} ms, MFU {mfu} (of computing alone {alone})'
+  return fits + speed * report['fits']
 
 
 def between(numbers: Sequence[float], form: str) -> str:

@@ -209,11 +209,14 @@ def test_labelled_data_that_was_changed_between_runs_sets_them_apart(tmp_path, n
 
 
 def test_an_evaluation_goes_by_its_file_and_not_by_its_checksum(tmp_path):
-  for name in 'ab':
-    lines = [(500, 'eval', {'mlm': 2.0})]
+  for name, loss in ('a', 2.0), ('b', 3.0):
+    lines = [(500, 'eval', {'mlm': loss})]
     workdir(tmp_path / name, lines, f'data.eval={name}.txt', rows=f'{name}{10**15}')
-  panels = report.read(tmp_path).panels
-  assert [x.evaluated_on for x in panels] == ['data.eval=a.txt', 'data.eval=b.txt']
+  found = report.read(tmp_path)
+  assert [x.evaluated_on for x in found.panels] == ['data.eval=a.txt', 'data.eval=b.txt']
+  both = tables.overview(found)  # two columns, though metric and folder are the same
+  assert [x.partition('): ')[2] for x in both.header[2:]] == ['data.eval=a.txt', 'data.eval=b.txt']
+  assert [row[2:] for row in both.rows] == [('2.0000', '-'), ('-', '3.0000')]
   # The score of a guess tells examples in files of one name apart, and is not said of others.
   spec, name = 'configs/finetune.py:task=sst2', 'classification_accuracy'
   for n, text in enumerate(('c.tsv', 'd.tsv', 'd.tsv')):

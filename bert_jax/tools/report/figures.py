@@ -275,8 +275,7 @@ def lesson(panel: Panel, metric: str) -> str:
   if not differing or panel.is_unbeaten(rows):
     return ''
   most, label = max(differing, key=lambda pair: abs(pair[0].mean))
-  p = most.corrected
-  tested = 'too few seeds for a test' if p is None else f'p = {p:.2g}, corrected'
+  tested = 'not tested' if most.corrected is None else f'p = {most.corrected:.2g}, corrected'
   return f'{label} differs most from {panel.baseline}: {most.mean:+.4f} ({tested}). '
 
 

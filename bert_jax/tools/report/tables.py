@@ -51,22 +51,25 @@ def more_tables(panel: Panel) -> list[Table]:
 
 def overview(report: Report, notes: list[str] | None = None) -> Table:
   """One table of several sweeps: a row for each arm, which is known by its name, and a column for
-  what each panel is judged by, with p, corrected, against the panel's baseline. Where an
-  arm has other seeds in other panels, all their numbers are there. notes: see marked."""
-  header, arms = ['arm', 'seeds'], {}
-  for panel in report.panels:
+  the judging metric of each panel, with p, corrected, against the panel's baseline. An arm that has
+  other numbers of seeds in other panels shows all these numbers. notes: see marked."""
+  titles, arms = [], {}
+  for number, panel in enumerate(report.panels):
     folder = ', '.join(sorted({run.path.parent.name for run in panel.runs}))
-    header.append(f'{panel.named(panel.metrics[0])} ({folder})')
+    titles.append(f'{panel.named(panel.metrics[0])} ({folder})')
     for row in panel.rows(panel.metrics[0]):
       p = row.difference.corrected if row.difference else None
       shown = marked(row, notes) + ('' if p is None else f', p {probability(p)}')
-      arms.setdefault(row.label, {})[header[-1]] = str(len(row.values)), shown
+      arms.setdefault(row.label, {})[number] = str(len(row.values)), shown
   rows = []
-  for name, of in arms.items():
-    seeds, shown = zip(*(of.get(column, '--') for column in header[2:]))
-    told = {*seeds} - {'-'}
-    rows.append((name, told.pop() if len(told) == 1 else ', '.join(seeds), *shown))
-  return Table('All sweeps', header, rows, report.panels[0].baseline)
+  for name, by_panel in arms.items():
+    seeds, shown = zip(*(by_panel.get(number, ('-', '-')) for number in range(len(titles))))
+    numbers = {*seeds} - {'-'}
+    rows.append((name, numbers.pop() if len(numbers) == 1 else ', '.join(seeds), *shown))
+  # Panels of one sweep that were evaluated otherwise.
+  told = lambda title, panel: f': {panel.evaluated_on}' * (titles.count(title) > 1)
+  columns = [title + told(title, panel) for title, panel in zip(titles, report.panels)]
+  return Table('All sweeps', ('arm', 'seeds', *columns), rows, report.panels[0].baseline)
 
 
 def cells(row: Row, baseline: str) -> tuple[str, ...]:

@@ -90,7 +90,8 @@ def _check_rules(config: ConfigDict, *rules: Callable[[ConfigDict], Iterable]) -
 def _check_field(config: ConfigDict, values: Mapping[str, Any], name: str, field: Field) -> None:
   if name not in values:
     advice = 'begin a config file with config.defaults(objective)'
-    raise InputError(f'config.{name} is missing; {advice}.')
+    past = 'give a new Field a `past`, the value in effect before it (bert_jax/field.py)'
+    raise InputError(f'config.{name} is missing; {advice}, or {past}.')
   allowed = None if field.by_step else field.allowed
   value = checked(f'config.{name}', values[name], field.type, allowed)
   if field.by_step:

@@ -1,5 +1,6 @@
 """What the files of a workdir, and of a sweep's folder, record about runs; records.py reads it."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -110,8 +111,10 @@ class Run:
 
   @property
   def log_every(self) -> int:
-    """The steps of which a line of training metrics is the mean; 0: there is none."""
-    return self.training[0].step if self.training else 0
+    """The steps of which a line of training metrics is the mean; 0: not known."""
+    begin = [] if self.fields.get('resume_from') else [0]  # else it began at a later step
+    steps = itertools.pairwise(begin + [point.step for point in self.training])
+    return max((step - before for before, step in steps), default=0)
 
   def is_part_at(self, step: int) -> bool:
     """Whether the evaluation of a step is of a part of the rows alone."""

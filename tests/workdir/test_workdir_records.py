@@ -117,6 +117,16 @@ def test_runs_of_the_first_versions_are_read():
   assert found.newest['config'] == config_lib.fingerprint(found.config)
 
 
+@pytest.mark.parametrize(
+  'steps, resumed, every',
+  [((), '', 0), ((37,), '', 37), ((100, 130), '', 100), ((1250, 1300, 1310), 'W', 50)],
+)
+def test_how_many_steps_a_line_of_metrics_is_the_mean_of(steps, resumed, every):
+  points = [recorded.Point(step, 'train', {}) for step in steps]
+  run = recorded.Run(Path('R'), None, {'resume_from': resumed}, '', points=points)
+  assert run.log_every == every
+
+
 def test_what_a_run_is_judged_by_is_said_once():
   load = lambda *fields: config_lib.load('configs/pretrain.py:runlocal', fields)
   judge = lambda config: TASKS[config.objective].judge(config)

@@ -11,7 +11,7 @@ from typing import Any
 from bert_jax import config as config_lib
 from bert_jax import files, tokenizers
 from bert_jax.files import Path
-from bert_jax.metrics import LOSSES
+from bert_jax.metrics import CROSS_ENTROPIES
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Run
@@ -57,7 +57,7 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
       continue
     # What always the same answer scores tells other examples in a file of the same name.
     levels = data.baselines.items()
-    told = {k: x for k, x in levels if x.kind in LOSSES}
+    told = {k: x for k, x in levels if x.kind in CROSS_ENTROPIES}
     told = told or {k: x for k, x in levels if k.endswith('accuracy')}
     of = {'data.eval': run.fields['data.eval'] or run.fields['data.train']}
     evaluated_on[run.path] = of | {f'{k} of a {x.kind}': x.value for k, x in told.items()}

@@ -92,12 +92,11 @@ def drawn(workdir: Path) -> str:
         alone = {'marker': 'o'} if len(points) == 1 else {}  # a line of one point is not seen
         steps = [point.step for point in points]
         axis.plot(steps, values, label=labels.get(kind, kind), **(alone | look))
-    level = baselines.get(name)
-    if level:
+    if level := baselines.get(name):
       axis.axhline(level.value, color='0.3', ls=':', lw=1, label=f'{level.kind}, {level.value:.3g}')
     unit = ' (cross-entropy, nats)' if level and level.kind in CROSS_ENTROPIES else ''
     axis.set(xlabel='step', ylabel=name + unit)
-    axis.set_title(lesson(name, last, level), fontsize=10)
+    axis.set_title(headline(name, last, level), fontsize=10)
     axis.spines[['top', 'right']].set_visible(False)
     if axis.get_legend_handles_labels()[1]:
       axis.legend(frameon=False, fontsize=8)
@@ -106,7 +105,7 @@ def drawn(workdir: Path) -> str:
   return base64.b64encode(file.getvalue()).decode()
 
 
-def lesson(name: str, last: Mapping[str, float], level: Level | None) -> str:
+def headline(name: str, last: Mapping[str, float], level: Level | None) -> str:
   """What the last values of a metric say, {kind of a Point: value}: 'eval: mlm 5.68, 0.59 below
   unigram'. It speaks of the rows of the curve, as the level does."""
   kind = next((x for x in ('eval', 'whole', 'train') if x in last), '')

@@ -278,7 +278,7 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   # The evaluation of all rows is a marker, which no line joins.
   assert drawn == [train, ('eval', [20], [0.5]), ('eval, all rows', [33], [0.4])]
   assert levels == [0.25] and titles == ['train: loss 69', 'eval: f1 0.5, 0.25 above prior']
-  said = lambda **last: notebooks.lesson('mlm', last, Level(6.1, 'unigram'))
+  said = lambda **last: notebooks.headline('mlm', last, Level(6.1, 'unigram'))
   assert said(whole=5.9, train=4.0) == 'whole: mlm 5.9, 0.2 below unigram'
   assert said(train=7.0, eval=6.102) == 'eval: mlm 6.1, at unigram' and said() == 'mlm'
   write_run(tmp_path / 'begun', lines[:1])

@@ -76,9 +76,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   remarks_on = TASKS[config.objective].remarks
   if hosts.first() and (remarks := remarks_on(config, inputs.tokenizer, inputs.sources)):
     log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
-  begun = time.perf_counter()
-  train_step, eval_step, state = compiled(inputs, program, weights)
-  compile_seconds = round(time.perf_counter() - begun, 3)
+  train_step, eval_step, state, seconds = compiled(inputs, program, weights)
   hosts.wait('compiled')
   # Until here a signal has ended the run at once.
   signalled = stack.enter_context(stopping.stop_signals())
@@ -86,7 +84,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   stack.enter_context(contextlib.closing(checkpoints))
   state, meta = first_state(inputs, program, checkpoints, state)
   costs = costs_of(inputs, models.count_parameters(state.params))
-  costs['compile_seconds'] = compile_seconds
+  costs['compile_seconds'] = round(seconds, 3)
   if inputs.eval_batches:
     evaluation.count_part(inputs.eval_batches, config.eval.batches)
   contents.write_facts(inputs.workdir, config, inputs.sources, mesh, costs, inputs.student)
@@ -107,8 +105,9 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   return run, state
 
 
-def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, Any, Any]:
-  """Compiles (training step, evaluation step or None, State of step 0, None if the run goes on)."""
+def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, Any, Any, float]:
+  """Compiles (training step, evaluation step or None, State of step 0 or None if the run goes on,
+  seconds that it took)."""
   config = inputs.config
   if config.model.dtype == 'float32' and jax.default_backend() != 'cpu':
     log.info('products are float32: on a TPU bfloat16 takes a sixth of the time (model.dtype)')
@@ -126,7 +125,7 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
   log.info('%s; there are %d steps of %d rows, and metrics every %d', said, *counts)
   for change in inputs.timeline.changes():
     log.info('%s', change)
-  return train_step, eval_step, state
+  return train_step, eval_step, state, seconds
 
 
 def check_newest(inputs: Inputs) -> None:

@@ -193,9 +193,9 @@ def run_all(args: argparse.Namespace) -> None:
       run(argparse.Namespace(**copy.deepcopy(vars(args)) | {'model': str(found.path)}))
     except InputError as error:
       failed[str(error)].append(found.path)
-  if [len(paths) for paths in failed.values()] == [len(runs)]:
-    raise InputError(next(iter(failed)))
   for sentence, (first, *others) in failed.items():
+    if 1 + len(others) == len(runs):
+      raise InputError(sentence)
     which = f'{first} and {len(others)} more are' if others else f'{first} is'
     log.warning('%s left out: %s', which, sentence)
   for panel in report.read(args.model).panels:

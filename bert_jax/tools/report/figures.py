@@ -268,7 +268,7 @@ def alone(runs: Sequence[Run]) -> bool:
   return all(jobs.get(run.path, 1) == 1 for run in runs)
 
 
-def lesson(panel: Panel, metric: str) -> str:
+def headline(panel: Panel, metric: str) -> str:
   """A sentence on the arm that differs most from the baseline; '' if there is nothing to say."""
   rows = panel.rows(metric)
   differing = [(x, row.label) for row in rows if (x := row.difference)]
@@ -284,7 +284,7 @@ def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str
   metric = panel.metrics[0]
   dots = 'A dot is a seed, the marker their mean with its 95 % interval (from 3 seeds on)'
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''
-  said = f'{lesson(panel, metric)}{metric}, final values. {dots}{grey}.'
+  said = f'{headline(panel, metric)}{metric}, final values. {dots}{grey}.'
   yield 'final', said, finals(panel, metric, width)
   bands = 'Mean over the seeds with its 95 % interval.'
   on = f'on the evaluation data. {bands}'

@@ -123,10 +123,10 @@ def note(text: str) -> str:
 
 def shown(report: Report) -> str:
   """The tables and pictures of a report as HTML, for a cell of a notebook."""
-  return '\n'.join(results(report, drawn(report, ['svg'])))
+  return '\n'.join(sections(report, drawn(report, ['svg'])))
 
 
-def results(report: Report, pictures: Pictures) -> Iterator[str]:
+def sections(report: Report, pictures: Pictures) -> Iterator[str]:
   """Yields the HTML of each panel's tables and pictures, and the remarks. A picture has its caption
   as its title."""
   for panel, some in zip(report.panels, pictures):
@@ -150,7 +150,7 @@ def page(report: Report, title: str, pictures: Pictures) -> str:
     f'<body><h1>{html.escape(title)}</h1>{note(METHOD)}',
     *([headed('h2', tables.overview(report))] * (len(report.panels) > 1)),
   ]
-  out += results(report, pictures)
+  out += sections(report, pictures)
   if differing := [table for table in tables.differences(report) if table.rows]:
     out += ['<h2>In what the arms differ</h2>', *(headed('h3', table) for table in differing)]
   out += [headed('h2', tables.listing(report)), note(tables.commits(report))]
@@ -175,10 +175,8 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
   out = [f'# {plain(title)}\n', f'{METHOD}\n']
   out += [section(tables.overview(report))] * (len(report.panels) > 1)
   for panel, some in zip(report.panels, pictures):
-    out += [
-      section(tables.main_table(panel)),
-      *(f'{plain(note)}\n' for note in tables.notes(panel)),
-    ]
+    out.append(section(tables.main_table(panel)))
+    out += [f'{plain(note)}\n' for note in tables.notes(panel)]
     out += [f'![{plain(caption)}]({name}.svg)\n' for name, caption, _ in some]
     out += [section(table, '###') for table in tables.more_tables(panel)]
   if differing := [table for table in tables.differences(report) if table.rows]:

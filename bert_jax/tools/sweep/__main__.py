@@ -180,8 +180,8 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
     by_arm[arm] = start + (total + batches * (total - before) / 3) * per_flop
   how = f'{how}: {start:.0f} s to start, {seconds / steps_done:.2g} s a step, and evaluations'
   firsts = {run.arm: run for run in reversed(runs)}
-  found = there.facts.compile_seconds or 0.0
-  return {x.folder: by_arm[x.arm] - found * (x is not firsts[x.arm]) for x in runs}, how
+  compiling = there.facts.compile_seconds or 0.0
+  return {x.folder: by_arm[x.arm] - compiling * (x is not firsts[x.arm]) for x in runs}, how
 
 
 def show(runs: Sequence[Run], root: Path, processes: int) -> None:

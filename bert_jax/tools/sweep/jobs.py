@@ -40,7 +40,6 @@ from bert_jax.workdir.recorded import Outcome
 from bert_jax.workdir.records import LOGS
 
 TRIAL = 40  # seconds of steps by which --dry-run estimates
-LONGEST_START = 600  # seconds after which a trial that has made no step is given up
 # The states of runs by their exit codes: 3: it may continue later; the others: it was stopped.
 STATES = {0: 'done', 3: 'stopped', 130: 'stopped', -signal.SIGTERM: 'stopped'}
 
@@ -182,9 +181,8 @@ def tried(run: Run, count: int) -> tuple[recorded.Run, float, float]:
     files.make_folder(root / LOGS)
     process = started(run, root, 0, count)
     try:
-      while process.poll() is None and time.monotonic() < began + LONGEST_START:
-        if records.read_summary(root / run.folder).state:  # it has read its data and compiled
-          break
+      # A summary is written when the data is read and the steps are compiled.
+      while process.poll() is None and not records.read_summary(root / run.folder).state:
         time.sleep(0.2)
       with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(TRIAL)

@@ -463,6 +463,8 @@ summary = lambda state: (folder / 'summary.json').write_text(
 time.sleep(1.5)
 folder.mkdir()
 summary('running')
+if folder.name.endswith('-teacher'):
+  sys.exit(not there.wait(6))
 with open(folder / 'metrics.jsonl', 'w') as file:
   for step in range(1, 99):
     line = dict(step=step, split='train', step_seconds=0.1, data_seconds=0.0)
@@ -476,11 +478,18 @@ def test_the_time_of_a_trial_begins_with_its_steps(monkeypatch, tmp_path):
   """A trial of 1 s, of a run that needs 1.5 s before its first step, is 1 s of steps."""
 
   def started(run, root, *_):
-    return subprocess.Popen([sys.executable, '-c', LATE, root / run.folder], stdin=subprocess.PIPE)
+    (root / 'logs' / f'{run.folder}.txt').write_text('stopped at step 7\n')
+    words = [sys.executable, '-c', LATE, f'{root / run.folder}{role}']
+    return subprocess.Popen(words, stdin=subprocess.PIPE)
 
   monkeypatch.setattr(sweep_jobs, 'started', started)
   monkeypatch.setattr(sweep_jobs, 'TRIAL', 1)
   (run,) = planned(tmp_path, '--seeds', '1')[0]
+  began, role = time.monotonic(), '-teacher'  # which may train for hours
+  with pytest.raises(InputError, match='the trial of seed=0 has failed: stopped at step 7'):
+    sweep_jobs.tried(run, 1)
+  assert time.monotonic() - began < 6
+  role = ''
   there, steps, start = sweep_jobs.tried(run, 1)
   assert 4 <= len(there.training) <= 20 and steps == pytest.approx(0.1 * len(there.training))
   assert start > 1.5

@@ -68,7 +68,7 @@ def show_curve(workdir: Path) -> None:
 
 
 def drawn(workdir: Path) -> str:
-  """The curve of a run as a PNG in base64, with what it says as its title; '' if the run has
+  """The curve of a run, below a title of its last values, as a PNG in base64; '' if the run has
   written less than two lines."""
   run = records.read(workdir)
   if len(run.points) < 2:
@@ -106,8 +106,8 @@ def drawn(workdir: Path) -> str:
 
 
 def headline(name: str, last: Mapping[str, float], level: Level | None) -> str:
-  """What the last values of a metric say, {kind of a Point: value}: 'eval: mlm 5.68, 0.59 below
-  unigram'. It speaks of the rows of the curve, as the level does."""
+  """A title of the last values of a metric, {kind of a Point: value}, with their distance to its
+  baseline on the same rows: 'eval: mlm 5.68, 0.59 below unigram'."""
   kind = next((x for x in ('eval', 'whole', 'train') if x in last), '')
   said = f'{kind}: {name} {last[kind]:.3g}' if kind else name
   if not kind or not level:

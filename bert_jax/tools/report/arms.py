@@ -191,13 +191,13 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
     folders.append(by_folder)
     names.append(in_sweep or (text if len(fields) <= MANY else by_folder))
   parents = [sorted({run.path.parent.name for run in members}) for members in groups.values()]
-  told = lambda name, few: '' if names.count(name) == 1 else f' ({", ".join(few)})'
-  sweeps = list(map(told, names, parents))
-  texts = [name + of for name, of in zip(names, sweeps)]
+  several = lambda name: names.count(name) > 1
+  ends = [f' ({", ".join(of)})' if several(name) else '' for name, of in zip(names, parents)]
+  texts = [name + end for name, end in zip(names, ends)]
   texts = [text if texts.count(text) == 1 else key for text, key in zip(texts, groups)]
   labels = shortened([text or 'all runs' for text in texts])
-  each = zip(labels, names, texts, folders, groups.values(), sweeps)
-  return [Arm(label, {label, *called}, members, sweep) for label, *called, members, sweep in each]
+  each = zip(labels, names, texts, folders, groups.values(), ends)
+  return [Arm(label, {label, *called}, members, end) for label, *called, members, end in each]
 
 
 def shortened(texts: Sequence[str]) -> list[str]:

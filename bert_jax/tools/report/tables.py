@@ -52,14 +52,14 @@ def more_tables(panel: Panel) -> list[Table]:
 def overview(report: Report, notes: list[str] | None = None) -> Table:
   """One table of several sweeps: a row for each arm, which is known by its name, and a column for
   the judging metric of each panel, with p, corrected, against the panel's baseline. An arm that has
-  other numbers of seeds in other panels shows all these numbers. notes: see marked."""
+  other numbers of seeds in other panels shows all these numbers. notes: see mean_of."""
   titles, arms = [], {}
   for number, panel in enumerate(report.panels):
     folder = ', '.join(sorted({run.path.parent.name for run in panel.runs}))
     titles.append(f'{panel.named(panel.metrics[0])} ({folder})')
     for row in panel.rows(panel.metrics[0]):
       p = row.difference.corrected if row.difference else None
-      shown = marked(row, notes) + ('' if p is None else f', p {probability(p)}')
+      shown = mean_of(row, notes) + ('' if p is None else f', p {probability(p)}')
       arms.setdefault(row.label, {})[number] = str(len(row.values)), shown
   rows = []
   for name, by_panel in arms.items():
@@ -91,7 +91,7 @@ def narrow(panel: Panel) -> tuple[list[tuple[str, ...]], list[str]]:
   rows, notes = [], []
   for row in panel.rows(panel.metrics[0]):
     label, seeds, _, _, difference, *_, corrected = cells(row, panel.baseline)
-    mean = marked(row, notes)
+    mean = mean_of(row, notes)
     if row.difference and (within := row.difference.interval):
       difference += f' ± {(within[1] - within[0]) / 2:.4f}'
     rows.append((label, seeds, mean, difference, corrected))
@@ -111,19 +111,15 @@ def spread(values: Sequence[float]) -> str:
   return f'{statistics.fmean(values):.4f}{sd}' if values else '-'
 
 
-def marked(row: Row, notes: list[str] | None) -> str:
-  """Formats a Row's mean as mean_of, or, with notes, with a mark for what goes behind them."""
-  if notes is None or not (gone := collapsed(row)):
-    return mean_of(row)
+def mean_of(row: Row, notes: list[str] | None = None) -> str:
+  """Formats a Row's mean: '0.7100 ± 0.0700 (1 of 5 collapsed, 0.7400 ± 0.0100 without)'. With
+  `notes`, a mark stands in place of the brackets, and what it means is added to the notes."""
+  mean, gone = spread(list(row.values.values())), collapsed(row)
+  if notes is None or not gone:
+    return f'{mean} ({gone})' if gone else mean
   mark = MARKS[len(notes) % len(MARKS)] * (len(notes) // len(MARKS) + 1)
   notes.append(f'{mark} {gone}')
-  return spread(list(row.values.values())) + mark
-
-
-def mean_of(row: Row) -> str:
-  """Formats a Row's mean: '0.7100 ± 0.0700 (1 of 5 collapsed, 0.7400 ± 0.0100 without)'."""
-  more = f' ({gone})' if (gone := collapsed(row)) else ''
-  return spread(list(row.values.values())) + more
+  return mean + mark
 
 
 def collapsed(row: Row) -> str:

@@ -102,7 +102,7 @@ def stop_before_computing():
 
   def compiled(inputs, program, weights):
     begins = not inputs.beginning.continues
-    return None, None, begins and setup.new_state(inputs, program, weights)
+    return None, None, begins and setup.new_state(inputs, program, weights), 0.0
 
   def one_pass(_, params, carry, batches, constants, *others, **__):
     rows = [batches[k] for k in range(len(batches))]

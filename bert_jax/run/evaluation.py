@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import gradients, hosts, metrics, sharding, step
 from bert_jax.errors import log, writing
-from bert_jax.files import Path, make_folder, write_whole
+from bert_jax.files import Path, exists, make_folder, write_whole
 from bert_jax.objectives import losses
 from bert_jax.objectives.base import Objective
 from bert_jax.rows.ahead import Ahead
@@ -158,10 +158,11 @@ def write(
   files = {'predictions.jsonl': lines(answers), 'worst.jsonl': lines(worst)}
   scores = {**result, **beside(result, source, answers), 'by_length': source.by_length(answers)}
   files |= source.files(answers) | {'scores.json': metrics.to_json(scores) + '\n'}
+  again = exists(folder / 'scores.json')  # else the files of such names are the user's
   with writing(folder, 'write elsewhere (evaluate --out)'):
     make_folder(folder)
     for name, content in files.items():
       write_whole(folder / name, content)
-    for name in {*source.leaves_out} - files.keys():
+    for name in {*source.leaves_out} - files.keys() if again else ():
       (folder / name).unlink(missing_ok=True)
   log.info('answers: %s', folder)

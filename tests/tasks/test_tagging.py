@@ -617,8 +617,9 @@ def test_entities_have_a_table(tokenizer, tmp_path, tags):
   answer = {'tokens': WORDS[:3], 'gold': tags, 'prediction': tags, 'length': 5}
   for name in (old := ('conlleval.txt', 'tags.txt', 'notes.txt')):
     (tmp_path / name).write_text('of an earlier evaluation, but for the notes')
-  evaluation.write(tmp_path, source, [answer], {})
-  assert [(tmp_path / name).exists() for name in old] == [False, False, True]
+  for stay in (True, False):  # the first time they are the user's, in a folder given as --out
+    evaluation.write(tmp_path, source, [answer], {})
+    assert [(tmp_path / name).exists() for name in old] == [stay, stay, True]
   shown = (tmp_path / 'entities.txt').read_text()
   assert 'LOC     1.0000    1.0000    1.0000         1' in shown
   none = {'tokens': WORDS[:1], 'gold': ['O'], 'prediction': ['O']}

@@ -202,15 +202,16 @@ def panels_of(
     else:
       remarks.append(f'{objective}: no run of {arm.label} is finished, so no table has it')
   for some in ways.values():
-    bare = [arm.label.removesuffix(arm.sweep) for arm in some]
-    for arm, label in zip(some, bare):
-      arm.label = label if len({*bare}) == len(bare) else arm.label
+    labels = [arm.label.removesuffix(arm.sweep) for arm in some]
+    if len({*labels}) == len(labels):
+      for arm, label in zip(some, labels):
+        arm.label = label
   named = lambda arm: baseline and baseline in arm.names | {arm.label}
   matching = {way: [arm.label for arm in some if named(arm)] for way, some in ways.items()}
   chosen = {way: labels[0] if len(labels) == 1 else '' for way, labels in matching.items()}
   if baseline and len(arms) > 1 and not any(chosen.values()):
     how = 'several arms match' if any(matching.values()) else 'no arm matches'
-    there = ', '.join(arm.label for arm in arms)
+    there = ', '.join(dict.fromkeys(arm.label for arm in arms))
     remarks.append(f'{objective}: {how} the baseline {baseline}; there are {there}')
   out = []
   for way in sorted(ways, key=lambda way: not chosen[way]):

@@ -69,7 +69,8 @@ def overview(report: Report, notes: list[str] | None = None) -> Table:
   # Panels of one sweep that were evaluated otherwise.
   told = lambda title, panel: f': {panel.evaluated_on}' * (titles.count(title) > 1)
   columns = [title + told(title, panel) for title, panel in zip(titles, report.panels)]
-  return Table('All sweeps', ('arm', 'seeds', *columns), rows, report.panels[0].baseline)
+  baseline = next((panel.baseline for panel in report.panels if panel.baseline), '')
+  return Table('All sweeps', ('arm', 'seeds', *columns), rows, baseline)
 
 
 def cells(row: Row, baseline: str) -> tuple[str, ...]:

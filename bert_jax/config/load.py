@@ -158,8 +158,6 @@ def from_json(text: str) -> ConfigDict:
   values = pasts(known) | values
   lacking = [name for name in known if name not in values]
   if lacking and values.keys() <= known.keys():
-    fix = (
-      'if that Field is new, give it a `past`, the value in effect before it (bert_jax/field.py)'
-    )
+    fix = 'a new Field needs a `past`, the value in effect before it (bert_jax/field.py)'
     raise InputError(f'it has no {lacking[0]}; {fix}.')
   return check(nested(values))

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -114,7 +115,8 @@ class Run:
     """The steps of which a line of training metrics is the mean; 0: not known."""
     begin = [] if self.fields.get('resume_from') else [0]  # else it began at a later step
     steps = itertools.pairwise(begin + [point.step for point in self.training])
-    return max((step - before for before, step in steps), default=0)
+    gaps = [step - before for before, step in steps]  # the last, or beside a lost line, is another
+    return statistics.mode(gaps) if gaps else 0
 
   def is_part_at(self, step: int) -> bool:
     """Whether the evaluation of a step is of a part of the rows alone."""

@@ -119,7 +119,7 @@ def test_runs_of_the_first_versions_are_read():
 
 @pytest.mark.parametrize(
   'steps, resumed, every',
-  [((), '', 0), ((37,), '', 37), ((100, 130), '', 100), ((1250, 1300, 1310), 'W', 50)],
+  [((), '', 0), ((37,), '', 37), ((100, 300, 400), '', 100), ((1250, 1300, 1310), 'W', 50)],
 )
 def test_how_many_steps_a_line_of_metrics_is_the_mean_of(steps, resumed, every):
   points = [recorded.Point(step, 'train', {}) for step in steps]

@@ -34,8 +34,6 @@ class InputError(Said, ValueError):
 class Stopped(Said, KeyboardInterrupt):
   """A run was asked to end, and has saved itself."""
 
-  code = 130
-
 
 class Paused(Stopped):
   """A run has saved itself and ends before its end, to be started again: launch/ does so."""

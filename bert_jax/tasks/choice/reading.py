@@ -26,7 +26,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import listed, quoted
 from bert_jax.files import Path
-from bert_jax.tasks.faulty_records import NO_LABEL, Problems, Unusable, is_empty, reads
+from bert_jax.tasks.faulty_records import Problems, Unusable, reads, says_no_label
 from bert_jax.text import files
 from bert_jax.text.values import json_value
 
@@ -208,7 +208,7 @@ def _gold(label, choices, columns=()):
   for known in ([*map(str, range(number))], columns, 'ABCDEFGHIJ'[:number], choices):
     if label in [*known]:
       return [*known].index(label)
-  return None if label in NO_LABEL or is_empty(label) else label
+  return None if says_no_label(label) else label
 
 
 def _list(value):

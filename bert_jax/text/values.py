@@ -10,8 +10,9 @@ from typing import Any
 
 DEEPEST = 100  # levels of lists and objects in JSON; data sets have ten at most
 _ARRAY = re.compile(r'\barray\((\[.*?\])(?:,\s*dtype=\w+)?\)', re.DOTALL)  # of NumPy
-_ITEM = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[-+.\w]+)(\s+(?=['"\-+.\w]))?"""
-_ITEM = re.compile(_ITEM, re.DOTALL)  # a text or a number, and the blanks between it and the next
+_ITEM = re.compile(  # a text or a number, and the blanks between it and the next
+  r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[-+.\w]+)(\s+(?=['"\-+.\w]))?""", re.DOTALL
+)
 MOST_DIGITS = 18  # of a whole number, which then fits an int64
 
 

@@ -156,9 +156,8 @@ def from_json(text: str) -> ConfigDict:
   values = flatten(ConfigDict(tuples(content)))
   known = fields(values['objective']) if 'objective' in values else SHARED
   values = pasts(known) | values
-  if lacking := [name for name in known if name not in values]:
-    fix = (
-      'if that Field is new, give it a `past`, the value in effect before it (bert_jax/field.py)'
-    )
+  lacking = [name for name in known if name not in values]
+  if lacking and values.keys() <= known.keys():
+    fix = 'a new Field needs a `past`, the value in effect before it (bert_jax/field.py)'
     raise InputError(f'it has no {lacking[0]}; {fix}.')
   return check(nested(values))

@@ -45,7 +45,7 @@ def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
 
 
 def exists(path: str | Path) -> bool:
-  """Whether a path exists; False for what cannot be a path, such as a long list of files. An OSError
+  """Whether a path exists; False for what cannot be a path, such as a long list of files. OSError
   if it cannot be looked up: a bucket that does not answer, a folder that may not be read."""
   try:
     return Path(path).expanduser().exists()

@@ -135,13 +135,13 @@ def _last(path, name):
 
 def _vocabulary(path, name, model):
   """[[piece, score], ...] in order of their ids."""
-  release = CLASSES[name]
+  release, last = CLASSES[name], _last(path, name)
   pairs = [[model.id_to_piece(i), model.get_score(i)] for i in range(len(model))]
-  if not release.first:
+  if not (release.first or last):
     cost = lambda piece: _AFTER_NUMBER * (piece[-1:] == ',' and piece[-2:-1].isdigit())
     return [[piece, score - cost(piece)] for piece, score in pairs]
   first = [[piece, -100.0 if piece == '<unk>NOTUSED' else 0.0] for piece in release.first]
-  return [*first, *pairs[release.replaced :], *([piece, 0.0] for piece in _last(path, name))]
+  return [*first, *pairs[release.replaced :], *([piece, 0.0] for piece in last)]
 
 
 def _steps(path, name):

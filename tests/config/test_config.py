@@ -304,7 +304,7 @@ def test_a_field_knows_what_configs_without_it_meant(monkeypatch):
     config.override(read, ['--config.optimizer.momentum=-1'])
   forgotten = dataclasses.replace(added, past=NO_PAST)
   monkeypatch.setitem(config.SHARED, 'optimizer.momentum', forgotten)
-  with refused('it has no optimizer.momentum; if that Field is new, give it a `past`'):
+  with refused('it has no optimizer.momentum; a new Field needs a `past`'):
     config.from_json(written)
 
 

@@ -127,6 +127,7 @@ def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
   state, meta = copy.deepcopy(kept[max(kept)]) if kept else (first, {})
   mesh, checkpoints = jax.make_mesh((1,), ('data',)), Checkpoints(kept)
   inputs = SimpleNamespace(config=config, steps=STEPS, workdir=workdir, in_workdir=bool(kept))
+  inputs.log_every = config.log.every
   inputs.timeline, inputs.batches = timeline_of(config, STEPS), Batches()
   inputs.eval_batches, inputs.objective = Batches(), SimpleNamespace(shares=lambda sums: {})
   run = SimpleNamespace(inputs=inputs, checkpoints=checkpoints, results=meta.get('metrics', {}))

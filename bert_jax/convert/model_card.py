@@ -90,7 +90,7 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
   languages, source = languages_of(config, facts), without_places(facts.get('source', ''))
   origin, name = facts.get('source') or config.init_from, facts.get('name') or architecture
   task, model = TASKS[config.objective], config.model
-  learned = task.card(config).trained_for
+  card = task.card(config)
   lines = ['language:', *(f'- {x}' for x in languages)] if languages else []
   lines += [f'base_model: {base_name(origin)}'] if origin.startswith(HUB) else []
   lines += ['library_name: transformers', 'tags:', '- bert_jax']
@@ -100,6 +100,7 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
   size += f'{model.vocab_size:,} pieces, at most {facts["longest"]} tokens'
   spoken = f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'
   labels = f'Labels: {listed(facts["labels"])}.' if facts.get('labels') else ''
+  labels = f'It predicts a number, `{card.number}`.' if card.number else labels
   labels = html.escape(labels, quote=False)  # they are of others' data
   how = 'Pre-trained further' if task.reads_corpus else 'Fine-tuned'
   begun = f'{how} from `{base_name(origin)}`.' if base_name(origin) else ''
@@ -111,7 +112,7 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
     '\n'.join(['---', *lines, '---']),
     f'{UNFINISHED}\n{missing}\n-->',
     f'# {name}',
-    f'A `{architecture}` made with bert_jax: {size}. Objective: {learned}. {spoken}',
+    f'A `{architecture}` made with bert_jax: {size}. Objective: {card.trained_for}. {spoken}',
     facts.get('casing'),
     labels,
     *notes,

@@ -192,7 +192,7 @@ def _settings(config, family, labels, tokenizer):
     out['classifier_pooling'] = pooled
   if problem := task.problem(config):
     out['problem_type'] = problem
-    labels = labels or ('LABEL_0',)
+    labels = labels or (task.card(config).number,)
   if labels:
     out['id2label'] = {str(i): label for i, label in enumerate(labels)}
     out['label2id'] = {label: i for i, label in enumerate(labels)}

@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if columns:
       _check_columns(ask, columns, args.columns)
     else:
-      lines.warn_of_table(args.input, ask)
+      lines.check_lines(args.input, ask)
     width = model.config.model.hidden_size
     place = contextlib.nullcontext() if args.output == '-' else writing(args.output)
     with place, Writer(args.output, args.strict, PREDICTIONS[task].array, width) as writer:

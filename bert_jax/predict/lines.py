@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.tasks.ask import Ask, is_id
 from bert_jax.text import encodings, files, tables
@@ -81,12 +81,12 @@ def _in_utf8(stream, encoding):
     yield list(map(recoded, chunk))
 
 
-def warn_of_table(path: str, ask: Ask) -> None:
-  """Warns if a file whose lines are read as texts is a table, by its name."""
+def check_lines(path: str, ask: Ask) -> None:
+  """InputError if a file whose lines would be read as texts is a table, by its name."""
   if (kind := files.suffix(Path(path))) == '.csv' or (kind == '.tsv' and not ask.tabs):
     columns = shlex.quote(','.join(map(ask.spelt, ask.fields)))
-    advice = f'name the columns that hold its texts, --columns {columns}'
-    log.warning('%s is a table, read line by line: %s', path, advice)
+    fix = f'name the columns that hold its texts, --columns {columns}'
+    raise InputError(f'--input {path} is a table; {fix}, or give its lines to stdin.')
 
 
 def as_they_come(stream: Any) -> Iterator[list[bytes]]:

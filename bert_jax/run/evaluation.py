@@ -100,7 +100,8 @@ def _scored(source, outputs, further):
   if answers and not known:
     log.warning('nothing is scored: no example has a label')
   if len(answers) >= LEAST and (constant := source.constant(answers)):
-    log.warning('the run has collapsed: it predicts %s for every example', constant)
+    why = 'the run has collapsed, or has learned too little so far'
+    log.warning('%s: it predicts %s for every example', why, constant)
     scores = scores | {'constant': 1.0}
   return scores, answers
 

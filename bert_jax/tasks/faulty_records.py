@@ -33,6 +33,11 @@ def is_empty(cell: str) -> bool:
   return cell.strip().lower() in ('', '-', *NULLS)
 
 
+def says_no_label(cell: str) -> bool:
+  """Whether a cell says that its record has no label; for tasks of which these are no labels."""
+  return cell in NO_LABEL or is_empty(cell)
+
+
 class Unusable(Exception):
   """A record cannot be used: (what is wrong, the kind of fault, its place if not the record's)."""
 

@@ -161,7 +161,7 @@ def sources_of(
         examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
       out[split] = rows(config, tokenizer, examples, problems)
       problems.log(out[split], told)
-      told = problems.counts
+      told = None if config.data.eval else problems.counts
     return out
 
   return sources

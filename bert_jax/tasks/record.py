@@ -103,6 +103,7 @@ class Card(NamedTuple):
   trained_for: str  # what it was trained to do, in Markdown
   reads_pairs: bool = False  # an input is two texts
   all_labels: bool = False  # an input has any number of labels
+  number: str = ''  # what a regression predicts; '': it is none
   # How `bert_jax.predict` treats a text that is too long: head, tail, head_tail, windows; '': as
   # text of a corpus, which is cut into rows.
   longer_texts: str = ''

@@ -144,10 +144,11 @@ def about_accents(
     return []
   lost = {name: accents(sample) for name, sample in texts.items()}
   shown = _named({name: share for name, (share, _) in lost.items()}, ACCENTS, '{:.0%}')
-  lose = 'of the words lose their accents by lower-casing'
-  example = max(lost.values(), default=(0, ''))[1]
-  lose += f' ({example})' * bool(example)
-  return [f'{shown} {lose}; if they matter, {cased}.'] if shown else []
+  if not shown:
+    return []
+  example = f' ({word})' if (word := max(lost.values())[1]) else ''  # all may be too long to show
+  lose = f'of the words lose their accents by lower-casing{example}'
+  return [f'{shown} {lose}; if they matter, {cased}.']
 
 
 def about_masks(

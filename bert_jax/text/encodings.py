@@ -186,7 +186,8 @@ def opened(
     if beyond and not (encoding and damaged):
       say_once(path, f'is UTF-8 by its bytes, read as {encoding or "utf-8"}', f'{FIELD} is {named}')
   text, end = head.decode(encoding or 'latin-1', 'replace'), '\n'
-  outside = _QUOTED.sub('', text)  # Excel for Macs ends rows in CR, and lines inside cells in LF
+  # Excel for Macs ends rows in CR, and lines inside cells in LF.
+  outside = _QUOTED.sub('', text) if '\n' in text else text
   if '\r' in outside[:-1] and '\n' not in outside:
     say_once(path, 'has lines that end in CR alone, as old Macs wrote', 'they are read as lines')
     end = None

@@ -84,7 +84,7 @@ def records(
       elif kind in SUFFIXES:
         rows = _jsonl(path, numbered, counts, wrong)
       else:
-        raise InputError(f'{path} is not a table by its name; use .tsv, .csv, .jsonl, .parquet')
+        raise InputError(f'{path} is no table by its name; save it as .csv, .jsonl or .parquet')
       for number, row in rows:
         yield f'{path.name}:{number}', row
 

@@ -10,7 +10,9 @@ from typing import Any
 
 DEEPEST = 100  # levels of lists and objects in JSON; data sets have ten at most
 _ARRAY = re.compile(r'\barray\((\[.*?\])(?:,\s*dtype=\w+)?\)', re.DOTALL)  # of NumPy
-_STRING = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(\s+(?=['"]))?""", re.DOTALL)
+_ITEM = re.compile(  # a text or a number, and the blanks between it and the next
+  r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[-+.\w]+)(\s+(?=['"\-+.\w]))?""", re.DOTALL
+)
 MOST_DIGITS = 18  # of a whole number, which then fits an int64
 
 
@@ -45,8 +47,8 @@ def printed_value(text: str) -> Any:
   try:
     return json_text(text)[0]
   except NotJson as error:
-    # NumPy prints no comma between texts, which would make them one for Python.
-    divided = _STRING.sub(lambda x: x[1] + ', ' * bool(x[2]), _ARRAY.sub(r'\1', text))
+    # NumPy prints no comma between items, and two texts without one are one text for Python.
+    divided = _ITEM.sub(lambda x: x[1] + ', ' * bool(x[2]), _ARRAY.sub(r'\1', text))
     try:
       return ast.literal_eval(divided)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

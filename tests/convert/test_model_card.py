@@ -10,6 +10,7 @@ from released import made
 from bert_jax import config as config_lib
 from bert_jax.convert import model_card
 from bert_jax.tools import convert
+from bert_jax.workdir import trained
 
 
 @pytest.mark.parametrize(
@@ -153,6 +154,15 @@ def test_a_card_says_how_a_model_is_asked_and_what_is_cut(tmp_path, head, fields
   convert.export_run(tmp_path / 'hf', found, {})
   use = (tmp_path / 'hf' / 'README.md').read_text().partition('## Use')[2].partition('<details>')[0]
   assert code in use and longer in use
+
+
+def test_a_number_goes_by_the_column_that_it_was_learned_from(tmp_path):
+  found = made('regression')
+  found.config.table.label_column = 'stars|score'
+  convert.export_run(tmp_path / 'hf', found, {})
+  assert 'It predicts a number, `stars`.' in (tmp_path / 'hf' / 'README.md').read_text()
+  assert json.loads((tmp_path / 'hf' / 'config.json').read_text())['id2label'] == {'0': 'stars'}
+  assert trained.load(tmp_path / 'hf').config.table.regression
 
 
 def test_a_card_counts_examples_and_rounds_scores(tmp_path):

@@ -290,11 +290,16 @@ def test_lists_of_positives_and_negatives_as_bge_has_them(tmp_path):
   texts = [('q', 'a', 'c', 'd'), ('q', 'b', 'c', 'd'), ('r', 'f', 'g', '')]
   assert [item.texts for item in items] == texts
   assert problems.counts['negatives of longer lists than columns (left out)'] == 1
-  cells = ('query', 'pos', 'neg'), ('q', "['a', 'b']", '["c"]'), ('r', '[1]', '[sic'), 'sf['
+  cells = (
+    ('query', 'pos', 'neg'),
+    ('q', "['a', 'b']", '["c"]'),
+    ('r', '[1]', '[sic'),
+    ("['s']", 'f', '['),
+  )
   columns = "contrastive.positive_column=pos contrastive.negative_columns=('neg',)"
   path = written(tmp_path / 'a.tsv', *cells)
   items, problems = read(config(path, columns, 'data.examples_per_row=3'))
-  texts = [('q', 'a', 'c'), ('q', 'b', 'c'), ('r', '[1]', '[sic'), ('s', 'f', '[')]
+  texts = [('q', 'a', 'c'), ('q', 'b', 'c'), ('r', '[1]', '[sic'), ("['s']", 'f', '[')]
   assert [item.texts for item in items] == texts
   assert problems.counts['cells with a list of texts'] == 2
   with one_sentence("a.jsonl:1: has a list in column 'pos'; write a text"):

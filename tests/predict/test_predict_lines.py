@@ -1,5 +1,6 @@
 """What people send to `python -m bert_jax.predict`: damaged, odd and large lines, each answered."""
 
+import contextlib
 import functools
 import io
 import json
@@ -137,14 +138,13 @@ def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding):
   'path, tabs, is_table',
   [('a.csv', True, 1), ('a.tsv', False, 1), ('a.tsv', True, 0), ('a.txt', False, 0), ('', True, 0)],
 )
-def test_a_table_that_is_read_as_lines_is_named(path, tabs, is_table, caplog):
+def test_a_table_is_not_read_as_lines(path, tabs, is_table):
   ask = types.SimpleNamespace(
     tabs=tabs, fields=('text', 'pair'), spelt={'text': 'a b', 'pair': 'c'}.get
   )
-  lines.warn_of_table(path, ask)
-  assert len(caplog.messages) == is_table
-  assert not is_table or f'{path} is a table, read line by line: ' in caplog.text
-  assert not is_table or "--columns 'a b,c'" in caplog.text
+  refused = pytest.raises(InputError, match=f"--input {path} is a table; .* --columns 'a b,c'")
+  with refused if is_table else contextlib.nullcontext():
+    lines.check_lines(path, ask)
 
 
 def test_rows_of_a_table_are_asked(model_folder, tmp_path, capsys):

@@ -94,8 +94,9 @@ def test_an_empty_cell_at_the_end_is_no_choice(tmp_path, ends):
     assert question.choices[2:] == ('nan',) and question.gold == 2
     assert problems.counts['endings without a text (left out)'] == 1
   three = {'sent1': 'a', 'sent2': 'b', 'ending0': 'c', 'ending2': None, 'ending1': 'd', 'label': 1}
-  (question,), _ = read(p.jsonl(tmp_path / 'a.jsonl', three), 'swag')
+  (question,), problems = read(p.jsonl(tmp_path / 'a.jsonl', three), 'swag')
   assert (question.choices, question.gold) == (('c', 'd'), 1)
+  assert problems.counts['endings without a text (left out)'] == 1
   with pytest.raises(InputError, match="a.jsonl:1: has null in column 'ending1'"):
     read(p.jsonl(tmp_path / 'a.jsonl', three | {'ending1': None, 'ending2': 'd'}), 'swag')
   for name, row in {'sent1': {'question': 'a'}, 'ending0': {'sent1': 'a', 'sent2': 'b'}}.items():

@@ -1,5 +1,7 @@
 """Classification, regression and pairs: scores, long texts, weights, faulty tables."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -321,6 +323,24 @@ def test_faulty_rows_stop_the_run_or_are_counted_and_named(tmp_path, vocab, toke
   assert '1 rows with an unknown label (skipped) (dev.tsv:3)' in caplog.text
   assert '1 lines with another number of columns (skipped)' in caplog.text and ':5)' in caplog.text
   assert '1 empty texts (kept) (dev.tsv:4)' in caplog.text
+
+
+def test_faults_are_told_of_each_file_and_once_of_a_held_out_share(
+  tmp_path, vocab, tokenizer, caplog
+):
+  files = {'train.tsv': ['', *WORDS[:9]], 'dev.tsv': [*WORDS[:9], '']}
+  for name, texts in files.items():
+    rows = (f'{text}\t{i % 2}\n' for i, text in enumerate(texts))
+    (tmp_path / name).write_text('sentence\tlabel\n' + ''.join(rows))
+  caplog.set_level('INFO', 'bert_jax')
+  train = tmp_path / 'train.tsv'
+  both = finetune(vocab, train, evaluation=tmp_path / 'dev.tsv')
+  share = finetune(vocab, train, 'data.eval=', 'table.eval_share=0.3')
+  for config, told in (both, ['2', '11']), (share, ['2']):
+    caplog.clear()
+    config = classification.resolve(config)
+    classification.sources(config, tokenizer)
+    assert re.findall(r'1 empty texts \(kept\) \(\w+.tsv:(\d+)\)', caplog.text) == told
 
 
 @pytest.mark.parametrize('task, none', [('sst2', -1), ('stsb', -1.0)])

@@ -141,7 +141,7 @@ def test_cluewsc_counts_characters(tmp_path):
   assert problems.counts['spans, of which 4 lie where their index says, in characters'] == 4
 
 
-NONE = {}, {'label': None}, {'label': -1}, {'label': ''}, {'label': '-'}
+NONE = {}, {'label': None}, {'label': -1}, {'label': ''}, {'label': '-'}, {'label': float('nan')}
 NO_TEXT, FLAT = 'rows without a text in a column', p.SUE['target'] | p.SUE
 del FLAT['target']
 FIELDS, OFFSET, RAN = 'records without their fields', 'unreadable offsets', ('ran', 1)

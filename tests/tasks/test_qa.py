@@ -312,7 +312,7 @@ def test_answers_in_a_cell_are_those_that_pandas_or_json_writes(tmp_path, answer
 
 @pytest.mark.parametrize(
   'cells, gold',
-  [('Kiel 22', 1), ("['Kiel'] [22]", 1), ("['Kiel'\n'ferry'] [22,4]", 2), ('[] []', 0)],
+  [('Kiel 22', 1), ("['Kiel'] [22]", 1), ("['Kiel'\n'ferry'] [22\n4]", 2), ('[] []', 0)],
 )
 def test_answers_and_their_places_in_columns_of_their_own(tmp_path, cells, gold):
   rows = [('question', 'context', 'answers.text', 'answers.answer_start')]
@@ -350,7 +350,15 @@ def test_no_answer_is_an_empty_list_alone(tmp_path, answers):
 @pytest.mark.parametrize(
   'value, gold',
   [(1.0, ()), ('1', ()), ('TRUE', ()), (True, ()), (0.0, ('Kiel',)), ('no', ('Kiel',))]
-  + [('', ('Kiel',)), (' ', ('Kiel',)), (None, ('Kiel',)), ('maybe', None), (2, None), ([], None)],
+  + [
+    ('', ('Kiel',)),
+    (' ', ('Kiel',)),
+    (float('nan'), ('Kiel',)),
+    (None, ('Kiel',)),
+    ('maybe', None),
+    (2, None),
+    ([], None),
+  ],
 )
 def test_what_is_impossible_in_every_form(tmp_path, value, gold):
   row = p.asked('Where?', 'Kiel', context=HERE, is_impossible=value)

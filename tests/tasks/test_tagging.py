@@ -1,5 +1,6 @@
 """Tags: columns read as published, sentences in windows, and the numbers of conlleval."""
 
+import csv
 import gzip
 import itertools
 import json
@@ -309,6 +310,16 @@ def test_jsonl(tmp_path, name):
   assert problems.counts['blank_lines'] == 1
   path.write_text('{"tokens": ["x"]}\n')
   assert read(path, 'eval')[0][0].tags is None
+
+
+@pytest.mark.parametrize('name, mark', [('a.csv', ','), ('a.csv', ';'), ('a.tsv', '\t')])
+def test_lists_in_cells_are_read_as_pandas_and_numpy_write_them(tmp_path, name, mark):
+  cells = [('tokens', 'id', 'ner_tags'), ("['\"' \"it's\" '[']", 7, "['O' 'B-X' 'O']")]
+  cells += [("['Bo', 'x']", 9, '["B-X", "O"]')]
+  with open(tmp_path / name, 'w', newline='') as file:
+    csv.writer(file, delimiter=mark).writerows(cells)
+  found = [(s.id, s.tokens, s.tags) for s in read(tmp_path / name)[0]]
+  assert found == [('7', ('"', "it's", '['), ('O', 'B-X', 'O')), ('9', ('Bo', 'x'), ('B-X', 'O'))]
 
 
 @pytest.mark.parametrize(

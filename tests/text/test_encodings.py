@@ -71,6 +71,8 @@ def test_lines_inside_quoted_cells_may_end_in_lf_where_rows_end_in_cr(tmp_path, 
   assert lines_of(tmp_path / 'a.csv') == '\n'.join(rows).split('\n')
   (tmp_path / 'b.txt').write_bytes(b'50 %\r"100" %\nb\n')  # of a progress bar, say
   assert lines_of(tmp_path / 'b.txt') == ['50 %\r"100" %', 'b']
+  (tmp_path / 'c.txt').write_bytes(b'"a quote\rwithout an end')
+  assert lines_of(tmp_path / 'c.txt') == ['"a quote', 'without an end']
 
 
 @pytest.mark.parametrize('shift', [0, 1])

@@ -26,7 +26,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import listed, quoted
 from bert_jax.files import Path
-from bert_jax.tasks.faulty_records import NO_LABEL, Problems, Unusable, is_empty, reads
+from bert_jax.tasks.faulty_records import Problems, Unusable, reads, says_no_label
 from bert_jax.text import files
 from bert_jax.text.values import json_value
 
@@ -34,6 +34,7 @@ LEVELS = 'middle', 'high'  # the kinds of school of RACE
 HINT = 'call its columns sent1, sent2, ending0, ending1, .., label'
 DIALOGUE = 'not [turns, [{question, choice, answer}, ..], id]'
 COPA = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
+NO_ENDING = 'endings without a text (left out)'  # a kind of fault
 _ENDING = re.compile(r'ending\d')
 _BLANK = re.compile(r'(?<!\w)_+|_+(?!\w)|_{2,}')  # RACE also writes "that_."; not my_name
 
@@ -139,14 +140,14 @@ def _swag(spec, split, problems):
   for number, (where, row) in enumerate(problems.rows(spec)):
     with problems.of_record(where):
       names = sorted(filter(_ENDING.fullmatch, {**row, **row.no_text})) or ['ending0']
-      given = [name for name in names if row.no_text.get(name) != 'null']
-      if given == names[: len(given)]:  # else one between others is null
-        names = given or names
+      while len(names) > 1 and row.no_text.get(names[-1]) == 'null':
+        names.pop()
+        problems.note(NO_ENDING, where)
       context, text, *choices = problems.columns(row, ['sent1', 'sent2', *names], where, HINT)
       gold = _gold(row.get('label'), names, names)  # which may be the word nan
       while choices and choices[-1].strip().lower() in ('', 'nan' * (gold != len(choices) - 1)):
         choices.pop()  # fewer than others have
-        problems.note('endings without a text (left out)', where)
+        problems.note(NO_ENDING, where)
       name = row.get('', str(number))  # SWAG's first column has no name
       fields = {'context': context, 'text': text, 'choices': choices, 'id': name}
       yield where, fields, _gold(row.get('label'), choices, names)
@@ -207,7 +208,7 @@ def _gold(label, choices, columns=()):
   for known in ([*map(str, range(number))], columns, 'ABCDEFGHIJ'[:number], choices):
     if label in [*known]:
       return [*known].index(label)
-  return None if label in NO_LABEL or is_empty(label) else label
+  return None if says_no_label(label) else label
 
 
 def _list(value):

@@ -130,7 +130,8 @@ def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, A
 def card(config: ConfigDict) -> Card:
   table = config.table
   long = 'windows' if table.long_texts == 'hierarchical' else table.long_texts
-  return Card(f'`{config.objective}`', bool(table.pair_column), table.multi_label, long)
+  number = table.label_column.split('|')[0] * table.regression
+  return Card(f'`{config.objective}`', bool(table.pair_column), table.multi_label, number, long)
 
 
 class Classify(OfHead):

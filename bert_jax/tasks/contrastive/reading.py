@@ -83,7 +83,7 @@ def _table(config, split, problems):
     if split != 'train':  # evaluation data may lack columns of the training data
       names = [name for name in names if tables.first_of(row, name)]
     with problems.of_record(where):
-      anchor, *more = _texts(row, fields.anchor_column, where, problems) or ['']
+      anchor, *more = _texts(row, fields.anchor_column, where, problems, False) or ['']
       if more:
         raise Unusable('the anchor is a list of texts; write one', 'records with several anchors')
       positive = fields.positive_column
@@ -111,11 +111,11 @@ def _table(config, split, problems):
         yield Item(where, name, (anchor, positive, *taken), score)
 
 
-def _texts(row, name, where, problems):
-  """The texts in a column of a row: one, or those of a list in JSON, or in a cell as pandas or JSON
-  write it."""
+def _texts(row, name, where, problems, in_cells=True):
+  """The texts in a column of a row: one, or those of a list in JSON or, with `in_cells`, in a cell
+  as pandas or JSON write it."""
   there, texts = tables.first_of(row, name), None
-  in_cell = bool(row.delimiter) and row.get(there, '')[:1] == '['
+  in_cell = in_cells and bool(row.delimiter) and row.get(there, '')[:1] == '['
   if in_cell or row.no_text.get(there) == 'a list':
     with contextlib.suppress(NotJson):
       texts = printed_value(row[there])

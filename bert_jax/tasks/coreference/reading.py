@@ -19,11 +19,11 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import quoted
 from bert_jax.tasks.coreference.gap_scores import GENDERS
-from bert_jax.tasks.faulty_records import NO_LABEL, Problems, Unusable, reads
+from bert_jax.tasks.faulty_records import Problems, Unusable, is_empty, reads, says_no_label
 from bert_jax.text.values import json_value, whole_number
 
 MARKS = {'A-coref', 'B-coref'}  # the columns of GAP's answer
-TRUTHS = {'true': 0, '1': 0, 'false': 1, '0': 1, **dict.fromkeys(NO_LABEL)}
+TRUTHS = {'true': 0, '1': 0, 'false': 1, '0': 1}
 SPANS = ('Pronoun', 'A', 'B')  # the columns of GAP's spans
 OFFSETS = 'unreadable offsets'  # a kind of fault
 HINT = f'GAP has the columns ID, Text and, of {", ".join(SPANS)}, their text and NAME-offset'
@@ -46,7 +46,7 @@ def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Example
 
 def _gap(rows, split, problems):
   for where, row in rows:
-    has_gold = any(row.get(name, '').strip() for name in MARKS)  # a test set has none
+    has_gold = not all(is_empty(row.get(name, '')) for name in MARKS)  # a test set has none
     marked = MARKS if has_gold or (split == 'train' and not {*row, *row.no_text} & MARKS) else ()
     columns = ('ID', 'Text', *SPANS, *(f'{name}-offset' for name in SPANS), *sorted(marked))
     with problems.of_record(where):
@@ -100,9 +100,9 @@ def _wsc(rows, split, problems):
       target = json_value(row['target']) if 'target' in row else row
       named = [(target[f'span{k}_text'] + '', _index(target[f'span{k}_index'])) for k in (2, 1)]
       text, label = row['text'], row.get('label', '').strip().removesuffix('.0')
-      if label in NO_LABEL and problems.lacks('an answer', where, split):
+      if (is_unknown := says_no_label(label)) and problems.lacks('an answer', where, split):
         continue
-      answer = TRUTHS.get(label.lower(), label)
+      answer = None if is_unknown else TRUTHS.get(label.lower(), label)
       if answer == label:
         raise Unusable(f'label {quoted(label)} is neither true nor false', 'unknown labels')
       example_id = str(row.get('idx', row.get('id', number)))

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax.errors import quoted
-from bert_jax.tasks.faulty_records import Problems, Unusable, reads
+from bert_jax.tasks.faulty_records import Problems, Unusable, is_empty, reads
 from bert_jax.text import files, tables, values
 from bert_jax.text.values import finite_number
 
 HINT = 'a table of questions has the columns question, context, answer; call them so'
 UNREADABLE = 'questions with unreadable answers'
-_TRUTHS = {'': None, 'true': True, 'yes': True, '1': True, 'false': False, 'no': False, '0': False}
+_TRUTHS = {'true': True, 'yes': True, '1': True, 'false': False, 'no': False, '0': False}
 
 
 class Question(NamedTuple):
@@ -152,7 +152,9 @@ def _question(where, context, record, problems):
 def is_impossible(fields: dict[str, Any]) -> bool | None:
   """Whether a question has no answer; None if it does not say so or the contrary."""
   value = fields.get('is_impossible')
-  word = '' if value is None else str(value).strip().lower().removesuffix('.0')  # 1.0 of pandas
+  if value is None or is_empty(str(value)):
+    return None
+  word = str(value).strip().lower().removesuffix('.0')  # 1.0 of pandas
   if word not in _TRUTHS:
     raise Unusable(f'is_impossible is {quoted(value)}; write true or false', UNREADABLE)
   return _TRUTHS[word]

@@ -11,7 +11,8 @@
   .jsonl, .json, .parquet, .arrow, hf:    records of "tokens" and "tags" (or "ner_tags"; for CoNLL-U
             "upos", "pos_tags"), lists of as many strings, or of numbers whose names the schema has
   .csv, .tsv      a header and a word a row, in columns such as sentence_id, words, labels (WORDS);
-            the sentence may be named at its first word only, as in Kaggle's corpus
+            the sentence may be named at its first word only, as in Kaggle's corpus. Or records as
+            above, with their lists in cells, as pandas or JSON write them
   tfds:     conll2003 (columns tokens, pos, chunks, ner), wikiann/xx (tokens, tags);
             universal_dependencies/xx and xtreme_pos/xx, in which ranges and empty nodes are tokens
             with the tag '_'. They do not say where documents begin
@@ -21,6 +22,7 @@ the place of each character in its word behind it; if all tokens end so, the pla
 line that cannot be used makes its whole sentence unusable, see tasks/faulty_records.py.
 """
 
+import contextlib
 import itertools
 import operator
 import re
@@ -29,7 +31,7 @@ from typing import NamedTuple
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable
 from bert_jax.text import files, tables
-from bert_jax.text.values import json_value, whole_number
+from bert_jax.text.values import printed_value, whole_number
 
 CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')
 COLUMNS = ('tokens', 'pos', 'chunks', 'ner', 'tags')  # of TFDS, as far as a data set has them
@@ -41,6 +43,7 @@ WORDS = {
 }
 
 _COMMENT = re.compile(r'#\s*(sent_id|newdoc)\b\s*=?\s*(.*)')
+_LIST = re.compile(r'\[.+\]', re.DOTALL)
 _NO_WORD = re.compile(r'\d+[-.]\d+')
 
 
@@ -109,12 +112,21 @@ def _sentences(spec, split, problems, layout):
       continue
     kind = '.conllu' * layout.conllu
     for path in files.split_files(part, split, one=split != 'train', kind=kind):
-      if files.suffix(path) in ('.jsonl', '.json', *files.RECORDS):
+      if _are_records(path, problems):
         yield from _of_lists(str(path), split, problems, layout)
       elif files.suffix(path) == '.csv':
         yield from _of_words(path, split, problems)
       else:
         yield from _file(path, split, problems, layout)
+
+
+def _are_records(path, problems):
+  """Whether each row of a file is a sentence, as a list of tokens and one of tags."""
+  if (kind := files.suffix(path)) not in ('.csv', '.tsv'):
+    return kind in tables.SUFFIXES
+  with contextlib.suppress(InputError):  # which the reader of the file raises, if it is a table
+    _, row = next(Problems('train', True, problems.encoding).rows(str(path)))
+    return _LIST.fullmatch(row.get('tokens', '').strip())
 
 
 def _file(path, split, problems, layout):
@@ -203,7 +215,7 @@ def _of_lists(spec, split, problems, layout):
       if spec.startswith('tfds:'):
         names = CONLLU if layout.conllu else [name for name in COLUMNS if name in row]
         at = layout.places(where, len(names), split)
-      lists = [json_value(row[names[i]]) for i in at if i is not None]
+      lists = [printed_value(row[names[i]]) for i in at if i is not None]
       if not all(isinstance(x, list) and all(isinstance(y, str) and y for y in x) for x in lists):
         raise TypeError('these are not lists of strings')
       rows = list(zip(*lists, strict=True))

@@ -70,13 +70,12 @@ def stays(error: OSError) -> bool:
   return isinstance(error, wrong) or error.errno in (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 
 
-def farewell(error: BaseException) -> tuple[str, int]:
+def farewell(error: InputError | OSError | KeyboardInterrupt) -> tuple[str, int]:
   """(sentence, exit code) for an exception that ends a program."""
   if isinstance(error, KeyboardInterrupt):
     return str(error) or 'stopped', getattr(error, 'code', 130)
-  code = getattr(error, 'code', 2)
-  if not isinstance(error, OSError):
-    return f'error: {error}', code
+  if isinstance(error, InputError):
+    return f'error: {error}', error.code
   # Else it is about a file that a function it went through has open.
   frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
   opened = (x for frame in reversed(frames) for x in frame.f_locals.values())

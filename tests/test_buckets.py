@@ -461,10 +461,13 @@ def test_a_corpus_is_prepared_into_a_bucket_and_read_from_there(bucket, words, t
     out[at] = folder, {k: x for k, x in meta.items() if k not in ('inputs', 'seal')}
   (disk, was), (there, now) = out.values()
   assert was == now
-  again = prepare.prepare(Settings(inputs, str(bucket / 'v')), there)
-  assert {k: x for k, x in again.items() if k in now} == now
+  (there / 'corpus.json').unlink()
+  shutil.rmtree(copies.staged(there))  # as in another process, after a stop
+  for _ in range(2):  # the second time it is whole
+    again = prepare.prepare(Settings(inputs, str(bucket / 'v')), there)
+    assert {k: x for k, x in again.items() if k in now} == now
   names = {str(x.relative_to(disk)) for x in disk.rglob('*') if x.is_file()}
-  locks = {lock.NAME + '.1'}
+  locks = {f'{lock.NAME}.{k}' for k in (1, 2)}
   assert {str(x.relative_to(there)) for x in there.rglob('*')} - locks == names
   for name in names - {'corpus.json', 'plan.json', 'corpus/1.0.0/dataset_info.json'}:
     assert (disk / name).read_bytes() == (there / name).read_bytes(), name

@@ -245,10 +245,9 @@ def endless(source: Source, seed: int, batch_size: int = 1, first: int = 0) -> A
   if not isinstance(source, Mixture):
     return grain.MapDataset.source(range(first, first + len(source))).seed(seed).shuffle().repeat()
   seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))
-  begins, total = [0, *source.ends[:-1].tolist()], sum(source.weights.values())
-  parts = []
+  begins, parts = [0, *source.ends[:-1].tolist()], []
   for (name, part), own, begin in zip(source.parts.items(), seeds, begins, strict=True):
-    rows = max(1, round(batch_size * source.weights[name] / total))  # of a batch
+    rows = max(1, round(batch_size * source.weights[name]))  # of a batch
     order = endless(part, int(own), rows, begin)
     if isinstance(order, Order):
       order = grain.MapDataset.source(order)  # pyrefly: ignore[bad-argument-type] (it is one)

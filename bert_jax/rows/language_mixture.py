@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class Mixture:
-  """Joins {language: source} one after the other; shuffled batches mix them by their weights."""
+  """Joins {language: source} one after the other; shuffled batches mix them by their weights,
+  which are shares of the rows and together 1."""
 
   def __init__(self, parts: Mapping[str, 'Rows | BlockRows'], weights: Mapping[str, float]):
     self.parts, self.weights = parts, weights

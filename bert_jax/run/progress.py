@@ -63,7 +63,7 @@ class Live(Progress):
   """The progress of a run in a notebook: a bar, the last metrics, and the curve of the run."""
 
   def __init__(self, steps: int, start: int, workdir: Path):
-    self.workdir, self.said, self.next = workdir, {}, 0.0
+    self.workdir, self.said, self.next = workdir, {}, time.monotonic()
     out, self.curve = Output(), Output()
     looks: dict[str, Any] = {'bar_format': BAR, 'mininterval': 0.3, 'desc': ''}
     self.bar = tqdm.tqdm(total=steps, initial=start, file=out, **looks)

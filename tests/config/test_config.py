@@ -353,8 +353,11 @@ def test_decay_that_no_schedule_makes_is_for_runs_that_have_begun(given, sentenc
   loaded = config.load('configs/pretrain.py:runlocal', fields)  # as that of an older run is
   with refused(re.escape(sentence)):
     config.check_beginning(loaded)
-  ends = ['--config.optimizer.schedule=wsd', '--config.optimizer.decay=0.9']
-  config.check_beginning(config.load('configs/pretrain.py:runlocal', ends))
+  # From 1 on they are numbers of steps, and no shares.
+  for warmup, decay in ((0.1, 0.9), (1, 0.9), (0.1, 1)):
+    values = f'schedule=wsd warmup={warmup} decay={decay}'
+    ends = [f'--config.optimizer.{x}' for x in values.split()]
+    config.check_beginning(config.load('configs/pretrain.py:runlocal', ends))
 
 
 def test_sizes_are_those_of_the_released_models():

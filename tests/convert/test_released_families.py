@@ -29,7 +29,7 @@ from released import (
 
 from bert_jax import config as c
 from bert_jax import models
-from bert_jax.convert import from_huggingface
+from bert_jax.convert import from_huggingface, parameter_names
 from bert_jax.convert.families import FAMILIES
 from bert_jax.models import bands
 from bert_jax.models.tokens import Pattern, Tokens
@@ -402,6 +402,21 @@ def test_a_fused_kernel_that_is_cut_is_not_whole(tmp_path, recorded):
     rewrite(folder, lambda tensors, part=part: tensors | {name: part(tensors[name])})
     with refused(rf'{name} is \(.*\), which is not 3 matrices of one'):
       trained.load(tmp_path)
+
+
+def test_a_modernbert_may_have_each_kind_of_bias(tmp_path, recorded):
+  """There is a place for each parameter of ours, and for none that the model has not."""
+  found = trained.load(folder_of(tmp_path, recorded, 'modernbert'))
+  model, counts = found.config.model, []
+  for field in ('', 'norm_bias', 'attention_bias', 'head_bias'):
+    model.update({x: x == field for x in ('norm_bias', 'attention_bias', 'head_bias')})
+    objective = TASKS[found.config.objective].objective(found.config, found.tokenizer)
+    params = random_like(jax.eval_shape(objective.init, jax.random.key(0)))
+    ours = from_huggingface.flatten(params, models.ModelConfig(**model))
+    places = parameter_names.table(FAMILIES['modernbert'], model).keys()
+    assert ours.keys() == {x for x in places if x.partition('/')[0] in params}
+    counts.append(len(ours))
+  assert len(set(counts)) == 4
 
 
 @pytest.mark.parametrize(

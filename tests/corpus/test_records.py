@@ -169,8 +169,9 @@ def test_characters_of_scripts_without_blanks_are_words_of_bytes_too(tmp_path):
     return ' '.join(encoder.tokenizer.decode(part).strip() for part in words)
 
   for tokenizer in (byte_tokenizer(), *(x for x, _ in list(kinds(tmp_path))[:3])):
-    found = words_of(Encoder(tokenizer), ['河流 a1。', '過b', 'cd'], '河流 a1。過b\ncd')
-    assert found == '河 流 a1 。 過 b cd'
+    sentences = ['河流 a1。', '過b', 'cd\tef']
+    found = words_of(Encoder(tokenizer), sentences, '河流 a1。過b\ncd\tef')
+    assert found == '河 流 a1 。 過 b cd ef'
   pytest.importorskip('jieba')
   encoder, text = Encoder(byte_tokenizer(), segmenter='jieba'), '我在北京大学上学'
   assert words_of(encoder, ['new.', text], f'new.{text}\n') == 'new. 我 在 北京大学 上学'

@@ -140,6 +140,8 @@ def test_rows_with_a_memory_are_one_forward_pass_over_all(positions, scan, norm)
   rows, memory = read_on(model, params, ids)
   close(rows, whole)
   np.testing.assert_array_equal(memory['segment_ids'], [[0] * 24 + [1] * 40] * 2)
+  shapes = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
+  assert shapes(memory) == shapes(recurrence.empty(model, 2, model.memory_length))
 
 
 def test_a_short_memory_is_a_window_of_as_many_keys():

@@ -68,17 +68,17 @@ def test_the_baselines_of_all_batches_are_the_baselines_of_the_split(corpora, tm
   assert values[f'{term}_fw'] != pytest.approx(values[f'{term}_bw'], rel=1e-2)
 
 
-def baselines(config):
-  """The baselines of the evaluation of a config."""
+def evaluated(config):
+  """What the evaluation of a config reads."""
   config = task.resolve(config)
   tokenizer = run_tokenizer.load_or_train(config, None, lambda: task.texts(config))
-  return task.sources(config, tokenizer, ('eval',))['eval'].baselines
+  return task.sources(config, tokenizer, ('eval',))['eval']
 
 
 def test_a_language_too_small_to_evaluate_is_left_out_and_named(corpora, caplog):
   """Of the second language one document is held out."""
   with caplog.at_level('WARNING', 'bert_jax'):
-    found = baselines(small_pretrain(corpora / 'both'))
+    found = evaluated(small_pretrain(corpora / 'both')).baselines
   assert 'too few documents to evaluate on bw' in caplog.text
   assert 'mlm_fw' in found and 'mlm_bw' not in found
 
@@ -87,8 +87,14 @@ def test_corpora_side_by_side_and_text_by_language_are_mixtures_too(corpora):
   both = f'new={corpora / "fw"},old={corpora / "bw"}'
   config = task.resolve(small_pretrain(both))
   assert config.corpus.languages == ('new/fw', 'old/bw')
-  weights = "corpus.languages=['bw','fw'] corpus.weights=[('bw',3.0)] corpus.eval_share=0.3"
-  assert {'mlm_fw', 'mlm_bw'} <= baselines(on_text(corpora, '{language}.txt', weights)).keys()
+  given = "corpus.languages=['bw','fw'] corpus.weights=[('bw',3.0)] corpus.sampling=1"
+  source = evaluated(on_text(corpora, '{language}.txt', f'{given} corpus.eval_share=0.3'))
+  assert {'mlm_fw', 'mlm_bw'} <= source.baselines.keys()
+  # Each token of bw is seen three times as often as one of fw.
+  assert sum(source.weights.values()) == pytest.approx(1)
+  counts = {k: (source.weights[k] / len(part), part.totals) for k, part in source.parts.items()}
+  often = {k: weight * x['tokens'] / x['text_tokens'] for k, (weight, x) in counts.items()}
+  assert often['bw'] == pytest.approx(3 * often['fw'])
 
 
 def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):

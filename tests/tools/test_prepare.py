@@ -548,12 +548,14 @@ def test_a_failed_first_try_leaves_no_vocabulary_behind(small, vocab, tmp_path):
     assert content(tmp_path / name) == content(tmp_path / f'{name}2')
 
 
-def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path, capsys):
+def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path, capsys, monkeypatch):
   """A limit on the size of files stands in for the disk."""
+  monkeypatch.setenv('TOKENIZERS_PARALLELISM', 'true')
   with files_up_to(400_000), pytest.raises(SystemExit) as end:
     prepare.main(command(big, vocab, tmp_path / 'D', '--processes', 1))
   said = capsys.readouterr().err
   assert end.value.code == 3 and 'could not be written' in said and 'finished shards stay' in said
+  assert os.environ['TOKENIZERS_PARALLELISM'] == 'false'  # each process uses one core
 
 
 def legacy(written):

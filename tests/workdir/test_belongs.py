@@ -532,13 +532,15 @@ def test_a_damaged_checkpoint_is_put_aside_by_the_run_that_writes_there_alone(wo
       raise manifest.Damaged(self.folder, number, 'a bit is another')
     return number, {}
 
+  aside, waits = workdir / 'damaged-checkpoint-20', []
   monkeypatch.setattr(checkpoint.Checkpoints, 'restored', restored)
+  monkeypatch.setattr(checkpoint.hosts, 'wait', lambda name: waits.append(aside.is_dir()))
   settings = contents.read_config(workdir).checkpoint
   for arguments, names in (((), {'10', '20'}), ((settings,), {'10'})):
     with contextlib.closing(checkpoint.Checkpoints(workdir, *arguments)) as checkpoints:
       assert checkpoints.restore(None) == (10, {})
     assert {x.name for x in (workdir / 'checkpoints').iterdir() if x.name.isdigit()} == names
-  assert (workdir / 'damaged-checkpoint-20').is_dir()
+  assert waits == [True]  # no process opens the folder before it is moved
 
 
 def test_a_lock_may_hold_anything(tmp_path):

@@ -43,8 +43,8 @@ def add(
 
   @jax.jit
   def of_batch(batch: Batch, nats_LV: jax.Array, top_L: jax.Array) -> dict[str, Mean]:
-    ids_BT = batch['input_ids'], batch['segment_ids'] > 0
-    pieces_BT, there_BT = targets(batch) if targets else ids_BT
+    # Padding is a special piece, which has no nats.
+    pieces_BT, there_BT = targets(batch) if targets else (batch['input_ids'], True)
     language_B1 = batch.get('language', jnp.zeros(len(pieces_BT), jnp.int32))[:, None]
     nats_BT = nats_LV[language_B1, pieces_BT]
     hits_BT = pieces_BT == top_L[language_B1]

@@ -74,8 +74,7 @@ def join(seconds: int | None = None) -> None:
   )
 
   def too_late():  # a little later JAX's client would abort the process
-    said = f'error: the other processes of this run did not come; {advice}'
-    print(said, file=sys.stderr, flush=True)
+    os.write(2, f'error: the other processes of this run did not come; {advice}\n'.encode())
     os._exit(Alone.code)
 
   before, waiting = signal.getsignal(signal.SIGTERM), threading.Timer(seconds, too_late)
@@ -281,7 +280,7 @@ def is_loss(error: Exception) -> bool:
 
 
 def _leave(message: str, code: int) -> NoReturn:
-  print(message, file=sys.stderr, flush=True)
+  print(message, file=sys.stderr)
   sys.stdout.flush()
   if first():
     time.sleep(LEAVE_SECONDS)  # the others cannot speak any more once the coordinator is gone

@@ -45,15 +45,14 @@ def read(index: Path) -> dict[str, np.ndarray]:
         path = index.with_name(f'{index.stem}.data-{number:05d}-of-{header.get(1, 1):05d}')
         if not path.is_file():
           raise ValueError(f'{path.name} is not beside it')
-        empty = np.zeros(0, np.uint8)
-        shards[number] = np.memmap(path, np.uint8, 'r') if path.stat().st_size else empty
+        shards[number] = np.memmap(path, np.uint8, 'r') if path.stat().st_size else b''
       out[name] = _tensor(name, entry, shards[number])
     return out
   except Exception as error:  # damaged bytes can fail in any way
     raise InputError(f'{index} cannot be read ({error}); is it whole?') from None
 
 
-def _tensor(name: str, entry: dict[int, Any], shard: np.ndarray) -> np.ndarray:
+def _tensor(name: str, entry: dict[int, Any], shard: np.ndarray | bytes) -> np.ndarray:
   dims: Any = [value for number, value in fields(entry.get(2, b'')) if number == 2]
   shape: Any = [dict(fields(dim)).get(1, 0) for dim in dims]
   offset, size = entry.get(4, 0), entry.get(5, 0)
@@ -65,7 +64,7 @@ def _tensor(name: str, entry: dict[int, Any], shard: np.ndarray) -> np.ndarray:
   dtype = np.dtype(TYPES[entry[1]])
   if size != math.prod(shape) * dtype.itemsize:
     raise ValueError(f'{name} has {size} bytes for the shape {shape}')
-  return np.frombuffer(data.tobytes(), dtype).reshape(shape)
+  return np.frombuffer(bytes(data), dtype).reshape(shape)
 
 
 def stored_checksum(data: Any) -> int:

@@ -6,6 +6,7 @@ a band in common with an earlier one, removed or not, and their estimated Jaccar
 least the threshold. So `Seen`, by document, and `near_of_band`, by band in any process, agree.
 """
 
+import array
 import hashlib
 import itertools
 import re
@@ -98,11 +99,11 @@ class Seen:
     self.signer = Signer(threshold) if kind == 'near' else None
     # Number n of the table is key n % width of document n // width: its exact_key, then its bands.
     self._width, self._table = 1 + (self.signer.num_bands if self.signer else 0), _Table()
-    self._signatures = np.empty((0, _PERMUTATIONS), np.uint16)
+    self._signatures = array.array('H')  # those of all documents, one behind the other
     self._saved = 0  # documents that state() has returned
 
   def __len__(self) -> int:
-    return self._table.count // self._width
+    return len(self._table.keys) // self._width
 
   def is_duplicate(self, key: int, signature: np.ndarray | None = None) -> str:
     """Adds a document; 'exact', 'near' or '': how it duplicates an earlier one.
@@ -114,22 +115,21 @@ class Seen:
       assert signature is not None
       bands = self.signer.bands(signature)
       same_band = (n // self._width for band in bands for n in self._table.find(band))
-      near = _is_near(signature, self._signatures, same_band, self.signer.threshold)
-      self._sign(signature[None])
+      near = _is_near(signature, self._signed(), same_band, self.signer.threshold)
+      self._signatures.frombytes(signature.tobytes())
     self._table.add(np.array([key, *bands], np.uint64))
     return 'near' if near else ''
 
-  def _sign(self, signatures: np.ndarray) -> None:
-    end = len(self) + len(signatures)
-    self._signatures = _with_room(self._signatures, len(self), end)
-    self._signatures[len(self) : end] = signatures
+  def _signed(self) -> np.ndarray:
+    """A view of all signatures, [n, 128]; while it is held, none can be added."""
+    return np.asarray(self._signatures).reshape(-1, _PERMUTATIONS)
 
   def state(self) -> dict[str, np.ndarray]:
     """The documents since the last call, for saving: keys uint64 [n], signatures uint16 [n, 128].
     Exact duplicates are left out; signatures are there if kind is 'near'."""
     new, self._saved = slice(self._saved, len(self)), len(self)
-    out = {'keys': self._table.keys[: self._table.count : self._width][new].copy()}
-    return out | {'signatures': self._signatures[new].copy()} if self.signer else out
+    out = {'keys': np.asarray(self._table.keys)[:: self._width][new].copy()}
+    return out | {'signatures': self._signed()[new].copy()} if self.signer else out
 
   def add(self, state: dict[str, np.ndarray]) -> None:
     """Adds what `state` returned in an earlier process; `state` will not return it again."""
@@ -138,32 +138,30 @@ class Seen:
     keys = state['keys'][:, None]
     if self.signer:
       keys = np.concatenate([keys, self.signer.bands_of(state['signatures'])], axis=1)
-      self._sign(state['signatures'])
+      self._signatures.frombytes(state['signatures'].tobytes())
     self._table.add(keys.ravel())
     self._saved = len(self)
 
 
 class _Table:
-  """A chained hash table in numpy, from 64-bit keys (repeats allowed) to their numbers 0, 1, 2, ...
+  """A chained hash table, from 64-bit keys (repeats allowed) to their numbers 0, 1, 2, ...
   It takes 16 to 20 bytes a key. The keys' high bits say which chain they are in."""
 
   def __init__(self):
-    self.count = 0
-    self.keys = np.empty(0, np.uint64)
-    self._before = np.empty(0, np.uint32)  # number + 1 of the previous key of its chain; 0: none
+    self.keys = array.array('Q')
+    self._before = array.array('I')  # number + 1 of the previous key of its chain; 0: none
     self._last, self._shift = np.zeros(16, np.uint32), 60  # number + 1 of each chain's last key
 
   def add(self, keys: np.ndarray) -> None:
-    first, self.count = self.count, self.count + len(keys)
-    self.keys = _with_room(self.keys, first, self.count)
-    self._before = _with_room(self._before, first, self.count)
-    self.keys[first : self.count] = keys
-    if self.count > len(self._last):
-      self._shift = 64 - self.count.bit_length()
-      self._last = np.zeros(1 << self.count.bit_length(), np.uint32)
+    first, count = len(self.keys), len(self.keys) + len(keys)
+    self.keys.frombytes(keys.tobytes())
+    self._before.frombytes(bytes(4 * len(keys)))
+    if count > len(self._last):
+      self._shift = 64 - count.bit_length()
+      self._last = np.zeros(1 << count.bit_length(), np.uint32)
       first = 0
-    for start in range(first, self.count, _CHUNK):
-      chains = self.keys[start : min(start + _CHUNK, self.count)] >> np.uint64(self._shift)
+    for start in range(first, count, _CHUNK):
+      chains = np.asarray(self.keys[start : start + _CHUNK]) >> np.uint64(self._shift)
       for number, chain in enumerate(chains.tolist(), start):
         self._before[number] = self._last[chain]
         self._last[chain] = number + 1
@@ -189,12 +187,3 @@ def _is_near(
       return True
     step = min(2 * step, _CHUNK)
   return False
-
-
-def _with_room(array: np.ndarray, count: int, size: int) -> np.ndarray:
-  """The array, or a copy of its first count rows with room for size rows and some more."""
-  if size <= len(array):
-    return array
-  larger = np.empty((size + count // 2, *array.shape[1:]), array.dtype)
-  larger[:count] = array[:count]
-  return larger

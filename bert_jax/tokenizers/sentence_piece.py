@@ -81,10 +81,10 @@ def train_sentencepiece(
   texts: Texts,
   *,
   vocab_size: int,
-  model_type: str = 'unigram',
-  do_lower_case: bool = False,
-  character_coverage: float = 0.99999,
-  sampling: float = 1.0,
+  model_type: str,
+  do_lower_case: bool,
+  character_coverage: float,
+  sampling: float,
 ) -> tuple[SentencePiece, dict[str, Any]]:
   """Trains a model of a type, 'unigram' or 'bpe': (it, what was counted on the way).
   The ids are [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, then pieces; no text produces the

@@ -207,7 +207,8 @@ def _made():
     files = {str(x.relative_to(out)): x.read_bytes() for x in out.rglob('*') if x.is_file()}
     whole = _corpus(out)[0]  # all of it is sealed: it is compared with itself
     yield Format('prepared corpus', files, _corpus, lambda _: whole)
-    tokenizer, _ = train_sentencepiece(SENTENCES * 20, vocab_size=40)
+    options = dict(model_type='unigram', do_lower_case=False, character_coverage=1.0, sampling=1.0)
+    tokenizer, _ = train_sentencepiece(SENTENCES * 20, vocab_size=40, **options)
     yield Format('SentencePiece', tokenizer.files(), _tokenizer)
 
 

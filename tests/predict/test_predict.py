@@ -18,6 +18,7 @@ from small_tables import WORDS, sentence
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.predict import Model, __main__, lines, packed_rows
+from bert_jax.rows.examples import Examples
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import RecordProblems
 from bert_jax.tasks.tagging import words
@@ -320,6 +321,18 @@ def test_a_few_shapes_hold_everything(pretrained_model):
   assert tokens > 0.85 * sum(row['segment_ids'].size for batch in batches for row in batch)
   seen = sorted(n for batch in batches for row in batch for n in row['example_ids'] if n)
   assert seen == list(range(1, 301))
+
+
+@pytest.mark.parametrize(
+  'tokens, rooms',
+  [([16], [16]), ([17], [32]), ([128], [128]), ([30, 20, 129], [64, 256]), ([128, 9], [128, 128])],
+)
+def test_rows_are_the_shortest_that_hold_their_texts(tokens, rooms, tokenizer):
+  texts = [[np.full(n - 2, 5)] for n in tokens]  # [CLS] and [SEP] are added
+  batches = list(packed_rows.batches(Examples(tokenizer, texts, seq_length=256)))
+  rows = [row for batch in batches for row in batch if row['weights'].any()]
+  assert [len(row['segment_ids']) for row in rows] == rooms
+  assert sum((row['segment_ids'] > 0).sum() for row in rows) == sum(tokens)
 
 
 def test_lines_are_answered_while_the_pipe_is_open(model_folder):

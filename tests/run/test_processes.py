@@ -316,16 +316,25 @@ def test_what_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('fails', [False, True])
 def test_jax_is_as_before_when_the_processes_have_joined(fails, monkeypatch):
-  """Meanwhile its client has a callback for a lost process."""
-  made, caught = [], []
+  """Meanwhile its client has a callback for a lost process. SIGTERM still ends what it ended."""
+  made, caught, before = [], [], signal.getsignal(signal.SIGTERM)
+
+  def initialize(*coordinates, **limits):
+    hosts._jax.get_distributed_runtime_client(node_id=3)
+    if fails:
+      raise RuntimeError('no')
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as JAX's own handler
+
   make = lambda **given: made.append(given)
   monkeypatch.setattr(hosts._jax, 'get_distributed_runtime_client', make)
   c_library = SimpleNamespace(signal=lambda number, action: caught.append(number))
   monkeypatch.setattr(hosts.ctypes, 'CDLL', lambda name: c_library)
-  with contextlib.suppress(KeyError), hosts._losses_in_a_sentence():
-    hosts._jax.get_distributed_runtime_client(node_id=3)
-    if fails:
-      raise KeyError
+  monkeypatch.setattr(jax.distributed, 'initialize', initialize)
+  monkeypatch.delenv(hosts.ADDRESS, raising=False)
+  refused = pytest.raises(InputError, match='did not come together .no.')
+  with refused if fails else contextlib.nullcontext():
+    hosts.join(60)
+  assert signal.getsignal(signal.SIGTERM) == before
   assert hosts._jax.get_distributed_runtime_client is make
   assert made[0].keys() == {'node_id', 'missed_heartbeat_callback'}
   assert caught == [] if fails else [signal.SIGABRT]

@@ -184,6 +184,13 @@ def test_blocks_of_any_size_give_the_same_documents(tmp_path, monkeypatch, forma
     assert read(path, format=format) == (whole, counts)
 
 
+def test_blocks_are_of_16_mb_at_most(tmp_path):
+  """With another size the text of a run would change, since long documents end elsewhere."""
+  (tmp_path / 'a.txt').write_bytes(19 * (b'x' * (2**20 - 1) + b'\n'))
+  sizes = [len(block.data) for block in reader.blocks(str(tmp_path / 'a.txt'))]
+  assert sizes == [16 * 2**20, 3 * 2**20]
+
+
 def test_a_document_without_end_is_cut_and_counted(tmp_path, monkeypatch):
   lines = [f'Sentence {i}.' for i in range(40)]
   (tmp_path / 'a.txt').write_text('\n'.join(lines) + '\n\nThe last.\n')

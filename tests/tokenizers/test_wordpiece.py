@@ -110,7 +110,9 @@ def test_the_cache_changes_no_ids(monkeypatch):
     ours = tokenizers.WordPiece(known, tokenizers.Splitting(lower, chinese))
     for batch in (texts[:330], texts[270:], texts[::-1], texts[:50]):
       same_both_ways(ours, batch)
-    assert max(map(len, ours._known)) <= 20 and 0 < len(ours._known) <= 100
+    ours.ids_batch(['a' * 21, 'b' * 20, 'b' * 21 + ' c'])
+    assert 'b' * 20 in ours._known and max(map(len, ours._known)) == 20
+    assert len(ours._known) <= 100
 
 
 def same_both_ways(tokenizer, texts):

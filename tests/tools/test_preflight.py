@@ -390,6 +390,8 @@ def test_what_does_not_fit_is_made_to_fit_by_parts_and_then_by_remat(monkeypatch
   fields, report, own, _ = searched(by_parts, monkeypatch)
   assert not own['fits'] and report['fits'] and fields == {'optimizer.accumulation': 16}
   assert searched(by_remat, monkeypatch)[0] == {'model.remat': 'full'}
+  by_some = lambda config: None if config.model.remat == 'none' else 1.0  # less is tried first
+  assert searched(by_some, monkeypatch)[0] == {'model.remat': 'dots'}
 
 
 def test_kernels_without_cycles_cannot_be_searched():

@@ -537,8 +537,9 @@ def test_bad_input_is_one_sentence(small, vocab, tmp_path):
 
 def test_a_failed_first_try_leaves_no_vocabulary_behind(small, vocab, tmp_path):
   """A try with another kind of vocabulary, whose file would otherwise stand beside the new one."""
-  other = tmp_path / 'V'
-  train_sentencepiece({'': small.read_text().splitlines()}, vocab_size=60)[0].save(other)
+  other, texts = tmp_path / 'V', {'': small.read_text().splitlines()}
+  options = dict(model_type='unigram', do_lower_case=False, character_coverage=1.0, sampling=1.0)
+  train_sentencepiece(texts, vocab_size=60, **options)[0].save(other)
   (tmp_path / 'cut.txt.gz').write_bytes(gzip.compress(small.read_bytes())[:-200])
   for name, failed, used in (('D', vocab, other), ('E', other, vocab)):
     with pytest.raises(InputError, match='broken or truncated'):
@@ -681,13 +682,18 @@ def test_damaged_records_are_not_counted_and_named_in_one_line(caplog):
 
 
 @pytest.mark.parametrize('lost', [0, 1], ids=['the table', 'its parts'])
-def test_a_lost_index_of_blocks_is_written_again(lost, small, small_corpus, vocab, tmp_path):
+def test_a_lost_index_of_blocks_is_written_again(
+  lost, small, small_corpus, vocab, tmp_path, monkeypatch, caplog
+):
+  """The shards are whole, so the text is not read."""
   out = shutil.copytree(small_corpus, tmp_path / 'D')
   meta = make(out, vocab, ('', small))  # which it is already
   files = [*blocks.paths(out), out / 'corpus.json']
   before = [path.read_bytes() for path in files]
   files[lost].unlink()
+  monkeypatch.setattr(prepare, 'results', None)
   assert make(out, vocab, ('', small)) == meta
+  assert f'the index of blocks of {out} is missing or damaged' in caplog.text
   assert [path.read_bytes() for path in files] == before
   files[0].write_bytes(b'other')
   assert make(out, vocab, ('', small)) == meta and files[0].read_bytes() == before[0]

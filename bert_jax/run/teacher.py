@@ -60,7 +60,7 @@ def lesson(
   InputError unless the two fit."""
   if not teaching.has_teacher(config):
     return lambda student: student
-  source = trained.load(config.teacher)
+  source = trained.load(folder_of(config))
   if source.tokenizer.fingerprint != tokenizer.fingerprint:
     fault = f'the teacher {config.teacher} has another vocabulary than this run'
     raise InputError(f'{fault}; give the run its vocabulary (tokenizer.path).')

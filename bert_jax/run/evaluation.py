@@ -151,7 +151,7 @@ def write(
   folder: Path, source: Scored, answers: list[dict[str, Any]], result: Mapping[str, float]
 ) -> None:
   """Writes scores.json, predictions.jsonl, worst.jsonl and the files of the official formats, and
-  removes those of an earlier evaluation that it does not write."""
+  removes files of an earlier evaluation that this one does not write."""
   if not hosts.first():
     return
   lines = lambda answers: ''.join(json.dumps(x, ensure_ascii=False) + '\n' for x in answers)

@@ -99,7 +99,7 @@ class Seen:
     self.signer = Signer(threshold) if kind == 'near' else None
     # Number n of the table is key n % width of document n // width: its exact_key, then its bands.
     self._width, self._table = 1 + (self.signer.num_bands if self.signer else 0), _Table()
-    self._signatures = array.array('H')  # those of all documents, one behind the other
+    self._signatures = array.array('H')  # of all documents, one behind the other
     self._saved = 0  # documents that state() has returned
 
   def __len__(self) -> int:

@@ -122,7 +122,7 @@ def _model(path, name):
 
 
 def _last(path, name):
-  """The pieces that a class has behind those of its model. T5's are sentinels, by default 100."""
+  """The pieces that a class has behind its model's. T5's are sentinels, by default 100."""
   if name != _T5:
     return [mask] if (mask := CLASSES[name].mask) else []
   beside = path.with_name('tokenizer_config.json')

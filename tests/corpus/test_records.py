@@ -106,8 +106,8 @@ def test_a_word_of_the_tokenizer_is_never_torn(tokenizer, tmp_path):
   (tmp_path / 'whole').write_text('กขค')
   whole = Encoder(tokenizer, entities=tmp_path / 'whole')
   # In the second the last token, [UNK], is longer than the match.
-  for text, joined in ('กขค', 1), ('the งกขค', 0):
-    assert units(whole, text, ENTITY)[1]['entities_matched'] == joined
+  for written, joined in ('กขค', 1), ('the งกขค', 0):
+    assert units(whole, written, ENTITY)[1]['entities_matched'] == joined
 
 
 def test_records_keep_sentences_and_leave_empty_ones_out(tokenizer):

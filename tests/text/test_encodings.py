@@ -106,6 +106,13 @@ def test_a_few_bad_bytes_do_not_make_another_encoding(tmp_path, caplog):
     assert counts['invalid_utf8_lines'] == 1
 
 
+def test_a_script_is_recognised_by_ten_letters(tmp_path):
+  for text, read in ('Она, рай\nчас', 'utf-8'), ('Она, рай\nчаса', 'cp1251'):
+    data = text.encode('cp1251')
+    (tmp_path / f'{read}.txt').write_bytes(data)
+    assert '\n'.join(lines_of(tmp_path / f'{read}.txt')) == data.decode(read, 'replace')
+
+
 def test_lines_of_utf8_in_a_file_of_another_encoding_stay(tmp_path):
   lines = ['Straße über Köln'] * 30
   data = b'\n'.join([line.encode('cp1252') for line in lines] + ['Größe'.encode()])

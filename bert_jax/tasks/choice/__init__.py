@@ -27,7 +27,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   yield from labelled.rules(config)
   limit = config.task.max_length
   advice = 'set it to the tokens of one choice, which share a row of data.seq_length'
-  yield limit > 3, f'task.max_length is {limit}; {advice}.'
+  yield limit > 0, f'task.max_length is {limit}; {advice}.'
 
 
 def from_released(config: ConfigDict, released: Released) -> None:

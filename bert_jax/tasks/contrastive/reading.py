@@ -112,8 +112,8 @@ def _table(config, split, problems):
 
 
 def _texts(row, name, where, problems, in_cells=True):
-  """The texts in a column of a row: one, or a list in JSON, which with `in_cells` may also stand in a
-  cell as pandas or JSON write it."""
+  """The texts in a column of a row: one, or a list in JSON, which with `in_cells` a cell may
+  hold too, as pandas or JSON write it."""
   there, texts = tables.first_of(row, name), None
   in_cell = in_cells and bool(row.delimiter) and row.get(there, '')[:1] == '['
   if in_cell or row.no_text.get(there) == 'a list':

@@ -19,6 +19,7 @@ import optax
 import pytest
 import toys
 from conftest import ROOT
+from refusal import refused
 from test_models import model
 from test_objectives import MASKING, close
 
@@ -610,7 +611,7 @@ def test_mesh_mistakes_are_sentences():
     # The rows of a microbatch are what is split.
     ((32, 4), dict(data=8), ''),
     ((24, 4), dict(data=8), 'use 32 or optimizer.accumulation=3.'),
-    ((36, 4), dict(data=4, fsdp=2), 'in 4 microbatches; use 32 or 64.'),
+    ((36, 4), dict(data=4, fsdp=2), r'in 4 microbatches; use 32 or 64\.'),
     ((48, 4), dict(data=8), 'use 32 or 64 or optimizer.accumulation=3.'),
     ((), dict(tensor=5), 'num_attention_heads 12 .* over mesh.tensor=5'),
     ((), dict(tensor=3), ''),
@@ -625,6 +626,13 @@ def test_a_batch_and_heads_divide_over_their_mesh(of, mesh, said):
     config.batch_size, config.optimizer.accumulation = of
   with pytest.raises(InputError, match=said) if said else contextlib.nullcontext():
     sharding.check_fits(shaped(**mesh), config, TASKS[config.objective])
+
+
+def test_a_loss_in_chunks_parts_each_microbatch():
+  config = toys.load('configs/pretrain.py', 'batch_size=72 optimizer.accumulation=6')
+  family = dataclasses.replace(TASKS[config.objective], microbatches=lambda config: 2)
+  with refused(r'4 data shards in 12 microbatches; use 48 or 96 or optimizer.accumulation=3\.'):
+    sharding.check_fits(shaped(data=4), config, family)
 
 
 def test_the_parameters_are_shared_by_up_to_sixteen_chips_of_a_slice():

@@ -1,5 +1,6 @@
 """Examples of the documentation for every task: each config that is run without data has some."""
 
+import csv
 import json
 import runpy
 
@@ -72,6 +73,14 @@ def test_passages_and_questions_are_as_published(docs):
       assert len(qa['answers']) == (0 if impossible else 1)
       for answer in qa['answers']:
         assert context[answer['answer_start'] :].startswith(answer['text'])
+
+
+def test_the_score_of_a_pair_is_five_times_the_share_of_words_in_both(docs):
+  (path,) = documentation_tasks.files('docs:stsb')
+  for *texts, score in [*csv.reader(path.open(), 'excel-tab')][1:]:
+    first, second = (set(text.split()) for text in texts)
+    both = sum(word in second for word in first)
+    assert float(score) == pytest.approx(5 * both / (len(first) + len(second) - both), abs=0.0051)
 
 
 def test_data_that_is_named_is_evaluated_on_nothing_of_the_documentation():

@@ -3,6 +3,7 @@
 import ast
 import base64
 import csv
+import io
 import json
 import os
 import re
@@ -313,6 +314,27 @@ def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, 
   assert base64.b64decode(curve['image/png']).startswith(PNG) and len(outputs[1]) == drawn + 1
   train.train(small_pretrain(corpus_file), pretrained[0])
   assert len(outputs) == 3 and outputs[2][-1] == curve
+
+
+@pytest.mark.parametrize('cost, every', [(0.0, 2.0), (0.5, 10.5)])
+def test_a_curve_is_drawn_every_two_seconds_and_in_a_twentieth_of_the_time(
+  cost, every, monkeypatch
+):
+  now, drawn = [50.0], []
+
+  def draw(workdir):
+    drawn.append(now[0])
+    now[0] += cost
+
+  monkeypatch.setattr(progress.notebooks, 'drawn', draw)
+  monkeypatch.setattr(progress, 'time', types.SimpleNamespace(monotonic=lambda: now[0]))
+  monkeypatch.setattr(progress, 'Output', io.StringIO)
+  bar = progress.Live(99, 0, Path('W'))
+  for step in range(99):
+    bar.update(f'loss {step}')
+    now[0] += 0.25
+  assert len(drawn) > 2 and set(np.diff(drawn)) == {every}
+  bar.bar.close()
 
 
 def test_a_mistake_is_one_sentence_and_log_lines_fold(tmp_path):

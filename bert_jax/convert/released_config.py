@@ -60,7 +60,7 @@ def _as_exported(config, weights, limit):
 
 def _labels(weights):
   """The labels of a classifier by id2label, or LABEL_0, LABEL_1... without one."""
-  count, labels = weights.flat['classifier/dense/kernel'].shape[-1], weights.description.labels
+  labels, (_, count) = weights.description.labels, weights.flat['classifier/dense/kernel'].shape
   if not labels:
     labels = tuple(f'LABEL_{i}' for i in range(count))
   if len(labels) != count:

@@ -182,13 +182,13 @@ def finish(
 
 def _check(plan, counts, kept):
   """InputError if a language has no text or a lexicon no match; a warning about many [UNK]."""
-  share = counts['unknown_tokens'] / max(1, sum(numbers['tokens'] for numbers in kept.values()))
-  if share > 0.02:
-    log.warning('%.1f %% of the tokens are [UNK]; is --vocab for this text?', 100 * share)
   if empty := [name for name, numbers in kept.items() if not numbers['tokens']]:
     what = f'language {empty[0]!r}' if empty[0] else 'the corpus'
     counted = ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))
     raise InputError(f'nothing is left of {what}: {counted}; give more text, and another --out')
+  share = counts['unknown_tokens'] / sum(numbers['tokens'] for numbers in kept.values())
+  if share > 0.02:
+    log.warning('%.1f %% of the tokens are [UNK]; is --vocab for this text?', 100 * share)
   for name in ('phrases', 'entities'):
     if plan[name] and not counts[f'{name}_matched']:
       raise InputError(f'no line of {plan[name]} occurs in the text; is it for this language?')

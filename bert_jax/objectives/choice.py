@@ -22,7 +22,7 @@ class Choice(LabelledExamples):
   choice; 0 for the others, and for all if the answer is unknown. parts: if P > 1, rows are [P, T /
   P] and each choice of a question lies in another part: attention costs less than in whole rows."""
 
-  parts: int = dataclasses.field(default=1, kw_only=True)
+  parts: int = dataclasses.field(kw_only=True)
   loss_weights = {'choice': 1.0}
   outputs, kinds = 1, {'groups': jnp.int32, 'labels': jnp.float32}
 

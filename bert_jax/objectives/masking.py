@@ -144,7 +144,7 @@ def choose_units(
     left_B, ended_B = carry
     size_B, order_B = unit
     fits_B = (size_B <= left_B) & (order_B != ended_B)
-    ended_B = jnp.where(size_B > left_B, order_B, ended_B)
+    ended_B = jnp.where(fits_B, ended_B, order_B)
     return (left_B - fits_B * size_B, ended_B), fits_B
 
   units = tuple(jnp.take_along_axis(x_BT, turn_BT, axis=1).T for x_BT in (size_BT, order_BT))

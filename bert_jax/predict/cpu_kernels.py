@@ -37,7 +37,7 @@ def _multiply(call, args, kwargs, context):
   module = context.module
   if context.method_name != '__call__' or not isinstance(module, nn.Dense):
     kernel = module.variables.get('params', {}).get('kernel')
-    if getattr(kernel, 'ndim', 0) == 2:
+    if getattr(kernel, 'ndim', None) == 2:
       advice = 'give its parameter another name, or teach predict/cpu_kernels.py its product'
       has = 'has a kernel that is stored transposed here, and is no Dense'
       raise TypeError(f'{type(module).__name__} {has}; {advice}.')

@@ -42,7 +42,7 @@ def batches(examples: Examples, alone: int = 0) -> Iterator[list[dict[str, np.nd
   items_of_room = {}  # {length of a row: the numbers of the items that go into rows of this length}
   short = int(lengths[lengths <= PACKED].sum())
   for k, length in enumerate(lengths):
-    room = alone or power_of_two(min(PACKED, short) if length <= PACKED else int(length))
+    room = alone or power_of_two(max(int(length), min(PACKED, short)))
     items_of_room.setdefault(room, []).append(k)
   for room, numbers in items_of_room.items():
     most = max(map(len, items))  # examples of one item

@@ -130,7 +130,7 @@ class Logger:
     shown = f'{health(terms, baselines)}  {tally.seen.get("seen_tokens", 0) / 1e6:,.2f} M tokens'
     shown += f'  {passes:,.2f} passes  {pace(speed)}'
     if not self.progress.is_bar:
-      each = sum(run.clock.before.values()) / max(run.clock.done, 1e-9)  # with evaluations, saves
+      each = sum(run.clock.before.values()) / run.clock.done  # with evaluations, saves
       eta = datetime.timedelta(seconds=round((rows(run.inputs.steps) - rows(step)) / size * each))
       self.progress.line(f'step {step}/{run.inputs.steps}  {shown}  ETA {eta}')
     return shown

@@ -232,6 +232,13 @@ def test_out_and_in_is_the_same(tmp_path, head):
   assert 'type_vocab_size' not in said and said['norm_rel_ebd'] == 'layer_norm'
 
 
+def test_without_a_longest_distance_it_is_that_of_the_positions(tmp_path):
+  _, folder = exported(tmp_path, 'classifier', **OURS)
+  for said, longest in (7, 7), (0, 24), (-1, 24):
+    found = trained.load(rewrite(folder, max_relative_positions=said)).config.model
+    assert (found.max_relative_positions, found.max_position_embeddings) == (longest, 24)
+
+
 # ---- what is refused -----------------------------------------------------------------------------
 
 

@@ -107,7 +107,7 @@ def test_a_long_text_is_embedded_in_windows_weighted_by_tokens(pretrained_model)
   model, words = pretrained_model, sentences(1, most=30)[0].split() * 3
   words = (words * 9)[:70]  # limit 32: windows of 30 words begin at 0, 15, 30, 45
   model.counts.clear()
-  (whole,) = model.embed([' '.join(words)])
+  whole, _ = model.embed([' '.join(words), ' '.join(words[:30])])  # one is long
   parts = [words[at : at + 30] for at in (0, 15, 30, 45)]
   states = [state.hidden[-1] for state in model.states([' '.join(part) for part in parts])]
   expected = np.mean(np.concatenate(states), axis=0)
@@ -122,8 +122,10 @@ def test_fill_mask_reads_a_long_text_around_each_mask(pretrained_model):
   words = sentences(1, most=30, seed=3)[0].split()
   words = (words * 40)[:200]
   words[5] = words[26] = words[150] = '[MASK]'
-  masks, none = model.fill_mask([' '.join(words), 'old river'], top_k=3)
+  model.counts.clear()
+  masks, none, _ = model.fill_mask([' '.join(words), 'old river', ' '.join(words[:30])], top_k=3)
   assert len(masks) == 3 and none == []
+  assert model.counts['texts in windows (longer than 32 tokens)'] == 1
   # Windows of 30 pieces begin at 0, 15, .. 135, 150, 165, 170. The second mask is in the first two,
   # 3 pieces from the end of the one and 11 from the beginning of the other.
   alone = model.fill_mask([' '.join(words[a : a + 30]) for a in (15, 135)], top_k=3)
@@ -333,6 +335,19 @@ def test_rows_are_the_shortest_that_hold_their_texts(tokens, rooms, tokenizer):
   rows = [row for batch in batches for row in batch if row['weights'].any()]
   assert [len(row['segment_ids']) for row in rows] == rooms
   assert sum((row['segment_ids'] > 0).sum() for row in rows) == sum(tokens)
+
+
+def test_outputs_of_batches_of_many_shapes_are_one_array(tokenizer):
+  """A row for each of theirs, in order, whose end is zeros where others are longer."""
+  examples = Examples(tokenizer, [[np.full(n, 5)] for n in (200, 9, 30, 31, 7)], seq_length=256)
+  rows = [row for batch in packed_rows.batches(examples) for row in batch]
+  as_read = lambda _, batch: {'ids': batch['input_ids'], 'first': batch['input_ids'][:, 0] + 1}
+  found = packed_rows.outputs(as_read, {}, examples)
+  assert found['ids'].shape == (len(rows), 256) and len({len(x['input_ids']) for x in rows}) > 1
+  for ids, row in zip(found['ids'], rows):
+    own = row['input_ids']
+    assert (ids[: len(own)] == own).all() and not ids[len(own) :].any()
+  np.testing.assert_array_equal(found['first'], found['ids'][:, 0] + 1)
 
 
 def test_lines_are_answered_while_the_pipe_is_open(model_folder):

@@ -135,6 +135,8 @@ def test_all_heads_of_the_last_layer_are_drawn_unless_told(vocab, tokenizer):
   assert shown == [(2, [0, 1]), (2, [0]), (2, [1])]
   for layer in range(3):
     assert model.ask('attention', layer=layer).layer == layer
+  with pytest.raises(InputError, match='--picture heads.jpg is no .png; name one'):
+    model.ask('attention', picture='heads.jpg')
   for wrong in ({'layer': 3}, {'layer': -2}, {'head': 2}, {'head': -2}):
     with pytest.raises(InputError, match='from 0 to [12]'):
       model.ask('attention', **wrong)

@@ -349,25 +349,29 @@ def test_shares_are_m_berts():
 
 
 def test_a_mixture_holds_its_shares_and_each_part_is_a_permutation(text, tokenizer):
-  keep = np.arange(300) < 200
-  a, b = text.select(keep), text.select(~keep)
-  parts = {n: Rows(c, tokenizer, kind='full', seq_length=64) for n, c in (('a', a), ('b', b))}
-  mixed = Mixture(parts, {'a': 0.3, 'b': 0.7})
-  assert len(mixed) == len(parts['a']) + len(parts['b'])
-  assert (mixed[len(parts['a'])]['input_ids'] == parts['b'][0]['input_ids']).all()
-  order, few = batches.endless(mixed, 0), len(parts['a'])
+  at, weights = np.arange(300), {'a': 0.3, 'b': 0.5, 'c': 0.2}
+  own = dict(zip('abc', (at < 170, (at >= 170) & (at < 270), at >= 270)))
+  parts = {n: Rows(text.select(k), tokenizer, kind='full', seq_length=64) for n, k in own.items()}
+  mixed = Mixture(parts, weights)
+  ends = list(itertools.accumulate(map(len, parts.values())))
+  assert len(mixed) == ends[-1]
+  order = batches.endless(mixed, 0)
   drawn = np.array([order[i] for i in range(4 * len(mixed))])
-  assert abs((drawn < few).mean() - 0.3) < 0.01
-  for own, part in ((drawn[drawn < few], parts['a']), (drawn[drawn >= few] - few, parts['b'])):
-    for p in range(len(own) // len(part)):
-      assert sorted(own[p * len(part) : (p + 1) * len(part)]) == list(range(len(part)))
+  for (name, part), end in zip(parts.items(), ends):
+    first = end - len(part)
+    assert (mixed[first]['input_ids'] == part[0]['input_ids']).all()
+    numbers = drawn[(first <= drawn) & (drawn < end)] - first
+    assert abs(len(numbers) / len(drawn) - weights[name]) < 0.01
+    for p in range(len(numbers) // len(part)):
+      assert sorted(numbers[p * len(part) : (p + 1) * len(part)]) == list(range(len(part)))
 
 
 def test_rows_that_are_made_together_are_those_that_are_made_alone(text, tokenizer):
   """Of each kind, packed and not, in any order and twice, and of two languages."""
   for kind, packed in itertools.product(('nsp', 'full', 'lm'), (1, 4)):
+    settings = dict(kind=kind, seq_length=48, examples_per_row=packed, dupe_factor=3)
     parts = {
-      n: Rows(part, tokenizer, kind=kind, seq_length=48, examples_per_row=packed, language=k)
+      n: Rows(part, tokenizer, language=k, **settings)
       for k, (n, part) in enumerate({'a': text, 'b': text.select(np.arange(300) < 90)}.items())
     }
     mixed, few = Mixture(parts, {'a': 0.5, 'b': 0.5}), len(parts['a'])
@@ -377,6 +381,7 @@ def test_rows_that_are_made_together_are_those_that_are_made_alone(text, tokeniz
       for name, array in mixed[number].items():
         assert (together[name][k] == array).all() and together[name].dtype == array.dtype, name
     assert together['language'].tolist() == [1, 0, 0, 0, 1, 0]
+    assert mixed.cuts == (3 if kind == 'nsp' else 1)  # so often a pass holds each text
 
 
 # ---- what is cut, what fits ----------------------------------------------------------------------

@@ -50,6 +50,7 @@ def test_the_clock_counts_training_alone(monkeypatch):
     # Process 2 is busy while the others wait for their devices.
     ([0.0, 0.0, 0.01], [0.3, 0.2, 0.8], {'data_wait': 0.01, 'slow_process': 2}),
     ([0.0, 0.0, 0.01], [0.7, 0.6, 0.9], {'data_wait': 0.01}),  # all of them are
+    ([0.0, 0.0, 0.01], [0.4, 0.3, 0.8], {'data_wait': 0.01}),  # no more than twice as busy
     ([0.0, 0.0, 0.01], [0.1, 0.1, 0.4], {'data_wait': 0.01}),  # and wait for its devices as well
   ],
 )

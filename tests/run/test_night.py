@@ -20,6 +20,7 @@ import pytest
 import toys
 from conftest import ROOT, small_pretrain
 from references import drawn
+from refusal import refused
 from running import bytes_of, lines, same_bits, saved
 from test_train import kept_by
 
@@ -331,7 +332,8 @@ def test_metrics_are_counted_once_the_next_step_runs_and_up_to_a_spike():
   """A loss of just zscore deviations above the mean is none; where fields change, the losses before
   are forgotten."""
   settings = SimpleNamespace(window=2, zscore=2.0, rollback=4)
-  checkpoints = SimpleNamespace(wait=lambda: None, steps=lambda: [4])
+  saved = []  # the checkpoint of step 4 is being written, until somebody waits
+  checkpoints = SimpleNamespace(wait=lambda: saved.append(4), steps=lambda: saved)
   inputs = SimpleNamespace(timeline=SimpleNamespace(jumps=lambda: {0, 2}))
   run = tally.Tally(inputs=inputs, spikes=spikes.Spikes(settings, checkpoints, {}))
   settled = []
@@ -344,6 +346,16 @@ def test_metrics_are_counted_once_the_next_step_runs_and_up_to_a_spike():
   assert (run.window['loss'].total, run.window['loss'].weight) == (49, 6)
   assert spikes.Spikes(settings, checkpoints, {'tally': run.to_meta()}).losses == [12, 13]
   assert run.spikes.target(5) == 4 and run.spikes.target(4) == run.spikes.target(9) == 0
+
+
+def test_a_run_goes_back_to_a_checkpoint_five_times_and_no_more():
+  judge = spikes.Spikes(SimpleNamespace(window=3, zscore=2.0, rollback=4), None, {})
+  for place in (8, 4, 8):  # another checkpoint is another count
+    for _ in range(5):
+      judge.go_back(place, {'tally': {'losses': [2.5, 3.0]}})
+    assert judge.to_meta() == {'losses': [2.5, 3.0], 'back': [place, 5]}
+  with refused('a spike again, after the run went back to step 8 5 times; lower optimizer'):
+    judge.go_back(8, {})
 
 
 def test_the_checkpoint_to_go_back_to_stays(tmp_path):

@@ -118,12 +118,13 @@ def test_a_flipped_bit_is_found(corpus_file, pretrained, workdir, caplog):
 
 
 def test_every_single_bit_counts_in_the_checksum():
-  x = np.random.RandomState(0).randn(5, 7).astype(np.float32)
   table = lambda x: manifest.array_table({'params': {'x': x}})['params/x']
-  for place in range(0, x.nbytes * 8, 7):
-    other = np.frombuffer(flipped(x.tobytes(), place), np.float32).reshape(x.shape)
-    assert table(other) != table(x)
-  assert table(x[::-1]) != table(x)
+  for kind, step in (np.float32, 7), (jnp.bfloat16, 13), (np.int8, 11):
+    x = (9 * np.random.RandomState(0).randn(5, 7)).astype(kind)
+    for place in range(0, x.nbytes * 8, step):
+      other = np.frombuffer(flipped(x.tobytes(), place), kind).reshape(x.shape)
+      assert table(other) != table(x)
+    assert table(x[::-1]) != table(x)
 
 
 def test_best_latest_and_every_are_kept_also_after_a_resume(tmp_path):

@@ -288,6 +288,7 @@ def test_a_text_is_classified_by_its_last_stretch(kind):
   'fields, sentence',
   [
     ('model.recurrent_length=16 model.memory_length=16 data.seq_length=60', 'use multiples of it'),
+    ('model.recurrent_length=16 model.memory_length=0 data.seq_length=64', 'set it above 0'),
     ('table.long_texts=hierarchical', 'holds less than two of task.max_length 0; set'),
     ('table.long_texts=hierarchical task.max_length=8 data.examples_per_row=2', 'row=16 or more'),
     ('table.long_texts=tail table.pair_column=b', 'tail is for single texts; of a pair the longer'),

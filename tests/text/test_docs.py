@@ -1,5 +1,6 @@
 """The embedded corpus: the same everywhere, nothing imported, nothing lost without a word."""
 
+import gc
 import logging
 import os
 import re
@@ -117,6 +118,7 @@ def test_skipped_files_and_absent_packages_are_logged_cached_or_not(tiny, caplog
       assert list(documentation.docstrings()) == TINY
     assert 'skipped 1 files' in caplog.text and 'broken.py' in caplog.text
     assert 'read are tiny\n' in caplog.text and 'installed: no_such_package\n' in caplog.text
+    assert gc.isenabled()  # which it is not while modules are parsed
 
 
 def test_cache_is_used_and_follows_the_files(tiny, monkeypatch):

@@ -1,6 +1,7 @@
 """Examples of the documentation for every task: each config that is run without data has some."""
 
 import csv
+import itertools
 import json
 import runpy
 
@@ -81,6 +82,20 @@ def test_the_score_of_a_pair_is_five_times_the_share_of_words_in_both(docs):
     first, second = (set(text.split()) for text in texts)
     both = sum(word in second for word in first)
     assert float(score) == pytest.approx(5 * both / (len(first) + len(second) - both), abs=0.0051)
+
+
+def test_a_pronoun_stands_for_the_module_whose_next_sentence_follows(docs):
+  (path,) = documentation_tasks.files('docs:gap')
+  rows = [*csv.DictReader(path.open(), dialect='excel-tab')]
+  pairs = itertools.pairwise(documentation_tasks._passages('train'))
+  for row, two in zip(rows, pairs, strict=True):
+    *_, follows = row['Text'].split(' says : ')
+    meant = [row[f'{name}-coref'] == 'True' for name in 'AB']
+    assert [x.sentences[1] for x, is_meant in zip(two, meant) if is_meant] == [follows]
+    assert [row['A'], row['B']] == [x.module.rpartition('.')[2] for x in two]
+    for place, word in ('A', row['A']), ('B', row['B']), ('Pronoun', 'it'):
+      assert row['Text'][int(row[f'{place}-offset']) :].startswith(f'{word} says : ')
+  assert {row['A-coref'] for row in rows} == {'True', 'False'}
 
 
 def test_data_that_is_named_is_evaluated_on_nothing_of_the_documentation():

@@ -252,7 +252,7 @@ def test_a_table_that_is_read_as_lines_is_named_once(tmp_path, caplog, name, for
   (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith('gz') else content)
   for _ in range(2):
     read(tmp_path / name, format=format)
-  said = 'is a table, whose lines are read whole'
+  said = f'{tmp_path / name} is a table, whose lines are read whole'
   assert caplog.text.count(said) == (format == 'auto')
 
 

@@ -251,6 +251,13 @@ def test_languages_that_are_not_weighed_change_nothing(texts, kind):
     assert ours.fingerprint == plain.fingerprint
 
 
+def test_the_shares_of_languages_are_told_where_there_are_several():
+  counts = {'words': 12345, 'shares': {'': 1.0}}
+  assert run_tokenizer.describe(counts) == '12,345 words'
+  counts['shares'] = {'en': 0.7, 'is': 0.3}
+  assert run_tokenizer.describe(counts) == '12,345 words, 70.0% en, 30.0% is'
+
+
 def test_a_weight_is_as_good_as_so_many_copies(texts):
   own, counts = train('wordpiece', texts, 150, coverage=1.0, sampling=0.5)
   big, small = texts.values()

@@ -384,6 +384,27 @@ def test_a_name_of_no_topology_is_named_with_and_without_the_compiler(monkeypatc
     chips.devices_of('v5e:4x4')
 
 
+def test_the_compiler_is_asked_for_the_slices_and_for_a_chip_alone(monkeypatch):
+  asked, alone = [], {'chips_per_host_bounds': [1, 1, 1]}
+
+  def described(*names, **options):
+    asked.append((names, options))
+    return types.SimpleNamespace(devices=(1, 2))
+
+  for name in ('TPU_SKIP_MDS_QUERY', 'ALLOW_MULTIPLE_LIBTPU_LOAD'):
+    monkeypatch.setenv(name, '1')
+  monkeypatch.setattr(chips.importlib.util, 'find_spec', lambda _: True)
+  monkeypatch.setattr('jax.experimental.topologies.get_topology_desc', described)
+  for name, slices, topology, options in (
+    ('v5litepod-16', 1, 'v5e:4x4', {}),
+    ('v5e:4x4', 2, 'v5e:4x4', {'num_slices': 2}),
+    ('v6e:1x1', 1, 'v6e:1x1', alone),
+    ('v5p:1x1x1', 3, 'v5p:1x1x1', {'num_slices': 3} | alone),
+  ):
+    assert chips.devices_of(name, slices) == [1, 2]
+    assert asked.pop() == ((topology, 'tpu'), options)
+
+
 def test_what_is_published_of_a_chip_fits_together():
   """The clock at which the matrix units reach the peak is that of a TPU."""
   for kind, published in chips.PUBLISHED.items():

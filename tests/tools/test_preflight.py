@@ -83,6 +83,8 @@ def test_the_length_of_a_loop_is_read_from_its_condition_too():
   assert hlo.Program(unsigned).cycles()['attention'] == 500
   unknown = hlo.Program(counted.replace('=%cond.2, ', '=%cond.3, '))
   assert unknown.endless() == ['while.1']
+  (said,) = estimate._warnings(unknown, 'float32')
+  assert said == '1 loops of unknown length, such as while.1, are left out'
 
 
 def test_conditionals_with_several_dear_branches_are_named():

@@ -296,7 +296,8 @@ def test_all_checkpoints_are_probed_once(pretrained, conllu, pairs, tmp_path, ca
 
 def test_each_language_of_a_run_has_its_loss(pretrained, model, tmp_path, monkeypatch):
   """{language} in a spec stands for all languages of the run, not for the first."""
-  for name, sentences in (('de', SENTENCES[:2]), ('en', SENTENCES[2:5])):
+  long = ' '.join(SENTENCES[:5])  # of which the model reads 30 pieces, beside [CLS] and [SEP]
+  for name, sentences in (('de', [SENTENCES[0], long]), ('en', SENTENCES[2:5])):
     (tmp_path / f'{name}.txt').write_text('\n'.join(sentences) + '\n')
   spec = str(tmp_path / '{language}.txt')
   config = contents.read_config(pretrained[0])
@@ -309,6 +310,7 @@ def test_each_language_of_a_run_has_its_loss(pretrained, model, tmp_path, monkey
   (path,) = (tmp_path / 'out').glob('*.json')
   result = json.loads(path.read_text())
   assert set(result['losses']['by_language']) == {'de', 'en'} and result['sentences'] == 5
+  assert result['counts']['sentences cut (longer than 30 pieces)'] == 1
 
 
 def test_what_is_asked_wrongly_is_a_sentence(pretrained, tmp_path, capsys):

@@ -158,6 +158,7 @@ def test_the_files_of_a_report(tmp_path):
   assert html.count('<svg') == 3 and 'http' not in re.sub(r'<svg.*?</svg>', '', html, flags=re.S)
   assert not re.search(r'(src|href)="(?!#)', html)  # nothing is fetched
   assert 'masking.masked_lm_prob' in html and 'optimizer.beta1' not in html
+  assert 'All sweeps' not in html + files['report.md']  # whose table would be that of the only one
   # The first picture is entitled by what stands out in the table.
   said, tested = f'{rows[1][0]} differs most from {rows[0][0]}: {rows[1][4]} (', 'p = '
   assert f'<figure><figcaption>{said}{tested}' in html and f'![{said}{tested}' in files['report.md']
@@ -548,6 +549,7 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
   assert (tmp_path / 'out' / 'report.md').read_text().startswith('# S\n')
   for name in ('report.md', 'table.tex', 'report.html'):
     assert all(x in (tmp_path / 'out' / name).read_text() for x in ('S-sst2', 'S-cola'))
+  assert '<h2>All sweeps</h2>' in (tmp_path / 'out' / 'report.html').read_text()
   (panel,) = report.read(tmp_path / 'S').panels
   assert panel.metrics == ['mlm', 'probe_loss', 'probe_tags_accuracy']
   assert panel.rows('probe_loss')[1].mean == 5.5

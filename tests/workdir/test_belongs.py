@@ -559,7 +559,10 @@ def test_files_of_dead_processes_are_removed_and_no_others(tmp_path):
   with open(living, 'rb+') as file:
     fcntl.flock(file, fcntl.LOCK_EX)
     write_whole(path, '{}')
-  assert {x.name for x in tmp_path.iterdir()} == {x.name for x in (path, living, new, mine)}
+    assert {x.name for x in tmp_path.iterdir()} == {x.name for x in (path, living, new, mine)}
+  with lock.held(tmp_path):  # a run begins, before it writes anything
+    left = {path.name, new.name, mine.name, lock.NAME}
+    assert {x.name for x in tmp_path.iterdir()} == left
 
 
 # ---- disks ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 from conftest import small_pretrain
 from jax import export as jax_export
+from refusal import refused
 from running import same_bits
 
 from bert_jax import models
@@ -102,10 +103,13 @@ def test_an_int8_folder_of_an_earlier_version_is_refused_by_name(corpus_file, pr
       reads()
 
 
-def test_an_evaluation_says_what_int8_costs(pretrained, capsys):
+def test_an_evaluation_says_what_int8_costs(pretrained, capsys, monkeypatch):
   evaluate_main(['--workdir', str(pretrained[0]), '--int8'])
   mine, whole = json.loads(capsys.readouterr().out), pretrained[2]['mlm']
   assert mine['step'] == 20 and 1e-6 < abs(mine['mlm'] - whole) < 0.01
+  monkeypatch.setenv('SLURM_STEP_NUM_TASKS', '2')
+  with refused('bert_jax.evaluate --int8 runs in one process'):
+    evaluate(pretrained[0], in_int8=True)
   assert answers_folder('w', 'x', '20-int8').name == 'x-20-int8'
   names = {('', ''): 'embedded-3', ('a.tsv', ''): 'held_out-3', ('a.tsv', 'b.tsv'): 'b.tsv-3'}
   for data, name in names.items():

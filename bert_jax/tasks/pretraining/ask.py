@@ -155,7 +155,7 @@ class Perplexity(Packed):
     at_BN = batch['masked_positions'][..., 0]
     hidden_BND = models.gather_positions(self.model.word_hidden(params, batch), at_BN)
     logs = nn.log_softmax(self.model.mlm_logits(params, hidden_BND))
-    logs = jnp.take_along_axis(logs, batch['targets'][..., None], axis=-1)[..., 0]
+    logs = jnp.take_along_axis(logs, batch['targets'][..., None], axis=-1).squeeze(-1)
     return {'logs': logs, 'example_ids': batch['example_ids']}
 
   def returned(self, answers: list[dict | None]) -> list[float]:

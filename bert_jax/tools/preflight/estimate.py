@@ -2,6 +2,7 @@
 cycles, time. Searches the largest batch, and the mesh, accumulation, remat and attention with which
 it takes least time."""
 
+import bisect
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -212,7 +213,8 @@ def search(config: ConfigDict, devices: Devices, attempt: Attempt) -> tuple[Fiel
     better('mesh.gather', 'layer')
   parts, shards = config.optimizer.accumulation, mesh['data'] * mesh['fsdp']
   possible = [n for n in range(1, config.batch_size + 1) if config.batch_size % (n * shards) == 0]
-  more, fewer = [n for n in possible if n > parts], [n for n in possible[::-1] if n < parts]
+  at = bisect.bisect(possible, parts)
+  more, fewer = possible[at:], possible[:at][::-1]
   for numbers, most in ((more, 1 - NOISE), (fewer, 1 + NOISE)):  # the fewest that are as fast
     tried = parts
     for n in numbers:

@@ -36,7 +36,7 @@ def main() -> None:
 
 def take_cores(number: int, count: int) -> None:
   """Limits this process, one of `count`, to its share of the cores: else they hinder each other."""
-  if count > 1 and hasattr(os, 'sched_setaffinity'):
+  if hasattr(os, 'sched_setaffinity'):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[number % len(cores) :: count])
 

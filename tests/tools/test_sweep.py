@@ -442,6 +442,24 @@ def test_a_dry_run_tries_nothing_beside_a_run_that_is_trained(monkeypatch, tmp_p
   assert [re.split(' {2,}', line)[2] for line in said.splitlines()[1:3]] == ['23 s', '39 s']
 
 
+def test_a_finished_arm_tells_the_time_of_a_larger_one_by_its_flops(monkeypatch, tmp_path, capsys):
+  """A run of 12 s, of which 4 are 8 steps and 1 is evaluations: steps of twice the rows take twice
+  as long, its start does not."""
+  words = f'--config {PRETRAIN} --workdir {tmp_path} --seeds 1 --vary batch_size=8,16 --dry-run'
+  words = [*words.split(), '--config.steps=8', '--config.eval.every=0']
+  monkeypatch.setattr(sweep_jobs, 'tried', lambda *_: pytest.fail('a trial'))
+  folder = tmp_path / 'batch_size=8,seed=0'
+  ended = lambda _, run, *faults: Outcome('done' * (run.folder == folder.name), '', 12.0)
+  monkeypatch.setattr(sweep_jobs, 'state_of', ended)
+  folder.mkdir()
+  (folder / 'summary.json').write_text('{"seconds": {"setup": 3.0, "eval": 1.0}}')
+  line = dict(step=8, split='train', step_seconds=3.5, data_seconds=0.5)
+  (folder / 'metrics.jsonl').write_text(json.dumps(line))
+  _, said, _ = swept(capsys, *words)
+  assert [re.split(' {2,}', line)[2] for line in said.splitlines()[1:3]] == ['0 s', '15 s']
+  assert 'of another arm by batch_size=8,seed=0, which is done: 7 s to start, 0.5 s a step' in said
+
+
 def test_a_trial_that_fails_is_said_below_the_table(monkeypatch, tmp_path, capsys):
   def started(run, root, *_):
     (root / 'logs' / f'{run.folder}.txt').write_text('..\nerror: there is no such text.\n')
@@ -666,9 +684,8 @@ def test_a_child_ends_with_the_sweep(monkeypatch):
 def test_the_expected_time_is_that_of_the_runs_that_are_done():
   jobs = [run_of(f'{arm},seed={seed}', arm) for arm in 'ab' for seed in (0, 1)]
   ended = {'a,seed=0': Outcome('done', '', 10.0)}
-  assert sweep_jobs.expected(jobs, ended)['b,seed=1'] == 10.0
-  ended['b,seed=0'] = Outcome('done', '', 30.0)
-  assert list(sweep_jobs.expected(jobs, ended).values()) == [10.0, 10.0, 30.0, 30.0]
+  ended['a,seed=1'], ended['b,seed=0'] = Outcome('done', '', 13.0), Outcome('failed', '', 30.0)
+  assert sweep_jobs.expected(jobs, ended) == {'a': 11.5}
   assert [sweep_jobs.duration(x) for x in (45, 720, 9000)] == ['45 s', '12 min', '2.5 h']
 
 

@@ -149,15 +149,22 @@ def command_of(run: Run, root: Path) -> str:
 
 
 def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str, float], str]:
-  """Estimates durations: ({folder: seconds of a run}, how they are known); {}: they are not. While
-  a run is being trained nothing is tried beside it: its steps are what is known. The first run of
-  an arm compiles its program, which the others find."""
+  """Estimates durations: ({folder: seconds of a run}, how they are known); {}: they are not. An arm
+  without a finished run takes as long as the FLOPs of its steps say, by the first run that is done,
+  else by one that is being trained, beside which nothing is tried, else by a trial. The first run
+  of an arm compiles its program, which the others find."""
   ended = {run.folder: sweep_jobs.state_of(root, run) for run in runs}
-  if known := sweep_jobs.expected(runs, ended):
-    return known, 'as long as the runs that are done'
-  if going := [run for run in runs if lock.is_held(root / run.folder)]:
-    first, how = going[0], f'{going[0].folder}, which is being trained'
-    there, seconds, start = sweep_jobs.so_far(root / first.folder)
+  known, how_known = sweep_jobs.expected(runs, ended), 'as long as the runs that are done'
+  if all(run.arm in known for run in runs):
+    return {run.folder: known[run.arm] for run in runs}, how_known
+  done = [run for run in runs if ended[run.folder].state == 'done']
+  if begun := done or [run for run in runs if lock.is_held(root / run.folder)]:
+    first, state = begun[0], 'done' if done else 'being trained'
+    how = f'{first.folder}, which is {state}'
+    there, seconds, spent = sweep_jobs.so_far(root / first.folder)
+    start = spent.get('setup', 0.0)
+    if done:
+      start = max(start, ended[first.folder].seconds - seconds - spent.get('eval', 0.0))
   else:
     first, how = runs[0], f'a trial of {runs[0].folder}'
     log.info('trying %s for some seconds', first.folder)
@@ -181,7 +188,9 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
   how = f'{how}: {start:.0f} s to start, {seconds / steps_done:.2g} s a step, and evaluations'
   firsts = {run.arm: run for run in reversed(runs)}
   compiling = there.facts.compile_seconds or 0.0
-  return {x.folder: by_arm[x.arm] - compiling * (x is not firsts[x.arm]) for x in runs}, how
+  each = {x.folder: by_arm[x.arm] - compiling * (x is not firsts[x.arm]) for x in runs}
+  each |= {x.folder: known[x.arm] for x in runs if x.arm in known}
+  return each, f'{how_known}; of another arm by {how}' if known else how
 
 
 def show(runs: Sequence[Run], root: Path, processes: int) -> None:

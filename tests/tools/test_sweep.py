@@ -414,7 +414,7 @@ def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp
   flops = flops_of_step(runs[0].config)
   data = {'train': Split(rows=121), 'eval': Split(rows=50)}
   facts = Facts(data=data, flops_per_step=flops, compile_seconds=4.0)
-  there = Run(tmp_path, runs[0].config, {}, '', facts, points=(Point(4, 'train', {}),))
+  there = Run(tmp_path, runs[0].config, {}, '', facts, points=(Point(4, 'train', {'steps': 4}),))
   monkeypatch.setattr(sweep_jobs, 'tried', lambda run, count: (there, 2.0, 9.0))
   found, _ = sweep.times(runs, tmp_path, 1)
   # 46 and 23 steps of 8 and 16 rows; five and three evaluations of 2 batches, and one of 7 and 4.
@@ -424,7 +424,8 @@ def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp
 
 
 def test_a_dry_run_tries_nothing_beside_a_run_that_is_trained(monkeypatch, tmp_path, capsys):
-  """The run itself says how long its steps take, of which 2 s were for 3 steps until a stop."""
+  """The run itself says how long its steps take, of which 2 s were for 3 steps until a stop; those
+  of two other steps, killed before their line, are lost."""
   words = f'--config {PRETRAIN} --workdir {tmp_path} --seeds 1 --vary batch_size=8,16 --dry-run'
   words = [*words.split(), '--config.steps=46', '--config.eval.every=0']
   monkeypatch.setattr(sweep_jobs, 'tried', lambda *_: pytest.fail('a trial'))
@@ -434,8 +435,9 @@ def test_a_dry_run_tries_nothing_beside_a_run_that_is_trained(monkeypatch, tmp_p
   assert said.count(' ?  ') == 2 and f'? with --jobs 1 ({folder.name}, which is being' in said
   folder.mkdir()
   (folder / 'summary.json').write_text('{"seconds": {"setup": 7.0, "step": 1.0}}')
-  times = ((3, 1.5, 0.5), (5, 1.0, 0.5))
-  lines = [dict(step=k, split='train', step_seconds=a, data_seconds=b) for k, a, b in times]
+  values = ((3, 3, 1.5, 0.5), (7, 2, 1.0, 0.5))
+  lines = [dict(zip(('step', 'steps', 'step_seconds', 'data_seconds'), x)) for x in values]
+  lines = [line | {'split': 'train'} for line in lines]
   (folder / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)))
   _, said, _ = swept(capsys, *words)
   assert '7 s to start, 0.7 s a step' in said
@@ -453,7 +455,7 @@ def test_a_finished_arm_tells_the_time_of_a_larger_one_by_its_flops(monkeypatch,
   monkeypatch.setattr(sweep_jobs, 'state_of', ended)
   folder.mkdir()
   (folder / 'summary.json').write_text('{"seconds": {"setup": 3.0, "eval": 1.0}}')
-  line = dict(step=8, split='train', step_seconds=3.5, data_seconds=0.5)
+  line = dict(step=8, split='train', steps=8, step_seconds=3.5, data_seconds=0.5)
   (folder / 'metrics.jsonl').write_text(json.dumps(line))
   _, said, _ = swept(capsys, *words)
   assert [re.split(' {2,}', line)[2] for line in said.splitlines()[1:3]] == ['0 s', '15 s']

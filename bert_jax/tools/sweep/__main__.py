@@ -150,17 +150,18 @@ def command_of(run: Run, root: Path) -> str:
 
 def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str, float], str]:
   """Estimates durations: ({folder: seconds of a run}, how they are known); {}: they are not. An arm
-  without a finished run takes as long as the FLOPs of its steps say, by the first run that is done,
-  else by one that is being trained, beside which nothing is tried, else by a trial. The first run
-  of an arm compiles its program, which the others find."""
+  without a finished run takes as long as the FLOPs of its steps say, by a run that is done, else by
+  one that is being trained, beside which nothing is tried, else by a trial. The first run of an arm
+  compiles its program, which the others find."""
   ended = {run.folder: sweep_jobs.state_of(root, run) for run in runs}
   known, how_known = sweep_jobs.expected(runs, ended), 'as long as the runs that are done'
   if all(run.arm in known for run in runs):
     return {run.folder: known[run.arm] for run in runs}, how_known
   done = [run for run in runs if ended[run.folder].state == 'done']
   if begun := done or [run for run in runs if lock.is_held(root / run.folder)]:
-    first, state = begun[0], 'done' if done else 'being trained'
-    how = f'{first.folder}, which is {state}'
+    # One that was stopped may have lost the seconds of some steps.
+    first = max(begun, key=lambda run: sweep_jobs.steps_of(records.read(root / run.folder)))
+    how = f'{first.folder}, which is {"done" if done else "being trained"}'
     there, seconds, spent = sweep_jobs.so_far(root / first.folder)
     start = spent.get('setup', 0.0)
     if done:
@@ -172,7 +173,7 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
       there, seconds, start = sweep_jobs.tried(first, min(processes, len(runs)))
     except InputError as error:
       return {}, str(error)
-  if not (steps_done := there.measured_step()):
+  if not (steps_done := sweep_jobs.steps_of(there)):
     return {}, f'{how}, has no line of metrics yet'
   rows, held = (there.facts.split(name).rows for name in ('train', 'eval'))
   by_arm, per_flop = {}, None

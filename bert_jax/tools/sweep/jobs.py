@@ -202,6 +202,11 @@ def so_far(folder: Path) -> tuple[recorded.Run, float, Mapping[str, float]]:
   return there, steps, json_of(folder / records.SUMMARY).get('seconds', {})
 
 
+def steps_of(there: recorded.Run) -> float:
+  """The number of steps whose seconds a run has recorded; a stop may have lost some."""
+  return sum(point.values.get('steps') or 0 for point in there.training)
+
+
 def expected(runs: Sequence[Run], ended: Mapping[str, Outcome]) -> dict[str, float]:
   """{arm: seconds of a run}, the mean of its finished runs, for arms that have some."""
   by_arm = collections.defaultdict(list)

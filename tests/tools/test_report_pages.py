@@ -534,20 +534,22 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
   others.append(first)
   for run in others:
     shutil.move(tmp_path / run.name, run)
-  renamed = ['--label', f'{arms[1]}=30 %']
-  report.main([*folders, '--table', '--out', str(tmp_path / 'out'), *renamed])
-  lines = [x for x in capsys.readouterr().out.split('\n') if x[:1] == '|']
+  labels = f'{arms[1]}=30 %', 'S-cola=CoLA', 'mlm=loss', 'classification_accuracy=accuracy'
+  renamed = [word for label in labels for word in ('--label', label)]
+  gone = str(tmp_path / 'S-sst')
+  report.main([*folders, gone, '--table', '--out', str(tmp_path / 'out'), *renamed])
+  said, logged = capsys.readouterr()
+  assert f'{gone} is no folder: left out' in logged
+  lines = [x for x in said.split('\n') if x[:1] == '|']
   header, _, *rows = [x.strip('| ').split(' | ') for x in lines]
-  columns = {name.partition(' (')[2].strip(')'): n for n, name in enumerate(header)}
-  assert header[:3] == ['arm', 'seeds', 'mlm (S)'] and len(header) == 5
+  assert header == ['arm', 'seeds', 'loss (S)', 'accuracy (S-sst2)', 'accuracy (CoLA)']
   assert [row[:2] for row in rows] == [[arms[0], '3'], ['30 %', '3']]
-  for folder, (first, second) in values.items():
-    n = columns[folder]
+  for n, (first, second) in enumerate(values.values(), 2):
     assert rows[0][n] == f'{first + 0.01:.4f} ± 0.0100'
     assert rows[1][n].startswith(f'{second + 0.02:.4f} ± 0.0200, p ')
   assert (tmp_path / 'out' / 'report.md').read_text().startswith('# S\n')
   for name in ('report.md', 'table.tex', 'report.html'):
-    assert all(x in (tmp_path / 'out' / name).read_text() for x in ('S-sst2', 'S-cola'))
+    assert all(x in (tmp_path / 'out' / name).read_text() for x in ('S-sst2', 'CoLA'))
   (panel,) = report.read(tmp_path / 'S').panels
   assert panel.metrics == ['mlm', 'probe_loss', 'probe_tags_accuracy']
   assert panel.rows('probe_loss')[1].mean == 5.5

@@ -55,7 +55,8 @@ def overview(report: Report, notes: list[str] | None = None) -> Table:
   other numbers of seeds in other panels shows all these numbers. notes: see mean_of."""
   titles, arms = [], {}
   for number, panel in enumerate(report.panels):
-    folder = ', '.join(sorted({run.path.parent.name for run in panel.runs}))
+    folders = sorted({run.path.parent.name for run in panel.runs})
+    folder = ', '.join(panel.words.get(folder, folder) for folder in folders)
     titles.append(f'{panel.named(panel.metrics[0])} ({folder})')
     for row in panel.rows(panel.metrics[0]):
       p = row.difference.corrected if row.difference else None
@@ -166,7 +167,7 @@ def _scores(panel: Panel) -> Table:
   others = panel.metrics[1:]
   by_arm = zip(panel.arms, *(panel.rows(name) for name in others))
   rows = [(arm.label, *map(mean_of, rows)) for arm, *rows in by_arm]
-  return Table(SCORES, ('arm', *others), rows)
+  return Table(SCORES, ('arm', *(panel.words.get(x, x) for x in others)), rows)
 
 
 def _lengths(arms: Sequence[Arm], metric: str) -> Table:

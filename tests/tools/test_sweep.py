@@ -293,7 +293,9 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
   (root / 'sweep.json').write_text(json.dumps({'runs': before}))
   chosen = lambda only: list(sweep_grid.arms_of(spec, [], before=str(root), only=only)[0])
   assert chosen("'a.b=2,c=1','a.b=1,c=3'") == ['a.b=2,c=1', 'a.b=1,c=3']
-  with pytest.raises(InputError, match="--arms 'b=2' is not an arm of --from, which has a.b=1,c=1"):
+  with pytest.raises(
+    InputError, match='--arms \'b=2\' is not an arm of --from, which has "a.b=1,c=1"'
+  ):
     chosen('b=2')
   with pytest.raises(InputError, match='--from has other arms; drop one'):
     sweep_grid.arms_of(spec, ['steps=5,6'], '', before=str(root))

@@ -371,7 +371,7 @@ def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictu
   assert [row[:2] for row in rows] == [[f'init_from={x},seed={{seed}}', '3'] for x in 'ab']
   plan(tmp_path)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
-  assert [row[:2] for row in rows] == [['a', '3'], ['b', '3']]
+  assert [row[:2] for row in rows] == [['b', '3'], ['a', '3']]  # as planned
 
 
 def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
@@ -386,7 +386,7 @@ def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
     plan(folder)
   text = made(tmp_path, '--label', 'a=A')['report.md']
   for heading in ('mlm_nsp: mlm', 'classification: classification_accuracy'):
-    assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['A', 'b']
+    assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['b', 'A']
 
 
 def test_a_figure_has_as_many_axes_as_panels():

@@ -173,14 +173,16 @@ def varied(runs: Sequence[Run]) -> list[str]:
 
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:
-  """Groups the runs of one objective into arms, named by sweep.json, or else by the fields in which
-  they differ, or, if these are many, by their folder; the folder is added to a name of several."""
+  """Groups the runs of one objective into arms, named and in the order of sweep.json, or else named
+  by the fields in which they differ, or, if these are many, by their folder; the folder is added to
+  a name of several."""
   fields, groups = varied(runs), {}
-  for run in runs:
+  sweeps = {folder: records.read_sweep(folder) for folder in {run.path.parent for run in runs}}
+  places = {folder / name: n for folder, x in sweeps.items() if x for n, name in enumerate(x.runs)}
+  for run in sorted(runs, key=lambda run: places.get(run.path, len(places))):
     values = ((name, value_of(run, name)) for name in fields)
     text = ', '.join(f'{name}={"none" if value == "" else value}' for name, value in values)
     groups.setdefault(text, []).append(run)
-  sweeps = {folder: records.read_sweep(folder) for folder in {run.path.parent for run in runs}}
   names, folders = [], []
   for text, members in groups.items():
     plans = [(run.path.name, sweeps[run.path.parent]) for run in members]

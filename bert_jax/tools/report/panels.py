@@ -128,7 +128,7 @@ def report(
   is_said = tuple(f'{path} ' for path in failed)
   remarks = [*planned, *(x for x in remarks if not x.startswith(is_said))]
   panels, fields = [], {}
-  words = dict(text.rpartition('=')[::2] for text in renamed)
+  words = {old: new for old, _, new in (text.rpartition('=') for text in renamed)}
   columns = {*metrics_of(runs), *(run.path.parent.name for run in runs)}
   unused = {text for text in renamed if text.rpartition('=')[0] not in columns}
   called = set()  # by all names of all arms

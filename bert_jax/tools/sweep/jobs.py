@@ -202,9 +202,9 @@ def so_far(folder: Path) -> tuple[recorded.Run, float, Mapping[str, float]]:
   return there, steps, json_of(folder / records.SUMMARY).get('seconds', {})
 
 
-def steps_of(there: recorded.Run) -> float:
+def steps_of(there: recorded.Run) -> int:
   """The number of steps whose seconds a run has recorded; a stop may have lost some."""
-  return sum(point.values.get('steps') or 0 for point in there.training)
+  return int(sum(point.values.get('steps') or 0 for point in there.training))
 
 
 def expected(runs: Sequence[Run], ended: Mapping[str, Outcome]) -> dict[str, float]:

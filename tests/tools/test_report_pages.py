@@ -426,6 +426,12 @@ def test_a_picture_for_a_column_is_whole_and_no_higher_than_a_page(tmp_path):
   heights = [report_figures.new(n, 2.4, 3.25)[0].get_figheight() for n in (1, 2, 4)]
   assert heights == pytest.approx([2.8, 5.2, 7.9])
   assert report_figures.new(1, 20, 3.25)[0].get_figheight() == 20.4  # of 60 arms
+  panel.arms[1].label = 'masked_lm_prob=0.15, policy=whole-word'
+  figure = report_figures.finals(panel, 'mlm', report_figures.WIDTHS['-column'])
+  figure.draw_without_rendering()
+  (axis,) = figure.axes
+  lines = axis.get_yticklabels()[1].get_text().split('\n')
+  assert lines == panel.arms[1].label.split(' ') and axis.bbox.width > 140
 
 
 def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):

@@ -8,6 +8,7 @@ a dot is a seed.
 import itertools
 import math
 import statistics
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -210,7 +211,11 @@ def new(count: int, height: float, width: float) -> tuple['Figure', list['Axes']
 def finals(panel: Panel, metric: str, width: float) -> 'Figure':
   """Draws final values: a line for each arm with its seeds as dots, its mean and its interval."""
   rows = [row for row in panel.rows(metric) if row.values]
-  figure, (axis,) = new(1, 0.7 + 0.32 * len(rows), width)
+  kept = {'break_long_words': False, 'break_on_hyphens': False}
+  fill = lambda label: textwrap.fill(label, round(8 * width), **kept)  # at most half the width
+  labels = [plain(fill(row.label)) for row in rows]
+  high = max(0.32, *(0.06 + 0.15 * (1 + label.count('\n')) for label in labels))
+  figure, (axis,) = new(1, 0.7 + high * len(rows), width)
   for place, row in enumerate(rows):
     look, values = looks(panel)[row.label], list(row.values.values())
     mean, heights = statistics.fmean(values), np.linspace(0.12, 0.24, len(values)) + place
@@ -224,7 +229,6 @@ def finals(panel: Panel, metric: str, width: float) -> 'Figure':
   # An outlier would press all others into a corner; the table has it.
   if level and 2 * low - high < level.value < 2 * high - low:
     draw_level(axis, *level, upright=True)
-  labels = [plain(row.label) for row in rows]
   axis.set(yticks=range(len(rows)), yticklabels=labels)
   # In a column of text long labels leave less room than the name of a metric takes.
   where = 'right' if width == WIDTHS['-column'] else 'center'

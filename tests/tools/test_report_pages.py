@@ -431,7 +431,7 @@ def test_a_picture_for_a_column_is_whole_and_no_higher_than_a_page(tmp_path):
   figure.draw_without_rendering()
   (axis,) = figure.axes
   lines = axis.get_yticklabels()[1].get_text().split('\n')
-  assert lines == panel.arms[1].label.split(' ') and axis.bbox.width > 140
+  assert lines == panel.arms[1].label.split(' ') and axis.bbox.width > 120
 
 
 def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):

@@ -118,7 +118,7 @@ def report(
   renamed: Sequence[str] = (),
   remarks: Sequence[str] = (),
 ) -> Report:
-  """Makes the Report of runs. baseline: an arm; '': the sweep's. renamed: ['OLD=NEW', ...], of arms,
+  """Makes the Report of runs. baseline: an arm; '': the sweep's. renamed: ['OLD=NEW', ...], arms,
   metrics and folders of sweeps."""
   runs, evaluated_on = report_arms.judged(runs)
   folders = list(map(Path, folders))

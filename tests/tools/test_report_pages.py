@@ -361,17 +361,19 @@ def test_a_number_stands_on_one_line_of_a_page_and_a_path_may_break():
   assert re.findall('<td(.*?)>', text) == ['', ' class=whole']
 
 
-def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictures):
-  for arm in 'ab':
-    for seed in range(3):
-      name = f'{arm},seed={seed}'
-      fields = f'seed={seed}', f'init_from=S/{name}'
-      workdir(tmp_path / name, [(500, 'eval', {'mlm': 2.0})], *fields)
+def test_runs_that_start_from_those_of_their_seed_or_from_one_run_are_one_arm(
+  tmp_path, no_pictures
+):
+  for arm, seed in itertools.product('abc', range(3)):
+    source = 'd,seed=1' if arm == 'c' else f'{arm},seed={seed}'
+    fields = f'seed={seed}', f'init_from=S/{source}'
+    workdir(tmp_path / f'{arm},seed={seed}', [(500, 'eval', {'mlm': 2.0})], *fields)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
-  assert [row[:2] for row in rows] == [[f'init_from={x},seed={{seed}}', '3'] for x in 'ab']
+  names = 'a,seed={seed}', 'b,seed={seed}', 'd,seed=1'
+  assert [row[:2] for row in rows] == [[f'init_from={x}', '3'] for x in names]
   plan(tmp_path)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
-  assert [row[:2] for row in rows] == [['b', '3'], ['a', '3']]  # as planned
+  assert [row[:2] for row in rows] == [[x, '3'] for x in 'cba']  # as planned
 
 
 def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):

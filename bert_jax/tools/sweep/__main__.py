@@ -149,14 +149,15 @@ def command_of(run: Run, root: Path) -> str:
 
 
 def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str, float], str]:
-  """Estimates durations: ({folder: seconds of a run}, how they are known); {}: they are not. An arm
+  """Estimates durations: ({folder: seconds of a run} as far as known, how they are known). An arm
   without a finished run takes as long as the FLOPs of its steps say, by a run that is done, else by
   one that is being trained, beside which nothing is tried, else by a trial. The first run of an arm
   compiles its program, which the others find."""
   ended = {run.folder: sweep_jobs.state_of(root, run) for run in runs}
   known, how_known = sweep_jobs.expected(runs, ended), 'as long as the runs that are done'
-  if all(run.arm in known for run in runs):
-    return {run.folder: known[run.arm] for run in runs}, how_known
+  sure = {run.folder: known[run.arm] for run in runs if run.arm in known}
+  if len(sure) == len(runs):
+    return sure, how_known
   done = [run for run in runs if ended[run.folder].state == 'done']
   if begun := done or [run for run in runs if lock.is_held(root / run.folder)]:
     # One that was stopped may have lost the seconds of some steps.
@@ -174,7 +175,7 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
     except InputError as error:
       return {}, str(error)
   if not (steps_done := sweep_jobs.steps_of(there)):
-    return {}, f'{how}, has no line of metrics yet'
+    return sure, f'{how}, has no line of metrics yet'
   rows, held = (there.facts.split(name).rows for name in ('train', 'eval'))
   by_arm, per_flop = {}, None
   for arm, config in {run.arm: run.config for run in (first, *runs)}.items():
@@ -190,8 +191,7 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
   firsts = {run.arm: run for run in reversed(runs)}
   compiling = there.facts.compile_seconds or 0.0
   each = {x.folder: by_arm[x.arm] - compiling * (x is not firsts[x.arm]) for x in runs}
-  each |= {x.folder: known[x.arm] for x in runs if x.arm in known}
-  return each, f'{how_known}; of another arm by {how}' if known else how
+  return each | sure, f'{how_known}; of another arm by {how}' if sure else how
 
 
 def show(runs: Sequence[Run], root: Path, processes: int) -> None:

@@ -249,7 +249,7 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   name = 'masking.masked_lm_prob=0.4,seed=0'
   (tmp_path / 'logs').mkdir()
   (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': 'why'}))
-  planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}}}
+  planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}, 'begun': {}}}
   (tmp_path / 'sweep.json').write_text(json.dumps(planned))
   with pytest.raises(InputError, match='no arm, or several, is called as --label what=ever says; '):
     report.read(tmp_path, renamed=['what=ever'])
@@ -263,7 +263,7 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
     'begun has written no metrics yet',
     'seed=7: unfinished: at step 100 of 500',
     f'{name} failed: why',
-    'planned and not run yet: late',
+    'planned and not run yet: late\n',
     'no arm matches the baseline x; there are masked_lm_prob=0.15, masked_lm_prob=0.3',
     'No arm is the baseline here',
     'No interval and no test of fewer than 3 seeds: masked_lm_prob=0.15.',

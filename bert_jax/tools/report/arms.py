@@ -149,8 +149,8 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str], list[Path
       more = f' and {len(others)} more of its arm' if others else ''
       remarks.append(f'{first}{more} failed: {error}')
       failed += [first, *others]
-    waiting = [name for name, x in ended if not x.state]
-    if waiting := [x for x in waiting if not files.exists(folder / x / records.METRICS)]:
+    begun = lambda path: any(files.exists(path / x) for x in (records.FACTS, records.METRICS))
+    if waiting := [name for name, x in ended if not x.state and not begun(folder / name)]:
       more = f' and {len(waiting) - 1} more' if len(waiting) > 1 else ''
       remarks.append(f'{folder}: planned and not run yet: {waiting[0]}{more}')
   return baseline, remarks, failed

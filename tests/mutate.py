@@ -379,7 +379,7 @@ def attempt(fault: Fault, tests: list[str], folder: Path, seconds: float) -> dic
     with tempfile.NamedTemporaryFile('r+') as output:
       child = CHILDREN.Process(target=run_tests, args=(folder, tests, output.name, cpu))
       child.start()
-      child.join(10 * cpu)
+      child.join(3 * cpu)
       code = child.exitcode
       child.kill()
       lines = output.read().splitlines()

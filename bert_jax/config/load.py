@@ -79,7 +79,7 @@ def call(spec: str, name: str) -> tuple[Any, str]:
     return function(arg), f'{path}:{line}'
   except InputError:
     raise
-  except (Exception, SystemExit) as error:
+  except (Exception, SystemExit, GeneratorExit) as error:
     trace = traceback.extract_tb(error.__traceback__)
     lines = [line, *(frame.lineno for frame in trace if frame.filename == path)]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1]

@@ -56,6 +56,8 @@ class Inputs:
     """The fingerprints by which a checkpoint knows its config, its data and its vocabulary."""
     data, vocabulary = self.sources['train'].fingerprint, self.tokenizer.fingerprint
     out = {'config': config_lib.fingerprint(self.config), 'data': data, 'vocabulary': vocabulary}
+    if 'eval' in self.sources:
+      out['eval'] = self.sources['eval'].fingerprint
     if teaching.has_teacher(self.config):
       out['teacher'] = self.objective.fingerprint
     if sets := contents.named_sets(self.config, 'train'):
@@ -140,6 +142,9 @@ def check_continues(inputs: Inputs, program: Program) -> None:
   elif not same_data:
     other = 'is not what it was, or not read as it was by an earlier version,'
     wrong = f'the training data {other} at checkpoint {number}; {back}'
+  elif meta.get('eval', identity.get('eval')) != identity.get('eval'):
+    # The points of one curve, and the best of them, are measured on the same rows.
+    wrong = f'the evaluation data is not what it was at checkpoint {number}; {back}'
   elif meta['config'] not in contents.fingerprints(folder, inputs.config):
     wrong = f'{contents.CONFIG} was changed since checkpoint {number}; bring it back'
   elif number > steps:

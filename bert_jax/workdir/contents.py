@@ -37,6 +37,9 @@ def read_config(workdir: str | Path) -> ConfigDict:
     if (path.parent / 'adapter_config.json').is_file():
       lacking = 'adapter_config.json: an adapter (LoRA) without its model, which PEFT merges by '
       lacking += 'model.merge_and_unload().save_pretrained(OUT)'
+    elif (path.parent / 'modules.json').is_file():
+      lacking += '; early versions of sentence-transformers put it into a folder beside '
+      lacking += 'modules.json, and SentenceTransformer(IN).save(OUT) now puts it into OUT'
     raise InputError(f'{workdir} holds no run ({lacking}); give a workdir or a folder of a model.')
   content = json_of(path)
   if 'seal' in content and content['seal'] != files.seal(content):

@@ -376,6 +376,7 @@ CALLS = 'def rate():\n  return 1 / 0\n\n\ndef get_config(arg):\n  return both(ar
   [
     ('get_configs = dict', 'a.py defines no get_config'),
     ('import sys\n\ndef get_config(arg):\n  sys.exit(3)', 'a.py:4 is wrong: SystemExit: 3; mend'),
+    ('def get_config(arg):\n  raise GeneratorExit', 'a.py:2 is wrong: GeneratorExit: .*; mend'),
     (f'{CALLS}def both(arg):\n  return rate()', 'a.py:2 is wrong: ZeroDivisionError'),
   ],
 )

@@ -27,6 +27,7 @@ corpus.entities={{texts}}/entities.txt {MLM}"""
 SPANS = 'corpus.lengths=16,32@6 optimizer.batch_warmup=6 optimizer.accumulation=2'
 PAIRS = """table.labels=x,y table.text_column=first table.pair_column=second
 table.label_column=label"""
+BART = 'model.embedding_norm=true model.position_embeddings=learned'
 # {family: (golden run, what differs)}; a change that depends on the number of steps names a step.
 FAMILIES = {
   'mlm_nsp': ('nsp', MLM),
@@ -40,9 +41,9 @@ FAMILIES = {
   'causal': ('causal, two languages', 'model.embedding_norm=false model.type_vocab_size=0'),
   'memory': ('causal, a memory', ''),
   'diffusion': ('causal, then diffusion', ''),
-  'teacher': ('from a teacher', ''),
-  'denoising': ('denoising', ''),
-  'translation': ('translation', ''),
+  'teacher': ('from a teacher', 'model.num_hidden_layers=1'),
+  'denoising': ('denoising', BART),
+  'translation': ('translation', BART),
   'pairs': ('labels of pairs', ''),
   'examples': ('labels of pairs', f'data.train=E {PAIRS}'),
   'labels': ('several labels, unrolled', ''),

@@ -60,6 +60,22 @@ def test_batches_skipped_by_an_earlier_version_are_rows():
   assert read({'tally': saved.to_meta()}).to_meta() == saved.to_meta()
 
 
+def test_a_run_goes_on_only_with_the_data_that_it_had(corpus_file, tmp_path):
+  """Other texts to train on give other bits; others to be judged by give a curve of two kinds."""
+  texts = {split: tmp_path / f'{split}.txt' for split in ('train', 'eval')}
+  for number, path in enumerate(texts.values()):
+    path.write_text('\n\n'.join(corpus_file.read_text().split('\n\n')[number::2]))
+  config = small_pretrain(texts['train'], f'data.eval={texts["eval"]}', 'steps=3')
+  begun(config, tmp_path / 'run', 2)
+  goes_on(config, tmp_path / 'run')
+  for path, named in zip(texts.values(), ('training', 'evaluation')):
+    was = path.read_text()
+    path.write_text(was.replace('holds', 'finds'))
+    with pytest.raises(InputError, match=f'the {named} data is not what it was.* checkpoint 2; '):
+      goes_on(config, tmp_path / 'run')
+    path.write_text(was)
+
+
 def test_a_run_goes_on_only_with_the_past_that_it_had(corpus_file, tmp_path, caplog):
   caplog.set_level('INFO', 'bert_jax')
   workdir = tmp_path / 'run'

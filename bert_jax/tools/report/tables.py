@@ -17,7 +17,7 @@ from bert_jax.tools.report.statistics import FEWEST
 DIFFERENCE = 'difference', '95 % interval of it', 'p', 'p, corrected'
 HEADER = ('arm', 'seeds', 'mean ± sd', '95 % interval', *DIFFERENCE)
 NARROW = ('arm', 'seeds', 'mean ± sd', 'difference ± 95 %', 'p, corrected')  # the columns in LaTeX
-MARKS = '†‡§¶'  # one for each note below a table in LaTeX
+MARKS = '†‡§¶'  # one for each different note below a table in LaTeX
 SCORES = 'Other scores, mean ± standard deviation'
 UNTESTED = 'The baseline collapsed, so nothing is tested.'
 UNBEATEN = 'No arm beats a guess: nothing was learned that differences could speak of.'
@@ -119,9 +119,11 @@ def mean_of(row: Row, notes: list[str] | None = None) -> str:
   mean, gone = spread(list(row.values.values())), collapsed(row)
   if notes is None or not gone:
     return f'{mean} ({gone})' if gone else mean
-  mark = MARKS[len(notes) % len(MARKS)] * (len(notes) // len(MARKS) + 1)
-  notes.append(f'{mark} {gone}')
-  return mean + mark
+  marks = {text: mark for mark, _, text in (note.partition(' ') for note in notes)}
+  if gone not in marks:
+    marks[gone] = MARKS[len(notes) % len(MARKS)] * (len(notes) // len(MARKS) + 1)
+    notes.append(f'{marks[gone]} {gone}')
+  return mean + marks[gone]
 
 
 def collapsed(row: Row) -> str:

@@ -548,7 +548,7 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
 
   monkeypatch.setattr(sweep_jobs, 'TRIAL', 0.1)
   _, said, log = swept(capsys, *command, '--dry-run')
-  assert 's to start' in said and 'trial of optimizer.learning_rate=1e-3,seed=0' in said
+  assert 's to start' in said and 'trial of optimizer.learning_rate=1e-3,seed=0' in said, log
   assert 'the baseline is optimizer.learning_rate=1e-3' in log and not root.exists()
   monkeypatch.setattr(sweep_jobs, 'started', started)
   code, said, log = swept(capsys, *command, '--jobs', '2')

@@ -23,16 +23,19 @@ from bert_jax.tasks import TASKS
 COLUMNS = 100
 
 
-def table(word: str = '') -> str:
-  """All fields as text, or those with a word in name, choices or meaning; InputError if none."""
-  blocks = {'': SHARED} | {f'-- objective={task.name}': task.fields for task in TASKS.values()}
-  parts = []
-  for title, fields in blocks.items():
-    there = (_entry(*x) for x in fields.items() if word.lower() in _said(*x).lower())
-    if entries := '\n'.join(there):
-      parts += [title] * bool(title) + [entries]
-  if not parts:
-    fault = f'no field has {word!r} in its name, choices or meaning'
+def table(words: str = '') -> str:
+  """All fields as text, or those with all the words in name, choices or meaning; InputError if
+  none. A field that several objectives have alike stands once, below their names."""
+  owners: dict[str, list[str]] = {}
+  wanted = lambda *field: all(word in _said(*field).lower() for word in words.lower().split())
+  for task in TASKS.values():
+    for entry in (_entry(*x) for x in task.fields.items() if wanted(*x)):
+      owners.setdefault(entry, []).append(task.name)
+  blocks = {'': [_entry(*x) for x in SHARED.items() if wanted(*x)]}
+  for entry, names in owners.items():
+    blocks.setdefault(_filled(f'-- objective={" | ".join(names)}', 4), []).append(entry)
+  if not (parts := [x for title, some in blocks.items() for x in (title, *some) if some and x]):
+    fault = f'no field has {words!r} in its name, choices or meaning'
     raise InputError(f'{fault}; without --find all are shown.')
   return '\n'.join(parts)
 
@@ -70,7 +73,7 @@ if __name__ == '__main__':
   settings = dict(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser = argparse.ArgumentParser('python -m bert_jax.config', allow_abbrev=False, **settings)
   parser.add_argument('--config', default='', metavar='FILE[:ARGS]', help='may stand alone first')
-  parser.add_argument('--find', default='', metavar='WORD', help='only fields that are about it')
+  parser.add_argument('--find', default='', metavar='WORDS', help='only fields that are about them')
   parser.add_argument('--workdir', default='', help='not looked at')
   words = sys.argv[1:]
   is_file = bool(words) and not words[0].startswith('-')

@@ -117,7 +117,8 @@ def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):
   [
     ('both', "corpus.languages=['xx']", "corpus.languages has 'xx', which is not in data.train"),
     ('both', "corpus.weights=[('xx',2.0)]", "corpus.weights has 'xx', which is not among"),
-    ('both', 'masking.policy=entity', 'prepare it again with --entities'),
+    ('both', 'masking.policy=entity', 'prepare it again with --entities FILE.'),
+    ('both', 'corpus.phrases=a corpus.entities=b', 'again with --phrases a --entities b.'),
     ('both', 'corpus.segmenter=jieba', 'jieba needs marks that are made when'),
     ('both', 'masking.policy=word', "is not understood at 'word'; use one of token, whole_word"),
     ('both', 'masking.policy=token,span@0', 'does not begin at step 0 and go up'),

@@ -78,8 +78,8 @@ def test_seeds_are_one_line_and_other_fields_another(tmp_path):
 
 
 def plan(folder, **more):
-  """The sweep.json of a folder whose runs are called ARM,seed=N."""
-  names = [path.name for path in folder.iterdir() if path.is_dir()]
+  """The sweep.json of a folder whose runs are called ARM,seed=N, in the order Z to A."""
+  names = sorted((path.name for path in folder.iterdir() if path.is_dir()), reverse=True)
   runs = {name: {'arm': name.rpartition(',seed=')[0]} for name in names}
   (folder / 'sweep.json').write_text(json.dumps({'runs': runs | more.pop('runs', {})} | more))
 
@@ -173,11 +173,14 @@ def test_a_mean_with_collapsed_runs_says_so(tmp_path):
   assert 'Runs that collapsed, to one answer for every example, are in all means and tests.' in text
   assert f'{tmp_path}/s3: collapsed: one answer for every example' in text
   scores = {'classification_accuracy': 0.4, 'constant': 1}
-  workdir(tmp_path / 't', [(2, 'eval', scores)], 'optimizer.beta1=0.8', *fields[1:], spec=spec)
-  lines = pages.latex(report.read(tmp_path)).splitlines()  # each note has a mark of its own
+  for beta in '78':
+    more = f'optimizer.beta1=0.{beta}', *fields[1:]
+    workdir(tmp_path / f't{beta}', [(2, 'eval', scores)], *more, spec=spec)
+  lines = pages.latex(report.read(tmp_path)).splitlines()  # each other note has a mark of its own
   assert r'beta1=0.9 & 4 & 0.8075 $\pm$ 0.2052\dag{} & - & - \\' in lines
   assert r'\par \dag{} 1 of 4 collapsed, 0.9100 $\pm$ 0.0100 without' in lines
-  assert r'beta1=0.8 & 1 & 0.4000\ddag{} & - & - \\' in lines
+  for beta in '78':
+    assert rf'beta1=0.{beta} & 1 & 0.4000\ddag{{}} & - & - \\' in lines
 
 
 def test_an_arm_that_collapsed_gets_no_p_value(tmp_path):

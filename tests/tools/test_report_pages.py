@@ -250,7 +250,7 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   name = 'masking.masked_lm_prob=0.4,seed=0'
   (tmp_path / 'logs').mkdir()
   (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': 'why'}))
-  planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}}}
+  planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}, 'begun': {}}}
   (tmp_path / 'sweep.json').write_text(json.dumps(planned))
   with pytest.raises(InputError, match='no arm, or several, is called as --label what=ever says; '):
     report.read(tmp_path, renamed=['what=ever'])
@@ -264,7 +264,7 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
     'begun has written no metrics yet',
     'seed=7: unfinished: at step 100 of 500',
     f'{name} failed: why',
-    'planned and not run yet: late',
+    'planned and not run yet: late\n',
     'no arm matches the baseline x; there are masked_lm_prob=0.15, masked_lm_prob=0.3',
     'No arm is the baseline here',
     'No interval and no test of fewer than 3 seeds: masked_lm_prob=0.15.',
@@ -362,17 +362,19 @@ def test_a_number_stands_on_one_line_of_a_page_and_a_path_may_break():
   assert re.findall('<td(.*?)>', text) == ['', ' class=whole']
 
 
-def test_runs_that_start_from_those_of_their_seed_are_one_arm(tmp_path, no_pictures):
-  for arm in 'ab':
-    for seed in range(3):
-      name = f'{arm},seed={seed}'
-      fields = f'seed={seed}', f'init_from=S/{name}'
-      workdir(tmp_path / name, [(500, 'eval', {'mlm': 2.0})], *fields)
+def test_runs_that_start_from_those_of_their_seed_or_from_one_run_are_one_arm(
+  tmp_path, no_pictures
+):
+  for arm, seed in itertools.product('abc', range(3)):
+    source = 'd,seed=1' if arm == 'c' else f'{arm},seed={seed}'
+    fields = f'seed={seed}', f'init_from=S/{source}'
+    workdir(tmp_path / f'{arm},seed={seed}', [(500, 'eval', {'mlm': 2.0})], *fields)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
-  assert [row[:2] for row in rows] == [[f'init_from={x},seed={{seed}}', '3'] for x in 'ab']
+  names = 'a,seed={seed}', 'b,seed={seed}', 'd,seed=1'
+  assert [row[:2] for row in rows] == [[f'init_from={x}', '3'] for x in names]
   plan(tmp_path)
   rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
-  assert [row[:2] for row in rows] == [['a', '3'], ['b', '3']]
+  assert [row[:2] for row in rows] == [[x, '3'] for x in 'cba']  # as planned
 
 
 def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
@@ -387,7 +389,7 @@ def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
     plan(folder)
   text = made(tmp_path, '--label', 'a=A')['report.md']
   for heading in ('mlm_nsp: mlm', 'classification: classification_accuracy'):
-    assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['A', 'b']
+    assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['b', 'A']
 
 
 def test_a_figure_has_as_many_axes_as_panels():
@@ -427,6 +429,12 @@ def test_a_picture_for_a_column_is_whole_and_no_higher_than_a_page(tmp_path):
   heights = [report_figures.new(n, 2.4, 3.25)[0].get_figheight() for n in (1, 2, 4)]
   assert heights == pytest.approx([2.8, 5.2, 7.9])
   assert report_figures.new(1, 20, 3.25)[0].get_figheight() == 20.4  # of 60 arms
+  panel.arms[1].label = 'masked_lm_prob=0.15, policy=whole-word'
+  figure = report_figures.finals(panel, 'mlm', report_figures.WIDTHS['-column'])
+  figure.draw_without_rendering()
+  (axis,) = figure.axes
+  lines = axis.get_yticklabels()[1].get_text().split('\n')
+  assert lines == panel.arms[1].label.split(' ') and axis.bbox.width > 120
 
 
 def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):
@@ -535,20 +543,22 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
   others.append(first)
   for run in others:
     shutil.move(tmp_path / run.name, run)
-  renamed = ['--label', f'{arms[1]}=30 %']
-  report.main([*folders, '--table', '--out', str(tmp_path / 'out'), *renamed])
-  lines = [x for x in capsys.readouterr().out.split('\n') if x[:1] == '|']
+  labels = f'{arms[1]}=30 %', 'S-cola=CoLA', 'mlm=loss', 'classification_accuracy=accuracy'
+  renamed = [word for label in labels for word in ('--label', label)]
+  gone = str(tmp_path / 'S-sst')
+  report.main([*folders, gone, '--table', '--out', str(tmp_path / 'out'), *renamed])
+  said, logged = capsys.readouterr()
+  assert f'{gone} is no folder: left out' in logged
+  lines = [x for x in said.split('\n') if x[:1] == '|']
   header, _, *rows = [x.strip('| ').split(' | ') for x in lines]
-  columns = {name.partition(' (')[2].strip(')'): n for n, name in enumerate(header)}
-  assert header[:3] == ['arm', 'seeds', 'mlm (S)'] and len(header) == 5
+  assert header == ['arm', 'seeds', 'loss (S)', 'accuracy (S-sst2)', 'accuracy (CoLA)']
   assert [row[:2] for row in rows] == [[arms[0], '3'], ['30 %', '3']]
-  for folder, (first, second) in values.items():
-    n = columns[folder]
+  for n, (first, second) in enumerate(values.values(), 2):
     assert rows[0][n] == f'{first + 0.01:.4f} ± 0.0100'
     assert rows[1][n].startswith(f'{second + 0.02:.4f} ± 0.0200, p ')
   assert (tmp_path / 'out' / 'report.md').read_text().startswith('# S\n')
   for name in ('report.md', 'table.tex', 'report.html'):
-    assert all(x in (tmp_path / 'out' / name).read_text() for x in ('S-sst2', 'S-cola'))
+    assert all(x in (tmp_path / 'out' / name).read_text() for x in ('S-sst2', 'CoLA'))
   assert '<h2>All sweeps</h2>' in (tmp_path / 'out' / 'report.html').read_text()
   (panel,) = report.read(tmp_path / 'S').panels
   assert panel.metrics == ['mlm', 'probe_loss', 'probe_tags_accuracy']

@@ -293,7 +293,9 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
   (root / 'sweep.json').write_text(json.dumps({'runs': before}))
   chosen = lambda only: list(sweep_grid.arms_of(spec, [], before=str(root), only=only)[0])
   assert chosen("'a.b=2,c=1','a.b=1,c=3'") == ['a.b=2,c=1', 'a.b=1,c=3']
-  with pytest.raises(InputError, match="--arms 'b=2' is not an arm of --from, which has a.b=1,c=1"):
+  with pytest.raises(
+    InputError, match='--arms \'b=2\' is not an arm of --from, which has "a.b=1,c=1"'
+  ):
     chosen('b=2')
   with pytest.raises(InputError, match='--from has other arms; drop one'):
     sweep_grid.arms_of(spec, ['steps=5,6'], '', before=str(root))
@@ -414,7 +416,7 @@ def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp
   flops = flops_of_step(runs[0].config)
   data = {'train': Split(rows=121), 'eval': Split(rows=50)}
   facts = Facts(data=data, flops_per_step=flops, compile_seconds=4.0)
-  there = Run(tmp_path, runs[0].config, {}, '', facts, points=(Point(4, 'train', {}),))
+  there = Run(tmp_path, runs[0].config, {}, '', facts, points=(Point(4, 'train', {'steps': 4}),))
   monkeypatch.setattr(sweep_jobs, 'tried', lambda run, count: (there, 2.0, 9.0))
   found, _ = sweep.times(runs, tmp_path, 1)
   # 46 and 23 steps of 8 and 16 rows; five and three evaluations of 2 batches, and one of 7 and 4.
@@ -424,7 +426,8 @@ def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp
 
 
 def test_a_dry_run_tries_nothing_beside_a_run_that_is_trained(monkeypatch, tmp_path, capsys):
-  """The run itself says how long its steps take, of which 2 s were for 3 steps until a stop."""
+  """The run itself says how long its steps take, of which 2 s were for 3 steps until a stop; those
+  of two other steps, killed before their line, are lost."""
   words = f'--config {PRETRAIN} --workdir {tmp_path} --seeds 1 --vary batch_size=8,16 --dry-run'
   words = [*words.split(), '--config.steps=46', '--config.eval.every=0']
   monkeypatch.setattr(sweep_jobs, 'tried', lambda *_: pytest.fail('a trial'))
@@ -434,12 +437,31 @@ def test_a_dry_run_tries_nothing_beside_a_run_that_is_trained(monkeypatch, tmp_p
   assert said.count(' ?  ') == 2 and f'? with --jobs 1 ({folder.name}, which is being' in said
   folder.mkdir()
   (folder / 'summary.json').write_text('{"seconds": {"setup": 7.0, "step": 1.0}}')
-  times = ((3, 1.5, 0.5), (5, 1.0, 0.5))
-  lines = [dict(step=k, split='train', step_seconds=a, data_seconds=b) for k, a, b in times]
+  values = ((3, 3, 1.5, 0.5), (7, 2, 1.0, 0.5))
+  lines = [dict(zip(('step', 'steps', 'step_seconds', 'data_seconds'), x)) for x in values]
+  lines = [line | {'split': 'train'} for line in lines]
   (folder / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)))
   _, said, _ = swept(capsys, *words)
   assert '7 s to start, 0.7 s a step' in said
   assert [re.split(' {2,}', line)[2] for line in said.splitlines()[1:3]] == ['23 s', '39 s']
+
+
+def test_a_finished_arm_tells_the_time_of_a_larger_one_by_its_flops(monkeypatch, tmp_path, capsys):
+  """A run of 12 s, of which 4 are 8 steps and 1 is evaluations: steps of twice the rows take twice
+  as long, its start does not."""
+  words = f'--config {PRETRAIN} --workdir {tmp_path} --seeds 1 --vary batch_size=8,16 --dry-run'
+  words = [*words.split(), '--config.steps=8', '--config.eval.every=0']
+  monkeypatch.setattr(sweep_jobs, 'tried', lambda *_: pytest.fail('a trial'))
+  folder = tmp_path / 'batch_size=8,seed=0'
+  ended = lambda _, run, *faults: Outcome('done' * (run.folder == folder.name), '', 12.0)
+  monkeypatch.setattr(sweep_jobs, 'state_of', ended)
+  folder.mkdir()
+  (folder / 'summary.json').write_text('{"seconds": {"setup": 3.0, "eval": 1.0}}')
+  line = dict(step=8, split='train', steps=8, step_seconds=3.5, data_seconds=0.5)
+  (folder / 'metrics.jsonl').write_text(json.dumps(line))
+  _, said, _ = swept(capsys, *words)
+  assert [re.split(' {2,}', line)[2] for line in said.splitlines()[1:3]] == ['0 s', '15 s']
+  assert 'of another arm by batch_size=8,seed=0, which is done: 7 s to start, 0.5 s a step' in said
 
 
 def test_a_trial_that_fails_is_said_below_the_table(monkeypatch, tmp_path, capsys):
@@ -526,7 +548,7 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
 
   monkeypatch.setattr(sweep_jobs, 'TRIAL', 0.1)
   _, said, log = swept(capsys, *command, '--dry-run')
-  assert 's to start' in said and 'trial of optimizer.learning_rate=1e-3,seed=0' in said
+  assert 's to start' in said and 'trial of optimizer.learning_rate=1e-3,seed=0' in said, log
   assert 'the baseline is optimizer.learning_rate=1e-3' in log and not root.exists()
   monkeypatch.setattr(sweep_jobs, 'started', started)
   code, said, log = swept(capsys, *command, '--jobs', '2')
@@ -666,9 +688,8 @@ def test_a_child_ends_with_the_sweep(monkeypatch):
 def test_the_expected_time_is_that_of_the_runs_that_are_done():
   jobs = [run_of(f'{arm},seed={seed}', arm) for arm in 'ab' for seed in (0, 1)]
   ended = {'a,seed=0': Outcome('done', '', 10.0)}
-  assert sweep_jobs.expected(jobs, ended)['b,seed=1'] == 10.0
-  ended['b,seed=0'] = Outcome('done', '', 30.0)
-  assert list(sweep_jobs.expected(jobs, ended).values()) == [10.0, 10.0, 30.0, 30.0]
+  ended['a,seed=1'], ended['b,seed=0'] = Outcome('done', '', 13.0), Outcome('failed', '', 30.0)
+  assert sweep_jobs.expected(jobs, ended) == {'a': 11.5}
   assert [sweep_jobs.duration(x) for x in (45, 720, 9000)] == ['45 s', '12 min', '2.5 h']
 
 

@@ -93,14 +93,17 @@ def _check_marks(config, metas):
   """InputError if the units of a masking policy were not marked when the corpus was prepared."""
   policies = {*values_of(config.masking.policy), config.eval_masking.policy}
   made = [meta for _, meta in metas if meta]
-  for name, policy in (('segmenter', ''), ('phrases', 'phrase'), ('entities', 'entity')):
+  marks = {'segmenter': '', 'phrases': 'phrase', 'entities': 'entity'}
+  for name, policy in marks.items():
     lexicon, masks = config.corpus[name], policy in policies - {''}
     asked = f'masking.policy={policy}' if masks else f'corpus.{name}={lexicon}'
     if masks and not lexicon and len(made) < len(metas):  # there is text
       raise InputError(f'{asked} needs corpus.{name}, a lexicon; name its file.')
     if (masks or lexicon) and not all(meta[name] for meta in made):
       fault = f'{asked} needs marks that are made when a corpus is prepared, and this one has none'
-      raise InputError(f'{fault}; prepare it again with --{name}.')
+      every = {name: lexicon or 'FILE'} | {x: config.corpus[x] for x in marks if config.corpus[x]}
+      again = ' '.join(f'--{x} {value}' for x, value in every.items())
+      raise InputError(f'{fault}; prepare it again with {again}.')
 
 
 def texts(config: ConfigDict) -> Iterator[str] | Mapping[str, Iterator[str]]:

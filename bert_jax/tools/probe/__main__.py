@@ -176,14 +176,13 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     raise InputError(f'no checkpoint of {args.model} can be read; the reasons stand above.')
   for kind, n in results[-1]['counts'].items():
     log.info('%s %s', f'{n:,}', kind)
-  text = '\n'.join(table(results)) + '\n'
-  write_whole(out / 'table.txt', text)
-  print(text, end='')
+  write_whole(out / 'table.txt', '\n'.join(table(results)) + '\n')
   return results
 
 
 def run_all(args: argparse.Namespace) -> None:
-  """Probes all runs below a folder, and prints what was found: means and intervals over seeds."""
+  """Probes all runs below a folder, and prints means and intervals over seeds; the table of a run
+  lies in its folder."""
   if args.out:
     raise InputError(f'{args.model} holds several runs, which keep their results; leave out --out.')
   runs, failed = records.below(args.model)[0], defaultdict(list)
@@ -231,7 +230,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     keep_compiled()
     folder = Path(args.model).expanduser()
     is_one = files.exists(folder / contents.CONFIG) or not folder.is_dir()
-    run(args) if is_one or not [*folder.glob(f'*/{contents.CONFIG}')] else run_all(args)
+    if not is_one and [*folder.glob(f'*/{contents.CONFIG}')]:
+      run_all(args)
+    else:
+      print('\n'.join(table(run(args))))
 
 
 if __name__ == '__main__':

@@ -76,7 +76,9 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--baseline', default='', metavar='LABEL', help="the arm to compare with, if not the sweep's")
   add('--out', default='', metavar='DIR', help='default: the folder report in the first folder')
   add('--title', default='', help='of the pages; default: the name of the first folder')
-  add('--label', action='append', default=[], metavar='OLD=NEW', help='renames an arm')
+  add(
+    '--label', action='append', default=[], metavar='OLD=NEW', help='renames an arm, score or sweep'
+  )
   add('--table', action='store_true', help='show one table of all sweeps and tasks, in Markdown')
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
@@ -86,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     how = {'baseline': args.baseline, 'renamed': args.label, 'svm': args.svm}
     report = read(*folders, metric=args.metric, **how)
     print(pages.markdown_table(tables.overview(report)) if args.table else table(report))
+    for remark in report.remarks if args.table else ():
+      log.warning('%s', remark)
     out = Path(args.out or next(x for x in folders if x.is_dir()) / 'report')
     arguments.check_writable(out)
     written = pages.write(report, out, args.title or folders[0].resolve().name)

@@ -149,38 +149,51 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str], list[Path
       more = f' and {len(others)} more of its arm' if others else ''
       remarks.append(f'{first}{more} failed: {error}')
       failed += [first, *others]
-    waiting = [name for name, x in ended if not x.state]
-    if waiting := [x for x in waiting if not files.exists(folder / x / records.METRICS)]:
+    begun = lambda path: any(files.exists(path / x) for x in (records.FACTS, records.METRICS))
+    if waiting := [name for name, x in ended if not x.state and not begun(folder / name)]:
       more = f' and {len(waiting) - 1} more' if len(waiting) > 1 else ''
       remarks.append(f'{folder}: planned and not run yet: {waiting[0]}{more}')
   return baseline, remarks, failed
 
 
-def value_of(run: Run, name: str) -> Any:
-  """The value of a field, with {seed} in place of the run's own in a path such as init_from; of
-  what the training data fills in, whether it does."""
-  value, seed = run.fields.get(name), run.fields.get('seed')
+def values_in(runs: Sequence[Run], name: str) -> list[Any]:
+  """The values of a field in runs: of what the training data fills in, whether it does; of a path
+  such as init_from with {seed} in place of the run's own, if no other seed beside it has the same
+  path."""
+  values, seeds = [run.fields.get(name) for run in runs], collections.defaultdict(set)
   if name in PRIORS:
-    return 'data' if value else 'none'
-  return re.sub(rf'\bseed={seed}\b', 'seed={seed}', value) if isinstance(value, str) else value
+    return ['data' if value else 'none' for value in values]
+  for run, value in zip(runs, values):
+    seeds[run.path.parent, str(value)].add(run.fields.get('seed'))
+  out = []
+  for run, value in zip(runs, values):
+    if isinstance(value, str) and len(seeds[run.path.parent, value]) == 1:
+      value = re.sub(rf'\bseed={run.fields.get("seed")}\b', 'seed={seed}', value)
+    out.append(value)
+  return out
 
 
-def varied(runs: Sequence[Run]) -> list[str]:
-  """The fields, except the seed, in which runs differ and that may change a result."""
-  differ = lambda name: len({str(value_of(run, name)) for run in runs}) > 1
+def varied(runs: Sequence[Run]) -> dict[str, list[Any]]:
+  """{field: its values} of fields, except the seed, in which runs differ and that may change a
+  result."""
   ignored = {'seed', 'eval.seed', *WITHOUT_EFFECT}
-  return [x for x in (runs[0].fields if runs else ()) if x not in ignored and differ(x)]
+  names = [name for name in (runs[0].fields if runs else ()) if name not in ignored]
+  every = {name: values_in(runs, name) for name in names}
+  return {name: values for name, values in every.items() if len({*map(str, values)}) > 1}
 
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:
-  """Groups the runs of one objective into arms, named by sweep.json, or else by the fields in which
-  they differ, or, if these are many, by their folder; the folder is added to a name of several."""
-  fields, groups = varied(runs), {}
-  for run in runs:
-    values = ((name, value_of(run, name)) for name in fields)
-    text = ', '.join(f'{name}={"none" if value == "" else value}' for name, value in values)
-    groups.setdefault(text, []).append(run)
+  """Groups the runs of one objective into arms, named and in the order of sweep.json, or else named
+  by the fields in which they differ, or, if these are many, by their folder; the folder is added to
+  a name of several."""
   sweeps = {folder: records.read_sweep(folder) for folder in {run.path.parent for run in runs}}
+  places = {folder / name: n for folder, x in sweeps.items() if x for n, name in enumerate(x.runs)}
+  runs = sorted(runs, key=lambda run: places.get(run.path, len(places)))
+  fields, groups = varied(runs), {}
+  for run, *values in zip(runs, *fields.values()):
+    each = zip(fields, values)
+    text = ', '.join(f'{name}={"none" if value == "" else value}' for name, value in each)
+    groups.setdefault(text, []).append(run)
   names, folders = [], []
   for text, members in groups.items():
     plans = [(run.path.name, sweeps[run.path.parent]) for run in members]
@@ -230,6 +243,8 @@ def readable(texts: Sequence[str]) -> list[str]:
 
 def differing(arms: Sequence[Arm]) -> tuple[list[str], dict[str, list[str]]]:
   """The fields in which the arms of an objective differ: (names, {label: [value of each]})."""
-  names = varied([run for arm in arms for run in arm.runs])
-  values = lambda arm: [str(value_of(arm.runs[0], name)) for name in names]
-  return names, {arm.label: values(arm) for arm in arms if arm.runs}
+  runs = [run for arm in arms for run in arm.runs]
+  fields = varied(runs)
+  values = dict(zip((run.path for run in runs), zip(*fields.values())))
+  shown = lambda arm: [str(value) for value in values.get(arm.runs[0].path, ())]
+  return [*fields], {arm.label: shown(arm) for arm in arms if arm.runs}

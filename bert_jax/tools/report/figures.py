@@ -8,6 +8,7 @@ a dot is a seed.
 import itertools
 import math
 import statistics
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +158,7 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
     draw_level(axis, *level, upright=False)
   for step, value in sorted(changes(panel)) if along == 'step' else ():
     draw_level(axis, step, value, upright=True)
-  axis.set(xlabel=ALONG[along], ylabel=panel.named(metric))
+  axis.set(xlabel=ALONG[along], ylabel=plain(panel.named(metric)))
   if axis.get_xlim()[1] >= 1000:
     axis.xaxis.set_major_formatter(EngFormatter())  # 250 k
   axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
@@ -175,7 +176,8 @@ def draw_lengths(axis: 'Axes', panel: Panel, metric: str, lengths: Sequence[str]
     means = [(i, statistics.fmean(x), within(count, x)) for i, count, x in there]
     draw_line(axis, means, looks(panel)[arm.label], arm.label)
   labels = [f'{x}\n({counts[x]:,})' for x in lengths]
-  axis.set(xticks=range(len(lengths)), xlabel='tokens of a text (texts)', ylabel=metric)
+  axis.set(xticks=range(len(lengths)), xlabel='tokens of a text (texts)')
+  axis.set_ylabel(plain(panel.named(metric)))
   axis.set_xticklabels(labels, fontsize=7 if len(labels) < 5 else 5)
 
 
@@ -209,7 +211,11 @@ def new(count: int, height: float, width: float) -> tuple['Figure', list['Axes']
 def finals(panel: Panel, metric: str, width: float) -> 'Figure':
   """Draws final values: a line for each arm with its seeds as dots, its mean and its interval."""
   rows = [row for row in panel.rows(metric) if row.values]
-  figure, (axis,) = new(1, 0.7 + 0.32 * len(rows), width)
+  kept = {'break_long_words': False, 'break_on_hyphens': False}
+  fill = lambda label: textwrap.fill(label, round(8 * width), **kept)  # at most half the width
+  labels = [plain(fill(row.label)) for row in rows]
+  high = max(0.32, *(0.06 + 0.15 * (1 + label.count('\n')) for label in labels))
+  figure, (axis,) = new(1, 0.7 + high * len(rows), width)
   for place, row in enumerate(rows):
     look, values = looks(panel)[row.label], list(row.values.values())
     mean, heights = statistics.fmean(values), np.linspace(0.12, 0.24, len(values)) + place
@@ -223,10 +229,10 @@ def finals(panel: Panel, metric: str, width: float) -> 'Figure':
   # An outlier would press all others into a corner; the table has it.
   if level and 2 * low - high < level.value < 2 * high - low:
     draw_level(axis, *level, upright=True)
-  labels = [plain(row.label) for row in rows]
   axis.set(yticks=range(len(rows)), yticklabels=labels)
   # In a column of text long labels leave less room than the name of a metric takes.
-  axis.set_xlabel(panel.named(metric), loc='right' if width == WIDTHS['-column'] else 'center')
+  where = 'right' if width == WIDTHS['-column'] else 'center'
+  axis.set_xlabel(plain(panel.named(metric)), loc=where)
   axis.set_ylim(len(rows) - 0.5, -0.5)
   return figure
 
@@ -282,22 +288,23 @@ def headline(panel: Panel, metric: str) -> str:
 def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str, str, 'Figure']]:
   """Yields (name, caption, figure) for each picture of a panel. width: in inches."""
   metric = panel.metrics[0]
+  name = panel.words.get(metric, metric)
   dots = 'A dot is a seed, the marker their mean with its 95 % interval (from 3 seeds on)'
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''
-  said = f'{headline(panel, metric)}{metric}, final values. {dots}{grey}.'
+  said = f'{headline(panel, metric)}{name}, final values. {dots}{grey}.'
   yield 'final', said, finals(panel, metric, width)
   bands = 'Mean over the seeds with its 95 % interval.'
   on = f'on the evaluation data. {bands}'
   on += ' Hollow: all rows, at the end; lines are of a part of them.' * panel.reads_part
-  drawn = lambda name, along: any(len(curve(arm.runs, name, along)) > 1 for arm in panel.arms)
+  drawn = lambda score, along: any(len(curve(arm.runs, score, along)) > 1 for arm in panel.arms)
   known = [x for x in ALONG if x != 'seconds' or alone(panel.runs)]
   if along := [(metric, x) for x in known if drawn(metric, x)]:
-    yield 'curves', f'{metric} {on}', several(panel, along, 2.4, width)
+    yield 'curves', f'{name} {on}', several(panel, along, 2.4, width)
   if len(names := [(x, 'step') for x in panel.metrics if drawn(x, 'step')]) > 1:
     yield 'scores', f'All scores {on}', several(panel, names, 2.0, width)
   if len(lengths := report_arms.lengths(panel.arms, metric)) > 1:
     figure, (axis,) = new(1, 2.6, width)
     draw_lengths(axis, panel, metric, lengths)
-    caption = f'{metric} by the length of the texts, at the last step. {bands}'
+    caption = f'{name} by the length of the texts, at the last step. {bands}'
     add_legend(figure, axis)
     yield 'lengths', caption, figure

@@ -28,8 +28,9 @@ METHOD = (
   'Mean ± standard deviation over the seeds; intervals are Student’s t at 95 %, from '
   f'{FEWEST} seeds on. A difference is the mean of arm minus baseline over the '
   'seeds that both have; p is of a paired t-test, and corrected for all comparisons of its '
-  'table (Holm). Scores of N examples are rounded to 1/N, which is counted as variance. All of it '
-  'speaks of other seeds on the same data, not of other examples.'
+  'table (Holm), also where it stands beside a mean. Scores of N examples are rounded to 1/N, '
+  'which is counted as variance. All of it speaks of other seeds on the same data, not of other '
+  'examples.'
 )
 SHORT = 30  # letters of a cell that stand on one line
 STYLE = """
@@ -63,7 +64,8 @@ def write(report: Report, out: Path | str, title: str) -> list[str]:
   for name, _, files_of in sum(pictures + drawn(report, ['pdf'], '-column'), []):
     for ending, content in files_of.items():
       write_whole(out / f'{name}.{ending}', content)
-    names.append(f'{name}.{{{",".join(files_of)}}}')
+    endings = ','.join(files_of)
+    names.append(f'{name}.{{{endings}}}' if len(files_of) > 1 else f'{name}.{endings}')
   texts = {
     'report.html': page(report, title, pictures),
     'report.md': markdown(report, title, pictures),
@@ -189,16 +191,17 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
 def latex(report: Report) -> str:
   """The text of table.tex: a table of each panel, narrow enough for a column of text."""
   out, line = [r'% Needs \usepackage{booktabs}.'], lambda row: ' & '.join(map(tex, row)) + r' \\'
+  about = lambda title: f'% {title}. {METHOD}'.replace('’', "'").replace('\n', ' ')
   if len(report.panels) > 1:
     every = tables.overview(report, notes := [])
     begin = rf'\begin{{tabular}}{{lr{"l" * len(report.panels)}}}'
-    out += [r'{\small', begin, r'\toprule', line(every.header), r'\midrule']
+    out += [about(every.title), r'{\small', begin, r'\toprule', line(every.header), r'\midrule']
     out += [*map(line, every.rows), r'\bottomrule', r'\end{tabular}']
     out += [*(r'\par ' + tex(note) for note in notes), '}', '']
   for panel in report.panels:
     rows, notes = tables.narrow(panel)
     title = report_arms.readable([tables.main_table(panel).title])[0]
-    out.append(f'% {title}. {METHOD}'.replace('’', "'").replace('\n', ' '))
+    out.append(about(title))
     out += [r'{\small', r'\begin{tabular}{lrlll}', r'\toprule', line(tables.NARROW), r'\midrule']
     out += [*map(line, rows), r'\bottomrule', r'\end{tabular}']
     out += [*(r'\par ' + tex(note) for note in notes), '}', '']

@@ -41,6 +41,7 @@ class Panel:
   metrics: list[str]  # the first one judges
   baseline: str  # the label of an arm, or ''
   evaluated_on: str  # how its evaluation differs from the other panels', or ''
+  words: Mapping[str, str]  # {a metric, or the folder of a sweep: what it is called instead}
 
   @property
   def runs(self) -> list[Run]:
@@ -69,9 +70,9 @@ class Panel:
     return out
 
   def named(self, metric: str) -> str:
-    """The metric with its unit: a loss that has a unigram baseline is in nats."""
-    level = self.level(metric)
-    return f'{metric}, nats' if level and level.kind.startswith('unigram') else metric
+    """What a metric is called, with its unit: a loss with a unigram baseline is in nats."""
+    level, name = self.level(metric), self.words.get(metric, metric)
+    return f'{name}, nats' if level and level.kind.startswith('unigram') else name
 
   def level(self, metric: str, of_curves: bool = False) -> Level | None:
     """The baseline that a metric must beat, such as the unigram loss, on the rows of the values
@@ -117,7 +118,8 @@ def report(
   renamed: Sequence[str] = (),
   remarks: Sequence[str] = (),
 ) -> Report:
-  """Makes the Report of runs. baseline: an arm; '': the sweep's. renamed: ['OLD=NEW', ...]."""
+  """Makes the Report of runs. baseline: an arm; '': the sweep's. renamed: ['OLD=NEW', ...], arms,
+  metrics and folders of sweeps."""
   runs, evaluated_on = report_arms.judged(runs)
   folders = list(map(Path, folders))
   counted, copies = report_arms.without_copies(runs)
@@ -125,7 +127,10 @@ def report(
   planned_baseline, planned, failed = report_arms.planned_in(folders)
   is_said = tuple(f'{path} ' for path in failed)
   remarks = [*planned, *(x for x in remarks if not x.startswith(is_said))]
-  panels, fields, unused = [], {}, set(renamed)
+  panels, fields = [], {}
+  words = {old: new for old, _, new in (text.rpartition('=') for text in renamed)}
+  columns = {*metrics_of(runs), *(run.path.parent.name for run in runs)}
+  unused = {text for text in renamed if text.rpartition('=')[0] not in columns}
   called = set()  # by all names of all arms
   of = lambda run: run.fields['objective']
   for objective, some in itertools.groupby(sorted(counted, key=of), of):
@@ -143,7 +148,7 @@ def report(
         arm.runs = [run for run in arm.runs if run.path not in status]
     fields[objective] = report_arms.differing(arms)
     name = baseline or planned_baseline
-    panels += panels_of(objective, arms, evaluated_on, metric, name, remarks)
+    panels += panels_of(objective, arms, evaluated_on, metric, name, remarks, words)
   panels.sort(key=lambda panel: min(_place(run, folders) for run in panel.runs))
   for run in counted:
     if run.collapsed():
@@ -158,6 +163,7 @@ def report(
   unknown = [f'--baseline {baseline}'] * bool(baseline and baseline not in called)
   if unmatched := [f'--label {x}' for x in sorted(unused)] + unknown:
     labels = dict.fromkeys(label for _, of_arms in fields.values() for label in of_arms)
+    labels |= dict.fromkeys(sorted(columns) if unused else ())
     fault = f'no arm, or several, is called as {unmatched[0]} says'
     raise InputError(f'{fault}; there are {", ".join(labels)}.')
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
@@ -191,7 +197,13 @@ def _rename(arms: Sequence[Arm], renamed: Sequence[str]) -> set[str]:
 
 
 def panels_of(
-  objective: str, arms: Sequence[Arm], under: Under, metric: str, baseline: str, remarks: list[str]
+  objective: str,
+  arms: Sequence[Arm],
+  under: Under,
+  metric: str,
+  baseline: str,
+  remarks: list[str],
+  words: Mapping[str, str],
 ) -> list[Panel]:
   """The Panels of an objective; panels with an arm called `baseline` come first. Labels name the
   sweep only where a panel has several."""
@@ -225,7 +237,7 @@ def panels_of(
     names.sort(key=lambda name: name != first)
     label = chosen[way]
     ordered = sorted(ways[way], key=lambda arm: arm.label != label)  # the baseline first
-    out.append(Panel(objective, ordered, names, label, described(way, ways)))
+    out.append(Panel(objective, ordered, names, label, described(way, ways), words))
   if len(out) > 1:
     apart = f'evaluated otherwise stand in tables of their own, {len(out)}'
     remarks.append(f'{objective}: arms {apart}, since their numbers cannot be compared')

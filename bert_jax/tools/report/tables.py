@@ -17,7 +17,7 @@ from bert_jax.tools.report.statistics import FEWEST
 DIFFERENCE = 'difference', '95 % interval of it', 'p', 'p, corrected'
 HEADER = ('arm', 'seeds', 'mean ± sd', '95 % interval', *DIFFERENCE)
 NARROW = ('arm', 'seeds', 'mean ± sd', 'difference ± 95 %', 'p, corrected')  # the columns in LaTeX
-MARKS = '†‡§¶'  # one for each note below a table in LaTeX
+MARKS = '†‡§¶'  # one for each different note below a table in LaTeX
 SCORES = 'Other scores, mean ± standard deviation'
 UNTESTED = 'The baseline collapsed, so nothing is tested.'
 UNBEATEN = 'No arm beats a guess: nothing was learned that differences could speak of.'
@@ -55,7 +55,8 @@ def overview(report: Report, notes: list[str] | None = None) -> Table:
   other numbers of seeds in other panels shows all these numbers. notes: see mean_of."""
   titles, arms = [], {}
   for number, panel in enumerate(report.panels):
-    folder = ', '.join(sorted({run.path.parent.name for run in panel.runs}))
+    folders = sorted({run.path.parent.name for run in panel.runs})
+    folder = ', '.join(panel.words.get(folder, folder) for folder in folders)
     titles.append(f'{panel.named(panel.metrics[0])} ({folder})')
     for row in panel.rows(panel.metrics[0]):
       p = row.difference.corrected if row.difference else None
@@ -118,9 +119,11 @@ def mean_of(row: Row, notes: list[str] | None = None) -> str:
   mean, gone = spread(list(row.values.values())), collapsed(row)
   if notes is None or not gone:
     return f'{mean} ({gone})' if gone else mean
-  mark = MARKS[len(notes) % len(MARKS)] * (len(notes) // len(MARKS) + 1)
-  notes.append(f'{mark} {gone}')
-  return mean + mark
+  marks = {text: mark for mark, _, text in (note.partition(' ') for note in notes)}
+  if gone not in marks:
+    marks[gone] = MARKS[len(notes) % len(MARKS)] * (len(notes) // len(MARKS) + 1)
+    notes.append(f'{marks[gone]} {gone}')
+  return mean + marks[gone]
 
 
 def collapsed(row: Row) -> str:
@@ -166,7 +169,7 @@ def _scores(panel: Panel) -> Table:
   others = panel.metrics[1:]
   by_arm = zip(panel.arms, *(panel.rows(name) for name in others))
   rows = [(arm.label, *map(mean_of, rows)) for arm, *rows in by_arm]
-  return Table(SCORES, ('arm', *others), rows)
+  return Table(SCORES, ('arm', *(panel.words.get(x, x) for x in others)), rows)
 
 
 def _lengths(arms: Sequence[Arm], metric: str) -> Table:

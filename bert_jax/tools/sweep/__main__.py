@@ -149,15 +149,24 @@ def command_of(run: Run, root: Path) -> str:
 
 
 def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str, float], str]:
-  """Estimates durations: ({folder: seconds of a run}, how they are known); {}: they are not. While
-  a run is being trained nothing is tried beside it: its steps are what is known. The first run of
-  an arm compiles its program, which the others find."""
+  """Estimates durations: ({folder: seconds of a run} as far as known, how they are known). An arm
+  without a finished run takes as long as the FLOPs of its steps say, by a run that is done, else by
+  one that is being trained, beside which nothing is tried, else by a trial. The first run of an arm
+  compiles its program, which the others find."""
   ended = {run.folder: sweep_jobs.state_of(root, run) for run in runs}
-  if known := sweep_jobs.expected(runs, ended):
-    return known, 'as long as the runs that are done'
-  if going := [run for run in runs if lock.is_held(root / run.folder)]:
-    first, how = going[0], f'{going[0].folder}, which is being trained'
-    there, seconds, start = sweep_jobs.so_far(root / first.folder)
+  known, how_known = sweep_jobs.expected(runs, ended), 'as long as the runs that are done'
+  sure = {run.folder: known[run.arm] for run in runs if run.arm in known}
+  if len(sure) == len(runs):
+    return sure, how_known
+  done = [run for run in runs if ended[run.folder].state == 'done']
+  if begun := done or [run for run in runs if lock.is_held(root / run.folder)]:
+    # One that was stopped may have lost the seconds of some steps.
+    first = max(begun, key=lambda run: sweep_jobs.steps_of(records.read(root / run.folder)))
+    how = f'{first.folder}, which is {"done" if done else "being trained"}'
+    there, seconds, spent = sweep_jobs.so_far(root / first.folder)
+    start = spent.get('setup', 0.0)
+    if done:
+      start = max(start, ended[first.folder].seconds - seconds - spent.get('eval', 0.0))
   else:
     first, how = runs[0], f'a trial of {runs[0].folder}'
     log.info('trying %s for some seconds', first.folder)
@@ -165,8 +174,8 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
       there, seconds, start = sweep_jobs.tried(first, min(processes, len(runs)))
     except InputError as error:
       return {}, str(error)
-  if not (steps_done := there.measured_step()):
-    return {}, f'{how}, has no line of metrics yet'
+  if not (steps_done := sweep_jobs.steps_of(there)):
+    return sure, f'{how}, has no line of metrics yet'
   rows, held = (there.facts.split(name).rows for name in ('train', 'eval'))
   by_arm, per_flop = {}, None
   for arm, config in {run.arm: run.config for run in (first, *runs)}.items():
@@ -181,7 +190,8 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
   how = f'{how}: {start:.0f} s to start, {seconds / steps_done:.2g} s a step, and evaluations'
   firsts = {run.arm: run for run in reversed(runs)}
   compiling = there.facts.compile_seconds or 0.0
-  return {x.folder: by_arm[x.arm] - compiling * (x is not firsts[x.arm]) for x in runs}, how
+  each = {x.folder: by_arm[x.arm] - compiling * (x is not firsts[x.arm]) for x in runs}
+  return each | sure, f'{how_known}; of another arm by {how}' if sure else how
 
 
 def show(runs: Sequence[Run], root: Path, processes: int) -> None:

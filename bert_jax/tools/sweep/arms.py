@@ -132,7 +132,7 @@ def chosen(arms: Mapping[str, Arm], only: str, source: str) -> Mapping[str, Arm]
   names = [value_of(part.strip()) for part in parts_of(only, ',')]
   for name in names:
     if name not in arms:
-      have = ', '.join(arms) or 'no arms'
+      have = ', '.join(f'"{x}"' if ',' in x else x for x in arms) or 'no arms'
       raise InputError(f'--arms {quoted(name)} is not an arm of {source}, which has {have}.')
   return {name: arms[name] for name in names}
 

@@ -181,38 +181,40 @@ def tried(run: Run, count: int) -> tuple[recorded.Run, float, float]:
     files.make_folder(root / LOGS)
     process = started(run, root, 0, count)
     try:
-      # A summary is written, first by a teacher, when the data is read and the steps are compiled.
-      while process.poll() is None and not any(root.glob(f'*/{records.SUMMARY}')):
+      # The first line of metrics follows the first step, if it has a teacher, of that.
+      has_begun = lambda: any(x.stat().st_size for x in root.glob(f'*/{records.METRICS}'))
+      while process.poll() is None and not has_begun():
         time.sleep(0.2)
       with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(TRIAL)
     finally:
       _ask_to_end(process)
       process.wait()
-    there, steps, _ = so_far(root / run.folder)
+    there, steps, spent = so_far(root / run.folder)
     if not there.training:
       raise InputError(f'the trial of {run.folder} has failed: {_last_words(root, run.folder)}')
-    evaluating = json_of(there.path / records.SUMMARY)['seconds']['eval']
-    return there, steps, time.monotonic() - began - steps - evaluating
+    return there, steps, time.monotonic() - began - steps - spent['eval']
 
 
-def so_far(folder: Path) -> tuple[recorded.Run, float, float]:
-  """(what a run has recorded until now, seconds of its steps, seconds before the first)."""
+def so_far(folder: Path) -> tuple[recorded.Run, float, Mapping[str, float]]:
+  """(what a run has recorded until now, seconds of its steps, where else its time has gone)."""
   there, names = records.read(folder), ('step_seconds', 'data_seconds')
   steps = sum(point.values.get(name) or 0.0 for point in there.training for name in names)
-  return there, steps, json_of(folder / records.SUMMARY).get('seconds', {}).get('setup', 0.0)
+  return there, steps, json_of(folder / records.SUMMARY).get('seconds', {})
+
+
+def steps_of(there: recorded.Run) -> int:
+  """The number of steps whose seconds a run has recorded; a stop may have lost some."""
+  return int(sum(point.values.get('steps') or 0 for point in there.training))
 
 
 def expected(runs: Sequence[Run], ended: Mapping[str, Outcome]) -> dict[str, float]:
-  """{folder: seconds} expected, from finished runs of the arm, else of all; {} without any."""
+  """{arm: seconds of a run}, the mean of its finished runs, for arms that have some."""
   by_arm = collections.defaultdict(list)
   for run in runs:
     if (outcome := ended.get(run.folder, Outcome())).state == 'done':
       by_arm[run.arm].append(outcome.seconds)
-  every = [seconds for some in by_arm.values() for seconds in some]
-  if not every:
-    return {}
-  return {run.folder: statistics.fmean(by_arm.get(run.arm, every)) for run in runs}
+  return {arm: statistics.fmean(seconds) for arm, seconds in by_arm.items()}
 
 
 def duration(seconds: float) -> str:

@@ -26,7 +26,7 @@ FIELDS = affecting({'rows'}, {
   'table.columns': Field((), 'columns of a TSV without header; empty: it has one', allowed=str),
   'table.labels': Field((),
     'the label set, in order (a|b: spelt a or b); empty: as in training data, sorted', allowed=str),
-  'table.regression': Field(False, 'labels are numbers: squared error, Pearson and Spearman'),
+  'table.regression': Field(False, 'labels are numbers: squared and absolute error, correlation'),
   'table.multi_label': Field(False, 'a text has any number of labels, see table.label_separator'),
   'table.label_separator': Field('',
     'stands between the labels of a text; empty: `,`, `;` or `|`, as in training data', past=''),

@@ -117,12 +117,14 @@ def label_array(labels: Sequence[Any], names: Sequence[str], table: ConfigDict) 
 
 def baselines_of(labels: np.ndarray, number: int) -> dict[str, Level]:
   """The scores of always answering the most frequent label (or every label that most texts have);
-  for regression, of uncorrelated answers, and the loss of always answering the mean:
+  for regression, of uncorrelated answers, and the errors of always answering the mean:
   {score: (value, 'majority', 'chance' or 'mean')}.
   labels: [N] int, or [N, number of labels] 0 or 1; for regression [N] float."""
   if labels.dtype.kind == 'f' and labels.ndim == 1:
-    variance = {'classification': LossLevel(float(labels.var(dtype=float)), 'mean')}
-    return always('chance', {'pearson': 0, 'spearman': 0}) | variance
+    away = labels - labels.mean(dtype=float)
+    errors = {'squared_error': np.square(away), 'mean_absolute_error': np.abs(away)}
+    levels = {name: LossLevel(float(x.mean()), 'mean') for name, x in errors.items()}
+    return always('chance', {'pearson': 0, 'spearman': 0}) | levels
   if labels.ndim == 2:
     gold = labels > 0
     shares = gold.mean(axis=0)

@@ -41,7 +41,7 @@ from bert_jax.errors import InputError, log, printable, writing
 from bert_jax.files import Path, write_npy
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
-from bert_jax.tasks.ask import Ask, is_id
+from bert_jax.tasks.ask import Ask
 from bert_jax.tasks.record import Option
 from bert_jax.text import encodings, files, tables
 
@@ -211,7 +211,8 @@ def _parsed(ask, asked, faults):
   identity = {}
   try:
     if isinstance(asked, tuple):
-      _, identity, cells = asked
+      _, row, cells = asked
+      identity = ask.identity(row)
       if isinstance(cells, InputError):
         raise cells
       return ask.parsed(cells), identity
@@ -223,11 +224,11 @@ def _parsed(ask, asked, faults):
     if not line.lstrip().startswith('{'):
       return ask.parsed(line.split('\t') if ask.tabs else (line,)), identity
     fields = files.parse_json(line, 'what begins with {', faults)
-    name = next((name for name in fields if is_id(name)), '')
-    value = fields.get(name)
+    identity = ask.identity(fields)
+    value = identity.get('id')
     if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
-      raise InputError(f'{name!r} is no text or number; write "id": "a" or "id": 1')
-    identity = {'id': value} if name else {}
+      identity = {}
+      raise InputError('\'id\' is no text or number; write "id": "a" or "id": 1')
     return ask.parsed(fields), identity
   except InputError as error:
     return error, identity

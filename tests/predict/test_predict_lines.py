@@ -1,6 +1,7 @@
 """What people send to `python -m bert_jax.predict`: damaged, odd and large lines, each answered."""
 
 import contextlib
+import copy
 import functools
 import io
 import json
@@ -131,7 +132,7 @@ def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding):
       assert found == [b'old river\n', 'Grüße\n'.encode()]
   (tmp_path / 'in.csv').write_text('id,text\n7,Grüße\n', encoding=encoding)
   (rows,) = lines.chunks_of(f'{tmp_path}/in.csv', ['text'], Counter(), named)
-  assert rows == [(2, {'id': '7'}, ('Grüße',))]
+  assert rows == [(2, {'id': '7', 'text': 'Grüße'}, ('Grüße',))]
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,7 @@ def card_of(folder, config=(), **facts):
 
 
 CUT, WINDOWS, ROWS = 'cut at their end, as', 'in windows', 'rows of 24'
+PAIRS = 'the longer text loses its end'
 
 
 @pytest.mark.parametrize(
@@ -140,11 +141,11 @@ CUT, WINDOWS, ROWS = 'cut at their end, as', 'in windows', 'rows of 24'
     ('next sentence', {}, "tokenizer('A text.', 'Another.', ", ROWS),
     ('encoder and pooler', {}, ".encode(['A text.', 'Another.'])", ROWS),
     ('classifier', {}, "('A text.', truncation=True)", CUT),
-    ('classifier', {'table.pair_column': 'b'}, "{'text': 'A text.', 'text_pair': 'Ano", CUT),
+    ('classifier', {'table.pair_column': 'b'}, "{'text': 'A text.', 'text_pair': 'Ano", PAIRS),
     ('classifier', {'table.long_texts': 'windows'}, "('A text.', ", WINDOWS),
     ('multi-label', {}, "('A text.', truncation=True, top_k=None)", CUT),
     ('tagger', {}, "aggregation_strategy='first')('A text.')", WINDOWS),
-    ('qa', {}, "tokenizer(*texts, truncation='only_second', ", WINDOWS),
+    ('qa', {}, "tokenizer(question, context, truncation='only_second', ", WINDOWS),
     ('choice', {}, "('A text.', f'A question? {choice}')", CUT),
   ],
 )

@@ -118,6 +118,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         for answer, error in answered(ask, chunk, faults):
           writer.write(answer, error)
         writer.file.flush()
+    if args.output != '-':
+      log.info('%d lines are in %s', writer.lines, args.output)
     if not writer.lines:
       log.warning('there is no line in %s: nothing is answered', args.input or 'stdin')
     counts = model.counts + Counter({what: faults[fault] for fault, what in FAULTS.items()})
@@ -189,10 +191,13 @@ def check_output(source: str, output: str) -> None:
 
 def _check_columns(ask: Ask, columns: tuple[str, ...], named: str) -> None:
   try:
-    ask.from_parts(columns)
+    held = ask.from_parts(columns)
   except InputError:
     reads = f'this task reads {", ".join(ask.fields)}; name a column for each'
     raise InputError(f'--columns {named}: {reads}.') from None
+  if len(held) > 1:
+    said = (f'{x}: {y if isinstance(y, str) else ", ".join(y)}' for x, y in held.items())
+    log.info('columns read as %s', '; '.join(said))
 
 
 def answered(ask: Ask, chunk: Iterable[Any], faults: Counter) -> Iterator[tuple[dict, str]]:

@@ -111,9 +111,9 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
     return remarks_on('configs/finetune.py', *settings, *more)
 
   assert about('b' * 40 + 'aaac', 'table.eval_share=0.1') == [
-    'labels with one example or none in training: c; give more examples, or put them under another '
-    'label.',
-    'labels that no example of the held-out data has: a, c; raise table.eval_share.',
+    "labels with one example or none in training: 'c'; give more examples, or put them under "
+    'another label.',
+    "labels that no example of the held-out data has: 'a', 'c'; raise table.eval_share.",
   ]
   assert 'labels: b 36, a 3, c 1' in caplog.messages
   assert about([f'{k % 12}.5' for k in range(48)]) == [
@@ -123,8 +123,10 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
   assert any(x.startswith('labels: 0.5 4, ') and x.endswith(' and 2 more') for x in caplog.messages)
   assert about([f'{k}.5' for k in range(7)])[0].startswith('all 7 labels are numbers')
   assert about(['a', 'b', 'a; b', 'b', 'a, c', 'a; b', 'a', 'a, c']) == [
-    'classes that are several labels in one: a; b; table.multi_label=true learns each by itself.'
+    "classes that are several labels in one: 'a; b'; table.multi_label=true learns each by itself."
   ]
+  (alone,) = about([f'T-{k}' for k in range(20)], 'table.label_column=label')
+  assert alone.endswith('none can be learned; name another table.label_column than label.')
   assert about('12345' * 4, 'table.regression=true') == about('1234' * 4) == []
   assert about(['a,b', 'b', '', 'a,b'], 'table.multi_label=true') == []
   assert 'labels: b 3, a 2' in caplog.messages

@@ -108,7 +108,7 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   for each in filter(None, (batches, eval_batches)):
     each.check()
   profiling.check(config, steps)
-  if config.epochs and not beginning.folder and not beginning.continues:
+  if not (task.reads_corpus or beginning.folder):
     log.info('init_from is empty: the model begins with random weights')
   if config.epochs and steps < FEW_STEPS and not beginning.continues:
     epochs = math.ceil(1.05 * config.epochs * FEW_STEPS / steps)  # 1.05: a margin for other rows

@@ -161,6 +161,7 @@ def test_rows_of_a_table_are_asked(model_folder, tmp_path, capsys):
   assert third['line'] == 6 and 'in.csv:6: 2 columns where 3 are expected' in third['error']
   said = capsys.readouterr().err
   assert 'is a table' not in said and 'blank lines of the table (no answer): 1' in said
+  assert '4 lines are in' in said
   for columns, said in (
     ('body, team', '--columns body, team: this task reads text; name a column for each'),
     ('bodi', "in.csv:1 has no column 'bodi', only 'id', 'body', 'team' (did you mean 'body'?)"),

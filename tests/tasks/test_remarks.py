@@ -9,7 +9,7 @@ from conftest import small_overrides
 from small_tables import WORDS
 
 from bert_jax import config as c
-from bert_jax.run import setup
+from bert_jax.run import inputs, setup
 from bert_jax.tasks import TASKS, remarks
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tokenizers.byte_level import byte_tokenizer
@@ -130,6 +130,17 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
   assert about('12345' * 4, 'table.regression=true') == about('1234' * 4) == []
   assert about(['a,b', 'b', '', 'a,b'], 'table.multi_label=true') == []
   assert 'labels: b 3, a 2' in caplog.messages
+
+
+def test_it_is_said_that_weights_begin_random(vocab, tmp_path, caplog):
+  caplog.set_level(logging.INFO, 'bert_jax')
+  (tmp_path / 'a.tsv').write_text('sentence\tlabel\nold\ta\nriver\tb\n')
+  paths = f'--config.data.train={tmp_path / "a.tsv"}', f'--config.tokenizer.path={vocab}'
+  config = c.load(
+    'configs/finetune.py:task=table,size=tiny', [*paths, '--config.model.vocab_size=15']
+  )
+  inputs.read_inputs(config, tmp_path / 'W')
+  assert 'init_from is empty: the model begins with random weights' in caplog.messages
 
 
 def test_scripts_that_a_vocabulary_lacks(shared, tmp_path):

@@ -166,6 +166,14 @@ def test_a_number_goes_by_the_column_that_it_was_learned_from(tmp_path):
   assert trained.load(tmp_path / 'hf').config.table.regression
 
 
+@pytest.mark.parametrize('head, says', [('multi-label', 1), ('classifier', 0)])
+def test_a_card_says_from_which_score_on_a_text_has_a_label(tmp_path, head, says):
+  convert.export_run(tmp_path / 'hf', made(head), {'labels': ('a', 'b', 'c')})
+  assert (
+    ' A text has each whose score is above 0.5.' in (tmp_path / 'hf' / 'README.md').read_text()
+  ) == says
+
+
 def test_a_card_counts_examples_and_rounds_scores(tmp_path):
   baselines = {'classification_accuracy': [8 / 30, 'majority']}
   data = {'train': {'rows': 65, 'examples': 270, 'fingerprint': 'e', 'baselines': {}}}

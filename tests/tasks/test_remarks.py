@@ -9,6 +9,7 @@ from conftest import small_overrides
 from small_tables import WORDS
 
 from bert_jax import config as c
+from bert_jax.errors import InputError
 from bert_jax.run import inputs, setup
 from bert_jax.tasks import TASKS, remarks
 from bert_jax.tokenizers import run_tokenizer
@@ -141,6 +142,21 @@ def test_it_is_said_that_weights_begin_random(vocab, tmp_path, caplog):
   )
   inputs.read_inputs(config, tmp_path / 'W')
   assert 'init_from is empty: the model begins with random weights' in caplog.messages
+
+
+def test_the_best_of_errors_is_the_lowest(vocab, tmp_path):
+  (tmp_path / 'a.tsv').write_text('sentence\tlabel\nold\t1\nriver\t4\n')
+  fields = (
+    *(f'data.{split}={tmp_path / "a.tsv"}' for split in ('train', 'eval')),
+    *(f'tokenizer.path={vocab} model.vocab_size=15 table.regression=true'.split()),
+    'checkpoint.best_metric=mean_absolute_error',
+  )
+  given = [f'--config.{x}' for x in fields]
+  config = c.load('configs/finetune.py:task=table,size=tiny', given)
+  with pytest.raises(InputError, match='=mean_absolute_error is good where it is low; set check'):
+    inputs.read_inputs(config, tmp_path / 'W')
+  config.checkpoint.best_mode = 'min'
+  inputs.read_inputs(config, tmp_path / 'W')
 
 
 def test_scripts_that_a_vocabulary_lacks(shared, tmp_path):

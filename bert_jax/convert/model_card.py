@@ -33,6 +33,8 @@ LONGER = {
   'tail': 'Longer texts are cut at their beginning, as they were in training',
   'head_tail': 'Longer texts are cut at their end; in training they lost their middle, and '
   '`bert_jax.predict` reads them so: for them it gives other answers',
+  'alike': 'Longer texts are cut at their end, and `bert_jax.predict` cuts the text of a question '
+  'alike for all its choices, as in training: for them it gives other answers',
   'windows': 'Longer texts are cut at their end, and `bert_jax.predict` reads them in windows: for '
   'them it gives other answers',
 }

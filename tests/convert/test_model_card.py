@@ -146,7 +146,7 @@ PAIRS = 'the longer text loses its end'
     ('multi-label', {}, "('A text.', truncation=True, top_k=None)", CUT),
     ('tagger', {}, "aggregation_strategy='first')('A text.')", WINDOWS),
     ('qa', {}, "tokenizer(question, context, truncation='only_second', ", WINDOWS),
-    ('choice', {}, "('A text.', f'A question? {choice}')", CUT),
+    ('choice', {}, "('A text.', f'A question? {choice}')", 'alike for all its choices'),
   ],
 )
 def test_a_card_says_how_a_model_is_asked_and_what_is_cut(tmp_path, head, fields, code, longer):

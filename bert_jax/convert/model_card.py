@@ -33,9 +33,15 @@ LONGER = {
   'tail': 'Longer texts are cut at their beginning, as they were in training',
   'head_tail': 'Longer texts are cut at their end; in training they lost their middle, and '
   '`bert_jax.predict` reads them so: for them it gives other answers',
+  'alike': 'Longer texts are cut at their end, and `bert_jax.predict` cuts the text of a question '
+  'alike for all its choices, as in training: for them it gives other answers',
   'windows': 'Longer texts are cut at their end, and `bert_jax.predict` reads them in windows: for '
   'them it gives other answers',
 }
+PAIRS = (
+  'Of a longer pair the longer text loses its end, as in training; where both are long, '
+  'transformers may keep a token more of the one and a token less of the other'
+)
 UNFINISHED = '<!-- Before publishing, fill in what the run does not know:'
 NO_SCORES = {'masked', 'constant'}  # metrics that do not say how well a model answered
 COLLAPSED = '**It has collapsed**: it gave the same answer to every example of its evaluation.'
@@ -57,12 +63,18 @@ USES = {tag: (PIPELINE, f"pipeline('{tag}', '{{name}}')({x})") for tag, x in ASK
     "pipeline('token-classification', '{name}'{entities})('A text.')",
   ),
   'question-answering': (
-    *CLASSES[:2],
-    "texts = 'A question?', 'The text that has its answer.'",
-    "inputs = tokenizer(*texts, truncation='only_second', return_tensors='pt')",
+    f'import torch\n{CLASSES[0]}',
+    CLASSES[1],
+    "question, context = 'A question?', 'The text that has its answer.'",
+    "inputs = tokenizer(question, context, truncation='only_second', return_tensors='pt')",
     'out = model(**inputs)',
-    'start, end = out.start_logits.argmax(), out.end_logits.argmax()',
-    "tokenizer.decode(inputs['input_ids'][0, start : end + 1])",
+    'is_context = torch.tensor([side == 1 for side in inputs.sequence_ids()])',
+    'spans = (is_context[:, None] & is_context).triu().tril(29)  # at most 30 tokens',
+    'sums = out.start_logits[0][:, None] + out.end_logits[0]',
+    'best = sums.where(spans, -torch.inf).argmax().item()',
+    'start, end = divmod(best, len(is_context))',
+    'context[inputs.token_to_chars(start).start : inputs.token_to_chars(end).end]',
+    '# Trained with questions that have no answer (SQuAD 2.0), it says so by a higher sums[0, 0].',
   ),
   'multiple-choice': (
     *CLASSES[:2],
@@ -100,6 +112,7 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
   size += f'{model.vocab_size:,} pieces, at most {facts["longest"]} tokens'
   spoken = f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'
   labels = f'Labels: {listed(facts["labels"])}.' if facts.get('labels') else ''
+  labels += ' A text has each whose score is above 0.5.' if card.all_labels else ''
   labels = f'It predicts a number, `{card.number}`.' if card.number else labels
   labels = html.escape(labels, quote=False)  # they are of others' data
   how = 'Pre-trained further' if task.reads_corpus else 'Fine-tuned'
@@ -183,7 +196,9 @@ def _use(config, architecture, head, name, facts):
   said = f'It reads {facts["longest"]} tokens of a text at most, special ones included.'
   if not facts.get('source'):
     rows = f'Its training had rows of {config.data.seq_length}'
-    said += f' {LONGER[card.longer_texts] if card.longer_texts else rows}.'
+    cut_pairs = card.reads_pairs and card.longer_texts == 'head'
+    longer = PAIRS if cut_pairs else LONGER.get(card.longer_texts, rows)
+    said += f' {longer}.'
   return [f'## Use\n\n```python\n{use}\n```', said]
 
 

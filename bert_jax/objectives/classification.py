@@ -45,8 +45,13 @@ class Classification(LabelledExamples):
   answer_fields = ('multi_label', 'hierarchical')
 
   @property
+  def term(self) -> str:
+    """The name of the loss of labels."""
+    return 'squared_error' if self.regression else 'classification'
+
+  @property
   def loss_weights(self) -> dict[str, float]:
-    weights = {'classification': 1 / self.units[1] ** 2}
+    weights = {self.term: 1 / self.units[1] ** 2}
     return weights | ({'lm': self.lm_weight} if self.lm_weight else {})
 
   @property
@@ -86,7 +91,7 @@ class Classification(LabelledExamples):
   def metrics(self) -> tuple[str, ...]:
     terms = tuple(self.loss_weights)
     if self.regression:
-      return *terms, 'pearson', 'spearman'
+      return *terms, 'mean_absolute_error', 'pearson', 'spearman'
     if self.multi_label:
       return *terms, 'micro_f1', 'macro_f1', 'subset_accuracy'
     f1 = 'f1' if len(self.labels) == 2 else 'macro_f1'
@@ -147,15 +152,15 @@ class Classification(LabelledExamples):
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     labels, weights_BN = batch['labels'], batch['weights']
     if self.regression:
-      return {'classification': mean(jnp.square(logits[..., 0] - labels), weights_BN)}
+      return {self.term: mean(jnp.square(logits[..., 0] - labels), weights_BN)}
     by_class = jnp.asarray(self.class_weights or (1.0,) * len(self.labels))
     if self.multi_label:
       nats = optax.sigmoid_binary_cross_entropy(logits, labels) * by_class
-      return {'classification': mean(jnp.mean(nats, axis=-1), weights_BN)}
-    out = label_terms('classification', logits, labels, weights_BN)
+      return {self.term: mean(jnp.mean(nats, axis=-1), weights_BN)}
+    out = label_terms(self.term, logits, labels, weights_BN)
     if self.class_weights:
       nats = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-      out['classification'] = mean(nats, weights_BN * by_class[labels])
+      out[self.term] = mean(nats, weights_BN * by_class[labels])
     return out
 
   def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:

@@ -41,7 +41,7 @@ from bert_jax.errors import InputError, log, printable, writing
 from bert_jax.files import Path, write_npy
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
-from bert_jax.tasks.ask import Ask, is_id
+from bert_jax.tasks.ask import Ask
 from bert_jax.tasks.record import Option
 from bert_jax.text import encodings, files, tables
 
@@ -118,6 +118,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         for answer, error in answered(ask, chunk, faults):
           writer.write(answer, error)
         writer.file.flush()
+    if args.output != '-':
+      log.info('%d lines are in %s', writer.lines, args.output)
     if not writer.lines:
       log.warning('there is no line in %s: nothing is answered', args.input or 'stdin')
     counts = model.counts + Counter({what: faults[fault] for fault, what in FAULTS.items()})
@@ -189,10 +191,13 @@ def check_output(source: str, output: str) -> None:
 
 def _check_columns(ask: Ask, columns: tuple[str, ...], named: str) -> None:
   try:
-    ask.from_parts(columns)
+    held = ask.from_parts(columns)
   except InputError:
     reads = f'this task reads {", ".join(ask.fields)}; name a column for each'
     raise InputError(f'--columns {named}: {reads}.') from None
+  if len(held) > 1:
+    said = (f'{x}: {y if isinstance(y, str) else ", ".join(y)}' for x, y in held.items())
+    log.info('columns read as %s', '; '.join(said))
 
 
 def answered(ask: Ask, chunk: Iterable[Any], faults: Counter) -> Iterator[tuple[dict, str]]:
@@ -211,7 +216,8 @@ def _parsed(ask, asked, faults):
   identity = {}
   try:
     if isinstance(asked, tuple):
-      _, identity, cells = asked
+      _, row, cells = asked
+      identity = ask.identity(row)
       if isinstance(cells, InputError):
         raise cells
       return ask.parsed(cells), identity
@@ -223,11 +229,11 @@ def _parsed(ask, asked, faults):
     if not line.lstrip().startswith('{'):
       return ask.parsed(line.split('\t') if ask.tabs else (line,)), identity
     fields = files.parse_json(line, 'what begins with {', faults)
-    name = next((name for name in fields if is_id(name)), '')
-    value = fields.get(name)
+    identity = ask.identity(fields)
+    value = identity.get('id')
     if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
-      raise InputError(f'{name!r} is no text or number; write "id": "a" or "id": 1')
-    identity = {'id': value} if name else {}
+      identity = {}
+      raise InputError('\'id\' is no text or number; write "id": "a" or "id": 1')
     return ask.parsed(fields), identity
   except InputError as error:
     return error, identity

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from bert_jax.errors import InputError
 from bert_jax.files import Path
-from bert_jax.tasks.ask import Ask, is_id
+from bert_jax.tasks.ask import Ask
 from bert_jax.text import encodings, files, tables
 
 CHUNK = 256  # lines that are answered together
@@ -25,8 +25,8 @@ def chunks_of(
   path: str | Path, columns: Sequence[str], counts: Counter, encoding: str = ''
 ) -> Iterator[list[Any]]:
   """Iterates over lists of inputs: lines, as bytes, of a file, or of stdin if path is ''. With
-  names of columns: for each row of a table (text/tables.py) the tuple (its line, {'id': its id} or
-  {}, its cells, or the InputError of a damaged one). counts: as tables.records counts. encoding: as
+  names of columns: for each row of a table (text/tables.py) the tuple (its line, the row, its
+  cells, or the InputError of a damaged one). counts: as tables.records counts. encoding: as
   data.text_encoding. What cannot be read is an InputError at once."""
   if not columns and not path:
     if sys.stdin is None:
@@ -59,17 +59,15 @@ def _rows(path, columns, counts, encoding):
   for where, row in tables.records(path, counts=counts, wrong=wrong, encoding=encoding):
     yield from damaged
     damaged.clear()
-    ids = [row[name] for name in row if is_id(name)]
-    identity = {'id': ids[0]} if ids else {}
     try:
       cells = tuple(tables.column(row, name, row.header or where) for name in columns)
       if not any(map(str.strip, cells)):
         cells = InputError(f'the {" and ".join(columns)} of this row is empty')
-      yield number(where), identity, cells
+      yield number(where), row, cells
     except InputError as error:
       if row.header:  # the same for all rows
         raise
-      yield number(where), identity, error
+      yield number(where), row, error
   yield from damaged
 
 

@@ -13,6 +13,7 @@ from bert_jax import config as config_lib
 from bert_jax import files, sharding
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
+from bert_jax.metrics import LossLevel
 from bert_jax.rows.batches import Batches, batches_of
 from bert_jax.run import initialization, profiling, teacher, trackers
 from bert_jax.step import Program
@@ -96,6 +97,11 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   if config.checkpoint.best_metric not in ('', *objective.metrics, *task.scores):
     known = ', '.join((*objective.metrics, *task.scores))
     raise InputError(f'checkpoint.best_metric is not among the metrics of this objective: {known}.')
+  best, levels = config.checkpoint.best_metric, getattr(sources.get('eval'), 'baselines', {})
+  is_error = best in objective.loss_weights or isinstance(levels.get(best), LossLevel)
+  if is_error and config.checkpoint.best_mode == 'max':
+    fault = f'checkpoint.best_metric={best} is good where it is low'
+    raise InputError(f'{fault}; set checkpoint.best_mode=min.')
   common = config, tokenizer, objective, mesh
   steps = step_count(config, sources)
   timeline = config_lib.timeline_of(config, steps)
@@ -108,6 +114,8 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   for each in filter(None, (batches, eval_batches)):
     each.check()
   profiling.check(config, steps)
+  if not (task.reads_corpus or beginning.folder):
+    log.info('init_from is empty: the model begins with random weights')
   if config.epochs and steps < FEW_STEPS and not beginning.continues:
     epochs = math.ceil(1.05 * config.epochs * FEW_STEPS / steps)  # 1.05: a margin for other rows
     advice = f'raise epochs (to {epochs}, say) and perhaps optimizer.learning_rate'

@@ -80,6 +80,11 @@ class Ask(abc.ABC):
     block, _, name = self.columns.get(field, '').partition('.')
     return self.model.config.get(block, {}).get(name) or field
 
+  def identity(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    """{'id': what names a row: its column of that name in the training data, or `id`}, or {}."""
+    named = [x for x in row if x == self.spelt('id')] or [*filter(is_id, row)]
+    return {'id': row[named[0]]} if named else {}
+
   def _columns(self, row):
     """{field: its column in a row, called as in training data or as the field is; '': none}."""
     names = lambda x: f'{self.spelt(x)}|{x}|{x.capitalize()}'
@@ -92,7 +97,7 @@ class Ask(abc.ABC):
     if not isinstance(value, dict):
       value = self.from_parts((value,) if isinstance(value, str) else tuple(value))
     record = self.record(value)
-    known = *self.fields, *self.others
+    known = *self.fields, *self.others, self.spelt('id')
     if unread := [name for name in value if name not in known and not is_id(name)]:
       if not self.model.counts[UNREAD]:
         log.warning('this task does not read the field %r of a record', min(map(str, unread)))

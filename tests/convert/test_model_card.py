@@ -130,6 +130,7 @@ def card_of(folder, config=(), **facts):
 
 
 CUT, WINDOWS, ROWS = 'cut at their end, as', 'in windows', 'rows of 24'
+PAIRS = 'the longer text loses its end'
 
 
 @pytest.mark.parametrize(
@@ -140,12 +141,12 @@ CUT, WINDOWS, ROWS = 'cut at their end, as', 'in windows', 'rows of 24'
     ('next sentence', {}, "tokenizer('A text.', 'Another.', ", ROWS),
     ('encoder and pooler', {}, ".encode(['A text.', 'Another.'])", ROWS),
     ('classifier', {}, "('A text.', truncation=True)", CUT),
-    ('classifier', {'table.pair_column': 'b'}, "{'text': 'A text.', 'text_pair': 'Ano", CUT),
+    ('classifier', {'table.pair_column': 'b'}, "{'text': 'A text.', 'text_pair': 'Ano", PAIRS),
     ('classifier', {'table.long_texts': 'windows'}, "('A text.', ", WINDOWS),
     ('multi-label', {}, "('A text.', truncation=True, top_k=None)", CUT),
     ('tagger', {}, "aggregation_strategy='first')('A text.')", WINDOWS),
-    ('qa', {}, "tokenizer(*texts, truncation='only_second', ", WINDOWS),
-    ('choice', {}, "('A text.', f'A question? {choice}')", CUT),
+    ('qa', {}, "tokenizer(question, context, truncation='only_second', ", WINDOWS),
+    ('choice', {}, "('A text.', f'A question? {choice}')", 'alike for all its choices'),
   ],
 )
 def test_a_card_says_how_a_model_is_asked_and_what_is_cut(tmp_path, head, fields, code, longer):
@@ -163,6 +164,14 @@ def test_a_number_goes_by_the_column_that_it_was_learned_from(tmp_path):
   assert 'It predicts a number, `stars`.' in (tmp_path / 'hf' / 'README.md').read_text()
   assert json.loads((tmp_path / 'hf' / 'config.json').read_text())['id2label'] == {'0': 'stars'}
   assert trained.load(tmp_path / 'hf').config.table.regression
+
+
+@pytest.mark.parametrize('head, says', [('multi-label', 1), ('classifier', 0)])
+def test_a_card_says_from_which_score_on_a_text_has_a_label(tmp_path, head, says):
+  convert.export_run(tmp_path / 'hf', made(head), {'labels': ('a', 'b', 'c')})
+  assert (
+    ' A text has each whose score is above 0.5.' in (tmp_path / 'hf' / 'README.md').read_text()
+  ) == says
 
 
 def test_a_card_counts_examples_and_rounds_scores(tmp_path):

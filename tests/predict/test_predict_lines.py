@@ -1,6 +1,7 @@
 """What people send to `python -m bert_jax.predict`: damaged, odd and large lines, each answered."""
 
 import contextlib
+import copy
 import functools
 import io
 import json
@@ -131,7 +132,7 @@ def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding):
       assert found == [b'old river\n', 'Grüße\n'.encode()]
   (tmp_path / 'in.csv').write_text('id,text\n7,Grüße\n', encoding=encoding)
   (rows,) = lines.chunks_of(f'{tmp_path}/in.csv', ['text'], Counter(), named)
-  assert rows == [(2, {'id': '7'}, ('Grüße',))]
+  assert rows == [(2, {'id': '7', 'text': 'Grüße'}, ('Grüße',))]
 
 
 @pytest.mark.parametrize(
@@ -160,11 +161,32 @@ def test_rows_of_a_table_are_asked(model_folder, tmp_path, capsys):
   assert third['line'] == 6 and 'in.csv:6: 2 columns where 3 are expected' in third['error']
   said = capsys.readouterr().err
   assert 'is a table' not in said and 'blank lines of the table (no answer): 1' in said
+  assert '4 lines are in' in said
   for columns, said in (
     ('body, team', '--columns body, team: this task reads text; name a column for each'),
     ('bodi', "in.csv:1 has no column 'bodi', only 'id', 'body', 'team' (did you mean 'body'?)"),
   ):
     assert said in refused(capsys, model_folder, *ask, '--columns', columns)
+
+
+def test_it_is_said_which_column_is_which_field(make_model, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  __main__._check_columns(make_model('sst2').ask('classify'), ('body',), 'body')
+  assert not caplog.messages
+  __main__._check_columns(make_model('swag').ask('choose'), ('sent1', 'e0', 'e1', 'e2'), '')
+  assert caplog.messages == ['columns read as context: sent1; question: e0; choices: e1, e2']
+
+
+def test_a_row_goes_by_the_column_that_named_it_in_training(make_model):
+  ask = copy.copy(make_model('sst2').ask('classify'))
+  row = {'sentence': 'old', 'Id': '7', 'Ticket-ID': 'T-1'}
+  assert ask.identity(row) == {'id': '7'} and ask.identity({'sentence': 'old'}) == {}
+  config = ask.model.config.copy_and_resolve_references()
+  config.table.id_column = 'Ticket-ID'
+  ask.model = types.SimpleNamespace(config=config, counts=Counter())
+  assert ask.identity(row) == {'id': 'T-1'} and ask.identity({'id': 3}) == {'id': 3}
+  ask.parsed({'text': 'old', 'Ticket-ID': 'T-1'})
+  assert not ask.model.counts[UNREAD]
 
 
 def test_fields_that_are_not_read_are_counted(pretrained_model, make_model, caplog):

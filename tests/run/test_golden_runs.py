@@ -272,7 +272,7 @@ def main():
   parser.add_argument('--write', action='store_true', required=True)
   parser.add_argument('run', nargs='*', help=f'all by default: {"; ".join(RUNS)}')
   args = parser.parse_args()
-  sys.path.insert(0, str(ROOT))
+  sys.path[:0] = str(ROOT), str(ROOT / 'tests')
   import conftest  # noqa: F401 (the environment of the tests)
 
   golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}

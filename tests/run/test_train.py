@@ -424,6 +424,10 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_pat
       'is not among the metrics of this objective: mlm, mlm_accuracy, nsp',
     ),
     (
+      'checkpoint.best_metric=mlm checkpoint.best_mode=max eval.batches=0',
+      'best_metric=mlm is good where it is low; set checkpoint.best_mode=min',
+    ),
+    (
       'tokenizer.path=tests/golden/old_workdir/vocab.txt model.vocab_size=300',
       r'has \d+ pieces .*; set --config.model.vocab_size=\d+',
     ),

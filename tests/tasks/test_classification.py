@@ -155,9 +155,22 @@ def test_numbers_are_scored_by_value_and_by_rank(tmp_path, vocab, tokenizer):
   assert [a['loss'] for a in answers] == pytest.approx([0.25, 0, 0.25, 676])
   gold, found = np.array([1, 2, 3, 4]) - 2.5, np.array([1.5, 2, 2.5, 30]) - 9
   pearson = gold @ found / np.sqrt(gold @ gold * (found @ found))
-  assert source.score(answers) == pytest.approx({'pearson': pearson, 'spearman': 1.0})
+  scores = {'mean_absolute_error': 6.75, 'pearson': pearson, 'spearman': 1.0}
+  assert source.score(answers) == pytest.approx(scores)
   chance = {'pearson': (0, 'chance'), 'spearman': (0, 'chance')}
-  assert source.baselines == chance | {'classification': (1.25, 'mean')}  # their variance
+  errors = {'squared_error': (1.25, 'mean'), 'mean_absolute_error': (1, 'mean')}  # from 2.5
+  assert source.baselines == chance | errors
+
+
+@pytest.mark.parametrize('more, wanted', [((), ['u1', 'u2']), (['table.id_column=nr'], ['7', '9'])])
+def test_answers_go_by_the_id_of_a_row(tmp_path, vocab, tokenizer, more, wanted):
+  rows = (
+    {'ID': f'u{k}', 'nr': n, 'sentence': 'old', 'label': 'ab'[k % 2]} for k, n in ((1, 7), (2, 9))
+  )
+  config = c.check(
+    classification.resolve(finetune(vocab, jsonl(tmp_path / 'a.jsonl', *rows), *more))
+  )
+  assert [a['id'] for a in answers_of(config, tokenizer, [[0, 1], [1, 0]])[1]] == wanted
 
 
 @pytest.mark.parametrize(
@@ -222,8 +235,8 @@ def test_numbers_begin_at_their_mean_and_have_the_loss_of_standardized_ones(
   answers = source.answers(outputs)
   assert np.abs([a['prediction'] - mean for a in answers]).max() < scale
   loss = np.mean([a['loss'] for a in answers])
-  assert float(terms['classification'].value) == pytest.approx(loss, rel=1e-4) and loss > 100
-  assert objective.loss_weights['classification'] * np.var(labels) == pytest.approx(1, rel=1e-4)
+  assert float(terms['squared_error'].value) == pytest.approx(loss, rel=1e-4) and loss > 100
+  assert objective.loss_weights['squared_error'] * np.var(labels) == pytest.approx(1, rel=1e-4)
   # The same answers by an objective that standardizes nothing, and back.
   params = telling(objective)
   outputs, _ = predicted(objective, params, source)

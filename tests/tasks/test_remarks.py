@@ -9,7 +9,8 @@ from conftest import small_overrides
 from small_tables import WORDS
 
 from bert_jax import config as c
-from bert_jax.run import setup
+from bert_jax.errors import InputError
+from bert_jax.run import inputs, setup
 from bert_jax.tasks import TASKS, remarks
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tokenizers.byte_level import byte_tokenizer
@@ -111,9 +112,9 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
     return remarks_on('configs/finetune.py', *settings, *more)
 
   assert about('b' * 40 + 'aaac', 'table.eval_share=0.1') == [
-    'labels with one example or none in training: c; give more examples, or put them under another '
-    'label.',
-    'labels that no example of the held-out data has: a, c; raise table.eval_share.',
+    "labels with one example or none in training: 'c'; give more examples, or put them under "
+    'another label.',
+    "labels that no example of the held-out data has: 'a', 'c'; raise table.eval_share.",
   ]
   assert 'labels: b 36, a 3, c 1' in caplog.messages
   assert about([f'{k % 12}.5' for k in range(48)]) == [
@@ -123,11 +124,39 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
   assert any(x.startswith('labels: 0.5 4, ') and x.endswith(' and 2 more') for x in caplog.messages)
   assert about([f'{k}.5' for k in range(7)])[0].startswith('all 7 labels are numbers')
   assert about(['a', 'b', 'a; b', 'b', 'a, c', 'a; b', 'a', 'a, c']) == [
-    'classes that are several labels in one: a; b; table.multi_label=true learns each by itself.'
+    "classes that are several labels in one: 'a; b'; table.multi_label=true learns each by itself."
   ]
+  (alone,) = about([f'T-{k}' for k in range(20)], 'table.label_column=label')
+  assert alone.endswith('none can be learned; name another table.label_column than label.')
   assert about('12345' * 4, 'table.regression=true') == about('1234' * 4) == []
   assert about(['a,b', 'b', '', 'a,b'], 'table.multi_label=true') == []
   assert 'labels: b 3, a 2' in caplog.messages
+
+
+def test_it_is_said_that_weights_begin_random(vocab, tmp_path, caplog):
+  caplog.set_level(logging.INFO, 'bert_jax')
+  (tmp_path / 'a.tsv').write_text('sentence\tlabel\nold\ta\nriver\tb\n')
+  paths = f'--config.data.train={tmp_path / "a.tsv"}', f'--config.tokenizer.path={vocab}'
+  config = c.load(
+    'configs/finetune.py:task=table,size=tiny', [*paths, '--config.model.vocab_size=15']
+  )
+  inputs.read_inputs(config, tmp_path / 'W')
+  assert 'init_from is empty: the model begins with random weights' in caplog.messages
+
+
+def test_the_best_of_errors_is_the_lowest(vocab, tmp_path):
+  (tmp_path / 'a.tsv').write_text('sentence\tlabel\nold\t1\nriver\t4\n')
+  fields = (
+    *(f'data.{split}={tmp_path / "a.tsv"}' for split in ('train', 'eval')),
+    *(f'tokenizer.path={vocab} model.vocab_size=15 table.regression=true'.split()),
+    'checkpoint.best_metric=mean_absolute_error',
+  )
+  given = [f'--config.{x}' for x in fields]
+  config = c.load('configs/finetune.py:task=table,size=tiny', given)
+  with pytest.raises(InputError, match='=mean_absolute_error is good where it is low; set check'):
+    inputs.read_inputs(config, tmp_path / 'W')
+  config.checkpoint.best_mode = 'min'
+  inputs.read_inputs(config, tmp_path / 'W')
 
 
 def test_scripts_that_a_vocabulary_lacks(shared, tmp_path):

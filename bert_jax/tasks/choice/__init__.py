@@ -87,5 +87,6 @@ CHOICE = labelled.family(
     ),
   ),
   from_released=from_released,
+  card=labelled.card(longer_texts='alike'),
   reads_stretches=True,
 )

@@ -24,14 +24,14 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import listed, quoted
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.files import Path
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads, says_no_label
 from bert_jax.text import files
 from bert_jax.text.values import json_value
 
 LEVELS = 'middle', 'high'  # the kinds of school of RACE
-HINT = 'call its columns sent1, sent2, ending0, ending1, .., label'
+HINT = 'call its columns sent1 (the context), sent2 (the question, or empty), ending0, .., label'
 DIALOGUE = 'not [turns, [{question, choice, answer}, ..], id]'
 COPA = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
 NO_ENDING = 'endings without a text (left out)'  # a kind of fault
@@ -72,6 +72,9 @@ def read(config: ConfigDict, split: str, problems: Problems) -> list[Question]:
 def _read(config, split, problems):
   reader = {'race': _race, 'swag': _swag, 'dream': _dream, 'copa': _copa}[config.task.format]
   for _, spec in files.parts(config.data[split]):
+    if config.task.format in ('race', 'dream') and files.suffix(Path(spec)) in ('.csv', '.tsv'):
+      is_json = f'{spec} is a table, and {config.task.format} is JSON'
+      raise InputError(f'data.{split}: {is_json}; use task=swag and {HINT}.')
     for where, fields, gold in reader(spec, split, problems):
       with problems.of_record(where):
         question = _checked(where, fields, gold, problems)

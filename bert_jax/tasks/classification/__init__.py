@@ -22,11 +22,12 @@ FIELDS = affecting({'rows'}, {
   'table.text_column': Field('sentence', 'column of the text; a|b: the first that is there'),
   'table.pair_column': Field('', 'column of the second text; empty: single texts'),
   'table.label_column': Field('label', 'column of the label'),
-  'table.id_column': Field('', 'column that names a row; empty: rows are numbered from 0'),
+  'table.id_column': Field('',
+    'column that names a row; empty: index, idx or id, or rows are numbered from 0'),
   'table.columns': Field((), 'columns of a TSV without header; empty: it has one', allowed=str),
   'table.labels': Field((),
     'the label set, in order (a|b: spelt a or b); empty: as in training data, sorted', allowed=str),
-  'table.regression': Field(False, 'labels are numbers: squared error, Pearson and Spearman'),
+  'table.regression': Field(False, 'labels are numbers: squared and absolute error, correlation'),
   'table.multi_label': Field(False, 'a text has any number of labels, see table.label_separator'),
   'table.label_separator': Field('',
     'stands between the labels of a text; empty: `,`, `;` or `|`, as in training data', past=''),
@@ -138,7 +139,7 @@ class Classify(OfHead):
   """Asks a classifier: {"text"} or, if it reads pairs, {"text", "pair"}."""
 
   examples_of, exports = Texts, {'logits': '[B, labels]'}
-  columns = {'text': 'table.text_column', 'pair': 'table.pair_column'}
+  columns = {x: f'table.{x}_column' for x in ('text', 'pair', 'id')}
   tabs = True  # so that a pair is never taken for a single text
 
   def __init__(self, model: 'Model'):

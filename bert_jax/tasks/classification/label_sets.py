@@ -117,12 +117,14 @@ def label_array(labels: Sequence[Any], names: Sequence[str], table: ConfigDict) 
 
 def baselines_of(labels: np.ndarray, number: int) -> dict[str, Level]:
   """The scores of always answering the most frequent label (or every label that most texts have);
-  for regression, of uncorrelated answers, and the loss of always answering the mean:
+  for regression, of uncorrelated answers, and the errors of always answering the mean:
   {score: (value, 'majority', 'chance' or 'mean')}.
   labels: [N] int, or [N, number of labels] 0 or 1; for regression [N] float."""
   if labels.dtype.kind == 'f' and labels.ndim == 1:
-    variance = {'classification': LossLevel(float(labels.var(dtype=float)), 'mean')}
-    return always('chance', {'pearson': 0, 'spearman': 0}) | variance
+    away = labels - labels.mean(dtype=float)
+    errors = {'squared_error': np.square(away), 'mean_absolute_error': np.abs(away)}
+    levels = {name: LossLevel(float(x.mean()), 'mean') for name, x in errors.items()}
+    return always('chance', {'pearson': 0, 'spearman': 0}) | levels
   if labels.ndim == 2:
     gold = labels > 0
     shares = gold.mean(axis=0)
@@ -166,7 +168,9 @@ def log_counts(config: ConfigDict, source: Any) -> None:
     labels = names(config.table.labels)
     counts = counted(source, len(labels))
     order = np.argsort(-counts, kind='stable')
-    log.info('labels: %s', _some([f'{labels[i]} {counts[i]:,}' for i in order]))
+    shown = ', '.join(f'{labels[i]} {counts[i]:,}' for i in order[:NAMED])
+    more = f' and {len(labels) - NAMED:,} more' if len(labels) > NAMED else ''
+    log.info('labels: %s%s', shown, more)
 
 
 def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
@@ -179,13 +183,17 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
   train = counted(sources['train'], len(labels))
   if rare := [label for label, number in zip(labels, train) if number < 2]:
     fix = 'give more examples, or put them under another label'
-    out.append(f'labels with one example or none in training: {_some(rare)}; {fix}.')
+    if len(rare) == len(labels) > NAMED:
+      fix = f'none can be learned; name another table.label_column than {table.label_column}'
+    out.append(f'labels with one example or none in training: {listed(rare, NAMED)}; {fix}.')
   if 'eval' in sources:
     held = counted(sources['eval'], len(labels))
     missing = [label for label, n, m in zip(labels, train, held) if n and not m]
     if missing and held.any():
       fix = 'name more in data.eval' if config.data.eval else 'raise table.eval_share'
-      out.append(f'labels that no example of the held-out data has: {_some(missing)}; {fix}.')
+      out.append(
+        f'labels that no example of the held-out data has: {listed(missing, NAMED)}; {fix}.'
+      )
   has_sign = not table.multi_label and [*map(finite_number, labels)] == [-1, 0, 1]
   if odd := tuple(x for x in labels if x.lower() in NULLS) or labels[:has_sign]:
     others = ','.join(x for x in labels if x not in odd)
@@ -205,10 +213,6 @@ def _other_kinds(labels):
   parts = lambda label: [{x.strip() for x in label.split(mark)} for mark in SEPARATORS]
   several = [x for x in labels if any(len(p) > 1 and p <= {*labels} for p in parts(x))]
   fix = 'table.multi_label=true learns each by itself'
-  return [f'classes that are several labels in one: {_some(several)}; {fix}.'] if several else []
-
-
-def _some(shown: list[str]) -> str:
-  """Joins some names: 'a, b, c and 3 more'."""
-  more = f' and {len(shown) - NAMED} more' if len(shown) > NAMED else ''
-  return ', '.join(shown[:NAMED]) + more
+  return (
+    [f'classes that are several labels in one: {listed(several, NAMED)}; {fix}.'] if several else []
+  )

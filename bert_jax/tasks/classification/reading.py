@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, listed, log
+from bert_jax.tasks.ask import is_id
 from bert_jax.tasks.classification.label_sets import SEPARATORS, label_of
 from bert_jax.tasks.faulty_records import Problems, decimal_commas, reads
 from bert_jax.text import documentation, documents
@@ -94,7 +95,8 @@ def _read(config, split, problems):
   commas = table.regression and decimal_commas(config, table.columns, label_column)
   for number, (where, row) in enumerate(rows):
     there = first_of(row, label_column)
-    id_columns = [table.id_column] if table.id_column else [n for n in INDEX if n in row][:1]
+    ids = [n for n in INDEX if n in row] + [*filter(is_id, row)]
+    id_columns = [table.id_column] if table.id_column else ids[:1]
     # A row of JSON lacks what is null.
     wanted = text_columns + id_columns + [label_column] * bool(split == 'train' and row.header)
     with problems.of_record(where):

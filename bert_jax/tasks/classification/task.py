@@ -2,7 +2,8 @@
 
 A text has one label of a set, several labels (multi_label), or a number (regression). The scores
 are GLUE's (Wang et al. 2018): accuracy, Matthews correlation, and F1 of the second of two labels
-(of more labels macro F1); for numbers Pearson and Spearman correlation.
+(of more labels macro F1); for numbers their mean absolute error and two correlations, Pearson's
+and Spearman's.
 
 A text that is too long keeps its head, its tail, or both: a quarter of the tokens from its head and
 the others from its tail (Sun et al. 2019, https://arxiv.org/abs/1905.05583, keep 128 and 382 of
@@ -160,7 +161,8 @@ class Texts(Scored):
 
     gold, predicted = ([a[key] for a in answers] for key in ('gold', 'prediction'))
     if self.regression:
-      return correlations(gold, predicted)
+      error = float(np.mean(np.abs(np.subtract(gold, predicted))))
+      return {'mean_absolute_error': error} | correlations(gold, predicted)
 
     def f1(average, **options):
       return float(f1_score(gold, predicted, average=average, zero_division=0, **options))

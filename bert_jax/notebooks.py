@@ -69,9 +69,9 @@ def show_curve(workdir: Path) -> None:
 
 def drawn(workdir: Path) -> str:
   """The curve of a run, below a title of its last values, as a PNG in base64; '' if the run has
-  written less than two lines."""
+  written nothing, or of one step alone."""
   run = records.read(workdir)
-  if len(run.points) < 2:
+  if len({point.step for point in run.points}) < 2:
     return ''
   from matplotlib.figure import Figure
 

@@ -279,6 +279,16 @@ def headline(panel: Panel, metric: str) -> str:
   return f'{label} differs most from {panel.baseline}: {most.mean:+.4f} ({tested}). '
 
 
+def widest(panel: Panel, metric: str, lengths: Sequence[str]) -> str:
+  """A sentence on the length of text at which the arms differ most; '' if they do not."""
+  arms, gaps = [report_arms.by_length(arm.runs, metric) for arm in panel.arms], {}
+  for length in lengths:
+    means = [statistics.fmean(scores[length][1]) for scores in arms if length in scores]
+    gaps[length] = max(means) - min(means)
+  gap, length = max((gap, length) for length, gap in gaps.items())
+  return f'The arms differ most at {length} tokens, by {gap:.4f}. ' if gap else ''
+
+
 def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str, str, 'Figure']]:
   """Yields (name, caption, figure) for each picture of a panel. width: in inches."""
   metric = panel.metrics[0]
@@ -286,7 +296,7 @@ def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''
   said = f'{headline(panel, metric)}{metric}, final values. {dots}{grey}.'
   yield 'final', said, finals(panel, metric, width)
-  bands = 'Mean over the seeds with its 95 % interval.'
+  bands = 'Mean over the seeds with its 95 % interval (from 3 seeds on).'
   on = f'on the evaluation data. {bands}'
   on += ' Hollow: all rows, at the end; lines are of a part of them.' * panel.reads_part
   drawn = lambda name, along: any(len(curve(arm.runs, name, along)) > 1 for arm in panel.arms)
@@ -298,6 +308,7 @@ def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str
   if len(lengths := report_arms.lengths(panel.arms, metric)) > 1:
     figure, (axis,) = new(1, 2.6, width)
     draw_lengths(axis, panel, metric, lengths)
-    caption = f'{metric} by the length of the texts, at the last step. {bands}'
+    lesson = widest(panel, metric, lengths)
+    caption = f'{lesson}{metric} by the length of the texts, at the last step. {bands}'
     add_legend(figure, axis)
     yield 'lengths', caption, figure

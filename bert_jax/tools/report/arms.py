@@ -174,13 +174,16 @@ def varied(runs: Sequence[Run]) -> list[str]:
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:
   """Groups the runs of one objective into arms, named by sweep.json, or else by the fields in which
-  they differ, or, if these are many, by their folder; the folder is added to a name of several."""
-  fields, groups = varied(runs), {}
-  for run in runs:
+  they differ, or, if these are many, by their folder; the folder is added to a name of several.
+  The arms of a sweep stand in the order of its plan."""
+  sweeps = {run.path.parent: records.read_sweep(run.path.parent) for run in runs}
+  fields, groups, places = varied(runs), {}, list(sweeps)
+  order = {x.path / name: i for x in sweeps.values() if x for i, name in enumerate(x.runs)}
+  place = lambda run: (places.index(run.path.parent), order.get(run.path, len(order)))
+  for run in sorted(runs, key=place):
     values = ((name, value_of(run, name)) for name in fields)
     text = ', '.join(f'{name}={"none" if value == "" else value}' for name, value in values)
     groups.setdefault(text, []).append(run)
-  sweeps = {folder: records.read_sweep(folder) for folder in {run.path.parent for run in runs}}
   names, folders = [], []
   for text, members in groups.items():
     plans = [(run.path.name, sweeps[run.path.parent]) for run in members]

@@ -176,7 +176,9 @@ def draw_lengths(axis: 'Axes', panel: Panel, metric: str, lengths: Sequence[str]
     draw_line(axis, means, looks(panel)[arm.label], arm.label)
   labels = [f'{x}\n({counts[x]:,})' for x in lengths]
   axis.set(xticks=range(len(lengths)), xlabel='tokens of a text (texts)', ylabel=metric)
-  axis.set_xticklabels(labels, fontsize=7 if len(labels) < 5 else 5)
+  widths = 0.6 * len(labels) * (2 + max(map(len, lengths)))  # of all labels, for a height of 1
+  points = 72 * axis.bbox.width / axis.figure.dpi
+  axis.set_xticklabels(labels, fontsize=min(7, max(5, points / widths)))
 
 
 def add_legend(figure: 'Figure | SubFigure', axis: 'Axes') -> None:

@@ -370,7 +370,9 @@ def test_folders_outlive_the_machine(monkeypatch):
 
 def test_the_machine_is_named(capsys, monkeypatch):
   look = notebooks.machine.__wrapped__
+  monkeypatch.setenv('JAX_PLATFORMS', '')
   assert look() == 'cpu' and 'no TPU and no GPU' in capsys.readouterr().out
+  assert os.environ['JAX_PLATFORMS'] == 'cpu'  # no process looks again for what is not there
   found = subprocess.CompletedProcess([], 0, 'a warning\ntpu 4 TPU v5 lite\n', '')
   monkeypatch.setattr(subprocess, 'run', lambda *_, **__: found)
   assert look() == 'tpu'

@@ -216,7 +216,8 @@ def test_quickstart(corpus_file, tmp_path):
   data = tmp_path / 'tickets.csv'
   write_tickets(data, np.random.default_rng(0))
   fields = f"""data.train={data} table.eval_share=0.2 epochs=2.0 table.text_column=nachricht
-  table.label_column=abteilung log.tensorboard=false task.train_examples=0 model.vocab_size=200"""
+  table.label_column=abteilung log.tensorboard=false task.train_examples=0 model.vocab_size=200
+  log.every=1"""
   parameters = {
     'FOLDER': str(tmp_path / 'out'),
     'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],

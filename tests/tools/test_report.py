@@ -79,7 +79,7 @@ def test_seeds_are_one_line_and_other_fields_another(tmp_path):
 
 def plan(folder, **more):
   """The sweep.json of a folder whose runs are called ARM,seed=N."""
-  names = [path.name for path in folder.iterdir() if path.is_dir()]
+  names = sorted(path.name for path in folder.iterdir() if path.is_dir())
   runs = {name: {'arm': name.rpartition(',seed=')[0]} for name in names}
   (folder / 'sweep.json').write_text(json.dumps({'runs': runs | more.pop('runs', {})} | more))
 

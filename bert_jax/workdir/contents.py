@@ -98,7 +98,7 @@ def check(workdir: Path, config: ConfigDict) -> None:
   if different := [x for x in different if x.partition(':')[0] not in MOVES]:
     more = f' and {len(different) - 3} more' if len(different) > 3 else ''
     fault = f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more})'
-    advice = '--workdir (config.init_from or config.resume_from start from this one), or delete it'
+    advice = 'folder (config.init_from or config.resume_from start from this one), or delete it'
     raise InputError(f'{fault}; use another {advice}.')
 
 

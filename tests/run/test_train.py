@@ -317,6 +317,25 @@ def test_a_run_that_answers_one_piece_has_collapsed(alike, weight, collapsed):
   assert 'mlm_alike' not in result and ('constant' in result) == bool(collapsed)
 
 
+def test_a_collapse_is_warned_of_at_the_end_alone(corpus_file, tmp_path, caplog, monkeypatch):
+  """Early in a training one answer for all is usual: the line of an evaluation says it."""
+  caplog.set_level('INFO', 'bert_jax')
+  one_pass, constant = evaluation.one_pass, {'constant': 1.0}
+  of = lambda *given, **more: (one_pass(*given, **more)[0] | constant, [])
+  monkeypatch.setattr(evaluation, 'one_pass', of)
+  with without_a_model():
+    train(small_pretrain(corpus_file, 'steps=5 eval.every=2 eval.batches=0'), tmp_path / 'run')
+  evaluations = [x for x in caplog.messages if ' eval ' in x]
+  assert ['one answer for all' in x for x in evaluations] == 3 * [True]
+  assert sum('has collapsed' in x for x in caplog.messages) == 1
+  caplog.clear()
+  source = SimpleNamespace(constant=lambda answers: answers[0])
+  for result in ({}, constant):
+    evaluation.warn_of_collapse(result, source, ['sales'])
+  (said,) = caplog.messages
+  assert said.endswith('it predicts sales for every example')
+
+
 # ---- patience, frozen parameters -----------------------------------------------------------------
 
 
@@ -378,7 +397,7 @@ def test_moments_of_frozen_parameters_are_read_and_dropped_or_zero(pretrained, t
 
 def test_another_configs_workdir_is_refused_and_left_alone(corpus_file, workdir):
   before = bytes_of(workdir)
-  with pytest.raises(InputError, match=r'another config \(seed: 0 -> 1\); use another --workdir'):
+  with pytest.raises(InputError, match=r'another config \(seed: 0 -> 1\); use another folder'):
     train(small_pretrain(corpus_file, 'seed=1'), workdir)
   assert bytes_of(workdir) == before
 

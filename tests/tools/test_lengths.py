@@ -106,7 +106,14 @@ def test_a_panel_draws_them(runs):
   assert [x.get_text() for x in axis.get_xticklabels()] == ['65-128\n(27)', '1025-2048\n(27)']
   assert list(line.get_xdata()) == [0, 1]
   assert list(line.get_ydata()) == pytest.approx([0.85, 0.55])
+  assert axis.get_xticklabels()[0].get_fontsize() == 7  # less only where there is little room
   assert 'classification_accuracy' in axis.get_ylabel()
+  (first,), scores = panel.arms, ['65-128', '1025-2048']
+  assert report_figures.widest(panel, panel.metrics[0], scores) == ''  # of one arm
+  arms = [dataclasses.replace(first, label=str(i), runs=[x]) for i, x in enumerate(first.runs)]
+  panel = dataclasses.replace(panel, arms=arms)
+  said = report_figures.widest(panel, panel.metrics[0], scores)
+  assert said == 'The arms differ most at 1025-2048 tokens, by 0.3000. '
   for path in runs.glob('*/**/scores.json'):  # of one length there is nothing to draw
     path.write_text(json.dumps({'by_length': json.loads(path.read_text())['by_length'][:1]}))
   (panel,) = report.read(runs).panels

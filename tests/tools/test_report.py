@@ -84,6 +84,16 @@ def plan(folder, **more):
   (folder / 'sweep.json').write_text(json.dumps({'runs': runs | more.pop('runs', {})} | more))
 
 
+def test_arms_stand_in_the_order_of_their_plan(tmp_path):
+  runs = {f'batch={n},seed=0': {'arm': f'batch={n}'} for n in (32, 128, 64)}
+  for name in runs:
+    size = f'batch_size={name.partition(",")[0].partition("=")[2]}'
+    workdir(tmp_path / 'S' / name, [(4, 'eval', {'mlm': 2.0})], size)
+  (tmp_path / 'S' / 'sweep.json').write_text(json.dumps({'runs': runs}))
+  _, *rows = cells(report.table(report.read(tmp_path)))
+  assert [row[0] for row in rows] == ['batch=32', 'batch=128', 'batch=64']
+
+
 def test_an_arm_has_the_name_of_its_sweep_else_its_fields_else_its_folder(tmp_path):
   names = 'norm_bias', 'attention_bias', 'head_bias', 'decoder_bias', 'embedding_norm'
   many = [f'model.{name}=false' for name in names]

@@ -183,12 +183,14 @@ def varied(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:
-  """Groups the runs of one objective into arms, named and in the order of sweep.json, or else named
-  by the fields in which they differ, or, if these are many, by their folder; the folder is added to
-  a name of several."""
-  sweeps = {folder: records.read_sweep(folder) for folder in {run.path.parent for run in runs}}
-  places = {folder / name: n for folder, x in sweeps.items() if x for n, name in enumerate(x.runs)}
-  runs = sorted(runs, key=lambda run: places.get(run.path, len(places)))
+  """Groups the runs of one objective into arms, named by sweep.json, or else by the fields in which
+  they differ, or, if these are many, by their folder; the folder is added to a name of several.
+  The arms of a sweep stand in the order of its plan."""
+  sweeps = {run.path.parent: records.read_sweep(run.path.parent) for run in runs}
+  places = list(sweeps)
+  order = {x.path / name: i for x in sweeps.values() if x for i, name in enumerate(x.runs)}
+  place = lambda run: (places.index(run.path.parent), order.get(run.path, len(order)))
+  runs = sorted(runs, key=place)
   fields, groups = varied(runs), {}
   for run, *values in zip(runs, *fields.values()):
     each = zip(fields, values)

@@ -178,7 +178,9 @@ def draw_lengths(axis: 'Axes', panel: Panel, metric: str, lengths: Sequence[str]
   labels = [f'{x}\n({counts[x]:,})' for x in lengths]
   axis.set(xticks=range(len(lengths)), xlabel='tokens of a text (texts)')
   axis.set_ylabel(plain(panel.named(metric)))
-  axis.set_xticklabels(labels, fontsize=7 if len(labels) < 5 else 5)
+  widths = 0.6 * len(labels) * (2 + max(map(len, lengths)))  # of all labels, for a height of 1
+  points = 72 * axis.bbox.width / axis.figure.dpi
+  axis.set_xticklabels(labels, fontsize=min(7, max(5, points / widths)))
 
 
 def add_legend(figure: 'Figure | SubFigure', axis: 'Axes') -> None:
@@ -285,6 +287,16 @@ def headline(panel: Panel, metric: str) -> str:
   return f'{label} differs most from {panel.baseline}: {most.mean:+.4f} ({tested}). '
 
 
+def widest(panel: Panel, metric: str, lengths: Sequence[str]) -> str:
+  """A sentence on the length of text at which the arms differ most; '' if they do not."""
+  arms, gaps = [report_arms.by_length(arm.runs, metric) for arm in panel.arms], {}
+  for length in lengths:
+    means = [statistics.fmean(scores[length][1]) for scores in arms if length in scores]
+    gaps[length] = max(means) - min(means)
+  gap, length = max((gap, length) for length, gap in gaps.items())
+  return f'The arms differ most at {length} tokens, by {gap:.4f}. ' if gap else ''
+
+
 def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str, str, 'Figure']]:
   """Yields (name, caption, figure) for each picture of a panel. width: in inches."""
   metric = panel.metrics[0]
@@ -293,7 +305,7 @@ def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''
   said = f'{headline(panel, metric)}{name}, final values. {dots}{grey}.'
   yield 'final', said, finals(panel, metric, width)
-  bands = 'Mean over the seeds with its 95 % interval.'
+  bands = 'Mean over the seeds with its 95 % interval (from 3 seeds on).'
   on = f'on the evaluation data. {bands}'
   on += ' Hollow: all rows, at the end; lines are of a part of them.' * panel.reads_part
   drawn = lambda score, along: any(len(curve(arm.runs, score, along)) > 1 for arm in panel.arms)
@@ -305,6 +317,7 @@ def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str
   if len(lengths := report_arms.lengths(panel.arms, metric)) > 1:
     figure, (axis,) = new(1, 2.6, width)
     draw_lengths(axis, panel, metric, lengths)
-    caption = f'{name} by the length of the texts, at the last step. {bands}'
+    lesson = widest(panel, metric, lengths)
+    caption = f'{lesson}{name} by the length of the texts, at the last step. {bands}'
     add_legend(figure, axis)
     yield 'lengths', caption, figure

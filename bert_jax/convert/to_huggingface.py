@@ -89,8 +89,7 @@ def write(
     if not vector.other:
       vector = vector._replace(pooling=vector.pooling or 'mean')
     length = min(longest, config.data.seq_length)
-    more = dense, model.projection_act
-    sentence_transformers.write(out, vector, model.hidden_size, length, *more)
+    sentence_transformers.write(out, vector, model.hidden_size, length, dense, model.projection_act)
   facts = {**facts, 'casing': exported_tokenizers.casing(tokenizer), 'longest': longest}
   write_whole(out / 'README.md', model_card.write(config, architecture, head, notes, facts))
   if asked := dict(config_lib.flatten(config).get(task.writing, ())):

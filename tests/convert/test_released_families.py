@@ -257,17 +257,32 @@ def test_a_trained_one_stays_what_it_is(tmp_path, recorded, case):
 HEADS = {'t5': 'SelfAttention', 'eurobert': 'self_attn', 'nomic_bert': 'attn'}
 
 
-@pytest.mark.parametrize('case', HEADS)
-def test_heads_need_not_add_up_to_the_width(tmp_path, recorded, case):
-  """As in flan-t5-small, whose 6 heads of 64 stand in a width of 512."""
-  key = FAMILIES[case].key_of('attention_head_size')
-  said = json.loads(str(recorded[case]['config'])) | {key: 10}
+def with_heads_of_ten(recorded, case):
+  """A recorded case whose two heads are not 6 wide, as is its config.json and each shape."""
+  said = json.loads(str(recorded[case]['config']))
+  said[FAMILIES[case].key_of('attention_head_size')] = 10
   shapes = json.loads(str(recorded[case]['shapes']))
   for name, (rows, *columns) in shapes.items():
     if f'.{HEADS[case]}.' in name and name.endswith('.weight') and 'bias' not in name:
       is_last = re.search(r'(\.o|o_proj|out_proj)\.weight$', name)
       shapes[name] = [rows, columns[0] * 10 // 6] if is_last else [rows * 10 // 6, *columns]
-  changed = {case: {'config': json.dumps(said), 'shapes': json.dumps(shapes)}}
+  return {case: {'config': json.dumps(said), 'shapes': json.dumps(shapes)}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('case', HEADS)
+def test_their_classes_compute_the_same_with_such_heads(tmp_path, transformers, recorded, case):
+  folder = folder_of(tmp_path / 'theirs', with_heads_of_ten(recorded, case), case)
+  found = trained.load(folder)
+  convert.export_run(tmp_path / 'hf', found, {})
+  for theirs in (folder, tmp_path / 'hf'):
+    compare(hf.computed(hf.load(theirs)), found, first_batch(case))
+
+
+@pytest.mark.parametrize('case', HEADS)
+def test_heads_need_not_add_up_to_the_width(tmp_path, recorded, case):
+  """As in flan-t5-small, whose 6 heads of 64 stand in a width of 512."""
+  changed = with_heads_of_ten(recorded, case)
   found = trained.load(folder_of(tmp_path / 'theirs', changed, case))
   assert found.config.model.attention_head_size == 10
   attention = found.params['encoder']['layer_0']['attention']
@@ -276,7 +291,7 @@ def test_heads_need_not_add_up_to_the_width(tmp_path, recorded, case):
   model = models.ModelConfig(**found.config.model)
   assert np.isfinite(encode(model, found.params['encoder'], first_batch())).all()
   convert.export_run(tmp_path / 'hf', found, {})
-  assert config_of(tmp_path / 'hf')[key] == 10
+  assert config_of(tmp_path / 'hf')[FAMILIES[case].key_of('attention_head_size')] == 10
   again = trained.load(tmp_path / 'hf')
   same(found.params, again.params, found.config)
   assert again.config.model == found.config.model

@@ -82,7 +82,7 @@ def text_vectors(
 ) -> jax.Array:
   """The vectors [B, N, vector_size] float32 of the texts of each row: pooled hidden states (see
   pooling.text_vectors) and, if the model has one, its projection of them."""
-  x_BND = pooling.text_vectors(x_BTD, *places, kind)
+  x_BND = pooling.text_vectors(x_BTD, *places, kind=kind)
   if not model.projection_size:
     return x_BND
   return apply(heads.Projection(model), params['projection'], x_BND)

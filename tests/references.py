@@ -70,7 +70,7 @@ def attend(config, p, x, keys, seen, turn=lambda x: x, bias=0.0):
   """An attention layer of x [B, Tq, D] over keys [B, Tk, D]."""
   heads = lambda x, name: dense(x, p[name]).reshape(*x.shape[:2], config.num_attention_heads, -1)
   q, k, v = turn(heads(x, 'query')), turn(heads(keys, 'key')), heads(keys, 'value')
-  return dense(attention(q, k, v, seen, bias).reshape(x.shape), p['output'])
+  return dense(attention(q, k, v, seen, bias).reshape(*x.shape[:2], -1), p['output'])
 
 
 def feed_forward(config, p, x):

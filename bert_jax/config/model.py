@@ -51,7 +51,8 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Yields the rules for the block `model`: (whether it holds, the sentence if it does not)."""
   model, heads = config.model, config.model.num_attention_heads
   fault = f'model.hidden_size {model.hidden_size} does not divide into model.num_attention_heads'
-  yield model.hidden_size % heads == 0, f'{fault} {heads}; use a multiple.'
+  holds = model.attention_head_size > 0 or model.hidden_size % heads == 0
+  yield holds, f'{fault} {heads}; use a multiple, or set model.attention_head_size.'
   # Positions are counted within an example, so a row of several may be longer than their table.
   family, row = TASKS[config.objective], config.data.seq_length
   limit = family.limit(config) or row
@@ -81,9 +82,13 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   masks = any('masks' in field.affects for field in TASKS[config.objective].fields.values())
   holds = not model.mask_decoder or masks
   yield holds, f'{fault}, and this one is {config.objective}; set it to 0.'
+  fault = f'model.projection_size={model.projection_size} is for objectives that learn vectors'
+  holds = not model.projection_size or bool(TASKS[config.objective].vector(config))
+  yield holds, f'{fault} of texts, and this one is {config.objective}; set it to 0.'
   others: dict[str, tuple[str, ...]] = {
     'rotary_theta': ('position_embeddings', 'rotary'),
     'conv_width': ('mixer', 'conv'),
+    'attention_head_size': ('mixer', 'attention'),
     'pos_att_type': ('position_embeddings', 'disentangled'),
   }
   for name in ('max_relative_positions', 'position_buckets'):

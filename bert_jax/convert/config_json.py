@@ -13,6 +13,7 @@ from typing import Any
 
 from bert_jax.config import model as config_model
 from bert_jax.config import pasts
+from bert_jax.convert import sentence_transformers
 from bert_jax.convert.families import FAMILIES, record
 from bert_jax.convert.families.record import OTHERS, SIZES, Description, Exported, ReleasedFamily
 from bert_jax.errors import InputError, quoted
@@ -37,7 +38,7 @@ for _kind, _in_words, _names in (
   (int, 'a whole number', 'pad_token_id embedding_size attention_window local_attention'),
   (int, 'a whole number', 'position_buckets max_relative_positions global_attn_every_n_layers'),
   (int, 'a whole number', f'{" ".join(SIZES)} num_decoder_layers num_key_value_heads'),
-  (int, 'a whole number', 'relative_attention_num_buckets'),
+  (int, 'a whole number', 'relative_attention_num_buckets attention_head_size'),
   ((int, float), 'a number', f'{" ".join(OTHERS)} global_rope_theta local_rope_theta'),
   (str, 'a text', 'hidden_act model_type problem_type classifier_activation'),
   (list, 'a list', 'architectures layer_types'),
@@ -46,9 +47,11 @@ for _kind, _in_words, _names in (
   (bool, 'true or false', 'decoder_bias embedding_scale'),
 ):
   TYPES |= dict.fromkeys(_names.split(), (_kind, _in_words))
+HEAD_SIZE = 'attention_head_size'
 LAYERS, MOST_LAYERS = ('num_hidden_layers', 'num_decoder_layers'), 10_000
 MAY_BE_NULL = """pad_token_id problem_type architectures bert_jax id2label tie_word_embeddings
-  layer_types rope_parameters local_rope_theta num_key_value_heads""".split()  # noqa: SIM905
+  layer_types rope_parameters local_rope_theta num_key_value_heads
+  attention_head_size""".split()  # noqa: SIM905
 
 
 def is_model(folder: Path) -> bool:
@@ -77,9 +80,11 @@ def read(folder: Path) -> Description:
   content |= {field: 0 for field, x in family.same.items() if content[field] == content.get(x)}
   _check_types(path, content)
   width, heads = (content.get(name) for name in ('hidden_size', 'num_attention_heads'))
-  if width and heads and (said := content.get('head_dim')) not in (None, width // heads):
-    ours = f'here it is hidden_size / num_attention_heads, {width // heads}'
-    raise record.other_model(path, 'head_dim', said, ours)
+  said = content.get(HEAD_SIZE, content.get('head_dim'))
+  if said is None or (width and heads and said == width // heads):
+    content[HEAD_SIZE] = 0
+  elif HEAD_SIZE not in family.free:
+    raise record.other_model(path, 'head_dim', said, 'here it is hidden_size / num_attention_heads')
   act = content.get('hidden_act', 'gelu')
   _check_fixed(path, content, {'hidden_act': (*record.ACTIVATIONS,)})
   if missing := [name for name in SIZES if name not in content]:
@@ -90,6 +95,7 @@ def read(folder: Path) -> Description:
     'hidden_act': record.ACTIVATIONS[act],
     'tie_word_embeddings': content.get('tie_word_embeddings') is not False,
   }
+  model |= sentence_transformers.projection(folder)
   offset = family.offset(1 if content.get('pad_token_id') is None else content['pad_token_id'])
   if family.counts_offset:
     model['max_position_embeddings'] -= offset
@@ -121,6 +127,8 @@ def write(family: ReleasedFamily, model: Mapping[str, Any], offset: int) -> dict
   fields['type_vocab_size'] = fields['type_vocab_size'] or 2  # rows of zeros
   fields['max_position_embeddings'] += offset if family.counts_offset else 0
   fields |= {field: model[field] or model[other] for field, other in family.same.items()}
+  if HEAD_SIZE in fields:
+    fields[HEAD_SIZE] = model[HEAD_SIZE] or model['hidden_size'] // model['num_attention_heads']
   fields |= {key: model[field] for key, field in family.also.items()} | family.write(model)
   return {family.key_of(x): value for x, value in fields.items() if x not in family.unsaid}
 
@@ -129,6 +137,7 @@ def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | 
   """A field of config.model that a family cannot express, (field, the family's value); or None."""
   model = exported.model
   said = {*SIZES, *OTHERS, *family.free, *family.derived, 'tie_word_embeddings', 'hidden_act'}
+  said |= {*sentence_transformers.FIELDS}
   expected = {field: value for field, value in BERT.items() if field in ANSWERING - said}
   expected |= family.fields | {x: (OTHERS | family.defaults)[x] for x in family.unsaid}
   idle = {'pooler': 'pooler', 'token_pooler': 'pooler', 'classifier_bias': 'classifier'}

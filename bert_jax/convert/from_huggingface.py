@@ -17,6 +17,7 @@ from flax import traverse_util
 
 from bert_jax import models
 from bert_jax.convert import checksums, config_json, fused_tensors, parameter_names, tensor_files
+from bert_jax.convert import sentence_transformers as vectors
 from bert_jax.convert.families import google
 from bert_jax.convert.families.record import Description, ReleasedFamily
 from bert_jax.convert.parameter_names import FIELDS
@@ -68,6 +69,7 @@ def read(folder: Path, positions: int = 0) -> Weights:
   checksums.check(folder)
   description = describe(folder)
   tensors, file = tensor_files.read(folder)
+  tensors |= vectors.tensors(folder)
   family, model = _named_as(tensors, description, file), description.model
   source_names = parameter_names.names_in_file(tensors, family)
   places = parameter_names.table(family, model)
@@ -84,7 +86,7 @@ def read(folder: Path, positions: int = 0) -> Weights:
   incomplete = {}  # {incomplete part of a model: the source names that it lacks}
   for path in places.keys() - names.keys():
     incomplete.setdefault(_part(path), []).append(places[path].name)
-  for tower in incomplete.keys() & {'encoder', 'decoder'}:
+  for tower in incomplete.keys() & {'encoder', 'decoder', 'projection'}:
     lacks = f'{len(incomplete[tower])} missing, for example {min(incomplete[tower])}'
     has = f'the file has {len(tensors)} tensors, for example {quoted(min(tensors, default="none"))}'
     fault = f'the {tower} of these weights is not whole: {lacks}, and {has}'
@@ -186,7 +188,7 @@ def _of_no_use(names, incomplete, objective, pools_tokens):
       unused[name] = f'its {part} is not whole: {min(incomplete[part])} is missing'
     elif part == 'pooler' and no_pairs:
       silent[name] = 'there is no head for pairs, which would stand on the pooler'
-    elif part not in task.parts and not (part == 'pooler' and pools_tokens):
+    elif part not in (*task.parts, 'projection', *['pooler'] * pools_tokens):
       reasons = silent if part == 'pooler' else unused
       reasons[name] = f'a model for {objective} has no {part}'
   return unused, silent
@@ -246,8 +248,9 @@ def _check_shapes(flat, model, sources, description=None):
   of the config.json with this description, if any. sources: see Weights."""
   fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
   shapes, made = parameter_names.shapes(model), models.ModelConfig(**model)
-  keys = made.key_value_heads * made.head_size
-  known = {'1': 1, '2': 2, 'R': made.distance_rows, 'G': keys}
+  known, d = {'1': 1, '2': 2, 'R': made.distance_rows}, made.head_size
+  known |= {'Q': made.num_attention_heads * d, 'G': made.key_value_heads * d}
+  known |= {'J': made.projection_size or None}  # None: of weights whose projection is not taken
   for path, x in flat.items():
     letters = shapes[path]
     sizes = [model[fields[c]] if c in fields else known.get(c) for c in letters]

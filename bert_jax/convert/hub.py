@@ -17,7 +17,7 @@ from bert_jax.text import files
 
 HUB = 'hf:'
 NAME = re.compile(r'[\w-][\w.-]*(/[\w.-]+)?')  # name or org/name
-ABOUT = ['*.json', '*.txt', '*.model']
+ABOUT = ['*.json', '*.txt', '*.model', '*_Dense/*']
 WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # in order of preference
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bert_jax.convert import sentence_transformers
 from bert_jax.convert.families import record
 from bert_jax.convert.families.record import Place, ReleasedFamily
 from bert_jax.errors import InputError, quoted
@@ -15,7 +16,8 @@ from bert_jax.errors import InputError, quoted
 FIELDS = dict(V='vocab_size', P='max_position_embeddings', T='type_vocab_size')
 FIELDS |= dict(D='hidden_size', F='intermediate_size', E='embedding_size', H='num_attention_heads')
 # {our module: (its kind, its shape in the letters of FIELDS)}. A dense layer is [in, out], C is the
-# number of labels, R of relative distances, G the width of all keys, # the number of a layer.
+# number of labels, R of relative distances, Q the width of all queries, G of all keys, J of the
+# projection, # the number of a layer.
 MODULES = {
   'pooler/dense': ('dense', 'DD'),
   'pooler/LayerNorm': ('norm', 'D'),
@@ -26,6 +28,7 @@ MODULES = {
   'mlm/': ('decoder', 'VE'),  # untied only
   'nsp/dense': ('dense', 'D2'),
   'classifier/dense': ('dense', 'DC'),
+  'projection/dense': ('dense', 'DJ'),  # of vectors of texts, see sentence_transformers.py
   'span/dense': ('dense', 'D2'),
   'replaced/LayerNorm': ('norm', 'D'),
   'replaced/dense': ('dense', 'DD'),  # the head of ELECTRA's discriminator
@@ -45,8 +48,8 @@ _LAYER = ('norm', 'D'), ('dense', 'DF'), ('dense', 'FD'), ('norm', 'D')
 for _tower in ('encoder', 'decoder'):
   MODULES |= {f'{_tower}/layer_#/{name}': kind for name, kind in zip(record.LAYER, _LAYER)}
 for _place in ('encoder/layer_#/', 'decoder/layer_#/', 'decoder/layer_#/cross_'):
-  MODULES |= {f'{_place}attention/{name}': ('dense', 'DD') for name in record.ATTENTION}
-  MODULES |= {f'{_place}attention/{name}': ('dense', 'DG') for name in ('key', 'value')}
+  _shapes = zip(record.ATTENTION, ('DQ', 'DG', 'DG', 'QD'))
+  MODULES |= {f'{_place}attention/{name}': ('dense', shape) for name, shape in _shapes}
 _TABLES = ('embed', 'VE'), ('embed', 'PE'), ('embed', 'TE'), ('norm', 'E')
 MODULES |= {f'encoder/embeddings/{name}': kind for name, kind in zip(record.EMBEDDINGS, _TABLES)}
 # (regex of paths, function of config.model's fields: whether the model has such parameters).
@@ -57,6 +60,8 @@ OPTIONAL = (
   (r'.*layer_\d+/output/bias', lambda model: model['feed_forward_bias'] != 'none'),
   (r'(mlm/transform|pooler/dense)/bias', lambda model: model['head_bias']),
   (r'classifier/dense/bias', lambda model: model['classifier_bias']),
+  (r'projection/.*', lambda model: model['projection_size']),
+  (r'projection/dense/bias', lambda model: model['projection_bias']),
   (r'mlm/bias', lambda model: model['decoder_bias']),
   (r'replaced/LayerNorm/.*', lambda model: model['replaced_head'] == 'context'),
   (r'mlm/decoder', lambda model: not model['tie_word_embeddings']),
@@ -81,7 +86,7 @@ def table(family: ReleasedFamily, model: Mapping[str, Any]) -> dict[str, Place]:
       for path, number in _paths(ours, leaf, model):
         name = (theirs + ending).replace('#', number)
         out[path] = Place(name, turned, _letters(leaf, letters), part, side_by_side=pairs)
-  out |= family.places
+  out |= {**family.places, **sentence_transformers.PLACES}
   has = lambda path: all(has(model) for x, has in OPTIONAL if re.fullmatch(x, path))
   return {path: place for path, place in out.items() if has(path)}
 

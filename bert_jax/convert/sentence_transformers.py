@@ -1,17 +1,29 @@
 """Reads and writes how a model of sentence-transformers makes one vector of a text.
 
-Its folder has modules.json, 1_Pooling/config.json and sentence_bert_config.json (www.sbert.net,
-"Creating Custom Models").
+Its folder has modules.json, 1_Pooling/config.json, sentence_bert_config.json and perhaps 2_Dense, a
+layer over the pooled vector, which is our projection (www.sbert.net, "Creating Custom Models").
 """
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from bert_jax.convert import tensor_files
+from bert_jax.convert.families.record import Place
 from bert_jax.errors import InputError, log, quoted
 from bert_jax.files import Path, write_json
 from bert_jax.text import files
 
 MODES = {'pooling_mode_mean_tokens': 'mean', 'pooling_mode_cls_token': 'cls'}
-KNOWN = ('Transformer', 'Pooling', 'Normalize')  # the supported modules
+KNOWN = ('Transformer', 'Pooling', 'Dense', 'Normalize')  # the supported modules, in order
+# Of a Dense: its folder, with which its tensors begin here, {activation: ours}, what it becomes.
+DENSE, TORCH, TANH = '2_Dense', 'torch.nn.modules.', 'activation.Tanh'
+ACTIVATIONS = {TANH: 'tanh', 'linear.Identity': 'none', 'activation.GELU': 'gelu'}
+ACTIVATIONS |= {'activation.ReLU': 'relu', 'activation.SiLU': 'swish'}
+PLACES = {'projection/dense/kernel': Place(f'{DENSE}.linear.weight', True, 'DJ')}
+PLACES |= {'projection/dense/bias': Place(f'{DENSE}.linear.bias', False, 'J')}
+FIELDS = 'projection_size', 'projection_act', 'projection_bias'
+ONE = ' (one is, behind the pooling, with Tanh, Identity, GELU, ReLU or SiLU)'
 LENGTH = 'sentence_bert_config.json'
 PROMPTS = 'config_sentence_transformers.json'
 
@@ -37,17 +49,12 @@ UNKNOWN = Vector()
 
 def read(folder: Path) -> Vector:
   """Reads the Vector of a folder; warns of unsupported modules, poolings and prompts."""
-  paths: dict[str, str] = {}
-  for module in files.json_of(folder / 'modules.json', list):
-    if not isinstance(module, dict):
-      raise InputError(f'{folder}/modules.json is no list of objects; is it whole?')
-    kind = str(module.get('type')).rpartition('.')[2]
-    paths[kind] = str(module.get('path', ''))
-    if not (folder / paths[kind]).resolve().is_relative_to(folder.resolve()):
-      said = f'{folder}/modules.json names {quoted(paths[kind])} for its module {quoted(kind)}'
-      raise InputError(f'{said}, which is not in that folder; put it there and name it so.')
-    if kind not in KNOWN:
-      log.warning('%s: its module %s is not read: vectors are without it', folder, kind)
+  modules = _modules(folder)
+  for kind, _ in modules:
+    if kind not in KNOWN or (kind == 'Dense' and not projection(folder)):
+      one = ONE * (kind == 'Dense')
+      log.warning('%s: its module %s is not read%s: vectors are without it', folder, kind, one)
+  paths = dict(modules)
   if 'Pooling' not in paths:
     return UNKNOWN
   content = files.json_of(folder / paths['Pooling'] / 'config.json')
@@ -62,6 +69,47 @@ def read(folder: Path) -> Vector:
   # What an export repeats: settings, and nothing else that may stand in the file.
   known = {k: x for k, x in content.items() if isinstance(x, int) or k == 'pooling_mode'}
   return vector._replace(other=known)
+
+
+def _modules(folder):
+  """[(kind of a module, its folder in the folder), ...], in order."""
+  modules = []
+  for module in files.json_of(folder / 'modules.json', list):
+    if not isinstance(module, dict):
+      raise InputError(f'{folder}/modules.json is no list of objects; is it whole?')
+    kind, path = str(module.get('type')).rpartition('.')[2], str(module.get('path', ''))
+    if not (folder / path).resolve().is_relative_to(folder.resolve()):
+      said = f'{folder}/modules.json names {quoted(path)} for its module {quoted(kind)}'
+      raise InputError(f'{said}, which is not in that folder; put it there and name it so.')
+    modules.append((kind, path))
+  return modules
+
+
+def projection(folder: Path) -> dict[str, Any]:
+  """The FIELDS of a folder's Dense; {}: it has none, or one that computes something else."""
+  modules, vector = _modules(folder), 'sentence_embedding'
+  kinds = [kind for kind, _ in modules if kind in KNOWN]
+  if not {'Pooling', 'Dense'} <= {*kinds} or kinds != [kind for kind in KNOWN if kind in kinds]:
+    return {}
+  path = folder / dict(modules)['Dense'] / 'config.json'
+  said = {'bias': True, 'activation_function': TORCH + TANH} | files.json_of(path)
+  act = ACTIVATIONS.get(str(said['activation_function']).removeprefix(TORCH))
+  between = {said.get(f'module_{side}put_name') for side in ('in', 'out')}
+  if not act or said.get('use_residual') or between - {vector, None}:
+    return {}
+  size, bias = said.get('out_features'), said['bias']
+  if type(size) is not int or size < 1 or not isinstance(bias, bool):
+    said = f'{path} says out_features {quoted(size)} and bias {quoted(bias)}'
+    raise InputError(f'{said}; write a number, and true or false.')
+  return dict(zip(FIELDS, (size, act, bias), strict=True))
+
+
+def tensors(folder: Path) -> dict[str, np.ndarray]:
+  """The tensors of the Dense that `projection` reads, if any, under names as in PLACES."""
+  if not projection(folder):
+    return {}
+  found, _ = tensor_files.read(folder / dict(_modules(folder))['Dense'])
+  return {f'{DENSE}.{name}': x for name, x in found.items()}
 
 
 def _texts(folder, pooling):
@@ -96,19 +144,32 @@ def longest(folder: Path) -> int:
   return length or 0
 
 
-def write(folder: Path, vector: Vector, width: int, length: int) -> None:
-  """Writes the files that `read` reads, for hidden states [T, width] of T <= length tokens."""
-  (folder / '1_Pooling').mkdir()
+def write(
+  folder: Path, vector: Vector, width: int, length: int, dense: Any = None, act: str = ''
+) -> None:
+  """Writes the files that `read` reads, for hidden states [T, width] of T <= length tokens.
+  dense: {name as in PLACES: tensor} of the projection, if there is one; act: its activation."""
+  has = {'Dense': dense, 'Normalize': vector.normalized}
+  kinds = [kind for kind in KNOWN if has.get(kind, True)]
+  places = ['', *(f'{i}_{kind}' for i, kind in enumerate(kinds) if i)]
   modes = {name: vector.pooling == mode for name, mode in MODES.items()}
   pooling = vector.other or {'word_embedding_dimension': width} | modes
-  write_json(folder / '1_Pooling' / 'config.json', pooling)
+  (folder / places[1]).mkdir()
+  write_json(folder / places[1] / 'config.json', pooling)
   write_json(folder / LENGTH, {'max_seq_length': length, 'do_lower_case': vector.lower})
   similarity = {'similarity_fn_name': 'cosine' if vector.normalized else 'dot'}
   prompts = {'prompts': vector.prompts, 'default_prompt_name': vector.prompt or None}
   write_json(folder / PROMPTS, similarity | (prompts if vector.prompts else {}))
-  places = '', '1_Pooling', '2_Normalize'
+  if dense:
+    (inside := folder / DENSE).mkdir()
+    layer = {name.removeprefix(f'{DENSE}.'): x for name, x in dense.items()}
+    said = dict(in_features=width, out_features=len(layer['linear.weight']))
+    said |= dict(bias='linear.bias' in layer)
+    said |= {'activation_function': TORCH + {x: name for name, x in ACTIVATIONS.items()}[act]}
+    write_json(inside / 'config.json', said)
+    tensor_files.write_safetensors(inside / tensor_files.SAFETENSORS, layer, {'format': 'pt'})
   modules = [
-    {'idx': i, 'name': str(i), 'path': path, 'type': f'sentence_transformers.models.{name}'}
-    for i, (path, name) in enumerate(zip(places, KNOWN[: 2 + vector.normalized]))
+    {'idx': i, 'name': str(i), 'path': path, 'type': f'sentence_transformers.models.{kind}'}
+    for i, (path, kind) in enumerate(zip(places, kinds))
   ]
   write_json(folder / 'modules.json', modules)

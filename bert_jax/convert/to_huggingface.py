@@ -59,11 +59,14 @@ def write(
   reasons = dict.fromkeys(head.training_only, why)
   if 'pooler' not in head.parameters and not has_pooler and not model.token_pooler:
     reasons['pooler'] = f'a {config.objective} model of theirs has no pooler'
+  if head.class_suffix != 'Model':
+    reasons['projection'] = 'it goes with a bare encoder alone'
   left_out = {path: reasons[part] for path in flat if (part := path.partition('/')[0]) in reasons}
   kept = {path: np.asarray(x, np.float32) for path, x in flat.items() if path not in left_out}
   offset = family.offset(tokenizer.pad_id)
   described = config_json.write(family, config.model, offset)
   tensors, names = _tensors(kept, family, head, model, offset, described.get('type_vocab_size'))
+  dense = {x: tensors.pop(x) for x in [*tensors] if x.startswith(sentence_transformers.DENSE)}
   ours = _ours(config, head)
   if described.get('type_vocab_size', model.type_vocab_size) != model.type_vocab_size:
     ours['model'] = {'type_vocab_size': model.type_vocab_size}
@@ -86,7 +89,7 @@ def write(
     if not vector.other:
       vector = vector._replace(pooling=vector.pooling or 'mean')
     length = min(longest, config.data.seq_length)
-    sentence_transformers.write(out, vector, model.hidden_size, length)
+    sentence_transformers.write(out, vector, model.hidden_size, length, dense, model.projection_act)
   facts = {**facts, 'casing': exported_tokenizers.casing(tokenizer), 'longest': longest}
   write_whole(out / 'README.md', model_card.write(config, architecture, head, notes, facts))
   if asked := dict(config_lib.flatten(config).get(task.writing, ())):

@@ -70,7 +70,8 @@ class Attention(nn.Module):
     self._show(q_BTHd, k_BTHd, bias, pattern, blocks)
     out_BTHd = self._attended((q_BTHd, k_BTHd, v_BTHd), bias, pattern, blocks)
     output = layers.dense(config, config.hidden_size, 'output', config.attention_bias, last=True)
-    return blocks.rows(output(out_BTHd.reshape(queries_BTD.shape)), x_BTD.shape[0])
+    out_BTQ = out_BTHd.reshape(*queries_BTD.shape[:-1], H * config.head_size)
+    return blocks.rows(output(out_BTQ), x_BTD.shape[0])
 
   @nn.nowrap
   def _heads(self, x_BTD):

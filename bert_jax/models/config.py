@@ -138,11 +138,20 @@ class ModelConfig:
   global_tokens: int = later(0,
     'with a window: first tokens of each example that see it all and that all see',
     '[0, inf)')
+  attention_head_size: int = later(0,
+    'numbers of a head of queries, keys and values; 0: hidden_size / num_attention_heads',
+    '[0, inf)')
+  projection_size: int = later(0,
+    'width of the vectors of texts, with a dense layer from the pooled ones; 0: hidden_size, and '
+    'none', '[0, inf)')
+  projection_act: str = later('tanh',
+    'the activation of that layer; none: it is linear', ('tanh', 'none', 'gelu', 'relu', 'swish'))
+  projection_bias: bool = later(True, 'that layer adds a bias')
   # fmt: on
 
   @property
   def head_size(self) -> int:
-    return self.hidden_size // self.num_attention_heads
+    return self.attention_head_size or self.hidden_size // self.num_attention_heads
 
   @property
   def key_value_heads(self) -> int:
@@ -156,6 +165,11 @@ class ModelConfig:
   @property
   def embedding_width(self) -> int:
     return self.embedding_size or self.hidden_size
+
+  @property
+  def vector_size(self) -> int:
+    """The width of the vectors of texts."""
+    return self.projection_size or self.hidden_size
 
   @property
   def stacks_layers(self) -> bool:

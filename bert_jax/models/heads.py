@@ -1,4 +1,4 @@
-"""Heads over an encoder: pooler, classifier, masked-LM head.
+"""Heads over an encoder: pooler, classifier, projection of vectors of texts, masked-LM head.
 
 Each reads the hidden states of some tokens, such as [CLS] or the masked ones (see pooling.py).
 """
@@ -45,6 +45,19 @@ class Classifier(nn.Module):
     config = self.config
     x_BND = Dropout(config.hidden_dropout_prob, deterministic)(x_BND)
     return layers.exact_dense(config, self.num_labels, 'dense', config.classifier_bias)(x_BND)
+
+
+class Projection(nn.Module):
+  """Vectors of texts [B, N, projection_size] float32 from pooled hidden states [B, N, D]: a dense
+  layer and an activation, as in LaBSE (Feng et al. 2020, https://arxiv.org/abs/2007.01852)."""
+
+  config: ModelConfig
+
+  @nn.compact
+  def __call__(self, x_BND: Array) -> Array:
+    config, kinds = self.config, layers.ACTIVATIONS | {'tanh': jnp.tanh, 'none': lambda x: x}
+    dense = layers.exact_dense(config, config.projection_size, 'dense', config.projection_bias)
+    return kinds[config.projection_act](dense(x_BND))
 
 
 class MaskedLMHead(nn.Module):

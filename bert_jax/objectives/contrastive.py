@@ -26,10 +26,9 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.metrics import Mean, mean
-from bert_jax.models import pooling
 from bert_jax.models.layers import EXACT
 from bert_jax.objectives.base import Batch, Key, Params, Spec, Terms
-from bert_jax.objectives.encode import encode, init_model
+from bert_jax.objectives.encode import encode, init_model, init_projection, text_vectors
 from bert_jax.objectives.examples import ExampleRows
 from bert_jax.objectives.losses import label_nats
 from bert_jax.rows.row_arrays import TOKENS
@@ -56,7 +55,7 @@ class Contrastive(ExampleRows):
   def losses_by_width(self) -> dict[int, str]:
     """{width: the name of its loss}, the widest last."""
     widths = sorted(self.widths)
-    return {w: f'{self.loss}_{w}' for w in widths} or {self.model.hidden_size: self.loss}
+    return {w: f'{self.loss}_{w}' for w in widths} or {self.model.vector_size: self.loss}
 
   @property
   def loss_weights(self) -> dict[str, float]:
@@ -74,7 +73,7 @@ class Contrastive(ExampleRows):
     return out | {name: jax.ShapeDtypeStruct(out['weights'].shape, kind)}
 
   def init(self, rng: jax.Array) -> Params:
-    return init_model(self.model, rng)
+    return init_model(self.model, rng) | init_projection(self.model, jax.random.fold_in(rng, 1))
 
   def vectors(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The vectors [B, N, D] float32 of texts, neither cut nor scaled; rng turns dropout on."""
@@ -82,7 +81,7 @@ class Contrastive(ExampleRows):
     def vectors_of(rows, rng):
       hidden_BTD = encode(self.model, params['encoder'], rows, rng)
       places = rows['segment_ids'], rows['cls_positions']
-      return pooling.text_vectors(hidden_BTD, *places, self.pooling)
+      return text_vectors(self.model, params, hidden_BTD, *places, kind=self.pooling)
 
     if self.chunks == 1:
       return vectors_of(batch, rng)

@@ -36,7 +36,7 @@ def generator_of(model: models.ModelConfig, size: float, depth: float = 1.0) -> 
   its heads and its feed-forward layer. Embeddings have the discriminator's width, and a dense layer
   narrows them."""
   heads = models.share_of_heads(model.num_attention_heads, size)
-  hidden, embedding = heads * model.head_size, model.embedding_width
+  hidden, embedding = model.hidden_size * heads // model.num_attention_heads, model.embedding_width
   return dataclasses.replace(
     model,
     hidden_size=hidden,

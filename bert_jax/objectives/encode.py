@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from bert_jax import models
 from bert_jax.errors import InputError
-from bert_jax.models import ModelConfig, layers, pooling
+from bert_jax.models import ModelConfig, heads, layers, pooling
 from bert_jax.objectives import mask_decoder
 from bert_jax.objectives.base import Batch, Key, Params, Spec
 from bert_jax.rows.row_arrays import TOKENS
@@ -75,6 +75,25 @@ def pooled(model: ModelConfig, params: Params, batch: Batch, x_BTD: jax.Array) -
     positions_BN = pooling.last_positions(segments_BT, positions_BN)
   at_cls_BND = models.gather_positions(x_BTD, positions_BN)
   return apply(models.Pooler(model), params.get('pooler', {}), at_cls_BND)
+
+
+def text_vectors(
+  model: ModelConfig, params: Params, x_BTD: jax.Array, *places: Any, kind: str
+) -> jax.Array:
+  """The vectors [B, N, vector_size] float32 of the texts of each row: pooled hidden states (see
+  pooling.text_vectors) and, if the model has one, its projection of them."""
+  x_BND = pooling.text_vectors(x_BTD, *places, kind=kind)
+  if not model.projection_size:
+    return x_BND
+  return apply(heads.Projection(model), params['projection'], x_BND)
+
+
+def init_projection(model: ModelConfig, rng: jax.Array) -> dict[str, Any]:
+  """Initial {'projection': parameters} of a model; {} if it has none."""
+  if not model.projection_size:
+    return {}
+  x_BND = jnp.zeros((1, 1, model.hidden_size))
+  return {'projection': heads.Projection(model).init(rng, x_BND)['params']}
 
 
 def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:

@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       _check_columns(ask, columns, args.columns)
     else:
       lines.check_lines(args.input, ask)
-    width = model.config.model.hidden_size
+    width = model.objective.model.vector_size
     place = contextlib.nullcontext() if args.output == '-' else writing(args.output)
     with place, Writer(args.output, args.strict, PREDICTIONS[task].array, width) as writer:
       for chunk in chunks:

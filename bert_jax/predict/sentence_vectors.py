@@ -1,4 +1,5 @@
-"""Computes a vector for each text: the mean of its last hidden states, or the state of [CLS].
+"""Computes a vector for each text: the mean of its last hidden states, or the state of [CLS], and
+the projection of that, if the model has one.
 
 The mean goes over all tokens, [CLS] and [SEP] included, as in sentence-transformers (Reimers &
 Gurevych 2019). Of a text that is too long, a model that was trained on vectors reads the beginning,
@@ -12,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.models.pooling import POOLINGS, text_vectors
+from bert_jax.models.pooling import POOLINGS
 from bert_jax.objectives.contrastive import unit
+from bert_jax.objectives.encode import text_vectors
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.rows.windows import cut
 from bert_jax.tasks.ask import Packed, RecordProblems, grouped
@@ -44,13 +46,15 @@ class Embed(Packed):
   def outputs(self, params: Any, batch: Any) -> dict[str, Any]:
     hidden_BTD = self.model.hidden(params, batch)
     rows = batch['segment_ids'], batch['cls_positions']
-    vectors_BND = text_vectors(hidden_BTD, *rows, self.pooling)
+    model = self.model.objective.model
+    vectors_BND = text_vectors(model, params, hidden_BTD, *rows, kind=self.pooling)
     return {'vectors': vectors_BND, 'example_ids': batch['example_ids']}
 
   def exported(self, params: Any, batch: Any) -> dict[str, Any]:
     hidden_BTD = self.model.hidden(params, batch)
     first_B1 = jnp.zeros((hidden_BTD.shape[0], 1), jnp.int32)
-    vector = text_vectors(hidden_BTD, batch['segment_ids'], first_B1, self.pooling)[:, 0]
+    model, rows = self.model.objective.model, (batch['segment_ids'], first_B1)
+    vector = text_vectors(model, params, hidden_BTD, *rows, kind=self.pooling)[:, 0]
     return {'embedding': unit(vector) if self.normalize else vector, 'hidden': hidden_BTD}
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +63,7 @@ class Embed(Packed):
   # pyrefly: ignore[bad-override]: an array in place of a list
   def returned(self, answers: list[Any]) -> np.ndarray:
     """The vectors as one array [number of texts, D]; NaN where there is none."""
-    nothing = {'vector': np.full(self.model.config.model.hidden_size, np.nan, np.float32)}
+    nothing = {'vector': np.full(self.model.objective.model.vector_size, np.nan, np.float32)}
     vectors = [(answer or nothing)['vector'] for answer in answers]
     return np.array(vectors, np.float32).reshape(-1, len(nothing['vector']))
 

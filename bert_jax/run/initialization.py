@@ -118,6 +118,8 @@ def adopt_model(
   # Fields that must fit the weights come from their model, others from the run. (A released model
   # has no vocab_multiple: its tables are padded by the run's.)
   fixed = config_model.settings_affecting('weights') - ({'causal'} if may_change else set())
+  if not (model['projection_size'] and TASKS[config.objective].vector(config)):
+    fixed -= {field for field in fixed if field.startswith('projection_')}  # none, or a new one
   sizes = {field: value for field, value in model.items() if field in fixed}
   if teaching.every_layer(config) and not beginning.continues:
     sizes = teacher.student_sizes(config, sizes)

@@ -15,6 +15,7 @@ from bert_jax.convert import config_json, from_huggingface, hub, released_config
 from bert_jax.convert import sentence_transformers as vectors
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
+from bert_jax.objectives.encode import init_projection
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import contents, int8, manifest
@@ -100,9 +101,11 @@ def part_of(model: Trained, part: str) -> Trained:
 def shapes_of(
   config: ConfigDict, tokenizer: tokenizers.Tokenizer, mesh: jax.sharding.Mesh
 ) -> dict[str, Any]:
-  """The shapes of an objective's parameters: ShapeDtypeStructs with shardings on a mesh."""
+  """The shapes of an objective's parameters, and of the projection that converted weights have for
+  any objective: ShapeDtypeStructs with shardings on a mesh."""
   objective = TASKS[config.objective].objective(config, tokenizer)
-  return sharding.placed(jax.eval_shape(objective.init, jax.random.key(0)), mesh)
+  init = lambda rng: init_projection(models.ModelConfig(**config.model), rng) | objective.init(rng)
+  return sharding.placed(jax.eval_shape(init, jax.random.key(0)), mesh)
 
 
 def load_params(

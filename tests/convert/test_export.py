@@ -255,10 +255,10 @@ def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
     assert trained.load(folder).vector.pooling == found
     assert ('is not one of ours' in caplog.text) == (not found)
   modules = json.loads((folder / 'modules.json').read_text())
-  modules.append({'idx': 2, 'path': '2_Dense', 'type': 'sentence_transformers.models.Dense'})
+  modules.append({'idx': 2, 'path': '2_LSTM', 'type': 'sentence_transformers.models.LSTM'})
   (folder / 'modules.json').write_text(json.dumps(modules))
   trained.load(folder)
-  assert 'its module Dense is not read' in caplog.text
+  assert 'its module LSTM is not read: vectors are without it' in caplog.text
   (folder / 'modules.json').write_text('{')
   with refused('modules.json cannot be read as JSON'):
     trained.load(folder)

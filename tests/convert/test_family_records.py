@@ -35,6 +35,7 @@ def drawn(family, rng):
     'local_rotary_theta': share() + 2 if window and rng.integers(2) else 0.0,
     'feed_forward_bias': (biases := str(rng.choice(['all', 'none']))),
     'num_key_value_heads': int(rng.choice([0, 3])),
+    'attention_head_size': int(rng.choice([0, 95])),
     'max_relative_positions': number(),
     'position_buckets': 6 if family.name == 't5' else int(rng.choice([0, 6])),
     'feed_forward': str(rng.choice(['mlp', 'glu'])),

@@ -34,6 +34,7 @@ from bert_jax.convert.families import FAMILIES
 from bert_jax.models import bands
 from bert_jax.models.tokens import Pattern, Tokens
 from bert_jax.objectives import mlm_nsp
+from bert_jax.objectives.encode import encode
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
@@ -253,6 +254,49 @@ def test_a_trained_one_stays_what_it_is(tmp_path, recorded, case):
   same(found.params, trained.load(tmp_path / 'hf').params, found.config)
 
 
+HEADS = {'t5': 'SelfAttention', 'eurobert': 'self_attn', 'nomic_bert': 'attn'}
+
+
+def with_heads_of_ten(recorded, case):
+  """A recorded case whose two heads are not 6 wide, as is its config.json and each shape."""
+  said = json.loads(str(recorded[case]['config']))
+  said[FAMILIES[case].key_of('attention_head_size')] = 10
+  shapes = json.loads(str(recorded[case]['shapes']))
+  for name, (rows, *columns) in shapes.items():
+    if f'.{HEADS[case]}.' in name and name.endswith('.weight') and 'bias' not in name:
+      is_last = re.search(r'(\.o|o_proj|out_proj)\.weight$', name)
+      shapes[name] = [rows, columns[0] * 10 // 6] if is_last else [rows * 10 // 6, *columns]
+  return {case: {'config': json.dumps(said), 'shapes': json.dumps(shapes)}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('case', HEADS)
+def test_their_classes_compute_the_same_with_such_heads(tmp_path, transformers, recorded, case):
+  folder = folder_of(tmp_path / 'theirs', with_heads_of_ten(recorded, case), case)
+  found = trained.load(folder)
+  convert.export_run(tmp_path / 'hf', found, {})
+  for theirs in (folder, tmp_path / 'hf'):
+    compare(hf.computed(hf.load(theirs)), found, first_batch(case))
+
+
+@pytest.mark.parametrize('case', HEADS)
+def test_heads_need_not_add_up_to_the_width(tmp_path, recorded, case):
+  """As in flan-t5-small, whose 6 heads of 64 stand in a width of 512."""
+  changed = with_heads_of_ten(recorded, case)
+  found = trained.load(folder_of(tmp_path / 'theirs', changed, case))
+  assert found.config.model.attention_head_size == 10
+  attention = found.params['encoder']['layer_0']['attention']
+  assert attention['query']['kernel'].shape == (12, 20)
+  assert attention['output']['kernel'].shape == (20, 12)
+  model = models.ModelConfig(**found.config.model)
+  assert np.isfinite(encode(model, found.params['encoder'], first_batch())).all()
+  convert.export_run(tmp_path / 'hf', found, {})
+  assert config_of(tmp_path / 'hf')[FAMILIES[case].key_of('attention_head_size')] == 10
+  again = trained.load(tmp_path / 'hf')
+  same(found.params, again.params, found.config)
+  assert again.config.model == found.config.model
+
+
 def test_a_nomic_may_be_written_as_by_its_makers(tmp_path, recorded, caplog):
   """Names of GPT-2 in its config.json, bert before names of tensors, code of theirs beside it."""
   folder = folder_of(tmp_path, recorded, 'nomic_bert')
@@ -355,7 +399,16 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
     ('modernbert', YARN, "rope_type of full_attention 'yarn'; our encoder has default only"),
     ('eurobert', {'num_key_value_heads': 2}, 'weight is .12, 6., where the config asks for '),
     ('roformer', {'max_position_embeddings': 25}, 'embed_positions.weight is not what config.json'),
-    ('nomic_bert', {'head_dim': 5}, 'head_dim 5; here it is hidden_size / num_attention_heads, 6'),
+    (
+      'nomic_bert',
+      {'head_dim': 5},
+      'Wqkv.weight is .12, 12., where the config asks for .12, 10',
+    ),
+    (
+      'roformer',
+      {'head_dim': 5},
+      'head_dim 5; here it is hidden_size / num_attention_heads, so it',
+    ),
     ('nomic_bert', {'rope_parameters': {'rope_type': 'yarn'}}, "rope_type 'yarn'; our encoder has"),
     ('nomic_bert', {'rope_parameters': {'type': 'linear'}}, "rope_type 'linear'; our encoder has"),
     ('nomic_bert', {'rope_scaling': {'rope_type': 'linear'}}, "rope_type 'linear'; our encoder"),
@@ -368,7 +421,8 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
     ('t5', {'relative_attention_num_buckets': '8'}, "num_buckets is '8'; write a whole number"),
     ('t5', {'feed_forward_proj': 'gated-tanh'}, "hidden_act 'tanh'; our encoder has"),
     ('t5', {'feed_forward_proj': 'gated-gelu'}, 'not whole: 8 missing, for example t5.enc'),
-    ('t5', {'d_kv': 7}, 'head_dim 7; here it is hidden_size / num_attention_heads, 6'),
+    ('t5', {'d_kv': 7}, 'weight is .12, 12., where the config asks for .1[24], 1[24]. of encoder'),
+    ('t5', {'d_kv': '6'}, "attention_head_size is '6'; write a whole number"),
     ('gpt2', {'n_layer': 4}, 'the encoder of these weights is not whole: 16 missing'),
     ('bart', {'decoder_layers': 1}, 'tensors that ours has not .52, for example .model.dec'),
     ('modernbert', {'local_attention': 0}, 'local_attention is 0; write a positive number'),

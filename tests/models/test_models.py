@@ -68,6 +68,21 @@ def test_parameter_counts_are_the_published_ones():
   assert count(shapes) == 110_106_428
 
 
+def test_heads_of_any_size_are_counted():
+  """Each number of a head adds a column of three kernels with its bias and a row of the fourth, and
+  to each token's products as much, twice, and once for each key's score and value."""
+  B, T, D, H = 3, 20, model().hidden_size, model().num_attention_heads
+  counts = {}
+  for size in (0, 3, 25):
+    objective = MlmNsp(model(attention_head_size=size), T, 1.0, MASKING)
+    shapes = jax.eval_shape(objective.init, jax.random.key(0))
+    counts[size] = np.array([models.count_parameters(shapes), objective.flops(B)])
+  per_number = np.array([H * (4 * D + 3), B * T * H * 2 * (4 * D + 2 * T)])
+  per_number *= model().num_hidden_layers
+  assert (counts[25] - counts[3] == 22 * per_number).all()
+  assert (counts[0] - counts[3] == (D // H - 3) * per_number).all()
+
+
 ONE = dict(num_hidden_layers=1)
 PRE = dict(norm_placement='pre')
 ROTARY = dict(position_embeddings='rotary')
@@ -90,11 +105,16 @@ WINDOWS = dict(attention_window=5, global_attention_every=2, num_hidden_layers=3
     | dict(rotary_theta=3.0, hidden_act='swish', feed_forward='glu', causal=True),
     ROTARY | PRE | WINDOWS | dict(local_rotary_theta=2.0, rotary_theta=50.0, norm='rms_norm'),
     ROTARY | WINDOWS | dict(local_rotary_theta=2.0, scan_layers=True, causal=True),
-    ONE | ROTARY | dict(attention_window=4, local_rotary_theta=2.0, attention_implementation='xla'),
+    ONE
+    | ROTARY
+    | dict(attention_window=4, local_rotary_theta=2.0, attention_implementation='xla')
+    | dict(attention_head_size=10),
     PRE | dict(first_norm=False, scan_layers=True, layer_norm_eps=0.1, num_hidden_layers=3),
     PRE | dict(norm_bias=False, attention_bias=False, feed_forward_bias='output', remat='dots'),
     ONE | dict(attention_window=3, global_tokens=2, feed_forward_bias='none', feed_forward='glu'),
-    PRE | BIASES | dict(norm='rms_norm', attention_bias=False, scan_layers=True),
+    PRE
+    | BIASES
+    | dict(norm='rms_norm', attention_bias=False, scan_layers=True, attention_head_size=3),
     ONE | BIASES | dict(causal=True, position_buckets=0, attention_implementation='xla'),
     dict(share_layers=True, num_hidden_layers=3, embedding_size=8, causal=True),
     dict(share_layers=True, num_hidden_layers=3, scan_layers=True, layer_norm_eps=0.1),

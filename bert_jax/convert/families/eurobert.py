@@ -15,7 +15,7 @@ _MODULES = {
   ('input_layernorm', 'mlp.up_proj', 'mlp.down_proj', 'post_attention_layernorm'),
 )
 _KEYS = dict(rms_norm_eps='layer_norm_eps', hidden_dropout='hidden_dropout_prob')
-_KEYS |= dict(attention_dropout='attention_probs_dropout_prob')
+_KEYS |= dict(attention_dropout='attention_probs_dropout_prob', head_dim='attention_head_size')
 _POOLINGS = {'bos': 'cls', 'mean': 'mean', 'late': 'late'}  # {theirs: ours}
 _DEFAULTS = dict(type_vocab_size=0, attention_bias=False, hidden_act='silu', layer_norm_eps=1e-5)
 _DEFAULTS |= dict(tie_word_embeddings=False)
@@ -47,7 +47,7 @@ EUROBERT = ReleasedFamily(
   defaults=_DEFAULTS | record.NO_DROPOUT,
   fields=_FIELDS,
   without_effect=('norm_bias',),
-  free=('attention_bias',),
+  free=('attention_bias', 'attention_head_size'),
   derived=('num_key_value_heads', 'rotary_theta'),
   unsaid=('type_vocab_size',),
   fixed=_FIXED | {'classifier_pooling': (*_POOLINGS,)},

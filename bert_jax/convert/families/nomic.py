@@ -51,10 +51,12 @@ NOMIC = ReleasedFamily(
   modules=_MODULES | _MLM,
   prefix='nomic_bert.',
   older=_OLDER,
+  keys={'head_dim': 'attention_head_size'},
   defaults=dict(hidden_act='silu', type_vocab_size=2, max_position_embeddings=2048)
   | record.NO_DROPOUT,
   fields=dict(position_embeddings='rotary', feed_forward='glu')
   | dict(attention_bias=False, feed_forward_bias='none'),
+  free=('attention_head_size',),
   derived=('rotary_theta',),
   fixed=_FIXED,
   read=_read,

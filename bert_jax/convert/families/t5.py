@@ -18,11 +18,13 @@ _MODULES = {
   ('0.layer_norm', '1.DenseReluDense.wi', '1.DenseReluDense.wo', '1.layer_norm'),
 )
 _KEYS = dict(d_model='hidden_size', num_layers='num_hidden_layers', num_heads='num_attention_heads')
-_KEYS |= dict(d_ff='intermediate_size', d_kv='head_dim', n_positions='max_position_embeddings')
-_KEYS |= dict(layer_norm_epsilon='layer_norm_eps', dropout_rate='hidden_dropout_prob')
-_KEYS |= {'dense_act_fn': 'hidden_act', 'relative_attention_max_distance': 'max_relative_positions'}
-_DEFAULTS = dict(layer_norm_eps=1e-6, type_vocab_size=0, max_position_embeddings=512, head_dim=64)
+_KEYS |= dict(d_ff='intermediate_size', d_kv='attention_head_size')
+_KEYS |= dict(n_positions='max_position_embeddings', layer_norm_epsilon='layer_norm_eps')
+_KEYS |= dict(dropout_rate='hidden_dropout_prob', dense_act_fn='hidden_act')
+_KEYS |= dict(relative_attention_max_distance='max_relative_positions')
+_DEFAULTS = dict(layer_norm_eps=1e-6, type_vocab_size=0, max_position_embeddings=512)
 _DEFAULTS |= dict(max_relative_positions=128, relative_attention_num_buckets=32)
+_DEFAULTS |= dict(attention_head_size=64)
 _FIELDS = dict(position_embeddings='relative_bias', norm_placement='pre', norm='rms_norm')
 _FIELDS |= dict(norm_bias=False, embedding_norm=False, attention_bias=False)
 _FIELDS |= dict(feed_forward_bias='none')
@@ -46,7 +48,6 @@ def _write(model):
   act = record.activation_name(model['hidden_act'], 'gelu_new')
   names = {theirs: name for name, theirs in _GATED.items()}
   return {
-    'head_dim': model['hidden_size'] // model['num_attention_heads'],
     'relative_attention_num_buckets': 2 * model['position_buckets'],
     'hidden_act': act,
     'feed_forward_proj': act if model['feed_forward'] == 'mlp' else names.get(act, f'gated-{act}'),
@@ -64,7 +65,7 @@ T5 = ReleasedFamily(
   keys=_KEYS,
   defaults=_DEFAULTS,
   fields=_FIELDS,
-  free=('max_relative_positions',),
+  free=('max_relative_positions', 'attention_head_size'),
   derived=('position_buckets', 'feed_forward'),
   unsaid=('type_vocab_size', 'initializer_range', 'attention_probs_dropout_prob'),
   without_effect=('norm_bias',),

@@ -59,10 +59,11 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield parts == 1, f'{apart}; set it to 1, and contrastive.chunks={parts} for as little memory.'
   chunks = f'batch_size {batch_size} does not divide into contrastive.chunks={fields.chunks}'
   yield batch_size % fields.chunks == 0, f'{chunks}; use a divisor.'
-  whole = all(type(x) is int and 0 < x <= model.hidden_size for x in fields.widths)
+  width = task.width_of(config)
+  whole = all(type(x) is int and 0 < x <= width for x in fields.widths)
   odd = f'contrastive.widths is {fields.widths}; name different whole numbers up to the width of'
   distinct = len(set(fields.widths)) == len(fields.widths)
-  yield whole and distinct, f'{odd} the model, {model.hidden_size}.'
+  yield whole and distinct, f'{odd} the vectors, {width}.'
   cosent, of_cosent = fields.loss == 'cosent', 'contrastive.loss=cosent'
   scores = f'{of_cosent} learns scores; name their score_column.'
   yield not cosent or bool(fields.score_column), scores

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.corpus.tokenized import digest_of
 from bert_jax.errors import InputError
+from bert_jax.models import ModelConfig
 from bert_jax.objectives.contrastive import Contrastive
 from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import labelled
@@ -32,6 +33,10 @@ AT_ONCE = 256  # anchors that are compared with all candidates at a time
 
 def texts_per_item(config: ConfigDict) -> int:
   return 2 + len(config.contrastive.negative_columns)
+
+
+def width_of(config: ConfigDict) -> int:
+  return ModelConfig(**config.model).vector_size
 
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Contrastive:
@@ -50,8 +55,8 @@ def score_names(config: ConfigDict) -> tuple[str, ...]:
 
 def endings(config: ConfigDict) -> dict[str, int]:
   """The endings of score names, {ending: width of the vectors}; '' is the whole width."""
-  widths = [w for w in config.contrastive.widths if w != config.model.hidden_size]
-  return {f'_{w}': w for w in sorted(widths)} | {'': config.model.hidden_size}
+  widths = [w for w in config.contrastive.widths if w != width_of(config)]
+  return {f'_{w}': w for w in sorted(widths)} | {'': width_of(config)}
 
 
 class Items(Examples):

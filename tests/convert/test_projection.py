@@ -1,0 +1,249 @@
+"""The dense layer that sentence-transformers puts behind its pooling is our projection."""
+
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+import vocabularies
+from refusal import refused
+from released import WORDS, exported, rewrite, same, started_from
+
+import bert_jax
+from bert_jax import config as c
+from bert_jax.convert import sentence_transformers
+from bert_jax.predict import Model, export
+from bert_jax.tools import convert
+from bert_jax.workdir import trained
+
+TEXTS = ['the river', 'old stone near a market', 'café', 'a , 1 ! the the the']
+TORCH = sentence_transformers.TORCH
+ACTIVATIONS = {'activation.Tanh': np.tanh, 'linear.Identity': lambda x: x}
+ACTIVATIONS |= {'activation.ReLU': lambda x: np.maximum(x, 0)}
+ACTIVATIONS |= {'activation.SiLU': lambda x: x / (1 + np.exp(-x))}
+
+
+def add_dense(folder, act='activation.Tanh', bias=True, out=5, **settings):
+  """Puts a Dense between the pooling and the length of 1 in an exported folder: (weight, bias)."""
+  rng, path = np.random.default_rng(out), folder / 'dense'
+  tensors = {'linear.weight': rng.normal(0, 0.4, (out, 12)).astype(np.float32)}
+  tensors |= {'linear.bias': rng.normal(0, 0.4, out).astype(np.float32)} if bias else {}
+  said = dict(in_features=12, out_features=out, bias=bias, activation_function=TORCH + act)
+  path.mkdir(exist_ok=True)
+  (path / 'config.json').write_text(json.dumps(said | settings))
+  safetensors.numpy.save_file(tensors, path / 'model.safetensors')
+  modules = json.loads((folder / 'modules.json').read_text())
+  modules.insert(
+    2, {'idx': 2, 'name': '2', 'path': 'dense', 'type': 'sentence_transformers.x.Dense'}
+  )
+  (folder / 'modules.json').write_text(json.dumps(modules))
+  return tensors['linear.weight'], tensors.get('linear.bias', 0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+  """A bare encoder as others release it, with a mean of length 1, and no Dense yet."""
+  _, folder = exported(tmp_path / 'theirs', 'encoder and pooler')
+  modules = json.loads((folder / 'modules.json').read_text())
+  modules.append({'idx': 2, 'path': '2_Normalize', 'type': 'sentence_transformers.x.Normalize'})
+  (folder / 'modules.json').write_text(json.dumps(modules))
+  return rewrite(folder)
+
+
+def unit(x):
+  return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize('bias', [True, False])
+@pytest.mark.parametrize('act', ACTIVATIONS)
+def test_vectors_go_through_it_and_it_goes_along(folder, tmp_path, act, bias):
+  """Into a workdir, into a folder of theirs, into an exported program, bit for bit."""
+  pooled = Model(trained.load(folder)).embed(TEXTS, normalize=False)
+  weight, b = add_dense(folder, act, bias)
+  found = trained.load(folder)
+  expected = ACTIVATIONS[act](pooled.astype(float) @ weight.T + b)
+  model = Model(found)
+  np.testing.assert_allclose(model.embed(TEXTS, normalize=False), expected, atol=2e-6)
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
+  for source in (tmp_path / 'W', tmp_path / 'again'):
+    again = trained.load(source)
+    same(found.params, again.params, found.config)
+    assert (again.config.model, again.vector) == (found.config.model, found.vector)
+  theirs = json.loads((folder / 'dense' / 'config.json').read_text())
+  assert json.loads((tmp_path / 'again' / '2_Dense' / 'config.json').read_text()) == theirs
+  modules = json.loads((tmp_path / 'again' / 'modules.json').read_text())
+  assert [x['path'] for x in modules] == ['', '1_Pooling', '2_Dense', '3_Normalize']
+  cls, sep = model.tokenizer.cls_id, model.tokenizer.sep_id
+  ids = np.array([[cls, *model.tokenizer.ids_batch(TEXTS[:1])[0], sep]], np.int32)
+  forward = jax.jit(functools.partial(export.forward, model, 'embed'))
+  out = forward(model.params, ids, 0 * ids, 0 * ids + 1)
+  np.testing.assert_allclose(out['embedding'][0], unit(expected[0]), atol=2e-6)
+
+
+ODD = {
+  'another activation': lambda folder: add_dense(folder, 'activation.Softplus'),
+  'two': lambda folder: (add_dense(folder), add_dense(folder)),
+  'a residual': lambda folder: add_dense(folder, out=12, use_residual=True),
+  'of tokens': lambda folder: add_dense(folder, module_input_name='token_embeddings'),
+}
+
+
+@pytest.mark.parametrize('kind', ODD)
+def test_another_one_is_named_as_not_read(folder, caplog, kind):
+  pooled = Model(trained.load(folder)).embed(TEXTS)
+  ODD[kind](folder)
+  found = trained.load(folder)
+  assert 'its module Dense is not read (one is, behind the pooling, with Tanh' in caplog.text
+  assert 'projection' not in found.params and not found.config.model.projection_size
+  np.testing.assert_array_equal(Model(found).embed(TEXTS), pooled)
+
+
+def test_a_damaged_one_is_one_sentence(folder):
+  add_dense(folder)
+  path, said = folder / 'dense' / 'config.json', dict(out_features=5, bias=True)
+  for wrong, sentence in (
+    ({'out_features': 0}, 'says out_features 0 and bias True; write a number, and true or false'),
+    ({'bias': 'yes'}, "says out_features 5 and bias 'yes'; write a number"),
+    ({'out_features': 6}, r'2_Dense.linear.\w+ is .*5.*, where the config asks for .*6'),
+  ):
+    path.write_text(json.dumps(said | wrong))
+    with refused(sentence):
+      trained.load(folder)
+  path.write_text(json.dumps(said | {'bias': False}))
+  with refused('2_Dense.linear.bias.*no parameter of ours is called so'):
+    convert.convert(str(folder), f'hf:{folder}/out')
+  path.write_text(json.dumps(said))
+  (folder / 'dense' / 'model.safetensors').unlink()
+  with refused('dense has no model.safetensors'):
+    trained.load(folder)
+
+
+def start(init_from, file='contrastive.py', **fields):
+  fields |= {'init_from': init_from, 'data.seq_length': 24, 'data.train': 'x'}
+  return c.load(f'configs/{file}', [f'--config.{name}={x}' for name, x in fields.items()])
+
+
+def test_who_begins_from_such_a_folder(folder, tmp_path):
+  """Vectors of texts go on with it; others leave it; and a new one may begin over any encoder."""
+  plain, _ = started_from(start(folder, **{'model.projection_size': 7}), tmp_path / 'W')
+  assert plain.model.projection_size == 7
+  weight, _ = add_dense(folder, 'linear.Identity', bias=False)
+  for source in (folder, tmp_path / 'converted'):
+    if source != folder:
+      convert.convert(str(folder), str(source))
+    config, params = started_from(start(source), tmp_path / 'W')
+    model = config.model
+    assert (model.projection_size, model.projection_act, model.projection_bias) == (
+      5,
+      'none',
+      False,
+    )
+    np.testing.assert_array_equal(params['projection']['dense']['kernel'], weight.T)
+    config, _ = started_from(start(source, 'finetune.py:task=table', **{'table.labels': 'a,b'}), '')
+    assert config.model.projection_size == 0
+  config.model.projection_size = 5
+  with refused('model.projection_size=5 is for objectives that learn vectors of texts'):
+    c.check_beginning(config)
+
+
+def test_it_is_learned(folder, tmp_path):
+  """By a loss of vectors that are as wide as it makes them."""
+  add_dense(folder)
+  config, params = started_from(start(folder, **{'contrastive.widths': (3, 5)}), tmp_path / 'W')
+  objective = bert_jax.tasks.TASKS['contrastive'].objective(config, trained.load(folder).tokenizer)
+  batch = {name: np.zeros(x.shape, x.dtype) for name, x in objective.spec(2).items()}
+  batch['input_ids'] = np.arange(48, dtype=np.int32).reshape(2, 24) % 19 + 5
+  batch['position_ids'] = np.arange(48, dtype=np.int32).reshape(2, 24) % 12
+  batch['segment_ids'] = np.arange(48, dtype=np.int32).reshape(2, 24) % 24 // 12 + 1
+  batch['cls_positions'] = np.array([[0, 12]] * 2, np.int32)
+  batch['weights'], batch['text_ids'] = np.ones((2, 2), np.float32), np.array([[1, 2], [3, 4]])
+
+  def loss(layer):
+    terms, _ = objective.terms(params | {'projection': layer}, batch, None, False)
+    return sum(terms[name].total for name in ('in_batch_3', 'in_batch_5'))
+
+  batch = jax.tree.map(jnp.asarray, batch)
+  gradient = jax.jit(jax.grad(loss))(params['projection'])['dense']
+  assert gradient['kernel'].shape == (12, 5)
+  assert all(jnp.abs(x).min() > 0 for x in gradient.values())
+
+
+@pytest.mark.slow
+def test_a_run_trains_it_and_goes_on(folder, tmp_path):
+  """An evaluation and a search are made of its vectors, as is what is exported."""
+  add_dense(folder)
+  rng = np.random.default_rng(0)
+  texts = [' '.join(rng.choice(WORDS[5:18], 4)) for _ in range(24)]
+  pairs = [{'anchor': one, 'positive': other} for one, other in zip(texts[::2], texts[1::2])]
+  fields = {'data.seq_length': 48, 'task.max_length': 24, 'batch_size': 6, 'log.tensorboard': False}
+  fields |= {'optimizer.learning_rate': 1e-2, 'init_from': folder}
+  run = bert_jax.start('configs/contrastive.py', pairs, tmp_path / 'W', pairs[:5], **fields)
+  learned, before = trained.load(run.workdir), trained.load(folder)
+  kernel = lambda found: np.asarray(found.params['projection']['dense']['kernel'])
+  assert np.abs(kernel(learned) - kernel(before)).min() > 0
+  vectors = run.model.embed(texts)
+  assert vectors.shape == (24, 5)
+  by_text = dict(zip(texts, vectors))
+  anchors, positives = ([by_text[x[side]] for x in pairs[:5]] for side in ('anchor', 'positive'))
+  similar = np.array(anchors) @ np.array(positives).T
+  ranks = 1 + np.sum(similar > np.diag(similar)[:, None], axis=1)
+  np.testing.assert_allclose(run.metrics['mrr'], np.mean(1 / ranks), atol=1e-6)
+  (tmp_path / 'lines.txt').write_text('\n'.join(texts))
+  (found,) = run.model.search(['the river'], index=str(tmp_path / 'lines.txt'), top_k=1)
+  similar = vectors @ run.model.embed(['the river'])[0]
+  assert found['nearest'][0]['text'] == texts[int(similar.argmax())]
+  convert.convert(str(run.workdir), f'hf:{tmp_path}/hf')
+  np.testing.assert_array_equal(bert_jax.load(tmp_path / 'hf').embed(texts), vectors)
+  config, params = started_from(start(run.workdir), tmp_path / 'W2')
+  same(params, learned.params, learned.config)
+  assert config.model.projection_size == 5
+
+
+KINDS = {  # {kind: (case, pooling, size, bias, activation, is of length 1)}
+  'LaBSE': ('bert', 'cls', 12, True, 'Tanh', True),
+  'distiluse': ('bert', 'mean', 7, True, 'Tanh', False),
+  'sentence-t5': ('t5', 'mean', 9, False, 'Identity', True),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', KINDS)
+def test_vectors_are_those_of_sentence_transformers(tmp_path, monkeypatch, kind):
+  """Of a folder of theirs, and of ours in theirs."""
+  sentences = pytest.importorskip('sentence_transformers')
+  torch = pytest.importorskip('torch')
+  modules = pytest.importorskip('sentence_transformers.models')
+  family, pooling, size, bias, act, normalized = KINDS[kind]
+  encoder = tmp_path / 'encoder'
+  monkeypatch.setenv('TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK', 'true')  # sentencepiece's is new
+  torch.manual_seed(0)
+  if family == 't5':  # of flan-t5's kind, whose heads do not add up to the width
+    transformers = pytest.importorskip('transformers')
+    count = vocabularies.t5(encoder).vocab_size() + 100
+    transformers.T5Tokenizer.from_pretrained(encoder).save_pretrained(encoder)
+    sizes = dict(vocab_size=count, d_model=12, d_kv=10, num_heads=3, d_ff=20, num_layers=2)
+    model = transformers.T5EncoderModel(
+      transformers.T5Config(**sizes, feed_forward_proj='gated-gelu')
+    )
+    for name, x in model.named_parameters():
+      x.data = torch.randn(x.shape) * 0.3 + ('norm' in name)
+    model.save_pretrained(encoder)
+  else:
+    exported(encoder, 'encoder and pooler', type_vocab_size=2)
+    rewrite(encoder)
+  parts = [modules.Transformer(str(encoder)), modules.Pooling(12, pooling)]
+  parts.append(modules.Dense(12, size, bias, getattr(torch.nn, act)()))
+  theirs = sentences.SentenceTransformer(
+    modules=[*parts, *[modules.Normalize()] * normalized], device='cpu'
+  )
+  theirs.save(str(tmp_path / 'theirs'))
+  expected = theirs.encode(TEXTS)
+  found = bert_jax.load(tmp_path / 'theirs')
+  np.testing.assert_allclose(found.embed(TEXTS), expected, rtol=0, atol=1e-5)
+  convert.convert(str(tmp_path / 'theirs'), f'hf:{tmp_path}/ours')
+  again = sentences.SentenceTransformer(str(tmp_path / 'ours'), device='cpu')
+  np.testing.assert_allclose(again.encode(TEXTS), expected, rtol=0, atol=1e-5)

@@ -76,6 +76,17 @@ def test_a_run_goes_on_only_with_the_data_that_it_had(corpus_file, tmp_path):
     path.write_text(was)
 
 
+def test_a_run_of_an_earlier_version_goes_on_with_its_best_mode(corpus_file, tmp_path, monkeypatch):
+  wrong = 'checkpoint.best_metric=mlm', 'checkpoint.best_mode=max', 'eval.batches=0', 'steps=3'
+  config = small_pretrain(corpus_file, *wrong)
+  with monkeypatch.context() as earlier:
+    earlier.setattr('bert_jax.run.inputs.check_best_mode', lambda *_: None)
+    begun(config, tmp_path / 'run', 2)
+  goes_on(config, tmp_path / 'run')
+  with pytest.raises(InputError, match='set checkpoint.best_mode=min'):
+    read_inputs(config, tmp_path / 'other')
+
+
 def test_a_run_goes_on_only_with_the_past_that_it_had(corpus_file, tmp_path, caplog):
   caplog.set_level('INFO', 'bert_jax')
   workdir = tmp_path / 'run'

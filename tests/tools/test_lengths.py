@@ -96,6 +96,8 @@ def test_scores_are_rounded_to_the_examples_that_were_scored(runs):
   assert interval('loss') == (1.0, 1.0)  # a loss is of no steps
   top = report_statistics.top_of('f1', [31.0, 0.5])
   assert report_statistics.step_of(50, top) == 2  # percent
+  top = report_statistics.top_of('mean_absolute_error', [31.0, 0.5])
+  assert report_statistics.step_of(50, top) == 0  # in the units of the labels
 
 
 def test_a_panel_draws_them(runs):

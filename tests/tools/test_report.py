@@ -110,6 +110,8 @@ def test_an_arm_has_the_name_of_its_sweep_else_its_fields_else_its_folder(tmp_pa
   # Arms of one name have the folder above behind it; within one folder the fields.
   workdir(tmp_path / 'more' / 'arch=bare,seed=0', lines, many[0], 'steps=9')
   assert labels() == ['arch=bare (more)', 'arch=bare (runs)', 'arch=plain']
+  (panel,) = report.read(tmp_path, renamed=['more=M', 'arch=bare=B']).panels
+  assert [arm.label for arm in panel.arms] == ['B (M)', 'B (runs)', 'arch=plain']
   workdir(tmp_path / 'runs' / 'arch=bare,seed=9', lines, 'seed=9', many[1])
   assert [label.count('norm_bias=') for label in labels()] == [0, 0, 1, 1]
   # The name that the sweep has given goes before.

@@ -462,6 +462,9 @@ def test_a_finished_arm_tells_the_time_of_a_larger_one_by_its_flops(monkeypatch,
   _, said, _ = swept(capsys, *words)
   assert [re.split(' {2,}', line)[2] for line in said.splitlines()[1:3]] == ['0 s', '15 s']
   assert 'of another arm by batch_size=8,seed=0, which is done: 7 s to start, 0.5 s a step' in said
+  # Of how many rows an epoch is, run.json says, which is not there.
+  _, said, _ = swept(capsys, *words, '--config.steps=0', '--config.epochs=3')
+  assert [re.split(' {2,}', line)[2] for line in said.splitlines()[1:3]] == ['0 s', '?']
 
 
 def test_a_trial_that_fails_is_said_below_the_table(monkeypatch, tmp_path, capsys):

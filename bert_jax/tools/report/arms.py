@@ -4,7 +4,7 @@ import collections
 import hashlib
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -182,10 +182,10 @@ def varied(runs: Sequence[Run]) -> dict[str, list[Any]]:
   return {name: values for name, values in every.items() if len({*map(str, values)}) > 1}
 
 
-def arms_of(runs: Sequence[Run]) -> list[Arm]:
+def arms_of(runs: Sequence[Run], words: Mapping[str, str]) -> list[Arm]:
   """Groups the runs of one objective into arms, named by sweep.json, or else by the fields in which
   they differ, or, if these are many, by their folder; the folder is added to a name of several.
-  The arms of a sweep stand in the order of its plan."""
+  The arms of a sweep stand in the order of its plan. words: what folders are called instead."""
   sweeps = {run.path.parent: records.read_sweep(run.path.parent) for run in runs}
   places = list(sweeps)
   order = {x.path / name: i for x in sweeps.values() if x for i, name in enumerate(x.runs)}
@@ -205,7 +205,8 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
     in_sweep = planned.pop() if len(planned) == 1 else ''
     folders.append(by_folder)
     names.append(in_sweep or (text if len(fields) <= MANY else by_folder))
-  parents = [sorted({run.path.parent.name for run in members}) for members in groups.values()]
+  parent = lambda run: words.get(run.path.parent.name, run.path.parent.name)
+  parents = [sorted(set(map(parent, members))) for members in groups.values()]
   several = lambda name: names.count(name) > 1
   ends = [f' ({", ".join(of)})' if several(name) else '' for name, of in zip(names, parents)]
   texts = [name + end for name, end in zip(names, ends)]

@@ -134,7 +134,7 @@ def report(
   called = set()  # by all names of all arms
   of = lambda run: run.fields['objective']
   for objective, some in itertools.groupby(sorted(counted, key=of), of):
-    arms = report_arms.arms_of(list(some))
+    arms = report_arms.arms_of(list(some), words)
     for arm in arms:
       status |= report_arms.unfinished(arm.runs)
     unused -= _rename(arms, renamed)

@@ -34,14 +34,16 @@ class Difference(NamedTuple):
 
 
 def top_of(metric: str, values: Sequence[float], beside: Sequence[str] = ()) -> float:
-  """The highest value of a score, 1 or, of percent, 100. beside: the scores of the same evaluation,
-  since F1 is in percent where exact matches are."""
+  """The highest value of a score, 1 or, of percent, 100; 0 of an error, which counts no examples.
+  beside: the scores of the same evaluation, since F1 is in percent where exact matches are."""
+  if 'error' in metric:
+    return 0.0
   is_percent = PERCENT.search(metric) or ('f1' in metric and any('exact' in x for x in beside))
   return 100.0 if is_percent or max(map(abs, values), default=0) > 1 else 1.0
 
 
 def step_of(examples: int, top: float) -> float:
-  """What one of N examples adds to a score of up to `top`; 0 if N is 0: unknown."""
+  """What one of N examples adds to a score of up to `top`; 0 if N is 0, unknown, or `top` is."""
   return top / examples if examples else 0.0
 
 

@@ -179,7 +179,8 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
   rows, held = (there.facts.split(name).rows for name in ('train', 'eval'))
   by_arm, per_flop = {}, None
   for arm, config in {run.arm: run.config for run in (first, *runs)}.items():
-    steps = config.steps or math.ceil(config.epochs * rows / config.batch_size)
+    if not (steps := config.steps or math.ceil(config.epochs * rows / config.batch_size)):
+      continue  # run.json, which says how many rows there are, is missing or damaged
     flops, timeline = flops_of(config), config_lib.timeline_of(config, steps)
     per_flop = per_flop or seconds / (timeline.flops_before(steps_done, flops) or math.inf)
     all_rows, every = -(-held // config.batch_size), config.eval.every or steps
@@ -190,7 +191,8 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
   how = f'{how}: {start:.0f} s to start, {seconds / steps_done:.2g} s a step, and evaluations'
   firsts = {run.arm: run for run in reversed(runs)}
   compiling = there.facts.compile_seconds or 0.0
-  each = {x.folder: by_arm[x.arm] - compiling * (x is not firsts[x.arm]) for x in runs}
+  later = lambda run: compiling * (run is not firsts[run.arm])
+  each = {run.folder: by_arm[run.arm] - later(run) for run in runs if run.arm in by_arm}
   return each | sure, f'{how_known}; of another arm by {how}' if sure else how
 
 

@@ -32,7 +32,7 @@ class InputError(Said, ValueError):
 
 
 class Stopped(Said, KeyboardInterrupt):
-  """A run was asked to end, and has saved itself."""
+  """A run was asked to end, and has ended; the sentence says where it goes on."""
 
 
 class Paused(Stopped):

@@ -393,11 +393,14 @@ def test_folders_outlive_the_machine(monkeypatch):
 
 def test_the_machine_is_named(capsys, monkeypatch):
   look = notebooks.machine.__wrapped__
-  monkeypatch.setenv('JAX_PLATFORMS', '')
+  monkeypatch.setenv('JAX_PLATFORMS', 'cpu')
   assert look() == 'cpu' and 'no TPU and no GPU' in capsys.readouterr().out
+  monkeypatch.setenv('JAX_PLATFORMS', '')
+  found = subprocess.CompletedProcess([], 0, 'cpu 1 cpu\n', '')
+  monkeypatch.setattr(subprocess, 'run', lambda *_, **__: found)
+  assert look() == 'cpu' and capsys.readouterr().out
   assert os.environ['JAX_PLATFORMS'] == 'cpu'  # no process looks again for what is not there
   found = subprocess.CompletedProcess([], 0, 'a warning\ntpu 4 TPU v5 lite\n', '')
-  monkeypatch.setattr(subprocess, 'run', lambda *_, **__: found)
   assert look() == 'tpu'
   assert capsys.readouterr().out == f'4 x TPU v5 lite, {os.cpu_count()} cores\n'
   busy = subprocess.CompletedProcess([], 1, '', 'The TPU is already in use\n')

@@ -250,7 +250,7 @@ def parser() -> argparse.ArgumentParser:
   add('--tokens', type=float, default=0, help='train each run on so many tokens (rows x length)')
   add('--flops', type=float, default=0, help='train each run for so many operations')
   add('--jobs', type=int, default=1, help='runs at once; 0: one on each core; on a TPU 1')
-  about = 'show the runs and the expected time, by 40 s of steps of the first'
+  about = 'show the runs and the expected time, by what is done or 40 s of steps of the first'
   add('--dry-run', action='store_true', help=about)
   add('--print', action='store_true', help='print a command for each run, for a scheduler')
   return out

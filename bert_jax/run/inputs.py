@@ -121,7 +121,7 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
 
 
 def check_best_mode(config: ConfigDict, objective: Any, sources: dict[str, Any]) -> None:
-  """InputError if the best of a loss or an error were the highest. (A run that began so goes on.)"""
+  """InputError if the best of a loss or an error were the highest. A run that began so goes on."""
   best, levels = config.checkpoint.best_metric, getattr(sources.get('eval'), 'baselines', {})
   is_error = best in objective.loss_weights or isinstance(levels.get(best), LossLevel)
   if is_error and config.checkpoint.best_mode == 'max':

@@ -76,7 +76,7 @@ def made(task, shape, changes=(), devices=None):
   if task in FINETUNED:
     overrides += ['data.examples_per_row=2', 'task.max_length=16']
   overrides += changes
-  config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])
+  config = config_lib.load(TASKS.get(task, task), [f'--config.{line}' for line in overrides])
   devices = (devices or jax.devices())[: np.prod(shape)]
   mesh = sharding.mesh_of(config, families.TASKS[config.objective], devices)
   objective = estimate.objective_of(config)

@@ -93,6 +93,6 @@ CONTRASTIVE = labelled.family(
   defaults=DEFAULTS,
   rules=rules,
   microbatches=lambda config: config.contrastive.chunks,
-  vector=lambda config: (config.contrastive.pooling, config.contrastive.normalize),
+  vector=('contrastive.pooling', 'contrastive.normalize'),
   heads=(HEAD, HEAD._replace(causal=True)),
 )

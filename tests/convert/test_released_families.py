@@ -409,6 +409,7 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
       {'head_dim': 5},
       'head_dim 5; here it is hidden_size / num_attention_heads, so it',
     ),
+    ('roformer', {'attention_head_size': 5}, 'attention_head_size 5; here it is hidden_size'),
     ('nomic_bert', {'rope_parameters': {'rope_type': 'yarn'}}, "rope_type 'yarn'; our encoder has"),
     ('nomic_bert', {'rope_parameters': {'type': 'linear'}}, "rope_type 'linear'; our encoder has"),
     ('nomic_bert', {'rope_scaling': {'rope_type': 'linear'}}, "rope_type 'linear'; our encoder"),

@@ -66,7 +66,8 @@ def load(source: str | Path, which: str | int = 'latest', positions: int = 0) ->
 def vector_of(folder: Path, config: ConfigDict, meta: Mapping[str, Any]) -> vectors.Vector:
   """How a run makes the vector of a text. meta: of its checkpoint."""
   if fields := TASKS[config.objective].vector:
-    return vectors.Vector(*map(config_lib.flatten(config).get, fields))
+    given = config_lib.flatten(config)
+    return vectors.Vector(*(given[field] for field in fields))
   # Converted weights may say it, in earlier versions in files beside them.
   known = meta.get('vector')
   return vectors.Vector(*known) if known else vectors.read(folder)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+import scipy.stats
 import vocabularies
 from refusal import refused
 from released import WORDS, exported, rewrite, same, started_from
@@ -23,6 +24,7 @@ from bert_jax.workdir import trained
 TEXTS = ['the river', 'old stone near a market', 'café', 'a , 1 ! the the the']
 TORCH = sentence_transformers.TORCH
 ACTIVATIONS = {'activation.Tanh': np.tanh, 'linear.Identity': lambda x: x}
+ACTIVATIONS |= {'activation.GELU': lambda x: x * scipy.stats.norm.cdf(x)}
 ACTIVATIONS |= {'activation.ReLU': lambda x: np.maximum(x, 0)}
 ACTIVATIONS |= {'activation.SiLU': lambda x: x / (1 + np.exp(-x))}
 

@@ -81,7 +81,7 @@ def read(folder: Path) -> Description:
   _check_types(path, content)
   width, heads = (content.get(name) for name in ('hidden_size', 'num_attention_heads'))
   said = content.get(key := HEAD_SIZE if HEAD_SIZE in content else 'head_dim')
-  if said is None or (width and heads and said == width // heads):
+  if said is None or (heads and said * heads == width):
     content[HEAD_SIZE] = 0
   elif HEAD_SIZE not in family.free:
     raise record.other_model(path, key, said, 'here it is hidden_size / num_attention_heads')

@@ -99,7 +99,7 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
     raise InputError(f'checkpoint.best_metric is not among the metrics of this objective: {known}.')
   best, levels = config.checkpoint.best_metric, getattr(sources.get('eval'), 'baselines', {})
   is_error = best in objective.loss_weights or isinstance(levels.get(best), LossLevel)
-  if is_error and config.checkpoint.best_mode == 'max':
+  if begins and is_error and config.checkpoint.best_mode == 'max':
     fault = f'checkpoint.best_metric={best} is good where it is low'
     raise InputError(f'{fault}; set checkpoint.best_mode=min.')
   common = config, tokenizer, objective, mesh

@@ -131,6 +131,7 @@ def _adam(optimizer, kind=optax.scale_by_adam):
 
 # {name: (optimizer, decay, decayed, params) -> transformations between clipping and the rate}.
 # decay: the transformation that adds the weight decay; decayed: a tree of booleans, where it does.
+# What is summed over an array is summed by `_by_layer`.
 OPTIMIZERS: dict[str, Callable[..., tuple[GradientTransformation, ...]]] = {
   'bert_adamw': lambda optimizer, decay, *_: (_adam(optimizer, scale_by_bert_adam), decay),
   'adamw': lambda optimizer, decay, *_: (_adam(optimizer), decay),

@@ -2,7 +2,8 @@
 
     python tests/layouts.py [--tasks A,B] data,fsdp,tensor[,FIELD=VALUE] ...
 
-1,1,1 is one of the devices. tests/programs.py compiles the same steps for more of them.
+1,1,1 is one of the devices. tests/programs.py compiles the same steps for more of them. A task is
+one of TASKS, or a config such as configs/pretrain.py.
 
 Batches are drawn at random by the objective's own contract: what they say does not matter here.
 """
@@ -10,9 +11,13 @@ Batches are drawn at random by the objective's own contract: what they say does 
 import argparse
 import json
 import math
+import sys
+from pathlib import Path
 
 import jax
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, step
@@ -76,7 +81,7 @@ def made(task, shape, changes=(), devices=None):
   if task in FINETUNED:
     overrides += ['data.examples_per_row=2', 'task.max_length=16']
   overrides += changes
-  config = config_lib.load(TASKS[task], [f'--config.{line}' for line in overrides])
+  config = config_lib.load(TASKS.get(task, task), [f'--config.{line}' for line in overrides])
   devices = (devices or jax.devices())[: np.prod(shape)]
   mesh = sharding.mesh_of(config, families.TASKS[config.objective], devices)
   objective = estimate.objective_of(config)

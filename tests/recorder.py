@@ -91,6 +91,8 @@ NAMED = {
     'bert', 'modern', 'modern-recipe', 'modern-flops', 'lstm', 'conv', 'bag', 'fnet')],
   'ablations': [*with_runlocal(*ABLATIONS), 'masking_rate,size=large', 'layer_decay,task=sst2'],
 }  # fmt: skip
+# A file of a fork is there too, without arguments.
+NAMED = {path.stem: [''] for path in sorted((HERE / 'configs').glob('*.py'))} | NAMED
 
 
 def flat(config, prefix: str = '') -> dict[str, str]:

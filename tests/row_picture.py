@@ -9,11 +9,15 @@ packing allows, each token to all of its own example; windows and causality are 
 """
 
 import logging
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.corpus.units import Encoder

@@ -32,11 +32,11 @@ PRODUCTS = (
 
 
 def on_eight(*arguments):
-  """What tests/layouts.py prints, [[mesh, {task: result}], ...]."""
+  """What tests/layouts.py prints without any PYTHONPATH, [[mesh, {task: result}], ...]."""
   flags = '--xla_force_host_platform_device_count=8'
   flags = f'{os.environ.get("XLA_FLAGS", "")} {flags}'
   command = [sys.executable, 'tests/layouts.py', *arguments]
-  env = dict(os.environ, PYTHONPATH=str(ROOT), XLA_FLAGS=flags)
+  env = {k: x for k, x in os.environ.items() if k != 'PYTHONPATH'} | {'XLA_FLAGS': flags}
   out = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1500)
   assert out.returncode == 0, out.stderr[-3000:]
   return [json.loads(line) for line in out.stdout.splitlines()]
@@ -45,7 +45,7 @@ def on_eight(*arguments):
 @pytest.mark.parametrize(
   'tasks, one, eight',
   [
-    ('pretrain', '1,1,1' + PARTS, ('2,2,2' + PARTS, ALONE + PARTS)),
+    ('configs/pretrain.py', '1,1,1' + PARTS, ('2,2,2' + PARTS, ALONE + PARTS)),
     pytest.param('', '1,1,1', PRODUCTS, marks=pytest.mark.slow),
     pytest.param(NO_CARRY, '1,1,1' + SCANNED, ('2,2,2' + SCANNED,), marks=pytest.mark.slow),
   ],

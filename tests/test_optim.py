@@ -121,7 +121,7 @@ def test_muon_leaves_embeddings_heads_and_vectors_to_adamw():
     assert np.allclose(x, 1, rtol=1e-3) != by_muon, names
 
 
-@pytest.mark.parametrize('name', ['stable_adamw', 'lamb', 'muon'])
+@pytest.mark.parametrize('name', optim.OPTIMIZERS)
 def test_what_is_computed_of_a_matrix_is_computed_for_each_layer(name):
   """Three steps with other gradients in each layer: stacked as apart."""
   layers = {

@@ -1,8 +1,13 @@
 """The picture of a packed row shows what a model reads."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import row_picture
+from conftest import ROOT
 from test_predict import load_pretrain
 
 from bert_jax.config import InputError
@@ -30,6 +35,12 @@ def test_a_row_as_it_is_read(model):
   assert row.sees.sum() == 4 * 4 + 6 * 6 + 6 * 6 and not row.sees[3, 4] and not row.sees[23, 23]
   other = row_picture.packed_row(model, TEXTS, seed=1)
   assert other.hidden != row.hidden
+
+
+def test_it_runs_as_its_command_says():
+  env = {name: x for name, x in os.environ.items() if name != 'PYTHONPATH'}
+  command = [sys.executable, 'tests/row_picture.py', '--help']
+  assert not subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL).returncode
 
 
 def test_it_is_drawn_and_its_mistakes_are_sentences(model, tmp_path, monkeypatch, capsys):

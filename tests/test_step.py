@@ -419,8 +419,10 @@ class Draws(base.Objective):
     drawn = jax.random.uniform(rng, (3,)) if train else jnp.zeros(3)
     drawn = jnp.broadcast_to(drawn, (len(w), 3))
     total = (w * jnp.concatenate([drawn, batch['corrupted']], axis=1)).sum()
-    terms = {'draws': Mean(total, jnp.float32(len(w))), 'corrupted': batch['corrupted']}
-    return terms, carry
+    return {'draws': Mean(total, jnp.float32(len(w)))}, carry
+
+  def predict(self, params, batch):
+    return {'corrupted': batch['corrupted']}
 
 
 ROWS = dict.fromkeys(row_spec(4, 8), jnp.tile(jnp.arange(4)[:, None], 8))
@@ -455,8 +457,8 @@ def test_every_microbatch_draws_anew():
 
 def test_every_batch_of_an_evaluation_is_corrupted_anew():
   evaluate, params = jax.jit(make_eval_step(Draws())), Draws().init(None)
-  terms = [evaluate(params, {}, ROWS, i, constants(3))[0] for i in (0, 1, 2, 1)]
-  draws = [np.asarray(x['corrupted']) for x in terms]
+  outputs = [evaluate(params, {}, ROWS, i, constants(3))[1] for i in (0, 1, 2, 1)]
+  draws = [np.asarray(x['corrupted']) for x in outputs]
   assert distinct(draws) == 12
   np.testing.assert_array_equal(draws[1], draws[3])  # and alike at every evaluation
 

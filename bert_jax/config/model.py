@@ -83,7 +83,7 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   holds = not model.mask_decoder or masks
   yield holds, f'{fault}, and this one is {config.objective}; set it to 0.'
   fault = f'model.projection_size={model.projection_size} is for objectives that learn vectors'
-  holds = not model.projection_size or bool(TASKS[config.objective].vector(config))
+  holds = not model.projection_size or bool(TASKS[config.objective].vector)
   yield holds, f'{fault} of texts, and this one is {config.objective}; set it to 0.'
   others: dict[str, tuple[str, ...]] = {
     'rotary_theta': ('position_embeddings', 'rotary'),

@@ -80,11 +80,11 @@ def read(folder: Path) -> Description:
   content |= {field: 0 for field, x in family.same.items() if content[field] == content.get(x)}
   _check_types(path, content)
   width, heads = (content.get(name) for name in ('hidden_size', 'num_attention_heads'))
-  said = content.get(HEAD_SIZE, content.get('head_dim'))
-  if said is None or (width and heads and said == width // heads):
+  said = content.get(key := HEAD_SIZE if HEAD_SIZE in content else 'head_dim')
+  if said is None or (heads and said * heads == width):
     content[HEAD_SIZE] = 0
   elif HEAD_SIZE not in family.free:
-    raise record.other_model(path, 'head_dim', said, 'here it is hidden_size / num_attention_heads')
+    raise record.other_model(path, key, said, 'here it is hidden_size / num_attention_heads')
   act = content.get('hidden_act', 'gelu')
   _check_fixed(path, content, {'hidden_act': (*record.ACTIVATIONS,)})
   if missing := [name for name in SIZES if name not in content]:
@@ -143,6 +143,8 @@ def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | 
   idle = {'pooler': 'pooler', 'token_pooler': 'pooler', 'classifier_bias': 'classifier'}
   idle |= {'replaced_head': 'replaced', 'mask_decoder': 'mlm'}
   idle = {field for field, part in idle.items() if part not in exported.parts}
+  if model.get(HEAD_SIZE, 0) * model['num_attention_heads'] == model['hidden_size']:
+    idle.add(HEAD_SIZE)  # what 0 means
   for field, value in expected.items():
     if field not in (*family.without_effect, *idle) and field in model and model[field] != value:
       return field, value

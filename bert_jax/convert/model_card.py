@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax.convert.hub import HUB, package_of
 from bert_jax.errors import listed
-from bert_jax.metrics import own_levels
+from bert_jax.metrics import CROSS_ENTROPIES, own_levels
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Head
 from bert_jax.text import arrow
@@ -237,7 +237,8 @@ def _metrics(config, facts):
     level, kind = baselines.get(name, (None, ''))
     below = metrics.get(f'{name}_below_{kind}')
     beside = f'{kind} {_rounded(level if below is None else value + below)}' if kind else ''
-    is_loss = name in facts.get('losses', ()) or below is not None
+    # A part of a loss, such as mlm_de, has a level of its kind; a further error is no loss.
+    is_loss = name in facts.get('losses', ()) or (below is not None and kind in CROSS_ENTROPIES)
     within = ''
     # A family's main accuracy, if it is called after it, is the share of right examples.
     if number and name == f'{config.objective}_accuracy' == task.main_metric(config):

@@ -33,7 +33,7 @@ def _faults(config: ModelConfig, causal: bool | str) -> Iterator[str]:
     fix = 'set it to 0, or model.mixer=attention and model.share_layers=false'
     yield f'model.memory_length is for the attention of layers that are each their own; {fix}.'
   if positions.turn and config.head_size % 2:
-    fix = 'heads of an odd size; use another model.num_attention_heads'
+    fix = 'heads of an odd size; use another model.num_attention_heads or attention_head_size'
     yield f'model.position_embeddings={encoding} turns pairs of numbers, and this model has {fix}.'
   if config.num_attention_heads % config.key_value_heads:
     fault = f'model.num_key_value_heads {config.num_key_value_heads} does not divide'

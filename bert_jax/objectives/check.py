@@ -36,13 +36,18 @@ def check(objective: Any, config: Any) -> None:
 
 def checked_terms(objective: Any, before: Any, pair: Any) -> tuple[dict[str, Mean], Any]:
   """Returns the `pair` that objective.terms gave; InputError unless it is (terms, carry), with all
-  terms of the loss and a carry of the same form as the carry `before`."""
+  terms of the loss, Means of single numbers, and a carry of the form of the carry `before`."""
   name = type(objective).__name__
   if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], dict):
     raise InputError(f'{name}.terms returns no pair; return (terms, carry), see base.Objective.')
   terms, carry = pair
   if missing := sorted(set(objective.loss_weights) - set(terms)):
     raise InputError(f'{name}.terms returns no {" and no ".join(missing)}, see its loss_weights.')
+  # Anything else would be added up over microbatches and devices, and never divided.
+  whole = lambda x: isinstance(x, Mean) and jnp.shape(x.total) == jnp.shape(x.weight) == ()
+  if odd := [term for term, x in terms.items() if not whole(x)]:
+    fault = f'{name}.terms returns for {odd[0]!r} no Mean of single numbers'
+    raise InputError(f'{fault}; make it by metrics.mean(values, weights).')
   form = lambda x: f'{getattr(x, "dtype", type(x).__name__)}{list(jnp.shape(x))}'
   now, then = (jax.tree.map(form, tree) for tree in (carry, before))
   if now != then:

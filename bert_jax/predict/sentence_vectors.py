@@ -29,7 +29,7 @@ class Embed(Packed):
   """Answers a text with its vector. pooling: mean or cls; '': as trained. normalize: scale vectors
   to length 1; None: as trained or as sentence-transformers' files in its folder say, else yes."""
 
-  exports = {'embedding': '[B, D]', 'hidden': '[B, T, D]'}
+  exports = {'embedding': '[B, vector_size]', 'hidden': '[B, T, D]'}
 
   def __init__(self, model: 'Model', pooling: str = '', normalize: bool | None = None):
     super().__init__(model)

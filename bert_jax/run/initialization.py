@@ -16,6 +16,7 @@ from bert_jax import config as config_lib
 from bert_jax import models, parameter_layers, tokenizers
 from bert_jax.config import model as config_model
 from bert_jax.convert import from_huggingface, hub, released_config
+from bert_jax.convert import sentence_transformers as vectors
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.objectives.base import Objective
@@ -107,6 +108,7 @@ def adopt_model(
       raise InputError(f'{fault}; name a model there, or set it to 0.')
     return config
   folder: Any = beginning.folder
+  task = TASKS[config.objective]
   if from_huggingface.is_model(folder):
     described = from_huggingface.describe(folder)
     model, begin = described.model, described.begin
@@ -114,11 +116,11 @@ def adopt_model(
     before = contents.read_config(folder)
     model, begin = before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
   # Pre-training may read another way than the model did; other tasks only if the user says so.
-  may_change = TASKS[config.objective].reads_corpus or 'model.causal' in set_by_user
+  may_change = task.reads_corpus or 'model.causal' in set_by_user
   # Fields that must fit the weights come from their model, others from the run. (A released model
   # has no vocab_multiple: its tables are padded by the run's.)
   fixed = config_model.settings_affecting('weights') - ({'causal'} if may_change else set())
-  if not (model['projection_size'] and TASKS[config.objective].vector(config)):
+  if not (model['projection_size'] and task.vector):
     fixed -= {field for field in fixed if field.startswith('projection_')}  # none, or a new one
   sizes = {field: value for field, value in model.items() if field in fixed}
   if teaching.every_layer(config) and not beginning.continues:
@@ -138,10 +140,22 @@ def adopt_model(
   if changed := [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]:
     log.info('the model is of %s, whatever the config says: %s', source, ', '.join(changed))
   config.model.update(sizes)
-  field = TASKS[config.objective].begin
-  if begin and field and field not in set_by_user:
-    config_lib.set_field(config, field, begin)
+  if begin and task.begin and task.begin not in set_by_user:
+    config_lib.set_field(config, task.begin, begin)
+  for field in {*task.vector[:1]} - {*set_by_user}:
+    usual, pooling = config_lib.ALL[field].default, _pooling_of(folder)
+    if pooling and config_lib.flatten(config)[field] == usual != pooling:
+      log.info('%s is %s, as in %s', field, pooling, source)
+      config_lib.set_field(config, field, pooling)
   return config_lib.check(config)
+
+
+def _pooling_of(folder):
+  """How the model in a folder pools the vectors of texts; '': it does not say so."""
+  if from_huggingface.is_model(folder):
+    return vectors.read(folder).pooling
+  meta = checkpoint.newest_meta(folder) or {}
+  return trained.vector_of(folder, contents.read_config(folder), meta).pooling
 
 
 def _check_extension(ours, model):

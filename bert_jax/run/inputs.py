@@ -97,12 +97,16 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   if config.checkpoint.best_metric not in ('', *objective.metrics, *task.scores):
     known = ', '.join((*objective.metrics, *task.scores))
     raise InputError(f'checkpoint.best_metric is not among the metrics of this objective: {known}.')
+  best, levels = config.checkpoint.best_metric, getattr(sources.get('eval'), 'baselines', {})
+  is_error = best in objective.loss_weights or isinstance(levels.get(best), LossLevel)
+  if begins and is_error and config.checkpoint.best_mode == 'max':
+    fault = f'checkpoint.best_metric={best} is good where it is low'
+    raise InputError(f'{fault}; set checkpoint.best_mode=min.')
   common = config, tokenizer, objective, mesh
   steps = step_count(config, sources)
   timeline = config_lib.timeline_of(config, steps)
   if begins:
     timeline.check_beginning()
-    check_best_mode(config, objective, sources)
   batches = batches_of(sources['train'], *common, seed=config.seed, position=timeline.position)
   eval_batches = batches_of(sources['eval'], *common) if 'eval' in sources else None
   if eval_batches is None:
@@ -118,15 +122,6 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
     log.warning('%d steps are few to learn a task: with so little data, %s', steps, advice)
   rows = sources, batches, eval_batches
   return Inputs(config, workdir, beginning, mesh, tokenizer, objective, *rows, steps, timeline)
-
-
-def check_best_mode(config: ConfigDict, objective: Any, sources: dict[str, Any]) -> None:
-  """InputError if the best of a loss or an error were the highest. A run that began so goes on."""
-  best, levels = config.checkpoint.best_metric, getattr(sources.get('eval'), 'baselines', {})
-  is_error = best in objective.loss_weights or isinstance(levels.get(best), LossLevel)
-  if is_error and config.checkpoint.best_mode == 'max':
-    fault = f'checkpoint.best_metric={best} is good where it is low'
-    raise InputError(f'{fault}; set checkpoint.best_mode=min.')
 
 
 def check_continues(inputs: Inputs, program: Program) -> None:

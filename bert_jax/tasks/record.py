@@ -165,8 +165,8 @@ class Family:
   prior: str = ''
   begin: str = ''  # the field for the first token of targets; '': [CLS], if there are targets
   writing: str = ''  # the field that says how a released model writes, see Released.writing
-  # (pooling, whether scaled to length 1) of the sentence vectors that it is trained to make.
-  vector: Callable[['ConfigDict'], tuple] = lambda config: ()
+  # The fields for the pooling and the length of the sentence vectors that it is trained to make.
+  vector: tuple[str, ...] = ()
   # {part of the parameters: Trained -> the Trained of another model inside it}
   other_models: Mapping[str, Callable] = dataclasses.field(default_factory=dict)
 
@@ -209,7 +209,7 @@ class Family:
     lacks = [name for name in required if not callable(getattr(self, name))]
     heads = [head for head in self.heads if isinstance(head, Head)]
     lacks += [f'Head where it says {head!r}' for head in self.heads if head not in heads]
-    fields = [self.limit_field, self.begin, *self.training_fields]
+    fields = [self.limit_field, self.begin, *self.vector, *self.training_fields]
     fields += [field for head in heads for field in head.training_only.values()]
     lacks += [f'field {x!r}, which it names' for x in fields if x and x not in self.fields]
     for name, asked in self.predictions.items():

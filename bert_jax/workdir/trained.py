@@ -59,11 +59,18 @@ def load(source: str | Path, which: str | int = 'latest', positions: int = 0) ->
   params = task.objective(config, tokenizer).exported(params)
   if task.prior:
     config_lib.set_field(config, task.prior, ())
-  vector = vectors.Vector(*task.vector(config))
-  if not vector.pooling:  # converted weights may say it, in earlier versions in files beside them
-    known = meta.get('vector')
-    vector = vectors.Vector(*known) if known else vectors.read(folder)
+  vector = vector_of(folder, config, meta)
   return Trained(config, tokenizer, params, meta['step'], vector, meta['metrics'])
+
+
+def vector_of(folder: Path, config: ConfigDict, meta: Mapping[str, Any]) -> vectors.Vector:
+  """How a run makes the vector of a text. meta: of its checkpoint."""
+  if fields := TASKS[config.objective].vector:
+    given = config_lib.flatten(config)
+    return vectors.Vector(*(given[field] for field in fields))
+  # Converted weights may say it, in earlier versions in files beside them.
+  known = meta.get('vector')
+  return vectors.Vector(*known) if known else vectors.read(folder)
 
 
 def refuse_which(source: str | Path, which: str | int) -> None:

@@ -188,7 +188,7 @@ def test_labels_are_texts_whatever_they_look_like():
   'change, sentence',
   [
     (lambda x: x.optimizer.__delitem__('beta1'), 'config.optimizer.beta1 is missing'),
-    (lambda x: x.optimizer.update(beta3=0.1), 'beta3.*nothing reads; did you mean .*beta'),
+    (lambda x: x.optimizer.update(beta_1=0.1), 'beta_1.*nothing reads; did you mean .*beta1'),
     (lambda x: config.set_field(x, 'table.labels', 'a,b'), "labels is 'a,b', which is not a tuple"),
     (lambda x: x.update(masking={'masked_lm_prob': 0.15}), 'means nothing to objective'),
   ],

@@ -7,7 +7,7 @@ import recorder
 
 from bert_jax import config
 
-FILES = sorted(path.stem for path in recorder.GOLDEN.glob('*.txt'))
+FILES = sorted(recorder.NAMED)
 
 
 def found_and_gone(golden, found):
@@ -30,7 +30,9 @@ def test_every_named_config_is_as_it_was(file):
 
   python tests/recorder.py --goldens
   """
-  golden = recorder.golden_configs((recorder.GOLDEN / f'{file}.txt').read_text())
+  path = recorder.GOLDEN / f'{file}.txt'
+  assert path.exists(), f'configs/{file}.py is new: python tests/recorder.py --goldens'
+  golden = recorder.golden_configs(path.read_text())
   found = {x: recorder.named_config(recorder.HERE, f'{file}:{x}') for x in golden}
   for arguments in [*golden][::16]:
     loaded = config.load(f'configs/{file}.py:{arguments}')

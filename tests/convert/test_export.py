@@ -109,6 +109,13 @@ def test_a_classifier_of_means_is_not_written_as_one_of_cls(tmp_path, pooling, s
     sent(tmp_path / 'hf', found)
 
 
+def test_a_size_of_heads_is_written_where_it_is_the_usual_one(tmp_path):
+  found, folder = exported(tmp_path / 'hf', 'classifier', attention_head_size=6)
+  same(found.params, trained.load(folder).params, found.config)
+  with refused('model.attention_head_size is 5, and .*Bert is 0'):
+    exported(tmp_path / 'other', 'classifier', attention_head_size=5)
+
+
 def test_hugging_face_has_no_class_for_relative_positions(tmp_path):
   found = made('masked-lm')
   found.config.model.position_embeddings = 'relative'

@@ -18,6 +18,7 @@ def drawn(family, rng):
   number, share = lambda: int(rng.integers(6, 90)), lambda: float(rng.uniform(0.01, 0.5))
   model = dict(config_json.BERT | family.fields)
   model |= {field: number() for field in config_json.SIZES} | {'num_hidden_layers': 5}
+  model['hidden_size'] *= model['num_attention_heads']
   model |= {field: share() for field in config_json.OTHERS}
   model['hidden_act'] = str(rng.choice(['gelu', 'gelu_tanh', 'relu', 'swish']))
   model['type_vocab_size'] = 1 if family.counts_offset else int(rng.integers(2, 5))

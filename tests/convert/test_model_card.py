@@ -160,8 +160,16 @@ def test_a_card_says_how_a_model_is_asked_and_what_is_cut(tmp_path, head, fields
 def test_a_number_goes_by_the_column_that_it_was_learned_from(tmp_path):
   found = made('regression')
   found.config.table.label_column = 'stars|score'
-  convert.export_run(tmp_path / 'hf', found, {})
-  assert 'It predicts a number, `stars`.' in (tmp_path / 'hf' / 'README.md').read_text()
+  metrics = {'squared_error': 1.2, 'mean_absolute_error': 0.7}
+  metrics |= {f'{name}_below_mean': 0.3 for name in metrics}
+  levels = {name: [9.0, 'mean'] for name in ('squared_error', 'mean_absolute_error')}
+  split = {'rows': 3, 'fingerprint': 'f', 'baselines': levels}
+  facts = {'data': {'eval': split}, 'metrics': metrics, 'step': 4}
+  convert.export_run(tmp_path / 'hf', found, facts)
+  card = (tmp_path / 'hf' / 'README.md').read_text()
+  assert 'It predicts a number, `stars`.' in card
+  assert '| squared_error (loss) | 1.2 | mean 1.5 |' in card
+  assert '| mean_absolute_error | 0.7 | mean 1 |' in card
   assert json.loads((tmp_path / 'hf' / 'config.json').read_text())['id2label'] == {'0': 'stars'}
   assert trained.load(tmp_path / 'hf').config.table.regression
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+import scipy.stats
 import vocabularies
 from refusal import refused
 from released import WORDS, exported, rewrite, same, started_from
@@ -16,12 +17,14 @@ import bert_jax
 from bert_jax import config as c
 from bert_jax.convert import sentence_transformers
 from bert_jax.predict import Model, export
+from bert_jax.run import initialization
 from bert_jax.tools import convert
 from bert_jax.workdir import trained
 
 TEXTS = ['the river', 'old stone near a market', 'café', 'a , 1 ! the the the']
 TORCH = sentence_transformers.TORCH
 ACTIVATIONS = {'activation.Tanh': np.tanh, 'linear.Identity': lambda x: x}
+ACTIVATIONS |= {'activation.GELU': lambda x: x * scipy.stats.norm.cdf(x)}
 ACTIVATIONS |= {'activation.ReLU': lambda x: np.maximum(x, 0)}
 ACTIVATIONS |= {'activation.SiLU': lambda x: x / (1 + np.exp(-x))}
 
@@ -148,6 +151,26 @@ def test_who_begins_from_such_a_folder(folder, tmp_path):
   config.model.projection_size = 5
   with refused('model.projection_size=5 is for objectives that learn vectors of texts'):
     c.check_beginning(config)
+
+
+def test_a_run_pools_as_the_folder_does_that_it_begins_from(folder, tmp_path):
+  """So does one from its weights here; what the user or a config file says counts more."""
+  said = {'word_embedding_dimension': 12, 'pooling_mode_cls_token': True}
+  (folder / '1_Pooling' / 'config.json').write_text(json.dumps(said))
+  convert.convert(str(folder), str(tmp_path / 'converted'))
+  for source in (folder, tmp_path / 'converted'):
+    config = start(source)
+    beginning = initialization.beginning_of(config, tmp_path / 'W')
+    for set_by_user, pooling in ((), 'cls'), (['contrastive.pooling'], 'mean'):
+      adopted = initialization.adopt_model(config, beginning, set_by_user)
+      assert adopted.contrastive.pooling == pooling
+    other = start(source, 'finetune.py:task=table', **{'table.labels': 'a,b'})
+    initialization.adopt_model(other, beginning)  # it has no such field
+  said = {'word_embedding_dimension': 12, 'pooling_mode_mean_tokens': True}
+  (folder / '1_Pooling' / 'config.json').write_text(json.dumps(said))
+  config = start(folder, **{'contrastive.pooling': 'cls'})
+  beginning = initialization.beginning_of(config, tmp_path / 'W')
+  assert initialization.adopt_model(config, beginning).contrastive.pooling == 'cls'
 
 
 def test_it_is_learned(folder, tmp_path):

@@ -269,6 +269,13 @@ def with_heads_of_ten(recorded, case):
   return {case: {'config': json.dumps(said), 'shapes': json.dumps(shapes)}}
 
 
+@pytest.mark.parametrize('width, size', [(12, 0), (13, 4), (11, 4)])
+def test_a_size_of_heads_is_kept_unless_they_add_up(tmp_path, width, size):
+  said = dict(model_type='t5', d_model=width, num_heads=3, d_kv=4, d_ff=7, num_layers=2)
+  (tmp_path / 'config.json').write_text(json.dumps(said | {'vocab_size': 30}))
+  assert from_huggingface.describe(tmp_path).model['attention_head_size'] == size
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('case', HEADS)
 def test_their_classes_compute_the_same_with_such_heads(tmp_path, transformers, recorded, case):
@@ -409,6 +416,7 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
       {'head_dim': 5},
       'head_dim 5; here it is hidden_size / num_attention_heads, so it',
     ),
+    ('roformer', {'attention_head_size': 5}, 'attention_head_size 5; here it is hidden_size'),
     ('nomic_bert', {'rope_parameters': {'rope_type': 'yarn'}}, "rope_type 'yarn'; our encoder has"),
     ('nomic_bert', {'rope_parameters': {'type': 'linear'}}, "rope_type 'linear'; our encoder has"),
     ('nomic_bert', {'rope_scaling': {'rope_type': 'linear'}}, "rope_type 'linear'; our encoder"),

@@ -54,7 +54,7 @@ FAMILIES = {
   'vectors': ('vectors, two widths, in chunks', ''),
   'coreference': ('coreference', ''),
 }
-OTHERS = {'memory', 'teacher', 'diffusion'}  # which have no folder that others read
+OTHERS = {'memory', 'teacher', 'diffusion', 'coreference'}  # which have no folder that others read
 # What makes the folders that a run reads: a teacher, a prepared corpus, prepared examples.
 PREPARE = 'prepare', '--input', 'texts/corpus.txt', '--vocab', 'texts', '--processes', '1', '--out'
 SEARCH = ('predict', '--model', 'W', '--input', 'texts/lines.txt', '--output', 'I/out')

@@ -192,7 +192,7 @@ MASKS = DEBERTA | dict(mask_decoder=2)
     (SPLASH | dict(memory_length=4), False, 'order of tokens'),
     (SPLASH | dict(attention_window=8, global_tokens=1), False, 'cannot be computed by splash'),
     (SPLASH, 'by row', 'causal in some rows only'),
-    (dict(position_embeddings='rotary', num_attention_heads=8), False, 'turns pairs of numbers'),
+    (dict(position_embeddings='rotary', num_attention_heads=8), False, 'or attention_head_size'),
     (dict(global_attention_every=3), False, 'there is no window; set model.attention_window'),
     (dict(global_tokens=3), False, 'set model.attention_window'),
     (dict(global_tokens=3, attention_window=8), True, 'both ways'),

@@ -17,6 +17,7 @@ from bert_jax.models import encoder
 from bert_jax.models.decoding import sampling
 from bert_jax.models.decoding.beam_search import beam_search
 from bert_jax.models.decoding.sampling import NONE, Choice
+from bert_jax.models.positions import POSITIONS
 from bert_jax.models.tokens import Tokens
 
 KINDS = {
@@ -28,6 +29,9 @@ KINDS = {
   | dict(position_buckets=6),
   'window': dict(position_embeddings='rotary', attention_window=3),
 }
+# Other positions that enter the attention, a fork's too.
+MORE = [x for x, kind in POSITIONS.items() if any(kind[1:]) and x not in KINDS]
+KINDS |= {x: dict(position_embeddings=x) for x in MORE}
 KINDS = {kind: fields | dict(num_hidden_layers=1) for kind, fields in KINDS.items()}
 KINDS['windows'] = dict(attention_window=3, global_attention_every=2, scan_layers=True)
 KINDS['shared'] = dict(share_layers=True, mlm_head='none')
@@ -87,6 +91,7 @@ def test_the_context_of_a_tower_is_read_once():
     pytest.param('window', marks=pytest.mark.slow),
     'windows',
     'shared',
+    *MORE,
   ],
 )  # others: see below
 def test_decoding_with_a_cache_is_the_full_forward(kind):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from conftest import fields, small_overrides, small_pretrain
-from running import begun, goes_on, without_a_model
+from running import begun, edit, goes_on, without_a_model
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
@@ -76,13 +76,18 @@ def test_a_run_goes_on_only_with_the_data_that_it_had(corpus_file, tmp_path):
     path.write_text(was)
 
 
-def test_a_run_of_an_earlier_version_goes_on_with_its_best_mode(corpus_file, tmp_path, monkeypatch):
-  wrong = 'checkpoint.best_metric=mlm', 'checkpoint.best_mode=max', 'eval.batches=0', 'steps=3'
-  config = small_pretrain(corpus_file, *wrong)
-  with monkeypatch.context() as earlier:
-    earlier.setattr('bert_jax.run.inputs.check_best_mode', lambda *_: None)
-    begun(config, tmp_path / 'run', 2)
-  goes_on(config, tmp_path / 'run')
+def test_a_run_of_an_earlier_version_goes_on_with_its_best_mode(corpus_file, tmp_path):
+  """In which the highest loss may be the best: a new run is refused."""
+  of = 'checkpoint.best_metric=mlm eval.batches=0 steps=3 checkpoint.best_mode'
+  begun(small_pretrain(corpus_file, f'{of}=min'), tmp_path / 'run', 2)
+
+  def change(saved):
+    saved['checkpoint']['best_mode'] = 'max'
+    del saved['seal']
+
+  edit(tmp_path / 'run' / 'config.json', change)
+  config = small_pretrain(corpus_file, f'{of}=max')
+  assert read_inputs(config, tmp_path / 'run').in_workdir
   with pytest.raises(InputError, match='set checkpoint.best_mode=min'):
     read_inputs(config, tmp_path / 'other')
 

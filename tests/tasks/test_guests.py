@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import jax
+import jax.numpy as jnp
 import pytest
 import toys
 from conftest import small_pretrain
@@ -11,6 +12,7 @@ from conftest import small_pretrain
 from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax.errors import InputError
+from bert_jax.metrics import Mean
 from bert_jax.objectives.encode import encode
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
@@ -78,6 +80,17 @@ def test_a_metric_that_nothing_computes():
 
   with pytest.raises(InputError, match='Bleu.metrics names bleu, which nothing computes'):
     lowered(Bleu())
+
+
+@pytest.mark.parametrize('odd', [jnp.float32(2), Mean(jnp.ones(2), jnp.ones(2))])
+def test_a_term_that_is_not_divided_by_its_weight(odd):
+  class Sum(toys.Running):
+    def terms(self, *arguments):
+      terms, carry = super().terms(*arguments)
+      return terms | {'score': odd}, carry
+
+  with pytest.raises(InputError, match="Sum.terms returns for 'score' no Mean of single numbers"):
+    lowered(Sum())
 
 
 def test_arrays_that_steps_and_encoders_need():

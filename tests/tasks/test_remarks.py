@@ -10,12 +10,13 @@ from small_tables import WORDS
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
-from bert_jax.run import inputs, setup
+from bert_jax.run import initialization, inputs, setup
 from bert_jax.tasks import TASKS, remarks
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tokenizers.byte_level import byte_tokenizer
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.train import train
+from bert_jax.workdir import contents
 
 SENTENCES = 'The old river crosses the town. A small boat follows it. Nobody knows the long road.'
 
@@ -144,7 +145,8 @@ def test_it_is_said_that_weights_begin_random(vocab, tmp_path, caplog):
   assert 'init_from is empty: the model begins with random weights' in caplog.messages
 
 
-def test_the_best_of_errors_is_the_lowest(vocab, tmp_path):
+def test_the_best_of_errors_is_the_lowest(vocab, tmp_path, monkeypatch):
+  """A run that began otherwise goes on, as its config cannot change."""
   (tmp_path / 'a.tsv').write_text('sentence\tlabel\nold\t1\nriver\t4\n')
   fields = (
     *(f'data.{split}={tmp_path / "a.tsv"}' for split in ('train', 'eval')),
@@ -156,6 +158,12 @@ def test_the_best_of_errors_is_the_lowest(vocab, tmp_path):
   with pytest.raises(InputError, match='=mean_absolute_error is good where it is low; set check'):
     inputs.read_inputs(config, tmp_path / 'W')
   config.checkpoint.best_mode = 'min'
+  begun = inputs.read_inputs(config, tmp_path / 'W')
+  begun.tokenizer.save(tmp_path / 'W')
+  config.checkpoint.best_mode = begun.config.checkpoint.best_mode = 'max'
+  contents.claim(tmp_path / 'W', begun.config)
+  beginning = initialization.Beginning(tmp_path / 'W', {'step': 4})
+  monkeypatch.setattr(initialization, 'beginning_of', lambda *_: beginning)
   inputs.read_inputs(config, tmp_path / 'W')
 
 

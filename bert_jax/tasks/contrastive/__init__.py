@@ -21,7 +21,8 @@ FIELDS = affecting({'rows'}, {
     'widths of which each has a loss (Matryoshka); (): only the whole',
     affects={'objective'}),
   'contrastive.pooling': Field('mean',
-    'of a text: mean of hidden states, or [CLS]', allowed=POOLINGS, affects={'objective'}),
+    'of a text: mean of hidden states, or [CLS]; unless set: as of init_from', allowed=POOLINGS,
+    affects={'objective'}),
   'contrastive.normalize': Field(True,
     'vectors have length 1: similarity is the cosine; false: the product', affects={'objective'}),
   'contrastive.chunks': Field(1,
@@ -93,6 +94,6 @@ CONTRASTIVE = labelled.family(
   defaults=DEFAULTS,
   rules=rules,
   microbatches=lambda config: config.contrastive.chunks,
-  vector=lambda config: (config.contrastive.pooling, config.contrastive.normalize),
+  vector=('contrastive.pooling', 'contrastive.normalize'),
   heads=(HEAD, HEAD._replace(causal=True)),
 )

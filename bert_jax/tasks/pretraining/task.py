@@ -212,7 +212,7 @@ def _source(config, tokenizer, split, corpora, further):
   further(source, parts, of_split, corpora['train'], share)
   if config.loss.nsp_weight:
     baselines.add_pairs(source, pairs_of(config), [x.totals for x in parts.values()])
-  says = 'a loss per token that stays there has learned frequencies only'
+  says = 'a loss of predicted tokens that stays there has learned frequencies only'
   log.info('%s: unigram cross-entropy %.3f nats per token; %s', split, level, says)
   return source
 

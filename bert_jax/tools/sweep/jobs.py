@@ -181,9 +181,8 @@ def tried(run: Run, count: int) -> tuple[recorded.Run, float, float]:
     files.make_folder(root / LOGS)
     process = started(run, root, 0, count)
     try:
-      # The first line of metrics follows the first step, if it has a teacher, of that.
-      has_begun = lambda: any(x.stat().st_size for x in root.glob(f'*/{records.METRICS}'))
-      while process.poll() is None and not has_begun():
+      # A summary is written, first by a teacher, when the data is read and the steps are compiled.
+      while process.poll() is None and not any(root.glob(f'*/{records.SUMMARY}')):
         time.sleep(0.2)
       with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(TRIAL)

@@ -101,7 +101,8 @@ def test_losses_of_a_table_are_their_formulas():
     batch = dict(batch_of(objective))
     batch['weights'] = batch['weights'].at[1].set(0)
     logits = jax.random.normal(jax.random.key(0), (4, 1, max(1, len(labels))))
-    loss = objective.logit_terms(logits, batch)['classification'].value
+    (name,) = objective.loss_weights
+    loss = objective.logit_terms(logits, batch)[name].value
     logits = np.asarray(logits, np.float64)[[0, 2, 3], 0]
     return logits, np.asarray(batch['labels'])[[0, 2, 3], 0], float(loss)
 

@@ -314,7 +314,7 @@ def test_bits_are_those_of_all_bytes(trained, corpus_file, caplog):
   config, tokenizer = contents.read_config(workdir), tokenizers.load_folder(workdir)
   with caplog.at_level('INFO', 'bert_jax'):
     rows = TASKS['language_model'].sources(config, tokenizer)['eval']
-  assert 'a loss per token that stays there' in caplog.text and 'MLM' not in caplog.text
+  assert 'a loss of predicted tokens that stays there' in caplog.text and 'MLM' not in caplog.text
   targets = int((rows.lengths() - 1).sum())
   (sizes,) = rows.corpus.sizes.sum(axis=0, keepdims=True)
   assert rows.lengths().sum() > 2000 and targets == len(rows.corpus) + len(rows.corpus.sizes)

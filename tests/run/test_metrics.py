@@ -151,9 +151,11 @@ def test_a_loss_is_told_from_a_score_by_its_baseline_not_by_its_name():
   assert values == {'accuracy': 3.0, 'hits': 0.3, 'nats': 1.6, 'accuracy_below_unigram': 1.5}
   said = 'accuracy 3 (1.50 below unigram)  hits 0.3 (prior 0.25)  nats 1.6'
   assert training_log.health(values, baselines) == said
-  # What an evaluation counts itself stands beside its score; a collapse is said elsewhere.
+  # What an evaluation counts itself stands beside its score, and that it collapsed at the end.
   own = {'replaced_accuracy': 0.87, 'replaced_accuracy_majority': 0.85, 'constant': 1.0}
-  assert training_log.health(own, {}) == 'replaced_accuracy 0.87 (majority 0.85)'
+  assert training_log.health(own, {}) == (
+    'replaced_accuracy 0.87 (majority 0.85)  one answer for all'
+  )
   assert metrics.own_levels(own) == {'replaced_accuracy': Level(0.85, 'majority')}
 
 

@@ -268,8 +268,9 @@ def test_stretches_know_what_was_read_before_and_no_more():
 @pytest.mark.parametrize('kind', [Classification, Choice])
 def test_a_text_is_classified_by_its_last_stretch(kind):
   """In place of [CLS], which sees the first one only; the gradient stays in it."""
-  model, labels = dataclasses.replace(MODEL, **STRETCHES), [('a', 'b')] * (kind is Classification)
-  objective = kind(model, 32, *labels)
+  own = {Classification: {'labels': ('a', 'b')}, Choice: {'parts': 1}}[kind]
+  model = dataclasses.replace(MODEL, **STRETCHES)
+  objective = kind(model, 32, **own)
   params = drawn(objective.init)
   batch = batch_of(32, 1) | {'cls_positions': np.zeros((1, 1), np.int32)}
   batch['segment_ids'][:, 29:] = 0

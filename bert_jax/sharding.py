@@ -36,8 +36,8 @@ MOST = 16  # the most devices that share the parameters with mesh.fsdp=0
 TPU_OPTIONS: dict[str, Any] = {
   'xla_jf_spmd_threshold_for_windowed_einsum_mib': 2**20,
   'xla_jf_crs_combiner_threshold_in_bytes': 2**22,
-  'xla_enable_async_all_reduce': True,
-  'xla_tpu_enable_async_collective_fusion_fuse_all_reduce': True,
+  'xla_enable_async_all_reduce': 'true',  # as text, since its type differs between versions
+  'xla_tpu_enable_async_collective_fusion_fuse_all_reduce': 'true',
 }
 
 LAYER = r'(^|/)layer(s|_\d+)/'  # the path of a block

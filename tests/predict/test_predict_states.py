@@ -280,7 +280,7 @@ def test_every_exported_task_gives_what_it_states(pretrained_model, make_model):
     assert out.keys() == export.OUTPUTS[task].keys()
     settings = model.objective.model
     sizes = {'B': 3, 'T': 8, 'D': settings.hidden_size, 'labels': len(labels), '2': 2}
-    sizes['V'] = settings.padded_vocab_size
+    sizes |= {'V': settings.padded_vocab_size, 'vector_size': settings.vector_size}
     for name, stated in export.OUTPUTS[task].items():
       axes = stated[1 : stated.index(']')].split(', ')
       assert out[name].shape == tuple(sizes[axis] for axis in axes), (task, name)

@@ -728,3 +728,8 @@ def test_optimizer_state_of_another_shape_than_its_parameter_falls_to_the_automa
   assert found[f'v/{bias}'] == (None, 'tensor') and found[f'v/{kernel}'] == ()
   sums = specs({'v_row': {'kernel': of(4, 2**14)}}, mesh, {'kernel': of(4, 2**14, 8)})
   assert sums == {'v_row/kernel': (None, 'fsdp')}
+
+
+def test_options_of_xla_have_types_that_every_version_reads():
+  """One version takes an option as a bool, another as an enum; both read it from text."""
+  assert {type(x) for x in sharding.TPU_OPTIONS.values()} <= {int, str}

@@ -191,9 +191,8 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
     missing = [label for label, n, m in zip(labels, train, held) if n and not m]
     if missing and held.any():
       fix = 'name more in data.eval' if config.data.eval else 'raise table.eval_share'
-      out.append(
-        f'labels that no example of the held-out data has: {listed(missing, NAMED)}; {fix}.'
-      )
+      fault = f'labels that no example of the held-out data has: {listed(missing, NAMED)}'
+      out.append(f'{fault}; {fix}.')
   has_sign = not table.multi_label and [*map(finite_number, labels)] == [-1, 0, 1]
   if odd := tuple(x for x in labels if x.lower() in NULLS) or labels[:has_sign]:
     others = ','.join(x for x in labels if x not in odd)
@@ -213,6 +212,5 @@ def _other_kinds(labels):
   parts = lambda label: [{x.strip() for x in label.split(mark)} for mark in SEPARATORS]
   several = [x for x in labels if any(len(p) > 1 and p <= {*labels} for p in parts(x))]
   fix = 'table.multi_label=true learns each by itself'
-  return (
-    [f'classes that are several labels in one: {listed(several, NAMED)}; {fix}.'] if several else []
-  )
+  fault = f'classes that are several labels in one: {listed(several, NAMED)}'
+  return [f'{fault}; {fix}.'] if several else []

@@ -36,6 +36,7 @@ def texts_per_item(config: ConfigDict) -> int:
 
 
 def width_of(config: ConfigDict) -> int:
+  """The width of the vectors that a config's model makes of texts."""
   return ModelConfig(**config.model).vector_size
 
 

@@ -23,10 +23,10 @@ from bert_jax.errors import InputError
 from bert_jax.metrics import Level
 from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.report import arms as report_arms
+from bert_jax.tools.report import curves, tables
 from bert_jax.tools.report import figures as report_figures
 from bert_jax.tools.report import pages as report_pages
 from bert_jax.tools.report import statistics as stats
-from bert_jax.tools.report import tables
 from bert_jax.workdir import records
 
 
@@ -465,7 +465,7 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   read = report.read(tmp_path)
   (panel,) = read.panels
   assert panel.metrics == ['mlm'] and panel.rows('mlm')[0].values == {0: 3.0, 1: 3.5, 2: 4.3}
-  apart = report_figures.curve(panel.runs, 'mlm', 'step', 'whole')
+  apart = curves.curve(panel.runs, 'mlm', 'step', 'whole')
   assert apart == [(500, pytest.approx(3.6), stats.interval([3.0, 3.5, 4.3]))]
   axis = plt.figure().add_subplot()
   report_figures.draw_curves(axis, panel, 'mlm', 'step')
@@ -573,11 +573,11 @@ def test_every_quantity_has_the_points_that_steps_have(tmp_path):
   lines += [(s, 'eval', {'mlm': 4.0 - s / 500}) for s in (50, 130, 200)]
   workdir(tmp_path / 'a', lines, costs=COSTS)
   runs, _ = records.below(tmp_path)
-  found = report_figures.points(runs[0], 'mlm')
+  found = curves.points(runs[0], 'mlm')
   assert [(x['tokens'], x['seconds']) for x in found] == [(5e3, 10), (13e3, 26), (2e4, 40)]
   assert [x['flops'] for x in found] == [1e8, 2.6e8, 4e8]
-  curve = report_figures.curve(runs, 'mlm', 'tokens')
-  assert curve == [(x['tokens'], x['value'], None) for x in found]
+  means = curves.curve(runs, 'mlm', 'tokens')
+  assert means == [(x['tokens'], x['value'], None) for x in found]
 
   def labels():
     pictures = report_figures.panel_figures(report.read(tmp_path).panels[0])

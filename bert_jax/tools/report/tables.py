@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.files import Path
 from bert_jax.tools.report import arms as report_arms
-from bert_jax.tools.report import figures
+from bert_jax.tools.report import curves
 from bert_jax.tools.report.arms import Arm
 from bert_jax.tools.report.panels import Panel, Report, Row
 from bert_jax.tools.report.statistics import FEWEST
@@ -188,7 +188,7 @@ def _costs(panel: Panel) -> Table:
   rows = []
   for arm in panel.arms:
     run = arm.runs[0]
-    ends = [(figures.points(run, panel.metrics[0], '') or [{}])[-1] for run in arm.runs]
+    ends = [(curves.points(run, panel.metrics[0], '') or [{}])[-1] for run in arm.runs]
     means = [statistics.fmean(end.get(x, 0) for end in ends) for x in ('tokens', 'seconds')]
     flops = run.flops_before(run.measured_step())
     parameters = '-' if run.facts.parameters is None else f'{run.facts.parameters:,}'
@@ -230,7 +230,7 @@ def results(report: Report) -> str:
   counted: dict[Path, dict[str, Any]] = {}
   for number, panel in enumerate(report.panels):
     for run, label in ((run, arm.label) for arm in panel.arms for run in arm.runs):
-      last = (figures.points(run, panel.metrics[0], '') or [{}])[-1]
+      last = (curves.points(run, panel.metrics[0], '') or [{}])[-1]
       scores = {name: run.final(name) for name in metrics}
       counted[run.path] = {**last, 'table': number, 'arm': label, **scores}
   about = 'run', 'objective', 'table', 'arm', 'seed', 'status', 'step', 'parameters'

@@ -21,11 +21,12 @@ from bert_jax.tokenizers import Tokenizer
 
 # BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction. Without
 # it, as in BERT's release, the first steps are several times as long, and training on small data
-# sets collapses (Mosbach et al. 2021, Zhang et al. 2021).
+# sets collapses (Mosbach et al. 2021, Zhang et al. 2021), as it does in few steps.
 DEFAULTS = {
   'batch_size': 8,
   'steps': 0,
   'epochs': 3.0,
+  'min_steps': 100,
   'data.examples_per_row': 16,
   'optimizer.name': 'adamw',
   'optimizer.learning_rate': 3e-5,

@@ -5,7 +5,7 @@ import json
 import re
 import runpy
 import traceback
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict

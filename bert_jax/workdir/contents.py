@@ -27,7 +27,8 @@ CONFIG = 'config.json'
 PACKAGES, CHANGES = 'packages.txt', 'code.diff'  # beside run.json
 LENGTH = ('steps', 'epochs')
 # Fields that a run may change for steps not yet taken (run/setup.check_past).
-MOVES = *LENGTH, 'min_steps', GROWTH, *(name for name, field in config_lib.ALL.items() if field.by_step)
+BY_STEP = [name for name, field in config_lib.ALL.items() if field.by_step]
+MOVES = *LENGTH, 'min_steps', GROWTH, *BY_STEP
 
 
 def read_config(workdir: str | Path) -> ConfigDict:

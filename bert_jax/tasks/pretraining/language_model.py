@@ -15,8 +15,16 @@ from bert_jax.models.positions import POSITIONS
 from bert_jax.objectives import language_model
 from bert_jax.objectives.encode import next_tokens
 from bert_jax.rows.sentence_pairs import PAIRS
-from bert_jax.tasks.pretraining import EVAL_MASKING, MASKING, OF_WORDS, PRETRAINING
-from bert_jax.tasks.pretraining import rules_of_words_alone, task, variant
+from bert_jax.tasks import remarks
+from bert_jax.tasks.pretraining import (
+  EVAL_MASKING,
+  MASKING,
+  OF_WORDS,
+  PRETRAINING,
+  rules_of_words_alone,
+  task,
+  variant,
+)
 from bert_jax.tasks.pretraining.baselines import add
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Head, Released
@@ -85,15 +93,16 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield not sentence, sentence
 
 
-def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  yield from PRETRAINING.rules_to_begin(config)
-  kind, fields = config.language_model.kind, MASKING | EVAL_MASKING
-  del fields['masking.max_predictions_per_seq']  # filled in, see task.resolve
-  for name, field in fields.items():
-    block, setting = name.split('.')
-    fault = f'{name}={config[block][setting]} changes nothing with language_model.kind={kind}'
-    holds = {'masked', 'hybrid'} & {*stages(config)} or config[block][setting] == field.default
-    yield bool(holds), f'{fault}; leave it out, or let a kind be masked or hybrid.'
+def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: dict[str, Any]) -> list[str]:
+  """The remarks of other pre-training, and one on fields of masks where nothing is masked."""
+  out, fields = remarks.remarks(config, tokenizer, sources), MASKING | EVAL_MASKING
+  del fields['masking.max_predictions_per_seq']  # is filled in
+  blocks = {name: config[name.split('.')[0]][name.split('.')[1]] for name in fields}
+  given = [f'{name}={x}' for name, x in blocks.items() if x != fields[name].default]
+  if not given or {'masked', 'hybrid'} & {*stages(config)}:
+    return out
+  without = f'language_model.kind={config.language_model.kind} does not mask by these fields'
+  return [*out, f'without effect: {", ".join(given)}; {without}.']
 
 
 def memory_rules(config: ConfigDict, kinds: Sequence[str]) -> Iterator[tuple[bool, str]]:
@@ -165,7 +174,7 @@ LANGUAGE_MODEL = variant(
   objective=objective,
   sources=sources,
   rules=rules,
-  rules_to_begin=rules_to_begin,
+  remarks=remarks_on,
   main_metric=main_metric,
   judged_under=judged_under,
   predictions={'generate': GENERATE} | OF_WORDS,

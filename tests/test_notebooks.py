@@ -298,8 +298,8 @@ def test_a_command_that_fails_ends_its_cell(capfd):
   notebooks.run('printf "%s\\n" "one two" three')
   assert capfd.readouterr().out == 'one two\nthree\n'
   with pytest.raises(InputError, match='ended with status 2, see its last line'):
-    notebooks.run(f'{sys.executable} -m bert_jax.config --qqq')
-  assert '--qqq' in capfd.readouterr().out.splitlines()[-1]
+    notebooks.run('sh -c "echo done; echo error: why >&2; exit 2"')
+  assert capfd.readouterr().out == 'done\nerror: why\n'
 
 
 def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, monkeypatch):

@@ -254,7 +254,9 @@ def differing(arms: Sequence[Arm]) -> tuple[list[str], dict[str, Sequence[str]]]
   values = dict(zip((run.path for run in runs), zip(*fields.values())))
   rows = {arm.label: map(str, values.get(arm.runs[0].path, ())) for arm in arms if arm.runs}
   columns = zip(*map(without_shared_folders, zip(*rows.values()))) if fields else ()
-  return [*fields], dict.fromkeys(rows, ()) | dict(zip(rows, columns))
+  out: dict[str, Sequence[str]] = {label: () for label in rows}
+  out.update(zip(rows, columns))
+  return [*fields], out
 
 
 def without_shared_folders(texts: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ import functools
 import importlib
 import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -67,25 +68,45 @@ def _colab_module(name):
     raise InputError(f'{fault}; give a path here.') from None
 
 
+def run(command: str) -> None:
+  """Runs a command of the shell and shows its lines. InputError if it fails, so that *Run all* ends
+  there, which it does not after a line with `!`. An interruption of the cell is the command's."""
+  pipes: Any = {'stdout': subprocess.PIPE, 'stderr': subprocess.STDOUT, 'text': True}
+  process = subprocess.Popen(f'exec {command}', shell=True, start_new_session=True, **pipes)
+  with process:
+    lines: Any = process.stdout
+    try:
+      for line in lines:
+        print(line, end='')
+    except KeyboardInterrupt:
+      os.killpg(process.pid, signal.SIGINT)
+      print(*lines, sep='', end='')  # what it says at its end
+      raise
+  if process.returncode:
+    fault = f'the command has ended with status {process.returncode}, see its last line'
+    raise InputError(f'{fault}; mend that, and run this cell and those below.')
+
+
 def show_curve(workdir: Path) -> None:
   if picture := drawn(workdir):
     cells.Output().show(image_png=picture)
 
 
 def drawn(workdir: Path) -> str:
-  """The curve of a run, below a title of its last values, as a PNG in base64; '' if the run has
-  written nothing, or of one step alone."""
+  """The curve of a run, below a title of its last values, as a PNG in base64. A metric known at
+  fewer than two steps is left out; '' if there is no other."""
   run = records.read(workdir)
-  if len({point.step for point in run.points}) < 2:
+  judge, facts = run.judge, run.facts
+  names = [judge] if any(judge in point.values for point in run.training) else ['loss', judge]
+  at = lambda name: {p.step for p in run.points if p.values.get(name) is not None}
+  if not (names := [name for name in names if len(at(name)) > 1]):
     return ''
   from matplotlib.figure import Figure
 
-  judge, facts = run.judge, run.facts
   split = facts.split('eval' if 'eval' in facts.data else 'train')
   baselines = {**split.baselines, **split.part}
   labels = {'train': f'train, means of {run.log_every or "some"} steps'}
   labels['whole'] = 'eval, all rows'
-  names = [judge] if any(judge in point.values for point in run.training) else ['loss', judge]
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
     last: dict[str, Any] = {}  # {kind: value}

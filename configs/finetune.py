@@ -23,7 +23,8 @@ runlocal       about a minute on a laptop; without data.train, examples made of 
 
 batch_size counts rows. Packed rows of that number hold about as many examples as the paper's batch
 of 32 (12 to 16 for QA); the log says how many. The recipe is the paper's (3 epochs, 3e-5, 10 %
-warm-up), except that AdamW corrects the bias of its moments.
+warm-up), except that AdamW corrects the bias of its moments, and that few rows are passed over more
+often, for 100 steps (min_steps), unless --config.epochs is given.
 """
 
 from bert_jax import config as c

@@ -99,6 +99,8 @@ def test_notebooks_are_short_and_without_outputs():
     cells = [x for x in notebook.cells if x.cell_type == 'code']
     assert all(x.outputs == [] and x.execution_count is None for x in cells)
     assert all(len(x.source.splitlines()) <= 15 for x in cells)
+    for cell in cells:  # what fails there would not end *Run all*
+      assert '!' not in re.findall(r'(?m)^ *(!)', cell.source) or 'if _exit_code' in cell.source
     begins.add(cells[0].source)
     texts = ' '.join(x.source for x in notebook.cells if x.cell_type == 'markdown')
     for number in '12':  # a question stands in a cell before its answer
@@ -287,6 +289,17 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   write_run(tmp_path / 'begun', lines[:1])
   write_run(tmp_path / 'short', [json.dumps({'step': 6, 'split': x, 'f1': 0.4}) for x in LOOKS])
   assert {notebooks.drawn(tmp_path / x) for x in ('begun', 'none', 'short')} == {''}
+  write_run(tmp_path / 'once', lines[:3] + lines[-1:])  # f1 is known at one step alone
+  del titles[:]
+  assert notebooks.drawn(tmp_path / 'once') and titles == ['train: loss 69']
+
+
+def test_a_command_that_fails_ends_its_cell(capfd):
+  notebooks.run('printf "%s\\n" "one two" three')
+  assert capfd.readouterr().out == 'one two\nthree\n'
+  with pytest.raises(InputError, match='ended with status 2, see its last line'):
+    notebooks.run('sh -c "echo done; echo error: why >&2; exit 2"')
+  assert capfd.readouterr().out == 'done\nerror: why\n'
 
 
 def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, monkeypatch):

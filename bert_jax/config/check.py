@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -48,6 +49,13 @@ def add(record: Family) -> str:
   own = SHARED.keys() | {name for family in OURS for name in TASKS[family].fields}
   ALL.update({name: field for name, field in record.fields.items() if name not in own})
   return record.name
+
+
+def step_count(config: ConfigDict, rows: int) -> int:
+  """The steps of a run on so many training rows: config.steps, or by config.epochs and min_steps;
+  0: there are no rows to count epochs by."""
+  of_epochs = math.ceil(config.epochs * rows / config.batch_size)
+  return config.steps or (max(of_epochs, config.min_steps) if rows else 0)
 
 
 def timeline_of(config: ConfigDict, steps: int = 0) -> Timeline:

@@ -13,7 +13,8 @@ FIELDS = affecting({'vocabulary'}, {
 }) | affecting({'rows'}, {
   'data.train': Field('', 'file, glob, folder, tfds:NAME, hf:NAME, prepared corpus, or '
     'LANGUAGE=one of them,...; empty: the embedded documentation'),
-  'data.eval': Field('', 'the same, to evaluate on; empty: a held-out share of a corpus',
+  'data.eval': Field('', 'data to evaluate on, as data.train; empty: a share held out, of a corpus '
+    'or table (elsewhere: eval_share, validation_file)',
     affects={'eval_rows'}),
   'data.seq_length': Field(128, 'tokens per row, [CLS] and [SEP] included (elsewhere: '
     'max_seq_length, max_seq_len, sequence_length, block_size)', allowed='[8, inf)'),

@@ -5,7 +5,7 @@ import json
 import re
 import runpy
 import traceback
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -91,7 +91,7 @@ def call(spec: str, name: str) -> tuple[Any, str]:
 def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
   """Copies a config with ['--config.a.b=1', '--config.a.c', '2'] applied, and checks the copy."""
   config = config.copy_and_resolve_references()
-  words = list(overrides)
+  words, given = list(overrides), names_of(overrides)
   while words:
     word = words.pop(0)
     if not word.startswith('--config.'):
@@ -100,7 +100,7 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     name, equals, text = word.removeprefix('--config.').partition('=')
     fields = flatten(config)
     if name not in fields:
-      hint = f'; it is a block: set {name}.FIELD.' if name in config else _near(name, fields)
+      hint = f'; it is a block: set {name}.FIELD.' if name in config else _near(name, config)
       hint = hint or '; python -m bert_jax.config lists all, --find WORD some.'
       raise InputError(f'config has no field {quoted(name)}{hint}')
     if not equals:
@@ -108,16 +108,27 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
       if text.startswith('--config.'):
         raise InputError(f'--config.{name} wants a value: --config.{name}=...')
     set_field(config, name, _parse(f'config.{name}', text, ALL[name].type))
+  if 'epochs' in given and 'min_steps' not in given:
+    config.min_steps = 0
   if config.data.train.startswith(documentation_tasks.PREFIX) and not config.data.eval:
     config.data.eval = f'{config.data.train}:eval'
   return check(config)
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-  """'; did you mean X?' of known fields, by what other programs call one, else see suggestion."""
-  elsewhere = lambda x: ALL[x].meaning.partition('(elsewhere: ')[2]
-  same = (x for x in known if name.rpartition('.')[2] in re.findall(r'\w+', elsewhere(x)))
-  return f'; did you mean {x!r}?' if (x := next(same, '')) else suggestion(name, known)
+def _near(name: str, config: ConfigDict) -> str:
+  """What a name may mean that is no field of a config: whose its block is, if of other objectives
+  alone; then the field with its last word, or that other programs call so, or see suggestion."""
+  known, block, last = flatten(config), name.split('.')[0], name.split('.')[-1]
+  has = lambda task: any(x.startswith(f'{block}.') for x in task.fields)
+  others = [] if block in config else [x for x, task in TASKS.items() if has(task)]
+  of = f'; {block}.* is of {", ".join(others)}, not of {config.objective}' * bool(others)
+  if found := suggestion(last, [x for x in known if x.split('.')[-1] == last]):
+    return of + found
+  for x in known:
+    meaning, _, elsewhere = ALL[x].meaning.partition(' (elsewhere: ')
+    if last in re.findall(r'\w+', elsewhere):
+      return f'{of}; did you mean {x!r} ({meaning})?'
+  return f'{of}.' if of else suggestion(name, known)
 
 
 def names_of(overrides: Sequence[str]) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
     fault = f'checkpoint.best_metric={best} is good where it is low'
     raise InputError(f'{fault}; set checkpoint.best_mode=min.')
   common = config, tokenizer, objective, mesh
-  steps = step_count(config, sources)
+  steps = config_lib.step_count(config, len(sources['train']))
   timeline = config_lib.timeline_of(config, steps)
   if begins:
     timeline.check_beginning()
@@ -116,6 +116,10 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   profiling.check(config, steps)
   if not (task.reads_corpus or beginning.folder):
     log.info('init_from is empty: the model begins with random weights')
+  rows, size = len(sources['train']), config.batch_size
+  if not config.steps and (steps - 1) * size >= config.epochs * rows:
+    said = '%d training rows are few: there are min_steps=%d steps, so %.3g epochs in place of %g'
+    log.info(said, rows, steps, steps * size / rows, config.epochs)
   if config.epochs and steps < FEW_STEPS and not beginning.continues:
     epochs = math.ceil(1.05 * config.epochs * FEW_STEPS / steps)  # 1.05: a margin for other rows
     advice = f'raise epochs (to {epochs}, say) and perhaps optimizer.learning_rate'
@@ -171,7 +175,8 @@ def check_continues(inputs: Inputs, program: Program) -> None:
     raise InputError(f'{fault}; set these fields as there, or use config.init_from.') from None
   if not moves and files.exists(folder / contents.CONFIG):
     before = contents.read_config(folder)
-    then = config_lib.timeline_of(before, step_count(before, inputs.sources))
+    then_steps = config_lib.step_count(before, len(inputs.sources['train']))
+    then = config_lib.timeline_of(before, then_steps)
     check_past(inputs.timeline, then, number)
 
 
@@ -192,8 +197,3 @@ def check_past(now: Timeline, then: Timeline, step: int) -> None:
   for change in now.same_until(then, min(then.steps, now.steps)):
     if change.field != RATE:
       log.info('from here on this run changes otherwise than before: %s', change)
-
-
-def step_count(config: ConfigDict, sources: dict[str, Any]) -> int:
-  """The number of steps of a config: config.steps, or by config.epochs."""
-  return config.steps or math.ceil(config.epochs * len(sources['train']) / config.batch_size)

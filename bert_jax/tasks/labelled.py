@@ -19,13 +19,15 @@ from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Card, Family
 from bert_jax.tokenizers import Tokenizer
 
+FEWEST_TEXTS = 20  # of a length for which a score is given
 # BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction. Without
 # it, as in BERT's release, the first steps are several times as long, and training on small data
-# sets collapses (Mosbach et al. 2021, Zhang et al. 2021).
+# sets collapses (Mosbach et al. 2021, Zhang et al. 2021), as it does in few steps.
 DEFAULTS = {
   'batch_size': 8,
   'steps': 0,
   'epochs': 3.0,
+  'min_steps': 100,
   'data.examples_per_row': 16,
   'optimizer.name': 'adamw',
   'optimizer.learning_rate': 3e-5,
@@ -230,16 +232,19 @@ class Scored(Examples, abc.ABC):
     """Scores answers that all have gold, {metric: number}."""
 
   def by_length(self, answers: list[dict]) -> list[dict]:
-    """Scores by length: [{'tokens': '65-128', 'examples': number, metric: score, ..}, ..]."""
+    """Scores by length: [{'tokens': '65-128', 'examples': number, metric: score, ..}, ..]; NaN for
+    fewer than FEWEST_TEXTS, which say nothing of texts of a length."""
     groups = {}
     for answer in answers:
       if 'gold' in answer:
         groups.setdefault(max(64, 1 << (answer['length'] - 1).bit_length()), []).append(answer)
-    return [
-      {'tokens': f'{0 if longest == 64 else longest // 2 + 1}-{longest}', 'examples': len(part)}
-      | self.scores(part)
-      for longest, part in sorted(groups.items())
-    ]
+    out = []
+    for longest, part in sorted(groups.items()):
+      scores = self.scores(part)
+      scores = scores if len(part) >= FEWEST_TEXTS else dict.fromkeys(scores, float('nan'))
+      tokens = f'{0 if longest == 64 else longest // 2 + 1}-{longest}'
+      out.append({'tokens': tokens, 'examples': len(part), **scores})
+    return out
 
   def files(self, answers: list[dict]) -> dict[str, str]:
     """Files for official scorers and leaderboards, {file name: content}."""

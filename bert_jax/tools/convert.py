@@ -147,6 +147,7 @@ def _done(target, out, table, sources):
   numbers = sum(math.prod(row.shape) for row in table.values())
   others = ', '.join(sorted({dtype for _, dtype in sources.values()} - {'float32'}))
   size = f'{numbers:,} parameters in {len(table)} tensors{" of " * bool(others)}{others}'
+  size += ' without padding'
   done = f'done: {size}, read again and compared: {out}\nnext:'
   if not target.startswith(HF):
     return f'{done} bert_jax.predict --model {out}, or train with --config.init_from={out}'

@@ -27,7 +27,8 @@ CONFIG = 'config.json'
 PACKAGES, CHANGES = 'packages.txt', 'code.diff'  # beside run.json
 LENGTH = ('steps', 'epochs')
 # Fields that a run may change for steps not yet taken (run/setup.check_past).
-MOVES = *LENGTH, GROWTH, *(name for name, field in config_lib.ALL.items() if field.by_step)
+BY_STEP = [name for name, field in config_lib.ALL.items() if field.by_step]
+MOVES = *LENGTH, 'min_steps', GROWTH, *BY_STEP
 
 
 def read_config(workdir: str | Path) -> ConfigDict:
@@ -68,8 +69,8 @@ def lengths(workdir: Path | str) -> list[dict[str, Any]]:
   config.json: [[steps, epochs, {name: value} of further fields that had other values], ...]."""
   if not (content := json_of(Path(workdir).expanduser() / CONFIG)):
     return []
-  earlier = content.pop('earlier_lengths', [])
-  now = {k: x for k, x in config_lib.flatten(ConfigDict(content)).items() if k in MOVES}
+  earlier = content.get('earlier_lengths', [])
+  now = {k: x for k, x in config_lib.flatten(read_config(workdir)).items() if k in MOVES}
   return [now | dict(zip(LENGTH, x)) | dict(*x[len(LENGTH) :]) for x in earlier] + [now]
 
 

@@ -64,6 +64,42 @@ def test_a_wrong_field_is_one_sentence(override, sentence):
     config.load('configs/pretrain.py:runlocal', [override])
 
 
+@pytest.mark.parametrize(
+  'task, name, sentence',
+  [
+    (
+      'ner',
+      'table.eval_share',
+      "* is of classification, not of tagging; did you mean 'data.eval'",
+    ),
+    (
+      'table',
+      'corpus.eval_share',
+      "not of classification; did you mean 'table.eval_share'",
+    ),
+    (
+      'table',
+      'masking.rate',
+      'electra, language_model, not of classification',
+    ),
+  ],
+)
+def test_a_field_of_other_objectives_is_said_to_be_so(task, name, sentence):
+  with refused(re.escape(f'config has no field {name!r}; ') + '.*' + re.escape(sentence)):
+    config.load(f'configs/finetune.py:task={task}', [f'--config.{name}=0.2'])
+
+
+def test_few_rows_are_passed_over_more_often_unless_the_epochs_are_given():
+  count = lambda *given: config.step_count(
+    config.load('configs/finetune.py:task=table', [f'--config.{x}' for x in given]), 17
+  )
+  assert count() == 100 and count('min_steps=60') == 60 and count('batch_size=1') == 100
+  assert count('epochs=5') == 11  # of 8 rows
+  assert count('epochs=5', 'min_steps=13') == 13 and count('steps=7', 'epochs=0') == 7
+  many = config.load('configs/finetune.py:task=table')
+  assert config.step_count(many, 1700) == 638 and config.step_count(many, 0) == 0
+
+
 GROWS = 'optimizer.batch_warmup=0.1'
 BEST, PATIENCE = 'checkpoint.best_metric=mlm', 'eval.batches=0 eval.patience=1'
 

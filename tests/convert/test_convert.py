@@ -50,7 +50,8 @@ def test_released_checkpoints(tmp_path, shared, name, used, ignored, capsys):
   out = capsys.readouterr().out.splitlines()
   assert sum(line.startswith('ignored: ') for line in out) == ignored
   assert len(out) >= ignored + 1 + used + 2  # a row for each
-  assert f' parameters in {used} tensors' in out[-2] and out[-1].startswith('next: ')
+  assert f' parameters in {used} tensors without padding' in out[-2]
+  assert out[-1].startswith('next: ')
   weights = from_huggingface.read(source)
   assert len(weights.flat) + len(weights.ignored) == used + ignored
   assert not weights.unused and not weights.new

@@ -273,3 +273,16 @@ def test_a_policy_that_hides_another_share_is_named(policy):
     assert len(found) == (size == 40 and policy != 'token')
   said = rf'masking.policy={policy} hides [0-5]\.\d% of the tokens, where 15% are asked for'
   assert not found or re.match(said, found[0])
+
+
+@pytest.mark.parametrize('kind, without', [('causal', True), ('masked@0,causal@9', False)])
+def test_fields_of_masks_are_named_where_nothing_is_masked(kind, without, monkeypatch):
+  monkeypatch.setattr(remarks, 'remarks', lambda *_: ['another.'])
+  fields = f'language_model.kind={kind}', 'masking.masked_lm_prob=0.3', 'eval_masking.policy=span'
+  config = c.load('configs/causal_lm.py:runlocal', [f'--config.{x}' for x in fields])
+  config = TASKS['language_model'].resolve(config)
+  said = (
+    'without effect: masking.masked_lm_prob=0.3, eval_masking.policy=span; language_model.kind='
+  )
+  found = TASKS['language_model'].remarks(config, None, {})
+  assert found == ['another.', f'{said}causal does not mask by these fields.'][: 1 + without]

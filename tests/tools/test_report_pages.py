@@ -610,6 +610,14 @@ def test_no_interval_is_beyond_what_a_score_can_be():
   assert stats.interval(low, 0, 'f1')[1] == 1.0
 
 
+def test_paths_in_which_arms_differ_are_shown_from_where_they_part():
+  apart = report_arms.without_shared_folders
+  assert apart(['/d/sst/x.csv', '/d/cola/x.csv', '']) == ['sst/x.csv', 'cola/x.csv', '']
+  assert apart(['S/a=1', 'S2/a=1']) == ['S/a=1', 'S2/a=1'] and apart(['/d/x', '']) == ['/d/x', '']
+  assert apart(['/d/x1', '/d/x12']) == ['x1', 'x12'] and apart(['/d/x', 'y']) == ['/d/x', 'y']
+  assert apart(["('d/x',)", "('d/y',)"]) == ["('d/x',)", "('d/y',)"]
+
+
 def test_labels_are_for_people(tmp_path, no_pictures):
   readable = report_arms.readable
   texts = [f'beta1=0.{k}, a={k}.5091743119266054, init_from=/tmp/S{k}/W{k}' for k in range(3)]

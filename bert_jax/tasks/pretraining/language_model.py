@@ -15,7 +15,16 @@ from bert_jax.models.positions import POSITIONS
 from bert_jax.objectives import language_model
 from bert_jax.objectives.encode import next_tokens
 from bert_jax.rows.sentence_pairs import PAIRS
-from bert_jax.tasks.pretraining import OF_WORDS, PRETRAINING, rules_of_words_alone, task, variant
+from bert_jax.tasks import remarks
+from bert_jax.tasks.pretraining import (
+  EVAL_MASKING,
+  MASKING,
+  OF_WORDS,
+  PRETRAINING,
+  rules_of_words_alone,
+  task,
+  variant,
+)
 from bert_jax.tasks.pretraining.baselines import add
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Head, Released
@@ -82,6 +91,18 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   blind = dataclasses.replace(models.ModelConfig(**model), causal=False)
   sentence = models.unsupported(blind, sees)
   yield not sentence, sentence
+
+
+def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: dict[str, Any]) -> list[str]:
+  """The remarks of other pre-training, and one on fields of masks where nothing is masked."""
+  out, fields = remarks.remarks(config, tokenizer, sources), MASKING | EVAL_MASKING
+  del fields['masking.max_predictions_per_seq']  # is filled in
+  blocks = {name: config[name.split('.')[0]][name.split('.')[1]] for name in fields}
+  given = [f'{name}={x}' for name, x in blocks.items() if x != fields[name].default]
+  if not given or {'masked', 'hybrid'} & {*stages(config)}:
+    return out
+  without = f'language_model.kind={config.language_model.kind} does not mask by these fields'
+  return [*out, f'without effect: {", ".join(given)}; {without}.']
 
 
 def memory_rules(config: ConfigDict, kinds: Sequence[str]) -> Iterator[tuple[bool, str]]:
@@ -153,6 +174,7 @@ LANGUAGE_MODEL = variant(
   objective=objective,
   sources=sources,
   rules=rules,
+  remarks=remarks_on,
   main_metric=main_metric,
   judged_under=judged_under,
   predictions={'generate': GENERATE} | OF_WORDS,

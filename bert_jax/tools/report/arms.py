@@ -2,6 +2,7 @@
 
 import collections
 import hashlib
+import os
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +14,10 @@ from bert_jax import files, tokenizers
 from bert_jax.files import Path
 from bert_jax.metrics import CROSS_ENTROPIES
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.labelled import FEWEST_TEXTS
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Run
 
-FEWEST_TEXTS = 20  # of a length for which a score is given
 MANY = 4  # fields in which runs may differ and still be named by them
 # Fields that cannot change a run's result.
 WITHOUT_EFFECT = config_lib.fields_affecting('place')
@@ -109,22 +110,24 @@ def values_of(runs: Iterable[Run], metric: str) -> dict[int, float]:
   return {seed: statistics.fmean(by_seed[seed]) for seed in sorted(by_seed)}
 
 
-def by_length(
-  runs: Iterable[Run], metric: str, least: int = FEWEST_TEXTS
-) -> dict[str, tuple[int, list[float]]]:
+def by_length(runs: Iterable[Run], metric: str) -> dict[str, tuple[int, list[float]]]:
   """{tokens: (examples, [score of each run])} of an arm's runs by length, shortest texts first.
-  Lengths of fewer than `least` examples are left out."""
+  Lengths of fewer than FEWEST_TEXTS are left out."""
   out = {}
   for run in runs:
     for tokens, (count, score) in run.by_length(metric).items():
-      if count >= least:
+      if count >= FEWEST_TEXTS:
         out.setdefault(tokens, (count, []))[1].append(score)
   return dict(sorted(out.items(), key=lambda pair: int(pair[0].split('-')[0])))
 
 
 def examples(runs: Iterable[Run], metric: str) -> int:
   """How many examples a score of these runs counts; 0 if not recorded, and for a loss."""
-  return sum(count for count, _ in by_length(runs, metric, 0).values())
+  counts = {}
+  for run in runs:
+    for tokens, (count, scores) in run.lengths.items():
+      counts |= {tokens: count} if metric in scores and tokens not in counts else {}
+  return sum(counts.values())
 
 
 def lengths(arms: Iterable[Arm], metric: str) -> list[str]:
@@ -244,10 +247,23 @@ def readable(texts: Sequence[str]) -> list[str]:
   return out
 
 
-def differing(arms: Sequence[Arm]) -> tuple[list[str], dict[str, list[str]]]:
+def differing(arms: Sequence[Arm]) -> tuple[list[str], dict[str, Sequence[str]]]:
   """The fields in which the arms of an objective differ: (names, {label: [value of each]})."""
   runs = [run for arm in arms for run in arm.runs]
   fields = varied(runs)
   values = dict(zip((run.path for run in runs), zip(*fields.values())))
-  shown = lambda arm: [str(value) for value in values.get(arm.runs[0].path, ())]
-  return [*fields], {arm.label: shown(arm) for arm in arms if arm.runs}
+  rows = {arm.label: map(str, values.get(arm.runs[0].path, ())) for arm in arms if arm.runs}
+  columns = zip(*map(without_shared_folders, zip(*rows.values()))) if fields else ()
+  out: dict[str, Sequence[str]] = {label: () for label in rows}
+  out.update(zip(rows, columns))
+  return [*fields], out
+
+
+def without_shared_folders(texts: Sequence[str]) -> list[str]:
+  """Paths without the folders that all of them begin with: ['/d/a/x.csv', '/d/b/x.csv'] ->
+  ['a/x.csv', 'b/x.csv']; texts of which one is no path stay, but for empty ones."""
+  paths = {text for text in texts if text}
+  if len(paths) < 2 or not all('/' in text and text[0] != '(' for text in paths):
+    return [*texts]
+  shared = os.path.commonprefix([f'{path.rpartition("/")[0]}/' for path in paths])
+  return [text[shared.rfind('/') + 1 :] for text in texts]

@@ -106,7 +106,7 @@ class Report:
   runs: list[Run]  # all, including runs that are not counted
   status: dict[Path, str]  # {path: why its run is not counted, or deserves a look}
   # {objective: (names of fields in which runs differ, {label: [values]})}
-  differences: dict[str, tuple[list[str], dict[str, list[str]]]]
+  differences: dict[str, tuple[list[str], dict[str, Sequence[str]]]]
   remarks: list[str]
 
 

@@ -179,7 +179,7 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
   rows, held = (there.facts.split(name).rows for name in ('train', 'eval'))
   by_arm, per_flop = {}, None
   for arm, config in {run.arm: run.config for run in (first, *runs)}.items():
-    if not (steps := config.steps or math.ceil(config.epochs * rows / config.batch_size)):
+    if not (steps := config_lib.step_count(config, rows)):
       continue  # run.json, which says how many rows there are, is missing or damaged
     flops, timeline = flops_of(config), config_lib.timeline_of(config, steps)
     per_flop = per_flop or seconds / (timeline.flops_before(steps_done, flops) or math.inf)

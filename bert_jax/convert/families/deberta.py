@@ -33,6 +33,8 @@ def _read(path, content):
   terms = '|'.join(sorted(term.strip() for term in terms.split('|')))
   if terms not in _TERMS:
     raise other_model(path, 'pos_att_type', said, f'our encoder has {" or ".join(_TERMS)}')
+  if content.get('legacy') is False:  # whose head reads the table of words, tied or not
+    content = content | {'tie_word_embeddings': True}
   return content | {
     'pos_att_type': terms,
     'position_buckets': max(0, content['position_buckets']),

@@ -82,9 +82,9 @@ def finetune(
 
   train, eval: rows in memory, or a path as of data.train ('': the embedded task). workdir: the
   folder of the run. task: one of that file's, with its other arguments ('sst2,unpacked'); or the
-  record of a new family (see bert_jax/tasks/record.py). model: a size ('minilm', 'tiny'), or what to
-  start from: the workdir of a run, the folder of a released model, hf:NAME. fields: of the config,
-  by name: epochs=5, **{'table.text_column': 'body'}."""
+  record of a new family (see bert_jax/tasks/record.py). model: a size ('minilm', 'tiny'), or what
+  to start from: the workdir of a run, the folder of a released model, hf:NAME. fields: of the
+  config, by name: epochs=5, **{'table.text_column': 'body'}."""
   if train is None and 'data.train' not in fields:  # as pandas returns for inplace=True
     raise InputError("train is None; give rows or a path ('' for the embedded task).")
   if isinstance(task, Family):

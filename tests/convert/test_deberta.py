@@ -229,8 +229,8 @@ NEWER = {'transform.dense': 'dense', 'transform.LayerNorm': 'LayerNorm', 'bias':
 
 
 def test_a_masked_lm_head_has_two_layouts(tmp_path):
-  """As transformers 5 writes with `legacy`, and without: then it reads the table of words, also where
-  the config says that nothing is tied. A decoder that is not tied has a bias of its own."""
+  """As transformers 5 writes with `legacy`, and without: then it reads the table of words, also
+  where the config says that nothing is tied. A decoder that is not tied has its own bias."""
   found, folder = exported(tmp_path, 'masked-lm', **OURS)
   older = tensors_of(folder)
 

@@ -331,7 +331,7 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
 
 def test_a_score_that_is_no_number_is_named(run, monkeypatch):
   monkeypatch.setitem(TASKS['classification'].scores, 'cost', lambda answers: print(len(answers)))
-  with pytest.raises(InputError, match="score 'cost' of Family.scores returned None; let it"):
+  with pytest.raises(InputError, match="score 'cost' of Family.scores is of type NoneType; let"):
     run.evaluate()
   monkeypatch.setitem(TASKS['classification'].scores, 'cost', lambda answers: np.float32(2.5))
   assert run.evaluate()['cost'] == 2.5

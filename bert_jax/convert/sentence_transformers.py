@@ -110,7 +110,7 @@ def tensors(folder: Path, width: int) -> dict[str, np.ndarray]:
   if not projection(folder):
     return {}
   found, file = tensor_files.read(folder / dict(_modules(folder))['Dense'])
-  taken = np.shape(found.get('linear.weight', [[0] * width]))[-1]
+  taken = (0, *np.shape(found.get('linear.weight', [0] * width)))[-1]
   if taken != width:
     fault = f'{file} takes vectors of {taken} numbers, and those of the encoder have {width}'
     fix = f'put the Dense of this encoder there, or take it out of {folder}/modules.json'

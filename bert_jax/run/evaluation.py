@@ -15,7 +15,7 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import gradients, hosts, metrics, sharding, step
-from bert_jax.errors import InputError, log, quoted, writing
+from bert_jax.errors import InputError, log, writing
 from bert_jax.files import Path, exists, make_folder, write_whole
 from bert_jax.objectives import losses
 from bert_jax.objectives.base import Objective
@@ -109,7 +109,7 @@ def _number(name, value):
   try:
     return float(value)
   except (TypeError, ValueError):
-    fault = f'score {name!r} of Family.scores returned {quoted(value)}'
+    fault = f'score {name!r} of Family.scores is of type {type(value).__name__}'
     raise InputError(f'{fault}; let it return a number.') from None
 
 

@@ -136,7 +136,8 @@ class Model:
     options = {name: value for name, value in options.items() if value is not None}
     prediction = self.family.predictions.get(task) or OF_ALL.get(task)
     taken = inspect.signature(prediction.ask.__init__).parameters if prediction else options
-    if odd := [name for name in options if name not in taken]:
+    odd = [name for name in options if name not in taken]
+    if prediction and odd:
       has = listed(prediction.options) or 'none'
       raise InputError(f'{task} has no option {odd[0]!r}; its options are: {has}.')
     for name, option in prediction.options.items() if prediction else ():

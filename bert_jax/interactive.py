@@ -80,11 +80,13 @@ def finetune(
 ) -> Run:
   """Fine-tunes a model, as configs/finetune.py does.
 
-  train, eval: rows in memory, or a path as of data.train. workdir: the folder of the run. task: one
-  of that file's, with its other arguments ('sst2,unpacked'); or the record of a new family (see
-  bert_jax/tasks/record.py). model: a size ('minilm', 'tiny'), or what to start from: the workdir of
-  a run, the folder of a released model, hf:NAME. fields: of the config, by name: epochs=5,
-  **{'table.text_column': 'body'}."""
+  train, eval: rows in memory, or a path as of data.train ('': the embedded task). workdir: the
+  folder of the run. task: one of that file's, with its other arguments ('sst2,unpacked'); or the
+  record of a new family (see bert_jax/tasks/record.py). model: a size ('minilm', 'tiny'), or what
+  to start from: the workdir of a run, the folder of a released model, hf:NAME. fields: of the
+  config, by name: epochs=5, **{'table.text_column': 'body'}."""
+  if train is None and 'data.train' not in fields:  # as pandas returns for inplace=True
+    raise InputError("train is None; give rows or a path ('' for the embedded task).")
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
   if model and 'init_from' in fields:
@@ -108,6 +110,9 @@ def start(
   spec: str, rows: Any, workdir: str | Path, eval_rows: Any = None, /, **fields: Any
 ) -> Run:
   """Runs a config, FILE:ARGUMENTS, on rows in memory or paths; see finetune."""
+  if not isinstance(workdir, (str, os.PathLike)) or not str(workdir):
+    kind = 'empty' if isinstance(workdir, str) else f'of type {type(workdir).__name__}'
+    raise InputError(f'workdir, behind the rows, is {kind}; name the folder of the run.')
   folder = Path(workdir).expanduser()
   overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)
   config = config_lib.load(spec, overrides)
@@ -127,6 +132,8 @@ def _given(folder, fields, **rows):
   in memory, a path in the workdir that is named by their checksum)."""
   paths, tables = {}, {}
   for split, held in rows.items():
+    if held is not None and f'data.{split}' in fields:
+      raise InputError(f'{split} and data.{split} are both given; leave out one.')
     if isinstance(held, (str, os.PathLike)):
       paths[f'data.{split}'] = held
     elif held is not None:

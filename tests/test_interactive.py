@@ -176,6 +176,27 @@ def test_mistakes_are_the_sentences_of_the_command(call, said, tmp_path):
   assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize('arguments, call, said', [
+  ((None, 'W'), {}, 'train is None; give rows or a path'),
+  (('t.csv', None), {}, 'workdir, behind the rows, is of type NoneType; name the folder'),
+  (('W', [{'text': 'a'}]), {}, 'workdir, behind the rows, is of type list'),
+  (('t.csv', ''), {}, 'workdir, behind the rows, is empty'),
+  (('t.csv', 'W'), {'data.train': 'u.csv'}, 'train and data.train are both given; leave out one'),
+  (('t.csv', 'W'), {'eval': [], 'data.eval': 'u.csv'}, 'eval and data.eval are both given'),
+])  # fmt: skip
+def test_mistakes_that_no_command_can_have(arguments, call, said, monkeypatch, tmp_path):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(InputError, match=said):
+    bert_jax.finetune(*arguments, **call)
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_the_embedded_task_and_data_of_a_config_need_no_rows(seen):
+  bert_jax.finetune('', 'W')
+  bert_jax.finetune(None, 'W', **{'data.train': 't.csv'})
+  assert [given.data.train for given, *_ in seen] == ['', 't.csv']
+
+
 # ---- a run ---------------------------------------------------------------------------------------
 
 
@@ -206,6 +227,10 @@ def test_its_model_answers_a_table(run):
     run.model.predict([{'sentence': 'old'}])
   with pytest.raises(InputError, match=r"index is \['old', 'new'\]; give one text"):
     run.model.search(['engine'], index=['old', 'new'])
+  with pytest.raises(InputError, match="search has no option 'topk'; its options are: .*'top_k'"):
+    run.model.search(['engine'], topk=3)
+  with pytest.raises(InputError, match='embed got 3 values of options, and has 2; give texts as'):
+    run.model.embed(['old'], 'mean', True, 'engine')
 
 
 def test_it_is_there_when_it_is_asked_for():
@@ -290,6 +315,7 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
   for record, said in (
     (ours, "'classification' is the name of a family of this package; give the record another"),
     (dataclasses.replace(mine, name='other', objective=None), "'other' has no objective"),
+    (dataclasses.replace(mine, name='other', scores={'cost': 3}), "function as its score 'cost'"),
   ):
     with pytest.raises(InputError, match=said):
       config.add(record)
@@ -301,6 +327,14 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
   )
   assert {x for x in plain if plain[x] != hidden[x]} == {'objective'}
   assert 'other' not in TASKS and TASKS['classification'] is ours
+
+
+def test_a_score_that_is_no_number_is_named(run, monkeypatch):
+  monkeypatch.setitem(TASKS['classification'].scores, 'cost', lambda answers: print(len(answers)))
+  with pytest.raises(InputError, match="score 'cost' of Family.scores is of type NoneType; let"):
+    run.evaluate()
+  monkeypatch.setitem(TASKS['classification'].scores, 'cost', lambda answers: np.float32(2.5))
+  assert run.evaluate()['cost'] == 2.5
 
 
 @pytest.mark.parametrize('score, best, said', [

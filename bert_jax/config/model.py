@@ -97,6 +97,11 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
     usual, fault = FIELDS[f'model.{name}'].default, f'model.{name}={model[name]}'
     holds = model[name] == usual or model[other] in values or bool(config.init_from)
     yield holds, f'{fault} is for model.{other}={" or ".join(values)}; set it to {usual}.'
+  for name in ('projection_act', 'projection_bias'):
+    usual = FIELDS[f'model.{name}'].default
+    fault = f'model.{name}={model[name]} is for a model.projection_size, which is 0'
+    holds = model[name] == usual or model.projection_size > 0
+    yield holds, f'{fault}; set that, or this to {usual}.'
 
 
 def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:

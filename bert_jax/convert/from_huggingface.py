@@ -69,7 +69,7 @@ def read(folder: Path, positions: int = 0) -> Weights:
   checksums.check(folder)
   description = describe(folder)
   tensors, file = tensor_files.read(folder)
-  tensors |= vectors.tensors(folder)
+  tensors |= vectors.tensors(folder, description.model['hidden_size'])
   family, model = _named_as(tensors, description, file), description.model
   source_names = parameter_names.names_in_file(tensors, family)
   places = parameter_names.table(family, model)
@@ -80,7 +80,7 @@ def read(folder: Path, positions: int = 0) -> Weights:
   other_head = family.other_head(description, source_names)
   places = {path: x for path, x in places.items() if _part(path) not in other_head.parts}
   copies = parameter_names.copies(family, places)
-  ignored, stand_ins = _not_parameters(source_names, tensors, copies)
+  ignored, stand_ins = _not_parameters(source_names, tensors, copies, places)
   ignored |= _buffers(source_names, tensors, family.buffers(model))
   names = {path: source_names[x.name] for path, x in places.items() if x.name in source_names}
   incomplete = {}  # {incomplete part of a model: the source names that it lacks}
@@ -127,20 +127,24 @@ def _named_as(tensors, description, file) -> ReleasedFamily:
   return family.named_as(description.architecture, tensors)
 
 
-def _not_parameters(source_names, tensors, copies):
+def _not_parameters(source_names, tensors, copies, paths):
   """({source name: why it is no parameter}, source names of the copies that stand in for an
-  original which the file lacks; source_names is changed to use them)."""
+  original which the file lacks or has no use for; source_names is changed to use them). paths: of
+  the model's parameters."""
   ignored, stand_ins = {}, {}
   for copy, original in copies.items():
     if copy not in source_names:
       continue
     if original not in source_names:
       stand_ins[original] = source_names[copy]
-    elif not np.array_equal(tensors[source_names[copy]], tensors[source_names[original]]):
+    elif np.array_equal(tensors[source_names[copy]], tensors[source_names[original]]):
+      ignored[source_names[copy]] = f'a copy of {source_names[original]}'
+    elif copy.endswith('.bias') and 'mlm/decoder' in paths:  # transformers 5 adds this one alone
+      ignored[source_names[original]] = f'the decoder is not tied, and adds {source_names[copy]}'
+      stand_ins[original] = source_names[copy]
+    else:
       two = f'{source_names[copy]} differs from {source_names[original]}'
       raise InputError(f'{two}; say "tie_word_embeddings": false in config.json.')
-    else:
-      ignored[source_names[copy]] = f'a copy of {source_names[original]}'
   source_names.update(stand_ins)
   ignored |= {name: why for name in tensors if (why := parameter_names.not_a_parameter(name))}
   return ignored, list(stand_ins.values())

@@ -104,11 +104,17 @@ def projection(folder: Path) -> dict[str, Any]:
   return dict(zip(FIELDS, (size, act, bias), strict=True))
 
 
-def tensors(folder: Path) -> dict[str, np.ndarray]:
-  """The tensors of the Dense that `projection` reads, if any, under names as in PLACES."""
+def tensors(folder: Path, width: int) -> dict[str, np.ndarray]:
+  """The tensors of the Dense that `projection` reads, if any, under names as in PLACES; InputError
+  unless it takes vectors of the encoder's width."""
   if not projection(folder):
     return {}
-  found, _ = tensor_files.read(folder / dict(_modules(folder))['Dense'])
+  found, file = tensor_files.read(folder / dict(_modules(folder))['Dense'])
+  taken = (0, *np.shape(found.get('linear.weight', [0] * width)))[-1]
+  if taken != width:
+    fault = f'{file} takes vectors of {taken} numbers, and those of the encoder have {width}'
+    fix = f'put the Dense of this encoder there, or take it out of {folder}/modules.json'
+    raise InputError(f'{fault}; {fix}.')
   return {f'{DENSE}.{name}': x for name, x in found.items()}
 
 

@@ -1,6 +1,7 @@
 """A trained model with its tokenizer and config, and a method for each question it can answer."""
 
 import functools
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.command_line import show_log
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError, listed, log
 from bert_jax.models import layers
 from bert_jax.objectives.encode import encode, encode_mlm
 from bert_jax.predict import cpu_kernels, packed_rows
@@ -134,6 +135,11 @@ class Model:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
     options = {name: value for name, value in options.items() if value is not None}
     prediction = self.family.predictions.get(task) or OF_ALL.get(task)
+    taken = inspect.signature(prediction.ask.__init__).parameters if prediction else options
+    odd = [name for name in options if name not in taken]
+    if prediction and odd:
+      has = listed(prediction.options) or 'none'
+      raise InputError(f'{task} has no option {odd[0]!r}; its options are: {has}.')
     for name, option in prediction.options.items() if prediction else ():
       if name in options:
         option.check(name, options[name])
@@ -195,6 +201,9 @@ class Model:
       kind = f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}'
       raise InputError(f'{kind}; put what is asked in [].')
     known_options = (self.family.predictions.get(task) or PREDICTIONS[task]).options
+    if len(arguments) > len(known_options):
+      fault = f'{task} got {len(arguments)} values of options, and has {len(known_options)}'
+      raise InputError(f'{fault}; give texts as one list.')
     ask = self.ask(task, **options, **dict(zip(known_options, arguments)))
     if is_frame:
       kind, records = 'row', ask.of_table(frames.records(values, task), task)

@@ -15,7 +15,7 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import gradients, hosts, metrics, sharding, step
-from bert_jax.errors import log, writing
+from bert_jax.errors import InputError, log, writing
 from bert_jax.files import Path, exists, make_folder, write_whole
 from bert_jax.objectives import losses
 from bert_jax.objectives.base import Objective
@@ -96,12 +96,21 @@ def _scored(source, outputs, further):
   """(the scores, the answers) of what a model predicts for some batches."""
   answers = source.answers(jax.tree.map(lambda *parts: np.concatenate(parts), *outputs))
   known, scores = [x for x in answers if 'gold' in x], source.score(answers)
-  scores |= {name: float(score(known)) for name, score in further.items() if known}
+  scores |= {name: _number(name, score(known)) for name, score in further.items() if known}
   if answers and not known:
     log.warning('nothing is scored: no example has a label')
   if len(answers) >= LEAST and source.constant(answers):
     scores = scores | {'constant': 1.0}
   return scores, answers
+
+
+def _number(name, value):
+  """What a score of Family.scores returned."""
+  try:
+    return float(value)
+  except (TypeError, ValueError):
+    fault = f'score {name!r} of Family.scores is of type {type(value).__name__}'
+    raise InputError(f'{fault}; let it return a number.') from None
 
 
 def warn_of_collapse(result: Mapping[str, float], source: Any, answers: list[dict]) -> None:

@@ -212,6 +212,7 @@ class Family:
     fields = [self.limit_field, self.begin, *self.vector, *self.training_fields]
     fields += [field for head in heads for field in head.training_only.values()]
     lacks += [f'field {x!r}, which it names' for x in fields if x and x not in self.fields]
+    lacks += [f'function as its score {k!r}' for k, x in self.scores.items() if not callable(x)]
     for name, asked in self.predictions.items():
       if not isinstance(asked, Prediction):
         lacks.append(f'Prediction {name!r}')

@@ -72,7 +72,8 @@ def _one_type(what):
   try:
     yield
   except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-    why = first_line('; '.join(map(str, error.args)))
+    said = (error,) if isinstance(error, UnicodeError) else error.args
+    why = first_line('; '.join(map(str, said)))
     fault = f'{what} cannot be a table ({why})'
     raise InputError(f'{fault}; give each column one name and values of one type.') from None
 

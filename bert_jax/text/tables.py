@@ -110,7 +110,7 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
     return row[there]
   close = difflib.get_close_matches(name.split('|')[0], row, n=1)
   meant = f' (did you mean {close[0]!r}?)' if close else ''
-  there = f'only {listed(row)}{meant}; {advice}'
+  there = f'only {listed(dict.fromkeys([*row, *row.no_text]))}{meant}; {advice}'
   raise InputError(f'{where} has no column {name!r}, {there}')
 
 

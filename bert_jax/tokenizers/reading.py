@@ -17,6 +17,9 @@ _REMOVE = 'remove the one that is not of this model'
 FILES = ('vocab.txt', 'spm.model', 'tokenizer.json', 'vocab.json', *spiece.FILES)
 # Classes, or model_types, with a vocab.txt that split words by another program or file; refused.
 _OTHER_CLASSES = ('bertjapanese', 'bertweet', 'phobert', 'herbert', 'roformer')
+_BY_CHARACTERS = 'it cuts Chinese into words by jieba. To read it by characters, with other ids, '
+_BY_CHARACTERS += 'keep of its vocabularies a vocab.txt alone, and write "tokenizer_class": '
+_BY_CHARACTERS += '"BertTokenizer" into its tokenizer_config.json'
 # Classes of transformers that read tokenizer.json alone.
 _GENERIC = 'PreTrainedTokenizerFast', 'TokenizersBackend'
 
@@ -190,7 +193,8 @@ def _check_words(path: Path) -> None:
     }
   if wrong := [name for name, is_wrong in refused.items() if is_wrong]:
     fault = f'{path.parent} asks for {wrong[0]}, which splits words otherwise than here'
-    raise InputError(f'{fault} with a {path.name}; this model cannot be read.')
+    fix = _BY_CHARACTERS if is_of('roformer') else 'this model cannot be read'
+    raise InputError(f'{fault} with a {path.name}; {fix}.')
 
 
 def in_folder(folder: str | Path) -> Path | None:

@@ -47,6 +47,11 @@ PLAIN = dict(position_buckets=-1, max_relative_positions=-1, pos_att_type=['c2p'
 CASES = {
   'masked': ('MaskedLM', {}),
   'masked, newer': ('MaskedLM', {'legacy': False}),
+  'masked, newer, tied to words all the same': (
+    'MaskedLM',
+    {'legacy': False, 'tie_word_embeddings': False},
+  ),
+  'masked, untied': ('MaskedLM', {'tie_word_embeddings': False}),
   'classifier': ('SequenceClassification', hf.LABELS),
   'classifier, plain': ('SequenceClassification', hf.LABELS | PLAIN),
   'tagger': ('TokenClassification', hf.LABELS),
@@ -100,6 +105,8 @@ def test_theirs_and_ours_compute_the_same_and_go_back(tmp_path, transformers, ca
     if name.startswith('lm_predictions'):  # written by the older names
       name = name.replace('lm_head.', '').replace('lm_predictions', 'cls.predictions.transform')
       name = name.replace('transform.bias', 'bias')
+    if name == 'cls.predictions.bias':  # of no use beside the bias of a decoder that is not tied
+      x = before.get('cls.predictions.decoder.bias', x)
     np.testing.assert_array_equal(x, after.pop(name), name)
   assert not after
   again, _ = logits_of(hf.load(tmp_path / 'hf'), batch)
@@ -198,6 +205,11 @@ def test_what_else_a_release_holds_is_named(tmp_path):
   same({part: expected[part] for part in ('encoder', 'replaced')}, found.params, found.config)
   with refused('--allow-unused converts the rest'):
     convert.convert(str(folder), str(tmp_path / 'W'))
+  # Files of discriminators may lack the table.
+  rewrite(folder, lambda x: {name: x[name] for name in x if 'position_embeddings' not in name})
+  weights = from_huggingface.read(folder)
+  assert weights.objective == 'electra' and {*weights.unused.values()} == {why}
+  assert len(weights.unused) == 5
 
 
 def test_pretraining_goes_on_from_a_release(tmp_path):
@@ -216,6 +228,43 @@ def test_pretraining_goes_on_from_a_release(tmp_path):
   config = c.load('configs/finetune.py:task=table', [f'--config.init_from={folder}'])
   config, params = started_from(config, tmp_path / 'F')
   assert config.model.position_embeddings == 'disentangled' and config.model.pooler == 'gelu'
+
+
+NEWER = {'transform.dense': 'dense', 'transform.LayerNorm': 'LayerNorm', 'bias': 'bias'}
+
+
+def test_a_masked_lm_head_has_two_layouts(tmp_path):
+  """As transformers 5 writes with `legacy`, and without: then it reads the table of words, also
+  where the config says that nothing is tied. A decoder that is not tied has its own bias."""
+  found, folder = exported(tmp_path, 'masked-lm', **OURS)
+  older = tensors_of(folder)
+
+  def newer(tensors):
+    tensors = {name: x for name, x in tensors.items() if 'decoder' not in name}
+    for old, new in NEWER.items():
+      before, after = f'cls.predictions.{old}', f'lm_predictions.lm_head.{new}'
+      tensors = {name.replace(before, after): x for name, x in tensors.items()}
+    return tensors
+
+  for said in {}, {'legacy': False}, {'legacy': False, 'tie_word_embeddings': False}:
+    rewrite(folder, newer, **said)
+    weights, again = from_huggingface.read(folder), trained.load(folder)
+    assert not weights.unused and again.config.objective == found.config.objective
+    same(found.params, again.params, found.config)
+  convert.export_run(tmp_path / 'again', again, {})
+  written = tensors_of(tmp_path / 'again')
+  assert written.keys() == older.keys()
+  assert all(np.array_equal(x, written[name]) for name, x in older.items())
+  words, bias = (np.random.default_rng(0).normal(size=x).astype(np.float32) for x in ((26, 12), 26))
+  untied = {'cls.predictions.decoder.weight': words, 'cls.predictions.decoder.bias': bias}
+  rewrite(tmp_path / 'again', lambda x: x | untied, tie_word_embeddings=False)
+  weights = from_huggingface.read(tmp_path / 'again')
+  np.testing.assert_array_equal(weights.flat['mlm/bias'], bias)
+  np.testing.assert_array_equal(weights.flat['mlm/decoder'], words)
+  assert not weights.unused
+  assert weights.ignored['cls.predictions.bias'].startswith('the decoder is not tied, and adds cls')
+  with refused('decoder.weight differs from .*; say "tie_word_embeddings": false'):
+    from_huggingface.read(rewrite(tmp_path / 'again', tie_word_embeddings=True))
 
 
 KINDS = 'masked-lm', 'classifier', 'regression', 'tagger', 'qa', 'choice'

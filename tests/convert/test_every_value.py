@@ -32,6 +32,8 @@ NEEDS = {
   'global_tokens': {'attention_window': 6},
   'first_norm': {'norm_placement': 'pre'},
   'conv_width': {'mixer': 'conv', 'position_embeddings': 'none'},
+  'projection_act': {'projection_size': 7},
+  'projection_bias': {'projection_size': 7},
   'recurrent_length': RELATIVE | {'memory_length': 5},
   'memory_length': RELATIVE | {'recurrent_length': 12},
 }

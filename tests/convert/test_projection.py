@@ -29,12 +29,12 @@ ACTIVATIONS |= {'activation.ReLU': lambda x: np.maximum(x, 0)}
 ACTIVATIONS |= {'activation.SiLU': lambda x: x / (1 + np.exp(-x))}
 
 
-def add_dense(folder, act='activation.Tanh', bias=True, out=5, **settings):
+def add_dense(folder, act='activation.Tanh', bias=True, out=5, width=12, **settings):
   """Puts a Dense between the pooling and the length of 1 in an exported folder: (weight, bias)."""
   rng, path = np.random.default_rng(out), folder / 'dense'
-  tensors = {'linear.weight': rng.normal(0, 0.4, (out, 12)).astype(np.float32)}
+  tensors = {'linear.weight': rng.normal(0, 0.4, (out, width)).astype(np.float32)}
   tensors |= {'linear.bias': rng.normal(0, 0.4, out).astype(np.float32)} if bias else {}
-  said = dict(in_features=12, out_features=out, bias=bias, activation_function=TORCH + act)
+  said = dict(in_features=width, out_features=out, bias=bias, activation_function=TORCH + act)
   path.mkdir(exist_ok=True)
   (path / 'config.json').write_text(json.dumps(said | settings))
   safetensors.numpy.save_file(tensors, path / 'model.safetensors')
@@ -123,6 +123,29 @@ def test_a_damaged_one_is_one_sentence(folder):
   (folder / 'dense' / 'model.safetensors').unlink()
   with refused('dense has no model.safetensors'):
     trained.load(folder)
+
+
+def test_one_of_another_encoder_is_named_with_both_widths(folder):
+  add_dense(folder, width=9)
+  wide = 'takes vectors of 9 numbers, and those of the encoder have 12; put the Dense of this enc'
+  with refused(f'dense/model.safetensors {wide}.*out of .*modules.json'):
+    trained.load(folder)
+
+
+def test_how_it_is_made_without_one_is_refused(folder, tmp_path):
+  """Over new weights, and over an encoder that has none; an encoder with one has its own."""
+  for source in '', folder:
+    config = start(source, **{'model.projection_act': 'gelu'})
+    if source:
+      config, _ = started_from(config, tmp_path / 'W')
+    with refused('model.projection_act=gelu is for a model.projection_size, which is 0; set that'):
+      c.check_beginning(config)
+    config.model.projection_size = 7
+    c.check_beginning(config)
+  add_dense(folder, 'linear.Identity', bias=False)
+  config, _ = started_from(start(folder), tmp_path / 'W')
+  assert config.model.projection_act == 'none'
+  c.check_beginning(config)
 
 
 def start(init_from, file='contrastive.py', **fields):

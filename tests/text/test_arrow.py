@@ -5,6 +5,8 @@ import csv
 import io
 import json
 from collections import Counter
+from datetime import datetime
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +18,7 @@ from refusal import refusal
 from test_round_trips import ROUNDS
 from test_tables import read
 
-from bert_jax.text import arrow, encodings, files, record_sources
+from bert_jax.text import arrow, encodings, files, frames, record_sources, tables
 from bert_jax.text.documents import blocks, documents
 
 KINDS = '.parquet', '.arrow', '.stream.arrow', '.feather', 'hf:'
@@ -267,6 +269,34 @@ def test_values_inside_others_are_read_as_alone(tmp_path, caplog):
     assert counts['invalid_utf8_lines'] == 3 * 2 + 2
     (said,) = caplog.records[before:]
     assert f'{spec}:1 has bytes that are no characters' in said.getMessage()
+
+
+TYPED = {  # {type: (values, the text of each)}
+  pa.bool_(): ([True, None, False], ['true', None, 'false']),
+  pa.decimal128(7, 2): ([Decimal('1.50'), Decimal('-2.00'), None], ['1.50', '-2.00', None]),
+  pa.timestamp('us'): (
+    [datetime(2020, 1, 2), datetime(2021, 3, 4, 5, 6, 7, 8), None],
+    ['2020-01-02 00:00:00', '2021-03-04 05:06:07.000008', None],
+  ),
+  pa.float16(): ([np.float16(x) for x in (0.1, 3.8, 12)], ['0.1', '3.8', '12.0']),
+  pa.large_string(): (['a', 'nan', ''], ['a', 'nan', '']),
+  pa.string_view(): (['a', None, 'b'], ['a', None, 'b']),
+  pa.uint64(): ([2**64 - 1, 0, 7], [str(2**64 - 1), '0', '7']),
+}
+
+
+@pytest.mark.parametrize('kind', TYPED, ids=str)
+def test_labels_of_every_type_are_the_same_text_in_files_and_in_memory(tmp_path, kind):
+  values, wanted = TYPED[kind]
+  table = pa.table({'text': ['x', 'y', 'z'], 'a.label': pa.array(values, kind)})
+  lines = (json.dumps({'a.label': x}, default=str) + '\n' for x in values)
+  (tmp_path / 'a.jsonl').write_text(''.join(lines))
+  found = [read(written(tmp_path, x, table))[0] for x in ('.arrow', '.stream.arrow')]
+  if kind != pa.string_view():  # which Parquet has not
+    found.append(read(written(tmp_path, '.parquet', table))[0])
+  found += [[('', tables.row_of(row)) for row in frames.records(table, 'train')]]
+  for rows in (read(tmp_path / 'a.jsonl')[0], *found):
+    assert [row.get('a.label') for _, row in rows] == wanted
 
 
 @pytest.mark.parametrize('kind', [pa.timestamp('us'), pa.date64()])

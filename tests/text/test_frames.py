@@ -108,6 +108,7 @@ def test_a_checksum_is_that_of_the_rows():
   (lambda: [{'n': 1}, {'n': 'x'}], "train: column 'n' cannot be a table .*'x' with type str.*one"),
   (lambda: {'n': [1]}, 'train is of type dict; give a list of dicts'),
   (lambda: 7, 'train is of type int'),
+  (lambda: [{'n': 'a\ud800'}], r"column 'n' cannot be a table .*character '.ud800' in position 1"),
   (lambda: [{'n': object()}], "train: column 'n' cannot be a table"),
   (lambda: pd.DataFrame({'n': ['a', 3]}), 'train cannot .*column n with type object.*one type'),
   (lambda: pd.DataFrame([[1, 2]], columns=['n', 'n']), 'train cannot be a table .Duplicate column'),

@@ -198,6 +198,10 @@ def test_what_is_no_text_in_json_is_named(tmp_path):
       column(row, name, where)
   assert column(row, 'e', where) == '2' and row['b'] == '["x"]'
   assert column(row, 'a|e', where) == '2'  # a null in the first spelling
+  with refused("a.jsonl:1 has no column 'd', only 'b', 'c', 'e', 'c.d', 'a'; name one of these"):
+    column(row, 'd', where)
+  with refused("has no column 'en', only 'translation'; name"):
+    column(tables.row_of({'translation': None}), 'en', where)
 
 
 @pytest.mark.parametrize(

@@ -340,6 +340,21 @@ def test_a_program_of_others_splits_words_whatever_a_tokenizer_json_says(tmp_pat
     tokenizers.load(path)
 
 
+def test_words_of_jieba_are_named_with_what_can_be_read(tmp_path):
+  """RoFormer's vocabulary has 今天, a word of jieba, which BERT's splitting never makes."""
+  pieces = [*tokenizers.RESERVED, '今天', '今', '天', '好', 'bert']
+  (tmp_path / 'vocab.txt').write_text('\n'.join(pieces) + '\n')
+  path = tmp_path / 'tokenizer_config.json'
+  for said in {'tokenizer_class': 'RoFormerTokenizer'}, {}:
+    path.write_text(json.dumps(said))
+    (tmp_path / 'config.json').write_text('{"model_type": "roformer"}')
+    with refused('words by jieba. To read it by characters.* write "tokenizer_class": "BertTok'):
+      tokenizers.load_folder(tmp_path)
+  path.write_text('{"tokenizer_class": "BertTokenizer"}')
+  (ids,) = tokenizers.load_folder(tmp_path).ids_batch(['Bert今天好'])
+  assert [pieces[i] for i in ids] == ['bert', '今', '天', '好']
+
+
 @pytest.mark.parametrize('as_object', [False, True])
 def test_a_mask_and_padding_may_have_other_names(tmp_path, as_object):
   """As EuroBERT's, whose padding is what ends a text; and what is exported says so again."""

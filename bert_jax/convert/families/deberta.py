@@ -22,6 +22,7 @@ _RENAMED = {_TABLE: _OWN, 'lm_predictions.lm_head.': 'cls.predictions.transform.
 _RENAMED |= {'cls.predictions.transform.bias': 'cls.predictions.bias'}
 _WHY = 'its masked-LM head reads a mask decoder, whose depth no config.json says'
 _BEHIND_A_DECODER = OtherHead(('lm_predictions.', _TABLE), ('mlm',), _WHY)
+_MARKS = f'{_OWN}.weight', 'mask_predictions.dense.weight'  # of pre-training, which has one
 
 
 def _read(path, content):
@@ -33,6 +34,8 @@ def _read(path, content):
   terms = '|'.join(sorted(term.strip() for term in terms.split('|')))
   if terms not in _TERMS:
     raise other_model(path, 'pos_att_type', said, f'our encoder has {" or ".join(_TERMS)}')
+  if content.get('legacy') is False:  # whose head reads the table of words, tied or not
+    content = content | {'tie_word_embeddings': True}
   return content | {
     'pos_att_type': terms,
     'position_buckets': max(0, content['position_buckets']),
@@ -85,5 +88,5 @@ DEBERTA = ReleasedFamily(
   write=_write,
   no_class=('ForPreTraining',),
   fits=lambda exported: exported.model['position_embeddings'] == 'disentangled',
-  other_head=lambda _, names: _BEHIND_A_DECODER if f'{_OWN}.weight' in names else OtherHead(),
+  other_head=lambda _, names: OtherHead() if {*_MARKS}.isdisjoint(names) else _BEHIND_A_DECODER,
 )

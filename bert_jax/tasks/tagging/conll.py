@@ -216,8 +216,9 @@ def _of_lists(spec, split, problems, layout):
         names = CONLLU if layout.conllu else [name for name in COLUMNS if name in row]
         at = layout.places(where, len(names), split)
       lists = [printed_value(row[names[i]]) for i in at if i is not None]
-      if not all(isinstance(x, list) and all(isinstance(y, str) and y for y in x) for x in lists):
-        raise TypeError('these are not lists of strings')
+      odd = [x for x in lists if not isinstance(x, list)]
+      if odd := odd or [x for held in lists for x in held if not isinstance(x, str) or not x]:
+        raise TypeError(f'these are not lists of strings, but hold {odd[0]!r:.40}')
       rows = list(zip(*lists, strict=True))
       if layout.conllu and len(lists) > 1:
         there = [(token, tag) for token, tag in rows if tag != '_']

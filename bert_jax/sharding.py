@@ -8,7 +8,7 @@ one by rows). One CPU is a mesh of 1x1x1. Models know nothing of it.
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from typing import Any
@@ -65,22 +65,28 @@ RULES = (
 ACTIVATION_RULES = {'batch': ('data', 'fsdp'), 'length': None, 'hidden': None, 'heads': 'tensor'}
 
 
+def shape_of(data: int, fsdp: int, tensor: int, number: int, slices: int = 1) -> dict[str, int]:
+  """The sizes {axis: size} of a mesh over so many devices; one may be -1: as large as fits."""
+  shape = [data, fsdp, tensor]
+  known = math.prod(n for n in shape if n != -1)
+  if -1 in shape and number % known == 0:
+    shape[shape.index(-1)] = number // known
+  if math.prod(shape) != number:
+    fault = f'mesh data={data} fsdp={fsdp} tensor={tensor} does not multiply to the {number}'
+    raise InputError(f'{fault} devices here; let two axes divide it and leave one at -1.')
+  if shape[0] % slices:
+    raise InputError(f'mesh.data {shape[0]} does not divide over mesh.slices={slices}; change one.')
+  return dict(zip(AXES, shape))
+
+
 def make_mesh(
   data: int, fsdp: int, tensor: int, devices: Sequence[jax.Device] | None = None, slices: int = 1
 ) -> Mesh:
   """A mesh over all devices; one of the sizes may be -1: as large as fits. slices: TPU slices, over
   which `data` goes first, so that only sums of gradients cross the network between them."""
   devices = devices or jax.devices()
-  shape = [data, fsdp, tensor]
-  known = math.prod(n for n in shape if n != -1)
-  if -1 in shape and len(devices) % known == 0:
-    shape[shape.index(-1)] = len(devices) // known
-  if math.prod(shape) != len(devices):
-    fault = f'mesh data={data} fsdp={fsdp} tensor={tensor} does not multiply to the {len(devices)}'
-    raise InputError(f'{fault} devices here; let two axes divide it and leave one at -1.')
+  shape = [*shape_of(data, fsdp, tensor, len(devices), slices).values()]
   groups = _slices(devices, slices)
-  if shape[0] % slices:
-    raise InputError(f'mesh.data {shape[0]} does not divide over mesh.slices={slices}; change one.')
   shape[0] //= slices
   # jax.make_mesh does not split an axis of the chip topology between two mesh axes, except on v5e.
   # mesh_utils raises any of these three for shapes or topologies that it cannot handle.
@@ -106,30 +112,37 @@ def _slices(devices, slices):
   return [groups[index] for index in sorted(groups)]
 
 
-def axes_of(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> dict[str, int]:
-  """The sizes {'data', 'fsdp', 'tensor', 'slices'} of a config's mesh, where fsdp=0 is chosen here:
-  on TPUs as many chips of a slice as divide the sizes of the model, 16 at most (the optimizer,
-  which waits for memory, then takes a sixteenth of its time), elsewhere 1."""
-  devices, model = devices or jax.devices(), config.model
-  mesh = {name: config.mesh[name] for name in (*AXES, 'slices')}
+def axes_of(config: ConfigDict, number: int, platform: str) -> dict[str, int]:
+  """The sizes {'data', 'fsdp', 'tensor', 'slices'} of a config's mesh over so many devices, where
+  fsdp=0 is chosen here: on TPUs as many chips of a slice as divide the sizes of the model, 16 at
+  most (the optimizer, which waits for memory, then takes a sixteenth of its time), elsewhere 1."""
+  model, mesh = config.model, {name: config.mesh[name] for name in (*AXES, 'slices')}
   if mesh['fsdp'] == 0:
     groups = abs(mesh['tensor']) * (mesh['slices'] if mesh['data'] == -1 else mesh['data'])
     sizes = model.hidden_size, model.intermediate_size, model.vocab_multiple
-    free = devices[0].platform == 'tpu' and mesh['tensor'] != -1 and len(devices) % groups == 0
-    mesh['fsdp'] = math.gcd(MOST, len(devices) // groups, *sizes) if free else 1
+    free = platform == 'tpu' and mesh['tensor'] != -1 and number % groups == 0
+    mesh['fsdp'] = math.gcd(MOST, number // groups, *sizes) if free else 1
   return mesh
 
 
 def mesh_of(config: ConfigDict, family: Any, devices: Sequence[jax.Device] | None = None) -> Mesh:
   """The mesh of a config. InputError unless its batch and model fit. family: its task family."""
-  mesh = make_mesh(**axes_of(config, devices), devices=devices)
-  check_fits(mesh, config, family)
+  devices = devices or jax.devices()
+  mesh = make_mesh(**axes_of(config, len(devices), devices[0].platform), devices=devices)
+  check_fits(mesh.shape, config, family)
   return mesh
 
 
-def check_fits(mesh: Mesh, config: ConfigDict, family: Any) -> None:
-  """InputError unless the batch divides over the mesh and the heads over its tensor axis."""
-  shards, tensor = mesh.shape['data'] * mesh.shape['fsdp'], mesh.shape['tensor']
+def check_tpus(number: int, config: ConfigDict, family: Any) -> None:
+  """InputError unless mesh, batch and model of a config fit on so many devices of TPUs, as in
+  `mesh_of`. No TPU needs to be here."""
+  check_fits(shape_of(number=number, **axes_of(config, number, 'tpu')), config, family)
+
+
+def check_fits(mesh: Mapping[str, int], config: ConfigDict, family: Any) -> None:
+  """InputError unless the batch divides over the mesh, {axis: size}, and the heads over its tensor
+  axis."""
+  shards, tensor = mesh['data'] * mesh['fsdp'], mesh['tensor']
   accumulation, chunks = config.optimizer.accumulation, family.microbatches(config)
   parts = accumulation * chunks
   rows = config.batch_size // parts

@@ -33,7 +33,7 @@ WORKERS = 5
 # request. `vm` is the state of a TPU without a request. `broken` has lines such as "3 pip": worker
 # 3 fails at a command that holds this word. A command with the word in `hangs` does not end. If
 # there is a file `refuses`, or `stuck`, the request or its deletion fails. `defaults` are gcloud's
-# own zone and project.
+# own zone and project. `type` is that of the TPU.
 GCLOUD = rf"""
 echo "$*" >> "$FAKE/calls"
 fails() {{ echo "ERROR: (gcloud) $1" >&2; exit 1; }}
@@ -67,7 +67,7 @@ case "$*" in
   *tpu-vm\ delete*) rm "$FAKE/vm"; echo none > "$FAKE/state" ;;
   *networkEndpoints*)
     [ "$(cut -f 1 "$FAKE/state")" = ACTIVE ] || fails NOT_FOUND
-    printf 'READY\t{WORKERS}\n'
+    printf 'READY\t{WORKERS}\t%s\n' "$(cat "$FAKE/type" 2> /dev/null || echo v6e-8)"
     ;;
   *tpu-vm\ describe*) cat "$FAKE/vm" 2> /dev/null || fails NOT_FOUND ;;
   *scp*) cp "$5" "$FAKE/code.tgz" ;;
@@ -129,17 +129,34 @@ def test_tpu_shows_its_commands():
   said = says('run', *TRAIN)
   assert 'note: the workdir is not in a bucket (gs://); is it on a disk that all workers' in said
   in_bucket = ['--', '--config=configs/pretrain.py', '--workdir=gs://b/W']
-  assert 'note:' not in says('run', *in_bucket, '--config.data.train=gs://b/D')
+  assert 'workdir' not in says('run', *in_bucket, '--config.data.train=gs://b/D').partition('+')[0]
 
 
-def test_a_wrong_config_is_said_before_it_costs_money(tmp_path):
-  env = {'PATH': f'{tmp_path}:{os.environ["PATH"]}'}
-  has_jax = 'case $1 in -c) exit 0 ;; esac\n'  # as it is asked first
-  program(tmp_path / 'python3', f'{has_jax}exec {sys.executable} "$@"')
+def test_a_wrong_config_is_said_before_it_costs_money(gcloud):
+  env, folder = gcloud
+  env |= {'PYTHON': sys.executable}
   out = tpu('run', '--dry-run', *TRAIN, '--config.batch_sise=4', check=False, **env)
   assert out.returncode == 2 and 'did you mean' in out.stderr and 'gcloud' not in out.stderr
-  program(tmp_path / 'python3', f'{has_jax}[ "$2 $4" = "bert_jax.config {TRAIN[2]}" ]')
-  assert '+ gcloud' in tpu('run', '--dry-run', *TRAIN, **env).stderr
+  (folder / 'type').write_text('v4-48')  # 24 chips
+  out = tpu('run', '--zone', 'z', *TRAIN, '--config.batch_size=56', check=False, **env)
+  assert out.returncode == 2 and out.stderr.splitlines()[-1] == BILLED
+  assert 'error: batch_size 56 does not divide over 24 data shards; use 48 or 72.' in out.stderr
+  assert ' ssh ' not in (folder / 'calls').read_text()
+
+
+@pytest.mark.parametrize(
+  'kind, devices',
+  [('v5litepod-16', 16), ('v6e-32', 32), ('v3-32', 32), ('v4-32', 16), ('v5p-64', 32)],
+)
+def test_the_config_is_checked_for_the_chips_that_are_there(kind, devices, gcloud):
+  env, folder = gcloud
+  checks = f'case $1 in -c) exit 0 ;; esac; [ "$2 $3 $5" = "bert_jax.config $WANT {TRAIN[2]}" ]'
+  program(folder / 'python', checks)
+  (folder / 'type').write_text(kind)
+  env |= {'PYTHON': str(folder / 'python'), 'WANT': f'--tpus={devices}'}
+  assert 'started' in tpu('run', *TRAIN, **env).stderr
+  out = tpu('run', *TRAIN, check=False, **env | {'WANT': '--tpus=1'})
+  assert out.returncode == 2 and 'started' not in out.stderr
 
 
 # {a command: what its refusal says}. TRAIN stands for a run.
@@ -197,7 +214,9 @@ def gcloud(tmp_path):
   (tmp_path / 'broken').touch()
   (tmp_path / 'defaults').write_text('z,\n')
   path = f'{tmp_path / "bin"}:{os.environ["PATH"]}'
-  return {'PATH': path, 'FAKE': str(tmp_path), 'POLL_SECONDS': '0'}, tmp_path
+  # `false` is a python without jax.
+  env = {'PATH': path, 'FAKE': str(tmp_path), 'POLL_SECONDS': '0', 'PYTHON': 'false'}
+  return env, tmp_path
 
 
 BILLED = 'pod is billed until you give it back: launch/tpu delete pod --zone=z'
@@ -215,7 +234,7 @@ CREATE, RUN, QUEUED = ['create', *TYPE], ['run', *TRAIN], 'none\nWAITING_FOR_RES
 HICCUPS = 'none\n' + 'silent\n' * 4 + 'PROVISIONING\n' + 'silent\n' * 4 + 'ACTIVE\n'
 NO_PIP = ''.join(f'{i} pip\n' for i in range(WORKERS))
 MAY_RUN = 'worker 2,3 could not be asked to end, the others were; it may run: launch/tpu stop'
-STOPPED = 'pod is STOPPED, and may be billed; this ends it: launch/tpu delete pod --zone=z'
+MAY_BE = 'pod is {}, and may be billed; this ends it: launch/tpu delete pod --zone=z'
 # {what happens: [(verb and options, files of the fake), (exit status, what is said, last line)]}
 FAILURES = {
   'quota': [
@@ -253,7 +272,19 @@ FAILURES = {
   'the same type': [(CREATE, {'state': 'ACTIVE\tv6e-8\n'}), (0, '', BILLED)],
   'a state that is neither queued nor there': [
     (['status'], {'vm': 'STOPPED\tv6e-8\n', 'state': 'none'}),
-    (3, 'error: pod cannot be used: see above', STOPPED),
+    (3, 'error: pod cannot be used: see above', MAY_BE.format('STOPPED')),
+  ],
+  'taken away just now': [
+    (['status'], {'state': 'SUSPENDING\n'}),
+    (3, 'error: pod cannot be used: see above', MAY_BE.format('SUSPENDING')),
+  ],
+  'a deletion that goes on': [
+    (CREATE, {'state': 'DELETING\n'}),
+    (3, 'error: pod has ended as DELETING; delete it', MAY_BE.format('DELETING')),
+  ],
+  'a worker without a log': [
+    (['logs', '--worker', '3'], {'broken': '3 tail\n'}),
+    (3, 'error: worker 3 of 5 does not answer, or has no log yet', BILLED),
   ],
   'a worker without the code': [
     (['setup'], {'broken': '4 scp\n2 scp\n'}),
@@ -342,6 +373,25 @@ def test_ctrl_c_while_it_waits_says_that_the_request_stays(gcloud):
   )
 
 
+def test_ctrl_c_while_it_asks_says_that_the_request_may_arrive(gcloud):
+  env, folder = gcloud
+  (folder / 'state').write_text('none\n')
+  (folder / 'hangs').write_text('queued-resources create')
+  command = ['bash', 'launch/tpu', 'create', 'pod', '--zone', 'z', *TYPE]
+  process = subprocess.Popen(
+    command, env=os.environ | env, stderr=subprocess.PIPE, text=True, start_new_session=True
+  )
+  while not (folder / 'pids').exists():
+    time.sleep(0.05)
+  os.killpg(process.pid, signal.SIGINT)
+  code = process.wait(20)
+  os.killpg(process.pid, signal.SIGTERM)  # what gcloud has begun
+  assert code == 130 and process.stderr.read().splitlines()[-1] == (
+    'the request for pod may still arrive, and is billed once the TPU is there; this ends it: '
+    'launch/tpu delete pod --zone=z'
+  )
+
+
 # {a word of the command that hangs: (verb and arguments, what Ctrl-C then says)}
 HANGING = {
   'scp': (['setup'], ''),
@@ -387,7 +437,8 @@ def test_ctrl_c_ends_what_it_has_begun_on_the_workers(word, gcloud):
 
 def test_ctrl_c_while_the_config_is_checked_says_what_is_billed(gcloud):
   env, folder = gcloud
-  program(folder / 'bin' / 'python3', '[ $1 = -c ] || { touch $FAKE/checks; sleep 60; }')
+  program(folder / 'python', '[ $1 = -c ] || { touch $FAKE/checks; sleep 60; }')
+  env |= {'PYTHON': str(folder / 'python')}
   command = ['bash', 'launch/tpu', 'run', 'pod', '--zone', 'z', *TRAIN]
   process = subprocess.Popen(
     command, env=os.environ | env, stderr=subprocess.PIPE, text=True, start_new_session=True

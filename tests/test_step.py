@@ -627,20 +627,34 @@ def test_a_batch_and_heads_divide_over_their_mesh(of, mesh, said):
   if isinstance(of, tuple) and of:
     config.batch_size, config.optimizer.accumulation = of
   with pytest.raises(InputError, match=said) if said else contextlib.nullcontext():
-    sharding.check_fits(shaped(**mesh), config, TASKS[config.objective])
+    sharding.check_fits(shaped(**mesh).shape, config, TASKS[config.objective])
 
 
 def test_a_loss_in_chunks_parts_each_microbatch():
   config = toys.load('configs/pretrain.py', 'batch_size=72 optimizer.accumulation=6')
   family = dataclasses.replace(TASKS[config.objective], microbatches=lambda config: 2)
   with refused(r'4 data shards in 12 microbatches; use 48 or 96 or optimizer.accumulation=3\.'):
-    sharding.check_fits(shaped(data=4), config, family)
+    sharding.check_fits(shaped(data=4).shape, config, family)
+
+
+def test_a_config_is_checked_for_chips_that_are_not_here():
+  for changes, number, said in (
+    ('batch_size=96', 24, ''),
+    ('batch_size=96 optimizer.accumulation=2', 32, 'use 64 or 128 or optimizer.accumulation=1'),
+    ('batch_size=96 mesh.data=5', 12, 'fsdp=1 tensor=1 does not multiply to the 12 devices'),
+    ('batch_size=96 mesh.tensor=8', 24, 'num_attention_heads 12 does not divide'),
+    ('batch_size=96 mesh.slices=5', 24, 'mesh.data 24 does not divide over mesh.slices=5'),
+    ('batch_size=96 mesh.slices=3', 24, ''),
+  ):
+    config = toys.load('configs/pretrain.py:size=base', changes)
+    with refused(said) if said else contextlib.nullcontext():
+      sharding.check_tpus(number, config, TASKS[config.objective])
 
 
 def test_the_parameters_are_shared_by_up_to_sixteen_chips_of_a_slice():
   def fsdp(changes='', number=16, platform='tpu'):
-    devices = [types.SimpleNamespace(platform=platform)] * number
-    return sharding.axes_of(toys.load('configs/pretrain.py:size=base', changes), devices)['fsdp']
+    config = toys.load('configs/pretrain.py:size=base', changes)
+    return sharding.axes_of(config, number, platform)['fsdp']
 
   assert [fsdp(number=n) for n in (1, 4, 16, 256)] == [1, 4, 16, 16]
   assert fsdp(platform='cpu') == fsdp(platform='gpu') == 1

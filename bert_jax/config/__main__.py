@@ -2,7 +2,7 @@
 
 python -m bert_jax.config | less
 python -m bert_jax.config --find rate
-python -m bert_jax.config configs/pretrain.py:size=tiny --config.seed=1
+python -m bert_jax.config configs/pretrain.py:size=tiny --config.seed=1 [--tpus 16]
 
 Values that differ from the objective's default are marked; values that change by step are listed.
 """
@@ -10,10 +10,11 @@ Values that differ from the objective's default are marked; values that change b
 import argparse
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ml_collections import ConfigDict
 
+from bert_jax import sharding
 from bert_jax.command_line import command_line
 from bert_jax.config import SHARED, defaults, flatten, load, timeline_of
 from bert_jax.errors import InputError
@@ -65,6 +66,18 @@ def lines(config: ConfigDict) -> Iterator[str]:
     yield f'# {change}'
 
 
+def shown(args: argparse.Namespace, overrides: Sequence[str]) -> str:
+  """What the command prints: a config, which is checked, or the table of fields."""
+  if not args.config and args.tpus:
+    raise InputError('--tpus is about a config; name one.')
+  if not args.config:
+    return table(args.find)
+  config = load(args.config, overrides)
+  if args.tpus:
+    sharding.check_tpus(args.tpus, config, TASKS[config.objective])
+  return '\n'.join(lines(config))
+
+
 def _filled(text: str, indent: int) -> str:
   return textwrap.fill(text, COLUMNS, subsequent_indent=' ' * indent, break_on_hyphens=False)
 
@@ -74,9 +87,11 @@ if __name__ == '__main__':
   parser = argparse.ArgumentParser('python -m bert_jax.config', allow_abbrev=False, **settings)
   parser.add_argument('--config', default='', metavar='FILE[:ARGS]', help='may stand alone first')
   parser.add_argument('--find', default='', metavar='WORDS', help='only fields that are about them')
+  on_tpus = 'check too that mesh, batch and model fit on N devices of TPUs (chips; of v2, v3 cores)'
+  parser.add_argument('--tpus', type=int, default=0, metavar='N', help=on_tpus)
   parser.add_argument('--workdir', default='', help='not looked at')
   words = sys.argv[1:]
   is_file = bool(words) and not words[0].startswith('-')
   args, overrides = parser.parse_known_args(['--config', *words] if is_file else words)
   with command_line():
-    print('\n'.join(lines(load(args.config, overrides))) if args.config else table(args.find))
+    print(shown(args, overrides))

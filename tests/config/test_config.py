@@ -1,5 +1,6 @@
 """A config says everything, and a mistake in it is one sentence that names the fix."""
 
+import argparse
 import dataclasses
 import re
 from pathlib import Path
@@ -433,3 +434,5 @@ def test_fields_are_found_by_a_word_of_their_name_or_meaning():
   assert __main__.table('masking Rate').startswith(every)
   with refused("no field has 'qqq'"):
     __main__.table('qqq')
+  with refused('--tpus is about a config; name one.'):
+    __main__.shown(argparse.Namespace(config='', find='', tpus=8), [])

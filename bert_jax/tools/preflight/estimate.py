@@ -149,7 +149,8 @@ def _warnings(program: hlo.Program, dtype: str) -> list[str]:
 
 def largest_batch(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
   """The report of the largest batch that fits, to within a sixteenth, by doubling and halving."""
-  mesh = sharding.make_mesh(**sharding.axes_of(config, devices), devices=devices)
+  axes = sharding.axes_of(config, len(devices), devices[0].platform)
+  mesh = sharding.make_mesh(**axes, devices=devices)
   shards = mesh.shape['data'] * mesh.shape['fsdp']
   unit = shards * config.optimizer.accumulation
   reports: dict[int, Report] = {}

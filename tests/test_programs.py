@@ -22,7 +22,8 @@ from bert_jax.tools.preflight import chips, hlo, links
 
 PARTS = 1, 4
 WHOLE = 'transformer_xl', 'contrastive'  # whose batches have no microbatches
-SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in TASKS if task != 'pretrain']
+QUICK = 'pretrain', 'contrastive'
+SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in TASKS if task not in QUICK]
 SEGMENTATION_FAULT = -11  # of libtpu 0.0.42.1 at random, while it tries shapes of a product
 
 
@@ -49,7 +50,7 @@ def facts_of():
   return facts_of
 
 
-@pytest.mark.parametrize('task', ['pretrain', *SLOW])
+@pytest.mark.parametrize('task', [*QUICK, *SLOW])
 def test_a_step_on_many_chips_is_as_it_should_be(facts_of, task):
   """For each version of the compiler: gradients cross once however many microbatches there are, no
   array grows with the square of the rows, products are as precise as said, and the state stays."""
@@ -70,7 +71,7 @@ def test_a_step_on_many_chips_is_as_it_should_be(facts_of, task):
       assert abs(total(several, kind) - total(one, kind)) < 200, (kind, one, several)  # of scalars
 
 
-@pytest.mark.parametrize('task', ['pretrain', *SLOW])
+@pytest.mark.parametrize('task', [*QUICK, *SLOW])
 def test_a_step_on_many_chips_is_the_recorded_one(facts_of, task):
   """By the version of the compiler that the text names; `python tests/programs.py --write`."""
   for parts, facts in facts_of(task).items():

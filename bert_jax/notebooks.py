@@ -72,7 +72,7 @@ def run(command: str) -> None:
   """Runs a command of the shell and shows its lines. InputError if it fails, so that *Run all* ends
   there, which it does not after a line with `!`. An interruption of the cell is the command's."""
   pipes: Any = {'stdout': subprocess.PIPE, 'stderr': subprocess.STDOUT, 'text': True}
-  process = subprocess.Popen(f'exec {command}', shell=True, start_new_session=True, **pipes)
+  process = subprocess.Popen(command, shell=True, start_new_session=True, **pipes)
   with process:
     lines: Any = process.stdout
     try:

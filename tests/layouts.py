@@ -1,9 +1,9 @@
 """The losses of three steps of every objective on meshes of 8 devices, for tests/test_layouts.py.
 
-    python tests/layouts.py [--tasks A,B] data,fsdp,tensor[,FIELD=VALUE] ...
+    python tests/layouts.py [--task A --task B] data,fsdp,tensor[,FIELD=VALUE] ...
 
 1,1,1 is one of the devices. tests/programs.py compiles the same steps for more of them. A task is
-one of TASKS, or a config such as configs/pretrain.py.
+one of TASKS, or a config such as configs/finetune.py:task=table,objective=NAME.
 
 Batches are drawn at random by the objective's own contract: what they say does not matter here.
 """
@@ -37,8 +37,10 @@ TASKS = {
   'distillation': 'configs/distill.py:runlocal',
   'denoising': 'configs/translate.py:denoise,size=small',
 }
-FINETUNED = 'sst2', 'stsb', 'ner', 'squad', 'copa', 'gap'
-TASKS |= {task: f'configs/finetune.py:task={task}' for task in FINETUNED}
+TASKS |= {
+  task: f'configs/finetune.py:task={task}'
+  for task in ('sst2', 'stsb', 'ner', 'squad', 'copa', 'gap')
+}
 SMALL = """
   batch_size=16 steps=3 epochs=0 data.seq_length=32 optimizer.warmup=0 optimizer.learning_rate=1e-2
   model.vocab_size=200 model.vocab_multiple=128 model.num_hidden_layers=1 model.hidden_size=32
@@ -73,15 +75,14 @@ def batch_of(spec, vocab_size, seed):
 
 def made(task, shape, changes=(), devices=None):
   """The step.Program of a task on a mesh of these devices, and its config."""
+  spec = TASKS.get(task, task)
   overrides = [*SMALL, *(f'mesh.{axis}={n}' for axis, n in zip(sharding.AXES, shape))]
-  if task == 'translation':
-    overrides.append('data.examples_per_row=2')
+  if 'task' in config_lib.load(spec):  # a family of examples
+    overrides += ['data.examples_per_row=2', 'task.max_length=16']
   if task == 'contrastive':
     overrides.append('contrastive.chunks=2')
-  if task in FINETUNED:
-    overrides += ['data.examples_per_row=2', 'task.max_length=16']
   overrides += changes
-  config = config_lib.load(TASKS.get(task, task), [f'--config.{line}' for line in overrides])
+  config = config_lib.load(spec, [f'--config.{line}' for line in overrides])
   devices = (devices or jax.devices())[: np.prod(shape)]
   mesh = sharding.mesh_of(config, families.TASKS[config.objective], devices)
   objective = estimate.objective_of(config)
@@ -109,11 +110,13 @@ def losses(task, shape, changes=()):
 
 if __name__ == '__main__':
   parser = argparse.ArgumentParser()
-  parser.add_argument('--tasks', default='', help='empty: all of them')
+  parser.add_argument('--task', action='append', help='may be repeated; default: all of them')
   parser.add_argument('meshes', nargs='+')
   args = parser.parse_args()
-  tasks = args.tasks.split(',') if args.tasks else TASKS
   for mesh in args.meshes:
     parts = mesh.split(',')
     shape, changes = [int(n) for n in parts[:3]], parts[3:]
-    print(json.dumps([mesh, {task: losses(task, shape, changes) for task in tasks}]), flush=True)
+    print(
+      json.dumps([mesh, {task: losses(task, shape, changes) for task in args.task or TASKS}]),
+      flush=True,
+    )

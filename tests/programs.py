@@ -1,6 +1,6 @@
 """Says what XLA makes of a training step on many chips, one text for each family.
 
-    python tests/programs.py [--tasks A,B] [--parts 1,4] [--write | --json]
+    python tests/programs.py [--task A --task B] [--parts 1,4] [--write | --json]
 
 The chips are a TPU v5e:4x4 if libtpu is installed, else 8 devices of the CPU (XLA_FLAGS says how
 many there are). parts: optimizer.accumulation. --write: into tests/golden/programs, whose texts are
@@ -135,12 +135,12 @@ def text(facts: dict) -> str:
 
 if __name__ == '__main__':
   parser = argparse.ArgumentParser()
-  parser.add_argument('--tasks', default=','.join(TASKS))
+  parser.add_argument('--task', action='append', help='may be repeated; default: all of them')
   parser.add_argument('--parts', default='1,4')
   parser.add_argument('--write', action='store_true')
   parser.add_argument('--json', action='store_true')
   args = parser.parse_args()
-  for task in args.tasks.split(','):
+  for task in args.task or TASKS:
     for parts in map(int, args.parts.split(',')):
       facts = described(task, parts)
       print(json.dumps(facts) if args.json else text(facts), flush=True)

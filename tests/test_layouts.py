@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT
-from layouts import TASKS
+from layouts import TASKS, batch_of, made
 
 PARTS = ',optimizer.accumulation=2'
-NO_CARRY = ','.join(task for task in TASKS if task != 'transformer_xl')  # microbatches have none
+NO_CARRY = [task for task in TASKS if task != 'transformer_xl']  # microbatches have none
 ALONE = '1,2,2,mesh.gather=layer'  # all axes are XLA's, but one of a single device
 SCANNED = PARTS + ',model.scan_layers=true'
 PRODUCTS = (
@@ -45,17 +45,23 @@ def on_eight(*arguments):
 @pytest.mark.parametrize(
   'tasks, one, eight',
   [
-    ('configs/pretrain.py', '1,1,1' + PARTS, ('2,2,2' + PARTS, ALONE + PARTS)),
-    pytest.param('', '1,1,1', PRODUCTS, marks=pytest.mark.slow),
+    (['configs/pretrain.py'], '1,1,1' + PARTS, ('2,2,2' + PARTS, ALONE + PARTS)),
+    pytest.param([], '1,1,1', PRODUCTS, marks=pytest.mark.slow),
     pytest.param(NO_CARRY, '1,1,1' + SCANNED, ('2,2,2' + SCANNED,), marks=pytest.mark.slow),
   ],
   ids=['parts', 'all', 'scanned'],
 )
 def test_eight_devices_compute_what_one_does(tasks, one, eight):
   """Losses and norms of gradients of three steps, dropout on, to 1e-5."""
-  (_, expected), *others = on_eight('--tasks', tasks, one, *eight)
+  (_, expected), *others = on_eight(*(f'--task={task}' for task in tasks), one, *eight)
   assert [mesh for mesh, _ in others] == list(eight)
   for mesh, all_losses in others:
     for task, losses in all_losses.items():
       assert np.isfinite(losses).all() and losses[0] > 0, (mesh, task)
       np.testing.assert_allclose(losses, expected[task], rtol=1e-5, err_msg=f'{mesh} {task}')
+
+
+def test_a_family_without_a_config_file_is_named_by_its_arguments():
+  program, config = made('configs/finetune.py:task=table,objective=coreference', (1, 1, 1))
+  assert config.objective == 'coreference'
+  assert batch_of(program.batch, config.model.vocab_size, 0)['labels'].shape == (16, 2)

@@ -36,7 +36,7 @@ def facts_of():
     flags = f'{os.environ.get("XLA_FLAGS", "")} --xla_force_host_platform_device_count=8'
     env = dict(os.environ, PYTHONPATH=str(ROOT), XLA_FLAGS=flags)
     parts = ','.join(map(str, PARTS[:1] if task in WHOLE else PARTS))
-    command = [sys.executable, 'tests/programs.py', '--tasks', task, '--parts', parts, '--json']
+    command = [sys.executable, 'tests/programs.py', '--task', task, '--parts', parts, '--json']
     for _ in range(0 if task in kept else 3):
       done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900)
       if done.returncode != SEGMENTATION_FAULT:

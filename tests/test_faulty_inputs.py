@@ -27,7 +27,7 @@ from bert_jax.errors import listed, quoted
 from bert_jax.predict import nearest
 from bert_jax.tasks import TASKS
 from bert_jax.tasks import coreference as ask
-from bert_jax.tasks.ask import texts_of
+from bert_jax.tasks.ask import texts_in
 from bert_jax.tasks.choice import reading as choice
 from bert_jax.tasks.classification import reading as classification
 from bert_jax.tasks.coreference import reading as coreference
@@ -198,7 +198,7 @@ def test_labels_and_spans_are_quoted_in_part(tmp_path):
   assert 'has the single label' in refused(TASKS['classification'].resolve, config)
   given = {'text': 'Ann saw her', 'pronoun': LONG, 'a': 'Ann', 'b': 'her'}
   assert 'is not in the text' in refused(ask._place, given, given['text'], 'pronoun', LONG)
-  assert 'the record has no' in refused(texts_of, {LONG: 'x'}, ('text',))
+  assert 'the record has no' in refused(texts_in, {LONG: 'x'}, ('text',))
 
 
 def test_the_long_name_of_a_field_is_cut():

@@ -19,7 +19,7 @@ from bert_jax.models.embeddings import Embeddings
 from bert_jax.predict.packed_rows import power_of_two
 from bert_jax.rows.row_arrays import TOKENS, build_row
 from bert_jax.rows.windows import truncate
-from bert_jax.tasks.ask import Ask, texts_of
+from bert_jax.tasks.ask import Ask, texts_in
 from bert_jax.tasks.record import Option, Prediction
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Attention(Ask):
     return dict(zip(('text', 'pair'), parts))
 
   def record(self, fields: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(texts_of(fields, ('text', 'pair') if 'pair' in fields else ('text',)))
+    return tuple(texts_in(fields, ('text', 'pair') if 'pair' in fields else ('text',)))
 
   def replies(self, records: Sequence[Any]) -> Iterator[tuple[Any, str]]:
     # One at a time, since all of them together may not fit into memory.

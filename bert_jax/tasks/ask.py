@@ -120,7 +120,7 @@ class Ask(abc.ABC):
 
   def record(self, fields: dict[str, Any]) -> Any:
     """Makes a record from a dict of fields; InputError if it cannot be one. Default: its text."""
-    return texts_of(fields, self.fields)[0]
+    return texts_in(fields, self.fields)[0]
 
   @abc.abstractmethod
   def replies(self, records: Sequence) -> Iterable[tuple[dict | None, str]]:
@@ -208,7 +208,7 @@ LENGTH_PENALTY = Option(float, 'higher ones favour long texts', -100, 100)
 TOP_K = Option(int, 'how many to give; default: 5', 1)
 
 
-def texts_of(fields: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def texts_in(fields: Mapping[str, Any], names: Sequence[str]) -> list[str]:
   """The texts of the named fields; InputError if one is missing or no text, or all are empty."""
   for name in names:
     if name not in fields:

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.tasks import labelled
-from bert_jax.tasks.ask import OfHead, RecordProblems, numbered, texts_of
+from bert_jax.tasks.ask import OfHead, RecordProblems, numbered, texts_in
 from bert_jax.tasks.choice import task
 from bert_jax.tasks.choice.reading import Question
 from bert_jax.tasks.choice.task import Choices
@@ -48,7 +48,7 @@ class Choose(OfHead):
     return dict(zip(self.fields, (*parts[:2], list(parts[2:]))))
 
   def record(self, fields: dict[str, Any]) -> Question:
-    context, question = texts_of(fields, self.fields[:2])
+    context, question = texts_in(fields, self.fields[:2])
     choices = fields.get('choices')
     if not isinstance(choices, (list, tuple)) or not all(isinstance(x, str) for x in choices):
       raise InputError('\'choices\' is no list of texts; write ["a", "b"]')

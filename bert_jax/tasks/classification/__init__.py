@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError, quoted
 from bert_jax.field import Field, affecting, pairs_with_positive_numbers
 from bert_jax.tasks import labelled, remarks
-from bert_jax.tasks.ask import OfHead, texts_of
+from bert_jax.tasks.ask import OfHead, texts_in
 from bert_jax.tasks.classification import label_sets, linear, prepared, task
 from bert_jax.tasks.classification.reading import Example
 from bert_jax.tasks.classification.task import Texts
@@ -164,8 +164,8 @@ class Classify(OfHead):
 
   def record(self, fields: dict[str, Any]) -> Example:
     if 'pair' in fields and 'pair' not in self.fields:
-      self.from_parts(texts_of(fields, ('text', 'pair')))
-    return Example('', '', tuple(texts_of(fields, self.fields)), None)
+      self.from_parts(texts_in(fields, ('text', 'pair')))
+    return Example('', '', tuple(texts_in(fields, self.fields)), None)
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     out = dict(zip(self.fields, answer['texts']))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import labelled
-from bert_jax.tasks.ask import OfHead, texts_of
+from bert_jax.tasks.ask import OfHead, texts_in
 from bert_jax.tasks.coreference import task
 from bert_jax.tasks.coreference.reading import Example
 from bert_jax.tasks.coreference.task import Pronouns
@@ -33,7 +33,7 @@ class Coreference(OfHead):
     return super().parsed(value)
 
   def record(self, fields: Mapping[str, Any]) -> Example:
-    text, *spans = texts_of(fields, self.fields)
+    text, *spans = texts_in(fields, self.fields)
     places = (_place(fields, text, name, span) for name, span in zip(self.fields[1:], spans))
     return Example('', '', text, tuple(places), None)
 

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError
 from bert_jax.field import Field, affecting
 from bert_jax.tasks import labelled
-from bert_jax.tasks.ask import TOP_K, OfHead, texts_of
+from bert_jax.tasks.ask import TOP_K, OfHead, texts_in
 from bert_jax.tasks.qa import task
 from bert_jax.tasks.qa.reading import Question
 from bert_jax.tasks.qa.task import Windows
@@ -59,7 +59,7 @@ class Answer(OfHead):
     return config
 
   def record(self, fields: dict[str, Any]) -> Question:
-    question, context = texts_of(fields, self.fields)
+    question, context = texts_in(fields, self.fields)
     if not question.strip() or not context.strip():
       raise InputError('the question or its context is empty')
     return Question('', '', question, context, None, ())

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError
 from bert_jax.field import Field, affecting
 from bert_jax.tasks import labelled
-from bert_jax.tasks.ask import OfHead, texts_of
+from bert_jax.tasks.ask import OfHead, texts_in
 from bert_jax.tasks.record import Head, Prediction
 from bert_jax.tasks.tagging import task
 from bert_jax.tasks.tagging.conll import Sentence
@@ -42,7 +42,7 @@ class Tag(OfHead):
 
   def record(self, fields: dict[str, Any]) -> Sentence:
     if 'tokens' not in fields:
-      (text,) = texts_of(fields, ('text',))
+      (text,) = texts_in(fields, ('text',))
       spans = words(text)
       after_blank = tuple(a > 0 and text[a - 1].isspace() for a, _ in spans)
       tokens = tuple(text[a:b] for a, b in spans)

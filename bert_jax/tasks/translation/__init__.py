@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from bert_jax import models
 from bert_jax.field import Field, affecting
 from bert_jax.tasks import labelled
-from bert_jax.tasks.ask import LENGTH_PENALTY, OfHead, texts_of
+from bert_jax.tasks.ask import LENGTH_PENALTY, OfHead, texts_in
 from bert_jax.tasks.record import Head, Option, Prediction, Released
 from bert_jax.tasks.translation import task
 from bert_jax.tasks.translation.reading import Pair
@@ -124,7 +124,7 @@ class Translate(OfHead):
     return self.objective.predict(params, batch)
 
   def record(self, fields: dict[str, Any]) -> Pair:
-    return Pair('', '', texts_of(fields, self.fields)[0], None)
+    return Pair('', '', texts_in(fields, self.fields)[0], None)
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     return super().shown(answer | {'text': answer['source'], 'translation': answer['prediction']})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
-from bert_jax.metrics import Level
+from bert_jax.metrics import LOSSES, Level, LossLevel
 
 if TYPE_CHECKING:
   from ml_collections import ConfigDict
@@ -230,12 +230,15 @@ class Family:
       faults, sources = [f'returns a {type(sources).__name__}'], {}
     elif needed and needed not in sources:
       faults.append(f'returns no {needed!r}')
+    no_loss = lambda x: isinstance(x, LossLevel) and x.kind not in LOSSES
     for split, source in sources.items():
       if lacking := [name for name in needs if not hasattr(source, name)]:
         of = f'a {type(source).__name__} without {" and ".join(lacking)}'
         faults.append(f'returns for {split!r} {of}')
       elif odd := [name for name, x in source.baselines.items() if not isinstance(x, Level)]:
         faults.append(f'has for {odd[0]!r} a baseline that is no metrics.Level or LossLevel')
+      elif odd := [name for name, x in source.baselines.items() if no_loss(x)]:
+        faults.append(f'has for {odd[0]!r} a LossLevel whose kind is not {" or ".join(LOSSES)}')
     if faults:
       advice = 'return {split: Source}, see bert_jax/rows/batches.py'
       raise InputError(f'sources() of objective {self.name!r} {faults[0]}; {advice}.')

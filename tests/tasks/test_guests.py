@@ -12,7 +12,7 @@ from conftest import small_pretrain
 from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax.errors import InputError
-from bert_jax.metrics import Mean
+from bert_jax.metrics import LossLevel, Mean
 from bert_jax.objectives.encode import encode
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
@@ -32,6 +32,10 @@ class Line(list):
   fingerprint, baselines = '', {'mlm': (3.0, 'unigram')}
 
 
+class Judged(list):
+  fingerprint, baselines = '', {'mlm': LossLevel(3.0, 'prior')}
+
+
 LACKS = "objective 'mlm_nsp' has no {}; add it"
 
 
@@ -47,6 +51,10 @@ def predictions(**changes):
     ({'sources': lambda *_: {'eval': [1]}}, "returns no 'train'; return"),
     ({'sources': lambda *_: {'train': [1]}}, 'a list without fingerprint and baselines; return'),
     ({'sources': lambda *_: {'train': Line()}}, 'a baseline that is no metrics.Level'),
+    (
+      {'sources': lambda *_: {'train': Judged()}},
+      "has for 'mlm' a LossLevel whose kind is not",
+    ),
     ({'limit_field': 'corpus.most'}, LACKS.format("field 'corpus.most', which it names")),
     ({'heads': ('Model',)}, LACKS.format("Head where it says 'Model'")),
     ({'predictions': {'next': 1}, 'rules': None}, LACKS.format("rules and no Prediction 'next'")),

@@ -33,7 +33,8 @@ def apply(folder, title):
   command = ['git', 'apply', 'change.patch']
   env = os.environ | {'GIT_CEILING_DIRECTORIES': str(folder.parent)}  # it is no repository
   out = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
-  assert not out.returncode, f'{title}: {out.stderr}'
+  advice = 'if the code there has changed, write the difference in bert_jax/README.md anew'
+  assert not out.returncode, f'{title}: {out.stderr}{advice}, or delete it'
 
 
 SEVERAL = """

@@ -4,7 +4,8 @@ python -m bert_jax.config | less
 python -m bert_jax.config --find rate
 python -m bert_jax.config configs/pretrain.py:size=tiny --config.seed=1 [--tpus 16]
 
-Values that differ from the objective's default are marked; values that change by step are listed.
+Values that differ from the objective's default are marked; values that change by step are listed,
+and what keeps a new run from beginning.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import sharding
 from bert_jax.command_line import command_line
-from bert_jax.config import SHARED, defaults, flatten, load, timeline_of
+from bert_jax.config import SHARED, defaults, flatten, load, timeline_of, why_none_begins
 from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
@@ -57,13 +58,16 @@ def _entry(name: str, field: Field) -> str:
 
 
 def lines(config: ConfigDict) -> Iterator[str]:
-  """`name=value  # not DEFAULT` for each field; then the values that change during the run."""
+  """`name=value  # not DEFAULT` for each field; then the values that change during the run, and why
+  no new run begins with it, if so."""
   usual = flatten(defaults(config.objective))
   for name, value in flatten(config).items():
     differs = value != usual[name] and name != 'objective'
     yield _filled(f'{name}={value!r}' + f'  # not {usual[name]!r}' * differs, 4)
   for change in timeline_of(config).changes() if config.steps else ():
     yield f'# {change}'
+  if sentence := why_none_begins(config):
+    yield _filled(f'# no new run begins with this: {sentence}', 4)
 
 
 def shown(args: argparse.Namespace, overrides: Sequence[str]) -> str:

@@ -89,6 +89,17 @@ def check_beginning(config: ConfigDict) -> None:
   _check_rules(config, *(x.rules_to_begin for x in (model, optimizer, TASKS[config.objective])))
 
 
+def why_none_begins(config: ConfigDict) -> str:
+  """The sentence with which a new run of a config will end; '': none is known. With init_from only
+  the run knows what its model has."""
+  try:
+    if not config.init_from:
+      check_beginning(config)
+  except InputError as error:
+    return str(error)
+  return ''
+
+
 def _check_rules(config: ConfigDict, *rules: Callable[[ConfigDict], Iterable]) -> None:
   for holds, sentence in itertools.chain.from_iterable(rule(config) for rule in rules):
     if not holds:

@@ -390,6 +390,8 @@ def test_decay_that_no_schedule_makes_is_for_runs_that_have_begun(given, sentenc
   loaded = config.load('configs/pretrain.py:runlocal', fields)  # as that of an older run is
   with refused(re.escape(sentence)):
     config.check_beginning(loaded)
+  *_, told = __main__.lines(loaded)
+  assert told.startswith('# no new run begins') and sentence in told.replace('\n    ', ' ')
   # From 1 on they are numbers of steps, and no shares.
   for warmup, decay in ((0.1, 0.9), (1, 0.9), (0.1, 1)):
     values = f'schedule=wsd warmup={warmup} decay={decay}'

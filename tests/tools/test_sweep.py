@@ -379,6 +379,10 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path):
   joined('batch_size=16', '--baseline', 'steps=7;epochs=0')  # a run may have another length
   with pytest.raises(InputError, match=r'with another config \(optimizer.beta1: 0.9 -> 0.7'):
     joined('batch_size=16', '--baseline', 'optimizer.beta1=0.7')
+  with pytest.raises(
+    InputError, match='^optimizer.decay=0.1,seed=0: .* no such steps; set it to 0'
+  ):
+    joined('optimizer.decay=0.1')
 
 
 @pytest.mark.parametrize(

@@ -109,13 +109,17 @@ def other_evaluations(runs: Sequence[Run]) -> list[str]:
 def content_of(
   root: Path, runs: Sequence[Run], baseline: str, args: argparse.Namespace
 ) -> dict[str, Any]:
-  """The content of sweep.json, with earlier runs. InputError if one of these had another config."""
+  """The content of sweep.json, with earlier runs. InputError if one of these had another config, or
+  if a new one cannot begin."""
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
   earlier, before = (sweep.runs, sweep.baseline) if sweep else ({}, '')
   for run in runs:
-    if (was := earlier.get(run.folder)) and files.exists(root / run.folder / contents.CONFIG):
+    if not files.exists(root / run.folder / contents.CONFIG):
+      if sentence := config_lib.why_none_begins(run.config):
+        raise InputError(f'{run.folder}: {sentence}')
+    elif was := earlier.get(run.folder):
       _check_same(root / run.folder, run, was)
   kept = before if before and args.baseline is None else baseline
   if before and baseline not in ('', before):

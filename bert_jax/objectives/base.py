@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ class Objective(abc.ABC):
   rows_meet: ClassVar[bool] = False  # see `terms`
   answer_fields: ClassVar[tuple[str, ...]] = ()  # attributes that shape its answers
 
-  def __new__(cls, *args: Any, **kwargs: Any) -> 'Objective':
+  def __new__(cls, *args: Any, **kwargs: Any) -> Self:
     check.check_class(cls)
     return super().__new__(cls)
 

@@ -172,7 +172,10 @@ def test_families_are_known_by_their_records_only():
       for (where, name) in NAMES_OF_FAMILIES
       if where == str(path) or (where.endswith('/') and str(path).startswith(where))
     }
-    assert not found & names - allowed, path
+    assert not (of_families := found & names - allowed), (
+      f'{path} writes down {", ".join(sorted(of_families))}: ask the record of the family, call it '
+      'otherwise or, if the text means something else, say in NAMES_OF_FAMILIES what.'
+    )
 
 
 def test_objectives_do_not_know_the_loop_and_configs_only_the_config():

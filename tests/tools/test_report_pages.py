@@ -27,6 +27,7 @@ from bert_jax.tools.report import curves, tables
 from bert_jax.tools.report import figures as report_figures
 from bert_jax.tools.report import pages as report_pages
 from bert_jax.tools.report import statistics as stats
+from bert_jax.tools.report.panels import Row
 from bert_jax.workdir import records
 
 
@@ -88,6 +89,10 @@ def test_a_difference_is_that_of_scipys_paired_test():
   within = expected.confidence_interval()
   assert found.interval == pytest.approx((within.low, within.high))
   assert stats.difference(a, {8: 1.0}) is None
+  for shared, said in ((1, '+0.5000 (1 seed)'), (2, '+0.5000 (2 seeds)'), (3, '+0.5000')):
+    difference = stats.Difference(shared, 0.5, None, None)
+    row = Row('a', {0: 1.0, 1: 2.0, 5: 2.5}, {}, 1.5, None, difference)
+    assert tables.cells(row, 'b')[4] == said
   assert stats.difference({0: 2.0, 1: 3.0}, {0: 1.0, 1: 1.0}) == (2, 1.5, None, None, None)
   same = {0: 1.0, 1: 2.0, 2: 3.0}
   assert stats.difference(same, same).p == 1.0
@@ -250,7 +255,8 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   name = 'masking.masked_lm_prob=0.4,seed=0'
   (tmp_path / 'logs').mkdir()
   (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': 'why'}))
-  planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}, 'begun': {}}}
+  (tmp_path / 'logs' / 'gone.json').write_text(json.dumps({'state': 'done'}))
+  planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}, 'begun': {}, 'gone': {}}}
   (tmp_path / 'sweep.json').write_text(json.dumps(planned))
   with pytest.raises(InputError, match='no arm, or several, is called as --label what=ever says; '):
     report.read(tmp_path, renamed=['what=ever'])
@@ -264,7 +270,7 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
     'begun has written no metrics yet',
     'seed=7: unfinished: at step 100 of 500',
     f'{name} failed: why',
-    'planned and not run yet: late\n',
+    'planned and without results: late and 1 more\n',
     'no arm matches the baseline x; there are masked_lm_prob=0.15, masked_lm_prob=0.3',
     'No arm is the baseline here',
     'No interval and no test of fewer than 3 seeds: masked_lm_prob=0.15.',

@@ -83,7 +83,8 @@ def cells(row: Row, baseline: str) -> tuple[str, ...]:
   if row.difference is None:
     return (*start, *4 * '-')
   difference = row.difference
-  fewer = f' ({difference.seeds} seeds)' if difference.seeds < len(row.values) else ''
+  shared = f' ({difference.seeds} seed{"s" * (difference.seeds > 1)})'
+  fewer = shared if difference.seeds < len(row.values) else ''
   tests = probability(difference.p), probability(difference.corrected)
   return (*start, f'{difference.mean:+.4f}{fewer}', within(difference.interval), *tests)
 

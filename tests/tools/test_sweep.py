@@ -154,9 +154,12 @@ def test_fields_move_together_and_values_may_have_commas():
     ('a=1)', 'not closed'),
     ("a='1,2", 'not closed'),
     ('a=x/y,x_y', 'two arms are called a=x_y'),
+    ('a=1;a=2', 'sets a twice; give it once'),
   ):
     with pytest.raises(InputError, match=re.escape(said)):
       runs_of([wrong])
+  with pytest.raises(InputError, match='^a is in several --vary, .* as one, --vary a=V1,V2'):
+    runs_of(['a=1', 'b=2;a=3'])
 
 
 def test_one_factor_at_a_time_around_a_baseline():
@@ -254,6 +257,10 @@ def test_a_config_file_has_arms_of_its_own(tmp_path):
   assert list(arms) == ['high', 'low'] and baseline == 'high'
   with pytest.raises(InputError, match="--arms 'hi' is not an arm of sweep.. .* has low, high"):
     sweep_grid.arms_of(str(path), [], only='low,hi')
+  with pytest.raises(InputError, match="which has low, high; did you mean 'high'"):
+    sweep_grid.arms_of(str(path), [], only='hihg')
+  with pytest.raises(InputError, match='which has none: drop --arms'):
+    sweep_grid.arms_of(PRETRAIN, [], only='low')
   path.write_text('def sweep(arg):\n  return [1]\n')
   with pytest.raises(InputError, match=r'mine.py:1: sweep\(arg\) returns no'):
     sweep_grid.arms_of(str(path), [])

@@ -574,13 +574,13 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
 
 def test_every_quantity_has_the_points_that_steps_have(tmp_path):
   """Evaluations between two lines of training lie between them, in tokens and in seconds."""
-  speed = lambda s: {'steps_per_s': 5.0, 'seen_tokens': 100.0 * s, 'mlm': 4.0}
+  speed = lambda s: {'steps_per_s': 6.0 - s / 100, 'seen_tokens': 100.0 * s, 'mlm': 4.0}
   lines = [(s, 'train', speed(s)) for s in (100, 200)]
   lines += [(s, 'eval', {'mlm': 4.0 - s / 500}) for s in (50, 130, 200)]
   workdir(tmp_path / 'a', lines, costs=COSTS)
   runs, _ = records.below(tmp_path)
   found = curves.points(runs[0], 'mlm')
-  assert [(x['tokens'], x['seconds']) for x in found] == [(5e3, 10), (13e3, 26), (2e4, 40)]
+  assert [(x['tokens'], x['seconds']) for x in found] == [(5e3, 10), (13e3, 27.5), (2e4, 45)]
   assert [x['flops'] for x in found] == [1e8, 2.6e8, 4e8]
   means = curves.curve(runs, 'mlm', 'tokens')
   assert means == [(x['tokens'], x['value'], None) for x in found]
@@ -589,13 +589,21 @@ def test_every_quantity_has_the_points_that_steps_have(tmp_path):
     pictures = report_figures.panel_figures(report.read(tmp_path).panels[0])
     return [axis.get_xlabel() for name, _, x in pictures if name == 'curves' for axis in x.axes]
 
-  assert 'seconds of training' in labels()
+  # Along tokens and FLOPs, which are in proportion to the steps, the curves would look the same.
+  assert labels() == ['step', 'seconds of training']
+  captions = [x for _, x, _ in report_figures.panel_figures(report.read(tmp_path).panels[0])]
+  said = ' Along tokens trained on and FLOPs of the training they look the same.'
+  assert any(x.endswith(said) for x in captions)
+  # A step of another arm has more FLOPs.
+  workdir(tmp_path / 'b', lines, 'optimizer.beta1=0.8', costs=COSTS | {'flops_per_step': 3e6})
+  assert labels() == ['step', 'FLOPs of the training', 'seconds of training']
+  shutil.rmtree(tmp_path / 'b')
   # Seconds of a machine that several runs share say nothing; a single point is no curve.
   (tmp_path / 'sweep.json').write_text(json.dumps({'runs': {'a': {'arm': 'a'}}}))
   (tmp_path / 'logs').mkdir()
   for jobs in (1, 2):
     (tmp_path / 'logs' / 'a.json').write_text(json.dumps({'state': 'done', 'jobs': jobs}))
-    assert ('seconds of training' in labels()) == (jobs == 1) and len(labels()) >= 2
+    assert labels() == ['step', *['seconds of training'] * (jobs == 1)]
   (tmp_path / 'a' / 'metrics.jsonl').write_text('{"step": 50, "split": "eval", "mlm": 3.0}\n')
   assert labels() == []
 

@@ -452,11 +452,12 @@ def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):
     report_figures.draw_curves(axis, panel, 'mlm', along)
     labels = [(x.get_text(), x.get_position()[0]) for x in axis.texts]
     assert [x for x in labels if x[0] == 'span'] == marked
-  for seconds in (0.5, 25_000):  # as 25 k, but no 500 m, which may be minutes
+  # As 25 k, but no 500 m, which may be minutes, and no 1 k beside 600 and 800.
+  for seconds in (0.5, 1_100, 25_000):
     axis = plt.figure().add_subplot()
     axis.set_xlim(0, seconds)
     report_figures.draw_curves(axis, panel, 'mlm', 'seconds')
-    assert isinstance(axis.xaxis.get_major_formatter(), EngFormatter) == (seconds > 1000)
+    assert isinstance(axis.xaxis.get_major_formatter(), EngFormatter) == (seconds > 10_000)
 
 
 def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):

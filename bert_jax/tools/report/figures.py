@@ -105,7 +105,7 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
   for step, value in sorted(changes(panel)) if along == 'step' else ():
     draw_level(axis, step, value, upright=True)
   axis.set(xlabel=ALONG[along], ylabel=plain(panel.named(metric)))
-  if axis.get_xlim()[1] >= 1000:
+  if axis.get_xlim()[1] >= 10_000:
     axis.xaxis.set_major_formatter(EngFormatter())  # 250 k
   axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
 

@@ -370,13 +370,17 @@ def test_the_flops_of_a_run_are_those_of_the_model_that_it_starts_from(tmp_path)
   assert run.config.steps == 7
 
 
-def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path):
+def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, monkeypatch):
   """Its arms are added, and the baseline stays unless --baseline names another."""
   root = tmp_path / 'S'
   joined = lambda vary, *more: planned(root, '--seeds', '1', '--vary', vary, *more)[1]
   assert joined('batch_size=16', '--baseline', '')['baseline'] == 'baseline'
   again = joined('optimizer.beta1=0.8')
   assert again['baseline'] == 'baseline' and len(again['runs']) == 3
+  monkeypatch.setattr(sweep, 'show', lambda *_: None)
+  command = f'--config {PRETRAIN} --workdir {root} --seeds 1 --vary optimizer.beta1=0.8 --dry-run'
+  _, _, said = swept(capsys, *command.split())
+  assert f'{root} keeps its baseline, baseline (' in said and 'the first arm' not in said
   (root / 'sweep.json').write_text(json.dumps(again | {'baseline': 'batch_size=16'}))
   assert joined('batch_size=8', '--baseline', '')['baseline'] == 'baseline'
   # An arm that was trained is not another one of the same name.

@@ -119,7 +119,7 @@ def content_of(
       _check_same(root / run.folder, run, was)
   kept = before if before and args.baseline is None else baseline
   if before and baseline not in ('', before):
-    log.warning('the baseline of %s is %s (report --baseline names another)', root, kept)
+    log.warning('%s keeps its baseline, %s (report --baseline names another)', root, kept)
   now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
   both = {name: run._asdict() for name, run in earlier.items()} | now
   return {'config': args.config, 'baseline': kept, 'runs': both}
@@ -270,7 +270,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       write(root, content)  # for the report, and for --from
       print('\n'.join(command_of(run, root) for run in runs))
       return
-    if content['baseline'] and args.baseline is None:
+    if baseline and content['baseline'] == baseline and args.baseline is None:
       log.info('the baseline is %s, the first arm (--baseline names another)', content['baseline'])
     if fields := other_evaluations(runs):
       log.warning('the arms differ in %s: a report compares no losses', ', '.join(fields))

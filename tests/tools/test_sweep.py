@@ -8,6 +8,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -476,6 +477,14 @@ def test_a_finished_arm_tells_the_time_of_a_larger_one_by_its_flops(monkeypatch,
   # Of how many rows an epoch is, run.json says, which is not there.
   _, said, _ = swept(capsys, *words, '--config.steps=0', '--config.epochs=3')
   assert [re.split(' {2,}', line)[2] for line in said.splitlines()[1:3]] == ['0 s', '?']
+  # A run that was stopped and begun again took longer than others do.
+  for seed in (1, 2):
+    shutil.copytree(folder, tmp_path / f'batch_size=8,seed={seed}')
+  took = {f'batch_size=8,seed={seed}': x for seed, x in enumerate((90.0, 12.0, 11.0))}
+  ended = lambda _, run, *faults: Outcome('done' * (run.folder in took), '', took.get(run.folder))
+  monkeypatch.setattr(sweep_jobs, 'state_of', ended)
+  _, said, _ = swept(capsys, *words, '--seeds', '4')
+  assert [re.split(' {2,}', line)[2] for line in said.splitlines()[4:6]] == ['12 s', '15 s']
 
 
 def test_a_trial_that_fails_is_said_below_the_table(monkeypatch, tmp_path, capsys):

@@ -160,8 +160,10 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
     return sure, how_known
   done = [run for run in runs if ended[run.folder].state == 'done']
   if begun := done or [run for run in runs if lock.is_held(root / run.folder)]:
-    # One that was stopped may have lost the seconds of some steps.
-    first = max(begun, key=lambda run: sweep_jobs.steps_of(records.read(root / run.folder)))
+    # One that was stopped has begun more than once, or lost the seconds of some steps.
+    came = lambda run: sweep_jobs.steps_of(records.read(root / run.folder))
+    took = lambda run: ended[run.folder].seconds
+    first = sorted(done, key=took)[len(done) // 2] if done else max(begun, key=came)
     how = f'{first.folder}, which is {"done" if done else "being trained"}'
     there, seconds, spent = sweep_jobs.so_far(root / first.folder)
     start = spent.get('setup', 0.0)

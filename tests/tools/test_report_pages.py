@@ -15,7 +15,7 @@ from unittest import mock
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, FixedLocator
 from test_report import PRETRAIN, checkpoint_at, plan, workdir
 
 from bert_jax import config as c
@@ -441,6 +441,10 @@ def test_a_picture_for_a_column_is_whole_and_no_higher_than_a_page(tmp_path):
   (axis,) = figure.axes
   lines = axis.get_yticklabels()[1].get_text().split('\n')
   assert lines == panel.arms[1].label.split(' ') and axis.bbox.width > 120
+  # The layout leaves room for the label of a tick at the end of the axis, since ticks are fixed.
+  (low, high), ticks = axis.get_xlim(), axis.get_xticks()
+  assert isinstance(axis.xaxis.get_major_locator(), FixedLocator)
+  assert len(ticks) > 1 and low <= ticks[0] and ticks[-1] <= high
 
 
 def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):

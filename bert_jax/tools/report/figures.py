@@ -182,6 +182,10 @@ def finals(panel: Panel, metric: str, width: float) -> 'Figure':
   where = 'right' if width == WIDTHS['-column'] else 'center'
   axis.set_xlabel(plain(panel.named(metric)), loc=where)
   axis.set_ylim(len(rows) - 0.5, -0.5)
+  # How many ticks there are depends on the layout, which leaves room for the last only if it stays.
+  figure.draw_without_rendering()
+  low, high = axis.get_xlim()
+  axis.set_xticks([tick for tick in axis.get_xticks() if low <= tick <= high])
   return figure
 
 

@@ -179,7 +179,7 @@ def arms_of(
   names = [name for axis in axes for name in axis[0]]
   if baseline is None and (again := [name for name in names if names.count(name) > 1]):
     one = f'write its values as one, --vary {again[0]}=V1,V2'
-    raise InputError(f"{again[0]} is in several --vary, whose combinations set it once; {one}.")
+    raise InputError(f'{again[0]} is in several --vary, whose combinations set it once; {one}.')
   _check_number(draws or math.prod(map(len, axes)), '--random' if draws else '--vary')
   if draws and not axes:
     raise InputError('--random draws from --vary, which is missing.')

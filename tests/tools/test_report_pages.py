@@ -89,10 +89,12 @@ def test_a_difference_is_that_of_scipys_paired_test():
   within = expected.confidence_interval()
   assert found.interval == pytest.approx((within.low, within.high))
   assert stats.difference(a, {8: 1.0}) is None
-  for shared, said in ((1, '+0.5000 (1 seed)'), (2, '+0.5000 (2 seeds)'), (3, '+0.5000')):
+  cases = (1, 3, '+0.5000 (1 seed)'), (2, 3, '+0.5000 (2 seeds)'), (3, 3, '+0.5000')
+  for shared, of_base, said in (*cases, (3, 4, '+0.5000 (3 seeds)')):
     difference = stats.Difference(shared, 0.5, None, None)
     row = Row('a', {0: 1.0, 1: 2.0, 5: 2.5}, {}, 1.5, None, difference)
-    assert tables.cells(row, 'b')[4] == said
+    base = Row('b', dict.fromkeys(range(of_base), 1.0), {}, 1.0, None, None)
+    assert tables.cells(row, base)[4] == said
   assert stats.difference({0: 2.0, 1: 3.0}, {0: 1.0, 1: 1.0}) == (2, 1.5, None, None, None)
   same = {0: 1.0, 1: 2.0, 2: 3.0}
   assert stats.difference(same, same).p == 1.0

@@ -243,6 +243,21 @@ def test_several_folders_are_one_report_and_no_two_arms_are_called_alike(tmp_pat
     report.read(*folders, renamed=['beta1=0.8=X', 'beta1=0.9=X'])
 
 
+def test_an_arm_of_several_sweeps_may_be_called_as_their_table_calls_it(tmp_path):
+  for sweep, steps in (('S', 2), ('T', 3)):
+    for beta in (0.8, 0.9):
+      fields = f'optimizer.beta1={beta}', f'steps={steps}'
+      path = tmp_path / sweep / f'optimizer.beta1={beta},seed=0'
+      workdir(path, [(steps, 'eval', {'mlm': beta * steps})], *fields)
+    plan(tmp_path / sweep)
+  read = lambda *renamed: report.read(tmp_path / 'S', tmp_path / 'T', renamed=renamed)
+  labels = lambda found: sorted(arm.label for panel in found.panels for arm in panel.arms)
+  assert labels(read()) == [f'beta1={x} ({y})' for x in ('0.8', '0.9') for y in 'ST']
+  assert labels(read('beta1=0.8=low'))[2:] == ['low (S)', 'low (T)']
+  with pytest.raises(InputError, match=r"as --label beta=0.8=x says; .*; did you mean 'beta1=0.8'"):
+    read('beta=0.8=x')
+
+
 def test_runs_judged_under_other_masks_are_named(tmp_path):
   """Runs of before evaluations had a masking are judged under their own, and by their seed."""
   lines = [(1, 'eval', {'mlm': 2.0})]

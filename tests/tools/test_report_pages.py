@@ -15,7 +15,7 @@ from unittest import mock
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, FixedLocator
 from test_report import PRETRAIN, checkpoint_at, plan, workdir
 
 from bert_jax import config as c
@@ -27,6 +27,7 @@ from bert_jax.tools.report import curves, tables
 from bert_jax.tools.report import figures as report_figures
 from bert_jax.tools.report import pages as report_pages
 from bert_jax.tools.report import statistics as stats
+from bert_jax.tools.report.panels import Row
 from bert_jax.workdir import records
 
 
@@ -88,6 +89,12 @@ def test_a_difference_is_that_of_scipys_paired_test():
   within = expected.confidence_interval()
   assert found.interval == pytest.approx((within.low, within.high))
   assert stats.difference(a, {8: 1.0}) is None
+  cases = (1, 3, '+0.5000 (1 seed)'), (2, 3, '+0.5000 (2 seeds)'), (3, 3, '+0.5000')
+  for shared, of_base, said in (*cases, (3, 4, '+0.5000 (3 seeds)')):
+    difference = stats.Difference(shared, 0.5, None, None)
+    row = Row('a', {0: 1.0, 1: 2.0, 5: 2.5}, {}, 1.5, None, difference)
+    base = Row('b', dict.fromkeys(range(of_base), 1.0), {}, 1.0, None, None)
+    assert tables.cells(row, base)[4] == said
   assert stats.difference({0: 2.0, 1: 3.0}, {0: 1.0, 1: 1.0}) == (2, 1.5, None, None, None)
   same = {0: 1.0, 1: 2.0, 2: 3.0}
   assert stats.difference(same, same).p == 1.0
@@ -250,7 +257,8 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   name = 'masking.masked_lm_prob=0.4,seed=0'
   (tmp_path / 'logs').mkdir()
   (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': 'why'}))
-  planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}, 'begun': {}}}
+  (tmp_path / 'logs' / 'gone.json').write_text(json.dumps({'state': 'done'}))
+  planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}, 'begun': {}, 'gone': {}}}
   (tmp_path / 'sweep.json').write_text(json.dumps(planned))
   with pytest.raises(InputError, match='no arm, or several, is called as --label what=ever says; '):
     report.read(tmp_path, renamed=['what=ever'])
@@ -264,7 +272,7 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
     'begun has written no metrics yet',
     'seed=7: unfinished: at step 100 of 500',
     f'{name} failed: why',
-    'planned and not run yet: late\n',
+    'planned and without results: late and 1 more\n',
     'no arm matches the baseline x; there are masked_lm_prob=0.15, masked_lm_prob=0.3',
     'No arm is the baseline here',
     'No interval and no test of fewer than 3 seeds: masked_lm_prob=0.15.',
@@ -435,6 +443,10 @@ def test_a_picture_for_a_column_is_whole_and_no_higher_than_a_page(tmp_path):
   (axis,) = figure.axes
   lines = axis.get_yticklabels()[1].get_text().split('\n')
   assert lines == panel.arms[1].label.split(' ') and axis.bbox.width > 120
+  # The layout leaves room for the label of a tick at the end of the axis, since ticks are fixed.
+  (low, high), ticks = axis.get_xlim(), axis.get_xticks()
+  assert isinstance(axis.xaxis.get_major_locator(), FixedLocator)
+  assert len(ticks) > 1 and low <= ticks[0] and ticks[-1] <= high
 
 
 def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):
@@ -446,11 +458,12 @@ def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):
     report_figures.draw_curves(axis, panel, 'mlm', along)
     labels = [(x.get_text(), x.get_position()[0]) for x in axis.texts]
     assert [x for x in labels if x[0] == 'span'] == marked
-  for seconds in (0.5, 25_000):  # as 25 k, but no 500 m, which may be minutes
+  # As 25 k, but no 500 m, which may be minutes, and no 1 k beside 600 and 800.
+  for seconds in (0.5, 1_100, 25_000):
     axis = plt.figure().add_subplot()
     axis.set_xlim(0, seconds)
     report_figures.draw_curves(axis, panel, 'mlm', 'seconds')
-    assert isinstance(axis.xaxis.get_major_formatter(), EngFormatter) == (seconds > 1000)
+    assert isinstance(axis.xaxis.get_major_formatter(), EngFormatter) == (seconds > 10_000)
 
 
 def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
@@ -568,13 +581,13 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
 
 def test_every_quantity_has_the_points_that_steps_have(tmp_path):
   """Evaluations between two lines of training lie between them, in tokens and in seconds."""
-  speed = lambda s: {'steps_per_s': 5.0, 'seen_tokens': 100.0 * s, 'mlm': 4.0}
+  speed = lambda s: {'steps_per_s': 6.0 - s / 100, 'seen_tokens': 100.0 * s, 'mlm': 4.0}
   lines = [(s, 'train', speed(s)) for s in (100, 200)]
   lines += [(s, 'eval', {'mlm': 4.0 - s / 500}) for s in (50, 130, 200)]
   workdir(tmp_path / 'a', lines, costs=COSTS)
   runs, _ = records.below(tmp_path)
   found = curves.points(runs[0], 'mlm')
-  assert [(x['tokens'], x['seconds']) for x in found] == [(5e3, 10), (13e3, 26), (2e4, 40)]
+  assert [(x['tokens'], x['seconds']) for x in found] == [(5e3, 10), (13e3, 27.5), (2e4, 45)]
   assert [x['flops'] for x in found] == [1e8, 2.6e8, 4e8]
   means = curves.curve(runs, 'mlm', 'tokens')
   assert means == [(x['tokens'], x['value'], None) for x in found]
@@ -583,13 +596,21 @@ def test_every_quantity_has_the_points_that_steps_have(tmp_path):
     pictures = report_figures.panel_figures(report.read(tmp_path).panels[0])
     return [axis.get_xlabel() for name, _, x in pictures if name == 'curves' for axis in x.axes]
 
-  assert 'seconds of training' in labels()
+  # Along tokens and FLOPs, which are in proportion to the steps, the curves would look the same.
+  assert labels() == ['step', 'seconds of training']
+  captions = [x for _, x, _ in report_figures.panel_figures(report.read(tmp_path).panels[0])]
+  said = ' Along tokens trained on and FLOPs of the training they look the same.'
+  assert any(x.endswith(said) for x in captions)
+  # A step of another arm has more FLOPs.
+  workdir(tmp_path / 'b', lines, 'optimizer.beta1=0.8', costs=COSTS | {'flops_per_step': 3e6})
+  assert labels() == ['step', 'FLOPs of the training', 'seconds of training']
+  shutil.rmtree(tmp_path / 'b')
   # Seconds of a machine that several runs share say nothing; a single point is no curve.
   (tmp_path / 'sweep.json').write_text(json.dumps({'runs': {'a': {'arm': 'a'}}}))
   (tmp_path / 'logs').mkdir()
   for jobs in (1, 2):
     (tmp_path / 'logs' / 'a.json').write_text(json.dumps({'state': 'done', 'jobs': jobs}))
-    assert ('seconds of training' in labels()) == (jobs == 1) and len(labels()) >= 2
+    assert labels() == ['step', *['seconds of training'] * (jobs == 1)]
   (tmp_path / 'a' / 'metrics.jsonl').write_text('{"step": 50, "split": "eval", "mlm": 3.0}\n')
   assert labels() == []
 

@@ -8,6 +8,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,9 +155,12 @@ def test_fields_move_together_and_values_may_have_commas():
     ('a=1)', 'not closed'),
     ("a='1,2", 'not closed'),
     ('a=x/y,x_y', 'two arms are called a=x_y'),
+    ('a=1;a=2', 'sets a twice; give it once'),
   ):
     with pytest.raises(InputError, match=re.escape(said)):
       runs_of([wrong])
+  with pytest.raises(InputError, match='^a is in several --vary, .* as one, --vary a=V1,V2'):
+    runs_of(['a=1', 'b=2;a=3'])
 
 
 def test_one_factor_at_a_time_around_a_baseline():
@@ -254,6 +258,10 @@ def test_a_config_file_has_arms_of_its_own(tmp_path):
   assert list(arms) == ['high', 'low'] and baseline == 'high'
   with pytest.raises(InputError, match="--arms 'hi' is not an arm of sweep.. .* has low, high"):
     sweep_grid.arms_of(str(path), [], only='low,hi')
+  with pytest.raises(InputError, match="which has low, high; did you mean 'high'"):
+    sweep_grid.arms_of(str(path), [], only='hihg')
+  with pytest.raises(InputError, match='which has none: drop --arms'):
+    sweep_grid.arms_of(PRETRAIN, [], only='low')
   path.write_text('def sweep(arg):\n  return [1]\n')
   with pytest.raises(InputError, match=r'mine.py:1: sweep\(arg\) returns no'):
     sweep_grid.arms_of(str(path), [])
@@ -363,13 +371,17 @@ def test_the_flops_of_a_run_are_those_of_the_model_that_it_starts_from(tmp_path)
   assert run.config.steps == 7
 
 
-def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path):
+def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, monkeypatch):
   """Its arms are added, and the baseline stays unless --baseline names another."""
   root = tmp_path / 'S'
   joined = lambda vary, *more: planned(root, '--seeds', '1', '--vary', vary, *more)[1]
   assert joined('batch_size=16', '--baseline', '')['baseline'] == 'baseline'
   again = joined('optimizer.beta1=0.8')
   assert again['baseline'] == 'baseline' and len(again['runs']) == 3
+  monkeypatch.setattr(sweep, 'show', lambda *_: None)
+  command = f'--config {PRETRAIN} --workdir {root} --seeds 1 --vary optimizer.beta1=0.8 --dry-run'
+  _, _, said = swept(capsys, *command.split())
+  assert f'{root} keeps its baseline, baseline (' in said and 'the first arm' not in said
   (root / 'sweep.json').write_text(json.dumps(again | {'baseline': 'batch_size=16'}))
   assert joined('batch_size=8', '--baseline', '')['baseline'] == 'baseline'
   # An arm that was trained is not another one of the same name.
@@ -469,6 +481,14 @@ def test_a_finished_arm_tells_the_time_of_a_larger_one_by_its_flops(monkeypatch,
   # Of how many rows an epoch is, run.json says, which is not there.
   _, said, _ = swept(capsys, *words, '--config.steps=0', '--config.epochs=3')
   assert [re.split(' {2,}', line)[2] for line in said.splitlines()[1:3]] == ['0 s', '?']
+  # A run that was stopped and begun again took longer than others do.
+  for seed in (1, 2):
+    shutil.copytree(folder, tmp_path / f'batch_size=8,seed={seed}')
+  took = {f'batch_size=8,seed={seed}': x for seed, x in enumerate((90.0, 12.0, 11.0))}
+  ended = lambda _, run, *faults: Outcome('done' * (run.folder in took), '', took.get(run.folder))
+  monkeypatch.setattr(sweep_jobs, 'state_of', ended)
+  _, said, _ = swept(capsys, *words, '--seeds', '4')
+  assert [re.split(' {2,}', line)[2] for line in said.splitlines()[4:6]] == ['12 s', '15 s']
 
 
 def test_a_trial_that_fails_is_said_below_the_table(monkeypatch, tmp_path, capsys):

@@ -136,8 +136,8 @@ def lengths(arms: Iterable[Arm], metric: str) -> list[str]:
 
 
 def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str], list[Path]]:
-  """(name of the baseline or '', remarks on runs that failed or wait, the runs that failed) of the
-  sweeps in folders. What ended several runs of an arm is said once."""
+  """(name of the baseline or '', remarks on runs that failed or have nothing, the runs that failed)
+  of the sweeps in folders. What ended several runs of an arm is said once."""
   baseline, remarks, failed = '', [], []
   for folder in map(Path, folders):
     if (sweep := records.read_sweep(folder)) is None:
@@ -153,9 +153,10 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str], list[Path
       remarks.append(f'{first}{more} failed: {error}')
       failed += [first, *others]
     begun = lambda path: any(files.exists(path / x) for x in (records.FACTS, records.METRICS))
-    if waiting := [name for name, x in ended if not x.state and not begun(folder / name)]:
-      more = f' and {len(waiting) - 1} more' if len(waiting) > 1 else ''
-      remarks.append(f'{folder}: planned and not run yet: {waiting[0]}{more}')
+    there = {name: begun(folder / name) for name, x in ended if x.state != 'failed'}
+    if missing := [name for name, is_there in there.items() if not is_there]:
+      more = f' and {len(missing) - 1} more' if len(missing) > 1 else ''
+      remarks.append(f'{folder}: planned and without results: {missing[0]}{more}')
   return baseline, remarks, failed
 
 
@@ -215,7 +216,8 @@ def arms_of(runs: Sequence[Run], words: Mapping[str, str]) -> list[Arm]:
   texts = [name + end for name, end in zip(names, ends)]
   texts = [text if texts.count(text) == 1 else key for text, key in zip(texts, groups)]
   labels = shortened([text or 'all runs' for text in texts])
-  each = zip(labels, names, texts, folders, groups.values(), ends)
+  bare = [label.removesuffix(end) for label, end in zip(labels, ends)]  # as tables show it
+  each = zip(labels, bare, names, texts, folders, groups.values(), ends)
   return [Arm(label, {label, *called}, members, end) for label, *called, members, end in each]
 
 

@@ -60,6 +60,15 @@ def curve(runs: Sequence[Run], metric: str, along: str, kind: str = 'eval') -> L
   return out
 
 
+def is_as_along_steps(runs: Sequence[Run], metric: str, along: str) -> bool:
+  """Whether curves look along a quantity as they do along steps: no point lies elsewhere by a
+  hundredth of the axis. Not if there is no point, or the quantity of one is not recorded."""
+  places = [(point[along], point['step']) for run in runs for point in points(run, metric)]
+  most, last = map(max, zip(*places)) if places else (math.nan, math.nan)
+  near = lambda place, step: abs(place * last - step * most) < 0.01 * most * last
+  return near(most, last) and all(near(*x) for x in places)
+
+
 def changes(panel: Panel) -> set[tuple[int, str]]:
   """(step, new value) of what changes during the runs, other than the learning rate."""
   lines = [run.timeline for arm in panel.arms for run in arm.runs if run.fields.get('steps')]

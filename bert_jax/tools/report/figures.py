@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_jax.tools.report import arms as report_arms
-from bert_jax.tools.report.curves import ALONG, Line, changes, curve
+from bert_jax.tools.report.curves import ALONG, Line, changes, curve, is_as_along_steps
 from bert_jax.tools.report.panels import Panel
 from bert_jax.tools.report.statistics import interval, step_of, top_of
 from bert_jax.workdir import records
@@ -72,10 +72,13 @@ def draw_line(axis: 'Axes', means: Line, look: dict[str, Any], label: str) -> No
 def draw_level(axis: 'Axes', value: float, kind: str, upright: bool) -> None:
   """Draws a baseline as a dotted line with its name: upright, or else from left to right, where the
   name stands at the beginning, since curves end with large markers."""
+  from matplotlib.transforms import offset_copy
+
   (axis.axvline if upright else axis.axhline)(value, color='0.45', linestyle=':', linewidth=1)
   place, side = ((value, 1), 'center') if upright else ((0.01, value), 'left')
   where = axis.get_xaxis_transform() if upright else axis.get_yaxis_transform()
-  axis.text(*place, kind, transform=where, color='0.35', ha=side, va='bottom', fontsize=8)
+  above = offset_copy(where, axis.figure, y=1.5, units='points')  # clear of the line
+  axis.text(*place, kind, transform=above, color='0.35', ha=side, va='bottom', fontsize=8)
 
 
 def draw_apart(axis: 'Axes', means: Line, look: dict[str, Any], label: str) -> None:
@@ -102,7 +105,7 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
   for step, value in sorted(changes(panel)) if along == 'step' else ():
     draw_level(axis, step, value, upright=True)
   axis.set(xlabel=ALONG[along], ylabel=plain(panel.named(metric)))
-  if axis.get_xlim()[1] >= 1000:
+  if axis.get_xlim()[1] >= 10_000:
     axis.xaxis.set_major_formatter(EngFormatter())  # 250 k
   axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
 
@@ -179,6 +182,10 @@ def finals(panel: Panel, metric: str, width: float) -> 'Figure':
   where = 'right' if width == WIDTHS['-column'] else 'center'
   axis.set_xlabel(plain(panel.named(metric)), loc=where)
   axis.set_ylim(len(rows) - 0.5, -0.5)
+  # How many ticks there are depends on the layout, which leaves room for the last only if it stays.
+  figure.draw_without_rendering()
+  low, high = axis.get_xlim()
+  axis.set_xticks([tick for tick in axis.get_xticks() if low <= tick <= high])
   return figure
 
 
@@ -253,8 +260,11 @@ def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str
   on += ' Hollow: all rows, at the end; lines are of a part of them.' * panel.reads_part
   drawn = lambda score, along: any(len(curve(arm.runs, score, along)) > 1 for arm in panel.arms)
   known = [x for x in ALONG if x != 'seconds' or alone(panel.runs)]
-  if along := [(metric, x) for x in known if drawn(metric, x)]:
-    yield 'curves', f'{name} {on}', several(panel, along, 2.4, width)
+  if along := [x for x in known if drawn(metric, x)]:
+    alike = [x for x in along[1:] if is_as_along_steps(panel.runs, metric, x)]
+    same = f' Along {" and ".join(ALONG[x] for x in alike)} they look the same.' if alike else ''
+    each = [(metric, x) for x in along if x not in alike]
+    yield 'curves', f'{name} {on}{same}', several(panel, each, 2.4, width)
   if len(names := [(x, 'step') for x in panel.metrics if drawn(x, 'step')]) > 1:
     yield 'scores', f'All scores {on}', several(panel, names, 2.0, width)
   if len(lengths := report_arms.lengths(panel.arms, metric)) > 1:

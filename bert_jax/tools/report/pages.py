@@ -28,7 +28,7 @@ METHOD = (
   'Mean ± standard deviation over the seeds; intervals are Student’s t at 95 %, from '
   f'{FEWEST} seeds on. A difference is the mean of arm minus baseline over the '
   'seeds that both have; p is of a paired t-test, and corrected for all comparisons of its '
-  'table (Holm), also where it stands beside a mean. Scores of N examples are rounded to 1/N, '
+  'column (Holm), also where it stands beside a mean. Scores of N examples are rounded to 1/N, '
   'which is counted as variance. All of it speaks of other seeds on the same data, not of other '
   'examples.'
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, suggestion
 from bert_jax.files import Path
 from bert_jax.metrics import LOSSES, Level, own_levels
 from bert_jax.tools.report import arms as report_arms
@@ -165,7 +165,9 @@ def report(
     labels = dict.fromkeys(label for _, of_arms in fields.values() for label in of_arms)
     labels |= dict.fromkeys(sorted(columns) if unused else ())
     fault = f'no arm, or several, is called as {unmatched[0]} says'
-    raise InputError(f'{fault}; there are {", ".join(labels)}.')
+    old = unmatched[0].partition(' ')[2]
+    hint = suggestion(old.rpartition('=')[0] if unused else old, [*called, *columns])
+    raise InputError(f'{fault}; there are {", ".join(labels)}{hint or "."}')
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
     remarks.append(f'nothing is compared with {baseline}: no other arm is judged in the same way')
   remarks += [f'{path}: {why}' for path, why in status.items() if path not in failed]

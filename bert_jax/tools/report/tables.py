@@ -34,7 +34,7 @@ class Table(NamedTuple):
 
 def main_table(panel: Panel) -> Table:
   """The table of the metric by which a panel is judged."""
-  rows = [cells(row, panel.baseline) for row in panel.rows(panel.metrics[0])]
+  rows = [each for _, each in _rows(panel)]
   title = f'{panel.objective}: {panel.named(panel.metrics[0])}'
   title += f' ({panel.evaluated_on})' if panel.evaluated_on else ''
   return Table(title, HEADER, rows, panel.baseline)
@@ -74,16 +74,25 @@ def overview(report: Report, notes: list[str] | None = None) -> Table:
   return Table('All sweeps', ('arm', 'seeds', *columns), rows, baseline)
 
 
-def cells(row: Row, baseline: str) -> tuple[str, ...]:
-  """The cells of a Row, one for each column of HEADER."""
+def _rows(panel):
+  """(Row, its cells) of the metric by which a panel is judged."""
+  rows = panel.rows(panel.metrics[0])
+  baseline = next((row for row in rows if row.label == panel.baseline), None)
+  return [(row, cells(row, baseline)) for row in rows]
+
+
+def cells(row: Row, baseline: Row | None) -> tuple[str, ...]:
+  """The cells of a Row, one for each column of HEADER. A difference over fewer seeds than one of
+  its two means says over how many, since it is not the difference of these means."""
   within = lambda x: f'{x[0]:.4f} to {x[1]:.4f}' if x else '-'
   start = (row.label, str(len(row.values)), mean_of(row), within(row.interval))
-  if row.label == baseline:
+  if row is baseline:
     return (*start, 'baseline', '-', '-', '-')
-  if row.difference is None:
+  if row.difference is None or baseline is None:
     return (*start, *4 * '-')
-  difference = row.difference
-  fewer = f' ({difference.seeds} seeds)' if difference.seeds < len(row.values) else ''
+  difference, most = row.difference, max(len(row.values), len(baseline.values))
+  shared = f' ({difference.seeds} seed{"s" * (difference.seeds > 1)})'
+  fewer = shared if difference.seeds < most else ''
   tests = probability(difference.p), probability(difference.corrected)
   return (*start, f'{difference.mean:+.4f}{fewer}', within(difference.interval), *tests)
 
@@ -91,11 +100,11 @@ def cells(row: Row, baseline: str) -> tuple[str, ...]:
 def narrow(panel: Panel) -> tuple[list[tuple[str, ...]], list[str]]:
   """The main table for a column of text: (rows with the columns of NARROW, notes below them)."""
   rows, notes = [], []
-  for row in panel.rows(panel.metrics[0]):
-    label, seeds, _, _, difference, *_, corrected = cells(row, panel.baseline)
+  for row, (label, seeds, _, _, difference, *_, corrected) in _rows(panel):
     mean = mean_of(row, notes)
     if row.difference and (within := row.difference.interval):
-      difference += f' ± {(within[1] - within[0]) / 2:.4f}'
+      value, *fewer = difference.partition(' (')
+      difference = f'{value} ± {(within[1] - within[0]) / 2:.4f}{"".join(fewer)}'
     rows.append((label, seeds, mean, difference, corrected))
   return rows, [*notes, *warnings(panel)]
 

@@ -123,7 +123,7 @@ def content_of(
       _check_same(root / run.folder, run, was)
   kept = before if before and args.baseline is None else baseline
   if before and baseline not in ('', before):
-    log.warning('the baseline of %s is %s (report --baseline names another)', root, kept)
+    log.warning('%s keeps its baseline, %s (report --baseline names another)', root, kept)
   now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
   both = {name: run._asdict() for name, run in earlier.items()} | now
   return {'config': args.config, 'baseline': kept, 'runs': both}
@@ -164,8 +164,10 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
     return sure, how_known
   done = [run for run in runs if ended[run.folder].state == 'done']
   if begun := done or [run for run in runs if lock.is_held(root / run.folder)]:
-    # One that was stopped may have lost the seconds of some steps.
-    first = max(begun, key=lambda run: sweep_jobs.steps_of(records.read(root / run.folder)))
+    # One that was stopped has begun more than once, or lost the seconds of some steps.
+    came = lambda run: sweep_jobs.steps_of(records.read(root / run.folder))
+    took = lambda run: ended[run.folder].seconds
+    first = sorted(done, key=took)[len(done) // 2] if done else max(begun, key=came)
     how = f'{first.folder}, which is {"done" if done else "being trained"}'
     there, seconds, spent = sweep_jobs.so_far(root / first.folder)
     start = spent.get('setup', 0.0)
@@ -274,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       write(root, content)  # for the report, and for --from
       print('\n'.join(command_of(run, root) for run in runs))
       return
-    if content['baseline'] and args.baseline is None:
+    if baseline and content['baseline'] == baseline and args.baseline is None:
       log.info('the baseline is %s, the first arm (--baseline names another)', content['baseline'])
     if fields := other_evaluations(runs):
       log.warning('the arms differ in %s: a report compares no losses', ', '.join(fields))

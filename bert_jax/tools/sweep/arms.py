@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
-from bert_jax.errors import InputError, log, quoted
+from bert_jax.errors import InputError, log, quoted, suggestion
 from bert_jax.workdir import records
 
 Arm = dict[str, str]
@@ -70,6 +70,8 @@ def axis_of(text: str, option: str = '--vary') -> list[Arm]:
     name, equals, values = part.strip().partition('=')
     if not equals or not name:
       raise InputError(f'{option} {quoted(text)} is not NAME=VALUE,... (;NAME=VALUE,...)')
+    if name in columns:
+      raise InputError(f'{option} {quoted(text)} sets {name} twice; give it once.')
     columns[name] = list(map(value_of, parts_of(values, ',')))
   if len(set(map(len, columns.values()))) > 1:
     each = ', '.join(f'{len(values)} of {name}' for name, values in columns.items())
@@ -132,8 +134,9 @@ def chosen(arms: Mapping[str, Arm], only: str, source: str) -> Mapping[str, Arm]
   names = [value_of(part.strip()) for part in parts_of(only, ',')]
   for name in names:
     if name not in arms:
-      have = ', '.join(f'"{x}"' if ',' in x else x for x in arms) or 'no arms'
-      raise InputError(f'--arms {quoted(name)} is not an arm of {source}, which has {have}.')
+      have = ', '.join(f'"{x}"' if ',' in x else x for x in arms) or 'none: drop --arms'
+      fault = f'--arms {quoted(name)} is not an arm of {source}, which has {have}'
+      raise InputError(f'{fault}{suggestion(name, arms) or "."}')
   return {name: arms[name] for name in names}
 
 
@@ -173,6 +176,10 @@ def arms_of(
     raise InputError(f'{twice[0]} is set by {source} and by --vary; drop one, or choose by --arms.')
   if ranges and not draws:
     raise InputError(f'{ranges[0]} is a range, for a random search; add --random 20.')
+  names = [name for axis in axes for name in axis[0]]
+  if baseline is None and (again := [name for name in names if names.count(name) > 1]):
+    one = f'write its values as one, --vary {again[0]}=V1,V2'
+    raise InputError(f'{again[0]} is in several --vary, whose combinations set it once; {one}.')
   _check_number(draws or math.prod(map(len, axes)), '--random' if draws else '--vary')
   if draws and not axes:
     raise InputError('--random draws from --vary, which is missing.')

@@ -208,12 +208,13 @@ def steps_of(there: recorded.Run) -> int:
 
 
 def expected(runs: Sequence[Run], ended: Mapping[str, Outcome]) -> dict[str, float]:
-  """{arm: seconds of a run}, the mean of its finished runs, for arms that have some."""
+  """{arm: seconds of a run}, the median of its finished runs, for arms that have some: one that
+  was stopped has begun more than once."""
   by_arm = collections.defaultdict(list)
   for run in runs:
     if (outcome := ended.get(run.folder, Outcome())).state == 'done':
       by_arm[run.arm].append(outcome.seconds)
-  return {arm: statistics.fmean(seconds) for arm, seconds in by_arm.items()}
+  return {arm: statistics.median(seconds) for arm, seconds in by_arm.items()}
 
 
 def duration(seconds: float) -> str:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from nbclient import NotebookClient
 
 from bert_jax import config, notebooks, train
 from bert_jax.config import InputError
+from bert_jax.errors import Stopped
 from bert_jax.metrics import Level
 from bert_jax.notebooks import LOOKS
 from bert_jax.run import progress
@@ -300,6 +302,36 @@ def test_a_command_that_fails_ends_its_cell(capfd):
   with pytest.raises(InputError, match='ended with status 2, see its last line'):
     notebooks.run('sh -c "echo done; echo error: why >&2; exit 2"')
   assert capfd.readouterr().out == 'done\nerror: why\n'
+
+
+def test_an_interruption_of_a_cell_is_the_commands(capfd, monkeypatch):
+  shown = []
+
+  def interrupted(*lines, **how):
+    shown.extend(lines)
+    if shown == ['begun\n']:
+      raise KeyboardInterrupt
+
+  monkeypatch.setattr(notebooks, 'print', interrupted, raising=False)
+  with pytest.raises(Stopped, match='see its last line; the same cell goes on'):
+    notebooks.run("trap 'echo saved; exit 130' INT; echo begun; sleep 30 & wait")
+  assert shown == ['begun\n', 'saved\n']
+
+
+def test_a_command_ends_with_its_kernel():
+  """Which holds a pipe that closes when it is killed; the command reads nothing of it."""
+  kwargs = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'text': True}
+  command = "trap 'echo saved; exit 0' TERM; echo begun; cat; sleep 30 & wait"
+  with subprocess.Popen(
+    notebooks.ENDS_WITH + command, shell=True, start_new_session=True, **kwargs
+  ) as process:
+    assert process.stdout.readline() == 'begun\n'
+    process.stdin.close()
+    assert process.stdout.read() == 'saved\n' and process.wait() == 0
+    with pytest.raises(ProcessLookupError):
+      for _ in range(100):
+        os.killpg(process.pid, 0)
+        time.sleep(0.05)
 
 
 def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, monkeypatch):

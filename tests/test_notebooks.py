@@ -199,7 +199,9 @@ def test_a_table_becomes_a_classifier(tmp_path):
   log = shows_a_run(cell_of(notebook, 'bert_jax.finetune'), 60)
   assert log.count('12 examples held out of training (table.eval_share)') == 1
   assert '<th>nachricht</th>' in html_of(cell_of(notebook, 'tables.records'))
-  assert len(pictures(cell_of(notebook, 'ConfusionMatrixDisplay'))) == 1
+  confused = cell_of(notebook, 'ConfusionMatrixDisplay')
+  assert len(pictures(confused)) == 1
+  assert text_of(confused).startswith('entropy: 1.10 nats; of equal shares 1.10\n')
   scores = html_of(cell_of(notebook, 'run.model.classify'))
   names, values = (re.findall(rf'<{x}>(.+?)</{x}>', scores) for x in ('th', 'td'))
   assert float(dict(zip(names[-len(values) - 1 :], values))['classification_accuracy']) > 0.6

@@ -110,6 +110,7 @@ def test_notebooks_are_short_and_without_outputs():
     assert 'cross-entrop' in texts and re.search(r'\*\*nats?\*\*', texts)
     # Between cells of code stands what they do, in English.
     kinds = [x.cell_type for x in notebook.cells]
+    assert notebook.cells[-1].source.startswith('## Next\n')
     assert kinds[0] == 'markdown' and kinds.count('markdown') >= len(cells) - 1
   (begin,) = begins
   assert "REPOSITORY = ''" in begin

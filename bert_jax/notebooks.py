@@ -17,7 +17,7 @@ import jax
 
 from bert_jax import cells
 from bert_jax.buckets import Bucket
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, Stopped
 from bert_jax.files import Path
 from bert_jax.metrics import CROSS_ENTROPIES, Level
 from bert_jax.workdir import records
@@ -26,6 +26,8 @@ from bert_jax.workdir.recorded import Point
 # {kind of a Point: how it is drawn}. The evaluation of all rows is no point of the line.
 LOOKS = {'train': dict(color='0.6'), 'eval': dict(color='C0', marker='o', markersize=4)}
 LOOKS['whole'] = dict(color='C0', marker='D', linestyle='', markerfacecolor='none')
+# Begins a shell's line: what follows is told to stop when its standard input has come to an end.
+ENDS_WITH = 'exec 3<&0 </dev/null; { cat <&3; kill -TERM -$$; } >/dev/null 2>&1 &\n'
 DRIVE, DRIVE_MOUNT = 'drive:', '/content/drive'
 
 
@@ -70,9 +72,11 @@ def _colab_module(name):
 
 def run(command: str) -> None:
   """Runs a command of the shell and shows its lines. InputError if it fails, so that *Run all* ends
-  there, which it does not after a line with `!`. An interruption of the cell is the command's."""
+  there, which it does not after a line with `!`. An interruption of the cell is the command's, and
+  so is the end of this process, however it comes, which closes the pipe that ENDS_WITH reads."""
   pipes: Any = {'stdout': subprocess.PIPE, 'stderr': subprocess.STDOUT, 'text': True}
-  process = subprocess.Popen(command, shell=True, start_new_session=True, **pipes)
+  pipes |= {'stdin': subprocess.PIPE, 'start_new_session': True}
+  process = subprocess.Popen(ENDS_WITH + command, shell=True, **pipes)
   with process:
     lines: Any = process.stdout
     try:
@@ -81,7 +85,7 @@ def run(command: str) -> None:
     except KeyboardInterrupt:
       os.killpg(process.pid, signal.SIGINT)
       print(*lines, sep='', end='')  # what it says at its end
-      raise
+      raise Stopped('the command has ended, see its last line; the same cell goes on') from None
   if process.returncode:
     fault = f'the command has ended with status {process.returncode}, see its last line'
     raise InputError(f'{fault}; mend that, and run this cell and those below.')

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from nbclient import NotebookClient
 
 from bert_jax import config, notebooks, train
 from bert_jax.config import InputError
+from bert_jax.errors import Stopped
 from bert_jax.metrics import Level
 from bert_jax.notebooks import LOOKS
 from bert_jax.run import progress
@@ -100,7 +102,7 @@ def test_notebooks_are_short_and_without_outputs():
     assert all(x.outputs == [] and x.execution_count is None for x in cells)
     assert all(len(x.source.splitlines()) <= 15 for x in cells)
     for cell in cells:  # what fails there would not end *Run all*
-      assert '!' not in re.findall(r'(?m)^ *(!)', cell.source) or 'if _exit_code' in cell.source
+      assert not re.search(r'(?m)^ *[!%].*$(?!\n *if _exit_code:)', cell.source)
     begins.add(cells[0].source)
     texts = ' '.join(x.source for x in notebook.cells if x.cell_type == 'markdown')
     for number in '12':  # a question stands in a cell before its answer
@@ -108,6 +110,7 @@ def test_notebooks_are_short_and_without_outputs():
     assert 'cross-entrop' in texts and re.search(r'\*\*nats?\*\*', texts)
     # Between cells of code stands what they do, in English.
     kinds = [x.cell_type for x in notebook.cells]
+    assert notebook.cells[-1].source.startswith('## Next\n')
     assert kinds[0] == 'markdown' and kinds.count('markdown') >= len(cells) - 1
   (begin,) = begins
   assert "REPOSITORY = ''" in begin
@@ -197,7 +200,9 @@ def test_a_table_becomes_a_classifier(tmp_path):
   log = shows_a_run(cell_of(notebook, 'bert_jax.finetune'), 60)
   assert log.count('12 examples held out of training (table.eval_share)') == 1
   assert '<th>nachricht</th>' in html_of(cell_of(notebook, 'tables.records'))
-  assert len(pictures(cell_of(notebook, 'ConfusionMatrixDisplay'))) == 1
+  confused = cell_of(notebook, 'ConfusionMatrixDisplay')
+  assert len(pictures(confused)) == 1
+  assert text_of(confused).startswith('entropy: 1.10 nats; of equal shares 1.10\n')
   scores = html_of(cell_of(notebook, 'run.model.classify'))
   names, values = (re.findall(rf'<{x}>(.+?)</{x}>', scores) for x in ('th', 'td'))
   assert float(dict(zip(names[-len(values) - 1 :], values))['classification_accuracy']) > 0.6
@@ -300,6 +305,36 @@ def test_a_command_that_fails_ends_its_cell(capfd):
   with pytest.raises(InputError, match='ended with status 2, see its last line'):
     notebooks.run('sh -c "echo done; echo error: why >&2; exit 2"')
   assert capfd.readouterr().out == 'done\nerror: why\n'
+
+
+def test_an_interruption_of_a_cell_is_the_commands(capfd, monkeypatch):
+  shown = []
+
+  def interrupted(*lines, **how):
+    shown.extend(lines)
+    if shown == ['begun\n']:
+      raise KeyboardInterrupt
+
+  monkeypatch.setattr(notebooks, 'print', interrupted, raising=False)
+  with pytest.raises(Stopped, match='see its last line; the same cell goes on'):
+    notebooks.run("trap 'echo saved; exit 130' INT; echo begun; sleep 30 & wait")
+  assert shown == ['begun\n', 'saved\n']
+
+
+def test_a_command_ends_with_its_kernel():
+  """Which holds a pipe that closes when it is killed; the command reads nothing of it."""
+  kwargs = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'text': True}
+  command = "trap 'echo saved; exit 0' TERM; echo begun; cat; sleep 30 & wait"
+  with subprocess.Popen(
+    notebooks.ENDS_WITH + command, shell=True, start_new_session=True, **kwargs
+  ) as process:
+    assert process.stdout.readline() == 'begun\n'
+    process.stdin.close()
+    assert process.stdout.read() == 'saved\n' and process.wait() == 0
+    with pytest.raises(ProcessLookupError):
+      for _ in range(100):
+        os.killpg(process.pid, 0)
+        time.sleep(0.05)
 
 
 def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, monkeypatch):

@@ -133,13 +133,14 @@ ATTENTION = Prediction(Attention, method='states', options=OPTIONS)
 
 
 def most_read(attention_TT: np.ndarray, tokens: Sequence[str]) -> str:
-  """The place that a head reads most, and the share of its attention there: '61% itself'."""
+  """The place that a head reads most, a neighbour or one token, and the share of its attention
+  there: '61% itself'."""
   length = len(attention_TT)
-  places = {'itself': 0, 'the token before': -1, 'the next token': 1}
-  shares = {name: np.trace(attention_TT, offset) / length for name, offset in places.items()}
-  shares |= {tokens[i]: attention_TT[:, i].mean() for i in (0, -1)}
-  place = max(shares, key=lambda name: shares[name])
-  return f'{shares[place]:.0%} {place}'
+  offsets = ('itself', 0), ('the token before', -1), ('the next token', 1)
+  shares = [(np.trace(attention_TT, offset) / length, name) for name, offset in offsets]
+  shares += [(share, f"'{token}'") for share, token in zip(attention_TT.mean(0), tokens)]
+  share, place = max(shares)
+  return f'{share:.0%} {place}'
 
 
 def draw(states: States, path: Path, layer: int, heads: Sequence[int]) -> None:

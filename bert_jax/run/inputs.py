@@ -118,7 +118,7 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
     log.info('init_from is empty: the model begins with random weights')
   rows, size = len(sources['train']), config.batch_size
   if not config.steps and (steps - 1) * size >= config.epochs * rows:
-    said = '%d training rows are few: there are min_steps=%d steps, so %.3g epochs in place of %g'
+    said = 'the training data fill only %d rows: min_steps=%d makes %.3g epochs in place of %g'
     log.info(said, rows, steps, steps * size / rows, config.epochs)
   if config.epochs and steps < FEW_STEPS and not beginning.continues:
     epochs = math.ceil(1.05 * config.epochs * FEW_STEPS / steps)  # 1.05: a margin for other rows

@@ -111,14 +111,16 @@ class Logger:
   def _line(self, step):
     """Writes a line; returns it as text for the progress."""
     run, tally = self.run, self.run.tally
-    source = run.inputs.batches.source
+    source, log_every = run.inputs.batches.source, run.inputs.log_every
     baselines = source.baselines
     window, tally.window = tally.window, {}
     window |= run.inputs.objective.shares(window) if window else {}
-    values, tokens = metrics.values(window, baselines), 0.0
+    values, tokens, few = metrics.values(window, baselines), 0.0, ''
     if window:  # else all its steps were skipped. A part may be from before the run was stopped.
       tokens = float(window['tokens'].total) * run.clock.steps / float(window['loss'].weight)
       values['fill'] = values.pop('tokens')
+      steps = round(float(window['loss'].weight))
+      few = f'(means of {steps:,}, not {log_every:,} steps) ' if 2 * steps < log_every else ''
     speed = run.clock.read(tokens)
     tally.count_damaged(step)
     skipped = tally.events.get('skipped_steps', 0)  # the schedule did not count them
@@ -127,8 +129,8 @@ class Logger:
     terms = {name: value for name, value in values.items() if name != 'fill'}
     rows, size = run.inputs.timeline.rows_before, run.inputs.config.batch_size
     passes = (rows(step) + tally.skipped) / len(source) * getattr(source, 'cuts', 1)
-    shown = f'{health(terms, baselines)}  {tally.seen.get("seen_tokens", 0) / 1e6:,.2f} M tokens'
-    shown += f'  {passes:,.2f} passes  {pace(speed)}'
+    shown = f'{few}{health(terms, baselines)}  {tally.seen.get("seen_tokens", 0) / 1e6:,.2f}'
+    shown += f' M tokens  {passes:,.2f} passes  {pace(speed)}'
     if not self.progress.is_bar:
       each = sum(run.clock.before.values()) / run.clock.done  # with evaluations, saves
       eta = datetime.timedelta(seconds=round((rows(run.inputs.steps) - rows(step)) / size * each))

@@ -22,7 +22,7 @@ from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables, values
 
 NAMED = 3  # places that are named of each kind
-NO_TEXT = 'rows without a text in a column'  # a kind of fault
+NO_TEXT, NO_COLUMN = 'rows without a text in a column', 'rows without a column'  # kinds of fault
 NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
 NULLS = 'nan', 'null', 'n/a', '<na>', '#n/a'  # how programs write that there is no value
 REMEMBERED = 1_000_000  # ids kept to notice repeated ones; each takes 0.1 kB
@@ -122,10 +122,12 @@ class Problems:
   def wrong(self, where: str, sentence: str, kind: str) -> None:
     """Raises InputError for an unusable record, or counts it if unusable records are left out."""
     if not self.skip:
-      fits = 'data.skip_damaged=true leaves such records out'
-      is_right = self.ids or kind == NO_TEXT  # whose column is there
-      advice = fits if is_right else 'no record before it could be read: is it the right file?'
-      raise InputError(f'{where}: {sentence} ({advice}).')
+      advice = ' (no record before it could be read: is it the right file?)'
+      if self.ids or kind == NO_TEXT:  # whose column is there
+        advice = ' (data.skip_damaged=true leaves such records out)'
+      elif kind == NO_COLUMN:  # the sentence has named those that are there
+        advice = ''
+      raise InputError(f'{where}: {sentence}{advice}.')
     self.leave_out(where, sentence, f'{kind} (skipped)')
 
   def leave_out(self, where: str, sentence: str, kind: str) -> None:
@@ -186,7 +188,7 @@ class Problems:
       return [tables.column(row, name, place, advice) for name in names]
     except InputError as error:
       fault = str(error).removeprefix(f'{place} ')
-      kind = 'rows without a column' if fault.startswith('has no column') else NO_TEXT
+      kind = NO_COLUMN if fault.startswith('has no column') else NO_TEXT
       raise Unusable(fault, kind, place) from None
 
   def json(self, path: Path, where: str) -> Any:

@@ -144,6 +144,23 @@ def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, mon
   assert shown[0][:2] == (3, 'train') and shown[0][2].items() >= (SPEED | changes).items()
 
 
+@pytest.mark.parametrize('steps, said', [(3, '(means of 3, not 7 steps) '), (4, ''), (7, '')])
+def test_a_line_of_few_steps_says_so(steps, said):
+  """The last line of a run is noisier than those before it, and would look like a setback."""
+  source = type('Rows', (), {'baselines': {}, '__len__': lambda self: 40})()
+  config = load('configs/pretrain.py:runlocal')
+  inputs = SimpleNamespace(batches=SimpleNamespace(source=source, skip_damaged=False))
+  inputs.config, inputs.steps, inputs.log_every = config, 500, 7
+  inputs.timeline, inputs.objective = timeline_of(config), SimpleNamespace(shares=lambda _: {})
+  window = {'loss': Mean(2.5 * steps, float(steps)), 'tokens': Mean(90.0, 100.0)}
+  tallied = tally.Tally(seen={}, inputs=inputs, window=window)
+  clock = SimpleNamespace(read=lambda tokens: SPEED, steps=steps)
+  run = SimpleNamespace(inputs=inputs, rates=[0.0] * 500, tally=tallied, clock=clock)
+  bar = SimpleNamespace(is_bar=True)
+  logger = training_log.Logger(run, SimpleNamespace(write=lambda *_: None), bar)
+  assert logger._line(500).startswith(f'{said}loss 2.5  0.00 M tokens  ')
+
+
 def test_a_loss_is_told_from_a_score_by_its_baseline_not_by_its_name():
   terms = {'accuracy': Mean(6.0, 2.0), 'hits': Mean(0.9, 3.0), 'nats': Mean(8.0, 5.0)}
   baselines = {'accuracy': LossLevel(4.5, 'unigram'), 'hits': Level(0.25, 'prior')}

@@ -223,6 +223,21 @@ def test_the_first_line_shows_the_delimiter(name, columns, header, delimiter):
   assert found == delimiter and bool(counts) == (found != tables._DELIMITERS[name[1:]])
 
 
+@pytest.mark.parametrize(
+  'name, header, rows, delimiter',
+  [
+    ('a.csv', 'id;place, date;text;team', ['1;Ulm, 3 May;"a;\nb, c";x', '2;;d, e, f;y'], ';'),
+    ('a.csv', 'text,"one of (a; b; c)"', ['a; b,a', 'c; d; e,b', 'f; g; h; i,c'], ','),
+    ('a.csv', 'text,kind (a; b; c)', ['so it is,a', 'a; b; c; d,b'], ','),
+    ('a.csv', '1;a, b\rc;x', ['2;"d, e, f";y', '3;g;z'], ';'),
+    ('a.tsv', 'text\tkind (a, b, c)', ['a, b\ta', 'c, "d, e\tb'], '\t'),
+  ],
+)
+def test_the_rows_show_the_delimiter_where_the_header_has_two(name, header, rows, delimiter):
+  lines = iter([*enumerate('\n'.join([header, *rows]).split('\n'), 1)])
+  assert tables._cells(Path(name), lines, (), Counter())[0] == delimiter
+
+
 @pytest.mark.parametrize('first', ['sep=;\r\n', '\ufeffsep=;\r\n', '"SEP=;"\n'])
 def test_the_first_line_of_excel_names_the_delimiter(tmp_path, first):
   (tmp_path / 'a.csv').write_bytes(f'{first}text,x;label\r\n"a;\r\nb";1\r\n\r\nc;2'.encode())

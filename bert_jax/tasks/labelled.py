@@ -98,7 +98,7 @@ def family(
   fields, defaults: besides those of every family. has_teacher: it can be distilled."""
 
   def remarks_on(config, tokenizer, sources):
-    return remarks.about_examples(config, tokenizer, task.texts(config), sources['train'])
+    return remarks.about_examples(config, tokenizer, task.texts(config), sources)
 
   names = ('resolve', 'texts', 'objective', 'sources')
   parts = {name: getattr(task, name) for name in names if hasattr(task, name)}

@@ -22,7 +22,7 @@ from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables, values
 
 NAMED = 3  # places that are named of each kind
-NO_TEXT = 'rows without a text in a column'  # a kind of fault
+NO_TEXT, NO_COLUMN = 'rows without a text in a column', 'rows without a column'  # kinds of faults
 NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
 NULLS = 'nan', 'null', 'n/a', '<na>', '#n/a'  # how programs write that there is no value
 REMEMBERED = 1_000_000  # ids kept to notice repeated ones; each takes 0.1 kB
@@ -122,10 +122,11 @@ class Problems:
   def wrong(self, where: str, sentence: str, kind: str) -> None:
     """Raises InputError for an unusable record, or counts it if unusable records are left out."""
     if not self.skip:
-      fits = 'data.skip_damaged=true leaves such records out'
+      fits = ' (data.skip_damaged=true leaves such records out)'
       is_right = self.ids or kind == NO_TEXT  # whose column is there
-      advice = fits if is_right else 'no record before it could be read: is it the right file?'
-      raise InputError(f'{where}: {sentence} ({advice}).')
+      unread = ' (no record before it could be read: is it the right file?)'
+      unread *= kind != NO_COLUMN  # which says what columns there are
+      raise InputError(f'{where}: {sentence}{fits if is_right else unread}.')
     self.leave_out(where, sentence, f'{kind} (skipped)')
 
   def leave_out(self, where: str, sentence: str, kind: str) -> None:
@@ -186,7 +187,7 @@ class Problems:
       return [tables.column(row, name, place, advice) for name in names]
     except InputError as error:
       fault = str(error).removeprefix(f'{place} ')
-      kind = 'rows without a column' if fault.startswith('has no column') else NO_TEXT
+      kind = NO_COLUMN if fault.startswith('has no column') else NO_TEXT
       raise Unusable(fault, kind, place) from None
 
   def json(self, path: Path, where: str) -> Any:
@@ -211,7 +212,8 @@ class Problems:
     if source is not None:
       number, rows = len(source.texts), len(source)
       each, fill = number / max(1, rows), 100 * source.fill
-      size = f'{number:,} examples in {rows:,} rows of {source.seq_length} tokens'
+      parts = f' ({number:,} sequences)' * (number > source.size)
+      size = f'{source.size:,} examples{parts} in {rows:,} rows of {source.seq_length} tokens'
       log.info('%s: %s (%.1f in each, %.0f %% filled)', self.split, size, each, fill)
     if self.counts == told:  # of the same records
       return

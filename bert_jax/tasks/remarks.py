@@ -113,7 +113,7 @@ def about_labels(config: ConfigDict) -> list[str]:
     alike.setdefault(shown, []).append(label)
   if not (twins := ['|'.join(group) for group in alike.values() if len(group) > 1]):
     return []
-  fix = f'if each is one, write it one way (or, in a table, table.labels={twins[0]},..)'
+  fix = f'if each is one, write it one way (or, in a table, table.labels="{twins[0]},..")'
   return [f'labels that look alike: {listed(twins)}; {fix}.']
 
 

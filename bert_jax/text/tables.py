@@ -266,8 +266,11 @@ def _named(
       header, place = tuple(cell.strip() for cell in cells), f'{path.name}:{number}'
       named = [i for i, name in enumerate(header) if name or not i]  # pandas has one at first
       if len({header[i] for i in named}) < len(named):
-        fault = f'{where} is no header: {listed(header)} has repeated names'
-        raise InputError(f'{fault}; if the file has none, name its columns with table.columns')
+        names = [header[i] for i in named]
+        twice = listed(x for x in dict.fromkeys(names) if names.count(x) > 1)
+        fault = f'{where} is no header, since {twice} stands there twice: {listed(header)}'
+        advice = 'rename one or, if the file has no header, name its columns with table.columns'
+        raise InputError(f'{fault}; {advice}')
       if len(named) < len(header):
         counts['columns without a name or values (left out)'] += len(header) - len(named)
       continue

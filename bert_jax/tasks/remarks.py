@@ -91,7 +91,7 @@ def about_examples(
 
 
 def about_copies(train: Any, evaluated: Any) -> list[str]:
-  """A warning about evaluated Examples whose texts are trained on: their scores say little."""
+  """A warning about evaluated Examples whose texts are trained on: they show no learning of a task."""
   keys = lambda texts: (
     b'|'.join(np.asarray(ids, np.int32).tobytes() for ids in texts[i])
     for i in spaced(len(texts), COMPARED)
@@ -101,7 +101,7 @@ def about_copies(train: Any, evaluated: Any) -> list[str]:
   if copies <= COPIES * held.total():
     return []
   fault = f'{copies:,} of {held.total():,} evaluated texts are in the training data, too'
-  return [f'{fault}: their scores may be learned by heart; evaluate on others (data.eval).']
+  return [f'{fault}, and may be known by heart; evaluate on others (data.eval).']
 
 
 def about_labels(config: ConfigDict) -> list[str]:

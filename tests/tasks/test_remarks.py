@@ -238,7 +238,7 @@ def test_evaluated_texts_that_are_trained_on_are_counted(vocab, tmp_path):
 
   assert about(texts[40:]) == about(texts[39:]) == []  # 1 of 21
   (both,) = about([texts[38], texts[39], texts[39], *texts[40:]])
-  assert both.startswith('3 of 23 evaluated texts are in the training data, too: ')
+  assert both.startswith('3 of 23 evaluated texts are in the training data, too, ')
 
 
 def test_a_vocabulary_that_the_text_cannot_fill(tmp_path, corpus_file):

@@ -112,7 +112,7 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
   size += f'{model.vocab_size:,} pieces, at most {facts["longest"]} tokens'
   spoken = f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'
   labels = f'Labels: {listed(facts["labels"])}.' if facts.get('labels') else ''
-  labels += ' A text has each whose score is above 0.5.' if card.all_labels else ''
+  labels += ' A text has each label whose score is above 0.5.' if card.all_labels else ''
   labels = f'It predicts a number, `{card.number}`.' if card.number else labels
   labels = html.escape(labels, quote=False)  # they are of others' data
   how = 'Pre-trained further' if task.reads_corpus else 'Fine-tuned'

@@ -91,7 +91,7 @@ def about_examples(
 
 
 def about_copies(train: Any, evaluated: Any) -> list[str]:
-  """A warning about evaluated Examples whose texts are trained on: they show no learning of a task."""
+  """A warning about evaluated Examples whose texts are trained on: their scores say little."""
   keys = lambda texts: (
     b'|'.join(np.asarray(ids, np.int32).tobytes() for ids in texts[i])
     for i in spaced(len(texts), COMPARED)
